@@ -1,0 +1,214 @@
+// Package keys makes every key that Weft puts into a store, in this one file.
+//
+// A key is a family name and components, joined by ':' and escaped, so that no
+// id, name or key of a user's can reach into another's records. Families are
+// additive: a scan of one never meets a record of another.
+package keys
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// What each component may be at most, in bytes before escaping. With all of
+// them at their limit the longest key, an activity's, has under 2,100 bytes.
+const (
+	MaxID             = 200
+	MaxName           = 100
+	MaxSignalID       = 128
+	MaxIdempotencyKey = 200
+	MaxBranchDepth    = 16
+)
+
+// Workflow is the key of a workflow record: wf:{id}.
+func Workflow(id string) []byte { return key("wf:", id) }
+
+// Input is where a workflow's input is: wf:{id}:in.
+func Input(id string) []byte { return append(key("wf:", id), ":in"...) }
+
+// Output is where a workflow's result or failure is: wf:{id}:out.
+func Output(id string) []byte { return append(key("wf:", id), ":out"...) }
+
+// Checkpoint is the key of checkpoint n: wf:{id}:ckpt:{n}.
+func Checkpoint(id string, n uint64) []byte {
+	return appendNumber(append(key("wf:", id), ":ckpt:"...), n, numberDigits)
+}
+
+// Checkpoints is the range of a workflow's checkpoints from number from on.
+func Checkpoints(id string, from uint64) storage.Range {
+	r := storage.Prefix(append(key("wf:", id), ":ckpt:"...))
+	r.Start = Checkpoint(id, from)
+	return r
+}
+
+// Number reads the number at the end of a checkpoint or inbox key.
+func Number(k []byte) (uint64, error) {
+	i := strings.LastIndexByte(string(k), ':')
+	n, err := strconv.ParseUint(string(k[i+1:]), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: no number at the end of key %q", storage.ErrCorrupt, k)
+	}
+	return n, nil
+}
+
+// Signal is where the payload of an accepted signal waits: sig:{id}:{name}:{signal id}.
+func Signal(id, name, signalID string) []byte { return key("sig:", id, name, signalID) }
+
+// Inbox is a place in a workflow's order of acceptance: inbox:{id}:{seq}.
+func Inbox(id string, seq uint64) []byte {
+	return appendNumber(append(key("inbox:", id), ':'), seq, numberDigits)
+}
+
+// InboxFrom is the range of a workflow's inbox from seq on.
+func InboxFrom(id string, seq uint64) storage.Range {
+	r := storage.Prefix(append(key("inbox:", id), ':'))
+	r.Start = Inbox(id, seq)
+	return r
+}
+
+// Accepted is the accepted response of a signal: sigres:{id}:{name}:{signal id}.
+func Accepted(id, name, signalID string) []byte { return key("sigres:", id, name, signalID) }
+
+// SignalCounter counts what a workflow accepted: sigseq:{id}.
+func SignalCounter(id string) []byte { return key("sigseq:", id) }
+
+// Children are the ranges of everything that belongs to a workflow but its
+// record: what a purge deletes.
+func Children(id string) []storage.Range {
+	var rs []storage.Range
+	for _, family := range []string{"wf:", "sig:", "inbox:", "sigres:", "act:"} {
+		rs = append(rs, storage.Prefix(append(key(family, id), ':')))
+	}
+	return append(rs, only(SignalCounter(id)))
+}
+
+// Engine is the record of one run of one engine: eng:{incarnation}.
+func Engine(incarnation string) []byte { return key("eng:", incarnation) }
+
+// Engines is the range of all engines.
+func Engines() storage.Range { return storage.Prefix([]byte("eng:")) }
+
+// Held says that an incarnation drives a workflow: held:{incarnation}:{id}.
+func Held(incarnation, id string) []byte { return key("held:", incarnation, id) }
+
+// HeldBy is the range of what an incarnation drives.
+func HeldBy(incarnation string) storage.Range {
+	return storage.Prefix(append(key("held:", incarnation), ':'))
+}
+
+// HeldAfter is the range of what incarnations after this one drive; "" is all.
+func HeldAfter(incarnation string) storage.Range {
+	r := storage.Prefix([]byte("held:"))
+	if incarnation != "" {
+		r.Start = HeldBy(incarnation).End
+	}
+	return r
+}
+
+// Todo says that an unclaimed workflow is to be looked at from a time on:
+// todo:{shard}:{time}:{id}:{nonce}.
+func Todo(shard int, at time.Time, id, nonce string) []byte {
+	k := appendTime(todo(shard), at)
+	return storage.AppendKey(append(k, ':'), id, nonce)
+}
+
+// TodoUntil is the range of what is due in a shard at a time.
+func TodoUntil(shard int, at time.Time) storage.Range {
+	end := append(appendTime(todo(shard), at), ';') // ';' is after ':'
+	return storage.Range{Start: todo(shard), End: end}
+}
+
+func todo(shard int) []byte {
+	return append(appendNumber([]byte("todo:"), uint64(shard), 3), ':')
+}
+
+// Wake says that something happened to a workflow that an incarnation drives:
+// wake:{incarnation}:{id}:{nonce}.
+func Wake(incarnation, id, nonce string) []byte { return key("wake:", incarnation, id, nonce) }
+
+// Wakes is the range of all wakes.
+func Wakes() storage.Range { return storage.Prefix([]byte("wake:")) }
+
+// Index is a workflow's row in the list of all, in order of creation: ix:{generation}.
+func Index(generation string) []byte { return key("ix:", generation) }
+
+// IndexAll is the range of all rows of that list.
+func IndexAll() storage.Range { return storage.Prefix([]byte("ix:")) }
+
+// ExpiringTombstone says when the tombstone of a purged life may go:
+// exp:{time}:tomb:{id}:{generation}.
+func ExpiringTombstone(at time.Time, id, generation string) []byte {
+	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":tomb:"...), id, generation)
+}
+
+// ExpiredAt is the range of what has expired at a time.
+func ExpiredAt(at time.Time) storage.Range {
+	return storage.Range{Start: []byte("exp:"), End: append(appendTime([]byte("exp:"), at), ';')}
+}
+
+// Meta is a record of the store as a whole: meta:{name}.
+func Meta(name string) []byte { return key("meta:", name) }
+
+// Last is the last component of a key, unescaped.
+func Last(k []byte) (string, error) { return nth(k, -1) }
+
+// ID is the workflow id in a held, todo, wake or exp key.
+func ID(k []byte) (string, error) {
+	switch family, _, _ := strings.Cut(string(k), ":"); family {
+	case "held", "wake":
+		return nth(k, 2)
+	case "todo", "exp":
+		return nth(k, 3)
+	default:
+		return "", fmt.Errorf("%w: no workflow id in key %q", storage.ErrCorrupt, k)
+	}
+}
+
+// Incarnation is the incarnation in a held or a wake key.
+func Incarnation(k []byte) (string, error) { return nth(k, 1) }
+
+func nth(k []byte, i int) (string, error) {
+	parts, err := storage.SplitKey(k)
+	if err == nil && i < 0 {
+		i += len(parts)
+	}
+	if err != nil || i >= len(parts) {
+		return "", fmt.Errorf("%w: key %q", storage.ErrCorrupt, k)
+	}
+	return parts[i], nil
+}
+
+func key(family string, components ...string) []byte {
+	n := len(family) + len(components) + 32 // and what callers append
+	for _, c := range components {
+		n += len(c)
+	}
+	return storage.AppendKey(append(make([]byte, 0, n), family...), components...)
+}
+
+func only(k []byte) storage.Range {
+	return storage.Range{Start: k, End: append(append([]byte{}, k...), 0)}
+}
+
+const (
+	numberDigits = 20 // of the largest uint64
+	timeDigits   = 16 // of microseconds: until the year 2286
+)
+
+func appendNumber(dst []byte, n uint64, digits int) []byte {
+	var b [20]byte
+	s := strconv.AppendUint(b[:0], n, 10)
+	for i := len(s); i < digits; i++ {
+		dst = append(dst, '0')
+	}
+	return append(dst, s...)
+}
+
+func appendTime(dst []byte, t time.Time) []byte {
+	const last = 9_999_999_999_999_999
+	return appendNumber(dst, uint64(min(max(t.UnixMicro(), 0), last)), timeDigits)
+}

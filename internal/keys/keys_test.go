@@ -1,0 +1,208 @@
+package keys_test
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// A family makes a key out of an id, a name and a third component.
+var families = map[string]func(id, name, sid string) []byte{
+	"wf":     func(id, _, _ string) []byte { return keys.Workflow(id) },
+	"in":     func(id, _, _ string) []byte { return keys.Input(id) },
+	"out":    func(id, _, _ string) []byte { return keys.Output(id) },
+	"ckpt":   func(id, _, _ string) []byte { return keys.Checkpoint(id, math.MaxUint64) },
+	"sig":    keys.Signal,
+	"inbox":  func(id, _, _ string) []byte { return keys.Inbox(id, math.MaxUint64) },
+	"sigres": keys.Accepted,
+	"sigseq": func(id, _, _ string) []byte { return keys.SignalCounter(id) },
+	"eng":    func(_, name, sid string) []byte { return keys.Engine(name + "-" + sid) },
+	"held":   func(id, name, sid string) []byte { return keys.Held(name+"-"+sid, id) },
+	"todo":   func(id, _, sid string) []byte { return keys.Todo(0, noon, id, sid) },
+	"wake":   func(id, name, sid string) []byte { return keys.Wake(name, id, sid) },
+	"ix":     func(id, _, _ string) []byte { return keys.Index(id) },
+	"exp":    func(id, _, sid string) []byte { return keys.ExpiringTombstone(noon, id, sid) },
+	"meta":   func(_, name, _ string) []byte { return keys.Meta(name) },
+}
+
+// FMT-1, FMT-3, FMT-4: where the records are.
+func TestKeysAreWhereTheContractSays(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{string(keys.Workflow("order 1")), "wf:order%201"},
+		{string(keys.Input("o")), "wf:o:in"},
+		{string(keys.Output("o")), "wf:o:out"},
+		{string(keys.Checkpoint("o", 7)), "wf:o:ckpt:00000000000000000007"},
+		{string(keys.Signal("o:1", "a/b", "x%")), "sig:o%3A1:a%2Fb:x%25"},
+		{string(keys.Accepted("o", "a", "x")), "sigres:o:a:x"},
+		{string(keys.Inbox("o", 3)), "inbox:o:00000000000000000003"},
+		{string(keys.SignalCounter("o")), "sigseq:o"},
+		{string(keys.Held("host-1", "o")), "held:host-1:o"},
+		{string(keys.Wake("host-1", "o", "n")), "wake:host-1:o:n"},
+		{string(keys.Todo(0, noon, "o", "n")), "todo:000:1767355200000000:o:n"},
+		{string(keys.Index("G")), "ix:G"},
+		{string(keys.ExpiringTombstone(noon, "o", "G")), "exp:1767355200000000:tomb:o:G"},
+		{string(keys.Engine("host-1")), "eng:host-1"},
+		{string(keys.Meta("store")), "meta:store"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %q, want %q", c.got, c.want)
+		}
+	}
+}
+
+// SIG-17, SIG-18, ACT-30: tuples that differ have keys that differ, also if one
+// is full of what keys are made of.
+func TestDistinctTuplesHaveDistinctKeys(t *testing.T) {
+	part := rapid.SampledFrom([]string{"a", ":", "%", "/", "\x00", "a:b", "b", "%3A", "in", ":in", "ckpt", "a:ckpt:1", "é", "e\u0301", "A", " a", "a "})
+	rapid.Check(t, func(t *rapid.T) {
+		a := [3]string{part.Draw(t, "id"), part.Draw(t, "name"), part.Draw(t, "sid")}
+		b := [3]string{part.Draw(t, "id"), part.Draw(t, "name"), part.Draw(t, "sid")}
+		for _, family := range []string{"sig", "sigres", "wake"} {
+			ka, kb := families[family](a[0], a[1], a[2]), families[family](b[0], b[1], b[2])
+			if bytes.Equal(ka, kb) != (a == b) {
+				t.Errorf("%s: %q has key %q and %q has %q", family, a, ka, b, kb)
+			}
+		}
+		if ka, kb := keys.Workflow(a[0]), keys.Workflow(b[0]); bytes.Equal(ka, kb) != (a[0] == b[0]) {
+			t.Errorf("wf: %q has key %q and %q has %q", a[0], ka, b[0], kb)
+		}
+	})
+}
+
+// FMT-8, FMT-11, FMT-17, FMT-18, FMT-19, FMT-20, FMT-24: no family reaches into
+// the scan of another, whatever the ids are.
+func TestFamiliesAreAdditive(t *testing.T) {
+	for _, id := range []string{"a", "wf:a", "sig", "sigres", ":", "a:ckpt:1", "\x00", "wf", "op", "upd"} {
+		for name, make := range families {
+			k := make(id, id, id)
+			for _, scan := range []string{"wf:", "sig:", "upd:", "op:"} {
+				r := storage.Prefix([]byte(scan))
+				in := bytes.Compare(k, r.Start) >= 0 && bytes.Compare(k, r.End) < 0
+				mine := name+":" == scan || scan == "wf:" && (name == "in" || name == "out" || name == "ckpt")
+				if in != mine {
+					t.Errorf("a scan of %s meets %q, a record of %s", scan, k, name)
+				}
+			}
+		}
+	}
+}
+
+// A workflow's own ranges hold what is its own and nothing of a neighbour's.
+func TestRangesHoldOneWorkflow(t *testing.T) {
+	within := func(r storage.Range, k []byte) bool {
+		return bytes.Compare(k, r.Start) >= 0 && (r.End == nil || bytes.Compare(k, r.End) < 0)
+	}
+	for _, other := range []string{"a", "a:", "a:b", "a%3Ab", "ab", "", "a\x00", "b"} {
+		mine := other == "a"
+		if got := within(keys.Checkpoints("a", 0), keys.Checkpoint(other, 5)); got != mine {
+			t.Errorf("checkpoint 5 of %q is in the range of a: %v", other, got)
+		}
+		if got := within(keys.InboxFrom("a", 0), keys.Inbox(other, 5)); got != mine {
+			t.Errorf("place 5 of %q is in the inbox of a: %v", other, got)
+		}
+		if got := within(keys.HeldBy("a"), keys.Held(other, "x")); got != mine {
+			t.Errorf("what %q holds is in the range of what a holds: %v", other, got)
+		}
+		for _, k := range [][]byte{
+			keys.Checkpoint(other, 1), keys.Input(other), keys.Output(other), keys.SignalCounter(other),
+			keys.Signal(other, "n", "s"), keys.Accepted(other, "n", "s"), keys.Inbox(other, 1),
+		} {
+			var in bool
+			for _, r := range keys.Children("a") {
+				in = in || within(r, k)
+			}
+			if in != mine {
+				t.Errorf("%q is deleted with a: %v", k, in)
+			}
+		}
+	}
+	for _, r := range keys.Children("a") {
+		if within(r, keys.Workflow("a")) {
+			t.Errorf("the record of a is among its children, in %q", r.Start)
+		}
+	}
+	if within(keys.Checkpoints("a", 6), keys.Checkpoint("a", 5)) {
+		t.Error("checkpoint 5 is among those from 6 on")
+	}
+}
+
+// Interleaving 18: limits are of bytes before escaping, so that everything that
+// passes the door fits the smallest index there is.
+func TestLongestKeysFit(t *testing.T) {
+	worst := func(n int) string { return strings.Repeat("\x00", n) } // each byte is three
+	for name, make := range families {
+		if k := make(worst(keys.MaxID), worst(keys.MaxName), worst(keys.MaxSignalID)); len(k) > storage.MaxKey {
+			t.Errorf("the longest key of %s has %d bytes, at most %d", name, len(k), storage.MaxKey)
+		}
+	}
+	act := storage.AppendKey([]byte("act:"), worst(keys.MaxID), worst(keys.MaxName),
+		strings.Repeat("99.", keys.MaxBranchDepth-1)+"99", worst(keys.MaxIdempotencyKey))
+	if len(act) > storage.MaxKey {
+		t.Errorf("the longest key of act has %d bytes, at most %d", len(act), storage.MaxKey)
+	}
+}
+
+// numbers and times sort as bytes.
+func TestNumbersAndTimesSort(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := rapid.Uint64().Draw(t, "a"), rapid.Uint64().Draw(t, "b")
+		ka, kb := keys.Checkpoint("o", a), keys.Checkpoint("o", b)
+		if (a < b) != (bytes.Compare(ka, kb) < 0) {
+			t.Errorf("%d and %d have keys %q and %q", a, b, ka, kb)
+		}
+		if n, err := keys.Number(ka); err != nil || n != a {
+			t.Errorf("Number(%q) = %d, %v, want %d", ka, n, err, a)
+		}
+	})
+	for _, c := range []struct {
+		at  time.Time
+		due bool
+	}{
+		{time.Time{}, true},
+		{time.Unix(-1, 0), true},
+		{noon, true},
+		{noon.Add(time.Microsecond), false},
+		{time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), false},
+	} {
+		k, r := keys.Todo(0, c.at, "o", "n"), keys.TodoUntil(0, noon)
+		if due := bytes.Compare(k, r.Start) >= 0 && bytes.Compare(k, r.End) < 0; due != c.due {
+			t.Errorf("an entry for %v is due at %v: %v, want %v", c.at, noon, due, c.due)
+		}
+	}
+}
+
+// What keys are made of can be read back out of them.
+func TestKeysTellTheirComponents(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		id := rapid.String().Draw(t, "id")
+		nonce := rapid.StringN(1, 20, -1).Draw(t, "nonce")
+		for _, k := range [][]byte{
+			keys.Held("host", id), keys.Wake("host", id, nonce), keys.Todo(0, noon, id, nonce), keys.ExpiringTombstone(noon, id, nonce),
+		} {
+			if got, err := keys.ID(k); err != nil || got != id {
+				t.Errorf("ID(%q) = %q, %v, want %q", k, got, err, id)
+			}
+		}
+		if got, err := keys.Last(keys.Wake("host", id, nonce)); err != nil || got != nonce {
+			t.Errorf("Last = %q, %v, want %q", got, err, nonce)
+		}
+	})
+	for _, k := range []string{"", "held", "wf:a", "todo:000", "held:%", "held:a:%zz"} {
+		if id, err := keys.ID([]byte(k)); !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("ID(%q) = %q, %v, want ErrCorrupt", k, id, err)
+		}
+	}
+	if n, err := keys.Number([]byte("wf:a:ckpt:x")); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("Number of no number = %d, %v, want ErrCorrupt", n, err)
+	}
+}

@@ -1,0 +1,122 @@
+// Package record is the envelope around everything that Weft stores:
+//
+//	'W' 'f' | version | CRC-32C of key, version and body, big-endian | body
+//
+// The body is deterministic CBOR (RFC 8949 §4.2.1), so that equal records are
+// equal bytes. The key is part of the checksum: a record that turns up under
+// another key is damage too.
+package record
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/weft-go/weft/storage"
+)
+
+const header = 7
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+	encoder    = must(cbor.CoreDetEncOptions().UserBufferEncMode())
+	decoder    = must(cbor.DecOptions{DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24}.DecMode())
+	strict     = must(cbor.DecOptions{DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24, ExtraReturnErrors: cbor.ExtraDecErrorUnknownField}.DecMode())
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err) // constant options
+	}
+	return v
+}
+
+// Unknown are the fields of a record that this release does not know: a later
+// one wrote them. Who writes the record again gives them to Seal, so that they
+// survive. New fields are added at the top of a record, where this sees them.
+type Unknown map[uint64]cbor.RawMessage
+
+// Seal encodes v, a struct with integer keys, for storage under key.
+func Seal(key []byte, version byte, v any, keep Unknown) ([]byte, error) {
+	buf := bytes.NewBuffer(make([]byte, header, 192))
+	err := encoder.MarshalToBuffer(v, buf)
+	data := buf.Bytes()
+	if err == nil && len(keep) > 0 {
+		var body []byte
+		body, err = merge(data[header:], keep)
+		data = append(data[:header], body...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("record: encode %q: %w", key, err)
+	}
+	data[0], data[1], data[2] = 'W', 'f', version
+	binary.BigEndian.PutUint32(data[3:], checksum(key, data[2:3], data[header:]))
+	return data, nil
+}
+
+// Open decodes what Seal made for key into v. It returns an error that wraps
+// storage.ErrCorrupt if these are not the bytes that were sealed for this key,
+// and storage.ErrFutureFormat if their version is higher than version.
+func Open(key, data []byte, version byte, v any) (Unknown, error) {
+	if len(data) < header || data[0] != 'W' || data[1] != 'f' {
+		return nil, fmt.Errorf("%w: record %q has no envelope", storage.ErrCorrupt, key)
+	}
+	body := data[header:]
+	if binary.BigEndian.Uint32(data[3:]) != checksum(key, data[2:3], body) {
+		return nil, fmt.Errorf("%w: record %q has a wrong checksum", storage.ErrCorrupt, key)
+	}
+	if data[2] > version {
+		return nil, fmt.Errorf("%w: record %q has version %d, this release knows %d", storage.ErrFutureFormat, key, data[2], version)
+	}
+	err := strict.Unmarshal(body, v)
+	var unknown *cbor.UnknownFieldError
+	if errors.As(err, &unknown) {
+		return rest(key, body, v)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: record %q: %w", storage.ErrCorrupt, key, err)
+	}
+	return nil, nil
+}
+
+// rest decodes what it can into v and returns all other fields.
+func rest(key, body []byte, v any) (Unknown, error) {
+	fields := Unknown{}
+	if err := errors.Join(decoder.Unmarshal(body, v), decoder.Unmarshal(body, &fields)); err != nil {
+		return nil, fmt.Errorf("%w: record %q: %w", storage.ErrCorrupt, key, err)
+	}
+	t := reflect.TypeOf(v).Elem()
+	for i := range t.NumField() {
+		number, _, _ := strings.Cut(t.Field(i).Tag.Get("cbor"), ",")
+		if n, err := strconv.ParseUint(number, 10, 64); err == nil {
+			delete(fields, n)
+		}
+	}
+	return fields, nil
+}
+
+func merge(body []byte, keep Unknown) ([]byte, error) {
+	fields := Unknown{}
+	if err := decoder.Unmarshal(body, &fields); err != nil {
+		return nil, err
+	}
+	for k, raw := range keep {
+		if _, ok := fields[k]; !ok {
+			fields[k] = raw
+		}
+	}
+	return encoder.Marshal(fields)
+}
+
+func checksum(key, version, body []byte) uint32 {
+	sum := crc32.Update(0, castagnoli, key)
+	sum = crc32.Update(sum, castagnoli, version)
+	return crc32.Update(sum, castagnoli, body)
+}

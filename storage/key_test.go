@@ -1,0 +1,93 @@
+package storage_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// anyBytes are byte strings, among them those that escaping has to do with.
+func anyBytes() *rapid.Generator[string] {
+	nasty := rapid.SampledFrom([]string{"", ":", "%", "/", "\x00", "%3A", "%3a", "%25", "a:b", "::", "é", "e\u0301", "\xff", "~", " "})
+	raw := rapid.Custom(func(t *rapid.T) string { return string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) })
+	return rapid.OneOf(nasty, raw)
+}
+
+// SIG-16, SIG-17, ACT-2: any list of byte strings comes out as it went in.
+func TestKeyIsReversible(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := rapid.SliceOfN(anyBytes(), 1, 5).Draw(t, "components")
+		key := storage.AppendKey(nil, in...)
+		out, err := storage.SplitKey(key)
+		if err != nil || !slices.Equal(out, in) {
+			t.Errorf("SplitKey(AppendKey(%q)) = %q, %v; key %q", in, out, err, key)
+		}
+		if n := bytes.Count(key, []byte(":")); n != len(in)-1 {
+			t.Errorf("AppendKey(%q) = %q has %d borders, want %d", in, key, n, len(in)-1)
+		}
+	})
+}
+
+// ACT-26 to ACT-30: different lists have different keys, and no key is the
+// beginning of another list's unless a border follows.
+func TestKeyIsInjective(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := rapid.SliceOfN(anyBytes(), 1, 4).Draw(t, "a")
+		b := rapid.SliceOfN(anyBytes(), 1, 4).Draw(t, "b")
+		ka, kb := storage.AppendKey(nil, a...), storage.AppendKey(nil, b...)
+		if bytes.Equal(ka, kb) != slices.Equal(a, b) {
+			t.Errorf("AppendKey(%q) = %q and AppendKey(%q) = %q", a, ka, b, kb)
+		}
+		if under := append(bytes.Clone(ka), ':'); bytes.HasPrefix(kb, under) {
+			if len(b) <= len(a) || !slices.Equal(b[:len(a)], a) {
+				t.Errorf("%q is found under %q", b, a)
+			}
+		}
+	})
+}
+
+func TestAppendKeyKeepsWhatIsThere(t *testing.T) {
+	if got, want := string(storage.AppendKey([]byte("wf:"), "a:b", "c")), "wf:a%3Ab:c"; got != want {
+		t.Errorf("AppendKey(wf:, a:b, c) = %q, want %q", got, want)
+	}
+}
+
+func TestSplitKeyTakesOnlyWhatAppendKeyMakes(t *testing.T) {
+	for _, key := range []string{
+		"a%3ab",   // lower-case hexadecimal
+		"%41",     // a needless escape
+		"%", "%3", // cut off
+		"%GG",  // no hexadecimal
+		"a b",  // not escaped
+		"é",    // likewise
+		"a%%b", // likewise
+		"a/b",
+		"\x00",
+	} {
+		if parts, err := storage.SplitKey([]byte(key)); err == nil {
+			t.Errorf("SplitKey(%q) = %q, want an error", key, parts)
+		}
+	}
+}
+
+// FuzzKey: a component survives; and what SplitKey takes, AppendKey makes.
+func FuzzKey(f *testing.F) {
+	for _, s := range []string{"", "a", "a:b", "a%3Ab", "%", "%3", "é", "\x00\xff", "wf:a%3Ab:ckpt"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		key := storage.AppendKey(nil, s)
+		if parts, err := storage.SplitKey(key); err != nil || len(parts) != 1 || parts[0] != s {
+			t.Errorf("SplitKey(AppendKey(%q)) = %q, %v", s, parts, err)
+		}
+		if parts, err := storage.SplitKey([]byte(s)); err == nil {
+			if again := storage.AppendKey(nil, parts...); string(again) != s {
+				t.Errorf("SplitKey(%q) = %q, of which AppendKey makes %q", s, parts, again)
+			}
+		}
+	})
+}

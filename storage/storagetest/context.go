@@ -1,0 +1,139 @@
+package storagetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/weft-go/weft/storage"
+)
+
+func contextDone(t *trial) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx, cancel
+}
+
+// contextsDone are contexts that ended in either way.
+func contextsDone(t *trial) []context.Context {
+	cancelled, cancel := contextDone(t)
+	t.Cleanup(cancel)
+	late, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	t.Cleanup(cancel)
+	return []context.Context{cancelled, late}
+}
+
+func doneContextWritesNothing(t *trial) {
+	t.put("a=1")
+	for _, ctx := range contextsDone(t) {
+		for _, b := range []storage.Batch{
+			batch(put("a", "2"), put("b", "2")),
+			batch(storage.DeleteRange(storage.Range{})),
+			{Ops: []storage.Op{put("a", "2")}, Urgent: true},
+		} {
+			if err := t.store.Commit(ctx, b); !errors.Is(err, ctx.Err()) {
+				t.Errorf("Commit(%s): got %v, want %v", words(b), err, ctx.Err())
+			}
+			t.holds("a=1")
+		}
+	}
+	t.put("a=3")
+	t.holds("a=3")
+}
+
+func doneContextReadsNothing(t *trial) {
+	t.put("a=1")
+	for _, ctx := range contextsDone(t) {
+		if v, err := t.store.Get(ctx, []byte("a")); !errors.Is(err, ctx.Err()) {
+			t.Errorf("Get: got %q and error %v, want %v", v, err, ctx.Err())
+		}
+		if v, err := t.store.Get(ctx, []byte("missing")); !errors.Is(err, ctx.Err()) {
+			t.Errorf("Get of a missing key: got %q and error %v, want %v", v, err, ctx.Err())
+		}
+		if page, err := t.store.Scan(ctx, storage.Range{}); !errors.Is(err, ctx.Err()) {
+			t.Errorf("Scan: got %d entries and error %v, want %v", len(page), err, ctx.Err())
+		}
+	}
+	t.got("a", "1")
+	t.put("b=2")
+	t.holds("a=1", "b=2")
+}
+
+func cancelledIsAllOrNothing(t *trial) {
+	seed := t.seed()
+	t.together(6, func(i int) error {
+		rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+		var took time.Duration
+		for round := range 40 {
+			prefix := fmt.Sprintf("%d:%d:", i, round)
+			b := batch(put(prefix+"a", "1"), put(prefix+"b", "1"))
+			answer := t.cancelled(rnd, took, b)
+			page, err := t.store.Scan(t.Context(), storage.Prefix([]byte(prefix)))
+			switch n := len(page); {
+			case err != nil:
+				return fmt.Errorf("Scan after a cancelled Commit: got error %w, want a page", err)
+			case answer == nil && n != 2:
+				return fmt.Errorf("Commit answered nil: got %d of its 2 entries, want 2", n)
+			case errors.Is(answer, storage.ErrConflict):
+				return errors.New("Commit without conditions: got ErrConflict, want any other answer")
+			case n != 0 && n != 2:
+				return fmt.Errorf("Commit answered %v: got %d of its 2 entries, want all or none", answer, n)
+			}
+			began := time.Now()
+			if err := t.store.Commit(t.Context(), batch(put(fmt.Sprint("neighbour", i), prefix))); err != nil {
+				return fmt.Errorf("Commit after a cancelled one: got %w, want nil", err)
+			}
+			took = time.Since(began)
+		}
+		return nil
+	})
+}
+
+func cancelledIsNoConflict(t *trial) {
+	seed := t.seed()
+	t.together(6, func(i int) error {
+		rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+		var took time.Duration
+		for round := range 40 {
+			key := fmt.Sprintf("%d:%d", i, round)
+			began := time.Now()
+			answer := t.cancelled(rnd, took, then(when(absent(key)), put(key, "1")))
+			if errors.Is(answer, storage.ErrConflict) {
+				return fmt.Errorf("Commit under Absent(%q), which nobody else puts: got ErrConflict, want any other answer", key)
+			}
+			if answer == nil {
+				took = time.Since(began)
+			}
+			if v, err := t.store.Get(t.Context(), []byte(key)); answer == nil && (err != nil || string(v) != "1") {
+				return fmt.Errorf("Get after Commit answered nil: got %q and error %v, want it written", v, err)
+			}
+		}
+		return nil
+	})
+}
+
+// cancelled commits b and cancels it at some moment, early or late in a Commit
+// that takes as long as the last one took.
+func (t *trial) cancelled(rnd *rand.Rand, took time.Duration, b storage.Batch) error {
+	if rnd.IntN(2) == 0 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.Int64N(int64(took)*3/2+1)))
+		defer cancel()
+		return t.store.Commit(ctx, b)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	start, patience := rnd.IntN(20), rnd.IntN(20)
+	go func() {
+		for range patience {
+			runtime.Gosched()
+		}
+		cancel()
+	}()
+	for range start {
+		runtime.Gosched()
+	}
+	return t.store.Commit(ctx, b)
+}

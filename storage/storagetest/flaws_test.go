@@ -1,0 +1,708 @@
+package storagetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// A flawed store is a memory.Store in which one thing is wrong.
+type flawed struct {
+	storage.Storage
+	get    func(ctx context.Context, key []byte) ([]byte, error)
+	scan   func(ctx context.Context, r storage.Range) ([]storage.Entry, error)
+	commit func(ctx context.Context, b storage.Batch) error
+	caps   func(*storage.Capabilities)
+	close  func() error
+}
+
+func (s *flawed) Unwrap() storage.Storage { return s.Storage }
+
+func (s *flawed) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if s.get != nil {
+		return s.get(ctx, key)
+	}
+	return s.Storage.Get(ctx, key)
+}
+
+func (s *flawed) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	if s.scan != nil {
+		return s.scan(ctx, r)
+	}
+	return s.Storage.Scan(ctx, r)
+}
+
+func (s *flawed) Commit(ctx context.Context, b storage.Batch) error {
+	if s.commit != nil {
+		return s.commit(ctx, b)
+	}
+	return s.Storage.Commit(ctx, b)
+}
+
+func (s *flawed) Capabilities() storage.Capabilities {
+	c := s.Storage.Capabilities()
+	if s.caps != nil {
+		s.caps(&c)
+	}
+	return c
+}
+
+func (s *flawed) Close() error {
+	if s.close != nil {
+		return s.close()
+	}
+	return s.Storage.Close()
+}
+
+// A flaw is one way to be wrong, and the rules that must find it.
+type flaw struct {
+	what   string
+	breaks []string
+	spoil  func(*flawed)
+	whole  func() Adapter // instead of spoil
+}
+
+func (f flaw) adapter() Adapter {
+	if f.whole != nil {
+		return f.whole()
+	}
+	return Adapter{Open: func(testing.TB) storage.Storage {
+		s := &flawed{Storage: new(memory.Store)}
+		f.spoil(s)
+		return s
+	}}
+}
+
+var flaws = []flaw{
+	// Reads.
+	{"finds nothing", []string{"PutIsGot"}, func(s *flawed) {
+		s.get = func(context.Context, []byte) ([]byte, error) { return nil, storage.ErrNotFound }
+	}, nil},
+	{"answers nil for what is missing", []string{"MissingKeyIsNotFound", "DeleteRemoves"}, func(s *flawed) {
+		s.get = func(ctx context.Context, key []byte) ([]byte, error) {
+			v, err := s.Storage.Get(ctx, key)
+			if errors.Is(err, storage.ErrNotFound) {
+				return nil, nil
+			}
+			return v, err
+		}
+	}, nil},
+	{"takes an empty value for none", []string{"EmptyValueIsThere"}, func(s *flawed) {
+		s.get = func(ctx context.Context, key []byte) ([]byte, error) {
+			v, err := s.Storage.Get(ctx, key)
+			if err == nil && len(v) == 0 {
+				return nil, storage.ErrNotFound
+			}
+			return v, err
+		}
+	}, nil},
+	{"ends a value at its first zero byte", []string{"KeysAndValuesAreBytes"}, func(s *flawed) {
+		s.get = func(ctx context.Context, key []byte) ([]byte, error) {
+			v, err := s.Storage.Get(ctx, key)
+			v, _, _ = bytes.Cut(v, []byte{0})
+			return v, err
+		}
+	}, nil},
+	{"cuts long values", []string{"LargeValueIsTaken"}, func(s *flawed) {
+		s.get = func(ctx context.Context, key []byte) ([]byte, error) {
+			v, err := s.Storage.Get(ctx, key)
+			return v[:min(len(v), 1<<16)], err
+		}
+	}, nil},
+	{"reads after its context is done", []string{"DoneContextReadsNothing"}, func(s *flawed) {
+		s.get = func(ctx context.Context, key []byte) ([]byte, error) {
+			return s.Storage.Get(context.WithoutCancel(ctx), key)
+		}
+	}, nil},
+	{"hands out its own bytes", []string{"ReturnedBytesAreTheCallers"}, handOutOwnBytes, nil},
+	{"cuts a page out of one buffer", []string{"ReturnedBytesAreTheCallers"}, func(s *flawed) {
+		s.scan = func(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+			page, err := s.Storage.Scan(ctx, r)
+			var buffer []byte
+			for _, e := range page {
+				buffer = append(append(buffer, e.Key...), e.Value...)
+			}
+			for i, e := range page {
+				k, v := len(e.Key), len(e.Value)
+				page[i] = storage.Entry{Key: buffer[:k], Value: buffer[k : k+v]}
+				buffer = buffer[k+v:]
+			}
+			return page, err
+		}
+	}, nil},
+	{"reads into one buffer for all", []string{"BytesAreNotSharedByCalls"}, func(s *flawed) {
+		var mu sync.Mutex
+		var buffer []byte
+		s.get = func(ctx context.Context, key []byte) ([]byte, error) {
+			v, err := s.Storage.Get(ctx, key)
+			mu.Lock()
+			buffer = append(buffer[:0], v...)
+			mu.Unlock()
+			runtime.Gosched()
+			mu.Lock()
+			defer mu.Unlock()
+			return bytes.Clone(buffer), err // the race is in what it holds
+		}
+	}, nil},
+
+	// Ranges.
+	{"scans nothing as an error", []string{"EmptyStoreScansEmpty"}, func(s *flawed) {
+		s.scan = func(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+			page, err := s.Storage.Scan(ctx, r)
+			if err == nil && len(page) == 0 {
+				err = storage.ErrNotFound
+			}
+			return page, err
+		}
+	}, nil},
+	{"orders keys as text", []string{"ScanIsInByteOrder"}, func(s *flawed) {
+		s.scan = func(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+			page, err := s.Storage.Scan(ctx, r)
+			slices.SortStableFunc(page, func(a, b storage.Entry) int {
+				return strings.Compare(strings.ToLower(string(a.Key)), strings.ToLower(string(b.Key)))
+			})
+			return page, err
+		}
+	}, nil},
+	spoilRange("begins after Start", []string{"StartIsIncluded"}, func(r *storage.Range) {
+		if r.Start != nil {
+			r.Start = append(bytes.Clone(r.Start), 0)
+		}
+	}),
+	spoilRange("includes End", []string{"EndIsExcluded"}, func(r *storage.Range) {
+		if r.End != nil {
+			r.End = append(bytes.Clone(r.End), 0)
+		}
+	}),
+	spoilRange("takes a nil End for 0xff", []string{"NilBoundsAreOpen", "PrefixIsExact"}, func(r *storage.Range) {
+		if r.End == nil {
+			r.End = []byte{0xff}
+		}
+	}),
+	spoilRange("takes an empty End for nil", []string{"EmptyEndIsNotNil"}, func(r *storage.Range) {
+		if len(r.End) == 0 {
+			r.End = nil
+		}
+	}),
+	spoilRange("turns a backward range round", []string{"BackwardRangeIsEmpty"}, func(r *storage.Range) {
+		if r.End != nil && bytes.Compare(r.Start, r.End) > 0 {
+			r.Start, r.End = r.End, r.Start
+		}
+	}),
+	spoilRange("ignores Limit", []string{"LimitBoundsPage"}, func(r *storage.Range) { r.Limit = 1 << 20 }),
+	spoilRange("knows no default limit", []string{"NoLimitIsDefault"}, func(r *storage.Range) {
+		if r.Limit == 0 {
+			r.Limit = 1 << 20
+		}
+	}),
+	spoilRange("cuts pages short", []string{"LimitBoundsPage", "PagesCoverRange"}, func(r *storage.Range) { r.Limit = min(r.Limit, 10) }),
+	spoilRange("ignores Reverse", []string{"ReverseBeginsAtEnd"}, func(r *storage.Range) { r.Reverse = false }),
+	{"reads backwards from the Start", []string{"ReverseBeginsAtEnd"}, func(s *flawed) {
+		s.scan = func(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+			reverse := r.Reverse
+			r.Reverse = false
+			page, err := s.Storage.Scan(ctx, r)
+			if reverse {
+				slices.Reverse(page)
+			}
+			return page, err
+		}
+	}, nil},
+	{"locks out writers behind a page", []string{"LoopMayWrite"}, func(s *flawed) {
+		var open atomic.Bool
+		s.scan = func(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+			page, err := s.Storage.Scan(ctx, r)
+			open.Store(len(page) == r.Limit)
+			return page, err
+		}
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			if open.Load() {
+				return errors.New("database is locked")
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+
+	// Conditions.
+	spoilBatch("ignores conditions", []string{"EqualFails", "AbsentFails", "PresentFails", "ConflictWritesNothing", "OnlyConditions",
+		"InvalidConditionsAreRefused", "UrgentIsConditional", "ManyConditions"}, func(b *storage.Batch) { b.If = nil }),
+	spoilBatch("judges only the first condition", []string{"EveryConditionIsJudged"}, func(b *storage.Batch) { b.If = b.If[:min(1, len(b.If))] }),
+	spoilBatch("compares presence instead of bytes", []string{"EqualFails"}, func(b *storage.Batch) {
+		b.If = slices.Clone(b.If)
+		for i := range b.If {
+			if b.If[i].Kind == storage.IsEqual {
+				b.If[i].Kind = storage.IsPresent
+			}
+		}
+	}),
+	spoilBatch("takes what equals nil for absent", []string{"EqualHolds"}, func(b *storage.Batch) {
+		b.If = slices.Clone(b.If)
+		for i, c := range b.If {
+			if c.Kind == storage.IsEqual && len(c.Value) == 0 {
+				b.If[i].Value = []byte("NULL")
+			}
+		}
+	}),
+	{"remembers that a key was deleted", []string{"AbsentHolds"}, func(s *flawed) {
+		var deleted sync.Map
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			for _, c := range b.If {
+				if _, ok := deleted.Load(string(c.Key)); ok && c.Kind == storage.IsAbsent {
+					return storage.ErrConflict
+				}
+			}
+			for _, o := range b.Ops {
+				deleted.Store(string(o.Key), o.Kind == storage.DeleteOp)
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	{"finds an empty value absent", []string{"PresentHolds"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			for _, c := range b.If {
+				v, err := s.Storage.Get(ctx, c.Key)
+				if c.Kind == storage.IsPresent && err == nil && len(v) == 0 {
+					return storage.ErrConflict
+				}
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	{"writes what comes before the conflict is noticed", []string{"ConflictWritesNothing"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			err := s.Storage.Commit(ctx, b)
+			if errors.Is(err, storage.ErrConflict) {
+				s.Storage.Commit(ctx, storage.Batch{Ops: b.Ops[:1]})
+			}
+			return err
+		}
+	}, nil},
+	{"judges conditions behind the operations", []string{"ConditionsComeFirst"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			put := map[string][]byte{}
+			for _, o := range b.Ops {
+				put[string(o.Key)] = o.Value
+			}
+			conditions := b.If
+			b.If = nil
+			for _, c := range conditions {
+				if v, ok := put[string(c.Key)]; !ok || c.Kind == storage.IsEqual && !bytes.Equal(v, c.Value) {
+					b.If = append(b.If, c)
+				}
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	{"takes a race for a conflict", []string{"NoConditionsNoConflict", "BadBatchFailsAlone"}, func(s *flawed) {
+		var running atomic.Int32
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			defer running.Add(-1)
+			if running.Add(1) > 1 {
+				return storage.ErrConflict
+			}
+			runtime.Gosched()
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	{"claims no conditions and ignores them", []string{"EqualHolds", "ConflictWritesNothing", "OneAbsentWins"}, func(s *flawed) { // CAP-5
+		s.caps = func(c *storage.Capabilities) { c.ConditionalBatch = false }
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			return s.Storage.Commit(ctx, storage.Batch{Ops: b.Ops})
+		}
+	}, nil},
+	{"claims no conditions and reads, then writes", []string{"EqualHolds", "OneEqualWins"}, func(s *flawed) { // CAP-5
+		s.caps = func(c *storage.Capabilities) { c.ConditionalBatch = false }
+		s.commit = readThenWrite(s.Storage)
+	}, nil},
+
+	// Batches.
+	spoilOps("stores a value once", []string{"PutOverwrites"}, func(s storage.Storage, o storage.Op) (storage.Op, bool) {
+		_, err := s.Get(context.Background(), o.Key)
+		return o, o.Kind != storage.PutOp || err != nil
+	}),
+	spoilOps("empties what it should delete", []string{"DeleteRemoves"}, func(_ storage.Storage, o storage.Op) (storage.Op, bool) {
+		if o.Kind == storage.DeleteOp {
+			o = storage.Put(o.Key, nil)
+		}
+		return o, true
+	}),
+	{"fails to delete what is missing", []string{"DeleteOfMissingKeyIsFine"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			for _, o := range b.Ops {
+				if _, err := s.Storage.Get(ctx, o.Key); o.Kind == storage.DeleteOp && err != nil {
+					return err
+				}
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	{"takes keys of 255 bytes", []string{"LongestKeyIsTaken"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			for _, o := range b.Ops {
+				if len(o.Key) > 255 {
+					return errors.New("key too long")
+				}
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	spoilOps("cuts long keys", []string{"LongKeyIsRefused", "InvalidOpsAreRefused"}, func(_ storage.Storage, o storage.Op) (storage.Op, bool) {
+		o.Key = o.Key[:min(len(o.Key), storage.MaxKey)]
+		return o, true
+	}),
+	spoilOps("leaves out what is invalid", []string{"InvalidOpsAreRefused"}, func(_ storage.Storage, o storage.Op) (storage.Op, bool) {
+		return o, storage.Batch{Ops: []storage.Op{o}}.Check(storage.Size{}) == nil
+	}),
+	{"writes until it finds what is invalid", []string{"InvalidOpsAreRefused", "TooLargeIsRefused"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			err := s.Storage.Commit(ctx, b)
+			if errors.Is(err, storage.ErrInvalidBatch) {
+				s.Storage.Commit(ctx, storage.Batch{Ops: b.Ops[:1]})
+			}
+			return err
+		}
+	}, nil},
+	{"refuses to do nothing", []string{"EmptyBatchIsFine"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			if len(b.Ops) == 0 {
+				return storage.ErrInvalidBatch
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	spoilBatch("deletes ranges last", []string{"OpsInOrder", "AgreesWithModel"}, func(b *storage.Batch) {
+		b.Ops = slices.Clone(b.Ops)
+		slices.SortStableFunc(b.Ops, func(a, b storage.Op) int {
+			return int(a.Kind/storage.DeleteRangeOp) - int(b.Kind/storage.DeleteRangeOp)
+		})
+	}),
+	spoilBatch("deletes ranges first", []string{"OpsInOrder", "AgreesWithModel"}, func(b *storage.Batch) {
+		b.Ops = slices.Clone(b.Ops)
+		slices.SortStableFunc(b.Ops, func(a, b storage.Op) int {
+			return int(b.Kind/storage.DeleteRangeOp) - int(a.Kind/storage.DeleteRangeOp)
+		})
+	}),
+	spoilOps("deletes the End of a range", []string{"DeleteRangeIsExact", "AgreesWithModel"}, func(_ storage.Storage, o storage.Op) (storage.Op, bool) {
+		if o.Range.End != nil {
+			o.Range.End = append(bytes.Clone(o.Range.End), 0)
+		}
+		return o, true
+	}),
+	{"deletes a page instead of a range", []string{"DeleteRangeIsWhole"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			var ops []storage.Op
+			for _, o := range b.Ops {
+				if o.Kind != storage.DeleteRangeOp {
+					ops = append(ops, o)
+					continue
+				}
+				page, _ := s.Storage.Scan(ctx, o.Range)
+				for _, e := range page {
+					ops = append(ops, storage.Delete(e.Key))
+				}
+			}
+			b.Ops = ops
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	{"loses what is urgent", []string{"UrgentIsABatch"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			if b.Urgent {
+				return nil
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	{"takes less than it claims", []string{"LargestBatchIsTaken"}, func(s *flawed) {
+		s.caps = func(c *storage.Capabilities) { c.MaxBatch.Ops *= 2 }
+	}, nil},
+	{"takes more than it claims", []string{"TooLargeIsRefused"}, func(s *flawed) {
+		s.caps = func(c *storage.Capabilities) { c.MaxBatch.Ops /= 2 }
+	}, nil},
+
+	// Many at once.
+	{"keeps the caller's bytes", []string{"CallersBytesAreCopied", "BytesAreNotSharedByCalls"}, keepCallersBytes, nil},
+	{"acknowledges before it writes", []string{"PutIsGot", "WriteIsSeenByAll"}, func(s *flawed) {
+		var mu sync.Mutex
+		var late []storage.Batch
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, l := range late {
+				s.Storage.Commit(ctx, l)
+			}
+			late = []storage.Batch{b}
+			return nil
+		}
+	}, nil},
+	{"reads, then writes", []string{"OneAbsentWins", "OneEqualWins", "NoIncrementIsLost", "TransfersConserveSum", "SomeSerialOrder"}, func(s *flawed) {
+		s.commit = readThenWrite(s.Storage)
+	}, nil},
+	{"locks what it writes and not what it compares", []string{"BatchesInterleaveSerially"}, lockOnlyWrites, nil},
+	{"writes one operation after the other", []string{"BatchIsSeenWhole", "CancelledIsAllOrNothing"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			for _, o := range b.Ops {
+				if err := s.Storage.Commit(ctx, storage.Batch{Ops: []storage.Op{o}}); err != nil {
+					return err
+				}
+				runtime.Gosched()
+			}
+			return nil
+		}
+	}, nil},
+	{"claims one view and reads twice", []string{"BatchIsSeenWhole"}, func(s *flawed) {
+		s.scan = func(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+			page, err := s.Storage.Scan(ctx, r)
+			if err != nil || len(page) < 2 {
+				return page, err
+			}
+			runtime.Gosched()
+			again, err := s.Storage.Scan(ctx, r)
+			half := min(len(page), len(again)) / 2
+			return append(page[:half:half], again[half:]...), err
+		}
+	}, nil},
+	{"deletes ranges in a transaction of their own", []string{"RangeIsReplacedWhole", "BatchesInterleaveSerially"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			if !b.HasDeleteRange() {
+				return s.Storage.Commit(ctx, b)
+			}
+			var ranges, rest storage.Batch
+			for _, o := range b.Ops {
+				if o.Kind == storage.DeleteRangeOp {
+					ranges.Ops = append(ranges.Ops, o)
+				} else {
+					rest.Ops = append(rest.Ops, o)
+				}
+			}
+			ranges.If = b.If
+			if err := s.Storage.Commit(ctx, ranges); err != nil {
+				return err
+			}
+			for range 5 {
+				runtime.Gosched()
+			}
+			return s.Storage.Commit(ctx, rest)
+		}
+	}, nil},
+	{"lets one bad batch fail its group", []string{"BadBatchFailsAlone"}, func(s *flawed) {
+		var bad atomic.Int32
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			before := bad.Load()
+			if err := b.Check(storage.Size{}); err != nil {
+				bad.Add(1)
+				return err
+			}
+			for range 5 {
+				runtime.Gosched()
+			}
+			if bad.Load() != before {
+				return errors.New("the group failed")
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+
+	// Contexts.
+	{"writes after its context is done", []string{"DoneContextWritesNothing"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			if err := s.Storage.Commit(context.WithoutCancel(ctx), b); err != nil {
+				return err
+			}
+			return ctx.Err()
+		}
+	}, nil},
+	{"tries again what it wrote", []string{"CancelledIsNoConflict"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			err := s.Storage.Commit(ctx, b)
+			for range 20 {
+				runtime.Gosched()
+			}
+			if ctx.Err() != nil {
+				err = s.Storage.Commit(context.WithoutCancel(ctx), b)
+			}
+			return err
+		}
+	}, nil},
+	{"gives up in the middle and says nil", []string{"CancelledIsAllOrNothing"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			err := s.Storage.Commit(ctx, b)
+			if errors.Is(err, context.Canceled) {
+				return nil
+			}
+			return err
+		}
+	}, nil},
+
+	// A life.
+	{"learns what it can", []string{"CapabilitiesNeverChange"}, func(s *flawed) {
+		var used atomic.Bool
+		s.caps = func(c *storage.Capabilities) { c.Durable = used.Swap(true) }
+	}, nil},
+	{"claims more than is published", []string{"CapabilitiesAreAsPublished"}, nil, func() Adapter {
+		want := new(memory.Store).Capabilities()
+		want.AtomicBatch = false
+		return Adapter{Open: openMemory, Want: &want}
+	}},
+	{"works after Close", []string{"ClosedIsClosed"}, func(s *flawed) {
+		s.close = func() error { return nil }
+	}, nil},
+	{"has closed when asked to do nothing", []string{"ClosedIsClosed"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			if len(b.If)+len(b.Ops) == 0 {
+				return nil
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	{"keeps a goroutine", []string{"CloseStopsGoroutines"}, nil, func() Adapter {
+		return Adapter{Open: func(t testing.TB) storage.Storage {
+			stop := make(chan struct{})
+			t.Cleanup(func() { close(stop) })
+			go func() { <-stop }()
+			return new(memory.Store)
+		}}
+	}},
+	{"forgets when closed", []string{"ReopenKeeps", "CloseAnswersCommits"}, nil, func() Adapter {
+		return Adapter{Open: openMemory, Reopen: func(testing.TB, storage.Storage) storage.Storage { return new(memory.Store) }}
+	}},
+	{"has the same Opening when opened again", []string{"OpeningIsUnique"}, nil, func() Adapter {
+		return Adapter{Open: persistent.Open, Reopen: func(_ testing.TB, s storage.Storage) storage.Storage {
+			old := s.(*Faulty)
+			again := NewFaulty(old.inner, nil)
+			again.opening = old.opening
+			return again
+		}}
+	}},
+	{"does not tell its Opening", []string{"OpeningIsUnique"}, nil, func() Adapter {
+		return Adapter{Open: func(testing.TB) storage.Storage { return struct{ storage.Storage }{new(memory.Store)} }}
+	}},
+}
+
+// spoilRange is a flaw in how a range is read.
+func spoilRange(what string, breaks []string, spoil func(*storage.Range)) flaw {
+	return flaw{what: what, breaks: breaks, spoil: func(s *flawed) {
+		s.scan = func(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+			spoil(&r)
+			return s.Storage.Scan(ctx, r)
+		}
+	}}
+}
+
+// spoilBatch is a flaw in how a batch is read.
+func spoilBatch(what string, breaks []string, spoil func(*storage.Batch)) flaw {
+	return flaw{what: what, breaks: breaks, spoil: func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			spoil(&b)
+			return s.Storage.Commit(ctx, b)
+		}
+	}}
+}
+
+// spoilOps is a flaw in how single operations are done, or left out.
+func spoilOps(what string, breaks []string, spoil func(storage.Storage, storage.Op) (storage.Op, bool)) flaw {
+	return flaw{what: what, breaks: breaks, spoil: func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			var ops []storage.Op
+			for _, o := range b.Ops {
+				if o, ok := spoil(s.Storage, o); ok {
+					ops = append(ops, o)
+				}
+			}
+			b.Ops = ops
+			return s.Storage.Commit(ctx, b)
+		}
+	}}
+}
+
+// readThenWrite judges conditions, and applies the batch a moment later.
+func readThenWrite(s storage.Storage) func(context.Context, storage.Batch) error {
+	return func(ctx context.Context, b storage.Batch) error {
+		for _, c := range b.If {
+			v, err := s.Get(ctx, c.Key)
+			if !(model{string(c.Key): string(v)}).satisfies(c) && err == nil || !(model{}).satisfies(c) && err != nil {
+				return storage.ErrConflict
+			}
+		}
+		for range 5 {
+			runtime.Gosched()
+		}
+		return s.Commit(ctx, storage.Batch{Ops: b.Ops})
+	}
+}
+
+// lockOnlyWrites makes s judge a batch while it holds the keys that the batch
+// writes, and no other.
+func lockOnlyWrites(s *flawed) {
+	var mu sync.Mutex
+	locks := map[string]*sync.Mutex{}
+	lock := func(key string) *sync.Mutex {
+		mu.Lock()
+		defer mu.Unlock()
+		if locks[key] == nil {
+			locks[key] = new(sync.Mutex)
+		}
+		return locks[key]
+	}
+	write := readThenWrite(s.Storage)
+	s.commit = func(ctx context.Context, b storage.Batch) error {
+		var keys []string
+		for _, o := range b.Ops {
+			keys = append(keys, string(o.Key))
+		}
+		slices.Sort(keys)
+		for _, key := range slices.Compact(keys) {
+			l := lock(key)
+			l.Lock()
+			defer l.Unlock()
+		}
+		return write(ctx, b)
+	}
+}
+
+// handOutOwnBytes makes s return a value from a cache.
+func handOutOwnBytes(s *flawed) {
+	cache := map[string][]byte{}
+	s.get = func(ctx context.Context, key []byte) ([]byte, error) {
+		if v, ok := cache[string(key)]; ok {
+			return v, nil
+		}
+		v, err := s.Storage.Get(ctx, key)
+		if err == nil {
+			cache[string(key)] = v
+		}
+		return v, err
+	}
+}
+
+// keepCallersBytes makes s return a copy of what the caller has now, where it
+// passed a value.
+func keepCallersBytes(s *flawed) {
+	var mu sync.Mutex
+	kept := map[string][]byte{}
+	s.commit = func(ctx context.Context, b storage.Batch) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, o := range b.Ops {
+			kept[string(o.Key)] = o.Value
+		}
+		return s.Storage.Commit(ctx, b)
+	}
+	s.get = func(ctx context.Context, key []byte) ([]byte, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if v, ok := kept[string(key)]; ok {
+			return bytes.Clone(v), nil
+		}
+		return s.Storage.Get(ctx, key)
+	}
+}

@@ -1,0 +1,192 @@
+package storagetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-go/weft/storage"
+)
+
+func capabilitiesNeverChange(t *trial) {
+	want := t.caps
+	check := func(when string) {
+		if got := t.store.Capabilities(); got != want {
+			t.Errorf("Capabilities %s: got %+v, want %+v", when, got, want)
+		}
+	}
+	t.put("a=1")
+	check("after a batch")
+	t.refused(batch(put("", "")), storage.ErrInvalidBatch)
+	check("after an error")
+	t.store.Close()
+	check("after Close")
+}
+
+// The row of the adapter in the published table (CAP-10).
+func capabilitiesAreAsPublished(t *trial) {
+	if t.adapter.Want == nil {
+		t.Skip("the Adapter does not say what to Want")
+	}
+	if t.caps != *t.adapter.Want {
+		t.Errorf("Capabilities: got %+v, want %+v", t.caps, *t.adapter.Want)
+	}
+}
+
+func closedIsClosed(t *trial) {
+	t.put("a=1")
+	if err := t.store.Close(); err != nil {
+		t.Errorf("Close: got %v, want nil", err)
+	}
+	for range 2 {
+		if v, err := t.store.Get(t.Context(), []byte("a")); !errors.Is(err, storage.ErrClosed) {
+			t.Errorf("Get: got %q and error %v, want ErrClosed", v, err)
+		}
+		if page, err := t.store.Scan(t.Context(), storage.Range{}); !errors.Is(err, storage.ErrClosed) {
+			t.Errorf("Scan: got %d entries and error %v, want ErrClosed", len(page), err)
+		}
+		t.refused(batch(put("a", "2")), storage.ErrClosed)
+		t.refused(batch(storage.DeleteRange(storage.Range{})), storage.ErrClosed)
+		t.refused(storage.Batch{Ops: []storage.Op{put("a", "2")}, Urgent: true}, storage.ErrClosed)
+		t.refused(storage.Batch{}, storage.ErrClosed)
+		if t.caps.ConditionalBatch {
+			t.refused(when(present("a")), storage.ErrClosed)
+		}
+		if err := t.store.Close(); err != nil && !errors.Is(err, storage.ErrClosed) {
+			t.Errorf("second Close: got %v, want nil or ErrClosed", err)
+		}
+	}
+}
+
+func closeAnswersCommits(t *trial) {
+	var commits atomic.Int32
+	enough := make(chan struct{})
+	var closed atomic.Bool
+	var mu sync.Mutex
+	var acknowledged []string
+	t.together(17, func(i int) error {
+		if i == 16 {
+			<-enough
+			err := t.store.Close()
+			closed.Store(true)
+			return err
+		}
+		for n := 0; ; n++ {
+			key := fmt.Sprintf("%02d:%05d", i, n)
+			late := closed.Load()
+			err := t.store.Commit(t.Context(), batch(put(key, "1")))
+			switch {
+			case errors.Is(err, storage.ErrConflict):
+				return errors.New("Commit without conditions during Close: got ErrConflict, want nil or ErrClosed")
+			case late && !errors.Is(err, storage.ErrClosed):
+				return fmt.Errorf("Commit after Close: got %v, want ErrClosed", err)
+			}
+			if commits.Add(1) == 100 {
+				close(enough)
+			}
+			if err != nil {
+				return nil
+			}
+			mu.Lock()
+			acknowledged = append(acknowledged, key)
+			mu.Unlock()
+			runtime.Gosched()
+		}
+	})
+	t.refused(batch(put("late", "1")), storage.ErrClosed)
+	t.reopen()
+	there := t.all()
+	for _, key := range acknowledged {
+		if _, found := slices.BinarySearch(there, key+"=1"); !found {
+			t.Fatalf("acknowledged before Close, after it: got nothing, want %q", key)
+		}
+	}
+}
+
+// Goroutines inherit the label of the one that started them, so that those of
+// this store can be told from others.
+func closeStopsGoroutines(t *trial) {
+	mark := fmt.Sprintf("%p", t)
+	pprof.Do(t.Context(), pprof.Labels("storagetest", mark), func(context.Context) {
+		s := t.adapter.Open(t.TB)
+		used := *t
+		used.store = s
+		used.put("a=1")
+		used.together(4, func(i int) error { return s.Commit(t.Context(), batch(put(fmt.Sprint(i), "1"))) })
+		used.page(storage.Range{Limit: 1}, "0=1")
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: got %v, want nil", err)
+		}
+	})
+	var stacks []string
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if stacks = goroutines(mark); len(stacks) == 0 {
+			return
+		}
+	}
+	t.Errorf("after Close: got %d stacks of goroutines, want none\n%s", len(stacks), strings.Join(stacks, "\n"))
+}
+
+// goroutines are the stacks of those that have a label with the value mark.
+func goroutines(mark string) []string {
+	var profile bytes.Buffer
+	pprof.Lookup("goroutine").WriteTo(&profile, 1)
+	return slices.DeleteFunc(strings.Split(profile.String(), "\n\n"), func(stack string) bool {
+		return !strings.Contains(stack, mark)
+	})
+}
+
+func reopenKeeps(t *trial) {
+	value := strings.Repeat("v", large)
+	t.put("a=1", "gone=1", "large="+value, "changed=1")
+	t.do(put("\x00\xff", "\xff\x00"), put("empty", ""), del("gone"), put("changed", "2"))
+	t.do(storage.DeleteRange(between("m", "z")), put("n", "3"))
+	want := []string{"\x00\xff=\xff\x00", "a=1", "changed=2", "empty=", "large=" + value, "n=3"}
+	t.holds(want...)
+	for range 2 {
+		t.reopen()
+		t.holds(want...)
+		t.missing("gone")
+		if got := t.store.Capabilities(); got != t.caps {
+			t.Errorf("Capabilities of the store opened again: got %+v, want %+v", got, t.caps)
+		}
+	}
+	t.do(put("a", "2"))
+	t.reopen()
+	t.got("a", "2")
+}
+
+func openingIsUnique(t *trial) {
+	if t.caps.Shared {
+		t.Skip("the store is Shared")
+	}
+	opening := func(s storage.Storage) string {
+		x, ok := storage.As[storage.Exclusive](s)
+		if !ok {
+			t.Fatalf("got a store that is neither Shared nor storage.Exclusive, want one of them")
+		}
+		id := x.Opening()
+		if id == "" || id != x.Opening() {
+			t.Errorf("Opening: got %q and then %q, want one that is not empty", id, x.Opening())
+		}
+		return id
+	}
+	first := opening(t.store)
+	other := t.adapter.Open(t.TB)
+	defer other.Close()
+	if id := opening(other); id == first {
+		t.Errorf("Opening of another store: got %q, which the first has too, want its own", id)
+	}
+	t.reopen()
+	if id := opening(t.store); id == first {
+		t.Errorf("Opening of the store opened again: got %q, which it had before, want a new one", id)
+	}
+}
