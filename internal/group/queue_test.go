@@ -1,0 +1,451 @@
+package group_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-go/weft/internal/group"
+	"github.com/weft-go/weft/storage"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var max = storage.Size{Ops: 100, Bytes: 16 << 20}
+
+func put(key string) storage.Batch {
+	return storage.Batch{Ops: []storage.Op{storage.Put([]byte(key), []byte(key))}}
+}
+
+func deleteRange(key string) storage.Batch {
+	return storage.Batch{Ops: []storage.Op{storage.DeleteRange(storage.Prefix([]byte(key)))}}
+}
+
+func urgent(key string) storage.Batch {
+	b := put(key)
+	b.Urgent = true
+	return b
+}
+
+// A disk is an Apply that notes the keys of each group. The first group takes
+// until it is released.
+type disk struct {
+	groups  [][]string
+	release chan struct{}
+	fail    func(keys []string) error
+}
+
+func newDisk() *disk { return &disk{release: make(chan struct{})} }
+
+func (d *disk) apply(batches []storage.Batch, verdicts []error) error {
+	var keys []string
+	for _, b := range batches {
+		key := string(b.Ops[0].Key)
+		if b.HasDeleteRange() {
+			key = "range " + string(b.Ops[0].Range.Start)
+		}
+		keys = append(keys, key)
+	}
+	if d.groups = append(d.groups, keys); len(d.groups) == 1 {
+		<-d.release
+	}
+	if d.fail == nil {
+		return nil
+	}
+	return d.fail(keys)
+}
+
+// line is a queue whose first group holds up those that follow, which stand in
+// the order in which they came.
+type line struct {
+	t    *testing.T
+	q    *group.Queue
+	disk *disk
+	wg   sync.WaitGroup
+	errs sync.Map
+}
+
+func newLine(t *testing.T) *line {
+	l := &line{t: t, disk: newDisk()}
+	l.q = group.New(max, l.disk.apply)
+	l.add(t.Context(), put("first"))
+	return l
+}
+
+func (l *line) add(ctx context.Context, b storage.Batch) {
+	l.wg.Go(func() { l.errs.Store(string(b.Ops[0].Key), l.q.Commit(ctx, b)) })
+	synctest.Wait()
+}
+
+func (l *line) run() {
+	close(l.disk.release)
+	l.wg.Wait()
+}
+
+func (l *line) groups(want ...[]string) {
+	l.t.Helper()
+	if !slices.EqualFunc(l.disk.groups, want, slices.Equal) {
+		l.t.Errorf("got groups %q, want %q", l.disk.groups, want)
+	}
+}
+
+func (l *line) answer(key string, want error) {
+	l.t.Helper()
+	if got, _ := l.errs.Load(key); !errors.Is(errorOf(got), want) || want == nil && got != nil {
+		l.t.Errorf("%s: got %v, want %v", key, got, want)
+	}
+}
+
+func errorOf(v any) error {
+	err, _ := v.(error)
+	return err
+}
+
+func TestOnesWhoWaitShareAGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t)
+		for _, k := range []string{"a", "b", "c"} {
+			l.add(t.Context(), put(k))
+		}
+		l.run()
+		l.groups([]string{"first"}, []string{"a", "b", "c"})
+	})
+}
+
+func TestDeleteRangeIsAppliedAloneInItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t)
+		for _, b := range []storage.Batch{put("a"), put("b"), deleteRange("r"), put("c"), put("d")} {
+			l.add(t.Context(), b)
+		}
+		l.run()
+		l.groups([]string{"first"}, []string{"a", "b"}, []string{"range r"}, []string{"c", "d"})
+	})
+}
+
+func TestUrgentGoesFirstAndAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t)
+		for _, b := range []storage.Batch{put("a"), put("b"), urgent("u"), urgent("v")} {
+			l.add(t.Context(), b)
+		}
+		l.run()
+		l.groups([]string{"first"}, []string{"u"}, []string{"v"}, []string{"a", "b"})
+	})
+}
+
+func TestGroupsAreBounded(t *testing.T) {
+	large := func(key string) storage.Batch {
+		return storage.Batch{Ops: []storage.Op{storage.Put([]byte(key), make([]byte, 5<<20))}}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t)
+		for _, b := range []storage.Batch{put("a"), large("l"), put("b"), large("m"), put("c")} {
+			l.add(t.Context(), b)
+		}
+		l.run()
+		l.groups([]string{"first"}, []string{"a", "l", "b"}, []string{"m", "c"})
+	})
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t)
+		for i := range 1001 {
+			l.add(t.Context(), put(strconv.Itoa(i)))
+		}
+		l.run()
+		if n := len(l.disk.groups); n != 3 || len(l.disk.groups[1]) != 1000 {
+			t.Errorf("got %d groups, the second of %d, want 3 and 1000", n, len(l.disk.groups[1]))
+		}
+	})
+}
+
+func TestCancelledInLineIsWithdrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		l.add(t.Context(), put("a"))
+		l.add(ctx, put("b"))
+		l.add(ctx, urgent("u"))
+		l.add(t.Context(), put("c"))
+		cancel()
+		synctest.Wait()
+		l.answer("b", context.Canceled) // at once: "first" is still being applied
+		l.answer("u", context.Canceled)
+		l.run()
+		l.groups([]string{"first"}, []string{"a", "c"})
+	})
+}
+
+func TestCancelledWhileAppliedIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDisk()
+		q := group.New(max, d.apply)
+		ctx, cancel := context.WithCancel(t.Context())
+		answer := make(chan error, 1)
+		go func() { answer <- q.Commit(ctx, put("a")) }()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		select {
+		case err := <-answer:
+			t.Fatalf("got %v before the batch was applied", err)
+		default:
+		}
+		close(d.release)
+		if err := <-answer; err != nil {
+			t.Errorf("got %v, want nil: it was written", err)
+		}
+	})
+}
+
+func TestOneBadBatchFailsAloneAndAtOnce(t *testing.T) {
+	bad := errors.New("bad")
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t)
+		l.disk.fail = func(keys []string) error {
+			if slices.Contains(keys, "key 77") {
+				return group.Undone(bad)
+			}
+			return nil
+		}
+		for i := range 200 {
+			l.add(t.Context(), put(fmt.Sprint("key ", i)))
+		}
+		l.run()
+		for i := range 200 {
+			var want error
+			if i == 77 {
+				want = bad
+			}
+			l.answer(fmt.Sprint("key ", i), want)
+		}
+		if n := len(l.disk.groups); n > 20 {
+			t.Errorf("got %d transactions, want at most 20", n)
+		}
+		var order []string
+		for _, g := range l.disk.groups[1:] {
+			if !slices.Contains(g, "key 77") {
+				order = append(order, g...)
+			}
+		}
+		if !slices.IsSortedFunc(order, func(a, b string) int { return number(a) - number(b) }) {
+			t.Errorf("got the order %q, want first come first served", order)
+		}
+	})
+}
+
+func number(key string) int {
+	n, _ := strconv.Atoi(key[len("key "):])
+	return n
+}
+
+func TestUnknownIsNotTriedAgain(t *testing.T) {
+	lost := errors.New("lost")
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t)
+		l.disk.fail = func(keys []string) error {
+			if len(keys) > 1 {
+				return lost
+			}
+			return nil
+		}
+		l.add(t.Context(), put("a"))
+		l.add(t.Context(), put("b"))
+		l.run()
+		l.groups([]string{"first"}, []string{"a", "b"})
+		l.answer("a", lost)
+		l.answer("b", lost)
+	})
+}
+
+func TestPanicIsAnAnswerAndTheQueueGoesOn(t *testing.T) {
+	for name, leave := range map[string]func(){
+		"panic":  func() { panic("bug") },
+		"goexit": runtime.Goexit,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLine(t)
+			l.disk.fail = func(keys []string) error {
+				if slices.Contains(keys, "a") {
+					leave()
+				}
+				return nil
+			}
+			l.add(t.Context(), put("a"))
+			l.add(t.Context(), put("b"))
+			l.add(t.Context(), deleteRange("r"))
+			l.add(t.Context(), put("c"))
+			l.run()
+			if v, _ := l.errs.Load("b"); v == nil {
+				t.Errorf("%s: got nil for the neighbour, want an error", name)
+			} else if _, ok := errors.AsType[*group.Panic](v.(error)); !ok {
+				t.Errorf("%s: got %v for the neighbour, want a *Panic", name, v)
+			}
+			l.answer("c", nil)
+		})
+	}
+}
+
+func TestCloseAnswersAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t)
+		l.add(t.Context(), put("a"))
+		l.add(t.Context(), urgent("u"))
+		closed := make(chan struct{})
+		go func() {
+			l.q.Close()
+			close(closed)
+		}()
+		synctest.Wait()
+		l.answer("a", storage.ErrClosed)
+		l.answer("u", storage.ErrClosed)
+		select {
+		case <-closed:
+			t.Error("Close returned while a group was being applied")
+		default:
+		}
+		l.run()
+		<-closed
+		l.answer("first", nil)
+		l.groups([]string{"first"})
+		if err := l.q.Commit(t.Context(), put("b")); !errors.Is(err, storage.ErrClosed) {
+			t.Errorf("got %v after Close, want ErrClosed", err)
+		}
+		l.q.Close()
+	})
+}
+
+func TestInvalidBatchDoesNotJoin(t *testing.T) {
+	q := group.New(max, func([]storage.Batch, []error) error {
+		t.Error("applied")
+		return nil
+	})
+	if err := q.Commit(t.Context(), storage.Batch{Ops: []storage.Op{{}}}); !errors.Is(err, storage.ErrInvalidBatch) {
+		t.Errorf("got %v, want ErrInvalidBatch", err)
+	}
+}
+
+// TestRandomly has many commit, give up, fail and close, and compares what they
+// were answered with what was applied.
+func TestRandomly(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("WEFT_SEED"); s != "" {
+		seed, _ = strconv.ParseUint(s, 10, 64)
+	}
+	t.Logf("WEFT_SEED=%d", seed)
+	rounds := 300
+	if testing.Short() {
+		rounds = 30
+	}
+	for round := range rounds {
+		randomRound(t, rand.New(rand.NewPCG(seed, uint64(round))))
+	}
+}
+
+var (
+	errBad  = errors.New("bad")
+	errLost = errors.New("lost")
+)
+
+func randomRound(t *testing.T, r *rand.Rand) {
+	const workers, each = 20, 20
+	var (
+		applied = map[string]int{} // only the leader touches it
+		busy    sync.Mutex
+		lose    = r.IntN(10)
+	)
+	q := group.New(max, func(batches []storage.Batch, verdicts []error) error {
+		if !busy.TryLock() {
+			t.Error("two groups at once")
+		}
+		defer busy.Unlock()
+		for _, b := range batches {
+			if b.Ops[0].Key[0] == 'x' {
+				return group.Undone(errBad)
+			}
+		}
+		for i, b := range batches {
+			if (b.Urgent || b.HasDeleteRange()) && len(batches) > 1 {
+				t.Error("one that must be alone is not")
+			}
+			if b.Ops[0].Key[0] == 'c' {
+				verdicts[i] = storage.ErrConflict
+				continue
+			}
+			applied[string(b.Ops[0].Key)]++
+		}
+		if lose--; lose == 0 {
+			return errLost
+		}
+		if len(batches) == 7 {
+			panic("seven")
+		}
+		return nil
+	})
+	type outcome struct {
+		key string
+		err error
+	}
+	var answers [workers][]outcome
+	var wg sync.WaitGroup
+	for w := range workers {
+		mine := rand.New(rand.NewPCG(r.Uint64(), uint64(w)))
+		wg.Go(func() {
+			for i := range each {
+				key := fmt.Sprintf("%c%d.%d", "oooooxc"[mine.IntN(7)], w, i)
+				b := put(key)
+				b.Urgent = mine.IntN(20) == 0
+				if mine.IntN(20) == 0 {
+					b.Ops = append(b.Ops, deleteRange("r").Ops...)
+				}
+				ctx, cancel := context.WithCancel(context.Background())
+				if soon := mine.IntN(50); mine.IntN(4) == 0 {
+					go func() {
+						for range soon {
+							runtime.Gosched()
+						}
+						cancel()
+					}()
+				}
+				err := q.Commit(ctx, b)
+				clear(b.Ops[0].Key[1:]) // nobody reads it any more, says the race detector
+				cancel()
+				answers[w] = append(answers[w], outcome{key, err})
+			}
+		})
+	}
+	if r.IntN(3) == 0 {
+		q.Close()
+	}
+	wg.Wait()
+	q.Close()
+	for _, outcomes := range answers {
+		for _, o := range outcomes {
+			n, want := applied[o.key], -1 // -1: either
+			_, panicked := errors.AsType[*group.Panic](o.err)
+			switch {
+			case o.err == nil:
+				want = 1
+			case errors.Is(o.err, errLost), panicked:
+			case errors.Is(o.err, storage.ErrConflict) && o.key[0] == 'c', errors.Is(o.err, errBad) && o.key[0] == 'x',
+				errors.Is(o.err, context.Canceled), errors.Is(o.err, storage.ErrClosed):
+				want = 0
+			default:
+				t.Errorf("%s: got %v", o.key, o.err)
+			}
+			if n > 1 || want >= 0 && n != want {
+				t.Errorf("%s: answered %v and applied %d times", o.key, o.err, n)
+			}
+		}
+	}
+}

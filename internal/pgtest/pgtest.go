@@ -1,0 +1,335 @@
+// Package pgtest gives tests a PostgreSQL server of their own, from the binaries
+// that the machine has. It runs with the durability of a default installation
+// and ends with the process that started it, also if that was killed.
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A Server is a PostgreSQL cluster in a temporary folder.
+type Server struct {
+	dir      string
+	port     int
+	settings []string
+	as       *syscall.SysProcAttr
+	cmd      *exec.Cmd
+	exited   chan struct{}
+	orders   chan func()
+}
+
+var shared struct {
+	sync.Mutex
+	server *Server
+	users  int
+	main   bool
+}
+
+var databases atomic.Int64
+
+// URL returns the address of a new, empty database on a server that the tests
+// of the process share. The server ends with the last test that uses it, or with
+// Stop, where Main is used.
+func URL(t testing.TB) string {
+	t.Helper()
+	return Shared(t).Database(t)
+}
+
+// Shared returns the server that the tests of the process share.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		s, err := start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.server = s
+	}
+	shared.users++
+	t.Cleanup(func() {
+		shared.Lock()
+		defer shared.Unlock()
+		if shared.users--; shared.users == 0 && !shared.main {
+			shared.server.stop()
+			shared.server = nil
+		}
+	})
+	return shared.server
+}
+
+// Main runs the tests of m with one server for all of them, and returns the code
+// to exit with.
+func Main(m *testing.M) int {
+	shared.main = true
+	defer Stop()
+	return m.Run()
+}
+
+// Stop ends the shared server, if there is one.
+func Stop() {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server != nil {
+		shared.server.stop()
+		shared.server = nil
+	}
+}
+
+// Start starts a server for this test alone, which ends with it. Settings are
+// lines of postgresql.conf, such as "fsync=off".
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s, err := start(settings...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.stop)
+	return s
+}
+
+// Launch starts a server outside a test. stop ends it and removes what it left.
+func Launch(settings ...string) (s *Server, stop func(), err error) {
+	if s, err = start(settings...); err != nil {
+		return nil, nil, err
+	}
+	return s, s.stop, nil
+}
+
+func start(settings ...string) (*Server, error) {
+	s, err := startServer(settings)
+	if err != nil {
+		return nil, fmt.Errorf("pgtest: start: %w", err)
+	}
+	return s, nil
+}
+
+func startServer(settings []string) (_ *Server, err error) {
+	initdb, err := binary("initdb")
+	if err != nil {
+		return nil, err
+	}
+	as, uid, err := unprivileged()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{settings: settings, as: as, orders: make(chan func())}
+	if s.dir, err = os.MkdirTemp("", "pgtest"); err != nil {
+		return nil, err
+	}
+	go s.obey()
+	defer func() {
+		if err != nil {
+			s.stop()
+		}
+	}()
+	if err := errors.Join(os.Chmod(s.dir, 0o700), os.Chown(s.dir, uid, -1)); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(initdb, "-D", s.Data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.Dir = s.dir
+	cmd.SysProcAttr = as
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, out)
+	}
+	if s.port, err = freePort(); err != nil {
+		return nil, err
+	}
+	return s, s.run()
+}
+
+// obey runs orders on one thread: the server is told to end with the thread that
+// started it.
+func (s *Server) obey() {
+	runtime.LockOSThread()
+	for order := range s.orders {
+		order()
+	}
+}
+
+func (s *Server) run() error {
+	postgres, err := binary("postgres")
+	if err != nil {
+		return err
+	}
+	args := []string{"-D", s.Data(), "-p", strconv.Itoa(s.port), "-h", "127.0.0.1", "-k", s.dir}
+	for _, setting := range slices.Concat([]string{"max_connections=200"}, s.settings) {
+		args = append(args, "-c", setting)
+	}
+	var log bytes.Buffer
+	s.cmd = exec.Command(postgres, args...)
+	s.cmd.Dir = s.dir
+	s.cmd.Stdout, s.cmd.Stderr = &log, &log
+	attr := *s.as
+	attr.Pdeathsig = syscall.SIGQUIT // an immediate shutdown
+	s.cmd.SysProcAttr = &attr
+	started := make(chan error)
+	s.orders <- func() { started <- s.cmd.Start() }
+	if err := <-started; err != nil {
+		return err
+	}
+	exited := make(chan struct{})
+	s.exited = exited
+	cmd := s.cmd
+	go func() {
+		cmd.Wait()
+		close(exited)
+	}()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if s.answers() {
+			return nil
+		}
+		select {
+		case <-s.exited:
+			return fmt.Errorf("the server ended\n%s", log.String())
+		default:
+		}
+		if time.Now().After(end) {
+			return errors.New("the server does not answer")
+		}
+	}
+}
+
+func (s *Server) answers() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	c, err := pgx.Connect(ctx, s.URL("postgres"))
+	if err != nil {
+		return false
+	}
+	c.Close(ctx)
+	return true
+}
+
+// stop ends the server and removes what it left.
+func (s *Server) stop() {
+	s.Kill()
+	close(s.orders)
+	os.RemoveAll(s.dir)
+}
+
+// Kill ends the server as a crash of its machine would, but for what the
+// operating system holds.
+func (s *Server) Kill() {
+	if s.cmd == nil || s.cmd.Process == nil {
+		return
+	}
+	s.cmd.Process.Signal(syscall.SIGQUIT)
+	<-s.exited
+}
+
+// Restart kills the server and starts it again, with settings in place of those
+// that it had, if there are any. It recovers from its log.
+func (s *Server) Restart(settings ...string) error {
+	s.Kill()
+	if len(settings) > 0 {
+		s.settings = settings
+	}
+	return s.run()
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// URL is the address of a database.
+func (s *Server) URL(database string) string {
+	u := url.URL{Scheme: "postgres", User: url.User("postgres"), Host: s.Addr(), Path: "/" + database, RawQuery: "sslmode=disable"}
+	return u.String()
+}
+
+// Database creates an empty database, and returns its address.
+func (s *Server) Database(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("test%d", databases.Add(1))
+	s.Exec(t, "postgres", `CREATE DATABASE `+name)
+	return s.URL(name)
+}
+
+// Exec runs statements in a database.
+func (s *Server) Exec(t testing.TB, database string, statements ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := pgx.Connect(ctx, s.URL(database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(ctx)
+	for _, sql := range statements {
+		if _, err := c.Exec(ctx, sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+// binary finds a program of PostgreSQL: where Debian puts it, else in the path.
+func binary(name string) (string, error) {
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	slices.SortFunc(found, func(a, b string) int { return major(b) - major(a) })
+	if len(found) > 0 {
+		return found[0], nil
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("there is no PostgreSQL here, which these tests need: apt-get install postgresql (%w)", err)
+	}
+	return path, nil
+}
+
+func major(path string) int {
+	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+	return n
+}
+
+// unprivileged is who the server runs as: not root, which it refuses.
+func unprivileged() (*syscall.SysProcAttr, int, error) {
+	if os.Getuid() != 0 {
+		return &syscall.SysProcAttr{}, os.Getuid(), nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+		gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, 0, err
+		}
+		return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, int(uid), nil
+	}
+	return nil, 0, errors.New("there is no user named postgres or nobody to run PostgreSQL as")
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// Data is the folder of the cluster.
+func (s *Server) Data() string { return filepath.Join(s.dir, "data") }

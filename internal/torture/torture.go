@@ -1,0 +1,94 @@
+// Package torture kills the processes that write to a store, damages its file,
+// and takes the disk away from it. It is for the tests of adapters that keep
+// their store in a file.
+//
+// A test binary calls [Main] in TestMain, so that it can be its own child
+// process.
+package torture
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// Open opens the store at a path, and creates it if it is not there.
+type Open func(path string) (storage.Storage, error)
+
+const (
+	roleVar = "WEFT_CHILD"
+	pathVar = "WEFT_CHILD_PATH"
+)
+
+// Main runs the tests, or what this process was started for.
+func Main(m *testing.M, open Open) {
+	switch role := os.Getenv(roleVar); role {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "opener":
+		openAndSay(open, os.Getenv(pathVar))
+	case "writer":
+		writeAndSay(open, os.Getenv(pathVar))
+	default:
+		panic("no role " + role)
+	}
+}
+
+// child starts this binary in a role.
+func child(t testing.TB, role, path string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self)
+	c.Env = append(os.Environ(), roleVar+"="+role, pathVar+"="+path)
+	c.Stderr = os.Stderr
+	return c
+}
+
+// OpenElsewhere opens the store at path in another process, which closes it
+// again, and returns its error as text.
+func OpenElsewhere(t testing.TB, path string) string {
+	t.Helper()
+	out, err := child(t, "opener", path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func openAndSay(open Open, path string) {
+	s, err := open(path)
+	if err != nil {
+		fmt.Print(err)
+		return
+	}
+	s.Close()
+}
+
+// seeded returns a source that WEFT_SEED makes repeat itself.
+func seeded(t testing.TB) *rand.Rand {
+	seed := uint64(time.Now().UnixNano())
+	if s := os.Getenv("WEFT_SEED"); s != "" {
+		seed, _ = strconv.ParseUint(s, 10, 64)
+	}
+	t.Logf("WEFT_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// count is how often to do something: n, or what the variable says.
+func count(variable string, n int) int {
+	if v, err := strconv.Atoi(os.Getenv(variable)); err == nil {
+		return v
+	}
+	return n
+}

@@ -1,0 +1,50 @@
+package bolt
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// guarded runs f, which uses the map of the file, and makes an error of a panic
+// in it. bbolt panics over pages that make no sense. A file that is shorter than
+// its map makes a fault, which kills the process if it is not made a panic.
+func guarded(f func() error) (err error) {
+	before := debug.SetPanicOnFault(true)
+	defer func() {
+		debug.SetPanicOnFault(before)
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %v", storage.ErrCorrupt, r)
+		}
+	}()
+	return f()
+}
+
+// transaction begins one. It panics as bbolt does; bbolt then keeps its locks,
+// so nobody may try again.
+func (s *Store) transaction(writable bool) (*bbolt.Tx, error) {
+	s.begin.Lock()
+	defer s.begin.Unlock()
+	if why := s.broken.Load(); why != nil {
+		return nil, *why
+	}
+	begun := false
+	defer func() {
+		if !begun {
+			s.stuck.Store(true)
+			s.giveUp(fmt.Errorf("%w: the file has lost its first pages", storage.ErrCorrupt))
+		}
+	}()
+	tx, err := s.db.Begin(writable)
+	begun = true
+	return tx, err
+}
+
+// giveUp makes every later call answer err.
+func (s *Store) giveUp(err error) {
+	err = fmt.Errorf("close it and open it again, after: %w", err)
+	s.broken.CompareAndSwap(nil, &err)
+}

@@ -1,0 +1,216 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/weft-go/weft/storage"
+)
+
+func openInside(t *testing.T) *Store {
+	t.Helper()
+	s, err := Open(filepath.Join(t.TempDir(), "store.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func batch(key string, value []byte) storage.Batch {
+	return storage.Batch{Ops: []storage.Op{storage.Put([]byte(key), value)}}
+}
+
+// TestOneBadBatchFailsAlone has one of 200 fail in a way that nobody can see
+// beforehand: its key is a bucket.
+func TestOneBadBatchFailsAlone(t *testing.T) {
+	s := openInside(t)
+	if err := s.db.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.Bucket(s.bucket).CreateBucket([]byte("bad"))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() {
+				key := fmt.Sprint("key ", i)
+				if i == 77 {
+					key = "bad"
+				}
+				err := s.Commit(t.Context(), batch(key, nil))
+				if bad := err != nil; bad != (i == 77) {
+					t.Errorf("%s: got %v", key, err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+// TestFileCutWhileOpen takes the file away from under the map.
+func TestFileCutWhileOpen(t *testing.T) {
+	for _, left := range []int64{200 << 10, 16 << 10, 4 << 10, 0} {
+		s := openInside(t)
+		for i := range 100 {
+			if err := s.Commit(t.Context(), batch(fmt.Sprintf("key %03d", i), make([]byte, 3000))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Truncate(s.path, left); err != nil {
+			t.Fatal(err)
+		}
+		corrupt := 0
+		note := func(err error) {
+			t.Helper()
+			if err == nil || errors.Is(err, storage.ErrNotFound) {
+				return
+			}
+			if corrupt++; !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), s.path) {
+				t.Errorf("%d bytes left: got %v, want ErrCorrupt and the path", left, err)
+			}
+		}
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		for i := range 100 {
+			wg.Go(func() {
+				_, err := s.Get(t.Context(), fmt.Appendf(nil, "key %03d", i))
+				mu.Lock()
+				defer mu.Unlock()
+				note(err)
+			})
+		}
+		wg.Wait()
+		_, err := s.Scan(t.Context(), storage.Range{})
+		note(err)
+		if corrupt == 0 {
+			t.Errorf("%d bytes left: got no error", left)
+		}
+		for i := range 5 {
+			s.Commit(t.Context(), batch(fmt.Sprintf("key %03d", 20*i), nil)) // any answer
+		}
+		s.Close()
+	}
+}
+
+// TestTreeThatBitesItsTail has a page with branches lead to itself, in which
+// bbolt would descend until the process dies.
+func TestTreeThatBitesItsTail(t *testing.T) {
+	s := openInside(t)
+	for i := range 50 {
+		if err := s.Commit(t.Context(), batch(fmt.Sprintf("key %03d", i), make([]byte, 1000))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := checker{file: openFile(t, s.path)}
+	if !c.readMeta() {
+		t.Fatal("no meta")
+	}
+	bitten := 0
+	for id := range c.meta.Pages { // the current root is among them
+		p := data[id*uint64(c.meta.PageSize):]
+		if order.Uint16(p[8:]) == branchPage {
+			order.PutUint64(p[headerSize+8:], id)
+			bitten++
+		}
+	}
+	if bitten == 0 {
+		t.Fatal("no page with branches")
+	}
+	if err := os.WriteFile(s.path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Open(s.path, nil); !errors.Is(err, storage.ErrCorrupt) {
+		r.Close()
+		t.Errorf("got %v, want ErrCorrupt", err)
+	}
+}
+
+func openFile(t *testing.T, path string) *os.File {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func TestReadersDoNotWaitForTheWriter(t *testing.T) {
+	s := openInside(t)
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					if _, err := s.Scan(t.Context(), storage.Range{}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for i := range 500 {
+		if err := s.Commit(t.Context(), batch(fmt.Sprint("key ", i%100), make([]byte, 10_000+i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+// TestMapGrows outgrows what is mapped at first while others read.
+func TestMapGrows(t *testing.T) {
+	s, err := open(filepath.Join(t.TempDir(), "store.db"), "weft", 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					if _, err := s.Scan(t.Context(), storage.Range{Limit: 3}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for i := range 40 {
+		if err := s.Commit(t.Context(), batch(fmt.Sprint("key ", i), make([]byte, 1<<20))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	if v, err := s.Get(t.Context(), []byte("key 3")); err != nil || len(v) != 1<<20 {
+		t.Errorf("got %d bytes and error %v, want what was put", len(v), err)
+	}
+}

@@ -1,0 +1,138 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// mapSize is how much of the file is mapped at first. To map more, a writer
+// waits for all readers, so this is what a store seldom outgrows. It costs
+// addresses, not memory.
+const mapSize = 256 << 20
+
+var errLocked = errors.New("is open in another process, or in this one already")
+
+func (s *Store) open(mapSize int) error {
+	if s.path == "" {
+		return errors.New("no path")
+	}
+	if err := create(s.path, s.bucket); err != nil {
+		return err
+	}
+	if err := s.openFile(mapSize); err != nil {
+		if s.file != nil {
+			s.file.Close() // bbolt does not, where it panicked
+		}
+		return err
+	}
+	return nil
+}
+
+func (s *Store) openFile(mapSize int) error {
+	o := options(mapSize)
+	o.OpenFile = func(path string, flag int, mode os.FileMode) (*os.File, error) {
+		f, err := os.OpenFile(path, flag, mode)
+		if err != nil {
+			return nil, err
+		}
+		s.file = f
+		if err := flock(f); err != nil { // so that nobody writes while we check
+			return nil, err
+		}
+		return f, check(f, s.bucket)
+	}
+	err := guarded(func() (err error) {
+		s.db, err = bbolt.Open(s.path, 0o600, o)
+		return err
+	})
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return errLocked
+	case errors.Is(err, berrors.ErrVersionMismatch):
+		return fmt.Errorf("%w: %w", storage.ErrFutureFormat, err)
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum):
+		return fmt.Errorf("%w: not a bbolt file: %w", storage.ErrCorrupt, err)
+	case err != nil:
+		return err
+	}
+	err = guarded(s.createBucket)
+	if err != nil && !errors.Is(err, storage.ErrCorrupt) { // after a panic Close might wait for ever
+		s.db.Close()
+	}
+	return err
+}
+
+func options(mapSize int) *bbolt.Options {
+	return &bbolt.Options{
+		Timeout:         time.Nanosecond, // zero would wait for ever; this tries once
+		FreelistType:    bbolt.FreelistMapType,
+		InitialMmapSize: mapSize,
+		NoStatistics:    true,
+	}
+}
+
+// createBucket writes only if it has to.
+func (s *Store) createBucket() error {
+	there := false
+	if err := s.db.View(func(tx *bbolt.Tx) error {
+		there = tx.Bucket(s.bucket) != nil
+		return nil
+	}); err != nil || there {
+		return err
+	}
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		_, err := tx.CreateBucketIfNotExists(s.bucket)
+		return err
+	})
+}
+
+// create makes the file if there is none. It gets its name when it is whole, so
+// that no crash leaves half a file behind, and the name is synced.
+func create(path string, bucket []byte) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	dir := filepath.Dir(path)
+	f, err := os.CreateTemp(dir, filepath.Base(path)+".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	if err := f.Close(); err != nil {
+		return err
+	}
+	db, err := bbolt.Open(f.Name(), 0o600, options(0))
+	if err != nil {
+		return err
+	}
+	s := Store{db: db, bucket: bucket}
+	if err := errors.Join(s.createBucket(), db.Close()); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
+		return nil // somebody else was quicker
+	} else if err != nil {
+		if err := os.Rename(f.Name(), path); err != nil { // no links on this file system
+			return err
+		}
+	}
+	return syncDir(dir)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

@@ -1,0 +1,122 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// Get returns a copy of the value under key, or storage.ErrNotFound.
+func (s *Store) Get(ctx context.Context, key []byte) (value []byte, err error) {
+	err = s.read(ctx, func(b *bbolt.Bucket) error {
+		v := b.Get(key)
+		if v == nil {
+			return storage.ErrNotFound
+		}
+		value, err = copied(v)
+		return err
+	})
+	return value, s.error("get", err)
+}
+
+// Scan returns copies of the first entries of r.
+func (s *Store) Scan(ctx context.Context, r storage.Range) (page []storage.Entry, err error) {
+	limit := r.Limit
+	if limit <= 0 {
+		limit = storage.DefaultLimit
+	}
+	err = s.read(ctx, func(b *bbolt.Bucket) error {
+		return walk(b.Cursor(), r, func(k, v []byte) (bool, error) {
+			key, err := copied(k)
+			if err != nil {
+				return false, err
+			}
+			value, err := copied(v)
+			if err != nil {
+				return false, err
+			}
+			page = append(page, storage.Entry{Key: key, Value: value})
+			return len(page) < limit, ctx.Err()
+		})
+	})
+	if err != nil {
+		return nil, s.error("scan", err)
+	}
+	return page, nil
+}
+
+// read runs f in a transaction that reads.
+func (s *Store) read(ctx context.Context, f func(*bbolt.Bucket) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.calls.RLock()
+	defer s.calls.RUnlock()
+	if s.closed {
+		return storage.ErrClosed
+	}
+	return guarded(func() error {
+		tx, err := s.transaction(false)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		b := tx.Bucket(s.bucket)
+		if b == nil {
+			return s.noBucket()
+		}
+		return f(b)
+	})
+}
+
+func (s *Store) noBucket() error {
+	return fmt.Errorf("%w: the bucket %q is gone", storage.ErrCorrupt, s.bucket)
+}
+
+// copied is what bbolt returned, for the caller to keep. A length that nobody
+// put is damage, and not worth its memory.
+func copied(b []byte) ([]byte, error) {
+	if len(b) > maxBatch.Bytes {
+		return nil, fmt.Errorf("%w: an entry of %d bytes", storage.ErrCorrupt, len(b))
+	}
+	return append([]byte{}, b...), nil
+}
+
+// walk calls visit for the entries of r, in its direction, until it says no.
+// Neither the slices nor the cursor's place outlive a write.
+func walk(c *bbolt.Cursor, r storage.Range, visit func(k, v []byte) (bool, error)) error {
+	next := c.Next
+	var k, v []byte
+	switch {
+	case r.Reverse:
+		next = c.Prev
+		if k, v = seekBefore(c, r.End); r.End == nil {
+			k, v = c.Last()
+		}
+	case r.Start == nil:
+		k, v = c.First()
+	default:
+		k, v = c.Seek(r.Start)
+	}
+	for ; k != nil; k, v = next() {
+		if r.Reverse && bytes.Compare(k, r.Start) < 0 || !r.Reverse && r.End != nil && bytes.Compare(k, r.End) >= 0 {
+			return nil
+		}
+		if more, err := visit(k, v); !more || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seekBefore moves c to the last key before end.
+func seekBefore(c *bbolt.Cursor, end []byte) (k, v []byte) {
+	if k, _ := c.Seek(end); k == nil {
+		return c.Last()
+	}
+	return c.Prev()
+}

@@ -1,0 +1,148 @@
+package bolt
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"syscall"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/weft-go/weft/internal/group"
+	"github.com/weft-go/weft/storage"
+)
+
+// apply is a group.Apply.
+func (s *Store) apply(batches []storage.Batch, verdicts []error) error {
+	var tx *bbolt.Tx
+	if err := guarded(func() (err error) { tx, err = s.transaction(true); return err }); err != nil {
+		return err
+	}
+	wrote := false
+	err := guarded(func() (err error) {
+		wrote, err = s.write(tx, batches, verdicts)
+		return err
+	})
+	if err != nil {
+		s.rollback(tx)
+		return group.Undone(err)
+	}
+	if !wrote { // COMMIT would sync all the same
+		s.rollback(tx)
+		return nil
+	}
+	return s.commit(tx)
+}
+
+// write applies batches in tx, and says whether there is something to commit.
+func (s *Store) write(tx *bbolt.Tx, batches []storage.Batch, verdicts []error) (wrote bool, err error) {
+	b := tx.Bucket(s.bucket)
+	if b == nil {
+		return false, s.noBucket()
+	}
+	c := b.Cursor() // finds a key as Get does, and keeps its memory
+	for i := range batches {
+		if !hold(c, batches[i].If) {
+			verdicts[i] = storage.ErrConflict
+			continue
+		}
+		for _, o := range batches[i].Ops {
+			wrote = true
+			if err := do(b, o); err != nil {
+				return false, err
+			}
+		}
+	}
+	return wrote, nil
+}
+
+// commit ends tx. A panic comes from the nodes that bbolt is about to write, so
+// nothing was written. An error may come from a sync, after which the map shows
+// what the disk may not hold: then nothing can be believed.
+func (s *Store) commit(tx *bbolt.Tx) error {
+	panicked := true
+	err := guarded(func() error {
+		err := tx.Commit()
+		panicked = false
+		return err
+	})
+	if panicked {
+		s.rollback(tx)
+		return group.Undone(err)
+	}
+	if err != nil && !full(err) {
+		s.giveUp(err)
+	}
+	return err
+}
+
+func (s *Store) rollback(tx *bbolt.Tx) {
+	panicked := true
+	err := guarded(func() error {
+		err := tx.Rollback()
+		panicked = false
+		return err
+	})
+	if panicked {
+		s.stuck.Store(true)
+		s.giveUp(err)
+	}
+}
+
+// full says that the disk had no room for what was to be written. bbolt finds
+// out before it writes the page that makes a commit count, and forgets it all.
+func full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) ||
+		strings.HasPrefix(err.Error(), "file resize error")
+}
+
+func hold(c *bbolt.Cursor, conditions []storage.Condition) bool {
+	for _, cond := range conditions {
+		k, v := c.Seek(cond.Key)
+		there := bytes.Equal(k, cond.Key)
+		switch cond.Kind {
+		case storage.IsEqual:
+			if !there || !bytes.Equal(v, cond.Value) {
+				return false
+			}
+		case storage.IsAbsent:
+			if there {
+				return false
+			}
+		default:
+			if !there {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func do(b *bbolt.Bucket, o storage.Op) error {
+	switch o.Kind {
+	case storage.PutOp:
+		return b.Put(o.Key, o.Value)
+	case storage.DeleteOp:
+		return b.Delete(o.Key)
+	default:
+		return deleteRange(b, o.Range)
+	}
+}
+
+// deleteRange collects the keys first: a cursor loses its place when what it
+// stands on is deleted.
+func deleteRange(b *bbolt.Bucket, r storage.Range) error {
+	r.Reverse = false
+	var keys [][]byte
+	err := walk(b.Cursor(), r, func(k, _ []byte) (bool, error) {
+		key, err := copied(k)
+		keys = append(keys, key)
+		return true, err
+	})
+	for _, k := range keys {
+		if err == nil {
+			err = b.Delete(k)
+		}
+	}
+	return err
+}

@@ -1,0 +1,267 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// commitGroups applies one group after the other, until the store is closed.
+func (s *Store) commitGroups() {
+	c := s.newSession(groupLockTimeout)
+	defer c.close()
+	var g []*ticket
+	for {
+		// Those who were just answered, or are about to come, have their say
+		// first: it costs nothing if there is nobody.
+		runtime.Gosched()
+		if g = s.desk.next(g[:0]); len(g) == 0 {
+			return
+		}
+		s.settle(c, g)
+	}
+}
+
+// settle applies g, if necessary again, and in halves, until everybody in it is
+// answered or in a lane.
+func (s *Store) settle(c *session, g []*ticket) {
+	for attempt := 1; ; attempt++ {
+		err := c.try(g)
+		if err == nil {
+			s.finish(g)
+			return
+		}
+		undone, _ := errors.AsType[*undoneError](err)
+		_, lost := errors.AsType[*lostError](err)
+		r := remedyOf(err)
+		most := 3
+		if len(g) == 1 && !lost {
+			most = 20
+		}
+		switch {
+		case r == again && attempt < most:
+			if attempt > 1 {
+				time.Sleep(rand.N(time.Duration(attempt) * time.Millisecond))
+			}
+			continue
+		case r != give && !lost && len(g) > 1:
+			half := len(g) / 2
+			s.settle(c, g[:half])
+			s.settle(c, g[half:])
+			return
+		case undone != nil && undone.Code == lockNotAvailable && !c.waits:
+			g[0].skipped = true
+		case undone != nil && undone.Code == lockNotAvailable:
+			err = errors.Join(errBusy, err)
+		}
+		for _, t := range g {
+			t.err = err
+		}
+		s.finish(g)
+		return
+	}
+}
+
+// try puts g through one transaction. If it returns nil, every ticket has its
+// answer or is skipped.
+func (c *session) try(g []*ticket) error {
+	if c.conn == nil {
+		if err := c.connect(context.Background()); err != nil {
+			return &lostError{fmt.Errorf("connect: %w", err)}
+		}
+	}
+	conn := c.conn.PgConn()
+	p := conn.StartPipeline(context.Background())
+	var err error
+	done := false
+	fresh := time.Since(c.used) < time.Second // else it may be dead, which the first of two round trips finds out
+	if len(g) == 1 && !c.waits && fresh && g[0].isQuick() {
+		done, err = c.quick(p, g[0])
+	}
+	switch {
+	case done || err != nil:
+	case g[0].ranges:
+		err = c.transactRange(p, g)
+	default:
+		err = c.transact(p, g)
+	}
+	if !conn.IsClosed() && conn.TxStatus() != 'I' {
+		c.do(p, []call{{prepared: rollback}})
+	}
+	p.Close()
+	c.used = time.Now()
+	if conn.IsClosed() || conn.TxStatus() != 'I' {
+		c.discard()
+	}
+	return err
+}
+
+// transact applies g in two round trips. There is a third if a row that should
+// be there is not, to see whether it is gone or locked.
+func (c *session) transact(p *pgconn.Pipeline, g []*ticket) error {
+	r := &c.rows
+	r.build(g, nil)
+	calls := append(c.calls[:0], call{prepared: begin})
+	if c.waits {
+		calls = r.lockAll(calls)
+	} else {
+		calls = r.lockFree(calls)
+	}
+	c.calls = calls
+	if _, err := c.do(p, calls); err != nil {
+		return before(err)
+	}
+	if calls := r.missing(); len(calls) > 0 {
+		if _, err := c.do(p, calls); err != nil {
+			return before(err)
+		}
+	}
+	for i := range r.list {
+		if !r.list[i].conclude() && c.waits {
+			return errMoved
+		}
+	}
+	r.judge(g)
+	return c.write(p)
+}
+
+// before is the error of a transaction in which COMMIT was not sent.
+func before(err error) error {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.SeverityUnlocalized == "ERROR" {
+		return &undoneError{e}
+	}
+	return &lostError{err}
+}
+
+// lockFree locks what others have not locked, and looks which of the rows that
+// may be missing are there.
+func (r *rows) lockFree(calls []call) []call {
+	calls = r.lock(calls, shareOrSkip, func(x *row) bool { return x.share && !x.update && x.value })
+	calls = r.lock(calls, shareOnlyOrSkip, func(x *row) bool { return x.share && !x.update && !x.value })
+	calls = r.lock(calls, updateOrSkip, func(x *row) bool { return x.update && x.value })
+	calls = r.lock(calls, updateOnlyOrSkip, func(x *row) bool { return x.update && !x.value })
+	return r.look(calls, func(x *row) bool { return x.probe })
+}
+
+// lockAll waits for the locks, in the order of the keys: of neighbours for which
+// one kind of lock will do, at once.
+func (r *rows) lockAll(calls []call) []call {
+	for i := range r.list {
+		r.list[i].probe = true
+	}
+	for i := 0; i < len(r.list); {
+		x := &r.list[i]
+		if !x.share && !x.update {
+			i++
+			continue
+		}
+		var sent []int32
+		for update := x.update; i < len(r.list) && (update == r.list[i].update || !r.list[i].share); i++ {
+			if r.list[i].share || r.list[i].update {
+				sent = append(sent, int32(i))
+			}
+		}
+		statement := shareOrWait
+		if x.update {
+			statement = updateOrWait
+		}
+		calls = append(calls, call{prepared: statement, args: r.keys(sent), row: r.lockedRow})
+	}
+	return r.look(calls, func(*row) bool { return true })
+}
+
+func (r *rows) lock(calls []call, statement int, pick func(*row) bool) []call {
+	sent := r.pick(pick)
+	if len(sent) == 0 {
+		return calls
+	}
+	return append(calls, call{prepared: statement, args: r.keys(sent), row: r.lockedRow})
+}
+
+// lockedRow takes in a row of the server's answer: a key, and what is in it if
+// that matters.
+func (r *rows) lockedRow(values [][]byte) {
+	x := r.find(values[0])
+	if x == nil {
+		return
+	}
+	var content []byte
+	if len(values) > 1 {
+		content = values[1]
+	}
+	x.lock(r, content)
+}
+
+func (r *rows) look(calls []call, pick func(*row) bool) []call {
+	sent := r.pick(pick)
+	if len(sent) == 0 {
+		return calls
+	}
+	return append(calls, call{prepared: there, args: r.keys(sent), row: func(values [][]byte) {
+		if x := r.find(values[0]); x != nil {
+			x.seen = true
+		}
+	}})
+}
+
+// missing looks for rows that were to be locked for share, which therefore were
+// expected to be there, and were not locked.
+func (r *rows) missing() []call {
+	return r.look(nil, func(x *row) bool {
+		lost := !x.locked && !x.probe
+		x.probe = x.probe || lost
+		return lost
+	})
+}
+
+// write writes what the batches came to, and commits. Where that is nothing there
+// is nothing to commit either, and the locks are given back with the rest.
+func (c *session) write(p *pgconn.Pipeline) error {
+	calls := c.rows.writes(c.calls[:0])
+	if len(calls) == 0 {
+		return nil
+	}
+	c.calls = append(calls, call{prepared: commit})
+	return c.commit(p, c.calls)
+}
+
+// writes are the statements that write. To find a key that is to be deleted
+// missing does not keep others from putting it, and then there may be no order in
+// which all of them went: so it is put and deleted, which does.
+func (r *rows) writes(calls []call) []call {
+	add := func(statement int, pick func(*row) bool, contents bool) {
+		sent := r.pick(pick)
+		if len(sent) == 0 {
+			return
+		}
+		args := r.keys(sent)
+		if contents {
+			args = append(args, r.contents(sent))
+		}
+		calls = append(calls, call{prepared: statement, args: args})
+	}
+	add(change, func(x *row) bool { return x.changed && x.before && x.now }, true)
+	add(remove, func(x *row) bool { return x.changed && x.before && !x.now }, false)
+	add(insert, func(x *row) bool { return x.changed && !x.before }, true)
+	add(remove, func(x *row) bool { return x.changed && !x.before && !x.now }, false)
+	return calls
+}
+
+// commit runs calls, of which the last is COMMIT.
+func (c *session) commit(p *pgconn.Pipeline, calls []call) error {
+	failed, err := c.do(p, calls)
+	if err == nil {
+		c.note()
+		return nil
+	}
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	if ok && e.SeverityUnlocalized == "ERROR" && (failed < len(calls)-1 || e.Code[:2] == "40") {
+		return &undoneError{e}
+	}
+	return &unknownError{err}
+}

@@ -1,0 +1,133 @@
+package postgres
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// A lane is where batches wait for rows that others have locked, so that nobody
+// waits with them. Its fields are guarded by desk.mu.
+type lane struct {
+	line    []*ticket
+	held    claims // of the line, and of what is being applied
+	running bool   // there is a goroutine
+	wake    chan struct{}
+}
+
+// patience is how long a batch waits in the line of a lane.
+const patience = 15 * time.Second
+
+// toLane puts a skipped t in the line of a lane, unless nobody wants that any
+// more. Its caller holds desk.mu.
+func (s *Store) toLane(t *ticket) bool {
+	t.skipped = false
+	if s.desk.closed || t.left {
+		t.err = errWithdrawn
+		if s.desk.closed {
+			t.err = storage.ErrClosed
+		}
+		return false
+	}
+	t.taken = false
+	s.line(t)
+	return true
+}
+
+// line chooses a lane: that of a batch with which t shares a row, or else the
+// one with the shortest line.
+func (s *Store) line(t *ticket) {
+	lanes := &s.desk.lanes
+	l := &lanes[0]
+	for i := range lanes {
+		if lanes[i].held.clash(t) {
+			l = &lanes[i]
+			break
+		}
+		if len(lanes[i].held) < len(l.held) {
+			l = &lanes[i]
+		}
+	}
+	t.lane = l
+	l.line = append(l.line, t)
+	l.held.add(t)
+	l.nudge()
+	if !l.running {
+		l.running = true
+		s.running.Go(func() { s.runLane(l) })
+	}
+}
+
+func (l *lane) nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// remove takes t out of the line.
+func (l *lane) remove(t *ticket) {
+	l.line = slices.DeleteFunc(l.line, func(other *ticket) bool { return other == t })
+	l.held.drop(t)
+}
+
+// runLane applies what is in line, until nothing was for a while.
+func (s *Store) runLane(l *lane) {
+	c := s.newSession(laneLockTimeout)
+	defer c.close()
+	idle := time.NewTimer(idleConn)
+	defer idle.Stop()
+	for {
+		late, g, done := s.desk.nextOf(l, false)
+		for !done && len(late)+len(g) == 0 {
+			idle.Reset(idleConn)
+			select {
+			case <-l.wake:
+				late, g, done = s.desk.nextOf(l, false)
+			case <-idle.C:
+				late, g, done = s.desk.nextOf(l, true)
+			}
+		}
+		if done {
+			return
+		}
+		if len(late) > 0 {
+			s.finish(late)
+		}
+		if len(g) > 0 {
+			s.settle(c, g)
+		}
+	}
+}
+
+// nextOf takes along the first in line, and with it those behind it that share a
+// row with one who goes. Before it come those who waited too long. It says that
+// the lane is done after shut, and if it is empty and may end.
+func (d *desk) nextOf(l *lane, mayEnd bool) (late, g []*ticket, done bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || mayEnd && len(l.line) == 0 {
+		l.running = false
+		return nil, nil, true
+	}
+	going := claims{}
+	rest := l.line[:0]
+	for _, t := range l.line {
+		switch {
+		case time.Since(t.since) > patience:
+			t.err = errBusy
+			late = append(late, t)
+		case len(g) == 0, going.clash(t) && !t.ranges && !g[0].ranges && len(g) < maxBatches:
+			going.add(t)
+			g = append(g, t)
+		default:
+			rest = append(rest, t)
+			continue
+		}
+		t.taken = true
+	}
+	clear(l.line[len(rest):])
+	l.line = rest
+	return late, g, false
+}

@@ -1,0 +1,143 @@
+package postgres_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/postgres"
+)
+
+// refused expects Open to say why.
+func refused(t *testing.T, url string, o *postgres.Options, why string) error {
+	t.Helper()
+	s, err := postgres.Open(t.Context(), url, o)
+	if err == nil {
+		s.Close()
+		t.Errorf("got a store, want an error with %q", why)
+	} else if !strings.Contains(err.Error(), why) || !strings.HasPrefix(err.Error(), "postgres: open: ") {
+		t.Errorf("got %v, want an error with %q", err, why)
+	}
+	return err
+}
+
+func TestTablesOfOthersAreRefused(t *testing.T) {
+	for _, c := range []struct{ what, sql, why string }{
+		{"no stamp", `CREATE TABLE weft.store (k bytea PRIMARY KEY, v bytea NOT NULL)`, "not one of our tables"},
+		{"stamp of others", `CREATE TABLE weft.store (k bytea PRIMARY KEY, v bytea NOT NULL); COMMENT ON TABLE weft.store IS 'weft'`, "not one of our tables"},
+		{"other columns", `CREATE TABLE weft.store (id int PRIMARY KEY); COMMENT ON TABLE weft.store IS 'weft store, format 1'`, "not one of our tables"},
+		{"no primary key", `CREATE TABLE weft.store (k bytea NOT NULL, v bytea NOT NULL); COMMENT ON TABLE weft.store IS 'weft store, format 1'`, "not one of our tables"},
+		{"a view", `CREATE VIEW weft.store AS SELECT ''::bytea AS k, ''::bytea AS v; COMMENT ON VIEW weft.store IS 'weft store, format 1'`, "not one of our tables"},
+		{"unlogged", `CREATE UNLOGGED TABLE weft.store (k bytea PRIMARY KEY, v bytea NOT NULL); COMMENT ON TABLE weft.store IS 'weft store, format 1'`, "not one of our tables"},
+		{"future", `CREATE TABLE weft.store (k bytea PRIMARY KEY, v bytea NOT NULL, x int); COMMENT ON TABLE weft.store IS 'weft store, format 2'`, "format 2"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			server := pgtest.Shared(t)
+			url := server.Database(t)
+			server.Exec(t, url[strings.LastIndex(url, "/")+1:strings.Index(url, "?")], `CREATE SCHEMA weft`, c.sql)
+			err := refused(t, url, nil, c.why)
+			if errors.Is(err, storage.ErrFutureFormat) != (c.what == "future") {
+				t.Errorf("ErrFutureFormat: got %v", err)
+			}
+			open(t, url, &postgres.Options{Table: "other"})
+		})
+	}
+}
+
+func TestNamesAreChecked(t *testing.T) {
+	url := pgtest.URL(t)
+	for _, n := range []string{`a"b`, "a b", "1a", strings.Repeat("a", 64), "a.b", "ä"} {
+		refused(t, url, &postgres.Options{Table: n}, "the name")
+		refused(t, url, &postgres.Options{Schema: n}, "the name")
+	}
+	s := open(t, url, &postgres.Options{Schema: "Select", Table: "FROM"})
+	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("a", "1")}}))
+	if _, err := open(t, url, nil).Get(t.Context(), []byte("a")); !errors.Is(err, storage.ErrNotFound) {
+		t.Errorf("in another table: got %v, want ErrNotFound", err)
+	}
+}
+
+func TestManyOpenAtOnce(t *testing.T) {
+	url := pgtest.URL(t)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			s, err := postgres.Open(t.Context(), url, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			s.Close()
+		})
+	}
+	all.Wait()
+}
+
+func TestMigrationsAreWhatOpenDoes(t *testing.T) {
+	server := pgtest.Shared(t)
+	url := server.Database(t)
+	database := url[strings.LastIndex(url, "/")+1 : strings.Index(url, "?")]
+	server.Exec(t, database, postgres.Migrations(nil)...)
+	server.Exec(t, database,
+		`CREATE ROLE `+database+` LOGIN`,
+		`GRANT USAGE ON SCHEMA weft TO `+database,
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON weft.store TO `+database)
+	s := open(t, strings.Replace(url, "postgres@", database+"@", 1), nil)
+	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("a", "1"), put("b", "1")}}))
+	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.DeleteRange(storage.Range{})}}))
+}
+
+// A server that may lose what it acknowledged, or cannot write, is refused.
+func TestServersAreChecked(t *testing.T) {
+	server := pgtest.Start(t, "fsync=off")
+	url := server.URL("postgres")
+	refused(t, url, nil, "fsync off")
+	s := open(t, url, &postgres.Options{FsyncOff: true})
+	if s.Capabilities().Durable {
+		t.Error("Durable with fsync off")
+	}
+	s.Close()
+	must(t, server.Restart("full_page_writes=off"))
+	refused(t, url, nil, "full_page_writes off")
+	must(t, server.Restart("default_transaction_read_only=on"))
+	refused(t, url, nil, "read-only")
+	must(t, server.Restart("synchronous_commit=off"))
+	s = open(t, url, nil)
+	if v, err := s.Setting("synchronous_commit"); v != "on" || err != nil {
+		t.Errorf("synchronous_commit: got %q and error %v, want on", v, err)
+	}
+	s.Close()
+	must(t, os.WriteFile(filepath.Join(server.Data(), "standby.signal"), nil, 0o600))
+	must(t, server.Restart("hot_standby=on"))
+	refused(t, url, nil, "recovering")
+}
+
+// The host's pool is used for reads only, however small it is, and stays open.
+func TestNewUsesHostsPool(t *testing.T) {
+	config, err := pgxpool.ParseConfig(pgtest.URL(t))
+	must(t, err)
+	config.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	must(t, err)
+	defer pool.Close()
+	s, err := postgres.New(t.Context(), pool, nil)
+	must(t, err)
+	held, err := pool.Acquire(t.Context())
+	must(t, err)
+	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("a", "1")}}))
+	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("a", "2")}, Urgent: true}))
+	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.DeleteRange(storage.Range{End: []byte("a")})}}))
+	held.Release()
+	if v, err := s.Get(t.Context(), []byte("a")); err != nil || string(v) != "2" {
+		t.Errorf("got %q and error %v, want 2", v, err)
+	}
+	must(t, s.Close())
+	must(t, pool.Ping(t.Context()))
+}

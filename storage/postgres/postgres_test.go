@@ -1,0 +1,62 @@
+package postgres_test
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/postgres"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+func TestMain(m *testing.M) {
+	code := pgtest.Main(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		os.Stderr.WriteString(err.Error() + "\n")
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func TestStorage(t *testing.T) { suite(t, nil) }
+
+func TestStorageNoListen(t *testing.T) { suite(t, &postgres.Options{NoListen: true}) }
+
+func suite(t *testing.T, o *postgres.Options) {
+	urls := map[storage.Storage]string{}
+	storagetest.Run(t, storagetest.Adapter{
+		Open: func(t testing.TB) storage.Storage {
+			url := pgtest.URL(t)
+			s := open(t, url, o)
+			urls[s] = url
+			return s
+		},
+		Reopen: func(t testing.TB, s storage.Storage) storage.Storage {
+			r := open(t, urls[s], o)
+			urls[r] = urls[s]
+			return r
+		},
+		Want: &storage.Capabilities{
+			ConditionalBatch: true,
+			AtomicBatch:      true,
+			ReadAfterWrite:   true,
+			ScanConsistency:  storage.Snapshot,
+			Durable:          true,
+			Shared:           true,
+			MaxBatch:         storage.Size{Ops: 10_000, Bytes: 64 << 20},
+		},
+	})
+}
+
+func open(t testing.TB, url string, o *postgres.Options) *postgres.Store {
+	t.Helper()
+	s, err := postgres.Open(t.Context(), url, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}

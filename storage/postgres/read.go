@@ -1,0 +1,134 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// reads counts the calls that go on, and turns away those that come after shut.
+type reads struct {
+	mu     sync.Mutex
+	closed bool
+	going  sync.WaitGroup
+}
+
+func (r *reads) begin() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return storage.ErrClosed
+	}
+	r.going.Add(1)
+	return nil
+}
+
+func (r *reads) shut() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.going.Wait()
+}
+
+// Get returns the value under key.
+func (s *Store) Get(ctx context.Context, key []byte) ([]byte, error) {
+	var value []byte
+	err := s.read(ctx, func(ctx context.Context) (err error) {
+		value, err = get(ctx, s.pool, &s.sql, s.mode(), key)
+		return err
+	})
+	if err != nil {
+		return nil, wrap("get", err)
+	}
+	return value, nil
+}
+
+// Scan returns a page, which is one statement and so one view.
+func (s *Store) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	var page []storage.Entry
+	err := s.read(ctx, func(ctx context.Context) (err error) {
+		page, err = scan(ctx, s.pool, &s.sql, s.mode(), r)
+		return err
+	})
+	if err != nil {
+		return nil, wrap("scan", err)
+	}
+	return page, nil
+}
+
+// mode is how reads are sent. On connections of the host's, a plan that is kept
+// may be one for a table that is small, so they are planned each time.
+func (s *Store) mode() pgx.QueryExecMode {
+	if s.ours {
+		return pgx.QueryExecModeCacheStatement
+	}
+	return pgx.QueryExecModeCacheDescribe
+}
+
+// A querier is a pool, a connection or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func get(ctx context.Context, q querier, sql *statements, mode pgx.QueryExecMode, key []byte) (value []byte, err error) {
+	if key == nil {
+		key = []byte{}
+	}
+	err = q.QueryRow(ctx, sql.get, mode, key).Scan(&value)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, storage.ErrNotFound
+	}
+	return value, err
+}
+
+func scan(ctx context.Context, q querier, sql *statements, mode pgx.QueryExecMode, r storage.Range) ([]storage.Entry, error) {
+	limit := r.Limit
+	if limit <= 0 {
+		limit = storage.DefaultLimit
+	}
+	start := r.Start
+	if start == nil {
+		start = []byte{}
+	}
+	args := []any{mode, start, int64(limit)}
+	order := 0
+	if r.Reverse {
+		order = 1
+	}
+	end := 0
+	if r.End != nil {
+		end = 1
+		args = append(args, r.End)
+	}
+	rows, err := q.Query(ctx, sql.scan[order][end], args...)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e storage.Entry, err error) {
+		err = row.Scan(&e.Key, &e.Value)
+		return e, err
+	})
+}
+
+// read bounds f by a deadline of our own.
+func (s *Store) read(ctx context.Context, f func(context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.reading.begin(); err != nil {
+		return err
+	}
+	defer s.reading.going.Done()
+	bounded, cancel := context.WithTimeout(ctx, roundTripTimeout)
+	defer cancel()
+	err := f(bounded)
+	if cause := ctx.Err(); err != nil && cause != nil && !errors.Is(err, cause) {
+		return errors.Join(cause, err)
+	}
+	return err
+}

@@ -1,0 +1,56 @@
+package postgres_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/internal/pgtest"
+)
+
+// The server is killed under load, and recovers. What was acknowledged is there,
+// what was in doubt is resolved. WEFT_RESTARTS sets how often; default 10.
+func TestRestarts(t *testing.T) {
+	restarts := 10
+	if n, err := strconv.Atoi(os.Getenv("WEFT_RESTARTS")); err == nil {
+		restarts = n
+	}
+	server := pgtest.Start(t)
+	s := open(t, server.URL("postgres"), nil)
+	const workers = 8
+	totals := make([]int, workers)
+	var unknown atomic.Int64
+	var stop atomic.Bool
+	var all sync.WaitGroup
+	for i := range workers {
+		all.Go(func() {
+			for n := 0; !stop.Load() && !t.Failed(); n++ {
+				count(t, s, i, n, &unknown)
+				totals[i] = n + 1
+			}
+		})
+	}
+	for range restarts {
+		time.Sleep(time.Duration(50+rand.N(150)) * time.Millisecond)
+		if err := server.Restart(); err != nil {
+			t.Error(err)
+			break
+		}
+	}
+	time.Sleep(100 * time.Millisecond)
+	stop.Store(true)
+	all.Wait()
+	counted(t, s, totals)
+	sum := 0
+	for _, n := range totals {
+		sum += n
+	}
+	t.Logf("%d restarts, %d steps, %d unknown or failed", restarts, sum, unknown.Load())
+	if sum < restarts*workers {
+		t.Errorf("got %d steps, want more", sum)
+	}
+}

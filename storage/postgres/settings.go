@@ -1,0 +1,65 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// setUpEach has every new connection of config begin with our settings, and be
+// refused where it cannot write, as after a fail-over: then the next host is
+// tried.
+func setUpEach(config *pgx.ConnConfig, lockTimeout time.Duration) {
+	before := config.ValidateConnect
+	config.ValidateConnect = func(ctx context.Context, c *pgconn.PgConn) error {
+		if before != nil {
+			if err := before(ctx, c); err != nil {
+				return err
+			}
+		}
+		return setUp(ctx, c, lockTimeout)
+	}
+}
+
+// setUp sets what a session of ours is bound by. They are set by a statement, as
+// poolers refuse what they do not know among the parameters of a new connection.
+//
+// The planner would read a small table from end to end, in a plan that is kept
+// when the table has grown: so it is told to use the index.
+func setUp(ctx context.Context, c *pgconn.PgConn, lockTimeout time.Duration) error {
+	sql := `SELECT pg_is_in_recovery(), current_setting('transaction_read_only')`
+	for _, s := range []struct{ name, value string }{
+		{"statement_timeout", milliseconds(statementTimeout)},
+		{"lock_timeout", milliseconds(lockTimeout)},
+		{"idle_in_transaction_session_timeout", milliseconds(idleTimeout)},
+		{"tcp_user_timeout", milliseconds(userTimeout)},
+		{"plan_cache_mode", "force_generic_plan"},
+		{"enable_seqscan", "off"},
+		{"jit", "off"},
+	} {
+		sql += `, set_config('` + s.name + `', '` + s.value + `', false)`
+	}
+	// Whoever turned synchronous_commit off did not think of this store. All
+	// other values make a commit durable on the server itself.
+	sql += `, CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END`
+	results, err := c.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return err
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 {
+		return errors.New("settings: the server answered nothing")
+	}
+	switch row := results[0].Rows[0]; {
+	case string(row[0]) != "f":
+		return errRecovering
+	case string(row[1]) != "off":
+		return errReadOnly
+	}
+	return nil
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }

@@ -1,0 +1,114 @@
+package postgres
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// A ticket is a batch on its way. Its fields are guarded by desk.mu while it
+// waits, and belong to whoever took it along after that.
+type ticket struct {
+	batch   storage.Batch
+	bytes   int
+	ranges  bool // it has a DeleteRange
+	names   []mention
+	since   time.Time
+	lane    *lane // in whose line it waits, or nil
+	taken   bool  // it waits no more
+	left    bool  // its caller would rather go than wait in a lane
+	skipped bool  // it was not judged, as others have a lock on one of its rows
+	err     error // the answer
+	woken   chan struct{}
+}
+
+// A mention is that a batch names a key, which is hashed: to take two for one
+// only makes one batch wait for another.
+type mention struct {
+	hash   uint64
+	writes bool
+}
+
+var seed = maphash.MakeSeed()
+
+// A pool keeps tickets for reuse. Each store has its own: a channel that was made
+// in a test's bubble of time is of no use outside.
+type pool struct{ free sync.Pool }
+
+func (p *pool) get(b storage.Batch) *ticket {
+	t, ok := p.free.Get().(*ticket)
+	if !ok {
+		t = &ticket{woken: make(chan struct{}, 1)}
+	}
+	t.batch, t.since = b, time.Now()
+	for _, c := range b.If {
+		t.bytes += len(c.Key) + len(c.Value)
+		t.names = append(t.names, mention{hash: maphash.Bytes(seed, c.Key)})
+	}
+	for _, o := range b.Ops {
+		if o.Kind == storage.DeleteRangeOp {
+			t.ranges = true
+			continue
+		}
+		t.bytes += len(o.Key) + len(o.Value)
+		t.names = append(t.names, mention{hash: maphash.Bytes(seed, o.Key), writes: true})
+	}
+	return t
+}
+
+// put takes back an answered ticket.
+func (p *pool) put(t *ticket) {
+	*t = ticket{names: t.names[:0], woken: t.woken}
+	p.free.Put(t)
+}
+
+func (t *ticket) answer() { t.woken <- struct{}{} }
+
+// claims are the keys that tickets name: how many write one, how many only
+// compare it.
+type claims map[uint64]claim
+
+type claim struct{ writers, readers int32 }
+
+// clash says whether t may not go at the same time as those who claim.
+func (c claims) clash(t *ticket) bool {
+	if len(c) == 0 {
+		return false
+	}
+	for _, m := range t.names {
+		if x := c[m.hash]; x.writers > 0 || m.writes && x.readers > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (c claims) add(t *ticket) {
+	for _, m := range t.names {
+		x := c[m.hash]
+		if m.writes {
+			x.writers++
+		} else {
+			x.readers++
+		}
+		c[m.hash] = x
+	}
+}
+
+func (c claims) drop(t *ticket) {
+	for _, m := range t.names {
+		x := c[m.hash]
+		if m.writes {
+			x.writers--
+		} else {
+			x.readers--
+		}
+		if x == (claim{}) {
+			delete(c, m.hash)
+		} else {
+			c[m.hash] = x
+		}
+	}
+}

@@ -1,0 +1,281 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/postgres"
+)
+
+// A group of 100 batches has two round trips: the client waits for the server
+// twice.
+func TestTwoRoundTrips(t *testing.T) {
+	p, url := proxied(t, pgtest.URL(t))
+	s := open(t, url, &postgres.Options{NoListen: true})
+	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("shared", "1")}}))
+	warm(t, s)
+
+	// Whoever commits is stopped, until all have come.
+	release := make(chan struct{})
+	var stopped, trips atomic.Int32
+	p.on(func(m message) action {
+		if m.kind == 'S' && trips.Add(1) <= int32(committers) {
+			stopped.Add(1)
+			p.mu.Unlock()
+			<-release
+			p.mu.Lock()
+		}
+		return pass
+	})
+	var all sync.WaitGroup
+	commit := func(i int) {
+		all.Go(func() {
+			key := fmt.Sprintf("key%03d", i)
+			if err := s.Commit(t.Context(), storage.Batch{
+				If:  []storage.Condition{storage.Equal([]byte("shared"), []byte("1")), storage.Absent([]byte(key))},
+				Ops: []storage.Op{put(key, "1"), put(key+"too", "1")},
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for i := range committers {
+		commit(1000 + i)
+		eventually(t, func() bool { return stopped.Load() == int32(i+1) })
+	}
+	for i := range 100 {
+		commit(i)
+	}
+	eventually(t, func() bool { return s.Waiting() == 100 })
+	before := trips.Load()
+	close(release)
+	all.Wait()
+	if got := trips.Load() - before; got != 2 {
+		t.Errorf("100 batches took %d round trips, want 2", got)
+	}
+}
+
+const committers = 3
+
+// warm has every committer connect.
+func warm(t *testing.T, s *postgres.Store) {
+	var all sync.WaitGroup
+	for i := range 200 {
+		all.Go(func() {
+			if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put(fmt.Sprint("warm", i), "1")}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// The reply to a COMMIT is lost: the outcome is unknown, never called safe to
+// retry, and the same batch committed again tells what it was.
+func TestLostCommits(t *testing.T) {
+	direct := pgtest.URL(t)
+	p, url := proxied(t, direct)
+	s := open(t, url, nil)
+	var commits, lost, unknown atomic.Int64
+	want := int64(200)
+	if testing.Short() {
+		want = 20
+	}
+	p.on(func(m message) action {
+		if m.commits() && commits.Add(1)%3 == 0 {
+			lost.Add(1)
+			return loseReply
+		}
+		return pass
+	})
+	const workers = 6
+	totals := make([]int, workers)
+	var all sync.WaitGroup
+	for i := range workers {
+		all.Go(func() {
+			for n := 0; lost.Load() < want && !t.Failed(); n++ {
+				count(t, s, i, n, &unknown)
+				totals[i] = n + 1
+			}
+		})
+	}
+	all.Wait()
+	p.on(nil)
+	if unknown.Load() < want {
+		t.Errorf("got %d unknown outcomes of %d lost commits, want no fewer", unknown.Load(), lost.Load())
+	}
+	counted(t, open(t, direct, nil), totals)
+}
+
+// count commits step n of a counter, by the one rule that there is for an unknown
+// outcome.
+func count(t *testing.T, s storage.Storage, counter, n int, unknown *atomic.Int64) {
+	key, log := fmt.Sprintf("count%d", counter), fmt.Sprintf("log%d:%06d", counter, n)
+	b := storage.Batch{
+		If:  []storage.Condition{storage.Absent([]byte(log))},
+		Ops: []storage.Op{put(log, "1")},
+	}
+	if n == 0 {
+		b.If = append(b.If, storage.Absent([]byte(key)))
+	} else {
+		b.If = append(b.If, storage.Equal([]byte(key), fmt.Append(nil, n)))
+	}
+	if n == 0 || n%2 == 1 { // else what is put was not there: one statement
+		b.Ops = append(b.Ops, put(key, fmt.Sprint(n+1)))
+	} else {
+		b.If = append(b.If, storage.Present(fmt.Appendf(nil, "log%d:%06d", counter, n-1)))
+		b.Ops = append(b.Ops, put(key, fmt.Sprint(n+1)))
+	}
+	commit(t, s, b, log, unknown)
+}
+
+// commit commits b, which puts mine, until it is known to be committed.
+func commit(t *testing.T, s storage.Storage, b storage.Batch, mine string, unknown *atomic.Int64) {
+	doubt := false
+	for end := time.Now().Add(time.Minute); ; {
+		err := s.Commit(context.Background(), b)
+		switch {
+		case err == nil:
+			return
+		case errors.Is(err, storage.ErrConflict):
+			_, err := get(s, mine)
+			if !doubt || err != nil {
+				t.Errorf("%s: a conflict with nobody: doubt %t, Get %v", mine, doubt, err)
+			}
+			return
+		case pgconn.SafeToRetry(err):
+			t.Errorf("%s: pgconn calls it safe to retry: %v", mine, err)
+			return
+		case time.Now().After(end):
+			t.Errorf("%s: %v", mine, err)
+			return
+		}
+		doubt = true
+		unknown.Add(1)
+	}
+}
+
+// get reads as long as it takes.
+func get(s storage.Storage, key string) (string, error) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		v, err := s.Get(context.Background(), []byte(key))
+		if err == nil || errors.Is(err, storage.ErrNotFound) || time.Now().After(end) {
+			return string(v), err
+		}
+	}
+}
+
+// counted compares the counters with what was acknowledged.
+func counted(t *testing.T, s storage.Storage, totals []int) {
+	t.Helper()
+	for i, want := range totals {
+		got, err := get(s, fmt.Sprintf("count%d", i))
+		if err != nil || got != fmt.Sprint(want) {
+			t.Errorf("counter %d: got %q and error %v, want %d", i, got, err, want)
+		}
+		n := 0
+		for _, err := range storage.All(t.Context(), s, storage.Prefix(fmt.Appendf(nil, "log%d:", i))) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != want {
+			t.Errorf("log of counter %d: got %d entries, want %d", i, n, want)
+		}
+	}
+}
+
+// TestEveryMessageCut cuts the connection at every message of every kind of
+// transaction, before the server gets it and after; of those by which a session
+// prepares its statements, at every tenth.
+func TestEveryMessageCut(t *testing.T) {
+	direct := pgtest.URL(t)
+	p, url := proxied(t, direct)
+	check := open(t, direct, nil)
+	var unknown atomic.Int64
+	total := 1
+	for do := cutBefore; do <= cutAfter; do++ {
+		for at := 1; at <= total; at++ {
+			seen, preparing := 0, 0
+			p.on(func(m message) action {
+				if m.kind == 'P' || m.kind == 'D' {
+					if preparing++; preparing%10 != 0 {
+						return pass
+					}
+				}
+				if seen++; seen == at {
+					return do
+				}
+				return pass
+			})
+			s, err := postgres.Open(t.Context(), url, &postgres.Options{NoListen: true})
+			if err != nil {
+				s = open(t, url, &postgres.Options{NoListen: true})
+			}
+			everyKind(t, s, check, fmt.Sprintf("run%d:%d:", do, at), &unknown)
+			s.Close()
+			p.on(nil)
+			total = max(total, seen)
+			if testing.Short() {
+				at += 20
+			}
+		}
+	}
+	t.Logf("%d messages; %d unknown outcomes", total, unknown.Load())
+}
+
+// everyKind has one transaction of every kind.
+func everyKind(t *testing.T, s, check storage.Storage, run string, unknown *atomic.Int64) {
+	key := func(name string) []byte { return []byte(run + name) }
+	step := func(name string, urgent bool, conditions []storage.Condition, ops ...storage.Op) {
+		b := storage.Batch{
+			If:     append(conditions, storage.Absent(key("did:"+name))),
+			Ops:    append(ops, storage.Put(key("did:"+name), nil)),
+			Urgent: urgent,
+		}
+		commit(t, s, b, run+"did:"+name, unknown)
+	}
+	step("begin", false, nil, storage.Put(key("n"), []byte("1")))
+	step("insert", false, []storage.Condition{storage.Equal(key("n"), []byte("1"))})
+	step("update", false, []storage.Condition{storage.Equal(key("n"), []byte("1"))}, storage.Put(key("n"), []byte("2")), storage.Put(key("r:1"), nil))
+	step("delete", false, []storage.Condition{storage.Present(key("did:insert"))}, storage.Delete(key("r:1")), storage.Put(key("r:2"), nil))
+	step("range", false, []storage.Condition{storage.Equal(key("n"), []byte("2"))}, storage.DeleteRange(storage.Prefix(key("r:"))), storage.Put(key("n"), []byte("3")))
+	step("urgent", true, []storage.Condition{storage.Equal(key("n"), []byte("3"))}, storage.Put(key("n"), []byte("4")))
+	page, err := check.Scan(t.Context(), storage.Prefix(key("")))
+	var got []string
+	for _, e := range page {
+		got = append(got, string(e.Key[len(run):])+"="+string(e.Value))
+	}
+	want := "[did:begin= did:delete= did:insert= did:range= did:update= did:urgent= n=4]"
+	if err != nil || fmt.Sprint(got) != want {
+		t.Errorf("%s: got %v and error %v, want %s", run, got, err, want)
+	}
+}
+
+func put(key, value string) storage.Op { return storage.Put([]byte(key), []byte(value)) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t testing.TB, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not come to that")
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package sqlite_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/weft-go/weft/internal/torture"
+)
+
+func TestDamagedFile(t *testing.T) {
+	torture.Damage(t, 1000, openRelaxed, func(path string) {
+		s := open(t, path, nil)
+		torture.Fill(t, s)
+		s.Close()
+		os.Remove(path + ".lock")
+	})
+}
+
+// TestDamagedLog damages what a crash leaves behind, the database and its log.
+func TestDamagedLog(t *testing.T) {
+	torture.Damage(t, 200, openRelaxed, func(path string) {
+		live := newPath(t)
+		torture.Fill(t, open(t, live, nil))
+		copyFile(t, live, path)
+		copyFile(t, live+"-wal", path+"-wal")
+	})
+}
+
+// copyFile reads a file that SQLite has open, which drops its locks: nobody else
+// wants them here.
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,41 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	driver "modernc.org/sqlite"
+	code "modernc.org/sqlite/lib"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// error adds to err what was done to which file. The contract's own answers are
+// left as they are: they say nothing about the file.
+func (s *Store) error(action string, err error) error {
+	switch {
+	case err == nil, errors.Is(err, storage.ErrConflict), errors.Is(err, storage.ErrInvalidBatch),
+		errors.Is(err, storage.ErrNotFound), errors.Is(err, storage.ErrClosed),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	return fmt.Errorf("sqlite: %s %q: %w", action, s.path, err)
+}
+
+// translate makes the driver's word for a damaged file the contract's.
+func translate(err error) error {
+	switch primary(err) {
+	case code.SQLITE_CORRUPT, code.SQLITE_NOTADB:
+		return fmt.Errorf("%w: %w", storage.ErrCorrupt, err)
+	}
+	return err
+}
+
+// primary is SQLite's result code without its extension, or 0.
+func primary(err error) int {
+	if e, ok := errors.AsType[*driver.Error](err); ok {
+		return e.Code() & 0xff
+	}
+	return 0
+}

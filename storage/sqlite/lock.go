@@ -1,0 +1,29 @@
+package sqlite
+
+import (
+	"errors"
+	"os"
+)
+
+// A lock is held by one opener of a file at a time, also within one process. It
+// ends with the process, however that ends. The file stays: to remove it while
+// another holds it would make room for a third. What is in it means nothing.
+type lock struct{ file *os.File }
+
+var errLocked = errors.New("is open in another process, or in this one already")
+
+// acquire locks the file at path, and creates it if it is not there. It does not
+// wait.
+func acquire(path string) (*lock, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644) // os adds O_CLOEXEC
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &lock{f}, nil
+}
+
+func (l *lock) release() error { return l.file.Close() }

@@ -1,0 +1,61 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// realPath is the one name that all names of a file lead to. The file need not
+// be there.
+func realPath(path string) (string, error) {
+	if path == "" || path == ":memory:" {
+		return "", errors.New("a database in memory cannot be opened: use package memory")
+	}
+	if strings.ContainsRune(path, 0) {
+		return "", errors.New("the path contains a zero byte")
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	for range 100 { // links to a file that is not there yet
+		real, err := filepath.EvalSymlinks(path)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return real, err
+		}
+		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(dir, filepath.Base(path))
+		target, err := os.Readlink(path)
+		if err != nil {
+			return path, nil
+		}
+		if filepath.IsAbs(target) {
+			path = target
+		} else {
+			path = filepath.Join(dir, target)
+		}
+	}
+	return "", fmt.Errorf("%w: too many links", fs.ErrInvalid)
+}
+
+// dsn names a file to the driver, with pragmas. The driver takes the first
+// question mark for the end of the path; a URL escapes those within it.
+func dsn(file, mode string, pragmas []pragma) string {
+	u := url.URL{Scheme: "file", Path: filepath.ToSlash(file)}
+	q := url.Values{"mode": {mode}, "_txlock": {"immediate"}}
+	for _, p := range pragmas {
+		if p.value != "" {
+			q.Add("_pragma", p.name+"("+p.value+")")
+		}
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}

@@ -1,0 +1,118 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql/driver"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// A reader is a connection that cannot write.
+type reader struct {
+	*conn
+	sql statements
+}
+
+func newReader(file string, o Options) (*reader, error) {
+	mode := "rw"
+	pragmas := []pragma{
+		busy(busyTimeout),
+		{"cache_size", "-4096", "-4096"}, // KiB
+		{"query_only", "1", "1"},
+	}
+	if o.ReadOnly {
+		mode = "ro"
+	} else {
+		pragmas = append(pragmas, pragma{"journal_mode", "", "wal"})
+	}
+	c, err := connect(file, mode, pragmas)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkTable(o.Table); err != nil {
+		c.close()
+		return nil, err
+	}
+	return &reader{c, newStatements(o.Table)}, nil
+}
+
+// Get returns the value under key, or storage.ErrNotFound.
+func (s *Store) Get(ctx context.Context, key []byte) ([]byte, error) {
+	r, err := s.take(ctx)
+	if err != nil {
+		return nil, s.error("get", err)
+	}
+	defer s.give(r)
+	value, err := r.get(key)
+	return value, s.error("get", err)
+}
+
+// Scan returns the first entries of r.
+func (s *Store) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	rd, err := s.take(ctx)
+	if err != nil {
+		return nil, s.error("scan", err)
+	}
+	defer s.give(rd)
+	page, err := rd.scan(ctx, r)
+	return page, s.error("scan", err)
+}
+
+func (r *reader) get(key []byte) ([]byte, error) {
+	var value []byte
+	err := r.query(r.sql.get, []driver.Value{blob(key)}, 1, func(row []driver.Value) error {
+		value = unblob(row[0])
+		return nil
+	})
+	if err == nil && value == nil {
+		err = storage.ErrNotFound
+	}
+	return value, err
+}
+
+func (r *reader) scan(ctx context.Context, rg storage.Range) ([]storage.Entry, error) {
+	limit := rg.Limit
+	if limit <= 0 {
+		limit = storage.DefaultLimit
+	}
+	var page []storage.Entry
+	args := append(bounds(rg), int64(limit))
+	err := r.query(r.sql.scan(rg), args, 2, func(row []driver.Value) error {
+		page = append(page, storage.Entry{Key: unblob(row[0]), Value: unblob(row[1])})
+		return ctx.Err() // looked at between rows: the driver is never interrupted
+	})
+	if err != nil {
+		return nil, err
+	}
+	return page, nil
+}
+
+// take waits for a reader, which is the caller's until given back. It connects
+// one that is not connected yet.
+func (s *Store) take(ctx context.Context) (*reader, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	select {
+	case <-s.closed: // first, as Close takes readers too
+		return nil, storage.ErrClosed
+	default:
+	}
+	select {
+	case <-s.closed:
+		return nil, storage.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case r := <-s.readers:
+		if r != nil {
+			return r, nil
+		}
+		r, err := newReader(s.path, s.options)
+		if err != nil {
+			s.readers <- nil
+		}
+		return r, err
+	}
+}
+
+func (s *Store) give(r *reader) { s.readers <- r }

@@ -1,0 +1,79 @@
+package sqlite_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/weft-go/weft/internal/torture"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/sqlite"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+func TestMain(m *testing.M) { torture.Main(m, openDefault) }
+
+func openDefault(path string) (storage.Storage, error) {
+	s, err := sqlite.Open(path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// openRelaxed is for tests that do not look at durability and open often.
+func openRelaxed(path string) (storage.Storage, error) {
+	s, err := sqlite.Open(path, &sqlite.Options{Relaxed: true})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func open(t testing.TB, path string, o *sqlite.Options) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(path, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "store.db") }
+
+func TestStorage(t *testing.T) {
+	durable := storage.Capabilities{
+		ConditionalBatch: true,
+		AtomicBatch:      true,
+		ReadAfterWrite:   true,
+		ScanConsistency:  storage.Snapshot,
+		Durable:          true,
+		MaxBatch:         storage.Size{Ops: 10_000, Bytes: 64 << 20},
+	}
+	relaxed := durable
+	relaxed.Durable = false
+	t.Run("full", func(t *testing.T) { runSuite(t, nil, durable) })
+	t.Run("relaxed", func(t *testing.T) { runSuite(t, &sqlite.Options{Relaxed: true}, relaxed) })
+}
+
+func runSuite(t *testing.T, o *sqlite.Options, want storage.Capabilities) {
+	paths := map[storage.Storage]string{}
+	at := func(t testing.TB, path string) storage.Storage {
+		s := open(t, path, o)
+		paths[s] = path
+		return s
+	}
+	storagetest.Run(t, storagetest.Adapter{
+		Open:   func(t testing.TB) storage.Storage { return at(t, newPath(t)) },
+		Reopen: func(t testing.TB, s storage.Storage) storage.Storage { return at(t, paths[s]) },
+		Want:   &want,
+	})
+}
+
+func TestAcknowledgedSurvivesKill(t *testing.T) { torture.Kill(t, openDefault) }
+
+func TestRelaxedSurvivesKill(t *testing.T) { torture.Kill(t, openRelaxed) }
+
+func TestFullDiskIsAnErrorAndPasses(t *testing.T) { torture.Full(t, openDefault) }
+
+func TestRangeAndPutHaveAnOrder(t *testing.T) { torture.RangeAndPut(t, open(t, newPath(t), nil)) }

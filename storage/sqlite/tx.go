@@ -1,0 +1,148 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// WithTx returns a view of s inside tx, a transaction that the host began on the
+// same database, through a connection of its own. What is committed on the view
+// is staged: it happens if and only if tx commits.
+//
+// SQLite has one writer: from the first staged batch until tx ends, the store's
+// own commits wait for it. So stage last, and commit soon; and begin with
+// _txlock=immediate in the host's DSN, or else be ready to begin again when
+// SQLite finds that a transaction which has read cannot write any more.
+func (s *Store) WithTx(tx *sql.Tx) storage.Tx {
+	return &view{base: s, tx: tx, sql: newStatements(s.options.Table)}
+}
+
+// A view is a store inside a transaction.
+type view struct {
+	base *Store
+	tx   *sql.Tx
+	sql  statements
+}
+
+func (v *view) Base() storage.Storage              { return v.base }
+func (v *view) Capabilities() storage.Capabilities { return v.base.Capabilities() }
+
+// Close does nothing: the host ends the transaction.
+func (v *view) Close() error { return nil }
+
+func (v *view) Get(ctx context.Context, key []byte) ([]byte, error) {
+	var value []byte
+	err := v.tx.QueryRowContext(ctx, v.sql.get, key).Scan(&value)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, storage.ErrNotFound
+	}
+	if err != nil {
+		return nil, v.aborted("get", err)
+	}
+	return value, nil
+}
+
+func (v *view) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	limit := r.Limit
+	if limit <= 0 {
+		limit = storage.DefaultLimit
+	}
+	rows, err := v.tx.QueryContext(ctx, v.sql.scan(r), anys(append(bounds(r), int64(limit)))...)
+	if err != nil {
+		return nil, v.aborted("scan", err)
+	}
+	defer rows.Close()
+	var page []storage.Entry
+	for rows.Next() {
+		var e storage.Entry
+		if err := rows.Scan(&e.Key, &e.Value); err != nil {
+			return nil, v.aborted("scan", err)
+		}
+		page = append(page, e)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, v.aborted("scan", err)
+	}
+	return page, nil
+}
+
+// Commit stages b in a savepoint, which a failed condition leaves behind empty.
+func (v *view) Commit(ctx context.Context, b storage.Batch) error {
+	if err := b.Check(maxBatch); err != nil {
+		return err
+	}
+	if err := v.exec(ctx, "SAVEPOINT weft"); err != nil {
+		return err
+	}
+	// The first statement writes, so that what is read next cannot change.
+	if err := v.exec(ctx, v.sql.delete, []byte{}); err != nil {
+		return err
+	}
+	for _, c := range b.If {
+		holds, err := v.holds(ctx, c)
+		if err != nil {
+			return err
+		}
+		if !holds {
+			if err := v.exec(ctx, "ROLLBACK TO weft"); err != nil {
+				return err
+			}
+			if err := v.exec(ctx, "RELEASE weft"); err != nil {
+				return err
+			}
+			return storage.ErrConflict
+		}
+	}
+	for _, o := range b.Ops {
+		var err error
+		switch o.Kind {
+		case storage.PutOp:
+			err = v.exec(ctx, v.sql.put, o.Key, blob(o.Value))
+		case storage.DeleteOp:
+			err = v.exec(ctx, v.sql.delete, o.Key)
+		case storage.DeleteRangeOp:
+			err = v.exec(ctx, v.sql.deleteRange(o.Range), anys(bounds(o.Range))...)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return v.exec(ctx, "RELEASE weft")
+}
+
+func (v *view) holds(ctx context.Context, c storage.Condition) (bool, error) {
+	value, err := v.Get(ctx, c.Key)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		return c.Kind == storage.IsAbsent, nil
+	case err != nil:
+		return false, err
+	case c.Kind == storage.IsEqual:
+		return string(value) == string(c.Value), nil
+	}
+	return c.Kind == storage.IsPresent, nil
+}
+
+func (v *view) exec(ctx context.Context, query string, args ...any) error {
+	if _, err := v.tx.ExecContext(ctx, query, args...); err != nil {
+		return v.aborted("stage", err)
+	}
+	return nil
+}
+
+func (v *view) aborted(action string, err error) error {
+	return fmt.Errorf("%w: %w", storage.ErrAborted, v.base.error(action, translate(err)))
+}
+
+func anys(values []driver.Value) []any {
+	out := make([]any, len(values))
+	for i, x := range values {
+		out[i] = x
+	}
+	return out
+}
