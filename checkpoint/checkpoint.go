@@ -1,0 +1,102 @@
+package checkpoint
+
+import (
+	"crypto/rand"
+	"time"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+)
+
+// A Checkpoint is one commit of a run: the events that it made durable, in order.
+type Checkpoint struct {
+	Number uint64
+	Time   time.Time // never before that of the checkpoint before
+	Owner  string    // the incarnation that wrote it
+	Epoch  uint64    // the number of the checkpoint by which it claimed the run
+	Events []Event
+
+	generation string
+	commit     CommitID
+	skip       uint64 // the next number, if it is not Number+1
+}
+
+// An Event is something that a run learnt.
+type Event struct {
+	Kind      Kind   `cbor:"1,keyasint"`
+	Operation string `cbor:"2,keyasint,omitempty"` // its place in the workflow: "3"
+	Of        string `cbor:"3,keyasint,omitempty"` // what the operation is: "activity", "step", "timer", "receive"
+	Name      string `cbor:"4,keyasint,omitempty"`
+	Attempt   int    `cbor:"5,keyasint,omitempty"`
+	Result    []byte `cbor:"6,keyasint,omitempty"` // encoded by Codec
+	Codec     string `cbor:"7,keyasint,omitempty"` // "" is JSON
+	Error     string `cbor:"8,keyasint,omitempty"`
+	Stack     string `cbor:"9,keyasint,omitempty"`  // of a panic
+	Sentinel  string `cbor:"10,keyasint,omitempty"` // text of the user's sentinel that the error is
+	Due       int64  `cbor:"11,keyasint,omitempty"` // of the next attempt, in microseconds since 1970
+	SignalID  string `cbor:"12,keyasint,omitempty"`
+	By        string `cbor:"13,keyasint,omitempty"`
+	Why       string `cbor:"14,keyasint,omitempty"`
+}
+
+// A Kind says what an event tells.
+type Kind string
+
+const (
+	Claimed   Kind = "claimed"   // an engine took the run: By
+	Skipped   Kind = "skipped"   // the numbers up to the next checkpoint's are not used
+	Attempted Kind = "attempted" // an attempt failed and another is due
+	Settled   Kind = "settled"   // an activity or a step has its outcome
+	Fired     Kind = "fired"     // a timer was due
+	Received  Kind = "received"  // a signal was consumed
+	Missed    Kind = "missed"    // no signal came in time
+	Asked     Kind = "asked"     // to stop: Why
+	Acted     Kind = "acted"     // an operator did Name to it: By, Why
+	Held      Kind = "held"      // needs a person: Name is the reason
+	Survived  Kind = "survived"  // a suspect came to rest without killing its process
+	Ended     Kind = "ended"     // Name is the status
+)
+
+// A CommitID tells one attempt to append a checkpoint from every other.
+type CommitID [16]byte
+
+// NewCommitID returns one that nobody else has.
+func NewCommitID() (id CommitID) {
+	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
+	return id
+}
+
+// stored is a checkpoint as it is in the store: wf:{id}:ckpt:{n}.
+type stored struct {
+	Generation string  `cbor:"1,keyasint"`
+	Commit     []byte  `cbor:"2,keyasint"`
+	Time       int64   `cbor:"3,keyasint"`
+	Events     []Event `cbor:"4,keyasint,omitempty"`
+	Skip       uint64  `cbor:"5,keyasint,omitempty"`
+}
+
+func (c *Checkpoint) seal(key []byte) ([]byte, error) {
+	return record.Seal(key, Version, &stored{
+		Generation: c.generation,
+		Commit:     c.commit[:],
+		Time:       Micro(c.Time),
+		Events:     c.Events,
+		Skip:       c.skip,
+	}, nil)
+}
+
+func open(id string, n uint64, raw []byte) (Checkpoint, error) {
+	var s stored
+	if _, err := record.Open(keys.Checkpoint(id, n), raw, Version, &s); err != nil {
+		return Checkpoint{}, err
+	}
+	c := Checkpoint{
+		Number:     n,
+		Time:       Time(s.Time),
+		Events:     s.Events,
+		generation: s.Generation,
+		skip:       s.Skip,
+	}
+	copy(c.commit[:], s.Commit)
+	return c, nil
+}

@@ -1,0 +1,209 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// A Verdict is what became of a write.
+type Verdict uint8
+
+const (
+	// Unresolved: the context ended, or the store is beyond hope, before the
+	// outcome was known. Nothing in memory may be trusted.
+	Unresolved Verdict = iota
+
+	// Done: it is in the store, and the run is still its owner's.
+	Done
+
+	// Fenced: the run has another owner or life, or has ended.
+	Fenced
+
+	// Refreshed: only the record's state moved: somebody asked something of the
+	// run. Read it and decide anew.
+	Refreshed
+
+	// Overtaken: the next checkpoint is there and is not this one. An owner that
+	// meets this under its own claim has found a defect.
+	Overtaken
+
+	// Rewound: the last checkpoint is gone: the store has lost writes.
+	Rewound
+
+	// Refused: the run is as it was; one of the change's own conditions failed.
+	Refused
+)
+
+func (v Verdict) String() string {
+	return [...]string{"unresolved", "done", "fenced", "refreshed", "overtaken", "rewound", "refused"}[v]
+}
+
+// Seen is what is in the store after a write was refused.
+type Seen struct {
+	Workflow *Workflow   // nil: gone
+	Last     bool        // the checkpoint that had to be there is
+	Next     *Checkpoint // at the number of the write's checkpoint; nil: nothing
+}
+
+// Judge tells why a write was refused, or that it was not: an attempt before of
+// unknown outcome had landed.
+func Judge(w *Write, s Seen) Verdict {
+	if s.Next != nil && s.Next.commit == w.Checkpoint.commit {
+		if w.After.Status.Terminal() || sameHold(s.Workflow, w.After) {
+			return Done
+		}
+		return Fenced // it landed, and then the run was taken over
+	}
+	switch {
+	case !sameHold(s.Workflow, w.Before):
+		return Fenced
+	case s.Next != nil:
+		return Overtaken
+	case !s.Last:
+		return Rewound
+	case string(s.Workflow.raw) != string(w.Before.raw):
+		return Refreshed
+	}
+	return Refused
+}
+
+// sameHold says that seen is the life and the claim that known is, not ended.
+func sameHold(seen, known *Workflow) bool {
+	return seen != nil && known != nil && !seen.Tombstone() && !seen.Status.Terminal() &&
+		seen.Generation == known.Generation && seen.Owner == known.Owner && seen.Claim == known.Claim
+}
+
+// Commit writes w and resolves an unknown outcome. unknown, if it is not nil,
+// hears of each. The error is not nil only for Unresolved.
+func Commit(ctx context.Context, s storage.Storage, w *Write, unknown func(error)) (Verdict, error) {
+	var verdict Verdict
+	err := Settle(ctx, s, w.Batch, unknown, func(ctx context.Context) (bool, error) {
+		seen, err := look(ctx, s, w)
+		if err != nil {
+			return false, err
+		}
+		verdict = Judge(w, seen)
+		return verdict == Done, nil
+	})
+	switch {
+	case err == nil:
+		return Done, nil
+	case errors.Is(err, storage.ErrConflict):
+		return verdict, nil
+	}
+	return Unresolved, err
+}
+
+// Examine reads what became of a write that was tried, and refused or of unknown
+// outcome.
+func Examine(ctx context.Context, s storage.Storage, w *Write) (Verdict, error) {
+	seen, err := look(ctx, s, w)
+	if err != nil {
+		return Unresolved, err
+	}
+	return Judge(w, seen), nil
+}
+
+// look reads the workflow record last: a checkpoint of another owner's is then
+// never seen beside a record that does not name that owner.
+func look(ctx context.Context, s storage.Storage, w *Write) (seen Seen, err error) {
+	id := w.After.ID
+	if seen.Next, err = Read(ctx, s, id, w.Checkpoint.Number); err != nil {
+		return seen, err
+	}
+	seen.Last = true
+	if w.last > 0 {
+		last, err := Read(ctx, s, id, w.last)
+		if err != nil {
+			return seen, err
+		}
+		seen.Last = last != nil
+	}
+	seen.Workflow, err = Load(ctx, s, id)
+	if errors.Is(err, storage.ErrNotFound) {
+		err = nil
+	}
+	return seen, err
+}
+
+// Settle commits b until the outcome is certain: after an unknown one the very
+// same batch is committed again. It returns nil if b was applied, an error that
+// wraps storage.ErrConflict if it certainly was not, and any other error if that
+// cannot be told. mine looks whether what a refused batch wanted is there.
+func Settle(ctx context.Context, s storage.Storage, b storage.Batch, unknown func(error), mine func(context.Context) (bool, error)) error {
+	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := s.Commit(ctx, b)
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, storage.ErrConflict) {
+			landed, e := mine(ctx)
+			if e == nil && landed {
+				return nil
+			}
+			if e == nil {
+				return err
+			}
+			err = e
+		}
+		if Hopeless(err) || ctx.Err() != nil {
+			return fmt.Errorf("checkpoint: commit: %w", err)
+		}
+		if unknown != nil {
+			unknown(err)
+		}
+		if !sleep(ctx, pause) {
+			return fmt.Errorf("checkpoint: commit: outcome unknown: %w (%w)", err, context.Cause(ctx))
+		}
+	}
+}
+
+// Hopeless says that trying again cannot help: the store is closed or damaged,
+// or cannot take such a batch.
+func Hopeless(err error) bool {
+	for _, e := range []error{storage.ErrInvalidBatch, storage.ErrClosed, storage.ErrAborted, storage.ErrCorrupt, storage.ErrFutureFormat, errors.ErrUnsupported} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// Load reads a workflow record; it may be a tombstone. storage.ErrNotFound says
+// that there is none.
+func Load(ctx context.Context, s storage.Storage, id string) (*Workflow, error) {
+	raw, err := s.Get(ctx, keys.Workflow(id))
+	if err != nil {
+		return nil, err
+	}
+	return OpenWorkflow(id, raw)
+}
+
+// Read reads one checkpoint; nil says that there is none.
+func Read(ctx context.Context, s storage.Storage, id string, n uint64) (*Checkpoint, error) {
+	raw, err := s.Get(ctx, keys.Checkpoint(id, n))
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := open(id, n, raw)
+	return &c, err
+}

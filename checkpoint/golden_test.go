@@ -1,0 +1,98 @@
+package checkpoint
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/weft-go/weft/internal/golden"
+	"github.com/weft-go/weft/internal/keys"
+)
+
+// FMT-1, FMT-2, FMT-3, FMT-21, FMT-22: the bytes of each record.
+func TestGoldenRecords(t *testing.T) {
+	wf := func(w Workflow) golden.Record {
+		return golden.Record{Key: keys.Workflow("order-42"), Version: 1, Value: &w, Empty: func() any { return new(Workflow) }}
+	}
+	ckpt := func(s stored) golden.Record {
+		return golden.Record{Key: keys.Checkpoint("order-42", 7), Version: 1, Value: &s, Empty: func() any { return new(stored) }}
+	}
+	const gen = "01JGZ3Q8X0000000000000000A"
+	digest := bytes.Repeat([]byte{0xd1}, 32)
+	running := Workflow{
+		Generation: gen, Type: "checkout", Status: Running, Owner: "host-01JGZ", Claim: 1856226398208001, Base: 1856226398208000,
+		CreatedAt: 1767355200000000, StartedAt: 1767355200000001, Digest: digest,
+	}
+	pending := Workflow{
+		Generation: gen, Type: "checkout", Status: Pending, Base: 1856226398208000, CreatedAt: 1767355200000000,
+		Digest: digest, Todo: keys.Todo(0, noon, "order-42", gen),
+	}
+	asked, held, suspect, completed, failed, cancelled := running, running, running, running, running, running
+	asked.State, asked.Cancel = 1, &Request{Reason: "customer called", At: 1767355200000002}
+	held.Attention = []Attention{{Reason: "non-determinism", Operation: "3", Name: "charge", Detail: "was a timer", Since: 1767355200000003}}
+	held.Verbs = []Verb{{Name: "retry", By: "ann", Why: "mended"}}
+	suspect.Deaths = 4
+	completed.Status, completed.EndedAt = Completed, 1767355200000004
+	failed.Status, failed.EndedAt = Failed, 1767355200000004
+	cancelled.Status, cancelled.EndedAt, cancelled.Cancel = Cancelled, 1767355200000004, asked.Cancel
+
+	golden.Check(t, "testdata/v1", map[string]golden.Record{
+		"workflow-pending":   wf(pending),
+		"workflow-running":   wf(running),
+		"workflow-asked":     wf(asked),
+		"workflow-held":      wf(held),
+		"workflow-suspect":   wf(suspect),
+		"workflow-completed": wf(completed),
+		"workflow-failed":    wf(failed),
+		"workflow-cancelled": wf(cancelled),
+		"workflow-tombstone": wf(Workflow{Generation: gen, Next: 1856226398208009, PurgedAt: 1767355200000005}),
+		"input": {
+			Key: keys.Input("order-42"), Version: 1, Empty: func() any { return new(Input) },
+			Value: &Input{Generation: gen, Codec: "cbor", Data: []byte(`{"Cents":4900}`)},
+		},
+		"output": {
+			Key: keys.Output("order-42"), Version: 1, Empty: func() any { return new(Output) },
+			Value: &Output{Generation: gen, Status: Completed, Codec: "cbor", Data: []byte(`{"ChargeID":"ch_1"}`)},
+		},
+		"output-failed": {
+			Key: keys.Output("order-42"), Version: 1, Empty: func() any { return new(Output) },
+			Value: &Output{Generation: gen, Status: Failed, Error: "card declined", Stack: "goroutine 1", Sentinel: "declined"},
+		},
+		"checkpoint": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc0}, 16), Time: 1767355200000006,
+			Events: []Event{
+				{Kind: Claimed, By: "host-01JGZ", Why: HandedOver},
+				{Kind: Attempted, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Error: "busy", Sentinel: "busy", Due: 1767355201000006},
+				{Kind: Settled, Operation: "1", Of: "activity", Name: "charge", Attempt: 2, Result: []byte(`"ch_1"`), Codec: "cbor"},
+				{Kind: Settled, Operation: "2", Of: "step", Name: "note", Attempt: 1, Error: "panic: nil", Stack: "goroutine 1"},
+				{Kind: Fired, Operation: "3", Of: "timer"},
+				{Kind: Received, Operation: "4", Of: "receive", Name: "approved", Result: []byte(`"bob"`), SignalID: "evt_1"},
+				{Kind: Missed, Operation: "5", Of: "receive", Name: "approved"},
+				{Kind: Asked, Why: "customer called"},
+				{Kind: Held, Operation: "6", Name: "non-determinism", Error: "was a timer"},
+				{Kind: Survived},
+				{Kind: Acted, Name: "retry", By: "ann", Why: "mended"},
+				{Kind: Ended, Name: "completed"},
+			},
+		}),
+		"checkpoint-skip": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc1}, 16), Time: 1767355200000007, Events: []Event{{Kind: Skipped}}, Skip: 1856226398208100,
+		}),
+	})
+}
+
+// A checkpoint that is sealed and opened is the same.
+func TestCheckpointRoundTrip(t *testing.T) {
+	in := Checkpoint{Number: 7, Time: noon, Events: []Event{{Kind: Fired, Operation: "1"}}, generation: "G", commit: NewCommitID(), skip: 9}
+	raw, err := in.seal(keys.Checkpoint("o", 7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := open("o", 7, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out.Number != 7 || !out.Time.Equal(noon) || len(out.Events) != 1 || out.Events[0].Kind != Fired ||
+		out.generation != "G" || out.commit != in.commit || out.skip != 9 {
+		t.Errorf("got %+v, want %+v", out, in)
+	}
+}

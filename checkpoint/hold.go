@@ -1,0 +1,193 @@
+package checkpoint
+
+import (
+	"time"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// A Hold is what the owner of a run knows of it: the workflow record and the
+// last checkpoint. It is replaced, never changed, when a write is done.
+type Hold struct {
+	Workflow *Workflow
+	Head     uint64
+	HeadTime time.Time
+}
+
+// A Change is what goes into the store together with a checkpoint.
+type Change struct {
+	Events   []Event
+	Workflow *Workflow           // the record anew; nil: it stays as it is
+	If       []storage.Condition // beside those of the run itself
+	Ops      []storage.Op        // consumed signals, lists, the output
+}
+
+// A Write is a decision: a batch, and what the run is when it has been applied.
+type Write struct {
+	Batch      storage.Batch
+	Checkpoint Checkpoint // the last one that the batch appends
+	Before     *Workflow
+	After      *Workflow
+	last       uint64 // the checkpoint that must be there; 0: none
+}
+
+// Hold is the owner's knowledge once the write is done.
+func (w *Write) Hold() *Hold {
+	return &Hold{Workflow: w.After, Head: w.Checkpoint.Number, HeadTime: w.Checkpoint.Time}
+}
+
+// Append decides the commit of the next checkpoint: if the workflow record is
+// unchanged, the head present and the next number absent, then the change.
+func (h *Hold) Append(c Change, now time.Time) (*Write, error) {
+	w := &Write{Before: h.Workflow, After: h.Workflow}
+	if err := w.append(h, c.Events, 0, now); err != nil {
+		return nil, err
+	}
+	if err := w.rewrite(c.Workflow); err != nil {
+		return nil, err
+	}
+	w.Batch.If = append(w.Batch.If, c.If...)
+	w.Batch.Ops = append(w.Batch.Ops, c.Ops...)
+	return w, nil
+}
+
+func (w *Write) append(h *Hold, events []Event, skip uint64, now time.Time) error {
+	wf := h.Workflow
+	if w.Batch.If == nil {
+		w.Batch.If = append(make([]storage.Condition, 0, 4), wf.Unchanged())
+		w.last = h.Head
+		if h.Head > 0 {
+			w.Batch.If = append(w.Batch.If, storage.Present(keys.Checkpoint(wf.ID, h.Head)))
+		}
+	}
+	next := h.Head + 1
+	if h.Head == 0 {
+		next = wf.Base
+	}
+	if now.Before(h.HeadTime) {
+		now = h.HeadTime
+	}
+	w.Checkpoint = Checkpoint{
+		Number:     next,
+		Time:       Time(Micro(now)),
+		Events:     events,
+		generation: wf.Generation,
+		commit:     NewCommitID(),
+		skip:       skip,
+	}
+	key := keys.Checkpoint(wf.ID, next)
+	raw, err := w.Checkpoint.seal(key)
+	if err != nil {
+		return err
+	}
+	w.Batch.If = append(w.Batch.If, storage.Absent(key))
+	w.Batch.Ops = append(w.Batch.Ops, storage.Put(key, raw))
+	return nil
+}
+
+func (w *Write) rewrite(next *Workflow) error {
+	if next == nil {
+		return nil
+	}
+	after, put, err := next.Seal()
+	if err != nil {
+		return err
+	}
+	w.After = after
+	w.Batch.Ops = append(w.Batch.Ops, put)
+	return nil
+}
+
+// Why a run was claimed from an owner that went with a word. Else it died.
+const (
+	HandedOver = "handed over" // with nothing under way
+	CutOff     = "cut off"     // with attempts that nobody waited for
+)
+
+// First is the number at which a life of an id without a past begins: so far
+// above those of any earlier life, also of one that only a restored backup or an
+// expired tombstone has forgotten, that no fencing token comes twice.
+func First(now time.Time) uint64 { return uint64(max(now.Unix(), 0)) << 20 }
+
+// Claim decides that owner takes a run that nobody alive holds. Its number, the
+// new epoch, is at least floor: if the numbers in between are not used, a
+// checkpoint says so. why is how the owner before went: "" is without a word.
+func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, error) {
+	wf := *h.Workflow
+	w := &Write{Before: h.Workflow}
+	from := h
+	if h.Head == 0 && wf.Base < floor {
+		wf.Base = floor
+		from = &Hold{Workflow: &wf}
+	}
+	if h.Head > 0 && h.Head+1 < floor {
+		if err := w.append(h, []Event{{Kind: Skipped}}, floor, now); err != nil {
+			return nil, err
+		}
+		from = &Hold{Workflow: h.Workflow, Head: floor - 1, HeadTime: w.Checkpoint.Time}
+	}
+	events := []Event{{Kind: Claimed, By: owner, Why: why}}
+	for _, v := range wf.Verbs {
+		events = append(events, Event{Kind: Acted, Name: v.Name, By: v.By, Why: v.Why})
+	}
+	wf.Verbs = nil
+	if err := w.append(from, events, 0, now); err != nil {
+		return nil, err
+	}
+	w.take(&wf, owner, w.Checkpoint.Number, now)
+	wf.Deaths = h.Deaths(why != "")
+	return w, w.rewrite(&wf)
+}
+
+// take makes owner the one who drives wf.
+func (w *Write) take(wf *Workflow, owner string, claim uint64, now time.Time) {
+	if wf.Owner != "" && wf.Owner != owner {
+		w.Batch.Ops = append(w.Batch.Ops, storage.Delete(keys.Held(wf.Owner, wf.ID)))
+	}
+	if len(wf.Todo) > 0 {
+		w.Batch.Ops = append(w.Batch.Ops, storage.Delete(wf.Todo))
+		wf.Todo = nil
+	}
+	w.Batch.Ops = append(w.Batch.Ops, storage.Put(keys.Held(owner, wf.ID), nil))
+	wf.Owner, wf.Claim, wf.Attention = owner, claim, nil
+	if wf.Status == Pending {
+		wf.Status, wf.StartedAt = Running, Micro(now)
+	}
+}
+
+// Deaths counts the owners in a row, up to now, that ended without a word and
+// with nothing done. Whoever appended something to its claim got somewhere.
+func (h *Hold) Deaths(clean bool) int {
+	wf := h.Workflow
+	switch {
+	case wf.Owner == "":
+		return wf.Deaths
+	case clean || h.Head != wf.Claim:
+		return 0
+	}
+	return wf.Deaths + 1
+}
+
+// Create decides the start of a workflow, on nothing or on its id's tombstone.
+// With an owner it is claimed at once; without one, todo is where it is found.
+func Create(wf *Workflow, on *Workflow, owner string, todo []byte, now time.Time) (*Write, error) {
+	next := *wf
+	next.Status, next.CreatedAt, next.Base = Pending, Micro(now), First(now)
+	free := storage.Absent(keys.Workflow(wf.ID))
+	if on != nil {
+		next.Base = max(next.Base, on.Next)
+		free = on.Unchanged()
+	}
+	w := &Write{Before: on, Batch: storage.Batch{If: []storage.Condition{free}}}
+	if owner == "" {
+		next.Todo = todo
+		w.Batch.Ops = append(w.Batch.Ops, storage.Put(todo, nil))
+		return w, w.rewrite(&next)
+	}
+	if err := w.append(&Hold{Workflow: &next}, []Event{{Kind: Claimed, By: owner}}, 0, now); err != nil {
+		return nil, err
+	}
+	w.take(&next, owner, next.Base, now)
+	return w, w.rewrite(&next)
+}

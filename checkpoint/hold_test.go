@@ -1,0 +1,281 @@
+package checkpoint
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// withUnknownField is wf as a later release may have written it.
+func withUnknownField(t *testing.T, wf *Workflow) []byte {
+	t.Helper()
+	later := struct {
+		Workflow
+		Later string `cbor:"99,keyasint"`
+	}{*wf, "something new"}
+	raw, err := record.Seal(keys.Workflow(wf.ID), Version, &later, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// Time never goes back, whatever the wall clock does.
+func TestTimeNeverDecreases(t *testing.T) {
+	s := new(memory.Store)
+	h := started(t, s, "o", "me")
+	last := h.HeadTime
+	for _, d := range []time.Duration{time.Hour, -time.Hour, 0, -1000 * time.Hour, 2 * time.Hour} {
+		h = commit(t, s, appended(t, h, noon.Add(d), Event{Kind: Fired}))
+		if h.HeadTime.Before(last) {
+			t.Errorf("the clock shows %v, the checkpoint %v, the one before %v", noon.Add(d), h.HeadTime, last)
+		}
+		last = h.HeadTime
+	}
+	h = commit(t, s, claimed(t, find(t, s, "o"), "you", h.Head+1000, noon.Add(-time.Hour)))
+	if h.HeadTime.Before(last) {
+		t.Errorf("a claim went back from %v to %v", last, h.HeadTime)
+	}
+	var before time.Time
+	for _, c := range history(t, s, "o") {
+		if c.Time.Before(before) {
+			t.Errorf("checkpoint %d is of %v, the one before of %v", c.Number, c.Time, before)
+		}
+		before = c.Time
+	}
+}
+
+// A start by the one who drives it is a claim, in one batch.
+func TestCreateWithOwner(t *testing.T) {
+	s := new(memory.Store)
+	h := started(t, s, "o", "me")
+	wf := load(t, s, "o")
+	if wf.Status != Running || wf.Owner != "me" || wf.Base != First(noon) || wf.Claim != wf.Base || h.Head != wf.Base || Time(wf.StartedAt) != noon {
+		t.Errorf("record %+v, head %d", wf, h.Head)
+	}
+	if !has(t, s, keys.Held("me", "o")) || has(t, s, keys.Todo(0, noon, "o", wf.Generation)) {
+		t.Error("want it held, and not to be picked up")
+	}
+	cs := history(t, s, "o")
+	if len(cs) != 1 || cs[0].Number != wf.Base || cs[0].Events[0].Kind != Claimed || cs[0].Owner != "me" || cs[0].Epoch != wf.Base {
+		t.Errorf("history %+v", cs)
+	}
+	w, err := Create(&Workflow{ID: "o", Generation: "other"}, nil, "you", nil, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(ctx, w.Batch); !errors.Is(err, storage.ErrConflict) {
+		t.Errorf("a second start: %v, want ErrConflict", err)
+	}
+}
+
+// A start that waits to be found has no checkpoint and a todo, which its claim
+// takes away.
+func TestCreateWithoutOwnerThenClaim(t *testing.T) {
+	s := new(memory.Store)
+	h := started(t, s, "o", "")
+	wf := load(t, s, "o")
+	if wf.Status != Pending || wf.Owner != "" || h.Head != 0 || !bytes.Equal(wf.Todo, keys.Todo(0, noon, "o", wf.Generation)) || !has(t, s, wf.Todo) {
+		t.Errorf("record %+v, head %d", wf, h.Head)
+	}
+	todo := wf.Todo
+	h = commit(t, s, claimed(t, find(t, s, "o"), "me", 0, noon))
+	wf = load(t, s, "o")
+	if wf.Status != Running || wf.Owner != "me" || wf.Claim != wf.Base || wf.Todo != nil || wf.Deaths != 0 {
+		t.Errorf("claimed: %+v", wf)
+	}
+	if has(t, s, todo) || !has(t, s, keys.Held("me", "o")) {
+		t.Error("want it held, and its todo gone")
+	}
+	if h.Head != wf.Base {
+		t.Errorf("head %d, want %d", h.Head, wf.Base)
+	}
+}
+
+// A takeover moves what is held, and its number rises.
+func TestClaimTakesOver(t *testing.T) {
+	s := new(memory.Store)
+	h := started(t, s, "o", "me")
+	next := commit(t, s, claimed(t, find(t, s, "o"), "you", 0, noon))
+	if next.Workflow.Claim <= h.Workflow.Claim || next.Workflow.Owner != "you" {
+		t.Errorf("claim %d after %d, owner %q", next.Workflow.Claim, h.Workflow.Claim, next.Workflow.Owner)
+	}
+	if has(t, s, keys.Held("me", "o")) || !has(t, s, keys.Held("you", "o")) {
+		t.Error("what is held did not move")
+	}
+	if v, err := Commit(ctx, s, appended(t, h, noon), nil); v != Fenced || err != nil {
+		t.Errorf("the old owner appends: %v, %v, want fenced", v, err)
+	}
+}
+
+// A claim skips upward to its floor and says so; the history explains the gap.
+func TestClaimWithAFloor(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		owner string // of the run before; "" is a fresh one
+		floor func(h *Hold) uint64
+		skips bool
+	}{
+		{"below", "me", func(h *Hold) uint64 { return h.Head }, false},
+		{"next", "me", func(h *Hold) uint64 { return h.Head + 1 }, false},
+		{"above", "me", func(h *Hold) uint64 { return h.Head + 1000 }, true},
+		{"just above", "me", func(h *Hold) uint64 { return h.Head + 2 }, true},
+		{"fresh", "", func(h *Hold) uint64 { return First(noon) + 77 }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := new(memory.Store)
+			h := started(t, s, "o", c.owner)
+			floor := c.floor(h)
+			w := claimed(t, h, "you", floor, noon)
+			h2 := commit(t, s, w)
+			if h2.Workflow.Claim < floor || h2.Head != h2.Workflow.Claim || h2.Head <= h.Head {
+				t.Errorf("claim %d, head %d, floor %d, head before %d", h2.Workflow.Claim, h2.Head, floor, h.Head)
+			}
+			h2 = commit(t, s, appended(t, h2, noon, Event{Kind: Fired}))
+			var skipped bool
+			for _, cp := range history(t, s, "o") { // fails on a gap
+				for _, e := range cp.Events {
+					skipped = skipped || e.Kind == Skipped
+				}
+			}
+			if skipped != c.skips {
+				t.Errorf("skip recorded: %v, want %v", skipped, c.skips)
+			}
+			if got := find(t, s, "o"); got.Head != h2.Head {
+				t.Errorf("Find: head %d, want %d", got.Head, h2.Head)
+			}
+		})
+	}
+}
+
+// A gap that no checkpoint explains is damage, and named.
+func TestUnexplainedGapIsCorrupt(t *testing.T) {
+	s := new(memory.Store)
+	h := started(t, s, "o", "me")
+	for range 5 {
+		h = commit(t, s, appended(t, h, noon, Event{Kind: Fired}))
+	}
+	for _, lost := range []uint64{h.Head - 2, h.Workflow.Base} {
+		c := copyOf(t, s)
+		remove(t, c, keys.Checkpoint("o", lost))
+		var last error
+		n := 0
+		for _, err := range History(ctx, c, load(t, c, "o")) {
+			if last = err; err == nil {
+				n++
+			}
+		}
+		if !errors.Is(last, storage.ErrCorrupt) || !strings.Contains(last.Error(), `"o"`) || uint64(n) != lost-h.Workflow.Base {
+			t.Errorf("checkpoint %d is missing: %d checkpoints and %v, want ErrCorrupt naming the workflow after %d", lost, n, last, lost-h.Workflow.Base)
+		}
+	}
+}
+
+// Checkpoints of another life are not seen.
+func TestAnotherLifeIsNotSeen(t *testing.T) {
+	s := new(memory.Store)
+	h := started(t, s, "o", "me")
+	stray := Checkpoint{Number: h.Head + 1, Time: noon, Events: []Event{{Kind: Fired}}, generation: "another", commit: NewCommitID()}
+	key := keys.Checkpoint("o", stray.Number)
+	raw, err := stray.seal(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put(key, raw)}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(history(t, s, "o")); n != 1 {
+		t.Errorf("%d checkpoints, want 1", n)
+	}
+	if _, err := Find(ctx, s, load(t, s, "o")); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("Find = %v, want ErrCorrupt: such a head cannot be appended to", err)
+	}
+}
+
+// LV2: whoever reads a damaged checkpoint hears which it is.
+func TestDamagedCheckpointIsNamed(t *testing.T) {
+	s := new(memory.Store)
+	h := started(t, s, "o", "me")
+	h = commit(t, s, appended(t, h, noon, Event{Kind: Fired}))
+	key := keys.Checkpoint("o", h.Head)
+	raw, _ := s.Get(ctx, key)
+	for name, bad := range map[string][]byte{"flipped": flip(raw), "empty": {}, "another's": nil} {
+		if bad == nil {
+			bad, _ = s.Get(ctx, keys.Checkpoint("o", h.Workflow.Base))
+		}
+		if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put(key, bad)}}); err != nil {
+			t.Fatal(err)
+		}
+		_, finding := Find(ctx, s, load(t, s, "o"))
+		_, reading := Read(ctx, s, "o", h.Head)
+		var telling error
+		for _, err := range History(ctx, s, load(t, s, "o")) {
+			telling = err
+		}
+		for what, err := range map[string]error{"Find": finding, "Read": reading, "History": telling} {
+			if !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), string(key)) {
+				t.Errorf("%s: %s = %v, want ErrCorrupt naming %q", name, what, err, key)
+			}
+		}
+	}
+}
+
+func flip(raw []byte) []byte {
+	bad := bytes.Clone(raw)
+	bad[len(bad)/2] ^= 4
+	return bad
+}
+
+// X-3, OW1: the number of deaths in a row with nothing done.
+func TestDeaths(t *testing.T) {
+	s := new(memory.Store)
+	h := started(t, s, "o", "life-1")
+	for i := range 5 {
+		h = find(t, s, "o")
+		if got := h.Deaths(false); got != i+1 {
+			t.Errorf("after %d deaths at the claim: %d", i+1, got)
+		}
+		if got := h.Deaths(true); got != 0 {
+			t.Errorf("handed over: %d deaths, want none", got)
+		}
+		h = commit(t, s, claimed(t, h, "life", 0, noon))
+		if h.Workflow.Deaths != i+1 {
+			t.Errorf("recorded: %d deaths, want %d", h.Workflow.Deaths, i+1)
+		}
+	}
+	commit(t, s, appended(t, h, noon, Event{Kind: Fired}))
+	if got := find(t, s, "o").Deaths(false); got != 0 {
+		t.Errorf("who got somewhere has %d deaths, want none", got)
+	}
+}
+
+// An operator's verbs are recorded by the next claim.
+func TestClaimRecordsVerbs(t *testing.T) {
+	s := new(memory.Store)
+	h := started(t, s, "o", "me")
+	wf := *h.Workflow
+	wf.State, wf.Verbs = 1, []Verb{{"retry", "ann", "mended"}}
+	_, put, err := wf.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{put}}); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, s, claimed(t, find(t, s, "o"), "you", 0, noon))
+	cs := history(t, s, "o")
+	got := cs[len(cs)-1].Events
+	if len(got) != 2 || got[1].Kind != Acted || got[1].Name != "retry" || got[1].By != "ann" || got[1].Why != "mended" {
+		t.Errorf("events %+v, want the claim and the verb", got)
+	}
+	if wf := load(t, s, "o"); wf.Verbs != nil {
+		t.Errorf("verbs are still in the record: %v", wf.Verbs)
+	}
+}

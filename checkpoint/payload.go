@@ -1,0 +1,74 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// An Input is what a workflow was started with: wf:{id}:in.
+type Input struct {
+	Generation string `cbor:"1,keyasint"`
+	Codec      string `cbor:"2,keyasint,omitempty"` // "" is JSON
+	Data       []byte `cbor:"3,keyasint,omitempty"`
+}
+
+// An Output is how a workflow ended: wf:{id}:out.
+type Output struct {
+	Generation string `cbor:"1,keyasint"`
+	Status     Status `cbor:"2,keyasint"`
+	Codec      string `cbor:"3,keyasint,omitempty"`
+	Data       []byte `cbor:"4,keyasint,omitempty"`
+	Error      string `cbor:"5,keyasint,omitempty"`
+	Stack      string `cbor:"6,keyasint,omitempty"`
+	Sentinel   string `cbor:"7,keyasint,omitempty"`
+}
+
+// PutInput is the operation that stores in.
+func PutInput(id string, in *Input) (storage.Op, error) {
+	return put(keys.Input(id), in)
+}
+
+// PutOutput is the operation that stores out.
+func PutOutput(id string, out *Output) (storage.Op, error) {
+	return put(keys.Output(id), out)
+}
+
+func put(key []byte, v any) (storage.Op, error) {
+	raw, err := record.Seal(key, Version, v, nil)
+	return storage.Put(key, raw), err
+}
+
+// ReadInput reads the input of wf.
+func ReadInput(ctx context.Context, s storage.Storage, wf *Workflow) (*Input, error) {
+	var in Input
+	return &in, belonging(ctx, s, keys.Input(wf.ID), wf, &in, &in.Generation)
+}
+
+// ReadOutput reads the output of wf, which has ended.
+func ReadOutput(ctx context.Context, s storage.Storage, wf *Workflow) (*Output, error) {
+	var out Output
+	return &out, belonging(ctx, s, keys.Output(wf.ID), wf, &out, &out.Generation)
+}
+
+// belonging reads a record that must be there because wf is.
+func belonging(ctx context.Context, s storage.Storage, key []byte, wf *Workflow, v any, generation *string) error {
+	raw, err := s.Get(ctx, key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return fmt.Errorf("%w: record %q is missing", storage.ErrCorrupt, key)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := record.Open(key, raw, Version, v); err != nil {
+		return err
+	}
+	if *generation != wf.Generation {
+		return fmt.Errorf("%w: record %q is of another life", storage.ErrCorrupt, key)
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// buried is an ended workflow of many checkpoints, turned into a tombstone and
+// not swept.
+func buried(t *testing.T, s *memory.Store, id string, steps int) *Workflow {
+	t.Helper()
+	h := started(t, s, id, "me")
+	for range steps {
+		h = commit(t, s, appended(t, h, noon, Event{Kind: Fired}))
+	}
+	h = ended(t, s, h, noon)
+	w, err := h.Bury(noon, noon.Add(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(ctx, w.Batch); err != nil {
+		t.Fatal(err)
+	}
+	if got := load(t, s, id); !got.Tombstone() || got.Next != h.Head+1 || got.Generation != h.Workflow.Generation {
+		t.Fatalf("tombstone %+v, want next %d", got, h.Head+1)
+	}
+	return w.After
+}
+
+// children are the keys that belong to a workflow beside its record.
+func children(t *testing.T, s storage.Storage, id string) (n int) {
+	t.Helper()
+	for _, r := range keys.Children(id) {
+		for _, err := range storage.All(ctx, s, r) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+	}
+	return n
+}
+
+// GC2, GC4: a purge removes what is the workflow's and nothing of a neighbour's,
+// and may be cut off at any commit.
+func TestSweepCanBeResumed(t *testing.T) {
+	for cut := range 4 {
+		s := new(memory.Store)
+		tomb := buried(t, s, "a", 2*purgePage+10)
+		started(t, s, "a:b", "me")
+		started(t, s, "ab", "me")
+		others := children(t, s, "a:b") + children(t, s, "ab")
+		commits := 0
+		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Commit" {
+				if commits++; commits > cut {
+					return storagetest.CrashAfter
+				}
+			}
+			return storagetest.None
+		})
+		if err := Sweep(ctx, f, tomb); cut < 3 && !errors.Is(err, storagetest.ErrCrashed) {
+			t.Fatalf("cut after %d commits: %v", cut, err)
+		}
+		if err := Sweep(ctx, s, load(t, s, "a")); err != nil {
+			t.Errorf("cut after %d commits, again: %v", cut, err)
+		}
+		if n := children(t, s, "a"); n != 0 {
+			t.Errorf("cut after %d commits: %d records left", cut, n)
+		}
+		if n := children(t, s, "a:b") + children(t, s, "ab"); n != others {
+			t.Errorf("cut after %d commits: neighbours have %d records, had %d", cut, n, others)
+		}
+	}
+}
+
+// Interleaving 3: a purge is cut off, the id starts again, the old purge goes
+// on: the new life sees nothing of the old one and loses nothing of its own.
+func TestNewLifeAfterHalfAPurge(t *testing.T) {
+	s := new(memory.Store)
+	tomb := buried(t, s, "o", purgePage+10)
+	commits := 0
+	f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+		if c.Method == "Commit" {
+			commits++
+			return storagetest.CrashAfter
+		}
+		return storagetest.None
+	})
+	Sweep(ctx, f, tomb)
+	if commits != 1 || children(t, s, "o") == 0 {
+		t.Fatalf("want half a purge: %d commits, %d records left", commits, children(t, s, "o"))
+	}
+
+	// Even without finishing the purge, the new life's history is its own.
+	h := create(t, s, &Workflow{ID: "o", Generation: "GEN-2", Type: "order"}, load(t, s, "o"), "you", noon)
+	commit(t, s, appended(t, h, noon, Event{Kind: Fired, Operation: "new"}))
+	before := dump(t, s)
+	if err := Sweep(ctx, s, tomb); !errors.Is(err, storage.ErrConflict) {
+		t.Errorf("the old purge goes on: %v, want ErrConflict", err)
+	}
+	if fmt.Sprint(dump(t, s)) != fmt.Sprint(before) {
+		t.Error("the old purge has changed something")
+	}
+	cs := history(t, s, "o")
+	if len(cs) != 2 || cs[1].Events[0].Operation != "new" || cs[0].Number < tomb.Next {
+		t.Errorf("the new life's history: %d checkpoints from %d, want 2 from at least %d", len(cs), cs[0].Number, tomb.Next)
+	}
+}
+
+// Interleaving 35, OW1, X-3: whatever way an id comes to a new life, its numbers
+// are above all that were ever given away.
+func TestNumbersNeverComeAgain(t *testing.T) {
+	second := noon.Add(time.Second)
+	t.Run("tombstone", func(t *testing.T) {
+		s := new(memory.Store)
+		tomb := buried(t, s, "o", 5)
+		h := create(t, s, &Workflow{ID: "o", Generation: "G2"}, tomb, "you", noon) // in the same second
+		if h.Head < tomb.Next {
+			t.Errorf("the new life begins at %d, the tombstone says %d", h.Head, tomb.Next)
+		}
+	})
+	t.Run("tombstone of the future", func(t *testing.T) {
+		s := new(memory.Store)
+		tomb := buried(t, s, "o", 5)
+		h := create(t, s, &Workflow{ID: "o", Generation: "G2"}, tomb, "you", noon.Add(-24*time.Hour)) // the clock went back
+		if h.Head < tomb.Next {
+			t.Errorf("the new life begins at %d, the tombstone says %d", h.Head, tomb.Next)
+		}
+	})
+	t.Run("tombstone expired", func(t *testing.T) {
+		s := new(memory.Store)
+		tomb := buried(t, s, "o", 5)
+		if err := Sweep(ctx, s, tomb); err != nil {
+			t.Fatal(err)
+		}
+		remove(t, s, keys.Workflow("o"))
+		h := create(t, s, &Workflow{ID: "o", Generation: "G2"}, nil, "you", second)
+		if h.Head < tomb.Next {
+			t.Errorf("the new life begins at %d, %d was to be next", h.Head, tomb.Next)
+		}
+	})
+	t.Run("restored backup", func(t *testing.T) {
+		s := new(memory.Store)
+		h := started(t, s, "o", "me")
+		backup := copyOf(t, s)
+		for range 100 {
+			h = commit(t, s, appended(t, h, noon, Event{Kind: Fired}))
+		}
+		old := find(t, backup, "o")
+		got := commit(t, backup, claimed(t, old, "you", First(second), second))
+		if got.Workflow.Claim <= h.Head {
+			t.Errorf("after the restore the claim is %d, %d was given away", got.Workflow.Claim, h.Head)
+		}
+		if n := len(history(t, backup, "o")); n != 3 {
+			t.Errorf("%d checkpoints, want start, skip and claim", n)
+		}
+	})
+}
+
+func TestFirst(t *testing.T) {
+	if a, b := First(noon), First(noon.Add(time.Second)); b-a != 1<<20 {
+		t.Errorf("a second is %d numbers, want %d", b-a, 1<<20)
+	}
+	if got := First(time.Unix(-5, 0)); got != 0 {
+		t.Errorf("before 1970: %d, want 0", got)
+	}
+}
+
+// What must be there because the record is, and is not, is damage.
+func TestInputAndOutputBelong(t *testing.T) {
+	s := new(memory.Store)
+	wf := started(t, s, "o", "me").Workflow
+	if _, err := ReadInput(ctx, s, wf); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("missing input: %v, want ErrCorrupt", err)
+	}
+	for _, c := range []struct {
+		generation string
+		want       error
+	}{{wf.Generation, nil}, {"another", storage.ErrCorrupt}} {
+		put, err := PutInput("o", &Input{Generation: c.generation, Data: []byte("1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := PutOutput("o", &Output{Generation: c.generation, Status: Completed, Data: []byte("2")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{put, out}}); err != nil {
+			t.Fatal(err)
+		}
+		in, err := ReadInput(ctx, s, wf)
+		if !errors.Is(err, c.want) || c.want == nil && (err != nil || string(in.Data) != "1") {
+			t.Errorf("input of %q: %+v, %v, want %v", c.generation, in, err, c.want)
+		}
+		o, err := ReadOutput(ctx, s, wf)
+		if !errors.Is(err, c.want) || c.want == nil && (err != nil || string(o.Data) != "2") {
+			t.Errorf("output of %q: %+v, %v, want %v", c.generation, o, err, c.want)
+		}
+	}
+}
+
+// FMT-26: a record of a newer release is not guessed at.
+func TestFutureRecordsAreRefused(t *testing.T) {
+	s := new(memory.Store)
+	h := started(t, s, "o", "me")
+	for _, r := range []struct {
+		key []byte
+		v   any
+	}{
+		{keys.Workflow("o"), h.Workflow},
+		{keys.Checkpoint("o", h.Head), &stored{Generation: h.Workflow.Generation}},
+	} {
+		raw, err := record.Seal(r.key, Version+1, r.v, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := copyOf(t, s)
+		if err := c.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put(r.key, raw)}}); err != nil {
+			t.Fatal(err)
+		}
+		_, loading := Load(ctx, c, "o")
+		_, reading := Read(ctx, c, "o", h.Head)
+		if err := errors.Join(loading, reading); !errors.Is(err, storage.ErrFutureFormat) || !strings.Contains(err.Error(), string(r.key)) {
+			t.Errorf("%v, want ErrFutureFormat naming %q", err, r.key)
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+)
+
+// CK7: pending → running → completed, failed or cancelled; nothing else, and
+// nothing out of an end.
+func TestTransitions(t *testing.T) {
+	all := []Status{Pending, Running, Completed, Failed, Cancelled}
+	allowed := [][2]Status{{Pending, Running}, {Running, Completed}, {Running, Failed}, {Running, Cancelled}}
+	for _, from := range all {
+		for _, to := range all {
+			err := from.To(to)
+			if slices.Contains(allowed, [2]Status{from, to}) {
+				if err != nil {
+					t.Errorf("%s to %s: %v, want nil", from, to, err)
+				}
+				continue
+			}
+			var refused *TransitionError
+			if !errors.As(err, &refused) || *refused != (TransitionError{from, to}) {
+				t.Errorf("%s to %s: %v, want a *TransitionError", from, to, err)
+				continue
+			}
+			if want := fmt.Sprintf("Invalid transition from %s to %s", from, to); err.Error() != want {
+				t.Errorf("%s to %s: text %q, want %q", from, to, err, want)
+			}
+		}
+		if got, want := from.Terminal(), from != Pending && from != Running; got != want {
+			t.Errorf("%s.Terminal() = %v, want %v", from, got, want)
+		}
+	}
+	if got, want := Completed.To(Running).Error(), "Invalid transition from completed to running"; got != want {
+		t.Errorf("text %q, want %q", got, want)
+	}
+}

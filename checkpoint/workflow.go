@@ -1,0 +1,137 @@
+package checkpoint
+
+import (
+	"time"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// Version is the version of the records that this package writes.
+const Version = 1
+
+// A Workflow is the record wf:{id}: small, and not changed by steps. Times are
+// in microseconds since 1970, zero for never.
+type Workflow struct {
+	ID string `cbor:"-"`
+
+	// Generation is the ULID of this life of the id. Records of another
+	// generation are not seen.
+	Generation string `cbor:"1,keyasint"`
+	Type       string `cbor:"2,keyasint,omitempty"`
+	Status     Status `cbor:"3,keyasint,omitempty"`
+
+	// Owner is the incarnation that drives the run, and Claim the number of the
+	// checkpoint by which it came to. An empty Owner is nobody.
+	Owner string `cbor:"4,keyasint,omitempty"`
+	Claim uint64 `cbor:"5,keyasint,omitempty"`
+
+	// State counts the changes of this record that are not its owner's.
+	State uint64 `cbor:"6,keyasint,omitempty"`
+
+	// Base is the number of the first checkpoint.
+	Base uint64 `cbor:"7,keyasint,omitempty"`
+
+	// Deaths counts the owners in a row that ended without a word and without
+	// having appended anything to their claim.
+	Deaths int `cbor:"8,keyasint,omitempty"`
+
+	CreatedAt int64 `cbor:"9,keyasint,omitempty"`
+	StartedAt int64 `cbor:"10,keyasint,omitempty"`
+	EndedAt   int64 `cbor:"11,keyasint,omitempty"`
+
+	// Digest identifies the input: of its plaintext encoding.
+	Digest []byte `cbor:"12,keyasint,omitempty"`
+
+	Cancel    *Request    `cbor:"13,keyasint,omitempty"`
+	Attention []Attention `cbor:"14,keyasint,omitempty"`
+
+	// Todo is the key of the entry by which an unclaimed run is found.
+	Todo []byte `cbor:"15,keyasint,omitempty"`
+
+	// Next makes the record a tombstone: of a purged workflow, so that a later
+	// life of the id goes on with this number.
+	Next     uint64 `cbor:"16,keyasint,omitempty"`
+	PurgedAt int64  `cbor:"17,keyasint,omitempty"`
+
+	// Verbs are what operators did to a run while it had an owner. The next
+	// claim records them.
+	Verbs []Verb `cbor:"18,keyasint,omitempty"`
+
+	raw     []byte
+	unknown record.Unknown
+}
+
+// A Verb is an operator's act.
+type Verb struct {
+	Name string `cbor:"1,keyasint"`
+	By   string `cbor:"2,keyasint"`
+	Why  string `cbor:"3,keyasint"`
+}
+
+// A Request is something that was asked of a run.
+type Request struct {
+	Reason string `cbor:"1,keyasint,omitempty"`
+	At     int64  `cbor:"2,keyasint,omitempty"`
+}
+
+// An Attention says why a running workflow needs a person.
+type Attention struct {
+	Reason    string `cbor:"1,keyasint"`
+	Operation string `cbor:"2,keyasint,omitempty"`
+	Name      string `cbor:"3,keyasint,omitempty"`
+	Detail    string `cbor:"4,keyasint,omitempty"`
+	Since     int64  `cbor:"5,keyasint,omitempty"`
+}
+
+// Tombstone says that the workflow was purged: it is not there, but its number is.
+func (w *Workflow) Tombstone() bool { return w.Next > 0 }
+
+// Raw returns the stored bytes that w was decoded from or sealed to: what a
+// condition compares. It is nil for a record that was never stored.
+func (w *Workflow) Raw() []byte { return w.raw }
+
+// Unchanged is the condition that the stored record still is w.
+func (w *Workflow) Unchanged() storage.Condition {
+	return storage.Equal(keys.Workflow(w.ID), w.raw)
+}
+
+// Seal returns a copy of w as it is to be stored, and the operation that does so.
+func (w *Workflow) Seal() (*Workflow, storage.Op, error) {
+	key := keys.Workflow(w.ID)
+	raw, err := record.Seal(key, Version, w, w.unknown)
+	if err != nil {
+		return nil, storage.Op{}, err
+	}
+	c := *w
+	c.raw = raw
+	return &c, storage.Put(key, raw), nil
+}
+
+// OpenWorkflow decodes a stored workflow record.
+func OpenWorkflow(id string, raw []byte) (*Workflow, error) {
+	w := &Workflow{ID: id, raw: raw}
+	unknown, err := record.Open(keys.Workflow(id), raw, Version, w)
+	if err != nil {
+		return nil, err
+	}
+	w.unknown = unknown
+	return w, nil
+}
+
+// Micro is t as records keep it.
+func Micro(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// Time is what Micro made of a time, in UTC.
+func Time(micro int64) time.Time {
+	if micro == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(micro).UTC()
+}

@@ -1,0 +1,225 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// A cancelled workflow ends as that; the request stands in what is told of it.
+func TestCancelWhileSleeping(t *testing.T) {
+	for _, by := range []string{"its engine", "another engine", "a new process"} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			var inner error
+			wf := flow("w", func(run *engine.Run) (string, error) {
+				inner = run.Sleep(24 * time.Hour)
+				again := run.Sleep(time.Hour) // nothing more is begun
+				return "", errors.Join(inner, again)
+			})
+			p := boot(t, s, wf)
+			start(t, wf, p, "o", "")
+			time.Sleep(time.Minute)
+			client := made(t, s)
+			defer client.Close()
+			asked := time.Now()
+			var c engine.Client = p
+			switch by {
+			case "another engine":
+				c = client
+			case "a new process":
+				p.kill()
+				c = client
+			}
+			for range 2 { // the second changes nothing
+				if err := wf.Handle(c, "o").Cancel(ctx, "customer called"); err != nil {
+					t.Fatalf("by %s: %v", by, err)
+				}
+			}
+			if by == "a new process" {
+				p = boot(t, s, wf)
+			}
+			if _, err := outcome(wf.Handle(p, "o")); !errors.Is(err, engine.ErrCancelled) {
+				t.Errorf("by %s: result %v, want ErrCancelled", by, err)
+			}
+			if took := time.Since(asked); took > 5*time.Second {
+				t.Errorf("by %s: it took %v", by, took)
+			}
+			i := describe(t, p, "o")
+			if i.Status != checkpoint.Cancelled || i.Cancel == nil || i.Cancel.Reason != "customer called" || !i.Cancel.At.Equal(asked) || !errors.Is(inner, engine.ErrCancelled) {
+				t.Errorf("by %s: %+v, in the run %v", by, i, inner)
+			}
+			err := wf.Handle(p, "o").Cancel(ctx, "again")
+			var end *engine.TerminalError
+			if !errors.As(err, &end) || end.Status != checkpoint.Cancelled {
+				t.Errorf("after the end: %v, want a *TerminalError", err)
+			}
+		})
+	}
+}
+
+// The context of an attempt under way ends with ErrCancelled as its cause; its
+// answer is not used.
+func TestCancelDuringAnActivity(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var cause error
+		act := &activity.Activity[string, int]{Name: "act", Timeout: time.Hour, Run: func(ctx context.Context, _ string) (int, error) {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return 1, nil
+		}}
+		p := boot(t, new(memory.Store), doing(act))
+		h := start(t, doing(act), p, "o", "")
+		time.Sleep(time.Minute)
+		if err := h.Cancel(ctx, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("result %v, want ErrCancelled", err)
+		}
+		p.stop(t)
+		if !errors.Is(cause, engine.ErrCancelled) {
+			t.Errorf("cause %v, want ErrCancelled", cause)
+		}
+		for _, c := range historyOf(t, made(t, p.store.Unwrap()), "o") {
+			for _, e := range c.Events {
+				if e.Kind == checkpoint.Settled {
+					t.Errorf("the answer is recorded: %+v", e)
+				}
+			}
+		}
+	})
+}
+
+// ACT-41: what was cancelled before anybody drove it begins no activity.
+func TestCancelBeforeItRuns(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		var runs tally
+		wf := doing(counting(&runs, "act"))
+		client := made(t, s)
+		defer client.Close()
+		h := start(t, wf, client, "o", "")
+		if err := h.Cancel(ctx, "never mind"); err != nil {
+			t.Fatal(err)
+		}
+		p := boot(t, s, wf)
+		if _, err := outcome(wf.Handle(p, "o")); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("result %v, want ErrCancelled", err)
+		}
+		time.Sleep(10 * time.Second)
+		if n := runs.of("act"); n != 0 {
+			t.Errorf("the activity ran %d times after its workflow was cancelled", n)
+		}
+		if left := append(entries(t, s, "todo:"), entries(t, s, "held:")...); len(left) != 0 {
+			t.Errorf("left behind: %q", left)
+		}
+	})
+}
+
+// A workflow may see the request and complete all the same; errors of its own
+// are its failure.
+func TestCancelIsARequest(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(err error) (string, error)
+		want checkpoint.Status
+	}{
+		{"swallowed", func(error) (string, error) { return "done", nil }, checkpoint.Completed},
+		{"returned", func(err error) (string, error) { return "", err }, checkpoint.Cancelled},
+		{"wrapped", func(err error) (string, error) { return "", fmt.Errorf("stop: %w", err) }, checkpoint.Cancelled},
+		{"another error", func(error) (string, error) { return "", errBroke }, checkpoint.Failed},
+	} {
+		virtual(t, func(t *testing.T) {
+			wf := flow("w", func(run *engine.Run) (string, error) { return c.end(run.Sleep(time.Hour)) })
+			p := boot(t, new(memory.Store), wf)
+			h := start(t, wf, p, "o", "")
+			time.Sleep(time.Second)
+			if err := h.Cancel(ctx, "r"); err != nil {
+				t.Fatal(err)
+			}
+			outcome(h)
+			if i := describe(t, p, "o"); i.Status != c.want || i.Cancel == nil {
+				t.Errorf("%s: %s, request %v; want %s", c.name, i.Status, i.Cancel, c.want)
+			}
+		})
+	}
+	virtual(t, func(t *testing.T) { // nobody asked
+		wf := flow("w", func(*engine.Run) (string, error) { return "", engine.ErrCancelled })
+		p := boot(t, new(memory.Store), wf)
+		if _, err := outcome(start(t, wf, p, "o", "")); !strings.Contains(sprint(err), "cancelled") {
+			t.Error(err)
+		}
+		if i := describe(t, p, "o"); i.Status != checkpoint.Failed {
+			t.Errorf("a run that cancels itself: %s, want failed", i.Status)
+		}
+	})
+}
+
+// A request that races the end: either it is in time, or the caller is told that
+// the workflow has ended. CK7.
+func TestCancelRacesCompletion(t *testing.T) {
+	wf := flow("w", func(run *engine.Run) (string, error) {
+		if err := run.Sleep(time.Millisecond); err != nil {
+			return "", err
+		}
+		return "done", nil
+	})
+	p := boot(t, new(memory.Store), wf)
+	for i := range 300 {
+		h := start(t, wf, p, sprint("o", i), "")
+		time.Sleep(time.Duration(i%30) * 70 * time.Microsecond)
+		asking := h.Cancel(ctx, "r")
+		_, err := outcome(h)
+		in := describe(t, p, h.ID())
+		switch {
+		case asking == nil && errors.Is(err, engine.ErrCancelled) && in.Status == checkpoint.Cancelled:
+		case asking == nil && err == nil && in.Status == checkpoint.Completed && in.Cancel != nil:
+		case errors.Is(asking, engine.ErrTerminal) && err == nil && in.Status == checkpoint.Completed && in.Cancel == nil:
+		default:
+			t.Errorf("round %d: Cancel = %v, Result = %v, %s, request %v", i, asking, err, in.Status, in.Cancel)
+		}
+	}
+	p.stop(t)
+}
+
+// A restart replays the request at its place.
+func TestCancelOverARestart(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		var seen []string
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			a := run.Sleep(time.Minute)
+			b := run.Sleep(time.Hour)
+			c := run.Sleep(time.Hour)
+			seen = append(seen, fmt.Sprint(a, b != nil, c != nil))
+			_, err := engine.Step(run, "never", func(context.Context) (int, error) { t.Error("begun after the request"); return 0, nil })
+			seen = append(seen, sprint(errors.Is(err, engine.ErrCancelled)))
+			return "", err
+		})
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", "")
+		time.Sleep(2 * time.Minute)
+		if err := h.Cancel(ctx, "r"); err != nil {
+			t.Fatal(err)
+		}
+		p.kill() // the request is durable, and nobody has seen it
+		p = boot(t, s, wf)
+		if _, err := outcome(wf.Handle(p, "o")); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("result %v, want ErrCancelled", err)
+		}
+		for i := 0; i < len(seen); i += 2 {
+			if seen[i] != "<nil> true true" || seen[i+1] != "true" {
+				t.Errorf("saw %q", seen)
+			}
+		}
+	})
+}

@@ -1,0 +1,341 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// A prospect is a run that may be claimed, as an entry of a list named it.
+type prospect struct {
+	id    string
+	entry []byte // a held or a todo key
+	owner string // whose it is; "" is nobody's
+	why   string // how the owner went: "" is without a word
+}
+
+// A suspect is a prospect in whose presence the process died.
+type suspect = prospect
+
+const (
+	// suspicion is the number of deaths without progress after which a run is
+	// driven only while no other suspect is, so that the guilty one is found.
+	suspicion = 2
+
+	// conviction is the number of deaths after which a run is held. A process
+	// can be killed for reasons of its own while a lone suspect is driven, so
+	// once alone is not enough.
+	conviction = 10
+)
+
+// consider claims p and drives it, if that is to be done here and now.
+func (l *life) consider(ctx context.Context, id string, entry []byte, owner, why string) {
+	if !l.join() {
+		return
+	}
+	defer l.running.Done()
+	if _, err := l.claim(ctx, prospect{id, entry, owner, why}, false); err != nil && ctx.Err() == nil {
+		l.eng.log.Warn("weft: claim", "workflow", id, "error", err)
+	}
+}
+
+// claim returns the execution if p was claimed. A claim that loses a race is
+// decided anew from what is there then.
+func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, error) {
+	for range 5 {
+		hold, def, err := l.look(ctx, p, alone)
+		if err != nil || hold == nil {
+			return nil, err
+		}
+		floor := l.least()
+		if x := l.eng.driven(p.id); x != nil {
+			floor = max(floor, x.head.Load()+1) // the store went back
+		}
+		w, err := hold.Claim(l.incarnation, p.why, floor, l.eng.now())
+		if err != nil {
+			return nil, err
+		}
+		if owner := hold.Workflow; owner.Owner == "" && string(owner.Todo) != string(p.entry) {
+			w.Batch.Ops = append(w.Batch.Ops, storage.Delete(p.entry))
+		}
+		verdict, err := checkpoint.Commit(l.ctx, l.eng.store, w, l.unsure("claim"))
+		if err != nil {
+			l.doubt(p.id) // it may be claimed
+			return nil, err
+		}
+		if verdict != checkpoint.Done {
+			continue // somebody was quicker
+		}
+		x := newExecution(l, def, w.Hold())
+		x.recovering, x.suspect = true, alone
+		l.launch(x)
+		return x, nil
+	}
+	return nil, nil
+}
+
+// look reads what p is now. No hold means that there is nothing to claim here.
+func (l *life) look(ctx context.Context, p prospect, alone bool) (*checkpoint.Hold, *definition, error) {
+	wf, err := checkpoint.Load(ctx, l.eng.store, p.id)
+	missing := errors.Is(err, storage.ErrNotFound)
+	switch {
+	case isDamage(err):
+		if l.once("damaged " + p.id) {
+			l.eng.log.Error("weft: the record of a workflow is damaged; it is left alone", "workflow", p.id, "error", err)
+		}
+		return nil, nil, nil
+	case err != nil && !missing:
+		return nil, nil, err
+	}
+	if missing || wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner {
+		return nil, nil, l.drop(ctx, p.entry)
+	}
+	def := l.eng.workflows[wf.Type]
+	switch {
+	case def == nil:
+		l.once(string(p.entry))
+		if l.once("type " + wf.Type) {
+			l.eng.log.Warn("weft: workflows of an unregistered type are left alone", "type", wf.Type, "for example", p.id)
+		}
+		return nil, nil, nil
+	case wf.Owner == l.incarnation && len(wf.Attention) > 0:
+		return nil, nil, nil // held here
+	case heldFor(wf, NoProgress):
+		if l.once("held " + p.id) {
+			l.eng.log.Error("weft: a run that killed its process is left alone until somebody retries it", "workflow", p.id)
+		}
+		return nil, nil, nil
+	}
+	hold, err := checkpoint.Find(ctx, l.eng.store, wf)
+	if isDamage(err) {
+		return nil, nil, l.damaged(ctx, wf, err)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if hold.Deaths(p.why != "") >= suspicion && !alone {
+		l.suspectRun(p)
+		return nil, nil, nil
+	}
+	return hold, def, nil
+}
+
+func isDamage(err error) bool {
+	return errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat)
+}
+
+// damaged makes it known that wf cannot be claimed, because its head cannot be
+// read. It is looked at again: the record may have been restored.
+func (l *life) damaged(ctx context.Context, wf *checkpoint.Workflow, cause error) error {
+	if heldFor(wf, Damaged) {
+		return nil
+	}
+	l.eng.log.Error("weft: the last checkpoint of a workflow is damaged; it is left alone", "workflow", wf.ID, "error", cause)
+	next := *wf
+	next.State++
+	next.Attention = []checkpoint.Attention{{
+		Reason: string(Damaged),
+		Detail: recordable(cause.Error()),
+		Since:  checkpoint.Micro(l.eng.now()),
+	}}
+	_, put, err := next.Seal()
+	if err != nil {
+		return err
+	}
+	err = l.eng.store.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}})
+	if errors.Is(err, storage.ErrConflict) {
+		return nil // the next look sees what it is now
+	}
+	return err
+}
+
+// drop deletes an entry that has done its work.
+func (l *life) drop(ctx context.Context, entry []byte) error {
+	return l.eng.store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry)}})
+}
+
+func heldFor(wf *checkpoint.Workflow, r Reason) bool {
+	for _, a := range wf.Attention {
+		if a.Reason == string(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// suspectRun queues p. A full queue is no loss: the entry is there, and is found
+// again.
+func (l *life) suspectRun(p prospect) {
+	if !l.once("suspect " + p.id) {
+		return
+	}
+	select {
+	case l.suspects <- p:
+	default:
+		l.forget("suspect " + p.id)
+	}
+}
+
+// driveSuspects drives one suspect at a time, until it has got somewhere.
+func (l *life) driveSuspects(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case p := <-l.suspects:
+			x, err := l.claim(ctx, p, true)
+			l.forget("suspect " + p.id)
+			if err != nil && ctx.Err() == nil {
+				l.eng.log.Warn("weft: claim", "workflow", p.id, "error", err)
+			}
+			if x == nil {
+				continue
+			}
+			select {
+			case <-x.progressed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// launch drives x, unless the life is stopping: then its next owner will.
+func (l *life) launch(x *execution) {
+	if !l.join() {
+		x.cancel(nil)
+		x.progress()
+		return
+	}
+	l.eng.mu.Lock()
+	if old := l.eng.runs[x.id]; old != nil {
+		old.cancel(errors.New("engine: run was claimed anew")) // the store went back
+	}
+	l.eng.runs[x.id] = x
+	l.eng.mu.Unlock()
+	if !l.isOpen() {
+		x.post(post{stop: true}) // it was not among those that were told
+	}
+	go func() {
+		defer l.running.Done()
+		x.drive()
+		l.eng.tell(x)
+		x.shut()
+		if x.output != nil { // its id is free; else whoever drives it next must not meet its attempts
+			l.remove(x)
+		}
+		x.awaitAttempts()
+		l.remove(x)
+	}()
+}
+
+// remove makes it known that x is not driven any more.
+func (l *life) remove(x *execution) {
+	l.eng.mu.Lock()
+	if l.eng.runs[x.id] == x {
+		delete(l.eng.runs, x.id)
+	}
+	l.eng.mu.Unlock()
+	x.progress()
+}
+
+// doubt remembers a run that this incarnation may own without driving it, and
+// should look at: a start of which nobody knows whether it was written, a run
+// whose store lost writes, a held one that is to be tried again.
+func (l *life) doubt(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.doubtful == nil {
+		l.doubtful = map[string]time.Time{}
+	}
+	l.doubtful[id] = time.Now()
+	l.pokeNow()
+}
+
+// pokeNow has the poll look at once.
+func (l *life) pokeNow() {
+	select {
+	case l.poke <- struct{}{}:
+	default:
+	}
+}
+
+// rewound has a run claimed again after the store lost its head. The new claim's
+// number is above all that were given away.
+func (l *life) rewound(id string, lost *checkpoint.Hold) {
+	l.raise(lost)
+	l.doubt(id)
+}
+
+// raise has later claims number above what is lost.
+func (l *life) raise(lost *checkpoint.Hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.floor = max(l.floor, lost.Head+1)
+}
+
+// patience is how long a commit of unknown outcome may take to turn up.
+const patience = 10 * time.Minute
+
+// resolve claims the doubtful runs that turn out to be this incarnation's. One
+// that cannot be read does not keep the others waiting.
+func (l *life) resolve(ctx context.Context) error {
+	l.mu.Lock()
+	doubtful := maps.Clone(l.doubtful)
+	l.mu.Unlock()
+	var errs []error
+	for id, since := range doubtful {
+		certain, err := l.settleDoubt(ctx, id)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if certain || time.Since(since) > patience && l.eng.driven(id) == nil {
+			l.mu.Lock()
+			delete(l.doubtful, id)
+			l.mu.Unlock()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// settleDoubt says whether there is no doubt about a run any more. Starts are
+// looked at after the record: one that has written it is under way still, or has
+// launched its execution.
+func (l *life) settleDoubt(ctx context.Context, id string) (certain bool, err error) {
+	if l.eng.driven(id) != nil {
+		return false, nil // it may be about to be put down
+	}
+	wf, err := checkpoint.Load(ctx, l.eng.store, id)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
+	case l.begins(id) || l.eng.driven(id) != nil:
+		return false, nil
+	case wf.Owner != l.incarnation || wf.Status.Terminal():
+		return true, nil
+	}
+	_, err = l.claim(ctx, prospect{id, keys.Held(wf.Owner, id), wf.Owner, checkpoint.CutOff}, false)
+	return err == nil, err
+}
+
+// least is the least number of a claim.
+func (l *life) least() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.floor
+}
+
+// wakeUp is the operation that tells whoever drives wf, or will, to look at it.
+func wakeUp(wf *checkpoint.Workflow, now time.Time, nonce string) storage.Op {
+	if wf.Owner != "" {
+		return storage.Put(keys.Wake(wf.Owner, wf.ID, nonce), nil)
+	}
+	return storage.Put(keys.Todo(0, now, wf.ID, nonce), nil)
+}

@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/signal"
+)
+
+// A Client does without types: for transports, tools and dashboards. An *Engine
+// is one.
+type Client interface {
+	signal.Sender
+
+	// StartWorkflow starts what r says. See Workflow.Start.
+	StartWorkflow(ctx context.Context, r *StartRequest) (Info, error)
+
+	// Result waits for the end of a workflow and decodes its result into result,
+	// a pointer, or nil. The workflow's name may be empty: any.
+	Result(ctx context.Context, workflow, id string, result any) error
+
+	Cancel(ctx context.Context, id, reason string) error
+	Describe(ctx context.Context, id string) (Info, error)
+}
+
+var _ Client = (*Engine)(nil)
+
+// A StartRequest is a start as a value.
+type StartRequest struct {
+	Workflow string
+	ID       string // empty mints one
+	Input    any    // may be json.RawMessage
+}
+
+// Info tells how a workflow stands.
+type Info struct {
+	ID, Workflow                  string
+	Status                        checkpoint.Status
+	Attention                     []Attention // why a person is needed
+	Cancel                        *Cancellation
+	Waiting                       []string // for what, in words; of a run that this engine drives
+	Owner                         string   // the engine that drives it
+	Epoch                         uint64   // rises whenever it changes hands
+	CreatedAt, StartedAt, EndedAt time.Time
+}
+
+// An Attention is a reason why a running workflow needs a person.
+type Attention struct {
+	Reason                  Reason
+	Operation, Name, Detail string
+	Since                   time.Time
+}
+
+// A Reason says why a run is held.
+type Reason string
+
+const (
+	// NonDeterminism: today's code does not do what the history tells.
+	NonDeterminism Reason = "non-determinism"
+
+	// Unregistered: no engine that this one knows of runs such a workflow.
+	Unregistered Reason = "unregistered"
+
+	// NoProgress: the process died whenever this run was driven, ten times.
+	NoProgress Reason = "no-progress"
+
+	// Damaged: a record of the run is not what was written.
+	Damaged Reason = "damaged"
+
+	// BadDefinition: the workflow's input cannot be decoded, or an activity that
+	// it uses is not well defined.
+	BadDefinition Reason = "bad-definition"
+)
+
+// A Cancellation is a request to stop.
+type Cancellation struct {
+	Reason string
+	At     time.Time
+}
+
+func infoOf(wf *checkpoint.Workflow) Info {
+	i := Info{
+		ID:        wf.ID,
+		Workflow:  wf.Type,
+		Status:    wf.Status,
+		Owner:     wf.Owner,
+		Epoch:     wf.Claim,
+		CreatedAt: checkpoint.Time(wf.CreatedAt),
+		StartedAt: checkpoint.Time(wf.StartedAt),
+		EndedAt:   checkpoint.Time(wf.EndedAt),
+	}
+	for _, a := range wf.Attention {
+		i.Attention = append(i.Attention, Attention{Reason(a.Reason), a.Operation, a.Name, a.Detail, checkpoint.Time(a.Since)})
+	}
+	if c := wf.Cancel; c != nil {
+		i.Cancel = &Cancellation{c.Reason, checkpoint.Time(c.At)}
+	}
+	return i
+}

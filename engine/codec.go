@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/weft-go/weft/checkpoint"
+)
+
+// A Codec turns inputs, results and signals into bytes and back. Its name is
+// stored with what it encoded, so it never changes; a Config keeps the codecs of
+// earlier days in Codecs.
+//
+// A codec may encrypt: whether two inputs are the same is judged by a digest of
+// their JSON, not of what Encode returns.
+type Codec interface {
+	Name() string
+	Encode(v any) ([]byte, error)
+	Decode(data []byte, v any) error
+}
+
+// JSON is the default codec.
+var JSON Codec = jsonCodec{}
+
+type jsonCodec struct{}
+
+func (jsonCodec) Name() string                    { return "json" }
+func (jsonCodec) Encode(v any) ([]byte, error)    { return json.Marshal(v) }
+func (jsonCodec) Decode(data []byte, v any) error { return json.Unmarshal(data, v) }
+
+// codecs are what an engine encodes with, and all that it decodes with.
+type codecs struct {
+	own    Codec
+	byName map[string]Codec
+}
+
+// A payload is a value encoded: codec "" is JSON.
+type payload struct {
+	codec string
+	data  []byte
+}
+
+// encode encodes v. An error means that v is not encodable or too large.
+func (c *codecs) encode(v any) (payload, error) {
+	data, err := c.own.Encode(v)
+	if err != nil {
+		return payload{}, fmt.Errorf("encode %T: %w", v, err)
+	}
+	if len(data) > MaxPayload {
+		return payload{}, fmt.Errorf("encode %T: %d bytes, at most %d", v, len(data), MaxPayload)
+	}
+	name := c.own.Name()
+	if name == JSON.Name() {
+		name = ""
+	}
+	return payload{name, data}, nil
+}
+
+// identify encodes v and returns a digest of its plaintext beside it.
+func (c *codecs) identify(v any) (payload, []byte, error) {
+	p, err := c.encode(v)
+	if err != nil {
+		return p, nil, err
+	}
+	plain := p.data
+	if p.codec != "" {
+		if plain, err = json.Marshal(v); err != nil {
+			return p, nil, fmt.Errorf("identify %T: %w", v, err)
+		}
+	}
+	sum := sha256.Sum256(plain)
+	return p, sum[:], nil
+}
+
+func (c *codecs) decode(p payload, v any) error {
+	codec, ok := JSON, true
+	if p.codec != "" {
+		codec, ok = c.byName[p.codec]
+	}
+	if !ok {
+		return fmt.Errorf("decode: no codec %q in Config.Codecs", p.codec)
+	}
+	if err := codec.Decode(p.data, v); err != nil {
+		return fmt.Errorf("decode %T: %w", v, err)
+	}
+	return nil
+}
+
+// A failure is an error on its way into the store.
+type failure struct{ message, stack, sentinel string }
+
+// fail describes err. Which of the user's sentinels it is, is kept by its text.
+// An error is user code too, and may panic when it is asked what it is.
+func fail(err error, stack string, sentinels []error) (f failure) {
+	defer func() {
+		if p := recover(); p != nil {
+			f = failure{message: recordable(fmt.Sprintf("%T, which panics when asked for its text: %v", err, p)), stack: recordable(stack)}
+		}
+	}()
+	f = failure{message: recordable(err.Error()), stack: recordable(stack)}
+	if f.message == "" {
+		f.message = fmt.Sprintf("%T without a text", err) // an empty one would be no failure
+	}
+	if s := match(err, sentinels); s != nil {
+		f.sentinel = recordable(s.Error())
+	}
+	return f
+}
+
+// maxText is how many bytes of an error's text, or of a stack, are kept.
+const maxText = 64 << 10
+
+// recordable is s as records can keep it: UTF-8, and not endless.
+func recordable(s string) string {
+	if len(s) > maxText {
+		s = s[:maxText] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+func (f failure) onto(out *checkpoint.Output) {
+	out.Error, out.Stack, out.Sentinel = f.message, f.stack, f.sentinel
+}

@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// Config is what an Engine is made of. Storage is required; zero durations mean
+// the default given.
+type Config struct {
+	// Storage is where everything is kept. It is not closed by the engine.
+	Storage storage.Storage
+
+	// Workflows are what this engine runs. With none it starts, signals and
+	// inspects what others run.
+	Workflows []Definition
+
+	// Activities are checked by New, and no more: a workflow names what it uses.
+	Activities []activity.Definition
+
+	// Ownership says how two owners of one workflow are kept apart.
+	Ownership Ownership
+
+	// Name is a label of this engine, for people. Empty is the host's name.
+	Name string
+
+	// PollInterval is the time within which work is found that nobody told this
+	// engine of: 1 s.
+	PollInterval time.Duration
+
+	// LeaseTTL is the time after which an engine on a Shared store that does not
+	// renew its lease is succeeded by others: 15 s. Other stores need no leases.
+	LeaseTTL time.Duration
+
+	// StopTimeout is how long activities may go on when Run is told to stop: 10 s.
+	StopTimeout time.Duration
+
+	// SignalMemory is how long an accepted signal ID is remembered: 24 h.
+	SignalMemory time.Duration
+
+	// PurgeMemory is how long the numbers of a purged id are remembered: 30 days.
+	PurgeMemory time.Duration
+
+	// Codec encodes what is stored from now on: JSON. Codecs decode what was
+	// encoded earlier.
+	Codec  Codec
+	Codecs []Codec
+
+	// Logger gets what people should know: slog.Default().
+	Logger *slog.Logger
+}
+
+// Ownership is a mode of keeping two owners of one workflow apart. The zero
+// value is the safe one; unknown values are refused.
+type Ownership uint8
+
+const (
+	// CASRequired needs a store with ConditionalBatch: every write holds only if
+	// nobody else wrote meanwhile.
+	CASRequired Ownership = iota
+
+	// SingleOwner is a constraint on deployment: exactly one engine, in one
+	// process, has the store, and everything goes through it. It needs
+	// AtomicBatch only. A store that it has worked on is refused to CASRequired,
+	// and the other way round.
+	SingleOwner
+)
+
+func (o Ownership) String() string {
+	switch o {
+	case CASRequired:
+		return "cas-required"
+	case SingleOwner:
+		return "single-owner"
+	}
+	return fmt.Sprintf("unknown(%d)", uint8(o))
+}
+
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		if c.Name, _ = os.Hostname(); checkName("", c.Name, keys.MaxName) != nil {
+			c.Name = "weft"
+		}
+	}
+	for _, d := range []struct {
+		field  *time.Duration
+		preset time.Duration
+	}{
+		{&c.PollInterval, time.Second},
+		{&c.LeaseTTL, 15 * time.Second},
+		{&c.StopTimeout, 10 * time.Second},
+		{&c.SignalMemory, 24 * time.Hour},
+		{&c.PurgeMemory, 30 * 24 * time.Hour},
+	} {
+		if *d.field == 0 {
+			*d.field = d.preset
+		}
+	}
+	if c.Codec == nil {
+		c.Codec = JSON
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// check returns all that is wrong with c but the store's abilities, joined.
+func (c Config) check() error {
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, &ConfigError{field, fmt.Sprintf(format, args...)})
+	}
+	if isNil(c.Storage) {
+		wrong("Storage", "is nil")
+	}
+	if c.Ownership > SingleOwner {
+		wrong("Ownership", "is unknown: %d", c.Ownership)
+	}
+	if err := checkName("", c.Name, keys.MaxName); err != nil {
+		wrong("Name", "must be 1 to %d bytes of UTF-8", keys.MaxName)
+	}
+	for name, d := range map[string]time.Duration{
+		"PollInterval": c.PollInterval, "StopTimeout": c.StopTimeout, "LeaseTTL": c.LeaseTTL,
+		"SignalMemory": c.SignalMemory, "PurgeMemory": c.PurgeMemory,
+	} {
+		if d < 0 {
+			wrong(name, "is negative: %v", d)
+		}
+	}
+	c.checkWorkflows(wrong)
+	for i, a := range c.Activities {
+		if isNil(a) {
+			wrong(fmt.Sprintf("Activities[%d]", i), "is nil")
+		} else if err := a.Check(); err != nil {
+			errs = append(errs, fmt.Errorf("engine: config: Activities[%d]: %w", i, err))
+		}
+	}
+	codecs := append([]Codec{c.Codec}, c.Codecs...)
+	for i, codec := range codecs {
+		switch {
+		case isNil(codec):
+			wrong(fmt.Sprintf("Codecs[%d]", i-1), "is nil")
+		case checkName("", codec.Name(), keys.MaxName) != nil:
+			wrong("Codec", "has a name that is not 1 to %d bytes of UTF-8", keys.MaxName)
+		case codec.Name() == JSON.Name() && codec != JSON:
+			wrong("Codec", "has the name %q, which belongs to engine.JSON", codec.Name())
+		case codec != JSON && slices.ContainsFunc(codecs[:i], func(other Codec) bool { return !isNil(other) && other.Name() == codec.Name() }):
+			wrong(fmt.Sprintf("Codecs[%d]", i-1), "has the name %q, as one before it", codec.Name())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
+	seen := map[string]int{}
+	for i, w := range c.Workflows {
+		field := fmt.Sprintf("Workflows[%d]", i)
+		if isNil(w) {
+			wrong(field, "is nil")
+			continue
+		}
+		d := w.define()
+		if err := checkName("name", d.name, keys.MaxName); err != nil {
+			wrong(field+".Name", "must be 1 to %d bytes of UTF-8: %q", keys.MaxName, d.name)
+		}
+		if d.run == nil {
+			wrong(field+".Func", "is nil")
+		}
+		texts := map[string]bool{}
+		for _, err := range d.errors {
+			switch {
+			case err == nil:
+				wrong(field+".Errors", "has a nil")
+			case texts[err.Error()]:
+				wrong(field+".Errors", "has two with the text %q", err.Error())
+			default:
+				texts[err.Error()] = true
+			}
+		}
+		if first, ok := seen[d.name]; ok {
+			wrong(field+".Name", "%q is that of Workflows[%d] too", d.name, first)
+		}
+		seen[d.name] = i
+	}
+}
+
+// isNil also finds a nil pointer in an interface, which a caller easily makes.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
+}

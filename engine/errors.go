@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weft-go/weft/checkpoint"
+)
+
+// What callers branch on, with errors.Is.
+var (
+	// ErrNotFound: no workflow has this id.
+	ErrNotFound = errors.New("engine: workflow not found")
+
+	// ErrExists: a start met the id of another workflow, or the same workflow
+	// with another input.
+	ErrExists = errors.New("engine: workflow id is taken")
+
+	// ErrTerminal: the workflow has ended. The error is a *TerminalError.
+	ErrTerminal = errors.New("engine: workflow has ended")
+
+	// ErrInvalid: an id, a name or a payload is empty, too large, not UTF-8 or
+	// not encodable. Nothing was written.
+	ErrInvalid = errors.New("engine: invalid")
+
+	// ErrNotApplicable: an operator's verb does not apply here and now.
+	ErrNotApplicable = errors.New("engine: not applicable")
+
+	// ErrClosed: the engine was closed.
+	ErrClosed = errors.New("engine: closed")
+
+	// ErrCancelled: in a run, somebody asked it to stop; from Result, it did.
+	ErrCancelled = errors.New("engine: workflow cancelled")
+
+	// ErrForeignRun: a Run was used outside its branch: inside an activity or a
+	// Step, in a goroutine of one's own, or after the workflow function ended.
+	ErrForeignRun = errors.New("engine: run used outside its branch")
+)
+
+// A ConfigError says what is wrong with a field of Config. New joins them all.
+type ConfigError struct{ Field, Problem string }
+
+func (e *ConfigError) Error() string { return fmt.Sprintf("engine: config: %s %s", e.Field, e.Problem) }
+
+// A CheckpointOwnershipCapabilityError is New's refusal of a store that cannot
+// do what the ownership mode needs. It wraps errors.ErrUnsupported.
+type CheckpointOwnershipCapabilityError struct {
+	Capability string // "conditionalBatch"
+	Mode       Ownership
+	Adapter    string // the store's type, "*bolt.Store"
+}
+
+func (e *CheckpointOwnershipCapabilityError) Error() string {
+	return fmt.Sprintf("engine: checkpoint ownership %s needs %s, which %s does not have", e.Mode, e.Capability, e.Adapter)
+}
+
+func (e *CheckpointOwnershipCapabilityError) Unwrap() error { return errors.ErrUnsupported }
+
+// An OwnershipModeError is New's refusal of a store that engines of another
+// ownership mode have worked on.
+type OwnershipModeError struct{ Configured, Stored Ownership }
+
+func (e *OwnershipModeError) Error() string {
+	return fmt.Sprintf("engine: ownership mode is %s, but the store belongs to engines of mode %s", e.Configured, e.Stored)
+}
+
+// A WorkflowError is the failure of a workflow, as Result returns it.
+type WorkflowError struct {
+	ID, Workflow string
+	Message      string
+	Stack        string // of a panic
+	Sentinel     error  // one of Workflow.Errors, or nil
+
+	sentinel string // its text
+}
+
+func (e *WorkflowError) Error() string {
+	return fmt.Sprintf("engine: workflow %s %q: %s", e.Workflow, e.ID, e.Message)
+}
+
+func (e *WorkflowError) Unwrap() error { return e.Sentinel }
+
+// A TerminalError says that a workflow has ended, and how. It wraps ErrTerminal.
+type TerminalError struct {
+	ID     string
+	Status checkpoint.Status
+}
+
+func (e *TerminalError) Error() string {
+	return fmt.Sprintf("engine: workflow %q has ended: %s", e.ID, e.Status)
+}
+
+func (e *TerminalError) Unwrap() error { return ErrTerminal }
+
+// A NonDeterminismError says that a workflow function did, on replay, something
+// else than its history tells. The run is held, not failed: code that does what
+// it did goes on with it.
+type NonDeterminismError struct{ ID, Operation, Recorded, Asked string }
+
+func (e *NonDeterminismError) Error() string {
+	return fmt.Sprintf("engine: replay of %q: operation %s was %s and is now %s", e.ID, e.Operation, e.Recorded, e.Asked)
+}
+
+func invalid(what, value, problem string) error {
+	if len(value) > 40 {
+		value = value[:40] + "…"
+	}
+	return fmt.Errorf("%w: %s %q %s", ErrInvalid, what, value, problem)
+}
+
+func notFound(id string) error { return fmt.Errorf("%w: %q", ErrNotFound, id) }

@@ -1,0 +1,89 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+type parcel struct{ Order, City string }
+
+// An order is packed and shipped. Started again under its id, it is the same.
+func ExampleWorkflow() {
+	ship := &engine.Workflow[parcel, string]{
+		Name: "ship",
+		Func: func(run *engine.Run, p parcel) (string, error) {
+			return engine.Step(run, "hand over", func(context.Context) (string, error) {
+				return fmt.Sprintf("%s is on its way to %s", p.Order, p.City), nil
+			})
+		},
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: []engine.Definition{ship},
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go eng.Run(ctx)
+	defer eng.Close()
+	defer stop()
+
+	for range 2 {
+		h, err := ship.Start(ctx, eng, "order-42", parcel{"order-42", "Lisbon"})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(h.Result(ctx))
+	}
+	info, err := eng.Describe(ctx, "order-42")
+	fmt.Println(info.Workflow, info.Status, err)
+	// Output:
+	// order-42 is on its way to Lisbon <nil>
+	// order-42 is on its way to Lisbon <nil>
+	// ship completed <nil>
+}
+
+// Steps are inline: their results are durable before the next one begins.
+func ExampleStep() {
+	invoice := &engine.Workflow[int, string]{
+		Name: "invoice",
+		Func: func(run *engine.Run, cents int) (string, error) {
+			number, err := engine.Step(run, "take a number", func(context.Context) (int, error) {
+				return 2026_001, nil // from the books
+			})
+			if err != nil {
+				return "", err
+			}
+			return engine.Step(run, "print", func(context.Context) (string, error) {
+				return fmt.Sprintf("invoice %d over %d cents", number, cents), nil
+			})
+		},
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: []engine.Definition{invoice},
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go eng.Run(ctx)
+	defer eng.Close()
+	defer stop()
+
+	h, err := invoice.Start(ctx, eng, "order-42", 4900)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(h.Result(ctx))
+	// Output: invoice 2026001 over 4900 cents <nil>
+}

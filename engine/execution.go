@@ -1,0 +1,372 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// An execution is one run in memory: its branches, which take turns, and the
+// driver, which has the turn when no branch has.
+//
+// It alternates: branches that can run do so, one at a time, until all of them
+// wait in the engine; then one event is delivered; and so on. An event is
+// durable before it is delivered. A replay delivers the recorded ones in their
+// order, so it goes exactly as it went.
+type execution struct {
+	eng  *Engine
+	life *life
+	def  *definition
+	id   string
+
+	store  patient
+	ctx    context.Context // ends when the run must be put down
+	cancel context.CancelCauseFunc
+
+	recovering bool // there is a history to replay
+	suspect    bool // it must show that it does not kill the process
+	input      payload
+	output     *checkpoint.Output // set when it has ended durably
+	progressed chan struct{}      // closed when it has got somewhere, or is over
+	progressOf sync.Once
+	head       atomic.Uint64  // the number of the last checkpoint
+	attempts   sync.WaitGroup // goroutines of activities
+	replaying  atomic.Bool    // what user code does now, it did before
+	told       bool           // its waiters were told; guarded by eng.mu
+
+	mailbox mailbox // what other goroutines leave
+
+	// What follows belongs to whoever has the turn.
+	turns
+	hold       *checkpoint.Hold
+	history    func() (checkpoint.Checkpoint, error, bool) // what is still to be replayed; nil: nothing
+	endHistory func()
+	log        []logged      // durable, not yet delivered
+	now        time.Time     // of the event delivered last
+	claims     int           // seen in the history
+	cancelled  *Cancellation // the delivered request to stop
+	asked      bool          // the request is in the log
+	ops        table
+	inbox      inbox
+	stopping   bool // nothing new
+}
+
+// A logged event is durable and waits to be delivered.
+type logged struct {
+	checkpoint.Event
+	at  time.Time
+	old bool // read from the history, and not just learnt
+}
+
+func newExecution(l *life, def *definition, hold *checkpoint.Hold) *execution {
+	x := &execution{
+		eng:        l.eng,
+		life:       l,
+		def:        def,
+		store:      patient{l.eng.store},
+		id:         hold.Workflow.ID,
+		hold:       hold,
+		inbox:      inbox{stale: true},
+		now:        checkpoint.Time(hold.Workflow.StartedAt),
+		progressed: make(chan struct{}),
+	}
+	x.head.Store(hold.Head)
+	x.ctx, x.cancel = context.WithCancelCause(l.ctx)
+	x.mailbox.bell = make(chan struct{}, 1)
+	x.turns.init(x)
+	return x
+}
+
+// progress tells who watches a suspect that it is none, or is over.
+func (x *execution) progress() { x.progressOf.Do(func() { close(x.progressed) }) }
+
+// ended is how the run ended, or nil if it only is not driven any more.
+func (x *execution) ended() *ending {
+	if x.output == nil {
+		return nil
+	}
+	return &ending{x.def.name, x.output}
+}
+
+// errHeld ends an execution whose run needs a person.
+var errHeld = errors.New("engine: run is held")
+
+// drive runs the workflow from its beginning until it ends, is put down or is
+// held.
+func (x *execution) drive() {
+	defer x.cancel(nil)
+	defer x.replayed()
+	err := x.prepare()
+	if err == nil {
+		err = x.loop()
+	}
+	x.unwind()
+	var n *NonDeterminismError
+	switch {
+	case err == nil, err == errHeld, err == errStopped, x.ctx.Err() != nil:
+	case errors.As(err, &n):
+		x.attend(NonDeterminism, n.Operation, err)
+	case errors.Is(err, storage.ErrCorrupt), errors.Is(err, storage.ErrFutureFormat):
+		x.attend(Damaged, "", err)
+	default:
+		x.eng.log.Error("weft: run is put down", "workflow", x.id, "error", err)
+	}
+}
+
+// prepare gets what a run needs that was claimed and not just started.
+func (x *execution) prepare() error {
+	if x.hold.Workflow.Deaths >= conviction {
+		x.attend(NoProgress, "", fmt.Errorf("the process died %d times when this run was driven", x.hold.Workflow.Deaths))
+		return errHeld
+	}
+	if !x.recovering {
+		return nil
+	}
+	in, err := checkpoint.ReadInput(x.ctx, x.store, x.hold.Workflow)
+	if err != nil {
+		return err
+	}
+	x.input = payload{in.Codec, in.Data}
+	if x.hold.Head == x.hold.Workflow.Base {
+		return nil // nobody has driven it before: nothing is a replay
+	}
+	next, stop := iter.Pull2(checkpoint.History(x.ctx, x.store, x.hold.Workflow))
+	x.history, x.endHistory = next, stop
+	x.noteReplay()
+	return nil
+}
+
+// loop is the alternation of branches and events.
+func (x *execution) loop() error {
+	x.begin()
+	for {
+		if err := x.runBranches(); err != nil {
+			return err
+		}
+		event, ok, err := x.nextEvent()
+		switch {
+		case err != nil:
+			return err
+		case ok:
+			if err := x.deliver(event); err != nil {
+				return err
+			}
+		case x.result != nil:
+			return x.finish()
+		default:
+			if err := x.learn(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// nextEvent is the next durable event that was not delivered.
+func (x *execution) nextEvent() (logged, bool, error) {
+	for len(x.log) == 0 && x.history != nil {
+		c, err, ok := x.history()
+		switch {
+		case x.ctx.Err() != nil:
+			return logged{}, false, context.Cause(x.ctx)
+		case !ok:
+			x.replayed()
+		case err != nil:
+			return logged{}, false, err
+		default:
+			x.record(c, true)
+			if c.Number == x.hold.Head {
+				x.replayed()
+			}
+		}
+	}
+	if len(x.log) == 0 {
+		return logged{}, false, nil
+	}
+	e := x.log[0]
+	x.log = x.log[1:]
+	x.noteReplay()
+	return e, true, nil
+}
+
+// replayed ends the reading of the history.
+func (x *execution) replayed() {
+	if x.endHistory != nil {
+		x.endHistory()
+	}
+	x.history, x.endHistory = nil, nil
+}
+
+// record queues the events of a durable checkpoint for delivery.
+func (x *execution) record(c checkpoint.Checkpoint, old bool) {
+	for _, e := range c.Events {
+		x.log = append(x.log, logged{e, c.Time, old})
+	}
+}
+
+// noteReplay notes whether what user code does next, it did before.
+func (x *execution) noteReplay() {
+	x.replaying.Store(x.history != nil || len(x.log) > 0 && x.log[0].old)
+}
+
+// deliver shows an event to the run.
+func (x *execution) deliver(e logged) error {
+	switch e.Kind {
+	case checkpoint.Claimed:
+		if x.claims++; x.claims > 1 && e.Why != checkpoint.HandedOver {
+			x.ops.lost(e.at)
+		}
+	case checkpoint.Asked:
+		x.now = e.at
+		x.asked = true
+		x.cancelled = &Cancellation{e.Why, e.at}
+		for _, o := range x.ops.all() {
+			o.settle(outcome{err: ErrCancelled})
+		}
+	case checkpoint.Attempted, checkpoint.Settled, checkpoint.Fired, checkpoint.Received, checkpoint.Missed:
+		o := x.ops.byID[e.Operation]
+		if o == nil {
+			asked := "not asked for"
+			if x.result != nil {
+				asked += ": the function has ended"
+			}
+			return &NonDeterminismError{x.id, e.Operation, describe(e.Of, e.Name), asked}
+		}
+		if o.of != e.Of || o.name != e.Name {
+			return &NonDeterminismError{x.id, e.Operation, describe(e.Of, e.Name), describe(o.of, o.name)}
+		}
+		if e.Kind == checkpoint.Attempted {
+			o.failed(e)
+			return nil
+		}
+		x.now = e.at
+		o.settle(o.outcomeOf(e.Event))
+	}
+	return nil
+}
+
+func describe(of, name string) string {
+	if name == "" {
+		return of
+	}
+	return of + " " + name
+}
+
+// finish makes the end of the function durable.
+func (x *execution) finish() error {
+	for {
+		out := x.result.output(x)
+		wf := *x.hold.Workflow
+		if err := wf.Status.To(out.Status); err != nil {
+			return err
+		}
+		wf.Status, wf.EndedAt, wf.Attention = out.Status, checkpoint.Micro(x.eng.now()), nil
+		put, err := checkpoint.PutOutput(x.id, out)
+		if err != nil {
+			return err
+		}
+		done, err := x.commit(checkpoint.Change{
+			Events:   []checkpoint.Event{{Kind: checkpoint.Ended, Name: string(out.Status), Error: out.Error}},
+			Workflow: &wf,
+			Ops:      []storage.Op{put, storage.Delete(keys.Held(wf.Owner, wf.ID))},
+		})
+		if err != nil {
+			return err
+		}
+		if done {
+			x.output = out
+			return nil
+		}
+	}
+}
+
+// attend makes it durable that the run needs a person. It stays its owner's, so
+// that nobody drives it in circles; the next engine tries it again.
+func (x *execution) attend(reason Reason, operation string, cause error) {
+	x.eng.log.Error("weft: run is held", "workflow", x.id, "type", x.def.name, "reason", string(reason), "error", cause)
+	detail := fail(cause, "", nil).message
+	for {
+		wf := *x.hold.Workflow
+		wf.Attention = []checkpoint.Attention{{
+			Reason:    string(reason),
+			Operation: operation,
+			Detail:    detail,
+			Since:     checkpoint.Micro(x.eng.now()),
+		}}
+		event := checkpoint.Event{Kind: checkpoint.Held, Operation: operation, Name: string(reason), Error: detail}
+		done, err := x.commit(checkpoint.Change{Events: []checkpoint.Event{event}, Workflow: &wf})
+		if err != nil {
+			if x.ctx.Err() != nil {
+				return // the next owner will find out for itself
+			}
+			x.eng.log.Error("weft: run is held, and this could not be recorded", "workflow", x.id, "error", err)
+			return
+		}
+		if done {
+			return
+		}
+	}
+}
+
+// commit appends a checkpoint. If it is done its events wait for delivery; if
+// not, the run was refreshed, and its caller decides anew. An error ends the
+// execution: what is in memory may be trusted no longer.
+func (x *execution) commit(c checkpoint.Change) (done bool, err error) {
+	w, err := x.hold.Append(c, x.eng.now())
+	if err != nil {
+		return false, err
+	}
+	verdict, err := checkpoint.Commit(x.ctx, x.store, w, x.life.unsure("checkpoint of "+x.id))
+	return x.judged(w, verdict, err)
+}
+
+// judged takes in what became of a write. See commit.
+func (x *execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err error) (done bool, _ error) {
+	switch verdict {
+	case checkpoint.Done:
+		x.hold = w.Hold()
+		x.head.Store(x.hold.Head)
+		x.record(w.Checkpoint, false)
+		x.suspect = false
+		x.progress()
+		return true, nil
+	case checkpoint.Refreshed:
+		return false, x.refresh()
+	case checkpoint.Fenced:
+		x.life.raise(x.hold) // or the store went back to before the claim
+		x.eng.log.Warn("weft: run was taken over or ended by somebody else", "workflow", x.id)
+	case checkpoint.Rewound:
+		x.eng.log.Error("weft: the store has lost acknowledged checkpoints; the run goes on from what is left", "workflow", x.id, "checkpoint", x.hold.Head)
+		x.life.rewound(x.id, x.hold)
+	case checkpoint.Overtaken, checkpoint.Refused:
+		x.eng.log.Error("weft: defect: checkpoint refused under an own claim; the run is put down", "workflow", x.id, "checkpoint", w.Checkpoint.Number, "verdict", verdict)
+	default:
+		if x.ctx.Err() == nil {
+			x.eng.log.Error("weft: commit is beyond hope; the run is put down", "workflow", x.id, "error", err)
+		}
+	}
+	x.cancel(fmt.Errorf("engine: run put down: commit was %s", verdict))
+	return false, context.Cause(x.ctx)
+}
+
+// refresh reads the workflow record after somebody else changed its state.
+func (x *execution) refresh() error {
+	wf, err := checkpoint.Load(x.ctx, x.store, x.id)
+	if err != nil {
+		return err
+	}
+	was := x.hold.Workflow
+	if wf.Tombstone() || wf.Status.Terminal() || wf.Generation != was.Generation || wf.Owner != was.Owner || wf.Claim != was.Claim {
+		x.cancel(errors.New("engine: run was taken over"))
+		return context.Cause(x.ctx)
+	}
+	x.hold = &checkpoint.Hold{Workflow: wf, Head: x.hold.Head, HeadTime: x.hold.HeadTime}
+	return nil
+}

@@ -1,0 +1,49 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/golden"
+	"github.com/weft-go/weft/internal/keys"
+)
+
+// FMT-21, FMT-22: the bytes of the engine's own records.
+func TestGoldenRecords(t *testing.T) {
+	const gen, inc = "01JGZ3Q8X0000000000000000A", "host-01JGZ3Q8X0000000000000000B"
+	r := func(key []byte, v any, empty func() any) golden.Record {
+		return golden.Record{Key: key, Version: checkpoint.Version, Value: v, Empty: empty}
+	}
+	engine := func(e enrolment) golden.Record {
+		return r(keys.Engine(inc), &e, func() any { return new(enrolment) })
+	}
+	golden.Check(t, "testdata/v1", map[string]golden.Record{
+		"stamp":        r(keys.Meta("store"), &stamp{format, 1, CASRequired.String()}, func() any { return new(stamp) }),
+		"stamp-single": r(keys.Meta("store"), &stamp{format, 1, SingleOwner.String()}, func() any { return new(stamp) }),
+		"row":          r(keys.Index(gen), &row{"order-42"}, func() any { return new(row) }),
+		"engine":       engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000}),
+		"engine-gone":  engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000, Stopped: 1767355201000000}),
+		"engine-torn":  engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000, Stopped: 1767355201000000, Cut: true}),
+		"engine-lease": engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000}),
+		"engine-dead":  engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000, Dead: true}),
+	})
+}
+
+// F11: the largest payload, and one byte more.
+func TestPayloadsAreBounded(t *testing.T) {
+	c := codecs{own: JSON, byName: map[string]Codec{JSON.Name(): JSON}}
+	for n, ok := range map[int]bool{0: true, MaxPayload - 2: true, MaxPayload - 1: false} {
+		p, err := c.encode(repeat('x', n))
+		if (err == nil) != ok {
+			t.Errorf("%d bytes and two quotes: %d bytes, %v, want ok %v", n, len(p.data), err, ok)
+		}
+	}
+}
+
+func repeat(c byte, n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = c
+	}
+	return string(b)
+}

@@ -1,0 +1,299 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	ctx   = context.Background()
+	quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+	audit = engine.Audit{By: "ann", Why: "test"}
+)
+
+// A process is one life of a host service on a store that outlives it.
+type process struct {
+	*engine.Engine
+	store *storagetest.Faulty // its opening of the store
+	end   context.CancelFunc
+	done  chan error
+	once  sync.Once
+}
+
+// made is an engine on s that does not run.
+func made(t testing.TB, s storage.Storage, options ...any) *engine.Engine {
+	t.Helper()
+	c := engine.Config{Storage: s, Name: "host", Logger: quiet}
+	for _, o := range options {
+		switch o := o.(type) {
+		case engine.Definition:
+			c.Workflows = append(c.Workflows, o)
+		case func(*engine.Config):
+			o(&c)
+		default:
+			t.Fatalf("no option: %T", o)
+		}
+	}
+	e, err := engine.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// boot starts a process. Options are workflows, and changes of the Config.
+func boot(t testing.TB, inner storage.Storage, options ...any) *process {
+	t.Helper()
+	return bootOn(t, storagetest.NewFaulty(inner, nil), options...)
+}
+
+// bootOn starts a process whose opening of the store is f.
+func bootOn(t testing.TB, f *storagetest.Faulty, options ...any) *process {
+	t.Helper()
+	p := &process{Engine: made(t, f, options...), store: f}
+	p.run()
+	t.Cleanup(p.kill)
+	return p
+}
+
+func (p *process) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.end, p.done = cancel, make(chan error, 1)
+	go func() { p.done <- p.Engine.Run(ctx) }()
+}
+
+// stop is a SIGTERM: the engine stops gently.
+func (p *process) stop(t testing.TB) {
+	t.Helper()
+	p.once.Do(func() {
+		p.end()
+		if err := <-p.done; err != nil {
+			t.Errorf("Run, told to stop: %v", err)
+		}
+		p.Close()
+	})
+}
+
+// close stops the engine at once.
+func (p *process) close() {
+	p.once.Do(func() {
+		p.Close()
+		<-p.done
+		p.end()
+	})
+}
+
+// kill is a SIGKILL: the store hears no more of this process, at once.
+func (p *process) kill() {
+	p.once.Do(func() {
+		p.store.Crash()
+		p.Close()
+		p.end()
+		<-p.done
+	})
+}
+
+// virtual runs f in virtual time.
+func virtual(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+// flow is a workflow without types to speak of.
+func flow(name string, f func(run *engine.Run) (string, error)) *engine.Workflow[string, string] {
+	return &engine.Workflow[string, string]{Name: name, Func: func(run *engine.Run, _ string) (string, error) { return f(run) }}
+}
+
+func start[In, Out any](t testing.TB, w *engine.Workflow[In, Out], c engine.Client, id string, in In) *engine.Handle[Out] {
+	t.Helper()
+	h, err := w.Start(ctx, c, id, in)
+	if err != nil {
+		t.Fatalf("start %q: %v", id, err)
+	}
+	return h
+}
+
+// result waits, for an hour of virtual time at most, for what must be there.
+func result[Out any](t testing.TB, h *engine.Handle[Out]) Out {
+	t.Helper()
+	out, err := outcome(h)
+	if err != nil {
+		t.Fatalf("result of %q: %v", h.ID(), err)
+	}
+	return out
+}
+
+func outcome[Out any](h *engine.Handle[Out]) (Out, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	return h.Result(ctx)
+}
+
+func describe(t testing.TB, c engine.Client, id string) engine.Info {
+	t.Helper()
+	i, err := c.Describe(ctx, id)
+	if err != nil {
+		t.Fatalf("describe %q: %v", id, err)
+	}
+	return i
+}
+
+func historyOf(t testing.TB, e *engine.Engine, id string) (cs []checkpoint.Checkpoint) {
+	t.Helper()
+	for c, err := range e.History(ctx, id) {
+		if err != nil {
+			t.Fatalf("history of %q: %v", id, err)
+		}
+		cs = append(cs, c)
+	}
+	return cs
+}
+
+// kinds are the events of a history, in order.
+func kinds(cs []checkpoint.Checkpoint) (ks []checkpoint.Kind) {
+	for _, c := range cs {
+		for _, e := range c.Events {
+			ks = append(ks, e.Kind)
+		}
+	}
+	return ks
+}
+
+// heldFor says whether a run needs a person for this reason.
+func heldFor(i engine.Info, r engine.Reason) bool {
+	return slices.ContainsFunc(i.Attention, func(a engine.Attention) bool { return a.Reason == r })
+}
+
+// A tally counts what happened, by name.
+type tally struct {
+	mu sync.Mutex
+	n  map[string]int
+	in []string
+}
+
+func (c *tally) add(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[string]int{}
+	}
+	c.n[name]++
+	c.in = append(c.in, name)
+	return c.n[name]
+}
+
+func (c *tally) of(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[name]
+}
+
+func (c *tally) all() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.in)
+}
+
+// counting is an activity that counts its runs and returns how many there were.
+func counting(c *tally, name string) *activity.Activity[string, int] {
+	return &activity.Activity[string, int]{Name: name, Run: func(context.Context, string) (int, error) { return c.add(name), nil }}
+}
+
+// entries are the keys of a store with a prefix.
+func entries(t testing.TB, s storage.Storage, prefix string) (ks []string) {
+	t.Helper()
+	for e, err := range storage.All(ctx, s, storage.Prefix([]byte(prefix))) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		ks = append(ks, string(e.Key))
+	}
+	return ks
+}
+
+func put(t testing.TB, s storage.Storage, key, value []byte) {
+	t.Helper()
+	if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put(key, value)}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get(t testing.TB, s storage.Storage, key []byte) []byte {
+	t.Helper()
+	v, err := s.Get(ctx, key)
+	if err != nil {
+		t.Fatalf("get %q: %v", key, err)
+	}
+	return v
+}
+
+// snapshot copies a store.
+func snapshot(t testing.TB, s storage.Storage) *memory.Store {
+	t.Helper()
+	c := new(memory.Store)
+	for e, err := range storage.All(ctx, s, storage.Range{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, c, e.Key, e.Value)
+	}
+	return c
+}
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) count(word string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return bytes.Count(l.b.Bytes(), []byte(word))
+}
+
+func (l *lines) logger() func(*engine.Config) {
+	return func(c *engine.Config) { c.Logger = slog.New(slog.NewTextHandler(l, nil)) }
+}
+
+// eventually waits in virtual time.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for range 1000 {
+		if ok() {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatalf("in vain: %s", what)
+}
+
+var errBroke = errors.New("broke")
+
+func sprint(v ...any) string { return fmt.Sprint(v...) }

@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// Describe tells how a workflow stands. Errors: ErrNotFound, ErrInvalid,
+// ErrClosed, the store's.
+func (e *Engine) Describe(ctx context.Context, id string) (Info, error) {
+	wf, err := e.load(ctx, id)
+	if err != nil {
+		return Info{}, err
+	}
+	info := infoOf(wf)
+	if wf.Status.Terminal() {
+		return info, nil
+	}
+	if e.leftAlone(wf) {
+		info.Attention = append(info.Attention, Attention{
+			Reason: Unregistered,
+			Name:   wf.Type,
+			Detail: "this engine has no workflow of this name",
+			Since:  info.CreatedAt,
+		})
+	}
+	if x := e.driven(id); x != nil {
+		info.Waiting = x.describeWaiting(ctx)
+	}
+	return info, nil
+}
+
+// leftAlone says that wf waits for somebody who knows its type, and this engine,
+// which runs others, does not.
+func (e *Engine) leftAlone(wf *checkpoint.Workflow) bool {
+	return len(e.workflows) > 0 && e.workflows[wf.Type] == nil && e.driven(wf.ID) == nil
+}
+
+// describeWaiting asks the driver. One that is busy is not waited for.
+func (x *execution) describeWaiting(ctx context.Context) []string {
+	answer := make(chan []string, 1)
+	x.post(post{facing: answer})
+	busy := time.NewTimer(100 * time.Millisecond)
+	defer busy.Stop()
+	select {
+	case words := <-answer:
+		return words
+	case <-busy.C:
+	case <-x.ctx.Done():
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// History yields a workflow's checkpoints, from the first. A missing or damaged
+// one is an error that wraps storage.ErrCorrupt and ends the sequence; so do
+// ErrNotFound and the store's errors.
+func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Checkpoint, error] {
+	return func(yield func(checkpoint.Checkpoint, error) bool) {
+		wf, err := e.load(ctx, id)
+		if err != nil {
+			yield(checkpoint.Checkpoint{}, err)
+			return
+		}
+		for c, err := range checkpoint.History(ctx, e.store, wf) {
+			if !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+// A Filter says which workflows List yields. Zero fields do not filter.
+type Filter struct {
+	Workflow  string
+	Status    checkpoint.Status
+	Attention bool // only those that need a person
+}
+
+// List yields the workflows that fit, newest first. One whose record is damaged,
+// or of a newer release, is yielded with its id and that error, and the others
+// follow; after any other error nothing does.
+func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		if err := e.refused(); err != nil {
+			yield(Info{}, err)
+			return
+		}
+		r := keys.IndexAll()
+		r.Reverse = true
+		for entry, err := range storage.All(ctx, e.store, r) {
+			if err == nil {
+				err = e.refused()
+			}
+			if err != nil {
+				yield(Info{}, err)
+				return
+			}
+			info, err := e.listed(ctx, entry)
+			if errors.Is(err, ErrNotFound) || err == nil && !f.fits(info) {
+				continue // purged meanwhile, or not asked for
+			}
+			if !yield(info, err) || err != nil && !unreadable(err) {
+				return
+			}
+		}
+	}
+}
+
+// unreadable says that an error is about one record and not about the store.
+func unreadable(err error) bool {
+	return errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat)
+}
+
+func (e *Engine) listed(ctx context.Context, entry storage.Entry) (Info, error) {
+	var r row
+	if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
+		return Info{}, err
+	}
+	wf, err := e.load(ctx, r.ID)
+	if err != nil {
+		return Info{ID: r.ID}, err
+	}
+	info := infoOf(wf)
+	if !wf.Status.Terminal() && e.leftAlone(wf) {
+		info.Attention = append(info.Attention, Attention{Reason: Unregistered, Name: wf.Type, Since: info.CreatedAt})
+	}
+	return info, nil
+}
+
+func (f Filter) fits(i Info) bool {
+	return (f.Workflow == "" || f.Workflow == i.Workflow) &&
+		(f.Status == "" || f.Status == i.Status) &&
+		(!f.Attention || len(i.Attention) > 0)
+}
+
+// An Audit says who acts on a workflow, and why. Both are required.
+type Audit struct{ By, Why string }
+
+func (a Audit) check() error {
+	if a.By == "" || a.Why == "" || len(a.By)+len(a.Why) > maxReason || !utf8.ValidString(a.By+a.Why) {
+		return invalid("audit", a.By+": "+a.Why, "must say who and why")
+	}
+	return nil
+}
+
+// Retry has a run that is held for Attention driven again, from its last
+// checkpoint. ErrNotApplicable says that it is not held.
+func (e *Engine) Retry(ctx context.Context, id string, by Audit) error {
+	if err := by.check(); err != nil {
+		return err
+	}
+	again := checkpoint.Verb{Name: "retry", By: by.By, Why: by.Why}
+	asked := false
+	err := e.request(ctx, id, func(wf *checkpoint.Workflow) bool {
+		if len(wf.Attention) == 0 {
+			return false
+		}
+		wf.Attention, wf.Deaths = nil, 0
+		wf.Verbs = append(slices.Clone(wf.Verbs), again)
+		asked = true
+		return true
+	}, func(wf *checkpoint.Workflow) (bool, error) { return e.acted(ctx, wf, again) })
+	if err == nil && !asked {
+		err = fmt.Errorf("%w: retry %q: it is not held", ErrNotApplicable, id)
+	}
+	return err
+}
+
+// acted says that verb stands in the record, or in the claim that has acted on it.
+func (e *Engine) acted(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (bool, error) {
+	if len(wf.Attention) > 0 || slices.Contains(wf.Verbs, verb) {
+		return len(wf.Attention) == 0, nil
+	}
+	claim, err := checkpoint.Read(ctx, e.store, wf.ID, wf.Claim)
+	if claim == nil || err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(claim.Events, func(ev checkpoint.Event) bool {
+		return ev.Kind == checkpoint.Acted && verb == checkpoint.Verb{Name: ev.Name, By: ev.By, Why: ev.Why}
+	}), nil
+}
+
+// Purge removes a workflow that has ended, with everything that belongs to it.
+// Its id may then be used again; its numbers do not come again. Errors:
+// ErrNotFound, ErrNotApplicable for a workflow that has not ended, ErrInvalid.
+// A purge that was cut off is finished by calling it again, by the next start
+// of the id, or by the engine in time.
+func (e *Engine) Purge(ctx context.Context, id string, by Audit) error {
+	if err := errors.Join(by.check(), checkID(id), e.refused()); err != nil {
+		return err
+	}
+	wf, err := checkpoint.Load(ctx, e.store, id)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		if _, err := e.orphaned(ctx, id); err != nil {
+			return err
+		}
+		return e.Purge(ctx, id, by) // it was started meanwhile
+	case err != nil:
+		return err
+	case !wf.Tombstone() && !wf.Status.Terminal():
+		return fmt.Errorf("%w: purge %q: it has not ended", ErrNotApplicable, id)
+	}
+	if !wf.Tombstone() {
+		wf, err = e.bury(ctx, wf)
+		if errors.Is(err, storage.ErrConflict) {
+			return e.Purge(ctx, id, by) // somebody was quicker
+		}
+		if err != nil {
+			return fmt.Errorf("engine: purge %q: %w", id, err)
+		}
+		e.log.Info("weft: workflow purged", "workflow", id, "by", by.By, "why", by.Why)
+	}
+	err = checkpoint.Sweep(ctx, e.store, wf)
+	if errors.Is(err, storage.ErrConflict) {
+		return nil // the id has a new life, which finished this
+	}
+	return err
+}
+
+func (e *Engine) bury(ctx context.Context, wf *checkpoint.Workflow) (*checkpoint.Workflow, error) {
+	hold, err := checkpoint.Find(ctx, e.store, wf)
+	if err != nil {
+		return nil, err
+	}
+	now := e.now()
+	w, err := hold.Bury(now, now.Add(e.config.PurgeMemory))
+	if err != nil {
+		return nil, err
+	}
+	err = checkpoint.Settle(ctx, e.store, w.Batch, nil, func(ctx context.Context) (bool, error) {
+		seen, err := checkpoint.Load(ctx, e.store, wf.ID)
+		if errors.Is(err, storage.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil && string(seen.Raw()) == string(w.After.Raw()), err
+	})
+	return w.After, err
+}

@@ -1,0 +1,289 @@
+package engine
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/signal"
+)
+
+// errStopped ends an execution that is put down for the next engine to go on.
+var errStopped = errors.New("engine: run is put down")
+
+// How much one checkpoint records at most, but for its last event. A larger lot is
+// several.
+const (
+	mostEvents = 1000
+	mostBytes  = 8 << 20
+)
+
+// learn waits until there is something new to know of the run, and makes it
+// durable. All branches wait, and everything durable was delivered.
+func (x *execution) learn() error {
+	for {
+		if err := x.read(); err != nil {
+			return err
+		}
+		x.setGoing()
+		if o := x.ops.transaction(); o != nil {
+			if recorded, err := x.transact(o); recorded || err != nil {
+				return err
+			}
+			continue
+		}
+		if err := x.look(); err != nil {
+			return err
+		}
+		change, decided := x.decide(x.eng.now())
+		if len(change.Events) == 0 && x.suspect && x.ops.working == 0 {
+			change.Events = []checkpoint.Event{{Kind: checkpoint.Survived}}
+		}
+		if len(change.Events) > 0 {
+			done, err := x.commit(change)
+			if err != nil {
+				return err
+			}
+			if done {
+				x.ops.ready = x.ops.ready[decided:]
+				return nil
+			}
+			continue
+		}
+		if x.stopping && x.ops.working == 0 {
+			return errStopped
+		}
+		if err := x.rest(); err != nil {
+			return err
+		}
+	}
+}
+
+// setGoing begins what the branches asked for, and the attempts that are due.
+// Nothing begins between a request to stop and its delivery.
+func (x *execution) setGoing() {
+	if x.stopping || x.hold.Workflow.Cancel != nil && !x.asked {
+		return
+	}
+	for _, o := range x.ops.fresh {
+		switch {
+		case o.done || !o.due.IsZero() && o.call != nil: // or waits for its next attempt
+		case o.transaction:
+			x.ops.transactions = append(x.ops.transactions, o)
+		case o.call != nil:
+			x.attempt(o)
+		default:
+			x.ops.time(o)
+		}
+	}
+	clear(x.ops.fresh)
+	x.ops.fresh = x.ops.fresh[:0]
+
+	now := x.eng.now()
+	kept := x.ops.timed[:0]
+	for _, o := range x.ops.timed {
+		switch {
+		case o.done:
+		case o.call != nil && o.working == nil && !o.due.After(now):
+			o.due = time.Time{}
+			if o.transaction {
+				x.ops.transactions = append(x.ops.transactions, o)
+				break
+			}
+			x.attempt(o)
+		default:
+			kept = append(kept, o)
+		}
+	}
+	clear(x.ops.timed[len(kept):])
+	x.ops.timed = kept
+}
+
+// An inbox is what a run knows of its accepted signals.
+type inbox struct {
+	seen    uint64           // sequence number of the last one read
+	waiting []signal.Waiting // read and not consumed
+	stale   bool             // there may be more
+}
+
+const inboxPage = 100
+
+// look finds a signal for each receive, reading no more of the inbox than that
+// takes.
+func (x *execution) look() error {
+	for _, o := range x.ops.timed {
+		if o.wait == nil || o.found != nil {
+			continue
+		}
+		w, ok, err := x.match(o.name)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		p, err := signal.Read(x.ctx, x.store, x.id, w)
+		if err != nil {
+			return err
+		}
+		o.found = &found{w, p}
+	}
+	return nil
+}
+
+// match takes the first signal of a name out of what is waiting.
+func (x *execution) match(name string) (signal.Waiting, bool, error) {
+	in := &x.inbox
+	for i := 0; ; i++ {
+		for i == len(in.waiting) {
+			if !in.stale {
+				return signal.Waiting{}, false, nil
+			}
+			in.stale = false // what comes from here on is hinted at again
+			page, last, err := signal.Inbox(x.ctx, x.store, x.id, in.seen+1, inboxPage)
+			if err != nil {
+				in.stale = true
+				return signal.Waiting{}, false, err
+			}
+			in.stale = !last
+			in.waiting = append(in.waiting, page...)
+			if len(page) > 0 {
+				in.seen = page[len(page)-1].Seq
+			}
+		}
+		if w := in.waiting[i]; w.Name == name {
+			in.waiting = append(in.waiting[:i], in.waiting[i+1:]...)
+			return w, true, nil
+		}
+	}
+}
+
+// A found signal is one that a receive is going to consume.
+type found struct {
+	signal.Waiting
+	*signal.Payload
+}
+
+// decide says what is to be recorded now: a pure function of what was read.
+// decided is how many of the answers are in it.
+func (x *execution) decide(now time.Time) (c checkpoint.Change, decided int) {
+	size := 0
+	full := func() bool { return len(c.Events) >= mostEvents || size >= x.eng.maxBytes }
+	add := func(e checkpoint.Event) {
+		c.Events = append(c.Events, e)
+		size += len(e.Result) + len(e.Error) + len(e.Stack)
+	}
+	for _, o := range x.ops.ready {
+		if full() {
+			return c, decided
+		}
+		if decided++; !o.done {
+			add(o.answered(now))
+		}
+	}
+	for _, o := range x.ops.timed {
+		if full() {
+			return c, decided
+		}
+		e := checkpoint.Event{Operation: o.id, Of: o.of, Name: o.name}
+		due := !o.due.IsZero() && !o.due.After(now)
+		switch {
+		case o.done || o.call != nil:
+			continue
+		case o.found != nil:
+			e.Kind, e.Result, e.Codec, e.SignalID = checkpoint.Received, o.found.Data, o.found.Codec, o.found.ID
+			c.Ops = append(c.Ops, signal.Consume(x.id, o.found.Waiting)...)
+		case due && o.wait != nil:
+			e.Kind = checkpoint.Missed
+		case due:
+			e.Kind = checkpoint.Fired
+		default:
+			continue
+		}
+		add(e)
+	}
+	if request := x.hold.Workflow.Cancel; request != nil && !x.asked {
+		add(checkpoint.Event{Kind: checkpoint.Asked, Why: request.Reason})
+	}
+	return c, decided
+}
+
+// answered is the event of o's answer: its outcome, or that it is tried again.
+func (o *operation) answered(now time.Time) checkpoint.Event {
+	a := o.answer
+	e := o.succeeded(a)
+	if a.failure == nil {
+		return e
+	}
+	e.Error, e.Stack, e.Sentinel = a.failure.message, a.failure.stack, a.failure.sentinel
+	retry := o.call.Policy.Retry
+	if bound := retry.Bound(); a.final || bound > 0 && o.failures+1 >= bound {
+		return e
+	}
+	e.Kind = checkpoint.Attempted
+	e.Due = checkpoint.Micro(now.Add(retry.Pause(o.failures+1, rand.Int64N)))
+	return e
+}
+
+// succeeded is the event of an outcome with a result.
+func (o *operation) succeeded(a *answer) checkpoint.Event {
+	return checkpoint.Event{
+		Kind:      checkpoint.Settled,
+		Operation: o.id,
+		Of:        o.of,
+		Name:      o.name,
+		Attempt:   a.attempt,
+		Result:    a.result.data,
+		Codec:     a.result.codec,
+	}
+}
+
+// rest waits for a post, for the first due time, or for the end.
+func (x *execution) rest() error {
+	// What is quick is over when it has had its turn: no need to park for it.
+	for range 2 {
+		if len(x.mailbox.bell) > 0 {
+			break
+		}
+		runtime.Gosched()
+	}
+	var alarm <-chan time.Time
+	if due, ok := x.ops.nextDue(); ok {
+		t := time.NewTimer(max(due.Sub(x.eng.now()), 0))
+		defer t.Stop()
+		alarm = t.C
+	}
+	select {
+	case <-x.ctx.Done():
+		return errStopped
+	case <-x.mailbox.bell:
+	case <-alarm:
+	}
+	return nil
+}
+
+// nextDue is the first time at which something is due. An attempt that is due
+// while an earlier one has not returned waits for that.
+func (t *table) nextDue() (first time.Time, ok bool) {
+	for _, o := range t.timed {
+		if o.done || o.due.IsZero() || o.working != nil {
+			continue
+		}
+		if !ok || o.due.Before(first) {
+			first, ok = o.due, true
+		}
+	}
+	return first, ok
+}
+
+// after is t plus d, or the last time that records can tell.
+func after(t time.Time, d time.Duration) time.Time {
+	last := time.UnixMicro(math.MaxInt64 / 2)
+	if due := t.Add(d); due.Before(last) {
+		return due
+	}
+	return last
+}

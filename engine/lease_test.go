@@ -1,0 +1,132 @@
+package engine_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// sharing is a store in memory that several processes could have open.
+type sharing struct{ storage.Storage }
+
+func (s sharing) Capabilities() storage.Capabilities {
+	c := s.Storage.Capabilities()
+	c.Shared = true
+	return c
+}
+
+// A process on a shared store that dies is succeeded after a TTL and a poll, and
+// not before; one that lives is left alone.
+func TestLeaseOfTheDeadRunsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := sharing{new(memory.Store)}
+		var began atomic.Int32
+		slow := &activity.Activity[int, int]{Name: "slow", Timeout: time.Hour, Run: func(ctx context.Context, i int) (int, error) {
+			began.Add(1)
+			select {
+			case <-time.After(10 * time.Minute):
+				return i, nil
+			case <-ctx.Done():
+				return 0, context.Cause(ctx)
+			}
+		}}
+		wf := &engine.Workflow[int, int]{Name: "slow", Func: func(run *engine.Run, i int) (int, error) { return slow.Do(run, i) }}
+
+		first := storagetest.NewFaulty(store, nil)
+		a, endA := begin(t, first, wf)
+		synctest.Wait() // it drives what it starts
+		h, err := wf.Start(t.Context(), a, "1", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, endB := begin(t, store, wf)
+		time.Sleep(2 * time.Minute)
+		if n := began.Load(); n != 1 {
+			t.Fatalf("two living engines began the activity %d times, want 1", n)
+		}
+		first.Crash()
+		died := time.Now()
+		for began.Load() == 1 {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(died); took < 10*time.Second || took > 18*time.Second {
+			t.Errorf("taken over after %v, want a TTL of 15s less a renewal's third, and a poll", took)
+		}
+		if got, err := wf.Handle(b, h.ID()).Result(t.Context()); got != 1 || err != nil {
+			t.Errorf("result: got %d, %v", got, err)
+		}
+		endA()
+		endB()
+	})
+}
+
+// An engine whose lease was taken from it puts everything down, with the cause
+// told to its activities, and comes back under another incarnation.
+func TestDeposedEngineComesBackAsAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := sharing{new(memory.Store)}
+		causes := make(chan error, 2)
+		slow := &activity.Activity[int, int]{Name: "slow", Timeout: time.Hour, Run: func(ctx context.Context, i int) (int, error) {
+			select {
+			case <-time.After(10 * time.Minute):
+			case <-ctx.Done():
+				causes <- context.Cause(ctx)
+			}
+			return i, context.Cause(ctx)
+		}}
+		wf := &engine.Workflow[int, int]{Name: "slow", Func: func(run *engine.Run, i int) (int, error) { return slow.Do(run, i) }}
+		blocked := atomic.Bool{}
+		f := storagetest.NewFaulty(store, func(c storagetest.Call) storagetest.Fault {
+			if blocked.Load() {
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		})
+		a, end := begin(t, f, wf)
+		synctest.Wait()
+		h, err := wf.Start(t.Context(), a, "1", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		before, _ := h.Describe(t.Context())
+		blocked.Store(true) // the store is out of reach
+		if cause := <-causes; cause != activity.ErrLeaseLost {
+			t.Errorf("cause: got %v, want ErrLeaseLost", cause)
+		}
+		blocked.Store(false)
+		if got, err := h.Result(t.Context()); got != 1 || err != nil {
+			t.Errorf("result: got %d, %v", got, err)
+		}
+		after, _ := h.Describe(t.Context())
+		if after.Owner == before.Owner || after.Epoch <= before.Epoch {
+			t.Errorf("owner %s epoch %d, before %s %d", after.Owner, after.Epoch, before.Owner, before.Epoch)
+		}
+		end()
+	})
+}
+
+func begin(t *testing.T, s storage.Storage, w ...engine.Definition) (eng *engine.Engine, end func()) {
+	eng, err := engine.New(engine.Config{Storage: s, Workflows: w, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- eng.Run(ctx) }()
+	return eng, func() {
+		cancel()
+		eng.Close()
+		<-done
+	}
+}

@@ -1,0 +1,271 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// A life is one Run of an engine: an incarnation, which owns what it claims.
+type life struct {
+	eng         *Engine
+	incarnation string
+	opening     string // of a store that has one opener at a time
+	since       int64
+	lease       []byte          // the record as it is stored
+	enlisted    time.Time       // when the first record left
+	ctx         context.Context // ends when everything must stop at once
+	cancel      context.CancelCauseFunc
+	over        chan struct{} // closed when Run has returned
+
+	running  sync.WaitGroup // executions with their attempts, claims, starts
+	cut      atomic.Bool    // attempts were cut off
+	poke     chan struct{}  // look for work now
+	suspects chan suspect   // runs that may kill the process; driven one at a time
+
+	letGo     func()              // ends the renewals
+	sightings map[string]sighting // of the leases of others; the poll's
+
+	mu       sync.Mutex           // guards what follows
+	open     bool                 // for new work: it is known to others, and not told to stop
+	floor    uint64               // claims have at least this number
+	starting map[string]int       // starts under way, by id: nobody else here is to claim these
+	seen     map[string]bool      // what was reported, or is known to be left alone
+	doubtful map[string]time.Time // runs to look at, and since when
+}
+
+func newLife(e *Engine) *life {
+	l := &life{
+		eng:         e,
+		incarnation: e.config.Name + "-" + ulid.Make().String(),
+		opening:     opening(e.store),
+		since:       checkpoint.Micro(e.now()),
+		floor:       checkpoint.First(e.now()),
+		sightings:   map[string]sighting{},
+		over:        make(chan struct{}),
+		poke:        make(chan struct{}, 1),
+		suspects:    make(chan suspect, 1024),
+		seen:        map[string]bool{},
+		starting:    map[string]int{},
+	}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	return l
+}
+
+// An enrolment is the record of an incarnation: eng:{incarnation}.
+type enrolment struct {
+	Name    string `cbor:"1,keyasint"`
+	Opening string `cbor:"2,keyasint,omitempty"` // of the store, if it has one opener at a time
+	Since   int64  `cbor:"3,keyasint"`
+	Stopped int64  `cbor:"4,keyasint,omitempty"` // it ended with a word
+	Nonce   string `cbor:"5,keyasint,omitempty"` // of the last renewal
+	TTL     int64  `cbor:"6,keyasint,omitempty"` // how long a renewal holds, in microseconds
+	Dead    bool   `cbor:"7,keyasint,omitempty"` // so others found
+	Cut     bool   `cbor:"8,keyasint,omitempty"` // it ended with a word, and cut attempts off
+}
+
+// enlist makes the incarnation known. Nothing is claimed under it before.
+func (l *life) enlist(ctx context.Context) error {
+	put, err := l.record(time.Time{})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := merged(ctx, l.ctx)
+	defer cancel()
+	b := storage.Batch{If: []storage.Condition{storage.Absent(put.Key)}, Ops: []storage.Op{put}}
+	l.lease, l.enlisted = put.Value, time.Now()
+	return checkpoint.Settle(ctx, l.eng.store, b, l.unsure("enlist"), func(ctx context.Context) (bool, error) {
+		_, err := l.eng.store.Get(ctx, put.Key) // nobody else has this name
+		return err == nil, err
+	})
+}
+
+// retire tells that the incarnation has ended, so that its runs are taken over
+// at once. If this cannot be told, the end of the opening will tell.
+func (l *life) retire() {
+	put, err := l.record(l.eng.now())
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		b := storage.Batch{If: []storage.Condition{storage.Equal(put.Key, l.lease)}, Ops: []storage.Op{put}}
+		for range 3 { // without a pause: a store that is gone is not waited for
+			if err = l.eng.store.Commit(ctx, b); err == nil || errors.Is(err, storage.ErrConflict) {
+				return // a conflict: an attempt had landed, or others have found it dead
+			}
+		}
+	}
+	l.eng.log.Warn("weft: engine could not sign off", "incarnation", l.incarnation, "error", err)
+}
+
+// state of an incarnation.
+type vitality uint8
+
+const (
+	alive vitality = iota
+	dead           // it ended without a word
+	gone           // it signed off
+	torn           // likewise, but attempts of it were cut off
+)
+
+// why is how an incarnation went, for those who claim from it.
+func (v vitality) why() string {
+	switch v {
+	case gone:
+		return checkpoint.HandedOver
+	case torn:
+		return checkpoint.CutOff
+	}
+	return ""
+}
+
+// vital tells whether an incarnation may still write. On a shared store its lease
+// tells. On a store with one opener
+// at a time that is certain: one of another opening is dead; one of this opening
+// lives in this process and says when it ends.
+func (l *life) vital(ctx context.Context, incarnation string) (vitality, error) {
+	if incarnation == l.incarnation {
+		return alive, nil
+	}
+	key := keys.Engine(incarnation)
+	raw, err := l.eng.store.Get(ctx, key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return dead, nil
+	}
+	if err != nil {
+		return alive, err
+	}
+	var r enrolment
+	if _, err := record.Open(key, raw, checkpoint.Version, &r); err != nil {
+		return alive, err
+	}
+	switch {
+	case r.Stopped != 0 && r.Cut:
+		return torn, nil
+	case r.Stopped != 0:
+		return gone, nil
+	case r.Dead:
+		return dead, nil
+	case l.shared():
+		return l.observe(ctx, incarnation, raw, &r)
+	case r.Opening != l.opening || l.eng.config.Ownership == SingleOwner:
+		return dead, nil
+	}
+	return alive, nil
+}
+
+// work recovers and polls until ctx is done or everything must stop.
+func (l *life) work(ctx context.Context) {
+	ctx, cancel := merged(ctx, l.ctx)
+	defer cancel()
+	l.running.Go(func() { l.driveSuspects(ctx) })
+	l.poll(ctx)
+}
+
+// stop ends the life: gently, then at once.
+func (l *life) stop() {
+	l.setOpen(false)
+	l.eng.mu.Lock()
+	for _, x := range l.eng.runs {
+		x.post(post{stop: true})
+	}
+	l.eng.mu.Unlock()
+
+	force := time.AfterFunc(l.eng.config.StopTimeout, func() { l.cancel(activity.ErrStopped) })
+	defer force.Stop()
+	l.running.Wait()
+	l.letGo()
+	l.retire()
+}
+
+func (l *life) setOpen(open bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = open
+}
+
+func (l *life) isOpen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
+}
+
+// join counts its caller in, if the life is open.
+func (l *life) join() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.open || l.ctx.Err() != nil {
+		return false
+	}
+	l.running.Add(1)
+	return true
+}
+
+// begin notes that a start of id is under way, until its execution is launched
+// or there is none.
+func (l *life) begin(id string) (over func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.starting[id]++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.starting[id]--; l.starting[id] == 0 {
+			delete(l.starting, id)
+		}
+	}
+}
+
+// begins says that a start of id is under way.
+func (l *life) begins(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.starting[id] > 0
+}
+
+// once says whether this was not reported before.
+func (l *life) once(what string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.seen[what] {
+		return false
+	}
+	l.seen[what] = true
+	return true
+}
+
+// knows says whether once has reported this.
+func (l *life) knows(what string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.seen[what]
+}
+
+// forget has once report again.
+func (l *life) forget(what string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.seen, what)
+}
+
+func (l *life) unsure(what string) func(error) {
+	return func(err error) {
+		l.eng.log.Warn("weft: outcome of a commit is unknown, trying again", "what", what, "error", err)
+	}
+}
+
+// merged is a context that ends with either.
+func merged(a, b context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(a)
+	stop := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
+	return ctx, func() { stop(); cancel(nil) }
+}

@@ -1,0 +1,275 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// After Close every method answers ErrClosed.
+func TestClosedEngine(t *testing.T) {
+	wf := flow("w", nil2)
+	e := made(t, new(memory.Store), wf)
+	for range 2 {
+		if err := e.Close(); err != nil {
+			t.Fatalf("Close: %v", err)
+		}
+	}
+	h := wf.Handle(e, "o")
+	sig := &signal.Signal[int]{Name: "s"}
+	for name, call := range map[string]func() error{
+		"Run":      func() error { return e.Run(ctx) },
+		"Start":    func() error { _, err := wf.Start(ctx, e, "o", ""); return err },
+		"Result":   func() error { _, err := h.Result(ctx); return err },
+		"Cancel":   func() error { return h.Cancel(ctx, "") },
+		"Describe": func() error { _, err := h.Describe(ctx); return err },
+		"Send":     func() error { _, err := sig.Send(ctx, e, "o", 1, nil); return err },
+		"Purge":    func() error { return e.Purge(ctx, "o", audit) },
+		"Retry":    func() error { return e.Retry(ctx, "o", audit) },
+		"History": func() (last error) {
+			for _, err := range e.History(ctx, "o") {
+				last = err
+			}
+			return last
+		},
+		"List": func() (last error) {
+			for _, err := range e.List(ctx, engine.Filter{}) {
+				last = err
+			}
+			return last
+		},
+	} {
+		if err := call(); !errors.Is(err, engine.ErrClosed) {
+			t.Errorf("%s = %v, want ErrClosed", name, err)
+		}
+	}
+}
+
+// A cancelled context is answered with its error, and nothing is written.
+func TestCancelledContext(t *testing.T) {
+	wf := flow("w", nil2)
+	s := new(memory.Store)
+	e := made(t, s, wf)
+	defer e.Close()
+	done, cancel := context.WithCancel(ctx)
+	cancel()
+	before := len(entries(t, s, ""))
+	h := wf.Handle(e, "o")
+	for name, call := range map[string]func() error{
+		"Start":    func() error { _, err := wf.Start(done, e, "o", ""); return err },
+		"Result":   func() error { _, err := h.Result(done); return err },
+		"Cancel":   func() error { return h.Cancel(done, "") },
+		"Describe": func() error { _, err := h.Describe(done); return err },
+		"Send":     func() error { _, err := (&signal.Signal[int]{Name: "s"}).Send(done, e, "o", 1, nil); return err },
+	} {
+		if err := call(); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s = %v, want context.Canceled", name, err)
+		}
+	}
+	if err := e.Run(done); err != nil {
+		t.Errorf("Run told to stop before it began: %v, want nil", err)
+	}
+	if after := len(entries(t, s, "wf:")); after != 0 || before != 1 {
+		t.Errorf("%d records before, %d of workflows after", before, after)
+	}
+}
+
+// T19: Run, Close and a done context in any order, also at once.
+func TestRunAndCloseInAnyOrder(t *testing.T) {
+	rounds := 1000
+	if testing.Short() {
+		rounds = 100
+	}
+	wf := flow("w", func(run *engine.Run) (string, error) {
+		for range 3 {
+			if err := run.Sleep(0); err != nil {
+				return "", err
+			}
+		}
+		return "done", run.Sleep(time.Hour)
+	})
+	s := new(memory.Store)
+	for i := range rounds {
+		e := made(t, s, wf)
+		ctx, cancel := context.WithCancel(ctx)
+		var wg sync.WaitGroup
+		acts := []func(){
+			func() {
+				if err := e.Run(ctx); err != nil && !errors.Is(err, engine.ErrClosed) {
+					t.Errorf("round %d: Run: %v", i, err)
+				}
+			},
+			func() { e.Close() },
+			cancel,
+			func() {
+				if _, err := wf.Start(ctx, e, sprint("o", i%7), ""); err != nil && !errors.Is(err, engine.ErrClosed) && !errors.Is(err, context.Canceled) {
+					t.Errorf("round %d: Start: %v", i, err)
+				}
+			},
+			func() { e.Close() },
+		}
+		rand.Shuffle(len(acts), func(a, b int) { acts[a], acts[b] = acts[b], acts[a] })
+		for _, act := range acts {
+			wg.Go(act)
+			if rand.IntN(2) == 0 {
+				time.Sleep(time.Duration(rand.IntN(200)) * time.Microsecond)
+			}
+		}
+		wg.Wait()
+		cancel()
+	}
+}
+
+func TestOneRunAtATime(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := flow("w", nil2)
+		p := boot(t, new(memory.Store), wf)
+		result(t, start(t, wf, p, "o", ""))
+		if err := p.Engine.Run(ctx); err == nil || errors.Is(err, engine.ErrClosed) {
+			t.Errorf("a second Run = %v, want an error of its own", err)
+		}
+		p.end()
+		<-p.done
+		p.run() // after the first has ended, another may begin
+		time.Sleep(time.Second)
+		result(t, start(t, wf, p, "o2", ""))
+		p.stop(t)
+	})
+}
+
+// Close ends a start that the store does not take: nobody waits for ever.
+func TestCloseEndsAStartUnderWay(t *testing.T) {
+	for _, runs := range []bool{true, false} {
+		virtual(t, func(t *testing.T) {
+			var broken atomic.Bool
+			f := storagetest.NewFaulty(new(memory.Store), func(c storagetest.Call) storagetest.Fault {
+				if broken.Load() && c.Method == "Commit" {
+					return storagetest.ErrorBefore
+				}
+				return storagetest.None
+			})
+			wf := flow("w", nil2)
+			e := made(t, f, wf)
+			ran := make(chan error, 1)
+			if runs {
+				go func() { ran <- e.Run(ctx) }()
+				time.Sleep(time.Second)
+			}
+			broken.Store(true)
+			started := make(chan error, 1)
+			go func() {
+				_, err := wf.Start(ctx, e, "o", "")
+				started <- err
+			}()
+			time.Sleep(time.Minute)
+			closed := make(chan error, 1)
+			go func() { closed <- e.Close() }()
+			time.Sleep(time.Minute)
+			for what, c := range map[string]chan error{"Start": started, "Close": closed} {
+				select {
+				case err := <-c:
+					if what == "Start" && !errors.Is(err, engine.ErrClosed) {
+						t.Errorf("running %v: Start = %v, want ErrClosed", runs, err)
+					}
+				default:
+					t.Errorf("running %v: %s has not returned a minute after Close", runs, what)
+				}
+			}
+			if t.Failed() {
+				f.Close() // lets everybody go
+			}
+			if runs {
+				<-ran
+			}
+		})
+	}
+}
+
+// Run, told to stop, lets attempts finish and records their outcome; nothing is
+// repeated in the next engine.
+func TestGentleStopKeepsOutcomes(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		var runs tally
+		slow := &activity.Activity[string, int]{Name: "slow", Run: func(ctx context.Context, _ string) (int, error) {
+			runs.add("slow")
+			time.Sleep(5 * time.Second)
+			return 1, ctx.Err()
+		}}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			n, err := slow.Do(run, "")
+			if err != nil {
+				return "", err
+			}
+			m, err := slow.Do(run, "")
+			return sprint(n + m), err
+		})
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		p.stop(t)
+		if n := runs.of("slow"); n != 1 {
+			t.Errorf("%d runs before the stop, want 1: nothing new is begun", n)
+		}
+		p = boot(t, s, wf)
+		if got := result(t, wf.Handle(p, "o")); got != "2" || runs.of("slow") != 2 {
+			t.Errorf("result %s after %d runs, want 2 after 2", got, runs.of("slow"))
+		}
+	})
+}
+
+// The cause of an attempt's context tells that the engine stops; and the attempt
+// that was cut off is counted. ACT-11.
+func TestCloseCutsAttemptsOff(t *testing.T) {
+	for _, how := range []string{"Close", "StopTimeout"} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			var causes []error
+			var attempts []int
+			stuck := &activity.Activity[string, int]{Name: "stuck", Timeout: 24 * time.Hour, Run: func(ctx context.Context, _ string) (int, error) {
+				if attempts = append(attempts, activity.InfoFrom(ctx).Attempt); len(attempts) > 1 {
+					return 1, nil
+				}
+				<-ctx.Done()
+				causes = append(causes, context.Cause(ctx))
+				return 0, ctx.Err()
+			}}
+			wf := flow("w", func(run *engine.Run) (string, error) {
+				n, err := stuck.Do(run, "")
+				return sprint(n), err
+			})
+			p := boot(t, s, wf)
+			start(t, wf, p, "o", "")
+			time.Sleep(time.Second)
+			if how == "Close" {
+				p.close()
+			} else {
+				p.stop(t)
+			}
+			p = boot(t, s, wf)
+			if got := result(t, wf.Handle(p, "o")); got != "1" {
+				t.Errorf("%s: result %q", how, got)
+			}
+			if len(causes) != 1 || !errors.Is(causes[0], activity.ErrStopped) {
+				t.Errorf("%s: cause %v, want activity.ErrStopped", how, causes)
+			}
+			if len(attempts) != 2 || attempts[1] != 2 {
+				t.Errorf("%s: attempts %v, want 1 and 2", how, attempts)
+			}
+			if i := describe(t, p, "o"); i.Status != checkpoint.Completed {
+				t.Errorf("%s: status %s", how, i.Status)
+			}
+		})
+	}
+}

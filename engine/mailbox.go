@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"sync"
+	"time"
+)
+
+// A mailbox is where other goroutines leave what the driver of a run should know.
+type mailbox struct {
+	mu    sync.Mutex
+	posts []post
+	shut  bool // nobody reads it any more
+	bell  chan struct{}
+}
+
+// A post is one thing to know.
+type post struct {
+	hint   bool // the inbox may have something new
+	asked  bool // the workflow record may have
+	stop   bool // begin nothing new, and end when nothing is under way
+	facing chan []string
+
+	op       *operation // an attempt of this operation
+	attempt  *attempt
+	answer   *answer // came to this
+	returned bool    // and its goroutine is over
+}
+
+// post leaves p. It never waits. What comes too late to be read is for whoever
+// drives the run next.
+func (x *execution) post(p post) {
+	m := &x.mailbox
+	m.mu.Lock()
+	shut := m.shut
+	if !shut {
+		m.posts = append(m.posts, p)
+	}
+	m.mu.Unlock()
+	if shut {
+		x.pass(p)
+		return
+	}
+	select {
+	case m.bell <- struct{}{}:
+	default:
+	}
+}
+
+// shut ends the reading of the mailbox. It is called when x is driven no more.
+func (x *execution) shut() {
+	m := &x.mailbox
+	m.mu.Lock()
+	m.shut = true
+	m.mu.Unlock()
+	x.pass(m.take()...)
+}
+
+// pass has the engine look at a run that is driven no more and has not ended,
+// if one of the posts says that something was written for it.
+func (x *execution) pass(posts ...post) {
+	for _, p := range posts {
+		if x.output == nil && (p.hint || p.asked) {
+			x.life.doubt(x.id)
+			return
+		}
+	}
+}
+
+func (m *mailbox) take() []post {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	posts := m.posts
+	m.posts = nil
+	return posts
+}
+
+// read takes in what was posted.
+func (x *execution) read() error {
+	for _, p := range x.mailbox.take() {
+		if p.hint {
+			x.inbox.stale = true
+		}
+		switch {
+		case p.stop:
+			x.stopping = true
+		case p.facing != nil:
+			p.facing <- x.facing()
+		case p.op != nil:
+			x.readAnswer(p)
+		}
+		if p.asked {
+			if err := x.refresh(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readAnswer takes in an attempt's answer. Each attempt counts once: what comes
+// after its time was up is dropped.
+func (x *execution) readAnswer(p post) {
+	o := p.op
+	if p.returned {
+		o.working = nil
+		x.ops.working--
+	}
+	if o.done || o.answer != nil || p.answer.attempt <= o.attempt {
+		return
+	}
+	o.answer = p.answer
+	x.ops.ready = append(x.ops.ready, o)
+}
+
+// facing is what the run waits for, in words.
+func (x *execution) facing() []string {
+	var words []string
+	for _, o := range x.ops.all() {
+		s := describe(o.of, o.name)
+		if !o.due.IsZero() {
+			s += " until " + o.due.Format(time.RFC3339)
+		}
+		words = append(words, s)
+	}
+	return words
+}

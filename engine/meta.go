@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// stamp is the record meta:store: what kind of store this is. It is written once.
+type stamp struct {
+	Format    uint64 `cbor:"1,keyasint"`
+	Shards    int    `cbor:"2,keyasint"`
+	Ownership string `cbor:"3,keyasint"`
+}
+
+// format is that of the keys and records as a whole.
+const format = 1
+
+// settleMode stamps a new store and refuses one that another ownership mode, or
+// a newer release, has worked on.
+func settleMode(ctx context.Context, s storage.Storage, mode Ownership) error {
+	key := keys.Meta("store")
+	for {
+		raw, err := s.Get(ctx, key)
+		if err == nil {
+			return checkStamp(key, raw, mode)
+		}
+		if !errors.Is(err, storage.ErrNotFound) {
+			return fmt.Errorf("engine: read the store's stamp: %w", err)
+		}
+		mine, err := record.Seal(key, checkpoint.Version, &stamp{format, 1, mode.String()}, nil)
+		if err != nil {
+			return err
+		}
+		err = s.Commit(ctx, storage.Batch{
+			If:  []storage.Condition{storage.Absent(key)},
+			Ops: []storage.Op{storage.Put(key, mine)},
+		})
+		if err != nil && !errors.Is(err, storage.ErrConflict) {
+			return fmt.Errorf("engine: stamp the store: %w", err)
+		}
+	}
+}
+
+func checkStamp(key, raw []byte, mode Ownership) error {
+	var s stamp
+	if _, err := record.Open(key, raw, checkpoint.Version, &s); err != nil {
+		return fmt.Errorf("engine: read the store's stamp: %w", err)
+	}
+	if s.Format > format {
+		return fmt.Errorf("engine: %w: store format %d, this release knows %d", storage.ErrFutureFormat, s.Format, format)
+	}
+	for _, stored := range []Ownership{CASRequired, SingleOwner} {
+		if s.Ownership == stored.String() {
+			if stored != mode {
+				return &OwnershipModeError{Configured: mode, Stored: stored}
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("engine: %w: ownership mode %q", storage.ErrFutureFormat, s.Ownership)
+}

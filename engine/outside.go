@@ -1,0 +1,338 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+// load reads the record of a workflow that is there.
+func (e *Engine) load(ctx context.Context, id string) (*checkpoint.Workflow, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	if err := e.refused(); err != nil {
+		return nil, err
+	}
+	wf, err := checkpoint.Load(ctx, e.store, id)
+	if errors.Is(err, storage.ErrNotFound) {
+		wf, err = e.orphaned(ctx, id)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case wf.Tombstone():
+		return nil, notFound(id)
+	}
+	return wf, nil
+}
+
+// orphaned tells a workflow that never was from one whose record is lost: the
+// latter has left its input. One that was started meanwhile is returned.
+func (e *Engine) orphaned(ctx context.Context, id string) (*checkpoint.Workflow, error) {
+	_, err := e.store.Get(ctx, keys.Input(id))
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, notFound(id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	wf, err := checkpoint.Load(ctx, e.store, id)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, fmt.Errorf("%w: record %q is missing", storage.ErrCorrupt, keys.Workflow(id))
+	}
+	return wf, err
+}
+
+// Result waits for the end of a workflow and decodes its result into result, a
+// pointer or nil. See Handle.Result.
+func (e *Engine) Result(ctx context.Context, workflow, id string, result any) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	ended, local, release := e.await(workflow, id)
+	defer release()
+	for {
+		if !local { // or its end has been told meanwhile
+			wf, err := e.load(ctx, id)
+			switch {
+			case err != nil:
+				return err
+			case workflow != "" && workflow != wf.Type:
+				return fmt.Errorf("%w: %q is a %s", ErrNotFound, id, wf.Type)
+			case wf.Status.Terminal():
+				out, err := checkpoint.ReadOutput(ctx, e.store, wf)
+				if err != nil {
+					return err
+				}
+				return e.result(wf.Type, id, out, result)
+			}
+		}
+		out, err := e.hear(ctx, ended, id)
+		if err != nil {
+			return err
+		}
+		if x := out; x != nil && (workflow == "" || workflow == x.workflow) {
+			return e.result(x.workflow, id, x.Output, result)
+		}
+		local = false
+	}
+}
+
+// hear waits for the end of a run, or for the time to look whether it ended
+// elsewhere.
+func (e *Engine) hear(ctx context.Context, ended <-chan *ending, id string) (*ending, error) {
+	var look <-chan time.Time
+	if !e.tells(id) {
+		t := time.NewTimer(e.config.PollInterval)
+		defer t.Stop()
+		look = t.C
+	}
+	select {
+	case out := <-ended:
+		return out, nil
+	case <-look:
+		return nil, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-e.closing:
+		return nil, ErrClosed
+	}
+}
+
+// result is what an output means to a caller.
+func (e *Engine) result(workflow, id string, out *checkpoint.Output, result any) error {
+	switch out.Status {
+	case checkpoint.Completed:
+		if result == nil {
+			return nil
+		}
+		if err := e.codecs.decode(payload{out.Codec, out.Data}, result); err != nil {
+			return fmt.Errorf("engine: result of %q: %w", id, err)
+		}
+		return nil
+	case checkpoint.Cancelled:
+		return fmt.Errorf("%w: %q", ErrCancelled, id)
+	}
+	failed := &WorkflowError{ID: id, Workflow: workflow, Message: out.Error, Stack: out.Stack, sentinel: out.Sentinel}
+	if d := e.workflows[workflow]; d != nil {
+		failed.Sentinel = named(out.Sentinel, d.errors)
+	}
+	return failed
+}
+
+// Cancel asks a workflow to stop. See Handle.Cancel.
+func (e *Engine) Cancel(ctx context.Context, id, reason string) error {
+	if reason != "" {
+		if err := checkName("reason", reason, maxReason); err != nil {
+			return err
+		}
+	}
+	mine := checkpoint.Request{Reason: reason, At: checkpoint.Micro(e.now())}
+	return e.request(ctx, id, func(wf *checkpoint.Workflow) bool {
+		if wf.Cancel != nil {
+			return false
+		}
+		wf.Cancel = &mine
+		return true
+	}, func(wf *checkpoint.Workflow) (bool, error) { return wf.Cancel != nil && *wf.Cancel == mine, nil })
+}
+
+const maxReason = 4096
+
+// request changes the record of a workflow that has not ended, and wakes it.
+// change says whether there is anything to write; written whether that is there,
+// after an attempt that was refused or of unknown outcome.
+func (e *Engine) request(ctx context.Context, id string, change func(*checkpoint.Workflow) bool, written func(*checkpoint.Workflow) (bool, error)) error {
+	for again := false; ; again = true {
+		wf, err := e.load(ctx, id)
+		if err != nil {
+			return err
+		}
+		if again {
+			if done, err := written(wf); done || err != nil {
+				return err
+			}
+		}
+		if wf.Status.Terminal() {
+			return &TerminalError{id, wf.Status}
+		}
+		next := *wf
+		if !change(&next) {
+			return nil
+		}
+		next.State++
+		_, put, err := next.Seal()
+		if err != nil {
+			return err
+		}
+		b := storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}}
+		if e.drives(wf) == nil {
+			b.Ops = append(b.Ops, wakeUp(wf, e.now(), ulid.Make().String()))
+		}
+		err = e.store.Commit(ctx, b)
+		e.hint(wf, post{asked: true}) // also if the outcome is unknown
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("engine: request to %q: %w", id, err)
+		case checkpoint.Hopeless(err):
+			return fmt.Errorf("engine: request to %q: %w", id, err)
+		}
+		// A conflict, or an unknown outcome: either way what is there now tells.
+		if !pause(ctx, time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// hint tells who drives wf, or should, that something was written for it.
+func (e *Engine) hint(wf *checkpoint.Workflow, p post) {
+	if x := e.drives(wf); x != nil {
+		x.post(p)
+		return
+	}
+	e.mu.Lock()
+	l := e.life
+	e.mu.Unlock()
+	switch {
+	case l == nil:
+	case wf.Owner == l.incarnation:
+		l.doubt(wf.ID)
+	case wf.Owner == "":
+		l.pokeNow()
+	}
+}
+
+// SendSignal delivers a signal to a workflow. See signal.Signal.Send.
+func (e *Engine) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+	in, err := e.incoming(m)
+	if err != nil {
+		return signal.Accepted{}, err
+	}
+	if err := e.refused(); err != nil {
+		return signal.Accepted{}, err
+	}
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		a, again, err := e.acceptInTurn(ctx, in)
+		if !again {
+			return a, err
+		}
+		if !pause(ctx, wait) {
+			return signal.Accepted{}, fmt.Errorf("engine: signal %q: %w", m.WorkflowID, ctx.Err())
+		}
+	}
+}
+
+// incoming checks a message and encodes it. Nothing is written before.
+func (e *Engine) incoming(m signal.Message) (*signal.Incoming, error) {
+	in := &signal.Incoming{WorkflowID: m.WorkflowID, Name: m.Name}
+	if err := checkID(m.WorkflowID); err != nil {
+		return nil, err
+	}
+	if err := checkName("signal name", m.Name, keys.MaxName); err != nil {
+		return nil, err
+	}
+	if m.ID == nil {
+		in.ID = "sig_" + ulid.Make().String()
+	} else {
+		if err := checkSignalID(*m.ID); err != nil {
+			return nil, err
+		}
+		if err := storage.Require(e.store, "a signal with an ID", "conditionalBatch"); err != nil {
+			return nil, err
+		}
+		in.ID = *m.ID
+	}
+	p, digest, err := e.codecs.identify(m.Payload)
+	if err != nil {
+		return nil, fmt.Errorf("%w: payload of signal %s: %w", ErrInvalid, m.Name, err)
+	}
+	if len(p.data) > e.maxPayload {
+		return nil, invalid("payload of signal", m.Name, fmt.Sprintf("has %d bytes, at most %d", len(p.data), e.maxPayload))
+	}
+	in.Codec, in.Data, in.Digest = p.codec, p.data, digest
+	in.At = e.now()
+	memory := m.ExpiresAfter
+	if memory <= 0 {
+		memory = e.config.SignalMemory
+	}
+	in.ExpiresAt = in.At.Add(memory)
+	return in, nil
+}
+
+// acceptInTurn tries once, while no neighbour does.
+func (e *Engine) acceptInTurn(ctx context.Context, in *signal.Incoming) (a signal.Accepted, again bool, err error) {
+	turn := e.sending.of(in.WorkflowID)
+	turn.Lock()
+	defer turn.Unlock()
+	return e.accept(ctx, in)
+}
+
+// accept tries once. The accepted record is looked at first: a replay is
+// answered also when the workflow has ended.
+func (e *Engine) accept(ctx context.Context, in *signal.Incoming) (a signal.Accepted, again bool, err error) {
+	a, earlier, err := signal.Earlier(ctx, e.store, in)
+	if earlier {
+		// Its sender may have died, or not heard of it, before it told anybody.
+		if x := e.driven(in.WorkflowID); x != nil {
+			x.post(post{hint: true})
+		}
+	}
+	if err != nil || earlier {
+		return a, false, err
+	}
+	wf, err := e.load(ctx, in.WorkflowID)
+	if err != nil {
+		return a, false, err
+	}
+	if wf.Status.Terminal() {
+		return a, false, &TerminalError{wf.ID, wf.Status}
+	}
+	in.Generation = wf.Generation
+	counted, err := signal.Counter(ctx, e.store, wf.ID)
+	if err != nil {
+		return a, false, err
+	}
+	b, a, err := signal.Accept(in, counted)
+	if err != nil {
+		return a, false, err
+	}
+	b.If = append(b.If, wf.Unchanged())
+	if e.drives(wf) == nil {
+		b.Ops = append(b.Ops, wakeUp(wf, in.At, ulid.Make().String()))
+	}
+	err = e.store.Commit(ctx, b)
+	if !errors.Is(err, storage.ErrConflict) {
+		e.hint(wf, post{hint: true}) // also if the outcome is unknown
+	}
+	switch {
+	case err == nil:
+		return a, false, nil
+	case checkpoint.Hopeless(err) || ctx.Err() != nil:
+		return signal.Accepted{}, false, fmt.Errorf("engine: signal %q: %w", wf.ID, err)
+	}
+	// A conflict, or an unknown outcome. The accepted record will tell whether
+	// it was ours, and then it is the answer.
+	return signal.Accepted{}, true, nil
+}

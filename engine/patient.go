@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/storage"
+)
+
+// A patient store reads again until it is answered: a run in memory has no use
+// for a passing fault, and waits it out. Writes go through as they are; Settle
+// knows what to do about them.
+type patient struct{ storage.Storage }
+
+func (p patient) Unwrap() storage.Storage { return p.Storage }
+
+func (p patient) Get(ctx context.Context, key []byte) ([]byte, error) {
+	return outlast(ctx, func() ([]byte, error) { return p.Storage.Get(ctx, key) })
+}
+
+func (p patient) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	return outlast(ctx, func() ([]storage.Entry, error) { return p.Storage.Scan(ctx, r) })
+}
+
+func outlast[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		v, err := read()
+		if err == nil || errors.Is(err, storage.ErrNotFound) || checkpoint.Hopeless(err) || !pause(ctx, wait) {
+			return v, err
+		}
+	}
+}

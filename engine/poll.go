@@ -1,0 +1,244 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// poll looks for work: what dead incarnations held, what is due, what was
+// written for this one. It does so at once, every PollInterval, and when poked.
+func (l *life) poll(ctx context.Context) {
+	tick := time.NewTicker(l.eng.config.PollInterval)
+	defer tick.Stop()
+	clock := newClock(l.eng.now)
+	var tidied time.Time
+	for {
+		for _, look := range []func(context.Context) error{l.resolve, l.succeed, l.pickUp, l.wake, l.expire} {
+			if err := look(ctx); err != nil && ctx.Err() == nil {
+				l.eng.log.Warn("weft: poll", "error", err)
+			}
+		}
+		if tidied.IsZero() || time.Since(tidied) > anHour {
+			tidied = time.Now()
+			if err := l.forgetEngines(ctx); err != nil && ctx.Err() == nil {
+				l.eng.log.Warn("weft: forget dead engines", "error", err)
+			}
+		}
+		if clock.jumped() {
+			l.eng.nudge()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-l.poke:
+		}
+	}
+}
+
+// succeed takes over what dead incarnations hold. They are found by skipping
+// over the names in the list of what is held, so that a write of theirs that
+// lands late is found too.
+func (l *life) succeed(ctx context.Context) error {
+	for last := ""; ; {
+		r := keys.HeldAfter(last)
+		r.Limit = 1
+		page, err := l.eng.store.Scan(ctx, r)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if last, err = keys.Incarnation(page[0].Key); err != nil {
+			return err
+		}
+		v, err := l.vital(ctx, last)
+		if errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat) {
+			if l.once("engine " + last) {
+				l.eng.log.Error("weft: what an engine holds is left alone", "incarnation", last, "error", err)
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if v != alive {
+			if err := l.adopt(ctx, keys.HeldBy(last), last, v.why()); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// pickUp claims the unclaimed workflows that are due.
+func (l *life) pickUp(ctx context.Context) error {
+	return l.adopt(ctx, keys.TodoUntil(0, l.eng.now()), "", checkpoint.HandedOver)
+}
+
+// adopt claims the workflows that a range of held or todo entries names and that
+// owner, who is gone, owned. Several at a time: claims share commits.
+func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, 64)
+	for entry, err := range storage.All(ctx, l.eng.store, r) {
+		if err != nil {
+			return err
+		}
+		if l.knows(string(entry.Key)) {
+			continue // left alone
+		}
+		id, err := keys.ID(entry.Key)
+		if err != nil {
+			return err
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			l.consider(ctx, id, entry.Key, owner, why)
+		})
+	}
+	return nil
+}
+
+// wake hints the runs for which something was written by others. The entries of
+// dead incarnations have no use any more: whoever claims their runs looks anyway.
+func (l *life) wake(ctx context.Context) error {
+	for entry, err := range storage.All(ctx, l.eng.store, keys.Wakes()) {
+		if err != nil {
+			return err
+		}
+		owner, err := keys.Incarnation(entry.Key)
+		if err != nil {
+			return err
+		}
+		if v, err := l.vital(ctx, owner); err != nil || v == alive && owner != l.incarnation {
+			continue
+		}
+		id, err := keys.ID(entry.Key)
+		if err != nil {
+			return err
+		}
+		// The run looks before it rests, and after a crash its next owner
+		// looks: the entry has done its work.
+		if x := l.eng.driven(id); x != nil {
+			x.post(post{hint: true, asked: true})
+		} else if owner == l.incarnation {
+			l.doubt(id)
+		}
+		if err := l.drop(ctx, entry.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expire removes what has outlived its use: tombstones.
+func (l *life) expire(ctx context.Context) error {
+	for entry, err := range storage.All(ctx, l.eng.store, keys.ExpiredAt(l.eng.now())) {
+		if err != nil {
+			return err
+		}
+		id, err := keys.ID(entry.Key)
+		if err != nil {
+			return err
+		}
+		generation, err := keys.Last(entry.Key)
+		if err != nil {
+			return err
+		}
+		b := storage.Batch{Ops: []storage.Op{storage.Delete(entry.Key)}}
+		wf, err := checkpoint.Load(ctx, l.eng.store, id)
+		switch {
+		case errors.Is(err, storage.ErrNotFound):
+		case err != nil:
+			return err
+		case wf.Tombstone() && wf.Generation == generation:
+			if err := checkpoint.Sweep(ctx, l.eng.store, wf); err != nil {
+				return err
+			}
+			b.If = []storage.Condition{wf.Unchanged()}
+			b.Ops = append(b.Ops, storage.Delete(keys.Workflow(id)))
+		}
+		if err := l.eng.store.Commit(ctx, b); err != nil && !errors.Is(err, storage.ErrConflict) {
+			return err
+		}
+	}
+	return nil
+}
+
+// anHour is how often, and aDay after what time, the records of engines that
+// have ended and hold nothing are removed.
+const (
+	anHour = time.Hour
+	aDay   = 24 * time.Hour
+)
+
+func (l *life) forgetEngines(ctx context.Context) error {
+	for entry, err := range storage.All(ctx, l.eng.store, keys.Engines()) {
+		if err != nil {
+			return err
+		}
+		incarnation, err := keys.Last(entry.Key)
+		if err != nil {
+			return err
+		}
+		var r enrolment
+		if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
+			return err
+		}
+		ended := max(r.Since, r.Stopped)
+		if v, err := l.vital(ctx, incarnation); err != nil || v == alive || l.eng.now().Sub(checkpoint.Time(ended)) < aDay {
+			continue
+		}
+		held := keys.HeldBy(incarnation)
+		held.Limit = 1
+		page, err := l.eng.store.Scan(ctx, held)
+		if err != nil {
+			return err
+		}
+		if len(page) > 0 {
+			continue
+		}
+		if err := l.drop(ctx, entry.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nudge makes every run look again: at its timers, at its inbox.
+func (e *Engine) nudge() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, x := range e.runs {
+		x.post(post{hint: true, asked: true})
+	}
+}
+
+// A clock notices that the wall clock went another way than time does.
+type clock struct {
+	now  func() time.Time
+	wall time.Time
+	mono time.Time
+}
+
+func newClock(now func() time.Time) *clock {
+	return &clock{now, now().Round(0), time.Now()}
+}
+
+func (c *clock) jumped() bool {
+	wall, mono := c.now().Round(0), time.Now()
+	drift := wall.Sub(c.wall) - mono.Sub(c.mono)
+	c.wall, c.mono = wall, mono
+	return drift.Abs() > 50*time.Millisecond
+}

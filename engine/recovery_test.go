@@ -1,0 +1,545 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// Interleaving 21: a run that is put down ends by Goexit. No recover swallows
+// it, a deferred function does not take it for success, an engine call in one
+// unwinds too, and a panic in one harms nobody.
+func TestRunThatIsPutDown(t *testing.T) {
+	for _, how := range []string{"stop", "close", "kill"} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			var seen tally
+			wf := flow("w", func(run *engine.Run) (out string, err error) {
+				defer func() {
+					if p := recover(); p != nil {
+						seen.add("recovered")
+					}
+				}()
+				returned := false
+				defer func() {
+					if returned && err == nil {
+						seen.add("took it for success")
+					}
+				}()
+				defer func() {
+					seen.add("deferred")
+					run.Sleep(0)
+					engine.Step(run, "in a deferred function", func(context.Context) (int, error) { seen.add("step"); return 0, nil })
+					seen.add("went on in a deferred function")
+				}()
+				defer func() {
+					if !returned {
+						panic("in a deferred function")
+					}
+				}()
+				err = run.Sleep(time.Hour)
+				returned = true
+				return "woke", err
+			})
+			p := boot(t, s, wf)
+			start(t, wf, p, "o", "")
+			innocent := flow("innocent", nil2)
+			time.Sleep(time.Minute)
+			map[string]func(){"stop": func() { p.stop(t) }, "close": p.close, "kill": p.kill}[how]()
+			if got := strings.Join(seen.all(), ", "); got != "deferred" {
+				t.Errorf("%s: what happened while it was put down: %q", how, got)
+			}
+			client := made(t, s)
+			if i := describe(t, client, "o"); i.Status != checkpoint.Running || len(i.Attention) != 0 {
+				t.Errorf("%s: %+v, want it running", how, i)
+			}
+			if got := kinds(historyOf(t, client, "o")); len(got) > 2 {
+				t.Errorf("%s: recorded %v", how, got)
+			}
+			p = boot(t, s, wf, innocent)
+			if got := result(t, wf.Handle(p, "o")); got != "woke" {
+				t.Errorf("%s: result %q", how, got)
+			}
+		})
+	}
+}
+
+// A workflow function that does not come back is left behind after StopTimeout,
+// and nothing that it does then counts.
+func TestFunctionThatDoesNotComeBack(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		var stuck atomic.Bool
+		stuck.Store(true)
+		block := make(chan int)
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			if stuck.Load() {
+				<-block // an offence: not through the engine
+			}
+			return "done", run.Sleep(0)
+		})
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		begun := time.Now()
+		p.close()
+		if took := time.Since(begun); took > 15*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		stuck.Store(false)
+		close(block)
+		p = boot(t, s, wf)
+		if got := result(t, wf.Handle(p, "o")); got != "done" {
+			t.Errorf("result %q", got)
+		}
+	})
+}
+
+// Interleaving 23 and 31: a run that kills the process whenever it is driven is
+// found and held; those beside it are not blamed, and complete.
+func TestRunThatKillsTheProcess(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		var life atomic.Pointer[storagetest.Faulty]
+		var p *process
+		var kills atomic.Int32
+		poison := flow("poison", func(run *engine.Run) (string, error) {
+			kills.Add(1)
+			life.Load().Crash() // the process is gone before it has got anywhere
+			return "", nil      // of which nobody hears
+		})
+		nap := flow("nap", func(run *engine.Run) (string, error) { return "rested", run.Sleep(30 * time.Minute) })
+		wait := receiving(1)
+		wait.Name = "wait"
+		client := made(t, s)
+		defer client.Close()
+		start(t, nap, client, "a-innocent", "")
+		start(t, poison, client, "m-poison", "")
+		start(t, wait, client, "z-innocent", "")
+		lives := 0
+		for ; lives < 30; lives++ {
+			life.Store(storagetest.NewFaulty(s, nil))
+			p = bootOn(t, life.Load(), poison, nap, wait)
+			dies := false
+			for range 20 {
+				time.Sleep(time.Second)
+				select {
+				case <-p.store.Crashed():
+					dies = true
+				default:
+				}
+			}
+			if !dies {
+				break
+			}
+			p.kill()
+		}
+		i := describe(t, client, "m-poison")
+		if i.Status != checkpoint.Running || !heldFor(i, engine.NoProgress) {
+			t.Errorf("after %d lives: %+v, want it held", lives, i)
+		}
+		if n := kills.Load(); n < 2 || n > 10 {
+			t.Errorf("it killed %d processes", n)
+		}
+		for _, id := range []string{"a-innocent", "z-innocent"} {
+			if i := describe(t, client, id); len(i.Attention) != 0 {
+				t.Errorf("%s is blamed: %v", id, i.Attention)
+			}
+		}
+		send(t, approved, client, "z-innocent", "v", "")
+		if got := result(t, nap.Handle(p, "a-innocent")); got != "rested" {
+			t.Errorf("result %q", got)
+		}
+		if got := result(t, wait.Handle(p, "z-innocent")); got != "v" {
+			t.Errorf("result %q", got)
+		}
+		p.stop(t)
+
+		// The next process leaves it alone too, until a person has it tried again.
+		poison.Func = func(run *engine.Run, in string) (string, error) { return "mended", nil }
+		p = boot(t, s, poison, nap, wait)
+		time.Sleep(time.Minute)
+		if i := describe(t, p, "m-poison"); !heldFor(i, engine.NoProgress) {
+			t.Errorf("in the next process: %+v, want it held", i)
+		}
+		if err := p.Retry(ctx, "m-poison", audit); err != nil {
+			t.Fatalf("Retry: %v", err)
+		}
+		if got := result(t, poison.Handle(p, "m-poison")); got != "mended" {
+			t.Errorf("retried: %q", got)
+		}
+		if err := p.Retry(ctx, "m-poison", audit); !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) {
+			t.Errorf("retry of one that is not held: %v", err)
+		}
+	})
+}
+
+// Interleaving 10: two engines on one handle respect each other; when the first
+// has closed, the second takes over at once.
+func TestTwoEnginesOnOneHandle(t *testing.T) {
+	for _, how := range []string{"stop", "close"} {
+		virtual(t, func(t *testing.T) {
+			f := storagetest.NewFaulty(new(memory.Store), nil)
+			var drives tally
+			wf := flow("w", func(run *engine.Run) (string, error) {
+				drives.add("drive")
+				return "done", run.Sleep(time.Hour)
+			})
+			a := bootOn(t, f, wf)
+			time.Sleep(time.Second)
+			start(t, wf, a, "o", "")
+			b := bootOn(t, f, wf)
+			time.Sleep(10 * time.Minute)
+			owner := describe(t, b, "o").Owner
+			if n := drives.of("drive"); n != 1 {
+				t.Errorf("%s: driven %d times, want once", how, n)
+			}
+			if how == "stop" {
+				a.stop(t)
+			} else {
+				a.close()
+			}
+			time.Sleep(2 * time.Second)
+			if i := describe(t, b, "o"); i.Owner == owner || drives.of("drive") != 2 {
+				t.Errorf("%s: owner %q, was %q; driven %d times", how, i.Owner, owner, drives.of("drive"))
+			}
+			if got := result(t, wf.Handle(b, "o")); got != "done" {
+				t.Errorf("%s: %q", how, got)
+			}
+			b.stop(t)
+		})
+	}
+}
+
+// Interleaving 20: an engine that comes back under its old name is another one,
+// and claims before it drives.
+func TestSameNameClaimsAnew(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		tokens := make(chan uint64, 3)
+		act := &activity.Activity[string, int]{Name: "act", Run: func(ctx context.Context, _ string) (int, error) {
+			tokens <- activity.InfoFrom(ctx).FencingToken
+			<-ctx.Done()
+			return 0, ctx.Err()
+		}}
+		var last uint64
+		for range 3 {
+			p := boot(t, s, doing(act)) // always "host"
+			time.Sleep(time.Second)
+			start(t, doing(act), p, "o", "")
+			token := <-tokens
+			if i := describe(t, p, "o"); i.Epoch != token || token <= last || !strings.HasPrefix(i.Owner, "host-") {
+				t.Errorf("driven with the token %d, after %d; claimed with %d by %q", token, last, i.Epoch, i.Owner)
+			}
+			last = token
+			p.kill()
+		}
+	})
+}
+
+// Interleaving 11 and 35, OW1: the store went back under a live engine. The run
+// goes on from what is left, and no number comes twice.
+func TestStoreThatLostWrites(t *testing.T) {
+	for _, c := range []string{"the last step", "three steps", "everything since the claim", "the claim too"} {
+		t.Run(c, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := new(memory.Store)
+				tokens := map[uint64]int{}
+				var highest uint64
+				act := &activity.Activity[string, int]{Name: "act", Run: func(ctx context.Context, _ string) (int, error) {
+					n := activity.InfoFrom(ctx).FencingToken
+					tokens[n]++
+					highest = max(highest, n)
+					return 1, nil
+				}}
+				wf := flow("w", func(run *engine.Run) (string, error) {
+					for range 5 {
+						if _, err := act.Do(run, ""); err != nil {
+							return "", err
+						}
+					}
+					if err := run.Sleep(time.Hour); err != nil {
+						return "", err
+					}
+					_, err := act.Do(run, "")
+					return "done", err
+				})
+				client := made(t, s)
+				start(t, wf, client, "o", "")
+				client.Close()
+				before := snapshot(t, s)
+				p := boot(t, s, wf)
+				time.Sleep(time.Second)
+				cs := historyOf(t, p.Engine, "o")
+				head := cs[len(cs)-1].Number
+				var lost []storage.Op
+				for i, cp := range slices.Backward(cs) {
+					if map[string]bool{"the last step": i == len(cs)-1, "three steps": i >= len(cs)-3, "everything since the claim": i > 0, "the claim too": true}[c] {
+						lost = append(lost, storage.Delete(keys.Checkpoint("o", cp.Number)))
+					}
+				}
+				if c == "the claim too" { // the record as it was before
+					lost = append(lost, storage.Put(keys.Workflow("o"), get(t, before, keys.Workflow("o"))))
+					for _, k := range entries(t, before, "todo:") {
+						lost = append(lost, storage.Put([]byte(k), nil))
+					}
+				}
+				if err := s.Commit(ctx, storage.Batch{Ops: lost}); err != nil {
+					t.Fatal(err)
+				}
+				given := highest
+				if got, err := wf.Handle(p, "o").Result(ctx); got != "done" || err != nil {
+					t.Errorf("result %q, %v", got, err)
+				}
+				i := describe(t, p, "o")
+				if i.Epoch <= head || i.Epoch <= given {
+					t.Errorf("the new claim is %d; the head was %d, and %d was the highest token given", i.Epoch, head, given)
+				}
+				for n, times := range tokens {
+					if times > 1 {
+						t.Errorf("the token %d was given %d times", n, times)
+					}
+				}
+				historyOf(t, p.Engine, "o") // without a gap
+			})
+		})
+	}
+}
+
+// LV2, F9: a damaged or future record of one run stops that run; whoever looks at
+// it is told which record, and the others go on.
+func TestDamagedRecordsOfOneRun(t *testing.T) {
+	future := func(t *testing.T, key []byte) []byte {
+		raw, err := record.Seal(key, 9, &struct {
+			A int `cbor:"1,keyasint"`
+		}{1}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	for _, c := range []struct {
+		name string
+		key  func(cs []checkpoint.Checkpoint) []byte
+		held engine.Reason // "" if the workflow record itself cannot be read
+	}{
+		{"workflow", func([]checkpoint.Checkpoint) []byte { return keys.Workflow("bad") }, ""},
+		{"input", func([]checkpoint.Checkpoint) []byte { return keys.Input("bad") }, engine.Damaged},
+		{"first checkpoint", func(cs []checkpoint.Checkpoint) []byte { return keys.Checkpoint("bad", cs[0].Number) }, engine.Damaged},
+		{"a checkpoint", func(cs []checkpoint.Checkpoint) []byte { return keys.Checkpoint("bad", cs[1].Number) }, engine.Damaged},
+		{"head", func(cs []checkpoint.Checkpoint) []byte { return keys.Checkpoint("bad", cs[len(cs)-1].Number) }, engine.Damaged},
+		{"engine", func(cs []checkpoint.Checkpoint) []byte { return keys.Engine(cs[0].Owner) }, "none"},
+	} {
+		for _, kind := range []string{"flipped", "future"} {
+			t.Run(c.name+" "+kind, func(t *testing.T) {
+				virtual(t, func(t *testing.T) {
+					s := new(memory.Store)
+					wf := flow("w", func(run *engine.Run) (string, error) {
+						for range 3 {
+							if err := run.Sleep(time.Minute); err != nil {
+								return "", err
+							}
+						}
+						return "done", nil
+					})
+					p := boot(t, s, wf)
+					time.Sleep(time.Second)
+					start(t, wf, p, "bad", "")
+					time.Sleep(2*time.Minute + time.Second)
+					key := c.key(historyOf(t, p.Engine, "bad"))
+					p.kill()
+					time.Sleep(time.Second)
+					p = boot(t, s) // holds the others
+					_ = p
+					raw := get(t, s, key)
+					if kind == "future" {
+						raw = future(t, key)
+					} else {
+						raw = slices.Clone(raw)
+						raw[len(raw)-1] ^= 1
+					}
+					p.kill()
+					client := made(t, s)
+					start(t, wf, client, "good", "")
+					client.Close()
+					put(t, s, key, raw)
+
+					p = boot(t, s, wf)
+					if got := result(t, wf.Handle(p, "good")); got != "done" {
+						t.Errorf("the good one: %q", got)
+					}
+					var told error
+					switch i, err := p.Describe(ctx, "bad"); {
+					case c.held == "":
+						told = err
+					case c.held == "none":
+						return // the run itself is whole
+					case err != nil:
+						t.Fatal(err)
+					case !heldFor(i, c.held):
+						t.Errorf("%+v, want it held for %s", i, c.held)
+					default:
+						told = errors.New(i.Attention[0].Detail)
+					}
+					if told == nil || !strings.Contains(told.Error(), string(key)) {
+						t.Errorf("told %v, want the record %q named", told, key)
+					}
+					want := storage.ErrCorrupt
+					if kind == "future" {
+						want = storage.ErrFutureFormat
+					}
+					if c.held == "" && !errors.Is(told, want) {
+						t.Errorf("told %v, want %v", told, want)
+					}
+					if c.held == engine.Damaged && c.name != "input" {
+						var last error
+						for _, err := range p.History(ctx, "bad") {
+							last = err
+						}
+						if !errors.Is(last, want) {
+							t.Errorf("History ends with %v, want %v", last, want)
+						}
+					}
+					if after := get(t, s, key); string(after) != string(raw) {
+						t.Errorf("the record %q was touched", key)
+					}
+					seen := 0
+					for i, err := range p.List(ctx, engine.Filter{}) {
+						if err == nil && i.ID == "good" {
+							seen++
+						}
+					}
+					if seen != 1 {
+						t.Error("the good one is not in the list")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A damaged record of a dead engine does not keep the runs of others waiting.
+func TestDamagedEngineRecord(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		wf := flow("w", func(run *engine.Run) (string, error) { return "done", run.Sleep(time.Minute) })
+		engines := storagetest.NewFaulty(s, nil) // on one handle they respect each other
+		for _, name := range []string{"a", "b", "c"} {
+			p := bootOn(t, engines, wf, func(c *engine.Config) { c.Name = name })
+			time.Sleep(time.Second)
+			start(t, wf, p, name, "")
+		}
+		owner := describe(t, made(t, s), "a").Owner
+		engines.Crash() // all three die at once
+		put(t, s, keys.Engine(owner), []byte("damaged"))
+		p := boot(t, s, wf)
+		for _, id := range []string{"b", "c"} {
+			if got := result(t, wf.Handle(p, id)); got != "done" {
+				t.Errorf("%s: %q", id, got)
+			}
+		}
+		if i := describe(t, p, "a"); i.Status != checkpoint.Running || i.Owner != owner {
+			t.Errorf("%+v, want it left alone", i)
+		}
+	})
+}
+
+// OWN-4, OWN-22: one engine works on a store without conditions from a start over
+// a restart to the end.
+func TestSingleOwner(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		bare := storagetest.NoConditions(s)
+		single := func(c *engine.Config) { c.Ownership = engine.SingleOwner }
+		var runs tally
+		act := counting(&runs, "act")
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			if _, err := act.Do(run, ""); err != nil {
+				return "", err
+			}
+			v, err := approved.Receive(run)
+			if err != nil {
+				return "", err
+			}
+			return v, run.Sleep(time.Hour)
+		})
+		p := boot(t, bare, wf, single)
+		start(t, wf, p, "o", "")
+		start(t, wf, p, "o", "")
+		start(t, wf, p, "c", "")
+		if _, err := wf.Start(ctx, p, "o", "other"); !errors.Is(err, engine.ErrExists) {
+			t.Errorf("other input: %v, want ErrExists", err)
+		}
+		send(t, approved, p, "o", "v", "")
+		time.Sleep(time.Minute)
+		p.kill()
+		p = boot(t, bare, wf, single)
+		if err := wf.Handle(p, "c").Cancel(ctx, "r"); err != nil {
+			t.Error(err)
+		}
+		if got, err := wf.Handle(p, "o").Result(ctx); got != "v" || err != nil {
+			t.Errorf("result %q, %v", got, err)
+		}
+		if _, err := wf.Handle(p, "c").Result(ctx); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("cancelled: %v", err)
+		}
+		if n := runs.of("act"); n != 2 {
+			t.Errorf("the activity ran %d times for two workflows", n)
+		}
+		if err := p.Purge(ctx, "o", audit); err != nil {
+			t.Error(err)
+		}
+		start(t, wf, p, "o", "anew")
+	})
+}
+
+// Interleaving 35: a backup is restored, and the next engine claims with numbers
+// above all that were given before.
+func TestRestoredBackup(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		var token atomic.Uint64
+		act := &activity.Activity[string, int]{Name: "act", Run: func(ctx context.Context, _ string) (int, error) {
+			n := activity.InfoFrom(ctx).FencingToken
+			if last := token.Swap(n); n <= last {
+				t.Errorf("token %d after %d", n, last)
+			}
+			return 1, nil
+		}}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			for range 20 {
+				if _, err := act.Do(run, ""); err != nil {
+					return "", err
+				}
+				if err := run.Sleep(time.Minute); err != nil {
+					return "", err
+				}
+			}
+			return "done", nil
+		})
+		p := boot(t, s, wf)
+		time.Sleep(time.Second)
+		start(t, wf, p, "o", "")
+		time.Sleep(90 * time.Second)
+		backup := snapshot(t, s)
+		time.Sleep(10 * time.Minute)
+		p.kill()
+		p = boot(t, backup, wf)
+		if got, err := wf.Handle(p, "o").Result(ctx); got != "done" || err != nil {
+			t.Errorf("result %q, %v", got, err)
+		}
+	})
+}

@@ -1,0 +1,208 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/future"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/signal"
+)
+
+// A Run is what a workflow function has in hand, as a test has its testing.T. It
+// belongs to the function's goroutine; used anywhere else, its methods return
+// ErrForeignRun.
+//
+// A Run is no context: there is nothing in a workflow function to do I/O with.
+// Activities and steps get a context.
+type Run struct {
+	x *execution
+	b *branch
+}
+
+// ID returns the workflow's id.
+func (r *Run) ID() string { return r.x.id }
+
+// Now returns the time at which the run last went on: that of the checkpoint
+// from which it learnt something last. It is the same in a replay.
+func (r *Run) Now() time.Time { return r.x.now }
+
+// Random returns a source of chance that is the same in a replay. It is no
+// source of secrets.
+func (r *Run) Random() *rand.Rand {
+	if r.b.random == nil {
+		h := fnv.New128a()
+		h.Write([]byte(r.x.hold.Workflow.Generation + ":" + r.b.id))
+		var seed [32]byte
+		h.Sum(seed[:0])
+		r.b.random = rand.New(rand.NewChaCha8(seed))
+	}
+	return r.b.random
+}
+
+// Logger returns the engine's logger with the workflow's id. It is silent while
+// the run is replayed.
+func (r *Run) Logger() *slog.Logger {
+	return slog.New(replayHandler{r.x, r.x.eng.log.Handler()}).With("workflow", r.x.id)
+}
+
+type replayHandler struct {
+	x *execution
+	slog.Handler
+}
+
+func (h replayHandler) Enabled(ctx context.Context, l slog.Level) bool {
+	return !h.x.replaying.Load() && h.Handler.Enabled(ctx, l)
+}
+
+func (h replayHandler) WithAttrs(a []slog.Attr) slog.Handler {
+	return replayHandler{h.x, h.Handler.WithAttrs(a)}
+}
+
+func (h replayHandler) WithGroup(g string) slog.Handler {
+	return replayHandler{h.x, h.Handler.WithGroup(g)}
+}
+
+// Sleep waits for d, through restarts: until d after Now. A d of zero or less is
+// over at once. The error is ErrCancelled if the workflow was asked to stop.
+func (r *Run) Sleep(d time.Duration) error {
+	op := r.begin(ofTimer, "", nil)
+	if o, ok := op.(*operation); ok {
+		o.due = after(r.x.now, d)
+	}
+	return r.Await(op, nil)
+}
+
+// Step runs f inline, as an activity without a definition: once, if no process
+// dies, and at least once. Its result is durable before Step returns, and is not
+// asked for again. A step that fails is not retried: its error, an
+// *activity.Error, is the outcome; engine.Workflow.Errors are kept apart in it.
+func Step[T any](run *Run, name string, f func(ctx context.Context) (T, error)) (T, error) {
+	op := run.begin(ofStep, name, &activity.Call{
+		Policy: activity.Policy{Name: name, Retry: activity.Retry{Attempts: 1}},
+		Run:    func(ctx context.Context) (any, error) { return f(ctx) },
+	})
+	return future.Await[T](run, op)
+}
+
+// enter checks that the caller may use r. A run that is put down ends here, and
+// so does a function that came back too late.
+func (r *Run) enter() error {
+	if !r.b.active.Load() {
+		return ErrForeignRun
+	}
+	if r.x.gone() || r.x.unwinding {
+		runtime.Goexit()
+	}
+	return nil
+}
+
+// begin adds an operation, or returns one that has failed already.
+func (r *Run) begin(of, name string, call *activity.Call) future.Operation {
+	if err := r.enter(); err != nil {
+		return refusal{err}
+	}
+	o := r.x.ops.begin(r.b, of, name)
+	o.call = call
+	if of != ofTimer {
+		if err := checkName("name of "+of, name, keys.MaxName); err != nil {
+			o.settle(outcome{err: err})
+		}
+	}
+	if r.x.cancelled != nil {
+		o.settle(outcome{err: ErrCancelled})
+	}
+	return o
+}
+
+// A refusal is an operation that was not begun.
+type refusal struct{ err error }
+
+func (refusal) ID() string { return "" }
+
+// The seam to the packages activity, signal and future. Users have no business
+// here.
+
+// RunActivity begins an activity.
+func (r *Run) RunActivity(c activity.Call) future.Operation {
+	if err := c.Definition.Check(); err != nil {
+		if e := r.enter(); e != nil {
+			return refusal{e}
+		}
+		r.hold(BadDefinition, err)
+	}
+	if c.Policy.Timeout == 0 {
+		c.Policy.Timeout = activity.DefaultTimeout
+	}
+	return r.begin(ofActivity, c.Policy.Name, &c)
+}
+
+// ReceiveSignal begins to wait for a signal.
+func (r *Run) ReceiveSignal(w signal.Wait) future.Operation {
+	op := r.begin(ofReceive, w.Name, nil)
+	if o, ok := op.(*operation); ok {
+		o.wait = &w
+		if w.Within != nil {
+			o.due = after(r.x.now, *w.Within)
+		}
+	}
+	return op
+}
+
+// Await waits for op and decodes its result into result, a pointer or nil.
+func (r *Run) Await(op future.Operation, result any) error {
+	if f, ok := op.(refusal); ok {
+		return f.err
+	}
+	o, ok := op.(*operation)
+	if !ok || o.x != r.x {
+		return ErrForeignRun
+	}
+	if err := r.enter(); err != nil {
+		return err
+	}
+	r.b.wait(o)
+	switch {
+	case o.outcome.err != nil:
+		return o.outcome.err
+	case o.wait != nil:
+		return r.take(o)
+	case result == nil || o.call == nil:
+		return nil
+	}
+	if err := r.x.eng.codecs.decode(o.outcome.result, result); err != nil {
+		r.hold(BadDefinition, errors.New("result of "+describe(o.of, o.name)+": "+err.Error()))
+	}
+	return nil
+}
+
+// take gives a received signal to its receiver.
+func (r *Run) take(o *operation) error {
+	if !o.outcome.received {
+		return nil
+	}
+	err := o.wait.Take(func(v any) error { return r.x.eng.codecs.decode(o.outcome.result, v) })
+	if err != nil {
+		return &signal.PayloadError{WorkflowID: r.x.id, SignalName: o.name, SignalID: o.outcome.signalID, Err: err}
+	}
+	return nil
+}
+
+// hold stops the run here until a person has mended something. It does not
+// return.
+func (r *Run) hold(reason Reason, cause error) {
+	r.x.fault = &fault{reason, cause}
+	r.b.wait(&operation{})
+}
+
+// A fault is why a run cannot go on, found in one of its branches.
+type fault struct {
+	reason Reason
+	cause  error
+}

@@ -1,0 +1,199 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// StartWorkflow starts what r says. See Workflow.Start.
+func (e *Engine) StartWorkflow(ctx context.Context, r *StartRequest) (Info, error) {
+	s, err := e.prepare(r)
+	if err != nil {
+		return Info{}, err
+	}
+	if err := e.refused(); err != nil {
+		return Info{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return Info{}, err
+	}
+	if l := e.driver(s.wf.Type); l != nil {
+		defer l.running.Done()
+		defer l.begin(s.wf.ID)()
+		s.life = l
+	}
+	ctx, s.giveUp = context.WithCancelCause(ctx)
+	defer s.giveUp(nil)
+	for {
+		info, again, err := s.try(ctx)
+		if !again {
+			return info, err
+		}
+	}
+}
+
+// driver is the life that would drive a workflow of this type, joined, or nil.
+func (e *Engine) driver(workflow string) *life {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.life == nil || e.workflows[workflow] == nil || !e.life.join() {
+		return nil
+	}
+	return e.life
+}
+
+// A starting is a start under way.
+type starting struct {
+	eng   *Engine
+	life  *life // that will drive it; nil: it waits to be found
+	wf    *checkpoint.Workflow
+	on    *checkpoint.Workflow // the tombstone that it replaces
+	input payload
+
+	giveUp context.CancelCauseFunc
+}
+
+// prepare checks and encodes: nothing is written before all of it is right.
+func (e *Engine) prepare(r *StartRequest) (*starting, error) {
+	if err := checkName("workflow name", r.Workflow, keys.MaxName); err != nil {
+		return nil, err
+	}
+	id := r.ID
+	if id == "" {
+		id = "wrun_" + ulid.Make().String()
+	}
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	input, digest, err := e.codecs.identify(r.Input)
+	if err != nil {
+		return nil, fmt.Errorf("%w: input of %s %q: %w", ErrInvalid, r.Workflow, id, err)
+	}
+	if len(input.data) > e.maxPayload {
+		return nil, invalid("input of workflow", id, fmt.Sprintf("has %d bytes, at most %d", len(input.data), e.maxPayload))
+	}
+	return &starting{
+		eng:   e,
+		wf:    &checkpoint.Workflow{ID: id, Generation: ulid.Make().String(), Type: r.Workflow, Digest: digest},
+		input: input,
+	}, nil
+}
+
+// try writes the start on what is thought to be there, and says whether to try
+// again because it was not.
+func (s *starting) try(ctx context.Context) (info Info, again bool, err error) {
+	w, err := s.decide()
+	if err != nil {
+		return Info{}, false, err
+	}
+	err = checkpoint.Settle(ctx, s.eng.store, w.Batch, s.unsure, func(ctx context.Context) (bool, error) {
+		wf, err := checkpoint.Load(ctx, s.eng.store, s.wf.ID)
+		if errors.Is(err, storage.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil && wf.Generation == s.wf.Generation, err
+	})
+	switch {
+	case err == nil:
+		s.begun(w)
+		return infoOf(w.After), false, nil
+	case errors.Is(err, storage.ErrConflict):
+		return s.meet(ctx)
+	}
+	if s.life != nil && !errors.Is(err, storage.ErrInvalidBatch) {
+		s.life.doubt(s.wf.ID)
+	}
+	return Info{}, false, fmt.Errorf("engine: start %q: %w", s.wf.ID, err)
+}
+
+// decide is the whole start as one batch.
+func (s *starting) decide() (*checkpoint.Write, error) {
+	now := s.eng.now()
+	owner, todo := "", keys.Todo(0, now, s.wf.ID, s.wf.Generation)
+	if s.life != nil {
+		owner = s.life.incarnation
+	}
+	w, err := checkpoint.Create(s.wf, s.on, owner, todo, now)
+	if err != nil {
+		return nil, err
+	}
+	in, err := checkpoint.PutInput(s.wf.ID, &checkpoint.Input{Generation: s.wf.Generation, Codec: s.input.codec, Data: s.input.data})
+	if err != nil {
+		return nil, err
+	}
+	row, err := indexRow(s.wf)
+	w.Batch.If = append(w.Batch.If, storage.Absent(in.Key)) // no damaged life before
+	w.Batch.Ops = append(w.Batch.Ops, in, row)
+	return w, err
+}
+
+// begun drives what was started, or has somebody find it.
+func (s *starting) begun(w *checkpoint.Write) {
+	if s.life != nil {
+		x := newExecution(s.life, s.eng.workflows[s.wf.Type], w.Hold())
+		x.input = s.input
+		s.life.launch(x)
+		return
+	}
+	s.eng.pokeLife()
+}
+
+// meet is what a start does about the workflow that has its id.
+func (s *starting) meet(ctx context.Context) (info Info, again bool, err error) {
+	there, err := checkpoint.Load(ctx, s.eng.store, s.wf.ID)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		s.on = nil
+		_, err := s.eng.orphaned(ctx, s.wf.ID)
+		return Info{}, err == nil || errors.Is(err, ErrNotFound), err
+	case err != nil:
+		return Info{}, false, fmt.Errorf("engine: start %q: %w", s.wf.ID, err)
+	case there.Tombstone():
+		s.on = there
+		err := checkpoint.Sweep(ctx, s.eng.store, there)
+		return Info{}, err == nil || errors.Is(err, storage.ErrConflict), err
+	case there.Type == s.wf.Type && bytes.Equal(there.Digest, s.wf.Digest):
+		return infoOf(there), false, nil
+	case there.Type != s.wf.Type:
+		return Info{}, false, fmt.Errorf("%w: %q is a %s", ErrExists, there.ID, there.Type)
+	}
+	return Info{}, false, fmt.Errorf("%w: %q was started with another input", ErrExists, there.ID)
+}
+
+func (s *starting) unsure(err error) {
+	s.eng.log.Warn("weft: outcome of a start is unknown, trying again", "workflow", s.wf.ID, "error", err)
+	if err := s.eng.refused(); err != nil {
+		s.giveUp(err)
+	} else if s.life != nil && s.life.ctx.Err() != nil {
+		s.giveUp(context.Cause(s.life.ctx))
+	}
+}
+
+// pokeLife has the engine look for work now.
+func (e *Engine) pokeLife() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.life != nil {
+		e.life.pokeNow()
+	}
+}
+
+// row is a workflow's place in the list of all: ix:{generation}.
+type row struct {
+	ID string `cbor:"1,keyasint"`
+}
+
+func indexRow(wf *checkpoint.Workflow) (storage.Op, error) {
+	key := keys.Index(wf.Generation)
+	raw, err := record.Seal(key, checkpoint.Version, &row{wf.ID}, nil)
+	return storage.Put(key, raw), err
+}

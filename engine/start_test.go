@@ -1,0 +1,391 @@
+package engine_test
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+type cart struct {
+	SKU   string
+	Cents int
+}
+
+func checkout(c *tally) *engine.Workflow[cart, string] {
+	return &engine.Workflow[cart, string]{Name: "checkout", Func: func(run *engine.Run, in cart) (string, error) {
+		return engine.Step(run, "charge", func(context.Context) (string, error) {
+			c.add(in.SKU)
+			return fmt.Sprintf("%s for %d", in.SKU, in.Cents), nil
+		})
+	}}
+}
+
+// OP-22: the same workflow and input give the same handle, whether it waits,
+// runs or has ended; anything else is ErrExists.
+func TestStartIsIdempotent(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		var runs tally
+		wf := checkout(&runs)
+		other := flow("other", nil2)
+		apple := cart{"apple", 3}
+		again := func(e *engine.Engine) {
+			t.Helper()
+			h := start(t, wf, e, "o", apple)
+			if h.ID() != "o" {
+				t.Errorf("id %q", h.ID())
+			}
+			if _, err := wf.Start(ctx, e, "o", cart{"apple", 4}); !errors.Is(err, engine.ErrExists) {
+				t.Errorf("other input: %v, want ErrExists", err)
+			}
+			if _, err := other.Start(ctx, e, "o", ""); !errors.Is(err, engine.ErrExists) {
+				t.Errorf("other workflow: %v, want ErrExists", err)
+			}
+			if _, err := e.StartWorkflow(ctx, &engine.StartRequest{Workflow: "checkout", ID: "o", Input: json.RawMessage(`{"SKU":"apple","Cents":3}`)}); err != nil {
+				t.Errorf("as raw JSON: %v", err)
+			}
+		}
+		client := made(t, s)
+		defer client.Close()
+		start(t, wf, client, "o", apple)
+		again(client) // nobody drives it
+		if i := describe(t, client, "o"); i.Status != checkpoint.Pending || i.Workflow != "checkout" || i.Owner != "" {
+			t.Errorf("before anybody drives it: %+v", i)
+		}
+		p := boot(t, s, wf, other)
+		again(p.Engine)
+		if got := result(t, wf.Handle(p, "o")); got != "apple for 3" {
+			t.Errorf("result %q", got)
+		}
+		again(p.Engine) // it has ended
+		p.kill()
+		p = boot(t, s, wf)
+		again(p.Engine)
+		if n := runs.of("apple"); n != 1 {
+			t.Errorf("charged %d times, want once", n)
+		}
+		i := describe(t, p, "o")
+		if i.Status != checkpoint.Completed || i.StartedAt.IsZero() || i.EndedAt.Before(i.StartedAt) || i.CreatedAt.After(i.StartedAt) || i.Epoch == 0 {
+			t.Errorf("ended: %+v", i)
+		}
+	})
+}
+
+// OP-22: of 64 starts at once one starts it, and all have it.
+func TestConcurrentStartsOfOneID(t *testing.T) {
+	s := new(memory.Store)
+	var runs tally
+	wf := checkout(&runs)
+	p := boot(t, s, wf)
+	client := made(t, s, func(c *engine.Config) { c.PollInterval = 10 * time.Millisecond })
+	defer client.Close()
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			var c engine.Client = p
+			if i%2 == 0 {
+				c = client
+			}
+			h, err := wf.Start(ctx, c, "o", cart{"apple", 3})
+			if err != nil {
+				t.Errorf("start: %v", err)
+				return
+			}
+			if got, err := outcome(h); err != nil || got != "apple for 3" {
+				t.Errorf("result %q, %v", got, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := runs.of("apple"); n != 1 {
+		t.Errorf("charged %d times, want once", n)
+	}
+	if rows := entries(t, s, "ix:"); len(rows) != 1 {
+		t.Errorf("rows in the list: %q, want one", rows)
+	}
+	p.stop(t)
+}
+
+func TestMintedIDs(t *testing.T) {
+	s := new(memory.Store)
+	e := made(t, s)
+	defer e.Close()
+	wf := flow("w", nil2)
+	a, b := start(t, wf, e, "", ""), start(t, wf, e, "", "")
+	for _, h := range []*engine.Handle[string]{a, b} {
+		if id, ok := strings.CutPrefix(h.ID(), "wrun_"); !ok || len(id) != 26 {
+			t.Errorf("minted id %q, want wrun_ and a ULID", h.ID())
+		}
+	}
+	if a.ID() == b.ID() {
+		t.Errorf("two starts have the id %q", a.ID())
+	}
+}
+
+// FMT, F11, interleaving 18: what the door lets in and what it does not; and
+// what it does not let in leaves no trace.
+func TestIDsAtTheDoor(t *testing.T) {
+	wf := flow("w", nil2)
+	for _, c := range []struct {
+		id string
+		ok bool
+	}{
+		{"a", true},
+		{strings.Repeat("x", 200), true},
+		{strings.Repeat("\x00", 200), true}, // 600 once escaped
+		{strings.Repeat("é", 100), true},
+		{"a\x00b", true},
+		{"a:b", true},
+		{"100%", true},
+		{"a/b c", true},
+		{strings.Repeat("x", 201), false},
+		{strings.Repeat("é", 101), false},
+		{"\xff", false},
+		{"a\xc3", false},
+	} {
+		s := new(memory.Store)
+		e := made(t, s)
+		before := len(entries(t, s, ""))
+		_, err := wf.Start(ctx, e, c.id, "")
+		if c.ok {
+			if err != nil {
+				t.Errorf("start %.20q: %v", c.id, err)
+			} else if i := describe(t, e, c.id); i.ID != c.id {
+				t.Errorf("started %.20q, there is %.20q", c.id, i.ID)
+			}
+		} else {
+			if !errors.Is(err, engine.ErrInvalid) || len(err.Error()) > 300 {
+				t.Errorf("start %.20q: %v, want a short ErrInvalid", c.id, err)
+			}
+			if after := len(entries(t, s, "")); after != before {
+				t.Errorf("start %.20q: %d records were written", c.id, after-before)
+			}
+			if _, err := e.Describe(ctx, c.id); !errors.Is(err, engine.ErrInvalid) {
+				t.Errorf("describe %.20q: %v, want ErrInvalid", c.id, err)
+			}
+		}
+		e.Close()
+	}
+	e := made(t, new(memory.Store))
+	defer e.Close()
+	for name, err := range map[string]error{
+		"Describe": func() error { _, err := e.Describe(ctx, ""); return err }(),
+		"Result":   e.Result(ctx, "", "", nil),
+		"Cancel":   e.Cancel(ctx, "", ""),
+		"Purge":    e.Purge(ctx, "", audit),
+		"Start":    func() error { _, err := e.StartWorkflow(ctx, &engine.StartRequest{ID: "o"}); return err }(),
+	} {
+		if !errors.Is(err, engine.ErrInvalid) {
+			t.Errorf("%s of nothing: %v, want ErrInvalid", name, err)
+		}
+	}
+	if err := e.Cancel(ctx, "o", "\xff"); !errors.Is(err, engine.ErrInvalid) {
+		t.Errorf("a reason that is not UTF-8: %v, want ErrInvalid", err)
+	}
+	if err := e.Cancel(ctx, "o", strings.Repeat("r", 5000)); !errors.Is(err, engine.ErrInvalid) {
+		t.Errorf("an endless reason: %v, want ErrInvalid", err)
+	}
+}
+
+// F11: inputs of every kind, and the largest one.
+func TestInputsAtTheDoor(t *testing.T) {
+	wf := &engine.Workflow[any, any]{Name: "echo", Func: func(_ *engine.Run, in any) (any, error) { return in, nil }}
+	largest := strings.Repeat("x", engine.MaxPayload-2) // and two quotes
+	for _, c := range []struct {
+		name string
+		in   any
+		ok   bool
+	}{
+		{"nil", nil, true},
+		{"largest", largest, true},
+		{"too large", largest + "x", false},
+		{"channel", make(chan int), false},
+		{"func", func() {}, false},
+		{"bad raw JSON", json.RawMessage(`{`), false},
+		{"raw JSON", json.RawMessage(`{"a":[1]}`), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := storagetest.NewFaulty(new(memory.Store), nil)
+			p := bootOn(t, f, wf)
+			h, err := wf.Start(ctx, p, "o", c.in)
+			if !c.ok {
+				if !errors.Is(err, engine.ErrInvalid) {
+					t.Errorf("start: %v, want ErrInvalid", err)
+				}
+				if n := len(entries(t, f.Unwrap(), "wf:")); n != 0 {
+					t.Errorf("%d records were written", n)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := result(t, h)
+			if a, b := asJSON(out), asJSON(c.in); a != b {
+				t.Errorf("got %.40s of %d bytes, want %.40s of %d", a, len(a), b, len(b))
+			}
+		})
+	}
+}
+
+func asJSON(v any) string {
+	b, _ := json.Marshal(v)
+	return string(b)
+}
+
+// A sealed codec encrypts with a nonce of its own for each value.
+type sealed struct {
+	name string
+	aead cipher.AEAD
+}
+
+func newSealed(t *testing.T, name string, key byte) *sealed {
+	block, err := aes.NewCipher([]byte(strings.Repeat(string(rune(key)), 16)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	aead, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &sealed{name, aead}
+}
+
+func (s *sealed) Name() string { return s.name }
+
+func (s *sealed) Encode(v any) ([]byte, error) {
+	plain, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	nonce := make([]byte, s.aead.NonceSize())
+	rand.Read(nonce)
+	return s.aead.Seal(nonce, nonce, plain, nil), nil
+}
+
+func (s *sealed) Decode(data []byte, v any) error {
+	if len(data) < s.aead.NonceSize() {
+		return errors.New("too short")
+	}
+	n := s.aead.NonceSize()
+	plain, err := s.aead.Open(nil, data[:n], data[n:], nil)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(plain, v)
+}
+
+// Interleaving 24: what is encrypted with another nonce is the same input.
+// Codecs of earlier days still decode; a codec that is missing is told of.
+func TestEncryptingCodec(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		old, young := newSealed(t, "aes-1", 'a'), newSealed(t, "aes-2", 'b')
+		with := func(own engine.Codec, others ...engine.Codec) func(*engine.Config) {
+			return func(c *engine.Config) { c.Codec, c.Codecs = own, others }
+		}
+		act := &activity.Activity[string, string]{Name: "act", Run: func(_ context.Context, in string) (string, error) { return "of " + in, nil }}
+		wf := &engine.Workflow[cart, string]{Name: "checkout", Func: func(run *engine.Run, in cart) (string, error) {
+			out, err := act.Do(run, in.SKU)
+			if err != nil {
+				return "", err
+			}
+			return out, run.Sleep(10 * time.Minute)
+		}}
+		p := boot(t, s, wf, with(old))
+		start(t, wf, p, "o", cart{"apple", 3})
+		start(t, wf, p, "o", cart{"apple", 3})
+		start(t, wf, p, "o2", cart{"pear", 3})
+		if _, err := wf.Start(ctx, p, "o", cart{"apple", 4}); !errors.Is(err, engine.ErrExists) {
+			t.Errorf("other input: %v, want ErrExists", err)
+		}
+		time.Sleep(time.Minute)
+		for e, v := range dumped(t, s) {
+			if strings.Contains(v, "apple") && strings.HasPrefix(e, "wf:") {
+				t.Errorf("%q holds the plaintext", e)
+			}
+		}
+		p.stop(t)
+
+		p = boot(t, s, wf, with(young)) // without the old one
+		time.Sleep(time.Minute)
+		i := describe(t, p, "o")
+		if i.Status != checkpoint.Running || !heldFor(i, engine.BadDefinition) || !strings.Contains(i.Attention[0].Detail, "aes-1") {
+			t.Errorf("without its codec: %+v, want it held, naming the codec", i)
+		}
+		start(t, wf, p, "o", cart{"apple", 3}) // also in another codec it is the same
+		p.stop(t)
+
+		p = boot(t, s, wf, with(young, old))
+		if got := result(t, wf.Handle(p, "o")); got != "of apple" {
+			t.Errorf("with the old codec again: %q", got)
+		}
+		if got := result(t, wf.Handle(p, "o2")); got != "of pear" {
+			t.Errorf("with the old codec again: %q", got)
+		}
+		p.stop(t)
+		p = boot(t, s, wf) // JSON alone
+		if _, err := outcome(wf.Handle(p, "o")); err == nil || !strings.Contains(err.Error(), "aes-2") {
+			t.Errorf("a result without its codec: %v, want an error naming it", err)
+		}
+	})
+}
+
+func dumped(t *testing.T, s *memory.Store) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, k := range entries(t, s, "") {
+		all[k] = string(get(t, s, []byte(k)))
+	}
+	return all
+}
+
+// The sentinels of a workflow pass errors.Is before and after a restart, also in
+// a process that does not run it.
+func TestWorkflowSentinels(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		other := errors.New("other")
+		wf := &engine.Workflow[string, string]{Name: "w", Errors: []error{other, errBroke}, Func: func(*engine.Run, string) (string, error) {
+			return "", fmt.Errorf("at last: %w", errBroke)
+		}}
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		check := func(when string, c engine.Client) {
+			t.Helper()
+			_, err := outcome(wf.Handle(c, "o"))
+			var e *engine.WorkflowError
+			if !errors.As(err, &e) || !errors.Is(err, errBroke) || errors.Is(err, other) || e.Sentinel != errBroke || e.Message != "at last: broke" {
+				t.Errorf("%s: %+v, want a *WorkflowError that is errBroke", when, err)
+			}
+		}
+		check("before", p)
+		p.kill()
+		p = boot(t, s, wf)
+		check("after", p)
+		client := made(t, s)
+		defer client.Close()
+		check("a client", client)
+		var none engine.Info
+		if err := client.Result(ctx, "another", "o", &none); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("as a workflow of another name: %v, want ErrNotFound", err)
+		}
+		if err := client.Result(ctx, "w", "nobody", nil); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("of an id that nobody has: %v, want ErrNotFound", err)
+		}
+	})
+}

@@ -1,0 +1,401 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/future"
+	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/bolt"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/postgres"
+	"github.com/weft-go/weft/storage/sqlite"
+)
+
+// The scenarios of the sweep. Each is played with every fault at every store
+// call. Whatever the fault, the client is told the same, no acknowledged start or
+// signal is lost (CK1, CK5), each operation has one outcome in a dense history
+// (CK2, CK4, CK7), what belongs together is there together (CK3), and a run that
+// was put down goes on as the one that was not (CK6, CK8).
+var scenarios = map[string]func(*sweep.World) sweep.Scenario{
+	"steps":    steps,
+	"order":    order,
+	"retries":  retries,
+	"cancel":   cancelled,
+	"failure":  failing,
+	"signals":  signals,
+	"unbidden": unbidden,
+	"fanout":   fanout,
+}
+
+func TestEveryStoreCallMayFail(t *testing.T) {
+	for adapter, store := range sweepStores {
+		stride := 5
+		if adapter == "memory" || os.Getenv("WEFT_TORTURE") != "" {
+			stride = 1
+		}
+		for name, scenario := range scenarios {
+			t.Run(adapter+"/"+name, func(t *testing.T) {
+				t.Logf("%d plays", sweep.Every(t, store, stride, scenario))
+			})
+		}
+	}
+}
+
+// sweepStores are closed and opened again where a restart of the process would.
+var sweepStores = map[string]sweep.Store{
+	"memory": {Open: func(testing.TB) storage.Storage { return new(memory.Store) }},
+	"sqlite": onFile(func(path string) (storage.Storage, error) { return sqlite.Open(path, nil) }),
+	"bolt":   onFile(func(path string) (storage.Storage, error) { return bolt.Open(path, nil) }),
+}
+
+// onPostgres is a schema of its own for each play, on one server. Its restarts
+// leave the store open, as those of a process leave the server.
+func onPostgres(t *testing.T) sweep.Store {
+	url := pgtest.URL(t)
+	plays := 0
+	return sweep.Store{Open: func(t testing.TB) storage.Storage {
+		plays++
+		// Without LISTEN: in a synctest bubble time stands still while a
+		// connection is being read.
+		s, err := postgres.Open(context.Background(), url, &postgres.Options{Schema: fmt.Sprintf("play%d", plays), NoListen: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}}
+}
+
+// A run goes on on PostgreSQL, whatever call to it goes wrong. Engines there are
+// succeeded when their leases have run out.
+func TestEveryPostgresCallMayFail(t *testing.T) {
+	store := onPostgres(t)
+	for name, scenario := range scenarios {
+		if name == "unbidden" {
+			continue // its engines have the same handle
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Logf("%d plays", sweep.Every(t, store, 5, scenario))
+		})
+	}
+}
+
+func onFile(open func(path string) (storage.Storage, error)) sweep.Store {
+	var path string
+	opened := func(t testing.TB) storage.Storage {
+		s, err := open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	return sweep.Store{
+		Open: func(t testing.TB) storage.Storage {
+			path = filepath.Join(t.TempDir(), "store")
+			return opened(t)
+		},
+		Reopen: func(t testing.TB, s storage.Storage) storage.Storage {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return opened(t)
+		},
+	}
+}
+
+// effect is an activity that has an effect outside each time it runs.
+func effect(w *sweep.World, name string) *activity.Activity[int, string] {
+	return &activity.Activity[int, string]{
+		Name: name,
+		Run: func(_ context.Context, i int) (string, error) {
+			w.Effect(fmt.Sprintf("%s %d", name, i))
+			return fmt.Sprintf("%s%d", name, i), nil
+		},
+	}
+}
+
+// steps: one activity after the other, and inline steps between them.
+func steps(w *sweep.World) sweep.Scenario {
+	act := effect(w, "a")
+	wf := &engine.Workflow[int, string]{Name: "steps", Func: func(run *engine.Run, n int) (string, error) {
+		all := ""
+		for i := range n {
+			a, err := act.Do(run, i)
+			if err != nil {
+				return "", err
+			}
+			b, err := engine.Step(run, "b", func(context.Context) (string, error) {
+				w.Effect(fmt.Sprint("b ", i))
+				return fmt.Sprint("b", i), nil
+			})
+			if err != nil {
+				return "", err
+			}
+			all += a + b
+		}
+		return all, nil
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"steps"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "steps", 3)
+			if err != nil {
+				return "", err
+			}
+			return h.Result(ctx)
+		},
+	}
+}
+
+// order: an order waits for approval, charges, sleeps for a day and ships.
+func order(w *sweep.World) sweep.Scenario {
+	approved := &signal.Signal[string]{Name: "approved"}
+	charge, ship := effect(w, "charge"), effect(w, "ship")
+	wf := &engine.Workflow[string, string]{Name: "order", Func: func(run *engine.Run, o string) (string, error) {
+		by, ok, err := approved.ReceiveWithin(run, 48*time.Hour)
+		if err != nil || !ok {
+			return "not approved", err
+		}
+		a, err := charge.Do(run, 1)
+		if err != nil {
+			return "", err
+		}
+		if err := run.Sleep(24 * time.Hour); err != nil {
+			return "", err
+		}
+		b, err := ship.Do(run, 1)
+		return o + by + a + b, err
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"order 1"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "order 1", "o")
+			if err != nil {
+				return "", err
+			}
+			time.Sleep(time.Second)
+			if _, err := approved.Send(ctx, eng, h.ID(), "bob", &signal.Options{ID: "click"}); err != nil {
+				return "", err
+			}
+			return h.Result(ctx)
+		},
+	}
+}
+
+// retries: an activity that fails twice, and one whose failure is final.
+func retries(w *sweep.World) sweep.Scenario {
+	var declined = errors.New("declined")
+	flaky := &activity.Activity[int, int]{
+		Name:  "flaky",
+		Retry: activity.Retry{Attempts: 9, Backoff: time.Minute},
+		Run: func(ctx context.Context, i int) (int, error) {
+			if n := activity.InfoFrom(ctx).Attempt; n < 3 {
+				return 0, fmt.Errorf("attempt %d", n)
+			}
+			w.Effect("flaky")
+			return i, nil
+		},
+	}
+	final := &activity.Activity[int, int]{
+		Name:   "final",
+		Errors: []error{declined},
+		Run: func(context.Context, int) (int, error) {
+			w.Effect("final")
+			return 0, activity.Permanent(fmt.Errorf("card 1: %w", declined))
+		},
+	}
+	wf := &engine.Workflow[int, string]{Name: "retries", Func: func(run *engine.Run, i int) (string, error) {
+		n, err := flaky.Do(run, i)
+		if err != nil {
+			return "", err
+		}
+		_, err = final.Do(run, i)
+		return fmt.Sprint(n, errors.Is(err, declined)), nil
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"retries"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "retries", 7)
+			if err != nil {
+				return "", err
+			}
+			return h.Result(ctx)
+		},
+	}
+}
+
+// cancelled: a sleeper is asked to stop.
+func cancelled(w *sweep.World) sweep.Scenario {
+	wf := &engine.Workflow[int, string]{Name: "sleeper", Func: func(run *engine.Run, i int) (string, error) {
+		err := run.Sleep(30 * 24 * time.Hour)
+		return "slept", err
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"sleeper"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "sleeper", 7)
+			if err != nil {
+				return "", err
+			}
+			time.Sleep(time.Hour)
+			if err := h.Cancel(ctx, "enough"); err != nil && !errors.Is(err, engine.ErrTerminal) {
+				return "", err
+			}
+			if _, err = h.Result(ctx); errors.Is(err, engine.ErrCancelled) {
+				return "cancelled", nil
+			}
+			return "", err
+		},
+	}
+}
+
+// failing: a workflow that fails, after an effect.
+func failing(w *sweep.World) sweep.Scenario {
+	broke := errors.New("broke")
+	act := effect(w, "a")
+	wf := &engine.Workflow[int, string]{Name: "failing", Errors: []error{broke}, Func: func(run *engine.Run, i int) (string, error) {
+		if _, err := act.Do(run, i); err != nil {
+			return "", err
+		}
+		return "", fmt.Errorf("after all: %w", broke)
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"failing"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "failing", 7)
+			if err != nil {
+				return "", err
+			}
+			if _, err = h.Result(ctx); errors.Is(err, broke) {
+				return "broke", nil
+			}
+			return "", err
+		},
+	}
+}
+
+// signals: two names, several of each, and a wait that ends with nothing.
+func signals(w *sweep.World) sweep.Scenario {
+	left, right := &signal.Signal[int]{Name: "left"}, &signal.Signal[int]{Name: "right"}
+	wf := &engine.Workflow[int, string]{Name: "signals", Func: func(run *engine.Run, n int) (string, error) {
+		all := ""
+		for range n {
+			r, err := right.Receive(run)
+			if err != nil {
+				return "", err
+			}
+			l, err := left.Receive(run)
+			if err != nil {
+				return "", err
+			}
+			all += fmt.Sprint(l, r, " ")
+		}
+		_, ok, err := left.ReceiveWithin(run, 0)
+		return fmt.Sprint(all, ok), err
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"signals"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "signals", 3)
+			if err != nil {
+				return "", err
+			}
+			first := ""
+			for i := range 3 {
+				for _, s := range []*signal.Signal[int]{left, right} {
+					id := fmt.Sprint(s.Name, i)
+					a, err := s.Send(ctx, eng, h.ID(), i, &signal.Options{ID: id})
+					if err != nil {
+						return "", err
+					}
+					b, err := s.Send(ctx, eng, h.ID(), i, &signal.Options{ID: id})
+					if err != nil || a != b {
+						return "", fmt.Errorf("again: %v, %v, %w", a, b, err)
+					}
+					first += a.SignalID
+				}
+			}
+			s, err := h.Result(ctx)
+			return first + s, err
+		},
+	}
+}
+
+// fanout: activities side by side, awaited in another order, one of them never.
+func fanout(w *sweep.World) sweep.Scenario {
+	act := effect(w, "a")
+	wf := &engine.Workflow[int, string]{Name: "fanout", Func: func(run *engine.Run, n int) (string, error) {
+		var begun []*future.Future[string]
+		for i := range n {
+			begun = append(begun, act.Go(run, i))
+		}
+		if err := run.Sleep(time.Hour); err != nil {
+			return "", err
+		}
+		all := ""
+		for _, f := range slices.Backward(begun[1:]) {
+			s, err := f.Get(run)
+			if err != nil {
+				return "", err
+			}
+			again, err := f.Get(run)
+			if err != nil || again != s {
+				return "", fmt.Errorf("again: %q, %w", again, err)
+			}
+			all += s
+		}
+		return all, nil
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"fanout"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "fanout", 5)
+			if err != nil {
+				return "", err
+			}
+			return h.Result(ctx)
+		},
+	}
+}
+
+// unbidden: a workflow is started by an engine that does not drive it.
+func unbidden(w *sweep.World) sweep.Scenario {
+	act := effect(w, "a")
+	wf := &engine.Workflow[int, string]{Name: "unbidden", Func: func(run *engine.Run, i int) (string, error) {
+		return act.Do(run, i)
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"unbidden"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			// Another engine on the same handle, which only starts.
+			starter, err := engine.New(engine.Config{Storage: engine.StorageOf(eng)})
+			if err != nil {
+				return "", err
+			}
+			defer starter.Close()
+			if _, err := wf.Start(ctx, starter, "unbidden", 1); err != nil {
+				return "", err
+			}
+			return wf.Handle(eng, "unbidden").Result(ctx)
+		},
+	}
+}

@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/storage"
+)
+
+// TransactStep is the seam to the adapters' Transact: a step whose function runs
+// in the transaction in which its checkpoint is committed, so that what it writes
+// there happens exactly once. result points to where f leaves its result.
+//
+// While it runs the run records nothing else: the next number is its own.
+func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) error) error {
+	op := r.begin(ofTransaction, name, &activity.Call{
+		Policy: activity.Policy{Name: name, Retry: activity.Retry{Attempts: 1}},
+		Run:    func(ctx context.Context) (any, error) { return result, f(ctx) },
+	})
+	if o, ok := op.(*operation); ok && !o.done {
+		o.transaction = true
+		if _, err := r.x.transactor(); err != nil {
+			o.settle(outcome{err: err})
+		}
+	}
+	return r.Await(op, result)
+}
+
+// transactor is the store as one that can Transact. Under SingleOwner there is
+// none: its conditions are not the store's to judge.
+func (x *execution) transactor() (storage.Transactor, error) {
+	t, ok := storage.As[storage.Transactor](x.store)
+	if !ok || x.eng.config.Ownership == SingleOwner {
+		return nil, &storage.CapabilityError{Feature: "Transact", Capability: "transactions", Adapter: storage.Adapter(x.store)}
+	}
+	return t, nil
+}
+
+// transact runs o's function and commits its checkpoint in one transaction. That
+// commit is never repeated: the function's writes would not be in it. If its
+// outcome is unknown, a checkpoint says that it is given up; where that cannot be
+// inserted, the first one had been.
+func (x *execution) transact(o *operation) (recorded bool, err error) {
+	store, err := x.transactor()
+	if err != nil {
+		return false, err
+	}
+	a := &answer{attempt: x.info(o).Attempt}
+	var w *checkpoint.Write
+	switch err = x.transaction(store, o, a, &w); {
+	case err == nil:
+		return x.judged(w, checkpoint.Done, nil)
+	case x.ctx.Err() != nil:
+		return false, errStopped
+	case a.failure != nil && w == nil && !errors.Is(err, errNotBegun):
+		o.answer = a
+		x.ops.ready = append(x.ops.ready, o)
+		return false, nil
+	case w == nil || checkpoint.Hopeless(err):
+		x.eng.log.Warn("weft: transaction did not begin, trying again", "workflow", x.id, "step", o.name, "error", err)
+		x.again(o, time.Second)
+		return false, nil
+	case errors.Is(err, storage.ErrConflict):
+		x.again(o, 0) // what the function wrote is undone
+		verdict, err := checkpoint.Examine(x.ctx, x.store, w)
+		if verdict == checkpoint.Refused {
+			return false, nil // no longer: whatever stood in the way is gone
+		}
+		return x.judged(w, verdict, err)
+	}
+	x.life.unsure("transaction of " + x.id)(err)
+	return x.abandon(o, w)
+}
+
+// errNotBegun says that the function was not called.
+var errNotBegun = errors.New("engine: transaction did not begin")
+
+// transaction runs o's function and its checkpoint w in a transaction. Once w is
+// set, the outcome of an error may be unknown.
+func (x *execution) transaction(store storage.Transactor, o *operation, a *answer, w **checkpoint.Write) error {
+	failed := errors.New("the step failed")
+	called := false
+	done := make(chan error, 1)
+	go func() {
+		err := error(failed) // if the function calls Goexit, which ends this goroutine
+		defer func() { done <- err }()
+		err = store.Transact(activity.NewContext(x.ctx, x.info(o)), func(ctx context.Context) (storage.Batch, error) {
+			called = true
+			if x.call(ctx, o.call, a); a.failure != nil {
+				return storage.Batch{}, failed
+			}
+			decided, err := x.hold.Append(checkpoint.Change{Events: []checkpoint.Event{o.succeeded(a)}}, x.eng.now())
+			if err != nil {
+				return storage.Batch{}, err
+			}
+			*w = decided
+			return decided.Batch, nil
+		})
+	}()
+	err := <-done
+	if err != nil && !called {
+		return errors.Join(errNotBegun, err)
+	}
+	return err
+}
+
+// abandon resolves an unknown outcome of o's transaction, which would append w.
+func (x *execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, err error) {
+	for {
+		given, err := x.hold.Append(checkpoint.Change{Events: []checkpoint.Event{{
+			Kind:      checkpoint.Attempted,
+			Operation: o.id,
+			Of:        o.of,
+			Name:      o.name,
+			Attempt:   w.Checkpoint.Events[0].Attempt,
+			Error:     "the outcome of its transaction is unknown: given up",
+			Due:       checkpoint.Micro(x.eng.now()),
+		}}}, x.eng.now())
+		if err != nil {
+			return false, err
+		}
+		verdict, err := checkpoint.Commit(x.ctx, x.store, given, x.life.unsure("checkpoint of "+x.id))
+		if verdict == checkpoint.Overtaken {
+			if first, e := checkpoint.Examine(x.ctx, x.store, w); first == checkpoint.Done {
+				return x.judged(w, first, e)
+			}
+		}
+		if done, err := x.judged(given, verdict, err); done || err != nil {
+			return done, err
+		}
+	}
+}
+
+// again has o tried again after a pause.
+func (x *execution) again(o *operation, pause time.Duration) {
+	o.due = x.eng.now().Add(pause)
+	x.ops.time(o)
+}

@@ -1,0 +1,137 @@
+package engine_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/sqlite"
+)
+
+// lossy is a store whose first transactions end without an answer.
+type lossy struct {
+	*sqlite.Store
+	lose    int  // so many
+	applied bool // after they were committed, or else before
+}
+
+var errLost = errors.New("connection lost")
+
+func (l *lossy) Unwrap() storage.Storage { return l.Store }
+
+func (l *lossy) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
+	if l.lose == 0 {
+		return l.Store.Transact(ctx, f)
+	}
+	l.lose--
+	err := l.Store.Transact(ctx, func(ctx context.Context) (storage.Batch, error) {
+		b, err := f(ctx)
+		if err == nil && !l.applied {
+			err = errLost
+		}
+		return b, err
+	})
+	if err == nil {
+		err = errLost
+	}
+	return err
+}
+
+// What a step writes in the transaction of its checkpoint is there exactly once
+// if the step has succeeded, and not at all if it has failed: also where the
+// answer to COMMIT is lost, before or after it was applied.
+func TestTransactHappensOnce(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		lose    int
+		applied bool
+		end     func() error
+		rows    int
+	}{
+		{name: "undisturbed", rows: 1},
+		{name: "applied and not answered", lose: 1, applied: true, rows: 1},
+		{name: "neither applied nor answered", lose: 3, rows: 1},
+		{name: "error", end: func() error { return errors.New("no") }},
+		{name: "panic", end: func() error { panic("no") }},
+		{name: "goexit", end: func() error { runtime.Goexit(); return nil }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "host.db")
+			inner, err := sqlite.Open(path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer inner.Close()
+			store := &lossy{inner, c.lose, c.applied}
+			wf := &engine.Workflow[int, string]{Name: "bookings", Func: func(run *engine.Run, n int) (string, error) {
+				seat, err := sqlite.Transact(run, "book", func(ctx context.Context, tx *sql.Tx) (int, error) {
+					if id := activity.InfoFrom(ctx).WorkflowID; id != "b" {
+						return 0, fmt.Errorf("info of %q", id)
+					}
+					if _, err := tx.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS seats (n INTEGER)"); err != nil {
+						return 0, err
+					}
+					if _, err := tx.ExecContext(ctx, "INSERT INTO seats VALUES (?)", n); err != nil {
+						return 0, err
+					}
+					if c.end != nil {
+						return 0, c.end()
+					}
+					return n, nil
+				})
+				return fmt.Sprint("seat ", seat, " ", err != nil), run.Sleep(0)
+			}}
+			eng, stop := running(t, store, wf)
+			defer stop()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			h, err := wf.Start(ctx, eng, "b", 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := "seat 7 false"
+			if c.end != nil {
+				want = "seat 0 true"
+			}
+			if got, err := h.Result(ctx); got != want || err != nil {
+				t.Errorf("got %q, %v, want %q", got, err, want)
+			}
+			host, err := sql.Open("sqlite", "file:"+path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer host.Close()
+			rows := 0
+			if err := host.QueryRow("SELECT count(*) FROM seats").Scan(&rows); err != nil && c.rows > 0 || rows != c.rows {
+				t.Errorf("rows: got %d, %v, want %d", rows, err, c.rows)
+			}
+		})
+	}
+}
+
+// On a store that has no transactions for others, Transact says so.
+func TestTransactNeedsATransactor(t *testing.T) {
+	wf := &engine.Workflow[int, bool]{Name: "w", Func: func(run *engine.Run, _ int) (bool, error) {
+		_, err := sqlite.Transact(run, "book", func(context.Context, *sql.Tx) (int, error) { return 0, nil })
+		var missing *storage.CapabilityError
+		return errors.As(err, &missing), nil
+	}}
+	eng, stop := running(t, new(memory.Store), wf)
+	defer stop()
+	h, err := wf.Start(t.Context(), eng, "1", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := h.Result(t.Context()); !got || err != nil {
+		t.Errorf("got %v, %v, want a *storage.CapabilityError", got, err)
+	}
+}

@@ -1,0 +1,332 @@
+// Package sweep plays a scenario over and over, each time with one fault at
+// another call to the store, until every call has had every fault; and checks
+// that the end is right each time.
+package sweep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// A Scenario is a story of a few workflows. A fresh one is made for each play.
+type Scenario struct {
+	Workflows []engine.Definition
+
+	// Drive is what the client does. After a fault it is called again, as a
+	// client tries again, so it uses the same ids. It returns what the client
+	// learnt; all plays must agree on that.
+	Drive func(ctx context.Context, eng *engine.Engine) (string, error)
+
+	// IDs are the workflows that must have ended when Drive has returned.
+	IDs []string
+}
+
+// A World is what a crash does not undo: the effects that were had outside.
+type World struct {
+	mu      sync.Mutex
+	effects map[string]int
+}
+
+// Effect counts something that happened outside.
+func (w *World) Effect(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.effects == nil {
+		w.effects = map[string]int{}
+	}
+	w.effects[name]++
+}
+
+// Effects returns how often each thing happened.
+func (w *World) Effects() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := make(map[string]int, len(w.effects))
+	for k, v := range w.effects {
+		c[k] = v
+	}
+	return c
+}
+
+// A Store is what the scenario is played on. Reopen stands for a restart of the
+// process; nil means that a new storagetest.Faulty around it is enough.
+type Store struct {
+	Open   func(t testing.TB) storage.Storage
+	Reopen func(t testing.TB, s storage.Storage) storage.Storage
+}
+
+// Faults are the ways in which a call goes wrong.
+var Faults = []storagetest.Fault{
+	storagetest.CrashBefore,
+	storagetest.CrashAfter,
+	storagetest.ErrorBefore,
+	storagetest.ErrorAfter,
+	storagetest.CancelMiddle,
+}
+
+var names = map[storagetest.Fault]string{
+	storagetest.CrashBefore:  "crash before",
+	storagetest.CrashAfter:   "crash after",
+	storagetest.ErrorBefore:  "error before",
+	storagetest.ErrorAfter:   "error after applying",
+	storagetest.CancelMiddle: "context cancelled in the middle",
+}
+
+// Every plays the scenario without a fault, and then with each fault at each
+// stride-th call. It returns the number of plays.
+func Every(t *testing.T, s Store, stride int, scenario func(*World) Scenario) int {
+	t.Helper()
+	calm := play(t, s, scenario, 0, storagetest.None)
+	plays := 1
+	for call := 1; call <= calm.calls; call += stride {
+		for _, fault := range Faults {
+			p := play(t, s, scenario, call, fault)
+			plays++
+			what := fmt.Sprintf("%s call %d of %d (%s)", names[fault], call, calm.calls, p.at)
+			for _, problem := range p.compare(calm, fault) {
+				t.Errorf("%s: %s", what, problem)
+			}
+			if t.Failed() {
+				return plays
+			}
+		}
+	}
+	return plays
+}
+
+// A played scenario, and what came of it.
+type played struct {
+	calls    int
+	at       string // the call that had the fault
+	learnt   string
+	effects  map[string]int
+	problems []string
+}
+
+// compare says what is wrong with p, beside the play without a fault.
+func (p *played) compare(calm *played, fault storagetest.Fault) []string {
+	problems := p.problems
+	if p.learnt != calm.learnt {
+		problems = append(problems, fmt.Sprintf("client learnt %q, undisturbed %q", p.learnt, calm.learnt))
+	}
+	repeated := 0
+	for name, n := range calm.effects {
+		switch got := p.effects[name]; {
+		case got < n:
+			problems = append(problems, fmt.Sprintf("effect %q happened %d times, undisturbed %d", name, got, n))
+		case got > n:
+			repeated += got - n
+		}
+	}
+	for name := range p.effects {
+		if _, ok := calm.effects[name]; !ok {
+			problems = append(problems, fmt.Sprintf("effect %q happened, undisturbed it does not", name))
+		}
+	}
+	crash := fault == storagetest.CrashBefore || fault == storagetest.CrashAfter
+	if repeated > 0 && !crash {
+		problems = append(problems, fmt.Sprintf("%d effects repeated without a crash: %v", repeated, p.effects))
+	}
+	return problems
+}
+
+// poll is the engines' PollInterval, in virtual time: long, so that the calls of
+// a play are those that do something.
+const poll = 6 * time.Hour
+
+// lives is how often a play may begin anew before it is stuck.
+const lives = 6
+
+func play(t *testing.T, s Store, scenario func(*World) Scenario, call int, fault storagetest.Fault) *played {
+	p := &played{}
+	synctest.Test(t, func(t *testing.T) {
+		inner := s.Open(t)
+		defer func() { inner.Close() }()
+		world := &World{}
+		sc := scenario(world)
+		total := 0
+		decide := func(c storagetest.Call) storagetest.Fault {
+			if total++; total != call {
+				return storagetest.None
+			}
+			p.at = where(c)
+			return fault
+		}
+		for life := 1; ; life++ {
+			f := storagetest.NewFaulty(inner, decide)
+			done, err := live(t, f, sc, p)
+			if done {
+				break
+			}
+			if life == lives {
+				p.problems = append(p.problems, fmt.Sprintf("not done after %d lives: %v", life, err))
+				break
+			}
+			if s.Reopen != nil {
+				inner = s.Reopen(t, inner)
+			}
+		}
+		p.calls = total
+		p.effects = world.Effects()
+		p.problems = append(p.problems, inspect(t.Context(), inner, sc.IDs)...)
+	})
+	return p
+}
+
+// live is one life of a process: an engine until the client is content or the
+// store has crashed.
+func live(t *testing.T, f *storagetest.Faulty, sc Scenario, p *played) (done bool, err error) {
+	eng, err := engine.New(engine.Config{
+		Storage:      f,
+		Workflows:    sc.Workflows,
+		Name:         "sweep",
+		PollInterval: poll,
+		LeaseTTL:     3 * poll,
+		Logger:       slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*24*time.Hour)
+	defer cancel()
+	crashed := make(chan struct{})
+	go func() {
+		defer close(crashed)
+		select {
+		case <-f.Crashed():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	ran := make(chan error, 1)
+	go func() { ran <- eng.Run(ctx) }()
+
+	for range 3 { // a client tries again
+		p.learnt, err = sc.Drive(ctx, eng)
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	if err == nil {
+		time.Sleep(3 * poll) // hints are swept up by the next poll
+	}
+	dead := ctx.Err() != nil
+	if dead {
+		eng.Close() // whatever it does, its store does not hear it
+	}
+	cancel()
+	if e := <-ran; e != nil && !dead && !errors.Is(e, storagetest.ErrInjected) {
+		p.problems = append(p.problems, fmt.Sprintf("Run: %v", e))
+	}
+	eng.Close()
+	<-crashed
+	return err == nil && !dead, err
+}
+
+func where(c storagetest.Call) string {
+	switch c.Method {
+	case "Get":
+		return fmt.Sprintf("Get %s", c.Key)
+	case "Scan":
+		return fmt.Sprintf("Scan %s", c.Range.Start)
+	}
+	s := "Commit"
+	for _, o := range c.Batch.Ops {
+		s += fmt.Sprintf(" %s", o.Key)
+	}
+	return s
+}
+
+// inspect says what is wrong with what is in the store at the end: every
+// workflow has ended, its history is dense and tells each thing once, and no
+// entry is left that somebody would have to look at.
+func inspect(ctx context.Context, s storage.Storage, ids []string) (problems []string) {
+	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	for _, id := range ids {
+		wf, err := checkpoint.Load(ctx, s, id)
+		if err != nil {
+			wrong("workflow %q: %v", id, err)
+			continue
+		}
+		if !wf.Status.Terminal() {
+			wrong("workflow %q is %s", id, wf.Status)
+		}
+		for _, p := range history(ctx, s, wf) {
+			wrong("workflow %q: %s", id, p)
+		}
+	}
+	for _, family := range []string{"held:", "todo:", "wake:", "sig:", "inbox:"} {
+		page, err := s.Scan(ctx, storage.Prefix([]byte(family)))
+		if err != nil {
+			wrong("scan %s: %v", family, err)
+		}
+		for _, e := range page {
+			wrong("left over: %s", e.Key)
+		}
+	}
+	return problems
+}
+
+// history checks CK2 and CK3 on one workflow: numbers are dense, each operation
+// has one outcome, each signal was received once, times do not go back, and the
+// end is last and agrees with the record.
+func history(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow) (problems []string) {
+	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	outcomes, signals := map[string]int{}, map[string]int{}
+	var last checkpoint.Checkpoint
+	var ended []string
+	for c, err := range checkpoint.History(ctx, s, wf) {
+		if err != nil {
+			wrong("history: %v", err)
+			return problems
+		}
+		if c.Time.Before(last.Time) {
+			wrong("checkpoint %d is of %v, the one before of %v", c.Number, c.Time, last.Time)
+		}
+		if len(ended) > 0 {
+			wrong("checkpoint %d follows the end", c.Number)
+		}
+		for _, e := range c.Events {
+			switch e.Kind {
+			case checkpoint.Settled, checkpoint.Fired, checkpoint.Received, checkpoint.Missed:
+				outcomes[e.Operation]++
+			case checkpoint.Ended:
+				ended = append(ended, e.Name)
+			}
+			if e.Kind == checkpoint.Received {
+				signals[e.Name+"/"+e.SignalID]++
+			}
+		}
+		last = c
+	}
+	for op, n := range outcomes {
+		if n != 1 {
+			wrong("operation %s has %d outcomes", op, n)
+		}
+	}
+	for sig, n := range signals {
+		if n != 1 {
+			wrong("signal %s was received %d times", sig, n)
+		}
+	}
+	if len(ended) != 1 || ended[0] != string(wf.Status) {
+		wrong("ended as %v, record says %s", ended, wf.Status)
+	}
+	if _, err := s.Get(ctx, keys.Output(wf.ID)); err != nil {
+		wrong("output: %v", err)
+	}
+	return problems
+}

@@ -1,0 +1,110 @@
+// Package signal defines typed messages to a workflow. A signal is accepted
+// durably, waits in the workflow's inbox in order of acceptance, and is consumed
+// by the checkpoint that records its receipt. Sent again with the same ID it is
+// answered as the first time.
+package signal
+
+import (
+	"context"
+	"time"
+
+	"github.com/weft-go/weft/future"
+)
+
+// A Signal is a named message of one type. Only Name is required.
+type Signal[T any] struct {
+	Name string // recorded; never changes
+
+	// ExpiresAfter is how long an acceptance is remembered, at least. Zero is
+	// the engine's Config.SignalMemory.
+	ExpiresAfter time.Duration
+}
+
+// Options belong to one message.
+type Options struct {
+	// ID names the message among those of its workflow and signal: at most 128
+	// bytes of UTF-8, compared byte by byte. Sending it again returns the first
+	// acceptance. An empty ID is refused: to send without one, give no Options.
+	ID string
+}
+
+// Send delivers v to a workflow. When it returns without an error the signal is
+// durable.
+//
+// A second Send with the same ID and value returns what the first did, also
+// after the workflow has ended. Errors: a *ConflictError for the same ID with
+// another value; engine.ErrInvalid, ErrNotFound, ErrTerminal, ErrClosed; a
+// *storage.CapabilityError for an ID on a store without ConditionalBatch. Any
+// other error leaves open whether the signal was accepted: send it again.
+func (s *Signal[T]) Send(ctx context.Context, to Sender, workflowID string, v T, o *Options) (Accepted, error) {
+	m := Message{WorkflowID: workflowID, Name: s.Name, Payload: v, ExpiresAfter: s.ExpiresAfter}
+	if o != nil {
+		m.ID = &o.ID
+	}
+	return to.SendSignal(ctx, m)
+}
+
+// Receive waits for the next signal of this name and consumes it. A payload that
+// is no T is consumed and reported as a *PayloadError.
+func (s *Signal[T]) Receive(run Runner) (T, error) {
+	v, _, err := s.receive(run, nil)
+	return v, err
+}
+
+// ReceiveWithin waits for at most d, through restarts. A d of zero or less takes
+// only what is there. It returns false if nothing came.
+func (s *Signal[T]) ReceiveWithin(run Runner, d time.Duration) (v T, ok bool, err error) {
+	return s.receive(run, &d)
+}
+
+func (s *Signal[T]) receive(run Runner, within *time.Duration) (v T, ok bool, err error) {
+	op := run.ReceiveSignal(Wait{
+		Name:   s.Name,
+		Within: within,
+		Take: func(decode func(v any) error) error {
+			ok = true
+			return decode(&v)
+		},
+	})
+	err = run.Await(op, nil)
+	return v, ok, err
+}
+
+// Accepted is the answer to a signal: the same for every sending of an ID,
+// over whatever transport.
+type Accepted struct {
+	Accepted                         bool
+	WorkflowID, SignalName, SignalID string
+	AcceptedAt                       time.Time
+	SignalStorageKey                 string
+}
+
+// The seam to package engine and to transports.
+
+// A Sender is an engine.Client.
+type Sender interface {
+	SendSignal(ctx context.Context, m Message) (Accepted, error)
+}
+
+// A Message is a signal without its type.
+type Message struct {
+	WorkflowID   string
+	Name         string
+	ID           *string // nil mints one
+	Payload      any     // may be json.RawMessage
+	ExpiresAfter time.Duration
+}
+
+// A Runner is an *engine.Run.
+type Runner interface {
+	future.Runner
+	ReceiveSignal(Wait) future.Operation
+}
+
+// A Wait is one wish to receive. Take is called with the payload, unless nothing
+// came in time.
+type Wait struct {
+	Name   string
+	Within *time.Duration // nil: for ever
+	Take   func(decode func(v any) error) error
+}
