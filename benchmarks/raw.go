@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// The raw limits: what the driver does without Weft, at the same durability. A
+// row is a key of 30 and a value of 70 bytes, and keys rise.
+var (
+	rawOne     = &Workload{"one", "Raw limit: one row in a transaction, one writer", only(rawRows(1))}
+	rawHundred = &Workload{"hundred", "Raw limit: 100 rows in a transaction", only(rawRows(100))}
+	rawGrouped = &Workload{"grouped", "Grouped raw limit: the rows of 100 steps of Weft in a transaction", only(rawSteps)}
+
+	rawPeer = &Peer{
+		Name:      "raw",
+		Stores:    []Store{{Name: "sqlite", Mode: "FULL"}, {Name: "bolt"}, {Name: "postgres"}},
+		Workloads: []*Workload{rawOne, rawHundred, rawGrouped},
+	}
+)
+
+// A raw writes operations in one transaction, by one connection. Put replaces
+// what is there.
+type raw interface {
+	Write(ctx context.Context, ops []storage.Op) error
+	io.Closer
+}
+
+// raws open a store for a writer; the second on a site is one more connection.
+var raws = map[string]func(ctx context.Context, s Site) (raw, error){
+	"sqlite":   openRawSQLite,
+	"bolt":     openRawBolt,
+	"postgres": openRawPostgres,
+}
+
+func rawRows(each int) func(context.Context, *Child) error {
+	return func(ctx context.Context, c *Child) error {
+		speed, err := rawSpeed(ctx, c, each, 1)
+		if err != nil {
+			return err
+		}
+		c.report("rows/s", speed)
+		if c.site.Store != "postgres" || each > 1 {
+			return nil
+		}
+		speed, err = rawSpeed(ctx, c, each, 16)
+		if err == nil {
+			c.report("rows/s, 16 connections", speed)
+		}
+		return err
+	}
+}
+
+// rawSpeed is the rows a second that so many writers write.
+func rawSpeed(ctx context.Context, c *Child, rows, writers int) (float64, error) {
+	var mu sync.Mutex
+	sum := 0.0
+	err := each(ctx, writers, writers, func(i int) error {
+		w, err := raws[c.site.Store](ctx, c.site)
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		next := newRows(fmt.Sprintf("%02d-%02d", writers, i), rows)
+		if _, _, err := repeat(c.Warm, func() error { return w.Write(ctx, next()) }); err != nil {
+			return err
+		}
+		n, took, err := repeat(c.Load/2, func() error { return w.Write(ctx, next()) })
+		mu.Lock()
+		defer mu.Unlock()
+		sum += float64(n*rows) / took.Seconds()
+		return err
+	})
+	return sum, err
+}
+
+func repeat(d time.Duration, f func() error) (n int, took time.Duration, err error) {
+	began := time.Now()
+	for took < d {
+		if err := f(); err != nil {
+			return n, took, err
+		}
+		n++
+		took = time.Since(began)
+	}
+	return n, took, nil
+}
+
+// newRows returns what makes the next puts.
+func newRows(prefix string, n int) func() []storage.Op {
+	ops, row := make([]storage.Op, n), uint64(0)
+	for i := range ops {
+		ops[i] = storage.Put(make([]byte, 30), make([]byte, 70))
+		copy(ops[i].Key, prefix)
+	}
+	return func() []storage.Op {
+		for i := range ops {
+			binary.BigEndian.PutUint64(ops[i].Key[22:], row)
+			row++
+		}
+		return ops
+	}
+}
+
+// rawSteps writes what Weft writes for workflows of ten activities, in
+// transactions of 100 steps and without conditions. It does so again and again,
+// under keys with another prefix.
+func rawSteps(ctx context.Context, c *Child) error {
+	groups, err := recordSteps(ctx, c.Recorded)
+	if err != nil {
+		return err
+	}
+	w, err := raws[c.site.Store](ctx, c.site)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	n := 0
+	next := func() error {
+		ops := groups[n%len(groups)]
+		for _, o := range ops {
+			binary.BigEndian.PutUint32(o.Key, uint32(n/len(groups)))
+		}
+		n++
+		return w.Write(ctx, ops)
+	}
+	if _, _, err := repeat(c.Warm, next); err != nil {
+		return err
+	}
+	done, took, err := repeat(c.Load/2, next)
+	if err == nil {
+		c.report("steps/s", float64(done*100)/took.Seconds())
+	}
+	return err
+}
+
+// recordSteps runs workflows as w1c200 does, in memory, and returns what is
+// written for each hundred steps. Keys have room for a number before them.
+func recordSteps(ctx context.Context, workflows int) ([][]storage.Op, error) {
+	rec := &recorder{Storage: new(memory.Store)}
+	sys, err := runWeft(ctx, rec, nil, new(Probe))
+	if err != nil {
+		return nil, err
+	}
+	defer sys.Close()
+	err = each(ctx, workflows, crowd, func(i int) error {
+		id := fmt.Sprintf("w-%d", i)
+		if err := sys.Start(ctx, id, Shape{Steps: stepsEach}); err != nil {
+			return err
+		}
+		return sys.Wait(ctx, id)
+	})
+	if err != nil {
+		return nil, err
+	}
+	batches, groups := rec.batches, [][]storage.Op{}
+	for n := workflows * stepsEach / 100; n > 0; n-- {
+		share := len(batches) / n
+		groups = append(groups, joined(batches[:share]))
+		batches = batches[share:]
+	}
+	return groups, nil
+}
+
+// joined is what a transaction of these batches comes to: the last operation on
+// each key.
+func joined(batches [][]storage.Op) (ops []storage.Op) {
+	at := map[string]int{}
+	for _, b := range batches {
+		for _, o := range b {
+			key := string(o.Key)
+			i, again := at[key]
+			if !again {
+				i = len(ops)
+				at[key], ops = i, append(ops, storage.Op{})
+			}
+			ops[i] = o
+		}
+	}
+	return ops
+}
+
+// A recorder keeps what is written.
+type recorder struct {
+	storage.Storage
+	mu      sync.Mutex
+	batches [][]storage.Op
+}
+
+func (r *recorder) Unwrap() storage.Storage { return r.Storage }
+
+func (r *recorder) Commit(ctx context.Context, b storage.Batch) error {
+	if err := r.Storage.Commit(ctx, b); err != nil {
+		return err
+	}
+	var ops []storage.Op
+	for _, o := range b.Ops {
+		if o.Kind != storage.DeleteRangeOp {
+			o.Key = append(make([]byte, 4), o.Key...)
+			o.Value = append([]byte{}, o.Value...)
+			ops = append(ops, o)
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.batches = append(r.batches, ops)
+	return nil
+}

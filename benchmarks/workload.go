@@ -1,0 +1,397 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Workload is something to do, and what to measure of it. Each of its parts
+// runs in a process of its own, on what the part before left.
+type Workload struct {
+	Name  string
+	Title string
+	Parts []func(ctx context.Context, c *Child) error
+}
+
+// A Size says how much of a workload is done.
+type Size struct {
+	Warm, Load, Idle time.Duration
+	Burst            int // workflows that are signalled at once
+	Samples          int // of a latency
+	Repeat           int // how often a short workload is done
+	Steps            int // of the long workflow
+	Parked, Woken    int // workflows that wait, and how many of them are signalled after a restart
+	Recorded         int // workflows whose rows are those of the grouped raw limit
+	Jobs             int
+}
+
+var (
+	full  = Size{Warm: time.Second, Load: 4 * time.Second, Idle: 5 * time.Second, Burst: 5000, Samples: 300, Repeat: 15, Steps: 5000, Parked: 10000, Woken: 5000, Recorded: 2000, Jobs: 50000}
+	quick = Size{Warm: 300 * time.Millisecond, Load: time.Second, Idle: time.Second, Burst: 1000, Samples: 60, Repeat: 5, Steps: 5000, Parked: 2000, Woken: 1000, Recorded: 2000, Jobs: 10000}
+)
+
+const crowd = 200 // callers at once, where a workload has many
+
+func only(f func(context.Context, *Child) error) []func(context.Context, *Child) error {
+	return []func(context.Context, *Child) error{f}
+}
+
+// The workloads W1 to W6. An activity does nothing and returns a short string.
+var (
+	stepsOne  = &Workload{"w1c1", "W1 c1: workflows of 10 activities in sequence, one after the other", only(sequence(1))}
+	stepsMany = &Workload{"w1c200", "W1 c200: the same, 200 at once", only(sequence(crowd))}
+	signals   = &Workload{"w2", "W2: workflows that wait for one signal", only(signalled)}
+	parallel  = &Workload{"w3", "W3: one workflow, 1,000 activities side by side", only(fanOut)}
+	long      = &Workload{"w4", "W4: one workflow, 5,000 activities in sequence", only(longRun)}
+	parked    = &Workload{"w5", "W5: many workflows wait; then a restart", []func(context.Context, *Child) error{park, restart}}
+	latency   = &Workload{"w6", "W6: one workflow of one activity, at low load", only(startToResult)}
+
+	workloads = []*Workload{stepsOne, stepsMany, signals, parallel, long, parked, latency}
+)
+
+const stepsEach = 10
+
+func sequence(at int) func(ctx context.Context, c *Child) error {
+	return func(ctx context.Context, c *Child) error {
+		sys, err := c.open(ctx)
+		if err != nil {
+			return err
+		}
+		defer sys.Close()
+		if err := c.warm(ctx, sys, at); err != nil {
+			return err
+		}
+		before := usageOf(sys)
+		n, took, err := load(ctx, sys, "w", at, c.Load, Shape{Steps: stepsEach})
+		if err != nil {
+			return err
+		}
+		steps := float64(n * stepsEach)
+		c.report("steps/s", steps/took.Seconds())
+		if at > 1 {
+			before.report(c, usageOf(sys), steps)
+		}
+		return nil
+	}
+}
+
+func signalled(ctx context.Context, c *Child) error {
+	sys, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if err := c.warm(ctx, sys, crowd); err != nil {
+		return err
+	}
+	if err := c.parkAll(ctx, sys, "burst", c.Burst); err != nil {
+		return err
+	}
+	took, err := signalAll(ctx, sys, "burst", 0, c.Burst)
+	if err != nil {
+		return err
+	}
+	c.report("signals/s", float64(c.Burst)/took.Seconds())
+
+	ds, err := c.sample(func(id string) (time.Duration, error) {
+		c.probe.reset(0, 0)
+		err := sys.Start(ctx, id, Shape{Signal: true})
+		if err == nil {
+			err = until(ctx, func() bool { return c.probe.parked.Load() == 1 })
+		}
+		time.Sleep(lowLoad)
+		began := time.Now()
+		if err == nil {
+			err = sys.Signal(ctx, id)
+		}
+		if err == nil {
+			err = sys.Wait(ctx, id)
+		}
+		return time.Since(began), err
+	})
+	c.reportLatency("signal to done", ds)
+	return err
+}
+
+func fanOut(ctx context.Context, c *Child) error {
+	sys, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if err := c.warm(ctx, sys, crowd); err != nil {
+		return err
+	}
+	var times, commits []float64
+	for i := range c.Repeat {
+		before, began := commitsOf(sys), time.Now()
+		id := fmt.Sprintf("wide-%d", i)
+		if err := sys.Start(ctx, id, Shape{Parallel: 1000}); err != nil {
+			return err
+		}
+		if err := sys.Wait(ctx, id); err != nil {
+			return err
+		}
+		times = append(times, milliseconds(time.Since(began)))
+		commits = append(commits, float64(commitsOf(sys)-before))
+	}
+	c.report("ms", median(times))
+	if median(commits) > 0 {
+		c.report("commits", median(commits))
+	}
+	return nil
+}
+
+// longRun ends the workflow with a signal, so that what it holds in memory can
+// be looked at while it waits. The time is until then.
+func longRun(ctx context.Context, c *Child) error {
+	sys, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if err := c.warm(ctx, sys, 1); err != nil {
+		return err
+	}
+	heap := heapInUse()
+	c.probe.reset(c.Steps, 10)
+	began := time.Now()
+	if err := sys.Start(ctx, "long", Shape{Steps: c.Steps, Signal: true}); err != nil {
+		return err
+	}
+	if err := until(ctx, func() bool { return c.probe.parked.Load() > 0 }); err != nil {
+		return err
+	}
+	c.report("s", time.Since(began).Seconds())
+	parts := c.probe.parts()
+	c.report("growth", parts[len(parts)-1]/parts[0])
+	if !c.volatile {
+		c.report("heap B/step", max(0, float64(heapInUse())-float64(heap))/float64(c.Steps))
+	}
+	if err := sys.Signal(ctx, "long"); err != nil {
+		return err
+	}
+	return sys.Wait(ctx, "long")
+}
+
+// parts are the seconds that each part of the steps took.
+func (p *Probe) parts() []float64 {
+	parts := make([]float64, len(p.marks))
+	last := int64(0)
+	for i := range p.marks {
+		at := p.marks[i].Load()
+		parts[i], last = time.Duration(at-last).Seconds(), at
+	}
+	return parts
+}
+
+func park(ctx context.Context, c *Child) error {
+	sys, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.warm(ctx, sys, crowd); err != nil {
+		return err
+	}
+	c.probe.reset(0, 0)
+	began := time.Now()
+	err = each(ctx, c.Parked, crowd, func(i int) error { return sys.Start(ctx, fmt.Sprintf("parked-%d", i), Shape{Signal: true}) })
+	if err != nil {
+		return err
+	}
+	c.report("starts/s", float64(c.Parked)/time.Since(began).Seconds())
+	if err := until(ctx, func() bool { return c.probe.parked.Load() >= int64(c.Parked) }); err != nil {
+		return err
+	}
+	debug.FreeOSMemory()
+	if rss, ok := resident(); ok {
+		c.report("resident MiB", float64(rss)/(1<<20))
+	}
+	c.report("goroutines", float64(runtime.NumGoroutine()))
+	cpu := processorTime()
+	time.Sleep(c.Idle)
+	c.report("idle CPU, % of a core", 100*(processorTime()-cpu).Seconds()/c.Idle.Seconds())
+	return sys.Close()
+}
+
+func restart(ctx context.Context, c *Child) error {
+	began := time.Now()
+	sys, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if err := sys.Signal(ctx, "parked-0"); err != nil {
+		return err
+	}
+	if err := sys.Wait(ctx, "parked-0"); err != nil {
+		return err
+	}
+	c.report("restart to first done, ms", milliseconds(time.Since(began)))
+	if err := settled(ctx, c.probe.entered.Load); err != nil {
+		return err
+	}
+	c.report("functions run again", float64(c.probe.entered.Load()))
+	took, err := signalAll(ctx, sys, "parked", 1, 1+min(c.Woken, c.Parked-1))
+	if err != nil {
+		return err
+	}
+	c.report("signals/s after restart", float64(min(c.Woken, c.Parked-1))/took.Seconds())
+	return nil
+}
+
+func startToResult(ctx context.Context, c *Child) error {
+	sys, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer sys.Close()
+	if err := c.warm(ctx, sys, 1); err != nil {
+		return err
+	}
+	ds, err := c.sample(func(id string) (time.Duration, error) {
+		time.Sleep(lowLoad)
+		began := time.Now()
+		err := sys.Start(ctx, id, Shape{Steps: 1})
+		if err == nil {
+			err = sys.Wait(ctx, id)
+		}
+		return time.Since(began), err
+	})
+	c.reportLatency("start to result", ds)
+	return err
+}
+
+// lowLoad is the pause before what is measured at low load.
+const lowLoad = 5 * time.Millisecond
+
+// warm works for a while, so that logs have grown and code was paged in.
+func (c *Child) warm(ctx context.Context, sys System, at int) error {
+	_, _, err := load(ctx, sys, "warm", min(at, 50), c.Warm, Shape{Steps: 1})
+	runtime.GC()
+	return err
+}
+
+// load runs workflows, at so many at once, until d is over, and then those that
+// have begun. took is all of it.
+func load(ctx context.Context, sys System, prefix string, at int, d time.Duration, s Shape) (n int64, took time.Duration, err error) {
+	began := time.Now()
+	var count atomic.Int64
+	err = each(ctx, at, at, func(worker int) error {
+		for i := 0; i == 0 || time.Since(began) < d; i++ {
+			id := fmt.Sprintf("%s-%d-%d", prefix, worker, i)
+			if err := sys.Start(ctx, id, s); err != nil {
+				return err
+			}
+			if err := sys.Wait(ctx, id); err != nil {
+				return err
+			}
+			count.Add(1)
+		}
+		return nil
+	})
+	return count.Load(), time.Since(began), err
+}
+
+// parkAll starts workflows and waits until all of them wait.
+func (c *Child) parkAll(ctx context.Context, sys System, prefix string, n int) error {
+	c.probe.reset(0, 0)
+	err := each(ctx, n, crowd, func(i int) error { return sys.Start(ctx, fmt.Sprintf("%s-%d", prefix, i), Shape{Signal: true}) })
+	if err != nil {
+		return err
+	}
+	return until(ctx, func() bool { return c.probe.parked.Load() >= int64(n) })
+}
+
+// signalAll signals the workflows from number from to before to, and then waits
+// until all have ended.
+func signalAll(ctx context.Context, sys System, prefix string, from, to int) (time.Duration, error) {
+	began := time.Now()
+	for _, do := range []func(context.Context, string) error{sys.Signal, sys.Wait} {
+		err := each(ctx, to-from, crowd, func(i int) error { return do(ctx, fmt.Sprintf("%s-%d", prefix, from+i)) })
+		if err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
+}
+
+// sample measures as often as the size says.
+func (c *Child) sample(one func(id string) (time.Duration, error)) ([]time.Duration, error) {
+	var ds []time.Duration
+	for i := range c.Samples {
+		d, err := one(fmt.Sprintf("sample-%d", i))
+		if err != nil {
+			return ds, err
+		}
+		ds = append(ds, d)
+	}
+	return ds, nil
+}
+
+func (c *Child) reportLatency(what string, ds []time.Duration) {
+	if len(ds) == 0 {
+		return
+	}
+	slices.Sort(ds)
+	for _, p := range []int{50, 99} {
+		c.report(fmt.Sprintf("%s p%d, ms", what, p), milliseconds(ds[min(len(ds)*p/100, len(ds)-1)]))
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// each calls f for the numbers below n, from so many goroutines, until one
+// fails.
+func each(ctx context.Context, n, at int, f func(i int) error) error {
+	var next atomic.Int64
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	for range min(n, at) {
+		wg.Go(func() {
+			for failed.Load() == nil && ctx.Err() == nil {
+				i := next.Add(1) - 1
+				if i >= int64(n) {
+					return
+				}
+				if err := f(int(i)); err != nil {
+					failed.CompareAndSwap(nil, &err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	return ctx.Err()
+}
+
+// until waits for something that cannot tell.
+func until(ctx context.Context, done func() bool) error {
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// settled waits until a count has not changed for a second.
+func settled(ctx context.Context, count func() int64) error {
+	last, since := count(), time.Now()
+	return until(ctx, func() bool {
+		if n := count(); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > time.Second
+	})
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// TestMain makes the test program its own child.
+func TestMain(m *testing.M) {
+	stores["memory"] = func(string) (storage.Storage, error) { return new(memory.Store), nil }
+	if os.Getenv(childEnv) != "" {
+		os.Exit(child(os.Stdin, os.Stdout))
+	}
+	os.Exit(m.Run())
+}
+
+func testOptions(t *testing.T, store string) options {
+	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), "25"))
+	if err != nil {
+		t.Fatal("WEFT_KILLS:", err)
+	}
+	seed, err := strconv.ParseUint(cmp.Or(os.Getenv("WEFT_SEED"), strconv.FormatUint(rand.Uint64(), 10)), 10, 64)
+	if err != nil {
+		t.Fatal("WEFT_SEED:", err)
+	}
+	return options{kills: kills, store: store, seed: seed, clients: 16, span: 200 * time.Millisecond, dir: t.TempDir()}
+}
+
+// TestCrash kills WEFT_KILLS times per store; WEFT_SEED repeats the moments.
+func TestCrash(t *testing.T) {
+	for _, store := range []string{"bolt", "sqlite"} {
+		t.Run(store, func(t *testing.T) {
+			o := testOptions(t, store)
+			if err := run(context.Background(), o, t.Output()); err != nil {
+				t.Fatalf("seed %d: %v", o.seed, err)
+			}
+		})
+	}
+}
+
+// TestAStoreThatForgetsIsFoundOut plays it with a store that dies with its
+// process.
+func TestAStoreThatForgetsIsFoundOut(t *testing.T) {
+	o := testOptions(t, "memory")
+	o.kills = 25
+	if err := run(context.Background(), o, t.Output()); err == nil || !strings.Contains(err.Error(), "violations") {
+		t.Fatalf("a store in memory survived %d kills: %v", o.kills, err)
+	}
+}
+
+// TestLedgerFindsWhatCannotBeRight tells a ledger one lie at a time. "kill" ends
+// a life.
+func TestLedgerFindsWhatCannotBeRight(t *testing.T) {
+	for _, c := range []struct{ name, story, want string }{
+		{"the truth", "effect order-1 charge 1 5; learnt order-1 charge charge.1.77; kill; learnt order-1 charge charge.1.77", ""},
+		{"repeated in flight", "effect order-1 charge 1 5; kill; effect order-1 charge 2 6", ""},
+		{"refused and tried again", "refused order-1 charge 1 5; effect order-1 charge 2 6; learnt order-1 charge charge.2.77", ""},
+		{"repeated after it was learnt", "effect order-1 charge 1 5; learnt order-1 charge charge.1.77; kill; effect order-1 charge 2 6", "after its outcome had been learnt"},
+		{"repeated without a kill", "effect order-1 charge 1 5; effect order-1 charge 2 6", "in one life"},
+		{"repeated after a kill too many", "effect order-1 charge 1 5; kill; kill; effect order-1 charge 1 6", "attempt 1 after attempt 1"},
+		{"token of a former owner", "effect order-1 charge 1 5; kill; effect order-1 charge 2 5", "fencing token 5 after 5"},
+		{"another outcome", "effect order-1 charge 1 5; learnt order-1 charge charge.1.77; kill; learnt order-1 charge charge.1.78", "and later charge.1.78"},
+		{"an outcome of nothing", "learnt order-1 charge charge.1.77", "not begun last"},
+		{"an outcome of another attempt", "effect order-1 charge 1 5; kill; effect order-1 charge 2 6; learnt order-1 charge charge.1.77", "not begun last"},
+		{"a start twice", "started order-1 100; kill; started order-1 200", "start was acknowledged as 100, and later as 200"},
+		{"a signal twice", "sent order-1 100; kill; sent order-1 200", "approval was acknowledged"},
+		{"two results", "result order-1 a; kill; result order-1 b", "result was acknowledged"},
+		{"trouble", "trouble order-1 held", "the child said"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLedger()
+			l.begin()
+			for _, line := range strings.Split(c.story, "; ") {
+				if line == "kill" {
+					l.killed()
+					l.begin()
+					continue
+				}
+				l.read(line + "\n")
+			}
+			got := strings.Join(l.violations, "\n")
+			if c.want == "" && got != "" || c.want != "" && !strings.Contains(got, c.want) {
+				t.Errorf("violations %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestLostWorkIsFound audits an empty store after acknowledgements.
+func TestLostWorkIsFound(t *testing.T) {
+	l := newLedger()
+	l.begin()
+	l.read("started order-1 100\n")
+	dir := t.TempDir()
+	if err := l.audit(context.Background(), stores["bolt"], dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(l.violations, "\n"); !strings.Contains(got, "it is lost") {
+		t.Errorf("violations %q in %s, want that a start is lost", got, filepath.Base(dir))
+	}
+}

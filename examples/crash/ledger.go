@@ -1,0 +1,202 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A ledger is what the parent was told, and what of it cannot be right.
+type ledger struct {
+	life       int // of the child, from 1
+	kills      int
+	hits       int // kills that found an effect in flight
+	requests   int // kills that found a start or a signal in flight
+	openings   int // kills before the child had done anything
+	lines      int // said in this life
+	next       int // the first order number that is free
+	orders     map[int]*entry
+	open       map[int]*entry // those without a result
+	repeated   []string       // effects that were seen more than once
+	refusals   int
+	held       int // runs of which it was thought that they kill the process
+	steps      int // in the audited histories
+	handovers  int // claims beyond the first
+	fruitless  int // the most owners in a row of one order that died before they had got anywhere
+	violations []string
+}
+
+// An entry is an order as it was told.
+type entry struct {
+	n       int
+	asked   int               // the last life in which a client began with it
+	started string            // when it was created, as first acknowledged
+	sent    string            // when the approval was accepted, as first acknowledged
+	result  string            // as first acknowledged
+	learnt  map[string]string // what its workflow function has seen
+	effects map[string]*effect
+}
+
+// An effect is one operation of an order that cannot be undone.
+type effect struct {
+	times    int
+	life     int // the last in which it was begun
+	attempt  int // the last
+	token    uint64
+	inFlight bool // at the kill that ended that life
+}
+
+func newLedger() *ledger {
+	return &ledger{next: 1, orders: map[int]*entry{}, open: map[int]*entry{}}
+}
+
+func (l *ledger) violate(format string, args ...any) {
+	l.violations = append(l.violations, fmt.Sprintf(format, args...))
+}
+
+// plan is what the next child is to do.
+func (l *ledger) plan(o options, finish bool) plan {
+	p := plan{Store: o.store, Dir: o.dir, Clients: o.clients, Next: l.next, Finish: finish}
+	for _, e := range l.open {
+		p.Open = append(p.Open, task{e.n, e.started != "", e.sent != ""})
+	}
+	slices.SortFunc(p.Open, func(a, b task) int { return cmp.Compare(a.N, b.N) })
+	return p
+}
+
+// begin begins the next life.
+func (l *ledger) begin() {
+	l.life++
+	l.lines = 0
+}
+
+// killed ends a life by a kill, and notes what that found in flight.
+func (l *ledger) killed() {
+	l.kills++
+	effects, requests := 0, 0
+	for _, e := range l.open {
+		for name, f := range e.effects {
+			if f.life == l.life && e.learnt[name] == "" {
+				f.inFlight = true
+				effects++
+			}
+		}
+		if e.asked == l.life && (e.started == "" || e.sent == "") {
+			requests++
+		}
+	}
+	if effects > 0 {
+		l.hits++
+	}
+	if requests > 0 {
+		l.requests++
+	}
+	if l.lines == 0 {
+		l.openings++
+	}
+}
+
+// read takes in a line that the child said.
+func (l *ledger) read(line string) {
+	l.lines++
+	word := strings.Fields(line)
+	n := 0
+	if len(word) > 1 {
+		n, _ = strconv.Atoi(strings.TrimPrefix(word[1], "order-"))
+	}
+	if n == 0 {
+		l.violate("the child said %q", line)
+		return
+	}
+	e := l.orders[n]
+	if e == nil {
+		e = &entry{n: n, learnt: map[string]string{}, effects: map[string]*effect{}}
+		l.orders[n], l.open[n] = e, e
+		l.next = max(l.next, n+1)
+	}
+	switch {
+	case word[0] == "open":
+		e.asked = l.life
+	case word[0] == "held":
+		l.held++
+	case word[0] == "started" && len(word) == 3:
+		l.acknowledged(e, "start", &e.started, word[2])
+	case word[0] == "sent" && len(word) == 3:
+		l.acknowledged(e, "approval", &e.sent, word[2])
+	case word[0] == "result" && len(word) == 3:
+		l.acknowledged(e, "result", &e.result, word[2])
+		delete(l.open, n)
+	case word[0] == "learnt" && len(word) == 4:
+		l.learn(e, word[2], word[3])
+	case (word[0] == "effect" || word[0] == "refused") && len(word) == 5:
+		attempt, _ := strconv.Atoi(word[3])
+		token, _ := strconv.ParseUint(word[4], 10, 64)
+		l.attempt(e, word[2], attempt, token, word[0] == "effect")
+	default:
+		l.violate("the child said %q", strings.TrimSpace(line))
+	}
+}
+
+// acknowledged notes the first answer; every later one must be the same.
+func (l *ledger) acknowledged(e *entry, what string, first *string, answer string) {
+	if *first == "" {
+		*first = answer
+	}
+	if *first != answer {
+		l.violate("order-%d: its %s was acknowledged as %s, and later as %s", e.n, what, *first, answer)
+	}
+}
+
+// learn notes what a workflow function saw. What it sees is durable: it sees the
+// same in each life, and it sees no outcome of an effect that was not begun.
+func (l *ledger) learn(e *entry, what, value string) {
+	if seen := e.learnt[what]; seen != "" && seen != value {
+		l.violate("order-%d: learnt %s %s, and later %s", e.n, what, seen, value)
+	}
+	e.learnt[what] = value
+	f := e.effects[what]
+	if effectful(what) && (f == nil || !strings.HasPrefix(value, fmt.Sprintf("%s.%d.", what, f.attempt))) {
+		l.violate("order-%d: learnt %s %s, of an attempt that was not begun last", e.n, what, value)
+	}
+}
+
+func effectful(what string) bool { return what == "reserve" || what == "charge" || what == "ship" }
+
+// attempt notes an attempt. One that is refused has no effect.
+func (l *ledger) attempt(e *entry, name string, attempt int, token uint64, happens bool) {
+	f := e.effects[name]
+	if f == nil {
+		f = &effect{}
+		e.effects[name] = f
+	}
+	if attempt <= f.attempt {
+		l.violate("order-%d: %s: attempt %d after attempt %d", e.n, name, attempt, f.attempt)
+	}
+	if token <= f.token {
+		l.violate("order-%d: %s: fencing token %d after %d", e.n, name, token, f.token)
+	}
+	f.attempt, f.token = attempt, token
+	if !happens {
+		l.refusals++
+		return
+	}
+	if f.times++; f.times > 1 {
+		l.repeat(e, name, f)
+	}
+	f.life, f.inFlight = l.life, false
+}
+
+// repeat judges an effect that was seen before.
+func (l *ledger) repeat(e *entry, name string, f *effect) {
+	l.repeated = append(l.repeated, fmt.Sprintf("order-%d %s: in lives %d and %d", e.n, name, f.life, l.life))
+	switch {
+	case e.learnt[name] != "":
+		l.violate("order-%d: %s was repeated after its outcome had been learnt", e.n, name)
+	case f.life == l.life:
+		l.violate("order-%d: %s was repeated in one life of the process", e.n, name)
+	case !f.inFlight:
+		l.violate("order-%d: %s was repeated and had not been in flight at a kill", e.n, name)
+	}
+}

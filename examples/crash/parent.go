@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"time"
+)
+
+// A parent kills.
+type parent struct {
+	options
+	random  *rand.Rand
+	ledger  *ledger
+	startup time.Duration // how long a child took until it was ready, last
+}
+
+func newParent(o options) *parent {
+	return &parent{options: o, random: rand.New(rand.NewPCG(o.seed, 1)), ledger: newLedger(), startup: 50 * time.Millisecond}
+}
+
+// stall is how long a child may say nothing.
+const stall = 30 * time.Second
+
+// torture lets children live until the kills are done, and the last one finish.
+func (p *parent) torture(ctx context.Context) error {
+	for p.ledger.kills < p.kills {
+		if err := p.life(ctx, false); err != nil {
+			return err
+		}
+		if len(p.ledger.violations) > 0 {
+			return nil // more kills would not make it better
+		}
+	}
+	return p.life(ctx, true)
+}
+
+// fuse says when the child is killed: one in eight while it opens the store and
+// recovers, the others while it works.
+func (p *parent) fuse() (afterWork bool, d time.Duration) {
+	if p.random.IntN(8) == 0 {
+		return false, p.upTo(p.startup + p.startup/2)
+	}
+	return true, p.upTo(max(p.span, 2*p.startup)) // where all is slow, live longer
+}
+
+func (p *parent) upTo(d time.Duration) time.Duration {
+	return time.Duration(p.random.Int64N(int64(d) + 1))
+}
+
+// life is one process, from its start to its death or, if it may finish, its end.
+func (p *parent) life(ctx context.Context, finish bool) error {
+	began := time.Now()
+	var stderr bytes.Buffer
+	cmd, stdout, err := p.spawn(ctx, finish, &stderr)
+	if err != nil {
+		return err
+	}
+	var killed, stalled atomic.Bool
+	watchdog := time.AfterFunc(stall, func() { stalled.Store(true); _ = cmd.Process.Kill() })
+	defer watchdog.Stop()
+	kill := time.AfterFunc(time.Hour, func() { killed.Store(true); _ = cmd.Process.Kill() })
+	defer kill.Stop()
+	afterWork, d := p.fuse()
+	if !finish && !afterWork {
+		kill.Reset(d)
+	}
+	p.ledger.begin()
+	lines := bufio.NewReader(stdout)
+	for {
+		line, err := lines.ReadString('\n')
+		if err == io.EOF {
+			break // a line without an end was never said
+		}
+		if err != nil {
+			return err
+		}
+		watchdog.Reset(stall)
+		if line == "ready\n" {
+			p.startup = time.Since(began)
+			continue
+		}
+		if p.ledger.read(line); !finish && afterWork && p.ledger.lines == 1 {
+			kill.Reset(d)
+		}
+	}
+	err = cmd.Wait()
+	switch {
+	case stalled.Load():
+		p.ledger.violate("the child said nothing for %v", stall)
+	case killed.Load() && err != nil:
+		p.ledger.killed()
+	case !finish || err != nil:
+		return fmt.Errorf("the child ended by itself: %v\n%s", err, last(stderr.Bytes(), 4096))
+	}
+	return nil
+}
+
+// spawn starts a child and gives it its plan. Its stdin stays open: a child that
+// loses it has lost its parent and ends.
+func (p *parent) spawn(ctx context.Context, finish bool, stderr io.Writer) (*exec.Cmd, io.Reader, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	cmd.Stderr = stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	plan, err := json.Marshal(p.ledger.plan(p.options, finish))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, err
+	}
+	_, err = stdin.Write(append(plan, '\n'))
+	return cmd, stdout, err
+}
+
+// last is the end of b.
+func last(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
