@@ -1,0 +1,17 @@
+.PHONY: test torture bench
+
+# The whole gate of a change, but for what .ci/run adds.
+test:
+	@files=$$(gofmt -l .); test -z "$$files" || { echo "not formatted: $$files"; exit 1; }
+	go vet ./...
+	go test -race -timeout 10m ./...
+
+# The same tests with more rounds.
+torture:
+	WEFT_TORTURE=1 WEFT_KILLS=1000 WEFT_DAMAGES=10000 go test -race -timeout 2h -count=1 ./...
+	go run ./examples/crash -kills 1000 -store sqlite
+	go run ./examples/crash -kills 1000 -store bolt
+	go run ./examples/crash -kills 1000 -store postgres
+
+bench:
+	go test -run '^$$' -bench . -benchmem ./...

@@ -1,0 +1,142 @@
+package weft_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/weft-go/weft"
+
+// arrows says which packages of this module, and which of others, a package may
+// import. To add one is a decision, and this is where it is made. "..." stands
+// for everything below.
+var arrows = map[string][]string{
+	".":                   {},
+	"future":              {},
+	"storage":             {},
+	"storage/memory":      {"storage"},
+	"storage/bolt":        {"storage", "internal/group", "go.etcd.io/bbolt", "go.etcd.io/bbolt/errors", "golang.org/x/sys/unix"},
+	"storage/sqlite":      {"storage", "internal/group", "modernc.org/sqlite", "modernc.org/sqlite/lib", "golang.org/x/sys/unix"},
+	"storage/postgres":    {"storage", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/pgxpool"},
+	"storage/storagetest": {"storage", "github.com/google/go-cmp/cmp", "pgregory.net/rapid"},
+	"internal/group":      {"storage"},
+	"internal/pgtest":     {"github.com/jackc/pgx/v5"},
+	"internal/keys":       {"storage"},
+	"internal/record":     {"storage", "github.com/fxamacker/cbor/v2"},
+	"checkpoint":          {"storage", "internal/keys", "internal/record"},
+	"signal":              {"future", "storage", "internal/keys", "internal/record"},
+	"activity":            {"future", "storage", "internal/keys", "internal/record"},
+	"engine":              {"storage", "checkpoint", "signal", "activity", "future", "internal/keys", "internal/record", "github.com/oklog/ulid/v2"},
+	"internal/sweep":      {"storage", "storage/storagetest", "checkpoint", "engine", "internal/keys"},
+	"internal/golden":     {"internal/record"},
+	"internal/storebench": {"storage"},
+	"internal/torture":    {"storage", "golang.org/x/sys/unix", "go.uber.org/goleak"},
+	"examples/crash":      {"engine", "activity", "signal", "checkpoint", "storage", "storage/...", "internal/pgtest"},
+	"examples/...":        {"engine", "activity", "signal", "future", "checkpoint", "storage", "storage/..."},
+}
+
+// testModules are what tests may import beyond what their package may.
+var testModules = []string{
+	"github.com/google/go-cmp",
+	"pgregory.net/rapid",
+	"github.com/anishathalye/porcupine",
+	"go.uber.org/goleak",
+}
+
+// TestArrows reads the imports of every package. Tests of a package may import
+// any package of this module, and testModules.
+func TestArrows(t *testing.T) {
+	seen := map[string]bool{}
+	for file, imports := range goFiles(t) {
+		dir := path.Dir(file)
+		row, allowed, ok := rowOf(dir)
+		if !ok {
+			t.Errorf("%s: package %s is not in the table of arrows", file, dir)
+			continue
+		}
+		seen[row] = true
+		for _, imported := range imports {
+			inside, isInside := strings.CutPrefix(imported, module+"/")
+			if isInside {
+				imported = inside
+			}
+			if first, _, _ := strings.Cut(imported, "/"); !isInside && !strings.Contains(first, ".") {
+				continue // the standard library
+			}
+			if slices.ContainsFunc(allowed, func(a string) bool { return matches(a, imported) }) {
+				continue
+			}
+			if strings.HasSuffix(file, "_test.go") && (isInside || slices.ContainsFunc(testModules, func(m string) bool { return imported == m || strings.HasPrefix(imported, m+"/") })) {
+				continue
+			}
+			t.Errorf("%s imports %s: there is no such arrow", file, imported)
+		}
+	}
+	for row := range arrows {
+		if !seen[row] {
+			t.Errorf("the table of arrows has %s, and there is no such package", row)
+		}
+	}
+}
+
+// rowOf finds the row of a package: its own before one that it is below.
+func rowOf(dir string) (row string, allowed []string, ok bool) {
+	if allowed, ok = arrows[dir]; ok {
+		return dir, allowed, true
+	}
+	for row, allowed := range arrows {
+		if matches(row, dir) {
+			return row, allowed, true
+		}
+	}
+	return "", nil, false
+}
+
+func matches(pattern, p string) bool {
+	if below, ok := strings.CutSuffix(pattern, "..."); ok {
+		return strings.HasPrefix(p, below)
+	}
+	return pattern == p
+}
+
+// goFiles returns the imports of all Go files of this module, by path.
+func goFiles(t *testing.T) map[string][]string {
+	files := map[string][]string{}
+	err := fs.WalkDir(os.DirFS("."), ".", func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && p != ".":
+			_, err := os.Stat(filepath.Join(p, "go.mod"))
+			if name := d.Name(); err == nil || name == "testdata" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") {
+				return fs.SkipDir
+			}
+		case path.Ext(p) == ".go":
+			f, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.ImportsOnly)
+			if err != nil {
+				return err
+			}
+			files[p] = []string{}
+			for _, i := range f.Imports {
+				imported, err := strconv.Unquote(i.Path.Value)
+				if err != nil {
+					return err
+				}
+				files[p] = append(files[p], imported)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}

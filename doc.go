@@ -1,0 +1,96 @@
+// Package weft is the front page of Weft: durable workflows inside your own Go
+// service. It has no code; see the packages below.
+//
+// A workflow is an ordinary Go function. The outcome of each of its steps is
+// committed to a store of your choice, by compare-and-swap, before the next step
+// starts. Kill the process anywhere, start it again, and the workflow goes on
+// where it was. There is no server of ours to run: a store is a SQLite or bbolt
+// file beside your program, or a table in your PostgreSQL.
+//
+// This is a whole program. Its workflow sleeps and then runs one activity. Run it
+// twice with the same hello.db, or kill it while it sleeps: the greeting is
+// computed once, and the answer stays the same.
+//
+//	package main
+//
+//	import (
+//		"context"
+//		"fmt"
+//		"log"
+//		"time"
+//
+//		"github.com/weft-go/weft/activity"
+//		"github.com/weft-go/weft/engine"
+//		"github.com/weft-go/weft/storage/sqlite"
+//	)
+//
+//	var greet = &activity.Activity[string, string]{
+//		Name: "greet",
+//		Run:  func(ctx context.Context, name string) (string, error) { return "hello, " + name, nil },
+//	}
+//
+//	var hello = &engine.Workflow[string, string]{
+//		Name: "hello",
+//		Func: func(run *engine.Run, name string) (string, error) {
+//			if err := run.Sleep(2 * time.Second); err != nil {
+//				return "", err
+//			}
+//			return greet.Do(run, name)
+//		},
+//	}
+//
+//	func main() {
+//		ctx := context.Background()
+//		store := must(sqlite.Open("hello.db", nil))
+//		eng := must(engine.New(engine.Config{Storage: store, Workflows: []engine.Definition{hello}}))
+//		go eng.Run(ctx)
+//		h := must(hello.Start(ctx, eng, "hello-1", "ann"))
+//		fmt.Println(must(h.Result(ctx)))
+//	}
+//
+//	func must[T any](v T, err error) T {
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		return v
+//	}
+//
+// # What is promised
+//
+//   - No success is invented. A workflow sees the outcome of a step only after a
+//     durable record of it exists, and what it has seen once it sees in every
+//     replay.
+//   - A signal is accepted once. Sent again with the same ID it gets the first
+//     answer, also after a crash, as long as the acceptance is remembered.
+//   - Two owners never both commit. A run is claimed before it is driven, and
+//     every write of its owner holds only if the claim still does.
+//   - The store is honest. An adapter says what it can do, a public test suite
+//     proves it, and the engine refuses a store on which it could not keep these
+//     promises.
+//
+// # What is not promised
+//
+// An effect outside the store does not happen exactly once. An activity runs at
+// least once: if the process dies after the effect and before the record of it,
+// the activity runs again, with a higher attempt number. Give the other side
+// something to recognise the repetition by: activity.InfoFrom(ctx) has workflow
+// and operation, which name the effect, and a fencing token, which rises with
+// every attempt.
+//
+// Asking the other side what became of an activity, several engines that share
+// the work of one store, and parallel branches within a workflow are not in this
+// release.
+//
+// A workflow function must do the same when it is run again: time, chance and the
+// world come to it through its *engine.Run, an activity, a step or a signal.
+//
+// # Where to go next
+//
+//   - Package engine runs workflows; package activity defines steps with effects
+//     outside, package signal messages to a workflow.
+//   - Packages storage/sqlite and storage/bolt keep a store in a file,
+//     storage/postgres in a table, storage/memory in memory. To write another, see storage and
+//     storage/storagetest.
+//   - examples/order is an order that waits for approval and survives being
+//     killed; examples/crash kills it hundreds of times and checks what is left.
+package weft
