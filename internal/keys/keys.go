@@ -76,6 +76,15 @@ func Accepted(id, name, signalID string) []byte { return key("sigres:", id, name
 // SignalCounter counts what a workflow accepted: sigseq:{id}.
 func SignalCounter(id string) []byte { return key("sigseq:", id) }
 
+// Activity is what is known of one operation's effect:
+// act:{id}:{activity}:{operation}:{idempotency key}.
+func Activity(id, activity, operation, idempotencyKey string) []byte {
+	return key("act:", id, activity, operation, idempotencyKey)
+}
+
+// ActivitiesOf is the range of what is known of a workflow's effects.
+func ActivitiesOf(id string) storage.Range { return storage.Prefix(append(key("act:", id), ':')) }
+
 // Children are the ranges of everything that belongs to a workflow but its
 // record: what a purge deletes.
 func Children(id string) []storage.Range {

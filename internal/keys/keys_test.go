@@ -32,6 +32,7 @@ var families = map[string]func(id, name, sid string) []byte{
 	"wake":   func(id, name, sid string) []byte { return keys.Wake(name, id, sid) },
 	"ix":     func(id, _, _ string) []byte { return keys.Index(id) },
 	"exp":    func(id, _, sid string) []byte { return keys.ExpiringTombstone(noon, id, sid) },
+	"act":    func(id, name, sid string) []byte { return keys.Activity(id, name, "3.1", sid) },
 	"meta":   func(_, name, _ string) []byte { return keys.Meta(name) },
 }
 
@@ -44,6 +45,7 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 		{string(keys.Checkpoint("o", 7)), "wf:o:ckpt:00000000000000000007"},
 		{string(keys.Signal("o:1", "a/b", "x%")), "sig:o%3A1:a%2Fb:x%25"},
 		{string(keys.Accepted("o", "a", "x")), "sigres:o:a:x"},
+		{string(keys.Activity("o 1", "charge/card", "3.1", "order:42")), "act:o%201:charge%2Fcard:3.1:order%3A42"}, // ACT-2
 		{string(keys.Inbox("o", 3)), "inbox:o:00000000000000000003"},
 		{string(keys.SignalCounter("o")), "sigseq:o"},
 		{string(keys.Held("host-1", "o")), "held:host-1:o"},
@@ -75,6 +77,31 @@ func TestDistinctTuplesHaveDistinctKeys(t *testing.T) {
 		}
 		if ka, kb := keys.Workflow(a[0]), keys.Workflow(b[0]); bytes.Equal(ka, kb) != (a[0] == b[0]) {
 			t.Errorf("wf: %q has key %q and %q has %q", a[0], ka, b[0], kb)
+		}
+	})
+}
+
+// ACT-1, ACT-26, ACT-27, ACT-28, ACT-29, ACT-30, ACT-25: a record of a
+// reconciled activity is found under its own workflow, name, operation and key, and
+// under no other.
+func FuzzActivityKeysAreInjective(f *testing.F) {
+	parts := []string{"a", "a:", ":a", "a:b", "b", "%", "%3A", "/", "\x00", " ", "%00", "1.1", "1", ".1", "", "é", "e\u0301"}
+	for i, p := range parts {
+		q := parts[(i+1)%len(parts)]
+		f.Add("a", "a", "a", p, "a", "a", "a", q)
+		f.Add(p, q, "1", "k", q, p, "1", "k")
+		f.Add("o", p+":"+q, "1", "k", "o", p, q+":1", "k")
+		f.Add("o", "n", p+q, "", "o", "n", p, q)
+	}
+	f.Fuzz(func(t *testing.T, id, name, op, key, id2, name2, op2, key2 string) {
+		a, b := keys.Activity(id, name, op, key), keys.Activity(id2, name2, op2, key2)
+		same := id == id2 && name == name2 && op == op2 && key == key2
+		if bytes.Equal(a, b) != same {
+			t.Errorf("%q has key %q and %q has %q", []string{id, name, op, key}, a, []string{id2, name2, op2, key2}, b)
+		}
+		r := keys.ActivitiesOf(id)
+		if in := bytes.Compare(b, r.Start) >= 0 && bytes.Compare(b, r.End) < 0; in != (id == id2) {
+			t.Errorf("%q is among the records of %q: %v", b, id, in)
 		}
 	})
 }
@@ -115,7 +142,7 @@ func TestRangesHoldOneWorkflow(t *testing.T) {
 		}
 		for _, k := range [][]byte{
 			keys.Checkpoint(other, 1), keys.Input(other), keys.Output(other), keys.SignalCounter(other),
-			keys.Signal(other, "n", "s"), keys.Accepted(other, "n", "s"), keys.Inbox(other, 1),
+			keys.Signal(other, "n", "s"), keys.Activity(other, "charge", "1", "k"), keys.Accepted(other, "n", "s"), keys.Inbox(other, 1),
 		} {
 			var in bool
 			for _, r := range keys.Children("a") {
@@ -145,7 +172,7 @@ func TestLongestKeysFit(t *testing.T) {
 			t.Errorf("the longest key of %s has %d bytes, at most %d", name, len(k), storage.MaxKey)
 		}
 	}
-	act := storage.AppendKey([]byte("act:"), worst(keys.MaxID), worst(keys.MaxName),
+	act := keys.Activity(worst(keys.MaxID), worst(keys.MaxName),
 		strings.Repeat("99.", keys.MaxBranchDepth-1)+"99", worst(keys.MaxIdempotencyKey))
 	if len(act) > storage.MaxKey {
 		t.Errorf("the longest key of act has %d bytes, at most %d", len(act), storage.MaxKey)
