@@ -28,16 +28,82 @@ func batch(key string, value []byte) storage.Batch {
 	return storage.Batch{Ops: []storage.Op{storage.Put([]byte(key), value)}}
 }
 
-// TestOneBadBatchFailsAlone has one of 200 fail in a way that nobody can see
-// beforehand: its key is a bucket.
-func TestOneBadBatchFailsAlone(t *testing.T) {
-	s := openInside(t)
+// nest makes a key of the store a bucket, which a flipped bit does too.
+func nest(t *testing.T, s *Store, key string) {
+	t.Helper()
 	if err := s.db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.Bucket(s.bucket).CreateBucket([]byte("bad"))
+		_, err := tx.Bucket(s.bucket).CreateBucket([]byte(key))
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestNestedBucketIsCorrupt asks for an entry that says it is a bucket, in every
+// way that there is.
+func TestNestedBucketIsCorrupt(t *testing.T) {
+	s := openInside(t)
+	if err := s.Commit(t.Context(), batch("a", nil)); err != nil {
+		t.Fatal(err)
+	}
+	bad := []byte("bad")
+	nest(t, s, "bad")
+	commit := func(b storage.Batch) error { return s.Commit(t.Context(), b) }
+	for what, err := range map[string]error{
+		"Get":           second(s.Get(t.Context(), bad)),
+		"Scan":          second(s.Scan(t.Context(), storage.Range{})),
+		"reverse Scan":  second(s.Scan(t.Context(), storage.Range{Reverse: true})),
+		"IsAbsent":      commit(storage.Batch{If: []storage.Condition{storage.Absent(bad)}, Ops: []storage.Op{storage.Put(bad, nil)}}),
+		"IsPresent":     commit(storage.Batch{If: []storage.Condition{storage.Present(bad)}}),
+		"IsEqual":       commit(storage.Batch{If: []storage.Condition{storage.Equal(bad, nil)}}),
+		"PutOp":         commit(batch("bad", nil)),
+		"DeleteOp":      commit(storage.Batch{Ops: []storage.Op{storage.Delete(bad)}}),
+		"DeleteRangeOp": commit(storage.Batch{Ops: []storage.Op{storage.DeleteRange(storage.Range{})}}),
+	} {
+		if !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), `"bad"`) {
+			t.Errorf("%s: got %v, want ErrCorrupt and the key", what, err)
+		}
+	}
+	if v, err := s.Get(t.Context(), []byte("a")); v == nil || err != nil {
+		t.Errorf("its neighbour: got %v and error %v, want what was put", v, err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestNilValueIsNoBucket looks, in the transaction that put it, at a value that
+// was put as nil.
+func TestNilValueIsNoBucket(t *testing.T) {
+	s := openInside(t)
+	for _, verdict := range commitTogether(t, s,
+		batch("a", nil),
+		storage.Batch{
+			If:  []storage.Condition{storage.Equal([]byte("a"), nil)},
+			Ops: []storage.Op{storage.Put([]byte("b"), nil)},
+		},
+		storage.Batch{Ops: []storage.Op{storage.DeleteRange(storage.Range{})}},
+	) {
+		if verdict != nil {
+			t.Errorf("got %v, want nil", verdict)
+		}
+	}
+}
+
+// commitTogether applies batches as one group.
+func commitTogether(t *testing.T, s *Store, batches ...storage.Batch) []error {
+	t.Helper()
+	verdicts := make([]error, len(batches))
+	if err := s.apply(batches, verdicts); err != nil {
+		t.Fatal(err)
+	}
+	return verdicts
+}
+
+// TestOneBadBatchFailsAlone has one of 200 fail in a way that nobody can see
+// beforehand: its key is a bucket.
+func TestOneBadBatchFailsAlone(t *testing.T) {
+	s := openInside(t)
+	nest(t, s, "bad")
 	for range 10 {
 		var wg sync.WaitGroup
 		for i := range 200 {

@@ -13,9 +13,12 @@ import (
 // Get returns a copy of the value under key, or storage.ErrNotFound.
 func (s *Store) Get(ctx context.Context, key []byte) (value []byte, err error) {
 	err = s.read(ctx, func(b *bbolt.Bucket) error {
-		v := b.Get(key)
-		if v == nil {
+		k, v := b.Cursor().Seek(key) // Bucket.Get finds nothing where a bucket is
+		switch {
+		case !bytes.Equal(k, key):
 			return storage.ErrNotFound
+		case v == nil:
+			return nested(k)
 		}
 		value, err = copied(v)
 		return err
@@ -77,6 +80,12 @@ func (s *Store) noBucket() error {
 	return fmt.Errorf("%w: the bucket %q is gone", storage.ErrCorrupt, s.bucket)
 }
 
+// nested is the error of an entry whose value a cursor gives as nil. It says that
+// the entry is a bucket, and we put none: a bit is flipped.
+func nested(key []byte) error {
+	return fmt.Errorf("%w: %q is a bucket", storage.ErrCorrupt, key)
+}
+
 // copied is what bbolt returned, for the caller to keep. A length that nobody
 // put is damage, and not worth its memory.
 func copied(b []byte) ([]byte, error) {
@@ -105,6 +114,9 @@ func walk(c *bbolt.Cursor, r storage.Range, visit func(k, v []byte) (bool, error
 	for ; k != nil; k, v = next() {
 		if r.Reverse && bytes.Compare(k, r.Start) < 0 || !r.Reverse && r.End != nil && bytes.Compare(k, r.End) >= 0 {
 			return nil
+		}
+		if v == nil {
+			return nested(k)
 		}
 		if more, err := visit(k, v); !more || err != nil {
 			return err

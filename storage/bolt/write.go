@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/weft-go/weft/internal/group"
 	"github.com/weft-go/weft/storage"
@@ -42,7 +43,11 @@ func (s *Store) write(tx *bbolt.Tx, batches []storage.Batch, verdicts []error) (
 	}
 	c := b.Cursor() // finds a key as Get does, and keeps its memory
 	for i := range batches {
-		if !hold(c, batches[i].If) {
+		ok, err := hold(c, batches[i].If)
+		if err != nil {
+			return false, err
+		}
+		if !ok {
 			verdicts[i] = storage.ErrConflict
 			continue
 		}
@@ -96,37 +101,43 @@ func full(err error) bool {
 		strings.HasPrefix(err.Error(), "file resize error")
 }
 
-func hold(c *bbolt.Cursor, conditions []storage.Condition) bool {
+func hold(c *bbolt.Cursor, conditions []storage.Condition) (bool, error) {
 	for _, cond := range conditions {
 		k, v := c.Seek(cond.Key)
 		there := bytes.Equal(k, cond.Key)
-		switch cond.Kind {
-		case storage.IsEqual:
-			if !there || !bytes.Equal(v, cond.Value) {
-				return false
-			}
-		case storage.IsAbsent:
-			if there {
-				return false
-			}
-		default:
-			if !there {
-				return false
-			}
+		if there && v == nil {
+			return false, nested(k)
+		}
+		ok := there == (cond.Kind != storage.IsAbsent)
+		if cond.Kind == storage.IsEqual {
+			ok = ok && bytes.Equal(v, cond.Value)
+		}
+		if !ok {
+			return false, nil
 		}
 	}
-	return true
+	return true, nil
 }
 
-func do(b *bbolt.Bucket, o storage.Op) error {
+// do applies o. bbolt keeps a value as it was put until the commit, and a nil one
+// would look like a bucket's to the next batch of the group.
+func do(b *bbolt.Bucket, o storage.Op) (err error) {
 	switch o.Kind {
 	case storage.PutOp:
-		return b.Put(o.Key, o.Value)
+		value := o.Value
+		if value == nil {
+			value = []byte{}
+		}
+		err = b.Put(o.Key, value)
 	case storage.DeleteOp:
-		return b.Delete(o.Key)
+		err = b.Delete(o.Key)
 	default:
 		return deleteRange(b, o.Range)
 	}
+	if errors.Is(err, berrors.ErrIncompatibleValue) {
+		return nested(o.Key)
+	}
+	return err
 }
 
 // deleteRange collects the keys first: a cursor loses its place when what it
