@@ -20,6 +20,7 @@ import (
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
+	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
@@ -192,4 +193,85 @@ func typed(t *testing.T, path string, err error) {
 	if !errors.Is(err, storage.ErrCorrupt) && !errors.Is(err, storage.ErrFutureFormat) && !strings.Contains(err.Error(), path) {
 		t.Errorf("neither typed nor naming the file: %v", err)
 	}
+}
+
+// A contrary store says of some keys that nothing is there, and then that they
+// cannot be put because something is.
+type contrary struct {
+	storage.Storage
+	hides func(key string) bool
+}
+
+func (c *contrary) Unwrap() storage.Storage { return c.Storage }
+
+func (c *contrary) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if c.hides != nil && c.hides(string(key)) {
+		return nil, storage.ErrNotFound
+	}
+	return c.Storage.Get(ctx, key)
+}
+
+// Whatever is decided anew after a conflict comes to an end also on a store that
+// contradicts itself.
+func TestContraryStoreIsDamage(t *testing.T) {
+	one := &signal.Signal[string]{Name: "one"}
+	wf := flow("wait", func(run *engine.Run) (string, error) { return one.Receive(run) })
+	for _, c := range []struct {
+		name  string
+		hides func(key string) bool
+		do    func(e *engine.Engine) error
+	}{
+		{"stamp", func(k string) bool { return k == "meta:store" }, nil},
+		{"start", func(k string) bool { return strings.HasPrefix(k, "wf:") }, func(e *engine.Engine) error {
+			_, err := wf.Start(ctx, e, "a", "")
+			return err
+		}},
+		{"signal", func(k string) bool { return strings.HasPrefix(k, "sigres:") }, func(e *engine.Engine) error {
+			_, err := one.Send(ctx, e, "a", "x", &signal.Options{ID: "1"})
+			return err
+		}},
+	} {
+		s := &contrary{Storage: new(memory.Store)}
+		e := made(t, s, wf)
+		start(t, wf, e, "a", "")
+		if _, err := one.Send(ctx, e, "a", "x", &signal.Options{ID: "1"}); err != nil {
+			t.Fatal(err)
+		}
+		s.hides = c.hides
+		if c.do == nil {
+			c.do = func(*engine.Engine) error {
+				_, err := engine.New(engine.Config{Storage: s, Logger: quiet})
+				return err
+			}
+		}
+		if err := c.do(e); !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("%s: got %v, want ErrCorrupt", c.name, err)
+		}
+	}
+}
+
+// A record that must be changed and is never as it was read a moment ago.
+func TestContraryRequestIsDamage(t *testing.T) {
+	wf := flow("nothing", nil2)
+	s := &refusing{Storage: new(memory.Store)}
+	e := made(t, s, wf)
+	start(t, wf, e, "a", "")
+	s.refuse = true
+	if err := e.Cancel(ctx, "a", ""); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("got %v, want ErrCorrupt", err)
+	}
+}
+
+type refusing struct {
+	storage.Storage
+	refuse bool
+}
+
+func (r *refusing) Unwrap() storage.Storage { return r.Storage }
+
+func (r *refusing) Commit(ctx context.Context, b storage.Batch) error {
+	if r.refuse {
+		return storage.ErrConflict
+	}
+	return r.Storage.Commit(ctx, b)
 }

@@ -200,33 +200,41 @@ func (e *Engine) Purge(ctx context.Context, id string, by Audit) error {
 	if err := errors.Join(by.check(), checkID(id), e.refused()); err != nil {
 		return err
 	}
+	for range mostTries {
+		if again, err := e.purge(ctx, id, by); !again {
+			return err
+		}
+	}
+	return contradiction(keys.Workflow(id))
+}
+
+// purge says whether to try again because somebody else was quicker.
+func (e *Engine) purge(ctx context.Context, id string, by Audit) (again bool, err error) {
 	wf, err := checkpoint.Load(ctx, e.store, id)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
-		if _, err := e.orphaned(ctx, id); err != nil {
-			return err
-		}
-		return e.Purge(ctx, id, by) // it was started meanwhile
+		_, err := e.orphaned(ctx, id)
+		return err == nil, err // it was started meanwhile
 	case err != nil:
-		return err
+		return false, err
 	case !wf.Tombstone() && !wf.Status.Terminal():
-		return fmt.Errorf("%w: purge %q: it has not ended", ErrNotApplicable, id)
+		return false, fmt.Errorf("%w: purge %q: it has not ended", ErrNotApplicable, id)
 	}
 	if !wf.Tombstone() {
 		wf, err = e.bury(ctx, wf)
 		if errors.Is(err, storage.ErrConflict) {
-			return e.Purge(ctx, id, by) // somebody was quicker
+			return true, nil
 		}
 		if err != nil {
-			return fmt.Errorf("engine: purge %q: %w", id, err)
+			return false, fmt.Errorf("engine: purge %q: %w", id, err)
 		}
 		e.log.Info("weft: workflow purged", "workflow", id, "by", by.By, "why", by.Why)
 	}
 	err = checkpoint.Sweep(ctx, e.store, wf)
 	if errors.Is(err, storage.ErrConflict) {
-		return nil // the id has a new life, which finished this
+		return false, nil // the id has a new life, which finished this
 	}
-	return err
+	return false, err
 }
 
 func (e *Engine) bury(ctx context.Context, wf *checkpoint.Workflow) (*checkpoint.Workflow, error) {

@@ -25,7 +25,7 @@ const format = 1
 // a newer release, has worked on.
 func settleMode(ctx context.Context, s storage.Storage, mode Ownership) error {
 	key := keys.Meta("store")
-	for {
+	for range mostTries {
 		raw, err := s.Get(ctx, key)
 		if err == nil {
 			return checkStamp(key, raw, mode)
@@ -45,6 +45,16 @@ func settleMode(ctx context.Context, s storage.Storage, mode Ownership) error {
 			return fmt.Errorf("engine: stamp the store: %w", err)
 		}
 	}
+	return contradiction(key)
+}
+
+// mostTries is how often something is decided anew because what stood in its way
+// was gone when it was looked for. That takes somebody else who puts it and takes
+// it away each time, or a damaged store, which says both of it.
+const mostTries = 100
+
+func contradiction(key []byte) error {
+	return fmt.Errorf("engine: %w: record %q is there and is not", storage.ErrCorrupt, key)
 }
 
 func checkStamp(key, raw []byte, mode Ownership) error {

@@ -152,6 +152,7 @@ const maxReason = 4096
 // change says whether there is anything to write; written whether that is there,
 // after an attempt that was refused or of unknown outcome.
 func (e *Engine) request(ctx context.Context, id string, change func(*checkpoint.Workflow) bool, written func(*checkpoint.Workflow) (bool, error)) error {
+	var refused *checkpoint.Workflow // what wf was when that had changed
 	for again := false; ; again = true {
 		wf, err := e.load(ctx, id)
 		if err != nil {
@@ -161,6 +162,9 @@ func (e *Engine) request(ctx context.Context, id string, change func(*checkpoint
 			if done, err := written(wf); done || err != nil {
 				return err
 			}
+		}
+		if refused != nil && string(refused.Raw()) == string(wf.Raw()) {
+			return contradiction(keys.Workflow(id))
 		}
 		if wf.Status.Terminal() {
 			return &TerminalError{id, wf.Status}
@@ -189,6 +193,9 @@ func (e *Engine) request(ctx context.Context, id string, change func(*checkpoint
 			return fmt.Errorf("engine: request to %q: %w", id, err)
 		}
 		// A conflict, or an unknown outcome: either way what is there now tells.
+		if refused = nil; errors.Is(err, storage.ErrConflict) {
+			refused = wf
+		}
 		if !pause(ctx, time.Millisecond) {
 			return ctx.Err()
 		}
@@ -334,5 +341,26 @@ func (e *Engine) accept(ctx context.Context, in *signal.Incoming) (a signal.Acce
 	}
 	// A conflict, or an unknown outcome. The accepted record will tell whether
 	// it was ours, and then it is the answer.
+	if errors.Is(err, storage.ErrConflict) {
+		err = e.unanswered(ctx, in)
+		return signal.Accepted{}, err == nil, err
+	}
 	return signal.Accepted{}, true, nil
+}
+
+// unanswered tells a signal whose answer is lost, which nobody could ever accept,
+// from one that somebody else was quicker to accept.
+func (e *Engine) unanswered(ctx context.Context, in *signal.Incoming) error {
+	p, err := signal.Read(ctx, e.store, in.WorkflowID, signal.Waiting{Name: in.Name, ID: in.ID})
+	if err != nil {
+		return nil // the common case: it is not there; else the next try tells
+	}
+	if _, earlier, err := signal.Earlier(ctx, e.store, in); earlier || err != nil {
+		return err
+	}
+	wf, err := e.load(ctx, in.WorkflowID)
+	if err != nil || wf.Generation != p.Generation {
+		return nil // both went with their workflow
+	}
+	return fmt.Errorf("engine: signal %q: %w: record %q is missing", in.WorkflowID, storage.ErrCorrupt, keys.Accepted(in.WorkflowID, in.Name, in.ID))
 }

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -56,6 +58,9 @@ func (l *life) succeed(ctx context.Context) error {
 		}
 		if last, err = keys.Incarnation(page[0].Key); err != nil {
 			return err
+		}
+		if bytes.Compare(page[0].Key, r.Start) < 0 { // there would be no end
+			return fmt.Errorf("%w: record %q is out of order", storage.ErrCorrupt, page[0].Key)
 		}
 		v, err := l.vital(ctx, last)
 		if errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat) {

@@ -33,12 +33,13 @@ func (e *Engine) StartWorkflow(ctx context.Context, r *StartRequest) (Info, erro
 	}
 	ctx, s.giveUp = context.WithCancelCause(ctx)
 	defer s.giveUp(nil)
-	for {
+	for range mostTries {
 		info, again, err := s.try(ctx)
 		if !again {
 			return info, err
 		}
 	}
+	return Info{}, contradiction(keys.Workflow(s.wf.ID))
 }
 
 // driver is the life that would drive a workflow of this type, joined, or nil.

@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"iter"
 )
 
@@ -95,7 +96,12 @@ func All(ctx context.Context, s Storage, r Range) iter.Seq2[Entry, error] {
 			}
 			full := len(page) >= r.Limit
 			if full {
-				r = after(r, page[len(page)-1].Key)
+				last := page[len(page)-1].Key
+				if r.Start != nil && !r.Reverse && bytes.Compare(last, r.Start) < 0 || r.End != nil && r.Reverse && bytes.Compare(last, r.End) >= 0 {
+					yield(Entry{}, fmt.Errorf("%w: %q is out of order", ErrCorrupt, last)) // there would be no end
+					return
+				}
+				r = after(r, last)
 			}
 			for _, e := range page {
 				if !yield(e, nil) {

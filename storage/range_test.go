@@ -55,6 +55,31 @@ func numbered(t testing.TB, n int) (*memory.Store, []string) {
 	return s, keys
 }
 
+// disordered answers every page alike, as a file may whose keys are damaged.
+type disordered struct {
+	storage.Storage
+	page []storage.Entry
+}
+
+func (d disordered) Scan(context.Context, storage.Range) ([]storage.Entry, error) {
+	return slices.Clone(d.page), nil
+}
+
+func TestAllOfDisorderedStoreEnds(t *testing.T) {
+	for _, reverse := range []bool{false, true} {
+		s := disordered{page: []storage.Entry{{Key: []byte("b")}, {Key: []byte("b")}}}
+		pages, err := 0, error(nil)
+		for _, err = range storage.All(t.Context(), s, storage.Range{Limit: 2, Reverse: reverse}) {
+			if pages++; pages > 10 {
+				break
+			}
+		}
+		if !errors.Is(err, storage.ErrCorrupt) {
+			t.Errorf("reverse %v: got %v after %d entries, want ErrCorrupt", reverse, err, pages)
+		}
+	}
+}
+
 func TestAllIsEveryEntryOnce(t *testing.T) {
 	s, keys := numbered(t, 20)
 	for limit := range 25 {
