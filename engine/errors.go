@@ -94,10 +94,13 @@ func (e *TerminalError) Unwrap() error { return ErrTerminal }
 
 // A NonDeterminismError says that a workflow function did, on replay, something
 // else than its history tells. The run is held, not failed: code that does what
-// it did goes on with it.
+// it did goes on with it. An empty Operation is the end of the function.
 type NonDeterminismError struct{ ID, Operation, Recorded, Asked string }
 
 func (e *NonDeterminismError) Error() string {
+	if e.Operation == "" {
+		return fmt.Sprintf("engine: replay of %q: its end was %s and is now %s", e.ID, e.Recorded, e.Asked)
+	}
 	return fmt.Sprintf("engine: replay of %q: operation %s was %s and is now %s", e.ID, e.Operation, e.Recorded, e.Asked)
 }
 
