@@ -55,6 +55,14 @@ type Retry struct {
 	MaxBackoff time.Duration // 0: 1 min
 }
 
+// An Action is what follows when nobody can tell what became of an attempt.
+type Action uint8
+
+const (
+	ReturnError Action = iota // the workflow gets an *IndeterminateError
+	Park                      // the operation waits for a person, who answers with engine.Engine.Resolve
+)
+
 // Options are what may differ for one call. Zero fields leave what the
 // definition says.
 type Options struct {
@@ -149,4 +157,12 @@ type Policy struct {
 	Errors  []error
 	Retry   Retry
 	Timeout time.Duration
+
+	// What follows is of reconciled activities.
+	Deadline, Settle, VerifyTimeout time.Duration
+	VerifyRetry                     Retry
+	Verified                        bool // there is a verifier
+	Idempotent                      bool
+	VerifyFences, SettleAfterError  bool
+	OnIndeterminate                 Action
 }

@@ -35,6 +35,36 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Sentinel }
 
+// An IndeterminateError says that an activity with an idempotency key may have had
+// its effect, and that nobody could tell. It was not attempted again. A person who
+// finds out can say so with engine.Engine.Resolve.
+type IndeterminateError struct {
+	Activity, Operation, IdempotencyKey string
+	Attempt                             int // the last that left
+	Reason                              string
+}
+
+func (e *IndeterminateError) Error() string {
+	return fmt.Sprintf("activity %s: operation %s, key %q: outcome of attempt %d is unknown: %s", e.Activity, e.Operation, e.IdempotencyKey, e.Attempt, e.Reason)
+}
+
+// A ResultUnavailableError says that an activity had its effect, and that its
+// result is lost. It is not attempted again.
+type ResultUnavailableError struct{ Activity, Operation, IdempotencyKey, Reason string }
+
+func (e *ResultUnavailableError) Error() string {
+	return fmt.Sprintf("activity %s: operation %s, key %q: completed, and its result is lost: %s", e.Activity, e.Operation, e.IdempotencyKey, e.Reason)
+}
+
+// A ContradictionError says that two who could tell what became of an activity
+// disagree whether it had its effect. Neither is believed, and it is not attempted
+// again.
+type ContradictionError struct{ Activity, Operation, IdempotencyKey, First, Second string }
+
+func (e *ContradictionError) Error() string {
+	return fmt.Sprintf("activity %s: operation %s, key %q: contradiction: %s; %s", e.Activity, e.Operation, e.IdempotencyKey, e.First, e.Second)
+}
+
 // A DefinitionError says what is wrong with an Activity.
 type DefinitionError struct{ Activity, Field, Problem string }
 
@@ -59,3 +89,22 @@ func IsPermanent(err error) bool {
 type permanent struct{ error }
 
 func (p *permanent) Unwrap() error { return p.error }
+
+// NoEffect marks err: nothing happened outside, so that an activity with an
+// idempotency key may be attempted again without asking its verifier.
+func NoEffect(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &noEffect{err}
+}
+
+// IsNoEffect says that err, or one that it wraps, was made with NoEffect.
+func IsNoEffect(err error) bool {
+	var n *noEffect
+	return errors.As(err, &n)
+}
+
+type noEffect struct{ error }
+
+func (n *noEffect) Unwrap() error { return n.error }

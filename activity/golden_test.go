@@ -1,0 +1,85 @@
+package activity
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/weft-go/weft/internal/golden"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// ACT-12 to ACT-21, FMT-21, FMT-22: the bytes of the record, in each status.
+func TestGoldenRecords(t *testing.T) {
+	full := Record{
+		Generation: "01JGZ3Q8X0000000000000000A",
+		WorkflowID: "order-42", Activity: "charge", Operation: "3.1", IdempotencyKey: "order/42",
+		Status: StatusIndeterminate, CreatedAt: 1767355200000000, UpdatedAt: 1767355200000001,
+		Attempt: 1, Epoch: 1856226398208000, Token: 1856226398208001, Deadline: 1767355230000000,
+		Timeout: 30e9, Settle: 10e9, Input: bytes.Repeat([]byte{0xd1}, 32),
+	}
+	is := func(change func(*Record)) golden.Record {
+		r := full
+		change(&r)
+		return golden.Record{Key: r.key(), Version: Version, Value: &r, Empty: func() any { return new(Record) }}
+	}
+	golden.Check(t, "testdata/v1", map[string]golden.Record{
+		"under-way": is(func(*Record) {}),
+		"completed": is(func(r *Record) {
+			r.Status, r.Settled, r.HasResult, r.Result, r.Codec = StatusCompleted, true, true, []byte(`"ch_1"`), "cbor"
+		}),
+		"unavailable": is(func(r *Record) {
+			r.Status, r.Settled = StatusCompleted, true
+			r.Error = &Failure{Category: CategoryResultUnavailable, Message: "too large", Attempt: 1}
+		}),
+		"failed": is(func(r *Record) {
+			r.Status, r.Settled = StatusFailed, true
+			r.Error = &Failure{Message: "declined", Stack: "goroutine 1", Sentinel: "declined", Attempt: 1, Permanent: true, NoEffect: true}
+		}),
+		"timed-out": is(func(r *Record) {
+			r.Status, r.Waited, r.Seen = StatusTimedOut, 5e9, "attempt 1 returned a result after its time was up"
+			r.Error = &Failure{Category: CategoryTimedOut, Message: "timed out after 30s", Sentinel: ErrTimeout.Error(), Attempt: 1}
+		}),
+		"cancelled": is(func(r *Record) { r.Status, r.Settled = StatusCancelled, true }),
+		"contradiction": is(func(r *Record) {
+			r.Settled = true
+			r.Error = &Failure{Category: CategoryContradiction, Message: "it returned", Other: "it did not complete", Attempt: 1}
+		}),
+	})
+}
+
+// A record survives the store, is found under its own key only, and keeps what a
+// later release wrote into it.
+func TestRecordRoundTrip(t *testing.T) {
+	s := new(memory.Store)
+	r := left(2)
+	sealed, put, err := r.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(t.Context(), storage.Batch{If: []storage.Condition{r.Unchanged()}, Ops: []storage.Op{put}}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadRecord(t.Context(), s, "o", "charge", "1", "k")
+	if err != nil || got.Attempt != 2 || got.Status != StatusIndeterminate || !bytes.Equal(got.Raw(), sealed.Raw()) {
+		t.Errorf("read %+v, %v", got, err)
+	}
+	if err := s.Commit(t.Context(), storage.Batch{If: []storage.Condition{r.Unchanged()}, Ops: []storage.Op{put}}); !errors.Is(err, storage.ErrConflict) {
+		t.Errorf("it still is not there: %v", err)
+	}
+	if err := s.Commit(t.Context(), storage.Batch{If: []storage.Condition{got.Unchanged()}}); err != nil || !bytes.Equal(got.Unchanged().Value, sealed.Unchanged().Value) {
+		t.Errorf("it is not what it was: %v", err)
+	}
+	if _, err := ReadRecord(t.Context(), s, "o", "charge", "1", "other"); !errors.Is(err, storage.ErrNotFound) { // ACT-29
+		t.Errorf("another key: %v", err)
+	}
+	for generation, want := range map[string]int{"G": 1, "other": 0} {
+		if rs, err := Records(t.Context(), s, "o", generation); err != nil || len(rs) != want {
+			t.Errorf("records of life %s: %d, %v, want %d", generation, len(rs), err, want)
+		}
+	}
+	if _, err := OpenRecord("o", "charge", "1", "other", got.Raw()); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("under another key: %v", err)
+	}
+}

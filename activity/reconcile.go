@@ -1,0 +1,323 @@
+package activity
+
+import (
+	"fmt"
+	"time"
+)
+
+// The seam to package engine. Users have no business here.
+
+// Next decides what follows for a reconciled operation: a pure function of the
+// definition, of what is recorded, and of what has happened since. What it decides
+// may be done when the record that it returns is durable, and not before.
+//
+// The one rule behind all others: an attempt that has left may have had its
+// effect. Another may leave only after somebody who can know has said that it did
+// not, or if a repetition does no harm.
+func Next(p Policy, r Record, h Happened) Decision {
+	r = r.touched(h.Now)
+	switch h.What {
+	case Returned:
+		return complete(r, h.Payload, "")
+	case Erred:
+		return p.erred(r, h)
+	case Expired:
+		r.Status = StatusTimedOut
+		r.Error = &Failure{
+			Category: CategoryTimedOut,
+			Message:  fmt.Sprintf("timed out after %v", r.Timeout),
+			Sentinel: ErrTimeout.Error(),
+			Attempt:  r.Attempt,
+		}
+		return p.doubt(r, h)
+	case CameLate:
+		if h.Failure == nil {
+			r.Seen = fmt.Sprintf("attempt %d returned a result after its time was up", r.Attempt)
+		}
+		return Decision{Do: GoOn, Record: r}
+	case Abandoned:
+		r.Status, r.Settled = StatusCancelled, true
+		return Decision{Do: Settle, Record: r, Why: "cancelled"}
+	case Answered:
+		return p.answered(r, h)
+	case Resolved:
+		return p.resolved(r, h)
+	case Found:
+		return p.found(r, h)
+	}
+	panic(fmt.Sprintf("activity: Next after %d", h.What))
+}
+
+// Happened is what has happened since a record was written.
+type Happened struct {
+	What What
+	Now  time.Time
+
+	// Waited is for how long it has been certain that the attempt begins nothing
+	// new: since its end, or since the claim of who found it. Of Answered: when
+	// the verifier was asked.
+	Waited time.Duration
+
+	Asked   int                 // how often the verifier was, since then
+	Payload                     // of Returned, and of an answer that has a result
+	Failure *Failure            // of Erred, and of CameLate
+	Verdict Verdict             // of Answered and Resolved
+	Random  func(n int64) int64 // from 0 to before n
+}
+
+// A Payload is an encoded result. Lost says why there is none.
+type Payload struct {
+	Codec string
+	Data  []byte
+	Lost  string
+}
+
+// What has happened.
+type What uint8
+
+const (
+	_         What = iota
+	Returned       // the attempt returned a result
+	Erred          // the attempt returned an error, or panicked
+	Expired        // the attempt's time is up
+	CameLate       // an attempt whose time was up has returned after all
+	Abandoned      // the workflow does not wait for it any more
+	Found          // the record was read: after a crash, a takeover, or by somebody else's change
+	Answered       // the verifier did
+	Resolved       // a person did
+)
+
+// A Decision is what follows, once Record is durable, and After that time.
+type Decision struct {
+	Do     Do
+	After  time.Duration
+	Record Record
+	Why    string // for the history
+}
+
+// Do is what is to be done.
+type Do uint8
+
+const (
+	_        Do = iota
+	GoOn        // nothing new
+	Dispatch    // the next attempt
+	Verify      // ask the verifier
+	Settle      // the operation has its outcome: Record
+	Attend      // a person must say
+)
+
+func (d Do) String() string {
+	return [...]string{"none", "go on", "dispatch", "verify", "settle", "attend"}[d]
+}
+
+// Dispatched is the record with which the next attempt leaves.
+func (r Record) Dispatched(d Departure) Record {
+	r = r.touched(d.At)
+	if r.CreatedAt == 0 {
+		r.CreatedAt = r.UpdatedAt
+	}
+	r.Status = StatusIndeterminate
+	r.Attempt++
+	r.Epoch, r.Token, r.Deadline = d.Epoch, d.Token, d.At.Add(d.Timeout).UnixMicro()
+	r.Timeout, r.Settle, r.Waited = d.Timeout, d.Settle, 0
+	return r
+}
+
+// A Departure is when and under whom an attempt leaves, and what it is given.
+type Departure struct {
+	At              time.Time
+	Epoch, Token    uint64
+	Timeout, Settle time.Duration
+}
+
+// Released is the record of an operation whose owner goes with a word, having
+// waited for this long.
+func (r Record) Released(now time.Time, waited time.Duration) Record {
+	r = r.touched(now)
+	r.Waited += waited
+	return r
+}
+
+// touched is r with a later time of change.
+func (r Record) touched(now time.Time) Record {
+	r.UpdatedAt = max(now.UnixMicro(), r.UpdatedAt+1)
+	return r
+}
+
+// ended says that the last attempt is known to have come back, or to have been
+// given up.
+func (r *Record) ended() bool { return r.Error != nil && r.Error.Attempt == r.Attempt }
+
+// erred takes in an error of the attempt.
+func (p Policy) erred(r Record, h Happened) Decision {
+	f := *h.Failure
+	f.Attempt = r.Attempt
+	r.Error = &f
+	if f.NoEffect {
+		r.Status = StatusFailed
+		return p.again(r, h, p.Retry.Pause(r.Attempt, h.Random), "")
+	}
+	r.Status = StatusIndeterminate
+	return p.doubt(r, h)
+}
+
+// doubt decides on an attempt that may have had its effect.
+func (p Policy) doubt(r Record, h Happened) Decision {
+	var pause time.Duration
+	if h.What != Found && !p.spent(r, h.Now) {
+		pause = p.Retry.Pause(r.Attempt, h.Random)
+	}
+	switch {
+	case p.Verified:
+		return Decision{Do: Verify, After: pause, Record: r}
+	case !p.Idempotent:
+		return p.giveUp(r, "there is no verifier")
+	case !p.spent(r, h.Now.Add(pause)):
+		return Decision{Do: Dispatch, After: pause, Record: r, Why: "a repetition does no harm"}
+	case r.ended():
+		r.Settled = true
+		return Decision{Do: Settle, Record: r}
+	}
+	return p.giveUp(r, "its process died, and there is no further attempt")
+}
+
+// again dispatches the next attempt, if there is one, after one that is known to
+// have had no effect.
+func (p Policy) again(r Record, h Happened, pause time.Duration, why string) Decision {
+	if !p.spent(r, h.Now.Add(pause)) {
+		return Decision{Do: Dispatch, After: pause, Record: r, Why: why}
+	}
+	if r.Status != StatusTimedOut {
+		r.Status = StatusFailed
+	}
+	if !r.ended() {
+		r.Error = &Failure{Category: CategoryLost, Message: "its process died, and it did not complete", Attempt: r.Attempt}
+	}
+	r.Settled = true
+	return Decision{Do: Settle, Record: r, Why: why}
+}
+
+// spent says that there is no further attempt at a time.
+func (p Policy) spent(r Record, at time.Time) bool {
+	bound := p.Retry.Bound()
+	late := p.Deadline > 0 && r.CreatedAt > 0 && !at.Before(time.UnixMicro(r.CreatedAt).Add(p.Deadline))
+	return late || bound > 0 && r.Attempt >= bound || r.ended() && r.Error.Permanent
+}
+
+// Quiet is for how long an effect may still land, counted from when it is certain
+// that the attempt begins nothing new. A not-completed that was asked for earlier
+// tells nothing.
+func (p Policy) Quiet(r Record) time.Duration {
+	var quiet time.Duration
+	switch {
+	case p.Idempotent || p.VerifyFences:
+	case r.Status == StatusTimedOut:
+		quiet = r.Settle
+	case !r.ended():
+		quiet = r.Timeout + r.Settle
+	case p.SettleAfterError:
+		quiet = r.Settle
+	}
+	return max(quiet-r.Waited, 0)
+}
+
+// found decides on a record that somebody else left.
+func (p Policy) found(r Record, h Happened) Decision {
+	switch {
+	case r.Settled:
+		return Decision{Do: Settle, Record: r}
+	case r.ended() && r.Error.NoEffect:
+		return p.again(r, h, 0, "")
+	}
+	return p.doubt(r, h)
+}
+
+// answered decides on a verifier's answer.
+func (p Policy) answered(r Record, h Happened) Decision {
+	why := "verified: " + h.Verdict.State.String()
+	switch h.Verdict.State {
+	case StateCompletedWithResult:
+		return complete(r, h.Payload, why)
+	case StateCompletedResultUnavailable:
+		return complete(r, Payload{Lost: "the verifier cannot tell the result"}, why)
+	case StateNotCompleted:
+		if r.Seen != "" {
+			return contradict(r, r.Seen, "the verifier says that it did not complete")
+		}
+		if left := p.Quiet(r) - h.Waited; left > 0 {
+			return Decision{Do: Verify, After: left, Record: r}
+		}
+		return p.again(r, h, 0, why)
+	}
+	if bound := p.VerifyRetry.Bound(); bound > 0 && h.Asked >= bound {
+		return p.giveUp(r, h.Verdict.Reason)
+	}
+	return Decision{Do: Verify, After: p.VerifyRetry.Pause(h.Asked, h.Random), Record: r}
+}
+
+// resolved decides on a person's answer. It does not look at what others said: a
+// person is asked because they could not tell.
+func (p Policy) resolved(r Record, h Happened) Decision {
+	r.Seen = ""
+	switch h.Verdict.State {
+	case StateCompletedWithResult:
+		return complete(r, h.Payload, "")
+	case StateCompletedResultUnavailable:
+		return complete(r, Payload{Lost: "nobody can tell the result"}, "")
+	}
+	permanent := h.Verdict.State == StateFailed
+	message := h.Verdict.Reason
+	if message == "" {
+		message = "somebody found that it did not complete"
+	}
+	r.Status = StatusFailed
+	r.Error = &Failure{Category: CategoryResolved, Message: message, Attempt: r.Attempt, NoEffect: true, Permanent: permanent}
+	return p.again(r, h, 0, "")
+}
+
+// complete settles an operation whose effect has happened.
+func complete(r Record, result Payload, why string) Decision {
+	r.Status, r.Settled = StatusCompleted, true
+	if result.Lost != "" {
+		r.Error = &Failure{Category: CategoryResultUnavailable, Message: result.Lost, Attempt: r.Attempt}
+		return Decision{Do: Settle, Record: r, Why: why}
+	}
+	r.HasResult, r.Result, r.Codec, r.Error = true, result.Data, result.Codec, nil
+	return Decision{Do: Settle, Record: r, Why: why}
+}
+
+// contradict gives up where those who could tell disagree.
+func contradict(r Record, first, second string) Decision {
+	r.Status, r.Settled = StatusIndeterminate, true
+	r.Error = &Failure{Category: CategoryContradiction, Message: first, Other: second, Attempt: r.Attempt}
+	return Decision{Do: Settle, Record: r}
+}
+
+// giveUp ends, or leaves to a person, what nobody can tell. What a person is asked
+// about stays as it is: the next owner asks the verifier again.
+func (p Policy) giveUp(r Record, reason string) Decision {
+	if r.Error != nil {
+		reason += fmt.Sprintf("; attempt %d: %s", r.Error.Attempt, r.Error.Message)
+	}
+	if p.OnIndeterminate == Park {
+		return Decision{Do: Attend, Record: r, Why: reason}
+	}
+	r.Status, r.Settled = StatusIndeterminate, true
+	r.Error = &Failure{Category: CategoryIndeterminate, Message: reason, Attempt: r.Attempt}
+	return Decision{Do: Settle, Record: r}
+}
+
+// Outcome is the failure with which a settled operation ends, nil if it has a
+// result. An effect without a result that could be shown is no success.
+func (r *Record) Outcome() *Failure {
+	switch {
+	case r.Status == StatusCompleted && r.HasResult:
+		return nil
+	case r.Error != nil:
+		return r.Error
+	case r.Status == StatusCompleted:
+		return &Failure{Category: CategoryResultUnavailable, Message: "there is no result in the record", Attempt: r.Attempt}
+	}
+	return &Failure{Category: CategoryIndeterminate, Message: "the record has no reason", Attempt: r.Attempt}
+}

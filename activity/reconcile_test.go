@@ -1,0 +1,352 @@
+package activity
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+func most(n int64) int64 { return n - 1 }
+
+// left is the record with which attempt n left, a minute before noon.
+func left(n int) Record {
+	r := Record{Generation: "G", WorkflowID: "o", Activity: "charge", Operation: "1", IdempotencyKey: "k"}
+	for i := range n {
+		r = r.Dispatched(Departure{At: noon.Add(time.Duration(i-n) * time.Minute), Epoch: 7, Token: uint64(8 + i), Timeout: 30 * time.Second, Settle: 10 * time.Second})
+	}
+	return r
+}
+
+// after is left with what Next made of something that happened to it.
+func after(n int, p Policy, h Happened) Record {
+	h.Now, h.Random = noon.Add(-time.Second), most
+	return Next(p, left(n), h).Record
+}
+
+var (
+	busy     = &Failure{Message: "busy", Sentinel: "busy"}
+	declined = &Failure{Message: "declined", Permanent: true}
+	refused  = &Failure{Message: "refused", NoEffect: true}
+	invalid  = &Failure{Message: "invalid", NoEffect: true, Permanent: true}
+
+	verified   = Policy{Name: "charge", Verified: true, Retry: Retry{Attempts: 3}, VerifyRetry: Retry{Attempts: 2}}
+	idempotent = Policy{Name: "charge", Idempotent: true, Retry: Retry{Attempts: 3}}
+	neither    = Policy{Name: "charge", Retry: Retry{Attempts: 3}}
+)
+
+func (p Policy) with(change func(*Policy)) Policy { change(&p); return p }
+
+func answer(s State, waited time.Duration) Happened {
+	h := Happened{What: Answered, Waited: waited, Asked: 1, Verdict: Verdict{State: s, Reason: "pending"}}
+	if s == StateCompletedWithResult {
+		h.Data = []byte("5")
+	}
+	return h
+}
+
+const long = time.Hour // past every Settle
+
+// Every row of what may follow. ACT-31 to ACT-51 where a row is one of them.
+func TestNext(t *testing.T) {
+	park := func(p *Policy) { p.OnIndeterminate = Park }
+	late := after(1, verified, Happened{What: Expired})
+	late.Seen = "attempt 1 returned a result after its time was up"
+	for _, c := range []struct {
+		name     string
+		p        Policy
+		r        Record
+		h        Happened
+		do       Do
+		after    time.Duration
+		status   Status
+		settled  bool
+		category Category
+		message  string
+	}{
+		// ACT-36
+		{"it returns", verified, left(1), Happened{What: Returned, Payload: Payload{Data: []byte("5")}}, Settle, 0, StatusCompleted, true, "", ""},
+		{"it returns after a failure", verified, left(2), Happened{What: Returned, Payload: Payload{Data: []byte("5")}}, Settle, 0, StatusCompleted, true, "", ""},
+		// AC8: the effect is not repeated for a result that cannot be kept. ACT-24
+		{"its result is too large", verified, left(1), Happened{What: Returned, Payload: Payload{Lost: "too large"}}, Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "too large"},
+
+		// ACT-37
+		{"it fails before the effect", verified, left(1), Happened{What: Erred, Failure: refused}, Dispatch, time.Second, StatusFailed, false, "", "refused"},
+		{"it fails before the effect, without a verifier", neither, left(1), Happened{What: Erred, Failure: refused}, Dispatch, time.Second, StatusFailed, false, "", "refused"},
+		{"it fails before the effect, for good", verified, left(1), Happened{What: Erred, Failure: invalid}, Settle, 0, StatusFailed, true, "", "invalid"},
+		// ACT-46, ACT-47
+		{"it fails before the effect, the last time", verified, left(3), Happened{What: Erred, Failure: refused}, Settle, 0, StatusFailed, true, "", "refused"},
+
+		// ACT-38, ACT-39, ACT-44, ACT-45
+		{"it fails", verified, left(1), Happened{What: Erred, Failure: busy}, Verify, time.Second, StatusIndeterminate, false, "", "busy"},
+		{"it fails again", verified, left(2), Happened{What: Erred, Failure: busy}, Verify, 2 * time.Second, StatusIndeterminate, false, "", "busy"},
+		{"it fails the last time", verified, left(3), Happened{What: Erred, Failure: busy}, Verify, 0, StatusIndeterminate, false, "", "busy"},
+		{"it fails for good", verified, left(1), Happened{What: Erred, Failure: declined}, Verify, 0, StatusIndeterminate, false, "", "declined"},
+		{"it fails, and a repetition does no harm", idempotent, left(1), Happened{What: Erred, Failure: busy}, Dispatch, time.Second, StatusIndeterminate, false, "", "busy"},
+		{"it fails the last time, and a repetition would do no harm", idempotent, left(3), Happened{What: Erred, Failure: busy}, Settle, 0, StatusIndeterminate, true, "", "busy"},
+		{"it fails for good, and a repetition would do no harm", idempotent, left(1), Happened{What: Erred, Failure: declined}, Settle, 0, StatusIndeterminate, true, "", "declined"},
+		{"it fails, and nobody can tell", neither, left(1), Happened{What: Erred, Failure: busy}, Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "there is no verifier; attempt 1: busy"},
+		{"it fails, and a person is to tell", neither.with(park), left(1), Happened{What: Erred, Failure: busy}, Attend, 0, StatusIndeterminate, false, "", "busy"},
+
+		// ACT-40, ACT-41
+		{"it is cancelled", verified, left(1), Happened{What: Abandoned}, Settle, 0, StatusCancelled, true, "", ""},
+		{"it is cancelled between attempts", verified, after(1, verified, Happened{What: Erred, Failure: busy}), Happened{What: Abandoned}, Settle, 0, StatusCancelled, true, "", "busy"},
+
+		// ACT-42, ACT-43
+		{"its time is up", verified, left(1), Happened{What: Expired}, Verify, time.Second, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
+		{"its time is up, and a repetition does no harm", idempotent, left(1), Happened{What: Expired}, Dispatch, time.Second, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
+		{"its time is up, and nobody can tell", neither, left(1), Happened{What: Expired}, Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "there is no verifier; attempt 1: timed out after 30s"},
+		{"its time is up, and a person is to tell", neither.with(park), left(1), Happened{What: Expired}, Attend, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
+		{"it comes back late", verified, after(1, verified, Happened{What: Expired}), Happened{What: CameLate}, GoOn, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
+		{"it comes back late with an error", verified, after(1, verified, Happened{What: Expired}), Happened{What: CameLate, Failure: refused}, GoOn, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
+
+		// Found after a crash or a takeover. ACT-50
+		{"found under way", verified, left(1), Happened{What: Found}, Verify, 0, StatusIndeterminate, false, "", ""},
+		{"found under way for the last time", verified, left(3), Happened{What: Found}, Verify, 0, StatusIndeterminate, false, "", ""},
+		{"found under way, and a repetition does no harm", idempotent, left(1), Happened{What: Found}, Dispatch, 0, StatusIndeterminate, false, "", ""},
+		{"found under way for the last time, and a repetition would do no harm", idempotent, left(3), Happened{What: Found}, Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "its process died, and there is no further attempt"},
+		{"found under way, and nobody can tell", neither, left(1), Happened{What: Found}, Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "there is no verifier"},
+		{"found under way, and a person is to tell", neither.with(park), left(1), Happened{What: Found}, Attend, 0, StatusIndeterminate, false, "", ""},
+		{"found failed, effect possible", verified, after(1, verified, Happened{What: Erred, Failure: busy}), Happened{What: Found}, Verify, 0, StatusIndeterminate, false, "", "busy"},
+		{"found failed before the effect", verified, after(1, verified, Happened{What: Erred, Failure: refused}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, "", "refused"},
+		{"found timed out", verified, after(1, verified, Happened{What: Expired}), Happened{What: Found}, Verify, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
+		{"found completed", verified, after(1, verified, Happened{What: Returned, Payload: Payload{Data: []byte("5")}}), Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
+		{"found failed for good", verified, after(1, verified, Happened{What: Erred, Failure: invalid}), Happened{What: Found}, Settle, 0, StatusFailed, true, "", "invalid"},
+
+		// The verifier's four answers. ACT-31 to ACT-35
+		{"not completed", verified, left(1), answer(StateNotCompleted, long), Dispatch, 0, StatusIndeterminate, false, "", ""},
+		{"not completed, with a failure", verified, after(1, verified, Happened{What: Erred, Failure: busy}), answer(StateNotCompleted, 0), Dispatch, 0, StatusIndeterminate, false, "", "busy"},
+		{"not completed, of the last attempt", verified, after(3, verified, Happened{What: Erred, Failure: busy}), answer(StateNotCompleted, 0), Settle, 0, StatusFailed, true, "", "busy"},
+		{"not completed, of one that failed for good", verified, after(1, verified, Happened{What: Erred, Failure: declined}), answer(StateNotCompleted, 0), Settle, 0, StatusFailed, true, "", "declined"},
+		{"not completed, of the last that timed out", verified, after(3, verified, Happened{What: Expired}), answer(StateNotCompleted, long), Settle, 0, StatusTimedOut, true, CategoryTimedOut, "timed out after 30s"},
+		{"not completed, of the last that was lost", verified, left(3), answer(StateNotCompleted, long), Settle, 0, StatusFailed, true, CategoryLost, "its process died, and it did not complete"},
+		{"completed with a result", verified, left(1), answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
+		{"completed with a result, of the last that failed", verified, after(3, verified, Happened{What: Erred, Failure: declined}), answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
+		{"completed, result unavailable", verified, left(1), answer(StateCompletedResultUnavailable, 0), Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "the verifier cannot tell the result"},
+		{"completed, with a result that cannot be kept", verified, left(1), Happened{What: Answered, Asked: 1, Verdict: Verdict{State: StateCompletedWithResult}, Payload: Payload{Lost: "too large"}}, Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "too large"},
+		{"indeterminate", verified, left(1), answer(StateIndeterminate, 0), Verify, time.Second, StatusIndeterminate, false, "", ""},
+		{"indeterminate, as often as it may be asked", verified.with(func(p *Policy) { p.VerifyRetry.Attempts = 1 }), left(1), answer(StateIndeterminate, 0), Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "pending"},
+		{"indeterminate, of one that timed out", verified.with(func(p *Policy) { p.VerifyRetry.Attempts = 1 }), after(1, verified, Happened{What: Expired}), answer(StateIndeterminate, 0), Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "pending; attempt 1: timed out after 30s"},
+		{"indeterminate, asked without end", verified.with(func(p *Policy) { p.VerifyRetry.Attempts = -1 }), left(1), Happened{What: Answered, Asked: 50, Verdict: Verdict{State: StateIndeterminate}}, Verify, time.Minute, StatusIndeterminate, false, "", ""},
+		{"indeterminate, and a person is to tell", verified.with(park).with(func(p *Policy) { p.VerifyRetry.Attempts = 1 }), left(1), answer(StateIndeterminate, 0), Attend, 0, StatusIndeterminate, false, "", ""},
+
+		// Interleaving 7: a dead sender's request may still land.
+		{"not completed, asked too early", verified, left(1), answer(StateNotCompleted, 15*time.Second), Verify, 25 * time.Second, StatusIndeterminate, false, "", ""},
+		{"not completed, asked when it cannot land any more", verified, left(1), answer(StateNotCompleted, 40*time.Second), Dispatch, 0, StatusIndeterminate, false, "", ""},
+		{"not completed, asked too early of the last", verified, left(3), answer(StateNotCompleted, 0), Verify, 40 * time.Second, StatusIndeterminate, false, "", ""},
+		{"not completed, a moment after its time was up", verified, after(1, verified, Happened{What: Expired}), answer(StateNotCompleted, 0), Verify, 10 * time.Second, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
+		{"not completed, and the verifier has fenced it off", verified.with(func(p *Policy) { p.VerifyFences = true }), left(1), answer(StateNotCompleted, 0), Dispatch, 0, StatusIndeterminate, false, "", ""},
+		{"not completed, and a repetition does no harm", verified.with(func(p *Policy) { p.Idempotent = true }), left(1), answer(StateNotCompleted, 0), Dispatch, 0, StatusIndeterminate, false, "", ""},
+		{"not completed after an error that is to settle", verified.with(func(p *Policy) { p.SettleAfterError = true }), after(1, verified, Happened{What: Erred, Failure: busy}), answer(StateNotCompleted, 0), Verify, 10 * time.Second, StatusIndeterminate, false, "", "busy"},
+		{"completed, asked early", verified, left(1), answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
+		// Interleaving 29: what an owner that went with a word had waited is not waited again.
+		{"not completed, the rest waited by another", verified, left(1).Released(noon, 30*time.Second), answer(StateNotCompleted, 10*time.Second), Dispatch, 0, StatusIndeterminate, false, "", ""},
+
+		// ACT-49
+		{"not completed, of one that was seen to complete", verified, late, answer(StateNotCompleted, long), Settle, 0, StatusIndeterminate, true, CategoryContradiction, "attempt 1 returned a result after its time was up"},
+		{"completed, of one that was seen to complete", verified, late, answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
+
+		// The operator's answers.
+		{"a person: completed", neither, left(1), Happened{What: Resolved, Verdict: Verdict{State: StateCompletedWithResult}, Payload: Payload{Data: []byte("5")}}, Settle, 0, StatusCompleted, true, "", ""},
+		{"a person: result unavailable", neither, left(1), Happened{What: Resolved, Verdict: Verdict{State: StateCompletedResultUnavailable}}, Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "nobody can tell the result"},
+		{"a person: not completed", neither, left(1), Happened{What: Resolved, Verdict: Verdict{State: StateNotCompleted}}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
+		{"a person: not completed, of the last", neither, left(3), Happened{What: Resolved, Verdict: Verdict{State: StateNotCompleted}}, Settle, 0, StatusFailed, true, CategoryResolved, "somebody found that it did not complete"},
+		{"a person: failed", neither, left(1), Happened{What: Resolved, Verdict: Verdict{State: StateFailed, Reason: "the bank says no"}}, Settle, 0, StatusFailed, true, CategoryResolved, "the bank says no"},
+		{"a person: not completed, though it was seen to", verified, late, Happened{What: Resolved, Verdict: Verdict{State: StateNotCompleted}}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
+
+		// Deadline bounds all attempts and pauses.
+		{"it fails before the effect, with no time for another", verified.with(func(p *Policy) { p.Deadline = time.Minute }), left(1), Happened{What: Erred, Failure: refused}, Settle, 0, StatusFailed, true, "", "refused"},
+		{"not completed, with no time for another", verified.with(func(p *Policy) { p.Deadline = time.Minute }), left(1), answer(StateNotCompleted, long), Settle, 0, StatusFailed, true, CategoryLost, "its process died, and it did not complete"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.h.Now, c.h.Random = noon, most
+			before := c.r
+			d := Next(c.p, c.r, c.h)
+			got := d.Record
+			var f Failure
+			if got.Error != nil {
+				f = *got.Error
+			}
+			if d.Do != c.do || d.After.Round(time.Millisecond) != c.after || got.Status != c.status || got.Settled != c.settled || f.Category != c.category || f.Message != c.message {
+				t.Errorf("got %v after %v, %s, settled %v, %q %q\nwant %v after %v, %s, settled %v, %q %q", d.Do, d.After, got.Status, got.Settled, f.Category, f.Message,
+					c.do, c.after, c.status, c.settled, c.category, c.message)
+			}
+			if diff := cmp.Diff(c.r, before, cmpopts.IgnoreUnexported(Record{})); diff != "" {
+				t.Errorf("Next changed its argument: %s", diff)
+			}
+			checkDecision(t, c.r, d)
+		})
+	}
+}
+
+// checkDecision checks what holds for every decision.
+func checkDecision(t interface{ Errorf(string, ...any) }, before Record, d Decision) {
+	r := d.Record
+	if r.CreatedAt != before.CreatedAt || r.UpdatedAt <= before.UpdatedAt || r.UpdatedAt < r.CreatedAt { // ACT-20, ACT-21, ACT-22
+		t.Errorf("created %d, updated %d; before that %d and %d", r.CreatedAt, r.UpdatedAt, before.CreatedAt, before.UpdatedAt)
+	}
+	if (r.HasResult || len(r.Result) > 0) && r.Status != StatusCompleted { // ACT-18, ACT-23, ACT-41
+		t.Errorf("a result of a record that is %s", r.Status)
+	}
+	if success := r.Settled && r.Status == StatusCompleted && r.HasResult; r.Settled && success != (r.Outcome() == nil) && r.Status != StatusCancelled { // ACT-24
+		t.Errorf("outcome %+v of %+v", r.Outcome(), r)
+	}
+	if r.Settled != (d.Do == Settle) {
+		t.Errorf("%v, and settled is %v", d.Do, r.Settled)
+	}
+	if d.After < 0 {
+		t.Errorf("after %v", d.After)
+	}
+	switch r.Status { // ACT-17
+	case StatusCompleted, StatusFailed, StatusCancelled, StatusTimedOut, StatusIndeterminate:
+	default:
+		t.Errorf("status %q", r.Status)
+	}
+	if r.Attempt != before.Attempt || r.Token != before.Token {
+		t.Errorf("attempt %d with token %d, before that %d with %d: only Dispatched counts", r.Attempt, r.Token, before.Attempt, before.Token)
+	}
+}
+
+// ACT-48: a verifier that is not available tells nothing, whatever state it is
+// asked in, and its answers never make a success or another attempt.
+func TestNoAnswerMakesNoSuccess(t *testing.T) {
+	for n := range 4 {
+		for _, r := range []Record{left(n + 1), after(n+1, verified, Happened{What: Erred, Failure: busy}), after(n+1, verified, Happened{What: Expired})} {
+			for asked := 1; asked <= 3; asked++ {
+				d := Next(verified, r, Happened{What: Answered, Now: noon, Asked: asked, Waited: long, Random: most, Verdict: unsure("gone")})
+				if d.Do == Dispatch || d.Record.Outcome() == nil && d.Do == Settle {
+					t.Errorf("%+v, asked %d times: %v %+v", r, asked, d.Do, d.Record)
+				}
+			}
+		}
+	}
+}
+
+// ACT-20, ACT-46, interleaving 30: what is counted when an attempt leaves.
+func TestDispatched(t *testing.T) {
+	r := left(1)
+	if r.Attempt != 1 || r.Token != 8 || r.Epoch != 7 || r.CreatedAt != r.UpdatedAt || r.Deadline != r.UpdatedAt+30_000_000 || r.Status != StatusIndeterminate {
+		t.Errorf("the first: %+v", r)
+	}
+	failed := after(1, verified, Happened{What: Erred, Failure: busy}).Released(noon, time.Second)
+	next := failed.Dispatched(Departure{At: noon, Epoch: 7, Token: 12, Timeout: time.Minute, Settle: time.Hour})
+	if next.Attempt != 2 || next.Token != 12 || next.CreatedAt != r.CreatedAt || next.UpdatedAt <= r.UpdatedAt || next.Waited != 0 ||
+		next.Settle != time.Hour || next.Error == nil || next.Error.Message != "busy" { // ACT-44
+		t.Errorf("the second: %+v", next)
+	}
+	if q := verified.Quiet(next); q != time.Minute+time.Hour {
+		t.Errorf("a failure of attempt 1 is taken for one of attempt 2: it is quiet after %v", q)
+	}
+	back := r.Dispatched(Departure{At: time.Unix(0, 0), Timeout: time.Second})
+	if back.UpdatedAt <= r.UpdatedAt {
+		t.Errorf("a clock that goes back takes the record along: %d, before that %d", back.UpdatedAt, r.UpdatedAt)
+	}
+}
+
+// ACT-32 to ACT-51 in any order: whatever happens, an attempt leaves only after the
+// one before is known to have had no effect or where a repetition does no harm; the
+// number of attempts is bounded, also if each of them ends in a crash; a success is
+// what an attempt, the verifier or a person told, and nothing follows an outcome.
+func TestAnythingMayHappen(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := Policy{
+			Retry:            Retry{Attempts: rapid.IntRange(1, 4).Draw(t, "attempts")},
+			VerifyRetry:      Retry{Attempts: rapid.IntRange(1, 3).Draw(t, "asks")},
+			Verified:         rapid.Bool().Draw(t, "verified"),
+			Idempotent:       rapid.Bool().Draw(t, "idempotent"),
+			VerifyFences:     rapid.Bool().Draw(t, "fences"),
+			SettleAfterError: rapid.Bool().Draw(t, "settle after error"),
+			OnIndeterminate:  Action(rapid.IntRange(0, 1).Draw(t, "action")),
+		}
+		r := left(1)
+		d := Decision{Do: GoOn}
+		now, token := noon, uint64(100)
+		flying := true // an attempt has left and nobody knows
+		for range 40 {
+			var may []Happened
+			if flying {
+				may = append(may, Happened{What: Returned, Payload: Payload{Data: []byte("5")}}, Happened{What: Expired},
+					Happened{What: Erred, Failure: busy}, Happened{What: Erred, Failure: refused}, Happened{What: Erred, Failure: declined})
+			}
+			may = append(may, Happened{What: Found})
+			if d.Do == Verify {
+				for s := StateNotCompleted; s <= StateIndeterminate; s++ {
+					may = append(may, answer(s, 0), answer(s, long))
+				}
+			}
+			if d.Do == Attend {
+				may = append(may, Happened{What: Resolved, Verdict: Verdict{State: StateNotCompleted}})
+			}
+			if r.Status == StatusTimedOut {
+				may = append(may, Happened{What: CameLate})
+			}
+			h := rapid.SampledFrom(may).Draw(t, "happens")
+			now = now.Add(time.Second)
+			h.Now, h.Random = now, most
+			was := d.Do
+			next := Next(p, r, h)
+			checkDecision(t, r, next)
+			if next.Do != GoOn {
+				d = next
+			}
+			r, flying = next.Record, false
+			switch next.Do {
+			case Settle:
+				if r.Outcome() == nil && h.What != Returned && h.Verdict.State != StateCompletedWithResult {
+					t.Fatalf("a success after %+v", h)
+				}
+				if again := Next(p, r, Happened{What: Found, Now: now, Random: most}); again.Do != Settle || again.Record.Status != r.Status {
+					t.Fatalf("settled, and then %v", again.Do)
+				}
+				return
+			case Dispatch:
+				known := h.Verdict.State == StateNotCompleted || r.Error != nil && r.Error.NoEffect && r.Error.Attempt == r.Attempt
+				if !known && !(p.Idempotent && !p.Verified) {
+					t.Fatalf("an attempt leaves on %+v", h)
+				}
+				if h.What == Answered && h.Waited == 0 && p.Quiet(Next(p, r, Happened{What: Found, Now: now, Random: most}).Record) > 0 {
+					t.Fatalf("an attempt leaves while another may land: %+v", r)
+				}
+				if r.Attempt >= p.Retry.Attempts {
+					t.Fatalf("attempt %d leaves, of %d", r.Attempt+1, p.Retry.Attempts)
+				}
+				token++
+				r = r.Dispatched(Departure{At: now, Token: token, Timeout: time.Second, Settle: time.Second})
+				flying = true
+			case GoOn:
+				if was == Dispatch {
+					t.Fatal("went on to nothing")
+				}
+			}
+		}
+	})
+}
+
+// ACT-47: errors are the same before and after a restart, by kind.
+func TestOutcomeErrors(t *testing.T) {
+	for _, c := range []struct {
+		f    Failure
+		want error
+	}{
+		{Failure{Message: "busy", Attempt: 2, Stack: "s", Sentinel: "timeout"}, &Error{Activity: "charge", Attempt: 2, Message: "busy", Stack: "s", Sentinel: ErrTimeout}},
+		{Failure{Category: CategoryLost, Message: "died", Attempt: 2}, &Error{Activity: "charge", Attempt: 2, Message: "died", Sentinel: ErrTimeout}},
+		{Failure{Category: CategoryResolved, Message: "no", Attempt: 2}, &Error{Activity: "charge", Attempt: 2, Message: "no", Sentinel: ErrTimeout}},
+		{Failure{Category: CategoryIndeterminate, Message: "pending", Attempt: 2}, &IndeterminateError{"charge", "1", "k", 2, "pending"}},
+		{Failure{Category: CategoryResultUnavailable, Message: "lost"}, &ResultUnavailableError{"charge", "1", "k", "lost"}},
+		{Failure{Category: CategoryContradiction, Message: "yes", Other: "no"}, &ContradictionError{"charge", "1", "k", "yes", "no"}},
+	} {
+		got := c.f.Err("charge", "1", "k", ErrTimeout)
+		if diff := cmp.Diff(c.want, got, cmpopts.EquateErrors()); fmt.Sprintf("%T %v", got, got) != fmt.Sprintf("%T %v", c.want, c.want) {
+			t.Errorf("%+v is %T %v, want %T %v: %s", c.f, got, got, c.want, c.want, diff)
+		}
+		if !strings.HasPrefix(got.Error(), "activity charge: ") {
+			t.Errorf("text %q", got)
+		}
+	}
+}

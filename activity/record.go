@@ -1,0 +1,193 @@
+package activity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// The seam to package engine. Users have no business here.
+
+// A Record is what is known of the effect of one operation of a workflow:
+// act:{workflow}:{activity}:{operation}:{key}. It is written before the first
+// attempt leaves, and is the truth from then on. Times are in microseconds since
+// 1970, durations in nanoseconds.
+type Record struct {
+	Generation string `cbor:"1,keyasint"`
+
+	WorkflowID     string `cbor:"2,keyasint"`
+	Activity       string `cbor:"3,keyasint"`
+	Operation      string `cbor:"4,keyasint"`
+	IdempotencyKey string `cbor:"5,keyasint"`
+
+	Status Status `cbor:"6,keyasint"`
+
+	// Result is there only if Status is Completed, and absent even then if
+	// nobody can tell it any more.
+	HasResult bool   `cbor:"7,keyasint,omitempty"`
+	Result    []byte `cbor:"8,keyasint,omitempty"` // encoded by Codec
+	Codec     string `cbor:"9,keyasint,omitempty"` // "" is JSON
+
+	// Error is the latest failure, also while another attempt is under way.
+	Error *Failure `cbor:"10,keyasint,omitempty"`
+
+	CreatedAt int64 `cbor:"11,keyasint"` // the first attempt left
+	UpdatedAt int64 `cbor:"12,keyasint"` // rises with every change
+
+	Attempt  int    `cbor:"13,keyasint"` // the last that has left
+	Epoch    uint64 `cbor:"14,keyasint"` // of the owner that sent it off
+	Token    uint64 `cbor:"15,keyasint"` // its fencing token: the checkpoint at which it left
+	Deadline int64  `cbor:"16,keyasint"`
+
+	// Timeout and Settle are what that attempt was given, and Waited how much of
+	// them has passed where somebody could tell.
+	Timeout time.Duration `cbor:"17,keyasint"`
+	Settle  time.Duration `cbor:"18,keyasint"`
+	Waited  time.Duration `cbor:"19,keyasint,omitempty"`
+
+	Input []byte `cbor:"20,keyasint"` // digest of the input's plaintext
+
+	// Settled says that the operation has its outcome: the other fields are it.
+	Settled bool `cbor:"21,keyasint,omitempty"`
+
+	// Seen is why the effect is believed to have happened, though the result was
+	// not taken.
+	Seen string `cbor:"22,keyasint,omitempty"`
+
+	raw     []byte
+	unknown record.Unknown
+}
+
+// Version is the version of the records that this package writes.
+const Version = 1
+
+// A Status is what is true of an effect.
+type Status string
+
+const (
+	StatusCompleted     Status = "completed"
+	StatusFailed        Status = "failed" // and nothing happened
+	StatusCancelled     Status = "cancelled"
+	StatusTimedOut      Status = "timed-out"
+	StatusIndeterminate Status = "indeterminate" // also while an attempt is under way
+)
+
+// A Failure is how an attempt ended, or why an operation was given up.
+type Failure struct {
+	Category Category `cbor:"1,keyasint"`
+	Message  string   `cbor:"2,keyasint"`
+	Stack    string   `cbor:"3,keyasint,omitempty"` // of a panic
+	Sentinel string   `cbor:"4,keyasint,omitempty"` // text of the user's sentinel that the error is
+	Attempt  int      `cbor:"5,keyasint,omitempty"`
+
+	Permanent bool `cbor:"6,keyasint,omitempty"` // no retry will help
+	NoEffect  bool `cbor:"7,keyasint,omitempty"` // nothing happened outside
+
+	Other string `cbor:"8,keyasint,omitempty"` // of a contradiction, the second observation
+}
+
+// A Category says what kind of failure it is.
+type Category string
+
+const (
+	CategoryFailed            Category = ""                   // Run returned an error, or panicked
+	CategoryTimedOut          Category = "timed-out"          // its time was up
+	CategoryLost              Category = "lost"               // its process died
+	CategoryIndeterminate     Category = "indeterminate"      // nobody can tell
+	CategoryResultUnavailable Category = "result-unavailable" // it happened, with a result that is lost
+	CategoryContradiction     Category = "contradiction"      // who could tell disagree
+	CategoryResolved          Category = "resolved"           // a person said so
+)
+
+// Err is the failure as the workflow sees it, of an activity's operation. sentinel
+// is the error that f.Sentinel stands for.
+func (f *Failure) Err(activity, operation, key string, sentinel error) error {
+	switch f.Category {
+	case CategoryIndeterminate:
+		return &IndeterminateError{activity, operation, key, f.Attempt, f.Message}
+	case CategoryResultUnavailable:
+		return &ResultUnavailableError{activity, operation, key, f.Message}
+	case CategoryContradiction:
+		return &ContradictionError{activity, operation, key, f.Message, f.Other}
+	}
+	return &Error{Activity: activity, Attempt: f.Attempt, Message: f.Message, Stack: f.Stack, Sentinel: sentinel}
+}
+
+func (r *Record) key() []byte {
+	return keys.Activity(r.WorkflowID, r.Activity, r.Operation, r.IdempotencyKey)
+}
+
+// Raw returns the stored bytes that r was read from or sealed to; nil if it was
+// never stored.
+func (r *Record) Raw() []byte { return r.raw }
+
+// Unchanged is the condition that the stored record still is r.
+func (r *Record) Unchanged() storage.Condition {
+	if r.raw == nil {
+		return storage.Absent(r.key())
+	}
+	return storage.Equal(r.key(), r.raw)
+}
+
+// Seal returns r as it is to be stored, and the operation that does so.
+func (r Record) Seal() (Record, storage.Op, error) {
+	raw, err := record.Seal(r.key(), Version, &r, r.unknown)
+	if err != nil {
+		return r, storage.Op{}, err
+	}
+	r.raw = raw
+	return r, storage.Put(r.key(), raw), nil
+}
+
+// OpenRecord decodes the record of an operation that was stored under its key.
+func OpenRecord(workflowID, activity, operation, idempotencyKey string, raw []byte) (Record, error) {
+	r := Record{raw: raw}
+	key := keys.Activity(workflowID, activity, operation, idempotencyKey)
+	unknown, err := record.Open(key, raw, Version, &r)
+	if err != nil {
+		return Record{}, err
+	}
+	if r.WorkflowID != workflowID || r.Activity != activity || r.Operation != operation || r.IdempotencyKey != idempotencyKey {
+		return Record{}, fmt.Errorf("%w: record %q says that it is another's", storage.ErrCorrupt, key)
+	}
+	r.unknown = unknown
+	return r, nil
+}
+
+// ReadRecord reads the record of an operation. One of an earlier life of the id is
+// returned too: it has another Generation. The error is storage.ErrNotFound if
+// there is none, or the store's.
+func ReadRecord(ctx context.Context, s storage.Storage, workflowID, activity, operation, idempotencyKey string) (Record, error) {
+	raw, err := s.Get(ctx, keys.Activity(workflowID, activity, operation, idempotencyKey))
+	if err != nil {
+		return Record{}, err
+	}
+	return OpenRecord(workflowID, activity, operation, idempotencyKey, raw)
+}
+
+// Records reads the records of one life of a workflow, in the order of their keys.
+func Records(ctx context.Context, s storage.Storage, workflowID, generation string) ([]Record, error) {
+	var rs []Record
+	for e, err := range storage.All(ctx, s, keys.ActivitiesOf(workflowID)) {
+		if err != nil {
+			return nil, err
+		}
+		parts, err := storage.SplitKey(e.Key)
+		if err != nil || len(parts) != 5 {
+			return nil, errors.Join(storage.ErrCorrupt, fmt.Errorf("activity: key %q", e.Key), err)
+		}
+		r, err := OpenRecord(parts[1], parts[2], parts[3], parts[4], e.Value)
+		if err != nil {
+			return nil, err
+		}
+		if r.Generation == generation {
+			rs = append(rs, r)
+		}
+	}
+	return rs, nil
+}
