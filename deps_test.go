@@ -38,6 +38,7 @@ var arrows = map[string][]string{
 	"internal/sweep":      {"storage", "storage/storagetest", "checkpoint", "engine", "internal/keys"},
 	"internal/golden":     {"internal/record"},
 	"internal/storebench": {"storage"},
+	"internal/linear":     {"storage", "storage/storagetest", "github.com/anishathalye/porcupine"},
 	"internal/torture":    {"storage", "golang.org/x/sys/unix", "go.uber.org/goleak"},
 	"examples/crash":      {"engine", "activity", "signal", "checkpoint", "storage", "storage/...", "internal/pgtest"},
 	"examples/...":        {"engine", "activity", "signal", "future", "checkpoint", "storage", "storage/..."},
