@@ -51,7 +51,7 @@ func TestPragmasSurviveCancelledCalls(t *testing.T) {
 	if err := s.writer.verify(s.writer.pragmas); err != nil {
 		t.Errorf("writer: %v", err)
 	}
-	for name, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "busy_timeout": "5000"} {
+	for name, want := range map[string]string{"journal_mode": "wal", "synchronous": "2", "busy_timeout": "5000", "wal_autocheckpoint": "4000"} {
 		if got := ask(t, s.writer.conn, "PRAGMA "+name); got != want {
 			t.Errorf("writer: got %s %s, want %s", name, got, want)
 		}

@@ -44,6 +44,8 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		{"journal_mode", "WAL", "wal"},
 		sync,
 		{"cache_size", "-4096", "-4096"}, // KiB; SQLite walks all of it when pages were split
+		// 16 MiB: pages that many commits in a row change are written back once.
+		{"wal_autocheckpoint", "4000", "4000"},
 	}
 	if err := w.connect(); err != nil {
 		return nil, err
