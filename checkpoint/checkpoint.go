@@ -25,7 +25,7 @@ type Checkpoint struct {
 type Event struct {
 	Kind      Kind   `cbor:"1,keyasint"`
 	Operation string `cbor:"2,keyasint,omitempty"` // its place in the workflow: "3"
-	Of        string `cbor:"3,keyasint,omitempty"` // what the operation is: "activity", "step", "timer", "receive"
+	Of        string `cbor:"3,keyasint,omitempty"` // what the operation is: "activity", "step", "timer", "receive", "branch"
 	Name      string `cbor:"4,keyasint,omitempty"`
 	Attempt   int    `cbor:"5,keyasint,omitempty"`
 	Result    []byte `cbor:"6,keyasint,omitempty"` // encoded by Codec
@@ -54,6 +54,7 @@ const (
 	Acted     Kind = "acted"     // an operator did Name to it: By, Why
 	Held      Kind = "held"      // needs a person: Name is the reason
 	Survived  Kind = "survived"  // a suspect came to rest without killing its process
+	GivenUp   Kind = "given up"  // was under way when the workflow's function returned
 	Ended     Kind = "ended"     // Name is the status
 )
 

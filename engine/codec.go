@@ -3,6 +3,7 @@ package engine
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -99,6 +100,10 @@ func fail(err error, stack string, sentinels []error) (f failure) {
 			f = failure{message: recordable(fmt.Sprintf("%T, which panics when asked for its text: %v", err, p)), stack: recordable(stack)}
 		}
 	}()
+	var p *panicked
+	if stack == "" && errors.As(err, &p) {
+		stack = p.stack
+	}
 	f = failure{message: recordable(err.Error()), stack: recordable(stack)}
 	if f.message == "" {
 		f.message = fmt.Sprintf("%T without a text", err) // an empty one would be no failure

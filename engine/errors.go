@@ -32,6 +32,12 @@ var (
 	// ErrCancelled: in a run, somebody asked it to stop; from Result, it did.
 	ErrCancelled = errors.New("engine: workflow cancelled")
 
+	// ErrTimeout: in a run, the time of Run.WithTimeout was up.
+	ErrTimeout = errors.New("engine: time is up")
+
+	// ErrNoCase: a Select has nothing left to wait for.
+	ErrNoCase = errors.New("engine: select without a case")
+
 	// ErrForeignRun: a Run was used outside its branch: inside an activity or a
 	// Step, in a goroutine of one's own, or after the workflow function ended.
 	ErrForeignRun = errors.New("engine: run used outside its branch")

@@ -54,6 +54,7 @@ type execution struct {
 	claims     int           // seen in the history
 	cancelled  *Cancellation // the delivered request to stop
 	asked      bool          // the request is in the log
+	root       scope         // that of the function's Run
 	ops        table
 	inbox      inbox
 	stopping   bool // nothing new
@@ -188,6 +189,7 @@ func (x *execution) nextEvent() (logged, bool, error) {
 		}
 	}
 	if len(x.log) == 0 {
+		x.ops.late = nil
 		return logged{}, false, nil
 	}
 	e := x.log[0]
@@ -195,6 +197,9 @@ func (x *execution) nextEvent() (logged, bool, error) {
 	x.noteReplay()
 	return e, true, nil
 }
+
+// delivering says that there are durable events that were not delivered.
+func (x *execution) delivering() bool { return len(x.log) > 0 || x.history != nil }
 
 // replayed ends the reading of the history.
 func (x *execution) replayed() {
@@ -227,11 +232,12 @@ func (x *execution) deliver(e logged) error {
 		x.now = e.at
 		x.asked = true
 		x.cancelled = &Cancellation{e.Why, e.at}
-		for _, o := range x.ops.all() {
-			o.settle(outcome{err: ErrCancelled})
+		for o := range x.ops.all() {
+			o.consider()
 		}
+		x.end(&x.root, ErrCancelled)
 	case checkpoint.Attempted, checkpoint.Settled, checkpoint.Fired, checkpoint.Received, checkpoint.Missed:
-		o := x.ops.byID[e.Operation]
+		o, late := x.ops.find(e.Operation)
 		if o == nil {
 			asked := "not asked for"
 			if x.result != nil {
@@ -242,12 +248,16 @@ func (x *execution) deliver(e logged) error {
 		if o.of != e.Of || o.name != e.Name {
 			return &NonDeterminismError{x.id, e.Operation, describe(e.Of, e.Name), describe(o.of, o.name)}
 		}
+		if late {
+			return nil
+		}
 		if e.Kind == checkpoint.Attempted {
 			o.failed(e)
 			return nil
 		}
 		x.now = e.at
-		o.settle(o.outcomeOf(e.Event))
+		o.found = nil // if there was one, this is it
+		o.settle(o.outcomeOf(e))
 	}
 	return nil
 }
@@ -273,7 +283,7 @@ func (x *execution) finish() error {
 			return err
 		}
 		done, err := x.commit(checkpoint.Change{
-			Events:   []checkpoint.Event{{Kind: checkpoint.Ended, Name: string(out.Status), Error: out.Error}},
+			Events:   append(x.leftOver(), checkpoint.Event{Kind: checkpoint.Ended, Name: string(out.Status), Error: out.Error}),
 			Workflow: &wf,
 			Ops:      []storage.Op{put, storage.Delete(keys.Held(wf.Owner, wf.ID))},
 		})
@@ -285,6 +295,19 @@ func (x *execution) finish() error {
 			return nil
 		}
 	}
+}
+
+// leftOver tells what was under way when the function returned, and is given up.
+func (x *execution) leftOver() (events []checkpoint.Event) {
+	for o := range x.ops.all() {
+		if len(events) == mostEvents {
+			break
+		}
+		if !o.passive() {
+			events = append(events, checkpoint.Event{Kind: checkpoint.GivenUp, Operation: o.id, Of: o.of, Name: o.name})
+		}
+	}
+	return events
 }
 
 // attend makes it durable that the run needs a person. It stays its owner's, so

@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
@@ -70,13 +72,11 @@ func (x *execution) setGoing() {
 	}
 	for _, o := range x.ops.fresh {
 		switch {
-		case o.done || !o.due.IsZero() && o.call != nil: // or waits for its next attempt
+		case !o.open || !o.due.IsZero(): // it has its outcome, or waits for its next attempt
 		case o.transaction:
 			x.ops.transactions = append(x.ops.transactions, o)
 		case o.call != nil:
 			x.attempt(o)
-		default:
-			x.ops.time(o)
 		}
 	}
 	clear(x.ops.fresh)
@@ -86,9 +86,10 @@ func (x *execution) setGoing() {
 	kept := x.ops.timed[:0]
 	for _, o := range x.ops.timed {
 		switch {
-		case o.done:
+		case !o.open:
+			o.timed = false
 		case o.call != nil && o.working == nil && !o.due.After(now):
-			o.due = time.Time{}
+			o.due, o.timed = time.Time{}, false
 			if o.transaction {
 				x.ops.transactions = append(x.ops.transactions, o)
 				break
@@ -115,7 +116,7 @@ const inboxPage = 100
 // takes.
 func (x *execution) look() error {
 	for _, o := range x.ops.timed {
-		if o.wait == nil || o.found != nil {
+		if !o.open || o.wait == nil || o.found != nil {
 			continue
 		}
 		w, ok, err := x.match(o.name)
@@ -161,6 +162,12 @@ func (x *execution) match(name string) (signal.Waiting, bool, error) {
 	}
 }
 
+// putBack returns a signal that is not going to be consumed after all.
+func (in *inbox) putBack(w signal.Waiting) {
+	i, _ := slices.BinarySearchFunc(in.waiting, w.Seq, func(w signal.Waiting, seq uint64) int { return cmp.Compare(w.Seq, seq) })
+	in.waiting = slices.Insert(in.waiting, i, w)
+}
+
 // A found signal is one that a receive is going to consume.
 type found struct {
 	signal.Waiting
@@ -169,12 +176,27 @@ type found struct {
 
 // decide says what is to be recorded now: a pure function of what was read.
 // decided is how many of the answers are in it.
+//
+// At most one signal, and before anything else: what is delivered before it could
+// have its receiver go on without it, and then it would be lost.
 func (x *execution) decide(now time.Time) (c checkpoint.Change, decided int) {
 	size := 0
 	full := func() bool { return len(c.Events) >= mostEvents || size >= x.eng.maxBytes }
 	add := func(e checkpoint.Event) {
 		c.Events = append(c.Events, e)
 		size += len(e.Result) + len(e.Error) + len(e.Stack)
+	}
+	if o := x.ops.receiver(); o != nil {
+		add(checkpoint.Event{
+			Kind:      checkpoint.Received,
+			Operation: o.id,
+			Of:        o.of,
+			Name:      o.name,
+			Result:    o.found.Data,
+			Codec:     o.found.Codec,
+			SignalID:  o.found.ID,
+		})
+		c.Ops = append(c.Ops, signal.Consume(x.id, o.found.Waiting)...)
 	}
 	for _, o := range x.ops.ready {
 		if full() {
@@ -188,27 +210,29 @@ func (x *execution) decide(now time.Time) (c checkpoint.Change, decided int) {
 		if full() {
 			return c, decided
 		}
-		e := checkpoint.Event{Operation: o.id, Of: o.of, Name: o.name}
-		due := !o.due.IsZero() && !o.due.After(now)
-		switch {
-		case o.done || o.call != nil:
-			continue
-		case o.found != nil:
-			e.Kind, e.Result, e.Codec, e.SignalID = checkpoint.Received, o.found.Data, o.found.Codec, o.found.ID
-			c.Ops = append(c.Ops, signal.Consume(x.id, o.found.Waiting)...)
-		case due && o.wait != nil:
-			e.Kind = checkpoint.Missed
-		case due:
-			e.Kind = checkpoint.Fired
-		default:
+		if !o.open || o.call != nil || o.found != nil || o.due.IsZero() || o.due.After(now) {
 			continue
 		}
-		add(e)
+		kind := checkpoint.Fired
+		if o.wait != nil {
+			kind = checkpoint.Missed
+		}
+		add(checkpoint.Event{Kind: kind, Operation: o.id, Of: o.of, Name: o.name})
 	}
 	if request := x.hold.Workflow.Cancel; request != nil && !x.asked {
 		add(checkpoint.Event{Kind: checkpoint.Asked, Why: request.Reason})
 	}
 	return c, decided
+}
+
+// receiver is the operation that has found the signal which was accepted first.
+func (t *table) receiver() (first *operation) {
+	for _, o := range t.timed {
+		if o.open && o.found != nil && (first == nil || o.found.Seq < first.found.Seq) {
+			first = o
+		}
+	}
+	return first
 }
 
 // answered is the event of o's answer: its outcome, or that it is tried again.
@@ -269,7 +293,7 @@ func (x *execution) rest() error {
 // while an earlier one has not returned waits for that.
 func (t *table) nextDue() (first time.Time, ok bool) {
 	for _, o := range t.timed {
-		if o.done || o.due.IsZero() || o.working != nil {
+		if !o.open || o.due.IsZero() || o.working != nil {
 			continue
 		}
 		if !ok || o.due.Before(first) {

@@ -115,7 +115,7 @@ func (x *execution) readAnswer(p post) {
 // facing is what the run waits for, in words.
 func (x *execution) facing() []string {
 	var words []string
-	for _, o := range x.ops.all() {
+	for o := range x.ops.all() {
 		s := describe(o.of, o.name)
 		if !o.due.IsZero() {
 			s += " until " + o.due.Format(time.RFC3339)

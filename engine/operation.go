@@ -2,7 +2,10 @@ package engine
 
 import (
 	"context"
+	"iter"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft/activity"
@@ -17,21 +20,33 @@ const (
 	ofTimer    = "timer"
 	ofReceive  = "receive"
 
-	ofTransaction = "transaction" // a step in the transaction of its checkpoint
+	ofTransaction  = "transaction" // a step in the transaction of its checkpoint
+	ofBranch       = "branch"
+	ofCancellation = "cancellation" // the request to stop, as a case
 )
 
 // An operation is something that a branch began and that has, or will have, an
 // outcome. It belongs to whoever has the turn.
+//
+// Timers and receives are passive: only one that somebody waits for can be
+// decided. So a signal that loses a Select stays in the inbox, and a timer that
+// nobody waits for any more costs nothing.
 type operation struct {
 	x        *execution
-	branch   *branch
 	id       string
 	of, name string
+	scope    *scope
 
-	done    bool
-	outcome outcome
+	waiters    []*branch
+	done       bool
+	settled    uint64 // in which place
+	chosen     bool   // by a Select
+	outcome    outcome
+	open       bool // in the table
+	prev, next *operation
 
-	due time.Time // of a timer, the end of a wait, or an activity's next attempt; zero: never
+	due  time.Time // of a timer, the end of a wait, or an activity's next attempt; zero: never
+	ends *scope    // when this timer fires
 
 	// Of an activity or a step.
 	call     *activity.Call
@@ -45,31 +60,88 @@ type operation struct {
 
 	// Of a receive.
 	wait  *signal.Wait
+	timed bool   // among those that the clock or the inbox decides
 	found *found // what it is going to consume
 }
 
 // An outcome is what an operation's Await returns.
 type outcome struct {
 	err      error
+	cut      bool // err is that of a scope that ended
 	result   payload
+	value    any    // of a branch: a func(into any)
 	signalID string // of a received signal
 	received bool
+	at       time.Time // at which it was learnt
 }
 
-// ID returns the operation's place in the workflow: "3".
+// ID returns the operation's place in the workflow: "3", or "3.1" in the branch
+// that operation 3 began.
 func (o *operation) ID() string { return o.id }
 
-// settle gives o its outcome, once, and lets its branch go on.
+// passive says that o can be decided only while somebody waits for it.
+func (o *operation) passive() bool {
+	return o.of == ofTimer || o.of == ofReceive || o.of == ofCancellation
+}
+
+// settle gives o its outcome, once, and lets those who wait for it go on.
 func (o *operation) settle(out outcome) {
 	if o.done {
 		return
 	}
-	o.done, o.outcome = true, out
-	o.x.ops.remove(o)
+	x := o.x
+	x.ops.settled++
+	o.done, o.outcome, o.settled = true, out, x.ops.settled
+	x.ops.remove(o)
 	o.stop(ErrCancelled)
-	if o.branch.waiting == o {
-		o.x.runnable = append(o.x.runnable, o.branch)
+	for _, b := range o.waiters {
+		x.queue(b)
 	}
+	if o.ends != nil {
+		x.end(o.ends, ErrTimeout)
+	}
+}
+
+// cut settles o because its scope has ended.
+func (o *operation) cut(err error) {
+	if o.of == ofBranch {
+		return // its own operations are cut
+	}
+	if o.open {
+		o.x.ops.overtaken(o)
+	}
+	o.settle(outcome{err: err, cut: true})
+}
+
+// consider settles o if its outcome needs no event.
+func (o *operation) consider() {
+	switch {
+	case o.done:
+	case o.of == ofCancellation && o.x.cancelled != nil:
+		o.settle(outcome{})
+	case o.passive() && o.scope.err() != nil:
+		o.cut(o.scope.err())
+	}
+}
+
+// want puts a passive operation into the table: somebody waits for it.
+func (o *operation) want() {
+	if o.done || o.open || !o.passive() {
+		return
+	}
+	o.x.ops.add(o)
+	if o.of != ofCancellation && !o.timed {
+		o.x.ops.time(o)
+	}
+}
+
+// unwant takes it out when nobody does any more.
+func (o *operation) unwant() {
+	if o.done || !o.open || !o.passive() || len(o.waiters) > 0 || o.ends != nil && o.ends.busy > 0 {
+		return
+	}
+	o.x.ops.overtaken(o)
+	o.x.ops.remove(o)
 }
 
 // stop ends the attempt that is under way. Nothing that it answers is used.
@@ -84,6 +156,9 @@ func (o *operation) unsettled() bool {
 	return o.answer != nil || o.working != nil && o.working.number > o.attempt
 }
 
+// depth is how many branches an operation is inside of.
+func depth(id string) int { return strings.Count(id, ".") }
+
 // failed takes in that an attempt failed and another is due.
 func (o *operation) failed(e logged) {
 	o.attempt, o.lost, o.answer = e.Attempt, 0, nil
@@ -93,8 +168,8 @@ func (o *operation) failed(e logged) {
 }
 
 // outcomeOf reads an outcome out of a durable event.
-func (o *operation) outcomeOf(e checkpoint.Event) outcome {
-	out := outcome{result: payload{e.Codec, e.Result}, signalID: e.SignalID, received: e.Kind == checkpoint.Received}
+func (o *operation) outcomeOf(e logged) outcome {
+	out := outcome{result: payload{e.Codec, e.Result}, signalID: e.SignalID, received: e.Kind == checkpoint.Received, at: e.at}
 	if e.Kind == checkpoint.Settled && e.Error != "" {
 		out.err = &activity.Error{
 			Activity: o.name,
@@ -118,70 +193,120 @@ func (o *operation) sentinel(text string) error {
 	return named(text, o.call.Policy.Errors, o.x.def.errors)
 }
 
-// A table is the operations that have no outcome yet.
+// A table is the operations that have no outcome yet and can get one.
 type table struct {
-	byID  map[string]*operation
-	order []*operation // as they were begun, with holes
-	holes int
-	fresh []*operation // not yet set going
-	ready []*operation // answered, not yet durable
-	timed []*operation // with a due time, or waiting for a signal
+	byID        map[string]*operation
+	first, last *operation   // in the order in which they were put in
+	settled     uint64       // outcomes so far
+	fresh       []*operation // not yet set going
+	ready       []*operation // answered, not yet durable
+	timed       []*operation // decided by the clock or the inbox
+
+	// late are those that were taken out for another reason than their event,
+	// while events were still to be delivered: theirs may be among these.
+	late map[string]*operation
 
 	transactions []*operation // to be run, one at a time
 
 	working int // attempts whose goroutine has not returned
 }
 
-// begin adds an operation of branch b, at its next place.
-func (t *table) begin(b *branch, of, name string) *operation {
+// begin gives an operation of branch b its place.
+func (t *table) begin(b *branch, s *scope, of, name string) *operation {
 	b.begun++
 	id := strconv.Itoa(b.begun)
 	if b.id != "" {
 		id = b.id + "." + id
 	}
-	o := &operation{x: b.x, branch: b, id: id, of: of, name: name}
-	if t.byID == nil {
-		t.byID = map[string]*operation{}
+	o := &operation{x: b.x, id: id, of: of, name: name, scope: s}
+	if !o.passive() {
+		t.add(o)
+		t.fresh = append(t.fresh, o)
 	}
-	t.byID[id] = o
-	t.order = append(t.order, o)
-	t.fresh = append(t.fresh, o)
 	return o
 }
 
-// remove takes out an operation that has its outcome.
-func (t *table) remove(o *operation) {
-	delete(t.byID, o.id)
-	if last := len(t.fresh) - 1; last >= 0 && t.fresh[last] == o {
-		t.fresh = t.fresh[:last] // so that a replay does not keep them all
+func (t *table) add(o *operation) {
+	if t.byID == nil {
+		t.byID = map[string]*operation{}
 	}
-	if t.holes++; t.holes <= len(t.order)/2 {
-		return
+	t.byID[o.id] = o
+	if o.prev = t.last; o.prev != nil {
+		o.prev.next = o
+	} else {
+		t.first = o
 	}
-	kept := t.order[:0]
-	for _, p := range t.order {
-		if !p.done {
-			kept = append(kept, p)
-		}
-	}
-	clear(t.order[len(kept):])
-	t.order, t.holes = kept, 0
+	t.last, o.open = o, true
+	o.scope.busier(1)
 }
 
-// all are the operations without an outcome, in the order in which they began.
-func (t *table) all() []*operation {
+// remove takes out an operation that has its outcome, or that nobody wants.
+func (t *table) remove(o *operation) {
+	if !o.open {
+		return
+	}
+	o.open = false
+	delete(t.byID, o.id)
+	if o.prev != nil {
+		o.prev.next = o.next
+	} else {
+		t.first = o.next
+	}
+	if o.next != nil {
+		o.next.prev = o.prev
+	} else {
+		t.last = o.prev
+	}
+	o.prev, o.next = nil, nil
+	if o.found != nil {
+		o.x.inbox.putBack(o.found.Waiting)
+		o.found = nil
+	}
+	if n := len(t.fresh); n > 64 && n > 2*len(t.byID) { // a replay sets nothing going
+		t.fresh = slices.DeleteFunc(t.fresh, func(o *operation) bool { return o.done })
+	}
+	o.scope.busier(-1)
+}
+
+// all are the operations in the table. The loop may take out the one it is at,
+// and others; those that come in are not met.
+func (t *table) all() iter.Seq[*operation] {
 	var open []*operation
-	for _, o := range t.order {
-		if !o.done {
-			open = append(open, o)
+	for o := t.first; o != nil; o = o.next {
+		open = append(open, o)
+	}
+	return func(yield func(*operation) bool) {
+		for _, o := range open {
+			if o.open && !yield(o) {
+				return
+			}
 		}
 	}
-	return open
+}
+
+// overtaken notes that o leaves the table without its event.
+func (t *table) overtaken(o *operation) {
+	if !o.x.delivering() {
+		return
+	}
+	if t.late == nil {
+		t.late = map[string]*operation{}
+	}
+	t.late[o.id] = o
+}
+
+// find is the operation that an event is about. late says that it has left the
+// table, and has no use for it.
+func (t *table) find(id string) (o *operation, late bool) {
+	if o := t.byID[id]; o != nil {
+		return o, false
+	}
+	return t.late[id], true
 }
 
 // lost counts, for each activity, an owner that may have begun an attempt.
 func (t *table) lost(at time.Time) {
-	for _, o := range t.all() {
+	for o := range t.all() {
 		if o.call != nil && !o.due.After(at) {
 			o.lost++
 		}
@@ -189,7 +314,10 @@ func (t *table) lost(at time.Time) {
 }
 
 // time makes o one of those that the clock or the inbox decides.
-func (t *table) time(o *operation) { t.timed = append(t.timed, o) }
+func (t *table) time(o *operation) {
+	o.timed = true
+	t.timed = append(t.timed, o)
+}
 
 // transaction takes the next operation that is to run in a transaction.
 func (t *table) transaction() *operation {

@@ -120,8 +120,8 @@ func (x *execution) conclude(end checkpoint.Event) error {
 	n := &NonDeterminismError{ID: x.id, Recorded: inWords(checkpoint.Status(end.Name), end.Error)}
 	if x.result == nil {
 		n.Asked = "still to come"
-		if open := x.ops.all(); len(open) > 0 {
-			n.Asked = fmt.Sprintf("after operation %s, %s", open[0].id, describe(open[0].of, open[0].name))
+		if o := x.ops.first; o != nil {
+			n.Asked = fmt.Sprintf("after operation %s, %s", o.id, describe(o.of, o.name))
 		}
 		return n
 	}

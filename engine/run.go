@@ -22,8 +22,9 @@ import (
 // A Run is no context: there is nothing in a workflow function to do I/O with.
 // Activities and steps get a context.
 type Run struct {
-	x *execution
-	b *branch
+	x     *execution
+	b     *branch
+	scope *scope
 }
 
 // ID returns the workflow's id.
@@ -72,11 +73,7 @@ func (h replayHandler) WithGroup(g string) slog.Handler {
 // Sleep waits for d, through restarts: until d after Now. A d of zero or less is
 // over at once. The error is ErrCancelled if the workflow was asked to stop.
 func (r *Run) Sleep(d time.Duration) error {
-	op := r.begin(ofTimer, "", nil)
-	if o, ok := op.(*operation); ok {
-		o.due = after(r.x.now, d)
-	}
-	return r.Await(op, nil)
+	return r.Await(r.timer(d), nil)
 }
 
 // Step runs f inline, as an activity without a definition: once, if no process
@@ -108,15 +105,15 @@ func (r *Run) begin(of, name string, call *activity.Call) future.Operation {
 	if err := r.enter(); err != nil {
 		return refusal{err}
 	}
-	o := r.x.ops.begin(r.b, of, name)
+	o := r.x.ops.begin(r.b, r.scope, of, name)
 	o.call = call
 	if of != ofTimer {
 		if err := checkName("name of "+of, name, keys.MaxName); err != nil {
 			o.settle(outcome{err: err})
 		}
 	}
-	if r.x.cancelled != nil {
-		o.settle(outcome{err: ErrCancelled})
+	if err := r.scope.err(); err != nil {
+		o.settle(outcome{err: err, cut: true})
 	}
 	return o
 }
@@ -167,13 +164,35 @@ func (r *Run) Await(op future.Operation, result any) error {
 	if err := r.enter(); err != nil {
 		return err
 	}
-	r.b.wait(o)
-	switch {
-	case o.outcome.err != nil:
+	if _, err := r.b.wait(r.scope, o); err != nil {
+		return err
+	}
+	if o.outcome.err != nil {
 		return o.outcome.err
-	case o.wait != nil:
-		return r.take(o)
-	case result == nil || o.call == nil:
+	}
+	return r.give(o, result)
+}
+
+// give puts o's result where the caller wants it.
+func (r *Run) give(o *operation, result any) error {
+	switch o.of {
+	case ofReceive:
+		return r.take(o, result)
+	case ofTimer:
+		if p, ok := result.(*time.Time); ok {
+			*p = o.outcome.at
+		}
+		return nil
+	case ofCancellation:
+		if p, ok := result.(*Cancellation); ok {
+			*p = *r.x.cancelled
+		}
+		return nil
+	case ofBranch:
+		o.outcome.value.(func(any))(result)
+		return nil
+	}
+	if result == nil {
 		return nil
 	}
 	if err := r.x.eng.codecs.decode(o.outcome.result, result); err != nil {
@@ -183,11 +202,17 @@ func (r *Run) Await(op future.Operation, result any) error {
 }
 
 // take gives a received signal to its receiver.
-func (r *Run) take(o *operation) error {
+func (r *Run) take(o *operation, result any) error {
 	if !o.outcome.received {
 		return nil
 	}
-	err := o.wait.Take(func(v any) error { return r.x.eng.codecs.decode(o.outcome.result, v) })
+	decode := func(v any) error { return r.x.eng.codecs.decode(o.outcome.result, v) }
+	err := error(nil)
+	if o.wait.Take != nil {
+		err = o.wait.Take(decode)
+	} else {
+		err = decode(result)
+	}
 	if err != nil {
 		return &signal.PayloadError{WorkflowID: r.x.id, SignalName: o.name, SignalID: o.outcome.signalID, Err: err}
 	}
@@ -198,7 +223,8 @@ func (r *Run) take(o *operation) error {
 // return.
 func (r *Run) hold(reason Reason, cause error) {
 	r.x.fault = &fault{reason, cause}
-	r.b.wait(&operation{})
+	r.b.stand()
+	runtime.Goexit()
 }
 
 // A fault is why a run cannot go on, found in one of its branches.

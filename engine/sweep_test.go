@@ -37,6 +37,8 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"signals":  signals,
 	"unbidden": unbidden,
 	"fanout":   fanout,
+	"branches": branches,
+	"select":   selecting,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
@@ -369,6 +371,118 @@ func fanout(w *sweep.World) sweep.Scenario {
 		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
 			h, err := wf.Start(ctx, eng, "fanout", 5)
 			if err != nil {
+				return "", err
+			}
+			return h.Result(ctx)
+		},
+	}
+}
+
+// branches: branches side by side that share a variable, inside each other, within
+// a time limit, two at a time; one is left behind.
+func branches(w *sweep.World) sweep.Scenario {
+	act := effect(w, "a")
+	wf := &engine.Workflow[int, string]{Name: "branches", Func: func(run *engine.Run, n int) (string, error) {
+		sum := 0
+		part := func(run *engine.Run, i int) (string, error) {
+			if err := run.Sleep(time.Duration(i%2) * time.Hour); err != nil {
+				return "", err
+			}
+			sum++
+			s, err := act.Do(run, i)
+			return fmt.Sprint(s, sum > 0), err
+		}
+		nested := engine.Go(run, "nested", func(run *engine.Run) (string, error) {
+			a := engine.Go(run, "inner", func(run *engine.Run) (string, error) { return part(run, 10) })
+			b, err := part(run, 11)
+			if err != nil {
+				return "", err
+			}
+			s, err := a.Get(run)
+			return s + b, err
+		})
+		engine.Go(run, "left behind", func(run *engine.Run) (any, error) { return nil, run.Sleep(1000 * time.Hour) })
+		all, err := engine.Map(run.WithTimeout(100*time.Hour), "part", 2, []int{0, 1, 2}, part)
+		if err != nil {
+			return "", err
+		}
+		s, err := nested.Get(run)
+		late := engine.Go(run.WithTimeout(time.Minute), "late", func(run *engine.Run) (any, error) { return nil, run.Sleep(time.Hour) })
+		_, e := late.Get(run)
+		return fmt.Sprint(all, s, sum, errors.Is(e, engine.ErrTimeout)), err
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"branches"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "branches", 3)
+			if err != nil {
+				return "", err
+			}
+			return h.Result(ctx)
+		},
+	}
+}
+
+// selecting: a signal, a timer, a branch and a request to stop, whichever is first,
+// each of them once.
+func selecting(w *sweep.World) sweep.Scenario {
+	left, right := &signal.Signal[int]{Name: "left"}, &signal.Signal[int]{Name: "right"}
+	act := effect(w, "a")
+	wf := &engine.Workflow[int, string]{Name: "select", Func: func(run *engine.Run, n int) (string, error) {
+		var said []string // in whatever order: a restart takes its time
+		done := engine.Go(run, "worker", func(run *engine.Run) (string, error) {
+			if err := run.Sleep(5 * time.Hour); err != nil {
+				return "", err
+			}
+			return act.Do(run, 1)
+		})
+		late, stop := run.After(10*time.Hour), run.Cancelled()
+		for {
+			l, r := left.Next(run), right.Next(run)
+			first, err := engine.Select(run, l, r, done, late, stop)
+			if err != nil {
+				return "", err
+			}
+			switch first {
+			case l:
+				v, err := l.Get(run)
+				said = append(said, fmt.Sprint("l", v, err))
+			case r:
+				v, err := r.Get(run)
+				said = append(said, fmt.Sprint("r", v, err))
+			case done:
+				v, err := done.Get(run)
+				said = append(said, fmt.Sprint(v, err))
+			case late:
+				said = append(said, "late")
+			case stop:
+				c, err := stop.Get(run)
+				if err != nil {
+					return "", err
+				}
+				s, err := act.Do(run.WithoutCancel(), 2)
+				slices.Sort(said)
+				return fmt.Sprint(said, c.Reason, s), err
+			}
+		}
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"select"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "select", 3)
+			if err != nil {
+				return "", err
+			}
+			for i, s := range []*signal.Signal[int]{right, left, left} {
+				if _, err := s.Send(ctx, eng, h.ID(), i, &signal.Options{ID: fmt.Sprint(i)}); err != nil && !errors.Is(err, engine.ErrTerminal) {
+					return "", err
+				}
+				time.Sleep(time.Hour)
+			}
+			time.Sleep(30 * time.Hour)
+			if err := h.Cancel(ctx, "enough"); err != nil && !errors.Is(err, engine.ErrTerminal) {
 				return "", err
 			}
 			return h.Result(ctx)

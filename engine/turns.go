@@ -2,20 +2,23 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// turns gives user code its turn: one branch at a time, and the driver when none
-// can run.
+// turns gives user code its turn: one branch at a time, first come first served,
+// and the driver when none can run.
 type turns struct {
 	x         *execution
-	main      *branch
+	branches  map[*branch]bool // that have not ended
+	numbered  int
 	runnable  []*branch
 	yielded   chan struct{} // a branch gives the turn back
 	abandoned chan struct{} // closed when the driver waits no longer
@@ -26,14 +29,22 @@ type turns struct {
 
 // A branch is a goroutine of user code with a Run of its own.
 type branch struct {
-	x       *execution
-	id      string // of the operation that began it; "" is the main branch
-	begun   int    // operations
+	x      *execution
+	number int        // in order of beginning
+	id     string     // of the operation that began it; "" is the main branch
+	of     *operation // likewise
+	body   func(run *Run) (any, error)
+	scope  *scope // of its Run
+	begun  int    // operations
+	random *rand.Rand
+
+	started bool
+	queued  bool // among the runnable
 	resume  chan struct{}
 	active  atomic.Bool // it has the turn
-	ended   bool
-	waiting *operation
-	random  *rand.Rand
+
+	waiting []*operation // for one of these
+	within  *scope       // or for the end of this
 }
 
 // A result is what a workflow function returned.
@@ -45,25 +56,53 @@ type result struct {
 
 func (t *turns) init(x *execution) {
 	t.x = x
+	t.branches = map[*branch]bool{}
 	t.yielded = make(chan struct{}, 1)
 	t.abandoned = make(chan struct{})
 }
 
 // begin makes the main branch runnable.
 func (t *turns) begin() {
-	t.main = &branch{x: t.x, resume: make(chan struct{})}
-	t.runnable = append(t.runnable, t.main)
-	go t.main.run(&Run{x: t.x, b: t.main})
+	x := t.x
+	t.branch(nil, &x.root, func(run *Run) (any, error) {
+		return x.def.run(run, func(v any) error {
+			if err := x.eng.codecs.decode(x.input, v); err != nil {
+				run.hold(BadDefinition, fmt.Errorf("input: %w", err))
+			}
+			return nil
+		})
+	})
 }
 
-// run is a branch's goroutine. It ends with the function, or by Goexit when the
-// run is put down: that a user's recover cannot swallow, and deferred functions
-// run.
-func (b *branch) run(run *Run) {
-	t := &b.x.turns
-	if !b.await() {
-		return
+// branch makes a new branch runnable: the body of an operation, or the main one.
+func (t *turns) branch(of *operation, s *scope, body func(run *Run) (any, error)) {
+	b := &branch{x: t.x, of: of, body: body, scope: s, resume: make(chan struct{})}
+	if of != nil {
+		b.id = of.id
 	}
+	t.numbered++
+	b.number = t.numbered
+	t.branches[b] = true
+	t.queue(b)
+}
+
+// inOrder are the branches that have not ended, in the order of their beginning.
+func (t *turns) inOrder() []*branch {
+	return slices.SortedFunc(maps.Keys(t.branches), func(a, b *branch) int { return a.number - b.number })
+}
+
+// queue gives b a turn when those before it have had theirs.
+func (t *turns) queue(b *branch) {
+	if !b.queued {
+		b.queued = true
+		t.runnable = append(t.runnable, b)
+	}
+}
+
+// run is a branch's goroutine. It ends with its body, or by Goexit when the run
+// is put down: that a user's recover cannot swallow, and deferred functions run.
+func (b *branch) run() {
+	t := &b.x.turns
 	var r *result
 	defer func() {
 		if r == nil {
@@ -79,21 +118,48 @@ func (b *branch) run(run *Run) {
 				r = &result{err: errGoexit}
 			}
 		}
-		t.result = r
-		b.ended = true
+		if !t.gone() {
+			t.end(b, r)
+		}
 		b.active.Store(false)
 		t.yield()
 	}()
-	value, err := b.x.def.run(run, func(v any) error {
-		if err := b.x.eng.codecs.decode(b.x.input, v); err != nil {
-			run.hold(BadDefinition, fmt.Errorf("input: %w", err))
-		}
-		return nil
-	})
+	value, err := b.body(&Run{x: b.x, b: b, scope: b.scope})
 	if !t.unwinding {
 		r = &result{value: value, err: err}
 	}
 }
+
+// end takes b out, and gives what it came to to whom it belongs. An r of nil says
+// that it was unwound.
+func (t *turns) end(b *branch, r *result) {
+	delete(t.branches, b)
+	switch {
+	case r == nil:
+	case b.of == nil:
+		t.result = r
+	case r.err != nil:
+		b.of.settle(outcome{err: r.failure()})
+	default:
+		b.of.settle(outcome{value: r.value})
+	}
+}
+
+// failure is the error of a branch, which keeps the stack of a panic.
+func (r *result) failure() error {
+	if r.stack == "" {
+		return r.err
+	}
+	return &panicked{r.err, r.stack}
+}
+
+// A panicked is the error that a branch's panic is to those who wait for it.
+type panicked struct {
+	error
+	stack string
+}
+
+func (p *panicked) Unwrap() error { return p.error }
 
 // yield gives the turn back, if anybody waits for it.
 func (t *turns) yield() {
@@ -103,27 +169,81 @@ func (t *turns) yield() {
 	}
 }
 
-// await waits for the turn.
-func (b *branch) await() bool {
-	select {
-	case <-b.resume:
-		return true
-	case <-b.x.abandoned:
-		return false
+// wait gives the turn back until one of ops has its outcome, and returns the one
+// that had it first. It returns the error of within if that ends before.
+func (b *branch) wait(within *scope, ops ...*operation) (*operation, error) {
+	for {
+		for _, o := range ops {
+			o.consider()
+		}
+		if o := first(ops); o != nil {
+			return o, nil
+		}
+		if err := within.err(); err != nil && !allEnding(ops) {
+			return nil, err
+		}
+		b.watch(within, ops)
+		b.stand()
+		b.unwatch()
 	}
 }
 
-// wait gives the turn back until o has its outcome.
-func (b *branch) wait(o *operation) {
-	for !o.done {
-		b.waiting = o
-		b.active.Store(false)
-		b.x.yield()
-		if !b.await() || b.x.unwinding {
-			runtime.Goexit()
+// allEnding says that ops are branches that have been told to end. They are waited
+// for, so that what they clean up is not cut off by the end of the run.
+func allEnding(ops []*operation) bool {
+	for _, o := range ops {
+		if o.of != ofBranch || o.scope.err() == nil {
+			return false
 		}
 	}
-	b.waiting = nil
+	return true
+}
+
+// stand gives the turn back until b is given another.
+func (b *branch) stand() {
+	b.active.Store(false)
+	b.x.yield()
+	select {
+	case <-b.resume:
+	case <-b.x.abandoned:
+		runtime.Goexit()
+	}
+	if b.x.unwinding {
+		runtime.Goexit()
+	}
+}
+
+func (b *branch) watch(within *scope, ops []*operation) {
+	b.within, b.waiting = within, ops
+	within.busier(1)
+	for _, o := range ops {
+		o.waiters = append(o.waiters, b)
+		o.want()
+	}
+}
+
+func (b *branch) unwatch() {
+	for _, o := range b.waiting {
+		for i, w := range o.waiters {
+			if w == b {
+				o.waiters = append(o.waiters[:i], o.waiters[i+1:]...)
+				break
+			}
+		}
+		o.unwant()
+	}
+	b.within.busier(-1)
+	b.within, b.waiting = nil, nil
+}
+
+// first is the operation of ops whose outcome came first, or nil.
+func first(ops []*operation) (earliest *operation) {
+	for _, o := range ops {
+		if o.done && (earliest == nil || o.settled < earliest.settled) {
+			earliest = o
+		}
+	}
+	return earliest
 }
 
 // runBranches gives each branch that can run its turn, until all wait.
@@ -131,13 +251,14 @@ func (t *turns) runBranches() error {
 	for len(t.runnable) > 0 {
 		b := t.runnable[0]
 		t.runnable = t.runnable[1:]
+		b.queued = false
 		if !t.turn(b) {
 			return t.x.cause()
 		}
-	}
-	if t.fault != nil {
-		t.x.attend(t.fault.reason, "", t.fault.cause)
-		return errHeld
+		if t.fault != nil {
+			t.x.attend(t.fault.reason, "", t.fault.cause)
+			return errHeld
+		}
 	}
 	return nil
 }
@@ -145,11 +266,16 @@ func (t *turns) runBranches() error {
 // turn lets b run until it waits or ends. User code that does not come back
 // holds the run up; if the run is put down meanwhile, it has StopTimeout left.
 func (t *turns) turn(b *branch) bool {
-	if t.gone() || b.ended {
+	if t.gone() || !t.branches[b] {
 		return !t.gone()
 	}
 	b.active.Store(true)
-	b.resume <- struct{}{}
+	if b.started {
+		b.resume <- struct{}{}
+	} else {
+		b.started = true
+		go b.run()
+	}
 	select {
 	case <-t.yielded:
 		return true
@@ -178,17 +304,23 @@ func (t *turns) gone() bool {
 
 // unwind ends the branches that are left, one at a time.
 func (t *turns) unwind() {
-	for _, o := range t.x.ops.all() {
+	for o := range t.x.ops.all() {
 		if o.unsettled() && t.x.output == nil {
 			t.x.life.cut.Store(true)
 		}
 		o.stop(t.x.cause())
 	}
-	if t.main == nil || t.main.ended || t.gone() {
-		return
-	}
 	t.unwinding = true
-	for !t.main.ended && t.turn(t.main) {
+	for _, b := range t.inOrder() {
+		if !b.started {
+			delete(t.branches, b)
+			continue
+		}
+		for t.branches[b] {
+			if !t.turn(b) {
+				return
+			}
+		}
 	}
 }
 

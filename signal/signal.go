@@ -57,6 +57,13 @@ func (s *Signal[T]) ReceiveWithin(run Runner, d time.Duration) (v T, ok bool, er
 	return s.receive(run, &d)
 }
 
+// Next returns the future of the next signal of this name, for engine.Select. The
+// signal is consumed while somebody waits for the future: when it is selected, or
+// got. Otherwise it stays in the inbox.
+func (s *Signal[T]) Next(run Runner) *future.Future[T] {
+	return future.New[T](run.ReceiveSignal(Wait{Name: s.Name}))
+}
+
 func (s *Signal[T]) receive(run Runner, within *time.Duration) (v T, ok bool, err error) {
 	op := run.ReceiveSignal(Wait{
 		Name:   s.Name,
@@ -102,7 +109,7 @@ type Runner interface {
 }
 
 // A Wait is one wish to receive. Take is called with the payload, unless nothing
-// came in time.
+// came in time; without Take the payload is the result of the operation.
 type Wait struct {
 	Name   string
 	Within *time.Duration // nil: for ever
