@@ -36,11 +36,13 @@ var arrows = map[string][]string{
 	"activity":            {"future", "storage", "internal/keys", "internal/record"},
 	"engine":              {"storage", "checkpoint", "signal", "activity", "future", "internal/keys", "internal/record", "github.com/oklog/ulid/v2"},
 	"internal/sweep":      {"storage", "storage/storagetest", "checkpoint", "engine", "internal/keys"},
+	"enginetest":          {"engine", "activity", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep"},
 	"internal/golden":     {"internal/record"},
 	"internal/storebench": {"storage"},
 	"internal/linear":     {"storage", "storage/storagetest", "github.com/anishathalye/porcupine"},
 	"internal/torture":    {"storage", "golang.org/x/sys/unix", "go.uber.org/goleak"},
 	"examples/crash":      {"engine", "activity", "signal", "checkpoint", "storage", "storage/...", "internal/pgtest"},
+	"examples/crashtest":  {"engine", "activity", "enginetest"},
 	"examples/...":        {"engine", "activity", "signal", "future", "checkpoint", "storage", "storage/..."},
 }
 

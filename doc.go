@@ -93,4 +93,6 @@
 //     storage/storagetest.
 //   - examples/order is an order that waits for approval and survives being
 //     killed; examples/crash kills it hundreds of times and checks what is left.
+//   - Package enginetest tests workflows of yours, in virtual time and with crashes
+//     everywhere; examples/crashtest finds a double charge with it.
 package weft

@@ -5,13 +5,9 @@ package sweep
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
@@ -59,13 +55,6 @@ func (w *World) Effects() map[string]int {
 		c[k] = v
 	}
 	return c
-}
-
-// A Store is what the scenario is played on. Reopen stands for a restart of the
-// process; nil means that a new storagetest.Faulty around it is enough.
-type Store struct {
-	Open   func(t testing.TB) storage.Storage
-	Reopen func(t testing.TB, s storage.Storage) storage.Storage
 }
 
 // Faults are the ways in which a call goes wrong.
@@ -143,97 +132,52 @@ func (p *played) compare(calm *played, fault storagetest.Fault) []string {
 	return problems
 }
 
-// poll is the engines' PollInterval, in virtual time: long, so that the calls of
-// a play are those that do something.
-const poll = 6 * time.Hour
-
 // lives is how often a play may begin anew before it is stuck.
 const lives = 6
 
 func play(t *testing.T, s Store, scenario func(*World) Scenario, call int, fault storagetest.Fault) *played {
 	p := &played{}
-	synctest.Test(t, func(t *testing.T) {
-		inner := s.Open(t)
-		defer func() { inner.Close() }()
-		world := &World{}
-		sc := scenario(world)
-		total := 0
-		decide := func(c storagetest.Call) storagetest.Fault {
-			if total++; total != call {
+	var stage *Stage
+	err := Play(t, func(testing.TB) *Stage {
+		stage = p.stage(s, scenario, call, fault)
+		return stage
+	})
+	if err != nil {
+		p.problems = append(p.problems, err.Error())
+	}
+	p.problems = append(p.problems, stage.Problems...)
+	return p
+}
+
+func (p *played) stage(s Store, scenario func(*World) Scenario, call int, fault storagetest.Fault) *Stage {
+	world := &World{}
+	sc := scenario(world)
+	return &Stage{
+		Store:     s,
+		Workflows: sc.Workflows,
+		Decide: func(c storagetest.Call) storagetest.Fault {
+			if p.calls++; p.calls != call {
 				return storagetest.None
 			}
 			p.at = where(c)
 			return fault
-		}
-		for life := 1; ; life++ {
-			f := storagetest.NewFaulty(inner, decide)
-			done, err := live(t, f, sc, p)
-			if done {
-				break
-			}
-			if life == lives {
-				p.problems = append(p.problems, fmt.Sprintf("not done after %d lives: %v", life, err))
-				break
-			}
-			if s.Reopen != nil {
-				inner = s.Reopen(t, inner)
-			}
-		}
-		p.calls = total
-		p.effects = world.Effects()
-		p.problems = append(p.problems, inspect(t.Context(), inner, sc.IDs)...)
-	})
-	return p
-}
-
-// live is one life of a process: an engine until the client is content or the
-// store has crashed.
-func live(t *testing.T, f *storagetest.Faulty, sc Scenario, p *played) (done bool, err error) {
-	eng, err := engine.New(engine.Config{
-		Storage:      f,
-		Workflows:    sc.Workflows,
-		Name:         "sweep",
-		PollInterval: poll,
-		LeaseTTL:     3 * poll,
-		Logger:       slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
-	if err != nil {
-		return false, err
+		},
+		Begin: func(int) {},
+		Drive: func(ctx context.Context, eng *engine.Engine) (err error) {
+			p.learnt, err = sc.Drive(ctx, eng)
+			return err
+		},
+		Tries: 3,
+		After: func(context.Context, *engine.Engine, storage.Storage) {
+			time.Sleep(3 * Poll) // hints are swept up by the next poll
+		},
+		Closing: func(ctx context.Context, s storage.Storage) {
+			p.effects = world.Effects()
+			p.problems = append(p.problems, inspect(ctx, s, sc.IDs)...)
+		},
+		Lives:    lives,
+		Patience: 50 * 24 * time.Hour,
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*24*time.Hour)
-	defer cancel()
-	crashed := make(chan struct{})
-	go func() {
-		defer close(crashed)
-		select {
-		case <-f.Crashed():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	ran := make(chan error, 1)
-	go func() { ran <- eng.Run(ctx) }()
-
-	for range 3 { // a client tries again
-		p.learnt, err = sc.Drive(ctx, eng)
-		if err == nil || ctx.Err() != nil {
-			break
-		}
-	}
-	if err == nil {
-		time.Sleep(3 * poll) // hints are swept up by the next poll
-	}
-	dead := ctx.Err() != nil
-	if dead {
-		eng.Close() // whatever it does, its store does not hear it
-	}
-	cancel()
-	if e := <-ran; e != nil && !dead && !errors.Is(e, storagetest.ErrInjected) {
-		p.problems = append(p.problems, fmt.Sprintf("Run: %v", e))
-	}
-	eng.Close()
-	<-crashed
-	return err == nil && !dead, err
 }
 
 func where(c storagetest.Call) string {

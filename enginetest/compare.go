@@ -1,0 +1,198 @@
+package enginetest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weft-go/weft/engine"
+)
+
+// A finding is one trouble, in words. What is about the same thing is told once.
+type finding struct {
+	about string
+	lines []string
+}
+
+// counts are how often each thing happened.
+func counts(effects []Effect) map[string]int {
+	n := map[string]int{}
+	for _, e := range effects {
+		n[e.Name]++
+	}
+	return n
+}
+
+// differs says where two undisturbed plays of a scenario are two stories, and
+// takes the results that are not the same out of the comparison.
+func (p *played) differs(again *played) (fs []finding) {
+	if one, two := counts(p.effects), counts(again.effects); !maps.Equal(one, two) {
+		fs = append(fs, finding{"story", []string{
+			fmt.Sprintf("the effects were %v and then %v.", one, two),
+			"Plays can be compared only if the scenario does the same each time.",
+		}})
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.ends)) {
+		one, two := p.ends[id], again.ends[id]
+		switch {
+		case two.status == "":
+			fs = append(fs, finding{"id", []string{
+				fmt.Sprintf("workflow %s is there only the first time.", id),
+				"Start it with an id of yours: then a client that tries again does not start another.",
+			}})
+		case one.status != two.status:
+			fs = append(fs, finding{"end of " + id, []string{fmt.Sprintf("%s ended as %v, and then as %v.", id, one, two)}})
+		case one.result != two.result:
+			p.ends[id] = end{status: one.status, result: unstable}
+		}
+	}
+	return fs
+}
+
+// unstable is a result that tells nothing.
+const unstable = "\x00"
+
+// beside says what is wrong with p, beside the undisturbed play.
+func (p *played) beside(calm *played, w way) []finding {
+	fs := p.trouble
+	one, two := counts(calm.effects), counts(p.effects)
+	names := maps.Clone(one)
+	maps.Copy(names, two)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if two[name] < one[name] || two[name] > one[name] && !p.may[name] {
+			fs = append(fs, p.effect(name, one[name], two[name], w))
+		}
+	}
+	return append(fs, p.ended(calm, len(fs) > 0)...)
+}
+
+// effect is the finding that an effect was had too often or not often enough.
+func (p *played) effect(name string, calm, now int, w way) finding {
+	f := finding{about: "effect " + name}
+	f.lines = append(f.lines, fmt.Sprintf("%q happened %s, undisturbed %s", name, times(now), times(calm)))
+	var table [][]string
+	who := map[string]bool{}
+	for _, e := range p.effects {
+		if e.Name != name {
+			continue
+		}
+		row := []string{"    outside of any activity", "", "", ""}
+		if e.WorkflowID != "" {
+			row = []string{"    " + e.WorkflowID, e.Activity, "operation " + e.Operation, fmt.Sprintf("attempt %d", e.Attempt)}
+			who[e.Activity] = true
+		}
+		switch {
+		case !w.crash():
+		case e.Life == 1:
+			row = append(row, "before the crash")
+		default:
+			row = append(row, "after it")
+		}
+		table = append(table, row)
+	}
+	f.lines = append(f.lines, aligned(table)...)
+	if now > calm {
+		f.lines = append(f.lines, remedies(name, slices.Sorted(maps.Keys(who)))...)
+	}
+	return f
+}
+
+func remedies(effect string, activities []string) []string {
+	if len(activities) == 0 {
+		return []string{"Drive is called again after a crash: what it does outside must bear that."}
+	}
+	return []string{
+		strings.Join(activities, " and ") + ": at least once. If the process dies after the effect and before the record of it,",
+		"nobody knows, and it runs again. Hand the other side what names the effect, WorkflowID and Operation",
+		"of activity.InfoFrom(ctx), which are the same in every attempt, and let it refuse the second; or, if a",
+		fmt.Sprintf("second does no harm, put %q into Scenario.MayRepeat.", effect),
+	}
+}
+
+// ended is what is wrong with how workflows ended. explained says that there is
+// other trouble, of which another result may come.
+func (p *played) ended(calm *played, explained bool) (fs []finding) {
+	wrong := func(id string, lines ...string) { fs = append(fs, finding{"end of " + id, lines}) }
+	for _, id := range slices.Sorted(maps.Keys(calm.ends)) {
+		was, is := calm.ends[id], p.ends[id]
+		if was.result == unstable && was.status == is.status || is == was {
+			continue
+		}
+		switch {
+		case is.status == "":
+			wrong(id, id+" is not there; undisturbed it ended as "+shown(was))
+		case is.status == held+string(engine.NonDeterminism):
+			wrong(id, id+" is held: "+is.result,
+				"The workflow function did something else when it was replayed. Time, chance and the world must come",
+				"to it through its *engine.Run, an activity, a step or a signal.")
+		case was.status == is.status:
+			lines := []string{"result of " + id + " differs:", "    here         " + cut(is.result), "    undisturbed  " + cut(was.result)}
+			if !explained {
+				lines = append(lines, "What a workflow returns must come from its input, its *engine.Run and the outcomes of what it began.")
+			}
+			wrong(id, lines...)
+		default:
+			wrong(id, id+" ended otherwise:", "    here         "+shown(is), "    undisturbed  "+shown(was))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.ends)) {
+		if _, ok := calm.ends[id]; !ok {
+			wrong(id, id+" is there ("+shown(p.ends[id])+"), and undisturbed it is not")
+		}
+	}
+	return fs
+}
+
+func shown(e end) string {
+	if e.result == unstable {
+		return e.status
+	}
+	return cut(e.String())
+}
+
+// cut is s, if it is not too long to be read.
+func cut(s string) string {
+	const most = 300
+	if len(s) <= most {
+		return s
+	}
+	return fmt.Sprintf("%s... (%d bytes)", s[:most], len(s))
+}
+
+func times(n int) string {
+	switch n {
+	case 0:
+		return "never"
+	case 1:
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// aligned are the rows of a table as lines.
+func aligned(table [][]string) (lines []string) {
+	width := map[int]int{}
+	for _, row := range table {
+		for i, s := range row {
+			width[i] = max(width[i], len(s))
+		}
+	}
+	for _, row := range table {
+		line := ""
+		for i, s := range row {
+			if width[i] > 0 {
+				line += fmt.Sprintf("%-*s  ", width[i], s)
+			}
+		}
+		lines = append(lines, strings.TrimRight(line, " "))
+	}
+	return lines
+}
+
+func indented(lines []string) (in []string) {
+	for _, l := range lines {
+		in = append(in, "    "+l)
+	}
+	return in
+}

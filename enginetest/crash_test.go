@@ -1,0 +1,267 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/signal"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A bank charges whenever it is asked, or once for each key that is not empty.
+type bank struct {
+	world *Recorder
+	paid  map[string]string
+}
+
+func (b *bank) charge(ctx context.Context, key, order string) string {
+	if receipt, ok := b.paid[key]; ok && key != "" {
+		return receipt
+	}
+	b.world.Effect(ctx, "card charged")
+	receipt := "receipt for " + order
+	if b.paid == nil {
+		b.paid = map[string]string{}
+	}
+	b.paid[key] = receipt
+	return receipt
+}
+
+// checkout charges an order after a day. keyed says that the bank is given what
+// names the effect.
+func checkout(b *bank, keyed bool) *engine.Workflow[string, string] {
+	charge := &activity.Activity[string, string]{Name: "charge", Run: func(ctx context.Context, order string) (string, error) {
+		key := ""
+		if i := activity.InfoFrom(ctx); keyed {
+			key = i.WorkflowID + "/" + i.Operation
+		}
+		return b.charge(ctx, key, order), nil
+	}}
+	return &engine.Workflow[string, string]{Name: "checkout", Func: func(run *engine.Run, order string) (string, error) {
+		if err := run.Sleep(24 * time.Hour); err != nil {
+			return "", err
+		}
+		return charge.Do(run, order)
+	}}
+}
+
+// ordering is the scenario of a workflow that somebody starts, and no more.
+func ordering(w *engine.Workflow[string, string]) Scenario {
+	return Scenario{
+		Workflows: []engine.Definition{w},
+		Drive: func(ctx context.Context, eng *engine.Engine) error {
+			_, err := w.Start(ctx, eng, "order-42", "o")
+			return err
+		},
+	}
+}
+
+func simple(f func(run *engine.Run) (string, error)) *engine.Workflow[string, string] {
+	return &engine.Workflow[string, string]{Name: "simple", Func: func(run *engine.Run, _ string) (string, error) { return f(run) }}
+}
+
+// found compares a report with a text, in which the numbers of calls are N.
+func found(t *testing.T, r *report, want ...string) {
+	t.Helper()
+	got := r.String()
+	if len(want) == 0 && got != "" {
+		t.Errorf("found:\n%s\nwant nothing", got)
+	}
+	for _, w := range want {
+		if !strings.Contains(got, w) {
+			t.Errorf("found:\n%s\nwant it to have\n%s", got, w)
+		}
+	}
+	if r.plays < 2 {
+		t.Errorf("%d plays", r.plays)
+	}
+	t.Logf("%d plays, %d calls%s", r.plays, r.calls, got)
+}
+
+func TestDoubleChargeIsFound(t *testing.T) {
+	r := everywhere(t, func(world *Recorder) Scenario { return ordering(checkout(&bank{world: world}, false)) })
+	found(t, r, "commit of checkpoint 3 of order-42 (charge settled), before it was written:\n"+
+		"    \"card charged\" happened 2 times, undisturbed once\n"+
+		"        order-42  charge  operation 2  attempt 1  before the crash\n"+
+		"        order-42  charge  operation 2  attempt 2  after it\n"+
+		"    charge: at least once.",
+		`put "card charged" into Scenario.MayRepeat`)
+	if strings.Count(r.String(), "happened") != 1 {
+		t.Errorf("told more than once:\n%s", r)
+	}
+}
+
+func TestChargeWithAKeyIsRight(t *testing.T) {
+	r := everywhere(t, func(world *Recorder) Scenario {
+		s := ordering(checkout(&bank{world: world}, true))
+		s.Check = func(t testing.TB, world *Recorder) {
+			if n := world.Count("card charged"); n != 1 {
+				t.Errorf("charged %d times", n)
+			}
+		}
+		return s
+	})
+	found(t, r)
+	if r.plays < 3*r.calls {
+		t.Errorf("%d plays of %d calls", r.plays, r.calls)
+	}
+}
+
+func TestMayRepeat(t *testing.T) {
+	found(t, everywhere(t, func(world *Recorder) Scenario {
+		s := ordering(checkout(&bank{world: world}, false))
+		s.MayRepeat = []string{"card charged"}
+		return s
+	}))
+}
+
+// What is only in memory is lost in a crash, and a workflow that leans on it is
+// found out.
+func TestBrokenWorkflowsAreFound(t *testing.T) {
+	step := func(run *engine.Run, name string) (string, error) {
+		return engine.Step(run, name, func(context.Context) (string, error) { return name, nil })
+	}
+	for name, c := range map[string]struct {
+		broken func(world *Recorder) Scenario
+		want   []string
+	}{
+		"another operation in a replay": {func(*Recorder) Scenario {
+			times := 0
+			return ordering(simple(func(run *engine.Run) (string, error) {
+				times++
+				if _, err := step(run, fmt.Sprintf("step %d", times)); err != nil {
+					return "", err
+				}
+				return step(run, "last")
+			}))
+		}, []string{"order-42 is held: engine: replay of \"order-42\": operation 1 was step step 1 and is now step step 2", "Time, chance and the world must come"}},
+		"another result": {func(*Recorder) Scenario {
+			times := 0
+			return ordering(simple(func(run *engine.Run) (string, error) {
+				times++
+				_, err := step(run, "first")
+				return fmt.Sprint("run ", times), err
+			}))
+		}, []string{"result of order-42 differs:\n        here         \"run 2\"\n        undisturbed  \"run 1\""}},
+		"another end": {func(*Recorder) Scenario {
+			times := 0
+			return ordering(simple(func(run *engine.Run) (string, error) {
+				times++
+				if _, err := step(run, "first"); err != nil || times > 1 {
+					return "", errors.New("out of luck")
+				}
+				return "", nil
+			}))
+		}, []string{"order-42 ended otherwise:\n        here         failed: out of luck\n        undisturbed  completed: \"\""}},
+		"an effect that is lost": {func(world *Recorder) Scenario {
+			asked := map[string]bool{} // the target takes it for done before it is
+			return ordering(simple(func(run *engine.Run) (string, error) {
+				return engine.Step(run, "mail", func(ctx context.Context) (string, error) {
+					if !asked["mail"] {
+						asked["mail"] = true
+						time.Sleep(7 * time.Hour) // the engine polls, and dies
+						world.Effect(ctx, "mail sent")
+					}
+					return "", nil
+				})
+			}))
+		}, []string{`"mail sent" happened never, undisturbed once`}},
+		"a client that does not name what it does": {func(world *Recorder) Scenario {
+			w := simple(func(run *engine.Run) (string, error) { return step(run, "first") })
+			return Scenario{Workflows: []engine.Definition{w}, Drive: func(ctx context.Context, eng *engine.Engine) error {
+				_, err := w.Start(ctx, eng, "", "o")
+				return err
+			}}
+		}, []string{"played twice, undisturbed:\n", "is there only the first time", "Start it with an id of yours"}},
+		"a client that does more than once": {func(world *Recorder) Scenario {
+			s := ordering(simple(func(run *engine.Run) (string, error) { return step(run, "first") }))
+			start := s.Drive
+			s.Drive = func(ctx context.Context, eng *engine.Engine) error {
+				world.Effect(ctx, "invoice printed")
+				return start(ctx, eng)
+			}
+			return s
+		}, []string{"\"invoice printed\" happened 2 times, undisturbed once\n        outside of any activity  before the crash", "Drive is called again after a crash"}},
+		"a client without success": {func(*Recorder) Scenario {
+			s := ordering(simple(func(run *engine.Run) (string, error) { return step(run, "first") }))
+			s.Drive = func(context.Context, *engine.Engine) error { return errors.New("no idea") }
+			return s
+		}, []string{"undisturbed:\n    Drive has no success: no idea"}},
+		"a workflow that nobody answers": {func(*Recorder) Scenario {
+			answer := &signal.Signal[string]{Name: "answer"}
+			return ordering(simple(func(run *engine.Run) (string, error) { return answer.Receive(run) }))
+		}, []string{"undisturbed:\n    order-42 has not ended: 400 days after Drive had returned it is running and waits for [receive answer]"}},
+		"another story each time": {tellsAnother(), []string{"played twice, undisturbed:\n    the effects were map[told 1:1] and then map[told 2:1]."}},
+		"what Check says": {func(world *Recorder) Scenario {
+			s := ordering(simple(func(run *engine.Run) (string, error) { return step(run, "first") }))
+			s.Check = func(t testing.TB, world *Recorder) {
+				t.Logf("this and\nthat")
+				t.Fatalf("never mind %d", 7)
+			}
+			return s
+		}, []string{"undisturbed:\n    Check complains:\n        this and\n        that\n        never mind 7"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := everywhere(t, c.broken)
+			found(t, r, c.want...)
+		})
+	}
+}
+
+func tellsAnother() func(world *Recorder) Scenario {
+	plays := 0
+	return func(world *Recorder) Scenario {
+		plays++
+		return ordering(simple(func(run *engine.Run) (string, error) {
+			return engine.Step(run, "tell", func(ctx context.Context) (string, error) {
+				world.Effect(ctx, fmt.Sprint("told ", plays))
+				return "", nil
+			})
+		}))
+	}
+}
+
+// A result with a time or a random number in it is no trouble.
+func TestUnstableResultsAreNotCompared(t *testing.T) {
+	found(t, everywhere(t, func(*Recorder) Scenario {
+		return ordering(simple(func(run *engine.Run) (string, error) {
+			s, err := engine.Step(run, "first", func(context.Context) (string, error) { return "s", nil })
+			return fmt.Sprint(s, run.Random().Int()), err
+		}))
+	}))
+}
+
+// The dead do nothing: an activity that is under way when its process dies has
+// no effect any more, though it does not heed its context.
+func TestTheDeadHaveNoEffect(t *testing.T) {
+	r := everywhere(t, func(world *Recorder) Scenario {
+		slow := &activity.Activity[string, string]{Name: "slow", Timeout: 24 * time.Hour, Run: func(ctx context.Context, _ string) (string, error) {
+			time.Sleep(time.Hour) // whatever the context says
+			world.Effect(ctx, "done")
+			return "", nil
+		}}
+		quick := &activity.Activity[string, string]{Name: "quick", Run: func(ctx context.Context, _ string) (string, error) {
+			time.Sleep(time.Second)
+			return "", nil
+		}}
+		return ordering(simple(func(run *engine.Run) (string, error) {
+			f := slow.Go(run, "")
+			if _, err := quick.Do(run, ""); err != nil { // its commit is where the process dies
+				return "", err
+			}
+			return f.Get(run)
+		}))
+	})
+	if s := r.String(); strings.Contains(s, "(quick settled)") {
+		t.Errorf("found:\n%s\nwant nothing at the commit of quick", s)
+	}
+}

@@ -1,0 +1,102 @@
+package enginetest_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/enginetest"
+	"github.com/weft-go/weft/signal"
+)
+
+var update = flag.Bool("update", false, "export the histories in testdata/tour anew")
+
+var (
+	where = &signal.Signal[string]{Name: "where"}
+	book  = &activity.Activity[string, string]{Name: "book", Run: func(_ context.Context, place string) (string, error) {
+		return "a bed in " + place, nil
+	}}
+	tour = &engine.Workflow[int, string]{Name: "tour", Func: func(run *engine.Run, days int) (string, error) {
+		place, err := where.Receive(run)
+		if err != nil {
+			return "", err
+		}
+		bed, err := book.Do(run, place)
+		if err != nil {
+			return "", err
+		}
+		return bed, run.Sleep(time.Duration(days) * 24 * time.Hour)
+	}}
+)
+
+// Months go by in no time, and the engine is there from the beginning to the end.
+func TestRun(t *testing.T) {
+	enginetest.Run(t, []engine.Definition{tour}, func(t *testing.T, eng *engine.Engine) {
+		ctx := t.Context()
+		began := time.Now()
+		h, err := tour.Start(ctx, eng, "tour-1", 90)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(24 * time.Hour)
+		if _, err := where.Send(ctx, eng, "tour-1", "Lisbon", &signal.Options{ID: "click"}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := h.Result(ctx)
+		if want := "a bed in Lisbon"; got != want || err != nil {
+			t.Errorf("result %q, %v, want %q", got, err, want)
+		}
+		if days := time.Since(began).Hours() / 24; days != 91 {
+			t.Errorf("%v days, want 91", days)
+		}
+		var history bytes.Buffer
+		if err := eng.Export(ctx, "tour-1", &history); err != nil {
+			t.Fatal(err)
+		}
+		if *update {
+			if err := os.WriteFile("testdata/tour/ended.history", history.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestReplay(t *testing.T) { enginetest.Replay(t, "testdata/tour/*.history", tour) }
+
+// What a test says that finds something: the tests of testdata/broken fail, each
+// in its words.
+func TestBrokenTests(t *testing.T) {
+	out, err := exec.Command("go", "test", "-count=1", "./testdata/broken").CombinedOutput()
+	if _, failed := err.(*exec.ExitError); !failed {
+		t.Fatalf("go test: %v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"--- FAIL: TestReplay/ended.history",
+		"ended.history: engine: replay of \"tour-1\": operation 1 was receive where and is now step another step\n",
+		"A run with such a history would be held where it is.",
+		"--- FAIL: TestReplayOfNothing",
+		"histories \"testdata/*.history\": no file\n",
+		"--- FAIL: TestReplayOfAnythingElse/broken_test.go",
+		"broken_test.go: storage: corrupt",
+		"--- FAIL: TestCrashEverywhere",
+		"commit of checkpoint 2 of mail-1 (send settled), before it was written:\n",
+		"\"mail sent\" happened 2 times, undisturbed once\n",
+		" plays of ",
+		"--- FAIL: TestRunWithABadDefinition",
+		"Workflows[0].Name must be",
+		"--- FAIL: TestRunThatFails",
+		"the engine is closed all the same",
+		"--- FAIL: TestRunThatLeavesAGoroutine",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("want %q in:\n%s", want, out)
+		}
+	}
+}

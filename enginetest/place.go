@@ -1,0 +1,214 @@
+package enginetest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// A way is how a call to the store goes wrong.
+type way struct {
+	fault         storagetest.Fault
+	before, after string // what is said around the call
+	writes        bool   // there is such a way only for a commit
+}
+
+// ways are all. A read that comes to nothing is the same before and after it.
+var ways = []way{
+	{storagetest.CrashBefore, "crash at", "before it was written", false},
+	{storagetest.CrashAfter, "crash at", "after it was written", true},
+	{storagetest.ErrorBefore, "error of", "which was not written", false},
+	{storagetest.ErrorAfter, "error of", "which was written all the same", true},
+	{storagetest.CancelMiddle, "context cancelled in", "", false},
+}
+
+func (w way) crash() bool {
+	return w.fault == storagetest.CrashBefore || w.fault == storagetest.CrashAfter
+}
+
+// A place is where a play was disturbed, in words: "crash at store call 7 of 9,
+// commit of checkpoint 2 of order-42 (charge settled), before it was written".
+type place struct {
+	words   string
+	telling bool // it is a step of a workflow, and not what else an engine does
+}
+
+func (w way) place(call, calls int, what string, write bool) place {
+	s := fmt.Sprintf("%s store call %d of %d, %s", w.before, call, calls, what)
+	if write && w.after != "" {
+		s += ", " + w.after
+	}
+	return place{s, strings.HasPrefix(what, "commit of checkpoint")}
+}
+
+// A reader puts calls to the store into words. It remembers the first
+// checkpoint of each workflow, so that they are counted from 1.
+type reader struct {
+	first map[string]uint64
+}
+
+// read says what c is: "commit of checkpoint 2 of order-42 (charge settled)".
+func (r *reader) read(c storagetest.Call) string {
+	switch c.Method {
+	case "Get":
+		return "read of " + record(c.Key)
+	case "Scan":
+		return "search for " + list(c.Range.Start)
+	}
+	step, deed := "", ""
+	for _, o := range c.Batch.Ops {
+		if s := r.checkpoint(o); s != "" {
+			step = "commit of " + s // the last one: a claim may skip numbers before it
+		}
+		if s := asked(o); s != "" {
+			deed = s
+		}
+	}
+	switch {
+	case deed != "": // which may claim the workflow too
+		return deed
+	case step != "":
+		return step
+	}
+	if len(c.Batch.Ops) == 0 {
+		return "empty commit"
+	}
+	o := c.Batch.Ops[0]
+	if o.Kind != storage.PutOp {
+		return "removal of " + record(o.Key)
+	}
+	return "commit of " + record(o.Key)
+}
+
+// asked is what a client did, if o is the part of its batch that tells.
+func asked(o storage.Op) string {
+	parts, err := storage.SplitKey(o.Key)
+	switch {
+	case err != nil || o.Kind != storage.PutOp:
+	case len(parts) == 3 && parts[0] == "wf" && parts[2] == "in":
+		return "start of " + parts[1]
+	case len(parts) == 4 && parts[0] == "sig":
+		return fmt.Sprintf("acceptance of signal %s to %s", parts[2], parts[1])
+	}
+	return ""
+}
+
+// checkpoint says which checkpoint o puts, if it puts one.
+func (r *reader) checkpoint(o storage.Op) string {
+	parts, err := storage.SplitKey(o.Key)
+	if err != nil || o.Kind != storage.PutOp || len(parts) != 4 || parts[2] != "ckpt" {
+		return ""
+	}
+	id := parts[1]
+	n, err := strconv.ParseUint(parts[3], 10, 64)
+	if err != nil {
+		return ""
+	}
+	if r.first == nil {
+		r.first = map[string]uint64{}
+	}
+	if r.first[id] == 0 {
+		r.first[id] = n
+	}
+	return fmt.Sprintf("checkpoint %d of %s (%s)", n-r.first[id]+1, id, events(id, n, o))
+}
+
+// events are those of the checkpoint that o puts, in words.
+func events(id string, n uint64, o storage.Op) string {
+	alone := new(memory.Store)
+	ctx := context.Background()
+	if err := alone.Commit(ctx, storage.Batch{Ops: []storage.Op{o}}); err != nil {
+		return err.Error()
+	}
+	c, err := checkpoint.Read(ctx, alone, id, n)
+	if err != nil {
+		return err.Error()
+	}
+	var words []string
+	for _, e := range c.Events {
+		words = append(words, event(e))
+	}
+	if most := 3; len(words) > most {
+		words = append(words[:most], fmt.Sprintf("and %d more", len(words)-most))
+	}
+	return strings.Join(words, ", ")
+}
+
+func event(e checkpoint.Event) string {
+	name := e.Name
+	if name == "" {
+		name = e.Of
+	}
+	switch e.Kind {
+	case checkpoint.Claimed, checkpoint.Skipped, checkpoint.Survived:
+		return string(e.Kind)
+	case checkpoint.Attempted:
+		return fmt.Sprintf("%s attempt %d failed", name, e.Attempt)
+	case checkpoint.Missed:
+		return "no " + name + " in time"
+	case checkpoint.Asked:
+		return "asked to stop"
+	case checkpoint.Ended:
+		return name
+	case checkpoint.Held:
+		return "held for " + name
+	}
+	return name + " " + string(e.Kind)
+}
+
+// record is what is under a key, in words.
+func record(key []byte) string {
+	parts, err := storage.SplitKey(key)
+	if err != nil || len(parts) < 2 {
+		return fmt.Sprintf("%q", key)
+	}
+	switch {
+	case parts[0] == "wf" && len(parts) == 2:
+		return "workflow " + parts[1]
+	case parts[0] == "wf" && parts[2] == "in":
+		return "the input of " + parts[1]
+	case parts[0] == "wf" && parts[2] == "out":
+		return "the result of " + parts[1]
+	case parts[0] == "wf":
+		return "a checkpoint of " + parts[1]
+	case parts[0] == "sig" && len(parts) > 2, parts[0] == "sigres" && len(parts) > 2:
+		return fmt.Sprintf("signal %s to %s", parts[2], parts[1])
+	case parts[0] == "sigseq", parts[0] == "inbox":
+		return "the inbox of " + parts[1]
+	case parts[0] == "eng":
+		return "the engine's own record"
+	case parts[0] == "meta":
+		return "the store's stamp"
+	case parts[0] == "held", parts[0] == "wake", parts[0] == "todo":
+		return "a " + parts[0] + " entry"
+	}
+	return fmt.Sprintf("%q", key)
+}
+
+// list is what a scan from start looks for.
+func list(start []byte) string {
+	family, rest, _ := bytes.Cut(start, []byte(":"))
+	id, _, _ := bytes.Cut(rest, []byte(":"))
+	switch string(family) {
+	case "held", "wake", "todo":
+		return "work (" + string(family) + ")"
+	case "wf":
+		return "checkpoints of " + string(id)
+	case "inbox":
+		return "signals to " + string(id)
+	case "eng":
+		return "engines"
+	case "exp":
+		return "what has expired"
+	case "ix":
+		return "all workflows"
+	}
+	return fmt.Sprintf("%q", start)
+}

@@ -1,0 +1,203 @@
+package enginetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// How long, in virtual time, the workflows of a scenario have to end, and the
+// clients to be content.
+const (
+	longest = 400 * 24 * time.Hour
+	forever = 3 * longest
+)
+
+// A played scenario, and what came of it.
+type played struct {
+	calls   []bool // to the store; true is a commit
+	struck  string // the call that went wrong; "": there was none
+	wrote   bool   // it is a commit
+	effects []Effect
+	ends    map[string]end // by workflow id
+	may     map[string]bool
+	trouble []finding
+}
+
+// An end is how a workflow stands when everything is over.
+type end struct {
+	status string
+	result string // or why it failed, or what it waits for
+}
+
+// held begins the status of a run that needs a person.
+const held = "held for "
+
+func (e end) String() string {
+	if e.result == "" {
+		return e.status
+	}
+	return e.status + ": " + e.result
+}
+
+// play plays the scenario with a call to the store that goes wrong; call 0 is
+// none.
+func play(t *testing.T, scenario func(*Recorder) Scenario, call int, w way) *played {
+	p := &played{ends: map[string]end{}, may: map[string]bool{}}
+	err := sweep.Play(t, func(t testing.TB) *sweep.Stage { return p.stage(t, scenario, call, w) })
+	if err != nil {
+		p.note("drive", fmt.Sprintf("Drive has no success: %v", err))
+	}
+	return p
+}
+
+func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, call int, w way) *sweep.Stage {
+	world := new(Recorder)
+	sc := scenario(world)
+	for _, name := range sc.MayRepeat {
+		p.may[name] = true
+	}
+	var words reader
+	s := &sweep.Stage{
+		Store:     sweep.Store{Open: sc.Open},
+		Workflows: sc.Workflows,
+		Decide: func(c storagetest.Call) storagetest.Fault {
+			p.calls = append(p.calls, c.Method == "Commit")
+			what := words.read(c)
+			if len(p.calls) != call {
+				return storagetest.None
+			}
+			p.struck, p.wrote = what, c.Method == "Commit"
+			if w.crash() {
+				world.die()
+			}
+			return w.fault
+		},
+		Begin: func(int) { world.live() },
+		Drive: func(ctx context.Context, eng *engine.Engine) error {
+			synctest.Wait() // until it drives what it is given
+			return sc.Drive(ctx, eng)
+		},
+		After: p.await,
+		Closing: func(ctx context.Context, s storage.Storage) {
+			p.effects = world.Effects()
+			if sc.Check != nil {
+				p.check(t, sc.Check, world)
+			}
+		},
+		Tries:    1,
+		Lives:    1,
+		Patience: forever,
+	}
+	if call > 0 {
+		s.Tries, s.Lives = 3, 6
+	}
+	if s.Store.Open == nil {
+		s.Store.Open = func(testing.TB) storage.Storage { return new(memory.Store) }
+	}
+	return s
+}
+
+func (p *played) note(about string, lines ...string) {
+	p.trouble = append(p.trouble, finding{about, lines})
+}
+
+// await waits until all workflows have ended or are held, and takes down how.
+func (p *played) await(ctx context.Context, eng *engine.Engine, s storage.Storage) {
+	outside, err := engine.New(engine.Config{Storage: s, Name: "outside", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		p.note("store", err.Error())
+		return
+	}
+	defer outside.Close()
+	began := time.Now()
+	for pause := time.Second; ; pause = min(2*pause, 24*time.Hour) {
+		open := p.look(ctx, outside)
+		switch {
+		case len(open) == 0 || ctx.Err() != nil:
+			return
+		case time.Since(began) > longest:
+			for _, id := range open {
+				p.waitsFor(ctx, eng, id)
+			}
+			return
+		}
+		time.Sleep(pause)
+	}
+}
+
+// look takes down how all workflows stand, and returns those that go on.
+func (p *played) look(ctx context.Context, eng *engine.Engine) (open []string) {
+	for i, err := range eng.List(ctx, engine.Filter{}) {
+		if ctx.Err() != nil {
+			return nil // the process has died meanwhile
+		}
+		if err != nil {
+			p.note("store", fmt.Sprintf("list of workflows: %v", err))
+			return nil
+		}
+		e := end{status: string(i.Status)}
+		switch {
+		case i.Status.Terminal():
+			e.result = outcome(ctx, eng, i.ID)
+		case len(i.Attention) > 0:
+			a := i.Attention[0]
+			e = end{held + string(a.Reason), a.Detail}
+		default:
+			open = append(open, i.ID)
+		}
+		p.ends[i.ID] = e
+	}
+	return open
+}
+
+// waitsFor takes down what a workflow waits for that does not end.
+func (p *played) waitsFor(ctx context.Context, eng *engine.Engine, id string) {
+	e := end{status: "not ended", result: fmt.Sprintf("%d days after Drive had returned it is %s", int(longest.Hours()/24), p.ends[id].status)}
+	if i, err := eng.Describe(ctx, id); err == nil && len(i.Waiting) > 0 {
+		e.result += fmt.Sprintf(" and waits for %v", i.Waiting)
+	}
+	p.ends[id] = e
+	p.note("end of "+id, id+" has "+e.String())
+}
+
+// outcome is the result of a workflow, or why there is none.
+func outcome(ctx context.Context, eng *engine.Engine, id string) string {
+	var result json.RawMessage
+	err := eng.Result(ctx, "", id, &result)
+	var failed *engine.WorkflowError
+	switch {
+	case errors.As(err, &failed):
+		return failed.Message
+	case errors.Is(err, engine.ErrCancelled):
+		return ""
+	case err != nil:
+		return err.Error()
+	}
+	return string(result)
+}
+
+// check runs a Check, whose complaints are taken down.
+func (p *played) check(t testing.TB, check func(testing.TB, *Recorder), world *Recorder) {
+	c := &complaints{TB: t}
+	done := make(chan struct{})
+	go func() { // its own, as FailNow ends it
+		defer close(done)
+		check(c, world)
+	}()
+	<-done
+	if c.Failed() {
+		p.note("check", append([]string{"Check complains:"}, indented(c.said)...)...)
+	}
+}

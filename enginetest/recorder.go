@@ -1,0 +1,100 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/weft-go/weft/activity"
+)
+
+// A Recorder is the world outside, which a crash does not undo: it keeps what
+// was done to it. The zero value is ready. Its methods may be called by many
+// goroutines.
+type Recorder struct {
+	mu      sync.Mutex
+	effects []Effect
+	deaths  int  // of processes, so far
+	dead    bool // and no new one has begun yet
+}
+
+// An Effect is something that was done to the world outside.
+type Effect struct {
+	Name string
+
+	// Who did it: the attempt of an activity or of a step. All are empty for an
+	// effect that was had elsewhere.
+	WorkflowID, Activity, Operation string
+	Attempt                         int
+
+	// Life counts the processes: 1 until a crash, then 2.
+	Life int
+}
+
+// Effect records that name happened. Call it where the deed is done: in the fake
+// that an activity talks to, at the line that charges the card. ctx is the
+// activity's, and tells whose effect it is.
+//
+// In a process that has died Effect does not return, and records nothing: the
+// dead do nothing, and the goroutine ends here.
+func (r *Recorder) Effect(ctx context.Context, name string) {
+	info := activity.InfoFrom(ctx)
+	if !r.record(ctx, Effect{
+		Name:       name,
+		WorkflowID: info.WorkflowID,
+		Activity:   info.Activity,
+		Operation:  info.Operation,
+		Attempt:    info.Attempt,
+	}) {
+		runtime.Goexit()
+	}
+}
+
+func (r *Recorder) record(ctx context.Context, e Effect) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	inside := e.WorkflowID != ""
+	if inside && r.dead || inside && r.deaths > 0 && errors.Is(context.Cause(ctx), activity.ErrStopped) {
+		return false
+	}
+	e.Life = r.deaths + 1
+	r.effects = append(r.effects, e)
+	return true
+}
+
+// Count is how often name happened.
+func (r *Recorder) Count(name string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, e := range r.effects {
+		if e.Name == name {
+			n++
+		}
+	}
+	return n
+}
+
+// Effects are all that happened, in their order.
+func (r *Recorder) Effects() []Effect {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.effects)
+}
+
+// die is the death of the process that is there now.
+func (r *Recorder) die() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dead = true
+	r.deaths++
+}
+
+// live begins the next process.
+func (r *Recorder) live() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dead = false
+}

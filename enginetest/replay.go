@@ -1,0 +1,77 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// Replay runs workflows against each of the histories that the pattern, as of
+// filepath.Match, names: files that engine.Engine.Export wrote. The test fails
+// where the code of today does something else than the history tells; it names
+// the file and both. No activity and no step is run. It fails too if the pattern
+// names no file.
+//
+// Export the histories of a few runs that are under way before you change the
+// code of their workflow, and keep them beside the test. What they hold is your
+// users' data: edit it, it is JSON.
+func Replay(t *testing.T, pattern string, workflows ...engine.Definition) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err == nil && len(files) == 0 {
+		err = errors.New("no file")
+	}
+	if err != nil {
+		t.Fatalf("histories %q: %v", pattern, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			f, err := os.Open(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if err := replay(t, f, workflows); err != nil {
+				t.Errorf("%s: %v%s", file, err, advice(err))
+			}
+		})
+	}
+}
+
+// patience is how long a history may take: what a workflow function does beside
+// what the engine records should take no time.
+const patience = time.Minute
+
+func replay(t *testing.T, history io.Reader, workflows []engine.Definition) error {
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: workflows,
+		Name:      "enginetest",
+		Logger:    slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	defer eng.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return eng.Replay(ctx, history)
+}
+
+// advice is what to do about a difference.
+func advice(err error) string {
+	var n *engine.NonDeterminismError
+	if !errors.As(err, &n) {
+		return ""
+	}
+	return "\nA run with such a history would be held where it is. Let the workflow do what it did for runs that have come\n" +
+		"this far, or give the changed one another name and let the old ones end first."
+}
