@@ -25,7 +25,7 @@ type Checkpoint struct {
 type Event struct {
 	Kind      Kind   `cbor:"1,keyasint"`
 	Operation string `cbor:"2,keyasint,omitempty"` // its place in the workflow: "3"
-	Of        string `cbor:"3,keyasint,omitempty"` // what the operation is: "activity", "step", "timer", "receive", "branch"
+	Of        string `cbor:"3,keyasint,omitempty"` // what the operation is: "activity", "step", "timer", "receive", "branch", "child", "detached"
 	Name      string `cbor:"4,keyasint,omitempty"`
 	Attempt   int    `cbor:"5,keyasint,omitempty"`
 	Result    []byte `cbor:"6,keyasint,omitempty"` // encoded by Codec
@@ -37,6 +37,7 @@ type Event struct {
 	SignalID  string `cbor:"12,keyasint,omitempty"`
 	By        string `cbor:"13,keyasint,omitempty"`
 	Why       string `cbor:"14,keyasint,omitempty"`
+	Child     string `cbor:"15,keyasint,omitempty"` // the id of a workflow that was started
 }
 
 // A Kind says what an event tells.
@@ -45,6 +46,7 @@ type Kind string
 const (
 	Claimed   Kind = "claimed"   // an engine took the run: By
 	Skipped   Kind = "skipped"   // the numbers up to the next checkpoint's are not used
+	Started   Kind = "started"   // a workflow: Child
 	Attempted Kind = "attempted" // an attempt failed and another is due
 	Settled   Kind = "settled"   // an activity or a step has its outcome
 	Fired     Kind = "fired"     // a timer was due

@@ -59,6 +59,9 @@ type Workflow struct {
 	// claim records them.
 	Verbs []Verb `cbor:"18,keyasint,omitempty"`
 
+	// Parent is whose child it is.
+	Parent *Parent `cbor:"19,keyasint,omitempty"`
+
 	raw     []byte
 	unknown record.Unknown
 }

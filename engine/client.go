@@ -31,6 +31,7 @@ type StartRequest struct {
 	Workflow string
 	ID       string // empty mints one
 	Input    any    // may be json.RawMessage
+	Options  StartOptions
 }
 
 // Info tells how a workflow stands.
@@ -40,6 +41,7 @@ type Info struct {
 	Attention                     []Attention // why a person is needed
 	Cancel                        *Cancellation
 	Waiting                       []string // for what, in words; of a run that this engine drives
+	Parent                        string   // the id of the workflow whose child it is
 	Owner                         string   // the engine that drives it
 	Epoch                         uint64   // rises whenever it changes hands
 	CreatedAt, StartedAt, EndedAt time.Time
@@ -92,6 +94,9 @@ func infoOf(wf *checkpoint.Workflow) Info {
 	}
 	for _, a := range wf.Attention {
 		i.Attention = append(i.Attention, Attention{Reason(a.Reason), a.Operation, a.Name, a.Detail, checkpoint.Time(a.Since)})
+	}
+	if wf.Parent != nil {
+		i.Parent = wf.Parent.ID
 	}
 	if c := wf.Cancel; c != nil {
 		i.Cancel = &Cancellation{c.Reason, checkpoint.Time(c.At)}

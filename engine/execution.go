@@ -57,7 +57,9 @@ type execution struct {
 	root       scope         // that of the function's Run
 	ops        table
 	inbox      inbox
-	stopping   bool // nothing new
+	kidsStale  bool     // children may have ended
+	dismissed  []string // children to be asked to stop
+	stopping   bool     // nothing new
 }
 
 // A logged event is durable and waits to be delivered.
@@ -76,6 +78,7 @@ func newExecution(l *life, def *definition, hold *checkpoint.Hold) *execution {
 		id:         hold.Workflow.ID,
 		hold:       hold,
 		inbox:      inbox{stale: true},
+		kidsStale:  true,
 		now:        checkpoint.Time(hold.Workflow.StartedAt),
 		progressed: make(chan struct{}),
 	}
@@ -160,7 +163,7 @@ func (x *execution) loop() error {
 			if err := x.deliver(event); err != nil {
 				return err
 			}
-		case x.result != nil:
+		case x.result != nil && !x.awaits():
 			return x.finish()
 		default:
 			if err := x.learn(); err != nil {
@@ -236,7 +239,7 @@ func (x *execution) deliver(e logged) error {
 			o.consider()
 		}
 		x.end(&x.root, ErrCancelled)
-	case checkpoint.Attempted, checkpoint.Settled, checkpoint.Fired, checkpoint.Received, checkpoint.Missed:
+	case checkpoint.Started, checkpoint.Attempted, checkpoint.Settled, checkpoint.Fired, checkpoint.Received, checkpoint.Missed:
 		o, late := x.ops.find(e.Operation)
 		if o == nil {
 			asked := "not asked for"
@@ -247,6 +250,15 @@ func (x *execution) deliver(e logged) error {
 		}
 		if o.of != e.Of || o.name != e.Name {
 			return &NonDeterminismError{x.id, e.Operation, describe(e.Of, e.Name), describe(o.of, o.name)}
+		}
+		if e.Kind == checkpoint.Started {
+			o.child.begun = true
+			if late {
+				x.dismiss(o)
+			}
+			if o.of == ofChild {
+				return nil
+			}
 		}
 		if late {
 			return nil
@@ -272,6 +284,9 @@ func describe(of, name string) string {
 // finish makes the end of the function durable.
 func (x *execution) finish() error {
 	for {
+		if err := x.dismissals(); err != nil {
+			return err
+		}
 		out := x.result.output(x)
 		wf := *x.hold.Workflow
 		if err := wf.Status.To(out.Status); err != nil {
@@ -282,11 +297,19 @@ func (x *execution) finish() error {
 		if err != nil {
 			return err
 		}
-		done, err := x.commit(checkpoint.Change{
+		change := checkpoint.Change{
 			Events:   append(x.leftOver(), checkpoint.Event{Kind: checkpoint.Ended, Name: string(out.Status), Error: out.Error}),
 			Workflow: &wf,
 			Ops:      []storage.Op{put, storage.Delete(keys.Held(wf.Owner, wf.ID))},
-		})
+		}
+		parent, err := x.report(&change, out)
+		if err != nil {
+			return err
+		}
+		done, err := x.commit(change)
+		if parent != nil {
+			x.eng.hint(parent, post{kids: true}) // also if the outcome is unknown
+		}
 		if err != nil {
 			return err
 		}
@@ -347,6 +370,9 @@ func (x *execution) commit(c checkpoint.Change) (done bool, err error) {
 		return false, err
 	}
 	verdict, err := checkpoint.Commit(x.ctx, x.store, w, x.life.unsure("checkpoint of "+x.id))
+	if verdict == checkpoint.Refused && len(c.If) > 0 {
+		return false, nil // a child's id is taken, a parent's record has changed
+	}
 	return x.judged(w, verdict, err)
 }
 

@@ -59,6 +59,7 @@ type retold struct {
 	SignalID  string          `json:"signalID,omitempty"`
 	By        string          `json:"by,omitempty"`
 	Why       string          `json:"why,omitempty"`
+	Child     string          `json:"child,omitempty"`
 }
 
 // Export writes the history of a workflow to w, for enginetest.Replay and for

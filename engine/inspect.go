@@ -84,7 +84,8 @@ func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Ch
 type Filter struct {
 	Workflow  string
 	Status    checkpoint.Status
-	Attention bool // only those that need a person
+	Attention bool   // only those that need a person
+	Parent    string // only its children
 }
 
 // List yields the workflows that fit, newest first. One whose record is damaged,
@@ -141,6 +142,7 @@ func (e *Engine) listed(ctx context.Context, entry storage.Entry) (Info, error) 
 func (f Filter) fits(i Info) bool {
 	return (f.Workflow == "" || f.Workflow == i.Workflow) &&
 		(f.Status == "" || f.Status == i.Status) &&
+		(f.Parent == "" || f.Parent == i.Parent) &&
 		(!f.Attention || len(i.Attention) > 0)
 }
 

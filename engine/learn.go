@@ -30,6 +30,9 @@ func (x *execution) learn() error {
 		if err := x.read(); err != nil {
 			return err
 		}
+		if err := x.dismissals(); err != nil {
+			return err
+		}
 		x.setGoing()
 		if o := x.ops.transaction(); o != nil {
 			if recorded, err := x.transact(o); recorded || err != nil {
@@ -40,17 +43,25 @@ func (x *execution) learn() error {
 		if err := x.look(); err != nil {
 			return err
 		}
-		change, decided := x.decide(x.eng.now())
+		d, err := x.decide(x.eng.now())
+		if err != nil {
+			return err
+		}
+		change := d.Change
 		if len(change.Events) == 0 && x.suspect && x.ops.working == 0 {
 			change.Events = []checkpoint.Event{{Kind: checkpoint.Survived}}
 		}
 		if len(change.Events) > 0 {
 			done, err := x.commit(change)
+			if !done {
+				x.disown(d.born, err == nil)
+			}
 			if err != nil {
 				return err
 			}
 			if done {
-				x.ops.ready = x.ops.ready[decided:]
+				x.launchBorn(d.born)
+				x.ops.taken(d)
 				return nil
 			}
 			continue
@@ -77,6 +88,8 @@ func (x *execution) setGoing() {
 			x.ops.transactions = append(x.ops.transactions, o)
 		case o.call != nil:
 			x.attempt(o)
+		case o.child != nil && !o.child.begun:
+			x.ops.unborn = append(x.ops.unborn, o)
 		}
 	}
 	clear(x.ops.fresh)
@@ -115,6 +128,14 @@ const inboxPage = 100
 // look finds a signal for each receive, reading no more of the inbox than that
 // takes.
 func (x *execution) look() error {
+	if err := x.kids(); err != nil {
+		return err
+	}
+	for _, o := range x.ops.unborn[:min(len(x.ops.unborn), mostBirths)] {
+		if err := x.examine(o.child); err != nil {
+			return err
+		}
+	}
 	for _, o := range x.ops.timed {
 		if !o.open || o.wait == nil || o.found != nil {
 			continue
@@ -174,12 +195,26 @@ type found struct {
 	*signal.Payload
 }
 
+// A decision is what a checkpoint is to record, and which of what was known is
+// in it.
+type decision struct {
+	checkpoint.Change
+	answers, births, ends int          // taken from ready, unborn and grown
+	born                  []*operation // that are in it
+}
+
+// taken forgets what has become durable.
+func (t *table) taken(d *decision) {
+	t.ready, t.unborn, t.grown = t.ready[d.answers:], t.unborn[d.births:], t.grown[d.ends:]
+}
+
 // decide says what is to be recorded now: a pure function of what was read.
-// decided is how many of the answers are in it.
 //
 // At most one signal, and before anything else: what is delivered before it could
 // have its receiver go on without it, and then it would be lost.
-func (x *execution) decide(now time.Time) (c checkpoint.Change, decided int) {
+func (x *execution) decide(now time.Time) (*decision, error) {
+	d := &decision{}
+	c := &d.Change
 	size := 0
 	full := func() bool { return len(c.Events) >= mostEvents || size >= x.eng.maxBytes }
 	add := func(e checkpoint.Event) {
@@ -200,15 +235,23 @@ func (x *execution) decide(now time.Time) (c checkpoint.Change, decided int) {
 	}
 	for _, o := range x.ops.ready {
 		if full() {
-			return c, decided
+			return d, nil
 		}
-		if decided++; !o.done {
+		if d.answers++; !o.done {
 			add(o.answered(now))
+		}
+	}
+	for _, o := range x.ops.grown {
+		if full() {
+			return d, nil
+		}
+		if d.ends++; o.open {
+			add(o.grownUp(c))
 		}
 	}
 	for _, o := range x.ops.timed {
 		if full() {
-			return c, decided
+			return d, nil
 		}
 		if !o.open || o.call != nil || o.found != nil || o.due.IsZero() || o.due.After(now) {
 			continue
@@ -221,8 +264,25 @@ func (x *execution) decide(now time.Time) (c checkpoint.Change, decided int) {
 	}
 	if request := x.hold.Workflow.Cancel; request != nil && !x.asked {
 		add(checkpoint.Event{Kind: checkpoint.Asked, Why: request.Reason})
+		return d, nil // nothing begins before it is delivered
 	}
-	return c, decided
+	if x.stopping {
+		return d, nil
+	}
+	for _, o := range x.ops.unborn {
+		if full() || d.births == mostBirths {
+			break
+		}
+		if d.births++; !o.open {
+			continue
+		}
+		d.born = append(d.born, o)
+		if err := o.born(c); err != nil {
+			return nil, err
+		}
+		size += len(o.child.starting.input.data)
+	}
+	return d, nil
 }
 
 // receiver is the operation that has found the signal which was accepted first.

@@ -16,6 +16,7 @@ type mailbox struct {
 // A post is one thing to know.
 type post struct {
 	hint   bool // the inbox may have something new
+	kids   bool // children may have ended
 	asked  bool // the workflow record may have
 	stop   bool // begin nothing new, and end when nothing is under way
 	facing chan []string
@@ -59,7 +60,7 @@ func (x *execution) shut() {
 // if one of the posts says that something was written for it.
 func (x *execution) pass(posts ...post) {
 	for _, p := range posts {
-		if x.output == nil && (p.hint || p.asked) {
+		if x.output == nil && (p.hint || p.asked || p.kids) {
 			x.life.doubt(x.id)
 			return
 		}
@@ -77,9 +78,8 @@ func (m *mailbox) take() []post {
 // read takes in what was posted.
 func (x *execution) read() error {
 	for _, p := range x.mailbox.take() {
-		if p.hint {
-			x.inbox.stale = true
-		}
+		x.inbox.stale = x.inbox.stale || p.hint
+		x.kidsStale = x.kidsStale || p.kids
 		switch {
 		case p.stop:
 			x.stopping = true

@@ -22,6 +22,8 @@ const (
 
 	ofTransaction  = "transaction" // a step in the transaction of its checkpoint
 	ofBranch       = "branch"
+	ofChild        = "child"
+	ofDetached     = "detached"     // a workflow that is nobody's child
 	ofCancellation = "cancellation" // the request to stop, as a case
 )
 
@@ -57,6 +59,8 @@ type operation struct {
 	answer   *answer  // what an attempt came to, until it is durable
 
 	transaction bool // the step's function runs in the transaction of its checkpoint
+
+	child *child // of the start of a workflow
 
 	// Of a receive.
 	wait  *signal.Wait
@@ -110,6 +114,7 @@ func (o *operation) cut(err error) {
 	if o.open {
 		o.x.ops.overtaken(o)
 	}
+	o.x.dismiss(o)
 	o.settle(outcome{err: err, cut: true})
 }
 
@@ -170,6 +175,10 @@ func (o *operation) failed(e logged) {
 // outcomeOf reads an outcome out of a durable event.
 func (o *operation) outcomeOf(e logged) outcome {
 	out := outcome{result: payload{e.Codec, e.Result}, signalID: e.SignalID, received: e.Kind == checkpoint.Received, at: e.at}
+	if o.child != nil {
+		out.err = o.endOfChild(e)
+		return out
+	}
 	if e.Kind == checkpoint.Settled && e.Error != "" {
 		out.err = &activity.Error{
 			Activity: o.name,
@@ -207,6 +216,8 @@ type table struct {
 	late map[string]*operation
 
 	transactions []*operation // to be run, one at a time
+	unborn       []*operation // children to be started
+	grown        []*operation // children whose end was read
 
 	working int // attempts whose goroutine has not returned
 }

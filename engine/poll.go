@@ -136,7 +136,7 @@ func (l *life) wake(ctx context.Context) error {
 		// The run looks before it rests, and after a crash its next owner
 		// looks: the entry has done its work.
 		if x := l.eng.driven(id); x != nil {
-			x.post(post{hint: true, asked: true})
+			x.post(post{hint: true, kids: true, asked: true})
 		} else if owner == l.incarnation {
 			l.doubt(id)
 		}
@@ -226,7 +226,7 @@ func (e *Engine) nudge() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, x := range e.runs {
-		x.post(post{hint: true, asked: true})
+		x.post(post{hint: true, kids: true, asked: true})
 	}
 }
 

@@ -192,7 +192,7 @@ func (r *Run) give(o *operation, result any) error {
 		o.outcome.value.(func(any))(result)
 		return nil
 	}
-	if result == nil {
+	if result == nil || o.of == ofDetached {
 		return nil
 	}
 	if err := r.x.eng.codecs.decode(o.outcome.result, result); err != nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"fanout":   fanout,
 	"branches": branches,
 	"select":   selecting,
+	"children": children,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
@@ -83,12 +85,16 @@ func onPostgres(t *testing.T) sweep.Store {
 // succeeded when their leases have run out.
 func TestEveryPostgresCallMayFail(t *testing.T) {
 	store := onPostgres(t)
+	stride := 11
+	if os.Getenv("WEFT_TORTURE") != "" {
+		stride = 2
+	}
 	for name, scenario := range scenarios {
 		if name == "unbidden" {
 			continue // its engines have the same handle
 		}
 		t.Run(name, func(t *testing.T) {
-			t.Logf("%d plays", sweep.Every(t, store, 5, scenario))
+			t.Logf("%d plays", sweep.Every(t, store, stride, scenario))
 		})
 	}
 }
@@ -486,6 +492,70 @@ func selecting(w *sweep.World) sweep.Scenario {
 				return "", err
 			}
 			return h.Result(ctx)
+		},
+	}
+}
+
+// children: one that succeeds, one that fails, one that is asked to stop with its
+// parent, one that is waited for at the end, one that is nobody's.
+func children(w *sweep.World) sweep.Scenario {
+	act := effect(w, "a")
+	sub := &engine.Workflow[int, string]{Name: "sub", Func: func(run *engine.Run, i int) (string, error) {
+		if err := run.Sleep(time.Duration(i) * time.Hour); err != nil {
+			return "", err
+		}
+		s, err := act.Do(run, i)
+		if i == 2 {
+			return "", errors.New("two is too many")
+		}
+		return s, err
+	}}
+	wf := &engine.Workflow[int, string]{Name: "parent", Func: func(run *engine.Run, n int) (string, error) {
+		sub.Go(run, 500)
+		sub.With(engine.StartOptions{ChildID: "awaited", OnParentEnd: engine.AwaitChild}).Go(run, 20)
+		a, b := sub.Go(run, 1), sub.Go(run, 2)
+		sa, err := a.Get(run)
+		if err != nil {
+			return "", err
+		}
+		_, err = b.Get(run)
+		var failed *engine.WorkflowError
+		if !errors.As(err, &failed) {
+			return "", fmt.Errorf("child two: %w", err)
+		}
+		c, err := sub.Do(run, 3)
+		if err != nil {
+			return "", err
+		}
+		id, err := sub.Detach(run, "detached", 4)
+		return sa + failed.Message + c + id, err
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf, sub},
+		IDs:       []string{"parent", "awaited", "detached"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "parent", 3)
+			if err != nil {
+				return "", err
+			}
+			s, err := h.Result(ctx)
+			if err != nil {
+				return "", err
+			}
+			status := ""
+			for info, err := range eng.List(ctx, engine.Filter{Parent: "parent"}) {
+				if err != nil {
+					return "", err
+				}
+				status += string(info.Status) + " "
+				if info.Status == "running" { // it has been asked to stop
+					if err := eng.Result(ctx, "", info.ID, nil); !errors.Is(err, engine.ErrCancelled) {
+						return "", fmt.Errorf("child: %w", err)
+					}
+				}
+			}
+			d, err := sub.Handle(eng, "detached").Result(ctx)
+			return fmt.Sprint(s, len(strings.Fields(status)), d), err
 		},
 	}
 }

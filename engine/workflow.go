@@ -16,6 +16,9 @@ type Workflow[In, Out any] struct {
 	// run, an activity, a step or a signal.
 	Func func(run *Run, in In) (Out, error)
 
+	// Defaults are the options of every start.
+	Defaults StartOptions
+
 	// Errors are sentinels that callers of Result tell apart with errors.Is,
 	// also after a restart. They are recorded by their text.
 	Errors []error

@@ -89,11 +89,17 @@ func ActivitiesOf(id string) storage.Range { return storage.Prefix(append(key("a
 // record: what a purge deletes.
 func Children(id string) []storage.Range {
 	var rs []storage.Range
-	for _, family := range []string{"wf:", "sig:", "inbox:", "sigres:", "act:"} {
+	for _, family := range []string{"wf:", "sig:", "inbox:", "sigres:", "act:", "kid:"} {
 		rs = append(rs, storage.Prefix(append(key(family, id), ':')))
 	}
 	return append(rs, only(SignalCounter(id)))
 }
+
+// Child is what a workflow knows of one that it started: kid:{id}:{operation}.
+func Child(id, operation string) []byte { return key("kid:", id, operation) }
+
+// ChildrenOf is the range of all of these.
+func ChildrenOf(id string) storage.Range { return storage.Prefix(append(key("kid:", id), ':')) }
 
 // Engine is the record of one run of one engine: eng:{incarnation}.
 func Engine(incarnation string) []byte { return key("eng:", incarnation) }

@@ -1,0 +1,52 @@
+package checkpoint
+
+import (
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// A Parent is who waits for the end of a workflow.
+type Parent struct {
+	ID         string `cbor:"1,keyasint"`
+	Generation string `cbor:"2,keyasint"`
+	Operation  string `cbor:"3,keyasint"`
+}
+
+// A Child is what a workflow knows of one that it started: kid:{id}:{operation}.
+// It is written with the start, written anew with the child's end, and deleted
+// when the parent has taken that in.
+type Child struct {
+	Parent string `cbor:"1,keyasint"` // the generation
+	ID     string `cbor:"2,keyasint"`
+
+	// End is how it ended, a copy: the child may be purged before its parent
+	// has looked.
+	End *Output `cbor:"3,keyasint,omitempty"`
+
+	key, raw []byte
+}
+
+// NewChild is the record of a child that is being started.
+func NewChild(p Parent, id string) *Child {
+	return &Child{Parent: p.Generation, ID: id, key: keys.Child(p.ID, p.Operation)}
+}
+
+// Put returns the operation that stores c.
+func (c *Child) Put() (storage.Op, error) {
+	raw, err := record.Seal(c.key, Version, c, nil)
+	return storage.Put(c.key, raw), err
+}
+
+// Delete returns the operation that removes c.
+func (c *Child) Delete() storage.Op { return storage.Delete(c.key) }
+
+// Unchanged is the condition that the stored record still is c, as it was read.
+func (c *Child) Unchanged() storage.Condition { return storage.Equal(c.key, c.raw) }
+
+// OpenChild decodes a stored child record.
+func OpenChild(e storage.Entry) (*Child, error) {
+	c := &Child{key: e.Key, raw: e.Value}
+	_, err := record.Open(e.Key, e.Value, Version, c)
+	return c, err
+}

@@ -1,0 +1,369 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/future"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// StartOptions say how a workflow is started. The zero value is right for most.
+type StartOptions struct {
+	// ChildID is the id of a child. Empty derives one from its parent and the
+	// operation, which nobody else has.
+	ChildID string
+
+	// OnParentEnd says what becomes of a child that has not ended when the
+	// parent's function returns.
+	OnParentEnd ParentEnd
+}
+
+// A ParentEnd says what the end of a parent is to a child.
+type ParentEnd uint8
+
+const (
+	// CancelChild: the child is asked to stop. It does not outlive its purpose.
+	CancelChild ParentEnd = iota
+
+	// AbandonChild: the child goes on by itself. It is not asked to stop when
+	// the parent is, either.
+	AbandonChild
+
+	// AwaitChild: the parent ends when the child has.
+	AwaitChild
+)
+
+// With returns a copy of w whose starts have the options o.
+func (w *Workflow[In, Out]) With(o StartOptions) *Workflow[In, Out] {
+	c := *w
+	c.Defaults = o
+	return &c
+}
+
+// Do starts the workflow as a child of run's and waits for its result. Its start
+// and the parent's checkpoint are one commit. The error is a *WorkflowError if
+// the child failed or was cancelled (that one wraps ErrCancelled), ErrExists if
+// its ChildID is taken, and ErrCancelled if the parent is asked to stop: the
+// child then is, too.
+func (w *Workflow[In, Out]) Do(run *Run, in In) (Out, error) {
+	return w.Go(run, in).Get(run)
+}
+
+// Go starts the workflow as a child and does not wait: the future does.
+func (w *Workflow[In, Out]) Go(run *Run, in In) *future.Future[Out] {
+	return future.New[Out](run.start(ofChild, w.Name, w.Defaults, in, w.Errors))
+}
+
+// Detach starts the workflow as nobody's child and returns its id; an empty one
+// is derived. Nobody waits for its end, and its starter's is none of its concern.
+func (w *Workflow[In, Out]) Detach(run *Run, id string, in In) (string, error) {
+	op := run.start(ofDetached, w.Name, StartOptions{ChildID: id}, in, nil)
+	if err := run.Await(op, nil); err != nil {
+		return "", err
+	}
+	return op.(*operation).child.starting.wf.ID, nil
+}
+
+// A child is a workflow that a run starts.
+type child struct {
+	starting *starting
+	onEnd    ParentEnd
+	errors   []error
+
+	begun     bool              // durably
+	taken     bool              // its id is somebody else's
+	ready     bool              // to be started: it was looked what is there
+	dismissed bool              // asked to stop
+	write     *checkpoint.Write // its start, while that is being committed
+	ended     *checkpoint.Child // its end was read
+}
+
+// start begins the start of a workflow.
+func (r *Run) start(of, workflow string, o StartOptions, in any, errs []error) future.Operation {
+	op := r.begin(of, workflow, nil)
+	c, ok := op.(*operation)
+	if !ok || c.done {
+		return op
+	}
+	id := o.ChildID
+	if id == "" {
+		id = r.x.childID(c.id)
+	}
+	s, err := r.x.eng.prepare(&StartRequest{Workflow: workflow, ID: id, Input: in})
+	if err == nil && o.OnParentEnd > AwaitChild {
+		err = fmt.Errorf("%w: OnParentEnd is %d", ErrInvalid, o.OnParentEnd)
+	}
+	if err != nil {
+		c.settle(outcome{err: err})
+		return op
+	}
+	if of == ofChild {
+		s.wf.Parent = &checkpoint.Parent{ID: r.x.id, Generation: r.x.hold.Workflow.Generation, Operation: c.id}
+	}
+	c.child = &child{starting: s, onEnd: o.OnParentEnd, errors: errs, ready: o.ChildID == ""}
+	return op
+}
+
+// childID is an id that only this operation of this life of the run has.
+func (x *execution) childID(operation string) string {
+	h := sha256.New()
+	for _, part := range []string{x.id, x.hold.Workflow.Generation, operation} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return "wrun_" + strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)[:20]))
+}
+
+// mostBirths is how many children one checkpoint starts at most.
+const mostBirths = 100
+
+// examine looks what is there under the id of a child that is to be started.
+func (x *execution) examine(c *child) error {
+	if c.ready {
+		return nil
+	}
+	there, err := checkpoint.Load(x.ctx, x.store, c.starting.wf.ID)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		c.starting.on = nil
+	case err != nil:
+		return err
+	case there.Tombstone():
+		if err := checkpoint.Sweep(x.ctx, x.store, there); err != nil && !errors.Is(err, storage.ErrConflict) {
+			return err
+		}
+		c.starting.on = there
+	default:
+		c.taken = true
+	}
+	c.ready = true
+	return nil
+}
+
+// born adds the start of o's child to a change.
+func (o *operation) born(c *checkpoint.Change) error {
+	e := checkpoint.Event{Kind: checkpoint.Started, Operation: o.id, Of: o.of, Name: o.name, Child: o.child.starting.wf.ID}
+	if o.child.taken {
+		e.Kind, e.Error = checkpoint.Settled, fmt.Sprintf("%v: %q", ErrExists, e.Child)
+		c.Events = append(c.Events, e)
+		return nil
+	}
+	s := o.child.starting
+	s.life = o.x.life
+	if s.eng.workflows[s.wf.Type] == nil {
+		s.life = nil // another engine's
+	}
+	w, err := s.decide()
+	if err != nil {
+		return err
+	}
+	o.child.write = w
+	c.Events = append(c.Events, e)
+	c.If = append(c.If, w.Batch.If...)
+	c.Ops = append(c.Ops, w.Batch.Ops...)
+	if p := s.wf.Parent; p != nil {
+		put, err := checkpoint.NewChild(*p, s.wf.ID).Put()
+		if err != nil {
+			return err
+		}
+		c.Ops = append(c.Ops, put)
+	}
+	return nil
+}
+
+// launchBorn drives the children that a commit has started.
+func (x *execution) launchBorn(born []*operation) {
+	for _, o := range born {
+		if w := o.child.write; w != nil {
+			o.child.write = nil
+			o.child.starting.begun(w)
+		}
+	}
+}
+
+// disown is for a commit that failed: what it was to start is looked at anew, and
+// what it may have started all the same is claimed later.
+func (x *execution) disown(born []*operation, certain bool) {
+	for _, o := range born {
+		o.child.write, o.child.ready = nil, false
+		if !certain {
+			x.life.doubt(o.child.starting.wf.ID)
+		}
+	}
+}
+
+// kids reads the ends of children that nobody has told of yet. One that is no
+// operation's any more is forgotten with the next commit.
+func (x *execution) kids() error {
+	if !x.kidsStale {
+		return nil
+	}
+	x.kidsStale = false
+	if !x.ops.hasChildren() {
+		return nil
+	}
+	for entry, err := range storage.All(x.ctx, x.store, keys.ChildrenOf(x.id)) {
+		if err == nil {
+			err = x.kid(entry)
+		}
+		if err != nil {
+			x.kidsStale = true
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *execution) kid(entry storage.Entry) error {
+	operation, err := keys.Last(entry.Key)
+	if err != nil {
+		return err
+	}
+	c, err := checkpoint.OpenChild(entry)
+	if err != nil || c.End == nil || c.Parent != x.hold.Workflow.Generation {
+		return err
+	}
+	if o := x.ops.byID[operation]; o != nil && o.child != nil && o.child.ended == nil {
+		o.child.ended = c
+		x.ops.grown = append(x.ops.grown, o)
+	}
+	return nil
+}
+
+func (t *table) hasChildren() bool {
+	for o := range t.all() {
+		if o.child != nil && o.child.begun {
+			return true
+		}
+	}
+	return false
+}
+
+// grownUp adds the end of o's child to a change.
+func (o *operation) grownUp(c *checkpoint.Change) checkpoint.Event {
+	k := o.child.ended
+	c.If = append(c.If, k.Unchanged())
+	c.Ops = append(c.Ops, k.Delete())
+	return checkpoint.Event{
+		Kind:      checkpoint.Settled,
+		Operation: o.id,
+		Of:        o.of,
+		Name:      o.name,
+		Child:     k.ID,
+		Result:    k.End.Data,
+		Codec:     k.End.Codec,
+		Error:     k.End.Error,
+		Stack:     k.End.Stack,
+		Sentinel:  k.End.Sentinel,
+		Why:       string(k.End.Status),
+	}
+}
+
+// endOfChild reads the outcome of a child out of its durable event.
+func (o *operation) endOfChild(e logged) error {
+	switch {
+	case e.Kind == checkpoint.Started || e.Why == string(checkpoint.Completed):
+		return nil
+	case e.Why == "":
+		return fmt.Errorf("%w: %q", ErrExists, e.Child)
+	}
+	failed := &WorkflowError{ID: e.Child, Workflow: o.name, Message: e.Error, Stack: e.Stack, sentinel: e.Sentinel}
+	failed.Sentinel = named(e.Sentinel, o.child.errors, o.x.def.errors)
+	if e.Why == string(checkpoint.Cancelled) {
+		failed.Sentinel = ErrCancelled
+	}
+	return failed
+}
+
+// dismiss has a child asked to stop, unless it is to go on by itself.
+func (x *execution) dismiss(o *operation) {
+	if o.of == ofChild && o.child.begun && o.child.onEnd != AbandonChild {
+		x.dismissed = append(x.dismissed, o.child.starting.wf.ID)
+	}
+}
+
+// dismissals asks the children to stop that are of no use any more. That is done
+// before anything later becomes durable, and again after a crash.
+func (x *execution) dismissals() error {
+	for len(x.dismissed) > 0 {
+		err := x.eng.Cancel(x.ctx, x.dismissed[0], fmt.Sprintf("%s of parent %q", x.whyDismissed(), x.id))
+		if err != nil && !errors.Is(err, ErrTerminal) && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+		x.dismissed = x.dismissed[1:]
+	}
+	return nil
+}
+
+func (x *execution) whyDismissed() string {
+	if x.cancelled != nil {
+		return "cancellation"
+	}
+	return "end"
+}
+
+// awaits says that the end of the run is put off until children have ended, and
+// dismisses those that are not waited for.
+func (x *execution) awaits() (wait bool) {
+	for o := range x.ops.all() {
+		switch {
+		case o.of != ofChild || !o.child.begun:
+		case o.child.onEnd == AwaitChild:
+			wait = true
+		case !o.child.dismissed:
+			o.child.dismissed = true
+			x.dismiss(o)
+		}
+	}
+	return wait
+}
+
+// report adds to a change that the run has ended, for its parent if that waits.
+// It returns whom to tell when the change is done.
+func (x *execution) report(c *checkpoint.Change, out *checkpoint.Output) (parent *checkpoint.Workflow, err error) {
+	p := x.hold.Workflow.Parent
+	if p == nil {
+		return nil, nil
+	}
+	parent, err = checkpoint.Load(x.ctx, x.store, p.ID)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if parent.Tombstone() || parent.Status.Terminal() || parent.Generation != p.Generation {
+		return nil, nil
+	}
+	key := keys.Child(p.ID, p.Operation)
+	raw, err := x.store.Get(x.ctx, key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	kid, err := checkpoint.OpenChild(storage.Entry{Key: key, Value: raw})
+	if err != nil {
+		return nil, err
+	}
+	if kid.ID != x.id || kid.Parent != p.Generation || kid.End != nil {
+		return nil, nil
+	}
+	kid.End = out
+	put, err := kid.Put()
+	if err != nil {
+		return nil, err
+	}
+	c.If = append(c.If, parent.Unchanged(), kid.Unchanged())
+	c.Ops = append(c.Ops, put)
+	if x.eng.drives(parent) == nil {
+		c.Ops = append(c.Ops, wakeUp(parent, x.eng.now(), x.hold.Workflow.Generation))
+	}
+	return parent, nil
+}
