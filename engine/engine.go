@@ -31,7 +31,7 @@ type Engine struct {
 	runs    map[string]*execution // that this engine drives, by id
 	waiters map[string]map[chan *ending]bool
 
-	sending stripes       // of ids, for sends: neighbours take turns and do not conflict
+	sends   sends         // under way
 	closing chan struct{} // closed by Close
 }
 
@@ -264,15 +264,4 @@ func (e *Engine) drives(wf *checkpoint.Workflow) *execution {
 		return x
 	}
 	return nil
-}
-
-// stripes are locks by the hash of an id.
-type stripes [64]sync.Mutex
-
-func (s *stripes) of(id string) *sync.Mutex {
-	h := uint32(2166136261) // FNV-1a
-	for i := 0; i < len(id); i++ {
-		h = (h ^ uint32(id[i])) * 16777619
-	}
-	return &s[h%uint32(len(s))]
 }

@@ -43,6 +43,7 @@ type execution struct {
 	told       bool           // its waiters were told; guarded by eng.mu
 
 	mailbox mailbox // what other goroutines leave
+	address address // as the last sender knew it; of who leads the sends to this run
 
 	// What follows belongs to whoever has the turn.
 	turns
@@ -77,7 +78,6 @@ func newExecution(l *life, def *definition, hold *checkpoint.Hold) *execution {
 		store:      patient{l.eng.store},
 		id:         hold.Workflow.ID,
 		hold:       hold,
-		inbox:      inbox{stale: true},
 		kidsStale:  true,
 		now:        checkpoint.Time(hold.Workflow.StartedAt),
 		progressed: make(chan struct{}),
@@ -371,7 +371,8 @@ func (x *execution) commit(c checkpoint.Change) (done bool, err error) {
 	}
 	verdict, err := checkpoint.Commit(x.ctx, x.store, w, x.life.unsure("checkpoint of "+x.id))
 	if verdict == checkpoint.Refused && len(c.If) > 0 {
-		return false, nil // a child's id is taken, a parent's record has changed
+		x.forgetSignals()
+		return false, nil // a child's id is taken, a parent's record has changed, a signal was cleared
 	}
 	return x.judged(w, verdict, err)
 }
@@ -417,5 +418,6 @@ func (x *execution) refresh() error {
 		return context.Cause(x.ctx)
 	}
 	x.hold = &checkpoint.Hold{Workflow: wf, Head: x.hold.Head, HeadTime: x.hold.HeadTime}
+	x.forgetSignals()
 	return nil
 }

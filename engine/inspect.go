@@ -181,8 +181,17 @@ func (e *Engine) Retry(ctx context.Context, id string, by Audit) error {
 
 // acted says that verb stands in the record, or in the claim that has acted on it.
 func (e *Engine) acted(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (bool, error) {
-	if len(wf.Attention) > 0 || slices.Contains(wf.Verbs, verb) {
-		return len(wf.Attention) == 0, nil
+	if len(wf.Attention) > 0 {
+		return false, nil
+	}
+	return e.recorded(ctx, wf, verb)
+}
+
+// recorded says that verb stands in the record, or in the claim that has taken it
+// over from there.
+func (e *Engine) recorded(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (bool, error) {
+	if slices.Contains(wf.Verbs, verb) {
+		return true, nil
 	}
 	claim, err := checkpoint.Read(ctx, e.store, wf.ID, wf.Claim)
 	if claim == nil || err != nil {

@@ -1,12 +1,10 @@
 package engine
 
 import (
-	"cmp"
 	"errors"
 	"math"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
@@ -116,17 +114,7 @@ func (x *execution) setGoing() {
 	x.ops.timed = kept
 }
 
-// An inbox is what a run knows of its accepted signals.
-type inbox struct {
-	seen    uint64           // sequence number of the last one read
-	waiting []signal.Waiting // read and not consumed
-	stale   bool             // there may be more
-}
-
-const inboxPage = 100
-
-// look finds a signal for each receive, reading no more of the inbox than that
-// takes.
+// look reads what the run may learn next: of children, and of signals.
 func (x *execution) look() error {
 	if err := x.kids(); err != nil {
 		return err
@@ -136,63 +124,7 @@ func (x *execution) look() error {
 			return err
 		}
 	}
-	for _, o := range x.ops.timed {
-		if !o.open || o.wait == nil || o.found != nil {
-			continue
-		}
-		w, ok, err := x.match(o.name)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			continue
-		}
-		p, err := signal.Read(x.ctx, x.store, x.id, w)
-		if err != nil {
-			return err
-		}
-		o.found = &found{w, p}
-	}
-	return nil
-}
-
-// match takes the first signal of a name out of what is waiting.
-func (x *execution) match(name string) (signal.Waiting, bool, error) {
-	in := &x.inbox
-	for i := 0; ; i++ {
-		for i == len(in.waiting) {
-			if !in.stale {
-				return signal.Waiting{}, false, nil
-			}
-			in.stale = false // what comes from here on is hinted at again
-			page, last, err := signal.Inbox(x.ctx, x.store, x.id, in.seen+1, inboxPage)
-			if err != nil {
-				in.stale = true
-				return signal.Waiting{}, false, err
-			}
-			in.stale = !last
-			in.waiting = append(in.waiting, page...)
-			if len(page) > 0 {
-				in.seen = page[len(page)-1].Seq
-			}
-		}
-		if w := in.waiting[i]; w.Name == name {
-			in.waiting = append(in.waiting[:i], in.waiting[i+1:]...)
-			return w, true, nil
-		}
-	}
-}
-
-// putBack returns a signal that is not going to be consumed after all.
-func (in *inbox) putBack(w signal.Waiting) {
-	i, _ := slices.BinarySearchFunc(in.waiting, w.Seq, func(w signal.Waiting, seq uint64) int { return cmp.Compare(w.Seq, seq) })
-	in.waiting = slices.Insert(in.waiting, i, w)
-}
-
-// A found signal is one that a receive is going to consume.
-type found struct {
-	signal.Waiting
-	*signal.Payload
+	return x.lookForSignals()
 }
 
 // A decision is what a checkpoint is to record, and which of what was known is
@@ -231,7 +163,8 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 			Codec:     o.found.Codec,
 			SignalID:  o.found.ID,
 		})
-		c.Ops = append(c.Ops, signal.Consume(x.id, o.found.Waiting)...)
+		there, ops := signal.Consume(x.id, o.found.Waiting)
+		c.If, c.Ops = append(c.If, there), append(c.Ops, ops...)
 	}
 	for _, o := range x.ops.ready {
 		if full() {

@@ -3,6 +3,8 @@ package engine
 import (
 	"sync"
 	"time"
+
+	"github.com/weft-go/weft/signal"
 )
 
 // A mailbox is where other goroutines leave what the driver of a run should know.
@@ -15,11 +17,12 @@ type mailbox struct {
 
 // A post is one thing to know.
 type post struct {
-	hint   bool // the inbox may have something new
-	kids   bool // children may have ended
-	asked  bool // the workflow record may have
-	stop   bool // begin nothing new, and end when nothing is under way
-	facing chan []string
+	hint    bool             // the inbox may have something new
+	signals []signal.Waiting // these are new in it, and follow each other
+	kids    bool             // children may have ended
+	asked   bool             // the workflow record may have
+	stop    bool             // begin nothing new, and end when nothing is under way
+	facing  chan []string
 
 	op       *operation // an attempt of this operation
 	attempt  *attempt
@@ -33,7 +36,7 @@ func (x *execution) post(p post) {
 	m := &x.mailbox
 	m.mu.Lock()
 	shut := m.shut
-	if !shut {
+	if !shut && !m.merge(p) {
 		m.posts = append(m.posts, p)
 	}
 	m.mu.Unlock()
@@ -45,6 +48,30 @@ func (x *execution) post(p post) {
 	case m.bell <- struct{}{}:
 	default:
 	}
+}
+
+// merge adds p to the last post, if both only tell of signals: a run that is busy
+// keeps no more than a page of them in memory.
+func (m *mailbox) merge(p post) bool {
+	if len(m.posts) == 0 {
+		return false
+	}
+	last := &m.posts[len(m.posts)-1]
+	if !p.news() || !last.news() {
+		return false
+	}
+	last.hint = last.hint || p.hint || len(last.signals)+len(p.signals) > inboxPage
+	if last.hint {
+		last.signals = nil
+	} else {
+		last.signals = append(last.signals, p.signals...)
+	}
+	return true
+}
+
+// news says that p tells of signals and of nothing else.
+func (p *post) news() bool {
+	return (p.hint || p.signals != nil) && !p.asked && !p.kids && !p.stop && p.facing == nil && p.op == nil
 }
 
 // shut ends the reading of the mailbox. It is called when x is driven no more.
@@ -60,7 +87,7 @@ func (x *execution) shut() {
 // if one of the posts says that something was written for it.
 func (x *execution) pass(posts ...post) {
 	for _, p := range posts {
-		if x.output == nil && (p.hint || p.asked || p.kids) {
+		if x.output == nil && (p.hint || p.asked || p.kids || p.signals != nil) {
 			x.life.doubt(x.id)
 			return
 		}
@@ -78,7 +105,10 @@ func (m *mailbox) take() []post {
 // read takes in what was posted.
 func (x *execution) read() error {
 	for _, p := range x.mailbox.take() {
-		x.inbox.stale = x.inbox.stale || p.hint
+		if p.hint {
+			x.inbox.hinted()
+		}
+		x.inbox.arrived(p.signals)
 		x.kidsStale = x.kidsStale || p.kids
 		switch {
 		case p.stop:

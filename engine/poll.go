@@ -147,40 +147,6 @@ func (l *life) wake(ctx context.Context) error {
 	return nil
 }
 
-// expire removes what has outlived its use: tombstones.
-func (l *life) expire(ctx context.Context) error {
-	for entry, err := range storage.All(ctx, l.eng.store, keys.ExpiredAt(l.eng.now())) {
-		if err != nil {
-			return err
-		}
-		id, err := keys.ID(entry.Key)
-		if err != nil {
-			return err
-		}
-		generation, err := keys.Last(entry.Key)
-		if err != nil {
-			return err
-		}
-		b := storage.Batch{Ops: []storage.Op{storage.Delete(entry.Key)}}
-		wf, err := checkpoint.Load(ctx, l.eng.store, id)
-		switch {
-		case errors.Is(err, storage.ErrNotFound):
-		case err != nil:
-			return err
-		case wf.Tombstone() && wf.Generation == generation:
-			if err := checkpoint.Sweep(ctx, l.eng.store, wf); err != nil {
-				return err
-			}
-			b.If = []storage.Condition{wf.Unchanged()}
-			b.Ops = append(b.Ops, storage.Delete(keys.Workflow(id)))
-		}
-		if err := l.eng.store.Commit(ctx, b); err != nil && !errors.Is(err, storage.ErrConflict) {
-			return err
-		}
-	}
-	return nil
-}
-
 // anHour is how often, and aDay after what time, the records of engines that
 // have ended and hold nothing are removed.
 const (

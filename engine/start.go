@@ -142,6 +142,7 @@ func (s *starting) begun(w *checkpoint.Write) {
 	if s.life != nil {
 		x := newExecution(s.life, s.eng.workflows[s.wf.Type], w.Hold())
 		x.input = s.input
+		x.address = address{wf: w.After}
 		s.life.launch(x)
 		return
 	}

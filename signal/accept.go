@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/weft-go/weft/internal/keys"
@@ -16,12 +17,18 @@ const version = 1
 
 // An Incoming is a signal that is to be accepted, encoded.
 type Incoming struct {
-	WorkflowID, Generation, Name, ID string
-	Codec                            string // "" is JSON
-	Data                             []byte
-	Digest                           []byte // of the plaintext
-	At, ExpiresAt                    time.Time
+	WorkflowID, Name, ID string
+	Codec                string // "" is JSON
+	Data                 []byte
+	Digest               []byte        // of the plaintext
+	Memory               time.Duration // how long its acceptance is remembered, at least
 }
+
+// SamePayload says that in and other, which have one ID, also have one payload.
+func (in *Incoming) SamePayload(other *Incoming) bool { return bytes.Equal(in.Digest, other.Digest) }
+
+// Conflict is the error of an ID that was accepted with another payload.
+func (in *Incoming) Conflict() error { return &ConflictError{in.WorkflowID, in.Name, in.ID} }
 
 // accepted is the accepted response: sigres:{id}:{name}:{signal id}. Times are
 // in microseconds since 1970.
@@ -56,8 +63,14 @@ type Payload struct {
 
 // place is a place in the order of acceptance: inbox:{id}:{seq}.
 type place struct {
-	Name string `cbor:"1,keyasint"`
-	ID   string `cbor:"2,keyasint"`
+	Name  string `cbor:"1,keyasint"`
+	ID    string `cbor:"2,keyasint"`
+	At    int64  `cbor:"3,keyasint,omitempty"` // when it was accepted
+	Bytes int    `cbor:"4,keyasint,omitempty"` // of the payload
+}
+
+func (p *place) waiting(seq uint64) Waiting {
+	return Waiting{Seq: seq, Name: p.Name, ID: p.ID, AcceptedAt: time.UnixMicro(p.At).UTC(), Bytes: p.Bytes}
 }
 
 // counter is how many signals a workflow has accepted: sigseq:{id}.
@@ -66,24 +79,44 @@ type counter struct {
 }
 
 // Earlier returns the answer that was given to in's ID before, and false if
-// there was none. Another payload is a *ConflictError.
+// there was none. Another payload is a *ConflictError. A payload without an
+// accepted response is an *IndeterminateError: records of one batch have come
+// apart, and nobody can tell whether the sender was answered.
 func Earlier(ctx context.Context, s storage.Storage, in *Incoming) (Accepted, bool, error) {
+	a, err := readAccepted(ctx, s, in)
+	if a == nil && err == nil {
+		_, err = s.Get(ctx, keys.Signal(in.WorkflowID, in.Name, in.ID))
+		switch {
+		case errors.Is(err, storage.ErrNotFound):
+			return Accepted{}, false, nil
+		case err == nil: // unless it was accepted since the first look
+			a, err = readAccepted(ctx, s, in)
+		}
+	}
+	switch {
+	case err != nil:
+		return Accepted{}, false, err
+	case a == nil:
+		return Accepted{}, false, &IndeterminateError{in.WorkflowID, in.Name, in.ID, ""}
+	case !bytes.Equal(a.Digest, in.Digest):
+		return Accepted{}, false, in.Conflict()
+	}
+	return a.response(), true, nil
+}
+
+// readAccepted reads the accepted response of in's ID; nil is none.
+func readAccepted(ctx context.Context, s storage.Storage, in *Incoming) (*accepted, error) {
 	key := keys.Accepted(in.WorkflowID, in.Name, in.ID)
 	raw, err := s.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
-		return Accepted{}, false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return Accepted{}, false, err
+		return nil, err
 	}
 	var a accepted
-	if _, err := record.Open(key, raw, version, &a); err != nil {
-		return Accepted{}, false, err
-	}
-	if !bytes.Equal(a.Digest, in.Digest) {
-		return Accepted{}, false, &ConflictError{in.WorkflowID, in.Name, in.ID}
-	}
-	return a.response(), true, nil
+	_, err = record.Open(key, raw, version, &a)
+	return &a, err
 }
 
 // Counter reads the stored acceptance counter of a workflow; nil is none.
@@ -95,61 +128,108 @@ func Counter(ctx context.Context, s storage.Storage, workflowID string) ([]byte,
 	return raw, err
 }
 
-// Accept decides the acceptance of in: payload, place in the inbox, accepted
-// response and counter, if there is no payload and no response and the counter
-// is what was read. The caller adds its condition on the workflow.
-func Accept(in *Incoming, counted []byte) (storage.Batch, Accepted, error) {
-	id := in.WorkflowID
-	payloadKey := keys.Signal(id, in.Name, in.ID)
-	acceptedKey := keys.Accepted(id, in.Name, in.ID)
-	counterKey := keys.SignalCounter(id)
+// An Acceptance is a decision to accept signals of one workflow, in this order.
+type Acceptance struct {
+	Batch   storage.Batch
+	Arrived []Arrival
+	Counter []byte // as it is stored once the batch is
+}
 
+// An Arrival is one signal of an acceptance: its place with its payload, and the
+// answer to its sender.
+type Arrival struct {
+	Waiting
+	Answer Accepted
+}
+
+// Waiting are the places of what has arrived.
+func (d *Acceptance) Waiting() []Waiting {
+	ws := make([]Waiting, len(d.Arrived))
+	for i, a := range d.Arrived {
+		ws[i] = a.Waiting
+	}
+	return ws
+}
+
+// Accept decides the acceptance of signals of one workflow: for each of them
+// payload, place in the inbox, accepted response and the entry by which it
+// expires, if there is no payload and no response; and the counter, if it is
+// what was read. No two of them have one ID. The caller adds its condition on
+// the workflow.
+func Accept(ins []*Incoming, generation string, counted []byte, now time.Time) (*Acceptance, error) {
+	id := ins[0].WorkflowID
+	key := keys.SignalCounter(id)
 	var n counter
 	var keep record.Unknown
-	same := storage.Absent(counterKey)
+	same := storage.Absent(key)
 	if counted != nil {
 		var err error
-		if keep, err = record.Open(counterKey, counted, version, &n); err != nil {
-			return storage.Batch{}, Accepted{}, err
+		if keep, err = record.Open(key, counted, version, &n); err != nil {
+			return nil, err
 		}
-		same = storage.Equal(counterKey, counted)
+		same = storage.Equal(key, counted)
 	}
-	n.N++
-	a := accepted{
-		WorkflowID:       id,
+	d := &Acceptance{Batch: storage.Batch{
+		If:  append(make([]storage.Condition, 0, 2*len(ins)+2), same),
+		Ops: make([]storage.Op, 0, 4*len(ins)+2),
+	}}
+	for _, in := range ins {
+		n.N++
+		if err := d.add(in, generation, n.N, now); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	d.Counter, err = record.Seal(key, version, &n, keep)
+	d.Batch.Ops = append(d.Batch.Ops, storage.Put(key, d.Counter))
+	return d, err
+}
+
+func (d *Acceptance) add(in *Incoming, generation string, seq uint64, now time.Time) error {
+	payloadKey := keys.Signal(in.WorkflowID, in.Name, in.ID)
+	acceptedKey := keys.Accepted(in.WorkflowID, in.Name, in.ID)
+	expires := now.Add(in.Memory)
+	a := &accepted{
+		WorkflowID:       in.WorkflowID,
 		SignalName:       in.Name,
 		SignalID:         in.ID,
 		SignalStorageKey: string(payloadKey),
-		AcceptedAt:       in.At.UnixMicro(),
-		ExpiresAt:        in.ExpiresAt.UnixMicro(),
+		AcceptedAt:       now.UnixMicro(),
+		ExpiresAt:        expires.UnixMicro(),
 		Digest:           in.Digest,
-		Generation:       in.Generation,
+		Generation:       generation,
 	}
-	b := storage.Batch{If: []storage.Condition{storage.Absent(acceptedKey), storage.Absent(payloadKey), same}}
-	inboxKey := keys.Inbox(id, n.N)
+	p := &Payload{generation, in.Codec, in.Data}
+	pl := &place{in.Name, in.ID, a.AcceptedAt, len(in.Data)}
+	d.Batch.If = append(d.Batch.If, storage.Absent(acceptedKey), storage.Absent(payloadKey))
 	for _, r := range []struct {
-		key  []byte
-		v    any
-		keep record.Unknown
+		key []byte
+		v   any
 	}{
-		{payloadKey, &Payload{in.Generation, in.Codec, in.Data}, nil},
-		{inboxKey, &place{in.Name, in.ID}, nil},
-		{acceptedKey, &a, nil},
-		{counterKey, &n, keep},
+		{payloadKey, p},
+		{keys.Inbox(in.WorkflowID, seq), pl},
+		{acceptedKey, a},
 	} {
-		raw, err := record.Seal(r.key, version, r.v, r.keep)
+		raw, err := record.Seal(r.key, version, r.v, nil)
 		if err != nil {
-			return storage.Batch{}, Accepted{}, err
+			return err
 		}
-		b.Ops = append(b.Ops, storage.Put(r.key, raw))
+		d.Batch.Ops = append(d.Batch.Ops, storage.Put(r.key, raw))
 	}
-	return b, a.response(), nil
+	d.Batch.Ops = append(d.Batch.Ops, storage.Put(keys.ExpiringSignal(expires, in.WorkflowID, in.Name, in.ID), nil))
+	w := pl.waiting(seq)
+	w.Payload = p
+	d.Arrived = append(d.Arrived, Arrival{w, a.response()})
+	return nil
 }
 
 // A Waiting is a signal in a workflow's inbox.
 type Waiting struct {
-	Seq      uint64
-	Name, ID string
+	Seq        uint64
+	Name, ID   string
+	AcceptedAt time.Time
+	Bytes      int      // of the payload
+	Payload    *Payload // if it is known already
 }
 
 // Inbox reads the next page of a workflow's inbox, from seq on, and says whether
@@ -170,13 +250,65 @@ func Inbox(ctx context.Context, s storage.Storage, workflowID string, seq uint64
 		if _, err := record.Open(e.Key, e.Value, version, &p); err != nil {
 			return nil, false, err
 		}
-		page = append(page, Waiting{n, p.Name, p.ID})
+		page = append(page, p.waiting(n))
 	}
 	return page, len(entries) < limit, nil
 }
 
-// Read reads the payload of a waiting signal.
+// Place finds a signal in a workflow's inbox; nil is none.
+func Place(ctx context.Context, s storage.Storage, workflowID, name, id string) (*Waiting, error) {
+	for seq, last := uint64(0), false; !last; {
+		page, end, err := Inbox(ctx, s, workflowID, seq, storage.DefaultLimit)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range page {
+			if seq = w.Seq + 1; w.Name == name && w.ID == id {
+				return &w, nil
+			}
+		}
+		last = end
+	}
+	return nil, nil
+}
+
+// Unaccounted yields the payloads of a workflow that have no accepted response:
+// names and sizes.
+func Unaccounted(ctx context.Context, s storage.Storage, workflowID string) iter.Seq2[Waiting, error] {
+	return func(yield func(Waiting, error) bool) {
+		r := keys.Signals(workflowID)
+		r.Limit = 16 // payloads may be large
+		for entry, err := range storage.All(ctx, s, r) {
+			w, found := Waiting{}, false
+			if err == nil {
+				w, found, err = unaccounted(ctx, s, workflowID, entry)
+			}
+			if (found || err != nil) && !yield(w, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func unaccounted(ctx context.Context, s storage.Storage, workflowID string, entry storage.Entry) (w Waiting, found bool, err error) {
+	if w.Name, w.ID, err = keys.SignalNames(entry.Key); err != nil {
+		return w, false, err
+	}
+	_, err = s.Get(ctx, keys.Accepted(workflowID, w.Name, w.ID))
+	if !errors.Is(err, storage.ErrNotFound) {
+		return w, false, err
+	}
+	var p Payload
+	_, err = record.Open(entry.Key, entry.Value, version, &p)
+	w.Bytes = len(p.Data)
+	return w, true, err
+}
+
+// Read returns the payload of a waiting signal.
 func Read(ctx context.Context, s storage.Storage, workflowID string, w Waiting) (*Payload, error) {
+	if w.Payload != nil {
+		return w.Payload, nil
+	}
 	key := keys.Signal(workflowID, w.Name, w.ID)
 	raw, err := s.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -190,10 +322,9 @@ func Read(ctx context.Context, s storage.Storage, workflowID string, w Waiting) 
 	return &p, err
 }
 
-// Consume is what the checkpoint that records a receipt does to the inbox.
-func Consume(workflowID string, w Waiting) []storage.Op {
-	return []storage.Op{
-		storage.Delete(keys.Signal(workflowID, w.Name, w.ID)),
-		storage.Delete(keys.Inbox(workflowID, w.Seq)),
-	}
+// Consume is what the checkpoint that records a receipt does to the inbox, if the
+// signal is there: an operator may have cleared it.
+func Consume(workflowID string, w Waiting) (storage.Condition, []storage.Op) {
+	place := keys.Inbox(workflowID, w.Seq)
+	return storage.Present(place), []storage.Op{storage.Delete(keys.Signal(workflowID, w.Name, w.ID)), storage.Delete(place)}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,11 @@ func TestGoldenRecords(t *testing.T) {
 		},
 		"place": {
 			Key: keys.Inbox("order-42", 7), Version: version, Empty: func() any { return new(place) },
-			Value: &place{"approved", "evt:1"},
+			Value: &place{Name: "approved", ID: "evt:1"},
+		},
+		"place-told": {
+			Key: keys.Inbox("order-42", 7), Version: version, Empty: func() any { return new(place) },
+			Value: &place{"approved", "evt:1", 1767355200000000, 5},
 		},
 		"counter": {
 			Key: keys.SignalCounter("order-42"), Version: version, Empty: func() any { return new(counter) },
@@ -41,33 +46,64 @@ func TestGoldenRecords(t *testing.T) {
 	})
 }
 
-// SIG-38, SG1: payload, place, response and counter are one batch, which holds
-// only if none of them is there and the counter is what was read.
+// SIG-38, SG1: payload, place, response, expiry and counter are one batch, which
+// holds only if none of the first three is there and the counter is what was read.
 func TestAcceptIsOneConditionalBatch(t *testing.T) {
 	s := new(memory.Store)
-	b, a := decide(t, s, incoming("approved", "x", `"v"`))
+	d := decide(t, s, incoming("approved", "x", `"v"`))
 	want := map[string]storage.ConditionKind{
 		"sig:order-42:approved:x":    storage.IsAbsent,
 		"sigres:order-42:approved:x": storage.IsAbsent,
 		"sigseq:order-42":            storage.IsAbsent,
 	}
-	for _, c := range b.If {
+	for _, c := range d.Batch.If {
 		if want[string(c.Key)] != c.Kind {
 			t.Errorf("condition %d on %q", c.Kind, c.Key)
 		}
 		delete(want, string(c.Key))
 	}
-	if len(want) > 0 || len(b.Ops) != 4 {
-		t.Errorf("conditions missing: %v; %d operations, want 4", want, len(b.Ops))
+	if len(want) > 0 || len(d.Batch.Ops) != 5 {
+		t.Errorf("conditions missing: %v; %d operations, want 5", want, len(d.Batch.Ops))
 	}
-	if wantA := (Accepted{true, "order-42", "approved", "x", noon, "sig:order-42:approved:x"}); a != wantA {
-		t.Errorf("accepted %+v, want %+v", a, wantA)
+	if want := (Accepted{true, "order-42", "approved", "x", noon, "sig:order-42:approved:x"}); d.Arrived[0].Answer != want {
+		t.Errorf("accepted %+v, want %+v", d.Arrived[0].Answer, want)
 	}
-	if err := s.Commit(ctx, b); err != nil {
+	if err := s.Commit(ctx, d.Batch); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Commit(ctx, b); !errors.Is(err, storage.ErrConflict) {
+	if err := s.Commit(ctx, d.Batch); !errors.Is(err, storage.ErrConflict) {
 		t.Errorf("the same again: %v, want ErrConflict", err)
+	}
+}
+
+// Several signals of one workflow are accepted together, in their order, or none
+// of them is.
+func TestAcceptTogether(t *testing.T) {
+	s := new(memory.Store)
+	accept(t, s, incoming("approved", "0", "0"))
+	d := decide(t, s, incoming("approved", "1", "1"), incoming("rejected", "1", "2"), incoming("approved", "3", "3"))
+	accept(t, s, incoming("approved", "3", "3"))
+	if err := s.Commit(ctx, d.Batch); !errors.Is(err, storage.ErrConflict) {
+		t.Fatalf("one of them was accepted meanwhile: %v, want ErrConflict", err)
+	}
+	d = decide(t, s, incoming("approved", "1", "1"), incoming("rejected", "1", "2"))
+	if err := s.Commit(ctx, d.Batch); err != nil {
+		t.Fatal(err)
+	}
+	page, _, err := Inbox(ctx, s, "order-42", 0, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []Waiting
+	for i, w := range []Waiting{{Name: "approved", ID: "0"}, {Name: "approved", ID: "3"}, {Name: "approved", ID: "1"}, {Name: "rejected", ID: "1"}} {
+		w.Seq, w.AcceptedAt, w.Bytes = uint64(i+1), noon, 1
+		want = append(want, w)
+	}
+	if !slices.Equal(page, want) {
+		t.Errorf("inbox %v, want %v", page, want)
+	}
+	if counted, err := Counter(ctx, s, "order-42"); err != nil || !bytes.Equal(counted, d.Counter) {
+		t.Errorf("counter %x, %v; the decision said %x", counted, err, d.Counter)
 	}
 }
 
@@ -75,12 +111,12 @@ func TestAcceptIsOneConditionalBatch(t *testing.T) {
 func TestTwoSendersOfOneCounter(t *testing.T) {
 	s := new(memory.Store)
 	accept(t, s, incoming("approved", "1", "1"))
-	a, _ := decide(t, s, incoming("approved", "2", "2"))
-	b, _ := decide(t, s, incoming("approved", "3", "3"))
-	if err := s.Commit(ctx, a); err != nil {
+	a := decide(t, s, incoming("approved", "2", "2"))
+	b := decide(t, s, incoming("approved", "3", "3"))
+	if err := s.Commit(ctx, a.Batch); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Commit(ctx, b); !errors.Is(err, storage.ErrConflict) {
+	if err := s.Commit(ctx, b.Batch); !errors.Is(err, storage.ErrConflict) {
 		t.Errorf("the second: %v, want ErrConflict", err)
 	}
 	accept(t, s, incoming("approved", "3", "3"))
@@ -104,7 +140,7 @@ func TestEarlier(t *testing.T) {
 	}
 	first := accept(t, s, in)
 	later := *in
-	later.At, later.Generation, later.ExpiresAt = noon.Add(time.Hour), "ANOTHER", noon
+	later.Memory = time.Hour
 	if a, ok, err := Earlier(ctx, s, &later); !ok || err != nil || a != first {
 		t.Errorf("again: %+v, %v, %v, want %+v", a, ok, err, first)
 	}
@@ -113,6 +149,22 @@ func TestEarlier(t *testing.T) {
 	var c *ConflictError
 	if ok || !errors.As(err, &c) || !errors.Is(err, ErrConflict) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("another payload: %v, %v, want a *ConflictError without it", ok, err)
+	}
+}
+
+// SIG-42, OP-12, T-21: a payload without its accepted response is a fault, which
+// names everything but the payload.
+func TestEarlierOfRecordsThatCameApart(t *testing.T) {
+	s := new(memory.Store)
+	in := incoming("approved", "x", "secret")
+	accept(t, s, in)
+	if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(keys.Accepted("order-42", "approved", "x"))}}); err != nil {
+		t.Fatal(err)
+	}
+	_, ok, err := Earlier(ctx, s, in)
+	var i *IndeterminateError
+	if ok || !errors.As(err, &i) || !errors.Is(err, ErrConflict) || *i != (IndeterminateError{"order-42", "approved", "x", ""}) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("got %v, %v, want an *IndeterminateError without the payload", ok, err)
 	}
 }
 
@@ -137,8 +189,13 @@ func TestInboxInPages(t *testing.T) {
 	if err != nil || string(p.Data) != "3" {
 		t.Errorf("payload %+v, %v", p, err)
 	}
-	if err := s.Commit(ctx, storage.Batch{Ops: Consume("order-42", all[3])}); err != nil {
+	there, ops := Consume("order-42", all[3])
+	consume := storage.Batch{If: []storage.Condition{there}, Ops: ops}
+	if err := s.Commit(ctx, consume); err != nil {
 		t.Fatal(err)
+	}
+	if err := s.Commit(ctx, consume); !errors.Is(err, storage.ErrConflict) {
+		t.Errorf("consumed again: %v, want ErrConflict", err)
 	}
 	if _, err := Read(ctx, s, "order-42", all[3]); !errors.Is(err, storage.ErrCorrupt) {
 		t.Errorf("a place without its payload: %v, want ErrCorrupt", err)
@@ -157,7 +214,7 @@ func TestDamagedRecordsAreNamed(t *testing.T) {
 	s := new(memory.Store)
 	in := incoming("approved", "x", "v")
 	accept(t, s, in)
-	w := Waiting{1, "approved", "x"}
+	w := Waiting{Seq: 1, Name: "approved", ID: "x"}
 	for _, key := range [][]byte{keys.Signal("order-42", "approved", "x"), keys.Accepted("order-42", "approved", "x"), keys.Inbox("order-42", 1), keys.SignalCounter("order-42")} {
 		raw, err := s.Get(ctx, key)
 		if err != nil {
@@ -172,7 +229,7 @@ func TestDamagedRecordsAreNamed(t *testing.T) {
 		_, _, earlier := Earlier(ctx, s, in)
 		_, _, inbox := Inbox(ctx, s, "order-42", 0, 10)
 		counted, _ := Counter(ctx, s, "order-42")
-		_, _, accepting := Accept(in, counted)
+		_, accepting := Accept([]*Incoming{in}, generation, counted, noon)
 		if err := errors.Join(reading, earlier, inbox, accepting); !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), string(key)) {
 			t.Errorf("%q is damaged: %v, want ErrCorrupt naming it", key, err)
 		}

@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// ErrConflict says that a signal ID is taken by another payload.
+// ErrConflict says that a signal ID is taken. The error is a *ConflictError or an
+// *IndeterminateError.
 var ErrConflict = errors.New("signal: conflict")
 
 // A ConflictError is ErrConflict with what it is about. It never shows a payload.
@@ -16,6 +17,24 @@ func (e *ConflictError) Error() string {
 }
 
 func (e *ConflictError) Unwrap() error { return ErrConflict }
+
+// An IndeterminateError is SignalAcceptanceIndeterminate: the payload of this ID
+// is there and its acceptance is not, as a damaged or half restored store leaves
+// it. Nothing was enqueued. To send again does not help until a person has looked
+// (engine.Engine.Signals) and cleared it (ClearSignal), or the workflow was
+// purged. It wraps ErrConflict and never shows a payload.
+type IndeterminateError struct {
+	WorkflowID, SignalName, SignalID string
+
+	CorrelationID string // of this error in the engine's log
+}
+
+func (e *IndeterminateError) Error() string {
+	return fmt.Sprintf("signal: send %q of %s to %q: SignalAcceptanceIndeterminate: its payload is there and its acceptance is not (%s)",
+		e.SignalID, e.SignalName, e.WorkflowID, e.CorrelationID)
+}
+
+func (e *IndeterminateError) Unwrap() error { return ErrConflict }
 
 // A PayloadError says that a payload is not of the receiver's type. The signal
 // is consumed all the same.

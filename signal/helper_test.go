@@ -17,32 +17,34 @@ var (
 	noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 )
 
+const generation = "GEN"
+
 func incoming(name, id, data string) *Incoming {
 	return &Incoming{
-		WorkflowID: "order-42", Generation: "GEN", Name: name, ID: id,
-		Data: []byte(data), Digest: []byte("digest of " + data), At: noon, ExpiresAt: noon.Add(24 * time.Hour),
+		WorkflowID: "order-42", Name: name, ID: id,
+		Data: []byte(data), Digest: []byte("digest of " + data), Memory: 24 * time.Hour,
 	}
 }
 
 // decide reads the counter and decides an acceptance.
-func decide(t testing.TB, s storage.Storage, in *Incoming) (storage.Batch, Accepted) {
+func decide(t testing.TB, s storage.Storage, ins ...*Incoming) *Acceptance {
 	t.Helper()
-	counted, err := Counter(ctx, s, in.WorkflowID)
+	counted, err := Counter(ctx, s, ins[0].WorkflowID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, a, err := Accept(in, counted)
+	d, err := Accept(ins, generation, counted, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b, a
+	return d
 }
 
 func accept(t testing.TB, s storage.Storage, in *Incoming) Accepted {
 	t.Helper()
-	b, a := decide(t, s, in)
-	if err := s.Commit(ctx, b); err != nil {
+	d := decide(t, s, in)
+	if err := s.Commit(ctx, d.Batch); err != nil {
 		t.Fatalf("accept %q: %v", in.ID, err)
 	}
-	return a
+	return d.Arrived[0].Answer
 }

@@ -58,6 +58,18 @@ func Number(k []byte) (uint64, error) {
 // Signal is where the payload of an accepted signal waits: sig:{id}:{name}:{signal id}.
 func Signal(id, name, signalID string) []byte { return key("sig:", id, name, signalID) }
 
+// Signals is the range of a workflow's signals that wait.
+func Signals(id string) storage.Range { return storage.Prefix(append(key("sig:", id), ':')) }
+
+// SignalNames are the name and the signal id in the key of a signal.
+func SignalNames(k []byte) (name, signalID string, err error) {
+	parts, err := storage.SplitKey(k)
+	if err != nil || len(parts) != 4 {
+		return "", "", fmt.Errorf("%w: key %q", storage.ErrCorrupt, k)
+	}
+	return parts[2], parts[3], nil
+}
+
 // Inbox is a place in a workflow's order of acceptance: inbox:{id}:{seq}.
 func Inbox(id string, seq uint64) []byte {
 	return appendNumber(append(key("inbox:", id), ':'), seq, numberDigits)
@@ -158,6 +170,22 @@ func IndexAll() storage.Range { return storage.Prefix([]byte("ix:")) }
 // exp:{time}:tomb:{id}:{generation}.
 func ExpiringTombstone(at time.Time, id, generation string) []byte {
 	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":tomb:"...), id, generation)
+}
+
+// ExpiringSignal says when the accepted response of a signal may go:
+// exp:{time}:sig:{id}:{name}:{signal id}.
+func ExpiringSignal(at time.Time, id, name, signalID string) []byte {
+	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":sig:"...), id, name, signalID)
+}
+
+// Expiring splits the key of something that expires: its kind, "tomb" or "sig",
+// and what names it.
+func Expiring(k []byte) (kind string, names []string, err error) {
+	parts, err := storage.SplitKey(k)
+	if err != nil || len(parts) < 4 {
+		return "", nil, fmt.Errorf("%w: key %q", storage.ErrCorrupt, k)
+	}
+	return parts[2], parts[3:], nil
 }
 
 // ExpiredAt is the range of what has expired at a time.

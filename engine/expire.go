@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+// How much is removed at a time: in one look, before the poll does its other
+// work, and in one commit.
+const (
+	mostExpired   = 2000
+	expiredAtOnce = 100
+)
+
+// expire removes what has outlived its use: tombstones, and the accepted
+// responses of signals.
+func (l *life) expire(ctx context.Context) error {
+	removed := 0
+	var signals []storage.Batch
+	for entry, err := range storage.All(ctx, l.eng.store, keys.ExpiredAt(l.eng.now())) {
+		if err != nil {
+			return err
+		}
+		kind, names, err := keys.Expiring(entry.Key)
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case "tomb":
+			removed++
+			err = l.expireTombstone(ctx, entry.Key, names[0], names[len(names)-1])
+		case "sig":
+			var b *storage.Batch
+			if b, err = l.expireSignal(ctx, entry.Key); b != nil {
+				removed++
+				signals = append(signals, *b)
+			}
+		}
+		if err == nil && len(signals) == expiredAtOnce {
+			err = l.commitExpired(ctx, signals)
+			signals = nil
+		}
+		if err != nil {
+			return err
+		}
+		if removed == mostExpired {
+			l.pokeNow() // and go on after the other looks
+			break
+		}
+	}
+	return l.commitExpired(ctx, signals)
+}
+
+func (l *life) expireTombstone(ctx context.Context, entry []byte, id, generation string) error {
+	b := storage.Batch{Ops: []storage.Op{storage.Delete(entry)}}
+	wf, err := checkpoint.Load(ctx, l.eng.store, id)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+	case err != nil:
+		return err
+	case wf.Tombstone() && wf.Generation == generation:
+		if err := checkpoint.Sweep(ctx, l.eng.store, wf); err != nil {
+			return err
+		}
+		b.If = []storage.Condition{wf.Unchanged()}
+		b.Ops = append(b.Ops, storage.Delete(keys.Workflow(id)))
+	}
+	return l.removeExpired(ctx, b)
+}
+
+// expireSignal decides the removal of an accepted response; nil is none.
+func (l *life) expireSignal(ctx context.Context, entry []byte) (*storage.Batch, error) {
+	b, err := signal.Forget(ctx, l.eng.store, entry, l.eng.now())
+	if isDamage(err) {
+		if l.once("expired " + string(entry)) {
+			l.eng.log.Error("weft: an accepted signal cannot be read; it is left alone", "error", err)
+		}
+		return nil, nil
+	}
+	return &b, err
+}
+
+// commitExpired commits removals together; if they do not go together, or one of
+// them does not hold any more, each alone.
+func (l *life) commitExpired(ctx context.Context, removals []storage.Batch) error {
+	var all storage.Batch
+	for _, b := range removals {
+		all.If, all.Ops = append(all.If, b.If...), append(all.Ops, b.Ops...)
+	}
+	if len(removals) == 0 {
+		return nil
+	}
+	err := l.eng.store.Commit(ctx, all)
+	if !errors.Is(err, storage.ErrConflict) && !errors.Is(err, storage.ErrInvalidBatch) {
+		return err
+	}
+	for _, b := range removals {
+		if err := l.removeExpired(ctx, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeExpired commits a removal. If it does not hold any more, the next look decides
+// anew.
+func (l *life) removeExpired(ctx context.Context, b storage.Batch) error {
+	if err := l.eng.store.Commit(ctx, b); err != nil && !errors.Is(err, storage.ErrConflict) {
+		return fmt.Errorf("engine: remove what has expired: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,370 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+// SendSignal delivers a signal to a workflow. See signal.Signal.Send.
+func (e *Engine) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+	in, err := e.incoming(m)
+	if err != nil {
+		return signal.Accepted{}, err
+	}
+	if err := e.refused(); err != nil {
+		return signal.Accepted{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return signal.Accepted{}, err
+	}
+	return e.deliver(ctx, in)
+}
+
+// incoming checks a message and encodes it. Nothing is written before.
+func (e *Engine) incoming(m signal.Message) (*signal.Incoming, error) {
+	in := &signal.Incoming{WorkflowID: m.WorkflowID, Name: m.Name, Memory: m.ExpiresAfter}
+	if m.ID != nil {
+		in.ID = *m.ID
+	} else {
+		in.ID = "sig_" + ulid.Make().String()
+	}
+	if in.Memory <= 0 {
+		in.Memory = e.config.SignalMemory
+	}
+	p, digest, err := e.codecs.identify(m.Payload)
+	in.Codec, in.Data, in.Digest = p.codec, p.data, digest
+	if err := e.checkIncoming(in, err); err != nil {
+		return nil, err
+	}
+	if m.ID != nil {
+		return in, storage.Require(e.store, "a signal with an ID", "conditionalBatch")
+	}
+	return in, nil
+}
+
+// checkIncoming is the door: sizes, then what is empty, then what is of another
+// type than it should be.
+func (e *Engine) checkIncoming(in *signal.Incoming, encoding error) error {
+	names := []struct {
+		what, s string
+		most    int
+	}{
+		{"workflow id", in.WorkflowID, keys.MaxID},
+		{"signal name", in.Name, keys.MaxName},
+		{"signal id", in.ID, keys.MaxSignalID},
+	}
+	for _, n := range names {
+		if len(n.s) > n.most {
+			return checkName(n.what, n.s, n.most)
+		}
+	}
+	if len(in.Data) > e.maxPayload {
+		return invalid("payload of signal", in.Name, fmt.Sprintf("has %d bytes, at most %d", len(in.Data), e.maxPayload))
+	}
+	for _, n := range names {
+		if n.s == "" {
+			return invalid(n.what, n.s, "is empty")
+		}
+	}
+	for _, n := range names {
+		if !utf8.ValidString(n.s) {
+			return invalid(n.what, n.s, "is not UTF-8")
+		}
+	}
+	if encoding != nil {
+		return fmt.Errorf("%w: payload of signal %s: %w", ErrInvalid, in.Name, encoding)
+	}
+	return nil
+}
+
+// sends are the sends under way, in a line for each workflow. Who is first in a
+// line leads it: it commits for itself and for those behind it, in one batch,
+// while others gather. So neighbours share a commit and do not conflict.
+type sends struct {
+	mu    sync.Mutex
+	lines map[string][]*sending // a line is there while somebody leads it
+}
+
+// A sending is one send under way.
+type sending struct {
+	in   *signal.Incoming
+	turn chan struct{} // tells that it is answered, or leads now
+
+	// Of who leads the line.
+	look bool // it may have been accepted: look first
+
+	// Guarded by sends.
+	answered, left bool
+	answer         signal.Accepted
+	err            error
+}
+
+// deliver sends in: as the leader of its line, or behind one.
+func (e *Engine) deliver(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
+	s := &sending{in: in, turn: make(chan struct{}, 1)}
+	if !e.sends.join(s) {
+		select {
+		case <-s.turn:
+		case <-ctx.Done():
+			if !e.sends.leave(s) {
+				return signal.Accepted{}, undecided(in, ctx.Err())
+			}
+		}
+	}
+	if !s.answered {
+		e.lead(ctx, s)
+	}
+	return s.answer, s.err
+}
+
+// undecided is the error of a send of which it is not known whether it was
+// accepted.
+func undecided(in *signal.Incoming, cause error) error {
+	return fmt.Errorf("engine: signal %q: %w", in.WorkflowID, cause)
+}
+
+// join puts s into its line, and says whether it leads.
+func (l *sends) join(s *sending) (leads bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	line, led := l.lines[s.in.WorkflowID]
+	if !led {
+		if l.lines == nil {
+			l.lines = map[string][]*sending{}
+		}
+		l.lines[s.in.WorkflowID] = nil
+		return true
+	}
+	l.lines[s.in.WorkflowID] = append(line, s)
+	return false
+}
+
+// leave takes s, whose sender waits no longer, out of its line; unless it was
+// answered just now.
+func (l *sends) leave(s *sending) (answered bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	id := s.in.WorkflowID
+	if i := slices.Index(l.lines[id], s); i >= 0 {
+		l.lines[id] = slices.Delete(l.lines[id], i, i+1)
+		return false
+	}
+	s.left = true
+	if len(s.turn) > 0 && !s.answered {
+		l.next(id) // it was to lead
+	}
+	return s.answered
+}
+
+// next has the first of a line lead it.
+func (l *sends) next(id string) {
+	line := l.lines[id]
+	if len(line) == 0 {
+		delete(l.lines, id)
+		return
+	}
+	l.lines[id] = line[1:]
+	line[0].turn <- struct{}{}
+}
+
+// gather adds to batch those who have joined meanwhile, up to what one commit
+// may hold.
+func (l *sends) gather(id string, batch []*sending, count, bytes int) []*sending {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range batch {
+		bytes -= len(s.in.Data)
+	}
+	line := l.lines[id]
+	for len(line) > 0 && len(batch) < count && len(line[0].in.Data) <= bytes {
+		bytes -= len(line[0].in.Data)
+		batch, line = append(batch, line[0]), line[1:]
+	}
+	l.lines[id] = line
+	return batch
+}
+
+// settle answers s.
+func (l *sends) settle(s *sending, a signal.Accepted, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.answered, s.answer, s.err = true, a, err
+	s.turn <- struct{}{}
+}
+
+// pass ends the lead of a line. Those who were not answered are first again.
+func (l *sends) pass(id string, open []*sending) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	open = slices.DeleteFunc(open, func(s *sending) bool { return s.left })
+	l.lines[id] = append(open, l.lines[id]...)
+	l.next(id)
+}
+
+// mostSends is how many signals are accepted in one commit at most.
+const mostSends = 250
+
+// lead commits for s and for those behind it until s is answered.
+func (e *Engine) lead(ctx context.Context, s *sending) {
+	id, count := s.in.WorkflowID, mostSends
+	if most := e.store.Capabilities().MaxBatch.Ops; most > 0 {
+		count = max(1, min(count, most/8)) // each has conditions and operations, and so have all
+	}
+	open := []*sending{s}
+	for wait := time.Microsecond; ; wait = min(4*wait, time.Second) { // the first is none
+		open = e.round(ctx, id, e.sends.gather(id, open, count, e.maxBytes))
+		if s.answered {
+			break
+		}
+		if !pause(ctx, wait/2+rand.N(wait)) {
+			e.sends.settle(s, signal.Accepted{}, undecided(s.in, ctx.Err()))
+			open = slices.DeleteFunc(open, func(o *sending) bool { return o == s })
+			break
+		}
+	}
+	e.sends.pass(id, open)
+}
+
+// round tries once, in one commit, to have all of batch accepted. It returns
+// those that are not answered.
+func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open []*sending) {
+	for _, s := range batch {
+		if !s.look || !e.replay(ctx, s) {
+			open = append(open, s)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	to, err := e.addressOf(ctx, id)
+	if err != nil {
+		for _, s := range open {
+			if s.look || !e.replay(ctx, s) {
+				e.sends.settle(s, signal.Accepted{}, err)
+			}
+		}
+		return nil
+	}
+	return e.accept(ctx, to, open)
+}
+
+// replay answers s if it is no new signal. The accepted response is looked at
+// before the workflow: a replay is answered also when that has ended.
+func (e *Engine) replay(ctx context.Context, s *sending) bool {
+	a, earlier, err := signal.Earlier(ctx, e.store, s.in)
+	if !earlier && err == nil {
+		return false
+	}
+	if x := e.driven(s.in.WorkflowID); earlier && x != nil {
+		x.post(post{hint: true}) // its first sender may have died before it told anybody
+	}
+	if i := (*signal.IndeterminateError)(nil); errors.As(err, &i) {
+		i.CorrelationID = ulid.Make().String()
+		e.log.Error("weft: signal acceptance is indeterminate: the payload is there and the acceptance is not",
+			"workflow", i.WorkflowID, "signal", i.SignalName, "id", i.SignalID, "correlation", i.CorrelationID)
+	}
+	e.sends.settle(s, a, err)
+	return true
+}
+
+// An address is what an acceptance depends on beside its own records: the
+// workflow and its counter, as they are or are thought to be.
+type address struct {
+	wf      *checkpoint.Workflow
+	counted []byte // nil: nothing was accepted yet
+}
+
+// addressOf is what was known last of a workflow that is driven here, or else
+// what is in the store.
+func (e *Engine) addressOf(ctx context.Context, id string) (address, error) {
+	if err := e.refused(); err != nil {
+		return address{}, err
+	}
+	x := e.driven(id)
+	if x != nil && x.address.wf != nil {
+		return x.address, nil
+	}
+	wf, err := e.load(ctx, id)
+	if err != nil {
+		return address{}, err
+	}
+	if wf.Status.Terminal() {
+		return address{}, &TerminalError{wf.ID, wf.Status}
+	}
+	counted, err := signal.Counter(ctx, e.store, id)
+	return address{wf, counted}, err
+}
+
+// accept commits the acceptance of batch. It returns those that have to look and
+// be decided anew: all of them after a conflict or an unknown outcome, because
+// only the accepted response tells what was ours; and who has the ID of another.
+func (e *Engine) accept(ctx context.Context, to address, batch []*sending) (open []*sending) {
+	var ins []*signal.Incoming
+	first := map[[2]string]int{} // of name and ID: the place in ins
+	for _, s := range batch {
+		s.look = true
+		key := [2]string{s.in.Name, s.in.ID}
+		if _, taken := first[key]; !taken {
+			first[key] = len(ins)
+			ins = append(ins, s.in)
+		}
+	}
+	d, err := e.commitSignals(ctx, to, ins)
+	for _, s := range batch {
+		switch i := first[[2]string{s.in.Name, s.in.ID}]; {
+		case err == nil && s.in.SamePayload(ins[i]):
+			e.sends.settle(s, d.Arrived[i].Answer, nil)
+		case err == nil:
+			e.sends.settle(s, signal.Accepted{}, s.in.Conflict())
+		case checkpoint.Hopeless(err):
+			e.sends.settle(s, signal.Accepted{}, undecided(s.in, err))
+		default:
+			open = append(open, s)
+		}
+	}
+	return open
+}
+
+// commitSignals writes the acceptance of ins and tells who drives the workflow,
+// also if the outcome is unknown.
+func (e *Engine) commitSignals(ctx context.Context, to address, ins []*signal.Incoming) (*signal.Acceptance, error) {
+	now := e.now()
+	d, err := signal.Accept(ins, to.wf.Generation, to.counted, now)
+	if err != nil {
+		return nil, err
+	}
+	d.Batch.If = append(d.Batch.If, to.wf.Unchanged())
+	x := e.drives(to.wf)
+	if x == nil {
+		d.Batch.Ops = append(d.Batch.Ops, wakeUp(to.wf, now, ulid.Make().String()))
+	}
+	err = e.store.Commit(ctx, d.Batch)
+	switch {
+	case x == nil:
+		if !errors.Is(err, storage.ErrConflict) {
+			e.hint(to.wf, post{hint: true})
+		}
+	case err == nil:
+		x.address = address{to.wf, d.Counter}
+		x.post(post{signals: d.Waiting()})
+	default:
+		x.address = address{}
+		if !errors.Is(err, storage.ErrConflict) {
+			x.post(post{hint: true})
+		}
+	}
+	return d, err
+}

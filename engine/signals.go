@@ -1,0 +1,127 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+// A SignalInfo is a signal that was accepted and not consumed.
+type SignalInfo struct {
+	Name, ID   string
+	AcceptedAt time.Time
+	Bytes      int // of the payload
+
+	// Indeterminate: the payload is there and its acceptance is not. Sending it
+	// again is answered by a *signal.IndeterminateError until it is cleared.
+	Indeterminate bool
+}
+
+// Signals yields the signals of a workflow that are not consumed, in the order of
+// acceptance, also after it has ended; then those whose acceptance is
+// indeterminate. An error is the last thing it yields: ErrNotFound, ErrInvalid,
+// ErrClosed, the store's.
+func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, error] {
+	return func(yield func(SignalInfo, error) bool) {
+		if _, err := e.load(ctx, id); err != nil {
+			yield(SignalInfo{}, err)
+			return
+		}
+		for seq, last := uint64(0), false; !last; {
+			page, end, err := signal.Inbox(ctx, e.store, id, seq, storage.DefaultLimit)
+			if err != nil {
+				yield(SignalInfo{}, err)
+				return
+			}
+			for _, w := range page {
+				if seq = w.Seq + 1; !yield(SignalInfo{Name: w.Name, ID: w.ID, AcceptedAt: w.AcceptedAt, Bytes: w.Bytes}, nil) {
+					return
+				}
+			}
+			last = end
+		}
+		for w, err := range signal.Unaccounted(ctx, e.store, id) {
+			if !yield(SignalInfo{Name: w.Name, ID: w.ID, Bytes: w.Bytes, Indeterminate: err == nil}, err) {
+				return
+			}
+		}
+	}
+}
+
+// ClearSignal takes a signal that is not consumed out of a workflow's inbox; its
+// acceptance is remembered as before. It also clears one whose acceptance is
+// indeterminate, after which it may be sent again. The act stands in the workflow's
+// record, and in the history with its next claim. Errors: ErrNotApplicable if no
+// such signal waits, ErrNotFound, ErrInvalid, ErrClosed.
+func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by Audit) error {
+	if err := errors.Join(by.check(), checkName("signal name", name, keys.MaxName), checkSignalID(signalID)); err != nil {
+		return err
+	}
+	verb := checkpoint.Verb{Name: "clear signal " + name + " " + signalID, By: by.By, Why: by.Why}
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		wf, err := e.load(ctx, id)
+		if err != nil {
+			return err
+		}
+		b, err := e.clearing(ctx, wf, name, signalID, verb)
+		if errors.Is(err, ErrNotApplicable) && wait > time.Millisecond {
+			if done, e := e.recorded(ctx, wf, verb); done || e != nil {
+				return e // an attempt of unknown outcome had landed
+			}
+		}
+		if err != nil {
+			return err
+		}
+		err = e.store.Commit(ctx, b)
+		e.hint(wf, post{asked: true})
+		switch {
+		case err == nil:
+			e.log.Info("weft: signal cleared", "workflow", id, "signal", name, "id", signalID, "by", by.By, "why", by.Why)
+			return nil
+		case checkpoint.Hopeless(err) || !pause(ctx, wait):
+			return fmt.Errorf("engine: clear signal of %q: %w", id, err)
+		}
+	}
+}
+
+// clearing decides a ClearSignal: payload and place go, and whoever drives the
+// workflow reads its inbox anew.
+func (e *Engine) clearing(ctx context.Context, wf *checkpoint.Workflow, name, signalID string, verb checkpoint.Verb) (storage.Batch, error) {
+	key := keys.Signal(wf.ID, name, signalID)
+	payload, err := e.store.Get(ctx, key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return storage.Batch{}, fmt.Errorf("%w: clear signal of %q: no signal %q of %s waits", ErrNotApplicable, wf.ID, signalID, name)
+	}
+	if err != nil {
+		return storage.Batch{}, err
+	}
+	place, err := signal.Place(ctx, e.store, wf.ID, name, signalID)
+	if err != nil {
+		return storage.Batch{}, err
+	}
+	next := *wf
+	next.State++
+	next.Verbs = append(slices.Clone(wf.Verbs), verb)
+	_, put, err := next.Seal()
+	b := storage.Batch{
+		If:  []storage.Condition{wf.Unchanged(), storage.Equal(key, payload)},
+		Ops: []storage.Op{put, storage.Delete(key)},
+	}
+	if place != nil {
+		b.Ops = append(b.Ops, storage.Delete(keys.Inbox(wf.ID, place.Seq)))
+	}
+	if e.drives(wf) == nil && !wf.Status.Terminal() {
+		b.Ops = append(b.Ops, wakeUp(wf, e.now(), ulid.Make().String()))
+	}
+	return b, err
+}

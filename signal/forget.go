@@ -1,0 +1,57 @@
+package signal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// Forget decides what becomes of an accepted response whose time is up, by the
+// entry that says so. It goes, if it is as it was read, once its signal was
+// consumed: while it is there nothing can be accepted under its ID, so the payload
+// does not come back. A signal that waits keeps it, and it is looked at again
+// after another such time: else sending it again would find a payload whose
+// acceptance nobody knows.
+func Forget(ctx context.Context, s storage.Storage, entry []byte, now time.Time) (storage.Batch, error) {
+	b := storage.Batch{Ops: []storage.Op{storage.Delete(entry)}}
+	_, names, err := keys.Expiring(entry)
+	if err == nil && len(names) != 3 {
+		err = fmt.Errorf("%w: key %q", storage.ErrCorrupt, entry)
+	}
+	if err != nil {
+		return b, err
+	}
+	id, name, signalID := names[0], names[1], names[2]
+	key := keys.Accepted(id, name, signalID)
+	raw, err := s.Get(ctx, key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return b, nil // purged
+	}
+	if err != nil {
+		return b, err
+	}
+	var a accepted
+	if _, err := record.Open(key, raw, version, &a); err != nil {
+		return b, err
+	}
+	if a.ExpiresAt > now.UnixMicro() {
+		return b, nil // of a later acceptance, which has its own entry
+	}
+	b.If = append(b.If, storage.Equal(key, raw))
+	_, err = s.Get(ctx, keys.Signal(id, name, signalID))
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		b.Ops = append(b.Ops, storage.Delete(key))
+	case err != nil:
+		return b, err
+	default:
+		again := now.Add(max(time.Duration(a.ExpiresAt-a.AcceptedAt)*time.Microsecond, time.Minute))
+		b.Ops = append(b.Ops, storage.Put(keys.ExpiringSignal(again, id, name, signalID), nil))
+	}
+	return b, nil
+}
