@@ -226,7 +226,7 @@ func TestContraryStoreIsDamage(t *testing.T) {
 			_, err := wf.Start(ctx, e, "a", "")
 			return err
 		}},
-		{"signal", func(k string) bool { return strings.HasPrefix(k, "sigres:") }, func(e *engine.Engine) error {
+		{"signal", func(k string) bool { return strings.HasPrefix(k, "sig") }, func(e *engine.Engine) error {
 			_, err := one.Send(ctx, e, "a", "x", &signal.Options{ID: "1"})
 			return err
 		}},

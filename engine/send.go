@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -104,7 +105,9 @@ type sending struct {
 	turn chan struct{} // tells that it is answered, or leads now
 
 	// Of who leads the line.
-	look bool // it may have been accepted: look first
+	look    bool // it may have been accepted: look first
+	refused address
+	times   int // that it was refused on the same address
 
 	// Guarded by sends.
 	answered, left bool
@@ -224,10 +227,14 @@ func (e *Engine) lead(ctx context.Context, s *sending) {
 		count = max(1, min(count, most/8)) // each has conditions and operations, and so have all
 	}
 	open := []*sending{s}
-	for wait := time.Microsecond; ; wait = min(4*wait, time.Second) { // the first is none
-		open = e.round(ctx, id, e.sends.gather(id, open, count, e.maxBytes))
+	for wait, most := time.Microsecond, time.Second; ; wait = min(4*wait, most) { // the first is none
+		var lost bool
+		open, lost = e.round(ctx, id, e.sends.gather(id, open, count, e.maxBytes))
 		if s.answered {
 			break
+		}
+		if most = time.Second; lost {
+			most = 4 * time.Millisecond // somebody else got on
 		}
 		if !pause(ctx, wait/2+rand.N(wait)) {
 			e.sends.settle(s, signal.Accepted{}, undecided(s.in, ctx.Err()))
@@ -239,15 +246,15 @@ func (e *Engine) lead(ctx context.Context, s *sending) {
 }
 
 // round tries once, in one commit, to have all of batch accepted. It returns
-// those that are not answered.
-func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open []*sending) {
+// those that are not answered, and whether they lost a race.
+func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open []*sending, lost bool) {
 	for _, s := range batch {
 		if !s.look || !e.replay(ctx, s) {
 			open = append(open, s)
 		}
 	}
 	if len(open) == 0 {
-		return nil
+		return nil, false
 	}
 	to, err := e.addressOf(ctx, id)
 	if err != nil {
@@ -256,7 +263,7 @@ func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open [
 				e.sends.settle(s, signal.Accepted{}, err)
 			}
 		}
-		return nil
+		return nil, false
 	}
 	return e.accept(ctx, to, open)
 }
@@ -311,7 +318,7 @@ func (e *Engine) addressOf(ctx context.Context, id string) (address, error) {
 // accept commits the acceptance of batch. It returns those that have to look and
 // be decided anew: all of them after a conflict or an unknown outcome, because
 // only the accepted response tells what was ours; and who has the ID of another.
-func (e *Engine) accept(ctx context.Context, to address, batch []*sending) (open []*sending) {
+func (e *Engine) accept(ctx context.Context, to address, batch []*sending) (open []*sending, lost bool) {
 	var ins []*signal.Incoming
 	first := map[[2]string]int{} // of name and ID: the place in ins
 	for _, s := range batch {
@@ -329,13 +336,25 @@ func (e *Engine) accept(ctx context.Context, to address, batch []*sending) (open
 			e.sends.settle(s, d.Arrived[i].Answer, nil)
 		case err == nil:
 			e.sends.settle(s, signal.Accepted{}, s.in.Conflict())
+		case errors.Is(err, storage.ErrConflict) && s.contradicted(to):
+			e.sends.settle(s, signal.Accepted{}, undecided(s.in, fmt.Errorf("%w: its acceptance is refused, and nothing that is there speaks against it", storage.ErrCorrupt)))
 		case checkpoint.Hopeless(err):
 			e.sends.settle(s, signal.Accepted{}, undecided(s.in, err))
 		default:
 			open = append(open, s)
 		}
 	}
-	return open
+	return open, errors.Is(err, storage.ErrConflict)
+}
+
+// contradicted says that s is refused again and again, on an address that does
+// not change and with nothing else to be found: the store contradicts itself.
+func (s *sending) contradicted(on address) bool {
+	if s.refused.wf == nil || !bytes.Equal(s.refused.wf.Raw(), on.wf.Raw()) || !bytes.Equal(s.refused.counted, on.counted) {
+		s.refused, s.times = on, 0
+	}
+	s.times++
+	return s.times == 10
 }
 
 // commitSignals writes the acceptance of ins and tells who drives the workflow,

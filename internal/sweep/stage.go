@@ -91,6 +91,7 @@ func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error)
 		Name:         "sweep",
 		PollInterval: Poll,
 		LeaseTTL:     3 * Poll,
+		SignalMemory: 365 * 24 * time.Hour, // longer than a play: a client may send again at its end
 		Logger:       slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {

@@ -1,0 +1,239 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// sent is send for a goroutine of its own.
+func sent(t testing.TB, to signal.Sender, id, v, signalID string) signal.Accepted {
+	t.Helper()
+	a, err := approved.Send(ctx, to, id, v, &signal.Options{ID: signalID})
+	if err != nil {
+		t.Errorf("send %q to %q: %v", v, id, err)
+	}
+	return a
+}
+
+// gated holds every acceptance of signals up until it is let through.
+type gated struct {
+	*hooked
+	gate    chan struct{}
+	commits atomic.Int32
+}
+
+func newGated(s storage.Storage) *gated {
+	g := &gated{hooked: &hooked{Storage: s}, gate: make(chan struct{})}
+	g.beforeCommit = func(b storage.Batch) {
+		if touches(b, "sigseq:") {
+			<-g.gate
+			g.commits.Add(1)
+		}
+	}
+	return g
+}
+
+// Sends that arrive together share a commit, and are received in the order in
+// which they were accepted. SG5
+func TestSendsThatArriveTogetherShareACommit(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const n = 64
+		s := newGated(new(memory.Store))
+		wf := receiving(n)
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", "")
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() { sent(t, p, "o", fmt.Sprint(i, " "), fmt.Sprint(i)) })
+			synctest.Wait() // so that they stand in line in this order
+		}
+		close(s.gate)
+		want := ""
+		for i := range n {
+			want += fmt.Sprint(i, " ")
+		}
+		if got := result(t, h); got != want {
+			t.Errorf("received %q, want %q", got, want)
+		}
+		wg.Wait()
+		if got := s.commits.Load(); got != 2 {
+			t.Errorf("%d commits, want 2: of the first, and of the others", got)
+		}
+	})
+}
+
+// SIG-38, SG1: of sends with one ID that arrive together one is accepted, and all
+// are answered alike; who has another payload hears of the conflict.
+func TestSendsOfOneIDThatArriveTogether(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const n = 64
+		s := newGated(new(memory.Store))
+		wf := receiving(2)
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", "")
+		var wg sync.WaitGroup
+		answers := make([]signal.Accepted, n)
+		for i := range n {
+			wg.Go(func() { answers[i] = sent(t, p, "o", "v", "evt_1") })
+		}
+		synctest.Wait()
+		wg.Go(func() {
+			_, err := approved.Send(ctx, p, "o", "another", &signal.Options{ID: "evt_1"})
+			if c := (*signal.ConflictError)(nil); !errors.As(err, &c) {
+				t.Errorf("another payload: %v, want a *ConflictError", err)
+			}
+		})
+		wg.Go(func() { sent(t, p, "o", "w", "evt_2") })
+		synctest.Wait()
+		close(s.gate)
+		wg.Wait()
+		for i, a := range answers {
+			if a != answers[0] || !a.Accepted {
+				t.Errorf("answer %d is %+v, the first %+v", i, a, answers[0])
+			}
+		}
+		if got := result(t, h); got != "vw" {
+			t.Errorf("received %q, want each once", got)
+		}
+	})
+}
+
+// Who stands in line and gives up does not hold up the others: as the one who
+// commits for all, as one of those, or as one who waits.
+func TestSenderGivesUp(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := newGated(new(memory.Store))
+		wf := receiving(4)
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", "")
+		begin := func(v string) (context.CancelFunc, chan error) {
+			ctx, cancel := context.WithCancel(ctx)
+			done := make(chan error, 1)
+			go func() {
+				_, err := approved.Send(ctx, p, "o", v, &signal.Options{ID: v})
+				done <- err
+			}()
+			synctest.Wait()
+			return cancel, done
+		}
+		_, first := begin("a")      // commits, held up
+		leave, second := begin("b") // stands in line
+		_, third := begin("c")      //
+		lead, fourth := begin("d")  //
+		leave()
+		if err := <-second; !errors.Is(err, context.Canceled) {
+			t.Errorf("gave up in line: %v", err)
+		}
+		s.gate <- struct{}{} // a is accepted; c leads for itself and d
+		synctest.Wait()
+		lead()
+		if err := <-fourth; !errors.Is(err, context.Canceled) {
+			t.Errorf("gave up while another committed for it: %v", err)
+		}
+		cancelled, fifth := begin("e")
+		close(s.gate)
+		for _, c := range []chan error{first, third, fifth} {
+			if err := <-c; err != nil {
+				t.Error(err)
+			}
+		}
+		cancelled()
+		send(t, approved, p, "o", "d", "d") // it may have been accepted
+		if got := result(t, h); len(got) != 4 || !strings.HasPrefix(got, "ac") {
+			t.Errorf("received %q, want a, c, d and e", got)
+		}
+	})
+}
+
+// A leader whose context ends while it commits leaves the line to the next, who
+// looks first what became of them all.
+func TestLeaderOfALineGivesUp(t *testing.T) {
+	for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter} {
+		virtual(t, func(t *testing.T) {
+			var broken atomic.Bool
+			s := newGated(storagetest.NewFaulty(new(memory.Store), func(c storagetest.Call) storagetest.Fault {
+				if c.Method == "Commit" && touches(c.Batch, "sigseq:") && broken.Load() {
+					return fault
+				}
+				return storagetest.None
+			}))
+			wf := receiving(4)
+			p := boot(t, s, wf)
+			h := start(t, wf, p, "o", "")
+			var wg sync.WaitGroup
+			wg.Go(func() { sent(t, p, "o", "a", "a") })
+			synctest.Wait()
+			ctx, cancel := context.WithCancel(ctx)
+			gaveUp := make(chan error, 1)
+			go func() {
+				_, err := approved.Send(ctx, p, "o", "b", &signal.Options{ID: "b"})
+				gaveUp <- err
+			}()
+			synctest.Wait()
+			wg.Go(func() { sent(t, p, "o", "c", "c") })
+			synctest.Wait()
+			s.gate <- struct{}{} // a is accepted; b leads
+			synctest.Wait()
+			broken.Store(true)
+			cancel()
+			s.gate <- struct{}{}
+			if err := <-gaveUp; !errors.Is(err, context.Canceled) {
+				t.Errorf("gave up: %v, want context.Canceled", err)
+			}
+			broken.Store(false)
+			close(s.gate)
+			wg.Wait()
+			send(t, approved, p, "o", "b", "b")
+			send(t, approved, p, "o", "d", "d")
+			got := result(t, h)
+			if len(got) != 4 || !strings.HasPrefix(got, "a") || !strings.HasSuffix(got, "d") || !strings.Contains(got, "b") || !strings.Contains(got, "c") {
+				t.Errorf("received %q, want a, b, c and d, each once", got)
+			}
+		})
+	}
+}
+
+// Order of delivery is order of acceptance, across engines: who was refused
+// because another engine was quicker is behind it. Interleaving 9, SG5
+func TestSendsOfTwoEngines(t *testing.T) {
+	const n = 40
+	s := new(memory.Store)
+	wf := receiving(2 * n)
+	a, b := made(t, s, wf), made(t, s)
+	defer a.Close()
+	defer b.Close()
+	h := start(t, wf, a, "o", "")
+	var wg sync.WaitGroup
+	for from, e := range []*engine.Engine{a, b} {
+		for i := range n {
+			v := fmt.Sprintf("%d.%d ", from, i)
+			wg.Go(func() { sent(t, e, "o", v, v) })
+		}
+	}
+	wg.Wait()
+	order := ""
+	for w, err := range a.Signals(ctx, "o") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		order += w.ID
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go a.Run(ctx)
+	if got := result(t, h); got != order || len(strings.Fields(got)) != 2*n {
+		t.Errorf("received %q, accepted as %q", got, order)
+	}
+}
