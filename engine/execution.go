@@ -260,7 +260,7 @@ func (x *execution) deliver(e logged) error {
 				return nil
 			}
 		}
-		if late {
+		if late && e.Kind != checkpoint.Fired { // who wants it again finds that it has
 			return nil
 		}
 		if e.Kind == checkpoint.Attempted {
