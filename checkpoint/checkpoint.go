@@ -57,6 +57,7 @@ const (
 	Held      Kind = "held"      // needs a person: Name is the reason
 	Survived  Kind = "survived"  // a suspect came to rest without killing its process
 	GivenUp   Kind = "given up"  // was under way when the workflow's function returned
+	Parked    Kind = "parked"    // put aside until there is something new
 	Ended     Kind = "ended"     // Name is the status
 )
 

@@ -150,7 +150,8 @@ func (w *Write) take(wf *Workflow, owner string, claim uint64, now time.Time) {
 		wf.Todo = nil
 	}
 	w.Batch.Ops = append(w.Batch.Ops, storage.Put(keys.Held(owner, wf.ID), nil))
-	wf.Owner, wf.Claim, wf.Attention = owner, claim, nil
+	wf.Owner, wf.Claim = owner, claim
+	wf.Attention, wf.Awaits, wf.Facing = nil, nil, nil
 	if wf.Status == Pending {
 		wf.Status, wf.StartedAt = Running, Micro(now)
 	}

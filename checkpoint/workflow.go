@@ -62,6 +62,12 @@ type Workflow struct {
 	// Parent is whose child it is.
 	Parent *Parent `cbor:"19,keyasint,omitempty"`
 
+	// Awaits are the names of the signals that have a parked run claimed.
+	Awaits []string `cbor:"20,keyasint,omitempty"`
+
+	// Facing is what a parked run waits for, in words.
+	Facing []string `cbor:"21,keyasint,omitempty"`
+
 	raw     []byte
 	unknown record.Unknown
 }
@@ -90,6 +96,9 @@ type Attention struct {
 
 // Tombstone says that the workflow was purged: it is not there, but its number is.
 func (w *Workflow) Tombstone() bool { return w.Next > 0 }
+
+// Parked says that the run was put aside until there is something new.
+func (w *Workflow) Parked() bool { return w.Owner == "" && w.Status == Running }
 
 // Raw returns the stored bytes that w was decoded from or sealed to: what a
 // condition compares. It is nil for a record that was never stored.

@@ -20,9 +20,14 @@ func panicError(p any) error {
 	return fmt.Errorf("panic: %v", p)
 }
 
-// attempt begins the next attempt of o in a goroutine of its own. Its answer
-// comes by mail, once: what it came to, or that its time was up.
+// attempt begins the next attempt of o in a goroutine of its own, as soon as there
+// is room for one. Its answer comes by mail, once: what it came to, or that its
+// time was up.
 func (x *execution) attempt(o *operation) {
+	if !x.eng.enter(x) {
+		x.ops.queued = append(x.ops.queued, o)
+		return
+	}
 	info := x.info(o)
 	number := info.Attempt
 	ctx, cancel := context.WithCancelCause(x.ctx)
@@ -52,6 +57,7 @@ func (x *execution) attempt(o *operation) {
 			}
 			cancel(nil)
 			x.post(post{op: o, attempt: a, answer: answer, returned: true})
+			x.eng.leave()
 			x.attempts.Done()
 		}()
 		x.call(ctx, o.call, answer)

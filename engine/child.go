@@ -81,7 +81,8 @@ type child struct {
 	ready     bool              // to be started: it was looked what is there
 	dismissed bool              // asked to stop
 	write     *checkpoint.Write // its start, while that is being committed
-	ended     *checkpoint.Child // its end was read
+	waiting   *checkpoint.Child // its record, as it was read last
+	ended     *checkpoint.Child // likewise, with its end
 }
 
 // start begins the start of a workflow.
@@ -154,9 +155,8 @@ func (o *operation) born(c *checkpoint.Change) error {
 		return nil
 	}
 	s := o.child.starting
-	s.life = o.x.life
-	if s.eng.workflows[s.wf.Type] == nil {
-		s.life = nil // another engine's
+	if s.life = o.x.life; !s.eng.takes(s.wf.Type) {
+		s.life = nil // another engine's, or it waits for room
 	}
 	w, err := s.decide()
 	if err != nil {
@@ -225,10 +225,13 @@ func (x *execution) kid(entry storage.Entry) error {
 		return err
 	}
 	c, err := checkpoint.OpenChild(entry)
-	if err != nil || c.End == nil || c.Parent != x.hold.Workflow.Generation {
+	o := x.ops.byID[operation]
+	switch {
+	case err != nil || c.Parent != x.hold.Workflow.Generation || o == nil || o.child == nil:
 		return err
-	}
-	if o := x.ops.byID[operation]; o != nil && o.child != nil && o.child.ended == nil {
+	case c.End == nil:
+		o.child.waiting = c
+	case o.child.ended == nil:
 		o.child.ended = c
 		x.ops.grown = append(x.ops.grown, o)
 	}

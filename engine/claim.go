@@ -240,7 +240,9 @@ func (l *life) remove(x *execution) {
 	if l.eng.runs[x.id] == x {
 		delete(l.eng.runs, x.id)
 	}
+	room := l.eng.roomFor()
 	l.eng.mu.Unlock()
+	room.pokeNow()
 	x.progress()
 }
 
@@ -257,8 +259,11 @@ func (l *life) doubt(id string) {
 	l.pokeNow()
 }
 
-// pokeNow has the poll look at once.
+// pokeNow has the poll look at once. A life of nil is none to be poked.
 func (l *life) pokeNow() {
+	if l == nil {
+		return
+	}
 	select {
 	case l.poke <- struct{}{}:
 	default:

@@ -40,7 +40,7 @@ type Info struct {
 	Status                        checkpoint.Status
 	Attention                     []Attention // why a person is needed
 	Cancel                        *Cancellation
-	Waiting                       []string // for what, in words; of a run that this engine drives
+	Waiting                       []string // for what, in words; of a run that is parked, or that this engine drives
 	Parent                        string   // the id of the workflow whose child it is
 	Owner                         string   // the engine that drives it
 	Epoch                         uint64   // rises whenever it changes hands
@@ -95,6 +95,7 @@ func infoOf(wf *checkpoint.Workflow) Info {
 	for _, a := range wf.Attention {
 		i.Attention = append(i.Attention, Attention{Reason(a.Reason), a.Operation, a.Name, a.Detail, checkpoint.Time(a.Since)})
 	}
+	i.Waiting = wf.Facing
 	if wf.Parent != nil {
 		i.Parent = wf.Parent.ID
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Config is what an Engine is made of. Storage is required; zero durations mean
-// the default given.
+// Config is what an Engine is made of. Storage is required; zero durations and
+// numbers mean the default given.
 type Config struct {
 	// Storage is where everything is kept. It is not closed by the engine.
 	Storage storage.Storage
@@ -32,6 +32,21 @@ type Config struct {
 
 	// Name is a label of this engine, for people. Empty is the host's name.
 	Name string
+
+	// MaxRuns is how many runs are in memory at a time: 1,000. Further ones wait
+	// in the store until there is room. From three quarters on, a run that only
+	// waits leaves memory at once.
+	MaxRuns int
+
+	// MaxActivities is how many attempts of activities and steps are under way
+	// at a time: 1,000. Further ones wait, first come, first served.
+	MaxActivities int
+
+	// ParkAfter is the time after which a run that only waits leaves memory: 5 s;
+	// a negative one is at once. It comes back, by a replay, when there is
+	// something new: a signal that it waits for, a due time, the end of a child.
+	// One whose replay takes long stays for twenty times as long.
+	ParkAfter time.Duration
 
 	// PollInterval is the time within which work is found that nobody told this
 	// engine of: 1 s.
@@ -95,6 +110,7 @@ func (c Config) withDefaults() Config {
 		field  *time.Duration
 		preset time.Duration
 	}{
+		{&c.ParkAfter, 5 * time.Second},
 		{&c.PollInterval, time.Second},
 		{&c.LeaseTTL, 15 * time.Second},
 		{&c.StopTimeout, 10 * time.Second},
@@ -103,6 +119,11 @@ func (c Config) withDefaults() Config {
 	} {
 		if *d.field == 0 {
 			*d.field = d.preset
+		}
+	}
+	for _, n := range []*int{&c.MaxRuns, &c.MaxActivities} {
+		if *n == 0 {
+			*n = 1000
 		}
 	}
 	if c.Codec == nil {
@@ -135,6 +156,11 @@ func (c Config) check() error {
 	} {
 		if d < 0 {
 			wrong(name, "is negative: %v", d)
+		}
+	}
+	for name, n := range map[string]int{"MaxRuns": c.MaxRuns, "MaxActivities": c.MaxActivities} {
+		if n < 0 {
+			wrong(name, "is negative: %d", n)
 		}
 	}
 	c.checkWorkflows(wrong)

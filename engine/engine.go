@@ -29,6 +29,8 @@ type Engine struct {
 	closed  bool
 	life    *life                 // of the Run under way; nil: none
 	runs    map[string]*execution // that this engine drives, by id
+	gate    gate                  // for attempts
+	lobby   lobby                 // for runs
 	waiters map[string]map[chan *ending]bool
 
 	sends   sends         // under way
@@ -59,6 +61,7 @@ func New(c Config) (*Engine, error) {
 		maxBytes:   mostBytes,
 		runs:       map[string]*execution{},
 		waiters:    map[string]map[chan *ending]bool{},
+		gate:       gate{free: c.MaxActivities},
 		closing:    make(chan struct{}),
 	}
 	if most := c.Storage.Capabilities().MaxBatch; most.Bytes > 0 {

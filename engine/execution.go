@@ -41,26 +41,29 @@ type execution struct {
 	attempts   sync.WaitGroup // goroutines of activities
 	replaying  atomic.Bool    // what user code does now, it did before
 	told       bool           // its waiters were told; guarded by eng.mu
+	atGate     bool           // it waits for room for an attempt; likewise
 
 	mailbox mailbox // what other goroutines leave
 	address address // as the last sender knew it; of who leads the sends to this run
 
 	// What follows belongs to whoever has the turn.
 	turns
-	hold       *checkpoint.Hold
-	history    func() (checkpoint.Checkpoint, error, bool) // what is still to be replayed; nil: nothing
-	endHistory func()
-	log        []logged      // durable, not yet delivered
-	now        time.Time     // of the event delivered last
-	claims     int           // seen in the history
-	cancelled  *Cancellation // the delivered request to stop
-	asked      bool          // the request is in the log
-	root       scope         // that of the function's Run
-	ops        table
-	inbox      inbox
-	kidsStale  bool     // children may have ended
-	dismissed  []string // children to be asked to stop
-	stopping   bool     // nothing new
+	hold        *checkpoint.Hold
+	history     func() (checkpoint.Checkpoint, error, bool) // what is still to be replayed; nil: nothing
+	endHistory  func()
+	replayBegan time.Time
+	replayTook  time.Duration
+	log         []logged      // durable, not yet delivered
+	now         time.Time     // of the event delivered last
+	claims      int           // seen in the history
+	cancelled   *Cancellation // the delivered request to stop
+	asked       bool          // the request is in the log
+	root        scope         // that of the function's Run
+	ops         table
+	inbox       inbox
+	kidsStale   bool     // children may have ended
+	dismissed   []string // children to be asked to stop
+	stopping    bool     // nothing new
 }
 
 // A logged event is durable and waits to be delivered.
@@ -115,7 +118,7 @@ func (x *execution) drive() {
 	x.unwind()
 	var n *NonDeterminismError
 	switch {
-	case err == nil, err == errHeld, err == errStopped, x.ctx.Err() != nil:
+	case err == nil, err == errHeld, err == errStopped, err == errParked, x.ctx.Err() != nil:
 	case errors.As(err, &n):
 		x.attend(NonDeterminism, n.Operation, err)
 	case errors.Is(err, storage.ErrCorrupt), errors.Is(err, storage.ErrFutureFormat):
@@ -144,6 +147,7 @@ func (x *execution) prepare() error {
 	}
 	next, stop := iter.Pull2(checkpoint.History(x.ctx, x.store, x.hold.Workflow))
 	x.history, x.endHistory = next, stop
+	x.replayBegan = time.Now()
 	x.noteReplay()
 	return nil
 }
@@ -208,6 +212,7 @@ func (x *execution) delivering() bool { return len(x.log) > 0 || x.history != ni
 func (x *execution) replayed() {
 	if x.endHistory != nil {
 		x.endHistory()
+		x.replayTook = time.Since(x.replayBegan)
 	}
 	x.history, x.endHistory = nil, nil
 }

@@ -43,7 +43,7 @@ type process struct {
 // made is an engine on s that does not run.
 func made(t testing.TB, s storage.Storage, options ...any) *engine.Engine {
 	t.Helper()
-	c := engine.Config{Storage: s, Name: "host", Logger: quiet}
+	c := engine.Config{Storage: s, Name: "host", Logger: quiet, ParkAfter: 10 * 365 * 24 * time.Hour}
 	for _, o := range options {
 		switch o := o.(type) {
 		case engine.Definition:

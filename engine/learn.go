@@ -67,8 +67,16 @@ func (x *execution) learn() error {
 		if x.stopping && x.ops.working == 0 {
 			return errStopped
 		}
-		if err := x.rest(); err != nil {
+		idle, err := x.rest()
+		if err != nil {
 			return err
+		}
+		if idle {
+			if parked, err := x.park(); err != nil {
+				return err
+			} else if parked {
+				return errParked
+			}
 		}
 	}
 }
@@ -78,6 +86,13 @@ func (x *execution) learn() error {
 func (x *execution) setGoing() {
 	if x.stopping || x.hold.Workflow.Cancel != nil && !x.asked {
 		return
+	}
+	queued := x.ops.queued
+	x.ops.queued = nil
+	for _, o := range queued {
+		if o.open {
+			x.attempt(o)
+		}
 	}
 	for _, o := range x.ops.fresh {
 		switch {
@@ -258,8 +273,9 @@ func (o *operation) succeeded(a *answer) checkpoint.Event {
 	}
 }
 
-// rest waits for a post, for the first due time, or for the end.
-func (x *execution) rest() error {
+// rest waits for a post, for the first due time, or for the end. It says whether
+// nothing came for so long that the run may be parked.
+func (x *execution) rest() (idle bool, _ error) {
 	// What is quick is over when it has had its turn: no need to park for it.
 	for range 2 {
 		if len(x.mailbox.bell) > 0 {
@@ -273,13 +289,24 @@ func (x *execution) rest() error {
 		defer t.Stop()
 		alarm = t.C
 	}
+	var enough <-chan time.Time
+	if patience, ok := x.idle(); ok && len(x.mailbox.bell) == 0 {
+		if patience <= 0 {
+			return true, nil
+		}
+		t := time.NewTimer(patience)
+		defer t.Stop()
+		enough = t.C
+	}
 	select {
 	case <-x.ctx.Done():
-		return errStopped
+		return false, errStopped
 	case <-x.mailbox.bell:
 	case <-alarm:
+	case <-enough:
+		return true, nil
 	}
-	return nil
+	return false, nil
 }
 
 // nextDue is the first time at which something is due. An attempt that is due

@@ -35,6 +35,7 @@ type life struct {
 
 	letGo     func()              // ends the renewals
 	sightings map[string]sighting // of the leases of others; the poll's
+	next      time.Duration       // until it looks again; likewise
 
 	mu       sync.Mutex           // guards what follows
 	open     bool                 // for new work: it is known to others, and not told to stop

@@ -135,7 +135,7 @@ func (o *operation) want() {
 		return
 	}
 	o.x.ops.add(o)
-	if o.of != ofCancellation && !o.timed {
+	if o.of != ofCancellation {
 		o.x.ops.time(o)
 	}
 }
@@ -216,6 +216,7 @@ type table struct {
 	late map[string]*operation
 
 	transactions []*operation // to be run, one at a time
+	queued       []*operation // attempts for which there is no room
 	unborn       []*operation // children to be started
 	grown        []*operation // children whose end was read
 
@@ -326,8 +327,10 @@ func (t *table) lost(at time.Time) {
 
 // time makes o one of those that the clock or the inbox decides.
 func (t *table) time(o *operation) {
-	o.timed = true
-	t.timed = append(t.timed, o)
+	if !o.timed {
+		o.timed = true
+		t.timed = append(t.timed, o)
+	}
 }
 
 // transaction takes the next operation that is to run in a transaction.

@@ -15,10 +15,9 @@ import (
 )
 
 // poll looks for work: what dead incarnations held, what is due, what was
-// written for this one. It does so at once, every PollInterval, and when poked.
+// written for this one. It does so at once, every PollInterval, when the next
+// unclaimed workflow is due, and when poked.
 func (l *life) poll(ctx context.Context) {
-	tick := time.NewTicker(l.eng.config.PollInterval)
-	defer tick.Stop()
 	clock := newClock(l.eng.now)
 	var tidied time.Time
 	for {
@@ -36,11 +35,14 @@ func (l *life) poll(ctx context.Context) {
 		if clock.jumped() {
 			l.eng.nudge()
 		}
+		tick := time.NewTimer(l.next)
 		select {
 		case <-ctx.Done():
+			tick.Stop()
 			return
 		case <-tick.C:
 		case <-l.poke:
+			tick.Stop()
 		}
 	}
 }
@@ -82,7 +84,20 @@ func (l *life) succeed(ctx context.Context) error {
 
 // pickUp claims the unclaimed workflows that are due.
 func (l *life) pickUp(ctx context.Context) error {
-	return l.adopt(ctx, keys.TodoUntil(0, l.eng.now()), "", checkpoint.HandedOver)
+	now := l.eng.now()
+	l.next = l.eng.config.PollInterval
+	if err := l.adopt(ctx, keys.TodoUntil(0, now), "", checkpoint.HandedOver); err != nil {
+		return err
+	}
+	r := keys.TodoNext(0, now)
+	r.Limit = 1
+	page, err := l.eng.store.Scan(ctx, r)
+	if err != nil || len(page) == 0 {
+		return err
+	}
+	due, err := keys.Due(page[0].Key)
+	l.next = min(l.next, max(due.Sub(now), 0))
+	return err
 }
 
 // adopt claims the workflows that a range of held or todo entries names and that
@@ -102,13 +117,19 @@ func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string) er
 		if err != nil {
 			return err
 		}
+		coming, ok := l.eng.admit()
+		if !ok {
+			return nil // it will be found when there is room
+		}
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
+			coming()
 			return ctx.Err()
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
+			defer coming()
 			l.consider(ctx, id, entry.Key, owner, why)
 		})
 	}

@@ -357,6 +357,15 @@ func (s *sending) contradicted(on address) bool {
 	return s.times == 10
 }
 
+// awaited says that somebody is to be told of a signal of ins. A parked run waits
+// for some names only, and finds the others when it comes to receive them.
+func awaited(wf *checkpoint.Workflow, ins []*signal.Incoming) bool {
+	if !wf.Parked() {
+		return true
+	}
+	return slices.ContainsFunc(ins, func(in *signal.Incoming) bool { return slices.Contains(wf.Awaits, in.Name) })
+}
+
 // commitSignals writes the acceptance of ins and tells who drives the workflow,
 // also if the outcome is unknown.
 func (e *Engine) commitSignals(ctx context.Context, to address, ins []*signal.Incoming) (*signal.Acceptance, error) {
@@ -367,7 +376,7 @@ func (e *Engine) commitSignals(ctx context.Context, to address, ins []*signal.In
 	}
 	d.Batch.If = append(d.Batch.If, to.wf.Unchanged())
 	x := e.drives(to.wf)
-	if x == nil {
+	if x == nil && awaited(to.wf, ins) {
 		d.Batch.Ops = append(d.Batch.Ops, wakeUp(to.wf, now, ulid.Make().String()))
 	}
 	err = e.store.Commit(ctx, d.Batch)

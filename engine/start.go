@@ -28,6 +28,7 @@ func (e *Engine) StartWorkflow(ctx context.Context, r *StartRequest) (Info, erro
 	}
 	if l := e.driver(s.wf.Type); l != nil {
 		defer l.running.Done()
+		defer e.arrived()
 		defer l.begin(s.wf.ID)()
 		s.life = l
 	}
@@ -42,13 +43,18 @@ func (e *Engine) StartWorkflow(ctx context.Context, r *StartRequest) (Info, erro
 	return Info{}, contradiction(keys.Workflow(s.wf.ID))
 }
 
-// driver is the life that would drive a workflow of this type, joined, or nil.
+// driver is the life that would drive a workflow of this type, joined, or nil if
+// there is none or it has no room.
 func (e *Engine) driver(workflow string) *life {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.life == nil || e.workflows[workflow] == nil || !e.life.join() {
+	if e.life == nil || e.workflows[workflow] == nil {
 		return nil
 	}
+	if !e.hasRoom() || !e.life.join() {
+		return nil
+	}
+	e.lobby.coming++
 	return e.life
 }
 

@@ -89,7 +89,7 @@ func found(t *testing.T, r *report, want ...string) {
 
 func TestDoubleChargeIsFound(t *testing.T) {
 	r := everywhere(t, func(world *Recorder) Scenario { return ordering(checkout(&bank{world: world}, false)) })
-	found(t, r, "commit of checkpoint 3 of order-42 (charge settled), before it was written:\n"+
+	found(t, r, "commit of checkpoint 5 of order-42 (charge settled), before it was written:\n"+
 		"    \"card charged\" happened 2 times, undisturbed once\n"+
 		"        order-42  charge  operation 2  attempt 1  before the crash\n"+
 		"        order-42  charge  operation 2  attempt 2  after it\n"+

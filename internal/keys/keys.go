@@ -149,6 +149,26 @@ func TodoUntil(shard int, at time.Time) storage.Range {
 	return storage.Range{Start: todo(shard), End: end}
 }
 
+// TodoNext is the range of what is due in a shard after a time.
+func TodoNext(shard int, at time.Time) storage.Range {
+	r := storage.Prefix(todo(shard))
+	r.Start = TodoUntil(shard, at).End
+	return r
+}
+
+// Due is the time in a todo key.
+func Due(k []byte) (time.Time, error) {
+	s, err := nth(k, 2)
+	if err != nil {
+		return time.Time{}, err
+	}
+	micro, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: no time in key %q", storage.ErrCorrupt, k)
+	}
+	return time.UnixMicro(micro), nil
+}
+
 func todo(shard int) []byte {
 	return append(appendNumber([]byte("todo:"), uint64(shard), 3), ':')
 }

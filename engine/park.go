@@ -1,0 +1,208 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+// errParked ends an execution whose run waits for something outside of memory.
+var errParked = errors.New("engine: run is parked")
+
+// worth is how many times its last replay a run waits before it is parked: so
+// seldom, replays cost little.
+const worth = 20
+
+// mostFacing is how many of the things that it waits for a parked run tells.
+const mostFacing = 10
+
+// mostKids is with how many children under way a run is parked at most: each is
+// a condition of that commit.
+const mostKids = 1000
+
+// idle is after what time at rest the run is parked, and false if it is not to be.
+func (x *execution) idle() (time.Duration, bool) {
+	t := &x.ops
+	if x.stopping || x.suspect || t.working > 0 || len(t.ready)+len(t.unborn)+len(t.queued) > 0 {
+		return 0, false
+	}
+	patience := max(x.eng.config.ParkAfter, worth*x.replayTook)
+	if x.eng.crowded() {
+		patience = 0
+	}
+	if due, ok := t.nextDue(); ok && due.Sub(x.eng.now()) <= max(patience, x.eng.config.PollInterval) {
+		return 0, false
+	}
+	return patience, true
+}
+
+// park puts the run aside: a checkpoint gives it up, and the next signal, child's
+// end, request or due time has it claimed and replayed. It is not done if there is
+// something new to know after all.
+//
+// No wake is lost: what somebody wrote before this commit makes one of its
+// conditions fail, and who writes after it finds the run unclaimed.
+func (x *execution) park() (done bool, err error) {
+	wf := *x.hold.Workflow
+	change := checkpoint.Change{
+		Events:   []checkpoint.Event{{Kind: checkpoint.Parked}},
+		Workflow: &wf,
+		Ops:      []storage.Op{storage.Delete(keys.Held(wf.Owner, wf.ID))},
+	}
+	wf.Owner, wf.Deaths = "", 0
+	wf.Awaits, wf.Facing = x.ops.awaited(), x.facing()
+	if len(wf.Facing) > mostFacing {
+		wf.Facing = append(wf.Facing[:mostFacing], "and more")
+	}
+	if due, ok := x.ops.nextDue(); ok {
+		wf.Todo = keys.Todo(0, due, wf.ID, ulid.Make().String())
+		change.Ops = append(change.Ops, storage.Put(wf.Todo, nil))
+	}
+	if len(wf.Awaits) > 0 {
+		counted, err := signal.Counter(x.ctx, x.store, x.id)
+		if err != nil {
+			return false, err
+		}
+		if change.If, change.Ops, err = signal.Untouched(change.If, change.Ops, x.id, counted); err != nil {
+			return false, err
+		}
+	}
+	x.inbox.hinted()
+	x.kidsStale = true
+	if err := x.look(); err != nil {
+		return false, err
+	}
+	kids, all := x.ops.kidsUnchanged()
+	if d, err := x.decide(x.eng.now()); err != nil || len(d.Events) > 0 || !all {
+		return false, err
+	}
+	change.If = append(change.If, kids...)
+	return x.commit(change)
+}
+
+// awaited are the names of the signals that the run waits for.
+func (t *table) awaited() (names []string) {
+	for o := range t.all() {
+		if o.of == ofReceive {
+			names = append(names, o.name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// kidsUnchanged are the conditions that no child that is waited for has ended,
+// and false if these are too many, or not all is known.
+func (t *table) kidsUnchanged() (conditions []storage.Condition, all bool) {
+	for o := range t.all() {
+		if o.of != ofChild {
+			continue
+		}
+		if o.child.waiting == nil || len(conditions) == mostKids {
+			return nil, false
+		}
+		conditions = append(conditions, o.child.waiting.Unchanged())
+	}
+	return conditions, true
+}
+
+// crowded says that so many runs are in memory that those which only wait have to
+// leave it.
+func (e *Engine) crowded() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.runs) > e.config.MaxRuns*3/4
+}
+
+// A lobby is room for runs in memory.
+type lobby struct {
+	coming     int  // runs that are about to be in memory
+	turnedAway bool // somebody is to be told when there is room
+}
+
+// admit gives a run room in memory, until coming is called: then it is there, or
+// does not come. If there is none, the poll looks again when there is.
+func (e *Engine) admit() (coming func(), ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.hasRoom() {
+		return nil, false
+	}
+	e.lobby.coming++
+	return e.arrived, true
+}
+
+// takes says that there is room for a run of this type, and that it is e's to drive.
+func (e *Engine) takes(workflow string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.workflows[workflow] != nil && e.hasRoom()
+}
+
+// hasRoom says whether there is room for a run. The caller has e.mu.
+func (e *Engine) hasRoom() bool {
+	room := len(e.runs)+e.lobby.coming < e.config.MaxRuns
+	e.lobby.turnedAway = e.lobby.turnedAway || !room
+	return room
+}
+
+func (e *Engine) arrived() {
+	e.mu.Lock()
+	e.lobby.coming--
+	l := e.roomFor()
+	e.mu.Unlock()
+	l.pokeNow()
+}
+
+// roomFor is the life that is to be told that there is room, or nil.
+func (e *Engine) roomFor() *life {
+	if !e.lobby.turnedAway || len(e.runs)+e.lobby.coming >= e.config.MaxRuns {
+		return nil
+	}
+	e.lobby.turnedAway = false
+	return e.life
+}
+
+// A gate lets so many attempts run at a time. Executions that found it closed
+// are told when there is room, in the order in which they came.
+type gate struct {
+	free    int
+	waiting []*execution
+}
+
+// enter takes one place, or has x told when there is one.
+func (e *Engine) enter(x *execution) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.gate.free > 0 {
+		e.gate.free--
+		return true
+	}
+	if !x.atGate {
+		x.atGate = true
+		e.gate.waiting = append(e.gate.waiting, x)
+	}
+	return false
+}
+
+// leave gives a place back.
+func (e *Engine) leave() {
+	e.mu.Lock()
+	e.gate.free++
+	var next *execution
+	if len(e.gate.waiting) > 0 {
+		next, e.gate.waiting = e.gate.waiting[0], e.gate.waiting[1:]
+		next.atGate = false
+	}
+	e.mu.Unlock()
+	if next != nil {
+		next.post(post{})
+	}
+}

@@ -1,0 +1,377 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/sqlite"
+)
+
+func parkAfter(d time.Duration) func(*engine.Config) {
+	return func(c *engine.Config) { c.ParkAfter = d }
+}
+
+// A run that only waits leaves memory, and comes back for a signal, a due time, the
+// end of a child and a request to stop: at once, and not with the next poll.
+func TestParkedRunsComeBack(t *testing.T) {
+	sub := flow("sub", func(run *engine.Run) (string, error) { return "grown", run.Sleep(10 * time.Minute) })
+	calls := 0
+	for name, c := range map[string]struct {
+		wait func(run *engine.Run) (string, error)
+		wake func(t *testing.T, p *process)
+		want string
+	}{
+		"signal": {
+			func(run *engine.Run) (string, error) { return yes.Receive(run) },
+			func(t *testing.T, p *process) { tell(t, yes, p, "w", "ann") }, "ann",
+		},
+		"timer": {
+			func(run *engine.Run) (string, error) { return "slept", run.Sleep(10 * time.Minute) },
+			func(*testing.T, *process) {}, "slept",
+		},
+		"child": {
+			func(run *engine.Run) (string, error) { return sub.Do(run, "") },
+			func(*testing.T, *process) {}, "grown",
+		},
+		"cancel": {
+			func(run *engine.Run) (string, error) {
+				c, err := run.Cancelled().Get(run)
+				return c.Reason, err
+			},
+			func(t *testing.T, p *process) {
+				if err := p.Cancel(ctx, "w", "enough"); err != nil {
+					t.Fatal(err)
+				}
+			}, "enough",
+		},
+		"retry": {
+			func(run *engine.Run) (string, error) {
+				return (&activity.Activity[string, string]{
+					Name:  "again",
+					Retry: activity.Retry{Backoff: 20 * time.Minute, MaxBackoff: 20 * time.Minute},
+					Run: func(ctx context.Context, _ string) (string, error) {
+						if n := activity.InfoFrom(ctx).Attempt; n < 3 {
+							return "", errBroke
+						}
+						return "third time", nil
+					},
+				}).Do(run, "")
+			},
+			func(*testing.T, *process) {}, "third time",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				calls = 0
+				wf := flow("waits", func(run *engine.Run) (string, error) {
+					calls++
+					return c.wait(run)
+				})
+				p := boot(t, new(memory.Store), wf, sub, parkAfter(time.Second))
+				h := start(t, wf, p, "w", "")
+				time.Sleep(8 * time.Minute)
+				if n := engine.Runs(p.Engine); n != 0 {
+					t.Errorf("%d runs in memory", n)
+				}
+				if i := describe(t, p, "w"); i.Status != checkpoint.Running || i.Owner != "" {
+					t.Errorf("parked: %+v", i)
+				}
+				c.wake(t, p)
+				begun := time.Now()
+				if got := result(t, h); got != c.want {
+					t.Errorf("got %q, want %q", got, c.want)
+				}
+				if took := time.Since(begun); took > 45*time.Minute || name == "signal" && took > 0 {
+					t.Errorf("took %v", took)
+				}
+				if calls < 2 || !slices.Contains(kinds(historyOf(t, p.Engine, "w")), checkpoint.Parked) {
+					t.Errorf("the function was called %d times: not parked", calls)
+				}
+			})
+		})
+	}
+}
+
+// Interleaving 14: whatever is written at whatever moment around the commit that
+// parks a run, the run learns of it. No poll is near enough to help.
+func TestWakeRacesWithParking(t *testing.T) {
+	met := map[string]int{}
+	for seed := range 300 {
+		r := rand.New(rand.NewPCG(uint64(seed), 1))
+		virtual(t, func(t *testing.T) {
+			sub := flow("sub", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+			wf := flow("waits", func(run *engine.Run) (string, error) {
+				y, kid := yes.Next(run), sub.With(engine.StartOptions{ChildID: "kid"}).Go(run, "")
+				first, err := engine.Select(run, y, kid, run.Cancelled())
+				return fmt.Sprint(first == engine.Case(y), first == engine.Case(kid)), err
+			})
+			h := &hooked{Storage: new(memory.Store)}
+			// Another engine on the same handle: it has no way to hint this one
+			// but through the store.
+			far := made(t, h)
+			defer far.Close()
+			do := []func() error{
+				func() error { _, err := yes.Send(ctx, far, "w", "ann", nil); return err },
+				func() error { _, err := yes.Send(ctx, far, "kid", "ann", nil); return err },
+				func() error { return far.Cancel(ctx, "w", "enough") },
+			}[seed%3]
+			before := r.IntN(2) == 0
+			lag := time.Duration(r.IntN(3)) * time.Millisecond
+			var once sync.Once
+			act := func(b storage.Batch) {
+				if !parks(b, "w") {
+					return
+				}
+				once.Do(func() {
+					met[fmt.Sprint(seed%3, before)]++
+					if err := do(); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(lag)
+				})
+			}
+			if before {
+				h.beforeCommit = act
+			} else {
+				h.afterCommit = func(b storage.Batch) error { act(b); return nil }
+			}
+			p := boot(t, h, wf, sub, parkAfter(time.Second), func(c *engine.Config) { c.PollInterval = time.Minute })
+			start(t, wf, p, "w", "")
+			short, cancel := context.WithTimeout(ctx, 10*time.Minute)
+			defer cancel()
+			if err := p.Result(short, "", "w", nil); err != nil {
+				t.Errorf("seed %d: %v", seed, err)
+			}
+		})
+	}
+	if len(met) != 6 {
+		t.Errorf("not all ways were met: %v", met)
+	}
+	t.Log(met)
+}
+
+// parks says that b is the commit that parks a run.
+func parks(b storage.Batch, id string) bool {
+	deleted := slices.ContainsFunc(b.Ops, func(o storage.Op) bool {
+		return o.Kind == storage.DeleteOp && strings.HasPrefix(string(o.Key), "held:") && strings.HasSuffix(string(o.Key), ":"+id)
+	})
+	return deleted && !touches(b, "wf:"+id+":out")
+}
+
+// Interleaving 15, 34: a child ends while its parent is being parked, or claimed
+// by somebody else: the commit of its end meets another record of its parent than
+// it read, is decided anew, and wakes who drives the parent then.
+func TestChildEndsWhileItsParentMoves(t *testing.T) {
+	for name, move := range map[string]func(t *testing.T, far *engine.Engine){
+		"parked":  func(*testing.T, *engine.Engine) { time.Sleep(5 * time.Second) },
+		"claimed": func(t *testing.T, here *engine.Engine) { tell(t, no, here, "p", "claim it"); time.Sleep(time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				patience := 61 * time.Second // it is about to be parked when the child ends
+				if name == "claimed" {
+					patience = 40 * time.Second // it is parked by then
+				}
+				sub := flow("sub", func(run *engine.Run) (string, error) { return "grown", run.Sleep(time.Minute) })
+				wf := flow("parent", func(run *engine.Run) (string, error) {
+					engine.Go(run, "aside", func(run *engine.Run) (string, error) { return no.Receive(run) })
+					return sub.With(engine.StartOptions{ChildID: "kid"}).Do(run, "")
+				})
+				h := &hooked{Storage: new(memory.Store)}
+				var p *process
+				tried := 0
+				h.beforeCommit = func(b storage.Batch) {
+					if touches(b, "wf:kid:out") {
+						if tried++; tried == 1 {
+							move(t, p.Engine)
+						}
+					}
+				}
+				p = boot(t, h, wf, sub, parkAfter(patience), func(c *engine.Config) { c.PollInterval = time.Hour })
+				begun := time.Now()
+				if got := result(t, start(t, wf, p, "p", "")); got != "grown" {
+					t.Errorf("got %q", got)
+				}
+				if took := time.Since(begun); tried < 2 || took > 2*time.Minute {
+					t.Errorf("the child's end was committed in %d tries; the parent's took %v", tried, took)
+				}
+			})
+		})
+	}
+}
+
+// Start-up claims what can go on, and not what is there.
+func TestStartUpLeavesTheParked(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var calls atomic.Int32
+		wf := flow("waits", func(run *engine.Run) (string, error) {
+			calls.Add(1)
+			return yes.Receive(run)
+		})
+		store := new(memory.Store)
+		p := boot(t, store, wf, parkAfter(-1))
+		for i := range 1000 {
+			start(t, wf, p, fmt.Sprint(i), "")
+		}
+		time.Sleep(time.Minute)
+		p.kill()
+		calls.Store(0)
+		p = boot(t, store, wf, parkAfter(-1))
+		time.Sleep(time.Minute)
+		if n := calls.Load(); n != 0 {
+			t.Errorf("%d functions called for nothing", n)
+		}
+		tell(t, no, p, "7", "a name that nobody waits for")
+		time.Sleep(time.Minute)
+		if n := calls.Load(); n != 0 {
+			t.Errorf("%d functions called for a signal of another name", n)
+		}
+		tell(t, yes, p, "7", "ann")
+		if got := result(t, wf.Handle(p, "7")); got != "ann" || calls.Load() != 1 {
+			t.Errorf("got %q; %d functions called", got, calls.Load())
+		}
+	})
+}
+
+// So many runs in memory, and so many attempts under way, and no more; and
+// everything ends.
+func TestRoom(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var under, most atomic.Int32
+		act := &activity.Activity[int, int]{Name: "work", Run: func(_ context.Context, i int) (int, error) {
+			n := under.Add(1)
+			defer under.Add(-1)
+			most.Store(max(most.Load(), n))
+			time.Sleep(time.Second)
+			return i, nil
+		}}
+		wf := flow("works", func(run *engine.Run) (string, error) {
+			out, err := engine.Map(run, "part", 0, make([]int, 5), func(run *engine.Run, i int) (int, error) { return act.Do(run, i) })
+			return fmt.Sprint(len(out)), err
+		})
+		p := boot(t, new(memory.Store), wf, func(c *engine.Config) { c.MaxRuns, c.MaxActivities = 10, 7 })
+		var hs []*engine.Handle[string]
+		inMemory := 0
+		for i := range 100 {
+			hs = append(hs, start(t, wf, p, fmt.Sprint(i), ""))
+			inMemory = max(inMemory, engine.Runs(p.Engine))
+		}
+		for _, h := range hs {
+			if got := result(t, h); got != "5" {
+				t.Errorf("got %q", got)
+			}
+			inMemory = max(inMemory, engine.Runs(p.Engine))
+		}
+		if most.Load() != 7 || inMemory > 11 {
+			t.Errorf("%d attempts at a time and %d runs in memory, want 7 and 10", most.Load(), inMemory)
+		}
+	})
+}
+
+// Runs that only wait do not keep others out, however many there are.
+func TestWaitingRunsMakeRoom(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := flow("waits", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		p := boot(t, new(memory.Store), wf, func(c *engine.Config) { c.MaxRuns = 8 })
+		for i := range 100 {
+			start(t, wf, p, fmt.Sprint(i), "")
+		}
+		time.Sleep(time.Minute)
+		if n := engine.Runs(p.Engine); n > 6 {
+			t.Errorf("%d runs in memory, want three quarters of 8", n)
+		}
+		for i := range 100 {
+			tell(t, yes, p, fmt.Sprint(i), "ann")
+		}
+		for i := range 100 {
+			if got := result(t, wf.Handle(p, fmt.Sprint(i))); got != "ann" {
+				t.Errorf("got %q", got)
+			}
+		}
+	})
+}
+
+// 100,000 parked workflows (10,000 here) cost no memory and no time at start-up,
+// and each of them can be woken. W5 of the benchmarks has the figures.
+func TestManyParked(t *testing.T) {
+	n := 10_000
+	if os.Getenv("WEFT_TORTURE") != "" {
+		n = 100_000
+	}
+	path := filepath.Join(t.TempDir(), "store")
+	open := func() *sqlite.Store {
+		s, err := sqlite.Open(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	wf := flow("waits", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+	store := open()
+	p := boot(t, store, wf)
+	base := heap()
+	var all sync.WaitGroup
+	for w := range 100 {
+		all.Go(func() {
+			for i := w; i < n; i += 100 {
+				if _, err := wf.Start(ctx, p, fmt.Sprint(i), ""); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for engine.Runs(p.Engine) > 750 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if grown := heap() - base; grown > 64<<20 {
+		t.Errorf("%d parked workflows: heap has grown by %d MiB", n, grown>>20)
+	}
+	p.stop(t)
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	store = open()
+	p = boot(t, store, wf)
+	base = heap()
+	for range 1000 {
+		id := fmt.Sprint(rand.IntN(n))
+		all.Go(func() {
+			if _, err := yes.Send(ctx, p, id, "ann", nil); err != nil && !strings.Contains(err.Error(), "has ended") {
+				t.Error(err)
+			}
+			if got, err := wf.Handle(p, id).Result(ctx); got != "ann" || err != nil {
+				t.Errorf("%s: got %q, %v", id, got, err)
+			}
+		})
+	}
+	all.Wait()
+	if grown := heap() - base; grown > 64<<20 {
+		t.Errorf("after 1,000 signals: heap has grown by %d MiB", grown>>20)
+	}
+	p.stop(t)
+	store.Close()
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
