@@ -94,7 +94,7 @@ func (r *Run) start(of, workflow string, o StartOptions, in any, errs []error) f
 	}
 	id := o.ChildID
 	if id == "" {
-		id = r.x.childID(c.id)
+		id = r.x.derived("wrun_", c.id)
 	}
 	s, err := r.x.eng.prepare(&StartRequest{Workflow: workflow, ID: id, Input: in})
 	if err == nil && o.OnParentEnd > AwaitChild {
@@ -111,13 +111,13 @@ func (r *Run) start(of, workflow string, o StartOptions, in any, errs []error) f
 	return op
 }
 
-// childID is an id that only this operation of this life of the run has.
-func (x *execution) childID(operation string) string {
+// derived is an id that only this operation of this life of the run has.
+func (x *execution) derived(prefix, operation string) string {
 	h := sha256.New()
 	for _, part := range []string{x.id, x.hold.Workflow.Generation, operation} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
-	return "wrun_" + strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)[:20]))
+	return prefix + strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)[:20]))
 }
 
 // mostBirths is how many children one checkpoint starts at most.

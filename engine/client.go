@@ -34,6 +34,9 @@ type StartRequest struct {
 	Options  StartOptions
 }
 
+// StartID is the id of the workflow. It makes r a signal.Start.
+func (r *StartRequest) StartID() string { return r.ID }
+
 // Info tells how a workflow stands.
 type Info struct {
 	ID, Workflow                  string

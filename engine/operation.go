@@ -19,6 +19,7 @@ const (
 	ofStep     = "step"
 	ofTimer    = "timer"
 	ofReceive  = "receive"
+	ofSend     = "send"
 
 	ofTransaction  = "transaction" // a step in the transaction of its checkpoint
 	ofBranch       = "branch"

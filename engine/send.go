@@ -21,6 +21,9 @@ import (
 
 // SendSignal delivers a signal to a workflow. See signal.Signal.Send.
 func (e *Engine) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+	if m.Start != nil {
+		return e.sendWithStart(ctx, m)
+	}
 	in, err := e.incoming(m)
 	if err != nil {
 		return signal.Accepted{}, err
@@ -32,6 +35,34 @@ func (e *Engine) SendSignal(ctx context.Context, m signal.Message) (signal.Accep
 		return signal.Accepted{}, err
 	}
 	return e.deliver(ctx, in)
+}
+
+// sendWithStart starts a workflow with its first signal, in one commit, or sends
+// to the one that is there. See signal.Signal.SendWithStart.
+func (e *Engine) sendWithStart(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+	r, ok := m.Start.(*StartRequest)
+	if !ok || r == nil || m.WorkflowID != "" {
+		return signal.Accepted{}, fmt.Errorf("%w: signal %s: Start must be a *StartRequest, and WorkflowID empty", ErrInvalid, m.Name)
+	}
+	s, err := e.prepare(r)
+	if err != nil {
+		return signal.Accepted{}, err
+	}
+	m.WorkflowID = s.wf.ID
+	if s.first, err = e.incoming(m); err != nil {
+		return signal.Accepted{}, err
+	}
+	for range mostTries {
+		_, err := s.start(ctx)
+		if err != nil || s.accepted.Accepted {
+			return s.accepted, err
+		}
+		a, err := e.deliver(ctx, s.first)
+		if !errors.Is(err, ErrNotFound) { // purged since
+			return a, err
+		}
+	}
+	return signal.Accepted{}, contradiction(keys.Workflow(s.wf.ID))
 }
 
 // incoming checks a message and encodes it. Nothing is written before.
@@ -268,14 +299,20 @@ func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open [
 	return e.accept(ctx, to, open)
 }
 
-// replay answers s if it is no new signal. The accepted response is looked at
-// before the workflow: a replay is answered also when that has ended.
+// replay answers s if it is no new signal.
 func (e *Engine) replay(ctx context.Context, s *sending) bool {
-	a, earlier, err := signal.Earlier(ctx, e.store, s.in)
-	if !earlier && err == nil {
-		return false
+	a, earlier, err := e.earlier(ctx, s.in)
+	if earlier || err != nil {
+		e.sends.settle(s, a, err)
 	}
-	if x := e.driven(s.in.WorkflowID); earlier && x != nil {
+	return earlier || err != nil
+}
+
+// earlier is the answer that was given to in before. It is looked at before the
+// workflow: a replay is answered also when that has ended.
+func (e *Engine) earlier(ctx context.Context, in *signal.Incoming) (signal.Accepted, bool, error) {
+	a, earlier, err := signal.Earlier(ctx, e.store, in)
+	if x := e.driven(in.WorkflowID); earlier && x != nil {
 		x.post(post{hint: true}) // its first sender may have died before it told anybody
 	}
 	if i := (*signal.IndeterminateError)(nil); errors.As(err, &i) {
@@ -283,8 +320,7 @@ func (e *Engine) replay(ctx context.Context, s *sending) bool {
 		e.log.Error("weft: signal acceptance is indeterminate: the payload is there and the acceptance is not",
 			"workflow", i.WorkflowID, "signal", i.SignalName, "id", i.SignalID, "correlation", i.CorrelationID)
 	}
-	e.sends.settle(s, a, err)
-	return true
+	return a, earlier, err
 }
 
 // An address is what an acceptance depends on beside its own records: the
@@ -337,7 +373,7 @@ func (e *Engine) accept(ctx context.Context, to address, batch []*sending) (open
 		case err == nil:
 			e.sends.settle(s, signal.Accepted{}, s.in.Conflict())
 		case errors.Is(err, storage.ErrConflict) && s.contradicted(to):
-			e.sends.settle(s, signal.Accepted{}, undecided(s.in, fmt.Errorf("%w: its acceptance is refused, and nothing that is there speaks against it", storage.ErrCorrupt)))
+			e.sends.settle(s, signal.Accepted{}, contradiction(keys.Accepted(s.in.WorkflowID, s.in.Name, s.in.ID)))
 		case checkpoint.Hopeless(err):
 			e.sends.settle(s, signal.Accepted{}, undecided(s.in, err))
 		default:

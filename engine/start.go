@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -20,12 +21,19 @@ func (e *Engine) StartWorkflow(ctx context.Context, r *StartRequest) (Info, erro
 	if err != nil {
 		return Info{}, err
 	}
+	return s.start(ctx)
+}
+
+// start writes it, or finds what is there instead.
+func (s *starting) start(ctx context.Context) (Info, error) {
+	e := s.eng
 	if err := e.refused(); err != nil {
 		return Info{}, err
 	}
 	if err := ctx.Err(); err != nil {
 		return Info{}, err
 	}
+	s.life = nil
 	if l := e.driver(s.wf.Type); l != nil {
 		defer l.running.Done()
 		defer e.arrived()
@@ -66,6 +74,9 @@ type starting struct {
 	on    *checkpoint.Workflow // the tombstone that it replaces
 	input payload
 
+	first    *signal.Incoming // accepted in the same commit; nil: none
+	accepted signal.Accepted  // its answer, if it has one
+
 	giveUp context.CancelCauseFunc
 }
 
@@ -102,6 +113,10 @@ func (s *starting) try(ctx context.Context) (info Info, again bool, err error) {
 	if err != nil {
 		return Info{}, false, err
 	}
+	a, err := s.accept(w)
+	if err != nil {
+		return Info{}, false, err
+	}
 	err = checkpoint.Settle(ctx, s.eng.store, w.Batch, s.unsure, func(ctx context.Context) (bool, error) {
 		wf, err := checkpoint.Load(ctx, s.eng.store, s.wf.ID)
 		if errors.Is(err, storage.ErrNotFound) {
@@ -112,8 +127,15 @@ func (s *starting) try(ctx context.Context) (info Info, again bool, err error) {
 	switch {
 	case err == nil:
 		s.begun(w)
+		s.accepted = a
 		return infoOf(w.After), false, nil
 	case errors.Is(err, storage.ErrConflict):
+		if s.first != nil {
+			a, earlier, err := s.eng.earlier(ctx, s.first)
+			if s.accepted = a; earlier || err != nil {
+				return Info{}, false, err
+			}
+		}
 		return s.meet(ctx)
 	}
 	if s.life != nil && !errors.Is(err, storage.ErrInvalidBatch) {
@@ -143,12 +165,28 @@ func (s *starting) decide() (*checkpoint.Write, error) {
 	return w, err
 }
 
+// accept adds the acceptance of the first signal to the start.
+func (s *starting) accept(w *checkpoint.Write) (signal.Accepted, error) {
+	if s.first == nil {
+		return signal.Accepted{}, nil
+	}
+	d, err := signal.Accept([]*signal.Incoming{s.first}, s.wf.Generation, nil, s.eng.now())
+	if err != nil {
+		return signal.Accepted{}, err
+	}
+	w.Batch.If = append(w.Batch.If, d.Batch.If...)
+	w.Batch.Ops = append(w.Batch.Ops, d.Batch.Ops...)
+	return d.Arrived[0].Answer, nil
+}
+
 // begun drives what was started, or has somebody find it.
 func (s *starting) begun(w *checkpoint.Write) {
 	if s.life != nil {
 		x := newExecution(s.life, s.eng.workflows[s.wf.Type], w.Hold())
 		x.input = s.input
-		x.address = address{wf: w.After}
+		if s.first == nil {
+			x.address = address{wf: w.After}
+		}
 		s.life.launch(x)
 		return
 	}

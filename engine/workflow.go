@@ -64,6 +64,12 @@ func (w *Workflow[In, Out]) Start(ctx context.Context, c Client, id string, in I
 	return w.Handle(c, info.ID), nil
 }
 
+// Request returns the start as a value, for signal.Signal.SendWithStart. Give it
+// an id: with an empty one every sending starts another workflow.
+func (w *Workflow[In, Out]) Request(id string, in In) *StartRequest {
+	return &StartRequest{Workflow: w.Name, ID: id, Input: in, Options: w.Defaults}
+}
+
 // Handle returns the handle of a workflow that was started before. It reads
 // nothing.
 func (w *Workflow[In, Out]) Handle(c Client, id string) *Handle[Out] {

@@ -33,8 +33,8 @@ type Options struct {
 //
 // A second Send with the same ID and value returns what the first did, also
 // after the workflow has ended. Errors: a *ConflictError for the same ID with
-// another value; engine.ErrInvalid, ErrNotFound, ErrTerminal, ErrClosed; a
-// *storage.CapabilityError for an ID on a store without ConditionalBatch. Any
+// another value; an *IndeterminateError; engine.ErrInvalid, ErrNotFound,
+// ErrTerminal, ErrClosed; a *storage.CapabilityError for an ID on a store without ConditionalBatch. Any
 // other error leaves open whether the signal was accepted: send it again.
 func (s *Signal[T]) Send(ctx context.Context, to Sender, workflowID string, v T, o *Options) (Accepted, error) {
 	m := Message{WorkflowID: workflowID, Name: s.Name, Payload: v, ExpiresAfter: s.ExpiresAfter}
@@ -42,6 +42,28 @@ func (s *Signal[T]) Send(ctx context.Context, to Sender, workflowID string, v T,
 		m.ID = &o.ID
 	}
 	return to.SendSignal(ctx, m)
+}
+
+// SendWithStart starts a workflow, an *engine.StartRequest, and delivers v to it,
+// in one commit: there is no workflow without its signal. A workflow that was
+// started before with the same input is only sent to; any other use of its id is
+// engine.ErrExists. An ID of which an acceptance is remembered is answered and
+// starts nothing. Else it is as Send.
+func (s *Signal[T]) SendWithStart(ctx context.Context, to Sender, start Start, v T, o *Options) (Accepted, error) {
+	m := Message{Start: start, Name: s.Name, Payload: v, ExpiresAfter: s.ExpiresAfter}
+	if o != nil {
+		m.ID = &o.ID
+	}
+	return to.SendSignal(ctx, m)
+}
+
+// SendFrom delivers v to another workflow, or to its own, and waits until that is
+// durable. It is accepted once, whatever is replayed. The error is an
+// *activity.Error which wraps engine.ErrNotFound, ErrTerminal or ErrInvalid; or
+// it is engine.ErrCancelled, and then it may have been accepted.
+func (s *Signal[T]) SendFrom(run Runner, workflowID string, v T) error {
+	m := Message{WorkflowID: workflowID, Name: s.Name, Payload: v, ExpiresAfter: s.ExpiresAfter}
+	return run.Await(run.ForwardSignal(m), nil)
 }
 
 // Receive waits for the next signal of this name and consumes it. A payload that
@@ -62,6 +84,18 @@ func (s *Signal[T]) ReceiveWithin(run Runner, d time.Duration) (v T, ok bool, er
 // got. Otherwise it stays in the inbox.
 func (s *Signal[T]) Next(run Runner) *future.Future[T] {
 	return future.New[T](run.ReceiveSignal(Wait{Name: s.Name}))
+}
+
+// Drain takes all that are there, each with a checkpoint of its own, until none is.
+// A payload that is no T ends it with a *PayloadError, after those before it.
+func (s *Signal[T]) Drain(run Runner) (all []T, err error) {
+	for {
+		v, ok, err := s.ReceiveWithin(run, 0)
+		if err != nil || !ok {
+			return all, err
+		}
+		all = append(all, v)
+	}
 }
 
 func (s *Signal[T]) receive(run Runner, within *time.Duration) (v T, ok bool, err error) {
@@ -93,19 +127,24 @@ type Sender interface {
 	SendSignal(ctx context.Context, m Message) (Accepted, error)
 }
 
-// A Message is a signal without its type.
+// A Message is a signal without its type. Transports make one.
 type Message struct {
 	WorkflowID   string
+	Start        Start // instead of WorkflowID: starts it first if there is none
 	Name         string
-	ID           *string // nil mints one
-	Payload      any     // may be json.RawMessage
-	ExpiresAfter time.Duration
+	ID           *string       // nil mints one
+	Payload      any           // may be json.RawMessage
+	ExpiresAfter time.Duration // zero: the engine's Config.SignalMemory
 }
+
+// A Start is an *engine.StartRequest.
+type Start interface{ StartID() string }
 
 // A Runner is an *engine.Run.
 type Runner interface {
 	future.Runner
 	ReceiveSignal(Wait) future.Operation
+	ForwardSignal(Message) future.Operation
 }
 
 // A Wait is one wish to receive. Take is called with the payload, unless nothing

@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/future"
+	"github.com/weft-go/weft/signal"
+)
+
+// forwardMemory is how long the acceptance of a run's own signal is remembered at
+// least: a run that was stopped for longer, after the signal was accepted and
+// before it knew of that, sends it again.
+const forwardMemory = 30 * 24 * time.Hour
+
+// ForwardSignal begins to send a signal to another workflow, or to this one. Its ID
+// is derived from the operation, so that it is accepted once however often it is
+// sent.
+func (r *Run) ForwardSignal(m signal.Message) future.Operation {
+	x := r.x
+	op := r.begin(ofSend, m.Name, nil)
+	o, ok := op.(*operation)
+	if !ok {
+		return op
+	}
+	id := x.derived("sig_", o.id)
+	m.ID, m.ExpiresAfter = &id, max(m.ExpiresAfter, forwardMemory)
+	o.call = &activity.Call{
+		Policy: activity.Policy{Name: m.Name, Retry: activity.Retry{Attempts: -1}, Errors: notSent},
+		Run: func(ctx context.Context) (any, error) {
+			_, err := x.eng.SendSignal(ctx, m)
+			if errors.Is(err, errors.ErrUnsupported) || match(err, notSent) != nil {
+				err = activity.Permanent(err)
+			}
+			return nil, err
+		},
+	}
+	return op
+}
+
+// notSent are the errors of a send that no further attempt will mend.
+var notSent = []error{ErrNotFound, ErrTerminal, ErrInvalid, signal.ErrConflict}
