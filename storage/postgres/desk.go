@@ -3,6 +3,7 @@ package postgres
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weft-go/weft/storage"
 )
@@ -98,11 +99,12 @@ func (d *desk) withdraw(t *ticket) bool {
 }
 
 // next waits for a group, which it appends to g. It returns none after shut.
-func (d *desk) next(g []*ticket) []*ticket {
+func (s *Store) next(g []*ticket) []*ticket {
+	d := s.desk
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for !d.closed {
-		if g = d.gather(g); len(g) > 0 {
+		if g = s.gather(g); len(g) > 0 {
 			return g
 		}
 		d.work.Wait()
@@ -111,8 +113,11 @@ func (d *desk) next(g []*ticket) []*ticket {
 }
 
 // gather takes along all that wait and may go: what names a key that is held,
-// or that an earlier one waits for, waits on.
-func (d *desk) gather(g []*ticket) []*ticket {
+// or that an earlier one waits for, waits on. Those that go in other lines, with
+// an urgent batch or a DeleteRange, claim their keys as they come, so that what
+// waits too long for them goes to a lane: there the server lets it have its turn.
+func (s *Store) gather(g []*ticket) []*ticket {
+	d := s.desk
 	bytes := 0
 	rest := d.waiting[:0]
 	clear(d.passed)
@@ -122,7 +127,13 @@ func (d *desk) gather(g []*ticket) []*ticket {
 			d.work.Signal() // for another committer
 			break
 		}
-		if d.held.clash(t) || d.passed.clash(t) {
+		blocked := d.passed.clash(t)
+		if !blocked && d.held.clash(t) && time.Since(t.since) > overdue {
+			d.held.add(t)
+			s.line(t)
+			continue
+		}
+		if blocked || d.held.clash(t) {
 			d.passed.add(t)
 			rest = append(rest, t)
 			continue

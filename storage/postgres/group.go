@@ -20,7 +20,7 @@ func (s *Store) commitGroups() {
 		// Those who were just answered, or are about to come, have their say
 		// first: it costs nothing if there is nobody.
 		runtime.Gosched()
-		if g = s.desk.next(g[:0]); len(g) == 0 {
+		if g = s.next(g[:0]); len(g) == 0 {
 			return
 		}
 		s.settle(c, g)

@@ -16,6 +16,10 @@ type lane struct {
 	wake    chan struct{}
 }
 
+// overdue is after what time a batch that waits for others to let go of its keys
+// goes to a lane.
+const overdue = 250 * time.Millisecond
+
 // patience is how long a batch waits in the line of a lane.
 const patience = 15 * time.Second
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -564,6 +565,8 @@ var flaws = []flaw{
 			return s.Storage.Commit(ctx, b)
 		}
 	}, nil},
+	{"serves one of many when the others have gone", []string{"EverybodyGetsATurn"}, starveOne, nil},
+	{"judges conditions on what was there a moment ago", []string{"LaterSeesEarlier"}, judgeThePast, nil},
 	{"keeps a goroutine", []string{"CloseStopsGoroutines"}, nil, func() Adapter {
 		return Adapter{Open: func(t testing.TB) storage.Storage {
 			stop := make(chan struct{})
@@ -704,5 +707,47 @@ func keepCallersBytes(s *flawed) {
 			return bytes.Clone(v), nil
 		}
 		return s.Storage.Get(ctx, key)
+	}
+}
+
+// starveOne has one committer wait as long as others come, and then give up.
+func starveOne(s *flawed) {
+	var others atomic.Int64
+	s.commit = func(ctx context.Context, b storage.Batch) error {
+		if len(b.Ops) == 0 || !strings.HasPrefix(string(b.Ops[0].Key), "mine63:") {
+			others.Add(1)
+			return s.Storage.Commit(ctx, b)
+		}
+		for last := int64(-1); last < others.Load(); runtime.Gosched() {
+			if last = others.Load(); last > 10_000 {
+				return errors.New("busy")
+			}
+			time.Sleep(time.Millisecond)
+		}
+		return s.Storage.Commit(ctx, b)
+	}
+}
+
+// judgeThePast has a batch's conditions judged before the batch that was
+// acknowledged last.
+func judgeThePast(s *flawed) {
+	var mu sync.Mutex
+	was := map[string]string{}
+	s.commit = func(ctx context.Context, b storage.Batch) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, c := range b.If {
+			if v, ok := was[string(c.Key)]; ok && !(model{string(c.Key): v}).satisfies(c) {
+				clear(was)
+				return storage.ErrConflict
+			}
+		}
+		clear(was)
+		for _, o := range b.Ops {
+			if v, err := s.Storage.Get(ctx, o.Key); err == nil {
+				was[string(o.Key)] = string(v)
+			}
+		}
+		return s.Storage.Commit(ctx, b)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/weft-go/weft/storage"
 )
@@ -111,6 +112,83 @@ func (t *trial) increment(key string, urgent bool) error {
 			return err
 		}
 	}
+}
+
+// crowd is how many commit at the same time, and enough how often each of them
+// is answered before anybody stops.
+const crowd, enough = 64, 4
+
+// everybodyGetsATurn has a crowd write the same keys, each in an order of its own,
+// until everybody was answered a few times. One who is not answered in a minute
+// would wait for ever.
+func everybodyGetsATurn(t *trial) {
+	const keys = 8
+	begun := time.Now()
+	var waiting atomic.Int32
+	waiting.Store(crowd)
+	seed := t.seed()
+	t.together(crowd, func(i int) error {
+		rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+		for n := 1; waiting.Load() > 0; n++ {
+			b := storage.Batch{Urgent: i == 0}
+			if i == 1 {
+				b.Ops = append(b.Ops, storage.DeleteRange(storage.Prefix([]byte("mine1:"))))
+			}
+			b.Ops = append(b.Ops, put(fmt.Sprintf("mine%d:%d", i, n%10), ""))
+			for _, k := range rnd.Perm(keys)[:4] {
+				b.Ops = append(b.Ops, put(fmt.Sprint("key", k), fmt.Sprint(i)))
+			}
+			if err := t.store.Commit(t.Context(), b); err != nil {
+				waiting.Store(0) // nobody waits for this one
+				return fmt.Errorf("Commit among %d others: got %w, want nil", crowd-1, err)
+			}
+			if n == enough {
+				waiting.Add(-1)
+			}
+			if left := waiting.Load(); left > 0 && time.Since(begun) > time.Minute {
+				return fmt.Errorf("got %d commits of one while %d others had fewer than %d, want turns for all", n, left, enough)
+			}
+			runtime.Gosched() // else a store in memory has no crowd
+		}
+		return nil
+	})
+}
+
+// laterSeesEarlier has each of a crowd build on what it was told was written, and
+// all of them together on what the last of them was told.
+func laterSeesEarlier(t *trial) {
+	baton := make(chan int, 1)
+	t.put("baton=0")
+	baton <- 0
+	t.together(crowd, func(i int) error {
+		mine := fmt.Sprint("mine", i)
+		if err := t.store.Commit(t.Context(), batch(put(mine, "0"))); err != nil {
+			return err
+		}
+		for n := range enough {
+			step := then(when(equal(mine, fmt.Sprint(n)), present("baton")), put(mine, fmt.Sprint(n+1)))
+			step.Urgent = i%8 == 0
+			if err := t.builds(step); err != nil {
+				return err
+			}
+			last := <-baton
+			err := t.builds(then(when(equal("baton", fmt.Sprint(last)), equal(mine, fmt.Sprint(n+1))), put("baton", fmt.Sprint(last+1))))
+			baton <- last + 1
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	t.got("baton", fmt.Sprint(crowd*enough))
+}
+
+// builds commits what asks only for what was acknowledged.
+func (t *trial) builds(b storage.Batch) error {
+	if err := t.store.Commit(t.Context(), b); err != nil {
+		return fmt.Errorf("Commit(%s) after what it asks for was acknowledged: got %w, want nil", words(b), err)
+	}
+	return nil
 }
 
 func transfersConserveSum(t *trial) {

@@ -79,6 +79,8 @@ var rules = []rule{
 	{"OneAbsentWins", "of many batches that want one key absent, one is applied", []string{conditionalBatch}, oneAbsentWins},
 	{"OneEqualWins", "of many batches that change one value, one is applied", []string{conditionalBatch}, oneEqualWins},
 	{"NoIncrementIsLost", "what was read is what is replaced: no update is lost", []string{conditionalBatch, readAfterWrite}, noIncrementIsLost},
+	{"EverybodyGetsATurn", "of 64 who commit at the same time none waits as long as others come", nil, everybodyGetsATurn},
+	{"LaterSeesEarlier", "a condition that an acknowledged batch made hold does hold, however many commit", []string{conditionalBatch}, laterSeesEarlier},
 	{"TransfersConserveSum", "batches over several keys neither make nor lose anything", []string{conditionalBatch, atomicBatch}, transfersConserveSum},
 	{"BatchIsSeenWhole", "a page shows all of a batch or none of it", []string{atomicBatch, scanConsistency}, batchIsSeenWhole},
 	{"RangeIsReplacedWhole", "a page shows all of what a DeleteRange and the puts behind it did, or none", []string{atomicBatch, scanConsistency}, rangeIsReplacedWhole},
