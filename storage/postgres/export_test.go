@@ -30,4 +30,7 @@ func (s *Store) Setting(name string) (value string, err error) {
 	return value, err
 }
 
-const IdleTimeout = idleTimeout
+const (
+	IdleTimeout = idleTimeout
+	Committers  = committers
+)

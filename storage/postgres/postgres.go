@@ -7,7 +7,7 @@
 //
 // # Connections
 //
-// A [Store] reads through a pool and commits on connections of its own: three
+// A [Store] reads through a pool and commits on connections of its own: two
 // that commit groups, one for urgent batches, and, once they are needed, four
 // for batches that have to wait for rows which others have locked, and one that
 // listens. They hold session settings and prepared statements, so what is

@@ -25,13 +25,15 @@ func TestTwoRoundTrips(t *testing.T) {
 	warm(t, s)
 
 	// Whoever commits is stopped, until all have come.
-	release := make(chan struct{})
+	released := make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	defer release()
 	var stopped, trips atomic.Int32
 	p.on(func(m message) action {
-		if m.kind == 'S' && trips.Add(1) <= int32(committers) {
+		if m.kind == 'S' && trips.Add(1) <= int32(postgres.Committers) {
 			stopped.Add(1)
 			p.mu.Unlock()
-			<-release
+			<-released
 			p.mu.Lock()
 		}
 		return pass
@@ -48,7 +50,7 @@ func TestTwoRoundTrips(t *testing.T) {
 			}
 		})
 	}
-	for i := range committers {
+	for i := range postgres.Committers {
 		commit(1000 + i)
 		eventually(t, func() bool { return stopped.Load() == int32(i+1) })
 	}
@@ -57,14 +59,12 @@ func TestTwoRoundTrips(t *testing.T) {
 	}
 	eventually(t, func() bool { return s.Waiting() == 100 })
 	before := trips.Load()
-	close(release)
+	release()
 	all.Wait()
 	if got := trips.Load() - before; got != 2 {
 		t.Errorf("100 batches took %d round trips, want 2", got)
 	}
 }
-
-const committers = 3
 
 // warm has every committer connect.
 func warm(t *testing.T, s *postgres.Store) {
