@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -18,12 +19,20 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	code := pgtest.Main(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 var (
 	ctx   = context.Background()

@@ -169,6 +169,9 @@ func Due(k []byte) (time.Time, error) {
 	return time.UnixMicro(micro), nil
 }
 
+// Todos is the range of all todo entries.
+func Todos() storage.Range { return storage.Prefix([]byte("todo:")) }
+
 func todo(shard int) []byte {
 	return append(appendNumber([]byte("todo:"), uint64(shard), 3), ':')
 }
@@ -179,6 +182,11 @@ func Wake(incarnation, id, nonce string) []byte { return key("wake:", incarnatio
 
 // Wakes is the range of all wakes.
 func Wakes() storage.Range { return storage.Prefix([]byte("wake:")) }
+
+// WakesOf is the range of the wakes of an incarnation.
+func WakesOf(incarnation string) storage.Range {
+	return storage.Prefix(append(key("wake:", incarnation), ':'))
+}
 
 // Index is a workflow's row in the list of all, in order of creation: ix:{generation}.
 func Index(generation string) []byte { return key("ix:", generation) }
