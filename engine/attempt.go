@@ -20,48 +20,88 @@ func panicError(p any) error {
 	return fmt.Errorf("panic: %v", p)
 }
 
-// attempt begins the next attempt of o in a goroutine of its own, as soon as there
-// is room for one. Its answer comes by mail, once: what it came to, or that its
-// time was up.
+// A job is an attempt that is about to run, or runs.
+type job struct {
+	x       *execution
+	op      *operation
+	call    *activity.Call
+	attempt *attempt
+	ctx     context.Context
+	timeout time.Duration
+	expiry  *time.Timer // nil: it has all the time
+}
+
+// attempt prepares the next attempt of o, as soon as there is room for one. Its
+// answer comes by mail, once: what it came to, or that its time was up.
 func (x *execution) attempt(o *operation) {
 	if !x.eng.enter(x) {
 		x.ops.queued = append(x.ops.queued, o)
 		return
 	}
 	info := x.info(o)
-	number := info.Attempt
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	a := &attempt{number: number, cancel: cancel}
+	a := &attempt{number: info.Attempt, cancel: cancel}
 	o.working = a
 	x.ops.working++
 	x.attempts.Add(1)
 
-	timeout := o.call.Policy.Timeout
-	var expiry *time.Timer
-	if timeout > 0 {
-		info.Deadline = x.eng.now().Add(timeout)
-		expiry = time.AfterFunc(timeout, func() {
-			cancel(activity.ErrTimeout)
-			x.post(post{op: o, attempt: a, answer: o.timedOut(number, timeout)})
-		})
+	j := &job{x: x, op: o, call: o.call, attempt: a, timeout: o.call.Policy.Timeout}
+	if j.timeout > 0 {
+		info.Deadline = x.eng.now().Add(j.timeout)
+		j.expiry = time.AfterFunc(j.timeout, j.expire)
 	}
-	ctx = activity.NewContext(ctx, info)
-	go func() {
-		answer := &answer{attempt: number}
-		defer func() {
-			if answer.failure != nil && context.Cause(ctx) == activity.ErrTimeout {
-				answer = o.timedOut(number, timeout)
-			}
-			if expiry != nil {
-				expiry.Stop()
-			}
-			cancel(nil)
-			x.post(post{op: o, attempt: a, answer: answer, returned: true})
-			x.eng.leave()
-			x.attempts.Done()
-		}()
-		x.call(ctx, o.call, answer)
+	j.ctx = activity.NewContext(ctx, info)
+	x.jobs = append(x.jobs, j)
+}
+
+// setOff starts the attempts that were prepared, each in a goroutine of its own;
+// but one for which alone the run waits is run by the driver: see lend.
+func (x *execution) setOff() error {
+	jobs := x.jobs
+	x.jobs = nil
+	if len(jobs) == 1 && x.ops.working == 1 && len(x.ops.ready)+len(x.ops.timed)+len(x.ops.transactions) == 0 {
+		j := jobs[0]
+		jobs[0], x.jobs = nil, jobs[:0]
+		if !x.lend(j) {
+			return errRelieved
+		}
+		return x.read()
+	}
+	for _, j := range jobs {
+		go j.run()
+	}
+	return nil
+}
+
+// expire tells that the time of the attempt is up, also if it does not heed that.
+func (j *job) expire() {
+	j.attempt.cancel(activity.ErrTimeout)
+	j.x.post(post{op: j.op, attempt: j.attempt, answer: j.timedOut()})
+}
+
+// run is the attempt.
+func (j *job) run() {
+	answer := &answer{attempt: j.attempt.number}
+	defer func() {
+		if answer.failure != nil && context.Cause(j.ctx) == activity.ErrTimeout {
+			answer = j.timedOut()
+		}
+		if j.expiry != nil {
+			j.expiry.Stop()
+		}
+		j.attempt.cancel(nil)
+		j.x.post(post{op: j.op, attempt: j.attempt, answer: answer, returned: true})
+		j.x.eng.leave()
+		j.x.attempts.Done()
 	}()
+	j.x.call(j.ctx, j.call, answer)
+}
+
+func (j *job) timedOut() *answer {
+	return &answer{attempt: j.attempt.number, failure: &failure{
+		message:  fmt.Sprintf("timed out after %v", j.timeout),
+		sentinel: activity.ErrTimeout.Error(),
+	}}
 }
 
 // awaitAttempts waits until all attempts have returned; once everything is to
@@ -100,13 +140,6 @@ func (x *execution) info(o *operation) activity.Info {
 		Attempt:      o.attempt + o.lost + 1,
 		FencingToken: x.hold.Head,
 	}
-}
-
-func (o *operation) timedOut(number int, after time.Duration) *answer {
-	return &answer{attempt: number, failure: &failure{
-		message:  fmt.Sprintf("timed out after %v", after),
-		sentinel: activity.ErrTimeout.Error(),
-	}}
 }
 
 // call runs the function. Whatever it does ends in an answer: a panic and a

@@ -221,17 +221,24 @@ func (l *life) launch(x *execution) {
 	if !l.isOpen() {
 		x.post(post{stop: true}) // it was not among those that were told
 	}
-	go func() {
-		defer l.running.Done()
-		x.drive()
-		l.eng.tell(x)
-		x.shut()
-		if x.output != nil { // its id is free; else whoever drives it next must not meet its attempts
-			l.remove(x)
-		}
-		x.awaitAttempts()
+	go l.carryOn(x, x.drive)
+}
+
+// carryOn drives x to its end, unless another goroutine is brought in to do so.
+func (l *life) carryOn(x *execution, drive func() error) {
+	err := drive()
+	if err == errRelieved {
+		return
+	}
+	x.windUp(err)
+	l.eng.tell(x)
+	x.shut()
+	if x.output != nil { // its id is free; else whoever drives it next must not meet its attempts
 		l.remove(x)
-	}()
+	}
+	x.awaitAttempts()
+	l.remove(x)
+	l.running.Done()
 }
 
 // remove makes it known that x is not driven any more.

@@ -38,7 +38,7 @@ type execution struct {
 	progressed chan struct{}      // closed when it has got somewhere, or is over
 	progressOf sync.Once
 	head       atomic.Uint64  // the number of the last checkpoint
-	attempts   sync.WaitGroup // goroutines of activities
+	attempts   sync.WaitGroup // that have not returned
 	replaying  atomic.Bool    // what user code does now, it did before
 	told       bool           // its waiters were told; guarded by eng.mu
 	atGate     bool           // it waits for room for an attempt; likewise
@@ -61,9 +61,11 @@ type execution struct {
 	root        scope         // that of the function's Run
 	ops         table
 	inbox       inbox
-	kidsStale   bool     // children may have ended
-	dismissed   []string // children to be asked to stop
-	stopping    bool     // nothing new
+	kidsStale   bool        // children may have ended
+	dismissed   []string    // children to be asked to stop
+	jobs        []*job      // attempts that were not started
+	unwatch     func() bool // ends what relieves a driver when ctx ends
+	stopping    bool        // nothing new
 }
 
 // A logged event is durable and waits to be delivered.
@@ -108,13 +110,16 @@ var errHeld = errors.New("engine: run is held")
 
 // drive runs the workflow from its beginning until it ends, is put down or is
 // held.
-func (x *execution) drive() {
-	defer x.cancel(nil)
-	defer x.replayed()
-	err := x.prepare()
-	if err == nil {
-		err = x.loop()
+func (x *execution) drive() error {
+	if err := x.prepare(); err != nil {
+		return err
 	}
+	x.begin()
+	return x.loop()
+}
+
+// windUp leaves the run, which is driven no more because of err.
+func (x *execution) windUp(err error) {
 	x.unwind()
 	var n *NonDeterminismError
 	switch {
@@ -126,6 +131,11 @@ func (x *execution) drive() {
 	default:
 		x.eng.log.Error("weft: run is put down", "workflow", x.id, "error", err)
 	}
+	x.replayed()
+	if x.unwatch != nil {
+		x.unwatch()
+	}
+	x.cancel(nil)
 }
 
 // prepare gets what a run needs that was claimed and not just started.
@@ -154,7 +164,6 @@ func (x *execution) prepare() error {
 
 // loop is the alternation of branches and events.
 func (x *execution) loop() error {
-	x.begin()
 	for {
 		if err := x.runBranches(); err != nil {
 			return err

@@ -32,6 +32,9 @@ func (x *execution) learn() error {
 			return err
 		}
 		x.setGoing()
+		if err := x.setOff(); err != nil {
+			return err
+		}
 		if o := x.ops.transaction(); o != nil {
 			if recorded, err := x.transact(o); recorded || err != nil {
 				return err

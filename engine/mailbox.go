@@ -12,6 +12,7 @@ type mailbox struct {
 	mu    sync.Mutex
 	posts []post
 	shut  bool // nobody reads it any more
+	lent  bool // its reader runs an attempt: see lend
 	bell  chan struct{}
 }
 
@@ -39,10 +40,14 @@ func (x *execution) post(p post) {
 	if !shut && !m.merge(p) {
 		m.posts = append(m.posts, p)
 	}
+	relieve := m.lent && !p.returned // an attempt that returns gives its driver back
 	m.mu.Unlock()
 	if shut {
 		x.pass(p)
 		return
+	}
+	if relieve {
+		x.relieve()
 	}
 	select {
 	case m.bell <- struct{}{}:
