@@ -13,6 +13,8 @@ type Hold struct {
 	Workflow *Workflow
 	Head     uint64
 	HeadTime time.Time
+
+	key []byte // of the head; nil: not made yet
 }
 
 // A Change is what goes into the store together with a checkpoint.
@@ -30,11 +32,16 @@ type Write struct {
 	Before     *Workflow
 	After      *Workflow
 	last       uint64 // the checkpoint that must be there; 0: none
+	key        []byte // of Checkpoint
+
+	// Room for what a step's batch has, which is most of all batches.
+	conditions [3]storage.Condition
+	ops        [1]storage.Op
 }
 
 // Hold is the owner's knowledge once the write is done.
 func (w *Write) Hold() *Hold {
-	return &Hold{Workflow: w.After, Head: w.Checkpoint.Number, HeadTime: w.Checkpoint.Time}
+	return &Hold{Workflow: w.After, Head: w.Checkpoint.Number, HeadTime: w.Checkpoint.Time, key: w.key}
 }
 
 // Append decides the commit of the next checkpoint: if the workflow record is
@@ -55,10 +62,10 @@ func (h *Hold) Append(c Change, now time.Time) (*Write, error) {
 func (w *Write) append(h *Hold, events []Event, skip uint64, now time.Time) error {
 	wf := h.Workflow
 	if w.Batch.If == nil {
-		w.Batch.If = append(make([]storage.Condition, 0, 4), wf.Unchanged())
+		w.Batch.If = append(w.conditions[:0], wf.Unchanged())
 		w.last = h.Head
 		if h.Head > 0 {
-			w.Batch.If = append(w.Batch.If, storage.Present(keys.Checkpoint(wf.ID, h.Head)))
+			w.Batch.If = append(w.Batch.If, storage.Present(h.headKey()))
 		}
 	}
 	next := h.Head + 1
@@ -76,14 +83,24 @@ func (w *Write) append(h *Hold, events []Event, skip uint64, now time.Time) erro
 		commit:     NewCommitID(),
 		skip:       skip,
 	}
-	key := keys.Checkpoint(wf.ID, next)
-	raw, err := w.Checkpoint.seal(key)
+	w.key = keys.Checkpoint(wf.ID, next)
+	raw, err := w.Checkpoint.seal(w.key)
 	if err != nil {
 		return err
 	}
-	w.Batch.If = append(w.Batch.If, storage.Absent(key))
-	w.Batch.Ops = append(w.Batch.Ops, storage.Put(key, raw))
+	if w.Batch.Ops == nil {
+		w.Batch.Ops = w.ops[:0]
+	}
+	w.Batch.If = append(w.Batch.If, storage.Absent(w.key))
+	w.Batch.Ops = append(w.Batch.Ops, storage.Put(w.key, raw))
 	return nil
+}
+
+func (h *Hold) headKey() []byte {
+	if h.key == nil {
+		return keys.Checkpoint(h.Workflow.ID, h.Head)
+	}
+	return h.key
 }
 
 func (w *Write) rewrite(next *Workflow) error {

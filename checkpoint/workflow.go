@@ -68,6 +68,7 @@ type Workflow struct {
 	// Facing is what a parked run waits for, in words.
 	Facing []string `cbor:"21,keyasint,omitempty"`
 
+	key     []byte // nil: not made yet
 	raw     []byte
 	unknown record.Unknown
 }
@@ -106,7 +107,10 @@ func (w *Workflow) Raw() []byte { return w.raw }
 
 // Unchanged is the condition that the stored record still is w.
 func (w *Workflow) Unchanged() storage.Condition {
-	return storage.Equal(keys.Workflow(w.ID), w.raw)
+	if w.key == nil {
+		return storage.Equal(keys.Workflow(w.ID), w.raw)
+	}
+	return storage.Equal(w.key, w.raw)
 }
 
 // Seal returns a copy of w as it is to be stored, and the operation that does so.
@@ -117,14 +121,14 @@ func (w *Workflow) Seal() (*Workflow, storage.Op, error) {
 		return nil, storage.Op{}, err
 	}
 	c := *w
-	c.raw = raw
+	c.key, c.raw = key, raw
 	return &c, storage.Put(key, raw), nil
 }
 
 // OpenWorkflow decodes a stored workflow record.
 func OpenWorkflow(id string, raw []byte) (*Workflow, error) {
-	w := &Workflow{ID: id, raw: raw}
-	unknown, err := record.Open(keys.Workflow(id), raw, Version, w)
+	w := &Workflow{ID: id, key: keys.Workflow(id), raw: raw}
+	unknown, err := record.Open(w.key, raw, Version, w)
 	if err != nil {
 		return nil, err
 	}

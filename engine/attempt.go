@@ -25,7 +25,8 @@ type job struct {
 	x       *execution
 	op      *operation
 	call    *activity.Call
-	attempt *attempt
+	attempt attempt
+	answer  answer
 	ctx     context.Context
 	timeout time.Duration
 	expiry  *time.Timer // nil: it has all the time
@@ -40,12 +41,11 @@ func (x *execution) attempt(o *operation) {
 	}
 	info := x.info(o)
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	a := &attempt{number: info.Attempt, cancel: cancel}
-	o.working = a
+	j := &job{x: x, op: o, call: o.call, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.call.Policy.Timeout}
+	o.working = &j.attempt
 	x.ops.working++
 	x.attempts.Add(1)
 
-	j := &job{x: x, op: o, call: o.call, attempt: a, timeout: o.call.Policy.Timeout}
 	if j.timeout > 0 {
 		info.Deadline = x.eng.now().Add(j.timeout)
 		j.expiry = time.AfterFunc(j.timeout, j.expire)
@@ -55,11 +55,11 @@ func (x *execution) attempt(o *operation) {
 }
 
 // setOff starts the attempts that were prepared, each in a goroutine of its own;
-// but one for which alone the run waits is run by the driver: see lend.
+// but one of the only operation that there is, is run by the driver: see lend.
 func (x *execution) setOff() error {
 	jobs := x.jobs
 	x.jobs = nil
-	if len(jobs) == 1 && x.ops.working == 1 && len(x.ops.ready)+len(x.ops.timed)+len(x.ops.transactions) == 0 {
+	if len(jobs) == 1 && x.ops.working == 1 && len(x.ops.byID) == 1 {
 		j := jobs[0]
 		jobs[0], x.jobs = nil, jobs[:0]
 		if !x.lend(j) {
@@ -76,12 +76,13 @@ func (x *execution) setOff() error {
 // expire tells that the time of the attempt is up, also if it does not heed that.
 func (j *job) expire() {
 	j.attempt.cancel(activity.ErrTimeout)
-	j.x.post(post{op: j.op, attempt: j.attempt, answer: j.timedOut()})
+	j.x.post(post{op: j.op, attempt: &j.attempt, answer: j.timedOut()})
 }
 
 // run is the attempt.
 func (j *job) run() {
-	answer := &answer{attempt: j.attempt.number}
+	answer := &j.answer
+	answer.attempt = j.attempt.number
 	defer func() {
 		if answer.failure != nil && context.Cause(j.ctx) == activity.ErrTimeout {
 			answer = j.timedOut()
@@ -90,7 +91,7 @@ func (j *job) run() {
 			j.expiry.Stop()
 		}
 		j.attempt.cancel(nil)
-		j.x.post(post{op: j.op, attempt: j.attempt, answer: answer, returned: true})
+		j.x.post(post{op: j.op, attempt: &j.attempt, answer: answer, returned: true})
 		j.x.eng.leave()
 		j.x.attempts.Done()
 	}()
@@ -146,16 +147,18 @@ func (x *execution) info(o *operation) activity.Info {
 // Goexit are failures, and so is a result that cannot be stored, for which the
 // effect is not repeated.
 func (x *execution) call(ctx context.Context, c *activity.Call, a *answer) {
-	a.failure = &failure{message: errGoexit.Error()} // unless it returns
+	returned := false
 	defer func() {
 		if p := recover(); p != nil {
 			f := fail(panicError(p), string(debug.Stack()), nil)
 			a.failure = &f
+		} else if !returned {
+			a.failure = &failure{message: errGoexit.Error()}
 		}
 	}()
 	v, err := c.Run(ctx)
+	returned = true
 	if err == nil {
-		a.failure = nil
 		if a.result, err = x.eng.encode(v); err != nil {
 			f := fail(fmt.Errorf("result: %w", err), "", nil)
 			a.failure, a.final = &f, true

@@ -28,6 +28,7 @@ type execution struct {
 	id   string
 
 	store  patient
+	unsure func(error)     // tells of a commit of unknown outcome
 	ctx    context.Context // ends when the run must be put down
 	cancel context.CancelCauseFunc
 
@@ -53,7 +54,7 @@ type execution struct {
 	endHistory  func()
 	replayBegan time.Time
 	replayTook  time.Duration
-	log         []logged      // durable, not yet delivered
+	log         fifo[logged]  // durable, not yet delivered
 	now         time.Time     // of the event delivered last
 	claims      int           // seen in the history
 	cancelled   *Cancellation // the delivered request to stop
@@ -81,6 +82,7 @@ func newExecution(l *life, def *definition, hold *checkpoint.Hold) *execution {
 		life:       l,
 		def:        def,
 		store:      patient{l.eng.store},
+		unsure:     l.unsure("checkpoint of " + hold.Workflow.ID),
 		id:         hold.Workflow.ID,
 		hold:       hold,
 		kidsStale:  true,
@@ -188,7 +190,7 @@ func (x *execution) loop() error {
 
 // nextEvent is the next durable event that was not delivered.
 func (x *execution) nextEvent() (logged, bool, error) {
-	for len(x.log) == 0 && x.history != nil {
+	for x.log.len() == 0 && x.history != nil {
 		c, err, ok := x.history()
 		switch {
 		case x.ctx.Err() != nil:
@@ -204,18 +206,17 @@ func (x *execution) nextEvent() (logged, bool, error) {
 			}
 		}
 	}
-	if len(x.log) == 0 {
+	if x.log.len() == 0 {
 		x.ops.late = nil
 		return logged{}, false, nil
 	}
-	e := x.log[0]
-	x.log = x.log[1:]
+	e := x.log.take()
 	x.noteReplay()
 	return e, true, nil
 }
 
 // delivering says that there are durable events that were not delivered.
-func (x *execution) delivering() bool { return len(x.log) > 0 || x.history != nil }
+func (x *execution) delivering() bool { return x.log.len() > 0 || x.history != nil }
 
 // replayed ends the reading of the history.
 func (x *execution) replayed() {
@@ -229,13 +230,13 @@ func (x *execution) replayed() {
 // record queues the events of a durable checkpoint for delivery.
 func (x *execution) record(c checkpoint.Checkpoint, old bool) {
 	for _, e := range c.Events {
-		x.log = append(x.log, logged{e, c.Time, old})
+		x.log.put(logged{e, c.Time, old})
 	}
 }
 
 // noteReplay notes whether what user code does next, it did before.
 func (x *execution) noteReplay() {
-	x.replaying.Store(x.history != nil || len(x.log) > 0 && x.log[0].old)
+	x.replaying.Store(x.history != nil || x.log.len() > 0 && x.log.first().old)
 }
 
 // deliver shows an event to the run.
@@ -383,7 +384,7 @@ func (x *execution) commit(c checkpoint.Change) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	verdict, err := checkpoint.Commit(x.ctx, x.store, w, x.life.unsure("checkpoint of "+x.id))
+	verdict, err := checkpoint.Commit(x.ctx, x.store, w, x.unsure)
 	if verdict == checkpoint.Refused && len(c.If) > 0 {
 		x.forgetSignals()
 		return false, nil // a child's id is taken, a parent's record has changed, a signal was cleared

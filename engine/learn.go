@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
@@ -155,7 +156,8 @@ type decision struct {
 
 // taken forgets what has become durable.
 func (t *table) taken(d *decision) {
-	t.ready, t.unborn, t.grown = t.ready[d.answers:], t.unborn[d.births:], t.grown[d.ends:]
+	t.ready = slices.Delete(t.ready, 0, d.answers)
+	t.unborn, t.grown = t.unborn[d.births:], t.grown[d.ends:]
 }
 
 // decide says what is to be recorded now: a pure function of what was read.

@@ -11,8 +11,9 @@ import (
 type mailbox struct {
 	mu    sync.Mutex
 	posts []post
-	shut  bool // nobody reads it any more
-	lent  bool // its reader runs an attempt: see lend
+	spare []post // its memory is for later posts
+	shut  bool   // nobody reads it any more
+	lent  bool   // its reader runs an attempt: see lend
 	bell  chan struct{}
 }
 
@@ -103,13 +104,26 @@ func (m *mailbox) take() []post {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	posts := m.posts
-	m.posts = nil
+	m.posts, m.spare = m.spare[:0], nil
 	return posts
+}
+
+// giveBack has the memory of posts, which were read, used again.
+func (m *mailbox) giveBack(posts []post) {
+	clear(posts)
+	if cap(posts) > 64 {
+		return
+	}
+	m.mu.Lock()
+	m.spare = posts
+	m.mu.Unlock()
 }
 
 // read takes in what was posted.
 func (x *execution) read() error {
-	for _, p := range x.mailbox.take() {
+	posts := x.mailbox.take()
+	defer x.mailbox.giveBack(posts)
+	for _, p := range posts {
 		if p.hint {
 			x.inbox.hinted()
 		}

@@ -19,7 +19,7 @@ type turns struct {
 	x         *execution
 	branches  map[*branch]bool // that have not ended
 	numbered  int
-	runnable  []*branch
+	runnable  fifo[*branch]
 	yielded   chan struct{} // a branch gives the turn back
 	abandoned chan struct{} // closed when the driver waits no longer
 	unwinding bool
@@ -95,7 +95,7 @@ func (t *turns) inOrder() []*branch {
 func (t *turns) queue(b *branch) {
 	if !b.queued {
 		b.queued = true
-		t.runnable = append(t.runnable, b)
+		t.runnable.put(b)
 	}
 }
 
@@ -248,9 +248,8 @@ func first(ops []*operation) (earliest *operation) {
 
 // runBranches gives each branch that can run its turn, until all wait.
 func (t *turns) runBranches() error {
-	for len(t.runnable) > 0 {
-		b := t.runnable[0]
-		t.runnable = t.runnable[1:]
+	for t.runnable.len() > 0 {
+		b := t.runnable.take()
 		b.queued = false
 		if !t.turn(b) {
 			return t.x.cause()

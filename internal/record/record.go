@@ -16,6 +16,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/fxamacker/cbor/v2"
 
@@ -31,6 +32,9 @@ var (
 	strict     = must(cbor.DecOptions{DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24, ExtraReturnErrors: cbor.ExtraDecErrorUnknownField}.DecMode())
 )
 
+// buffers are what records are encoded in, until their size is known.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err) // constant options
@@ -45,17 +49,19 @@ type Unknown map[uint64]cbor.RawMessage
 
 // Seal encodes v, a struct with integer keys, for storage under key.
 func Seal(key []byte, version byte, v any, keep Unknown) ([]byte, error) {
-	buf := bytes.NewBuffer(make([]byte, header, 192))
+	buf := buffers.Get().(*bytes.Buffer)
+	defer buffers.Put(buf)
+	buf.Reset()
 	err := encoder.MarshalToBuffer(v, buf)
-	data := buf.Bytes()
+	body := buf.Bytes()
 	if err == nil && len(keep) > 0 {
-		var body []byte
-		body, err = merge(data[header:], keep)
-		data = append(data[:header], body...)
+		body, err = merge(body, keep)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("record: encode %q: %w", key, err)
 	}
+	data := make([]byte, header+len(body))
+	copy(data[header:], body)
 	data[0], data[1], data[2] = 'W', 'f', version
 	binary.BigEndian.PutUint32(data[3:], checksum(key, data[2:3], data[header:]))
 	return data, nil
