@@ -86,9 +86,8 @@ func TestForgettingRacesWithARetry(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			h := &hooked{Storage: new(memory.Store)}
 			wf := receiving(2)
-			p := boot(t, h, wf)
-			start(t, wf, p, "o", "")
-			first := send(t, approved, p, "o", "v", "evt_1")
+			var p *process
+			var first signal.Accepted
 			met := 0
 			h.beforeCommit = func(b storage.Batch) {
 				if touches(b, "sigres:o:approved:evt_1") && !touches(b, "sigseq:") {
@@ -98,6 +97,9 @@ func TestForgettingRacesWithARetry(t *testing.T) {
 					}
 				}
 			}
+			p = boot(t, h, wf)
+			start(t, wf, p, "o", "")
+			first = send(t, approved, p, "o", "v", "evt_1")
 			time.Sleep(25 * time.Hour)
 			if met != 1 {
 				t.Errorf("forgotten %d times, want once", met)
@@ -111,17 +113,18 @@ func TestForgettingRacesWithARetry(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			h := &hooked{Storage: new(memory.Store)}
 			wf := receiving(2)
-			p := boot(t, h, wf)
-			o := start(t, wf, p, "o", "")
-			first := send(t, approved, p, "o", "v", "evt_1")
-			time.Sleep(time.Minute)
-			var once atomic.Bool
+			var armed atomic.Bool
 			h.afterCommit = func(b storage.Batch) error {
-				if touches(b, "sigseq:") && once.CompareAndSwap(false, true) {
+				if touches(b, "sigseq:") && armed.CompareAndSwap(true, false) {
 					time.Sleep(25 * time.Hour) // refused; before it looks, the acceptance is gone
 				}
 				return nil
 			}
+			p := boot(t, h, wf)
+			o := start(t, wf, p, "o", "")
+			first := send(t, approved, p, "o", "v", "evt_1")
+			time.Sleep(time.Minute)
+			armed.Store(true)
 			if a := send(t, approved, p, "o", "v", "evt_1"); !a.AcceptedAt.After(first.AcceptedAt) {
 				t.Errorf("got %+v, want a new acceptance", a)
 			}

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -141,17 +142,17 @@ func TestSendFromThatIsIndeterminate(t *testing.T) {
 			return sprint(errors.Is(err, signal.ErrConflict)), nil
 		})
 		wf := receiving(1)
-		client := made(t, h)
-		defer client.Close()
-		start(t, wf, client, "o", "")
+		var once atomic.Bool
 		h.afterCommit = func(b storage.Batch) error {
-			if touches(b, "sigseq:o") {
-				h.afterCommit = nil
+			if touches(b, "sigseq:o") && once.CompareAndSwap(false, true) {
 				tear(t, h.Storage, "o", "approved", strings.Split(entries(t, h.Storage, "sig:o:")[0], ":")[3])
 				return errBroke // so that it tries again
 			}
 			return nil
 		}
+		client := made(t, h)
+		defer client.Close()
+		start(t, wf, client, "o", "")
 		p := boot(t, h, sender)
 		if got := result(t, start(t, sender, p, "s", "")); got != "true" {
 			t.Errorf("it is a conflict: %v", got)
