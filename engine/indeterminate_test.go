@@ -115,11 +115,11 @@ func TestAcceptanceIsIndeterminate(t *testing.T) {
 func TestAcceptanceIsIndeterminateAfterTheEnd(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s, log := new(memory.Store), new(lines)
-		wf := receiving(1)
+		wf := flow("w", func(run *engine.Run) (string, error) { return yes.Receive(run) })
 		p := boot(t, s, wf, log.logger())
 		h := start(t, wf, p, "o", "")
-		send(t, approved, p, "o", "v", "")
 		send(t, approved, p, "o", "secret", "evt_1")
+		send(t, yes, p, "o", "v", "")
 		result(t, h)
 		tear(t, s, "o", "approved", "evt_1")
 		_, err := approved.Send(ctx, p, "o", "secret", &signal.Options{ID: "evt_1"})
