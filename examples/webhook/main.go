@@ -1,0 +1,114 @@
+// Webhook is a shop that hears from its payment provider by HTTP.
+//
+//	go run ./examples/webhook
+//
+// The provider delivers as providers do: an event comes late, before the one that
+// it follows, and again when the answer to it was lost. Its event ID is the
+// signal's ID, so an event counts once, however often it is delivered. The first
+// event of a payment starts the payment's workflow, in the same commit.
+//
+// Events are accepted in the order in which they arrive. This workflow does not
+// mind: each tells what it adds, and the last one how many there are.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage/sqlite"
+)
+
+// An Event is what the provider tells of a payment.
+type Event struct {
+	ID, Payment string
+	Cents       int
+	Of          int // in the last event: how many there are
+}
+
+var happened = &signal.Signal[Event]{Name: "happened"}
+
+// payment gathers the events of a payment until it has all of them.
+var payment = &engine.Workflow[string, string]{
+	Name: "payment",
+	Func: func(run *engine.Run, _ string) (string, error) {
+		cents, events, of := 0, 0, -1
+		for events != of {
+			e, err := happened.Receive(run)
+			if err != nil {
+				return "", err
+			}
+			cents += e.Cents
+			if events++; e.Of > 0 {
+				of = e.Of
+			}
+		}
+		return fmt.Sprintf("%d cents in %d events", cents, events), nil
+	},
+}
+
+func main() {
+	dir, err := os.MkdirTemp("", "weft-webhook-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := run(context.Background(), filepath.Join(dir, "shop.db")); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ctx context.Context, path string) error {
+	store, err := sqlite.Open(path, nil)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	eng, err := engine.New(engine.Config{
+		Storage:   store,
+		Workflows: []engine.Definition{payment},
+		Logger:    slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer stop()
+	work.Go(func() { eng.Run(ctx) })
+
+	door, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: &webhook{eng}}
+	work.Go(func() { server.Serve(door) })
+	defer server.Close()
+
+	p := provider{url: "http://" + door.Addr().String()}
+	payments := []string{"pay-1", "pay-2", "pay-3"}
+	if err := p.deliver(ctx, payments); err != nil {
+		return err
+	}
+	for _, id := range payments {
+		got, err := payment.Handle(eng, id).Result(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s: %s\n", id, got)
+		if got != "600 cents in 3 events" {
+			return fmt.Errorf("%s: %s, want 600 cents in 3 events", id, got)
+		}
+	}
+	fmt.Printf("%d requests for %d events; %d answers were lost\n", p.requests, 3*len(payments), p.lost)
+	return nil
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+)
+
+// A provider delivers webhooks until they are answered, several at a time and in
+// no particular order. It loses every third answer.
+type provider struct {
+	url            string
+	requests, lost int64
+}
+
+func (p *provider) deliver(ctx context.Context, payments []string) error {
+	var events []Event
+	for _, id := range payments {
+		for n := 1; n <= 3; n++ {
+			e := Event{ID: fmt.Sprintf("evt_%s_%d", id, n), Payment: id, Cents: 100 * n}
+			if n == 3 {
+				e.Of = 3
+			}
+			events = append(events, e)
+		}
+	}
+	rand.Shuffle(len(events), func(i, j int) { events[i], events[j] = events[j], events[i] })
+	errs := make(chan error, len(events))
+	var couriers sync.WaitGroup
+	for _, e := range events {
+		couriers.Go(func() { errs <- p.untilAnswered(ctx, e) })
+	}
+	couriers.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *provider) untilAnswered(ctx context.Context, e Event) error {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	for {
+		answer, err := p.post(ctx, body)
+		if err != nil {
+			return err
+		}
+		if atomic.AddInt64(&p.requests, 1)%3 == 0 {
+			atomic.AddInt64(&p.lost, 1)
+			continue // the provider does not hear of it
+		}
+		switch answer.StatusCode {
+		case http.StatusOK:
+			return nil
+		case http.StatusServiceUnavailable:
+			continue
+		}
+		return fmt.Errorf("webhook %s: %s", e.ID, answer.Status)
+	}
+}
+
+func (p *provider) post(ctx context.Context, body []byte) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	_, err = io.Copy(io.Discard, answer.Body)
+	return answer, err
+}
