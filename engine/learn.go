@@ -69,15 +69,17 @@ func (x *execution) learn() error {
 			continue
 		}
 		if x.stopping && x.ops.working == 0 {
-			return x.leave()
+			return errStopped
 		}
 		idle, err := x.rest()
 		if err != nil {
 			return err
 		}
 		if idle {
-			if err := x.park(); err != nil {
+			if parked, err := x.park(); err != nil {
 				return err
+			} else if parked {
+				return errParked
 			}
 		}
 	}

@@ -73,7 +73,7 @@ func onPostgres(t *testing.T) sweep.Store {
 		plays++
 		// Without LISTEN: in a synctest bubble time stands still while a
 		// connection is being read.
-		s, err := postgres.Open(context.Background(), url, &postgres.Options{Schema: fmt.Sprintf("play%d", plays), NoListen: true})
+		s, err := postgres.New(context.Background(), pgtest.Pool(t, url), &postgres.Options{Schema: fmt.Sprintf("play%d", plays), NoListen: true})
 		if err != nil {
 			t.Fatal(err)
 		}

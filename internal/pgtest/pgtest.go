@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // A Server is a PostgreSQL cluster in a temporary folder.
@@ -52,6 +53,25 @@ var databases atomic.Int64
 func URL(t testing.TB) string {
 	t.Helper()
 	return Shared(t).Database(t)
+}
+
+// Pool returns a pool of connections to url, which ends with the test. It keeps
+// them: in virtual time a pool of the default kind spends its days closing what is
+// idle and looking what is healthy.
+func Pool(t testing.TB, url string) *pgxpool.Pool {
+	t.Helper()
+	c, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const forever = 100 * 365 * 24 * time.Hour
+	c.MaxConnIdleTime, c.MaxConnLifetime, c.HealthCheckPeriod = forever, forever, forever
+	pool, err := pgxpool.NewWithConfig(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
 }
 
 // Shared returns the server that the tests of the process share.

@@ -1,6 +1,7 @@
 package sweep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ type Stage struct {
 	// Closing looks at the store when everything is over.
 	Closing func(ctx context.Context, s storage.Storage)
 
+	Poll     time.Duration // the engines' PollInterval; 0: Poll
 	Lives    int           // at most
 	Patience time.Duration // that a life has
 
@@ -61,6 +63,7 @@ const Poll = 6*time.Hour + 7*time.Minute + 13*time.Second
 func Play(t *testing.T, set func(t testing.TB) *Stage) (err error) {
 	synctest.Test(t, func(t *testing.T) {
 		s := set(t)
+		s.Poll = cmp.Or(s.Poll, Poll)
 		inner := s.Store.Open(t)
 		defer func() { inner.Close() }()
 		for life := 1; life <= s.Lives; life++ {
@@ -89,8 +92,8 @@ func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error)
 		Storage:      f,
 		Workflows:    s.Workflows,
 		Name:         "sweep",
-		PollInterval: Poll,
-		LeaseTTL:     3 * Poll,
+		PollInterval: s.Poll,
+		LeaseTTL:     3 * s.Poll,
 		SignalMemory: 365 * 24 * time.Hour, // longer than a play: a client may send again at its end
 		Logger:       slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})

@@ -66,7 +66,8 @@ var Faults = []storagetest.Fault{
 	storagetest.CancelMiddle,
 }
 
-var names = map[storagetest.Fault]string{
+// Names of the faults, in words.
+var Names = map[storagetest.Fault]string{
 	storagetest.CrashBefore:  "crash before",
 	storagetest.CrashAfter:   "crash after",
 	storagetest.ErrorBefore:  "error before",
@@ -84,7 +85,7 @@ func Every(t *testing.T, s Store, stride int, scenario func(*World) Scenario) in
 		for _, fault := range Faults {
 			p := play(t, s, scenario, call, fault)
 			plays++
-			what := fmt.Sprintf("%s call %d of %d (%s)", names[fault], call, calm.calls, p.at)
+			what := fmt.Sprintf("%s call %d of %d (%s)", Names[fault], call, calm.calls, p.at)
 			for _, problem := range p.compare(calm, fault) {
 				t.Errorf("%s: %s", what, problem)
 			}
@@ -159,7 +160,7 @@ func (p *played) stage(s Store, scenario func(*World) Scenario, call int, fault 
 			if p.calls++; p.calls != call {
 				return storagetest.None
 			}
-			p.at = where(c)
+			p.at = Where(c)
 			return fault
 		},
 		Begin: func(int) {},
@@ -173,14 +174,15 @@ func (p *played) stage(s Store, scenario func(*World) Scenario, call int, fault 
 		},
 		Closing: func(ctx context.Context, s storage.Storage) {
 			p.effects = world.Effects()
-			p.problems = append(p.problems, inspect(ctx, s, sc.IDs)...)
+			p.problems = append(p.problems, Inspect(ctx, s, sc.IDs, []string{"held:", "todo:", "wake:", "sig:", "inbox:"})...)
 		},
 		Lives:    lives,
 		Patience: 50 * 24 * time.Hour,
 	}
 }
 
-func where(c storagetest.Call) string {
+// Where names a call by the keys that it is about.
+func Where(c storagetest.Call) string {
 	switch c.Method {
 	case "Get":
 		return fmt.Sprintf("Get %s", c.Key)
@@ -194,10 +196,10 @@ func where(c storagetest.Call) string {
 	return s
 }
 
-// inspect says what is wrong with what is in the store at the end: every
+// Inspect says what is wrong with what is in the store at the end: every
 // workflow has ended, its history is dense and tells each thing once, and no
-// entry is left that somebody would have to look at.
-func inspect(ctx context.Context, s storage.Storage, ids []string) (problems []string) {
+// entry of these families is left, which somebody would have to look at.
+func Inspect(ctx context.Context, s storage.Storage, ids, families []string) (problems []string) {
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	for _, id := range ids {
 		wf, err := checkpoint.Load(ctx, s, id)
@@ -212,7 +214,7 @@ func inspect(ctx context.Context, s storage.Storage, ids []string) (problems []s
 			wrong("workflow %q: %s", id, p)
 		}
 	}
-	for _, family := range []string{"held:", "todo:", "wake:", "sig:", "inbox:"} {
+	for _, family := range families {
 		page, err := s.Scan(ctx, storage.Prefix([]byte(family)))
 		if err != nil {
 			wrong("scan %s: %v", family, err)

@@ -1,0 +1,75 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/programs"
+	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/postgres"
+	"github.com/weft-go/weft/storage/sqlite"
+)
+
+// Random programs of all that a workflow can do, struck at random calls to the
+// store, come to what they come to undisturbed: the same result, the same outcomes,
+// a history that tells each thing once (CK2, CK4). What a life of one has seen, in
+// which order and at what time, the next one sees again, and so does a replay of
+// the history (CK6, and the interleavings 12, 13 and 28).
+//
+// The stores need not survive a power loss here, and are quicker without.
+func TestRandomPrograms(t *testing.T) {
+	for adapter, store := range map[string]sweep.Store{
+		"memory": sweepStores["memory"],
+		"sqlite": onFile(func(path string) (storage.Storage, error) {
+			return sqlite.Open(path, &sqlite.Options{Relaxed: true})
+		}),
+		"bolt": sweepStores["bolt"],
+	} {
+		t.Run(adapter, func(t *testing.T) { playPrograms(t, adapter, store) })
+	}
+}
+
+func TestRandomProgramsOnPostgres(t *testing.T) {
+	url := pgtest.Start(t, "fsync=off").URL("postgres")
+	plays := 0
+	playPrograms(t, "postgres", sweep.Store{Open: func(t testing.TB) storage.Storage {
+		plays++
+		s, err := postgres.New(context.Background(), pgtest.Pool(t, url), &postgres.Options{Schema: fmt.Sprintf("program%d", plays), NoListen: true, FsyncOff: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}})
+}
+
+func playPrograms(t *testing.T, adapter string, store sweep.Store) {
+	n := 200
+	if adapter == "memory" {
+		n = 2000
+	}
+	if os.Getenv("WEFT_TORTURE") != "" {
+		n *= 10
+	}
+	seed := rand.Uint64()
+	if s := os.Getenv("WEFT_SEED"); s != "" {
+		var err error
+		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
+			t.Fatal("WEFT_SEED:", err)
+		}
+	}
+	t.Logf("WEFT_SEED=%d", seed)
+	var y programs.Tally
+	for i := range uint64(n) {
+		y.Check(t, seed+i, store)
+	}
+	t.Logf("%+v", y)
+	if y.Blows < n || y.Cut < n/2 || y.Children < n/2 {
+		t.Errorf("too little was exercised: %+v", y)
+	}
+}

@@ -1,0 +1,420 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/future"
+	"github.com/weft-go/weft/signal"
+)
+
+var errDenied = errors.New("denied")
+
+// A job is what an activity gets.
+type job struct {
+	V      int
+	For    time.Duration
+	Fails  int
+	Denied bool
+}
+
+// work takes its time, fails as often as it should, and returns its number.
+var work = &activity.Activity[job, int]{
+	Name:    "work",
+	Errors:  []error{errDenied},
+	Retry:   activity.Retry{Attempts: -1, Backoff: time.Minute},
+	Timeout: 1000 * time.Hour,
+	Run: func(ctx context.Context, j job) (int, error) {
+		select {
+		case <-time.After(j.For):
+		case <-ctx.Done():
+			return 0, context.Cause(ctx)
+		}
+		switch {
+		case activity.InfoFrom(ctx).Attempt <= j.Fails:
+			return 0, errors.New("not yet")
+		case j.Denied:
+			return 0, activity.Permanent(errDenied)
+		}
+		return j.V, nil
+	},
+}
+
+// A Witness keeps what the runs of a program have seen: of each call of the
+// function of each workflow, line by line.
+type Witness struct {
+	mu    sync.Mutex
+	lives map[string][]*life // by workflow id
+}
+
+type life struct{ saw []string }
+
+func (w *Witness) begin(id string) *life {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.lives == nil {
+		w.lives = map[string][]*life{}
+	}
+	l := new(life)
+	w.lives[id] = append(w.lives[id], l)
+	return l
+}
+
+func (w *Witness) note(l *life, line string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l.saw = append(l.saw, line)
+}
+
+// workflows interpret p: the whole, and its children.
+type workflows struct {
+	p       *Program
+	w       *Witness
+	program *engine.Workflow[int, string]
+	child   *engine.Workflow[int, int]
+}
+
+func (p *Program) workflows(w *Witness) *workflows {
+	ws := &workflows{p: p, w: w}
+	ws.program = &engine.Workflow[int, string]{Name: "program", Func: ws.main}
+	ws.child = &engine.Workflow[int, int]{Name: "child", Func: ws.body}
+	return ws
+}
+
+func (ws *workflows) definitions() []engine.Definition {
+	return []engine.Definition{ws.program, ws.child}
+}
+
+// call is an arm for a new call of a workflow function.
+func (ws *workflows) call(run *engine.Run) *arm {
+	f := &function{workflows: ws, life: ws.w.begin(run.ID()), left: map[string]int{}}
+	return &arm{function: f, name: "main"}
+}
+
+// main returns all that counts of what it got.
+func (ws *workflows) main(run *engine.Run, _ int) (string, error) {
+	a := ws.call(run)
+	for _, s := range ws.p.Sends {
+		a.left[s.Signal]++
+	}
+	err := a.all(run, ws.p.Main)
+	if err == nil {
+		err = a.drain(run)
+	}
+	switch {
+	case errors.Is(err, engine.ErrCancelled):
+		return a.cancelled(run, err)
+	case errors.Is(err, errLeft):
+		return "left", nil
+	case err != nil:
+		return "", err
+	}
+	slices.Sort(a.got)
+	return fmt.Sprint(a.got), nil
+}
+
+var errLeft = errors.New("left")
+
+// cancelled cleans up, and ends as it should.
+func (a *arm) cancelled(run *engine.Run, err error) (string, error) {
+	a.note(run, "cancelled", err)
+	if e := a.all(run.WithoutCancel(), a.p.Cleanup); e != nil {
+		return "", fmt.Errorf("cleaning up: %w", e)
+	}
+	if a.p.Finish {
+		return "finished", nil
+	}
+	return "", err
+}
+
+// body is a child: v names the operation that has its body. It returns the sum of
+// what counts.
+func (ws *workflows) body(run *engine.Run, v int) (int, error) {
+	a := ws.call(run)
+	err := a.all(run, ws.p.find(v).Body)
+	if err == nil {
+		err = a.drain(run)
+	}
+	sum := 100_000 * v
+	for _, n := range a.got {
+		sum += n
+	}
+	return sum, err
+}
+
+// A function is one call of the workflow function. Its branches share it.
+type function struct {
+	*workflows
+	life *life
+	got  []int          // what it returns
+	left map[string]int // signals that are not received
+}
+
+// An arm interprets one branch, or a part of one.
+type arm struct {
+	*function
+	name    string
+	pending []*future.Future[int] // begun and not got
+	cut     bool                  // it may be given up, and what it gets does not count
+}
+
+// inner is an arm for a part that may be given up.
+func (a *arm) inner(name string, o Op, cut bool) *arm {
+	return &arm{function: a.function, name: fmt.Sprintf("%s.%s%d", a.name, name, o.V), cut: a.cut || cut}
+}
+
+// note notes what the run has seen, when, and with what chance.
+func (a *arm) note(run *engine.Run, what string, saw ...any) {
+	a.w.note(a.life, fmt.Sprintln(a.name, what, saw, run.Now().Format(time.StampMicro), run.Random().IntN(1000)))
+}
+
+// take notes an outcome. It returns the errors that end a part of the program.
+func (a *arm) take(run *engine.Run, o Op, v int, err error) error {
+	a.note(run, fmt.Sprint(o.Kind, o.V), v, err)
+	switch {
+	case errors.Is(err, engine.ErrCancelled), errors.Is(err, engine.ErrTimeout):
+		return err
+	case err == nil && !a.cut:
+		a.got = append(a.got, v)
+	}
+	return nil
+}
+
+// all interprets a body, up to an error that ends it.
+func (a *arm) all(run *engine.Run, ops []Op) error {
+	for _, o := range ops {
+		if err := a.one(run, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *arm) one(run *engine.Run, o Op) error {
+	switch o.Kind {
+	case Step:
+		v, err := engine.Step(run, "step", func(context.Context) (int, error) { return o.V, nil })
+		return a.take(run, o, v, err)
+	case Do:
+		v, err := work.Do(run, job{o.V, o.For, o.Fails, o.Denied})
+		return a.take(run, o, v, err)
+	case Go:
+		a.pending = append(a.pending, work.Go(run, job{o.V, o.For, o.Fails, o.Denied}))
+	case Branch:
+		a.pending = append(a.pending, a.branch(run, o))
+	case Child:
+		a.pending = append(a.pending, a.child.With(engine.StartOptions{OnParentEnd: o.OnEnd}).Go(run, o.V))
+	case Detach:
+		_, err := a.child.Detach(run, "", o.V)
+		return a.take(run, o, 0, err) // its id is another one each time
+	case Get:
+		return a.get(run, o)
+	case All:
+		return a.getAll(run, o)
+	case Select:
+		return a.choose(run, o)
+	case Map:
+		return a.each(run, o)
+	case Sleep:
+		err := run.Sleep(o.For)
+		a.note(run, fmt.Sprint("slept ", o.V), err)
+		return err
+	case Receive:
+		v, err := named(o.Signal).Receive(run)
+		return a.received(run, o, v, err == nil, err)
+	case Within:
+		v, ok, err := named(o.Signal).ReceiveWithin(run, o.For)
+		return a.received(run, o, v, ok, err)
+	case Timeout, Revoke, Shield:
+		a.part(run, o)
+	case Fail:
+		if err := a.drain(run); err != nil {
+			return err
+		}
+		return fmt.Errorf("branch fails at %d", o.V)
+	case Leave:
+		return errLeft
+	}
+	return nil
+}
+
+func named(name string) *signal.Signal[int] { return &signal.Signal[int]{Name: name} }
+
+func (a *arm) received(run *engine.Run, o Op, v int, ok bool, err error) error {
+	if err == nil && !ok {
+		a.note(run, fmt.Sprint("missed ", o.V))
+		return nil
+	}
+	if err == nil {
+		a.left[o.Signal]--
+		a.got = append(a.got, v) // also where other results do not count: no signal is lost
+	}
+	quiet := *a
+	quiet.cut = true
+	return quiet.take(run, o, v, err)
+}
+
+func (a *arm) branch(run *engine.Run, o Op) *future.Future[int] {
+	return engine.Go(run, "branch", func(run *engine.Run) (int, error) {
+		b := a.inner("branch", o, false)
+		err := b.all(run, o.Body)
+		if err == nil {
+			err = b.ended(run)
+		}
+		b.settle(run)
+		return o.V, err
+	})
+}
+
+// get gets the first that is pending.
+func (a *arm) get(run *engine.Run, o Op) error {
+	if len(a.pending) == 0 {
+		return nil
+	}
+	v, err := a.pending[0].Get(run)
+	if err := a.take(run, o, v, err); err != nil {
+		return err
+	}
+	a.pending = a.pending[1:]
+	return nil
+}
+
+// settle waits for what is pending where a branch or a part was given up, so
+// that nothing of it takes signals later.
+func (a *arm) settle(run *engine.Run) {
+	for _, f := range a.pending {
+		v, err := f.Get(run.WithoutCancel())
+		a.note(run, "settled", v, err)
+	}
+}
+
+// ended gets all that is pending at the end of a branch or a part.
+func (a *arm) ended(run *engine.Run) error {
+	for len(a.pending) > 0 {
+		if err := a.get(run, Op{Kind: Get}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *arm) getAll(run *engine.Run, o Op) error {
+	vs, err := engine.All(run, a.pending...)
+	a.note(run, fmt.Sprint("all ", o.V), vs, err)
+	if errors.Is(err, engine.ErrCancelled) || errors.Is(err, engine.ErrTimeout) {
+		return err
+	}
+	a.pending = nil
+	for _, v := range vs {
+		if v != 0 && !a.cut {
+			a.got = append(a.got, v)
+		}
+	}
+	return nil
+}
+
+// choose selects among all that is pending, a signal and a timer. What wins is
+// noted and does not matter for what follows.
+func (a *arm) choose(run *engine.Run, o Op) error {
+	var cases []engine.Case
+	for _, f := range a.pending {
+		cases = append(cases, f)
+	}
+	var next *future.Future[int]
+	if o.Signal != "" {
+		next = named(o.Signal).Next(run)
+		cases = append(cases, next)
+	}
+	if o.For > 0 {
+		cases = append(cases, run.After(o.For))
+	}
+	if len(cases) > 0 && o.V%3 == 0 {
+		cases = append(cases, run.Cancelled())
+	}
+	won, err := engine.Select(run, cases...)
+	i := slices.Index(cases, won)
+	a.note(run, fmt.Sprint("select ", o.V), i, err)
+	switch {
+	case errors.Is(err, engine.ErrNoCase):
+		return nil
+	case err != nil:
+		return err
+	case next != nil && won == engine.Case(next):
+		v, err := next.Get(run)
+		return a.received(run, o, v, err == nil, err)
+	case i < len(a.pending):
+		f := a.pending[i]
+		a.pending = slices.Delete(a.pending, i, i+1)
+		v, err := f.Get(run)
+		return a.take(run, o, v, err)
+	}
+	return nil
+}
+
+// each is a step for each of three elements, two at a time.
+func (a *arm) each(run *engine.Run, o Op) error {
+	vs, err := engine.Map(run, "map", 2, []int{0, 1, 2}, func(run *engine.Run, i int) (int, error) {
+		return engine.Step(run, "element", func(context.Context) (int, error) { return 10_000*o.V + i, nil })
+	})
+	if err != nil {
+		return a.take(run, o, 0, err)
+	}
+	for _, v := range vs {
+		if err := a.take(run, o, v, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// part interprets a body in a scope of its own. Its error ends no more than that.
+func (a *arm) part(run *engine.Run, o Op) {
+	b := a.inner(string(o.Kind), o, o.Kind != Shield)
+	var err error
+	switch half := len(o.Body) / 2; o.Kind {
+	case Timeout:
+		inner := run.WithTimeout(o.For)
+		if err = b.all(inner, o.Body); err == nil {
+			err = b.ended(inner)
+		}
+	case Revoke:
+		inner, cancel := run.WithCancel()
+		err = b.all(inner, o.Body[:half])
+		cancel()
+		if err == nil {
+			err = b.all(inner, o.Body[half:])
+		}
+		if err == nil {
+			err = b.ended(inner)
+		}
+	case Shield:
+		inner := run.WithoutCancel()
+		if err = b.all(inner, o.Body); err == nil {
+			err = b.ended(inner)
+		}
+	}
+	b.settle(run)
+	a.note(run, fmt.Sprint(o.Kind, o.V), err)
+}
+
+// drain gets what is pending, and on the main branch the signals that are left.
+func (a *arm) drain(run *engine.Run) error {
+	if err := a.ended(run); err != nil || a.name != "main" {
+		return err
+	}
+	for _, name := range signals {
+		for a.left[name] > 0 {
+			v, err := named(name).Receive(run)
+			if err := a.received(run, Op{Kind: Receive, Signal: name}, v, err == nil, err); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
