@@ -8,7 +8,7 @@ test:
 
 # The same tests with more rounds.
 torture:
-	WEFT_TORTURE=1 WEFT_KILLS=1000 WEFT_DAMAGES=10000 go test -race -timeout 2h -count=1 ./...
+	WEFT_TORTURE=1 WEFT_RESTARTS=200 WEFT_KILLS=1000 WEFT_DAMAGES=10000 go test -race -timeout 2h -count=1 ./...
 	go run ./examples/crash -kills 1000 -store sqlite
 	go run ./examples/crash -kills 1000 -store bolt
 	go run ./examples/crash -kills 1000 -store postgres

@@ -11,3 +11,20 @@ func Runs(e *Engine) int {
 	defer e.mu.Unlock()
 	return len(e.runs)
 }
+
+// SignalsInMemory is how many signals a run that rests, or is busy, has in memory.
+func SignalsInMemory(e *Engine, id string) (n int) {
+	x := e.driven(id)
+	if x == nil {
+		return 0
+	}
+	x.mailbox.mu.Lock()
+	defer x.mailbox.mu.Unlock()
+	for _, p := range x.mailbox.posts {
+		n += len(p.signals)
+	}
+	for _, l := range x.inbox.lines {
+		n += len(l.waiting)
+	}
+	return n
+}

@@ -69,17 +69,15 @@ func (x *execution) learn() error {
 			continue
 		}
 		if x.stopping && x.ops.working == 0 {
-			return errStopped
+			return x.leave()
 		}
 		idle, err := x.rest()
 		if err != nil {
 			return err
 		}
 		if idle {
-			if parked, err := x.park(); err != nil {
+			if err := x.park(); err != nil {
 				return err
-			} else if parked {
-				return errParked
 			}
 		}
 	}

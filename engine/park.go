@@ -27,10 +27,16 @@ const mostFacing = 10
 // a condition of that commit.
 const mostKids = 1000
 
+// waits says that the run does nothing but wait.
+func (x *execution) waits() bool {
+	t := &x.ops
+	return !x.suspect && t.working == 0 && len(t.ready)+len(t.unborn)+len(t.queued)+len(t.fresh) == 0
+}
+
 // idle is after what time at rest the run is parked, and false if it is not to be.
 func (x *execution) idle() (time.Duration, bool) {
 	t := &x.ops
-	if x.stopping || x.suspect || t.working > 0 || len(t.ready)+len(t.unborn)+len(t.queued) > 0 {
+	if !x.waits() {
 		return 0, false
 	}
 	patience := max(x.eng.config.ParkAfter, worth*x.replayTook)
@@ -44,12 +50,12 @@ func (x *execution) idle() (time.Duration, bool) {
 }
 
 // park puts the run aside: a checkpoint gives it up, and the next signal, child's
-// end, request or due time has it claimed and replayed. It is not done if there is
-// something new to know after all.
+// end, request or due time has it claimed and replayed. It returns errParked, or
+// nil if there is something new to know after all.
 //
 // No wake is lost: what somebody wrote before this commit makes one of its
 // conditions fail, and who writes after it finds the run unclaimed.
-func (x *execution) park() (done bool, err error) {
+func (x *execution) park() error {
 	wf := *x.hold.Workflow
 	change := checkpoint.Change{
 		Events:   []checkpoint.Event{{Kind: checkpoint.Parked}},
@@ -68,23 +74,38 @@ func (x *execution) park() (done bool, err error) {
 	if len(wf.Awaits) > 0 {
 		counted, err := signal.Counter(x.ctx, x.store, x.id)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if change.If, change.Ops, err = signal.Untouched(change.If, change.Ops, x.id, counted); err != nil {
-			return false, err
+			return err
 		}
 	}
 	x.inbox.hinted()
 	x.kidsStale = true
 	if err := x.look(); err != nil {
-		return false, err
+		return err
 	}
 	kids, all := x.ops.kidsUnchanged()
 	if d, err := x.decide(x.eng.now()); err != nil || len(d.Events) > 0 || !all {
-		return false, err
+		return err
 	}
 	change.If = append(change.If, kids...)
-	return x.commit(change)
+	done, err := x.commit(change)
+	if done {
+		return errParked
+	}
+	return err
+}
+
+// leave ends the execution because its engine is told to stop. A run that only
+// waits is parked, so that the next engine need not replay it.
+func (x *execution) leave() error {
+	if x.waits() {
+		if err := x.park(); err != nil {
+			return err
+		}
+	}
+	return errStopped
 }
 
 // awaited are the names of the signals that the run waits for.

@@ -248,6 +248,35 @@ func TestStartUpLeavesTheParked(t *testing.T) {
 	})
 }
 
+// An engine that is told to stop parks what only waits, so that the next one has
+// nothing to replay.
+func TestStopParksWhatWaits(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var calls atomic.Int32
+		wf := flow("waits", func(run *engine.Run) (string, error) {
+			calls.Add(1)
+			return yes.Receive(run)
+		})
+		store := new(memory.Store)
+		p := boot(t, store, wf)
+		for i := range 100 {
+			start(t, wf, p, fmt.Sprint(i), "")
+		}
+		time.Sleep(time.Second)
+		p.stop(t)
+		if held := entries(t, store, "held:"); len(held) > 0 {
+			t.Errorf("%d are still held", len(held))
+		}
+		calls.Store(0)
+		p = boot(t, store, wf)
+		time.Sleep(time.Minute)
+		tell(t, yes, p, "7", "ann")
+		if got := result(t, wf.Handle(p, "7")); got != "ann" || calls.Load() != 1 {
+			t.Errorf("got %q; %d functions called", got, calls.Load())
+		}
+	})
+}
+
 // So many runs in memory, and so many attempts under way, and no more; and
 // everything ends.
 func TestRoom(t *testing.T) {

@@ -319,7 +319,7 @@ func TestEncryptingCodec(t *testing.T) {
 				t.Errorf("%q holds the plaintext", e)
 			}
 		}
-		p.stop(t)
+		p.close()
 
 		p = boot(t, s, wf, with(young)) // without the old one
 		time.Sleep(time.Minute)

@@ -46,7 +46,7 @@ func (l *lossy) Transact(ctx context.Context, f func(ctx context.Context) (stora
 	return err
 }
 
-// What a step writes in the transaction of its checkpoint is there exactly once
+// Interleaving 6: what a step writes in the transaction of its checkpoint is there exactly once
 // if the step has succeeded, and not at all if it has failed: also where the
 // answer to COMMIT is lost, before or after it was applied.
 func TestTransactHappensOnce(t *testing.T) {

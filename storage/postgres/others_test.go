@@ -35,8 +35,8 @@ func exec(t *testing.T, tx pgx.Tx, sql string, args ...any) {
 	must(t, err)
 }
 
-// While a batch waits for a row, what it wants absent is inserted, and its
-// statement's snapshot is older. It is a conflict nevertheless.
+// Interleaving 1: while a batch waits for a row, what it wants absent is inserted,
+// and its statement's snapshot is older. It is a conflict nevertheless.
 func TestAbsentIsJudgedAfterTheWait(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -82,7 +82,8 @@ func TestAbsentIsJudgedAfterTheWait(t *testing.T) {
 	}
 }
 
-// Of two processes that accept the same thing, one does.
+// Interleaving 1: of two processes that accept the same thing, or start it, one
+// does.
 func TestOneAcceptsOfTwo(t *testing.T) {
 	url := pgtest.URL(t)
 	stores := []*postgres.Store{open(t, url, nil), open(t, url, nil)}
@@ -111,7 +112,7 @@ func TestOneAcceptsOfTwo(t *testing.T) {
 	}
 }
 
-// {DeleteRange r:, Put x=1} and {if x=0, Put r:2} end as one after the other, so
+// Interleaving 17: {DeleteRange r:, Put x=1} and {if x=0, Put r:2} end as one after the other, so
 // without r:2, in one process and in two.
 func TestDeleteRangeIsSerial(t *testing.T) {
 	url := pgtest.URL(t)
@@ -206,7 +207,8 @@ func TestMissingStaysMissing(t *testing.T) {
 	}
 }
 
-// Keys as long as they may be are taken, also if nothing compresses them.
+// Interleaving 18: keys as long as they may be are taken, also if nothing
+// compresses them. Longer ones are refused at the door, by Batch.Check.
 func TestLongestKeys(t *testing.T) {
 	s := open(t, pgtest.URL(t), nil)
 	for range 20 {
@@ -217,7 +219,7 @@ func TestLongestKeys(t *testing.T) {
 	}
 }
 
-// A host has inserted the same new key in a transaction that it leaves open. The
+// Interleaving 32: a host has inserted the same new key in a transaction that it leaves open. The
 // others of the group do not wait for it, nor do urgent batches.
 func TestOpenTransactionOfHost(t *testing.T) {
 	for _, commits := range []bool{true, false} {
@@ -300,7 +302,7 @@ func TestWithdrawnFromLane(t *testing.T) {
 	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("warm1", "after")}}))
 }
 
-// A process is stopped between the two round trips of a group, with locks on its
+// Interleaving 16: a process is stopped between the two round trips of a group, with locks on its
 // rows. Others who want other rows go on, and who wants the same gets them when
 // the server cuts the stopped one off.
 func TestStoppedHolder(t *testing.T) {

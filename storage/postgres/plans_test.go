@@ -77,7 +77,9 @@ func TestPlansSurviveGrowth(t *testing.T) {
 				must(t, c.QueryRow(t.Context(), `SELECT coalesce(seq_tup_read + idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'store'`).Scan(&read))
 				return read > workers*each*5
 			})
-			if calls := int64(workers * each * 6); read > calls*6 {
+			// On a table of a few pages the server may well read all of it. One kept
+			// plan of the six that did so to the end would read 150 a call.
+			if calls := int64(workers * each * 6); read > calls*50 {
 				t.Errorf("%d calls read %d rows, want a few for each", calls, read)
 			}
 		})

@@ -333,7 +333,8 @@ func rangeIsReplacedWhole(t *trial) {
 }
 
 // interleavings are batches that tempt a store to judge one and write another.
-// That the end is the end of some order is asked of each.
+// That the end is the end of some order is asked of each. The first is interleaving
+// 17, whose other half is badBatchFailsAlone.
 var interleavings = []struct {
 	what   string
 	before []string

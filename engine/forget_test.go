@@ -1,0 +1,174 @@
+package engine_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// SIG-44, SIG-45: a retry is answered until the acceptance is forgotten, and then is
+// a new signal. How long that takes is said by the signal, or else by the engine.
+func TestAcceptanceIsForgotten(t *testing.T) {
+	for _, c := range []struct {
+		engine, signal, want time.Duration
+	}{
+		{0, 0, 24 * time.Hour},
+		{time.Hour, 0, time.Hour},
+		{time.Hour, 90 * time.Hour, 90 * time.Hour},
+		{time.Hour, time.Minute, time.Minute},
+	} {
+		virtual(t, func(t *testing.T) {
+			wf := receiving(2)
+			p := boot(t, new(memory.Store), wf, func(f *engine.Config) { f.SignalMemory = c.engine })
+			approved := &signal.Signal[string]{Name: "approved", ExpiresAfter: c.signal}
+			h := start(t, wf, p, "o", "")
+			first := send(t, approved, p, "o", "v", "evt_1")
+			time.Sleep(c.want - time.Second)
+			if a := send(t, approved, p, "o", "v", "evt_1"); a != first {
+				t.Errorf("%v: a second early: %+v, want the first answer", c, a)
+			}
+			time.Sleep(3 * time.Second)
+			if a := send(t, approved, p, "o", "w", "evt_1"); !a.AcceptedAt.After(first.AcceptedAt) {
+				t.Errorf("%v: after its time: %+v, want a new acceptance", c, a)
+			}
+			if got := result(t, h); got != "vw" {
+				t.Errorf("%v: received %q, want both", c, got)
+			}
+		})
+	}
+}
+
+// While a signal waits its acceptance is not forgotten, however old: also not when
+// the workflow has ended without it.
+func TestAcceptanceOfAWaitingSignalIsNotForgotten(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		wf := receiving(1)
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", "")
+		left := &signal.Signal[string]{Name: "left"}
+		first := send(t, left, p, "o", "v", "evt_1")
+		time.Sleep(100 * time.Hour)
+		send(t, approved, p, "o", "w", "")
+		if got := result(t, h); got != "w" {
+			t.Errorf("received %q", got)
+		}
+		time.Sleep(100 * time.Hour)
+		if a := send(t, left, p, "o", "v", "evt_1"); a != first {
+			t.Errorf("got %+v, want the first answer %+v", a, first)
+		}
+		if err := p.Purge(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Hour)
+		if left := append(entries(t, s, "sig"), entries(t, s, "inbox:")...); len(left) != 0 {
+			t.Errorf("left behind: %q", left)
+		}
+		for _, k := range entries(t, s, "exp:") {
+			if kind, _, _ := keys.Expiring([]byte(k)); kind == "sig" {
+				t.Errorf("left behind: %q", k)
+			}
+		}
+	})
+}
+
+// OP-35: a retry that meets the removal of its acceptance gets the first answer, or
+// is accepted anew; nothing in between.
+func TestForgettingRacesWithARetry(t *testing.T) {
+	t.Run("the retry is quicker", func(t *testing.T) {
+		virtual(t, func(t *testing.T) {
+			h := &hooked{Storage: new(memory.Store)}
+			wf := receiving(2)
+			var p *process
+			var first signal.Accepted
+			met := 0
+			h.beforeCommit = func(b storage.Batch) {
+				if touches(b, "sigres:o:approved:evt_1") && !touches(b, "sigseq:") {
+					met++
+					if a := send(t, approved, p, "o", "v", "evt_1"); a != first {
+						t.Errorf("while it is being forgotten: %+v, want the first answer", a)
+					}
+				}
+			}
+			p = boot(t, h, wf)
+			start(t, wf, p, "o", "")
+			first = send(t, approved, p, "o", "v", "evt_1")
+			time.Sleep(25 * time.Hour)
+			if met != 1 {
+				t.Errorf("forgotten %d times, want once", met)
+			}
+			if a := send(t, approved, p, "o", "v", "evt_1"); a == first {
+				t.Errorf("afterwards: %+v, want a new acceptance", a)
+			}
+		})
+	})
+	t.Run("the removal is quicker", func(t *testing.T) {
+		virtual(t, func(t *testing.T) {
+			h := &hooked{Storage: new(memory.Store)}
+			wf := receiving(2)
+			var armed atomic.Bool
+			h.afterCommit = func(b storage.Batch) error {
+				if touches(b, "sigseq:") && armed.CompareAndSwap(true, false) {
+					time.Sleep(25 * time.Hour) // refused; before it looks, the acceptance is gone
+				}
+				return nil
+			}
+			p := boot(t, h, wf)
+			o := start(t, wf, p, "o", "")
+			first := send(t, approved, p, "o", "v", "evt_1")
+			time.Sleep(time.Minute)
+			armed.Store(true)
+			if a := send(t, approved, p, "o", "v", "evt_1"); !a.AcceptedAt.After(first.AcceptedAt) {
+				t.Errorf("got %+v, want a new acceptance", a)
+			}
+			if got := result(t, o); got != "vv" {
+				t.Errorf("received %q, want both", got)
+			}
+		})
+	})
+}
+
+// Acceptances are forgotten in batches that are bounded, and a damaged one does
+// not keep the others.
+func TestForgettingIsBounded(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const n = 2500 // more than one look removes
+		h := &hooked{Storage: new(memory.Store)}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			all, err := approved.Drain(run)
+			if err != nil {
+				return "", err
+			}
+			_, err = approved.Receive(run)
+			return fmt.Sprint(len(all)), err
+		})
+		client := made(t, h)
+		defer client.Close()
+		start(t, wf, client, "o", "")
+		for i := range n {
+			send(t, approved, client, "o", "v", fmt.Sprint(i))
+		}
+		put(t, h, keys.Accepted("o", "approved", "7"), []byte("no record"))
+		largest := 0
+		h.beforeCommit = func(b storage.Batch) {
+			if touches(b, "sigres:") {
+				largest = max(largest, len(b.Ops))
+			}
+		}
+		boot(t, h, wf)
+		time.Sleep(25 * time.Hour)
+		if left := entries(t, h, "sigres:"); len(left) != 1 {
+			t.Errorf("%d acceptances are left, want the damaged one", len(left))
+		}
+		if largest == 0 || largest > 200 {
+			t.Errorf("the largest batch has %d operations, want up to 200", largest)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/storage/postgres"
+)
+
+// Interleaving 6: the outcome of the transaction in which a step and its
+// checkpoint are committed is unknown, because the connection is cut at COMMIT.
+// Whether the server had done it or not, the step's row is there once.
+func TestStepIsBookedOnceWhileCut(t *testing.T) {
+	direct := pgtest.URL(t)
+	p, url := proxied(t, direct)
+	s := open(t, url, &postgres.Options{NoListen: true})
+	tx := host(t, direct)
+	exec(t, tx, `CREATE TABLE seats (n text)`)
+	must(t, tx.Commit(t.Context()))
+	book := &engine.Workflow[string, string]{Name: "book", Func: func(run *engine.Run, seat string) (string, error) {
+		return postgres.Transact(run, "book", func(ctx context.Context, tx pgx.Tx) (string, error) {
+			_, err := tx.Exec(ctx, `INSERT INTO seats VALUES ($1)`, seat)
+			return seat, err
+		})
+	}}
+	e, err := engine.New(engine.Config{Storage: s, Workflows: []engine.Definition{book}, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	all.Go(func() {
+		if err := e.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	cuts := map[action]int{}
+	p.on(func(m message) action {
+		do := pass
+		if m.kind == 'Q' && string(m.body) == "commit\x00" {
+			do = action((cuts[pass] + cuts[cutBefore] + cuts[cutAfter] + cuts[loseReply]) % 4)
+			cuts[do]++
+		}
+		return do
+	})
+	const seats = 40
+	var booked sync.WaitGroup
+	for i := range seats {
+		booked.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+			defer cancel()
+			seat := fmt.Sprintf("seat %02d", i)
+			h, err := book.Start(ctx, e, seat, seat)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got, err := h.Result(ctx); got != seat || err != nil {
+				t.Errorf("got %q and error %v, want %q", got, err, seat)
+			}
+		})
+	}
+	booked.Wait()
+	p.on(nil)
+	rows, _ := host(t, direct).Query(t.Context(), `SELECT n FROM seats ORDER BY n`)
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	must(t, err)
+	var want []string
+	for i := range seats {
+		want = append(want, fmt.Sprintf("seat %02d", i))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got the rows %q, want each seat once", got)
+	}
+	t.Logf("COMMIT was passed on %d times, cut before %d, after %d, and its answer lost %d", cuts[pass], cuts[cutBefore], cuts[cutAfter], cuts[loseReply])
+	if cuts[cutBefore] < 5 || cuts[loseReply] < 5 {
+		t.Error("too few cuts to mean something")
+	}
+}
