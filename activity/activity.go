@@ -2,11 +2,20 @@
 // outside: functions that take a context and may fail, be tried again and time
 // out.
 //
-// An activity runs at least once. Its outcome is durable before the workflow
-// sees it, and from then on it is not run again; but a process that dies between
-// the effect and the record of it leaves nobody who knows, and the activity runs
-// again. Give the other side what [InfoFrom] tells: workflow and operation name
-// the effect, whatever is repeated.
+// An activity's outcome is durable before the workflow sees it, and from then on
+// it is not run again. But a process may die between the effect and the record of
+// it, and then nobody knows. What follows is up to the definition:
+//
+//   - Without an IdempotencyKey the activity is run again: at least once.
+//   - With one, a record is durable before the first attempt leaves, and after a
+//     crash, a timeout or an error Verify is asked what became of it. The activity
+//     is attempted again only if Verify says that the effect did not happen; what
+//     nobody can tell is an *[IndeterminateError], never a success.
+//   - Idempotent says that the other side takes a repetition with the same key for
+//     the same effect. Then it is attempted again without asking.
+//
+// None of this is exactly once by itself: give the other side the key, and the
+// fencing token if it can refuse a lower one. [InfoFrom] tells both.
 package activity
 
 import (
@@ -40,12 +49,63 @@ type Activity[In, Out any] struct {
 	// time of the next attempt are durable.
 	Retry Retry
 
-	// Timeout bounds one attempt. Zero is DefaultTimeout.
+	// Timeout bounds one attempt. Zero is DefaultTimeout, and DefaultKeyedTimeout
+	// for an activity with an idempotency key.
 	Timeout time.Duration
+
+	// Deadline bounds all attempts and the pauses between them, from the first on:
+	// no attempt begins later, and none lasts longer. Zero is no bound.
+	Deadline time.Duration
+
+	// IdempotencyKey names the effect that in asks for: the same for the same
+	// effect, at most 200 bytes of UTF-8, never empty. It makes the activity
+	// reconciled: a record is kept of what is known of the effect. The function is
+	// part of the workflow: it depends on in alone, and does not change while
+	// workflows run.
+	IdempotencyKey func(in In) string
+
+	// Idempotent says that a second run with the same key does no harm, because the
+	// other side takes it for the first. Without an IdempotencyKey, one is made of
+	// the workflow's life and the operation.
+	Idempotent bool
+
+	// Verify finds out what became of an attempt that did not come back with a
+	// result. Its context has the Info of that attempt, but for Phase, FencingToken
+	// (larger than that of any attempt before) and Deadline. An error, a panic and
+	// a timeout tell nothing, as Indeterminate does. It needs a key.
+	Verify func(ctx context.Context, in In) (Verification[Out], error)
+
+	// VerifyRetry says how often Verify is asked before what it cannot tell is
+	// final, and when.
+	VerifyRetry Retry
+
+	// VerifyTimeout bounds one call of Verify. Zero is DefaultVerifyTimeout.
+	VerifyTimeout time.Duration
+
+	// VerifyFences says that Verify sees to it, before it looks, that the other
+	// side refuses what comes later from an earlier attempt, by its fencing token.
+	// What is not there then, never will be, and Settle is not waited for.
+	VerifyFences bool
+
+	// Settle is how long after an attempt's Timeout its effect may still happen: a
+	// request may be on its way when its sender dies. Only then is a NotCompleted
+	// believed. Zero is the Timeout.
+	Settle time.Duration
+
+	// SettleAfterError says that Settle is to be waited for also after an attempt
+	// that returned an error by itself.
+	SettleAfterError bool
+
+	// OnIndeterminate says what follows when nobody can tell: ReturnError or Park.
+	OnIndeterminate Action
 }
 
-// DefaultTimeout is the time that an attempt has where none is given.
-const DefaultTimeout = time.Minute
+// The times that an attempt and a verifier have where none are given.
+const (
+	DefaultTimeout       = time.Minute
+	DefaultKeyedTimeout  = 30 * time.Second
+	DefaultVerifyTimeout = 30 * time.Second
+)
 
 // Retry says how often an attempt is followed by another, and when. Errors made
 // with Permanent are not retried at all.
@@ -66,8 +126,9 @@ const (
 // Options are what may differ for one call. Zero fields leave what the
 // definition says.
 type Options struct {
-	Retry   Retry
-	Timeout time.Duration
+	IdempotencyKey    string
+	Retry             Retry
+	Timeout, Deadline time.Duration
 }
 
 // With returns a copy of a for one call.
@@ -79,11 +140,19 @@ func (a *Activity[In, Out]) With(o Options) *Activity[In, Out] {
 	if o.Timeout != 0 {
 		c.Timeout = o.Timeout
 	}
+	if o.Deadline != 0 {
+		c.Deadline = o.Deadline
+	}
+	if o.IdempotencyKey != "" {
+		c.IdempotencyKey = func(In) string { return o.IdempotencyKey }
+	}
 	return &c
 }
 
 // Do runs the activity and waits for its outcome. The error is an *Error if all
-// attempts failed, and engine.ErrCancelled if the workflow was cancelled.
+// attempts failed, and engine.ErrCancelled if the workflow was cancelled; with an
+// idempotency key also an *IndeterminateError, a *ResultUnavailableError or a
+// *ContradictionError.
 func (a *Activity[In, Out]) Do(run Runner, in In) (Out, error) {
 	return future.Await[Out](run, a.begin(run, in))
 }
@@ -95,13 +164,55 @@ func (a *Activity[In, Out]) Go(run Runner, in In) *future.Future[Out] {
 }
 
 func (a *Activity[In, Out]) begin(run Runner, in In) future.Operation {
-	return run.RunActivity(Call{
+	c := Call{
 		Definition: a,
-		Policy:     Policy{Name: a.Name, Errors: a.Errors, Retry: a.Retry, Timeout: a.Timeout},
+		Policy:     a.policy(),
 		Input:      in,
 		Run:        func(ctx context.Context) (any, error) { return a.Run(ctx, in) },
-	})
+	}
+	if a.IdempotencyKey != nil {
+		key := a.IdempotencyKey(in)
+		c.Key = &key
+	}
+	if a.Verify != nil {
+		c.Verify = func(ctx context.Context) (Answer, error) { return a.Verify(ctx, in) }
+	}
+	return run.RunActivity(c)
 }
+
+func (a *Activity[In, Out]) policy() Policy {
+	p := Policy{
+		Name:             a.Name,
+		Errors:           a.Errors,
+		Retry:            a.Retry,
+		VerifyRetry:      a.VerifyRetry,
+		Timeout:          a.Timeout,
+		Deadline:         a.Deadline,
+		Settle:           a.Settle,
+		VerifyTimeout:    a.VerifyTimeout,
+		Verified:         a.Verify != nil,
+		Idempotent:       a.Idempotent,
+		VerifyFences:     a.VerifyFences,
+		SettleAfterError: a.SettleAfterError,
+		OnIndeterminate:  a.OnIndeterminate,
+	}
+	if p.Timeout == 0 {
+		p.Timeout = DefaultTimeout
+		if a.keyed() {
+			p.Timeout = DefaultKeyedTimeout
+		}
+	}
+	if p.Settle == 0 {
+		p.Settle = p.Timeout
+	}
+	if p.VerifyTimeout == 0 {
+		p.VerifyTimeout = DefaultVerifyTimeout
+	}
+	return p
+}
+
+// keyed says that a is reconciled.
+func (a *Activity[In, Out]) keyed() bool { return a.IdempotencyKey != nil || a.Idempotent }
 
 // Check returns a *DefinitionError if a is not complete or makes no sense.
 func (a *Activity[In, Out]) Check() error {
@@ -114,18 +225,51 @@ func (a *Activity[In, Out]) Check() error {
 		return &DefinitionError{Activity: a.Name, Field: "Name", Problem: fmt.Sprintf("is not UTF-8 of at most %d bytes", keys.MaxName)}
 	case a.Run == nil:
 		return &DefinitionError{Activity: a.Name, Field: "Run", Problem: "is nil"}
-	case a.Timeout < 0:
-		return &DefinitionError{Activity: a.Name, Field: "Timeout", Problem: "is negative"}
+	}
+	wrong := func(field, problem string) error { return &DefinitionError{a.Name, field, problem} }
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"Timeout", a.Timeout}, {"Deadline", a.Deadline}, {"Settle", a.Settle}, {"VerifyTimeout", a.VerifyTimeout},
+	} {
+		if f.value < 0 {
+			return wrong(f.name, "is negative")
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		given bool
+		has   bool
+		needs string
+	}{
+		{"Verify", a.Verify != nil, a.keyed(), "an IdempotencyKey"},
+		{"OnIndeterminate", a.OnIndeterminate != 0, a.keyed(), "an IdempotencyKey"},
+		{"VerifyRetry", a.VerifyRetry != Retry{}, a.Verify != nil, "Verify"},
+		{"VerifyTimeout", a.VerifyTimeout != 0, a.Verify != nil, "Verify"},
+		{"VerifyFences", a.VerifyFences, a.Verify != nil, "Verify"},
+		{"Settle", a.Settle != 0, a.Verify != nil, "Verify"},
+		{"SettleAfterError", a.SettleAfterError, a.Verify != nil, "Verify"},
+	} {
+		if f.given && !f.has {
+			return wrong(f.name, "needs "+f.needs)
+		}
+	}
+	switch {
 	case a.Retry.Backoff < 0 || a.Retry.MaxBackoff < 0:
-		return &DefinitionError{Activity: a.Name, Field: "Retry", Problem: "has a negative backoff"}
+		return wrong("Retry", "has a negative backoff")
+	case a.VerifyRetry.Backoff < 0 || a.VerifyRetry.MaxBackoff < 0:
+		return wrong("VerifyRetry", "has a negative backoff")
+	case a.OnIndeterminate > Park:
+		return wrong("OnIndeterminate", fmt.Sprintf("is unknown: %d", a.OnIndeterminate))
 	}
 	for i, err := range a.Errors {
 		if err == nil {
-			return &DefinitionError{Activity: a.Name, Field: "Errors", Problem: "has a nil"}
+			return wrong("Errors", "has a nil")
 		}
 		for _, other := range a.Errors[:i] {
 			if other != nil && other.Error() == err.Error() {
-				return &DefinitionError{Activity: a.Name, Field: "Errors", Problem: "has two with the text " + err.Error()}
+				return wrong("Errors", "has two with the text "+err.Error())
 			}
 		}
 	}
@@ -135,7 +279,20 @@ func (a *Activity[In, Out]) Check() error {
 // The seam to package engine. Users have no business here.
 
 // A Definition is an *Activity.
-type Definition interface{ Check() error }
+type Definition interface {
+	Check() error
+	Title() string           // its Name
+	Accepts(result any) bool // result is of its type
+}
+
+// Title returns a's Name.
+func (a *Activity[In, Out]) Title() string { return a.Name }
+
+// Accepts says that result is what Run could return.
+func (a *Activity[In, Out]) Accepts(result any) bool {
+	_, ok := result.(Out)
+	return ok || result == nil && any(*new(Out)) == nil
+}
 
 // A Runner is an *engine.Run.
 type Runner interface {
@@ -148,21 +305,19 @@ type Call struct {
 	Definition Definition
 	Policy     Policy
 	Input      any
+	Key        *string // nil: none
 	Run        func(ctx context.Context) (any, error)
+	Verify     func(ctx context.Context) (Answer, error) // nil: none
 }
 
 // A Policy is the part of an activity that has no type parameter.
 type Policy struct {
-	Name    string
-	Errors  []error
-	Retry   Retry
-	Timeout time.Duration
-
-	// What follows is of reconciled activities.
-	Deadline, Settle, VerifyTimeout time.Duration
-	VerifyRetry                     Retry
-	Verified                        bool // there is a verifier
-	Idempotent                      bool
-	VerifyFences, SettleAfterError  bool
-	OnIndeterminate                 Action
+	Name                                     string
+	Errors                                   []error
+	Retry, VerifyRetry                       Retry
+	Timeout, Deadline, Settle, VerifyTimeout time.Duration
+	Verified                                 bool // there is a verifier
+	Idempotent                               bool
+	VerifyFences, SettleAfterError           bool
+	OnIndeterminate                          Action
 }

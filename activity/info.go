@@ -5,14 +5,21 @@ import (
 	"time"
 )
 
-// Info is what an attempt may know of itself.
+// Info is what an attempt may know of itself, and a verifier of the attempt.
 type Info struct {
+	Phase Phase
+
 	WorkflowID, Workflow string
 	Activity             string
 	Operation            string // its place in the workflow
 
+	// IdempotencyKey names the effect, the same in every attempt. It is for the
+	// other side. It is empty for an activity without one.
+	IdempotencyKey string
+
 	// Attempt counts from 1. Where a process died and nobody knows whether it
-	// had begun an attempt, that one is counted.
+	// had begun an attempt, that one is counted. With an idempotency key every one
+	// is recorded before it begins, and counted exactly.
 	Attempt int
 
 	// FencingToken rises with every recorded attempt and every time that the
@@ -22,6 +29,14 @@ type Info struct {
 
 	Deadline time.Time // of this attempt
 }
+
+// A Phase says what a function is called for.
+type Phase string
+
+const (
+	PhaseRun    Phase = "run"
+	PhaseVerify Phase = "verify"
+)
 
 type infoKey struct{}
 

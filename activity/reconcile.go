@@ -40,8 +40,6 @@ func Next(p Policy, r Record, h Happened) Decision {
 		return Decision{Do: Settle, Record: r, Why: "cancelled"}
 	case Answered:
 		return p.answered(r, h)
-	case Resolved:
-		return p.resolved(r, h)
 	case Found:
 		return p.found(r, h)
 	}
@@ -61,7 +59,7 @@ type Happened struct {
 	Asked   int                 // how often the verifier was, since then
 	Payload                     // of Returned, and of an answer that has a result
 	Failure *Failure            // of Erred, and of CameLate
-	Verdict Verdict             // of Answered and Resolved
+	Verdict Verdict             // of Answered
 	Random  func(n int64) int64 // from 0 to before n
 }
 
@@ -84,7 +82,6 @@ const (
 	Abandoned      // the workflow does not wait for it any more
 	Found          // the record was read: after a crash, a takeover, or by somebody else's change
 	Answered       // the verifier did
-	Resolved       // a person did
 )
 
 // A Decision is what follows, once Record is durable, and After that time.
@@ -256,24 +253,24 @@ func (p Policy) answered(r Record, h Happened) Decision {
 	return Decision{Do: Verify, After: p.VerifyRetry.Pause(h.Asked, h.Random), Record: r}
 }
 
-// resolved decides on a person's answer. It does not look at what others said: a
-// person is asked because they could not tell.
-func (p Policy) resolved(r Record, h Happened) Decision {
+// Resolved is the record with a person's answer, for its owner to find. It does not
+// look at what others said: a person is asked because they could not tell.
+func (r Record) Resolved(now time.Time, v Verdict, result Payload) Record {
+	r = r.touched(now)
 	r.Seen = ""
-	switch h.Verdict.State {
+	switch v.State {
 	case StateCompletedWithResult:
-		return complete(r, h.Payload, "")
+		return complete(r, result, "").Record
 	case StateCompletedResultUnavailable:
-		return complete(r, Payload{Lost: "nobody can tell the result"}, "")
+		return complete(r, Payload{Lost: "nobody can tell the result"}, "").Record
 	}
-	permanent := h.Verdict.State == StateFailed
-	message := h.Verdict.Reason
+	message := v.Reason
 	if message == "" {
 		message = "somebody found that it did not complete"
 	}
-	r.Status = StatusFailed
-	r.Error = &Failure{Category: CategoryResolved, Message: message, Attempt: r.Attempt, NoEffect: true, Permanent: permanent}
-	return p.again(r, h, 0, "")
+	r.Status, r.Settled = StatusFailed, false
+	r.Error = &Failure{Category: CategoryResolved, Message: message, Attempt: r.Attempt, NoEffect: true, Permanent: v.State == StateFailed}
+	return r
 }
 
 // complete settles an operation whose effect has happened.

@@ -153,12 +153,12 @@ func TestNext(t *testing.T) {
 		{"completed, of one that was seen to complete", verified, late, answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
 
 		// The operator's answers.
-		{"a person: completed", neither, left(1), Happened{What: Resolved, Verdict: Verdict{State: StateCompletedWithResult}, Payload: Payload{Data: []byte("5")}}, Settle, 0, StatusCompleted, true, "", ""},
-		{"a person: result unavailable", neither, left(1), Happened{What: Resolved, Verdict: Verdict{State: StateCompletedResultUnavailable}}, Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "nobody can tell the result"},
-		{"a person: not completed", neither, left(1), Happened{What: Resolved, Verdict: Verdict{State: StateNotCompleted}}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
-		{"a person: not completed, of the last", neither, left(3), Happened{What: Resolved, Verdict: Verdict{State: StateNotCompleted}}, Settle, 0, StatusFailed, true, CategoryResolved, "somebody found that it did not complete"},
-		{"a person: failed", neither, left(1), Happened{What: Resolved, Verdict: Verdict{State: StateFailed, Reason: "the bank says no"}}, Settle, 0, StatusFailed, true, CategoryResolved, "the bank says no"},
-		{"a person: not completed, though it was seen to", verified, late, Happened{What: Resolved, Verdict: Verdict{State: StateNotCompleted}}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
+		{"a person: completed", neither, left(1).Resolved(noon.Add(-time.Second), Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5")}), Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
+		{"a person: result unavailable", neither, left(1).Resolved(noon.Add(-time.Second), Verdict{State: StateCompletedResultUnavailable}, Payload{}), Happened{What: Found}, Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "nobody can tell the result"},
+		{"a person: not completed", neither, left(1).Resolved(noon.Add(-time.Second), Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
+		{"a person: not completed, of the last", neither, left(3).Resolved(noon.Add(-time.Second), Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Settle, 0, StatusFailed, true, CategoryResolved, "somebody found that it did not complete"},
+		{"a person: failed", neither, left(1).Resolved(noon.Add(-time.Second), Verdict{State: StateFailed, Reason: "the bank says no"}, Payload{}), Happened{What: Found}, Settle, 0, StatusFailed, true, CategoryResolved, "the bank says no"},
+		{"a person: not completed, though it was seen to", verified, late.Resolved(noon.Add(-time.Second), Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
 
 		// Deadline bounds all attempts and pauses.
 		{"it fails before the effect, with no time for another", verified.with(func(p *Policy) { p.Deadline = time.Minute }), left(1), Happened{What: Erred, Failure: refused}, Settle, 0, StatusFailed, true, "", "refused"},
@@ -280,8 +280,10 @@ func TestAnythingMayHappen(t *testing.T) {
 					may = append(may, answer(s, 0), answer(s, long))
 				}
 			}
-			if d.Do == Attend {
-				may = append(may, Happened{What: Resolved, Verdict: Verdict{State: StateNotCompleted}})
+			resolve := d.Do == Attend && rapid.Bool().Draw(t, "resolved")
+			if resolve {
+				r = r.Resolved(now, Verdict{State: StateNotCompleted}, Payload{})
+				may = []Happened{{What: Found}}
 			}
 			if r.Status == StatusTimedOut {
 				may = append(may, Happened{What: CameLate})

@@ -134,6 +134,9 @@ func (r *Record) Unchanged() storage.Condition {
 	return storage.Equal(r.key(), r.raw)
 }
 
+// Anew is a record of a new effect in the place of r.
+func (r Record) Anew() Record { return Record{raw: r.raw} }
+
 // Seal returns r as it is to be stored, and the operation that does so.
 func (r Record) Seal() (Record, storage.Op, error) {
 	raw, err := record.Seal(r.key(), Version, &r, r.unknown)

@@ -2,7 +2,6 @@ package activity
 
 import (
 	"context"
-	"errors"
 	"fmt"
 )
 
@@ -89,8 +88,8 @@ func (s State) String() string {
 }
 
 // Ask calls a verifier, once. Whatever it does ends in one of a verifier's four
-// answers: an error, a panic, a Goexit and an answer that is none of them tell
-// nothing, and so are indeterminate.
+// answers: an error, a panic, a Goexit, an answer that is none of them and one that
+// comes when the time is up tell nothing, and so are indeterminate.
 //
 // Goexit ends the calling goroutine: then tell was called and Ask does not return.
 func Ask(ctx context.Context, verify func(context.Context) (Answer, error), tell func(Verdict)) {
@@ -107,8 +106,8 @@ func Ask(ctx context.Context, verify func(context.Context) (Answer, error), tell
 func ask(ctx context.Context, verify func(context.Context) (Answer, error)) Verdict {
 	a, err := verify(ctx)
 	switch {
-	case err != nil && errors.Is(context.Cause(ctx), ErrTimeout):
-		return unsure("the verifier timed out: " + err.Error())
+	case context.Cause(ctx) == ErrTimeout:
+		return unsure("the verifier timed out") // whatever it says now
 	case err != nil:
 		return unsure("the verifier failed: " + err.Error())
 	case a == nil:

@@ -38,27 +38,33 @@ type Event struct {
 	By        string `cbor:"13,keyasint,omitempty"`
 	Why       string `cbor:"14,keyasint,omitempty"`
 	Child     string `cbor:"15,keyasint,omitempty"` // the id of a workflow that was started
+	Key       string `cbor:"16,keyasint,omitempty"` // idempotency key of an attempt that leaves
+	Input     []byte `cbor:"17,keyasint,omitempty"` // digest of its input's plaintext
+	Category  string `cbor:"18,keyasint,omitempty"` // of a failure: an activity.Category
+	Other     string `cbor:"19,keyasint,omitempty"` // of a contradiction, the second observation
 }
 
 // A Kind says what an event tells.
 type Kind string
 
 const (
-	Claimed   Kind = "claimed"   // an engine took the run: By
-	Skipped   Kind = "skipped"   // the numbers up to the next checkpoint's are not used
-	Started   Kind = "started"   // a workflow: Child
-	Attempted Kind = "attempted" // an attempt failed and another is due
-	Settled   Kind = "settled"   // an activity or a step has its outcome
-	Fired     Kind = "fired"     // a timer was due
-	Received  Kind = "received"  // a signal was consumed
-	Missed    Kind = "missed"    // no signal came in time
-	Asked     Kind = "asked"     // to stop: Why
-	Acted     Kind = "acted"     // an operator did Name to it: By, Why
-	Held      Kind = "held"      // needs a person: Name is the reason
-	Survived  Kind = "survived"  // a suspect came to rest without killing its process
-	GivenUp   Kind = "given up"  // was under way when the workflow's function returned
-	Parked    Kind = "parked"    // put aside until there is something new
-	Ended     Kind = "ended"     // Name is the status
+	Claimed    Kind = "claimed"    // an engine took the run: By
+	Skipped    Kind = "skipped"    // the numbers up to the next checkpoint's are not used
+	Dispatched Kind = "dispatched" // an attempt of an activity with a key leaves
+	Noted      Kind = "noted"      // something of it that is no outcome: Why
+	Started    Kind = "started"    // a workflow: Child
+	Attempted  Kind = "attempted"  // an attempt failed and another is due
+	Settled    Kind = "settled"    // an activity or a step has its outcome
+	Fired      Kind = "fired"      // a timer was due
+	Received   Kind = "received"   // a signal was consumed
+	Missed     Kind = "missed"     // no signal came in time
+	Asked      Kind = "asked"      // to stop: Why
+	Acted      Kind = "acted"      // an operator did Name to it: By, Why
+	Held       Kind = "held"       // needs a person: Name is the reason
+	Survived   Kind = "survived"   // a suspect came to rest without killing its process
+	GivenUp    Kind = "given up"   // was under way when the workflow's function returned
+	Parked     Kind = "parked"     // put aside until there is something new
+	Ended      Kind = "ended"      // Name is the status
 )
 
 // A CommitID tells one attempt to append a checkpoint from every other.

@@ -214,7 +214,7 @@ func TestInfo(t *testing.T) {
 		}
 		var token uint64
 		for i, got := range seen {
-			want := activity.Info{WorkflowID: "o 1", Workflow: "order", Activity: "charge", Operation: "2", Attempt: i + 1, FencingToken: got.FencingToken, Deadline: got.Deadline}
+			want := activity.Info{Phase: activity.PhaseRun, WorkflowID: "o 1", Workflow: "order", Activity: "charge", Operation: "2", Attempt: i + 1, FencingToken: got.FencingToken, Deadline: got.Deadline}
 			if got != want {
 				t.Errorf("attempt %d: %+v, want %+v", i+1, got, want)
 			}

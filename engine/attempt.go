@@ -41,7 +41,7 @@ func (x *execution) attempt(o *operation) {
 	}
 	info := x.info(o)
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	j := &job{x: x, op: o, call: o.call, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.call.Policy.Timeout}
+	j := &job{x: x, op: o, call: o.call, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(x.eng.now())}
 	o.working = &j.attempt
 	x.ops.working++
 	x.attempts.Add(1)
@@ -99,10 +99,26 @@ func (j *job) run() {
 }
 
 func (j *job) timedOut() *answer {
-	return &answer{attempt: j.attempt.number, failure: &failure{
-		message:  fmt.Sprintf("timed out after %v", j.timeout),
+	return timedOut(j.attempt.number, j.timeout)
+}
+
+func timedOut(number int, after time.Duration) *answer {
+	return &answer{attempt: number, timedOut: true, failure: &failure{
+		message:  fmt.Sprintf("timed out after %v", after),
 		sentinel: activity.ErrTimeout.Error(),
 	}}
+}
+
+// timeout is what the attempt that begins now has; zero is no bound.
+func (o *operation) timeout(now time.Time) time.Duration {
+	switch timeout := o.call.Policy.Timeout; {
+	case o.keyed != nil:
+		return o.keyed.record.Timeout
+	case o.limited.IsZero():
+		return timeout
+	default:
+		return max(min(timeout, o.limited.Sub(now)), time.Millisecond)
+	}
 }
 
 // awaitAttempts waits until all attempts have returned; once everything is to
@@ -133,7 +149,8 @@ func (x *execution) awaitAttempts() {
 
 // info is what o's next attempt may know of itself.
 func (x *execution) info(o *operation) activity.Info {
-	return activity.Info{
+	i := activity.Info{
+		Phase:        activity.PhaseRun,
 		WorkflowID:   x.id,
 		Workflow:     x.def.name,
 		Activity:     o.name,
@@ -141,6 +158,10 @@ func (x *execution) info(o *operation) activity.Info {
 		Attempt:      o.attempt + o.lost + 1,
 		FencingToken: x.hold.Head,
 	}
+	if k := o.keyed; k != nil {
+		i.IdempotencyKey, i.Attempt, i.FencingToken = k.key, k.record.Attempt, k.record.Token
+	}
+	return i
 }
 
 // call runs the function. Whatever it does ends in an answer: a panic and a
@@ -161,12 +182,12 @@ func (x *execution) call(ctx context.Context, c *activity.Call, a *answer) {
 	if err == nil {
 		if a.result, err = x.eng.encode(v); err != nil {
 			f := fail(fmt.Errorf("result: %w", err), "", nil)
-			a.failure, a.final = &f, true
+			a.failure, a.final, a.lost = &f, true, true
 		}
 		return
 	}
 	f := fail(err, "", slices.Concat(c.Policy.Errors, x.def.errors))
-	a.failure, a.final = &f, activity.IsPermanent(err)
+	a.failure, a.final, a.noEffect = &f, activity.IsPermanent(err), activity.IsNoEffect(err)
 }
 
 // encode encodes v within the engine's limits.

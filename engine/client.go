@@ -76,6 +76,10 @@ const (
 	// BadDefinition: the workflow's input cannot be decoded, or an activity that
 	// it uses is not well defined.
 	BadDefinition Reason = "bad-definition"
+
+	// Indeterminate: nobody can tell what became of an activity that has Park. The
+	// rest of the run goes on; Engine.Resolve settles it.
+	Indeterminate Reason = "indeterminate"
 )
 
 // A Cancellation is a request to stop.

@@ -96,6 +96,22 @@ func (c *codecs) identify(v any) (payload, []byte, error) {
 	return p, sum[:], nil
 }
 
+// digest identifies v by its plaintext, as identify does. A v that panics when it
+// is encoded is an error.
+func digest(v any) (sum []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("identify %T: %w", v, panicError(p))
+		}
+	}()
+	plain, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("identify %T: %w", v, err)
+	}
+	h := sha256.Sum256(plain)
+	return h[:], nil
+}
+
 func (c *codecs) decode(p payload, v any) error {
 	codec, ok := JSON, true
 	if p.codec != "" {

@@ -57,6 +57,7 @@ type execution struct {
 	log         fifo[logged]  // durable, not yet delivered
 	now         time.Time     // of the event delivered last
 	claims      int           // seen in the history
+	began       time.Time     // this driving of it
 	cancelled   *Cancellation // the delivered request to stop
 	asked       bool          // the request is in the log
 	root        scope         // that of the function's Run
@@ -88,6 +89,7 @@ func newExecution(l *life, def *definition, hold *checkpoint.Hold) *execution {
 		kidsStale:  true,
 		now:        checkpoint.Time(hold.Workflow.StartedAt),
 		progressed: make(chan struct{}),
+		began:      l.eng.now(),
 	}
 	x.head.Store(hold.Head)
 	x.ctx, x.cancel = context.WithCancelCause(l.ctx)
@@ -254,7 +256,7 @@ func (x *execution) deliver(e logged) error {
 			o.consider()
 		}
 		x.end(&x.root, ErrCancelled)
-	case checkpoint.Started, checkpoint.Attempted, checkpoint.Settled, checkpoint.Fired, checkpoint.Received, checkpoint.Missed:
+	case checkpoint.Started, checkpoint.Dispatched, checkpoint.Attempted, checkpoint.Settled, checkpoint.Fired, checkpoint.Received, checkpoint.Missed:
 		o, late := x.ops.find(e.Operation)
 		if o == nil {
 			asked := "not asked for"
@@ -265,6 +267,9 @@ func (x *execution) deliver(e logged) error {
 		}
 		if o.of != e.Of || o.name != e.Name {
 			return &NonDeterminismError{x.id, e.Operation, describe(e.Of, e.Name), describe(o.of, o.name)}
+		}
+		if e.Kind == checkpoint.Dispatched {
+			return o.dispatched(e)
 		}
 		if e.Kind == checkpoint.Started {
 			o.child.begun = true
@@ -299,7 +304,12 @@ func describe(of, name string) string {
 // finish makes the end of the function durable.
 func (x *execution) finish() error {
 	for {
-		if err := x.dismissals(); err != nil {
+		for o := range x.ops.all() {
+			if o.keyed != nil && o.keyed.sent {
+				o.abandon()
+			}
+		}
+		if err := errors.Join(x.reread(), x.dismissals()); err != nil {
 			return err
 		}
 		out := x.result.output(x)
@@ -312,11 +322,13 @@ func (x *execution) finish() error {
 		if err != nil {
 			return err
 		}
-		change := checkpoint.Change{
-			Events:   append(x.leftOver(), checkpoint.Event{Kind: checkpoint.Ended, Name: string(out.Status), Error: out.Error}),
-			Workflow: &wf,
-			Ops:      []storage.Op{put, storage.Delete(keys.Held(wf.Owner, wf.ID))},
+		change, err := x.leftOver()
+		if err != nil {
+			return err
 		}
+		change.Events = append(change.Events, checkpoint.Event{Kind: checkpoint.Ended, Name: string(out.Status), Error: out.Error})
+		change.Ops = append(change.Ops, put, storage.Delete(keys.Held(wf.Owner, wf.ID)))
+		change.Workflow = &wf
 		parent, err := x.report(&change, out)
 		if err != nil {
 			return err
@@ -336,16 +348,27 @@ func (x *execution) finish() error {
 }
 
 // leftOver tells what was under way when the function returned, and is given up.
-func (x *execution) leftOver() (events []checkpoint.Event) {
+func (x *execution) leftOver() (c checkpoint.Change, err error) {
 	for o := range x.ops.all() {
-		if len(events) == mostEvents {
+		if len(c.Events) == mostEvents {
 			break
 		}
-		if !o.passive() {
-			events = append(events, checkpoint.Event{Kind: checkpoint.GivenUp, Operation: o.id, Of: o.of, Name: o.name})
+		if !o.passive() && (o.keyed == nil || !o.keyed.sent) {
+			c.Events = append(c.Events, checkpoint.Event{Kind: checkpoint.GivenUp, Operation: o.id, Of: o.of, Name: o.name})
 		}
 	}
-	return events
+	for _, o := range x.ops.pending {
+		if len(c.Events) == mostEvents {
+			break
+		}
+		if e, ok := x.recorded(o, x.eng.now()); ok && o.keyed.abandoned {
+			c.Events = append(c.Events, e)
+			if err := o.keyed.seal(&c); err != nil {
+				return c, err
+			}
+		}
+	}
+	return c, nil
 }
 
 // attend makes it durable that the run needs a person. It stays its owner's, so
@@ -386,8 +409,9 @@ func (x *execution) commit(c checkpoint.Change) (done bool, err error) {
 	}
 	verdict, err := checkpoint.Commit(x.ctx, x.store, w, x.unsure)
 	if verdict == checkpoint.Refused && len(c.If) > 0 {
+		x.ops.outdateAll()
 		x.forgetSignals()
-		return false, nil // a child's id is taken, a parent's record has changed, a signal was cleared
+		return false, nil // a child's id is taken, a parent's or an operation's record has changed, a signal was cleared
 	}
 	return x.judged(w, verdict, err)
 }
@@ -434,5 +458,6 @@ func (x *execution) refresh() error {
 	}
 	x.hold = &checkpoint.Hold{Workflow: wf, Head: x.hold.Head, HeadTime: x.hold.HeadTime}
 	x.forgetSignals()
+	x.ops.outdateAll()
 	return nil
 }

@@ -60,6 +60,10 @@ type retold struct {
 	By        string          `json:"by,omitempty"`
 	Why       string          `json:"why,omitempty"`
 	Child     string          `json:"child,omitempty"`
+	Key       string          `json:"key,omitempty"`
+	Input     []byte          `json:"input,omitempty"`
+	Category  string          `json:"category,omitempty"`
+	Other     string          `json:"other,omitempty"`
 }
 
 // Export writes the history of a workflow to w, for enginetest.Replay and for

@@ -45,6 +45,9 @@ func (x *execution) learn() error {
 		if err := x.look(); err != nil {
 			return err
 		}
+		if err := x.reread(); err != nil {
+			return err
+		}
 		d, err := x.decide(x.eng.now())
 		if err != nil {
 			return err
@@ -63,7 +66,7 @@ func (x *execution) learn() error {
 			}
 			if done {
 				x.launchBorn(d.born)
-				x.ops.taken(d)
+				x.taken(d)
 				return nil
 			}
 			continue
@@ -83,10 +86,15 @@ func (x *execution) learn() error {
 	}
 }
 
+// mayBegin says that something may begin now: nothing does between a request to
+// stop and its delivery.
+func (x *execution) mayBegin() bool {
+	return !x.stopping && (x.hold.Workflow.Cancel == nil || x.asked)
+}
+
 // setGoing begins what the branches asked for, and the attempts that are due.
-// Nothing begins between a request to stop and its delivery.
 func (x *execution) setGoing() {
-	if x.stopping || x.hold.Workflow.Cancel != nil && !x.asked {
+	if !x.mayBegin() {
 		return
 	}
 	queued := x.ops.queued
@@ -96,13 +104,16 @@ func (x *execution) setGoing() {
 			x.attempt(o)
 		}
 	}
+	now := x.eng.now()
 	for _, o := range x.ops.fresh {
 		switch {
+		case o.open && o.keyed != nil:
+			o.setOut()
 		case !o.open || !o.due.IsZero(): // it has its outcome, or waits for its next attempt
 		case o.transaction:
 			x.ops.transactions = append(x.ops.transactions, o)
 		case o.call != nil:
-			x.attempt(o)
+			x.begunBy(o, now)
 		case o.child != nil && !o.child.begun:
 			x.ops.unborn = append(x.ops.unborn, o)
 		}
@@ -110,25 +121,42 @@ func (x *execution) setGoing() {
 	clear(x.ops.fresh)
 	x.ops.fresh = x.ops.fresh[:0]
 
-	now := x.eng.now()
+	var due []*operation
 	kept := x.ops.timed[:0]
 	for _, o := range x.ops.timed {
 		switch {
 		case !o.open:
 			o.timed = false
-		case o.call != nil && o.working == nil && !o.due.After(now):
+		case o.call != nil && !o.idle() && !o.due.After(now):
 			o.due, o.timed = time.Time{}, false
-			if o.transaction {
-				x.ops.transactions = append(x.ops.transactions, o)
-				break
-			}
-			x.attempt(o)
+			due = append(due, o)
 		default:
 			kept = append(kept, o)
 		}
 	}
 	clear(x.ops.timed[len(kept):])
 	x.ops.timed = kept
+	for _, o := range due {
+		switch {
+		case o.transaction:
+			x.ops.transactions = append(x.ops.transactions, o)
+		case o.keyed != nil:
+			x.reconcile(o)
+		default:
+			x.begunBy(o, now)
+		}
+	}
+}
+
+// begunBy begins o's next attempt, unless its deadline has passed.
+func (x *execution) begunBy(o *operation, now time.Time) {
+	if o.limited.IsZero() || now.Before(o.limited) {
+		x.attempt(o)
+		return
+	}
+	o.answer = timedOut(x.info(o).Attempt, o.call.Policy.Deadline)
+	o.answer.final = true
+	x.ops.ready = append(x.ops.ready, o)
 }
 
 // look reads what the run may learn next: of children, and of signals.
@@ -150,12 +178,25 @@ type decision struct {
 	checkpoint.Change
 	answers, births, ends int          // taken from ready, unborn and grown
 	born                  []*operation // that are in it
+	reconciled            []*operation // likewise, of the pending ones
 }
 
 // taken forgets what has become durable.
-func (t *table) taken(d *decision) {
+func (x *execution) taken(d *decision) {
+	t := &x.ops
 	t.ready = slices.Delete(t.ready, 0, d.answers)
 	t.unborn, t.grown = t.unborn[d.births:], t.grown[d.ends:]
+	if len(d.reconciled) == 0 {
+		return
+	}
+	for _, o := range d.reconciled {
+		x.written(o)
+	}
+	t.pending = slices.DeleteFunc(t.pending, func(o *operation) bool {
+		k := o.keyed
+		k.pending = o.open && (k.happened != nil || k.leaving) || k.abandoned && !k.record.Settled
+		return !k.pending
+	})
 }
 
 // decide says what is to be recorded now: a pure function of what was read.
@@ -199,6 +240,23 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 		if d.ends++; o.open {
 			add(o.grownUp(c))
 		}
+	}
+	for _, o := range x.ops.pending {
+		if full() {
+			break
+		}
+		if e, ok := x.recorded(o, now); ok {
+			if err := o.keyed.seal(c); err != nil {
+				return nil, err
+			}
+			add(e)
+			size += len(e.Result)
+			d.reconciled = append(d.reconciled, o)
+		}
+	}
+	c.Workflow = x.askFor(d.reconciled, now)
+	for _, v := range x.hold.Workflow.Verbs {
+		add(checkpoint.Event{Kind: checkpoint.Acted, Name: v.Name, By: v.By, Why: v.Why})
 	}
 	for _, o := range x.ops.timed {
 		if full() {
@@ -255,11 +313,12 @@ func (o *operation) answered(now time.Time) checkpoint.Event {
 	}
 	e.Error, e.Stack, e.Sentinel = a.failure.message, a.failure.stack, a.failure.sentinel
 	retry := o.call.Policy.Retry
-	if bound := retry.Bound(); a.final || bound > 0 && o.failures+1 >= bound {
+	due := now.Add(retry.Pause(o.failures+1, rand.Int64N))
+	last := !o.limited.IsZero() && !due.Before(o.limited)
+	if bound := retry.Bound(); a.final || last || bound > 0 && o.failures+1 >= bound {
 		return e
 	}
-	e.Kind = checkpoint.Attempted
-	e.Due = checkpoint.Micro(now.Add(retry.Pause(o.failures+1, rand.Int64N)))
+	e.Kind, e.Due = checkpoint.Attempted, checkpoint.Micro(due)
 	return e
 }
 
@@ -316,7 +375,7 @@ func (x *execution) rest() (idle bool, _ error) {
 // while an earlier one has not returned waits for that.
 func (t *table) nextDue() (first time.Time, ok bool) {
 	for _, o := range t.timed {
-		if !o.open || o.due.IsZero() || o.working != nil {
+		if !o.open || o.due.IsZero() || o.call != nil && o.idle() {
 			continue
 		}
 		if !ok || o.due.Before(first) {

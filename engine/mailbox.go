@@ -30,6 +30,8 @@ type post struct {
 	attempt  *attempt
 	answer   *answer // came to this
 	returned bool    // and its goroutine is over
+
+	verdict *verdict // or its verifier has answered
 }
 
 // post leaves p. It never waits. What comes too late to be read is for whoever
@@ -134,6 +136,8 @@ func (x *execution) read() error {
 			x.stopping = true
 		case p.facing != nil:
 			p.facing <- x.facing()
+		case p.verdict != nil:
+			x.readVerdict(p)
 		case p.op != nil:
 			x.readAnswer(p)
 		}
@@ -153,6 +157,10 @@ func (x *execution) readAnswer(p post) {
 	if p.returned {
 		o.working = nil
 		x.ops.working--
+	}
+	if o.keyed != nil {
+		x.reconciledAnswer(o, p)
+		return
 	}
 	if o.done || o.answer != nil || p.answer.attempt <= o.attempt {
 		return

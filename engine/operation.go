@@ -59,6 +59,9 @@ type operation struct {
 	working  *attempt // the goroutine, until it has returned
 	answer   *answer  // what an attempt came to, until it is durable
 
+	keyed   *reconciliation // nil: without an idempotency key
+	limited time.Time       // no attempt begins after this; zero: no limit
+
 	transaction bool // the step's function runs in the transaction of its checkpoint
 
 	child *child // of the start of a workflow
@@ -116,7 +119,11 @@ func (o *operation) cut(err error) {
 		o.x.ops.overtaken(o)
 	}
 	o.x.dismiss(o)
+	sent := o.open && o.keyed != nil && o.keyed.sent
 	o.settle(outcome{err: err, cut: true})
+	if sent {
+		o.abandon()
+	}
 }
 
 // consider settles o if its outcome needs no event.
@@ -155,6 +162,9 @@ func (o *operation) stop(cause error) {
 	if o.working != nil {
 		o.working.cancel(cause)
 	}
+	if o.keyed != nil && o.keyed.asking != nil {
+		o.keyed.asking.cancel(cause)
+	}
 }
 
 // unsettled says that an attempt has begun whose answer is not durable.
@@ -180,14 +190,13 @@ func (o *operation) outcomeOf(e logged) outcome {
 		out.err = o.endOfChild(e)
 		return out
 	}
-	if e.Kind == checkpoint.Settled && e.Error != "" {
-		out.err = &activity.Error{
-			Activity: o.name,
-			Attempt:  e.Attempt,
-			Message:  e.Error,
-			Stack:    e.Stack,
-			Sentinel: o.sentinel(e.Sentinel),
+	if e.Kind == checkpoint.Settled && (e.Error != "" || e.Category != "") {
+		f := activity.Failure{Category: activity.Category(e.Category), Message: e.Error, Other: e.Other, Stack: e.Stack, Attempt: e.Attempt}
+		key := ""
+		if o.keyed != nil {
+			key = o.keyed.key
 		}
+		out.err = f.Err(o.name, o.id, key, o.sentinel(e.Sentinel))
 	}
 	return out
 }
@@ -220,6 +229,9 @@ type table struct {
 	queued       []*operation // attempts for which there is no room
 	unborn       []*operation // children to be started
 	grown        []*operation // children whose end was read
+
+	pending  []*operation // reconciled, with something to be recorded
+	outdated []*operation // reconciled, with a record to be read
 
 	working int // attempts whose goroutine has not returned
 }
@@ -350,6 +362,7 @@ func (t *table) transaction() *operation {
 type attempt struct {
 	number int
 	cancel context.CancelCauseFunc
+	told   bool // it has given its answer
 }
 
 // An answer is what an attempt came to.
@@ -358,4 +371,8 @@ type answer struct {
 	result  payload
 	failure *failure // nil: it succeeded
 	final   bool     // no further attempt
+
+	timedOut bool // its time was up
+	noEffect bool // it says that nothing happened outside
+	lost     bool // it succeeded, with a result that cannot be stored
 }

@@ -30,7 +30,7 @@ const mostKids = 1000
 // waits says that the run does nothing but wait.
 func (x *execution) waits() bool {
 	t := &x.ops
-	return !x.suspect && t.working == 0 && len(t.ready)+len(t.unborn)+len(t.queued)+len(t.fresh) == 0
+	return !x.suspect && t.working == 0 && len(t.ready)+len(t.unborn)+len(t.queued)+len(t.fresh)+len(t.pending) == 0 && !t.settling()
 }
 
 // idle is after what time at rest the run is parked, and false if it is not to be.
@@ -100,6 +100,13 @@ func (x *execution) park() error {
 // leave ends the execution because its engine is told to stop. A run that only
 // waits is parked, so that the next engine need not replay it.
 func (x *execution) leave() error {
+	if waited, err := x.release(x.eng.now()); err != nil {
+		return err
+	} else if len(waited.Events) > 0 {
+		if _, err := x.commit(waited); err != nil {
+			return err
+		}
+	}
 	if x.waits() {
 		if err := x.park(); err != nil {
 			return err

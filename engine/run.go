@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
 )
 
 // A Run is what a workflow function has in hand, as a test has its testing.T. It
@@ -137,7 +138,19 @@ func (r *Run) RunActivity(c activity.Call) future.Operation {
 	if c.Policy.Timeout == 0 {
 		c.Policy.Timeout = activity.DefaultTimeout
 	}
-	return r.begin(ofActivity, c.Policy.Name, &c)
+	if c.Key != nil || c.Policy.Idempotent {
+		if err := storage.Require(r.x.eng.store, "an activity with an idempotency key", "conditionalBatch"); err != nil {
+			return refusal{err}
+		}
+	}
+	op := r.begin(ofActivity, c.Policy.Name, &c)
+	if o, ok := op.(*operation); ok && !o.done {
+		o.keyed = r.reconciliation(&c, o.id)
+		if limit := c.Policy.Deadline; limit > 0 {
+			o.limited = after(r.x.now, limit)
+		}
+	}
+	return op
 }
 
 // ReceiveSignal begins to wait for a signal.
