@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/future"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -20,6 +22,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type act = activity.Activity[int, int]
 
 func work(context.Context, int) (int, error) { return 0, nil }
+
+func look(context.Context, int) (activity.Verification[int], error) {
+	return activity.NotCompleted[int](), nil
+}
 
 func TestCheck(t *testing.T) {
 	broke := errors.New("broke")
@@ -36,6 +42,19 @@ func TestCheck(t *testing.T) {
 		{"name that is not UTF-8", &act{Name: "\xff", Run: work}, "Name"},
 		{"no function", &act{Name: "charge"}, "Run"},
 		{"timeout", &act{Name: "charge", Run: work, Timeout: -1}, "Timeout"},
+		{"deadline", &act{Name: "charge", Run: work, Deadline: -1}, "Deadline"},
+		{"settle", &act{Name: "charge", Run: work, Idempotent: true, Verify: look, Settle: -1}, "Settle"},
+		{"verify timeout", &act{Name: "charge", Run: work, Idempotent: true, Verify: look, VerifyTimeout: -1}, "VerifyTimeout"},
+		{"verify backoff", &act{Name: "charge", Run: work, Idempotent: true, Verify: look, VerifyRetry: activity.Retry{Backoff: -1}}, "VerifyRetry"},
+		{"verifier without a key", &act{Name: "charge", Run: work, Verify: look}, "Verify"},
+		{"action without a key", &act{Name: "charge", Run: work, OnIndeterminate: activity.Park}, "OnIndeterminate"},
+		{"unknown action", &act{Name: "charge", Run: work, Idempotent: true, OnIndeterminate: 9}, "OnIndeterminate"},
+		{"settle without a verifier", &act{Name: "charge", Run: work, Idempotent: true, Settle: 1}, "Settle"},
+		{"settle after an error without a verifier", &act{Name: "charge", Run: work, Idempotent: true, SettleAfterError: true}, "SettleAfterError"},
+		{"fences without a verifier", &act{Name: "charge", Run: work, Idempotent: true, VerifyFences: true}, "VerifyFences"},
+		{"verify retry without a verifier", &act{Name: "charge", Run: work, Idempotent: true, VerifyRetry: activity.Retry{Attempts: 1}}, "VerifyRetry"},
+		{"verify timeout without a verifier", &act{Name: "charge", Run: work, Idempotent: true, VerifyTimeout: 1}, "VerifyTimeout"},
+		{"reconciled", &act{Name: "charge", Run: work, IdempotencyKey: strconv.Itoa, Verify: look, Settle: 1, Deadline: 1, SettleAfterError: true, OnIndeterminate: activity.Park}, ""},
 		{"backoff", &act{Name: "charge", Run: work, Retry: activity.Retry{Backoff: -1}}, "Retry"},
 		{"longest backoff", &act{Name: "charge", Run: work, Retry: activity.Retry{MaxBackoff: -1}}, "Retry"},
 		{"nil sentinel", &act{Name: "charge", Run: work, Errors: []error{nil}}, "Errors"},
@@ -119,6 +138,10 @@ func TestErrors(t *testing.T) {
 	if !activity.IsPermanent(err) || !errors.Is(err, broke) || err.Error() != "outer: inner: broke" {
 		t.Errorf("%v: permanent %v, is broke %v", err, activity.IsPermanent(err), errors.Is(err, broke))
 	}
+	none := fmt.Errorf("outer: %w", activity.NoEffect(activity.Permanent(broke)))
+	if !activity.IsNoEffect(none) || !activity.IsPermanent(none) || !errors.Is(none, broke) || activity.IsNoEffect(err) || activity.NoEffect(nil) != nil {
+		t.Errorf("%v: no effect %v, permanent %v", none, activity.IsNoEffect(none), activity.IsPermanent(none))
+	}
 	if activity.IsPermanent(broke) || activity.IsPermanent(nil) {
 		t.Error("IsPermanent of one that is not")
 	}
@@ -136,4 +159,50 @@ func TestInfoFrom(t *testing.T) {
 	if got := activity.InfoFrom(activity.NewContext(context.Background(), want)); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+}
+
+// ACT-7, ACT-10: what the engine is told of a definition; a key for one call comes
+// before that of the definition.
+func TestCall(t *testing.T) {
+	a := &act{Name: "charge", Run: work, IdempotencyKey: strconv.Itoa, Verify: look, Idempotent: true, Settle: time.Hour}
+	for _, c := range []struct {
+		a       *act
+		key     string
+		timeout time.Duration
+		settle  time.Duration
+	}{
+		{a, "42", activity.DefaultKeyedTimeout, time.Hour},
+		{a.With(activity.Options{IdempotencyKey: "mine", Timeout: time.Second, Deadline: time.Hour}), "mine", time.Second, time.Hour},
+		{&act{Name: "charge", Run: work, Idempotent: true}, "", activity.DefaultKeyedTimeout, activity.DefaultKeyedTimeout},
+		{&act{Name: "charge", Run: work}, "", activity.DefaultTimeout, activity.DefaultTimeout},
+	} {
+		var got activity.Call
+		c.a.Go(runner{call: &got}, 42)
+		if key := got.Key; c.key == "" && key != nil || c.key != "" && (key == nil || *key != c.key) {
+			t.Errorf("key %v, want %q", key, c.key)
+		}
+		if p := got.Policy; p.Timeout != c.timeout || p.Settle != c.settle || p.Verified != (c.a.Verify != nil) || p.Idempotent != c.a.Idempotent || p.Deadline != c.a.Deadline {
+			t.Errorf("policy %+v of %+v", p, c.a)
+		}
+		if c.a.Verify == nil {
+			continue
+		}
+		if answer, err := got.Verify(t.Context()); err != nil || answer.Verdict().State != activity.StateNotCompleted {
+			t.Errorf("the verifier answers %v, %v", answer, err)
+		}
+	}
+	if !a.Accepts(5) || a.Accepts("5") || a.Accepts(nil) || a.Title() != "charge" {
+		t.Error("Accepts is wrong about what Run returns")
+	}
+}
+
+// A runner takes a call.
+type runner struct {
+	activity.Runner
+	call *activity.Call
+}
+
+func (r runner) RunActivity(c activity.Call) future.Operation {
+	*r.call = c
+	return nil
 }

@@ -74,6 +74,15 @@ func TestGoldenRecords(t *testing.T) {
 				{Kind: Ended, Name: "completed"},
 			},
 		}),
+		"checkpoint-keyed": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc3}, 16), Time: 1767355200000008,
+			Events: []Event{
+				{Kind: Dispatched, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Key: "order/42", Input: digest},
+				{Kind: Noted, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Why: "attempt 1 returned a result after its time was up"},
+				{Kind: Settled, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Error: "it returned", Other: "it did not complete", Category: "contradiction"},
+				{Kind: GivenUp, Operation: "2", Of: "activity", Name: "charge", Attempt: 1},
+			},
+		}),
 		"checkpoint-skip": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc1}, 16), Time: 1767355200000007, Events: []Event{{Kind: Skipped}}, Skip: 1856226398208100,
 		}),

@@ -55,8 +55,7 @@ type Workflow struct {
 	Next     uint64 `cbor:"16,keyasint,omitempty"`
 	PurgedAt int64  `cbor:"17,keyasint,omitempty"`
 
-	// Verbs are what operators did to a run while it had an owner. The next
-	// claim records them.
+	// Verbs are what operators did to a run. Its next checkpoint records them.
 	Verbs []Verb `cbor:"18,keyasint,omitempty"`
 
 	// Parent is whose child it is.

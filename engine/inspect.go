@@ -187,19 +187,25 @@ func (e *Engine) acted(ctx context.Context, wf *checkpoint.Workflow, verb checkp
 	return e.recorded(ctx, wf, verb)
 }
 
-// recorded says that verb stands in the record, or in the claim that has taken it
-// over from there.
+// recorded says that verb stands in the record, or in a checkpoint since the claim
+// that has taken it over from there.
 func (e *Engine) recorded(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (bool, error) {
 	if slices.Contains(wf.Verbs, verb) {
 		return true, nil
 	}
-	claim, err := checkpoint.Read(ctx, e.store, wf.ID, wf.Claim)
-	if claim == nil || err != nil {
-		return false, err
+	since := *wf
+	since.Base = max(wf.Base, wf.Claim)
+	for c, err := range checkpoint.History(ctx, e.store, &since) {
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(c.Events, func(ev checkpoint.Event) bool {
+			return ev.Kind == checkpoint.Acted && verb == checkpoint.Verb{Name: ev.Name, By: ev.By, Why: ev.Why}
+		}) {
+			return true, nil
+		}
 	}
-	return slices.ContainsFunc(claim.Events, func(ev checkpoint.Event) bool {
-		return ev.Kind == checkpoint.Acted && verb == checkpoint.Verb{Name: ev.Name, By: ev.By, Why: ev.Why}
-	}), nil
+	return false, nil
 }
 
 // Purge removes a workflow that has ended, with everything that belongs to it.

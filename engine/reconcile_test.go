@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -12,7 +13,9 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -97,14 +100,16 @@ type window struct {
 }
 
 var windows = map[string]window{
-	"W0 before the dispatch is recorded":  {fault: storagetest.CrashBefore, known: true},
-	"W1 before the attempt leaves":        {fault: storagetest.CrashAfter},
-	"W2 before the effect":                {},
-	"W3 after the effect":                 {late: true},
-	"W4 before the outcome is recorded":   {late: true, fault: storagetest.CrashBefore},
-	"W5 the record is refused by an err":  {late: true, fault: storagetest.ErrorBefore, known: true},
-	"W5 the record is answered by an err": {late: true, fault: storagetest.ErrorAfter, known: true},
-	"W6 after the outcome is recorded":    {late: true, fault: storagetest.CrashAfter, known: true},
+	"W0 before the dispatch is recorded":      {fault: storagetest.CrashBefore, known: true},
+	"W0 the dispatch is refused by an error":  {fault: storagetest.ErrorBefore, known: true},
+	"W1 the dispatch is answered by an error": {fault: storagetest.ErrorAfter, known: true},
+	"W1 before the attempt leaves":            {fault: storagetest.CrashAfter},
+	"W2 before the effect":                    {},
+	"W3 after the effect":                     {late: true},
+	"W4 before the outcome is recorded":       {late: true, fault: storagetest.CrashBefore},
+	"W5 the record is refused by an err":      {late: true, fault: storagetest.ErrorBefore, known: true},
+	"W5 the record is answered by an err":     {late: true, fault: storagetest.ErrorAfter, known: true},
+	"W6 after the outcome is recorded":        {late: true, fault: storagetest.CrashAfter, known: true},
 }
 
 // ACT-32, ACT-33, ACT-34, ACT-35, ACT-36, ACT-48, ACT-50, ACT-51, ACT-52, AC1, AC3,
@@ -379,6 +384,649 @@ func TestReconcileWithoutACrash(t *testing.T) {
 				}
 				p.stop(t)
 			})
+		})
+	}
+}
+
+// Interleaving 9, second half: an operator settles the record while the owner, which
+// has heard that it did not complete, is about to dispatch over it. AC2
+func TestOperatorIsQuickerThanTheOwner(t *testing.T) {
+	for _, verdict := range []struct {
+		answer activity.Answer
+		want   string
+	}{
+		{activity.CompletedWithResult("by hand"), "by hand"},
+		{activity.CompletedResultUnavailable[string](), "*activity.ResultUnavailableError"},
+		{activity.Failed("the bank says no"), "*activity.Error activity charge: attempt 1: the bank says no"},
+	} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			var p *process
+			a, b := keyed(
+				func(context.Context, int) (string, error) { return "", errBroke },
+				func(int) activity.Verification[string] {
+					if err := p.Resolve(ctx, "o", "1", verdict.answer, audit); err != nil {
+						t.Errorf("resolve: %v", err)
+					}
+					return activity.NotCompleted[string]()
+				})
+			wf := learning(a)
+			p = boot(t, s, wf)
+			if got := result(t, start(t, wf, p, "o", "")); !strings.HasPrefix(got, verdict.want) {
+				t.Errorf("learnt %q, want %q", got, verdict.want)
+			}
+			if runs, _, _ := b.counts(); runs != 1 {
+				t.Errorf("%d attempts, want 1", runs)
+			}
+			acted := 0
+			for _, c := range historyOf(t, p.Engine, "o") {
+				for _, e := range c.Events {
+					if e.Kind == checkpoint.Acted && e.By == audit.By && e.Why == audit.Why && strings.HasPrefix(e.Name, "resolve 1: ") {
+						acted++
+					}
+				}
+			}
+			if acted != 1 {
+				t.Errorf("the history tells %d times who resolved it, want once", acted)
+			}
+			p.stop(t)
+		})
+	}
+}
+
+// Interleaving 27: a verb under a live owner, whose attempt is under way, is no
+// defect: the attempt is told to stop, and what it answers is not used.
+func TestOperatorSettlesWhatIsUnderWay(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		log := &lines{}
+		a, b := keyed(func(ctx context.Context, _ int) (string, error) {
+			<-ctx.Done()
+			return "too late", nil
+		}, nil)
+		wf := learning(a)
+		p := boot(t, s, wf, log.logger())
+		h := start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		if err := p.Resolve(ctx, "o", "1", activity.NotCompleted[string](), audit); !errors.Is(err, engine.ErrNotApplicable) {
+			t.Errorf("not completed, while it may be under way: %v, want ErrNotApplicable", err)
+		}
+		if err := p.Resolve(ctx, "o", "1", activity.CompletedWithResult("by hand"), audit); err != nil {
+			t.Fatal(err)
+		}
+		if got := result(t, h); got != "by hand" {
+			t.Errorf("learnt %q", got)
+		}
+		if r := recordOf(t, s, "order/42"); r.Status != activity.StatusCompleted || string(r.Result) != `"by hand"` {
+			t.Errorf("the record is %s with %s", r.Status, r.Result)
+		}
+		if err := p.Resolve(ctx, "o", "1", activity.Failed(""), audit); !errors.Is(err, engine.ErrTerminal) {
+			t.Errorf("after the end: %v, want ErrTerminal", err)
+		}
+		if runs, _, _ := b.counts(); runs != 1 || log.count("defect") > 0 {
+			t.Errorf("%d attempts, log %s", runs, log.b.String())
+		}
+		p.stop(t)
+	})
+}
+
+// OnIndeterminate Park: the operation waits for a person and is listed as such, the
+// rest of the run goes on, also after a restart, and the answer is acted on. ACT-35,
+// AC7
+func TestParkedForAPerson(t *testing.T) {
+	for _, c := range []struct {
+		answer activity.Answer
+		want   string
+		runs   int
+	}{
+		{activity.CompletedWithResult("by hand"), "by hand", 1},
+		{activity.NotCompleted[string](), "run 2", 2},
+		{activity.Failed("the bank says no"), "*activity.Error activity charge: attempt 1: the bank says no", 1},
+	} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			a, b := keyed(func(_ context.Context, n int) (string, error) {
+				if n == 1 {
+					return "", errBroke
+				}
+				return fmt.Sprint("run ", n), nil
+			}, nil)
+			a.OnIndeterminate = activity.Park
+			slept := 0
+			wf := flow("checkout", func(run *engine.Run) (string, error) {
+				f := a.Go(run, "42")
+				if err := run.Sleep(time.Hour); err != nil {
+					return "", err
+				}
+				slept++
+				out, err := f.Get(run)
+				if err != nil {
+					return fmt.Sprintf("%T %v", err, err), nil
+				}
+				return out, nil
+			})
+			listed := func(c *engine.Config) { c.Activities = []activity.Definition{a} }
+			p := boot(t, s, wf, listed)
+			h := start(t, wf, p, "o", "")
+			asks := func() (list []string) {
+				for i, err := range p.List(ctx, engine.Filter{Attention: true}) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					for _, at := range i.Attention {
+						list = append(list, sprint(i.ID, " ", at.Reason, " ", at.Operation, " ", at.Name, ": ", at.Detail))
+					}
+				}
+				return list
+			}
+			want := []string{"o indeterminate 1 charge: there is no verifier; attempt 1: broke"}
+			time.Sleep(2 * time.Hour)
+			if got := asks(); !slices.Equal(got, want) || slept == 0 {
+				t.Errorf("a person is asked %q, want %q; slept %d times", got, want, slept)
+			}
+			p.stop(t)
+			p = boot(t, s, wf, listed)
+			h = wf.Handle(p, "o")
+			time.Sleep(time.Hour)
+			if got := asks(); !slices.Equal(got, want) {
+				t.Errorf("after a restart a person is asked %q, want %q", got, want)
+			}
+			for _, bad := range []struct {
+				op     string
+				answer activity.Answer
+				by     engine.Audit
+				want   error
+			}{
+				{"1", activity.Indeterminate[string]("no idea"), audit, engine.ErrInvalid},
+				{"1", activity.Verification[string]{}, audit, engine.ErrInvalid},
+				{"1", nil, audit, engine.ErrInvalid},
+				{"1", activity.CompletedWithResult(5), audit, engine.ErrInvalid}, // of another type
+				{"1", activity.CompletedWithResult("x"), engine.Audit{By: "ann"}, engine.ErrInvalid},
+				{"2", activity.CompletedWithResult("x"), audit, engine.ErrNotApplicable}, // the timer
+				{"9", activity.CompletedWithResult("x"), audit, engine.ErrNotApplicable},
+			} {
+				if err := p.Resolve(ctx, "o", bad.op, bad.answer, bad.by); !errors.Is(err, bad.want) {
+					t.Errorf("resolve %s with %+v by %v: %v, want %v", bad.op, bad.answer, bad.by, err, bad.want)
+				}
+			}
+			if err := p.Resolve(ctx, "o", "1", c.answer, audit); err != nil {
+				t.Fatal(err)
+			}
+			if got := result(t, h); got != c.want {
+				t.Errorf("learnt %q, want %q", got, c.want)
+			}
+			if runs, _, _ := b.counts(); runs != c.runs {
+				t.Errorf("%d attempts, want %d", runs, c.runs)
+			}
+			if got := asks(); len(got) > 0 {
+				t.Errorf("a person is still asked %q", got)
+			}
+			p.stop(t)
+		})
+	}
+}
+
+// Interleaving 8: under another key than before there is no record, and nothing is
+// dispatched: the code does not do what the history tells. So with another input.
+func TestAnotherKeyIsNonDeterminism(t *testing.T) {
+	for name, change := range map[string]func(a *charging){
+		"another key": func(a *charging) { a.IdempotencyKey = func(order string) string { return "order:" + order } },
+		"no key":      func(a *charging) { a.IdempotencyKey, a.Verify = nil, nil },
+	} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			f := storagetest.NewFaulty(s, nil)
+			a, b := keyed(func(ctx context.Context, n int) (string, error) {
+				if n == 1 {
+					f.Crash()
+					<-ctx.Done()
+				}
+				return fmt.Sprint("run ", n), nil
+			}, func(int) activity.Verification[string] { return activity.CompletedWithResult("verified") })
+			wf := learning(a)
+			p := bootOn(t, f, wf)
+			start(t, wf, p, "o", "")
+			time.Sleep(time.Second)
+			p.kill()
+			was := *a
+			change(a)
+			p = boot(t, s, wf)
+			time.Sleep(time.Hour)
+			if i := describe(t, p, "o"); !heldFor(i, engine.NonDeterminism) {
+				t.Errorf("%s: %+v, want it held", name, i.Attention)
+			}
+			p.stop(t)
+			*a = was
+			p = boot(t, s, wf)
+			if got := result(t, wf.Handle(p, "o")); got != "verified" {
+				t.Errorf("%s: mended, it learnt %q", name, got)
+			}
+			if runs, _, _ := b.counts(); runs != 1 {
+				t.Errorf("%s: %d attempts, want 1", name, runs)
+			}
+			p.stop(t)
+		})
+	}
+}
+
+// Interleaving 8, ACT-5, OP-28: a key that is made of life and operation is the same
+// for each attempt, and another in the next life of the id and for each operation.
+func TestDerivedKeys(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		var told []string
+		a := &charging{Name: "charge", Idempotent: true, Run: func(ctx context.Context, _ string) (string, error) {
+			i := activity.InfoFrom(ctx)
+			told = append(told, i.IdempotencyKey)
+			if i.Attempt == 1 {
+				return "", errBroke
+			}
+			return "", nil
+		}}
+		wf := flow("checkout", func(run *engine.Run) (string, error) {
+			_, err := a.Do(run, "42")
+			if err == nil {
+				_, err = a.Do(run, "42")
+			}
+			return "", err
+		})
+		p := boot(t, s, wf)
+		result(t, start(t, wf, p, "o", ""))
+		if err := p.Purge(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		if acts := entries(t, s, "act:"); len(acts) > 0 {
+			t.Errorf("purged, and there are records: %q", acts)
+		}
+		result(t, start(t, wf, p, "o", ""))
+		distinct := map[string]int{}
+		for _, k := range told {
+			distinct[k]++
+		}
+		if len(told) != 8 || len(distinct) != 4 || told[0] != told[1] || told[0] == "" {
+			t.Errorf("attempts were told the keys %q, want two of each of four", told)
+		}
+		p.stop(t)
+	})
+}
+
+// Interleaving 37: a record that an earlier life left under the same operation and
+// key is not seen, and does not stand in the way.
+func TestARecordOfAnotherLifeIsNotSeen(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		a, b := keyed(func(_ context.Context, n int) (string, error) { return fmt.Sprint("run ", n), nil },
+			func(int) activity.Verification[string] { return activity.CompletedWithResult("verified") })
+		wf := learning(a)
+		old := activity.Record{Generation: "EARLIER", WorkflowID: "o", Activity: "charge", Operation: "1", IdempotencyKey: "order/42", Settled: true, HasResult: true, Result: []byte(`"old"`), Status: activity.StatusCompleted}
+		_, op, err := old.Seal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, op.Key, op.Value)
+		p := boot(t, s, wf)
+		if got := result(t, start(t, wf, p, "o", "")); got != "run 1" {
+			t.Errorf("learnt %q, want run 1", got)
+		}
+		if runs, asked, _ := b.counts(); runs != 1 || asked != 0 {
+			t.Errorf("%d attempts, %d questions", runs, asked)
+		}
+		p.stop(t)
+	})
+}
+
+// Interleaving 22, ACT-49, AC4: an attempt that does not heed its timeout has no
+// other beside it, the wait for what may still land begins when it has returned, and
+// a result that it brings then is evidence: not applied, and not to be contradicted.
+func TestDeafAttempt(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		err         error // that it returns at last
+		verdict     activity.Verification[string]
+		want        string
+		runs        int
+		least, most time.Duration
+	}{
+		{"completed", nil, activity.CompletedWithResult("verified"), "verified", 1, 30 * time.Second, 40 * time.Second},
+		{"not completed", errBroke, activity.NotCompleted[string](), "run 2", 2, 10*time.Minute + 30*time.Second, 15 * time.Minute},
+		{"contradiction", nil, activity.NotCompleted[string](), "*activity.ContradictionError", 1, 10 * time.Minute, 15 * time.Minute},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				var alive, most atomic.Int32
+				a, b := keyed(func(_ context.Context, n int) (string, error) {
+					most.Store(max(most.Load(), alive.Add(1)))
+					defer alive.Add(-1)
+					if n == 1 {
+						time.Sleep(10 * time.Minute)
+						return "late", c.err
+					}
+					return fmt.Sprint("run ", n), nil
+				}, func(int) activity.Verification[string] { return c.verdict })
+				wf := learning(a)
+				p := boot(t, new(memory.Store), wf)
+				begun := time.Now()
+				got := result(t, start(t, wf, p, "o", ""))
+				took := time.Since(begun)
+				runs, _, _ := b.counts()
+				if !strings.HasPrefix(got, c.want) || runs != c.runs || most.Load() != 1 || took < c.least || took > c.most {
+					t.Errorf("learnt %q after %v and %d attempts, %d at once; want %q, %v to %v, %d", got, took, runs, most.Load(), c.want, c.least, c.most, c.runs)
+				}
+				time.Sleep(time.Hour) // lets the deaf one end
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// ACT-40, ACT-41: what is cancelled before it completes is recorded as that, and
+// its result, which comes too late, is not.
+func TestCancelledWhileUnderWay(t *testing.T) {
+	for _, how := range []string{"cancel", "timeout", "return", "crash"} {
+		t.Run(how, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := new(memory.Store)
+				a, _ := keyed(func(ctx context.Context, _ int) (string, error) {
+					<-ctx.Done()
+					return "late", nil
+				}, func(int) activity.Verification[string] { return activity.CompletedWithResult("late") })
+				a.Timeout = time.Hour
+				var got error
+				wf := flow("checkout", func(run *engine.Run) (string, error) {
+					r := run
+					switch how {
+					case "timeout":
+						r = run.WithTimeout(time.Minute)
+					case "return":
+						a.Go(run, "42")
+						return "", run.Sleep(time.Minute)
+					}
+					_, got = a.Do(r, "42")
+					return "", run.WithoutCancel().Sleep(time.Minute)
+				})
+				asked := false
+				p := bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+					if how == "crash" && asked && c.Method == "Commit" && touches(c.Batch, "act:") {
+						return storagetest.CrashBefore // the request is recorded, and this is not
+					}
+					return storagetest.None
+				}), wf)
+				h := start(t, wf, p, "o", "")
+				time.Sleep(time.Second)
+				var want error
+				switch how {
+				case "timeout":
+					want = engine.ErrTimeout
+				case "cancel", "crash":
+					want, asked = engine.ErrCancelled, true
+					if err := p.Cancel(ctx, "o", "changed my mind"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if how == "crash" {
+					time.Sleep(time.Second)
+					p.kill()
+					if r := recordOf(t, s, "order/42"); r.Settled {
+						t.Fatalf("the record is %s: this tests nothing", r.Status)
+					}
+					p = boot(t, s, wf)
+					h = wf.Handle(p, "o")
+				}
+				if _, err := outcome(h); err != nil && !errors.Is(err, engine.ErrCancelled) {
+					t.Fatal(err)
+				}
+				if !errors.Is(got, want) {
+					t.Errorf("learnt %v, want %v", got, want)
+				}
+				rs, err := activity.Records(ctx, s, "o", generation(t, s))
+				if err != nil || len(rs) != 1 || rs[0].Status != activity.StatusCancelled || rs[0].HasResult || !rs[0].Settled {
+					t.Errorf("records %+v, %v, want one that is cancelled", rs, err)
+				}
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// Interleaving 29: a run that waits for what might still land stays in memory, and
+// what a process that was told to stop has waited, the next one does not wait again.
+func TestTheWaitToSettleIsNotBegunAnew(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		f := storagetest.NewFaulty(s, nil)
+		a, b := keyed(func(ctx context.Context, n int) (string, error) {
+			if n == 1 {
+				f.Crash()
+				<-ctx.Done()
+			}
+			return fmt.Sprint("run ", n), nil
+		}, func(int) activity.Verification[string] { return activity.NotCompleted[string]() })
+		a.Timeout, a.Settle = time.Hour, time.Hour
+		wf := learning(a)
+		p := bootOn(t, f, wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		p.kill()
+		down := time.Duration(0)
+		begun := time.Now()
+		for range 4 {
+			p = boot(t, s, wf)
+			time.Sleep(25 * time.Minute)
+			if ks := kinds(historyOf(t, p.Engine, "o")); slices.Contains(ks, checkpoint.Parked) {
+				t.Fatalf("it was parked: %v", ks)
+			}
+			p.stop(t)
+			time.Sleep(time.Hour) // and this, nobody can tell
+			down += time.Hour
+		}
+		p = boot(t, s, wf)
+		if got := result(t, wf.Handle(p, "o")); got != "run 2" {
+			t.Errorf("learnt %q", got)
+		}
+		if took := time.Since(begun) - down; took < 2*time.Hour || took > 2*time.Hour+time.Minute {
+			t.Errorf("the second attempt left after %v of waiting, want 2h", took)
+		}
+		if runs, _, _ := b.counts(); runs != 2 {
+			t.Errorf("%d attempts", runs)
+		}
+		p.stop(t)
+	})
+}
+
+// T-23, ACT-46: attempts are bounded also when each of them ends in a crash.
+func TestAttemptsThatCrashAreBounded(t *testing.T) {
+	for _, idempotent := range []bool{false, true} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			var life atomic.Pointer[storagetest.Faulty]
+			verify := func(int) activity.Verification[string] { return activity.NotCompleted[string]() }
+			want := "*activity.Error activity charge: attempt 3: its process died"
+			if idempotent {
+				verify, want = nil, "*activity.IndeterminateError"
+			}
+			a, b := keyed(func(ctx context.Context, _ int) (string, error) {
+				life.Load().Crash()
+				<-ctx.Done()
+				return "", ctx.Err()
+			}, verify)
+			a.Idempotent, a.Retry.Attempts = idempotent, 3
+			wf := learning(a)
+			var p *process
+			for range 6 {
+				life.Store(storagetest.NewFaulty(s, nil))
+				p = bootOn(t, life.Load(), wf)
+				if _, err := wf.Start(ctx, p, "o", ""); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Minute)
+				p.kill()
+			}
+			p = boot(t, s, wf)
+			if got := result(t, wf.Handle(p, "o")); !strings.HasPrefix(got, want) {
+				t.Errorf("learnt %q, want %q", got, want)
+			}
+			if runs, _, _ := b.counts(); runs != 3 {
+				t.Errorf("%d attempts, want 3", runs)
+			}
+			p.stop(t)
+		})
+	}
+}
+
+// AC8, F12: a result that cannot be kept is a recorded failure, and the effect is not
+// repeated for it. ACT-24
+func TestAResultThatCannotBeKept(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		runs := 0
+		a := &activity.Activity[string, any]{
+			Name:           "charge",
+			IdempotencyKey: func(order string) string { return order },
+			Run:            func(context.Context, string) (any, error) { runs++; return make(chan int), nil },
+		}
+		wf := flow("checkout", func(run *engine.Run) (string, error) {
+			_, err := a.Do(run, "42")
+			var lost *activity.ResultUnavailableError
+			return sprint(errors.As(err, &lost), " ", err), nil
+		})
+		p := boot(t, s, wf)
+		if got := result(t, start(t, wf, p, "o", "")); !strings.HasPrefix(got, "true ") || runs != 1 {
+			t.Errorf("learnt %q after %d attempts", got, runs)
+		}
+		if r := recordOf(t, s, "42"); r.Status != activity.StatusCompleted || r.HasResult {
+			t.Errorf("the record is %s, with a result %v", r.Status, r.HasResult)
+		}
+		p.stop(t)
+	})
+}
+
+// OP-29: one verifier at a time, also if one does not heed its time; it is bounded
+// all the same.
+func TestOneVerifierAtATime(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var alive, most, asked atomic.Int32
+		a, _ := keyed(func(context.Context, int) (string, error) { return "", errBroke }, nil)
+		a.Verify = func(context.Context, string) (activity.Verification[string], error) {
+			asked.Add(1)
+			most.Store(max(most.Load(), alive.Add(1)))
+			defer alive.Add(-1)
+			time.Sleep(time.Hour) // deaf
+			return activity.CompletedWithResult("late"), nil
+		}
+		wf := learning(a)
+		p := boot(t, new(memory.Store), wf)
+		begun := time.Now()
+		if got := result(t, start(t, wf, p, "o", "")); !strings.HasPrefix(got, "*activity.IndeterminateError") {
+			t.Errorf("learnt %q", got)
+		}
+		if took := time.Since(begun); most.Load() != 1 || asked.Load() != 1 || took > 5*time.Minute {
+			t.Errorf("%d verifiers, %d at once, in %v", asked.Load(), most.Load(), took)
+		}
+		time.Sleep(2 * time.Hour)
+		p.stop(t)
+	})
+}
+
+// ACT-6: operations of branches have keys and records of their own, the same after a
+// crash and a replay.
+func TestBranchesAreReconciledByThemselves(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		var life atomic.Pointer[storagetest.Faulty]
+		var runs tally
+		a := &charging{
+			Name:           "charge",
+			IdempotencyKey: func(order string) string { return order },
+			Verify: func(ctx context.Context, order string) (activity.Verification[string], error) {
+				return activity.CompletedWithResult("verified " + order), nil
+			},
+			Run: func(ctx context.Context, order string) (string, error) {
+				if runs.add(order); order == "3" && runs.of(order) == 1 {
+					life.Load().Crash()
+					<-ctx.Done()
+				}
+				return "run " + order, nil
+			},
+		}
+		wf := flow("checkout", func(run *engine.Run) (string, error) {
+			out, err := engine.Map(run, "charge all", 4, []string{"1", "2", "3", "4"}, func(run *engine.Run, order string) (string, error) {
+				if order == "3" {
+					if err := run.Sleep(time.Second); err != nil {
+						return "", err
+					}
+				}
+				return a.Do(run, order)
+			})
+			return strings.Join(out, ", "), err
+		})
+		life.Store(storagetest.NewFaulty(s, nil))
+		p := bootOn(t, life.Load(), wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		p.kill()
+		p = boot(t, s, wf)
+		if got := result(t, wf.Handle(p, "o")); got != "run 1, run 2, verified 3, run 4" || len(runs.all()) != 4 {
+			t.Errorf("learnt %q after %v", got, runs.all())
+		}
+		records, err := activity.Records(ctx, s, "o", generation(t, s))
+		if err != nil || len(records) != 4 {
+			t.Errorf("%d records, %v, want 4", len(records), err)
+		}
+		p.stop(t)
+	})
+}
+
+func generation(t testing.TB, s storage.Storage) string {
+	t.Helper()
+	wf, err := checkpoint.Load(ctx, s, "o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wf.Generation
+}
+
+// ACT-54, CAP-4, CAP-5: where a record cannot be claimed atomically, an activity
+// with a key is refused, and nothing is run.
+func TestAKeyNeedsConditions(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		a, b := keyed(func(context.Context, int) (string, error) { return "", nil }, nil)
+		wf := learning(a)
+		p := boot(t, storagetest.NoConditions(new(memory.Store)), wf, func(c *engine.Config) { c.Ownership = engine.SingleOwner })
+		if got := result(t, start(t, wf, p, "o", "")); !strings.HasPrefix(got, "*storage.CapabilityError") {
+			t.Errorf("learnt %q", got)
+		}
+		if runs, _, _ := b.counts(); runs != 0 {
+			t.Errorf("%d attempts", runs)
+		}
+		p.stop(t)
+	})
+}
+
+// A key that is none holds the run, and code that makes a right one goes on.
+func TestBadKeysHoldTheRun(t *testing.T) {
+	for _, key := range []string{"", strings.Repeat("k", keys.MaxIdempotencyKey+1), "\xff"} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			a, b := keyed(func(context.Context, int) (string, error) { return "done", nil }, nil)
+			right := a.IdempotencyKey
+			a.IdempotencyKey = func(string) string { return key }
+			wf := learning(a)
+			p := boot(t, s, wf)
+			start(t, wf, p, "o", "")
+			time.Sleep(time.Minute)
+			if i := describe(t, p, "o"); !heldFor(i, engine.BadDefinition) {
+				t.Errorf("key %.10q: %+v, want it held", key, i.Attention)
+			}
+			if runs, _, _ := b.counts(); runs != 0 {
+				t.Errorf("key %.10q: %d attempts", key, runs)
+			}
+			p.stop(t)
+			a.IdempotencyKey = right
+			p = boot(t, s, wf)
+			if got := result(t, wf.Handle(p, "o")); got != "done" {
+				t.Errorf("mended: learnt %q", got)
+			}
+			p.stop(t)
 		})
 	}
 }

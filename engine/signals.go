@@ -61,7 +61,7 @@ func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, e
 // ClearSignal takes a signal that is not consumed out of a workflow's inbox; its
 // acceptance is remembered as before. It also clears one whose acceptance is
 // indeterminate, after which it may be sent again. The act stands in the workflow's
-// record, and in the history with its next claim. Errors: ErrNotApplicable if no
+// record, and in the history with its next checkpoint. Errors: ErrNotApplicable if no
 // such signal waits, ErrNotFound, ErrInvalid, ErrClosed.
 func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by Audit) error {
 	if err := errors.Join(by.check(), checkName("signal name", name, keys.MaxName), checkSignalID(signalID)); err != nil {
