@@ -41,6 +41,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"branches": branches,
 	"select":   selecting,
 	"children": children,
+	"mail":     mail,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
@@ -580,6 +581,64 @@ func unbidden(w *sweep.World) sweep.Scenario {
 				return "", err
 			}
 			return wf.Handle(eng, "unbidden").Result(ctx)
+		},
+	}
+}
+
+// mail: a workflow is started with its first signal, gets some from the client at
+// the same time, and some from another workflow, and takes what is there. SIG-41,
+// SIG-43, SIG-53
+func mail(w *sweep.World) sweep.Scenario {
+	letter := &signal.Signal[string]{Name: "letter"}
+	closing := &signal.Signal[string]{Name: "closing"}
+	box := &engine.Workflow[string, string]{Name: "box", Func: func(run *engine.Run, name string) (string, error) {
+		first, err := letter.Receive(run)
+		if err != nil {
+			return "", err
+		}
+		last, err := closing.Receive(run)
+		if err != nil {
+			return "", err
+		}
+		others, err := letter.Drain(run)
+		slices.Sort(others)
+		return fmt.Sprint(name, first, others, last), err
+	}}
+	writer := &engine.Workflow[string, string]{Name: "writer", Func: func(run *engine.Run, to string) (string, error) {
+		return "", errors.Join(letter.SendFrom(run, to, "x"), letter.SendFrom(run, to, "x"), closing.SendFrom(run, to, "bye"))
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{box, writer},
+		IDs:       []string{"box", "writer"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			first, err := letter.SendWithStart(ctx, eng, box.Request("box", "b"), "a", &signal.Options{ID: "1"})
+			if err != nil {
+				return "", err
+			}
+			time.Sleep(time.Minute) // it is received
+			errs := make(chan error)
+			for _, v := range []string{"b", "c", "d"} {
+				go func() {
+					_, err := letter.Send(ctx, eng, "box", v, &signal.Options{ID: v})
+					errs <- err
+				}()
+			}
+			if err := errors.Join(<-errs, <-errs, <-errs); err != nil {
+				return "", err
+			}
+			h, err := writer.Start(ctx, eng, "writer", "box")
+			if err != nil {
+				return "", err
+			}
+			if _, err := h.Result(ctx); err != nil {
+				return "", err
+			}
+			said, err := box.Handle(eng, "box").Result(ctx)
+			if err != nil {
+				return "", err
+			}
+			again, err := letter.SendWithStart(ctx, eng, box.Request("box", "b"), "a", &signal.Options{ID: "1"})
+			return fmt.Sprint(said, again == first), err
 		},
 	}
 }
