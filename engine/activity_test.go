@@ -13,7 +13,6 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -64,7 +63,7 @@ func TestRetries(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				var seen []attempted
 				wf := doing(flaky(&seen, c.succeed, c.retry))
-				p := boot(t, new(memory.Store), wf)
+				p := boot(t, fresh(t), wf)
 				_, err := outcome(start(t, wf, p, "o", ""))
 				if (err != nil) != c.fails || len(seen) != c.want {
 					t.Fatalf("%v after %d attempts, want %d", err, len(seen), c.want)
@@ -106,7 +105,7 @@ func TestRetries(t *testing.T) {
 func TestRetriesSurviveARestart(t *testing.T) {
 	for _, how := range []string{"kill", "stop"} {
 		virtual(t, func(t *testing.T) {
-			s := new(memory.Store)
+			s := fresh(t)
 			var seen []attempted
 			wf := doing(flaky(&seen, 99, activity.Retry{Attempts: 3, Backoff: 10 * time.Minute, MaxBackoff: time.Hour}))
 			p := boot(t, s, wf)
@@ -140,7 +139,7 @@ func TestRetriesSurviveARestart(t *testing.T) {
 // a restart, and a step's error is the same live and replayed.
 func TestErrorIdentitySurvives(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		var runs tally
 		declined := errors.New("card declined")
 		act := &activity.Activity[string, int]{Name: "charge", Errors: []error{errors.New("another"), declined}, Run: func(context.Context, string) (int, error) {
@@ -176,7 +175,7 @@ func TestErrorIdentitySurvives(t *testing.T) {
 // knows it survived.
 func TestInfo(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		var seen []activity.Info
 		var life atomic.Pointer[storagetest.Faulty]
 		act := &activity.Activity[string, string]{Name: "charge", Timeout: 30 * time.Second, Run: func(ctx context.Context, in string) (string, error) {
@@ -234,7 +233,7 @@ func TestActivityWithoutAKeyIsAtLeastOnce(t *testing.T) {
 		runs  int
 	}{{storagetest.CrashBefore, 2}, {storagetest.CrashAfter, 1}} {
 		virtual(t, func(t *testing.T) {
-			s := new(memory.Store)
+			s := fresh(t)
 			var runs tally
 			act := counting(&runs, "charge")
 			wf := doing(act)
@@ -282,7 +281,7 @@ func TestTimeout(t *testing.T) {
 			_, got = act.Do(run, "")
 			return "went on", nil
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		begun := time.Now()
 		if out := result(t, start(t, wf, p, "o", "")); out != "went on" {
 			t.Errorf("result %q", out)
@@ -323,7 +322,7 @@ func TestTimeoutThatIsHeeded(t *testing.T) {
 			_, with := act.With(activity.Options{Timeout: 20 * time.Second}).Do(run, 15*time.Second)
 			return sprint(err, " ", errors.Is(late, activity.ErrTimeout), " ", with), nil
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		if got := result(t, start(t, wf, p, "o", "")); got != "<nil> true <nil>" {
 			t.Errorf("got %s", got)
 		}
@@ -334,7 +333,7 @@ func TestTimeoutThatIsHeeded(t *testing.T) {
 // A definition that makes no sense holds the run, and the mended one goes on.
 func TestBadActivityHoldsTheRun(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		var runs tally
 		act := counting(&runs, "act")
 		act.Retry.Backoff = -1
@@ -369,7 +368,7 @@ func TestForeignRun(t *testing.T) {
 				return "", nil
 			})
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		result(t, start(t, wf, p, "o", ""))
 		outside = kept.Sleep(0)
 		if !errors.Is(inside, engine.ErrForeignRun) || !errors.Is(outside, engine.ErrForeignRun) {

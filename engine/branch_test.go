@@ -15,7 +15,6 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/signal"
-	"github.com/weft-go/weft/storage/memory"
 )
 
 // Branches take turns, may share variables, and have operations of their own
@@ -42,7 +41,7 @@ func TestBranches(t *testing.T) {
 			all, err := engine.All(run, fs...)
 			return fmt.Sprint(order, all), err
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		h := start(t, wf, p, "b", "")
 		if got, want := result(t, h), "[4 3 2 1 0] [0 1 4 9 16]"; got != want {
 			t.Errorf("got %s, want %s", got, want)
@@ -91,7 +90,7 @@ func TestReplayTakesTurnsAsBefore(t *testing.T) {
 			seen = append(seen, strings.Join(trace, " "))
 			return strings.Join(trace, " "), err
 		})
-		store := new(memory.Store)
+		store := fresh(t)
 		p := boot(t, store, wf)
 		h := start(t, wf, p, "r", "")
 		time.Sleep(time.Hour)
@@ -130,7 +129,7 @@ func TestBranchFails(t *testing.T) {
 			_, err := engine.All(run, a, b, c)
 			return "", err
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		_, err := outcome(start(t, wf, p, "f", ""))
 		if a := <-errs; a != errBroke {
 			t.Errorf("error: got %v", a)
@@ -159,7 +158,7 @@ func TestBranchesLeftBehind(t *testing.T) {
 			})
 			return "done", run.Sleep(time.Second)
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		if got := result(t, start(t, wf, p, "l", "")); got != "done" {
 			t.Errorf("got %q", got)
 		}
@@ -186,7 +185,7 @@ func TestRunOfAnotherBranch(t *testing.T) {
 			_, err := f.Get(outer)
 			return fmt.Sprint(errors.Is(err, engine.ErrForeignRun)), nil
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		if got := result(t, start(t, wf, p, "f", "")); got != "true" {
 			t.Errorf("got %s, want ErrForeignRun", got)
 		}
@@ -207,7 +206,7 @@ func TestBranchesNestOnlySoDeep(t *testing.T) {
 			n, err := down(run, 0)
 			return fmt.Sprint(n), err
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		if got := result(t, start(t, wf, p, "d", "")); got != "16" {
 			t.Errorf("got %s branches inside each other", got)
 		}
@@ -241,7 +240,7 @@ func TestMap(t *testing.T) {
 			}
 			return out, nil
 		}}
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		begun := time.Now()
 		got := result(t, start(t, wf, p, "m", 100))
 		if took := time.Since(begun); took < 10*time.Second || took > 12*time.Second {
@@ -283,7 +282,7 @@ func TestMapIsCancelled(t *testing.T) {
 			}
 			return "", err
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		h := start(t, wf, p, "m", "")
 		time.Sleep(90 * time.Minute)
 		if err := h.Cancel(ctx, "enough"); err != nil {
@@ -308,7 +307,7 @@ func TestManyTimersAtOnce(t *testing.T) {
 			})
 			return fmt.Sprint(len(out)), err
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		if got := result(t, start(t, wf, p, "t", "")); got != fmt.Sprint(n) {
 			t.Errorf("got %s", got)
 		}

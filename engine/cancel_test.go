@@ -11,14 +11,13 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/storage/memory"
 )
 
 // A cancelled workflow ends as that; the request stands in what is told of it.
 func TestCancelWhileSleeping(t *testing.T) {
 	for _, by := range []string{"its engine", "another engine", "a new process"} {
 		virtual(t, func(t *testing.T) {
-			s := new(memory.Store)
+			s := fresh(t)
 			var inner error
 			wf := flow("w", func(run *engine.Run) (string, error) {
 				inner = run.Sleep(24 * time.Hour)
@@ -76,7 +75,7 @@ func TestCancelDuringAnActivity(t *testing.T) {
 			cause = context.Cause(ctx)
 			return 1, nil
 		}}
-		p := boot(t, new(memory.Store), doing(act))
+		p := boot(t, fresh(t), doing(act))
 		h := start(t, doing(act), p, "o", "")
 		time.Sleep(time.Minute)
 		if err := h.Cancel(ctx, ""); err != nil {
@@ -102,7 +101,7 @@ func TestCancelDuringAnActivity(t *testing.T) {
 // ACT-41: what was cancelled before anybody drove it begins no activity.
 func TestCancelBeforeItRuns(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		var runs tally
 		wf := doing(counting(&runs, "act"))
 		client := made(t, s)
@@ -140,7 +139,7 @@ func TestCancelIsARequest(t *testing.T) {
 	} {
 		virtual(t, func(t *testing.T) {
 			wf := flow("w", func(run *engine.Run) (string, error) { return c.end(run.Sleep(time.Hour)) })
-			p := boot(t, new(memory.Store), wf)
+			p := boot(t, fresh(t), wf)
 			h := start(t, wf, p, "o", "")
 			time.Sleep(time.Second)
 			if err := h.Cancel(ctx, "r"); err != nil {
@@ -154,7 +153,7 @@ func TestCancelIsARequest(t *testing.T) {
 	}
 	virtual(t, func(t *testing.T) { // nobody asked
 		wf := flow("w", func(*engine.Run) (string, error) { return "", engine.ErrCancelled })
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		if _, err := outcome(start(t, wf, p, "o", "")); !strings.Contains(sprint(err), "cancelled") {
 			t.Error(err)
 		}
@@ -173,7 +172,7 @@ func TestCancelRacesCompletion(t *testing.T) {
 		}
 		return "done", nil
 	})
-	p := boot(t, new(memory.Store), wf)
+	p := boot(t, fresh(t), wf)
 	for i := range 300 {
 		h := start(t, wf, p, sprint("o", i), "")
 		time.Sleep(time.Duration(i%30) * 70 * time.Microsecond)
@@ -194,7 +193,7 @@ func TestCancelRacesCompletion(t *testing.T) {
 // A restart replays the request at its place.
 func TestCancelOverARestart(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		var seen []string
 		wf := flow("w", func(run *engine.Run) (string, error) {
 			a := run.Sleep(time.Minute)

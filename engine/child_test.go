@@ -11,7 +11,6 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/storage/memory"
 )
 
 // A child's start and its parent's checkpoint are one commit; its id is derived,
@@ -29,7 +28,7 @@ func TestChild(t *testing.T) {
 			b, err := sub.Do(run, 4)
 			return fmt.Sprint(a, b), err
 		})
-		store := new(memory.Store)
+		store := fresh(t)
 		p := boot(t, store, wf, sub)
 		begun := time.Now()
 		h := start(t, wf, p, "p", "")
@@ -79,7 +78,7 @@ func TestChildFails(t *testing.T) {
 			return fmt.Sprint(errors.Is(failed, errBroke), errors.As(failed, &w),
 				errors.Is(cancelled, engine.ErrCancelled), errors.Is(taken, engine.ErrExists), errors.Is(long, engine.ErrInvalid)), nil
 		})
-		store := new(memory.Store)
+		store := fresh(t)
 		p := boot(t, store, wf, sub, sleeper)
 		h := start(t, wf, p, "p", "")
 		time.Sleep(time.Minute)
@@ -117,7 +116,7 @@ func TestEndOfParent(t *testing.T) {
 					}
 					return "", run.Sleep(time.Minute)
 				})
-				p := boot(t, new(memory.Store), wf, sub)
+				p := boot(t, fresh(t), wf, sub)
 				h := start(t, wf, p, "p", "")
 				time.Sleep(30 * time.Second)
 				if c.cancel {
@@ -155,7 +154,7 @@ func TestChildIsPurgedBeforeItsParentLooked(t *testing.T) {
 			}
 			return f.Get(run)
 		})
-		store := new(memory.Store)
+		store := fresh(t)
 		both := boot(t, store, wf, sub)
 		h := start(t, wf, both, "p", "")
 		time.Sleep(10 * time.Second)
@@ -195,7 +194,7 @@ func TestManyChildren(t *testing.T) {
 			}
 			return fmt.Sprint(sum), err
 		})
-		p := boot(t, new(memory.Store), wf, sub)
+		p := boot(t, fresh(t), wf, sub)
 		if got, want := result(t, start(t, wf, p, "p", "")), fmt.Sprint(n*(n-1)/2); got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/storage/memory"
 )
 
 // A grumpy error panics when it is asked what it is.
@@ -46,7 +45,7 @@ func TestActivityFailuresAreContained(t *testing.T) {
 	for name, c := range failures {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
-				s := new(memory.Store)
+				s := fresh(t)
 				var runs tally
 				act := &activity.Activity[string, string]{
 					Name:  "act",
@@ -88,7 +87,7 @@ func TestWorkflowFailuresAreContained(t *testing.T) {
 	for name, c := range failures {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
-				s := new(memory.Store)
+				s := fresh(t)
 				wf := flow("order", func(*engine.Run) (string, error) { return c.fail() })
 				p := boot(t, s, wf)
 				h := start(t, wf, p, "o", "")
@@ -128,7 +127,7 @@ func TestUnencodableResultIsFinal(t *testing.T) {
 			return sprint(err != nil, err2 != nil), nil
 		})
 		odd := &engine.Workflow[string, any]{Name: "odd", Func: func(*engine.Run, string) (any, error) { return func() {}, nil }}
-		p := boot(t, new(memory.Store), wf, odd)
+		p := boot(t, fresh(t), wf, odd)
 		if got := result(t, start(t, wf, p, "o", "")); got != "true true" {
 			t.Errorf("failed: %s, want both", got)
 		}

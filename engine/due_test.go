@@ -10,7 +10,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
-	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -55,7 +54,7 @@ func TestTimerThatLosesFiresOnce(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				clock := new(wall)
 				wf := flow("w", f)
-				store := storagetest.NewFaulty(new(memory.Store), nil)
+				store := storagetest.NewFaulty(fresh(t), nil)
 				e := made(t, store, wf)
 				engine.SetNow(e, clock.now)
 				p := &process{Engine: e, store: store}

@@ -13,14 +13,13 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
-	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // After Close every method answers ErrClosed.
 func TestClosedEngine(t *testing.T) {
 	wf := flow("w", nil2)
-	e := made(t, new(memory.Store), wf)
+	e := made(t, fresh(t), wf)
 	for range 2 {
 		if err := e.Close(); err != nil {
 			t.Fatalf("Close: %v", err)
@@ -59,7 +58,7 @@ func TestClosedEngine(t *testing.T) {
 // A cancelled context is answered with its error, and nothing is written.
 func TestCancelledContext(t *testing.T) {
 	wf := flow("w", nil2)
-	s := new(memory.Store)
+	s := fresh(t)
 	e := made(t, s, wf)
 	defer e.Close()
 	done, cancel := context.WithCancel(ctx)
@@ -99,7 +98,7 @@ func TestRunAndCloseInAnyOrder(t *testing.T) {
 		}
 		return "done", run.Sleep(time.Hour)
 	})
-	s := new(memory.Store)
+	s := fresh(t)
 	for i := range rounds {
 		e := made(t, s, wf)
 		ctx, cancel := context.WithCancel(ctx)
@@ -134,7 +133,7 @@ func TestRunAndCloseInAnyOrder(t *testing.T) {
 func TestOneRunAtATime(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		wf := flow("w", nil2)
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		result(t, start(t, wf, p, "o", ""))
 		if err := p.Engine.Run(ctx); err == nil || errors.Is(err, engine.ErrClosed) {
 			t.Errorf("a second Run = %v, want an error of its own", err)
@@ -153,7 +152,7 @@ func TestCloseEndsAStartUnderWay(t *testing.T) {
 	for _, runs := range []bool{true, false} {
 		virtual(t, func(t *testing.T) {
 			var broken atomic.Bool
-			f := storagetest.NewFaulty(new(memory.Store), func(c storagetest.Call) storagetest.Fault {
+			f := storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
 				if broken.Load() && c.Method == "Commit" {
 					return storagetest.ErrorBefore
 				}
@@ -200,7 +199,7 @@ func TestCloseEndsAStartUnderWay(t *testing.T) {
 // repeated in the next engine.
 func TestGentleStopKeepsOutcomes(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		var runs tally
 		slow := &activity.Activity[string, int]{Name: "slow", Run: func(ctx context.Context, _ string) (int, error) {
 			runs.add("slow")
@@ -234,7 +233,7 @@ func TestGentleStopKeepsOutcomes(t *testing.T) {
 func TestCloseCutsAttemptsOff(t *testing.T) {
 	for _, how := range []string{"Close", "StopTimeout"} {
 		virtual(t, func(t *testing.T) {
-			s := new(memory.Store)
+			s := fresh(t)
 			var causes []error
 			var attempts []int
 			stuck := &activity.Activity[string, int]{Name: "stuck", Timeout: 24 * time.Hour, Run: func(ctx context.Context, _ string) (int, error) {

@@ -18,7 +18,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/storage"
-	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
@@ -82,7 +81,7 @@ func TestParkedRunsComeBack(t *testing.T) {
 					calls++
 					return c.wait(run)
 				})
-				p := boot(t, new(memory.Store), wf, sub, parkAfter(time.Second))
+				p := boot(t, fresh(t), wf, sub, parkAfter(time.Second))
 				h := start(t, wf, p, "w", "")
 				time.Sleep(8 * time.Minute)
 				if n := engine.Runs(p.Engine); n != 0 {
@@ -120,7 +119,7 @@ func TestWakeRacesWithParking(t *testing.T) {
 				first, err := engine.Select(run, y, kid, run.Cancelled())
 				return fmt.Sprint(first == engine.Case(y), first == engine.Case(kid)), err
 			})
-			h := &hooked{Storage: new(memory.Store)}
+			h := &hooked{Storage: fresh(t)}
 			// Another engine on the same handle: it has no way to hint this one
 			// but through the store.
 			far := made(t, h)
@@ -192,7 +191,7 @@ func TestChildEndsWhileItsParentMoves(t *testing.T) {
 					engine.Go(run, "aside", func(run *engine.Run) (string, error) { return no.Receive(run) })
 					return sub.With(engine.StartOptions{ChildID: "kid"}).Do(run, "")
 				})
-				h := &hooked{Storage: new(memory.Store)}
+				h := &hooked{Storage: fresh(t)}
 				var p *process
 				tried := 0
 				h.beforeCommit = func(b storage.Batch) {
@@ -223,7 +222,7 @@ func TestStartUpLeavesTheParked(t *testing.T) {
 			calls.Add(1)
 			return yes.Receive(run)
 		})
-		store := new(memory.Store)
+		store := fresh(t)
 		p := boot(t, store, wf, parkAfter(-1))
 		for i := range 1000 {
 			start(t, wf, p, fmt.Sprint(i), "")
@@ -257,7 +256,7 @@ func TestStopParksWhatWaits(t *testing.T) {
 			calls.Add(1)
 			return yes.Receive(run)
 		})
-		store := new(memory.Store)
+		store := fresh(t)
 		p := boot(t, store, wf)
 		for i := range 100 {
 			start(t, wf, p, fmt.Sprint(i), "")
@@ -293,7 +292,7 @@ func TestRoom(t *testing.T) {
 			out, err := engine.Map(run, "part", 0, make([]int, 5), func(run *engine.Run, i int) (int, error) { return act.Do(run, i) })
 			return fmt.Sprint(len(out)), err
 		})
-		p := boot(t, new(memory.Store), wf, func(c *engine.Config) { c.MaxRuns, c.MaxActivities = 10, 7 })
+		p := boot(t, fresh(t), wf, func(c *engine.Config) { c.MaxRuns, c.MaxActivities = 10, 7 })
 		var hs []*engine.Handle[string]
 		inMemory := 0
 		for i := range 100 {
@@ -316,7 +315,7 @@ func TestRoom(t *testing.T) {
 func TestWaitingRunsMakeRoom(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		wf := flow("waits", func(run *engine.Run) (string, error) { return yes.Receive(run) })
-		p := boot(t, new(memory.Store), wf, func(c *engine.Config) { c.MaxRuns = 8 })
+		p := boot(t, fresh(t), wf, func(c *engine.Config) { c.MaxRuns = 8 })
 		for i := range 100 {
 			start(t, wf, p, fmt.Sprint(i), "")
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
-	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -25,7 +24,7 @@ import (
 func TestRunThatIsPutDown(t *testing.T) {
 	for _, how := range []string{"stop", "close", "kill"} {
 		virtual(t, func(t *testing.T) {
-			s := new(memory.Store)
+			s := fresh(t)
 			var seen tally
 			wf := flow("w", func(run *engine.Run) (out string, err error) {
 				defer func() {
@@ -81,7 +80,7 @@ func TestRunThatIsPutDown(t *testing.T) {
 // and nothing that it does then counts.
 func TestFunctionThatDoesNotComeBack(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		var stuck atomic.Bool
 		stuck.Store(true)
 		block := make(chan int)
@@ -112,7 +111,7 @@ func TestFunctionThatDoesNotComeBack(t *testing.T) {
 // found and held; those beside it are not blamed, and complete.
 func TestRunThatKillsTheProcess(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		var life atomic.Pointer[storagetest.Faulty]
 		var p *process
 		var kills atomic.Int32
@@ -192,7 +191,7 @@ func TestRunThatKillsTheProcess(t *testing.T) {
 func TestTwoEnginesOnOneHandle(t *testing.T) {
 	for _, how := range []string{"stop", "close"} {
 		virtual(t, func(t *testing.T) {
-			f := storagetest.NewFaulty(new(memory.Store), nil)
+			f := storagetest.NewFaulty(fresh(t), nil)
 			var drives tally
 			wf := flow("w", func(run *engine.Run) (string, error) {
 				drives.add("drive")
@@ -228,7 +227,7 @@ func TestTwoEnginesOnOneHandle(t *testing.T) {
 // and claims before it drives.
 func TestSameNameClaimsAnew(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		tokens := make(chan uint64, 3)
 		act := &activity.Activity[string, int]{Name: "act", Run: func(ctx context.Context, _ string) (int, error) {
 			tokens <- activity.InfoFrom(ctx).FencingToken
@@ -256,7 +255,7 @@ func TestStoreThatLostWrites(t *testing.T) {
 	for _, c := range []string{"the last step", "three steps", "everything since the claim", "the claim too"} {
 		t.Run(c, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
-				s := new(memory.Store)
+				s := fresh(t)
 				tokens := map[uint64]int{}
 				var highest uint64
 				act := &activity.Activity[string, int]{Name: "act", Run: func(ctx context.Context, _ string) (int, error) {
@@ -346,7 +345,7 @@ func TestDamagedRecordsOfOneRun(t *testing.T) {
 		for _, kind := range []string{"flipped", "future"} {
 			t.Run(c.name+" "+kind, func(t *testing.T) {
 				virtual(t, func(t *testing.T) {
-					s := new(memory.Store)
+					s := fresh(t)
 					wf := flow("w", func(run *engine.Run) (string, error) {
 						for range 3 {
 							if err := run.Sleep(time.Minute); err != nil {
@@ -434,7 +433,7 @@ func TestDamagedRecordsOfOneRun(t *testing.T) {
 // A damaged record of a dead engine does not keep the runs of others waiting.
 func TestDamagedEngineRecord(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		wf := flow("w", func(run *engine.Run) (string, error) { return "done", run.Sleep(time.Minute) })
 		engines := storagetest.NewFaulty(s, nil) // on one handle they respect each other
 		for _, name := range []string{"a", "b", "c"} {
@@ -461,7 +460,7 @@ func TestDamagedEngineRecord(t *testing.T) {
 // a restart to the end.
 func TestSingleOwner(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		bare := storagetest.NoConditions(s)
 		single := func(c *engine.Config) { c.Ownership = engine.SingleOwner }
 		var runs tally
@@ -510,7 +509,7 @@ func TestSingleOwner(t *testing.T) {
 // above all that were given before.
 func TestRestoredBackup(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		var token atomic.Uint64
 		act := &activity.Activity[string, int]{Name: "act", Run: func(ctx context.Context, _ string) (int, error) {
 			n := activity.InfoFrom(ctx).FencingToken

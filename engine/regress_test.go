@@ -17,7 +17,6 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
-	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -76,7 +75,7 @@ func touches(b storage.Batch, prefix string) bool {
 // which is in the store already. It has one driver afterwards, and not none.
 func TestSignalMeetsAStartOfUnknownOutcome(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		approved := &signal.Signal[string]{Name: "approved"}
 		wf := flow("w", func(run *engine.Run) (string, error) { return approved.Receive(run) })
 		var once atomic.Bool
@@ -124,7 +123,7 @@ func TestRetryOfARunThatIsBeingPutDown(t *testing.T) {
 			_, err := f.Get(run)
 			return "done", err
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		h := start(t, wf, p, "o", "")
 		eventually(t, "the run is held", func() bool { return heldFor(describe(t, p, "o"), engine.BadDefinition) })
 		mended.Store(true)
@@ -150,7 +149,7 @@ func TestRetryOfUnknownOutcomeIsRecognised(t *testing.T) {
 			_, err := next.Do(run, "")
 			return "done", err
 		})
-		p := bootOn(t, storagetest.NewFaulty(new(memory.Store), func(c storagetest.Call) storagetest.Fault {
+		p := bootOn(t, storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
 			if c.Method == "Commit" && touches(c.Batch, "wf:o") && armed.CompareAndSwap(true, false) {
 				return storagetest.ErrorAfter
 			}
@@ -175,7 +174,7 @@ func TestRetryOfUnknownOutcomeIsRecognised(t *testing.T) {
 func TestActivityThatDoesNotComeBack(t *testing.T) {
 	for _, how := range []string{"close", "stop"} {
 		virtual(t, func(t *testing.T) {
-			s := new(memory.Store)
+			s := fresh(t)
 			block := make(chan int)
 			stuck := &activity.Activity[string, int]{Name: "stuck", Timeout: time.Minute, Run: func(context.Context, string) (int, error) {
 				<-block
@@ -206,7 +205,7 @@ func TestActivityThatDoesNotComeBack(t *testing.T) {
 // on the store would take it for dead.
 func TestStartBeforeTheEngineIsKnown(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		var runs tally
 		slow := &activity.Activity[string, int]{Name: "slow", Timeout: time.Hour, Run: func(context.Context, string) (int, error) {
 			runs.add("slow")
@@ -244,7 +243,7 @@ func TestStartBeforeTheEngineIsKnown(t *testing.T) {
 func TestLookAtAWorkflowThatIsBeingStarted(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		wf := flow("w", func(run *engine.Run) (string, error) { return "", nil })
-		h := &hooked{Storage: new(memory.Store)}
+		h := &hooked{Storage: fresh(t)}
 		e := made(t, h, wf)
 		defer e.Close()
 		var once sync.Once
@@ -266,7 +265,7 @@ func TestSignalWhoseSenderGaveUp(t *testing.T) {
 		approved := &signal.Signal[string]{Name: "approved"}
 		wf := flow("w", func(run *engine.Run) (string, error) { return approved.Receive(run) })
 		ctx, cancel := context.WithCancel(ctx)
-		p := boot(t, &hooked{Storage: new(memory.Store), afterCommit: func(b storage.Batch) error {
+		p := boot(t, &hooked{Storage: fresh(t), afterCommit: func(b storage.Batch) error {
 			if touches(b, "sigres:") {
 				cancel()
 				return errBroke
@@ -291,7 +290,7 @@ func TestSignalWhoseSenderGaveUp(t *testing.T) {
 // No batch is larger than the store takes.
 func TestBatchesOfASmallStore(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := &hooked{Storage: new(memory.Store), max: storage.Size{Ops: 100, Bytes: 1 << 20}}
+		s := &hooked{Storage: fresh(t), max: storage.Size{Ops: 100, Bytes: 1 << 20}}
 		s.beforeCommit = func(b storage.Batch) {
 			if touches(b, "wf:o:ckpt:") {
 				time.Sleep(time.Millisecond) // in which answers come together
@@ -332,7 +331,7 @@ func TestSignOffIsRepeated(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var armed atomic.Bool
 		wf := flow("w", func(run *engine.Run) (string, error) { return "woke", run.Sleep(time.Minute) })
-		f := storagetest.NewFaulty(new(memory.Store), func(c storagetest.Call) storagetest.Fault {
+		f := storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
 			if c.Method == "Commit" && touches(c.Batch, "eng:") && armed.CompareAndSwap(true, false) {
 				return storagetest.ErrorBefore
 			}
@@ -364,7 +363,7 @@ func TestSendHeedsItsContext(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var down atomic.Bool
 		wf := flow("w", func(run *engine.Run) (string, error) { return "", run.Sleep(24 * time.Hour) })
-		p := bootOn(t, storagetest.NewFaulty(new(memory.Store), func(c storagetest.Call) storagetest.Fault {
+		p := bootOn(t, storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
 			if down.Load() && c.Method == "Commit" {
 				return storagetest.ErrorBefore
 			}
@@ -400,7 +399,7 @@ func TestHintsOfTwoSignalsWithOneID(t *testing.T) {
 			}
 			return two.Receive(run)
 		})
-		h := &hooked{Storage: new(memory.Store)}
+		h := &hooked{Storage: fresh(t)}
 		client := made(t, h)
 		defer client.Close()
 		var once sync.Once
@@ -434,7 +433,7 @@ func TestHintsOfTwoSignalsWithOneID(t *testing.T) {
 func TestResultOfAnotherWorkflow(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		wf := flow("w", func(run *engine.Run) (string, error) { return "", run.Sleep(24 * time.Hour) })
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		start(t, wf, p, "o", "")
 		time.Sleep(time.Second)
 		short, cancel := context.WithTimeout(ctx, time.Hour)
@@ -457,7 +456,7 @@ func TestLoggerInsideAStep(t *testing.T) {
 				return "", ctx.Err()
 			})
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		h := start(t, wf, p, "o", "")
 		time.Sleep(time.Second)
 		if err := h.Cancel(ctx, ""); err != nil {
@@ -474,7 +473,7 @@ func TestResultAtTheMomentOfTheEnd(t *testing.T) {
 	wf := flow("w", func(run *engine.Run) (string, error) {
 		return engine.Step(run, "s", func(context.Context) (string, error) { return "done", nil })
 	})
-	p := boot(t, new(memory.Store), wf, func(c *engine.Config) { c.PollInterval = time.Hour })
+	p := boot(t, fresh(t), wf, func(c *engine.Config) { c.PollInterval = time.Hour })
 	var all sync.WaitGroup
 	for w := range 8 {
 		all.Go(func() {

@@ -48,7 +48,7 @@ func TestNonDeterminismHoldsTheRun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
-				s := new(memory.Store)
+				s := fresh(t)
 				var runs tally
 				wf := func(codes []code) *engine.Workflow[string, string] {
 					return flow("w", func(run *engine.Run) (string, error) {
@@ -114,7 +114,7 @@ func TestNonDeterminismHoldsTheRun(t *testing.T) {
 // is registered it is driven.
 func TestUnregisteredTypeIsLeftAlone(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		known, unknown := flow("known", nil2), flow("unknown", nil2)
 		p := boot(t, s, known)
 		start(t, unknown, p, "u", "")
@@ -144,7 +144,7 @@ func TestUnregisteredTypeIsLeftAlone(t *testing.T) {
 // A run that another engine held and whose type is gone is left alone too.
 func TestTypeThatWentAway(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		old := flow("old", func(run *engine.Run) (string, error) { return "done", run.Sleep(time.Hour) })
 		p := boot(t, s, old)
 		start(t, old, p, "o", "")
@@ -166,7 +166,7 @@ func TestTypeThatWentAway(t *testing.T) {
 // History tells who did what: dense numbers, owner and epoch of each.
 func TestHistory(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		wf := flow("w", func(run *engine.Run) (string, error) {
 			for range 3 {
 				if err := run.Sleep(time.Minute); err != nil {
@@ -218,7 +218,7 @@ func TestHistory(t *testing.T) {
 // List is newest first, and filtered.
 func TestList(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		quick, slow := flow("quick", nil2), flow("slow", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Hour) })
 		p := boot(t, s, quick, slow)
 		for i, wf := range []*engine.Workflow[string, string]{quick, slow, quick, slow} {
@@ -253,7 +253,7 @@ func TestList(t *testing.T) {
 // Purge removes what has ended, and nothing else; its id starts anew.
 func TestPurge(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		wf := receiving(1)
 		p := boot(t, s, wf, func(c *engine.Config) { c.PurgeMemory = time.Hour })
 		start(t, wf, p, "o", "")
@@ -398,7 +398,7 @@ func (f *forgetful) Commit(ctx context.Context, b storage.Batch) error {
 
 // GC4: purges at once of one workflow do not harm each other.
 func TestConcurrentPurges(t *testing.T) {
-	s := new(memory.Store)
+	s := fresh(t)
 	wf := flow("w", nil2)
 	p := boot(t, s, wf)
 	result(t, start(t, wf, p, "o", ""))
@@ -419,7 +419,7 @@ func TestConcurrentPurges(t *testing.T) {
 
 // LV2: a damaged record is in the list with its error, and does not hide others.
 func TestListGoesOnAfterADamagedRecord(t *testing.T) {
-	s := new(memory.Store)
+	s := fresh(t)
 	wf := flow("w", nil2)
 	e := made(t, s)
 	defer e.Close()

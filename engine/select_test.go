@@ -11,7 +11,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
-	"github.com/weft-go/weft/storage/memory"
 )
 
 var (
@@ -73,7 +72,7 @@ func TestSelect(t *testing.T) {
 		t.Run(want, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				wf := flow("approval", approval)
-				store := new(memory.Store)
+				store := fresh(t)
 				p := boot(t, store, wf)
 				h := start(t, wf, p, "a", "")
 				do(t, p, h)
@@ -111,7 +110,7 @@ func TestLosersLeaveNothing(t *testing.T) {
 			b, _ := yes.Receive(run)
 			return a + b, nil
 		})
-		store := new(memory.Store)
+		store := fresh(t)
 		p := boot(t, store, wf)
 		h := start(t, wf, p, "l", "")
 		tell(t, no, p, "l", "no")
@@ -162,7 +161,7 @@ func TestSignalRacesWithOtherEvents(t *testing.T) {
 				_, err = yes.Receive(run)
 				return said + ", then yes", err
 			})
-			p := boot(t, new(memory.Store), wf)
+			p := boot(t, fresh(t), wf)
 			h := start(t, wf, p, "r", "")
 			time.Sleep(time.Second - time.Nanosecond*time.Duration(round%3))
 			tell(t, yes, p, "r", "ann")
@@ -199,7 +198,7 @@ func TestSelectComesToAnEnd(t *testing.T) {
 				}
 			}
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		if got := result(t, start(t, wf, p, "l", "")); got != "ba" {
 			t.Errorf("got %q", got)
 		}
@@ -213,7 +212,7 @@ func TestSelectOfNothing(t *testing.T) {
 			_, null := engine.Select(run, nil)
 			return fmt.Sprint(errors.Is(none, engine.ErrNoCase), errors.Is(null, engine.ErrInvalid)), nil
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		if got := result(t, start(t, wf, p, "n", "")); got != "true true" {
 			t.Errorf("got %s", got)
 		}
@@ -245,7 +244,7 @@ func TestTimeLimit(t *testing.T) {
 			_, wait := slow.Get(run.WithTimeout(time.Second))
 			return fmt.Sprint(errors.Is(err, engine.ErrTimeout), errors.Is(again, engine.ErrTimeout), errors.Is(wait, engine.ErrTimeout)), nil
 		})
-		store := new(memory.Store)
+		store := fresh(t)
 		p := boot(t, store, wf)
 		begun := time.Now()
 		start(t, wf, p, "l", "")
@@ -293,7 +292,7 @@ func TestCancelledScope(t *testing.T) {
 			cancel() // again
 			return fmt.Sprint(errors.Is(errA, engine.ErrCancelled), run.Now().Sub(at).Round(time.Minute), errB, errS), nil
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		if got, want := result(t, start(t, wf, p, "s", "")), "true 49m0s <nil> <nil>"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}

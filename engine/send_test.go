@@ -13,7 +13,6 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
-	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -50,7 +49,7 @@ func newGated(s storage.Storage) *gated {
 func TestSendsThatArriveTogetherShareACommit(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const n = 64
-		s := newGated(new(memory.Store))
+		s := newGated(fresh(t))
 		wf := receiving(n)
 		p := boot(t, s, wf)
 		h := start(t, wf, p, "o", "")
@@ -79,7 +78,7 @@ func TestSendsThatArriveTogetherShareACommit(t *testing.T) {
 func TestSendsOfOneIDThatArriveTogether(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const n = 64
-		s := newGated(new(memory.Store))
+		s := newGated(fresh(t))
 		wf := receiving(2)
 		p := boot(t, s, wf)
 		h := start(t, wf, p, "o", "")
@@ -114,7 +113,7 @@ func TestSendsOfOneIDThatArriveTogether(t *testing.T) {
 // commits for all, as one of those, or as one who waits.
 func TestSenderGivesUp(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := newGated(new(memory.Store))
+		s := newGated(fresh(t))
 		wf := receiving(4)
 		p := boot(t, s, wf)
 		h := start(t, wf, p, "o", "")
@@ -163,7 +162,7 @@ func TestLeaderOfALineGivesUp(t *testing.T) {
 	for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter} {
 		virtual(t, func(t *testing.T) {
 			var broken atomic.Bool
-			s := newGated(storagetest.NewFaulty(new(memory.Store), func(c storagetest.Call) storagetest.Fault {
+			s := newGated(storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
 				if c.Method == "Commit" && touches(c.Batch, "sigseq:") && broken.Load() {
 					return fault
 				}
@@ -209,7 +208,7 @@ func TestLeaderOfALineGivesUp(t *testing.T) {
 // because another engine was quicker is behind it. Interleaving 9, SG5
 func TestSendsOfTwoEngines(t *testing.T) {
 	const n = 40
-	s := new(memory.Store)
+	s := fresh(t)
 	wf := receiving(2 * n)
 	a, b := made(t, s, wf), made(t, s)
 	defer a.Close()

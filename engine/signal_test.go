@@ -12,7 +12,6 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
-	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -50,7 +49,7 @@ func receiving(n int) *engine.Workflow[string, string] {
 // waits; received in the order of acceptance, also over a restart.
 func TestSignalsAreReceivedInOrder(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		wf := receiving(6)
 		client := made(t, s)
 		defer client.Close()
@@ -87,7 +86,7 @@ func TestSignalsAreReceivedInOrder(t *testing.T) {
 // process, from another engine.
 func TestSignalIDsAreAcceptedOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		wf := receiving(2)
 		p := boot(t, s, wf)
 		start(t, wf, p, "o", "")
@@ -139,7 +138,7 @@ func TestSignalIDsAreAcceptedOnce(t *testing.T) {
 
 // SIG-9, SIG-11, SIG-14, SIG-15, OP-6: signal ids and names at the door.
 func TestSignalIDsAtTheDoor(t *testing.T) {
-	s := new(memory.Store)
+	s := fresh(t)
 	e := made(t, s)
 	defer e.Close()
 	wf := receiving(1)
@@ -186,7 +185,7 @@ func TestReceiveWithin(t *testing.T) {
 		{-time.Hour, time.Minute, " false"},
 	} {
 		virtual(t, func(t *testing.T) {
-			s := new(memory.Store)
+			s := fresh(t)
 			var seen []string
 			wf := flow("w", func(run *engine.Run) (string, error) {
 				v, ok, err := approved.ReceiveWithin(run, c.within)
@@ -235,7 +234,7 @@ func TestPayloadOfAnotherType(t *testing.T) {
 			n, err := count.Receive(run)
 			return sprint(n), err
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		start(t, wf, p, "o", "")
 		send(t, approved, p, "o", "no number", "x")
 		send(t, count, p, "o", 7, "y")
@@ -251,7 +250,7 @@ func TestSendOfUnknownOutcome(t *testing.T) {
 	for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter} {
 		virtual(t, func(t *testing.T) {
 			var broken atomic.Bool
-			inner := new(memory.Store)
+			inner := fresh(t)
 			f := storagetest.NewFaulty(inner, func(c storagetest.Call) storagetest.Fault {
 				if c.Method == "Commit" && len(c.Batch.If) == 4 && broken.CompareAndSwap(true, false) {
 					return fault
@@ -290,7 +289,7 @@ func TestSignalBehindManyOthers(t *testing.T) {
 			n, ok, err := noise.ReceiveWithin(run, 0)
 			return fmt.Sprint(v, n, ok), err
 		})
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, fresh(t), wf)
 		start(t, wf, p, "o", "")
 		for i := range 350 {
 			send(t, noise, p, "o", i, "")
@@ -307,7 +306,7 @@ func TestSignalBehindManyOthers(t *testing.T) {
 func TestSignalOnAStoreWithoutConditions(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		wf := receiving(1)
-		s := new(memory.Store)
+		s := fresh(t)
 		p := boot(t, storagetest.NoConditions(s), wf, func(c *engine.Config) { c.Ownership = engine.SingleOwner })
 		start(t, wf, p, "o", "")
 		_, err := approved.Send(ctx, p, "o", "v", &signal.Options{ID: "x"})

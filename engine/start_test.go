@@ -16,7 +16,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -38,7 +38,7 @@ func checkout(c *tally) *engine.Workflow[cart, string] {
 // runs or has ended; anything else is ErrExists.
 func TestStartIsIdempotent(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		var runs tally
 		wf := checkout(&runs)
 		other := flow("other", nil2)
@@ -87,7 +87,7 @@ func TestStartIsIdempotent(t *testing.T) {
 
 // OP-22: of 64 starts at once one starts it, and all have it.
 func TestConcurrentStartsOfOneID(t *testing.T) {
-	s := new(memory.Store)
+	s := fresh(t)
 	var runs tally
 	wf := checkout(&runs)
 	p := boot(t, s, wf)
@@ -121,7 +121,7 @@ func TestConcurrentStartsOfOneID(t *testing.T) {
 }
 
 func TestMintedIDs(t *testing.T) {
-	s := new(memory.Store)
+	s := fresh(t)
 	e := made(t, s)
 	defer e.Close()
 	wf := flow("w", nil2)
@@ -157,7 +157,7 @@ func TestIDsAtTheDoor(t *testing.T) {
 		{"\xff", false},
 		{"a\xc3", false},
 	} {
-		s := new(memory.Store)
+		s := fresh(t)
 		e := made(t, s)
 		before := len(entries(t, s, ""))
 		_, err := wf.Start(ctx, e, c.id, "")
@@ -180,7 +180,7 @@ func TestIDsAtTheDoor(t *testing.T) {
 		}
 		e.Close()
 	}
-	e := made(t, new(memory.Store))
+	e := made(t, fresh(t))
 	defer e.Close()
 	for name, err := range map[string]error{
 		"Describe": func() error { _, err := e.Describe(ctx, ""); return err }(),
@@ -219,7 +219,7 @@ func TestInputsAtTheDoor(t *testing.T) {
 		{"raw JSON", json.RawMessage(`{"a":[1]}`), true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := storagetest.NewFaulty(new(memory.Store), nil)
+			f := storagetest.NewFaulty(fresh(t), nil)
 			p := bootOn(t, f, wf)
 			h, err := wf.Start(ctx, p, "o", c.in)
 			if !c.ok {
@@ -293,7 +293,7 @@ func (s *sealed) Decode(data []byte, v any) error {
 // Codecs of earlier days still decode; a codec that is missing is told of.
 func TestEncryptingCodec(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		old, young := newSealed(t, "aes-1", 'a'), newSealed(t, "aes-2", 'b')
 		with := func(own engine.Codec, others ...engine.Codec) func(*engine.Config) {
 			return func(c *engine.Config) { c.Codec, c.Codecs = own, others }
@@ -345,7 +345,7 @@ func TestEncryptingCodec(t *testing.T) {
 	})
 }
 
-func dumped(t *testing.T, s *memory.Store) map[string]string {
+func dumped(t *testing.T, s storage.Storage) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, k := range entries(t, s, "") {
@@ -358,7 +358,7 @@ func dumped(t *testing.T, s *memory.Store) map[string]string {
 // a process that does not run it.
 func TestWorkflowSentinels(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		other := errors.New("other")
 		wf := &engine.Workflow[string, string]{Name: "w", Errors: []error{other, errBroke}, Func: func(*engine.Run, string) (string, error) {
 			return "", fmt.Errorf("at last: %w", errBroke)

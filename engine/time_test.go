@@ -11,7 +11,6 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -23,7 +22,7 @@ func TestSleepADay(t *testing.T) {
 			err := run.Sleep(24 * time.Hour)
 			return sprint(run.Now().Sub(before) >= 24*time.Hour), err
 		})
-		p := boot(t, new(memory.Store), wf, func(c *engine.Config) { c.PollInterval = time.Minute })
+		p := boot(t, fresh(t), wf, func(c *engine.Config) { c.PollInterval = time.Minute })
 		begun := time.Now()
 		h := start(t, wf, p, "o", "")
 		time.Sleep(time.Hour)
@@ -48,7 +47,7 @@ func TestSleepOfAnyLength(t *testing.T) {
 			}
 			return "", run.Sleep(math.MaxInt64)
 		})
-		p := boot(t, new(memory.Store), wf, func(c *engine.Config) { c.PollInterval = time.Hour })
+		p := boot(t, fresh(t), wf, func(c *engine.Config) { c.PollInterval = time.Hour })
 		begun := time.Now()
 		start(t, wf, p, "o", "")
 		eventually(t, "the last sleep begins", func() bool { return len(historyOf(t, p.Engine, "o")) == 6 })
@@ -73,7 +72,7 @@ func TestSleepOverARestart(t *testing.T) {
 		{"due meanwhile", 3 * time.Hour, 3*time.Hour + 30*time.Minute},
 	} {
 		virtual(t, func(t *testing.T) {
-			s := new(memory.Store)
+			s := fresh(t)
 			var woke []time.Duration
 			wf := flow("w", func(run *engine.Run) (string, error) {
 				began := run.Now()
@@ -133,7 +132,7 @@ func TestWallClockJumps(t *testing.T) {
 			}
 			return "", nil
 		})
-		f := storagetest.NewFaulty(new(memory.Store), nil)
+		f := storagetest.NewFaulty(fresh(t), nil)
 		e := made(t, f, wf)
 		engine.SetNow(e, clock.now)
 		p := &process{Engine: e, store: f}
@@ -182,7 +181,7 @@ func TestWallClockJumps(t *testing.T) {
 // differ on replay; the logger tells each line once.
 func TestReplaySeesTheSame(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		var log lines
 		var seen [][]string
 		wf := flow("w", func(run *engine.Run) (string, error) {
@@ -246,7 +245,7 @@ func TestLoggerBetweenEventsOfOneCheckpoint(t *testing.T) {
 			run.Logger().Info("after the step")
 			return "", errors.Join(err, run.Sleep(time.Hour))
 		})
-		inner := new(memory.Store)
+		inner := fresh(t)
 		client := made(t, inner)
 		defer client.Close()
 		asked := false

@@ -12,7 +12,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
-	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -39,7 +38,7 @@ func depositWithStart(t testing.TB, to signal.Sender, id, input string, n int, s
 func TestSendWithStart(t *testing.T) {
 	for _, drives := range []bool{true, false} {
 		virtual(t, func(t *testing.T) {
-			s := new(memory.Store)
+			s := fresh(t)
 			p := boot(t, s, adding)
 			client := engine.Client(p)
 			if !drives {
@@ -87,7 +86,7 @@ func TestSendWithStart(t *testing.T) {
 func TestSendWithStartIsOneCommit(t *testing.T) {
 	for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter, storagetest.CrashBefore, storagetest.CrashAfter} {
 		virtual(t, func(t *testing.T) {
-			s := new(memory.Store)
+			s := fresh(t)
 			var once atomic.Bool
 			p := bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
 				if c.Method == "Commit" && touches(c.Batch, "wf:o:in") && once.CompareAndSwap(false, true) {
@@ -118,7 +117,7 @@ func TestSendWithStartIsOneCommit(t *testing.T) {
 
 // What is wrong with either half is found before anything is written.
 func TestSendWithStartAtTheDoor(t *testing.T) {
-	s := new(memory.Store)
+	s := fresh(t)
 	e := made(t, s)
 	defer e.Close()
 	before := len(entries(t, s, ""))
@@ -152,7 +151,7 @@ func (o other) StartID() string { return string(o) }
 // its former life is forgotten with it.
 func TestSendWithStartOnAPurgedID(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
+		s := fresh(t)
 		p := boot(t, s, adding)
 		time.Sleep(time.Second)
 		for _, want := range []int{1, 2} {
@@ -196,7 +195,7 @@ func TestSendFrom(t *testing.T) {
 			by, err := approved.Receive(run)
 			return fmt.Sprint(by, errors.Is(nobody, engine.ErrNotFound), errors.Is(late, engine.ErrTerminal)), err
 		})
-		s := new(memory.Store)
+		s := fresh(t)
 		p := boot(t, s, giver, adding)
 		start(t, adding, p, "o", "")
 		start(t, giver, p, "g", "")
@@ -221,7 +220,7 @@ func TestSendFromOfUnknownOutcome(t *testing.T) {
 				giver := flow("giver", func(run *engine.Run) (string, error) {
 					return "", errors.Join(deposit.SendFrom(run, "o", 5), deposit.SendFrom(run, "o", 0))
 				})
-				s := new(memory.Store)
+				s := fresh(t)
 				var armed atomic.Bool
 				p := bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
 					if c.Method == "Commit" && touches(c.Batch, at) && !touches(c.Batch, "wf:g:in") && armed.CompareAndSwap(true, false) {

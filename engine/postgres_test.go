@@ -1,0 +1,158 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/postgres"
+)
+
+// fresh is an empty store for a test: in memory, unless TestOnPostgres repeats it.
+var fresh = func(testing.TB) storage.Storage { return new(memory.Store) }
+
+type repeated struct {
+	name string
+	test func(*testing.T)
+}
+
+// What an engine does on a store in memory it does on PostgreSQL. Tests that take
+// their time there are for WEFT_TORTURE. Not among them are those that tell what
+// only a store with one opener does, which knows at once that an engine is dead,
+// and those that sleep for days, and so poll a real server a hundred thousand
+// times.
+func TestOnPostgres(t *testing.T) {
+	tests := repeatedOnPostgres
+	if os.Getenv("WEFT_TORTURE") != "" {
+		tests = append(tests, slowOnPostgres...)
+	}
+	defer func(was func(testing.TB) storage.Storage) { fresh = was }(fresh)
+	url, stores := pgtest.URL(t), 0
+	fresh = func(t testing.TB) storage.Storage {
+		stores++
+		// Without LISTEN: in a synctest bubble time stands still while a
+		// connection is being read.
+		o := &postgres.Options{Schema: fmt.Sprint("test", stores), NoListen: true}
+		s, err := postgres.Open(context.Background(), url, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	for _, r := range tests {
+		t.Run(r.name, r.test)
+	}
+	if stores < len(tests) {
+		t.Errorf("%d tests used %d stores of PostgreSQL, want one each at least", len(tests), stores)
+	}
+}
+
+var repeatedOnPostgres = []repeated{
+	{"ErrorIdentitySurvives", TestErrorIdentitySurvives},
+	{"ActivityWithoutAKeyIsAtLeastOnce", TestActivityWithoutAKeyIsAtLeastOnce},
+	{"TimeoutThatIsHeeded", TestTimeoutThatIsHeeded},
+	{"BadActivityHoldsTheRun", TestBadActivityHoldsTheRun},
+	{"ForeignRun", TestForeignRun},
+	{"Branches", TestBranches},
+	{"BranchFails", TestBranchFails},
+	{"BranchesLeftBehind", TestBranchesLeftBehind},
+	{"RunOfAnotherBranch", TestRunOfAnotherBranch},
+	{"BranchesNestOnlySoDeep", TestBranchesNestOnlySoDeep},
+	{"Map", TestMap},
+	{"ManyTimersAtOnce", TestManyTimersAtOnce},
+	{"CancelDuringAnActivity", TestCancelDuringAnActivity},
+	{"CancelBeforeItRuns", TestCancelBeforeItRuns},
+	{"CancelIsARequest", TestCancelIsARequest},
+	{"CancelRacesCompletion", TestCancelRacesCompletion},
+	{"CancelOverARestart", TestCancelOverARestart},
+	{"Child", TestChild},
+	{"ChildFails", TestChildFails},
+	{"ChildIsPurgedBeforeItsParentLooked", TestChildIsPurgedBeforeItsParentLooked},
+	{"ManyChildren", TestManyChildren},
+	{"WorkflowFailuresAreContained", TestWorkflowFailuresAreContained},
+	{"UnencodableResultIsFinal", TestUnencodableResultIsFinal},
+	{"TimerThatLosesFiresOnce", TestTimerThatLosesFiresOnce},
+	{"ClosedEngine", TestClosedEngine},
+	{"CancelledContext", TestCancelledContext},
+	{"OneRunAtATime", TestOneRunAtATime},
+	{"GentleStopKeepsOutcomes", TestGentleStopKeepsOutcomes},
+	{"CloseCutsAttemptsOff", TestCloseCutsAttemptsOff},
+	{"ChildEndsWhileItsParentMoves", TestChildEndsWhileItsParentMoves},
+	{"FunctionThatDoesNotComeBack", TestFunctionThatDoesNotComeBack},
+	{"RunThatKillsTheProcess", TestRunThatKillsTheProcess},
+	{"SameNameClaimsAnew", TestSameNameClaimsAnew},
+	{"DamagedEngineRecord", TestDamagedEngineRecord},
+	{"RestoredBackup", TestRestoredBackup},
+	{"SignalMeetsAStartOfUnknownOutcome", TestSignalMeetsAStartOfUnknownOutcome},
+	{"RetryOfARunThatIsBeingPutDown", TestRetryOfARunThatIsBeingPutDown},
+	{"RetryOfUnknownOutcomeIsRecognised", TestRetryOfUnknownOutcomeIsRecognised},
+	{"ActivityThatDoesNotComeBack", TestActivityThatDoesNotComeBack},
+	{"StartBeforeTheEngineIsKnown", TestStartBeforeTheEngineIsKnown},
+	{"LookAtAWorkflowThatIsBeingStarted", TestLookAtAWorkflowThatIsBeingStarted},
+	{"SignalWhoseSenderGaveUp", TestSignalWhoseSenderGaveUp},
+	{"BatchesOfASmallStore", TestBatchesOfASmallStore},
+	{"SignOffIsRepeated", TestSignOffIsRepeated},
+	{"SendHeedsItsContext", TestSendHeedsItsContext},
+	{"HintsOfTwoSignalsWithOneID", TestHintsOfTwoSignalsWithOneID},
+	{"ResultOfAnotherWorkflow", TestResultOfAnotherWorkflow},
+	{"LoggerInsideAStep", TestLoggerInsideAStep},
+	{"UnregisteredTypeIsLeftAlone", TestUnregisteredTypeIsLeftAlone},
+	{"TypeThatWentAway", TestTypeThatWentAway},
+	{"History", TestHistory},
+	{"List", TestList},
+	{"TenThousandSteps", TestTenThousandSteps},
+	{"ConcurrentPurges", TestConcurrentPurges},
+	{"ListGoesOnAfterADamagedRecord", TestListGoesOnAfterADamagedRecord},
+	{"LosersLeaveNothing", TestLosersLeaveNothing},
+	{"SelectComesToAnEnd", TestSelectComesToAnEnd},
+	{"SelectOfNothing", TestSelectOfNothing},
+	{"CancelledScope", TestCancelledScope},
+	{"SendsThatArriveTogetherShareACommit", TestSendsThatArriveTogetherShareACommit},
+	{"SendsOfOneIDThatArriveTogether", TestSendsOfOneIDThatArriveTogether},
+	{"SenderGivesUp", TestSenderGivesUp},
+	{"LeaderOfALineGivesUp", TestLeaderOfALineGivesUp},
+	{"SendsOfTwoEngines", TestSendsOfTwoEngines},
+	{"SignalsAreReceivedInOrder", TestSignalsAreReceivedInOrder},
+	{"SignalIDsAreAcceptedOnce", TestSignalIDsAreAcceptedOnce},
+	{"SignalIDsAtTheDoor", TestSignalIDsAtTheDoor},
+	{"PayloadOfAnotherType", TestPayloadOfAnotherType},
+	{"SendOfUnknownOutcome", TestSendOfUnknownOutcome},
+	{"SignalBehindManyOthers", TestSignalBehindManyOthers},
+	{"StartIsIdempotent", TestStartIsIdempotent},
+	{"ConcurrentStartsOfOneID", TestConcurrentStartsOfOneID},
+	{"MintedIDs", TestMintedIDs},
+	{"IDsAtTheDoor", TestIDsAtTheDoor},
+	{"InputsAtTheDoor", TestInputsAtTheDoor},
+	{"EncryptingCodec", TestEncryptingCodec},
+	{"WorkflowSentinels", TestWorkflowSentinels},
+}
+
+var slowOnPostgres = []repeated{
+	{"Retries", TestRetries},
+	{"RetriesSurviveARestart", TestRetriesSurviveARestart},
+	{"Timeout", TestTimeout},
+	{"ReplayTakesTurnsAsBefore", TestReplayTakesTurnsAsBefore},
+	{"MapIsCancelled", TestMapIsCancelled},
+	{"ActivityFailuresAreContained", TestActivityFailuresAreContained},
+	{"RunAndCloseInAnyOrder", TestRunAndCloseInAnyOrder},
+	{"ParkedRunsComeBack", TestParkedRunsComeBack},
+	{"StartUpLeavesTheParked", TestStartUpLeavesTheParked},
+	{"Room", TestRoom},
+	{"WaitingRunsMakeRoom", TestWaitingRunsMakeRoom},
+	{"ManyParked", TestManyParked},
+	{"RunThatIsPutDown", TestRunThatIsPutDown},
+	{"TwoEnginesOnOneHandle", TestTwoEnginesOnOneHandle},
+	{"DamagedRecordsOfOneRun", TestDamagedRecordsOfOneRun},
+	{"SingleOwner", TestSingleOwner},
+	{"ResultAtTheMomentOfTheEnd", TestResultAtTheMomentOfTheEnd},
+	{"NonDeterminismHoldsTheRun", TestNonDeterminismHoldsTheRun},
+	{"Purge", TestPurge},
+	{"SignalRacesWithOtherEvents", TestSignalRacesWithOtherEvents},
+	{"TimeLimit", TestTimeLimit},
+	{"ReceiveWithin", TestReceiveWithin},
+}
