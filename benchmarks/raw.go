@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-go/weft/internal/group"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -144,7 +145,7 @@ func rawSteps(ctx context.Context, c *Child) error {
 // recordSteps runs workflows as w1c200 does, in memory, and returns what is
 // written for each hundred steps. Keys have room for a number before them.
 func recordSteps(ctx context.Context, workflows int) ([][]storage.Op, error) {
-	rec := &recorder{Storage: new(memory.Store)}
+	rec := newRecorder(new(memory.Store))
 	sys, err := runWeft(ctx, rec, nil, new(Probe))
 	if err != nil {
 		return nil, err
@@ -160,7 +161,12 @@ func recordSteps(ctx context.Context, workflows int) ([][]storage.Op, error) {
 	if err != nil {
 		return nil, err
 	}
-	batches, groups := rec.batches, [][]storage.Op{}
+	var batches [][]storage.Op
+	err = rec.queue.Do(ctx, func() error { batches = rec.batches; return nil }) // between groups
+	if err != nil {
+		return nil, err
+	}
+	var groups [][]storage.Op
 	for n := workflows * stepsEach / 100; n > 0; n-- {
 		share := len(batches) / n
 		groups = append(groups, joined(batches[:share]))
@@ -187,29 +193,43 @@ func joined(batches [][]storage.Op) (ops []storage.Op) {
 	return ops
 }
 
-// A recorder keeps what is written.
+// A recorder keeps what is written. It takes a moment for each group of commits,
+// as a disk does: without that a workflow would take all of its steps in one go,
+// and its rows would be side by side as they never are in W1 c200.
 type recorder struct {
 	storage.Storage
-	mu      sync.Mutex
+	queue   *group.Queue
 	batches [][]storage.Op
+}
+
+func newRecorder(s storage.Storage) *recorder {
+	r := &recorder{Storage: s}
+	r.queue = group.New(s.Capabilities().MaxBatch, r.apply)
+	return r
 }
 
 func (r *recorder) Unwrap() storage.Storage { return r.Storage }
 
-func (r *recorder) Commit(ctx context.Context, b storage.Batch) error {
-	if err := r.Storage.Commit(ctx, b); err != nil {
-		return err
+func (r *recorder) Commit(ctx context.Context, b storage.Batch) error { return r.queue.Commit(ctx, b) }
+
+func (r *recorder) apply(batches []storage.Batch, verdicts []error) error {
+	time.Sleep(time.Millisecond)
+	for i, b := range batches {
+		if verdicts[i] = r.Storage.Commit(context.Background(), b); verdicts[i] == nil {
+			r.batches = append(r.batches, copied(b.Ops))
+		}
 	}
-	var ops []storage.Op
-	for _, o := range b.Ops {
+	return nil
+}
+
+// copied are operations whose keys have room for a number before them.
+func copied(from []storage.Op) (ops []storage.Op) {
+	for _, o := range from {
 		if o.Kind != storage.DeleteRangeOp {
 			o.Key = append(make([]byte, 4), o.Key...)
 			o.Value = append([]byte{}, o.Value...)
 			ops = append(ops, o)
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.batches = append(r.batches, ops)
-	return nil
+	return ops
 }
