@@ -37,7 +37,8 @@ type Activity[In, Out any] struct {
 
 	// Run does the work, once per attempt. Its context ends with the attempt's
 	// Timeout, when the workflow is cancelled and when the engine stops;
-	// context.Cause tells which. A panic in it is a failed attempt.
+	// context.Cause tells which. A panic in it is a failed attempt. Its goroutine
+	// may run other activities afterwards: one that locks its thread unlocks it.
 	Run func(ctx context.Context, in In) (Out, error)
 
 	// Errors are sentinels that callers tell apart: an attempt's error that
