@@ -1,4 +1,4 @@
-.PHONY: test torture bench
+.PHONY: test torture bench measure
 
 # The whole gate of a change, but for what .ci/run adds.
 test:
@@ -15,3 +15,8 @@ torture:
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./...
+
+# Weft and others side by side: see docs/performance.md, which also says what a
+# quick look is. Takes most of an hour, on a machine that does nothing else.
+measure:
+	cd benchmarks && go run . -json values.jsonl -markdown
