@@ -64,6 +64,7 @@ const (
 	Survived   Kind = "survived"   // a suspect came to rest without killing its process
 	GivenUp    Kind = "given up"   // was under way when the workflow's function returned
 	Parked     Kind = "parked"     // put aside until there is something new
+	CameBack   Kind = "came back"  // the function, which had held the run up
 	Ended      Kind = "ended"      // Name is the status
 )
 

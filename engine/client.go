@@ -70,6 +70,11 @@ const (
 	// NoProgress: the process died whenever this run was driven, ten times.
 	NoProgress Reason = "no-progress"
 
+	// Stuck: the function has not come back to the engine for 30 s. It blocks
+	// on something that is not the engine's, or computes for long. The reason
+	// goes when the function comes back.
+	Stuck Reason = "stuck"
+
 	// Damaged: a record of the run is not what was written.
 	Damaged Reason = "damaged"
 

@@ -41,6 +41,8 @@ type execution struct {
 	head       atomic.Uint64  // the number of the last checkpoint
 	attempts   sync.WaitGroup // that have not returned
 	replaying  atomic.Bool    // what user code does now, it did before
+	busySince  atomic.Int64   // when user code was given its turn, in ns since 1970; 0: it has none
+	stuck      atomic.Bool    // it was told that user code does not come back
 	told       bool           // its waiters were told; guarded by eng.mu
 	atGate     bool           // it waits for room for an attempt; likewise
 

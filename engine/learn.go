@@ -29,6 +29,9 @@ func (x *execution) learn() error {
 		if err := x.read(); err != nil {
 			return err
 		}
+		if err := x.unstick(); err != nil {
+			return err
+		}
 		if err := x.dismissals(); err != nil {
 			return err
 		}

@@ -32,6 +32,7 @@ func (l *life) poll(ctx context.Context) {
 				l.eng.log.Warn("weft: forget dead engines", "error", err)
 			}
 		}
+		l.watch(ctx)
 		if clock.jumped() {
 			l.eng.nudge()
 		}

@@ -102,6 +102,7 @@ func (t *turns) queue(b *branch) {
 // run is a branch's goroutine. It ends with its body, or by Goexit when the run
 // is put down: that a user's recover cannot swallow, and deferred functions run.
 func (b *branch) run() {
+	b.x.label()
 	t := &b.x.turns
 	var r *result
 	defer func() {
@@ -268,6 +269,8 @@ func (t *turns) turn(b *branch) bool {
 	if t.gone() || !t.branches[b] {
 		return !t.gone()
 	}
+	t.x.busySince.Store(time.Now().UnixNano())
+	defer t.x.comeBack()
 	b.active.Store(true)
 	if b.started {
 		b.resume <- struct{}{}
