@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+)
+
+// A Tour is a journey with all that belongs to it.
+type Tour struct {
+	Name  string
+	Takes time.Duration // a booking
+}
+
+// A Booking is one part of a tour.
+type Booking struct {
+	What  string
+	Takes time.Duration
+}
+
+// errSoldOut is a failure that a tour can tell from others.
+var errSoldOut = errors.New("sold out")
+
+// tour is the parent. Its bookings are started with Go, side by side, each in the
+// same commit as the checkpoint that tells of it.
+var tour = &engine.Workflow[Tour, string]{
+	Name: "tour",
+	Func: func(run *engine.Run, t Tour) (string, error) {
+		child := func(what string, onEnd engine.ParentEnd) *engine.Workflow[Booking, string] {
+			return book.With(engine.StartOptions{ChildID: t.Name + "/" + what, OnParentEnd: onEnd})
+		}
+		flight := child("flight", engine.CancelChild).Go(run, Booking{"flight", t.Takes})
+		hotel := child("hotel", engine.CancelChild).Go(run, Booking{"hotel", t.Takes})
+		guide := child("guide", engine.CancelChild).Go(run, Booking{"guide", t.Takes})
+
+		// What becomes of these when the tour has ended and they have not:
+		child("upgrade", engine.CancelChild).Go(run, Booking{"upgrade", 1000 * t.Takes}) // it is asked to stop, the default
+		child("postcards", engine.AbandonChild).Go(run, Booking{"postcards", 3 * t.Takes})
+		child("invoice", engine.AwaitChild).Go(run, Booking{"invoice", 2 * t.Takes}) // the tour ends when it has
+
+		booked, err := engine.All(run, flight, hotel)
+		if err != nil {
+			return "", err
+		}
+		guided, err := guide.Get(run)
+		if errors.Is(err, errSoldOut) {
+			guided, err = "no guide", nil
+		}
+		return fmt.Sprintf("%s, %s, %s", booked[0], booked[1], guided), err
+	},
+}
+
+// book is the child. Cancellation reaches it through its parent.
+var book = &engine.Workflow[Booking, string]{
+	Name:   "book",
+	Errors: []error{errSoldOut},
+	Func: func(run *engine.Run, b Booking) (string, error) {
+		if _, err := ask.Do(run, b.What); err != nil {
+			return "", err
+		}
+		if b.What == "guide" {
+			return "", errSoldOut
+		}
+		if err := run.Sleep(b.Takes); err != nil {
+			_, undone := release.Do(run.WithoutCancel(), b.What)
+			return "", errors.Join(err, undone)
+		}
+		return "a booked " + b.What, nil
+	},
+}
+
+var (
+	ask     = &activity.Activity[string, any]{Name: "ask", Run: says("asking for: ")}
+	release = &activity.Activity[string, any]{Name: "release", Run: says("giving back: ")}
+)
+
+// says returns an activity's function that does no more than say so.
+func says(doing string) func(context.Context, string) (any, error) {
+	return func(ctx context.Context, what string) (any, error) {
+		fmt.Printf("  %s, %s%s\n", activity.InfoFrom(ctx).WorkflowID, doing, what)
+		return nil, nil
+	}
+}
