@@ -22,18 +22,20 @@ func TestChildren(t *testing.T) {
 	p.Until("lisbon: a booked flight, a booked hotel, no guide")
 	p.Until("postcards: a booked postcards")
 	p.Until("narvik/hotel, asking")
-	p.Kill()
+	late := p.Kill()
 
 	last := start().End()
 	if strings.Contains(last, "lisbon/hotel, asking") {
 		t.Error("the hotel of a tour that had ended was asked again")
+	}
+	if !strings.Contains(late+last, "narvik/hotel, giving back: hotel\n") {
+		t.Error("the hotel of a tour that was called off was not given back")
 	}
 	for _, want := range []string{
 		"lisbon/guide is failed",
 		"lisbon/upgrade is cancelled",
 		"lisbon/invoice is completed",
 		"lisbon/postcards is completed",
-		"narvik/hotel, giving back: hotel\n",
 		"narvik is cancelled: it rains\n",
 		"narvik/hotel is cancelled: cancellation of parent \"narvik\"\n",
 	} {
