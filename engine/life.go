@@ -169,7 +169,7 @@ func (l *life) work(ctx context.Context) {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()
 	l.running.Go(func() { l.driveSuspects(ctx) })
-	l.watch(ctx)
+	l.listen(ctx)
 	l.poll(ctx)
 }
 
