@@ -12,6 +12,8 @@ torture:
 	go run ./examples/crash -kills 1000 -store sqlite
 	go run ./examples/crash -kills 1000 -store bolt
 	go run ./examples/crash -kills 1000 -store postgres
+	go run ./examples/payment -kills 1000 -store sqlite
+	go run ./examples/payment -kills 1000 -store postgres
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./...

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// A parent kills, and notes what the shop says.
+type parent struct {
+	options
+	address, bank string
+	random        *rand.Rand
+	killed        int
+	next          int            // the first order that was not begun
+	outcomes      map[int]string // of the orders that have ended
+}
+
+// stall is how long a shop may live without saying anything.
+const stall = time.Minute
+
+// torture lets shops live until the kills are done, and the last one finish.
+func (p *parent) torture(ctx context.Context) error {
+	for p.next = 1; p.killed < p.kills; {
+		if err := p.life(ctx, false); err != nil {
+			return err
+		}
+	}
+	if err := p.life(ctx, true); err != nil {
+		return err
+	}
+	if open := p.plan(true).Open; len(open) > 0 {
+		return fmt.Errorf("orders %v did not end", open)
+	}
+	return nil
+}
+
+func (p *parent) plan(finish bool) plan {
+	l := plan{Store: p.store, Address: p.address, Bank: p.bank, Clients: p.clients, Next: p.next, Finish: finish}
+	for n := 1; n < p.next; n++ {
+		if _, ended := p.outcomes[n]; !ended {
+			l.Open = append(l.Open, n)
+		}
+	}
+	return l
+}
+
+// life is one shop, from its start to its death or, if it may finish, its end. It is
+// killed some time after it has said something.
+func (p *parent) life(ctx context.Context, finish bool) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	plan, err := json.Marshal(p.plan(finish))
+	if err != nil {
+		return err
+	}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, self)
+	cmd.Env = append(os.Environ(), childEnv+"=1")
+	cmd.Stderr = &stderr
+	stdin, err := cmd.StdinPipe() // stays open: a shop that loses it has lost its parent
+	if err != nil {
+		return err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if _, err := stdin.Write(append(plan, '\n')); err != nil {
+		return err
+	}
+	var killed atomic.Bool
+	watchdog := time.AfterFunc(stall, func() { _ = cmd.Process.Kill() })
+	defer watchdog.Stop()
+	lines := bufio.NewReader(stdout)
+	for n := 0; ; n++ {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			break // a line without an end was never said
+		}
+		watchdog.Reset(stall)
+		p.hear(strings.TrimSuffix(line, "\n"))
+		if n == 0 && !finish {
+			fuse := time.AfterFunc(time.Duration(p.random.Int64N(int64(p.span))), func() { killed.Store(true); _ = cmd.Process.Kill() })
+			defer fuse.Stop()
+		}
+	}
+	err = cmd.Wait()
+	if killed.Load() {
+		p.killed++
+		return nil
+	}
+	if err != nil || !finish {
+		return fmt.Errorf("the shop ended by itself: %v\n%s", err, stderr.Bytes())
+	}
+	return nil
+}
+
+// hear notes that an order begins, or how it ended.
+func (p *parent) hear(line string) {
+	number, outcome, ended := strings.Cut(line, " ")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return
+	}
+	p.next = max(p.next, n+1)
+	if ended {
+		p.outcomes[n] = outcome
+	}
+}
