@@ -181,3 +181,19 @@ func size(s storage.Size) string {
 	}
 	return fmt.Sprintf("%d, %d MiB", s.Ops, s.Bytes>>20)
 }
+
+// ACT-55: the documents say that an effect outside is not had exactly once by Weft's
+// doing, and what a user must give to the other side.
+func TestNoBlanketPromise(t *testing.T) {
+	for _, file := range []string{"README.md", "docs/guides/activities.md"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, words := range []string{"Not exactly once, outside", "key", "fencing token", "at least once"} {
+			if !strings.Contains(string(text), words) {
+				t.Errorf("%s does not say %q", file, words)
+			}
+		}
+	}
+}
