@@ -10,7 +10,8 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-// ACT-12 to ACT-21, FMT-21, FMT-22: the bytes of the record, in each status.
+// ACT-12, ACT-13, ACT-14, ACT-15, ACT-16, ACT-17, ACT-18, ACT-19, ACT-20, ACT-21,
+// FMT-21, FMT-22: the bytes of the record, in each status.
 func TestGoldenRecords(t *testing.T) {
 	full := Record{
 		Generation: "01JGZ3Q8X0000000000000000A",

@@ -112,7 +112,7 @@ var windows = map[string]window{
 	"W6 after the outcome is recorded":        {late: true, fault: storagetest.CrashAfter, known: true},
 }
 
-// ACT-32, ACT-33, ACT-34, ACT-35, ACT-36, ACT-48, ACT-50, ACT-51, ACT-52, AC1, AC3,
+// ACT-3, ACT-4, ACT-32, ACT-33, ACT-34, ACT-35, ACT-36, ACT-48, ACT-50, ACT-51, ACT-52, AC1, AC3,
 // AC6, AC7, interleavings 4 and 7: whenever the process dies, and whatever the
 // verifier answers then, nothing is a success that no record and no verifier vouches
 // for, and nothing is dispatched twice unless the verifier or Idempotent permits it.
@@ -1027,6 +1027,72 @@ func TestBadKeysHoldTheRun(t *testing.T) {
 				t.Errorf("mended: learnt %q", got)
 			}
 			p.stop(t)
+		})
+	}
+}
+
+// W7, AC2, AC5, AC9: an owner that is out of reach of the store is succeeded while its
+// attempt, which does not heed that its lease is lost, is still under way. What the
+// attempt brings then is not taken: the verifier decides, and another attempt has a
+// higher token.
+func TestZombie(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		verdict activity.Verification[string]
+		want    string
+		runs    int
+	}{
+		{"completed", activity.CompletedWithResult("verified"), "verified", 1},
+		{"not completed", activity.NotCompleted[string](), "run 2", 2},
+		{"indeterminate", activity.Indeterminate[string]("pending"), "*activity.IndeterminateError", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				store := sharing{new(memory.Store)}
+				var cut atomic.Bool
+				f := storagetest.NewFaulty(store, func(storagetest.Call) storagetest.Fault {
+					if cut.Load() {
+						return storagetest.ErrorBefore
+					}
+					return storagetest.None
+				})
+				causes := make(chan error, 1)
+				a, b := keyed(func(ctx context.Context, n int) (string, error) {
+					if n == 1 {
+						<-ctx.Done()
+						causes <- context.Cause(ctx)
+						time.Sleep(5 * time.Minute)
+						cut.Store(false) // and it may write again
+						return "zombie", nil
+					}
+					return fmt.Sprint("run ", n), nil
+				}, func(int) activity.Verification[string] { return c.verdict })
+				wf := learning(a)
+				first, endFirst := begin(t, f, wf)
+				time.Sleep(time.Second)
+				start(t, wf, first, "o", "")
+				second, endSecond := begin(t, store, wf)
+				time.Sleep(time.Second)
+				cut.Store(true)
+				if got := result(t, wf.Handle(second, "o")); !strings.HasPrefix(got, c.want) {
+					t.Errorf("learnt %q, want %q", got, c.want)
+				}
+				if cause := <-causes; cause != activity.ErrLeaseLost {
+					t.Errorf("the attempt was told %v, want ErrLeaseLost", cause)
+				}
+				time.Sleep(time.Hour) // the zombie comes back
+				if got := result(t, wf.Handle(first, "o")); !strings.HasPrefix(got, c.want) {
+					t.Errorf("afterwards it is %q, want %q", got, c.want)
+				}
+				if len(b.runs) != c.runs || c.runs == 2 && b.runs[1].info.FencingToken <= b.runs[0].info.FencingToken {
+					t.Errorf("attempts %+v, want %d with rising tokens", b.runs, c.runs)
+				}
+				if c.runs == 2 && b.runs[1].info.Attempt != 2 {
+					t.Errorf("the second attempt is told that it is %d", b.runs[1].info.Attempt)
+				}
+				endFirst()
+				endSecond()
+			})
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"branches": branches,
 	"select":   selecting,
 	"children": children,
+	"charges":  charges,
 	"mail":     mail,
 }
 
@@ -639,6 +641,66 @@ func mail(w *sweep.World) sweep.Scenario {
 			}
 			again, err := letter.SendWithStart(ctx, eng, box.Request("box", "b"), "a", &signal.Options{ID: "1"})
 			return fmt.Sprint(said, again == first), err
+		},
+	}
+}
+
+// charges: activities with a key and an honest verifier. One of them fails after its
+// effect, and one before it. No effect is repeated, whatever crashes.
+func charges(w *sweep.World) sweep.Scenario {
+	var books sync.Mutex
+	made := map[string]bool{}
+	charge := &activity.Activity[int, string]{
+		Name:           "charge",
+		IdempotencyKey: func(i int) string { return fmt.Sprint("order/", i) },
+		Run: func(ctx context.Context, i int) (string, error) {
+			info := activity.InfoFrom(ctx)
+			if i == 3 && info.Attempt == 1 {
+				return "", activity.NoEffect(errors.New("busy"))
+			}
+			books.Lock()
+			defer books.Unlock()
+			if w.Effect(info.IdempotencyKey); made[info.IdempotencyKey] {
+				w.Effect("charged twice")
+			}
+			made[info.IdempotencyKey] = true
+			if i == 2 {
+				return "", errors.New("the reply is lost")
+			}
+			return "ch_" + info.IdempotencyKey, nil
+		},
+		Verify: func(ctx context.Context, i int) (activity.Verification[string], error) {
+			books.Lock()
+			defer books.Unlock()
+			key := activity.InfoFrom(ctx).IdempotencyKey
+			if !made[key] {
+				return activity.NotCompleted[string](), nil
+			}
+			return activity.CompletedWithResult("ch_" + key), nil
+		},
+	}
+	wf := &engine.Workflow[string, string]{Name: "charges", Func: func(run *engine.Run, _ string) (string, error) {
+		first := charge.Go(run, 1)
+		second, err := charge.Do(run, 2)
+		if err != nil {
+			return "", err
+		}
+		third, err := charge.Do(run, 3)
+		if err != nil {
+			return "", err
+		}
+		got, err := first.Get(run)
+		return got + second + third, err
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"charges"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "charges", "")
+			if err != nil {
+				return "", err
+			}
+			return h.Result(ctx)
 		},
 	}
 }
