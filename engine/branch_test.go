@@ -92,7 +92,7 @@ func TestReplayTakesTurnsAsBefore(t *testing.T) {
 		})
 		store := fresh(t)
 		p := boot(t, store, wf)
-		h := start(t, wf, p, "r", "")
+		start(t, wf, p, "r", "")
 		time.Sleep(time.Hour)
 		for range 3 { // each of them replays all of it
 			p.kill()
@@ -102,7 +102,7 @@ func TestReplayTakesTurnsAsBefore(t *testing.T) {
 		if _, err := hold.Send(ctx, p, "r", "", nil); err != nil {
 			t.Fatal(err)
 		}
-		h = wf.Handle(p, "r")
+		h := wf.Handle(p, "r")
 		got := result(t, h)
 		if len(strings.Fields(got)) != 60 || len(seen) != 1 || seen[0] != got {
 			t.Errorf("%d writes; got %q, seen %q", len(strings.Fields(got)), got, seen)

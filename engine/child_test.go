@@ -156,7 +156,7 @@ func TestChildIsPurgedBeforeItsParentLooked(t *testing.T) {
 		})
 		store := fresh(t)
 		both := boot(t, store, wf, sub)
-		h := start(t, wf, both, "p", "")
+		start(t, wf, both, "p", "")
 		time.Sleep(10 * time.Second)
 		both.kill()
 		one := boot(t, store, sub) // knows the child's type only
@@ -168,7 +168,7 @@ func TestChildIsPurgedBeforeItsParentLooked(t *testing.T) {
 		}
 		one.stop(t)
 		both = boot(t, store, wf, sub)
-		h = wf.Handle(both, "p")
+		h := wf.Handle(both, "p")
 		if got := result(t, h); got != "from the dead" {
 			t.Errorf("got %q", got)
 		}

@@ -507,7 +507,7 @@ func TestParkedForAPerson(t *testing.T) {
 			})
 			listed := func(c *engine.Config) { c.Activities = []activity.Definition{a} }
 			p := boot(t, s, wf, listed)
-			h := start(t, wf, p, "o", "")
+			start(t, wf, p, "o", "")
 			asks := func() (list []string) {
 				for i, err := range p.List(ctx, engine.Filter{Attention: true}) {
 					if err != nil {
@@ -526,7 +526,7 @@ func TestParkedForAPerson(t *testing.T) {
 			}
 			p.stop(t)
 			p = boot(t, s, wf, listed)
-			h = wf.Handle(p, "o")
+			h := wf.Handle(p, "o")
 			time.Sleep(time.Hour)
 			if got := asks(); !slices.Equal(got, want) {
 				t.Errorf("after a restart a person is asked %q, want %q", got, want)

@@ -112,14 +112,14 @@ func TestLosersLeaveNothing(t *testing.T) {
 		})
 		store := fresh(t)
 		p := boot(t, store, wf)
-		h := start(t, wf, p, "l", "")
+		start(t, wf, p, "l", "")
 		tell(t, no, p, "l", "no")
 		tell(t, yes, p, "l", "1")
 		tell(t, yes, p, "l", "2")
 		time.Sleep(time.Minute)
 		p.kill()
 		p = boot(t, store, wf)
-		h = wf.Handle(p, "l")
+		h := wf.Handle(p, "l")
 		if got := result(t, h); got != "12" {
 			t.Errorf("got %q", got)
 		}
