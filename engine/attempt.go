@@ -35,7 +35,7 @@ type job struct {
 // attempt prepares the next attempt of o, as soon as there is room for one. Its
 // answer comes by mail, once: what it came to, or that its time was up.
 func (x *execution) attempt(o *operation) {
-	if !x.eng.enter(x) {
+	if !x.enter() {
 		x.ops.queued = append(x.ops.queued, o)
 		return
 	}

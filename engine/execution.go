@@ -69,6 +69,7 @@ type execution struct {
 	dismissed   []string    // children to be asked to stop
 	jobs        []*job      // attempts that were not started
 	unwatch     func() bool // ends what relieves a driver when ctx ends
+	places      int         // among MaxActivities that it was given, for queued attempts
 	stopping    bool        // nothing new
 }
 

@@ -39,6 +39,7 @@ func (x *execution) learn() error {
 		if err := x.setOff(); err != nil {
 			return err
 		}
+		x.unneeded()
 		if o := x.ops.transaction(); o != nil {
 			if recorded, err := x.transact(o); recorded || err != nil {
 				return err

@@ -25,6 +25,7 @@ type post struct {
 	asked   bool             // the workflow record may have
 	stop    bool             // begin nothing new, and end when nothing is under way
 	facing  chan []string
+	place   bool // among MaxActivities: it is x's now
 
 	op       *operation // an attempt of this operation
 	attempt  *attempt
@@ -88,17 +89,23 @@ func (x *execution) shut() {
 	m.mu.Lock()
 	m.shut = true
 	m.mu.Unlock()
+	x.unneeded()
 	x.pass(m.take()...)
 }
 
 // pass has the engine look at a run that is driven no more and has not ended,
-// if one of the posts says that something was written for it.
+// if one of the posts says that something was written for it. A place is for
+// somebody else.
 func (x *execution) pass(posts ...post) {
+	doubt := false
 	for _, p := range posts {
-		if x.output == nil && (p.hint || p.asked || p.kids || p.signals != nil) {
-			x.life.doubt(x.id)
-			return
+		doubt = doubt || p.hint || p.asked || p.kids || p.signals != nil
+		if p.place {
+			x.eng.leave()
 		}
+	}
+	if doubt && x.output == nil {
+		x.life.doubt(x.id)
 	}
 }
 
@@ -125,6 +132,11 @@ func (m *mailbox) giveBack(posts []post) {
 func (x *execution) read() error {
 	posts := x.mailbox.take()
 	defer x.mailbox.giveBack(posts)
+	for _, p := range posts { // all of them: the others may meet an error
+		if p.place {
+			x.places++
+		}
+	}
 	for _, p := range posts {
 		if p.hint {
 			x.inbox.hinted()

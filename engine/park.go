@@ -199,14 +199,20 @@ func (e *Engine) roomFor() *life {
 }
 
 // A gate lets so many attempts run at a time. Executions that found it closed
-// are told when there is room, in the order in which they came.
+// are given a place when there is one, in the order in which they came. So a place
+// is free, or an attempt has it, or an execution that will use it or give it back.
 type gate struct {
 	free    int
 	waiting []*execution
 }
 
-// enter takes one place, or has x told when there is one.
-func (e *Engine) enter(x *execution) bool {
+// enter takes one place, or has x given one later.
+func (x *execution) enter() bool {
+	if x.places > 0 {
+		x.places--
+		return true
+	}
+	e := x.eng
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.gate.free > 0 {
@@ -220,17 +226,25 @@ func (e *Engine) enter(x *execution) bool {
 	return false
 }
 
-// leave gives a place back.
+// leave gives a place to the next that waits for one.
 func (e *Engine) leave() {
 	e.mu.Lock()
-	e.gate.free++
 	var next *execution
 	if len(e.gate.waiting) > 0 {
 		next, e.gate.waiting = e.gate.waiting[0], e.gate.waiting[1:]
 		next.atGate = false
+	} else {
+		e.gate.free++
 	}
 	e.mu.Unlock()
 	if next != nil {
-		next.post(post{})
+		next.post(post{place: true})
+	}
+}
+
+// unneeded gives back the places that x was given and has no use for.
+func (x *execution) unneeded() {
+	for ; x.places > 0; x.places-- {
+		x.eng.leave()
 	}
 }
