@@ -70,8 +70,8 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, call int
 	}
 	var words reader
 	s := &sweep.Stage{
-		Store:     sweep.Store{Open: sc.Open},
-		Workflows: sc.Workflows,
+		Store:  sweep.Store{Open: sc.Open},
+		Config: engine.Config{Workflows: sc.Workflows},
 		Decide: func(c storagetest.Call) storagetest.Fault {
 			p.calls = append(p.calls, c.Method == "Commit")
 			what := words.read(c)

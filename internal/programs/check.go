@@ -136,10 +136,14 @@ func (h *played) stage(store sweep.Store, p *Program, blows []Blow) *sweep.Stage
 	w := new(Witness)
 	h.witness = w
 	ws := p.workflows(w)
+	config := engine.Config{Workflows: ws.definitions(), PollInterval: poll}
+	if blows != nil { // else it is the one to compare with
+		config.ParkAfter, config.MaxRuns, config.MaxActivities = p.ParkAfter, p.MaxRuns, p.MaxActivities
+	}
 	calls := 0
 	return &sweep.Stage{
-		Store:     store,
-		Workflows: ws.definitions(),
+		Store:  store,
+		Config: config,
 		Decide: func(c storagetest.Call) storagetest.Fault {
 			h.calls++
 			calls++
@@ -162,7 +166,6 @@ func (h *played) stage(store sweep.Store, p *Program, blows []Blow) *sweep.Stage
 		Closing: func(ctx context.Context, s storage.Storage) { h.look(ctx, s, ws) },
 		// Each blow costs a life at most.
 		Lives:    len(blows) + 1,
-		Poll:     poll,
 		Patience: 1000 * 24 * time.Hour,
 	}
 }

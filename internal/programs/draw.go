@@ -62,6 +62,8 @@ func Draw(seed uint64) (*Program, []Blow) {
 		}
 	})
 	d.Shuffle(len(p.Sends), func(i, j int) { p.Sends[i], p.Sends[j] = p.Sends[j], p.Sends[i] })
+	p.ParkAfter = oneOf(d, []time.Duration{0, 0, -1, 30 * time.Hour})
+	p.MaxRuns, p.MaxActivities = oneOf(d, []int{0, 0, 1, 2}), oneOf(d, []int{0, 0, 1, 2})
 	return p, d.blows()
 }
 

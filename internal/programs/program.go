@@ -67,6 +67,10 @@ type Program struct {
 	Cancel  time.Duration // after the last Send; 0: never
 	Cleanup []Op          // when it is cancelled
 	Finish  bool          // when it is cancelled it completes
+
+	// Of the engines, when the program is struck.
+	ParkAfter              time.Duration
+	MaxRuns, MaxActivities int
 }
 
 // walk calls f for each operation below ops.
@@ -112,6 +116,9 @@ func (p *Program) String() string {
 		b.WriteString("    when cancelled:\n")
 		list(&b, "        ", p.Cleanup)
 		fmt.Fprintf(&b, "        finish: %v\n", p.Finish)
+	}
+	if p.ParkAfter != 0 || p.MaxRuns != 0 || p.MaxActivities != 0 {
+		fmt.Fprintf(&b, "    engine: ParkAfter %v, MaxRuns %d, MaxActivities %d\n", p.ParkAfter, p.MaxRuns, p.MaxActivities)
 	}
 	return b.String()
 }

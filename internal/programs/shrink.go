@@ -44,6 +44,15 @@ func (c trial) smaller() (all []trial) {
 		p.Cancel, p.Cleanup = 0, nil
 		add(&p)
 	}
+	for _, f := range []func(p *Program){
+		func(p *Program) { p.ParkAfter = 0 },
+		func(p *Program) { p.MaxRuns = 0 },
+		func(p *Program) { p.MaxActivities = 0 },
+	} {
+		p := *c.p
+		f(&p)
+		add(&p)
+	}
 	return slices.DeleteFunc(all, func(s trial) bool { return s.p != c.p && s.p.String() == c.p.String() })
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -19,8 +18,11 @@ import (
 // A Stage is where something is played: life after life of one process, on a
 // store that outlives them, in virtual time.
 type Stage struct {
-	Store     Store
-	Workflows []engine.Definition
+	Store Store
+
+	// Config is that of the engines, but for Storage. A PollInterval of zero is
+	// Poll.
+	Config engine.Config
 
 	// Decide is put each call of the engines to their store.
 	Decide func(storagetest.Call) storagetest.Fault
@@ -39,7 +41,6 @@ type Stage struct {
 	// Closing looks at the store when everything is over.
 	Closing func(ctx context.Context, s storage.Storage)
 
-	Poll     time.Duration // the engines' PollInterval; 0: Poll
 	Lives    int           // at most
 	Patience time.Duration // that a life has
 
@@ -63,7 +64,6 @@ const Poll = 6*time.Hour + 7*time.Minute + 13*time.Second
 func Play(t *testing.T, set func(t testing.TB) *Stage) (err error) {
 	synctest.Test(t, func(t *testing.T) {
 		s := set(t)
-		s.Poll = cmp.Or(s.Poll, Poll)
 		inner := s.Store.Open(t)
 		defer func() { inner.Close() }()
 		for life := 1; life <= s.Lives; life++ {
@@ -88,15 +88,7 @@ func Play(t *testing.T, set func(t testing.TB) *Stage) (err error) {
 // store has crashed.
 func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error) {
 	f := storagetest.NewFaulty(inner, s.Decide)
-	eng, err := engine.New(engine.Config{
-		Storage:      f,
-		Workflows:    s.Workflows,
-		Name:         "sweep",
-		PollInterval: s.Poll,
-		LeaseTTL:     3 * s.Poll,
-		SignalMemory: 365 * 24 * time.Hour, // longer than a play: a client may send again at its end
-		Logger:       slog.New(slog.NewTextHandler(io.Discard, nil)),
-	})
+	eng, err := engine.New(s.config(f))
 	if err != nil {
 		return false, err
 	}
@@ -137,6 +129,17 @@ func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error)
 		s.After(ctx, eng, inner)
 	}
 	return false, err
+}
+
+func (s *Stage) config(f *storagetest.Faulty) engine.Config {
+	c := s.Config
+	c.Storage = f
+	c.Name = "sweep"
+	c.PollInterval = cmp.Or(c.PollInterval, Poll)
+	c.LeaseTTL = 3 * c.PollInterval
+	c.SignalMemory = 365 * 24 * time.Hour // longer than a play: a client may send again at its end
+	c.Logger = slog.New(slog.DiscardHandler)
+	return c
 }
 
 func (s *Stage) problem(format string, args ...any) {

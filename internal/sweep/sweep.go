@@ -154,8 +154,8 @@ func (p *played) stage(s Store, scenario func(*World) Scenario, call int, fault 
 	world := &World{}
 	sc := scenario(world)
 	return &Stage{
-		Store:     s,
-		Workflows: sc.Workflows,
+		Store:  s,
+		Config: engine.Config{Workflows: sc.Workflows},
 		Decide: func(c storagetest.Call) storagetest.Fault {
 			if p.calls++; p.calls != call {
 				return storagetest.None
