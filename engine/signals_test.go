@@ -309,3 +309,96 @@ func TestSignalsToABusyRun(t *testing.T) {
 		}
 	})
 }
+
+// A sender that is slow to tell the run what it has sent tells of a signal that was
+// cleared meanwhile: it is not received.
+func TestClearedSignalIsToldOfLate(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		h := &hooked{Storage: new(memory.Store)}
+		var p *process
+		var armed atomic.Bool
+		h.afterCommit = func(b storage.Batch) error {
+			if touches(b, "sigseq:o") && armed.CompareAndSwap(true, false) {
+				if err := p.ClearSignal(ctx, "o", "approved", "a", audit); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Second)
+			}
+			return nil
+		}
+		wf := receiving(1)
+		p = boot(t, h, wf)
+		o := start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		armed.Store(true)
+		send(t, approved, p, "o", "a", "a")
+		time.Sleep(time.Second)
+		send(t, approved, p, "o", "b", "b")
+		if got := result(t, o); got != "b" {
+			t.Errorf("received %q, want b: a was cleared", got)
+		}
+	})
+}
+
+// What another engine accepted, and nobody has told of yet, is received before
+// what was accepted after it here. SG5
+func TestOrderOfWhatNobodyToldOf(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		other := &signal.Signal[string]{Name: "other"}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			all := ""
+			receive := func() {
+				v, err := approved.Receive(run)
+				all += fmt.Sprint(v, err)
+			}
+			receive()
+			run.Sleep(time.Minute) // 2 is accepted elsewhere
+			_, ok, err := other.ReceiveWithin(run, 0)
+			run.Sleep(time.Minute) // 3 is accepted here
+			receive()
+			receive()
+			return fmt.Sprint(all, ok, err), nil
+		})
+		p := boot(t, s, wf, func(c *engine.Config) { c.PollInterval = time.Hour })
+		elsewhere := made(t, s)
+		defer elsewhere.Close()
+		h := start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		send(t, approved, p, "o", "1", "")
+		time.Sleep(30 * time.Second)
+		send(t, approved, elsewhere, "o", "2", "")
+		time.Sleep(time.Minute)
+		send(t, approved, p, "o", "3", "")
+		if got := result(t, h); got != "1<nil>2<nil>3<nil>false <nil>" {
+			t.Errorf("received %q", got)
+		}
+	})
+}
+
+// SG7, interleaving 26: with every hint lost, to a run of this engine or another's,
+// a signal is received within a poll interval, and however many come, the owner
+// commits.
+func TestHintsAreLost(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const n = 200
+		s := new(memory.Store)
+		wf := receiving(n)
+		p := boot(t, s, wf, func(c *engine.Config) { c.PollInterval = time.Minute })
+		elsewhere := made(t, s) // tells nobody, but for what it writes
+		defer elsewhere.Close()
+		h := start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		begun := time.Now()
+		for i := range n {
+			send(t, approved, elsewhere, "o", "x", fmt.Sprint(i))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if got := result(t, h); got != strings.Repeat("x", n) {
+			t.Errorf("received %d, want %d", len(got), n)
+		}
+		if took := time.Since(begun); took > 2*time.Minute+time.Second {
+			t.Errorf("it took %v, and the poll interval is a minute", took)
+		}
+	})
+}
