@@ -744,9 +744,9 @@ func TestCancelledWhileUnderWay(t *testing.T) {
 					_, got = a.Do(r, "42")
 					return "", run.WithoutCancel().Sleep(time.Minute)
 				})
-				asked := false
+				var asked atomic.Bool
 				p := bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
-					if how == "crash" && asked && c.Method == "Commit" && touches(c.Batch, "act:") {
+					if how == "crash" && asked.Load() && c.Method == "Commit" && touches(c.Batch, "act:") {
 						return storagetest.CrashBefore // the request is recorded, and this is not
 					}
 					return storagetest.None
@@ -758,7 +758,8 @@ func TestCancelledWhileUnderWay(t *testing.T) {
 				case "timeout":
 					want = engine.ErrTimeout
 				case "cancel", "crash":
-					want, asked = engine.ErrCancelled, true
+					want = engine.ErrCancelled
+					asked.Store(true)
 					if err := p.Cancel(ctx, "o", "changed my mind"); err != nil {
 						t.Fatal(err)
 					}
