@@ -93,21 +93,30 @@ func (p *played) effect(name string, calm, now int, w way) finding {
 	}
 	f.lines = append(f.lines, aligned(table)...)
 	if now > calm {
-		f.lines = append(f.lines, remedies(name, slices.Sorted(maps.Keys(who)))...)
+		f.lines = append(f.lines, p.remedies(name, slices.Sorted(maps.Keys(who)))...)
 	}
 	return f
 }
 
-func remedies(effect string, activities []string) []string {
+// remedies are what to do about an effect of these activities, or of nobody's,
+// that was had too often.
+func (p *played) remedies(effect string, activities []string) (lines []string) {
 	if len(activities) == 0 {
 		return []string{"Drive is called again after a crash: what it does outside must bear that."}
 	}
-	return []string{
-		strings.Join(activities, " and ") + ": at least once. If the process dies after the effect and before the record of it,",
-		"nobody knows, and it runs again. Hand the other side what names the effect, WorkflowID and Operation",
-		"of activity.InfoFrom(ctx), which are the same in every attempt, and let it refuse the second; or, if a",
-		fmt.Sprintf("second does no harm, put %q into Scenario.MayRepeat.", effect),
+	for _, a := range activities {
+		if p.keyed[a] {
+			lines = append(lines,
+				a+" has an IdempotencyKey, and was run again with it. Hand the key to the other side, and let that take the",
+				"second for the first; or let Verify find the first.")
+			continue
+		}
+		lines = append(lines,
+			a+" has no IdempotencyKey: it runs at least once. If the process dies after the effect and before the record",
+			"of it, it runs again. Give it a key, and a Verify that asks the other side what became of the first. (A step",
+			"has neither: make it an activity.)")
 	}
+	return append(lines, fmt.Sprintf("If a second does no harm, put %q into Scenario.MayRepeat.", effect))
 }
 
 // ended is what is wrong with how workflows ended. explained says that there is

@@ -147,7 +147,7 @@ func event(e checkpoint.Event) string {
 		name = e.Of
 	}
 	switch e.Kind {
-	case checkpoint.Claimed, checkpoint.Skipped, checkpoint.Survived:
+	case checkpoint.Claimed, checkpoint.Skipped, checkpoint.Survived, checkpoint.Parked, checkpoint.CameBack:
 		return string(e.Kind)
 	case checkpoint.Attempted:
 		return fmt.Sprintf("%s attempt %d failed", name, e.Attempt)
@@ -182,6 +182,10 @@ func record(key []byte) string {
 		return fmt.Sprintf("signal %s to %s", parts[2], parts[1])
 	case parts[0] == "sigseq", parts[0] == "inbox":
 		return "the inbox of " + parts[1]
+	case parts[0] == "act" && len(parts) > 3:
+		return fmt.Sprintf("the record of %s, operation %s of %s", parts[2], parts[3], parts[1])
+	case parts[0] == "kid":
+		return "a child of " + parts[1]
 	case parts[0] == "eng":
 		return "the engine's own record"
 	case parts[0] == "meta":
@@ -201,8 +205,12 @@ func list(start []byte) string {
 		return "work (" + string(family) + ")"
 	case "wf":
 		return "checkpoints of " + string(id)
-	case "inbox":
+	case "inbox", "sig", "sigres":
 		return "signals to " + string(id)
+	case "act":
+		return "activities of " + string(id)
+	case "kid":
+		return "children of " + string(id)
 	case "eng":
 		return "engines"
 	case "exp":

@@ -30,7 +30,8 @@ type played struct {
 	struck  string // the call that went wrong; "": there was none
 	wrote   bool   // it is a commit
 	effects []Effect
-	ends    map[string]end // by workflow id
+	keyed   map[string]bool // activities with an idempotency key
+	ends    map[string]end  // by workflow id
 	may     map[string]bool
 	trouble []finding
 }
@@ -91,7 +92,7 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, call int
 		},
 		After: p.await,
 		Closing: func(ctx context.Context, s storage.Storage) {
-			p.effects = world.Effects()
+			p.effects, p.keyed = world.Effects(), world.keyed
 			if sc.Check != nil {
 				p.check(t, sc.Check, world)
 			}

@@ -16,8 +16,9 @@ import (
 type Recorder struct {
 	mu      sync.Mutex
 	effects []Effect
-	deaths  int  // of processes, so far
-	dead    bool // and no new one has begun yet
+	keyed   map[string]bool // activities that had an idempotency key
+	deaths  int             // of processes, so far
+	dead    bool            // and no new one has begun yet
 }
 
 // An Effect is something that was done to the world outside.
@@ -41,7 +42,7 @@ type Effect struct {
 // dead do nothing, and the goroutine ends here.
 func (r *Recorder) Effect(ctx context.Context, name string) {
 	info := activity.InfoFrom(ctx)
-	if !r.record(ctx, Effect{
+	if !r.record(ctx, info.IdempotencyKey != "", Effect{
 		Name:       name,
 		WorkflowID: info.WorkflowID,
 		Activity:   info.Activity,
@@ -52,12 +53,18 @@ func (r *Recorder) Effect(ctx context.Context, name string) {
 	}
 }
 
-func (r *Recorder) record(ctx context.Context, e Effect) bool {
+func (r *Recorder) record(ctx context.Context, keyed bool, e Effect) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	inside := e.WorkflowID != ""
 	if inside && r.dead || inside && r.deaths > 0 && errors.Is(context.Cause(ctx), activity.ErrStopped) {
 		return false
+	}
+	if keyed {
+		if r.keyed == nil {
+			r.keyed = map[string]bool{}
+		}
+		r.keyed[e.Activity] = true
 	}
 	e.Life = r.deaths + 1
 	r.effects = append(r.effects, e)

@@ -16,11 +16,11 @@ func TestFound(t *testing.T) {
 	t.Logf("%s", out)
 	for _, want := range []string{
 		"--- FAIL: TestCareless",
-		"commit of checkpoint 5 of order-42 (charge settled), before it was written:\n",
+		"order-42 (charge settled), before it was written:\n",
 		"\"card charged\" happened 2 times, undisturbed once\n",
 		"order-42  charge  operation 2  attempt 1  before the crash\n",
 		"order-42  charge  operation 2  attempt 2  after it\n",
-		"WorkflowID and Operation",
+		"charge has no IdempotencyKey: it runs at least once.",
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("it does not say %q", want)

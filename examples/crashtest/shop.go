@@ -6,8 +6,8 @@
 //
 //	go test -tags careless ./examples/crashtest
 //
-// The careful one tells the bank which charge it is, and the bank takes no second
-// one of that name. Its test passes:
+// The careful one asks the bank, before it charges again, what became of the
+// first charge. Its test passes:
 //
 //	go test ./examples/crashtest
 package crashtest
@@ -22,38 +22,52 @@ import (
 
 // An Order is to be paid by card.
 type Order struct {
-	Card  string
-	Cents int
+	ID, Card string
+	Cents    int
 }
 
-// A Bank is the other side.
+// A Bank is the other side. It charges whenever it is asked, and knows each
+// charge by the reference that it came with.
 type Bank interface {
-	// Charge takes money from a card and returns the number of the charge. A key
-	// that it has seen before takes none: the number is that of the first time.
-	// An empty key is none.
-	Charge(ctx context.Context, key, card string, cents int) (string, error)
+	Charge(ctx context.Context, reference, card string, cents int) (number string, err error)
+	Find(ctx context.Context, reference string) (number string, found bool, err error)
 }
 
 // Careless returns a workflow that charges an order when its buyer has had a day
 // to think it over. If the process dies between the charge and the record of it,
 // the activity runs again, and so does the charge.
 func Careless(bank Bank) *engine.Workflow[Order, string] {
-	return checkout(func(ctx context.Context, o Order) (string, error) {
-		return bank.Charge(ctx, "", o.Card, o.Cents)
+	return checkout(&activity.Activity[Order, string]{
+		Name: "charge",
+		Run: func(ctx context.Context, o Order) (string, error) {
+			return bank.Charge(ctx, "order/"+o.ID, o.Card, o.Cents)
+		},
 	})
 }
 
-// Careful is the same with a name for the charge. Workflow and operation are the
-// same in every attempt, in whatever process, and belong to no other charge.
+// Careful is the same with a key, which names the charge, and a verifier, which
+// finds it.
 func Careful(bank Bank) *engine.Workflow[Order, string] {
-	return checkout(func(ctx context.Context, o Order) (string, error) {
-		i := activity.InfoFrom(ctx)
-		return bank.Charge(ctx, i.WorkflowID+"/"+i.Operation, o.Card, o.Cents)
+	return checkout(&activity.Activity[Order, string]{
+		Name:           "charge",
+		IdempotencyKey: func(o Order) string { return "order/" + o.ID },
+		Run: func(ctx context.Context, o Order) (string, error) {
+			return bank.Charge(ctx, activity.InfoFrom(ctx).IdempotencyKey, o.Card, o.Cents)
+		},
+		Verify: func(ctx context.Context, o Order) (activity.Verification[string], error) {
+			number, found, err := bank.Find(ctx, activity.InfoFrom(ctx).IdempotencyKey)
+			switch {
+			case err != nil:
+				return activity.Indeterminate[string](err.Error()), nil
+			case !found:
+				return activity.NotCompleted[string](), nil
+			}
+			return activity.CompletedWithResult(number), nil
+		},
 	})
 }
 
-func checkout(run func(context.Context, Order) (string, error)) *engine.Workflow[Order, string] {
-	charge := &activity.Activity[Order, string]{Name: "charge", Run: run}
+func checkout(charge *activity.Activity[Order, string]) *engine.Workflow[Order, string] {
 	return &engine.Workflow[Order, string]{
 		Name: "checkout",
 		Func: func(run *engine.Run, o Order) (string, error) {

@@ -10,37 +10,40 @@ import (
 	"github.com/weft-go/weft/enginetest"
 )
 
-// A fakeBank outlives every crash of the shop, as the real one does.
+// A fakeBank charges whenever it is asked and forgets nothing. It outlives every
+// crash of the shop, as the real one does.
 type fakeBank struct {
 	world *enginetest.Recorder
 
 	mu      sync.Mutex
-	numbers map[string]string // of charges, by key
+	charges int
+	numbers map[string]string // by reference
 }
 
-func (b *fakeBank) Charge(ctx context.Context, key, card string, cents int) (string, error) {
+func (b *fakeBank) Charge(ctx context.Context, reference, card string, cents int) (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if number, ok := b.numbers[key]; ok && key != "" {
-		return number, nil
-	}
 	b.world.Effect(ctx, "card charged")
-	number := fmt.Sprint("charge-", len(b.numbers)+1)
-	if b.numbers == nil {
-		b.numbers = map[string]string{}
-	}
-	b.numbers[key] = number
-	return number, nil
+	b.charges++
+	b.numbers[reference] = fmt.Sprint("charge-", b.charges)
+	return b.numbers[reference], nil
+}
+
+func (b *fakeBank) Find(ctx context.Context, reference string) (string, bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	number, found := b.numbers[reference]
+	return number, found, nil
 }
 
 // charging is an order that is started and paid, in a world of its own.
 func charging(shop func(Bank) *engine.Workflow[Order, string]) func(*enginetest.Recorder) enginetest.Scenario {
 	return func(world *enginetest.Recorder) enginetest.Scenario {
-		checkout := shop(&fakeBank{world: world})
+		checkout := shop(&fakeBank{world: world, numbers: map[string]string{}})
 		return enginetest.Scenario{
 			Workflows: []engine.Definition{checkout},
 			Drive: func(ctx context.Context, eng *engine.Engine) error {
-				_, err := checkout.Start(ctx, eng, "order-42", Order{Card: "ann's", Cents: 4900})
+				_, err := checkout.Start(ctx, eng, "order-42", Order{"42", "ann's", 4900})
 				return err
 			},
 		}
