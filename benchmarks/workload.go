@@ -191,6 +191,10 @@ func (p *Probe) parts() []float64 {
 	return parts
 }
 
+// aside is a little more than what an engine takes to put a workflow that waits out
+// of memory, if it does so.
+const aside = 7 * time.Second
+
 func park(ctx context.Context, c *Child) error {
 	sys, err := c.open(ctx)
 	if err != nil {
@@ -209,6 +213,7 @@ func park(ctx context.Context, c *Child) error {
 	if err := until(ctx, func() bool { return c.probe.parked.Load() >= int64(c.Parked) }); err != nil {
 		return err
 	}
+	time.Sleep(aside)
 	debug.FreeOSMemory()
 	if rss, ok := resident(); ok {
 		c.report("resident MiB", float64(rss)/(1<<20))
