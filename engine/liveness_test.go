@@ -1,0 +1,320 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// AC4, LV5: whatever wakes a run, an activity of it that is under way is not begun
+// again, and the function is not either.
+func TestUnrelatedSignalsDuringAnActivity(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var runs tally
+		charge := &activity.Activity[string, int]{Name: "charge", Run: func(context.Context, string) (int, error) {
+			time.Sleep(time.Second)
+			return runs.add("charge"), nil
+		}}
+		noise := &signal.Signal[int]{Name: "noise"}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			runs.add("function")
+			n, err := charge.Do(run, "")
+			return sprint(n), err
+		})
+		p := boot(t, new(memory.Store), wf, parkAfter(-1))
+		h := start(t, wf, p, "o", "")
+		for i := range 100 {
+			time.Sleep(9 * time.Millisecond)
+			send(t, noise, p, "o", i, "")
+		}
+		if got := result(t, h); got != "1" {
+			t.Errorf("result %q", got)
+		}
+		if c, f := runs.of("charge"), runs.of("function"); c != 1 || f != 1 {
+			t.Errorf("the activity ran %d times and the function %d times, want once", c, f)
+		}
+		left := 0
+		for _, err := range p.Signals(ctx, "o") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			left++
+		}
+		if left != 100 {
+			t.Errorf("%d signals are listed, want 100", left)
+		}
+	})
+}
+
+// TM2, TM3: timers that came due while nobody was there fire at start-up, once:
+// those of runs that were in memory, and those of parked ones.
+func TestTimersDueWhileNobodyWasThere(t *testing.T) {
+	for name, park := range map[string]time.Duration{"in memory": time.Hour, "parked": -1} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				const n = 50
+				store := new(memory.Store)
+				wf := &engine.Workflow[int, string]{Name: "w", Func: func(run *engine.Run, i int) (string, error) {
+					return "woke", run.Sleep(10*time.Minute + time.Duration(i)*time.Minute)
+				}}
+				p := boot(t, store, wf, parkAfter(park))
+				for i := range n {
+					start(t, wf, p, sprint("o-", i), i)
+				}
+				time.Sleep(time.Minute)
+				p.kill()
+				time.Sleep(24 * time.Hour)
+				p = boot(t, store, wf, parkAfter(park))
+				begun := time.Now()
+				for i := range n {
+					if got := result(t, wf.Handle(p, sprint("o-", i))); got != "woke" {
+						t.Errorf("run %d: %q", i, got)
+					}
+				}
+				if took := time.Since(begun); took > 2*time.Second {
+					t.Errorf("they woke %v after start-up", took)
+				}
+				for i := range n {
+					fired := 0
+					for _, k := range kinds(historyOf(t, p.Engine, sprint("o-", i))) {
+						if k == checkpoint.Fired {
+							fired++
+						}
+					}
+					if fired != 1 {
+						t.Errorf("the timer of run %d fired %d times", i, fired)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A turnstile is a store before whose calls something is done.
+type turnstile struct {
+	storage.Storage
+	before func()
+}
+
+func (s *turnstile) Unwrap() storage.Storage { return s.Storage }
+
+func (s *turnstile) Get(ctx context.Context, key []byte) ([]byte, error) {
+	s.before()
+	return s.Storage.Get(ctx, key)
+}
+
+func (s *turnstile) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	s.before()
+	return s.Storage.Scan(ctx, r)
+}
+
+func (s *turnstile) Commit(ctx context.Context, b storage.Batch) error {
+	s.before()
+	return s.Storage.Commit(ctx, b)
+}
+
+// A race is a send by one engine while another one drives the workflow. The send
+// makes its first calls to the store before one call of the run's engine, and the
+// rest of them before a later one, or after the end.
+type race struct {
+	first, calls, then int
+
+	turn        chan struct{} // one at a time; a mutex would stop virtual time
+	made        int           // calls of the run's engine
+	over        bool          // calls are of no interest: not yet, or no more
+	through     int           // calls of the send that were let through
+	arrived     bool          // it stands before the next one
+	arrive, let chan struct{}
+	sent        chan struct{} // it has returned
+	accepted    signal.Accepted
+	err         error
+}
+
+// running is before a call of the run's engine.
+func (r *race) running() {
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
+	if r.over {
+		return
+	}
+	r.made++
+	if r.made == r.first {
+		r.release(r.calls)
+	}
+	if r.made == r.then {
+		r.release(-1)
+	}
+}
+
+// sending is before a call of the send.
+func (r *race) sending() {
+	if r.over {
+		return
+	}
+	r.arrive <- struct{}{}
+	<-r.let
+}
+
+// release lets n calls of the send through, or all, and waits until they are done.
+func (r *race) release(n int) {
+	for {
+		if !r.arrived {
+			select {
+			case <-r.arrive:
+				r.arrived = true
+			case <-r.sent:
+				return
+			}
+		}
+		if n == 0 {
+			return
+		}
+		r.let <- struct{}{}
+		r.arrived = false
+		r.through++
+		n--
+	}
+}
+
+// finish lets the send go to its end.
+func (r *race) finish() {
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
+	r.release(-1)
+	r.over = true
+}
+
+// SG2, SG3, SG4: a signal raced against the end of the workflow, and against a
+// request to stop, at every interleaving of the calls to the store (of which the
+// send's stay together, or are made in two parts), is consumed, or listed as not
+// consumed, or refused with a typed error. It counts that all of these were met.
+func TestSignalRacesWithTheEnd(t *testing.T) {
+	step := func(run *engine.Run) error {
+		_, err := engine.Step(run, "step", func(context.Context) (int, error) { return 1, nil })
+		return err
+	}
+	ends := flow("ends", func(run *engine.Run) (string, error) {
+		if err := step(run); err != nil {
+			return "", err
+		}
+		_, _, err := yes.ReceiveWithin(run, 0)
+		return "", errors.Join(err, step(run))
+	})
+	stops := flow("stops", func(run *engine.Run) (string, error) {
+		_, err := yes.Receive(run)
+		return "", errors.Join(err, step(run.WithoutCancel()))
+	})
+	for _, c := range []struct {
+		name   string
+		wf     *engine.Workflow[string, string]
+		cancel bool
+		park   time.Duration
+	}{
+		{"completion", ends, false, time.Hour},
+		{"cancel", stops, true, time.Hour},
+		{"cancel of a parked run", stops, true, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			met := map[string]int{}
+			play := func(first, calls, then int) *race {
+				r := &race{first: first, calls: calls, then: then}
+				virtual(t, func(t *testing.T) {
+					met[r.play(t, c.wf, c.cancel, c.park)]++
+				})
+				if t.Failed() {
+					t.Fatalf("calls 1 to %d of the send before call %d of the run's engine, the others before its call %d", calls, first, then)
+				}
+				return r
+			}
+			const never = 1 << 30
+			run, send := play(never, 0, never).made, 0
+			for first := 1; first <= run; first++ {
+				send = max(send, play(first, -1, never).through)
+			}
+			for calls := 1; calls < send; calls++ {
+				for first := 1; first <= run; first++ {
+					for then := first + 1; then <= run+1; then++ {
+						play(first, calls, then)
+					}
+				}
+			}
+			t.Logf("%d calls of the run's engine, %d of the send: %v", run, send, met)
+			for _, what := range []string{"consumed", "listed", "refused: has ended", "refused: not found"} {
+				if met[what] == 0 {
+					t.Errorf("%s was not met: %v", what, met)
+				}
+			}
+		})
+	}
+}
+
+// play has the race run, and says what became of the signal.
+func (r *race) play(t *testing.T, wf *engine.Workflow[string, string], cancel bool, park time.Duration) string {
+	store := new(memory.Store)
+	r.turn, r.arrive, r.let, r.sent = make(chan struct{}, 1), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	r.over = true
+	p := boot(t, &turnstile{store, r.running}, wf, parkAfter(park), func(c *engine.Config) { c.PollInterval = 100 * time.Hour })
+	far := made(t, &turnstile{store, r.sending})
+	defer far.Close()
+	synctest.Wait()
+	r.over = false
+
+	go func() {
+		defer close(r.sent)
+		r.accepted, r.err = yes.Send(ctx, far, "o", "ann", &signal.Options{ID: "click"})
+	}()
+	h := start(t, wf, p, "o", "")
+	if cancel {
+		synctest.Wait()
+		if err := h.Cancel(ctx, "enough"); err != nil && !errors.Is(err, engine.ErrTerminal) {
+			t.Errorf("cancel: %v", err)
+		}
+	}
+	if _, err := outcome(h); err != nil && !errors.Is(err, engine.ErrCancelled) {
+		t.Errorf("result: %v", err)
+	}
+	synctest.Wait()
+	r.finish()
+
+	consumed, listed := 0, 0
+	for _, k := range kinds(historyOf(t, p.Engine, "o")) {
+		if k == checkpoint.Received {
+			consumed++
+		}
+	}
+	for s, err := range p.Signals(ctx, "o") {
+		if err != nil || s.ID != "click" || s.Indeterminate {
+			t.Errorf("listed: %+v, %v", s, err)
+		}
+		listed++
+	}
+	again, err := yes.Send(ctx, p, "o", "ann", &signal.Options{ID: "click"})
+	switch {
+	case r.err == nil && consumed+listed != 1:
+		t.Errorf("accepted; %d times consumed, %d times listed", consumed, listed)
+	case r.err == nil && (err != nil || again != r.accepted):
+		t.Errorf("sent again: %+v, %v, first %+v", again, err, r.accepted)
+	case r.err == nil && consumed == 1:
+		return "consumed"
+	case r.err == nil:
+		return "listed"
+	case consumed+listed != 0:
+		t.Errorf("refused with %v; %d times consumed, %d times listed", r.err, consumed, listed)
+	case errors.Is(r.err, engine.ErrNotFound):
+		return "refused: not found"
+	case errors.As(r.err, new(*engine.TerminalError)):
+		return "refused: has ended"
+	default:
+		t.Errorf("refused with %v, which is no typed error", r.err)
+	}
+	return "wrong"
+}
