@@ -64,6 +64,8 @@ type payload struct {
 	data  []byte
 }
 
+var errTooLarge = errors.New("too large")
+
 // encode encodes v. An error means that v is not encodable or too large.
 func (c *codecs) encode(v any) (payload, error) {
 	data, err := c.own.Encode(v)
@@ -71,7 +73,7 @@ func (c *codecs) encode(v any) (payload, error) {
 		return payload{}, fmt.Errorf("encode %T: %w", v, err)
 	}
 	if len(data) > MaxPayload {
-		return payload{}, fmt.Errorf("encode %T: %d bytes, at most %d", v, len(data), MaxPayload)
+		return payload{}, fmt.Errorf("encode %T: %w: %d bytes, at most %d", v, errTooLarge, len(data), MaxPayload)
 	}
 	name := c.own.Name()
 	if name == JSON.Name() {

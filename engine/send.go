@@ -103,6 +103,9 @@ func (e *Engine) checkIncoming(in *signal.Incoming, encoding error) error {
 			return checkName(n.what, n.s, n.most)
 		}
 	}
+	if errors.Is(encoding, errTooLarge) {
+		return fmt.Errorf("%w: payload of signal %.40q: %w", ErrInvalid, in.Name, encoding)
+	}
 	if len(in.Data) > e.maxPayload {
 		return invalid("payload of signal", in.Name, fmt.Sprintf("has %d bytes, at most %d", len(in.Data), e.maxPayload))
 	}
@@ -117,7 +120,7 @@ func (e *Engine) checkIncoming(in *signal.Incoming, encoding error) error {
 		}
 	}
 	if encoding != nil {
-		return fmt.Errorf("%w: payload of signal %s: %w", ErrInvalid, in.Name, encoding)
+		return fmt.Errorf("%w: payload of signal %q: %w", ErrInvalid, in.Name, encoding)
 	}
 	return nil
 }

@@ -236,3 +236,69 @@ func TestSendsOfTwoEngines(t *testing.T) {
 		t.Errorf("received %q, accepted as %q", got, order)
 	}
 }
+
+// SG2, SG3: a signal that meets the end of its workflow is received, or stays
+// listed, or its sender hears that the workflow has ended; nothing else.
+func TestSendsMeetTheEnd(t *testing.T) {
+	s := fresh(t)
+	wf := flow("w", func(run *engine.Run) (string, error) {
+		if _, err := approved.Receive(run); err != nil {
+			return "", err
+		}
+		all, err := approved.Drain(run)
+		return strings.Join(all, " "), err
+	})
+	p := boot(t, s, wf)
+	elsewhere := made(t, s)
+	defer elsewhere.Close()
+	refused := 0
+	for round := range 200 {
+		id := fmt.Sprint("o", round)
+		h := start(t, wf, p, id, "")
+		var mu sync.Mutex
+		accepted := map[string]bool{}
+		var wg sync.WaitGroup
+		for n := range 6 {
+			to := []signal.Sender{p, elsewhere}[n%2]
+			wg.Go(func() {
+				for i := range 3 {
+					v := fmt.Sprintf("%d.%d", n, i)
+					_, err := approved.Send(ctx, to, id, v, &signal.Options{ID: v})
+					mu.Lock()
+					switch {
+					case err == nil:
+						accepted[v] = true
+					case errors.Is(err, engine.ErrTerminal):
+						refused++
+					default:
+						t.Errorf("%s: send %s: %v", id, v, err)
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		result(t, h)
+		seen := map[string]bool{}
+		for _, c := range historyOf(t, p.Engine, id) {
+			for _, e := range c.Events {
+				if e.SignalID != "" {
+					seen[e.SignalID] = true
+				}
+			}
+		}
+		for _, left := range signalsOf(t, elsewhere, id) {
+			v := strings.TrimPrefix(left, "approved/")
+			if seen[v] {
+				t.Errorf("%s: %s was received and is listed", id, v)
+			}
+			seen[v] = true
+		}
+		if len(seen) != len(accepted) {
+			t.Fatalf("%s: accepted are %v, received or listed %v", id, accepted, seen)
+		}
+	}
+	if refused == 0 {
+		t.Error("no send met the end")
+	}
+}
