@@ -161,7 +161,8 @@ func TestInfoFrom(t *testing.T) {
 	}
 }
 
-// ACT-7, ACT-10: what the engine is told of a definition; a key for one call comes
+// ACT-7, and ACT-10 but for compensate and resourceScope, which there are not yet:
+// what the engine is told of a definition; a key for one call comes
 // before that of the definition.
 func TestCall(t *testing.T) {
 	a := &act{Name: "charge", Run: work, IdempotencyKey: strconv.Itoa, Verify: look, Idempotent: true, Settle: time.Hour}

@@ -190,17 +190,10 @@ func (x *execution) taken(d *decision) {
 	t := &x.ops
 	t.ready = slices.Delete(t.ready, 0, d.answers)
 	t.unborn, t.grown = t.unborn[d.births:], t.grown[d.ends:]
-	if len(d.reconciled) == 0 {
-		return
-	}
 	for _, o := range d.reconciled {
 		x.written(o)
 	}
-	t.pending = slices.DeleteFunc(t.pending, func(o *operation) bool {
-		k := o.keyed
-		k.pending = o.open && (k.happened != nil || k.leaving) || k.abandoned && !k.record.Settled
-		return !k.pending
-	})
+	t.tidy()
 }
 
 // decide says what is to be recorded now: a pure function of what was read.

@@ -161,6 +161,7 @@ func (t *table) settling() bool {
 
 // reread reads the records that may have changed, and has what they tell decide.
 func (x *execution) reread() error {
+	defer x.ops.tidy()
 	for ; len(x.ops.outdated) > 0; x.ops.outdated = x.ops.outdated[1:] {
 		o := x.ops.outdated[0]
 		if o.open || o.keyed.abandoned {
@@ -189,10 +190,10 @@ func (x *execution) rereadOf(o *operation) error {
 		return nil
 	}
 	k.stale = false
-	if k.record.Raw() != nil && string(r.Raw()) == string(k.record.Raw()) {
+	if k.record.Raw() != nil && string(r.Raw()) == string(k.record.Raw()) && !x.askedAgain(o) {
 		return nil
 	}
-	k.record = r
+	k.record, k.asked = r, 0
 	if k.since.IsZero() {
 		k.since = x.began
 	}
@@ -201,6 +202,17 @@ func (x *execution) rereadOf(o *operation) error {
 		x.follow(o, activity.Happened{What: activity.Found})
 	}
 	return nil
+}
+
+// askedAgain says that a person was asked about o and wants the verifier asked
+// instead, once more.
+func (x *execution) askedAgain(o *operation) bool {
+	return o.keyed.parked && !slices.ContainsFunc(x.hold.Workflow.Attention, o.isAskedIn)
+}
+
+// isAskedIn says that a is the question about o to a person.
+func (o *operation) isAskedIn(a checkpoint.Attention) bool {
+	return a.Reason == string(Indeterminate) && a.Operation == o.id
 }
 
 // outdate has o's record read again.
@@ -380,6 +392,17 @@ func (x *execution) answered(o *operation, v verdict) {
 	x.follow(o, h)
 }
 
+// tidy takes out of the pending operations those of which there is nothing to be
+// recorded any more.
+func (t *table) tidy() {
+	t.pending = slices.DeleteFunc(t.pending, func(o *operation) bool {
+		k := o.keyed
+		k.pending = o.open && (k.happened != nil || k.leaving) ||
+			k.abandoned && (k.stale || !k.record.Settled && k.record.Attempt > 0)
+		return !k.pending
+	})
+}
+
 // pend notes that there is something to be recorded of o.
 func (t *table) pend(o *operation) {
 	if !o.keyed.pending {
@@ -453,7 +476,7 @@ func eventOf(e checkpoint.Event, d activity.Decision, now time.Time) checkpoint.
 		}
 		e.Result, e.Codec = r.Result, r.Codec
 	case activity.Attend:
-		e.Kind, e.Error, e.Why = checkpoint.Held, d.Why, string(Indeterminate)
+		e.Kind, e.Name, e.Error, e.Why = checkpoint.Held, string(Indeterminate), d.Why, ""
 	case activity.GoOn:
 		e.Kind, e.Why = checkpoint.Noted, r.Seen
 	default:
@@ -540,9 +563,8 @@ func (x *execution) askFor(lot []*operation, now time.Time) *checkpoint.Workflow
 	wf.Verbs = nil
 	for _, o := range lot {
 		k := o.keyed
-		asked := func(a checkpoint.Attention) bool { return a.Reason == string(Indeterminate) && a.Operation == o.id }
-		if slices.ContainsFunc(wf.Attention, asked) {
-			wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), asked)
+		if slices.ContainsFunc(wf.Attention, o.isAskedIn) {
+			wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isAskedIn)
 			changed = true
 		}
 		if k.sealed.do == activity.Attend {

@@ -505,7 +505,7 @@ func TestParkedForAPerson(t *testing.T) {
 				}
 				return out, nil
 			})
-			listed := func(c *engine.Config) { c.Activities = []activity.Definition{a} }
+			listed := func(c *engine.Config) { c.Activities, c.ParkAfter = []activity.Definition{a}, time.Minute }
 			p := boot(t, s, wf, listed)
 			start(t, wf, p, "o", "")
 			asks := func() (list []string) {
@@ -811,7 +811,7 @@ func TestTheWaitToSettleIsNotBegunAnew(t *testing.T) {
 		down := time.Duration(0)
 		begun := time.Now()
 		for range 4 {
-			p = boot(t, s, wf)
+			p = boot(t, s, wf, parkAfter(time.Second))
 			time.Sleep(25 * time.Minute)
 			if ks := kinds(historyOf(t, p.Engine, "o")); slices.Contains(ks, checkpoint.Parked) {
 				t.Fatalf("it was parked: %v", ks)
@@ -1096,4 +1096,66 @@ func TestZombie(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Engine.Retry of a run that waits for a person has the verifier asked once more.
+func TestRetryAsksTheVerifierAgain(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		a, b := keyed(func(context.Context, int) (string, error) { return "", errBroke },
+			func(n int) activity.Verification[string] {
+				if n < 3 {
+					return activity.Indeterminate[string]("pending")
+				}
+				return activity.CompletedWithResult("verified")
+			})
+		a.OnIndeterminate, a.VerifyRetry = activity.Park, activity.Retry{Attempts: 1}
+		wf := learning(a)
+		p := boot(t, new(memory.Store), wf)
+		h := start(t, wf, p, "o", "")
+		for n := 1; n <= 2; n++ {
+			time.Sleep(time.Minute)
+			if _, asked, _ := b.counts(); asked != n || !heldFor(describe(t, p, "o"), engine.Indeterminate) {
+				t.Errorf("asked %d times, attention %+v", asked, describe(t, p, "o").Attention)
+			}
+			if err := p.Retry(ctx, "o", audit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := result(t, h); got != "verified" {
+			t.Errorf("learnt %q", got)
+		}
+		p.stop(t)
+	})
+}
+
+// A run whose activity was cancelled before it left, or while it waited, is parked
+// like any other that only waits.
+func TestCancelledActivitiesDoNotKeepARunInMemory(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		a, _ := keyed(func(ctx context.Context, _ int) (string, error) { <-ctx.Done(); return "", ctx.Err() }, nil)
+		wf := flow("checkout", func(run *engine.Run) (string, error) {
+			r, cancel := run.WithCancel()
+			a.Go(r, "41")
+			cancel() // it has not left
+			r, cancel = run.WithCancel()
+			a.Go(r, "42")
+			if err := run.Sleep(time.Second); err != nil {
+				return "", err
+			}
+			cancel()
+			return "", run.Sleep(24 * time.Hour)
+		})
+		s := new(memory.Store)
+		p := boot(t, s, wf, parkAfter(time.Second))
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Hour)
+		ks := kinds(historyOf(t, p.Engine, "o"))
+		if ks[len(ks)-1] != checkpoint.Parked || !slices.Contains(ks, checkpoint.GivenUp) {
+			t.Errorf("its history is %v, want it given up and parked", ks)
+		}
+		if rs, err := activity.Records(ctx, s, "o", generation(t, s)); err != nil || len(rs) != 1 || rs[0].Status != activity.StatusCancelled {
+			t.Errorf("records %+v, %v", rs, err)
+		}
+		p.stop(t)
+	})
 }
