@@ -161,7 +161,7 @@ func (t *table) settling() bool {
 
 // reread reads the records that may have changed, and has what they tell decide.
 func (x *execution) reread() error {
-	defer x.ops.tidy()
+	x.ops.tidy()
 	for ; len(x.ops.outdated) > 0; x.ops.outdated = x.ops.outdated[1:] {
 		o := x.ops.outdated[0]
 		if o.open || o.keyed.abandoned {
@@ -395,6 +395,9 @@ func (x *execution) answered(o *operation, v verdict) {
 // tidy takes out of the pending operations those of which there is nothing to be
 // recorded any more.
 func (t *table) tidy() {
+	if len(t.pending) == 0 {
+		return
+	}
 	t.pending = slices.DeleteFunc(t.pending, func(o *operation) bool {
 		k := o.keyed
 		k.pending = o.open && (k.happened != nil || k.leaving) ||
@@ -558,6 +561,9 @@ func (x *execution) release(now time.Time) (c checkpoint.Change, err error) {
 // of a lot wait for, and no more about those that go on, and in which what operators
 // did is taken in. It is nil if it stays as it is.
 func (x *execution) askFor(lot []*operation, now time.Time) *checkpoint.Workflow {
+	if len(lot)+len(x.hold.Workflow.Verbs) == 0 {
+		return nil
+	}
 	wf := *x.hold.Workflow
 	changed := len(wf.Verbs) > 0
 	wf.Verbs = nil
