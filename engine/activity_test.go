@@ -41,8 +41,8 @@ func doing(act *activity.Activity[string, int]) *engine.Workflow[string, string]
 	})
 }
 
-// The bound on attempts, the backoff that doubles with jitter up to its maximum,
-// and what the last error says.
+// LV4: the bound on attempts, the backoff that doubles with jitter up to its
+// maximum, and what the last error says.
 func TestRetries(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -3,6 +3,10 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +17,7 @@ import (
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // AC4, LV5: whatever wakes a run, an activity of it that is under way is not begun
@@ -317,4 +322,220 @@ func (r *race) play(t *testing.T, wf *engine.Workflow[string, string], cancel bo
 		t.Errorf("refused with %v, which is no typed error", r.err)
 	}
 	return "wrong"
+}
+
+// Interleaving 21: a call of the engine from a deferred function does nothing where
+// a run is parked, and where a branch is left behind.
+func TestDeferredCallsWhileUnwinding(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var seen tally
+		deferred := func(run *engine.Run, who string) {
+			seen.add(who)
+			_, err := engine.Step(run, "deferred", func(context.Context) (int, error) { return seen.add("step of " + who), nil })
+			seen.add(who + " went on: " + sprint(err))
+		}
+		woken := false
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			engine.Go(run, "left", func(run *engine.Run) (any, error) {
+				defer deferred(run, "branch")
+				return nil, run.Sleep(time.Hour)
+			})
+			defer func() {
+				if !woken {
+					deferred(run, "function")
+				}
+			}()
+			who, err := yes.Receive(run)
+			woken = true
+			return who, err
+		})
+		p := boot(t, new(memory.Store), wf, parkAfter(-1))
+		h := start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		if i := describe(t, p, "o"); i.Owner != "" {
+			t.Fatalf("%+v, want it parked", i)
+		}
+		tell(t, yes, p, "o", "ann")
+		if got := result(t, h); got != "ann" {
+			t.Errorf("result %q", got)
+		}
+		synctest.Wait()
+		if f, b, all := seen.of("function"), seen.of("branch"), len(seen.all()); f != 1 || b != 2 || all != 3 {
+			t.Errorf("parked once and left once: %q", seen.all())
+		}
+	})
+}
+
+// LV1, SG8: while a third of the calls to the store fail and the process dies now
+// and then, what is answered stands; when that has stopped, every run gets on
+// within seconds, and every signal that was accepted is received.
+func TestRunsGetOnWhenFaultsStop(t *testing.T) {
+	const runs = 10
+	for seed := range uint64(5) {
+		virtual(t, func(t *testing.T) {
+			r, naps := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
+			var faulty atomic.Bool
+			decide := func(storagetest.Call) storagetest.Fault {
+				if !faulty.Load() || r.IntN(3) > 0 {
+					return storagetest.None
+				}
+				return []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter, storagetest.CancelMiddle}[r.IntN(3)]
+			}
+			works := flow("works", func(run *engine.Run) (string, error) {
+				for {
+					if _, err := engine.Step(run, "step", func(context.Context) (int, error) { return 1, nil }); err != nil {
+						return "", err
+					}
+					if err := run.Sleep(time.Second); err != nil {
+						return "", err
+					}
+				}
+			})
+			hears := flow("hears", func(run *engine.Run) (string, error) {
+				for {
+					if _, err := yes.Receive(run); err != nil {
+						return "", err
+					}
+				}
+			})
+			inner := new(memory.Store)
+			client := made(t, inner)
+			defer client.Close()
+			for i := range runs {
+				start(t, works, client, sprint("w-", i), "")
+				start(t, hears, client, sprint("h-", i), "")
+			}
+			var p *process
+			for life := range 4 {
+				faulty.Store(false) // New does not try again
+				p = bootOn(t, storagetest.NewFaulty(inner, decide), works, hears, parkAfter(2*time.Second))
+				faulty.Store(true)
+				for i := range runs {
+					for j := range 3 {
+						id, o := sprint("h-", i), &signal.Options{ID: sprint(life, "-", j)}
+						for _, err := yes.Send(ctx, p, id, "ann", o); err != nil; _, err = yes.Send(ctx, p, id, "ann", o) {
+							time.Sleep(100 * time.Millisecond)
+						}
+					}
+				}
+				time.Sleep(time.Duration(naps.IntN(60)) * time.Second)
+				if life < 3 {
+					p.kill()
+				}
+			}
+			faulty.Store(false)
+			heads := func() (all []uint64) {
+				for i := range runs {
+					cs := historyOf(t, client, sprint("w-", i))
+					all = append(all, cs[len(cs)-1].Number)
+				}
+				return all
+			}
+			before := heads()
+			time.Sleep(5 * time.Second)
+			for i, now := range heads() {
+				if now == before[i] {
+					t.Errorf("seed %d: run w-%d has not got on in 5 s", seed, i)
+				}
+				heard := 0
+				for _, k := range kinds(historyOf(t, client, sprint("h-", i))) {
+					if k == checkpoint.Received {
+						heard++
+					}
+				}
+				if heard != 4*3 {
+					t.Errorf("seed %d: run h-%d has received %d signals of %d", seed, i, heard, 4*3)
+				}
+			}
+		})
+	}
+}
+
+// LV3: when runs have ended, with their branches, activities and children, the
+// engine has the goroutines that it had before; and none after its end.
+func TestGoroutinesGoWithTheirRuns(t *testing.T) {
+	runs := 500
+	if os.Getenv("WEFT_TORTURE") != "" {
+		runs = 100_000 / 2 // each has a child
+	}
+	virtual(t, func(t *testing.T) {
+		act := &activity.Activity[string, int]{Name: "act", Run: func(context.Context, string) (int, error) {
+			time.Sleep(time.Second)
+			return 1, nil
+		}}
+		sub := doing(act)
+		wf := flow("parent", func(run *engine.Run) (string, error) {
+			engine.Go(run, "left behind", func(run *engine.Run) (any, error) { return nil, run.Sleep(time.Hour) })
+			f := engine.Go(run, "part", func(run *engine.Run) (int, error) { return act.Do(run, "") })
+			if _, err := sub.Do(run, ""); err != nil {
+				return "", err
+			}
+			_, err := f.Get(run)
+			return "done", err
+		})
+		none := runtime.NumGoroutine()
+		p := boot(t, new(memory.Store), wf, sub)
+		synctest.Wait()
+		idle := runtime.NumGoroutine()
+		for i := range runs {
+			start(t, wf, p, sprint("o-", i), "")
+		}
+		for i := range runs {
+			if got := result(t, wf.Handle(p, sprint("o-", i))); got != "done" {
+				t.Errorf("run %d: %q", i, got)
+			}
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := runtime.NumGoroutine(); n > idle || engine.Runs(p.Engine) != 0 {
+			t.Errorf("after %d runs there are %d goroutines, %d before, and %d runs in memory", runs, n, idle, engine.Runs(p.Engine))
+		}
+		p.stop(t)
+		synctest.Wait()
+		if n := runtime.NumGoroutine(); n > none {
+			t.Errorf("after the end there are %d goroutines, %d before the engine", n, none)
+		}
+	})
+}
+
+// LV4: a store that answers nobody is asked less and less often, up to once a second
+// for each run; when it is back, all goes on.
+func TestStoreThatIsDownIsAskedSeldom(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const runs = 20
+		var down atomic.Bool
+		var calls atomic.Int64
+		p := bootOn(t, storagetest.NewFaulty(new(memory.Store), func(storagetest.Call) storagetest.Fault {
+			if !down.Load() {
+				return storagetest.None
+			}
+			calls.Add(1)
+			return storagetest.ErrorBefore
+		}), flow("w", func(run *engine.Run) (string, error) {
+			for range 100 {
+				if err := run.Sleep(time.Second); err != nil {
+					return "", err
+				}
+			}
+			return "done", nil
+		}))
+		wf := flow("w", nil)
+		for i := range runs {
+			start(t, wf, p, sprint("o-", i), "")
+		}
+		time.Sleep(30 * time.Second)
+		down.Store(true)
+		time.Sleep(time.Minute)
+		calls.Store(0)
+		time.Sleep(10 * time.Minute)
+		if n, most := calls.Load(), int64(10*60*(runs+5)); n > most || n < runs {
+			t.Errorf("%d calls in ten minutes for %d runs, want at most %d", n, runs, most)
+		}
+		down.Store(false)
+		for i := range runs {
+			if got := result(t, wf.Handle(p, sprint("o-", i))); got != "done" {
+				t.Errorf("run %d: %q", i, got)
+			}
+		}
+	})
 }

@@ -319,7 +319,7 @@ func TestPurge(t *testing.T) {
 	})
 }
 
-// OP-37: nothing grows with the length of a history but the history.
+// OP-37, LV5: nothing grows with the length of a history but the history.
 func TestTenThousandSteps(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
