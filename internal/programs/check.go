@@ -259,6 +259,7 @@ func (h *played) look(ctx context.Context, s storage.Storage, ws *workflows) {
 		}
 		h.problems = append(h.problems, compare(id, ws.w.lives[id])...)
 	}
+	h.problems = append(h.problems, ws.p.effects(ws.w)...)
 	for c, err := range outside.History(ctx, root) {
 		if err != nil {
 			h.problems = append(h.problems, err.Error())
@@ -270,6 +271,19 @@ func (h *played) look(ctx context.Context, s storage.Storage, ws *workflows) {
 			}
 		}
 	}
+}
+
+// effects says which activity that asks before it tries again has had its effect
+// twice.
+func (p *Program) effects(w *Witness) (problems []string) {
+	once := func(o *Op) {
+		if n := w.effects[o.V]; o.Key == Verified && n > 1 {
+			problems = append(problems, fmt.Sprintf("%d has had its effect %d times", o.V, n))
+		}
+	}
+	walk(p.Main, once)
+	walk(p.Cleanup, once)
+	return problems
 }
 
 // compare says which life of a run has seen something else than the last one,

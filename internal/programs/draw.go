@@ -86,6 +86,7 @@ func (d dice) op(kind Kind, depth int) Op {
 		o.For = oneOf(d, times)
 		o.Fails = oneOf(d, []int{0, 0, 0, 1, 2})
 		o.Denied = d.once(8)
+		o.Key = oneOf(d, []Keyed{Unkeyed, Unkeyed, Idempotent, Verified})
 	case Sleep:
 		o.For = oneOf(d, times)
 	case Receive:

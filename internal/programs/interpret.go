@@ -24,33 +24,66 @@ type job struct {
 	Denied bool
 }
 
-// work takes its time, fails as often as it should, and returns its number.
-var work = &activity.Activity[job, int]{
-	Name:    "work",
-	Errors:  []error{errDenied},
-	Retry:   activity.Retry{Attempts: -1, Backoff: time.Minute},
-	Timeout: 1000 * time.Hour,
-	Run: func(ctx context.Context, j job) (int, error) {
-		select {
-		case <-time.After(j.For):
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
-		}
-		switch {
-		case activity.InfoFrom(ctx).Attempt <= j.Fails:
-			return 0, errors.New("not yet")
-		case j.Denied:
-			return 0, activity.Permanent(errDenied)
-		}
-		return j.V, nil
-	},
+// work is the activity of o. It takes its time, fails as often as it should, and
+// then has its effect and returns its number.
+func (w *Witness) work(o Op) *activity.Activity[job, int] {
+	a := &activity.Activity[job, int]{
+		Name:    "work",
+		Errors:  []error{errDenied},
+		Retry:   activity.Retry{Attempts: -1, Backoff: time.Minute},
+		Timeout: 100 * time.Hour,
+		Run:     w.run,
+	}
+	switch o.Key {
+	case Idempotent:
+		a.Idempotent = true
+	case Verified:
+		a.IdempotencyKey = func(j job) string { return fmt.Sprint("job ", j.V) }
+		a.Verify = w.verify
+		a.Settle = time.Hour
+	}
+	return a
 }
+
+func (w *Witness) run(ctx context.Context, j job) (int, error) {
+	select {
+	case <-time.After(j.For):
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	switch {
+	case activity.InfoFrom(ctx).Attempt <= j.Fails:
+		return 0, errors.New("not yet")
+	case j.Denied:
+		return 0, activity.Permanent(activity.NoEffect(errDenied))
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.effects == nil {
+		w.effects = map[int]int{}
+	}
+	w.effects[j.V]++
+	return j.V, nil
+}
+
+func (w *Witness) verify(_ context.Context, j job) (activity.Verification[int], error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.effects[j.V] == 0 {
+		return activity.NotCompleted[int](), nil
+	}
+	return activity.CompletedWithResult(j.V), nil
+}
+
+// job is what the activity of o gets.
+func (o Op) job() job { return job{o.V, o.For, o.Fails, o.Denied} }
 
 // A Witness keeps what the runs of a program have seen: of each call of the
 // function of each workflow, line by line.
 type Witness struct {
-	mu    sync.Mutex
-	lives map[string][]*life // by workflow id
+	mu      sync.Mutex
+	lives   map[string][]*life // by workflow id
+	effects map[int]int        // of activities, by number
 }
 
 type life struct{ saw []string }
@@ -202,10 +235,10 @@ func (a *arm) one(run *engine.Run, o Op) error {
 		v, err := engine.Step(run, "step", func(context.Context) (int, error) { return o.V, nil })
 		return a.take(run, o, v, err)
 	case Do:
-		v, err := work.Do(run, job{o.V, o.For, o.Fails, o.Denied})
+		v, err := a.w.work(o).Do(run, o.job())
 		return a.take(run, o, v, err)
 	case Go:
-		a.pending = append(a.pending, work.Go(run, job{o.V, o.For, o.Fails, o.Denied}))
+		a.pending = append(a.pending, a.w.work(o).Go(run, o.job()))
 	case Branch:
 		a.pending = append(a.pending, a.branch(run, o))
 	case Child:
@@ -334,8 +367,8 @@ func (a *arm) choose(run *engine.Run, o Op) error {
 	if o.For > 0 {
 		cases = append(cases, run.After(o.For))
 	}
-	if len(cases) > 0 && o.V%3 == 0 {
-		cases = append(cases, run.Cancelled())
+	if stop := run.Cancelled(); len(cases) > 0 && o.V%3 == 0 { // begun in any case: operations have the same places in every play
+		cases = append(cases, stop)
 	}
 	won, err := engine.Select(run, cases...)
 	i := slices.Index(cases, won)

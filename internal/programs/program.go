@@ -48,10 +48,20 @@ type Op struct {
 	For    time.Duration // how long it takes or waits
 	Fails  int           // attempts of an activity
 	Denied bool          // an activity that fails for good
+	Key    Keyed         // of an activity
 	Signal string        // its name; "" for none
 	OnEnd  engine.ParentEnd
 	Body   []Op
 }
+
+// Keyed says what an activity does about an attempt of unknown fate.
+type Keyed string
+
+const (
+	Unkeyed    Keyed = ""           // attempts it again
+	Idempotent Keyed = "idempotent" // likewise, with the same key
+	Verified   Keyed = "verified"   // asks
+)
 
 // A Send is a signal of the client's.
 type Send struct {
@@ -134,6 +144,9 @@ func list(b *strings.Builder, indent string, ops []Op) {
 		}
 		if o.Fails > 0 {
 			fmt.Fprintf(b, " fails %d times", o.Fails)
+		}
+		if o.Key != Unkeyed {
+			fmt.Fprintf(b, " %s", o.Key)
 		}
 		if o.Denied {
 			b.WriteString(" is denied")
