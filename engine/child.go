@@ -132,10 +132,13 @@ func (x *execution) examine(c *child) error {
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
 		c.starting.on = nil
+		if err := x.absent(c.starting.wf.ID); err != nil {
+			return err
+		}
 	case err != nil:
 		return err
 	case there.Tombstone():
-		if err := checkpoint.Sweep(x.ctx, x.store, there); err != nil && !errors.Is(err, storage.ErrConflict) {
+		if err := x.sweep(there); err != nil {
 			return err
 		}
 		c.starting.on = there
@@ -144,6 +147,35 @@ func (x *execution) examine(c *child) error {
 	}
 	c.ready = true
 	return nil
+}
+
+// absent looks whether nothing is left of a workflow whose record is not there.
+func (x *execution) absent(id string) error {
+	_, err := outlast(x.ctx, func() (struct{}, error) {
+		_, err := x.eng.orphaned(x.ctx, id)
+		if errors.Is(err, ErrNotFound) {
+			err = nil
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// sweep finishes a purge.
+func (x *execution) sweep(tomb *checkpoint.Workflow) error {
+	_, err := outlast(x.ctx, func() (struct{}, error) {
+		err := checkpoint.Sweep(x.ctx, x.store, tomb)
+		if errors.Is(err, storage.ErrConflict) { // it has a new life
+			err = nil
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// namesake says that o and other, which are to be started, have one id.
+func (o *operation) namesake(other *operation) bool {
+	return o.child.starting.wf.ID == other.child.starting.wf.ID
 }
 
 // born adds the start of o's child to a change.
@@ -204,6 +236,7 @@ func (x *execution) kids() error {
 		return nil
 	}
 	x.kidsStale = false
+	x.forsaken = nil
 	if !x.ops.hasChildren() {
 		return nil
 	}
@@ -227,8 +260,12 @@ func (x *execution) kid(entry storage.Entry) error {
 	c, err := checkpoint.OpenChild(entry)
 	o := x.ops.byID[operation]
 	switch {
-	case err != nil || c.Parent != x.hold.Workflow.Generation || o == nil || o.child == nil:
+	case err != nil || c.Parent != x.hold.Workflow.Generation:
 		return err
+	case o == nil || o.child == nil:
+		if len(x.forsaken) < mostBirths {
+			x.forsaken = append(x.forsaken, c.Delete())
+		}
 	case c.End == nil:
 		o.child.waiting = c
 	case o.child.ended == nil:
@@ -286,7 +323,7 @@ func (o *operation) endOfChild(e logged) error {
 // dismiss has a child asked to stop, unless it is to go on by itself.
 func (x *execution) dismiss(o *operation) {
 	if o.of == ofChild && o.child.begun && o.child.onEnd != AbandonChild {
-		x.dismissed = append(x.dismissed, o.child.starting.wf.ID)
+		x.dismissed = append(x.dismissed, o.child.starting.wf)
 	}
 }
 
@@ -294,8 +331,15 @@ func (x *execution) dismiss(o *operation) {
 // before anything later becomes durable, and again after a crash.
 func (x *execution) dismissals() error {
 	for len(x.dismissed) > 0 {
-		err := x.eng.Cancel(x.ctx, x.dismissed[0], fmt.Sprintf("%s of parent %q", x.whyDismissed(), x.id))
-		if err != nil && !errors.Is(err, ErrTerminal) && !errors.Is(err, ErrNotFound) {
+		_, err := outlast(x.ctx, func() (struct{}, error) {
+			kid := x.dismissed[0]
+			err := x.eng.cancel(x.ctx, kid.ID, kid.Parent, fmt.Sprintf("%s of parent %q", x.whyDismissed(), x.id))
+			if errors.Is(err, ErrTerminal) || errors.Is(err, ErrNotFound) {
+				err = nil
+			}
+			return struct{}{}, err
+		})
+		if err != nil {
 			return err
 		}
 		x.dismissed = x.dismissed[1:]
@@ -310,12 +354,14 @@ func (x *execution) whyDismissed() string {
 	return "end"
 }
 
-// awaits says that the end of the run is put off until children have ended, and
-// dismisses those that are not waited for.
+// awaits says that the end of the run is put off until children have ended, or have
+// been started that are to outlive it, and dismisses those that are not waited for.
 func (x *execution) awaits() (wait bool) {
 	for o := range x.ops.all() {
 		switch {
-		case o.of != ofChild || !o.child.begun:
+		case o.of != ofChild:
+		case !o.child.begun:
+			wait = wait || o.child.onEnd != CancelChild
 		case o.child.onEnd == AwaitChild:
 			wait = true
 		case !o.child.dismissed:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"sync"
 	"time"
 
@@ -24,6 +25,7 @@ type Engine struct {
 
 	maxPayload int // of one payload
 	maxBytes   int // of a checkpoint's events, but for the last
+	maxOps     int // of a batch, with its conditions
 
 	mu      sync.Mutex // guards what follows
 	closed  bool
@@ -59,6 +61,7 @@ func New(c Config) (*Engine, error) {
 		now:        time.Now,
 		maxPayload: MaxPayload,
 		maxBytes:   mostBytes,
+		maxOps:     math.MaxInt,
 		runs:       map[string]*execution{},
 		waiters:    map[string]map[chan *ending]bool{},
 		gate:       gate{free: c.MaxActivities},
@@ -67,6 +70,9 @@ func New(c Config) (*Engine, error) {
 	if most := c.Storage.Capabilities().MaxBatch; most.Bytes > 0 {
 		e.maxPayload = min(e.maxPayload, most.Bytes/4)
 		e.maxBytes = min(e.maxBytes, most.Bytes/2)
+	}
+	if most := c.Storage.Capabilities().MaxBatch; most.Ops > 0 {
+		e.maxOps = most.Ops
 	}
 	if c.Ownership == SingleOwner {
 		e.store = newSerial(c.Storage)

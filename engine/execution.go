@@ -65,12 +65,14 @@ type execution struct {
 	root        scope         // that of the function's Run
 	ops         table
 	inbox       inbox
-	kidsStale   bool        // children may have ended
-	dismissed   []string    // children to be asked to stop
-	jobs        []*job      // attempts that were not started
-	unwatch     func() bool // ends what relieves a driver when ctx ends
-	places      int         // among MaxActivities that it was given, for queued attempts
-	stopping    bool        // nothing new
+	kidsStale   bool                   // children may have ended
+	dismissed   []*checkpoint.Workflow // children to be asked to stop
+	jobs        []*job                 // attempts that were not started
+	unwatch     func() bool            // ends what relieves a driver when ctx ends
+	places      int                    // among MaxActivities that it was given, for queued attempts
+	stopping    bool                   // nothing new
+	forsaken    []storage.Op           // records of children that are no operation's any more
+	stays       bool                   // it cannot be parked before it has learnt something
 }
 
 // A logged event is durable and waits to be delivered.
@@ -196,6 +198,7 @@ func (x *execution) loop() error {
 // nextEvent is the next durable event that was not delivered.
 func (x *execution) nextEvent() (logged, bool, error) {
 	for x.log.len() == 0 && x.history != nil {
+		x.ops.late = nil // as it was when this was learnt
 		c, err, ok := x.history()
 		switch {
 		case x.ctx.Err() != nil:
@@ -426,7 +429,7 @@ func (x *execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err 
 		x.hold = w.Hold()
 		x.head.Store(x.hold.Head)
 		x.record(w.Checkpoint, false)
-		x.suspect = false
+		x.suspect, x.stays = false, false
 		x.progress()
 		return true, nil
 	case checkpoint.Refreshed:

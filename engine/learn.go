@@ -61,6 +61,9 @@ func (x *execution) learn() error {
 			change.Events = []checkpoint.Event{{Kind: checkpoint.Survived}}
 		}
 		if len(change.Events) > 0 {
+			if len(x.forsaken) <= x.eng.room(&change) {
+				change.Ops = append(change.Ops, x.forsaken...)
+			}
 			done, err := x.commit(change)
 			if !done {
 				x.disown(d.born, err == nil)
@@ -69,12 +72,14 @@ func (x *execution) learn() error {
 				return err
 			}
 			if done {
+				x.forsaken = nil
 				x.launchBorn(d.born)
 				x.taken(d)
 				return nil
 			}
 			continue
 		}
+		x.taken(d) // what has its outcome already
 		if x.stopping && x.ops.working == 0 {
 			return x.leave()
 		}
@@ -185,6 +190,12 @@ type decision struct {
 	reconciled            []*operation // likewise, of the pending ones
 }
 
+// spare is more than a checkpoint has of its own, and the start of a child.
+const spare = 20
+
+// room is how many conditions and operations more c may have.
+func (e *Engine) room(c *checkpoint.Change) int { return e.maxOps - spare - len(c.If) - len(c.Ops) }
+
 // taken forgets what has become durable.
 func (x *execution) taken(d *decision) {
 	t := &x.ops
@@ -204,7 +215,9 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 	d := &decision{}
 	c := &d.Change
 	size := 0
-	full := func() bool { return len(c.Events) >= mostEvents || size >= x.eng.maxBytes }
+	full := func() bool {
+		return len(c.Events) >= mostEvents || size >= x.eng.maxBytes || len(c.Ops) > 0 && x.eng.room(c) <= 0
+	}
 	add := func(e checkpoint.Event) {
 		c.Events = append(c.Events, e)
 		size += len(e.Result) + len(e.Error) + len(e.Stack)
@@ -276,7 +289,7 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 		return d, nil
 	}
 	for _, o := range x.ops.unborn {
-		if full() || d.births == mostBirths {
+		if full() || d.births == mostBirths || slices.ContainsFunc(d.born, o.namesake) {
 			break
 		}
 		if d.births++; !o.open {
@@ -343,7 +356,7 @@ func (x *execution) rest() (idle bool, _ error) {
 		runtime.Gosched()
 	}
 	var alarm <-chan time.Time
-	if due, ok := x.ops.nextDue(); ok {
+	if due, ok := x.ops.nextDue(!x.stopping); ok {
 		t := time.NewTimer(max(due.Sub(x.eng.now()), 0))
 		defer t.Stop()
 		alarm = t.C
@@ -368,11 +381,11 @@ func (x *execution) rest() (idle bool, _ error) {
 	return false, nil
 }
 
-// nextDue is the first time at which something is due. An attempt that is due
-// while an earlier one has not returned waits for that.
-func (t *table) nextDue() (first time.Time, ok bool) {
+// nextDue is the first time at which something is due, with attempts or without. An
+// attempt that is due while an earlier one has not returned waits for that.
+func (t *table) nextDue(attempts bool) (first time.Time, ok bool) {
 	for _, o := range t.timed {
-		if !o.open || o.due.IsZero() || o.call != nil && o.idle() {
+		if !o.open || o.due.IsZero() || o.call != nil && (o.idle() || !attempts) {
 			continue
 		}
 		if !ok || o.due.Before(first) {

@@ -105,7 +105,7 @@ func (o *operation) settle(out outcome) {
 	for _, b := range o.waiters {
 		x.queue(b)
 	}
-	if o.ends != nil {
+	if o.ends != nil && !out.cut { // else it ends with the scope around it
 		x.end(o.ends, ErrTimeout)
 	}
 }
@@ -284,13 +284,30 @@ func (t *table) remove(o *operation) {
 	}
 	o.prev, o.next = nil, nil
 	if o.found != nil {
-		o.x.inbox.putBack(o.found.Waiting)
-		o.found = nil
+		t.putBack(o)
 	}
 	if n := len(t.fresh); n > 64 && n > 2*len(t.byID) { // a replay sets nothing going
 		t.fresh = slices.DeleteFunc(t.fresh, func(o *operation) bool { return o.done })
 	}
+	if n := len(t.timed); n > 64 && n > 2*len(t.byID) {
+		t.timed = slices.DeleteFunc(t.timed, func(o *operation) bool {
+			o.timed = o.open
+			return !o.open
+		})
+	}
 	o.scope.busier(-1)
+}
+
+// putBack returns the signal that o is not going to consume after all, and those of
+// its name that others were to get after it: they are given out anew, in order.
+func (t *table) putBack(o *operation) {
+	from := o.found.Seq
+	for _, other := range t.timed {
+		if f := other.found; f != nil && f.Name == o.name && f.Seq >= from {
+			o.x.inbox.putBack(f.Waiting)
+			other.found = nil
+		}
+	}
 }
 
 // all are the operations in the table. The loop may take out the one it is at,

@@ -135,9 +135,15 @@ func (e *Engine) Cancel(ctx context.Context, id, reason string) error {
 			return err
 		}
 	}
+	return e.cancel(ctx, id, nil, reason)
+}
+
+// cancel asks a workflow to stop; with a parent only if it is that one's child,
+// and not another that has the id by now.
+func (e *Engine) cancel(ctx context.Context, id string, parent *checkpoint.Parent, reason string) error {
 	mine := checkpoint.Request{Reason: reason, At: checkpoint.Micro(e.now())}
 	return e.request(ctx, id, func(wf *checkpoint.Workflow) bool {
-		if wf.Cancel != nil {
+		if wf.Cancel != nil || parent != nil && (wf.Parent == nil || *wf.Parent != *parent) {
 			return false
 		}
 		wf.Cancel = &mine

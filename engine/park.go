@@ -36,14 +36,14 @@ func (x *execution) waits() bool {
 // idle is after what time at rest the run is parked, and false if it is not to be.
 func (x *execution) idle() (time.Duration, bool) {
 	t := &x.ops
-	if !x.waits() {
+	if x.stays || !x.waits() {
 		return 0, false
 	}
 	patience := max(x.eng.config.ParkAfter, worth*x.replayTook)
 	if x.eng.crowded() {
 		patience = 0
 	}
-	if due, ok := t.nextDue(); ok && due.Sub(x.eng.now()) <= max(patience, x.eng.config.PollInterval) {
+	if due, ok := t.nextDue(true); ok && due.Sub(x.eng.now()) <= max(patience, x.eng.config.PollInterval) {
 		return 0, false
 	}
 	return patience, true
@@ -67,7 +67,7 @@ func (x *execution) park() error {
 	if len(wf.Facing) > mostFacing {
 		wf.Facing = append(wf.Facing[:mostFacing], "and more")
 	}
-	if due, ok := x.ops.nextDue(); ok {
+	if due, ok := x.ops.nextDue(true); ok {
 		wf.Todo = keys.Todo(0, due, wf.ID, ulid.Make().String())
 		change.Ops = append(change.Ops, storage.Put(wf.Todo, nil))
 	}
@@ -85,9 +85,13 @@ func (x *execution) park() error {
 	if err := x.look(); err != nil {
 		return err
 	}
-	kids, all := x.ops.kidsUnchanged()
-	if d, err := x.decide(x.eng.now()); err != nil || len(d.Events) > 0 || !all {
+	kids, all := x.ops.kidsUnchanged(min(mostKids, x.eng.room(&change)))
+	if d, err := x.decide(x.eng.now()); err != nil || len(d.Events) > 0 {
 		return err
+	}
+	if !all {
+		x.stays = true
+		return nil
 	}
 	change.If = append(change.If, kids...)
 	done, err := x.commit(change)
@@ -128,12 +132,12 @@ func (t *table) awaited() (names []string) {
 
 // kidsUnchanged are the conditions that no child that is waited for has ended,
 // and false if these are too many, or not all is known.
-func (t *table) kidsUnchanged() (conditions []storage.Condition, all bool) {
+func (t *table) kidsUnchanged(most int) (conditions []storage.Condition, all bool) {
 	for o := range t.all() {
 		if o.of != ofChild {
 			continue
 		}
-		if o.child.waiting == nil || len(conditions) == mostKids {
+		if o.child.waiting == nil || len(conditions) >= most {
 			return nil, false
 		}
 		conditions = append(conditions, o.child.waiting.Unchanged())

@@ -61,6 +61,9 @@ func (x *execution) end(s *scope, err error) {
 		return
 	}
 	s.ended = err
+	if s.busy == 0 {
+		return
+	}
 	for o := range x.ops.all() {
 		if o.scope.in(s) {
 			o.cut(err)
