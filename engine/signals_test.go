@@ -191,7 +191,7 @@ func TestClearSignalRacesWithItsReceipt(t *testing.T) {
 // counted counts what is read, and how much at once.
 type counted struct {
 	storage.Storage
-	calls, largest atomic.Int64
+	calls, largest, commits atomic.Int64
 }
 
 func (c *counted) Unwrap() storage.Storage { return c.Storage }
@@ -203,9 +203,37 @@ func (c *counted) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, e
 	return page, err
 }
 
+func (c *counted) Commit(ctx context.Context, b storage.Batch) error {
+	c.commits.Add(1)
+	return c.Storage.Commit(ctx, b)
+}
+
 func (c *counted) Get(ctx context.Context, key []byte) ([]byte, error) {
 	c.calls.Add(1)
 	return c.Storage.Get(ctx, key)
+}
+
+// A signal to a run that waits here costs what it must: three commits (it is
+// accepted, received, and the run ends) and not a read.
+func TestSignalToAWaitingRunReadsNothing(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &counted{Storage: new(memory.Store)}
+		wf := receiving(1)
+		p := boot(t, s, wf, func(c *engine.Config) { c.PollInterval = time.Hour })
+		time.Sleep(time.Second) // it runs
+		h := start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		s.calls.Store(0)
+		s.commits.Store(0)
+		send(t, approved, p, "o", "v", "evt_1")
+		synctest.Wait()
+		if calls, commits := s.calls.Load(), s.commits.Load(); calls != 0 || commits != 3 {
+			t.Errorf("%d reads and %d commits, want none and 3", calls, commits)
+		}
+		if got := result(t, h); got != "v" {
+			t.Errorf("received %q", got)
+		}
+	})
 }
 
 // crowdOfSignals is how many signals wait for one workflow.
