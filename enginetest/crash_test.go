@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/sqlite"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -131,6 +134,41 @@ func TestKeyThatNobodyMinds(t *testing.T) {
 	found(t, r, "(charge settled), before it was written:\n",
 		"    \"card charged\" happened 2 times, undisturbed once\n",
 		"    charge has an IdempotencyKey, and was run again with it. Hand the key to the other side")
+}
+
+// A scenario may bring its store along. It stays open in a crash, and is closed at
+// the end of a play.
+func TestStoreOfOnesOwn(t *testing.T) {
+	opened, closed := 0, 0
+	r := everywhere(t, func(world *Recorder) Scenario {
+		s := ordering(simple(func(run *engine.Run) (string, error) {
+			return engine.Step(run, "step", func(context.Context) (string, error) { return "done", nil })
+		}))
+		s.Open = func(t testing.TB) storage.Storage {
+			store, err := sqlite.Open(filepath.Join(t.TempDir(), "store"), &sqlite.Options{Relaxed: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			opened++
+			return &countedStore{store, &closed}
+		}
+		return s
+	})
+	found(t, r)
+	if opened != r.plays || closed != opened {
+		t.Errorf("%d plays opened %d stores and closed %d", r.plays, opened, closed)
+	}
+}
+
+// A countedStore counts how often it is closed.
+type countedStore struct {
+	*sqlite.Store
+	closed *int
+}
+
+func (c *countedStore) Close() error {
+	*c.closed++
+	return c.Store.Close()
 }
 
 func TestMayRepeat(t *testing.T) {
