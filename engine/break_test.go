@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -452,6 +453,150 @@ func TestManyScopes(t *testing.T) {
 		p := boot(t, fresh(t), wf)
 		if got := result(t, start(t, wf, p, "m", "")); got != "10000" {
 			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// A workflow that cannot be claimed does not keep those behind it from the last
+// place in memory, nor the engine busy.
+func TestLastPlaceIsForWhoCanBeClaimed(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := flow("w", func(run *engine.Run) (string, error) { return "done", run.Sleep(time.Second) })
+		s := fresh(t)
+		e := made(t, s, wf)
+		for _, id := range []string{"a", "b", "c", "d"} {
+			start(t, wf, e, id, "")
+			time.Sleep(time.Second)
+		}
+		e.Close()
+		for _, id := range []string{"a", "b"} {
+			put(t, s, []byte("wf:"+id), []byte("damaged"))
+		}
+		var read atomic.Int32
+		h := &hooked{Storage: s, afterGet: func(key []byte) {
+			if string(key) == "wf:a" {
+				read.Add(1)
+			}
+		}}
+		p := boot(t, h, wf, func(c *engine.Config) { c.MaxRuns = 1 })
+		for _, id := range []string{"c", "d"} {
+			if got := result(t, wf.Handle(p, id)); got != "done" {
+				t.Errorf("%s: got %q", id, got)
+			}
+		}
+		time.Sleep(time.Minute)
+		if n := read.Load(); n > 200 { // it is looked at with every poll
+			t.Errorf("a damaged record was read %d times in a minute", n)
+		}
+	})
+}
+
+// transacting is a store in memory with transactions: of nothing but the batch.
+type transacting struct{ storage.Storage }
+
+func (s transacting) Unwrap() storage.Storage { return s.Storage }
+
+func (s transacting) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
+	b, err := f(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Commit(ctx, b)
+}
+
+// A function in a transaction that does not heed its context is left behind, as any
+// other.
+func TestTransactThatDoesNotComeBack(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		let := make(chan struct{})
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			n := 0
+			return fmt.Sprint(n), run.TransactStep("deaf", &n, func(context.Context) error { <-let; return nil })
+		})
+		s := fresh(t)
+		p := boot(t, transacting{s}, wf)
+		start(t, wf, p, "w", "")
+		time.Sleep(time.Second)
+		p.close()
+		close(let)
+		time.Sleep(time.Second)
+		for _, c := range historyOf(t, made(t, s), "w") {
+			for _, e := range c.Events {
+				if e.Kind == checkpoint.Ended {
+					t.Error("it went on after the engine was closed")
+				}
+			}
+		}
+	})
+}
+
+// Coming back takes nothing back but that the function was stuck, and a report that
+// is late does not stay.
+func TestStuckFunctionComesBack(t *testing.T) {
+	for name, late := range map[string]bool{"": false, "as it is reported": true} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				act := &activity.Activity[string, string]{
+					Name:            "pay",
+					IdempotencyKey:  func(s string) string { return s },
+					OnIndeterminate: activity.Park,
+					Run:             func(context.Context, string) (string, error) { return "", errBroke },
+					Verify: func(context.Context, string) (activity.Verification[string], error) {
+						return activity.Indeterminate[string]("no idea"), nil
+					},
+				}
+				wf := flow("w", func(run *engine.Run) (string, error) {
+					act.Go(run, "key")
+					if err := run.Sleep(24 * time.Hour); err != nil {
+						return "", err
+					}
+					time.Sleep(45 * time.Second)
+					return yes.Receive(run)
+				})
+				s := &hooked{Storage: fresh(t)}
+				reported := 0
+				s.beforeCommit = func(b storage.Batch) {
+					if touches(b, "wf:w") && !touches(b, "wf:w:") {
+						if reported++; late {
+							time.Sleep(time.Minute)
+						}
+					}
+				}
+				p := boot(t, s, wf)
+				start(t, wf, p, "w", "")
+				time.Sleep(23 * time.Hour)
+				if i := describe(t, p, "w"); !heldFor(i, engine.Indeterminate) {
+					t.Fatalf("got %+v", i)
+				}
+				time.Sleep(2 * time.Hour)
+				if i := describe(t, p, "w"); !heldFor(i, engine.Indeterminate) || heldFor(i, engine.Stuck) || reported == 0 {
+					t.Errorf("got %+v; reported %d times", i, reported)
+				}
+			})
+		})
+	}
+}
+
+// The function of WithCancel is for the branches of the run. An activity that calls
+// it meddles with nothing, and that is told.
+func TestCancelFromAnActivity(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		log := new(lines)
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			inner, cancel := run.WithCancel()
+			nap := engine.Go(inner, "nap", func(run *engine.Run) (string, error) { return "slept", run.Sleep(time.Minute) })
+			if _, err := engine.Step(run, "meddles", func(context.Context) (int, error) {
+				time.Sleep(time.Second)
+				cancel()
+				return 1, nil
+			}); err != nil {
+				return "", err
+			}
+			return nap.Get(run)
+		})
+		p := boot(t, fresh(t), wf, log.logger())
+		if got := result(t, start(t, wf, p, "w", "")); got != "slept" || log.count("was cancelled from outside") != 1 {
+			t.Errorf("got %q; told %d times", got, log.count("was cancelled from outside"))
 		}
 	})
 }

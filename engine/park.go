@@ -160,11 +160,12 @@ type lobby struct {
 }
 
 // admit gives a run room in memory, until coming is called: then it is there, or
-// does not come. If there is none, the poll looks again when there is.
-func (e *Engine) admit() (coming func(), ok bool) {
+// does not come. If there is none, and asks is true, the poll looks again when there
+// is.
+func (e *Engine) admit(asks bool) (coming func(), ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.hasRoom() {
+	if !e.hasRoom(asks) {
 		return nil, false
 	}
 	e.lobby.coming++
@@ -175,13 +176,14 @@ func (e *Engine) admit() (coming func(), ok bool) {
 func (e *Engine) takes(workflow string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.workflows[workflow] != nil && e.hasRoom()
+	return e.workflows[workflow] != nil && e.hasRoom(true)
 }
 
-// hasRoom says whether there is room for a run. The caller has e.mu.
-func (e *Engine) hasRoom() bool {
+// hasRoom says whether there is room for a run. If not, and asks is true, somebody
+// is told when there is. The caller has e.mu.
+func (e *Engine) hasRoom(asks bool) bool {
 	room := len(e.runs)+e.lobby.coming < e.config.MaxRuns
-	e.lobby.turnedAway = e.lobby.turnedAway || !room
+	e.lobby.turnedAway = e.lobby.turnedAway || asks && !room
 	return room
 }
 

@@ -118,9 +118,12 @@ func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string) er
 		if err != nil {
 			return err
 		}
-		coming, ok := l.eng.admit()
+		coming, ok := l.eng.admit(false)
 		if !ok {
-			return nil // it will be found when there is room
+			wg.Wait() // those before it may have come to nothing
+			if coming, ok = l.eng.admit(true); !ok {
+				return nil // it will be found when there is room
+			}
 		}
 		select {
 		case slots <- struct{}{}:

@@ -117,7 +117,10 @@ func (r *Run) WithTimeout(d time.Duration) *Run {
 func (r *Run) WithCancel() (run *Run, cancel func()) {
 	inner := &scope{outer: r.scope}
 	return &Run{x: r.x, b: r.b, scope: inner}, func() {
-		if !r.x.gone() && !r.x.unwinding {
+		switch {
+		case r.x.busySince.Load() == 0: // no branch has the turn
+			r.x.eng.log.Error("weft: a scope was cancelled from outside of the run's branches; it goes on", "workflow", r.x.id)
+		case !r.x.gone() && !r.x.unwinding:
 			r.x.end(inner, ErrCancelled)
 		}
 	}

@@ -59,7 +59,7 @@ func (e *Engine) driver(workflow string) *life {
 	if e.life == nil || e.workflows[workflow] == nil {
 		return nil
 	}
-	if !e.hasRoom() || !e.life.join() {
+	if !e.hasRoom(true) || !e.life.join() {
 		return nil
 	}
 	e.lobby.coming++

@@ -100,11 +100,32 @@ func (x *execution) transaction(store storage.Transactor, o *operation, a *answe
 			return decided.Batch, nil
 		})
 	}()
-	err := <-done
+	err, back := await(x, done)
+	if !back {
+		x.eng.log.Error("weft: function in a transaction does not heed its context; its goroutine is left behind", "workflow", x.id, "type", x.def.name, "step", o.name)
+		return errStopped
+	}
 	if err != nil && !called {
 		return errors.Join(errNotBegun, err)
 	}
 	return err
+}
+
+// await receives from c; once x is to be put down, for no longer than StopTimeout.
+func await[T any](x *execution, c <-chan T) (v T, ok bool) {
+	select {
+	case v = <-c:
+		return v, true
+	case <-x.ctx.Done():
+	}
+	patience := time.NewTimer(x.eng.config.StopTimeout)
+	defer patience.Stop()
+	select {
+	case v = <-c:
+		return v, true
+	case <-patience.C:
+		return v, false
+	}
 }
 
 // abandon resolves an unknown outcome of o's transaction, which would append w.

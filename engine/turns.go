@@ -278,21 +278,12 @@ func (t *turns) turn(b *branch) bool {
 		b.started = true
 		go b.run()
 	}
-	select {
-	case <-t.yielded:
-		return true
-	case <-t.x.ctx.Done():
-	}
-	patience := time.NewTimer(t.x.eng.config.StopTimeout)
-	defer patience.Stop()
-	select {
-	case <-t.yielded:
-		return true
-	case <-patience.C:
+	_, back := await(t.x, t.yielded)
+	if !back {
 		t.x.eng.log.Error("weft: workflow function does not come back; its goroutine is left behind", "workflow", t.x.id, "type", t.x.def.name)
 		close(t.abandoned)
-		return false
 	}
+	return back
 }
 
 func (t *turns) gone() bool {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,7 +52,7 @@ func (x *execution) reportStuck(ctx context.Context, busy time.Duration) {
 	}
 	x.eng.log.Error("weft: workflow function holds its run up", "workflow", x.id, "type", x.def.name, "for", busy.Round(time.Second))
 	err := x.eng.request(ctx, x.id, func(wf *checkpoint.Workflow) bool {
-		if heldFor(wf, Stuck) || wf.Owner != x.life.incarnation {
+		if heldFor(wf, Stuck) || wf.Owner != x.life.incarnation || !x.stuck.Load() {
 			return false
 		}
 		wf.Attention = append(wf.Attention[:len(wf.Attention):len(wf.Attention)], reason)
@@ -72,7 +73,8 @@ func (x *execution) unstick() error {
 			return err
 		}
 		wf := *x.hold.Workflow
-		wf.Attention = nil
+		wf.State++ // a report under way meets another record
+		wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a checkpoint.Attention) bool { return a.Reason == string(Stuck) })
 		done, err := x.commit(checkpoint.Change{Events: []checkpoint.Event{{Kind: checkpoint.CameBack}}, Workflow: &wf})
 		if err != nil {
 			return err
