@@ -203,7 +203,7 @@ func TestDismissalMeansTheChild(t *testing.T) {
 		if err := p.Purge(ctx, "kid", audit); err != nil {
 			t.Fatal(err)
 		}
-		h := start(t, sub, p, "kid", "")
+		start(t, sub, p, "kid", "")
 		time.Sleep(time.Second)
 		p.kill()
 		p = boot(t, store, wf, sub)
@@ -212,7 +212,7 @@ func TestDismissalMeansTheChild(t *testing.T) {
 		if got := result(t, wf.Handle(p, "p")); got != "ann" {
 			t.Errorf("parent: %q", got)
 		}
-		h = sub.Handle(p, "kid")
+		h := sub.Handle(p, "kid")
 		if got := result(t, h); got != "slept" {
 			t.Errorf("got %q", got)
 		}
@@ -282,7 +282,7 @@ func TestSignalThatIsPutBackComesFirst(t *testing.T) {
 		})
 		s := fresh(t)
 		p := boot(t, s, wf)
-		h := start(t, wf, p, "w", "")
+		start(t, wf, p, "w", "")
 		time.Sleep(time.Second)
 		p.stop(t)
 		e := made(t, s)
@@ -291,7 +291,7 @@ func TestSignalThatIsPutBackComesFirst(t *testing.T) {
 		}
 		e.Close()
 		p = boot(t, s, wf)
-		h = wf.Handle(p, "w")
+		h := wf.Handle(p, "w")
 		if got := result(t, h); got != "a1 c2 " {
 			t.Errorf("got %q", got)
 		}
@@ -430,7 +430,7 @@ func TestReplayOfALongLoopKeepsNothing(t *testing.T) {
 		}
 		p.kill()
 		grown.Store(0)
-		p = boot(t, store, wf)
+		boot(t, store, wf)
 		time.Sleep(time.Second)
 		if n := grown.Load(); n == 0 || n > 2<<20 {
 			t.Errorf("in the replay the heap has grown by %d KiB", n>>10)
