@@ -40,7 +40,7 @@ var arrows = map[string][]string{
 	"internal/programs":    {"engine", "activity", "future", "signal", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep"},
 	"internal/golden":      {"internal/record"},
 	"internal/storebench":  {"storage"},
-	"internal/linear":      {"storage", "storage/storagetest", "github.com/anishathalye/porcupine"},
+	"internal/linear":      {"internal/torture", "storage", "storage/storagetest", "github.com/anishathalye/porcupine"},
 	"internal/exampletest": {},
 	"internal/torture":     {"storage", "golang.org/x/sys/unix", "go.uber.org/goleak"},
 	"examples/crash":       {"engine", "activity", "signal", "checkpoint", "storage", "storage/...", "internal/pgtest"},

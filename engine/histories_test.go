@@ -146,7 +146,7 @@ func TestHistoriesOfSends(t *testing.T) {
 		seed = n
 	}
 	t.Logf("WEFT_SEED=%d", seed)
-	sends, unknown, conflicts := 0, 0, 0
+	sends, unknown, conflicts, undecided := 0, 0, 0, 0
 	for i := range histories {
 		c := correspond(t, rand.New(rand.NewPCG(seed, uint64(i))))
 		for _, op := range c.ops {
@@ -159,7 +159,11 @@ func TestHistoriesOfSends(t *testing.T) {
 				conflicts++
 			}
 		}
-		if result := porcupine.CheckOperationsTimeout(postOffice, c.ops, time.Minute); result != porcupine.Ok {
+		switch result := porcupine.CheckOperationsTimeout(postOffice, c.ops, 2*time.Second); result {
+		case porcupine.Ok:
+		case porcupine.Unknown: // with many sends of unknown outcome there is much to try
+			undecided++
+		default:
 			for _, op := range c.ops {
 				t.Logf("client %d, %d to %d: %+v", op.ClientId, op.Call, op.Return, op.Input)
 			}
@@ -169,7 +173,10 @@ func TestHistoriesOfSends(t *testing.T) {
 			return
 		}
 	}
-	t.Logf("%d histories of %d sends: %d of unknown outcome, %d conflicts", histories, sends, unknown, conflicts)
+	t.Logf("%d histories of %d sends: %d of unknown outcome, %d conflicts; %d histories took too long to check", histories, sends, unknown, conflicts, undecided)
+	if undecided > histories/20 {
+		t.Errorf("%d of %d histories were not checked to the end", undecided, histories)
+	}
 	if unknown < sends/50 || conflicts < sends/50 {
 		t.Error("too little went wrong for this to mean anything")
 	}
@@ -193,7 +200,7 @@ func correspond(t *testing.T, r *rand.Rand) *correspondence {
 		r := rand.New(rand.NewPCG(r.Uint64(), 0))
 		to := []signal.Sender{client, p}[n%2]
 		clients.Go(func() {
-			for range 5 {
+			for range 4 {
 				if !c.post(r, n, to) {
 					to = client // p may be dead
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/sqlite"
 )
@@ -334,12 +335,14 @@ func TestWaitingRunsMakeRoom(t *testing.T) {
 	})
 }
 
-// 100,000 parked workflows (10,000 here) cost no memory and no time at start-up,
+// 100,000 parked workflows (fewer here) cost no memory and no time at start-up,
 // and each of them can be woken. W5 of the benchmarks has the figures.
 func TestManyParked(t *testing.T) {
 	n := 10_000
 	if os.Getenv("WEFT_TORTURE") != "" {
 		n = 100_000
+	} else if torture.Raced() {
+		n = 2_000
 	}
 	path := filepath.Join(t.TempDir(), "store")
 	open := func() *sqlite.Store {

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/programs"
 	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/postgres"
 	"github.com/weft-go/weft/storage/sqlite"
@@ -55,6 +56,8 @@ func playPrograms(t *testing.T, adapter string, store sweep.Store) {
 	}
 	if os.Getenv("WEFT_TORTURE") != "" {
 		n *= 10
+	} else if torture.Raced() {
+		n /= 10
 	}
 	seed := rand.Uint64()
 	if s := os.Getenv("WEFT_SEED"); s != "" {

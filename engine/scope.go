@@ -55,7 +55,8 @@ func (s *scope) busier(n int) {
 }
 
 // end ends s: its operations have err as their outcome, and whoever waits in it
-// goes on. A branch and a child end by themselves; the child is asked to.
+// goes on. A branch ends by itself, as its own operations end; a child is asked to,
+// and not waited for.
 func (x *execution) end(s *scope, err error) {
 	if s.ended != nil {
 		return

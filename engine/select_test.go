@@ -51,6 +51,9 @@ func approval(run *engine.Run) (string, error) {
 	return said + "nobody", nil
 }
 
+// slowly is for tests of days: they need not poll each second of these.
+func slowly(c *engine.Config) { c.PollInterval = 10 * time.Minute }
+
 func TestSelect(t *testing.T) {
 	for want, do := range map[string]func(t *testing.T, p *process, h *engine.Handle[string]){
 		"yes from ann": func(t *testing.T, p *process, h *engine.Handle[string]) { tell(t, yes, p, h.ID(), "ann") },
@@ -73,11 +76,11 @@ func TestSelect(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				wf := flow("approval", approval)
 				store := fresh(t)
-				p := boot(t, store, wf)
+				p := boot(t, store, wf, slowly)
 				h := start(t, wf, p, "a", "")
 				do(t, p, h)
 				p.kill() // and the next replays
-				p = boot(t, store, wf)
+				p = boot(t, store, wf, slowly)
 				if got := result(t, wf.Handle(p, "a")); got != want {
 					t.Errorf("got %q, want %q", got, want)
 				}

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
@@ -49,8 +50,16 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 func TestEveryStoreCallMayFail(t *testing.T) {
 	for adapter, store := range sweepStores {
 		stride := 5
-		if adapter == "memory" || os.Getenv("WEFT_TORTURE") != "" {
+		switch {
+		case os.Getenv("WEFT_TORTURE") != "":
 			stride = 1
+		case adapter == "memory":
+			stride = 1
+			if torture.Raced() {
+				stride = 7
+			}
+		case torture.Raced():
+			stride = 37
 		}
 		for name, scenario := range scenarios {
 			t.Run(adapter+"/"+name, func(t *testing.T) {
@@ -91,6 +100,8 @@ func TestEveryPostgresCallMayFail(t *testing.T) {
 	stride := 11
 	if os.Getenv("WEFT_TORTURE") != "" {
 		stride = 2
+	} else if torture.Raced() {
+		stride = 97
 	}
 	for name, scenario := range scenarios {
 		if name == "unbidden" {

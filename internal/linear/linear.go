@@ -21,6 +21,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
@@ -34,7 +35,8 @@ const (
 	atOnce  = 4 // histories, so that sets and histories share groups of commits
 )
 
-// Check records 100 histories of 1,000 calls, or 1,000 with WEFT_TORTURE, on s,
+// Check records 100 histories of 1,000 calls (20 under the race detector, 1,000
+// with WEFT_TORTURE) on s,
 // and expects each to be linearizable. Some of the calls fail before or after s
 // has got them, beside those that fail in s. WEFT_SEED repeats what is asked, not
 // how it interleaves.
@@ -42,6 +44,8 @@ func Check(t *testing.T, s storage.Storage) {
 	histories := 100
 	if os.Getenv("WEFT_TORTURE") != "" {
 		histories = 1000
+	} else if torture.Raced() {
+		histories = 20
 	}
 	seed := uint64(time.Now().UnixNano())
 	if n, err := strconv.ParseUint(os.Getenv("WEFT_SEED"), 10, 64); err == nil {
