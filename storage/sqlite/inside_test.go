@@ -197,11 +197,11 @@ func TestLogIsBounded(t *testing.T) {
 			}
 		})
 	}
-	write(40)
+	write(60) // twice what the log may grow to: a try to truncate it fails now and then
 	close(stop)
 	wg.Wait()
-	if got := size(); got > 16<<20 {
-		t.Errorf("got a log of %d MiB with readers that come and go, want at most 16", got>>20)
+	if got := size(); got > 30<<20 {
+		t.Errorf("got a log of %d MiB with readers that come and go, want at most 30", got>>20)
 	}
 
 	r, err := newReader(s.path, s.options) // a long reader, as in another process
