@@ -34,3 +34,12 @@ const (
 	IdleTimeout = idleTimeout
 	Committers  = committers
 )
+
+// Reading is how many reads wait for company.
+func (s *Store) Reading() int {
+	s.company.mu.Lock()
+	defer s.company.mu.Unlock()
+	return len(s.company.waiting)
+}
+
+const RoundTrips = roundTrips

@@ -70,6 +70,7 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err err
 
 		transacts: make(chan struct{}, max(1, pool.Config().MaxConns/2)),
 	}
+	s.company.store = s
 	urgent := s.newSession(laneLockTimeout)
 	if err := urgent.connect(ctx); err != nil { // shows now what would fail later
 		return nil, err

@@ -3,7 +3,9 @@
 //
 // Many processes may have the store open at once. Within one, concurrent commits
 // share a transaction: a group of any size takes two round trips, one that locks
-// and reads what its batches name and one that writes and commits.
+// and reads what its batches name and one that writes and commits. Concurrent
+// reads of single keys and of short pages share round trips too, unless the pool
+// is the host's.
 //
 // # Connections
 //
@@ -62,7 +64,8 @@ type Store struct {
 	notes   *notifier     // nil: NoListen
 	watch   *watcher      // nil: NoListen
 
-	reading reads // read calls that go on
+	reading reads    // read calls that go on
+	company gatherer // of reads that share round trips
 	// transacts has a place for each Transact that may go on.
 	transacts chan struct{}
 	running   sync.WaitGroup // our goroutines

@@ -36,28 +36,37 @@ func (r *reads) shut() {
 
 // Get returns the value under key.
 func (s *Store) Get(ctx context.Context, key []byte) ([]byte, error) {
-	var value []byte
-	err := s.read(ctx, func(ctx context.Context) (err error) {
-		value, err = get(ctx, s.pool, &s.sql, s.mode(), key)
+	if key == nil {
+		key = []byte{}
+	}
+	r := &reading{key: key}
+	err := s.read(ctx, r, func(ctx context.Context) (err error) {
+		r.value, err = get(ctx, s.pool, &s.sql, s.mode(), key)
 		return err
 	})
+	if err == nil && r.value == nil {
+		err = storage.ErrNotFound
+	}
 	if err != nil {
 		return nil, wrap("get", err)
 	}
-	return value, nil
+	return r.value, nil
 }
 
 // Scan returns a page, which is one statement and so one view.
 func (s *Store) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
-	var page []storage.Entry
-	err := s.read(ctx, func(ctx context.Context) (err error) {
-		page, err = scan(ctx, s.pool, &s.sql, s.mode(), r)
+	if r.Limit <= 0 {
+		r.Limit = storage.DefaultLimit
+	}
+	page := &reading{page: &r}
+	err := s.read(ctx, page, func(ctx context.Context) (err error) {
+		page.entries, err = scan(ctx, s.pool, &s.sql, s.mode(), r)
 		return err
 	})
 	if err != nil {
 		return nil, wrap("scan", err)
 	}
-	return page, nil
+	return page.entries, nil
 }
 
 // mode is how reads are sent. On connections of the host's, a plan that is kept
@@ -87,6 +96,16 @@ func get(ctx context.Context, q querier, sql *statements, mode pgx.QueryExecMode
 }
 
 func scan(ctx context.Context, q querier, sql *statements, mode pgx.QueryExecMode, r storage.Range) ([]storage.Entry, error) {
+	text, args := sql.page(r)
+	rows, err := q.Query(ctx, text, append([]any{mode}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	return collect(rows)
+}
+
+// page is the statement that reads r, and its arguments.
+func (s *statements) page(r storage.Range) (sql string, args []any) {
 	limit := r.Limit
 	if limit <= 0 {
 		limit = storage.DefaultLimit
@@ -95,7 +114,7 @@ func scan(ctx context.Context, q querier, sql *statements, mode pgx.QueryExecMod
 	if start == nil {
 		start = []byte{}
 	}
-	args := []any{mode, start, int64(limit)}
+	args = []any{start, int64(limit)}
 	order := 0
 	if r.Reverse {
 		order = 1
@@ -105,18 +124,19 @@ func scan(ctx context.Context, q querier, sql *statements, mode pgx.QueryExecMod
 		end = 1
 		args = append(args, r.End)
 	}
-	rows, err := q.Query(ctx, sql.scan[order][end], args...)
-	if err != nil {
-		return nil, err
-	}
+	return s.scan[order][end], args
+}
+
+func collect(rows pgx.Rows) ([]storage.Entry, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (e storage.Entry, err error) {
 		err = row.Scan(&e.Key, &e.Value)
 		return e, err
 	})
 }
 
-// read bounds f by a deadline of our own.
-func (s *Store) read(ctx context.Context, f func(context.Context) error) error {
+// read answers r, with others or by alone, which is bounded by a deadline of our
+// own.
+func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -124,9 +144,19 @@ func (s *Store) read(ctx context.Context, f func(context.Context) error) error {
 		return err
 	}
 	defer s.reading.going.Done()
+	if s.ours && (r.page == nil || r.page.Limit <= smallPage) {
+		switch first, err := s.company.enter(ctx, r); {
+		case err != nil:
+			return err
+		case first:
+			defer s.company.leave()
+		case r.served:
+			return nil
+		}
+	}
 	bounded, cancel := context.WithTimeout(ctx, roundTripTimeout)
 	defer cancel()
-	err := f(bounded)
+	err := alone(bounded)
 	if cause := ctx.Err(); err != nil && cause != nil && !errors.Is(err, cause) {
 		return errors.Join(cause, err)
 	}

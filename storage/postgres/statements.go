@@ -5,7 +5,7 @@ package postgres
 type statements struct {
 	prepared [prepared]string
 
-	get string
+	get, gets string
 	// A page: ascending and descending, without and with an end.
 	scan [2][2]string
 	// What a DeleteRange names: see bounds.
@@ -80,6 +80,7 @@ func newStatements(o Options) statements {
 				AND NOT EXISTS (SELECT FROM ` + t + ` WHERE k = ANY($3::bytea[]))`,
 		},
 		get:   `SELECT v FROM ` + t + ` WHERE k = $1`,
+		gets:  `SELECT k, v FROM ` + named,
 		table: t,
 	}
 	page := `SELECT k, v FROM ` + t + ` WHERE k >= $1`
