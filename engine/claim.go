@@ -63,13 +63,17 @@ func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, e
 		if owner := hold.Workflow; owner.Owner == "" && string(owner.Todo) != string(p.entry) {
 			w.Batch.Ops = append(w.Batch.Ops, storage.Delete(p.entry))
 		}
-		verdict, err := checkpoint.Commit(l.ctx, l.eng.store, w, l.unsure("claim"))
+		verdict, err := checkpoint.Commit(l.ctx, l.eng.store, w, l.unsure("claim", p.id))
 		if err != nil {
 			l.doubt(p.id) // it may be claimed
 			return nil, err
 		}
 		if verdict != checkpoint.Done {
-			continue // somebody was quicker
+			l.lostRace(p.id)
+			continue
+		}
+		if p.owner != "" && p.owner != l.incarnation {
+			l.tookOver(p.id, p.owner)
 		}
 		x := newExecution(l, def, w.Hold())
 		x.recovering, x.suspect = true, alone

@@ -72,6 +72,9 @@ type Config struct {
 
 	// Logger gets what people should know: slog.Default().
 	Logger *slog.Logger
+
+	// Events are told what metrics count.
+	Events Events
 }
 
 // Ownership is a mode of keeping two owners of one workflow apart. The zero

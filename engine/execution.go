@@ -88,7 +88,7 @@ func newExecution(l *life, def *definition, hold *checkpoint.Hold) *execution {
 		life:       l,
 		def:        def,
 		store:      patient{l.eng.store},
-		unsure:     l.unsure("checkpoint of " + hold.Workflow.ID),
+		unsure:     l.unsure("checkpoint", hold.Workflow.ID),
 		id:         hold.Workflow.ID,
 		hold:       hold,
 		kidsStale:  true,
@@ -435,6 +435,7 @@ func (x *execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err 
 	case checkpoint.Refreshed:
 		return false, x.refresh()
 	case checkpoint.Fenced:
+		x.life.fenced(x.id)
 		x.life.raise(x.hold) // or the store went back to before the claim
 		x.eng.log.Warn("weft: run was taken over or ended by somebody else", "workflow", x.id)
 	case checkpoint.Rewound:
@@ -459,6 +460,7 @@ func (x *execution) refresh() error {
 	}
 	was := x.hold.Workflow
 	if wf.Tombstone() || wf.Status.Terminal() || wf.Generation != was.Generation || wf.Owner != was.Owner || wf.Claim != was.Claim {
+		x.life.fenced(x.id)
 		x.cancel(errors.New("engine: run was taken over"))
 		return context.Cause(x.ctx)
 	}

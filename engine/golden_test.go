@@ -26,6 +26,10 @@ func TestGoldenRecords(t *testing.T) {
 		"engine-torn":  engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000, Stopped: 1767355201000000, Cut: true}),
 		"engine-lease": engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000}),
 		"engine-dead":  engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000, Dead: true}),
+		"engine-counts": engine(enrolment{
+			Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000,
+			Workflows: []string{"order", "refund"}, Takeovers: 4, LostRaces: 3, Fenced: 2, Unknown: 1,
+		}),
 	})
 }
 

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -68,6 +70,9 @@ func (l *life) renewals(ctx context.Context) {
 		default:
 			l.eng.log.Error("weft: lease is lost; all runs are put down", "incarnation", l.incarnation, "error", err)
 			l.cancel(activity.ErrLeaseLost)
+			if f := l.eng.config.Events.Deposed; f != nil {
+				f(l.incarnation)
+			}
 			return
 		}
 	}
@@ -84,7 +89,7 @@ func (l *life) renew(ctx context.Context) error {
 		Ops:    []storage.Op{put},
 		Urgent: true,
 	}
-	err = checkpoint.Settle(ctx, l.eng.store, b, l.unsure("renewal"), func(ctx context.Context) (bool, error) {
+	err = checkpoint.Settle(ctx, l.eng.store, b, l.unsure("renewal", ""), func(ctx context.Context) (bool, error) {
 		raw, err := l.eng.store.Get(ctx, put.Key)
 		if errors.Is(err, storage.ErrNotFound) {
 			return false, nil
@@ -105,7 +110,10 @@ func (l *life) record(stopped time.Time) (storage.Op, error) {
 		Since:   l.since,
 		Stopped: checkpoint.Micro(stopped),
 		Cut:     !stopped.IsZero() && l.cut.Load(),
+
+		Workflows: slices.Sorted(maps.Keys(l.eng.workflows)),
 	}
+	r.count(&l.counts)
 	if l.shared() {
 		r.Nonce, r.TTL = ulid.Make().String(), int64(l.eng.config.LeaseTTL/time.Microsecond)
 	}

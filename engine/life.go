@@ -28,6 +28,7 @@ type life struct {
 	cancel      context.CancelCauseFunc
 	over        chan struct{} // closed when Run has returned
 
+	counts   counts
 	running  sync.WaitGroup // executions with their attempts, claims, starts
 	cut      atomic.Bool    // attempts were cut off
 	poke     chan struct{}  // look for work now
@@ -73,6 +74,14 @@ type enrolment struct {
 	TTL     int64  `cbor:"6,keyasint,omitempty"` // how long a renewal holds, in microseconds
 	Dead    bool   `cbor:"7,keyasint,omitempty"` // so others found
 	Cut     bool   `cbor:"8,keyasint,omitempty"` // it ended with a word, and cut attempts off
+
+	Workflows []string `cbor:"9,keyasint,omitempty"` // the types that it runs
+
+	// Counts, as of this writing. See EngineInfo.
+	Takeovers uint64 `cbor:"10,keyasint,omitempty"`
+	LostRaces uint64 `cbor:"11,keyasint,omitempty"`
+	Fenced    uint64 `cbor:"12,keyasint,omitempty"`
+	Unknown   uint64 `cbor:"13,keyasint,omitempty"`
 }
 
 // enlist makes the incarnation known. Nothing is claimed under it before.
@@ -85,7 +94,7 @@ func (l *life) enlist(ctx context.Context) error {
 	defer cancel()
 	b := storage.Batch{If: []storage.Condition{storage.Absent(put.Key)}, Ops: []storage.Op{put}}
 	l.lease, l.enlisted = put.Value, time.Now()
-	return checkpoint.Settle(ctx, l.eng.store, b, l.unsure("enlist"), func(ctx context.Context) (bool, error) {
+	return checkpoint.Settle(ctx, l.eng.store, b, l.unsure("enlist", ""), func(ctx context.Context) (bool, error) {
 		_, err := l.eng.store.Get(ctx, put.Key) // nobody else has this name
 		return err == nil, err
 	})
@@ -257,12 +266,6 @@ func (l *life) forget(what string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.seen, what)
-}
-
-func (l *life) unsure(what string) func(error) {
-	return func(err error) {
-		l.eng.log.Warn("weft: outcome of a commit is unknown, trying again", "what", what, "error", err)
-	}
 }
 
 // merged is a context that ends with either.

@@ -216,7 +216,11 @@ func (s *starting) meet(ctx context.Context) (info Info, again bool, err error) 
 }
 
 func (s *starting) unsure(err error) {
-	s.eng.log.Warn("weft: outcome of a start is unknown, trying again", "workflow", s.wf.ID, "error", err)
+	if s.life != nil {
+		s.life.unsure("start", s.wf.ID)(err)
+	} else {
+		s.eng.log.Warn("weft: outcome of a start is unknown, trying again", "workflow", s.wf.ID, "error", err)
+	}
 	if err := s.eng.refused(); err != nil {
 		s.giveUp(err)
 	} else if s.life != nil && s.life.ctx.Err() != nil {

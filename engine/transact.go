@@ -71,7 +71,7 @@ func (x *execution) transact(o *operation) (recorded bool, err error) {
 		}
 		return x.judged(w, verdict, err)
 	}
-	x.life.unsure("transaction of " + x.id)(err)
+	x.life.unsure("transaction", x.id)(err)
 	return x.abandon(o, w)
 }
 
@@ -143,7 +143,7 @@ func (x *execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, e
 		if err != nil {
 			return false, err
 		}
-		verdict, err := checkpoint.Commit(x.ctx, x.store, given, x.life.unsure("checkpoint of "+x.id))
+		verdict, err := checkpoint.Commit(x.ctx, x.store, given, x.life.unsure("checkpoint", x.id))
 		if verdict == checkpoint.Overtaken {
 			if first, e := checkpoint.Examine(x.ctx, x.store, w); first == checkpoint.Done {
 				return x.judged(w, first, e)

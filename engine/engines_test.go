@@ -1,0 +1,230 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// heard is what Events told.
+type heard struct {
+	mu    sync.Mutex
+	words []string
+}
+
+func (h *heard) note(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.words = append(h.words, fmt.Sprintf(format, args...))
+}
+
+func (h *heard) told() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Sorted(slices.Values(h.words))
+}
+
+func (h *heard) listen(c *engine.Config) {
+	c.Events = engine.Events{
+		Takeover: func(id, from, to string) { h.note("takeover %s from %.1s to %.1s", id, from, to) },
+		LostRace: func(id string) { h.note("lost race %s", id) },
+		Fenced:   func(id string) { h.note("fenced %s", id) },
+		Deposed:  func(incarnation string) { h.note("deposed %.1s", incarnation) },
+	}
+}
+
+// told is what is known of an engine, but for the names and times that differ each
+// time.
+func told(i engine.EngineInfo) string {
+	since := "since"
+	if i.Since.IsZero() {
+		since = "never"
+	}
+	if !i.Stopped.IsZero() {
+		since += ", stopped"
+	}
+	return fmt.Sprintf("%s %v alive %v, %v, %d runs, lease %v, %d %d %d", i.Name, i.Workflows, i.Alive, since, i.Runs, i.LeaseTTL, i.Takeovers, i.LostRaces, i.Fenced)
+}
+
+func engines(t *testing.T, e *engine.Engine) (all []string) {
+	t.Helper()
+	infos, err := e.Engines(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range infos {
+		if !strings.HasPrefix(i.Incarnation, i.Name+"-") {
+			t.Errorf("incarnation %q of %q", i.Incarnation, i.Name)
+		}
+		all = append(all, told(i))
+	}
+	return all
+}
+
+// what engines hold, take over, and lose, is seen by others, and told.
+func TestEngines(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		nap := flow("nap", func(run *engine.Run) (string, error) { return "", run.Sleep(10 * time.Minute) })
+		as := func(name string) func(*engine.Config) { return func(c *engine.Config) { c.Name = name } }
+		client := made(t, s, as("client"))
+		want := func(when string, want ...string) {
+			t.Helper()
+			if diff := cmp.Diff(want, engines(t, client)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", when, diff)
+			}
+		}
+		want("at first")
+
+		var ofA, ofB heard
+		f := storagetest.NewFaulty(s, nil)
+		a := bootOn(t, f, nap, as("a"), ofA.listen)
+		time.Sleep(time.Second)
+		for i := range 3 {
+			start(t, nap, a, fmt.Sprint(i), "")
+		}
+		b := boot(t, s, nap, as("b"), ofB.listen)
+		time.Sleep(time.Minute)
+		want("both live", "a [nap] alive true, since, 3 runs, lease 15s, 0 0 0", "b [nap] alive true, since, 0 runs, lease 15s, 0 0 0")
+
+		f.Crash()
+		time.Sleep(time.Minute)
+		want("a is dead", "a [nap] alive false, since, 0 runs, lease 15s, 0 0 0", "b [nap] alive true, since, 3 runs, lease 15s, 3 0 0")
+		if diff := cmp.Diff([]string{"takeover 0 from a to b", "takeover 1 from a to b", "takeover 2 from a to b"}, ofB.told()); diff != "" {
+			t.Errorf("b was told (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"deposed a"}, ofA.told()[:1]); diff != "" {
+			t.Errorf("a was told (-want +got):\n%s", diff)
+		}
+		b.stop(t)
+		want("b has stopped", "a [nap] alive false, since, 0 runs, lease 15s, 0 0 0", "b [nap] alive false, since, stopped, 0 runs, lease 15s, 3 0 0")
+		a.kill()
+	})
+}
+
+// On a store with one opener at a time there are no leases: who died with another
+// opening is not alive, whoever looks. A damaged record is named, beside the others.
+func TestEnginesOfAnExclusiveStore(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		nap := flow("nap", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Hour) })
+		a := boot(t, s, nap, func(c *engine.Config) { c.Name = "a" })
+		time.Sleep(time.Second)
+		start(t, nap, a, "1", "")
+		if diff := cmp.Diff([]string{"a [nap] alive true, since, 1 runs, lease 0s, 0 0 0"}, engines(t, a.Engine)); diff != "" {
+			t.Errorf("a lives (-want +got):\n%s", diff)
+		}
+		owner := describe(t, a, "1").Owner
+		a.kill()
+		put(t, s, keys.Engine("c-damaged"), []byte("damaged"))
+		b := boot(t, s, nap, func(c *engine.Config) { c.Name = "b" })
+		time.Sleep(time.Second)
+		infos, err := b.Engines(ctx)
+		if err == nil || !strings.Contains(err.Error(), "c-damaged") {
+			t.Errorf("error %v, want one that names the damaged record", err)
+		}
+		if len(infos) != 2 || infos[0].Incarnation != owner || infos[0].Alive || !infos[1].Alive || infos[1].Runs != 1 || infos[1].Takeovers != 1 {
+			t.Errorf("got %+v", infos)
+		}
+	})
+}
+
+// deaf answers that renewals are stored, which they are not from a moment on: its
+// engine is trusting like one whose clock stood still while its machine slept.
+type deaf struct {
+	storage.Storage
+	sleeps atomic.Bool
+}
+
+func (d *deaf) Commit(ctx context.Context, b storage.Batch) error {
+	if b.Urgent && d.sleeps.Load() {
+		return nil
+	}
+	return d.Storage.Commit(ctx, b)
+}
+
+// OWN-9, OWN-21, OWN-25, OW3: an owner that takes itself for alive, and is not, can do
+// nothing to its run: nothing that it commits is accepted, and its effects carry a
+// token below that of its successor.
+func TestZombieIsFenced(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		var mu sync.Mutex
+		tokens := map[string][]uint64{} // of attempts, by operation
+		tick := &activity.Activity[int, int]{Name: "tick", Run: func(ctx context.Context, i int) (int, error) {
+			info := activity.InfoFrom(ctx)
+			time.Sleep(time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			tokens[info.Operation] = append(tokens[info.Operation], info.FencingToken)
+			return i, nil
+		}}
+		wf := flow("ticks", func(run *engine.Run) (string, error) {
+			for i := range 120 {
+				if _, err := tick.Do(run, i); err != nil {
+					return "", err
+				}
+			}
+			return "done", nil
+		})
+		var ofA, ofB heard
+		store := &deaf{Storage: s}
+		a := boot(t, store, wf, ofA.listen, func(c *engine.Config) { c.Name = "a" })
+		time.Sleep(time.Second)
+		start(t, wf, a, "1", "")
+		b := boot(t, s, wf, ofB.listen, func(c *engine.Config) { c.Name = "b" })
+		time.Sleep(30 * time.Second)
+		store.sleeps.Store(true)
+		if got := result(t, wf.Handle(b, "1")); got != "done" {
+			t.Errorf("result %q", got)
+		}
+		if diff := cmp.Diff([]string{"fenced 1"}, ofA.told()); diff != "" {
+			t.Errorf("a was told (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"takeover 1 from a to b"}, ofB.told()); diff != "" {
+			t.Errorf("b was told (-want +got):\n%s", diff)
+		}
+		var owner string
+		settled := map[string]bool{}
+		for _, c := range historyOf(t, b.Engine, "1") {
+			for _, e := range c.Events {
+				switch e.Kind {
+				case checkpoint.Claimed:
+					owner = e.By
+				case checkpoint.Settled:
+					if settled[e.Operation] {
+						t.Errorf("operation %s has two outcomes", e.Operation)
+					}
+					settled[e.Operation] = true
+				}
+			}
+		}
+		if len(settled) != 120 || !strings.HasPrefix(owner, "b-") {
+			t.Errorf("%d outcomes, want 120; the last owner is %q, want b", len(settled), owner)
+		}
+		twice := 0
+		for o, ts := range tokens {
+			if twice += len(ts) - 1; len(ts) == 2 && ts[0] == ts[1] {
+				t.Errorf("operation %s: both owners had the token %d", o, ts[0])
+			}
+		}
+		if twice != 1 {
+			t.Errorf("%d operations were begun by both, want the one that a was in", twice)
+		}
+		store.sleeps.Store(false)
+	})
+}
