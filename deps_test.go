@@ -21,6 +21,7 @@ const module = "github.com/weft-go/weft"
 var arrows = map[string][]string{
 	".":                    {},
 	"future":               {},
+	"fence":                {},
 	"storage":              {},
 	"storage/memory":       {"storage"},
 	"storage/bolt":         {"storage", "internal/group", "go.etcd.io/bbolt", "go.etcd.io/bbolt/errors", "golang.org/x/sys/unix"},
