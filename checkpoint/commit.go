@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
@@ -157,7 +158,7 @@ func Settle(ctx context.Context, s storage.Storage, b storage.Batch, unknown fun
 		if unknown != nil {
 			unknown(err)
 		}
-		if !sleep(ctx, pause) {
+		if !backoff.Wait(ctx, pause) {
 			return fmt.Errorf("checkpoint: commit: outcome unknown: %w (%w)", err, context.Cause(ctx))
 		}
 	}
@@ -172,17 +173,6 @@ func Hopeless(err error) bool {
 		}
 	}
 	return false
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // Load reads a workflow record; it may be a tombstone. storage.ErrNotFound says

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -383,4 +384,43 @@ func TestClaimOnAnOldHead(t *testing.T) {
 		t.Errorf("owner %q", wf.Owner)
 	}
 	commit(t, s, claimed(t, find(t, s, "o"), "you", 0, noon))
+}
+
+// LV4: those whose commits an outage refuses together do not come back together.
+func TestSettleComesBackAtItsOwnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := new(memory.Store)
+		begun := time.Now()
+		var mu sync.Mutex
+		tried := map[time.Duration]int{}
+		s := storagetest.NewFaulty(inner, func(c storagetest.Call) storagetest.Fault {
+			since := time.Since(begun)
+			mu.Lock()
+			defer mu.Unlock()
+			if tried[since]++; since > time.Minute {
+				return storagetest.None
+			}
+			return storagetest.ErrorBefore
+		})
+		const many = 50
+		var done sync.WaitGroup
+		for i := range many {
+			b := storage.Batch{Ops: []storage.Op{storage.Put(fmt.Appendf(nil, "k%d", i), nil)}}
+			done.Go(func() {
+				if err := Settle(ctx, s, b, nil, nil); err != nil {
+					t.Errorf("Settle: %v", err)
+				}
+			})
+		}
+		done.Wait()
+		most, all := 0, 0
+		for at, n := range tried {
+			if at > 0 {
+				most, all = max(most, n), all+n
+			}
+		}
+		if most > many/4 || all > many*100 {
+			t.Errorf("%d tries after the first, %d of them at one moment; want at most %d, and %d", all, most, many*100, many/4)
+		}
+	})
 }

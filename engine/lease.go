@@ -158,3 +158,15 @@ func (l *life) observe(ctx context.Context, incarnation string, raw []byte, r *e
 	l.eng.log.Warn("weft: engine is dead; its runs are taken over", "incarnation", incarnation)
 	return dead, nil
 }
+
+// pause waits for d and no longer: a lease does not bear more.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

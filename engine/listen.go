@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
@@ -33,7 +34,7 @@ func (l *life) listenFor(ctx context.Context, w storage.Watcher, prefix []byte) 
 		if time.Since(began) > time.Minute {
 			rest = time.Second
 		}
-		if !pause(ctx, rest) {
+		if !backoff.Wait(ctx, rest) {
 			return
 		}
 	}

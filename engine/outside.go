@@ -9,6 +9,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
@@ -158,7 +159,8 @@ const maxReason = 4096
 // after an attempt that was refused or of unknown outcome.
 func (e *Engine) request(ctx context.Context, id string, change func(*checkpoint.Workflow) bool, written func(*checkpoint.Workflow) (bool, error)) error {
 	var refused *checkpoint.Workflow // what wf was when that had changed
-	for again := false; ; again = true {
+	again := false
+	for wait := time.Millisecond; ; wait, again = min(2*wait, time.Second), true {
 		wf, err := e.load(ctx, id)
 		if err != nil {
 			return err
@@ -199,22 +201,11 @@ func (e *Engine) request(ctx context.Context, id string, change func(*checkpoint
 		}
 		// A conflict, or an unknown outcome: either way what is there now tells.
 		if refused = nil; errors.Is(err, storage.ErrConflict) {
-			refused = wf
+			refused, wait = wf, min(wait, 4*time.Millisecond) // somebody else got on
 		}
-		if !pause(ctx, time.Millisecond) {
+		if !backoff.Wait(ctx, wait) {
 			return ctx.Err()
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -27,7 +28,7 @@ func (p patient) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, er
 func outlast[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		v, err := read()
-		if err == nil || errors.Is(err, storage.ErrNotFound) || checkpoint.Hopeless(err) || !pause(ctx, wait) {
+		if err == nil || errors.Is(err, storage.ErrNotFound) || checkpoint.Hopeless(err) || !backoff.Wait(ctx, wait) {
 			return v, err
 		}
 	}

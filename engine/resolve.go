@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -53,7 +54,7 @@ func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.A
 		case err == nil:
 			e.log.Info("weft: operation resolved", "workflow", id, "operation", operation, "as", v.State.String(), "by", by.By, "why", by.Why)
 			return nil
-		case checkpoint.Hopeless(err) || !pause(ctx, wait):
+		case checkpoint.Hopeless(err) || !backoff.Wait(ctx, wait):
 			return fmt.Errorf("engine: resolve %q: %w", id, err)
 		}
 	}

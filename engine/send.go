@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -270,7 +270,7 @@ func (e *Engine) lead(ctx context.Context, s *sending) {
 		if most = time.Second; lost {
 			most = 4 * time.Millisecond // somebody else got on
 		}
-		if !pause(ctx, wait/2+rand.N(wait)) {
+		if !backoff.Wait(ctx, wait) {
 			e.sends.settle(s, signal.Accepted{}, undecided(s.in, ctx.Err()))
 			open = slices.DeleteFunc(open, func(o *sending) bool { return o == s })
 			break

@@ -11,6 +11,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -88,7 +89,7 @@ func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by 
 		case err == nil:
 			e.log.Info("weft: signal cleared", "workflow", id, "signal", name, "id", signalID, "by", by.By, "why", by.Why)
 			return nil
-		case checkpoint.Hopeless(err) || !pause(ctx, wait):
+		case checkpoint.Hopeless(err) || !backoff.Wait(ctx, wait):
 			return fmt.Errorf("engine: clear signal of %q: %w", id, err)
 		}
 	}
