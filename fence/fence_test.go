@@ -9,11 +9,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-	_ "modernc.org/sqlite"
-
 	"github.com/weft-go/weft/fence"
 	"github.com/weft-go/weft/internal/pgtest"
+	_ "github.com/weft-go/weft/storage/sqlite" // has the driver
 )
 
 // A target is a database as both kinds of guard see it.
@@ -76,14 +74,20 @@ func onPostgres(t *testing.T) target {
 	}
 	return target{
 		in: func(t testing.TB, f func(func(string, uint64) error, func(string) error) error) error {
-			return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-				return f(func(resource string, token uint64) error {
-					return fence.GuardPgx(t.Context(), tx, resource, token)
-				}, func(sql string) error {
-					_, err := tx.Exec(t.Context(), sql)
-					return err
-				})
-			})
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback(context.Background())
+			if err := f(func(resource string, token uint64) error {
+				return fence.GuardPgx(t.Context(), tx, resource, token)
+			}, func(sql string) error {
+				_, err := tx.Exec(t.Context(), sql)
+				return err
+			}); err != nil {
+				return err
+			}
+			return tx.Commit(t.Context())
 		},
 		one: func(t testing.TB, query string) (n int64) {
 			if err := pool.QueryRow(context.Background(), query).Scan(&n); err != nil {
