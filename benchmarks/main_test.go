@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var tiny = Size{Warm: time.Millisecond, Load: 4 * time.Millisecond, Idle: time.Millisecond, Burst: 5, Samples: 3, Repeat: 1, Steps: 20, Parked: 5, Woken: 3, Recorded: 20}
+var tiny = Size{Warm: time.Millisecond, Load: 4 * time.Millisecond, Idle: time.Millisecond, Bursts: 1, Samples: 3, Repeat: 1, Steps: 20, Parked: 5, Woken: 3, Recorded: 20}
 
 // TestMeasured runs every workload on memory, and one with a restart on SQLite,
 // and looks for each in the lines and in both tables.
