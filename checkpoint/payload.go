@@ -64,6 +64,11 @@ func belonging(ctx context.Context, s storage.Storage, key []byte, wf *Workflow,
 	if err != nil {
 		return err
 	}
+	return owned(key, raw, wf, v, generation)
+}
+
+// owned decodes a record of wf's.
+func owned(key, raw []byte, wf *Workflow, v any, generation *string) error {
 	if _, err := record.Open(key, raw, Version, v); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (l *life) consider(ctx context.Context, id string, entry []byte, owner, why
 // decided anew from what is there then.
 func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, error) {
 	for range 5 {
-		hold, def, err := l.look(ctx, p, alone)
+		hold, past, def, err := l.look(ctx, p, alone)
 		if err != nil || hold == nil {
 			return nil, err
 		}
@@ -77,6 +77,9 @@ func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, e
 		}
 		x := newExecution(l, def, w.Hold())
 		x.recovering, x.suspect = true, alone
+		if past != nil {
+			x.past = past.Then(w)
+		}
 		l.launch(x)
 		return x, nil
 	}
@@ -84,7 +87,7 @@ func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, e
 }
 
 // look reads what p is now. No hold means that there is nothing to claim here.
-func (l *life) look(ctx context.Context, p prospect, alone bool) (*checkpoint.Hold, *definition, error) {
+func (l *life) look(ctx context.Context, p prospect, alone bool) (*checkpoint.Hold, *checkpoint.Past, *definition, error) {
 	wf, err := checkpoint.Load(ctx, l.eng.store, p.id)
 	missing := errors.Is(err, storage.ErrNotFound)
 	switch {
@@ -92,12 +95,12 @@ func (l *life) look(ctx context.Context, p prospect, alone bool) (*checkpoint.Ho
 		if l.once("damaged " + p.id) {
 			l.eng.log.Error("weft: the record of a workflow is damaged; it is left alone", "workflow", p.id, "error", err)
 		}
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	case err != nil && !missing:
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if missing || wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner {
-		return nil, nil, l.drop(ctx, p.entry)
+		return nil, nil, nil, l.drop(ctx, p.entry)
 	}
 	def := l.eng.workflows[wf.Type]
 	switch {
@@ -106,27 +109,27 @@ func (l *life) look(ctx context.Context, p prospect, alone bool) (*checkpoint.Ho
 		if l.once("type " + wf.Type) {
 			l.eng.log.Warn("weft: workflows of an unregistered type are left alone", "type", wf.Type, "for example", p.id)
 		}
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	case wf.Owner == l.incarnation && len(wf.Attention) > 0:
-		return nil, nil, nil // held here
+		return nil, nil, nil, nil // held here
 	case heldFor(wf, NoProgress):
 		if l.once("held " + p.id) {
 			l.eng.log.Error("weft: a run that killed its process is left alone until somebody retries it", "workflow", p.id)
 		}
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
-	hold, err := checkpoint.Find(ctx, l.eng.store, wf)
+	hold, past, err := checkpoint.FindPast(ctx, l.eng.store, wf)
 	if isDamage(err) {
-		return nil, nil, l.damaged(ctx, wf, err)
+		return nil, nil, nil, l.damaged(ctx, wf, err)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if hold.Deaths(p.why != "") >= suspicion && !alone {
 		l.suspectRun(p)
-		return nil, nil, nil
+		return nil, nil, nil, nil
 	}
-	return hold, def, nil
+	return hold, past, def, nil
 }
 
 func isDamage(err error) bool {

@@ -52,6 +52,7 @@ type execution struct {
 	// What follows belongs to whoever has the turn.
 	turns
 	hold        *checkpoint.Hold
+	past        *checkpoint.Past                            // what was read when it was claimed, if that was all
 	history     func() (checkpoint.Checkpoint, error, bool) // what is still to be replayed; nil: nothing
 	endHistory  func()
 	replayBegan time.Time
@@ -156,15 +157,25 @@ func (x *execution) prepare() error {
 	if !x.recovering {
 		return nil
 	}
-	in, err := checkpoint.ReadInput(x.ctx, x.store, x.hold.Workflow)
+	wf := x.hold.Workflow
+	var in *checkpoint.Input
+	var err error
+	history := checkpoint.History(x.ctx, x.store, wf)
+	if x.past != nil {
+		in, err = x.past.Input(wf)
+		history = x.past.History(wf)
+		x.past = nil
+	} else {
+		in, err = checkpoint.ReadInput(x.ctx, x.store, wf)
+	}
 	if err != nil {
 		return err
 	}
 	x.input = payload{in.Codec, in.Data}
-	if x.hold.Head == x.hold.Workflow.Base {
+	if x.hold.Head == wf.Base {
 		return nil // nobody has driven it before: nothing is a replay
 	}
-	next, stop := iter.Pull2(checkpoint.History(x.ctx, x.store, x.hold.Workflow))
+	next, stop := iter.Pull2(history)
 	x.history, x.endHistory = next, stop
 	x.replayBegan = time.Now()
 	x.noteReplay()

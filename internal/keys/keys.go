@@ -6,6 +6,7 @@
 package keys
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -43,6 +44,11 @@ func Checkpoints(id string, from uint64) storage.Range {
 	r := storage.Prefix(append(key("wf:", id), ":ckpt:"...))
 	r.Start = Checkpoint(id, from)
 	return r
+}
+
+// IsCheckpoint says whether k is the key of a checkpoint of a workflow's.
+func IsCheckpoint(id string, k []byte) bool {
+	return bytes.HasPrefix(k, append(key("wf:", id), ":ckpt:"...))
 }
 
 // Number reads the number at the end of a checkpoint or inbox key.
