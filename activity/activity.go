@@ -99,6 +99,27 @@ type Activity[In, Out any] struct {
 
 	// OnIndeterminate says what follows when nobody can tell: ReturnError or Park.
 	OnIndeterminate Action
+
+	// ResourceScope names what in acts on: attempts of one scope run one at a time in
+	// one engine, whatever activities they are of. An empty one is no scope. It is
+	// held while Run runs, and not between attempts. Engines in other processes do
+	// not know of it: what must not meet there is kept apart by the FencingToken.
+	ResourceScope func(in In) string
+
+	// MaxConcurrent is how many attempts of this activity are under way at a time in
+	// one engine. Zero is no bound but engine.Config.MaxActivities.
+	MaxConcurrent int
+
+	// Rate is how many attempts of this activity begin within a time in one engine.
+	// Zero is no bound.
+	Rate Rate
+}
+
+// A Rate is Count within Per: however time is cut, no more than Count fall into a
+// span of Per.
+type Rate struct {
+	Count int
+	Per   time.Duration
 }
 
 // The times that an attempt and a verifier have where none are given.
@@ -178,6 +199,9 @@ func (a *Activity[In, Out]) begin(run Runner, in In) future.Operation {
 	if a.Verify != nil {
 		c.Verify = func(ctx context.Context) (Answer, error) { return a.Verify(ctx, in) }
 	}
+	if a.ResourceScope != nil {
+		c.Scope = a.ResourceScope(in)
+	}
 	return run.RunActivity(c)
 }
 
@@ -196,6 +220,8 @@ func (a *Activity[In, Out]) policy() Policy {
 		VerifyFences:     a.VerifyFences,
 		SettleAfterError: a.SettleAfterError,
 		OnIndeterminate:  a.OnIndeterminate,
+		MaxConcurrent:    a.MaxConcurrent,
+		Rate:             a.Rate,
 	}
 	if p.Timeout == 0 {
 		p.Timeout = DefaultTimeout
@@ -263,6 +289,12 @@ func (a *Activity[In, Out]) Check() error {
 		return wrong("VerifyRetry", "has a negative backoff")
 	case a.OnIndeterminate > Park:
 		return wrong("OnIndeterminate", fmt.Sprintf("is unknown: %d", a.OnIndeterminate))
+	case a.MaxConcurrent < 0:
+		return wrong("MaxConcurrent", "is negative")
+	case a.Rate.Count < 0 || a.Rate.Per < 0:
+		return wrong("Rate", "is negative")
+	case (a.Rate.Count == 0) != (a.Rate.Per == 0):
+		return wrong("Rate", "needs a Count and a Per")
 	}
 	for i, err := range a.Errors {
 		if err == nil {
@@ -307,6 +339,7 @@ type Call struct {
 	Policy     Policy
 	Input      any
 	Key        *string // nil: none
+	Scope      string  // empty: none
 	Run        func(ctx context.Context) (any, error)
 	Verify     func(ctx context.Context) (Answer, error) // nil: none
 }
@@ -321,4 +354,6 @@ type Policy struct {
 	Idempotent                               bool
 	VerifyFences, SettleAfterError           bool
 	OnIndeterminate                          Action
+	MaxConcurrent                            int
+	Rate                                     Rate
 }

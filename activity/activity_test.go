@@ -57,6 +57,12 @@ func TestCheck(t *testing.T) {
 		{"reconciled", &act{Name: "charge", Run: work, IdempotencyKey: strconv.Itoa, Verify: look, Settle: 1, Deadline: 1, SettleAfterError: true, OnIndeterminate: activity.Park}, ""},
 		{"backoff", &act{Name: "charge", Run: work, Retry: activity.Retry{Backoff: -1}}, "Retry"},
 		{"longest backoff", &act{Name: "charge", Run: work, Retry: activity.Retry{MaxBackoff: -1}}, "Retry"},
+		{"limited", &act{Name: "charge", Run: work, ResourceScope: strconv.Itoa, MaxConcurrent: 1, Rate: activity.Rate{Count: 1, Per: 1}}, ""},
+		{"places", &act{Name: "charge", Run: work, MaxConcurrent: -1}, "MaxConcurrent"},
+		{"rate", &act{Name: "charge", Run: work, Rate: activity.Rate{Count: -1, Per: 1}}, "Rate"},
+		{"span of a rate", &act{Name: "charge", Run: work, Rate: activity.Rate{Count: 1, Per: -1}}, "Rate"},
+		{"rate without a count", &act{Name: "charge", Run: work, Rate: activity.Rate{Per: 1}}, "Rate"},
+		{"rate without a span", &act{Name: "charge", Run: work, Rate: activity.Rate{Count: 1}}, "Rate"},
 		{"nil sentinel", &act{Name: "charge", Run: work, Errors: []error{nil}}, "Errors"},
 		{"two of one text", &act{Name: "charge", Run: work, Errors: []error{broke, errors.New("broke")}}, "Errors"},
 	} {

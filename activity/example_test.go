@@ -7,6 +7,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/weft-go/weft/activity"
@@ -69,4 +70,83 @@ func ExampleActivity() {
 	// Output:
 	// receipt for order-1, attempt 2 <nil>
 	// asked for another card <nil>
+}
+
+// Transfers of one account wait for each other, whichever workflow they are of;
+// those of other accounts do not.
+func ExampleActivity_resourceScope() {
+	type transfer struct {
+		Account string
+		Cents   int
+	}
+	balance := map[string]int{"ann": 100, "bob": 100}
+	withdraw := &activity.Activity[transfer, int]{
+		Name:          "withdraw",
+		ResourceScope: func(t transfer) string { return "account/" + t.Account },
+		MaxConcurrent: 10,
+		Rate:          activity.Rate{Count: 100, Per: time.Second},
+		Run: func(_ context.Context, t transfer) (int, error) {
+			left := read(balance, t.Account) - t.Cents
+			if left < 0 {
+				return 0, activity.Permanent(errDeclined)
+			}
+			time.Sleep(time.Millisecond) // others of this account would read what is no more
+			write(balance, t.Account, left)
+			return left, nil
+		},
+	}
+	shopping := &engine.Workflow[string, int]{
+		Name: "shopping",
+		Func: func(run *engine.Run, account string) (bought int, err error) {
+			attempts, err := engine.Map(run, "buy", 5, make([]int, 5), func(run *engine.Run, _ int) (int, error) {
+				if _, err := withdraw.Do(run, transfer{account, 30}); err != nil {
+					return 0, nil
+				}
+				return 1, nil
+			})
+			for _, n := range attempts {
+				bought += n
+			}
+			return bought, err
+		},
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	eng, err := engine.New(engine.Config{
+		Storage:    new(memory.Store),
+		Workflows:  []engine.Definition{shopping},
+		Activities: []activity.Definition{withdraw},
+		Logger:     slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go eng.Run(ctx)
+	defer eng.Close()
+	defer stop()
+
+	for _, account := range []string{"ann", "bob"} {
+		h, err := shopping.Start(ctx, eng, account+"-1", account)
+		if err != nil {
+			log.Fatal(err)
+		}
+		bought, err := h.Result(ctx)
+		fmt.Println(account, "bought", bought, "and has", read(balance, account), err)
+	}
+	// Output:
+	// ann bought 3 and has 10 <nil>
+	// bob bought 3 and has 10 <nil>
+}
+
+var books sync.Mutex
+
+func read(balance map[string]int, account string) int {
+	books.Lock()
+	defer books.Unlock()
+	return balance[account]
+}
+
+func write(balance map[string]int, account string, cents int) {
+	books.Lock()
+	defer books.Unlock()
+	balance[account] = cents
 }

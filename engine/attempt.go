@@ -29,19 +29,29 @@ type job struct {
 	answer  answer
 	ctx     context.Context
 	timeout time.Duration
+	permit  *permit     // nil: it needs none
 	expiry  *time.Timer // nil: it has all the time
 }
 
-// attempt prepares the next attempt of o, as soon as there is room for one. Its
-// answer comes by mail, once: what it came to, or that its time was up.
+// attempt prepares the next attempt of o, as soon as it is permitted and there is
+// room for it. Its answer comes by mail, once: what it came to, or that its time was
+// up. What waits for too long comes back for that.
 func (x *execution) attempt(o *operation) {
-	if !x.enter() {
-		x.ops.queued = append(x.ops.queued, o)
+	permitted := x.permitted(o)
+	if !permitted || !x.enter() {
+		if permitted {
+			x.ops.queued = append(x.ops.queued, o)
+		}
+		if o.keyed == nil && !o.limited.IsZero() {
+			o.due = o.limited
+			x.ops.time(o)
+		}
 		return
 	}
 	info := x.info(o)
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	j := &job{x: x, op: o, call: o.call, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(x.eng.now())}
+	j := &job{x: x, op: o, call: o.call, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(x.eng.now()), permit: o.takePermit()}
+	x.eng.limits.begin(j.permit)
 	o.working = &j.attempt
 	x.ops.working++
 	x.attempts.Add(1)
@@ -91,6 +101,7 @@ func (j *job) run() {
 			j.expiry.Stop()
 		}
 		j.attempt.cancel(nil)
+		j.x.eng.limits.giveBack(j.permit)
 		j.x.post(post{op: j.op, attempt: &j.attempt, answer: answer, returned: true})
 		j.x.eng.leave()
 		j.x.attempts.Done()

@@ -35,6 +35,7 @@ type Engine struct {
 	lobby   lobby                 // for runs
 	waiters map[string]map[chan *ending]bool
 
+	limits  limits        // of activities and scopes, for attempts
 	sends   sends         // under way
 	closing chan struct{} // closed by Close
 }

@@ -108,12 +108,16 @@ func (x *execution) setGoing() {
 	}
 	queued := x.ops.queued
 	x.ops.queued = nil
+	now := x.eng.now()
 	for _, o := range queued {
-		if o.open {
+		switch {
+		case !o.open || o.answer != nil:
+		case o.keyed != nil: // the record says that it leaves
 			x.attempt(o)
+		default:
+			x.begunBy(o, now)
 		}
 	}
-	now := x.eng.now()
 	for _, o := range x.ops.fresh {
 		switch {
 		case o.open && o.keyed != nil:

@@ -25,7 +25,8 @@ type post struct {
 	asked   bool             // the workflow record may have
 	stop    bool             // begin nothing new, and end when nothing is under way
 	facing  chan []string
-	place   bool // among MaxActivities: it is x's now
+	place   bool    // among MaxActivities: it is x's now
+	permit  *permit // is granted
 
 	op       *operation // an attempt of this operation
 	attempt  *attempt
@@ -90,6 +91,9 @@ func (x *execution) shut() {
 	m.shut = true
 	m.mu.Unlock()
 	x.unneeded()
+	for o := range x.ops.all() {
+		o.forgo()
+	}
 	x.pass(m.take()...)
 }
 
@@ -148,6 +152,8 @@ func (x *execution) read() error {
 			x.stopping = true
 		case p.facing != nil:
 			p.facing <- x.facing()
+		case p.permit != nil:
+			x.permitGranted(p.permit)
 		case p.verdict != nil:
 			x.readVerdict(p)
 		case p.op != nil:
@@ -188,6 +194,9 @@ func (x *execution) facing() []string {
 		s := describe(o.of, o.name)
 		if !o.due.IsZero() {
 			s += " until " + o.due.Format(time.RFC3339)
+		}
+		if o.permit != nil && !o.permit.granted {
+			s += ", in line"
 		}
 		words = append(words, s)
 	}

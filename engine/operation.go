@@ -59,6 +59,7 @@ type operation struct {
 	working  *attempt // the goroutine, until it has returned
 	answer   *answer  // what an attempt came to, until it is durable
 
+	permit  *permit         // for the next attempt; nil: it was not asked for
 	keyed   *reconciliation // nil: without an idempotency key
 	limited time.Time       // no attempt begins after this; zero: no limit
 
@@ -226,13 +227,14 @@ type table struct {
 	late map[string]*operation
 
 	transactions []*operation // to be run, one at a time
-	queued       []*operation // attempts for which there is no room
+	queued       []*operation // attempts for which there was no room, or no permit
 	unborn       []*operation // children to be started
 	grown        []*operation // children whose end was read
 
 	pending  []*operation // reconciled, with something to be recorded
 	outdated []*operation // reconciled, with a record to be read
 
+	permits int // operations that have a permit for their next attempt, or wait for one
 	working int // attempts whose goroutine has not returned
 }
 
@@ -271,6 +273,7 @@ func (t *table) remove(o *operation) {
 		return
 	}
 	o.open = false
+	o.forgo()
 	delete(t.byID, o.id)
 	if o.prev != nil {
 		o.prev.next = o.next

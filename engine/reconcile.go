@@ -116,19 +116,41 @@ func (o *operation) setOut() {
 		o.x.ops.outdate(o)
 		return
 	}
-	k.leaving = true
-	o.x.ops.pend(o)
+	o.x.depart(o)
+}
+
+// depart has o's next attempt recorded, which then leaves: when it is permitted, and
+// not before. An attempt that waits in line is none that may have had an effect.
+func (x *execution) depart(o *operation) {
+	k := o.keyed
+	if x.permitted(o) {
+		k.leaving = true
+		x.ops.pend(o)
+		return
+	}
+	k.next = activity.Dispatch
+	if end, ok := o.lastDispatch(); ok {
+		x.timeAt(o, end)
+	}
+}
+
+// lastDispatch is when it is too late for another attempt, and false if that is
+// never, or not known yet.
+func (o *operation) lastDispatch() (time.Time, bool) {
+	limit, begun := o.call.Policy.Deadline, o.keyed.record.CreatedAt
+	return checkpoint.Time(begun).Add(limit), limit > 0 && begun > 0
 }
 
 // reconcile does for o what is due.
 func (x *execution) reconcile(o *operation) {
 	k := o.keyed
-	switch limit := o.call.Policy.Deadline; {
-	case k.next == activity.Dispatch && k.record.CreatedAt > 0 && limit > 0 && x.eng.now().After(checkpoint.Time(k.record.CreatedAt).Add(limit)):
+	end, ends := o.lastDispatch()
+	switch {
+	case k.next == activity.Dispatch && ends && !x.eng.now().Before(end):
+		o.forgo()
 		x.follow(o, activity.Happened{What: activity.Found}) // no time is left
 	case k.next == activity.Dispatch:
-		k.leaving = true
-		x.ops.pend(o)
+		x.depart(o)
 	case k.asking != nil:
 		x.answered(o, verdict{Verdict: activity.Verdict{
 			State:  activity.StateIndeterminate,
@@ -140,10 +162,10 @@ func (x *execution) reconcile(o *operation) {
 }
 
 // idle says that o does nothing when it is due: it waits for its attempt to return,
-// or for a person.
+// for its answer to be recorded, or for a person.
 func (o *operation) idle() bool {
 	if o.keyed == nil {
-		return o.working != nil
+		return o.working != nil || o.answer != nil
 	}
 	return o.keyed.next == 0 || o.keyed.next == activity.Dispatch && o.working != nil
 }
@@ -198,6 +220,7 @@ func (x *execution) rereadOf(o *operation) error {
 		k.since = x.began
 	}
 	if o.open {
+		o.forgo()
 		k.happened, k.later, k.leaving, k.next = nil, nil, false, 0
 		x.follow(o, activity.Happened{What: activity.Found})
 	}

@@ -64,6 +64,7 @@ func Draw(seed uint64) (*Program, []Blow) {
 	d.Shuffle(len(p.Sends), func(i, j int) { p.Sends[i], p.Sends[j] = p.Sends[j], p.Sends[i] })
 	p.ParkAfter = oneOf(d, []time.Duration{0, 0, -1, 30 * time.Hour})
 	p.MaxRuns, p.MaxActivities = oneOf(d, []int{0, 0, 1, 2}), oneOf(d, []int{0, 0, 1, 2})
+	p.MaxConcurrent, p.PerHour = oneOf(d, []int{0, 0, 1, 2}), oneOf(d, []int{0, 0, 1, 5})
 	return p, d.blows()
 }
 
@@ -87,6 +88,7 @@ func (d dice) op(kind Kind, depth int) Op {
 		o.Fails = oneOf(d, []int{0, 0, 0, 1, 2})
 		o.Denied = d.once(8)
 		o.Key = oneOf(d, []Keyed{Unkeyed, Unkeyed, Idempotent, Verified})
+		o.Scope = oneOf(d, []string{"", "", "s", "t"})
 	case Sleep:
 		o.For = oneOf(d, times)
 	case Receive:

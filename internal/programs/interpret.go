@@ -26,20 +26,25 @@ type job struct {
 
 // work is the activity of o. It takes its time, fails as often as it should, and
 // then has its effect and returns its number.
-func (w *Witness) work(o Op) *activity.Activity[job, int] {
+func (ws *workflows) work(o Op) *activity.Activity[job, int] {
 	a := &activity.Activity[job, int]{
-		Name:    "work",
-		Errors:  []error{errDenied},
-		Retry:   activity.Retry{Attempts: -1, Backoff: time.Minute},
-		Timeout: 100 * time.Hour,
-		Run:     w.run,
+		Name:          "work",
+		Errors:        []error{errDenied},
+		Retry:         activity.Retry{Attempts: -1, Backoff: time.Minute},
+		Timeout:       100 * time.Hour,
+		Run:           ws.w.run,
+		ResourceScope: func(job) string { return o.Scope },
+		MaxConcurrent: ws.p.MaxConcurrent,
+	}
+	if n := ws.p.PerHour; n > 0 {
+		a.Rate = activity.Rate{Count: n, Per: time.Hour}
 	}
 	switch o.Key {
 	case Idempotent:
 		a.Idempotent = true
 	case Verified:
 		a.IdempotencyKey = func(j job) string { return fmt.Sprint("job ", j.V) }
-		a.Verify = w.verify
+		a.Verify = ws.w.verify
 		a.Settle = time.Hour
 	}
 	return a
@@ -235,10 +240,10 @@ func (a *arm) one(run *engine.Run, o Op) error {
 		v, err := engine.Step(run, "step", func(context.Context) (int, error) { return o.V, nil })
 		return a.take(run, o, v, err)
 	case Do:
-		v, err := a.w.work(o).Do(run, o.job())
+		v, err := a.work(o).Do(run, o.job())
 		return a.take(run, o, v, err)
 	case Go:
-		a.pending = append(a.pending, a.w.work(o).Go(run, o.job()))
+		a.pending = append(a.pending, a.work(o).Go(run, o.job()))
 	case Branch:
 		a.pending = append(a.pending, a.branch(run, o))
 	case Child:

@@ -49,6 +49,7 @@ type Op struct {
 	Fails  int           // attempts of an activity
 	Denied bool          // an activity that fails for good
 	Key    Keyed         // of an activity
+	Scope  string        // likewise
 	Signal string        // its name; "" for none
 	OnEnd  engine.ParentEnd
 	Body   []Op
@@ -81,6 +82,9 @@ type Program struct {
 	// Of the engines, when the program is struck.
 	ParkAfter              time.Duration
 	MaxRuns, MaxActivities int
+
+	// Of its activities.
+	MaxConcurrent, PerHour int
 }
 
 // walk calls f for each operation below ops.
@@ -130,6 +134,9 @@ func (p *Program) String() string {
 	if p.ParkAfter != 0 || p.MaxRuns != 0 || p.MaxActivities != 0 {
 		fmt.Fprintf(&b, "    engine: ParkAfter %v, MaxRuns %d, MaxActivities %d\n", p.ParkAfter, p.MaxRuns, p.MaxActivities)
 	}
+	if p.MaxConcurrent != 0 || p.PerHour != 0 {
+		fmt.Fprintf(&b, "    activities: %d at a time, %d an hour\n", p.MaxConcurrent, p.PerHour)
+	}
 	return b.String()
 }
 
@@ -147,6 +154,9 @@ func list(b *strings.Builder, indent string, ops []Op) {
 		}
 		if o.Key != Unkeyed {
 			fmt.Fprintf(b, " %s", o.Key)
+		}
+		if o.Scope != "" {
+			fmt.Fprintf(b, " scope %s", o.Scope)
 		}
 		if o.Denied {
 			b.WriteString(" is denied")

@@ -35,7 +35,7 @@ func (c trial) smaller() (all []trial) {
 	}
 	for i := range c.p.size() {
 		add(c.p.edited(i, func(o Op) []Op {
-			o.For, o.Fails, o.Denied = 0, 0, false
+			o.For, o.Fails, o.Denied, o.Scope = 0, 0, false, ""
 			return []Op{o}
 		}))
 	}
@@ -48,6 +48,8 @@ func (c trial) smaller() (all []trial) {
 		func(p *Program) { p.ParkAfter = 0 },
 		func(p *Program) { p.MaxRuns = 0 },
 		func(p *Program) { p.MaxActivities = 0 },
+		func(p *Program) { p.MaxConcurrent = 0 },
+		func(p *Program) { p.PerHour = 0 },
 	} {
 		p := *c.p
 		f(&p)

@@ -1,0 +1,409 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+)
+
+// A crowd sees which attempts are under way together, and when they begin.
+type crowd struct {
+	mu    sync.Mutex
+	now   map[string]int // by scope
+	most  map[string]int
+	all   int
+	peak  int
+	begun []time.Time
+	order []string
+}
+
+func (c *crowd) enter(scope, name string) (leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now == nil {
+		c.now, c.most = map[string]int{}, map[string]int{}
+	}
+	c.now[scope]++
+	c.all++
+	c.most[scope], c.peak = max(c.most[scope], c.now[scope]), max(c.peak, c.all)
+	c.begun, c.order = append(c.begun, time.Now()), append(c.order, name)
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.now[scope]--
+		c.all--
+	}
+}
+
+// A call is what a taking activity gets: "scope/name", and how long it takes.
+type call struct {
+	Scope, Name string
+	For         time.Duration
+}
+
+func (c *crowd) taking(name string) *activity.Activity[call, string] {
+	return &activity.Activity[call, string]{Name: name, Timeout: 100 * time.Hour, Run: func(ctx context.Context, in call) (string, error) {
+		defer c.enter(in.Scope, in.Name)()
+		select {
+		case <-time.After(in.For):
+			return in.Name, nil
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}}
+}
+
+// calling is a workflow that makes one call.
+func calling(name string, act *activity.Activity[call, string]) *engine.Workflow[call, string] {
+	return &engine.Workflow[call, string]{Name: name, Errors: []error{activity.ErrTimeout}, Func: func(run *engine.Run, in call) (string, error) { return act.Do(run, in) }}
+}
+
+func scopeOf(c call) string { return c.Scope }
+
+// MaxConcurrent bounds the attempts of an activity, across runs and with what is
+// tried again, uses all that it allows, and serves first come, first served.
+func TestMaxConcurrent(t *testing.T) {
+	for _, keyed := range []bool{false, true} {
+		virtual(t, func(t *testing.T) {
+			const n, most = 20, 3
+			var c crowd
+			var failed tally
+			act := c.taking("work")
+			run := act.Run
+			act.Run = func(ctx context.Context, in call) (string, error) {
+				out, err := run(ctx, in)
+				if err == nil && failed.add(in.Name) == 1 {
+					err = activity.NoEffect(errBroke)
+				}
+				return out, err
+			}
+			act.MaxConcurrent, act.Retry.Backoff, act.Idempotent = most, time.Millisecond, keyed
+			wf := calling("w", act)
+			p := boot(t, fresh(t), wf)
+			begun := time.Now()
+			var hs []*engine.Handle[string]
+			for i := range n {
+				hs = append(hs, start(t, wf, p, sprint("o", i), call{Name: sprint(i), For: time.Minute}))
+				synctest.Wait()
+			}
+			for i, h := range hs {
+				if got := result(t, h); got != sprint(i) {
+					t.Errorf("keyed %v: %s is %q", keyed, h.ID(), got)
+				}
+			}
+			if c.peak != most {
+				t.Errorf("keyed %v: %d at a time, want %d", keyed, c.peak, most)
+			}
+			if took := time.Since(begun); took > 15*time.Minute {
+				t.Errorf("keyed %v: it took %v: 40 minutes of work, 3 at a time, take 14", keyed, took)
+			}
+			for i := range n { // who begins together, does so in any order
+				if at := slices.Index(c.order, sprint(i)); at/most != i/most {
+					t.Fatalf("keyed %v: began in the order %v, want that of the calls, and then what is tried again", keyed, c.order)
+				}
+			}
+		})
+	}
+}
+
+// A Rate bounds how many attempts begin in any span of its length, also where they
+// wait for room in between, and lets each begin as soon as that allows.
+func TestRate(t *testing.T) {
+	for _, room := range []int{0, 1} {
+		virtual(t, func(t *testing.T) {
+			const n, count, per = 23, 5, time.Minute
+			var c crowd
+			act := c.taking("work")
+			act.Rate = activity.Rate{Count: count, Per: per}
+			other := c.taking("other")
+			wf, busy := calling("w", act), calling("busy", other)
+			p := boot(t, fresh(t), wf, busy, func(c *engine.Config) { c.MaxActivities = room })
+			var hs []*engine.Handle[string]
+			if room > 0 { // nothing begins for ten minutes
+				hs = append(hs, start(t, busy, p, "busy", call{For: 10 * time.Minute}))
+				synctest.Wait()
+			}
+			begun := time.Now()
+			for i := range n {
+				hs = append(hs, start(t, wf, p, sprint("o", i), call{Name: sprint(i)}))
+				synctest.Wait()
+				time.Sleep(time.Second)
+			}
+			time.Sleep(20 * time.Minute)
+			for _, h := range hs {
+				result(t, h)
+			}
+			at := c.begun[len(hs)-n:]
+			for i := count; i < n; i++ {
+				if d := at[i].Sub(at[i-count]); d < per {
+					t.Errorf("room %d: attempts %d to %d began within %v", room, i-count, i, d)
+				}
+			}
+			if took := at[n-1].Sub(begun); room == 0 && took > 4*per+5*time.Second {
+				t.Errorf("the last began after %v, want 4 minutes and some seconds", took)
+			}
+			if room == 0 && !slices.IsSortedFunc(c.order, func(a, b string) int { return len(a) - len(b) }) {
+				t.Errorf("began in the order %v", c.order)
+			}
+		})
+	}
+}
+
+// Attempts of one ResourceScope run one at a time, whatever activity they are of;
+// those of other scopes, and of none, do not wait for them.
+func TestResourceScope(t *testing.T) {
+	for _, keyed := range []bool{false, true} {
+		virtual(t, func(t *testing.T) {
+			var c crowd
+			debit, credit := c.taking("debit"), c.taking("credit")
+			debit.ResourceScope, credit.ResourceScope = scopeOf, scopeOf
+			debit.Idempotent = keyed
+			credit.MaxConcurrent = 2
+			wf := flow("w", func(run *engine.Run) (string, error) {
+				for i := range 4 {
+					for _, account := range []string{"", "a", "b", "c"} {
+						in := call{Scope: account, Name: sprint(account, i), For: time.Minute}
+						debit.Go(run, in)
+						credit.Go(run, in)
+					}
+				}
+				return "", run.Sleep(time.Hour)
+			})
+			p := boot(t, fresh(t), wf)
+			start(t, wf, p, "o", "")
+			time.Sleep(20 * time.Minute)
+			synctest.Wait()
+			for _, account := range []string{"a", "b", "c"} {
+				if c.most[account] != 1 {
+					t.Errorf("keyed %v: %d of account %s at a time", keyed, c.most[account], account)
+				}
+			}
+			if c.most[""] != 6 { // four debits and two credits
+				t.Errorf("keyed %v: %d without an account at a time, want 6", keyed, c.most[""])
+			}
+			if len(c.order) != 32 || c.all != 0 {
+				t.Errorf("keyed %v: %d attempts began, %d are under way, want 32 and 0", keyed, len(c.order), c.all)
+			}
+			for _, account := range []string{"a", "b", "c"} {
+				var order []string
+				for _, name := range c.order {
+					if name[:max(len(name)-1, 0)] == account {
+						order = append(order, name)
+					}
+				}
+				if !slices.IsSorted(order) {
+					t.Errorf("keyed %v: account %s was served in the order %v", keyed, account, order)
+				}
+			}
+		})
+	}
+}
+
+// Who waits in line can be cancelled, has a deadline, and leaves its place to the
+// others. Nothing of it was run, and no record says that it might have been.
+func TestWaitingInLineEnds(t *testing.T) {
+	for _, keyed := range []bool{false, true} {
+		virtual(t, func(t *testing.T) {
+			s := fresh(t)
+			var c crowd
+			act := c.taking("work")
+			act.ResourceScope, act.Idempotent = scopeOf, keyed
+			wf := calling("w", act)
+			late := calling("late", act.With(activity.Options{Deadline: 10 * time.Minute}))
+			scoped := &engine.Workflow[call, string]{Name: "scoped", Errors: []error{engine.ErrTimeout}, Func: func(run *engine.Run, in call) (string, error) {
+				_, err := act.Do(run.WithTimeout(20*time.Minute), in)
+				return "", err
+			}}
+			p := boot(t, s, wf, late, scoped)
+			first := start(t, wf, p, "first", call{"s", "first", 50 * time.Minute})
+			synctest.Wait()
+			cancelled := start(t, wf, p, "cancelled", call{"s", "cancelled", time.Hour})
+			timed := start(t, scoped, p, "timed", call{"s", "timed", time.Hour})
+			var overdue *engine.Handle[string]
+			if !keyed { // with a key, the deadline counts from the first attempt on
+				overdue = start(t, late, p, "late", call{"s", "late", time.Hour})
+			}
+			last := start(t, wf, p, "last", call{"s", "last", time.Minute})
+			synctest.Wait()
+			if w := describe(t, p, "last").Waiting; !slices.Equal(w, []string{"activity work, in line"}) {
+				t.Errorf("keyed %v: it says that it waits for %q", keyed, w)
+			}
+			if acts := entries(t, s, "act:"); keyed && len(acts) != 1 {
+				t.Errorf("records of attempts: %q, want that of the first", acts)
+			}
+			begun := time.Now()
+			if err := cancelled.Cancel(ctx, "no more"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := outcome(cancelled); !errors.Is(err, engine.ErrCancelled) || time.Since(begun) > time.Minute {
+				t.Errorf("keyed %v: cancelled: %v after %v", keyed, err, time.Since(begun))
+			}
+			if !keyed {
+				if _, err := outcome(overdue); !errors.Is(err, activity.ErrTimeout) || time.Since(begun) > 11*time.Minute {
+					t.Errorf("past its deadline: %v after %v", err, time.Since(begun))
+				}
+			}
+			if _, err := outcome(timed); !errors.Is(err, engine.ErrTimeout) || time.Since(begun) > 21*time.Minute {
+				t.Errorf("keyed %v: past the scope's end: %v after %v", keyed, err, time.Since(begun))
+			}
+			result(t, first)
+			result(t, last)
+			if want := []string{"first", "last"}; !slices.Equal(c.order, want) {
+				t.Errorf("keyed %v: %v were run, want %v", keyed, c.order, want)
+			}
+		})
+	}
+}
+
+// The deadline of a call with a key holds for what waits in line to be tried again.
+func TestDeadlineOfARetryInLine(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var c crowd
+		var tried tally
+		act := c.taking("work")
+		act.ResourceScope = scopeOf
+		again := *act
+		again.Name, again.Idempotent, again.Deadline = "again", true, 30*time.Minute
+		again.Retry = activity.Retry{Attempts: 9, Backoff: 10 * time.Minute, MaxBackoff: 10 * time.Minute}
+		again.Run = func(context.Context, call) (string, error) {
+			tried.add("again")
+			return "", activity.NoEffect(errBroke)
+		}
+		wf, other := calling("w", &again), calling("other", act)
+		p := boot(t, fresh(t), wf, other)
+		begun := time.Now()
+		h := start(t, wf, p, "o", call{Scope: "s"})
+		synctest.Wait()
+		start(t, other, p, "busy", call{"s", "busy", 10 * time.Hour})
+		_, err := outcome(h)
+		if err == nil || tried.of("again") != 1 {
+			t.Errorf("%v after %d attempts, want an error after one", err, tried.of("again"))
+		}
+		if took := time.Since(begun); took < 29*time.Minute || took > 31*time.Minute {
+			t.Errorf("it was over after %v, want 30 minutes", took)
+		}
+	})
+}
+
+// AC4: an attempt that does not heed its context keeps its scope and its place
+// until it has returned: nothing of its scope runs beside it.
+func TestDeafAttemptKeepsItsScope(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var c crowd
+		act := c.taking("work")
+		deaf := &activity.Activity[call, string]{Name: "deaf", ResourceScope: scopeOf, Timeout: time.Minute, Retry: activity.Retry{Attempts: 1}, Run: func(_ context.Context, in call) (string, error) {
+			defer c.enter(in.Scope, in.Name)()
+			time.Sleep(in.For)
+			return "", nil
+		}}
+		act.ResourceScope = scopeOf
+		wf, other := calling("w", act), calling("deaf", deaf)
+		p := boot(t, fresh(t), wf, other)
+		h := start(t, other, p, "deaf", call{"s", "deaf", 50 * time.Minute})
+		synctest.Wait()
+		next := start(t, wf, p, "next", call{"s", "next", time.Minute})
+		if _, err := outcome(h); !errors.Is(err, activity.ErrTimeout) {
+			t.Errorf("the deaf one: %v, want ErrTimeout", err)
+		}
+		if len(c.order) != 1 {
+			t.Error("the next one began while the deaf one runs")
+		}
+		begun := time.Now()
+		if result(t, next); c.most["s"] != 1 || time.Since(begun) < 49*time.Minute {
+			t.Errorf("%d at a time; the next one was done after %v", c.most["s"], time.Since(begun))
+		}
+	})
+}
+
+// Limits are those of an engine that lives: who waits in line when it dies, or is
+// told to stop, begins in the next one, as attempt 1, without its verifier asked.
+func TestCrashInLine(t *testing.T) {
+	for _, how := range []string{"kill", "stop"} {
+		virtual(t, func(t *testing.T) {
+			s := fresh(t)
+			var c crowd
+			var asked tally
+			hours := 10 * time.Hour
+			act := c.taking("work")
+			act.ResourceScope, act.MaxConcurrent, act.Rate = scopeOf, 1, activity.Rate{Count: 10, Per: time.Hour}
+			act.IdempotencyKey = func(in call) string { return in.Name }
+			act.Verify = func(_ context.Context, in call) (activity.Verification[string], error) {
+				asked.add(in.Name)
+				return activity.NotCompleted[string](), nil
+			}
+			act.VerifyFences = true
+			run := act.Run
+			act.Run = func(ctx context.Context, in call) (string, error) {
+				if n := activity.InfoFrom(ctx).Attempt; n != 1 && in.Name != "first" {
+					t.Errorf("%s: %s is told that it is attempt %d", how, in.Name, n)
+				}
+				in.For = hours
+				return run(ctx, in)
+			}
+			wf := calling("w", act)
+			p := boot(t, s, wf)
+			for _, name := range []string{"first", "second", "third"} {
+				start(t, wf, p, name, call{Scope: "s", Name: name})
+				synctest.Wait()
+			}
+			time.Sleep(time.Minute)
+			if how == "kill" {
+				p.kill()
+			} else {
+				p.stop(t)
+			}
+			hours = time.Minute
+			p = boot(t, s, wf)
+			for _, name := range []string{"first", "second", "third"} {
+				if got := result(t, wf.Handle(p, name)); got != name {
+					t.Errorf("%s: %q is %q", how, name, got)
+				}
+			}
+			if got := asked.all(); !slices.Equal(got, []string{"first"}) {
+				t.Errorf("%s: verifiers were asked about %v, want the first", how, got)
+			}
+			if c.peak != 1 || len(c.order) != 4 {
+				t.Errorf("%s: %d at a time, %d attempts, want 1 and 4", how, c.peak, len(c.order))
+			}
+		})
+	}
+}
+
+// What waits in line has no goroutine, and a run that waits there is not put aside.
+func TestWaitingInLineIsCheap(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const n = 2000
+		var c crowd
+		act := c.taking("work")
+		act.ResourceScope = scopeOf
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			for i := range n {
+				act.Go(run, call{"s", fmt.Sprint(i), time.Second})
+			}
+			return "", run.Sleep(40 * time.Minute)
+		})
+		p := boot(t, fresh(t), wf, parkAfter(-1))
+		before := runtime.NumGoroutine()
+		h := start(t, wf, p, "o", "")
+		synctest.Wait()
+		if w := describe(t, p, "o").Owner; w == "" {
+			t.Error("it is put aside")
+		}
+		if more := runtime.NumGoroutine() - before; more > 50 {
+			t.Errorf("%d goroutines more for %d calls in line", more, n)
+		}
+		result(t, h)
+		if len(c.order) != n || c.peak != 1 {
+			t.Errorf("%d ran, %d at a time", len(c.order), c.peak)
+		}
+	})
+}
