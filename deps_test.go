@@ -46,6 +46,7 @@ var arrows = map[string][]string{
 	"internal/exampletest": {},
 	"internal/torture":     {"storage", "golang.org/x/sys/unix", "go.uber.org/goleak"},
 	"examples/crash":       {"engine", "activity", "signal", "checkpoint", "storage", "storage/...", "internal/pgtest"},
+	"examples/cluster":     {"engine", "activity", "signal", "checkpoint", "fence", "storage", "storage/...", "internal/pgtest", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"examples/payment":     {"engine", "activity", "storage", "storage/...", "internal/pgtest"},
 	"examples/crashtest":   {"engine", "activity", "enginetest"},
 	"examples/...":         {"engine", "activity", "signal", "future", "checkpoint", "storage", "storage/..."},
