@@ -65,7 +65,7 @@ func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, e
 		}
 		verdict, err := checkpoint.Commit(l.ctx, l.eng.store, w, l.unsure("claim", p.id))
 		if err != nil {
-			l.doubt(p.id) // it may be claimed
+			l.doubtClaim(p.id)
 			return nil, err
 		}
 		if verdict != checkpoint.Done {
@@ -263,13 +263,26 @@ func (l *life) remove(x *execution) {
 // doubt remembers a run that this incarnation may own without driving it, and
 // should look at: a start of which nobody knows whether it was written, a run
 // whose store lost writes, a held one that is to be tried again.
-func (l *life) doubt(id string) {
+func (l *life) doubt(id string) { l.remember(id, doubt{time.Now(), false}) }
+
+// doubtClaim remembers a run of which nobody knows whether it was claimed. As long
+// as it is nobody's, the claim may still land.
+func (l *life) doubtClaim(id string) { l.remember(id, doubt{time.Now(), true}) }
+
+// A doubt is since when, and whether for a claim.
+type doubt struct {
+	since time.Time
+	claim bool
+}
+
+func (l *life) remember(id string, d doubt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.doubtful == nil {
-		l.doubtful = map[string]time.Time{}
+		l.doubtful = map[string]doubt{}
 	}
-	l.doubtful[id] = time.Now()
+	d.claim = d.claim || l.doubtful[id].claim
+	l.doubtful[id] = d
 	l.pokeNow()
 }
 
@@ -308,12 +321,12 @@ func (l *life) resolve(ctx context.Context) error {
 	doubtful := maps.Clone(l.doubtful)
 	l.mu.Unlock()
 	var errs []error
-	for id, since := range doubtful {
-		certain, err := l.settleDoubt(ctx, id)
+	for id, d := range doubtful {
+		certain, err := l.settleDoubt(ctx, id, d)
 		if err != nil {
 			errs = append(errs, err)
 		}
-		if certain || time.Since(since) > patience && l.eng.driven(id) == nil {
+		if certain || time.Since(d.since) > patience && l.eng.driven(id) == nil {
 			l.mu.Lock()
 			delete(l.doubtful, id)
 			l.mu.Unlock()
@@ -325,7 +338,7 @@ func (l *life) resolve(ctx context.Context) error {
 // settleDoubt says whether there is no doubt about a run any more. Starts are
 // looked at after the record: one that has written it is under way still, or has
 // launched its execution.
-func (l *life) settleDoubt(ctx context.Context, id string) (certain bool, err error) {
+func (l *life) settleDoubt(ctx context.Context, id string, d doubt) (certain bool, err error) {
 	if l.eng.driven(id) != nil {
 		return false, nil // it may be about to be put down
 	}
@@ -337,7 +350,11 @@ func (l *life) settleDoubt(ctx context.Context, id string) (certain bool, err er
 		return false, err
 	case l.begins(id) || l.eng.driven(id) != nil:
 		return false, nil
-	case wf.Owner != l.incarnation || wf.Status.Terminal():
+	case wf.Status.Terminal():
+		return true, nil
+	case d.claim && wf.Owner == "":
+		return false, nil
+	case wf.Owner != l.incarnation:
 		return true, nil
 	}
 	_, err = l.claim(ctx, prospect{id, keys.Held(wf.Owner, id), wf.Owner, checkpoint.CutOff}, false)

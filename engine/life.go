@@ -38,12 +38,12 @@ type life struct {
 	sightings map[string]sighting // of the leases of others; the poll's
 	next      time.Duration       // until it looks again; likewise
 
-	mu       sync.Mutex           // guards what follows
-	open     bool                 // for new work: it is known to others, and not told to stop
-	floor    uint64               // claims have at least this number
-	starting map[string]int       // starts under way, by id: nobody else here is to claim these
-	seen     map[string]bool      // what was reported, or is known to be left alone
-	doubtful map[string]time.Time // runs to look at, and since when
+	mu       sync.Mutex       // guards what follows
+	open     bool             // for new work: it is known to others, and not told to stop
+	floor    uint64           // claims have at least this number
+	starting map[string]int   // starts under way, by id: nobody else here is to claim these
+	seen     map[string]bool  // what was reported, or is known to be left alone
+	doubtful map[string]doubt // runs to look at
 }
 
 func newLife(e *Engine) *life {

@@ -57,6 +57,9 @@ func TestOnPostgres(t *testing.T) {
 var repeatedOnPostgres = []repeated{
 	{"ErrorIdentitySurvives", TestErrorIdentitySurvives},
 	{"ActivityWithoutAKeyIsAtLeastOnce", TestActivityWithoutAKeyIsAtLeastOnce},
+	{"SignalTakesParkedRun", TestSignalTakesParkedRun},
+	{"TakingFails", TestTakingFails},
+	{"NoRoomToTake", TestNoRoomToTake},
 	{"TimeoutThatIsHeeded", TestTimeoutThatIsHeeded},
 	{"BadActivityHoldsTheRun", TestBadActivityHoldsTheRun},
 	{"ForeignRun", TestForeignRun},

@@ -413,13 +413,23 @@ func (e *Engine) commitSignals(ctx context.Context, to address, ins []*signal.In
 	if err != nil {
 		return nil, err
 	}
-	d.Batch.If = append(d.Batch.If, to.wf.Unchanged())
 	x := e.drives(to.wf)
+	var t *taking
 	if x == nil && awaited(to.wf, ins) {
-		d.Batch.Ops = append(d.Batch.Ops, wakeUp(to.wf, now, ulid.Make().String()))
+		if t = e.take(ctx, to.wf, d.Batch); t == nil {
+			d.Batch.Ops = append(d.Batch.Ops, wakeUp(to.wf, now, ulid.Make().String()))
+		}
+	}
+	if t != nil {
+		defer t.leave()
+		d.Batch = t.with(d.Batch)
+	} else {
+		d.Batch.If = append(d.Batch.If, to.wf.Unchanged())
 	}
 	err = e.store.Commit(ctx, d.Batch)
 	switch {
+	case t != nil:
+		t.done(err, d.Counter)
 	case x == nil:
 		if !errors.Is(err, storage.ErrConflict) {
 			e.hint(to.wf, post{hint: true})

@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/storage"
+)
+
+// A taking is the claim of a parked run in the commit of what it waits for: so it
+// goes on at once, and nobody has to find it.
+type taking struct {
+	life  *life
+	def   *definition
+	past  *checkpoint.Past
+	write *checkpoint.Write
+	leave func()
+}
+
+// take decides the claim of wf, whose batch is to go along with b. It is nil if wf
+// is not to be driven here, or not without a further look: then b has to have it
+// found. Else its leave is to be called in the end.
+func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Batch) *taking {
+	if !wf.Parked() || len(wf.Attention) > 0 || wf.Deaths >= suspicion || e.driven(wf.ID) != nil {
+		return nil
+	}
+	l := e.driver(wf.Type)
+	if l == nil {
+		return nil
+	}
+	begun := l.begin(wf.ID)
+	t := &taking{life: l, def: e.workflows[wf.Type], leave: func() {
+		begun()
+		e.arrived()
+		l.running.Done()
+	}}
+	hold, past, err := checkpoint.FindPast(ctx, e.store, wf)
+	if err == nil {
+		t.past = past
+		t.write, err = hold.Claim(l.incarnation, "", l.least(), e.now())
+	}
+	if err == nil {
+		err = t.with(b).Check(e.store.Capabilities().MaxBatch)
+	}
+	if err != nil {
+		t.leave()
+		return nil
+	}
+	return t
+}
+
+// with is b together with the claim.
+func (t *taking) with(b storage.Batch) storage.Batch {
+	w := t.write.Batch
+	return storage.Batch{
+		If:  append(b.If[:len(b.If):len(b.If)], w.If...),
+		Ops: append(b.Ops[:len(b.Ops):len(b.Ops)], w.Ops...),
+	}
+}
+
+// done drives the run if the commit, which came to err, has claimed it.
+func (t *taking) done(err error, counted []byte) {
+	switch {
+	case err == nil:
+		x := newExecution(t.life, t.def, t.write.Hold())
+		x.recovering = true
+		if t.past != nil {
+			x.past = t.past.Then(t.write)
+		}
+		x.address = address{t.write.After, counted}
+		t.life.launch(x)
+	case !errors.Is(err, storage.ErrConflict):
+		t.life.doubtClaim(t.write.After.ID)
+	}
+}

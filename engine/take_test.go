@@ -1,0 +1,187 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// writes says whether b puts a key of a family.
+func writes(b storage.Batch, family string) bool {
+	return slices.ContainsFunc(b.Ops, func(o storage.Op) bool {
+		return o.Kind == storage.PutOp && strings.HasPrefix(string(o.Key), family)
+	})
+}
+
+// once is a run that receives one signal, and tells whether there is another.
+var once = flow("once", func(run *engine.Run) (string, error) {
+	v, err := yes.Receive(run)
+	if err != nil {
+		return "", err
+	}
+	more, err := yes.Drain(run)
+	return sprint(v, len(more)), err
+})
+
+// A signal to a parked run is accepted in the commit that claims the run: nobody
+// is told to look for it.
+func TestSignalTakesParkedRun(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var commits []storage.Batch
+		f := storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Commit" && writes(c.Batch, "wf:w") {
+				mu.Lock()
+				defer mu.Unlock()
+				commits = append(commits, c.Batch)
+			}
+			return storagetest.None
+		})
+		p := bootOn(t, f, once, parkAfter(time.Second))
+		h := start(t, once, p, "w", "")
+		time.Sleep(time.Minute)
+		mu.Lock()
+		commits = nil
+		mu.Unlock()
+		tell(t, yes, p, "w", "ann")
+		if got := result(t, h); got != "ann0" {
+			t.Errorf("got %q", got)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(commits) == 0 || !writes(commits[0], "sigres:") || !writes(commits[0], "held:") {
+			t.Errorf("the acceptance has not claimed: %v", commits)
+		}
+		if slices.ContainsFunc(commits, func(b storage.Batch) bool { return writes(b, "todo:") }) {
+			t.Errorf("the run was put on a list: %v", commits)
+		}
+	})
+}
+
+// The commit that accepts and claims fails, before or after it is written, or its
+// context ends: the signal is accepted once and received once.
+func TestTakingFails(t *testing.T) {
+	for name, fault := range map[string]storagetest.Fault{
+		"before":    storagetest.ErrorBefore,
+		"after":     storagetest.ErrorAfter,
+		"cancelled": storagetest.CancelMiddle,
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				met := 0
+				f := storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
+					if c.Method != "Commit" || !writes(c.Batch, "sigres:") || !writes(c.Batch, "held:") || met > 2 {
+						return storagetest.None
+					}
+					met++
+					return fault
+				})
+				p := bootOn(t, f, once, parkAfter(time.Second))
+				h := start(t, once, p, "w", "")
+				time.Sleep(time.Minute)
+				tell(t, yes, p, "w", "ann")
+				if got := result(t, h); got != "ann0" || met == 0 {
+					t.Errorf("got %q, the fault was met %d times", got, met)
+				}
+				received := 0
+				for _, k := range kinds(historyOf(t, p.Engine, "w")) {
+					if k == checkpoint.Received {
+						received++
+					}
+				}
+				if received != 1 {
+					t.Errorf("received %d times", received)
+				}
+			})
+		})
+	}
+}
+
+// A late is a store one of whose commits, which want chooses, lands only when it is
+// told to: its caller is told of an error.
+type late struct {
+	storage.Storage
+	want func(storage.Batch) bool
+	kept chan storage.Batch
+}
+
+func (s *late) Unwrap() storage.Storage { return s.Storage }
+
+func (s *late) Commit(ctx context.Context, b storage.Batch) error {
+	if s.want(b) {
+		select {
+		case s.kept <- b:
+			return errors.New("connection lost")
+		default:
+		}
+	}
+	return s.Storage.Commit(ctx, b)
+}
+
+// A claim of unknown outcome lands when nobody expects it any more: the sender has
+// gone, and the engine has looked and found the run unclaimed. It is driven
+// nevertheless.
+func TestTakingLandsLate(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		sending, gone := context.WithCancel(t.Context())
+		s := &late{Storage: new(memory.Store), kept: make(chan storage.Batch, 1), want: func(b storage.Batch) bool {
+			if !writes(b, "sigres:") || !writes(b, "held:") {
+				return false
+			}
+			gone()
+			return true
+		}}
+		p := boot(t, s, once, parkAfter(time.Second))
+		h := start(t, once, p, "w", "")
+		time.Sleep(time.Minute)
+		if _, err := yes.Send(sending, p, "w", "ann", nil); !errors.Is(err, context.Canceled) {
+			t.Fatalf("send: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if i := describe(t, p, "w"); i.Owner != "" {
+			t.Fatalf("claimed by %s", i.Owner)
+		}
+		if err := s.Storage.Commit(ctx, <-s.kept); err != nil {
+			t.Fatal(err)
+		}
+		if got := result(t, h); got != "ann0" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// Where there is no room for it, a signalled run waits until there is.
+func TestNoRoomToTake(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		busy := flow("busy", func(run *engine.Run) (string, error) {
+			return engine.Step(run, "long", func(context.Context) (string, error) {
+				time.Sleep(2 * time.Minute)
+				return "done", nil
+			})
+		})
+		p := boot(t, fresh(t), once, busy, parkAfter(time.Second), func(c *engine.Config) { c.MaxRuns = 1 })
+		h := start(t, once, p, "w", "")
+		time.Sleep(time.Minute)
+		b := start(t, busy, p, "b", "")
+		time.Sleep(time.Second)
+		tell(t, yes, p, "w", "ann")
+		time.Sleep(time.Minute)
+		if i := describe(t, p, "w"); i.Owner != "" {
+			t.Errorf("driven by %s beside another, with room for one", i.Owner)
+		}
+		if got := result(t, h); got != "ann0" {
+			t.Errorf("got %q", got)
+		}
+		result(t, b)
+	})
+}
