@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -159,6 +161,9 @@ func (e *Engine) live(ctx context.Context) error {
 	}
 	return e.refused()
 }
+
+// types are the names of the workflows that e runs, in order.
+func (e *Engine) types() []string { return slices.Sorted(maps.Keys(e.workflows)) }
 
 // refused is ErrClosed after Close.
 func (e *Engine) refused() error {

@@ -80,7 +80,6 @@ func TestEngines(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := sharing{fresh(t)}
 		nap := flow("nap", func(run *engine.Run) (string, error) { return "", run.Sleep(10 * time.Minute) })
-		as := func(name string) func(*engine.Config) { return func(c *engine.Config) { c.Name = name } }
 		client := made(t, s, as("client"))
 		want := func(when string, want ...string) {
 			t.Helper()

@@ -3,8 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -111,7 +109,7 @@ func (l *life) record(stopped time.Time) (storage.Op, error) {
 		Stopped: checkpoint.Micro(stopped),
 		Cut:     !stopped.IsZero() && l.cut.Load(),
 
-		Workflows: slices.Sorted(maps.Keys(l.eng.workflows)),
+		Workflows: l.eng.types(),
 	}
 	r.count(&l.counts)
 	if l.shared() {

@@ -35,7 +35,8 @@ type life struct {
 	suspects chan suspect   // runs that may kill the process; driven one at a time
 
 	letGo     func()              // ends the renewals
-	sightings map[string]sighting // of the leases of others; the poll's
+	fleet     fleet               // who shares the work; the poll's
+	sightings map[string]sighting // of the leases of others; likewise
 	next      time.Duration       // until it looks again; likewise
 
 	mu       sync.Mutex       // guards what follows
@@ -53,6 +54,7 @@ func newLife(e *Engine) *life {
 		opening:     opening(e.store),
 		since:       checkpoint.Micro(e.now()),
 		floor:       checkpoint.First(e.now()),
+		fleet:       fleet{gone: map[string]time.Time{}},
 		sightings:   map[string]sighting{},
 		over:        make(chan struct{}),
 		poke:        make(chan struct{}, 1),
@@ -158,6 +160,11 @@ func (l *life) vital(ctx context.Context, incarnation string) (vitality, error) 
 	if _, err := record.Open(key, raw, checkpoint.Version, &r); err != nil {
 		return alive, err
 	}
+	return l.judge(ctx, incarnation, raw, &r)
+}
+
+// judge is vital for the record of another incarnation.
+func (l *life) judge(ctx context.Context, incarnation string, raw []byte, r *enrolment) (vitality, error) {
 	switch {
 	case r.Stopped != 0 && r.Cut:
 		return torn, nil
@@ -166,7 +173,7 @@ func (l *life) vital(ctx context.Context, incarnation string) (vitality, error) 
 	case r.Dead:
 		return dead, nil
 	case l.shared():
-		return l.observe(ctx, incarnation, raw, &r)
+		return l.observe(ctx, incarnation, raw, r)
 	case r.Opening != l.opening || l.eng.config.Ownership == SingleOwner:
 		return dead, nil
 	}

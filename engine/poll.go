@@ -21,7 +21,8 @@ func (l *life) poll(ctx context.Context) {
 	clock := newClock(l.eng.now)
 	var tidied time.Time
 	for {
-		for _, look := range []func(context.Context) error{l.resolve, l.succeed, l.pickUp, l.wake, l.expire} {
+		l.next = l.eng.config.PollInterval
+		for _, look := range []func(context.Context) error{l.resolve, l.muster, l.succeed, l.pickUp, l.wake, l.expire} {
 			if err := look(ctx); err != nil && ctx.Err() == nil {
 				l.eng.log.Warn("weft: poll", "error", err)
 			}
@@ -75,10 +76,12 @@ func (l *life) succeed(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if v != alive {
-			if err := l.adopt(ctx, keys.HeldBy(last), last, v.why()); err != nil {
-				return err
-			}
+		if v == alive {
+			continue
+		}
+		since := l.lost(last)
+		if err := l.adopt(ctx, keys.HeldBy(last), last, v.why(), func([]byte) (time.Duration, error) { return time.Since(since), nil }); err != nil {
+			return err
 		}
 	}
 }
@@ -86,8 +89,11 @@ func (l *life) succeed(ctx context.Context) error {
 // pickUp claims the unclaimed workflows that are due.
 func (l *life) pickUp(ctx context.Context) error {
 	now := l.eng.now()
-	l.next = l.eng.config.PollInterval
-	if err := l.adopt(ctx, keys.TodoUntil(0, now), "", checkpoint.HandedOver); err != nil {
+	waited := func(entry []byte) (time.Duration, error) {
+		due, err := keys.Due(entry)
+		return now.Sub(due), err
+	}
+	if err := l.adopt(ctx, keys.TodoUntil(0, now), "", checkpoint.HandedOver, waited); err != nil {
 		return err
 	}
 	r := keys.TodoNext(0, now)
@@ -102,8 +108,9 @@ func (l *life) pickUp(ctx context.Context) error {
 }
 
 // adopt claims the workflows that a range of held or todo entries names and that
-// owner, who is gone, owned. Several at a time: claims share commits.
-func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string) error {
+// owner, who is gone, owned, and which have waited for so long that they are this
+// engine's to claim. Several at a time: claims share commits.
+func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string, waited func(entry []byte) (time.Duration, error)) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	slots := make(chan struct{}, 64)
@@ -117,6 +124,14 @@ func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string) er
 		id, err := keys.ID(entry.Key)
 		if err != nil {
 			return err
+		}
+		past, err := waited(entry.Key)
+		if err != nil {
+			return err
+		}
+		if rest := l.leave(id, past); rest > 0 {
+			l.next = min(l.next, rest)
+			continue
 		}
 		coming, ok := l.eng.admit(false)
 		if !ok {

@@ -140,6 +140,9 @@ var repeatedOnPostgres = []repeated{
 	{"InputsAtTheDoor", TestInputsAtTheDoor},
 	{"EncryptingCodec", TestEncryptingCodec},
 	{"WorkflowSentinels", TestWorkflowSentinels},
+	{"Engines", TestEngines},
+	{"ZombieIsFenced", TestZombieIsFenced},
+	{"TakeoverIsSpread", TestTakeoverIsSpread},
 }
 
 var slowOnPostgres = []repeated{

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"context"
+	"hash/fnv"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// On a store that several processes share, all of them find the same: what is due, and
+// what the dead have left. Were all of them to claim it, one would win and the others
+// have worked in vain. So each takes at once what rendezvous hashing over the fleet says
+// is its own, and of the rest, in the order that the same hashes give, what those before
+// it have not taken in time: they are dead, have no room, or are busy. When the fleet
+// changes, only what is found anew goes elsewhere, and nothing is handed over.
+//
+// Nobody's safety depends on any of this, nor on two engines seeing the same fleet: a
+// claim is a compare-and-swap.
+
+// A fleet is who shares the work: the incarnations that live and run the same
+// workflows as this one.
+type fleet struct {
+	members  []string             // without this one
+	mustered time.Time            // when they were counted
+	gone     map[string]time.Time // when an incarnation that holds something was found gone
+}
+
+// muster counts the fleet, no more often than PollInterval.
+func (l *life) muster(ctx context.Context) error {
+	if !l.shared() || time.Since(l.fleet.mustered) < l.eng.config.PollInterval {
+		return nil
+	}
+	var members []string
+	for entry, err := range storage.All(ctx, l.eng.store, keys.Engines()) {
+		if err != nil {
+			return err
+		}
+		incarnation, err := keys.Last(entry.Key)
+		if err != nil || incarnation == l.incarnation {
+			continue
+		}
+		var r enrolment
+		if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
+			continue // damaged: it is nobody's peer
+		}
+		v, err := l.judge(ctx, incarnation, entry.Value, &r)
+		if err != nil {
+			return err
+		}
+		if v == alive && slices.Equal(r.Workflows, l.eng.types()) {
+			members = append(members, incarnation)
+		}
+	}
+	l.fleet.members, l.fleet.mustered = members, time.Now()
+	return nil
+}
+
+// lost strikes out an incarnation that is gone, and returns since when that is known.
+func (l *life) lost(incarnation string) time.Time {
+	since, known := l.fleet.gone[incarnation]
+	if !known {
+		since = time.Now()
+		l.fleet.gone[incarnation] = since
+		l.fleet.members = slices.DeleteFunc(l.fleet.members, func(m string) bool { return m == incarnation })
+	}
+	return since
+}
+
+// leave is how long a run that has waited is left to others. Each of them, up to
+// mostBefore, is given a PollInterval, and the first a half more: that is how long it
+// may take until it looks.
+func (l *life) leave(id string, waited time.Duration) time.Duration {
+	poll := l.eng.config.PollInterval
+	before := min(l.rank(id), mostBefore)
+	if before == 0 {
+		return 0
+	}
+	return max(time.Duration(before)*poll+poll/2-waited, 0)
+}
+
+const mostBefore = 3
+
+// rank is how many of the fleet come before this incarnation where a run is concerned.
+func (l *life) rank(id string) (before int) {
+	weight := weigh(l.incarnation, id)
+	for _, m := range l.fleet.members {
+		if weigh(m, id) > weight {
+			before++
+		}
+	}
+	return before
+}
+
+// weigh is a hash of both, the same in every process.
+func weigh(incarnation, id string) uint64 {
+	h := fnv.New64a()
+	io.WriteString(h, incarnation)
+	io.WriteString(h, "\n")
+	io.WriteString(h, id)
+	// What differs only at its end differs, so far, only in the lower bits.
+	n := h.Sum64()
+	n = (n ^ n>>33) * 0xff51afd7ed558ccd
+	n = (n ^ n>>33) * 0xc4ceb9fe1a85ec53
+	return n ^ n>>33
+}

@@ -1,0 +1,144 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+func as(name string) func(*engine.Config) { return func(c *engine.Config) { c.Name = name } }
+
+// owners counts, by the names of their owners, the workflows 0 to n-1.
+func owners(t *testing.T, c engine.Client, n int) map[string]int {
+	t.Helper()
+	of := map[string]int{}
+	for i := range n {
+		name, _, _ := strings.Cut(describe(t, c, fmt.Sprint(i)).Owner, "-")
+		of[name]++
+	}
+	return of
+}
+
+// OW7, X-11: what a dead engine held goes to all that are left, within a TTL and a poll,
+// and they do not get into each other's way.
+func TestTakeoverIsSpread(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		nap := flow("nap", func(run *engine.Run) (string, error) { return "", run.Sleep(10 * time.Minute) })
+		f := storagetest.NewFaulty(s, nil)
+		a := bootOn(t, f, nap, as("a"))
+		time.Sleep(time.Second)
+		const runs = 60
+		for i := range runs {
+			start(t, nap, a, fmt.Sprint(i), "")
+		}
+		var told heard
+		for _, name := range []string{"b", "c", "d"} {
+			boot(t, s, nap, as(name), told.listen)
+		}
+		time.Sleep(time.Minute)
+		client := made(t, s)
+		if got := owners(t, client, runs); got["a"] != runs {
+			t.Errorf("all live: %v, want that a has them all", got)
+		}
+		f.Crash()
+		time.Sleep(17 * time.Second) // 15 s, and polls
+		got := owners(t, client, runs)
+		for _, name := range []string{"b", "c", "d"} {
+			if got[name] < runs/10 {
+				t.Errorf("%s took over %d of %d: %v", name, got[name], runs, got)
+			}
+		}
+		if got["b"]+got["c"]+got["d"] != runs {
+			t.Errorf("owners %v, want all %d taken over", got, runs)
+		}
+		for _, word := range told.told() {
+			if !strings.HasPrefix(word, "takeover") {
+				t.Errorf("%s: want takeovers alone", word)
+			}
+		}
+	})
+}
+
+// What waits for an engine that has no room, or is dead and nobody knows it yet, is
+// found by another a little later. Who does not run a type keeps nobody waiting.
+func TestOverdueWorkIsFoundByAnybody(t *testing.T) {
+	for _, how := range []string{"no room", "dead", "of another type"} {
+		virtual(t, func(t *testing.T) {
+			s := sharing{fresh(t)}
+			busy := &activity.Activity[int, int]{Name: "busy", Run: func(ctx context.Context, i int) (int, error) {
+				select {
+				case <-time.After(10 * time.Minute):
+				case <-ctx.Done():
+				}
+				return i, ctx.Err()
+			}}
+			nap := flow("nap", func(run *engine.Run) (string, error) {
+				_, err := busy.Do(run, 1)
+				return "", err
+			})
+			other := flow("other", func(run *engine.Run) (string, error) { return "", run.Sleep(10 * time.Minute) })
+			f := storagetest.NewFaulty(s, nil)
+			switch how {
+			case "no room":
+				bootOn(t, f, nap, as("a"), func(c *engine.Config) { c.MaxRuns = 1 })
+			case "dead":
+				bootOn(t, f, nap, as("a"))
+			default:
+				bootOn(t, f, other, as("a"))
+			}
+			boot(t, s, nap, as("b"))
+			time.Sleep(time.Minute)
+			if how == "dead" {
+				f.Crash()
+			}
+			client := made(t, s)
+			const runs = 40
+			for i := range runs {
+				start(t, nap, client, fmt.Sprint(i), "")
+			}
+			within := 3 * time.Second
+			if how == "of another type" {
+				within = time.Second + time.Millisecond
+			}
+			time.Sleep(within)
+			got := owners(t, client, runs)
+			if got["b"] < runs-1 || got["a"]+got["b"] != runs {
+				t.Errorf("%s: after %v: %v, want all of %d driven", how, within, got, runs)
+			}
+		})
+	}
+}
+
+// New work that nobody drives yet is shared by engines that live.
+func TestPendingWorkIsShared(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		nap := flow("nap", func(run *engine.Run) (string, error) { return "", run.Sleep(10 * time.Minute) })
+		for _, name := range []string{"a", "b", "c"} {
+			boot(t, s, nap, as(name))
+		}
+		time.Sleep(time.Minute)
+		client := made(t, s)
+		const runs = 60
+		for i := range runs {
+			start(t, nap, client, fmt.Sprint(i), "")
+		}
+		time.Sleep(4 * time.Second)
+		got := owners(t, client, runs)
+		for _, name := range []string{"a", "b", "c"} {
+			if got[name] < runs/10 {
+				t.Errorf("%s drives %d of %d: %v", name, got[name], runs, got)
+			}
+		}
+		if got["a"]+got["b"]+got["c"] != runs {
+			t.Errorf("owners %v, want all of %d driven", got, runs)
+		}
+	})
+}
