@@ -84,6 +84,10 @@ func (l *life) leave(id string, waited time.Duration) time.Duration {
 	return max(time.Duration(before)*poll+poll/2-waited, 0)
 }
 
+// ahead is by how much a run is overdue when this incarnation gives it up: those to
+// whom it still comes first go past it.
+func (l *life) ahead() time.Duration { return l.eng.config.PollInterval * 3 / 2 }
+
 const mostBefore = 3
 
 // rank is how many of the fleet come before this incarnation where a run is concerned.

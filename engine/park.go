@@ -116,7 +116,31 @@ func (x *execution) leave() error {
 			return err
 		}
 	}
+	if x.life.shared() && !x.suspect {
+		return x.handOver()
+	}
 	return errStopped
+}
+
+// handOver gives up a run that could go on, so that other engines need not wait until
+// all else of this one has ended.
+func (x *execution) handOver() error {
+	wf := *x.hold.Workflow
+	held := keys.Held(wf.Owner, wf.ID)
+	wf.Owner, wf.Deaths = "", 0
+	wf.Todo = keys.Todo(0, x.eng.now().Add(-x.life.ahead()), wf.ID, ulid.Make().String())
+	done, err := x.commit(checkpoint.Change{
+		Events:   []checkpoint.Event{{Kind: checkpoint.Parked}},
+		Workflow: &wf,
+		Ops:      []storage.Op{storage.Delete(held), storage.Put(wf.Todo, nil)},
+	})
+	if done {
+		return errParked
+	}
+	if err != nil {
+		return err
+	}
+	return errStopped // somebody asks something of the run: its next owner will hear it
 }
 
 // awaited are the names of the signals that the run waits for.

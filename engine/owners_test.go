@@ -1,0 +1,279 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// Interleaving 2: a run is ended from elsewhere while its owner is in an activity. What
+// the owner then commits is refused, once and for all: the end stands as it was written.
+func TestEndFromElsewhereStands(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		began := make(chan bool, 1)
+		slow := &activity.Activity[int, int]{Name: "slow", Run: func(ctx context.Context, i int) (int, error) {
+			began <- true
+			time.Sleep(10 * time.Second)
+			return i, nil
+		}}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			_, err := slow.Do(run, 1)
+			return "done", err
+		})
+		var told heard
+		p := boot(t, s, wf, told.listen)
+		time.Sleep(time.Second)
+		h := start(t, wf, p, "o", "")
+		<-began
+		read, err := checkpoint.Load(ctx, s, "o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold, err := checkpoint.Find(ctx, s, read)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := *read
+		ended.Status, ended.EndedAt = checkpoint.Cancelled, checkpoint.Micro(time.Now())
+		out, err := checkpoint.PutOutput("o", &checkpoint.Output{Generation: read.Generation, Status: checkpoint.Cancelled})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := hold.Append(checkpoint.Change{
+			Events:   []checkpoint.Event{{Kind: checkpoint.Ended, Name: string(checkpoint.Cancelled), By: "ann"}},
+			Workflow: &ended,
+			Ops:      []storage.Op{out, storage.Delete(keys.Held(read.Owner, "o"))},
+		}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := checkpoint.Commit(ctx, s, w, nil); v != checkpoint.Done {
+			t.Fatalf("the end from elsewhere: %v, %v", v, err)
+		}
+		before := get(t, s, keys.Workflow("o"))
+		time.Sleep(time.Minute)
+		if after := get(t, s, keys.Workflow("o")); string(after) != string(before) {
+			t.Error("the record has changed after the end")
+		}
+		if _, err := h.Result(ctx); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("result: %v, want ErrCancelled", err)
+		}
+		for _, k := range kinds(historyOf(t, p.Engine, "o")) {
+			if k == checkpoint.Settled {
+				t.Error("the activity's outcome is in the history")
+			}
+		}
+		if got := told.told(); len(got) != 1 || got[0] != "fenced o" {
+			t.Errorf("told %q, want that it was fenced", got)
+		}
+	})
+}
+
+// lateStart keeps back the batch that creates a workflow, as a network may, until
+// landing is closed. Its sender has died meanwhile.
+type lateStart struct {
+	storage.Storage
+	id      string
+	sent    chan bool
+	landing chan bool
+	landed  chan error
+}
+
+func (l *lateStart) Commit(ctx context.Context, b storage.Batch) error {
+	for _, c := range b.If {
+		if c.Kind == storage.IsAbsent && string(c.Key) == string(keys.Workflow(l.id)) {
+			l.sent <- true
+			go func() {
+				<-l.landing
+				l.landed <- l.Storage.Commit(context.Background(), b)
+			}()
+			<-ctx.Done()
+			return ctx.Err()
+		}
+	}
+	return l.Storage.Commit(ctx, b)
+}
+
+// Interleaving 5: a start is under way when its engine dies and is succeeded. What lands
+// later, of an owner that is long dead, is found too.
+func TestStartThatLandsAfterItsEngineDied(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		wf := flow("w", func(run *engine.Run) (string, error) { return "done", nil })
+		late := &lateStart{s, "late", make(chan bool, 1), make(chan bool), make(chan error, 1)}
+		f := storagetest.NewFaulty(late, nil)
+		a := bootOn(t, f, wf, as("a"))
+		time.Sleep(time.Second)
+		abandoned, abandon := context.WithCancel(ctx)
+		defer abandon()
+		started := make(chan error, 1)
+		go func() {
+			_, err := wf.Start(abandoned, a, "late", "")
+			started <- err
+		}()
+		<-late.sent
+		f.Crash()
+		b := boot(t, s, wf, as("b"))
+		time.Sleep(time.Minute)
+		if infos, err := b.Engines(ctx); err != nil || len(infos) != 2 || infos[0].Alive {
+			t.Fatalf("%+v, %v, want a to be found dead", infos, err)
+		}
+		close(late.landing)
+		if err := <-late.landed; err != nil {
+			t.Fatalf("the late start: %v", err)
+		}
+		time.Sleep(3 * time.Second)
+		if i := describe(t, b, "late"); i.Status != checkpoint.Completed {
+			t.Errorf("%+v, want it completed by b", i)
+		}
+		if first := historyOf(t, b.Engine, "late")[0].Events[0].By; !strings.HasPrefix(first, "a-") {
+			t.Errorf("first owned by %q, want the one that is dead", first)
+		}
+		abandon()
+		<-started
+	})
+}
+
+// Interleaving 19, OW3: a renewal lands, unheard, and is found "mine" eight seconds later.
+// It is trusted from its first sending on: its holder stops before anybody may succeed
+// it.
+func TestTrustBeginsWithTheFirstSending(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		sent := time.Now() // of the last renewal that landed, from a minute on
+		var renewal string // that one
+		var down, deaf atomic.Bool
+		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			switch {
+			case deaf.Load() && c.Batch.Urgent && string(c.Batch.Ops[0].Value) != renewal:
+				return storagetest.ErrorBefore
+			case down.Load():
+				return storagetest.ErrorBefore
+			case c.Batch.Urgent && time.Since(sent) > time.Minute:
+				sent, renewal = time.Now(), string(c.Batch.Ops[0].Value)
+				down.Store(true)
+				return storagetest.ErrorAfter
+			}
+			return storagetest.None
+		})
+		stopped := make(chan time.Time, 10)
+		slow := &activity.Activity[int, int]{Name: "slow", Timeout: time.Hour, Run: func(ctx context.Context, i int) (int, error) {
+			select {
+			case <-ctx.Done():
+				stopped <- time.Now()
+			case <-time.After(10 * time.Minute):
+			}
+			return i, ctx.Err()
+		}}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			_, err := slow.Do(run, 1)
+			return "done", err
+		})
+		var told heard
+		a := bootOn(t, f, wf, as("a"))
+		time.Sleep(time.Second)
+		start(t, wf, a, "o", "")
+		taken := make(chan time.Time, 10)
+		boot(t, s, wf, as("b"), told.listen, func(c *engine.Config) {
+			c.Events.Takeover = func(string, string, string) { taken <- time.Now() }
+		})
+		for !down.Load() {
+			time.Sleep(time.Second)
+		}
+		left := sent
+		time.Sleep(time.Until(left.Add(8 * time.Second)))
+		deaf.Store(true) // and from now on nothing is stored
+		down.Store(false)
+		ended := (<-stopped).Sub(left)
+		f.Crash() // nor does it come back
+		succeeded := (<-taken).Sub(left)
+		if ended > 15*time.Second || ended < 14*time.Second {
+			t.Errorf("the holder stopped %v after the renewal had left, want its TTL of 15s", ended)
+		}
+		if succeeded < ended {
+			t.Errorf("it was succeeded after %v, and stopped after %v", succeeded, ended)
+		}
+	})
+}
+
+// OW8: an engine that is told to stop finishes its activities and hands over at once.
+// Three engines under load are replaced, one after the other: no run stands still for
+// longer than a poll, and none of their activities is begun twice.
+func TestRollingRestart(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		const runs, steps, poll = 30, 60, time.Second
+		var mu sync.Mutex
+		last := map[string]time.Time{} // when a run's activity ended last
+		begun := map[string]int{}
+		var longest time.Duration
+		work := &activity.Activity[int, int]{Name: "work", Run: func(ctx context.Context, i int) (int, error) {
+			info := activity.InfoFrom(ctx)
+			mu.Lock()
+			if ended, ok := last[info.WorkflowID]; ok {
+				longest = max(longest, time.Since(ended))
+			}
+			begun[info.WorkflowID+"/"+info.Operation]++
+			mu.Unlock()
+			time.Sleep(time.Second)
+			mu.Lock()
+			last[info.WorkflowID] = time.Now()
+			mu.Unlock()
+			return i, nil
+		}}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			for i := range steps {
+				if _, err := work.Do(run, i); err != nil {
+					return "", err
+				}
+			}
+			return "done", nil
+		})
+		var all []*process
+		for i := range 3 {
+			all = append(all, boot(t, s, wf, as(fmt.Sprint("old", i))))
+		}
+		time.Sleep(2 * poll)
+		for i := range runs {
+			start(t, wf, all[i%3], fmt.Sprint(i), "")
+		}
+		for i, old := range all {
+			time.Sleep(10 * time.Second)
+			boot(t, s, wf, as(fmt.Sprint("new", i)))
+			old.stop(t)
+		}
+		client := made(t, s)
+		for i := range runs {
+			if got := result(t, wf.Handle(client, fmt.Sprint(i))); got != "done" {
+				t.Errorf("run %d: %q", i, got)
+			}
+		}
+		if longest > poll {
+			t.Errorf("a run stood still for %v, want at most a poll", longest)
+		}
+		if longest == 0 {
+			t.Error("no run changed hands")
+		}
+		if len(begun) != runs*steps {
+			t.Errorf("%d activities were begun, want %d", len(begun), runs*steps)
+		}
+		for what, n := range begun {
+			if n != 1 {
+				t.Errorf("%s was begun %d times", what, n)
+			}
+		}
+	})
+}
