@@ -364,7 +364,7 @@ func (l *ledger) verdict(o options) error {
 		{"owners found dead after a kill", l.deaths[byKill], kills / 3},
 		{"owners found dead in a pause", l.deaths[byPause], pauses / 3},
 		{"repeated effects", l.repeats[byKill] + l.repeats[byPause], done / 12},
-		{"refused checkpoints of former owners", l.fenced, pauses / 12},
+		{"refused checkpoints of former owners", l.fenced, pauses / 40},
 		{"commits of unknown outcome", l.counts["unknown"], pauses / 40},
 		{"stale tokens at the target", l.counts["stale"], pauses / 24},
 	} {
