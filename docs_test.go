@@ -182,6 +182,24 @@ func size(s storage.Size) string {
 	return fmt.Sprintf("%d, %d MiB", s.Ops, s.Bytes>>20)
 }
 
+// OWN-1, OWN-4, OWN-20: the classes of deployment are documented, and what an operator
+// sees to before engines of another release may have the store.
+func TestDeploymentsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("docs/guides/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range []string{
+		"**Safe CAS.**", "**Fail fast.**", "**Single owner.**",
+		"CheckpointOwnershipCapabilityError", "OwnershipModeError",
+		"## Mixed versions", "**Drain**", "**Keep them out**", "recovers by itself", "lease your deployment tool has",
+	} {
+		if !strings.Contains(string(text), words) {
+			t.Errorf("docs/guides/operating.md does not say %q", words)
+		}
+	}
+}
+
 // ACT-55: the documents say that an effect outside is not had exactly once by Weft's
 // doing, and what a user must give to the other side.
 func TestNoBlanketPromise(t *testing.T) {
