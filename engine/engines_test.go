@@ -194,7 +194,8 @@ func TestZombieIsFenced(t *testing.T) {
 		if diff := cmp.Diff([]string{"fenced 1"}, ofA.told()); diff != "" {
 			t.Errorf("a was told (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff([]string{"takeover 1 from a to b"}, ofB.told()); diff != "" {
+		told := slices.DeleteFunc(ofB.told(), func(s string) bool { return s == "lost race 1" }) // its first try may meet a's last step
+		if diff := cmp.Diff([]string{"takeover 1 from a to b"}, told); diff != "" {
 			t.Errorf("b was told (-want +got):\n%s", diff)
 		}
 		var owner string

@@ -66,6 +66,7 @@ type execution struct {
 	root        scope         // that of the function's Run
 	ops         table
 	inbox       inbox
+	delivery    *delivery              // a signal to be taken at once
 	kidsStale   bool                   // children may have ended
 	dismissed   []*checkpoint.Workflow // children to be asked to stop
 	jobs        []*job                 // attempts that were not started

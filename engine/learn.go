@@ -29,6 +29,12 @@ func (x *execution) learn() error {
 		if err := x.read(); err != nil {
 			return err
 		}
+		if d := x.delivery; d != nil {
+			x.delivery = nil
+			if done, err := x.take(d); done || err != nil {
+				return err
+			}
+		}
 		if err := x.unstick(); err != nil {
 			return err
 		}
@@ -227,15 +233,7 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 		size += len(e.Result) + len(e.Error) + len(e.Stack)
 	}
 	if o := x.ops.receiver(); o != nil {
-		add(checkpoint.Event{
-			Kind:      checkpoint.Received,
-			Operation: o.id,
-			Of:        o.of,
-			Name:      o.name,
-			Result:    o.found.Data,
-			Codec:     o.found.Codec,
-			SignalID:  o.found.ID,
-		})
+		add(o.receives(o.found))
 		there, ops := signal.Consume(x.id, o.found.Waiting)
 		c.If, c.Ops = append(c.If, there), append(c.Ops, ops...)
 	}
@@ -374,6 +372,7 @@ func (x *execution) rest() (idle bool, _ error) {
 		defer t.Stop()
 		enough = t.C
 	}
+	x.expect()
 	select {
 	case <-x.ctx.Done():
 		return false, errStopped

@@ -15,6 +15,8 @@ type mailbox struct {
 	shut  bool   // nobody reads it any more
 	lent  bool   // its reader runs an attempt: see lend
 	bell  chan struct{}
+
+	receiving []string // signals of these names are taken at once: see delivery
 }
 
 // A post is one thing to know.
@@ -34,6 +36,8 @@ type post struct {
 	returned bool    // and its goroutine is over
 
 	verdict *verdict // or its verifier has answered
+
+	delivery *delivery
 }
 
 // post leaves p. It never waits. What comes too late to be read is for whoever
@@ -54,8 +58,13 @@ func (x *execution) post(p post) {
 	if relieve {
 		x.relieve()
 	}
+	x.ring()
+}
+
+// ring has the driver look into its mailbox.
+func (x *execution) ring() {
 	select {
-	case m.bell <- struct{}{}:
+	case x.mailbox.bell <- struct{}{}:
 	default:
 	}
 }
@@ -81,7 +90,7 @@ func (m *mailbox) merge(p post) bool {
 
 // news says that p tells of signals and of nothing else.
 func (p *post) news() bool {
-	return (p.hint || p.signals != nil) && !p.asked && !p.kids && !p.stop && p.facing == nil && p.op == nil
+	return (p.hint || p.signals != nil) && !p.asked && !p.kids && !p.stop && p.facing == nil && p.op == nil && p.delivery == nil
 }
 
 // shut ends the reading of the mailbox. It is called when x is driven no more.
@@ -107,6 +116,9 @@ func (x *execution) pass(posts ...post) {
 		if p.place {
 			x.eng.leave()
 		}
+		if p.delivery != nil {
+			p.delivery.done <- nil
+		}
 	}
 	if doubt && x.output == nil {
 		x.life.doubt(x.id)
@@ -118,6 +130,7 @@ func (m *mailbox) take() []post {
 	defer m.mu.Unlock()
 	posts := m.posts
 	m.posts, m.spare = m.spare[:0], nil
+	m.receiving = m.receiving[:0]
 	return posts
 }
 
@@ -154,6 +167,8 @@ func (x *execution) read() error {
 			p.facing <- x.facing()
 		case p.permit != nil:
 			x.permitGranted(p.permit)
+		case p.delivery != nil:
+			x.delivery = p.delivery
 		case p.verdict != nil:
 			x.readVerdict(p)
 		case p.op != nil:

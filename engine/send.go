@@ -299,6 +299,9 @@ func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open [
 		}
 		return nil, false
 	}
+	if len(open) == 1 && e.handOver(ctx, to, open[0]) {
+		return nil, false
+	}
 	return e.accept(ctx, to, open)
 }
 

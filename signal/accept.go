@@ -157,6 +157,18 @@ func (d *Acceptance) Waiting() []Waiting {
 // what was read. No two of them have one ID. The caller adds its condition on
 // the workflow.
 func Accept(ins []*Incoming, generation string, counted []byte, now time.Time) (*Acceptance, error) {
+	return admit(ins, false, generation, counted, now)
+}
+
+// AcceptConsumed decides the acceptance of a signal that is consumed in the same
+// commit: its payload and its place in the inbox are not written. The caller sees to
+// it that no other signal is before it, and that no payload of its ID is there, which
+// is no condition of the batch: only what is written can be one.
+func AcceptConsumed(in *Incoming, generation string, counted []byte, now time.Time) (*Acceptance, error) {
+	return admit([]*Incoming{in}, true, generation, counted, now)
+}
+
+func admit(ins []*Incoming, consumed bool, generation string, counted []byte, now time.Time) (*Acceptance, error) {
 	id := ins[0].WorkflowID
 	key := keys.SignalCounter(id)
 	var n counter
@@ -175,7 +187,7 @@ func Accept(ins []*Incoming, generation string, counted []byte, now time.Time) (
 	}}
 	for _, in := range ins {
 		n.N++
-		if err := d.add(in, generation, n.N, now); err != nil {
+		if err := d.add(in, consumed, generation, n.N, now); err != nil {
 			return nil, err
 		}
 	}
@@ -185,7 +197,7 @@ func Accept(ins []*Incoming, generation string, counted []byte, now time.Time) (
 	return d, err
 }
 
-func (d *Acceptance) add(in *Incoming, generation string, seq uint64, now time.Time) error {
+func (d *Acceptance) add(in *Incoming, consumed bool, generation string, seq uint64, now time.Time) error {
 	payloadKey := keys.Signal(in.WorkflowID, in.Name, in.ID)
 	acceptedKey := keys.Accepted(in.WorkflowID, in.Name, in.ID)
 	expires := now.Add(in.Memory)
@@ -201,15 +213,22 @@ func (d *Acceptance) add(in *Incoming, generation string, seq uint64, now time.T
 	}
 	p := &Payload{generation, in.Codec, in.Data}
 	pl := &place{in.Name, in.ID, a.AcceptedAt, len(in.Data)}
-	d.Batch.If = append(d.Batch.If, storage.Absent(acceptedKey), storage.Absent(payloadKey))
-	for _, r := range []struct {
+	d.Batch.If = append(d.Batch.If, storage.Absent(acceptedKey))
+	if !consumed {
+		d.Batch.If = append(d.Batch.If, storage.Absent(payloadKey))
+	}
+	records := []struct {
 		key []byte
 		v   any
 	}{
+		{acceptedKey, a},
 		{payloadKey, p},
 		{keys.Inbox(in.WorkflowID, seq), pl},
-		{acceptedKey, a},
-	} {
+	}
+	if consumed {
+		records = records[:1]
+	}
+	for _, r := range records {
 		raw, err := record.Seal(r.key, version, r.v, nil)
 		if err != nil {
 			return err

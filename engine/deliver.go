@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+// A delivery is a signal that its sender hands to the driver of a run that rests in
+// a receive: its acceptance and its consumption are one commit, the driver's. The
+// payload goes into the checkpoint, and no inbox has it in between.
+type delivery struct {
+	in   *signal.Incoming
+	to   address
+	done chan *signal.Acceptance // receives once; nil: it was not delivered
+}
+
+// handOver delivers s to the driver of the workflow, if it waits for that.
+// Otherwise the sender commits the acceptance by itself.
+func (e *Engine) handOver(ctx context.Context, to address, s *sending) bool {
+	x := e.drives(to.wf)
+	if x == nil {
+		return false
+	}
+	d := &delivery{s.in, to, make(chan *signal.Acceptance, 1)}
+	if !x.offer(d) {
+		return false
+	}
+	s.look = true // whatever comes of it: only the accepted response tells
+	x.address = address{}
+	select {
+	case <-ctx.Done():
+		return false
+	case a := <-d.done:
+		if a == nil {
+			return false
+		}
+		x.address = address{to.wf, a.Counter}
+		e.sends.settle(s, a.Arrived[0].Answer, nil)
+		return true
+	}
+}
+
+// offer leaves d with a driver that rests, which answers it soon.
+func (x *execution) offer(d *delivery) bool {
+	m := &x.mailbox
+	m.mu.Lock()
+	offered := !m.shut && slices.Contains(m.receiving, d.in.Name)
+	if offered {
+		m.receiving = m.receiving[:0] // one at a time
+		m.posts = append(m.posts, post{delivery: d})
+	}
+	m.mu.Unlock()
+	if offered {
+		x.ring()
+	}
+	return offered
+}
+
+// expect makes it known which signals the resting run would take at once.
+func (x *execution) expect() {
+	m := &x.mailbox
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !x.mayBegin() || x.ops.receiver() != nil {
+		return
+	}
+	for _, o := range x.ops.timed {
+		if o.open && o.wait != nil && x.inbox.drained(o.name) {
+			m.receiving = append(m.receiving, o.name)
+		}
+	}
+}
+
+// drained says that all signals of a name are known, and consumed.
+func (in *inbox) drained(name string) bool {
+	l := in.lines[name]
+	return l != nil && !l.more && len(l.waiting) == 0
+}
+
+// take commits d as accepted and received, and answers it. It says no if the run is
+// not as it was when the delivery was offered, or if it was refused: then its sender
+// finds out why.
+func (x *execution) take(d *delivery) (done bool, err error) {
+	var answer *signal.Acceptance
+	defer func() { d.done <- answer }()
+	wf := x.hold.Workflow
+	if !x.mayBegin() || x.ops.receiver() != nil || !x.inbox.drained(d.in.Name) || !bytes.Equal(d.to.wf.Raw(), wf.Raw()) {
+		return false, nil
+	}
+	i := slices.IndexFunc(x.ops.timed, func(o *operation) bool { return o.open && o.wait != nil && o.name == d.in.Name })
+	if i < 0 {
+		return false, nil
+	}
+	a, err := signal.AcceptConsumed(d.in, wf.Generation, d.to.counted, x.eng.now())
+	if err != nil || a.Arrived[0].Seq != x.inbox.end+1 {
+		return false, nil // there is one before it
+	}
+	if _, err := x.store.Get(x.ctx, keys.Signal(x.id, d.in.Name, d.in.ID)); !errors.Is(err, storage.ErrNotFound) {
+		return false, nil // its acceptance is there, or lost
+	}
+	o := x.ops.timed[i]
+	done, err = x.commit(checkpoint.Change{
+		Events: []checkpoint.Event{o.receives(&found{a.Arrived[0].Waiting, a.Arrived[0].Payload})},
+		If:     a.Batch.If,
+		Ops:    a.Batch.Ops,
+	})
+	if done {
+		answer = a
+		x.inbox.passed(a.Arrived[0].Waiting)
+	}
+	return done, err
+}
+
+// passed takes in that a signal was accepted, in the place after all that are known,
+// and consumed.
+func (in *inbox) passed(w signal.Waiting) {
+	in.end = w.Seq
+	for _, l := range in.lines {
+		l.arrived(w, false)
+	}
+}
+
+// receives is the event of o's receiving f.
+func (o *operation) receives(f *found) checkpoint.Event {
+	return checkpoint.Event{
+		Kind:      checkpoint.Received,
+		Operation: o.id,
+		Of:        o.of,
+		Name:      o.name,
+		Result:    f.Data,
+		Codec:     f.Codec,
+		SignalID:  f.ID,
+	}
+}
