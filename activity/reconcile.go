@@ -198,8 +198,8 @@ func (p Policy) again(r Record, h Happened, pause time.Duration, why string) Dec
 // spent says that there is no further attempt at a time.
 func (p Policy) spent(r Record, at time.Time) bool {
 	bound := p.Retry.Bound()
-	late := p.Deadline > 0 && r.CreatedAt > 0 && !at.Before(time.UnixMicro(r.CreatedAt).Add(p.Deadline))
-	return late || bound > 0 && r.Attempt >= bound || r.ended() && r.Error.Permanent
+	late := p.Deadline > 0 && r.CreatedAt > 0 && !at.Before(r.Begun().Add(p.Deadline))
+	return late || bound > 0 && r.Attempt-r.Spent >= bound || r.ended() && r.Error.Permanent
 }
 
 // Quiet is for how long an effect may still land, counted from when it is certain
@@ -240,7 +240,7 @@ func (p Policy) answered(r Record, h Happened) Decision {
 		return complete(r, Payload{Lost: "the verifier cannot tell the result"}, why)
 	case StateNotCompleted:
 		if r.Seen != "" {
-			return contradict(r, r.Seen, "the verifier says that it did not complete")
+			return p.contradict(r, r.Seen, "the verifier says that it did not complete")
 		}
 		if left := p.Quiet(r) - h.Waited; left > 0 {
 			return Decision{Do: Verify, After: left, Record: r}
@@ -284,8 +284,36 @@ func complete(r Record, result Payload, why string) Decision {
 	return Decision{Do: Settle, Record: r, Why: why}
 }
 
+// Reopened is the record of an operation that has no success, in a run that failed
+// and is retried, for the nth time: all its attempts and its time are before it
+// again. What is not known is still not known. A person is at hand now, and is asked
+// what nobody else can tell.
+func (r Record) Reopened(n int, at int64) Record {
+	if !r.Settled || r.Status == StatusCompleted || r.Retry >= n {
+		return r
+	}
+	r.Settled, r.Retry, r.RetriedAt, r.Spent = false, n, at, r.Attempt
+	if r.Status == StatusCancelled {
+		r.Status = StatusIndeterminate
+	}
+	if r.Error == nil {
+		return r
+	}
+	f := *r.Error
+	f.Permanent = false
+	r.Error = &f
+	switch f.Category {
+	case CategoryIndeterminate, CategoryContradiction:
+		r.Error = nil // that nobody could tell says nothing of the attempt
+	}
+	return r
+}
+
 // contradict gives up where those who could tell disagree.
-func contradict(r Record, first, second string) Decision {
+func (p Policy) contradict(r Record, first, second string) Decision {
+	if r.Retry > 0 {
+		return Decision{Do: Attend, Record: r, Why: first + "; " + second}
+	}
 	r.Status, r.Settled = StatusIndeterminate, true
 	r.Error = &Failure{Category: CategoryContradiction, Message: first, Other: second, Attempt: r.Attempt}
 	return Decision{Do: Settle, Record: r}
@@ -297,7 +325,7 @@ func (p Policy) giveUp(r Record, reason string) Decision {
 	if r.Error != nil {
 		reason += fmt.Sprintf("; attempt %d: %s", r.Error.Attempt, r.Error.Message)
 	}
-	if p.OnIndeterminate == Park {
+	if p.OnIndeterminate == Park || r.Retry > 0 {
 		return Decision{Do: Attend, Record: r, Why: reason}
 	}
 	r.Status, r.Settled = StatusIndeterminate, true

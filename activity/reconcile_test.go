@@ -268,6 +268,7 @@ func TestAnythingMayHappen(t *testing.T) {
 		d := Decision{Do: GoOn}
 		now, token := noon, uint64(100)
 		flying := true // an attempt has left and nobody knows
+		retries := 0   // of the run, after it had failed
 		for range 40 {
 			var may []Happened
 			if flying {
@@ -306,7 +307,16 @@ func TestAnythingMayHappen(t *testing.T) {
 				if again := Next(p, r, Happened{What: Found, Now: now, Random: most}); again.Do != Settle || again.Record.Status != r.Status {
 					t.Fatalf("settled, and then %v", again.Do)
 				}
-				return
+				if retries++; retries > 2 || !rapid.Bool().Draw(t, "retried") {
+					return
+				}
+				if r = r.Reopened(retries, now.UnixMicro()); r.Settled != (r.Status == StatusCompleted) {
+					t.Fatalf("a retry has %s settled: %v", r.Status, r.Settled)
+				}
+				if r.Settled {
+					return
+				}
+				d = Decision{Do: GoOn}
 			case Dispatch:
 				known := h.Verdict.State == StateNotCompleted || r.Error != nil && r.Error.NoEffect && r.Error.Attempt == r.Attempt
 				if !known && !(p.Idempotent && !p.Verified) {
@@ -315,8 +325,8 @@ func TestAnythingMayHappen(t *testing.T) {
 				if h.What == Answered && h.Waited == 0 && p.Quiet(Next(p, r, Happened{What: Found, Now: now, Random: most}).Record) > 0 {
 					t.Fatalf("an attempt leaves while another may land: %+v", r)
 				}
-				if r.Attempt >= p.Retry.Attempts {
-					t.Fatalf("attempt %d leaves, of %d", r.Attempt+1, p.Retry.Attempts)
+				if r.Attempt >= p.Retry.Attempts*(retries+1) {
+					t.Fatalf("attempt %d leaves, of %d, after %d retries", r.Attempt+1, p.Retry.Attempts, retries)
 				}
 				token++
 				r = r.Dispatched(Departure{At: now, Token: token, Timeout: time.Second, Settle: time.Second})
@@ -328,6 +338,55 @@ func TestAnythingMayHappen(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What a retry of the run makes of a record. A success and a lost result stay; what
+// is not known is no better known; attempts and time are given again. ACT-34, ACT-46
+func TestReopened(t *testing.T) {
+	later := noon.Add(time.Hour).UnixMicro()
+	failed := after(3, verified, Happened{What: Erred, Failure: invalid})
+	unknown := after(1, neither, Happened{What: Erred, Failure: busy})
+	for _, c := range []struct {
+		name   string
+		p      Policy
+		r      Record
+		want   Do
+		status Status
+	}{
+		{"completed", verified, after(1, verified, Happened{What: Returned, Payload: Payload{Data: []byte("5")}}), Settle, StatusCompleted},
+		{"result lost", verified, after(1, verified, Happened{What: Returned, Payload: Payload{Lost: "too large"}}), Settle, StatusCompleted},
+		{"failed, without an effect", verified, failed, Dispatch, StatusFailed},
+		{"nobody could tell", neither, unknown, Attend, StatusIndeterminate},
+		{"given up", neither, after(1, neither, Happened{What: Abandoned}), Attend, StatusIndeterminate},
+		{"given up, verified", verified, after(1, verified, Happened{What: Abandoned}), Verify, StatusIndeterminate},
+		{"given up, idempotent", idempotent, after(3, idempotent, Happened{What: Abandoned}), Dispatch, StatusIndeterminate},
+	} {
+		if !c.r.Settled {
+			t.Fatalf("%s: %+v is not settled: this tests nothing", c.name, c.r)
+		}
+		r := c.r.Reopened(1, later)
+		if d := Next(c.p, r, Happened{What: Found, Now: noon.Add(2 * time.Hour), Random: most}); d.Do != c.want || d.Record.Status != c.status {
+			t.Errorf("%s: %v with %s, want %v with %s", c.name, d.Do, d.Record.Status, c.want, c.status)
+		}
+		if r.CreatedAt != c.r.CreatedAt || r.Attempt != c.r.Attempt { // ACT-22
+			t.Errorf("%s: was created at %d in attempt %d, before %d in %d", c.name, r.CreatedAt, r.Attempt, c.r.CreatedAt, c.r.Attempt)
+		}
+		if !r.Settled && !r.Begun().Equal(noon.Add(time.Hour)) {
+			t.Errorf("%s: its time began at %v", c.name, r.Begun())
+		}
+		if again := r.Reopened(1, later+1); again.Retry != r.Retry || again.RetriedAt != r.RetriedAt {
+			t.Errorf("%s: one retry opens it twice", c.name)
+		}
+	}
+	if r := unknown.Reopened(1, later); verified.Quiet(r) != r.Timeout+r.Settle {
+		t.Errorf("after a retry %v is waited for, want Timeout and Settle: nobody knows that the attempt came back", verified.Quiet(r))
+	}
+	if unknown.Error == nil || failed.Error == nil || !failed.Error.Permanent {
+		t.Error("the record before was changed")
+	}
+	if r := (Record{}); !r.Begun().IsZero() {
+		t.Errorf("what has not left began at %v", r.Begun())
+	}
 }
 
 // ACT-47: errors are the same before and after a restart, by kind.

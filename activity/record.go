@@ -59,6 +59,12 @@ type Record struct {
 	// not taken.
 	Seen string `cbor:"22,keyasint,omitempty"`
 
+	// Retry is the number of the run's retry since which the operation has been
+	// open again, RetriedAt its time, and Spent the attempts that had left before.
+	Retry     int   `cbor:"23,keyasint,omitempty"`
+	RetriedAt int64 `cbor:"24,keyasint,omitempty"`
+	Spent     int   `cbor:"25,keyasint,omitempty"`
+
 	raw     []byte
 	unknown record.Unknown
 }
@@ -120,6 +126,15 @@ func (f *Failure) Err(activity, operation, key string, sentinel error) error {
 
 func (r *Record) key() []byte {
 	return keys.Activity(r.WorkflowID, r.Activity, r.Operation, r.IdempotencyKey)
+}
+
+// Begun is when the time began that all attempts have: with the first, or with the
+// last retry of the run. It is zero before.
+func (r *Record) Begun() time.Time {
+	if r.CreatedAt == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(max(r.CreatedAt, r.RetriedAt))
 }
 
 // Raw returns the stored bytes that r was read from or sealed to; nil if it was

@@ -110,6 +110,12 @@ func Examine(ctx context.Context, s storage.Storage, w *Write) (Verdict, error) 
 	return Judge(w, seen), nil
 }
 
+// Landed says that w is in the store, whatever became of the run afterwards.
+func Landed(ctx context.Context, s storage.Storage, w *Write) (bool, error) {
+	c, err := Read(ctx, s, w.After.ID, w.Checkpoint.Number)
+	return c != nil && c.commit == w.Checkpoint.commit, err
+}
+
 // look reads the workflow record last: a checkpoint of another owner's is then
 // never seen beside a record that does not name that owner.
 func look(ctx context.Context, s storage.Storage, w *Write) (seen Seen, err error) {

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft/internal/keys"
@@ -154,6 +155,30 @@ func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, er
 	}
 	w.take(&wf, owner, w.Checkpoint.Number, now)
 	wf.Deaths = h.Deaths(why != "")
+	return w, w.rewrite(&wf)
+}
+
+// Retry decides that a run which failed goes on from its last checkpoint, as nobody's:
+// todo is where it is found. Its history stays as it is, and goes on with who wanted
+// that and why. This is the one way out of a terminal status.
+func (h *Hold) Retry(by Verb, todo []byte, now time.Time) (*Write, error) {
+	wf := *h.Workflow
+	if wf.Status != Failed {
+		return nil, &TransitionError{From: wf.Status, To: Running}
+	}
+	again := Retry{Quiet: Place{Checkpoint: h.Head}, End: h.Head, At: Micro(now)}
+	if wf.Quiet != nil {
+		again.Quiet = *wf.Quiet
+	}
+	wf.Retries = append(slices.Clone(wf.Retries), again)
+	wf.Status, wf.EndedAt, wf.Quiet = Running, 0, nil
+	wf.Owner, wf.Deaths, wf.Todo = "", 0, todo
+	wf.State++
+	w := &Write{Before: h.Workflow}
+	if err := w.append(h, []Event{{Kind: Acted, Name: by.Name, By: by.By, Why: by.Why}}, 0, now); err != nil {
+		return nil, err
+	}
+	w.Batch.Ops = append(w.Batch.Ops, storage.Put(todo, nil))
 	return w, w.rewrite(&wf)
 }
 

@@ -279,3 +279,63 @@ func TestClaimRecordsVerbs(t *testing.T) {
 		t.Errorf("verbs are still in the record: %v", wf.Verbs)
 	}
 }
+
+// CK7: a terminal status is final, but for a retry of what failed, which is a
+// checkpoint of its own after the end, and from then on nobody's.
+func TestRetry(t *testing.T) {
+	by := Verb{Name: "retry", By: "ann", Why: "the bank is open"}
+	for _, status := range []Status{Pending, Running, Completed, Cancelled, Failed} {
+		s := new(memory.Store)
+		h := started(t, s, "o", "me")
+		wf := *h.Workflow
+		wf.Status, wf.EndedAt, wf.Quiet = status, Micro(noon), &Place{Checkpoint: h.Head, Event: 3}
+		w, err := h.Append(Change{Events: []Event{{Kind: Ended}}, Workflow: &wf, Ops: []storage.Op{storage.Delete(keys.Held("me", "o"))}}, noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := w.Hold()
+		if err := s.Commit(ctx, w.Batch); err != nil {
+			t.Fatal(err)
+		}
+		todo := keys.Todo(0, noon, "o", "N")
+		again, err := end.Retry(by, todo, noon.Add(time.Hour))
+		if status != Failed {
+			if e := new(TransitionError); !errors.As(err, &e) || e.From != status || e.To != Running {
+				t.Errorf("%s: %v, want a *TransitionError", status, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := end.Retry(by, keys.Todo(0, noon, "o", "M"), noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		commit(t, s, again)
+		if v, err := Commit(ctx, s, other, nil); v == Done || err != nil {
+			t.Errorf("two retries at once: %v, %v", v, err)
+		}
+		got := load(t, s, "o")
+		if got.Status != Running || got.EndedAt != 0 || got.Owner != "" || got.Quiet != nil || string(got.Todo) != string(todo) || got.StartedAt != wf.StartedAt || got.Generation != wf.Generation {
+			t.Errorf("retried, the record is %+v", got)
+		}
+		if len(got.Retries) != 1 || got.Retries[0].End != end.Head || got.Retries[0].At != Micro(noon.Add(time.Hour)) {
+			t.Errorf("its retries are %+v", got.Retries)
+		}
+		for p, want := range map[Place]bool{{}: false, {h.Head, 3}: false, {h.Head, 4}: true, {end.Head, 0}: true, {end.Head + 1, 0}: false} {
+			if got.Retries[0].Covers(p) != want {
+				t.Errorf("the retry covers %+v: %v, want %v", p, !want, want)
+			}
+		}
+		claim := commit(t, s, claimed(t, find(t, s, "o"), "you", 0, noon.Add(time.Hour)))
+		if claim.Workflow.Claim != end.Head+2 || claim.Workflow.Owner != "you" {
+			t.Errorf("claimed after it: %+v", claim.Workflow)
+		}
+		for w, want := range map[*Write]bool{again: true, other: false} {
+			if landed, err := Landed(ctx, s, w); landed != want || err != nil {
+				t.Errorf("Landed = %v, %v, want %v, also if somebody has claimed it since", landed, err, want)
+			}
+		}
+	}
+}

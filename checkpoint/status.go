@@ -13,7 +13,8 @@ const (
 	Cancelled Status = "cancelled" // it was asked to stop, and did
 )
 
-// Terminal says that a workflow has ended. Terminal is final.
+// Terminal says that a workflow has ended. Terminal is final, but for what an
+// operator does to a failed one: see Hold.Retry.
 func (s Status) Terminal() bool {
 	return s == Completed || s == Failed || s == Cancelled
 }

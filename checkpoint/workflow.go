@@ -67,10 +67,39 @@ type Workflow struct {
 	// Facing is what a parked run waits for, in words.
 	Facing []string `cbor:"21,keyasint,omitempty"`
 
+	// Quiet, of a run that failed, is what it had learnt when its last operation
+	// began. Nothing of what it learnt later has made it do anything but fail.
+	Quiet *Place `cbor:"22,keyasint,omitempty"`
+
+	// Retries are the failures after which somebody had the run go on, in order.
+	Retries []Retry `cbor:"23,keyasint,omitempty"`
+
 	key     []byte // nil: not made yet
 	raw     []byte
 	unknown record.Unknown
 }
+
+// A Place is that of an event in a history. The zero Place is before the first.
+type Place struct {
+	Checkpoint uint64 `cbor:"1,keyasint,omitempty"`
+	Event      int    `cbor:"2,keyasint,omitempty"` // its number in the checkpoint, from 0
+}
+
+// After says that p is later than q.
+func (p Place) After(q Place) bool {
+	return p.Checkpoint > q.Checkpoint || p.Checkpoint == q.Checkpoint && p.Event > q.Event
+}
+
+// A Retry takes an end of a run back, and the failures of its operations that it
+// learnt since Quiet.
+type Retry struct {
+	Quiet Place  `cbor:"1,keyasint"`
+	End   uint64 `cbor:"2,keyasint"` // the checkpoint with the end
+	At    int64  `cbor:"3,keyasint"`
+}
+
+// Covers says that an event at p, if it is a failure, is taken back.
+func (r Retry) Covers(p Place) bool { return p.After(r.Quiet) && p.Checkpoint <= r.End }
 
 // A Verb is an operator's act.
 type Verb struct {

@@ -386,7 +386,11 @@ func (x *execution) report(c *checkpoint.Change, out *checkpoint.Output) (parent
 	if err != nil {
 		return nil, err
 	}
-	if parent.Tombstone() || parent.Status.Terminal() || parent.Generation != p.Generation {
+	if parent.Tombstone() || parent.Generation != p.Generation {
+		return nil, nil
+	}
+	if parent.Status.Terminal() {
+		c.If = append(c.If, parent.Unchanged()) // a retry of it must not miss this end
 		return nil, nil
 	}
 	key := keys.Child(p.ID, p.Operation)

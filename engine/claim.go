@@ -110,6 +110,8 @@ func (l *life) look(ctx context.Context, p prospect, alone bool) (*checkpoint.Ho
 			l.eng.log.Warn("weft: workflows of an unregistered type are left alone", "type", wf.Type, "for example", p.id)
 		}
 		return nil, nil, nil, nil
+	case l.eng.lingers(wf):
+		return nil, nil, nil, nil // looked at again when they are over
 	case wf.Owner == l.incarnation && len(wf.Attention) > 0:
 		return nil, nil, nil, nil // held here
 	case heldFor(wf, NoProgress):
@@ -240,11 +242,20 @@ func (l *life) carryOn(x *execution, drive func() error) {
 	x.windUp(err)
 	l.eng.tell(x)
 	x.shut()
-	if x.output != nil { // its id is free; else whoever drives it next must not meet its attempts
+	switch {
+	case x.output == nil: // whoever drives it next must not meet its attempts
+		x.awaitAttempts()
 		l.remove(x)
+	case x.ops.working == 0:
+		l.remove(x)
+		x.awaitAttempts()
+	default:
+		l.eng.linger(x, 1)
+		l.remove(x) // its id is free
+		x.awaitAttempts()
+		l.eng.linger(x, -1)
+		l.pokeNow()
 	}
-	x.awaitAttempts()
-	l.remove(x)
 	l.running.Done()
 }
 

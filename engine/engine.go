@@ -29,12 +29,17 @@ type Engine struct {
 	maxBytes   int // of a checkpoint's events, but for the last
 	maxOps     int // of a batch, with its conditions
 
-	mu      sync.Mutex // guards what follows
-	closed  bool
-	life    *life                 // of the Run under way; nil: none
-	runs    map[string]*execution // that this engine drives, by id
-	gate    gate                  // for attempts
-	lobby   lobby                 // for runs
+	mu     sync.Mutex // guards what follows
+	closed bool
+	life   *life                 // of the Run under way; nil: none
+	runs   map[string]*execution // that this engine drives, by id
+	gate   gate                  // for attempts
+	lobby  lobby                 // for runs
+
+	// lingering counts, by generation, executions of runs that have ended whose
+	// attempts have not all returned.
+	lingering map[string]int
+
 	waiters map[string]map[chan *ending]bool
 
 	limits  limits        // of activities and scopes, for attempts
@@ -66,6 +71,7 @@ func New(c Config) (*Engine, error) {
 		maxBytes:   mostBytes,
 		maxOps:     math.MaxInt,
 		runs:       map[string]*execution{},
+		lingering:  map[string]int{},
 		waiters:    map[string]map[chan *ending]bool{},
 		gate:       gate{free: c.MaxActivities},
 		closing:    make(chan struct{}),

@@ -80,8 +80,9 @@ type execution struct {
 // A logged event is durable and waits to be delivered.
 type logged struct {
 	checkpoint.Event
-	at  time.Time
-	old bool // read from the history, and not just learnt
+	at    time.Time
+	old   bool // read from the history, and not just learnt
+	place checkpoint.Place
 }
 
 func newExecution(l *life, def *definition, hold *checkpoint.Hold) *execution {
@@ -231,6 +232,7 @@ func (x *execution) nextEvent() (logged, bool, error) {
 		return logged{}, false, nil
 	}
 	e := x.log.take()
+	x.ops.learnt = e.place
 	x.noteReplay()
 	return e, true, nil
 }
@@ -249,8 +251,8 @@ func (x *execution) replayed() {
 
 // record queues the events of a durable checkpoint for delivery.
 func (x *execution) record(c checkpoint.Checkpoint, old bool) {
-	for _, e := range c.Events {
-		x.log.put(logged{e, c.Time, old})
+	for i, e := range c.Events {
+		x.log.put(logged{e, c.Time, old, checkpoint.Place{Checkpoint: c.Number, Event: i}})
 	}
 }
 
@@ -274,6 +276,10 @@ func (x *execution) deliver(e logged) error {
 			o.consider()
 		}
 		x.end(&x.root, ErrCancelled)
+	case checkpoint.GivenUp:
+		if o := x.ops.byID[e.Operation]; o != nil && o.keyed == nil && o.call != nil && !o.due.After(e.at) {
+			o.lost++ // the run was retried
+		}
 	case checkpoint.Started, checkpoint.Dispatched, checkpoint.Attempted, checkpoint.Settled, checkpoint.Fired, checkpoint.Received, checkpoint.Missed:
 		o, late := x.ops.find(e.Operation)
 		if o == nil {
@@ -301,8 +307,12 @@ func (x *execution) deliver(e logged) error {
 		if late && e.Kind != checkpoint.Fired { // who wants it again finds that it has
 			return nil
 		}
-		if e.Kind == checkpoint.Attempted {
+		switch {
+		case e.Kind == checkpoint.Attempted:
 			o.failed(e)
+			return nil
+		case x.takesBack(e):
+			o.retried(e)
 			return nil
 		}
 		x.now = e.at
@@ -336,6 +346,10 @@ func (x *execution) finish() error {
 			return err
 		}
 		wf.Status, wf.EndedAt, wf.Attention = out.Status, checkpoint.Micro(x.eng.now()), nil
+		if out.Status == checkpoint.Failed {
+			quiet := x.ops.quiet
+			wf.Quiet = &quiet
+		}
 		put, err := checkpoint.PutOutput(x.id, out)
 		if err != nil {
 			return err

@@ -23,10 +23,23 @@ type preamble struct {
 	Workflow   string            `json:"workflow"`
 	Generation string            `json:"generation"`
 	Status     checkpoint.Status `json:"status"`
+	Retries    []again           `json:"retries,omitempty"`
 	Started    time.Time         `json:"started,omitzero"`
 	Input      json.RawMessage   `json:"input,omitempty"` // if it is JSON
 	Data       []byte            `json:"data,omitempty"`  // of Input, if it is not
 	Codec      string            `json:"codec,omitempty"`
+}
+
+// An again is a checkpoint.Retry.
+type again struct {
+	Checkpoint uint64    `json:"checkpoint"` // failures after this one,
+	Event      int       `json:"event"`      // and after this event of it,
+	End        uint64    `json:"end"`        // up to this one, are taken back
+	At         time.Time `json:"at"`
+}
+
+func (a again) retry() checkpoint.Retry {
+	return checkpoint.Retry{Quiet: checkpoint.Place{Checkpoint: a.Checkpoint, Event: a.Event}, End: a.End, At: checkpoint.Micro(a.At)}
 }
 
 // A chapter is each further line: a checkpoint.
@@ -94,6 +107,9 @@ func (e *Engine) Export(ctx context.Context, id string, w io.Writer) error {
 		Started:    checkpoint.Time(wf.StartedAt),
 		Codec:      in.Codec,
 	}
+	for _, r := range wf.Retries {
+		p.Retries = append(p.Retries, again{r.Quiet.Checkpoint, r.Quiet.Event, r.End, checkpoint.Time(r.At)})
+	}
 	p.Input, p.Data = readable(in.Codec, in.Data)
 	if err := lines.Encode(p); err != nil {
 		return fmt.Errorf("engine: export %q: %w", id, err)
@@ -110,6 +126,11 @@ func (e *Engine) Export(ctx context.Context, id string, w io.Writer) error {
 		return fmt.Errorf("engine: export %q: %w", id, err)
 	}
 	return nil
+}
+
+// takesEndBack says that a run which had ended has not, from this event on.
+func takesEndBack(e checkpoint.Event) bool {
+	return e.Kind == checkpoint.Acted && e.Name == retried
 }
 
 func tell(c checkpoint.Checkpoint) chapter {
@@ -167,7 +188,7 @@ func readExport(r io.Reader) (p preamble, history []checkpoint.Checkpoint, err e
 		c := ch.checkpoint()
 		history = append(history, c)
 		for _, ev := range c.Events {
-			ended = ended || ev.Kind == checkpoint.Ended
+			ended = ev.Kind == checkpoint.Ended || ended && !takesEndBack(ev)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -154,58 +153,6 @@ func (a Audit) check() error {
 		return invalid("audit", a.By+": "+a.Why, "must say who and why")
 	}
 	return nil
-}
-
-// Retry has a run that is held for Attention driven again, from its last
-// checkpoint. ErrNotApplicable says that it is not held.
-func (e *Engine) Retry(ctx context.Context, id string, by Audit) error {
-	if err := by.check(); err != nil {
-		return err
-	}
-	again := checkpoint.Verb{Name: "retry", By: by.By, Why: by.Why}
-	asked := false
-	err := e.request(ctx, id, func(wf *checkpoint.Workflow) bool {
-		if len(wf.Attention) == 0 {
-			return false
-		}
-		wf.Attention, wf.Deaths = nil, 0
-		wf.Verbs = append(slices.Clone(wf.Verbs), again)
-		asked = true
-		return true
-	}, func(wf *checkpoint.Workflow) (bool, error) { return e.acted(ctx, wf, again) })
-	if err == nil && !asked {
-		err = fmt.Errorf("%w: retry %q: it is not held", ErrNotApplicable, id)
-	}
-	return err
-}
-
-// acted says that verb stands in the record, or in the claim that has acted on it.
-func (e *Engine) acted(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (bool, error) {
-	if len(wf.Attention) > 0 {
-		return false, nil
-	}
-	return e.recorded(ctx, wf, verb)
-}
-
-// recorded says that verb stands in the record, or in a checkpoint since the claim
-// that has taken it over from there.
-func (e *Engine) recorded(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (bool, error) {
-	if slices.Contains(wf.Verbs, verb) {
-		return true, nil
-	}
-	since := *wf
-	since.Base = max(wf.Base, wf.Claim)
-	for c, err := range checkpoint.History(ctx, e.store, &since) {
-		if err != nil {
-			return false, err
-		}
-		if slices.ContainsFunc(c.Events, func(ev checkpoint.Event) bool {
-			return ev.Kind == checkpoint.Acted && verb == checkpoint.Verb{Name: ev.Name, By: ev.By, Why: ev.Why}
-		}) {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // Purge removes a workflow that has ended, with everything that belongs to it.

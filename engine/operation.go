@@ -236,6 +236,9 @@ type table struct {
 
 	permits int // operations that have a permit for their next attempt, or wait for one
 	working int // attempts whose goroutine has not returned
+
+	learnt checkpoint.Place // of the event that was delivered last
+	quiet  checkpoint.Place // of the one before the last operation was put in
 }
 
 // begin gives an operation of branch b its place.
@@ -264,6 +267,7 @@ func (t *table) add(o *operation) {
 		t.first = o
 	}
 	t.last, o.open = o, true
+	t.quiet = t.learnt
 	o.scope.busier(1)
 }
 

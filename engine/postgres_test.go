@@ -102,6 +102,11 @@ var repeatedOnPostgres = []repeated{
 	{"SignalMeetsAStartOfUnknownOutcome", TestSignalMeetsAStartOfUnknownOutcome},
 	{"RetryOfARunThatIsBeingPutDown", TestRetryOfARunThatIsBeingPutDown},
 	{"RetryOfUnknownOutcomeIsRecognised", TestRetryOfUnknownOutcomeIsRecognised},
+	{"RetryOfAFailedWorkflow", TestRetryOfAFailedWorkflow},
+	{"RetryTakesBackWhatItFailedOf", TestRetryTakesBackWhatItFailedOf},
+	{"RetryThatDoesNotApply", TestRetryThatDoesNotApply},
+	{"RetriesAtOnce", TestRetriesAtOnce},
+	{"RetriedWorkflowReceives", TestRetriedWorkflowReceives},
 	{"ActivityThatDoesNotComeBack", TestActivityThatDoesNotComeBack},
 	{"StartBeforeTheEngineIsKnown", TestStartBeforeTheEngineIsKnown},
 	{"LookAtAWorkflowThatIsBeingStarted", TestLookAtAWorkflowThatIsBeingStarted},
@@ -147,6 +152,8 @@ var repeatedOnPostgres = []repeated{
 
 var slowOnPostgres = []repeated{
 	{"Retries", TestRetries},
+	{"RetryOfAReconciledActivity", TestRetryOfAReconciledActivity},
+	{"RetriedParent", TestRetriedParent},
 	{"RetriesSurviveARestart", TestRetriesSurviveARestart},
 	{"Timeout", TestTimeout},
 	{"ReplayTakesTurnsAsBefore", TestReplayTakesTurnsAsBefore},

@@ -137,8 +137,8 @@ func (x *execution) depart(o *operation) {
 // lastDispatch is when it is too late for another attempt, and false if that is
 // never, or not known yet.
 func (o *operation) lastDispatch() (time.Time, bool) {
-	limit, begun := o.call.Policy.Deadline, o.keyed.record.CreatedAt
-	return checkpoint.Time(begun).Add(limit), limit > 0 && begun > 0
+	limit, begun := o.call.Policy.Deadline, o.keyed.record.Begun()
+	return begun.Add(limit), limit > 0 && !begun.IsZero()
 }
 
 // reconcile does for o what is due.
@@ -215,7 +215,10 @@ func (x *execution) rereadOf(o *operation) error {
 	if k.record.Raw() != nil && string(r.Raw()) == string(k.record.Raw()) && !x.askedAgain(o) {
 		return nil
 	}
-	k.record, k.asked = r, 0
+	if k.asked = 0; o.open {
+		r = reopened(r, x.hold.Workflow)
+	}
+	k.record = r
 	if k.since.IsZero() {
 		k.since = x.began
 	}
@@ -477,7 +480,7 @@ func (x *execution) departed(o *operation, now time.Time) activity.Record {
 	if p.Deadline > 0 {
 		begun := now
 		if r.CreatedAt > 0 {
-			begun = checkpoint.Time(r.CreatedAt)
+			begun = r.Begun()
 		}
 		timeout = max(min(timeout, begun.Add(p.Deadline).Sub(now)), time.Millisecond)
 	}

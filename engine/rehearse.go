@@ -35,6 +35,9 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 	defer context.AfterFunc(ctx, func() { l.cancel(context.Cause(ctx)) })()
 
 	wf := &checkpoint.Workflow{ID: p.ID, Type: p.Workflow, Generation: p.Generation, Status: checkpoint.Running, StartedAt: checkpoint.Micro(p.Started)}
+	for _, a := range p.Retries {
+		wf.Retries = append(wf.Retries, a.retry())
+	}
 	hold := &checkpoint.Hold{Workflow: wf}
 	if last := len(checkpoints) - 1; last >= 0 {
 		hold.Head, hold.HeadTime = checkpoints[last].Number, checkpoints[last].Time
@@ -102,8 +105,11 @@ func (x *execution) rehearse(history []checkpoint.Checkpoint) error {
 		if !ok {
 			return x.conclude(end)
 		}
-		if e.Kind == checkpoint.Ended {
+		switch {
+		case e.Kind == checkpoint.Ended:
 			end = e.Event
+		case takesEndBack(e.Event):
+			end = checkpoint.Event{}
 		}
 		if err := x.deliver(e); err != nil {
 			return err

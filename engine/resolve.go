@@ -27,7 +27,8 @@ import (
 // attempt may be under way. Errors: ErrNotApplicable if there is no such operation,
 // it has its outcome, or nobody asks; ErrInvalid for an answer that is none, or a
 // result that is too large or, if Config.Activities has the activity, not of its
-// type; a *TerminalError; ErrNotFound, ErrClosed.
+// type; a *TerminalError for a workflow that has ended, which is retried first;
+// ErrNotFound, ErrClosed.
 func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.Answer, by Audit) error {
 	v, result, err := e.personal(a)
 	if err := errors.Join(by.check(), err); err != nil {
@@ -89,6 +90,9 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 		return b, err
 	}
 	i := slices.IndexFunc(records, func(r activity.Record) bool { return r.Operation == operation })
+	if i >= 0 {
+		records[i] = reopened(records[i], wf)
+	}
 	asked := slices.ContainsFunc(wf.Attention, func(a checkpoint.Attention) bool {
 		return a.Reason == string(Indeterminate) && a.Operation == operation
 	})

@@ -147,7 +147,7 @@ func (r *Run) RunActivity(c activity.Call) future.Operation {
 	if o, ok := op.(*operation); ok && !o.done {
 		o.keyed = r.reconciliation(&c, o.id)
 		if limit := c.Policy.Deadline; limit > 0 {
-			o.limited = after(r.x.now, limit)
+			o.limited = after(r.x.since(r.x.now), limit)
 		}
 	}
 	return op

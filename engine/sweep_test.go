@@ -44,6 +44,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"select":   selecting,
 	"children": children,
 	"charges":  charges,
+	"revival":  revival,
 	"mail":     mail,
 }
 

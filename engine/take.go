@@ -22,7 +22,7 @@ type taking struct {
 // is not to be driven here, or not without a further look: then b has to have it
 // found. Else its leave is to be called in the end.
 func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Batch) *taking {
-	if !wf.Parked() || len(wf.Attention) > 0 || wf.Deaths >= suspicion || e.driven(wf.ID) != nil {
+	if !wf.Parked() || len(wf.Attention) > 0 || wf.Deaths >= suspicion || e.driven(wf.ID) != nil || e.lingers(wf) {
 		return nil
 	}
 	l := e.driver(wf.Type)
@@ -38,7 +38,7 @@ func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 	hold, past, err := checkpoint.FindPast(ctx, e.store, wf)
 	if err == nil {
 		t.past = past
-		t.write, err = hold.Claim(l.incarnation, "", l.least(), e.now())
+		t.write, err = hold.Claim(l.incarnation, checkpoint.HandedOver, l.least(), e.now())
 	}
 	if err == nil {
 		err = t.with(b).Check(e.store.Capabilities().MaxBatch)

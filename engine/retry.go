@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// Retry has a workflow go on from its last checkpoint: one that has failed, or one
+// that is held for Attention. It stands in the history with who and why.
+//
+// A failed workflow is running again: what it has learnt stays, and is replayed. Its
+// end is taken back, and so are the failures of activities and steps that it had
+// learnt and begun nothing after: these are attempted again, with all their attempts
+// and all their time; those with an idempotency key only when their verifier permits
+// it, or a person who is asked (see Resolve). Failures that it went on from, such as
+// those that had it compensate, stay as they are, and so do ends of children, time
+// limits that have passed and requests to stop: then only other code will make
+// another end. Until it goes on, signals to it are accepted again.
+//
+// Errors: a *TerminalError for a workflow that completed or was cancelled;
+// ErrNotApplicable for one that is running and not held, for a child, whose parent
+// has been told how it ended, and after a hundred retries; ErrNotFound, ErrInvalid,
+// ErrClosed, the store's.
+func (e *Engine) Retry(ctx context.Context, id string, by Audit) error {
+	if err := by.check(); err != nil {
+		return err
+	}
+	verb := checkpoint.Verb{Name: retried, By: by.By, Why: by.Why}
+	wf, err := e.load(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case wf.Status == checkpoint.Failed:
+		return e.retryFailed(ctx, wf, verb)
+	}
+	return e.retryHeld(ctx, id, verb)
+}
+
+// retried is the name of the verb in histories.
+const retried = "retry"
+
+// mostRetries is how often a workflow can be retried after it has failed: each is
+// kept in its record.
+const mostRetries = 100
+
+// retryHeld has a run that waits for a person looked at again.
+func (e *Engine) retryHeld(ctx context.Context, id string, verb checkpoint.Verb) error {
+	asked := false
+	err := e.request(ctx, id, func(wf *checkpoint.Workflow) bool {
+		if len(wf.Attention) == 0 {
+			return false
+		}
+		wf.Attention, wf.Deaths = nil, 0
+		wf.Verbs = append(slices.Clone(wf.Verbs), verb)
+		asked = true
+		return true
+	}, func(wf *checkpoint.Workflow) (bool, error) { return e.acted(ctx, wf, verb) })
+	if err == nil && !asked {
+		err = fmt.Errorf("%w: retry %q: it is not held", ErrNotApplicable, id)
+	}
+	return err
+}
+
+// acted says that verb stands in the record, or in the claim that has acted on it.
+func (e *Engine) acted(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (bool, error) {
+	if len(wf.Attention) > 0 {
+		return false, nil
+	}
+	return e.recorded(ctx, wf, verb)
+}
+
+// recorded says that verb stands in the record, or in a checkpoint since the claim
+// that has taken it over from there.
+func (e *Engine) recorded(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (bool, error) {
+	if slices.Contains(wf.Verbs, verb) {
+		return true, nil
+	}
+	since := *wf
+	since.Base = max(wf.Base, wf.Claim)
+	for c, err := range checkpoint.History(ctx, e.store, &since) {
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(c.Events, func(ev checkpoint.Event) bool {
+			return ev.Kind == checkpoint.Acted && verb == checkpoint.Verb{Name: ev.Name, By: ev.By, Why: ev.Why}
+		}) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// retryFailed takes back that wf has failed.
+func (e *Engine) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) error {
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		w, err := e.retrying(ctx, wf, verb)
+		if err != nil {
+			return err
+		}
+		verdict, err := checkpoint.Commit(ctx, e.store, w, nil)
+		if err == nil && verdict != checkpoint.Done { // it may have landed, and been claimed since
+			var landed bool
+			if landed, err = checkpoint.Landed(ctx, e.store, w); landed {
+				verdict = checkpoint.Done
+			}
+		}
+		switch {
+		case err != nil:
+			return fmt.Errorf("engine: retry %q: %w", wf.ID, err)
+		case verdict == checkpoint.Done:
+			e.log.Info("weft: failed workflow is retried", "workflow", wf.ID, "by", verb.By, "why", verb.Why)
+			e.pokeLife()
+			return nil
+		case !backoff.Wait(ctx, wait):
+			return ctx.Err()
+		}
+		if wf, err = e.load(ctx, wf.ID); err != nil {
+			return err
+		}
+	}
+}
+
+// retrying decides a retry of wf.
+func (e *Engine) retrying(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (*checkpoint.Write, error) {
+	refusal := ""
+	switch {
+	case wf.Status.Terminal() && wf.Status != checkpoint.Failed:
+		return nil, &TerminalError{wf.ID, wf.Status}
+	case wf.Status != checkpoint.Failed:
+		refusal = "it is not held" // somebody else was quicker
+	case wf.Parent != nil:
+		refusal = fmt.Sprintf("its parent %q has been told how it ended", wf.Parent.ID)
+	case len(wf.Retries) >= mostRetries:
+		refusal = fmt.Sprintf("it was retried %d times", mostRetries)
+	}
+	if refusal != "" {
+		return nil, fmt.Errorf("%w: retry %q: %s", ErrNotApplicable, wf.ID, refusal)
+	}
+	hold, err := checkpoint.Find(ctx, e.store, wf)
+	if err != nil {
+		return nil, err
+	}
+	now := e.now()
+	w, err := hold.Retry(verb, keys.Todo(0, now, wf.ID, ulid.Make().String()), now)
+	if err != nil {
+		return nil, err
+	}
+	return w, e.catchUp(ctx, wf, w)
+}
+
+// catchUp adds to a retry of wf the ends of children which nobody told it of because
+// it had ended before them.
+func (e *Engine) catchUp(ctx context.Context, wf *checkpoint.Workflow, w *checkpoint.Write) error {
+	open := 0
+	for entry, err := range storage.All(ctx, e.store, keys.ChildrenOf(wf.ID)) {
+		if err != nil {
+			return err
+		}
+		c, err := checkpoint.OpenChild(entry)
+		if err != nil {
+			return err
+		}
+		if c.Parent != wf.Generation || c.End != nil {
+			continue
+		}
+		if open++; open > mostKids || 4*open > e.maxOps-spare {
+			return fmt.Errorf("%w: retry %q: more than %d of its children were under way when it failed", ErrNotApplicable, wf.ID, open-1)
+		}
+		if err := e.tellEnd(ctx, wf, c, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tellEnd has w store how a child of wf ended, if it has; if not, the child tells by
+// itself, because w is done only if it still has not.
+func (e *Engine) tellEnd(ctx context.Context, wf *checkpoint.Workflow, c *checkpoint.Child, w *checkpoint.Write) error {
+	kid, err := checkpoint.Load(ctx, e.store, c.ID)
+	gone := errors.Is(err, storage.ErrNotFound)
+	switch {
+	case err != nil && !gone:
+		return err
+	case gone || kid.Tombstone() || kid.Parent == nil || kid.Parent.Generation != wf.Generation:
+		c.End = &checkpoint.Output{Generation: wf.Generation, Status: checkpoint.Failed, Error: "it was purged before its parent had looked"}
+	case kid.Status.Terminal():
+		if c.End, err = checkpoint.ReadOutput(ctx, e.store, kid); err != nil {
+			return err
+		}
+	}
+	if !gone {
+		w.Batch.If = append(w.Batch.If, kid.Unchanged())
+	}
+	if c.End == nil {
+		return nil
+	}
+	put, err := c.Put()
+	w.Batch.If = append(w.Batch.If, c.Unchanged())
+	w.Batch.Ops = append(w.Batch.Ops, put)
+	return err
+}
+
+// takesBack says that e is the failure of an activity or a step that a retry of the
+// run has taken back. That an effect has happened and its result is lost stays so.
+func (x *execution) takesBack(e logged) bool {
+	if len(x.hold.Workflow.Retries) == 0 || e.Kind != checkpoint.Settled || e.Error == "" && e.Category == "" {
+		return false
+	}
+	switch e.Of {
+	case ofActivity, ofStep, ofTransaction:
+	default:
+		return false
+	}
+	return e.Category != string(activity.CategoryResultUnavailable) &&
+		slices.ContainsFunc(x.hold.Workflow.Retries, func(r checkpoint.Retry) bool { return r.Covers(e.place) })
+}
+
+// retried takes in that o failed and is attempted again because its run is.
+func (o *operation) retried(e logged) {
+	o.attempt, o.lost, o.failures, o.answer = e.Attempt, 0, 0, nil
+	o.due = e.at
+	o.x.ops.time(o)
+}
+
+// since is the time from which a bound counts that was set at a time: a retry of the
+// run gives all of it again.
+func (x *execution) since(t time.Time) time.Time {
+	if n := len(x.hold.Workflow.Retries); n > 0 {
+		if again := checkpoint.Time(x.hold.Workflow.Retries[n-1].At); again.After(t) {
+			return again
+		}
+	}
+	return t
+}
+
+// reopened is an open operation's record as the last retry of wf has made it.
+func reopened(r activity.Record, wf *checkpoint.Workflow) activity.Record {
+	if n := len(wf.Retries); n > 0 {
+		return r.Reopened(n, wf.Retries[n-1].At)
+	}
+	return r
+}
+
+// linger keeps a retry of x, which has ended, away from this engine until the
+// attempts that x has left behind are over: no two of one operation run at once.
+func (e *Engine) linger(x *execution, by int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	generation := x.hold.Workflow.Generation
+	if e.lingering[generation] += by; e.lingering[generation] == 0 {
+		delete(e.lingering, generation)
+	}
+}
+
+func (e *Engine) lingers(wf *checkpoint.Workflow) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.lingering[wf.Generation] > 0
+}

@@ -1,0 +1,704 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/future"
+	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// failure waits for the end of a workflow that must fail.
+func failure(t testing.TB, h *engine.Handle[string], text string) {
+	t.Helper()
+	var failed *engine.WorkflowError
+	if out, err := outcome(h); !errors.As(err, &failed) || !strings.Contains(err.Error(), text) {
+		t.Fatalf("result %q, %v; want a *WorkflowError with %q", out, err, text)
+	}
+}
+
+func retry(t testing.TB, p *process, id string) {
+	t.Helper()
+	if err := p.Retry(ctx, id, audit); err != nil {
+		t.Fatalf("retry %q: %v", id, err)
+	}
+}
+
+// CK7, OP-29: a failed workflow goes on from its last checkpoint: what it had learnt is
+// not done again, what made it fail is, with all its attempts; before and after a
+// restart, and as often as somebody wants. Its history says who and why.
+func TestRetryOfAFailedWorkflow(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		var runs tally
+		var attempts []int
+		var good atomic.Int32
+		first := counting(&runs, "first")
+		flaky := &activity.Activity[string, string]{
+			Name:     "flaky",
+			Retry:    activity.Retry{Attempts: 2},
+			Deadline: time.Minute,
+			Run: func(ctx context.Context, _ string) (string, error) {
+				attempts = append(attempts, activity.InfoFrom(ctx).Attempt)
+				if len(attempts) < int(good.Load()) {
+					return "", errBroke
+				}
+				return "done", nil
+			},
+		}
+		good.Store(6)
+		var drawn []uint64
+		wf := flow("order", func(run *engine.Run) (string, error) {
+			drawn = append(drawn, run.Random().Uint64())
+			if _, err := first.Do(run, ""); err != nil {
+				return "", err
+			}
+			out, err := flaky.Do(run, "")
+			if err != nil {
+				return "", err
+			}
+			n, err := first.Do(run, "")
+			return sprint(out, n), err
+		})
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", "")
+		failure(t, h, "broke")
+		time.Sleep(time.Hour) // the deadline of all attempts is long over
+		retry(t, p, "o")
+		failure(t, h, "attempt 4: broke")
+		p.stop(t)
+		office := made(t, s, wf) // which does not run
+		if err := office.Retry(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		if i := describe(t, office, "o"); i.Status != checkpoint.Running || !i.EndedAt.IsZero() {
+			t.Errorf("retried, it is %+v", i)
+		}
+		office.Close()
+		p = boot(t, s, wf)
+		if got := result(t, wf.Handle(p, "o")); got != "done2" {
+			t.Errorf("result %q", got)
+		}
+		p.stop(t)
+		p = boot(t, s, wf)
+		if got := result(t, wf.Handle(p, "o")); got != "done2" {
+			t.Errorf("after a restart, result %q", got)
+		}
+		if want := []int{1, 2, 3, 4, 5, 6}; !slices.Equal(attempts, want) || runs.of("first") != 2 {
+			t.Errorf("attempts %v, want %v; the others ran %d times, want 2", attempts, want, runs.of("first"))
+		}
+		if drawn = slices.Compact(drawn); len(drawn) != 1 {
+			t.Errorf("Random draws %v, want the same each time", drawn)
+		}
+		ended, acted := 0, 0
+		for _, c := range historyOf(t, p.Engine, "o") {
+			for _, e := range c.Events {
+				switch {
+				case e.Kind == checkpoint.Ended:
+					ended++
+				case e.Kind == checkpoint.Acted && e.Name == "retry" && e.By == audit.By && e.Why == audit.Why:
+					acted++
+				}
+			}
+		}
+		if ended != 3 || acted != 2 {
+			t.Errorf("the history has %d ends and %d retries, want 3 and 2", ended, acted)
+		}
+		var history bytes.Buffer
+		if err := p.Export(ctx, "o", &history); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Replay(ctx, &history); err != nil {
+			t.Errorf("its exported history: %v", err)
+		}
+		p.stop(t)
+	})
+}
+
+// ACT-35, ACT-45, ACT-49, AC3: what a retry of the workflow means to an activity with a
+// key. It is not attempted again unless the verifier permits it; what nobody can tell,
+// a person is asked, and answers. A success, and an effect whose result is lost, stay.
+func TestRetryOfAReconciledActivity(t *testing.T) {
+	says := func(first, then activity.Verification[string]) func(retried bool) activity.Verification[string] {
+		return func(retried bool) activity.Verification[string] {
+			if retried {
+				return then
+			}
+			return first
+		}
+	}
+	no, yes, lost, who := activity.NotCompleted[string](), activity.CompletedWithResult("verified"), activity.CompletedResultUnavailable[string](), activity.Indeterminate[string]("pending")
+	for _, c := range []struct {
+		name     string
+		fails    error
+		verify   func(retried bool) activity.Verification[string]
+		resolve  activity.Answer // by the person who is asked; nil: nobody is
+		deaf     bool            // the first attempt brings a result when its time is up
+		want     string          // after the retry: the result, or a part of the failure
+		attempts int
+	}{
+		{"no effect", activity.Permanent(activity.NoEffect(errBroke)), nil, nil, false, "run 2", 2},
+		{"not completed", activity.Permanent(errBroke), says(no, no), nil, false, "run 2", 2},
+		{"not completed, and then it is", activity.Permanent(errBroke), says(no, yes), nil, false, "verified", 1},
+		{"indeterminate, and then not completed", errBroke, says(who, no), nil, false, "run 2", 2},
+		{"indeterminate, and then completed", errBroke, says(who, yes), nil, false, "verified", 1},
+		{"indeterminate, and then it still is", errBroke, says(who, who), activity.CompletedWithResult("by hand"), false, "by hand", 1},
+		{"indeterminate, without a verifier", errBroke, nil, activity.NotCompleted[string](), false, "run 2", 2},
+		{"indeterminate, and it did not complete", errBroke, nil, activity.Failed("the bank says no"), false, "the bank says no", 1},
+		{"result lost", errBroke, says(lost, yes), nil, false, "result", 1},
+		{"contradiction", nil, says(no, no), activity.CompletedWithResult("by hand"), true, "by hand", 1},
+		{"contradiction, and then completed", nil, says(no, yes), nil, true, "verified", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := fresh(t)
+				var retried atomic.Bool
+				a, b := keyed(func(ctx context.Context, n int) (string, error) {
+					switch {
+					case n > 1:
+						return fmt.Sprint("run ", n), nil
+					case c.deaf:
+						time.Sleep(time.Hour)
+						return "late", nil
+					}
+					return "", c.fails
+				}, nil)
+				if c.verify != nil {
+					a.Verify = func(ctx context.Context, _ string) (activity.Verification[string], error) {
+						b.note(&b.asked, ctx)
+						return c.verify(retried.Load()), nil
+					}
+				}
+				first := counting(&tally{}, "first")
+				wf := flow("checkout", func(run *engine.Run) (string, error) {
+					if _, err := first.Do(run, ""); err != nil {
+						return "", err
+					}
+					return a.Do(run, "42")
+				})
+				p := boot(t, s, wf)
+				h := start(t, wf, p, "o", "")
+				time.Sleep(2 * time.Hour)
+				if out, err := outcome(h); err == nil {
+					t.Fatalf("result %q: this tests nothing", out)
+				}
+				retried.Store(true)
+				retry(t, p, "o")
+				time.Sleep(time.Hour)
+				p.kill()
+				p = boot(t, s, wf)
+				h = wf.Handle(p, "o")
+				time.Sleep(time.Hour)
+				if c.resolve != nil {
+					if i := describe(t, p, "o"); !heldFor(i, engine.Indeterminate) {
+						t.Errorf("%+v, want a person asked", i)
+					}
+					if err := p.Resolve(ctx, "o", "2", c.resolve, audit); err != nil {
+						t.Error(err)
+					}
+				}
+				out, err := outcome(h)
+				if got := sprint(out, err); !strings.Contains(got, c.want) {
+					t.Errorf("result %q, want %q", got, c.want)
+				}
+				if runs, _, _ := b.counts(); runs != c.attempts {
+					t.Errorf("%d attempts, want %d", runs, c.attempts)
+				}
+				for i, r := range b.runs[1:] {
+					if r.info.Attempt != i+2 || r.info.FencingToken <= b.runs[i].info.FencingToken || r.info.IdempotencyKey != "order/42" {
+						t.Errorf("attempt %+v follows %+v", r.info, b.runs[i].info)
+					}
+				}
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// Interleaving 7: that somebody retries the workflow does not shorten the wait for
+// what a dead sender may have under way.
+func TestRetryWaitsForWhatMayStillLand(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		f := storagetest.NewFaulty(s, nil)
+		var retried atomic.Bool
+		a, b := keyed(func(ctx context.Context, n int) (string, error) {
+			if n == 1 {
+				f.Crash()
+				<-ctx.Done()
+			}
+			return fmt.Sprint("run ", n), nil
+		}, func(int) activity.Verification[string] {
+			if !retried.Load() {
+				return activity.Indeterminate[string]("pending")
+			}
+			return activity.NotCompleted[string]()
+		})
+		a.VerifyRetry, a.Timeout, a.Settle = activity.Retry{Attempts: 1}, time.Minute, time.Hour
+		wf := flow("checkout", func(run *engine.Run) (string, error) { return a.Do(run, "42") })
+		p := bootOn(t, f, wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		p.kill()
+		p = boot(t, s, wf)
+		h := wf.Handle(p, "o")
+		failure(t, h, "pending")
+		retried.Store(true)
+		begun := time.Now()
+		retry(t, p, "o")
+		time.Sleep(2 * time.Hour)
+		if got := result(t, h); got != "run 2" {
+			t.Errorf("result %q", got)
+		}
+		if waited := b.runs[1].at.Sub(begun); waited < time.Hour+time.Minute {
+			t.Errorf("attempt 2 left %v after the retry, want Timeout and Settle at least", waited)
+		}
+		p.stop(t)
+	})
+}
+
+// A retry takes back the failures that made the workflow fail, and not those that it
+// went on from: what it did about these is done.
+func TestRetryTakesBackWhatItFailedOf(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var mended atomic.Bool
+		var runs tally
+		act := func(name string, fails bool) *activity.Activity[int, int] {
+			return &activity.Activity[int, int]{
+				Name:  name,
+				Retry: activity.Retry{Attempts: 1},
+				Run: func(_ context.Context, i int) (int, error) {
+					runs.add(fmt.Sprint(name, i))
+					if fails && !mended.Load() && i%2 == 1 {
+						return 0, errBroke
+					}
+					return i, nil
+				},
+			}
+		}
+		charge, refund, book := act("charge", true), act("refund", false), act("book", true)
+		wf := flow("trip", func(run *engine.Run) (string, error) {
+			if _, err := charge.Do(run, 1); err != nil {
+				if _, err := refund.Do(run, 1); err != nil {
+					return "", err
+				}
+			}
+			var all []*future.Future[int]
+			for i := range 6 {
+				all = append(all, book.Go(run, i))
+			}
+			timer := run.After(time.Hour)
+			got, err := engine.All(run, all...)
+			if err != nil {
+				return "", err
+			}
+			_, err = timer.Get(run)
+			return fmt.Sprint(got), err
+		})
+		p := boot(t, fresh(t), wf)
+		h := start(t, wf, p, "o", "")
+		failure(t, h, "broke")
+		mended.Store(true)
+		retry(t, p, "o")
+		time.Sleep(2 * time.Hour)
+		if got := result(t, h); got != "[0 1 2 3 4 5]" {
+			t.Errorf("result %q", got)
+		}
+		for name, want := range map[string]int{"charge1": 1, "refund1": 1, "book0": 1, "book1": 2, "book2": 1, "book3": 2, "book4": 1, "book5": 2} {
+			if got := runs.of(name); got != want {
+				t.Errorf("%s ran %d times, want %d", name, got, want)
+			}
+		}
+		p.stop(t)
+	})
+}
+
+// A workflow that compensated, and then failed, fails again without doing anything
+// again: nothing is skipped silently, and nothing that was undone is done.
+func TestRetryOfAWorkflowThatCompensated(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var runs tally
+		charge := &activity.Activity[string, int]{Name: "charge", Run: func(context.Context, string) (int, error) {
+			runs.add("charge")
+			return 0, activity.Permanent(errBroke)
+		}}
+		refund := counting(&runs, "refund")
+		var mended atomic.Bool
+		wf := flow("trip", func(run *engine.Run) (string, error) {
+			_, err := charge.Do(run, "")
+			if _, e := refund.Do(run, ""); e != nil {
+				return "", e
+			}
+			if mended.Load() {
+				return "refunded", nil
+			}
+			return "", err
+		})
+		p := boot(t, fresh(t), wf)
+		h := start(t, wf, p, "o", "")
+		for range 2 {
+			failure(t, h, "broke")
+			retry(t, p, "o")
+		}
+		failure(t, h, "broke")
+		mended.Store(true)
+		retry(t, p, "o")
+		if got := result(t, h); got != "refunded" || runs.of("charge") != 1 || runs.of("refund") != 1 {
+			t.Errorf("result %q after %v", got, runs.all())
+		}
+		p.stop(t)
+	})
+}
+
+// Every way in which a retry does not apply is an error of its kind, and writes nothing.
+func TestRetryThatDoesNotApply(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		good := flow("good", func(*engine.Run) (string, error) { return "done", nil })
+		bad := flow("bad", func(*engine.Run) (string, error) { return "", errBroke })
+		long := flow("long", func(run *engine.Run) (string, error) { return "", run.Sleep(1000 * time.Hour) })
+		parent := flow("parent", func(run *engine.Run) (string, error) {
+			_, err := bad.With(engine.StartOptions{ChildID: "child"}).Do(run, "")
+			return sprint(err != nil), run.Sleep(1000 * time.Hour)
+		})
+		p := boot(t, s, good, bad, long, parent)
+		result(t, start(t, good, p, "completed", ""))
+		if err := start(t, long, p, "cancelled", "").Cancel(ctx, ""); err != nil {
+			t.Fatal(err)
+		}
+		_, err := outcome(long.Handle(p, "cancelled"))
+		if !errors.Is(err, engine.ErrCancelled) {
+			t.Fatal(err)
+		}
+		start(t, long, p, "running", "")
+		start(t, parent, p, "parent", "")
+		time.Sleep(time.Minute)
+		failure(t, bad.Handle(p, "child"), "broke")
+		failure(t, start(t, bad, p, "failed", ""), "broke")
+		for range 100 {
+			retry(t, p, "failed")
+			failure(t, bad.Handle(p, "failed"), "broke")
+		}
+		before := len(entries(t, s, "wf:"))
+		for _, c := range []struct {
+			id   string
+			by   engine.Audit
+			want error
+		}{
+			{"completed", audit, engine.ErrTerminal},
+			{"cancelled", audit, engine.ErrTerminal},
+			{"running", audit, engine.ErrNotApplicable},
+			{"child", audit, engine.ErrNotApplicable},
+			{"failed", audit, engine.ErrNotApplicable}, // after a hundred retries
+			{"nobody", audit, engine.ErrNotFound},
+			{"failed", engine.Audit{By: "ann"}, engine.ErrInvalid},
+			{"failed", engine.Audit{Why: "why not"}, engine.ErrInvalid},
+		} {
+			if err := p.Retry(ctx, c.id, c.by); !errors.Is(err, c.want) {
+				t.Errorf("retry %q by %v: %v, want %v", c.id, c.by, err, c.want)
+			}
+		}
+		if after := len(entries(t, s, "wf:")); after != before {
+			t.Errorf("%d records, before %d", after, before)
+		}
+		p.close()
+		if err := p.Retry(ctx, "failed", audit); !errors.Is(err, engine.ErrClosed) {
+			t.Errorf("closed: %v", err)
+		}
+	})
+}
+
+// CK2, CK5: of two who retry at once, one does, and the other is told; and a retry
+// whose outcome was unknown is done once, also if it was claimed before that was known.
+func TestRetriesAtOnce(t *testing.T) {
+	for _, fault := range []storagetest.Fault{storagetest.None, storagetest.ErrorBefore, storagetest.ErrorAfter} {
+		virtual(t, func(t *testing.T) {
+			var armed atomic.Bool
+			var mended atomic.Bool
+			wf := flow("w", func(run *engine.Run) (string, error) {
+				if !mended.Load() {
+					return "", errBroke
+				}
+				return "done", run.Sleep(time.Minute)
+			})
+			p := bootOn(t, storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
+				if c.Method == "Commit" && touches(c.Batch, "wf:o") && armed.CompareAndSwap(true, false) {
+					return fault
+				}
+				return storagetest.None
+			}), wf)
+			h := start(t, wf, p, "o", "")
+			failure(t, h, "broke")
+			mended.Store(true)
+			armed.Store(true)
+			errs := make(chan error, 2)
+			for range 2 {
+				go func() { errs <- p.Retry(ctx, "o", audit) }()
+			}
+			done := 0
+			for range 2 {
+				if err := <-errs; err == nil {
+					done++
+				} else if !errors.Is(err, engine.ErrNotApplicable) {
+					t.Errorf("fault %d: %v, want ErrNotApplicable", fault, err)
+				}
+			}
+			if got := result(t, h); got != "done" || done != 1 {
+				t.Errorf("fault %d: %q, and %d retries were done; want one", fault, got, done)
+			}
+			acted := 0
+			for _, k := range kinds(historyOf(t, p.Engine, "o")) {
+				if k == checkpoint.Acted {
+					acted++
+				}
+			}
+			if acted != 1 {
+				t.Errorf("fault %d: the history has %d retries, want one", fault, acted)
+			}
+			p.stop(t)
+		})
+	}
+}
+
+// A retried workflow takes signals again, and has those that it had not received; who
+// waits for its result learns the new one.
+func TestRetriedWorkflowReceives(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var mended atomic.Bool
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			first, err := approved.Receive(run)
+			if err != nil {
+				return "", err
+			}
+			if !mended.Load() {
+				return "", errBroke
+			}
+			second, err := approved.Receive(run)
+			if err != nil {
+				return "", err
+			}
+			third, err := approved.Receive(run)
+			return first + second + third, err
+		})
+		p := boot(t, fresh(t), wf)
+		h := start(t, wf, p, "o", "")
+		send(t, approved, p, "o", "a", "1")
+		failure(t, h, "broke")
+		if _, err := approved.Send(ctx, p, "o", "x", nil); !errors.Is(err, engine.ErrTerminal) {
+			t.Errorf("to a failed workflow: %v, want ErrTerminal", err)
+		}
+		mended.Store(true)
+		retry(t, p, "o")
+		send(t, approved, p, "o", "b", "2")
+		send(t, approved, p, "o", "a", "1") // accepted once
+		send(t, approved, p, "o", "c", "3")
+		if got := result(t, h); got != "abc" {
+			t.Errorf("result %q", got)
+		}
+		p.stop(t)
+	})
+}
+
+// A signal that has a retried run claimed at once is not taken for an owner that died:
+// attempts keep their numbers.
+func TestSignalClaimsARetriedRun(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		var attempts []int
+		flaky := &activity.Activity[string, string]{Name: "flaky", Retry: activity.Retry{Attempts: 1}, Run: func(ctx context.Context, _ string) (string, error) {
+			if attempts = append(attempts, activity.InfoFrom(ctx).Attempt); len(attempts) < 2 {
+				return "", errBroke
+			}
+			return "done", nil
+		}}
+		wf := flow("w", func(run *engine.Run) (string, error) { return flaky.Do(run, "") })
+		p := boot(t, s, wf)
+		failure(t, start(t, wf, p, "o", ""), "broke")
+		p.stop(t)
+		office := made(t, s, wf)
+		if err := office.Retry(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		office.Close()
+		p = boot(t, s, wf, func(c *engine.Config) { c.PollInterval = time.Hour })
+		send(t, approved, p, "o", "come on", "")
+		if got := result(t, wf.Handle(p, "o")); got != "done" || !slices.Equal(attempts, []int{1, 2}) {
+			t.Errorf("result %q after attempts %v, want 1 and 2", got, attempts)
+		}
+		p.stop(t)
+	})
+}
+
+// A child that ended after its parent had failed, so that nobody told, is known to the
+// retried parent; so is one that ends later, and one that was purged.
+func TestRetriedParent(t *testing.T) {
+	for _, how := range []string{"dismissed", "abandoned", "ended later", "purged"} {
+		t.Run(how, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				var mended atomic.Bool
+				kid := flow("kid", func(run *engine.Run) (string, error) { return "grown", run.Sleep(time.Hour) })
+				o := engine.StartOptions{ChildID: "k", OnParentEnd: engine.AbandonChild}
+				if how == "dismissed" {
+					o.OnParentEnd = engine.CancelChild
+				}
+				wf := flow("parent", func(run *engine.Run) (string, error) {
+					f := kid.With(o).Go(run, "")
+					if err := run.Sleep(time.Minute); err != nil {
+						return "", err
+					}
+					if !mended.Load() {
+						return "", errBroke
+					}
+					out, err := f.Get(run)
+					if err != nil {
+						return fmt.Sprintf("%v %v", errors.Is(err, engine.ErrCancelled), err), nil
+					}
+					return out, nil
+				})
+				p := boot(t, fresh(t), wf, kid)
+				h := start(t, wf, p, "o", "")
+				failure(t, h, "broke")
+				if how != "ended later" {
+					time.Sleep(2 * time.Hour)
+				}
+				if how == "purged" {
+					if err := p.Purge(ctx, "k", audit); err != nil {
+						t.Fatal(err)
+					}
+				}
+				mended.Store(true)
+				retry(t, p, "o")
+				want := map[string]string{"dismissed": "true ", "abandoned": "grown", "ended later": "grown", "purged": "false "}[how]
+				if got := result(t, h); !strings.HasPrefix(got, want) {
+					t.Errorf("result %q, want %q", got, want)
+				}
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// AC4: while an attempt that was left behind by the end of the workflow lives, the
+// retried one attempts nothing in this process. What was given up is attempted anew.
+func TestRetryWaitsForAttemptsLeftBehind(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var mended atomic.Bool
+		var alive, most atomic.Int32
+		var mu sync.Mutex
+		var attempts []int
+		seen := func() []int { mu.Lock(); defer mu.Unlock(); return slices.Clone(attempts) }
+		deaf := &activity.Activity[string, string]{Name: "deaf", Timeout: 3 * time.Hour, Run: func(ctx context.Context, _ string) (string, error) {
+			most.Store(max(most.Load(), alive.Add(1)))
+			defer alive.Add(-1)
+			mu.Lock()
+			attempts = append(attempts, activity.InfoFrom(ctx).Attempt)
+			mu.Unlock()
+			if !mended.Load() {
+				time.Sleep(time.Hour)
+			}
+			return "done", nil
+		}}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			f := deaf.Go(run, "")
+			if err := run.Sleep(time.Minute); err != nil {
+				return "", err
+			}
+			if !mended.Load() {
+				return "", errBroke
+			}
+			return f.Get(run)
+		})
+		p := boot(t, fresh(t), wf)
+		h := start(t, wf, p, "o", "")
+		failure(t, h, "broke")
+		mended.Store(true)
+		retry(t, p, "o")
+		send(t, approved, p, "o", "come on", "") // nor does a signal have it claimed
+		time.Sleep(30 * time.Minute)
+		if got := seen(); len(got) != 1 {
+			t.Errorf("attempts %v while the first lives", got)
+		}
+		if got := result(t, h); got != "done" || most.Load() != 1 || !slices.Equal(seen(), []int{1, 2}) {
+			t.Errorf("result %q after attempts %v, %d at once", got, seen(), most.Load())
+		}
+		p.stop(t)
+	})
+}
+
+// revival: a workflow that fails, and that the client has go on when the bank is open.
+func revival(w *sweep.World) sweep.Scenario {
+	var mu sync.Mutex
+	open := false
+	is := func() bool { mu.Lock(); defer mu.Unlock(); return open }
+	made := map[string]bool{}
+	charge := &activity.Activity[int, string]{
+		Name:           "charge",
+		IdempotencyKey: func(i int) string { return fmt.Sprint("order/", i) },
+		Run: func(ctx context.Context, i int) (string, error) {
+			if i == 2 && !is() {
+				return "", activity.Permanent(activity.NoEffect(errBroke))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			key := activity.InfoFrom(ctx).IdempotencyKey
+			if w.Effect(key); made[key] {
+				w.Effect("charged twice")
+			}
+			made[key] = true
+			return key, nil
+		},
+		Verify: func(ctx context.Context, i int) (activity.Verification[string], error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if key := activity.InfoFrom(ctx).IdempotencyKey; made[key] {
+				return activity.CompletedWithResult(key), nil
+			}
+			return activity.NotCompleted[string](), nil
+		},
+	}
+	wf := &engine.Workflow[int, string]{Name: "revival", Errors: []error{errBroke}, Func: func(run *engine.Run, _ int) (string, error) {
+		first := charge.Go(run, 1)
+		second, err := charge.Do(run, 2)
+		if err != nil {
+			_, e := first.Get(run)
+			return "", errors.Join(err, e)
+		}
+		got, err := first.Get(run)
+		return got + second, err
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"revival"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "revival", 7)
+			if err != nil {
+				return "", err
+			}
+			var failed *engine.WorkflowError
+			if _, err := h.Result(ctx); errors.As(err, &failed) {
+				mu.Lock()
+				open = true
+				mu.Unlock()
+				if err := eng.Retry(ctx, "revival", audit); err != nil && !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) {
+					return "", err
+				}
+			} else if err != nil {
+				return "", err
+			}
+			return h.Result(ctx)
+		},
+	}
+}
