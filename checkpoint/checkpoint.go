@@ -64,7 +64,7 @@ const (
 	Survived   Kind = "survived"   // a suspect came to rest without killing its process
 	GivenUp    Kind = "given up"   // was under way when the workflow's function returned
 	Parked     Kind = "parked"     // put aside until there is something new
-	CameBack   Kind = "came back"  // the function, which had held the run up
+	CameBack   Kind = "came back"  // the function, or the attempt of Operation, that needed a person
 	Ended      Kind = "ended"      // Name is the status
 )
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-go/weft/activity"
@@ -29,8 +30,10 @@ type job struct {
 	answer  answer
 	ctx     context.Context
 	timeout time.Duration
-	permit  *permit     // nil: it needs none
-	expiry  *time.Timer // nil: it has all the time
+	settle  time.Duration // after which one that is timed out should have returned
+	permit  *permit       // nil: it needs none
+	expiry  *time.Timer   // nil: it has all the time
+	over    atomic.Bool   // it has returned
 }
 
 // attempt prepares the next attempt of o, as soon as it is permitted and there is
@@ -57,6 +60,9 @@ func (x *execution) attempt(o *operation) {
 	x.attempts.Add(1)
 
 	if j.timeout > 0 {
+		if j.settle = o.call.Policy.Settle; j.settle == 0 {
+			j.settle = j.timeout
+		}
 		info.Deadline = x.eng.now().Add(j.timeout)
 		j.expiry = time.AfterFunc(j.timeout, j.expire)
 	}
@@ -87,6 +93,16 @@ func (x *execution) setOff() error {
 func (j *job) expire() {
 	j.attempt.cancel(activity.ErrTimeout)
 	j.x.post(post{op: j.op, attempt: &j.attempt, answer: j.timedOut()})
+	time.AfterFunc(j.settle, j.overdue)
+}
+
+// overdue tells that the attempt has still not returned. It may never.
+func (j *job) overdue() {
+	if j.over.Load() {
+		return
+	}
+	j.x.eng.log.Error("weft: activity does not heed its context", "workflow", j.x.id, "type", j.x.def.name, "activity", j.op.name, "operation", j.op.id, "attempt", j.attempt.number)
+	j.x.post(post{op: j.op, attempt: &j.attempt, overdue: true})
 }
 
 // run is the attempt.
@@ -97,6 +113,7 @@ func (j *job) run() {
 		if answer.failure != nil && context.Cause(j.ctx) == activity.ErrTimeout {
 			answer = j.timedOut()
 		}
+		j.over.Store(true)
 		if j.expiry != nil {
 			j.expiry.Stop()
 		}

@@ -75,6 +75,12 @@ const (
 	// goes when the function comes back.
 	Stuck Reason = "stuck"
 
+	// Deaf: an attempt of an activity has not returned, though its time was up and
+	// Settle has passed since. It heeds nothing that its context tells, and keeps its
+	// place among MaxActivities; no other attempt begins, and the rest of the run
+	// goes on. The reason goes when it returns.
+	Deaf Reason = "deaf"
+
 	// Damaged: a record of the run is not what was written.
 	Damaged Reason = "damaged"
 

@@ -198,6 +198,7 @@ type decision struct {
 	answers, births, ends int          // taken from ready, unborn and grown
 	born                  []*operation // that are in it
 	reconciled            []*operation // likewise, of the pending ones
+	deafness              []*operation // likewise
 }
 
 // spare is more than a checkpoint has of its own, and the start of a child.
@@ -211,6 +212,7 @@ func (x *execution) taken(d *decision) {
 	t := &x.ops
 	t.ready = slices.Delete(t.ready, 0, d.answers)
 	t.unborn, t.grown = t.unborn[d.births:], t.grown[d.ends:]
+	t.deafness = t.deafness[len(d.deafness):]
 	for _, o := range d.reconciled {
 		x.written(o)
 	}
@@ -266,7 +268,14 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 			d.reconciled = append(d.reconciled, o)
 		}
 	}
-	c.Workflow = x.askFor(d.reconciled, now)
+	for _, o := range x.ops.deafness {
+		if full() {
+			break
+		}
+		add(o.hearing())
+		d.deafness = append(d.deafness, o)
+	}
+	c.Workflow = x.askFor(d, now)
 	for _, v := range x.hold.Workflow.Verbs {
 		add(checkpoint.Event{Kind: checkpoint.Acted, Name: v.Name, By: v.By, Why: v.Why})
 	}

@@ -34,6 +34,7 @@ type post struct {
 	attempt  *attempt
 	answer   *answer // came to this
 	returned bool    // and its goroutine is over
+	overdue  bool    // or should be
 
 	verdict *verdict // or its verifier has answered
 
@@ -171,6 +172,8 @@ func (x *execution) read() error {
 			x.delivery = p.delivery
 		case p.verdict != nil:
 			x.readVerdict(p)
+		case p.overdue:
+			x.readOverdue(p)
 		case p.op != nil:
 			x.readAnswer(p)
 		}
@@ -190,6 +193,7 @@ func (x *execution) readAnswer(p post) {
 	if p.returned {
 		o.working = nil
 		x.ops.working--
+		x.heard(o)
 	}
 	if o.keyed != nil {
 		x.reconciledAnswer(o, p)

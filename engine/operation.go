@@ -57,6 +57,7 @@ type operation struct {
 	lost     int // owners since then who may have begun one
 	failures int
 	working  *attempt // the goroutine, until it has returned
+	deaf     bool     // which it should have
 	answer   *answer  // what an attempt came to, until it is durable
 
 	permit  *permit         // for the next attempt; nil: it was not asked for
@@ -231,6 +232,7 @@ type table struct {
 	unborn       []*operation // children to be started
 	grown        []*operation // children whose end was read
 
+	deafness []*operation // of which it is to be recorded that they are deaf, or not any more
 	pending  []*operation // reconciled, with something to be recorded
 	outdated []*operation // reconciled, with a record to be read
 

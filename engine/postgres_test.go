@@ -102,6 +102,7 @@ var repeatedOnPostgres = []repeated{
 	{"SignalMeetsAStartOfUnknownOutcome", TestSignalMeetsAStartOfUnknownOutcome},
 	{"RetryOfARunThatIsBeingPutDown", TestRetryOfARunThatIsBeingPutDown},
 	{"RetryOfUnknownOutcomeIsRecognised", TestRetryOfUnknownOutcomeIsRecognised},
+	{"AttemptThatNeverReturns", TestAttemptThatNeverReturns},
 	{"RetryOfAFailedWorkflow", TestRetryOfAFailedWorkflow},
 	{"RetryTakesBackWhatItFailedOf", TestRetryTakesBackWhatItFailedOf},
 	{"RetryThatDoesNotApply", TestRetryThatDoesNotApply},
@@ -152,6 +153,7 @@ var repeatedOnPostgres = []repeated{
 
 var slowOnPostgres = []repeated{
 	{"Retries", TestRetries},
+	{"DeafAttemptNeedsAPerson", TestDeafAttemptNeedsAPerson},
 	{"RetryOfAReconciledActivity", TestRetryOfAReconciledActivity},
 	{"RetriedParent", TestRetriedParent},
 	{"RetriesSurviveARestart", TestRetriesSurviveARestart},

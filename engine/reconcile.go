@@ -584,16 +584,19 @@ func (x *execution) release(now time.Time) (c checkpoint.Change, err error) {
 }
 
 // askFor is the workflow record in which a person is asked about what the operations
-// of a lot wait for, and no more about those that go on, and in which what operators
-// did is taken in. It is nil if it stays as it is.
-func (x *execution) askFor(lot []*operation, now time.Time) *checkpoint.Workflow {
-	if len(lot)+len(x.hold.Workflow.Verbs) == 0 {
+// of a decision wait for, and no more about those that go on, is told which attempts
+// are deaf, and in which what operators did is taken in. It is nil if it stays as it is.
+func (x *execution) askFor(d *decision, now time.Time) *checkpoint.Workflow {
+	if len(d.reconciled)+len(d.deafness)+len(x.hold.Workflow.Verbs) == 0 {
 		return nil
 	}
 	wf := *x.hold.Workflow
-	changed := len(wf.Verbs) > 0
+	changed := len(wf.Verbs)+len(d.deafness) > 0
 	wf.Verbs = nil
-	for _, o := range lot {
+	for _, o := range d.deafness {
+		o.tellOf(&wf, now)
+	}
+	for _, o := range d.reconciled {
 		k := o.keyed
 		if slices.ContainsFunc(wf.Attention, o.isAskedIn) {
 			wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isAskedIn)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -83,6 +84,10 @@ var answers = map[string]answer{
 		return activity.NotCompleted[string](), errBroke
 	}, want: " *activity.IndeterminateError", status: activity.StatusIndeterminate, kin: true},
 	"panic": {verify: func(context.Context) (activity.Verification[string], error) { panic("oh") }, want: " *activity.IndeterminateError", status: activity.StatusIndeterminate, kin: true},
+	"exit": {verify: func(context.Context) (activity.Verification[string], error) {
+		runtime.Goexit()
+		return activity.NotCompleted[string](), nil
+	}, want: " *activity.IndeterminateError", status: activity.StatusIndeterminate, kin: true},
 	"timeout": {verify: func(ctx context.Context) (activity.Verification[string], error) {
 		<-ctx.Done()
 		return activity.NotCompleted[string](), nil
@@ -360,6 +365,8 @@ func TestReconcileWithoutACrash(t *testing.T) {
 		{"has a deadline", fails(activity.NoEffect(errBroke)), nil, func(a *charging) { a.Deadline = 2 * time.Second; a.Retry.Backoff = 5 * time.Second }, "*activity.Error activity charge: attempt 1: broke", 1, 0, activity.StatusFailed, 0},
 		{"has a deadline that cuts an attempt", deaf, yes, func(a *charging) { a.Deadline = 10 * time.Second }, "verified", 1, 1, activity.StatusCompleted, 10 * time.Second},
 		{"panics", func(context.Context, int) (string, error) { panic("oh") }, yes, nil, "verified", 1, 1, activity.StatusCompleted, 0},
+		{"exits", func(context.Context, int) (string, error) { runtime.Goexit(); return "", nil }, yes, nil, "verified", 1, 1, activity.StatusCompleted, 0},
+		{"exits too often", func(context.Context, int) (string, error) { runtime.Goexit(); return "", nil }, no, func(a *charging) { a.Retry.Attempts = 2 }, "*activity.Error activity charge: attempt 2: called runtime.Goexit", 2, 2, activity.StatusFailed, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {

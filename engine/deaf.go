@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+)
+
+// readOverdue takes in that an attempt has not returned when it should have: a person
+// is told.
+func (x *execution) readOverdue(p post) {
+	if o := p.op; o.working == p.attempt && !o.deaf {
+		o.deaf = true
+		x.ops.deafness = append(x.ops.deafness, o)
+	}
+}
+
+// heard takes in that o's attempt has returned after all.
+func (x *execution) heard(o *operation) {
+	if !o.deaf {
+		return
+	}
+	o.deaf = false
+	if i := slices.Index(x.ops.deafness, o); i >= 0 {
+		x.ops.deafness = slices.Delete(x.ops.deafness, i, i+1) // nobody was told
+		return
+	}
+	x.ops.deafness = append(x.ops.deafness, o)
+}
+
+// hearing is the event that o's attempt is deaf, or is not any more.
+func (o *operation) hearing() checkpoint.Event {
+	if !o.deaf {
+		return checkpoint.Event{Kind: checkpoint.CameBack, Operation: o.id, Of: o.of, Name: o.name}
+	}
+	return checkpoint.Event{Kind: checkpoint.Held, Operation: o.id, Of: o.of, Name: string(Deaf), Error: o.deafWords()}
+}
+
+func (o *operation) deafWords() string {
+	return fmt.Sprintf("attempt %d has not returned, though its time was up and what Settle grants has passed", o.working.number)
+}
+
+// isDeafIn says that a is that o's attempt has not returned.
+func (o *operation) isDeafIn(a checkpoint.Attention) bool {
+	return a.Reason == string(Deaf) && a.Operation == o.id
+}
+
+// tellOf has a workflow record say of o whether its attempt is deaf.
+func (o *operation) tellOf(wf *checkpoint.Workflow, now time.Time) {
+	wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isDeafIn)
+	if o.deaf {
+		wf.Attention = append(wf.Attention, checkpoint.Attention{
+			Reason:    string(Deaf),
+			Operation: o.id,
+			Name:      o.name,
+			Detail:    o.deafWords(),
+			Since:     checkpoint.Micro(now),
+		})
+	}
+}
