@@ -13,6 +13,7 @@ torture:
 	go run ./examples/crash -kills 1000 -store bolt
 	go run ./examples/crash -kills 1000 -store postgres
 	go run ./examples/cluster -kills 2000 -pauses 2000 -engines 4
+	go run ./examples/cluster -kills 1000 -pauses 1000 -engines 4 -store sqlite
 	go run ./examples/payment -kills 1000 -store sqlite
 	go run ./examples/payment -kills 1000 -store postgres
 

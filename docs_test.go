@@ -136,6 +136,8 @@ func TestAdapterTable(t *testing.T) {
 	durable := open(sq, err)
 	sq, err = sqlite.Open(filepath.Join(dir, "b.db"), &sqlite.Options{Relaxed: true})
 	relaxed := open(sq, err)
+	sq, err = sqlite.Open(filepath.Join(dir, "d.db"), &sqlite.Options{Shared: true})
+	shared := open(sq, err)
 	b, err := bolt.Open(filepath.Join(dir, "c.bolt"), nil)
 	bo := open(b, err)
 	pg, err := postgres.Open(t.Context(), pgtest.URL(t), nil)
@@ -148,6 +150,7 @@ func TestAdapterTable(t *testing.T) {
 	}{
 		{"`storage/sqlite`", durable},
 		{"`storage/sqlite`, `Relaxed`", relaxed},
+		{"`storage/sqlite`, `Shared`", shared},
 		{"`storage/bolt`", bo},
 		{"`storage/postgres`", open(pg, err)},
 		{"`storage/memory`", new(memory.Store)},

@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(pgtest.Main(m))
 }
 
-func testOptions(t *testing.T) options {
-	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), "20"))
+func testOptions(t *testing.T, store string, least int) options {
+	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), strconv.Itoa(least)))
 	if err != nil {
 		t.Fatal("WEFT_KILLS:", err)
 	}
@@ -31,23 +31,30 @@ func testOptions(t *testing.T) options {
 	if err != nil {
 		t.Fatal("WEFT_SEED:", err)
 	}
-	return options{engines: 4, kills: kills, pauses: kills, ttl: 300 * time.Millisecond, store: "postgres", clients: 6, patience: stall, seed: seed, where: pgtest.URL(t)}
+	o := options{engines: 4, kills: kills, pauses: kills, ttl: 300 * time.Millisecond, store: store, clients: 6, patience: stall, seed: seed, where: t.TempDir()}
+	if store == "postgres" {
+		o.where = pgtest.URL(t)
+	}
+	return o
 }
 
-// OWN-2, OWN-3, OWN-7, OWN-9, OWN-21, OWN-25, OW1, OW2, OW3, OW6, OW7, AC5, T4, interleavings 5,
-// 15, 19, 20, 26: several processes on one PostgreSQL, which are stopped and killed.
-// WEFT_KILLS times each; WEFT_SEED repeats whom it hits.
+// OWN-2, OWN-3, OWN-7, OWN-9, OWN-21, OWN-25, OW1, OW2, OW3, OW6, OW7, AC5, T4: several
+// processes on one store, which are stopped and killed, WEFT_KILLS times each; WEFT_SEED
+// repeats whom it hits.
 func TestCluster(t *testing.T) {
-	o := testOptions(t)
-	if err := run(t.Context(), o, t.Output()); err != nil {
-		t.Fatal(err)
+	for store, least := range map[string]int{"postgres": 20, "sqlite": 10} {
+		t.Run(store, func(t *testing.T) {
+			if err := run(t.Context(), testOptions(t, store, least), t.Output()); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
 
 // What the test is good for: where stores accept what a former owner commits, it is
 // found out.
 func TestStaleCommitsAreFoundOut(t *testing.T) {
-	o := testOptions(t)
+	o := testOptions(t, "postgres", 0)
 	o.kills, o.pauses, o.careless, o.patience = 0, 8, true, time.Second
 	k, err := newKiller(t.Context(), o, stores[o.store], t.Output())
 	if err != nil {

@@ -356,6 +356,10 @@ func (l *ledger) verdict(o options) error {
 	case kills < o.kills || pauses < o.pauses:
 		return fmt.Errorf("%d kills and %d pauses; %d and %d were asked for", kills, pauses, o.kills, o.pauses)
 	}
+	cuts := pauses
+	if o.store == "sqlite" { // which has no connections to be cut
+		cuts = 0
+	}
 	for _, least := range []struct {
 		what string
 		n, c int
@@ -365,7 +369,7 @@ func (l *ledger) verdict(o options) error {
 		{"owners found dead in a pause", l.deaths[byPause], pauses / 3},
 		{"repeated effects", l.repeats[byKill] + l.repeats[byPause], done / 12},
 		{"refused checkpoints of former owners", l.fenced, pauses / 40},
-		{"commits of unknown outcome", l.counts["unknown"], pauses / 40},
+		{"commits of unknown outcome", l.counts["unknown"], cuts / 40},
 		{"stale tokens at the target", l.counts["stale"], pauses / 24},
 	} {
 		if least.n < least.c {

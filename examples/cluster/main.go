@@ -4,7 +4,8 @@
 //	go run ./examples/cluster -kills 12 -pauses 12 -ttl 300ms
 //
 // It starts itself three times more. Each of these processes hosts an engine; they
-// start orders, drive them and wait for their results, all on one PostgreSQL. The
+// start orders, drive them and wait for their results, all on one PostgreSQL, or with
+// -store sqlite on one file of SQLite. The
 // first process is the killer: at random moments it kills one of the others with
 // SIGKILL, or stops it with SIGSTOP for 1.2 to 3 leases and has it go on as if nothing
 // had been. It is told of everything through pipes, as it happens: which checkpoints
@@ -57,7 +58,7 @@ func main() {
 	flag.StringVar(&o.store, "store", "postgres", "one of "+storeNames())
 	flag.IntVar(&o.clients, "clients", 6, "orders that each process has under way at once")
 	flag.Uint64Var(&o.seed, "seed", rand.Uint64(), "decides whom it hits, and when")
-	flag.StringVar(&o.where, "at", "", "address of an empty PostgreSQL database; a private server, from Debian's packages")
+	flag.StringVar(&o.where, "at", "", "address of an empty PostgreSQL database, or a folder for SQLite; a private server, from Debian's packages, or a temporary folder")
 	flag.Parse()
 	o.patience = stall
 	if err := run(context.Background(), o, os.Stdout); err != nil {

@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// A lock is held by one opener of a file at a time, also within one process. It
-// ends with the process, however that ends. The file stays: to remove it while
+// A lock is held by one opener of a file at a time, also within one process, or by
+// several that share it. It ends with the process, however that ends. The file stays: to remove it while
 // another holds it would make room for a third. What is in it means nothing.
 type lock struct{ file *os.File }
 
@@ -14,12 +14,12 @@ var errLocked = errors.New("is open in another process, or in this one already")
 
 // acquire locks the file at path, and creates it if it is not there. It does not
 // wait.
-func acquire(path string) (*lock, error) {
+func acquire(path string, shared bool) (*lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644) // os adds O_CLOEXEC
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(f); err != nil {
+	if err := flock(f, shared); err != nil {
 		f.Close()
 		return nil, err
 	}

@@ -9,6 +9,6 @@ import (
 	"runtime"
 )
 
-func flock(*os.File) error {
+func flock(*os.File, bool) error {
 	return fmt.Errorf("lock: not on %s: %w", runtime.GOOS, errors.ErrUnsupported)
 }

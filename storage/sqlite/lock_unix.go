@@ -9,9 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func flock(f *os.File) error {
+func flock(f *os.File, shared bool) error {
+	how := unix.LOCK_EX
+	if shared {
+		how = unix.LOCK_SH
+	}
 	for {
-		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
+		switch err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err {
 		case nil:
 			return nil
 		case unix.EINTR:

@@ -2,8 +2,9 @@
 //
 // The database may hold tables of the host beside it. A Store is exclusive: a
 // lock file beside the database keeps a second opener out, so the engines that
-// worked under an earlier opening are certainly dead. [Options.ReadOnly] opens
-// the store for reading while an engine has it.
+// worked under an earlier opening are certainly dead. [Options.Shared] lets several
+// processes of one machine have it open; then their engines keep leases.
+// [Options.ReadOnly] opens the store for reading while an engine has it.
 //
 // # Caveats
 //
@@ -11,6 +12,8 @@
 //     closes the files of a database which it also has open through SQLite drops
 //     SQLite's locks on them.
 //   - Not for network file systems, whose locks do not hold.
+//   - Of the processes that share a store one writes at a time. One that is stopped
+//     while it writes keeps all others from writing until it goes on or is killed.
 //   - Do not give one database two names by a hard link: each name has its own
 //     log, and its own lock file.
 package sqlite
@@ -37,6 +40,11 @@ type Options struct {
 	// writer, and a power loss takes back the latest commits. A crash of the
 	// process does not. The store no longer claims Durable.
 	Relaxed bool
+
+	// Shared lets other processes on the same machine open the store too, if they ask
+	// for the same; nobody has it who does not. The store claims Shared: engines on it
+	// keep leases, and what one process writes others find by polling.
+	Shared bool
 
 	// ReadOnly opens a store that exists, for reading, also while an engine has
 	// it open. Commit answers errors.ErrUnsupported. SQLite may put its -wal and
@@ -80,12 +88,14 @@ var tableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 func open(path string, o *Options) (_ *Store, err error) {
 	s := &Store{
 		path:    path,
-		opening: rand.Text(),
 		readers: make(chan *reader, maxReaders),
 		closed:  make(chan struct{}),
 	}
 	if o != nil {
 		s.options = *o
+	}
+	if !s.options.Shared {
+		s.opening = rand.Text()
 	}
 	if s.options.Table == "" {
 		s.options.Table = "weft"
@@ -106,7 +116,7 @@ func open(path string, o *Options) (_ *Store, err error) {
 		s.readers <- nil
 	}
 	if !s.options.ReadOnly {
-		if s.lock, err = acquire(file + ".lock"); err != nil {
+		if s.lock, err = acquire(file+".lock", s.options.Shared); err != nil {
 			return nil, err
 		}
 		if s.writer, err = newWriter(file, s.options, s.readers); err != nil {
@@ -132,8 +142,8 @@ func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 	return s.error("commit", s.queue.Commit(ctx, b))
 }
 
-// Capabilities of a Store: all but Shared. A Relaxed one is not Durable, a
-// read-only one takes no batches.
+// Capabilities of a Store: all, but Shared only if it was opened to be. A Relaxed one
+// is not Durable, a read-only one takes no batches.
 func (s *Store) Capabilities() storage.Capabilities {
 	return storage.Capabilities{
 		ConditionalBatch: !s.options.ReadOnly,
@@ -141,11 +151,12 @@ func (s *Store) Capabilities() storage.Capabilities {
 		ReadAfterWrite:   true,
 		ScanConsistency:  storage.Snapshot,
 		Durable:          !s.options.Relaxed,
+		Shared:           s.options.Shared,
 		MaxBatch:         maxBatch,
 	}
 }
 
-// Opening identifies this opening of the database.
+// Opening identifies this opening of the database. It is empty if that is Shared.
 func (s *Store) Opening() string { return s.opening }
 
 // Close waits for the reads and the commit that are going on, writes the log
