@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -215,6 +216,34 @@ func TestNoBlanketPromise(t *testing.T) {
 			if !strings.Contains(string(text), words) {
 				t.Errorf("%s does not say %q", file, words)
 			}
+		}
+	}
+}
+
+// Each requirement on activities, ACT-1 to ACT-55, is named where a test shows it.
+func TestEveryRequirementIsNamedByATest(t *testing.T) {
+	named := map[int]bool{}
+	number := regexp.MustCompile(`\bACT-(\d+)\b`)
+	for file := range goFiles(t) {
+		if !strings.HasSuffix(file, "_test.go") || file == "docs_test.go" {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range number.FindAllStringSubmatch(string(text), -1) {
+			n, err := strconv.Atoi(m[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			named[n] = true
+		}
+	}
+	named[55] = true // see TestNoBlanketPromise
+	for n := 1; n <= 55; n++ {
+		if !named[n] {
+			t.Errorf("no test names ACT-%d", n)
 		}
 	}
 }
