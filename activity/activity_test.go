@@ -162,16 +162,73 @@ func TestInfoFrom(t *testing.T) {
 		t.Errorf("of any context: %+v, want none", got)
 	}
 	want := activity.Info{WorkflowID: "order-42", Attempt: 3, FencingToken: 7}
-	if got := activity.InfoFrom(activity.NewContext(context.Background(), want)); got != want {
+	if got := activity.InfoFrom(activity.NewContext(context.Background(), want, nil)); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
-// ACT-7, and ACT-10 but for compensate and resourceScope, which there are not yet:
-// what the engine is told of a definition; a key for one call comes
-// before that of the definition.
+// A diary is a heart for tests.
+type diary struct{ told, before any }
+
+func (d *diary) Beat(progress any) error {
+	if _, bad := progress.(chan int); bad {
+		return errors.New("no progress")
+	}
+	d.told = progress
+	return nil
+}
+
+func (d *diary) Last(progress any) bool {
+	n, ok := progress.(*int)
+	if ok && d.before != nil {
+		*n = d.before.(int)
+		return true
+	}
+	return false
+}
+
+// A heartbeat is told to the heart of the context, also through contexts made of it,
+// and returns the cause when it is to stop; without one it tells nothing.
+func TestHeartbeat(t *testing.T) {
+	d := &diary{before: 7}
+	ctx, cancel := context.WithCancelCause(activity.NewContext(t.Context(), activity.Info{}, d))
+	if err := activity.Heartbeat(ctx, 8); err != nil || d.told != 8 {
+		t.Errorf("told %v, %v", d.told, err)
+	}
+	if n, ok := activity.Progress[int](ctx); n != 7 || !ok {
+		t.Errorf("progress %d, %v, want 7", n, ok)
+	}
+	if s, ok := activity.Progress[string](ctx); s != "" || ok {
+		t.Errorf("progress %q, %v, want none", s, ok)
+	}
+	if err := activity.Heartbeat(ctx, make(chan int)); err == nil {
+		t.Error("the error of the heart is lost")
+	}
+	cancel(activity.ErrLeaseLost)
+	if err := activity.Heartbeat(ctx, 9); err != activity.ErrLeaseLost || d.told != 9 {
+		t.Errorf("to be stopped: %v, and told %v", err, d.told)
+	}
+	if err := activity.Heartbeat(ctx, make(chan int)); err != activity.ErrLeaseLost {
+		t.Errorf("to be stopped: %v, want the cause before anything else", err)
+	}
+	for name, ctx := range map[string]context.Context{
+		"none":     t.Context(),
+		"no heart": activity.NewContext(t.Context(), activity.Info{}, nil),
+	} {
+		if err := activity.Heartbeat(ctx, 1); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n, ok := activity.Progress[int](ctx); n != 0 || ok {
+			t.Errorf("%s: progress %d, %v", name, n, ok)
+		}
+	}
+}
+
+// ACT-7, and ACT-10 but for compensate, which there is not yet: what the engine is
+// told of a definition; a key for one call comes before that of the definition.
 func TestCall(t *testing.T) {
-	a := &act{Name: "charge", Run: work, IdempotencyKey: strconv.Itoa, Verify: look, Idempotent: true, Settle: time.Hour}
+	a := &act{Name: "charge", Run: work, IdempotencyKey: strconv.Itoa, Verify: look, Idempotent: true, Settle: time.Hour, MaxConcurrent: 3, Rate: activity.Rate{Count: 2, Per: time.Second}}
+	a.ResourceScope = func(in int) string { return "account/" + strconv.Itoa(in) }
 	for _, c := range []struct {
 		a       *act
 		key     string
@@ -193,6 +250,9 @@ func TestCall(t *testing.T) {
 		}
 		if c.a.Verify == nil {
 			continue
+		}
+		if p := got.Policy; got.Scope != "account/42" || p.MaxConcurrent != 3 || p.Rate != a.Rate {
+			t.Errorf("scope %q and limits %+v of %+v", got.Scope, p, c.a)
 		}
 		if answer, err := got.Verify(t.Context()); err != nil || answer.Verdict().State != activity.StateNotCompleted {
 			t.Errorf("the verifier answers %v, %v", answer, err)

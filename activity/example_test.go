@@ -137,6 +137,54 @@ func ExampleActivity_resourceScope() {
 	// bob bought 3 and has 10 <nil>
 }
 
+// An import goes on where the attempt before it has stopped.
+func ExampleHeartbeat() {
+	pages := []string{"a", "b", "c", "d"}
+	load := &activity.Activity[string, string]{
+		Name:  "load",
+		Retry: activity.Retry{Backoff: time.Millisecond},
+		Run: func(ctx context.Context, file string) (string, error) {
+			done, found := activity.Progress[int](ctx)
+			fmt.Printf("attempt %d: %d pages are done, %v\n", activity.InfoFrom(ctx).Attempt, done, found)
+			for ; done < len(pages); done++ {
+				if err := activity.Heartbeat(ctx, done); err != nil {
+					return "", err // it is to stop
+				}
+				if done == 2 && !found {
+					return "", errors.New("connection lost")
+				}
+			}
+			return file + " is loaded", nil
+		},
+	}
+	ingest := &engine.Workflow[string, string]{
+		Name: "ingest",
+		Func: func(run *engine.Run, file string) (string, error) { return load.Do(run, file) },
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: []engine.Definition{ingest},
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go eng.Run(ctx)
+	defer eng.Close()
+	defer stop()
+
+	h, err := ingest.Start(ctx, eng, "file-1", "prices.csv")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(h.Result(ctx))
+	// Output:
+	// attempt 1: 0 pages are done, false
+	// attempt 2: 2 pages are done, true
+	// prices.csv is loaded <nil>
+}
+
 var books sync.Mutex
 
 func read(balance map[string]int, account string) int {

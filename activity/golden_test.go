@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weft-go/weft/internal/golden"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -25,7 +26,12 @@ func TestGoldenRecords(t *testing.T) {
 		change(&r)
 		return golden.Record{Key: r.key(), Version: Version, Value: &r, Empty: func() any { return new(Record) }}
 	}
+	beat := Beat{
+		Generation: full.Generation, Activity: "import", Attempt: 2, At: 1767355200000000,
+		Codec: "cbor", Progress: []byte(`{"row":7}`), key: keys.Beat(full.WorkflowID, full.Operation),
+	}
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
+		"progress":  {Key: beat.key, Version: Version, Value: &beat, Empty: func() any { return new(Beat) }},
 		"under-way": is(func(*Record) {}),
 		"completed": is(func(r *Record) {
 			r.Status, r.Settled, r.HasResult, r.Result, r.Codec = StatusCompleted, true, true, []byte(`"ch_1"`), "cbor"

@@ -38,7 +38,10 @@ const (
 	PhaseVerify Phase = "verify"
 )
 
-type infoKey struct{}
+type (
+	infoKey  struct{}
+	heartKey struct{}
+)
 
 // InfoFrom returns the Info of the attempt that ctx was made for, or the zero
 // Info for any other context.
@@ -51,21 +54,26 @@ func InfoFrom(ctx context.Context) Info {
 }
 
 // NewContext returns a context with i, whose deadline is said to be i.Deadline
-// if there is one: for tests of an activity's Run. It does not end by itself.
-func NewContext(ctx context.Context, i Info) context.Context {
-	return &attempt{ctx, i}
+// if there is one: for tests of an activity's Run and Verify. It does not end by
+// itself. With a nil h nothing can be told, and nothing was.
+func NewContext(ctx context.Context, i Info, h Heart) context.Context {
+	return &attempt{ctx, i, h}
 }
 
 // An attempt is the context of one. It is cancelled by the engine, which has the
 // timer.
 type attempt struct {
 	context.Context
-	info Info
+	info  Info
+	heart Heart
 }
 
 func (a *attempt) Value(key any) any {
-	if _, ok := key.(infoKey); ok {
+	switch key.(type) {
+	case infoKey:
 		return &a.info
+	case heartKey:
+		return a.heart
 	}
 	return a.Context.Value(key)
 }

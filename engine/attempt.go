@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
 )
 
 var errGoexit = errors.New("called runtime.Goexit")
@@ -30,10 +31,12 @@ type job struct {
 	answer  answer
 	ctx     context.Context
 	timeout time.Duration
-	settle  time.Duration // after which one that is timed out should have returned
-	permit  *permit       // nil: it needs none
-	expiry  *time.Timer   // nil: it has all the time
-	over    atomic.Bool   // it has returned
+	settle  time.Duration        // after which one that is timed out should have returned
+	permit  *permit              // nil: it needs none
+	wf      *checkpoint.Workflow // as it is when the attempt begins
+	pulse   pulse
+	expiry  *time.Timer // nil: it has all the time
+	over    atomic.Bool // it has returned
 }
 
 // attempt prepares the next attempt of o, as soon as it is permitted and there is
@@ -53,7 +56,7 @@ func (x *execution) attempt(o *operation) {
 	}
 	info := x.info(o)
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	j := &job{x: x, op: o, call: o.call, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(x.eng.now()), permit: o.takePermit()}
+	j := &job{x: x, op: o, call: o.call, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(x.eng.now()), permit: o.takePermit(), wf: x.hold.Workflow}
 	x.eng.limits.begin(j.permit)
 	o.working = &j.attempt
 	x.ops.working++
@@ -66,7 +69,7 @@ func (x *execution) attempt(o *operation) {
 		info.Deadline = x.eng.now().Add(j.timeout)
 		j.expiry = time.AfterFunc(j.timeout, j.expire)
 	}
-	j.ctx = activity.NewContext(ctx, info)
+	j.ctx = activity.NewContext(ctx, info, j)
 	x.jobs = append(x.jobs, j)
 }
 
@@ -119,6 +122,7 @@ func (j *job) run() {
 		}
 		j.attempt.cancel(nil)
 		j.x.eng.limits.giveBack(j.permit)
+		j.pulse.end(answer.failure != nil)
 		j.x.post(post{op: j.op, attempt: &j.attempt, answer: answer, returned: true})
 		j.x.eng.leave()
 		j.x.attempts.Done()

@@ -367,9 +367,10 @@ func (x *execution) verify(o *operation) {
 		cancel(activity.ErrTimeout)
 		tell(activity.Verdict{State: activity.StateIndeterminate, Reason: fmt.Sprintf("the verifier timed out after %v", timeout)}, false)
 	})
+	heart := &reader{x: x, op: o, wf: x.hold.Workflow, ctx: ctx}
 	go func() {
 		defer x.attempts.Done()
-		activity.Ask(activity.NewContext(ctx, info), o.call.Verify, func(v activity.Verdict) {
+		activity.Ask(activity.NewContext(ctx, info, heart), o.call.Verify, func(v activity.Verdict) {
 			expiry.Stop()
 			tell(v, true)
 			cancel(nil)

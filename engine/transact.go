@@ -87,7 +87,7 @@ func (x *execution) transaction(store storage.Transactor, o *operation, a *answe
 	go func() {
 		err := error(failed) // if the function calls Goexit, which ends this goroutine
 		defer func() { done <- err }()
-		err = store.Transact(activity.NewContext(x.ctx, x.info(o)), func(ctx context.Context) (storage.Batch, error) {
+		err = store.Transact(activity.NewContext(x.ctx, x.info(o), nil), func(ctx context.Context) (storage.Batch, error) {
 			called = true
 			if x.call(ctx, o.call, a); a.failure != nil {
 				return storage.Batch{}, failed

@@ -103,11 +103,14 @@ func Activity(id, activity, operation, idempotencyKey string) []byte {
 // ActivitiesOf is the range of what is known of a workflow's effects.
 func ActivitiesOf(id string) storage.Range { return storage.Prefix(append(key("act:", id), ':')) }
 
+// Beat is what an attempt last told of its progress: beat:{id}:{operation}.
+func Beat(id, operation string) []byte { return key("beat:", id, operation) }
+
 // Children are the ranges of everything that belongs to a workflow but its
 // record: what a purge deletes.
 func Children(id string) []storage.Range {
 	var rs []storage.Range
-	for _, family := range []string{"wf:", "sig:", "inbox:", "sigres:", "act:", "kid:"} {
+	for _, family := range []string{"wf:", "sig:", "inbox:", "sigres:", "act:", "beat:", "kid:"} {
 		rs = append(rs, storage.Prefix(append(key(family, id), ':')))
 	}
 	return append(rs, only(SignalCounter(id)))

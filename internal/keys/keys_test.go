@@ -33,6 +33,7 @@ var families = map[string]func(id, name, sid string) []byte{
 	"ix":     func(id, _, _ string) []byte { return keys.Index(id) },
 	"exp":    func(id, _, sid string) []byte { return keys.ExpiringTombstone(noon, id, sid) },
 	"act":    func(id, name, sid string) []byte { return keys.Activity(id, name, "3.1", sid) },
+	"beat":   func(id, _, sid string) []byte { return keys.Beat(id, sid) },
 	"meta":   func(_, name, _ string) []byte { return keys.Meta(name) },
 }
 
@@ -46,6 +47,7 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 		{string(keys.Signal("o:1", "a/b", "x%")), "sig:o%3A1:a%2Fb:x%25"},
 		{string(keys.Accepted("o", "a", "x")), "sigres:o:a:x"},
 		{string(keys.Activity("o 1", "charge/card", "3.1", "order:42")), "act:o%201:charge%2Fcard:3.1:order%3A42"}, // ACT-2
+		{string(keys.Beat("o 1", "3.1")), "beat:o%201:3.1"},
 		{string(keys.Inbox("o", 3)), "inbox:o:00000000000000000003"},
 		{string(keys.SignalCounter("o")), "sigseq:o"},
 		{string(keys.Held("host-1", "o")), "held:host-1:o"},

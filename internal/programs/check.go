@@ -46,6 +46,7 @@ type Tally struct {
 	Cut      int            // calls of workflow functions that were cut off, and went on in another
 	Ends     map[string]int // completed, failed, cancelled
 	Seen     map[Kind]int   // operations of which an outcome was seen
+	Resumed  int            // activities that found progress
 }
 
 func (y *Tally) add(h *played) {
@@ -55,6 +56,7 @@ func (y *Tally) add(h *played) {
 	y.Programs++
 	y.Calls += h.calls
 	y.Blows += len(h.struck)
+	y.Resumed += len(h.witness.found)
 	for id, lives := range h.witness.lives {
 		y.Cut += len(lives) - 2
 		for _, line := range lives[len(lives)-1].saw {
@@ -260,6 +262,7 @@ func (h *played) look(ctx context.Context, s storage.Storage, ws *workflows) {
 		h.problems = append(h.problems, compare(id, ws.w.lives[id])...)
 	}
 	h.problems = append(h.problems, ws.p.effects(ws.w)...)
+	h.problems = append(h.problems, ws.w.problems...)
 	for c, err := range outside.History(ctx, root) {
 		if err != nil {
 			h.problems = append(h.problems, err.Error())

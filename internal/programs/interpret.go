@@ -51,6 +51,12 @@ func (ws *workflows) work(o Op) *activity.Activity[job, int] {
 }
 
 func (w *Witness) run(ctx context.Context, j job) (int, error) {
+	if j.V%2 == 0 {
+		from, ok := activity.Progress[step](ctx)
+		if err := activity.Heartbeat(ctx, w.step(j, from, ok)); err != nil {
+			return 0, err
+		}
+	}
 	select {
 	case <-time.After(j.For):
 	case <-ctx.Done():
@@ -71,6 +77,26 @@ func (w *Witness) run(ctx context.Context, j job) (int, error) {
 	return j.V, nil
 }
 
+// A step is how far an activity has come.
+type step struct{ V, N int }
+
+// step is the next one of j. Progress that was found is its own and does not go back.
+func (w *Witness) step(j job, from step, found bool) step {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.told == nil {
+		w.told, w.found = map[int]int{}, map[int]int{}
+	}
+	if found && (from.V != j.V || from.N > w.told[j.V] || from.N < w.found[j.V]) {
+		w.problems = append(w.problems, fmt.Sprintf("%d found the progress %+v, having found %d and told %d", j.V, from, w.found[j.V], w.told[j.V]))
+	}
+	if found {
+		w.found[j.V] = from.N
+	}
+	w.told[j.V]++
+	return step{j.V, w.told[j.V]}
+}
+
 func (w *Witness) verify(_ context.Context, j job) (activity.Verification[int], error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,9 +112,11 @@ func (o Op) job() job { return job{o.V, o.For, o.Fails, o.Denied} }
 // A Witness keeps what the runs of a program have seen: of each call of the
 // function of each workflow, line by line.
 type Witness struct {
-	mu      sync.Mutex
-	lives   map[string][]*life // by workflow id
-	effects map[int]int        // of activities, by number
+	mu          sync.Mutex
+	lives       map[string][]*life // by workflow id
+	effects     map[int]int        // of activities, by number
+	told, found map[int]int        // their progress, likewise
+	problems    []string
 }
 
 type life struct{ saw []string }

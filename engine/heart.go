@@ -1,0 +1,275 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/storage"
+)
+
+// MaxProgress is the most bytes that the progress of an attempt may have once it is
+// encoded.
+const MaxProgress = 64 << 10
+
+// How often an attempt's progress is written at most, and how long the end of an
+// attempt waits for what is not written yet.
+const (
+	beatEvery = 5 * time.Second
+	lastWords = 5 * time.Second
+)
+
+// A heart keeps what an attempt tells of its progress. That is written beside the
+// run's checkpoints and not in them: a history does not grow while an activity works.
+// Each write holds only if the run is the same owner's still.
+type heart struct {
+	j *job
+
+	mu    sync.Mutex // guards what follows
+	told  payload
+	beats int         // that were told
+	saved int         // so many of them are stored
+	timer *time.Timer // of the next write; nil: there is nothing to be written
+	over  bool        // the attempt has ended
+
+	// io is full during calls to the store, and guards what follows. It is no mutex:
+	// in tests with virtual time, none is held while time must pass.
+	io     chan struct{}
+	wf     *checkpoint.Workflow // as it was read last
+	stored activity.Beat
+	read   bool           // stored is what is there
+	before *activity.Beat // what was there when the attempt began; nil: not read
+	dumb   bool           // nothing more can be written
+}
+
+// A pulse is the heart of an attempt, if it has come to have one.
+type pulse struct {
+	mu    sync.Mutex
+	heart *heart
+	over  bool
+}
+
+// heart is that of j, or nil when the attempt is over.
+func (j *job) heart() *heart {
+	j.pulse.mu.Lock()
+	defer j.pulse.mu.Unlock()
+	if j.pulse.over {
+		return nil
+	}
+	if j.pulse.heart == nil {
+		j.pulse.heart = &heart{j: j, io: make(chan struct{}, 1), wf: j.wf}
+	}
+	return j.pulse.heart
+}
+
+// Beat takes in what the attempt tells. It is written later.
+func (j *job) Beat(progress any) error {
+	p, err := j.x.eng.encode(progress)
+	if err != nil {
+		return fmt.Errorf("engine: progress: %w", err)
+	}
+	if len(p.data) > MaxProgress {
+		return fmt.Errorf("engine: progress: encode %T: %d bytes, at most %d", progress, len(p.data), MaxProgress)
+	}
+	h := j.heart()
+	if h == nil {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told = p
+	h.beats++
+	if h.timer == nil && !h.over {
+		h.timer = time.AfterFunc(beatEvery, h.beat)
+	}
+	return nil
+}
+
+// Last is what an earlier attempt told last.
+func (j *job) Last(progress any) bool {
+	h := j.heart()
+	if h == nil {
+		return false
+	}
+	h.io <- struct{}{}
+	defer func() { <-h.io }()
+	if err := h.find(j.ctx, j.x.store); err != nil {
+		j.x.unread(j.op, err)
+		return false
+	}
+	return j.x.reads(h.before, j.wf, j.op, progress)
+}
+
+// reads decodes the progress of an operation of this life of wf, if b is that.
+func (x *execution) reads(b *activity.Beat, wf *checkpoint.Workflow, o *operation, progress any) bool {
+	if b.Generation != wf.Generation || b.Activity != o.name {
+		return false
+	}
+	err := x.eng.codecs.decode(payload{b.Codec, b.Progress}, progress)
+	if err != nil {
+		x.unread(o, err)
+	}
+	return err == nil
+}
+
+func (x *execution) unread(o *operation, err error) {
+	x.eng.log.Warn("weft: progress of an activity could not be read", "workflow", x.id, "activity", o.name, "operation", o.id, "error", err)
+}
+
+// beat writes what was told, and again while more is.
+func (h *heart) beat() {
+	h.io <- struct{}{}
+	defer func() { <-h.io }()
+	if h.j.ctx.Err() != nil {
+		return // the rest is for the end
+	}
+	h.write(h.j.ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.timer = nil
+	if !h.over && h.saved < h.beats {
+		h.timer = time.AfterFunc(beatEvery, h.beat)
+	}
+}
+
+// unsaved says that something was told and is not stored.
+func (h *heart) unsaved() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.saved < h.beats
+}
+
+// end ends the telling. Of an attempt without a result, the last words are written,
+// so that the next one and the verifier find them.
+func (p *pulse) end(failed bool) {
+	p.mu.Lock()
+	h := p.heart
+	p.over = true
+	p.mu.Unlock()
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	h.over = true
+	if h.timer != nil {
+		h.timer.Stop()
+	}
+	h.mu.Unlock()
+	h.io <- struct{}{} // also waits for a write that is under way
+	defer func() { <-h.io }()
+	if !failed || !h.unsaved() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+	defer cancel()
+	for wait := 10 * time.Millisecond; !h.write(ctx); wait *= 2 {
+		if h.j.x.life.ctx.Err() != nil || !backoff.Wait(ctx, wait) {
+			return
+		}
+	}
+}
+
+// write stores what was told last, and says whether there is nothing more to be
+// tried. A store that does not answer costs the attempt nothing.
+func (h *heart) write(ctx context.Context) (done bool) {
+	h.mu.Lock()
+	told, n := h.told, h.beats
+	h.mu.Unlock()
+	for !h.dumb {
+		err := h.commit(ctx, told)
+		if err == nil {
+			h.mu.Lock()
+			h.saved = n
+			h.mu.Unlock()
+			return true
+		}
+		if errors.Is(err, storage.ErrConflict) {
+			err = h.owned(ctx)
+		}
+		if err != nil {
+			h.dumb = checkpoint.Hopeless(err)
+			h.j.x.eng.log.Warn("weft: progress of an activity could not be written", "workflow", h.j.x.id, "activity", h.j.op.name, "operation", h.j.op.id, "error", err)
+			return h.dumb
+		}
+	}
+	return true
+}
+
+// commit writes, if the run is owned as it was and nobody has written since. Where the
+// outcome is unknown, the next write finds out.
+func (h *heart) commit(ctx context.Context, told payload) error {
+	store := h.j.x.eng.store
+	if err := h.find(ctx, store); err != nil {
+		return err
+	}
+	b := h.stored
+	b.Generation, b.Activity, b.Attempt = h.wf.Generation, h.j.op.name, h.j.attempt.number
+	b.At = max(checkpoint.Micro(h.j.x.eng.now()), b.At+1)
+	b.Codec, b.Progress = told.codec, told.data
+	b, put, err := b.Seal()
+	if err != nil {
+		return err
+	}
+	err = store.Commit(ctx, storage.Batch{
+		If:  []storage.Condition{h.wf.Unchanged(), h.stored.Unchanged()},
+		Ops: []storage.Op{put},
+	})
+	h.stored, h.read = b, err == nil
+	return err
+}
+
+// find reads what is stored, if that is not known.
+func (h *heart) find(ctx context.Context, s storage.Storage) error {
+	if h.read {
+		return nil
+	}
+	b, err := activity.ReadBeat(ctx, s, h.j.x.id, h.j.op.id)
+	if err != nil {
+		return err
+	}
+	h.stored, h.read = b, true
+	if h.before == nil {
+		h.before = &b
+	}
+	return nil
+}
+
+// owned looks whether the run still is its owner's. If not, the attempt is to stop.
+func (h *heart) owned(ctx context.Context) error {
+	wf, err := checkpoint.Load(ctx, h.j.x.eng.store, h.j.x.id)
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		return err
+	}
+	was := h.wf
+	if err != nil || wf.Status.Terminal() || wf.Generation != was.Generation || wf.Owner != was.Owner || wf.Claim != was.Claim {
+		h.dumb = true
+		h.j.attempt.cancel(activity.ErrLeaseLost)
+		return nil
+	}
+	h.wf = wf
+	return nil
+}
+
+// A reader is the heart of a verifier: it has nothing to tell.
+type reader struct {
+	x   *execution
+	op  *operation
+	wf  *checkpoint.Workflow
+	ctx context.Context
+}
+
+func (*reader) Beat(any) error { return nil }
+
+func (r *reader) Last(progress any) bool {
+	b, err := activity.ReadBeat(r.ctx, r.x.store, r.x.id, r.op.id)
+	if err != nil {
+		r.x.unread(r.op, err)
+		return false
+	}
+	return r.x.reads(&b, r.wf, r.op, progress)
+}
