@@ -72,7 +72,7 @@ func playPrograms(t *testing.T, adapter string, store sweep.Store) {
 		y.Check(t, seed+i, store)
 	}
 	t.Logf("%+v", y)
-	if y.Blows < n || y.Cut < n/2 || y.Children < n/2 {
+	if y.Blows < n || y.Cut < n/2 || y.Children < n/2 || y.Resumed == 0 {
 		t.Errorf("too little was exercised: %+v", y)
 	}
 }
