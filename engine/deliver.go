@@ -37,6 +37,8 @@ func (e *Engine) handOver(ctx context.Context, to address, s *sending) bool {
 	select {
 	case <-ctx.Done():
 		return false
+	case <-x.ctx.Done(): // it is put down, and takes no more
+		return false
 	case a := <-d.done:
 		if a == nil {
 			return false
@@ -84,6 +86,13 @@ func (in *inbox) drained(name string) bool {
 	return l != nil && !l.more && len(l.waiting) == 0
 }
 
+// drained says so of all that the run receives: what comes now, comes next.
+func (x *execution) drained() bool {
+	return !slices.ContainsFunc(x.ops.timed, func(o *operation) bool {
+		return o.open && o.wait != nil && !x.inbox.drained(o.name)
+	})
+}
+
 // take commits d as accepted and received, and answers it. It says no if the run is
 // not as it was when the delivery was offered, or if it was refused: then its sender
 // finds out why.
@@ -91,7 +100,7 @@ func (x *execution) take(d *delivery) (done bool, err error) {
 	var answer *signal.Acceptance
 	defer func() { d.done <- answer }()
 	wf := x.hold.Workflow
-	if !x.mayBegin() || x.ops.receiver() != nil || !x.inbox.drained(d.in.Name) || !bytes.Equal(d.to.wf.Raw(), wf.Raw()) {
+	if !x.mayBegin() || x.ops.receiver() != nil || !x.drained() || !bytes.Equal(d.to.wf.Raw(), wf.Raw()) {
 		return false, nil
 	}
 	i := slices.IndexFunc(x.ops.timed, func(o *operation) bool { return o.open && o.wait != nil && o.name == d.in.Name })

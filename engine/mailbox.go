@@ -104,6 +104,7 @@ func (x *execution) shut() {
 	for o := range x.ops.all() {
 		o.forgo()
 	}
+	x.pass(post{delivery: x.delivery})
 	x.pass(m.take()...)
 }
 
@@ -146,16 +147,16 @@ func (m *mailbox) giveBack(posts []post) {
 	m.mu.Unlock()
 }
 
-// read takes in what was posted.
+// read takes in what was posted: all of it, before it may meet an error.
 func (x *execution) read() error {
 	posts := x.mailbox.take()
 	defer x.mailbox.giveBack(posts)
-	for _, p := range posts { // all of them: the others may meet an error
+	asked := false
+	for _, p := range posts {
+		asked = asked || p.asked
 		if p.place {
 			x.places++
 		}
-	}
-	for _, p := range posts {
 		if p.hint {
 			x.inbox.hinted()
 		}
@@ -177,11 +178,9 @@ func (x *execution) read() error {
 		case p.op != nil:
 			x.readAnswer(p)
 		}
-		if p.asked {
-			if err := x.refresh(); err != nil {
-				return err
-			}
-		}
+	}
+	if asked {
+		return x.refresh()
 	}
 	return nil
 }
