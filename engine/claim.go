@@ -339,7 +339,9 @@ func (l *life) resolve(ctx context.Context) error {
 		}
 		if certain || time.Since(d.since) > patience && l.eng.driven(id) == nil {
 			l.mu.Lock()
-			delete(l.doubtful, id)
+			if l.doubtful[id] == d { // and no other has come up meanwhile
+				delete(l.doubtful, id)
+			}
 			l.mu.Unlock()
 		}
 	}
