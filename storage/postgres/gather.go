@@ -54,6 +54,7 @@ func (g *gatherer) enter(ctx context.Context, r *reading) (alone bool, err error
 		g.mu.Unlock()
 		return true, nil
 	}
+	r.keep()
 	r.over = make(chan struct{})
 	g.waiting = append(g.waiting, r)
 	g.mu.Unlock()
@@ -63,6 +64,16 @@ func (g *gatherer) enter(ctx context.Context, r *reading) (alone bool, err error
 	case <-ctx.Done():
 		g.withdraw(r)
 		return false, ctx.Err()
+	}
+}
+
+// keep copies what belongs to the caller, who may be gone before r is sent.
+func (r *reading) keep() {
+	r.key = bytes.Clone(r.key)
+	if r.page != nil {
+		page := *r.page
+		page.Start, page.End = bytes.Clone(page.Start), bytes.Clone(page.End)
+		r.page = &page
 	}
 }
 
