@@ -21,8 +21,12 @@ type taking struct {
 // take decides the claim of wf, whose batch is to go along with b. It is nil if wf
 // is not to be driven here, or not without a further look: then b has to have it
 // found. Else its leave is to be called in the end.
+//
+// A sender may go before it knows what became of its commit. Where the store judges
+// no conditions, that could land at any time, and a claim must not.
 func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Batch) *taking {
-	if !wf.Parked() || len(wf.Attention) > 0 || wf.Deaths >= suspicion || e.driven(wf.ID) != nil || e.lingers(wf) {
+	can := e.store.Capabilities()
+	if !can.ConditionalBatch || !wf.Parked() || len(wf.Attention) > 0 || wf.Deaths >= suspicion || e.driven(wf.ID) != nil || e.lingers(wf) {
 		return nil
 	}
 	l := e.driver(wf.Type)
@@ -41,7 +45,7 @@ func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 		t.write, err = hold.Claim(l.incarnation, checkpoint.HandedOver, l.least(), e.now())
 	}
 	if err == nil {
-		err = t.with(b).Check(e.store.Capabilities().MaxBatch)
+		err = t.with(b).Check(can.MaxBatch)
 	}
 	if err != nil {
 		t.leave()

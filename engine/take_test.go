@@ -185,3 +185,34 @@ func TestNoRoomToTake(t *testing.T) {
 		result(t, b)
 	})
 }
+
+// On a store that judges no conditions, a commit of unknown outcome which lands when
+// the run has ended, does not make it run again.
+func TestAcceptanceLandsLateOnSimpleStore(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		sending, gone := context.WithCancel(t.Context())
+		s := &late{Storage: new(memory.Store), kept: make(chan storage.Batch, 1), want: func(b storage.Batch) bool {
+			if !writes(b, "sigres:") {
+				return false
+			}
+			gone()
+			return true
+		}}
+		p := boot(t, s, once, parkAfter(time.Second), func(c *engine.Config) { c.Ownership = engine.SingleOwner })
+		h := start(t, once, p, "w", "")
+		time.Sleep(time.Minute)
+		if _, err := yes.Send(sending, p, "w", "ann", nil); !errors.Is(err, context.Canceled) {
+			t.Fatalf("send: %v", err)
+		}
+		tell(t, yes, p, "w", "bob")
+		if got := result(t, h); got != "bob0" {
+			t.Errorf("got %q", got)
+		}
+		if err := s.Storage.Commit(ctx, <-s.kept); err != nil {
+			t.Fatal(err)
+		}
+		if i := describe(t, p, "w"); i.Status != checkpoint.Completed {
+			t.Errorf("it has ended, and is %s", i.Status)
+		}
+	})
+}
