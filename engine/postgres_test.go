@@ -106,7 +106,6 @@ var repeatedOnPostgres = []repeated{
 	{"SignalMeetsAStartOfUnknownOutcome", TestSignalMeetsAStartOfUnknownOutcome},
 	{"RetryOfARunThatIsBeingPutDown", TestRetryOfARunThatIsBeingPutDown},
 	{"RetryOfUnknownOutcomeIsRecognised", TestRetryOfUnknownOutcomeIsRecognised},
-	{"AttemptThatNeverReturns", TestAttemptThatNeverReturns},
 	{"RetryOfAFailedWorkflow", TestRetryOfAFailedWorkflow},
 	{"RetryTakesBackWhatItFailedOf", TestRetryTakesBackWhatItFailedOf},
 	{"RetryThatDoesNotApply", TestRetryThatDoesNotApply},
@@ -157,8 +156,8 @@ var repeatedOnPostgres = []repeated{
 
 var slowOnPostgres = []repeated{
 	{"Retries", TestRetries},
+	{"AttemptThatNeverReturns", TestAttemptThatNeverReturns},
 	{"DeafAttemptNeedsAPerson", TestDeafAttemptNeedsAPerson},
-	{"RetryOfAReconciledActivity", TestRetryOfAReconciledActivity},
 	{"RetriedParent", TestRetriedParent},
 	{"RetriesSurviveARestart", TestRetriesSurviveARestart},
 	{"Timeout", TestTimeout},
