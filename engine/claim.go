@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
@@ -112,8 +113,8 @@ func (l *life) look(ctx context.Context, p prospect, alone bool) (*checkpoint.Ho
 		return nil, nil, nil, nil
 	case l.eng.lingers(wf):
 		return nil, nil, nil, nil // looked at again when they are over
-	case wf.Owner == l.incarnation && len(wf.Attention) > 0:
-		return nil, nil, nil, nil // held here
+	case wf.Owner == l.incarnation && held(wf):
+		return nil, nil, nil, nil
 	case heldFor(wf, NoProgress):
 		if l.once("held " + p.id) {
 			l.eng.log.Error("weft: a run that killed its process is left alone until somebody retries it", "workflow", p.id)
@@ -166,6 +167,15 @@ func (l *life) damaged(ctx context.Context, wf *checkpoint.Workflow, cause error
 // drop deletes an entry that has done its work.
 func (l *life) drop(ctx context.Context, entry []byte) error {
 	return l.eng.store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry)}})
+}
+
+// held says that wf is not driven until a person has seen to it. The other reasons
+// for attention are those of a run that is.
+func held(wf *checkpoint.Workflow) bool {
+	return slices.ContainsFunc(wf.Attention, func(a checkpoint.Attention) bool {
+		r := Reason(a.Reason)
+		return r != Stuck && r != Deaf && r != Indeterminate
+	})
 }
 
 func heldFor(wf *checkpoint.Workflow, r Reason) bool {

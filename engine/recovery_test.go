@@ -249,6 +249,48 @@ func TestSameNameClaimsAnew(t *testing.T) {
 	})
 }
 
+// A run whose store went back is driven again also while a person is asked about one
+// of its activities: that question holds nothing else up.
+func TestStoreThatLostWritesWhileAPersonIsAsked(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		a, _ := keyed(func(context.Context, int) (string, error) { return "", errBroke },
+			func(int) activity.Verification[string] { return activity.Indeterminate[string]("nobody knows") })
+		a.OnIndeterminate = activity.Park
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			charge := a.Go(run, "42")
+			for range 2 {
+				if _, err := yes.Receive(run); err != nil {
+					return "", err
+				}
+			}
+			return charge.Get(run)
+		})
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(3 * time.Hour)
+		if i := describe(t, p, "o"); !heldFor(i, engine.Indeterminate) {
+			t.Fatalf("nobody is asked: %+v", i)
+		}
+		tell(t, yes, p, "o", "first")
+		time.Sleep(time.Second)
+		cs := historyOf(t, p.Engine, "o")
+		lost := []storage.Op{storage.Delete(keys.Checkpoint("o", cs[len(cs)-1].Number)), storage.Delete(keys.SignalCounter("o"))}
+		if err := s.Commit(ctx, storage.Batch{Ops: lost}); err != nil {
+			t.Fatal(err)
+		}
+		tell(t, yes, p, "o", "second")
+		tell(t, yes, p, "o", "third")
+		time.Sleep(3 * time.Hour)
+		if err := p.Resolve(ctx, "o", "1", activity.CompletedWithResult("paid"), audit); err != nil {
+			t.Fatal(err)
+		}
+		if got := result(t, wf.Handle(p, "o")); got != "paid" {
+			t.Errorf("result %q", got)
+		}
+	})
+}
+
 // Interleaving 11 and 35, OW1: the store went back under a live engine. The run
 // goes on from what is left, and no number comes twice.
 func TestStoreThatLostWrites(t *testing.T) {
