@@ -289,13 +289,13 @@ func (c *Child) warm(ctx context.Context, sys System, at int) error {
 }
 
 // load runs workflows, at so many at once, until d is over, and then those that
-// have begun. took is all of it.
+// have begun. took is all of it. Their ids are counted up, as orders are.
 func load(ctx context.Context, sys System, prefix string, at int, d time.Duration, s Shape) (n int64, took time.Duration, err error) {
 	began := time.Now()
-	var count atomic.Int64
-	err = each(ctx, at, at, func(worker int) error {
+	var count, number atomic.Int64
+	err = each(ctx, at, at, func(int) error {
 		for i := 0; i == 0 || time.Since(began) < d; i++ {
-			id := fmt.Sprintf("%s-%d-%d", prefix, worker, i)
+			id := fmt.Sprintf("%s-%09d", prefix, number.Add(1))
 			if err := sys.Start(ctx, id, s); err != nil {
 				return err
 			}
