@@ -60,7 +60,7 @@ func TestEveryStoreCallMayFail(t *testing.T) {
 				stride = 7
 			}
 		case torture.Raced():
-			stride = 37
+			stride = 71
 		}
 		for name, scenario := range scenarios {
 			t.Run(adapter+"/"+name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestEveryPostgresCallMayFail(t *testing.T) {
 	if os.Getenv("WEFT_TORTURE") != "" {
 		stride = 2
 	} else if torture.Raced() {
-		stride = 97
+		stride = 193
 	}
 	for name, scenario := range scenarios {
 		if name == "unbidden" {
