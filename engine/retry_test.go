@@ -512,36 +512,6 @@ func TestRetriedWorkflowReceives(t *testing.T) {
 	})
 }
 
-// A signal that has a retried run claimed at once is not taken for an owner that died:
-// attempts keep their numbers.
-func TestSignalClaimsARetriedRun(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		s := fresh(t)
-		var attempts []int
-		flaky := &activity.Activity[string, string]{Name: "flaky", Retry: activity.Retry{Attempts: 1}, Run: func(ctx context.Context, _ string) (string, error) {
-			if attempts = append(attempts, activity.InfoFrom(ctx).Attempt); len(attempts) < 2 {
-				return "", errBroke
-			}
-			return "done", nil
-		}}
-		wf := flow("w", func(run *engine.Run) (string, error) { return flaky.Do(run, "") })
-		p := boot(t, s, wf)
-		failure(t, start(t, wf, p, "o", ""), "broke")
-		p.stop(t)
-		office := made(t, s, wf)
-		if err := office.Retry(ctx, "o", audit); err != nil {
-			t.Fatal(err)
-		}
-		office.Close()
-		p = boot(t, s, wf, func(c *engine.Config) { c.PollInterval = time.Hour })
-		send(t, approved, p, "o", "come on", "")
-		if got := result(t, wf.Handle(p, "o")); got != "done" || !slices.Equal(attempts, []int{1, 2}) {
-			t.Errorf("result %q after attempts %v, want 1 and 2", got, attempts)
-		}
-		p.stop(t)
-	})
-}
-
 // A child that ended after its parent had failed, so that nobody told, is known to the
 // retried parent; so is one that ends later, and one that was purged.
 func TestRetriedParent(t *testing.T) {

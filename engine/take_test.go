@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/storage"
@@ -156,6 +157,44 @@ func TestTakingLandsLate(t *testing.T) {
 		}
 		if got := result(t, h); got != "ann0" {
 			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// A signal that claims a run whose next attempt is due is not taken for the death of
+// its owner: attempts keep their numbers.
+func TestTakingCountsNoAttempt(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var attempts []int
+		flaky := &activity.Activity[string, string]{Name: "flaky", Retry: activity.Retry{Backoff: 20 * time.Minute, MaxBackoff: 20 * time.Minute}, Run: func(ctx context.Context, _ string) (string, error) {
+			if attempts = append(attempts, activity.InfoFrom(ctx).Attempt); len(attempts) < 2 {
+				return "", errBroke
+			}
+			return "done", nil
+		}}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			f := flaky.Go(run, "")
+			if _, err := yes.Receive(run); err != nil {
+				return "", err
+			}
+			return f.Get(run)
+		})
+		f := storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Scan" && strings.HasPrefix(string(c.Range.Start), "todo:") {
+				return storagetest.ErrorBefore // the engine does not find it by itself
+			}
+			return storagetest.None
+		})
+		p := bootOn(t, f, wf, parkAfter(time.Second))
+		time.Sleep(time.Second) // it runs
+		h := start(t, wf, p, "w", "")
+		time.Sleep(time.Hour)
+		if i := describe(t, p, "w"); i.Owner != "" {
+			t.Fatalf("driven by %s", i.Owner)
+		}
+		tell(t, yes, p, "w", "ann")
+		if got := result(t, h); got != "done" || !slices.Equal(attempts, []int{1, 2}) {
+			t.Errorf("result %q after attempts %v, want 1 and 2", got, attempts)
 		}
 	})
 }
