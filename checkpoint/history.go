@@ -68,8 +68,12 @@ func FindPast(ctx context.Context, s storage.Storage, wf *Workflow) (*Hold, *Pas
 	return hold, &Past{page[n].Value, page[:n]}, err
 }
 
-// Then is the past when w was done on its Hold.
+// Then is the past when w was done on its Hold. That of nil, which was not read, is
+// nil.
 func (p *Past) Then(w *Write) *Past {
+	if p == nil {
+		return nil
+	}
 	later := &Past{p.input, slices.Clip(p.history)}
 	for _, o := range w.Batch.Ops {
 		if o.Kind == storage.PutOp && keys.IsCheckpoint(w.After.ID, o.Key) {

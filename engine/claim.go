@@ -49,19 +49,19 @@ func (l *life) consider(ctx context.Context, id string, entry []byte, owner, why
 // decided anew from what is there then.
 func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, error) {
 	for range 5 {
-		hold, past, def, err := l.look(ctx, p, alone)
-		if err != nil || hold == nil {
+		c, err := l.look(ctx, p, alone)
+		if err != nil || c == nil {
 			return nil, err
 		}
 		floor := l.least()
 		if x := l.eng.driven(p.id); x != nil {
 			floor = max(floor, x.head.Load()+1) // the store went back
 		}
-		w, err := hold.Claim(l.incarnation, p.why, floor, l.eng.now())
+		w, err := c.hold.Claim(l.incarnation, p.why, floor, l.eng.now())
 		if err != nil {
 			return nil, err
 		}
-		if owner := hold.Workflow; owner.Owner == "" && string(owner.Todo) != string(p.entry) {
+		if owner := c.hold.Workflow; owner.Owner == "" && string(owner.Todo) != string(p.entry) {
 			w.Batch.Ops = append(w.Batch.Ops, storage.Delete(p.entry))
 		}
 		verdict, err := checkpoint.Commit(l.ctx, l.eng.store, w, l.unsure("claim", p.id))
@@ -76,19 +76,30 @@ func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, e
 		if p.owner != "" && p.owner != l.incarnation {
 			l.tookOver(p.id, p.owner)
 		}
-		x := newExecution(l, def, w.Hold())
-		x.recovering, x.suspect = true, alone
-		if past != nil {
-			x.past = past.Then(w)
-		}
+		x := l.claimed(c, w)
+		x.suspect = alone
 		l.launch(x)
 		return x, nil
 	}
 	return nil, nil
 }
 
-// look reads what p is now. No hold means that there is nothing to claim here.
-func (l *life) look(ctx context.Context, p prospect, alone bool) (*checkpoint.Hold, *checkpoint.Past, *definition, error) {
+// A claimable is a run as it was read, of which a claim can be decided.
+type claimable struct {
+	def  *definition
+	hold *checkpoint.Hold
+	past *checkpoint.Past
+}
+
+// claimed is the execution of a run that w has claimed.
+func (l *life) claimed(c *claimable, w *checkpoint.Write) *execution {
+	x := newExecution(l, c.def, w.Hold())
+	x.recovering, x.past = true, c.past.Then(w)
+	return x
+}
+
+// look reads what p is now; nil if there is nothing to claim here.
+func (l *life) look(ctx context.Context, p prospect, alone bool) (*claimable, error) {
 	wf, err := checkpoint.Load(ctx, l.eng.store, p.id)
 	missing := errors.Is(err, storage.ErrNotFound)
 	switch {
@@ -96,12 +107,12 @@ func (l *life) look(ctx context.Context, p prospect, alone bool) (*checkpoint.Ho
 		if l.once("damaged " + p.id) {
 			l.eng.log.Error("weft: the record of a workflow is damaged; it is left alone", "workflow", p.id, "error", err)
 		}
-		return nil, nil, nil, nil
+		return nil, nil
 	case err != nil && !missing:
-		return nil, nil, nil, err
+		return nil, err
 	}
 	if missing || wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner {
-		return nil, nil, nil, l.drop(ctx, p.entry)
+		return nil, l.drop(ctx, p.entry)
 	}
 	def := l.eng.workflows[wf.Type]
 	switch {
@@ -110,29 +121,29 @@ func (l *life) look(ctx context.Context, p prospect, alone bool) (*checkpoint.Ho
 		if l.once("type " + wf.Type) {
 			l.eng.log.Warn("weft: workflows of an unregistered type are left alone", "type", wf.Type, "for example", p.id)
 		}
-		return nil, nil, nil, nil
+		return nil, nil
 	case l.eng.lingers(wf):
-		return nil, nil, nil, nil // looked at again when they are over
+		return nil, nil // looked at again when they are over
 	case wf.Owner == l.incarnation && held(wf):
-		return nil, nil, nil, nil
+		return nil, nil
 	case heldFor(wf, NoProgress):
 		if l.once("held " + p.id) {
 			l.eng.log.Error("weft: a run that killed its process is left alone until somebody retries it", "workflow", p.id)
 		}
-		return nil, nil, nil, nil
+		return nil, nil
 	}
 	hold, past, err := checkpoint.FindPast(ctx, l.eng.store, wf)
 	if isDamage(err) {
-		return nil, nil, nil, l.damaged(ctx, wf, err)
+		return nil, l.damaged(ctx, wf, err)
 	}
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	if hold.Deaths(p.why != "") >= suspicion && !alone {
 		l.suspectRun(p)
-		return nil, nil, nil, nil
+		return nil, nil
 	}
-	return hold, past, def, nil
+	return &claimable{def, hold, past}, nil
 }
 
 func isDamage(err error) bool {

@@ -70,14 +70,22 @@ func (x *execution) expect() {
 	m := &x.mailbox
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !x.mayBegin() || x.ops.receiver() != nil {
+	if !x.takesNext() {
 		return
 	}
 	for _, o := range x.ops.timed {
-		if o.open && o.wait != nil && x.inbox.drained(o.name) {
+		if o.open && o.wait != nil {
 			m.receiving = append(m.receiving, o.name)
 		}
 	}
+}
+
+// takesNext says that a signal which is accepted now is the next to be received, by
+// who waits for its name: all that were accepted before are known, and consumed.
+func (x *execution) takesNext() bool {
+	return x.mayBegin() && x.ops.receiver() == nil && !slices.ContainsFunc(x.ops.timed, func(o *operation) bool {
+		return o.open && o.wait != nil && !x.inbox.drained(o.name)
+	})
 }
 
 // drained says that all signals of a name are known, and consumed.
@@ -86,21 +94,14 @@ func (in *inbox) drained(name string) bool {
 	return l != nil && !l.more && len(l.waiting) == 0
 }
 
-// drained says so of all that the run receives: what comes now, comes next.
-func (x *execution) drained() bool {
-	return !slices.ContainsFunc(x.ops.timed, func(o *operation) bool {
-		return o.open && o.wait != nil && !x.inbox.drained(o.name)
-	})
-}
-
-// take commits d as accepted and received, and answers it. It says no if the run is
+// receive commits d as accepted and received, and answers it. It says no if the run is
 // not as it was when the delivery was offered, or if it was refused: then its sender
 // finds out why.
-func (x *execution) take(d *delivery) (done bool, err error) {
+func (x *execution) receive(d *delivery) (done bool, err error) {
 	var answer *signal.Acceptance
 	defer func() { d.done <- answer }()
 	wf := x.hold.Workflow
-	if !x.mayBegin() || x.ops.receiver() != nil || !x.drained() || !bytes.Equal(d.to.wf.Raw(), wf.Raw()) {
+	if !x.takesNext() || !bytes.Equal(d.to.wf.Raw(), wf.Raw()) {
 		return false, nil
 	}
 	i := slices.IndexFunc(x.ops.timed, func(o *operation) bool { return o.open && o.wait != nil && o.name == d.in.Name })

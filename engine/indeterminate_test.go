@@ -27,7 +27,7 @@ func tear(t *testing.T, s storage.Storage, id, name, signalID string) {
 	}
 }
 
-// indeterminate checks SIG-48 to SIG-50: the fault names everything but the
+// indeterminate checks SIG-48, SIG-49, SIG-50: the fault names everything but the
 // payload, and is in the log once, under its correlation id.
 func indeterminate(t *testing.T, how string, err error, log *lines) {
 	t.Helper()

@@ -31,7 +31,7 @@ func (x *execution) learn() error {
 		}
 		if d := x.delivery; d != nil {
 			x.delivery = nil
-			if done, err := x.take(d); done || err != nil {
+			if done, err := x.receive(d); done || err != nil {
 				return err
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -53,7 +54,8 @@ func (l *life) renewals(ctx context.Context) {
 	ttl := l.eng.config.LeaseTTL
 	trusted := l.enlisted.Add(ttl)
 	for {
-		if !pause(ctx, min(ttl/perTTL, time.Until(trusted))) {
+		// Not a moment longer: a lease does not bear it.
+		if !backoff.Sleep(ctx, min(ttl/perTTL, time.Until(trusted))) {
 			return
 		}
 		left := time.Now()
@@ -155,16 +157,4 @@ func (l *life) observe(ctx context.Context, incarnation string, raw []byte, r *e
 	delete(l.sightings, incarnation)
 	l.eng.log.Warn("weft: engine is dead; its runs are taken over", "incarnation", incarnation)
 	return dead, nil
-}
-
-// pause waits for d and no longer: a lease does not bear more.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

@@ -22,7 +22,7 @@ func message(body string) (m signal.Message, err error) {
 	return signal.Message{WorkflowID: b.WorkflowID, Name: b.Name, ID: b.SignalID, Payload: b.Payload}, err
 }
 
-// SIG-4 to SIG-6, SIG-10, SIG-19, SIG-34, SIG-37: a message without types is the
+// SIG-4, SIG-5, SIG-6, SIG-10, SIG-19, SIG-34, SIG-37: a message without types is the
 // same signal as one with them, and has the same canonical result; a signal ID may
 // be absent, and is a string if it is not.
 func TestMessages(t *testing.T) {

@@ -81,8 +81,8 @@ func TestSignalsAreReceivedInOrder(t *testing.T) {
 	})
 }
 
-// SIG-7, SIG-12 to SIG-15, SIG-28 to SIG-33, SG1, OP-13, OP-14: one acceptance
-// for an ID, consumed once; the answer is the same after the end, in another
+// SIG-7, SIG-12 to SIG-15, SIG-28, SIG-29, SIG-30, SIG-31, SIG-32, SIG-33, SG1, OP-13,
+// OP-14: one acceptance for an ID, consumed once; the answer is the same after the end, in another
 // process, from another engine.
 func TestSignalIDsAreAcceptedOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {

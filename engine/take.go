@@ -11,9 +11,8 @@ import (
 // A taking is the claim of a parked run in the commit of what it waits for: so it
 // goes on at once, and nobody has to find it.
 type taking struct {
+	claimable
 	life  *life
-	def   *definition
-	past  *checkpoint.Past
 	write *checkpoint.Write
 	leave func()
 }
@@ -34,15 +33,15 @@ func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 		return nil
 	}
 	begun := l.begin(wf.ID)
-	t := &taking{life: l, def: e.workflows[wf.Type], leave: func() {
+	t := &taking{life: l, leave: func() {
 		begun()
 		e.arrived()
 		l.running.Done()
 	}}
-	hold, past, err := checkpoint.FindPast(ctx, e.store, wf)
-	if err == nil {
-		t.past = past
-		t.write, err = hold.Claim(l.incarnation, checkpoint.HandedOver, l.least(), e.now())
+	t.def = e.workflows[wf.Type]
+	var err error
+	if t.hold, t.past, err = checkpoint.FindPast(ctx, e.store, wf); err == nil {
+		t.write, err = t.hold.Claim(l.incarnation, checkpoint.HandedOver, l.least(), e.now())
 	}
 	if err == nil {
 		err = t.with(b).Check(can.MaxBatch)
@@ -67,11 +66,7 @@ func (t *taking) with(b storage.Batch) storage.Batch {
 func (t *taking) done(err error, counted []byte) {
 	switch {
 	case err == nil:
-		x := newExecution(t.life, t.def, t.write.Hold())
-		x.recovering = true
-		if t.past != nil {
-			x.past = t.past.Then(t.write)
-		}
+		x := t.life.claimed(&t.claimable, t.write)
 		x.address = address{t.write.After, counted}
 		t.life.launch(x)
 	case !errors.Is(err, storage.ErrConflict):

@@ -10,8 +10,11 @@ import (
 
 // Wait waits for about d: from half of it up to half as much again, as chance has
 // it. It is false if ctx is done before.
-func Wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(jitter(d))
+func Wait(ctx context.Context, d time.Duration) bool { return Sleep(ctx, jitter(d)) }
+
+// Sleep waits for d and no longer. It is false if ctx is done before.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
