@@ -45,6 +45,11 @@ type reading struct {
 	over    chan struct{} // closed when it was sent, served or not
 }
 
+// small says that r does not hold up those that it goes with.
+func (r *reading) small() bool {
+	return r.page == nil || r.page.Limit > 0 && r.page.Limit <= smallPage
+}
+
 // enter has r served together with others, or lets it go by itself, after which
 // its caller calls leave.
 func (g *gatherer) enter(ctx context.Context, r *reading) (alone bool, err error) {

@@ -55,9 +55,6 @@ func (s *Store) Get(ctx context.Context, key []byte) ([]byte, error) {
 
 // Scan returns a page, which is one statement and so one view.
 func (s *Store) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
-	if r.Limit <= 0 {
-		r.Limit = storage.DefaultLimit
-	}
 	page := &reading{page: &r}
 	err := s.read(ctx, page, func(ctx context.Context) (err error) {
 		page.entries, err = scan(ctx, s.pool, &s.sql, s.mode(), r)
@@ -144,7 +141,7 @@ func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context
 		return err
 	}
 	defer s.reading.going.Done()
-	if s.ours && (r.page == nil || r.page.Limit <= smallPage) {
+	if s.ours && r.small() {
 		switch first, err := s.company.enter(ctx, r); {
 		case err != nil:
 			return err
