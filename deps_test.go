@@ -42,6 +42,7 @@ var arrows = map[string][]string{
 	"internal/programs":    {"engine", "activity", "future", "signal", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep"},
 	"internal/golden":      {"internal/record"},
 	"internal/storebench":  {"storage"},
+	"internal/inturn":      {"storage"},
 	"internal/linear":      {"internal/torture", "storage", "storage/storagetest", "github.com/anishathalye/porcupine"},
 	"internal/exampletest": {},
 	"internal/torture":     {"storage", "golang.org/x/sys/unix", "go.uber.org/goleak"},

@@ -2,16 +2,15 @@ package sqlite_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/inturn"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/sqlite"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -19,37 +18,15 @@ import (
 
 var shared = &sqlite.Options{Shared: true}
 
-// two are openings of one store, as two processes have them. Calls go to one and the
-// other in turn.
-type two struct {
-	path   string
-	stores [2]*sqlite.Store
-	turn   atomic.Int64
-}
-
 func openTwo(t testing.TB, path string) storage.Storage {
-	return &two{path: path, stores: [2]*sqlite.Store{open(t, path, shared), open(t, path, shared)}}
+	return inturn.New(path, open(t, path, shared), open(t, path, shared))
 }
-
-func (s *two) next() *sqlite.Store { return s.stores[s.turn.Add(1)%2] }
-
-func (s *two) Get(ctx context.Context, key []byte) ([]byte, error) { return s.next().Get(ctx, key) }
-
-func (s *two) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
-	return s.next().Scan(ctx, r)
-}
-
-func (s *two) Commit(ctx context.Context, b storage.Batch) error { return s.next().Commit(ctx, b) }
-
-func (s *two) Capabilities() storage.Capabilities { return s.stores[0].Capabilities() }
-
-func (s *two) Close() error { return errors.Join(s.stores[0].Close(), s.stores[1].Close()) }
 
 // The suite with two openings, and what one claims.
 func TestSharedStorage(t *testing.T) {
 	storagetest.Run(t, storagetest.Adapter{
 		Open:   func(t testing.TB) storage.Storage { return openTwo(t, newPath(t)) },
-		Reopen: func(t testing.TB, s storage.Storage) storage.Storage { return openTwo(t, s.(*two).path) },
+		Reopen: func(t testing.TB, s storage.Storage) storage.Storage { return openTwo(t, s.(*inturn.Stores).Name) },
 		Want: &storage.Capabilities{
 			ConditionalBatch: true,
 			AtomicBatch:      true,

@@ -1,0 +1,43 @@
+// Package inturn has several openings of one store, as several processes have them,
+// tested as one.
+package inturn
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// Stores are openings whose memory has nothing in common. Calls go to one after the
+// other.
+type Stores struct {
+	Name string // by which more are opened
+	all  []storage.Storage
+	turn atomic.Int64
+}
+
+// New takes the openings of what has a name.
+func New(name string, all ...storage.Storage) *Stores { return &Stores{Name: name, all: all} }
+
+func (s *Stores) next() storage.Storage { return s.all[int(s.turn.Add(1))%len(s.all)] }
+
+func (s *Stores) Get(ctx context.Context, key []byte) ([]byte, error) { return s.next().Get(ctx, key) }
+
+func (s *Stores) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	return s.next().Scan(ctx, r)
+}
+
+func (s *Stores) Commit(ctx context.Context, b storage.Batch) error { return s.next().Commit(ctx, b) }
+
+func (s *Stores) Capabilities() storage.Capabilities { return s.all[0].Capabilities() }
+
+// Close closes all of them.
+func (s *Stores) Close() error {
+	var errs []error
+	for _, one := range s.all {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
+}
