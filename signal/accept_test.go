@@ -15,7 +15,8 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-// FMT-4, FMT-21, FMT-22, SIG-20 to SIG-27: the bytes of each record.
+// FMT-4, FMT-21, FMT-22: the bytes of each record. SIG-20, SIG-21, SIG-22, SIG-23,
+// SIG-24, SIG-25, SIG-26, SIG-27: those of the accepted one.
 func TestGoldenRecords(t *testing.T) {
 	const gen = "01JGZ3Q8X0000000000000000A"
 	payloadKey := keys.Signal("order-42", "approved", "evt:1")
