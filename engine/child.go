@@ -187,7 +187,7 @@ func (o *operation) born(c *checkpoint.Change) error {
 		return nil
 	}
 	s := o.child.starting
-	if s.life = o.x.life; !s.eng.takes(s.wf.Type) {
+	if s.life = o.x.life; !s.eng.takes(s.wf) {
 		s.life = nil // another engine's, or it waits for room
 	}
 	w, err := s.decide()

@@ -114,12 +114,12 @@ func (l *life) look(ctx context.Context, p prospect, alone bool) (*claimable, er
 	if missing || wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner {
 		return nil, l.drop(ctx, p.entry)
 	}
-	def := l.eng.workflows[wf.Type]
+	def, why := l.eng.fits(wf)
 	switch {
 	case def == nil:
 		l.once(string(p.entry))
-		if l.once("type " + wf.Type) {
-			l.eng.log.Warn("weft: workflows of an unregistered type are left alone", "type", wf.Type, "for example", p.id)
+		if l.once(why + wf.Type) {
+			l.eng.log.Warn("weft: workflows are left alone: "+why, "type", wf.Type, "for example", p.id)
 		}
 		return nil, nil
 	case l.eng.lingers(wf):

@@ -25,13 +25,8 @@ func (e *Engine) Describe(ctx context.Context, id string) (Info, error) {
 	if wf.Status.Terminal() {
 		return info, nil
 	}
-	if e.leftAlone(wf) {
-		info.Attention = append(info.Attention, Attention{
-			Reason: Unregistered,
-			Name:   wf.Type,
-			Detail: "this engine has no workflow of this name",
-			Since:  info.CreatedAt,
-		})
+	if why := e.leftAlone(wf); why != "" {
+		info.Attention = append(info.Attention, Attention{Reason: Unregistered, Name: wf.Type, Detail: why, Since: info.CreatedAt})
 	}
 	if x := e.driven(id); x != nil {
 		info.Waiting = x.describeWaiting(ctx)
@@ -39,10 +34,14 @@ func (e *Engine) Describe(ctx context.Context, id string) (Info, error) {
 	return info, nil
 }
 
-// leftAlone says that wf waits for somebody who knows its type, and this engine,
-// which runs others, does not.
-func (e *Engine) leftAlone(wf *checkpoint.Workflow) bool {
-	return len(e.workflows) > 0 && e.workflows[wf.Type] == nil && e.driven(wf.ID) == nil
+// leftAlone says why this engine, which runs workflows, would not drive wf; "" if it
+// does, or would.
+func (e *Engine) leftAlone(wf *checkpoint.Workflow) string {
+	if len(e.workflows) == 0 || e.driven(wf.ID) != nil {
+		return ""
+	}
+	_, why := e.fits(wf)
+	return why
 }
 
 // describeWaiting asks the driver. One that is busy is not waited for.
@@ -132,8 +131,8 @@ func (e *Engine) listed(ctx context.Context, entry storage.Entry) (Info, error) 
 		return Info{ID: r.ID}, err
 	}
 	info := infoOf(wf)
-	if !wf.Status.Terminal() && e.leftAlone(wf) {
-		info.Attention = append(info.Attention, Attention{Reason: Unregistered, Name: wf.Type, Since: info.CreatedAt})
+	if why := e.leftAlone(wf); why != "" && !wf.Status.Terminal() {
+		info.Attention = append(info.Attention, Attention{Reason: Unregistered, Name: wf.Type, Detail: why, Since: info.CreatedAt})
 	}
 	return info, nil
 }

@@ -196,11 +196,14 @@ func (e *Engine) admit(asks bool) (coming func(), ok bool) {
 	return e.arrived, true
 }
 
-// takes says that there is room for a run of this type, and that it is e's to drive.
-func (e *Engine) takes(workflow string) bool {
+// takes says that wf is e's to drive, and that there is room for it.
+func (e *Engine) takes(wf *checkpoint.Workflow) bool {
+	if def, _ := e.fits(wf); def == nil {
+		return false
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.workflows[workflow] != nil && e.hasRoom(true)
+	return e.hasRoom(true)
 }
 
 // hasRoom says whether there is room for a run. If not, and asks is true, somebody

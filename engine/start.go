@@ -34,7 +34,7 @@ func (s *starting) start(ctx context.Context) (Info, error) {
 		return Info{}, err
 	}
 	s.life = nil
-	if l := e.driver(s.wf.Type); l != nil {
+	if l := e.driver(s.wf); l != nil {
 		defer l.running.Done()
 		defer e.arrived()
 		defer l.begin(s.wf.ID)()
@@ -51,12 +51,15 @@ func (s *starting) start(ctx context.Context) (Info, error) {
 	return Info{}, contradiction(keys.Workflow(s.wf.ID))
 }
 
-// driver is the life that would drive a workflow of this type, joined, or nil if
-// there is none or it has no room.
-func (e *Engine) driver(workflow string) *life {
+// driver is the life that would drive wf, joined, or nil if there is none or it has
+// no room.
+func (e *Engine) driver(wf *checkpoint.Workflow) *life {
+	if def, _ := e.fits(wf); def == nil {
+		return nil
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.life == nil || e.workflows[workflow] == nil {
+	if e.life == nil {
 		return nil
 	}
 	if !e.hasRoom(true) || !e.life.join() {
@@ -64,6 +67,15 @@ func (e *Engine) driver(workflow string) *life {
 	}
 	e.lobby.coming++
 	return e.life
+}
+
+// fits is the definition by which this engine may drive wf, a run that is claimed or
+// that is to be started. If it may not, it says why.
+func (e *Engine) fits(wf *checkpoint.Workflow) (def *definition, why string) {
+	if def = e.workflows[wf.Type]; def == nil {
+		return nil, "this engine has no workflow of this name"
+	}
+	return def, ""
 }
 
 // A starting is a start under way.
@@ -182,7 +194,8 @@ func (s *starting) accept(w *checkpoint.Write) (signal.Accepted, error) {
 // begun drives what was started, or has somebody find it.
 func (s *starting) begun(w *checkpoint.Write) {
 	if s.life != nil {
-		x := newExecution(s.life, s.eng.workflows[s.wf.Type], w.Hold())
+		def, _ := s.eng.fits(s.wf)
+		x := newExecution(s.life, def, w.Hold())
 		x.input = s.input
 		if s.first == nil {
 			x.address = address{wf: w.After}

@@ -28,7 +28,7 @@ func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 	if !can.ConditionalBatch || !wf.Parked() || len(wf.Attention) > 0 || wf.Deaths >= suspicion || e.driven(wf.ID) != nil || e.lingers(wf) {
 		return nil
 	}
-	l := e.driver(wf.Type)
+	l := e.driver(wf)
 	if l == nil {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 		e.arrived()
 		l.running.Done()
 	}}
-	t.def = e.workflows[wf.Type]
+	t.def, _ = e.fits(wf)
 	var err error
 	if t.hold, t.past, err = checkpoint.FindPast(ctx, e.store, wf); err == nil {
 		t.write, err = t.hold.Claim(l.incarnation, checkpoint.HandedOver, l.least(), e.now())
