@@ -17,6 +17,7 @@ type task struct {
 	Profile               string // beginning of the names of profiles; "": none
 	Dir, URL              string
 	Size                  Size
+	Share                 *share // nil: the workload
 }
 
 // A Sample is a value that was measured.
@@ -28,6 +29,7 @@ type Sample struct {
 // A Child is a process that measures one workload of one peer on one store.
 type Child struct {
 	Size
+	task     task
 	site     Site
 	peer     *Peer
 	probe    *Probe
@@ -62,11 +64,15 @@ func (t task) measure(ctx context.Context, report func(metric string, value floa
 	probe := new(Probe)
 	c := &Child{
 		Size:     t.Size,
+		task:     t,
 		site:     Site{Store: t.Store, Dir: t.Dir, URL: t.URL, Probe: probe},
 		peer:     peer,
 		probe:    probe,
 		volatile: t.Volatile,
 		report:   report,
+	}
+	if t.Share != nil {
+		return c.work(ctx, *t.Share)
 	}
 	return workload.Parts[t.Part](ctx, c)
 }

@@ -24,7 +24,7 @@ var tiny = Size{Warm: time.Millisecond, Load: 4 * time.Millisecond, Idle: time.M
 // TestMeasured runs every workload on memory, and one with a restart on SQLite,
 // and looks for each in the lines and in both tables.
 func TestMeasured(t *testing.T) {
-	p := &plan{size: tiny, rounds: 1, only: []string{"weft/memory", "weft/sqlite/w1c200", "weft/sqlite/w5"}, dir: t.TempDir()}
+	p := &plan{size: tiny, rounds: 1, only: []string{"weft/memory", "weft/sqlite/w1c200", "weft/sqlite/w5", "weft/sqlite/w7", "weft/postgres/w8"}}
 	r := newReport(p)
 	var lines bytes.Buffer
 	r.lines = json.NewEncoder(&lines)
@@ -47,7 +47,7 @@ func TestMeasured(t *testing.T) {
 		name := strings.Join([]string{v.Peer, v.Store, v.Mode, v.Workload}, "/")
 		runs[name] = append(runs[name], v.Run)
 	}
-	want := []string{"raw/sqlite/FULL/one", "raw/sqlite/FULL/hundred", "raw/sqlite/FULL/grouped", "weft/sqlite/FULL/w1c200", "weft/sqlite/FULL/w5"}
+	want := []string{"raw/sqlite/FULL/one", "raw/sqlite/FULL/hundred", "raw/sqlite/FULL/grouped", "weft/sqlite/FULL/w1c200", "weft/sqlite/FULL/w5", "weft/sqlite/FULL/w7", "weft/postgres//w8", "raw/postgres//one", "raw/postgres//hundred", "raw/postgres//grouped"}
 	for _, w := range workloads {
 		want = append(want, "weft/memory/not durable/"+w.Name)
 	}
@@ -107,7 +107,7 @@ func TestNumber(t *testing.T) {
 // TestOnly takes what any of the patterns matches.
 func TestOnly(t *testing.T) {
 	for filter, want := range map[string]int{
-		"weft/memory/w1c1": 1, "*/*/w1c1": 3, "WEFT/sqlite": len(workloads), "raw/bolt": 3, "weft/oracle": 0, "weft/memory/w1c1/x": 0,
+		"weft/memory/w1c1": 1, "*/*/w1c1": 3, "WEFT/sqlite": len(workloads) + 1, "raw/bolt": 3, "weft/oracle": 0, "weft/memory/w1c1/x": 0,
 	} {
 		p := &plan{only: []string{filter}}
 		if got := p.tasks(); len(got) < want || want == 0 && len(got) > 0 {

@@ -59,6 +59,7 @@ type Committer interface{ Commits() int64 }
 // Probe.Step and returns "done".
 type Shape struct {
 	Steps    int
+	Busy     time.Duration // that each activity takes, from Probe.Step on
 	Parallel int
 	Signal   bool
 }
@@ -68,6 +69,7 @@ type Site struct {
 	Store string
 	Dir   string // its own
 	URL   string // of a PostgreSQL database of its own, where Store is "postgres"
+	Room  int    // how many runs, and activities, it has at a time; 0: its default
 	Probe *Probe
 }
 

@@ -51,7 +51,7 @@ func (p *plan) tasks() (jobs []job) {
 	for _, peer := range peers {
 		for _, s := range peer.Stores {
 			for _, w := range peer.Workloads {
-				if j := (job{peer, s, w}); p.wanted(j) {
+				if j := (job{peer, s, w}); p.wanted(j) && (w.Stores == nil || slices.Contains(w.Stores, s.Name)) {
 					jobs = append(jobs, j)
 				}
 			}

@@ -16,9 +16,9 @@ import (
 // The raw limits: what the driver does without Weft, at the same durability. A
 // row is a key of 30 and a value of 70 bytes, and keys rise.
 var (
-	rawOne     = &Workload{"one", "Raw limit: one row in a transaction, one writer", only(rawRows(1))}
-	rawHundred = &Workload{"hundred", "Raw limit: 100 rows in a transaction", only(rawRows(100))}
-	rawGrouped = &Workload{"grouped", "Grouped raw limit: the rows of 100 steps of Weft in a transaction", only(rawSteps)}
+	rawOne     = &Workload{Name: "one", Title: "Raw limit: one row in a transaction, one writer", Parts: only(rawRows(1))}
+	rawHundred = &Workload{Name: "hundred", Title: "Raw limit: 100 rows in a transaction", Parts: only(rawRows(100))}
+	rawGrouped = &Workload{Name: "grouped", Title: "Grouped raw limit: the rows of 100 steps of Weft in a transaction", Parts: only(rawSteps)}
 
 	rawPeer = &Peer{
 		Name:      "raw",
@@ -146,7 +146,7 @@ func rawSteps(ctx context.Context, c *Child) error {
 // written for each hundred steps. Keys have room for a number before them.
 func recordSteps(ctx context.Context, workflows int) ([][]storage.Op, error) {
 	rec := newRecorder(new(memory.Store))
-	sys, err := runWeft(ctx, rec, nil, new(Probe))
+	sys, err := runWeft(ctx, rec, nil, Site{Probe: new(Probe)})
 	if err != nil {
 		return nil, err
 	}

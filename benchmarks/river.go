@@ -26,7 +26,7 @@ var riverPeer = &Peer{
 	Open:      openRiver,
 }
 
-var riverJobs = &Workload{"jobs", "Jobs that do nothing: inserted in bulk, then worked, until the database has all of them as completed", only(workJobs)}
+var riverJobs = &Workload{Name: "jobs", Title: "Jobs that do nothing: inserted in bulk, then worked, until the database has all of them as completed", Parts: only(workJobs)}
 
 // riverClient is set as River's own benchmark sets it, for throughput: by
 // default it looks for jobs ten times a second.

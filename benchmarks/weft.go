@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
@@ -28,7 +29,7 @@ var weftPeer = &Peer{
 		{Name: "postgres"},
 		{Name: "memory", Mode: "not durable", Volatile: true},
 	},
-	Workloads: workloads,
+	Workloads: append(workloads[:len(workloads):len(workloads)], killed, pair),
 	Open:      openWeft,
 }
 
@@ -37,7 +38,7 @@ func openWeft(ctx context.Context, s Site) (System, error) {
 	if err != nil {
 		return nil, err
 	}
-	sys, err := runWeft(ctx, store, store.Close, s.Probe)
+	sys, err := runWeft(ctx, store, store.Close, s)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
@@ -66,14 +67,19 @@ type weft struct {
 	stop   func() error
 }
 
-// runWeft runs an engine on store, with the defaults. closeStore may be nil.
-func runWeft(ctx context.Context, store storage.Storage, closeStore func() error, p *Probe) (*weft, error) {
-	w := &weft{shaped: shapedWorkflow(p), store: &counter{Storage: store}}
+// runWeft runs an engine on store, with the defaults but for what s says. closeStore
+// may be nil.
+func runWeft(ctx context.Context, store storage.Storage, closeStore func() error, s Site) (*weft, error) {
+	w := &weft{shaped: shapedWorkflow(s.Probe), store: &counter{Storage: store}}
 	var err error
 	w.engine, err = engine.New(engine.Config{
 		Storage:   w.store,
 		Workflows: []engine.Definition{w.shaped},
-		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+
+		MaxRuns:       s.Room,
+		MaxActivities: s.Room,
+
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
 		return nil, err
@@ -98,11 +104,25 @@ func shapedWorkflow(p *Probe) *engine.Workflow[Shape, string] {
 		p.Step()
 		return "done", nil
 	}}
+	busy := &activity.Activity[time.Duration, string]{Name: "busy", Timeout: 2 * time.Hour, Run: func(ctx context.Context, d time.Duration) (string, error) {
+		p.Step()
+		select {
+		case <-time.After(d):
+			return "done", nil
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}}
 	goAhead := &signal.Signal[string]{Name: "go ahead"}
 	return &engine.Workflow[Shape, string]{Name: "shaped", Func: func(run *engine.Run, s Shape) (out string, err error) {
 		p.Enter()
 		for i := range s.Steps {
-			if out, err = noop.Do(run, i); err != nil {
+			if s.Busy > 0 {
+				out, err = busy.Do(run, s.Busy)
+			} else {
+				out, err = noop.Do(run, i)
+			}
+			if err != nil {
 				return "", err
 			}
 		}

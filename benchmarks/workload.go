@@ -14,9 +14,10 @@ import (
 // A Workload is something to do, and what to measure of it. Each of its parts
 // runs in a process of its own, on what the part before left.
 type Workload struct {
-	Name  string
-	Title string
-	Parts []func(ctx context.Context, c *Child) error
+	Name   string
+	Title  string
+	Stores []string // on which it means something; nil: all
+	Parts  []func(ctx context.Context, c *Child) error
 }
 
 // A Size says how much of a workload is done.
@@ -44,13 +45,13 @@ func only(f func(context.Context, *Child) error) []func(context.Context, *Child)
 
 // The workloads W1 to W6. An activity does nothing and returns a short string.
 var (
-	stepsOne  = &Workload{"w1c1", "W1 c1: workflows of 10 activities in sequence, one after the other", only(sequence(1))}
-	stepsMany = &Workload{"w1c200", "W1 c200: the same, 200 at once", only(sequence(crowd))}
-	signals   = &Workload{"w2", "W2: workflows that wait for one signal", only(signalled)}
-	parallel  = &Workload{"w3", "W3: one workflow, 1,000 activities side by side", only(fanOut)}
-	long      = &Workload{"w4", "W4: one workflow, 5,000 activities in sequence", only(longRun)}
-	parked    = &Workload{"w5", "W5: many workflows wait; then a restart", []func(context.Context, *Child) error{park, restart}}
-	latency   = &Workload{"w6", "W6: one workflow of one activity, at low load", only(startToResult)}
+	stepsOne  = &Workload{Name: "w1c1", Title: "W1 c1: workflows of 10 activities in sequence, one after the other", Parts: only(sequence(1))}
+	stepsMany = &Workload{Name: "w1c200", Title: "W1 c200: the same, 200 at once", Parts: only(sequence(crowd))}
+	signals   = &Workload{Name: "w2", Title: "W2: workflows that wait for one signal", Parts: only(signalled)}
+	parallel  = &Workload{Name: "w3", Title: "W3: one workflow, 1,000 activities side by side", Parts: only(fanOut)}
+	long      = &Workload{Name: "w4", Title: "W4: one workflow, 5,000 activities in sequence", Parts: only(longRun)}
+	parked    = &Workload{Name: "w5", Title: "W5: many workflows wait; then a restart", Parts: []func(context.Context, *Child) error{park, restart}}
+	latency   = &Workload{Name: "w6", Title: "W6: one workflow of one activity, at low load", Parts: only(startToResult)}
 
 	workloads = []*Workload{stepsOne, stepsMany, signals, parallel, long, parked, latency}
 )
