@@ -31,6 +31,8 @@ func TestGoldenRecords(t *testing.T) {
 	held.Attention = []Attention{{Reason: "non-determinism", Operation: "3", Name: "charge", Detail: "was a timer", Since: 1767355200000003}}
 	held.Verbs = []Verb{{Name: "retry", By: "ann", Why: "mended"}}
 	suspect.Deaths = 4
+	parked := running
+	parked.Owner, parked.Awaits, parked.Heard, parked.Facing = "", []string{"approved"}, 3, []string{"signal approved"}
 	completed.Status, completed.EndedAt = Completed, 1767355200000004
 	failed.Status, failed.EndedAt = Failed, 1767355200000004
 	cancelled.Status, cancelled.EndedAt, cancelled.Cancel = Cancelled, 1767355200000004, asked.Cancel
@@ -41,6 +43,7 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-asked":     wf(asked),
 		"workflow-held":      wf(held),
 		"workflow-suspect":   wf(suspect),
+		"workflow-parked":    wf(parked),
 		"workflow-completed": wf(completed),
 		"workflow-failed":    wf(failed),
 		"workflow-cancelled": wf(cancelled),

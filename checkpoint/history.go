@@ -89,62 +89,72 @@ func (p *Past) Input(wf *Workflow) (*Input, error) {
 	return &in, owned(keys.Input(wf.ID), p.input, wf, &in, &in.Generation)
 }
 
-// History yields the checkpoints of wf, as the function of this name does.
-func (p *Past) History(wf *Workflow) iter.Seq2[Checkpoint, error] {
-	return inOrder(wf, func(yield func(storage.Entry, error) bool) {
-		for _, e := range p.history {
-			if !yield(e, nil) {
-				return
+// Reader returns the checkpoints of wf one after the other, as History yields them, and
+// false when there is none left.
+func (p *Past) Reader(wf *Workflow) func() (Checkpoint, error, bool) {
+	left, order := p.history, sequence{wf: wf, next: wf.Base}
+	return func() (Checkpoint, error, bool) {
+		for len(left) > 0 {
+			e := left[0]
+			left = left[1:]
+			if c, own, err := order.take(e); own || err != nil {
+				return c, err, true
 			}
 		}
-	})
+		return Checkpoint{}, nil, false
+	}
 }
 
 // History yields the checkpoints of wf in order. A missing one is
 // storage.ErrCorrupt, unless a checkpoint said that the numbers are not used.
 // Those of another life of the id are not seen.
 func History(ctx context.Context, s storage.Storage, wf *Workflow) iter.Seq2[Checkpoint, error] {
-	r := keys.Checkpoints(wf.ID, wf.Base)
-	r.Limit = historyPage
-	return inOrder(wf, storage.All(ctx, s, r))
-}
-
-func inOrder(wf *Workflow, entries iter.Seq2[storage.Entry, error]) iter.Seq2[Checkpoint, error] {
 	return func(yield func(Checkpoint, error) bool) {
-		next := wf.Base
-		var owner string
-		var epoch uint64
-		for e, err := range entries {
-			if err != nil {
-				yield(Checkpoint{}, err)
-				return
+		r := keys.Checkpoints(wf.ID, wf.Base)
+		r.Limit = historyPage
+		order := sequence{wf: wf, next: wf.Base}
+		for e, err := range storage.All(ctx, s, r) {
+			var c Checkpoint
+			own := true
+			if err == nil {
+				c, own, err = order.take(e)
 			}
-			c, err := decode(wf, e)
-			if err != nil {
-				yield(Checkpoint{}, err)
-				return
-			}
-			if c.generation != wf.Generation {
-				continue
-			}
-			if c.Number != next {
-				yield(Checkpoint{}, fmt.Errorf("%w: checkpoint %d of %q is missing", storage.ErrCorrupt, next, wf.ID))
-				return
-			}
-			if next++; c.skip > 0 {
-				next = c.skip
-			}
-			for _, ev := range c.Events {
-				if ev.Kind == Claimed {
-					owner, epoch = ev.By, c.Number
-				}
-			}
-			c.Owner, c.Epoch = owner, epoch
-			if !yield(c, nil) {
+			if own && !yield(c, err) || err != nil {
 				return
 			}
 		}
 	}
+}
+
+// A sequence is how far the checkpoints of a workflow were read.
+type sequence struct {
+	wf    *Workflow
+	next  uint64
+	owner string
+	epoch uint64
+}
+
+// take reads the next entry, and says whether it is of this life.
+func (s *sequence) take(e storage.Entry) (c Checkpoint, own bool, err error) {
+	if c, err = decode(s.wf, e); err != nil {
+		return Checkpoint{}, true, err
+	}
+	if c.generation != s.wf.Generation {
+		return Checkpoint{}, false, nil
+	}
+	if c.Number != s.next {
+		return Checkpoint{}, true, fmt.Errorf("%w: checkpoint %d of %q is missing", storage.ErrCorrupt, s.next, s.wf.ID)
+	}
+	if s.next++; c.skip > 0 {
+		s.next = c.skip
+	}
+	for _, ev := range c.Events {
+		if ev.Kind == Claimed {
+			s.owner, s.epoch = ev.By, c.Number
+		}
+	}
+	c.Owner, c.Epoch = s.owner, s.epoch
+	return c, true, nil
 }
 
 func decode(wf *Workflow, e storage.Entry) (Checkpoint, error) {

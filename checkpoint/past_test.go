@@ -68,7 +68,8 @@ func TestPast(t *testing.T) {
 				for c, err := range checkpoint.History(ctx, s, hold.Workflow) {
 					want = append(want, fmt.Sprint(c, err))
 				}
-				for c, err := range past.History(hold.Workflow) {
+				next := past.Reader(hold.Workflow)
+				for c, err, ok := next(); ok; c, err, ok = next() {
 					got = append(got, fmt.Sprint(c, err))
 				}
 				if fmt.Sprint(got) != fmt.Sprint(want) || len(got) < n+1 {

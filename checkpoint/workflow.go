@@ -64,6 +64,10 @@ type Workflow struct {
 	// Awaits are the names of the signals that have a parked run claimed.
 	Awaits []string `cbor:"20,keyasint,omitempty"`
 
+	// Heard is how many signals the workflow had accepted when it parked: none of
+	// them that is left has one of these names.
+	Heard uint64 `cbor:"26,keyasint,omitempty"`
+
 	// Facing is what a parked run waits for, in words.
 	Facing []string `cbor:"21,keyasint,omitempty"`
 

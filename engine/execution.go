@@ -162,10 +162,11 @@ func (x *execution) prepare() error {
 	wf := x.hold.Workflow
 	var in *checkpoint.Input
 	var err error
-	history := checkpoint.History(x.ctx, x.store, wf)
+	var next func() (checkpoint.Checkpoint, error, bool)
+	stop := func() {}
 	if x.past != nil {
 		in, err = x.past.Input(wf)
-		history = x.past.History(wf)
+		next = x.past.Reader(wf)
 		x.past = nil
 	} else {
 		in, err = checkpoint.ReadInput(x.ctx, x.store, wf)
@@ -177,7 +178,9 @@ func (x *execution) prepare() error {
 	if x.hold.Head == wf.Base {
 		return nil // nobody has driven it before: nothing is a replay
 	}
-	next, stop := iter.Pull2(history)
+	if next == nil {
+		next, stop = iter.Pull2(checkpoint.History(x.ctx, x.store, wf))
+	}
 	x.history, x.endHistory = next, stop
 	x.replayBegan = time.Now()
 	x.noteReplay()

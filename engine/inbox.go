@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/signal"
 )
 
@@ -22,6 +23,19 @@ type line struct {
 	waiting []signal.Waiting // next, and not consumed
 	seen    uint64           // the inbox was read up to here
 	more    bool             // there may be something behind
+}
+
+// begin takes in ws, which were accepted in the commit that claimed wf, parked until
+// then. Of the names that it waits for, nothing else is there.
+func (in *inbox) begin(wf *checkpoint.Workflow, ws []signal.Waiting) {
+	if ws[0].Seq != wf.Heard+1 {
+		return // others came before: the inbox is read
+	}
+	in.end, in.lines = wf.Heard, map[string]*line{}
+	for _, name := range wf.Awaits {
+		in.lines[name] = &line{seen: wf.Heard}
+	}
+	in.arrived(ws)
 }
 
 // hinted notes that there may be more than is known.

@@ -76,6 +76,9 @@ func (x *execution) park() error {
 		if err != nil {
 			return err
 		}
+		if wf.Heard, err = signal.Counted(x.id, counted); err != nil {
+			return err
+		}
 		if change.If, change.Ops, err = signal.Untouched(change.If, change.Ops, x.id, counted); err != nil {
 			return err
 		}

@@ -432,7 +432,7 @@ func (e *Engine) commitSignals(ctx context.Context, to address, ins []*signal.In
 	err = e.store.Commit(ctx, d.Batch)
 	switch {
 	case t != nil:
-		t.done(err, d.Counter)
+		t.done(err, d)
 	case x == nil:
 		if !errors.Is(err, storage.ErrConflict) {
 			e.hint(to.wf, post{hint: true})

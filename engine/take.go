@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -62,12 +63,13 @@ func (t *taking) with(b storage.Batch) storage.Batch {
 	}
 }
 
-// done drives the run if the commit, which came to err, has claimed it.
-func (t *taking) done(err error, counted []byte) {
+// done drives the run if the commit of d, which came to err, has claimed it.
+func (t *taking) done(err error, d *signal.Acceptance) {
 	switch {
 	case err == nil:
 		x := t.life.claimed(&t.claimable, t.write)
-		x.address = address{t.write.After, counted}
+		x.address = address{t.write.After, d.Counter}
+		x.inbox.begin(t.hold.Workflow, d.Waiting())
 		t.life.launch(x)
 	case !errors.Is(err, storage.ErrConflict):
 		t.life.doubtClaim(t.write.After.ID)

@@ -6,12 +6,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -67,6 +69,58 @@ func TestSignalTakesParkedRun(t *testing.T) {
 			t.Errorf("the run was put on a list: %v", commits)
 		}
 	})
+}
+
+// A run that a signal takes knows of what it waits for without a look at its inbox, and
+// finds there what came before under other names (SG5).
+func TestTakenRunKnowsItsSignals(t *testing.T) {
+	no := &signal.Signal[string]{Name: "no"}
+	for name, c := range map[string]struct {
+		before []*signal.Signal[string] // that come while it is parked
+		by     string                   // whose place in the order is told
+		want   string
+		looks  int
+	}{
+		"the first":          {nil, "a", "a", 1},
+		"behind another one": {[]*signal.Signal[string]{no}, "a", "ano-0", 2},
+		"behind two":         {[]*signal.Signal[string]{no, no}, "a", "ano-0no-1", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				var looks atomic.Int64
+				f := storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
+					if c.Method == "Scan" && strings.HasPrefix(string(c.Range.Start), "inbox:w") {
+						looks.Add(1)
+					}
+					return storagetest.None
+				})
+				wf := flow("both", func(run *engine.Run) (string, error) {
+					v, err := yes.Receive(run)
+					if err != nil {
+						return "", err
+					}
+					others, err := no.Drain(run)
+					return v + strings.Join(others, ""), err
+				})
+				p := bootOn(t, f, wf, parkAfter(time.Second))
+				h := start(t, wf, p, "w", "")
+				time.Sleep(time.Minute)
+				for i, s := range c.before {
+					if _, err := s.Send(ctx, p, "w", sprint("no-", i), nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				looks.Store(0)
+				tell(t, yes, p, "w", c.by)
+				if got := result(t, h); got != c.want {
+					t.Errorf("got %q, want %q", got, c.want)
+				}
+				if n := looks.Load(); n != int64(c.looks) {
+					t.Errorf("the inbox was read %d times, want %d", n, c.looks)
+				}
+			})
+		})
+	}
 }
 
 // The commit that accepts and claims fails, before or after it is written, or its

@@ -128,6 +128,20 @@ func Counter(ctx context.Context, s storage.Storage, workflowID string) ([]byte,
 	return raw, err
 }
 
+// Counted is how many signals a workflow has accepted, of its counter as it is stored;
+// nil is none.
+func Counted(workflowID string, counted []byte) (uint64, error) {
+	n, _, err := count(keys.SignalCounter(workflowID), counted)
+	return n.N, err
+}
+
+func count(key, counted []byte) (n counter, keep record.Unknown, err error) {
+	if counted != nil {
+		keep, err = record.Open(key, counted, version, &n)
+	}
+	return n, keep, err
+}
+
 // An Acceptance is a decision to accept signals of one workflow, in this order.
 type Acceptance struct {
 	Batch   storage.Batch
@@ -171,14 +185,12 @@ func AcceptConsumed(in *Incoming, generation string, counted []byte, now time.Ti
 func admit(ins []*Incoming, consumed bool, generation string, counted []byte, now time.Time) (*Acceptance, error) {
 	id := ins[0].WorkflowID
 	key := keys.SignalCounter(id)
-	var n counter
-	var keep record.Unknown
+	n, keep, err := count(key, counted)
+	if err != nil {
+		return nil, err
+	}
 	same := storage.Absent(key)
 	if counted != nil {
-		var err error
-		if keep, err = record.Open(key, counted, version, &n); err != nil {
-			return nil, err
-		}
 		same = storage.Equal(key, counted)
 	}
 	d := &Acceptance{Batch: storage.Batch{
@@ -191,7 +203,6 @@ func admit(ins []*Incoming, consumed bool, generation string, counted []byte, no
 			return nil, err
 		}
 	}
-	var err error
 	d.Counter, err = record.Seal(key, version, &n, keep)
 	d.Batch.Ops = append(d.Batch.Ops, storage.Put(key, d.Counter))
 	return d, err
