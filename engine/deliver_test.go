@@ -99,6 +99,25 @@ func TestDeliveryIsInTheOrderOfAcceptance(t *testing.T) {
 	})
 }
 
+// SG5: a signal is not handed to a driver that waits for it while another engine's was
+// accepted before it, of which nobody has told the driver.
+func TestDeliveryBehindOneThatNobodyToldOf(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		p := boot(t, s, receiving(2), func(c *engine.Config) { c.PollInterval = time.Hour })
+		elsewhere := made(t, s)
+		defer elsewhere.Close()
+		h := start(t, receiving(2), p, "o", "")
+		time.Sleep(time.Second)
+		send(t, approved, elsewhere, "o", "1", "")
+		time.Sleep(time.Second)
+		send(t, approved, p, "o", "2", "")
+		if got := result(t, h); got != "12" {
+			t.Errorf("received %q", got)
+		}
+	})
+}
+
 // LV: a sender that has handed its signal to a driver is answered, also if the
 // driver meets an error before it comes to that.
 func TestDeliveryToADriverThatFails(t *testing.T) {
