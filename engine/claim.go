@@ -353,7 +353,8 @@ func (l *life) resolve(ctx context.Context) error {
 	doubtful := maps.Clone(l.doubtful)
 	l.mu.Unlock()
 	var errs []error
-	for id, d := range doubtful {
+	for _, id := range slices.Sorted(maps.Keys(doubtful)) { // in order, so that a fault can be repeated
+		d := doubtful[id]
 		certain, err := l.settleDoubt(ctx, id, d)
 		if err != nil {
 			errs = append(errs, err)

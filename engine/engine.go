@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/oklog/ulid/v2"
+
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/storage"
@@ -24,6 +26,7 @@ type Engine struct {
 	codecs    codecs
 	log       *slog.Logger
 	now       func() time.Time // the wall clock: read here and nowhere else
+	newID     func() string    // a ULID: made here and nowhere else
 
 	maxPayload int // of one payload
 	maxBytes   int // of a checkpoint's events, but for the last
@@ -67,6 +70,7 @@ func New(c Config) (*Engine, error) {
 		codecs:     codecs{own: c.Codec, byName: map[string]Codec{JSON.Name(): JSON, c.Codec.Name(): c.Codec}},
 		log:        c.Logger,
 		now:        time.Now,
+		newID:      func() string { return ulid.Make().String() },
 		maxPayload: MaxPayload,
 		maxBytes:   mostBytes,
 		maxOps:     math.MaxInt,

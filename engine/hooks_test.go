@@ -4,3 +4,6 @@ import "time"
 
 // SetNow gives e another wall clock. It must be called before e is used.
 func SetNow(e *Engine, now func() time.Time) { e.now = now }
+
+// SetIDs has e take its ULIDs from newID. It must be called before e is used.
+func SetIDs(e *Engine, newID func() string) { e.newID = newID }

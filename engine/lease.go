@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
@@ -115,7 +113,7 @@ func (l *life) record(stopped time.Time) (storage.Op, error) {
 	}
 	r.count(&l.counts)
 	if l.shared() {
-		r.Nonce, r.TTL = ulid.Make().String(), int64(l.eng.config.LeaseTTL/time.Microsecond)
+		r.Nonce, r.TTL = l.eng.newID(), int64(l.eng.config.LeaseTTL/time.Microsecond)
 	}
 	key := keys.Engine(l.incarnation)
 	raw, err := record.Seal(key, checkpoint.Version, r, nil)

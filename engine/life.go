@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
@@ -50,7 +48,7 @@ type life struct {
 func newLife(e *Engine) *life {
 	l := &life{
 		eng:         e,
-		incarnation: e.config.Name + "-" + ulid.Make().String(),
+		incarnation: e.config.Name + "-" + e.newID(),
 		opening:     opening(e.store),
 		since:       checkpoint.Micro(e.now()),
 		floor:       checkpoint.First(e.now()),

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
@@ -187,7 +185,7 @@ func (e *Engine) request(ctx context.Context, id string, change func(*checkpoint
 		}
 		b := storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}}
 		if e.drives(wf) == nil {
-			b.Ops = append(b.Ops, wakeUp(wf, e.now(), ulid.Make().String()))
+			b.Ops = append(b.Ops, wakeUp(wf, e.now(), e.newID()))
 		}
 		err = e.store.Commit(ctx, b)
 		e.hint(wf, post{asked: true}) // also if the outcome is unknown

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
@@ -68,7 +66,7 @@ func (x *execution) park() error {
 		wf.Facing = append(wf.Facing[:mostFacing], "and more")
 	}
 	if due, ok := x.ops.nextDue(true); ok {
-		wf.Todo = keys.Todo(0, due, wf.ID, ulid.Make().String())
+		wf.Todo = keys.Todo(0, due, wf.ID, x.eng.newID())
 		change.Ops = append(change.Ops, storage.Put(wf.Todo, nil))
 	}
 	if len(wf.Awaits) > 0 {
@@ -131,7 +129,7 @@ func (x *execution) handOver() error {
 	wf := *x.hold.Workflow
 	held := keys.Held(wf.Owner, wf.ID)
 	wf.Owner, wf.Deaths = "", 0
-	wf.Todo = keys.Todo(0, x.eng.now().Add(-x.life.ahead()), wf.ID, ulid.Make().String())
+	wf.Todo = keys.Todo(0, x.eng.now().Add(-x.life.ahead()), wf.ID, x.eng.newID())
 	done, err := x.commit(checkpoint.Change{
 		Events:   []checkpoint.Event{{Kind: checkpoint.Parked}},
 		Workflow: &wf,

@@ -64,6 +64,7 @@ func (e *Engine) rehearsal() *Engine {
 		codecs:     e.codecs,
 		log:        slog.New(slog.DiscardHandler),
 		now:        e.now,
+		newID:      e.newID,
 		maxPayload: e.maxPayload,
 		maxBytes:   e.maxBytes,
 	}

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
@@ -117,7 +115,7 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 	b.If = []storage.Condition{wf.Unchanged(), records[i].Unchanged()}
 	b.Ops = []storage.Op{put, settle}
 	if e.drives(wf) == nil {
-		b.Ops = append(b.Ops, wakeUp(wf, e.now(), ulid.Make().String()))
+		b.Ops = append(b.Ops, wakeUp(wf, e.now(), e.newID()))
 	}
 	return b, err
 }

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
@@ -152,7 +150,7 @@ func (e *Engine) retrying(ctx context.Context, wf *checkpoint.Workflow, verb che
 		return nil, err
 	}
 	now := e.now()
-	w, err := hold.Retry(verb, keys.Todo(0, now, wf.ID, ulid.Make().String()), now)
+	w, err := hold.Retry(verb, keys.Todo(0, now, wf.ID, e.newID()), now)
 	if err != nil {
 		return nil, err
 	}

@@ -10,8 +10,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
@@ -71,7 +69,7 @@ func (e *Engine) incoming(m signal.Message) (*signal.Incoming, error) {
 	if m.ID != nil {
 		in.ID = *m.ID
 	} else {
-		in.ID = "sig_" + ulid.Make().String()
+		in.ID = "sig_" + e.newID()
 	}
 	if in.Memory <= 0 {
 		in.Memory = e.config.SignalMemory
@@ -322,7 +320,7 @@ func (e *Engine) earlier(ctx context.Context, in *signal.Incoming) (signal.Accep
 		x.post(post{hint: true}) // its first sender may have died before it told anybody
 	}
 	if i := (*signal.IndeterminateError)(nil); errors.As(err, &i) {
-		i.CorrelationID = ulid.Make().String()
+		i.CorrelationID = e.newID()
 		e.log.Error("weft: signal acceptance is indeterminate: the payload is there and the acceptance is not",
 			"workflow", i.WorkflowID, "signal", i.SignalName, "id", i.SignalID, "correlation", i.CorrelationID)
 	}
@@ -420,7 +418,7 @@ func (e *Engine) commitSignals(ctx context.Context, to address, ins []*signal.In
 	var t *taking
 	if x == nil && awaited(to.wf, ins) {
 		if t = e.take(ctx, to.wf, d.Batch); t == nil {
-			d.Batch.Ops = append(d.Batch.Ops, wakeUp(to.wf, now, ulid.Make().String()))
+			d.Batch.Ops = append(d.Batch.Ops, wakeUp(to.wf, now, e.newID()))
 		}
 	}
 	if t != nil {

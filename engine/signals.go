@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
@@ -122,7 +120,7 @@ func (e *Engine) clearing(ctx context.Context, wf *checkpoint.Workflow, name, si
 		b.Ops = append(b.Ops, storage.Delete(keys.Inbox(wf.ID, place.Seq)))
 	}
 	if e.drives(wf) == nil && !wf.Status.Terminal() {
-		b.Ops = append(b.Ops, wakeUp(wf, e.now(), ulid.Make().String()))
+		b.Ops = append(b.Ops, wakeUp(wf, e.now(), e.newID()))
 	}
 	return b, err
 }

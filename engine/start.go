@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
@@ -99,7 +97,7 @@ func (e *Engine) prepare(r *StartRequest) (*starting, error) {
 	}
 	id := r.ID
 	if id == "" {
-		id = "wrun_" + ulid.Make().String()
+		id = "wrun_" + e.newID()
 	}
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -113,7 +111,7 @@ func (e *Engine) prepare(r *StartRequest) (*starting, error) {
 	}
 	return &starting{
 		eng:   e,
-		wf:    &checkpoint.Workflow{ID: id, Generation: ulid.Make().String(), Type: r.Workflow, Digest: digest},
+		wf:    &checkpoint.Workflow{ID: id, Generation: e.newID(), Type: r.Workflow, Digest: digest},
 		input: input,
 	}, nil
 }

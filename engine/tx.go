@@ -33,6 +33,7 @@ func (e *Engine) In(tx storage.Tx) *Tx {
 		codecs:     e.codecs,
 		log:        e.log,
 		now:        e.now,
+		newID:      e.newID,
 		maxPayload: e.maxPayload,
 		closing:    e.closing,
 	}}
