@@ -47,10 +47,14 @@ func (l *life) keepLease() {
 	}()
 }
 
-// renewals ends the life if a renewal is refused, or none was stored in time.
+// renewals ends the life if a renewal is refused, or none was stored in time. A
+// store may wait for its server longer than the context of a renewal lasts: the end
+// of the trust does not wait for the store.
 func (l *life) renewals(ctx context.Context) {
 	ttl := l.eng.config.LeaseTTL
 	trusted := l.enlisted.Add(ttl)
+	end := time.AfterFunc(time.Until(trusted), func() { l.depose(errUnanswered) })
+	defer end.Stop()
 	for {
 		// Not a moment longer: a lease does not bear it.
 		if !backoff.Sleep(ctx, min(ttl/perTTL, time.Until(trusted))) {
@@ -61,18 +65,25 @@ func (l *life) renewals(ctx context.Context) {
 		err := l.renew(bounded)
 		cancel()
 		switch {
-		case err == nil:
-			trusted = left.Add(ttl)
-		case ctx.Err() != nil:
+		case ctx.Err() != nil || !end.Stop():
 			return
-		default:
-			l.eng.log.Error("weft: lease is lost; all runs are put down", "incarnation", l.incarnation, "error", err)
-			l.cancel(activity.ErrLeaseLost)
-			if f := l.eng.config.Events.Deposed; f != nil {
-				f(l.incarnation)
-			}
+		case err != nil:
+			l.depose(err)
 			return
 		}
+		trusted = left.Add(ttl)
+		end.Reset(time.Until(trusted))
+	}
+}
+
+var errUnanswered = errors.New("engine: no renewal was stored in time")
+
+// depose puts down all that the life drives.
+func (l *life) depose(cause error) {
+	l.eng.log.Error("weft: lease is lost; all runs are put down", "incarnation", l.incarnation, "error", cause)
+	l.cancel(activity.ErrLeaseLost)
+	if f := l.eng.config.Events.Deposed; f != nil {
+		f(l.incarnation)
 	}
 }
 

@@ -130,3 +130,53 @@ func begin(t *testing.T, s storage.Storage, w ...engine.Definition) (eng *engine
 		<-done
 	}
 }
+
+// A mute store does not answer, whatever becomes of its callers' contexts, until it
+// is told to.
+type mute struct {
+	storage.Storage
+	hush atomic.Bool
+	talk chan struct{}
+}
+
+func (s *mute) Commit(ctx context.Context, b storage.Batch) error {
+	if s.hush.Load() {
+		<-s.talk
+	}
+	return s.Storage.Commit(ctx, b)
+}
+
+// OW3, OW5: a store may wait longer for its server than the context of a renewal
+// lasts. Its holder stops in time all the same.
+func TestTrustEndsWhileTheStoreDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &mute{Storage: sharing{new(memory.Store)}, talk: make(chan struct{})}
+		stopped := make(chan error, 2)
+		slow := &activity.Activity[int, int]{Name: "slow", Timeout: time.Hour, Run: func(ctx context.Context, i int) (int, error) {
+			select {
+			case <-time.After(10 * time.Minute):
+			case <-ctx.Done():
+				stopped <- context.Cause(ctx)
+			}
+			return i, ctx.Err()
+		}}
+		wf := &engine.Workflow[int, int]{Name: "slow", Func: func(run *engine.Run, i int) (int, error) { return slow.Do(run, i) }}
+		a, end := begin(t, store, wf)
+		time.Sleep(time.Second)
+		if _, err := wf.Start(t.Context(), a, "1", 1); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		store.hush.Store(true)
+		hushed := time.Now()
+		time.AfterFunc(time.Minute, func() { store.hush.Store(false); close(store.talk) })
+		if cause := <-stopped; cause != activity.ErrLeaseLost {
+			t.Errorf("cause: got %v, want ErrLeaseLost", cause)
+		}
+		if took := time.Since(hushed); took > 15*time.Second {
+			t.Errorf("the holder stopped after %v, want its TTL of 15s at most", took)
+		}
+		time.Sleep(2 * time.Minute)
+		end()
+	})
+}
