@@ -100,6 +100,18 @@ type Activity[In, Out any] struct {
 	// OnIndeterminate says what follows when nobody can tell: ReturnError or Park.
 	OnIndeterminate Action
 
+	// Compensate undoes a call whose result is recorded, if its workflow then fails
+	// or is cancelled. Such calls are undone one after the other, the last that
+	// completed first, before the workflow ends. It runs at least once, with the
+	// Retry, the Timeout and the bounds of the call, but for its Deadline; a request
+	// to stop does not end it. Its context has the Info of the call, but for Phase,
+	// Attempt (of its own, from 1), FencingToken (larger than that of any attempt
+	// before) and Deadline. If its last attempt fails, or one with a Permanent error,
+	// the workflow waits for a person, who answers with engine.Engine.Resolve.
+	//
+	// A call that failed, or of which nobody knows what became, is not undone.
+	Compensate func(ctx context.Context, in In, out Out) error
+
 	// ResourceScope names what in acts on: attempts of one scope run one at a time in
 	// one engine, whatever activities they are of. An empty one is no scope. It is
 	// held while Run runs, and not between attempts. Engines in other processes do
@@ -198,6 +210,15 @@ func (a *Activity[In, Out]) begin(run Runner, in In) future.Operation {
 	}
 	if a.Verify != nil {
 		c.Verify = func(ctx context.Context) (Answer, error) { return a.Verify(ctx, in) }
+	}
+	if a.Compensate != nil {
+		c.Compensate = func(ctx context.Context, decode func(out any) error) error {
+			var out Out
+			if err := decode(&out); err != nil {
+				return Permanent(fmt.Errorf("result: %w", err))
+			}
+			return a.Compensate(ctx, in, out)
+		}
 	}
 	if a.ResourceScope != nil {
 		c.Scope = a.ResourceScope(in)
@@ -342,6 +363,30 @@ type Call struct {
 	Scope      string  // empty: none
 	Run        func(ctx context.Context) (any, error)
 	Verify     func(ctx context.Context) (Answer, error) // nil: none
+
+	// Compensate undoes the call, whose result decode tells. Nil: nothing does.
+	Compensate func(ctx context.Context, decode func(out any) error) error
+}
+
+// Undoing is the call that undoes c, whose result decode tells. It has no key:
+// nobody can be asked what became of it, and it is attempted again. It has no
+// Deadline either: there is always time to undo.
+func (c Call) Undoing(decode func(out any) error) Call {
+	return Call{
+		Definition: c.Definition,
+		Policy: Policy{
+			Name:          c.Policy.Name,
+			Errors:        c.Policy.Errors,
+			Retry:         c.Policy.Retry,
+			Timeout:       c.Policy.Timeout,
+			Settle:        c.Policy.Settle,
+			MaxConcurrent: c.Policy.MaxConcurrent,
+			Rate:          c.Policy.Rate,
+		},
+		Input: c.Input,
+		Scope: c.Scope,
+		Run:   func(ctx context.Context) (any, error) { return nil, c.Compensate(ctx, decode) },
+	}
 }
 
 // A Policy is the part of an activity that has no type parameter.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -224,8 +227,8 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// ACT-7, and ACT-10 but for compensate, which there is not yet: what the engine is
-// told of a definition; a key for one call comes before that of the definition.
+// ACT-7, ACT-10: what the engine is told of a definition; a key for one call comes
+// before that of the definition.
 func TestCall(t *testing.T) {
 	a := &act{Name: "charge", Run: work, IdempotencyKey: strconv.Itoa, Verify: look, Idempotent: true, Settle: time.Hour, MaxConcurrent: 3, Rate: activity.Rate{Count: 2, Per: time.Second}}
 	a.ResourceScope = func(in int) string { return "account/" + strconv.Itoa(in) }
@@ -260,6 +263,47 @@ func TestCall(t *testing.T) {
 	}
 	if !a.Accepts(5) || a.Accepts("5") || a.Accepts(nil) || a.Title() != "charge" {
 		t.Error("Accepts is wrong about what Run returns")
+	}
+}
+
+// ACT-10: what undoes a call is given its input and its result, has its attempts, its
+// time and its bounds, and neither its key nor its deadline.
+func TestUndoing(t *testing.T) {
+	var got []int
+	a := &act{
+		Name: "charge", Run: work, Errors: []error{io.EOF}, IdempotencyKey: strconv.Itoa, Verify: look, Idempotent: true, OnIndeterminate: activity.Park,
+		Retry: activity.Retry{Attempts: 7}, Timeout: time.Minute, Settle: time.Hour, Deadline: time.Second,
+		MaxConcurrent: 3, Rate: activity.Rate{Count: 2, Per: time.Second},
+		ResourceScope: func(in int) string { return "account/" + strconv.Itoa(in) },
+		Compensate: func(_ context.Context, in, out int) error {
+			got = append(got, in, out)
+			return io.EOF
+		},
+	}
+	var c activity.Call
+	a.Go(runner{call: &c}, 42)
+	undo := c.Undoing(func(out any) error {
+		*out.(*int) = 7
+		return nil
+	})
+	if _, err := undo.Run(t.Context()); err != io.EOF || !slices.Equal(got, []int{42, 7}) {
+		t.Errorf("undone %v, %v", got, err)
+	}
+	want := activity.Policy{Name: "charge", Errors: a.Errors, Retry: a.Retry, Timeout: time.Minute, Settle: time.Hour, MaxConcurrent: 3, Rate: a.Rate}
+	if !reflect.DeepEqual(undo.Policy, want) || undo.Scope != "account/42" || undo.Definition != a {
+		t.Errorf("policy %+v, scope %q; want %+v", undo.Policy, undo.Scope, want)
+	}
+	if undo.Key != nil || undo.Verify != nil || undo.Compensate != nil {
+		t.Errorf("it is reconciled, or undone itself: %+v", undo)
+	}
+	broke := errors.New("not a number")
+	undo = c.Undoing(func(any) error { return broke })
+	if _, err := undo.Run(t.Context()); !errors.Is(err, broke) || !activity.IsPermanent(err) || len(got) != 2 {
+		t.Errorf("of a result that cannot be read: %v, after %v", err, got)
+	}
+	a.Compensate = nil
+	if a.Go(runner{call: &c}, 42); c.Compensate != nil {
+		t.Error("without a Compensate there is one")
 	}
 }
 

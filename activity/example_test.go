@@ -72,6 +72,61 @@ func ExampleActivity() {
 	// asked for another card <nil>
 }
 
+// A flight is cancelled when there is no hotel to go with it.
+func ExampleActivity_compensate() {
+	flight := &activity.Activity[string, string]{
+		Name: "book flight",
+		Run: func(_ context.Context, to string) (string, error) {
+			fmt.Println("flight to", to, "booked")
+			return "LX-7", nil
+		},
+		Compensate: func(ctx context.Context, to, code string) error {
+			fmt.Println("flight", code, "to", to, "cancelled:", activity.InfoFrom(ctx).Phase)
+			return nil
+		},
+	}
+	hotel := &activity.Activity[string, string]{
+		Name: "book hotel",
+		Run: func(_ context.Context, in string) (string, error) {
+			return "", activity.Permanent(errors.New("no room in " + in))
+		},
+	}
+	trip := &engine.Workflow[string, string]{
+		Name: "trip",
+		Func: func(run *engine.Run, to string) (string, error) {
+			code, err := flight.Do(run, to)
+			if err != nil {
+				return "", err
+			}
+			room, err := hotel.Do(run, to)
+			return code + " " + room, err
+		},
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: []engine.Definition{trip},
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go eng.Run(ctx)
+	defer eng.Close()
+	defer stop()
+
+	h, err := trip.Start(ctx, eng, "trip-7", "Rome")
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = h.Result(ctx)
+	fmt.Println(err)
+	// Output:
+	// flight to Rome booked
+	// flight LX-7 to Rome cancelled: compensate
+	// engine: workflow trip "trip-7": activity book hotel: attempt 1: no room in Rome
+}
+
 // Transfers of one account wait for each other, whichever workflow they are of;
 // those of other accounts do not.
 func ExampleActivity_resourceScope() {

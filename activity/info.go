@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Info is what an attempt may know of itself, and a verifier of the attempt.
+// Info is what an attempt may know of itself, a verifier of the attempt, and a
+// Compensate of the call that it undoes.
 type Info struct {
 	Phase Phase
 
@@ -34,8 +35,9 @@ type Info struct {
 type Phase string
 
 const (
-	PhaseRun    Phase = "run"
-	PhaseVerify Phase = "verify"
+	PhaseRun        Phase = "run"
+	PhaseVerify     Phase = "verify"
+	PhaseCompensate Phase = "compensate"
 )
 
 type (

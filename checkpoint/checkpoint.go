@@ -25,7 +25,7 @@ type Checkpoint struct {
 type Event struct {
 	Kind      Kind   `cbor:"1,keyasint"`
 	Operation string `cbor:"2,keyasint,omitempty"` // its place in the workflow: "3"
-	Of        string `cbor:"3,keyasint,omitempty"` // what the operation is: "activity", "step", "timer", "receive", "branch", "child", "detached"
+	Of        string `cbor:"3,keyasint,omitempty"` // what the operation is: "activity", "step", "timer", "receive", "branch", "child", "detached", "compensation"
 	Name      string `cbor:"4,keyasint,omitempty"`
 	Attempt   int    `cbor:"5,keyasint,omitempty"`
 	Result    []byte `cbor:"6,keyasint,omitempty"` // encoded by Codec
@@ -53,7 +53,7 @@ const (
 	Dispatched Kind = "dispatched" // an attempt of an activity with a key leaves
 	Noted      Kind = "noted"      // something of it that is no outcome: Why
 	Started    Kind = "started"    // a workflow: Child
-	Attempted  Kind = "attempted"  // an attempt failed and another is due
+	Attempted  Kind = "attempted"  // an attempt failed and another is due; of a compensation also if none is
 	Settled    Kind = "settled"    // an activity or a step has its outcome
 	Fired      Kind = "fired"      // a timer was due
 	Received   Kind = "received"   // a signal was consumed
@@ -66,6 +66,10 @@ const (
 	Parked     Kind = "parked"     // put aside until there is something new
 	CameBack   Kind = "came back"  // the function, or the attempt of Operation, that needed a person
 	Ended      Kind = "ended"      // Name is the status
+
+	// Compensating: the function ended without success, and what it did is undone
+	// now. Name is the status to come, and Error why.
+	Compensating Kind = "compensating"
 )
 
 // A CommitID tells one attempt to append a checkpoint from every other.

@@ -78,6 +78,9 @@ type Workflow struct {
 	// Retries are the failures after which somebody had the run go on, in order.
 	Retries []Retry `cbor:"23,keyasint,omitempty"`
 
+	// Compensated says that the run has undone what it did before it ended.
+	Compensated bool `cbor:"24,keyasint,omitempty"`
+
 	key     []byte // nil: not made yet
 	raw     []byte
 	unknown record.Unknown

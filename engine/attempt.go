@@ -193,6 +193,12 @@ func (x *execution) info(o *operation) activity.Info {
 	if k := o.keyed; k != nil {
 		i.IdempotencyKey, i.Attempt, i.FencingToken = k.key, k.record.Attempt, k.record.Token
 	}
+	if o.undo != nil {
+		i.Phase, i.Operation = activity.PhaseCompensate, o.undo.of.id
+		if k := o.undo.of.keyed; k != nil {
+			i.IdempotencyKey = k.key
+		}
+	}
 	return i
 }
 

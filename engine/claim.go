@@ -185,7 +185,7 @@ func (l *life) drop(ctx context.Context, entry []byte) error {
 func held(wf *checkpoint.Workflow) bool {
 	return slices.ContainsFunc(wf.Attention, func(a checkpoint.Attention) bool {
 		r := Reason(a.Reason)
-		return r != Stuck && r != Deaf && r != Indeterminate
+		return r != Stuck && r != Deaf && r != Indeterminate && r != Uncompensated
 	})
 }
 

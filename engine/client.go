@@ -91,6 +91,11 @@ const (
 	// Indeterminate: nobody can tell what became of an activity that has Park. The
 	// rest of the run goes on; Engine.Resolve settles it.
 	Indeterminate Reason = "indeterminate"
+
+	// Uncompensated: the workflow ends without success, and a Compensate of it has
+	// failed for good. Nothing before it is undone until Engine.Resolve says what
+	// follows. The Operation is "3.undo", of the call "3".
+	Uncompensated Reason = "uncompensated"
 )
 
 // A Cancellation is a request to stop.

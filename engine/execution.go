@@ -74,7 +74,8 @@ type execution struct {
 	places      int                    // among MaxActivities that it was given, for queued attempts
 	stopping    bool                   // nothing new
 	forsaken    []storage.Op           // records of children that are no operation's any more
-	stays       bool                   // it cannot be parked before it has learnt something
+	undoing     undoing
+	stays       bool // it cannot be parked before it has learnt something
 }
 
 // A logged event is durable and waits to be delivered.
@@ -201,12 +202,16 @@ func (x *execution) loop() error {
 			if err := x.deliver(event); err != nil {
 				return err
 			}
-		case x.result != nil && !x.awaits():
-			return x.finish()
-		default:
+		case x.result == nil || x.awaits() || x.undoing.op != nil:
 			if err := x.learn(); err != nil {
 				return err
 			}
+		case x.mustUndo():
+			if err := x.beginUndoing(); err != nil {
+				return err
+			}
+		default:
+			return x.finish()
 		}
 	}
 }
@@ -283,6 +288,10 @@ func (x *execution) deliver(e logged) error {
 		if o := x.ops.byID[e.Operation]; o != nil && o.keyed == nil && o.call != nil && !o.due.After(e.at) {
 			o.lost++ // the run was retried
 		}
+	case checkpoint.Compensating:
+		return x.undoAll(e)
+	case checkpoint.Acted:
+		x.acted(e)
 	case checkpoint.Started, checkpoint.Dispatched, checkpoint.Attempted, checkpoint.Settled, checkpoint.Fired, checkpoint.Received, checkpoint.Missed:
 		o, late := x.ops.find(e.Operation)
 		if o == nil {
@@ -298,6 +307,7 @@ func (x *execution) deliver(e logged) error {
 		if e.Kind == checkpoint.Dispatched {
 			return o.dispatched(e)
 		}
+		x.completes(o, e)
 		if e.Kind == checkpoint.Started {
 			o.child.begun = true
 			if late {
@@ -321,6 +331,9 @@ func (x *execution) deliver(e logged) error {
 		x.now = e.at
 		o.found = nil // if there was one, this is it
 		o.settle(o.outcomeOf(e))
+		if o.undo != nil {
+			x.undoNext()
+		}
 	}
 	return nil
 }
@@ -343,12 +356,13 @@ func (x *execution) finish() error {
 		if err := errors.Join(x.reread(), x.dismissals()); err != nil {
 			return err
 		}
-		out := x.result.output(x)
+		out := x.ending()
 		wf := *x.hold.Workflow
 		if err := wf.Status.To(out.Status); err != nil {
 			return err
 		}
 		wf.Status, wf.EndedAt, wf.Attention = out.Status, checkpoint.Micro(x.eng.now()), nil
+		wf.Compensated = x.undoing.status != ""
 		if out.Status == checkpoint.Failed {
 			quiet := x.ops.quiet
 			wf.Quiet = &quiet
@@ -384,14 +398,7 @@ func (x *execution) finish() error {
 
 // leftOver tells what was under way when the function returned, and is given up.
 func (x *execution) leftOver() (c checkpoint.Change, err error) {
-	for o := range x.ops.all() {
-		if len(c.Events) == mostEvents {
-			break
-		}
-		if !o.passive() && (o.keyed == nil || !o.keyed.sent) {
-			c.Events = append(c.Events, checkpoint.Event{Kind: checkpoint.GivenUp, Operation: o.id, Of: o.of, Name: o.name})
-		}
-	}
+	c.Events = x.ops.givenUp()
 	for _, o := range x.ops.pending {
 		if len(c.Events) == mostEvents {
 			break
@@ -404,6 +411,20 @@ func (x *execution) leftOver() (c checkpoint.Change, err error) {
 		}
 	}
 	return c, nil
+}
+
+// givenUp are the events that operations are given up of which nothing else is
+// recorded.
+func (t *table) givenUp() (events []checkpoint.Event) {
+	for o := range t.all() {
+		if len(events) == mostEvents {
+			break
+		}
+		if !o.passive() && (o.keyed == nil || !o.keyed.sent) {
+			events = append(events, checkpoint.Event{Kind: checkpoint.GivenUp, Operation: o.id, Of: o.of, Name: o.name})
+		}
+	}
+	return events
 }
 
 // attend makes it durable that the run needs a person. It stays its owner's, so

@@ -128,7 +128,7 @@ func (x *execution) setGoing() {
 		switch {
 		case o.open && o.keyed != nil:
 			o.setOut()
-		case !o.open || !o.due.IsZero(): // it has its outcome, or waits for its next attempt
+		case !o.open || !o.due.IsZero() || o.held(): // it has its outcome, or waits
 		case o.transaction:
 			x.ops.transactions = append(x.ops.transactions, o)
 		case o.call != nil:
@@ -199,6 +199,7 @@ type decision struct {
 	born                  []*operation // that are in it
 	reconciled            []*operation // likewise, of the pending ones
 	deafness              []*operation // likewise
+	undone                *operation   // that a person is asked about: it is not undone
 }
 
 // spare is more than a checkpoint has of its own, and the start of a child.
@@ -275,6 +276,10 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 		add(o.hearing())
 		d.deafness = append(d.deafness, o)
 	}
+	if o := x.unasked(); o != nil && !full() {
+		add(o.asks())
+		d.undone = o
+	}
 	c.Workflow = x.askFor(d, now)
 	for _, v := range x.hold.Workflow.Verbs {
 		add(checkpoint.Event{Kind: checkpoint.Acted, Name: v.Name, By: v.By, Why: v.Why})
@@ -336,10 +341,14 @@ func (o *operation) answered(now time.Time) checkpoint.Event {
 	retry := o.call.Policy.Retry
 	due := now.Add(retry.Pause(o.failures+1, rand.Int64N))
 	last := !o.limited.IsZero() && !due.Before(o.limited)
-	if bound := retry.Bound(); a.final || last || bound > 0 && o.failures+1 >= bound {
-		return e
+	bound := retry.Bound()
+	final := a.final || last || bound > 0 && o.failures+1 >= bound
+	switch {
+	case !final:
+		e.Kind, e.Due = checkpoint.Attempted, checkpoint.Micro(due)
+	case o.undo != nil:
+		e.Kind = checkpoint.Attempted // and a person says what follows
 	}
-	e.Kind, e.Due = checkpoint.Attempted, checkpoint.Micro(due)
 	return e
 }
 

@@ -26,6 +26,7 @@ const (
 	ofChild        = "child"
 	ofDetached     = "detached"     // a workflow that is nobody's child
 	ofCancellation = "cancellation" // the request to stop, as a case
+	ofCompensation = "compensation" // of an activity
 )
 
 // An operation is something that a branch began and that has, or will have, an
@@ -62,6 +63,7 @@ type operation struct {
 
 	permit  *permit         // for the next attempt; nil: it was not asked for
 	keyed   *reconciliation // nil: without an idempotency key
+	undo    *undo           // nil: it undoes nothing
 	limited time.Time       // no attempt begins after this; zero: no limit
 
 	transaction bool // the step's function runs in the transaction of its checkpoint
@@ -182,6 +184,10 @@ func (o *operation) failed(e logged) {
 	o.attempt, o.lost, o.answer = e.Attempt, 0, nil
 	o.failures++
 	o.due = checkpoint.Time(e.Due)
+	if o.undo != nil && e.Due == 0 {
+		o.undo.held, o.undo.why = true, e.Error
+		return
+	}
 	o.x.ops.time(o)
 }
 
@@ -358,7 +364,7 @@ func (t *table) find(id string) (o *operation, late bool) {
 // lost counts, for each activity, an owner that may have begun an attempt.
 func (t *table) lost(at time.Time) {
 	for o := range t.all() {
-		if o.call != nil && !o.due.After(at) {
+		if o.call != nil && !o.held() && !o.due.After(at) {
 			o.lost++
 		}
 	}

@@ -85,6 +85,16 @@ var repeatedOnPostgres = []repeated{
 	{"CancelIsARequest", TestCancelIsARequest},
 	{"CancelRacesCompletion", TestCancelRacesCompletion},
 	{"CancelOverARestart", TestCancelOverARestart},
+	{"Compensate", TestCompensate},
+	{"CompensateAndCancel", TestCompensateAndCancel},
+	{"InfoOfACompensation", TestInfoOfACompensation},
+	{"CompensateFails", TestCompensateFails},
+	{"CompensateGivesUpTheRest", TestCompensateGivesUpTheRest},
+	{"CompensateOfWhatCameLate", TestCompensateOfWhatCameLate},
+	{"CompensateOverARestart", TestCompensateOverARestart},
+	{"CompensateIsBounded", TestCompensateIsBounded},
+	{"CompensateOfAnotherResult", TestCompensateOfAnotherResult},
+	{"CompensateOfChildren", TestCompensateOfChildren},
 	{"Child", TestChild},
 	{"ChildFails", TestChildFails},
 	{"ChildIsPurgedBeforeItsParentLooked", TestChildIsPurgedBeforeItsParentLooked},
@@ -155,6 +165,7 @@ var repeatedOnPostgres = []repeated{
 }
 
 var slowOnPostgres = []repeated{
+	{"AnswersAboutACompensation", TestAnswersAboutACompensation},
 	{"Retries", TestRetries},
 	{"AttemptThatNeverReturns", TestAttemptThatNeverReturns},
 	{"DeafAttemptNeedsAPerson", TestDeafAttemptNeedsAPerson},

@@ -165,7 +165,7 @@ func (x *execution) reconcile(o *operation) {
 // for its answer to be recorded, or for a person.
 func (o *operation) idle() bool {
 	if o.keyed == nil {
-		return o.working != nil || o.answer != nil
+		return o.working != nil || o.answer != nil || o.held()
 	}
 	return o.keyed.next == 0 || o.keyed.next == activity.Dispatch && o.working != nil
 }
@@ -238,7 +238,11 @@ func (x *execution) askedAgain(o *operation) bool {
 
 // isAskedIn says that a is the question about o to a person.
 func (o *operation) isAskedIn(a checkpoint.Attention) bool {
-	return a.Reason == string(Indeterminate) && a.Operation == o.id
+	reason := Indeterminate
+	if o.undo != nil {
+		reason = Uncompensated
+	}
+	return a.Reason == string(reason) && a.Operation == o.id
 }
 
 // outdate has o's record read again.
@@ -586,14 +590,18 @@ func (x *execution) release(now time.Time) (c checkpoint.Change, err error) {
 
 // askFor is the workflow record in which a person is asked about what the operations
 // of a decision wait for, and no more about those that go on, is told which attempts
-// are deaf, and in which what operators did is taken in. It is nil if it stays as it is.
+// are deaf, and what could not be undone, and in which what operators did is taken in. It is nil if it stays as it is.
 func (x *execution) askFor(d *decision, now time.Time) *checkpoint.Workflow {
-	if len(d.reconciled)+len(d.deafness)+len(x.hold.Workflow.Verbs) == 0 {
+	if len(d.reconciled)+len(d.deafness)+len(x.hold.Workflow.Verbs) == 0 && d.undone == nil {
 		return nil
 	}
 	wf := *x.hold.Workflow
 	changed := len(wf.Verbs)+len(d.deafness) > 0
 	wf.Verbs = nil
+	if d.undone != nil {
+		d.undone.askIn(&wf, now)
+		changed = true
+	}
 	for _, o := range d.deafness {
 		o.tellOf(&wf, now)
 	}

@@ -124,6 +124,12 @@ func (x *execution) conclude(end checkpoint.Event) error {
 	if end.Kind != checkpoint.Ended || end.By != "" {
 		return nil
 	}
+	return x.endsAs(end)
+}
+
+// endsAs compares how the function stands with the end that its history tells: nil,
+// or a *NonDeterminismError.
+func (x *execution) endsAs(end checkpoint.Event) error {
 	n := &NonDeterminismError{ID: x.id, Recorded: inWords(checkpoint.Status(end.Name), end.Error)}
 	if x.result == nil {
 		n.Asked = "still to come"
@@ -132,7 +138,7 @@ func (x *execution) conclude(end checkpoint.Event) error {
 		}
 		return n
 	}
-	out := x.result.output(x)
+	out := x.ending()
 	if string(out.Status) == end.Name {
 		return nil
 	}

@@ -20,6 +20,12 @@ import (
 // again, within its bounds. It is durable when Resolve returns, and stands in the
 // history with who and why.
 //
+// It also says what follows where a Compensate has failed for good and the Attention
+// is Uncompensated, of an operation such as "3.undo". After activity.NotCompleted it
+// is attempted again, with all its attempts. After activity.CompletedWithResult[any](nil),
+// which says that it is undone, and after activity.Failed, which gives it up, the
+// workflow undoes what is left, and ends.
+//
 // An answer that comes before the activity's own, or its verifier's, wins; only
 // NotCompleted is taken for nothing but what needs a person, because another
 // attempt may be under way. Errors: ErrNotApplicable if there is no such operation,
@@ -32,7 +38,10 @@ func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.A
 	if err := errors.Join(by.check(), err); err != nil {
 		return err
 	}
-	verb := checkpoint.Verb{Name: fmt.Sprintf("resolve %s: %s", operation, v.State), By: by.By, Why: by.Why}
+	verb := checkpoint.Verb{Name: resolution(operation, v.State), By: by.By, Why: by.Why}
+	if undoes(operation) && v.Reason != "" {
+		verb.Why += ": " + v.Reason
+	}
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		wf, err := e.load(ctx, id)
 		if err != nil {
@@ -59,6 +68,11 @@ func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.A
 	}
 }
 
+// resolution is the name of the verb in histories.
+func resolution(operation string, s activity.State) string {
+	return fmt.Sprintf("resolve %s: %s", operation, s)
+}
+
 // personal is a person's answer, with its result encoded.
 func (e *Engine) personal(a activity.Answer) (v activity.Verdict, result activity.Payload, err error) {
 	if isNil(a) {
@@ -83,6 +97,9 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 	if wf.Status.Terminal() {
 		return b, &TerminalError{wf.ID, wf.Status}
 	}
+	if undoes(operation) {
+		return e.resolvingUndo(wf, operation, v, verb)
+	}
 	records, err := activity.Records(ctx, e.store, wf.ID, wf.Generation)
 	if err != nil {
 		return b, err
@@ -104,16 +121,41 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 	case v.State == activity.StateCompletedWithResult && !e.accepts(records[i].Activity, v.Result):
 		return b, fmt.Errorf("%w: a %T is no result of activity %s", ErrInvalid, v.Result, records[i].Activity)
 	}
-	next := *wf
-	next.State++
-	next.Verbs = append(slices.Clone(wf.Verbs), verb)
-	_, put, err := next.Seal()
+	_, settle, err := records[i].Resolved(e.now(), v, result).Seal()
 	if err != nil {
 		return b, err
 	}
-	_, settle, err := records[i].Resolved(e.now(), v, result).Seal()
-	b.If = []storage.Condition{wf.Unchanged(), records[i].Unchanged()}
-	b.Ops = []storage.Op{put, settle}
+	next := *wf
+	b, err = e.acting(wf, &next, verb)
+	b.If = append(b.If, records[i].Unchanged())
+	b.Ops = append(b.Ops, settle)
+	return b, err
+}
+
+// resolvingUndo decides a Resolve of an operation that undoes a call: the answer is
+// the verb, which the run learns.
+func (e *Engine) resolvingUndo(wf *checkpoint.Workflow, operation string, v activity.Verdict, verb checkpoint.Verb) (b storage.Batch, err error) {
+	about := func(a checkpoint.Attention) bool {
+		return a.Reason == string(Uncompensated) && a.Operation == operation
+	}
+	switch {
+	case !slices.ContainsFunc(wf.Attention, about):
+		return b, fmt.Errorf("%w: resolve %q: nobody asks about operation %s", ErrNotApplicable, wf.ID, operation)
+	case !isNil(v.Result):
+		return b, fmt.Errorf("%w: a %T is no result of a Compensate, which has none", ErrInvalid, v.Result)
+	}
+	next := *wf
+	next.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), about)
+	return e.acting(wf, &next, verb)
+}
+
+// acting is the batch by which verb turns wf into next, and its owner looks.
+func (e *Engine) acting(wf, next *checkpoint.Workflow, verb checkpoint.Verb) (b storage.Batch, err error) {
+	next.State++
+	next.Verbs = append(slices.Clone(wf.Verbs), verb)
+	_, put, err := next.Seal()
+	b.If = []storage.Condition{wf.Unchanged()}
+	b.Ops = []storage.Op{put}
 	if e.drives(wf) == nil {
 		b.Ops = append(b.Ops, wakeUp(wf, e.now(), e.newID()))
 	}

@@ -22,13 +22,17 @@ import (
 // learnt and begun nothing after: these are attempted again, with all their attempts
 // and all their time; those with an idempotency key only when their verifier permits
 // it, or a person who is asked (see Resolve). Failures that it went on from, such as
-// those that had it compensate, stay as they are, and so do ends of children, time
+// those that it cleaned up after, stay as they are, and so do ends of children, time
 // limits that have passed and requests to stop: then only other code will make
 // another end. Until it goes on, signals to it are accepted again.
 //
+// A workflow that has undone what it did (see activity.Activity.Compensate) does not
+// go on: what it would build on is gone. Start another.
+//
 // Errors: a *TerminalError for a workflow that completed or was cancelled;
-// ErrNotApplicable for one that is running and not held, for a child, whose parent
-// has been told how it ended, and after a hundred retries; ErrNotFound, ErrInvalid,
+// ErrNotApplicable for one that is running and not held, for one that has undone what
+// it did, for a child, whose parent has been told how it ended, and after a hundred
+// retries; ErrNotFound, ErrInvalid,
 // ErrClosed, the store's.
 func (e *Engine) Retry(ctx context.Context, id string, by Audit) error {
 	if err := by.check(); err != nil {
@@ -139,6 +143,8 @@ func (e *Engine) retrying(ctx context.Context, wf *checkpoint.Workflow, verb che
 		refusal = "it is not held" // somebody else was quicker
 	case wf.Parent != nil:
 		refusal = fmt.Sprintf("its parent %q has been told how it ended", wf.Parent.ID)
+	case wf.Compensated:
+		refusal = "it has undone what it did"
 	case len(wf.Retries) >= mostRetries:
 		refusal = fmt.Sprintf("it was retried %d times", mostRetries)
 	}

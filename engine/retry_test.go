@@ -326,8 +326,8 @@ func TestRetryTakesBackWhatItFailedOf(t *testing.T) {
 	})
 }
 
-// A workflow that compensated, and then failed, fails again without doing anything
-// again: nothing is skipped silently, and nothing that was undone is done.
+// A workflow that compensated by itself, and then failed, fails again without doing
+// anything again: nothing is skipped silently, and nothing that was undone is done.
 func TestRetryOfAWorkflowThatCompensated(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var runs tally

@@ -46,6 +46,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"charges":  charges,
 	"revival":  revival,
 	"mail":     mail,
+	"undoing":  undoing,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
@@ -713,6 +714,82 @@ func charges(w *sweep.World) sweep.Scenario {
 				return "", err
 			}
 			return h.Result(ctx)
+		},
+	}
+}
+
+// undoing: a trip of which there is no hotel. What was booked is cancelled, the last
+// first: one at the second attempt, one by a person. ACT-10
+func undoing(w *sweep.World) sweep.Scenario {
+	broke := errors.New("broke")
+	var books sync.Mutex
+	var cancelled []string // in order, each once
+	book := effect(w, "book")
+	book.Compensate = func(ctx context.Context, i int, out string) error {
+		info := activity.InfoFrom(ctx)
+		switch {
+		case i == 2 && info.Attempt == 1:
+			return errors.New("busy")
+		case i == 1:
+			return activity.Permanent(errors.New("the airline says no"))
+		}
+		books.Lock()
+		defer books.Unlock()
+		w.Effect("cancel " + out)
+		if !slices.Contains(cancelled, out) {
+			cancelled = append(cancelled, out)
+		}
+		return nil
+	}
+	keyed := *book
+	keyed.IdempotencyKey = func(i int) string { return fmt.Sprint("seat/", i) }
+	keyed.Idempotent = true
+	hang := &activity.Activity[int, string]{
+		Name:           "hang",
+		Timeout:        1000 * time.Hour,
+		IdempotencyKey: keyed.IdempotencyKey,
+		Run:            func(ctx context.Context, _ int) (string, error) { <-ctx.Done(); return "", ctx.Err() },
+		Compensate:     func(context.Context, int, string) error { w.Effect("undone what nobody knows"); return nil },
+	}
+	wf := &engine.Workflow[int, string]{Name: "undoing", Errors: []error{broke}, Func: func(run *engine.Run, _ int) (string, error) {
+		hang.Go(run, 3)
+		engine.Go(run, "left behind", func(run *engine.Run) (any, error) { return nil, run.Sleep(1000 * time.Hour) })
+		if _, err := keyed.Do(run, 0); err != nil {
+			return "", err
+		}
+		_, err := engine.Map(run, "part", 1, []int{1, 2}, func(run *engine.Run, i int) (string, error) { return book.Do(run, i) })
+		return "", errors.Join(err, broke)
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"undoing"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "undoing", 1)
+			if err != nil {
+				return "", err
+			}
+			for {
+				info, err := h.Describe(ctx)
+				if err != nil {
+					return "", err
+				}
+				if info.Status.Terminal() {
+					break
+				}
+				for _, a := range info.Attention {
+					err := eng.Resolve(ctx, "undoing", a.Operation, activity.Failed("let them fly"), engine.Audit{By: "ann", Why: "no refund"})
+					if err != nil && !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) {
+						return "", err
+					}
+				}
+				time.Sleep(time.Minute)
+			}
+			if _, err = h.Result(ctx); !errors.Is(err, broke) {
+				return "", err
+			}
+			books.Lock()
+			defer books.Unlock()
+			return fmt.Sprint(cancelled), nil
 		},
 	}
 }

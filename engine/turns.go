@@ -295,7 +295,7 @@ func (t *turns) gone() bool {
 	}
 }
 
-// unwind ends the branches that are left, one at a time.
+// unwind ends what is left: attempts, and branches.
 func (t *turns) unwind() {
 	for o := range t.x.ops.all() {
 		if o.unsettled() && t.x.output == nil {
@@ -303,6 +303,12 @@ func (t *turns) unwind() {
 		}
 		o.stop(t.x.cause())
 	}
+	t.endBranches()
+}
+
+// endBranches ends the branches that are left, one at a time. It is false if one of
+// them does not come back.
+func (t *turns) endBranches() bool {
 	t.unwinding = true
 	for _, b := range t.inOrder() {
 		if !b.started {
@@ -311,10 +317,11 @@ func (t *turns) unwind() {
 		}
 		for t.branches[b] {
 			if !t.turn(b) {
-				return
+				return false
 			}
 		}
 	}
+	return true
 }
 
 // cause is why the run is put down.
