@@ -84,10 +84,9 @@ func (x *execution) undoAll(e logged) error {
 		return x.cause()
 	}
 	for o := range x.ops.all() {
-		if o.of == ofBranch { // it has ended
+		if o.cut(ErrCancelled); o.of == ofBranch { // which has ended, and cannot settle it
 			o.settle(outcome{err: ErrCancelled, cut: true})
 		}
-		o.cut(ErrCancelled)
 	}
 	x.undoNext()
 	return nil

@@ -74,8 +74,8 @@ type execution struct {
 	places      int                    // among MaxActivities that it was given, for queued attempts
 	stopping    bool                   // nothing new
 	forsaken    []storage.Op           // records of children that are no operation's any more
-	undoing     undoing
-	stays       bool // it cannot be parked before it has learnt something
+	undoing     undoing                // what it did, if it ends without success
+	stays       bool                   // it cannot be parked before it has learnt something
 }
 
 // A logged event is durable and waits to be delivered.

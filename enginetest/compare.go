@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
 )
 
@@ -72,15 +73,16 @@ func (p *played) effect(name string, calm, now int, w way) finding {
 	f := finding{about: "effect " + name}
 	f.lines = append(f.lines, fmt.Sprintf("%q happened %s, undisturbed %s", name, times(now), times(calm)))
 	var table [][]string
-	who := map[string]bool{}
+	who := map[doer]bool{}
 	for _, e := range p.effects {
 		if e.Name != name {
 			continue
 		}
 		row := []string{"    outside of any activity", "", "", ""}
 		if e.WorkflowID != "" {
-			row = []string{"    " + e.WorkflowID, e.Activity, "operation " + e.Operation, fmt.Sprintf("attempt %d", e.Attempt)}
-			who[e.Activity] = true
+			d := doer{e.Activity, e.Phase == activity.PhaseCompensate}
+			row = []string{"    " + e.WorkflowID, d.String(), "operation " + e.Operation, fmt.Sprintf("attempt %d", e.Attempt)}
+			who[d] = true
 		}
 		switch {
 		case !w.crash():
@@ -93,28 +95,47 @@ func (p *played) effect(name string, calm, now int, w way) finding {
 	}
 	f.lines = append(f.lines, aligned(table)...)
 	if now > calm {
-		f.lines = append(f.lines, p.remedies(name, slices.Sorted(maps.Keys(who)))...)
+		doers := slices.SortedFunc(maps.Keys(who), func(a, b doer) int { return strings.Compare(a.String(), b.String()) })
+		f.lines = append(f.lines, p.remedies(name, doers)...)
 	}
 	return f
 }
 
-// remedies are what to do about an effect of these activities, or of nobody's,
-// that was had too often.
-func (p *played) remedies(effect string, activities []string) (lines []string) {
-	if len(activities) == 0 {
+// A doer had an effect: an activity, or its Compensate.
+type doer struct {
+	activity string
+	undoes   bool
+}
+
+func (d doer) String() string {
+	if d.undoes {
+		return "Compensate of " + d.activity
+	}
+	return d.activity
+}
+
+// remedies are what to do about an effect of these, or of nobody's, that was had too
+// often.
+func (p *played) remedies(effect string, doers []doer) (lines []string) {
+	if len(doers) == 0 {
 		return []string{"Drive is called again after a crash: what it does outside must bear that."}
 	}
-	for _, a := range activities {
-		if p.keyed[a] {
+	for _, d := range doers {
+		switch {
+		case d.undoes:
 			lines = append(lines,
-				a+" has an IdempotencyKey, and was run again with it. Hand the key to the other side, and let that take the",
+				d.String()+" runs at least once. If the process dies after the effect and before the record of it, it",
+				"runs again: undo what is undone already without an effect. activity.InfoFrom tells what names the call.")
+		case p.keyed[d.activity]:
+			lines = append(lines,
+				d.activity+" has an IdempotencyKey, and was run again with it. Hand the key to the other side, and let that take the",
 				"second for the first; or let Verify find the first.")
-			continue
+		default:
+			lines = append(lines,
+				d.activity+" has no IdempotencyKey: it runs at least once. If the process dies after the effect and before the record",
+				"of it, it runs again. Give it a key, and a Verify that asks the other side what became of the first. (A step",
+				"has neither: make it an activity.)")
 		}
-		lines = append(lines,
-			a+" has no IdempotencyKey: it runs at least once. If the process dies after the effect and before the record",
-			"of it, it runs again. Give it a key, and a Verify that asks the other side what became of the first. (A step",
-			"has neither: make it an activity.)")
 	}
 	return append(lines, fmt.Sprintf("If a second does no harm, put %q into Scenario.MayRepeat.", effect))
 }

@@ -136,6 +136,42 @@ func TestKeyThatNobodyMinds(t *testing.T) {
 		"    charge has an IdempotencyKey, and was run again with it. Hand the key to the other side")
 }
 
+// What a failed workflow undoes is undone wherever its process dies, and twice if its
+// other side takes no notice: then that is found.
+func TestCompensationInACrash(t *testing.T) {
+	trip := func(world *Recorder, heeds bool) Scenario {
+		refunded := map[string]bool{}
+		charge := &activity.Activity[string, string]{
+			Name:           "charge",
+			IdempotencyKey: func(order string) string { return order },
+			Idempotent:     true,
+			Run:            func(_ context.Context, order string) (string, error) { return "receipt for " + order, nil },
+			Compensate: func(ctx context.Context, order, receipt string) error {
+				key := activity.InfoFrom(ctx).IdempotencyKey
+				if heeds && refunded[key] {
+					return nil
+				}
+				refunded[key] = true
+				world.Effect(ctx, "refunded "+receipt)
+				return nil
+			},
+		}
+		return ordering(simple(func(run *engine.Run) (string, error) {
+			_, err := charge.Do(run, "o")
+			_, other := charge.Do(run, "p")
+			return "", errors.Join(err, other, errors.New("sold out"))
+		}))
+	}
+	found(t, everywhere(t, func(world *Recorder) Scenario { return trip(world, true) }))
+	found(t, everywhere(t, func(world *Recorder) Scenario { return trip(world, false) }),
+		"order-42 (undoing charge settled), before it was written:\n"+
+			"    \"refunded receipt for p\" happened 2 times, undisturbed once\n"+
+			"        order-42  Compensate of charge  operation 2  attempt 1  before the crash\n"+
+			"        order-42  Compensate of charge  operation 2  attempt 2  after it\n"+
+			"    Compensate of charge runs at least once.",
+		`"refunded receipt for o" happened 2 times`)
+}
+
 // A scenario may bring its store along. It stays open in a crash, and is closed at
 // the end of a play.
 func TestStoreOfOnesOwn(t *testing.T) {

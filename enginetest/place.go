@@ -146,8 +146,11 @@ func event(e checkpoint.Event) string {
 	if name == "" {
 		name = e.Of
 	}
+	if e.Of == "compensation" {
+		name = "undoing " + name
+	}
 	switch e.Kind {
-	case checkpoint.Claimed, checkpoint.Skipped, checkpoint.Survived, checkpoint.Parked, checkpoint.CameBack:
+	case checkpoint.Claimed, checkpoint.Skipped, checkpoint.Survived, checkpoint.Parked, checkpoint.CameBack, checkpoint.Compensating:
 		return string(e.Kind)
 	case checkpoint.Attempted:
 		return fmt.Sprintf("%s attempt %d failed", name, e.Attempt)

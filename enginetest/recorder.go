@@ -30,6 +30,10 @@ type Effect struct {
 	WorkflowID, Activity, Operation string
 	Attempt                         int
 
+	// Phase is activity.PhaseCompensate of an effect that undoes: Operation is then
+	// what it undoes, and Attempt which one to do so.
+	Phase activity.Phase
+
 	// Life counts the processes: 1 until a crash, then 2.
 	Life int
 }
@@ -48,6 +52,7 @@ func (r *Recorder) Effect(ctx context.Context, name string) {
 		Activity:   info.Activity,
 		Operation:  info.Operation,
 		Attempt:    info.Attempt,
+		Phase:      info.Phase,
 	}) {
 		runtime.Goexit()
 	}
@@ -60,7 +65,7 @@ func (r *Recorder) record(ctx context.Context, keyed bool, e Effect) bool {
 	if inside && r.dead || inside && r.deaths > 0 && errors.Is(context.Cause(ctx), activity.ErrStopped) {
 		return false
 	}
-	if keyed {
+	if keyed && e.Phase != activity.PhaseCompensate {
 		if r.keyed == nil {
 			r.keyed = map[string]bool{}
 		}
