@@ -377,7 +377,7 @@ func (x *execution) rest() (idle bool, _ error) {
 	}
 	var alarm <-chan time.Time
 	if due, ok := x.ops.nextDue(!x.stopping); ok {
-		t := time.NewTimer(max(due.Sub(x.eng.now()), 0))
+		t := time.NewTimer(max(x.life.clock.until(due), 0))
 		defer t.Stop()
 		alarm = t.C
 	}

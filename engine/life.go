@@ -26,6 +26,7 @@ type life struct {
 	cancel      context.CancelCauseFunc
 	over        chan struct{} // closed when Run has returned
 
+	clock    *clock
 	counts   counts
 	running  sync.WaitGroup // executions with their attempts, claims, starts
 	cut      atomic.Bool    // attempts were cut off
@@ -52,6 +53,7 @@ func newLife(e *Engine) *life {
 		opening:     opening(e.store),
 		since:       checkpoint.Micro(e.now()),
 		floor:       checkpoint.First(e.now()),
+		clock:       newClock(e.now),
 		fleet:       fleet{gone: map[string]time.Time{}},
 		sightings:   map[string]sighting{},
 		over:        make(chan struct{}),

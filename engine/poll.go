@@ -18,7 +18,6 @@ import (
 // written for this one. It does so at once, every PollInterval, when the next
 // unclaimed workflow is due, and when poked.
 func (l *life) poll(ctx context.Context) {
-	clock := newClock(l.eng.now)
 	var tidied time.Time
 	for {
 		l.next = l.eng.config.PollInterval
@@ -34,7 +33,7 @@ func (l *life) poll(ctx context.Context) {
 			}
 		}
 		l.watch(ctx)
-		if clock.jumped() {
+		if l.clock.jumped() {
 			l.eng.nudge()
 		}
 		tick := time.NewTimer(l.next)
@@ -236,20 +235,44 @@ func (e *Engine) nudge() {
 	}
 }
 
-// A clock notices that the wall clock went another way than time does.
+// A clock notices that the wall clock went another way than time does. Who waits for
+// a time of the wall clock reads it here: what was seen of it between two polls, and
+// is not any more, may have set a timer too.
 type clock struct {
-	now  func() time.Time
-	wall time.Time
-	mono time.Time
+	now func() time.Time
+
+	mu      sync.Mutex // guards what follows
+	wall    time.Time
+	mono    time.Time
+	strayed bool // since jumped was asked last
 }
 
 func newClock(now func() time.Time) *clock {
-	return &clock{now, now().Round(0), time.Now()}
+	return &clock{now: now, wall: now().Round(0), mono: time.Now()}
 }
 
+// until is how long it is to t.
+func (c *clock) until(t time.Time) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return t.Sub(c.look())
+}
+
+// jumped says that the wall clock has jumped since this was asked last.
 func (c *clock) jumped() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+	strayed := c.strayed
+	c.strayed = false
+	return strayed
+}
+
+// look is the time of the wall clock. The caller has c.mu.
+func (c *clock) look() time.Time {
 	wall, mono := c.now().Round(0), time.Now()
 	drift := wall.Sub(c.wall) - mono.Sub(c.mono)
+	c.strayed = c.strayed || drift.Abs() > 50*time.Millisecond
 	c.wall, c.mono = wall, mono
-	return drift.Abs() > 50*time.Millisecond
+	return wall
 }

@@ -177,6 +177,33 @@ func TestWallClockJumps(t *testing.T) {
 	})
 }
 
+// TM2, TM4: the wall clock is wrong between two looks of the poll, just when a timer is
+// set anew. It fires within a poll of the clock's return, and not as much later as the
+// clock was wrong.
+func TestWallClockIsWrongForAMoment(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var clock wall
+		wf := flow("w", func(run *engine.Run) (string, error) { return "", run.Sleep(15 * time.Second) })
+		f := storagetest.NewFaulty(fresh(t), nil)
+		e := made(t, f, wf, func(c *engine.Config) { c.PollInterval = 10 * time.Second })
+		engine.SetNow(e, clock.now)
+		p := &process{Engine: e, store: f}
+		p.run()
+		defer p.kill()
+		time.Sleep(time.Second)
+		begun := time.Now()
+		h := start(t, wf, e, "o", "")
+		time.Sleep(14 * time.Second)
+		clock.jump(-time.Hour)
+		time.Sleep(2 * time.Second) // it wakes, and is not due
+		clock.jump(time.Hour)
+		result(t, h)
+		if took := time.Since(begun); took < 15*time.Second || took > 30*time.Second {
+			t.Errorf("it took %v, want 15s and a poll at most", took)
+		}
+	})
+}
+
 // What may differ between two runs of a function and comes through run does not
 // differ on replay; the logger tells each line once.
 func TestReplaySeesTheSame(t *testing.T) {
