@@ -27,6 +27,7 @@ type Engine struct {
 	log       *slog.Logger
 	now       func() time.Time // the wall clock: read here and nowhere else
 	newID     func() string    // a ULID: made here and nowhere else
+	base      context.Context  // of what no caller waits for
 
 	maxPayload int // of one payload
 	maxBytes   int // of a checkpoint's events, but for the last
@@ -71,6 +72,7 @@ func New(c Config) (*Engine, error) {
 		log:        c.Logger,
 		now:        time.Now,
 		newID:      func() string { return ulid.Make().String() },
+		base:       context.Background(),
 		maxPayload: MaxPayload,
 		maxBytes:   mostBytes,
 		maxOps:     math.MaxInt,

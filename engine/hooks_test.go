@@ -1,9 +1,16 @@
 package engine
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // SetNow gives e another wall clock. It must be called before e is used.
 func SetNow(e *Engine, now func() time.Time) { e.now = now }
 
 // SetIDs has e take its ULIDs from newID. It must be called before e is used.
 func SetIDs(e *Engine, newID func() string) { e.newID = newID }
+
+// SetBase has what e does of its own accord do so under ctx. It must be called before e
+// is used.
+func SetBase(e *Engine, ctx context.Context) { e.base = ctx }

@@ -62,7 +62,7 @@ func newLife(e *Engine) *life {
 		seen:        map[string]bool{},
 		starting:    map[string]int{},
 	}
-	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	l.ctx, l.cancel = context.WithCancelCause(e.base)
 	return l
 }
 

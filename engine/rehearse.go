@@ -65,6 +65,7 @@ func (e *Engine) rehearsal() *Engine {
 		log:        slog.New(slog.DiscardHandler),
 		now:        e.now,
 		newID:      e.newID,
+		base:       e.base,
 		maxPayload: e.maxPayload,
 		maxBytes:   e.maxBytes,
 	}

@@ -34,6 +34,7 @@ func (e *Engine) In(tx storage.Tx) *Tx {
 		log:        e.log,
 		now:        e.now,
 		newID:      e.newID,
+		base:       e.base,
 		maxPayload: e.maxPayload,
 		closing:    e.closing,
 	}}

@@ -10,7 +10,18 @@ import (
 
 // Wait waits for about d: from half of it up to half as much again, as chance has
 // it. It is false if ctx is done before.
-func Wait(ctx context.Context, d time.Duration) bool { return Sleep(ctx, jitter(d)) }
+func Wait(ctx context.Context, d time.Duration) bool {
+	if ctx.Value(evenKey{}) == nil {
+		d = jitter(d)
+	}
+	return Sleep(ctx, d)
+}
+
+type evenKey struct{}
+
+// Even returns a context under which nothing is left to chance: Wait waits for just d.
+// It is for tests that play the same twice.
+func Even(ctx context.Context) context.Context { return context.WithValue(ctx, evenKey{}, true) }
 
 // Sleep waits for d and no longer. It is false if ctx is done before.
 func Sleep(ctx context.Context, d time.Duration) bool {

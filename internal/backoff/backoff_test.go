@@ -50,3 +50,15 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		}
 	})
 }
+
+func TestEvenWaitsAreAsLongAsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 10 {
+			begun := time.Now()
+			Wait(Even(context.Background()), time.Second)
+			if took := time.Since(begun); took != time.Second {
+				t.Errorf("Wait(1s) took %v", took)
+			}
+		}
+	})
+}
