@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -12,8 +13,9 @@ import (
 
 // A bank charges whenever it is asked to. It knows the key of each charge, so that
 // it can be asked about it, and refuses a request with a lower token than it has
-// seen for that key; it does not take a second request for the first. Replies are
-// lost now and then, and so are requests.
+// seen for that key; it does not take a second request for the first. But a charge is
+// refunded once, however often it is asked to. Replies are lost now and then, and so
+// are requests.
 type bank struct {
 	lose float64
 
@@ -21,6 +23,7 @@ type bank struct {
 	random    *rand.Rand
 	charges   map[string][]string // by key
 	fences    map[string]uint64   // the highest token seen, by key
+	refunds   map[string]int      // requests for one, by charge
 	made      int
 	lost      int
 	refused   int
@@ -28,7 +31,7 @@ type bank struct {
 }
 
 func newBank(lose float64, r *rand.Rand) *bank {
-	return &bank{lose: lose, random: r, charges: map[string][]string{}, fences: map[string]uint64{}}
+	return &bank{lose: lose, random: r, charges: map[string][]string{}, fences: map[string]uint64{}, refunds: map[string]int{}}
 }
 
 func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -44,7 +47,7 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	time.Sleep(way) // also when nobody waits any more
-	status, id := b.answer(r.Method, key, token)
+	status, id := b.answer(r.Method, key, token, r.FormValue("charge"))
 	if replyLost {
 		cut(w)
 		return
@@ -70,9 +73,9 @@ func (b *bank) fate() (request, reply bool, way time.Duration) {
 	return request, reply, way
 }
 
-// answer looks at the token, then charges or looks into the books: in one turn, so
-// that what a question has fenced off is not let through.
-func (b *bank) answer(method, key string, token uint64) (status int, id string) {
+// answer looks at the token, then charges, refunds or looks into the books: in one
+// turn, so that what a question has fenced off is not let through.
+func (b *bank) answer(method, key string, token uint64, charge string) (status int, id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if token < b.fences[key] {
@@ -86,6 +89,13 @@ func (b *bank) answer(method, key string, token uint64) (status int, id string) 
 			return http.StatusNotFound, ""
 		}
 		return http.StatusOK, b.charges[key][0]
+	}
+	if method == http.MethodDelete {
+		if !slices.Contains(b.charges[key], charge) {
+			return http.StatusNotFound, ""
+		}
+		b.refunds[charge]++
+		return http.StatusOK, charge
 	}
 	if n, _ := strconv.Atoi(key[len(orderPrefix):]); declines(n) {
 		return http.StatusPaymentRequired, ""
@@ -103,11 +113,15 @@ func cut(w http.ResponseWriter) {
 	}
 }
 
-// book is what was charged under a key.
-func (b *bank) book(key string) []string {
+// book is what was charged under a key, and how often the first charge was to be
+// refunded.
+func (b *bank) book(key string) (charges []string, refunds int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.charges[key]
+	if charges = b.charges[key]; len(charges) > 0 {
+		refunds = b.refunds[charges[0]]
+	}
+	return charges, refunds
 }
 
 // accounts is how many keys were charged.

@@ -32,6 +32,9 @@ func orderID(n int) string { return orderPrefix + strconv.Itoa(n) }
 // declines says that the card of an order is declined.
 func declines(n int) bool { return n%7 == 0 }
 
+// soldOut says that the goods of an order are not there.
+func soldOut(n int) bool { return n%5 == 0 }
+
 // place is where a store is: a file, or the address of a private server, which ends
 // with the program.
 func place(store, dir string) (address string, stop func(), err error) {
@@ -143,13 +146,16 @@ func serve(ctx context.Context, p plan, out io.Writer) error {
 
 // pay sees one order through.
 func pay(ctx context.Context, eng *engine.Engine, wf *engine.Workflow[Order, Receipt], n int) (string, error) {
-	h, err := wf.Start(ctx, eng, orderID(n), Order{ID: orderID(n), Cents: 4900})
+	h, err := wf.Start(ctx, eng, orderID(n), Order{ID: orderID(n), Cents: 4900, SoldOut: soldOut(n)})
 	if err != nil {
 		return "", err
 	}
 	r, err := h.Result(ctx)
-	if errors.Is(err, ErrDeclined) {
+	switch {
+	case errors.Is(err, ErrDeclined):
 		return "declined", nil
+	case errors.Is(err, ErrSoldOut):
+		return "sold out", nil
 	}
 	return r.ChargeID, err
 }

@@ -1,15 +1,17 @@
-// Payment shows that no card is charged twice and no payment is invented, though
-// the process that pays is killed and the bank's replies are lost.
+// Payment shows that no card is charged twice, no payment is invented and no refund
+// forgotten, though the process that pays is killed and the bank's replies are lost.
 //
 //	go run ./examples/payment -kills 200 -lose 0.2 -store sqlite
 //
 // The bank is a server in this process. It charges whenever it is asked to, also
 // twice under one key; what it replies is lost now and then, before or after it has
-// charged. It starts itself as a child: a shop, whose workflows pay. The child is
-// killed with SIGKILL at random moments and started again; after the last kill one
-// is left to finish. Then the bank's books are compared with what the workflows say.
+// charged. It starts itself as a child: a shop, whose workflows pay, and have the
+// charge refunded if the goods turn out to be sold out. The child is killed with
+// SIGKILL at random moments and started again; after the last kill one is left to
+// finish. Then the bank's books are compared with what the workflows say.
 //
-// shop.go is what a user of Weft writes: an activity with a key and a verifier.
+// shop.go is what a user of Weft writes: an activity with a key, a verifier and a
+// compensation.
 package main
 
 import (
@@ -76,38 +78,42 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	if err := p.torture(ctx); err != nil {
 		return fmt.Errorf("%w (seed %d)", err, o.seed)
 	}
-	charged, declined, wrong := p.compare(b)
+	charged, declined, refunded, wrong := p.compare(b)
 	for _, w := range wrong {
 		fmt.Fprintln(out, w)
 	}
 	fmt.Fprintf(out, "-store %s -kills %d -lose %.2f -seed %d\n", o.store, p.killed, o.lose, o.seed)
-	fmt.Fprintf(out, "%d orders: %d cards charged once, %d declined; %d replies lost, %d late requests refused, %d questions answered\n",
-		len(p.outcomes), charged, declined, b.lost, b.refused, b.questions)
+	fmt.Fprintf(out, "%d orders: %d cards charged once, %d of them refunded, %d declined; %d replies lost, %d late requests refused, %d questions answered\n",
+		len(p.outcomes), charged, refunded, declined, b.lost, b.refused, b.questions)
 	switch {
 	case len(wrong) > 0:
 		return fmt.Errorf("%d orders are not as the bank's books say (seed %d)", len(wrong), o.seed)
-	case charged == 0 || o.kills > 0 && o.lose > 0 && (b.lost == 0 || b.questions == 0 || o.kills > 100 && b.refused == 0):
+	case charged == 0 || refunded == 0 || o.kills > 0 && o.lose > 0 && (b.lost == 0 || b.questions == 0 || o.kills > 100 && b.refused == 0):
 		return fmt.Errorf("nothing was put to the test (seed %d)", o.seed)
 	}
 	return nil
 }
 
 // compare says which orders are not as the books say: paid without a charge, charged
-// twice, charged and not paid, or ended in another way.
-func (p *parent) compare(b *bank) (charged, declined int, wrong []string) {
+// twice, charged and not paid, not refunded or refunded without cause, or ended in
+// another way.
+func (p *parent) compare(b *bank) (charged, declined, refunded int, wrong []string) {
 	for n, outcome := range p.outcomes {
-		charges := b.book(orderID(n))
+		charges, refunds := b.book(orderID(n))
 		switch {
 		case declines(n) && outcome == "declined" && len(charges) == 0:
 			declined++
-		case !declines(n) && len(charges) == 1 && outcome == charges[0]:
+		case !declines(n) && soldOut(n) && outcome == "sold out" && len(charges) == 1 && refunds > 0:
+			charged++
+			refunded++
+		case !declines(n) && !soldOut(n) && len(charges) == 1 && outcome == charges[0] && refunds == 0:
 			charged++
 		default:
-			wrong = append(wrong, fmt.Sprintf("order %d: the workflow says %q, the bank has charged %q", n, outcome, charges))
+			wrong = append(wrong, fmt.Sprintf("order %d: the workflow says %q, the bank has charged %q and was %d times to refund", n, outcome, charges, refunds))
 		}
 	}
 	if n := b.accounts(); n != charged {
 		wrong = append(wrong, fmt.Sprintf("the bank has charged %d orders, and %d know of it", n, charged))
 	}
-	return charged, declined, wrong
+	return charged, declined, refunded, wrong
 }

@@ -14,24 +14,32 @@ import (
 	"github.com/weft-go/weft/engine"
 )
 
-// An Order is to be paid.
+// An Order is to be paid, and delivered if the goods are there.
 type Order struct {
-	ID    string
-	Cents int
+	ID      string
+	Cents   int
+	SoldOut bool
 }
 
 // A Receipt tells of a charge.
 type Receipt struct{ ChargeID string }
 
-// ErrDeclined is what the bank answers when it will not pay.
-var ErrDeclined = errors.New("card declined")
+var (
+	// ErrDeclined is what the bank answers when it will not pay.
+	ErrDeclined = errors.New("card declined")
 
-// checkout returns the workflow that charges an order to the bank at a URL, once.
+	// ErrSoldOut is found out when the card has been charged.
+	ErrSoldOut = errors.New("sold out")
+)
+
+// checkout returns the workflow that charges an order to the bank at a URL, once. Of
+// one that cannot be delivered, the charge is refunded.
 func checkout(bank string) *engine.Workflow[Order, Receipt] {
 	c := client{bank, &http.Client{}}
 	charge := &activity.Activity[Order, Receipt]{
 		Name:            "charge",
 		Run:             c.charge,
+		Compensate:      c.refund,
 		Errors:          []error{ErrDeclined},
 		IdempotencyKey:  func(o Order) string { return o.ID },
 		Verify:          c.find,
@@ -43,8 +51,14 @@ func checkout(bank string) *engine.Workflow[Order, Receipt] {
 	}
 	return &engine.Workflow[Order, Receipt]{
 		Name:   "checkout",
-		Errors: []error{ErrDeclined},
-		Func:   func(run *engine.Run, o Order) (Receipt, error) { return charge.Do(run, o) },
+		Errors: []error{ErrDeclined, ErrSoldOut},
+		Func: func(run *engine.Run, o Order) (Receipt, error) {
+			r, err := charge.Do(run, o)
+			if err == nil && o.SoldOut {
+				err = ErrSoldOut
+			}
+			return r, err
+		},
 	}
 }
 
@@ -86,6 +100,15 @@ func (c client) find(ctx context.Context, _ Order) (activity.Verification[Receip
 		return activity.NotCompleted[Receipt](), nil
 	}
 	return activity.Indeterminate[Receipt](fmt.Sprintf("the bank answers %d", status)), nil
+}
+
+// refund takes a charge back. To the bank, a second time is no other refund.
+func (c client) refund(ctx context.Context, _ Order, r Receipt) error {
+	status, err := c.do(ctx, http.MethodDelete, url.Values{"charge": {r.ChargeID}}, activity.InfoFrom(ctx), &r)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("the bank answers %d", status)
+	}
+	return err
 }
 
 func (c client) do(ctx context.Context, method string, form url.Values, info activity.Info, into any) (status int, err error) {
