@@ -370,7 +370,8 @@ func TestManyParked(t *testing.T) {
 	for engine.Runs(p.Engine) > 750 {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if grown := heap() - base; grown > 64<<20 {
+	grown := heap() - base
+	if grown > 64<<20 {
 		t.Errorf("%d parked workflows: heap has grown by %d MiB", n, grown>>20)
 	}
 	p.stop(t)
@@ -378,21 +379,27 @@ func TestManyParked(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	wake := func(i int) {
+		id := fmt.Sprint(i)
+		if _, err := yes.Send(ctx, p, id, "ann", nil); err != nil && !strings.Contains(err.Error(), "has ended") {
+			t.Error(err)
+		}
+		if got, err := wf.Handle(p, id).Result(ctx); got != "ann" || err != nil {
+			t.Errorf("%s: got %q, %v", id, got, err)
+		}
+	}
+	began := time.Now()
 	store = open()
 	p = boot(t, store, wf)
+	wake(n - 1)
+	ready := time.Since(began)
 	base = heap()
 	for range 1000 {
-		id := fmt.Sprint(rand.IntN(n))
-		all.Go(func() {
-			if _, err := yes.Send(ctx, p, id, "ann", nil); err != nil && !strings.Contains(err.Error(), "has ended") {
-				t.Error(err)
-			}
-			if got, err := wf.Handle(p, id).Result(ctx); got != "ann" || err != nil {
-				t.Errorf("%s: got %q, %v", id, got, err)
-			}
-		})
+		all.Go(func() { wake(rand.IntN(n)) })
 	}
 	all.Wait()
+	t.Logf("%d parked: %d KiB of heap; %v from the opening of the store to a first result, then 1,000 in %v",
+		n, grown>>10, ready.Round(time.Millisecond), (time.Since(began) - ready).Round(time.Millisecond))
 	if grown := heap() - base; grown > 64<<20 {
 		t.Errorf("after 1,000 signals: heap has grown by %d MiB", grown>>20)
 	}
