@@ -235,7 +235,11 @@ func TestActivityWithoutAKeyIsAtLeastOnce(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			s := fresh(t)
 			var runs tally
-			act := counting(&runs, "charge")
+			var last atomic.Int32
+			act := &activity.Activity[string, int]{Name: "charge", Run: func(ctx context.Context, _ string) (int, error) {
+				last.Store(int32(activity.InfoFrom(ctx).Attempt))
+				return runs.add("charge"), nil
+			}}
 			wf := doing(act)
 			f := storagetest.NewFaulty(s, func(call storagetest.Call) storagetest.Fault {
 				if call.Method == "Commit" && runs.of("charge") == 1 && len(call.Batch.If) > 1 {
@@ -254,6 +258,9 @@ func TestActivityWithoutAKeyIsAtLeastOnce(t *testing.T) {
 			result(t, wf.Handle(p, "o"))
 			if n := runs.of("charge"); n != c.runs {
 				t.Errorf("crash %d: it ran %d times, want %d", c.fault, n, c.runs)
+			}
+			if n := last.Load(); int(n) != c.runs { // an owner that died counts
+				t.Errorf("crash %d: the last attempt is told that it is number %d, want %d", c.fault, n, c.runs)
 			}
 			if acts := entries(t, s, "act:"); len(acts) != 0 {
 				t.Errorf("records of it: %q, want none", acts)

@@ -147,6 +147,36 @@ func TestStartThatLandsAfterItsEngineDied(t *testing.T) {
 	})
 }
 
+// OW3: an engine that reads a lease and is then suspended for longer than that lasts
+// judges what it has read by what is stored: the holder has renewed it meanwhile.
+func TestDeathOfWhoRenewedMeanwhile(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		deposed := func(c *engine.Config) {
+			c.Events.Deposed = func(incarnation string) { t.Errorf("%s has lost its lease", incarnation) }
+		}
+		wf := flow("w", func(run *engine.Run) (string, error) { return "done", run.Sleep(time.Minute) })
+		a := boot(t, s, wf, as("a"), deposed, parkAfter(time.Hour))
+		time.Sleep(time.Second)
+		h := start(t, wf, a, "o", "")
+		looks := 0
+		b := boot(t, &hooked{Storage: s, afterGet: func(key []byte) {
+			if strings.HasPrefix(string(key), "eng:a-") {
+				if looks++; looks == 2 {
+					time.Sleep(20 * time.Second)
+				}
+			}
+		}}, wf, as("b"))
+		if got := result(t, h); got != "done" || looks < 3 {
+			t.Errorf("got %q after %d looks at the lease", got, looks)
+		}
+		infos, err := b.Engines(ctx)
+		if err != nil || len(infos) != 2 || !infos[0].Alive {
+			t.Errorf("%+v, %v, want a to be alive", infos, err)
+		}
+	})
+}
+
 // Interleaving 19, OW3: a renewal lands, unheard, and is found "mine" eight seconds later.
 // It is trusted from its first sending on: its holder stops before anybody may succeed
 // it.

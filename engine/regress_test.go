@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/internal/keys"
@@ -235,6 +236,33 @@ func TestStartBeforeTheEngineIsKnown(t *testing.T) {
 		b.stop(t)
 		a.Close()
 		<-ran
+	})
+}
+
+// A start of unknown outcome whose caller gives up may be there, with this engine as
+// its owner: then it is driven.
+func TestStartWhoseCallerGaveUp(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		abandoned, abandon := context.WithCancel(ctx)
+		defer abandon()
+		h := &hooked{Storage: fresh(t)}
+		h.afterCommit = func(b storage.Batch) error {
+			if abandoned.Err() != nil || !touches(b, "wf:o") {
+				return nil
+			}
+			abandon()
+			return errors.New("the answer is lost")
+		}
+		wf := flow("w", func(run *engine.Run) (string, error) { return "done", nil })
+		p := boot(t, h, wf)
+		time.Sleep(time.Second)
+		if _, err := wf.Start(abandoned, p, "o", ""); err == nil {
+			t.Error("the start is acknowledged")
+		}
+		time.Sleep(10 * time.Second)
+		if i := describe(t, p, "o"); i.Status != checkpoint.Completed {
+			t.Errorf("%+v, want it completed", i)
+		}
 	})
 }
 
