@@ -467,7 +467,8 @@ func (x *execution) commit(c checkpoint.Change) (done bool, err error) {
 	if verdict == checkpoint.Refused && len(c.If) > 0 {
 		x.ops.outdateAll()
 		x.forgetSignals()
-		return false, nil // a child's id is taken, a parent's or an operation's record has changed, a signal was cleared
+		x.kidsStale = true
+		return false, nil // a child has ended, or its id is taken; a parent's or an operation's record has changed; a signal was cleared
 	}
 	return x.judged(w, verdict, err)
 }

@@ -215,6 +215,37 @@ func TestChildEndsWhileItsParentMoves(t *testing.T) {
 	}
 }
 
+// Interleaving 15: a child that another engine drives ends between its parent's last
+// look and the commit that parks it. The parent is not parked.
+func TestParentIsParkedWhileItsChildEnds(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		sub := flow("sub", func(run *engine.Run) (string, error) { return "grown", run.Sleep(time.Minute) })
+		wf := flow("parent", func(run *engine.Run) (string, error) {
+			return sub.With(engine.StartOptions{ChildID: "kid"}).Do(run, "")
+		})
+		parks := 0
+		h := &hooked{Storage: s, beforeCommit: func(b storage.Batch) {
+			if touches(b, "wf:p") && !touches(b, "wf:kid") && !writes(b, "held:") && !writes(b, "wf:p:out") {
+				if parks++; parks == 1 {
+					time.Sleep(5 * time.Second)
+				}
+			}
+		}}
+		patience := func(c *engine.Config) { c.ParkAfter, c.PollInterval = 58*time.Second, time.Hour }
+		p := boot(t, h, wf, as("here"), patience)
+		boot(t, s, sub, as("elsewhere"), parkAfter(time.Hour))
+		time.Sleep(time.Second)
+		begun := time.Now()
+		if got := result(t, start(t, wf, p, "p", "")); got != "grown" {
+			t.Errorf("got %q", got)
+		}
+		if took := time.Since(begun); parks == 0 || took > 90*time.Second {
+			t.Errorf("the parent was parked %d times, and took %v", parks, took)
+		}
+	})
+}
+
 // Start-up claims what can go on, and not what is there.
 func TestStartUpLeavesTheParked(t *testing.T) {
 	virtual(t, func(t *testing.T) {

@@ -60,6 +60,7 @@ var repeatedOnPostgres = []repeated{
 	{"SignalTakesParkedRun", TestSignalTakesParkedRun},
 	{"TakenRunKnowsItsSignals", TestTakenRunKnowsItsSignals},
 	{"StartWhoseCallerGaveUp", TestStartWhoseCallerGaveUp},
+	{"ParentIsParkedWhileItsChildEnds", TestParentIsParkedWhileItsChildEnds},
 	{"DeathOfWhoRenewedMeanwhile", TestDeathOfWhoRenewedMeanwhile},
 	{"TakingFails", TestTakingFails},
 	{"NoRoomToTake", TestNoRoomToTake},
