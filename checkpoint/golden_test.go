@@ -33,6 +33,8 @@ func TestGoldenRecords(t *testing.T) {
 	suspect.Deaths = 4
 	parked := running
 	parked.Owner, parked.Awaits, parked.Heard, parked.Facing = "", []string{"approved"}, 3, []string{"signal approved"}
+	pinned := running
+	pinned.Deployment = "2026-07-29"
 	completed.Status, completed.EndedAt = Completed, 1767355200000004
 	failed.Status, failed.EndedAt = Failed, 1767355200000004
 	cancelled.Status, cancelled.EndedAt, cancelled.Cancel = Cancelled, 1767355200000004, asked.Cancel
@@ -47,6 +49,7 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-completed": wf(completed),
 		"workflow-failed":    wf(failed),
 		"workflow-cancelled": wf(cancelled),
+		"workflow-pinned":    wf(pinned),
 		"workflow-tombstone": wf(Workflow{Generation: gen, Next: 1856226398208009, PurgedAt: 1767355200000005}),
 		"input": {
 			Key: keys.Input("order-42"), Version: 1, Empty: func() any { return new(Input) },

@@ -158,6 +158,14 @@ func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, er
 	return w, w.rewrite(&wf)
 }
 
+// On is h for a claim that puts the run on a deployment, where it stays.
+func (h *Hold) On(deployment string) *Hold {
+	c, wf := *h, *h.Workflow
+	wf.Deployment = deployment
+	c.Workflow = &wf
+	return &c
+}
+
 // Retry decides that a run which failed goes on from its last checkpoint, as nobody's:
 // todo is where it is found. Its history stays as it is, and goes on with who wanted
 // that and why. This is the one way out of a terminal status.

@@ -81,6 +81,10 @@ type Workflow struct {
 	// Compensated says that the run has undone what it did before it ended.
 	Compensated bool `cbor:"24,keyasint,omitempty"`
 
+	// Deployment is that on which the run stays. It is written by the first claim,
+	// or inherited from the parent; "" is any.
+	Deployment string `cbor:"25,keyasint,omitempty"`
+
 	key     []byte // nil: not made yet
 	raw     []byte
 	unknown record.Unknown

@@ -107,6 +107,9 @@ func (r *Run) start(of, workflow string, o StartOptions, in any, errs []error) f
 	if of == ofChild {
 		s.wf.Parent = &checkpoint.Parent{ID: r.x.id, Generation: r.x.hold.Workflow.Generation, Operation: c.id}
 	}
+	if def := r.x.eng.workflows[workflow]; of == ofChild && def != nil && def.pinned {
+		s.wf.Deployment = r.x.hold.Workflow.Deployment
+	}
 	c.child = &child{starting: s, onEnd: o.OnParentEnd, errors: errs, ready: o.ChildID == ""}
 	return op
 }
@@ -187,8 +190,8 @@ func (o *operation) born(c *checkpoint.Change) error {
 		return nil
 	}
 	s := o.child.starting
-	if s.life = o.x.life; !s.eng.takes(s.wf) {
-		s.life = nil // another engine's, or it waits for room
+	if s.life = o.x.life; s.eng.pins(s.wf) || !s.eng.takes(s.wf) {
+		s.life = nil // another engine's, or it waits for room, or its claim looks where it begins
 	}
 	w, err := s.decide()
 	if err != nil {

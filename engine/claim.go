@@ -61,6 +61,7 @@ func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, e
 		if err != nil {
 			return nil, err
 		}
+		w.Batch.If = append(w.Batch.If, c.also...)
 		if owner := c.hold.Workflow; owner.Owner == "" && string(owner.Todo) != string(p.entry) {
 			w.Batch.Ops = append(w.Batch.Ops, storage.Delete(p.entry))
 		}
@@ -89,6 +90,7 @@ type claimable struct {
 	def  *definition
 	hold *checkpoint.Hold
 	past *checkpoint.Past
+	also []storage.Condition // of the claim
 }
 
 // claimed is the execution of a run that w has claimed.
@@ -117,7 +119,7 @@ func (l *life) look(ctx context.Context, p prospect, alone bool) (*claimable, er
 	def, why := l.eng.fits(wf)
 	switch {
 	case def == nil:
-		l.once(string(p.entry))
+		l.leaveAlone(p.entry)
 		if l.once(why + wf.Type) {
 			l.eng.log.Warn("weft: workflows are left alone: "+why, "type", wf.Type, "for example", p.id)
 		}
@@ -143,7 +145,11 @@ func (l *life) look(ctx context.Context, p prospect, alone bool) (*claimable, er
 		l.suspectRun(p)
 		return nil, nil
 	}
-	return &claimable{def, hold, past}, nil
+	c := &claimable{def: def, hold: hold, past: past}
+	if l.eng.pins(wf) {
+		return l.bind(ctx, c, p.entry)
+	}
+	return c, nil
 }
 
 func isDamage(err error) bool {

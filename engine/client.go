@@ -46,6 +46,7 @@ type Info struct {
 	Waiting                       []string // for what, in words; of a run that is parked, or that this engine drives
 	Parent                        string   // the id of the workflow whose child it is
 	Owner                         string   // the engine that drives it
+	Deployment                    string   // on which it stays; "": any
 	Epoch                         uint64   // rises whenever it changes hands
 	CreatedAt, StartedAt, EndedAt time.Time
 }
@@ -64,7 +65,8 @@ const (
 	// NonDeterminism: today's code does not do what the history tells.
 	NonDeterminism Reason = "non-determinism"
 
-	// Unregistered: no engine that this one knows of runs such a workflow.
+	// Unregistered: no engine that this one knows of runs such a workflow, or none that
+	// lives is of the deployment on which the run stays, or is to begin.
 	Unregistered Reason = "unregistered"
 
 	// NoProgress: the process died whenever this run was driven, ten times.
@@ -106,14 +108,15 @@ type Cancellation struct {
 
 func infoOf(wf *checkpoint.Workflow) Info {
 	i := Info{
-		ID:        wf.ID,
-		Workflow:  wf.Type,
-		Status:    wf.Status,
-		Owner:     wf.Owner,
-		Epoch:     wf.Claim,
-		CreatedAt: checkpoint.Time(wf.CreatedAt),
-		StartedAt: checkpoint.Time(wf.StartedAt),
-		EndedAt:   checkpoint.Time(wf.EndedAt),
+		ID:         wf.ID,
+		Workflow:   wf.Type,
+		Status:     wf.Status,
+		Owner:      wf.Owner,
+		Deployment: wf.Deployment,
+		Epoch:      wf.Claim,
+		CreatedAt:  checkpoint.Time(wf.CreatedAt),
+		StartedAt:  checkpoint.Time(wf.StartedAt),
+		EndedAt:    checkpoint.Time(wf.EndedAt),
 	}
 	for _, a := range wf.Attention {
 		i.Attention = append(i.Attention, Attention{Reason(a.Reason), a.Operation, a.Name, a.Detail, checkpoint.Time(a.Since)})

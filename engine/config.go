@@ -33,6 +33,11 @@ type Config struct {
 	// Name is a label of this engine, for people. Empty is the host's name.
 	Name string
 
+	// Deployment names this build, and may be empty: a release, the hash of a commit.
+	// All engines that run the same code have the same, and no others do: runs of a
+	// Pinned workflow are driven by engines of one deployment only.
+	Deployment string
+
 	// MaxRuns is how many runs are in memory at a time: 1,000. Further ones wait
 	// in the store until there is room. From three quarters on, a run that only
 	// waits leaves memory at once.
@@ -153,6 +158,9 @@ func (c Config) check() error {
 	if err := checkName("", c.Name, keys.MaxName); err != nil {
 		wrong("Name", "must be 1 to %d bytes of UTF-8", keys.MaxName)
 	}
+	if c.Deployment != "" && checkName("", c.Deployment, keys.MaxName) != nil {
+		wrong("Deployment", "must be at most %d bytes of UTF-8", keys.MaxName)
+	}
 	for name, d := range map[string]time.Duration{
 		"PollInterval": c.PollInterval, "StopTimeout": c.StopTimeout, "LeaseTTL": c.LeaseTTL,
 		"SignalMemory": c.SignalMemory, "PurgeMemory": c.PurgeMemory,
@@ -204,6 +212,9 @@ func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
 		}
 		if d.run == nil {
 			wrong(field+".Func", "is nil")
+		}
+		if d.pinned && c.Deployment == "" {
+			wrong(field+".Pinned", "needs a Config.Deployment to stay on")
 		}
 		texts := map[string]bool{}
 		for _, err := range d.errors {

@@ -39,6 +39,13 @@ func TestConfigMistakesAreAllNamed(t *testing.T) {
 		{"ownership", func(c *engine.Config) { c.Ownership = 7 }, []string{"Ownership"}},
 		{"name too long", func(c *engine.Config) { c.Name = strings.Repeat("n", 101) }, []string{"Name"}},
 		{"name not UTF-8", func(c *engine.Config) { c.Name = "\xff" }, []string{"Name"}},
+		{"deployment too long", func(c *engine.Config) { c.Deployment = strings.Repeat("d", 101) }, []string{"Deployment"}},
+		{"deployment not UTF-8", func(c *engine.Config) { c.Deployment = "\xff" }, []string{"Deployment"}},
+		{"pinned to nothing", func(c *engine.Config) {
+			w := *ok
+			w.Pinned = true
+			c.Workflows = []engine.Definition{&w}
+		}, []string{"Workflows[0].Pinned"}},
 		{"durations", func(c *engine.Config) {
 			c.PollInterval, c.StopTimeout, c.SignalMemory, c.PurgeMemory = -1, -1, -1, -1
 		}, []string{"PollInterval", "StopTimeout", "SignalMemory", "PurgeMemory"}},

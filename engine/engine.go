@@ -24,6 +24,7 @@ type Engine struct {
 	store     storage.Storage
 	workflows map[string]*definition
 	codecs    codecs
+	pinned    bool // one of the workflows is
 	log       *slog.Logger
 	now       func() time.Time // the wall clock: read here and nowhere else
 	newID     func() string    // a ULID: made here and nowhere else
@@ -98,6 +99,7 @@ func New(c Config) (*Engine, error) {
 	for _, w := range c.Workflows {
 		d := w.define()
 		e.workflows[d.name] = d
+		e.pinned = e.pinned || d.pinned
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -163,7 +165,7 @@ func (e *Engine) live(ctx context.Context) error {
 		}
 		return err
 	}
-	e.log.Info("weft: engine runs", "incarnation", l.incarnation, "store", storage.Adapter(e.store), "workflows", len(e.workflows))
+	e.log.Info("weft: engine runs", "incarnation", l.incarnation, "store", storage.Adapter(e.store), "workflows", len(e.workflows), "deployment", e.config.Deployment)
 	l.setOpen(true)
 	l.keepLease()
 	l.work(ctx)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 type EngineInfo struct {
 	Incarnation string // its Config.Name, and what tells it from all others
 	Name        string
+	Deployment  string   // its Config.Deployment
 	Workflows   []string // the types that it runs
 
 	// Alive is false if it has stopped, or others found it dead. On a Shared store
@@ -86,7 +88,7 @@ func (e *Engine) engineInfo(entry storage.Entry) (EngineInfo, error) {
 	if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
 		return EngineInfo{}, err
 	}
-	alive := r.Stopped == 0 && !r.Dead && r.Opening == opening(e.store) && e.config.Ownership == CASRequired
+	alive := r.Stopped == 0 && !r.Dead && r.Opening == opening(e.config.Storage) && e.config.Ownership == CASRequired
 	if l := e.living(incarnation); l != nil {
 		alive = true
 		r.count(&l.counts)
@@ -94,6 +96,7 @@ func (e *Engine) engineInfo(entry storage.Entry) (EngineInfo, error) {
 	return EngineInfo{
 		Incarnation: incarnation,
 		Name:        r.Name,
+		Deployment:  r.Deployment,
 		Workflows:   r.Workflows,
 		Alive:       alive,
 		LeaseTTL:    time.Duration(r.TTL) * time.Microsecond,
@@ -104,6 +107,48 @@ func (e *Engine) engineInfo(entry storage.Entry) (EngineInfo, error) {
 		Fenced:      r.Fenced,
 		Unknown:     r.Unknown,
 	}, nil
+}
+
+// A roster is who lives, as it was when it was first asked.
+type roster struct {
+	eng   *Engine
+	read  bool
+	alive []EngineInfo
+}
+
+// missing says that no engine of a deployment that has a workflow lives; "" if one does.
+func (r *roster) missing(ctx context.Context, deployment, workflow string) (string, error) {
+	if !r.read {
+		for entry, err := range storage.All(ctx, r.eng.store, keys.Engines()) {
+			if err != nil {
+				return "", err
+			}
+			if info, err := r.eng.engineInfo(entry); err == nil && info.Alive {
+				r.alive = append(r.alive, info)
+			}
+		}
+		r.read = true
+	}
+	for _, i := range r.alive {
+		if i.Deployment == deployment && slices.Contains(i.Workflows, workflow) {
+			return "", nil
+		}
+	}
+	return fmt.Sprintf("no engine of deployment %q is alive that has it", deployment), nil
+}
+
+// missingActive is missing for the deployment that is active.
+func (r *roster) missingActive(ctx context.Context, workflow string) (string, error) {
+	a, err := r.eng.active(ctx)
+	switch {
+	case isDamage(err):
+		return err.Error(), nil
+	case err != nil:
+		return "", err
+	case a.Deployment == "":
+		return "no deployment is active", nil
+	}
+	return r.missing(ctx, a.Deployment, workflow)
 }
 
 // living is the life of e under way, if that is the incarnation.

@@ -26,6 +26,10 @@ var (
 	// ErrNotApplicable: an operator's verb does not apply here and now.
 	ErrNotApplicable = errors.New("engine: not applicable")
 
+	// ErrNoActiveDeployment: a Pinned workflow was to be started, or somebody asked
+	// which deployment is active, before Engine.Activate.
+	ErrNoActiveDeployment = errors.New("engine: no deployment is active")
+
 	// ErrClosed: the engine was closed.
 	ErrClosed = errors.New("engine: closed")
 

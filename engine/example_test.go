@@ -6,8 +6,10 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage/memory"
 )
 
@@ -86,4 +88,77 @@ func ExampleStep() {
 	}
 	fmt.Println(h.Result(ctx))
 	// Output: invoice 2026001 over 4900 cents <nil>
+}
+
+// Two builds are up. An order that was begun by one is finished by it, while new ones
+// are begun by the other.
+func ExampleEngine_Activate() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	store := new(memory.Store)
+	paid := &signal.Signal[string]{Name: "paid"}
+	begun := make(chan bool, 1)
+
+	build := func(deployment string) (*engine.Engine, *engine.Workflow[string, string]) {
+		order := &engine.Workflow[string, string]{
+			Name:   "order",
+			Pinned: true,
+			Func: func(run *engine.Run, customer string) (string, error) {
+				_, err := engine.Step(run, "note", func(context.Context) (any, error) {
+					begun <- true
+					return nil, nil
+				})
+				if err != nil {
+					return "", err
+				}
+				by, err := paid.Receive(run)
+				return fmt.Sprintf("%s's order, paid by %s, finished by %s", customer, by, deployment), err
+			},
+		}
+		eng, err := engine.New(engine.Config{
+			Storage:      store,
+			Workflows:    []engine.Definition{order},
+			Deployment:   deployment,
+			PollInterval: 10 * time.Millisecond,
+			Logger:       slog.New(slog.NewTextHandler(io.Discard, nil)),
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		go eng.Run(ctx)
+		return eng, order
+	}
+	release := func(eng *engine.Engine, deployment string) {
+		if err := eng.Activate(ctx, deployment, engine.Audit{By: "ann", Why: "release"}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	start := func(eng *engine.Engine, order *engine.Workflow[string, string], customer string) *engine.Handle[string] {
+		h, err := order.Start(ctx, eng, "order of "+customer, customer)
+		if err != nil {
+			log.Fatal(err)
+		}
+		<-begun
+		return h
+	}
+
+	july, order := build("july")
+	defer july.Close()
+	release(july, "july")
+	first := start(july, order, "bob")
+
+	august, _ := build("august")
+	defer august.Close()
+	release(august, "august")
+	second := start(july, order, "eve") // wherever it is started
+
+	for _, h := range []*engine.Handle[string]{first, second} {
+		if _, err := paid.Send(ctx, august, h.ID(), "card", nil); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(h.Result(ctx))
+	}
+	// Output:
+	// bob's order, paid by card, finished by july <nil>
+	// eve's order, paid by card, finished by august <nil>
 }

@@ -24,7 +24,7 @@ import (
 // claim is a compare-and-swap.
 
 // A fleet is who shares the work: the incarnations that live and run the same
-// workflows as this one.
+// workflows of the same deployment as this one.
 type fleet struct {
 	members  []string             // without this one
 	mustered time.Time            // when they were counted
@@ -53,7 +53,7 @@ func (l *life) muster(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if v == alive && slices.Equal(r.Workflows, l.eng.types()) {
+		if v == alive && r.Deployment == l.eng.config.Deployment && slices.Equal(r.Workflows, l.eng.types()) {
 			members = append(members, incarnation)
 		}
 	}

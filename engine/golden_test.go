@@ -17,6 +17,9 @@ func TestGoldenRecords(t *testing.T) {
 	engine := func(e enrolment) golden.Record {
 		return r(keys.Engine(inc), &e, func() any { return new(enrolment) })
 	}
+	deployment := func(a activeRecord) golden.Record {
+		return r(keys.Meta("deployment"), &a, func() any { return new(activeRecord) })
+	}
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
 		"stamp":        r(keys.Meta("store"), &stamp{format, 1, CASRequired.String()}, func() any { return new(stamp) }),
 		"stamp-single": r(keys.Meta("store"), &stamp{format, 1, SingleOwner.String()}, func() any { return new(stamp) }),
@@ -30,6 +33,9 @@ func TestGoldenRecords(t *testing.T) {
 			Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000,
 			Workflows: []string{"order", "refund"}, Takeovers: 4, LostRaces: 3, Fenced: 2, Unknown: 1,
 		}),
+		"engine-deployed":        engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000, Deployment: "2026-07-29"}),
+		"deployment":             deployment(activeRecord{Deployment: "2026-07-29", Before: "2026-07-28", By: "ann", Why: "release", At: 1767355200000000}),
+		"deployment-rolled-back": deployment(activeRecord{Deployment: "2026-07-28", By: "ann", Why: "too slow", At: 1767355201000000}),
 	})
 }
 

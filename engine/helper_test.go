@@ -46,6 +46,18 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if orders := os.Getenv(builderEnv); orders != "" {
+		var b builder
+		err := json.Unmarshal([]byte(orders), &b)
+		if err == nil {
+			err = b.run()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	code := pgtest.Main(m)
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)

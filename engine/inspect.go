@@ -21,27 +21,43 @@ func (e *Engine) Describe(ctx context.Context, id string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	info := infoOf(wf)
-	if wf.Status.Terminal() {
-		return info, nil
+	info, err := e.infoOf(ctx, wf, &roster{eng: e})
+	if err != nil {
+		return Info{}, err
 	}
-	if why := e.leftAlone(wf); why != "" {
-		info.Attention = append(info.Attention, Attention{Reason: Unregistered, Name: wf.Type, Detail: why, Since: info.CreatedAt})
-	}
-	if x := e.driven(id); x != nil {
+	if x := e.driven(id); x != nil && !wf.Status.Terminal() {
 		info.Waiting = x.describeWaiting(ctx)
 	}
 	return info, nil
 }
 
-// leftAlone says why this engine, which runs workflows, would not drive wf; "" if it
-// does, or would.
-func (e *Engine) leftAlone(wf *checkpoint.Workflow) string {
-	if len(e.workflows) == 0 || e.driven(wf.ID) != nil {
-		return ""
+// infoOf tells how wf stands, also whether there is nobody to drive it.
+func (e *Engine) infoOf(ctx context.Context, wf *checkpoint.Workflow, who *roster) (Info, error) {
+	info := infoOf(wf)
+	if wf.Status.Terminal() || e.driven(wf.ID) != nil {
+		return info, nil
+	}
+	why, err := e.leftAlone(ctx, wf, who)
+	if why != "" {
+		info.Attention = append(info.Attention, Attention{Reason: Unregistered, Name: wf.Type, Detail: why, Since: info.CreatedAt})
+	}
+	return info, err
+}
+
+// leftAlone says why nobody drives wf, as far as e knows; "" if somebody does, or would.
+// Of a type that e does not have it knows nothing, if it has any, unless the run stays
+// on a deployment: that says who is to have it.
+func (e *Engine) leftAlone(ctx context.Context, wf *checkpoint.Workflow, who *roster) (string, error) {
+	switch {
+	case wf.Deployment != "":
+		return who.missing(ctx, wf.Deployment, wf.Type)
+	case e.pins(wf):
+		return who.missingActive(ctx, wf.Type)
+	case len(e.workflows) == 0:
+		return "", nil
 	}
 	_, why := e.fits(wf)
-	return why
+	return why, nil
 }
 
 // describeWaiting asks the driver. One that is busy is not waited for.
@@ -97,6 +113,7 @@ func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 		}
 		r := keys.IndexAll()
 		r.Reverse = true
+		who := &roster{eng: e}
 		for entry, err := range storage.All(ctx, e.store, r) {
 			if err == nil {
 				err = e.refused()
@@ -105,7 +122,7 @@ func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 				yield(Info{}, err)
 				return
 			}
-			info, err := e.listed(ctx, entry)
+			info, err := e.listed(ctx, entry, who)
 			if errors.Is(err, ErrNotFound) || err == nil && !f.fits(info) {
 				continue // purged meanwhile, or not asked for
 			}
@@ -121,7 +138,7 @@ func unreadable(err error) bool {
 	return errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat)
 }
 
-func (e *Engine) listed(ctx context.Context, entry storage.Entry) (Info, error) {
+func (e *Engine) listed(ctx context.Context, entry storage.Entry, who *roster) (Info, error) {
 	var r row
 	if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
 		return Info{}, err
@@ -130,11 +147,7 @@ func (e *Engine) listed(ctx context.Context, entry storage.Entry) (Info, error) 
 	if err != nil {
 		return Info{ID: r.ID}, err
 	}
-	info := infoOf(wf)
-	if why := e.leftAlone(wf); why != "" && !wf.Status.Terminal() {
-		info.Attention = append(info.Attention, Attention{Reason: Unregistered, Name: wf.Type, Detail: why, Since: info.CreatedAt})
-	}
-	return info, nil
+	return e.infoOf(ctx, wf, who)
 }
 
 func (f Filter) fits(i Info) bool {

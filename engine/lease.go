@@ -120,7 +120,8 @@ func (l *life) record(stopped time.Time) (storage.Op, error) {
 		Stopped: checkpoint.Micro(stopped),
 		Cut:     !stopped.IsZero() && l.cut.Load(),
 
-		Workflows: l.eng.types(),
+		Workflows:  l.eng.types(),
+		Deployment: l.eng.config.Deployment,
 	}
 	r.count(&l.counts)
 	if l.shared() {

@@ -37,12 +37,14 @@ type life struct {
 	fleet     fleet               // who shares the work; the poll's
 	sightings map[string]sighting // of the leases of others; likewise
 	next      time.Duration       // until it looks again; likewise
+	followed  []byte              // the record of the active deployment, as it was seen last; likewise
 
 	mu       sync.Mutex       // guards what follows
 	open     bool             // for new work: it is known to others, and not told to stop
 	floor    uint64           // claims have at least this number
 	starting map[string]int   // starts under way, by id: nobody else here is to claim these
-	seen     map[string]bool  // what was reported, or is known to be left alone
+	seen     map[string]bool  // what was reported
+	left     map[string]bool  // entries of runs that are others' to drive
 	doubtful map[string]doubt // runs to look at
 }
 
@@ -60,6 +62,7 @@ func newLife(e *Engine) *life {
 		poke:        make(chan struct{}, 1),
 		suspects:    make(chan suspect, 1024),
 		seen:        map[string]bool{},
+		left:        map[string]bool{},
 		starting:    map[string]int{},
 	}
 	l.ctx, l.cancel = context.WithCancelCause(e.base)
@@ -84,6 +87,8 @@ type enrolment struct {
 	LostRaces uint64 `cbor:"11,keyasint,omitempty"`
 	Fenced    uint64 `cbor:"12,keyasint,omitempty"`
 	Unknown   uint64 `cbor:"13,keyasint,omitempty"`
+
+	Deployment string `cbor:"14,keyasint,omitempty"`
 }
 
 // enlist makes the incarnation known. Nothing is claimed under it before.
@@ -261,11 +266,25 @@ func (l *life) once(what string) bool {
 	return true
 }
 
-// knows says whether once has reported this.
-func (l *life) knows(what string) bool {
+// leaveAlone has an entry passed over: its run is another engine's to drive.
+func (l *life) leaveAlone(entry []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.seen[what]
+	l.left[string(entry)] = true
+}
+
+// leavesAlone says that an entry is passed over.
+func (l *life) leavesAlone(entry []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.left[string(entry)]
+}
+
+// lookAgain has no entry passed over any more.
+func (l *life) lookAgain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.left)
 }
 
 // forget has once report again.

@@ -21,13 +21,14 @@ func (l *life) poll(ctx context.Context) {
 	var tidied time.Time
 	for {
 		l.next = l.eng.config.PollInterval
-		for _, look := range []func(context.Context) error{l.resolve, l.muster, l.succeed, l.pickUp, l.wake, l.expire} {
+		for _, look := range []func(context.Context) error{l.resolve, l.muster, l.follow, l.succeed, l.pickUp, l.wake, l.expire} {
 			if err := look(ctx); err != nil && ctx.Err() == nil {
 				l.eng.log.Warn("weft: poll", "error", err)
 			}
 		}
 		if tidied.IsZero() || time.Since(tidied) > anHour {
 			tidied = time.Now()
+			l.lookAgain() // what is gone is not kept for ever
 			if err := l.forgetEngines(ctx); err != nil && ctx.Err() == nil {
 				l.eng.log.Warn("weft: forget dead engines", "error", err)
 			}
@@ -117,8 +118,8 @@ func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string, wa
 		if err != nil {
 			return err
 		}
-		if l.knows(string(entry.Key)) {
-			continue // left alone
+		if l.leavesAlone(entry.Key) {
+			continue
 		}
 		id, err := keys.ID(entry.Key)
 		if err != nil {

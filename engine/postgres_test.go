@@ -166,6 +166,16 @@ var repeatedOnPostgres = []repeated{
 	{"Engines", TestEngines},
 	{"ZombieIsFenced", TestZombieIsFenced},
 	{"TakeoverIsSpread", TestTakeoverIsSpread},
+	{"RollingDeploy", TestRollingDeploy},
+	{"ActivationsRaceWithStarts", TestActivationsRaceWithStarts},
+	{"NoActiveDeployment", TestNoActiveDeployment},
+	{"Activate", TestActivate},
+	{"ActivationOfUnknownOutcome", TestActivationOfUnknownOutcome},
+	{"StartThatAnActivationOvertakes", TestStartThatAnActivationOvertakes},
+	{"ClaimThatAnActivationOvertakes", TestClaimThatAnActivationOvertakes},
+	{"ChildrenOfPinnedRuns", TestChildrenOfPinnedRuns},
+	{"RetryOfAPinnedRun", TestRetryOfAPinnedRun},
+	{"RunsOfOthersCostNothing", TestRunsOfOthersCostNothing},
 }
 
 var slowOnPostgres = []repeated{
@@ -194,4 +204,8 @@ var slowOnPostgres = []repeated{
 	{"SignalRacesWithOtherEvents", TestSignalRacesWithOtherEvents},
 	{"TimeLimit", TestTimeLimit},
 	{"ReceiveWithin", TestReceiveWithin},
+	{"PinnedRunStaysOnItsDeployment", TestPinnedRunStaysOnItsDeployment},
+	{"DamagedActiveDeployment", TestDamagedActiveDeployment},
+	{"ChildOfAPinnedRunWaitsForRoom", TestChildOfAPinnedRunWaitsForRoom},
+	{"RunThatIsOlderThanItsPin", TestRunThatIsOlderThanItsPin},
 }

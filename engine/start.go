@@ -31,16 +31,16 @@ func (s *starting) start(ctx context.Context) (Info, error) {
 	if err := ctx.Err(); err != nil {
 		return Info{}, err
 	}
-	s.life = nil
-	if l := e.driver(s.wf); l != nil {
+	l := e.driver(s.wf)
+	if l != nil {
 		defer l.running.Done()
 		defer e.arrived()
 		defer l.begin(s.wf.ID)()
-		s.life = l
 	}
 	ctx, s.giveUp = context.WithCancelCause(ctx)
 	defer s.giveUp(nil)
 	for range mostTries {
+		s.life = l
 		info, again, err := s.try(ctx)
 		if !again {
 			return info, err
@@ -73,6 +73,9 @@ func (e *Engine) fits(wf *checkpoint.Workflow) (def *definition, why string) {
 	if def = e.workflows[wf.Type]; def == nil {
 		return nil, "this engine has no workflow of this name"
 	}
+	if wf.Deployment != "" && wf.Deployment != e.config.Deployment {
+		return nil, fmt.Sprintf("it stays on deployment %q", wf.Deployment)
+	}
 	return def, ""
 }
 
@@ -83,6 +86,7 @@ type starting struct {
 	wf    *checkpoint.Workflow
 	on    *checkpoint.Workflow // the tombstone that it replaces
 	input payload
+	under *activeRecord // where a Pinned workflow begins; nil: anywhere
 
 	first    *signal.Incoming // accepted in the same commit; nil: none
 	accepted signal.Accepted  // its answer, if it has one
@@ -119,6 +123,13 @@ func (e *Engine) prepare(r *StartRequest) (*starting, error) {
 // try writes the start on what is thought to be there, and says whether to try
 // again because it was not.
 func (s *starting) try(ctx context.Context) (info Info, again bool, err error) {
+	if err := s.place(ctx); err != nil {
+		info, free, there := s.meet(ctx) // answered before, it is answered again
+		if !free {
+			return info, false, there
+		}
+		return Info{}, false, err
+	}
 	w, err := s.decide()
 	if err != nil {
 		return Info{}, false, err
@@ -161,10 +172,13 @@ func (s *starting) decide() (*checkpoint.Write, error) {
 	if s.life != nil {
 		owner = s.life.incarnation
 	}
-	w, err := checkpoint.Create(s.wf, s.on, owner, todo, now)
+	wf := *s.wf
+	under := s.bind(&wf)
+	w, err := checkpoint.Create(&wf, s.on, owner, todo, now)
 	if err != nil {
 		return nil, err
 	}
+	w.Batch.If = append(w.Batch.If, under...)
 	in, err := checkpoint.PutInput(s.wf.ID, &checkpoint.Input{Generation: s.wf.Generation, Codec: s.input.codec, Data: s.input.data})
 	if err != nil {
 		return nil, err

@@ -47,6 +47,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"revival":  revival,
 	"mail":     mail,
 	"undoing":  undoing,
+	"deploys":  deploys,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
@@ -790,6 +791,66 @@ func undoing(w *sweep.World) sweep.Scenario {
 			books.Lock()
 			defer books.Unlock()
 			return fmt.Sprint(cancelled), nil
+		},
+	}
+}
+
+// deploys: a run and its child stay on their deployment while another one is active,
+// on which nothing begins until it is rolled back.
+func deploys(w *sweep.World) sweep.Scenario {
+	act := effect(w, "a")
+	kid := &engine.Workflow[int, string]{Name: "kid", Pinned: true, Func: func(run *engine.Run, i int) (string, error) {
+		if err := run.Sleep(time.Hour); err != nil {
+			return "", err
+		}
+		return act.Do(run, i)
+	}}
+	wf := &engine.Workflow[int, string]{Name: "deploys", Pinned: true, Func: func(run *engine.Run, i int) (string, error) {
+		a, err := act.Do(run, i)
+		if err != nil {
+			return "", err
+		}
+		if err := run.Sleep(time.Hour); err != nil {
+			return "", err
+		}
+		b, err := kid.Do(run, 10*i)
+		return a + b, err
+	}}
+	return sweep.Scenario{
+		Workflows:  []engine.Definition{wf, kid},
+		Deployment: "blue",
+		IDs:        []string{"first", "second"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			if err := eng.Activate(ctx, "blue", audit); err != nil {
+				return "", err
+			}
+			first, err := wf.Start(ctx, eng, "first", 1)
+			if err != nil {
+				return "", err
+			}
+			for w.Effects()["a 1"] == 0 && ctx.Err() == nil {
+				time.Sleep(time.Second) // until it has begun, or it would wait for the end of green
+			}
+			if err := eng.Activate(ctx, "green", audit); err != nil {
+				return "", err
+			}
+			second, err := wf.Start(ctx, eng, "second", 2)
+			if err != nil {
+				return "", err
+			}
+			one, err := first.Result(ctx)
+			if err != nil {
+				return "", err
+			}
+			if err := eng.Rollback(ctx, audit); err != nil {
+				return "", err
+			}
+			two, err := second.Result(ctx)
+			if err != nil {
+				return "", err
+			}
+			active, err := eng.ActiveDeployment(ctx)
+			return one + two + active, err
 		},
 	}
 }

@@ -16,6 +16,12 @@ type Workflow[In, Out any] struct {
 	// run, an activity, a step or a signal.
 	Func func(run *Run, in In) (Out, error)
 
+	// Pinned keeps a run on the deployment on which it began: it is driven by engines
+	// of that Config.Deployment only, and waits while there is none. It begins on the
+	// one that is active, see Engine.Activate; a child of a pinned run, on its parent's.
+	// Runs of other workflows go on in any engine that has the workflow.
+	Pinned bool
+
 	// Defaults are the options of every start.
 	Defaults StartOptions
 
@@ -30,12 +36,13 @@ type Definition interface{ define() *definition }
 // A definition is a workflow without its types.
 type definition struct {
 	name   string
+	pinned bool
 	errors []error
 	run    func(run *Run, decode func(v any) error) (any, error)
 }
 
 func (w *Workflow[In, Out]) define() *definition {
-	d := &definition{name: w.Name, errors: w.Errors}
+	d := &definition{name: w.Name, pinned: w.Pinned, errors: w.Errors}
 	if w.Func != nil {
 		d.run = func(run *Run, decode func(v any) error) (any, error) {
 			var in In
@@ -54,6 +61,7 @@ func (w *Workflow[In, Out]) define() *definition {
 // An id that is taken by the same workflow with the same input gives the same
 // handle, whether it runs or has ended: a start may be repeated until it is
 // answered. Errors: ErrExists for any other use of a taken id; ErrInvalid;
+// ErrNoActiveDeployment, if c is an engine that has it as a Pinned workflow;
 // ErrClosed. Any other error leaves open whether it was started: try again with
 // the same id.
 func (w *Workflow[In, Out]) Start(ctx context.Context, c Client, id string, in In) (*Handle[Out], error) {

@@ -100,3 +100,29 @@ func TestBrokenTests(t *testing.T) {
 		}
 	}
 }
+
+// A workflow that is Pinned is tested as any other.
+func TestPinnedWorkflow(t *testing.T) {
+	trip := &engine.Workflow[string, string]{Name: "trip", Pinned: true, Func: func(run *engine.Run, place string) (string, error) {
+		return book.Do(run, place)
+	}}
+	drive := func(ctx context.Context, eng *engine.Engine) error {
+		h, err := trip.Start(ctx, eng, "trip-1", "Lisbon")
+		if err != nil {
+			return err
+		}
+		_, err = h.Result(ctx)
+		return err
+	}
+	enginetest.Run(t, []engine.Definition{trip}, func(t *testing.T, eng *engine.Engine) {
+		if err := drive(t.Context(), eng); err != nil {
+			t.Error(err)
+		}
+	})
+	enginetest.CrashEverywhere(t, func(*enginetest.Recorder) enginetest.Scenario {
+		return enginetest.Scenario{Workflows: []engine.Definition{trip}, Drive: drive}
+	})
+	pinned := *tour
+	pinned.Pinned = true
+	enginetest.Replay(t, "testdata/tour/*.history", &pinned)
+}

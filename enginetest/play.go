@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,7 +73,8 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, call int
 	var words reader
 	s := &sweep.Stage{
 		Store:  sweep.Store{Open: sc.Open},
-		Config: engine.Config{Workflows: sc.Workflows},
+		Config: engine.Config{Workflows: sc.Workflows, Deployment: deployment},
+		Before: p.activate,
 		Decide: func(c storagetest.Call) storagetest.Fault {
 			p.calls = append(p.calls, c.Method == "Commit")
 			what := words.read(c)
@@ -110,15 +112,35 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, call int
 	return s
 }
 
+// activate has what is Pinned begin. It is no part of the play.
+func (p *played) activate(ctx context.Context, s storage.Storage) {
+	outside, err := p.outside(s)
+	if err != nil {
+		return
+	}
+	defer outside.Close()
+	if err := outside.Activate(ctx, deployment, audit); err != nil {
+		p.note("store", err.Error())
+	}
+}
+
+// outside is an engine that has no part in the play.
+func (p *played) outside(s storage.Storage) (*engine.Engine, error) {
+	eng, err := engine.New(engine.Config{Storage: s, Name: "outside", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		p.note("store", err.Error())
+	}
+	return eng, err
+}
+
 func (p *played) note(about string, lines ...string) {
 	p.trouble = append(p.trouble, finding{about, lines})
 }
 
 // await waits until all workflows have ended or are held, and takes down how.
 func (p *played) await(ctx context.Context, eng *engine.Engine, s storage.Storage) {
-	outside, err := engine.New(engine.Config{Storage: s, Name: "outside", Logger: slog.New(slog.DiscardHandler)})
+	outside, err := p.outside(s)
 	if err != nil {
-		p.note("store", err.Error())
 		return
 	}
 	defer outside.Close()
@@ -149,12 +171,13 @@ func (p *played) look(ctx context.Context, eng *engine.Engine) (open []string) {
 			return nil
 		}
 		e := end{status: string(i.Status)}
+		// Where the store has one opener at a time, who drives is none to this engine.
+		needs := slices.DeleteFunc(i.Attention, func(a engine.Attention) bool { return a.Reason == engine.Unregistered })
 		switch {
 		case i.Status.Terminal():
 			e.result = outcome(ctx, eng, i.ID)
-		case len(i.Attention) > 0:
-			a := i.Attention[0]
-			e = end{held + string(a.Reason), a.Detail}
+		case len(needs) > 0:
+			e = end{held + string(needs[0].Reason), needs[0].Detail}
 		default:
 			open = append(open, i.ID)
 		}

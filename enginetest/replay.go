@@ -56,6 +56,8 @@ func replay(t *testing.T, history io.Reader, workflows []engine.Definition) erro
 		Workflows: workflows,
 		Name:      "enginetest",
 		Logger:    slog.New(slog.DiscardHandler),
+
+		Deployment: deployment,
 	})
 	if err != nil {
 		return err

@@ -11,6 +11,11 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
+// deployment is that of all engines here, and active, for workflows that are Pinned.
+const deployment = "enginetest"
+
+var audit = engine.Audit{By: "enginetest", Why: "a test begins"}
+
 // Run calls f with an engine that runs workflows, on an empty store in memory.
 //
 // It is a testing/synctest bubble: time stands still while something can be
@@ -28,10 +33,14 @@ func Run(t *testing.T, workflows []engine.Definition, f func(t *testing.T, eng *
 			Storage:      new(memory.Store),
 			Workflows:    workflows,
 			Name:         "enginetest",
+			Deployment:   deployment,
 			PollInterval: time.Hour, // nobody but this engine writes anything
 			Logger:       slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {
+			t.Fatal(err)
+		}
+		if err := eng.Activate(t.Context(), deployment, audit); err != nil {
 			t.Fatal(err)
 		}
 		ran := make(chan error, 1)

@@ -30,6 +30,10 @@ type Stage struct {
 	// Begin is told when a life begins: 1, 2, ...
 	Begin func(life int)
 
+	// Before is called with the store, which is stamped, before an engine runs on it.
+	// It may be nil.
+	Before func(ctx context.Context, s storage.Storage)
+
 	// Drive is the client. It is called again when it failed, up to Tries times
 	// in a life, and in the next life after a crash.
 	Drive func(ctx context.Context, eng *engine.Engine) error
@@ -91,6 +95,9 @@ func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error)
 	eng, err := engine.New(s.config(f))
 	if err != nil {
 		return false, err
+	}
+	if s.Before != nil {
+		s.Before(t.Context(), inner)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), s.Patience)
 	content, watched := make(chan struct{}), make(chan struct{})

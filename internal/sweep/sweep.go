@@ -20,7 +20,8 @@ import (
 
 // A Scenario is a story of a few workflows. A fresh one is made for each play.
 type Scenario struct {
-	Workflows []engine.Definition
+	Workflows  []engine.Definition
+	Deployment string // of the engines
 
 	// Drive is what the client does. After a fault it is called again, as a
 	// client tries again, so it uses the same ids. It returns what the client
@@ -156,7 +157,7 @@ func (p *played) stage(s Store, scenario func(*World) Scenario, call int, fault 
 	sc := scenario(world)
 	return &Stage{
 		Store:  s,
-		Config: engine.Config{Workflows: sc.Workflows},
+		Config: engine.Config{Workflows: sc.Workflows, Deployment: sc.Deployment},
 		Decide: func(c storagetest.Call) storagetest.Fault {
 			if p.calls++; p.calls != call {
 				return storagetest.None
