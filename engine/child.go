@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base32"
 	"errors"
@@ -396,20 +397,9 @@ func (x *execution) report(c *checkpoint.Change, out *checkpoint.Output) (parent
 		c.If = append(c.If, parent.Unchanged()) // a retry of it must not miss this end
 		return nil, nil
 	}
-	key := keys.Child(p.ID, p.Operation)
-	raw, err := x.store.Get(x.ctx, key)
-	if errors.Is(err, storage.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
+	kid, err := childOf(x.ctx, x.store, p)
+	if err != nil || kid == nil || kid.ID != x.id || kid.End != nil {
 		return nil, err
-	}
-	kid, err := checkpoint.OpenChild(storage.Entry{Key: key, Value: raw})
-	if err != nil {
-		return nil, err
-	}
-	if kid.ID != x.id || kid.Parent != p.Generation || kid.End != nil {
-		return nil, nil
 	}
 	kid.End = out
 	put, err := kid.Put()
@@ -422,4 +412,21 @@ func (x *execution) report(c *checkpoint.Change, out *checkpoint.Output) (parent
 		c.Ops = append(c.Ops, wakeUp(parent, x.eng.now(), x.hold.Workflow.Generation))
 	}
 	return parent, nil
+}
+
+// childOf reads what a parent knows of a child: nil if it knows nothing any more.
+func childOf(ctx context.Context, s storage.Storage, p *checkpoint.Parent) (*checkpoint.Child, error) {
+	key := keys.Child(p.ID, p.Operation)
+	raw, err := s.Get(ctx, key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	kid, err := checkpoint.OpenChild(storage.Entry{Key: key, Value: raw})
+	if err != nil || kid.Parent != p.Generation {
+		return nil, err
+	}
+	return kid, nil
 }

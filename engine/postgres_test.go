@@ -123,6 +123,7 @@ var repeatedOnPostgres = []repeated{
 	{"RetryOfAFailedWorkflow", TestRetryOfAFailedWorkflow},
 	{"RetryTakesBackWhatItFailedOf", TestRetryTakesBackWhatItFailedOf},
 	{"RetryThatDoesNotApply", TestRetryThatDoesNotApply},
+	{"RetriedChild", TestRetriedChild},
 	{"RetriesAtOnce", TestRetriesAtOnce},
 	{"RetriedWorkflowReceives", TestRetriedWorkflowReceives},
 	{"ActivityThatDoesNotComeBack", TestActivityThatDoesNotComeBack},

@@ -31,8 +31,8 @@ import (
 //
 // Errors: a *TerminalError for a workflow that completed or was cancelled;
 // ErrNotApplicable for one that is running and not held, for one that has undone what
-// it did, for a child, whose parent has been told how it ended, and after a hundred
-// retries; ErrNotFound, ErrInvalid,
+// it did, for a child whose parent has been told how it ended (one that had ended
+// before was not), and after a hundred retries; ErrNotFound, ErrInvalid,
 // ErrClosed, the store's.
 func (e *Engine) Retry(ctx context.Context, id string, by Audit) error {
 	if err := by.check(); err != nil {
@@ -135,13 +135,17 @@ func (e *Engine) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb 
 
 // retrying decides a retry of wf.
 func (e *Engine) retrying(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (*checkpoint.Write, error) {
+	told, conditions, err := e.told(ctx, wf)
+	if err != nil {
+		return nil, err
+	}
 	refusal := ""
 	switch {
 	case wf.Status.Terminal() && wf.Status != checkpoint.Failed:
 		return nil, &TerminalError{wf.ID, wf.Status}
 	case wf.Status != checkpoint.Failed:
 		refusal = "it is not held" // somebody else was quicker
-	case wf.Parent != nil:
+	case told:
 		refusal = fmt.Sprintf("its parent %q has been told how it ended", wf.Parent.ID)
 	case wf.Compensated:
 		refusal = "it has undone what it did"
@@ -160,7 +164,33 @@ func (e *Engine) retrying(ctx context.Context, wf *checkpoint.Workflow, verb che
 	if err != nil {
 		return nil, err
 	}
+	w.Batch.If = append(w.Batch.If, conditions...)
 	return w, e.catchUp(ctx, wf, w)
+}
+
+// told says that wf is a child whose parent has been told how it ended, or will be. If
+// it has not, because it had ended before, the conditions are that this stays so.
+func (e *Engine) told(ctx context.Context, wf *checkpoint.Workflow) (told bool, conditions []storage.Condition, err error) {
+	p := wf.Parent
+	if p == nil {
+		return false, nil, nil
+	}
+	parent, err := checkpoint.Load(ctx, e.store, p.ID)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		return false, nil, nil
+	case err != nil:
+		return false, nil, err
+	case parent.Tombstone() || parent.Generation != p.Generation:
+		return false, nil, nil
+	case !parent.Status.Terminal():
+		return true, nil, nil
+	}
+	kid, err := childOf(ctx, e.store, p)
+	if err != nil || kid == nil || kid.ID != wf.ID || kid.End != nil {
+		return true, nil, err
+	}
+	return false, []storage.Condition{parent.Unchanged(), kid.Unchanged()}, nil
 }
 
 // catchUp adds to a retry of wf the ends of children which nobody told it of because

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
@@ -561,6 +562,98 @@ func TestRetriedParent(t *testing.T) {
 	}
 }
 
+// A child that failed when its parent had ended already, so that nobody was told, can
+// be retried; and then the parent too, which learns how the child ends now.
+func TestRetriedChild(t *testing.T) {
+	for _, c := range []struct {
+		parent string // how it had ended, or what became of it
+		late   bool   // the child failed after that
+		want   error
+	}{
+		{"completed", true, nil},
+		{"failed", true, nil},
+		{"purged", true, nil},
+		{"restarted", true, nil},
+		{"retried", true, engine.ErrNotApplicable},
+		{"retried meanwhile", true, engine.ErrNotApplicable},
+		{"failed", false, engine.ErrNotApplicable},
+		{"completed", false, engine.ErrNotApplicable},
+		{"running", false, engine.ErrNotApplicable},
+	} {
+		t.Run(fmt.Sprint(c.parent, c.late), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				var mended atomic.Bool
+				kid := flow("kid", func(run *engine.Run) (string, error) {
+					if err := run.Sleep(time.Minute); err != nil || !mended.Load() {
+						return "", errors.Join(err, errBroke)
+					}
+					return "grown", run.Sleep(time.Minute)
+				})
+				wf := flow("parent", func(run *engine.Run) (string, error) {
+					f := kid.With(engine.StartOptions{ChildID: "k", OnParentEnd: engine.AbandonChild}).Go(run, "")
+					err := run.Sleep(time.Second)
+					if !c.late {
+						_, _ = f.Get(run)
+					}
+					switch {
+					case c.parent == "running":
+						return "", run.Sleep(1000 * time.Hour)
+					case mended.Load():
+						return f.Get(run)
+					case c.parent == "completed":
+						return "", err
+					}
+					return "", errBroke
+				})
+				store := &hooked{Storage: fresh(t)}
+				p := boot(t, store, wf, kid)
+				h := start(t, wf, p, "o", "")
+				time.Sleep(10 * time.Second)
+				if c.parent == "purged" || c.parent == "restarted" {
+					if err := p.Purge(ctx, "o", audit); err != nil {
+						t.Fatal(err)
+					}
+				}
+				failure(t, kid.Handle(p, "k"), "broke")
+				time.Sleep(time.Second)
+				mended.Store(true)
+				switch c.parent {
+				case "restarted":
+					start(t, kid, p, "o", "")
+				case "retried":
+					retry(t, p, "o")
+				case "retried meanwhile":
+					var once atomic.Bool
+					store.beforeCommit = func(b storage.Batch) {
+						if touches(b, "wf:k") && once.CompareAndSwap(false, true) {
+							retry(t, p, "o")
+						}
+					}
+				}
+				if err := p.Retry(ctx, "k", audit); !errors.Is(err, c.want) {
+					t.Fatalf("retry of the child: %v, want %v", err, c.want)
+				}
+				switch {
+				case strings.HasPrefix(c.parent, "retried"):
+					failure(t, h, "broke")
+				case c.want != nil:
+				case c.parent == "failed":
+					retry(t, p, "o")
+					if got := result(t, h); got != "grown" {
+						t.Errorf("the parent has %q of its child", got)
+					}
+					fallthrough
+				default:
+					if got := result(t, kid.Handle(p, "k")); got != "grown" {
+						t.Errorf("result of the child: %q", got)
+					}
+				}
+				p.stop(t)
+			})
+		})
+	}
+}
+
 // AC4: while an attempt that was left behind by the end of the workflow lives, the
 // retried one attempts nothing in this process. What was given up is attempted anew.
 func TestRetryWaitsForAttemptsLeftBehind(t *testing.T) {
@@ -669,6 +762,46 @@ func revival(w *sweep.World) sweep.Scenario {
 				return "", err
 			}
 			return h.Result(ctx)
+		},
+	}
+}
+
+// orphan: a child fails when its parent has ended, and is retried.
+func orphan(w *sweep.World) sweep.Scenario {
+	var mended atomic.Bool
+	act := effect(w, "a")
+	kid := &engine.Workflow[int, string]{Name: "kid", Errors: []error{errBroke}, Func: func(run *engine.Run, i int) (string, error) {
+		s, err := act.Do(run, i)
+		if e := run.Sleep(time.Hour); e != nil || !mended.Load() {
+			return "", errors.Join(err, e, errBroke)
+		}
+		return s, err
+	}}
+	wf := &engine.Workflow[int, string]{Name: "parent", Func: func(run *engine.Run, i int) (string, error) {
+		kid.With(engine.StartOptions{ChildID: "kid", OnParentEnd: engine.AbandonChild}).Go(run, i)
+		return "over", nil
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf, kid},
+		IDs:       []string{"orphan", "kid"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "orphan", 7)
+			if err != nil {
+				return "", err
+			}
+			if _, err := h.Result(ctx); err != nil {
+				return "", err
+			}
+			var failed *engine.WorkflowError
+			if _, err := kid.Handle(eng, "kid").Result(ctx); errors.As(err, &failed) {
+				mended.Store(true)
+				if err := eng.Retry(ctx, "kid", audit); err != nil && !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) {
+					return "", err
+				}
+			} else if err != nil {
+				return "", err
+			}
+			return kid.Handle(eng, "kid").Result(ctx)
 		},
 	}
 }

@@ -48,6 +48,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"mail":     mail,
 	"undoing":  undoing,
 	"deploys":  deploys,
+	"orphan":   orphan,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
