@@ -56,8 +56,8 @@ func InfoFrom(ctx context.Context) Info {
 }
 
 // NewContext returns a context with i, whose deadline is said to be i.Deadline
-// if there is one: for tests of an activity's Run and Verify. It does not end by
-// itself. With a nil h nothing can be told, and nothing was.
+// if there is one: for tests of an activity's Run, Verify and Compensate. It does
+// not end by itself. With a nil h nothing can be told, and nothing was.
 func NewContext(ctx context.Context, i Info, h Heart) context.Context {
 	return &attempt{ctx, i, h}
 }

@@ -92,12 +92,10 @@ var repeatedOnPostgres = []repeated{
 	{"Compensate", TestCompensate},
 	{"CompensateAndCancel", TestCompensateAndCancel},
 	{"InfoOfACompensation", TestInfoOfACompensation},
-	{"CompensateFails", TestCompensateFails},
 	{"CompensateGivesUpTheRest", TestCompensateGivesUpTheRest},
 	{"CompensateOfWhatCameLate", TestCompensateOfWhatCameLate},
 	{"CompensateOverARestart", TestCompensateOverARestart},
 	{"CompensateIsBounded", TestCompensateIsBounded},
-	{"CompensateOfAnotherResult", TestCompensateOfAnotherResult},
 	{"CompensateOfChildren", TestCompensateOfChildren},
 	{"Child", TestChild},
 	{"ChildFails", TestChildFails},
@@ -180,6 +178,8 @@ var repeatedOnPostgres = []repeated{
 }
 
 var slowOnPostgres = []repeated{
+	{"CompensateOfAnotherResult", TestCompensateOfAnotherResult},
+	{"CompensateFails", TestCompensateFails},
 	{"AnswersAboutACompensation", TestAnswersAboutACompensation},
 	{"Retries", TestRetries},
 	{"AttemptThatNeverReturns", TestAttemptThatNeverReturns},
