@@ -3,9 +3,11 @@ package engine_test
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +22,7 @@ import (
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/sqlite"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -699,5 +702,76 @@ func TestPinnedStartWithItsSignal(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 		placed(t, blue, "w", "blue")
+	})
+}
+
+// A start of what is Pinned may be staged in the host's transaction, and begins, where
+// it must, when that is committed. While nothing is active it is refused there too.
+func TestPinnedStartInTheHostsTransaction(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "host.db")
+	store, err := sqlite.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	host, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	w := build("blue")
+	eng := boot(t, store, w, on("blue"), func(c *engine.Config) { c.PollInterval = 10 * time.Millisecond })
+	place := func() error {
+		tx, err := host.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		if _, err := w.Start(ctx, eng.In(store.WithTx(tx)), "w", ""); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+	if err := place(); !errors.Is(err, engine.ErrNoActiveDeployment) {
+		t.Errorf("nothing is active: %v", err)
+	}
+	activate(t, eng.Engine, "blue")
+	if err := place(); err != nil {
+		t.Fatal(err)
+	}
+	if got := result(t, w.Handle(eng, "w")); got != "blue" {
+		t.Errorf("got %q", got)
+	}
+	placed(t, eng, "w", "blue")
+}
+
+// A single owner has deployments too: one after the other.
+func TestDeploymentsOfASingleOwner(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		alone := func(c *engine.Config) { c.Ownership = engine.SingleOwner }
+		boots := func(deployment string) (*process, *engine.Workflow[string, string]) {
+			w := pinned("w", func(run *engine.Run) (string, error) { return deployment, run.Sleep(time.Minute) })
+			p := boot(t, s, w, on(deployment), alone)
+			time.Sleep(time.Second)
+			return p, w
+		}
+		blue, w := boots("blue")
+		activate(t, blue.Engine, "blue")
+		start(t, w, blue, "old", "")
+		blue.stop(t)
+		green, w := boots("green")
+		activate(t, green.Engine, "green")
+		if got := result(t, start(t, w, green, "new", "")); got != "green" {
+			t.Errorf("new: %q", got)
+		}
+		if i := describe(t, green, "old"); i.Status != checkpoint.Running || !heldFor(i, engine.Unregistered) {
+			t.Errorf("old: %+v, want that it waits for blue and is shown", i)
+		}
+		green.stop(t)
+		blue, w = boots("blue")
+		if got := result(t, w.Handle(blue, "old")); got != "blue" {
+			t.Errorf("old: %q", got)
+		}
 	})
 }

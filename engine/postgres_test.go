@@ -174,6 +174,7 @@ var repeatedOnPostgres = []repeated{
 	{"ClaimThatAnActivationOvertakes", TestClaimThatAnActivationOvertakes},
 	{"ChildrenOfPinnedRuns", TestChildrenOfPinnedRuns},
 	{"RetryOfAPinnedRun", TestRetryOfAPinnedRun},
+	{"DeploymentsOfASingleOwner", TestDeploymentsOfASingleOwner},
 	{"RunsOfOthersCostNothing", TestRunsOfOthersCostNothing},
 }
 
