@@ -1,0 +1,451 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// The laws are what must hold after every commit, whoever made it and whatever its
+// sender was told. They know what is in the store, and what has happened outside.
+type laws struct {
+	store *memory.Store
+	ttl   time.Duration
+
+	vouched func(key string) bool // that an effect has happened
+
+	mu      sync.Mutex // guards what follows
+	broken  []string
+	runs    map[string]*lawful
+	owners  map[string]*opening  // of incarnations
+	left    map[string]time.Time // when a renewal was first sent, by its bytes
+	trusted map[string]time.Time // until when an incarnation may act
+	over    map[string]bool      // incarnations that stopped, or were found dead
+}
+
+// A lawful run is what is known of a workflow.
+type lawful struct {
+	record   *checkpoint.Workflow
+	head     checkpoint.Checkpoint
+	claim    uint64          // the highest
+	ended    string          // as the history has it
+	outcomes map[string]bool // by operation
+	intents  map[string]checkpoint.Event
+	leaves   map[string]uint64 // the checkpoint with the intent, by operation
+	accepted map[string][]string
+	consumed map[string]int
+	waiting  map[string]bool // payloads that are stored
+	place    uint64          // the last in the inbox
+	dues     []time.Time     // of timers, in their order
+	fired    int
+	running  map[string]bool // attempts under way, by host and operation
+	begun    map[string]bool // attempts, by claim
+}
+
+func newLaws(s *memory.Store, ttl time.Duration) *laws {
+	return &laws{
+		store: s, ttl: ttl, runs: map[string]*lawful{}, owners: map[string]*opening{},
+		left: map[string]time.Time{}, trusted: map[string]time.Time{}, over: map[string]bool{},
+	}
+}
+
+func (l *laws) wrong(format string, args ...any) {
+	l.broken = append(l.broken, fmt.Sprintf(format, args...))
+}
+
+func (l *laws) of(id string) *lawful {
+	if l.runs[id] == nil {
+		l.runs[id] = &lawful{
+			outcomes: map[string]bool{}, intents: map[string]checkpoint.Event{}, leaves: map[string]uint64{},
+			accepted: map[string][]string{}, consumed: map[string]int{}, waiting: map[string]bool{},
+			running: map[string]bool{}, begun: map[string]bool{},
+		}
+	}
+	return l.runs[id]
+}
+
+// sent notes when a lease leaves for the first time: from then on it is trusted.
+func (l *laws) sent(b storage.Batch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, o := range b.Ops {
+		if _, again := l.left[string(o.Value)]; !again && o.Kind == storage.PutOp && engineOf(o.Key) != "" {
+			l.left[string(o.Value)] = time.Now()
+		}
+	}
+}
+
+// before is what is stored under the keys that b changes.
+func (l *laws) before(b storage.Batch) map[string][]byte {
+	was := map[string][]byte{}
+	for _, o := range b.Ops {
+		v, err := l.store.Get(context.Background(), o.Key)
+		if err == nil {
+			was[string(o.Key)] = v
+		}
+	}
+	return was
+}
+
+// A touched run is what a batch does to one.
+type touched struct {
+	*lawful
+	id       string
+	appended []checkpoint.Checkpoint
+	record   []byte // anew
+}
+
+// applied judges a commit of o's that has been done.
+func (l *laws) applied(o *opening, b storage.Batch, was map[string][]byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []*touched
+	touch := func(id string) *touched {
+		for _, t := range all {
+			if t.id == id {
+				return t
+			}
+		}
+		t := &touched{lawful: l.of(id), id: id}
+		all = append(all, t)
+		return t
+	}
+	for _, op := range b.Ops {
+		parts, err := storage.SplitKey(op.Key)
+		if err != nil || op.Kind == storage.DeleteRangeOp {
+			l.wrong("a change of %q, which nobody asked for", op.Key)
+			continue
+		}
+		_, there := was[string(op.Key)]
+		gone := op.Kind == storage.DeleteOp
+		switch parts[0] {
+		case "eng":
+			l.lease(o, parts[1], op, there)
+		case "wf":
+			l.run(touch(parts[1]), op, len(parts), there, gone)
+		case "sigres", "inbox", "sig":
+			l.signal(touch(parts[1]), op, parts, there, gone)
+		}
+	}
+	for _, t := range all {
+		for _, c := range t.appended {
+			l.append(t.lawful, &c)
+		}
+		switch {
+		case t.record != nil:
+			l.rewritten(o, t, was[string(keys.Workflow(t.id))])
+		case len(t.appended) > 0:
+			l.byOwner(o, t.lawful)
+		}
+		l.waits(t.lawful)
+	}
+}
+
+// run takes in a change of a key of a workflow's.
+func (l *laws) run(t *touched, op storage.Op, parts int, there, gone bool) {
+	switch {
+	case gone:
+		l.wrong("CK1: %q is deleted", op.Key)
+	case parts == 2:
+		t.record = op.Value
+	case there:
+		l.wrong("CK2: %q is written again", op.Key)
+	case parts == 4:
+		n, err := keys.Number(op.Key)
+		if err != nil {
+			l.wrong("%v", err)
+			return
+		}
+		c, err := checkpoint.Read(context.Background(), l.store, t.id, n)
+		if err != nil {
+			l.wrong("checkpoint %q: %v", op.Key, err)
+			return
+		}
+		t.appended = append(t.appended, *c)
+	}
+}
+
+// signal takes in a change of a key of a signal's.
+func (l *laws) signal(t *touched, op storage.Op, parts []string, there, gone bool) {
+	switch {
+	case parts[0] == "sig":
+		t.waiting[parts[2]+"/"+parts[3]] = !gone
+	case parts[0] == "inbox" && !gone:
+		seq, err := keys.Number(op.Key)
+		if err != nil || there || seq <= t.place {
+			l.wrong("SG5: place %q follows %d", op.Key, t.place)
+		}
+		t.place = seq
+	case parts[0] == "sigres":
+		if there || gone {
+			l.wrong("SG1: the acceptance %q is changed", op.Key)
+		}
+		if t.ended != "" {
+			l.wrong("SG3: %q is accepted after the end", op.Key)
+		}
+		t.accepted[parts[2]] = append(t.accepted[parts[2]], parts[3])
+	}
+}
+
+// waits judges that what was accepted waits in the store, or was received.
+func (l *laws) waits(run *lawful) {
+	for name, ids := range run.accepted {
+		for i, id := range ids {
+			if stored, done := run.waiting[name+"/"+id], i < run.consumed[name]; stored == done {
+				l.wrong("SG2, SG4: signal %s/%s: it waits: %v, it was received: %v", name, id, stored, done)
+			}
+		}
+	}
+}
+
+// An enrolment is what the laws read of an incarnation's record.
+type enrolment struct {
+	Stopped int64 `cbor:"4,keyasint,omitempty"`
+	Dead    bool  `cbor:"7,keyasint,omitempty"`
+}
+
+// lease judges a change of an incarnation's record.
+func (l *laws) lease(o *opening, incarnation string, op storage.Op, there bool) {
+	var r enrolment
+	if op.Kind == storage.DeleteOp {
+		if !l.over[incarnation] {
+			l.wrong("OW8: %s is forgotten and not over", incarnation)
+		}
+		return
+	}
+	if _, err := record.Open(op.Key, op.Value, checkpoint.Version, &r); err != nil {
+		l.wrong("%v", err)
+	}
+	owner, known := l.owners[incarnation]
+	left := time.Until(l.trusted[incarnation])
+	switch {
+	case known && owner != o && !r.Dead:
+		l.wrong("OW4: %s writes for %s, which is %s's", o.name, incarnation, owner.name)
+	case !there: // also a first record that landed when the one before had been forgotten
+		l.owners[incarnation], l.over[incarnation] = o, false
+		l.trusted[incarnation] = l.left[string(op.Value)].Add(l.ttl)
+	case l.over[incarnation]:
+		l.wrong("OW4: %s is written again, which is over", incarnation)
+	case r.Dead && left > 0:
+		l.wrong("OW2: %s is found dead %v before its time", incarnation, left)
+	case r.Dead || r.Stopped != 0:
+		l.over[incarnation] = true
+	default:
+		l.trusted[incarnation] = l.left[string(op.Value)].Add(l.ttl)
+	}
+}
+
+// append judges the next checkpoint of a run.
+func (l *laws) append(run *lawful, c *checkpoint.Checkpoint) {
+	first := run.head.Number == 0
+	skipped := !first && run.head.Events[0].Kind == checkpoint.Skipped
+	switch {
+	case !first && !skipped && c.Number != run.head.Number+1, !first && c.Number <= run.head.Number:
+		l.wrong("CK2: checkpoint %d follows %d", c.Number, run.head.Number)
+	case c.Time.Before(run.head.Time):
+		l.wrong("checkpoint %d is of %v, the one before of %v", c.Number, c.Time, run.head.Time)
+	case run.ended != "":
+		l.wrong("CK7: checkpoint %d follows the end", c.Number)
+	}
+	run.head = *c
+	for _, e := range c.Events {
+		l.event(run, c, e)
+	}
+}
+
+func (l *laws) event(run *lawful, c *checkpoint.Checkpoint, e checkpoint.Event) {
+	switch e.Kind {
+	case checkpoint.Dispatched:
+		run.intents[e.Operation], run.leaves[e.Operation] = e, c.Number
+	case checkpoint.Ended:
+		run.ended = e.Name
+	case checkpoint.Held:
+		l.wrong("a run is held: %s: %s", e.Name, e.Error)
+	case checkpoint.Settled, checkpoint.Fired, checkpoint.Received, checkpoint.Missed:
+		if run.outcomes[e.Operation] {
+			l.wrong("AC2, TM3, SG4: operation %s has another outcome in checkpoint %d", e.Operation, c.Number)
+		}
+		run.outcomes[e.Operation] = true
+	}
+	switch e.Kind {
+	case checkpoint.Received:
+		ids, n := run.accepted[e.Name], run.consumed[e.Name]
+		if n >= len(ids) || ids[n] != e.SignalID {
+			l.wrong("SG4, SG5: %s/%s is received as number %d of %q", e.Name, e.SignalID, n, ids)
+		}
+		run.consumed[e.Name]++
+	case checkpoint.Settled:
+		if intent, left := run.intents[e.Operation]; left && e.Error == "" && e.Category == "" && !l.vouched(intent.Key) {
+			l.wrong("AC: %s is recorded as done, and its effect has not happened", intent.Key)
+		}
+	case checkpoint.Fired:
+		if run.fired >= len(run.dues) {
+			l.wrong("TM3: a timer fires that nobody set")
+		} else if due := run.dues[run.fired]; c.Time.Before(due.Truncate(time.Microsecond)) {
+			l.wrong("TM2: a timer fires at %v, %v before it is due", c.Time, due.Sub(c.Time))
+		}
+		run.fired++
+	}
+}
+
+// rewritten judges a change of a workflow's record.
+func (l *laws) rewritten(o *opening, t *touched, was []byte) {
+	id, run, appended := t.id, t.lawful, t.appended
+	after, err := checkpoint.OpenWorkflow(id, t.record)
+	if err != nil {
+		l.wrong("record of %s: %v", id, err)
+		return
+	}
+	before := run.record
+	run.record = after
+	owned := len(appended) > 0
+	if before == nil {
+		before = &checkpoint.Workflow{Generation: after.Generation}
+	} else if string(was) != string(before.Raw()) {
+		l.wrong("CK4: the record of %s was written on one that is not there", id)
+	}
+	switch {
+	case before.Status.Terminal():
+		l.wrong("CK7: %s is written after its end", id)
+	case before.Generation != after.Generation:
+		l.wrong("CK7: %s is another life", id)
+	case after.Claim < before.Claim:
+		l.wrong("OW1: the claim of %s goes back from %d to %d", id, before.Claim, after.Claim)
+	case after.Status.Terminal() && string(after.Status) != run.ended:
+		l.wrong("CK3: %s is %s, and its history says %q", id, after.Status, run.ended)
+	case after.Claim != before.Claim:
+		l.claimed(o, run, before, after, appended)
+		return
+	case after.Owner != before.Owner && after.Owner != "":
+		l.wrong("OW6: %s goes to %s without a claim", id, after.Owner)
+	}
+	if owned && l.owners[before.Owner] != o {
+		l.wrong("CK4: %s commits to %s, which is %q's", o.name, id, before.Owner)
+	}
+}
+
+// claimed judges a claim.
+func (l *laws) claimed(o *opening, run *lawful, before, after *checkpoint.Workflow, appended []checkpoint.Checkpoint) {
+	id := after.ID
+	if len(appended) == 0 {
+		l.wrong("OW6: %s is claimed without a checkpoint", id)
+		return
+	}
+	last := appended[len(appended)-1]
+	claim := last.Events[0]
+	switch {
+	case after.Claim <= run.claim || after.Claim != last.Number || claim.Kind != checkpoint.Claimed || claim.By != after.Owner:
+		l.wrong("OW1: claim %d of %s by %s: its checkpoint %d says %s by %s", after.Claim, id, after.Owner, last.Number, claim.Kind, claim.By)
+	case l.owners[after.Owner] != o:
+		l.wrong("OW6: %s claims %s for %s", o.name, id, after.Owner)
+	case before.Owner != "" && before.Owner != after.Owner && !l.over[before.Owner]:
+		l.wrong("OW2: %s takes %s from %s, which is not over", after.Owner, id, before.Owner)
+	}
+	run.claim = after.Claim
+}
+
+// byOwner judges a checkpoint under the record as it is.
+func (l *laws) byOwner(o *opening, run *lawful) {
+	switch {
+	case run.record == nil:
+		l.wrong("CK3: %s appends a checkpoint to nothing", o.name)
+	case l.owners[run.record.Owner] != o:
+		l.wrong("CK4: %s commits to %s, which is %q's", o.name, run.record.ID, run.record.Owner)
+	case run.ended != "" && !run.record.Status.Terminal():
+		l.wrong("CK3: the history of %s has ended, and its record has not", run.record.ID)
+	}
+}
+
+// stale says that b is of a former owner: it would append to a run that is another's.
+func (l *laws) stale(o *opening, b storage.Batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, op := range b.Ops {
+		parts, err := storage.SplitKey(op.Key)
+		if err != nil || len(parts) != 4 || parts[0] != "wf" {
+			continue
+		}
+		run := l.of(parts[1])
+		return run.record != nil && !claims(b, run.record) && run.record.Owner != "" && l.owners[run.record.Owner] != o
+	}
+	return false
+}
+
+// claims says that b changes the owner of wf: it puts another's held entry.
+func claims(b storage.Batch, wf *checkpoint.Workflow) bool {
+	return slices.ContainsFunc(b.Ops, func(op storage.Op) bool {
+		return op.Kind == storage.PutOp && bytes.HasPrefix(op.Key, []byte("held:")) && !bytes.Equal(op.Key, keys.Held(wf.Owner, wf.ID))
+	})
+}
+
+// sleeps notes when a timer is due: the k-th of a run, at the same time in each
+// replay.
+func (l *laws) sleeps(id string, k int, due time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch run := l.of(id); {
+	case k == len(run.dues):
+		run.dues = append(run.dues, due)
+	case k > len(run.dues) || !run.dues[k].Equal(due):
+		l.wrong("TM1: timer %d of %s is due at %v, in an earlier life at %v", k, id, due, run.dues[min(k, len(run.dues)-1)])
+	}
+}
+
+// begins judges the beginning of an attempt on o's host. It is over when end is
+// called.
+func (l *laws) begins(ctx context.Context, o *opening, keyed bool) (end func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := activity.InfoFrom(ctx)
+	run := l.of(i.WorkflowID)
+	here := fmt.Sprintf("%d/%s", o.n, i.Operation)
+	what := fmt.Sprintf("%s of %s on %s", i.Operation, i.WorkflowID, o.name)
+	if ctx.Err() != nil || !o.lives() { // it is told, or nobody is there
+		return func() {}
+	}
+	owner := run.record.Owner
+	once := fmt.Sprintf("%s/%d/%d", i.Operation, i.Attempt, run.record.Claim)
+	intent := run.intents[i.Operation]
+	switch {
+	case l.owners[owner] != o:
+		l.wrong("OW6: attempt of %s, which is %q's", what, owner)
+	case time.Now().After(l.trusted[owner]):
+		l.wrong("OW3: attempt of %s, %v after its lease has run out", what, time.Since(l.trusted[owner]))
+	case run.outcomes[i.Operation]:
+		l.wrong("AC3: attempt of %s, which has its outcome", what)
+	case run.running[here]:
+		l.wrong("AC4: attempt of %s, while another is under way", what)
+	case run.begun[once]:
+		l.wrong("AC: attempt %d of %s a second time under one claim", i.Attempt, what)
+	case keyed && (intent.Attempt != i.Attempt || run.leaves[i.Operation] != i.FencingToken || intent.Key != i.IdempotencyKey):
+		l.wrong("AC1: attempt %d of %s with token %d and key %q: what left is %d with %d and %q", i.Attempt, what, i.FencingToken, i.IdempotencyKey, intent.Attempt, run.leaves[i.Operation], intent.Key)
+	}
+	run.running[here], run.begun[once] = true, true
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(run.running, here)
+	}
+}
+
+// kept returns what was broken so far.
+func (l *laws) kept() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.broken) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(l.broken, "\n    "))
+}
