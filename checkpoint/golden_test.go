@@ -26,6 +26,9 @@ func TestGoldenRecords(t *testing.T) {
 		Generation: gen, Type: "checkout", Status: Pending, Base: 1856226398208000, CreatedAt: 1767355200000000,
 		Digest: digest, Todo: keys.Todo(0, noon, "order-42", gen),
 	}
+	waiting, admitted := pending, running
+	waiting.Queue, waiting.Waits, waiting.Todo = "print", true, keys.Line("print", noon, "order-42")
+	admitted.Queue, admitted.Slot = "print", 3
 	asked, held, suspect, completed, failed, cancelled := running, running, running, running, running, running
 	asked.State, asked.Cancel = 1, &Request{Reason: "customer called", At: 1767355200000002}
 	held.Attention = []Attention{{Reason: "non-determinism", Operation: "3", Name: "charge", Detail: "was a timer", Since: 1767355200000003}}
@@ -50,6 +53,12 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-failed":    wf(failed),
 		"workflow-cancelled": wf(cancelled),
 		"workflow-pinned":    wf(pinned),
+		"workflow-waiting":   wf(waiting),
+		"workflow-admitted":  wf(admitted),
+		"slot": {
+			Key: keys.Slot("print", 3), Version: 1, Empty: func() any { return new(Slot) },
+			Value: &Slot{ID: "order-42", Generation: gen},
+		},
 		"workflow-tombstone": wf(Workflow{Generation: gen, Next: 1856226398208009, PurgedAt: 1767355200000005}),
 		"input": {
 			Key: keys.Input("order-42"), Version: 1, Empty: func() any { return new(Input) },

@@ -108,6 +108,9 @@ func (w *Write) rewrite(next *Workflow) error {
 	if next == nil {
 		return nil
 	}
+	if next.Status.Terminal() {
+		next = w.depart(next)
+	}
 	after, put, err := next.Seal()
 	if err != nil {
 		return err
@@ -133,6 +136,9 @@ func First(now time.Time) uint64 { return uint64(max(now.Unix(), 0)) << 20 }
 // checkpoint says so. why is how the owner before went: "" is without a word.
 func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, error) {
 	wf := *h.Workflow
+	if wf.Waits {
+		return nil, errWaits
+	}
 	w := &Write{Before: h.Workflow}
 	from := h
 	if h.Head == 0 && wf.Base < floor {
@@ -167,8 +173,9 @@ func (h *Hold) On(deployment string) *Hold {
 }
 
 // Retry decides that a run which failed goes on from its last checkpoint, as nobody's:
-// todo is where it is found. Its history stays as it is, and goes on with who wanted
-// that and why. This is the one way out of a terminal status.
+// todo is where it is found, or its new place in the line of its queue. Its history stays
+// as it is, and goes on with who wanted that and why. This is the one way out of a
+// terminal status.
 func (h *Hold) Retry(by Verb, todo []byte, now time.Time) (*Write, error) {
 	wf := *h.Workflow
 	if wf.Status != Failed {
@@ -180,7 +187,7 @@ func (h *Hold) Retry(by Verb, todo []byte, now time.Time) (*Write, error) {
 	}
 	wf.Retries = append(slices.Clone(wf.Retries), again)
 	wf.Status, wf.EndedAt, wf.Quiet = Running, 0, nil
-	wf.Owner, wf.Deaths, wf.Todo = "", 0, todo
+	wf.Owner, wf.Deaths, wf.Todo, wf.Waits = "", 0, todo, wf.Queue != ""
 	wf.State++
 	w := &Write{Before: h.Workflow}
 	if err := w.append(h, []Event{{Kind: Acted, Name: by.Name, By: by.By, Why: by.Why}}, 0, now); err != nil {
@@ -221,7 +228,8 @@ func (h *Hold) Deaths(clean bool) int {
 }
 
 // Create decides the start of a workflow, on nothing or on its id's tombstone.
-// With an owner it is claimed at once; without one, todo is where it is found.
+// With an owner it is claimed at once; without one, todo is where it is found. One
+// with a queue has no owner, and todo is its place in the line.
 func Create(wf *Workflow, on *Workflow, owner string, todo []byte, now time.Time) (*Write, error) {
 	next := *wf
 	next.Status, next.CreatedAt, next.Base = Pending, Micro(now), First(now)
@@ -232,7 +240,7 @@ func Create(wf *Workflow, on *Workflow, owner string, todo []byte, now time.Time
 	}
 	w := &Write{Before: on, Batch: storage.Batch{If: []storage.Condition{free}}}
 	if owner == "" {
-		next.Todo = todo
+		next.Todo, next.Waits = todo, wf.Queue != ""
 		w.Batch.Ops = append(w.Batch.Ops, storage.Put(todo, nil))
 		return w, w.rewrite(&next)
 	}

@@ -20,10 +20,11 @@ func (s Status) Terminal() bool {
 }
 
 // To returns a *TransitionError unless a workflow may go from s to next:
-// pending → running → completed, failed or cancelled.
+// pending → running → completed, failed or cancelled; or pending → cancelled, of one
+// that was asked to stop while it waited in the line of its queue.
 func (s Status) To(next Status) error {
 	switch {
-	case s == Pending && next == Running, s == Running && next.Terminal():
+	case s == Pending && (next == Running || next == Cancelled), s == Running && next.Terminal():
 		return nil
 	}
 	return &TransitionError{From: s, To: next}

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// CK7: pending → running → completed, failed or cancelled; nothing else, and
-// nothing out of an end.
+// CK7: pending → running → completed, failed or cancelled, and pending → cancelled;
+// nothing else, and nothing out of an end.
 func TestTransitions(t *testing.T) {
 	all := []Status{Pending, Running, Completed, Failed, Cancelled}
-	allowed := [][2]Status{{Pending, Running}, {Running, Completed}, {Running, Failed}, {Running, Cancelled}}
+	allowed := [][2]Status{{Pending, Running}, {Pending, Cancelled}, {Running, Completed}, {Running, Failed}, {Running, Cancelled}}
 	for _, from := range all {
 		for _, to := range all {
 			err := from.To(to)

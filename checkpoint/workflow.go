@@ -85,6 +85,14 @@ type Workflow struct {
 	// or inherited from the parent; "" is any.
 	Deployment string `cbor:"25,keyasint,omitempty"`
 
+	// Queue is where the run waits to be driven; "" is nowhere. Waits says that it
+	// has not been admitted: Todo is then its place in the line. Slot, from 1, is
+	// what it has of the queue from then on until it has ended; 0 is nothing, in a
+	// queue without a bound.
+	Queue string `cbor:"27,keyasint,omitempty"`
+	Waits bool   `cbor:"28,keyasint,omitempty"`
+	Slot  int    `cbor:"29,keyasint,omitempty"`
+
 	key     []byte // nil: not made yet
 	raw     []byte
 	unknown record.Unknown
@@ -138,7 +146,7 @@ type Attention struct {
 func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 
 // Parked says that the run was put aside until there is something new.
-func (w *Workflow) Parked() bool { return w.Owner == "" && w.Status == Running }
+func (w *Workflow) Parked() bool { return w.Owner == "" && w.Status == Running && !w.Waits }
 
 // Raw returns the stored bytes that w was decoded from or sealed to: what a
 // condition compares. It is nil for a record that was never stored.

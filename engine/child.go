@@ -16,6 +16,11 @@ import (
 
 // StartOptions say how a workflow is started. The zero value is right for most.
 type StartOptions struct {
+	// Queue is where the workflow waits to be driven: for an engine that serves the
+	// queue (Config.Queues), and for its turn there. Empty is no queue. A child is in
+	// the queue of its own options, and not in its parent's.
+	Queue string
+
 	// ChildID is the id of a child. Empty derives one from its parent and the
 	// operation, which nobody else has.
 	ChildID string
@@ -64,7 +69,7 @@ func (w *Workflow[In, Out]) Go(run *Run, in In) *future.Future[Out] {
 // Detach starts the workflow as nobody's child and returns its id; an empty one
 // is derived. Nobody waits for its end, and its starter's is none of its concern.
 func (w *Workflow[In, Out]) Detach(run *Run, id string, in In) (string, error) {
-	op := run.start(ofDetached, w.Name, StartOptions{ChildID: id}, in, nil)
+	op := run.start(ofDetached, w.Name, StartOptions{ChildID: id, Queue: w.Defaults.Queue}, in, nil)
 	if err := run.Await(op, nil); err != nil {
 		return "", err
 	}
@@ -97,7 +102,7 @@ func (r *Run) start(of, workflow string, o StartOptions, in any, errs []error) f
 	if id == "" {
 		id = r.x.derived("wrun_", c.id)
 	}
-	s, err := r.x.eng.prepare(&StartRequest{Workflow: workflow, ID: id, Input: in})
+	s, err := r.x.eng.prepare(&StartRequest{Workflow: workflow, ID: id, Input: in, Options: o})
 	if err == nil && o.OnParentEnd > AwaitChild {
 		err = fmt.Errorf("%w: OnParentEnd is %d", ErrInvalid, o.OnParentEnd)
 	}
@@ -379,11 +384,16 @@ func (x *execution) awaits() (wait bool) {
 // report adds to a change that the run has ended, for its parent if that waits.
 // It returns whom to tell when the change is done.
 func (x *execution) report(c *checkpoint.Change, out *checkpoint.Output) (parent *checkpoint.Workflow, err error) {
-	p := x.hold.Workflow.Parent
+	return x.eng.report(x.ctx, x.store, x.hold.Workflow, c, out)
+}
+
+// report is that of an execution, of any workflow.
+func (e *Engine) report(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, c *checkpoint.Change, out *checkpoint.Output) (parent *checkpoint.Workflow, err error) {
+	p := wf.Parent
 	if p == nil {
 		return nil, nil
 	}
-	parent, err = checkpoint.Load(x.ctx, x.store, p.ID)
+	parent, err = checkpoint.Load(ctx, s, p.ID)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, nil
 	}
@@ -397,8 +407,8 @@ func (x *execution) report(c *checkpoint.Change, out *checkpoint.Output) (parent
 		c.If = append(c.If, parent.Unchanged()) // a retry of it must not miss this end
 		return nil, nil
 	}
-	kid, err := childOf(x.ctx, x.store, p)
-	if err != nil || kid == nil || kid.ID != x.id || kid.End != nil {
+	kid, err := childOf(ctx, s, p)
+	if err != nil || kid == nil || kid.ID != wf.ID || kid.End != nil {
 		return nil, err
 	}
 	kid.End = out
@@ -408,8 +418,8 @@ func (x *execution) report(c *checkpoint.Change, out *checkpoint.Output) (parent
 	}
 	c.If = append(c.If, parent.Unchanged(), kid.Unchanged())
 	c.Ops = append(c.Ops, put)
-	if x.eng.drives(parent) == nil {
-		c.Ops = append(c.Ops, wakeUp(parent, x.eng.now(), x.hold.Workflow.Generation))
+	if e.drives(parent) == nil {
+		c.Ops = wakeUp(c.Ops, parent, e.now(), wf.Generation)
 	}
 	return parent, nil
 }

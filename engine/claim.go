@@ -14,10 +14,11 @@ import (
 
 // A prospect is a run that may be claimed, as an entry of a list named it.
 type prospect struct {
-	id    string
-	entry []byte // a held or a todo key
-	owner string // whose it is; "" is nobody's
-	why   string // how the owner went: "" is without a word
+	id     string
+	entry  []byte  // a held or a todo key, or a place in a line
+	owner  string  // whose it is; "" is nobody's
+	why    string  // how the owner went: "" is without a word
+	ticket *ticket // of a run that waits in the line of its queue
 }
 
 // A suspect is a prospect in whose presence the process died.
@@ -35,13 +36,13 @@ const (
 )
 
 // consider claims p and drives it, if that is to be done here and now.
-func (l *life) consider(ctx context.Context, id string, entry []byte, owner, why string) {
+func (l *life) consider(ctx context.Context, p prospect) {
 	if !l.join() {
 		return
 	}
 	defer l.running.Done()
-	if _, err := l.claim(ctx, prospect{id, entry, owner, why}, false); err != nil && ctx.Err() == nil {
-		l.eng.log.Warn("weft: claim", "workflow", id, "error", err)
+	if _, err := l.claim(ctx, p, false); err != nil && ctx.Err() == nil {
+		l.eng.log.Warn("weft: claim", "workflow", p.id, "error", err)
 	}
 }
 
@@ -57,7 +58,7 @@ func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, e
 		if x := l.eng.driven(p.id); x != nil {
 			floor = max(floor, x.head.Load()+1) // the store went back
 		}
-		w, err := c.hold.Claim(l.incarnation, p.why, floor, l.eng.now())
+		w, err := p.decide(c.hold, l.incarnation, floor, l.eng.now())
 		if err != nil {
 			return nil, err
 		}
@@ -72,6 +73,10 @@ func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, e
 		}
 		if verdict != checkpoint.Done {
 			l.lostRace(p.id)
+			if p.ticket != nil { // it may be the slot that somebody else has taken
+				p.ticket.lost(verdict)
+				return nil, nil
+			}
 			continue
 		}
 		if p.owner != "" && p.owner != l.incarnation {
@@ -83,6 +88,14 @@ func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, e
 		return x, nil
 	}
 	return nil, nil
+}
+
+// decide decides the claim of p by owner.
+func (p *prospect) decide(h *checkpoint.Hold, owner string, floor uint64, now time.Time) (*checkpoint.Write, error) {
+	if p.ticket != nil {
+		return p.ticket.admit(h, owner, floor, now)
+	}
+	return h.Claim(owner, p.why, floor, now)
 }
 
 // A claimable is a run as it was read, of which a claim can be decided.
@@ -113,11 +126,14 @@ func (l *life) look(ctx context.Context, p prospect, alone bool) (*claimable, er
 	case err != nil && !missing:
 		return nil, err
 	}
-	if missing || wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner {
+	if missing || wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner || wf.Waits != (p.ticket != nil) {
 		return nil, l.drop(ctx, p.entry)
 	}
 	def, why := l.eng.fits(wf)
 	switch {
+	case !l.eng.serves(wf.Queue):
+		l.leaveAlone(p.entry)
+		return nil, nil
 	case def == nil:
 		l.leaveAlone(p.entry)
 		if l.once(why + wf.Type) {
@@ -267,6 +283,9 @@ func (l *life) carryOn(x *execution, drive func() error) {
 		return
 	}
 	x.windUp(err)
+	if x.output != nil && x.hold.Workflow.Queue != "" {
+		l.pokeNow() // its slot is free
+	}
 	l.eng.tell(x)
 	x.shut()
 	switch {
@@ -398,7 +417,7 @@ func (l *life) settleDoubt(ctx context.Context, id string, d doubt) (certain boo
 	case wf.Owner != l.incarnation:
 		return true, nil
 	}
-	_, err = l.claim(ctx, prospect{id, keys.Held(wf.Owner, id), wf.Owner, checkpoint.CutOff}, false)
+	_, err = l.claim(ctx, prospect{id: id, entry: keys.Held(wf.Owner, id), owner: wf.Owner, why: checkpoint.CutOff}, false)
 	return err == nil, err
 }
 
@@ -409,10 +428,14 @@ func (l *life) least() uint64 {
 	return l.floor
 }
 
-// wakeUp is the operation that tells whoever drives wf, or will, to look at it.
-func wakeUp(wf *checkpoint.Workflow, now time.Time, nonce string) storage.Op {
-	if wf.Owner != "" {
-		return storage.Put(keys.Wake(wf.Owner, wf.ID, nonce), nil)
+// wakeUp adds to ops what tells whoever drives wf, or will, to look at it. One that
+// waits in a line is looked at when it is its turn.
+func wakeUp(ops []storage.Op, wf *checkpoint.Workflow, now time.Time, nonce string) []storage.Op {
+	switch {
+	case wf.Owner != "":
+		return append(ops, storage.Put(keys.Wake(wf.Owner, wf.ID, nonce), nil))
+	case wf.Waits:
+		return ops
 	}
-	return storage.Put(keys.Todo(0, now, wf.ID, nonce), nil)
+	return append(ops, storage.Put(keys.Todo(0, now, wf.ID, nonce), nil))
 }

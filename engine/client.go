@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
@@ -43,8 +44,9 @@ type Info struct {
 	Status                        checkpoint.Status
 	Attention                     []Attention // why a person is needed
 	Cancel                        *Cancellation
-	Waiting                       []string // for what, in words; of a run that is parked, or that this engine drives
+	Waiting                       []string // for what, in words; of a run that is parked, waits in a queue, or is driven by this engine
 	Parent                        string   // the id of the workflow whose child it is
+	Queue                         string   // where it waited, or waits, to be driven
 	Owner                         string   // the engine that drives it
 	Deployment                    string   // on which it stays; "": any
 	Epoch                         uint64   // rises whenever it changes hands
@@ -111,6 +113,7 @@ func infoOf(wf *checkpoint.Workflow) Info {
 		ID:         wf.ID,
 		Workflow:   wf.Type,
 		Status:     wf.Status,
+		Queue:      wf.Queue,
 		Owner:      wf.Owner,
 		Deployment: wf.Deployment,
 		Epoch:      wf.Claim,
@@ -122,6 +125,9 @@ func infoOf(wf *checkpoint.Workflow) Info {
 		i.Attention = append(i.Attention, Attention{Reason(a.Reason), a.Operation, a.Name, a.Detail, checkpoint.Time(a.Since)})
 	}
 	i.Waiting = wf.Facing
+	if wf.Waits {
+		i.Waiting = []string{fmt.Sprintf("admission to queue %q", wf.Queue)}
+	}
 	if wf.Parent != nil {
 		i.Parent = wf.Parent.ID
 	}

@@ -38,6 +38,9 @@ type Config struct {
 	// Pinned workflow are driven by engines of one deployment only.
 	Deployment string
 
+	// Queues are those that this engine serves, beside what waits in none.
+	Queues []Queue
+
 	// MaxRuns is how many runs are in memory at a time: 1,000. Further ones wait
 	// in the store until there is room. From three quarters on, a run that only
 	// waits leaves memory at once.
@@ -175,6 +178,7 @@ func (c Config) check() error {
 		}
 	}
 	c.checkWorkflows(wrong)
+	c.checkQueues(wrong)
 	for i, a := range c.Activities {
 		if isNil(a) {
 			wrong(fmt.Sprintf("Activities[%d]", i), "is nil")

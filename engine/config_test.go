@@ -49,6 +49,17 @@ func TestConfigMistakesAreAllNamed(t *testing.T) {
 		{"durations", func(c *engine.Config) {
 			c.PollInterval, c.StopTimeout, c.SignalMemory, c.PurgeMemory = -1, -1, -1, -1
 		}, []string{"PollInterval", "StopTimeout", "SignalMemory", "PurgeMemory"}},
+		{"queues", func(c *engine.Config) {
+			c.Queues = []engine.Queue{
+				{}, {Name: "a", MaxRuns: -1}, {Name: "a", MaxRuns: 10_001}, {Name: strings.Repeat("q", 101)}, {Name: "\xff"},
+				{Name: "b", Rate: activity.Rate{Count: -1, Per: 1}}, {Name: "c", Rate: activity.Rate{Count: 1}},
+				{Name: "d", Rate: activity.Rate{Per: 1}}, {Name: "e", Rate: activity.Rate{Count: 1_001, Per: 1}},
+				{Name: "f", MaxRuns: 10_000, Rate: activity.Rate{Count: 1_000, Per: 1}}, {Name: "g"},
+			}
+		}, []string{
+			"Queues[0].Name", "Queues[1].MaxRuns", "Queues[2].Name", "Queues[2].MaxRuns", "Queues[3].Name", "Queues[4].Name",
+			"Queues[5].Rate", "Queues[6].Rate", "Queues[7].Rate", "Queues[8].Rate",
+		}},
 		{"workflow nil", func(c *engine.Config) { c.Workflows = []engine.Definition{nil} }, []string{"Workflows[0]"}},
 		{"workflow typed nil", func(c *engine.Config) {
 			c.Workflows = []engine.Definition{ok, (*engine.Workflow[int, int])(nil)}

@@ -263,9 +263,21 @@ func (e *Engine) tell(x *execution) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	x.told = true
-	for ended := range e.waiters[x.id] {
+	e.tellAll(x.id, x.ended())
+}
+
+// lookAgain has everybody who waits for the end of id look whether it has come.
+func (e *Engine) lookAgain(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tellAll(id, nil)
+}
+
+// tellAll tells everybody who waits for the end of id. The caller has e.mu.
+func (e *Engine) tellAll(id string, end *ending) {
+	for ended := range e.waiters[id] {
 		select {
-		case ended <- x.ended():
+		case ended <- end:
 		default:
 		}
 	}

@@ -20,6 +20,7 @@ type EngineInfo struct {
 	Name        string
 	Deployment  string   // its Config.Deployment
 	Workflows   []string // the types that it runs
+	Queues      []string // that it serves, besides what waits in none
 
 	// Alive is false if it has stopped, or others found it dead. On a Shared store
 	// that takes LeaseTTL and an engine that runs; if none does, nobody finds out.
@@ -98,6 +99,7 @@ func (e *Engine) engineInfo(entry storage.Entry) (EngineInfo, error) {
 		Name:        r.Name,
 		Deployment:  r.Deployment,
 		Workflows:   r.Workflows,
+		Queues:      r.Queues,
 		Alive:       alive,
 		LeaseTTL:    time.Duration(r.TTL) * time.Microsecond,
 		Since:       checkpoint.Time(r.Since),

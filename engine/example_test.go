@@ -53,6 +53,49 @@ func ExampleWorkflow() {
 	// ship completed <nil>
 }
 
+// Of all orders that wait to be printed one is printed at a time, in the order in which
+// they came, whatever number of engines serves the queue.
+func ExampleQueue() {
+	print := &engine.Workflow[string, string]{
+		Name:     "print",
+		Defaults: engine.StartOptions{Queue: "printer"},
+		Func: func(run *engine.Run, document string) (string, error) {
+			return engine.Step(run, "print", func(context.Context) (string, error) {
+				fmt.Println("printing", document)
+				return "printed " + document, nil
+			})
+		},
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: []engine.Definition{print},
+		Queues:    []engine.Queue{{Name: "printer", MaxRuns: 1}},
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, document := range []string{"invoice-1", "label-1", "invoice-2"} {
+		if _, err := print.Start(ctx, eng, document, document); err != nil {
+			log.Fatal(err)
+		}
+	}
+	info, err := eng.Describe(ctx, "label-1")
+	fmt.Println(info.Status, info.Waiting, err)
+
+	go eng.Run(ctx)
+	defer eng.Close()
+	defer stop()
+	fmt.Println(print.Handle(eng, "invoice-2").Result(ctx))
+	// Output:
+	// pending [admission to queue "printer"] <nil>
+	// printing invoice-1
+	// printing label-1
+	// printing invoice-2
+	// printed invoice-2 <nil>
+}
+
 // Steps are inline: their results are durable before the next one begins.
 func ExampleStep() {
 	invoice := &engine.Workflow[int, string]{

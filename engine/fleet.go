@@ -23,8 +23,8 @@ import (
 // Nobody's safety depends on any of this, nor on two engines seeing the same fleet: a
 // claim is a compare-and-swap.
 
-// A fleet is who shares the work: the incarnations that live and run the same
-// workflows of the same deployment as this one.
+// A fleet is who shares the work: the incarnations that live, run the same workflows
+// of the same deployment as this one, and serve the same queues.
 type fleet struct {
 	members  []string             // without this one
 	mustered time.Time            // when they were counted
@@ -53,12 +53,18 @@ func (l *life) muster(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if v == alive && r.Deployment == l.eng.config.Deployment && slices.Equal(r.Workflows, l.eng.types()) {
+		if v == alive && l.isPeer(&r) {
 			members = append(members, incarnation)
 		}
 	}
 	l.fleet.members, l.fleet.mustered = members, time.Now()
 	return nil
+}
+
+// isPeer says that a living incarnation shares this one's work.
+func (l *life) isPeer(r *enrolment) bool {
+	e := l.eng
+	return r.Deployment == e.config.Deployment && slices.Equal(r.Workflows, e.types()) && slices.Equal(r.Queues, e.queues())
 }
 
 // lost strikes out an incarnation that is gone, and returns since when that is known.

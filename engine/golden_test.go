@@ -21,14 +21,16 @@ func TestGoldenRecords(t *testing.T) {
 		return r(keys.Meta("deployment"), &a, func() any { return new(activeRecord) })
 	}
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
-		"stamp":        r(keys.Meta("store"), &stamp{format, 1, CASRequired.String()}, func() any { return new(stamp) }),
-		"stamp-single": r(keys.Meta("store"), &stamp{format, 1, SingleOwner.String()}, func() any { return new(stamp) }),
-		"row":          r(keys.Index(gen), &row{"order-42"}, func() any { return new(row) }),
-		"engine":       engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000}),
-		"engine-gone":  engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000, Stopped: 1767355201000000}),
-		"engine-torn":  engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000, Stopped: 1767355201000000, Cut: true}),
-		"engine-lease": engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000}),
-		"engine-dead":  engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000, Dead: true}),
+		"stamp":         r(keys.Meta("store"), &stamp{format, 1, CASRequired.String()}, func() any { return new(stamp) }),
+		"stamp-single":  r(keys.Meta("store"), &stamp{format, 1, SingleOwner.String()}, func() any { return new(stamp) }),
+		"row":           r(keys.Index(gen), &row{"order-42"}, func() any { return new(row) }),
+		"engine":        engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000}),
+		"engine-gone":   engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000, Stopped: 1767355201000000}),
+		"engine-torn":   engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000, Stopped: 1767355201000000, Cut: true}),
+		"engine-lease":  engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000}),
+		"engine-dead":   engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000, Dead: true}),
+		"engine-queues": engine(enrolment{Name: "host", Since: 1767355200000000, Workflows: []string{"order"}, Queues: []string{"bulk", "print"}}),
+		"rate":          r(keys.Rate("print"), &admissions{[]int64{1767355200000000, 1767355200000007}}, func() any { return new(admissions) }),
 		"engine-counts": engine(enrolment{
 			Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000,
 			Workflows: []string{"order", "refund"}, Takeovers: 4, LostRaces: 3, Fenced: 2, Unknown: 1,

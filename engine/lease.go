@@ -122,6 +122,7 @@ func (l *life) record(stopped time.Time) (storage.Op, error) {
 
 		Workflows:  l.eng.types(),
 		Deployment: l.eng.config.Deployment,
+		Queues:     l.eng.queues(),
 	}
 	r.count(&l.counts)
 	if l.shared() {

@@ -82,6 +82,8 @@ type enrolment struct {
 
 	Workflows []string `cbor:"9,keyasint,omitempty"` // the types that it runs
 
+	Queues []string `cbor:"15,keyasint,omitempty"` // that it serves
+
 	// Counts, as of this writing. See EngineInfo.
 	Takeovers uint64 `cbor:"10,keyasint,omitempty"`
 	LostRaces uint64 `cbor:"11,keyasint,omitempty"`

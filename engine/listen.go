@@ -10,14 +10,18 @@ import (
 )
 
 // listen has the poll look at once when others write what it looks for: wakes of
-// runs that are driven here, and runs that nobody drives. It is a hint. What it
+// runs that are driven here, and runs that nobody drives, in a line or not. It is a hint. What it
 // misses is found within Config.PollInterval.
 func (l *life) listen(ctx context.Context) {
 	w, ok := storage.As[storage.Watcher](l.eng.store)
 	if !ok {
 		return
 	}
-	for _, r := range []storage.Range{keys.WakesOf(l.incarnation), keys.Todos()} {
+	work := []storage.Range{keys.WakesOf(l.incarnation), keys.Todos()}
+	for _, q := range l.eng.config.Queues {
+		work = append(work, keys.LineOf(q.Name))
+	}
+	for _, r := range work {
 		l.running.Go(func() { l.listenFor(ctx, w, r.Start) })
 	}
 }

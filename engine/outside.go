@@ -178,17 +178,12 @@ func (e *Engine) request(ctx context.Context, id string, change func(*checkpoint
 		if !change(&next) {
 			return nil
 		}
-		next.State++
-		_, put, err := next.Seal()
+		b, tell, err := e.requesting(ctx, wf, &next)
 		if err != nil {
 			return err
 		}
-		b := storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}}
-		if e.drives(wf) == nil {
-			b.Ops = append(b.Ops, wakeUp(wf, e.now(), e.newID()))
-		}
 		err = e.store.Commit(ctx, b)
-		e.hint(wf, post{asked: true}) // also if the outcome is unknown
+		tell() // also if the outcome is unknown
 		switch {
 		case err == nil:
 			return nil
@@ -198,13 +193,28 @@ func (e *Engine) request(ctx context.Context, id string, change func(*checkpoint
 			return fmt.Errorf("engine: request to %q: %w", id, err)
 		}
 		// A conflict, or an unknown outcome: either way what is there now tells.
-		if refused = nil; errors.Is(err, storage.ErrConflict) {
+		if refused = nil; errors.Is(err, storage.ErrConflict) && len(b.If) == 1 { // and it can only be wf
 			refused, wait = wf, min(wait, 4*time.Millisecond) // somebody else got on
 		}
 		if !backoff.Wait(ctx, wait) {
 			return ctx.Err()
 		}
 	}
+}
+
+// requesting decides the change of wf to next, which was asked for, and whom to tell
+// when it is done.
+func (e *Engine) requesting(ctx context.Context, wf, next *checkpoint.Workflow) (b storage.Batch, tell func(), err error) {
+	if next.Waits && next.Status == checkpoint.Pending && next.Cancel != nil {
+		return e.turnAway(ctx, wf, next)
+	}
+	next.State++
+	_, put, err := next.Seal()
+	b = storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}}
+	if e.drives(wf) == nil {
+		b.Ops = wakeUp(b.Ops, wf, e.now(), e.newID())
+	}
+	return b, func() { e.hint(wf, post{asked: true}) }, err
 }
 
 // hint tells who drives wf, or should, that something was written for it.

@@ -199,7 +199,7 @@ func (e *Engine) admit(asks bool) (coming func(), ok bool) {
 
 // takes says that wf is e's to drive, and that there is room for it.
 func (e *Engine) takes(wf *checkpoint.Workflow) bool {
-	if def, _ := e.fits(wf); def == nil {
+	if !e.mayDrive(wf) {
 		return false
 	}
 	e.mu.Lock()

@@ -21,7 +21,7 @@ func (l *life) poll(ctx context.Context) {
 	var tidied time.Time
 	for {
 		l.next = l.eng.config.PollInterval
-		for _, look := range []func(context.Context) error{l.resolve, l.muster, l.follow, l.succeed, l.pickUp, l.wake, l.expire} {
+		for _, look := range []func(context.Context) error{l.resolve, l.muster, l.follow, l.succeed, l.pickUp, l.serveQueues, l.wake, l.expire} {
 			if err := look(ctx); err != nil && ctx.Err() == nil {
 				l.eng.log.Warn("weft: poll", "error", err)
 			}
@@ -111,9 +111,8 @@ func (l *life) pickUp(ctx context.Context) error {
 // owner, who is gone, owned, and which have waited for so long that they are this
 // engine's to claim. Several at a time: claims share commits.
 func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string, waited func(entry []byte) (time.Duration, error)) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	slots := make(chan struct{}, 64)
+	crew := newCrew(l)
+	defer crew.wait()
 	for entry, err := range storage.All(ctx, l.eng.store, r) {
 		if err != nil {
 			return err
@@ -133,26 +132,48 @@ func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string, wa
 			l.next = min(l.next, rest)
 			continue
 		}
-		coming, ok := l.eng.admit(false)
-		if !ok {
-			wg.Wait() // those before it may have come to nothing
-			if coming, ok = l.eng.admit(true); !ok {
-				return nil // it will be found when there is room
-			}
+		if ok, err := crew.claim(ctx, prospect{id: id, entry: entry.Key, owner: owner, why: why}); !ok {
+			return err
 		}
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			coming()
-			return ctx.Err()
-		}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			defer coming()
-			l.consider(ctx, id, entry.Key, owner, why)
-		})
 	}
 	return nil
+}
+
+// A crew claims several runs at a time: claims share commits.
+type crew struct {
+	life *life
+	busy sync.WaitGroup
+	few  chan struct{}
+}
+
+func newCrew(l *life) *crew { return &crew{life: l, few: make(chan struct{}, 64)} }
+
+// wait waits until nothing is being claimed.
+func (c *crew) wait() { c.busy.Wait() }
+
+// claim begins to claim p. It says no if there is no room: p will be found when there
+// is.
+func (c *crew) claim(ctx context.Context, p prospect) (bool, error) {
+	coming, ok := c.life.eng.admit(false)
+	if !ok {
+		c.wait() // those before it may have come to nothing
+		if coming, ok = c.life.eng.admit(true); !ok {
+			return false, nil
+		}
+	}
+	select {
+	case c.few <- struct{}{}:
+	case <-ctx.Done():
+		coming()
+		return false, ctx.Err()
+	}
+	c.busy.Go(func() {
+		defer func() { <-c.few }()
+		defer coming()
+		defer p.ticket.giveBack()
+		c.life.consider(ctx, p)
+	})
+	return true, nil
 }
 
 // wake hints the runs for which something was written by others. The entries of

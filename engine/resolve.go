@@ -157,7 +157,7 @@ func (e *Engine) acting(wf, next *checkpoint.Workflow, verb checkpoint.Verb) (b 
 	b.If = []storage.Condition{wf.Unchanged()}
 	b.Ops = []storage.Op{put}
 	if e.drives(wf) == nil {
-		b.Ops = append(b.Ops, wakeUp(wf, e.now(), e.newID()))
+		b.Ops = wakeUp(b.Ops, wf, e.now(), e.newID())
 	}
 	return b, err
 }

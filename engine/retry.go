@@ -24,7 +24,8 @@ import (
 // it, or a person who is asked (see Resolve). Failures that it went on from, such as
 // those that it cleaned up after, stay as they are, and so do ends of children, time
 // limits that have passed and requests to stop: then only other code will make
-// another end. Until it goes on, signals to it are accepted again.
+// another end. Until it goes on, signals to it are accepted again. One of a queue waits
+// there again, at the end of the line.
 //
 // A workflow that has undone what it did (see activity.Activity.Compensate) does not
 // go on: what it would build on is gone. Start another.
@@ -160,7 +161,7 @@ func (e *Engine) retrying(ctx context.Context, wf *checkpoint.Workflow, verb che
 		return nil, err
 	}
 	now := e.now()
-	w, err := hold.Retry(verb, keys.Todo(0, now, wf.ID, e.newID()), now)
+	w, err := hold.Retry(verb, entryOf(wf, now, e.newID()), now)
 	if err != nil {
 		return nil, err
 	}

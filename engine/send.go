@@ -418,7 +418,7 @@ func (e *Engine) commitSignals(ctx context.Context, to address, ins []*signal.In
 	var t *taking
 	if x == nil && awaited(to.wf, ins) {
 		if t = e.take(ctx, to.wf, d.Batch); t == nil {
-			d.Batch.Ops = append(d.Batch.Ops, wakeUp(to.wf, now, e.newID()))
+			d.Batch.Ops = wakeUp(d.Batch.Ops, to.wf, now, e.newID())
 		}
 	}
 	if t != nil {

@@ -120,7 +120,7 @@ func (e *Engine) clearing(ctx context.Context, wf *checkpoint.Workflow, name, si
 		b.Ops = append(b.Ops, storage.Delete(keys.Inbox(wf.ID, place.Seq)))
 	}
 	if e.drives(wf) == nil && !wf.Status.Terminal() {
-		b.Ops = append(b.Ops, wakeUp(wf, e.now(), e.newID()))
+		b.Ops = wakeUp(b.Ops, wf, e.now(), e.newID())
 	}
 	return b, err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
@@ -52,7 +53,7 @@ func (s *starting) start(ctx context.Context) (Info, error) {
 // driver is the life that would drive wf, joined, or nil if there is none or it has
 // no room.
 func (e *Engine) driver(wf *checkpoint.Workflow) *life {
-	if def, _ := e.fits(wf); def == nil {
+	if !e.mayDrive(wf) {
 		return nil
 	}
 	e.mu.Lock()
@@ -77,6 +78,12 @@ func (e *Engine) fits(wf *checkpoint.Workflow) (def *definition, why string) {
 		return nil, fmt.Sprintf("it stays on deployment %q", wf.Deployment)
 	}
 	return def, ""
+}
+
+// mayDrive says that this engine may claim wf, as it is now.
+func (e *Engine) mayDrive(wf *checkpoint.Workflow) bool {
+	def, _ := e.fits(wf)
+	return def != nil && !wf.Waits && e.serves(wf.Queue)
 }
 
 // A starting is a start under way.
@@ -106,6 +113,12 @@ func (e *Engine) prepare(r *StartRequest) (*starting, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
+	queue := r.Options.Queue
+	if queue != "" {
+		if err := checkName("queue", queue, keys.MaxName); err != nil {
+			return nil, err
+		}
+	}
 	input, digest, err := e.codecs.identify(r.Input)
 	if err != nil {
 		return nil, fmt.Errorf("%w: input of %s %q: %w", ErrInvalid, r.Workflow, id, err)
@@ -115,7 +128,7 @@ func (e *Engine) prepare(r *StartRequest) (*starting, error) {
 	}
 	return &starting{
 		eng:   e,
-		wf:    &checkpoint.Workflow{ID: id, Generation: e.newID(), Type: r.Workflow, Digest: digest},
+		wf:    &checkpoint.Workflow{ID: id, Generation: e.newID(), Type: r.Workflow, Digest: digest, Queue: queue, Waits: queue != ""},
 		input: input,
 	}, nil
 }
@@ -168,13 +181,13 @@ func (s *starting) try(ctx context.Context) (info Info, again bool, err error) {
 // decide is the whole start as one batch.
 func (s *starting) decide() (*checkpoint.Write, error) {
 	now := s.eng.now()
-	owner, todo := "", keys.Todo(0, now, s.wf.ID, s.wf.Generation)
+	owner := ""
 	if s.life != nil {
 		owner = s.life.incarnation
 	}
 	wf := *s.wf
 	under := s.bind(&wf)
-	w, err := checkpoint.Create(&wf, s.on, owner, todo, now)
+	w, err := checkpoint.Create(&wf, s.on, owner, entryOf(s.wf, now, s.wf.Generation), now)
 	if err != nil {
 		return nil, err
 	}
@@ -187,6 +200,15 @@ func (s *starting) decide() (*checkpoint.Write, error) {
 	w.Batch.If = append(w.Batch.If, storage.Absent(in.Key)) // no damaged life before
 	w.Batch.Ops = append(w.Batch.Ops, in, row)
 	return w, err
+}
+
+// entryOf is the key by which wf is found that is nobody's: in the line of its queue,
+// or among what is due.
+func entryOf(wf *checkpoint.Workflow, now time.Time, nonce string) []byte {
+	if wf.Queue != "" {
+		return keys.Line(wf.Queue, now, wf.ID)
+	}
+	return keys.Todo(0, now, wf.ID, nonce)
 }
 
 // accept adds the acceptance of the first signal to the start.

@@ -49,6 +49,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"undoing":  undoing,
 	"deploys":  deploys,
 	"orphan":   orphan,
+	"lines":    inLine,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
@@ -598,6 +599,59 @@ func unbidden(w *sweep.World) sweep.Scenario {
 				return "", err
 			}
 			return wf.Handle(eng, "unbidden").Result(ctx)
+		},
+	}
+}
+
+// inLine: runs of a queue that takes two an hour, one at a time; one in a queue that
+// nobody serves, which is asked to stop; and a child there, whose parent ends.
+func inLine(w *sweep.World) sweep.Scenario {
+	act := effect(w, "a")
+	print := &engine.Workflow[int, string]{Name: "print", Defaults: engine.StartOptions{Queue: "printer"}, Func: func(run *engine.Run, i int) (string, error) {
+		if err := run.Sleep(time.Minute); err != nil {
+			return "", err
+		}
+		return act.Do(run, i)
+	}}
+	lost := print.With(engine.StartOptions{Queue: "nobody's", ChildID: "kid"})
+	wf := &engine.Workflow[int, string]{Name: "office", Func: func(run *engine.Run, n int) (string, error) {
+		kid, late := lost.Go(run, 9), run.After(time.Hour)
+		first, err := engine.Select(run, kid, late)
+		return fmt.Sprint(first == late), err
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{print, wf},
+		Queues:    []engine.Queue{{Name: "printer", MaxRuns: 1, Rate: activity.Rate{Count: 2, Per: time.Hour}}},
+		IDs:       []string{"1", "2", "3", "lost", "kid", "office"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			all := ""
+			for i := range 3 {
+				if _, err := print.Start(ctx, eng, fmt.Sprint(i+1), i+1); err != nil {
+					return "", err
+				}
+			}
+			if _, err := lost.Start(ctx, eng, "lost", 7); err != nil {
+				return "", err
+			}
+			if err := eng.Cancel(ctx, "lost", "enough"); err != nil && !errors.Is(err, engine.ErrTerminal) {
+				return "", err
+			}
+			if err := eng.Result(ctx, "", "lost", nil); !errors.Is(err, engine.ErrCancelled) {
+				return "", fmt.Errorf("lost: %w", err)
+			}
+			office, err := wf.Start(ctx, eng, "office", 1)
+			if err != nil {
+				return "", err
+			}
+			for i := range 3 {
+				s, err := print.Handle(eng, fmt.Sprint(i+1)).Result(ctx)
+				if err != nil {
+					return "", err
+				}
+				all += s
+			}
+			s, err := office.Result(ctx)
+			return all + s, err
 		},
 	}
 }

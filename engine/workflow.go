@@ -37,12 +37,13 @@ type Definition interface{ define() *definition }
 type definition struct {
 	name   string
 	pinned bool
+	queue  string // where its runs wait by default
 	errors []error
 	run    func(run *Run, decode func(v any) error) (any, error)
 }
 
 func (w *Workflow[In, Out]) define() *definition {
-	d := &definition{name: w.Name, pinned: w.Pinned, errors: w.Errors}
+	d := &definition{name: w.Name, pinned: w.Pinned, queue: w.Defaults.Queue, errors: w.Errors}
 	if w.Func != nil {
 		d.run = func(run *Run, decode func(v any) error) (any, error) {
 			var in In
@@ -65,7 +66,7 @@ func (w *Workflow[In, Out]) define() *definition {
 // ErrClosed. Any other error leaves open whether it was started: try again with
 // the same id.
 func (w *Workflow[In, Out]) Start(ctx context.Context, c Client, id string, in In) (*Handle[Out], error) {
-	info, err := c.StartWorkflow(ctx, &StartRequest{Workflow: w.Name, ID: id, Input: in})
+	info, err := c.StartWorkflow(ctx, &StartRequest{Workflow: w.Name, ID: id, Input: in, Options: w.Defaults})
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,10 @@ type Scenario struct {
 	// Workflows are what the engine runs.
 	Workflows []engine.Definition
 
+	// Queues are those that it serves; nil are those that Workflows name in their
+	// Defaults, without bounds.
+	Queues []engine.Queue
+
 	// Drive is what the clients do: start workflows, send signals, cancel. It
 	// need not wait for results; the play goes on until all workflows have
 	// ended. It is called again when it has failed and after a crash, as a client

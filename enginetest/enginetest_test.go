@@ -36,6 +36,40 @@ var (
 	}}
 )
 
+// What waits in the queue of its workflow's Defaults is driven.
+func TestRunServesQueues(t *testing.T) {
+	queued := tour.With(engine.StartOptions{Queue: "tours"})
+	enginetest.Run(t, []engine.Definition{queued}, func(t *testing.T, eng *engine.Engine) {
+		h, err := queued.Start(t.Context(), eng, "tour-1", 90)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := where.Send(t.Context(), eng, "tour-1", "Lisbon", nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := h.Result(t.Context()); got != "a bed in Lisbon" || err != nil {
+			t.Errorf("result %q, %v", got, err)
+		}
+	})
+	enginetest.CrashEverywhere(t, func(*enginetest.Recorder) enginetest.Scenario {
+		w := &engine.Workflow[string, string]{Name: "w", Defaults: engine.StartOptions{Queue: "one by one"}, Func: func(run *engine.Run, _ string) (string, error) {
+			return "", run.Sleep(time.Hour)
+		}}
+		return enginetest.Scenario{
+			Workflows: []engine.Definition{w},
+			Queues:    []engine.Queue{{Name: "one by one", MaxRuns: 1}},
+			Drive: func(ctx context.Context, eng *engine.Engine) error {
+				for _, id := range []string{"a", "b"} {
+					if _, err := w.Start(ctx, eng, id, ""); err != nil {
+						return err
+					}
+				}
+				return nil
+			},
+		}
+	})
+}
+
 // Months go by in no time, and the engine is there from the beginning to the end.
 func TestRun(t *testing.T) {
 	enginetest.Run(t, []engine.Definition{tour}, func(t *testing.T, eng *engine.Engine) {

@@ -73,7 +73,7 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, call int
 	var words reader
 	s := &sweep.Stage{
 		Store:  sweep.Store{Open: sc.Open},
-		Config: engine.Config{Workflows: sc.Workflows, Deployment: deployment},
+		Config: engine.Config{Workflows: sc.Workflows, Queues: sc.queues(), Deployment: deployment},
 		Before: p.activate,
 		Decide: func(c storagetest.Call) storagetest.Fault {
 			p.calls = append(p.calls, c.Method == "Commit")
@@ -110,6 +110,13 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, call int
 		s.Store.Open = func(testing.TB) storage.Storage { return new(memory.Store) }
 	}
 	return s
+}
+
+func (sc *Scenario) queues() []engine.Queue {
+	if sc.Queues == nil {
+		return engine.QueuesOf(sc.Workflows)
+	}
+	return sc.Queues
 }
 
 // activate has what is Pinned begin. It is no part of the play.

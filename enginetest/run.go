@@ -25,6 +25,8 @@ var audit = engine.Audit{By: "enginetest", Why: "a test begins"}
 // returns the engine is closed; a goroutine of f or of an activity that does not
 // end then is a failure of the test.
 //
+// The engine serves the queues that the workflows name in their Defaults, without bounds.
+//
 // The log of the engine and of its runs goes to the test's output.
 func Run(t *testing.T, workflows []engine.Definition, f func(t *testing.T, eng *engine.Engine)) {
 	t.Helper()
@@ -32,6 +34,7 @@ func Run(t *testing.T, workflows []engine.Definition, f func(t *testing.T, eng *
 		eng, err := engine.New(engine.Config{
 			Storage:      new(memory.Store),
 			Workflows:    workflows,
+			Queues:       engine.QueuesOf(workflows),
 			Name:         "enginetest",
 			Deployment:   deployment,
 			PollInterval: time.Hour, // nobody but this engine writes anything

@@ -185,6 +185,28 @@ func todo(shard int) []byte {
 	return append(appendNumber([]byte("todo:"), uint64(shard), 3), ':')
 }
 
+// Line is a place in the line of a queue, where a run waits to be admitted:
+// op:{queue}:{time}:{id}.
+func Line(queue string, since time.Time, id string) []byte {
+	return storage.AppendKey(append(appendTime(line(queue), since), ':'), id)
+}
+
+// LineOf is the range of a queue's line, the first first.
+func LineOf(queue string) storage.Range { return storage.Prefix(line(queue)) }
+
+func line(queue string) []byte { return append(key("op:", queue), ':') }
+
+// Slot is a place among the admitted runs of a queue: slot:{queue}:{n}.
+func Slot(queue string, n int) []byte {
+	return appendNumber(append(key("slot:", queue), ':'), uint64(n), slotDigits)
+}
+
+// SlotsOf is the range of a queue's slots that are taken.
+func SlotsOf(queue string) storage.Range { return storage.Prefix(append(key("slot:", queue), ':')) }
+
+// Rate is when runs of a queue were admitted lately: rate:{queue}.
+func Rate(queue string) []byte { return key("rate:", queue) }
+
 // Wake says that something happened to a workflow that an incarnation drives:
 // wake:{incarnation}:{id}:{nonce}.
 func Wake(incarnation, id, nonce string) []byte { return key("wake:", incarnation, id, nonce) }
@@ -236,12 +258,12 @@ func Meta(name string) []byte { return key("meta:", name) }
 // Last is the last component of a key, unescaped.
 func Last(k []byte) (string, error) { return nth(k, -1) }
 
-// ID is the workflow id in a held, todo, wake or exp key.
+// ID is the workflow id in a held, todo, op, wake or exp key.
 func ID(k []byte) (string, error) {
 	switch family, _, _ := strings.Cut(string(k), ":"); family {
 	case "held", "wake":
 		return nth(k, 2)
-	case "todo", "exp":
+	case "todo", "op", "exp":
 		return nth(k, 3)
 	default:
 		return "", fmt.Errorf("%w: no workflow id in key %q", storage.ErrCorrupt, k)
@@ -277,6 +299,7 @@ func only(k []byte) storage.Range {
 const (
 	numberDigits = 20 // of the largest uint64
 	timeDigits   = 16 // of microseconds: until the year 2286
+	slotDigits   = 5
 )
 
 func appendNumber(dst []byte, n uint64, digits int) []byte {

@@ -29,6 +29,9 @@ var families = map[string]func(id, name, sid string) []byte{
 	"eng":    func(_, name, sid string) []byte { return keys.Engine(name + "-" + sid) },
 	"held":   func(id, name, sid string) []byte { return keys.Held(name+"-"+sid, id) },
 	"todo":   func(id, _, sid string) []byte { return keys.Todo(0, noon, id, sid) },
+	"op":     func(id, name, _ string) []byte { return keys.Line(name, noon, id) },
+	"slot":   func(_, name, _ string) []byte { return keys.Slot(name, 7) },
+	"rate":   func(_, name, _ string) []byte { return keys.Rate(name) },
 	"wake":   func(id, name, sid string) []byte { return keys.Wake(name, id, sid) },
 	"ix":     func(id, _, _ string) []byte { return keys.Index(id) },
 	"exp":    func(id, _, sid string) []byte { return keys.ExpiringTombstone(noon, id, sid) },
@@ -37,7 +40,7 @@ var families = map[string]func(id, name, sid string) []byte{
 	"meta":   func(_, name, _ string) []byte { return keys.Meta(name) },
 }
 
-// FMT-1, FMT-3, FMT-4: where the records are.
+// FMT-1, FMT-3, FMT-4, FMT-7: where the records are.
 func TestKeysAreWhereTheContractSays(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{string(keys.Workflow("order 1")), "wf:order%201"},
@@ -53,6 +56,9 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 		{string(keys.Held("host-1", "o")), "held:host-1:o"},
 		{string(keys.Wake("host-1", "o", "n")), "wake:host-1:o:n"},
 		{string(keys.Todo(0, noon, "o", "n")), "todo:000:1767355200000000:o:n"},
+		{string(keys.Line("print/a4", noon, "o:1")), "op:print%2Fa4:1767355200000000:o%3A1"},
+		{string(keys.Slot("print:a4", 7)), "slot:print%3Aa4:00007"},
+		{string(keys.Rate("print%")), "rate:print%25"},
 		{string(keys.Index("G")), "ix:G"},
 		{string(keys.ExpiringTombstone(noon, "o", "G")), "exp:1767355200000000:tomb:o:G"},
 		{string(keys.Engine("host-1")), "eng:host-1"},
@@ -155,6 +161,15 @@ func TestRangesHoldOneWorkflow(t *testing.T) {
 			}
 		}
 	}
+	for _, other := range []string{"a", "a:", "a:b", "a%3Ab", "ab", "", "b"} {
+		mine := other == "a"
+		if got := within(keys.LineOf("a"), keys.Line(other, noon, "x")); got != mine {
+			t.Errorf("the line of queue %q is in that of a: %v", other, got)
+		}
+		if got := within(keys.SlotsOf("a"), keys.Slot(other, 7)); got != mine {
+			t.Errorf("a slot of queue %q is among those of a: %v", other, got)
+		}
+	}
 	for _, r := range keys.Children("a") {
 		if within(r, keys.Workflow("a")) {
 			t.Errorf("the record of a is among its children, in %q", r.Start)
@@ -216,7 +231,7 @@ func TestKeysTellTheirComponents(t *testing.T) {
 		id := rapid.String().Draw(t, "id")
 		nonce := rapid.StringN(1, 20, -1).Draw(t, "nonce")
 		for _, k := range [][]byte{
-			keys.Held("host", id), keys.Wake("host", id, nonce), keys.Todo(0, noon, id, nonce), keys.ExpiringTombstone(noon, id, nonce),
+			keys.Held("host", id), keys.Wake("host", id, nonce), keys.Todo(0, noon, id, nonce), keys.Line(nonce, noon, id), keys.ExpiringTombstone(noon, id, nonce),
 		} {
 			if got, err := keys.ID(k); err != nil || got != id {
 				t.Errorf("ID(%q) = %q, %v, want %q", k, got, err, id)

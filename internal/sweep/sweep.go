@@ -22,6 +22,7 @@ import (
 type Scenario struct {
 	Workflows  []engine.Definition
 	Deployment string // of the engines
+	Queues     []engine.Queue
 
 	// Drive is what the client does. After a fault it is called again, as a
 	// client tries again, so it uses the same ids. It returns what the client
@@ -157,7 +158,7 @@ func (p *played) stage(s Store, scenario func(*World) Scenario, call int, fault 
 	sc := scenario(world)
 	return &Stage{
 		Store:  s,
-		Config: engine.Config{Workflows: sc.Workflows, Deployment: sc.Deployment},
+		Config: engine.Config{Workflows: sc.Workflows, Queues: sc.Queues, Deployment: sc.Deployment},
 		Decide: func(c storagetest.Call) storagetest.Fault {
 			if p.calls++; p.calls != call {
 				return storagetest.None
@@ -176,7 +177,7 @@ func (p *played) stage(s Store, scenario func(*World) Scenario, call int, fault 
 		},
 		Closing: func(ctx context.Context, s storage.Storage) {
 			p.effects = world.Effects()
-			p.problems = append(p.problems, Inspect(ctx, s, sc.IDs, []string{"held:", "todo:", "wake:", "sig:", "inbox:"})...)
+			p.problems = append(p.problems, Inspect(ctx, s, sc.IDs, []string{"held:", "todo:", "wake:", "sig:", "inbox:", "op:", "slot:"})...)
 		},
 		Lives:    lives,
 		Patience: 50 * 24 * time.Hour,

@@ -1,0 +1,52 @@
+package checkpoint
+
+import (
+	"errors"
+	"time"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// A Slot is the record slot:{queue}:{n}: a run of the queue that was admitted and has
+// not ended. It is written by the claim that admits the run, where nothing is, and
+// deleted with the run's end.
+type Slot struct {
+	ID         string `cbor:"1,keyasint"`
+	Generation string `cbor:"2,keyasint"`
+}
+
+// Admit decides the claim of a run that waits in the line of its queue, and is nobody's.
+// slot, from 1, is the one that it takes; 0 is none. See Claim.
+func (h *Hold) Admit(owner string, slot int, floor uint64, now time.Time) (*Write, error) {
+	wf := *h.Workflow
+	wf.Waits, wf.Slot = false, slot
+	admitted := *h
+	admitted.Workflow = &wf
+	w, err := admitted.Claim(owner, HandedOver, floor, now)
+	if err != nil || slot == 0 {
+		return w, err
+	}
+	key := keys.Slot(wf.Queue, slot)
+	raw, err := record.Seal(key, Version, &Slot{wf.ID, wf.Generation}, nil)
+	w.Batch.If = append(w.Batch.If, storage.Absent(key))
+	w.Batch.Ops = append(w.Batch.Ops, storage.Put(key, raw))
+	return w, err
+}
+
+var errWaits = errors.New("checkpoint: claim of a run that was not admitted to its queue")
+
+// depart takes a run that has ended out of its queue: out of the line, or its slot.
+func (w *Write) depart(ended *Workflow) *Workflow {
+	wf := *ended
+	if wf.Waits {
+		w.Batch.Ops = append(w.Batch.Ops, storage.Delete(wf.Todo))
+		wf.Waits, wf.Todo = false, nil
+	}
+	if wf.Slot > 0 {
+		w.Batch.Ops = append(w.Batch.Ops, storage.Delete(keys.Slot(wf.Queue, wf.Slot)))
+		wf.Slot = 0
+	}
+	return &wf
+}
