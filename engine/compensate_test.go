@@ -334,8 +334,12 @@ func TestAnswersAboutACompensation(t *testing.T) {
 					var mended atomic.Bool
 					do := undoable(&n)
 					do.Retry = activity.Retry{Attempts: 2}
-					do.Compensate = func(_ context.Context, in, _ string) error {
-						if n.add("undo " + in); in == "b" && !mended.Load() {
+					do.Compensate = func(ctx context.Context, in, _ string) error {
+						count, i := n.add("undo "+in), activity.InfoFrom(ctx)
+						if i.Attempt != count {
+							t.Errorf("attempt %d was told that it is %d", count, i.Attempt)
+						}
+						if in == "b" && !mended.Load() {
 							return errBroke
 						}
 						return nil
@@ -408,10 +412,19 @@ func TestAnswersAboutACompensation(t *testing.T) {
 					if n.of("undo b") != attempts || n.of("undo a") != 1 {
 						t.Errorf("done: %q, want %d attempts", n.all(), attempts)
 					}
+					asked := map[string]int{}
 					acts := 0
 					for _, c2 := range historyOf(t, p.Engine, "o") {
 						for _, e := range c2.Events {
-							if e.Kind == checkpoint.Acted {
+							switch e.Kind {
+							case checkpoint.Claimed:
+								clear(asked) // who claims it asks anew
+							case checkpoint.Held:
+								if asked[e.Operation]++; asked[e.Operation] > 1 {
+									t.Error("it is asked twice")
+								}
+							case checkpoint.Acted:
+								clear(asked)
 								acts++
 								if e.Name != c.verb || e.By != "ann" || e.Why != c.why {
 									t.Errorf("the history tells %q by %q: %q", e.Name, e.By, e.Why)
