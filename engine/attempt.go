@@ -26,7 +26,6 @@ func panicError(p any) error {
 type job struct {
 	x       *execution
 	op      *operation
-	call    *activity.Call
 	attempt attempt
 	answer  answer
 	ctx     context.Context
@@ -56,7 +55,7 @@ func (x *execution) attempt(o *operation) {
 	}
 	info := x.info(o)
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	j := &job{x: x, op: o, call: o.call, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(x.eng.now()), permit: o.takePermit(), wf: x.hold.Workflow}
+	j := &job{x: x, op: o, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(x.eng.now()), permit: o.takePermit(), wf: x.hold.Workflow}
 	x.eng.limits.begin(j.permit)
 	o.working = &j.attempt
 	x.ops.working++
@@ -127,7 +126,7 @@ func (j *job) run() {
 		j.x.eng.leave()
 		j.x.attempts.Done()
 	}()
-	j.x.call(j.ctx, j.call, answer)
+	j.x.call(j.ctx, j.op, answer)
 }
 
 func (j *job) timedOut() *answer {
@@ -202,10 +201,11 @@ func (x *execution) info(o *operation) activity.Info {
 	return i
 }
 
-// call runs the function. Whatever it does ends in an answer: a panic and a
+// call runs o's function. Whatever it does ends in an answer: a panic and a
 // Goexit are failures, and so is a result that cannot be stored, for which the
-// effect is not repeated.
-func (x *execution) call(ctx context.Context, c *activity.Call, a *answer) {
+// effect is not repeated. What undoes a call has no result, not even an empty one:
+// not every codec has bytes for that.
+func (x *execution) call(ctx context.Context, o *operation, a *answer) {
 	returned := false
 	defer func() {
 		if p := recover(); p != nil {
@@ -215,8 +215,11 @@ func (x *execution) call(ctx context.Context, c *activity.Call, a *answer) {
 			a.failure = &failure{message: errGoexit.Error()}
 		}
 	}()
-	v, err := c.Run(ctx)
+	v, err := o.call.Run(ctx)
 	returned = true
+	if err == nil && o.undo != nil {
+		return
+	}
 	if err == nil {
 		if a.result, err = x.eng.encode(v); err != nil {
 			f := fail(fmt.Errorf("result: %w", err), "", nil)
@@ -224,7 +227,7 @@ func (x *execution) call(ctx context.Context, c *activity.Call, a *answer) {
 		}
 		return
 	}
-	f := fail(err, "", slices.Concat(c.Policy.Errors, x.def.errors))
+	f := fail(err, "", slices.Concat(o.call.Policy.Errors, x.def.errors))
 	a.failure, a.final, a.noEffect = &f, activity.IsPermanent(err), activity.IsNoEffect(err)
 }
 

@@ -733,6 +733,84 @@ func TestCompensateOfAnotherResult(t *testing.T) {
 	})
 }
 
+// A codec need have no bytes for nothing: neither what undoes nor a person's word that
+// it has been undone is encoded.
+func TestCompensateWithAStrictCodec(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var n tally
+		do := undoable(&n)
+		no := undoable(&n)
+		no.Compensate = func(context.Context, string, string) error { return activity.Permanent(errBroke) }
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			_, a := do.Do(run, "a")
+			_, b := no.Do(run, "b")
+			return "", errors.Join(a, b, errBroke)
+		})
+		p := boot(t, fresh(t), wf, func(c *engine.Config) { c.Codec = strict{codec("strict")} })
+		h := start(t, wf, p, "o", "")
+		uncompensated(t, p, "2.undo")
+		resolve(t, p, "2.undo", activity.CompletedWithResult[any](nil))
+		failure(t, h, "broke")
+		if n.of("undo a got a") != 1 {
+			t.Errorf("done: %q", n.all())
+		}
+		p.stop(t)
+	})
+}
+
+// A strict codec encodes no nil.
+type strict struct{ engine.Codec }
+
+func (s strict) Encode(v any) ([]byte, error) {
+	if v == nil {
+		return nil, errors.New("nil is no message")
+	}
+	return s.Codec.Encode(v)
+}
+
+// The same answer for the second time, when the first has not helped, is one more: also
+// if something else happens to the workflow in between.
+func TestSameAnswerAboutACompensation(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var n tally
+		do := undoable(&n)
+		do.Compensate = func(context.Context, string, string) error {
+			if n.add("undo") < 3 {
+				return activity.Permanent(errBroke)
+			}
+			return nil
+		}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			_, err := do.Do(run, "a")
+			return "", errors.Join(err, errBroke)
+		})
+		store := &hooked{Storage: fresh(t)}
+		var cancels atomic.Bool // before the next commit
+		var h *engine.Handle[string]
+		store.beforeCommit = func(storage.Batch) {
+			if cancels.CompareAndSwap(true, false) {
+				if err := h.Cancel(ctx, "enough"); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		p := boot(t, store, wf)
+		h = start(t, wf, p, "o", "")
+		for i := range 2 {
+			eventually(t, "it is attempted", func() bool { return n.of("undo") == i+1 })
+			uncompensated(t, p, "1.undo")
+			time.Sleep(time.Minute) // it rests
+			cancels.Store(i == 1)
+			resolve(t, p, "1.undo", activity.NotCompleted[any]())
+		}
+		failure(t, h, "broke")
+		if n.of("undo") != 3 {
+			t.Errorf("%d attempts, want 3", n.of("undo"))
+		}
+		p.stop(t)
+	})
+}
+
 // What children did is theirs: one that fails undoes it, one that completed does not,
 // also if its parent fails.
 func TestCompensateOfChildren(t *testing.T) {

@@ -190,6 +190,7 @@ var repeatedOnPostgres = []repeated{
 var slowOnPostgres = []repeated{
 	{"CompensateOfAnotherResult", TestCompensateOfAnotherResult},
 	{"CompensateFails", TestCompensateFails},
+	{"SameAnswerAboutACompensation", TestSameAnswerAboutACompensation},
 	{"AnswersAboutACompensation", TestAnswersAboutACompensation},
 	{"OnlyWhoServesAQueueDrivesItsRuns", TestOnlyWhoServesAQueueDrivesItsRuns},
 	{"RetryInLine", TestRetryInLine},

@@ -34,7 +34,7 @@ import (
 // type; a *TerminalError for a workflow that has ended, which is retried first;
 // ErrNotFound, ErrClosed.
 func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.Answer, by Audit) error {
-	v, result, err := e.personal(a)
+	v, result, err := e.personal(a, operation)
 	if err := errors.Join(by.check(), err); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.A
 			return err
 		}
 		if wait > time.Millisecond {
-			if done, err := e.recorded(ctx, wf, verb); done || err != nil {
+			if done, err := e.resolved(ctx, wf, operation, verb); done || err != nil {
 				return err // an attempt of unknown outcome had landed
 			}
 		}
@@ -73,13 +73,26 @@ func resolution(operation string, s activity.State) string {
 	return fmt.Sprintf("resolve %s: %s", operation, s)
 }
 
-// personal is a person's answer, with its result encoded.
-func (e *Engine) personal(a activity.Answer) (v activity.Verdict, result activity.Payload, err error) {
+// resolved says that verb is durable, as recorded does. What was said of an operation
+// that undoes a call, and about which a person is asked, was said the last time.
+func (e *Engine) resolved(ctx context.Context, wf *checkpoint.Workflow, operation string, verb checkpoint.Verb) (bool, error) {
+	if slices.ContainsFunc(wf.Attention, isUncompensated(operation)) {
+		return false, nil
+	}
+	return e.recorded(ctx, wf, verb)
+}
+
+// personal is a person's answer about an operation, with its result encoded: one that
+// undoes a call has none.
+func (e *Engine) personal(a activity.Answer, operation string) (v activity.Verdict, result activity.Payload, err error) {
 	if isNil(a) {
 		return v, result, fmt.Errorf("%w: answer is nil", ErrInvalid)
 	}
 	switch v = a.Verdict(); v.State {
 	case activity.StateCompletedWithResult:
+		if undoes(operation) {
+			break
+		}
 		if result = e.payload(v.Result); result.Lost != "" {
 			return v, result, fmt.Errorf("%w: %s", ErrInvalid, result.Lost)
 		}
@@ -135,9 +148,7 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 // resolvingUndo decides a Resolve of an operation that undoes a call: the answer is
 // the verb, which the run learns.
 func (e *Engine) resolvingUndo(wf *checkpoint.Workflow, operation string, v activity.Verdict, verb checkpoint.Verb) (b storage.Batch, err error) {
-	about := func(a checkpoint.Attention) bool {
-		return a.Reason == string(Uncompensated) && a.Operation == operation
-	}
+	about := isUncompensated(operation)
 	switch {
 	case !slices.ContainsFunc(wf.Attention, about):
 		return b, fmt.Errorf("%w: resolve %q: nobody asks about operation %s", ErrNotApplicable, wf.ID, operation)
@@ -147,6 +158,14 @@ func (e *Engine) resolvingUndo(wf *checkpoint.Workflow, operation string, v acti
 	next := *wf
 	next.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), about)
 	return e.acting(wf, &next, verb)
+}
+
+// isUncompensated says of an Attention that it asks about an operation which undoes
+// a call.
+func isUncompensated(operation string) func(checkpoint.Attention) bool {
+	return func(a checkpoint.Attention) bool {
+		return a.Reason == string(Uncompensated) && a.Operation == operation
+	}
 }
 
 // acting is the batch by which verb turns wf into next, and its owner looks.

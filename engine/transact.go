@@ -89,7 +89,7 @@ func (x *execution) transaction(store storage.Transactor, o *operation, a *answe
 		defer func() { done <- err }()
 		err = store.Transact(activity.NewContext(x.ctx, x.info(o), nil), func(ctx context.Context) (storage.Batch, error) {
 			called = true
-			if x.call(ctx, o.call, a); a.failure != nil {
+			if x.call(ctx, o, a); a.failure != nil {
 				return storage.Batch{}, failed
 			}
 			decided, err := x.hold.Append(checkpoint.Change{Events: []checkpoint.Event{o.succeeded(a)}}, x.eng.now())
