@@ -104,10 +104,10 @@ func TestDeliveryIsInTheOrderOfAcceptance(t *testing.T) {
 func TestDeliveryBehindOneThatNobodyToldOf(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
-		p := boot(t, s, receiving(2), func(c *engine.Config) { c.PollInterval = time.Hour })
 		elsewhere := made(t, s)
 		defer elsewhere.Close()
-		h := start(t, receiving(2), p, "o", "")
+		h := start(t, receiving(2), elsewhere, "o", "")
+		p := boot(t, s, receiving(2), func(c *engine.Config) { c.PollInterval = time.Hour })
 		time.Sleep(time.Second)
 		send(t, approved, elsewhere, "o", "1", "")
 		time.Sleep(time.Second)
