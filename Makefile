@@ -1,4 +1,4 @@
-.PHONY: test torture bench measure
+.PHONY: test torture mutants bench measure
 
 # The whole gate of a change, but for what .ci/run adds.
 test:
@@ -16,6 +16,10 @@ torture:
 	go run ./examples/cluster -kills 1000 -pauses 1000 -engines 4 -store sqlite
 	go run ./examples/payment -kills 1000 -store sqlite
 	go run ./examples/payment -kills 1000 -store postgres
+
+# Faults made by hand, each of which some test must find.
+mutants:
+	testdata/mutants/run
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./...
