@@ -146,7 +146,10 @@ type crew struct {
 	few  chan struct{}
 }
 
-func newCrew(l *life) *crew { return &crew{life: l, few: make(chan struct{}, 64)} }
+// atOnce is how many claims are made at a time.
+const atOnce = 64
+
+func newCrew(l *life) *crew { return &crew{life: l, few: make(chan struct{}, atOnce)} }
 
 // wait waits until nothing is being claimed.
 func (c *crew) wait() { c.busy.Wait() }

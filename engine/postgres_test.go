@@ -176,18 +176,18 @@ var repeatedOnPostgres = []repeated{
 	{"RetryOfAPinnedRun", TestRetryOfAPinnedRun},
 	{"DeploymentsOfASingleOwner", TestDeploymentsOfASingleOwner},
 	{"RunsOfOthersCostNothing", TestRunsOfOthersCostNothing},
-	{"QueueBoundsRuns", TestQueueBoundsRuns},
 	{"QueueRate", TestQueueRate},
 	{"SlotSurvivesItsEngine", TestSlotSurvivesItsEngine},
-	{"CancelInLine", TestCancelInLine},
 	{"LineGoesPastAnUnknownType", TestLineGoesPastAnUnknownType},
 	{"SignalInLine", TestSignalInLine},
 	{"SendWithStartInAQueue", TestSendWithStartInAQueue},
-	{"QueueNamesAtTheDoor", TestQueueNamesAtTheDoor},
-	{"QueueLimitsHold", TestQueueLimitsHold},
+	{"QueueLimitsHold", queueLimitsHold},
 }
 
 var slowOnPostgres = []repeated{
+	{"QueueNamesAtTheDoor", TestQueueNamesAtTheDoor},
+	{"CancelInLine", TestCancelInLine},
+	{"QueueBoundsRuns", TestQueueBoundsRuns},
 	{"CompensateOfAnotherResult", TestCompensateOfAnotherResult},
 	{"CompensateFails", TestCompensateFails},
 	{"SameAnswerAboutACompensation", TestSameAnswerAboutACompensation},

@@ -118,12 +118,14 @@ func (l *life) serveQueue(ctx context.Context, q Queue) error {
 		crew.wait()
 		l.next = min(l.next, door.opens)
 	}()
-	for entry, err := range storage.All(ctx, l.eng.store, keys.LineOf(q.Name)) {
+	line := keys.LineOf(q.Name)
+	line.Limit = atOnce // a look is often for the first only
+	for entry, err := range storage.All(ctx, l.eng.store, line) {
 		if err != nil {
 			return err
 		}
 		if l.leavesAlone(entry.Key) {
-			continue // left alone
+			continue
 		}
 		id, err := keys.ID(entry.Key)
 		if err != nil {

@@ -689,18 +689,24 @@ func TestQueueNamesAtTheDoor(t *testing.T) {
 // With engines that come, die and go, a queue never has more than so many runs between
 // their admission and their end, each run ends, and no slot is kept.
 func TestQueueLimitsHold(t *testing.T) {
-	rounds := 2
+	rounds := 5
 	if os.Getenv("WEFT_TORTURE") != "" {
-		rounds = 60
+		rounds = 100
 	}
 	for range rounds {
-		seed := rand.Uint64()
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { queueLimitsHold(t, rand.New(rand.NewPCG(seed, 0))) })
+		queueLimitsHold(t)
 	}
 }
 
-func queueLimitsHold(t *testing.T, rnd *rand.Rand) {
+func queueLimitsHold(t *testing.T) {
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
 	virtual(t, func(t *testing.T) {
+		defer func() {
+			if t.Failed() {
+				t.Logf("seed %d", seed)
+			}
+		}()
 		s := sharing{fresh(t)}
 		wf := flow("w", func(run *engine.Run) (string, error) {
 			if err := run.Sleep(time.Duration(run.Random().IntN(20)) * time.Second); err != nil {
