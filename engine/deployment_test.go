@@ -775,3 +775,37 @@ func TestDeploymentsOfASingleOwner(t *testing.T) {
 		}
 	})
 }
+
+// A queue lets in what is Pinned where it may begin, and who may not begin it keeps no
+// place in the queue.
+func TestPinnedRunsInAQueue(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		queues := func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "q", MaxRuns: 1}} }
+		queued := func(deployment string) *engine.Workflow[string, string] {
+			w := pinned("w", func(run *engine.Run) (string, error) { return deployment, run.Sleep(time.Minute) })
+			return w.With(engine.StartOptions{Queue: "q"})
+		}
+		blue := boot(t, s, queued("blue"), on("blue"), queues)
+		green := boot(t, s, queued("green"), on("green"), queues)
+		time.Sleep(time.Second)
+		activate(t, blue.Engine, "blue")
+		first := start(t, queued("blue"), green, "0", "")
+		time.Sleep(10 * time.Second)
+		placed(t, green, "0", "blue")
+		var hs []*engine.Handle[string]
+		for i := 1; i < 4; i++ {
+			hs = append(hs, start(t, queued("blue"), blue, sprint(i), ""))
+		}
+		activate(t, green.Engine, "green")
+		if got := result(t, first); got != "blue" {
+			t.Errorf("0: %s", got)
+		}
+		for _, h := range hs {
+			if got := result(t, h); got != "green" {
+				t.Errorf("%s began on %s, when green was active", h.ID(), got)
+			}
+			placed(t, blue, h.ID(), "green")
+		}
+	})
+}

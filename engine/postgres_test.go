@@ -175,6 +175,7 @@ var repeatedOnPostgres = []repeated{
 	{"ChildrenOfPinnedRuns", TestChildrenOfPinnedRuns},
 	{"RetryOfAPinnedRun", TestRetryOfAPinnedRun},
 	{"DeploymentsOfASingleOwner", TestDeploymentsOfASingleOwner},
+	{"PinnedRunsInAQueue", TestPinnedRunsInAQueue},
 	{"RunsOfOthersCostNothing", TestRunsOfOthersCostNothing},
 	{"QueueRate", TestQueueRate},
 	{"SlotSurvivesItsEngine", TestSlotSurvivesItsEngine},
