@@ -401,7 +401,12 @@ func (x *execution) readVerdict(p post) {
 		o.keyed.asking = nil
 		x.ops.working--
 	}
-	if k := o.keyed; o.open && !told && k.next == activity.Verify && k.happened == nil {
+	k := o.keyed
+	switch {
+	case !o.open || told || k.next != activity.Verify:
+	case k.happened != nil: // the attempt has come back meanwhile: it is asked again
+		x.timeAt(o, x.eng.now())
+	default:
 		x.answered(o, *p.verdict)
 	}
 }

@@ -1166,3 +1166,42 @@ func TestCancelledActivitiesDoNotKeepARunInMemory(t *testing.T) {
 		p.stop(t)
 	})
 }
+
+// AC6, LV1: while a commit of the run is under way its attempt comes back, after its
+// time, and then the verifier answers. That answer is of a time before; it is asked
+// again, and the run goes on.
+func TestVerifierAnswersBehindALateReturn(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var began atomic.Value
+		var asked tally
+		charge := &activity.Activity[int, int]{
+			Name: "charge", Timeout: time.Second, VerifyTimeout: time.Minute, VerifyFences: true,
+			IdempotencyKey: func(int) string { return "order" },
+			Run: func(_ context.Context, i int) (int, error) {
+				began.Store(time.Now())
+				time.Sleep(3 * time.Second)
+				return i, nil
+			},
+			Verify: func(context.Context, int) (activity.Verification[int], error) {
+				asked.add("")
+				time.Sleep(time.Until(began.Load().(time.Time).Add(3050 * time.Millisecond)))
+				return activity.CompletedWithResult(7), nil
+			},
+		}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			alarm := run.After(3800 * time.Millisecond) // it fires before the attempt comes back
+			f := charge.Go(run, 7)
+			if _, err := engine.Select(run, alarm, f); err != nil {
+				return "", err
+			}
+			n, err := f.Get(run)
+			return sprint(n), err
+		})
+		p := boot(t, slow{fresh(t), func() time.Duration { return 500 * time.Millisecond }}, wf)
+		time.Sleep(time.Second)
+		h := start(t, wf, p, "o", "")
+		if got := result(t, h); got != "7" || asked.of("") != 2 {
+			t.Errorf("result %q, and the verifier was asked %d times; want 7 and 2", got, asked.of(""))
+		}
+	})
+}
