@@ -811,6 +811,52 @@ func TestSameAnswerAboutACompensation(t *testing.T) {
 	})
 }
 
+// A person says that a call has completed at the moment at which its workflow fails: it
+// is undone, whether there is something else to undo or not, and the history tells who
+// said so.
+func TestCompensateOfWhatAPersonToldLast(t *testing.T) {
+	for _, operation := range []string{"1", "2"} {
+		virtual(t, func(t *testing.T) {
+			var n tally
+			do, asked := undoable(&n), undoable(&n)
+			asked.Run = func(ctx context.Context, _ string) (string, error) { <-ctx.Done(); return "", ctx.Err() }
+			asked.Timeout = time.Second
+			asked.OnIndeterminate = activity.Park
+			asked.IdempotencyKey = func(in string) string { return in }
+			var failed atomic.Bool // and that is not durable
+			wf := flow("w", func(run *engine.Run) (string, error) {
+				if operation == "2" {
+					if _, err := do.Do(run, "a"); err != nil {
+						return "", err
+					}
+				}
+				asked.Go(run, "b")
+				if err := run.Sleep(time.Minute); err != nil {
+					return "", err
+				}
+				failed.Store(true)
+				return "", errBroke
+			})
+			store := &hooked{Storage: fresh(t)}
+			var p *process
+			store.beforeCommit = func(b storage.Batch) {
+				if touches(b, "wf:o:ckpt:") && failed.CompareAndSwap(true, false) {
+					resolve(t, p, operation, activity.CompletedWithResult("seat 7"))
+				}
+			}
+			p = boot(t, store, wf)
+			failure(t, start(t, wf, p, "o", ""), "broke")
+			if n.of("undo b seat 7") != 1 || n.of("undo a got a") != n.of("a") {
+				t.Errorf("done: %q", n.all())
+			}
+			if ks := kinds(historyOf(t, p.Engine, "o")); !slices.Contains(ks, checkpoint.Acted) {
+				t.Errorf("the history does not tell of the answer: %v", ks)
+			}
+			p.stop(t)
+		})
+	}
+}
+
 // What children did is theirs: one that fails undoes it, one that completed does not,
 // also if its parent fails.
 func TestCompensateOfChildren(t *testing.T) {

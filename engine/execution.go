@@ -202,7 +202,7 @@ func (x *execution) loop() error {
 			if err := x.deliver(event); err != nil {
 				return err
 			}
-		case x.result == nil || x.awaits() || x.undoing.op != nil:
+		case x.result == nil || x.awaits() || x.undoing.op != nil || x.toldOf():
 			if err := x.learn(); err != nil {
 				return err
 			}
@@ -211,10 +211,16 @@ func (x *execution) loop() error {
 				return err
 			}
 		default:
-			return x.finish()
+			if done, err := x.finish(); done || err != nil {
+				return err
+			}
 		}
 	}
 }
+
+// toldOf says that a person has told something that the run has not learnt. It does
+// before it gives up what is under way: that may have completed.
+func (x *execution) toldOf() bool { return len(x.hold.Workflow.Verbs) > 0 }
 
 // nextEvent is the next durable event that was not delivered.
 func (x *execution) nextEvent() (logged, bool, error) {
@@ -345,8 +351,9 @@ func describe(of, name string) string {
 	return of + " " + name
 }
 
-// finish makes the end of the function durable.
-func (x *execution) finish() error {
+// finish makes the end of the function durable. It is not done if there is something
+// to be learnt first.
+func (x *execution) finish() (done bool, err error) {
 	for {
 		for o := range x.ops.all() {
 			if o.keyed != nil && o.keyed.sent {
@@ -354,12 +361,12 @@ func (x *execution) finish() error {
 			}
 		}
 		if err := errors.Join(x.reread(), x.dismissals()); err != nil {
-			return err
+			return false, err
 		}
 		out := x.ending()
 		wf := *x.hold.Workflow
 		if err := wf.Status.To(out.Status); err != nil {
-			return err
+			return false, err
 		}
 		wf.Status, wf.EndedAt, wf.Attention = out.Status, checkpoint.Micro(x.eng.now()), nil
 		wf.Compensated = x.undoing.status != ""
@@ -369,29 +376,33 @@ func (x *execution) finish() error {
 		}
 		put, err := checkpoint.PutOutput(x.id, out)
 		if err != nil {
-			return err
+			return false, err
 		}
 		change, err := x.leftOver()
 		if err != nil {
-			return err
+			return false, err
 		}
 		change.Events = append(change.Events, checkpoint.Event{Kind: checkpoint.Ended, Name: string(out.Status), Error: out.Error})
 		change.Ops = append(change.Ops, put, storage.Delete(keys.Held(wf.Owner, wf.ID)))
 		change.Workflow = &wf
 		parent, err := x.report(&change, out)
 		if err != nil {
-			return err
+			return false, err
 		}
-		done, err := x.commit(change)
+		done, err = x.commit(change)
 		if parent != nil {
 			x.eng.hint(parent, post{kids: true}) // also if the outcome is unknown
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		if done {
 			x.output = out
-			return nil
+			return true, nil
+		}
+		if x.toldOf() {
+			x.ops.takeUp()
+			return false, nil
 		}
 	}
 }

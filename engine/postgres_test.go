@@ -192,6 +192,7 @@ var slowOnPostgres = []repeated{
 	{"CompensateOfAnotherResult", TestCompensateOfAnotherResult},
 	{"CompensateFails", TestCompensateFails},
 	{"SameAnswerAboutACompensation", TestSameAnswerAboutACompensation},
+	{"CompensateOfWhatAPersonToldLast", TestCompensateOfWhatAPersonToldLast},
 	{"AnswersAboutACompensation", TestAnswersAboutACompensation},
 	{"OnlyWhoServesAQueueDrivesItsRuns", TestOnlyWhoServesAQueueDrivesItsRuns},
 	{"RetryInLine", TestRetryInLine},

@@ -108,6 +108,15 @@ func (o *operation) abandon() {
 	o.x.ops.pend(o)
 }
 
+// takeUp takes back that operations are abandoned which are still open.
+func (t *table) takeUp() {
+	for o := range t.all() {
+		if o.keyed != nil {
+			o.keyed.abandoned = false
+		}
+	}
+}
+
 // setOut begins a reconciled operation: with its first attempt, or with what the
 // record tells of the last one.
 func (o *operation) setOut() {
