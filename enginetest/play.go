@@ -27,7 +27,7 @@ const (
 
 // A played scenario, and what came of it.
 type played struct {
-	calls   []bool // to the store; true is a commit
+	calls   []call
 	struck  string // the call that went wrong; "": there was none
 	wrote   bool   // it is a commit
 	effects []Effect
@@ -35,6 +35,13 @@ type played struct {
 	ends    map[string]end  // by workflow id
 	may     map[string]bool
 	trouble []finding
+}
+
+// A call to the store.
+type call struct {
+	words string
+	nth   int // of those with these words, from 1
+	write bool
 }
 
 // An end is how a workflow stands when everything is over.
@@ -53,35 +60,38 @@ func (e end) String() string {
 	return e.status + ": " + e.result
 }
 
-// play plays the scenario with a call to the store that goes wrong; call 0 is
-// none.
-func play(t *testing.T, scenario func(*Recorder) Scenario, call int, w way) *played {
+// play plays the scenario. The first call that strike says yes to, given its number,
+// goes wrong; a nil strike is for none.
+func play(t *testing.T, scenario func(*Recorder) Scenario, strike func(n int, c call) bool, w way) *played {
 	p := &played{ends: map[string]end{}, may: map[string]bool{}}
-	err := sweep.Play(t, func(t testing.TB) *sweep.Stage { return p.stage(t, scenario, call, w) })
+	err := sweep.Play(t, func(t testing.TB) *sweep.Stage { return p.stage(t, scenario, strike, w) })
 	if err != nil {
 		p.note("drive", fmt.Sprintf("Drive has no success: %v", err))
 	}
 	return p
 }
 
-func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, call int, w way) *sweep.Stage {
+func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike func(n int, c call) bool, w way) *sweep.Stage {
 	world := new(Recorder)
 	sc := scenario(world)
 	for _, name := range sc.MayRepeat {
 		p.may[name] = true
 	}
 	var words reader
+	met := map[string]int{}
 	s := &sweep.Stage{
 		Store:  sweep.Store{Open: sc.Open},
 		Config: engine.Config{Workflows: sc.Workflows, Queues: sc.queues(), Deployment: deployment},
 		Before: p.activate,
 		Decide: func(c storagetest.Call) storagetest.Fault {
-			p.calls = append(p.calls, c.Method == "Commit")
-			what := words.read(c)
-			if len(p.calls) != call {
+			now := call{words: words.read(c), write: c.Method == "Commit"}
+			met[now.words]++
+			now.nth = met[now.words]
+			p.calls = append(p.calls, now)
+			if strike == nil || p.struck != "" || !strike(len(p.calls), now) {
 				return storagetest.None
 			}
-			p.struck, p.wrote = what, c.Method == "Commit"
+			p.struck, p.wrote = now.words, now.write
 			if w.crash() {
 				world.die()
 			}
@@ -103,7 +113,7 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, call int
 		Lives:    1,
 		Patience: forever,
 	}
-	if call > 0 {
+	if strike != nil {
 		s.Tries, s.Lives = 3, 6
 	}
 	if s.Store.Open == nil {
