@@ -604,7 +604,8 @@ func (x *execution) release(now time.Time) (c checkpoint.Change, err error) {
 
 // askFor is the workflow record in which a person is asked about what the operations
 // of a decision wait for, and no more about those that go on, is told which attempts
-// are deaf, and what could not be undone, and in which what operators did is taken in. It is nil if it stays as it is.
+// are deaf, and what could not be undone, and in which what operators did is taken in.
+// It is nil if it stays as it is.
 func (x *execution) askFor(d *decision, now time.Time) *checkpoint.Workflow {
 	if len(d.reconciled)+len(d.deafness)+len(x.hold.Workflow.Verbs) == 0 && d.undone == nil {
 		return nil
