@@ -573,6 +573,58 @@ func TestParkedForAPerson(t *testing.T) {
 	}
 }
 
+// The same answer to the second question, met by another change of the workflow, is not
+// taken for the first, which stands in the history.
+func TestSameAnswerAboutAnEffect(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		a, b := keyed(func(_ context.Context, n int) (string, error) {
+			if n < 3 {
+				return "", errBroke
+			}
+			return fmt.Sprint("run ", n), nil
+		}, nil)
+		a.OnIndeterminate = activity.Park
+		wf := learning(a)
+		store := &hooked{Storage: fresh(t)}
+		var p *process
+		var clears atomic.Bool // before the next commit of o
+		store.beforeCommit = func(b storage.Batch) {
+			if touches(b, "wf:o") && clears.CompareAndSwap(true, false) {
+				if err := p.ClearSignal(ctx, "o", "approved", "a", audit); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		p = boot(t, store, wf)
+		h := start(t, wf, p, "o", "")
+		send(t, approved, p, "o", "nobody wants it", "a")
+		for i := range 2 {
+			eventually(t, "a person is asked", func() bool {
+				runs, _, _ := b.counts()
+				return runs == i+1 && heldFor(describe(t, p, "o"), engine.Indeterminate)
+			})
+			time.Sleep(time.Minute) // it rests
+			clears.Store(i == 1)
+			resolve(t, p, "1", activity.NotCompleted[string]())
+		}
+		if got := result(t, h); got != "run 3" || clears.Load() {
+			t.Errorf("learnt %q", got)
+		}
+		answers := 0
+		for _, c := range historyOf(t, p.Engine, "o") {
+			for _, e := range c.Events {
+				if e.Kind == checkpoint.Acted && strings.HasPrefix(e.Name, "resolve 1") {
+					answers++
+				}
+			}
+		}
+		if answers != 2 {
+			t.Errorf("the history tells of %d answers, want 2", answers)
+		}
+		p.stop(t)
+	})
+}
+
 // Interleaving 8: under another key than before there is no record, and nothing is
 // dispatched: the code does not do what the history tells. So with another input.
 func TestAnotherKeyIsNonDeterminism(t *testing.T) {

@@ -42,15 +42,14 @@ func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.A
 	if undoes(operation) && v.Reason != "" {
 		verb.Why += ": " + v.Reason
 	}
+	said := saying{verb: verb}
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		wf, err := e.load(ctx, id)
 		if err != nil {
 			return err
 		}
-		if wait > time.Millisecond {
-			if done, err := e.resolved(ctx, wf, operation, verb); done || err != nil {
-				return err // an attempt of unknown outcome had landed
-			}
+		if done, err := said.recorded(ctx, e.store, wf); done || err != nil {
+			return err // an attempt of unknown outcome had landed
 		}
 		b, err := e.resolving(ctx, wf, operation, v, result, verb)
 		if err != nil {
@@ -71,15 +70,6 @@ func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.A
 // resolution is the name of the verb in histories.
 func resolution(operation string, s activity.State) string {
 	return fmt.Sprintf("resolve %s: %s", operation, s)
-}
-
-// resolved says that verb is durable, as recorded does. What was said of an operation
-// that undoes a call, and about which a person is asked, was said the last time.
-func (e *Engine) resolved(ctx context.Context, wf *checkpoint.Workflow, operation string, verb checkpoint.Verb) (bool, error) {
-	if slices.ContainsFunc(wf.Attention, isUncompensated(operation)) {
-		return false, nil
-	}
-	return e.recorded(ctx, wf, verb)
 }
 
 // personal is a person's answer about an operation, with its result encoded: one that
@@ -148,7 +138,9 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 // resolvingUndo decides a Resolve of an operation that undoes a call: the answer is
 // the verb, which the run learns.
 func (e *Engine) resolvingUndo(wf *checkpoint.Workflow, operation string, v activity.Verdict, verb checkpoint.Verb) (b storage.Batch, err error) {
-	about := isUncompensated(operation)
+	about := func(a checkpoint.Attention) bool {
+		return a.Reason == string(Uncompensated) && a.Operation == operation
+	}
 	switch {
 	case !slices.ContainsFunc(wf.Attention, about):
 		return b, fmt.Errorf("%w: resolve %q: nobody asks about operation %s", ErrNotApplicable, wf.ID, operation)
@@ -158,14 +150,6 @@ func (e *Engine) resolvingUndo(wf *checkpoint.Workflow, operation string, v acti
 	next := *wf
 	next.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), about)
 	return e.acting(wf, &next, verb)
-}
-
-// isUncompensated says of an Attention that it asks about an operation which undoes
-// a call.
-func isUncompensated(operation string) func(checkpoint.Attention) bool {
-	return func(a checkpoint.Attention) bool {
-		return a.Reason == string(Uncompensated) && a.Operation == operation
-	}
 }
 
 // acting is the batch by which verb turns wf into next, and its owner looks.

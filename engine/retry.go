@@ -47,7 +47,7 @@ func (e *Engine) Retry(ctx context.Context, id string, by Audit) error {
 	case wf.Status == checkpoint.Failed:
 		return e.retryFailed(ctx, wf, verb)
 	}
-	return e.retryHeld(ctx, id, verb)
+	return e.retryHeld(ctx, wf, verb)
 }
 
 // retried is the name of the verb in histories.
@@ -58,50 +58,23 @@ const retried = "retry"
 const mostRetries = 100
 
 // retryHeld has a run that waits for a person looked at again.
-func (e *Engine) retryHeld(ctx context.Context, id string, verb checkpoint.Verb) error {
-	asked := false
-	err := e.request(ctx, id, func(wf *checkpoint.Workflow) bool {
-		if len(wf.Attention) == 0 {
-			return false
+func (e *Engine) retryHeld(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) error {
+	said := saying{verb: verb}
+	if err := said.begin(ctx, e.store, wf); err != nil {
+		return err
+	}
+	held := false
+	err := e.request(ctx, wf.ID, func(wf *checkpoint.Workflow) bool {
+		if held = len(wf.Attention) > 0; held {
+			wf.Attention, wf.Deaths = nil, 0
+			wf.Verbs = append(slices.Clone(wf.Verbs), verb)
 		}
-		wf.Attention, wf.Deaths = nil, 0
-		wf.Verbs = append(slices.Clone(wf.Verbs), verb)
-		asked = true
-		return true
-	}, func(wf *checkpoint.Workflow) (bool, error) { return e.acted(ctx, wf, verb) })
-	if err == nil && !asked {
-		err = fmt.Errorf("%w: retry %q: it is not held", ErrNotApplicable, id)
+		return held
+	}, func(wf *checkpoint.Workflow) (bool, error) { return said.recorded(ctx, e.store, wf) })
+	if err == nil && !held {
+		err = fmt.Errorf("%w: retry %q: it is not held", ErrNotApplicable, wf.ID)
 	}
 	return err
-}
-
-// acted says that verb stands in the record, or in the claim that has acted on it.
-func (e *Engine) acted(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (bool, error) {
-	if len(wf.Attention) > 0 {
-		return false, nil
-	}
-	return e.recorded(ctx, wf, verb)
-}
-
-// recorded says that verb stands in the record, or in a checkpoint since the claim
-// that has taken it over from there.
-func (e *Engine) recorded(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (bool, error) {
-	if slices.Contains(wf.Verbs, verb) {
-		return true, nil
-	}
-	since := *wf
-	since.Base = max(wf.Base, wf.Claim)
-	for c, err := range checkpoint.History(ctx, e.store, &since) {
-		if err != nil {
-			return false, err
-		}
-		if slices.ContainsFunc(c.Events, func(ev checkpoint.Event) bool {
-			return ev.Kind == checkpoint.Acted && verb == checkpoint.Verb{Name: ev.Name, By: ev.By, Why: ev.Why}
-		}) {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // retryFailed takes back that wf has failed.

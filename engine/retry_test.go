@@ -805,3 +805,71 @@ func orphan(w *sweep.World) sweep.Scenario {
 		},
 	}
 }
+
+// A second retry with the words of the first does not apply when somebody else was
+// quicker, and is not taken for the first, which stands in the history.
+func TestSameRetryOfWhatIsHeldNoMore(t *testing.T) {
+	for name, reason := range map[string]engine.Reason{
+		"a run that goes on":     engine.Indeterminate,
+		"a run that stood still": engine.BadDefinition,
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				var mended atomic.Bool
+				act := &activity.Activity[string, string]{
+					Name:            "pay",
+					IdempotencyKey:  func(s string) string { return s },
+					OnIndeterminate: activity.Park,
+					Run:             func(context.Context, string) (string, error) { return "", errBroke },
+					Verify: func(context.Context, string) (activity.Verification[string], error) {
+						if mended.Load() {
+							return activity.CompletedWithResult("paid"), nil
+						}
+						return activity.Indeterminate[string]("no idea"), nil
+					},
+				}
+				wf := flow("w", func(run *engine.Run) (string, error) {
+					a := *act
+					if reason == engine.BadDefinition && !mended.Load() {
+						a.Run = nil
+					}
+					if _, err := a.Do(run, "key"); err != nil && reason == engine.Indeterminate {
+						return "", err
+					}
+					return approved.Receive(run)
+				})
+				store := &hooked{Storage: fresh(t)}
+				var p *process
+				var meets atomic.Bool // before the next commit of o
+				store.beforeCommit = func(b storage.Batch) {
+					if !touches(b, "wf:o") || !meets.CompareAndSwap(true, false) {
+						return
+					}
+					mended.Store(true)
+					if err := p.Retry(ctx, "o", engine.Audit{By: "bob", Why: "was quicker"}); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(time.Minute)
+				}
+				p = boot(t, store, wf)
+				h := start(t, wf, p, "o", "")
+				isHeld := func() bool { return heldFor(describe(t, p, "o"), reason) }
+				eventually(t, "it is held", isHeld)
+				time.Sleep(time.Minute)
+				retry(t, p, "o")
+				time.Sleep(time.Minute)
+				eventually(t, "it is held again", isHeld)
+				time.Sleep(time.Hour)
+				meets.Store(true)
+				if err := p.Retry(ctx, "o", audit); !errors.Is(err, engine.ErrNotApplicable) {
+					t.Errorf("retry: %v, want ErrNotApplicable", err)
+				}
+				send(t, approved, p, "o", "done", "")
+				if got := result(t, h); got != "done" || meets.Load() {
+					t.Errorf("result %q", got)
+				}
+				p.stop(t)
+			})
+		})
+	}
+}

@@ -67,17 +67,16 @@ func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by 
 		return err
 	}
 	verb := checkpoint.Verb{Name: "clear signal " + name + " " + signalID, By: by.By, Why: by.Why}
+	said := saying{verb: verb}
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		wf, err := e.load(ctx, id)
 		if err != nil {
 			return err
 		}
-		b, err := e.clearing(ctx, wf, name, signalID, verb)
-		if errors.Is(err, ErrNotApplicable) && wait > time.Millisecond {
-			if done, e := e.recorded(ctx, wf, verb); done || e != nil {
-				return e // an attempt of unknown outcome had landed
-			}
+		if done, err := said.recorded(ctx, e.store, wf); done || err != nil {
+			return err // an attempt of unknown outcome had landed
 		}
+		b, err := e.clearing(ctx, wf, name, signalID, verb)
 		if err != nil {
 			return err
 		}

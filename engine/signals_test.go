@@ -158,6 +158,44 @@ func TestClearSignalOfUnknownOutcome(t *testing.T) {
 	}
 }
 
+// A second clear of a signal, in the words of the first, is not taken for the first when
+// somebody else was quicker.
+func TestSameClearOfASignal(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		h := &hooked{Storage: fresh(t)}
+		var p *process
+		clears := func(by engine.Audit) error { return p.ClearSignal(ctx, "o", "approved", "a", by) }
+		var meets atomic.Bool // before the next commit of o
+		h.beforeCommit = func(b storage.Batch) {
+			if touches(b, "wf:o") && meets.CompareAndSwap(true, false) {
+				if err := clears(engine.Audit{By: "bob", Why: "was quicker"}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		wf := flow("w", func(run *engine.Run) (string, error) { return no.Receive(run) })
+		p = boot(t, h, wf)
+		o := start(t, wf, p, "o", "")
+		brief := &signal.Signal[string]{Name: "approved", ExpiresAfter: time.Minute}
+		send(t, brief, p, "o", "a", "a")
+		if err := clears(audit); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Hour) // it is forgotten
+		send(t, brief, p, "o", "a", "a")
+		time.Sleep(time.Second)
+		meets.Store(true)
+		if err := clears(audit); !errors.Is(err, engine.ErrNotApplicable) || meets.Load() {
+			t.Errorf("clear: %v, want ErrNotApplicable", err)
+		}
+		send(t, no, p, "o", "done", "")
+		if got := result(t, o); got != "done" {
+			t.Errorf("result %q", got)
+		}
+		p.stop(t)
+	})
+}
+
 // A clear and a receipt of the same signal race: one of them has it.
 func TestClearSignalRacesWithItsReceipt(t *testing.T) {
 	virtual(t, func(t *testing.T) {
