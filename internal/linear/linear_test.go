@@ -89,6 +89,7 @@ func TestFlawedStoresAreFound(t *testing.T) {
 		found := false
 		for n := uint64(0); n < 200 && !found; n++ {
 			h := newHistory(f, 1, n)
+			h.ranges = true
 			h.record()
 			found = h.judge() != nil
 		}

@@ -22,6 +22,10 @@
 //     those wait who want to write the same keys, and nobody else.
 //   - A connection that is idle in a transaction for five seconds, because its
 //     process was stopped, is cut by the server, so that others get its rows.
+//   - A batch with a DeleteRange comes before every batch that puts a new key into
+//     its range at the moment of its commit. Who reads at that very moment may see
+//     the new key already, and not yet that the others are gone. What is there then
+//     is right.
 //   - With asynchronous or no replication, a fail-over loses what the standby
 //     did not have yet.
 package postgres

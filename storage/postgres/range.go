@@ -24,7 +24,8 @@ const maxRounds = 10
 //
 // No lock keeps others from putting what was not in the range. When all is
 // written, and all locks are held, it looks once more: what is not there then
-// comes after the batch in every respect. That holds against batches that have
+// comes after the batch in the order of what is written; only readers may see it
+// earlier, if it is committed before we are. That holds against batches that have
 // no range; those that have one go one by one, by an advisory lock.
 func (c *session) transactRange(p *pgconn.Pipeline, g []*ticket) error {
 	batch := &g[0].batch
