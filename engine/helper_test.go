@@ -117,10 +117,18 @@ func bootOn(t testing.TB, f *storagetest.Faulty, options ...any) *process {
 	return p
 }
 
+// run returns when the engine drives what is started, or does not for a second: a
+// start before that is found by a poll, and is another story.
 func (p *process) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.end, p.done = cancel, make(chan error, 1)
 	go func() { p.done <- p.Engine.Run(ctx) }()
+	for range 1000 {
+		if engine.IsOpen(p.Engine) || len(p.done) > 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // stop is a SIGTERM: the engine stops gently.
