@@ -24,6 +24,7 @@ var tiny = Size{Warm: time.Millisecond, Load: 4 * time.Millisecond, Idle: time.M
 // TestMeasured runs every workload on memory, and one with a restart on SQLite,
 // and looks for each in the lines and in both tables.
 func TestMeasured(t *testing.T) {
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // of the processes that measure: a second each
 	p := &plan{size: tiny, rounds: 1, only: []string{"weft/memory", "weft/sqlite/w1c200", "weft/sqlite/w5", "weft/sqlite/w7", "weft/postgres/w8"}}
 	r := newReport(p)
 	var lines bytes.Buffer
