@@ -3,11 +3,9 @@ package engine_test
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -22,7 +20,6 @@ import (
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
-	"github.com/weft-go/weft/storage/sqlite"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -708,17 +705,7 @@ func TestPinnedStartWithItsSignal(t *testing.T) {
 // A start of what is Pinned may be staged in the host's transaction, and begins, where
 // it must, when that is committed. While nothing is active it is refused there too.
 func TestPinnedStartInTheHostsTransaction(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "host.db")
-	store, err := sqlite.Open(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	host, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer host.Close()
+	store, host := hosted(t)
 	w := build("blue")
 	eng := boot(t, store, w, on("blue"), func(c *engine.Config) { c.PollInterval = 10 * time.Millisecond })
 	place := func() error {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +19,6 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
-	"github.com/weft-go/weft/storage/sqlite"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -601,17 +599,7 @@ func TestSendWithStartInAQueue(t *testing.T) {
 // What is started in a queue, and asked to stop there, in the host's transaction, is so
 // if and only if that commits.
 func TestQueueInTheHostsTransaction(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "host.db")
-	store, err := sqlite.Open(path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
-	host, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer host.Close()
+	store, host := hosted(t)
 	wf := flow("w", nil2)
 	q := serving(engine.Queue{Name: "print", MaxRuns: 1})
 	client := made(t, store, wf, q)

@@ -13,20 +13,27 @@ import (
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
-// What is started, signalled and written in the host's transaction happens if
-// and only if that commits, and then an engine finds it.
-func TestStagedInTheHostsTransaction(t *testing.T) {
+// hosted is a store in an SQLite database of a host, and the host's own pool.
+func hosted(t *testing.T) (*sqlite.Store, *sql.DB) {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "host.db")
 	store, err := sqlite.Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
+	t.Cleanup(func() { store.Close() })
 	host, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(5000)")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer host.Close()
+	t.Cleanup(func() { host.Close() })
+	return store, host
+}
+
+// What is started, signalled and written in the host's transaction happens if
+// and only if that commits, and then an engine finds it.
+func TestStagedInTheHostsTransaction(t *testing.T) {
+	store, host := hosted(t)
 	if _, err := host.Exec("CREATE TABLE orders (id TEXT PRIMARY KEY)"); err != nil {
 		t.Fatal(err)
 	}
