@@ -93,8 +93,10 @@ func (x *execution) setOff() error {
 
 // expire tells that the time of the attempt is up, also if it does not heed that.
 func (j *job) expire() {
+	answer := j.timedOut()
+	answer.at = j.x.eng.now()
 	j.attempt.cancel(activity.ErrTimeout)
-	j.x.post(post{op: j.op, attempt: &j.attempt, answer: j.timedOut()})
+	j.x.post(post{op: j.op, attempt: &j.attempt, answer: answer})
 	time.AfterFunc(j.settle, j.overdue)
 }
 
@@ -115,6 +117,7 @@ func (j *job) run() {
 		if answer.failure != nil && context.Cause(j.ctx) == activity.ErrTimeout {
 			answer = j.timedOut()
 		}
+		answer.at = j.x.eng.now()
 		j.over.Store(true)
 		if j.expiry != nil {
 			j.expiry.Stop()

@@ -165,7 +165,7 @@ func (p *pulse) end(failed bool) {
 	if !failed || !h.unsaved() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lastWords)
+	ctx, cancel := context.WithTimeout(h.j.x.eng.base, lastWords)
 	defer cancel()
 	for wait := 10 * time.Millisecond; !h.write(ctx); wait *= 2 {
 		if h.j.x.life.ctx.Err() != nil || !backoff.Wait(ctx, wait) {

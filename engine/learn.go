@@ -397,9 +397,12 @@ func (x *execution) rest() (idle bool, _ error) {
 	case <-x.mailbox.bell:
 	case <-alarm:
 	case <-enough:
-		return true, nil
+		idle = true
 	}
-	return false, nil
+	if x.ctx.Err() != nil { // at the same moment
+		return false, errStopped
+	}
+	return idle, nil
 }
 
 // nextDue is the first time at which something is due, with attempts or without. An

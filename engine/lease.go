@@ -38,7 +38,7 @@ func (l *life) keepLease() {
 		l.letGo = func() {}
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(l.eng.base)
 	over := make(chan struct{})
 	l.letGo = func() { cancel(); <-over }
 	go func() {

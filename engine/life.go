@@ -114,7 +114,7 @@ func (l *life) enlist(ctx context.Context) error {
 func (l *life) retire() {
 	put, err := l.record(l.eng.now())
 	if err == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(l.eng.base, 5*time.Second)
 		defer cancel()
 		b := storage.Batch{If: []storage.Condition{storage.Equal(put.Key, l.lease)}, Ops: []storage.Op{put}}
 		for range 3 { // without a pause: a store that is gone is not waited for
@@ -191,6 +191,7 @@ func (l *life) judge(ctx context.Context, incarnation string, raw []byte, r *enr
 func (l *life) work(ctx context.Context) {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()
+	defer context.AfterFunc(ctx, func() { l.setOpen(false) })() // what is claimed now is not driven any more
 	l.running.Go(func() { l.driveSuspects(ctx) })
 	l.listen(ctx)
 	l.poll(ctx)

@@ -124,6 +124,9 @@ func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string, wa
 		if err != nil {
 			return err
 		}
+		if _, ok := crew.inHand.Load(id); ok {
+			continue // by another entry: a later look finds what is left of this one
+		}
 		past, err := waited(entry.Key)
 		if err != nil {
 			return err
@@ -144,6 +147,8 @@ type crew struct {
 	life *life
 	busy sync.WaitGroup
 	few  chan struct{}
+
+	inHand sync.Map // the ids of the runs that are being claimed
 }
 
 // atOnce is how many claims are made at a time.
@@ -170,8 +175,10 @@ func (c *crew) claim(ctx context.Context, p prospect) (bool, error) {
 		coming()
 		return false, ctx.Err()
 	}
+	c.inHand.Store(p.id, nil)
 	c.busy.Go(func() {
 		defer func() { <-c.few }()
+		defer c.inHand.Delete(p.id)
 		defer coming()
 		defer p.ticket.giveBack()
 		c.life.consider(ctx, p)

@@ -310,7 +310,7 @@ func (x *execution) reconciledAnswer(o *operation, p post) {
 	a, late := p.answer, p.attempt.told
 	p.attempt.told = true
 	if p.returned || !late {
-		o.keyed.since = x.eng.now() // a deaf attempt may have gone on until now
+		o.keyed.since = a.at // a deaf attempt may have gone on until then
 	}
 	switch {
 	case !o.open || a.attempt != o.keyed.record.Attempt || o.keyed.record.Settled:

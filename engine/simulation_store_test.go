@@ -112,10 +112,16 @@ func (o *opening) await(ctx context.Context, c storagetest.Call) reply {
 	return <-t.answer
 }
 
-// place names what a call is about.
+// callerKey is that of the client's name in a context.
+type callerKey struct{}
+
+// place names what a call is about, and for whom.
 func (t *turn) place() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%02d %s", t.o.n, t.call.Method)
+	if caller := t.ctx.Value(callerKey{}); caller != nil {
+		fmt.Fprintf(&b, " by %s", caller)
+	}
 	switch t.call.Method {
 	case "Get":
 		fmt.Fprintf(&b, " %s", t.call.Key)
@@ -157,8 +163,7 @@ func (s *simulation) ready() (ready []*turn) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	slices.SortStableFunc(s.parked, func(a, b *turn) int { return cmp.Compare(a.where, b.where) })
-	for _, t := range s.parked {
+	for _, t := range s.parked { // withdraw has sorted them
 		if !t.o.paused.After(time.Now()) {
 			ready = append(ready, t)
 		}
@@ -166,21 +171,20 @@ func (s *simulation) ready() (ready []*turn) {
 	return ready
 }
 
-// withdraw ends the reads that nobody waits for any more, when nothing else moves. It
-// says whether there were any.
+// withdraw ends a read that nobody waits for any more, when nothing else moves. It
+// says whether there was any.
 func (s *simulation) withdraw() bool {
 	synctest.Wait()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	n := len(s.parked)
-	s.parked = slices.DeleteFunc(s.parked, func(t *turn) bool {
-		over := t.call.Method != "Commit" && t.ctx.Err() != nil
-		if over {
-			t.answer <- reply{err: t.ctx.Err()}
-		}
-		return over
-	})
-	return len(s.parked) < n
+	slices.SortStableFunc(s.parked, func(a, b *turn) int { return cmp.Compare(a.where, b.where) })
+	i := slices.IndexFunc(s.parked, func(t *turn) bool { return t.call.Method != "Commit" && t.ctx.Err() != nil })
+	s.mu.Unlock()
+	if i < 0 {
+		return false
+	}
+	t := s.parked[i]
+	s.answer(t, reply{err: t.ctx.Err()})
+	return true
 }
 
 // answer releases t with r.
@@ -227,6 +231,7 @@ func (s *simulation) wake(b storage.Batch) {
 	s.mu.Unlock()
 	for _, wake := range told {
 		wake()
+		synctest.Wait()
 	}
 }
 

@@ -91,11 +91,11 @@ func (s *simulation) hash(n int, of ...any) int {
 // takes is how long an attempt takes: no two of them the same.
 func (s *simulation) takes(ctx context.Context, v int) time.Duration {
 	i := activity.InfoFrom(ctx)
-	most := 60_000
+	most := 60_000_000
 	if s.hash(5, "long", i.WorkflowID, v, i.Attempt) == 0 {
-		most = 320_000 // less than what may settle
+		most = 320_000_000 // less than what may settle
 	}
-	return time.Duration(1+s.hash(most, "takes", i.WorkflowID, v, i.Attempt)) * time.Microsecond
+	return time.Duration(1 + s.hash(most, "takes", i.WorkflowID, v, i.Attempt))
 }
 
 // nap is d, unless ctx ends before.
@@ -189,7 +189,7 @@ func (s *simulation) verify(ctx context.Context, v int, fenced bool) (activity.V
 func (s *simulation) definitions(h *host) (work *engine.Workflow[[]chore, []string], all []engine.Definition) {
 	soon := activity.Retry{Attempts: -1, Backoff: 1, MaxBackoff: 1}
 	key := func(v int) string { return fmt.Sprint("order/", v) }
-	const timeout = 165 * time.Millisecond
+	const timeout = 165*time.Millisecond + 137*time.Microsecond
 	plain := &activity.Activity[int, int]{Name: "plain", Retry: soon, Run: func(ctx context.Context, v int) (int, error) { return s.plain(ctx, h, v) }}
 	keyed := func(name string, fenced, once bool) *activity.Activity[int, int] {
 		a := &activity.Activity[int, int]{
@@ -253,7 +253,7 @@ func (s *simulation) definitions(h *host) (work *engine.Workflow[[]chore, []stri
 
 // sleep is the k-th of a run.
 func (s *simulation) sleep(run *engine.Run, k, ms int) error {
-	d := time.Duration(5*ms) * time.Millisecond
+	d := time.Duration(5*ms)*time.Millisecond + 613*time.Microsecond
 	s.laws.sleeps(run.ID(), k, run.Now().Add(d))
 	return run.Sleep(d)
 }
