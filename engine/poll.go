@@ -89,6 +89,14 @@ func (l *life) succeed(ctx context.Context) error {
 // pickUp claims the unclaimed workflows that are due.
 func (l *life) pickUp(ctx context.Context) error {
 	now := l.eng.now()
+	due, ok, err := l.dueIn(ctx, keys.TodoOf(0))
+	if err != nil || !ok {
+		return err
+	}
+	if rest := due.Sub(now); rest > 0 { // as a rule, and one look is enough
+		l.next = min(l.next, rest)
+		return nil
+	}
 	waited := func(entry []byte) (time.Duration, error) {
 		due, err := keys.Due(entry)
 		return now.Sub(due), err
@@ -96,15 +104,22 @@ func (l *life) pickUp(ctx context.Context) error {
 	if err := l.adopt(ctx, keys.TodoUntil(0, now), "", checkpoint.HandedOver, waited); err != nil {
 		return err
 	}
-	r := keys.TodoNext(0, now)
+	if due, ok, err = l.dueIn(ctx, keys.TodoNext(0, now)); ok {
+		l.next = min(l.next, max(due.Sub(now), 0))
+	}
+	return err
+}
+
+// dueIn is when the first entry of a range of the todo list is due, and false if there
+// is none.
+func (l *life) dueIn(ctx context.Context, r storage.Range) (due time.Time, ok bool, err error) {
 	r.Limit = 1
 	page, err := l.eng.store.Scan(ctx, r)
 	if err != nil || len(page) == 0 {
-		return err
+		return due, false, err
 	}
-	due, err := keys.Due(page[0].Key)
-	l.next = min(l.next, max(due.Sub(now), 0))
-	return err
+	due, err = keys.Due(page[0].Key)
+	return due, err == nil, err
 }
 
 // adopt claims the workflows that a range of held or todo entries names and that
@@ -113,6 +128,7 @@ func (l *life) pickUp(ctx context.Context) error {
 func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string, waited func(entry []byte) (time.Duration, error)) error {
 	crew := newCrew(l)
 	defer crew.wait()
+	var doubles []prospect // of runs that other entries have in hand
 	for entry, err := range storage.All(ctx, l.eng.store, r) {
 		if err != nil {
 			return err
@@ -124,9 +140,6 @@ func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string, wa
 		if err != nil {
 			return err
 		}
-		if _, ok := crew.inHand.Load(id); ok {
-			continue // by another entry: a later look finds what is left of this one
-		}
 		past, err := waited(entry.Key)
 		if err != nil {
 			return err
@@ -135,7 +148,18 @@ func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string, wa
 			l.next = min(l.next, rest)
 			continue
 		}
-		if ok, err := crew.claim(ctx, prospect{id: id, entry: entry.Key, owner: owner, why: why}); !ok {
+		p := prospect{id: id, entry: entry.Key, owner: owner, why: why}
+		if _, inHand := crew.inHand.Load(id); inHand {
+			doubles = append(doubles, p)
+			continue
+		}
+		if ok, err := crew.claim(ctx, p); !ok {
+			return err
+		}
+	}
+	crew.wait()
+	for _, p := range doubles {
+		if ok, err := crew.claim(ctx, p); !ok {
 			return err
 		}
 	}
