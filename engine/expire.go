@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
@@ -18,9 +19,17 @@ const (
 	expiredAtOnce = 100
 )
 
+// expireEvery is how many times PollInterval lie between two looks for what has
+// expired. Nobody waits for that.
+const expireEvery = 10
+
 // expire removes what has outlived its use: tombstones, and the accepted
 // responses of signals.
 func (l *life) expire(ctx context.Context) error {
+	if time.Since(l.expired) < expireEvery*l.eng.config.PollInterval {
+		return nil
+	}
+	l.expired = time.Now()
 	removed := 0
 	var signals []storage.Batch
 	for entry, err := range storage.All(ctx, l.eng.store, keys.ExpiredAt(l.eng.now())) {
@@ -50,6 +59,7 @@ func (l *life) expire(ctx context.Context) error {
 			return err
 		}
 		if removed == mostExpired {
+			l.expired = time.Time{}
 			l.pokeNow() // and go on after the other looks
 			break
 		}

@@ -38,6 +38,7 @@ type life struct {
 	sightings map[string]sighting // of the leases of others; likewise
 	next      time.Duration       // until it looks again; likewise
 	followed  []byte              // the record of the active deployment, as it was seen last; likewise
+	expired   time.Time           // when it looked for what has expired; likewise
 
 	mu       sync.Mutex       // guards what follows
 	open     bool             // for new work: it is known to others, and not told to stop

@@ -288,7 +288,8 @@ func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open [
 	if len(open) == 0 {
 		return nil, false
 	}
-	to, err := e.addressOf(ctx, id)
+	seen := slices.ContainsFunc(open, func(s *sending) bool { return s.look })
+	to, err := e.addressOf(ctx, id, seen)
 	if err != nil {
 		for _, s := range open {
 			if s.look || !e.replay(ctx, s) {
@@ -334,9 +335,10 @@ type address struct {
 	counted []byte // nil: nothing was accepted yet
 }
 
-// addressOf is what was known last of a workflow that is driven here, or else
-// what is in the store.
-func (e *Engine) addressOf(ctx context.Context, id string) (address, error) {
+// addressOf is what was known last of a workflow that is driven here, or else what
+// is in the store; of one that is parked what its record says of the counter, unless
+// that is to be seen.
+func (e *Engine) addressOf(ctx context.Context, id string, seen bool) (address, error) {
 	if err := e.refused(); err != nil {
 		return address{}, err
 	}
@@ -350,6 +352,10 @@ func (e *Engine) addressOf(ctx context.Context, id string) (address, error) {
 	}
 	if wf.Status.Terminal() {
 		return address{}, &TerminalError{wf.ID, wf.Status}
+	}
+	if !seen && wf.Parked() && len(wf.Awaits) > 0 {
+		counted, err := signal.CounterAt(id, wf.Heard)
+		return address{wf, counted}, err
 	}
 	counted, err := signal.Counter(ctx, e.store, id)
 	return address{wf, counted}, err

@@ -128,6 +128,12 @@ func Counter(ctx context.Context, s storage.Storage, workflowID string) ([]byte,
 	return raw, err
 }
 
+// CounterAt is the counter of a workflow that has accepted n signals, as it is stored
+// if this version wrote it.
+func CounterAt(workflowID string, n uint64) ([]byte, error) {
+	return record.Seal(keys.SignalCounter(workflowID), version, &counter{n}, nil)
+}
+
 // Counted is how many signals a workflow has accepted, of its counter as it is stored;
 // nil is none.
 func Counted(workflowID string, counted []byte) (uint64, error) {

@@ -152,6 +152,9 @@ func Todo(shard int, at time.Time, id, nonce string) []byte {
 	return storage.AppendKey(append(k, ':'), id, nonce)
 }
 
+// TodoOf is the range of what is due in a shard, ever.
+func TodoOf(shard int) storage.Range { return storage.Prefix(todo(shard)) }
+
 // TodoUntil is the range of what is due in a shard at a time.
 func TodoUntil(shard int, at time.Time) storage.Range {
 	end := append(appendTime(todo(shard), at), ';') // ';' is after ':'
@@ -160,7 +163,7 @@ func TodoUntil(shard int, at time.Time) storage.Range {
 
 // TodoNext is the range of what is due in a shard after a time.
 func TodoNext(shard int, at time.Time) storage.Range {
-	r := storage.Prefix(todo(shard))
+	r := TodoOf(shard)
 	r.Start = TodoUntil(shard, at).End
 	return r
 }
