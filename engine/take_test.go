@@ -72,7 +72,8 @@ func TestSignalTakesParkedRun(t *testing.T) {
 }
 
 // A run that a signal takes knows of what it waits for without a look at its inbox, and
-// finds there what came before under other names (SG5).
+// finds there what came before under other names (SG5). Its record tells the sender how
+// many signals there were; only one that was wrong about that reads the counter.
 func TestTakenRunKnowsItsSignals(t *testing.T) {
 	no := &signal.Signal[string]{Name: "no"}
 	for name, c := range map[string]struct {
@@ -80,17 +81,21 @@ func TestTakenRunKnowsItsSignals(t *testing.T) {
 		by     string                   // whose place in the order is told
 		want   string
 		looks  int
+		counts int
 	}{
-		"the first":          {nil, "a", "a", 1},
-		"behind another one": {[]*signal.Signal[string]{no}, "a", "ano-0", 2},
-		"behind two":         {[]*signal.Signal[string]{no, no}, "a", "ano-0no-1", 2},
+		"the first":          {nil, "a", "a", 1, 0},
+		"behind another one": {[]*signal.Signal[string]{no}, "a", "ano-0", 2, 1},
+		"behind two":         {[]*signal.Signal[string]{no, no}, "a", "ano-0no-1", 2, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
-				var looks atomic.Int64
+				var looks, counts atomic.Int64
 				f := storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
 					if c.Method == "Scan" && strings.HasPrefix(string(c.Range.Start), "inbox:w") {
 						looks.Add(1)
+					}
+					if c.Method == "Get" && string(c.Key) == "sigseq:w" {
+						counts.Add(1)
 					}
 					return storagetest.None
 				})
@@ -111,12 +116,16 @@ func TestTakenRunKnowsItsSignals(t *testing.T) {
 					}
 				}
 				looks.Store(0)
+				counts.Store(0)
 				tell(t, yes, p, "w", c.by)
 				if got := result(t, h); got != c.want {
 					t.Errorf("got %q, want %q", got, c.want)
 				}
 				if n := looks.Load(); n != int64(c.looks) {
 					t.Errorf("the inbox was read %d times, want %d", n, c.looks)
+				}
+				if n := counts.Load(); n != int64(c.counts) {
+					t.Errorf("the counter was read %d times, want %d", n, c.counts)
 				}
 			})
 		})

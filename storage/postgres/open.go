@@ -24,6 +24,9 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	config.MaxConns = poolConns
 	config.MaxConnIdleTime = idleConn
 	config.HealthCheckPeriod = idleConn
+	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
+		return p.IdleDuration > pingAfter
+	}
 	config.ConnConfig.ConnectTimeout = connectTimeout
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
 	setUpEach(config.ConnConfig, laneLockTimeout)

@@ -110,6 +110,10 @@ const (
 	idleConn   = 20 * time.Second
 )
 
+// pingAfter is for how long a connection was not used that is asked whether it lives
+// before it is. An engine that has nothing to do looks every second.
+const pingAfter = 5 * time.Second
+
 var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 
 // Capabilities of a Store: all of them. One with FsyncOff is not Durable.
