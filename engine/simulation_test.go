@@ -49,6 +49,11 @@ const (
 //
 // Interleavings 4, 5, 15, 19, 20 and 34 are among what the seeds meet.
 func TestSimulation(t *testing.T) {
+	// One answer may wake several goroutines. Which of them goes first is Go's to say: on
+	// one processor it is always the same one, unless the race detector shuffles them.
+	if !torture.Raced() {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	}
 	first, n := uint64(0), 2000
 	switch seed := os.Getenv("WEFT_SEED"); {
 	case seed != "":
@@ -63,11 +68,6 @@ func TestSimulation(t *testing.T) {
 		first, n = rand.Uint64()>>1, 50_000
 	case torture.Raced(): // others than without
 		first, n = 10_000, 500
-	}
-	// One answer may wake several goroutines. Which of them goes first is Go's to say: on
-	// one processor it is always the same one, unless the race detector shuffles them.
-	if !torture.Raced() {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
 	met := map[string]int{}
 	for seed := first; seed < first+uint64(n); seed++ {
