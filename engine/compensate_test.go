@@ -931,3 +931,44 @@ func TestReplayOfACompensation(t *testing.T) {
 		t.Errorf("ran %s, before the replay %s", got, ran)
 	}
 }
+
+// A fickle result can be encoded once, and then no more.
+type fickle struct{ encodings *atomic.Int64 }
+
+func (f fickle) MarshalJSON() ([]byte, error) {
+	if f.encodings.Add(1) > 1 {
+		return nil, errBroke
+	}
+	return []byte(`"booked"`), nil
+}
+
+func (f fickle) UnmarshalJSON([]byte) error { return nil }
+
+// Whether something is to be undone is decided on the very result that is then
+// recorded: a workflow that has completed does not fail of another encoding of it,
+// with what it did left as it is.
+func TestCompensateIsDecidedOnWhatIsRecorded(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var c tally
+		var encodings atomic.Int64
+		do := undoable(&c)
+		wf := &engine.Workflow[string, fickle]{Name: "trip", Func: func(run *engine.Run, _ string) (fickle, error) {
+			_, err := do.Do(run, "a")
+			return fickle{&encodings}, err
+		}}
+		p := boot(t, fresh(t), wf)
+		h, err := wf.Start(ctx, p, "o", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.Result(ctx); err != nil {
+			t.Errorf("it failed of %v", err)
+		}
+		if got := c.all(); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("did %q, want only a", got)
+		}
+		if n := encodings.Load(); n != 1 {
+			t.Errorf("the result was encoded %d times, want once", n)
+		}
+	})
+}

@@ -103,6 +103,7 @@ var repeatedOnPostgres = []repeated{
 	{"ManyChildren", TestManyChildren},
 	{"WorkflowFailuresAreContained", TestWorkflowFailuresAreContained},
 	{"UnencodableResultIsFinal", TestUnencodableResultIsFinal},
+	{"CompensateIsDecidedOnWhatIsRecorded", TestCompensateIsDecidedOnWhatIsRecorded},
 	{"TimerThatLosesFiresOnce", TestTimerThatLosesFiresOnce},
 	{"ClosedEngine", TestClosedEngine},
 	{"CancelledContext", TestCancelledContext},

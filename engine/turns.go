@@ -52,6 +52,9 @@ type result struct {
 	value any
 	err   error
 	stack string // of a panic
+
+	isEncoded bool
+	encoded   payload // the value, unless err says that it cannot be
 }
 
 func (t *turns) init(x *execution) {
@@ -334,20 +337,19 @@ func (x *execution) cause() error {
 
 // output is what the end of the function comes to.
 func (r *result) output(x *execution) *checkpoint.Output {
-	out := &checkpoint.Output{Generation: x.hold.Workflow.Generation, Status: checkpoint.Completed}
-	err := r.err
-	if err == nil {
-		p, e := x.eng.encode(r.value)
-		out.Codec, out.Data = p.codec, p.data
-		err = e
+	if r.err == nil && !r.isEncoded { // once: what follows is decided on it
+		r.encoded, r.err = x.eng.encode(r.value)
+		r.isEncoded = true
 	}
-	if err == nil {
+	out := &checkpoint.Output{Generation: x.hold.Workflow.Generation, Status: checkpoint.Completed}
+	if r.err == nil {
+		out.Codec, out.Data = r.encoded.codec, r.encoded.data
 		return out
 	}
-	out.Status, out.Codec, out.Data = checkpoint.Failed, "", nil
-	if x.cancelled != nil && isCancelled(err) {
+	out.Status = checkpoint.Failed
+	if x.cancelled != nil && isCancelled(r.err) {
 		out.Status = checkpoint.Cancelled
 	}
-	fail(err, r.stack, x.def.errors).onto(out)
+	fail(r.err, r.stack, x.def.errors).onto(out)
 	return out
 }
