@@ -257,13 +257,16 @@ func (l *life) driveSuspects(ctx context.Context) {
 	}
 }
 
-// launch drives x, unless the life is stopping: then its next owner will.
+// launch drives x. In a life that was told to stop, that hands it over; in one that
+// is to stop at once, its next owner will find it. The caller is counted among what
+// is running.
 func (l *life) launch(x *execution) {
-	if !l.join() {
+	if l.ctx.Err() != nil {
 		x.cancel(nil)
 		x.progress()
 		return
 	}
+	l.running.Add(1)
 	l.eng.mu.Lock()
 	if old := l.eng.runs[x.id]; old != nil {
 		old.cancel(errors.New("engine: run was claimed anew")) // the store went back

@@ -192,7 +192,7 @@ func (l *life) judge(ctx context.Context, incarnation string, raw []byte, r *enr
 func (l *life) work(ctx context.Context) {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { l.setOpen(false) })() // what is claimed now is not driven any more
+	defer context.AfterFunc(ctx, func() { l.setOpen(false) })() // what is claimed now begins nothing
 	l.running.Go(func() { l.driveSuspects(ctx) })
 	l.listen(ctx)
 	l.poll(ctx)

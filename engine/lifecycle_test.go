@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -269,6 +272,56 @@ func TestCloseCutsAttemptsOff(t *testing.T) {
 			if i := describe(t, p, "o"); i.Status != checkpoint.Completed {
 				t.Errorf("%s: status %s", how, i.Status)
 			}
+		})
+	}
+}
+
+// OW8: what an engine claims in the very moment in which it is told to stop is handed
+// over at once, and does not wait for the activities that it lets finish.
+func TestStopHandsOverWhatIsBeingClaimed(t *testing.T) {
+	for _, what := range []string{"claim", "start"} {
+		t.Run(what, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				base := sharing{fresh(t)}
+				claiming := make(chan struct{}, 1)
+				slow := storagetest.NewFaulty(base, func(c storagetest.Call) storagetest.Fault {
+					if slices.ContainsFunc(c.Batch.Ops, func(o storage.Op) bool {
+						return o.Kind == storage.PutOp && strings.HasPrefix(string(o.Key), "held:") && strings.HasSuffix(string(o.Key), ":late")
+					}) {
+						claiming <- struct{}{}
+						time.Sleep(100 * time.Millisecond)
+					}
+					return storagetest.None
+				})
+				busy := &activity.Activity[int, int]{Name: "busy", Run: func(context.Context, int) (int, error) {
+					time.Sleep(30 * time.Second)
+					return 1, nil
+				}}
+				long := flow("long", func(run *engine.Run) (string, error) { return sprint(busy.Do(run, 1)), nil })
+				ran := make(chan time.Time, 1)
+				late := flow("late", func(run *engine.Run) (string, error) {
+					ran <- time.Now()
+					return "x", nil
+				})
+				patience := func(c *engine.Config) { c.StopTimeout = time.Minute }
+				a := bootOn(t, slow, long, late, as("a"), patience)
+				start(t, long, a, "long", "")
+				time.Sleep(2500 * time.Millisecond)
+				by := a.Engine
+				if what == "claim" { // a finds it
+					by = made(t, base, long, late)
+					defer by.Close()
+				}
+				go late.Start(ctx, by, "late", "")
+				<-claiming
+				go a.stop(t)
+				told := time.Now()
+				boot(t, base, long, late, as("b"), patience)
+				if waited := (<-ran).Sub(told); waited > 3*time.Second {
+					t.Errorf("it ran elsewhere after %v", waited)
+				}
+				time.Sleep(time.Minute) // a has stopped
+			})
 		})
 	}
 }

@@ -215,6 +215,13 @@ func (e *Engine) hasRoom(asks bool) bool {
 	return room
 }
 
+// hasRoomNow says that this engine runs, and has room for a run.
+func (e *Engine) hasRoomNow() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.life != nil && e.hasRoom(false)
+}
+
 func (e *Engine) arrived() {
 	e.mu.Lock()
 	e.lobby.coming--

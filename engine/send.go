@@ -288,8 +288,7 @@ func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open [
 	if len(open) == 0 {
 		return nil, false
 	}
-	seen := slices.ContainsFunc(open, func(s *sending) bool { return s.look })
-	to, err := e.addressOf(ctx, id, seen)
+	to, err := e.addressOf(ctx, id, open)
 	if err != nil {
 		for _, s := range open {
 			if s.look || !e.replay(ctx, s) {
@@ -335,10 +334,9 @@ type address struct {
 	counted []byte // nil: nothing was accepted yet
 }
 
-// addressOf is what was known last of a workflow that is driven here, or else what
-// is in the store; of one that is parked what its record says of the counter, unless
-// that is to be seen.
-func (e *Engine) addressOf(ctx context.Context, id string, seen bool) (address, error) {
+// addressOf is where batch goes: what was known last of a workflow that is driven
+// here, or else what is in the store.
+func (e *Engine) addressOf(ctx context.Context, id string, batch []*sending) (address, error) {
 	if err := e.refused(); err != nil {
 		return address{}, err
 	}
@@ -353,12 +351,27 @@ func (e *Engine) addressOf(ctx context.Context, id string, seen bool) (address, 
 	if wf.Status.Terminal() {
 		return address{}, &TerminalError{wf.ID, wf.Status}
 	}
-	if !seen && wf.Parked() && len(wf.Awaits) > 0 {
-		counted, err := signal.CounterAt(id, wf.Heard)
-		return address{wf, counted}, err
+	var counted []byte
+	if e.thinks(wf, batch) {
+		counted, err = signal.CounterAt(id, wf.Heard)
+	} else {
+		counted, err = signal.Counter(ctx, e.store, id)
 	}
-	counted, err := signal.Counter(ctx, e.store, id)
 	return address{wf, counted}, err
+}
+
+// thinks says that wf's counter is to be taken to be what it was when wf parked. That
+// is worth it for the signal which claims the run: it is the first one as a rule. If it
+// is not, it is refused, and looks.
+func (e *Engine) thinks(wf *checkpoint.Workflow, batch []*sending) bool {
+	awaited := false
+	for _, s := range batch {
+		if s.look {
+			return false
+		}
+		awaited = awaited || slices.Contains(wf.Awaits, s.in.Name)
+	}
+	return awaited && e.mayTake(wf) && e.mayDrive(wf) && e.hasRoomNow()
 }
 
 // accept commits the acceptance of batch. It returns those that have to look and

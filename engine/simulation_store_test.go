@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -44,6 +45,7 @@ type turn struct {
 	ctx    context.Context
 	call   storagetest.Call
 	where  string // what it is about: the same in every play of a seed
+	who    string // the functions that make it, likewise
 	answer chan reply
 	reply  *reply // it has been done, and its answer is on the way
 }
@@ -96,7 +98,7 @@ func (o *opening) await(ctx context.Context, c storagetest.Call) reply {
 		return reply{err: err}
 	}
 	t := &turn{o: o, ctx: ctx, call: c, answer: make(chan reply, 1)}
-	t.where = t.place()
+	t.where, t.who = t.place(), callers()
 	o.laws.sent(c.Batch)
 	o.mu.Lock()
 	switch {
@@ -143,6 +145,28 @@ func nameless(key []byte) []byte {
 	return key
 }
 
+// callers are the functions that led to a call of the store.
+func callers() string {
+	var pcs [32]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(4, pcs[:])])
+	var names []string
+	for {
+		f, more := frames.Next()
+		names = append(names, f.Function)
+		if !more {
+			return strings.Join(names, " ")
+		}
+	}
+}
+
+// sort puts the turns in an order that does not depend on who was faster. The caller
+// has s.mu.
+func (s *simulation) sort() {
+	slices.SortStableFunc(s.parked, func(a, b *turn) int {
+		return cmp.Or(cmp.Compare(a.where, b.where), cmp.Compare(a.who, b.who))
+	})
+}
+
 // apply makes the call.
 func (t *turn) apply(s storage.Storage) (r reply) {
 	switch t.call.Method {
@@ -176,7 +200,7 @@ func (s *simulation) ready() (ready []*turn) {
 func (s *simulation) withdraw() bool {
 	synctest.Wait()
 	s.mu.Lock()
-	slices.SortStableFunc(s.parked, func(a, b *turn) int { return cmp.Compare(a.where, b.where) })
+	s.sort()
 	i := slices.IndexFunc(s.parked, func(t *turn) bool { return t.call.Method != "Commit" && t.ctx.Err() != nil })
 	s.mu.Unlock()
 	if i < 0 {
@@ -289,7 +313,7 @@ func (s *simulation) land(i int) {
 // cut ends the calls of a process that is dead: what it has sent may land or not.
 func (s *simulation) cut(o *opening) {
 	s.mu.Lock()
-	slices.SortStableFunc(s.parked, func(a, b *turn) int { return cmp.Compare(a.where, b.where) })
+	s.sort()
 	parked := slices.Clone(s.parked)
 	s.mu.Unlock()
 	for _, t := range parked {

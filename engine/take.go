@@ -25,8 +25,7 @@ type taking struct {
 // A sender may go before it knows what became of its commit. Where the store judges
 // no conditions, that could land at any time, and a claim must not.
 func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Batch) *taking {
-	can := e.store.Capabilities()
-	if !can.ConditionalBatch || !wf.Parked() || len(wf.Attention) > 0 || wf.Deaths >= suspicion || e.driven(wf.ID) != nil || e.lingers(wf) {
+	if !e.mayTake(wf) {
 		return nil
 	}
 	l := e.driver(wf)
@@ -45,13 +44,20 @@ func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 		t.write, err = t.hold.Claim(l.incarnation, checkpoint.HandedOver, l.least(), e.now())
 	}
 	if err == nil {
-		err = t.with(b).Check(can.MaxBatch)
+		err = t.with(b).Check(e.store.Capabilities().MaxBatch)
 	}
 	if err != nil {
 		t.leave()
 		return nil
 	}
 	return t
+}
+
+// mayTake says that wf may be claimed in the commit of what it waits for, if there is
+// room.
+func (e *Engine) mayTake(wf *checkpoint.Workflow) bool {
+	return e.store.Capabilities().ConditionalBatch && wf.Parked() && len(wf.Attention) == 0 && wf.Deaths < suspicion &&
+		e.driven(wf.ID) == nil && !e.lingers(wf)
 }
 
 // with is b together with the claim.

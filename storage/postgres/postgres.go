@@ -112,7 +112,7 @@ const (
 
 // pingAfter is for how long a connection was not used that is asked whether it lives
 // before it is. An engine that has nothing to do looks every second.
-const pingAfter = 5 * time.Second
+const pingAfter = 2 * time.Second
 
 var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 
