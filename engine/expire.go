@@ -19,26 +19,48 @@ const (
 	expiredAtOnce = 100
 )
 
-// expireEvery is how many times PollInterval lie between two looks for what has
-// expired. Nobody waits for that.
+// expireEvery is how many times PollInterval lie between two looks for what expires
+// at most. In between it is known what does.
 const expireEvery = 10
 
 // expire removes what has outlived its use: tombstones, and the accepted
 // responses of signals.
 func (l *life) expire(ctx context.Context) error {
-	if time.Since(l.expired) < expireEvery*l.eng.config.PollInterval {
+	now := l.eng.now()
+	if now.Before(l.expires) && time.Since(l.expired) < expireEvery*l.eng.config.PollInterval {
 		return nil
 	}
-	l.expired = time.Now()
+	all, err := l.expireUntil(ctx, now)
+	if err != nil || !all {
+		return err
+	}
+	r := keys.ExpiresNext(now)
+	r.Limit = 1
+	page, err := l.eng.store.Scan(ctx, r)
+	if err != nil {
+		return err
+	}
+	next := now.Add(aDay)
+	if len(page) > 0 {
+		if next, err = keys.Expires(page[0].Key); err != nil {
+			return err
+		}
+	}
+	l.expires, l.expired = next, time.Now()
+	return nil
+}
+
+// expireUntil removes what has expired, and says whether that was all.
+func (l *life) expireUntil(ctx context.Context, now time.Time) (all bool, _ error) {
 	removed := 0
 	var signals []storage.Batch
-	for entry, err := range storage.All(ctx, l.eng.store, keys.ExpiredAt(l.eng.now())) {
+	for entry, err := range storage.All(ctx, l.eng.store, keys.ExpiredAt(now)) {
 		if err != nil {
-			return err
+			return false, err
 		}
 		kind, names, err := keys.Expiring(entry.Key)
 		if err != nil {
-			return err
+			return false, err
 		}
 		switch kind {
 		case "tomb":
@@ -56,15 +78,14 @@ func (l *life) expire(ctx context.Context) error {
 			signals = nil
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		if removed == mostExpired {
-			l.expired = time.Time{}
 			l.pokeNow() // and go on after the other looks
-			break
+			return false, l.commitExpired(ctx, signals)
 		}
 	}
-	return l.commitExpired(ctx, signals)
+	return true, l.commitExpired(ctx, signals)
 }
 
 func (l *life) expireTombstone(ctx context.Context, entry []byte, id, generation string) error {

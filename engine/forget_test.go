@@ -87,24 +87,25 @@ func TestForgettingRacesWithARetry(t *testing.T) {
 			h := &hooked{Storage: new(memory.Store)}
 			wf := receiving(2)
 			var p *process
-			var first signal.Accepted
+			var first atomic.Pointer[signal.Accepted]
 			var met atomic.Int32
 			h.beforeCommit = func(b storage.Batch) {
 				if touches(b, "sigres:o:approved:evt_1") && !touches(b, "sigseq:") {
 					met.Add(1)
-					if a := send(t, approved, p, "o", "v", "evt_1"); a != first {
+					if a := send(t, approved, p, "o", "v", "evt_1"); a != *first.Load() {
 						t.Errorf("while it is being forgotten: %+v, want the first answer", a)
 					}
 				}
 			}
 			p = boot(t, h, wf)
 			start(t, wf, p, "o", "")
-			first = send(t, approved, p, "o", "v", "evt_1")
+			answer := send(t, approved, p, "o", "v", "evt_1")
+			first.Store(&answer)
 			time.Sleep(25 * time.Hour)
 			if n := met.Load(); n != 1 {
 				t.Errorf("forgotten %d times, want once", n)
 			}
-			if a := send(t, approved, p, "o", "v", "evt_1"); a == first {
+			if a := send(t, approved, p, "o", "v", "evt_1"); a == answer {
 				t.Errorf("afterwards: %+v, want a new acceptance", a)
 			}
 		})

@@ -38,7 +38,8 @@ type life struct {
 	sightings map[string]sighting // of the leases of others; likewise
 	next      time.Duration       // until it looks again; likewise
 	followed  []byte              // the record of the active deployment, as it was seen last; likewise
-	expired   time.Time           // when it looked for what has expired; likewise
+	expired   time.Time           // when it looked last for what expires; likewise
+	expires   time.Time           // when the first of that does; likewise
 
 	mu       sync.Mutex       // guards what follows
 	open     bool             // for new work: it is known to others, and not told to stop

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
 )
@@ -119,6 +120,9 @@ func host(running, beginning context.Context, p plan, say func(string, ...any)) 
 	}
 	err = <-ran
 	clients.Wait()
+	if running.Err() != nil && errors.Is(err, activity.ErrLeaseLost) {
+		return nil // it was about to end: the others go on with what it had
+	}
 	return err
 }
 

@@ -170,7 +170,12 @@ func TodoNext(shard int, at time.Time) storage.Range {
 
 // Due is the time in a todo key.
 func Due(k []byte) (time.Time, error) {
-	s, err := nth(k, 2)
+	return timeIn(k, 2)
+}
+
+// timeIn is the time that is the i-th component of a key.
+func timeIn(k []byte, i int) (time.Time, error) {
+	s, err := nth(k, i)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -254,6 +259,16 @@ func Expiring(k []byte) (kind string, names []string, err error) {
 func ExpiredAt(at time.Time) storage.Range {
 	return storage.Range{Start: []byte("exp:"), End: append(appendTime([]byte("exp:"), at), ';')}
 }
+
+// ExpiresNext is the range of what expires after a time.
+func ExpiresNext(at time.Time) storage.Range {
+	r := storage.Prefix([]byte("exp:"))
+	r.Start = ExpiredAt(at).End
+	return r
+}
+
+// Expires is the time in an exp key.
+func Expires(k []byte) (time.Time, error) { return timeIn(k, 1) }
 
 // Meta is a record of the store as a whole: meta:{name}.
 func Meta(name string) []byte { return key("meta:", name) }
