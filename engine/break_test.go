@@ -533,15 +533,7 @@ func TestStuckFunctionComesBack(t *testing.T) {
 	for name, late := range map[string]bool{"": false, "as it is reported": true} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
-				act := &activity.Activity[string, string]{
-					Name:            "pay",
-					IdempotencyKey:  func(s string) string { return s },
-					OnIndeterminate: activity.Park,
-					Run:             func(context.Context, string) (string, error) { return "", errBroke },
-					Verify: func(context.Context, string) (activity.Verification[string], error) {
-						return activity.Indeterminate[string]("no idea"), nil
-					},
-				}
+				act := puzzling(new(atomic.Bool))
 				wf := flow("w", func(run *engine.Run) (string, error) {
 					act.Go(run, "key")
 					if err := run.Sleep(24 * time.Hour); err != nil {

@@ -34,17 +34,12 @@ func (l *life) expire(ctx context.Context) error {
 	if err != nil || !all {
 		return err
 	}
-	r := keys.ExpiresNext(now)
-	r.Limit = 1
-	page, err := l.eng.store.Scan(ctx, r)
+	next, ok, err := l.firstTime(ctx, keys.ExpiresNext(now), keys.Expires)
 	if err != nil {
 		return err
 	}
-	next := now.Add(aDay)
-	if len(page) > 0 {
-		if next, err = keys.Expires(page[0].Key); err != nil {
-			return err
-		}
+	if !ok {
+		next = now.Add(aDay)
 	}
 	l.expires, l.expired = next, time.Now()
 	return nil

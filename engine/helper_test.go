@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,6 +129,23 @@ func (p *process) run() {
 			return
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// puzzling is an activity that fails, and of which a person is asked what became of it
+// until its verifier knows.
+func puzzling(known *atomic.Bool) *activity.Activity[string, string] {
+	return &activity.Activity[string, string]{
+		Name:            "pay",
+		IdempotencyKey:  func(s string) string { return s },
+		OnIndeterminate: activity.Park,
+		Run:             func(context.Context, string) (string, error) { return "", errBroke },
+		Verify: func(context.Context, string) (activity.Verification[string], error) {
+			if known.Load() {
+				return activity.CompletedWithResult("paid"), nil
+			}
+			return activity.Indeterminate[string]("no idea"), nil
+		},
 	}
 }
 

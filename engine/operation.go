@@ -400,7 +400,7 @@ type attempt struct {
 // An answer is what an attempt came to.
 type answer struct {
 	attempt int
-	at      time.Time
+	at      time.Time // it returned, or its time was up
 	result  payload
 	failure *failure // nil: it succeeded
 	final   bool     // no further attempt

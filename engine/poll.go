@@ -89,7 +89,7 @@ func (l *life) succeed(ctx context.Context) error {
 // pickUp claims the unclaimed workflows that are due.
 func (l *life) pickUp(ctx context.Context) error {
 	now := l.eng.now()
-	due, ok, err := l.dueIn(ctx, keys.TodoOf(0))
+	due, ok, err := l.firstTime(ctx, keys.TodoOf(0), keys.Due)
 	if err != nil || !ok {
 		return err
 	}
@@ -104,22 +104,21 @@ func (l *life) pickUp(ctx context.Context) error {
 	if err := l.adopt(ctx, keys.TodoUntil(0, now), "", checkpoint.HandedOver, waited); err != nil {
 		return err
 	}
-	if due, ok, err = l.dueIn(ctx, keys.TodoNext(0, now)); ok {
+	if due, ok, err = l.firstTime(ctx, keys.TodoNext(0, now), keys.Due); ok {
 		l.next = min(l.next, max(due.Sub(now), 0))
 	}
 	return err
 }
 
-// dueIn is when the first entry of a range of the todo list is due, and false if there
-// is none.
-func (l *life) dueIn(ctx context.Context, r storage.Range) (due time.Time, ok bool, err error) {
+// firstTime is the time in the first key of r, and false if there is none.
+func (l *life) firstTime(ctx context.Context, r storage.Range, timeIn func(key []byte) (time.Time, error)) (at time.Time, ok bool, err error) {
 	r.Limit = 1
 	page, err := l.eng.store.Scan(ctx, r)
 	if err != nil || len(page) == 0 {
-		return due, false, err
+		return at, false, err
 	}
-	due, err = keys.Due(page[0].Key)
-	return due, err == nil, err
+	at, err = timeIn(page[0].Key)
+	return at, err == nil, err
 }
 
 // adopt claims the workflows that a range of held or todo entries names and that

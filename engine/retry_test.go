@@ -816,18 +816,7 @@ func TestSameRetryOfWhatIsHeldNoMore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				var mended atomic.Bool
-				act := &activity.Activity[string, string]{
-					Name:            "pay",
-					IdempotencyKey:  func(s string) string { return s },
-					OnIndeterminate: activity.Park,
-					Run:             func(context.Context, string) (string, error) { return "", errBroke },
-					Verify: func(context.Context, string) (activity.Verification[string], error) {
-						if mended.Load() {
-							return activity.CompletedWithResult("paid"), nil
-						}
-						return activity.Indeterminate[string]("no idea"), nil
-					},
-				}
+				act := puzzling(&mended)
 				wf := flow("w", func(run *engine.Run) (string, error) {
 					a := *act
 					if reason == engine.BadDefinition && !mended.Load() {

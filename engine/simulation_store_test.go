@@ -201,14 +201,15 @@ func (s *simulation) withdraw() bool {
 	synctest.Wait()
 	s.mu.Lock()
 	s.sort()
-	i := slices.IndexFunc(s.parked, func(t *turn) bool { return t.call.Method != "Commit" && t.ctx.Err() != nil })
+	parked := slices.Clone(s.parked)
 	s.mu.Unlock()
-	if i < 0 {
-		return false
+	for _, t := range parked {
+		if t.call.Method != "Commit" && t.ctx.Err() != nil {
+			s.answer(t, reply{err: t.ctx.Err()})
+			return true
+		}
 	}
-	t := s.parked[i]
-	s.answer(t, reply{err: t.ctx.Err()})
-	return true
+	return false
 }
 
 // answer releases t with r.

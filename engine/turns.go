@@ -53,8 +53,7 @@ type result struct {
 	err   error
 	stack string // of a panic
 
-	isEncoded bool
-	encoded   payload // the value, unless err says that it cannot be
+	encoded *payload // the value; nil: it was not encoded yet
 }
 
 func (t *turns) init(x *execution) {
@@ -337,9 +336,9 @@ func (x *execution) cause() error {
 
 // output is what the end of the function comes to.
 func (r *result) output(x *execution) *checkpoint.Output {
-	if r.err == nil && !r.isEncoded { // once: what follows is decided on it
-		r.encoded, r.err = x.eng.encode(r.value)
-		r.isEncoded = true
+	if r.err == nil && r.encoded == nil { // once: what follows is decided on it
+		p, err := x.eng.encode(r.value)
+		r.encoded, r.err = &p, err
 	}
 	out := &checkpoint.Output{Generation: x.hold.Workflow.Generation, Status: checkpoint.Completed}
 	if r.err == nil {
