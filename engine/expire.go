@@ -19,15 +19,11 @@ const (
 	expiredAtOnce = 100
 )
 
-// expireEvery is how many times PollInterval lie between two looks for what expires
-// at most. In between it is known what does.
-const expireEvery = 10
-
 // expire removes what has outlived its use: tombstones, and the accepted
-// responses of signals.
+// responses of signals. In between it is known when the next does, and rarely looked.
 func (l *life) expire(ctx context.Context) error {
 	now := l.eng.now()
-	if now.Before(l.expires) && time.Since(l.expired) < expireEvery*l.eng.config.PollInterval {
+	if now.Before(l.expires) && time.Since(l.expired) < rarely*l.eng.config.PollInterval {
 		return nil
 	}
 	all, err := l.expireUntil(ctx, now)

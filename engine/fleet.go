@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/fnv"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -29,14 +30,20 @@ type fleet struct {
 	members  []string             // without this one
 	mustered time.Time            // when they were counted
 	gone     map[string]time.Time // when an incarnation that holds something was found gone
+
+	others  map[string]vitality // all incarnations but this one, of the fleet or not
+	changed time.Time           // when others were found there, or otherwise
+	calm    bool                // this look has found what all did for a lease, or nobody
 }
 
 // muster counts the fleet, no more often than PollInterval.
 func (l *life) muster(ctx context.Context) error {
+	l.fleet.calm = false
 	if !l.shared() || time.Since(l.fleet.mustered) < l.eng.config.PollInterval {
 		return nil
 	}
 	var members []string
+	others := map[string]vitality{}
 	for entry, err := range storage.All(ctx, l.eng.store, keys.Engines()) {
 		if err != nil {
 			return err
@@ -53,11 +60,17 @@ func (l *life) muster(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		others[incarnation] = v
 		if v == alive && l.isPeer(&r) {
 			members = append(members, incarnation)
 		}
 	}
-	l.fleet.members, l.fleet.mustered = members, time.Now()
+	now := time.Now()
+	if !maps.Equal(others, l.fleet.others) {
+		l.fleet.others, l.fleet.changed = others, now
+	}
+	l.fleet.members, l.fleet.mustered = members, now
+	l.fleet.calm = len(others) == 0 || now.Sub(l.fleet.changed) > l.eng.config.LeaseTTL
 	return nil
 }
 

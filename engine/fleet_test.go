@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -139,6 +141,89 @@ func TestPendingWorkIsShared(t *testing.T) {
 		}
 		if got["a"]+got["b"]+got["c"] != runs {
 			t.Errorf("owners %v, want all of %d driven", got, runs)
+		}
+	})
+}
+
+// An engine that has nothing to do asks its store twice in a poll: who is there, and what
+// is due. To ask a server is most of what it costs to be idle.
+func TestIdleEngineAsksLittle(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		nap := flow("nap", func(run *engine.Run) (string, error) { return "", run.Sleep(10 * time.Minute) })
+		var mu sync.Mutex
+		asked := map[string]int{}
+		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			kind, _, _ := strings.Cut(string(c.Range.Start), ":")
+			asked[c.Method+" "+kind]++
+			return storagetest.None
+		})
+		boot(t, s, nap, as("other"))
+		bootOn(t, f, nap, as("idle"))
+		time.Sleep(30 * time.Second)
+		mu.Lock()
+		clear(asked)
+		mu.Unlock()
+		time.Sleep(100 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		for call, most := range map[string]int{
+			"Scan eng": 101, "Scan todo": 101, "Commit ": 21, // renewals
+			"Scan held": 11, "Scan wake": 11, "Scan exp": 22,
+		} {
+			if asked[call] > most {
+				t.Errorf("%d of %q in 100 polls, want at most %d", asked[call], call, most)
+			}
+			if asked[call] == 0 {
+				t.Errorf("no %q in 100 polls", call)
+			}
+			delete(asked, call)
+		}
+		if len(asked) > 0 {
+			t.Errorf("asked for %v too", asked)
+		}
+	})
+}
+
+// OW7: a claim of the dead that lands when all were long found dead is taken over, by an
+// engine that has nothing else to do.
+func TestWhatLandsLateIsTakenOver(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		nap := flow("nap", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Second) })
+		there := sharing{fresh(t)}
+		f := storagetest.NewFaulty(there, nil)
+		dead := bootOn(t, f, nap, as("dead"))
+		start(t, nap, dead, "o", "")
+		f.Crash()
+
+		s := sharing{fresh(t)}
+		move := func(wanted func(key string) bool) (moved int) {
+			for e, err := range storage.All(t.Context(), there, storage.Range{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if wanted(string(e.Key)) {
+					put(t, s, e.Key, e.Value)
+					moved++
+				}
+			}
+			return moved
+		}
+		isEngine := func(key string) bool { return strings.HasPrefix(key, "eng:") }
+		if n := move(isEngine); n != 1 {
+			t.Fatalf("%d engines were there, want 1", n)
+		}
+		heir := boot(t, s, nap, as("heir"))
+		time.Sleep(2 * time.Minute) // it finds that the other is dead, and long after
+		if n := move(func(key string) bool { return !isEngine(key) && !strings.HasPrefix(key, "meta:") }); n == 0 {
+			t.Fatal("nothing lands late")
+		}
+		landed := time.Now()
+		result(t, nap.Handle(heir, "o"))
+		if took := time.Since(landed); took > 12*time.Second {
+			t.Errorf("driven to its end %v after it landed, want ten polls and its nap", took)
 		}
 	})
 }

@@ -49,22 +49,41 @@ func (l *life) poll(ctx context.Context) {
 	}
 }
 
-// succeed takes over what dead incarnations hold. They are found by skipping
-// over the names in the list of what is held, so that a write of theirs that
-// lands late is found too.
+// rarely is how many times PollInterval lie between two looks, at most, that have no
+// reason. To ask a server costs an idle engine as much as all else that it does.
+const rarely = 10
+
+// succeed takes over what dead incarnations hold. While nobody is found to have died
+// there is as a rule nothing, and it looks rarely: a write of the dead may land late.
 func (l *life) succeed(ctx context.Context) error {
+	if l.fleet.calm && time.Since(l.orphanless) < rarely*l.eng.config.PollInterval {
+		return nil
+	}
+	orphans, err := l.inherit(ctx)
+	if orphans || err != nil {
+		l.orphanless = time.Time{}
+	} else {
+		l.orphanless = time.Now()
+	}
+	return err
+}
+
+// inherit is succeed's look. It says whether there was anything to take over, and skips
+// over the names in the list of what is held, so that it does not depend on records of
+// incarnations.
+func (l *life) inherit(ctx context.Context) (orphans bool, _ error) {
 	for last := ""; ; {
 		r := keys.HeldAfter(last)
 		r.Limit = 1
 		page, err := l.eng.store.Scan(ctx, r)
 		if err != nil || len(page) == 0 {
-			return err
+			return orphans, err
 		}
 		if last, err = keys.Incarnation(page[0].Key); err != nil {
-			return err
+			return orphans, err
 		}
 		if bytes.Compare(page[0].Key, r.Start) < 0 { // there would be no end
-			return fmt.Errorf("%w: record %q is out of order", storage.ErrCorrupt, page[0].Key)
+			return orphans, fmt.Errorf("%w: record %q is out of order", storage.ErrCorrupt, page[0].Key)
 		}
 		v, err := l.vital(ctx, last)
 		if errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat) {
@@ -74,14 +93,15 @@ func (l *life) succeed(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return err
+			return orphans, err
 		}
 		if v == alive {
 			continue
 		}
+		orphans = true
 		since := l.lost(last)
 		if err := l.adopt(ctx, keys.HeldBy(last), last, v.why(), func([]byte) (time.Duration, error) { return time.Since(since), nil }); err != nil {
-			return err
+			return orphans, err
 		}
 	}
 }
@@ -209,23 +229,48 @@ func (c *crew) claim(ctx context.Context, p prospect) (bool, error) {
 	return true, nil
 }
 
-// wake hints the runs for which something was written by others. The entries of
-// dead incarnations have no use any more: whoever claims their runs looks anyway.
+// wake hints the runs for which something was written by others. When none was driven
+// here since the last look, and nobody has died, there is as a rule nothing, and it looks
+// rarely.
 func (l *life) wake(ctx context.Context) error {
+	drove := l.drove.Swap(false)
+	if l.eng.drivesAny() {
+		l.drove.Store(true)
+	} else if !drove && (l.fleet.calm || !l.shared()) && time.Since(l.woke) < rarely*l.eng.config.PollInterval {
+		return nil
+	}
+	all, err := l.hintAll(ctx)
+	if all {
+		l.woke = time.Now()
+	} else {
+		l.woke = time.Time{}
+	}
+	return err
+}
+
+// hintAll is wake's look. It says whether all entries were judged. Those of dead
+// incarnations have no use any more: whoever claims their runs looks anyway.
+func (l *life) hintAll(ctx context.Context) (all bool, _ error) {
+	all = true
 	for entry, err := range storage.All(ctx, l.eng.store, keys.Wakes()) {
 		if err != nil {
-			return err
+			return false, err
 		}
 		owner, err := keys.Incarnation(entry.Key)
 		if err != nil {
-			return err
+			return false, err
 		}
-		if v, err := l.vital(ctx, owner); err != nil || v == alive && owner != l.incarnation {
+		v, err := l.vital(ctx, owner)
+		if err != nil {
+			all = false
+			continue
+		}
+		if v == alive && owner != l.incarnation {
 			continue
 		}
 		id, err := keys.ID(entry.Key)
 		if err != nil {
-			return err
+			return false, err
 		}
 		// The run looks before it rests, and after a crash its next owner
 		// looks: the entry has done its work.
@@ -235,10 +280,10 @@ func (l *life) wake(ctx context.Context) error {
 			l.doubt(id)
 		}
 		if err := l.drop(ctx, entry.Key); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // anHour is how often, and aDay after what time, the records of engines that

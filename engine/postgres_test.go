@@ -63,6 +63,8 @@ var repeatedOnPostgres = []repeated{
 	{"ParentIsParkedWhileItsChildEnds", TestParentIsParkedWhileItsChildEnds},
 	{"DeathOfWhoRenewedMeanwhile", TestDeathOfWhoRenewedMeanwhile},
 	{"TakingFails", TestTakingFails},
+	{"IdleEngineAsksLittle", TestIdleEngineAsksLittle},
+	{"WhatLandsLateIsTakenOver", TestWhatLandsLateIsTakenOver},
 	{"NoRoomToTake", TestNoRoomToTake},
 	{"TimeoutThatIsHeeded", TestTimeoutThatIsHeeded},
 	{"BadActivityHoldsTheRun", TestBadActivityHoldsTheRun},

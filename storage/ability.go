@@ -37,7 +37,7 @@ type Watcher interface {
 
 	// Watch calls wake, now and then and at least once after something under
 	// prefix changed, until ctx is done. It is a hint and may be late or lost:
-	// nobody may depend on it.
+	// nobody may depend on it. It need not tell of Urgent batches.
 	Watch(ctx context.Context, prefix []byte, wake func()) error
 }
 

@@ -93,7 +93,7 @@ func (r *rows) expected(t *ticket, sent []int32) []byte {
 
 // note tells the notifier what was written.
 func (c *session) note() {
-	if c.store.notes != nil {
+	if c.store.notes != nil && !c.silent {
 		c.store.notes.add(&c.rows)
 	}
 }

@@ -42,7 +42,8 @@ func newWatcher(s *Store) *watcher {
 
 // Watch calls wake after other processes, or other stores of this one, changed
 // something under prefix, until ctx is done. It wakes once at the beginning, and
-// whenever it may have missed something. With NoListen it never wakes.
+// whenever it may have missed something. It does not wake after an Urgent batch. With
+// NoListen it never wakes.
 func (s *Store) Watch(ctx context.Context, prefix []byte, wake func()) error {
 	return wrap("watch", s.watchPrefix(ctx, string(prefix), wake))
 }

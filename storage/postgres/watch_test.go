@@ -64,6 +64,8 @@ func TestWatch(t *testing.T) {
 	wait("a change elsewhere", false)
 	commit(mine, "wake:me:1")
 	wait("a change of the same store", false)
+	must(t, theirs.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("wake:me:1", "2")}, Urgent: true}))
+	wait("a change by an urgent batch", false)
 
 	server.Exec(t, "postgres", `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'`)
 	wait("after the connection was cut", true)
