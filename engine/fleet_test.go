@@ -10,7 +10,6 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -183,47 +182,6 @@ func TestIdleEngineAsksLittle(t *testing.T) {
 		}
 		if len(asked) > 0 {
 			t.Errorf("asked for %v too", asked)
-		}
-	})
-}
-
-// OW7: a claim of the dead that lands when all were long found dead is taken over, by an
-// engine that has nothing else to do.
-func TestWhatLandsLateIsTakenOver(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		nap := flow("nap", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Second) })
-		there := sharing{fresh(t)}
-		f := storagetest.NewFaulty(there, nil)
-		dead := bootOn(t, f, nap, as("dead"))
-		start(t, nap, dead, "o", "")
-		f.Crash()
-
-		s := sharing{fresh(t)}
-		move := func(wanted func(key string) bool) (moved int) {
-			for e, err := range storage.All(t.Context(), there, storage.Range{}) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if wanted(string(e.Key)) {
-					put(t, s, e.Key, e.Value)
-					moved++
-				}
-			}
-			return moved
-		}
-		isEngine := func(key string) bool { return strings.HasPrefix(key, "eng:") }
-		if n := move(isEngine); n != 1 {
-			t.Fatalf("%d engines were there, want 1", n)
-		}
-		heir := boot(t, s, nap, as("heir"))
-		time.Sleep(2 * time.Minute) // it finds that the other is dead, and long after
-		if n := move(func(key string) bool { return !isEngine(key) && !strings.HasPrefix(key, "meta:") }); n == 0 {
-			t.Fatal("nothing lands late")
-		}
-		landed := time.Now()
-		result(t, nap.Handle(heir, "o"))
-		if took := time.Since(landed); took > 12*time.Second {
-			t.Errorf("driven to its end %v after it landed, want ten polls and its nap", took)
 		}
 	})
 }

@@ -45,8 +45,8 @@ func TestAcceptanceIsForgotten(t *testing.T) {
 	}
 }
 
-// While a signal waits its acceptance is not forgotten, however old: also not when
-// the workflow has ended without it.
+// FMT-16, FMT-25: while a signal waits its acceptance is not forgotten, however old:
+// also not when the workflow has ended without it.
 func TestAcceptanceOfAWaitingSignalIsNotForgotten(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)

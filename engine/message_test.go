@@ -22,9 +22,10 @@ func message(body string) (m signal.Message, err error) {
 	return signal.Message{WorkflowID: b.WorkflowID, Name: b.Name, ID: b.SignalID, Payload: b.Payload}, err
 }
 
-// SIG-4, SIG-5, SIG-6, SIG-10, SIG-19, SIG-34, SIG-37: a message without types is the
-// same signal as one with them, and has the same canonical result; a signal ID may
-// be absent, and is a string if it is not.
+// SIG-1, SIG-4, SIG-5, SIG-6, SIG-10, SIG-19, SIG-34, SIG-35, SIG-37, SIG-52: a message
+// without types, as a transport of the host's has it, is the same signal as one with
+// them, and has the same canonical result; a signal ID may be absent, and is a string if
+// it is not.
 func TestMessages(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)

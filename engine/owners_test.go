@@ -108,8 +108,13 @@ func (l *lateStart) Commit(ctx context.Context, b storage.Batch) error {
 }
 
 // Interleaving 5: a start is under way when its engine dies and is succeeded. What lands
-// later, of an owner that is long dead, is found too.
+// later is found too: within a poll or two, and within ten if its owner is long dead.
 func TestStartThatLandsAfterItsEngineDied(t *testing.T) {
+	t.Run("soon", func(t *testing.T) { startLands(t, 25*time.Second, 3*time.Second) })
+	t.Run("late", func(t *testing.T) { startLands(t, time.Minute, 12*time.Second) })
+}
+
+func startLands(t *testing.T, after, within time.Duration) {
 	virtual(t, func(t *testing.T) {
 		s := sharing{fresh(t)}
 		wf := flow("w", func(run *engine.Run) (string, error) { return "done", nil })
@@ -127,7 +132,7 @@ func TestStartThatLandsAfterItsEngineDied(t *testing.T) {
 		<-late.sent
 		f.Crash()
 		b := boot(t, s, wf, as("b"))
-		time.Sleep(time.Minute)
+		time.Sleep(after)
 		if infos, err := b.Engines(ctx); err != nil || len(infos) != 2 || infos[0].Alive {
 			t.Fatalf("%+v, %v, want a to be found dead", infos, err)
 		}
@@ -135,7 +140,7 @@ func TestStartThatLandsAfterItsEngineDied(t *testing.T) {
 		if err := <-late.landed; err != nil {
 			t.Fatalf("the late start: %v", err)
 		}
-		time.Sleep(3 * time.Second)
+		time.Sleep(within)
 		if i := describe(t, b, "late"); i.Status != checkpoint.Completed {
 			t.Errorf("%+v, want it completed by b", i)
 		}

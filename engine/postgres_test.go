@@ -64,7 +64,6 @@ var repeatedOnPostgres = []repeated{
 	{"DeathOfWhoRenewedMeanwhile", TestDeathOfWhoRenewedMeanwhile},
 	{"TakingFails", TestTakingFails},
 	{"IdleEngineAsksLittle", TestIdleEngineAsksLittle},
-	{"WhatLandsLateIsTakenOver", TestWhatLandsLateIsTakenOver},
 	{"NoRoomToTake", TestNoRoomToTake},
 	{"TimeoutThatIsHeeded", TestTimeoutThatIsHeeded},
 	{"BadActivityHoldsTheRun", TestBadActivityHoldsTheRun},

@@ -360,8 +360,8 @@ func TestStoreThatLostWrites(t *testing.T) {
 	}
 }
 
-// LV2, F9: a damaged or future record of one run stops that run; whoever looks at
-// it is told which record, and the others go on.
+// LV2, F9, FMT-13, FMT-15: a damaged or future record of one run stops that run;
+// whoever looks at it is told which record, and the others go on.
 func TestDamagedRecordsOfOneRun(t *testing.T) {
 	future := func(t *testing.T, key []byte) []byte {
 		raw, err := record.Seal(key, 9, &struct {
