@@ -273,7 +273,7 @@ func (l *life) launch(x *execution) {
 	}
 	l.eng.runs[x.id] = x
 	l.eng.mu.Unlock()
-	l.drove.Store(true)
+	l.held.Store(true)
 	if !l.isOpen() {
 		x.post(post{stop: true}) // it was not among those that were told
 	}

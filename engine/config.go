@@ -57,7 +57,8 @@ type Config struct {
 	ParkAfter time.Duration
 
 	// PollInterval is the time within which work is found that nobody told this
-	// engine of: 1 s.
+	// engine of: 1 s. Only what an engine wrote that has been dead for a LeaseTTL when it
+	// lands may take longer: ten of these, or a LeaseTTL if that is shorter.
 	PollInterval time.Duration
 
 	// LeaseTTL is the time after which an engine on a Shared store that does not

@@ -299,13 +299,6 @@ func (e *Engine) driven(id string) *execution {
 	return e.runs[id]
 }
 
-// drivesAny says that a run is driven here.
-func (e *Engine) drivesAny() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.runs) > 0
-}
-
 // drives returns the execution of wf if it is that of wf's owner.
 func (e *Engine) drives(wf *checkpoint.Workflow) *execution {
 	if x := e.driven(wf.ID); x != nil && x.life.incarnation == wf.Owner {

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -184,4 +186,65 @@ func TestIdleEngineAsksLittle(t *testing.T) {
 			t.Errorf("asked for %v too", asked)
 		}
 	})
+}
+
+// SG7: a run that an engine has and does not drive, as it waits for a person or was put
+// down, is reached within a poll by what others write for it, although the engine is idle
+// but for it.
+func TestUndrivenRunIsReachedWithinAPoll(t *testing.T) {
+	for _, how := range []string{"waits for a person", "was put down"} {
+		for after := range 10 { // one of them is the poll in which it looks anyway
+			virtual(t, func(t *testing.T) {
+				putDown := how == "was put down"
+				var mended, refuse atomic.Bool
+				var reached time.Time
+				mended.Store(putDown)
+				refuse.Store(putDown)
+				s := sharing{fresh(t)}
+				f := storagetest.NewFaulty(&hooked{Storage: s, afterCommit: func(b storage.Batch) error {
+					if touches(b, "wf:o:ckpt:") && len(entries(t, s, "wf:o:ckpt:")) == 2 && refuse.CompareAndSwap(true, false) {
+						return storage.ErrAborted // there is no hope for it
+					}
+					return nil
+				}}, nil)
+				wf := flow("w", func(run *engine.Run) (string, error) {
+					next := &activity.Activity[string, string]{Name: "next"}
+					if mended.Load() {
+						next.Run = func(context.Context, string) (string, error) { return "", nil }
+					}
+					if _, err := next.Do(run, ""); err != nil {
+						return "", err
+					}
+					if putDown {
+						if _, err := approved.Receive(run); err != nil {
+							return "", err
+						}
+					}
+					reached = time.Now()
+					return "done", nil
+				})
+				owner := bootOn(t, f, wf, as("owner"))
+				start(t, wf, owner, "o", "")
+				time.Sleep(time.Minute + time.Duration(after)*time.Second)
+				if i := describe(t, owner, "o"); i.Owner == "" || heldFor(i, engine.BadDefinition) == putDown || refuse.Load() {
+					t.Fatalf("%s: %+v", how, i)
+				}
+				office := made(t, s, wf, as("office"))
+				defer office.Close()
+				began := time.Now()
+				if putDown {
+					send(t, approved, office, "o", "yes", "1")
+				} else {
+					mended.Store(true)
+					if err := office.Retry(ctx, "o", audit); err != nil {
+						t.Fatal(err)
+					}
+				}
+				result(t, wf.Handle(office, "o"))
+				if took := reached.Sub(began); took > 1100*time.Millisecond {
+					t.Errorf("%s: reached after %v, want a poll", how, took)
+				}
+			})
+		}
+	}
 }

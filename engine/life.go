@@ -30,7 +30,7 @@ type life struct {
 	counts   counts
 	running  sync.WaitGroup // executions with their attempts, claims, starts
 	cut      atomic.Bool    // attempts were cut off
-	drove    atomic.Bool    // a run, since wake looked
+	held     atomic.Bool    // there may be runs that are held, by this one or by the dead
 	poke     chan struct{}  // look for work now
 	suspects chan suspect   // runs that may kill the process; driven one at a time
 
@@ -42,9 +42,7 @@ type life struct {
 	expired   time.Time           // when it looked last for what expires; likewise
 	expires   time.Time           // when the first of that does; likewise
 	woke      time.Time           // when it looked last for hints; likewise
-
-	// when it looked last for what dead incarnations hold and found nothing; likewise
-	orphanless time.Time
+	unheld    time.Time           // when it looked last for what is held, and found nothing; likewise
 
 	mu       sync.Mutex       // guards what follows
 	open     bool             // for new work: it is known to others, and not told to stop

@@ -53,55 +53,67 @@ func (l *life) poll(ctx context.Context) {
 // reason. To ask a server costs an idle engine as much as all else that it does.
 const rarely = 10
 
-// succeed takes over what dead incarnations hold. While nobody is found to have died
-// there is as a rule nothing, and it looks rarely: a write of the dead may land late.
+// isIdle says that there is as a rule nothing to take over, and nothing to hint: for a
+// while nobody has died, and nobody whom it concerns holds a run, the dead or this one. A
+// run may be held and not driven, as those are that wait for a person.
+func (l *life) isIdle() bool {
+	often := min(rarely*l.eng.config.PollInterval, l.eng.config.LeaseTTL)
+	return l.fleet.calm && !l.held.Load() && time.Since(l.unheld) < often
+}
+
+// succeed takes over what dead incarnations hold. A write of theirs may land late, so it
+// looks also when this one is idle, rarely.
 func (l *life) succeed(ctx context.Context) error {
-	if l.fleet.calm && time.Since(l.orphanless) < rarely*l.eng.config.PollInterval {
+	if l.isIdle() {
 		return nil
 	}
-	orphans, err := l.inherit(ctx)
-	if orphans || err != nil {
-		l.orphanless = time.Time{}
+	l.held.Store(false) // what is launched from here on says so again
+	began := time.Now()
+	found, err := l.inherit(ctx)
+	if found || err != nil {
+		l.held.Store(true)
 	} else {
-		l.orphanless = time.Now()
+		l.unheld = began
 	}
 	return err
 }
 
-// inherit is succeed's look. It says whether there was anything to take over, and skips
-// over the names in the list of what is held, so that it does not depend on records of
-// incarnations.
-func (l *life) inherit(ctx context.Context) (orphans bool, _ error) {
+// inherit is succeed's look. It says whether any incarnation but those of others that
+// live holds something. It skips over the names in the list of what is held, and so does
+// not depend on the records of incarnations.
+func (l *life) inherit(ctx context.Context) (found bool, _ error) {
 	for last := ""; ; {
 		r := keys.HeldAfter(last)
 		r.Limit = 1
 		page, err := l.eng.store.Scan(ctx, r)
 		if err != nil || len(page) == 0 {
-			return orphans, err
+			return found, err
 		}
 		if last, err = keys.Incarnation(page[0].Key); err != nil {
-			return orphans, err
+			return found, err
 		}
 		if bytes.Compare(page[0].Key, r.Start) < 0 { // there would be no end
-			return orphans, fmt.Errorf("%w: record %q is out of order", storage.ErrCorrupt, page[0].Key)
+			return found, fmt.Errorf("%w: record %q is out of order", storage.ErrCorrupt, page[0].Key)
 		}
+		found = found || last == l.incarnation
 		v, err := l.vital(ctx, last)
 		if errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat) {
+			found = true
 			if l.once("engine " + last) {
 				l.eng.log.Error("weft: what an engine holds is left alone", "incarnation", last, "error", err)
 			}
 			continue
 		}
 		if err != nil {
-			return orphans, err
+			return found, err
 		}
 		if v == alive {
 			continue
 		}
-		orphans = true
+		found = true
 		since := l.lost(last)
 		if err := l.adopt(ctx, keys.HeldBy(last), last, v.why(), func([]byte) (time.Duration, error) { return time.Since(since), nil }); err != nil {
-			return orphans, err
+			return found, err
 		}
 	}
 }
@@ -229,21 +241,17 @@ func (c *crew) claim(ctx context.Context, p prospect) (bool, error) {
 	return true, nil
 }
 
-// wake hints the runs for which something was written by others. When none was driven
-// here since the last look, and nobody has died, there is as a rule nothing, and it looks
-// rarely.
+// wake hints the runs for which something was written by others. It looks also when this
+// incarnation is idle, rarely, to clear away what nobody needs any more.
 func (l *life) wake(ctx context.Context) error {
-	drove := l.drove.Swap(false)
-	if l.eng.drivesAny() {
-		l.drove.Store(true)
-	} else if !drove && (l.fleet.calm || !l.shared()) && time.Since(l.woke) < rarely*l.eng.config.PollInterval {
+	if l.isIdle() && time.Since(l.woke) < rarely*l.eng.config.PollInterval {
 		return nil
 	}
+	l.woke = time.Time{}
+	began := time.Now()
 	all, err := l.hintAll(ctx)
 	if all {
-		l.woke = time.Now()
-	} else {
-		l.woke = time.Time{}
+		l.woke = began
 	}
 	return err
 }

@@ -64,6 +64,7 @@ var repeatedOnPostgres = []repeated{
 	{"DeathOfWhoRenewedMeanwhile", TestDeathOfWhoRenewedMeanwhile},
 	{"TakingFails", TestTakingFails},
 	{"IdleEngineAsksLittle", TestIdleEngineAsksLittle},
+	{"UndrivenRunIsReachedWithinAPoll", TestUndrivenRunIsReachedWithinAPoll},
 	{"NoRoomToTake", TestNoRoomToTake},
 	{"TimeoutThatIsHeeded", TestTimeoutThatIsHeeded},
 	{"BadActivityHoldsTheRun", TestBadActivityHoldsTheRun},
