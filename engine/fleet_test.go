@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
@@ -247,4 +248,23 @@ func TestUndrivenRunIsReachedWithinAPoll(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What was written for a run that has just ended is cleared away by the next poll, also
+// of an engine that is idle from then on.
+func TestHintOfWhatHasEndedIsClearedAway(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		nap := flow("nap", func(run *engine.Run) (string, error) { return "", run.Sleep(10500 * time.Millisecond) })
+		p := boot(t, s, nap, parkAfter(time.Hour))
+		h := start(t, nap, p, "o", "")
+		time.Sleep(time.Second)
+		owner := describe(t, p, "o").Owner
+		result(t, h)
+		put(t, s, keys.Wake(owner, "o", "late"), nil)
+		time.Sleep(1100 * time.Millisecond)
+		if left := entries(t, s, "wake:"); len(left) > 0 {
+			t.Errorf("left over: %q", left)
+		}
+	})
 }

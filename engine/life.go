@@ -41,8 +41,8 @@ type life struct {
 	followed  []byte              // the record of the active deployment, as it was seen last; likewise
 	expired   time.Time           // when it looked last for what expires; likewise
 	expires   time.Time           // when the first of that does; likewise
-	woke      time.Time           // when it looked last for hints; likewise
 	unheld    time.Time           // when it looked last for what is held, and found nothing; likewise
+	idle      bool                // this look has nothing to take over and nothing to hint; likewise
 
 	mu       sync.Mutex       // guards what follows
 	open     bool             // for new work: it is known to others, and not told to stop

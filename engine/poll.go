@@ -53,18 +53,15 @@ func (l *life) poll(ctx context.Context) {
 // reason. To ask a server costs an idle engine as much as all else that it does.
 const rarely = 10
 
-// isIdle says that there is as a rule nothing to take over, and nothing to hint: for a
-// while nobody has died, and nobody whom it concerns holds a run, the dead or this one. A
-// run may be held and not driven, as those are that wait for a person.
-func (l *life) isIdle() bool {
-	often := min(rarely*l.eng.config.PollInterval, l.eng.config.LeaseTTL)
-	return l.fleet.calm && !l.held.Load() && time.Since(l.unheld) < often
-}
-
-// succeed takes over what dead incarnations hold. A write of theirs may land late, so it
-// looks also when this one is idle, rarely.
+// succeed takes over what dead incarnations hold, and decides whether this one is idle:
+// as a rule there is nothing to take over then, and nothing to hint, as for a while nobody
+// has died, and nobody whom it concerns holds a run, the dead or this one. A run may be
+// held and not driven, as those are that wait for a person. A write of the dead may land
+// late, so nobody is idle for long.
 func (l *life) succeed(ctx context.Context) error {
-	if l.isIdle() {
+	often := min(rarely*l.eng.config.PollInterval, l.eng.config.LeaseTTL)
+	l.idle = l.fleet.calm && !l.held.Load() && time.Since(l.unheld) < often
+	if l.idle {
 		return nil
 	}
 	l.held.Store(false) // what is launched from here on says so again
@@ -241,44 +238,26 @@ func (c *crew) claim(ctx context.Context, p prospect) (bool, error) {
 	return true, nil
 }
 
-// wake hints the runs for which something was written by others. It looks also when this
-// incarnation is idle, rarely, to clear away what nobody needs any more.
+// wake hints the runs for which something was written by others. The entries of
+// dead incarnations have no use any more: whoever claims their runs looks anyway.
 func (l *life) wake(ctx context.Context) error {
-	if l.isIdle() && time.Since(l.woke) < rarely*l.eng.config.PollInterval {
+	if l.idle {
 		return nil
 	}
-	l.woke = time.Time{}
-	began := time.Now()
-	all, err := l.hintAll(ctx)
-	if all {
-		l.woke = began
-	}
-	return err
-}
-
-// hintAll is wake's look. It says whether all entries were judged. Those of dead
-// incarnations have no use any more: whoever claims their runs looks anyway.
-func (l *life) hintAll(ctx context.Context) (all bool, _ error) {
-	all = true
 	for entry, err := range storage.All(ctx, l.eng.store, keys.Wakes()) {
 		if err != nil {
-			return false, err
+			return err
 		}
 		owner, err := keys.Incarnation(entry.Key)
 		if err != nil {
-			return false, err
+			return err
 		}
-		v, err := l.vital(ctx, owner)
-		if err != nil {
-			all = false
-			continue
-		}
-		if v == alive && owner != l.incarnation {
+		if v, err := l.vital(ctx, owner); err != nil || v == alive && owner != l.incarnation {
 			continue
 		}
 		id, err := keys.ID(entry.Key)
 		if err != nil {
-			return false, err
+			return err
 		}
 		// The run looks before it rests, and after a crash its next owner
 		// looks: the entry has done its work.
@@ -288,10 +267,10 @@ func (l *life) hintAll(ctx context.Context) (all bool, _ error) {
 			l.doubt(id)
 		}
 		if err := l.drop(ctx, entry.Key); err != nil {
-			return false, err
+			return err
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // anHour is how often, and aDay after what time, the records of engines that

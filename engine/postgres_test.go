@@ -64,6 +64,7 @@ var repeatedOnPostgres = []repeated{
 	{"DeathOfWhoRenewedMeanwhile", TestDeathOfWhoRenewedMeanwhile},
 	{"TakingFails", TestTakingFails},
 	{"IdleEngineAsksLittle", TestIdleEngineAsksLittle},
+	{"HintOfWhatHasEndedIsClearedAway", TestHintOfWhatHasEndedIsClearedAway},
 	{"UndrivenRunIsReachedWithinAPoll", TestUndrivenRunIsReachedWithinAPoll},
 	{"NoRoomToTake", TestNoRoomToTake},
 	{"TimeoutThatIsHeeded", TestTimeoutThatIsHeeded},

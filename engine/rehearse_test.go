@@ -237,7 +237,7 @@ func TestExportOfNothing(t *testing.T) {
 	}
 }
 
-// FMT-22, FMT-23: histories that were exported by any release replay in this one. The
+// FMT-10, FMT-22, FMT-23: histories that were exported by any release replay in this one. The
 // files are never rewritten: a new version of the format adds some.
 func TestReplayOfOldExports(t *testing.T) {
 	files, err := filepath.Glob("testdata/exported/*/*.history")

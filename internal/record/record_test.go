@@ -69,7 +69,7 @@ func TestRoundTripAndOneEncoding(t *testing.T) {
 	})
 }
 
-// FMT-9 to FMT-12: what a later release added survives a read and a write by
+// FMT-9, FMT-11, FMT-12: what a later release added survives a read and a write by
 // this one.
 func TestUnknownFieldsSurvive(t *testing.T) {
 	theirs := laterOrder{ID: "o", Cents: 1, Voucher: "spring", Tags: []string{"a", "b"}}
