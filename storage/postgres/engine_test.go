@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -84,6 +85,55 @@ func TestStepIsBookedOnceWhileCut(t *testing.T) {
 	}
 	t.Logf("COMMIT was passed on %d times, cut before %d, after %d, and its answer lost %d", cuts[pass], cuts[cutBefore], cuts[cutAfter], cuts[loseReply])
 	if cuts[cutBefore] < 5 || cuts[loseReply] < 5 {
+		t.Error("too few cuts to mean something")
+	}
+}
+
+// OW5: an engine keeps its lease while the connection on which it renews is cut, at the
+// renewal and between two of them. Each renewal of unknown outcome is looked after.
+func TestLeaseOutlivesItsConnections(t *testing.T) {
+	p, url := proxied(t, pgtest.URL(t))
+	s := open(t, url, &postgres.Options{NoListen: true})
+	echo := &engine.Workflow[string, string]{Name: "echo", Func: func(_ *engine.Run, in string) (string, error) { return in, nil }}
+	e, err := engine.New(engine.Config{
+		Storage:   s,
+		Workflows: []engine.Definition{echo},
+		LeaseTTL:  1500 * time.Millisecond,
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Events:    engine.Events{Deposed: func(string) { t.Error("the lease was lost") }},
+	})
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	all.Go(func() {
+		if err := e.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	cuts := map[action]int{}
+	p.on(func(m message) action {
+		do := pass
+		if m.binds("weft_swap") {
+			do = action((cuts[pass] + cuts[cutBefore] + cuts[cutAfter] + cuts[loseReply]) % 4)
+			cuts[do]++
+		}
+		return do
+	})
+	const between = 10
+	for range between {
+		time.Sleep(time.Duration(800+rand.N(400)) * time.Millisecond)
+		p.cutAll()
+	}
+	p.on(nil)
+	h, err := echo.Start(t.Context(), e, "after", "all of it")
+	must(t, err)
+	if got, err := h.Result(t.Context()); got != "all of it" || err != nil {
+		t.Errorf("got %q and error %v", got, err)
+	}
+	t.Logf("a renewal was passed on %d times, cut before %d, after %d, and its answer lost %d; all was cut %d times", cuts[pass], cuts[cutBefore], cuts[cutAfter], cuts[loseReply], between)
+	if cuts[cutBefore] < 3 || cuts[cutAfter] < 3 || cuts[loseReply] < 3 {
 		t.Error("too few cuts to mean something")
 	}
 }

@@ -80,7 +80,11 @@ func (c *session) try(g []*ticket) error {
 	var err error
 	done := false
 	fresh := time.Since(c.used) < time.Second // else it may be dead, which the first of two round trips finds out
-	if len(g) == 1 && !c.waits && fresh && g[0].isQuick() {
+	switch {
+	case len(g) > 1:
+	case c.urgent && g[0].isSwap():
+		done, err = c.swap(p, g[0])
+	case !c.waits && fresh && g[0].isQuick():
 		done, err = c.quick(p, g[0])
 	}
 	switch {

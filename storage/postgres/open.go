@@ -75,7 +75,7 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err err
 	}
 	s.company.store = s
 	urgent := s.newSession(laneLockTimeout)
-	urgent.silent = true // or all engines would hear of each renewal of a lease
+	urgent.urgent = true
 
 	if err := urgent.connect(ctx); err != nil { // shows now what would fail later
 		return nil, err

@@ -277,6 +277,52 @@ func TestOpenTransactionOfHost(t *testing.T) {
 	}
 }
 
+// A host has the row of a lease locked, when it is renewed. The renewal waits, and says
+// what it finds then: a row that was removed and put anew is the same to it.
+func TestSwapWaitsForHost(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		host []string
+		want error
+	}{
+		{"leaves it", []string{`SELECT FROM weft.store WHERE k = 'lease' FOR UPDATE`}, nil},
+		{"changes it", []string{`UPDATE weft.store SET v = 'theirs' WHERE k = 'lease'`}, storage.ErrConflict},
+		{"removes it", []string{`DELETE FROM weft.store WHERE k = 'lease'`}, storage.ErrConflict},
+		{"removes it and puts another", []string{`DELETE FROM weft.store WHERE k = 'lease'`, `INSERT INTO weft.store VALUES ('lease', 'theirs')`}, storage.ErrConflict},
+		{"removes it and puts the same", []string{`DELETE FROM weft.store WHERE k = 'lease'`, `INSERT INTO weft.store VALUES ('lease', '1')`}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			url := pgtest.URL(t)
+			s := open(t, url, nil)
+			must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("lease", "1")}}))
+			tx := host(t, url)
+			for _, sql := range c.host {
+				exec(t, tx, sql)
+			}
+			renewed := make(chan error, 1)
+			go func() {
+				renewed <- s.Commit(t.Context(), storage.Batch{
+					If:     []storage.Condition{storage.Equal([]byte("lease"), []byte("1"))},
+					Ops:    []storage.Op{put("lease", "2")},
+					Urgent: true,
+				})
+			}()
+			select {
+			case err := <-renewed:
+				t.Fatalf("before the host was done: got %v", err)
+			case <-time.After(100 * time.Millisecond):
+			}
+			must(t, tx.Commit(t.Context()))
+			if err := <-renewed; !errors.Is(err, c.want) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			if v, err := get(s, "lease"); (v == "2") != (c.want == nil) {
+				t.Errorf("got %q and error %v", v, err)
+			}
+		})
+	}
+}
+
 // A batch that waits in a lane is withdrawn with its context.
 func TestWithdrawnFromLane(t *testing.T) {
 	url := pgtest.URL(t)

@@ -40,7 +40,9 @@ func (m message) binds(statement string) bool {
 }
 
 // commits says whether the message is one behind which the server commits.
-func (m message) commits() bool { return m.binds("weft_commit") || m.binds("weft_insertIf") }
+func (m message) commits() bool {
+	return m.binds("weft_commit") || m.binds("weft_insertIf") || m.binds("weft_swap")
+}
 
 type action int
 

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -72,6 +73,45 @@ func (c *session) quick(p *pgconn.Pipeline, t *ticket) (bool, error) {
 	return false, &unknownError{err}
 }
 
+// isSwap says whether t is a batch that swap can do, as the renewal of a lease is:
+// it puts one value in the place of another.
+func (t *ticket) isSwap() bool {
+	b := &t.batch
+	return len(b.If) == 1 && b.If[0].Kind == storage.IsEqual &&
+		len(b.Ops) == 1 && b.Ops[0].Kind == storage.PutOp && bytes.Equal(b.If[0].Key, b.Ops[0].Key)
+}
+
+// swap tries to apply an urgent batch in one statement and so in one round trip. It
+// says whether that was so: if not, nothing was written, and the value was another, or
+// its row was removed and put anew by those who were waited for.
+//
+// A connection that has died shows only now, and leaves the outcome unknown. Who
+// renews a lease can tell: what he wrote is nobody else's.
+func (c *session) swap(p *pgconn.Pipeline, t *ticket) (bool, error) {
+	is, put := &t.batch.If[0], &t.batch.Ops[0]
+	c.calls = append(c.calls[:0], call{prepared: swap, args: [][]byte{is.Key, notNull(is.Value), notNull(put.Value)}})
+	_, err := c.do(p, c.calls)
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.SeverityUnlocalized == "ERROR" {
+		return false, &undoneError{e}
+	}
+	if err != nil {
+		return false, &unknownError{err}
+	}
+	if c.calls[0].affected == 0 {
+		return false, nil
+	}
+	t.err, t.skipped = nil, false
+	return true, nil
+}
+
+// notNull is v as an argument, of which nil would be NULL.
+func notNull(v []byte) []byte {
+	if v == nil {
+		return []byte{}
+	}
+	return v
+}
+
 // expected are the values that rows have to have for t: NULL for any.
 func (r *rows) expected(t *ticket, sent []int32) []byte {
 	for i, c := range t.batch.If {
@@ -93,7 +133,7 @@ func (r *rows) expected(t *ticket, sent []int32) []byte {
 
 // note tells the notifier what was written.
 func (c *session) note() {
-	if c.store.notes != nil && !c.silent {
+	if c.store.notes != nil && !c.urgent {
 		c.store.notes.add(&c.rows)
 	}
 }

@@ -36,6 +36,7 @@ const (
 	remove
 
 	insertIf // see session.quick
+	swap     // see session.swap
 
 	prepared
 )
@@ -47,7 +48,7 @@ var names = [prepared]string{
 	updateOrSkip: "weft_updateOrSkip", updateOnlyOrSkip: "weft_updateOnlyOrSkip",
 	shareOrWait: "weft_shareOrWait", updateOrWait: "weft_updateOrWait",
 	there: "weft_there", insert: "weft_insert", change: "weft_change", remove: "weft_remove",
-	insertIf: "weft_insertIf",
+	insertIf: "weft_insertIf", swap: "weft_swap",
 }
 
 // No statement joins the table with what it is given: while the table is small,
@@ -78,6 +79,7 @@ func newStatements(o Options) statements {
 				INSERT INTO ` + t + ` (k, v) SELECT u.k, u.v FROM unnest($3::bytea[], $4::bytea[]) AS u (k, v)
 				WHERE (SELECT count(*) FROM l WHERE equal) = $5::int8
 				AND NOT EXISTS (SELECT FROM ` + t + ` WHERE k = ANY($3::bytea[]))`,
+			swap: `UPDATE ` + t + ` SET v = $3 WHERE k = $1 AND v = $2`,
 		},
 		get:   `SELECT v FROM ` + t + ` WHERE k = $1`,
 		gets:  `SELECT k, v FROM ` + named,
