@@ -34,17 +34,7 @@ func TestStepIsBookedOnceWhileCut(t *testing.T) {
 			return seat, err
 		})
 	}}
-	e, err := engine.New(engine.Config{Storage: s, Workflows: []engine.Definition{book}, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
-	must(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer stop()
-	all.Go(func() {
-		if err := e.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	e := running(t, engine.Config{Storage: s, Workflows: []engine.Definition{book}})
 	cuts := map[action]int{}
 	p.on(func(m message) action {
 		do := pass
@@ -58,7 +48,7 @@ func TestStepIsBookedOnceWhileCut(t *testing.T) {
 	var booked sync.WaitGroup
 	for i := range seats {
 		booked.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			seat := fmt.Sprintf("seat %02d", i)
 			h, err := book.Start(ctx, e, seat, seat)
@@ -95,22 +85,11 @@ func TestLeaseOutlivesItsConnections(t *testing.T) {
 	p, url := proxied(t, pgtest.URL(t))
 	s := open(t, url, &postgres.Options{NoListen: true})
 	echo := &engine.Workflow[string, string]{Name: "echo", Func: func(_ *engine.Run, in string) (string, error) { return in, nil }}
-	e, err := engine.New(engine.Config{
+	e := running(t, engine.Config{
 		Storage:   s,
 		Workflows: []engine.Definition{echo},
 		LeaseTTL:  1500 * time.Millisecond,
-		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Events:    engine.Events{Deposed: func(string) { t.Error("the lease was lost") }},
-	})
-	must(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer stop()
-	all.Go(func() {
-		if err := e.Run(ctx); err != nil {
-			t.Error(err)
-		}
 	})
 	cuts := map[action]int{}
 	p.on(func(m message) action {
@@ -136,4 +115,19 @@ func TestLeaseOutlivesItsConnections(t *testing.T) {
 	if cuts[cutBefore] < 3 || cuts[cutAfter] < 3 || cuts[loseReply] < 3 {
 		t.Error("too few cuts to mean something")
 	}
+}
+
+// running returns an engine that runs until the test ends.
+func running(t *testing.T, c engine.Config) *engine.Engine {
+	c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	e, err := engine.New(c)
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+	})
+	return e
 }
