@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -88,7 +87,7 @@ func TestLeaseOutlivesItsConnections(t *testing.T) {
 	e := running(t, engine.Config{
 		Storage:   s,
 		Workflows: []engine.Definition{echo},
-		LeaseTTL:  1500 * time.Millisecond,
+		LeaseTTL:  4500 * time.Millisecond,
 		Events:    engine.Events{Deposed: func(string) { t.Error("the lease was lost") }},
 	})
 	cuts := map[action]int{}
@@ -119,7 +118,7 @@ func TestLeaseOutlivesItsConnections(t *testing.T) {
 
 // running returns an engine that runs until the test ends.
 func running(t *testing.T, c engine.Config) *engine.Engine {
-	c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	c.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	e, err := engine.New(c)
 	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
