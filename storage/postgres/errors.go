@@ -3,6 +3,8 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -52,6 +54,18 @@ var (
 	// errBusy: certainly not written.
 	errBusy = errors.New("other transactions hold the rows of the batch, or of those before it, for too long")
 )
+
+// cut says that err is of a connection that was there and is no more.
+func cut(err error) bool {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.SeverityUnlocalized == "FATAL"
+	}
+	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return false
+	}
+	_, broken := errors.AsType[*net.OpError](err)
+	return broken || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
 
 // A remedy is what to do about a group that was not applied.
 type remedy uint8

@@ -132,7 +132,8 @@ func collect(rows pgx.Rows) ([]storage.Entry, error) {
 }
 
 // read answers r, with others or by alone, which is bounded by a deadline of our
-// own.
+// own, and goes to another connection if that which it had was cut: a read may be
+// repeated.
 func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -154,6 +155,10 @@ func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context
 	bounded, cancel := context.WithTimeout(ctx, roundTripTimeout)
 	defer cancel()
 	err := alone(bounded)
+	// Others may have died with the same server, of which the pool does not know.
+	for n := int32(0); cut(err) && bounded.Err() == nil && n < s.pool.Stat().MaxConns(); n++ {
+		err = alone(bounded)
+	}
 	if cause := ctx.Err(); err != nil && cause != nil && !errors.Is(err, cause) {
 		return errors.Join(cause, err)
 	}

@@ -247,6 +247,39 @@ func counted(t *testing.T, s storage.Storage, totals []int) {
 	}
 }
 
+// The connections of the pool are cut while nobody uses them, as by a server that
+// restarts. Those who read next do not hear of it, also when they come all at once.
+func TestReadsOutliveConnections(t *testing.T) {
+	p, url := proxied(t, pgtest.URL(t))
+	pool := pgtest.Pool(t, url)
+	hosted, err := postgres.New(t.Context(), pool, &postgres.Options{NoListen: true})
+	must(t, err)
+	defer hosted.Close()
+	for name, s := range map[string]*postgres.Store{"of ours": open(t, url, &postgres.Options{NoListen: true}), "of the host": hosted} {
+		t.Run(name, func(t *testing.T) {
+			must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("a", "1")}}))
+			for range 50 {
+				var all sync.WaitGroup
+				for i := range 16 {
+					all.Go(func() {
+						if i%2 == 0 {
+							if v, err := s.Get(t.Context(), []byte("a")); string(v) != "1" || err != nil {
+								t.Errorf("Get: got %q and error %v, want 1", v, err)
+							}
+							return
+						}
+						if page, err := s.Scan(t.Context(), storage.Prefix([]byte("a"))); len(page) != 1 || err != nil {
+							t.Errorf("Scan: got %d entries and error %v, want 1", len(page), err)
+						}
+					})
+				}
+				all.Wait()
+				p.cutAll()
+			}
+		})
+	}
+}
+
 // TestEveryMessageCut cuts the connection at every message of every kind of
 // transaction, before the server gets it and after; of those by which a session
 // prepares its statements, at every tenth.
