@@ -225,6 +225,7 @@ func park(ctx context.Context, c *Child) error {
 		c.report("resident MiB", float64(rss)/(1<<20))
 	}
 	c.report("goroutines", float64(runtime.NumGoroutine()))
+	time.Sleep(c.Warm) // what was given back comes again when it is first touched
 	cpu := processorTime()
 	time.Sleep(c.Idle)
 	c.report("idle CPU, % of a core", 100*(processorTime()-cpu).Seconds()/c.Idle.Seconds())
