@@ -1,10 +1,12 @@
 package postgres
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -55,13 +57,14 @@ var (
 	errBusy = errors.New("other transactions hold the rows of the batch, or of those before it, for too long")
 )
 
-// cut says that err is of a connection that was there and is no more.
+// cut says that err is of a connection that was there and is no more. A pooler says
+// how severe it is in one way only.
 func cut(err error) bool {
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return e.SeverityUnlocalized == "FATAL"
-	}
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return false
+	}
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return cmp.Or(e.SeverityUnlocalized, e.Severity) == "FATAL"
 	}
 	_, broken := errors.AsType[*net.OpError](err)
 	return broken || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
@@ -91,9 +94,9 @@ func remedyOf(err error) remedy {
 		return give
 	}
 	switch code := undone.Code; {
-	case code == uniqueViolation, code[:2] == "40": // by others, so a fresh read shows it
+	case code == uniqueViolation, strings.HasPrefix(code, "40"): // by others, so a fresh read shows it
 		return again
-	case code == lockNotAvailable, code[:2] == "22", code[:2] == "54":
+	case code == lockNotAvailable, strings.HasPrefix(code, "22"), strings.HasPrefix(code, "54"):
 		return split
 	}
 	return give

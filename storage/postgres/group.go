@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -263,8 +264,13 @@ func (c *session) commit(p *pgconn.Pipeline, calls []call) error {
 		c.note()
 		return nil
 	}
+	return outcome(err, failed == len(calls)-1)
+}
+
+// outcome is the error of what was sent along with a COMMIT, and of that itself.
+func outcome(err error, commits bool) error {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	if ok && e.SeverityUnlocalized == "ERROR" && (failed < len(calls)-1 || e.Code[:2] == "40") {
+	if ok && e.SeverityUnlocalized == "ERROR" && (!commits || strings.HasPrefix(e.Code, "40")) {
 		return &undoneError{e}
 	}
 	return &unknownError{err}

@@ -48,7 +48,7 @@ func TestPlansSurviveGrowth(t *testing.T) {
 			for w := range workers {
 				all.Go(func() {
 					for n := range each {
-						k, urgent := fmt.Sprintf("key:%d:%d", w, n), w == 0
+						k, urgent := fmt.Sprintf("key:%d:%d", w, n), w < 10
 						for _, b := range []storage.Batch{
 							{If: []storage.Condition{storage.Absent([]byte(k))}, Ops: []storage.Op{put(k, "1")}},
 							{If: []storage.Condition{storage.Equal([]byte(k), []byte("1"))}, Ops: []storage.Op{put(k, "2")}},

@@ -16,8 +16,9 @@
 // between the store and the server has to keep sessions apart: PgBouncer in its
 // session mode, not in its transaction mode.
 //
-// A read whose connection was cut, as by a server that restarts, goes to another. A
-// commit of which nobody knows whether it took place is its caller's to look after.
+// A read whose connection was cut goes to another, and fails if the server lets nobody
+// in. A commit of which nobody knows whether it took place is its caller's to look
+// after.
 //
 // # Caveats
 //

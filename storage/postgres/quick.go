@@ -90,12 +90,9 @@ func (t *ticket) isSwap() bool {
 func (c *session) swap(p *pgconn.Pipeline, t *ticket) (bool, error) {
 	is, put := &t.batch.If[0], &t.batch.Ops[0]
 	c.calls = append(c.calls[:0], call{prepared: swap, args: [][]byte{is.Key, notNull(is.Value), notNull(put.Value)}})
-	_, err := c.do(p, c.calls)
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.SeverityUnlocalized == "ERROR" {
-		return false, &undoneError{e}
-	}
+	failed, err := c.do(p, c.calls)
 	if err != nil {
-		return false, &unknownError{err}
+		return false, outcome(err, failed > 0) // behind the statement it commits
 	}
 	if c.calls[0].affected == 0 {
 		return false, nil

@@ -155,9 +155,10 @@ func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context
 	bounded, cancel := context.WithTimeout(ctx, roundTripTimeout)
 	defer cancel()
 	err := alone(bounded)
-	// Others may have died with the same server, of which the pool does not know.
-	for n := int32(0); cut(err) && bounded.Err() == nil && n < s.pool.Stat().MaxConns(); n++ {
-		err = alone(bounded)
+	if cut(err) { // so may the others of the pool be, and it does not know
+		for n := s.pool.Stat().TotalConns(); cut(err) && n >= 0 && bounded.Err() == nil; n-- {
+			err = alone(bounded)
+		}
 	}
 	if cause := ctx.Err(); err != nil && cause != nil && !errors.Is(err, cause) {
 		return errors.Join(cause, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weft-go/weft/internal/pgtest"
@@ -80,6 +81,7 @@ func TestSwapIsOneRoundTrip(t *testing.T) {
 		}
 		return pass
 	})
+	time.Sleep(1100 * time.Millisecond)
 	for _, c := range []struct {
 		was, is string
 		want    error
@@ -93,7 +95,6 @@ func TestSwapIsOneRoundTrip(t *testing.T) {
 		{"1", "2", storage.ErrConflict, 3},
 		{"", "3", nil, 1},
 	} {
-		time.Sleep(1100 * time.Millisecond)
 		before := trips.Load()
 		value := func(s string) []byte {
 			if s == "" {
@@ -247,10 +248,13 @@ func counted(t *testing.T, s storage.Storage, totals []int) {
 	}
 }
 
-// The connections of the pool are cut while nobody uses them, as by a server that
-// restarts. Those who read next do not hear of it, also when they come all at once.
+// The connections of the pool are cut while nobody uses them, by the net or by the
+// server, which says so. Those who read next do not hear of it, also when they come all
+// at once.
 func TestReadsOutliveConnections(t *testing.T) {
-	p, url := proxied(t, pgtest.URL(t))
+	server := pgtest.Shared(t)
+	direct := server.Database(t)
+	p, url := proxied(t, direct)
 	pool := pgtest.Pool(t, url)
 	hosted, err := postgres.New(t.Context(), pool, &postgres.Options{NoListen: true})
 	must(t, err)
@@ -258,7 +262,7 @@ func TestReadsOutliveConnections(t *testing.T) {
 	for name, s := range map[string]*postgres.Store{"of ours": open(t, url, &postgres.Options{NoListen: true}), "of the host": hosted} {
 		t.Run(name, func(t *testing.T) {
 			must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("a", "1")}}))
-			for range 50 {
+			for round := range 50 {
 				var all sync.WaitGroup
 				for i := range 16 {
 					all.Go(func() {
@@ -274,9 +278,52 @@ func TestReadsOutliveConnections(t *testing.T) {
 					})
 				}
 				all.Wait()
-				p.cutAll()
+				if round%2 == 0 {
+					p.cutAll()
+				} else {
+					server.Exec(t, "postgres", `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '`+database(t, direct)+`'`)
+				}
 			}
 		})
+	}
+}
+
+// database is the name of that at an address.
+func database(t *testing.T, url string) string {
+	c, err := pgx.ParseConfig(url)
+	must(t, err)
+	return c.Database
+}
+
+// A read whose connection was cut, and which the server then does not let in, says so at
+// once: it does not knock again and again.
+func TestReadsDoNotKnock(t *testing.T) {
+	server := pgtest.Shared(t)
+	direct := server.Database(t)
+	p, url := proxied(t, direct)
+	s := open(t, url, &postgres.Options{NoListen: true})
+	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("a", "1")}}))
+	_, err := s.Get(t.Context(), []byte("a"))
+	must(t, err)
+	server.Exec(t, "postgres", `ALTER DATABASE `+database(t, direct)+` ALLOW_CONNECTIONS false`)
+	p.cutAll()
+	var logins atomic.Int32
+	p.on(func(m message) action {
+		if m.kind == 0 {
+			logins.Add(1)
+		}
+		return pass
+	})
+	if v, err := s.Get(t.Context(), []byte("a")); err == nil {
+		t.Errorf("got %q, want an error", v)
+	}
+	if n := logins.Load(); n < 1 || n > 3 { // one may be for a connection that the pool likes to have
+		t.Errorf("got %d logins, want one or two", n)
+	}
+	server.Exec(t, "postgres", `ALTER DATABASE `+database(t, direct)+` ALLOW_CONNECTIONS true`)
+	p.on(nil)
+	if v, err := s.Get(t.Context(), []byte("a")); string(v) != "1" || err != nil {
+		t.Errorf("when it lets us in: got %q and error %v, want 1", v, err)
 	}
 }
 
