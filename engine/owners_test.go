@@ -82,19 +82,19 @@ func TestEndFromElsewhereStands(t *testing.T) {
 	})
 }
 
-// lateStart keeps back the batch that creates a workflow, as a network may, until
-// landing is closed. Its sender has died meanwhile.
-type lateStart struct {
+// lateCommit keeps back the batch that creates what is under a key, as a network may, until
+// landing is closed. Its sender has died meanwhile, or given up.
+type lateCommit struct {
 	storage.Storage
-	id      string
+	key     []byte
 	sent    chan bool
 	landing chan bool
 	landed  chan error
 }
 
-func (l *lateStart) Commit(ctx context.Context, b storage.Batch) error {
+func (l *lateCommit) Commit(ctx context.Context, b storage.Batch) error {
 	for _, c := range b.If {
-		if c.Kind == storage.IsAbsent && string(c.Key) == string(keys.Workflow(l.id)) {
+		if c.Kind == storage.IsAbsent && string(c.Key) == string(l.key) {
 			l.sent <- true
 			go func() {
 				<-l.landing
@@ -118,7 +118,7 @@ func startLands(t *testing.T, after, within time.Duration) {
 	virtual(t, func(t *testing.T) {
 		s := sharing{fresh(t)}
 		wf := flow("w", func(run *engine.Run) (string, error) { return "done", nil })
-		late := &lateStart{s, "late", make(chan bool, 1), make(chan bool), make(chan error, 1)}
+		late := &lateCommit{s, keys.Workflow("late"), make(chan bool, 1), make(chan bool), make(chan error, 1)}
 		f := storagetest.NewFaulty(late, nil)
 		a := bootOn(t, f, wf, as("a"))
 		time.Sleep(time.Second)

@@ -21,7 +21,7 @@ func (l *life) poll(ctx context.Context) {
 	var tidied time.Time
 	for {
 		l.next = l.eng.config.PollInterval
-		for _, look := range []func(context.Context) error{l.resolve, l.muster, l.follow, l.succeed, l.pickUp, l.serveQueues, l.wake, l.expire} {
+		for _, look := range []func(context.Context) error{l.resolve, l.hear, l.muster, l.follow, l.succeed, l.pickUp, l.serveQueues, l.wake, l.expire} {
 			if err := look(ctx); err != nil && ctx.Err() == nil {
 				l.eng.log.Warn("weft: poll", "error", err)
 			}

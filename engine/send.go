@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -155,6 +156,7 @@ func (e *Engine) deliver(ctx context.Context, in *signal.Incoming) (signal.Accep
 		case <-s.turn:
 		case <-ctx.Done():
 			if !e.sends.leave(s) {
+				e.mayArrive(in.WorkflowID)
 				return signal.Accepted{}, undecided(in, ctx.Err())
 			}
 		}
@@ -162,7 +164,51 @@ func (e *Engine) deliver(ctx context.Context, in *signal.Incoming) (signal.Accep
 	if !s.answered {
 		e.lead(ctx, s)
 	}
+	if s.err != nil && s.look {
+		e.mayArrive(in.WorkflowID)
+	}
 	return s.answer, s.err
+}
+
+// mayArrive remembers a run that is driven here, and to which a signal may come of
+// which its sender will not tell: he has given up, and what he wrote may land late.
+func (e *Engine) mayArrive(id string) {
+	e.mu.Lock()
+	l := e.life
+	e.mu.Unlock()
+	if l == nil || e.driven(id) == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.expecting == nil {
+		l.expecting = map[string]time.Time{}
+	}
+	l.expecting[id] = time.Now()
+}
+
+// hear has the runs look at their inbox to which a signal may come late. One that is
+// driven no more is forgotten: whoever claims it looks, and what was written for its
+// old claim is refused from then on.
+func (l *life) hear(context.Context) error {
+	l.mu.Lock()
+	expecting := maps.Clone(l.expecting)
+	l.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(expecting)) {
+		since := expecting[id]
+		x := l.eng.driven(id)
+		if x != nil {
+			x.post(post{hint: true})
+		}
+		if x == nil || time.Since(since) > patience {
+			l.mu.Lock()
+			if l.expecting[id] == since {
+				delete(l.expecting, id)
+			}
+			l.mu.Unlock()
+		}
+	}
+	return nil
 }
 
 // undecided is the error of a send of which it is not known whether it was

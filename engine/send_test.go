@@ -9,8 +9,11 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -301,4 +304,39 @@ func TestSendsMeetTheEnd(t *testing.T) {
 	if refused == 0 {
 		t.Error("no send met the end")
 	}
+}
+
+// LV1, SG6: a signal lands after its sender has given up, and while the run is driven by
+// the engine that sent it and waits for just that. It is received within a poll or two.
+func TestSignalThatLandsAfterItsSenderGaveUp(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			if err := run.Sleep(5 * time.Second); err != nil { // else it would be handed over
+				return "", err
+			}
+			return approved.Receive(run)
+		})
+		late := &lateCommit{s, keys.Accepted("o", approved.Name, "s1"), make(chan bool, 1), make(chan bool), make(chan error, 1)}
+		a := bootOn(t, storagetest.NewFaulty(late, nil), wf, as("a"), parkAfter(time.Hour))
+		h := start(t, wf, a, "o", "")
+		givesUp, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if _, err := approved.Send(givesUp, a, "o", "yes", &signal.Options{ID: "s1"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("send: %v, want DeadlineExceeded", err)
+		}
+		time.Sleep(time.Minute)
+		if i := describe(t, a, "o"); i.Status != checkpoint.Running {
+			t.Fatalf("%+v, want it to wait", i)
+		}
+		close(late.landing)
+		if err := <-late.landed; err != nil {
+			t.Fatalf("the late signal: %v", err)
+		}
+		soon, cancel := context.WithTimeout(ctx, 3*time.Second)
+		defer cancel()
+		if v, err := h.Result(soon); v != "yes" || err != nil {
+			t.Errorf("got %q and error %v, want the signal", v, err)
+		}
+	})
 }
