@@ -190,7 +190,7 @@ var repeatedOnPostgres = []repeated{
 }
 
 var slowOnPostgres = []repeated{
-	{"a signal that lands after its sender gave up", TestSignalThatLandsAfterItsSenderGaveUp},
+	{"SignalThatLandsAfterItsSenderGaveUp", TestSignalThatLandsAfterItsSenderGaveUp},
 	{"QueueNamesAtTheDoor", TestQueueNamesAtTheDoor},
 	{"CancelInLine", TestCancelInLine},
 	{"QueueBoundsRuns", TestQueueBoundsRuns},
