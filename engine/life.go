@@ -44,14 +44,14 @@ type life struct {
 	unheld    time.Time           // when it looked last for what is held, and found nothing; likewise
 	idle      bool                // this look has nothing to take over and nothing to hint; likewise
 
-	mu        sync.Mutex           // guards what follows
-	open      bool                 // for new work: it is known to others, and not told to stop
-	floor     uint64               // claims have at least this number
-	starting  map[string]int       // starts under way, by id: nobody else here is to claim these
-	seen      map[string]bool      // what was reported
-	left      map[string]bool      // entries of runs that are others' to drive
-	doubtful  map[string]doubt     // runs to look at
-	expecting map[string]time.Time // runs to which a signal may come late, and since when
+	mu        sync.Mutex         // guards what follows
+	open      bool               // for new work: it is known to others, and not told to stop
+	floor     uint64             // claims have at least this number
+	starting  map[string]int     // starts under way, by id: nobody else here is to claim these
+	seen      map[string]bool    // what was reported
+	left      map[string]bool    // entries of runs that are others' to drive
+	doubtful  map[string]doubt   // runs to look at
+	expecting map[string]arrival // runs to which a signal may come late
 }
 
 func newLife(e *Engine) *life {

@@ -182,31 +182,40 @@ func (e *Engine) mayArrive(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.expecting == nil {
-		l.expecting = map[string]time.Time{}
+		l.expecting = map[string]arrival{}
 	}
-	l.expecting[id] = time.Now()
+	now := time.Now()
+	l.expecting[id] = arrival{now, now}
 }
 
-// hear has the runs look at their inbox to which a signal may come late. One that is
-// driven no more is forgotten: whoever claims it looks, and what was written for its
-// old claim is refused from then on.
+// An arrival is since when a signal may come late, and when the run was told last to
+// look for it.
+type arrival struct{ since, told time.Time }
+
+// hear has the runs look at their inbox to which a signal may come late: at once, and
+// again after twice the time, so that they rest in between and may be parked. One that is
+// driven no more is forgotten: whoever claims it looks, and what was written for its old
+// claim is refused from then on.
 func (l *life) hear(context.Context) error {
 	l.mu.Lock()
 	expecting := maps.Clone(l.expecting)
 	l.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(expecting)) {
-		since := expecting[id]
-		x := l.eng.driven(id)
-		if x != nil {
+		was := expecting[id]
+		is, x := was, l.eng.driven(id)
+		if x != nil && time.Since(is.told) >= is.told.Sub(is.since) {
 			x.post(post{hint: true})
+			is.told = time.Now()
 		}
-		if x == nil || time.Since(since) > patience {
-			l.mu.Lock()
-			if l.expecting[id] == since {
-				delete(l.expecting, id)
-			}
-			l.mu.Unlock()
+		l.mu.Lock()
+		switch {
+		case l.expecting[id] != was: // there is another
+		case x == nil || time.Since(is.since) > patience:
+			delete(l.expecting, id)
+		default:
+			l.expecting[id] = is
 		}
+		l.mu.Unlock()
 	}
 	return nil
 }

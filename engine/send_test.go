@@ -307,7 +307,8 @@ func TestSendsMeetTheEnd(t *testing.T) {
 }
 
 // LV1, SG6: a signal lands after its sender has given up, and while the run is driven by
-// the engine that sent it and waits for just that. It is received within a poll or two.
+// the engine that sent it and waits for just that. It is received before as much time
+// again has passed.
 func TestSignalThatLandsAfterItsSenderGaveUp(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := sharing{fresh(t)}
@@ -333,7 +334,7 @@ func TestSignalThatLandsAfterItsSenderGaveUp(t *testing.T) {
 		if err := <-late.landed; err != nil {
 			t.Fatalf("the late signal: %v", err)
 		}
-		soon, cancel := context.WithTimeout(ctx, 3*time.Second)
+		soon, cancel := context.WithTimeout(ctx, time.Minute+2*time.Second)
 		defer cancel()
 		if v, err := h.Result(soon); v != "yes" || err != nil {
 			t.Errorf("got %q and error %v, want the signal", v, err)
