@@ -16,7 +16,7 @@ type session struct {
 	store       *Store
 	lockTimeout time.Duration
 	waits       bool      // for rows that others have locked, instead of skipping them
-	urgent      bool      // its batches are: all engines would hear of each renewal of a lease, so they are not told
+	urgent      bool      // it is for urgent batches, which are not told: all engines would hear of each renewal of a lease
 	conn        *pgx.Conn // nil: not connected
 	used        time.Time // last
 	stmts       [prepared]*pgconn.StatementDescription
