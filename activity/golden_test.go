@@ -49,6 +49,18 @@ func TestGoldenRecords(t *testing.T) {
 			r.Error = &Failure{Category: CategoryTimedOut, Message: "timed out after 30s", Sentinel: ErrTimeout.Error(), Attempt: 1}
 		}),
 		"cancelled": is(func(r *Record) { r.Status, r.Settled = StatusCancelled, true }),
+		"retried": is(func(r *Record) {
+			r.Attempt, r.Retry, r.RetriedAt, r.Spent = 3, 1, 1767355200000002, 2
+			r.Error = &Failure{Category: CategoryLost, Message: "its process died", Attempt: 2}
+		}),
+		"indeterminate": is(func(r *Record) {
+			r.Settled = true
+			r.Error = &Failure{Category: CategoryIndeterminate, Message: "the verifier did not answer", Attempt: 1}
+		}),
+		"resolved": is(func(r *Record) {
+			r.Status, r.Settled = StatusFailed, true
+			r.Error = &Failure{Category: CategoryResolved, Message: "bank says no", Attempt: 1}
+		}),
 		"contradiction": is(func(r *Record) {
 			r.Settled = true
 			r.Error = &Failure{Category: CategoryContradiction, Message: "it returned", Other: "it did not complete", Attempt: 1}

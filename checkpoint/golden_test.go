@@ -38,23 +38,43 @@ func TestGoldenRecords(t *testing.T) {
 	parked.Owner, parked.Awaits, parked.Heard, parked.Facing = "", []string{"approved"}, 3, []string{"signal approved"}
 	pinned := running
 	pinned.Deployment = "2026-07-29"
+	child, retried, compensated := running, running, running
+	child.Parent = &Parent{ID: "order-41", Generation: "01JGZ3Q8X0000000000000000B", Operation: "2.1"}
+	retried.Retries = []Retry{{Quiet: Place{Checkpoint: 1856226398208001, Event: 2}, End: 1856226398208003, At: 1767355200000005}}
+	compensated.Status, compensated.EndedAt, compensated.Compensated = Failed, 1767355200000004, true
+	quiet := compensated
+	quiet.Compensated, quiet.Quiet = false, &Place{Checkpoint: 1856226398208001, Event: 2}
 	completed.Status, completed.EndedAt = Completed, 1767355200000004
 	failed.Status, failed.EndedAt = Failed, 1767355200000004
 	cancelled.Status, cancelled.EndedAt, cancelled.Cancel = Cancelled, 1767355200000004, asked.Cancel
 
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
-		"workflow-pending":   wf(pending),
-		"workflow-running":   wf(running),
-		"workflow-asked":     wf(asked),
-		"workflow-held":      wf(held),
-		"workflow-suspect":   wf(suspect),
-		"workflow-parked":    wf(parked),
-		"workflow-completed": wf(completed),
-		"workflow-failed":    wf(failed),
-		"workflow-cancelled": wf(cancelled),
-		"workflow-pinned":    wf(pinned),
-		"workflow-waiting":   wf(waiting),
-		"workflow-admitted":  wf(admitted),
+		"workflow-pending":     wf(pending),
+		"workflow-running":     wf(running),
+		"workflow-asked":       wf(asked),
+		"workflow-held":        wf(held),
+		"workflow-suspect":     wf(suspect),
+		"workflow-parked":      wf(parked),
+		"workflow-completed":   wf(completed),
+		"workflow-failed":      wf(failed),
+		"workflow-cancelled":   wf(cancelled),
+		"workflow-pinned":      wf(pinned),
+		"workflow-waiting":     wf(waiting),
+		"workflow-admitted":    wf(admitted),
+		"workflow-child":       wf(child),
+		"workflow-retried":     wf(retried),
+		"workflow-compensated": wf(compensated),
+		"workflow-quiet":       wf(quiet),
+		"child": {
+			Key: keys.Child("order-41", "2.1"), Version: 1, Empty: func() any { return new(Child) },
+			Value: &Child{Parent: gen, ID: "order-42"},
+		},
+		"child-ended": {
+			Key: keys.Child("order-41", "2.1"), Version: 1, Empty: func() any { return new(Child) },
+			Value: &Child{Parent: gen, ID: "order-42", End: &Output{
+				Generation: "01JGZ3Q8X0000000000000000B", Status: Failed, Error: "card declined", Stack: "goroutine 1", Sentinel: "declined",
+			}},
+		},
 		"slot": {
 			Key: keys.Slot("print", 3), Version: 1, Empty: func() any { return new(Slot) },
 			Value: &Slot{ID: "order-42", Generation: gen},
@@ -96,6 +116,15 @@ func TestGoldenRecords(t *testing.T) {
 				{Kind: Noted, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Why: "attempt 1 returned a result after its time was up"},
 				{Kind: Settled, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Error: "it returned", Other: "it did not complete", Category: "contradiction"},
 				{Kind: GivenUp, Operation: "2", Of: "activity", Name: "charge", Attempt: 1},
+			},
+		}),
+		"checkpoint-lives": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc4}, 16), Time: 1767355200000009,
+			Events: []Event{
+				{Kind: Started, Operation: "1", Of: "child", Name: "ship", Child: "order-42/1"},
+				{Kind: Parked},
+				{Kind: CameBack, Operation: "2", Attempt: 1},
+				{Kind: Compensating, Name: "failed", Error: "card declined", Sentinel: "declined"},
 			},
 		}),
 		"checkpoint-skip": ckpt(stored{

@@ -1,6 +1,7 @@
 // Package golden compares records with the bytes that a release before wrote.
 // It is for tests. Golden bytes are never rewritten: whoever changes a format
-// adds files of a new version.
+// adds files. Whoever adds a field, a kind of record, or a value of a stored
+// string type without golden bytes is told so by Check.
 package golden
 
 import (
@@ -10,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/weft-go/weft/internal/record"
@@ -26,7 +28,10 @@ type Record struct {
 }
 
 // Check seals each record and compares it with dir/{name}; then opens what is
-// there and seals it again. No file in dir may be without a record.
+// there and seals it again. No file in dir may be without a record. And the files
+// together must have each field of every struct that the package in the working
+// directory stores, with a value that is not zero, and each constant of the string
+// types of those fields.
 func Check(t *testing.T, dir string, records map[string]Record) {
 	t.Helper()
 	for name, r := range records {
@@ -41,6 +46,13 @@ func Check(t *testing.T, dir string, records map[string]Record) {
 			t.Errorf("%s is read by no test: a format that was written once must be readable for ever", filepath.Join(dir, f.Name()))
 		}
 	}
+	for _, missing := range uncovered(t, ".", records) {
+		t.Errorf("%s has no golden bytes. Add to %s, called from golden_test.go or a test beside it, a record "+
+			"under a new name that has it, and no other change; create its file with\n"+
+			"\tgo test -run '^%[2]s$' . -update\n"+
+			"in this directory, and commit that file, %s/{name}. Files that are there stay as they are: never change "+
+			"a record that has one", missing, t.Name(), dir)
+	}
 }
 
 func (r Record) check(t *testing.T, file string) {
@@ -53,10 +65,11 @@ func (r Record) check(t *testing.T, file string) {
 		theirs, err = mine, errors.Join(os.MkdirAll(filepath.Dir(file), 0o777), os.WriteFile(file, mine, 0o666))
 	}
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v. A new record needs its file: create it with\n\tgo test -run '^%s$' . -update\nin this directory, and commit it", err, strings.Split(t.Name(), "/")[0])
 	}
 	if !bytes.Equal(mine, theirs) {
-		t.Errorf("%q is sealed as\n%x, was\n%x", r.Key, mine, theirs)
+		t.Errorf("%q is sealed as\n%x, was\n%x: records that were stored would be read wrongly, or take part in no comparison. "+
+			"New fields have new numbers and omitempty; golden files stay as they are", r.Key, mine, theirs)
 	}
 	v := r.Empty()
 	unknown, err := record.Open(r.Key, theirs, r.Version, v)
