@@ -67,6 +67,7 @@ type operation struct {
 	limited time.Time       // no attempt begins after this; zero: no limit
 
 	transaction bool // the step's function runs in the transaction of its checkpoint
+	interrupted int  // how often that was lost
 
 	child *child // of the start of a workflow
 

@@ -55,6 +55,12 @@ func (x *execution) transact(o *operation) (recorded bool, err error) {
 		return x.judged(w, checkpoint.Done, nil)
 	case x.ctx.Err() != nil:
 		return false, errStopped
+	case errors.Is(err, storage.ErrTransactionLost):
+		o.interrupted++
+		pause := min(100*time.Millisecond<<min(o.interrupted-1, 10), longestPause)
+		x.eng.log.Warn("weft: transaction was lost while its function ran; it is tried again", "workflow", x.id, "step", o.name, "times", o.interrupted, "pause", pause, "error", err)
+		x.again(o, pause)
+		return false, nil
 	case a.failure != nil && w == nil && !errors.Is(err, errNotBegun):
 		o.answer = a
 		x.ops.ready = append(x.ops.ready, o)
@@ -74,6 +80,10 @@ func (x *execution) transact(o *operation) (recorded bool, err error) {
 	x.life.unsure("transaction", x.id)(err)
 	return x.abandon(o, w)
 }
+
+// longestPause is between two tries of a transaction that is lost again and again, as
+// when its function is what brings the server down.
+const longestPause = time.Minute
 
 // errNotBegun says that the function was not called.
 var errNotBegun = errors.New("engine: transaction did not begin")

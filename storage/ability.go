@@ -74,8 +74,9 @@ type Transactor interface {
 
 	// Transact begins a transaction, calls f with a context that carries it
 	// under a key of the adapter's own, judges the batch that f returns, applies
-	// it and commits. An error of f rolls back and is returned as it is. The
-	// other answers are those of Commit; the commit is tried once.
+	// it and commits. An error of f rolls back and is returned as it is, unless the
+	// transaction was lost meanwhile: that is an error that wraps ErrTransactionLost
+	// and not f's. The other answers are those of Commit; the commit is tried once.
 	Transact(ctx context.Context, f func(ctx context.Context) (Batch, error)) error
 }
 

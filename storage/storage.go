@@ -79,6 +79,12 @@ var (
 	// ErrAborted is the answer of a Tx whose transaction cannot go on.
 	ErrAborted = errors.New("storage: transaction aborted")
 
+	// ErrTransactionLost is Transact's answer when its transaction was gone before
+	// it could be committed, through nothing that the function did: the connection
+	// was cut, the server ended. Nothing was written. What the function returned
+	// does not count, and it may be called again in another transaction.
+	ErrTransactionLost = errors.New("storage: transaction lost")
+
 	// ErrCorrupt says that what was read is not what was written. The error
 	// that wraps it names the file or the key.
 	ErrCorrupt = errors.New("storage: corrupt")

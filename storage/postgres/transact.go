@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -14,18 +15,24 @@ import (
 // own checkpoint is committed: what f writes with tx happens exactly once. An
 // error of f rolls back, and is the outcome of the step. f must not end tx.
 //
-// The transaction is one of the pool that the store reads through, and at most
-// half of the pool is given to such steps.
+// A connection that is lost while f runs is not the outcome, whatever f makes of it:
+// nothing was written, and f is called again in another transaction. What it did
+// elsewhere is done again. A statement that f gives up, because a context of f's own
+// ended, is the outcome, though it costs the connection too.
+//
+// f has all the time that it wants. The transaction is one of the pool that the store
+// reads through, and at most half of the pool is given to such steps; others wait
+// for f only where they want rows that it has locked.
 func Transact[T any](run Runner, name string, f func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	var result T
 	err := run.TransactStep(name, &result, func(ctx context.Context) error {
-		tx, ok := ctx.Value(txKey{}).(pgx.Tx)
+		tx, ok := ctx.Value(txKey{}).(*witness)
 		if !ok {
 			return errors.New("postgres: the engine's store is not a PostgreSQL store")
 		}
 		v, err := f(ctx, tx)
 		result = v
-		return err
+		return tx.returned(err)
 	})
 	return result, err
 }
@@ -70,25 +77,37 @@ func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (stora
 		defer cancel()
 		_ = tx.Rollback(ctx) // after a commit it does nothing
 	}()
-	b, err := f(context.WithValue(ctx, txKey{}, tx))
+	w := newWitness(tx)
+	b, err := f(context.WithValue(ctx, txKey{}, w))
+	if lost := w.lost(); lost != nil {
+		return wrap("transact", lost)
+	}
 	if err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeout(own, roundTripTimeout)
-	defer cancel()
-	if _, err := tx.Exec(bounded, bound(true)); err != nil {
-		return wrap("transact", &lostError{err})
-	}
-	if err := s.WithTx(tx).Commit(own, b); err != nil {
+	if err := s.stage(own, tx, b); err != nil {
+		if !errors.Is(err, storage.ErrConflict) && tx.Conn().IsClosed() { // COMMIT was not sent
+			return wrap("transact", fmt.Errorf("%w: %w", storage.ErrTransactionLost, err))
+		}
 		return err
 	}
-	bounded, cancel = context.WithTimeout(own, roundTripTimeout)
+	bounded, cancel := context.WithTimeout(own, roundTripTimeout)
 	defer cancel()
 	err = tx.Commit(bounded)
 	if e, ok := errors.AsType[*pgconn.PgError](err); err == nil || ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrTxCommitRollback) {
 		return wrap("transact", err)
 	}
 	return wrap("transact", &unknownError{err})
+}
+
+// stage applies b in tx, under the bounds that are ours.
+func (s *Store) stage(ctx context.Context, tx pgx.Tx, b storage.Batch) error {
+	bounded, cancel := context.WithTimeout(ctx, roundTripTimeout)
+	defer cancel()
+	if _, err := tx.Exec(bounded, bound(true)); err != nil {
+		return wrap("transact", &lostError{err})
+	}
+	return s.WithTx(tx).Commit(ctx, b)
 }
 
 // begin begins a transaction in which a function may take its time.

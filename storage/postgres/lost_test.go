@@ -1,0 +1,246 @@
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/postgres"
+)
+
+// A booking is a workflow whose only step is a function in a transaction, which has
+// put a row before.
+type booking struct {
+	t      *testing.T
+	direct string
+	wf     *engine.Workflow[int, int]
+	eng    *engine.Engine
+	calls  atomic.Int32
+	f      func(ctx context.Context, tx pgx.Tx, call int32) error
+}
+
+// bookings runs workflows on the database at url, which is also at direct.
+func bookings(t *testing.T, url, direct string) *booking {
+	t.Helper()
+	s := open(t, url, &postgres.Options{NoListen: true, FsyncOff: true})
+	tx := host(t, direct)
+	exec(t, tx, `CREATE TABLE seats (n int PRIMARY KEY)`)
+	must(t, tx.Commit(t.Context()))
+	b := &booking{t: t, direct: direct}
+	b.wf = &engine.Workflow[int, int]{Name: "book", Func: func(run *engine.Run, n int) (int, error) {
+		return postgres.Transact(run, "book", func(ctx context.Context, tx pgx.Tx) (int, error) {
+			call := b.calls.Add(1)
+			if _, err := tx.Exec(ctx, `INSERT INTO seats VALUES ($1)`, n); err != nil {
+				return 0, err
+			}
+			return n, b.f(ctx, tx, call)
+		})
+	}}
+	b.eng = running(t, engine.Config{Storage: s, Workflows: []engine.Definition{b.wf}})
+	return b
+}
+
+// book runs the workflow of seat n, with f for its function. It returns how that
+// ended, how often f was called, and how many rows there are of n.
+func (b *booking) book(n int, f func(ctx context.Context, tx pgx.Tx, call int32) error) (err error, calls int32, rows int) {
+	b.t.Helper()
+	b.calls.Store(0)
+	b.f = f
+	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+	defer cancel()
+	h, err := b.wf.Start(ctx, b.eng, fmt.Sprint("seat ", n), n)
+	must(b.t, err)
+	for {
+		_, err = h.Result(ctx)
+		if _, failed := errors.AsType[*engine.WorkflowError](err); err == nil || failed || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond) // a server that starts lets nobody in
+	}
+	must(b.t, host(b.t, b.direct).QueryRow(b.t.Context(), `SELECT count(*) FROM seats WHERE n = $1`, n).Scan(&rows))
+	return err, b.calls.Load(), rows
+}
+
+// TX: a connection that is lost inside the function of Transact is not the step's
+// outcome, whatever the function makes of it: the step is tried again.
+func TestLostConnectionIsNoOutcome(t *testing.T) {
+	type lost struct {
+		name string
+		// lose cuts the connection of tx.
+		lose func(t *testing.T, server *pgtest.Server, p *proxy, direct string, tx pgx.Tx)
+		// after is what the function does about the error of its next statement.
+		after func(error) error
+	}
+	terminate := func(t *testing.T, _ *pgtest.Server, _ *proxy, direct string, tx pgx.Tx) {
+		exec(t, host(t, direct), fmt.Sprint(`SELECT pg_terminate_backend(`, tx.Conn().PgConn().PID(), `)`))
+	}
+	wrapped := func(err error) error { return fmt.Errorf("book: %w", err) }
+	server := pgtest.Start(t, "fsync=off")
+	direct := server.URL("postgres")
+	p, url := proxied(t, direct)
+	b := bookings(t, url, direct)
+	for i, c := range []lost{
+		{name: "the server restarts", after: wrapped, lose: func(t *testing.T, server *pgtest.Server, _ *proxy, _ string, _ pgx.Tx) {
+			if err := server.Restart(); err != nil {
+				t.Error(err)
+			}
+		}},
+		{name: "it is terminated", after: wrapped, lose: terminate},
+		{name: "it is cut", after: wrapped, lose: func(_ *testing.T, _ *pgtest.Server, p *proxy, _ string, _ pgx.Tx) { p.cutAll() }},
+		{name: "the function hides it", lose: terminate, after: func(error) error { return errors.New("no seat") }},
+		{name: "the function swallows it", lose: terminate, after: func(error) error { return nil }},
+		{name: "the function panics", lose: terminate, after: func(err error) error { panic(err) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err, calls, rows := b.book(i, func(ctx context.Context, tx pgx.Tx, call int32) error {
+				if call > 1 {
+					return nil
+				}
+				c.lose(t, server, p, direct, tx)
+				// The server tells it late that it was terminated.
+				for {
+					if _, err := tx.Exec(ctx, `SELECT 1`); err != nil {
+						return c.after(err)
+					}
+				}
+			})
+			if err != nil || calls != 2 || rows != 1 {
+				t.Errorf("got error %v, %d calls and %d rows, want none, 2 and 1", err, calls, rows)
+			}
+		})
+	}
+}
+
+// What the function itself comes to is the step's outcome, also where pgx closes the
+// connection: as it does with one on which a statement was given up.
+func TestErrorOfTheFunctionIsItsOutcome(t *testing.T) {
+	sleep := func(ctx context.Context, tx pgx.Tx) error {
+		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		_, err := tx.Exec(ctx, `SELECT pg_sleep(60)`)
+		return err
+	}
+	read := func(ctx context.Context, tx pgx.Tx) error {
+		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		rows, err := tx.Query(ctx, `SELECT n, pg_sleep(60) FROM generate_series(1, 2) n`)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+		}
+		return rows.Err()
+	}
+	url := pgtest.URL(t)
+	b := bookings(t, url, url)
+	for i, c := range []struct {
+		name, want string
+		f          func(ctx context.Context, tx pgx.Tx) error
+	}{
+		{"an error of its own", "sold out", func(context.Context, pgx.Tx) error { return errors.New("sold out") }},
+		{"a statement's error", "duplicate key", func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `INSERT INTO seats SELECT n FROM seats`)
+			return err
+		}},
+		{"a statement's error that it swallows", "returned no error", func(ctx context.Context, tx pgx.Tx) error {
+			tx.Exec(ctx, `INSERT INTO seats SELECT n FROM seats`)
+			return nil
+		}},
+		{"a statement that it gives up", "deadline exceeded", sleep},
+		{"a statement that it gives up, hidden", "too slow", func(ctx context.Context, tx pgx.Tx) error {
+			sleep(ctx, tx)
+			return errors.New("too slow")
+		}},
+		{"a statement that it gives up, swallowed", "returned no error", func(ctx context.Context, tx pgx.Tx) error {
+			sleep(ctx, tx)
+			return nil
+		}},
+		{"rows that it gives up, hidden", "too slow", func(ctx context.Context, tx pgx.Tx) error {
+			if read(ctx, tx) == nil {
+				return nil
+			}
+			return errors.New("too slow")
+		}},
+		{"a row that it gives up, in a savepoint, hidden", "too slow", func(ctx context.Context, tx pgx.Tx) error {
+			inner, err := tx.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			var n any
+			if inner.QueryRow(ctx, `SELECT pg_sleep(60)`).Scan(&n) == nil {
+				return nil
+			}
+			return errors.New("too slow")
+		}},
+		{"a batch that it gives up, hidden", "too slow", func(ctx context.Context, tx pgx.Tx) error {
+			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			var b pgx.Batch
+			b.Queue(`SELECT pg_sleep(60)`)
+			if tx.SendBatch(ctx, &b).Close() == nil {
+				return nil
+			}
+			return errors.New("too slow")
+		}},
+		{"an error behind which it rolls back, as functions do", "sold out", func(ctx context.Context, tx pgx.Tx) error {
+			defer tx.Rollback(ctx)
+			return errors.New("sold out")
+		}},
+		{"a transaction that it ends", "ended the transaction", func(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }},
+		{"a statement on the connection itself that it gives up", "deadline exceeded", func(ctx context.Context, tx pgx.Tx) error {
+			ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			_, err := tx.Conn().Exec(ctx, `SELECT pg_sleep(60)`)
+			return err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err, calls, rows := b.book(i, func(ctx context.Context, tx pgx.Tx, _ int32) error { return c.f(ctx, tx) })
+			if err == nil || !strings.Contains(err.Error(), c.want) || calls != 1 || rows != 0 {
+				t.Errorf("got error %v, %d calls and %d rows, want one that says %q, 1 and 0", err, calls, rows, c.want)
+			}
+		})
+	}
+}
+
+// Transact says that it lost its transaction, also if that happened between the
+// function and the commit.
+func TestTransactLost(t *testing.T) {
+	direct := pgtest.URL(t)
+	p, url := proxied(t, direct)
+	s := open(t, url, &postgres.Options{NoListen: true})
+	cut := 0
+	for _, at := range []string{"the bounds", "the savepoint"} {
+		p.on(func(m message) action {
+			if at == "the bounds" && bytes.Contains(m.body, []byte("'statement_timeout', '10000'")) ||
+				at == "the savepoint" && m.kind == 'Q' && bytes.HasPrefix(m.body, []byte("savepoint")) {
+				cut++
+				return cutBefore
+			}
+			return pass
+		})
+		err := s.Transact(t.Context(), func(ctx context.Context) (storage.Batch, error) {
+			return storage.Batch{Ops: []storage.Op{put("k", "v")}}, nil
+		})
+		p.on(nil)
+		if !errors.Is(err, storage.ErrTransactionLost) {
+			t.Errorf("%s: got %v, want ErrTransactionLost", at, err)
+		}
+	}
+	if got := all(t, s); got != "[]" || cut != 2 {
+		t.Errorf("got %s and %d cuts, want nothing and 2", got, cut)
+	}
+}
