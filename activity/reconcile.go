@@ -3,6 +3,8 @@ package activity
 import (
 	"fmt"
 	"time"
+
+	"github.com/weft-go/weft/internal/saturate"
 )
 
 // The seam to package engine. Users have no business here.
@@ -132,7 +134,7 @@ type Departure struct {
 // waited for this long.
 func (r Record) Released(now time.Time, waited time.Duration) Record {
 	r = r.touched(now)
-	r.Waited += waited
+	r.Waited = saturate.Add(r.Waited, waited)
 	return r
 }
 
@@ -212,7 +214,7 @@ func (p Policy) Quiet(r Record) time.Duration {
 	case r.Status == StatusTimedOut:
 		quiet = r.Settle
 	case !r.ended():
-		quiet = r.Timeout + r.Settle
+		quiet = saturate.Add(r.Timeout, r.Settle)
 	case p.SettleAfterError:
 		quiet = r.Settle
 	}

@@ -2,6 +2,7 @@ package activity
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -409,5 +410,21 @@ func TestOutcomeErrors(t *testing.T) {
 		if !strings.HasPrefix(got.Error(), "activity charge: ") {
 			t.Errorf("text %q", got)
 		}
+	}
+}
+
+// Sums of durations end at the longest one there is, and do not begin again below zero.
+func TestQuietOfCenturies(t *testing.T) {
+	r := left(1)
+	r.Timeout, r.Settle = math.MaxInt64, math.MaxInt64
+	if q := verified.Quiet(r); q != math.MaxInt64 {
+		t.Errorf("%v is waited for, want the longest duration", q)
+	}
+	if d := Next(verified, r, answer(StateNotCompleted, long)); d.Do != Verify || d.After < math.MaxInt64-long {
+		t.Errorf("%v after %v, want to verify after centuries", d.Do, d.After)
+	}
+	r.Waited = time.Hour
+	if r = r.Released(noon, math.MaxInt64); r.Waited != math.MaxInt64 {
+		t.Errorf("it has waited %v, want the longest duration", r.Waited)
 	}
 }

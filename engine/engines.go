@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -101,7 +102,7 @@ func (e *Engine) engineInfo(entry storage.Entry) (EngineInfo, error) {
 		Workflows:   r.Workflows,
 		Queues:      r.Queues,
 		Alive:       alive,
-		LeaseTTL:    time.Duration(r.TTL) * time.Microsecond,
+		LeaseTTL:    saturate.Times(r.TTL, time.Microsecond),
 		Since:       checkpoint.Time(r.Since),
 		Stopped:     checkpoint.Time(r.Stopped),
 		Takeovers:   r.Takeovers,

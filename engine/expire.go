@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
@@ -23,7 +24,7 @@ const (
 // responses of signals. In between it is known when the next does, and rarely looked.
 func (l *life) expire(ctx context.Context) error {
 	now := l.eng.now()
-	if now.Before(l.expires) && time.Since(l.expired) < rarely*l.eng.config.PollInterval {
+	if now.Before(l.expires) && time.Since(l.expired) < saturate.Times(rarely, l.eng.config.PollInterval) {
 		return nil
 	}
 	all, err := l.expireUntil(ctx, now)

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -100,12 +101,14 @@ func (l *life) leave(id string, waited time.Duration) time.Duration {
 	if before == 0 {
 		return 0
 	}
-	return max(time.Duration(before)*poll+poll/2-waited, 0)
+	return max(saturate.Sub(saturate.Add(saturate.Times(int64(before), poll), poll/2), waited), 0)
 }
 
 // ahead is by how much a run is overdue when this incarnation gives it up: those to
 // whom it still comes first go past it.
-func (l *life) ahead() time.Duration { return l.eng.config.PollInterval * 3 / 2 }
+func (l *life) ahead() time.Duration {
+	return saturate.Add(l.eng.config.PollInterval, l.eng.config.PollInterval/2)
+}
 
 const mostBefore = 3
 

@@ -10,6 +10,7 @@ import (
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -146,7 +147,7 @@ func (l *life) observe(ctx context.Context, incarnation string, raw []byte, r *e
 		l.sightings[incarnation] = sighting{string(raw), time.Now()}
 		return alive, nil
 	}
-	if time.Since(last.since) < time.Duration(r.TTL)*time.Microsecond {
+	if time.Since(last.since) < saturate.Times(r.TTL, time.Microsecond) {
 		return alive, nil
 	}
 	r.Dead = true

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
@@ -37,7 +38,7 @@ func (x *execution) idle() (time.Duration, bool) {
 	if x.stays || !x.waits() {
 		return 0, false
 	}
-	patience := max(x.eng.config.ParkAfter, worth*x.replayTook)
+	patience := max(x.eng.config.ParkAfter, saturate.Times(worth, x.replayTook))
 	if x.eng.crowded() {
 		patience = 0
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -59,7 +60,7 @@ const rarely = 10
 // held and not driven, as those are that wait for a person. A write of the dead may land
 // late, so nobody is idle for long.
 func (l *life) succeed(ctx context.Context) error {
-	often := min(rarely*l.eng.config.PollInterval, l.eng.config.LeaseTTL)
+	often := min(saturate.Times(rarely, l.eng.config.PollInterval), l.eng.config.LeaseTTL)
 	l.idle = l.fleet.calm && !l.held.Load() && time.Since(l.unheld) < often
 	if l.idle {
 		return nil
@@ -358,7 +359,7 @@ func (c *clock) jumped() bool {
 // look is the time of the wall clock. The caller has c.mu.
 func (c *clock) look() time.Time {
 	wall, mono := c.now().Round(0), time.Now()
-	drift := wall.Sub(c.wall) - mono.Sub(c.mono)
+	drift := saturate.Sub(wall.Sub(c.wall), mono.Sub(c.mono))
 	c.strayed = c.strayed || drift.Abs() > 50*time.Millisecond
 	c.wall, c.mono = wall, mono
 	return wall

@@ -1257,3 +1257,53 @@ func TestVerifierAnswersBehindALateReturn(t *testing.T) {
 		}
 	})
 }
+
+// ACT-50, interleaving 7: a Timeout that means none is longer than any wait. What left
+// under it may still land, also years after its process died: a not-completed tells
+// nothing, and the card is not charged twice.
+func TestTimeoutOfCenturies(t *testing.T) {
+	for adapter, store := range sweepStores {
+		t.Run(adapter, func(t *testing.T) { virtual(t, func(t *testing.T) { chargeWithoutLimit(t, store) }) })
+	}
+	t.Run("postgres", func(t *testing.T) {
+		store := onPostgres(t)
+		virtual(t, func(t *testing.T) { chargeWithoutLimit(t, store) })
+	})
+}
+
+func chargeWithoutLimit(t *testing.T, store sweep.Store) {
+	const centuries = 147 * 365 * 24 * time.Hour // and as much to settle is more than a Duration
+	inner := store.Open(t)
+	defer func() { inner.Close() }()
+	var b *bank
+	charge, b := keyed(func(ctx context.Context, n int) (string, error) {
+		b.effect()
+		if n == 1 {
+			return b.die(ctx)
+		}
+		return "twice", nil
+	}, func(int) activity.Verification[string] { return activity.NotCompleted[string]() })
+	charge.Timeout = centuries
+	wf := learning(charge)
+	boot := func() *process {
+		b.life.Store(storagetest.NewFaulty(inner, nil))
+		return bootOn(t, b.life.Load(), wf, func(c *engine.Config) { c.PollInterval, c.LeaseTTL = sweep.Poll, 3*sweep.Poll })
+	}
+	p := boot()
+	start(t, wf, p, "o", "")
+	time.Sleep(time.Second)
+	p.kill()
+	if store.Reopen != nil {
+		inner = store.Reopen(t, inner)
+	}
+	p = boot()
+	defer p.kill()
+	time.Sleep(30 * sweep.Poll)
+	runs, asked, effects := b.counts()
+	if runs != 1 || effects != 1 || asked == 0 {
+		t.Errorf("%d attempts with %d effects, the verifier was asked %d times; want one attempt, and the verifier asked", runs, effects, asked)
+	}
+	if i := describe(t, p, "o"); i.Status != checkpoint.Running || len(i.Attention) > 0 {
+		t.Errorf("the run is %s, %+v; want it running", i.Status, i.Attention)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -50,7 +51,7 @@ func Forget(ctx context.Context, s storage.Storage, entry []byte, now time.Time)
 	case err != nil:
 		return b, err
 	default:
-		again := now.Add(max(time.Duration(a.ExpiresAt-a.AcceptedAt)*time.Microsecond, time.Minute))
+		again := now.Add(max(saturate.Times(a.ExpiresAt-a.AcceptedAt, time.Microsecond), time.Minute))
 		b.Ops = append(b.Ops, storage.Put(keys.ExpiringSignal(again, id, name, signalID), nil))
 	}
 	return b, nil
