@@ -22,8 +22,8 @@ const worth = 20
 // mostFacing is how many of the things that it waits for a parked run tells.
 const mostFacing = 10
 
-// mostKids is with how many children under way a run is parked at most: each is
-// a condition of that commit.
+// mostKids is of how many children under way the commit that parks a run has conditions
+// at most. One of more is parked without, and looked at again: see lookBack.
 const mostKids = 1000
 
 // waits says that the run does nothing but wait.
@@ -53,7 +53,8 @@ func (x *execution) idle() (time.Duration, bool) {
 // nil if there is something new to know after all.
 //
 // No wake is lost: what somebody wrote before this commit makes one of its
-// conditions fail, and who writes after it finds the run unclaimed.
+// conditions fail, and who writes after it finds the run unclaimed. The ends of children
+// that are too many for conditions are looked for after the commit.
 func (x *execution) park() error {
 	wf := *x.hold.Workflow
 	change := checkpoint.Change{
@@ -87,20 +88,69 @@ func (x *execution) park() error {
 	if err := x.look(); err != nil {
 		return err
 	}
-	kids, all := x.ops.kidsUnchanged(min(mostKids, x.eng.room(&change)))
+	kids, known := x.ops.kidsUnchanged()
 	if d, err := x.decide(x.eng.now()); err != nil || len(d.Events) > 0 {
 		return err
 	}
-	if !all {
+	if !known {
 		x.stays = true
 		return nil
 	}
-	change.If = append(change.If, kids...)
-	done, err := x.commit(change)
-	if done {
-		return errParked
+	var again []byte
+	if len(kids) <= min(mostKids, x.eng.room(&change)) {
+		change.If = append(change.If, kids...)
+	} else {
+		again = keys.Todo(0, x.eng.now().Add(rarely*x.eng.config.PollInterval), wf.ID, x.eng.newID())
+		change.Ops = append(change.Ops, storage.Put(again, nil))
 	}
-	return err
+	done, err := x.commit(change)
+	if !done {
+		return err
+	}
+	if again != nil {
+		x.lookBack(again)
+	}
+	return errParked
+}
+
+// lookBack looks whether a child has ended between the last look of a run and the commit
+// that parked it: one that ends later finds the run unclaimed, and says so. The entry
+// again has the run looked at after a while. It goes when there is no need, or comes due
+// at once; if neither can be written, or the process dies here, it is there.
+func (x *execution) lookBack(again []byte) {
+	ended, err := x.endedUnseen()
+	if err != nil {
+		return
+	}
+	b := storage.Batch{Ops: []storage.Op{storage.Delete(again)}}
+	if ended {
+		b.Ops = append(b.Ops, storage.Put(keys.Todo(0, x.eng.now(), x.id, x.eng.newID()), nil))
+	}
+	if err := x.store.Commit(x.ctx, b); err == nil && ended {
+		x.life.pokeNow()
+	}
+}
+
+// endedUnseen says that a child has ended, and the run has not learnt of it.
+func (x *execution) endedUnseen() (bool, error) {
+	for entry, err := range storage.All(x.ctx, x.store, keys.ChildrenOf(x.id)) {
+		if err != nil {
+			return false, err
+		}
+		operation, err := keys.Last(entry.Key)
+		if err != nil {
+			return false, err
+		}
+		c, err := checkpoint.OpenChild(entry)
+		if err != nil {
+			return false, err
+		}
+		o := x.ops.byID[operation]
+		if c.Parent == x.hold.Workflow.Generation && c.End != nil && o != nil && o.child != nil && o.child.ended == nil {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // leave ends the execution because its engine is told to stop. A run that only
@@ -157,13 +207,13 @@ func (t *table) awaited() (names []string) {
 }
 
 // kidsUnchanged are the conditions that no child that is waited for has ended,
-// and false if these are too many, or not all is known.
-func (t *table) kidsUnchanged(most int) (conditions []storage.Condition, all bool) {
+// and false if not all is known.
+func (t *table) kidsUnchanged() (conditions []storage.Condition, known bool) {
 	for o := range t.all() {
 		if o.of != ofChild {
 			continue
 		}
-		if o.child.waiting == nil || len(conditions) >= most {
+		if o.child.waiting == nil {
 			return nil, false
 		}
 		conditions = append(conditions, o.child.waiting.Unchanged())
