@@ -35,7 +35,8 @@ type Activity[In, Out any] struct {
 	// Name is recorded in histories and never changes.
 	Name string
 
-	// Run does the work, once per attempt. Its context ends with the attempt's
+	// Run does the work, once per attempt. Its in is what the call was begun with, and
+	// its own: so are those of Verify and Compensate. Its context ends with the attempt's
 	// Timeout, when the workflow is cancelled and when the engine stops;
 	// context.Cause tells which. A panic in it is a failed attempt. Its goroutine
 	// may run other activities afterwards: one that locks its thread unlocks it.
@@ -61,8 +62,8 @@ type Activity[In, Out any] struct {
 	// IdempotencyKey names the effect that in asks for: the same for the same
 	// effect, at most 200 bytes of UTF-8, never empty. It makes the activity
 	// reconciled: a record is kept of what is known of the effect. The function is
-	// part of the workflow: it depends on in alone, and does not change while
-	// workflows run.
+	// part of the workflow: it depends on in alone, leaves it as it is, and does not
+	// change while workflows run.
 	IdempotencyKey func(in In) string
 
 	// Idempotent says that a second run with the same key does no harm, because the
@@ -202,28 +203,34 @@ func (a *Activity[In, Out]) begin(run Runner, in In) future.Operation {
 		Definition: a,
 		Policy:     a.policy(),
 		Input:      in,
-		Run:        func(ctx context.Context) (any, error) { return a.Run(ctx, in) },
+		Run:        func(ctx context.Context, in any) (any, error) { return a.Run(ctx, as[In](in)) },
 	}
 	if a.IdempotencyKey != nil {
 		key := a.IdempotencyKey(in)
 		c.Key = &key
 	}
 	if a.Verify != nil {
-		c.Verify = func(ctx context.Context) (Answer, error) { return a.Verify(ctx, in) }
+		c.Verify = func(ctx context.Context, in any) (Answer, error) { return a.Verify(ctx, as[In](in)) }
 	}
 	if a.Compensate != nil {
-		c.Compensate = func(ctx context.Context, decode func(out any) error) error {
+		c.Compensate = func(ctx context.Context, in any, decode func(out any) error) error {
 			var out Out
 			if err := decode(&out); err != nil {
 				return Permanent(fmt.Errorf("result: %w", err))
 			}
-			return a.Compensate(ctx, in, out)
+			return a.Compensate(ctx, as[In](in), out)
 		}
 	}
 	if a.ResourceScope != nil {
 		c.Scope = a.ResourceScope(in)
 	}
 	return run.RunActivity(c)
+}
+
+// as is in as an In; nil is one if In is an interface.
+func as[In any](in any) In {
+	v, _ := in.(In)
+	return v
 }
 
 func (a *Activity[In, Out]) policy() Policy {
@@ -354,18 +361,19 @@ type Runner interface {
 	RunActivity(Call) future.Operation
 }
 
-// A Call is one use of an activity: values and closures instead of types.
+// A Call is one use of an activity: values and closures instead of types. Each closure
+// is given an in of Input's type that is its own.
 type Call struct {
 	Definition Definition
 	Policy     Policy
 	Input      any
 	Key        *string // nil: none
 	Scope      string  // empty: none
-	Run        func(ctx context.Context) (any, error)
-	Verify     func(ctx context.Context) (Answer, error) // nil: none
+	Run        func(ctx context.Context, in any) (any, error)
+	Verify     func(ctx context.Context, in any) (Answer, error) // nil: none
 
 	// Compensate undoes the call, whose result decode tells. Nil: nothing does.
-	Compensate func(ctx context.Context, decode func(out any) error) error
+	Compensate func(ctx context.Context, in any, decode func(out any) error) error
 }
 
 // Undoing is the call that undoes c, whose result decode tells. It has no key:
@@ -385,7 +393,7 @@ func (c Call) Undoing(decode func(out any) error) Call {
 		},
 		Input: c.Input,
 		Scope: c.Scope,
-		Run:   func(ctx context.Context) (any, error) { return nil, c.Compensate(ctx, decode) },
+		Run:   func(ctx context.Context, in any) (any, error) { return nil, c.Compensate(ctx, in, decode) },
 	}
 }
 

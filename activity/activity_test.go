@@ -257,7 +257,7 @@ func TestCall(t *testing.T) {
 		if p := got.Policy; got.Scope != "account/42" || p.MaxConcurrent != 3 || p.Rate != a.Rate {
 			t.Errorf("scope %q and limits %+v of %+v", got.Scope, p, c.a)
 		}
-		if answer, err := got.Verify(t.Context()); err != nil || answer.Verdict().State != activity.StateNotCompleted {
+		if answer, err := got.Verify(t.Context(), 42); err != nil || answer.Verdict().State != activity.StateNotCompleted {
 			t.Errorf("the verifier answers %v, %v", answer, err)
 		}
 	}
@@ -286,7 +286,7 @@ func TestUndoing(t *testing.T) {
 		*out.(*int) = 7
 		return nil
 	})
-	if _, err := undo.Run(t.Context()); err != io.EOF || !slices.Equal(got, []int{42, 7}) {
+	if _, err := undo.Run(t.Context(), 42); err != io.EOF || !slices.Equal(got, []int{42, 7}) {
 		t.Errorf("undone %v, %v", got, err)
 	}
 	want := activity.Policy{Name: "charge", Errors: a.Errors, Retry: a.Retry, Timeout: time.Minute, Settle: time.Hour, MaxConcurrent: 3, Rate: a.Rate}
@@ -298,7 +298,7 @@ func TestUndoing(t *testing.T) {
 	}
 	broke := errors.New("not a number")
 	undo = c.Undoing(func(any) error { return broke })
-	if _, err := undo.Run(t.Context()); !errors.Is(err, broke) || !activity.IsPermanent(err) || len(got) != 2 {
+	if _, err := undo.Run(t.Context(), 42); !errors.Is(err, broke) || !activity.IsPermanent(err) || len(got) != 2 {
 		t.Errorf("of a result that cannot be read: %v, after %v", err, got)
 	}
 	a.Compensate = nil

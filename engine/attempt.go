@@ -218,7 +218,13 @@ func (x *execution) call(ctx context.Context, o *operation, a *answer) {
 			a.failure = &failure{message: errGoexit.Error()}
 		}
 	}()
-	v, err := o.call.Run(ctx)
+	in, err := o.given()
+	if err != nil {
+		f := fail(err, "", []error{ErrInvalid})
+		a.failure, a.final, a.noEffect, returned = &f, true, true, true
+		return
+	}
+	v, err := o.call.Run(ctx, in)
 	returned = true
 	if err == nil && o.undo != nil {
 		return

@@ -67,6 +67,7 @@ func Map[In, Out any](run *Run, name string, limit int, in []In, f func(run *Run
 	if limit < 1 {
 		limit = len(in)
 	}
+	in = slices.Clone(in) // as it is now, also for branches that begin later
 	var begun []*future.Future[Out]
 	var under []*operation // way
 	for _, v := range in {

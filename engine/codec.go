@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,10 @@ import (
 //
 // A codec may encrypt: whether two inputs are the same is judged by a digest of
 // their JSON, not of what Encode returns.
+//
+// The input of an activity that can share memory with its workflow goes through the
+// codec, too: each attempt gets what Decode makes of it. What a codec does not keep, the
+// attempts do not see.
 type Codec interface {
 	Name() string
 	Encode(v any) ([]byte, error)
@@ -68,23 +73,39 @@ var errTooLarge = errors.New("too large")
 
 // encode encodes v. An error means that v is not encodable or too large.
 func (c *codecs) encode(v any) (payload, error) {
+	p, err := c.encodeAny(v)
+	if err != nil {
+		return payload{}, err
+	}
+	if len(p.data) > MaxPayload {
+		return payload{}, fmt.Errorf("encode %T: %w: %d bytes, at most %d", v, errTooLarge, len(p.data), MaxPayload)
+	}
+	return p, nil
+}
+
+// encodeAny encodes v, of whatever size. What it returns is nobody else's: a user's codec
+// may give out bytes that are v's, or that it uses again.
+func (c *codecs) encodeAny(v any) (payload, error) {
 	data, err := c.own.Encode(v)
 	if err != nil {
 		return payload{}, fmt.Errorf("encode %T: %w", v, err)
 	}
-	if len(data) > MaxPayload {
-		return payload{}, fmt.Errorf("encode %T: %w: %d bytes, at most %d", v, errTooLarge, len(data), MaxPayload)
-	}
 	name := c.own.Name()
 	if name == JSON.Name() {
-		name = ""
+		return payload{"", data}, nil
 	}
-	return payload{name, data}, nil
+	return payload{name, bytes.Clone(data)}, nil
 }
 
-// identify encodes v and returns a digest of its plaintext beside it.
-func (c *codecs) identify(v any) (payload, []byte, error) {
-	p, err := c.encode(v)
+// identify encodes v and returns a digest of its plaintext beside it. A v that panics
+// when it is encoded is an error.
+func (c *codecs) identify(v any) (p payload, digest []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("encode %T: %w", v, panicError(r))
+		}
+	}()
+	p, err = c.encode(v)
 	if err != nil {
 		return p, nil, err
 	}
@@ -118,6 +139,7 @@ func (c *codecs) decode(p payload, v any) error {
 	codec, ok := JSON, true
 	if p.codec != "" {
 		codec, ok = c.byName[p.codec]
+		p.data = bytes.Clone(p.data) // it may become v's, and is decoded again
 	}
 	if !ok {
 		return fmt.Errorf("decode: no codec %q in Config.Codecs", p.codec)

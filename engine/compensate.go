@@ -110,6 +110,7 @@ func (x *execution) undoNext() {
 		name:  c.op.name,
 		scope: &scope{},
 		call:  &call,
+		input: c.op.input,
 		undo:  &undo{of: c.op},
 	}
 	x.ops.add(u.op)

@@ -22,15 +22,22 @@ func (r *Run) ForwardSignal(m signal.Message) future.Operation {
 	x := r.x
 	op := r.begin(ofSend, m.Name, nil)
 	o, ok := op.(*operation)
-	if !ok {
+	if !ok || o.done {
 		return op
 	}
 	id := x.derived("sig_", o.id)
 	m.ID, m.ExpiresAfter = &id, max(m.ExpiresAfter, forwardMemory)
+	in, refused := x.eng.incoming(m) // its payload as it is now
+	if refused == nil {
+		o.digest = fingerprint(in.Digest)
+	}
 	o.call = &activity.Call{
 		Policy: activity.Policy{Name: m.Name, Retry: activity.Retry{Attempts: -1}, Errors: notSent},
-		Run: func(ctx context.Context) (any, error) {
-			_, err := x.eng.SendSignal(ctx, m)
+		Run: func(ctx context.Context, _ any) (any, error) {
+			err := refused
+			if err == nil {
+				_, err = x.eng.accepted(ctx, in)
+			}
 			if errors.Is(err, errors.ErrUnsupported) || match(err, notSent) != nil {
 				err = activity.Permanent(err)
 			}

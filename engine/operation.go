@@ -54,8 +54,10 @@ type operation struct {
 
 	// Of an activity or a step.
 	call     *activity.Call
-	attempt  int // the last that is known
-	lost     int // owners since then who may have begun one
+	input    *snapshot   // nil: that of the call, which nobody shares
+	digest   fingerprint // of the input; zero: it has none, or reconciliation has it
+	attempt  int         // the last that is known
+	lost     int         // owners since then who may have begun one
 	failures int
 	working  *attempt // the goroutine, until it has returned
 	deaf     bool     // which it should have
@@ -217,6 +219,8 @@ func (o *operation) sentinel(text string) error {
 		return nil
 	case activity.ErrTimeout.Error():
 		return activity.ErrTimeout
+	case ErrInvalid.Error():
+		return ErrInvalid // its input: see call
 	}
 	return named(text, o.call.Policy.Errors, o.x.def.errors)
 }

@@ -15,6 +15,9 @@ import (
 // fresh is an empty store for a test: in memory, unless TestOnPostgres repeats it.
 var fresh = func(testing.TB) storage.Storage { return new(memory.Store) }
 
+// repeating: TestOnPostgres is repeating a test.
+var repeating bool
+
 type repeated struct {
 	name string
 	test func(*testing.T)
@@ -30,7 +33,8 @@ func TestOnPostgres(t *testing.T) {
 	if os.Getenv("WEFT_TORTURE") != "" {
 		tests = append(tests, slowOnPostgres...)
 	}
-	defer func(was func(testing.TB) storage.Storage) { fresh = was }(fresh)
+	defer func(was func(testing.TB) storage.Storage) { fresh, repeating = was, false }(fresh)
+	repeating = true
 	url, stores := pgtest.URL(t), 0
 	fresh = func(t testing.TB) storage.Storage {
 		stores++
@@ -187,6 +191,11 @@ var repeatedOnPostgres = []repeated{
 	{"SignalInLine", TestSignalInLine},
 	{"SendWithStartInAQueue", TestSendWithStartInAQueue},
 	{"QueueLimitsHold", queueLimitsHold},
+	{"CallsWithOnePointer", TestCallsWithOnePointer},
+	{"KeyAndContentAreOfOneMoment", TestKeyAndContentAreOfOneMoment},
+	{"AttemptThatChangesItsInput", TestAttemptThatChangesItsInput},
+	{"BranchChangesWhatAnotherHasSent", TestBranchChangesWhatAnotherHasSent},
+	{"InputThatCannotBeCopied", TestInputThatCannotBeCopied},
 }
 
 var slowOnPostgres = []repeated{

@@ -49,13 +49,11 @@ type sealed struct {
 	why string
 }
 
-// reconciliation makes what a call with a key needs. A key that is none holds the
-// run: code that makes a right one goes on.
-func (r *Run) reconciliation(c *activity.Call, operation string) *reconciliation {
-	if c.Key == nil && !c.Policy.Idempotent {
-		return nil
-	}
-	k := &reconciliation{}
+// reconciliation makes what a call with a key needs, whose input has a digest or an
+// error instead. A key that is none holds the run, and so does that error: code that
+// makes right ones goes on.
+func (r *Run) reconciliation(c *activity.Call, operation string, input []byte, err error) *reconciliation {
+	k := &reconciliation{input: input}
 	if c.Key != nil {
 		k.key = *c.Key
 	} else {
@@ -64,9 +62,8 @@ func (r *Run) reconciliation(c *activity.Call, operation string) *reconciliation
 		sum, _ := digest([]string{r.x.id, r.x.hold.Workflow.Generation, c.Policy.Name, operation})
 		k.key = fmt.Sprintf("weft_%x", sum)
 	}
-	err := checkName("idempotency key", k.key, keys.MaxIdempotencyKey)
-	if err == nil {
-		k.input, err = digest(c.Input)
+	if e := checkName("idempotency key", k.key, keys.MaxIdempotencyKey); e != nil {
+		err = e
 	}
 	if err != nil {
 		r.hold(BadDefinition, fmt.Errorf("activity %s, operation %s: %w", c.Policy.Name, operation, err))
@@ -383,7 +380,14 @@ func (x *execution) verify(o *operation) {
 	heart := &reader{x: x, op: o, wf: x.hold.Workflow, ctx: ctx}
 	go func() {
 		defer x.attempts.Done()
-		activity.Ask(activity.NewContext(ctx, info, heart), o.call.Verify, func(v activity.Verdict) {
+		verify := func(ctx context.Context) (activity.Answer, error) {
+			in, err := o.given()
+			if err != nil {
+				return nil, err
+			}
+			return o.call.Verify(ctx, in)
+		}
+		activity.Ask(activity.NewContext(ctx, info, heart), verify, func(v activity.Verdict) {
 			expiry.Stop()
 			tell(v, true)
 			cancel(nil)

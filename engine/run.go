@@ -84,7 +84,7 @@ func (r *Run) Sleep(d time.Duration) error {
 func Step[T any](run *Run, name string, f func(ctx context.Context) (T, error)) (T, error) {
 	op := run.begin(ofStep, name, &activity.Call{
 		Policy: activity.Policy{Name: name, Retry: activity.Retry{Attempts: 1}},
-		Run:    func(ctx context.Context) (any, error) { return f(ctx) },
+		Run:    func(ctx context.Context, _ any) (any, error) { return f(ctx) },
 	})
 	return future.Await[T](run, op)
 }
@@ -145,7 +145,7 @@ func (r *Run) RunActivity(c activity.Call) future.Operation {
 	}
 	op := r.begin(ofActivity, c.Policy.Name, &c)
 	if o, ok := op.(*operation); ok && !o.done {
-		o.keyed = r.reconciliation(&c, o.id)
+		o.take(r, &c)
 		if limit := c.Policy.Deadline; limit > 0 {
 			o.limited = after(r.x.since(r.x.now), limit)
 		}

@@ -27,6 +27,11 @@ func (e *Engine) SendSignal(ctx context.Context, m signal.Message) (signal.Accep
 	if err != nil {
 		return signal.Accepted{}, err
 	}
+	return e.accepted(ctx, in)
+}
+
+// accepted delivers what was checked and encoded.
+func (e *Engine) accepted(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
 	if err := e.refused(); err != nil {
 		return signal.Accepted{}, err
 	}

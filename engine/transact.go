@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/weft-go/weft/activity"
@@ -15,10 +16,13 @@ import (
 // there happens exactly once. result points to where f leaves its result.
 //
 // While it runs the run records nothing else: the next number is its own.
+//
+// What is recorded is the outcome, as it will be in a replay: it is not decoded over what
+// f has left.
 func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) error) error {
 	op := r.begin(ofTransaction, name, &activity.Call{
 		Policy: activity.Policy{Name: name, Retry: activity.Retry{Attempts: 1}},
-		Run:    func(ctx context.Context) (any, error) { return result, f(ctx) },
+		Run:    func(ctx context.Context, _ any) (any, error) { return result, f(ctx) },
 	})
 	if o, ok := op.(*operation); ok && !o.done {
 		o.transaction = true
@@ -26,7 +30,13 @@ func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) 
 			o.settle(outcome{err: err})
 		}
 	}
-	return r.Await(op, result)
+	if result == nil {
+		return r.Await(op, nil)
+	}
+	recorded := reflect.New(reflect.TypeOf(result).Elem())
+	err := r.Await(op, recorded.Interface())
+	reflect.ValueOf(result).Elem().Set(recorded.Elem())
+	return err
 }
 
 // transactor is the store as one that can Transact. Under SingleOwner there is

@@ -118,6 +118,38 @@ func TestTransactHappensOnce(t *testing.T) {
 	}
 }
 
+// What a workflow gets of a transaction is what is recorded of it, and not what its
+// function has left: a replay has nothing else.
+func TestTransactGivesWhatIsRecorded(t *testing.T) {
+	type seat struct {
+		Number int
+		Tags   map[string]int
+		Memo   string `json:"-"`
+	}
+	store, err := sqlite.Open(filepath.Join(t.TempDir(), "host.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	wf := &engine.Workflow[int, string]{Name: "w", Func: func(run *engine.Run, n int) (string, error) {
+		tags := map[string]int{"kept": 1}
+		got, err := sqlite.Transact(run, "book", func(context.Context, *sql.Tx) (seat, error) {
+			return seat{n, tags, "not encoded"}, nil
+		})
+		tags["later"] = 2
+		return fmt.Sprint(got), err
+	}}
+	eng, stop := running(t, store, wf)
+	defer stop()
+	h, err := wf.Start(t.Context(), eng, "1", 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := h.Result(t.Context()); got != "{7 map[kept:1] }" || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
 // On a store that has no transactions for others, Transact says so.
 func TestTransactNeedsATransactor(t *testing.T) {
 	wf := &engine.Workflow[int, bool]{Name: "w", Func: func(run *engine.Run, _ int) (bool, error) {

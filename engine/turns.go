@@ -53,7 +53,7 @@ type result struct {
 	err   error
 	stack string // of a panic
 
-	encoded *payload // the value; nil: it was not encoded yet
+	encoded payload // the value
 }
 
 func (t *turns) init(x *execution) {
@@ -140,6 +140,7 @@ func (t *turns) end(b *branch, r *result) {
 	switch {
 	case r == nil:
 	case b.of == nil:
+		r.encode(t.x) // now: branches that are left may still change it
 		t.result = r
 	case r.err != nil:
 		b.of.settle(outcome{err: r.failure()})
@@ -334,12 +335,15 @@ func (x *execution) cause() error {
 	return errHeld
 }
 
+// encode encodes the value, once: what follows is decided on it.
+func (r *result) encode(x *execution) {
+	if r.err == nil {
+		r.encoded, r.err = x.eng.encode(r.value)
+	}
+}
+
 // output is what the end of the function comes to.
 func (r *result) output(x *execution) *checkpoint.Output {
-	if r.err == nil && r.encoded == nil { // once: what follows is decided on it
-		p, err := x.eng.encode(r.value)
-		r.encoded, r.err = &p, err
-	}
 	out := &checkpoint.Output{Generation: x.hold.Workflow.Generation, Status: checkpoint.Completed}
 	if r.err == nil {
 		out.Codec, out.Data = r.encoded.codec, r.encoded.data

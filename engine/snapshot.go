@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+)
+
+// A snapshot is the input of an operation as it was when the operation was begun. Each
+// attempt decodes its own, and so do the verifier and what undoes the call: what one of
+// them does to its input, or the workflow to what it gave, no other one sees.
+//
+// Only an input that can share memory has a snapshot. A copy of any other one is as
+// good, and costs nothing.
+type snapshot struct {
+	of      reflect.Type
+	encoded payload
+	err     error // it cannot be encoded
+}
+
+// A fingerprint is the beginning of the digest of an input's plaintext. Zero: none.
+type fingerprint [8]byte
+
+// snap takes a snapshot of v, nil if v needs none, and the digest of its plaintext. The
+// error says that there is no digest. Whether there is a snapshot is for its own err to
+// say: that is an error of who uses it.
+func (e *Engine) snap(v any) (s *snapshot, sum [sha256.Size]byte, err error) {
+	t := reflect.TypeOf(v)
+	if t == nil || !shares(t) {
+		sum, err = digestOf(v)
+		return nil, sum, err
+	}
+	s = &snapshot{of: t}
+	if s.encoded, s.err = e.codecs.copied(v); s.err != nil {
+		return s, sum, s.err
+	}
+	if s.encoded.codec == "" {
+		return s, sha256.Sum256(s.encoded.data), nil
+	}
+	sum, err = digestOf(v)
+	return s, sum, err
+}
+
+// copied encodes v, of whatever size: it is not stored.
+func (c *codecs) copied(v any) (p payload, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("encode %T: %w", v, panicError(r))
+		}
+	}()
+	return c.encodeAny(v)
+}
+
+// take makes c's input o's, as it is now, and reconciles o if c has a key.
+func (o *operation) take(r *Run, c *activity.Call) {
+	s, sum, err := o.x.eng.snap(c.Input)
+	if o.input = s; s != nil {
+		c.Input = nil
+	}
+	switch {
+	case c.Key != nil || c.Policy.Idempotent:
+		o.keyed = r.reconciliation(c, o.id, bytes.Clone(sum[:]), err)
+	case err == nil:
+		o.digest = fingerprint(sum[:])
+	}
+}
+
+// given is the input for who acts on it next: its own, if it can be shared. An error is
+// final.
+func (o *operation) given() (in any, err error) {
+	s := o.input
+	if s == nil {
+		return o.call.Input, nil
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("decode %v: %w", s.of, panicError(r))
+		}
+		if err != nil {
+			err = fmt.Errorf("%w: input of %s: %w", ErrInvalid, describe(o.of, o.name), err)
+		}
+	}()
+	if s.err != nil {
+		return nil, s.err
+	}
+	v := reflect.New(s.of)
+	if err := o.x.eng.codecs.decode(s.encoded, v.Interface()); err != nil {
+		return nil, err
+	}
+	return v.Elem().Interface(), nil
+}
+
+// sharing tells of the structs and arrays that were met whether they can share memory.
+var sharing sync.Map // bool, by reflect.Type
+
+var timeType = reflect.TypeFor[time.Time]()
+
+// shares says that a value of type t and its copy can have memory in common that one of
+// them can be changed by. A string cannot be changed, and nor can what a time.Time
+// points to.
+func shares(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Array, reflect.Struct:
+	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface, reflect.Func, reflect.Chan, reflect.UnsafePointer:
+		return true
+	default:
+		return false
+	}
+	if known, ok := sharing.Load(t); ok {
+		return known.(bool)
+	}
+	is := false
+	switch {
+	case t == timeType:
+	case t.Kind() == reflect.Array:
+		is = t.Len() > 0 && shares(t.Elem())
+	default:
+		for i := 0; i < t.NumField() && !is; i++ {
+			is = shares(t.Field(i).Type)
+		}
+	}
+	sharing.Store(t, is)
+	return is
+}
+
+// digestOf is a digest of v's plaintext, its JSON. A v that panics when it is encoded is
+// an error.
+func digestOf(v any) (sum [sha256.Size]byte, err error) {
+	var room [64]byte
+	if plain := scalar(room[:0], v); plain != nil {
+		return sha256.Sum256(plain), nil
+	}
+	j := encoders.Get().(*encoder)
+	defer func() {
+		if p := recover(); p != nil { // j is left to the collector
+			err = fmt.Errorf("identify %T: %w", v, panicError(p))
+		}
+	}()
+	j.to.Reset()
+	if err := j.Encode(v); err != nil {
+		return sum, fmt.Errorf("identify %T: %w", v, err)
+	}
+	plain := j.to.Bytes()
+	sum = sha256.Sum256(plain[:len(plain)-1]) // without its newline
+	if j.to.Cap() <= mostKept {
+		encoders.Put(j)
+	}
+	return sum, nil
+}
+
+// scalar appends the JSON of the most frequent of inputs; nil says that v is none of
+// them.
+func scalar(to []byte, v any) []byte {
+	switch v := v.(type) {
+	case string:
+		if len(v)+2 > cap(to) {
+			return nil
+		}
+		to = append(append(append(to, '"'), v...), '"')
+		if !plain(to) || bytes.ContainsAny(to, "<>&") {
+			return nil
+		}
+		return to
+	case int:
+		return strconv.AppendInt(to, int64(v), 10)
+	case int64:
+		return strconv.AppendInt(to, v, 10)
+	case nil:
+		return append(to, "null"...)
+	}
+	return nil
+}
+
+// An encoder writes JSON into a buffer that is used again.
+type encoder struct {
+	to bytes.Buffer
+	*json.Encoder
+}
+
+var encoders = sync.Pool{New: func() any {
+	j := new(encoder)
+	j.Encoder = json.NewEncoder(&j.to)
+	return j
+}}
+
+// mostKept is how large a buffer may be that is kept.
+const mostKept = 64 << 10
