@@ -151,6 +151,9 @@ func (l *life) look(ctx context.Context, p prospect, alone bool) (*claimable, er
 		return nil, nil
 	}
 	hold, past, err := checkpoint.FindPast(ctx, l.eng.store, wf)
+	if err != nil && outdated(ctx, l.eng.store, wf, err) == nil {
+		return nil, nil // it is looked at again: the entry is there still, or has gone with it
+	}
 	if isDamage(err) {
 		return nil, l.damaged(ctx, wf, err)
 	}

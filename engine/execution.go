@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -139,7 +140,10 @@ func (x *execution) windUp(err error) {
 	case err == nil, err == errHeld, err == errStopped, err == errParked, x.ctx.Err() != nil:
 	case errors.As(err, &n):
 		x.attend(NonDeterminism, n.Operation, err)
-	case errors.Is(err, storage.ErrCorrupt), errors.Is(err, storage.ErrFutureFormat):
+	case isDamage(err):
+		if e := x.refresh(); e != nil && x.ctx.Err() != nil {
+			break // it is another's, or was ended and purged
+		}
 		x.attend(Damaged, "", err)
 	default:
 		x.eng.log.Error("weft: run is put down", "workflow", x.id, "error", err)
@@ -512,6 +516,23 @@ func (x *execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err 
 	}
 	x.cancel(fmt.Errorf("engine: run put down: commit was %s", verdict))
 	return false, context.Cause(x.ctx)
+}
+
+// outdated judges an error of reading what belongs to the run, such as a signal that
+// was in the inbox: if the run's record has changed since, what is known of the run is
+// read anew, and the error is nil.
+func (x *execution) outdated(cause error) error {
+	if !errors.Is(cause, storage.ErrCorrupt) {
+		return cause
+	}
+	was := x.hold.Workflow.Raw()
+	if err := x.refresh(); err != nil {
+		return err
+	}
+	if bytes.Equal(was, x.hold.Workflow.Raw()) {
+		return cause
+	}
+	return nil
 }
 
 // refresh reads the workflow record after somebody else changed its state.

@@ -85,13 +85,10 @@ type retold struct {
 // edited before the file is shown to anybody; of another codec there are the
 // bytes. A workflow that has not ended is exported as far as it has come.
 //
-// Errors: ErrNotFound, ErrInvalid, ErrClosed, the store's, w's.
+// Errors: ErrNotFound, also if the workflow is purged meanwhile, ErrInvalid,
+// ErrClosed, the store's, w's. What has been written to w before an error is a part.
 func (e *Engine) Export(ctx context.Context, id string, w io.Writer) error {
-	wf, err := e.load(ctx, id)
-	if err != nil {
-		return err
-	}
-	in, err := checkpoint.ReadInput(ctx, e.store, wf)
+	wf, in, err := e.begun(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -114,7 +111,7 @@ func (e *Engine) Export(ctx context.Context, id string, w io.Writer) error {
 	if err := lines.Encode(p); err != nil {
 		return fmt.Errorf("engine: export %q: %w", id, err)
 	}
-	for c, err := range checkpoint.History(ctx, e.store, wf) {
+	for c, err := range e.history(ctx, wf) {
 		if err != nil {
 			return err
 		}
@@ -126,6 +123,23 @@ func (e *Engine) Export(ctx context.Context, id string, w io.Writer) error {
 		return fmt.Errorf("engine: export %q: %w", id, err)
 	}
 	return nil
+}
+
+// begun reads a workflow's record and the input that belongs to it.
+func (e *Engine) begun(ctx context.Context, id string) (*checkpoint.Workflow, *checkpoint.Input, error) {
+	for {
+		wf, err := e.load(ctx, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		in, err := checkpoint.ReadInput(ctx, e.store, wf)
+		if err == nil {
+			return wf, in, nil
+		}
+		if err := outdated(ctx, e.store, wf, err); err != nil {
+			return nil, nil, err
+		}
+	}
 }
 
 // takesEndBack says that a run which had ended has not, from this event on.

@@ -78,7 +78,7 @@ func (x *execution) describeWaiting(ctx context.Context) []string {
 
 // History yields a workflow's checkpoints, from the first. A missing or damaged
 // one is an error that wraps storage.ErrCorrupt and ends the sequence; so do
-// ErrNotFound and the store's errors.
+// ErrNotFound, also if the workflow is purged meanwhile, and the store's errors.
 func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		wf, err := e.load(ctx, id)
@@ -86,7 +86,7 @@ func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Ch
 			yield(checkpoint.Checkpoint{}, err)
 			return
 		}
-		for c, err := range checkpoint.History(ctx, e.store, wf) {
+		for c, err := range e.history(ctx, wf) {
 			if !yield(c, err) {
 				return
 			}
@@ -197,8 +197,13 @@ func (e *Engine) purge(ctx context.Context, id string, by Audit) (again bool, er
 		return false, fmt.Errorf("%w: purge %q: it has not ended", ErrNotApplicable, id)
 	}
 	if !wf.Tombstone() {
-		wf, err = e.bury(ctx, wf)
-		if errors.Is(err, storage.ErrConflict) {
+		old := wf
+		wf, err = e.bury(ctx, old)
+		if err != nil {
+			err = outdated(ctx, e.store, old, err)
+			again = err == nil
+		}
+		if again || errors.Is(err, storage.ErrConflict) {
 			return true, nil
 		}
 		if err != nil {

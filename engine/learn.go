@@ -53,7 +53,10 @@ func (x *execution) learn() error {
 			continue
 		}
 		if err := x.look(); err != nil {
-			return err
+			if err := x.outdated(err); err != nil {
+				return err
+			}
+			continue
 		}
 		if err := x.reread(); err != nil {
 			return err

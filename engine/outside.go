@@ -1,9 +1,11 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
@@ -50,6 +52,69 @@ func (e *Engine) orphaned(ctx context.Context, id string) (*checkpoint.Workflow,
 	return wf, err
 }
 
+// outdated judges an error that came up when a part of wf was read. A part that is
+// missing, or is of another life, is damage only if the workflow's own record is still
+// the one that was read before: if not, the workflow was purged meanwhile, or has gone
+// on. Then the error is nil, and the caller reads the record again.
+func outdated(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, cause error) error {
+	if !errors.Is(cause, storage.ErrCorrupt) {
+		return cause
+	}
+	switch raw, err := s.Get(ctx, keys.Workflow(wf.ID)); {
+	case errors.Is(err, storage.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case bytes.Equal(raw, wf.Raw()):
+		return cause
+	}
+	return nil
+}
+
+// sameLife returns ErrNotFound if the life of wf that was read has been purged since.
+func (e *Engine) sameLife(ctx context.Context, wf *checkpoint.Workflow) error {
+	now, err := e.load(ctx, wf.ID)
+	if err == nil && now.Generation != wf.Generation {
+		err = notFound(wf.ID)
+	}
+	if errors.Is(err, ErrNotFound) {
+		err = fmt.Errorf("%w: it was purged while it was read", err)
+	}
+	return err
+}
+
+// history yields the checkpoints of wf, as checkpoint.History does. If wf is purged
+// meanwhile, the last thing that it yields is ErrNotFound: what is left of a history is
+// neither damage nor all of it.
+func (e *Engine) history(ctx context.Context, wf *checkpoint.Workflow) iter.Seq2[checkpoint.Checkpoint, error] {
+	return func(yield func(checkpoint.Checkpoint, error) bool) {
+		ended := false
+		for c, err := range checkpoint.History(ctx, e.store, wf) {
+			if err != nil {
+				if outdated(ctx, e.store, wf, err) == nil {
+					if gone := e.sameLife(ctx, wf); gone != nil {
+						err = gone
+					}
+				}
+				yield(checkpoint.Checkpoint{}, err)
+				return
+			}
+			for _, ev := range c.Events {
+				ended = ev.Kind == checkpoint.Ended || ended && !takesEndBack(ev)
+			}
+			if !yield(c, nil) {
+				return
+			}
+		}
+		if ended {
+			return // nothing comes after that
+		}
+		if err := e.sameLife(ctx, wf); err != nil {
+			yield(checkpoint.Checkpoint{}, err)
+		}
+	}
+}
+
 // Result waits for the end of a workflow and decodes its result into result, a
 // pointer or nil. See Handle.Result.
 func (e *Engine) Result(ctx context.Context, workflow, id string, result any) error {
@@ -68,10 +133,13 @@ func (e *Engine) Result(ctx context.Context, workflow, id string, result any) er
 				return fmt.Errorf("%w: %q is a %s", ErrNotFound, id, wf.Type)
 			case wf.Status.Terminal():
 				out, err := checkpoint.ReadOutput(ctx, e.store, wf)
-				if err != nil {
+				if err == nil {
+					return e.result(wf.Type, id, out, result)
+				}
+				if err := outdated(ctx, e.store, wf, err); err != nil {
 					return err
 				}
-				return e.result(wf.Type, id, out, result)
+				continue // it was purged, or retried
 			}
 		}
 		out, err := e.hear(ctx, ended, id)

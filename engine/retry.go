@@ -131,7 +131,13 @@ func (e *Engine) retrying(ctx context.Context, wf *checkpoint.Workflow, verb che
 	}
 	hold, err := checkpoint.Find(ctx, e.store, wf)
 	if err != nil {
-		return nil, err
+		if err := outdated(ctx, e.store, wf, err); err != nil {
+			return nil, err
+		}
+		if wf, err = e.load(ctx, wf.ID); err != nil {
+			return nil, err
+		}
+		return e.retrying(ctx, wf, verb)
 	}
 	now := e.now()
 	w, err := hold.Retry(verb, entryOf(wf, now, e.newID()), now)
@@ -195,17 +201,15 @@ func (e *Engine) catchUp(ctx context.Context, wf *checkpoint.Workflow, w *checkp
 // tellEnd has w store how a child of wf ended, if it has; if not, the child tells by
 // itself, because w is done only if it still has not.
 func (e *Engine) tellEnd(ctx context.Context, wf *checkpoint.Workflow, c *checkpoint.Child, w *checkpoint.Write) error {
-	kid, err := checkpoint.Load(ctx, e.store, c.ID)
+	kid, end, err := e.endOf(ctx, c.ID)
 	gone := errors.Is(err, storage.ErrNotFound)
 	switch {
 	case err != nil && !gone:
 		return err
 	case gone || kid.Tombstone() || kid.Parent == nil || kid.Parent.Generation != wf.Generation:
 		c.End = &checkpoint.Output{Generation: wf.Generation, Status: checkpoint.Failed, Error: "it was purged before its parent had looked"}
-	case kid.Status.Terminal():
-		if c.End, err = checkpoint.ReadOutput(ctx, e.store, kid); err != nil {
-			return err
-		}
+	default:
+		c.End = end
 	}
 	if !gone {
 		w.Batch.If = append(w.Batch.If, kid.Unchanged())
@@ -217,6 +221,23 @@ func (e *Engine) tellEnd(ctx context.Context, wf *checkpoint.Workflow, c *checkp
 	w.Batch.If = append(w.Batch.If, c.Unchanged())
 	w.Batch.Ops = append(w.Batch.Ops, put)
 	return err
+}
+
+// endOf reads a workflow's record and, if it has ended, its output.
+func (e *Engine) endOf(ctx context.Context, id string) (*checkpoint.Workflow, *checkpoint.Output, error) {
+	for {
+		wf, err := checkpoint.Load(ctx, e.store, id)
+		if err != nil || !wf.Status.Terminal() {
+			return wf, nil, err
+		}
+		out, err := checkpoint.ReadOutput(ctx, e.store, wf)
+		if err == nil {
+			return wf, out, nil
+		}
+		if err := outdated(ctx, e.store, wf, err); err != nil {
+			return nil, nil, err
+		}
+	}
 }
 
 // takesBack says that e is the failure of an activity or a step that a retry of the

@@ -32,7 +32,8 @@ type SignalInfo struct {
 // ErrClosed, the store's.
 func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, error] {
 	return func(yield func(SignalInfo, error) bool) {
-		if _, err := e.load(ctx, id); err != nil {
+		wf, err := e.load(ctx, id)
+		if err != nil {
 			yield(SignalInfo{}, err)
 			return
 		}
@@ -50,7 +51,10 @@ func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, e
 			last = end
 		}
 		for w, err := range signal.Unaccounted(ctx, e.store, id) {
-			if !yield(SignalInfo{Name: w.Name, ID: w.ID, Bytes: w.Bytes, Indeterminate: err == nil}, err) {
+			if err == nil {
+				err = e.sameLife(ctx, wf) // a purge takes away one record after the other
+			}
+			if !yield(SignalInfo{Name: w.Name, ID: w.ID, Bytes: w.Bytes, Indeterminate: err == nil}, err) || err != nil {
 				return
 			}
 		}

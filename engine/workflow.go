@@ -97,7 +97,8 @@ func (h *Handle[Out]) ID() string { return h.id }
 
 // Result waits until the workflow has ended and returns what its function did.
 // Errors: a *WorkflowError if it failed, ErrCancelled, ErrNotFound (also if the
-// id belongs to a workflow of another name), the context's.
+// id belongs to a workflow of another name, or if it was purged meanwhile), the
+// context's.
 func (h *Handle[Out]) Result(ctx context.Context) (Out, error) {
 	var out Out
 	err := h.client.Result(ctx, h.workflow, h.id, &out)
