@@ -170,10 +170,10 @@ func Settle(ctx context.Context, s storage.Storage, b storage.Batch, unknown fun
 	}
 }
 
-// Hopeless says that trying again cannot help: the store is closed or damaged,
-// or cannot take such a batch.
+// Hopeless says that trying again cannot help: the store is closed or damaged, its
+// files were taken away, or it cannot take such a batch.
 func Hopeless(err error) bool {
-	for _, e := range []error{storage.ErrInvalidBatch, storage.ErrClosed, storage.ErrAborted, storage.ErrCorrupt, storage.ErrFutureFormat, errors.ErrUnsupported} {
+	for _, e := range []error{storage.ErrInvalidBatch, storage.ErrClosed, storage.ErrMoved, storage.ErrAborted, storage.ErrCorrupt, storage.ErrFutureFormat, errors.ErrUnsupported} {
 		if errors.Is(err, e) {
 			return true
 		}

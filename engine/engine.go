@@ -142,7 +142,9 @@ func opening(s storage.Storage) string {
 // for another StopTimeout is left behind.
 //
 // It returns ErrClosed once Close was called, and the store's error if the store
-// cannot be used at all. One Run is under way at a time.
+// cannot be used at all. One that wraps storage.ErrMoved says, within a PollInterval,
+// that files of the store were deleted, renamed or replaced: everything was cut off.
+// One Run is under way at a time.
 func (e *Engine) Run(ctx context.Context) error {
 	for {
 		err := e.live(ctx)
@@ -168,8 +170,11 @@ func (e *Engine) live(ctx context.Context) error {
 	e.log.Info("weft: engine runs", "incarnation", l.incarnation, "store", storage.Adapter(e.store), "workflows", len(e.workflows), "deployment", e.config.Deployment)
 	l.setOpen(true)
 	l.keepLease()
-	l.work(ctx)
+	lost := l.work(ctx)
 	l.stop()
+	if lost != nil {
+		return lost
+	}
 	if context.Cause(l.ctx) == activity.ErrLeaseLost {
 		return activity.ErrLeaseLost
 	}

@@ -193,14 +193,15 @@ func (l *life) judge(ctx context.Context, incarnation string, raw []byte, r *enr
 	return alive, nil
 }
 
-// work recovers and polls until ctx is done or everything must stop.
-func (l *life) work(ctx context.Context) {
+// work recovers and polls until ctx is done or everything must stop. The error is the
+// store's, if that is not where it was.
+func (l *life) work(ctx context.Context) error {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { l.setOpen(false) })() // what is claimed now begins nothing
 	l.running.Go(func() { l.driveSuspects(ctx) })
 	l.listen(ctx)
-	l.poll(ctx)
+	return l.poll(ctx)
 }
 
 // stop ends the life: gently, then at once.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
@@ -17,13 +18,20 @@ import (
 
 // poll looks for work: what dead incarnations held, what is due, what was
 // written for this one. It does so at once, every PollInterval, when the next
-// unclaimed workflow is due, and when poked.
-func (l *life) poll(ctx context.Context) {
+// unclaimed workflow is due, and when poked. It returns when ctx is done, or with the
+// error of a store that is not where it was: what is under way is then cut off.
+func (l *life) poll(ctx context.Context) error {
 	var tidied time.Time
 	for {
 		l.next = l.eng.config.PollInterval
 		for _, look := range []func(context.Context) error{l.resolve, l.hear, l.muster, l.follow, l.succeed, l.pickUp, l.serveQueues, l.wake, l.expire} {
-			if err := look(ctx); err != nil && ctx.Err() == nil {
+			err := look(ctx)
+			switch {
+			case errors.Is(err, storage.ErrMoved):
+				l.eng.log.Error("weft: the store is not where it was; all runs are put down", "incarnation", l.incarnation, "error", err)
+				l.cancel(activity.ErrStopped)
+				return err
+			case err != nil && ctx.Err() == nil:
 				l.eng.log.Warn("weft: poll", "error", err)
 			}
 		}
@@ -42,7 +50,7 @@ func (l *life) poll(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			tick.Stop()
-			return
+			return nil
 		case <-tick.C:
 		case <-l.poke:
 			tick.Stop()

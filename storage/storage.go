@@ -89,6 +89,12 @@ var (
 	// that wraps it names the file or the key.
 	ErrCorrupt = errors.New("storage: corrupt")
 
+	// ErrMoved says that a file of the store is not at its path any more: it was
+	// deleted or renamed, or another file was put there, while the store was open.
+	// Nothing is acknowledged from then on, as nobody would find it. Stop what has
+	// the store open, see what is at the path, and open it again.
+	ErrMoved = errors.New("storage: a file of the store was deleted, renamed or replaced while it was open; stop, and open the store again")
+
 	// ErrFutureFormat says that a newer release wrote this. It was not touched.
 	ErrFutureFormat = errors.New("storage: written by a newer release")
 )

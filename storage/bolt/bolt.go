@@ -12,6 +12,9 @@
 //   - After an I/O error in a commit nobody knows which of what is in memory is
 //     on the disk too. The store then refuses everything until it was closed and
 //     opened again. A full disk is no such error.
+//   - Leave the file alone while the store is open. If it is deleted, renamed or
+//     replaced, nothing is acknowledged any more: every call answers
+//     storage.ErrMoved. What is copied over the file, in its place, shows to nobody.
 //   - Not for network file systems, whose locks do not hold.
 package bolt
 
@@ -27,6 +30,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/weft-go/weft/internal/group"
+	"github.com/weft-go/weft/internal/place"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -43,7 +47,8 @@ type Store struct {
 	bucket  []byte
 	opening string
 	db      *bbolt.DB
-	file    *os.File // db's
+	file    *os.File     // db's
+	files   *place.Files // of file
 	queue   *group.Queue
 
 	begin  sync.Mutex            // held while a transaction begins

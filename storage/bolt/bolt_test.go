@@ -89,3 +89,6 @@ func cutToSize(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 }
+
+// What is acknowledged is where others find it.
+func TestNothingIsAcknowledgedOfAFileThatMoved(t *testing.T) { torture.Moved(t, openDefault) }

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
+	"github.com/weft-go/weft/internal/place"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -48,6 +49,9 @@ func (s *Store) openFile(mapSize int) error {
 		if err := flock(f); err != nil { // so that nobody writes while we check
 			return nil, err
 		}
+		if err := s.place(path); err != nil {
+			return nil, err
+		}
 		return f, check(f, s.bucket)
 	}
 	err := guarded(func() (err error) {
@@ -69,6 +73,27 @@ func (s *Store) openFile(mapSize int) error {
 		s.db.Close()
 	}
 	return err
+}
+
+// place notes where the file is, which is locked. Somebody may have put another there
+// before it was.
+func (s *Store) place(path string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	if s.files, err = place.Of(path); err != nil {
+		return err
+	}
+	opened, err := s.file.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Stat(path)
+	if err == nil && os.SameFile(opened, there) {
+		return nil
+	}
+	return fmt.Errorf("%w: another file is at %q", storage.ErrMoved, path)
 }
 
 func options(mapSize int) *bbolt.Options {

@@ -52,7 +52,8 @@ func (s *Store) Scan(ctx context.Context, r storage.Range) (page []storage.Entry
 	return page, nil
 }
 
-// read runs f in a transaction that reads.
+// read runs f in a transaction that reads. Of a file that is not at its path any more
+// nothing is read: it may be acknowledged again.
 func (s *Store) read(ctx context.Context, f func(*bbolt.Bucket) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -61,6 +62,9 @@ func (s *Store) read(ctx context.Context, f func(*bbolt.Bucket) error) error {
 	defer s.calls.RUnlock()
 	if s.closed {
 		return storage.ErrClosed
+	}
+	if err := s.files.Glance(); err != nil {
+		return err
 	}
 	return guarded(func() error {
 		tx, err := s.transaction(false)

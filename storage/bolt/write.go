@@ -13,8 +13,21 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// apply is a group.Apply.
+// apply is a group.Apply. What was written to a file that is not at its path any more
+// is not acknowledged.
 func (s *Store) apply(batches []storage.Batch, verdicts []error) error {
+	if err := s.files.Moved(); err != nil {
+		return err
+	}
+	err := s.try(batches, verdicts)
+	if moved := s.files.Check(); moved != nil {
+		return moved
+	}
+	return err
+}
+
+// try applies a group in one transaction.
+func (s *Store) try(batches []storage.Batch, verdicts []error) error {
 	var tx *bbolt.Tx
 	if err := guarded(func() (err error) { tx, err = s.transaction(true); return err }); err != nil {
 		return err

@@ -13,17 +13,26 @@ type lock struct{ file *os.File }
 var errLocked = errors.New("is open in another process, or in this one already")
 
 // acquire locks the file at path, and creates it if it is not there. It does not
-// wait.
+// wait. A file that somebody removed between the two is nobody's lock.
 func acquire(path string, shared bool) (*lock, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644) // os adds O_CLOEXEC
-	if err != nil {
-		return nil, err
-	}
-	if err := flock(f, shared); err != nil {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644) // os adds O_CLOEXEC
+		if err != nil {
+			return nil, err
+		}
+		opened, err := f.Stat()
+		if err == nil {
+			err = flock(f, shared)
+		}
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		if there, err := os.Stat(path); err == nil && os.SameFile(opened, there) {
+			return &lock{f}, nil
+		}
 		f.Close()
-		return nil, err
 	}
-	return &lock{f}, nil
 }
 
 func (l *lock) release() error { return l.file.Close() }

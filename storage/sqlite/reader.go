@@ -88,7 +88,8 @@ func (r *reader) scan(ctx context.Context, rg storage.Range) ([]storage.Entry, e
 }
 
 // take waits for a reader, which is the caller's until given back. It connects
-// one that is not connected yet.
+// one that is not connected yet. There is none of a store whose files were taken away:
+// what it reads may be acknowledged again.
 func (s *Store) take(ctx context.Context) (*reader, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -104,15 +105,31 @@ func (s *Store) take(ctx context.Context) (*reader, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case r := <-s.readers:
-		if r != nil {
-			return r, nil
-		}
-		r, err := newReader(s.path, s.options)
+		r, err := s.fit(r)
 		if err != nil {
-			s.readers <- nil
+			s.readers <- r
+			return nil, err
 		}
-		return r, err
+		return r, nil
 	}
+}
+
+// fit is r, connected if it was not, or what goes in its place with the error.
+func (s *Store) fit(r *reader) (*reader, error) {
+	if r != nil {
+		return r, s.files.Glance()
+	}
+	r, err := newReader(s.path, s.options)
+	if moved := s.files.Check(); moved != nil { // it may be another file's
+		err = moved
+	}
+	if err != nil && r != nil {
+		r.close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 func (s *Store) give(r *reader) { s.readers <- r }

@@ -16,6 +16,10 @@
 //     while it writes keeps all others from writing until it goes on or is killed.
 //   - Do not give one database two names by a hard link: each name has its own
 //     log, and its own lock file.
+//   - Leave the files alone while the store is open: the database, its -wal, -shm and
+//     .lock. If one of them is deleted, renamed or replaced, nothing is acknowledged
+//     any more: every call answers storage.ErrMoved. What is copied over a file, in
+//     its place, shows to nobody.
 package sqlite
 
 import (
@@ -23,10 +27,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"sync"
 
 	"github.com/weft-go/weft/internal/group"
+	"github.com/weft-go/weft/internal/place"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -58,6 +64,7 @@ type Store struct {
 	options Options
 	opening string
 	lock    *lock        // nil if read-only
+	files   *place.Files // those that this opening depends on
 	queue   *group.Queue // of the writer
 	writer  *writer      // nil if read-only
 	readers chan *reader // one slot per reader; nil in it: not connected yet
@@ -131,7 +138,31 @@ func open(path string, o *Options) (_ *Store, err error) {
 	<-s.readers
 	s.readers <- r
 	s.path = file
+	if s.files, err = s.place(path); err != nil {
+		return nil, err
+	}
+	if s.writer != nil {
+		s.writer.files = s.files
+	}
 	return s, nil
+}
+
+// place notes which files this opening depends on. The log is there from the first
+// read until the last connection has gone. The name that the caller knows may lead over
+// links that somebody changes.
+func (s *Store) place(name string) (*place.Files, error) {
+	name, err := filepath.Abs(name)
+	if err != nil {
+		return nil, err
+	}
+	if s.options.ReadOnly { // an engine that stops takes the log along
+		return place.Of(name)
+	}
+	names := []string{name, s.path + "-wal", s.path + "-shm", s.lock.file.Name()}
+	if name != s.path {
+		names = append(names, s.path)
+	}
+	return place.Of(names...)
 }
 
 // Commit applies b together with what others commit at the same time.

@@ -77,3 +77,10 @@ func TestRelaxedSurvivesKill(t *testing.T) { torture.Kill(t, openRelaxed) }
 func TestFullDiskIsAnErrorAndPasses(t *testing.T) { torture.Full(t, openDefault) }
 
 func TestRangeAndPutHaveAnOrder(t *testing.T) { torture.RangeAndPut(t, open(t, newPath(t), nil)) }
+
+// What is acknowledged is where others find it.
+func TestNothingIsAcknowledgedOfAFileThatMoved(t *testing.T) { torture.Moved(t, openDefault) }
+
+func TestNothingIsAcknowledgedOfASharedFileThatMoved(t *testing.T) {
+	torture.Moved(t, func(path string) (storage.Storage, error) { return sqlite.Open(path, shared) })
+}

@@ -51,14 +51,19 @@ func (s *Store) Transact(ctx context.Context, f func(ctx context.Context) (stora
 }
 
 func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
-	db := sql.OpenDB(connector{dsn(s.path, "rwc", s.writer.pragmas)})
+	db := sql.OpenDB(connector{dsn(s.path, "rw", s.writer.pragmas)})
 	defer db.Close()
 	// Not the caller's context: the driver would interrupt COMMIT with it.
 	tx, err := db.BeginTx(context.WithoutCancel(ctx), nil)
+	if err == nil {
+		defer tx.Rollback()
+	}
+	if moved := s.files.Check(); moved != nil { // it may be another file's
+		return s.error("transact", moved)
+	}
 	if err != nil {
 		return s.error("transact", translate(err))
 	}
-	defer tx.Rollback()
 	b, err := f(context.WithValue(ctx, txKey{}, tx))
 	if err != nil {
 		return err
@@ -66,7 +71,11 @@ func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (stora
 	if err := s.WithTx(tx).Commit(context.WithoutCancel(ctx), b); err != nil {
 		return err
 	}
-	return s.error("transact", translate(tx.Commit()))
+	err = translate(tx.Commit())
+	if moved := s.files.Check(); moved != nil {
+		err = moved
+	}
+	return s.error("transact", err)
 }
 
 // A connector is a driver and a name, for database/sql.

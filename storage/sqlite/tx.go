@@ -76,6 +76,9 @@ func (v *view) Commit(ctx context.Context, b storage.Batch) error {
 	if err := b.Check(maxBatch); err != nil {
 		return err
 	}
+	if err := v.base.files.Check(); err != nil { // the host's connection may be to another file
+		return v.aborted("stage", err)
+	}
 	if err := v.exec(ctx, "SAVEPOINT weft"); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	code "modernc.org/sqlite/lib"
 
 	"github.com/weft-go/weft/internal/group"
+	"github.com/weft-go/weft/internal/place"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -19,6 +20,7 @@ type writer struct {
 	pragmas []pragma
 	sql     statements
 	log     log
+	files   *place.Files // the store's
 
 	// Kept for their memory, and emptied by forget.
 	conditions []storage.Condition
@@ -47,7 +49,7 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		// 16 MiB: pages that many commits in a row change are written back once.
 		{"wal_autocheckpoint", "4000", "4000"},
 	}
-	if err := w.connect(); err != nil {
+	if err := w.connect("rwc"); err != nil {
 		return nil, err
 	}
 	if err := w.createTable(o.Table); err != nil {
@@ -62,8 +64,9 @@ func busy(d time.Duration) pragma {
 	return pragma{"busy_timeout", ms, ms}
 }
 
-func (w *writer) connect() (err error) {
-	w.conn, err = connect(w.file, "rwc", w.pragmas)
+// connect connects; mode "rwc" creates the file if it is not there.
+func (w *writer) connect(mode string) (err error) {
+	w.conn, err = connect(w.file, mode, w.pragmas)
 	return err
 }
 
@@ -74,9 +77,22 @@ func (w *writer) close() error {
 	return w.conn.close()
 }
 
-// apply is a group.Apply. A statement that fails before COMMIT undoes all of the
-// group; one that fails in COMMIT leaves its outcome unknown.
+// apply is a group.Apply. What was written to a file that is not at its path any more
+// is not acknowledged.
 func (w *writer) apply(batches []storage.Batch, verdicts []error) error {
+	if err := w.files.Moved(); err != nil {
+		return err
+	}
+	err := w.try(batches, verdicts)
+	if moved := w.files.Check(); moved != nil {
+		return moved
+	}
+	return err
+}
+
+// try applies a group. A statement that fails before COMMIT undoes all of it; one that
+// fails in COMMIT leaves its outcome unknown.
+func (w *writer) try(batches []storage.Batch, verdicts []error) error {
 	if err := w.ready(); err != nil {
 		return err
 	}
@@ -107,7 +123,14 @@ func (w *writer) apply(batches []storage.Batch, verdicts []error) error {
 // ready connects again where the connection was dropped, and keeps the log short.
 func (w *writer) ready() error {
 	if w.conn == nil {
-		return w.connect()
+		if err := w.connect("rw"); err != nil {
+			return err
+		}
+		if err := w.files.Check(); err != nil { // it may be another file's connection
+			w.drop()
+			return err
+		}
+		return nil
 	}
 	w.log.keepShort()
 	return nil

@@ -1,0 +1,125 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/sqlite"
+)
+
+// An engine whose store's files were deleted acknowledges nothing any more and ends,
+// and what another has meanwhile made of the path is not touched.
+func TestEngineEndsWithTheFilesOfItsStore(t *testing.T) {
+	stores := map[string]func(path string) (storage.Storage, error){
+		"sqlite shared": func(path string) (storage.Storage, error) {
+			return stored(sqlite.Open(path, &sqlite.Options{Shared: true}))
+		},
+	}
+	for name, open := range damaged {
+		stores[name] = open
+	}
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) { endsWithItsFiles(t, open) })
+	}
+}
+
+func endsWithItsFiles(t *testing.T, open func(path string) (storage.Storage, error)) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	opened := func() storage.Storage {
+		t.Helper()
+		s, err := open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	word := &signal.Signal[int]{Name: "word"}
+	began, why := make(chan struct{}, 2), make(chan error, 2)
+	long := &activity.Activity[int, int]{Name: "long", Run: func(ctx context.Context, n int) (int, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		why <- context.Cause(ctx)
+		return 0, ctx.Err()
+	}}
+	listens := &engine.Workflow[int, int]{Name: "listens", Func: func(run *engine.Run, n int) (int, error) {
+		if n == 0 {
+			return long.Do(run, n)
+		}
+		for {
+			if _, err := word.Receive(run); err != nil {
+				return 0, err
+			}
+		}
+	}}
+	store := opened()
+	p := boot(t, store, listens)
+	client := made(t, store)
+	for n := range 2 {
+		if _, err := listens.Start(ctx, p, fmt.Sprint(n), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-began
+	for range 5 {
+		if _, err := word.Send(ctx, p, "1", 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	files, err := filepath.Glob(path + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := boot(t, opened(), listens)
+	for n := range 20 {
+		for what, e := range map[string]*engine.Engine{"the engine": p.Engine, "a client": client} {
+			if _, err := word.Send(ctx, e, "1", n, nil); !errors.Is(err, storage.ErrMoved) {
+				t.Fatalf("send %d through %s: got %v, want ErrMoved", n, what, err)
+			}
+		}
+	}
+	if _, err := listens.Start(ctx, p, "late", 1); !errors.Is(err, storage.ErrMoved) {
+		t.Errorf("start: got %v, want ErrMoved", err)
+	}
+	select {
+	case err := <-p.done:
+		if !errors.Is(err, storage.ErrMoved) {
+			t.Errorf("Run: got %v, want ErrMoved", err)
+		}
+		p.done <- nil
+	case <-ctx.Done():
+		t.Fatal("Run did not return")
+	}
+	if err := <-why; !errors.Is(err, activity.ErrStopped) {
+		t.Errorf("the activity that was under way: got the cause %v, want ErrStopped", err)
+	}
+	store.Close()
+	if _, err := listens.Start(ctx, next, "new", 1); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 5 {
+		if _, err := word.Send(ctx, next, "new", n, nil); err != nil {
+			t.Errorf("send %d to the other: %v", n, err)
+		}
+	}
+	if _, err := next.Describe(ctx, "1"); !errors.Is(err, engine.ErrNotFound) {
+		t.Errorf("a workflow of the deleted store: got %v, want ErrNotFound", err)
+	}
+}
