@@ -25,7 +25,11 @@ type Child struct {
 	End *Output `cbor:"3,keyasint,omitempty"`
 
 	key, raw []byte
+	unknown  record.Unknown
 }
+
+// childEnd is the number of Child.End.
+const childEnd = 3
 
 // NewChild is the record of a child that is being started.
 func NewChild(p Parent, id string) *Child {
@@ -34,7 +38,14 @@ func NewChild(p Parent, id string) *Child {
 
 // Put returns the operation that stores c.
 func (c *Child) Put() (storage.Op, error) {
-	raw, err := record.Seal(c.key, Version, c, nil)
+	keep := c.unknown
+	if c.End != nil && c.End.unknown != nil { // a copy keeps what the original has
+		var err error
+		if keep, err = keep.With(childEnd, c.End, c.End.unknown); err != nil {
+			return storage.Op{}, err
+		}
+	}
+	raw, err := record.Seal(c.key, Version, c, keep)
 	return storage.Put(c.key, raw), err
 }
 
@@ -47,6 +58,7 @@ func (c *Child) Unchanged() storage.Condition { return storage.Equal(c.key, c.ra
 // OpenChild decodes a stored child record.
 func OpenChild(e storage.Entry) (*Child, error) {
 	c := &Child{key: e.Key, raw: e.Value}
-	_, err := record.Open(e.Key, e.Value, Version, c)
+	var err error
+	c.unknown, err = record.Open(e.Key, e.Value, Version, c)
 	return c, err
 }

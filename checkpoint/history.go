@@ -86,7 +86,8 @@ func (p *Past) Then(w *Write) *Past {
 // Input is what wf was started with.
 func (p *Past) Input(wf *Workflow) (*Input, error) {
 	var in Input
-	return &in, owned(keys.Input(wf.ID), p.input, wf, &in, &in.Generation)
+	_, err := owned(keys.Input(wf.ID), p.input, wf, &in, &in.Generation)
+	return &in, err
 }
 
 // Reader returns the checkpoints of wf one after the other, as History yields them, and

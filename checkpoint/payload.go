@@ -26,6 +26,8 @@ type Output struct {
 	Error      string `cbor:"5,keyasint,omitempty"`
 	Stack      string `cbor:"6,keyasint,omitempty"`
 	Sentinel   string `cbor:"7,keyasint,omitempty"`
+
+	unknown record.Unknown
 }
 
 // PutInput is the operation that stores in.
@@ -46,34 +48,38 @@ func put(key []byte, v any) (storage.Op, error) {
 // ReadInput reads the input of wf.
 func ReadInput(ctx context.Context, s storage.Storage, wf *Workflow) (*Input, error) {
 	var in Input
-	return &in, belonging(ctx, s, keys.Input(wf.ID), wf, &in, &in.Generation)
+	_, err := belonging(ctx, s, keys.Input(wf.ID), wf, &in, &in.Generation)
+	return &in, err
 }
 
 // ReadOutput reads the output of wf, which has ended.
 func ReadOutput(ctx context.Context, s storage.Storage, wf *Workflow) (*Output, error) {
 	var out Output
-	return &out, belonging(ctx, s, keys.Output(wf.ID), wf, &out, &out.Generation)
+	unknown, err := belonging(ctx, s, keys.Output(wf.ID), wf, &out, &out.Generation)
+	out.unknown = unknown
+	return &out, err
 }
 
 // belonging reads a record that must be there because wf is.
-func belonging(ctx context.Context, s storage.Storage, key []byte, wf *Workflow, v any, generation *string) error {
+func belonging(ctx context.Context, s storage.Storage, key []byte, wf *Workflow, v any, generation *string) (record.Unknown, error) {
 	raw, err := s.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
-		return fmt.Errorf("%w: record %q is missing", storage.ErrCorrupt, key)
+		return nil, fmt.Errorf("%w: record %q is missing", storage.ErrCorrupt, key)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return owned(key, raw, wf, v, generation)
 }
 
 // owned decodes a record of wf's.
-func owned(key, raw []byte, wf *Workflow, v any, generation *string) error {
-	if _, err := record.Open(key, raw, Version, v); err != nil {
-		return err
+func owned(key, raw []byte, wf *Workflow, v any, generation *string) (record.Unknown, error) {
+	unknown, err := record.Open(key, raw, Version, v)
+	if err != nil {
+		return nil, err
 	}
 	if *generation != wf.Generation {
-		return fmt.Errorf("%w: record %q is of another life", storage.ErrCorrupt, key)
+		return nil, fmt.Errorf("%w: record %q is of another life", storage.ErrCorrupt, key)
 	}
-	return nil
+	return unknown, nil
 }

@@ -56,7 +56,7 @@ func TestAdmissionsOfAnotherClock(t *testing.T) {
 		time.Minute:          0,
 		365 * 24 * time.Hour: 0,
 	} {
-		r := &admissions{[]int64{noon.Add(ahead).UnixMicro()}}
+		r := &admissions{Times: []int64{noon.Add(ahead).UnixMicro()}}
 		next, wait := r.then(noon, rate)
 		if wait != want {
 			t.Errorf("ahead by %v: told to wait for %v, want %v", ahead, wait, want)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
@@ -86,8 +85,8 @@ func (e *Engine) engineInfo(entry storage.Entry) (EngineInfo, error) {
 	if err != nil {
 		return EngineInfo{}, err
 	}
-	var r enrolment
-	if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
+	r, err := openEnrolment(entry.Key, entry.Value)
+	if err != nil {
 		return EngineInfo{}, err
 	}
 	alive := r.Stopped == 0 && !r.Dead && r.Opening == opening(e.config.Storage) && e.config.Ownership == CASRequired

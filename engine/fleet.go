@@ -8,9 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
@@ -53,16 +51,16 @@ func (l *life) muster(ctx context.Context) error {
 		if err != nil || incarnation == l.incarnation {
 			continue
 		}
-		var r enrolment
-		if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
+		r, err := openEnrolment(entry.Key, entry.Value)
+		if err != nil {
 			continue // damaged: it is nobody's peer
 		}
-		v, err := l.judge(ctx, incarnation, entry.Value, &r)
+		v, err := l.judge(ctx, incarnation, entry.Value, r)
 		if err != nil {
 			return err
 		}
 		others[incarnation] = v
-		if v == alive && l.isPeer(&r) {
+		if v == alive && l.isPeer(r) {
 			members = append(members, incarnation)
 		}
 	}

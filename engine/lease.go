@@ -152,7 +152,7 @@ func (l *life) observe(ctx context.Context, incarnation string, raw []byte, r *e
 	}
 	r.Dead = true
 	key := keys.Engine(incarnation)
-	sealed, err := record.Seal(key, checkpoint.Version, r, nil)
+	sealed, err := record.Seal(key, checkpoint.Version, r, r.unknown)
 	if err != nil {
 		return alive, err
 	}

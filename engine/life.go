@@ -97,6 +97,15 @@ type enrolment struct {
 	Unknown   uint64 `cbor:"13,keyasint,omitempty"`
 
 	Deployment string `cbor:"14,keyasint,omitempty"`
+
+	unknown record.Unknown
+}
+
+func openEnrolment(key, raw []byte) (*enrolment, error) {
+	r := new(enrolment)
+	var err error
+	r.unknown, err = record.Open(key, raw, checkpoint.Version, r)
+	return r, err
 }
 
 // enlist makes the incarnation known. Nothing is claimed under it before.
@@ -169,11 +178,11 @@ func (l *life) vital(ctx context.Context, incarnation string) (vitality, error) 
 	if err != nil {
 		return alive, err
 	}
-	var r enrolment
-	if _, err := record.Open(key, raw, checkpoint.Version, &r); err != nil {
+	r, err := openEnrolment(key, raw)
+	if err != nil {
 		return alive, err
 	}
-	return l.judge(ctx, incarnation, raw, &r)
+	return l.judge(ctx, incarnation, raw, r)
 }
 
 // judge is vital for the record of another incarnation.

@@ -11,7 +11,6 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
@@ -298,8 +297,8 @@ func (l *life) forgetEngines(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var r enrolment
-		if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
+		r, err := openEnrolment(entry.Key, entry.Value)
+		if err != nil {
 			return err
 		}
 		ended := max(r.Since, r.Stopped)

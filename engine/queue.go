@@ -311,7 +311,7 @@ func (d *door) takeRate(ctx context.Context, t *ticket) (bool, error) {
 	switch {
 	case err == nil:
 		unchanged = storage.Equal(key, raw)
-		if _, err := record.Open(key, raw, checkpoint.Version, &r); err != nil {
+		if r.unknown, err = record.Open(key, raw, checkpoint.Version, &r); err != nil {
 			return false, err
 		}
 	case !errors.Is(err, storage.ErrNotFound):
@@ -324,7 +324,7 @@ func (d *door) takeRate(ctx context.Context, t *ticket) (bool, error) {
 		d.opens = min(d.opens, wait)
 		return false, nil
 	}
-	if raw, err = record.Seal(key, checkpoint.Version, next, nil); err != nil {
+	if raw, err = record.Seal(key, checkpoint.Version, next, next.unknown); err != nil {
 		return false, err
 	}
 	t.rate = storage.Batch{If: []storage.Condition{unchanged}, Ops: []storage.Op{storage.Put(key, raw)}}
@@ -335,6 +335,8 @@ func (d *door) takeRate(ctx context.Context, t *ticket) (bool, error) {
 // microseconds since 1970.
 type admissions struct {
 	Times []int64 `cbor:"1,keyasint,omitempty"`
+
+	unknown record.Unknown
 }
 
 // then is the record with one more admission, or how long that has to wait. A time that
@@ -348,5 +350,5 @@ func (a *admissions) then(now time.Time, rate activity.Rate) (next *admissions, 
 	if over := len(lately) - rate.Count; over >= 0 {
 		return nil, checkpoint.Time(lately[over]).Add(rate.Per).Sub(now)
 	}
-	return &admissions{append(lately, checkpoint.Micro(now))}, 0
+	return &admissions{append(lately, checkpoint.Micro(now)), a.unknown}, 0
 }

@@ -14,8 +14,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"reflect"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/fxamacker/cbor/v2"
@@ -42,12 +40,9 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// Unknown are the fields of a record that this release does not know: a later
-// one wrote them. Who writes the record again gives them to Seal, so that they
-// survive. New fields are added at the top of a record, where this sees them.
-type Unknown map[uint64]cbor.RawMessage
-
-// Seal encodes v, a struct with integer keys, for storage under key.
+// Seal encodes v, a struct with integer keys, for storage under key. keep is what
+// Open returned for the record that this one replaces, and nil for one that replaces
+// none.
 func Seal(key []byte, version byte, v any, keep Unknown) ([]byte, error) {
 	buf := buffers.Get().(*bytes.Buffer)
 	defer buffers.Put(buf)
@@ -83,42 +78,16 @@ func Open(key, data []byte, version byte, v any) (Unknown, error) {
 	}
 	err := strict.Unmarshal(body, v)
 	var unknown *cbor.UnknownFieldError
+	var rest Unknown
 	if errors.As(err, &unknown) {
-		return rest(key, body, v)
+		if err = decoder.Unmarshal(body, v); err == nil {
+			rest, err = split(body, reflect.TypeOf(v).Elem())
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: record %q: %w", storage.ErrCorrupt, key, err)
 	}
-	return nil, nil
-}
-
-// rest decodes what it can into v and returns all other fields.
-func rest(key, body []byte, v any) (Unknown, error) {
-	fields := Unknown{}
-	if err := errors.Join(decoder.Unmarshal(body, v), decoder.Unmarshal(body, &fields)); err != nil {
-		return nil, fmt.Errorf("%w: record %q: %w", storage.ErrCorrupt, key, err)
-	}
-	t := reflect.TypeOf(v).Elem()
-	for i := range t.NumField() {
-		number, _, _ := strings.Cut(t.Field(i).Tag.Get("cbor"), ",")
-		if n, err := strconv.ParseUint(number, 10, 64); err == nil {
-			delete(fields, n)
-		}
-	}
-	return fields, nil
-}
-
-func merge(body []byte, keep Unknown) ([]byte, error) {
-	fields := Unknown{}
-	if err := decoder.Unmarshal(body, &fields); err != nil {
-		return nil, err
-	}
-	for k, raw := range keep {
-		if _, ok := fields[k]; !ok {
-			fields[k] = raw
-		}
-	}
-	return encoder.Marshal(fields)
+	return rest, nil
 }
 
 func checksum(key, version, body []byte) uint32 {

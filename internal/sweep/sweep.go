@@ -78,14 +78,17 @@ var Names = map[storagetest.Fault]string{
 	storagetest.CancelMiddle: "context cancelled in the middle",
 }
 
-// Every plays the scenario without a fault, and then with each fault at each
-// stride-th call. It returns the number of plays.
-func Every(t *testing.T, s Store, stride int, scenario func(*World) Scenario) int {
+// Every plays the scenario without a fault, and then with each of faults, by default
+// all, at each stride-th call. It returns the number of plays.
+func Every(t *testing.T, s Store, stride int, scenario func(*World) Scenario, faults ...storagetest.Fault) int {
 	t.Helper()
+	if faults == nil {
+		faults = Faults
+	}
 	calm := play(t, s, scenario, 0, storagetest.None)
 	plays := 1
 	for call := 1; call <= calm.calls; call += stride {
-		for _, fault := range Faults {
+		for _, fault := range faults {
 			p := play(t, s, scenario, call, fault)
 			plays++
 			what := fmt.Sprintf("%s call %d of %d (%s)", Names[fault], call, calm.calls, p.at)
