@@ -61,7 +61,7 @@ const (
 	Asked      Kind = "asked"      // to stop: Why
 	Acted      Kind = "acted"      // an operator did Name to it: By, Why
 	Held       Kind = "held"       // needs a person: Name is the reason
-	Survived   Kind = "survived"   // a suspect came to rest without killing its process
+	Survived   Kind = "survived"   // a suspect has shown that it does not kill its process, or not soon
 	GivenUp    Kind = "given up"   // was under way when the workflow's function returned
 	Parked     Kind = "parked"     // put aside until there is something new
 	CameBack   Kind = "came back"  // the function, or the attempt of Operation, that needed a person

@@ -29,11 +29,12 @@ func TestGoldenRecords(t *testing.T) {
 	waiting, admitted := pending, running
 	waiting.Queue, waiting.Waits, waiting.Todo = "print", true, keys.Line("print", noon, "order-42")
 	admitted.Queue, admitted.Slot = "print", 3
-	asked, held, suspect, completed, failed, cancelled := running, running, running, running, running, running
+	asked, held, suspect, alone, completed, failed, cancelled := running, running, running, running, running, running, running
 	asked.State, asked.Cancel = 1, &Request{Reason: "customer called", At: 1767355200000002}
 	held.Attention = []Attention{{Reason: "non-determinism", Operation: "3", Name: "charge", Detail: "was a timer", Since: 1767355200000003}}
 	held.Verbs = []Verb{{Name: "retry", By: "ann", Why: "mended"}}
 	suspect.Deaths = 4
+	alone.Deaths, alone.Alone = 9, 2
 	parked := running
 	parked.Owner, parked.Awaits, parked.Heard, parked.Facing = "", []string{"approved"}, 3, []string{"signal approved"}
 	pinned := running
@@ -54,6 +55,7 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-asked":       wf(asked),
 		"workflow-held":        wf(held),
 		"workflow-suspect":     wf(suspect),
+		"workflow-alone":       wf(alone),
 		"workflow-parked":      wf(parked),
 		"workflow-completed":   wf(completed),
 		"workflow-failed":      wf(failed),

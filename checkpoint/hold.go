@@ -160,7 +160,9 @@ func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, er
 		return nil, err
 	}
 	w.take(&wf, owner, w.Checkpoint.Number, now)
-	wf.Deaths = h.Deaths(why != "")
+	if wf.Deaths = h.Deaths(why != ""); wf.Deaths == 0 {
+		wf.Alone = 0
+	}
 	return w, w.rewrite(&wf)
 }
 
@@ -187,7 +189,7 @@ func (h *Hold) Retry(by Verb, todo []byte, now time.Time) (*Write, error) {
 	}
 	wf.Retries = append(slices.Clone(wf.Retries), again)
 	wf.Status, wf.EndedAt, wf.Quiet = Running, 0, nil
-	wf.Owner, wf.Deaths, wf.Todo, wf.Waits = "", 0, todo, wf.Queue != ""
+	wf.Owner, wf.Deaths, wf.Alone, wf.Todo, wf.Waits = "", 0, 0, todo, wf.Queue != ""
 	wf.State++
 	w := &Write{Before: h.Workflow}
 	if err := w.append(h, []Event{{Kind: Acted, Name: by.Name, By: by.By, Why: by.Why}}, 0, now); err != nil {
@@ -214,14 +216,24 @@ func (w *Write) take(wf *Workflow, owner string, claim uint64, now time.Time) {
 	}
 }
 
-// Deaths counts the owners in a row, up to now, that ended without a word and
-// with nothing done. Whoever appended something to its claim got somewhere.
+// Apart is h for a claim by which the run is driven while no other is that had as many
+// deaths.
+func (h *Hold) Apart() *Hold {
+	c, wf := *h, *h.Workflow
+	wf.Alone++
+	c.Workflow = &wf
+	return &c
+}
+
+// Deaths counts the owners in a row, up to now, that ended without a word. What they
+// have appended is not looked at: it may be what another branch of the run did while
+// one of them killed its process.
 func (h *Hold) Deaths(clean bool) int {
 	wf := h.Workflow
 	switch {
 	case wf.Owner == "":
 		return wf.Deaths
-	case clean || h.Head != wf.Claim:
+	case clean:
 		return 0
 	}
 	return wf.Deaths + 1

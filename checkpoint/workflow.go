@@ -33,9 +33,13 @@ type Workflow struct {
 	// Base is the number of the first checkpoint.
 	Base uint64 `cbor:"7,keyasint,omitempty"`
 
-	// Deaths counts the owners in a row that ended without a word and without
-	// having appended anything to their claim.
+	// Deaths counts the owners in a row that ended without a word, since the run has
+	// last shown that this was not because of it.
 	Deaths int `cbor:"8,keyasint,omitempty"`
+
+	// Alone counts the claims in a row by which the run was driven while no other
+	// was that had as many deaths.
+	Alone int `cbor:"30,keyasint,omitempty"`
 
 	CreatedAt int64 `cbor:"9,keyasint,omitempty"`
 	StartedAt int64 `cbor:"10,keyasint,omitempty"`

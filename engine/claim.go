@@ -19,21 +19,9 @@ type prospect struct {
 	owner  string  // whose it is; "" is nobody's
 	why    string  // how the owner went: "" is without a word
 	ticket *ticket // of a run that waits in the line of its queue
+	called bool    // it is a suspect whose turn it is
+	alone  bool    // and no other's
 }
-
-// A suspect is a prospect in whose presence the process died.
-type suspect = prospect
-
-const (
-	// suspicion is the number of deaths without progress after which a run is
-	// driven only while no other suspect is, so that the guilty one is found.
-	suspicion = 2
-
-	// conviction is the number of deaths after which a run is held. A process
-	// can be killed for reasons of its own while a lone suspect is driven, so
-	// once alone is not enough.
-	conviction = 10
-)
 
 // consider claims p and drives it, if that is to be done here and now.
 func (l *life) consider(ctx context.Context, p prospect) {
@@ -41,16 +29,16 @@ func (l *life) consider(ctx context.Context, p prospect) {
 		return
 	}
 	defer l.running.Done()
-	if _, err := l.claim(ctx, p, false); err != nil && ctx.Err() == nil {
+	if _, err := l.claim(ctx, p); err != nil && ctx.Err() == nil {
 		l.eng.log.Warn("weft: claim", "workflow", p.id, "error", err)
 	}
 }
 
 // claim returns the execution if p was claimed. A claim that loses a race is
 // decided anew from what is there then.
-func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, error) {
+func (l *life) claim(ctx context.Context, p prospect) (*execution, error) {
 	for range 5 {
-		c, err := l.look(ctx, p, alone)
+		c, err := l.look(ctx, p)
 		if err != nil || c == nil {
 			return nil, err
 		}
@@ -83,7 +71,6 @@ func (l *life) claim(ctx context.Context, p prospect, alone bool) (*execution, e
 			l.tookOver(p.id, p.owner)
 		}
 		x := l.claimed(c, w)
-		x.suspect = alone
 		l.launch(x)
 		return x, nil
 	}
@@ -104,17 +91,22 @@ type claimable struct {
 	hold *checkpoint.Hold
 	past *checkpoint.Past
 	also []storage.Condition // of the claim
+
+	alone bool // it is a suspect, and driven with no other
 }
 
 // claimed is the execution of a run that w has claimed.
 func (l *life) claimed(c *claimable, w *checkpoint.Write) *execution {
 	x := newExecution(l, c.def, w.Hold())
 	x.recovering, x.past = true, c.past.Then(w)
+	if deaths := w.After.Deaths; deaths > 0 {
+		x.trial = &trial{deaths: deaths, fresh: c.hold.Workflow.Owner != "", alone: c.alone, began: time.Now()}
+	}
 	return x
 }
 
 // look reads what p is now; nil if there is nothing to claim here.
-func (l *life) look(ctx context.Context, p prospect, alone bool) (*claimable, error) {
+func (l *life) look(ctx context.Context, p prospect) (*claimable, error) {
 	wf, err := checkpoint.Load(ctx, l.eng.store, p.id)
 	missing := errors.Is(err, storage.ErrNotFound)
 	switch {
@@ -160,11 +152,16 @@ func (l *life) look(ctx context.Context, p prospect, alone bool) (*claimable, er
 	if err != nil {
 		return nil, err
 	}
-	if hold.Deaths(p.why != "") >= suspicion && !alone {
-		l.suspectRun(p)
-		return nil, nil
-	}
 	c := &claimable{def: def, hold: hold, past: past}
+	if deaths := hold.Deaths(p.why != ""); deaths >= suspicion {
+		if !p.called {
+			l.dock.add(p, deaths)
+			return nil, nil
+		}
+		if c.alone = p.alone; c.alone {
+			c.hold = hold.Apart()
+		}
+	}
 	if l.eng.pins(wf) {
 		return l.bind(ctx, c, p.entry)
 	}
@@ -223,51 +220,16 @@ func heldFor(wf *checkpoint.Workflow, r Reason) bool {
 	return false
 }
 
-// suspectRun queues p. A full queue is no loss: the entry is there, and is found
-// again.
-func (l *life) suspectRun(p prospect) {
-	if !l.once("suspect " + p.id) {
-		return
-	}
-	select {
-	case l.suspects <- p:
-	default:
-		l.forget("suspect " + p.id)
-	}
-}
-
-// driveSuspects drives one suspect at a time, until it has got somewhere.
-func (l *life) driveSuspects(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case p := <-l.suspects:
-			x, err := l.claim(ctx, p, true)
-			l.forget("suspect " + p.id)
-			if err != nil && ctx.Err() == nil {
-				l.eng.log.Warn("weft: claim", "workflow", p.id, "error", err)
-			}
-			if x == nil {
-				continue
-			}
-			select {
-			case <-x.progressed:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}
-}
-
 // launch drives x. In a life that was told to stop, that hands it over; in one that
 // is to stop at once, its next owner will find it. The caller is counted among what
 // is running.
 func (l *life) launch(x *execution) {
 	if l.ctx.Err() != nil {
 		x.cancel(nil)
-		x.progress()
 		return
+	}
+	if x.trial != nil {
+		l.dock.enter(x)
 	}
 	l.running.Add(1)
 	l.eng.mu.Lock()
@@ -321,7 +283,7 @@ func (l *life) remove(x *execution) {
 	room := l.eng.roomFor()
 	l.eng.mu.Unlock()
 	room.pokeNow()
-	x.progress()
+	l.dock.leave(x)
 }
 
 // doubt remembers a run that this incarnation may own without driving it, and
@@ -424,7 +386,7 @@ func (l *life) settleDoubt(ctx context.Context, id string, d doubt) (certain boo
 	case wf.Owner != l.incarnation:
 		return true, nil
 	}
-	_, err = l.claim(ctx, prospect{id: id, entry: keys.Held(wf.Owner, id), owner: wf.Owner, why: checkpoint.CutOff}, false)
+	_, err = l.claim(ctx, prospect{id: id, entry: keys.Held(wf.Owner, id), owner: wf.Owner, why: checkpoint.CutOff})
 	return err == nil, err
 }
 

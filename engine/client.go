@@ -71,7 +71,9 @@ const (
 	// lives is of the deployment on which the run stays, or is to begin.
 	Unregistered Reason = "unregistered"
 
-	// NoProgress: the process died whenever this run was driven, ten times.
+	// NoProgress: the process died whenever this run was driven, ten times or more, and
+	// in the last three of them at least no other suspect was. Engine.Retry has it
+	// driven again.
 	NoProgress Reason = "no-progress"
 
 	// Stuck: the function has not come back to the engine for 30 s. It blocks

@@ -34,18 +34,15 @@ type execution struct {
 	cancel context.CancelCauseFunc
 
 	recovering bool // there is a history to replay
-	suspect    bool // it must show that it does not kill the process
 	input      payload
 	output     *checkpoint.Output // set when it has ended durably
-	progressed chan struct{}      // closed when it has got somewhere, or is over
-	progressOf sync.Once
-	head       atomic.Uint64  // the number of the last checkpoint
-	attempts   sync.WaitGroup // that have not returned
-	replaying  atomic.Bool    // what user code does now, it did before
-	busySince  atomic.Int64   // when user code was given its turn, in ns since 1970; 0: it has none
-	stuck      atomic.Bool    // it was told that user code does not come back
-	told       bool           // its waiters were told; guarded by eng.mu
-	atGate     bool           // it waits for room for an attempt; likewise
+	head       atomic.Uint64      // the number of the last checkpoint
+	attempts   sync.WaitGroup     // that have not returned
+	replaying  atomic.Bool        // what user code does now, it did before
+	busySince  atomic.Int64       // when user code was given its turn, in ns since 1970; 0: it has none
+	stuck      atomic.Bool        // it was told that user code does not come back
+	told       bool               // its waiters were told; guarded by eng.mu
+	atGate     bool               // it waits for room for an attempt; likewise
 
 	mailbox mailbox // what other goroutines leave
 	address address // as the last sender knew it; of who leads the sends to this run
@@ -77,6 +74,7 @@ type execution struct {
 	forsaken    []storage.Op           // records of children that are no operation's any more
 	undoing     undoing                // what it did, if it ends without success
 	stays       bool                   // it cannot be parked before it has learnt something
+	trial       *trial                 // what it has to show; nil: nothing
 }
 
 // A logged event is durable and waits to be delivered.
@@ -89,17 +87,16 @@ type logged struct {
 
 func newExecution(l *life, def *definition, hold *checkpoint.Hold) *execution {
 	x := &execution{
-		eng:        l.eng,
-		life:       l,
-		def:        def,
-		store:      patient{l.eng.store},
-		unsure:     l.unsure("checkpoint", hold.Workflow.ID),
-		id:         hold.Workflow.ID,
-		hold:       hold,
-		kidsStale:  true,
-		now:        checkpoint.Time(hold.Workflow.StartedAt),
-		progressed: make(chan struct{}),
-		began:      l.eng.now(),
+		eng:       l.eng,
+		life:      l,
+		def:       def,
+		store:     patient{l.eng.store},
+		unsure:    l.unsure("checkpoint", hold.Workflow.ID),
+		id:        hold.Workflow.ID,
+		hold:      hold,
+		kidsStale: true,
+		now:       checkpoint.Time(hold.Workflow.StartedAt),
+		began:     l.eng.now(),
 	}
 	x.head.Store(hold.Head)
 	x.ctx, x.cancel = context.WithCancelCause(l.ctx)
@@ -107,9 +104,6 @@ func newExecution(l *life, def *definition, hold *checkpoint.Hold) *execution {
 	x.turns.init(x)
 	return x
 }
-
-// progress tells who watches a suspect that it is none, or is over.
-func (x *execution) progress() { x.progressOf.Do(func() { close(x.progressed) }) }
 
 // ended is how the run ended, or nil if it only is not driven any more.
 func (x *execution) ended() *ending {
@@ -157,8 +151,8 @@ func (x *execution) windUp(err error) {
 
 // prepare gets what a run needs that was claimed and not just started.
 func (x *execution) prepare() error {
-	if x.hold.Workflow.Deaths >= conviction {
-		x.attend(NoProgress, "", fmt.Errorf("the process died %d times when this run was driven", x.hold.Workflow.Deaths))
+	if x.trial.convicts(x.hold.Workflow) {
+		x.attend(NoProgress, "", fmt.Errorf("the process died %d times in a row when this run was driven, also when it was the only suspect", x.hold.Workflow.Deaths))
 		return errHeld
 	}
 	if !x.recovering {
@@ -455,6 +449,9 @@ func (x *execution) attend(reason Reason, operation string, cause error) {
 			Detail:    detail,
 			Since:     checkpoint.Micro(x.eng.now()),
 		}}
+		if reason != NoProgress {
+			wf.Deaths, wf.Alone = 0, 0 // it came to this, and the process lives
+		}
 		event := checkpoint.Event{Kind: checkpoint.Held, Operation: operation, Name: string(reason), Error: detail}
 		done, err := x.commit(checkpoint.Change{Events: []checkpoint.Event{event}, Workflow: &wf})
 		if err != nil {
@@ -495,8 +492,10 @@ func (x *execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err 
 		x.hold = w.Hold()
 		x.head.Store(x.hold.Head)
 		x.record(w.Checkpoint, false)
-		x.suspect, x.stays = false, false
-		x.progress()
+		x.stays = false
+		if x.trial != nil && x.hold.Workflow.Deaths == 0 {
+			x.acquit()
+		}
 		return true, nil
 	case checkpoint.Refreshed:
 		return false, x.refresh()

@@ -47,6 +47,18 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if orders := os.Getenv(killerEnv); orders != "" {
+		var h doomed
+		err := json.Unmarshal([]byte(orders), &h)
+		if err == nil {
+			err = h.run()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if orders := os.Getenv(builderEnv); orders != "" {
 		var b builder
 		err := json.Unmarshal([]byte(orders), &b)

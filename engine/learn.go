@@ -25,6 +25,9 @@ const (
 // learn waits until there is something new to know of the run, and makes it
 // durable. All branches wait, and everything durable was delivered.
 func (x *execution) learn() error {
+	if x.trial != nil {
+		x.trial.list(x)
+	}
 	for {
 		if err := x.read(); err != nil {
 			return err
@@ -66,9 +69,7 @@ func (x *execution) learn() error {
 			return err
 		}
 		change := d.Change
-		if len(change.Events) == 0 && x.suspect && x.ops.working == 0 {
-			change.Events = []checkpoint.Event{{Kind: checkpoint.Survived}}
-		}
+		x.plead(&change)
 		if len(change.Events) > 0 {
 			if len(x.forsaken) <= x.eng.room(&change) {
 				change.Ops = append(change.Ops, x.forsaken...)
@@ -379,8 +380,8 @@ func (x *execution) rest() (idle bool, _ error) {
 		runtime.Gosched()
 	}
 	var alarm <-chan time.Time
-	if due, ok := x.ops.nextDue(!x.stopping); ok {
-		t := time.NewTimer(max(x.life.clock.until(due), 0))
+	if wait, ok := x.untilNext(); ok {
+		t := time.NewTimer(max(wait, 0))
 		defer t.Stop()
 		alarm = t.C
 	}
@@ -406,6 +407,17 @@ func (x *execution) rest() (idle bool, _ error) {
 		return false, errStopped
 	}
 	return idle, nil
+}
+
+// untilNext is how long it is until something is due for the clock alone.
+func (x *execution) untilNext() (wait time.Duration, ok bool) {
+	wait, ok = x.trial.rest(x.hold.Workflow)
+	if due, some := x.ops.nextDue(!x.stopping); some {
+		if rest := x.life.clock.until(due); !ok || rest < wait {
+			wait, ok = rest, true
+		}
+	}
+	return wait, ok
 }
 
 // nextDue is the first time at which something is due, with attempts or without. An

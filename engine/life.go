@@ -26,13 +26,13 @@ type life struct {
 	cancel      context.CancelCauseFunc
 	over        chan struct{} // closed when Run has returned
 
-	clock    *clock
-	counts   counts
-	running  sync.WaitGroup // executions with their attempts, claims, starts
-	cut      atomic.Bool    // attempts were cut off
-	held     atomic.Bool    // there may be runs that are held, by this one or by the dead
-	poke     chan struct{}  // look for work now
-	suspects chan suspect   // runs that may kill the process; driven one at a time
+	clock   *clock
+	counts  counts
+	running sync.WaitGroup // executions with their attempts, claims, starts
+	cut     atomic.Bool    // attempts were cut off
+	held    atomic.Bool    // there may be runs that are held, by this one or by the dead
+	poke    chan struct{}  // look for work now
+	dock    *dock          // runs that may kill the process
 
 	letGo     func()              // ends the renewals
 	fleet     fleet               // who shares the work; the poll's
@@ -66,7 +66,7 @@ func newLife(e *Engine) *life {
 		sightings:   map[string]sighting{},
 		over:        make(chan struct{}),
 		poke:        make(chan struct{}, 1),
-		suspects:    make(chan suspect, 1024),
+		dock:        newDock(),
 		seen:        map[string]bool{},
 		left:        map[string]bool{},
 		starting:    map[string]int{},

@@ -192,6 +192,9 @@ func (x *execution) readAnswer(p post) {
 	if p.returned {
 		o.working = nil
 		x.ops.working--
+		if x.trial != nil {
+			x.trial.back(o)
+		}
 		x.heard(o)
 	}
 	if o.keyed != nil {

@@ -29,7 +29,7 @@ const mostKids = 1000
 // waits says that the run does nothing but wait.
 func (x *execution) waits() bool {
 	t := &x.ops
-	return !x.suspect && t.working == 0 && len(t.ready)+len(t.unborn)+len(t.queued)+len(t.fresh)+len(t.pending)+len(t.deafness)+t.permits == 0 && !t.settling()
+	return t.working == 0 && len(t.ready)+len(t.unborn)+len(t.queued)+len(t.fresh)+len(t.pending)+len(t.deafness)+t.permits == 0 && !t.settling()
 }
 
 // idle is after what time at rest the run is parked, and false if it is not to be.
@@ -62,7 +62,8 @@ func (x *execution) park() error {
 		Workflow: &wf,
 		Ops:      []storage.Op{storage.Delete(keys.Held(wf.Owner, wf.ID))},
 	}
-	wf.Owner, wf.Deaths = "", 0
+	wf.Owner = ""
+	x.putAside(&wf)
 	wf.Awaits, wf.Facing = x.ops.awaited(), x.facing()
 	if len(wf.Facing) > mostFacing {
 		wf.Facing = append(wf.Facing[:mostFacing], "and more")
@@ -168,7 +169,7 @@ func (x *execution) leave() error {
 			return err
 		}
 	}
-	if x.life.shared() && !x.suspect {
+	if x.life.shared() {
 		return x.handOver()
 	}
 	return errStopped
@@ -179,7 +180,7 @@ func (x *execution) leave() error {
 func (x *execution) handOver() error {
 	wf := *x.hold.Workflow
 	held := keys.Held(wf.Owner, wf.ID)
-	wf.Owner, wf.Deaths = "", 0
+	wf.Owner, wf.Deaths, wf.Alone = "", 0, 0
 	wf.Todo = keys.Todo(0, x.eng.now().Add(-x.life.ahead()), wf.ID, x.eng.newID())
 	done, err := x.commit(checkpoint.Change{
 		Events:   []checkpoint.Event{{Kind: checkpoint.Parked}},

@@ -123,8 +123,10 @@ func (l *life) inherit(ctx context.Context) (found bool, _ error) {
 	}
 }
 
-// pickUp claims the unclaimed workflows that are due.
+// pickUp claims the unclaimed workflows that are due. Then all are taken up that this look
+// at the store can find, and it is the turn of the suspects among them.
 func (l *life) pickUp(ctx context.Context) error {
+	defer l.dock.assemble()
 	now := l.eng.now()
 	due, ok, err := l.firstTime(ctx, keys.TodoOf(0), keys.Due)
 	if err != nil || !ok {
@@ -175,6 +177,9 @@ func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string, wa
 		id, err := keys.ID(entry.Key)
 		if err != nil {
 			return err
+		}
+		if l.dock.has(id) {
+			continue
 		}
 		past, err := waited(entry.Key)
 		if err != nil {

@@ -66,7 +66,7 @@ func (e *Engine) retryHeld(ctx context.Context, wf *checkpoint.Workflow, verb ch
 	held := false
 	err := e.request(ctx, wf.ID, func(wf *checkpoint.Workflow) bool {
 		if held = len(wf.Attention) > 0; held {
-			wf.Attention, wf.Deaths = nil, 0
+			wf.Attention, wf.Deaths, wf.Alone = nil, 0, 0
 			wf.Verbs = append(slices.Clone(wf.Verbs), verb)
 		}
 		return held
