@@ -3,13 +3,10 @@ package engine
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/weft-go/weft/checkpoint"
-	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
-	"github.com/weft-go/weft/storage"
 )
 
 // A delivery is a signal that its sender hands to the driver of a run that rests in
@@ -111,9 +108,6 @@ func (x *execution) receive(d *delivery) (done bool, err error) {
 	a, err := signal.AcceptConsumed(d.in, wf.Generation, d.to.counted, x.eng.now())
 	if err != nil || a.Arrived[0].Seq != x.inbox.end+1 {
 		return false, nil // there is one before it
-	}
-	if _, err := x.store.Get(x.ctx, keys.Signal(x.id, d.in.Name, d.in.ID)); !errors.Is(err, storage.ErrNotFound) {
-		return false, nil // its acceptance is there, or lost
 	}
 	o := x.ops.timed[i]
 	done, err = x.commit(checkpoint.Change{

@@ -196,6 +196,8 @@ var repeatedOnPostgres = []repeated{
 	{"AttemptThatChangesItsInput", TestAttemptThatChangesItsInput},
 	{"BranchChangesWhatAnotherHasSent", TestBranchChangesWhatAnotherHasSent},
 	{"InputThatCannotBeCopied", TestInputThatCannotBeCopied},
+	{"PayloadWithoutItsAcceptance", TestPayloadWithoutItsAcceptance},
+	{"PayloadWithoutItsAcceptanceOfARun", TestPayloadWithoutItsAcceptanceOfARun},
 }
 
 var slowOnPostgres = []repeated{

@@ -181,9 +181,9 @@ func Accept(ins []*Incoming, generation string, counted []byte, now time.Time) (
 }
 
 // AcceptConsumed decides the acceptance of a signal that is consumed in the same
-// commit: its payload and its place in the inbox are not written. The caller sees to
-// it that no other signal is before it, and that no payload of its ID is there, which
-// is no condition of the batch: only what is written can be one.
+// commit: its payload and its place in the inbox are not written. That no payload of
+// its ID is there is a condition all the same. The caller sees to it that no other
+// signal is before it.
 func AcceptConsumed(in *Incoming, generation string, counted []byte, now time.Time) (*Acceptance, error) {
 	return admit([]*Incoming{in}, true, generation, counted, now)
 }
@@ -230,10 +230,7 @@ func (d *Acceptance) add(in *Incoming, consumed bool, generation string, seq uin
 	}
 	p := &Payload{generation, in.Codec, in.Data}
 	pl := &place{in.Name, in.ID, a.AcceptedAt, len(in.Data)}
-	d.Batch.If = append(d.Batch.If, storage.Absent(acceptedKey))
-	if !consumed {
-		d.Batch.If = append(d.Batch.If, storage.Absent(payloadKey))
-	}
+	d.Batch.If = append(d.Batch.If, storage.Absent(acceptedKey), storage.Absent(payloadKey))
 	records := []struct {
 		key []byte
 		v   any
@@ -244,6 +241,7 @@ func (d *Acceptance) add(in *Incoming, consumed bool, generation string, seq uin
 	}
 	if consumed {
 		records = records[:1]
+		d.Batch.Ops = append(d.Batch.Ops, storage.Delete(payloadKey)) // it stays absent
 	}
 	for _, r := range records {
 		raw, err := record.Seal(r.key, version, r.v, nil)

@@ -77,6 +77,34 @@ func TestAcceptIsOneConditionalBatch(t *testing.T) {
 	}
 }
 
+// SG1, SIG-42: of a signal that is consumed in the same commit only the response is
+// written; that neither it nor a payload of its ID is there is a condition as for any.
+func TestAcceptConsumedIsConditionalToo(t *testing.T) {
+	payload := keys.Signal("order-42", "approved", "x")
+	for what, there := range map[string][]storage.Op{
+		"nothing":    nil,
+		"a payload":  {storage.Put(payload, nil)},
+		"a response": {storage.Put(keys.Accepted("order-42", "approved", "x"), nil)},
+		"a counter":  {storage.Put(keys.SignalCounter("order-42"), nil)},
+	} {
+		s := new(memory.Store)
+		d, err := AcceptConsumed(incoming("approved", "x", "v"), generation, nil, noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Commit(ctx, storage.Batch{Ops: there}); err != nil {
+			t.Fatal(err)
+		}
+		err = s.Commit(ctx, d.Batch)
+		if conflict := errors.Is(err, storage.ErrConflict); conflict != (there != nil) || err != nil && !conflict {
+			t.Errorf("with %s there: %v", what, err)
+		}
+		if _, err := s.Get(ctx, payload); there == nil && !errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("its payload was written: %v", err)
+		}
+	}
+}
+
 // Several signals of one workflow are accepted together, in their order, or none
 // of them is.
 func TestAcceptTogether(t *testing.T) {

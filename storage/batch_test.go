@@ -61,8 +61,8 @@ func TestCheckSaysWhatIsInvalid(t *testing.T) {
 		{"two around a range", storage.Batch{Ops: []storage.Op{storage.Put(a, a), storage.DeleteRange(storage.Range{}), storage.Put(a, a)}}, `two operations on "a"`},
 		{"two early among many", storage.Batch{Ops: append(many(40), storage.Delete(key("key1")))}, `two operations on "key1"`},
 		{"two late among many", storage.Batch{Ops: append(many(40), storage.Delete(key("key39")))}, `two operations on "key39"`},
-		{"absent and not put", storage.Batch{If: []storage.Condition{storage.Absent(a)}}, `"a" must be absent and is not put`},
-		{"absent and deleted", storage.Batch{If: []storage.Condition{storage.Absent(a)}, Ops: []storage.Op{storage.Delete(a)}}, `"a" must be absent and is not put`},
+		{"absent and not put", storage.Batch{If: []storage.Condition{storage.Absent(a)}}, `"a" must be absent and is neither put nor deleted`},
+		{"absent and in a range that is deleted", storage.Batch{If: []storage.Condition{storage.Absent(a)}, Ops: []storage.Op{storage.DeleteRange(storage.Range{})}}, `"a" must be absent and is neither put nor deleted`},
 	} {
 		err := c.b.Check(storage.Size{})
 		if !errors.Is(err, storage.ErrInvalidBatch) || !strings.Contains(fmt.Sprint(err), c.says) {

@@ -160,8 +160,9 @@ const (
 // Equal holds when the stored value is byte for byte value.
 func Equal(key, value []byte) Condition { return Condition{Kind: IsEqual, Key: key, Value: value} }
 
-// Absent holds when nothing is stored under key. The same batch must put it:
-// else nothing would keep two batches from finding the same emptiness.
+// Absent holds when nothing is stored under key. The same batch must put or delete
+// it: else nothing would keep others from putting it between the look and the batch.
+// A batch that deletes it leaves it absent.
 func Absent(key []byte) Condition { return Condition{Kind: IsAbsent, Key: key} }
 
 // Present holds when something is stored under key, whatever it is.
@@ -215,20 +216,18 @@ func (b Batch) Size() Size {
 //   - a key is empty or longer than MaxKey,
 //   - a condition or an operation has no valid kind,
 //   - two conditions, or two operations other than DeleteRange, name one key,
-//   - a key that must be absent is not put by the batch,
+//   - a key that must be absent is neither put nor deleted by the batch,
 //   - it is larger than max, where max is not zero.
 func (b Batch) Check(max Size) error {
 	if s := b.Size(); max.Ops > 0 && s.Ops > max.Ops || max.Bytes > 0 && s.Bytes > max.Bytes {
 		return fmt.Errorf("%w: %d operations of %d bytes, at most %d of %d", ErrInvalidBatch, s.Ops, s.Bytes, max.Ops, max.Bytes)
 	}
-	var changed, put, judged keySet
+	var changed, judged keySet
 	for _, o := range b.Ops {
 		switch o.Kind {
 		case DeleteRangeOp:
 			continue
-		case PutOp:
-			put.add(o.Key)
-		case DeleteOp:
+		case PutOp, DeleteOp:
 		default:
 			return fmt.Errorf("%w: operation on %q has the unknown kind %d", ErrInvalidBatch, o.Key, o.Kind)
 		}
@@ -249,8 +248,8 @@ func (b Batch) Check(max Size) error {
 		if !judged.add(c.Key) {
 			return fmt.Errorf("%w: two conditions on %q", ErrInvalidBatch, c.Key)
 		}
-		if c.Kind == IsAbsent && !put.has(c.Key) {
-			return fmt.Errorf("%w: %q must be absent and is not put", ErrInvalidBatch, c.Key)
+		if c.Kind == IsAbsent && !changed.has(c.Key) {
+			return fmt.Errorf("%w: %q must be absent and is neither put nor deleted", ErrInvalidBatch, c.Key)
 		}
 	}
 	return nil

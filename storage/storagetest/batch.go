@@ -131,8 +131,8 @@ func invalidConditionsAreRefused(t *trial) {
 		{"condition of no known kind", then(when(storage.Condition{Kind: storage.IsPresent + 1, Key: []byte("a")}), put("b", "1"))},
 		{"two conditions on one key", then(when(equal("a", "1"), present("a")), put("b", "1"))},
 		{"the same condition twice", then(when(equal("a", "1"), equal("a", "1")), put("b", "1"))},
-		{"absent and not put", then(when(absent("b")), put("c", "1"))},
-		{"absent and only deleted", then(when(absent("b")), del("b"), put("c", "1"))},
+		{"absent and not written", then(when(absent("b")), put("c", "1"))},
+		{"absent and only in a range that is deleted", then(when(absent("b")), storage.DeleteRange(between("b", "c")), put("c", "1"))},
 		{"absent, and nothing else", when(absent("b"))},
 	} {
 		t.refused(c.b, storage.ErrInvalidBatch)

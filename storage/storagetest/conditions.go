@@ -43,6 +43,22 @@ func absentFails(t *trial) {
 	t.holds("a=1", "empty=")
 }
 
+func absentStaysAbsent(t *trial) {
+	t.put("a=1", "empty=")
+	gone := then(when(absent("gone")), del("gone"))
+	t.commit(gone)
+	t.commit(then(when(absent("gone")), del("gone"), put("b", "1")))
+	t.commit(then(when(equal("a", "1"), absent("c"), absent("gone")), put("c", "1"), del("gone"), put("a", "2")))
+	t.commit(then(when(absent("gone"), absent("d")), del("gone"), del("d"), storage.DeleteRange(between("x", "y"))))
+	gone.Urgent = true
+	t.commit(gone)
+	t.holds("a=2", "b=1", "c=1", "empty=")
+	t.conflict(then(when(absent("a")), del("a")))
+	t.conflict(then(when(absent("empty")), del("empty"), put("e", "1")))
+	t.conflict(then(when(absent("e"), absent("a")), put("e", "1"), del("a")))
+	t.holds("a=2", "b=1", "c=1", "empty=")
+}
+
 func presentHolds(t *trial) {
 	t.put("a=1", "empty=")
 	t.commit(then(when(present("a")), put("b", "1")))

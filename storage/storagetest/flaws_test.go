@@ -267,6 +267,13 @@ var flaws = []flaw{
 			return s.Storage.Commit(ctx, b)
 		}
 	}, nil},
+	spoilBatch("does not judge the absence of what it deletes", []string{"AbsentStaysAbsent"}, func(b *storage.Batch) {
+		b.If = slices.DeleteFunc(slices.Clone(b.If), func(c storage.Condition) bool {
+			return c.Kind == storage.IsAbsent && slices.ContainsFunc(b.Ops, func(o storage.Op) bool {
+				return o.Kind == storage.DeleteOp && bytes.Equal(o.Key, c.Key)
+			})
+		})
+	}),
 	{"finds an empty value absent", []string{"PresentHolds"}, func(s *flawed) {
 		s.commit = func(ctx context.Context, b storage.Batch) error {
 			for _, c := range b.If {

@@ -114,18 +114,20 @@ func (d dice) rangeOf() storage.Range {
 // batch throws a valid batch whose conditions mostly hold in m.
 func (d dice) batch(m model) storage.Batch {
 	b := storage.Batch{Urgent: d.IntN(5) == 0}
-	puts := map[string]bool{}
+	absents := map[string]bool{}
 	if d.conditions {
 		for _, i := range d.Perm(len(d.keys))[:d.IntN(4)] {
 			c := d.condition(d.keys[i], m)
-			puts[d.keys[i]] = c.Kind == storage.IsAbsent
+			absents[d.keys[i]] = c.Kind == storage.IsAbsent
 			b.If = append(b.If, c)
 		}
 	}
 	extra := d.IntN(5)
 	for _, i := range d.Perm(len(d.keys)) {
 		switch key := d.keys[i]; {
-		case puts[key]:
+		case absents[key] && d.IntN(3) == 0:
+			b.Ops = append(b.Ops, del(key))
+		case absents[key]:
 			b.Ops = append(b.Ops, put(key, d.value()))
 		case extra == 0:
 		case d.IntN(6) == 0:

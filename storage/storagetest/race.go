@@ -360,6 +360,10 @@ var interleavings = []struct {
 		then(when(absent("a")), put("a", "1"), put("b", "1")),
 		batch(put("a", "2"), del("b")),
 	}},
+	{"what must stay absent is put", nil, []storage.Batch{
+		then(when(absent("a")), del("a"), put("b", "1")),
+		then(when(absent("b")), put("a", "2"), del("b")),
+	}},
 	{"what must be absent comes and goes", []string{"a=0"}, []storage.Batch{
 		then(when(absent("a")), put("a", "1"), put("b", "1")),
 		then(when(equal("a", "0")), del("a")),

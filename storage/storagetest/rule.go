@@ -48,6 +48,7 @@ var rules = []rule{
 	{"EqualFails", "Equal does not hold of other bytes, nor of a missing key", []string{conditionalBatch}, equalFails},
 	{"AbsentHolds", "Absent holds of a missing key", []string{conditionalBatch}, absentHolds},
 	{"AbsentFails", "Absent does not hold of a key that is there, even with an empty value", []string{conditionalBatch}, absentFails},
+	{"AbsentStaysAbsent", "Absent is a condition also of a key that the batch deletes, which stays absent", []string{conditionalBatch}, absentStaysAbsent},
 	{"PresentHolds", "Present holds of a key that is there, whatever its value", []string{conditionalBatch}, presentHolds},
 	{"PresentFails", "Present does not hold of a missing key", []string{conditionalBatch}, presentFails},
 	{"ConflictWritesNothing", "a batch with a condition that does not hold answers ErrConflict and writes nothing", []string{conditionalBatch}, conflictWritesNothing},
