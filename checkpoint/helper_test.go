@@ -28,7 +28,7 @@ func started(t testing.TB, s storage.Storage, id, owner string) *Hold {
 
 func create(t testing.TB, s storage.Storage, wf, on *Workflow, owner string, now time.Time) *Hold {
 	t.Helper()
-	w, err := Create(wf, on, owner, keys.Todo(0, now, wf.ID, wf.Generation), now)
+	w, err := Create(wf, on, owner, keys.Todo(0, now, wf.ID, wf.Generation), 0, now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -241,10 +241,11 @@ func (h *Hold) Deaths(clean bool) int {
 
 // Create decides the start of a workflow, on nothing or on its id's tombstone.
 // With an owner it is claimed at once; without one, todo is where it is found. One
-// with a queue has no owner, and todo is its place in the line.
-func Create(wf *Workflow, on *Workflow, owner string, todo []byte, now time.Time) (*Write, error) {
+// with a queue has no owner, and todo is its place in the line. Its numbers begin at
+// floor at least, which is the owner's.
+func Create(wf *Workflow, on *Workflow, owner string, todo []byte, floor uint64, now time.Time) (*Write, error) {
 	next := *wf
-	next.Status, next.CreatedAt, next.Base = Pending, Micro(now), First(now)
+	next.Status, next.CreatedAt, next.Base = Pending, Micro(now), max(First(now), floor)
 	free := storage.Absent(keys.Workflow(wf.ID))
 	if on != nil {
 		next.Base = max(next.Base, on.Next)

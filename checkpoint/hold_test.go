@@ -67,7 +67,7 @@ func TestCreateWithOwner(t *testing.T) {
 	if len(cs) != 1 || cs[0].Number != wf.Base || cs[0].Events[0].Kind != Claimed || cs[0].Owner != "me" || cs[0].Epoch != wf.Base {
 		t.Errorf("history %+v", cs)
 	}
-	w, err := Create(&Workflow{ID: "o", Generation: "other"}, nil, "you", nil, noon)
+	w, err := Create(&Workflow{ID: "o", Generation: "other"}, nil, "you", nil, 0, noon)
 	if err != nil {
 		t.Fatal(err)
 	}

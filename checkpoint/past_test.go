@@ -22,7 +22,7 @@ func TestPast(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w, err := checkpoint.Create(&checkpoint.Workflow{ID: "w", Generation: "g", Type: "t"}, nil, "", keys.Todo(0, now, "w", "n"), now)
+				w, err := checkpoint.Create(&checkpoint.Workflow{ID: "w", Generation: "g", Type: "t"}, nil, "", keys.Todo(0, now, "w", "n"), 0, now)
 				if err != nil {
 					t.Fatal(err)
 				}

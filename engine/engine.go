@@ -161,7 +161,11 @@ func (e *Engine) live(ctx context.Context) error {
 		return err
 	}
 	defer e.end(l)
-	if err := l.enlist(ctx); err != nil {
+	err = l.enlist(ctx)
+	if err == nil {
+		err = l.heed(ctx)
+	}
+	if err != nil {
 		if l.ctx.Err() != nil || ctx.Err() != nil {
 			return e.refused() // told to stop before it had begun
 		}

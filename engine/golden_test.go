@@ -35,6 +35,7 @@ func TestGoldenRecords(t *testing.T) {
 			Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000,
 			Workflows: []string{"order", "refund"}, Takeovers: 4, LostRaces: 3, Fenced: 2, Unknown: 1,
 		}),
+		"floor":                  r(floorKey, &floorRecord{Floor: 1767355201 << 20, By: "ann", Why: "restore of Tuesday", At: 1767355200000000}, func() any { return new(floorRecord) }),
 		"engine-deployed":        engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000, Deployment: "2026-07-29"}),
 		"deployment":             deployment(activeRecord{Deployment: "2026-07-29", Before: "2026-07-28", By: "ann", Why: "release", At: 1767355200000000}),
 		"deployment-rolled-back": deployment(activeRecord{Deployment: "2026-07-28", By: "ann", Why: "too slow", At: 1767355201000000}),

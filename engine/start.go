@@ -181,13 +181,13 @@ func (s *starting) try(ctx context.Context) (info Info, again bool, err error) {
 // decide is the whole start as one batch.
 func (s *starting) decide() (*checkpoint.Write, error) {
 	now := s.eng.now()
-	owner := ""
+	owner, floor := "", uint64(0)
 	if s.life != nil {
-		owner = s.life.incarnation
+		owner, floor = s.life.incarnation, s.life.least()
 	}
 	wf := *s.wf
 	under := s.bind(&wf)
-	w, err := checkpoint.Create(&wf, s.on, owner, entryOf(s.wf, now, s.wf.Generation), now)
+	w, err := checkpoint.Create(&wf, s.on, owner, entryOf(s.wf, now, s.wf.Generation), floor, now)
 	if err != nil {
 		return nil, err
 	}

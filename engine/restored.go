@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// floorRecord is the record meta:floor: no claim has a number below it. There is none in
+// a store that was never restored.
+type floorRecord struct {
+	Floor uint64 `cbor:"1,keyasint"`
+
+	// Who raised it last, and why, and when.
+	By  string `cbor:"2,keyasint"`
+	Why string `cbor:"3,keyasint"`
+	At  int64  `cbor:"4,keyasint"`
+
+	raw     []byte // as it is stored; nil: it is not
+	unknown record.Unknown
+}
+
+var floorKey = keys.Meta("floor")
+
+// Restored is to be called once after the store was restored from a backup, when it is
+// certain that no engine runs on it, and before the first one does. From then on every
+// fencing token that this store gives is higher than any that it gave before, also than
+// those that the backup does not know of: higher than the wall clock's time stands for,
+// and higher than above, the highest token that is known from elsewhere, such as a
+// table of package fence. Zero is none.
+//
+// It waits until the second in which it was called is over. It is durable when it
+// returns, with who and why in the log, and holds for every engine that begins to run on
+// the store afterwards, whatever its clock says; calling it again does no harm. See the
+// guide on operating for all that a restore takes.
+//
+// Errors: ErrInvalid, ErrNotApplicable if this engine runs, ErrClosed, the store's. After
+// any other than these three call it again.
+func (e *Engine) Restored(ctx context.Context, above uint64, by Audit) error {
+	if err := by.check(); err != nil {
+		return err
+	}
+	if above >= math.MaxInt64 {
+		return invalid("token", fmt.Sprint(above), "is above all tokens")
+	}
+	e.mu.Lock()
+	running := e.life != nil
+	e.mu.Unlock()
+	if running {
+		return fmt.Errorf("%w: restored: this engine runs; call it before Run", ErrNotApplicable)
+	}
+	now := e.now()
+	if !backoff.Sleep(ctx, now.Truncate(time.Second).Add(time.Second).Sub(now)) {
+		return context.Cause(ctx)
+	}
+	for range mostTries {
+		if err := errors.Join(e.refused(), ctx.Err()); err != nil {
+			return err
+		}
+		again, err := e.raiseFloor(ctx, max(checkpoint.First(e.now()), checkpoint.First(now.Add(time.Second)), above+1), by)
+		if err != nil {
+			return fmt.Errorf("engine: restored: %w", err)
+		}
+		if !again {
+			return nil
+		}
+	}
+	return contradiction(floorKey)
+}
+
+// raiseFloor writes the floor, if it is not as high already, and says whether to try
+// again because another wrote it meanwhile. A damaged record is replaced: nothing else
+// can mend it.
+func (e *Engine) raiseFloor(ctx context.Context, floor uint64, by Audit) (again bool, err error) {
+	now, err := readFloor(ctx, e.store)
+	switch {
+	case err != nil && (!errors.Is(err, storage.ErrCorrupt) || now.raw == nil):
+		return false, err
+	case now.Floor >= floor:
+		return false, nil
+	}
+	next := &floorRecord{Floor: floor, By: by.By, Why: by.Why, At: checkpoint.Micro(e.now()), unknown: now.unknown}
+	raw, err := record.Seal(floorKey, checkpoint.Version, next, next.unknown)
+	if err != nil {
+		return false, err
+	}
+	unchanged := storage.Absent(floorKey)
+	if now.raw != nil {
+		unchanged = storage.Equal(floorKey, now.raw)
+	}
+	b := storage.Batch{If: []storage.Condition{unchanged}, Ops: []storage.Op{storage.Put(floorKey, raw)}}
+	err = checkpoint.Settle(ctx, e.store, b, nil, func(ctx context.Context) (bool, error) {
+		there, err := e.store.Get(ctx, floorKey)
+		if errors.Is(err, storage.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil && bytes.Equal(there, raw), err
+	})
+	switch {
+	case errors.Is(err, storage.ErrConflict):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	e.log.Info("weft: claims begin above what was before the restore", "floor", floor, "by", by.By, "why", by.Why)
+	return false, nil
+}
+
+// readFloor reads the floor of a store. Of a record that is damaged it returns the bytes,
+// with the error.
+func readFloor(ctx context.Context, s storage.Storage) (*floorRecord, error) {
+	raw, err := s.Get(ctx, floorKey)
+	if errors.Is(err, storage.ErrNotFound) {
+		return &floorRecord{}, nil
+	}
+	f := &floorRecord{raw: raw}
+	if err == nil {
+		f.unknown, err = record.Open(floorKey, raw, checkpoint.Version, f)
+	}
+	if err != nil {
+		return &floorRecord{raw: raw}, fmt.Errorf("engine: read the floor of claims: %w", err)
+	}
+	return f, nil
+}
+
+// heed has the claims of l begin at the floor of the store. It comes after l was made
+// known and before it claims anything.
+func (l *life) heed(ctx context.Context) error {
+	ctx, cancel := merged(ctx, l.ctx)
+	defer cancel()
+	f, err := readFloor(ctx, patient{l.eng.store})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.floor = max(l.floor, f.Floor)
+	return nil
+}
