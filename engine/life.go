@@ -43,6 +43,9 @@ type life struct {
 	expires   time.Time           // when the first of that does; likewise
 	unheld    time.Time           // when it looked last for what is held, and found nothing; likewise
 	idle      bool                // this look has nothing to take over and nothing to hint; likewise
+	todo      trail               // of what is unclaimed; likewise
+	lines     map[string]*trail   // of the lines of queues, by name; likewise
+	leavings  map[string]leaving  // of what dead incarnations hold; likewise
 
 	mu        sync.Mutex         // guards what follows
 	open      bool               // for new work: it is known to others, and not told to stop
@@ -69,6 +72,8 @@ func newLife(e *Engine) *life {
 		dock:        newDock(),
 		seen:        map[string]bool{},
 		left:        map[string]bool{},
+		lines:       map[string]*trail{},
+		leavings:    map[string]leaving{},
 		starting:    map[string]int{},
 	}
 	l.ctx, l.cancel = context.WithCancelCause(e.base)
@@ -299,11 +304,14 @@ func (l *life) leavesAlone(entry []byte) bool {
 	return l.left[string(entry)]
 }
 
-// lookAgain has no entry passed over any more.
+// lookAgain has no entry passed over any more. It is called by the poll.
 func (l *life) lookAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.left)
+	clear(l.lines)
+	clear(l.leavings)
+	l.todo = trail{}
 }
 
 // forget has once report again.

@@ -35,8 +35,10 @@ func (l *life) poll(ctx context.Context) error {
 			}
 		}
 		if tidied.IsZero() || time.Since(tidied) > anHour {
+			if !tidied.IsZero() {
+				l.lookAgain() // what is gone is not kept for ever
+			}
 			tidied = time.Now()
-			l.lookAgain() // what is gone is not kept for ever
 			if err := l.forgetEngines(ctx); err != nil && ctx.Err() == nil {
 				l.eng.log.Warn("weft: forget dead engines", "error", err)
 			}
@@ -116,10 +118,15 @@ func (l *life) inherit(ctx context.Context) (found bool, _ error) {
 			continue
 		}
 		found = true
-		since := l.lost(last)
-		if err := l.adopt(ctx, keys.HeldBy(last), last, v.why(), func([]byte) (time.Duration, error) { return time.Since(since), nil }); err != nil {
+		since, now := l.lost(last), time.Now()
+		if now.Before(l.leavings[last].until) {
+			continue
+		}
+		var p passage
+		if err := l.adopt(ctx, keys.HeldBy(last), &p, last, v.why(), func([]byte) (time.Duration, error) { return time.Since(since), nil }); err != nil {
 			return found, err
 		}
+		l.leavings[last] = l.leavings[last].then(&p, now, l.eng.config.PollInterval)
 	}
 }
 
@@ -140,9 +147,15 @@ func (l *life) pickUp(ctx context.Context) error {
 		due, err := keys.Due(entry)
 		return now.Sub(due), err
 	}
-	if err := l.adopt(ctx, keys.TodoUntil(0, now), "", checkpoint.HandedOver, waited); err != nil {
+	r, looked := keys.TodoUntil(0, now), time.Now()
+	p := l.todo.look(looked, l.eng.config.PollInterval, r.End)
+	if p.start != nil {
+		r.Start = p.start
+	}
+	if err := l.adopt(ctx, r, p, "", checkpoint.HandedOver, waited); err != nil {
 		return err
 	}
+	l.todo.passed(p, looked)
 	if due, ok, err = l.firstTime(ctx, keys.TodoNext(0, now), keys.Due); ok {
 		l.next = min(l.next, max(due.Sub(now), 0))
 	}
@@ -162,8 +175,8 @@ func (l *life) firstTime(ctx context.Context, r storage.Range, timeIn func(key [
 
 // adopt claims the workflows that a range of held or todo entries names and that
 // owner, who is gone, owned, and which have waited for so long that they are this
-// engine's to claim. Several at a time: claims share commits.
-func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string, waited func(entry []byte) (time.Duration, error)) error {
+// engine's to claim. p notes what it passes over. Several at a time: claims share commits.
+func (l *life) adopt(ctx context.Context, r storage.Range, p *passage, owner, why string, waited func(entry []byte) (time.Duration, error)) error {
 	crew := newCrew(l)
 	defer crew.wait()
 	var doubles []prospect // of runs that other entries have in hand
@@ -172,8 +185,10 @@ func (l *life) adopt(ctx context.Context, r storage.Range, owner, why string, wa
 			return err
 		}
 		if l.leavesAlone(entry.Key) {
+			p.over(entry.Key)
 			continue
 		}
+		p.stop()
 		id, err := keys.ID(entry.Key)
 		if err != nil {
 			return err

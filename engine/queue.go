@@ -120,13 +120,26 @@ func (l *life) serveQueue(ctx context.Context, q Queue) error {
 	}()
 	line := keys.LineOf(q.Name)
 	line.Limit = atOnce // a look is often for the first only
+	way := l.lines[q.Name]
+	if way == nil {
+		way = new(trail)
+		l.lines[q.Name] = way
+	}
+	looked := time.Now()
+	p := way.look(looked, l.eng.config.PollInterval, line.End)
+	if p.start != nil {
+		line.Start = p.start
+	}
+	defer way.passed(p, looked)
 	for entry, err := range storage.All(ctx, l.eng.store, line) {
 		if err != nil {
 			return err
 		}
 		if l.leavesAlone(entry.Key) {
+			p.over(entry.Key)
 			continue
 		}
+		p.stop()
 		id, err := keys.ID(entry.Key)
 		if err != nil {
 			return err
