@@ -34,6 +34,8 @@ type Engine struct {
 	maxBytes   int // of a checkpoint's events, but for the last
 	maxOps     int // of a batch, with its conditions
 
+	rehearsing bool // nothing is run but workflow functions
+
 	mu     sync.Mutex // guards what follows
 	closed bool
 	life   *life                 // of the Run under way; nil: none

@@ -3,7 +3,9 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 )
 
@@ -113,6 +115,29 @@ func (e *NonDeterminismError) Error() string {
 	}
 	return fmt.Sprintf("engine: replay of %q: operation %s was %s and is now %s", e.ID, e.Operation, e.Recorded, e.Asked)
 }
+
+// A TransactLimitError is the cause with which the context of a function in a
+// transaction ends that has taken longer than it may. On a store with one writer, as
+// SQLite has, all others wait for it meanwhile, and with them the leases of all engines
+// on that store. Nothing of the transaction was written. It wraps activity.ErrTimeout.
+//
+// To the workflow, the step's outcome is an *activity.Error that wraps the same and has
+// this error's text.
+type TransactLimitError struct {
+	Step     string
+	Limit    time.Duration
+	LeaseTTL time.Duration // Config.LeaseTTL, if Limit is a third of that; else 0, and Limit is the store's
+}
+
+func (e *TransactLimitError) Error() string {
+	whose, raise := "the store's limit", "the store's limit, such as sqlite.Options.TransactLimit"
+	if e.LeaseTTL > 0 {
+		whose, raise = fmt.Sprintf("a third of Config.LeaseTTL, %v", e.LeaseTTL), "Config.LeaseTTL"
+	}
+	return fmt.Sprintf("engine: transaction of step %q took longer than %v, which is %s; nothing of it was written: do what takes long before or after it, or raise %s", e.Step, e.Limit, whose, raise)
+}
+
+func (e *TransactLimitError) Unwrap() error { return activity.ErrTimeout }
 
 func invalid(what, value, problem string) error {
 	if len(value) > 40 {

@@ -68,6 +68,7 @@ func (e *Engine) rehearsal() *Engine {
 		base:       e.base,
 		maxPayload: e.maxPayload,
 		maxBytes:   e.maxBytes,
+		rehearsing: true,
 	}
 }
 

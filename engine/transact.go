@@ -26,7 +26,7 @@ func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) 
 	})
 	if o, ok := op.(*operation); ok && !o.done {
 		o.transaction = true
-		if _, err := r.x.transactor(); err != nil {
+		if _, err := r.x.transactor(); err != nil && !r.x.eng.rehearsing {
 			o.settle(outcome{err: err})
 		}
 	}
@@ -103,13 +103,14 @@ var errNotBegun = errors.New("engine: transaction did not begin")
 func (x *execution) transaction(store storage.Transactor, o *operation, a *answer, w **checkpoint.Write) error {
 	failed := errors.New("the step failed")
 	called := false
+	var behind <-chan struct{}
 	done := make(chan error, 1)
 	go func() {
 		err := error(failed) // if the function calls Goexit, which ends this goroutine
 		defer func() { done <- err }()
 		err = store.Transact(activity.NewContext(x.ctx, x.info(o), nil), func(ctx context.Context) (storage.Batch, error) {
 			called = true
-			if x.call(ctx, o, a); a.failure != nil {
+			if behind = x.callWithin(ctx, o, a); a.failure != nil {
 				return storage.Batch{}, failed
 			}
 			decided, err := x.hold.Append(checkpoint.Change{Events: []checkpoint.Event{o.succeeded(a)}}, x.eng.now())
@@ -119,6 +120,9 @@ func (x *execution) transaction(store storage.Transactor, o *operation, a *answe
 			*w = decided
 			return decided.Batch, nil
 		})
+		if behind != nil {
+			<-behind // no two calls of one function at once
+		}
 	}()
 	err, back := await(x, done)
 	if back && called && x.trial != nil {
@@ -132,6 +136,70 @@ func (x *execution) transaction(store storage.Transactor, o *operation, a *answe
 		return errors.Join(errNotBegun, err)
 	}
 	return err
+}
+
+// callWithin is call for a function in a transaction. Where all others wait for that,
+// the function has a limit: when that is reached, or all is to stop, it is no longer
+// waited for, whether it heeds its context or not, and nothing that it does counts. Then
+// behind is closed when it has returned.
+func (x *execution) callWithin(ctx context.Context, o *operation, a *answer) (behind <-chan struct{}) {
+	limit := x.transactLimit(o)
+	if limit == nil {
+		x.call(ctx, o, a)
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit.Limit, limit)
+	defer cancel()
+	own := &answer{attempt: a.attempt}
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		x.call(ctx, o, own)
+	}()
+	select {
+	case <-returned:
+	case <-ctx.Done():
+		select {
+		case <-returned:
+		case <-time.After(heeding):
+			behind = returned
+		}
+	}
+	exceeded := context.Cause(ctx) == limit
+	switch {
+	case behind != nil && exceeded:
+		x.eng.log.Error("weft: function in a transaction has exceeded its limit and does not heed its context; the transaction is rolled back under it", "workflow", x.id, "type", x.def.name, "step", o.name, "limit", limit.Limit)
+		a.failure = limit.failure()
+	case behind != nil:
+		a.failure = &failure{message: errStopped.Error()} // not looked at: all is to stop
+	case exceeded && own.failure != nil:
+		a.failure = limit.failure()
+	default:
+		*a = *own
+	}
+	return behind
+}
+
+// heeding is how long a function has to return once its context has ended, before its
+// transaction is rolled back under it.
+const heeding = 100 * time.Millisecond
+
+// transactLimit is what o's function must not exceed; nil is no limit.
+func (x *execution) transactLimit(o *operation) *TransactLimitError {
+	s, ok := storage.As[storage.TransactLimiter](x.store)
+	if !ok || s.TransactLimit() <= 0 {
+		return nil
+	}
+	e := &TransactLimitError{Step: o.name, Limit: s.TransactLimit()}
+	if ttl := x.eng.config.LeaseTTL; x.life.shared() && ttl/perTTL < e.Limit {
+		e.Limit, e.LeaseTTL = ttl/perTTL, ttl
+	}
+	return e
+}
+
+// failure is the outcome of the step.
+func (e *TransactLimitError) failure() *failure {
+	return &failure{message: e.Error(), sentinel: activity.ErrTimeout.Error()}
 }
 
 // await receives from c; once x is to be put down, for no longer than StopTimeout.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"time"
 )
 
 // A Wrapper is a store around another one: it counts, logs, injects faults.
@@ -78,6 +79,18 @@ type Transactor interface {
 	// transaction was lost meanwhile: that is an error that wraps ErrTransactionLost
 	// and not f's. The other answers are those of Commit; the commit is tried once.
 	Transact(ctx context.Context, f func(ctx context.Context) (Batch, error)) error
+}
+
+// A TransactLimiter is a Transactor that has one writer: until a transaction ends,
+// nobody else writes, not even a lease. So its function has a limit.
+type TransactLimiter interface {
+	Transactor
+
+	// TransactLimit is how long a function in Transact may take. Whoever calls
+	// Transact keeps to it: when the time is up, f returns to Transact, which rolls
+	// back, whatever the function does meanwhile. Where a lease is kept it may have
+	// to be less. Zero is no limit.
+	TransactLimit() time.Duration
 }
 
 // All iterates over a range page by page; r.Limit is the size of a page. It

@@ -23,6 +23,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -30,6 +31,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"sync"
+	"time"
 
 	"github.com/weft-go/weft/internal/group"
 	"github.com/weft-go/weft/internal/place"
@@ -51,6 +53,13 @@ type Options struct {
 	// for the same; nobody has it who does not. The store claims Shared: engines on it
 	// keep leases, and what one process writes others find by polling.
 	Shared bool
+
+	// TransactLimit is how long the function of a Transact may take: SQLite has one
+	// writer, and until the function returns nothing else is committed. When the time
+	// is up its transaction is rolled back, and its step has failed. Default: 30 s. An
+	// engine on a Shared store lowers it to a third of its Config.LeaseTTL, which is
+	// 5 s by default: leases are renewed by writing.
+	TransactLimit time.Duration
 
 	// ReadOnly opens a store that exists, for reading, also while an engine has
 	// it open. Commit answers errors.ErrUnsupported. SQLite may put its -wal and
@@ -107,6 +116,10 @@ func open(path string, o *Options) (_ *Store, err error) {
 	if s.options.Table == "" {
 		s.options.Table = "weft"
 	}
+	if s.options.TransactLimit < 0 {
+		return nil, fmt.Errorf("the TransactLimit of %v is negative", s.options.TransactLimit)
+	}
+	s.options.TransactLimit = cmp.Or(s.options.TransactLimit, transactLimit)
 	if !tableName.MatchString(s.options.Table) {
 		return nil, fmt.Errorf("the table name %q is not one of letters, digits and underscores", s.options.Table)
 	}

@@ -6,9 +6,13 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"modernc.org/sqlite"
+	code "modernc.org/sqlite/lib"
 
+	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -16,8 +20,14 @@ import (
 // own checkpoint is committed: what f writes with tx happens exactly once. An
 // error of f rolls back, and is the outcome of the step. f must not end tx.
 //
-// SQLite has one writer: while f runs, nothing else is committed. Keep it short,
-// and do nothing in it that waits for the engine.
+// SQLite has one writer: while f runs, nothing else is committed, by no process. So do
+// in f what belongs to the transaction and nothing else, and nothing that waits for the
+// engine. f has a limit: Options.TransactLimit, 30 s by default, and on a Shared store at
+// most a third of engine.Config.LeaseTTL, 5 s by default. When it is up, the context of f
+// ends with an *engine.TransactLimitError for its cause, what f wrote is rolled back, and
+// the outcome of the step is an *activity.Error that wraps activity.ErrTimeout and names
+// the limit; it is not tried again. Give that context to each statement: one that has
+// another is not interrupted, and only behind it can the transaction end.
 func Transact[T any](run Runner, name string, f func(ctx context.Context, tx *sql.Tx) (T, error)) (T, error) {
 	var result T
 	err := run.TransactStep(name, &result, func(ctx context.Context) error {
@@ -39,7 +49,13 @@ type Runner interface {
 
 type txKey struct{}
 
-var _ storage.Transactor = (*Store)(nil)
+var _ storage.TransactLimiter = (*Store)(nil)
+
+// transactLimit is the default of Options.TransactLimit.
+const transactLimit = 30 * time.Second
+
+// TransactLimit is that of the options, or its default.
+func (s *Store) TransactLimit() time.Duration { return s.options.TransactLimit }
 
 // Transact calls f with a context that carries a *sql.Tx, and commits what f did
 // with it together with the batch that f returns. See storage.Transactor.
@@ -47,14 +63,59 @@ func (s *Store) Transact(ctx context.Context, f func(ctx context.Context) (stora
 	if s.options.ReadOnly {
 		return s.error("transact", fmt.Errorf("opened read-only: %w", errors.ErrUnsupported))
 	}
-	return s.queue.Do(ctx, func() error { return s.transact(ctx, f) })
+	if !s.options.Shared {
+		return s.queue.Do(ctx, func() error { return s.transact(ctx, busyTimeout, f) })
+	}
+	return s.queueUp(ctx, f)
 }
 
-func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
-	db := sql.OpenDB(connector{dsn(s.path, "rw", s.writer.pragmas)})
+// breath is longer than SQLite pauses between two looks at a lock that is taken: those
+// who wait for one that is free for so long get it.
+const breath = 120 * time.Millisecond
+
+// errLet says that the lock was free, and was left to others.
+var errLet = errors.New("left to others")
+
+// queueUp has a transaction wait for its turn among processes. Renewals of leases are
+// short and wait for the lock too. They come first: a transaction that has met a taken
+// lock takes it only if it is free for a breath, and while it waits it does not hold up
+// the other commits of its own store.
+func (s *Store) queueUp(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
+	taken := false
+	for end := time.Now().Add(busyTimeout); ; {
+		var began time.Time
+		err := s.queue.Do(ctx, func() error {
+			if taken {
+				return s.transact(ctx, 0, func(context.Context) (storage.Batch, error) { return storage.Batch{}, errLet })
+			}
+			err := s.transact(ctx, 0, func(ctx context.Context) (storage.Batch, error) {
+				began = time.Now()
+				return f(ctx)
+			})
+			if !began.IsZero() && time.Since(began) > breath {
+				time.Sleep(breath) // for others; ours wait here, and would be quicker
+			}
+			return err
+		})
+		if !began.IsZero() || err != errLet && primary(err) != code.SQLITE_BUSY || time.Now().After(end) {
+			return err
+		}
+		taken = err != errLet
+		if !backoff.Sleep(ctx, breath) {
+			return fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+	}
+}
+
+// transact begins a transaction, for which it waits for others so long.
+func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx context.Context) (storage.Batch, error)) error {
+	pragmas := slices.Clone(s.writer.pragmas)
+	pragmas[0] = busy(patience)
+	db := sql.OpenDB(connector{dsn(s.path, "rw", pragmas)})
 	defer db.Close()
 	// Not the caller's context: the driver would interrupt COMMIT with it.
-	tx, err := db.BeginTx(context.WithoutCancel(ctx), nil)
+	own := context.WithoutCancel(ctx)
+	tx, err := db.BeginTx(own, nil)
 	if err == nil {
 		defer tx.Rollback()
 	}
@@ -64,11 +125,14 @@ func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (stora
 	if err != nil {
 		return s.error("transact", translate(err))
 	}
+	if _, err := tx.ExecContext(own, "PRAGMA busy_timeout = "+busy(busyTimeout).value); err != nil {
+		return s.error("transact", translate(err))
+	}
 	b, err := f(context.WithValue(ctx, txKey{}, tx))
 	if err != nil {
 		return err
 	}
-	if err := s.WithTx(tx).Commit(context.WithoutCancel(ctx), b); err != nil {
+	if err := s.WithTx(tx).Commit(own, b); err != nil {
 		return err
 	}
 	err = translate(tx.Commit())

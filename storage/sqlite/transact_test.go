@@ -1,0 +1,243 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/sqlite"
+)
+
+// engineOn runs an engine until the test ends.
+func engineOn(t *testing.T, c engine.Config) *engine.Engine {
+	t.Helper()
+	c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	e, err := engine.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// A function in a transaction that does not come back costs nobody a lease: neither
+// its own engine nor another on the same store. Both get on while it is still there, and
+// its step fails with the limit.
+func TestTransactHasALimitUnderALease(t *testing.T) {
+	path := newPath(t)
+	begun, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	free := func() { once.Do(func() { close(release) }) }
+	var cause atomic.Value
+	long := &engine.Workflow[int, int]{Name: "long", Func: func(run *engine.Run, n int) (int, error) {
+		return sqlite.Transact(run, "book", func(ctx context.Context, tx *sql.Tx) (int, error) {
+			_, err := tx.ExecContext(ctx, `CREATE TABLE seats (n INTEGER)`)
+			close(begun)
+			<-release
+			cause.Store(fmt.Errorf("%w", context.Cause(ctx)))
+			return n, err
+		})
+	}}
+	echo := &engine.Workflow[int, int]{Name: "echo", Func: func(run *engine.Run, n int) (int, error) {
+		return engine.Step(run, "echo", func(context.Context) (int, error) { return n, nil })
+	}}
+	var engines [2]*engine.Engine
+	for i := range engines {
+		engines[i] = engineOn(t, engine.Config{
+			Storage:   open(t, path, shared),
+			Workflows: []engine.Definition{long, echo},
+			LeaseTTL:  6 * time.Second,
+			Events:    engine.Events{Deposed: func(string) { t.Error("a lease was lost") }},
+		})
+	}
+	t.Cleanup(free)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	h, err := long.Start(ctx, engines[0], "long", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-begun:
+	case <-ctx.Done():
+		t.Fatal("the function is not called")
+	}
+	for i, e := range engines {
+		for { // of one that waited for the lock in vain, the outcome is unknown
+			h, err := echo.Start(ctx, e, fmt.Sprint("echo", i), i)
+			if err == nil {
+				_, err = h.Result(ctx)
+			}
+			if err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				t.Fatalf("engine %d does nothing else while a function in a transaction is there: %v", i, err)
+			}
+		}
+	}
+	free()
+	_, err = h.Result(ctx)
+	if want := "took longer than 2s, which is a third of Config.LeaseTTL, 6s"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want an error that says %q", err, want)
+	}
+	var limit *engine.TransactLimitError
+	if c, _ := cause.Load().(error); !errors.As(c, &limit) || limit.Limit != 2*time.Second || limit.Step != "book" {
+		t.Errorf("cause of the function's context: got %v, want the limit", c)
+	}
+	if err := host(t, path).QueryRow(`SELECT n FROM seats`).Err(); err == nil {
+		t.Error("what the function wrote is there")
+	}
+}
+
+// The limit is that of the options where there is no lease. It is the outcome of the
+// step, also for a function that heeds its context, and reads the same in a replay.
+func TestTransactLimitIsTheOutcome(t *testing.T) {
+	for name, heed := range map[string]bool{"heeds": true, "fails by itself": false} {
+		t.Run(name, func(t *testing.T) {
+			path := newPath(t)
+			var calls atomic.Int32
+			wf := &engine.Workflow[int, string]{Name: "w", Func: func(run *engine.Run, _ int) (string, error) {
+				_, err := sqlite.Transact(run, "book", func(ctx context.Context, tx *sql.Tx) (int, error) {
+					calls.Add(1)
+					if _, err := tx.ExecContext(ctx, `CREATE TABLE seats (n INTEGER)`); err != nil {
+						return 0, err
+					}
+					if heed {
+						<-ctx.Done()
+						return 0, context.Cause(ctx)
+					}
+					_, err := tx.ExecContext(ctx, `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) INSERT INTO seats SELECT i FROM n WHERE i < 0`)
+					return 0, err
+				})
+				first := fmt.Sprint(errors.Is(err, activity.ErrTimeout), " ", err)
+				if _, err := engine.Step(run, "after", func(context.Context) (int, error) { return 0, nil }); err != nil {
+					return "", err
+				}
+				return first, nil
+			}}
+			e := engineOn(t, engine.Config{
+				Storage:   open(t, path, &sqlite.Options{TransactLimit: 50 * time.Millisecond}),
+				Workflows: []engine.Definition{wf},
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			h, err := wf.Start(ctx, e, "1", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := `true activity book: attempt 1: engine: transaction of step "book" took longer than 50ms, which is the store's limit`
+			if got, err := h.Result(ctx); err != nil || !strings.HasPrefix(got, want) || calls.Load() != 1 {
+				t.Errorf("got %q, %v after %d calls, want %q after one", got, err, calls.Load(), want)
+			}
+			var b strings.Builder
+			if err := e.Export(ctx, "1", &b); err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Replay(ctx, strings.NewReader(b.String())); err != nil {
+				t.Errorf("replay: %v", err)
+			}
+		})
+	}
+}
+
+func TestNegativeTransactLimitIsRefused(t *testing.T) {
+	if _, err := sqlite.Open(newPath(t), &sqlite.Options{TransactLimit: -1}); err == nil || !strings.Contains(err.Error(), "TransactLimit") {
+		t.Errorf("got %v, want an error that names TransactLimit", err)
+	}
+}
+
+// Long transactions of one process, one behind the other, let the commits of another
+// pass: a lease is renewed between two of them.
+func TestTransactsLetOthersPass(t *testing.T) {
+	path := newPath(t)
+	a, b := open(t, path, shared), open(t, path, shared)
+	ctx, stop := context.WithCancel(t.Context())
+	var begun atomic.Int32
+	first := make(chan struct{})
+	var going sync.WaitGroup
+	for range 2 {
+		going.Go(func() {
+			for ctx.Err() == nil {
+				a.Transact(ctx, func(context.Context) (storage.Batch, error) {
+					if begun.Add(1) == 1 {
+						close(first)
+					}
+					time.Sleep(150 * time.Millisecond) // it is long, and that is all
+					return storage.Batch{}, nil
+				})
+			}
+		})
+	}
+	defer going.Wait()
+	defer stop()
+	<-first
+	const commits = 3
+	for n := range commits {
+		put(t, b, fmt.Sprint(n), "1")
+	}
+	if n := begun.Load(); n > 5*commits {
+		t.Errorf("%d transactions of the one began before the other had committed %d times", n, commits)
+	}
+}
+
+// A transaction that waits for its turn does not hold up what its own store commits.
+func TestTransactThatWaitsHoldsUpNobody(t *testing.T) {
+	path := newPath(t)
+	a, b := open(t, path, shared), open(t, path, shared)
+	for range 5 {
+		var turn []string
+		var mu sync.Mutex
+		note := func(s string) {
+			mu.Lock()
+			defer mu.Unlock()
+			turn = append(turn, s)
+		}
+		var going sync.WaitGroup
+		err := a.Transact(t.Context(), func(context.Context) (storage.Batch, error) {
+			going.Go(func() {
+				err := b.Transact(t.Context(), func(context.Context) (storage.Batch, error) {
+					note("transaction")
+					return storage.Batch{}, nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			time.Sleep(20 * time.Millisecond) // it should be waiting; if it is not, this round shows nothing
+			going.Go(func() {
+				put(t, b, "lease", "renewed")
+				note("renewal")
+			})
+			time.Sleep(150 * time.Millisecond)
+			return storage.Batch{}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		going.Wait()
+		if turn[0] == "renewal" {
+			return
+		}
+	}
+	t.Error("a commit always waits for the transaction of its own store, which waits for another's")
+}
