@@ -236,6 +236,10 @@ func (x *execution) call(ctx context.Context, o *operation, a *answer) {
 		}
 		return
 	}
+	var u *noResult
+	if o.undo != nil && errors.As(err, &u) {
+		a.unreadable = u.error
+	}
 	f := fail(err, "", slices.Concat(o.call.Policy.Errors, x.def.errors))
 	a.failure, a.final, a.noEffect = &f, activity.IsPermanent(err), activity.IsNoEffect(err)
 }

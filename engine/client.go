@@ -90,9 +90,16 @@ const (
 	// Damaged: a record of the run is not what was written.
 	Damaged Reason = "damaged"
 
-	// BadDefinition: the workflow's input cannot be decoded, or an activity that
-	// it uses is not well defined.
+	// BadDefinition: an activity that the workflow uses is not well defined.
 	BadDefinition Reason = "bad-definition"
+
+	// Undecodable: today's code cannot decode something that is stored for the run: its
+	// input, a result, a signal, or what Engine.Resolve said. The workflow's function has
+	// not seen it. The run goes on with code that can: an engine that is started with it
+	// tries by itself, and Engine.Retry has it tried at once. A signal that was not
+	// received yet may also be taken away by Engine.ClearSignal, and a person's answer
+	// replaced by Engine.Resolve.
+	Undecodable Reason = "undecodable"
 
 	// Indeterminate: nobody can tell what became of an activity that has Park. The
 	// rest of the run goes on; Engine.Resolve settles it.

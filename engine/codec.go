@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/weft-go/weft/checkpoint"
@@ -142,12 +143,32 @@ func (c *codecs) decode(p payload, v any) error {
 		p.data = bytes.Clone(p.data) // it may become v's, and is decoded again
 	}
 	if !ok {
-		return fmt.Errorf("decode: no codec %q in Config.Codecs", p.codec)
+		return &DecodeError{Type: typeOf(v), Codec: p.codec, Err: errors.New("there is no such codec in Config.Codecs")}
 	}
-	if err := codec.Decode(p.data, v); err != nil {
-		return fmt.Errorf("decode %T: %w", v, err)
+	if err := decodeBy(codec, p.data, v); err != nil {
+		return &DecodeError{Type: typeOf(v), Codec: codec.Name(), Err: err}
 	}
 	return nil
+}
+
+// decodeBy calls a codec. A codec and an UnmarshalJSON are user code: what panics in
+// them is an error.
+func decodeBy(codec Codec, data []byte, v any) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicError(p)
+		}
+	}()
+	return codec.Decode(data, v)
+}
+
+// typeOf names the type that v points to.
+func typeOf(v any) string {
+	t := reflect.TypeOf(v)
+	if t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return fmt.Sprint(t)
 }
 
 // A failure is an error on its way into the store.

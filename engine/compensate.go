@@ -74,6 +74,11 @@ func (x *execution) beginUndoing() error {
 	return err
 }
 
+// A noResult is why Compensate was not called: the result that it needs cannot be decoded.
+type noResult struct{ error }
+
+func (u *noResult) Unwrap() error { return u.error }
+
 // undoAll takes in that the run undoes what it did.
 func (x *execution) undoAll(e logged) error {
 	if err := x.endsAs(e.Event); err != nil {
@@ -102,7 +107,12 @@ func (x *execution) undoNext() {
 	}
 	c := u.calls[last]
 	u.calls = u.calls[:last]
-	call := c.op.call.Undoing(func(out any) error { return x.eng.codecs.decode(c.result, out) })
+	call := c.op.call.Undoing(func(out any) error {
+		if err := x.readable(c.result, out); err != nil {
+			return &noResult{err}
+		}
+		return nil
+	})
 	u.op = &operation{
 		x:     x,
 		id:    c.op.id + undoSuffix,
@@ -147,16 +157,22 @@ func (o *operation) askIn(wf *checkpoint.Workflow, now time.Time) {
 // again, or to go on.
 func (x *execution) acted(e logged) {
 	o := x.undoing.op
-	if o == nil || !o.held() {
+	if o == nil {
 		return
 	}
 	switch e.Name {
 	case retried, resolution(o.id, activity.StateNotCompleted):
+		if !o.held() {
+			return
+		}
 		o.undo.held, o.failures, o.due = false, 0, e.at
 		x.ops.time(o)
 	case resolution(o.id, activity.StateCompletedWithResult),
 		resolution(o.id, activity.StateCompletedResultUnavailable),
 		resolution(o.id, activity.StateFailed):
+		if x.blocked != nil && x.blocked.operation == o.id {
+			x.blocked = nil
+		}
 		o.settle(outcome{})
 		x.undoNext()
 	}

@@ -721,8 +721,8 @@ func TestCompensateOfAnotherResult(t *testing.T) {
 		p.kill()
 		p = boot(t, s, after)
 		time.Sleep(6 * time.Minute)
-		if a := uncompensated(t, p, "1.undo"); !strings.Contains(a.Detail, "result: ") {
-			t.Errorf("a person is told %q", a.Detail)
+		if i := describe(t, p, "o"); !heldFor(i, engine.Undecodable) || i.Attention[0].Operation != "1.undo" || !strings.Contains(i.Attention[0].Detail, "decode int") {
+			t.Errorf("a person is told %+v", i)
 		}
 		resolve(t, p, "1.undo", activity.CompletedWithResult[any](nil))
 		failure(t, after.Handle(p, "o"), "broke")

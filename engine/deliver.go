@@ -110,6 +110,9 @@ func (x *execution) receive(d *delivery) (done bool, err error) {
 		return false, nil // there is one before it
 	}
 	o := x.ops.timed[i]
+	if x.takes(o, payload{d.in.Codec, d.in.Data}) != nil {
+		return false, nil // it is accepted, and not received
+	}
 	done, err = x.commit(checkpoint.Change{
 		Events: []checkpoint.Event{o.receives(&found{a.Arrived[0].Waiting, a.Arrived[0].Payload})},
 		If:     a.Batch.If,

@@ -139,6 +139,20 @@ func (e *TransactLimitError) Error() string {
 
 func (e *TransactLimitError) Unwrap() error { return activity.ErrTimeout }
 
+// A DecodeError says that today's code cannot decode what is stored: its type has
+// changed, its codec is missing or lacks a key, or what decodes it panics.
+type DecodeError struct {
+	Type  string // the Go type to decode into
+	Codec string // the name of the codec that encoded it
+	Err   error
+}
+
+func (e *DecodeError) Error() string {
+	return fmt.Sprintf("decode %s with codec %q: %v", e.Type, e.Codec, e.Err)
+}
+
+func (e *DecodeError) Unwrap() error { return e.Err }
+
 func invalid(what, value, problem string) error {
 	if len(value) > 40 {
 		value = value[:40] + "…"

@@ -75,6 +75,7 @@ type execution struct {
 	undoing     undoing                // what it did, if it ends without success
 	stays       bool                   // it cannot be parked before it has learnt something
 	trial       *trial                 // what it has to show; nil: nothing
+	blocked     *fault                 // it is held when what is under way has ended; nil: nothing is wrong
 }
 
 // A logged event is durable and waits to be delivered.
@@ -130,15 +131,18 @@ func (x *execution) drive() error {
 func (x *execution) windUp(err error) {
 	x.unwind()
 	var n *NonDeterminismError
+	f, faulty := err.(*fault)
 	switch {
 	case err == nil, err == errHeld, err == errStopped, err == errParked, x.ctx.Err() != nil:
+	case faulty:
+		x.attend(f.reason, f.operation, f.name, f.cause)
 	case errors.As(err, &n):
-		x.attend(NonDeterminism, n.Operation, err)
+		x.attend(NonDeterminism, n.Operation, "", err)
 	case isDamage(err):
 		if e := x.refresh(); e != nil && x.ctx.Err() != nil {
 			break // it is another's, or was ended and purged
 		}
-		x.attend(Damaged, "", err)
+		x.attend(Damaged, "", "", err)
 	default:
 		x.eng.log.Error("weft: run is put down", "workflow", x.id, "error", err)
 	}
@@ -152,7 +156,7 @@ func (x *execution) windUp(err error) {
 // prepare gets what a run needs that was claimed and not just started.
 func (x *execution) prepare() error {
 	if x.trial.convicts(x.hold.Workflow) {
-		x.attend(NoProgress, "", fmt.Errorf("the process died %d times in a row when this run was driven, also when it was the only suspect", x.hold.Workflow.Deaths))
+		x.attend(NoProgress, "", "", fmt.Errorf("the process died %d times in a row when this run was driven, also when it was the only suspect", x.hold.Workflow.Deaths))
 		return errHeld
 	}
 	if !x.recovering {
@@ -438,7 +442,7 @@ func (t *table) givenUp() (events []checkpoint.Event) {
 
 // attend makes it durable that the run needs a person. It stays its owner's, so
 // that nobody drives it in circles; the next engine tries it again.
-func (x *execution) attend(reason Reason, operation string, cause error) {
+func (x *execution) attend(reason Reason, operation, name string, cause error) {
 	x.eng.log.Error("weft: run is held", "workflow", x.id, "type", x.def.name, "reason", string(reason), "error", cause)
 	detail := fail(cause, "", nil).message
 	for {
@@ -446,6 +450,7 @@ func (x *execution) attend(reason Reason, operation string, cause error) {
 		wf.Attention = []checkpoint.Attention{{
 			Reason:    string(reason),
 			Operation: operation,
+			Name:      name,
 			Detail:    detail,
 			Since:     checkpoint.Micro(x.eng.now()),
 		}}
@@ -547,6 +552,9 @@ func (x *execution) refresh() error {
 		return context.Cause(x.ctx)
 	}
 	x.hold = &checkpoint.Hold{Workflow: wf, Head: x.hold.Head, HeadTime: x.hold.HeadTime}
+	if x.blocked != nil && x.blocked.again {
+		x.blocked = nil
+	}
 	x.forgetSignals()
 	x.ops.outdateAll()
 	return nil

@@ -86,6 +86,9 @@ type found struct {
 // lookForSignals finds a signal for each receive, reading no more of the inbox than that
 // takes.
 func (x *execution) lookForSignals() error {
+	if x.blocked != nil {
+		return nil
+	}
 	for _, o := range x.ops.timed {
 		if !o.open || o.wait == nil || o.found != nil {
 			continue
@@ -101,9 +104,35 @@ func (x *execution) lookForSignals() error {
 		if err != nil {
 			return err
 		}
+		switch err := x.takes(o, payload{p.Codec, p.Data}); {
+		case err == errStopped:
+			return err
+		case err != nil:
+			x.inbox.putBack(w)
+			x.block(o, &signal.PayloadError{WorkflowID: x.id, SignalName: w.Name, SignalID: w.ID, Err: err})
+			return nil
+		}
 		o.found = &found{w, p}
 	}
 	return nil
+}
+
+// takes says whether o can decode p: a signal is received only if its receiver can. One
+// that cannot be decoded stays in the inbox, where corrected code finds it, or a person
+// takes it away.
+func (x *execution) takes(o *operation, p payload) error {
+	if o.wait.New == nil {
+		return nil
+	}
+	return x.readable(p, o.wait.New())
+}
+
+// block has the run held because of what o was to learn, as soon as nothing of it is
+// under way. What is under way comes to its end, and that is recorded.
+func (x *execution) block(o *operation, cause error) {
+	f := &fault{operation: o.id, name: o.name, again: true}
+	x.blocked = f.undecodable(cause)
+	x.eng.log.Error("weft: run cannot go on, and is held when nothing of it is under way", "workflow", x.id, "type", x.def.name, "operation", o.id, "error", x.blocked)
 }
 
 // match takes the first signal of a name out of what is waiting.

@@ -90,6 +90,9 @@ func (x *execution) learn() error {
 			continue
 		}
 		x.taken(d) // what has its outcome already
+		if x.blocked != nil && x.ops.working == 0 {
+			return x.blocked
+		}
 		if x.stopping && x.ops.working == 0 {
 			return x.leave()
 		}
@@ -108,7 +111,7 @@ func (x *execution) learn() error {
 // mayBegin says that something may begin now: nothing does between a request to
 // stop and its delivery.
 func (x *execution) mayBegin() bool {
-	return !x.stopping && (x.hold.Workflow.Cancel == nil || x.asked)
+	return !x.stopping && x.blocked == nil && (x.hold.Workflow.Cancel == nil || x.asked)
 }
 
 // setGoing begins what the branches asked for, and the attempts that are due.
@@ -288,6 +291,9 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 	for _, v := range x.hold.Workflow.Verbs {
 		add(checkpoint.Event{Kind: checkpoint.Acted, Name: v.Name, By: v.By, Why: v.Why})
 	}
+	if x.blocked != nil {
+		return d, nil // what is under way, and no more: time must not pass over what cannot be read
+	}
 	for _, o := range x.ops.timed {
 		if full() {
 			return d, nil
@@ -412,7 +418,7 @@ func (x *execution) rest() (idle bool, _ error) {
 // untilNext is how long it is until something is due for the clock alone.
 func (x *execution) untilNext() (wait time.Duration, ok bool) {
 	wait, ok = x.trial.rest(x.hold.Workflow)
-	if due, some := x.ops.nextDue(!x.stopping); some {
+	if due, some := x.ops.nextDue(!x.stopping); some && x.blocked == nil {
 		if rest := x.life.clock.until(due); !ok || rest < wait {
 			wait, ok = rest, true
 		}

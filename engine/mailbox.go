@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -202,6 +203,11 @@ func (x *execution) readAnswer(p post) {
 		return
 	}
 	if o.done || o.answer != nil || p.answer.attempt <= o.attempt {
+		return
+	}
+	if u := p.answer.unreadable; u != nil { // that is no failure: nothing was tried
+		x.block(o, fmt.Errorf("result of %s, which %s undoes: %w", describe(ofActivity, o.name), o.id, u))
+		x.blocked.again = false
 		return
 	}
 	o.answer = p.answer

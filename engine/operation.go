@@ -413,4 +413,6 @@ type answer struct {
 	timedOut bool // its time was up
 	noEffect bool // it says that nothing happened outside
 	lost     bool // it succeeded, with a result that cannot be stored
+
+	unreadable error // it was to undo a call, and was not called: the call's result cannot be decoded
 }

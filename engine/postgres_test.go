@@ -160,7 +160,6 @@ var repeatedOnPostgres = []repeated{
 	{"SignalsAreReceivedInOrder", TestSignalsAreReceivedInOrder},
 	{"SignalIDsAreAcceptedOnce", TestSignalIDsAreAcceptedOnce},
 	{"SignalIDsAtTheDoor", TestSignalIDsAtTheDoor},
-	{"PayloadOfAnotherType", TestPayloadOfAnotherType},
 	{"SendOfUnknownOutcome", TestSendOfUnknownOutcome},
 	{"SignalBehindManyOthers", TestSignalBehindManyOthers},
 	{"StartIsIdempotent", TestStartIsIdempotent},

@@ -139,7 +139,7 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 // the verb, which the run learns.
 func (e *Engine) resolvingUndo(wf *checkpoint.Workflow, operation string, v activity.Verdict, verb checkpoint.Verb) (b storage.Batch, err error) {
 	about := func(a checkpoint.Attention) bool {
-		return a.Reason == string(Uncompensated) && a.Operation == operation
+		return (a.Reason == string(Uncompensated) || a.Reason == string(Undecodable)) && a.Operation == operation
 	}
 	switch {
 	case !slices.ContainsFunc(wf.Attention, about):

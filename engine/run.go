@@ -2,7 +2,7 @@ package engine
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
@@ -208,10 +208,25 @@ func (r *Run) give(o *operation, result any) error {
 	if result == nil || o.of == ofDetached {
 		return nil
 	}
-	if err := r.x.eng.codecs.decode(o.outcome.result, result); err != nil {
-		r.hold(BadDefinition, errors.New("result of "+describe(o.of, o.name)+": "+err.Error()))
-	}
+	r.decode(o.outcome.result, result, &fault{operation: o.id, name: o.name}, func(err error) error {
+		return fmt.Errorf("result of %s, operation %s: %w", describe(o.of, o.name), o.id, err)
+	})
 	return nil
+}
+
+// decode decodes what is recorded, or holds the run: an error would be one that the
+// workflow's function could act on.
+func (r *Run) decode(p payload, v any, f *fault, explain func(error) error) {
+	returned := false
+	defer func() {
+		if !returned { // by runtime.Goexit, which ends this goroutine
+			r.x.fault = f.undecodable(explain(errGoexit))
+		}
+	}()
+	err := r.x.eng.codecs.decode(p, v)
+	if returned = true; err != nil {
+		r.holdFor(f.undecodable(explain(err)))
+	}
 }
 
 // take gives a received signal to its receiver.
@@ -219,29 +234,59 @@ func (r *Run) take(o *operation, result any) error {
 	if !o.outcome.received {
 		return nil
 	}
-	decode := func(v any) error { return r.x.eng.codecs.decode(o.outcome.result, v) }
-	err := error(nil)
+	decode := func(v any) error {
+		r.decode(o.outcome.result, v, &fault{operation: o.id, name: o.name}, func(err error) error {
+			return &signal.PayloadError{WorkflowID: r.x.id, SignalName: o.name, SignalID: o.outcome.signalID, Err: err}
+		})
+		return nil
+	}
 	if o.wait.Take != nil {
-		err = o.wait.Take(decode)
-	} else {
-		err = decode(result)
+		return o.wait.Take(decode)
 	}
-	if err != nil {
-		return &signal.PayloadError{WorkflowID: r.x.id, SignalName: o.name, SignalID: o.outcome.signalID, Err: err}
-	}
-	return nil
+	return decode(result)
 }
 
 // hold stops the run here until a person has mended something. It does not
 // return.
-func (r *Run) hold(reason Reason, cause error) {
-	r.x.fault = &fault{reason, cause}
+func (r *Run) hold(reason Reason, cause error) { r.holdFor(&fault{reason: reason, cause: cause}) }
+
+func (r *Run) holdFor(f *fault) {
+	r.x.fault = f
 	r.b.stand()
 	runtime.Goexit()
 }
 
-// A fault is why a run cannot go on, found in one of its branches.
+// A fault is why a run cannot go on: found in one of its branches, or in what it was
+// about to learn.
 type fault struct {
-	reason Reason
-	cause  error
+	reason          Reason
+	operation, name string
+	cause           error
+
+	again bool // it may go when the run's record is changed: what it is about is looked at anew
+}
+
+func (f *fault) Error() string { return f.cause.Error() }
+func (f *fault) Unwrap() error { return f.cause }
+
+// undecodable is f as the fault that something cannot be decoded.
+func (f *fault) undecodable(cause error) *fault {
+	f.reason, f.cause = Undecodable, fmt.Errorf("%w; code or a codec that can decode it goes on", cause)
+	return f
+}
+
+// readable says whether p can be decoded into v, which nobody else uses. That is user
+// code: it runs in a goroutine of its own, which it may end.
+func (x *execution) readable(p payload, v any) error {
+	done := make(chan error, 1)
+	go func() {
+		err := errGoexit
+		defer func() { done <- err }()
+		err = x.eng.codecs.decode(p, v)
+	}()
+	err, back := await(x, done)
+	if !back {
+		return errStopped
+	}
+	return err
 }

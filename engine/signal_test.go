@@ -221,29 +221,6 @@ func TestReceiveWithin(t *testing.T) {
 	}
 }
 
-// A payload of another type is consumed and reported; the next one is received.
-func TestPayloadOfAnotherType(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		count := &signal.Signal[int]{Name: "approved"}
-		wf := flow("w", func(run *engine.Run) (string, error) {
-			_, err := count.Receive(run)
-			var p *signal.PayloadError
-			if !errors.As(err, &p) || p.WorkflowID != "o" || p.SignalName != "approved" || p.SignalID != "x" || p.Err == nil {
-				return "", fmt.Errorf("got %v, want a *PayloadError", err)
-			}
-			n, err := count.Receive(run)
-			return sprint(n), err
-		})
-		p := boot(t, fresh(t), wf)
-		start(t, wf, p, "o", "")
-		send(t, approved, p, "o", "no number", "x")
-		send(t, count, p, "o", 7, "y")
-		if got := result(t, wf.Handle(p, "o")); got != "7" {
-			t.Errorf("got %q", got)
-		}
-	})
-}
-
 // SG7, SG8: an acceptance of which the sender did not hear is the same when it is
 // sent again, and is received although nobody was told of it.
 func TestSendOfUnknownOutcome(t *testing.T) {

@@ -63,7 +63,8 @@ func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, e
 
 // ClearSignal takes a signal that is not consumed out of a workflow's inbox; its
 // acceptance is remembered as before. It also clears one whose acceptance is
-// indeterminate, after which it may be sent again. The act stands in the workflow's
+// indeterminate, after which it may be sent again. A run that is held because it cannot
+// decode the signal goes on. The act stands in the workflow's
 // record, and in the history with its next checkpoint. Errors: ErrNotApplicable if no
 // such signal waits, ErrNotFound, ErrInvalid, ErrClosed.
 func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by Audit) error {
@@ -114,6 +115,9 @@ func (e *Engine) clearing(ctx context.Context, wf *checkpoint.Workflow, name, si
 	next := *wf
 	next.State++
 	next.Verbs = append(slices.Clone(wf.Verbs), verb)
+	next.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a checkpoint.Attention) bool {
+		return a.Reason == string(Undecodable) && a.Name == name // if it was not this one, the run is held again
+	})
 	_, put, err := next.Seal()
 	b := storage.Batch{
 		If:  []storage.Condition{wf.Unchanged(), storage.Equal(key, payload)},

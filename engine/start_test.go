@@ -324,7 +324,7 @@ func TestEncryptingCodec(t *testing.T) {
 		p = boot(t, s, wf, with(young)) // without the old one
 		time.Sleep(time.Minute)
 		i := describe(t, p, "o")
-		if i.Status != checkpoint.Running || !heldFor(i, engine.BadDefinition) || !strings.Contains(i.Attention[0].Detail, "aes-1") {
+		if i.Status != checkpoint.Running || !heldFor(i, engine.Undecodable) || !strings.Contains(i.Attention[0].Detail, "aes-1") {
 			t.Errorf("without its codec: %+v, want it held, naming the codec", i)
 		}
 		start(t, wf, p, "o", cart{"apple", 3}) // also in another codec it is the same

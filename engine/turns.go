@@ -68,9 +68,7 @@ func (t *turns) begin() {
 	x := t.x
 	t.branch(nil, &x.root, func(run *Run) (any, error) {
 		return x.def.run(run, func(v any) error {
-			if err := x.eng.codecs.decode(x.input, v); err != nil {
-				run.hold(BadDefinition, fmt.Errorf("input: %w", err))
-			}
+			run.decode(x.input, v, new(fault), func(err error) error { return fmt.Errorf("input: %w", err) })
 			return nil
 		})
 	})
@@ -259,8 +257,7 @@ func (t *turns) runBranches() error {
 			return t.x.cause()
 		}
 		if t.fault != nil {
-			t.x.attend(t.fault.reason, "", t.fault.cause)
-			return errHeld
+			return t.fault
 		}
 	}
 	return nil

@@ -36,8 +36,9 @@ func (e *IndeterminateError) Error() string {
 
 func (e *IndeterminateError) Unwrap() error { return ErrConflict }
 
-// A PayloadError says that a payload is not of the receiver's type. The signal
-// is consumed all the same.
+// A PayloadError says that today's code cannot decode a payload into the receiver's
+// type. No workflow function gets one: it is why a run is held, and what
+// engine.Engine.Replay returns.
 type PayloadError struct {
 	WorkflowID, SignalName, SignalID string
 	Err                              error

@@ -67,7 +67,9 @@ func (s *Signal[T]) SendFrom(run Runner, workflowID string, v T) error {
 }
 
 // Receive waits for the next signal of this name and consumes it. A payload that
-// is no T is consumed and reported as a *PayloadError.
+// cannot be decoded into a T is not consumed: the run is held with the reason
+// engine.Undecodable, until code that can decode it goes on, or a person takes the
+// signal away with engine.Engine.ClearSignal.
 func (s *Signal[T]) Receive(run Runner) (T, error) {
 	v, _, err := s.receive(run, nil)
 	return v, err
@@ -83,11 +85,10 @@ func (s *Signal[T]) ReceiveWithin(run Runner, d time.Duration) (v T, ok bool, er
 // signal is consumed while somebody waits for the future: when it is selected, or
 // got. Otherwise it stays in the inbox.
 func (s *Signal[T]) Next(run Runner) *future.Future[T] {
-	return future.New[T](run.ReceiveSignal(Wait{Name: s.Name}))
+	return future.New[T](run.ReceiveSignal(Wait{Name: s.Name, New: value[T]}))
 }
 
 // Drain takes all that are there, each with a checkpoint of its own, until none is.
-// A payload that is no T ends it with a *PayloadError, after those before it.
 func (s *Signal[T]) Drain(run Runner) (all []T, err error) {
 	for {
 		v, ok, err := s.ReceiveWithin(run, 0)
@@ -102,6 +103,7 @@ func (s *Signal[T]) receive(run Runner, within *time.Duration) (v T, ok bool, er
 	op := run.ReceiveSignal(Wait{
 		Name:   s.Name,
 		Within: within,
+		New:    value[T],
 		Take: func(decode func(v any) error) error {
 			ok = true
 			return decode(&v)
@@ -152,5 +154,9 @@ type Runner interface {
 type Wait struct {
 	Name   string
 	Within *time.Duration // nil: for ever
+	New    func() any     // a pointer into which a payload is decoded before it is received; nil: it is not
 	Take   func(decode func(v any) error) error
 }
+
+// value is the New of a Wait for a T.
+func value[T any]() any { return new(T) }
