@@ -83,6 +83,8 @@ const (
 const (
 	uniqueViolation  = "23505"
 	lockNotAvailable = "55P03"
+
+	duplicatePrepared = "42P05"
 )
 
 func remedyOf(err error) remedy {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -59,6 +60,11 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err err
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == duplicatePrepared { // a session of its own has none
+			err = fmt.Errorf("%w (%w)", ErrTransactionPooling, err)
+		}
+	}()
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout+statementTimeout)
 	defer cancel()
 	if err := check(ctx, pool, o); err != nil {
@@ -78,6 +84,11 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err err
 	urgent.urgent = true
 
 	if err := urgent.connect(ctx); err != nil { // shows now what would fail later
+		return nil, err
+	}
+	if err := checkSessions(ctx, pool, urgent); err != nil {
+		urgent.close()
+		s.running.Wait()
 		return nil, err
 	}
 	s.urgent <- urgent
@@ -139,3 +150,46 @@ var (
 	errRecovering = errors.New("the server is recovering, as a standby does: it cannot write")
 	errReadOnly   = errors.New("the server is read-only (transaction_read_only is on)")
 )
+
+// ErrTransactionPooling is Open's answer where a pooler, such as PgBouncer in its
+// transaction mode, gives each transaction a session of the server of its own. The
+// settings and the prepared statements of a connection would be those of anybody.
+var ErrTransactionPooling = errors.New("a pooler between the store and the server shares sessions by transaction: have it keep them apart (PgBouncer: pool_mode = session), or connect to the server itself")
+
+// checkSessions finds out whether a connection keeps its session while another is in a
+// transaction. A pooler that shares them gives the other the session that was used last.
+func checkSessions(ctx context.Context, pool *pgxpool.Pool, other *session) error {
+	c, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	before, err := backend(ctx, c.Conn().PgConn())
+	if err != nil {
+		return err
+	}
+	tx, err := other.conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	after, err := backend(ctx, c.Conn().PgConn())
+	if err := errors.Join(err, tx.Rollback(ctx)); err != nil {
+		return err
+	}
+	if before != after {
+		return ErrTransactionPooling
+	}
+	return nil
+}
+
+// backend is the process of the server that answers.
+func backend(ctx context.Context, c *pgconn.PgConn) (string, error) {
+	results, err := c.Exec(ctx, `SELECT pg_backend_pid()`).ReadAll()
+	if err != nil {
+		return "", err
+	}
+	if len(results) != 1 || len(results[0].Rows) != 1 {
+		return "", errors.New("the server answered nothing")
+	}
+	return string(results[0].Rows[0][0]), nil
+}

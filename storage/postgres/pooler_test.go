@@ -1,0 +1,126 @@
+package postgres_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	osexec "os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage/postgres"
+)
+
+// pooled starts a PgBouncer in a mode before the server of direct, and returns the
+// address of the same database behind it.
+func pooled(t *testing.T, direct, mode string) string {
+	t.Helper()
+	bin, err := osexec.LookPath("/usr/sbin/pgbouncer")
+	if err != nil {
+		if bin, err = osexec.LookPath("pgbouncer"); err != nil {
+			t.Skip("there is no PgBouncer here: apt-get install pgbouncer")
+		}
+	}
+	u, err := url.Parse(direct)
+	must(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	port := l.Addr().(*net.TCPAddr).Port
+	must(t, l.Close())
+	dir, err := os.MkdirTemp("", "pooler")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	ini := filepath.Join(dir, "pgbouncer.ini")
+	must(t, os.Chmod(dir, 0o755))
+	must(t, os.WriteFile(ini, fmt.Appendf(nil, `[databases]
+* = host=127.0.0.1 port=%s user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %d
+unix_socket_dir =
+auth_type = any
+pool_mode = %s
+default_pool_size = 60
+max_client_conn = 200
+ignore_startup_parameters = extra_float_digits
+`, u.Port(), port, mode), 0o644))
+	c := osexec.Command(bin, "-q", ini)
+	c.SysProcAttr = &syscall.SysProcAttr{}
+	if os.Getuid() == 0 { // which PgBouncer refuses
+		nobody, err := user.Lookup("nobody")
+		must(t, err)
+		uid, _ := strconv.Atoi(nobody.Uid)
+		c.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}
+	}
+	must(t, c.Start())
+	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
+	u.Host = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("tcp", u.Host)
+		if err == nil {
+			conn.Close()
+			return u.String()
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Behind a pooler that keeps sessions apart all works, with LISTEN and NOTIFY.
+func TestSessionPooling(t *testing.T) {
+	s := open(t, pooled(t, pgtest.URL(t), "session"), nil)
+	word := &signal.Signal[int]{Name: "word"}
+	hears := &engine.Workflow[int, int]{Name: "hears", Func: func(run *engine.Run, n int) (int, error) { return word.Receive(run) }}
+	e := running(t, engine.Config{Storage: s, Workflows: []engine.Definition{hears}})
+	rounds := 20
+	if os.Getenv("WEFT_TORTURE") != "" {
+		rounds = 1000
+	}
+	var all sync.WaitGroup
+	for n := range rounds {
+		all.Go(func() {
+			id := fmt.Sprint(n)
+			h, err := hears.Start(t.Context(), e, id, n)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := word.Send(t.Context(), e, id, n, nil); err != nil {
+				t.Error(err)
+			}
+			if got, err := h.Result(t.Context()); got != n || err != nil {
+				t.Errorf("got %d and error %v, want %d", got, err, n)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A pooler that shares sessions by transaction is refused, each time, and by name.
+func TestTransactionPoolingIsRefused(t *testing.T) {
+	rounds := 5
+	if os.Getenv("WEFT_TORTURE") != "" {
+		rounds = 100
+	}
+	url := pooled(t, pgtest.URL(t), "transaction")
+	for n := range rounds { // the first finds a fresh server session, the others what it left there
+		s, err := postgres.Open(t.Context(), url, nil)
+		if err == nil {
+			s.Close()
+		}
+		if !errors.Is(err, postgres.ErrTransactionPooling) {
+			t.Errorf("open %d: got %v, want ErrTransactionPooling", n, err)
+		}
+	}
+}
