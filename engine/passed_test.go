@@ -95,9 +95,9 @@ func TestWhatIsPassedOverIsReadSeldom(t *testing.T) {
 			t.Errorf("%d rows and %d calls in ten minutes, with %d entries", rows, calls, n)
 		}
 		t.Logf("%d rows", s.rows.Load()-began)
-		for i, late := range []time.Duration{0, 3 * time.Second, 10 * time.Second, time.Hour} {
+		for i, late := range []time.Duration{0, 4 * time.Second, 10 * time.Second, time.Hour} {
 			start(t, foreign, client, sprint("another ", i), "") // later than all that is late
-			time.Sleep(30 * time.Second)
+			time.Sleep(2500 * time.Millisecond)                  // it is looked at, and then passed over
 			slow := made(t, s)
 			engine.SetNow(slow, behind(late))
 			h := start(t, own, slow, sprint("late by ", late), "")
