@@ -27,8 +27,8 @@ type (
 func (*panics) UnmarshalJSON([]byte) error { panic("oh") }
 func (*exits) UnmarshalJSON([]byte) error  { runtime.Goexit(); return nil }
 
-// written is the value that each recorded thing has.
-func written[T any]() (v T) {
+// recordable is the value that each recorded thing has.
+func recordable[T any]() (v T) {
 	if s, ok := any(&v).(*string); ok {
 		*s = "value"
 	}
@@ -37,13 +37,13 @@ func written[T any]() (v T) {
 
 // readings are the operations of a workflow whose outcome is a T.
 func readings[T any]() map[string]func(run *engine.Run) error {
-	act := &activity.Activity[string, T]{Name: "act", Run: func(context.Context, string) (T, error) { return written[T](), nil }}
+	act := &activity.Activity[string, T]{Name: "act", Run: func(context.Context, string) (T, error) { return recordable[T](), nil }}
 	sig := &signal.Signal[T]{Name: "sig"}
 	kid := readingKid[T]()
 	return map[string]func(run *engine.Run) error{
 		"activity": func(run *engine.Run) error { _, err := act.Do(run, ""); return err },
 		"step": func(run *engine.Run) error {
-			_, err := engine.Step(run, "step", func(context.Context) (T, error) { return written[T](), nil })
+			_, err := engine.Step(run, "step", func(context.Context) (T, error) { return recordable[T](), nil })
 			return err
 		},
 		"child":   func(run *engine.Run) error { _, err := kid.Do(run, ""); return err },
@@ -69,7 +69,7 @@ func readings[T any]() map[string]func(run *engine.Run) error {
 }
 
 func readingKid[T any]() *engine.Workflow[string, T] {
-	return &engine.Workflow[string, T]{Name: "kid", Func: func(*engine.Run, string) (T, error) { return written[T](), nil }}
+	return &engine.Workflow[string, T]{Name: "kid", Func: func(*engine.Run, string) (T, error) { return recordable[T](), nil }}
 }
 
 // readers are workflows that read recorded things as a T, and are undone if they fail.
@@ -342,7 +342,7 @@ func TestCompensateWhoseResultCannotBeDecoded(t *testing.T) {
 func failingLate[T any](undone *tally) engine.Definition {
 	act := &activity.Activity[string, T]{
 		Name:       "act",
-		Run:        func(context.Context, string) (T, error) { return written[T](), nil },
+		Run:        func(context.Context, string) (T, error) { return recordable[T](), nil },
 		Compensate: func(_ context.Context, _ string, out T) error { undone.add(fmt.Sprint(out)); return nil },
 	}
 	return flow("w", func(run *engine.Run) (string, error) {
