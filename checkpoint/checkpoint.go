@@ -39,9 +39,11 @@ type Event struct {
 	Why       string `cbor:"14,keyasint,omitempty"`
 	Child     string `cbor:"15,keyasint,omitempty"` // the id of a workflow that was started
 	Key       string `cbor:"16,keyasint,omitempty"` // idempotency key of an attempt that leaves
-	Input     []byte `cbor:"17,keyasint,omitempty"` // digest of its input's plaintext
+	Input     []byte `cbor:"17,keyasint,omitempty"` // digest of its input's plaintext, or of another operation's the first 8 bytes
 	Category  string `cbor:"18,keyasint,omitempty"` // of a failure: an activity.Category
 	Other     string `cbor:"19,keyasint,omitempty"` // of a contradiction, the second observation
+	Branch    string `cbor:"20,keyasint,omitempty"` // the names of the operation's branch and of those around it: "a/b"; "" is the main one
+	Which     string `cbor:"21,keyasint,omitempty"` // of a signal, the workflow it is sent to; of a timer, "sleep" or "limit"
 }
 
 // A Kind says what an event tells.

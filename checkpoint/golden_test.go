@@ -129,6 +129,13 @@ func TestGoldenRecords(t *testing.T) {
 				{Kind: Compensating, Name: "failed", Error: "card declined", Sentinel: "declined"},
 			},
 		}),
+		"checkpoint-identified": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc5}, 16), Time: 1767355200000010,
+			Events: []Event{
+				{Kind: Settled, Operation: "1.2", Of: "activity", Name: "charge", Attempt: 1, Result: []byte(`1`), Input: []byte{1, 2, 3, 4, 5, 6, 7, 8}, Branch: "stay"},
+				{Kind: Fired, Operation: "2", Of: "timer", Which: "sleep"},
+			},
+		}),
 		"checkpoint-skip": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc1}, 16), Time: 1767355200000007, Events: []Event{{Kind: Skipped}}, Skip: 1856226398208100,
 		}),

@@ -168,3 +168,70 @@ func rawRows(b *testing.B) func(i int) {
 		}
 	}
 }
+
+// BenchmarkInputs measures what the input of a step costs: one that is copied as it is,
+// and one that is encoded, with 200 workflows of ten steps at once (c200) and with
+// workflows of one step, one after the other (w6).
+func BenchmarkInputs(b *testing.B) {
+	type plain struct {
+		ID       string
+		Cents, N int
+	}
+	type slice struct {
+		ID    string
+		Cents int
+		Items []string
+	}
+	for name, open := range benchStores {
+		b.Run(name+"/int", func(b *testing.B) { benchInputs(b, open, func(i int) int { return i }) })
+		b.Run(name+"/struct", func(b *testing.B) {
+			benchInputs(b, open, func(i int) plain { return plain{"order-42", 4900, i} })
+		})
+		b.Run(name+"/slice", func(b *testing.B) {
+			benchInputs(b, open, func(i int) slice { return slice{"order-42", i, []string{"book", "lamp"}} })
+		})
+	}
+}
+
+func benchInputs[In any](b *testing.B, open func(b *testing.B) storage.Storage, input func(i int) In) {
+	a := &activity.Activity[In, string]{Name: "noop", Run: func(context.Context, In) (string, error) { return "done", nil }}
+	wf := &engine.Workflow[int, string]{Name: "w", Func: func(run *engine.Run, n int) (s string, err error) {
+		for i := range n {
+			if s, err = a.Do(run, input(i)); err != nil {
+				return "", err
+			}
+		}
+		return s, nil
+	}}
+	for _, load := range []struct {
+		name      string
+		at, steps int
+	}{{"c200", 200, 10}, {"w6", 1, 1}} {
+		b.Run(load.name, func(b *testing.B) {
+			eng, stop := running(b, open(b), wf)
+			defer stop()
+			b.ReportAllocs()
+			b.ResetTimer()
+			ids := make(chan int)
+			var wg sync.WaitGroup
+			for range load.at {
+				wg.Go(func() {
+					for i := range ids {
+						h, err := wf.Start(b.Context(), eng, fmt.Sprintf("w-%d", i), load.steps)
+						if err == nil {
+							_, err = h.Result(b.Context())
+						}
+						if err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			for i := range (b.N + load.steps - 1) / load.steps {
+				ids <- i
+			}
+			close(ids)
+			wg.Wait()
+		})
+	}
+}

@@ -116,6 +116,7 @@ func (r *Run) start(of, workflow string, o StartOptions, in any, errs []error) f
 	if def := r.x.eng.workflows[workflow]; of == ofChild && def != nil && def.pinned {
 		s.wf.Deployment = r.x.hold.Workflow.Deployment
 	}
+	c.digest = fingerprint(s.wf.Digest)
 	c.child = &child{starting: s, onEnd: o.OnParentEnd, errors: errs, ready: o.ChildID == ""}
 	return op
 }
@@ -189,7 +190,8 @@ func (o *operation) namesake(other *operation) bool {
 
 // born adds the start of o's child to a change.
 func (o *operation) born(c *checkpoint.Change) error {
-	e := checkpoint.Event{Kind: checkpoint.Started, Operation: o.id, Of: o.of, Name: o.name, Child: o.child.starting.wf.ID}
+	e := o.event(checkpoint.Started)
+	e.Child = o.child.starting.wf.ID
 	if o.child.taken {
 		e.Kind, e.Error = checkpoint.Settled, fmt.Sprintf("%v: %q", ErrExists, e.Child)
 		c.Events = append(c.Events, e)
@@ -298,19 +300,11 @@ func (o *operation) grownUp(c *checkpoint.Change) checkpoint.Event {
 	k := o.child.ended
 	c.If = append(c.If, k.Unchanged())
 	c.Ops = append(c.Ops, k.Delete())
-	return checkpoint.Event{
-		Kind:      checkpoint.Settled,
-		Operation: o.id,
-		Of:        o.of,
-		Name:      o.name,
-		Child:     k.ID,
-		Result:    k.End.Data,
-		Codec:     k.End.Codec,
-		Error:     k.End.Error,
-		Stack:     k.End.Stack,
-		Sentinel:  k.End.Sentinel,
-		Why:       string(k.End.Status),
-	}
+	e := o.event(checkpoint.Settled)
+	e.Input = nil // its start has it
+	e.Child, e.Result, e.Codec = k.ID, k.End.Data, k.End.Codec
+	e.Error, e.Stack, e.Sentinel, e.Why = k.End.Error, k.End.Stack, k.End.Sentinel, string(k.End.Status)
+	return e
 }
 
 // endOfChild reads the outcome of a child out of its durable event.

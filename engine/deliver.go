@@ -136,13 +136,7 @@ func (in *inbox) passed(w signal.Waiting) {
 
 // receives is the event of o's receiving f.
 func (o *operation) receives(f *found) checkpoint.Event {
-	return checkpoint.Event{
-		Kind:      checkpoint.Received,
-		Operation: o.id,
-		Of:        o.of,
-		Name:      o.name,
-		Result:    f.Data,
-		Codec:     f.Codec,
-		SignalID:  f.ID,
-	}
+	e := o.event(checkpoint.Received)
+	e.Result, e.Codec, e.SignalID = f.Data, f.Codec, f.ID
+	return e
 }

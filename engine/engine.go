@@ -47,6 +47,7 @@ type Engine struct {
 	// attempts have not all returned.
 	lingering map[string]int
 
+	changed map[string]bool // runs of which it was told that an input is another one, by generation
 	waiters map[string]map[chan *ending]bool
 
 	limits  limits        // of activities and scopes, for attempts

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft/activity"
@@ -152,6 +153,26 @@ func (e *DecodeError) Error() string {
 }
 
 func (e *DecodeError) Unwrap() error { return e.Err }
+
+// An InputError says that a workflow function, in Engine.Replay, began operations with
+// another input than its history tells. No run is held for that. It may be what was
+// meant, such as a new field of a struct; or one operation is taken for another of its
+// name, and gets that one's outcome.
+type InputError struct {
+	ID         string
+	Operations []string // "3 (activity charge)", in the order of their events; the first hundred
+}
+
+func (e *InputError) Error() string {
+	more := ""
+	if n := len(e.Operations) - 1; n > 0 {
+		more = fmt.Sprintf(", and so were %s", strings.Join(e.Operations[1:min(n+1, 6)], ", "))
+		if n > 5 {
+			more += fmt.Sprintf(" and %d more", n-5)
+		}
+	}
+	return fmt.Sprintf("engine: replay of %q: operation %s was begun with another input%s", e.ID, e.Operations[0], more)
+}
 
 func invalid(what, value, problem string) error {
 	if len(value) > 40 {

@@ -20,6 +20,12 @@ type Events struct {
 	// else happens to the run. The id is empty for what concerns no run.
 	Unknown func(id string)
 
+	// InputChanged: in a replay of the run an operation was begun with another input
+	// than its history tells; it is the first. The run goes on: see
+	// docs/guides/workflows.md for what is compared. It is told of once in the life of an
+	// engine, as a rule.
+	InputChanged func(id, operation string)
+
 	// Deposed: an incarnation has lost its lease, and puts down all that it drives.
 	// The engine goes on as another.
 	Deposed func(incarnation string)

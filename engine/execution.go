@@ -76,6 +76,7 @@ type execution struct {
 	stays       bool                   // it cannot be parked before it has learnt something
 	trial       *trial                 // what it has to show; nil: nothing
 	blocked     *fault                 // it is held when what is under way has ended; nil: nothing is wrong
+	changed     []string               // operations that were begun with another input than before
 }
 
 // A logged event is durable and waits to be delivered.
@@ -309,8 +310,8 @@ func (x *execution) deliver(e logged) error {
 			}
 			return &NonDeterminismError{x.id, e.Operation, describe(e.Of, e.Name), asked}
 		}
-		if o.of != e.Of || o.name != e.Name {
-			return &NonDeterminismError{x.id, e.Operation, describe(e.Of, e.Name), describe(o.of, o.name)}
+		if err := o.compare(e); err != nil {
+			return err
 		}
 		if e.Kind == checkpoint.Dispatched {
 			return o.dispatched(e)
@@ -344,13 +345,6 @@ func (x *execution) deliver(e logged) error {
 		}
 	}
 	return nil
-}
-
-func describe(of, name string) string {
-	if name == "" {
-		return of
-	}
-	return of + " " + name
 }
 
 // finish makes the end of the function durable. It is not done if there is something

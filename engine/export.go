@@ -77,6 +77,8 @@ type retold struct {
 	Input     []byte          `json:"input,omitempty"`
 	Category  string          `json:"category,omitempty"`
 	Other     string          `json:"other,omitempty"`
+	Branch    string          `json:"branch,omitempty"`
+	Which     string          `json:"which,omitempty"`
 }
 
 // Export writes the history of a workflow to w, for enginetest.Replay and for

@@ -31,6 +31,7 @@ func (r *Run) ForwardSignal(m signal.Message) future.Operation {
 	if refused == nil {
 		o.digest = fingerprint(in.Digest)
 	}
+	o.which = word(m.WorkflowID)
 	o.call = &activity.Call{
 		Policy: activity.Policy{Name: m.Name, Retry: activity.Retry{Attempts: -1}, Errors: notSent},
 		Run: func(ctx context.Context, _ any) (any, error) {

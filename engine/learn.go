@@ -305,7 +305,7 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 		if o.wait != nil {
 			kind = checkpoint.Missed
 		}
-		add(checkpoint.Event{Kind: kind, Operation: o.id, Of: o.of, Name: o.name})
+		add(o.event(kind))
 	}
 	if request := x.hold.Workflow.Cancel; request != nil && !x.asked {
 		add(checkpoint.Event{Kind: checkpoint.Asked, Why: request.Reason})
@@ -364,15 +364,9 @@ func (o *operation) answered(now time.Time) checkpoint.Event {
 
 // succeeded is the event of an outcome with a result.
 func (o *operation) succeeded(a *answer) checkpoint.Event {
-	return checkpoint.Event{
-		Kind:      checkpoint.Settled,
-		Operation: o.id,
-		Of:        o.of,
-		Name:      o.name,
-		Attempt:   a.attempt,
-		Result:    a.result.data,
-		Codec:     a.result.codec,
-	}
+	e := o.event(checkpoint.Settled)
+	e.Attempt, e.Result, e.Codec = a.attempt, a.result.data, a.result.codec
+	return e
 }
 
 // rest waits for a post, for the first due time, or for the end. It says whether

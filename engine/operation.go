@@ -39,6 +39,8 @@ type operation struct {
 	x        *execution
 	id       string
 	of, name string
+	branch   string // in which it was begun, by its path
+	which    string // what else identifies it: see checkpoint.Event
 	scope    *scope
 
 	waiters    []*branch
@@ -261,7 +263,7 @@ func (t *table) begin(b *branch, s *scope, of, name string) *operation {
 	if b.id != "" {
 		id = b.id + "." + id
 	}
-	o := &operation{x: b.x, id: id, of: of, name: name, scope: s}
+	o := &operation{x: b.x, id: id, of: of, name: name, branch: b.path, scope: s}
 	if !o.passive() {
 		t.add(o)
 		t.fresh = append(t.fresh, o)

@@ -197,6 +197,7 @@ var repeatedOnPostgres = []repeated{
 	{"InputThatCannotBeCopied", TestInputThatCannotBeCopied},
 	{"PayloadWithoutItsAcceptance", TestPayloadWithoutItsAcceptance},
 	{"PayloadWithoutItsAcceptanceOfARun", TestPayloadWithoutItsAcceptanceOfARun},
+	{"AnotherInputIsTold", TestAnotherInputIsTold},
 }
 
 var slowOnPostgres = []repeated{
@@ -243,4 +244,5 @@ var slowOnPostgres = []repeated{
 	{"DamagedActiveDeployment", TestDamagedActiveDeployment},
 	{"ChildOfAPinnedRunWaitsForRoom", TestChildOfAPinnedRunWaitsForRoom},
 	{"RunThatIsOlderThanItsPin", TestRunThatIsOlderThanItsPin},
+	{"WhatIdentifiesAnOperation", TestWhatIdentifiesAnOperation},
 }

@@ -80,9 +80,10 @@ func (o *operation) dispatched(e logged) error {
 		asked += " without a key"
 	case e.Key != k.key:
 		asked += fmt.Sprintf(" with the key %q", k.key)
-	case string(e.Input) != string(k.input):
-		asked += " with another input"
 	default:
+		if e.old && string(e.Input) != string(k.input) {
+			o.x.anotherInput(o)
+		}
 		k.sent, k.asked, o.due = true, 0, time.Time{}
 		switch {
 		case !o.open:
@@ -467,7 +468,7 @@ func (t *table) pend(o *operation) {
 // false if there is nothing, or not now.
 func (x *execution) recorded(o *operation, now time.Time) (e checkpoint.Event, ok bool) {
 	k := o.keyed
-	e = checkpoint.Event{Operation: o.id, Of: o.of, Name: o.name}
+	e = o.event("")
 	switch {
 	case k.abandoned:
 		if k.record.Settled || k.record.Attempt == 0 {

@@ -626,7 +626,7 @@ func TestSameAnswerAboutAnEffect(t *testing.T) {
 }
 
 // Interleaving 8: under another key than before there is no record, and nothing is
-// dispatched: the code does not do what the history tells. So with another input.
+// dispatched: the code does not do what the history tells.
 func TestAnotherKeyIsNonDeterminism(t *testing.T) {
 	for name, change := range map[string]func(a *charging){
 		"another key": func(a *charging) { a.IdempotencyKey = func(order string) string { return "order:" + order } },

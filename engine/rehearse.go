@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,7 +19,8 @@ import (
 // A *NonDeterminismError says that the function does something else than the
 // history tells: another operation, an early end, or another end (completed,
 // failed, cancelled; results are not compared). A history that has not ended
-// says nothing about what comes next. Other errors: a workflow that
+// says nothing about what comes next. An *InputError says that operations were
+// begun with another input than before; the two may come together. Other errors: a workflow that
 // Config.Workflows does not have, an input or a result that cannot be decoded,
 // storage.ErrCorrupt and storage.ErrFutureFormat for a file that is none.
 func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
@@ -51,14 +53,19 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("engine: replay of %q: %w", p.ID, context.Cause(ctx))
 	}
+	if len(x.changed) > 0 {
+		err = errors.Join(err, &InputError{p.ID, x.changed})
+	}
 	return err
 }
 
 // rehearsal is an engine that knows what e does, and neither says nor writes
 // anything.
 func (e *Engine) rehearsal() *Engine {
+	config := e.config
+	config.Events = Events{}
 	return &Engine{
-		config:     e.config,
+		config:     config,
 		store:      unwritable{e.store},
 		workflows:  e.workflows,
 		codecs:     e.codecs,

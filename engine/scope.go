@@ -86,7 +86,7 @@ func (r *Run) After(d time.Duration) *future.Future[time.Time] {
 func (r *Run) timer(d time.Duration) future.Operation {
 	op := r.begin(ofTimer, "", nil)
 	if o, ok := op.(*operation); ok {
-		o.due = after(r.x.now, d)
+		o.due, o.which = after(r.x.now, d), ofSleep
 	}
 	return op
 }
@@ -107,7 +107,7 @@ func (r *Run) Cancelled() *future.Future[Cancellation] {
 func (r *Run) WithTimeout(d time.Duration) *Run {
 	inner := &scope{outer: r.scope}
 	if o, ok := r.timer(d).(*operation); ok {
-		o.ends, inner.limit = inner, o
+		o.ends, o.which, inner.limit = inner, ofLimit, o
 	}
 	return &Run{x: r.x, b: r.b, scope: inner}
 }

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -415,6 +416,9 @@ func TestInputsOfAllTypes(t *testing.T) {
 			if !reflect.DeepEqual(got[i], in) {
 				t.Errorf("%T %#v came as %T %#v", in, in, got[i], got[i])
 			}
+		}
+		if err := p.Replay(ctx, bytes.NewReader(exported(t, p.Engine, "o"))); err != nil {
+			t.Errorf("what is the same is no other input: %v", err)
 		}
 		p.stop(t)
 	})

@@ -222,15 +222,10 @@ func await[T any](x *execution, c <-chan T) (v T, ok bool) {
 // abandon resolves an unknown outcome of o's transaction, which would append w.
 func (x *execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, err error) {
 	for {
-		given, err := x.hold.Append(checkpoint.Change{Events: []checkpoint.Event{{
-			Kind:      checkpoint.Attempted,
-			Operation: o.id,
-			Of:        o.of,
-			Name:      o.name,
-			Attempt:   w.Checkpoint.Events[0].Attempt,
-			Error:     "the outcome of its transaction is unknown: given up",
-			Due:       checkpoint.Micro(x.eng.now()),
-		}}}, x.eng.now())
+		e := o.event(checkpoint.Attempted)
+		e.Attempt, e.Due = w.Checkpoint.Events[0].Attempt, checkpoint.Micro(x.eng.now())
+		e.Error = "the outcome of its transaction is unknown: given up"
+		given, err := x.hold.Append(checkpoint.Change{Events: []checkpoint.Event{e}}, x.eng.now())
 		if err != nil {
 			return false, err
 		}

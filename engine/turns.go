@@ -32,6 +32,7 @@ type branch struct {
 	x      *execution
 	number int        // in order of beginning
 	id     string     // of the operation that began it; "" is the main branch
+	path   string     // its name and those around it, likewise
 	of     *operation // likewise
 	body   func(run *Run) (any, error)
 	scope  *scope // of its Run
@@ -78,7 +79,7 @@ func (t *turns) begin() {
 func (t *turns) branch(of *operation, s *scope, body func(run *Run) (any, error)) {
 	b := &branch{x: t.x, of: of, body: body, scope: s, resume: make(chan struct{})}
 	if of != nil {
-		b.id = of.id
+		b.id, b.path = of.id, within(of.branch, of.name)
 	}
 	t.numbered++
 	b.number = t.numbered

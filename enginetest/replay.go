@@ -71,7 +71,14 @@ func replay(t *testing.T, history io.Reader, workflows []engine.Definition) erro
 // advice is what to do about a difference.
 func advice(err error) string {
 	var n *engine.NonDeterminismError
-	if !errors.As(err, &n) {
+	var in *engine.InputError
+	switch {
+	case errors.As(err, &n):
+	case errors.As(err, &in):
+		return "\nNo run is held for another input. But look whether each operation still is the one that has this outcome: where two\n" +
+			"of one name have changed places, each gets the other one's. If the change was meant, export the history anew, or take\n" +
+			"\"input\" out of the events of these operations."
+	default:
 		return ""
 	}
 	return "\nA run with such a history would be held where it is. Let the workflow do what it did for runs that have come\n" +

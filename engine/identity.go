@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/weft-go/weft/checkpoint"
+)
+
+// What an operation is besides its kind and its name: recorded, and compared on replay.
+const (
+	ofSleep = "sleep" // a timer that somebody waits for
+	ofLimit = "limit" // one that ends a scope
+)
+
+// mostWords is how long a text may be that is recorded to be compared. Of a longer one
+// a digest is.
+const mostWords = 32
+
+// word is s as it is recorded to be compared.
+func word(s string) string {
+	if len(s) <= mostWords && utf8.ValidString(s) && !strings.HasPrefix(s, "#") {
+		return s
+	}
+	return hashed(s)
+}
+
+func hashed(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return fmt.Sprintf("#%x", sum[:8])
+}
+
+// within is the path of a branch of some name inside of another one: "a/b".
+func within(outer, name string) string {
+	path := name
+	if outer != "" {
+		path = outer + "/" + name
+	}
+	if len(path) > mostWords || strings.ContainsAny(name, "/#") {
+		return hashed(path + "/") // that of a name alone is no path
+	}
+	return path
+}
+
+// event is one about o, with all that identifies o, and what tells its input from
+// another.
+func (o *operation) event(kind checkpoint.Kind) checkpoint.Event {
+	e := checkpoint.Event{Kind: kind, Operation: o.id, Of: o.of, Name: o.name, Branch: o.branch, Which: o.which}
+	if o.digest != (fingerprint{}) {
+		e.Input = o.digest[:]
+	}
+	return e
+}
+
+// compare returns a *NonDeterminismError if e was recorded of another operation than o,
+// and notes if it was begun with another input. An earlier release recorded less, and
+// what is not recorded is not compared.
+func (o *operation) compare(e logged) error {
+	was, is := describe(e.Of, e.Name), describe(o.of, o.name)
+	switch {
+	case o.of != e.Of || o.name != e.Name:
+	case e.Branch != "" && e.Branch != o.branch:
+		was, is = inBranch(was, e.Branch), inBranch(is, o.branch)
+	case e.Which != "" && e.Which != o.which:
+		was, is = besides(was, e.Of, e.Which), besides(is, o.of, o.which)
+	case e.Child != "" && o.child != nil && e.Child != o.child.starting.wf.ID:
+		was, is = fmt.Sprintf("%s with the id %q", was, e.Child), fmt.Sprintf("%s with the id %q", is, o.child.starting.wf.ID)
+	case e.Kind == checkpoint.Missed && (o.wait == nil || o.wait.Within == nil):
+		was += " that came to its time limit"
+		is += " without one"
+	default:
+		if e.old && len(e.Input) == len(o.digest) && o.digest != (fingerprint{}) && !bytes.Equal(e.Input, o.digest[:]) {
+			o.x.anotherInput(o)
+		}
+		return nil
+	}
+	return &NonDeterminismError{o.x.id, e.Operation, was, is}
+}
+
+// describe is an operation in words: "activity charge".
+func describe(of, name string) string {
+	if name == "" {
+		return of
+	}
+	return of + " " + name
+}
+
+func inBranch(what, path string) string {
+	if strings.HasPrefix(path, "#") {
+		return fmt.Sprintf("%s in the branch with the digest %s", what, path)
+	}
+	return fmt.Sprintf("%s in the branch %q", what, path)
+}
+
+func besides(what, of, which string) string {
+	switch {
+	case of == ofTimer && which == ofLimit:
+		return what + " of WithTimeout"
+	case of == ofTimer:
+		return what + " of Sleep or After"
+	}
+	return fmt.Sprintf("%s to %q", what, which)
+}
+
+// mostChanged is how many operations with another input are told of by name.
+const mostChanged = 100
+
+// anotherInput notes that o was begun with another input than the history tells. That
+// does not stop the run: a field that was added to a struct is another input, too.
+func (x *execution) anotherInput(o *operation) {
+	what := o.id + " (" + describe(o.of, o.name) + ")"
+	if len(x.changed) < mostChanged && !slices.Contains(x.changed, what) { // it may have had attempts
+		x.changed = append(x.changed, what)
+	}
+	if !x.eng.tellsOfInput(x.hold.Workflow.Generation) {
+		return
+	}
+	x.eng.log.Warn("weft: an operation was begun with another input than its history tells; the run goes on", "workflow", x.id, "type", x.def.name, "operation", o.id, "what", describe(o.of, o.name))
+	if f := x.eng.config.Events.InputChanged; f != nil {
+		f(x.id, o.id)
+	}
+}
+
+// mostTold is how many runs an engine remembers to have told of.
+const mostTold = 10_000
+
+// tellsOfInput says that it was not yet told of a run that it has another input. From
+// then on it was: a run is replayed whenever it comes back from its rest.
+func (e *Engine) tellsOfInput(generation string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.changed[generation] {
+		return false
+	}
+	if e.changed == nil || len(e.changed) >= mostTold {
+		e.changed = map[string]bool{}
+	}
+	e.changed[generation] = true
+	return true
+}
