@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"runtime"
 	"slices"
 	"time"
 
@@ -47,7 +48,9 @@ type Config struct {
 	MaxRuns int
 
 	// MaxActivities is how many attempts of activities and steps are under way
-	// at a time: 1,000. Further ones wait, first come, first served.
+	// at a time: 100 for each of GOMAXPROCS, and 1,000 at most. Further ones wait,
+	// first come, first served. While goroutines wait long for a processor, only
+	// a few begin, whatever this says.
 	MaxActivities int
 
 	// ParkAfter is the time after which a run that only waits leaves memory: 5 s;
@@ -133,10 +136,11 @@ func (c Config) withDefaults() Config {
 			*d.field = d.preset
 		}
 	}
-	for _, n := range []*int{&c.MaxRuns, &c.MaxActivities} {
-		if *n == 0 {
-			*n = 1000
-		}
+	if c.MaxRuns == 0 {
+		c.MaxRuns = 1000
+	}
+	if c.MaxActivities == 0 {
+		c.MaxActivities = min(100*runtime.GOMAXPROCS(0), 1000)
 	}
 	if c.Codec == nil {
 		c.Codec = JSON

@@ -83,7 +83,7 @@ func New(c Config) (*Engine, error) {
 		runs:       map[string]*execution{},
 		lingering:  map[string]int{},
 		waiters:    map[string]map[chan *ending]bool{},
-		gate:       gate{free: c.MaxActivities},
+		gate:       newGate(&c),
 		closing:    make(chan struct{}),
 	}
 	if most := c.Storage.Capabilities().MaxBatch; most.Bytes > 0 {

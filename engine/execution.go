@@ -70,6 +70,7 @@ type execution struct {
 	jobs        []*job                 // attempts that were not started
 	unwatch     func() bool            // ends what relieves a driver when ctx ends
 	places      int                    // among MaxActivities that it was given, for queued attempts
+	refused     bool                   // it was given no more in this round
 	stopping    bool                   // nothing new
 	forsaken    []storage.Op           // records of children that are no operation's any more
 	undoing     undoing                // what it did, if it ends without success

@@ -121,8 +121,13 @@ func (x *execution) setGoing() {
 	}
 	queued := x.ops.queued
 	x.ops.queued = nil
+	x.refused = false
 	now := x.eng.now()
-	for _, o := range queued {
+	for i, o := range queued {
+		if x.refused { // the rest waits as it has: there may be thousands
+			x.ops.keepQueued(queued[i-1:])
+			break
+		}
 		switch {
 		case !o.open || o.answer != nil:
 		case o.keyed != nil: // the record says that it leaves
@@ -172,6 +177,16 @@ func (x *execution) setGoing() {
 			x.begunBy(o, now)
 		}
 	}
+}
+
+// keepQueued has the operations of rest, the first of which is the last that is queued,
+// wait behind those that are.
+func (t *table) keepQueued(rest []*operation) {
+	if len(t.queued) == 1 {
+		t.queued = rest
+		return
+	}
+	t.queued = append(t.queued, rest[1:]...)
 }
 
 // begunBy begins o's next attempt, unless its deadline has passed.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
-	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/saturate"
@@ -24,8 +23,12 @@ import (
 // should it not stop, suspended between this check and a write, its writes carry
 // the claim and are refused.
 
-// perTTL is how often a lease is renewed in its TTL.
-const perTTL = 3
+// perTTL is how often a lease is renewed in its TTL. On a machine that is overloaded, a
+// renewal takes long and may begin late, so it is renewed as often as looksPerTTL.
+const (
+	perTTL      = 3
+	looksPerTTL = 15
+)
 
 // shared says that lives must renew their records.
 func (l *life) shared() bool {
@@ -53,15 +56,16 @@ func (l *life) keepLease() {
 // of the trust does not wait for the store.
 func (l *life) renewals(ctx context.Context) {
 	ttl := l.eng.config.LeaseTTL
-	trusted := l.enlisted.Add(ttl)
+	left, took := l.enlisted, time.Duration(0)
+	trusted := left.Add(ttl)
 	end := time.AfterFunc(time.Until(trusted), func() { l.depose(errUnanswered) })
 	defer end.Stop()
 	for {
 		// Not a moment longer: a lease does not bear it.
-		if !backoff.Sleep(ctx, min(ttl/perTTL, time.Until(trusted))) {
+		if !l.restUntil(ctx, left, took, trusted) {
 			return
 		}
-		left := time.Now()
+		left = time.Now()
 		bounded, cancel := context.WithDeadline(ctx, trusted)
 		err := l.renew(bounded)
 		cancel()
@@ -74,6 +78,50 @@ func (l *life) renewals(ctx context.Context) {
 		}
 		trusted = left.Add(ttl)
 		end.Reset(time.Until(trusted))
+		took = time.Since(left)
+		l.eng.recover()
+	}
+}
+
+// restUntil waits until the next renewal is to leave, after one that left at a time and
+// took so long. It is false if ctx is done before.
+func (l *life) restUntil(ctx context.Context, left time.Time, took time.Duration, trusted time.Time) bool {
+	ttl := l.eng.config.LeaseTTL
+	short := ttl / looksPerTTL
+	next := left.Add(ttl / perTTL)
+	if took > short {
+		next = left.Add(short)
+	}
+	for {
+		if next.After(trusted) {
+			next = trusted
+		}
+		t := time.NewTimer(min(short, time.Until(next)))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return false
+		case <-l.hurry:
+			t.Stop()
+			next = left.Add(short)
+		case <-t.C:
+			l.eng.measureLoad()
+		}
+		if time.Until(next) <= 0 {
+			return true
+		}
+	}
+}
+
+// hurryUp has the lease renewed soon: turns are late, and the next renewal will be. A life
+// of nil has none.
+func (l *life) hurryUp() {
+	if l == nil {
+		return
+	}
+	select {
+	case l.hurry <- struct{}{}:
+	default:
 	}
 }
 
@@ -83,6 +131,7 @@ var errUnanswered = errors.New("engine: no renewal was stored in time")
 func (l *life) depose(cause error) {
 	l.eng.log.Error("weft: lease is lost; all runs are put down", "incarnation", l.incarnation, "error", cause)
 	l.cancel(activity.ErrLeaseLost)
+	l.eng.slowDown()
 	if f := l.eng.config.Events.Deposed; f != nil {
 		f(l.incarnation)
 	}

@@ -35,6 +35,7 @@ type life struct {
 	dock    *dock          // runs that may kill the process
 
 	letGo     func()              // ends the renewals
+	hurry     chan struct{}       // renew soon: what is to be done is done late
 	fleet     fleet               // who shares the work; the poll's
 	sightings map[string]sighting // of the leases of others; likewise
 	next      time.Duration       // until it looks again; likewise
@@ -70,6 +71,7 @@ func newLife(e *Engine) *life {
 		over:        make(chan struct{}),
 		poke:        make(chan struct{}, 1),
 		dock:        newDock(),
+		hurry:       make(chan struct{}, 1),
 		seen:        map[string]bool{},
 		left:        map[string]bool{},
 		lines:       map[string]*trail{},
