@@ -59,6 +59,7 @@ var recordKinds = map[string]fate{
 	"exp":             noValue,
 	"meta store":      written,
 	"meta deployment": rewritten,
+	"meta floor":      rewritten,
 }
 
 // kindOf is the kind of the record under a key.
@@ -223,6 +224,19 @@ func TestWhatALaterReleaseWroteIsKept(t *testing.T) {
 			sweep.Every(t, store, stride, scenario, storagetest.CrashAfter)
 		})
 	}
+	t.Run("restores", func(t *testing.T) { // while no engine runs: that is no scenario
+		virtual(t, func(t *testing.T) {
+			s := &laterStore{Storage: new(memory.Store), t: t, met: met, kept: kept}
+			e := made(t, s)
+			defer e.Close()
+			for above := range uint64(3) {
+				if err := e.Restored(ctx, 1<<60+above, audit); err != nil {
+					t.Fatal(err)
+				}
+				s.turn(ctx)
+			}
+		})
+	})
 	for kind, what := range recordKinds {
 		if what != noValue && !met[kind] {
 			t.Errorf("no scenario has left a record of kind %q: add one here that does", kind)
