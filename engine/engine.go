@@ -146,7 +146,9 @@ func opening(s storage.Storage) string {
 //
 // It returns ErrClosed once Close was called, and the store's error if the store
 // cannot be used at all. One that wraps storage.ErrMoved says, within a PollInterval,
-// that files of the store were deleted, renamed or replaced: everything was cut off.
+// that files of the store were deleted, renamed or replaced, and one that wraps
+// storage.ErrFutureFormat that a newer release has made the store its own: everything was
+// cut off.
 // One Run is under way at a time.
 func (e *Engine) Run(ctx context.Context) error {
 	for {
@@ -164,6 +166,10 @@ func (e *Engine) live(ctx context.Context) error {
 		return err
 	}
 	defer e.end(l)
+	newer := (*outgrownError)(nil)
+	if err := e.outgrown(ctx); errors.As(err, &newer) {
+		return err // since New, or since the life before
+	}
 	err = l.enlist(ctx)
 	if err == nil {
 		err = l.heed(ctx)

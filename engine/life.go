@@ -43,6 +43,7 @@ type life struct {
 	expired   time.Time           // when it looked last for what expires; likewise
 	expires   time.Time           // when the first of that does; likewise
 	unheld    time.Time           // when it looked last for what is held, and found nothing; likewise
+	stamped   time.Time           // when it read the store's stamp last; likewise
 	idle      bool                // this look has nothing to take over and nothing to hint; likewise
 	todo      trail               // of what is unclaimed; likewise
 	lines     map[string]*trail   // of the lines of queues, by name; likewise

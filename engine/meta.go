@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
@@ -55,6 +57,45 @@ const mostTries = 100
 
 func contradiction(key []byte) error {
 	return fmt.Errorf("engine: %w: record %q is there and is not", storage.ErrCorrupt, key)
+}
+
+// An outgrownError is why an engine stops: a newer release has made the store its own.
+type outgrownError struct{ error }
+
+func (e *outgrownError) Unwrap() error { return e.error }
+
+// outgrown looks whether the store's stamp is still one that this release knows.
+func (e *Engine) outgrown(ctx context.Context) error {
+	key := keys.Meta("store")
+	raw, err := e.store.Get(ctx, key)
+	if err != nil {
+		return fmt.Errorf("engine: read the store's stamp: %w", err)
+	}
+	err = checkStamp(key, raw, e.config.Ownership)
+	if errors.Is(err, storage.ErrFutureFormat) {
+		return &outgrownError{err}
+	}
+	return err
+}
+
+// readStamp is outgrown's look once in a PollInterval, and more rarely while the engine is
+// idle. An error ends the poll: what is under way is then cut off.
+func (l *life) readStamp(ctx context.Context) error {
+	if l.idle || time.Since(l.stamped) < l.eng.config.PollInterval {
+		return nil
+	}
+	l.stamped = time.Now()
+	err := l.eng.outgrown(ctx)
+	newer := (*outgrownError)(nil)
+	switch {
+	case errors.As(err, &newer):
+		l.eng.log.Error("weft: a newer release has made the store its own; all runs are put down", "incarnation", l.incarnation, "error", err)
+		l.cancel(activity.ErrStopped)
+		return err
+	case err != nil && ctx.Err() == nil:
+		l.eng.log.Warn("weft: poll", "error", err)
+	}
+	return nil
 }
 
 func checkStamp(key, raw []byte, mode Ownership) error {

@@ -18,7 +18,8 @@ import (
 // poll looks for work: what dead incarnations held, what is due, what was
 // written for this one. It does so at once, every PollInterval, when the next
 // unclaimed workflow is due, and when poked. It returns when ctx is done, or with the
-// error of a store that is not where it was: what is under way is then cut off.
+// error of a store that is not where it was, or is a newer release's: what is under way
+// is then cut off.
 func (l *life) poll(ctx context.Context) error {
 	var tidied time.Time
 	for {
@@ -33,6 +34,9 @@ func (l *life) poll(ctx context.Context) error {
 			case err != nil && ctx.Err() == nil:
 				l.eng.log.Warn("weft: poll", "error", err)
 			}
+		}
+		if err := l.readStamp(ctx); err != nil {
+			return err
 		}
 		if tidied.IsZero() || time.Since(tidied) > anHour {
 			if !tidied.IsZero() {
