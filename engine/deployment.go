@@ -72,7 +72,8 @@ func (e *Engine) Activate(ctx context.Context, deployment string, by Audit) erro
 	if err := errors.Join(by.check(), checkName("deployment", deployment, keys.MaxName)); err != nil {
 		return err
 	}
-	return e.point(ctx, "activate", by, func(now *activeRecord, err error) (*activeRecord, error) {
+	ctx, explain := waiting(ctx, "activation of deployment", deployment)
+	return explain(e.point(ctx, "activate", by, func(now *activeRecord, err error) (*activeRecord, error) {
 		switch {
 		case err != nil && (!errors.Is(err, storage.ErrCorrupt) || now.raw == nil):
 			return nil, err
@@ -81,7 +82,7 @@ func (e *Engine) Activate(ctx context.Context, deployment string, by Audit) erro
 		}
 		// In the place of a damaged record, too: nothing else can mend it.
 		return &activeRecord{Deployment: deployment, Before: now.Deployment}, nil
-	})
+	}))
 }
 
 // Rollback has new runs of Pinned workflows begin on the deployment that was active
@@ -92,7 +93,8 @@ func (e *Engine) Rollback(ctx context.Context, by Audit) error {
 	if err := by.check(); err != nil {
 		return err
 	}
-	return e.point(ctx, "rollback", by, func(now *activeRecord, err error) (*activeRecord, error) {
+	ctx, explain := waiting(ctx, "rollback of", "the active deployment")
+	return explain(e.point(ctx, "rollback", by, func(now *activeRecord, err error) (*activeRecord, error) {
 		switch {
 		case err != nil:
 			return nil, err
@@ -100,7 +102,7 @@ func (e *Engine) Rollback(ctx context.Context, by Audit) error {
 			return nil, fmt.Errorf("%w: rollback: there is no deployment to go back to", ErrNotApplicable)
 		}
 		return &activeRecord{Deployment: now.Before}, nil
-	})
+	}))
 }
 
 // ActiveDeployment is the deployment on which new runs of Pinned workflows begin.

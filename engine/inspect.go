@@ -17,9 +17,10 @@ import (
 // Describe tells how a workflow stands. Errors: ErrNotFound, ErrInvalid,
 // ErrClosed, the store's.
 func (e *Engine) Describe(ctx context.Context, id string) (Info, error) {
+	ctx, explain := waiting(ctx, "description of workflow", id)
 	wf, err := e.load(ctx, id)
 	if err != nil {
-		return Info{}, err
+		return Info{}, explain(err)
 	}
 	info, err := e.infoOf(ctx, wf, &roster{eng: e})
 	if err != nil {
@@ -173,6 +174,11 @@ func (a Audit) check() error {
 // A purge that was cut off is finished by calling it again, by the next start
 // of the id, or by the engine in time.
 func (e *Engine) Purge(ctx context.Context, id string, by Audit) error {
+	ctx, explain := waiting(ctx, "purge of workflow", id)
+	return explain(e.purgeWorkflow(ctx, id, by))
+}
+
+func (e *Engine) purgeWorkflow(ctx context.Context, id string, by Audit) error {
 	if err := errors.Join(by.check(), checkID(id), e.refused()); err != nil {
 		return err
 	}

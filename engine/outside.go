@@ -118,6 +118,11 @@ func (e *Engine) history(ctx context.Context, wf *checkpoint.Workflow) iter.Seq2
 // Result waits for the end of a workflow and decodes its result into result, a
 // pointer or nil. See Handle.Result.
 func (e *Engine) Result(ctx context.Context, workflow, id string, result any) error {
+	ctx, explain := waiting(ctx, "result of workflow", id)
+	return explain(e.awaitResult(ctx, workflow, id, result))
+}
+
+func (e *Engine) awaitResult(ctx context.Context, workflow, id string, result any) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
@@ -142,6 +147,7 @@ func (e *Engine) Result(ctx context.Context, workflow, id string, result any) er
 				continue // it was purged, or retried
 			}
 		}
+		waitingFor(ctx, "its end")
 		out, err := e.hear(ctx, ended, id)
 		if err != nil {
 			return err
@@ -202,7 +208,8 @@ func (e *Engine) Cancel(ctx context.Context, id, reason string) error {
 			return err
 		}
 	}
-	return e.cancel(ctx, id, nil, reason)
+	ctx, explain := waiting(ctx, "cancel of workflow", id)
+	return explain(e.cancel(ctx, id, nil, reason))
 }
 
 // cancel asks a workflow to stop; with a parent only if it is that one's child,

@@ -34,6 +34,11 @@ import (
 // type; a *TerminalError for a workflow that has ended, which is retried first;
 // ErrNotFound, ErrClosed.
 func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.Answer, by Audit) error {
+	ctx, explain := waiting(ctx, "resolve of operation "+quoted(operation)+" of workflow", id)
+	return explain(e.resolveOperation(ctx, id, operation, a, by))
+}
+
+func (e *Engine) resolveOperation(ctx context.Context, id, operation string, a activity.Answer, by Audit) error {
 	v, result, err := e.personal(a, operation)
 	if err := errors.Join(by.check(), err); err != nil {
 		return err

@@ -36,6 +36,11 @@ import (
 // before was not), and after a hundred retries; ErrNotFound, ErrInvalid,
 // ErrClosed, the store's.
 func (e *Engine) Retry(ctx context.Context, id string, by Audit) error {
+	ctx, explain := waiting(ctx, "retry of workflow", id)
+	return explain(e.retryWorkflow(ctx, id, by))
+}
+
+func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {
 	if err := by.check(); err != nil {
 		return err
 	}

@@ -20,6 +20,16 @@ import (
 
 // SendSignal delivers a signal to a workflow. See signal.Signal.Send.
 func (e *Engine) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+	id := m.WorkflowID
+	if r, ok := m.Start.(*StartRequest); ok && r != nil {
+		id = r.ID
+	}
+	ctx, explain := waiting(ctx, "signal "+quoted(m.Name)+" to workflow", id)
+	a, err := e.sendSignal(ctx, m)
+	return a, explain(err)
+}
+
+func (e *Engine) sendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
 	if m.Start != nil {
 		return e.sendWithStart(ctx, m)
 	}
@@ -149,6 +159,7 @@ type sending struct {
 
 	// Guarded by sends.
 	answered, left bool
+	trouble        error // of the last commit that it was in
 	answer         signal.Accepted
 	err            error
 }
@@ -157,16 +168,21 @@ type sending struct {
 func (e *Engine) deliver(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
 	s := &sending{in: in, turn: make(chan struct{}, 1)}
 	if !e.sends.join(s) {
+		leftTo(ctx, nil)
 		select {
 		case <-s.turn:
 		case <-ctx.Done():
 			if !e.sends.leave(s) {
+				leftTo(ctx, s.trouble)
 				e.mayArrive(in.WorkflowID)
 				return signal.Accepted{}, undecided(in, ctx.Err())
 			}
 		}
 	}
 	if !s.answered {
+		if s.trouble != nil {
+			leftTo(ctx, s.trouble) // its time may be up before it has tried itself
+		}
 		e.lead(ctx, s)
 	}
 	if s.err != nil && s.look {
@@ -463,7 +479,21 @@ func (e *Engine) accept(ctx context.Context, to address, batch []*sending) (open
 			open = append(open, s)
 		}
 	}
+	if len(open) > 0 && !errors.Is(err, storage.ErrConflict) {
+		e.sends.note(open, err)
+	}
 	return open, errors.Is(err, storage.ErrConflict)
+}
+
+// note has those of batch, who are not answered, know what their commit met.
+func (l *sends) note(batch []*sending, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range batch {
+		if !s.left { // else its sender has read it
+			s.trouble = err
+		}
+	}
 }
 
 // contradicted says that s is refused again and again, on an address that does

@@ -68,6 +68,11 @@ func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, e
 // record, and in the history with its next checkpoint. Errors: ErrNotApplicable if no
 // such signal waits, ErrNotFound, ErrInvalid, ErrClosed.
 func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by Audit) error {
+	ctx, explain := waiting(ctx, "clearing of signal "+quoted(name)+" of workflow", id)
+	return explain(e.clearSignal(ctx, id, name, signalID, by))
+}
+
+func (e *Engine) clearSignal(ctx context.Context, id, name, signalID string, by Audit) error {
 	if err := errors.Join(by.check(), checkName("signal name", name, keys.MaxName), checkSignalID(signalID)); err != nil {
 		return err
 	}
