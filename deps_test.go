@@ -25,7 +25,7 @@ var arrows = map[string][]string{
 	"storage":              {},
 	"storage/memory":       {"storage"},
 	"storage/bolt":         {"storage", "internal/group", "internal/place", "go.etcd.io/bbolt", "go.etcd.io/bbolt/errors", "golang.org/x/sys/unix"},
-	"storage/sqlite":       {"storage", "internal/group", "internal/place", "modernc.org/sqlite", "modernc.org/sqlite/lib", "golang.org/x/sys/unix"},
+	"storage/sqlite":       {"storage", "internal/backoff", "internal/group", "internal/place", "modernc.org/sqlite", "modernc.org/sqlite/lib", "golang.org/x/sys/unix"},
 	"storage/postgres":     {"storage", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn", "github.com/jackc/pgx/v5/pgxpool"},
 	"storage/storagetest":  {"storage", "github.com/google/go-cmp/cmp", "pgregory.net/rapid"},
 	"internal/group":       {"storage"},
