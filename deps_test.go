@@ -35,7 +35,7 @@ var arrows = map[string][]string{
 	"internal/backoff":     {},
 	"internal/saturate":    {},
 	"internal/record":      {"storage", "github.com/fxamacker/cbor/v2"},
-	"checkpoint":           {"storage", "internal/backoff", "internal/keys", "internal/record"},
+	"checkpoint":           {"storage", "internal/backoff", "internal/keys", "internal/record", "internal/saturate"},
 	"signal":               {"future", "storage", "internal/keys", "internal/record", "internal/saturate"},
 	"activity":             {"future", "storage", "internal/keys", "internal/record", "internal/saturate"},
 	"engine":               {"storage", "checkpoint", "signal", "activity", "future", "internal/backoff", "internal/keys", "internal/record", "internal/saturate", "github.com/oklog/ulid/v2"},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/saturate"
 )
 
 // A Checkpoint is one commit of a run: the events that it made durable, in order.
@@ -19,7 +20,11 @@ type Checkpoint struct {
 	generation string
 	commit     CommitID
 	skip       uint64 // the next number, if it is not Number+1
+	ahead      int64  // microseconds by which Time was ahead of the clock of who wrote it
 }
+
+// clock is what the wall clock of who wrote c said.
+func (c *Checkpoint) clock() time.Time { return c.Time.Add(-saturate.Times(c.ahead, time.Microsecond)) }
 
 // An Event is something that a run learnt.
 type Event struct {
@@ -90,6 +95,7 @@ type stored struct {
 	Time       int64   `cbor:"3,keyasint"`
 	Events     []Event `cbor:"4,keyasint,omitempty"`
 	Skip       uint64  `cbor:"5,keyasint,omitempty"`
+	Ahead      int64   `cbor:"6,keyasint,omitempty"` // Time is ahead of the writer's clock, in microseconds
 }
 
 func (c *Checkpoint) seal(key []byte) ([]byte, error) {
@@ -99,6 +105,7 @@ func (c *Checkpoint) seal(key []byte) ([]byte, error) {
 		Time:       Micro(c.Time),
 		Events:     c.Events,
 		Skip:       c.skip,
+		Ahead:      c.ahead,
 	}, nil)
 }
 
@@ -113,6 +120,7 @@ func open(id string, n uint64, raw []byte) (Checkpoint, error) {
 		Events:     s.Events,
 		generation: s.Generation,
 		skip:       s.Skip,
+		ahead:      s.Ahead,
 	}
 	copy(c.commit[:], s.Commit)
 	return c, nil

@@ -136,6 +136,9 @@ func TestGoldenRecords(t *testing.T) {
 				{Kind: Fired, Operation: "2", Of: "timer", Which: "sleep"},
 			},
 		}),
+		"checkpoint-ahead": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc5}, 16), Time: 1767355200000010, Events: []Event{{Kind: Fired, Operation: "3", Of: "timer"}}, Ahead: 3600000000,
+		}),
 		"checkpoint-skip": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc1}, 16), Time: 1767355200000007, Events: []Event{{Kind: Skipped}}, Skip: 1856226398208100,
 		}),

@@ -15,7 +15,9 @@ type Hold struct {
 	Head     uint64
 	HeadTime time.Time
 
-	key []byte // of the head; nil: not made yet
+	key   []byte    // of the head; nil: not made yet
+	clock time.Time // what the wall clock of who wrote the head said; zero: HeadTime
+	mono  time.Time // when it was written; zero: by another process
 }
 
 // A Change is what goes into the store together with a checkpoint.
@@ -34,6 +36,7 @@ type Write struct {
 	After      *Workflow
 	last       uint64 // the checkpoint that must be there; 0: none
 	key        []byte // of Checkpoint
+	mono       time.Time
 
 	// Room for what a step's batch has, which is most of all batches.
 	conditions [3]storage.Condition
@@ -42,13 +45,19 @@ type Write struct {
 
 // Hold is the owner's knowledge once the write is done.
 func (w *Write) Hold() *Hold {
-	return &Hold{Workflow: w.After, Head: w.Checkpoint.Number, HeadTime: w.Checkpoint.Time, key: w.key}
+	c := &w.Checkpoint
+	return &Hold{Workflow: w.After, Head: c.Number, HeadTime: c.Time, key: w.key, clock: c.clock(), mono: w.mono}
 }
 
 // Append decides the commit of the next checkpoint: if the workflow record is
 // unchanged, the head present and the next number absent, then the change.
 func (h *Hold) Append(c Change, now time.Time) (*Write, error) {
-	w := &Write{Before: h.Workflow, After: h.Workflow}
+	return h.AppendAt(c, Reading{Wall: now})
+}
+
+// AppendAt is Append for who has a monotonic clock, and drives the run on.
+func (h *Hold) AppendAt(c Change, now Reading) (*Write, error) {
+	w := &Write{Before: h.Workflow, After: h.Workflow, mono: now.Mono}
 	if err := w.append(h, c.Events, 0, now); err != nil {
 		return nil, err
 	}
@@ -60,7 +69,7 @@ func (h *Hold) Append(c Change, now time.Time) (*Write, error) {
 	return w, nil
 }
 
-func (w *Write) append(h *Hold, events []Event, skip uint64, now time.Time) error {
+func (w *Write) append(h *Hold, events []Event, skip uint64, now Reading) error {
 	wf := h.Workflow
 	if w.Batch.If == nil {
 		w.Batch.If = append(w.conditions[:0], wf.Unchanged())
@@ -73,12 +82,11 @@ func (w *Write) append(h *Hold, events []Event, skip uint64, now time.Time) erro
 	if h.Head == 0 {
 		next = wf.Base
 	}
-	if now.Before(h.HeadTime) {
-		now = h.HeadTime
-	}
+	at := Micro(h.Now(now))
 	w.Checkpoint = Checkpoint{
 		Number:     next,
-		Time:       Time(Micro(now)),
+		Time:       Time(at),
+		ahead:      max(at-Micro(now.Wall), 0),
 		Events:     events,
 		generation: wf.Generation,
 		commit:     NewCommitID(),
@@ -146,17 +154,17 @@ func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, er
 		from = &Hold{Workflow: &wf}
 	}
 	if h.Head > 0 && h.Head+1 < floor {
-		if err := w.append(h, []Event{{Kind: Skipped}}, floor, now); err != nil {
+		if err := w.append(h, []Event{{Kind: Skipped}}, floor, Reading{Wall: now}); err != nil {
 			return nil, err
 		}
-		from = &Hold{Workflow: h.Workflow, Head: floor - 1, HeadTime: w.Checkpoint.Time}
+		from = &Hold{Workflow: h.Workflow, Head: floor - 1, HeadTime: w.Checkpoint.Time, clock: w.Checkpoint.clock()}
 	}
 	events := []Event{{Kind: Claimed, By: owner, Why: why}}
 	for _, v := range wf.Verbs {
 		events = append(events, Event{Kind: Acted, Name: v.Name, By: v.By, Why: v.Why})
 	}
 	wf.Verbs = nil
-	if err := w.append(from, events, 0, now); err != nil {
+	if err := w.append(from, events, 0, Reading{Wall: now}); err != nil {
 		return nil, err
 	}
 	w.take(&wf, owner, w.Checkpoint.Number, now)
@@ -183,7 +191,7 @@ func (h *Hold) Retry(by Verb, todo []byte, now time.Time) (*Write, error) {
 	if wf.Status != Failed {
 		return nil, &TransitionError{From: wf.Status, To: Running}
 	}
-	again := Retry{Quiet: Place{Checkpoint: h.Head}, End: h.Head, At: Micro(now)}
+	again := Retry{Quiet: Place{Checkpoint: h.Head}, End: h.Head, At: Micro(h.Now(Reading{Wall: now}))}
 	if wf.Quiet != nil {
 		again.Quiet = *wf.Quiet
 	}
@@ -192,7 +200,7 @@ func (h *Hold) Retry(by Verb, todo []byte, now time.Time) (*Write, error) {
 	wf.Owner, wf.Deaths, wf.Alone, wf.Todo, wf.Waits = "", 0, 0, todo, wf.Queue != ""
 	wf.State++
 	w := &Write{Before: h.Workflow}
-	if err := w.append(h, []Event{{Kind: Acted, Name: by.Name, By: by.By, Why: by.Why}}, 0, now); err != nil {
+	if err := w.append(h, []Event{{Kind: Acted, Name: by.Name, By: by.By, Why: by.Why}}, 0, Reading{Wall: now}); err != nil {
 		return nil, err
 	}
 	w.Batch.Ops = append(w.Batch.Ops, storage.Put(todo, nil))
@@ -245,7 +253,7 @@ func (h *Hold) Deaths(clean bool) int {
 // floor at least, which is the owner's.
 func Create(wf *Workflow, on *Workflow, owner string, todo []byte, floor uint64, now time.Time) (*Write, error) {
 	next := *wf
-	next.Status, next.CreatedAt, next.Base = Pending, Micro(now), max(First(now), floor)
+	next.Status, next.CreatedAt, next.Base = Pending, Micro(now), max(First(now), floor, 1) // 0, of a clock that was not set yet, is no checkpoint
 	free := storage.Absent(keys.Workflow(wf.ID))
 	if on != nil {
 		next.Base = max(next.Base, on.Next)
@@ -257,7 +265,7 @@ func Create(wf *Workflow, on *Workflow, owner string, todo []byte, floor uint64,
 		w.Batch.Ops = append(w.Batch.Ops, storage.Put(todo, nil))
 		return w, w.rewrite(&next)
 	}
-	if err := w.append(&Hold{Workflow: &next}, []Event{{Kind: Claimed, By: owner}}, 0, now); err != nil {
+	if err := w.append(&Hold{Workflow: &next}, []Event{{Kind: Claimed, By: owner}}, 0, Reading{Wall: now}); err != nil {
 		return nil, err
 	}
 	w.take(&next, owner, next.Base, now)

@@ -192,7 +192,10 @@ func Micro(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	return t.UnixMicro()
+	if micro := t.UnixMicro(); micro != 0 {
+		return micro
+	}
+	return 1 // 0 is never
 }
 
 // Time is what Micro made of a time, in UTC.

@@ -55,7 +55,7 @@ func (x *execution) attempt(o *operation) {
 	}
 	info := x.info(o)
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	j := &job{x: x, op: o, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(x.eng.now()), permit: o.takePermit(), wf: x.hold.Workflow}
+	j := &job{x: x, op: o, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(x.time()), permit: o.takePermit(), wf: x.hold.Workflow}
 	x.eng.limits.begin(j.permit)
 	o.working = &j.attempt
 	x.ops.working++
@@ -94,7 +94,7 @@ func (x *execution) setOff() error {
 // expire tells that the time of the attempt is up, also if it does not heed that.
 func (j *job) expire() {
 	answer := j.timedOut()
-	answer.at = j.x.eng.now()
+	answer.at = time.Now()
 	j.attempt.cancel(activity.ErrTimeout)
 	j.x.post(post{op: j.op, attempt: &j.attempt, answer: answer})
 	time.AfterFunc(j.settle, j.overdue)
@@ -117,7 +117,7 @@ func (j *job) run() {
 		if answer.failure != nil && context.Cause(j.ctx) == activity.ErrTimeout {
 			answer = j.timedOut()
 		}
-		answer.at = j.x.eng.now()
+		answer.at = time.Now()
 		j.over.Store(true)
 		if j.expiry != nil {
 			j.expiry.Stop()

@@ -406,5 +406,5 @@ func wakeUp(ops []storage.Op, wf *checkpoint.Workflow, now time.Time, nonce stri
 	case wf.Waits:
 		return ops
 	}
-	return append(ops, storage.Put(keys.Todo(0, now, wf.ID, nonce), nil))
+	return append(ops, storage.Put(keys.TodoNow(0, now, wf.ID, nonce), nil))
 }

@@ -65,7 +65,7 @@ type Config struct {
 	PollInterval time.Duration
 
 	// LeaseTTL is the time after which an engine on a Shared store that does not
-	// renew its lease is succeeded by others: 15 s. Other stores need no leases.
+	// renew its lease is succeeded by others: 15 s, and at least 100 ms. Other stores need no leases.
 	LeaseTTL time.Duration
 
 	// StopTimeout is how long activities may go on when Run is told to stop: 10 s.
@@ -151,6 +151,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// leastLease is the shortest LeaseTTL. It is renewed in a third of it: a shorter one is
+// lost whenever a processor or the store is busy for a moment.
+const leastLease = 100 * time.Millisecond
+
 // check returns all that is wrong with c but the store's abilities, joined.
 func (c Config) check() error {
 	var errs []error
@@ -176,6 +180,9 @@ func (c Config) check() error {
 		if d < 0 {
 			wrong(name, "is negative: %v", d)
 		}
+	}
+	if c.LeaseTTL >= 0 && c.LeaseTTL < leastLease {
+		wrong("LeaseTTL", "is %v, at least %v: a renewal must come in time on a busy machine too", c.LeaseTTL, leastLease)
 	}
 	for name, n := range map[string]int{"MaxRuns": c.MaxRuns, "MaxActivities": c.MaxActivities} {
 		if n < 0 {

@@ -75,7 +75,7 @@ func New(c Config) (*Engine, error) {
 		codecs:     codecs{own: c.Codec, byName: map[string]Codec{JSON.Name(): JSON, c.Codec.Name(): c.Codec}},
 		log:        c.Logger,
 		now:        time.Now,
-		newID:      func() string { return ulid.Make().String() },
+		newID:      func() string { return makeID(time.Now()) },
 		base:       context.Background(),
 		maxPayload: MaxPayload,
 		maxBytes:   mostBytes,
@@ -111,6 +111,13 @@ func New(c Config) (*Engine, error) {
 		return nil, err
 	}
 	return e, nil
+}
+
+// makeID is a new ULID of a time. One that a ULID cannot tell, as of a clock that was not
+// set and says that it is before 1970, is the nearest that it can.
+func makeID(now time.Time) string {
+	ms := uint64(max(now.UnixMilli(), 0))
+	return ulid.MustNew(min(ms, ulid.MaxTime()), ulid.DefaultEntropy()).String()
 }
 
 // checkStore refuses a store that cannot keep the promises of the mode.

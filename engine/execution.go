@@ -58,7 +58,8 @@ type execution struct {
 	log         fifo[logged]  // durable, not yet delivered
 	now         time.Time     // of the event delivered last
 	claims      int           // seen in the history
-	began       time.Time     // this driving of it
+	began       time.Time     // this driving of it, by the monotonic clock
+	begunAt     time.Time     // likewise, by the run\'s time
 	cancelled   *Cancellation // the delivered request to stop
 	asked       bool          // the request is in the log
 	root        scope         // that of the function's Run
@@ -96,16 +97,39 @@ func newExecution(l *life, def *definition, hold *checkpoint.Hold) *execution {
 		store:     patient{l.eng.store},
 		unsure:    l.unsure("checkpoint", hold.Workflow.ID),
 		id:        hold.Workflow.ID,
-		hold:      hold,
+		hold:      hold.From(time.Now()),
 		kidsStale: true,
 		now:       checkpoint.Time(hold.Workflow.StartedAt),
-		began:     l.eng.now(),
+		began:     time.Now(),
+		begunAt:   hold.Now(l.eng.read()),
 	}
 	x.head.Store(hold.Head)
 	x.ctx, x.cancel = context.WithCancelCause(l.ctx)
 	x.mailbox.bell = make(chan struct{}, 1)
 	x.turns.init(x)
 	return x
+}
+
+// time is the run's time: what it waits for is due by it. See checkpoint.Hold.Now.
+func (x *execution) time() time.Time { return x.hold.Now(x.eng.read()) }
+
+// until is how long it is until a time of the run's.
+func (x *execution) until(due time.Time) time.Duration {
+	x.life.clock.note()
+	return x.hold.In(due.Sub(x.time()))
+}
+
+// wall is what the wall clock, which says now, will say at a time of the run's.
+func (x *execution) wall(due, now time.Time) time.Time {
+	if x.time().Sub(now) > time.Millisecond {
+		return now.Add(x.until(due))
+	}
+	return due
+}
+
+// read reads the clocks.
+func (e *Engine) read() checkpoint.Reading {
+	return checkpoint.Reading{Wall: e.now().Round(0), Mono: time.Now()}
 }
 
 // ended is how the run ended, or nil if it only is not driven any more.
@@ -411,7 +435,7 @@ func (x *execution) leftOver() (c checkpoint.Change, err error) {
 		if len(c.Events) == mostEvents {
 			break
 		}
-		if e, ok := x.recorded(o, x.eng.now()); ok && o.keyed.abandoned {
+		if e, ok := x.recorded(o, x.time()); ok && o.keyed.abandoned {
 			c.Events = append(c.Events, e)
 			if err := o.keyed.seal(&c); err != nil {
 				return c, err
@@ -471,7 +495,7 @@ func (x *execution) attend(reason Reason, operation, name string, cause error) {
 // not, the run was refreshed, and its caller decides anew. An error ends the
 // execution: what is in memory may be trusted no longer.
 func (x *execution) commit(c checkpoint.Change) (done bool, err error) {
-	w, err := x.hold.Append(c, x.eng.now())
+	w, err := x.hold.AppendAt(c, x.eng.read())
 	if err != nil {
 		return false, err
 	}
@@ -546,7 +570,7 @@ func (x *execution) refresh() error {
 		x.cancel(errors.New("engine: run was taken over"))
 		return context.Cause(x.ctx)
 	}
-	x.hold = &checkpoint.Hold{Workflow: wf, Head: x.hold.Head, HeadTime: x.hold.HeadTime}
+	x.hold = x.hold.With(wf)
 	if x.blocked != nil && x.blocked.again {
 		x.blocked = nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -23,7 +24,12 @@ const (
 // expire removes what has outlived its use: tombstones, and the accepted
 // responses of signals. In between it is known when the next does, and rarely looked.
 func (l *life) expire(ctx context.Context) error {
-	now := l.eng.now()
+	if !l.witness.begun() {
+		if err := l.testify(ctx); err != nil {
+			return err
+		}
+	}
+	now := l.witness.now(l.eng.read())
 	if now.Before(l.expires) && time.Since(l.expired) < saturate.Times(rarely, l.eng.config.PollInterval) {
 		return nil
 	}
@@ -31,6 +37,7 @@ func (l *life) expire(ctx context.Context) error {
 	if err != nil || !all {
 		return err
 	}
+	l.swept = now
 	next, ok, err := l.firstTime(ctx, keys.ExpiresNext(now), keys.Expires)
 	if err != nil {
 		return err
@@ -42,7 +49,33 @@ func (l *life) expire(ctx context.Context) error {
 	return nil
 }
 
-// expireUntil removes what has expired, and says whether that was all.
+// testify begins the witness with what the records of engines tell of time.
+func (l *life) testify(ctx context.Context) error {
+	var known time.Time
+	for entry, err := range storage.All(ctx, l.eng.store, keys.Engines()) {
+		if err != nil {
+			return err
+		}
+		var r enrolment
+		if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
+			continue // damaged, or of a newer release: it tells nothing
+		}
+		if incarnation, err := keys.Last(entry.Key); err != nil || incarnation == l.incarnation {
+			continue
+		}
+		if r.Proven != 0 {
+			known = later(known, checkpoint.Time(r.Proven))
+		} else { // an earlier release wrote it
+			known = later(known, r.latest())
+		}
+	}
+	l.witness.begin(known, l.eng.read())
+	return nil
+}
+
+// expireUntil removes what has expired, and says whether that was all. What had expired
+// when all was removed before, and was not there then, is of a clock that was behind: it
+// has all its time before it.
 func (l *life) expireUntil(ctx context.Context, now time.Time) (all bool, _ error) {
 	removed := 0
 	var signals []storage.Batch
@@ -54,13 +87,21 @@ func (l *life) expireUntil(ctx context.Context, now time.Time) (all bool, _ erro
 		if err != nil {
 			return false, err
 		}
-		switch kind {
+		at, err := keys.Expires(entry.Key)
+		if err != nil {
+			return false, err
+		}
+		switch late := at.Before(l.swept); kind {
 		case "tomb":
 			removed++
+			if late {
+				err = l.putOff(ctx, entry.Key, keys.ExpiringTombstone(now.Add(l.eng.config.PurgeMemory), names[0], names[len(names)-1]))
+				break
+			}
 			err = l.expireTombstone(ctx, entry.Key, names[0], names[len(names)-1])
 		case "sig":
 			var b *storage.Batch
-			if b, err = l.expireSignal(ctx, entry.Key); b != nil {
+			if b, err = l.expireSignal(ctx, entry.Key, now, late); b != nil {
 				removed++
 				signals = append(signals, *b)
 			}
@@ -78,6 +119,11 @@ func (l *life) expireUntil(ctx context.Context, now time.Time) (all bool, _ erro
 		}
 	}
 	return true, l.commitExpired(ctx, signals)
+}
+
+// putOff has entry looked at again at another time.
+func (l *life) putOff(ctx context.Context, entry, again []byte) error {
+	return l.removeExpired(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry), storage.Put(again, nil)}})
 }
 
 func (l *life) expireTombstone(ctx context.Context, entry []byte, id, generation string) error {
@@ -98,8 +144,12 @@ func (l *life) expireTombstone(ctx context.Context, entry []byte, id, generation
 }
 
 // expireSignal decides the removal of an accepted response; nil is none.
-func (l *life) expireSignal(ctx context.Context, entry []byte) (*storage.Batch, error) {
-	b, err := signal.Forget(ctx, l.eng.store, entry, l.eng.now())
+func (l *life) expireSignal(ctx context.Context, entry []byte, now time.Time, late bool) (*storage.Batch, error) {
+	forget := signal.Forget
+	if late {
+		forget = signal.Remember
+	}
+	b, err := forget(ctx, l.eng.store, entry, now)
 	if isDamage(err) {
 		if l.once("expired " + string(entry)) {
 			l.eng.log.Error("weft: an accepted signal cannot be read; it is left alone", "error", err)

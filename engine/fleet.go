@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
@@ -43,6 +44,7 @@ func (l *life) muster(ctx context.Context) error {
 	}
 	var members []string
 	others := map[string]vitality{}
+	told := map[string]testimony{}
 	for entry, err := range storage.All(ctx, l.eng.store, keys.Engines()) {
 		if err != nil {
 			return err
@@ -60,10 +62,16 @@ func (l *life) muster(ctx context.Context) error {
 			return err
 		}
 		others[incarnation] = v
+		if v == alive {
+			told[incarnation] = testimony{string(entry.Value), checkpoint.Time(r.Clock), checkpoint.Time(r.Proven), time.Now()}
+		} else {
+			l.ledAstray(incarnation, r)
+		}
 		if v == alive && l.isPeer(r) {
 			members = append(members, incarnation)
 		}
 	}
+	l.witness.hear(told)
 	now := time.Now()
 	if !maps.Equal(others, l.fleet.others) {
 		l.fleet.others, l.fleet.changed = others, now

@@ -30,6 +30,7 @@ func TestGoldenRecords(t *testing.T) {
 		"engine-lease":  engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000}),
 		"engine-dead":   engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000, Dead: true}),
 		"engine-queues": engine(enrolment{Name: "host", Since: 1767355200000000, Workflows: []string{"order"}, Queues: []string{"bulk", "print"}}),
+		"engine-clock":  engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000, Clock: 1767355205000000, Proven: 1767355204000000}),
 		"rate":          r(keys.Rate("print"), &admissions{Times: []int64{1767355200000000, 1767355200000007}}, func() any { return new(admissions) }),
 		"engine-counts": engine(enrolment{
 			Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000,

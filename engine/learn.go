@@ -64,7 +64,7 @@ func (x *execution) learn() error {
 		if err := x.reread(); err != nil {
 			return err
 		}
-		d, err := x.decide(x.eng.now())
+		d, err := x.decide(x.time())
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (x *execution) setGoing() {
 	queued := x.ops.queued
 	x.ops.queued = nil
 	x.refused = false
-	now := x.eng.now()
+	now := x.time()
 	for i, o := range queued {
 		if x.refused { // the rest waits as it has: there may be thousands
 			x.ops.keepQueued(queued[i-1:])
@@ -428,7 +428,7 @@ func (x *execution) rest() (idle bool, _ error) {
 func (x *execution) untilNext() (wait time.Duration, ok bool) {
 	wait, ok = x.trial.rest(x.hold.Workflow)
 	if due, some := x.ops.nextDue(!x.stopping); some && x.blocked == nil {
-		if rest := x.life.clock.until(due); !ok || rest < wait {
+		if rest := x.until(due); !ok || rest < wait {
 			wait, ok = rest, true
 		}
 	}

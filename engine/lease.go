@@ -173,6 +173,9 @@ func (l *life) record(stopped time.Time) (storage.Op, error) {
 		Workflows:  l.eng.types(),
 		Deployment: l.eng.config.Deployment,
 		Queues:     l.eng.queues(),
+
+		Clock:  checkpoint.Micro(l.eng.now()),
+		Proven: checkpoint.Micro(l.witness.says()),
 	}
 	r.count(&l.counts)
 	if l.shared() {

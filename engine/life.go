@@ -27,6 +27,7 @@ type life struct {
 	over        chan struct{} // closed when Run has returned
 
 	clock   *clock
+	witness witness
 	counts  counts
 	running sync.WaitGroup // executions with their attempts, claims, starts
 	cut     atomic.Bool    // attempts were cut off
@@ -34,20 +35,24 @@ type life struct {
 	poke    chan struct{}  // look for work now
 	dock    *dock          // runs that may kill the process
 
-	letGo     func()              // ends the renewals
-	hurry     chan struct{}       // renew soon: what is to be done is done late
-	fleet     fleet               // who shares the work; the poll's
-	sightings map[string]sighting // of the leases of others; likewise
-	next      time.Duration       // until it looks again; likewise
-	followed  []byte              // the record of the active deployment, as it was seen last; likewise
-	expired   time.Time           // when it looked last for what expires; likewise
-	expires   time.Time           // when the first of that does; likewise
-	unheld    time.Time           // when it looked last for what is held, and found nothing; likewise
-	stamped   time.Time           // when it read the store's stamp last; likewise
-	idle      bool                // this look has nothing to take over and nothing to hint; likewise
-	todo      trail               // of what is unclaimed; likewise
-	lines     map[string]*trail   // of the lines of queues, by name; likewise
-	leavings  map[string]leaving  // of what dead incarnations hold; likewise
+	letGo     func()               // ends the renewals
+	hurry     chan struct{}        // renew soon: what is to be done is done late
+	fleet     fleet                // who shares the work; the poll's
+	sightings map[string]sighting  // of the leases of others; likewise
+	next      time.Duration        // until it looks again; likewise
+	followed  []byte               // the record of the active deployment, as it was seen last; likewise
+	expired   time.Time            // when it looked last for what expires; likewise
+	expires   time.Time            // when the first of that does; likewise
+	unheld    time.Time            // when it looked last for what is held, and found nothing; likewise
+	stamped   time.Time            // when it read the store's stamp last; likewise
+	swept     time.Time            // up to here all that expires was removed; likewise
+	astray    bool                 // a parked run may be where a clock that was ahead has put it; likewise
+	early     map[string]time.Time // entries that are due now and written by a clock that is ahead, since they were seen; likewise
+	idle      bool                 // this look has nothing to take over and nothing to hint; likewise
+	prompt    trail                // of what is unclaimed and due now; likewise
+	todo      trail                // of what is unclaimed; likewise
+	lines     map[string]*trail    // of the lines of queues, by name; likewise
+	leavings  map[string]leaving   // of what dead incarnations hold; likewise
 
 	mu        sync.Mutex         // guards what follows
 	open      bool               // for new work: it is known to others, and not told to stop
@@ -106,6 +111,11 @@ type enrolment struct {
 
 	Deployment string `cbor:"14,keyasint,omitempty"`
 
+	// Clock is what its wall clock said when this was written, and Proven how far time
+	// had come for certain. See witness.
+	Clock  int64 `cbor:"16,keyasint,omitempty"`
+	Proven int64 `cbor:"17,keyasint,omitempty"`
+
 	unknown record.Unknown
 }
 
@@ -115,6 +125,9 @@ func openEnrolment(key, raw []byte) (*enrolment, error) {
 	r.unknown, err = record.Open(key, raw, checkpoint.Version, r)
 	return r, err
 }
+
+// latest is the latest time of the wall clock of its incarnation that r tells.
+func (r *enrolment) latest() time.Time { return checkpoint.Time(max(r.Since, r.Stopped, r.Clock)) }
 
 // enlist makes the incarnation known. Nothing is claimed under it before.
 func (l *life) enlist(ctx context.Context) error {

@@ -220,7 +220,7 @@ func (x *execution) facing() []string {
 	for o := range x.ops.all() {
 		s := describe(o.of, o.name)
 		if !o.due.IsZero() {
-			s += " until " + o.due.Format(time.RFC3339)
+			s += " until " + x.wall(o.due, x.eng.now()).UTC().Format(time.RFC3339)
 		}
 		if o.permit != nil && !o.permit.granted {
 			s += ", in line"

@@ -35,14 +35,19 @@ func (x *execution) waits() bool {
 // idle is after what time at rest the run is parked, and false if it is not to be.
 func (x *execution) idle() (time.Duration, bool) {
 	t := &x.ops
-	if x.stays || !x.waits() {
+	if x.stays || !x.waits() || x.eng.now().UnixMicro() <= 0 { // a clock before 1970 is not set yet, and keys tell no such times
 		return 0, false
 	}
 	patience := max(x.eng.config.ParkAfter, saturate.Times(worth, x.replayTook))
 	if x.eng.crowded() {
 		patience = 0
 	}
-	if due, ok := t.nextDue(true); ok && due.Sub(x.eng.now()) <= max(patience, x.eng.config.PollInterval) {
+	due, timed := t.nextDue(true)
+	if timed && x.hold.In(due.Sub(x.time())) <= max(patience, x.eng.config.PollInterval) {
+		return 0, false
+	}
+	// By a clock that is ahead it would be put where nobody looks for as long.
+	if timed && patience > 0 && x.life.witness.doubts(x.eng.read()) {
 		return 0, false
 	}
 	return patience, true
@@ -69,7 +74,8 @@ func (x *execution) park() error {
 		wf.Facing = append(wf.Facing[:mostFacing], "and more")
 	}
 	if due, ok := x.ops.nextDue(true); ok {
-		wf.Todo = keys.Todo(0, due, wf.ID, x.eng.newID())
+		now := x.eng.now() // by wall clocks others look
+		wf.Todo = keys.TodoParked(0, x.wall(due, now), now, wf.ID, x.eng.newID())
 		change.Ops = append(change.Ops, storage.Put(wf.Todo, nil))
 	}
 	if len(wf.Awaits) > 0 {
@@ -90,7 +96,7 @@ func (x *execution) park() error {
 		return err
 	}
 	kids, known := x.ops.kidsUnchanged()
-	if d, err := x.decide(x.eng.now()); err != nil || len(d.Events) > 0 {
+	if d, err := x.decide(x.time()); err != nil || len(d.Events) > 0 {
 		return err
 	}
 	if !known {
@@ -101,7 +107,8 @@ func (x *execution) park() error {
 	if len(kids) <= min(mostKids, x.eng.room(&change)) {
 		change.If = append(change.If, kids...)
 	} else {
-		again = keys.Todo(0, x.eng.now().Add(rarely*x.eng.config.PollInterval), wf.ID, x.eng.newID())
+		now := x.eng.now()
+		again = keys.TodoParked(0, now.Add(saturate.Times(rarely, x.eng.config.PollInterval)), now, wf.ID, x.eng.newID())
 		change.Ops = append(change.Ops, storage.Put(again, nil))
 	}
 	done, err := x.commit(change)
@@ -157,7 +164,7 @@ func (x *execution) endedUnseen() (bool, error) {
 // leave ends the execution because its engine is told to stop. A run that only
 // waits is parked, so that the next engine need not replay it.
 func (x *execution) leave() error {
-	if waited, err := x.release(x.eng.now()); err != nil {
+	if waited, err := x.release(); err != nil {
 		return err
 	} else if len(waited.Events) > 0 {
 		if _, err := x.commit(waited); err != nil {
@@ -181,7 +188,7 @@ func (x *execution) handOver() error {
 	wf := *x.hold.Workflow
 	held := keys.Held(wf.Owner, wf.ID)
 	wf.Owner, wf.Deaths, wf.Alone = "", 0, 0
-	wf.Todo = keys.Todo(0, x.eng.now().Add(-x.life.ahead()), wf.ID, x.eng.newID())
+	wf.Todo = keys.TodoNow(0, x.eng.now().Add(-x.life.ahead()), wf.ID, x.eng.newID())
 	done, err := x.commit(checkpoint.Change{
 		Events:   []checkpoint.Event{{Kind: checkpoint.Parked}},
 		Workflow: &wf,

@@ -41,6 +41,7 @@ func (l *life) poll(ctx context.Context) error {
 		if tidied.IsZero() || time.Since(tidied) > anHour {
 			if !tidied.IsZero() {
 				l.lookAgain() // what is gone is not kept for ever
+				l.goneAstray()
 			}
 			tidied = time.Now()
 			if err := l.forgetEngines(ctx); err != nil && ctx.Err() == nil {
@@ -49,6 +50,7 @@ func (l *life) poll(ctx context.Context) error {
 		}
 		l.watch(ctx)
 		if l.clock.jumped() {
+			l.goneAstray()
 			l.eng.nudge()
 		}
 		tick := time.NewTimer(l.next)
@@ -138,8 +140,18 @@ func (l *life) inherit(ctx context.Context) (found bool, _ error) {
 // at the store can find, and it is the turn of the suspects among them.
 func (l *life) pickUp(ctx context.Context) error {
 	defer l.dock.assemble()
-	now := l.eng.now()
-	due, ok, err := l.firstTime(ctx, keys.TodoOf(0), keys.Due)
+	if err := l.pickUpAstray(ctx); err != nil {
+		return err
+	}
+	now := later(l.eng.now(), time.UnixMicro(0)) // keys tell no earlier times
+	overdue := func(entry []byte) (time.Time, error) {
+		due, atOnce, err := keys.Due(entry)
+		if atOnce { // whatever its writer's clock says
+			due = time.Time{}
+		}
+		return due, err
+	}
+	due, ok, err := l.firstTime(ctx, keys.TodoOf(0), overdue)
 	if err != nil || !ok {
 		return err
 	}
@@ -147,23 +159,105 @@ func (l *life) pickUp(ctx context.Context) error {
 		l.next = min(l.next, rest)
 		return nil
 	}
+	seen := map[string]time.Time{}
 	waited := func(entry []byte) (time.Duration, error) {
-		due, err := keys.Due(entry)
-		return now.Sub(due), err
+		due, atOnce, err := keys.Due(entry)
+		past := now.Sub(due)
+		if !atOnce || past >= 0 {
+			return past, err
+		}
+		first, known := l.early[string(entry)] // its writer's clock is ahead
+		if !known {
+			first = time.Now()
+		}
+		seen[string(entry)] = first
+		return time.Since(first), err
 	}
-	r, looked := keys.TodoUntil(0, now), time.Now()
-	p := l.todo.look(looked, l.eng.config.PollInterval, r.End)
-	if p.start != nil {
-		r.Start = p.start
+	defer func() { l.early = seen }()
+	// What a clock that is ahead has written comes behind what others write later: it has
+	// no trail, so that nothing is passed over for it.
+	written, ahead, timed := keys.TodoDue(0, now)
+	looked := time.Now()
+	follow := func(t *trail, r storage.Range) error {
+		p := t.look(looked, l.eng.config.PollInterval, r.End)
+		if p.start != nil {
+			r.Start = p.start
+		}
+		if err := l.adopt(ctx, r, p, "", checkpoint.HandedOver, waited); err != nil {
+			return err
+		}
+		t.passed(p, looked)
+		return nil
 	}
-	if err := l.adopt(ctx, r, p, "", checkpoint.HandedOver, waited); err != nil {
+	if err := follow(&l.prompt, written); err != nil {
 		return err
 	}
-	l.todo.passed(p, looked)
-	if due, ok, err = l.firstTime(ctx, keys.TodoNext(0, now), keys.Due); ok {
+	others := keys.TodoOf(0)
+	others.Start = written.End
+	due, ok, err = l.firstTime(ctx, others, overdue)
+	if err != nil || !ok || due.After(now) { // as a rule
+		if ok && err == nil {
+			l.next = min(l.next, due.Sub(now))
+		}
+		return err
+	}
+	if err := follow(new(trail), ahead); err != nil {
+		return err
+	}
+	if err := follow(&l.todo, timed); err != nil {
+		return err
+	}
+	if due, ok, err = l.firstTime(ctx, keys.TodoNext(0, now), overdue); ok {
 		l.next = min(l.next, max(due.Sub(now), 0))
 	}
 	return err
+}
+
+// pickUpAstray claims, now and then, parked runs that a clock which was ahead has put
+// where nobody looks for as long: it is enough that one is driven for a moment, which puts
+// it where it belongs.
+func (l *life) pickUpAstray(ctx context.Context) error {
+	if !l.astray {
+		return nil
+	}
+	now := l.eng.now()
+	crew := newCrew(l)
+	defer crew.wait()
+	for entry, err := range storage.All(ctx, l.eng.store, keys.TodoNext(0, now)) {
+		if err != nil {
+			return err
+		}
+		if parked, ok := keys.Parked(entry.Key); !ok || parked.Sub(now) < mostAhead || l.leavesAlone(entry.Key) {
+			continue
+		}
+		id, err := keys.ID(entry.Key)
+		if err != nil {
+			return err
+		}
+		if ok, err := crew.claim(ctx, prospect{id: id, entry: entry.Key, why: checkpoint.HandedOver}); !ok {
+			return err // there is no room: the next look goes on
+		}
+	}
+	l.astray = false
+	return nil
+}
+
+// mostAhead is by how much clocks of engines may differ without anybody looking for what
+// that has put astray.
+const mostAhead = time.Second
+
+// goneAstray has parked runs looked for that a clock which was ahead has put astray.
+func (l *life) goneAstray() {
+	l.astray = true
+	l.pokeNow()
+}
+
+// ledAstray does so if the clock of an incarnation that is gone was ahead of this
+// engine's.
+func (l *life) ledAstray(incarnation string, r *enrolment) {
+	if r.latest().Sub(l.eng.now()) >= mostAhead && l.once("ahead "+incarnation) {
+		l.goneAstray()
+	}
 }
 
 // firstTime is the time in the first key of r, and false if there is none.
@@ -325,8 +419,12 @@ func (l *life) forgetEngines(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		ended := max(r.Since, r.Stopped)
-		if v, err := l.vital(ctx, incarnation); err != nil || v == alive || l.eng.now().Sub(checkpoint.Time(ended)) < aDay {
+		v, err := l.vital(ctx, incarnation)
+		if err != nil || v == alive {
+			continue
+		}
+		l.ledAstray(incarnation, r)
+		if ended := max(r.Since, r.Stopped); !l.witness.begun() || l.witness.now(l.eng.read()).Sub(checkpoint.Time(ended)) < aDay {
 			continue
 		}
 		held := keys.HeldBy(incarnation)
@@ -370,11 +468,11 @@ func newClock(now func() time.Time) *clock {
 	return &clock{now: now, wall: now().Round(0), mono: time.Now()}
 }
 
-// until is how long it is to t.
-func (c *clock) until(t time.Time) time.Duration {
+// note looks at the clock.
+func (c *clock) note() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return t.Sub(c.look())
+	c.look()
 }
 
 // jumped says that the wall clock has jumped since this was asked last.
@@ -387,11 +485,10 @@ func (c *clock) jumped() bool {
 	return strayed
 }
 
-// look is the time of the wall clock. The caller has c.mu.
-func (c *clock) look() time.Time {
+// look notices. The caller has c.mu.
+func (c *clock) look() {
 	wall, mono := c.now().Round(0), time.Now()
 	drift := saturate.Sub(wall.Sub(c.wall), mono.Sub(c.mono))
 	c.strayed = c.strayed || drift.Abs() > 50*time.Millisecond
 	c.wall, c.mono = wall, mono
-	return wall
 }

@@ -213,9 +213,9 @@ type door struct {
 // of that run.
 type ticket struct {
 	door *door
-	slot int // 0: the queue has no bound
-	rate storage.Batch
-	used bool // by a claim that was tried
+	slot int       // 0: the queue has no bound
+	rate *rateSeen // nil: the queue has none
+	used bool      // by a claim that was tried
 }
 
 // next is a ticket, or nil if nobody is let in for now. Those before it may come to
@@ -310,9 +310,36 @@ func (t *ticket) admit(h *checkpoint.Hold, owner string, floor uint64, now time.
 	if err != nil {
 		return nil, err
 	}
-	w.Batch.If = append(w.Batch.If, t.rate.If...)
-	w.Batch.Ops = append(w.Batch.Ops, t.rate.Ops...)
-	return w, nil
+	if t.rate == nil {
+		return w, nil
+	}
+	put, err := t.rate.with(now, t.door.queue)
+	w.Batch.If = append(w.Batch.If, t.rate.unchanged)
+	w.Batch.Ops = append(w.Batch.Ops, put)
+	return w, err
+}
+
+// A rateSeen is the record of a rate as it was read, when it let one more in.
+type rateSeen struct {
+	admissions
+	at        time.Time
+	unchanged storage.Condition
+}
+
+// with is the record with one more admission: at the time of the claim, which is later
+// than the look by as long as it took to read the run. What is admitted next counts from
+// that.
+func (r *rateSeen) with(claimed time.Time, q Queue) (storage.Op, error) {
+	if claimed.Before(r.at) {
+		claimed = r.at // the clock was set back
+	}
+	next, _ := r.then(claimed, q.Rate)
+	if next == nil {
+		next, _ = r.then(r.at, q.Rate) // it was set forward, so that times from the future count
+	}
+	key := keys.Rate(q.Name)
+	raw, err := record.Seal(key, checkpoint.Version, next, next.unknown)
+	return storage.Put(key, raw), err
 }
 
 // takeRate adds to t that one more is admitted now, if the rate allows it.
@@ -330,17 +357,14 @@ func (d *door) takeRate(ctx context.Context, t *ticket) (bool, error) {
 	case !errors.Is(err, storage.ErrNotFound):
 		return false, err
 	}
-	next, wait := r.then(d.eng.now(), d.queue.Rate)
-	if wait > 0 {
+	now := d.eng.now()
+	if _, wait := r.then(now, d.queue.Rate); wait > 0 {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.opens = min(d.opens, wait)
 		return false, nil
 	}
-	if raw, err = record.Seal(key, checkpoint.Version, next, next.unknown); err != nil {
-		return false, err
-	}
-	t.rate = storage.Batch{If: []storage.Condition{unchanged}, Ops: []storage.Op{storage.Put(key, raw)}}
+	t.rate = &rateSeen{r, now, unchanged}
 	return true, nil
 }
 

@@ -36,7 +36,7 @@ type reconciliation struct {
 	next activity.Do // to be done when the operation is due; zero: nothing
 	why  string      // it leaves
 
-	since  time.Time // from when on it is certain that the attempt begins nothing new
+	since  time.Time // from when on it is certain that the attempt begins nothing new, by the monotonic clock
 	asking *asking   // the verifier's goroutine, until it has returned
 	asked  int       // answers of it that told nothing, in a row
 	parked bool      // a person is asked
@@ -153,7 +153,7 @@ func (x *execution) reconcile(o *operation) {
 	k := o.keyed
 	end, ends := o.lastDispatch()
 	switch {
-	case k.next == activity.Dispatch && ends && !x.eng.now().Before(end):
+	case k.next == activity.Dispatch && ends && !x.time().Before(end):
 		o.forgo()
 		x.follow(o, activity.Happened{What: activity.Found}) // no time is left
 	case k.next == activity.Dispatch:
@@ -280,7 +280,7 @@ func (x *execution) follow(o *operation, h activity.Happened) {
 		k.later = append(k.later, h)
 		return
 	}
-	h.Now, h.Random = x.eng.now(), rand.Int64N
+	h.Now, h.Random = x.time(), rand.Int64N
 	d := activity.Next(o.call.Policy, k.record, h)
 	told := h.What == activity.Answered || h.What == activity.Found
 	if told && (d.Do == activity.Dispatch || d.Do == activity.Verify) {
@@ -356,7 +356,7 @@ type verdict struct {
 // verify asks o's verifier, in a goroutine of its own. Its answer comes by mail: what
 // it says, and before that that its time is up, if it is.
 func (x *execution) verify(o *operation) {
-	began := x.eng.now()
+	began := time.Now()
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	q := &asking{cancel: cancel}
 	o.keyed.asking = q
@@ -365,7 +365,7 @@ func (x *execution) verify(o *operation) {
 
 	timeout := o.call.Policy.VerifyTimeout
 	info := x.info(o)
-	info.Phase, info.FencingToken, info.Deadline = activity.PhaseVerify, x.hold.Head, began.Add(timeout)
+	info.Phase, info.FencingToken, info.Deadline = activity.PhaseVerify, x.hold.Head, x.eng.now().Add(timeout)
 	tell := func(v activity.Verdict, returned bool) {
 		v.Reason = recordable(v.Reason)
 		answer := &verdict{Verdict: v, of: q, began: began}
@@ -419,7 +419,7 @@ func (x *execution) readVerdict(p post) {
 	switch {
 	case !o.open || told || k.next != activity.Verify:
 	case k.happened != nil: // the attempt has come back meanwhile: it is asked again
-		x.timeAt(o, x.eng.now())
+		x.timeAt(o, x.time())
 	default:
 		x.answered(o, *p.verdict)
 	}
@@ -587,13 +587,14 @@ func (k *reconciliation) seal(c *checkpoint.Change) error {
 
 // release is what an owner that goes with a word leaves: how long has been waited
 // for what might still land, so that the next owner waits only for the rest.
-func (x *execution) release(now time.Time) (c checkpoint.Change, err error) {
+func (x *execution) release() (c checkpoint.Change, err error) {
+	now, mono := x.time(), time.Now()
 	for o := range x.ops.all() {
 		k := o.keyed
 		if k == nil || k.next != activity.Verify || k.happened != nil || o.working != nil || len(c.Events) == mostEvents {
 			continue
 		}
-		d := min(now.Sub(k.since), o.call.Policy.Quiet(k.record))
+		d := min(mono.Sub(k.since), o.call.Policy.Quiet(k.record))
 		if d <= 0 {
 			continue
 		}
@@ -602,7 +603,7 @@ func (x *execution) release(now time.Time) (c checkpoint.Change, err error) {
 		if err := k.seal(&c); err != nil {
 			return c, err
 		}
-		k.record, k.since = k.sealed.Record, now
+		k.record, k.since = k.sealed.Record, mono
 	}
 	return c, nil
 }

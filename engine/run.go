@@ -32,7 +32,8 @@ type Run struct {
 func (r *Run) ID() string { return r.x.id }
 
 // Now returns the time at which the run last went on: that of the checkpoint
-// from which it learnt something last. It is the same in a replay.
+// from which it learnt something last. It is the same in a replay, and never earlier than
+// it was, also when the clock of an engine is set back.
 func (r *Run) Now() time.Time { return r.x.now }
 
 // Random returns a source of chance that is the same in a replay. It is no

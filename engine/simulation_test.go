@@ -420,9 +420,13 @@ func (s *simulation) upset(t *testing.T) {
 	s.note(how, h.name)
 }
 
-// clear ends the storm. No clock goes back: what is due by the furthest of them is.
+// clear ends the storm. All clocks are then as the furthest was, or, in every other seed,
+// right: what one of them had put far into the future takes no longer for that.
 func (s *simulation) clear(t *testing.T) {
 	s.stormy = false
+	if s.seed%2 == 0 {
+		s.furthest = 0
+	}
 	for len(s.late) > 0 {
 		s.land(0)
 	}

@@ -210,7 +210,7 @@ func entryOf(wf *checkpoint.Workflow, now time.Time, nonce string) []byte {
 	if wf.Queue != "" {
 		return keys.Line(wf.Queue, now, wf.ID)
 	}
-	return keys.Todo(0, now, wf.ID, nonce)
+	return keys.TodoNow(0, now, wf.ID, nonce)
 }
 
 // accept adds the acceptance of the first signal to the start.

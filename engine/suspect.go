@@ -66,7 +66,7 @@ func (t *trial) list(x *execution) {
 	}
 	t.listed = true
 	for o := range x.ops.all() {
-		if o.call != nil && !o.asksPerson() && !o.due.After(x.began) {
+		if o.call != nil && !o.asksPerson() && !o.due.After(x.begunAt) {
 			t.inFlight = append(t.inFlight, o)
 		}
 	}

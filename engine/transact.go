@@ -113,7 +113,7 @@ func (x *execution) transaction(store storage.Transactor, o *operation, a *answe
 			if behind = x.callWithin(ctx, o, a); a.failure != nil {
 				return storage.Batch{}, failed
 			}
-			decided, err := x.hold.Append(checkpoint.Change{Events: []checkpoint.Event{o.succeeded(a)}}, x.eng.now())
+			decided, err := x.hold.AppendAt(checkpoint.Change{Events: []checkpoint.Event{o.succeeded(a)}}, x.eng.read())
 			if err != nil {
 				return storage.Batch{}, err
 			}
@@ -223,9 +223,9 @@ func await[T any](x *execution, c <-chan T) (v T, ok bool) {
 func (x *execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, err error) {
 	for {
 		e := o.event(checkpoint.Attempted)
-		e.Attempt, e.Due = w.Checkpoint.Events[0].Attempt, checkpoint.Micro(x.eng.now())
+		e.Attempt, e.Due = w.Checkpoint.Events[0].Attempt, checkpoint.Micro(x.time())
 		e.Error = "the outcome of its transaction is unknown: given up"
-		given, err := x.hold.Append(checkpoint.Change{Events: []checkpoint.Event{e}}, x.eng.now())
+		given, err := x.hold.AppendAt(checkpoint.Change{Events: []checkpoint.Event{e}}, x.eng.read())
 		if err != nil {
 			return false, err
 		}
@@ -243,6 +243,6 @@ func (x *execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, e
 
 // again has o tried again after a pause.
 func (x *execution) again(o *operation, pause time.Duration) {
-	o.due = x.eng.now().Add(pause)
+	o.due = x.time().Add(pause)
 	x.ops.time(o)
 }

@@ -19,6 +19,16 @@ import (
 // after another such time: else sending it again would find a payload whose
 // acceptance nobody knows.
 func Forget(ctx context.Context, s storage.Storage, entry []byte, now time.Time) (storage.Batch, error) {
+	return outlived(ctx, s, entry, now, false)
+}
+
+// Remember is Forget for an entry whose time cannot be right: the accepted response
+// stays, and is looked at again after another such time.
+func Remember(ctx context.Context, s storage.Storage, entry []byte, now time.Time) (storage.Batch, error) {
+	return outlived(ctx, s, entry, now, true)
+}
+
+func outlived(ctx context.Context, s storage.Storage, entry []byte, now time.Time, keep bool) (storage.Batch, error) {
 	b := storage.Batch{Ops: []storage.Op{storage.Delete(entry)}}
 	_, names, err := keys.Expiring(entry)
 	if err == nil && len(names) != 3 {
@@ -46,9 +56,9 @@ func Forget(ctx context.Context, s storage.Storage, entry []byte, now time.Time)
 	b.If = append(b.If, storage.Equal(key, raw))
 	_, err = s.Get(ctx, keys.Signal(id, name, signalID))
 	switch {
-	case errors.Is(err, storage.ErrNotFound):
+	case errors.Is(err, storage.ErrNotFound) && !keep:
 		b.Ops = append(b.Ops, storage.Delete(key))
-	case err != nil:
+	case err != nil && !errors.Is(err, storage.ErrNotFound):
 		return b, err
 	default:
 		again := now.Add(max(saturate.Times(a.ExpiresAt-a.AcceptedAt, time.Microsecond), time.Minute))

@@ -152,6 +152,36 @@ func Todo(shard int, at time.Time, id, nonce string) []byte {
 	return storage.AppendKey(append(k, ':'), id, nonce)
 }
 
+// TodoNow says that an unclaimed workflow is to be looked at now, whatever any clock
+// says: todo:{shard}:-{time}:{id}:{nonce}. It sorts before all that is due at a time, and
+// reads as a time before 1970. since is when it was written, by the clock of who did; it
+// gives an order, and delays nothing.
+func TodoNow(shard int, since time.Time, id, nonce string) []byte {
+	k := appendTime(append(todo(shard), '-'), since)
+	return storage.AppendKey(append(k, ':'), id, nonce)
+}
+
+// TodoParked is Todo for a run that was parked, with what the clock said then of who did:
+// what that clock called later may be long past.
+func TodoParked(shard int, at, parked time.Time, id, nonce string) []byte {
+	return Todo(shard, at, id, nonce+"."+string(appendTime(nil, parked)))
+}
+
+// Parked is when the clock of who wrote a todo key said that it was, and false if the key
+// does not tell.
+func Parked(k []byte) (at time.Time, ok bool) {
+	nonce, err := Last(k)
+	if err != nil {
+		return time.Time{}, false
+	}
+	_, micro, ok := strings.Cut(nonce, ".")
+	if !ok || len(micro) != timeDigits {
+		return time.Time{}, false
+	}
+	n, err := strconv.ParseInt(micro, 10, 64)
+	return time.UnixMicro(n), err == nil
+}
+
 // TodoOf is the range of what is due in a shard, ever.
 func TodoOf(shard int) storage.Range { return storage.Prefix(todo(shard)) }
 
@@ -161,6 +191,18 @@ func TodoUntil(shard int, at time.Time) storage.Range {
 	return storage.Range{Start: todo(shard), End: end}
 }
 
+// TodoDue is TodoUntil in three parts, in their order: what is due whatever any clock
+// says, and was written up to that time; the same, and written later; and what is due at
+// a time.
+func TodoDue(shard int, at time.Time) (written, ahead, timed storage.Range) {
+	nows := storage.Prefix(append(todo(shard), '-'))
+	middle := append(appendTime(append(todo(shard), '-'), at), ';')
+	written = storage.Range{Start: nows.Start, End: middle}
+	ahead = storage.Range{Start: middle, End: nows.End}
+	timed = storage.Range{Start: nows.End, End: TodoUntil(shard, at).End}
+	return written, ahead, timed
+}
+
 // TodoNext is the range of what is due in a shard after a time.
 func TodoNext(shard int, at time.Time) storage.Range {
 	r := TodoOf(shard)
@@ -168,9 +210,14 @@ func TodoNext(shard int, at time.Time) storage.Range {
 	return r
 }
 
-// Due is the time in a todo key.
-func Due(k []byte) (time.Time, error) {
-	return timeIn(k, 2)
+// Due is the time in a todo key. Of one that is due now, as TodoNow writes it, it is
+// when that was written, and now is true.
+func Due(k []byte) (at time.Time, now bool, err error) {
+	at, err = timeIn(k, 2)
+	if s, _ := nth(k, 2); strings.HasPrefix(s, "-") {
+		return time.UnixMicro(-at.UnixMicro()), true, err
+	}
+	return at, false, err
 }
 
 // timeIn is the time that is the i-th component of a key.

@@ -218,7 +218,17 @@ func TestNumbersAndTimesSort(t *testing.T) {
 		{noon.Add(time.Microsecond), false},
 		{time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC), false},
 	} {
+		now, until := keys.TodoNow(0, c.at, "o", "n"), keys.TodoUntil(0, time.Time{})
+		if bytes.Compare(now, until.Start) < 0 || bytes.Compare(now, until.End) >= 0 {
+			t.Errorf("an entry that is due now, written at %v, is not due at all times", c.at)
+		}
+		if at, isNow, err := keys.Due(now); !isNow || err != nil || c.at.Unix() > 0 && c.at.Year() < 2200 && !at.Equal(c.at) {
+			t.Errorf("Due(%q) = %v, %v, %v, want now, written at %v", now, at, isNow, err, c.at)
+		}
 		k, r := keys.Todo(0, c.at, "o", "n"), keys.TodoUntil(0, noon)
+		if _, isNow, err := keys.Due(k); isNow || err != nil {
+			t.Errorf("Due(%q) is now: %v, %v", k, isNow, err)
+		}
 		if due := bytes.Compare(k, r.Start) >= 0 && bytes.Compare(k, r.End) < 0; due != c.due {
 			t.Errorf("an entry for %v is due at %v: %v, want %v", c.at, noon, due, c.due)
 		}
@@ -248,5 +258,21 @@ func TestKeysTellTheirComponents(t *testing.T) {
 	}
 	if n, err := keys.Number([]byte("wf:a:ckpt:x")); !errors.Is(err, storage.ErrCorrupt) {
 		t.Errorf("Number of no number = %d, %v, want ErrCorrupt", n, err)
+	}
+}
+
+// The entry of a parked run tells when it was written; others do not.
+func TestParked(t *testing.T) {
+	k := keys.TodoParked(0, noon.Add(time.Hour), noon, "o", "N")
+	if at, ok := keys.Parked(k); !ok || !at.Equal(noon) {
+		t.Errorf("Parked(%q) = %v, %v, want %v", k, at, ok, noon)
+	}
+	if at, now, err := keys.Due(k); now || err != nil || !at.Equal(noon.Add(time.Hour)) {
+		t.Errorf("Due(%q) = %v, %v, %v", k, at, now, err)
+	}
+	for _, k := range [][]byte{keys.Todo(0, noon, "o", "N"), keys.TodoNow(0, noon, "o", "N"), []byte("todo:000:1:o:a.b"), []byte("todo:%")} {
+		if at, ok := keys.Parked(k); ok {
+			t.Errorf("Parked(%q) = %v", k, at)
+		}
 	}
 }

@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/saturate"
+)
+
+// A witness tells how far time has come for certain. What is forgotten, is forgotten by
+// that, and not by what one wall clock says: the same signal must not be received twice
+// because a clock was 25 hours ahead for a second. It is never ahead of the wall clock.
+// When that is right it is what the wall clock says, but for a while after it has jumped,
+// or after a start, when nobody can tell a jump from a pause.
+//
+// A jump is believed when the wall clock has then gone on, for as long as it jumped, as
+// the monotonic clock does, for an hour at most; or at once, when the witness of another
+// engine that lives has come as far. And no engine is ahead of the wall clock of another.
+type witness struct {
+	mu         sync.Mutex // guards what follows
+	proven     time.Time  // so far it has come; zero: it was not begun
+	at         time.Time  // then, by the monotonic clock
+	wall, mono time.Time  // since then the wall clock has not jumped
+	probation  time.Duration
+	leapt      bool // it has, ahead, and nobody knows why
+	others     map[string]testimony
+}
+
+// A testimony is what the lease of another engine says of time, since it says that.
+type testimony struct {
+	raw          string
+	wall, proven time.Time
+	at           time.Time // by the monotonic clock
+}
+
+// mostProbation is how long it takes until a jump of any size is believed.
+const mostProbation = time.Hour
+
+// begin begins with the newest time that the store tells, which is zero if it tells none.
+func (w *witness) begin(known time.Time, now checkpoint.Reading) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if known.IsZero() || known.After(now.Wall) {
+		known = now.Wall
+	}
+	w.proven, w.at, w.wall, w.mono = known, now.Mono, now.Wall, now.Mono
+	w.probation = min(now.Wall.Sub(known), mostProbation)
+}
+
+// begun says that there was a begin.
+func (w *witness) begun() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.proven.IsZero()
+}
+
+// hear takes in what the engines that live say: of those that others has not, nothing
+// is known any more.
+func (w *witness) hear(others map[string]testimony) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for incarnation, o := range others {
+		if was, known := w.others[incarnation]; known && was.raw == o.raw {
+			others[incarnation] = was
+		}
+	}
+	w.others = others
+}
+
+// now is how far time has come for certain.
+func (w *witness) now(is checkpoint.Reading) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	proven := w.proven.Add(is.Mono.Sub(w.at))
+	same := is.Mono.Sub(w.mono)
+	if drift := saturate.Sub(is.Wall.Sub(w.wall), same); drift.Abs() > checkpoint.Within(same) {
+		w.wall, w.mono, same = is.Wall, is.Mono, 0
+		w.probation = min(max(is.Wall.Sub(proven), 0), mostProbation)
+		w.leapt = true
+	}
+	if same >= w.probation {
+		proven = later(proven, is.Wall)
+	}
+	for _, o := range w.others {
+		if !o.proven.IsZero() {
+			proven = later(proven, o.proven.Add(is.Mono.Sub(o.at)))
+		}
+	}
+	if proven.After(is.Wall) {
+		proven = is.Wall
+	}
+	w.proven, w.at = proven, is.Mono
+	w.leapt = w.leapt && is.Wall.Sub(proven) >= mostAhead
+	for _, o := range w.others {
+		if other := o.wall.Add(is.Mono.Sub(o.at)); !o.wall.IsZero() && other.Before(proven) {
+			proven = other
+		}
+	}
+	return proven
+}
+
+// doubts says that the wall clock has jumped ahead, and that this is not believed yet.
+func (w *witness) doubts(is checkpoint.Reading) bool {
+	if !w.begun() {
+		return false
+	}
+	w.now(is)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leapt
+}
+
+// says is what a lease tells others: how far time has come, which is zero before begin.
+func (w *witness) says() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.proven
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
