@@ -489,7 +489,7 @@ func TestQueueRateCountsFromTheClaim(t *testing.T) {
 		const per = time.Second
 		slow := &hooked{Storage: new(memory.Store)}
 		slow.afterGet = func(key []byte) {
-			if key[0] == 'w' { // the run, before it is claimed
+			if k := string(key); k == "wf:0" || k == "wf:1" { // before they are claimed
 				time.Sleep(7 * time.Millisecond)
 			}
 		}
