@@ -21,7 +21,8 @@ import (
 const childEnv = "WEFT_CLUSTER_CHILD"
 
 // A plan is what the killer gives a process to do, as a line of JSON on its stdin.
-// Later lines are "finish", begin no new orders, and "stop".
+// Later lines are "freeze", stop with SIGSTOP inside the next commit of a checkpoint,
+// "finish", begin no new orders, and "stop".
 type plan struct {
 	Store, Where string
 	Process      string // its name, which no other process has
@@ -47,11 +48,20 @@ func child(in io.Reader, out io.Writer) int {
 	beginning, finish := context.WithCancel(running)
 	defer stop()
 	defer finish()
+	var turn sync.Mutex // one line at a time
+	say := func(format string, args ...any) {
+		turn.Lock()
+		defer turn.Unlock()
+		fmt.Fprintf(out, format+"\n", args...) // one write, which outlives the process
+	}
+	f := &freezer{least: p.TTL, say: say}
 	go func() {
 		for {
 			switch line, err := stdin.ReadString('\n'); {
 			case err != nil:
 				os.Exit(1) // the killer is gone
+			case line == "freeze\n":
+				f.armed.Store(true)
 			case line == "finish\n":
 				finish()
 			case line == "stop\n":
@@ -59,13 +69,7 @@ func child(in io.Reader, out io.Writer) int {
 			}
 		}
 	}()
-	var turn sync.Mutex // one line at a time
-	say := func(format string, args ...any) {
-		turn.Lock()
-		defer turn.Unlock()
-		fmt.Fprintf(out, format+"\n", args...) // one write, which outlives the process
-	}
-	if err := host(running, beginning, p, say); err != nil {
+	if err := host(running, beginning, p, f, say); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -73,7 +77,7 @@ func child(in io.Reader, out io.Writer) int {
 }
 
 // host runs an engine, and clients that begin orders as long as they may.
-func host(running, beginning context.Context, p plan, say func(string, ...any)) error {
+func host(running, beginning context.Context, p plan, f *freezer, say func(string, ...any)) error {
 	place := stores[p.Store]
 	store, err := place.open(running, p.Where, p.Process)
 	if err != nil {
@@ -87,7 +91,7 @@ func host(running, beginning context.Context, p plan, say func(string, ...any)) 
 	defer target.close()
 	order := (&shop{say, target}).order()
 	eng, err := engine.New(engine.Config{
-		Storage:      &witness{store, p.Process, say, p.Careless},
+		Storage:      &witness{store, p.Process, say, p.Careless, f},
 		Workflows:    []engine.Definition{order},
 		Name:         p.Process,
 		LeaseTTL:     p.TTL,

@@ -194,13 +194,19 @@ func (k *killer) upTo(d time.Duration) time.Duration {
 	return time.Duration(k.random.Int64N(int64(d) + 1))
 }
 
-// pause stops a process for 1.2 to 3 leases. Two times of three its connections end
+// pause stops a process for 1.2 to 3 leases, inside a commit if that is asked for. Two times of three its connections end
 // meanwhile, or when it goes on: then it does not know what became of its commits.
 func (k *killer) pause(ctx context.Context, p *process) error {
 	d := k.ttl*12/10 + k.upTo(k.ttl*18/10)
 	k.tell("%s is stopped for %v; it owns %d", p.name, d.Round(time.Millisecond), k.owned(ctx, p.name))
 	from := time.Now()
-	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	var err error
+	if k.inside {
+		err = p.freeze(ctx)
+	} else {
+		err = p.cmd.Process.Signal(syscall.SIGSTOP)
+	}
+	if err != nil {
 		return err
 	}
 	cut := k.upTo(2)

@@ -126,6 +126,9 @@ func (l *ledger) read(process, line string) {
 		l.deposed[word[1]] = true
 	case "takeover":
 		l.fresh[nameOf(word[3])+" takes over from "+nameOf(word[2])]++
+	case "frozen":
+		l.counts["frozen "+word[1]]++
+		l.counts["frozen inside "+word[2]]++
 	case "booked", "stale", "result", "lostrace", "fenced", "unknown", "trouble":
 	default:
 		l.wrong("%s said %q", process, line)
@@ -356,6 +359,10 @@ func (l *ledger) verdict(o options) error {
 	case kills < o.kills || pauses < o.pauses:
 		return fmt.Errorf("%d kills and %d pauses; %d and %d were asked for", kills, pauses, o.kills, o.pauses)
 	}
+	inside, stale := 0, pauses/24
+	if o.inside { // there an activity is seldom stopped before it books
+		inside, stale = max(1, pauses/5), 0
+	}
 	cuts := pauses
 	if o.store == "sqlite" { // which has no connections to be cut
 		cuts = 0
@@ -365,12 +372,14 @@ func (l *ledger) verdict(o options) error {
 		n, c int
 	}{
 		{"takeovers", l.counts["takeover"], done / 2},
+		{"stops inside a commit", l.counts["frozen inside"], inside},
+		{"stops inside a commit that was then refused", l.counts["frozen inside refused"], inside / 10},
 		{"owners found dead after a kill", l.deaths[byKill], kills / 3},
 		{"owners found dead in a pause", l.deaths[byPause], pauses / 3},
 		{"repeated effects", l.repeats[byKill] + l.repeats[byPause], done / 12},
 		{"refused checkpoints of former owners", l.fenced, pauses / 40},
 		{"commits of unknown outcome", l.counts["unknown"], cuts / 40},
-		{"stale tokens at the target", l.counts["stale"], pauses / 24},
+		{"stale tokens at the target", l.counts["stale"], stale},
 	} {
 		if least.n < least.c {
 			return fmt.Errorf("%d %s, want at least %d: too few to mean anything", least.n, least.what, least.c)
@@ -400,6 +409,10 @@ func (l *ledger) print(w io.Writer, o options, took time.Duration) {
 	row("checkpoints", len(l.commits), "acknowledged, each to the owner of the time")
 	row("fenced", l.fenced, "checkpoints of former owners, which were refused")
 	row("unknown", l.counts["unknown"], "commits of which nobody knew at first whether they were done")
+	if o.inside {
+		row("stops inside", l.counts["frozen inside"], "a commit: of these %d were done, %d refused and %d of unknown outcome; %d stops came after it",
+			l.counts["frozen inside done"], l.counts["frozen inside refused"], l.counts["frozen inside unknown"], l.counts["frozen outside"])
+	}
 	row("effects", effects, "of them repeated: %d after a kill, %d after a pause, %d after a lost lease", l.repeats[byKill], l.repeats[byPause], l.repeats[bySloth])
 	row("bookings", l.counts["let in"], "let in, with rising tokens; %d stale ones were refused", l.counts["stale"])
 	row("violations", len(l.violations), "in %v", took.Round(time.Second/10))

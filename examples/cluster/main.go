@@ -8,7 +8,7 @@
 // -store sqlite on one file of SQLite. The
 // first process is the killer: at random moments it kills one of the others with
 // SIGKILL, or stops it with SIGSTOP for 1.2 to 3 leases and has it go on as if nothing
-// had been. It is told of everything through pipes, as it happens: which checkpoints
+// had been. With -inside all stops are in the middle of a commit. It is told of everything through pipes, as it happens: which checkpoints
 // were acknowledged and to whom, which effects were begun, what the engines took over.
 // At the end it lets them finish, compares the store with what it was told, and prints
 // a table.
@@ -43,6 +43,7 @@ type options struct {
 	seed     uint64
 	where    string        // the store; "": a new one
 	patience time.Duration // with orders that do not end; a minute
+	inside   bool          // stop inside commits only
 	careless bool          // with stores that do not compare, to see that it is found out
 }
 
@@ -54,6 +55,7 @@ func main() {
 	flag.IntVar(&o.engines, "engines", 3, "processes with an engine")
 	flag.IntVar(&o.kills, "kills", 12, "how often one of them is killed")
 	flag.IntVar(&o.pauses, "pauses", 12, "how often one of them is stopped for 1.2 to 3 leases")
+	flag.BoolVar(&o.inside, "inside", false, "stop it inside a commit, each time")
 	flag.DurationVar(&o.ttl, "ttl", 300*time.Millisecond, "how long a lease lasts")
 	flag.StringVar(&o.store, "store", "postgres", "one of "+storeNames())
 	flag.IntVar(&o.clients, "clients", 6, "orders that each process has under way at once")

@@ -49,6 +49,7 @@ type witness struct {
 	process  string
 	say      func(string, ...any)
 	careless bool
+	freezer  *freezer
 }
 
 func (w *witness) Unwrap() storage.Storage { return w.Storage }
@@ -60,7 +61,12 @@ func (w *witness) Commit(ctx context.Context, b storage.Batch) error {
 			return strings.HasPrefix(string(c.Key), "wf:"+id)
 		})
 	}
-	err := w.Storage.Commit(ctx, b)
+	var err error
+	if number == "" {
+		err = w.Storage.Commit(ctx, b)
+	} else {
+		err = w.freezer.commit(ctx, w.Storage, b)
+	}
 	switch {
 	case number == "":
 	case err == nil:
