@@ -59,6 +59,15 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if orders := os.Getenv(busyEnv); orders != "" {
+		var b busy
+		err := json.Unmarshal([]byte(orders), &b)
+		if err == nil {
+			err = b.run()
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	if orders := os.Getenv(builderEnv); orders != "" {
 		var b builder
 		err := json.Unmarshal([]byte(orders), &b)

@@ -353,3 +353,120 @@ func freePort() (int, error) {
 
 // Data is the folder of the cluster.
 func (s *Server) Data() string { return filepath.Join(s.dir, "data") }
+
+// Still calls f while all processes of s are stopped with SIGSTOP. It needs /proc.
+func (s *Server) Still(t testing.TB, f func()) {
+	t.Helper()
+	if err := s.still(f); err != nil {
+		t.Fatal(fmt.Errorf("pgtest: stop the processes: %w", err))
+	}
+}
+
+// The process that starts the others is stopped first.
+func (s *Server) still(f func()) (err error) {
+	var stopped []int
+	defer func() {
+		for _, pid := range stopped {
+			err = errors.Join(err, ended(syscall.Kill(pid, syscall.SIGCONT)))
+		}
+	}()
+	stop := func(pid int) error {
+		stopped = append(stopped, pid)
+		return ended(syscall.Kill(pid, syscall.SIGSTOP))
+	}
+	first := s.cmd.Process.Pid
+	if err := stop(first); err != nil {
+		return err
+	}
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		all, moving, err := family(first)
+		if err != nil {
+			return err
+		}
+		for _, pid := range all {
+			if !slices.Contains(stopped, pid) {
+				if err := stop(pid); err != nil {
+					return err
+				}
+			}
+		}
+		if moving == 0 {
+			f()
+			return nil
+		}
+	}
+	return errors.New("they do not stop in a minute")
+}
+
+// Copy copies the files of s as they are, and returns what starts another server on the
+// copy, for this test alone.
+func (s *Server) Copy(t testing.TB) (start func() *Server) {
+	t.Helper()
+	image := &Server{settings: s.settings, as: s.as, orders: make(chan func())}
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(fmt.Errorf("pgtest: copy: %w", err))
+		}
+	}
+	var err error
+	image.dir, err = os.MkdirTemp("", "pgtest")
+	check(err)
+	go image.obey()
+	t.Cleanup(image.stop)
+	if c := s.as.Credential; c != nil {
+		check(os.Chown(image.dir, int(c.Uid), -1))
+	}
+	check(os.Chmod(image.dir, 0o700))
+	if out, err := exec.Command("cp", "-a", s.Data(), image.Data()).CombinedOutput(); err != nil {
+		check(fmt.Errorf("%w: %s", err, out))
+	}
+	check(os.Remove(filepath.Join(image.Data(), "postmaster.pid"))) // it names a process that lives
+	return func() *Server {
+		t.Helper()
+		image.port, err = freePort()
+		check(err)
+		check(image.run())
+		return image
+	}
+}
+
+// ended is nil of a process that has gone.
+func ended(err error) error {
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// family is a process and its children, and how many of them are not stopped and have not
+// ended.
+func family(first int) (all []int, moving int, err error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, stat := range stats {
+		raw, err := os.ReadFile(stat)
+		if err != nil {
+			continue // it has gone
+		}
+		var pid, parent int
+		var state string
+		name := bytes.LastIndexByte(raw, ')')
+		if _, err := fmt.Sscanf(string(raw), "%d", &pid); err != nil {
+			return nil, 0, err
+		}
+		if _, err := fmt.Sscanf(string(raw[name+1:]), "%s %d", &state, &parent); err != nil {
+			return nil, 0, err
+		}
+		if pid != first && parent != first {
+			continue
+		}
+		all = append(all, pid)
+		if state != "T" && state != "Z" {
+			moving++
+		}
+	}
+	return all, moving, nil
+}
