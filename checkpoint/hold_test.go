@@ -237,9 +237,9 @@ func flip(raw []byte) []byte {
 // reason to forget them: it may be what the run did beside that of which they died.
 func TestDeaths(t *testing.T) {
 	s := new(memory.Store)
-	h := started(t, s, "o", "life-1")
+	started(t, s, "o", "life-1")
 	for i := range 5 {
-		h = find(t, s, "o")
+		h := find(t, s, "o")
 		if got := h.Deaths(false); got != i+1 {
 			t.Errorf("after %d deaths at the claim: %d", i+1, got)
 		}
@@ -250,13 +250,13 @@ func TestDeaths(t *testing.T) {
 		if h.Workflow.Deaths != i+1 || h.Workflow.Alone != i+1 {
 			t.Errorf("recorded: %d deaths, %d alone, want %d", h.Workflow.Deaths, h.Workflow.Alone, i+1)
 		}
-		h = commit(t, s, appended(t, h, noon, Event{Kind: Fired}))
+		commit(t, s, appended(t, h, noon, Event{Kind: Fired}))
 	}
 	w, err := find(t, s, "o").Claim("heir", HandedOver, 0, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h = commit(t, s, w); h.Workflow.Deaths != 0 || h.Workflow.Alone != 0 {
+	if h := commit(t, s, w); h.Workflow.Deaths != 0 || h.Workflow.Alone != 0 {
 		t.Errorf("handed over: %d deaths, %d alone are recorded, want none", h.Workflow.Deaths, h.Workflow.Alone)
 	}
 }

@@ -343,7 +343,7 @@ func TestForgettingAfterAPause(t *testing.T) {
 			if how == "down" {
 				p.stop(t)
 				time.Sleep(100 * time.Hour)
-				p = bootAt(t, s, &clock, wf)
+				bootAt(t, s, &clock, wf)
 			} else {
 				clock.jump(100 * time.Hour)
 			}
@@ -436,7 +436,7 @@ func TestClocksOf1970(t *testing.T) {
 			}
 			s := store.Open(t)
 			var clock wall
-			clock.jump(time.Unix(0, 0).Add(at).Sub(time.Now()))
+			clock.jump(time.Until(time.Unix(0, 0).Add(at)))
 			wf := flow("w", func(run *engine.Run) (string, error) {
 				_, err := engine.Step(run, "s", func(context.Context) (int, error) { return 1, nil })
 				if err == nil {

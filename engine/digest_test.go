@@ -41,7 +41,7 @@ func TestWhatCanBeShared(t *testing.T) {
 		A int
 		B [2]string
 		C struct{ At time.Time }
-		d float64
+		_ float64
 		_ complex64
 	}
 	for _, v := range []any{1, "s", true, 1.5, uintptr(1), plain{}, [3]plain{}, [0]*int{}, time.Time{}, time.Second, struct{}{}} {

@@ -330,13 +330,6 @@ func (l *life) lookAgain() {
 	l.todo = trail{}
 }
 
-// forget has once report again.
-func (l *life) forget(what string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.seen, what)
-}
-
 // merged is a context that ends with either.
 func merged(a, b context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(a)

@@ -450,11 +450,11 @@ func TestInputThatCannotBeCopied(t *testing.T) {
 			return "", err
 		})
 		p := boot(t, s, wf)
-		h := start(t, wf, p, "o", "")
+		start(t, wf, p, "o", "")
 		time.Sleep(time.Minute)
 		p.kill()
 		p = boot(t, s, wf)
-		h = wf.Handle(p, "o")
+		h := wf.Handle(p, "o")
 		time.Sleep(10 * time.Minute)
 		if i := describe(t, p, "o"); i.Status.Terminal() || !heldFor(i, engine.BadDefinition) {
 			_, err := outcome(h)

@@ -52,7 +52,7 @@ func bookings(t *testing.T, url, direct string) *booking {
 
 // book runs the workflow of seat n, with f for its function. It returns how that
 // ended, how often f was called, and how many rows there are of n.
-func (b *booking) book(n int, f func(ctx context.Context, tx pgx.Tx, call int32) error) (err error, calls int32, rows int) {
+func (b *booking) book(n int, f func(ctx context.Context, tx pgx.Tx, call int32) error) (calls int32, rows int, err error) {
 	b.t.Helper()
 	b.calls.Store(0)
 	b.f = f
@@ -68,7 +68,7 @@ func (b *booking) book(n int, f func(ctx context.Context, tx pgx.Tx, call int32)
 		time.Sleep(10 * time.Millisecond) // a server that starts lets nobody in
 	}
 	must(b.t, host(b.t, b.direct).QueryRow(b.t.Context(), `SELECT count(*) FROM seats WHERE n = $1`, n).Scan(&rows))
-	return err, b.calls.Load(), rows
+	return b.calls.Load(), rows, err
 }
 
 // TX: a connection that is lost inside the function of Transact is not the step's
@@ -102,7 +102,7 @@ func TestLostConnectionIsNoOutcome(t *testing.T) {
 		{name: "the function panics", lose: terminate, after: func(err error) error { panic(err) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err, calls, rows := b.book(i, func(ctx context.Context, tx pgx.Tx, call int32) error {
+			calls, rows, err := b.book(i, func(ctx context.Context, tx pgx.Tx, call int32) error {
 				if call > 1 {
 					return nil
 				}
@@ -208,7 +208,7 @@ func TestErrorOfTheFunctionIsItsOutcome(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err, calls, rows := b.book(i, func(ctx context.Context, tx pgx.Tx, _ int32) error { return c.f(ctx, tx) })
+			calls, rows, err := b.book(i, func(ctx context.Context, tx pgx.Tx, _ int32) error { return c.f(ctx, tx) })
 			if err == nil || !strings.Contains(err.Error(), c.want) || calls != 1 || rows != 0 {
 				t.Errorf("got error %v, %d calls and %d rows, want one that says %q, 1 and 0", err, calls, rows, c.want)
 			}
