@@ -100,7 +100,7 @@ func (l *life) claimed(c *claimable, w *checkpoint.Write) *execution {
 	x := newExecution(l, c.def, w.Hold())
 	x.recovering, x.past = true, c.past.Then(w)
 	if deaths := w.After.Deaths; deaths > 0 {
-		x.trial = &trial{deaths: deaths, fresh: c.hold.Workflow.Owner != "", alone: c.alone, began: time.Now()}
+		x.probation = &probation{deaths: deaths, fresh: c.hold.Workflow.Owner != "", alone: c.alone, began: time.Now()}
 	}
 	return x
 }
@@ -153,9 +153,9 @@ func (l *life) look(ctx context.Context, p prospect) (*claimable, error) {
 		return nil, err
 	}
 	c := &claimable{def: def, hold: hold, past: past}
-	if deaths := hold.Deaths(p.why != ""); deaths >= suspicion {
+	if deaths := hold.Deaths(p.why != ""); deaths >= suspectAfter {
 		if !p.called {
-			l.dock.add(p, deaths)
+			l.quarantine.add(p, deaths)
 			return nil, nil
 		}
 		if c.alone = p.alone; c.alone {
@@ -228,8 +228,8 @@ func (l *life) launch(x *execution) {
 		x.cancel(nil)
 		return
 	}
-	if x.trial != nil {
-		l.dock.enter(x)
+	if x.probation != nil {
+		l.quarantine.begin(x)
 	}
 	l.running.Add(1)
 	l.eng.mu.Lock()
@@ -283,7 +283,7 @@ func (l *life) remove(x *execution) {
 	room := l.eng.roomFor()
 	l.eng.mu.Unlock()
 	room.pokeNow()
-	l.dock.leave(x)
+	l.quarantine.end(x)
 }
 
 // doubt remembers a run that this incarnation may own without driving it, and

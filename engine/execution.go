@@ -76,7 +76,7 @@ type execution struct {
 	forsaken    []storage.Op           // records of children that are no operation's any more
 	undoing     undoing                // what it did, if it ends without success
 	stays       bool                   // it cannot be parked before it has learnt something
-	trial       *trial                 // what it has to show; nil: nothing
+	probation   *probation             // it has died before; nil: it has not, or is cleared
 	blocked     *fault                 // it is held when what is under way has ended; nil: nothing is wrong
 	changed     []string               // operations that were begun with another input than before
 }
@@ -181,7 +181,7 @@ func (x *execution) windUp(err error) {
 
 // prepare gets what a run needs that was claimed and not just started.
 func (x *execution) prepare() error {
-	if x.trial.convicts(x.hold.Workflow) {
+	if x.probation.mustHold(x.hold.Workflow) {
 		x.attend(NoProgress, "", "", fmt.Errorf("the process died %d times in a row when this run was driven, also when it was the only suspect", x.hold.Workflow.Deaths))
 		return errHeld
 	}
@@ -517,8 +517,8 @@ func (x *execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err 
 		x.head.Store(x.hold.Head)
 		x.record(w.Checkpoint, false)
 		x.stays = false
-		if x.trial != nil && x.hold.Workflow.Deaths == 0 {
-			x.acquit()
+		if x.probation != nil && x.hold.Workflow.Deaths == 0 {
+			x.endProbation()
 		}
 		return true, nil
 	case checkpoint.Refreshed:

@@ -25,8 +25,8 @@ const (
 // learn waits until there is something new to know of the run, and makes it
 // durable. All branches wait, and everything durable was delivered.
 func (x *execution) learn() error {
-	if x.trial != nil {
-		x.trial.list(x)
+	if x.probation != nil {
+		x.probation.list(x)
 	}
 	for {
 		if err := x.read(); err != nil {
@@ -69,7 +69,7 @@ func (x *execution) learn() error {
 			return err
 		}
 		change := d.Change
-		x.plead(&change)
+		x.recordProbation(&change)
 		if len(change.Events) > 0 {
 			if len(x.forsaken) <= x.eng.room(&change) {
 				change.Ops = append(change.Ops, x.forsaken...)
@@ -426,7 +426,7 @@ func (x *execution) rest() (idle bool, _ error) {
 
 // untilNext is how long it is until something is due for the clock alone.
 func (x *execution) untilNext() (wait time.Duration, ok bool) {
-	wait, ok = x.trial.rest(x.hold.Workflow)
+	wait, ok = x.probation.rest(x.hold.Workflow)
 	if due, some := x.ops.nextDue(!x.stopping); some && x.blocked == nil {
 		if rest := x.until(due); !ok || rest < wait {
 			wait, ok = rest, true

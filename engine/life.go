@@ -26,14 +26,14 @@ type life struct {
 	cancel      context.CancelCauseFunc
 	over        chan struct{} // closed when Run has returned
 
-	clock   *clock
-	witness witness
-	counts  counts
-	running sync.WaitGroup // executions with their attempts, claims, starts
-	cut     atomic.Bool    // attempts were cut off
-	held    atomic.Bool    // there may be runs that are held, by this one or by the dead
-	poke    chan struct{}  // look for work now
-	dock    *dock          // runs that may kill the process
+	clock      *clock
+	witness    witness
+	counts     counts
+	running    sync.WaitGroup // executions with their attempts, claims, starts
+	cut        atomic.Bool    // attempts were cut off
+	held       atomic.Bool    // there may be runs that are held, by this one or by the dead
+	poke       chan struct{}  // look for work now
+	quarantine *quarantine    // runs that may kill the process
 
 	letGo     func()               // ends the renewals
 	hurry     chan struct{}        // renew soon: what is to be done is done late
@@ -76,7 +76,7 @@ func newLife(e *Engine) *life {
 		sightings:   map[string]sighting{},
 		over:        make(chan struct{}),
 		poke:        make(chan struct{}, 1),
-		dock:        newDock(),
+		quarantine:  newQuarantine(),
 		hurry:       make(chan struct{}, 1),
 		seen:        map[string]bool{},
 		left:        map[string]bool{},

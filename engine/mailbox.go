@@ -193,8 +193,8 @@ func (x *execution) readAnswer(p post) {
 	if p.returned {
 		o.working = nil
 		x.ops.working--
-		if x.trial != nil {
-			x.trial.back(o)
+		if x.probation != nil {
+			x.probation.back(o)
 		}
 		x.heard(o)
 	}

@@ -68,7 +68,7 @@ func (x *execution) park() error {
 		Ops:      []storage.Op{storage.Delete(keys.Held(wf.Owner, wf.ID))},
 	}
 	wf.Owner = ""
-	x.putAside(&wf)
+	x.parkDeaths(&wf)
 	wf.Awaits, wf.Facing = x.ops.awaited(), x.facing()
 	if len(wf.Facing) > mostFacing {
 		wf.Facing = append(wf.Facing[:mostFacing], "and more")

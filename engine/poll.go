@@ -139,7 +139,7 @@ func (l *life) inherit(ctx context.Context) (found bool, _ error) {
 // pickUp claims the unclaimed workflows that are due. Then all are taken up that this look
 // at the store can find, and it is the turn of the suspects among them.
 func (l *life) pickUp(ctx context.Context) error {
-	defer l.dock.assemble()
+	defer l.quarantine.ready()
 	if err := l.pickUpAstray(ctx); err != nil {
 		return err
 	}
@@ -291,7 +291,7 @@ func (l *life) adopt(ctx context.Context, r storage.Range, p *passage, owner, wh
 		if err != nil {
 			return err
 		}
-		if l.dock.has(id) {
+		if l.quarantine.has(id) {
 			continue
 		}
 		past, err := waited(entry.Key)

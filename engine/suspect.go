@@ -11,43 +11,43 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// A run can kill the process that drives it, and would do so in each life. Many runs are
-// driven when a process dies, and any of them may be the cause, or none: it may have been
-// killed from outside. So deaths are counted for each run, and who has too many is a
-// suspect. Suspects are driven after all others, and in groups, those with fewer deaths
-// first. A run's group has half as many members after each death, so the cause of the
-// deaths is soon alone, and who dies alone again and again is held.
+// A run can kill the process that drives it: an activity that exhausts the memory does so
+// in each life. Many runs are driven when a process dies. Any of them may be the cause, or
+// none: the process may have been killed from outside. So each run counts the deaths of
+// its owners, and a run with too many is a suspect. Suspects are quarantined: they are
+// driven after all other runs, in groups, those with fewer deaths first. A group is halved
+// with each death, so the run that kills is soon driven alone. A run that dies alone again
+// and again is held.
 //
-// A run has shown that it is not the cause when it has got beyond the place where it
-// died: every attempt that may have been in flight has been made again and has returned.
-// That it has recorded something else meanwhile, such as a timer beside such an attempt,
-// or that the attempt begins anew, shows nothing.
+// A run is cleared when it has got beyond the place where it died: every attempt that may
+// have been in flight has been made again and has returned. Recording something else
+// meanwhile, such as a timer beside such an attempt, does not clear it.
 
 const (
-	// suspicion is the number of deaths after which a run is a suspect. Two kills
+	// suspectAfter is the number of deaths after which a run is a suspect. Two kills
 	// from outside make no difference to any run.
-	suspicion = 3
+	suspectAfter = 3
 
-	// conviction is the number of deaths after which a run is held, if it was driven
-	// without any other suspect in the last solitary of them. A process can be killed
-	// for reasons of its own while a suspect is alone, so once alone is not enough.
-	conviction = 10
-	solitary   = 3
+	// holdAfter is the number of deaths after which a run is held, if it was the only
+	// suspect driven in the last aloneAtLeast of them. Once is not enough: the process
+	// may have been killed from outside just then.
+	holdAfter    = 10
+	aloneAtLeast = 3
 
-	// calm is how long a suspect is driven before its deaths are forgotten, whatever it
-	// has shown.
-	calm = time.Hour
+	// forgetAfter is how long a suspect is driven before its deaths are forgotten.
+	forgetAfter = time.Hour
 )
 
-// window is how long a suspect is waited for at most before the next ones are driven
-// too. A run that takes longer than that to kill its process dies with others once more,
-// and is waited for twice as long after that.
-func window(deaths int) time.Duration {
-	return min(time.Second/4<<min(deaths, 20), calm)
+// longestWait is how long the next group waits for a suspect with so many deaths. A run
+// that takes longer than that to kill its process dies with others once more, and the
+// wait doubles.
+func longestWait(deaths int) time.Duration {
+	return min(time.Second/4<<min(deaths, 20), forgetAfter)
 }
 
-// A trial is what a run has to show that was driven when the process died.
-type trial struct {
+// A probation is of a run that was driven when a process died. It ends when the run has got
+// beyond the place where it died.
+type probation struct {
 	deaths int
 	fresh  bool      // the process has died since it was driven last: it was not parked since
 	alone  bool      // no other suspect is driven for the first time with it
@@ -60,7 +60,7 @@ type trial struct {
 
 // list notes what may have been in flight at the death: what the branches ask for when
 // everything durable was delivered. What is due only now, or later, was not.
-func (t *trial) list(x *execution) {
+func (t *probation) list(x *execution) {
 	if t.listed {
 		return
 	}
@@ -74,14 +74,14 @@ func (t *trial) list(x *execution) {
 }
 
 // back notes that an attempt of o has returned.
-func (t *trial) back(o *operation) {
+func (t *probation) back(o *operation) {
 	t.returned = true
 	t.inFlight = slices.DeleteFunc(t.inFlight, func(other *operation) bool { return other == o })
 }
 
 // shown says that the run has got beyond the place where it died. An operation that was
-// given up, such as one whose attempts are used up by the deaths, shows nothing by itself.
-func (t *trial) shown() bool {
+// given up, such as one whose attempts are used up by the deaths, does not count.
+func (t *probation) shown() bool {
 	t.inFlight = slices.DeleteFunc(t.inFlight, func(o *operation) bool { return !o.open || o.asksPerson() })
 	return t.listed && t.returned && len(t.inFlight) == 0
 }
@@ -93,18 +93,18 @@ func (o *operation) asksPerson() bool {
 
 // rest is how long the run has to be driven until something follows from that alone.
 // wf is its record.
-func (t *trial) rest(wf *checkpoint.Workflow) (time.Duration, bool) {
+func (t *probation) rest(wf *checkpoint.Workflow) (time.Duration, bool) {
 	switch {
-	case t == nil || t.deaths < suspicion:
+	case t == nil || t.deaths < suspectAfter:
 		return 0, false
 	case wf.Alone > 0:
-		return window(t.deaths) - time.Since(t.began), true
+		return longestWait(t.deaths) - time.Since(t.began), true
 	}
-	return calm - time.Since(t.began), true
+	return forgetAfter - time.Since(t.began), true
 }
 
-// convicts says that the run is to be held. wf is its record.
-func (t *trial) convicts(wf *checkpoint.Workflow) bool {
+// mustHold says that the run is to be held. wf is its record.
+func (t *probation) mustHold(wf *checkpoint.Workflow) bool {
 	if t == nil {
 		return false
 	}
@@ -112,20 +112,20 @@ func (t *trial) convicts(wf *checkpoint.Workflow) bool {
 	if t.alone {
 		alone-- // this time, too, but it has not died
 	}
-	return wf.Deaths >= conviction && alone >= solitary
+	return wf.Deaths >= holdAfter && alone >= aloneAtLeast
 }
 
-// plead adds to c what the run has shown since the process died: that it has got beyond
-// the place where it died, or that it does not kill its process soon. That of a run which
-// is no suspect is not recorded: two deaths more and it is asked again.
-func (x *execution) plead(c *checkpoint.Change) {
-	t := x.trial
+// recordProbation adds to c that the run is cleared: it has got beyond the place where it
+// died, or it has run for long enough. For a run that is no suspect nothing is recorded:
+// after two deaths more it is asked again.
+func (x *execution) recordProbation(c *checkpoint.Change) {
+	t := x.probation
 	if t == nil {
 		return
 	}
 	shown := t.shown()
-	if shown && t.deaths < suspicion {
-		x.acquit()
+	if shown && t.deaths < suspectAfter {
+		x.endProbation()
 		return
 	}
 	rest, ok := t.rest(x.hold.Workflow)
@@ -145,16 +145,17 @@ func (x *execution) plead(c *checkpoint.Change) {
 	c.Events = append(c.Events, checkpoint.Event{Kind: checkpoint.Survived})
 }
 
-// acquit ends the trial of x, if there is one: nobody waits for it any more.
-func (x *execution) acquit() {
-	x.trial = nil
-	x.life.dock.leave(x)
+// endProbation ends the probation of x, if there is one: no other suspect waits for x any
+// more.
+func (x *execution) endProbation() {
+	x.probation = nil
+	x.life.quarantine.end(x)
 }
 
-// putAside has wf, the record with which x is parked, say what is known of its deaths. A
+// parkDeaths has wf, the record with which x is parked, say what is known of its deaths. A
 // run that waits for its next attempt has not shown anything, and dies of that attempt.
-func (x *execution) putAside(wf *checkpoint.Workflow) {
-	switch t := x.trial; {
+func (x *execution) parkDeaths(wf *checkpoint.Workflow) {
+	switch t := x.probation; {
 	case t == nil:
 		wf.Deaths, wf.Alone = 0, 0
 	case t.alone && wf.Alone > 0:
@@ -162,47 +163,48 @@ func (x *execution) putAside(wf *checkpoint.Workflow) {
 	}
 }
 
-// A dock is where the suspects of a life wait for their turn.
-type dock struct {
-	bell chan struct{} // there is something new
+// A quarantine holds the suspects of a life back until it is their turn.
+type quarantine struct {
+	wake chan struct{} // there may be a group to release
 
-	mu      sync.Mutex          // guards what follows
-	found   map[string]suspect  // in this look at the store, of which there may be more
-	waiting map[string]suspect  // for their turn
-	trials  map[*execution]bool // of runs that are driven
+	mu         sync.Mutex          // guards what follows
+	found      map[string]suspect  // by the poll under way, which may find more
+	waiting    map[string]suspect  // for their turn
+	probations map[*execution]bool // of runs that are driven; the next group waits for them
 }
 
-// A suspect is a prospect in whose presence the process has died too often.
+// A suspect is a prospect that was driven at too many deaths.
 type suspect struct {
 	prospect
 	deaths int
 }
 
-func newDock() *dock {
-	return &dock{
-		bell:    make(chan struct{}, 1),
-		found:   map[string]suspect{},
-		waiting: map[string]suspect{},
-		trials:  map[*execution]bool{},
+func newQuarantine() *quarantine {
+	return &quarantine{
+		wake:       make(chan struct{}, 1),
+		found:      map[string]suspect{},
+		waiting:    map[string]suspect{},
+		probations: map[*execution]bool{},
 	}
 }
 
-func (d *dock) ring() {
+func (d *quarantine) notify() {
 	select {
-	case d.bell <- struct{}{}:
+	case d.wake <- struct{}{}:
 	default:
 	}
 }
 
-// add has p wait, from the end of this look at the store on.
-func (d *dock) add(p prospect, deaths int) {
+// add has p wait. The poll that found it may find others of its group, so that nothing is
+// released before ready.
+func (d *quarantine) add(p prospect, deaths int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.found[p.id] = suspect{p, deaths}
 }
 
-// has says that a run waits.
-func (d *dock) has(id string) bool {
+// has says that a run is in quarantine.
+func (d *quarantine) has(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	_, found := d.found[id]
@@ -210,39 +212,38 @@ func (d *dock) has(id string) bool {
 	return found || waits
 }
 
-// assemble ends a look at the store: all others were taken up that it has found, and the
-// suspects are all there.
-func (d *dock) assemble() {
+// ready ends a poll: it has found all suspects, and all other runs are driven.
+func (d *quarantine) ready() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.found) > 0 {
 		maps.Copy(d.waiting, d.found)
 		clear(d.found)
-		d.ring()
+		d.notify()
 	}
 }
 
-// enter has others wait until x has shown what it has to, or is over.
-func (d *dock) enter(x *execution) {
+// begin has the next group wait until the probation of x ends.
+func (d *quarantine) begin(x *execution) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.trials[x] = true
+	d.probations[x] = true
 }
 
-// leave ends that.
-func (d *dock) leave(x *execution) {
+// end says that the probation of x has ended, or that x is over.
+func (d *quarantine) end(x *execution) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.trials[x] {
-		delete(d.trials, x)
-		d.ring()
+	if d.probations[x] {
+		delete(d.probations, x)
+		d.notify()
 	}
 }
 
-// next is the group whose turn it is, and how many deaths each of it has. The group of a
-// run is the first bits of a hash of its id, one more with each death: those that have
-// died together are split in halves, and whoever has not died since is spared that.
-func (d *dock) next() (group []suspect) {
+// next is the group whose turn it is, all with the same number of deaths. The group of a
+// run is the first bits of a hash of its id, one bit more with each death: a group whose
+// members have died together is halved, and one that has not died stays whole.
+func (d *quarantine) next() (group []suspect) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.waiting {
@@ -262,11 +263,11 @@ func (d *dock) next() (group []suspect) {
 }
 
 func (s *suspect) group() uint64 {
-	return weigh("", s.id) >> max(64-(s.deaths-suspicion+1), 0)
+	return weigh("", s.id) >> max(64-(s.deaths-suspectAfter+1), 0)
 }
 
-// call takes a group out, whose turn it is now.
-func (d *dock) call(group []suspect) {
+// release takes a group out of the quarantine.
+func (d *quarantine) release(group []suspect) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range group {
@@ -274,27 +275,27 @@ func (d *dock) call(group []suspect) {
 	}
 }
 
-// quiet says that nobody is driven who has something to show.
-func (d *dock) quiet() bool {
+// idle says that no run is on probation.
+func (d *quarantine) idle() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.trials) == 0
+	return len(d.probations) == 0
 }
 
-// driveSuspects drives one group of suspects after the other: when all runs that were
-// driven before at a death have shown that they were not its cause, or after a window.
+// driveSuspects drives one group of suspects after the other. A group begins when no run is
+// on probation any more, or after longestWait.
 func (l *life) driveSuspects(ctx context.Context) {
 	var since time.Time // when there was something to wait for
 	for {
-		group := l.dock.next()
-		rest := calm
+		group := l.quarantine.next()
+		rest := forgetAfter
 		if len(group) > 0 {
 			if since.IsZero() {
 				since = time.Now()
 			}
-			rest = window(group[0].deaths) - time.Since(since)
-			if rest <= 0 || l.dock.quiet() {
-				l.dock.call(group)
+			rest = longestWait(group[0].deaths) - time.Since(since)
+			if rest <= 0 || l.quarantine.idle() {
+				l.quarantine.release(group)
 				l.drive(ctx, group)
 				since = time.Now()
 				continue
@@ -303,7 +304,7 @@ func (l *life) driveSuspects(ctx context.Context) {
 		tick := time.NewTimer(rest)
 		select {
 		case <-ctx.Done():
-		case <-l.dock.bell:
+		case <-l.quarantine.wake:
 		case <-tick.C:
 		}
 		if tick.Stop(); ctx.Err() != nil {

@@ -56,7 +56,7 @@ func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 // mayTake says that wf may be claimed in the commit of what it waits for, if there is
 // room.
 func (e *Engine) mayTake(wf *checkpoint.Workflow) bool {
-	return e.store.Capabilities().ConditionalBatch && wf.Parked() && len(wf.Attention) == 0 && wf.Deaths < suspicion &&
+	return e.store.Capabilities().ConditionalBatch && wf.Parked() && len(wf.Attention) == 0 && wf.Deaths < suspectAfter &&
 		e.driven(wf.ID) == nil && !e.lingers(wf)
 }
 

@@ -125,8 +125,8 @@ func (x *execution) transaction(store storage.Transactor, o *operation, a *answe
 		}
 	}()
 	err, back := await(x, done)
-	if back && called && x.trial != nil {
-		x.trial.back(o)
+	if back && called && x.probation != nil {
+		x.probation.back(o)
 	}
 	if !back {
 		x.eng.log.Error("weft: function in a transaction does not heed its context; its goroutine is left behind", "workflow", x.id, "type", x.def.name, "step", o.name)
