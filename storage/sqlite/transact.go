@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"modernc.org/sqlite"
@@ -31,12 +32,15 @@ import (
 func Transact[T any](run Runner, name string, f func(ctx context.Context, tx *sql.Tx) (T, error)) (T, error) {
 	var result T
 	err := run.TransactStep(name, &result, func(ctx context.Context) error {
-		tx, ok := ctx.Value(txKey{}).(*sql.Tx)
+		tx, ok := ctx.Value(txKey{}).(*transaction)
 		if !ok {
 			return errors.New("sqlite: the engine's store is not an SQLite store")
 		}
-		v, err := f(ctx, tx)
+		v, err := f(ctx, tx.Tx)
 		result = v
+		if err == nil && tx.ended.Load() {
+			err = ErrTransactionEnded
+		}
 		return err
 	})
 	return result, err
@@ -47,7 +51,49 @@ type Runner interface {
 	TransactStep(name string, result any, f func(ctx context.Context) error) error
 }
 
+// ErrTransactionEnded says that the transaction of a function had ended when the function
+// returned without an error: it ended the transaction itself, or gave a statement up that
+// wrote. SQLite rolls the whole transaction back when a statement that writes is
+// interrupted, by the end of its context. Nothing of what the function wrote is there.
+var ErrTransactionEnded = errors.New("sqlite: the transaction ended while its function ran: " +
+	"return the error of a statement whose context has ended, and leave the transaction's end to Transact")
+
 type txKey struct{}
+
+// A transaction is what a function writes with. SQLite can end it by itself, and then each
+// statement that follows would be a transaction of its own. So nothing is committed while
+// the function runs.
+type transaction struct {
+	*sql.Tx
+	open  atomic.Bool // for a commit
+	ended atomic.Bool // without one
+}
+
+// begin begins a transaction on c. The driver keeps hold of it until forget.
+func begin(ctx context.Context, c *sql.Conn) (t *transaction, forget func(), err error) {
+	t = new(transaction)
+	hooks := func(commit sqlite.CommitHookFn, rollback sqlite.RollbackHookFn) error {
+		return c.Raw(func(c any) error {
+			h, ok := c.(sqlite.HookRegisterer)
+			if !ok {
+				return fmt.Errorf("the driver's %T has no hooks", c)
+			}
+			h.RegisterCommitHook(commit)
+			h.RegisterRollbackHook(rollback)
+			return nil
+		})
+	}
+	err = hooks(func() int32 {
+		if t.open.Load() {
+			return 0
+		}
+		return 1 // roll back
+	}, func() { t.ended.Store(true) })
+	if err == nil {
+		t.Tx, err = c.BeginTx(ctx, nil)
+	}
+	return t, func() { hooks(nil, nil) }, err
+}
 
 var _ storage.TransactLimiter = (*Store)(nil)
 
@@ -115,7 +161,14 @@ func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx
 	defer db.Close()
 	// Not the caller's context: the driver would interrupt COMMIT with it.
 	own := context.WithoutCancel(ctx)
-	tx, err := db.BeginTx(own, nil)
+	c, err := db.Conn(own)
+	var tx *transaction
+	if err == nil {
+		defer c.Close()
+		var forget func()
+		tx, forget, err = begin(own, c)
+		defer forget()
+	}
 	if err == nil {
 		defer tx.Rollback()
 	}
@@ -132,7 +185,11 @@ func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx
 	if err != nil {
 		return err
 	}
-	if err := s.WithTx(tx).Commit(own, b); err != nil {
+	if tx.ended.Load() { // for a caller that is not Transact
+		return s.error("transact", ErrTransactionEnded)
+	}
+	tx.open.Store(true)
+	if err := s.WithTx(tx.Tx).Commit(own, b); err != nil {
 		return err
 	}
 	err = translate(tx.Commit())

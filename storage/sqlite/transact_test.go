@@ -241,3 +241,93 @@ func TestTransactThatWaitsHoldsUpNobody(t *testing.T) {
 	}
 	t.Error("a commit always waits for the transaction of its own store, which waits for another's")
 }
+
+// A function whose transaction has ended writes nothing: neither what it wrote before, nor
+// what it writes after. Its step fails, also if it says that all is well.
+func TestTransactionThatEndsEarly(t *testing.T) {
+	for name, end := range map[string]func(ctx context.Context, tx *sql.Tx) error{
+		"a write is interrupted": func(ctx context.Context, tx *sql.Tx) error {
+			ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			_, err := tx.ExecContext(ctx, `WITH RECURSIVE c(n) AS (SELECT 1000 UNION ALL SELECT n + 1 FROM c)
+				INSERT INTO seats SELECT n FROM c`)
+			return err
+		},
+		"it is committed": func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `COMMIT`)
+			return err
+		},
+		"it is rolled back": func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `ROLLBACK`)
+			return errors.Join(err, errors.New("as it was told"))
+		},
+		"its Commit is called":   func(_ context.Context, tx *sql.Tx) error { return tx.Commit() },
+		"its Rollback is called": func(_ context.Context, tx *sql.Tx) error { return errors.Join(tx.Rollback(), sql.ErrTxDone) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := newPath(t)
+			db := host(t, path)
+			if _, err := db.Exec(`CREATE TABLE seats (n INTEGER)`); err != nil {
+				t.Fatal(err)
+			}
+			wf := &engine.Workflow[int, string]{Name: "w", Func: func(run *engine.Run, _ int) (string, error) {
+				_, err := sqlite.Transact(run, "book", func(ctx context.Context, tx *sql.Tx) (int, error) {
+					if _, err := tx.ExecContext(ctx, `INSERT INTO seats VALUES (1)`); err != nil {
+						return 0, err
+					}
+					if err := end(ctx, tx); err == nil {
+						t.Error("the function is not told")
+					}
+					if _, err := tx.ExecContext(ctx, `INSERT INTO seats VALUES (2)`); err == nil {
+						t.Error("it can write after the end")
+					}
+					return 1, nil
+				})
+				if err == nil {
+					return "", errors.New("the step is recorded as done")
+				}
+				return err.Error(), nil
+			}}
+			e := engineOn(t, engine.Config{Storage: open(t, path, nil), Workflows: []engine.Definition{wf}})
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			h, err := wf.Start(ctx, e, "o", 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := h.Result(ctx)
+			if err != nil || !strings.Contains(got, sqlite.ErrTransactionEnded.Error()) {
+				t.Errorf("got %q, %v, want %v", got, err, sqlite.ErrTransactionEnded)
+			}
+			var n int
+			if err := db.QueryRow(`SELECT count(*) FROM seats`).Scan(&n); err != nil || n != 0 {
+				t.Errorf("%d rows are there (%v), want none", n, err)
+			}
+		})
+	}
+}
+
+// The store refuses the batch of a function whose transaction has ended, also without an
+// engine.
+func TestBatchOfATransactionThatEnded(t *testing.T) {
+	s := open(t, newPath(t), nil)
+	for i := range 20 { // hooks of one connection are not those of the next
+		key := []byte(fmt.Sprint("key ", i))
+		err := s.Transact(t.Context(), func(ctx context.Context) (storage.Batch, error) {
+			if i%2 == 1 {
+				ctx, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+				defer cancel()
+				sqlite.TxOf(ctx).ExecContext(ctx, `WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c)
+					INSERT INTO weft SELECT CAST(n AS BLOB), x'00' FROM c`)
+			}
+			return storage.Batch{Ops: []storage.Op{storage.Put(key, nil)}}, nil
+		})
+		_, there := s.Get(t.Context(), key)
+		switch {
+		case i%2 == 0 && (err != nil || there != nil):
+			t.Errorf("%d: %v, %v", i, err, there)
+		case i%2 == 1 && (!errors.Is(err, sqlite.ErrTransactionEnded) || !errors.Is(there, storage.ErrNotFound)):
+			t.Errorf("%d: %v, %v, want %v", i, err, there, sqlite.ErrTransactionEnded)
+		}
+	}
+}
