@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -14,13 +15,15 @@ import (
 )
 
 // A snapshot is the input of an operation as it was when the operation was begun. Each
-// attempt decodes its own, and so do the verifier and what undoes the call: what one of
-// them does to its input, or the workflow to what it gave, no other one sees.
+// attempt gets a copy of its own, and so do the verifier and what undoes the call: what
+// one of them does to its input, or the workflow to what it gave, no other one sees.
 //
-// Only an input that can share memory has a snapshot. A copy of any other one is as
-// good, and costs nothing.
+// Only an input that can share memory has a snapshot. It is a copy if that takes no more
+// than to copy slices, and else it is encoded.
 type snapshot struct {
 	of      reflect.Type
+	copy    func(to, from reflect.Value) // nil: encoded holds it
+	value   reflect.Value
 	encoded payload
 	err     error // it cannot be encoded
 }
@@ -37,7 +40,12 @@ func (e *Engine) snap(v any) (s *snapshot, sum [sha256.Size]byte, err error) {
 		sum, err = digestOf(v)
 		return nil, sum, err
 	}
-	s = &snapshot{of: t}
+	s = &snapshot{of: t, copy: copier(t)}
+	if s.copy != nil {
+		s.value = s.copied(reflect.ValueOf(v))
+		sum, err = digestOf(v)
+		return s, sum, err
+	}
 	if s.encoded, s.err = e.codecs.copied(v); s.err != nil {
 		return s, sum, s.err
 	}
@@ -46,6 +54,13 @@ func (e *Engine) snap(v any) (s *snapshot, sum [sha256.Size]byte, err error) {
 	}
 	sum, err = digestOf(v)
 	return s, sum, err
+}
+
+// copied is a copy of v, which is of s's type.
+func (s *snapshot) copied(v reflect.Value) reflect.Value {
+	c := reflect.New(s.of).Elem()
+	s.copy(c, v)
+	return c
 }
 
 // copied encodes v, of whatever size: it is not stored.
@@ -90,6 +105,9 @@ func (o *operation) given() (in any, err error) {
 	if s.err != nil {
 		return nil, s.err
 	}
+	if s.copy != nil {
+		return s.copied(s.value).Interface(), nil
+	}
 	v := reflect.New(s.of)
 	if err := o.x.eng.codecs.decode(s.encoded, v.Interface()); err != nil {
 		return nil, err
@@ -128,6 +146,81 @@ func shares(t reflect.Type) bool {
 	}
 	sharing.Store(t, is)
 	return is
+}
+
+// copiers tells how values of the types that were met are copied.
+var copiers sync.Map // func(to, from reflect.Value), by reflect.Type
+
+// copier copies values of type t so that the copies share nothing. It is nil if that takes
+// more than to copy slices: for pointers, maps and interfaces, for a type that is a part
+// of itself, and for slices in fields that are not exported.
+func copier(t reflect.Type) func(to, from reflect.Value) {
+	if known, ok := copiers.Load(t); ok {
+		return known.(func(to, from reflect.Value))
+	}
+	c := newCopier(t, nil)
+	copiers.Store(t, c)
+	return c
+}
+
+// newCopier is copier for a part of the types within.
+func newCopier(t reflect.Type, within []reflect.Type) func(to, from reflect.Value) {
+	switch {
+	case !shares(t):
+		return reflect.Value.Set
+	case slices.Contains(within, t):
+		return nil
+	}
+	within = append(within, t)
+	switch t.Kind() {
+	case reflect.Slice:
+		each := newCopier(t.Elem(), within)
+		if each == nil {
+			return nil
+		}
+		whole := !shares(t.Elem())
+		return func(to, from reflect.Value) {
+			if from.IsNil() {
+				return
+			}
+			to.Set(reflect.MakeSlice(t, from.Len(), from.Len()))
+			if whole {
+				reflect.Copy(to, from)
+				return
+			}
+			for i := range from.Len() {
+				each(to.Index(i), from.Index(i))
+			}
+		}
+	case reflect.Array:
+		each := newCopier(t.Elem(), within)
+		if each == nil {
+			return nil
+		}
+		return func(to, from reflect.Value) {
+			for i := range t.Len() {
+				each(to.Index(i), from.Index(i))
+			}
+		}
+	case reflect.Struct:
+		fields := map[int]func(to, from reflect.Value){}
+		for i := range t.NumField() {
+			if f := t.Field(i); shares(f.Type) {
+				if fields[i] = newCopier(f.Type, within); fields[i] == nil || !f.IsExported() {
+					return nil
+				}
+			}
+		}
+		return func(to, from reflect.Value) {
+			to.Set(from)
+			for i, field := range fields {
+				part := to.Field(i)
+				part.SetZero()
+				field(part, from.Field(i))
+			}
+		}
+	}
+	return nil
 }
 
 // digestOf is a digest of v's plaintext, its JSON. A v that panics when it is encoded is

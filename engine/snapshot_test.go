@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -433,7 +434,7 @@ func TestInputThatCannotBeCopied(t *testing.T) {
 		keyed := ran[any](&runs)
 		keyed.Idempotent = true
 		wf := flow("w", func(run *engine.Run) (string, error) {
-			for i, in := range []any{func() {}, make(chan int), []any{func() {}}, rude{}, &rude{}, []unreadable{{}}, struct{ Err error }{errBroke}} {
+			for i, in := range []any{func() {}, make(chan int), []any{func() {}}, rude{}, &rude{}, map[string]unreadable{"": {}}, struct{ Err error }{errBroke}} {
 				_, err := a.Do(run, in)
 				var failed *activity.Error
 				if !errors.Is(err, engine.ErrInvalid) || !errors.As(err, &failed) || !strings.Contains(err.Error(), "input") {
@@ -506,4 +507,58 @@ func TestOldOutcomeOfWhatCannotBeCopied(t *testing.T) {
 	if err := e.Replay(ctx, strings.NewReader(history)); err != nil || runs.of("run") > 0 {
 		t.Errorf("%v; it ran %d times", err, runs.of("run"))
 	}
+}
+
+// Inputs of plain data are copied with all that they have, also where JSON would refuse it
+// or drop it, and each attempt may do with its copy what it likes.
+func TestInputsOfPlainData(t *testing.T) {
+	type line struct {
+		Names []string
+		Parts [2][]int
+		price float64
+	}
+	type order struct {
+		Lines  []line
+		Bytes  json.RawMessage
+		None   []int
+		Empty  []int
+		Rates  []float64
+		At     []time.Time
+		secret string
+	}
+	make := func() order {
+		return order{
+			Lines:  []line{{[]string{"book", "lamp"}, [2][]int{{1, 2}, nil}, 4.9}, {}},
+			Bytes:  json.RawMessage("no JSON"),
+			Empty:  []int{},
+			Rates:  []float64{1, math.Inf(1)},
+			At:     []time.Time{time.Unix(1, 0)},
+			secret: "kept",
+		}
+	}
+	onEachStore(t, func(t *testing.T, s storage.Storage) {
+		var attempts int
+		a := &activity.Activity[order, string]{Name: "a", Run: func(_ context.Context, in order) (string, error) {
+			if !reflect.DeepEqual(in, make()) {
+				t.Errorf("attempt %d is given %+v", attempts, in)
+			}
+			in.Lines[0].Names[0], in.Lines[0].Parts[0][0], in.Lines[1].price = "spoilt", -1, -1
+			in.Bytes[0], in.Rates[0], in.At[0] = 'x', -1, time.Time{}
+			if attempts++; attempts < 3 {
+				return "", errBroke
+			}
+			return "done", nil
+		}}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			in := make()
+			f := a.Go(run, in)
+			in.Lines[0].Names[1], in.Lines[0].Parts[0][1], in.Bytes[1], in.At[0] = "changed", 0, 'y', time.Time{}
+			return f.Get(run)
+		})
+		p := boot(t, s, wf)
+		if got := result(t, start(t, wf, p, "o", "")); got != "done" || attempts != 3 {
+			t.Errorf("%q after %d attempts", got, attempts)
+		}
+		p.stop(t)
+	})
 }
