@@ -60,18 +60,20 @@ func (o *operation) event(kind checkpoint.Kind) checkpoint.Event {
 // and notes if it was begun with another input. An earlier release recorded less, and
 // what is not recorded is not compared.
 func (o *operation) compare(e logged) error {
-	was, is := describe(e.Of, e.Name), describe(o.of, o.name)
+	recorded := func() string { return describe(e.Of, e.Name) }
+	asked := func() string { return describe(o.of, o.name) }
+	var was, is string
 	switch {
 	case o.of != e.Of || o.name != e.Name:
+		was, is = recorded(), asked()
 	case e.Branch != "" && e.Branch != o.branch:
-		was, is = inBranch(was, e.Branch), inBranch(is, o.branch)
+		was, is = inBranch(recorded(), e.Branch), inBranch(asked(), o.branch)
 	case e.Which != "" && e.Which != o.which:
-		was, is = besides(was, e.Of, e.Which), besides(is, o.of, o.which)
+		was, is = besides(recorded(), e.Of, e.Which), besides(asked(), o.of, o.which)
 	case e.Child != "" && o.child != nil && e.Child != o.child.starting.wf.ID:
-		was, is = fmt.Sprintf("%s with the id %q", was, e.Child), fmt.Sprintf("%s with the id %q", is, o.child.starting.wf.ID)
+		was, is = withID(recorded(), e.Child), withID(asked(), o.child.starting.wf.ID)
 	case e.Kind == checkpoint.Missed && (o.wait == nil || o.wait.Within == nil):
-		was += " that came to its time limit"
-		is += " without one"
+		was, is = recorded()+" that came to its time limit", asked()+" without one"
 	default:
 		if e.old && len(e.Input) == len(o.digest) && o.digest != (fingerprint{}) && !bytes.Equal(e.Input, o.digest[:]) {
 			o.x.anotherInput(o)
@@ -95,6 +97,8 @@ func inBranch(what, path string) string {
 	}
 	return fmt.Sprintf("%s in the branch %q", what, path)
 }
+
+func withID(what, id string) string { return fmt.Sprintf("%s with the id %q", what, id) }
 
 func besides(what, of, which string) string {
 	switch {

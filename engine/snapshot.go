@@ -180,10 +180,15 @@ func newCopier(t reflect.Type, within []reflect.Type) func(to, from reflect.Valu
 		}
 		whole := !shares(t.Elem())
 		return func(to, from reflect.Value) {
-			if from.IsNil() {
+			switch n := from.Len(); {
+			case from.IsNil():
 				return
+			case n == 0:
+				to.Set(reflect.MakeSlice(t, 0, 0))
+			default:
+				to.Grow(n)
+				to.SetLen(n)
 			}
-			to.Set(reflect.MakeSlice(t, from.Len(), from.Len()))
 			if whole {
 				reflect.Copy(to, from)
 				return
