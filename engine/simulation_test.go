@@ -64,6 +64,9 @@ func TestSimulation(t *testing.T) {
 		s := simulate(t, one)
 		t.Logf("seed %d: %v\n%s", one, s.met, strings.Join(s.trace, "\n"))
 		return
+	case os.Getenv("WEFT_TRACES") != "":
+		writeTraces(t, os.Getenv("WEFT_TRACES"), 200)
+		return
 	case os.Getenv("WEFT_TORTURE") != "":
 		first, n = rand.Uint64()>>1, 50_000
 	case torture.Raced(): // others than without
@@ -87,6 +90,22 @@ func TestSimulation(t *testing.T) {
 		if met[what]*100 < n*perHundred {
 			t.Errorf("%s: %d in %d seeds, want %d at least: too few to mean anything", what, met[what], n, n*perHundred/100)
 		}
+	}
+}
+
+// writeTraces writes the traces of the first n seeds to a file: every call to the store,
+// with its keys, in their order. A change that moves code and does nothing else leaves the
+// file as it was.
+func writeTraces(t *testing.T, file string, n uint64) {
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range n {
+		fmt.Fprintf(f, "seed %d\n%s\n", seed, strings.Join(simulate(t, seed).trace, "\n"))
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
