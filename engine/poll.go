@@ -22,7 +22,7 @@ import (
 // is then cut off.
 func (l *life) poll(ctx context.Context) error {
 	var tidied time.Time
-	for {
+	for ctx.Err() == nil {
 		l.next = l.eng.config.PollInterval
 		for _, look := range []func(context.Context) error{l.resolve, l.hear, l.muster, l.follow, l.succeed, l.pickUp, l.serveQueues, l.wake, l.expire} {
 			err := look(ctx)
@@ -57,12 +57,12 @@ func (l *life) poll(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			tick.Stop()
-			return nil
 		case <-tick.C:
 		case <-l.poke:
 			tick.Stop()
 		}
 	}
+	return nil
 }
 
 // rarely is how many times PollInterval lie between two looks, at most, that have no

@@ -18,10 +18,15 @@ import (
 // the monotonic clock does, for an hour at most; or at once, when the witness of another
 // engine that lives has come as far. And no engine is ahead of the wall clock of another.
 type witness struct {
-	mu         sync.Mutex // guards what follows
-	proven     time.Time  // so far it has come; zero: it was not begun
-	at         time.Time  // then, by the monotonic clock
-	wall, mono time.Time  // since then the wall clock has not jumped
+	mu sync.Mutex // guards what follows
+	reckoning
+}
+
+// A reckoning is what a witness knows. What it knows next depends on when it is asked.
+type reckoning struct {
+	proven     time.Time // so far time has come; zero: it was not begun
+	at         time.Time // then, by the monotonic clock
+	wall, mono time.Time // since then the wall clock has not jumped
 	probation  time.Duration
 	leapt      bool // it has, ahead, and nobody knows why
 	others     map[string]testimony
@@ -72,6 +77,10 @@ func (w *witness) hear(others map[string]testimony) {
 func (w *witness) now(is checkpoint.Reading) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.reckoning.now(is)
+}
+
+func (w *reckoning) now(is checkpoint.Reading) time.Time {
 	proven := w.proven.Add(is.Mono.Sub(w.at))
 	same := is.Mono.Sub(w.mono)
 	if drift := saturate.Sub(is.Wall.Sub(w.wall), same); drift.Abs() > checkpoint.Within(same) {
@@ -102,13 +111,14 @@ func (w *witness) now(is checkpoint.Reading) time.Time {
 
 // doubts says that the wall clock has jumped ahead, and that this is not believed yet.
 func (w *witness) doubts(is checkpoint.Reading) bool {
-	if !w.begun() {
+	w.mu.Lock()
+	r := w.reckoning // and w knows no more than before
+	w.mu.Unlock()
+	if r.proven.IsZero() {
 		return false
 	}
-	w.now(is)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.leapt
+	r.now(is)
+	return r.leapt
 }
 
 // says is what a lease tells others: how far time has come, which is zero before begin.
