@@ -20,21 +20,7 @@ import (
 // An Engine starts, drives, signals and inspects workflows on one store. Its
 // methods may be called by many goroutines at once.
 type Engine struct {
-	config    Config
-	store     storage.Storage
-	workflows map[string]*definition
-	codecs    codecs
-	pinned    bool // one of the workflows is
-	log       *slog.Logger
-	now       func() time.Time // the wall clock: read here and nowhere else
-	newID     func() string    // a ULID: made here and nowhere else
-	base      context.Context  // of what no caller waits for
-
-	maxPayload int // of one payload
-	maxBytes   int // of a checkpoint's events, but for the last
-	maxOps     int // of a batch, with its conditions
-
-	rehearsing bool // nothing is run but workflow functions
+	env
 
 	mu     sync.Mutex // guards what follows
 	closed bool
@@ -50,9 +36,29 @@ type Engine struct {
 	changed map[string]bool // runs of which it was told that an input is another one, by generation
 	waiters map[string]map[chan *ending]bool
 
-	limits  limits        // of activities and scopes, for attempts
-	sends   sends         // under way
-	closing chan struct{} // closed by Close
+	limits limits // of activities and scopes, for attempts
+	sends  sends  // under way
+}
+
+// An env is what does not change while an engine is there. A Tx and a replay have an
+// engine of their own with a copy of it.
+type env struct {
+	config    Config
+	store     storage.Storage
+	workflows map[string]*definition
+	codecs    codecs
+	pinned    bool // one of the workflows is
+	log       *slog.Logger
+	now       func() time.Time // the wall clock: read here and nowhere else
+	newID     func() string    // a ULID: made here and nowhere else
+	base      context.Context  // of calls to the store for which no caller waits
+
+	maxPayload int // bytes of one payload
+	maxBytes   int // of a checkpoint's events, but for the last
+	maxOps     int // of a batch, with its conditions
+
+	rehearsing bool          // nothing is run but workflow functions
+	closing    chan struct{} // closed by Close
 }
 
 // New checks everything that can be checked and returns an engine that does
@@ -69,22 +75,24 @@ func New(c Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		config:     c,
-		store:      c.Storage,
-		workflows:  map[string]*definition{},
-		codecs:     codecs{own: c.Codec, byName: map[string]Codec{JSON.Name(): JSON, c.Codec.Name(): c.Codec}},
-		log:        c.Logger,
-		now:        time.Now,
-		newID:      func() string { return makeID(time.Now()) },
-		base:       context.Background(),
-		maxPayload: MaxPayload,
-		maxBytes:   mostBytes,
-		maxOps:     math.MaxInt,
-		runs:       map[string]*execution{},
-		lingering:  map[string]int{},
-		waiters:    map[string]map[chan *ending]bool{},
-		gate:       newGate(&c),
-		closing:    make(chan struct{}),
+		env: env{
+			config:     c,
+			store:      c.Storage,
+			workflows:  map[string]*definition{},
+			codecs:     codecs{own: c.Codec, byName: map[string]Codec{JSON.Name(): JSON, c.Codec.Name(): c.Codec}},
+			log:        c.Logger,
+			now:        time.Now,
+			newID:      func() string { return makeID(time.Now()) },
+			base:       context.Background(),
+			maxPayload: MaxPayload,
+			maxBytes:   mostBytes,
+			maxOps:     math.MaxInt,
+			closing:    make(chan struct{}),
+		},
+		runs:      map[string]*execution{},
+		lingering: map[string]int{},
+		waiters:   map[string]map[chan *ending]bool{},
+		gate:      newGate(&c),
 	}
 	if most := c.Storage.Capabilities().MaxBatch; most.Bytes > 0 {
 		e.maxPayload = min(e.maxPayload, most.Bytes/4)

@@ -62,21 +62,12 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 // rehearsal is an engine that knows what e does, and neither says nor writes
 // anything.
 func (e *Engine) rehearsal() *Engine {
-	config := e.config
-	config.Events = Events{}
-	return &Engine{
-		config:     config,
-		store:      unwritable{e.store},
-		workflows:  e.workflows,
-		codecs:     e.codecs,
-		log:        slog.New(slog.DiscardHandler),
-		now:        e.now,
-		newID:      e.newID,
-		base:       e.base,
-		maxPayload: e.maxPayload,
-		maxBytes:   e.maxBytes,
-		rehearsing: true,
-	}
+	r := &Engine{env: e.env}
+	r.config.Events = Events{}
+	r.store = unwritable{e.store}
+	r.log = slog.New(slog.DiscardHandler)
+	r.rehearsing = true
+	return r
 }
 
 // An unwritable store is closed to every write.

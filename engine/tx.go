@@ -26,18 +26,8 @@ var _ Client = (*Tx)(nil)
 // not, or if the engine is a SingleOwner, which all writes must go through, the
 // client's methods return ErrNotApplicable.
 func (e *Engine) In(tx storage.Tx) *Tx {
-	t := &Tx{staging: &Engine{
-		config:     e.config,
-		store:      tx,
-		workflows:  e.workflows,
-		codecs:     e.codecs,
-		log:        e.log,
-		now:        e.now,
-		newID:      e.newID,
-		base:       e.base,
-		maxPayload: e.maxPayload,
-		closing:    e.closing,
-	}}
+	t := &Tx{staging: &Engine{env: e.env}}
+	t.staging.store = tx
 	switch {
 	case e.config.Ownership == SingleOwner:
 		t.refused = fmt.Errorf("%w: a transaction beside a %s engine", ErrNotApplicable, SingleOwner)
