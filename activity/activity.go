@@ -344,6 +344,7 @@ type Definition interface {
 	Check() error
 	Title() string           // its Name
 	Accepts(result any) bool // result is of its type
+	NewResult() any          // a pointer to a zero value of that type
 }
 
 // Title returns a's Name.
@@ -354,6 +355,9 @@ func (a *Activity[In, Out]) Accepts(result any) bool {
 	_, ok := result.(Out)
 	return ok || result == nil && any(*new(Out)) == nil
 }
+
+// NewResult returns a pointer into which a recorded result can be decoded.
+func (a *Activity[In, Out]) NewResult() any { return new(Out) }
 
 // A Runner is an *engine.Run.
 type Runner interface {

@@ -61,6 +61,10 @@ func TestGoldenRecords(t *testing.T) {
 			r.Status, r.Settled = StatusFailed, true
 			r.Error = &Failure{Category: CategoryResolved, Message: "bank says no", Attempt: 1}
 		}),
+		"by-hand": is(func(r *Record) {
+			r.Status, r.Settled, r.HasResult, r.Result, r.By = StatusCompleted, true, true, []byte(`"ch_1"`), "ann"
+		}),
+		"withdrawn": is(func(r *Record) { r.Withdrawn = "the answer by ann is of another type" }),
 		"contradiction": is(func(r *Record) {
 			r.Settled = true
 			r.Error = &Failure{Category: CategoryContradiction, Message: "it returned", Other: "it did not complete", Attempt: 1}

@@ -1,6 +1,7 @@
 package activity
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -44,6 +45,12 @@ func Next(p Policy, r Record, h Happened) Decision {
 		return p.answered(r, h)
 	case Found:
 		return p.found(r, h)
+	case Undecodable:
+		r = r.withdrawn(h.Verdict.Reason)
+		if h.UnderWay {
+			return Decision{Do: GoOn, Record: r, Why: r.Withdrawn}
+		}
+		return Decision{Do: Attend, Record: r, Why: r.Withdrawn}
 	}
 	panic(fmt.Sprintf("activity: Next after %d", h.What))
 }
@@ -58,11 +65,14 @@ type Happened struct {
 	// the verifier was asked.
 	Waited time.Duration
 
-	Asked   int                 // how often the verifier was, since then
-	Payload                     // of Returned, and of an answer that has a result
-	Failure *Failure            // of Erred, and of CameLate
-	Verdict Verdict             // of Answered
-	Random  func(n int64) int64 // from 0 to before n
+	Asked   int      // how often the verifier was, since then
+	Payload          // of Returned, and of an answer that has a result
+	Failure *Failure // of Erred, and of CameLate
+	Verdict Verdict  // of Answered, and of Undecodable: its Reason
+
+	UnderWay bool // of Undecodable: the attempt is, or what it came to is not recorded
+
+	Random func(n int64) int64 // from 0 to before n
 }
 
 // A Payload is an encoded result. Lost says why there is none.
@@ -76,14 +86,15 @@ type Payload struct {
 type What uint8
 
 const (
-	_         What = iota
-	Returned       // the attempt returned a result
-	Erred          // the attempt returned an error, or panicked
-	Expired        // the attempt's time is up
-	CameLate       // an attempt whose time was up has returned after all
-	Abandoned      // the workflow does not wait for it any more
-	Found          // the record was read: after a crash, a takeover, or by somebody else's change
-	Answered       // the verifier did
+	_           What = iota
+	Returned         // the attempt returned a result
+	Erred            // the attempt returned an error, or panicked
+	Expired          // the attempt's time is up
+	CameLate         // an attempt whose time was up has returned after all
+	Abandoned        // the workflow does not wait for it any more
+	Found            // the record was read: after a crash, a takeover, or by somebody else's change
+	Answered         // the verifier did
+	Undecodable      // a person's answer was found whose result cannot be decoded
 )
 
 // A Decision is what follows, once Record is durable, and After that time.
@@ -116,7 +127,7 @@ func (r Record) Dispatched(d Departure) Record {
 	if r.CreatedAt == 0 {
 		r.CreatedAt = r.UpdatedAt
 	}
-	r.Status = StatusIndeterminate
+	r.Status, r.Withdrawn, r.By = StatusIndeterminate, "", ""
 	r.Attempt++
 	r.Epoch, r.Token, r.Deadline = d.Epoch, d.Token, d.At.Add(d.Timeout).UnixMicro()
 	r.Timeout, r.Settle, r.Waited = d.Timeout, d.Settle, 0
@@ -241,8 +252,8 @@ func (p Policy) answered(r Record, h Happened) Decision {
 	case StateCompletedResultUnavailable:
 		return complete(r, Payload{Lost: "the verifier cannot tell the result"}, why)
 	case StateNotCompleted:
-		if r.Seen != "" {
-			return p.contradict(r, r.Seen, "the verifier says that it did not complete")
+		if seen := cmp.Or(r.Seen, r.Withdrawn); seen != "" {
+			return p.contradict(r, seen, "the verifier says that it did not complete")
 		}
 		if left := p.Quiet(r) - h.Waited; left > 0 {
 			return Decision{Do: Verify, After: left, Record: r}
@@ -257,9 +268,9 @@ func (p Policy) answered(r Record, h Happened) Decision {
 
 // Resolved is the record with a person's answer, for its owner to find. It does not
 // look at what others said: a person is asked because they could not tell.
-func (r Record) Resolved(now time.Time, v Verdict, result Payload) Record {
+func (r Record) Resolved(now time.Time, by string, v Verdict, result Payload) Record {
 	r = r.touched(now)
-	r.Seen = ""
+	r.Seen, r.Withdrawn, r.By = "", "", by
 	switch v.State {
 	case StateCompletedWithResult:
 		return complete(r, result, "").Record
@@ -272,6 +283,15 @@ func (r Record) Resolved(now time.Time, v Verdict, result Payload) Record {
 	}
 	r.Status, r.Settled = StatusFailed, false
 	r.Error = &Failure{Category: CategoryResolved, Message: message, Attempt: r.Attempt, NoEffect: true, Permanent: v.State == StateFailed}
+	return r
+}
+
+// withdrawn is the record without the result that a person gave, which was not taken for
+// this reason. Nobody knows what became of the attempt, as before.
+func (r Record) withdrawn(why string) Record {
+	r.Status, r.Settled = StatusIndeterminate, false
+	r.HasResult, r.Result, r.Codec, r.By = false, nil, "", ""
+	r.Withdrawn = why
 	return r
 }
 
@@ -313,7 +333,7 @@ func (r Record) Reopened(n int, at int64) Record {
 
 // contradict gives up where those who could tell disagree.
 func (p Policy) contradict(r Record, first, second string) Decision {
-	if r.Retry > 0 {
+	if r.attended() {
 		return Decision{Do: Attend, Record: r, Why: first + "; " + second}
 	}
 	r.Status, r.Settled = StatusIndeterminate, true
@@ -327,13 +347,20 @@ func (p Policy) giveUp(r Record, reason string) Decision {
 	if r.Error != nil {
 		reason += fmt.Sprintf("; attempt %d: %s", r.Error.Attempt, r.Error.Message)
 	}
-	if p.OnIndeterminate == Park || r.Retry > 0 {
+	if r.Withdrawn != "" {
+		reason += "; " + r.Withdrawn
+	}
+	if p.OnIndeterminate == Park || r.attended() {
 		return Decision{Do: Attend, Record: r, Why: reason}
 	}
 	r.Status, r.Settled = StatusIndeterminate, true
 	r.Error = &Failure{Category: CategoryIndeterminate, Message: reason, Attempt: r.Attempt}
 	return Decision{Do: Settle, Record: r}
 }
+
+// attended says that a person is at hand: somebody has retried the run, or has given an
+// answer that was not taken.
+func (r *Record) attended() bool { return r.Retry > 0 || r.Withdrawn != "" }
 
 // Outcome is the failure with which a settled operation ends, nil if it has a
 // result. An effect without a result that could be shown is no success.

@@ -59,6 +59,9 @@ func TestNext(t *testing.T) {
 	park := func(p *Policy) { p.OnIndeterminate = Park }
 	late := after(1, verified, Happened{What: Expired})
 	late.Seen = "attempt 1 returned a result after its time was up"
+	completed := left(1).Resolved(noon.Add(-2*time.Second), "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5"), Codec: "cbor"})
+	misfit := Happened{What: Undecodable, Now: noon.Add(-time.Second), Verdict: Verdict{Reason: "of another type"}}
+	withdrawn := Next(neither, completed, misfit).Record
 	for _, c := range []struct {
 		name     string
 		p        Policy
@@ -154,12 +157,22 @@ func TestNext(t *testing.T) {
 		{"completed, of one that was seen to complete", verified, late, answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
 
 		// The operator's answers.
-		{"a person: completed", neither, left(1).Resolved(noon.Add(-time.Second), Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5")}), Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
-		{"a person: result unavailable", neither, left(1).Resolved(noon.Add(-time.Second), Verdict{State: StateCompletedResultUnavailable}, Payload{}), Happened{What: Found}, Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "nobody can tell the result"},
-		{"a person: not completed", neither, left(1).Resolved(noon.Add(-time.Second), Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
-		{"a person: not completed, of the last", neither, left(3).Resolved(noon.Add(-time.Second), Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Settle, 0, StatusFailed, true, CategoryResolved, "somebody found that it did not complete"},
-		{"a person: failed", neither, left(1).Resolved(noon.Add(-time.Second), Verdict{State: StateFailed, Reason: "the bank says no"}, Payload{}), Happened{What: Found}, Settle, 0, StatusFailed, true, CategoryResolved, "the bank says no"},
-		{"a person: not completed, though it was seen to", verified, late.Resolved(noon.Add(-time.Second), Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
+		{"a person: completed", neither, left(1).Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5")}), Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
+		{"a person: result unavailable", neither, left(1).Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateCompletedResultUnavailable}, Payload{}), Happened{What: Found}, Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "nobody can tell the result"},
+		{"a person: not completed", neither, left(1).Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
+		{"a person: not completed, of the last", neither, left(3).Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Settle, 0, StatusFailed, true, CategoryResolved, "somebody found that it did not complete"},
+		{"a person: failed", neither, left(1).Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateFailed, Reason: "the bank says no"}, Payload{}), Happened{What: Found}, Settle, 0, StatusFailed, true, CategoryResolved, "the bank says no"},
+		{"a person: not completed, though it was seen to", verified, late.Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
+		{"a person: completed, with a result that cannot be decoded", neither, completed, misfit, Attend, 0, StatusIndeterminate, false, "", ""},
+		{"a person: the same, while the attempt is under way", neither, completed, Happened{What: Undecodable, UnderWay: true, Verdict: misfit.Verdict}, GoOn, 0, StatusIndeterminate, false, "", ""},
+		{"withdrawn, and it returns", neither, withdrawn, Happened{What: Returned, Payload: Payload{Data: []byte("5")}}, Settle, 0, StatusCompleted, true, "", ""},
+		{"withdrawn, and it fails", neither, withdrawn, Happened{What: Erred, Failure: busy}, Attend, 0, StatusIndeterminate, false, "", "busy"},
+		{"withdrawn, found after a crash", neither, withdrawn, Happened{What: Found}, Attend, 0, StatusIndeterminate, false, "", ""},
+		{"withdrawn, found after a crash, with a verifier", verified, withdrawn, Happened{What: Found}, Verify, 0, StatusIndeterminate, false, "", ""},
+		{"withdrawn, and the verifier says not completed", verified, withdrawn, answer(StateNotCompleted, long), Attend, 0, StatusIndeterminate, false, "", ""},
+		{"withdrawn, and the verifier says completed", verified, withdrawn, answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
+		{"withdrawn, and the person answers again", neither, withdrawn.Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5")}), Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
+		{"withdrawn, and the person says not completed", neither, withdrawn.Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
 
 		// Deadline bounds all attempts and pauses.
 		{"it fails before the effect, with no time for another", verified.with(func(p *Policy) { p.Deadline = time.Minute }), left(1), Happened{What: Erred, Failure: refused}, Settle, 0, StatusFailed, true, "", "refused"},
@@ -284,8 +297,11 @@ func TestAnythingMayHappen(t *testing.T) {
 			}
 			resolve := d.Do == Attend && rapid.Bool().Draw(t, "resolved")
 			if resolve {
-				r = r.Resolved(now, Verdict{State: StateNotCompleted}, Payload{})
+				r = r.Resolved(now, "ann", Verdict{State: StateNotCompleted}, Payload{})
 				may = []Happened{{What: Found}}
+			} else if rapid.IntRange(0, 9).Draw(t, "misfit") == 0 {
+				r = r.Resolved(now, "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5")})
+				may = []Happened{{What: Undecodable, UnderWay: flying, Verdict: Verdict{Reason: "of another type"}}}
 			}
 			if r.Status == StatusTimedOut {
 				may = append(may, Happened{What: CameLate})
@@ -333,12 +349,39 @@ func TestAnythingMayHappen(t *testing.T) {
 				r = r.Dispatched(Departure{At: now, Token: token, Timeout: time.Second, Settle: time.Second})
 				flying = true
 			case GoOn:
-				if was == Dispatch {
+				if flying = h.What == Undecodable; was == Dispatch && !flying {
 					t.Fatal("went on to nothing")
 				}
 			}
 		}
 	})
+}
+
+// A result that a person gave and that is withdrawn leaves nothing behind but the reason,
+// which a person is told until there is another attempt or another answer.
+func TestWithdrawn(t *testing.T) {
+	was := left(1)
+	answered := was.Resolved(noon, "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5"), Codec: "cbor"})
+	d := Next(neither, answered, Happened{What: Undecodable, Now: noon, Verdict: Verdict{Reason: "of another type"}})
+	r := d.Record
+	if d.Why != "of another type" || r.Withdrawn != d.Why {
+		t.Errorf("withdrawn because %q, recorded as %q", d.Why, r.Withdrawn)
+	}
+	if diff := cmp.Diff(was, r, cmpopts.IgnoreUnexported(Record{}), cmpopts.IgnoreFields(Record{}, "UpdatedAt", "Withdrawn")); diff != "" {
+		t.Errorf("it is not as it was: %s", diff)
+	}
+	if d := Next(neither, r, Happened{What: Found, Now: noon}); d.Why != "there is no verifier; of another type" {
+		t.Errorf("whoever finds it asks a person because %q", d.Why)
+	}
+	if d := Next(verified, r, answer(StateNotCompleted, long)); d.Why != "of another type; the verifier says that it did not complete" {
+		t.Errorf("the verifier says otherwise: a person is asked because %q", d.Why)
+	}
+	if r := r.Dispatched(Departure{At: noon}); r.Withdrawn != "" {
+		t.Errorf("another attempt is told of as %q", r.Withdrawn)
+	}
+	if r := r.Resolved(noon, "bob", Verdict{State: StateNotCompleted}, Payload{}); r.Withdrawn != "" || r.By != "bob" {
+		t.Errorf("another answer is told of as %q by %q", r.Withdrawn, r.By)
+	}
 }
 
 // What a retry of the run makes of a record. A success and a lost result stay; what

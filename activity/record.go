@@ -65,6 +65,13 @@ type Record struct {
 	RetriedAt int64 `cbor:"24,keyasint,omitempty"`
 	Spent     int   `cbor:"25,keyasint,omitempty"`
 
+	// Withdrawn is why a person's last answer was not taken. It is empty if there was
+	// none, or if it was taken.
+	Withdrawn string `cbor:"26,keyasint,omitempty"`
+
+	// By is the person whose answer the record is; "" if it is nobody's.
+	By string `cbor:"27,keyasint,omitempty"`
+
 	raw     []byte
 	unknown record.Unknown
 }

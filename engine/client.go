@@ -94,15 +94,17 @@ const (
 	BadDefinition Reason = "bad-definition"
 
 	// Undecodable: today's code cannot decode something that is stored for the run: its
-	// input, a result, a signal, or what Engine.Resolve said. The workflow's function has
-	// not seen it. The run goes on with code that can: an engine that is started with it
-	// tries by itself, and Engine.Retry has it tried at once. A signal that was not
-	// received yet may also be taken away by Engine.ClearSignal, and a person's answer
-	// replaced by Engine.Resolve.
+	// input, a result or a signal. The workflow's function has not seen it. The run goes
+	// on with code that can: an engine that is started with it tries by itself, and
+	// Engine.Retry has it tried at once. A signal that was not received yet may also be
+	// taken away by Engine.ClearSignal. Of a result that a Compensate needs,
+	// Engine.Resolve says what follows. A result that Engine.Resolve gave is no cause: it
+	// is decoded before it is the outcome, and the reason is Indeterminate.
 	Undecodable Reason = "undecodable"
 
-	// Indeterminate: nobody can tell what became of an activity that has Park. The
-	// rest of the run goes on; Engine.Resolve settles it.
+	// Indeterminate: nobody can tell what became of an activity that has Park, or the
+	// result that Engine.Resolve gave cannot be decoded as the activity's. The rest of
+	// the run goes on; Engine.Resolve settles it.
 	Indeterminate Reason = "indeterminate"
 
 	// Uncompensated: the workflow ends without success, and a Compensate of it has

@@ -25,7 +25,8 @@ type Config struct {
 	// inspects what others run.
 	Workflows []Definition
 
-	// Activities are checked by New, and no more: a workflow names what it uses.
+	// Activities are checked by New, and tell Engine.Resolve the types of their results.
+	// They need not be here to be used: a workflow names what it uses.
 	Activities []activity.Definition
 
 	// Ownership says how two owners of one workflow are kept apart.

@@ -36,6 +36,10 @@ type Engine struct {
 	changed map[string]bool // runs of which it was told that an input is another one, by generation
 	waiters map[string]map[chan *ending]bool
 
+	// reconciled are the activities with an idempotency key that runs have called, by
+	// their name and the type of their definition: see expected.
+	reconciled sync.Map
+
 	limits limits // of activities and scopes, for attempts
 	sends  sends  // under way
 }

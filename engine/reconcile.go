@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -229,12 +230,70 @@ func (x *execution) rereadOf(o *operation) error {
 	if k.since.IsZero() {
 		k.since = x.began
 	}
-	if o.open {
+	if !o.open {
+		return nil
+	}
+	why, err := x.unreadableAnswer(o, r)
+	switch {
+	case err != nil:
+		return err
+	case why != "":
+		x.withdraw(o, why)
+	default:
 		o.forgo()
 		k.happened, k.later, k.leaving, k.next = nil, nil, false, 0
 		x.follow(o, activity.Happened{What: activity.Found})
 	}
 	return nil
+}
+
+// withdraw takes back a person's answer that o's record has. What o's attempt came to
+// meanwhile is decided after that.
+func (x *execution) withdraw(o *operation, why string) {
+	k := o.keyed
+	came := k.came()
+	underWay := len(came) > 0 || o.underWay()
+	if !underWay {
+		o.forgo()
+	}
+	k.happened, k.later, k.leaving, k.next = nil, nil, false, 0
+	x.follow(o, activity.Happened{What: activity.Undecodable, Verdict: activity.Verdict{Reason: why}, UnderWay: underWay})
+	k.later = came
+}
+
+// unreadableAnswer says why a person's answer that was found in o's record is not taken:
+// its result cannot be decoded as the call's definition has it. It is "" for any other
+// record. Who resolved the operation need not know the type; the run's owner does.
+func (x *execution) unreadableAnswer(o *operation, r activity.Record) (why string, err error) {
+	if !r.Settled || !r.HasResult {
+		return "", nil
+	}
+	result := o.call.Definition.NewResult()
+	err = x.readable(payload{r.Codec, r.Result}, result)
+	if err == nil || err == errStopped {
+		return "", err
+	}
+	x.eng.log.Error("weft: the result that a person gave cannot be decoded; it is not taken", "workflow", x.id, "activity", o.name, "operation", o.id, "error", err)
+	return recordable(fmt.Sprintf("the answer by %s is not taken, because its result is of another type: activity %s returns %s: %v", cmp.Or(r.By, "a person"), o.name, typeOf(result), err)), nil
+}
+
+// came is what o's attempt came to, and is not recorded.
+func (k *reconciliation) came() (hs []activity.Happened) {
+	if k.happened != nil {
+		hs = append(hs, *k.happened)
+	}
+	return slices.DeleteFunc(append(hs, k.later...), func(h activity.Happened) bool {
+		switch h.What {
+		case activity.Returned, activity.Erred, activity.Expired, activity.CameLate:
+			return false
+		}
+		return true
+	})
+}
+
+// underWay says that o's attempt is, or is about to begin, and its time is not up.
+func (o *operation) underWay() bool {
+	return o.working != nil && !o.working.told || slices.Contains(o.x.ops.queued, o)
 }
 
 // askedAgain says that a person was asked about o and wants the verifier asked
@@ -531,7 +590,7 @@ func eventOf(e checkpoint.Event, d activity.Decision, now time.Time) checkpoint.
 	case activity.Attend:
 		e.Kind, e.Name, e.Error, e.Why = checkpoint.Held, string(Indeterminate), d.Why, ""
 	case activity.GoOn:
-		e.Kind, e.Why = checkpoint.Noted, r.Seen
+		e.Kind, e.Why = checkpoint.Noted, cmp.Or(d.Why, r.Seen)
 	default:
 		e.Kind, e.Due = checkpoint.Attempted, checkpoint.Micro(now.Add(d.After))
 		return failedWith(e, r.Error)

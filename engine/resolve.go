@@ -2,8 +2,10 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -30,9 +32,15 @@ import (
 // NotCompleted is taken for nothing but what needs a person, because another
 // attempt may be under way. Errors: ErrNotApplicable if there is no such operation,
 // it has its outcome, or nobody asks; ErrInvalid for an answer that is none, or a
-// result that is too large or, if Config.Activities has the activity, not of its
-// type; a *TerminalError for a workflow that has ended, which is retried first;
-// ErrNotFound, ErrClosed.
+// result that is too large or not of the activity's type; a *TerminalError for a
+// workflow that has ended, which is retried first; ErrNotFound, ErrClosed.
+//
+// This engine knows the type of an activity in Config.Activities, and of one that its
+// runs have called. It takes a json.RawMessage, too, if that can be decoded as the type.
+// Where it does not know the type, such as in a client, the engine that drives the
+// workflow decodes the result before it is the outcome. If that fails, the answer is
+// withdrawn: the workflow's Attention asks again, and says which type is expected. Then
+// Resolve once more.
 func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.Answer, by Audit) error {
 	ctx, explain := waiting(ctx, "resolve of operation "+quoted(operation)+" of workflow", id)
 	return explain(e.resolveOperation(ctx, id, operation, a, by))
@@ -126,10 +134,12 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 		return b, fmt.Errorf("%w: resolve %q: operation %s is %s", ErrNotApplicable, wf.ID, operation, records[i].Status)
 	case v.State == activity.StateNotCompleted && !asked:
 		return b, fmt.Errorf("%w: resolve %q: operation %s may be under way", ErrNotApplicable, wf.ID, operation)
-	case v.State == activity.StateCompletedWithResult && !e.accepts(records[i].Activity, v.Result):
-		return b, fmt.Errorf("%w: a %T is no result of activity %s", ErrInvalid, v.Result, records[i].Activity)
+	case v.State == activity.StateCompletedWithResult:
+		if err := e.expected(ctx, records[i].Activity, v.Result, result); err != nil {
+			return b, err
+		}
 	}
-	_, settle, err := records[i].Resolved(e.now(), v, result).Seal()
+	_, settle, err := records[i].Resolved(e.now(), verb.By, v, result).Seal()
 	if err != nil {
 		return b, err
 	}
@@ -170,12 +180,68 @@ func (e *Engine) acting(wf, next *checkpoint.Workflow, verb checkpoint.Verb) (b 
 	return b, err
 }
 
-// accepts says that result is of an activity's type, as far as this engine knows.
-func (e *Engine) accepts(name string, result any) bool {
+// A definitionOf is what an activity that runs have called is known by: one name may
+// stand for several definitions.
+type definitionOf struct {
+	name string
+	typ  reflect.Type // of the definition
+}
+
+// reconciles notes that runs of this engine call a, which has an idempotency key.
+func (e *Engine) reconciles(a activity.Definition) {
+	key := definitionOf{a.Title(), reflect.TypeOf(a)}
+	if _, known := e.reconciled.Load(key); !known {
+		e.reconciled.Store(key, a)
+	}
+}
+
+// known are the activities of a name that this engine knows of.
+func (e *Engine) known(name string) (as []activity.Definition) {
 	for _, a := range e.config.Activities {
 		if a.Title() == name {
-			return a.Accepts(result)
+			as = append(as, a)
 		}
 	}
-	return true
+	e.reconciled.Range(func(key, a any) bool {
+		if key.(definitionOf).name == name {
+			as = append(as, a.(activity.Definition))
+		}
+		return true
+	})
+	return as
+}
+
+// expected checks that a person's result, and what is recorded of it, is of the type that
+// the activity of a name returns, as far as this engine knows that. Where it does not, the
+// run's owner judges: see unreadableAnswer.
+func (e *Engine) expected(ctx context.Context, name string, result any, encoded activity.Payload) error {
+	var errs []error
+	for _, a := range e.known(name) {
+		err := e.fitsResult(ctx, a, result, encoded)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// fitsResult checks that a person's result is of the type that a returns, and that what is
+// recorded can be decoded as that. A tool that does not know the type gives a
+// json.RawMessage.
+func (e *Engine) fitsResult(ctx context.Context, a activity.Definition, result any, encoded activity.Payload) error {
+	into := a.NewResult()
+	want := typeOf(into)
+	if _, raw := result.(json.RawMessage); !raw && !a.Accepts(result) {
+		return fmt.Errorf("%w: a %T is no result of activity %s, which returns %s", ErrInvalid, result, a.Title(), want)
+	}
+	select {
+	case err := <-e.decodes(payload{encoded.Codec, encoded.Data}, into):
+		if err != nil {
+			return fmt.Errorf("%w: a %T is no result of activity %s, which returns %s: %w", ErrInvalid, result, a.Title(), want, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

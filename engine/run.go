@@ -143,6 +143,7 @@ func (r *Run) RunActivity(c activity.Call) future.Operation {
 		if err := storage.Require(r.x.eng.store, "an activity with an idempotency key", "conditionalBatch"); err != nil {
 			return refusal{err}
 		}
+		r.x.eng.reconciles(c.Definition)
 	}
 	op := r.begin(ofActivity, c.Policy.Name, &c)
 	if o, ok := op.(*operation); ok && !o.done {
@@ -279,15 +280,20 @@ func (f *fault) undecodable(cause error) *fault {
 // readable says whether p can be decoded into v, which nobody else uses. That is user
 // code: it runs in a goroutine of its own, which it may end.
 func (x *execution) readable(p payload, v any) error {
-	done := make(chan error, 1)
-	go func() {
-		err := errGoexit
-		defer func() { done <- err }()
-		err = x.eng.codecs.decode(p, v)
-	}()
-	err, back := await(x, done)
+	err, back := await(x, x.eng.decodes(p, v))
 	if !back {
 		return errStopped
 	}
 	return err
+}
+
+// decodes tells whether p can be decoded into v. See execution.readable.
+func (e *Engine) decodes(p payload, v any) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		err := errGoexit
+		defer func() { done <- err }()
+		err = e.codecs.decode(p, v)
+	}()
+	return done
 }

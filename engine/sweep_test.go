@@ -50,6 +50,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"deploys":  deploys,
 	"orphan":   orphan,
 	"lines":    inLine,
+	"answers":  answersOf,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
@@ -846,6 +847,54 @@ func undoing(w *sweep.World) sweep.Scenario {
 			books.Lock()
 			defer books.Unlock()
 			return fmt.Sprint(cancelled), nil
+		},
+	}
+}
+
+// answersOf: a person is asked about a charge, and answers from a process that does not
+// know what the charge returns: first with a number, and when that is withdrawn, with a
+// string.
+func answersOf(*sweep.World) sweep.Scenario {
+	charge := &activity.Activity[int, string]{
+		Name:            "charge",
+		IdempotencyKey:  func(i int) string { return fmt.Sprint("order/", i) },
+		OnIndeterminate: activity.Park,
+		Run:             func(context.Context, int) (string, error) { return "", errors.New("the reply is lost") },
+	}
+	wf := &engine.Workflow[int, string]{Name: "answers", Func: func(run *engine.Run, i int) (string, error) { return charge.Do(run, i) }}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"answers"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "answers", 1)
+			if err != nil {
+				return "", err
+			}
+			client, err := engine.New(engine.Config{Storage: engine.StorageOf(eng), Logger: quiet})
+			if err != nil {
+				return "", err
+			}
+			defer client.Close()
+			for {
+				info, err := h.Describe(ctx)
+				if err != nil {
+					return "", err
+				}
+				if info.Status.Terminal() {
+					return h.Result(ctx)
+				}
+				for _, a := range info.Attention {
+					var answer activity.Answer = activity.CompletedWithResult(7)
+					if strings.Contains(a.Detail, "the answer by ann is not taken") {
+						answer = activity.CompletedWithResult("ch_7")
+					}
+					err := client.Resolve(ctx, "answers", a.Operation, answer, audit)
+					if err != nil && !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) {
+						return "", err
+					}
+				}
+				time.Sleep(5 * time.Hour) // what another process writes is found by a poll
+			}
 		},
 	}
 }

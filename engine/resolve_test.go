@@ -1,0 +1,435 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// A receipt can be written, and only one with a number can be read.
+type receipt struct{ number string }
+
+func (r receipt) MarshalJSON() ([]byte, error) { return json.Marshal(r.number) }
+
+func (r *receipt) UnmarshalJSON(b []byte) error {
+	if err := json.Unmarshal(b, &r.number); err != nil {
+		return err
+	}
+	if r.number == "" {
+		return errors.New("a receipt without a number")
+	}
+	return nil
+}
+
+// asking is a workflow whose activity fails, and of which a person is then asked what
+// became of it. Its result is the number of the receipt.
+func asking(name string) *engine.Workflow[string, string] {
+	return asksAbout(name, &activity.Activity[string, receipt]{
+		Name:            "charge",
+		IdempotencyKey:  func(order string) string { return "order/" + order },
+		OnIndeterminate: activity.Park,
+		Run:             func(context.Context, string) (receipt, error) { return receipt{}, errBroke },
+	})
+}
+
+func asksAbout(name string, charge *activity.Activity[string, receipt]) *engine.Workflow[string, string] {
+	return flow(name, func(run *engine.Run) (string, error) {
+		r, err := charge.Do(run, "42")
+		return r.number, err
+	})
+}
+
+// asksFor waits until a person is asked about operation 1 of o, with this in the question.
+func asksFor(t testing.TB, c engine.Client, detail ...string) {
+	t.Helper()
+	asks := func(a engine.Attention) bool {
+		missing := func(d string) bool { return !strings.Contains(a.Detail, d) }
+		return a.Reason == engine.Indeterminate && a.Operation == "1" && a.Name == "charge" && !slices.ContainsFunc(detail, missing)
+	}
+	var i engine.Info
+	for range 2000 {
+		i = describe(t, c, "o")
+		switch {
+		case slices.ContainsFunc(i.Attention, asks):
+			return
+		case i.Status.Terminal(), heldFor(i, engine.Undecodable):
+			t.Fatalf("%s, %+v; want a person asked: %q", i.Status, i.Attention, detail)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%+v; want a person asked: %q", i, detail)
+}
+
+// within waits for a few seconds.
+func within(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("in vain: %s", what)
+		}
+	}
+}
+
+// charged is the record of o's charge.
+func charged(t testing.TB, s storage.Storage) activity.Record { return recordOf(t, s, "order/42") }
+
+func ends(t testing.TB, c engine.Client, want string) {
+	t.Helper()
+	var got string
+	if err := c.Result(timed(t, 20*time.Second), "", "o", &got); err != nil || got != want {
+		t.Fatalf("the result is %q, %v; want %q", got, err, want)
+	}
+}
+
+// An engine that knows what an activity returns, because it is in Config.Activities or
+// because a run of it has called the activity, refuses a person's result of another type,
+// and one that could not be read again. Nothing is written.
+func TestResolveOfAnotherTypeIsRefused(t *testing.T) {
+	type word string
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		wf := asking("checkout")
+		owner := boot(t, s, wf)
+		listing := made(t, s, func(c *engine.Config) {
+			c.Activities = []activity.Definition{&activity.Activity[string, receipt]{
+				Name: "charge",
+				Run:  func(context.Context, string) (receipt, error) { return receipt{}, nil },
+			}}
+		})
+		defer listing.Close()
+		start(t, wf, owner, "o", "")
+		asksFor(t, owner)
+		state := func() string {
+			r := charged(t, s)
+			return string(get(t, s, keys.Workflow("o"))) + string(r.Raw()) + strings.Join(entries(t, s, "wf:o"), " ")
+		}
+		before := state()
+		for _, e := range []*engine.Engine{owner.Engine, listing} {
+			for _, c := range []struct {
+				answer activity.Answer
+				says   string
+			}{
+				{activity.CompletedWithResult(5), "a int is no result of activity charge, which returns engine_test.receipt"},
+				{activity.CompletedWithResult("ch_7"), "a string is no result"}, // it could be read
+				{activity.CompletedWithResult(word("ch_7")), "a engine_test.word is no result"},
+				{activity.CompletedWithResult(&receipt{"ch_7"}), "a *engine_test.receipt is no result"},
+				{activity.CompletedWithResult[any](nil), "a <nil> is no result"},
+				{activity.CompletedWithResult(receipt{}), "a receipt without a number"}, // it could not
+				{activity.CompletedWithResult(json.RawMessage(`5`)), "cannot unmarshal"},
+			} {
+				err := e.Resolve(ctx, "o", "1", c.answer, audit)
+				if !errors.Is(err, engine.ErrInvalid) || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("%+v: %v, want ErrInvalid that says %q", c.answer, err, c.says)
+				}
+			}
+		}
+		if now := state(); now != before {
+			t.Errorf("written: %q, before %q", now, before)
+		}
+		if err := owner.Resolve(ctx, "o", "1", activity.CompletedWithResult(receipt{"ch_7"}), audit); err != nil {
+			t.Fatal(err)
+		}
+		ends(t, owner, "ch_7")
+		owner.stop(t)
+	})
+}
+
+// A tool without types gives a json.RawMessage, also to an engine that knows the type.
+func TestResolveWithJSON(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		wf := asking("checkout")
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		asksFor(t, p)
+		resolve(t, p, "1", activity.CompletedWithResult(json.RawMessage(`"ch_7"`)))
+		ends(t, p, "ch_7")
+		p.stop(t)
+	})
+}
+
+// often has an engine find quickly what others have written, and who has died.
+func often(c *engine.Config) { c.PollInterval, c.LeaseTTL = 20*time.Millisecond, 2*time.Second }
+
+var bob = engine.Audit{By: "bob", Why: "saw it in the books"}
+
+// asksBob is what a person is asked whose answer was withdrawn.
+var asksBob = []string{"the answer by bob is not taken", "another type", "activity charge returns engine_test.receipt"}
+
+// resolvedBy has an engine resolve o's charge that knows nothing of its type.
+func resolvedBy(t testing.TB, s storage.Storage, by engine.Audit, a activity.Answer) {
+	t.Helper()
+	client := made(t, s)
+	defer client.Close()
+	if err := client.Resolve(ctx, "o", "1", a, by); err != nil {
+		t.Fatalf("resolve: %v", err)
+	}
+}
+
+// Where the engine that is asked does not know the type, the run's owner finds out that
+// the result cannot be decoded. It is not the outcome: the person is asked again, also by
+// the next owner, and told which type is expected. Another answer corrects it.
+func TestResolveOfAnotherTypeIsCorrected(t *testing.T) {
+	for name, c := range map[string]struct {
+		parks bool // the run rests in the store
+		dies  bool // nobody drives the run when it is resolved
+		asked bool // a person was asked before
+	}{
+		"driven":    {asked: true},
+		"parked":    {asked: true, parks: true},
+		"undriven":  {asked: true, dies: true},
+		"not asked": {dies: true}, // without an answer the workflow would get an *activity.IndeterminateError
+	} {
+		t.Run(name, func(t *testing.T) {
+			onAllStores(t, func(t *testing.T, s storage.Storage) {
+				var life atomic.Pointer[storagetest.Faulty]
+				charge := &activity.Activity[string, receipt]{
+					Name:           "charge",
+					IdempotencyKey: func(order string) string { return "order/" + order },
+					Run: func(ctx context.Context, _ string) (receipt, error) {
+						if !c.asked {
+							life.Load().Crash()
+							<-ctx.Done()
+						}
+						return receipt{}, errBroke
+					},
+				}
+				if c.asked {
+					charge.OnIndeterminate = activity.Park
+				}
+				wf := asksAbout("checkout", charge)
+				boots := func() *process {
+					life.Store(storagetest.NewFaulty(s, nil))
+					options := []any{wf, often}
+					if c.parks {
+						options = append(options, parkAfter(10*time.Millisecond))
+					}
+					return bootOn(t, life.Load(), options...)
+				}
+				p := boots()
+				start(t, wf, p, "o", "")
+				if c.asked {
+					asksFor(t, p, "there is no verifier; attempt 1: broke")
+				} else {
+					within(t, "its process dies", func() bool { return len(entries(t, s, "act:o")) > 0 })
+				}
+				if c.parks {
+					within(t, "it is parked", func() bool { return describe(t, p, "o").Owner == "" })
+				}
+				if c.dies {
+					p.kill()
+				}
+				resolvedBy(t, s, bob, activity.CompletedWithResult(5))
+				if c.dies {
+					p = boots()
+				}
+				asksFor(t, p, asksBob...)
+				if r := charged(t, s); r.Settled || r.HasResult || len(r.Result) > 0 || r.Status != activity.StatusIndeterminate {
+					t.Errorf("the record is %+v, want it without an outcome", r)
+				}
+				p.kill()
+				p = boots() // and who drives it next asks the same
+				if asksFor(t, p, asksBob...); !c.parks {
+					asksFor(t, p, append(asksBob, "there is no verifier")...)
+				}
+
+				resolvedBy(t, s, audit, activity.CompletedWithResult([]string{"ch_7"}))
+				asksFor(t, p, "the answer by ann is not taken")
+				resolvedBy(t, s, audit, activity.CompletedWithResult(receipt{"ch_7"}))
+				ends(t, p, "ch_7")
+				acted, settled := "", ""
+				for _, c := range historyOf(t, p.Engine, "o") {
+					for _, e := range c.Events {
+						switch e.Kind {
+						case checkpoint.Acted:
+							acted += e.By + " "
+						case checkpoint.Settled:
+							settled += string(e.Result)
+						}
+					}
+				}
+				if acted != "bob ann ann " || settled != `"ch_7"` {
+					t.Errorf("the history tells answers by %s and the outcome %s", acted, settled)
+				}
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// An engine whose runs call two activities of one name refuses what is a result of
+// neither. It cannot tell which of them is meant: the run's owner does.
+func TestResolveOfTwoActivitiesOfOneName(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		wf := asking("checkout")
+		other := flow("other", func(run *engine.Run) (string, error) {
+			n, err := (&activity.Activity[string, int]{
+				Name:           "charge",
+				IdempotencyKey: func(string) string { return "other" },
+				Run:            func(context.Context, string) (int, error) { return 5, nil },
+			}).Do(run, "")
+			return sprint(n), err
+		})
+		p := boot(t, s, wf, other)
+		result(t, start(t, other, p, "x", ""))
+		start(t, wf, p, "o", "")
+		asksFor(t, p)
+		err := p.Resolve(ctx, "o", "1", activity.CompletedWithResult(true), audit)
+		if !errors.Is(err, engine.ErrInvalid) || !strings.Contains(err.Error(), "returns int") || !strings.Contains(err.Error(), "returns engine_test.receipt") {
+			t.Errorf("a bool: %v, want ErrInvalid that names both types", err)
+		}
+		if err := p.Resolve(ctx, "o", "1", activity.CompletedWithResult(5), bob); err != nil {
+			t.Fatal(err)
+		}
+		asksFor(t, p, asksBob...)
+		resolve(t, p, "1", activity.CompletedWithResult(receipt{"ch_7"}))
+		ends(t, p, "ch_7")
+		p.stop(t)
+	})
+}
+
+// A person answers with another type while the attempt is under way, or while what it came
+// to is not recorded. The answer is withdrawn, and what the attempt comes to counts.
+// Nobody is asked: another attempt must not begin beside this one.
+func TestResolveOfAnotherTypeWhileTheAttemptIsUnderWay(t *testing.T) {
+	for _, meets := range []string{"runs", "waits for room", "returns"} {
+		t.Run(meets, func(t *testing.T) {
+			onAllStores(t, func(t *testing.T, s storage.Storage) {
+				var armed atomic.Bool
+				store := &hooked{Storage: s, beforeCommit: func(b storage.Batch) {
+					if touches(b, "act:o") && armed.CompareAndSwap(true, false) {
+						resolvedBy(t, s, bob, activity.CompletedWithResult(5))
+					}
+				}}
+				begun, goOn := make(chan bool, 2), make(chan bool)
+				charge := &activity.Activity[string, receipt]{
+					Name:           "charge",
+					IdempotencyKey: func(order string) string { return "order/" + order },
+					MaxConcurrent:  1,
+					Run: func(context.Context, string) (receipt, error) {
+						begun <- true
+						<-goOn
+						return receipt{"ch_8"}, nil
+					},
+				}
+				wf := asksAbout("checkout", charge)
+				busy := &activity.Activity[string, string]{Name: "busy", Run: func(context.Context, string) (string, error) {
+					begun <- true
+					<-goOn
+					return "", nil
+				}}
+				hog := flow("hog", func(run *engine.Run) (string, error) { return busy.Do(run, "") })
+				p := boot(t, store, wf, hog, often, func(c *engine.Config) { c.MaxActivities = 1 })
+				noted := func() bool {
+					for _, c := range historyOf(t, p.Engine, "o") {
+						for _, e := range c.Events {
+							if e.Kind == checkpoint.Noted && strings.Contains(e.Why, asksBob[0]) {
+								return true
+							}
+						}
+					}
+					return false
+				}
+				if meets == "waits for room" {
+					start(t, hog, p, "x", "")
+					<-begun
+				}
+				start(t, wf, p, "o", "")
+				within(t, "it leaves", func() bool { return len(entries(t, s, "act:o")) > 0 })
+				if meets != "waits for room" {
+					<-begun
+				}
+				if meets == "returns" {
+					armed.Store(true)
+					close(goOn)
+				} else {
+					resolvedBy(t, s, bob, activity.CompletedWithResult(5))
+					within(t, "the answer is withdrawn", func() bool {
+						if i := describe(t, p, "o"); len(i.Attention) > 0 {
+							t.Fatalf("a person is asked: %+v", i.Attention)
+						}
+						return noted()
+					})
+					if err := p.Resolve(ctx, "o", "1", activity.NotCompleted[receipt](), audit); !errors.Is(err, engine.ErrNotApplicable) {
+						t.Errorf("not completed, while it may be under way: %v, want ErrNotApplicable", err)
+					}
+					close(goOn)
+				}
+				within(t, "it ends", func() bool {
+					i := describe(t, p, "o")
+					if len(i.Attention) > 0 {
+						t.Fatalf("a person is asked: %+v", i.Attention)
+					}
+					return i.Status.Terminal()
+				})
+				ends(t, p, "ch_8")
+				if !noted() {
+					t.Error("the history does not tell that the answer is withdrawn")
+				}
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// The withdrawal of an answer is one commit. Whatever becomes of it, the answer is not
+// taken, the question is asked, and another answer corrects it.
+func TestWithdrawalOfAnAnswerMayFail(t *testing.T) {
+	for name, fault := range map[string]storagetest.Fault{
+		"refused by an error":        storagetest.ErrorBefore,
+		"answered by an error":       storagetest.ErrorAfter,
+		"the process dies before it": storagetest.CrashBefore,
+		"the process dies after it":  storagetest.CrashAfter,
+		"met by another change":      storagetest.None,
+	} {
+		t.Run(name, func(t *testing.T) {
+			onAllStores(t, func(t *testing.T, s storage.Storage) {
+				wf := asking("checkout")
+				var armed, struck atomic.Bool
+				met := &hooked{Storage: s, beforeCommit: func(b storage.Batch) {
+					if fault == storagetest.None && touches(b, "act:o") && armed.CompareAndSwap(true, false) {
+						struck.Store(true)
+						client := made(t, s)
+						defer client.Close()
+						if err := client.Retry(ctx, "o", audit); err != nil {
+							t.Errorf("retry: %v", err)
+						}
+					}
+				}}
+				p := bootOn(t, storagetest.NewFaulty(met, func(c storagetest.Call) storagetest.Fault {
+					if fault == storagetest.None || c.Method != "Commit" || !touches(c.Batch, "act:o") || !armed.CompareAndSwap(true, false) {
+						return storagetest.None
+					}
+					struck.Store(true)
+					if !touches(c.Batch, "wf:o") {
+						t.Error("the record of the activity is written without the workflow's")
+					}
+					return fault
+				}), wf, often)
+				start(t, wf, p, "o", "")
+				asksFor(t, p)
+				armed.Store(true)
+				resolvedBy(t, s, bob, activity.CompletedWithResult(5))
+				within(t, "the answer is withdrawn", struck.Load)
+				if fault == storagetest.CrashBefore || fault == storagetest.CrashAfter {
+					p.kill()
+					p = boot(t, s, wf, often)
+				}
+				asksFor(t, p, asksBob...)
+				resolvedBy(t, s, audit, activity.CompletedWithResult(receipt{"ch_7"}))
+				ends(t, p, "ch_7")
+				p.stop(t)
+			})
+		})
+	}
+}
