@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage"
 )
 
 // A cancelled workflow ends as that; the request stands in what is told of it.
@@ -221,4 +223,53 @@ func TestCancelOverARestart(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A request and the end of the workflow meet: whichever is committed first decides what
+// the caller of Cancel is told. A request that was first is told by Info, also of a
+// workflow that completed all the same.
+func TestCancelMeetsTheEnd(t *testing.T) {
+	for _, first := range []string{"the request", "the end"} {
+		t.Run(first, func(t *testing.T) {
+			onAllStores(t, func(t *testing.T, s storage.Storage) {
+				client := made(t, s)
+				defer client.Close()
+				cancels := make(chan error, 1)
+				var met atomic.Bool
+				meet := func(at string, b storage.Batch) {
+					if at == first && touches(b, "wf:o:out") && met.CompareAndSwap(false, true) {
+						cancels <- client.Cancel(ctx, "o", "customer called")
+					}
+				}
+				store := &hooked{
+					Storage:      s,
+					beforeCommit: func(b storage.Batch) { meet("the request", b) },
+					afterCommit:  func(b storage.Batch) error { meet("the end", b); return nil },
+				}
+				wf := flow("w", func(run *engine.Run) (string, error) { return "done", nil })
+				p := boot(t, store, wf)
+				h := start(t, wf, p, "o", "")
+				if got, err := soon(h); err != nil || got != "done" {
+					t.Errorf("result %q, %v; want that it completed", got, err)
+				}
+				asked := <-cancels
+				i := describe(t, client, "o")
+				if i.Status != checkpoint.Completed {
+					t.Errorf("it is %s, want completed", i.Status)
+				}
+				switch first {
+				case "the request":
+					if asked != nil || i.Cancel == nil || i.Cancel.Reason != "customer called" {
+						t.Errorf("Cancel = %v, the request is told as %+v", asked, i.Cancel)
+					}
+				case "the end":
+					var end *engine.TerminalError
+					if !errors.As(asked, &end) || end.Status != checkpoint.Completed || i.Cancel != nil {
+						t.Errorf("Cancel = %v, the request is told as %+v; want a *TerminalError and none", asked, i.Cancel)
+					}
+				}
+				p.stop(t)
+			})
+		})
+	}
 }

@@ -201,7 +201,15 @@ func (e *Engine) result(workflow, id string, out *checkpoint.Output, result any)
 	return failed
 }
 
-// Cancel asks a workflow to stop. See Handle.Cancel.
+// Cancel asks a workflow to stop. A nil error says that the request is durable, and not
+// that the workflow will end cancelled: its function may have returned already, or return
+// a result all the same. Result tells how the workflow ended. Describe tells the request
+// in Info.Cancel, also of a workflow that completed. A second request changes nothing, and
+// its error is nil too.
+//
+// Of a request and an end that meet, the one that is committed first decides: after the
+// end, the error is a *TerminalError, and Info.Cancel stays nil. Other errors:
+// ErrNotFound, ErrInvalid, ErrClosed, the store's.
 func (e *Engine) Cancel(ctx context.Context, id, reason string) error {
 	if reason != "" {
 		if err := checkName("reason", reason, maxReason); err != nil {

@@ -109,8 +109,9 @@ func (h *Handle[Out]) Result(ctx context.Context) (Out, error) {
 	return out, err
 }
 
-// Cancel asks the workflow to stop. The request is durable when Cancel returns;
-// a second one changes nothing. A *TerminalError says that it had ended.
+// Cancel asks the workflow to stop. A nil error says that the request is durable, and
+// not that the workflow will end cancelled: Result tells that. A *TerminalError says that
+// it had ended before. See Engine.Cancel.
 func (h *Handle[Out]) Cancel(ctx context.Context, reason string) error {
 	return h.client.Cancel(ctx, h.id, reason)
 }
