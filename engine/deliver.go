@@ -15,6 +15,7 @@ import (
 type delivery struct {
 	in   *signal.Incoming
 	to   address
+	from context.Context         // of the sender, who is told what the commit meets
 	done chan *signal.Acceptance // receives once; nil: it was not delivered
 }
 
@@ -25,10 +26,11 @@ func (e *Engine) handOver(ctx context.Context, to address, s *sending) bool {
 	if x == nil {
 		return false
 	}
-	d := &delivery{s.in, to, make(chan *signal.Acceptance, 1)}
+	d := &delivery{s.in, to, ctx, make(chan *signal.Acceptance, 1)}
 	if !x.offer(d) {
 		return false
 	}
+	leftTo(ctx, true, nil)
 	s.look = true // whatever comes of it: only the accepted response tells
 	x.address = address{}
 	select {
@@ -112,6 +114,12 @@ func (x *execution) receive(d *delivery) (done bool, err error) {
 	o := x.ops.timed[i]
 	if x.takes(o, payload{d.in.Codec, d.in.Data}) != nil {
 		return false, nil // it is accepted, and not received
+	}
+	unsure := x.unsure
+	defer func() { x.unsure = unsure }()
+	x.unsure = func(err error) {
+		leftTo(d.from, true, err)
+		unsure(err)
 	}
 	done, err = x.commit(checkpoint.Change{
 		Events: []checkpoint.Event{o.receives(&found{a.Arrived[0].Waiting, a.Arrived[0].Payload})},

@@ -108,7 +108,7 @@ func New(c Config) (*Engine, error) {
 	if c.Ownership == SingleOwner {
 		e.store = newSerial(c.Storage)
 	}
-	e.store = attentive{e.store}
+	e.store = attentive{e.store, e}
 	for _, codec := range c.Codecs {
 		e.codecs.byName[codec.Name()] = codec
 	}

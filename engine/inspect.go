@@ -18,9 +18,15 @@ import (
 // ErrClosed, the store's.
 func (e *Engine) Describe(ctx context.Context, id string) (Info, error) {
 	ctx, explain := waiting(ctx, "description of workflow", id)
+	waitingFor(ctx, "the store to read")
+	info, err := e.describe(ctx, id)
+	return info, explain(err)
+}
+
+func (e *Engine) describe(ctx context.Context, id string) (Info, error) {
 	wf, err := e.load(ctx, id)
 	if err != nil {
-		return Info{}, explain(err)
+		return Info{}, err
 	}
 	info, err := e.infoOf(ctx, wf, &roster{eng: e})
 	if err != nil {

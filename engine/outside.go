@@ -119,6 +119,7 @@ func (e *Engine) history(ctx context.Context, wf *checkpoint.Workflow) iter.Seq2
 // pointer or nil. See Handle.Result.
 func (e *Engine) Result(ctx context.Context, workflow, id string, result any) error {
 	ctx, explain := waiting(ctx, "result of workflow", id)
+	waitingFor(ctx, "the store to read")
 	return explain(e.awaitResult(ctx, workflow, id, result))
 }
 

@@ -198,6 +198,11 @@ var repeatedOnPostgres = []repeated{
 	{"PayloadWithoutItsAcceptance", TestPayloadWithoutItsAcceptance},
 	{"PayloadWithoutItsAcceptanceOfARun", TestPayloadWithoutItsAcceptanceOfARun},
 	{"AnotherInputIsTold", TestAnotherInputIsTold},
+	{"StoreOfANewerReleaseIsRefused", TestStoreOfANewerReleaseIsRefused},
+	{"StoreIsOutgrownUnderALivingEngine", TestStoreIsOutgrownUnderALivingEngine},
+	{"CallOfUnknownOutcomeOutlastsAnOutage", TestCallOfUnknownOutcomeOutlastsAnOutage},
+	{"ContextOfALeaderIsNotThatOfTheOthers", TestContextOfALeaderIsNotThatOfTheOthers},
+	{"ErrorOfAWaitTellsItsCause", TestErrorOfAWaitTellsItsCause},
 }
 
 var slowOnPostgres = []repeated{

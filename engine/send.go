@@ -159,7 +159,7 @@ type sending struct {
 
 	// Guarded by sends.
 	answered, left bool
-	trouble        error // of the last commit that it was in
+	trouble        error // of the last commit that it was in, or waited behind
 	answer         signal.Accepted
 	err            error
 }
@@ -168,21 +168,20 @@ type sending struct {
 func (e *Engine) deliver(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
 	s := &sending{in: in, turn: make(chan struct{}, 1)}
 	if !e.sends.join(s) {
-		leftTo(ctx, nil)
 		select {
 		case <-s.turn:
 		case <-ctx.Done():
-			if !e.sends.leave(s) {
-				leftTo(ctx, s.trouble)
-				e.mayArrive(in.WorkflowID)
+			if answered, sent := e.sends.leave(s); !answered {
+				leftTo(ctx, sent, s.trouble)
+				if sent {
+					e.mayArrive(in.WorkflowID)
+				}
 				return signal.Accepted{}, undecided(in, ctx.Err())
 			}
 		}
+		leftTo(ctx, s.look, s.trouble)
 	}
 	if !s.answered {
-		if s.trouble != nil {
-			leftTo(ctx, s.trouble) // its time may be up before it has tried itself
-		}
 		e.lead(ctx, s)
 	}
 	if s.err != nil && s.look {
@@ -264,20 +263,23 @@ func (l *sends) join(s *sending) (leads bool) {
 }
 
 // leave takes s, whose sender waits no longer, out of its line; unless it was
-// answered just now.
-func (l *sends) leave(s *sending) (answered bool) {
+// answered just now. It says whether a commit with s was tried, or may be.
+func (l *sends) leave(s *sending) (answered, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	id := s.in.WorkflowID
 	if i := slices.Index(l.lines[id], s); i >= 0 {
 		l.lines[id] = slices.Delete(l.lines[id], i, i+1)
-		return false
+		return false, s.look
 	}
 	s.left = true
-	if len(s.turn) > 0 && !s.answered {
+	if len(s.turn) == 0 {
+		return false, true // its leader has it
+	}
+	if !s.answered {
 		l.next(id) // it was to lead
 	}
-	return s.answered
+	return s.answered, s.look
 }
 
 // next has the first of a line lead it.
@@ -337,15 +339,19 @@ func (e *Engine) lead(ctx context.Context, s *sending) {
 	open := []*sending{s}
 	for wait, most := time.Microsecond, time.Second; ; wait = min(4*wait, most) { // the first is none
 		var lost bool
-		open, lost = e.round(ctx, id, e.sends.gather(id, open, count, e.maxBytes))
+		var err error
+		open, lost, err = e.round(ctx, id, e.sends.gather(id, open, count, e.maxBytes))
 		if s.answered {
 			break
 		}
 		if most = time.Second; lost {
 			most = 4 * time.Millisecond // somebody else got on
 		}
-		if !backoff.Wait(ctx, wait) {
-			e.sends.settle(s, signal.Accepted{}, undecided(s.in, ctx.Err()))
+		if err == nil && !backoff.Wait(ctx, wait) {
+			err = undecided(s.in, ctx.Err())
+		}
+		if err != nil {
+			e.sends.settle(s, signal.Accepted{}, err)
 			open = slices.DeleteFunc(open, func(o *sending) bool { return o == s })
 			break
 		}
@@ -354,38 +360,59 @@ func (e *Engine) lead(ctx context.Context, s *sending) {
 }
 
 // round tries once, in one commit, to have all of batch accepted. It returns
-// those that are not answered, and whether they lost a race.
-func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open []*sending, lost bool) {
-	for _, s := range batch {
-		if !s.look || !e.replay(ctx, s) {
+// those that are not answered, and whether they lost a race. An error is for the leader,
+// who could not read: the others may be able to.
+func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open []*sending, lost bool, err error) {
+	for i, s := range batch {
+		answered := false
+		if s.look {
+			if answered, err = e.replay(ctx, s); err != nil {
+				return append(open, batch[i:]...), false, err
+			}
+		}
+		if !answered {
 			open = append(open, s)
 		}
 	}
 	if len(open) == 0 {
-		return nil, false
+		return nil, false, nil
 	}
 	to, err := e.addressOf(ctx, id, open)
+	if failed(ctx, err) {
+		return open, false, err
+	}
 	if err != nil {
-		for _, s := range open {
-			if s.look || !e.replay(ctx, s) {
+		for i, s := range open {
+			answered := false
+			if !s.look {
+				var failure error
+				if answered, failure = e.replay(ctx, s); failure != nil {
+					return open[i:], false, failure
+				}
+			}
+			if !answered {
 				e.sends.settle(s, signal.Accepted{}, err)
 			}
 		}
-		return nil, false
+		return nil, false, nil
 	}
 	if len(open) == 1 && e.handOver(ctx, to, open[0]) {
-		return nil, false
+		return nil, false, nil
 	}
-	return e.accept(ctx, to, open)
+	open, lost = e.accept(ctx, to, open)
+	return open, lost, nil
 }
 
-// replay answers s if it is no new signal.
-func (e *Engine) replay(ctx context.Context, s *sending) bool {
+// replay answers s if it is no new signal. An error says that this could not be read.
+func (e *Engine) replay(ctx context.Context, s *sending) (answered bool, err error) {
 	a, earlier, err := e.earlier(ctx, s.in)
+	if failed(ctx, err) {
+		return false, err
+	}
 	if earlier || err != nil {
 		e.sends.settle(s, a, err)
 	}
-	return earlier || err != nil
+	return earlier || err != nil, nil
 }
 
 // earlier is the answer that was given to in before. It is looked at before the
@@ -456,7 +483,11 @@ func (e *Engine) thinks(wf *checkpoint.Workflow, batch []*sending) bool {
 func (e *Engine) accept(ctx context.Context, to address, batch []*sending) (open []*sending, lost bool) {
 	var ins []*signal.Incoming
 	first := map[[2]string]int{} // of name and ID: the place in ins
+	var untried []*sending
 	for _, s := range batch {
+		if !s.look {
+			untried = append(untried, s)
+		}
 		s.look = true
 		key := [2]string{s.in.Name, s.in.ID}
 		if _, taken := first[key]; !taken {
@@ -465,6 +496,13 @@ func (e *Engine) accept(ctx context.Context, to address, batch []*sending) (open
 		}
 	}
 	d, err := e.commitSignals(ctx, to, ins)
+	met := err
+	if withdrawn, ok := errors.AsType[*storage.WithdrawnError](err); ok {
+		met = withdrawn.Last
+		for _, s := range untried {
+			s.look = false
+		}
+	}
 	for _, s := range batch {
 		switch i := first[[2]string{s.in.Name, s.in.ID}]; {
 		case err == nil && s.in.SamePayload(ins[i]):
@@ -479,17 +517,18 @@ func (e *Engine) accept(ctx context.Context, to address, batch []*sending) (open
 			open = append(open, s)
 		}
 	}
-	if len(open) > 0 && !errors.Is(err, storage.ErrConflict) {
-		e.sends.note(open, err)
+	if len(open) > 0 && met != nil && !errors.Is(met, storage.ErrConflict) {
+		e.sends.note(open, met)
 	}
 	return open, errors.Is(err, storage.ErrConflict)
 }
 
-// note has those of batch, who are not answered, know what their commit met.
+// note has those of batch, who are not answered, know what their commit met, and those
+// who wait behind them.
 func (l *sends) note(batch []*sending, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, s := range batch {
+	for _, s := range slices.Concat(batch, l.lines[batch[0].in.WorkflowID]) {
 		if !s.left { // else its sender has read it
 			s.trouble = err
 		}

@@ -5,13 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/storage"
 )
 
-// An InterruptedError is the answer of a call whose context ended while it waited: for
-// the store, which it had tried again and again, or for the end of a workflow. It wraps
-// the context's error and cause, and the last error of the store.
+// An InterruptedError is the answer of a call that the store kept from its end. Its
+// context ended while it waited: for the store, which it had tried again and again, or for
+// the end of a workflow. Or the store could not be read; that is tried once, and again only
+// where something may have been written. It wraps the context's error and cause, and the
+// last error of the store.
 type InterruptedError struct {
 	Call    string // what was called, such as `signal "approved" to workflow "order-42"`
 	Unknown bool   // what was asked for may have been done, or be done still; else nothing was written
@@ -20,11 +25,16 @@ type InterruptedError struct {
 	waited string // for what
 	reads  bool   // there is nothing to be written
 	err    error
-	ended  error
+	ended  error // nil: the store could not be read
 }
 
 func (e *InterruptedError) Error() string {
-	s := fmt.Sprintf("engine: %s: %v while waiting for %s", e.Call, e.ended, e.waited)
+	s := fmt.Sprintf("engine: %s: ", e.Call)
+	if e.ended != nil {
+		s += fmt.Sprintf("%v while waiting for %s", e.ended, e.waited)
+	} else {
+		s += "the store could not be read"
+	}
 	switch {
 	case e.Unknown:
 		s += ", outcome unknown"
@@ -37,10 +47,11 @@ func (e *InterruptedError) Error() string {
 	return s
 }
 
-func (e *InterruptedError) Unwrap() []error {
-	errs := []error{e.ended, e.err}
-	if e.Last != nil {
-		errs = append(errs, e.Last)
+func (e *InterruptedError) Unwrap() (errs []error) {
+	for _, err := range []error{e.ended, e.err, e.Last} {
+		if err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return errs
 }
@@ -56,36 +67,68 @@ type wait struct {
 
 type waitKey struct{}
 
+func waitOf(ctx context.Context) *wait {
+	w, _ := ctx.Value(waitKey{}).(*wait)
+	return w
+}
+
 // waiting returns ctx for a call that may wait, and what makes an error of it tell for
-// what it waited, if ctx has ended.
+// what it waited, if ctx has ended or the store could not be read.
 func waiting(ctx context.Context, what, id string) (context.Context, func(error) error) {
 	w := new(wait)
-	return context.WithValue(ctx, waitKey{}, w), func(err error) error {
-		ended := ctx.Err()
-		if err == nil || ended == nil {
-			return err
+	outer, ctx := ctx, context.WithValue(ctx, waitKey{}, w)
+	return ctx, func(err error) error {
+		ended := outer.Err()
+		if !failed(ctx, err) && (ended == nil || !errors.Is(err, context.Cause(outer))) {
+			return err // an answer, and not for want of time
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if !errors.Is(err, ended) && !errors.Is(err, context.Cause(ctx)) && (w.last == nil || !errors.Is(err, w.last)) {
-			return err // an answer, and not for want of time
-		}
-		if cause := context.Cause(ctx); cause != ended {
+		if cause := context.Cause(outer); cause != ended {
 			ended = fmt.Errorf("%w (%w)", ended, cause)
 		}
 		waited := w.pending
 		if waited == "" {
-			waited = "its turn"
+			waited = "its turn to commit"
 		}
 		return &InterruptedError{Call: what + " " + quoted(id), Unknown: w.unknown, Last: w.last, waited: waited, reads: w.reads, err: err, ended: ended}
 	}
 }
 
-func quoted(id string) string { return fmt.Sprintf("%.200q", id) }
-
-func (w *wait) note(ctx context.Context, err error, what string, commits bool) {
+// failed says that err is no answer: it is of the end of ctx, or what the store answered
+// last to the call of ctx and may answer otherwise when it is asked again.
+func failed(ctx context.Context, err error) bool {
+	if err == nil || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return err != nil
+	}
+	w := waitOf(ctx)
+	if w == nil {
+		return false
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.last != nil && errors.Is(err, w.last) && (ctx.Err() != nil || !checkpoint.Hopeless(err))
+}
+
+func quoted(id string) string { return fmt.Sprintf("%.200q", id) }
+
+// met notes what the store answered to the call of ctx, which had asked it for what.
+func met(ctx context.Context, err error, what string, commits bool) {
+	w := waitOf(ctx)
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if withdrawn, ok := errors.AsType[*storage.WithdrawnError](err); ok {
+		if !w.unknown {
+			w.pending = "its turn to commit"
+		}
+		if withdrawn.Last != nil {
+			w.last = withdrawn.Last
+		}
+		return
+	}
 	w.pending = what
 	if commits && !errors.Is(err, storage.ErrConflict) && !errors.Is(err, storage.ErrInvalidBatch) && !errors.Is(err, errors.ErrUnsupported) {
 		w.unknown = true
@@ -95,61 +138,82 @@ func (w *wait) note(ctx context.Context, err error, what string, commits bool) {
 	}
 }
 
-// leftTo says that the call of ctx has left its commit to another call, which met err.
-func leftTo(ctx context.Context, err error) {
-	w, ok := ctx.Value(waitKey{}).(*wait)
-	if !ok {
+// leftTo says that the call of ctx has left its commit to another call: whether that tried
+// it, and what it met.
+func leftTo(ctx context.Context, tried bool, err error) {
+	w := waitOf(ctx)
+	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.unknown, w.pending = true, "the store to commit"
+	if tried {
+		w.unknown, w.pending = true, "the store to commit"
+	}
 	if err != nil {
 		w.last = err
 	}
 }
 
-// waitingFor says what the call of ctx waits for now, which is not the store.
+// waitingFor says what the call of ctx waits for now, for which it writes nothing.
 func waitingFor(ctx context.Context, what string) {
-	if w, ok := ctx.Value(waitKey{}).(*wait); ok {
+	if w := waitOf(ctx); w != nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.pending, w.reads = what, true
 	}
 }
 
+// doubtful says that something may have been written for the call of ctx.
+func doubtful(ctx context.Context) bool {
+	w := waitOf(ctx)
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.unknown
+}
+
 // An attentive store tells the call that waits for it of its errors.
-type attentive struct{ storage.Storage }
+type attentive struct {
+	storage.Storage
+	eng *Engine
+}
 
 func (s attentive) Unwrap() storage.Storage { return s.Storage }
 
 func (s attentive) Get(ctx context.Context, key []byte) ([]byte, error) {
-	v, err := s.Storage.Get(ctx, key)
-	if err != nil && !errors.Is(err, storage.ErrNotFound) {
-		met(ctx, err, "the store to read", false)
-	}
-	return v, err
+	return look(ctx, s.eng, func() ([]byte, error) { return s.Storage.Get(ctx, key) })
 }
 
 func (s attentive) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
-	page, err := s.Storage.Scan(ctx, r)
-	if err != nil {
-		met(ctx, err, "the store to read", false)
+	return look(ctx, s.eng, func() ([]storage.Entry, error) { return s.Storage.Scan(ctx, r) })
+}
+
+// look reads once. A call for which something may have been written reads until it is
+// answered: else it cannot tell what became of that.
+func look[T any](ctx context.Context, e *Engine, read func() (T, error)) (T, error) {
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		began := ctx.Err() == nil // else the store does nothing
+		v, err := read()
+		if err == nil || errors.Is(err, storage.ErrNotFound) {
+			return v, err
+		}
+		if began {
+			met(ctx, err, "the store to read", false)
+		}
+		if !doubtful(ctx) || checkpoint.Hopeless(err) || e.refused() != nil || !backoff.Wait(ctx, wait) {
+			return v, err
+		}
 	}
-	return page, err
 }
 
 func (s attentive) Commit(ctx context.Context, b storage.Batch) error {
-	began := ctx.Err() == nil // else the store does nothing
+	began := ctx.Err() == nil
 	err := s.Storage.Commit(ctx, b)
-	if err != nil {
-		met(ctx, err, "the store to commit", began)
+	if _, withdrawn := errors.AsType[*storage.WithdrawnError](err); withdrawn || err != nil && began {
+		met(ctx, err, "the store to commit", true)
 	}
 	return err
-}
-
-func met(ctx context.Context, err error, what string, commits bool) {
-	if w, ok := ctx.Value(waitKey{}).(*wait); ok {
-		w.note(ctx, err, what, commits)
-	}
 }

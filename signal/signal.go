@@ -35,7 +35,8 @@ type Options struct {
 // after the workflow has ended. Errors: a *ConflictError for the same ID with
 // another value; an *IndeterminateError; engine.ErrInvalid, ErrNotFound,
 // ErrTerminal, ErrClosed; a *storage.CapabilityError for an ID on a store without ConditionalBatch. Any
-// other error leaves open whether the signal was accepted: send it again.
+// other error leaves open whether the signal was accepted, unless it is an
+// *engine.InterruptedError that says otherwise: send it again.
 func (s *Signal[T]) Send(ctx context.Context, to Sender, workflowID string, v T, o *Options) (Accepted, error) {
 	m := Message{WorkflowID: workflowID, Name: s.Name, Payload: v, ExpiresAfter: s.ExpiresAfter}
 	if o != nil {

@@ -43,9 +43,10 @@ type Storage interface {
 	//     undo it.
 	//   - ErrConflict: a condition did not hold; nothing was written.
 	//   - anything else: the outcome is unknown. The batch may have been
-	//     written, or not, or may still be on its way. Two kinds are known
+	//     written, or not, or may still be on its way. Three kinds are known
 	//     better: ErrInvalidBatch and errors.ErrUnsupported are answered
-	//     before anything is written, and will be answered again.
+	//     before anything is written, and will be answered again; of a
+	//     *WithdrawnError nothing was written.
 	//
 	// A Commit whose context is done is withdrawn if it was still waiting its
 	// turn, else it is waited for, under the adapter's own deadline. The
@@ -98,6 +99,24 @@ var (
 	// ErrFutureFormat says that a newer release wrote this. It was not touched.
 	ErrFutureFormat = errors.New("storage: written by a newer release")
 )
+
+// A WithdrawnError is Commit's answer when its context ended while the batch waited its
+// turn: behind other commits, or for a lock that others have. Nothing was written. It
+// wraps the context's error.
+type WithdrawnError struct {
+	Ended error // of the context
+	Last  error // what those before it met last, such as a lock or a full disk; nil: no error
+}
+
+func (e *WithdrawnError) Error() string {
+	s := fmt.Sprintf("storage: withdrawn while it waited its turn: %v", e.Ended)
+	if e.Last != nil {
+		s += fmt.Sprintf(": last error of the store: %v", e.Last)
+	}
+	return s
+}
+
+func (e *WithdrawnError) Unwrap() error { return e.Ended }
 
 // An Entry is a key and what is stored under it.
 type Entry struct{ Key, Value []byte }

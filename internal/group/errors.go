@@ -12,6 +12,15 @@ type undoneError struct{ error }
 
 func (e *undoneError) Unwrap() error { return e.error }
 
+// NotBegun marks an error of an Apply that could not begin, as others have a lock: nothing
+// was written, and no batch is to blame. The batches are tried again, unless their callers
+// give up; an Apply returns it after a short while, which is how soon they can.
+func NotBegun(err error) error { return &notBegunError{err} }
+
+type notBegunError struct{ error }
+
+func (e *notBegunError) Unwrap() error { return e.error }
+
 // A Panic is the answer of batches whose Apply panicked, or left its goroutine
 // (then Value is nil). Whether they were written is unknown.
 type Panic struct {

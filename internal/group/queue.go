@@ -22,6 +22,9 @@ const (
 	maxBytes   = 8 << 20
 )
 
+// maxTries is how often a batch is tried whose group does not begin.
+const maxTries = 50
+
 // An Apply runs batches in one transaction, in their order. It judges the
 // conditions of each on what the ones before it did, leaves out one whose
 // conditions do not hold, and then sets its verdict, which comes in nil, to
@@ -29,7 +32,7 @@ const (
 // store promises; else the verdicts do not count.
 //
 // An error means that the outcome of all of them is unknown, unless it was made
-// by Undone. Apply does not keep what it is passed.
+// by Undone or NotBegun. Apply does not keep what it is passed.
 type Apply func(batches []storage.Batch, verdicts []error) error
 
 // A Queue puts batches before an Apply, which it never calls twice at once.
@@ -42,6 +45,7 @@ type Queue struct {
 	urgent  line
 	waiting line
 	closed  bool
+	trouble error     // of the last group or function; nil: it was done
 	idle    sync.Cond // on mu; signalled when led becomes false
 
 	// What the leader works on. Only the leader touches it.
@@ -72,14 +76,16 @@ func New(max storage.Size, apply Apply) *Queue {
 // Commit answers as storage.Storage says of its Commit. A batch that does not
 // pass Batch.Check is refused before it joins a group.
 //
-// Once ctx is done a batch that is still in line is withdrawn, and certainly not
-// written; one that is being applied is waited for.
+// Once ctx is done a batch that is still in line, or whose group does not begin, is
+// withdrawn; one that is being applied is waited for.
 func (q *Queue) Commit(ctx context.Context, b storage.Batch) error {
 	if err := b.Check(q.max); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return &storage.WithdrawnError{Ended: err, Last: q.trouble}
 	}
 	return q.enter(ctx, &ticket{batch: b, bytes: b.Size().Bytes, alone: b.Urgent || b.HasDeleteRange()})
 }
@@ -93,8 +99,26 @@ func (q *Queue) Do(ctx context.Context, f func() error) error {
 	return q.enter(ctx, &ticket{alone: true, do: f})
 }
 
-// enter puts t in line and returns its answer.
+// enter puts t in line and returns its answer. While its group does not begin t goes
+// back in line, where its caller can withdraw it.
 func (q *Queue) enter(ctx context.Context, t *ticket) error {
+	for tries := 1; ; tries++ {
+		err := q.stand(ctx, t)
+		n, ok := errors.AsType[*notBegunError](err)
+		switch {
+		case !ok:
+			return err
+		case ctx.Err() != nil:
+			return &storage.WithdrawnError{Ended: ctx.Err(), Last: n.error}
+		case tries == maxTries:
+			return n.error
+		}
+		t.lead, t.err = false, nil
+	}
+}
+
+// stand puts t in line once.
+func (q *Queue) stand(ctx context.Context, t *ticket) error {
 	q.mu.Lock()
 	if q.closed {
 		q.mu.Unlock()
@@ -114,8 +138,8 @@ func (q *Queue) enter(ctx context.Context, t *ticket) error {
 	select {
 	case <-t.woken:
 	case <-ctx.Done():
-		if q.withdraw(t) {
-			return ctx.Err()
+		if last, ok := q.withdraw(t); ok {
+			return &storage.WithdrawnError{Ended: ctx.Err(), Last: last}
 		}
 		<-t.woken
 	}
@@ -142,18 +166,19 @@ func (q *Queue) Close() {
 }
 
 // withdraw takes t, whose caller gives up, out of the line. It is too late, and
-// withdraw says no, when a leader took t along.
-func (q *Queue) withdraw(t *ticket) bool {
+// withdraw says no, when a leader took t along. Else it returns what the last of those
+// before t met.
+func (q *Queue) withdraw(t *ticket) (last error, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.line(t).remove(t) {
-		return true
+		return q.trouble, true
 	}
 	if t.lead { // told to lead and not begun: somebody else shall
 		q.pass()
-		return true
+		return q.trouble, true
 	}
-	return false
+	return nil, false
 }
 
 // gather makes a group of t, whose caller leads, and of what is in line behind
@@ -193,27 +218,28 @@ func (q *Queue) run() {
 		for _, t := range q.members {
 			t.err = err
 		}
-		q.answer()
+		q.answer(err)
 	}()
+	var err error
 	if t := q.members[0]; t.do != nil {
 		t.err = t.do()
 	} else {
-		q.applyTo(q.members, q.batches)
+		err = q.applyTo(q.members, q.batches)
 	}
 	finished = true
-	q.answer()
+	q.answer(err)
 }
 
 // applyTo sets the answers of members, whose batches are given beside them. A
-// group that was undone is halved, so that the batch to blame ends up alone.
-func (q *Queue) applyTo(members []*ticket, batches []storage.Batch) {
+// group that was undone is halved, so that the batch to blame ends up alone. It returns
+// the error of the last group.
+func (q *Queue) applyTo(members []*ticket, batches []storage.Batch) error {
 	q.verdicts = append(q.verdicts[:0], make([]error, len(batches))...)
 	err := q.apply(batches, q.verdicts)
 	u, undone := errors.AsType[*undoneError](err)
 	if half := len(members) / 2; undone && half > 0 {
 		q.applyTo(members[:half], batches[:half])
-		q.applyTo(members[half:], batches[half:])
-		return
+		return q.applyTo(members[half:], batches[half:])
 	}
 	if undone {
 		err = u.error
@@ -223,17 +249,22 @@ func (q *Queue) applyTo(members []*ticket, batches []storage.Batch) {
 			t.err = q.verdicts[i]
 		}
 	}
+	return err
 }
 
 // answer passes the lead on, which comes first so that the disk does not wait,
-// and wakes the members.
-func (q *Queue) answer() {
+// and wakes the members. Those who wait may be told what this group met.
+func (q *Queue) answer(met error) {
+	if n, ok := errors.AsType[*notBegunError](met); ok {
+		met = n.error
+	}
 	members := q.members
 	q.members = nil
 	clear(q.batches)
 	q.batches = q.batches[:0]
 
 	q.mu.Lock()
+	q.trouble = met
 	q.pass()
 	q.mu.Unlock()
 	for _, t := range members[1:] { // the first is the leader's own

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,6 +205,76 @@ func TestCancelledWhileAppliedIsWaitedFor(t *testing.T) {
 		close(d.release)
 		if err := <-answer; err != nil {
 			t.Errorf("got %v, want nil: it was written", err)
+		}
+	})
+}
+
+// A batch that is withdrawn tells that nothing was written, and what those before it met.
+func TestWithdrawnTellsWhatOthersMet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(t)
+		broken := errors.New("broken")
+		l.disk.fail = func(keys []string) error {
+			if keys[0] == "first" {
+				return broken
+			}
+			time.Sleep(time.Hour)
+			return nil
+		}
+		l.add(t.Context(), put("a"))
+		ctx, cancel := context.WithCancel(t.Context())
+		l.add(ctx, deleteRange("b"))
+		close(l.disk.release)
+		synctest.Wait() // a is being applied
+		cancel()
+		l.wg.Wait()
+		l.withdrawn("", broken)
+		l.answer("a", nil)
+		err := l.q.Commit(ctx, put("c"))
+		if w, ok := errors.AsType[*storage.WithdrawnError](err); !ok || w.Ended != context.Canceled || w.Last != nil {
+			t.Errorf("a context that had ended: %v, want a WithdrawnError without a cause: a was written", err)
+		}
+	})
+}
+
+func (l *line) withdrawn(key string, last error) {
+	l.t.Helper()
+	got, _ := l.errs.Load(key)
+	if w, ok := errors.AsType[*storage.WithdrawnError](errorOf(got)); !ok || w.Ended != context.Canceled || w.Last != last {
+		l.t.Errorf("%q: got %v, want a WithdrawnError with %v", key, got, last)
+	}
+}
+
+// Batches whose group does not begin are tried again, each until its caller gives up, and
+// for some time at most.
+func TestGroupThatDoesNotBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locked := errors.New("locked")
+		var free atomic.Bool
+		var tries atomic.Int32
+		q := group.New(max, func([]storage.Batch, []error) error {
+			tries.Add(1)
+			if free.Load() {
+				return nil
+			}
+			time.Sleep(time.Second)
+			return group.NotBegun(locked)
+		})
+		l := &line{t: t, q: q}
+		ctx, cancel := context.WithCancel(t.Context())
+		l.add(ctx, put("a"))
+		l.add(t.Context(), put("b"))
+		time.Sleep(3500 * time.Millisecond)
+		cancel()
+		time.Sleep(time.Second)
+		l.withdrawn("a", locked)
+		free.Store(true)
+		l.wg.Wait()
+		l.answer("b", nil)
+		free.Store(false)
+		tries.Store(0)
+		if err := q.Commit(t.Context(), put("c")); err != locked || tries.Load() != 50 {
+			t.Errorf("got %v after %d tries, want %v after 50", err, tries.Load(), locked)
 		}
 	})
 }

@@ -25,7 +25,7 @@ func Full(t *testing.T, open Open) {
 	defer s.Close()
 	acked := map[string]bool{}
 	for round := range 5 {
-		limitFiles(t, uint64(round+1)<<20)
+		LimitFiles(t, uint64(round+1)<<20)
 		var failure error
 		for n := 0; failure == nil; n++ {
 			if n > 1000 {
@@ -42,7 +42,7 @@ func Full(t *testing.T, open Open) {
 		}
 		t.Logf("%d acknowledged, then: %v", len(acked), failure)
 		holdsAll(t, s, acked)
-		limitFiles(t, unix.RLIM_INFINITY)
+		LimitFiles(t, unix.RLIM_INFINITY)
 		acks, err := putMany(t, s, fmt.Sprintf("%d:again", round))
 		if err != nil {
 			t.Fatalf("got %v when there was room again, want nil", err)
@@ -94,8 +94,8 @@ func holdsAll(t *testing.T, s storage.Storage, acked map[string]bool) {
 	}
 }
 
-// limitFiles makes every write of this process beyond a size of a file fail.
-func limitFiles(t *testing.T, size uint64) {
+// LimitFiles makes every write of this process beyond a size of a file fail.
+func LimitFiles(t *testing.T, size uint64) {
 	t.Helper()
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &l); err != nil {

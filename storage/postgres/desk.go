@@ -24,6 +24,7 @@ type desk struct {
 	work    sync.Cond // on mu; signalled when there may be something to gather
 	lanes   [maxLanes]lane
 	closed  bool
+	trouble error // of the last group; nil: it was judged
 }
 
 func newDesk() *desk {
@@ -77,25 +78,26 @@ func (d *desk) hold(t *ticket) error {
 }
 
 // withdraw takes t, whose caller gives up, out of its line. It says no if t was
-// taken along; then t is waited for, and comes back if it was not judged.
-func (d *desk) withdraw(t *ticket) bool {
+// taken along; then t is waited for, and comes back if it was not judged. Else it returns
+// what the last of those before t met.
+func (d *desk) withdraw(t *ticket) (last error, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t.taken {
 		t.left = true
-		return false
+		return nil, false
 	}
 	if t.lane != nil {
 		t.lane.remove(t)
 		d.held.drop(t)
 		d.work.Signal()
-		return true
+		return errBusy, true
 	}
 	if i := slices.Index(d.waiting, t); i >= 0 {
 		d.waiting = slices.Delete(d.waiting, i, i+1)
-		return true
+		return d.trouble, true
 	}
-	return false
+	return nil, false
 }
 
 // next waits for a group, which it appends to g. It returns none after shut.
@@ -151,11 +153,12 @@ func (s *Store) gather(g []*ticket) []*ticket {
 }
 
 // finish answers those of g that were judged, and sends those that were skipped
-// to a lane. Behind it g has no meaning.
-func (s *Store) finish(g []*ticket) {
+// to a lane. Behind it g has no meaning. met is the error of the whole group, if it had one.
+func (s *Store) finish(g []*ticket, met error) {
 	d := s.desk
 	answered := g[:0]
 	d.mu.Lock()
+	d.trouble = met
 	for _, t := range g {
 		if t.skipped && s.toLane(t) {
 			continue

@@ -34,7 +34,7 @@ func (s *Store) settle(c *session, g []*ticket) {
 	for attempt := 1; ; attempt++ {
 		err := c.try(g)
 		if err == nil {
-			s.finish(g)
+			s.finish(g, nil)
 			return
 		}
 		undone, _ := errors.AsType[*undoneError](err)
@@ -63,7 +63,7 @@ func (s *Store) settle(c *session, g []*ticket) {
 		for _, t := range g {
 			t.err = err
 		}
-		s.finish(g)
+		s.finish(g, err)
 		return
 	}
 }

@@ -97,7 +97,7 @@ func (s *Store) runLane(l *lane) {
 			return
 		}
 		if len(late) > 0 {
-			s.finish(late)
+			s.finish(late, errBusy)
 		}
 		if len(g) > 0 {
 			s.settle(c, g)

@@ -163,12 +163,12 @@ func (s *Store) commit(ctx context.Context, b storage.Batch) error {
 	select {
 	case <-t.woken:
 	case <-ctx.Done():
-		if s.desk.withdraw(t) {
-			return ctx.Err()
+		if last, ok := s.desk.withdraw(t); ok {
+			return &storage.WithdrawnError{Ended: ctx.Err(), Last: last}
 		}
 		<-t.woken
 		if t.err == errWithdrawn {
-			return ctx.Err()
+			return &storage.WithdrawnError{Ended: ctx.Err(), Last: errBusy}
 		}
 	}
 	return t.err

@@ -14,6 +14,9 @@ import (
 // error adds to err what was done to which file. The contract's own answers are
 // left as they are: they say nothing about the file.
 func (s *Store) error(action string, err error) error {
+	if w, ok := errors.AsType[*storage.WithdrawnError](err); ok {
+		w.Last = s.error(action, w.Last)
+	}
 	switch {
 	case err == nil, errors.Is(err, storage.ErrConflict), errors.Is(err, storage.ErrInvalidBatch),
 		errors.Is(err, storage.ErrNotFound), errors.Is(err, storage.ErrClosed),

@@ -31,6 +31,10 @@ type writer struct {
 // host's own connections may hold.
 const busyTimeout = 5 * time.Second
 
+// beginTimeout is how long a group waits for the lock at a time. In between callers whose
+// contexts have ended give up.
+const beginTimeout = 100 * time.Millisecond
+
 func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 	w := &writer{
 		file: file,
@@ -56,6 +60,10 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		w.close()
 		return nil, err
 	}
+	if err := w.hurry(); err != nil {
+		w.close()
+		return nil, err
+	}
 	return w, nil
 }
 
@@ -67,6 +75,13 @@ func busy(d time.Duration) pragma {
 // connect connects; mode "rwc" creates the file if it is not there.
 func (w *writer) connect(mode string) (err error) {
 	w.conn, err = connect(w.file, mode, w.pragmas)
+	return err
+}
+
+// hurry has the statements to come wait for a lock no longer than beginTimeout. Only the
+// one that begins a transaction meets one.
+func (w *writer) hurry() error {
+	_, err := w.exec("PRAGMA busy_timeout = " + busy(beginTimeout).value)
 	return err
 }
 
@@ -98,9 +113,10 @@ func (w *writer) try(batches []storage.Batch, verdicts []error) error {
 	}
 	defer w.forget()
 	if _, err := w.exec(w.sql.begin); err != nil {
-		if primary(err) != code.SQLITE_BUSY {
-			w.drop()
+		if primary(err) == code.SQLITE_BUSY {
+			return group.NotBegun(err)
 		}
+		w.drop()
 		return err
 	}
 	for i := range batches {
@@ -127,6 +143,10 @@ func (w *writer) ready() error {
 			return err
 		}
 		if err := w.files.Check(); err != nil { // it may be another file's connection
+			w.drop()
+			return err
+		}
+		if err := w.hurry(); err != nil {
 			w.drop()
 			return err
 		}
