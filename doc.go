@@ -70,16 +70,16 @@
 //
 // # What is not promised
 //
-// An effect outside the store does not happen exactly once. An activity runs at
-// least once: if the process dies after the effect and before the record of it,
-// the activity runs again, with a higher attempt number. Give the other side
-// something to recognise the repetition by: activity.InfoFrom(ctx) has workflow
-// and operation, which name the effect, and a fencing token, which rises with
-// every attempt.
+// An effect outside the store does not happen exactly once by itself. The process may die
+// after the effect and before the record of it. What follows is up to the activity:
 //
-// Asking the other side what became of an activity, several engines that share
-// the work of one store, and parallel branches within a workflow are not in this
-// release.
+//   - Without an IdempotencyKey it is attempted again: at least once.
+//   - With one, its Verify is asked what became of the effect. It is attempted again only
+//     if the answer is that the effect did not happen.
+//   - If it says that it is Idempotent, it is attempted again with the same key.
+//
+// Give the other side the key, and the fencing token if it can refuse a lower one:
+// activity.InfoFrom(ctx) has both.
 //
 // A workflow function must do the same when it is run again: time, chance and the
 // world come to it through its *engine.Run, an activity, a step or a signal.

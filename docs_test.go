@@ -22,14 +22,15 @@ import (
 )
 
 // TestPrograms vets every Go example in the Markdown files, each of which is a
-// whole file, and runs the program on the front page, which is that in doc.go,
-// twice: it answers the same.
+// whole file, and the one in engine/doc.go. It runs the program on the front page, which is
+// that in doc.go, twice: it answers the same.
 func TestPrograms(t *testing.T) {
 	front := programs(t, "README.md")
 	if len(front) != 1 {
 		t.Fatalf("README.md has %d programs, want 1", len(front))
 	}
-	if got := docProgram(t); got != front[0] {
+	vet(t, "engine/doc.go", docProgram(t, "engine/doc.go"))
+	if got := docProgram(t, "doc.go"); got != front[0] {
 		t.Errorf("the program in doc.go is not that in README.md:\n%s", got)
 	}
 	built := filepath.Join(t.TempDir(), "program")
@@ -104,10 +105,10 @@ func markdown(t *testing.T) (files []string) {
 	return files
 }
 
-// docProgram is the program in the package comment.
-func docProgram(t *testing.T) string {
+// docProgram is the program in the package comment in a file.
+func docProgram(t *testing.T, file string) string {
 	t.Helper()
-	f, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments)
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +117,7 @@ func docProgram(t *testing.T) string {
 			return code.Text
 		}
 	}
-	t.Fatal("doc.go has no program")
+	t.Fatalf("%s has no program", file)
 	return ""
 }
 

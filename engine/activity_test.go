@@ -383,3 +383,27 @@ func TestForeignRun(t *testing.T) {
 		}
 	})
 }
+
+// A step may log through its run's logger while the run learns something else.
+func TestLoggerInsideAStep(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			return engine.Step(run, "s", func(ctx context.Context) (string, error) {
+				for ctx.Err() == nil {
+					run.Logger().Info("at it")
+					time.Sleep(time.Millisecond)
+				}
+				return "", ctx.Err()
+			})
+		})
+		p := boot(t, fresh(t), wf)
+		h := start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		if err := h.Cancel(ctx, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("result: %v", err)
+		}
+	})
+}

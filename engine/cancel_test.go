@@ -273,3 +273,74 @@ func TestCancelMeetsTheEnd(t *testing.T) {
 		})
 	}
 }
+
+// A request to stop is ErrCancelled also inside of a time limit, for each of the
+// operations in it and for those to come.
+func TestCancelInsideATimeLimit(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := flow("limit", func(run *engine.Run) (string, error) {
+			short := run.WithTimeout(time.Hour)
+			nap := func(run *engine.Run) (any, error) { return nil, run.Sleep(30 * time.Minute) }
+			a, b := engine.Go(short, "a", nap), engine.Go(short, "b", nap)
+			_, errA := a.Get(short)
+			_, errB := b.Get(short)
+			next := short.Sleep(time.Second)
+			if !errors.Is(errA, engine.ErrCancelled) || !errors.Is(errB, engine.ErrCancelled) || !errors.Is(next, engine.ErrCancelled) {
+				t.Errorf("got %v, %v, %v", errA, errB, next)
+			}
+			return "", next
+		})
+		p := boot(t, fresh(t), wf)
+		h := start(t, wf, p, "l", "")
+		time.Sleep(time.Minute)
+		if err := h.Cancel(ctx, "enough"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// The end of a scope in which nothing is under way costs nothing, with however many
+// branches beside it.
+func TestManyScopes(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := flow("many", func(run *engine.Run) (string, error) {
+			out, err := engine.Map(run, "part", 0, make([]int, 10_000), func(run *engine.Run, i int) (int, error) {
+				inner, cancel := run.WithCancel()
+				defer cancel()
+				return i, inner.Sleep(time.Second)
+			})
+			return fmt.Sprint(len(out)), err
+		})
+		p := boot(t, fresh(t), wf)
+		if got := result(t, start(t, wf, p, "m", "")); got != "10000" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// The function of WithCancel is for the branches of the run. An activity that calls
+// it meddles with nothing, and that is told.
+func TestCancelFromAnActivity(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		log := new(lines)
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			inner, cancel := run.WithCancel()
+			nap := engine.Go(inner, "nap", func(run *engine.Run) (string, error) { return "slept", run.Sleep(time.Minute) })
+			if _, err := engine.Step(run, "meddles", func(context.Context) (int, error) {
+				time.Sleep(time.Second)
+				cancel()
+				return 1, nil
+			}); err != nil {
+				return "", err
+			}
+			return nap.Get(run)
+		})
+		p := boot(t, fresh(t), wf, log.logger())
+		if got := result(t, start(t, wf, p, "w", "")); got != "slept" || log.count("was cancelled from outside") != 1 {
+			t.Errorf("got %q; told %d times", got, log.count("was cancelled from outside"))
+		}
+	})
+}

@@ -11,6 +11,8 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // A child's start and its parent's checkpoint are one commit; its id is derived,
@@ -199,5 +201,227 @@ func TestManyChildren(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 		t.Logf("%d checkpoints of the parent", len(historyOf(t, p.Engine, "p")))
+	})
+}
+
+// Two children with one id, begun together: the first has it.
+func TestChildrenOfOneID(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		sub := &engine.Workflow[string, string]{Name: "sub", Func: func(run *engine.Run, s string) (string, error) { return s, run.Sleep(time.Minute) }}
+		wf := flow("parent", func(run *engine.Run) (string, error) {
+			kid := sub.With(engine.StartOptions{ChildID: "kid"})
+			a, b := kid.Go(run, "first"), kid.Go(run, "second")
+			_, second := b.Get(run)
+			first, err := a.Get(run)
+			return fmt.Sprint(first, errors.Is(second, engine.ErrExists)), err
+		})
+		p := boot(t, fresh(t), wf, sub)
+		if got := result(t, start(t, wf, p, "p", "")); got != "firsttrue" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// A passing fault of the store while a child is asked to stop is waited out.
+func TestDismissalOutlastsFaults(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		sub := flow("sub", func(run *engine.Run) (string, error) { return "", run.Sleep(100 * time.Hour) })
+		wf := flow("parent", func(run *engine.Run) (string, error) {
+			_, err := sub.With(engine.StartOptions{ChildID: "kid"}).Do(run.WithTimeout(time.Minute), "")
+			return fmt.Sprint(errors.Is(err, engine.ErrTimeout)), nil
+		})
+		faults, begun := 0, time.Now()
+		f := storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Get" && string(c.Key) == "wf:kid" && time.Since(begun) >= time.Minute && faults < 3 {
+				faults++
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		})
+		p := bootOn(t, f, wf, sub)
+		if got := result(t, start(t, wf, p, "p", "")); got != "true" || faults != 3 {
+			t.Errorf("got %q; %d faults", got, faults)
+		}
+		if err := p.Result(ctx, "", "kid", nil); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("child: %v", err)
+		}
+	})
+}
+
+// A run that dismisses a child again after a restart asks that child to stop, and
+// not another workflow that has the id by now.
+func TestDismissalMeansTheChild(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		sub := flow("sub", func(run *engine.Run) (string, error) { return "slept", run.Sleep(30 * time.Minute) })
+		wf := flow("parent", func(run *engine.Run) (string, error) {
+			_, err := sub.With(engine.StartOptions{ChildID: "kid"}).Do(run.WithTimeout(time.Minute), "")
+			if !errors.Is(err, engine.ErrTimeout) {
+				return "", err
+			}
+			return yes.Receive(run)
+		})
+		store := fresh(t)
+		p := boot(t, store, wf, sub)
+		start(t, wf, p, "p", "")
+		time.Sleep(2 * time.Minute)
+		if err := p.Result(ctx, "", "kid", nil); !errors.Is(err, engine.ErrCancelled) {
+			t.Fatal(err)
+		}
+		if err := p.Purge(ctx, "kid", audit); err != nil {
+			t.Fatal(err)
+		}
+		start(t, sub, p, "kid", "")
+		time.Sleep(time.Second)
+		p.kill()
+		p = boot(t, store, wf, sub)
+		time.Sleep(time.Second)
+		tell(t, yes, p, "p", "ann")
+		if got := result(t, wf.Handle(p, "p")); got != "ann" {
+			t.Errorf("parent: %q", got)
+		}
+		h := sub.Handle(p, "kid")
+		if got := result(t, h); got != "slept" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// A child that outlives the function is started also when the function returns
+// before it was.
+func TestChildrenOfAParentThatReturnsAtOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		onEnd engine.ParentEnd
+		there bool
+		took  time.Duration
+	}{
+		"cancel":  {engine.CancelChild, false, 0},
+		"abandon": {engine.AbandonChild, true, 0},
+		"await":   {engine.AwaitChild, true, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				sub := flow("sub", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Minute) })
+				wf := flow("parent", func(run *engine.Run) (string, error) {
+					sub.With(engine.StartOptions{ChildID: "kid", OnParentEnd: c.onEnd}).Go(run, "")
+					return "over", nil
+				})
+				p := boot(t, fresh(t), wf, sub)
+				begun := time.Now()
+				if got := result(t, start(t, wf, p, "p", "")); got != "over" {
+					t.Errorf("got %q", got)
+				}
+				if took := time.Since(begun).Round(time.Second); took != c.took {
+					t.Errorf("took %v", took)
+				}
+				time.Sleep(time.Hour)
+				i, err := p.Describe(ctx, "kid")
+				if there := err == nil; there != c.there || there && i.Status != checkpoint.Completed {
+					t.Errorf("child: %+v, %v", i, err)
+				}
+			})
+		})
+	}
+}
+
+// What was to begin and is not any more does not keep a run in memory.
+func TestChildThatIsNotBegunDoesNotKeepItsParent(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		sub := flow("sub", func(run *engine.Run) (string, error) { return "", nil })
+		wf := flow("parent", func(run *engine.Run) (string, error) {
+			if _, err := engine.Step(run, "s", func(context.Context) (int, error) { time.Sleep(time.Second); return 1, nil }); err != nil {
+				return "", err
+			}
+			_, err := sub.Do(run, "")
+			if !errors.Is(err, engine.ErrCancelled) {
+				return "not cancelled", nil
+			}
+			return yes.Receive(run.WithoutCancel())
+		})
+		h := &hooked{Storage: fresh(t)}
+		var p *process
+		h.beforeCommit = func(b storage.Batch) {
+			if touches(b, "wf:p:ckpt:") && touches(b, "kid:p:") {
+				h.beforeCommit = nil
+				if err := p.Cancel(ctx, "p", "enough"); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		p = boot(t, h, wf, sub, parkAfter(time.Second))
+		handle := start(t, wf, p, "p", "")
+		time.Sleep(time.Minute)
+		if n := engine.Runs(p.Engine); n != 0 {
+			t.Errorf("%d runs in memory", n)
+		}
+		tell(t, yes, p, "p", "ann")
+		if got := result(t, handle); got != "ann" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// A parent's records of children that it has given up go when it learns of them,
+// and are not read again and again.
+func TestRecordsOfGivenUpChildrenGo(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		sub := flow("sub", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Hour) })
+		wf := flow("parent", func(run *engine.Run) (string, error) {
+			last := sub.Go(run, "")
+			for range 10 {
+				if _, err := sub.Do(run.WithTimeout(time.Second), ""); !errors.Is(err, engine.ErrTimeout) {
+					return "", err
+				}
+			}
+			if err := run.Sleep(time.Minute); err != nil {
+				return "", err
+			}
+			return last.Get(run)
+		})
+		s := fresh(t)
+		p := boot(t, s, wf, sub)
+		h := start(t, wf, p, "p", "")
+		time.Sleep(2 * time.Minute)
+		if left := entries(t, s, "kid:"); len(left) != 1 {
+			t.Errorf("%d records of children, want that of one", len(left))
+		}
+		_ = result(t, h)
+	})
+}
+
+// What the store can take at once bounds how many children are born at once, and
+// how many of them parking is conditional on.
+func TestChildrenOnASmallStore(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		sub := flow("sub", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Hour) })
+		wf := flow("parent", func(run *engine.Run) (string, error) {
+			out, err := engine.Map(run, "child", 0, make([]string, 200), func(run *engine.Run, s string) (string, error) { return sub.Do(run, s) })
+			return fmt.Sprint(len(out)), err
+		})
+		s := &hooked{Storage: fresh(t), max: storage.Size{Ops: 100, Bytes: 1 << 20}}
+		p := boot(t, s, wf, sub, parkAfter(time.Second))
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Hour)
+		defer cancel()
+		if got, err := start(t, wf, p, "p", "").Result(ctx); got != "200" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
+}
+
+// A child's id whose record is lost, and not all that belonged to it, is damage:
+// the parent is held, and does not try for ever.
+func TestChildIDOfADamagedWorkflow(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		sub := flow("sub", func(run *engine.Run) (string, error) { return "", nil })
+		wf := flow("parent", func(run *engine.Run) (string, error) {
+			return sub.With(engine.StartOptions{ChildID: "kid"}).Do(run, "")
+		})
+		s := fresh(t)
+		put(t, s, []byte("wf:kid:in"), []byte("left over"))
+		p := boot(t, s, wf, sub)
+		start(t, wf, p, "p", "")
+		time.Sleep(time.Minute)
+		if i := describe(t, p, "p"); !heldFor(i, engine.Damaged) {
+			t.Errorf("got %+v", i)
+		}
 	})
 }

@@ -2,8 +2,11 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -29,6 +32,47 @@ func TestEveryAttemptGetsItsPlace(t *testing.T) {
 					t.Errorf("%s: %q", h.ID(), got)
 				}
 			}
+		})
+	}
+}
+
+// A place that becomes free is offered to the next who waits for one, also when
+// the one before him is gone, or has no use for it any more.
+func TestPlaceThatNobodyTakesIsPassedOn(t *testing.T) {
+	for name, goesOn := range map[string]bool{"it is gone": false, "it has no use for it": true} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				act := &activity.Activity[string, string]{Name: "work", Run: func(ctx context.Context, s string) (string, error) {
+					select {
+					case <-time.After(time.Minute):
+					case <-ctx.Done():
+					}
+					return s, nil
+				}, Timeout: time.Hour}
+				wf := &engine.Workflow[string, string]{Name: "works", Func: func(run *engine.Run, s string) (string, error) {
+					out, err := act.Do(run, s)
+					if errors.Is(err, engine.ErrCancelled) && goesOn {
+						return yes.Receive(run.WithoutCancel())
+					}
+					return out, err
+				}}
+				p := boot(t, fresh(t), wf, func(c *engine.Config) { c.MaxActivities = 1 })
+				a := start(t, wf, p, "a", "a")
+				time.Sleep(time.Second)
+				b := start(t, wf, p, "b", "b")
+				time.Sleep(time.Second)
+				c := start(t, wf, p, "c", "c")
+				time.Sleep(time.Second)
+				if err := b.Cancel(ctx, "enough"); err != nil {
+					t.Fatal(err)
+				}
+				if got := result(t, a); got != "a" {
+					t.Errorf("a: %q", got)
+				}
+				if got := result(t, c); got != "c" {
+					t.Errorf("c: %q", got)
+				}
+			})
 		})
 	}
 }

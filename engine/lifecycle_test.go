@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -324,4 +325,107 @@ func TestStopHandsOverWhatIsBeingClaimed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// No batch is larger than the store takes.
+func TestBatchesOfASmallStore(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &hooked{Storage: fresh(t), max: storage.Size{Ops: 100, Bytes: 1 << 20}}
+		s.beforeCommit = func(b storage.Batch) {
+			if touches(b, "wf:o:ckpt:") {
+				time.Sleep(time.Millisecond) // in which answers come together
+			}
+		}
+		big := &activity.Activity[string, string]{Name: "big", Run: func(context.Context, string) (string, error) {
+			time.Sleep(time.Second)
+			return strings.Repeat("x", 200<<10), nil
+		}}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			var last *future.Future[string]
+			for range 10 {
+				last = big.Go(run, "")
+			}
+			if _, err := last.Get(run); err != nil {
+				return "", err
+			}
+			for range 200 {
+				if _, err := engine.Step(run, "s", func(context.Context) (int, error) { return 1, nil }); err != nil {
+					return "", err
+				}
+			}
+			return "done", nil
+		})
+		p := boot(t, s, wf)
+		if got := result(t, start(t, wf, p, "o", "")); got != "done" {
+			t.Errorf("result %q", got)
+		}
+		if err := p.Purge(ctx, "o", audit); err != nil {
+			t.Errorf("purge: %v", err)
+		}
+	})
+}
+
+// An engine that could not sign off at the first attempt does so at the next:
+// the incarnation that follows in the same process goes on with its runs.
+func TestSignOffIsRepeated(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var armed atomic.Bool
+		wf := flow("w", func(run *engine.Run) (string, error) { return "woke", run.Sleep(time.Minute) })
+		f := storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Commit" && touches(c.Batch, "eng:") && armed.CompareAndSwap(true, false) {
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		})
+		e := made(t, f, wf)
+		defer e.Close()
+		for range 2 {
+			ctx, cancel := context.WithCancel(ctx)
+			ran := make(chan error, 1)
+			go func() { ran <- e.Run(ctx) }()
+			start(t, wf, e, "o", "")
+			time.Sleep(time.Second)
+			armed.Store(true)
+			cancel()
+			if err := <-ran; err != nil {
+				t.Fatal(err)
+			}
+		}
+		go e.Run(ctx)
+		if got := result(t, wf.Handle(e, "o")); got != "woke" {
+			t.Errorf("result %q", got)
+		}
+	})
+}
+
+// An engine that is told to stop waits for what is under way without turning in
+// circles about what it does not begin any more.
+func TestStopWhileARetryIsDue(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		slow := &activity.Activity[string, string]{Name: "slow", Run: func(context.Context, string) (string, error) {
+			time.Sleep(5 * time.Second)
+			return "slow", nil
+		}}
+		flaky := &activity.Activity[string, string]{Name: "flaky", Retry: activity.Retry{Backoff: time.Second, MaxBackoff: time.Second}, Run: func(ctx context.Context, _ string) (string, error) {
+			if activity.InfoFrom(ctx).Attempt == 1 {
+				return "", errBroke
+			}
+			return "flaky", nil
+		}}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			a, b := slow.Go(run, ""), flaky.Go(run, "")
+			x, err := a.Get(run)
+			y, e := b.Get(run)
+			return x + y, errors.Join(err, e)
+		})
+		store := fresh(t)
+		p := boot(t, store, wf)
+		start(t, wf, p, "w", "")
+		time.Sleep(100 * time.Millisecond)
+		p.stop(t)
+		p = boot(t, store, wf)
+		if got := result(t, wf.Handle(p, "w")); got != "slowflaky" {
+			t.Errorf("got %q", got)
+		}
+	})
 }

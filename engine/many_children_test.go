@@ -169,3 +169,21 @@ func patiently(scenario func(*sweep.World) sweep.Scenario) func(*sweep.World) sw
 		return s
 	}
 }
+
+// A parent of more children than its parking can be conditional on stays in
+// memory, and rests there.
+func TestParentOfTooManyToBeParked(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		sub := flow("sub", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Hour) })
+		wf := flow("parent", func(run *engine.Run) (string, error) {
+			out, err := engine.Map(run, "child", 0, make([]string, 1001), func(run *engine.Run, s string) (string, error) { return sub.Do(run, s) })
+			return fmt.Sprint(len(out)), err
+		})
+		p := boot(t, fresh(t), wf, sub, parkAfter(-1))
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Hour)
+		defer cancel()
+		if got, err := start(t, wf, p, "p", "").Result(ctx); got != "1001" || err != nil {
+			t.Errorf("got %q, %v", got, err)
+		}
+	})
+}

@@ -444,3 +444,37 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// A workflow that cannot be claimed does not keep those behind it from the last
+// place in memory, nor the engine busy.
+func TestLastPlaceIsForWhoCanBeClaimed(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := flow("w", func(run *engine.Run) (string, error) { return "done", run.Sleep(time.Second) })
+		s := fresh(t)
+		e := made(t, s, wf)
+		for _, id := range []string{"a", "b", "c", "d"} {
+			start(t, wf, e, id, "")
+			time.Sleep(time.Second)
+		}
+		e.Close()
+		for _, id := range []string{"a", "b"} {
+			put(t, s, []byte("wf:"+id), []byte("damaged"))
+		}
+		var read atomic.Int32
+		h := &hooked{Storage: s, afterGet: func(key []byte) {
+			if string(key) == "wf:a" {
+				read.Add(1)
+			}
+		}}
+		p := boot(t, h, wf, func(c *engine.Config) { c.MaxRuns = 1 })
+		for _, id := range []string{"c", "d"} {
+			if got := result(t, wf.Handle(p, id)); got != "done" {
+				t.Errorf("%s: got %q", id, got)
+			}
+		}
+		time.Sleep(time.Minute)
+		if n := read.Load(); n > 200 { // it is looked at with every poll
+			t.Errorf("a damaged record was read %d times in a minute", n)
+		}
+	})
+}

@@ -3,11 +3,13 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -439,4 +441,41 @@ func TestListGoesOnAfterADamagedRecord(t *testing.T) {
 	if !slices.Equal(got, []string{"new", "bad", "old"}) {
 		t.Errorf("listed %q", got)
 	}
+}
+
+// A loop around Select costs a replay no memory, however often it went round.
+func TestReplayOfALongLoopKeepsNothing(t *testing.T) {
+	const rounds = 20_000
+	var grown atomic.Int64 // between the 1,000th round and the last
+	wf := flow("loop", func(run *engine.Run) (string, error) {
+		kept, early := run.Cancelled(), int64(0)
+		for i := range rounds {
+			if i == 1000 {
+				early = heap()
+			}
+			zero, never := run.After(0), run.After(time.Hour)
+			first, err := engine.Select(run, zero, never, yes.Next(run), kept)
+			if err != nil || first != engine.Case(zero) {
+				return "", fmt.Errorf("round %d: %v, %w", i, first, err)
+			}
+		}
+		grown.Store(heap() - early)
+		return yes.Receive(run)
+	})
+	virtual(t, func(t *testing.T) {
+		store := fresh(t)
+		p := boot(t, store, wf)
+		start(t, wf, p, "w", "")
+		time.Sleep(time.Second)
+		if n := grown.Load(); n == 0 || n > rounds*2500 { // the store is in memory
+			t.Errorf("heap has grown by %d KiB", n>>10)
+		}
+		p.kill()
+		grown.Store(0)
+		boot(t, store, wf)
+		time.Sleep(time.Second)
+		if n := grown.Load(); n == 0 || n > 2<<20 {
+			t.Errorf("in the replay the heap has grown by %d KiB", n>>10)
+		}
+	})
 }

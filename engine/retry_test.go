@@ -862,3 +862,73 @@ func TestSameRetryOfWhatIsHeldNoMore(t *testing.T) {
 		})
 	}
 }
+
+// An operator's retry reaches a held run whose activity has not returned yet, so
+// that its former driver is still being put down.
+func TestRetryOfARunThatIsBeingPutDown(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		slow := &activity.Activity[string, int]{Name: "slow", Timeout: time.Hour, Run: func(context.Context, string) (int, error) {
+			time.Sleep(time.Minute) // heeds nothing
+			return 1, nil
+		}}
+		var mended atomic.Bool
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			f := slow.Go(run, "")
+			if err := run.Sleep(time.Second); err != nil {
+				return "", err
+			}
+			next := &activity.Activity[string, int]{Name: "next", Run: func(context.Context, string) (int, error) { return 1, nil }}
+			if !mended.Load() {
+				next.Run = nil
+			}
+			if _, err := next.Do(run, ""); err != nil {
+				return "", err
+			}
+			_, err := f.Get(run)
+			return "done", err
+		})
+		p := boot(t, fresh(t), wf)
+		h := start(t, wf, p, "o", "")
+		eventually(t, "the run is held", func() bool { return heldFor(describe(t, p, "o"), engine.BadDefinition) })
+		mended.Store(true)
+		if err := p.Retry(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		if got := result(t, h); got != "done" {
+			t.Errorf("result %q", got)
+		}
+	})
+}
+
+// A retry whose outcome was unknown and which has been acted on is not reported
+// as one that did not apply.
+func TestRetryOfUnknownOutcomeIsRecognised(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var mended, armed atomic.Bool
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			next := &activity.Activity[string, int]{Name: "next", Run: func(context.Context, string) (int, error) { return 1, nil }}
+			if !mended.Load() {
+				next.Run = nil
+			}
+			_, err := next.Do(run, "")
+			return "done", err
+		})
+		p := bootOn(t, storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Commit" && touches(c.Batch, "wf:o") && armed.CompareAndSwap(true, false) {
+				return storagetest.ErrorAfter
+			}
+			return storagetest.None
+		}), wf)
+		h := start(t, wf, p, "o", "")
+		eventually(t, "the run is held", func() bool { return heldFor(describe(t, p, "o"), engine.BadDefinition) })
+		time.Sleep(time.Minute)
+		mended.Store(true)
+		armed.Store(true)
+		if err := p.Retry(ctx, "o", audit); err != nil {
+			t.Errorf("retry: %v", err)
+		}
+		if got := result(t, h); got != "done" {
+			t.Errorf("result %q", got)
+		}
+	})
+}

@@ -341,3 +341,103 @@ func TestSignalThatLandsAfterItsSenderGaveUp(t *testing.T) {
 		}
 	})
 }
+
+// A signal that was accepted is received, also if its sender gave up before it
+// heard of that.
+func TestSignalWhoseSenderGaveUp(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		approved := &signal.Signal[string]{Name: "approved"}
+		wf := flow("w", func(run *engine.Run) (string, error) { return approved.Receive(run) })
+		ctx, cancel := context.WithCancel(ctx)
+		p := boot(t, &hooked{Storage: fresh(t), afterCommit: func(b storage.Batch) error {
+			if touches(b, "sigres:") {
+				cancel()
+				return errBroke
+			}
+			return nil
+		}}, wf)
+		h := start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		if _, err := approved.Send(ctx, p, "o", "ann", nil); err == nil {
+			t.Fatal("the send was answered")
+		}
+		sent := time.Now()
+		if got := result(t, h); got != "ann" {
+			t.Errorf("result %q", got)
+		}
+		if took := time.Since(sent); took > 2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// A sender whose context ends is not kept waiting by another who still tries.
+func TestSendHeedsItsContext(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var down atomic.Bool
+		wf := flow("w", func(run *engine.Run) (string, error) { return "", run.Sleep(24 * time.Hour) })
+		p := bootOn(t, storagetest.NewFaulty(fresh(t), func(c storagetest.Call) storagetest.Fault {
+			if down.Load() && c.Method == "Commit" {
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		}), wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		down.Store(true)
+		go func() { p.SendSignal(ctx, signal.Message{WorkflowID: "o", Name: "n"}) }()
+		time.Sleep(time.Second)
+		begun := time.Now()
+		time.AfterFunc(time.Minute, func() { down.Store(false) })
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if _, err := p.SendSignal(short, signal.Message{WorkflowID: "o", Name: "n"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("send: %v", err)
+		}
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		time.Sleep(2 * time.Minute)
+	})
+}
+
+// Two signals of one id and different names have hints of their own: who deletes
+// the one that he saw does not delete the other.
+func TestHintsOfTwoSignalsWithOneID(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		one, two := &signal.Signal[string]{Name: "one"}, &signal.Signal[string]{Name: "two"}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			if _, err := one.Receive(run); err != nil {
+				return "", err
+			}
+			return two.Receive(run)
+		})
+		h := &hooked{Storage: fresh(t)}
+		client := made(t, h)
+		defer client.Close()
+		var once sync.Once
+		h.beforeCommit = func(b storage.Batch) {
+			if len(b.If) == 0 && touches(b, "wake:") { // the poll has passed the first hint on
+				once.Do(func() {
+					time.Sleep(time.Millisecond)
+					if _, err := two.Send(ctx, client, "o", "ann", &signal.Options{ID: "1"}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		e := made(t, h, wf)
+		ran := make(chan error)
+		go func() { ran <- e.Run(ctx) }()
+		handle := start(t, wf, e, "o", "")
+		time.Sleep(time.Minute)
+		if _, err := one.Send(ctx, client, "o", "ann", &signal.Options{ID: "1"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := result(t, handle); got != "ann" {
+			t.Errorf("result %q", got)
+		}
+		e.Close()
+		<-ran
+	})
+}

@@ -307,3 +307,45 @@ func TestSignalOnAStoreWithoutConditions(t *testing.T) {
 		}
 	})
 }
+
+// SG5: a signal that its receiver has no use for any more goes to the next
+// receiver, before those that were accepted after it.
+func TestSignalThatIsPutBackComesFirst(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			inner, cancel := run.WithCancel()
+			said := ""
+			receive := func(name string) func(run *engine.Run) (any, error) {
+				return func(run *engine.Run) (any, error) {
+					v, err := yes.Receive(run)
+					if err == nil {
+						said += name + v + " "
+					}
+					if v == "1" {
+						cancel()
+					}
+					return nil, err
+				}
+			}
+			engine.Go(run, "a", receive("a"))
+			engine.Go(inner, "b", receive("b"))
+			_, err := engine.Go(run, "c", receive("c")).Get(run)
+			return said, err
+		})
+		s := fresh(t)
+		p := boot(t, s, wf)
+		start(t, wf, p, "w", "")
+		time.Sleep(time.Second)
+		p.stop(t)
+		e := made(t, s)
+		for _, v := range []string{"1", "2", "3"} {
+			tell(t, yes, e, "w", v)
+		}
+		e.Close()
+		p = boot(t, s, wf)
+		h := wf.Handle(p, "w")
+		if got := result(t, h); got != "a1 c2 " {
+			t.Errorf("got %q", got)
+		}
+	})
+}

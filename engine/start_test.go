@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/aes"
 	"crypto/cipher"
@@ -10,12 +11,15 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
@@ -386,6 +390,169 @@ func TestWorkflowSentinels(t *testing.T) {
 		}
 		if err := client.Result(ctx, "w", "nobody", nil); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("of an id that nobody has: %v, want ErrNotFound", err)
+		}
+	})
+}
+
+// A hooked store calls hooks around its inner store, which may call it again.
+type hooked struct {
+	storage.Storage
+	afterGet     func(key []byte)
+	beforeCommit func(b storage.Batch)
+	afterCommit  func(b storage.Batch) error
+	max          storage.Size
+}
+
+func (h *hooked) Unwrap() storage.Storage { return h.Storage }
+
+func (h *hooked) Capabilities() storage.Capabilities {
+	c := h.Storage.Capabilities()
+	if h.max != (storage.Size{}) {
+		c.MaxBatch = h.max
+	}
+	return c
+}
+
+func (h *hooked) Get(ctx context.Context, key []byte) ([]byte, error) {
+	v, err := h.Storage.Get(ctx, key)
+	if h.afterGet != nil {
+		h.afterGet(key)
+	}
+	return v, err
+}
+
+func (h *hooked) Commit(ctx context.Context, b storage.Batch) error {
+	if h.beforeCommit != nil {
+		h.beforeCommit(b)
+	}
+	if err := b.Check(h.Capabilities().MaxBatch); err != nil {
+		return err
+	}
+	err := h.Storage.Commit(ctx, b)
+	if h.afterCommit != nil {
+		err = errors.Join(err, h.afterCommit(b))
+	}
+	return err
+}
+
+// touches says that a batch has an operation on a key with a prefix.
+func touches(b storage.Batch, prefix string) bool {
+	for _, o := range b.Ops {
+		if bytes.HasPrefix(o.Key, []byte(prefix)) {
+			return true
+		}
+	}
+	return false
+}
+
+// A start whose outcome is unknown is in flight; somebody signals the workflow,
+// which is in the store already. It has one driver afterwards, and not none.
+func TestSignalMeetsAStartOfUnknownOutcome(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		approved := &signal.Signal[string]{Name: "approved"}
+		wf := flow("w", func(run *engine.Run) (string, error) { return approved.Receive(run) })
+		var once atomic.Bool
+		p := bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Commit" && touches(c.Batch, "wf:o:in") && once.CompareAndSwap(false, true) {
+				return storagetest.ErrorAfter
+			}
+			return storagetest.None
+		}), wf)
+		time.Sleep(time.Second)
+		go func() {
+			time.Sleep(500 * time.Microsecond) // the start tries again after a millisecond
+			if _, err := approved.Send(ctx, p, "o", "ann", nil); err != nil {
+				t.Errorf("send: %v", err)
+			}
+		}()
+		h := start(t, wf, p, "o", "")
+		if got := result(t, h); got != "ann" {
+			t.Errorf("result %q", got)
+		}
+	})
+}
+
+// Nothing is claimed under an incarnation that is not known yet: another engine
+// on the store would take it for dead.
+func TestStartBeforeTheEngineIsKnown(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		var runs tally
+		slow := &activity.Activity[string, int]{Name: "slow", Timeout: time.Hour, Run: func(context.Context, string) (int, error) {
+			runs.add("slow")
+			time.Sleep(30 * time.Second)
+			return 1, nil
+		}}
+		f := storagetest.NewFaulty(s, nil)
+		h := &hooked{Storage: f}
+		known := make(chan int)
+		h.beforeCommit = func(b storage.Batch) {
+			if touches(b, "eng:") {
+				<-known
+			}
+		}
+		a := made(t, h, doing(slow))
+		ran := make(chan error)
+		go func() { ran <- a.Run(ctx) }()
+		time.Sleep(time.Second)
+		handle := start(t, doing(slow), a, "o", "")
+		b := bootOn(t, f, doing(slow))
+		time.Sleep(10 * time.Second)
+		close(known)
+		result(t, handle)
+		if n := runs.of("slow"); n != 1 {
+			t.Errorf("the activity ran %d times", n)
+		}
+		b.stop(t)
+		a.Close()
+		<-ran
+	})
+}
+
+// A start of unknown outcome whose caller gives up may be there, with this engine as
+// its owner: then it is driven.
+func TestStartWhoseCallerGaveUp(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		abandoned, abandon := context.WithCancel(ctx)
+		defer abandon()
+		h := &hooked{Storage: fresh(t)}
+		h.afterCommit = func(b storage.Batch) error {
+			if abandoned.Err() != nil || !touches(b, "wf:o") {
+				return nil
+			}
+			abandon()
+			return errors.New("the answer is lost")
+		}
+		wf := flow("w", func(run *engine.Run) (string, error) { return "done", nil })
+		p := boot(t, h, wf)
+		time.Sleep(time.Second)
+		if _, err := wf.Start(abandoned, p, "o", ""); err == nil {
+			t.Error("the start is acknowledged")
+		}
+		time.Sleep(10 * time.Second)
+		if i := describe(t, p, "o"); i.Status != checkpoint.Completed {
+			t.Errorf("%+v, want it completed", i)
+		}
+	})
+}
+
+// Who asks for a workflow while it is being started is told that it is not there
+// or that it is, and not that the store is damaged.
+func TestLookAtAWorkflowThatIsBeingStarted(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := flow("w", func(run *engine.Run) (string, error) { return "", nil })
+		h := &hooked{Storage: fresh(t)}
+		e := made(t, h, wf)
+		defer e.Close()
+		var once sync.Once
+		h.afterGet = func(key []byte) {
+			if bytes.Equal(key, keys.Workflow("o")) {
+				once.Do(func() { start(t, wf, e, "o", "") })
+			}
+		}
+		if _, err := e.Describe(ctx, "o"); err != nil && !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("describe: %v", err)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -166,4 +167,43 @@ func TestTransactNeedsATransactor(t *testing.T) {
 	if got, err := h.Result(t.Context()); !got || err != nil {
 		t.Errorf("got %v, %v, want a *storage.CapabilityError", got, err)
 	}
+}
+
+// transacting is a store in memory with transactions: of nothing but the batch.
+type transacting struct{ storage.Storage }
+
+func (s transacting) Unwrap() storage.Storage { return s.Storage }
+
+func (s transacting) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
+	b, err := f(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Commit(ctx, b)
+}
+
+// A function in a transaction that does not heed its context is left behind, as any
+// other.
+func TestTransactThatDoesNotComeBack(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		let := make(chan struct{})
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			n := 0
+			return fmt.Sprint(n), run.TransactStep("deaf", &n, func(context.Context) error { <-let; return nil })
+		})
+		s := fresh(t)
+		p := boot(t, transacting{s}, wf)
+		start(t, wf, p, "w", "")
+		time.Sleep(time.Second)
+		p.close()
+		close(let)
+		time.Sleep(time.Second)
+		for _, c := range historyOf(t, made(t, s), "w") {
+			for _, e := range c.Events {
+				if e.Kind == checkpoint.Ended {
+					t.Error("it went on after the engine was closed")
+				}
+			}
+		}
+	})
 }

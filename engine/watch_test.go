@@ -1,50 +1,67 @@
 package engine_test
 
 import (
-	"strings"
+	"context"
+	"errors"
 	"testing"
 	"time"
 
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/postgres"
 )
 
-// A function that does not come back to the engine is told of after a second, and
-// after half a minute it needs a person, who is told where it is; until it comes
-// back after all. Others go on meanwhile.
-func TestStuckFunction(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		log := new(lines)
-		blocked := make(chan struct{})
-		wf := flow("blocks", func(run *engine.Run) (string, error) {
-			<-blocked // not the engine's
-			return "back", run.Sleep(time.Second)
-		})
-		other := flow("other", func(run *engine.Run) (string, error) { return "done", run.Sleep(time.Minute) })
-		p := boot(t, new(memory.Store), wf, other, log.logger())
-		h := start(t, wf, p, "b", "")
-		o := start(t, other, p, "o", "")
-		time.Sleep(10 * time.Second)
-		if n := log.count("does not come back"); n != 1 {
-			t.Errorf("told %d times", n)
+// What another process starts, signals and cancels is taken up when the database
+// tells of it, long before the next poll; and by the poll where nobody listens
+// (SG7).
+func TestOtherProcessesAreHeard(t *testing.T) {
+	t.Run("LISTEN", func(t *testing.T) { hearOthers(t, &postgres.Options{}, 10*time.Hour) })
+	t.Run("NoListen", func(t *testing.T) { hearOthers(t, &postgres.Options{NoListen: true}, 100*time.Millisecond) })
+}
+
+func hearOthers(t *testing.T, o *postgres.Options, poll time.Duration) {
+	url := pgtest.URL(t)
+	opened := func() storage.Storage {
+		s, err := postgres.Open(t.Context(), url, o)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if i := describe(t, p, "b"); len(i.Attention) > 0 {
-			t.Errorf("after 10 s: %+v", i.Attention)
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	paid := &signal.Signal[string]{Name: "paid"}
+	order := flow("order", func(run *engine.Run) (string, error) { return paid.Receive(run) })
+	worker := boot(t, opened(), order, func(c *engine.Config) { c.PollInterval = poll })
+	asks := made(t, opened())
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for round, end := range []func(id string) error{
+		func(id string) error {
+			_, err := paid.Send(ctx, asks, id, "ann", nil)
+			return err
+		},
+		func(id string) error { return asks.Cancel(ctx, id, "") },
+	} {
+		id := sprint("order ", round)
+		if _, err := order.Start(ctx, asks, id, ""); err != nil {
+			t.Fatal(err)
 		}
-		if got := result(t, o); got != "done" {
-			t.Errorf("the other: %q", got)
+		driven := func() bool {
+			i, err := worker.Describe(ctx, id)
+			return err == nil && len(i.Waiting) > 0 || ctx.Err() != nil
 		}
-		i := describe(t, p, "b")
-		if !heldFor(i, engine.Stuck) || !strings.Contains(i.Attention[0].Detail, "watch_test.go") {
-			t.Errorf("after a minute: %+v, want it stuck, and where", i)
+		for !driven() {
+			time.Sleep(5 * time.Millisecond)
 		}
-		close(blocked)
-		if got := result(t, h); got != "back" {
-			t.Errorf("got %q", got)
+		if err := end(id); err != nil {
+			t.Fatal(err)
 		}
-		if i := describe(t, p, "b"); i.Status != checkpoint.Completed || len(i.Attention) > 0 {
-			t.Errorf("in the end: %+v", i)
+		var got string
+		err := worker.Result(ctx, "order", id, &got)
+		if round == 0 && (err != nil || got != "ann") || round == 1 && !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("%s: got %q and error %v", id, got, err)
 		}
-	})
+	}
 }

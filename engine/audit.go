@@ -2,11 +2,22 @@ package engine
 
 import (
 	"context"
+	"unicode/utf8"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
+
+// An Audit says who acts on a workflow, and why. Both are required.
+type Audit struct{ By, Why string }
+
+func (a Audit) check() error {
+	if a.By == "" || a.Why == "" || len(a.By)+len(a.Why) > maxReason || !utf8.ValidString(a.By+a.Why) {
+		return invalid("audit", a.By+": "+a.Why, "must say who and why")
+	}
+	return nil
+}
 
 // A saying is a verb that an operator is about to have recorded. The same person may have
 // said the same before, when something else was asked: only what is recorded from the

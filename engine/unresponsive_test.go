@@ -144,3 +144,35 @@ func TestAttemptThatNeverReturns(t *testing.T) {
 		p.stop(t)
 	})
 }
+
+// An activity that does not heed its context holds up neither Close nor Run for
+// longer than StopTimeout allows.
+func TestActivityThatDoesNotComeBack(t *testing.T) {
+	for _, how := range []string{"close", "stop"} {
+		virtual(t, func(t *testing.T) {
+			s := fresh(t)
+			block := make(chan int)
+			stuck := &activity.Activity[string, int]{Name: "stuck", Timeout: time.Minute, Run: func(context.Context, string) (int, error) {
+				<-block
+				return 1, nil
+			}}
+			p := boot(t, s, doing(stuck))
+			defer close(block)
+			start(t, doing(stuck), p, "o", "")
+			time.Sleep(time.Second)
+			begun := time.Now()
+			ended := make(chan int)
+			go func() {
+				map[string]func(){"close": p.close, "stop": func() { p.stop(t) }}[how]()
+				close(ended)
+			}()
+			select {
+			case <-ended:
+			case <-time.After(time.Hour):
+			}
+			if took := time.Since(begun); took > 25*time.Second {
+				t.Errorf("%s took %v", how, took)
+			}
+		})
+	}
+}

@@ -27,3 +27,5 @@ func checkName(what, s string, most int) error {
 	}
 	return nil
 }
+
+const maxReason = 4096

@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// load reads the record of a workflow that is there.
+func (e *Engine) load(ctx context.Context, id string) (*checkpoint.Workflow, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	if err := e.refused(); err != nil {
+		return nil, err
+	}
+	wf, err := checkpoint.Load(ctx, e.store, id)
+	if errors.Is(err, storage.ErrNotFound) {
+		wf, err = e.orphaned(ctx, id)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case wf.Tombstone():
+		return nil, notFound(id)
+	}
+	return wf, nil
+}
+
+// orphaned tells a workflow that never was from one whose record is lost: the
+// latter has left its input. One that was started meanwhile is returned.
+func (e *Engine) orphaned(ctx context.Context, id string) (*checkpoint.Workflow, error) {
+	_, err := e.store.Get(ctx, keys.Input(id))
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, notFound(id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	wf, err := checkpoint.Load(ctx, e.store, id)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, fmt.Errorf("%w: record %q is missing", storage.ErrCorrupt, keys.Workflow(id))
+	}
+	return wf, err
+}
+
+// outdated judges an error that came up when a part of wf was read. A part that is
+// missing, or is of another life, is damage only if the workflow's own record is still
+// the one that was read before: if not, the workflow was purged meanwhile, or has gone
+// on. Then the error is nil, and the caller reads the record again.
+func outdated(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, cause error) error {
+	if !errors.Is(cause, storage.ErrCorrupt) {
+		return cause
+	}
+	switch raw, err := s.Get(ctx, keys.Workflow(wf.ID)); {
+	case errors.Is(err, storage.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case bytes.Equal(raw, wf.Raw()):
+		return cause
+	}
+	return nil
+}
+
+// sameLife returns ErrNotFound if the life of wf that was read has been purged since.
+func (e *Engine) sameLife(ctx context.Context, wf *checkpoint.Workflow) error {
+	now, err := e.load(ctx, wf.ID)
+	if err == nil && now.Generation != wf.Generation {
+		err = notFound(wf.ID)
+	}
+	if errors.Is(err, ErrNotFound) {
+		err = fmt.Errorf("%w: it was purged while it was read", err)
+	}
+	return err
+}
+
+// history yields the checkpoints of wf, as checkpoint.History does. If wf is purged
+// meanwhile, the last thing that it yields is ErrNotFound: what is left of a history is
+// neither damage nor all of it.
+func (e *Engine) history(ctx context.Context, wf *checkpoint.Workflow) iter.Seq2[checkpoint.Checkpoint, error] {
+	return func(yield func(checkpoint.Checkpoint, error) bool) {
+		ended := false
+		for c, err := range checkpoint.History(ctx, e.store, wf) {
+			if err != nil {
+				if outdated(ctx, e.store, wf, err) == nil {
+					if gone := e.sameLife(ctx, wf); gone != nil {
+						err = gone
+					}
+				}
+				yield(checkpoint.Checkpoint{}, err)
+				return
+			}
+			for _, ev := range c.Events {
+				ended = ev.Kind == checkpoint.Ended || ended && !takesEndBack(ev)
+			}
+			if !yield(c, nil) {
+				return
+			}
+		}
+		if ended {
+			return // nothing comes after that
+		}
+		if err := e.sameLife(ctx, wf); err != nil {
+			yield(checkpoint.Checkpoint{}, err)
+		}
+	}
+}

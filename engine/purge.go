@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// Purge removes a workflow that has ended, with everything that belongs to it.
+// Its id may then be used again; its numbers do not come again. Errors:
+// ErrNotFound, ErrNotApplicable for a workflow that has not ended, ErrInvalid.
+// A purge that was cut off is finished by calling it again, by the next start
+// of the id, or by the engine in time.
+func (e *Engine) Purge(ctx context.Context, id string, by Audit) error {
+	ctx, explain := waiting(ctx, "purge of workflow", id)
+	return explain(e.purgeWorkflow(ctx, id, by))
+}
+
+func (e *Engine) purgeWorkflow(ctx context.Context, id string, by Audit) error {
+	if err := errors.Join(by.check(), checkID(id), e.refused()); err != nil {
+		return err
+	}
+	for range mostTries {
+		if again, err := e.purge(ctx, id, by); !again {
+			return err
+		}
+	}
+	return contradiction(keys.Workflow(id))
+}
+
+// purge says whether to try again because somebody else was quicker.
+func (e *Engine) purge(ctx context.Context, id string, by Audit) (again bool, err error) {
+	wf, err := checkpoint.Load(ctx, e.store, id)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		_, err := e.orphaned(ctx, id)
+		return err == nil, err // it was started meanwhile
+	case err != nil:
+		return false, err
+	case !wf.Tombstone() && !wf.Status.Terminal():
+		return false, fmt.Errorf("%w: purge %q: it has not ended", ErrNotApplicable, id)
+	}
+	if !wf.Tombstone() {
+		old := wf
+		wf, err = e.bury(ctx, old)
+		if err != nil {
+			err = outdated(ctx, e.store, old, err)
+			again = err == nil
+		}
+		if again || errors.Is(err, storage.ErrConflict) {
+			return true, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("engine: purge %q: %w", id, err)
+		}
+		e.log.Info("weft: workflow purged", "workflow", id, "by", by.By, "why", by.Why)
+	}
+	err = checkpoint.Sweep(ctx, e.store, wf)
+	if errors.Is(err, storage.ErrConflict) {
+		return false, nil // the id has a new life, which finished this
+	}
+	return false, err
+}
+
+func (e *Engine) bury(ctx context.Context, wf *checkpoint.Workflow) (*checkpoint.Workflow, error) {
+	hold, err := checkpoint.Find(ctx, e.store, wf)
+	if err != nil {
+		return nil, err
+	}
+	now := e.now()
+	w, err := hold.Bury(now, now.Add(e.config.PurgeMemory))
+	if err != nil {
+		return nil, err
+	}
+	err = checkpoint.Settle(ctx, e.store, w.Batch, nil, func(ctx context.Context) (bool, error) {
+		seen, err := checkpoint.Load(ctx, e.store, wf.ID)
+		if errors.Is(err, storage.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil && string(seen.Raw()) == string(w.After.Raw()), err
+	})
+	return w.After, err
+}

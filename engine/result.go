@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+)
+
+// Result waits for the end of a workflow and decodes its result into result, a
+// pointer or nil. See Handle.Result.
+func (e *Engine) Result(ctx context.Context, workflow, id string, result any) error {
+	ctx, explain := waiting(ctx, "result of workflow", id)
+	waitingFor(ctx, "the store to read")
+	return explain(e.awaitResult(ctx, workflow, id, result))
+}
+
+func (e *Engine) awaitResult(ctx context.Context, workflow, id string, result any) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	ended, local, release := e.await(workflow, id)
+	defer release()
+	for {
+		if !local { // or its end has been told meanwhile
+			wf, err := e.load(ctx, id)
+			switch {
+			case err != nil:
+				return err
+			case workflow != "" && workflow != wf.Type:
+				return fmt.Errorf("%w: %q is a %s", ErrNotFound, id, wf.Type)
+			case wf.Status.Terminal():
+				out, err := checkpoint.ReadOutput(ctx, e.store, wf)
+				if err == nil {
+					return e.result(wf.Type, id, out, result)
+				}
+				if err := outdated(ctx, e.store, wf, err); err != nil {
+					return err
+				}
+				continue // it was purged, or retried
+			}
+		}
+		waitingFor(ctx, "its end")
+		out, err := e.hear(ctx, ended, id)
+		if err != nil {
+			return err
+		}
+		if x := out; x != nil && (workflow == "" || workflow == x.workflow) {
+			return e.result(x.workflow, id, x.Output, result)
+		}
+		local = false
+	}
+}
+
+// hear waits for the end of a run, or for the time to look whether it ended
+// elsewhere.
+func (e *Engine) hear(ctx context.Context, ended <-chan *ending, id string) (*ending, error) {
+	var look <-chan time.Time
+	if !e.tells(id) {
+		t := time.NewTimer(e.config.PollInterval)
+		defer t.Stop()
+		look = t.C
+	}
+	select {
+	case out := <-ended:
+		return out, nil
+	case <-look:
+		return nil, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-e.closing:
+		return nil, ErrClosed
+	}
+}
+
+// result is what an output means to a caller.
+func (e *Engine) result(workflow, id string, out *checkpoint.Output, result any) error {
+	switch out.Status {
+	case checkpoint.Completed:
+		if result == nil {
+			return nil
+		}
+		if err := e.codecs.decode(payload{out.Codec, out.Data}, result); err != nil {
+			return fmt.Errorf("engine: result of %q: %w", id, err)
+		}
+		return nil
+	case checkpoint.Cancelled:
+		return fmt.Errorf("%w: %q", ErrCancelled, id)
+	}
+	failed := &WorkflowError{ID: id, Workflow: workflow, Message: out.Error, Stack: out.Stack, sentinel: out.Sentinel}
+	if d := e.workflows[workflow]; d != nil {
+		failed.Sentinel = named(out.Sentinel, d.errors)
+	}
+	return failed
+}

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+)
+
+// User code has its turn for microseconds as a rule: it goes from one call of the
+// engine to the next. One that takes longer is reported after tardy, and as a
+// reason for attention after lost.
+const (
+	tardy = time.Second
+	lost  = 30 * time.Second
+)
+
+// watch looks for runs whose function does not come back. While the function has
+// the turn the run learns nothing.
+func (l *life) watch(ctx context.Context) {
+	l.eng.mu.Lock()
+	var late []*execution
+	for _, x := range l.eng.runs {
+		if since := x.busySince.Load(); since != 0 && time.Since(time.Unix(0, since)) >= tardy {
+			late = append(late, x)
+		}
+	}
+	l.eng.mu.Unlock()
+	for _, x := range late {
+		since := x.busySince.Load()
+		busy := time.Since(time.Unix(0, since))
+		switch {
+		case since == 0 || busy < tardy:
+		case busy >= lost && x.stuck.CompareAndSwap(false, true):
+			x.reportStuck(ctx, busy)
+		case l.once(fmt.Sprint("tardy ", x.id, since)):
+			l.eng.log.Warn("weft: workflow function does not come back to the engine", "workflow", x.id, "type", x.def.name, "for", busy.Round(time.Millisecond), "stack", x.stack())
+		}
+	}
+}
+
+func (x *execution) reportStuck(ctx context.Context, busy time.Duration) {
+	reason := checkpoint.Attention{
+		Reason: string(Stuck),
+		Detail: recordable(fmt.Sprintf("the function has not come back for %v\n%s", busy.Round(time.Second), x.stack())),
+		Since:  checkpoint.Micro(x.eng.now()),
+	}
+	x.eng.log.Error("weft: workflow function holds its run up", "workflow", x.id, "type", x.def.name, "for", busy.Round(time.Second))
+	err := x.eng.request(ctx, x.id, func(wf *checkpoint.Workflow) bool {
+		if heldFor(wf, Stuck) || wf.Owner != x.life.incarnation || !x.stuck.Load() {
+			return false
+		}
+		wf.Attention = append(wf.Attention[:len(wf.Attention):len(wf.Attention)], reason)
+		return true
+	}, func(wf *checkpoint.Workflow) (bool, error) { return heldFor(wf, Stuck), nil })
+	if err != nil && ctx.Err() == nil {
+		x.eng.log.Warn("weft: run is stuck, and this could not be recorded", "workflow", x.id, "error", err)
+	}
+}
+
+// comeBack ends the turn of user code.
+func (x *execution) comeBack() { x.busySince.Store(0) }
+
+// unstick takes back that the function is stuck: it has come back.
+func (x *execution) unstick() error {
+	for x.stuck.Load() {
+		if err := x.refresh(); err != nil {
+			return err
+		}
+		wf := *x.hold.Workflow
+		wf.State++ // a report under way meets another record
+		wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a checkpoint.Attention) bool { return a.Reason == string(Stuck) })
+		done, err := x.commit(checkpoint.Change{Events: []checkpoint.Event{{Kind: checkpoint.CameBack}}, Workflow: &wf})
+		if err != nil {
+			return err
+		}
+		if done {
+			x.stuck.Store(false)
+		}
+	}
+	return nil
+}
+
+// label marks the goroutine of user code, for profiles and for stack.
+func (x *execution) label() {
+	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(labelWorkflow, x.id)))
+}
+
+const labelWorkflow = "weft.workflow"
+
+// stack is where the goroutines of the run's user code are.
+func (x *execution) stack() string {
+	var all bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
+		return err.Error()
+	}
+	label := fmt.Sprintf("%q:%q", labelWorkflow, x.id)
+	var mine []string
+	for _, g := range strings.Split(all.String(), "\n\n") {
+		if strings.Contains(g, label) {
+			mine = append(mine, g)
+		}
+	}
+	return strings.Join(mine, "\n\n")
+}
