@@ -28,3 +28,14 @@ func SignalsInMemory(e *Engine, id string) (n int) {
 	}
 	return n
 }
+
+// Receives says that the run id rests here in a receive, and is handed what is sent to it.
+func Receives(e *Engine, id string) bool {
+	x := e.driven(id)
+	if x == nil {
+		return false
+	}
+	x.mailbox.mu.Lock()
+	defer x.mailbox.mu.Unlock()
+	return len(x.mailbox.receiving) > 0
+}

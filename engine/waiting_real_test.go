@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/torture"
@@ -75,8 +77,10 @@ func strickenOn(t *testing.T, s storage.Storage) *stricken {
 	start(t, x.sleeps, x, "asleep", "")
 	start(t, x.sleeps, x, "doomed", "")
 	x.h = start(t, x.receives, x, "receiver", "")
-	send(t, approved, x, "receiver", "a", "a") // it drives the run, and receives
-	eventually(t, "it receives", func() bool { return len(entries(t, s, "sig:")) == 0 })
+	send(t, approved, x, "receiver", "a", "a")
+	eventually(t, "it rests in its second receive", func() bool {
+		return slices.Contains(kinds(historyOf(t, x.Engine, "receiver")), checkpoint.Received) && engine.Receives(x.Engine, "receiver")
+	})
 	return x
 }
 
