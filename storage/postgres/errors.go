@@ -85,6 +85,7 @@ const (
 	lockNotAvailable = "55P03"
 
 	duplicatePrepared = "42P05"
+	protocolViolation = "08P01"
 )
 
 func remedyOf(err error) remedy {

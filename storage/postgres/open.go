@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -61,7 +62,7 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err err
 		return nil, err
 	}
 	defer func() {
-		if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == duplicatePrepared { // a session of its own has none
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && sharesSessions(e) {
 			err = fmt.Errorf("%w (%w)", ErrTransactionPooling, err)
 		}
 	}()
@@ -153,8 +154,16 @@ var (
 
 // ErrTransactionPooling is Open's answer where a pooler, such as PgBouncer in its
 // transaction mode, gives each transaction a session of the server of its own. The
-// settings and the prepared statements of a connection would be those of anybody.
-var ErrTransactionPooling = errors.New("a pooler between the store and the server shares sessions by transaction: have it keep them apart (PgBouncer: pool_mode = session), or connect to the server itself")
+// settings and the prepared statements of a connection would be those of anybody. It is
+// also the answer where PgBouncer gives each statement one, in its statement mode.
+var ErrTransactionPooling = errors.New("a pooler between the store and the server shares sessions by transaction or by statement: have it keep them apart (PgBouncer: pool_mode = session), or connect to the server itself")
+
+// sharesSessions says that only a pooler that shares sessions answers so. A session of its
+// own has no prepared statement at first. PgBouncer's statement mode refuses transactions,
+// with a code that it has for other errors too.
+func sharesSessions(e *pgconn.PgError) bool {
+	return e.Code == duplicatePrepared || e.Code == protocolViolation && strings.Contains(e.Message, "statement pooling")
+}
 
 // checkSessions finds out whether a connection keeps its session while another is in a
 // transaction. A pooler that shares them gives the other the session that was used last.

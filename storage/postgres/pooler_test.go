@@ -107,20 +107,29 @@ func TestSessionPooling(t *testing.T) {
 	all.Wait()
 }
 
-// A pooler that shares sessions by transaction is refused, each time, and by name.
+// A pooler that shares sessions by transaction, or by statement, is refused each time and
+// by name.
 func TestTransactionPoolingIsRefused(t *testing.T) {
 	rounds := 5
 	if os.Getenv("WEFT_TORTURE") != "" {
 		rounds = 100
 	}
-	url := pooled(t, pgtest.URL(t), "transaction")
-	for n := range rounds { // the first finds a fresh server session, the others what it left there
-		s, err := postgres.Open(t.Context(), url, nil)
-		if err == nil {
-			s.Close()
-		}
-		if !errors.Is(err, postgres.ErrTransactionPooling) {
-			t.Errorf("open %d: got %v, want ErrTransactionPooling", n, err)
-		}
+	for _, mode := range []string{"transaction", "statement"} {
+		t.Run(mode, func(t *testing.T) {
+			direct := pgtest.URL(t)
+			url := pooled(t, direct, mode)
+			for n := range rounds { // the first finds a fresh server session, the others what it left there
+				if n == rounds/2 {
+					open(t, direct, nil) // from now on the table is there
+				}
+				s, err := postgres.Open(t.Context(), url, nil)
+				if err == nil {
+					s.Close()
+				}
+				if !errors.Is(err, postgres.ErrTransactionPooling) {
+					t.Errorf("open %d: got %v, want ErrTransactionPooling", n, err)
+				}
+			}
+		})
 	}
 }

@@ -15,7 +15,7 @@
 // listens. They hold session settings and prepared statements, so what is
 // between the store and the server has to keep sessions apart: PgBouncer in its
 // session mode, with as many server connections as its clients have. Its transaction
-// mode is refused with [ErrTransactionPooling].
+// and statement modes are refused with [ErrTransactionPooling].
 //
 // A read whose connection was cut goes to another, and fails if the server lets nobody
 // in. A commit of which nobody knows whether it took place is its caller's to look
