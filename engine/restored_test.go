@@ -4,16 +4,22 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/postgres"
+	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // A restoring is a service whose store is restored from a backup: the tokens that its
@@ -178,6 +184,86 @@ func TestRestoredStoresRepeatNoToken(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Restored may fail at any call to the store, and at the next one too. Who calls it again,
+// in the same process or after a crash in another, has the tokens that it promises.
+func TestEveryStoreCallOfRestoredMayFail(t *testing.T) {
+	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+		r := newRestoring(t)
+		s := store.Open(t)
+		backup, highest := r.before(s)
+		s.Close()
+		above := highest["old"] + 365*24*3600<<20 // no claim is above that by the clock alone
+		// play has the faults at a call and at the next one, and returns how many calls
+		// there were.
+		play := func(call int, faults [2]storagetest.Fault) (calls int) {
+			t.Helper()
+			s := store.Open(t)
+			defer s.Close()
+			what := fmt.Sprintf("%s at call %d, then %s", sweep.Names[faults[0]], call, sweep.Names[faults[1]])
+			failed, begun := 0, false
+			tokens := r.after(s, backup, func(*engine.Engine) {
+				f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+					if !begun {
+						return storagetest.None
+					}
+					switch calls++; calls {
+					case call:
+						return faults[0]
+					case call + 1:
+						return faults[1]
+					}
+					return storagetest.None
+				})
+				e := made(t, f)
+				begun = true
+				for {
+					bounded, cancel := context.WithTimeout(ctx, 10*time.Second) // a process that has crashed waits for ever
+					err := e.Restored(bounded, above, audit)
+					cancel()
+					if err == nil {
+						break
+					}
+					if failed++; failed > 3 {
+						t.Fatalf("%s: it fails each time: %v", what, err)
+					}
+					if errors.Is(err, storagetest.ErrCrashed) {
+						e = made(t, s)
+					}
+				}
+			})
+			for id, all := range tokens {
+				for _, token := range all {
+					if token <= above {
+						t.Errorf("%s: %s got the token %d, want one above %d", what, id, token, above)
+					}
+				}
+			}
+			if crash := faults[0] == storagetest.CrashBefore || faults[0] == storagetest.CrashAfter; crash && failed == 0 {
+				t.Errorf("%s: Restored returned no error", what)
+			}
+			return calls
+		}
+		calls := play(0, [2]storagetest.Fault{})
+		seconds := []storagetest.Fault{storagetest.None}
+		if os.Getenv("WEFT_TORTURE") != "" || strings.HasSuffix(t.Name(), "memory") {
+			seconds = append(seconds, sweep.Faults...)
+		}
+		plays := 0
+		for call := 1; call <= calls; call++ {
+			for _, first := range sweep.Faults {
+				for _, second := range seconds {
+					play(call, [2]storagetest.Fault{first, second})
+					plays++
+				}
+			}
+		}
+		t.Logf("%d calls, %d plays", calls, plays)
+		if calls < 2 {
+			t.Errorf("Restored made %d calls, want a read and a commit at least", calls)
+		}
+	})
 }
 
 func fileOrServer(t *testing.T, name string) storage.Storage {
