@@ -405,6 +405,44 @@ func TestEnginesWhoseClocksDiffer(t *testing.T) {
 	})
 }
 
+// SG1: what an engine accepted whose clock was further behind than signals are remembered
+// is not forgotten when that engine dies: neither by those that knew it, nor by one that
+// begins later.
+func TestAcceptanceOutlivesAnEngineThatWasBehind(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		virtual(t, func(t *testing.T) {
+			s := sharing{new(memory.Store)}
+			wf := receiving(2)
+			var right, ahead, behind wall
+			behind.jump(-27 * time.Hour)
+			ahead.jump(30 * time.Hour)
+			p, other := bootAt(t, s, &right, wf, leases), bootAt(t, s, &ahead, wf, leases)
+			late := bootAt(t, s, &behind, wf, leases)
+			start(t, wf, p, "o", "")
+			time.Sleep(time.Minute)
+			first := send(t, approved, late, "o", "v", "evt_1")
+			if killed {
+				late.kill()
+			} else {
+				late.stop(t)
+			}
+			for _, what := range []string{"the engines that knew it", "one that begins later"} {
+				time.Sleep(10 * time.Minute)
+				if a := send(t, approved, other, "o", "v", "evt_1"); a != first {
+					t.Errorf("killed: %t; %s: got %+v, want the first answer %+v", killed, what, a, first)
+				}
+				p.kill()
+				p = bootAt(t, s, &right, wf, leases)
+			}
+			if info := describe(t, other, "o"); info.Status != checkpoint.Running {
+				t.Errorf("killed: %t: the run is %s: it received the signal twice", killed, info.Status)
+			}
+			p.stop(t)
+			other.stop(t)
+		})
+	}
+}
+
 // SG1: an acceptance by a clock that was behind for a moment has all its time before it.
 func TestAcceptanceByAClockThatWasBehind(t *testing.T) {
 	virtual(t, func(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 //
 // A jump is believed when the wall clock has then gone on, for as long as it jumped, as
 // the monotonic clock does, for an hour at most; or at once, when the witness of another
-// engine that lives has come as far. And no engine is ahead of the wall clock of another.
+// engine that lives has come as far. And no engine is ahead of the wall clock of another,
+// nor of one that is gone for less than an hour: what that has accepted expires by its clock.
 type witness struct {
 	mu sync.Mutex // guards what follows
 	reckoning
@@ -28,8 +29,10 @@ type reckoning struct {
 	at         time.Time // then, by the monotonic clock
 	wall, mono time.Time // since then the wall clock has not jumped
 	probation  time.Duration
-	leapt      bool // it has, ahead, and nobody knows why
+	leapt      bool      // it has, ahead, and nobody knows why
+	certain    time.Time // what now has returned last
 	others     map[string]testimony
+	gone       map[string]departed
 }
 
 // A testimony is what the lease of another engine says of time, since it says that.
@@ -37,6 +40,12 @@ type testimony struct {
 	raw          string
 	wall, proven time.Time
 	at           time.Time // by the monotonic clock
+}
+
+// A departed is what an engine has said that is gone since a time.
+type departed struct {
+	testimony
+	since time.Time // by the monotonic clock
 }
 
 // mostProbation is how long it takes until a jump of any size is believed.
@@ -60,8 +69,8 @@ func (w *witness) begun() bool {
 	return !w.proven.IsZero()
 }
 
-// hear takes in what the engines that live say: of those that others has not, nothing
-// is known any more.
+// hear takes in what the engines that live say. What was said by those that others has
+// not counts for an hour more, as a limit.
 func (w *witness) hear(others map[string]testimony) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -70,7 +79,26 @@ func (w *witness) hear(others map[string]testimony) {
 			others[incarnation] = was
 		}
 	}
-	w.others = others
+	gone := map[string]departed{} // copies of the reckoning keep what they have
+	for incarnation, d := range w.gone {
+		if time.Since(d.since) < mostProbation {
+			gone[incarnation] = d
+		}
+	}
+	for incarnation, was := range w.others {
+		if _, lives := others[incarnation]; !lives {
+			gone[incarnation] = departed{was, time.Now()}
+		}
+	}
+	w.others, w.gone = others, gone
+}
+
+// limit is t, or what the clock of the engine says by now if that is earlier.
+func (o testimony) limit(t time.Time, is checkpoint.Reading) time.Time {
+	if other := o.wall.Add(is.Mono.Sub(o.at)); !o.wall.IsZero() && other.Before(t) {
+		return other
+	}
+	return t
 }
 
 // now is how far time has come for certain.
@@ -102,10 +130,12 @@ func (w *reckoning) now(is checkpoint.Reading) time.Time {
 	w.proven, w.at = proven, is.Mono
 	w.leapt = w.leapt && is.Wall.Sub(proven) >= mostAhead
 	for _, o := range w.others {
-		if other := o.wall.Add(is.Mono.Sub(o.at)); !o.wall.IsZero() && other.Before(proven) {
-			proven = other
-		}
+		proven = o.limit(proven, is)
 	}
+	for _, d := range w.gone {
+		proven = d.limit(proven, is)
+	}
+	w.certain = proven
 	return proven
 }
 
@@ -121,11 +151,12 @@ func (w *witness) doubts(is checkpoint.Reading) bool {
 	return r.leapt
 }
 
-// says is what a lease tells others: how far time has come, which is zero before begin.
+// says is what a lease tells others: how far time has come for certain, which is zero
+// before begin. One that begins later knows by that of clocks that it has not met.
 func (w *witness) says() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.proven
+	return w.certain
 }
 
 func later(a, b time.Time) time.Time {
