@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/limits"
 )
 
 var errGoexit = errors.New("called runtime.Goexit")
@@ -31,7 +32,7 @@ type job struct {
 	ctx     context.Context
 	timeout time.Duration
 	settle  time.Duration        // after which one that is timed out should have returned
-	permit  *permit              // nil: it needs none
+	permit  *limits.Permit       // nil: it needs none
 	wf      *checkpoint.Workflow // as it is when the attempt begins
 	pulse   pulse
 	expiry  *time.Timer // nil: it has all the time
@@ -56,7 +57,7 @@ func (x *execution) attempt(o *operation) {
 	info := x.info(o)
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	j := &job{x: x, op: o, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(x.time()), permit: o.takePermit(), wf: x.hold.Workflow}
-	x.eng.limits.begin(j.permit)
+	x.eng.limits.Begin(j.permit)
 	o.working = &j.attempt
 	x.ops.working++
 	x.attempts.Add(1)
@@ -123,7 +124,7 @@ func (j *job) run() {
 			j.expiry.Stop()
 		}
 		j.attempt.cancel(nil)
-		j.x.eng.limits.giveBack(j.permit)
+		j.x.eng.limits.GiveBack(j.permit)
 		j.pulse.end(answer.failure != nil)
 		j.x.post(post{op: j.op, attempt: &j.attempt, answer: answer, returned: true})
 		j.x.eng.leave()

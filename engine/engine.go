@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/limits"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -40,8 +41,8 @@ type Engine struct {
 	// their name and the type of their definition: see expected.
 	reconciled sync.Map
 
-	limits limits // of activities and scopes, for attempts
-	sends  sends  // under way
+	limits limits.Limits // of activities and scopes, for attempts
+	sends  sends         // under way
 }
 
 // An env is what does not change while an engine is there. A Tx and a replay have an

@@ -8,6 +8,7 @@ import (
 	"iter"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/export"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
@@ -98,7 +99,7 @@ func (e *Engine) history(ctx context.Context, wf *checkpoint.Workflow) iter.Seq2
 				return
 			}
 			for _, ev := range c.Events {
-				ended = ev.Kind == checkpoint.Ended || ended && !takesEndBack(ev)
+				ended = ev.Kind == checkpoint.Ended || ended && !export.TakesEndBack(ev)
 			}
 			if !yield(c, nil) {
 				return

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/export"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -24,7 +25,7 @@ import (
 // Config.Workflows does not have, an input or a result that cannot be decoded,
 // storage.ErrCorrupt and storage.ErrFutureFormat for a file that is none.
 func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
-	p, checkpoints, err := readExport(history)
+	p, checkpoints, err := export.Read(history)
 	if err != nil {
 		return err
 	}
@@ -38,7 +39,7 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 
 	wf := &checkpoint.Workflow{ID: p.ID, Type: p.Workflow, Generation: p.Generation, Status: checkpoint.Running, StartedAt: checkpoint.Micro(p.Started)}
 	for _, a := range p.Retries {
-		wf.Retries = append(wf.Retries, a.retry())
+		wf.Retries = append(wf.Retries, a.Recorded())
 	}
 	hold := &checkpoint.Hold{Workflow: wf}
 	if last := len(checkpoints) - 1; last >= 0 {
@@ -109,7 +110,7 @@ func (x *execution) rehearse(history []checkpoint.Checkpoint) error {
 		switch {
 		case e.Kind == checkpoint.Ended:
 			end = e.Event
-		case takesEndBack(e.Event):
+		case export.TakesEndBack(e.Event):
 			end = checkpoint.Event{}
 		}
 		if err := x.deliver(e); err != nil {

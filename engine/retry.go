@@ -10,6 +10,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/export"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
@@ -56,7 +57,7 @@ func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {
 }
 
 // retried is the name of the verb in histories.
-const retried = "retry"
+const retried = export.Retried
 
 // mostRetries is how often a workflow can be retried after it has failed: each is
 // kept in its record.

@@ -1,0 +1,182 @@
+// Package export is the format of an exported history: lines of JSON, the first about the
+// workflow and its input, then one for each checkpoint. Payloads that are JSON stand there as
+// they are, others as their bytes.
+package export
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/storage"
+)
+
+// version is that of the files that Write writes.
+const version = 1
+
+// A Preamble is the first line of an exported history.
+type Preamble struct {
+	History    int               `json:"history"` // version
+	ID         string            `json:"id"`
+	Workflow   string            `json:"workflow"`
+	Generation string            `json:"generation"`
+	Status     checkpoint.Status `json:"status"`
+	Retries    []Retry           `json:"retries,omitempty"`
+	Started    time.Time         `json:"started,omitzero"`
+	Input      json.RawMessage   `json:"input,omitempty"` // if it is JSON
+	Data       []byte            `json:"data,omitempty"`  // of Input, if it is not
+	Codec      string            `json:"codec,omitempty"`
+}
+
+// A Retry is a checkpoint.Retry.
+type Retry struct {
+	Checkpoint uint64    `json:"checkpoint"` // failures after this one,
+	Event      int       `json:"event"`      // and after this event of it,
+	End        uint64    `json:"end"`        // up to this one, are taken back
+	At         time.Time `json:"at"`
+}
+
+// RetryOf is r as an exported history has it.
+func RetryOf(r checkpoint.Retry) Retry {
+	return Retry{r.Quiet.Checkpoint, r.Quiet.Event, r.End, checkpoint.Time(r.At)}
+}
+
+// Recorded is r as a workflow record has it.
+func (r Retry) Recorded() checkpoint.Retry {
+	return checkpoint.Retry{Quiet: checkpoint.Place{Checkpoint: r.Checkpoint, Event: r.Event}, End: r.End, At: checkpoint.Micro(r.At)}
+}
+
+// A chapter is each further line: a checkpoint.
+type chapter struct {
+	Number uint64    `json:"number"`
+	Time   time.Time `json:"time"`
+	Events []told    `json:"events"`
+}
+
+// A told event is one as an exported history has it.
+type told struct {
+	retold
+	Result json.RawMessage `json:"result,omitempty"` // if it is JSON
+}
+
+// retold has the fields of a checkpoint.Event, in their order, so that one is
+// converted into the other.
+type retold struct {
+	Kind      checkpoint.Kind `json:"kind"`
+	Operation string          `json:"operation,omitempty"`
+	Of        string          `json:"of,omitempty"`
+	Name      string          `json:"name,omitempty"`
+	Attempt   int             `json:"attempt,omitempty"`
+	Result    []byte          `json:"data,omitempty"` // if it is no JSON
+	Codec     string          `json:"codec,omitempty"`
+	Error     string          `json:"error,omitempty"`
+	Stack     string          `json:"stack,omitempty"`
+	Sentinel  string          `json:"sentinel,omitempty"`
+	Due       int64           `json:"due,omitempty"`
+	SignalID  string          `json:"signalID,omitempty"`
+	By        string          `json:"by,omitempty"`
+	Why       string          `json:"why,omitempty"`
+	Child     string          `json:"child,omitempty"`
+	Key       string          `json:"key,omitempty"`
+	Input     []byte          `json:"input,omitempty"`
+	Category  string          `json:"category,omitempty"`
+	Other     string          `json:"other,omitempty"`
+	Branch    string          `json:"branch,omitempty"`
+	Which     string          `json:"which,omitempty"`
+}
+
+// Write writes an exported history: p and then the checkpoints, a line of JSON for each. An
+// error of checkpoints is returned as it is.
+func Write(w io.Writer, p Preamble, checkpoints iter.Seq2[checkpoint.Checkpoint, error]) error {
+	p.History = version
+	buffered := bufio.NewWriter(w)
+	lines := json.NewEncoder(buffered)
+	lines.SetEscapeHTML(false)
+	if err := lines.Encode(p); err != nil {
+		return fmt.Errorf("engine: export %q: %w", p.ID, err)
+	}
+	for c, err := range checkpoints {
+		if err != nil {
+			return err
+		}
+		if err := lines.Encode(tell(c)); err != nil {
+			return fmt.Errorf("engine: export %q: %w", p.ID, err)
+		}
+	}
+	if err := buffered.Flush(); err != nil {
+		return fmt.Errorf("engine: export %q: %w", p.ID, err)
+	}
+	return nil
+}
+
+// Retried is the name of the verb by which a run that has ended goes on.
+const Retried = "retry"
+
+// TakesEndBack says that a run which had ended has not, from this event on.
+func TakesEndBack(e checkpoint.Event) bool {
+	return e.Kind == checkpoint.Acted && e.Name == Retried
+}
+
+func tell(c checkpoint.Checkpoint) chapter {
+	ch := chapter{Number: c.Number, Time: c.Time, Events: []told{}}
+	for _, ev := range c.Events {
+		t := told{retold: retold(ev)}
+		t.Result, t.retold.Result = Readable(ev.Codec, ev.Result)
+		ch.Events = append(ch.Events, t)
+	}
+	return ch
+}
+
+// Readable is data as JSON if it is that, and else as it is.
+func Readable(codec string, data []byte) (json.RawMessage, []byte) {
+	if codec == "" && json.Valid(data) {
+		return data, nil
+	}
+	return nil, data
+}
+
+func (ch chapter) checkpoint() checkpoint.Checkpoint {
+	c := checkpoint.Checkpoint{Number: ch.Number, Time: ch.Time}
+	for _, t := range ch.Events {
+		ev := checkpoint.Event(t.retold)
+		if t.Result != nil {
+			ev.Result = t.Result
+		}
+		c.Events = append(c.Events, ev)
+	}
+	return c
+}
+
+// Read reads what Write wrote. Errors: storage.ErrCorrupt, storage.ErrFutureFormat, r's.
+func Read(r io.Reader) (p Preamble, history []checkpoint.Checkpoint, err error) {
+	lines := json.NewDecoder(r)
+	lines.DisallowUnknownFields()
+	if err := lines.Decode(&p); err != nil {
+		if p.History > version {
+			return p, nil, fmt.Errorf("%w: exported history of version %d, this release knows %d", storage.ErrFutureFormat, p.History, version)
+		}
+		return p, nil, fmt.Errorf("%w: exported history: %w", storage.ErrCorrupt, err)
+	}
+	ended := false
+	for {
+		var ch chapter
+		switch err := lines.Decode(&ch); {
+		case errors.Is(err, io.EOF) && p.Status.Terminal() && !ended:
+			return p, nil, fmt.Errorf("%w: exported history of %q is cut off", storage.ErrCorrupt, p.ID)
+		case errors.Is(err, io.EOF):
+			return p, history, nil
+		case err != nil:
+			return p, nil, fmt.Errorf("%w: exported history of %q: %w", storage.ErrCorrupt, p.ID, err)
+		}
+		c := ch.checkpoint()
+		history = append(history, c)
+		for _, ev := range c.Events {
+			ended = ev.Kind == checkpoint.Ended || ended && !TakesEndBack(ev)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package limits_test
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/internal/limits"
+)
+
+// A bench asks for permits under names, and notes which were granted, in their order.
+type bench struct {
+	limits limits.Limits
+	all    map[string]*limits.Permit
+
+	mu      sync.Mutex // guards what follows
+	granted []string
+}
+
+func (b *bench) grant(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.granted = append(b.granted, name)
+}
+
+func (b *bench) ask(name string, needs ...limits.Need) {
+	if b.all == nil {
+		b.all = map[string]*limits.Permit{}
+	}
+	p := limits.New(needs, func() { b.grant(name) })
+	b.all[name] = p
+	if b.limits.Ask(p) {
+		b.grant(name)
+	}
+}
+
+func (b *bench) want(t *testing.T, names ...string) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.Equal(b.granted, names) {
+		t.Errorf("granted %q, want %q", b.granted, names)
+	}
+}
+
+// Who came first is let through first, and who leaves the line is passed over.
+func TestFirstComeFirstServed(t *testing.T) {
+	var b bench
+	place := limits.Need{Of: "places", Name: "charge", Most: 2}
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		b.ask(name, place)
+	}
+	b.want(t, "a", "b")
+	b.limits.GiveBack(b.all["d"])
+	b.limits.GiveBack(b.all["b"])
+	b.want(t, "a", "b", "c")
+	b.limits.GiveBack(b.all["a"])
+	b.want(t, "a", "b", "c", "e")
+	b.limits.GiveBack(b.all["a"]) // twice is once
+	b.ask("f", place)
+	b.want(t, "a", "b", "c", "e")
+}
+
+// A call that waits for its scope holds no place of its activity meanwhile.
+func TestScopesComeBeforePlaces(t *testing.T) {
+	var b bench
+	place := limits.Need{Of: "places", Name: "charge", Most: 2}
+	scope := func(name string) limits.Need { return limits.Need{Of: "scope", Name: name, Most: 1} }
+	b.ask("a", scope("ann"), place)
+	b.ask("b", scope("ann"), place)
+	b.ask("c", scope("bob"), place)
+	b.want(t, "a", "c")
+	b.limits.GiveBack(b.all["a"])
+	b.want(t, "a", "c", "b")
+}
+
+// However time is cut, no more than Most begin within Per. What was let through and has
+// not begun counts too.
+func TestRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b bench
+		rate := limits.Need{Of: "rate", Name: "charge", Most: 2, Per: time.Minute}
+		for _, name := range []string{"a", "b", "c", "d"} {
+			b.ask(name, rate)
+		}
+		b.want(t, "a", "b")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		b.want(t, "a", "b") // they have not begun
+		b.limits.Begin(b.all["a"])
+		time.Sleep(30 * time.Second)
+		b.limits.Begin(b.all["b"])
+		time.Sleep(30*time.Second - time.Millisecond)
+		synctest.Wait()
+		b.want(t, "a", "b")
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		b.want(t, "a", "b", "c")
+		b.limits.GiveBack(b.all["c"]) // it does not begin
+		synctest.Wait()
+		b.want(t, "a", "b", "c", "d")
+	})
+}
