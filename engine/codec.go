@@ -19,9 +19,9 @@ import (
 // A codec may encrypt: whether two inputs are the same is judged by a digest of
 // their JSON, not of what Encode returns.
 //
-// The input of an activity that can share memory with its workflow goes through the
-// codec, too: each attempt gets what Decode makes of it. What a codec does not keep, the
-// attempts do not see.
+// The input of an activity goes through the codec, too, if it has a pointer, a map or an
+// interface in it: each attempt gets what Decode makes of it. What a codec does not keep
+// of such an input, the attempts do not see.
 type Codec interface {
 	Name() string
 	Encode(v any) ([]byte, error)

@@ -38,7 +38,7 @@ func TestStuckFunction(t *testing.T) {
 			t.Errorf("the other: %q", got)
 		}
 		i := describe(t, p, "b")
-		if !heldFor(i, engine.Stuck) || !strings.Contains(i.Attention[0].Detail, "watch_test.go") {
+		if !heldFor(i, engine.Stuck) || !strings.Contains(i.Attention[0].Detail, "watchdog_test.go") {
 			t.Errorf("after a minute: %+v, want it stuck, and where", i)
 		}
 		close(blocked)
