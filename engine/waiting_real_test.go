@@ -170,6 +170,9 @@ func TestErrorsOfALockedDatabase(t *testing.T) {
 // On a disk without room signals are sent until one is not accepted. Its error says why.
 // When there is room again the same engine goes on, and what it acknowledged is there.
 func TestErrorsOfAFullDisk(t *testing.T) {
+	if torture.Alone(t) {
+		return
+	}
 	for name, open := range map[string]func(path string) (storage.Storage, error){
 		"sqlite": func(path string) (storage.Storage, error) { return stored(sqlite.Open(path, nil)) },
 		"bolt":   func(path string) (storage.Storage, error) { return stored(bolt.Open(path, nil)) },
