@@ -338,6 +338,14 @@ func (e *Engine) driven(id string) *execution {
 	return e.runs[id]
 }
 
+// allDriven are the executions of this engine, those too that wait for their attempts to
+// return.
+func (e *Engine) allDriven() []*execution {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Values(e.runs))
+}
+
 // drives returns the execution of wf if it is that of wf's owner.
 func (e *Engine) drives(wf *checkpoint.Workflow) *execution {
 	if x := e.driven(wf.ID); x != nil && x.life.incarnation == wf.Owner {

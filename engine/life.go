@@ -237,12 +237,9 @@ func (l *life) work(ctx context.Context) error {
 // stop ends the life: gently, then at once.
 func (l *life) stop() {
 	l.setOpen(false)
-	l.eng.mu.Lock()
-	for _, x := range l.eng.runs {
+	for _, x := range l.eng.allDriven() {
 		x.post(post{stop: true})
 	}
-	l.eng.mu.Unlock()
-
 	force := time.AfterFunc(l.eng.config.StopTimeout, func() { l.cancel(activity.ErrStopped) })
 	defer force.Stop()
 	l.running.Wait()

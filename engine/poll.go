@@ -445,9 +445,7 @@ func (l *life) forgetEngines(ctx context.Context) error {
 
 // nudge makes every run look again: at its timers, at its inbox.
 func (e *Engine) nudge() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, x := range e.runs {
+	for _, x := range e.allDriven() {
 		x.post(post{hint: true, kids: true, asked: true})
 	}
 }
