@@ -71,6 +71,7 @@ func (l *life) muster(ctx context.Context) error {
 			members = append(members, incarnation)
 		}
 	}
+	maps.DeleteFunc(l.sightings, func(incarnation string, _ sighting) bool { _, there := others[incarnation]; return !there })
 	l.witness.hear(told)
 	now := time.Now()
 	if !maps.Equal(others, l.fleet.others) {

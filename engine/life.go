@@ -299,6 +299,9 @@ func (l *life) once(what string) bool {
 	if l.seen[what] {
 		return false
 	}
+	if len(l.seen) >= mostTold { // what is there still is reported once more
+		clear(l.seen)
+	}
 	l.seen[what] = true
 	return true
 }
@@ -324,6 +327,7 @@ func (l *life) lookAgain() {
 	clear(l.left)
 	clear(l.lines)
 	clear(l.leavings)
+	clear(l.fleet.gone)
 	l.todo = trail{}
 }
 
