@@ -668,8 +668,9 @@ func (x *execution) release() (c checkpoint.Change, err error) {
 }
 
 // askFor is the workflow record in which a person is asked about what the operations
-// of a decision wait for, and no more about those that go on, is told which attempts
-// are deaf, and what could not be undone, and in which what operators did is taken in.
+// of a decision wait for, and no more about those that need nobody now, is told which
+// attempts are deaf, and what could not be undone, and in which what operators did is
+// taken in.
 // It is nil if it stays as it is.
 func (x *execution) askFor(d *decision, now time.Time) *checkpoint.Workflow {
 	if len(d.reconciled)+len(d.deafness)+len(x.hold.Workflow.Verbs) == 0 && d.undone == nil {
@@ -687,6 +688,9 @@ func (x *execution) askFor(d *decision, now time.Time) *checkpoint.Workflow {
 	}
 	for _, o := range d.reconciled {
 		k := o.keyed
+		if k.sealed.do == activity.GoOn {
+			continue // a person who is asked is still needed
+		}
 		if slices.ContainsFunc(wf.Attention, o.isAskedIn) {
 			wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isAskedIn)
 			changed = true

@@ -433,3 +433,59 @@ func TestWithdrawalOfAnAnswerMayFail(t *testing.T) {
 		})
 	}
 }
+
+// notes says that the history of o notes this.
+func notes(t testing.TB, p *process, what string) bool {
+	t.Helper()
+	for _, c := range historyOf(t, p.Engine, "o") {
+		for _, e := range c.Events {
+			if e.Kind == checkpoint.Noted && strings.Contains(e.Why, what) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A person is asked what became of an attempt whose time is up. The attempt returns a
+// result after that. The history notes it, and the person is still asked.
+func TestLateReturnLeavesTheQuestion(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		goOn := make(chan bool)
+		wf := asksAbout("checkout", &activity.Activity[string, receipt]{
+			Name:            "charge",
+			IdempotencyKey:  func(order string) string { return "order/" + order },
+			OnIndeterminate: activity.Park,
+			Timeout:         50 * time.Millisecond,
+			Run: func(context.Context, string) (receipt, error) {
+				<-goOn
+				return receipt{"ch_8"}, nil
+			},
+		})
+		p := boot(t, s, wf, often)
+		start(t, wf, p, "o", "")
+		asksFor(t, p, "there is no verifier; attempt 1: timed out")
+		question := func() (asked []engine.Attention) {
+			for _, a := range describe(t, p, "o").Attention {
+				if a.Reason == engine.Indeterminate {
+					asked = append(asked, a)
+				}
+			}
+			return asked
+		}
+		before := question()
+		close(goOn)
+		within(t, "the late return is noted", func() bool {
+			return notes(t, p, "attempt 1 returned a result after its time was up")
+		})
+		if now := question(); !slices.Equal(now, before) {
+			t.Fatalf("after the late return a person is asked %+v; want %+v", now, before)
+		}
+		resolve(t, p, "1", activity.NotCompleted[receipt]())
+		ends(t, p, "ch_8") // by a second attempt
+		if left := question(); len(left) > 0 {
+			t.Errorf("a person is still asked: %+v", left)
+		}
+		p.stop(t)
+	})
+}
