@@ -261,6 +261,12 @@ func (x *execution) withdraw(o *operation, why string) {
 	k.later = came
 }
 
+// withdrawing says that a person's answer is being withdrawn: the record has it until
+// that is durable.
+func (k *reconciliation) withdrawing() bool {
+	return k.happened != nil && k.happened.What == activity.Undecodable
+}
+
 // unreadableAnswer says why a person's answer that was found in o's record is not taken:
 // its result cannot be decoded as the call's definition has it. It is "" for any other
 // record. Who resolved the operation need not know the type; the run's owner does.
@@ -370,7 +376,7 @@ func (x *execution) reconciledAnswer(o *operation, p post) {
 		o.keyed.since = a.at // a deaf attempt may have gone on until then
 	}
 	switch {
-	case !o.open || a.attempt != o.keyed.record.Attempt || o.keyed.record.Settled:
+	case !o.open || a.attempt != o.keyed.record.Attempt || o.keyed.record.Settled && !o.keyed.withdrawing():
 	case !late:
 		x.follow(o, a.happened())
 	case a.failure == nil:

@@ -489,3 +489,86 @@ func TestLateReturnLeavesTheQuestion(t *testing.T) {
 		p.stop(t)
 	})
 }
+
+// The commit that withdraws an answer is refused, because another answer has changed the
+// workflow's record. The attempt ends before the withdrawal is tried again. What it came to
+// is not lost.
+func TestAttemptEndsWhileAnAnswerIsWithdrawn(t *testing.T) {
+	for _, how := range []string{"returns", "times out"} {
+		t.Run(how, func(t *testing.T) {
+			onAllStores(t, func(t *testing.T, s storage.Storage) {
+				begun, goOn, returned := make(chan bool), make(chan bool), make(chan bool)
+				charge := &activity.Activity[string, receipt]{
+					Name:           "charge",
+					IdempotencyKey: func(order string) string { return "order/" + order },
+					Run: func(ctx context.Context, _ string) (receipt, error) {
+						begun <- true
+						select {
+						case <-goOn:
+							close(returned)
+							return receipt{"ch_8"}, nil
+						case <-ctx.Done():
+							close(returned)
+							return receipt{}, ctx.Err()
+						}
+					},
+				}
+				if how == "times out" {
+					charge.Timeout = 2 * time.Second
+				}
+				other := &activity.Activity[string, string]{
+					Name:            "other",
+					IdempotencyKey:  func(string) string { return "other" },
+					OnIndeterminate: activity.Park,
+					Run:             func(context.Context, string) (string, error) { return "", errBroke },
+				}
+				wf := flow("checkout", func(run *engine.Run) (string, error) {
+					first, second := charge.Go(run, "42"), other.Go(run, "")
+					r, err := first.Get(run)
+					_, failed := second.Get(run)
+					return r.number, errors.Join(err, failed)
+				})
+				var armed atomic.Bool
+				store := &hooked{Storage: s, beforeCommit: func(b storage.Batch) {
+					if !touches(b, "act:o") || !armed.CompareAndSwap(true, false) {
+						return
+					}
+					client := made(t, s)
+					defer client.Close()
+					if err := client.Resolve(ctx, "o", "2", activity.CompletedWithResult(""), audit); err != nil {
+						t.Errorf("resolve of the other: %v", err)
+					}
+					if how == "returns" {
+						close(goOn)
+					}
+					<-returned
+					time.Sleep(100 * time.Millisecond) // until the run has been told
+				}}
+				p := boot(t, store, wf, often, parkAfter(10*time.Millisecond))
+				start(t, wf, p, "o", "")
+				<-begun
+				within(t, "a person is asked about the other", func() bool { return len(describe(t, p, "o").Attention) > 0 })
+				armed.Store(true)
+				resolvedBy(t, s, bob, activity.CompletedWithResult(5))
+				within(t, "the run takes it in", func() bool {
+					i := describe(t, p, "o")
+					if i.Owner == "" && !i.Status.Terminal() && len(i.Attention) == 0 {
+						t.Fatal("the run waits, and nobody is asked")
+					}
+					return i.Status.Terminal() || how == "times out" && !armed.Load() && len(i.Attention) > 0 && i.Attention[0].Operation == "1"
+				})
+				if armed.Load() {
+					t.Error("the answer was not withdrawn: this test tests nothing")
+				}
+				want := "ch_8"
+				if how == "times out" {
+					asksFor(t, p, append(asksBob, "attempt 1: timed out")...)
+					want = "ch_7"
+					resolvedBy(t, s, audit, activity.CompletedWithResult(receipt{want}))
+				}
+				ends(t, p, want)
+				p.stop(t)
+			})
+		})
+	}
+}
