@@ -252,7 +252,9 @@ func (x *execution) rereadOf(o *operation) error {
 func (x *execution) withdraw(o *operation, why string) {
 	k := o.keyed
 	came := k.came()
-	underWay := len(came) > 0 || o.underWay()
+	// A late return is evidence: nothing is decided by it.
+	decides := func(h activity.Happened) bool { return h.What != activity.CameLate }
+	underWay := o.underWay() || slices.ContainsFunc(came, decides)
 	if !underWay {
 		o.forgo()
 	}

@@ -572,3 +572,60 @@ func TestAttemptEndsWhileAnAnswerIsWithdrawn(t *testing.T) {
 		})
 	}
 }
+
+// An attempt whose time was up returns a result, and before that is noted a person answers
+// with another type. Nothing is under way: the person is asked again.
+func TestResolveOfAnotherTypeMeetsALateReturn(t *testing.T) {
+	for _, what := range []string{"a person is asked", "the verifier is asked"} {
+		t.Run(what, func(t *testing.T) {
+			onAllStores(t, func(t *testing.T, s storage.Storage) {
+				goOn := make(chan bool)
+				charge := &activity.Activity[string, receipt]{
+					Name:           "charge",
+					IdempotencyKey: func(order string) string { return "order/" + order },
+					Timeout:        50 * time.Millisecond,
+					Run: func(context.Context, string) (receipt, error) {
+						<-goOn
+						return receipt{"ch_8"}, nil
+					},
+				}
+				if what == "a person is asked" {
+					charge.OnIndeterminate = activity.Park
+				} else {
+					charge.Verify = func(context.Context, string) (activity.Verification[receipt], error) {
+						return activity.Indeterminate[receipt]("the books are closed"), nil
+					}
+					charge.VerifyRetry = activity.Retry{Attempts: -1, Backoff: time.Hour, MaxBackoff: time.Hour}
+				}
+				wf := asksAbout("checkout", charge)
+				var armed atomic.Bool
+				p := boot(t, &hooked{Storage: s, beforeCommit: func(b storage.Batch) {
+					if touches(b, "act:o") && armed.CompareAndSwap(true, false) {
+						resolvedBy(t, s, bob, activity.CompletedWithResult(5))
+					}
+				}}, wf, often)
+				start(t, wf, p, "o", "")
+				within(t, "its time is up", func() bool {
+					return len(entries(t, s, "act:o")) > 0 && charged(t, s).Status == activity.StatusTimedOut
+				})
+				armed.Store(true)
+				close(goOn)
+				within(t, "the person is asked again", func() bool {
+					if notes(t, p, asksBob[0]) {
+						t.Fatal("the answer is withdrawn, and nobody is asked again")
+					}
+					return slices.ContainsFunc(describe(t, p, "o").Attention, func(a engine.Attention) bool {
+						return strings.Contains(a.Detail, asksBob[0])
+					})
+				})
+				within(t, "the late return is noted", func() bool {
+					return notes(t, p, "attempt 1 returned a result after its time was up")
+				})
+				asksFor(t, p, asksBob...)
+				resolvedBy(t, s, audit, activity.CompletedWithResult(receipt{"ch_7"}))
+				ends(t, p, "ch_7")
+				p.stop(t)
+			})
+		})
+	}
+}
