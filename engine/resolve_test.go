@@ -330,16 +330,7 @@ func TestResolveOfAnotherTypeWhileTheAttemptIsUnderWay(t *testing.T) {
 				}}
 				hog := flow("hog", func(run *engine.Run) (string, error) { return busy.Do(run, "") })
 				p := boot(t, store, wf, hog, often, func(c *engine.Config) { c.MaxActivities = 1 })
-				noted := func() bool {
-					for _, c := range historyOf(t, p.Engine, "o") {
-						for _, e := range c.Events {
-							if e.Kind == checkpoint.Noted && strings.Contains(e.Why, asksBob[0]) {
-								return true
-							}
-						}
-					}
-					return false
-				}
+				noted := func() bool { return notes(t, p, asksBob[0]) }
 				if meets == "waits for room" {
 					start(t, hog, p, "x", "")
 					<-begun
