@@ -135,7 +135,7 @@ func (e *Engine) serve() {
 		x.atGate = false
 		served = append(served, x)
 	}
-	probe := len(g.waiting) > 0 && g.busy < g.bound && !g.probing
+	probe := len(g.waiting) > 0 && g.busy < g.bound && !g.probing && e.lives()
 	g.probing = g.probing || probe
 	e.mu.Unlock()
 	for _, x := range served {
@@ -146,8 +146,12 @@ func (e *Engine) serve() {
 	}
 }
 
+// lives says that e runs and is not closed. The caller has e.mu.
+func (e *Engine) lives() bool { return e.life != nil && !e.closed }
+
 // probe measures how long a goroutine waits for its turn. It goes to the end of the
-// line in which one that comes back from the network stands.
+// line in which one that comes back from the network stands. A late turn is measured
+// again only while the engine runs and its attempts may be the reason, or wait.
 func (e *Engine) probe() {
 	left := time.Now()
 	runtime.Gosched()
@@ -156,14 +160,15 @@ func (e *Engine) probe() {
 	e.mu.Lock()
 	g := &e.gate
 	pause := g.measured(late, now)
-	g.probing = pause > 0
-	tell := pause > 0 && now.Sub(g.told) > time.Minute
+	g.probing = pause > 0 && e.lives() && (len(g.waiting) > 0 || g.busy > g.few)
+	again := g.probing
+	tell := again && now.Sub(g.told) > time.Minute
 	if tell {
 		g.told = now
 	}
 	busy, waiting, l := g.busy, len(g.waiting), e.life
 	e.serve()
-	if pause == 0 {
+	if !again {
 		return
 	}
 	time.AfterFunc(pause, e.probe)

@@ -39,3 +39,33 @@ func TurnIsLate(e *Engine) {
 	defer e.mu.Unlock()
 	e.life.hurryUp()
 }
+
+// MeasuresAgain has a late turn of e measured, with so many places taken and one who waits
+// for a place or nobody, and says whether another turn will be measured.
+func MeasuresAgain(e *Engine, taken int, waits bool) bool {
+	e.mu.Lock()
+	g := &e.gate
+	usual := g.tooLate
+	g.tooLate, g.busy, g.waiting, g.probing = -1, taken, nil, true
+	g.trickled = time.Now().Add(time.Hour) // nothing begins although turns are late
+	if waits {
+		g.waiting = []*execution{{}}
+	}
+	e.mu.Unlock()
+	e.probe()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	again := g.probing
+	g.tooLate, g.busy, g.waiting = usual, 0, nil
+	return again
+}
+
+// HurriesUp says that the life of e was told to renew its lease soon, and has not heard it.
+func HurriesUp(e *Engine) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.life != nil && len(e.life.hurry) > 0
+}
+
+// Few is how many attempts of e may be under way whatever is measured.
+func Few(e *Engine) int { return e.gate.few }

@@ -127,6 +127,34 @@ func TestRenewsSoonWhileTurnsAreLate(t *testing.T) {
 	})
 }
 
+// Late turns are measured again, lead to a warning and have the lease renewed soon only
+// while an engine that runs has more than a few attempts under way, or some that wait.
+func TestLateTurnsMatterOnlyUnderLoad(t *testing.T) {
+	var log lines
+	p := boot(t, new(memory.Store), flow("w", func(*engine.Run) (string, error) { return "", nil }), log.logger())
+	few := engine.Few(p.Engine)
+	expect := func(what string, taken int, waits, want bool) {
+		t.Helper()
+		warned, asked := log.count("wait long for a processor"), engine.HurriesUp(p.Engine)
+		if got := engine.MeasuresAgain(p.Engine, taken, waits); got != want {
+			t.Errorf("%s: another turn is measured: %t, want %t", what, got, want)
+		}
+		if warned == 0 && (log.count("wait long for a processor") > 0) != want {
+			t.Errorf("%s: a warning: %t, want %t", what, !want, want)
+		}
+		if !asked && engine.HurriesUp(p.Engine) != want {
+			t.Errorf("%s: the lease is to be renewed soon: %t, want %t", what, !want, want)
+		}
+	}
+	expect("nothing is under way", 0, false, false)
+	expect("a few are under way", few, false, false)
+	expect("one waits", few, true, true)
+	expect("many are under way", few+1, false, true)
+	p.stop(t)
+	expect("closed, many are under way", few+1, false, false)
+	expect("closed, one waits", few, true, false)
+}
+
 // After a lease was lost, half as many attempts are under way at first, and all that may
 // be when renewals have been in time for a while.
 func TestLessBeginsAfterALostLease(t *testing.T) {
