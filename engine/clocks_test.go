@@ -443,6 +443,83 @@ func TestAcceptanceOutlivesAnEngineThatWasBehind(t *testing.T) {
 	}
 }
 
+// SG1: the same where no engine has met the one that was behind: each has the store for
+// itself, one after the other. An hour after that one has ended, its clock counts no more.
+func TestAcceptanceOutlivesAnEngineThatNobodyMet(t *testing.T) {
+	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		wf := receiving(2)
+		var right, behind wall
+		behind.jump(-30 * time.Hour)
+		begin := func(clock *wall) *process {
+			if store.Reopen != nil {
+				s = store.Reopen(t, s)
+			}
+			return bootAt(t, s, clock, wf, leases)
+		}
+		p := begin(&right)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		p.stop(t)
+
+		p = begin(&behind)
+		first := send(t, approved, p, "o", "v", "evt_1")
+		time.Sleep(time.Minute)
+		p.stop(t)
+
+		for _, what := range []string{"the next engine", "the one after it"} {
+			time.Sleep(time.Minute)
+			p = begin(&right)
+			time.Sleep(50 * time.Minute)
+			if a := send(t, approved, p, "o", "v", "evt_1"); a != first {
+				t.Errorf("%s: got %+v, want the first answer %+v", what, a, first)
+			}
+			if info := describe(t, p, "o"); info.Status != checkpoint.Running {
+				t.Errorf("%s: the run is %s: it received the signal twice", what, info.Status)
+			}
+			if what == "the next engine" {
+				p.stop(t)
+			}
+		}
+		time.Sleep(11 * time.Minute)
+		if left := entries(t, s, "sigres:"); len(left) != 0 {
+			t.Errorf("an hour later left behind %q", left)
+		}
+		p.stop(t)
+	})
+}
+
+// Where the clocks are right, an engine that was stopped and is followed at once by another
+// has nothing remembered for longer.
+func TestForgettingAfterARestart(t *testing.T) {
+	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		wf := receiving(2)
+		var clock wall
+		p := bootAt(t, s, &clock, wf, leases, func(c *engine.Config) { c.SignalMemory = 2 * time.Hour })
+		start(t, wf, p, "o", "")
+		first := send(t, approved, p, "o", "v", "evt_1")
+		time.Sleep(2*time.Hour - 10*time.Minute)
+		p.stop(t)
+		if store.Reopen != nil {
+			s = store.Reopen(t, s)
+		}
+		time.Sleep(time.Minute)
+		p = bootAt(t, s, &clock, wf, leases)
+		time.Sleep(8 * time.Minute)
+		if a := send(t, approved, p, "o", "v", "evt_1"); a != first {
+			t.Errorf("got %+v, want the first answer %+v", a, first)
+		}
+		time.Sleep(3 * time.Minute)
+		if left := entries(t, s, "sigres:"); len(left) != 0 {
+			t.Errorf("left behind %q", left)
+		}
+		p.stop(t)
+	})
+}
+
 // SG1: an acceptance by a clock that was behind for a moment has all its time before it.
 func TestAcceptanceByAClockThatWasBehind(t *testing.T) {
 	virtual(t, func(t *testing.T) {

@@ -51,7 +51,7 @@ func (l *life) expire(ctx context.Context) error {
 
 // testify begins the witness with what the records of engines tell of time.
 func (l *life) testify(ctx context.Context) error {
-	var known time.Time
+	var known, slowest time.Time
 	for entry, err := range storage.All(ctx, l.eng.store, keys.Engines()) {
 		if err != nil {
 			return err
@@ -60,7 +60,8 @@ func (l *life) testify(ctx context.Context) error {
 		if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
 			continue // damaged, or of a newer release: it tells nothing
 		}
-		if incarnation, err := keys.Last(entry.Key); err != nil || incarnation == l.incarnation {
+		incarnation, err := keys.Last(entry.Key)
+		if err != nil || incarnation == l.incarnation {
 			continue
 		}
 		if r.Proven != 0 {
@@ -68,8 +69,14 @@ func (l *life) testify(ctx context.Context) error {
 		} else { // an earlier release wrote it
 			known = later(known, r.latest())
 		}
+		if v, met := l.fleet.others[incarnation]; met && v == alive {
+			continue // the witness hears it
+		}
+		if last := r.last(); slowest.IsZero() || last.Before(slowest) {
+			slowest = last
+		}
 	}
-	l.witness.begin(known, l.eng.read())
+	l.witness.begin(known, slowest, l.eng.read())
 	return nil
 }
 

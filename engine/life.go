@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -128,6 +129,9 @@ func openEnrolment(key, raw []byte) (*enrolment, error) {
 
 // latest is the latest time of the wall clock of its incarnation that r tells.
 func (r *enrolment) latest() time.Time { return checkpoint.Time(max(r.Since, r.Stopped, r.Clock)) }
+
+// last is what the wall clock of its incarnation said when r was written.
+func (r *enrolment) last() time.Time { return checkpoint.Time(cmp.Or(r.Clock, r.Stopped, r.Since)) }
 
 // enlist makes the incarnation known. Nothing is claimed under it before.
 func (l *life) enlist(ctx context.Context) error {

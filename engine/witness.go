@@ -18,6 +18,7 @@ import (
 // the monotonic clock does, for an hour at most; or at once, when the witness of another
 // engine that lives has come as far. And no engine is ahead of the wall clock of another,
 // nor of one that is gone for less than an hour: what that has accepted expires by its clock.
+// One that was gone at the begin counts as gone since then: nobody can tell when it went.
 type witness struct {
 	mu sync.Mutex // guards what follows
 	reckoning
@@ -33,6 +34,7 @@ type reckoning struct {
 	certain    time.Time // what now has returned last
 	others     map[string]testimony
 	gone       map[string]departed
+	before     testimony // of those that were gone at the begin, the one that is furthest behind
 }
 
 // A testimony is what the lease of another engine says of time, since it says that.
@@ -51,8 +53,9 @@ type departed struct {
 // mostProbation is how long it takes until a jump of any size is believed.
 const mostProbation = time.Hour
 
-// begin begins with the newest time that the store tells, which is zero if it tells none.
-func (w *witness) begin(known time.Time, now checkpoint.Reading) {
+// begin begins with the newest time that the store tells, and with what the slowest clock
+// said of an engine that is gone. Each is zero if there is none.
+func (w *witness) begin(known, slowest time.Time, now checkpoint.Reading) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if known.IsZero() || known.After(now.Wall) {
@@ -60,6 +63,7 @@ func (w *witness) begin(known time.Time, now checkpoint.Reading) {
 	}
 	w.proven, w.at, w.wall, w.mono = known, now.Mono, now.Wall, now.Mono
 	w.probation = min(now.Wall.Sub(known), mostProbation)
+	w.before = testimony{wall: slowest, at: now.Mono}
 }
 
 // begun says that there was a begin.
@@ -134,6 +138,9 @@ func (w *reckoning) now(is checkpoint.Reading) time.Time {
 	}
 	for _, d := range w.gone {
 		proven = d.limit(proven, is)
+	}
+	if is.Mono.Sub(w.before.at) < mostProbation {
+		proven = w.before.limit(proven, is)
 	}
 	w.certain = proven
 	return proven
