@@ -130,8 +130,8 @@ var errUnanswered = errors.New("engine: no renewal was stored in time")
 // depose puts down all that the life drives.
 func (l *life) depose(cause error) {
 	l.eng.log.Error("weft: lease is lost; all runs are put down", "incarnation", l.incarnation, "error", cause)
+	l.eng.slowDown() // by what is under way now
 	l.cancel(activity.ErrLeaseLost)
-	l.eng.slowDown()
 	if f := l.eng.config.Events.Deposed; f != nil {
 		f(l.incarnation)
 	}
