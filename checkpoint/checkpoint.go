@@ -19,12 +19,9 @@ type Checkpoint struct {
 
 	generation string
 	commit     CommitID
-	skip       uint64 // the next number, if it is not Number+1
-	ahead      int64  // microseconds by which Time was ahead of the clock of who wrote it
+	skip       uint64        // the next number, if it is not Number+1
+	ahead      time.Duration // by which Time was ahead of the wall clock of who wrote it
 }
-
-// clock is what the wall clock of who wrote c said.
-func (c *Checkpoint) clock() time.Time { return c.Time.Add(-saturate.Times(c.ahead, time.Microsecond)) }
 
 // An Event is something that a run learnt.
 type Event struct {
@@ -105,7 +102,7 @@ func (c *Checkpoint) seal(key []byte) ([]byte, error) {
 		Time:       Micro(c.Time),
 		Events:     c.Events,
 		Skip:       c.skip,
-		Ahead:      c.ahead,
+		Ahead:      c.ahead.Microseconds(),
 	}, nil)
 }
 
@@ -120,7 +117,7 @@ func open(id string, n uint64, raw []byte) (Checkpoint, error) {
 		Events:     s.Events,
 		generation: s.Generation,
 		skip:       s.Skip,
-		ahead:      s.Ahead,
+		ahead:      saturate.Times(max(s.Ahead, 0), time.Microsecond),
 	}
 	copy(c.commit[:], s.Commit)
 	return c, nil

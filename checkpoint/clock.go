@@ -26,10 +26,10 @@ func (h *Hold) Now(now Reading) time.Time {
 	if h.HeadTime.IsZero() {
 		return wall
 	}
-	passed, ahead := wall.Sub(h.headClock()), h.ahead()
+	passed, ahead := wall.Sub(h.HeadTime.Add(-h.ahead)), h.ahead
 	switch {
-	case !h.mono.IsZero():
-		if mono := now.Mono.Sub(h.mono); saturate.Sub(mono, passed) > Within(mono) {
+	case h.mono != 0:
+		if mono := sinceEpoch(now.Mono) - h.mono; saturate.Sub(mono, passed) > Within(mono) {
 			passed = mono // the wall clock was set back
 		}
 	case ahead > 0 && h.HeadTime.Sub(wall) < passed:
@@ -43,13 +43,13 @@ func (h *Hold) Now(now Reading) time.Time {
 
 // In is how long it takes until the run's time has gone on by d.
 func (h *Hold) In(d time.Duration) time.Duration {
-	return saturate.Add(d, min(h.ahead(), max(d, 0)/(slower-1)+time.Microsecond))
+	return saturate.Add(d, min(h.ahead, max(d, 0)/(slower-1)+time.Microsecond))
 }
 
 // From is h, of which the monotonic clock tells from now on what has passed.
 func (h *Hold) From(mono time.Time) *Hold {
 	c := *h
-	c.mono = mono
+	c.mono = sinceEpoch(mono)
 	return &c
 }
 
@@ -63,15 +63,17 @@ func (h *Hold) With(wf *Workflow) *Hold {
 // slower is by what part the time of a run that is ahead goes slower.
 const slower = 64
 
-// ahead is by how much the run's time was ahead of the clock of who wrote its last
-// checkpoint.
-func (h *Hold) ahead() time.Duration { return max(h.HeadTime.Sub(h.headClock()), 0) }
+var epoch = time.Now()
 
-func (h *Hold) headClock() time.Time {
-	if h.clock.IsZero() {
-		return h.HeadTime
+// sinceEpoch is a monotonic time as what has passed since this process began; 0 is none.
+func sinceEpoch(mono time.Time) time.Duration {
+	if mono.IsZero() {
+		return 0
 	}
-	return h.clock
+	if d := mono.Sub(epoch); d != 0 {
+		return d
+	}
+	return 1
 }
 
 // Within is by how much a wall clock may differ from the monotonic one after some time

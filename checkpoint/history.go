@@ -38,7 +38,7 @@ func head(wf *Workflow, page []storage.Entry) (*Hold, error) {
 	if c.generation != wf.Generation {
 		return nil, fmt.Errorf("%w: record %q is of another life", storage.ErrCorrupt, last.Key)
 	}
-	return &Hold{Workflow: wf, Head: c.Number, HeadTime: c.Time, clock: c.clock()}, nil
+	return &Hold{Workflow: wf, Head: c.Number, HeadTime: c.Time, ahead: c.ahead}, nil
 }
 
 // shortPast is how many records of a run are read at once when it may be claimed.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -15,9 +16,9 @@ type Hold struct {
 	Head     uint64
 	HeadTime time.Time
 
-	key   []byte    // of the head; nil: not made yet
-	clock time.Time // what the wall clock of who wrote the head said; zero: HeadTime
-	mono  time.Time // when it was written; zero: by another process
+	key   []byte        // of the head; nil: not made yet
+	ahead time.Duration // by which HeadTime was ahead of the wall clock of who wrote it
+	mono  time.Duration // when this process wrote it, see sinceEpoch; 0: another did
 }
 
 // A Change is what goes into the store together with a checkpoint.
@@ -34,9 +35,9 @@ type Write struct {
 	Checkpoint Checkpoint // the last one that the batch appends
 	Before     *Workflow
 	After      *Workflow
-	last       uint64 // the checkpoint that must be there; 0: none
-	key        []byte // of Checkpoint
-	mono       time.Time
+	last       uint64        // the checkpoint that must be there; 0: none
+	put        int           // which of the batch's operations stores Checkpoint
+	mono       time.Duration // see Hold
 
 	// Room for what a step's batch has, which is most of all batches.
 	conditions [3]storage.Condition
@@ -46,7 +47,7 @@ type Write struct {
 // Hold is the owner's knowledge once the write is done.
 func (w *Write) Hold() *Hold {
 	c := &w.Checkpoint
-	return &Hold{Workflow: w.After, Head: c.Number, HeadTime: c.Time, key: w.key, clock: c.clock(), mono: w.mono}
+	return &Hold{Workflow: w.After, Head: c.Number, HeadTime: c.Time, key: w.Batch.Ops[w.put].Key, ahead: c.ahead, mono: w.mono}
 }
 
 // Append decides the commit of the next checkpoint: if the workflow record is
@@ -57,7 +58,7 @@ func (h *Hold) Append(c Change, now time.Time) (*Write, error) {
 
 // AppendAt is Append for who has a monotonic clock, and drives the run on.
 func (h *Hold) AppendAt(c Change, now Reading) (*Write, error) {
-	w := &Write{Before: h.Workflow, After: h.Workflow, mono: now.Mono}
+	w := &Write{Before: h.Workflow, After: h.Workflow, mono: sinceEpoch(now.Mono)}
 	if err := w.append(h, c.Events, 0, now); err != nil {
 		return nil, err
 	}
@@ -86,22 +87,23 @@ func (w *Write) append(h *Hold, events []Event, skip uint64, now Reading) error 
 	w.Checkpoint = Checkpoint{
 		Number:     next,
 		Time:       Time(at),
-		ahead:      max(at-Micro(now.Wall), 0),
+		ahead:      saturate.Times(max(at-Micro(now.Wall), 0), time.Microsecond),
 		Events:     events,
 		generation: wf.Generation,
 		commit:     NewCommitID(),
 		skip:       skip,
 	}
-	w.key = keys.Checkpoint(wf.ID, next)
-	raw, err := w.Checkpoint.seal(w.key)
+	key := keys.Checkpoint(wf.ID, next)
+	raw, err := w.Checkpoint.seal(key)
 	if err != nil {
 		return err
 	}
 	if w.Batch.Ops == nil {
 		w.Batch.Ops = w.ops[:0]
 	}
-	w.Batch.If = append(w.Batch.If, storage.Absent(w.key))
-	w.Batch.Ops = append(w.Batch.Ops, storage.Put(w.key, raw))
+	w.put = len(w.Batch.Ops)
+	w.Batch.If = append(w.Batch.If, storage.Absent(key))
+	w.Batch.Ops = append(w.Batch.Ops, storage.Put(key, raw))
 	return nil
 }
 
@@ -157,7 +159,7 @@ func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, er
 		if err := w.append(h, []Event{{Kind: Skipped}}, floor, Reading{Wall: now}); err != nil {
 			return nil, err
 		}
-		from = &Hold{Workflow: h.Workflow, Head: floor - 1, HeadTime: w.Checkpoint.Time, clock: w.Checkpoint.clock()}
+		from = &Hold{Workflow: h.Workflow, Head: floor - 1, HeadTime: w.Checkpoint.Time, ahead: w.Checkpoint.ahead}
 	}
 	events := []Event{{Kind: Claimed, By: owner, Why: why}}
 	for _, v := range wf.Verbs {

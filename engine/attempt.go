@@ -56,7 +56,7 @@ func (x *execution) attempt(o *operation) {
 	}
 	info := x.info(o)
 	ctx, cancel := context.WithCancelCause(x.ctx)
-	j := &job{x: x, op: o, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(x.time()), permit: o.takePermit(), wf: x.hold.Workflow}
+	j := &job{x: x, op: o, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(), permit: o.takePermit(), wf: x.hold.Workflow}
 	x.eng.limits.Begin(j.permit)
 	o.working = &j.attempt
 	x.ops.working++
@@ -145,14 +145,14 @@ func timedOut(number int, after time.Duration) *answer {
 }
 
 // timeout is what the attempt that begins now has; zero is no bound.
-func (o *operation) timeout(now time.Time) time.Duration {
+func (o *operation) timeout() time.Duration {
 	switch timeout := o.call.Policy.Timeout; {
 	case o.keyed != nil:
 		return o.keyed.record.Timeout
 	case o.limited.IsZero():
 		return timeout
 	default:
-		return max(min(timeout, o.limited.Sub(now)), time.Millisecond)
+		return max(min(timeout, o.limited.Sub(o.x.time())), time.Millisecond)
 	}
 }
 

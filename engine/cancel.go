@@ -27,8 +27,8 @@ func (e *Engine) Cancel(ctx context.Context, id, reason string) error {
 			return err
 		}
 	}
-	ctx, explain := waiting(ctx, "cancel of workflow", id)
-	return explain(e.cancel(ctx, id, nil, reason))
+	call := waiting(ctx, "cancel of workflow", id)
+	return call.explain(e.cancel(call, id, nil, reason))
 }
 
 // cancel asks a workflow to stop; with a parent only if it is that one's child,

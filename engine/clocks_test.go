@@ -328,6 +328,56 @@ func TestClockAheadForgetsNothing(t *testing.T) {
 	})
 }
 
+// SG1: likewise of one that died before it had looked at the store: all that is known of
+// it is what its clock said. The engine before it had a right one.
+func TestClockAheadOfAnEngineThatDiedAtOnce(t *testing.T) {
+	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		wf := receiving(2)
+		var clock wall
+		begin := func(what ...any) *process {
+			if store.Reopen != nil {
+				s = store.Reopen(t, s)
+			}
+			return bootAt(t, s, &clock, append(what, wf, leases)...)
+		}
+		p := begin()
+		start(t, wf, p, "o", "")
+		first := send(t, approved, p, "o", "v", "evt_1")
+		time.Sleep(time.Minute)
+		p.kill()
+
+		clock.jump(30 * time.Hour)
+		if store.Reopen != nil {
+			s = store.Reopen(t, s)
+		}
+		blind := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Scan" {
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		})
+		p = &process{Engine: made(t, blind, wf, leases), store: blind}
+		engine.SetNow(p.Engine, clock.now)
+		p.run()
+		time.Sleep(500 * time.Millisecond)
+		p.kill()
+		if n := len(entries(t, s, "eng:")); n != 2 {
+			t.Fatalf("%d engines have a record, want 2", n)
+		}
+
+		p = begin()
+		time.Sleep(10 * time.Minute)
+		clock.jump(-30 * time.Hour)
+		time.Sleep(time.Minute)
+		if a := send(t, approved, p, "o", "v", "evt_1"); a != first {
+			t.Errorf("got %+v, want the first answer %+v", a, first)
+		}
+		p.stop(t)
+	})
+}
+
 // A machine that was suspended, and a process that was down for long, forget what has
 // expired meanwhile an hour later at most.
 func TestForgettingAfterAPause(t *testing.T) {

@@ -72,8 +72,8 @@ func (e *Engine) Activate(ctx context.Context, deployment string, by Audit) erro
 	if err := errors.Join(by.check(), checkName("deployment", deployment, keys.MaxName)); err != nil {
 		return err
 	}
-	ctx, explain := waiting(ctx, "activation of deployment", deployment)
-	return explain(e.point(ctx, "activate", by, func(now *activeRecord, err error) (*activeRecord, error) {
+	call := waiting(ctx, "activation of deployment", deployment)
+	return call.explain(e.point(call, "activate", by, func(now *activeRecord, err error) (*activeRecord, error) {
 		switch {
 		case err != nil && (!errors.Is(err, storage.ErrCorrupt) || now.raw == nil):
 			return nil, err
@@ -93,8 +93,8 @@ func (e *Engine) Rollback(ctx context.Context, by Audit) error {
 	if err := by.check(); err != nil {
 		return err
 	}
-	ctx, explain := waiting(ctx, "rollback of", "the active deployment")
-	return explain(e.point(ctx, "rollback", by, func(now *activeRecord, err error) (*activeRecord, error) {
+	call := waiting(ctx, "rollback of", "the active deployment")
+	return call.explain(e.point(call, "rollback", by, func(now *activeRecord, err error) (*activeRecord, error) {
 		switch {
 		case err != nil:
 			return nil, err

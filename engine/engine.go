@@ -54,9 +54,10 @@ type env struct {
 	codecs    codecs
 	pinned    bool // one of the workflows is
 	log       *slog.Logger
-	now       func() time.Time // the wall clock: read here and nowhere else
-	newID     func() string    // a ULID: made here and nowhere else
-	base      context.Context  // of calls to the store for which no caller waits
+	now       func() time.Time // the wall clock: read here, and with the other by read, and nowhere else
+	read      func() checkpoint.Reading
+	newID     func() string   // a ULID: made here and nowhere else
+	base      context.Context // of calls to the store for which no caller waits
 
 	maxPayload int // bytes of one payload
 	maxBytes   int // of a checkpoint's events, but for the last
@@ -64,6 +65,12 @@ type env struct {
 
 	rehearsing bool          // nothing is run but workflow functions
 	closing    chan struct{} // closed by Close
+}
+
+// readClocks reads both clocks at once.
+func readClocks() checkpoint.Reading {
+	now := time.Now()
+	return checkpoint.Reading{Wall: now.Round(0), Mono: now}
 }
 
 // New checks everything that can be checked and returns an engine that does
@@ -87,6 +94,7 @@ func New(c Config) (*Engine, error) {
 			codecs:     codecs{own: c.Codec, byName: map[string]Codec{JSON.Name(): JSON, c.Codec.Name(): c.Codec}},
 			log:        c.Logger,
 			now:        time.Now,
+			read:       readClocks,
 			newID:      func() string { return makeID(time.Now()) },
 			base:       context.Background(),
 			maxPayload: MaxPayload,

@@ -127,11 +127,6 @@ func (x *execution) wall(due, now time.Time) time.Time {
 	return due
 }
 
-// read reads the clocks.
-func (e *Engine) read() checkpoint.Reading {
-	return checkpoint.Reading{Wall: e.now().Round(0), Mono: time.Now()}
-}
-
 // ended is how the run ended, or nil if it only is not driven any more.
 func (x *execution) ended() *ending {
 	if x.output == nil {

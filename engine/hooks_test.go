@@ -3,10 +3,17 @@ package engine
 import (
 	"context"
 	"time"
+
+	"github.com/weft-go/weft/checkpoint"
 )
 
 // SetNow gives e another wall clock. It must be called before e is used.
-func SetNow(e *Engine, now func() time.Time) { e.now = now }
+func SetNow(e *Engine, now func() time.Time) {
+	e.now = now
+	e.read = func() checkpoint.Reading {
+		return checkpoint.Reading{Wall: now().Round(0), Mono: time.Now()}
+	}
+}
 
 // IsOpen says that e drives what is started.
 func IsOpen(e *Engine) bool {

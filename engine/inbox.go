@@ -130,8 +130,8 @@ func (x *execution) takes(o *operation, p payload) error {
 // block has the run held because of what o was to learn, as soon as nothing of it is
 // under way. What is under way comes to its end, and that is recorded.
 func (x *execution) block(o *operation, cause error) {
-	f := &fault{operation: o.id, name: o.name, again: true}
-	x.blocked = f.undecodable(cause)
+	x.blocked = undecodable(o.id, o.name, cause)
+	x.blocked.again = true
 	x.eng.log.Error("weft: run cannot go on, and is held when nothing of it is under way", "workflow", x.id, "type", x.def.name, "operation", o.id, "error", x.blocked)
 }
 

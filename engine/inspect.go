@@ -15,10 +15,10 @@ import (
 // Describe tells how a workflow stands. Errors: ErrNotFound, ErrInvalid,
 // ErrClosed, the store's.
 func (e *Engine) Describe(ctx context.Context, id string) (Info, error) {
-	ctx, explain := waiting(ctx, "description of workflow", id)
-	waitingFor(ctx, "the store to read")
-	info, err := e.describe(ctx, id)
-	return info, explain(err)
+	call := waiting(ctx, "description of workflow", id)
+	waitingFor(call, "the store to read")
+	info, err := e.describe(call, id)
+	return info, call.explain(err)
 }
 
 func (e *Engine) describe(ctx context.Context, id string) (Info, error) {

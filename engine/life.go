@@ -72,7 +72,7 @@ func newLife(e *Engine) *life {
 		opening:     opening(e.store),
 		since:       checkpoint.Micro(e.now()),
 		floor:       checkpoint.First(e.now()),
-		clock:       newClock(e.now),
+		clock:       newClock(e.read),
 		fleet:       fleet{gone: map[string]time.Time{}},
 		sightings:   map[string]sighting{},
 		over:        make(chan struct{}),

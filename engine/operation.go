@@ -44,12 +44,16 @@ type operation struct {
 	scope    *scope
 
 	waiters    []*branch
-	done       bool
 	settled    uint64 // in which place
-	chosen     bool   // by a Select
 	outcome    outcome
-	open       bool // in the table
-	prev, next *operation
+	prev, next *operation // in the table
+
+	done        bool
+	chosen      bool // by a Select
+	open        bool // in the table
+	timed       bool // among those that the clock or the inbox decides
+	deaf        bool // the attempt that works should have returned
+	transaction bool // the step's function runs in the transaction of its checkpoint
 
 	due  time.Time // of a timer, the end of a wait, or an activity's next attempt; zero: never
 	ends *scope    // when this timer fires
@@ -62,7 +66,6 @@ type operation struct {
 	lost     int         // owners since then who may have begun one
 	failures int
 	working  *attempt // the goroutine, until it has returned
-	deaf     bool     // which it should have
 	answer   *answer  // what an attempt came to, until it is durable
 
 	permit  *permit         // for the next attempt; nil: it was not asked for
@@ -70,25 +73,23 @@ type operation struct {
 	undo    *undo           // nil: it undoes nothing
 	limited time.Time       // no attempt begins after this; zero: no limit
 
-	transaction bool // the step's function runs in the transaction of its checkpoint
-	interrupted int  // how often that was lost
+	interrupted int // how often the transaction of the step's function was lost
 
 	child *child // of the start of a workflow
 
 	// Of a receive.
 	wait  *signal.Wait
-	timed bool   // among those that the clock or the inbox decides
 	found *found // what it is going to consume
 }
 
 // An outcome is what an operation's Await returns.
 type outcome struct {
 	err      error
-	cut      bool // err is that of a scope that ended
 	result   payload
 	value    any    // of a branch: a func(into any)
 	signalID string // of a received signal
 	received bool
+	cut      bool      // err is that of a scope that ended
 	at       time.Time // at which it was learnt
 }
 

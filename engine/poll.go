@@ -454,16 +454,15 @@ func (e *Engine) nudge() {
 // a time of the wall clock reads it here: what was seen of it between two polls, and
 // is not any more, may have set a timer too.
 type clock struct {
-	now func() time.Time
+	read func() checkpoint.Reading
 
 	mu      sync.Mutex // guards what follows
-	wall    time.Time
-	mono    time.Time
+	last    checkpoint.Reading
 	strayed bool // since jumped was asked last
 }
 
-func newClock(now func() time.Time) *clock {
-	return &clock{now: now, wall: now().Round(0), mono: time.Now()}
+func newClock(read func() checkpoint.Reading) *clock {
+	return &clock{read: read, last: read()}
 }
 
 // note looks at the clock.
@@ -485,8 +484,8 @@ func (c *clock) jumped() bool {
 
 // look notices. The caller has c.mu.
 func (c *clock) look() {
-	wall, mono := c.now().Round(0), time.Now()
-	drift := saturate.Sub(wall.Sub(c.wall), mono.Sub(c.mono))
+	now := c.read()
+	drift := saturate.Sub(now.Wall.Sub(c.last.Wall), now.Mono.Sub(c.last.Mono))
 	c.strayed = c.strayed || drift.Abs() > 50*time.Millisecond
-	c.wall, c.mono = wall, mono
+	c.last = now
 }

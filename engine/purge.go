@@ -16,8 +16,8 @@ import (
 // A purge that was cut off is finished by calling it again, by the next start
 // of the id, or by the engine in time.
 func (e *Engine) Purge(ctx context.Context, id string, by Audit) error {
-	ctx, explain := waiting(ctx, "purge of workflow", id)
-	return explain(e.purgeWorkflow(ctx, id, by))
+	call := waiting(ctx, "purge of workflow", id)
+	return call.explain(e.purgeWorkflow(call, id, by))
 }
 
 func (e *Engine) purgeWorkflow(ctx context.Context, id string, by Audit) error {

@@ -42,8 +42,8 @@ import (
 // withdrawn: the workflow's Attention asks again, and says which type is expected. Then
 // Resolve once more.
 func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.Answer, by Audit) error {
-	ctx, explain := waiting(ctx, "resolve of operation "+quoted(operation)+" of workflow", id)
-	return explain(e.resolveOperation(ctx, id, operation, a, by))
+	call := waiting(ctx, "resolve of operation "+quoted(operation)+" of workflow", id)
+	return call.explain(e.resolveOperation(call, id, operation, a, by))
 }
 
 func (e *Engine) resolveOperation(ctx context.Context, id, operation string, a activity.Answer, by Audit) error {

@@ -11,9 +11,9 @@ import (
 // Result waits for the end of a workflow and decodes its result into result, a
 // pointer or nil. See Handle.Result.
 func (e *Engine) Result(ctx context.Context, workflow, id string, result any) error {
-	ctx, explain := waiting(ctx, "result of workflow", id)
-	waitingFor(ctx, "the store to read")
-	return explain(e.awaitResult(ctx, workflow, id, result))
+	call := waiting(ctx, "result of workflow", id)
+	waitingFor(call, "the store to read")
+	return call.explain(e.awaitResult(call, workflow, id, result))
 }
 
 func (e *Engine) awaitResult(ctx context.Context, workflow, id string, result any) error {

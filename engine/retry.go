@@ -37,8 +37,8 @@ import (
 // before was not), and after a hundred retries; ErrNotFound, ErrInvalid,
 // ErrClosed, the store's.
 func (e *Engine) Retry(ctx context.Context, id string, by Audit) error {
-	ctx, explain := waiting(ctx, "retry of workflow", id)
-	return explain(e.retryWorkflow(ctx, id, by))
+	call := waiting(ctx, "retry of workflow", id)
+	return call.explain(e.retryWorkflow(call, id, by))
 }
 
 func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {

@@ -210,24 +210,24 @@ func (r *Run) give(o *operation, result any) error {
 	if result == nil || o.of == ofDetached {
 		return nil
 	}
-	r.decode(o.outcome.result, result, &fault{operation: o.id, name: o.name}, func(err error) error {
-		return fmt.Errorf("result of %s, operation %s: %w", describe(o.of, o.name), o.id, err)
+	r.decode(o.outcome.result, result, func(err error) *fault {
+		return undecodable(o.id, o.name, fmt.Errorf("result of %s, operation %s: %w", describe(o.of, o.name), o.id, err))
 	})
 	return nil
 }
 
 // decode decodes what is recorded, or holds the run: an error would be one that the
 // workflow's function could act on.
-func (r *Run) decode(p payload, v any, f *fault, explain func(error) error) {
+func (r *Run) decode(p payload, v any, explain func(error) *fault) {
 	returned := false
 	defer func() {
 		if !returned { // by runtime.Goexit, which ends this goroutine
-			r.x.fault = f.undecodable(explain(errGoexit))
+			r.x.fault = explain(errGoexit)
 		}
 	}()
 	err := r.x.eng.codecs.decode(p, v)
 	if returned = true; err != nil {
-		r.holdFor(f.undecodable(explain(err)))
+		r.holdFor(explain(err))
 	}
 }
 
@@ -237,8 +237,8 @@ func (r *Run) take(o *operation, result any) error {
 		return nil
 	}
 	decode := func(v any) error {
-		r.decode(o.outcome.result, v, &fault{operation: o.id, name: o.name}, func(err error) error {
-			return &signal.PayloadError{WorkflowID: r.x.id, SignalName: o.name, SignalID: o.outcome.signalID, Err: err}
+		r.decode(o.outcome.result, v, func(err error) *fault {
+			return undecodable(o.id, o.name, &signal.PayloadError{WorkflowID: r.x.id, SignalName: o.name, SignalID: o.outcome.signalID, Err: err})
 		})
 		return nil
 	}
@@ -271,10 +271,9 @@ type fault struct {
 func (f *fault) Error() string { return f.cause.Error() }
 func (f *fault) Unwrap() error { return f.cause }
 
-// undecodable is f as the fault that something cannot be decoded.
-func (f *fault) undecodable(cause error) *fault {
-	f.reason, f.cause = Undecodable, fmt.Errorf("%w; code or a codec that can decode it goes on", cause)
-	return f
+// undecodable is the fault that something of an operation cannot be decoded.
+func undecodable(operation, name string, cause error) *fault {
+	return &fault{reason: Undecodable, operation: operation, name: name, cause: fmt.Errorf("%w; code or a codec that can decode it goes on", cause)}
 }
 
 // readable says whether p can be decoded into v, which nobody else uses. That is user

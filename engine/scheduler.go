@@ -69,7 +69,7 @@ func (t *turns) begin() {
 	x := t.x
 	t.branch(nil, &x.root, func(run *Run) (any, error) {
 		return x.def.run(run, func(v any) error {
-			run.decode(x.input, v, new(fault), func(err error) error { return fmt.Errorf("input: %w", err) })
+			run.decode(x.input, v, func(err error) *fault { return undecodable("", "", fmt.Errorf("input: %w", err)) })
 			return nil
 		})
 	})

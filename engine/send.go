@@ -24,9 +24,9 @@ func (e *Engine) SendSignal(ctx context.Context, m signal.Message) (signal.Accep
 	if r, ok := m.Start.(*StartRequest); ok && r != nil {
 		id = r.ID
 	}
-	ctx, explain := waiting(ctx, "signal "+quoted(m.Name)+" to workflow", id)
-	a, err := e.sendSignal(ctx, m)
-	return a, explain(err)
+	call := waiting(ctx, "signal "+quoted(m.Name)+" to workflow", id)
+	a, err := e.sendSignal(call, m)
+	return a, call.explain(err)
 }
 
 func (e *Engine) sendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {

@@ -68,8 +68,8 @@ func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, e
 // record, and in the history with its next checkpoint. Errors: ErrNotApplicable if no
 // such signal waits, ErrNotFound, ErrInvalid, ErrClosed.
 func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by Audit) error {
-	ctx, explain := waiting(ctx, "clearing of signal "+quoted(name)+" of workflow", id)
-	return explain(e.clearSignal(ctx, id, name, signalID, by))
+	call := waiting(ctx, "clearing of signal "+quoted(name)+" of workflow", id)
+	return call.explain(e.clearSignal(call, id, name, signalID, by))
 }
 
 func (e *Engine) clearSignal(ctx context.Context, id, name, signalID string, by Audit) error {

@@ -20,9 +20,9 @@ func (e *Engine) StartWorkflow(ctx context.Context, r *StartRequest) (Info, erro
 	if err != nil {
 		return Info{}, err
 	}
-	ctx, explain := waiting(ctx, "start of workflow", s.wf.ID)
-	info, err := s.start(ctx)
-	return info, explain(err)
+	call := waiting(ctx, "start of workflow", s.wf.ID)
+	info, err := s.start(call)
+	return info, call.explain(err)
 }
 
 // start writes it, or finds what is there instead.

@@ -56,8 +56,12 @@ func (e *InterruptedError) Unwrap() (errs []error) {
 	return errs
 }
 
-// A wait is what a call has met while it waited. Its context carries it to the store.
+// A wait is the context of a call that may wait, with what the call has met meanwhile. The
+// contexts that are derived from it carry it to the store.
 type wait struct {
+	context.Context
+	what, id string // see InterruptedError.Call
+
 	mu      sync.Mutex
 	last    error  // of the store, and not the end of the context
 	unknown bool   // a commit was, or is
@@ -67,32 +71,43 @@ type wait struct {
 
 type waitKey struct{}
 
+func (w *wait) Value(key any) any {
+	if key == (waitKey{}) {
+		return w
+	}
+	return w.Context.Value(key)
+}
+
 func waitOf(ctx context.Context) *wait {
 	w, _ := ctx.Value(waitKey{}).(*wait)
 	return w
 }
 
-// waiting returns ctx for a call that may wait, and what makes an error of it tell for
-// what it waited, if ctx has ended or the store could not be read.
-func waiting(ctx context.Context, what, id string) (context.Context, func(error) error) {
-	w := new(wait)
-	outer, ctx := ctx, context.WithValue(ctx, waitKey{}, w)
-	return ctx, func(err error) error {
-		ended := outer.Err()
-		if !failed(ctx, err) && (ended == nil || !errors.Is(err, context.Cause(outer))) {
-			return err // an answer, and not for want of time
-		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if cause := context.Cause(outer); cause != ended {
-			ended = fmt.Errorf("%w (%w)", ended, cause)
-		}
-		waited := w.pending
-		if waited == "" {
-			waited = "its turn to commit"
-		}
-		return &InterruptedError{Call: what + " " + quoted(id), Unknown: w.unknown, Last: w.last, waited: waited, reads: w.reads, err: err, ended: ended}
+// waiting returns ctx for a call that may wait.
+func waiting(ctx context.Context, what, id string) *wait {
+	return &wait{Context: ctx, what: what, id: id}
+}
+
+// explain makes the error of the call tell for what it waited, if its context has ended or
+// the store could not be read.
+func (w *wait) explain(err error) error {
+	if err == nil {
+		return nil
 	}
+	ended, cause := w.Err(), context.Cause(w)
+	if !failed(w, err) && (ended == nil || !errors.Is(err, cause)) {
+		return err // an answer, and not for want of time
+	}
+	if cause != ended {
+		ended = fmt.Errorf("%w (%w)", ended, cause)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	waited := w.pending
+	if waited == "" {
+		waited = "its turn to commit"
+	}
+	return &InterruptedError{Call: w.what + " " + quoted(w.id), Unknown: w.unknown, Last: w.last, waited: waited, reads: w.reads, err: err, ended: ended}
 }
 
 // failed says that err is no answer: it is of the end of ctx, or what the store answered

@@ -203,7 +203,7 @@ func TestErrorsOfAFullDisk(t *testing.T) {
 			}
 			fails(t, causeOf(i.Last),
 				clientCall{`signal "approved" to workflow "asleep"`, true, true, func(ctx context.Context) error {
-					_, err := approved.Send(ctx, x, "asleep", strings.Repeat("x", 50_000), nil)
+					_, err := approved.Send(ctx, x, "asleep", strings.Repeat("x", 500_000), nil) // there is no place for this, whatever became free
 					return err
 				}},
 			)
