@@ -55,13 +55,13 @@ type Seen struct {
 // unknown outcome had landed.
 func Judge(w *Write, s Seen) Verdict {
 	if s.Next != nil && s.Next.commit == w.Checkpoint.commit {
-		if w.After.Status.Terminal() || sameHold(s.Workflow, w.After) {
+		if w.After.Status.Terminal() || s.Workflow.SameOwnership(w.After) {
 			return Done
 		}
 		return Fenced // it landed, and then the run was taken over
 	}
 	switch {
-	case !sameHold(s.Workflow, w.Before):
+	case !s.Workflow.SameOwnership(w.Before):
 		return Fenced
 	case s.Next != nil:
 		return Overtaken
@@ -73,10 +73,12 @@ func Judge(w *Write, s Seen) Verdict {
 	return Refused
 }
 
-// sameHold says that seen is the life and the claim that known is, not ended.
-func sameHold(seen, known *Workflow) bool {
-	return seen != nil && known != nil && !seen.Tombstone() && !seen.Status.Terminal() &&
-		seen.Generation == known.Generation && seen.Owner == known.Owner && seen.Claim == known.Claim
+// SameOwnership reports whether the workflow, as w is read now, is still owned as it was
+// when known was read: not ended, of the same generation, and under the same claim of the
+// same owner. No other test decides whether an owner may go on.
+func (w *Workflow) SameOwnership(known *Workflow) bool {
+	return w != nil && known != nil && !w.Tombstone() && !w.Status.Terminal() &&
+		w.Generation == known.Generation && w.Owner == known.Owner && w.Claim == known.Claim
 }
 
 // Commit writes w and resolves an unknown outcome. unknown, if it is not nil,

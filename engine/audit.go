@@ -19,6 +19,25 @@ func (a Audit) check() error {
 	return nil
 }
 
+// act makes a change that an operator decides and that the history tells as verb.
+func (e *Engine) act(ctx context.Context, id, name string, verb checkpoint.Verb, decide func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error)) error {
+	said := saying{verb: verb}
+	return e.change(ctx, id, change{
+		name: name,
+		landed: func(ctx context.Context, wf *checkpoint.Workflow) (bool, error) {
+			return said.recorded(ctx, e.store, wf)
+		},
+		decide: func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
+			if said.next == 0 {
+				if err := said.begin(ctx, e.store, wf); err != nil {
+					return nil, err
+				}
+			}
+			return decide(ctx, wf)
+		},
+	})
+}
+
 // A saying is a verb that an operator is about to have recorded. The same person may have
 // said the same before, when something else was asked: only what is recorded from the
 // first try on is this one.
@@ -50,11 +69,8 @@ func (s *saying) begin(ctx context.Context, store storage.Storage, wf *checkpoin
 }
 
 // recorded says that a try of unknown outcome has landed: the verb stands in the record,
-// or in a checkpoint that has taken it over from there. Before the first try it begins.
+// or in a checkpoint that has taken it over from there.
 func (s *saying) recorded(ctx context.Context, store storage.Storage, wf *checkpoint.Workflow) (bool, error) {
-	if s.next == 0 {
-		return false, s.begin(ctx, store, wf)
-	}
 	n := s.count(wf.Verbs)
 	since := *wf
 	since.Base = max(wf.Base, s.next)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -110,7 +111,7 @@ func (l *life) look(ctx context.Context, p prospect) (*claimable, error) {
 	wf, err := checkpoint.Load(ctx, l.eng.store, p.id)
 	missing := errors.Is(err, storage.ErrNotFound)
 	switch {
-	case isDamage(err):
+	case record.Damaged(err):
 		if l.once("damaged " + p.id) {
 			l.eng.log.Error("weft: the record of a workflow is damaged; it is left alone", "workflow", p.id, "error", err)
 		}
@@ -146,7 +147,7 @@ func (l *life) look(ctx context.Context, p prospect) (*claimable, error) {
 	if err != nil && outdated(ctx, l.eng.store, wf, err) == nil {
 		return nil, nil // it is looked at again: the entry is there still, or has gone with it
 	}
-	if isDamage(err) {
+	if record.Damaged(err) {
 		return nil, l.damaged(ctx, wf, err)
 	}
 	if err != nil {
@@ -166,10 +167,6 @@ func (l *life) look(ctx context.Context, p prospect) (*claimable, error) {
 		return l.bind(ctx, c, p.entry)
 	}
 	return c, nil
-}
-
-func isDamage(err error) bool {
-	return errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat)
 }
 
 // damaged makes it known that wf cannot be claimed, because its head cannot be

@@ -210,7 +210,7 @@ func (s *starting) place(ctx context.Context) (err error) {
 func (l *life) bind(ctx context.Context, c *claimable, entry []byte) (*claimable, error) {
 	a, err := l.eng.active(ctx)
 	switch {
-	case err != nil && !isDamage(err):
+	case err != nil && !record.Damaged(err):
 		return nil, err
 	case !l.eng.isActive(a):
 		l.leaveAlone(entry) // until another is active
@@ -238,7 +238,7 @@ func (l *life) follow(ctx context.Context) error {
 	}
 	a, err := l.eng.active(ctx)
 	switch {
-	case err != nil && !isDamage(err):
+	case err != nil && !record.Damaged(err):
 		return err
 	case bytes.Equal(a.raw, l.followed):
 		return nil

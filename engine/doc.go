@@ -98,8 +98,8 @@
 //
 //   - start, send and deliver write starts and signals; claim_on_signal claims a parked run
 //     in the commit of the signal. waiting makes the errors of calls that waited tell why.
-//   - resolve, retry, deployment: verbs of operators, each recorded with who and why by
-//     audit.
+//   - cancel, resolve, retry, signals, deployment: what is asked of a workflow. change is
+//     the loop that commits such a request. audit records who acts, and why.
 //   - meta is the stamp of the store, and serial and retry_reads wrap the store.
 //
 // # Goroutines

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
@@ -143,7 +144,7 @@ func (r *roster) missing(ctx context.Context, deployment, workflow string) (stri
 func (r *roster) missingActive(ctx context.Context, workflow string) (string, error) {
 	a, err := r.eng.active(ctx)
 	switch {
-	case isDamage(err):
+	case record.Damaged(err):
 		return err.Error(), nil
 	case err != nil:
 		return "", err

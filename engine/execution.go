@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -159,7 +160,7 @@ func (x *execution) windUp(err error) {
 		x.attend(f.reason, f.operation, f.name, f.cause)
 	case errors.As(err, &n):
 		x.attend(NonDeterminism, n.Operation, "", err)
-	case isDamage(err):
+	case record.Damaged(err):
 		if e := x.refresh(); e != nil && x.ctx.Err() != nil {
 			break // it is another's, or was ended and purged
 		}
@@ -560,7 +561,7 @@ func (x *execution) refresh() error {
 		return err
 	}
 	was := x.hold.Workflow
-	if wf.Tombstone() || wf.Status.Terminal() || wf.Generation != was.Generation || wf.Owner != was.Owner || wf.Claim != was.Claim {
+	if !wf.SameOwnership(was) {
 		x.life.fenced(x.id)
 		x.cancel(errors.New("engine: run was taken over"))
 		return context.Cause(x.ctx)

@@ -157,7 +157,7 @@ func (l *life) expireSignal(ctx context.Context, entry []byte, now time.Time, la
 		forget = signal.Remember
 	}
 	b, err := forget(ctx, l.eng.store, entry, now)
-	if isDamage(err) {
+	if record.Damaged(err) {
 		if l.once("expired " + string(entry)) {
 			l.eng.log.Error("weft: an accepted signal cannot be read; it is left alone", "error", err)
 		}

@@ -246,7 +246,7 @@ func (h *heart) owned(ctx context.Context) error {
 		return err
 	}
 	was := h.wf
-	if err != nil || wf.Status.Terminal() || wf.Generation != was.Generation || wf.Owner != was.Owner || wf.Claim != was.Claim {
+	if err != nil || !wf.SameOwnership(was) {
 		h.dumb = true
 		h.j.attempt.cancel(activity.ErrLeaseLost)
 		return nil

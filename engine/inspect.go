@@ -131,16 +131,11 @@ func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 			if errors.Is(err, ErrNotFound) || err == nil && !f.fits(info) {
 				continue // purged meanwhile, or not asked for
 			}
-			if !yield(info, err) || err != nil && !unreadable(err) {
+			if !yield(info, err) || err != nil && !record.Damaged(err) {
 				return
 			}
 		}
 	}
-}
-
-// unreadable says that an error is about one record and not about the store.
-func unreadable(err error) bool {
-	return errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat)
 }
 
 func (e *Engine) listed(ctx context.Context, entry storage.Entry, who *roster) (Info, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
@@ -110,7 +111,7 @@ func (l *life) inherit(ctx context.Context) (found bool, _ error) {
 		}
 		found = found || last == l.incarnation
 		v, err := l.vital(ctx, last)
-		if errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat) {
+		if record.Damaged(err) {
 			found = true
 			if l.once("engine " + last) {
 				l.eng.log.Error("weft: what an engine holds is left alone", "incarnation", last, "error", err)

@@ -180,6 +180,31 @@ func TestReadingWhatIsPurgedMeanwhile(t *testing.T) {
 	})
 }
 
+// A retry of a workflow that is purged meanwhile finds nothing, or the new life of its id.
+func TestRetryOfWhatIsPurgedMeanwhile(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		fails := flow("fails", func(*engine.Run) (string, error) { return "", errors.New("no") })
+		p := boot(t, s, fails)
+		for _, anew := range []bool{false, true} {
+			soon(start(t, fails, p, "o", ""))
+			operator := made(t, &between{Storage: s, get: "wf:o", happens: func() {
+				if err := p.Purge(ctx, "o", audit); err != nil {
+					t.Error(err)
+				}
+				if anew {
+					soon(start(t, fails, p, "o", ""))
+				}
+			}}, fails)
+			err := operator.Retry(ctx, "o", audit)
+			if anew && err != nil || !anew && !errors.Is(err, engine.ErrNotFound) {
+				t.Errorf("anew: %t: %v", anew, err)
+			}
+			operator.Close()
+		}
+		p.stop(t)
+	})
+}
+
 // A history of which the end was purged while its beginning was read is no history.
 func TestExportIsNotCutOffByAPurge(t *testing.T) {
 	s := new(memory.Store)

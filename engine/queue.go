@@ -162,9 +162,9 @@ func (l *life) serveQueue(ctx context.Context, q Queue) error {
 // turnAway decides the end of wf, which waits in a line and was not begun, because it
 // was asked to stop: next is wf with the request. There is nothing for its function to
 // clean up, and it need not wait for that.
-func (e *Engine) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (b storage.Batch, tell func(), err error) {
+func (e *Engine) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (*changing, error) {
 	if err := wf.Status.To(checkpoint.Cancelled); err != nil {
-		return b, nil, err
+		return nil, err
 	}
 	now := e.now()
 	next.Status, next.EndedAt, next.Attention = checkpoint.Cancelled, checkpoint.Micro(now), nil
@@ -172,7 +172,7 @@ func (e *Engine) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (b
 	fail(fmt.Errorf("%w in queue %q", ErrCancelled, wf.Queue), "", nil).onto(out)
 	put, err := checkpoint.PutOutput(wf.ID, out)
 	if err != nil {
-		return b, nil, err
+		return nil, err
 	}
 	change := checkpoint.Change{
 		Events: []checkpoint.Event{
@@ -184,18 +184,18 @@ func (e *Engine) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (b
 	}
 	parent, err := e.report(ctx, e.store, wf, &change, out)
 	if err != nil {
-		return b, nil, err
+		return nil, err
 	}
 	w, err := (&checkpoint.Hold{Workflow: wf}).Append(change, now)
 	if err != nil {
-		return b, nil, err
+		return nil, err
 	}
-	return w.Batch, func() {
+	return &changing{w.Batch, func() {
 		e.lookAgain(wf.ID)
 		if parent != nil {
 			e.hint(parent, post{kids: true})
 		}
-	}, nil
+	}}, nil
 }
 
 // A door lets runs of a queue in, in one look at its line.

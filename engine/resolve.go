@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
-	"github.com/weft-go/weft/internal/backoff"
-	"github.com/weft-go/weft/storage"
 )
 
 // Resolve settles what became of an activity with an idempotency key, where a
@@ -55,29 +52,13 @@ func (e *Engine) resolveOperation(ctx context.Context, id, operation string, a a
 	if undoes(operation) && v.Reason != "" {
 		verb.Why += ": " + v.Reason
 	}
-	said := saying{verb: verb}
-	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
-		wf, err := e.load(ctx, id)
-		if err != nil {
-			return err
-		}
-		if done, err := said.recorded(ctx, e.store, wf); done || err != nil {
-			return err // an attempt of unknown outcome had landed
-		}
-		b, err := e.resolving(ctx, wf, operation, v, result, verb)
-		if err != nil {
-			return err
-		}
-		err = e.store.Commit(ctx, b)
-		e.hint(wf, post{asked: true}) // also if the outcome is unknown
-		switch {
-		case err == nil:
-			e.log.Info("weft: operation resolved", "workflow", id, "operation", operation, "as", v.State.String(), "by", by.By, "why", by.Why)
-			return nil
-		case checkpoint.Hopeless(err) || !backoff.Wait(ctx, wait):
-			return fmt.Errorf("engine: resolve %q: %w", id, err)
-		}
+	err = e.act(ctx, id, "resolve", verb, func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
+		return e.resolving(ctx, wf, operation, v, result, verb)
+	})
+	if err == nil {
+		e.log.Info("weft: operation resolved", "workflow", id, "operation", operation, "as", v.State.String(), "by", by.By, "why", by.Why)
 	}
+	return err
 }
 
 // resolution is the name of the verb in histories.
@@ -109,16 +90,16 @@ func (e *Engine) personal(a activity.Answer, operation string) (v activity.Verdi
 
 // resolving decides a Resolve: the operation's record, and the workflow's, so that
 // its owner looks.
-func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operation string, v activity.Verdict, result activity.Payload, verb checkpoint.Verb) (b storage.Batch, err error) {
+func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operation string, v activity.Verdict, result activity.Payload, verb checkpoint.Verb) (*changing, error) {
 	if wf.Status.Terminal() {
-		return b, &TerminalError{wf.ID, wf.Status}
+		return nil, &TerminalError{wf.ID, wf.Status}
 	}
 	if undoes(operation) {
 		return e.resolvingUndo(wf, operation, v, verb)
 	}
 	records, err := activity.Records(ctx, e.store, wf.ID, wf.Generation)
 	if err != nil {
-		return b, err
+		return nil, err
 	}
 	i := slices.IndexFunc(records, func(r activity.Record) bool { return r.Operation == operation })
 	if i >= 0 {
@@ -129,55 +110,51 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 	})
 	switch {
 	case i < 0:
-		return b, fmt.Errorf("%w: resolve %q: operation %q has no idempotency key, or has not begun", ErrNotApplicable, wf.ID, operation)
+		return nil, fmt.Errorf("%w: resolve %q: operation %q has no idempotency key, or has not begun", ErrNotApplicable, wf.ID, operation)
 	case records[i].Settled:
-		return b, fmt.Errorf("%w: resolve %q: operation %s is %s", ErrNotApplicable, wf.ID, operation, records[i].Status)
+		return nil, fmt.Errorf("%w: resolve %q: operation %s is %s", ErrNotApplicable, wf.ID, operation, records[i].Status)
 	case v.State == activity.StateNotCompleted && !asked:
-		return b, fmt.Errorf("%w: resolve %q: operation %s may be under way", ErrNotApplicable, wf.ID, operation)
+		return nil, fmt.Errorf("%w: resolve %q: operation %s may be under way", ErrNotApplicable, wf.ID, operation)
 	case v.State == activity.StateCompletedWithResult:
 		if err := e.expected(ctx, records[i].Activity, v.Result, result); err != nil {
-			return b, err
+			return nil, err
 		}
 	}
 	_, settle, err := records[i].Resolved(e.now(), verb.By, v, result).Seal()
 	if err != nil {
-		return b, err
+		return nil, err
 	}
 	next := *wf
-	b, err = e.acting(wf, &next, verb)
-	b.If = append(b.If, records[i].Unchanged())
-	b.Ops = append(b.Ops, settle)
-	return b, err
+	d, err := e.acting(wf, &next, verb)
+	if err != nil {
+		return nil, err
+	}
+	d.batch.If = append(d.batch.If, records[i].Unchanged())
+	d.batch.Ops = append(d.batch.Ops, settle)
+	return d, nil
 }
 
 // resolvingUndo decides a Resolve of an operation that undoes a call: the answer is
 // the verb, which the run learns.
-func (e *Engine) resolvingUndo(wf *checkpoint.Workflow, operation string, v activity.Verdict, verb checkpoint.Verb) (b storage.Batch, err error) {
+func (e *Engine) resolvingUndo(wf *checkpoint.Workflow, operation string, v activity.Verdict, verb checkpoint.Verb) (*changing, error) {
 	about := func(a checkpoint.Attention) bool {
 		return (a.Reason == string(Uncompensated) || a.Reason == string(Undecodable)) && a.Operation == operation
 	}
 	switch {
 	case !slices.ContainsFunc(wf.Attention, about):
-		return b, fmt.Errorf("%w: resolve %q: nobody asks about operation %s", ErrNotApplicable, wf.ID, operation)
+		return nil, fmt.Errorf("%w: resolve %q: nobody asks about operation %s", ErrNotApplicable, wf.ID, operation)
 	case !isNil(v.Result):
-		return b, fmt.Errorf("%w: a %T is no result of a Compensate, which has none", ErrInvalid, v.Result)
+		return nil, fmt.Errorf("%w: a %T is no result of a Compensate, which has none", ErrInvalid, v.Result)
 	}
 	next := *wf
 	next.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), about)
 	return e.acting(wf, &next, verb)
 }
 
-// acting is the batch by which verb turns wf into next, and its owner looks.
-func (e *Engine) acting(wf, next *checkpoint.Workflow, verb checkpoint.Verb) (b storage.Batch, err error) {
-	next.State++
+// acting is the decision that verb turns wf into next.
+func (e *Engine) acting(wf, next *checkpoint.Workflow, verb checkpoint.Verb) (*changing, error) {
 	next.Verbs = append(slices.Clone(wf.Verbs), verb)
-	_, put, err := next.Seal()
-	b.If = []storage.Condition{wf.Unchanged()}
-	b.Ops = []storage.Op{put}
-	if e.drives(wf) == nil {
-		b.Ops = wakeUp(b.Ops, wf, e.now(), e.newID())
-	}
-	return b, err
+	return e.rewritten(wf, next)
 }
 
 // A definitionOf is what an activity that runs have called is known by: one name may

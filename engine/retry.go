@@ -9,7 +9,6 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
-	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/export"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
@@ -46,14 +45,24 @@ func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {
 		return err
 	}
 	verb := checkpoint.Verb{Name: retried, By: by.By, Why: by.Why}
-	wf, err := e.load(ctx, id)
-	switch {
-	case err != nil:
-		return err
-	case wf.Status == checkpoint.Failed:
-		return e.retryFailed(ctx, wf, verb)
+	err := e.act(ctx, id, "retry", verb, func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
+		switch {
+		case wf.Status == checkpoint.Failed:
+			return e.retryFailed(ctx, wf, verb)
+		case wf.Status.Terminal():
+			return nil, &TerminalError{id, wf.Status}
+		case len(wf.Attention) == 0:
+			return nil, fmt.Errorf("%w: retry %q: it is not held", ErrNotApplicable, id)
+		}
+		next := *wf
+		next.Attention, next.Deaths, next.Alone = nil, 0, 0
+		next.Verbs = append(slices.Clone(wf.Verbs), verb)
+		return e.rewritten(wf, &next)
+	})
+	if err == nil {
+		e.log.Info("weft: workflow is retried", "workflow", id, "by", by.By, "why", by.Why)
 	}
-	return e.retryHeld(ctx, wf, verb)
+	return err
 }
 
 // retried is the name of the verb in histories.
@@ -63,68 +72,14 @@ const retried = export.Retried
 // kept in its record.
 const mostRetries = 100
 
-// retryHeld has a run that waits for a person looked at again.
-func (e *Engine) retryHeld(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) error {
-	said := saying{verb: verb}
-	if err := said.begin(ctx, e.store, wf); err != nil {
-		return err
-	}
-	held := false
-	err := e.request(ctx, wf.ID, func(wf *checkpoint.Workflow) bool {
-		if held = len(wf.Attention) > 0; held {
-			wf.Attention, wf.Deaths, wf.Alone = nil, 0, 0
-			wf.Verbs = append(slices.Clone(wf.Verbs), verb)
-		}
-		return held
-	}, func(wf *checkpoint.Workflow) (bool, error) { return said.recorded(ctx, e.store, wf) })
-	if err == nil && !held {
-		err = fmt.Errorf("%w: retry %q: it is not held", ErrNotApplicable, wf.ID)
-	}
-	return err
-}
-
-// retryFailed takes back that wf has failed.
-func (e *Engine) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) error {
-	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
-		w, err := e.retrying(ctx, wf, verb)
-		if err != nil {
-			return err
-		}
-		verdict, err := checkpoint.Commit(ctx, e.store, w, nil)
-		if err == nil && verdict != checkpoint.Done { // it may have landed, and been claimed since
-			var landed bool
-			if landed, err = checkpoint.Landed(ctx, e.store, w); landed {
-				verdict = checkpoint.Done
-			}
-		}
-		switch {
-		case err != nil:
-			return fmt.Errorf("engine: retry %q: %w", wf.ID, err)
-		case verdict == checkpoint.Done:
-			e.log.Info("weft: failed workflow is retried", "workflow", wf.ID, "by", verb.By, "why", verb.Why)
-			e.pokeLife()
-			return nil
-		case !backoff.Wait(ctx, wait):
-			return ctx.Err()
-		}
-		if wf, err = e.load(ctx, wf.ID); err != nil {
-			return err
-		}
-	}
-}
-
-// retrying decides a retry of wf.
-func (e *Engine) retrying(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (*checkpoint.Write, error) {
+// retryFailed decides a retry of wf, which has failed.
+func (e *Engine) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (*changing, error) {
 	told, conditions, err := e.told(ctx, wf)
 	if err != nil {
 		return nil, err
 	}
 	refusal := ""
 	switch {
-	case wf.Status.Terminal() && wf.Status != checkpoint.Failed:
-		return nil, &TerminalError{wf.ID, wf.Status}
-	case wf.Status != checkpoint.Failed:
-		refusal = "it is not held" // somebody else was quicker
 	case told:
 		refusal = fmt.Sprintf("its parent %q has been told how it ended", wf.Parent.ID)
 	case wf.Compensated:
@@ -137,13 +92,7 @@ func (e *Engine) retrying(ctx context.Context, wf *checkpoint.Workflow, verb che
 	}
 	hold, err := checkpoint.Find(ctx, e.store, wf)
 	if err != nil {
-		if err := outdated(ctx, e.store, wf, err); err != nil {
-			return nil, err
-		}
-		if wf, err = e.load(ctx, wf.ID); err != nil {
-			return nil, err
-		}
-		return e.retrying(ctx, wf, verb)
+		return nil, err
 	}
 	now := e.now()
 	w, err := hold.Retry(verb, entryOf(wf, now, e.newID()), now)
@@ -151,7 +100,10 @@ func (e *Engine) retrying(ctx context.Context, wf *checkpoint.Workflow, verb che
 		return nil, err
 	}
 	w.Batch.If = append(w.Batch.If, conditions...)
-	return w, e.catchUp(ctx, wf, w)
+	if err := e.catchUp(ctx, wf, w); err != nil {
+		return nil, err
+	}
+	return &changing{w.Batch, e.pokeLife}, nil
 }
 
 // told says that wf is a child whose parent has been told how it ended, or will be. If

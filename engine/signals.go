@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
-	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -77,62 +76,42 @@ func (e *Engine) clearSignal(ctx context.Context, id, name, signalID string, by 
 		return err
 	}
 	verb := checkpoint.Verb{Name: "clear signal " + name + " " + signalID, By: by.By, Why: by.Why}
-	said := saying{verb: verb}
-	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
-		wf, err := e.load(ctx, id)
-		if err != nil {
-			return err
-		}
-		if done, err := said.recorded(ctx, e.store, wf); done || err != nil {
-			return err // an attempt of unknown outcome had landed
-		}
-		b, err := e.clearing(ctx, wf, name, signalID, verb)
-		if err != nil {
-			return err
-		}
-		err = e.store.Commit(ctx, b)
-		e.hint(wf, post{asked: true})
-		switch {
-		case err == nil:
-			e.log.Info("weft: signal cleared", "workflow", id, "signal", name, "id", signalID, "by", by.By, "why", by.Why)
-			return nil
-		case checkpoint.Hopeless(err) || !backoff.Wait(ctx, wait):
-			return fmt.Errorf("engine: clear signal of %q: %w", id, err)
-		}
+	err := e.act(ctx, id, "clear signal of", verb, func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
+		return e.clearing(ctx, wf, name, signalID, verb)
+	})
+	if err == nil {
+		e.log.Info("weft: signal cleared", "workflow", id, "signal", name, "id", signalID, "by", by.By, "why", by.Why)
 	}
+	return err
 }
 
 // clearing decides a ClearSignal: payload and place go, and whoever drives the
 // workflow reads its inbox anew.
-func (e *Engine) clearing(ctx context.Context, wf *checkpoint.Workflow, name, signalID string, verb checkpoint.Verb) (storage.Batch, error) {
+func (e *Engine) clearing(ctx context.Context, wf *checkpoint.Workflow, name, signalID string, verb checkpoint.Verb) (*changing, error) {
 	key := keys.Signal(wf.ID, name, signalID)
 	payload, err := e.store.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
-		return storage.Batch{}, fmt.Errorf("%w: clear signal of %q: no signal %q of %s waits", ErrNotApplicable, wf.ID, signalID, name)
+		return nil, fmt.Errorf("%w: clear signal of %q: no signal %q of %s waits", ErrNotApplicable, wf.ID, signalID, name)
 	}
 	if err != nil {
-		return storage.Batch{}, err
+		return nil, err
 	}
 	place, err := signal.Place(ctx, e.store, wf.ID, name, signalID)
 	if err != nil {
-		return storage.Batch{}, err
+		return nil, err
 	}
 	next := *wf
-	next.State++
-	next.Verbs = append(slices.Clone(wf.Verbs), verb)
 	next.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a checkpoint.Attention) bool {
 		return a.Reason == string(Undecodable) && a.Name == name // if it was not this one, the run is held again
 	})
-	_, put, err := next.Seal()
-	b := storage.Batch{
-		If:  []storage.Condition{wf.Unchanged(), storage.Equal(key, payload)},
-		Ops: []storage.Op{put, storage.Delete(key)},
+	d, err := e.acting(wf, &next, verb)
+	if err != nil {
+		return nil, err
 	}
+	d.batch.If = append(d.batch.If, storage.Equal(key, payload))
+	d.batch.Ops = append(d.batch.Ops, storage.Delete(key))
 	if place != nil {
-		b.Ops = append(b.Ops, storage.Delete(keys.Inbox(wf.ID, place.Seq)))
+		d.batch.Ops = append(d.batch.Ops, storage.Delete(keys.Inbox(wf.ID, place.Seq)))
 	}
-	if e.drives(wf) == nil && !wf.Status.Terminal() {
-		b.Ops = wakeUp(b.Ops, wf, e.now(), e.newID())
-	}
-	return b, err
+	return d, nil
 }

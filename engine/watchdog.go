@@ -51,13 +51,21 @@ func (x *execution) reportStuck(ctx context.Context, busy time.Duration) {
 		Since:  checkpoint.Micro(x.eng.now()),
 	}
 	x.eng.log.Error("weft: workflow function holds its run up", "workflow", x.id, "type", x.def.name, "for", busy.Round(time.Second))
-	err := x.eng.request(ctx, x.id, func(wf *checkpoint.Workflow) bool {
-		if heldFor(wf, Stuck) || wf.Owner != x.life.incarnation || !x.stuck.Load() {
-			return false
-		}
-		wf.Attention = append(wf.Attention[:len(wf.Attention):len(wf.Attention)], reason)
-		return true
-	}, func(wf *checkpoint.Workflow) (bool, error) { return heldFor(wf, Stuck), nil })
+	err := x.eng.change(ctx, x.id, change{
+		name:   "report of the stuck run",
+		landed: func(_ context.Context, wf *checkpoint.Workflow) (bool, error) { return heldFor(wf, Stuck), nil },
+		decide: func(_ context.Context, wf *checkpoint.Workflow) (*changing, error) {
+			switch {
+			case wf.Status.Terminal():
+				return nil, &TerminalError{x.id, wf.Status}
+			case wf.Owner != x.life.incarnation || !x.stuck.Load():
+				return nil, nil
+			}
+			next := *wf
+			next.Attention = append(wf.Attention[:len(wf.Attention):len(wf.Attention)], reason)
+			return x.eng.rewritten(wf, &next)
+		},
+	})
 	if err != nil && ctx.Err() == nil {
 		x.eng.log.Warn("weft: run is stuck, and this could not be recorded", "workflow", x.id, "error", err)
 	}

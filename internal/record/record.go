@@ -41,6 +41,12 @@ func must[T any](v T, err error) T {
 }
 
 // Seal encodes v, a struct with integer keys, for storage under key. keep is what
+// Damaged reports whether an error is about one record, which is damaged or was written by
+// a newer release, and not about the store.
+func Damaged(err error) bool {
+	return errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat)
+}
+
 // Open returned for the record that this one replaces, and nil for one that replaces
 // none.
 func Seal(key []byte, version byte, v any, keep Unknown) ([]byte, error) {

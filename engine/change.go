@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// A change is what a call from outside does to one workflow in one commit: a request to
+// stop it, or what an operator decides.
+type change struct {
+	name string // of the call, for errors
+
+	// landed reports whether an earlier attempt is in the store, which a conflict or an
+	// unknown outcome leaves open. It judges by the workflow as it is now.
+	landed func(ctx context.Context, wf *checkpoint.Workflow) (bool, error)
+
+	// decide decides the commit. Nil: there is nothing to write.
+	decide func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error)
+}
+
+// A changing is the decision of a change.
+type changing struct {
+	batch storage.Batch
+	tell  func() // tells whoever drives the workflow, also if the outcome is unknown
+}
+
+// change makes c: it reads the workflow, decides, commits, and looks again until it is
+// certain that c was made or cannot be.
+func (e *Engine) change(ctx context.Context, id string, c change) error {
+	tried := false
+	var refused *checkpoint.Workflow // what the workflow was when only that had to be unchanged
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		wf, err := e.load(ctx, id)
+		if err != nil {
+			return err
+		}
+		if tried {
+			if done, err := c.landed(ctx, wf); done || err != nil {
+				return err
+			}
+		}
+		if refused != nil && string(refused.Raw()) == string(wf.Raw()) {
+			return contradiction(keys.Workflow(id))
+		}
+		d, err := c.decide(ctx, wf)
+		if err != nil {
+			if err := outdated(ctx, e.store, wf, err); err != nil {
+				return err
+			}
+			continue
+		}
+		if d == nil {
+			return nil
+		}
+		tried = true
+		err = e.store.Commit(ctx, d.batch)
+		d.tell()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil, checkpoint.Hopeless(err):
+			return fmt.Errorf("engine: %s %q: %w", c.name, id, err)
+		}
+		// A conflict, or an unknown outcome: what is there now tells.
+		if refused = nil; errors.Is(err, storage.ErrConflict) && len(d.batch.If) == 1 {
+			refused, wait = wf, min(wait, 4*time.Millisecond)
+		}
+		if !backoff.Wait(ctx, wait) {
+			return ctx.Err()
+		}
+	}
+}
+
+// rewritten is the decision that turns the record of wf into next and has whoever drives
+// the workflow look at it.
+func (e *Engine) rewritten(wf, next *checkpoint.Workflow) (*changing, error) {
+	next.State++
+	_, put, err := next.Seal()
+	if err != nil {
+		return nil, err
+	}
+	b := storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}}
+	if e.drives(wf) == nil && !wf.Status.Terminal() {
+		b.Ops = wakeUp(b.Ops, wf, e.now(), e.newID())
+	}
+	return &changing{b, func() { e.hint(wf, post{asked: true}) }}, nil
+}
+
+// hint tells who drives wf, or should, that something was written for it.
+func (e *Engine) hint(wf *checkpoint.Workflow, p post) {
+	if x := e.drives(wf); x != nil {
+		x.post(p)
+		return
+	}
+	e.mu.Lock()
+	l := e.life
+	e.mu.Unlock()
+	switch {
+	case l == nil:
+	case wf.Owner == l.incarnation:
+		l.doubt(wf.ID)
+	case wf.Owner == "":
+		l.pokeNow()
+	}
+}
