@@ -231,8 +231,15 @@ func (s *starting) bind(wf *checkpoint.Workflow) []storage.Condition {
 	return []storage.Condition{s.under.unchanged()}
 }
 
-// follow has what was left alone looked at again when another deployment is active.
-func (l *life) follow(ctx context.Context) error {
+// activeDeployment is the duty to look at what was left alone when another deployment
+// has become active.
+type activeDeployment struct {
+	life *life
+	seen []byte // its record
+}
+
+func (d *activeDeployment) look(ctx context.Context) error {
+	l := d.life
 	if !l.eng.pinned {
 		return nil
 	}
@@ -240,10 +247,10 @@ func (l *life) follow(ctx context.Context) error {
 	switch {
 	case err != nil && !record.Damaged(err):
 		return err
-	case bytes.Equal(a.raw, l.followed):
+	case bytes.Equal(a.raw, d.seen):
 		return nil
 	}
-	l.followed = a.raw
+	d.seen = a.raw
 	l.lookAgain()
 	return err // that it is damaged, once
 }

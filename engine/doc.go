@@ -87,12 +87,14 @@
 //
 //   - life is an incarnation; lease keeps its record alive and finds out who is dead;
 //     fleet knows the others that live; witness knows how far time has come for certain.
-//   - poll looks for runs: claimed by the dead, due, written for this engine. watch has the
-//     poll look at once when the store tells of a write. passed remembers what the poll
-//     need not read again. claim makes a run this engine's. suspect quarantines runs that
-//     kill their process. restored heeds the floor that a restored backup has.
-//   - queue admits runs to bounded queues. gate and permit bound how many attempts are
-//     under way. expire removes what has outlived its time.
+//   - poll calls duties, each with its own file and state: fleet, takeover (runs of dead
+//     engines), unclaimed, queue, wake, expire, deployment, meta (the stamp of the store),
+//     housekeeping, watchdog. What an engine is to look after next is a new duty there.
+//     watch has the poll look at once when the store tells of a write. passed remembers
+//     what a duty need not read again.
+//   - claim makes a run this engine's, and crew claims several at a time. suspect
+//     quarantines runs that kill their process. restored heeds the floor that a restored
+//     backup has. gate and permit bound how many attempts are under way.
 //
 // What comes from outside into a run, and what operators do:
 //
@@ -100,7 +102,7 @@
 //     in the commit of the signal. waiting makes the errors of calls that waited tell why.
 //   - cancel, resolve, retry, signals, deployment: what is asked of a workflow. change is
 //     the loop that commits such a request. audit records who acts, and why.
-//   - meta is the stamp of the store, and serial and retry_reads wrap the store.
+//   - serial and retry_reads wrap the store.
 //
 // # Goroutines
 //
@@ -112,7 +114,7 @@
 //     renewed in time.
 //   - One that drives suspects (suspect), and one for each list that the store can watch
 //     (watch): begun by Run, ended by its context.
-//   - Up to 64 that claim (poll, crew), while the poll waits for them.
+//   - Up to 64 that claim (crew), while the poll waits for them.
 //   - The driver of each run (claim, launch). It ends when the run has ended, is parked, or
 //     has another owner. When an attempt runs in the driver's goroutine and something
 //     happens meanwhile, another goroutine becomes the driver (inline_attempt).

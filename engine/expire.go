@@ -21,23 +21,33 @@ const (
 	expiredAtOnce = 100
 )
 
-// expire removes what has outlived its use: tombstones, and the accepted
-// responses of signals. In between it is known when the next does, and rarely looked.
-func (l *life) expire(ctx context.Context) error {
+// expiry is the duty to remove what has outlived its use: tombstones, and the accepted
+// responses of signals.
+type expiry struct {
+	life  *life
+	next  time.Time // when the first expires
+	last  time.Time // when it looked last
+	swept time.Time // up to here all that expires was removed
+}
+
+// look removes what has expired. In between it is known when the next does, and rarely
+// looked.
+func (x *expiry) look(ctx context.Context) error {
+	l := x.life
 	if !l.witness.begun() {
 		if err := l.testify(ctx); err != nil {
 			return err
 		}
 	}
 	now := l.witness.now(l.eng.read())
-	if now.Before(l.expires) && time.Since(l.expired) < saturate.Times(rarely, l.eng.config.PollInterval) {
+	if now.Before(x.next) && time.Since(x.last) < saturate.Times(rarely, l.eng.config.PollInterval) {
 		return nil
 	}
-	all, err := l.expireUntil(ctx, now)
+	all, err := x.until(ctx, now)
 	if err != nil || !all {
 		return err
 	}
-	l.swept = now
+	x.swept = now
 	next, ok, err := l.firstTime(ctx, keys.ExpiresNext(now), keys.Expires)
 	if err != nil {
 		return err
@@ -45,7 +55,7 @@ func (l *life) expire(ctx context.Context) error {
 	if !ok {
 		next = now.Add(aDay)
 	}
-	l.expires, l.expired = next, time.Now()
+	x.next, x.last = next, time.Now()
 	return nil
 }
 
@@ -80,10 +90,11 @@ func (l *life) testify(ctx context.Context) error {
 	return nil
 }
 
-// expireUntil removes what has expired, and says whether that was all. What had expired
+// until removes what has expired, and says whether that was all. What had expired
 // when all was removed before, and was not there then, is of a clock that was behind: it
 // has all its time before it.
-func (l *life) expireUntil(ctx context.Context, now time.Time) (all bool, _ error) {
+func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
+	l := x.life
 	removed := 0
 	var signals []storage.Batch
 	for entry, err := range storage.All(ctx, l.eng.store, keys.ExpiredAt(now)) {
@@ -98,23 +109,23 @@ func (l *life) expireUntil(ctx context.Context, now time.Time) (all bool, _ erro
 		if err != nil {
 			return false, err
 		}
-		switch late := at.Before(l.swept); kind {
+		switch late := at.Before(x.swept); kind {
 		case "tomb":
 			removed++
 			if late {
-				err = l.putOff(ctx, entry.Key, keys.ExpiringTombstone(now.Add(l.eng.config.PurgeMemory), names[0], names[len(names)-1]))
+				err = x.putOff(ctx, entry.Key, keys.ExpiringTombstone(now.Add(l.eng.config.PurgeMemory), names[0], names[len(names)-1]))
 				break
 			}
-			err = l.expireTombstone(ctx, entry.Key, names[0], names[len(names)-1])
+			err = x.expireTombstone(ctx, entry.Key, names[0], names[len(names)-1])
 		case "sig":
 			var b *storage.Batch
-			if b, err = l.expireSignal(ctx, entry.Key, now, late); b != nil {
+			if b, err = x.expireSignal(ctx, entry.Key, now, late); b != nil {
 				removed++
 				signals = append(signals, *b)
 			}
 		}
 		if err == nil && len(signals) == expiredAtOnce {
-			err = l.commitExpired(ctx, signals)
+			err = x.commitExpired(ctx, signals)
 			signals = nil
 		}
 		if err != nil {
@@ -122,44 +133,44 @@ func (l *life) expireUntil(ctx context.Context, now time.Time) (all bool, _ erro
 		}
 		if removed == mostExpired {
 			l.pokeNow() // and go on after the other looks
-			return false, l.commitExpired(ctx, signals)
+			return false, x.commitExpired(ctx, signals)
 		}
 	}
-	return true, l.commitExpired(ctx, signals)
+	return true, x.commitExpired(ctx, signals)
 }
 
 // putOff has entry looked at again at another time.
-func (l *life) putOff(ctx context.Context, entry, again []byte) error {
-	return l.removeExpired(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry), storage.Put(again, nil)}})
+func (x *expiry) putOff(ctx context.Context, entry, again []byte) error {
+	return x.removeExpired(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry), storage.Put(again, nil)}})
 }
 
-func (l *life) expireTombstone(ctx context.Context, entry []byte, id, generation string) error {
+func (x *expiry) expireTombstone(ctx context.Context, entry []byte, id, generation string) error {
 	b := storage.Batch{Ops: []storage.Op{storage.Delete(entry)}}
-	wf, err := checkpoint.Load(ctx, l.eng.store, id)
+	wf, err := checkpoint.Load(ctx, x.life.eng.store, id)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
 	case err != nil:
 		return err
 	case wf.Tombstone() && wf.Generation == generation:
-		if err := checkpoint.Sweep(ctx, l.eng.store, wf); err != nil {
+		if err := checkpoint.Sweep(ctx, x.life.eng.store, wf); err != nil {
 			return err
 		}
 		b.If = []storage.Condition{wf.Unchanged()}
 		b.Ops = append(b.Ops, storage.Delete(keys.Workflow(id)))
 	}
-	return l.removeExpired(ctx, b)
+	return x.removeExpired(ctx, b)
 }
 
 // expireSignal decides the removal of an accepted response; nil is none.
-func (l *life) expireSignal(ctx context.Context, entry []byte, now time.Time, late bool) (*storage.Batch, error) {
+func (x *expiry) expireSignal(ctx context.Context, entry []byte, now time.Time, late bool) (*storage.Batch, error) {
 	forget := signal.Forget
 	if late {
 		forget = signal.Remember
 	}
-	b, err := forget(ctx, l.eng.store, entry, now)
+	b, err := forget(ctx, x.life.eng.store, entry, now)
 	if record.Damaged(err) {
-		if l.once("expired " + string(entry)) {
-			l.eng.log.Error("weft: an accepted signal cannot be read; it is left alone", "error", err)
+		if x.life.once("expired " + string(entry)) {
+			x.life.eng.log.Error("weft: an accepted signal cannot be read; it is left alone", "error", err)
 		}
 		return nil, nil
 	}
@@ -168,7 +179,7 @@ func (l *life) expireSignal(ctx context.Context, entry []byte, now time.Time, la
 
 // commitExpired commits removals together; if they do not go together, or one of
 // them does not hold any more, each alone.
-func (l *life) commitExpired(ctx context.Context, removals []storage.Batch) error {
+func (x *expiry) commitExpired(ctx context.Context, removals []storage.Batch) error {
 	var all storage.Batch
 	for _, b := range removals {
 		all.If, all.Ops = append(all.If, b.If...), append(all.Ops, b.Ops...)
@@ -176,12 +187,12 @@ func (l *life) commitExpired(ctx context.Context, removals []storage.Batch) erro
 	if len(removals) == 0 {
 		return nil
 	}
-	err := l.eng.store.Commit(ctx, all)
+	err := x.life.eng.store.Commit(ctx, all)
 	if !errors.Is(err, storage.ErrConflict) && !errors.Is(err, storage.ErrInvalidBatch) {
 		return err
 	}
 	for _, b := range removals {
-		if err := l.removeExpired(ctx, b); err != nil {
+		if err := x.removeExpired(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -190,8 +201,8 @@ func (l *life) commitExpired(ctx context.Context, removals []storage.Batch) erro
 
 // removeExpired commits a removal. If it does not hold any more, the next look decides
 // anew.
-func (l *life) removeExpired(ctx context.Context, b storage.Batch) error {
-	if err := l.eng.store.Commit(ctx, b); err != nil && !errors.Is(err, storage.ErrConflict) {
+func (x *expiry) removeExpired(ctx context.Context, b storage.Batch) error {
+	if err := x.life.eng.store.Commit(ctx, b); err != nil && !errors.Is(err, storage.ErrConflict) {
 		return fmt.Errorf("engine: remove what has expired: %w", err)
 	}
 	return nil

@@ -36,24 +36,19 @@ type life struct {
 	poke       chan struct{}  // look for work now
 	quarantine *quarantine    // runs that may kill the process
 
-	letGo     func()               // ends the renewals
-	hurry     chan struct{}        // renew soon: what is to be done is done late
-	fleet     fleet                // who shares the work; the poll's
-	sightings map[string]sighting  // of the leases of others; likewise
-	next      time.Duration        // until it looks again; likewise
-	followed  []byte               // the record of the active deployment, as it was seen last; likewise
-	expired   time.Time            // when it looked last for what expires; likewise
-	expires   time.Time            // when the first of that does; likewise
-	unheld    time.Time            // when it looked last for what is held, and found nothing; likewise
-	stamped   time.Time            // when it read the store's stamp last; likewise
-	swept     time.Time            // up to here all that expires was removed; likewise
-	astray    bool                 // a parked run may be where a clock that was ahead has put it; likewise
-	early     map[string]time.Time // entries that are due now and written by a clock that is ahead, since they were seen; likewise
-	idle      bool                 // this look has nothing to take over and nothing to hint; likewise
-	prompt    trail                // of what is unclaimed and due now; likewise
-	todo      trail                // of what is unclaimed; likewise
-	lines     map[string]*trail    // of the lines of queues, by name; likewise
-	leavings  map[string]leaving   // of what dead incarnations hold; likewise
+	letGo     func()              // ends the renewals
+	hurry     chan struct{}       // renew soon: what is to be done is done late
+	fleet     fleet               // who shares the work; the poll's
+	sightings map[string]sighting // of the leases of others; likewise
+
+	// Duties of the poll, with what they remember.
+	active       activeDeployment
+	takeover     takeover
+	unclaimed    unclaimed
+	lines        queueLines
+	expiry       expiry
+	stamped      stampCheck
+	housekeeping housekeeping
 
 	mu        sync.Mutex         // guards what follows
 	open      bool               // for new work: it is known to others, and not told to stop
@@ -81,10 +76,15 @@ func newLife(e *Engine) *life {
 		hurry:       make(chan struct{}, 1),
 		seen:        map[string]bool{},
 		left:        map[string]bool{},
-		lines:       map[string]*trail{},
-		leavings:    map[string]leaving{},
 		starting:    map[string]int{},
 	}
+	l.active = activeDeployment{life: l}
+	l.takeover = takeover{life: l, leavings: map[string]leaving{}}
+	l.unclaimed = unclaimed{life: l}
+	l.lines = queueLines{life: l, trails: map[string]*trail{}}
+	l.expiry = expiry{life: l}
+	l.stamped = stampCheck{life: l}
+	l.housekeeping = housekeeping{life: l}
 	l.ctx, l.cancel = context.WithCancelCause(e.base)
 	return l
 }
@@ -329,10 +329,10 @@ func (l *life) lookAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.left)
-	clear(l.lines)
-	clear(l.leavings)
+	clear(l.lines.trails)
+	clear(l.takeover.leavings)
 	clear(l.fleet.gone)
-	l.todo = trail{}
+	l.unclaimed.todo = trail{}
 }
 
 // merged is a context that ends with either.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
@@ -78,24 +77,20 @@ func (e *Engine) outgrown(ctx context.Context) error {
 	return err
 }
 
-// readStamp is outgrown's look once in a PollInterval, and more rarely while the engine is
-// idle. An error ends the poll: what is under way is then cut off.
-func (l *life) readStamp(ctx context.Context) error {
-	if l.idle || time.Since(l.stamped) < l.eng.config.PollInterval {
+// stampCheck is the duty to notice that a newer release has made the store its own.
+type stampCheck struct {
+	life *life
+	last time.Time
+}
+
+// look is outgrown's look once in a PollInterval, and more rarely while the engine is
+// idle.
+func (s *stampCheck) look(ctx context.Context) error {
+	if s.life.takeover.idle || time.Since(s.last) < s.life.eng.config.PollInterval {
 		return nil
 	}
-	l.stamped = time.Now()
-	err := l.eng.outgrown(ctx)
-	newer := (*outgrownError)(nil)
-	switch {
-	case errors.As(err, &newer):
-		l.eng.log.Error("weft: a newer release has made the store its own; all runs are put down", "incarnation", l.incarnation, "error", err)
-		l.cancel(activity.ErrStopped)
-		return err
-	case err != nil && ctx.Err() == nil:
-		l.eng.log.Warn("weft: poll", "error", err)
-	}
-	return nil
+	s.last = time.Now()
+	return s.life.eng.outgrown(ctx)
 }
 
 func checkStamp(key, raw []byte, mode Ownership) error {

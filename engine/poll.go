@@ -1,20 +1,49 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
-	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
+
+// A duty is one of the things that the poll looks after. What it remembers from one look
+// to the next is its own: only the goroutine of the poll touches it.
+type duty struct {
+	name string // for logs
+
+	// look returns the longest time until it wants to look again.
+	look func(ctx context.Context) (next time.Duration, err error)
+}
+
+// duties are what the poll looks after, in this order in each poll.
+func (l *life) duties() []duty {
+	return []duty{
+		{"runs in doubt", l.always(l.resolve)},
+		{"signals that may come late", l.always(l.hear)},
+		{"other engines", l.always(l.muster)},
+		{"active deployment", l.always(l.active.look)},
+		{"runs of dead engines", l.takeover.look},
+		{"unclaimed runs", l.unclaimed.look},
+		{"queues", l.lines.look},
+		{"wakes", l.always(l.wake)},
+		{"expiry", l.always(l.expiry.look)},
+		{"stamp of the store", l.always(l.stamped.look)},
+		{"housekeeping", l.always(l.housekeeping.look)},
+		{"functions that block", l.always(l.watch)},
+		{"clock", l.always(l.noteJump)},
+	}
+}
+
+// always is the look of a duty that has no wish beyond PollInterval.
+func (l *life) always(look func(context.Context) error) func(context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) { return l.eng.config.PollInterval, look(ctx) }
+}
 
 // poll looks for work: what dead incarnations held, what is due, what was
 // written for this one. It does so at once, every PollInterval, when the next
@@ -22,39 +51,22 @@ import (
 // error of a store that is not where it was, or is a newer release's: what is under way
 // is then cut off.
 func (l *life) poll(ctx context.Context) error {
-	var tidied time.Time
+	duties := l.duties()
 	for ctx.Err() == nil {
-		l.next = l.eng.config.PollInterval
-		for _, look := range []func(context.Context) error{l.resolve, l.hear, l.muster, l.follow, l.succeed, l.pickUp, l.serveQueues, l.wake, l.expire} {
-			err := look(ctx)
-			switch {
-			case errors.Is(err, storage.ErrMoved):
-				l.eng.log.Error("weft: the store is not where it was; all runs are put down", "incarnation", l.incarnation, "error", err)
+		rest := l.eng.config.PollInterval
+		for _, d := range duties {
+			next, err := d.look(ctx)
+			rest = min(rest, next)
+			if why := fatal(err); why != "" {
+				l.eng.log.Error("weft: "+why+"; all runs are put down", "incarnation", l.incarnation, "error", err)
 				l.cancel(activity.ErrStopped)
 				return err
-			case err != nil && ctx.Err() == nil:
-				l.eng.log.Warn("weft: poll", "error", err)
+			}
+			if err != nil && ctx.Err() == nil {
+				l.eng.log.Warn("weft: poll", "duty", d.name, "error", err)
 			}
 		}
-		if err := l.readStamp(ctx); err != nil {
-			return err
-		}
-		if tidied.IsZero() || time.Since(tidied) > anHour {
-			if !tidied.IsZero() {
-				l.lookAgain() // what is gone is not kept for ever
-				l.goneAstray()
-			}
-			tidied = time.Now()
-			if err := l.forgetEngines(ctx); err != nil && ctx.Err() == nil {
-				l.eng.log.Warn("weft: forget dead engines", "error", err)
-			}
-		}
-		l.watch(ctx)
-		if l.clock.jumped() {
-			l.goneAstray()
-			l.eng.nudge()
-		}
-		tick := time.NewTimer(l.next)
+		tick := time.NewTimer(rest)
 		select {
 		case <-ctx.Done():
 			tick.Stop()
@@ -66,380 +78,26 @@ func (l *life) poll(ctx context.Context) error {
 	return nil
 }
 
+// fatal says why a poll that met err cannot go on; "" is that it can.
+func fatal(err error) string {
+	if errors.Is(err, storage.ErrMoved) {
+		return "the store is not where it was"
+	}
+	if _, ok := errors.AsType[*outgrownError](err); ok {
+		return "a newer release has made the store its own"
+	}
+	return ""
+}
+
 // rarely is how many times PollInterval lie between two looks, at most, that have no
 // reason. To ask a server costs an idle engine as much as all else that it does.
 const rarely = 10
 
-// succeed takes over what dead incarnations hold, and decides whether this one is idle:
-// as a rule there is nothing to take over then, and nothing to hint, as for a while nobody
-// has died, and nobody whom it concerns holds a run, the dead or this one. A run may be
-// held and not driven, as those are that wait for a person. A write of the dead may land
-// late, so nobody is idle for long.
-func (l *life) succeed(ctx context.Context) error {
-	often := min(saturate.Times(rarely, l.eng.config.PollInterval), l.eng.config.LeaseTTL)
-	l.idle = l.fleet.calm && !l.held.Load() && time.Since(l.unheld) < often
-	if l.idle {
-		return nil
-	}
-	l.held.Store(false) // what is launched from here on says so again
-	began := time.Now()
-	found, err := l.inherit(ctx)
-	if found || err != nil {
-		l.held.Store(true)
-	} else {
-		l.unheld = began
-	}
-	return err
-}
-
-// inherit is succeed's look. It says whether any incarnation but those of others that
-// live holds something. It skips over the names in the list of what is held, and so does
-// not depend on the records of incarnations.
-func (l *life) inherit(ctx context.Context) (found bool, _ error) {
-	for last := ""; ; {
-		r := keys.HeldAfter(last)
-		r.Limit = 1
-		page, err := l.eng.store.Scan(ctx, r)
-		if err != nil || len(page) == 0 {
-			return found, err
-		}
-		if last, err = keys.Incarnation(page[0].Key); err != nil {
-			return found, err
-		}
-		if bytes.Compare(page[0].Key, r.Start) < 0 { // there would be no end
-			return found, fmt.Errorf("%w: record %q is out of order", storage.ErrCorrupt, page[0].Key)
-		}
-		found = found || last == l.incarnation
-		v, err := l.vital(ctx, last)
-		if record.Damaged(err) {
-			found = true
-			if l.once("engine " + last) {
-				l.eng.log.Error("weft: what an engine holds is left alone", "incarnation", last, "error", err)
-			}
-			continue
-		}
-		if err != nil {
-			return found, err
-		}
-		if v == alive {
-			continue
-		}
-		found = true
-		since, now := l.lost(last), time.Now()
-		if now.Before(l.leavings[last].until) {
-			continue
-		}
-		var p passage
-		if err := l.adopt(ctx, keys.HeldBy(last), &p, last, v.why(), func([]byte) (time.Duration, error) { return time.Since(since), nil }); err != nil {
-			return found, err
-		}
-		l.leavings[last] = l.leavings[last].then(&p, now, l.eng.config.PollInterval)
-	}
-}
-
-// pickUp claims the unclaimed workflows that are due. Then all are taken up that this look
-// at the store can find, and it is the turn of the suspects among them.
-func (l *life) pickUp(ctx context.Context) error {
-	defer l.quarantine.ready()
-	if err := l.pickUpAstray(ctx); err != nil {
-		return err
-	}
-	now := later(l.eng.now(), time.UnixMicro(0)) // keys tell no earlier times
-	overdue := func(entry []byte) (time.Time, error) {
-		due, atOnce, err := keys.Due(entry)
-		if atOnce { // whatever its writer's clock says
-			due = time.Time{}
-		}
-		return due, err
-	}
-	due, ok, err := l.firstTime(ctx, keys.TodoOf(0), overdue)
-	if err != nil || !ok {
-		return err
-	}
-	if rest := due.Sub(now); rest > 0 { // as a rule, and one look is enough
-		l.next = min(l.next, rest)
-		return nil
-	}
-	seen := map[string]time.Time{}
-	waited := func(entry []byte) (time.Duration, error) {
-		due, atOnce, err := keys.Due(entry)
-		past := now.Sub(due)
-		if !atOnce || past >= 0 {
-			return past, err
-		}
-		first, known := l.early[string(entry)] // its writer's clock is ahead
-		if !known {
-			first = time.Now()
-		}
-		seen[string(entry)] = first
-		return time.Since(first), err
-	}
-	defer func() { l.early = seen }()
-	// What a clock that is ahead has written comes behind what others write later: it has
-	// no trail, so that nothing is passed over for it.
-	written, ahead, timed := keys.TodoDue(0, now)
-	looked := time.Now()
-	follow := func(t *trail, r storage.Range) error {
-		p := t.look(looked, l.eng.config.PollInterval, r.End)
-		if p.start != nil {
-			r.Start = p.start
-		}
-		if err := l.adopt(ctx, r, p, "", checkpoint.HandedOver, waited); err != nil {
-			return err
-		}
-		t.passed(p, looked)
-		return nil
-	}
-	if err := follow(&l.prompt, written); err != nil {
-		return err
-	}
-	others := keys.TodoOf(0)
-	others.Start = written.End
-	due, ok, err = l.firstTime(ctx, others, overdue)
-	if err != nil || !ok || due.After(now) { // as a rule
-		if ok && err == nil {
-			l.next = min(l.next, due.Sub(now))
-		}
-		return err
-	}
-	if err := follow(new(trail), ahead); err != nil {
-		return err
-	}
-	if err := follow(&l.todo, timed); err != nil {
-		return err
-	}
-	if due, ok, err = l.firstTime(ctx, keys.TodoNext(0, now), overdue); ok {
-		l.next = min(l.next, max(due.Sub(now), 0))
-	}
-	return err
-}
-
-// pickUpAstray claims, now and then, parked runs that a clock which was ahead has put
-// where nobody looks for as long: it is enough that one is driven for a moment, which puts
-// it where it belongs.
-func (l *life) pickUpAstray(ctx context.Context) error {
-	if !l.astray {
-		return nil
-	}
-	now := l.eng.now()
-	crew := newCrew(l)
-	defer crew.wait()
-	for entry, err := range storage.All(ctx, l.eng.store, keys.TodoNext(0, now)) {
-		if err != nil {
-			return err
-		}
-		if parked, ok := keys.Parked(entry.Key); !ok || parked.Sub(now) < mostAhead || l.leavesAlone(entry.Key) {
-			continue
-		}
-		id, err := keys.ID(entry.Key)
-		if err != nil {
-			return err
-		}
-		if ok, err := crew.claim(ctx, prospect{id: id, entry: entry.Key, why: checkpoint.HandedOver}); !ok {
-			return err // there is no room: the next look goes on
-		}
-	}
-	l.astray = false
-	return nil
-}
-
-// mostAhead is by how much clocks of engines may differ without anybody looking for what
-// that has put astray.
-const mostAhead = time.Second
-
-// goneAstray has parked runs looked for that a clock which was ahead has put astray.
-func (l *life) goneAstray() {
-	l.astray = true
-	l.pokeNow()
-}
-
-// ledAstray does so if the clock of an incarnation that is gone was ahead of this
-// engine's.
-func (l *life) ledAstray(incarnation string, r *enrolment) {
-	if r.latest().Sub(l.eng.now()) >= mostAhead && l.once("ahead "+incarnation) {
+// noteJump has everything looked at again when the wall clock has jumped.
+func (l *life) noteJump(context.Context) error {
+	if l.clock.jumped() {
 		l.goneAstray()
-	}
-}
-
-// firstTime is the time in the first key of r, and false if there is none.
-func (l *life) firstTime(ctx context.Context, r storage.Range, timeIn func(key []byte) (time.Time, error)) (at time.Time, ok bool, err error) {
-	r.Limit = 1
-	page, err := l.eng.store.Scan(ctx, r)
-	if err != nil || len(page) == 0 {
-		return at, false, err
-	}
-	at, err = timeIn(page[0].Key)
-	return at, err == nil, err
-}
-
-// adopt claims the workflows that a range of held or todo entries names and that
-// owner, who is gone, owned, and which have waited for so long that they are this
-// engine's to claim. p notes what it passes over. Several at a time: claims share commits.
-func (l *life) adopt(ctx context.Context, r storage.Range, p *passage, owner, why string, waited func(entry []byte) (time.Duration, error)) error {
-	crew := newCrew(l)
-	defer crew.wait()
-	var doubles []prospect // of runs that other entries have in hand
-	for entry, err := range storage.All(ctx, l.eng.store, r) {
-		if err != nil {
-			return err
-		}
-		if l.leavesAlone(entry.Key) {
-			p.over(entry.Key)
-			continue
-		}
-		p.stop()
-		id, err := keys.ID(entry.Key)
-		if err != nil {
-			return err
-		}
-		if l.quarantine.has(id) {
-			continue
-		}
-		past, err := waited(entry.Key)
-		if err != nil {
-			return err
-		}
-		if rest := l.leave(id, past); rest > 0 {
-			l.next = min(l.next, rest)
-			continue
-		}
-		p := prospect{id: id, entry: entry.Key, owner: owner, why: why}
-		if _, inHand := crew.inHand.Load(id); inHand {
-			doubles = append(doubles, p)
-			continue
-		}
-		if ok, err := crew.claim(ctx, p); !ok {
-			return err
-		}
-	}
-	crew.wait()
-	for _, p := range doubles {
-		if ok, err := crew.claim(ctx, p); !ok {
-			return err
-		}
-	}
-	return nil
-}
-
-// A crew claims several runs at a time: claims share commits.
-type crew struct {
-	life *life
-	busy sync.WaitGroup
-	few  chan struct{}
-
-	inHand sync.Map // the ids of the runs that are being claimed
-}
-
-// atOnce is how many claims are made at a time.
-const atOnce = 64
-
-func newCrew(l *life) *crew { return &crew{life: l, few: make(chan struct{}, atOnce)} }
-
-// wait waits until nothing is being claimed.
-func (c *crew) wait() { c.busy.Wait() }
-
-// claim begins to claim p. It says no if there is no room: p will be found when there
-// is.
-func (c *crew) claim(ctx context.Context, p prospect) (bool, error) {
-	coming, ok := c.life.eng.admit(false)
-	if !ok {
-		c.wait() // those before it may have come to nothing
-		if coming, ok = c.life.eng.admit(true); !ok {
-			return false, nil
-		}
-	}
-	select {
-	case c.few <- struct{}{}:
-	case <-ctx.Done():
-		coming()
-		return false, ctx.Err()
-	}
-	c.inHand.Store(p.id, nil)
-	c.busy.Go(func() {
-		defer func() { <-c.few }()
-		defer c.inHand.Delete(p.id)
-		defer coming()
-		defer p.ticket.giveBack()
-		c.life.consider(ctx, p)
-	})
-	return true, nil
-}
-
-// wake hints the runs for which something was written by others. The entries of
-// dead incarnations have no use any more: whoever claims their runs looks anyway.
-func (l *life) wake(ctx context.Context) error {
-	if l.idle {
-		return nil
-	}
-	for entry, err := range storage.All(ctx, l.eng.store, keys.Wakes()) {
-		if err != nil {
-			return err
-		}
-		owner, err := keys.Incarnation(entry.Key)
-		if err != nil {
-			return err
-		}
-		if v, err := l.vital(ctx, owner); err != nil || v == alive && owner != l.incarnation {
-			continue
-		}
-		id, err := keys.ID(entry.Key)
-		if err != nil {
-			return err
-		}
-		// The run looks before it rests, and after a crash its next owner
-		// looks: the entry has done its work.
-		if x := l.eng.driven(id); x != nil {
-			x.post(post{hint: true, kids: true, asked: true})
-		} else if owner == l.incarnation {
-			l.doubt(id)
-		}
-		if err := l.drop(ctx, entry.Key); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// anHour is how often, and aDay after what time, the records of engines that
-// have ended and hold nothing are removed.
-const (
-	anHour = time.Hour
-	aDay   = 24 * time.Hour
-)
-
-func (l *life) forgetEngines(ctx context.Context) error {
-	for entry, err := range storage.All(ctx, l.eng.store, keys.Engines()) {
-		if err != nil {
-			return err
-		}
-		incarnation, err := keys.Last(entry.Key)
-		if err != nil {
-			return err
-		}
-		r, err := openEnrolment(entry.Key, entry.Value)
-		if err != nil {
-			return err
-		}
-		v, err := l.vital(ctx, incarnation)
-		if err != nil || v == alive {
-			continue
-		}
-		l.ledAstray(incarnation, r)
-		if ended := max(r.Since, r.Stopped); !l.witness.begun() || l.witness.now(l.eng.read()).Sub(checkpoint.Time(ended)) < aDay {
-			continue
-		}
-		held := keys.HeldBy(incarnation)
-		held.Limit = 1
-		page, err := l.eng.store.Scan(ctx, held)
-		if err != nil {
-			return err
-		}
-		if len(page) > 0 {
-			continue
-		}
-		if err := l.drop(ctx, entry.Key); err != nil {
-			return err
-		}
+		l.eng.nudge()
 	}
 	return nil
 }

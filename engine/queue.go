@@ -98,32 +98,42 @@ func (e *Engine) queues() (names []string) {
 	return names
 }
 
-// serveQueues admits what waits in the queues of this engine.
-func (l *life) serveQueues(ctx context.Context) error {
+// queueLines is the duty to admit what waits in the lines of queues.
+type queueLines struct {
+	life   *life
+	trails map[string]*trail // by the name of the queue
+}
+
+// look admits what waits in the queues of this engine.
+func (d *queueLines) look(ctx context.Context) (next time.Duration, _ error) {
 	var errs []error
-	for _, q := range l.eng.config.Queues {
-		if err := l.serveQueue(ctx, q); err != nil {
+	next = d.life.eng.config.PollInterval
+	for _, q := range d.life.eng.config.Queues {
+		opens, err := d.serve(ctx, q)
+		next = min(next, opens)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("queue %q: %w", q.Name, err))
 		}
 	}
-	return errors.Join(errs...)
+	return next, errors.Join(errs...)
 }
 
-// serveQueue admits, from the front of the line, as many as the queue's limits and the
-// room in memory let in.
-func (l *life) serveQueue(ctx context.Context, q Queue) error {
+// serve admits, from the front of the line, as many as the queue's limits and the
+// room in memory let in. It returns when it is worth another look.
+func (d *queueLines) serve(ctx context.Context, q Queue) (opens time.Duration, _ error) {
+	l := d.life
 	door := &door{queue: q, eng: l.eng, opens: math.MaxInt64}
 	crew := newCrew(l)
 	defer func() {
 		crew.wait()
-		l.next = min(l.next, door.opens)
+		opens = door.opens
 	}()
 	line := keys.LineOf(q.Name)
 	line.Limit = atOnce // a look is often for the first only
-	way := l.lines[q.Name]
+	way := d.trails[q.Name]
 	if way == nil {
 		way = new(trail)
-		l.lines[q.Name] = way
+		d.trails[q.Name] = way
 	}
 	looked := time.Now()
 	p := way.look(looked, l.eng.config.PollInterval, line.End)
@@ -133,7 +143,7 @@ func (l *life) serveQueue(ctx context.Context, q Queue) error {
 	defer way.passed(p, looked)
 	for entry, err := range storage.All(ctx, l.eng.store, line) {
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if l.leavesAlone(entry.Key) {
 			p.over(entry.Key)
@@ -142,21 +152,21 @@ func (l *life) serveQueue(ctx context.Context, q Queue) error {
 		p.stop()
 		id, err := keys.ID(entry.Key)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		t, err := door.next(ctx, crew)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if t == nil {
-			return nil // it is found when a run of the queue has ended
+			return 0, nil // it is found when a run of the queue has ended
 		}
 		p := prospect{id: id, entry: entry.Key, why: checkpoint.HandedOver, ticket: t}
 		if ok, err := crew.claim(ctx, p); !ok {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return 0, nil
 }
 
 // turnAway decides the end of wf, which waits in a line and was not begun, because it

@@ -22,7 +22,7 @@ const (
 
 // watch looks for runs whose function does not come back. While the function has
 // the turn the run learns nothing.
-func (l *life) watch(ctx context.Context) {
+func (l *life) watch(ctx context.Context) error {
 	l.eng.mu.Lock()
 	var late []*execution
 	for _, x := range l.eng.runs {
@@ -42,6 +42,7 @@ func (l *life) watch(ctx context.Context) {
 			l.eng.log.Warn("weft: workflow function does not come back to the engine", "workflow", x.id, "type", x.def.name, "for", busy.Round(time.Millisecond), "stack", x.stack())
 		}
 	}
+	return nil
 }
 
 func (x *execution) reportStuck(ctx context.Context, busy time.Duration) {

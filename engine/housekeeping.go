@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// housekeeping is the duty to remove the records of engines that have ended, and to
+// look again, once an hour, at what this engine leaves alone.
+type housekeeping struct {
+	life *life
+	last time.Time // zero: not yet
+}
+
+// anHour is how often, and aDay after what time, the records of engines that
+// have ended and hold nothing are removed.
+const (
+	anHour = time.Hour
+	aDay   = 24 * time.Hour
+)
+
+func (h *housekeeping) look(ctx context.Context) error {
+	if !h.last.IsZero() {
+		if time.Since(h.last) <= anHour {
+			return nil
+		}
+		h.life.lookAgain() // what is gone is not kept for ever
+		h.life.goneAstray()
+	}
+	h.last = time.Now()
+	if err := h.life.forgetEngines(ctx); err != nil {
+		return fmt.Errorf("forget dead engines: %w", err)
+	}
+	return nil
+}
+
+func (l *life) forgetEngines(ctx context.Context) error {
+	for entry, err := range storage.All(ctx, l.eng.store, keys.Engines()) {
+		if err != nil {
+			return err
+		}
+		incarnation, err := keys.Last(entry.Key)
+		if err != nil {
+			return err
+		}
+		r, err := openEnrolment(entry.Key, entry.Value)
+		if err != nil {
+			return err
+		}
+		v, err := l.vital(ctx, incarnation)
+		if err != nil || v == alive {
+			continue
+		}
+		l.ledAstray(incarnation, r)
+		if ended := max(r.Since, r.Stopped); !l.witness.begun() || l.witness.now(l.eng.read()).Sub(checkpoint.Time(ended)) < aDay {
+			continue
+		}
+		held := keys.HeldBy(incarnation)
+		held.Limit = 1
+		page, err := l.eng.store.Scan(ctx, held)
+		if err != nil {
+			return err
+		}
+		if len(page) > 0 {
+			continue
+		}
+		if err := l.drop(ctx, entry.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}

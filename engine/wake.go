@@ -1,0 +1,43 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// wake hints the runs for which something was written by others. The entries of
+// dead incarnations have no use any more: whoever claims their runs looks anyway.
+func (l *life) wake(ctx context.Context) error {
+	if l.takeover.idle {
+		return nil
+	}
+	for entry, err := range storage.All(ctx, l.eng.store, keys.Wakes()) {
+		if err != nil {
+			return err
+		}
+		owner, err := keys.Incarnation(entry.Key)
+		if err != nil {
+			return err
+		}
+		if v, err := l.vital(ctx, owner); err != nil || v == alive && owner != l.incarnation {
+			continue
+		}
+		id, err := keys.ID(entry.Key)
+		if err != nil {
+			return err
+		}
+		// The run looks before it rests, and after a crash its next owner
+		// looks: the entry has done its work.
+		if x := l.eng.driven(id); x != nil {
+			x.post(post{hint: true, kids: true, asked: true})
+		} else if owner == l.incarnation {
+			l.doubt(id)
+		}
+		if err := l.drop(ctx, entry.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
