@@ -229,9 +229,9 @@ func (x *execution) launchBorn(born []*operation) {
 	}
 }
 
-// disown is for a commit that failed: what it was to start is looked at anew, and
+// undoStart is for a commit that failed: what it was to start is looked at anew, and
 // what it may have started all the same is claimed later.
-func (x *execution) disown(born []*operation, certain bool) {
+func (x *execution) undoStart(born []*operation, certain bool) {
 	for _, o := range born {
 		o.child.write, o.child.ready = nil, false
 		if !certain {
@@ -247,7 +247,7 @@ func (x *execution) kids() error {
 		return nil
 	}
 	x.kidsStale = false
-	x.forsaken = nil
+	x.orphanRecords = nil
 	if !x.ops.hasChildren() {
 		return nil
 	}
@@ -274,14 +274,14 @@ func (x *execution) kid(entry storage.Entry) error {
 	case err != nil || c.Parent != x.hold.Workflow.Generation:
 		return err
 	case o == nil || o.child == nil:
-		if len(x.forsaken) < mostBirths {
-			x.forsaken = append(x.forsaken, c.Delete())
+		if len(x.orphanRecords) < mostBirths {
+			x.orphanRecords = append(x.orphanRecords, c.Delete())
 		}
 	case c.End == nil:
 		o.child.waiting = c
 	case o.child.ended == nil:
 		o.child.ended = c
-		x.ops.grown = append(x.ops.grown, o)
+		x.ops.endedChildren = append(x.ops.endedChildren, o)
 	}
 	return nil
 }

@@ -71,18 +71,18 @@ func (x *execution) learn() error {
 		change := d.Change
 		x.recordProbation(&change)
 		if len(change.Events) > 0 {
-			if len(x.forsaken) <= x.eng.room(&change) {
-				change.Ops = append(change.Ops, x.forsaken...)
+			if len(x.orphanRecords) <= x.eng.room(&change) {
+				change.Ops = append(change.Ops, x.orphanRecords...)
 			}
 			done, err := x.commit(change)
 			if !done {
-				x.disown(d.born, err == nil)
+				x.undoStart(d.born, err == nil)
 			}
 			if err != nil {
 				return err
 			}
 			if done {
-				x.forsaken = nil
+				x.orphanRecords = nil
 				x.launchBorn(d.born)
 				x.taken(d)
 				return nil
@@ -146,7 +146,7 @@ func (x *execution) setGoing() {
 		case o.call != nil:
 			x.begunBy(o, now)
 		case o.child != nil && !o.child.begun:
-			x.ops.unborn = append(x.ops.unborn, o)
+			x.ops.toStart = append(x.ops.toStart, o)
 		}
 	}
 	clear(x.ops.fresh)
@@ -205,7 +205,7 @@ func (x *execution) look() error {
 	if err := x.kids(); err != nil {
 		return err
 	}
-	for _, o := range x.ops.unborn[:min(len(x.ops.unborn), mostBirths)] {
+	for _, o := range x.ops.toStart[:min(len(x.ops.toStart), mostBirths)] {
 		if err := x.examine(o.child); err != nil {
 			return err
 		}
@@ -220,7 +220,7 @@ type decision struct {
 	answers, births, ends int          // taken from ready, unborn and grown
 	born                  []*operation // that are in it
 	reconciled            []*operation // likewise, of the pending ones
-	deafness              []*operation // likewise
+	responsiveness        []*operation // likewise
 	undone                *operation   // that a person is asked about: it is not undone
 }
 
@@ -234,8 +234,8 @@ func (e *Engine) room(c *checkpoint.Change) int { return e.maxOps - spare - len(
 func (x *execution) taken(d *decision) {
 	t := &x.ops
 	t.ready = slices.Delete(t.ready, 0, d.answers)
-	t.unborn, t.grown = t.unborn[d.births:], t.grown[d.ends:]
-	t.deafness = t.deafness[len(d.deafness):]
+	t.toStart, t.endedChildren = t.toStart[d.births:], t.endedChildren[d.ends:]
+	t.responsiveness = t.responsiveness[len(d.responsiveness):]
 	for _, o := range d.reconciled {
 		x.written(o)
 	}
@@ -270,7 +270,7 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 			add(o.answered(now))
 		}
 	}
-	for _, o := range x.ops.grown {
+	for _, o := range x.ops.endedChildren {
 		if full() {
 			return d, nil
 		}
@@ -291,12 +291,12 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 			d.reconciled = append(d.reconciled, o)
 		}
 	}
-	for _, o := range x.ops.deafness {
+	for _, o := range x.ops.responsiveness {
 		if full() {
 			break
 		}
 		add(o.hearing())
-		d.deafness = append(d.deafness, o)
+		d.responsiveness = append(d.responsiveness, o)
 	}
 	if o := x.unasked(); o != nil && !full() {
 		add(o.asks())
@@ -329,7 +329,7 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 	if x.stopping {
 		return d, nil
 	}
-	for _, o := range x.ops.unborn {
+	for _, o := range x.ops.toStart {
 		if full() || d.births == mostBirths || slices.ContainsFunc(d.born, o.namesake) {
 			break
 		}

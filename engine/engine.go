@@ -199,7 +199,7 @@ func (e *Engine) live(ctx context.Context) error {
 	if err := e.outgrown(ctx); errors.As(err, &newer) {
 		return err // since New, or since the life before
 	}
-	err = l.enlist(ctx)
+	err = l.register(ctx)
 	if err == nil {
 		err = l.heed(ctx)
 	}

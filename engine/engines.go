@@ -86,7 +86,7 @@ func (e *Engine) engineInfo(entry storage.Entry) (EngineInfo, error) {
 	if err != nil {
 		return EngineInfo{}, err
 	}
-	r, err := openEnrolment(entry.Key, entry.Value)
+	r, err := openRegistration(entry.Key, entry.Value)
 	if err != nil {
 		return EngineInfo{}, err
 	}
@@ -164,7 +164,7 @@ func (e *Engine) living(incarnation string) *life {
 	return nil
 }
 
-func (r *enrolment) count(c *counts) {
+func (r *registration) count(c *counts) {
 	r.Takeovers, r.LostRaces = c.takeovers.Load(), c.lostRaces.Load()
 	r.Fenced, r.Unknown = c.fenced.Load(), c.unknown.Load()
 }

@@ -142,14 +142,14 @@ func TestEnginesOfAnExclusiveStore(t *testing.T) {
 	})
 }
 
-// deaf answers that renewals are stored, which they are not from a moment on: its
+// unresponsive answers that renewals are stored, which they are not from a moment on: its
 // engine is trusting like one whose clock stood still while its machine slept.
-type deaf struct {
+type unresponsive struct {
 	storage.Storage
 	sleeps atomic.Bool
 }
 
-func (d *deaf) Commit(ctx context.Context, b storage.Batch) error {
+func (d *unresponsive) Commit(ctx context.Context, b storage.Batch) error {
 	if b.Urgent && d.sleeps.Load() {
 		return nil
 	}
@@ -181,7 +181,7 @@ func TestZombieIsFenced(t *testing.T) {
 			return "done", nil
 		})
 		var ofA, ofB heard
-		store := &deaf{Storage: s}
+		store := &unresponsive{Storage: s}
 		a := boot(t, store, wf, ofA.listen, func(c *engine.Config) { c.Name = "a" })
 		time.Sleep(time.Second)
 		start(t, wf, a, "1", "")

@@ -50,36 +50,36 @@ type execution struct {
 
 	// What follows belongs to whoever has the turn.
 	turns
-	hold        *checkpoint.Hold
-	past        *checkpoint.Past                            // what was read when it was claimed, if that was all
-	history     func() (checkpoint.Checkpoint, error, bool) // what is still to be replayed; nil: nothing
-	endHistory  func()
-	replayBegan time.Time
-	replayTook  time.Duration
-	log         fifo[logged]  // durable, not yet delivered
-	now         time.Time     // of the event delivered last
-	claims      int           // seen in the history
-	began       time.Time     // this driving of it, by the monotonic clock
-	begunAt     time.Time     // likewise, by the run\'s time
-	cancelled   *Cancellation // the delivered request to stop
-	asked       bool          // the request is in the log
-	root        scope         // that of the function's Run
-	ops         table
-	inbox       inbox
-	delivery    *delivery              // a signal to be taken at once
-	kidsStale   bool                   // children may have ended
-	dismissed   []*checkpoint.Workflow // children to be asked to stop
-	jobs        []*job                 // attempts that were not started
-	unwatch     func() bool            // ends what relieves a driver when ctx ends
-	places      int                    // among MaxActivities that it was given, for queued attempts
-	refused     bool                   // it was given no more in this round
-	stopping    bool                   // nothing new
-	forsaken    []storage.Op           // records of children that are no operation's any more
-	undoing     undoing                // what it did, if it ends without success
-	stays       bool                   // it cannot be parked before it has learnt something
-	probation   *probation             // it has died before; nil: it has not, or is cleared
-	blocked     *fault                 // it is held when what is under way has ended; nil: nothing is wrong
-	changed     []string               // operations that were begun with another input than before
+	hold          *checkpoint.Hold
+	past          *checkpoint.Past                            // what was read when it was claimed, if that was all
+	history       func() (checkpoint.Checkpoint, error, bool) // what is still to be replayed; nil: nothing
+	endHistory    func()
+	replayBegan   time.Time
+	replayTook    time.Duration
+	log           fifo[logged]  // durable, not yet delivered
+	now           time.Time     // of the event delivered last
+	claims        int           // seen in the history
+	began         time.Time     // this driving of it, by the monotonic clock
+	begunAt       time.Time     // likewise, by the run\'s time
+	cancelled     *Cancellation // the delivered request to stop
+	asked         bool          // the request is in the log
+	root          scope         // that of the function's Run
+	ops           table
+	inbox         inbox
+	delivery      *delivery              // a signal to be taken at once
+	kidsStale     bool                   // children may have ended
+	dismissed     []*checkpoint.Workflow // children to be asked to stop
+	jobs          []*job                 // attempts that were not started
+	unwatch       func() bool            // ends what relieves a driver when ctx ends
+	places        int                    // among MaxActivities that it was given, for queued attempts
+	refused       bool                   // it was given no more in this round
+	stopping      bool                   // nothing new
+	orphanRecords []storage.Op           // records of children that are no operation's any more
+	undoing       undoing                // what it did, if it ends without success
+	stays         bool                   // it cannot be parked before it has learnt something
+	probation     *probation             // it has died before; nil: it has not, or is cleared
+	blocked       *fault                 // it is held when what is under way has ended; nil: nothing is wrong
+	changed       []string               // operations that were begun with another input than before
 }
 
 // A logged event is durable and waits to be delivered.

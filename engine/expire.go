@@ -66,7 +66,7 @@ func (l *life) testify(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var r enrolment
+		var r registration
 		if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
 			continue // damaged, or of a newer release: it tells nothing
 		}

@@ -27,19 +27,19 @@ import (
 // A fleet is who shares the work: the incarnations that live, run the same workflows
 // of the same deployment as this one, and serve the same queues.
 type fleet struct {
-	members  []string             // without this one
-	mustered time.Time            // when they were counted
-	gone     map[string]time.Time // when an incarnation that holds something was found gone
+	members   []string             // without this one
+	refreshed time.Time            // when they were counted
+	gone      map[string]time.Time // when an incarnation that holds something was found gone
 
 	others  map[string]vitality // all incarnations but this one, of the fleet or not
 	changed time.Time           // when others were found there, or otherwise
 	calm    bool                // this look has found what all did for a lease, or nobody
 }
 
-// muster counts the fleet, no more often than PollInterval.
-func (l *life) muster(ctx context.Context) error {
+// refreshFleet counts the fleet, no more often than PollInterval.
+func (l *life) refreshFleet(ctx context.Context) error {
 	l.fleet.calm = false
-	if !l.shared() || time.Since(l.fleet.mustered) < l.eng.config.PollInterval {
+	if !l.shared() || time.Since(l.fleet.refreshed) < l.eng.config.PollInterval {
 		return nil
 	}
 	var members []string
@@ -53,7 +53,7 @@ func (l *life) muster(ctx context.Context) error {
 		if err != nil || incarnation == l.incarnation {
 			continue
 		}
-		r, err := openEnrolment(entry.Key, entry.Value)
+		r, err := openRegistration(entry.Key, entry.Value)
 		if err != nil {
 			continue // damaged: it is nobody's peer
 		}
@@ -77,13 +77,13 @@ func (l *life) muster(ctx context.Context) error {
 	if !maps.Equal(others, l.fleet.others) {
 		l.fleet.others, l.fleet.changed = others, now
 	}
-	l.fleet.members, l.fleet.mustered = members, now
+	l.fleet.members, l.fleet.refreshed = members, now
 	l.fleet.calm = len(others) == 0 || now.Sub(l.fleet.changed) > l.eng.config.LeaseTTL
 	return nil
 }
 
 // isPeer says that a living incarnation shares this one's work.
-func (l *life) isPeer(r *enrolment) bool {
+func (l *life) isPeer(r *registration) bool {
 	e := l.eng
 	return r.Deployment == e.config.Deployment && slices.Equal(r.Workflows, e.types()) && slices.Equal(r.Queues, e.queues())
 }

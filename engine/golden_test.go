@@ -14,8 +14,8 @@ func TestGoldenRecords(t *testing.T) {
 	r := func(key []byte, v any, empty func() any) golden.Record {
 		return golden.Record{Key: key, Version: checkpoint.Version, Value: v, Empty: empty}
 	}
-	engine := func(e enrolment) golden.Record {
-		return r(keys.Engine(inc), &e, func() any { return new(enrolment) })
+	engine := func(e registration) golden.Record {
+		return r(keys.Engine(inc), &e, func() any { return new(registration) })
 	}
 	deployment := func(a activeRecord) golden.Record {
 		return r(keys.Meta("deployment"), &a, func() any { return new(activeRecord) })
@@ -24,20 +24,20 @@ func TestGoldenRecords(t *testing.T) {
 		"stamp":         r(keys.Meta("store"), &stamp{format, 1, CASRequired.String()}, func() any { return new(stamp) }),
 		"stamp-single":  r(keys.Meta("store"), &stamp{format, 1, SingleOwner.String()}, func() any { return new(stamp) }),
 		"row":           r(keys.Index(gen), &row{"order-42"}, func() any { return new(row) }),
-		"engine":        engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000}),
-		"engine-gone":   engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000, Stopped: 1767355201000000}),
-		"engine-torn":   engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000, Stopped: 1767355201000000, Cut: true}),
-		"engine-lease":  engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000}),
-		"engine-dead":   engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000, Dead: true}),
-		"engine-queues": engine(enrolment{Name: "host", Since: 1767355200000000, Workflows: []string{"order"}, Queues: []string{"bulk", "print"}}),
-		"engine-clock":  engine(enrolment{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000, Clock: 1767355205000000, Proven: 1767355204000000}),
+		"engine":        engine(registration{Name: "host", Opening: "OPENING", Since: 1767355200000000}),
+		"engine-gone":   engine(registration{Name: "host", Opening: "OPENING", Since: 1767355200000000, Stopped: 1767355201000000}),
+		"engine-torn":   engine(registration{Name: "host", Opening: "OPENING", Since: 1767355200000000, Stopped: 1767355201000000, Cut: true}),
+		"engine-lease":  engine(registration{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000}),
+		"engine-dead":   engine(registration{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000, Dead: true}),
+		"engine-queues": engine(registration{Name: "host", Since: 1767355200000000, Workflows: []string{"order"}, Queues: []string{"bulk", "print"}}),
+		"engine-clock":  engine(registration{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000, Clock: 1767355205000000, Proven: 1767355204000000}),
 		"rate":          r(keys.Rate("print"), &admissions{Times: []int64{1767355200000000, 1767355200000007}}, func() any { return new(admissions) }),
-		"engine-counts": engine(enrolment{
+		"engine-counts": engine(registration{
 			Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000,
 			Workflows: []string{"order", "refund"}, Takeovers: 4, LostRaces: 3, Fenced: 2, Unknown: 1,
 		}),
 		"floor":                  r(floorKey, &floorRecord{Floor: 1767355201 << 20, By: "ann", Why: "restore of Tuesday", At: 1767355200000000}, func() any { return new(floorRecord) }),
-		"engine-deployed":        engine(enrolment{Name: "host", Opening: "OPENING", Since: 1767355200000000, Deployment: "2026-07-29"}),
+		"engine-deployed":        engine(registration{Name: "host", Opening: "OPENING", Since: 1767355200000000, Deployment: "2026-07-29"}),
 		"deployment":             deployment(activeRecord{Deployment: "2026-07-29", Before: "2026-07-28", By: "ann", Why: "release", At: 1767355200000000}),
 		"deployment-rolled-back": deployment(activeRecord{Deployment: "2026-07-28", By: "ann", Why: "too slow", At: 1767355201000000}),
 	})

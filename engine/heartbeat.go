@@ -20,8 +20,8 @@ const MaxProgress = 64 << 10
 // How often an attempt's progress is written at most, and how long the end of an
 // attempt waits for what is not written yet.
 const (
-	beatEvery = 5 * time.Second
-	lastWords = 5 * time.Second
+	beatEvery         = 5 * time.Second
+	finalFlushTimeout = 5 * time.Second
 )
 
 // A heart keeps what an attempt tells of its progress. That is written beside the
@@ -39,12 +39,12 @@ type heart struct {
 
 	// io is full during calls to the store, and guards what follows. It is no mutex:
 	// in tests with virtual time, none is held while time must pass.
-	io     chan struct{}
-	wf     *checkpoint.Workflow // as it was read last
-	stored activity.Beat
-	read   bool           // stored is what is there
-	before *activity.Beat // what was there when the attempt began; nil: not read
-	dumb   bool           // nothing more can be written
+	io       chan struct{}
+	wf       *checkpoint.Workflow // as it was read last
+	stored   activity.Beat
+	read     bool           // stored is what is there
+	before   *activity.Beat // what was there when the attempt began; nil: not read
+	disabled bool           // nothing more can be written
 }
 
 // A pulse is the heart of an attempt, if it has come to have one.
@@ -165,7 +165,7 @@ func (p *pulse) end(failed bool) {
 	if !failed || !h.unsaved() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(h.j.x.eng.base, lastWords)
+	ctx, cancel := context.WithTimeout(h.j.x.eng.base, finalFlushTimeout)
 	defer cancel()
 	for wait := 10 * time.Millisecond; !h.write(ctx); wait *= 2 {
 		if h.j.x.life.ctx.Err() != nil || !backoff.Wait(ctx, wait) {
@@ -180,7 +180,7 @@ func (h *heart) write(ctx context.Context) (done bool) {
 	h.mu.Lock()
 	told, n := h.told, h.beats
 	h.mu.Unlock()
-	for !h.dumb {
+	for !h.disabled {
 		err := h.commit(ctx, told)
 		if err == nil {
 			h.mu.Lock()
@@ -192,9 +192,9 @@ func (h *heart) write(ctx context.Context) (done bool) {
 			err = h.owned(ctx)
 		}
 		if err != nil {
-			h.dumb = checkpoint.Hopeless(err)
+			h.disabled = checkpoint.Hopeless(err)
 			h.j.x.eng.log.Warn("weft: progress of an activity could not be written", "workflow", h.j.x.id, "activity", h.j.op.name, "operation", h.j.op.id, "error", err)
-			return h.dumb
+			return h.disabled
 		}
 	}
 	return true
@@ -247,7 +247,7 @@ func (h *heart) owned(ctx context.Context) error {
 	}
 	was := h.wf
 	if err != nil || !wf.SameOwnership(was) {
-		h.dumb = true
+		h.disabled = true
 		h.j.attempt.cancel(activity.ErrLeaseLost)
 		return nil
 	}

@@ -48,7 +48,7 @@ func (l *life) forgetEngines(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r, err := openEnrolment(entry.Key, entry.Value)
+		r, err := openRegistration(entry.Key, entry.Value)
 		if err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func (l *life) keepLease() {
 // of the trust does not wait for the store.
 func (l *life) renewals(ctx context.Context) {
 	ttl := l.eng.config.LeaseTTL
-	left, took := l.enlisted, time.Duration(0)
+	left, took := l.registered, time.Duration(0)
 	trusted := left.Add(ttl)
 	end := time.AfterFunc(time.Until(trusted), func() { l.depose(errUnanswered) })
 	defer end.Stop()
@@ -163,7 +163,7 @@ func (l *life) renew(ctx context.Context) error {
 
 // record is the incarnation's record, with a fresh nonce.
 func (l *life) record(stopped time.Time) (storage.Op, error) {
-	r := &enrolment{
+	r := &registration{
 		Name:    l.eng.config.Name,
 		Opening: l.opening,
 		Since:   l.since,
@@ -193,7 +193,7 @@ type sighting struct {
 }
 
 // observe judges a lease that another incarnation holds.
-func (l *life) observe(ctx context.Context, incarnation string, raw []byte, r *enrolment) (vitality, error) {
+func (l *life) observe(ctx context.Context, incarnation string, raw []byte, r *registration) (vitality, error) {
 	last, ok := l.sightings[incarnation]
 	if !ok || last.raw != string(raw) {
 		l.sightings[incarnation] = sighting{string(raw), time.Now()}

@@ -22,7 +22,7 @@ type life struct {
 	opening     string // of a store that has one opener at a time
 	since       int64
 	lease       []byte          // the record as it is stored
-	enlisted    time.Time       // when the first record left
+	registered  time.Time       // when the first record left
 	ctx         context.Context // ends when everything must stop at once
 	cancel      context.CancelCauseFunc
 	over        chan struct{} // closed when Run has returned
@@ -90,7 +90,7 @@ func newLife(e *Engine) *life {
 }
 
 // An enrolment is the record of an incarnation: eng:{incarnation}.
-type enrolment struct {
+type registration struct {
 	Name    string `cbor:"1,keyasint"`
 	Opening string `cbor:"2,keyasint,omitempty"` // of the store, if it has one opener at a time
 	Since   int64  `cbor:"3,keyasint"`
@@ -120,21 +120,21 @@ type enrolment struct {
 	unknown record.Unknown
 }
 
-func openEnrolment(key, raw []byte) (*enrolment, error) {
-	r := new(enrolment)
+func openRegistration(key, raw []byte) (*registration, error) {
+	r := new(registration)
 	var err error
 	r.unknown, err = record.Open(key, raw, checkpoint.Version, r)
 	return r, err
 }
 
 // latest is the latest time of the wall clock of its incarnation that r tells.
-func (r *enrolment) latest() time.Time { return checkpoint.Time(max(r.Since, r.Stopped, r.Clock)) }
+func (r *registration) latest() time.Time { return checkpoint.Time(max(r.Since, r.Stopped, r.Clock)) }
 
 // last is what the wall clock of its incarnation said when r was written.
-func (r *enrolment) last() time.Time { return checkpoint.Time(cmp.Or(r.Clock, r.Stopped, r.Since)) }
+func (r *registration) last() time.Time { return checkpoint.Time(cmp.Or(r.Clock, r.Stopped, r.Since)) }
 
-// enlist makes the incarnation known. Nothing is claimed under it before.
-func (l *life) enlist(ctx context.Context) error {
+// register makes the incarnation known. Nothing is claimed under it before.
+func (l *life) register(ctx context.Context) error {
 	put, err := l.record(time.Time{})
 	if err != nil {
 		return err
@@ -142,16 +142,16 @@ func (l *life) enlist(ctx context.Context) error {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()
 	b := storage.Batch{If: []storage.Condition{storage.Absent(put.Key)}, Ops: []storage.Op{put}}
-	l.lease, l.enlisted = put.Value, time.Now()
+	l.lease, l.registered = put.Value, time.Now()
 	return checkpoint.Settle(ctx, l.eng.store, b, l.unsure("enlist", ""), func(ctx context.Context) (bool, error) {
 		_, err := l.eng.store.Get(ctx, put.Key) // nobody else has this name
 		return err == nil, err
 	})
 }
 
-// retire tells that the incarnation has ended, so that its runs are taken over
+// deregister tells that the incarnation has ended, so that its runs are taken over
 // at once. If this cannot be told, the end of the opening will tell.
-func (l *life) retire() {
+func (l *life) deregister() {
 	put, err := l.record(l.eng.now())
 	if err == nil {
 		ctx, cancel := context.WithTimeout(l.eng.base, 5*time.Second)
@@ -203,7 +203,7 @@ func (l *life) vital(ctx context.Context, incarnation string) (vitality, error) 
 	if err != nil {
 		return alive, err
 	}
-	r, err := openEnrolment(key, raw)
+	r, err := openRegistration(key, raw)
 	if err != nil {
 		return alive, err
 	}
@@ -211,7 +211,7 @@ func (l *life) vital(ctx context.Context, incarnation string) (vitality, error) 
 }
 
 // judge is vital for the record of another incarnation.
-func (l *life) judge(ctx context.Context, incarnation string, raw []byte, r *enrolment) (vitality, error) {
+func (l *life) judge(ctx context.Context, incarnation string, raw []byte, r *registration) (vitality, error) {
 	switch {
 	case r.Stopped != 0 && r.Cut:
 		return torn, nil
@@ -248,7 +248,7 @@ func (l *life) stop() {
 	defer force.Stop()
 	l.running.Wait()
 	l.letGo()
-	l.retire()
+	l.deregister()
 }
 
 func (l *life) setOpen(open bool) {

@@ -48,12 +48,12 @@ type operation struct {
 	outcome    outcome
 	prev, next *operation // in the table
 
-	done        bool
-	chosen      bool // by a Select
-	open        bool // in the table
-	timed       bool // among those that the clock or the inbox decides
-	deaf        bool // the attempt that works should have returned
-	transaction bool // the step's function runs in the transaction of its checkpoint
+	done         bool
+	chosen       bool // by a Select
+	open         bool // in the table
+	timed        bool // among those that the clock or the inbox decides
+	unresponsive bool // the attempt that works should have returned
+	transaction  bool // the step's function runs in the transaction of its checkpoint
 
 	due  time.Time // of a timer, the end of a wait, or an activity's next attempt; zero: never
 	ends *scope    // when this timer fires
@@ -241,14 +241,14 @@ type table struct {
 	// while events were still to be delivered: theirs may be among these.
 	late map[string]*operation
 
-	transactions []*operation // to be run, one at a time
-	queued       []*operation // attempts for which there was no room, or no permit
-	unborn       []*operation // children to be started
-	grown        []*operation // children whose end was read
+	transactions  []*operation // to be run, one at a time
+	queued        []*operation // attempts for which there was no room, or no permit
+	toStart       []*operation // children to be started
+	endedChildren []*operation // children whose end was read
 
-	deafness []*operation // of which it is to be recorded that they are deaf, or not any more
-	pending  []*operation // reconciled, with something to be recorded
-	outdated []*operation // reconciled, with a record to be read
+	responsiveness []*operation // of which it is to be recorded that they are deaf, or not any more
+	pending        []*operation // reconciled, with something to be recorded
+	outdated       []*operation // reconciled, with a record to be read
 
 	permits int // operations that have a permit for their next attempt, or wait for one
 	working int // attempts whose goroutine has not returned

@@ -190,10 +190,10 @@ func TestTrustBeginsWithTheFirstSending(t *testing.T) {
 		s := sharing{fresh(t)}
 		sent := time.Now() // of the last renewal that landed, from a minute on
 		var renewal string // that one
-		var down, deaf atomic.Bool
+		var down, unresponsive atomic.Bool
 		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
 			switch {
-			case deaf.Load() && c.Batch.Urgent && string(c.Batch.Ops[0].Value) != renewal:
+			case unresponsive.Load() && c.Batch.Urgent && string(c.Batch.Ops[0].Value) != renewal:
 				return storagetest.ErrorBefore
 			case down.Load():
 				return storagetest.ErrorBefore
@@ -230,7 +230,7 @@ func TestTrustBeginsWithTheFirstSending(t *testing.T) {
 		}
 		left := sent
 		time.Sleep(time.Until(left.Add(8 * time.Second)))
-		deaf.Store(true) // and from now on nothing is stored
+		unresponsive.Store(true) // and from now on nothing is stored
 		down.Store(false)
 		ended := (<-stopped).Sub(left)
 		f.Crash() // nor does it come back

@@ -29,7 +29,7 @@ const mostKids = 1000
 // waits says that the run does nothing but wait.
 func (x *execution) waits() bool {
 	t := &x.ops
-	return t.working == 0 && len(t.ready)+len(t.unborn)+len(t.queued)+len(t.fresh)+len(t.pending)+len(t.deafness)+t.permits == 0 && !t.settling()
+	return t.working == 0 && len(t.ready)+len(t.toStart)+len(t.queued)+len(t.fresh)+len(t.pending)+len(t.responsiveness)+t.permits == 0 && !t.settling()
 }
 
 // idle is after what time at rest the run is parked, and false if it is not to be.

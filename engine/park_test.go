@@ -401,9 +401,9 @@ func TestManyParked(t *testing.T) {
 	for engine.Runs(p.Engine) > 750 {
 		time.Sleep(10 * time.Millisecond)
 	}
-	grown := heap() - base
-	if grown > 64<<20 {
-		t.Errorf("%d parked workflows: heap has grown by %d MiB", n, grown>>20)
+	endedChildren := heap() - base
+	if endedChildren > 64<<20 {
+		t.Errorf("%d parked workflows: heap has grown by %d MiB", n, endedChildren>>20)
 	}
 	p.stop(t)
 	if err := store.Close(); err != nil {
@@ -430,9 +430,9 @@ func TestManyParked(t *testing.T) {
 	}
 	all.Wait()
 	t.Logf("%d parked: %d KiB of heap; %v from the opening of the store to a first result, then 1,000 in %v",
-		n, grown>>10, ready.Round(time.Millisecond), (time.Since(began) - ready).Round(time.Millisecond))
-	if grown := heap() - base; grown > 64<<20 {
-		t.Errorf("after 1,000 signals: heap has grown by %d MiB", grown>>20)
+		n, endedChildren>>10, ready.Round(time.Millisecond), (time.Since(began) - ready).Round(time.Millisecond))
+	if endedChildren := heap() - base; endedChildren > 64<<20 {
+		t.Errorf("after 1,000 signals: heap has grown by %d MiB", endedChildren>>20)
 	}
 	p.stop(t)
 	store.Close()

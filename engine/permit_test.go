@@ -300,13 +300,13 @@ func TestDeafAttemptKeepsItsScope(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var c crowd
 		act := c.taking("work")
-		deaf := &activity.Activity[call, string]{Name: "deaf", ResourceScope: scopeOf, Timeout: time.Minute, Retry: activity.Retry{Attempts: 1}, Run: func(_ context.Context, in call) (string, error) {
+		unresponsive := &activity.Activity[call, string]{Name: "deaf", ResourceScope: scopeOf, Timeout: time.Minute, Retry: activity.Retry{Attempts: 1}, Run: func(_ context.Context, in call) (string, error) {
 			defer c.enter(in.Scope, in.Name)()
 			time.Sleep(in.For)
 			return "", nil
 		}}
 		act.ResourceScope = scopeOf
-		wf, other := calling("w", act), calling("deaf", deaf)
+		wf, other := calling("w", act), calling("deaf", unresponsive)
 		p := boot(t, fresh(t), wf, other)
 		h := start(t, other, p, "deaf", call{"s", "deaf", 50 * time.Minute})
 		synctest.Wait()

@@ -26,7 +26,7 @@ func (l *life) duties() []duty {
 	return []duty{
 		{"runs in doubt", l.always(l.resolve)},
 		{"signals that may come late", l.always(l.hear)},
-		{"other engines", l.always(l.muster)},
+		{"other engines", l.always(l.refreshFleet)},
 		{"active deployment", l.always(l.active.look)},
 		{"runs of dead engines", l.takeover.look},
 		{"unclaimed runs", l.unclaimed.look},

@@ -681,17 +681,17 @@ func (x *execution) release() (c checkpoint.Change, err error) {
 // taken in.
 // It is nil if it stays as it is.
 func (x *execution) askFor(d *decision, now time.Time) *checkpoint.Workflow {
-	if len(d.reconciled)+len(d.deafness)+len(x.hold.Workflow.Verbs) == 0 && d.undone == nil {
+	if len(d.reconciled)+len(d.responsiveness)+len(x.hold.Workflow.Verbs) == 0 && d.undone == nil {
 		return nil
 	}
 	wf := *x.hold.Workflow
-	changed := len(wf.Verbs)+len(d.deafness) > 0
+	changed := len(wf.Verbs)+len(d.responsiveness) > 0
 	wf.Verbs = nil
 	if d.undone != nil {
 		d.undone.askIn(&wf, now)
 		changed = true
 	}
-	for _, o := range d.deafness {
+	for _, o := range d.responsiveness {
 		o.tellOf(&wf, now)
 	}
 	for _, o := range d.reconciled {

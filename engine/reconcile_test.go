@@ -325,7 +325,7 @@ func TestReconcileWithoutACrash(t *testing.T) {
 			return fmt.Sprint("run ", n), nil
 		}
 	}
-	deaf := func(ctx context.Context, n int) (string, error) {
+	unresponsive := func(ctx context.Context, n int) (string, error) {
 		if n == 1 {
 			<-ctx.Done()
 			return "", ctx.Err()
@@ -352,10 +352,10 @@ func TestReconcileWithoutACrash(t *testing.T) {
 		{"fails, to settle", fails(errBroke), no, func(a *charging) { a.SettleAfterError = true }, "run 3", 3, 4, activity.StatusCompleted, time.Minute},
 		{"fails, nobody can tell", fails(errBroke), nil, nil, "*activity.IndeterminateError", 1, 0, activity.StatusIndeterminate, 0},
 		{"fails, idempotent", fails(errBroke), nil, func(a *charging) { a.Idempotent = true }, "run 3", 3, 0, activity.StatusCompleted, time.Second},
-		{"times out, not completed", deaf, no, nil, "run 2", 2, 2, activity.StatusCompleted, time.Minute},      // ACT-42, ACT-43
-		{"times out, completed", deaf, yes, nil, "verified", 1, 1, activity.StatusCompleted, 30 * time.Second}, // ACT-42
-		{"times out, fenced", deaf, no, func(a *charging) { a.VerifyFences = true }, "run 2", 2, 1, activity.StatusCompleted, 30 * time.Second},
-		{"times out too often", deaf, no, func(a *charging) { a.Retry.Attempts = 1 }, "*activity.Error activity charge: attempt 1: timed out after 30s", 1, 2, activity.StatusTimedOut, time.Minute},
+		{"times out, not completed", unresponsive, no, nil, "run 2", 2, 2, activity.StatusCompleted, time.Minute},      // ACT-42, ACT-43
+		{"times out, completed", unresponsive, yes, nil, "verified", 1, 1, activity.StatusCompleted, 30 * time.Second}, // ACT-42
+		{"times out, fenced", unresponsive, no, func(a *charging) { a.VerifyFences = true }, "run 2", 2, 1, activity.StatusCompleted, 30 * time.Second},
+		{"times out too often", unresponsive, no, func(a *charging) { a.Retry.Attempts = 1 }, "*activity.Error activity charge: attempt 1: timed out after 30s", 1, 2, activity.StatusTimedOut, time.Minute},
 		{"cannot tell at first", fails(errBroke), func(n int) activity.Verification[string] {
 			if n < 4 {
 				return activity.Indeterminate[string]("pending")
@@ -363,7 +363,7 @@ func TestReconcileWithoutACrash(t *testing.T) {
 			return activity.CompletedWithResult("verified")
 		}, nil, "verified", 1, 4, activity.StatusCompleted, 0},
 		{"has a deadline", fails(activity.NoEffect(errBroke)), nil, func(a *charging) { a.Deadline = 2 * time.Second; a.Retry.Backoff = 5 * time.Second }, "*activity.Error activity charge: attempt 1: broke", 1, 0, activity.StatusFailed, 0},
-		{"has a deadline that cuts an attempt", deaf, yes, func(a *charging) { a.Deadline = 10 * time.Second }, "verified", 1, 1, activity.StatusCompleted, 10 * time.Second},
+		{"has a deadline that cuts an attempt", unresponsive, yes, func(a *charging) { a.Deadline = 10 * time.Second }, "verified", 1, 1, activity.StatusCompleted, 10 * time.Second},
 		{"panics", func(context.Context, int) (string, error) { panic("oh") }, yes, nil, "verified", 1, 1, activity.StatusCompleted, 0},
 		{"exits", func(context.Context, int) (string, error) { runtime.Goexit(); return "", nil }, yes, nil, "verified", 1, 1, activity.StatusCompleted, 0},
 		{"exits too often", func(context.Context, int) (string, error) { runtime.Goexit(); return "", nil }, no, func(a *charging) { a.Retry.Attempts = 2 }, "*activity.Error activity charge: attempt 2: called runtime.Goexit", 2, 2, activity.StatusFailed, 0},

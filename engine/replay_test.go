@@ -360,8 +360,8 @@ func TestTenThousandSteps(t *testing.T) {
 		first, last := median(took[:tenth]), median(took[steps-tenth:])
 		if last <= first*3/2 {
 			t.Logf("median step: %v in the first tenth, %v in the last; heap %d and %d", first, last, heap[0], heap[1])
-			if grown := int64(heap[1]) - int64(heap[0]); grown > 4<<20 {
-				t.Errorf("8,000 steps keep %d bytes alive", grown)
+			if endedChildren := int64(heap[1]) - int64(heap[0]); endedChildren > 4<<20 {
+				t.Errorf("8,000 steps keep %d bytes alive", endedChildren)
 			}
 			return
 		}
@@ -446,7 +446,7 @@ func TestListGoesOnAfterADamagedRecord(t *testing.T) {
 // A loop around Select costs a replay no memory, however often it went round.
 func TestReplayOfALongLoopKeepsNothing(t *testing.T) {
 	const rounds = 20_000
-	var grown atomic.Int64 // between the 1,000th round and the last
+	var endedChildren atomic.Int64 // between the 1,000th round and the last
 	wf := flow("loop", func(run *engine.Run) (string, error) {
 		kept, early := run.Cancelled(), int64(0)
 		for i := range rounds {
@@ -459,7 +459,7 @@ func TestReplayOfALongLoopKeepsNothing(t *testing.T) {
 				return "", fmt.Errorf("round %d: %v, %w", i, first, err)
 			}
 		}
-		grown.Store(heap() - early)
+		endedChildren.Store(heap() - early)
 		return yes.Receive(run)
 	})
 	virtual(t, func(t *testing.T) {
@@ -467,14 +467,14 @@ func TestReplayOfALongLoopKeepsNothing(t *testing.T) {
 		p := boot(t, store, wf)
 		start(t, wf, p, "w", "")
 		time.Sleep(time.Second)
-		if n := grown.Load(); n == 0 || n > rounds*2500 { // the store is in memory
+		if n := endedChildren.Load(); n == 0 || n > rounds*2500 { // the store is in memory
 			t.Errorf("heap has grown by %d KiB", n>>10)
 		}
 		p.kill()
-		grown.Store(0)
+		endedChildren.Store(0)
 		boot(t, store, wf)
 		time.Sleep(time.Second)
-		if n := grown.Load(); n == 0 || n > 2<<20 {
+		if n := endedChildren.Load(); n == 0 || n > 2<<20 {
 			t.Errorf("in the replay the heap has grown by %d KiB", n>>10)
 		}
 	})

@@ -211,14 +211,14 @@ func (l *laws) waits(run *lawful) {
 }
 
 // An enrolment is what the laws read of an incarnation's record.
-type enrolment struct {
+type registration struct {
 	Stopped int64 `cbor:"4,keyasint,omitempty"`
 	Dead    bool  `cbor:"7,keyasint,omitempty"`
 }
 
 // lease judges a change of an incarnation's record.
 func (l *laws) lease(o *opening, incarnation string, op storage.Op, there bool) {
-	var r enrolment
+	var r registration
 	if op.Kind == storage.DeleteOp {
 		if !l.over[incarnation] {
 			l.wrong("OW8: %s is forgotten and not over", incarnation)

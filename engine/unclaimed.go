@@ -141,7 +141,7 @@ func (l *life) goneAstray() {
 
 // ledAstray does so if the clock of an incarnation that is gone was ahead of this
 // engine's.
-func (l *life) ledAstray(incarnation string, r *enrolment) {
+func (l *life) ledAstray(incarnation string, r *registration) {
 	if r.latest().Sub(l.eng.now()) >= mostAhead && l.once("ahead "+incarnation) {
 		l.goneAstray()
 	}

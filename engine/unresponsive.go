@@ -11,28 +11,28 @@ import (
 // readOverdue takes in that an attempt has not returned when it should have: a person
 // is told.
 func (x *execution) readOverdue(p post) {
-	if o := p.op; o.working == p.attempt && !o.deaf {
-		o.deaf = true
-		x.ops.deafness = append(x.ops.deafness, o)
+	if o := p.op; o.working == p.attempt && !o.unresponsive {
+		o.unresponsive = true
+		x.ops.responsiveness = append(x.ops.responsiveness, o)
 	}
 }
 
 // heard takes in that o's attempt has returned after all.
 func (x *execution) heard(o *operation) {
-	if !o.deaf {
+	if !o.unresponsive {
 		return
 	}
-	o.deaf = false
-	if i := slices.Index(x.ops.deafness, o); i >= 0 {
-		x.ops.deafness = slices.Delete(x.ops.deafness, i, i+1) // nobody was told
+	o.unresponsive = false
+	if i := slices.Index(x.ops.responsiveness, o); i >= 0 {
+		x.ops.responsiveness = slices.Delete(x.ops.responsiveness, i, i+1) // nobody was told
 		return
 	}
-	x.ops.deafness = append(x.ops.deafness, o)
+	x.ops.responsiveness = append(x.ops.responsiveness, o)
 }
 
 // hearing is the event that o's attempt is deaf, or is not any more.
 func (o *operation) hearing() checkpoint.Event {
-	if !o.deaf {
+	if !o.unresponsive {
 		return checkpoint.Event{Kind: checkpoint.CameBack, Operation: o.id, Of: o.of, Name: o.name}
 	}
 	return checkpoint.Event{Kind: checkpoint.Held, Operation: o.id, Of: o.of, Name: string(Deaf), Error: o.deafWords()}
@@ -50,7 +50,7 @@ func (o *operation) isDeafIn(a checkpoint.Attention) bool {
 // tellOf has a workflow record say of o whether its attempt is deaf.
 func (o *operation) tellOf(wf *checkpoint.Workflow, now time.Time) {
 	wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isDeafIn)
-	if o.deaf {
+	if o.unresponsive {
 		wf.Attention = append(wf.Attention, checkpoint.Attention{
 			Reason:    string(Deaf),
 			Operation: o.id,
