@@ -97,7 +97,7 @@ func (j *job) expire() {
 	answer := j.timedOut()
 	answer.at = time.Now()
 	j.attempt.cancel(activity.ErrTimeout)
-	j.x.post(post{op: j.op, attempt: &j.attempt, answer: answer})
+	j.x.post(attemptExpired{j.op, &j.attempt, answer})
 	time.AfterFunc(j.settle, j.overdue)
 }
 
@@ -107,7 +107,7 @@ func (j *job) overdue() {
 		return
 	}
 	j.x.eng.log.Error("weft: activity does not heed its context", "workflow", j.x.id, "type", j.x.def.name, "activity", j.op.name, "operation", j.op.id, "attempt", j.attempt.number)
-	j.x.post(post{op: j.op, attempt: &j.attempt, overdue: true})
+	j.x.post(attemptOverdue{j})
 }
 
 // run is the attempt.
@@ -116,7 +116,7 @@ func (j *job) run() {
 	answer.attempt = j.attempt.number
 	defer func() {
 		if answer.failure != nil && context.Cause(j.ctx) == activity.ErrTimeout {
-			answer = j.timedOut()
+			*answer = *j.timedOut()
 		}
 		answer.at = time.Now()
 		j.over.Store(true)
@@ -126,7 +126,7 @@ func (j *job) run() {
 		j.attempt.cancel(nil)
 		j.x.eng.limits.GiveBack(j.permit)
 		j.pulse.end(answer.failure != nil)
-		j.x.post(post{op: j.op, attempt: &j.attempt, answer: answer, returned: true})
+		j.x.post(attemptReturned{j})
 		j.x.eng.leave()
 		j.x.attempts.Done()
 	}()

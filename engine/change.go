@@ -90,11 +90,11 @@ func (e *Engine) rewritten(wf, next *checkpoint.Workflow) (*changing, error) {
 	if e.drives(wf) == nil && !wf.Status.Terminal() {
 		b.Ops = wakeUp(b.Ops, wf, e.now(), e.newID())
 	}
-	return &changing{b, func() { e.hint(wf, post{asked: true}) }}, nil
+	return &changing{b, func() { e.hint(wf, written{record: true}) }}, nil
 }
 
 // hint tells who drives wf, or should, that something was written for it.
-func (e *Engine) hint(wf *checkpoint.Workflow, p post) {
+func (e *Engine) hint(wf *checkpoint.Workflow, p message) {
 	if x := e.drives(wf); x != nil {
 		x.post(p)
 		return

@@ -243,10 +243,10 @@ func (x *execution) undoStart(born []*operation, certain bool) {
 // kids reads the ends of children that nobody has told of yet. One that is no
 // operation's any more is forgotten with the next commit.
 func (x *execution) kids() error {
-	if !x.kidsStale {
+	if !x.childrenStale {
 		return nil
 	}
-	x.kidsStale = false
+	x.childrenStale = false
 	x.orphanRecords = nil
 	if !x.ops.hasChildren() {
 		return nil
@@ -256,7 +256,7 @@ func (x *execution) kids() error {
 			err = x.kid(entry)
 		}
 		if err != nil {
-			x.kidsStale = true
+			x.childrenStale = true
 			return err
 		}
 	}

@@ -237,7 +237,7 @@ func (l *life) launch(x *execution) {
 	l.eng.mu.Unlock()
 	l.held.Store(true)
 	if !l.isOpen() {
-		x.post(post{stop: true}) // it was not among those that were told
+		x.post(stopping{}) // it was not among those that were told
 	}
 	go l.carryOn(x, x.drive)
 }

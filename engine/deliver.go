@@ -55,7 +55,7 @@ func (x *execution) offer(d *delivery) bool {
 	offered := !m.shut && slices.Contains(m.receiving, d.in.Name)
 	if offered {
 		m.receiving = m.receiving[:0] // one at a time
-		m.posts = append(m.posts, post{delivery: d})
+		m.posts = append(m.posts, d)
 	}
 	m.mu.Unlock()
 	if offered {

@@ -70,7 +70,7 @@
 // One run in memory:
 //
 //   - execution is the run; its driver is the goroutine that has execution.loop.
-//   - mailbox is how other goroutines tell the driver something.
+//   - message is what other goroutines tell the driver, and mailbox is where they leave it.
 //   - decide takes in what has happened, and makes the next checkpoint of it.
 //   - scheduler gives the branches of the function their turns, one at a time.
 //   - operation is what a branch began: an activity, a step, a timer, a receive, a child.

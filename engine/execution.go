@@ -67,7 +67,8 @@ type execution struct {
 	ops           table
 	inbox         inbox
 	delivery      *delivery              // a signal to be taken at once
-	kidsStale     bool                   // children may have ended
+	recordStale   bool                   // the workflow record may have changed
+	childrenStale bool                   // children may have ended
 	dismissed     []*checkpoint.Workflow // children to be asked to stop
 	jobs          []*job                 // attempts that were not started
 	unwatch       func() bool            // ends what relieves a driver when ctx ends
@@ -92,17 +93,17 @@ type logged struct {
 
 func newExecution(l *life, def *definition, hold *checkpoint.Hold) *execution {
 	x := &execution{
-		eng:       l.eng,
-		life:      l,
-		def:       def,
-		store:     patient{l.eng.store},
-		unsure:    l.unsure("checkpoint", hold.Workflow.ID),
-		id:        hold.Workflow.ID,
-		hold:      hold.From(time.Now()),
-		kidsStale: true,
-		now:       checkpoint.Time(hold.Workflow.StartedAt),
-		began:     time.Now(),
-		begunAt:   hold.Now(l.eng.read()),
+		eng:           l.eng,
+		life:          l,
+		def:           def,
+		store:         patient{l.eng.store},
+		unsure:        l.unsure("checkpoint", hold.Workflow.ID),
+		id:            hold.Workflow.ID,
+		hold:          hold.From(time.Now()),
+		childrenStale: true,
+		now:           checkpoint.Time(hold.Workflow.StartedAt),
+		began:         time.Now(),
+		begunAt:       hold.Now(l.eng.read()),
 	}
 	x.head.Store(hold.Head)
 	x.ctx, x.cancel = context.WithCancelCause(l.ctx)
@@ -408,7 +409,7 @@ func (x *execution) finish() (done bool, err error) {
 		}
 		done, err = x.commit(change)
 		if parent != nil {
-			x.eng.hint(parent, post{kids: true}) // also if the outcome is unknown
+			x.eng.hint(parent, written{children: true}) // also if the outcome is unknown
 		}
 		if err != nil {
 			return false, err
@@ -499,7 +500,7 @@ func (x *execution) commit(c checkpoint.Change) (done bool, err error) {
 	if verdict == checkpoint.Refused && len(c.If) > 0 {
 		x.ops.outdateAll()
 		x.forgetSignals()
-		x.kidsStale = true
+		x.childrenStale = true
 		return false, nil // a child has ended, or its id is taken; a parent's or an operation's record has changed; a signal was cleared
 	}
 	return x.judged(w, verdict, err)

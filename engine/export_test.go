@@ -21,7 +21,9 @@ func SignalsInMemory(e *Engine, id string) (n int) {
 	x.mailbox.mu.Lock()
 	defer x.mailbox.mu.Unlock()
 	for _, p := range x.mailbox.posts {
-		n += len(p.signals)
+		if a, ok := p.(arrived); ok {
+			n += len(a.signals)
+		}
 	}
 	for _, l := range x.inbox.lines {
 		n += len(l.waiting)

@@ -139,7 +139,7 @@ func (e *Engine) serve() {
 	g.probing = g.probing || probe
 	e.mu.Unlock()
 	for _, x := range served {
-		x.post(post{place: true})
+		x.post(placeGiven{})
 	}
 	if probe {
 		go e.probe()

@@ -68,7 +68,7 @@ func (e *Engine) leftAlone(ctx context.Context, wf *checkpoint.Workflow, who *ro
 // describeWaiting asks the driver. One that is busy is not waited for.
 func (x *execution) describeWaiting(ctx context.Context) []string {
 	answer := make(chan []string, 1)
-	x.post(post{facing: answer})
+	x.post(waitsFor{answer})
 	busy := time.NewTimer(100 * time.Millisecond)
 	defer busy.Stop()
 	select {

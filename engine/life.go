@@ -242,7 +242,7 @@ func (l *life) work(ctx context.Context) error {
 func (l *life) stop() {
 	l.setOpen(false)
 	for _, x := range l.eng.allDriven() {
-		x.post(post{stop: true})
+		x.post(stopping{})
 	}
 	force := time.AfterFunc(l.eng.config.StopTimeout, func() { l.cancel(activity.ErrStopped) })
 	defer force.Stop()

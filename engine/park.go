@@ -91,7 +91,7 @@ func (x *execution) park() error {
 		}
 	}
 	x.inbox.hinted()
-	x.kidsStale = true
+	x.childrenStale = true
 	if err := x.look(); err != nil {
 		return err
 	}

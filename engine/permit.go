@@ -33,7 +33,7 @@ func (x *execution) permitted(o *operation) bool {
 			return true
 		}
 		p := &permit{op: o}
-		p.Permit = limits.New(needs, func() { x.post(post{permit: p}) })
+		p.Permit = limits.New(needs, func() { x.post(permitGiven{p}) })
 		o.permit = p
 		x.ops.permits++
 		p.granted = x.eng.limits.Ask(p.Permit)

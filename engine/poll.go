@@ -105,7 +105,7 @@ func (l *life) noteJump(context.Context) error {
 // nudge makes every run look again: at its timers, at its inbox.
 func (e *Engine) nudge() {
 	for _, x := range e.allDriven() {
-		x.post(post{hint: true, kids: true, asked: true})
+		x.post(anything)
 	}
 }
 

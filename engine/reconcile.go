@@ -371,10 +371,10 @@ func (x *execution) timeAt(o *operation, at time.Time) {
 
 // reconciledAnswer takes in what an attempt came to. What comes after its time was
 // up is evidence, and no more.
-func (x *execution) reconciledAnswer(o *operation, p post) {
-	a, late := p.answer, p.attempt.told
-	p.attempt.told = true
-	if p.returned || !late {
+func (x *execution) reconciledAnswer(o *operation, by *attempt, a *answer, returned bool) {
+	late := by.told
+	by.told = true
+	if returned || !late {
 		o.keyed.since = a.at // a deaf attempt may have gone on until then
 	}
 	switch {
@@ -439,7 +439,7 @@ func (x *execution) verify(o *operation) {
 		if v.State == activity.StateCompletedWithResult {
 			answer.result = x.eng.payload(v.Result)
 		}
-		x.post(post{op: o, verdict: answer, returned: returned})
+		x.post(verified{o, answer, returned})
 	}
 	expiry := time.AfterFunc(timeout, func() {
 		cancel(activity.ErrTimeout)
@@ -474,11 +474,11 @@ func (e *Engine) payload(v any) activity.Payload {
 
 // readVerdict takes in a verifier's answer. Each call counts once, and only while
 // there is a question.
-func (x *execution) readVerdict(p post) {
-	o, q := p.op, p.verdict.of
+func (x *execution) readVerdict(o *operation, v *verdict, returned bool) {
+	q := v.of
 	told := q.told
 	q.told = true
-	if p.returned {
+	if returned {
 		o.keyed.asking = nil
 		x.ops.working--
 	}
@@ -488,7 +488,7 @@ func (x *execution) readVerdict(p post) {
 	case k.happened != nil: // the attempt has come back meanwhile: it is asked again
 		x.timeAt(o, x.time())
 	default:
-		x.answered(o, *p.verdict)
+		x.answered(o, *v)
 	}
 }
 

@@ -224,7 +224,7 @@ func (l *life) hear(context.Context) error {
 		was := expecting[id]
 		is, x := was, l.eng.driven(id)
 		if x != nil && time.Since(is.told) >= is.told.Sub(is.since) {
-			x.post(post{hint: true})
+			x.post(written{inbox: true})
 			is.told = time.Now()
 		}
 		l.mu.Lock()
@@ -420,7 +420,7 @@ func (e *Engine) replay(ctx context.Context, s *sending) (answered bool, err err
 func (e *Engine) earlier(ctx context.Context, in *signal.Incoming) (signal.Accepted, bool, error) {
 	a, earlier, err := signal.Earlier(ctx, e.store, in)
 	if x := e.driven(in.WorkflowID); earlier && x != nil {
-		x.post(post{hint: true}) // its first sender may have died before it told anybody
+		x.post(written{inbox: true}) // its first sender may have died before it told anybody
 	}
 	if i := (*signal.IndeterminateError)(nil); errors.As(err, &i) {
 		i.CorrelationID = e.newID()
@@ -581,15 +581,15 @@ func (e *Engine) commitSignals(ctx context.Context, to address, ins []*signal.In
 		t.done(err, d)
 	case x == nil:
 		if !errors.Is(err, storage.ErrConflict) {
-			e.hint(to.wf, post{hint: true})
+			e.hint(to.wf, written{inbox: true})
 		}
 	case err == nil:
 		x.address = address{to.wf, d.Counter}
-		x.post(post{signals: d.Waiting()})
+		x.post(arrived{d.Waiting()})
 	default:
 		x.address = address{}
 		if !errors.Is(err, storage.ErrConflict) {
-			x.post(post{hint: true})
+			x.post(written{inbox: true})
 		}
 	}
 	return d, err

@@ -10,8 +10,8 @@ import (
 
 // readOverdue takes in that an attempt has not returned when it should have: a person
 // is told.
-func (x *execution) readOverdue(p post) {
-	if o := p.op; o.working == p.attempt && !o.unresponsive {
+func (x *execution) readOverdue(o *operation, a *attempt) {
+	if o.working == a && !o.unresponsive {
 		o.unresponsive = true
 		x.ops.responsiveness = append(x.ops.responsiveness, o)
 	}

@@ -31,7 +31,7 @@ func (l *life) wake(ctx context.Context) error {
 		// The run looks before it rests, and after a crash its next owner
 		// looks: the entry has done its work.
 		if x := l.eng.driven(id); x != nil {
-			x.post(post{hint: true, kids: true, asked: true})
+			x.post(anything)
 		} else if owner == l.incarnation {
 			l.doubt(id)
 		}
