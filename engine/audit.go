@@ -19,10 +19,10 @@ func (a Audit) check() error {
 	return nil
 }
 
-// act makes a change that an operator decides and that the history tells as verb.
-func (e *Engine) act(ctx context.Context, id, name string, verb checkpoint.Verb, decide func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error)) error {
+// act is a change that an operator decides and that the history tells as verb.
+func (e *Engine) act(verb checkpoint.Verb, name string, decide func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error)) change {
 	said := saying{verb: verb}
-	return e.change(ctx, id, change{
+	return change{
 		name: name,
 		landed: func(ctx context.Context, wf *checkpoint.Workflow) (bool, error) {
 			return said.recorded(ctx, e.store, wf)
@@ -35,7 +35,7 @@ func (e *Engine) act(ctx context.Context, id, name string, verb checkpoint.Verb,
 			}
 			return decide(ctx, wf)
 		},
-	})
+	}
 }
 
 // A saying is a verb that an operator is about to have recorded. The same person may have

@@ -86,7 +86,6 @@ type child struct {
 	taken     bool              // its id is somebody else's
 	ready     bool              // to be started: it was looked what is there
 	dismissed bool              // asked to stop
-	write     *checkpoint.Write // its start, while that is being committed
 	waiting   *checkpoint.Child // its record, as it was read last
 	ended     *checkpoint.Child // likewise, with its end
 }
@@ -183,59 +182,64 @@ func (x *execution) sweep(tomb *checkpoint.Workflow) error {
 	return err
 }
 
-// namesake says that o and other, which are to be started, have one id.
-func (o *operation) namesake(other *operation) bool {
-	return o.child.starting.wf.ID == other.child.starting.wf.ID
+// A birth is the start of a child that a commit makes.
+type birth struct {
+	op       *operation
+	starting starting          // with who will drive it
+	write    *checkpoint.Write // nil: its id is somebody else's
 }
 
+// namesake says that o, which is to be started, has the id of b.
+func (o *operation) namesake(b *birth) bool { return o.child.starting.wf.ID == b.starting.wf.ID }
+
 // born adds the start of o's child to a change.
-func (o *operation) born(c *checkpoint.Change) error {
+func (o *operation) born(c *checkpoint.Change) (*birth, error) {
+	b := &birth{op: o, starting: *o.child.starting}
 	e := o.event(checkpoint.Started)
-	e.Child = o.child.starting.wf.ID
+	e.Child = b.starting.wf.ID
 	if o.child.taken {
 		e.Kind, e.Error = checkpoint.Settled, fmt.Sprintf("%v: %q", ErrExists, e.Child)
 		c.Events = append(c.Events, e)
-		return nil
+		return b, nil
 	}
-	s := o.child.starting
+	s := &b.starting
 	if s.life = o.x.life; s.eng.pins(s.wf) || !s.eng.takes(s.wf) {
 		s.life = nil // another engine's, or it waits for room, or its claim looks where it begins
 	}
 	w, err := s.decide()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	o.child.write = w
+	b.write = w
 	c.Events = append(c.Events, e)
 	c.If = append(c.If, w.Batch.If...)
 	c.Ops = append(c.Ops, w.Batch.Ops...)
 	if p := s.wf.Parent; p != nil {
 		put, err := checkpoint.NewChild(*p, s.wf.ID).Put()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c.Ops = append(c.Ops, put)
 	}
-	return nil
+	return b, nil
 }
 
 // launchBorn drives the children that a commit has started.
-func (x *execution) launchBorn(born []*operation) {
-	for _, o := range born {
-		if w := o.child.write; w != nil {
-			o.child.write = nil
-			o.child.starting.begun(w)
+func (x *execution) launchBorn(born []*birth) {
+	for _, b := range born {
+		if b.write != nil {
+			b.starting.begun(b.write)
 		}
 	}
 }
 
 // undoStart is for a commit that failed: what it was to start is looked at anew, and
 // what it may have started all the same is claimed later.
-func (x *execution) undoStart(born []*operation, certain bool) {
-	for _, o := range born {
-		o.child.write, o.child.ready = nil, false
+func (x *execution) undoStart(born []*birth, certain bool) {
+	for _, b := range born {
+		b.op.child.ready = false
 		if !certain {
-			x.life.doubt(o.child.starting.wf.ID)
+			x.life.doubt(b.starting.wf.ID)
 		}
 	}
 }

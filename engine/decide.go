@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"math"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"time"
@@ -64,9 +63,13 @@ func (x *execution) learn() error {
 		if err := x.reread(); err != nil {
 			return err
 		}
-		d, err := x.decide(x.time())
+		now := x.time()
+		d, err := x.decide(now)
 		if err != nil {
 			return err
+		}
+		if testHookDecided != nil {
+			testHookDecided(x, now, d)
 		}
 		change := d.Change
 		x.recordProbation(&change)
@@ -107,6 +110,10 @@ func (x *execution) learn() error {
 		}
 	}
 }
+
+// testHookDecided is called after each decision in tests, which see that another one is the
+// same.
+var testHookDecided func(x *execution, now time.Time, d *decision)
 
 // mayBegin says that something may begin now: nothing does between a request to
 // stop and its delivery.
@@ -218,9 +225,9 @@ func (x *execution) look() error {
 type decision struct {
 	checkpoint.Change
 	answers, births, ends int          // taken from ready, unborn and grown
-	born                  []*operation // that are in it
-	reconciled            []*operation // likewise, of the pending ones
-	responsiveness        []*operation // likewise
+	born                  []*birth     // of toStart
+	reconciled            []*sealed    // of the pending operations
+	responsiveness        []*operation // whether these return in time
 	undone                *operation   // that a person is asked about: it is not undone
 }
 
@@ -236,13 +243,14 @@ func (x *execution) taken(d *decision) {
 	t.ready = slices.Delete(t.ready, 0, d.answers)
 	t.toStart, t.endedChildren = t.toStart[d.births:], t.endedChildren[d.ends:]
 	t.responsiveness = t.responsiveness[len(d.responsiveness):]
-	for _, o := range d.reconciled {
-		x.written(o)
+	for _, s := range d.reconciled {
+		x.written(s)
 	}
 	t.tidy()
 }
 
-// decide says what is to be recorded now: a pure function of what was read.
+// decide says what is to be recorded now: a pure function of what was read, which changes
+// nothing. What it says may be thrown away.
 //
 // At most one signal, and before anything else: what is delivered before it could
 // have its receiver go on without it, and then it would be lost.
@@ -282,13 +290,13 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 		if full() {
 			break
 		}
-		if e, ok := x.recorded(o, now); ok {
-			if err := o.keyed.seal(c); err != nil {
+		if s, e := x.recorded(o, now); s != nil {
+			if err := s.seal(c); err != nil {
 				return nil, err
 			}
 			add(e)
 			size += len(e.Result)
-			d.reconciled = append(d.reconciled, o)
+			d.reconciled = append(d.reconciled, s)
 		}
 	}
 	for _, o := range x.ops.responsiveness {
@@ -336,10 +344,11 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 		if d.births++; !o.open {
 			continue
 		}
-		d.born = append(d.born, o)
-		if err := o.born(c); err != nil {
+		b, err := o.born(c)
+		if err != nil {
 			return nil, err
 		}
+		d.born = append(d.born, b)
 		size += len(o.child.starting.input.data)
 	}
 	return d, nil
@@ -364,7 +373,7 @@ func (o *operation) answered(now time.Time) checkpoint.Event {
 	}
 	e.Error, e.Stack, e.Sentinel = a.failure.message, a.failure.stack, a.failure.sentinel
 	retry := o.call.Policy.Retry
-	due := now.Add(retry.Pause(o.failures+1, rand.Int64N))
+	due := now.Add(retry.Pause(o.failures+1, drawn(a.jitter)))
 	last := !o.limited.IsZero() && !due.Before(o.limited)
 	bound := retry.Bound()
 	final := a.final || last || bound > 0 && o.failures+1 >= bound
@@ -376,6 +385,9 @@ func (o *operation) answered(now time.Time) checkpoint.Event {
 	}
 	return e
 }
+
+// drawn is a source of random numbers of which r was drawn before: a decision draws none.
+func drawn(r int64) func(n int64) int64 { return func(n int64) int64 { return r % n } }
 
 // succeeded is the event of an outcome with a result.
 func (o *operation) succeeded(a *answer) checkpoint.Event {

@@ -432,9 +432,9 @@ func (x *execution) leftOver() (c checkpoint.Change, err error) {
 		if len(c.Events) == mostEvents {
 			break
 		}
-		if e, ok := x.recorded(o, x.time()); ok && o.keyed.abandoned {
+		if s, e := x.recorded(o, x.time()); s != nil && o.keyed.abandoned {
 			c.Events = append(c.Events, e)
-			if err := o.keyed.seal(&c); err != nil {
+			if err := s.seal(&c); err != nil {
 				return c, err
 			}
 		}

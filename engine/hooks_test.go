@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
@@ -76,3 +78,19 @@ func HurriesUp(e *Engine) bool {
 
 // Few is how many attempts of e may be under way whatever is measured.
 func Few(e *Engine) int { return e.gate.few }
+
+// Every decision of every test is made twice, and the second time it is the same: a
+// decision draws nothing and changes nothing.
+func init() {
+	testHookDecided = func(x *execution, now time.Time, d *decision) {
+		again, err := x.decide(now)
+		if err != nil {
+			panic(fmt.Sprintf("decided again: %v", err))
+		}
+		if !reflect.DeepEqual(again.Events, d.Events) || !reflect.DeepEqual(again.Workflow, d.Workflow) ||
+			len(again.If) != len(d.If) || len(again.Ops) != len(d.Ops) ||
+			again.answers != d.answers || again.births != d.births || again.ends != d.ends {
+			panic(fmt.Sprintf("decided %+v, and then %+v", d, again))
+		}
+	}
+}

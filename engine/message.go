@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math/rand/v2"
 
 	"github.com/weft-go/weft/signal"
 )
@@ -174,6 +175,7 @@ func (x *execution) readAnswer(o *operation, by *attempt, a *answer, returned bo
 		x.blocked.again = false
 		return
 	}
+	a.jitter = rand.Int64()
 	o.answer = a
 	x.ops.ready = append(x.ops.ready, o)
 }

@@ -412,6 +412,7 @@ type answer struct {
 	result  payload
 	failure *failure // nil: it succeeded
 	final   bool     // no further attempt
+	jitter  int64    // of the pause before one; drawn when it was read
 
 	timedOut bool // its time was up
 	noEffect bool // it says that nothing happened outside

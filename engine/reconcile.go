@@ -32,7 +32,6 @@ type reconciliation struct {
 	abandoned bool // nobody waits for the outcome any more
 	pending   bool // among those that have something to be recorded
 	later     []activity.Happened
-	sealed    *sealed // what the commit under way makes of it
 
 	next activity.Do // to be done when the operation is due; zero: nothing
 	why  string      // it leaves
@@ -43,9 +42,11 @@ type reconciliation struct {
 	parked bool      // a person is asked
 }
 
-// A sealed record is one that is about to be written, and what follows then.
+// A sealed record is what a commit makes of an operation's record, and what follows when
+// that is durable.
 type sealed struct {
 	activity.Record
+	op  *operation
 	do  activity.Do
 	why string
 }
@@ -347,7 +348,7 @@ func (x *execution) follow(o *operation, h activity.Happened) {
 		k.later = append(k.later, h)
 		return
 	}
-	h.Now, h.Random = x.time(), rand.Int64N
+	h.Now, h.Random = x.time(), drawn(rand.Int64())
 	d := activity.Next(o.call.Policy, k.record, h)
 	told := h.What == activity.Answered || h.What == activity.Found
 	if told && (d.Do == activity.Dispatch || d.Do == activity.Verify) {
@@ -531,34 +532,34 @@ func (t *table) pend(o *operation) {
 	}
 }
 
-// recorded is the event of what is to be recorded of o, which is sealed. It is
-// false if there is nothing, or not now.
-func (x *execution) recorded(o *operation, now time.Time) (e checkpoint.Event, ok bool) {
+// recorded is what is to be recorded of o, and its event. It is nil if there is nothing,
+// or not now.
+func (x *execution) recorded(o *operation, now time.Time) (*sealed, checkpoint.Event) {
 	k := o.keyed
-	e = o.event("")
+	s, e := &sealed{op: o}, o.event("")
 	switch {
 	case k.abandoned:
 		if k.record.Settled || k.record.Attempt == 0 {
-			return e, false
+			return nil, e
 		}
 		d := activity.Next(o.call.Policy, k.record, activity.Happened{What: activity.Abandoned, Now: now})
-		k.sealed = &sealed{d.Record, d.Do, d.Why}
+		s.Record, s.do, s.why = d.Record, d.Do, d.Why
 		e.Kind, e.Attempt = checkpoint.GivenUp, d.Record.Attempt
 	case !o.open:
-		return e, false
+		return nil, e
 	case k.happened != nil:
 		h := *k.happened
 		h.Now = now
 		d := activity.Next(o.call.Policy, k.record, h)
-		k.sealed = &sealed{d.Record, d.Do, d.Why}
+		s.Record, s.do, s.why = d.Record, d.Do, d.Why
 		e = eventOf(e, d, now)
 	case k.leaving && x.mayBegin():
-		k.sealed = &sealed{Record: x.departed(o, now)}
-		e.Kind, e.Attempt, e.Key, e.Input, e.Why = checkpoint.Dispatched, k.sealed.Attempt, k.key, k.input, k.why
+		s.Record = x.departed(o, now)
+		e.Kind, e.Attempt, e.Key, e.Input, e.Why = checkpoint.Dispatched, s.Attempt, k.key, k.input, k.why
 	default:
-		return e, false
+		return nil, e
 	}
-	return e, true
+	return s, e
 }
 
 // departed is the record with which o's next attempt leaves.
@@ -612,11 +613,11 @@ func failedWith(e checkpoint.Event, f *activity.Failure) checkpoint.Event {
 	return e
 }
 
-// written takes in that what was sealed of o is durable.
-func (x *execution) written(o *operation) {
+// written takes in that s is durable.
+func (x *execution) written(s *sealed) {
+	o := s.op
 	k := o.keyed
-	s := k.sealed
-	k.record, k.sealed = s.Record, nil
+	k.record = s.Record
 	if k.abandoned {
 		k.abandoned = false
 		return
@@ -640,14 +641,14 @@ func (x *execution) written(o *operation) {
 	}
 }
 
-// seal stores what the commit under way makes of o's record.
-func (k *reconciliation) seal(c *checkpoint.Change) error {
-	c.If = append(c.If, k.sealed.Unchanged())
-	r, put, err := k.sealed.Seal()
+// seal adds s to a change.
+func (s *sealed) seal(c *checkpoint.Change) error {
+	c.If = append(c.If, s.Unchanged())
+	r, put, err := s.Seal()
 	if err != nil {
 		return err
 	}
-	k.sealed.Record = r
+	s.Record = r
 	c.Ops = append(c.Ops, put)
 	return nil
 }
@@ -665,12 +666,12 @@ func (x *execution) release() (c checkpoint.Change, err error) {
 		if d <= 0 {
 			continue
 		}
-		k.sealed = &sealed{Record: k.record.Released(now, d)}
+		s := &sealed{op: o, Record: k.record.Released(now, d)}
 		c.Events = append(c.Events, checkpoint.Event{Kind: checkpoint.Noted, Operation: o.id, Of: o.of, Name: o.name, Why: fmt.Sprintf("waited %v for what might still land", d.Round(time.Millisecond))})
-		if err := k.seal(&c); err != nil {
+		if err := s.seal(&c); err != nil {
 			return c, err
 		}
-		k.record, k.since = k.sealed.Record, mono
+		k.record, k.since = s.Record, mono
 	}
 	return c, nil
 }
@@ -694,21 +695,21 @@ func (x *execution) askFor(d *decision, now time.Time) *checkpoint.Workflow {
 	for _, o := range d.responsiveness {
 		o.tellOf(&wf, now)
 	}
-	for _, o := range d.reconciled {
-		k := o.keyed
-		if k.sealed.do == activity.GoOn {
+	for _, s := range d.reconciled {
+		o := s.op
+		if s.do == activity.GoOn {
 			continue // a person who is asked is still needed
 		}
 		if slices.ContainsFunc(wf.Attention, o.isAskedIn) {
 			wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isAskedIn)
 			changed = true
 		}
-		if k.sealed.do == activity.Attend {
+		if s.do == activity.Attend {
 			wf.Attention = append(slices.Clone(wf.Attention), checkpoint.Attention{
 				Reason:    string(Indeterminate),
 				Operation: o.id,
 				Name:      o.name,
-				Detail:    k.sealed.why,
+				Detail:    s.why,
 				Since:     checkpoint.Micro(now),
 			})
 			changed = true

@@ -52,9 +52,9 @@ func (e *Engine) resolveOperation(ctx context.Context, id, operation string, a a
 	if undoes(operation) && v.Reason != "" {
 		verb.Why += ": " + v.Reason
 	}
-	err = e.act(ctx, id, "resolve", verb, func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
+	err = e.change(ctx, id, e.act(verb, "resolve", func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
 		return e.resolving(ctx, wf, operation, v, result, verb)
-	})
+	}))
 	if err == nil {
 		e.log.Info("weft: operation resolved", "workflow", id, "operation", operation, "as", v.State.String(), "by", by.By, "why", by.Why)
 	}

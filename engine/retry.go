@@ -45,10 +45,16 @@ func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {
 		return err
 	}
 	verb := checkpoint.Verb{Name: retried, By: by.By, Why: by.Why}
-	err := e.act(ctx, id, "retry", verb, func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
+	var tries []*checkpoint.Write // that take back a failure
+	c := e.act(verb, "retry", func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
 		switch {
 		case wf.Status == checkpoint.Failed:
-			return e.retryFailed(ctx, wf, verb)
+			w, err := e.retryFailed(ctx, wf, verb)
+			if err != nil {
+				return nil, err
+			}
+			tries = append(tries, w)
+			return &changing{w.Batch, e.pokeLife}, nil
 		case wf.Status.Terminal():
 			return nil, &TerminalError{id, wf.Status}
 		case len(wf.Attention) == 0:
@@ -59,6 +65,19 @@ func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {
 		next.Verbs = append(slices.Clone(wf.Verbs), verb)
 		return e.rewritten(wf, &next)
 	})
+	recorded := c.landed
+	c.landed = func(ctx context.Context, wf *checkpoint.Workflow) (bool, error) {
+		if len(tries) == 0 {
+			return recorded(ctx, wf)
+		}
+		for _, w := range tries { // of two that say the same, one takes back the failure
+			if done, err := checkpoint.Landed(ctx, e.store, w); done || err != nil {
+				return done, err
+			}
+		}
+		return false, nil
+	}
+	err := e.change(ctx, id, c)
 	if err == nil {
 		e.log.Info("weft: workflow is retried", "workflow", id, "by", by.By, "why", by.Why)
 	}
@@ -73,7 +92,7 @@ const retried = export.Retried
 const mostRetries = 100
 
 // retryFailed decides a retry of wf, which has failed.
-func (e *Engine) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (*changing, error) {
+func (e *Engine) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (*checkpoint.Write, error) {
 	told, conditions, err := e.told(ctx, wf)
 	if err != nil {
 		return nil, err
@@ -100,10 +119,7 @@ func (e *Engine) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb 
 		return nil, err
 	}
 	w.Batch.If = append(w.Batch.If, conditions...)
-	if err := e.catchUp(ctx, wf, w); err != nil {
-		return nil, err
-	}
-	return &changing{w.Batch, e.pokeLife}, nil
+	return w, e.catchUp(ctx, wf, w)
 }
 
 // told says that wf is a child whose parent has been told how it ended, or will be. If

@@ -76,9 +76,9 @@ func (e *Engine) clearSignal(ctx context.Context, id, name, signalID string, by 
 		return err
 	}
 	verb := checkpoint.Verb{Name: "clear signal " + name + " " + signalID, By: by.By, Why: by.Why}
-	err := e.act(ctx, id, "clear signal of", verb, func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
+	err := e.change(ctx, id, e.act(verb, "clear signal of", func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
 		return e.clearing(ctx, wf, name, signalID, verb)
-	})
+	}))
 	if err == nil {
 		e.log.Info("weft: signal cleared", "workflow", id, "signal", name, "id", signalID, "by", by.By, "why", by.Why)
 	}
