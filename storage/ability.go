@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// A Wrapper is a store around another one: it counts, logs, injects faults.
-// One that changes values must not claim ConditionalBatch, unless it compares
+// A Wrapper is a store that wraps another, to count, log or inject faults. A
+// wrapper that changes values must not claim ConditionalBatch, unless it compares
 // the changed bytes.
 type Wrapper interface {
 	Storage
 	Unwrap() Storage
 }
 
-// As returns the outermost store in s's chain of wrappers that is a T: how an
-// ability beyond Storage is found.
+// As returns the outermost store in s's chain of wrappers that is a T. It is the
+// way to find an optional interface of a store.
 func As[T any](s Storage) (T, bool) {
 	for {
 		if t, ok := s.(T); ok {
@@ -32,76 +32,79 @@ func As[T any](s Storage) (T, bool) {
 	}
 }
 
-// A Watcher can tell of changes that other processes made.
+// A Watcher can notify of changes made by other processes.
 type Watcher interface {
 	Storage
 
-	// Watch calls wake, now and then and at least once after something under
-	// prefix changed, until ctx is done. It is a hint and may be late or lost:
-	// nobody may depend on it. It need not tell of Urgent batches.
+	// Watch calls wake at least once after something under prefix has changed,
+	// and possibly at other times, until ctx is done. It is only a hint:
+	// calls may be late or lost, so nothing may depend on them. It need not
+	// notify of Urgent batches.
 	Watch(ctx context.Context, prefix []byte, wake func()) error
 }
 
-// An Exclusive store lets in one opener at a time. Engines that worked under
-// another opening are certainly dead, which spares everybody the leases that a
-// Shared store needs.
+// An Exclusive store allows one opener at a time. Engines of an earlier opening are
+// certainly dead, so their runs can be taken over without the leases that a Shared
+// store needs.
 type Exclusive interface {
 	Storage
 
-	// Opening returns an identifier that no other opening ever has. It is
-	// empty where the store is not exclusive after all, as one opened to be
-	// Shared or a wrapper around one.
+	// Opening returns an identifier that is unique to this opening. It is empty
+	// if the store is not exclusive after all: if it was opened to be Shared, or
+	// wraps such a store.
 	Opening() string
 }
 
-// A Tx is a store inside a transaction of the host's: what it commits is staged,
-// and happens if and only if the host commits. An adapter's WithTx makes it. It
-// belongs to the goroutine that has the transaction.
+// A Tx is a store inside a transaction of the host. What is committed to it takes
+// effect if and only if the host commits. An adapter's WithTx returns one. It belongs
+// to the goroutine that owns the transaction.
 //
-// Its Commit judges conditions under locks, so nil means that the batch stands
-// when the transaction does. ErrConflict leaves the transaction usable. Any
-// other error wraps ErrAborted: the host rolls back.
+// Commit evaluates conditions under locks: if it returns nil, the batch is applied
+// when the transaction commits. After ErrConflict the transaction is still usable. Any
+// other error wraps ErrAborted, and the host must roll back.
 type Tx interface {
 	Storage
 
-	// Base returns the store that the transaction is on.
+	// Base returns the store that the transaction belongs to.
 	Base() Storage
 }
 
-// A Transactor can run a function in a transaction of its own and apply a batch
-// in the same transaction.
+// A Transactor can run a function in a new transaction and apply a batch in that
+// same transaction.
 type Transactor interface {
 	Storage
 
-	// Transact begins a transaction, calls f with a context that carries it
-	// under a key of the adapter's own, judges the batch that f returns, applies
-	// it and commits. An error of f rolls back and is returned as it is, unless the
-	// transaction was lost meanwhile: that is an error that wraps ErrTransactionLost
-	// and not f's. The other answers are those of Commit; the commit is tried once.
+	// Transact begins a transaction and calls f with a context that carries it
+	// under a key of the adapter. It evaluates the conditions of the batch that
+	// f returns, applies the batch and commits. It tries the commit once.
+	//
+	// If f fails, Transact rolls back and returns f's error unchanged. If the
+	// transaction was lost meanwhile, it returns an error that wraps
+	// ErrTransactionLost instead. Its other results are those of Commit.
 	Transact(ctx context.Context, f func(ctx context.Context) (Batch, error)) error
 }
 
-// A TransactLimiter is a Transactor that has one writer: until a transaction ends,
-// nobody else writes, not even a lease. So its function has a limit.
+// A TransactLimiter is a Transactor with a single writer: until a transaction ends,
+// nobody else can write, not even to renew a lease. So the function's time is limited.
 type TransactLimiter interface {
 	Transactor
 
-	// TransactLimit is how long a function in Transact may take. Whoever calls
-	// Transact keeps to it: when the time is up, f returns to Transact, which rolls
-	// back, whatever the function does meanwhile. Where a lease is kept it may have
-	// to be less. Zero is no limit.
+	// TransactLimit returns how long a function in Transact may run. The caller
+	// of Transact must enforce it: when the time is up, f must return, so that
+	// Transact rolls back, even if the user's code is still running. If leases
+	// are in use, the limit may have to be shorter. Zero means no limit.
 	TransactLimit() time.Duration
 }
 
-// All iterates over a range page by page; r.Limit is the size of a page. It
-// holds nothing open between two entries, so the loop body may write. Two pages
-// are two views. The error is the last thing it yields.
+// All iterates over a range page by page; r.Limit is the page size. No
+// transaction is open between entries, so the loop body may write. Each page is
+// a separate view. If there is an error, All yields it last.
 func All(ctx context.Context, s Storage, r Range) iter.Seq2[Entry, error] {
 	if r.Limit <= 0 {
 		r.Limit = DefaultLimit
 	}
 	return func(yield func(Entry, error) bool) {
-		r := r // each loop over the sequence begins anew
+		r := r // so that each loop over the sequence starts from the beginning
 		for {
 			page, err := s.Scan(ctx, r)
 			if err != nil {
@@ -112,7 +115,7 @@ func All(ctx context.Context, s Storage, r Range) iter.Seq2[Entry, error] {
 			if full {
 				last := page[len(page)-1].Key
 				if r.Start != nil && !r.Reverse && bytes.Compare(last, r.Start) < 0 || r.End != nil && r.Reverse && bytes.Compare(last, r.End) >= 0 {
-					yield(Entry{}, fmt.Errorf("%w: %q is out of order", ErrCorrupt, last)) // there would be no end
+					yield(Entry{}, fmt.Errorf("%w: %q is out of order", ErrCorrupt, last)) // the loop would never end
 					return
 				}
 				r = after(r, last)
@@ -129,8 +132,8 @@ func All(ctx context.Context, s Storage, r Range) iter.Seq2[Entry, error] {
 	}
 }
 
-// after is what is left of r behind key. It keeps no bytes of key: they are the
-// loop body's.
+// after returns the rest of r beyond key. It copies key, because the loop body may
+// modify it.
 func after(r Range, key []byte) Range {
 	if r.Reverse {
 		r.End = bytes.Clone(key)

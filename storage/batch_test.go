@@ -12,7 +12,7 @@ import (
 
 func key(s string) []byte { return []byte(s) }
 
-// many are n puts of different keys.
+// many returns n puts of different keys.
 func many(n int) []storage.Op {
 	var ops []storage.Op
 	for i := range n {
@@ -96,7 +96,7 @@ func TestCheckBoundsSize(t *testing.T) {
 	}
 }
 
-// Two batches of any size that Check takes name each key once.
+// Check accepts no batch, of any size, that names a key twice.
 func TestCheckFindsEveryDouble(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 60).Draw(t, "operations")

@@ -6,41 +6,42 @@ import (
 	"strings"
 )
 
-// Capabilities are what a store can do. The zero value claims nothing. They are
-// claims that correctness rests on: storagetest proves them.
+// Capabilities declare what a store supports. The zero value claims nothing.
+// Correctness depends on these claims; storagetest tests them.
 type Capabilities struct {
-	// ConditionalBatch: conditions are judged and the batch applied as one
-	// atomic step. A store without it answers a batch that has conditions with
-	// an error that wraps errors.ErrUnsupported; it never reads first and then
-	// writes.
+	// ConditionalBatch: checking the conditions and applying the batch is one
+	// atomic step. A store without it refuses a batch that has conditions with
+	// an error that wraps errors.ErrUnsupported. It must not read first and
+	// then write.
 	ConditionalBatch bool
 
-	// AtomicBatch: all of a batch is applied or none of it, also in a crash.
+	// AtomicBatch: a batch is applied as a whole or not at all, even in a crash.
 	AtomicBatch bool
 
-	// ReadAfterWrite: after an acknowledged Commit, every read by anybody sees it.
+	// ReadAfterWrite: after a Commit returned nil, every read by anyone sees it.
 	ReadAfterWrite bool
 
 	ScanConsistency ScanConsistency
 
-	// Durable: what was acknowledged survives a power loss.
+	// Durable: a batch whose Commit returned nil survives a power loss.
 	Durable bool
 
-	// Shared: several processes may have the store open at once. A store that
-	// is not Shared refuses a second opener, and says in Opening who it is.
+	// Shared: several processes may have the store open at the same time. A
+	// store that is not Shared refuses a second opener with an error that says
+	// who has it open.
 	Shared bool
 
-	// MaxBatch is the largest batch that Commit takes. Zero is no bound.
+	// MaxBatch is the largest batch that Commit accepts. Zero means no limit.
 	MaxBatch Size
 }
 
-// ScanConsistency is what a page of Scan shows.
+// ScanConsistency is the consistency of a page of Scan.
 type ScanConsistency uint8
 
 const (
-	// BestEffort: a page may show one half of a batch.
+	// BestEffort: a page may show part of a batch.
 	BestEffort ScanConsistency = iota
-	// Snapshot: a page is one view, with all of a batch or none of it.
+	// Snapshot: a page is one consistent view, with all of a batch or none of it.
 	Snapshot
 )
 
@@ -52,9 +53,9 @@ func (c ScanConsistency) String() string {
 }
 
 // Require returns a *CapabilityError if s lacks a capability that a feature
-// needs. The capability is a field of Capabilities with a lower-case first
-// letter: "conditionalBatch", "atomicBatch", "readAfterWrite", "durable",
-// "shared", or "scanConsistency" for Snapshot.
+// needs. The capability is the name of a field of Capabilities with a lower-case
+// first letter: "conditionalBatch", "atomicBatch", "readAfterWrite", "durable",
+// "shared", or "scanConsistency", which requires Snapshot.
 func Require(s Storage, feature, capability string) error {
 	c := s.Capabilities()
 	have, known := map[string]bool{
@@ -74,7 +75,7 @@ func Require(s Storage, feature, capability string) error {
 	return &CapabilityError{Feature: feature, Capability: capability, Adapter: Adapter(s)}
 }
 
-// Adapter names the type of the innermost store, for people: "*sqlite.Store".
+// Adapter returns the type name of the innermost store, for messages: "*sqlite.Store".
 func Adapter(s Storage) string {
 	for {
 		w, ok := s.(Wrapper)
@@ -85,8 +86,8 @@ func Adapter(s Storage) string {
 	}
 }
 
-// A CapabilityError says that a store cannot do what a feature needs. It wraps
-// errors.ErrUnsupported.
+// A CapabilityError means that a store does not support what a feature needs. It
+// wraps errors.ErrUnsupported.
 type CapabilityError struct{ Feature, Capability, Adapter string }
 
 func (e *CapabilityError) Error() string {

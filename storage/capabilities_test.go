@@ -9,7 +9,7 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-// A claiming store says that it can do what it is told to say.
+// A claiming store declares the capabilities that it is given.
 type claiming struct {
 	storage.Storage
 	claims storage.Capabilities
@@ -26,7 +26,7 @@ func TestRequireReadsEachClaim(t *testing.T) {
 		"durable":          {Durable: true},
 		"shared":           {Shared: true},
 	} {
-		// The store behind can do most of it: what counts is what is declared.
+		// The wrapped store supports most of it: only what is declared counts.
 		if err := storage.Require(claiming{new(memory.Store), claims}, "feature", capability); err != nil {
 			t.Errorf("Require(%q) of %+v: got %v, want nil", capability, claims, err)
 		}

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// AppendKey appends components to dst, each escaped, with a ':' between two.
+// AppendKey appends components to dst, escaped and separated by ':'.
 //
-// Everything but A-Z a-z 0-9 . _ ~ - becomes %XX, so a ':' in a key always is a
-// border. Any list of byte strings goes in, comes out of SplitKey as it was, and
-// has a key of its own among the lists of its length.
+// All bytes but A-Z a-z 0-9 . _ ~ - are escaped as %XX, so a ':' in a key is always
+// a separator. Components may be any byte strings; SplitKey returns them unchanged.
+// Among lists of the same length no two have the same key.
 func AppendKey(dst []byte, components ...string) []byte {
 	for i, c := range components {
 		if i > 0 {
@@ -37,8 +37,8 @@ func plain(c byte) bool {
 		c == '.' || c == '_' || c == '~' || c == '-'
 }
 
-// SplitKey undoes AppendKey. It takes only what AppendKey makes: a lower-case or
-// needless escape is an error.
+// SplitKey is the inverse of AppendKey. It accepts only what AppendKey produces: a
+// lower-case or unnecessary escape is an error.
 func SplitKey(key []byte) ([]string, error) {
 	parts := strings.Split(string(key), ":")
 	for i, p := range parts {

@@ -12,14 +12,14 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// anyBytes are byte strings, among them those that escaping has to do with.
+// anyBytes generates byte strings, including those that need escaping.
 func anyBytes() *rapid.Generator[string] {
 	nasty := rapid.SampledFrom([]string{"", ":", "%", "/", "\x00", "%3A", "%3a", "%25", "a:b", "::", "é", "e\u0301", "\xff", "~", " "})
 	raw := rapid.Custom(func(t *rapid.T) string { return string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) })
 	return rapid.OneOf(nasty, raw)
 }
 
-// SIG-16, SIG-17, ACT-2: any list of byte strings comes out as it went in.
+// SIG-16, SIG-17, ACT-2: any list of byte strings survives AppendKey and SplitKey.
 func TestKeyIsReversible(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := rapid.SliceOfN(anyBytes(), 1, 5).Draw(t, "components")
@@ -34,8 +34,8 @@ func TestKeyIsReversible(t *testing.T) {
 	})
 }
 
-// otherwise are lists that are a, if borders or escapes were not what they are: the
-// same bytes with the borders elsewhere, or unescaped.
+// otherwise generates lists that equal a if separators or escapes are ignored: the
+// same bytes split elsewhere, or unescaped.
 func otherwise(a []string) *rapid.Generator[[]string] {
 	return rapid.Custom(func(t *rapid.T) []string {
 		joined := strings.Join(a, ":")
@@ -59,8 +59,8 @@ func otherwise(a []string) *rapid.Generator[[]string] {
 	})
 }
 
-// ACT-26 to ACT-30: different lists have different keys, and no key is the
-// beginning of another list's unless a border follows.
+// ACT-26 to ACT-30: different lists have different keys, and no key is a prefix of
+// another list's key unless a separator follows.
 func TestKeyIsInjective(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.SliceOfN(anyBytes(), 1, 4).Draw(t, "a")
@@ -86,9 +86,9 @@ func TestAppendKeyKeepsWhatIsThere(t *testing.T) {
 func TestSplitKeyTakesOnlyWhatAppendKeyMakes(t *testing.T) {
 	for _, key := range []string{
 		"a%3ab",   // lower-case hexadecimal
-		"%41",     // a needless escape
+		"%41",     // unnecessary escape
 		"%", "%3", // cut off
-		"%GG",  // no hexadecimal
+		"%GG",  // not hexadecimal
 		"a b",  // not escaped
 		"é",    // likewise
 		"a%%b", // likewise
@@ -101,7 +101,7 @@ func TestSplitKeyTakesOnlyWhatAppendKeyMakes(t *testing.T) {
 	}
 }
 
-// FuzzKey: a component survives; and what SplitKey takes, AppendKey makes.
+// FuzzKey: a component survives, and AppendKey reproduces what SplitKey accepts.
 func FuzzKey(f *testing.F) {
 	for _, s := range []string{"", "a", "a:b", "a%3Ab", "%", "%3", "é", "\x00\xff", "wf:a%3Ab:ckpt"} {
 		f.Add(s)

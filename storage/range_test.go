@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// awkward are byte strings in which bounds go wrong.
+// awkward generates byte strings at which range bounds tend to go wrong.
 var awkward = rapid.SliceOfN(rapid.SampledFrom([]byte{0, 1, 'a', 'b', 0xfe, 0xff}), 0, 5)
 
 func TestPrefixIsExact(t *testing.T) {
@@ -41,7 +41,7 @@ func TestPrefixLeavesItsArgument(t *testing.T) {
 	}
 }
 
-// numbered is a store with the keys k00, k01 and so on.
+// numbered returns a store with the keys k00, k01 and so on.
 func numbered(t testing.TB, n int) (*memory.Store, []string) {
 	s := new(memory.Store)
 	var keys []string
@@ -55,7 +55,7 @@ func numbered(t testing.TB, n int) (*memory.Store, []string) {
 	return s, keys
 }
 
-// disordered answers every page alike, as a file may whose keys are damaged.
+// disordered returns the same page for every Scan, like a file with damaged keys.
 type disordered struct {
 	storage.Storage
 	page []storage.Entry
@@ -105,7 +105,7 @@ func TestAllIsEveryEntryOnce(t *testing.T) {
 	}
 }
 
-// Returned bytes are the loop body's, the key too.
+// The loop body owns the returned bytes, including the key.
 func TestAllDoesNotReadWhatItYielded(t *testing.T) {
 	s, keys := numbered(t, 20)
 	for _, reverse := range []bool{false, true} {

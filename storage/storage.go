@@ -1,11 +1,11 @@
-// Package storage is the contract between Weft and the place where it keeps
-// things: an ordered map from byte keys to byte values, read by key and by
-// range and written in conditional batches.
+// Package storage defines the contract between Weft and its store: an ordered
+// map from byte keys to byte values, read by key and by range and written in
+// conditional batches.
 //
-// An adapter implements [Storage], five methods, states in [Capabilities] what
-// it can do, and proves it with package storagetest. Everything that Weft
-// promises rests on one method, [Storage.Commit], and on its three answers:
-// done, certainly not done, unknown.
+// An adapter implements the five methods of [Storage], declares in [Capabilities]
+// what it supports, and is tested with package storagetest. All guarantees of Weft
+// rest on [Storage.Commit] and its three outcomes: applied, certainly not applied,
+// unknown.
 package storage
 
 import (
@@ -14,102 +14,101 @@ import (
 	"fmt"
 )
 
-// A Storage is an ordered map of byte keys to byte values that outlives the
-// process. Keys are ordered as bytes.Compare orders them. Its methods may be
-// called by many goroutines at once.
+// A Storage is a persistent ordered map from byte keys to byte values. Keys are in
+// the order of bytes.Compare. Its methods are safe for concurrent use.
 //
-// Bytes belong to whoever made them: an adapter does not keep or change what a
-// caller passed after the call returned (it copies), and a caller may do with
-// returned bytes what it likes.
+// An adapter copies what it is given: it neither keeps nor changes a caller's
+// bytes after the call has returned. Returned bytes belong to the caller, who may
+// modify them.
 //
-// A call whose context is done before it begins answers the context's error and
-// does nothing.
+// A call whose context is already done returns the context's error and does
+// nothing.
 type Storage interface {
-	// Get returns the value under key, or ErrNotFound. A value that was put
-	// empty is returned empty, not as ErrNotFound.
+	// Get returns the value of key, or ErrNotFound if the key does not exist.
+	// An empty value is returned as an empty value, not as ErrNotFound.
 	Get(ctx context.Context, key []byte) ([]byte, error)
 
-	// Scan returns the first entries of a range, at most r.Limit, as one page
-	// in key order (reversed if r.Reverse). A page with fewer than r.Limit
-	// entries is the last of its range. A page is one consistent view where
-	// Capabilities say Snapshot. Two pages are two views. No transaction
-	// stays open behind a page, so the caller may write between two of them.
+	// Scan returns one page: the first entries of a range, at most r.Limit, in
+	// key order (in reverse if r.Reverse). A page with fewer than r.Limit
+	// entries is the last one. If Capabilities declare Snapshot, a page is one
+	// consistent view; two pages never are. Scan leaves no transaction open, so
+	// the caller may write between pages.
 	Scan(ctx context.Context, r Range) ([]Entry, error)
 
-	// Commit applies all of a batch, or none of it, and has three answers:
+	// Commit applies all of a batch or none of it. It returns
 	//
-	//   - nil: all conditions held, everything is written, and a later read by
-	//     anybody sees it; where Capabilities say Durable, power loss does not
-	//     undo it.
-	//   - ErrConflict: a condition did not hold; nothing was written.
-	//   - anything else: the outcome is unknown. The batch may have been
-	//     written, or not, or may still be on its way. Three kinds are known
-	//     better: ErrInvalidBatch and errors.ErrUnsupported are answered
-	//     before anything is written, and will be answered again; of a
-	//     *WithdrawnError nothing was written.
+	//   - nil: all conditions held and everything is written. Every later read,
+	//     by anyone, sees it. If Capabilities declare Durable, it survives a
+	//     power loss.
+	//   - ErrConflict: a condition did not hold. Nothing was written.
+	//   - any other error: the outcome is unknown. The batch may have been
+	//     written, may not have been, or may still be in flight. Three errors
+	//     say more: with ErrInvalidBatch, errors.ErrUnsupported or a
+	//     *WithdrawnError nothing was written. The first two are permanent: the
+	//     same batch will be refused again.
 	//
-	// A Commit whose context is done is withdrawn if it was still waiting its
-	// turn, else it is waited for, under the adapter's own deadline. The
-	// caller's bytes are not read after Commit returned.
+	// If the context ends while the batch is still queued, the batch is
+	// withdrawn. Otherwise Commit waits for the outcome, up to the adapter's
+	// own deadline. It does not read the caller's bytes after it returned.
 	Commit(ctx context.Context, b Batch) error
 
-	// Capabilities says what this store can do. It never changes.
+	// Capabilities returns what this store supports. It never changes.
 	Capabilities() Capabilities
 
-	// Close releases what the store holds. Later calls answer ErrClosed, and
-	// so does a second Close or, equally right, nil.
+	// Close releases the store's resources. Later calls return ErrClosed. A
+	// second Close may return either ErrClosed or nil.
 	Close() error
 }
 
-// What callers branch on. Adapters wrap them with what they know.
+// Errors for callers to test with errors.Is. Adapters wrap them with details.
 var (
-	// ErrNotFound is Get's answer for a key that is not there.
+	// ErrNotFound is returned by Get for a key that does not exist.
 	ErrNotFound = errors.New("storage: not found")
 
-	// ErrConflict is Commit's answer when a condition did not hold. Nothing
+	// ErrConflict is returned by Commit if a condition did not hold. Nothing
 	// was written.
 	ErrConflict = errors.New("storage: a condition did not hold")
 
-	// ErrInvalidBatch is Commit's answer to a batch that no store would take:
+	// ErrInvalidBatch is returned by Commit for a batch that no store accepts:
 	// see Batch.Check. Nothing was written.
 	ErrInvalidBatch = errors.New("storage: invalid batch")
 
-	// ErrClosed is the answer of a store that was closed.
+	// ErrClosed is returned by a store that is closed.
 	ErrClosed = errors.New("storage: closed")
 
-	// ErrAborted is the answer of a Tx whose transaction cannot go on.
+	// ErrAborted is returned by a Tx whose transaction cannot continue.
 	ErrAborted = errors.New("storage: transaction aborted")
 
-	// ErrTransactionLost is Transact's answer when its transaction was gone before
-	// it could be committed, through nothing that the function did: the connection
-	// was cut, the server ended. Nothing was written. What the function returned
-	// does not count, and it may be called again in another transaction.
+	// ErrTransactionLost is returned by Transact if the transaction was lost
+	// before its commit and the function did not cause it: the connection was
+	// cut, or the server stopped. Nothing was written. Ignore what the function
+	// returned; it may be called again in a new transaction.
 	ErrTransactionLost = errors.New("storage: transaction lost")
 
-	// ErrCorrupt says that what was read is not what was written. The error
-	// that wraps it names the file or the key.
+	// ErrCorrupt means that the data read is not the data that was written. The
+	// error that wraps it names the file or the key.
 	ErrCorrupt = errors.New("storage: corrupt")
 
-	// ErrMoved says that a file of the store is not at its path any more: it was
-	// deleted or renamed, or another file was put there, while the store was open.
-	// Nothing is acknowledged from then on, as nobody would find it. Stop what has
-	// the store open, see what is at the path, and open it again.
+	// ErrMoved means that a file of the store was deleted, renamed or replaced
+	// while the store was open. The store confirms no further commit, because
+	// whoever opens the path next would not find it. Stop the process that has
+	// the store open, check what is at the path, and open the store again.
 	ErrMoved = errors.New("storage: a file of the store was deleted, renamed or replaced while it was open; stop, and open the store again")
 
-	// ErrFutureFormat says that a newer release wrote this. It was not touched.
+	// ErrFutureFormat means that a newer release wrote the data. Nothing was changed.
 	ErrFutureFormat = errors.New("storage: written by a newer release")
 )
 
-// A WithdrawnError is Commit's answer when its context ended while the batch waited its
-// turn: behind other commits, or for a lock that others have. Nothing was written. It
-// wraps the context's error.
+// A WithdrawnError is returned by Commit if its context ended while the batch was still
+// queued behind other commits, or waiting for a lock held by others. Nothing was written.
+// It wraps the context's error.
 type WithdrawnError struct {
-	Ended error // of the context
-	Last  error // what those before it met last, such as a lock or a full disk; nil: no error
+	Ended error // the context's error
+	Last  error // the last error of the commits ahead, such as a lock or a full disk; nil if none
 }
 
 func (e *WithdrawnError) Error() string {
-	s := fmt.Sprintf("storage: withdrawn while it waited its turn: %v", e.Ended)
+	s := fmt.Sprintf("storage: batch withdrawn before it was applied: %v", e.Ended)
 	if e.Last != nil {
 		s += fmt.Sprintf(": last error of the store: %v", e.Last)
 	}
@@ -118,21 +117,21 @@ func (e *WithdrawnError) Error() string {
 
 func (e *WithdrawnError) Unwrap() error { return e.Ended }
 
-// An Entry is a key and what is stored under it.
+// An Entry is a key and its value.
 type Entry struct{ Key, Value []byte }
 
-// A Range is the keys from Start to before End. A nil Start is the first key;
-// a nil End is after the last.
+// A Range is the half-open interval of keys [Start, End). A nil Start begins at the
+// first key; a nil End ends after the last.
 type Range struct {
 	Start, End []byte
-	Limit      int // entries in a page; 0: DefaultLimit
+	Limit      int // maximum number of entries in a page; 0 means DefaultLimit
 	Reverse    bool
 }
 
-// DefaultLimit is the size of a page where Range.Limit is zero.
+// DefaultLimit is the page size if Range.Limit is zero.
 const DefaultLimit = 1000
 
-// Prefix is the range of all keys that begin with p.
+// Prefix returns the range of all keys that begin with p.
 func Prefix(p []byte) Range {
 	end := make([]byte, len(p))
 	copy(end, p)
@@ -142,32 +141,32 @@ func Prefix(p []byte) Range {
 			return Range{Start: p, End: end[:i+1]}
 		}
 	}
-	return Range{Start: p} // nothing but 0xff bytes: up to the last key
+	return Range{Start: p} // p is empty or all 0xff: the range extends to the last key
 }
 
-// MaxKey is the longest key in bytes: what every adapter can index.
-// (PostgreSQL refuses an index row above 2,704 bytes.)
+// MaxKey is the maximum length of a key in bytes, chosen so that every adapter can
+// index it. (PostgreSQL refuses index rows larger than 2,704 bytes.)
 const MaxKey = 2300
 
-// A Batch is applied as a whole if all of its conditions hold.
+// A Batch is applied atomically if all of its conditions hold.
 //
-// Conditions are judged on what was there before the batch. Operations are
-// applied in their order.
+// Conditions are evaluated against the state before the batch. Operations are
+// applied in order.
 type Batch struct {
 	If  []Condition
 	Ops []Op
 
-	// Urgent never waits in a group with others: for lease renewals.
+	// Urgent batches never wait to be grouped with others: for lease renewals.
 	Urgent bool
 }
 
-// A Condition is something that must hold of one key.
+// A Condition is a requirement on the state of one key.
 type Condition struct {
 	Kind       ConditionKind
-	Key, Value []byte // Value only for IsEqual
+	Key, Value []byte // Value is used by IsEqual only
 }
 
-// A ConditionKind says what a condition asks. Zero asks nothing and is invalid.
+// A ConditionKind is the kind of a condition. The zero value is invalid.
 type ConditionKind uint8
 
 const (
@@ -176,25 +175,25 @@ const (
 	IsPresent
 )
 
-// Equal holds when the stored value is byte for byte value.
+// Equal holds if the value of key is byte for byte value.
 func Equal(key, value []byte) Condition { return Condition{Kind: IsEqual, Key: key, Value: value} }
 
-// Absent holds when nothing is stored under key. The same batch must put or delete
-// it: else nothing would keep others from putting it between the look and the batch.
+// Absent holds if key does not exist. The same batch must put or delete key: otherwise
+// nothing would prevent another writer from putting it between the check and the write.
 // A batch that deletes it leaves it absent.
 func Absent(key []byte) Condition { return Condition{Kind: IsAbsent, Key: key} }
 
-// Present holds when something is stored under key, whatever it is.
+// Present holds if key exists, whatever its value.
 func Present(key []byte) Condition { return Condition{Kind: IsPresent, Key: key} }
 
 // An Op is one change.
 type Op struct {
 	Kind       OpKind
-	Key, Value []byte // Value only for PutOp
-	Range      Range  // only for DeleteRangeOp; its Limit and Reverse are not looked at
+	Key, Value []byte // Value is used by PutOp only
+	Range      Range  // used by DeleteRangeOp only; Limit and Reverse are ignored
 }
 
-// An OpKind says what an operation does. Zero does nothing and is invalid.
+// An OpKind is the kind of an operation. The zero value is invalid.
 type OpKind uint8
 
 const (
@@ -203,21 +202,21 @@ const (
 	DeleteRangeOp
 )
 
-// Put stores value under key, whatever was there.
+// Put sets the value of key, replacing any previous value.
 func Put(key, value []byte) Op { return Op{Kind: PutOp, Key: key, Value: value} }
 
-// Delete removes key. A key that is not there is no error.
+// Delete removes key. It is not an error if key does not exist.
 func Delete(key []byte) Op { return Op{Kind: DeleteOp, Key: key} }
 
-// DeleteRange removes all keys of a range. A batch with one is applied alone,
-// not in a group, so keep the range small.
+// DeleteRange removes all keys in a range. A batch that contains one is not grouped
+// with others, so keep the range small.
 func DeleteRange(r Range) Op { return Op{Kind: DeleteRangeOp, Range: r} }
 
-// Size is the extent of a batch: its conditions and operations, and the bytes
-// of all its keys and values.
+// A Size is the size of a batch: the number of its conditions and operations, and
+// the total bytes of their keys and values.
 type Size struct{ Ops, Bytes int }
 
-// Size returns the extent of b.
+// Size returns the size of b.
 func (b Batch) Size() Size {
 	s := Size{Ops: len(b.If) + len(b.Ops)}
 	for _, c := range b.If {
@@ -229,14 +228,14 @@ func (b Batch) Size() Size {
 	return s
 }
 
-// Check says what is wrong with b, as an error that wraps ErrInvalidBatch, or
-// nil. Adapters call it before a batch joins a group. A batch is invalid if
+// Check returns an error that wraps ErrInvalidBatch if b is invalid, and nil
+// otherwise. Adapters call it before a batch joins a group. A batch is invalid if
 //
 //   - a key is empty or longer than MaxKey,
 //   - a condition or an operation has no valid kind,
-//   - two conditions, or two operations other than DeleteRange, name one key,
-//   - a key that must be absent is neither put nor deleted by the batch,
-//   - it is larger than max, where max is not zero.
+//   - two conditions, or two operations other than DeleteRange, name the same key,
+//   - a key with an Absent condition is neither put nor deleted by the batch,
+//   - it is larger than max in a field of max that is not zero.
 func (b Batch) Check(max Size) error {
 	if s := b.Size(); max.Ops > 0 && s.Ops > max.Ops || max.Bytes > 0 && s.Bytes > max.Bytes {
 		return fmt.Errorf("%w: %d operations of %d bytes, at most %d of %d", ErrInvalidBatch, s.Ops, s.Bytes, max.Ops, max.Bytes)
@@ -274,15 +273,15 @@ func (b Batch) Check(max Size) error {
 	return nil
 }
 
-// A keySet is a set of keys. A few are looked through, which is quicker than to
-// hash them and allocates nothing.
+// A keySet is a set of keys. Up to 16 keys are searched linearly, which is faster than
+// hashing and allocates nothing.
 type keySet struct {
 	few  [16][]byte
-	n    int // of few in use
+	n    int // number of entries of few in use
 	many map[string]struct{}
 }
 
-// add says whether key is new.
+// add adds key and reports whether it was new.
 func (s *keySet) add(key []byte) bool {
 	if s.has(key) {
 		return false
@@ -319,7 +318,7 @@ func checkKey(key []byte) error {
 	return nil
 }
 
-// HasDeleteRange says that b must be applied alone, not in a group.
+// HasDeleteRange reports whether b has a DeleteRange, and so must not be grouped with others.
 func (b Batch) HasDeleteRange() bool {
 	for _, o := range b.Ops {
 		if o.Kind == DeleteRangeOp {

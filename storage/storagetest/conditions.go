@@ -140,7 +140,7 @@ func noConditionsNoConflict(t *trial) {
 	t.got("a", "2")
 }
 
-// conditionsAreRefused stands in for every rule of conditions, in a store that
+// conditionsAreRefused replaces every rule that requires conditions if the store
 // does not claim them. // CAP-5
 func conditionsAreRefused(t *trial) {
 	t.put("a=1", "b=2")

@@ -17,7 +17,7 @@ func contextDone(t *trial) (context.Context, context.CancelFunc) {
 	return ctx, cancel
 }
 
-// contextsDone are contexts that ended in either way.
+// contextsDone returns a cancelled context and one whose deadline has passed.
 func contextsDone(t *trial) []context.Context {
 	cancelled, cancel := contextDone(t)
 	t.Cleanup(cancel)
@@ -115,8 +115,8 @@ func cancelledIsNoConflict(t *trial) {
 	})
 }
 
-// cancelled commits b and cancels it at some moment, early or late in a Commit
-// that takes as long as the last one took.
+// cancelled commits b and cancels the commit at a random time, which may be early or
+// late in a Commit that takes as long as the previous one.
 func (t *trial) cancelled(rnd *rand.Rand, took time.Duration, b storage.Batch) error {
 	if rnd.IntN(2) == 0 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.Int64N(int64(took)*3/2+1)))

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-// An adapter's test is this call.
+// The whole test of an adapter is this call.
 func ExampleRun() {
 	_ = func(t *testing.T) {
 		storagetest.Run(t, storagetest.Adapter{
@@ -27,7 +27,7 @@ func ExampleRun() {
 	}
 }
 
-// The process dies behind its second commit. The next one finds what both wrote.
+// The process crashes after its second commit. Its successor finds both writes.
 func ExampleFaulty() {
 	ctx := context.Background()
 	disk := new(memory.Store)
@@ -56,7 +56,7 @@ func ExampleFaulty() {
 	// 2 orders, <nil>
 }
 
-// A feature that needs conditions says so before it begins.
+// A feature that needs conditions reports a missing capability before it starts.
 func ExampleNoConditions() {
 	store := storagetest.NoConditions(new(memory.Store))
 	fmt.Println(storage.Require(store, "signal idempotency", "conditionalBatch"))

@@ -10,65 +10,65 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// What a Faulty answers of its own accord.
+// Errors that a Faulty returns itself.
 var (
-	// ErrInjected is the answer of a call with the fault ErrorBefore or
+	// ErrInjected is returned by a call with the fault ErrorBefore or
 	// ErrorAfter.
 	ErrInjected = errors.New("storagetest: injected error")
 
-	// ErrCrashed is the answer of every call from a crash on.
+	// ErrCrashed is returned by every call after a crash.
 	ErrCrashed = errors.New("storagetest: crashed")
 )
 
-// A Call is what a Faulty is asked to do.
+// A Call is a call of one of a Faulty's methods.
 type Call struct {
-	N      int           // 1 for the first call, in the order in which they are decided
+	N      int           // 1 for the first call, in the order of the decisions
 	Method string        // "Get", "Scan" or "Commit"
 	Key    []byte        // of Get
 	Range  storage.Range // of Scan
 	Batch  storage.Batch // of Commit
 }
 
-// A Fault is what happens to a call.
+// A Fault is the fault to inject into a call.
 type Fault uint8
 
 const (
 	// None: the call reaches the inner store.
 	None Fault = iota
 
-	// ErrorBefore: the call answers ErrInjected and does not reach the inner
+	// ErrorBefore: the call returns ErrInjected and does not reach the inner
 	// store.
 	ErrorBefore
 
-	// ErrorAfter: the call reaches the inner store and then answers
-	// ErrInjected, whatever the inner store answered. To the caller of Commit
+	// ErrorAfter: the call reaches the inner store and then returns
+	// ErrInjected, whatever the inner store returned. To the caller of Commit
 	// this looks like ErrorBefore.
 	ErrorAfter
 
-	// CancelMiddle: the context that the inner store is given is alive when it
-	// first looks and then cancelled. The answer is the inner store's.
+	// CancelMiddle: the inner store's context is cancelled right after the
+	// inner store first checks it. The call returns the inner store's result.
 	CancelMiddle
 
-	// CrashBefore: the call does not reach the inner store, and from it on all
-	// calls answer ErrCrashed.
+	// CrashBefore: the call does not reach the inner store. This call and all
+	// later calls return ErrCrashed.
 	CrashBefore
 
-	// CrashAfter: the call reaches the inner store, and from then on all calls
-	// answer ErrCrashed, this one too.
+	// CrashAfter: the call reaches the inner store. This call and all later
+	// calls return ErrCrashed.
 	CrashAfter
 )
 
-// A Faulty is a store that fails when it is told to. It stands for the life of
-// one process: after a crash, the next life is a new Faulty around the same
-// inner store, which neither a crash nor Close closes.
+// A Faulty is a store with injected faults. It represents one incarnation of a
+// process: to continue after a crash, wrap the same inner store in a new Faulty.
+// Neither a crash nor Close closes the inner store.
 //
-// It hides no ability of the inner store: what storage.As finds behind it is
-// not injected with faults.
+// It hides no optional interface of the inner store. No faults are injected into
+// calls to a store that storage.As finds behind it.
 type Faulty struct {
 	inner   storage.Storage
 	opening string
 
-	mu      sync.Mutex // guards what follows, and is held while decide decides
+	mu      sync.Mutex // guards the fields below; held while decide runs
 	decide  func(Call) Fault
 	calls   int
 	closed  bool
@@ -81,9 +81,9 @@ var (
 	_ storage.Exclusive = (*Faulty)(nil)
 )
 
-// NewFaulty wraps inner. Each call is first put to decide, one at a time, so
-// that decide needs no lock of its own; it must not call the store. Nil decides
-// None.
+// NewFaulty wraps inner. Each call first asks decide for its fault, one call at a
+// time, so decide needs no lock of its own. decide must not call the store. A nil
+// decide always returns None.
 func NewFaulty(inner storage.Storage, decide func(Call) Fault) *Faulty {
 	if decide == nil {
 		decide = func(Call) Fault { return None }
@@ -95,7 +95,7 @@ func NewFaulty(inner storage.Storage, decide func(Call) Fault) *Faulty {
 	return f
 }
 
-// Get reads from the inner store, as far as decide lets it.
+// Get reads from the inner store, unless a fault prevents it.
 func (f *Faulty) Get(ctx context.Context, key []byte) (value []byte, err error) {
 	err = f.call(ctx, Call{Method: "Get", Key: key}, func(ctx context.Context) error {
 		value, err = f.inner.Get(ctx, key)
@@ -107,7 +107,7 @@ func (f *Faulty) Get(ctx context.Context, key []byte) (value []byte, err error) 
 	return value, nil
 }
 
-// Scan reads from the inner store, as far as decide lets it.
+// Scan reads from the inner store, unless a fault prevents it.
 func (f *Faulty) Scan(ctx context.Context, r storage.Range) (page []storage.Entry, err error) {
 	err = f.call(ctx, Call{Method: "Scan", Range: r}, func(ctx context.Context) error {
 		page, err = f.inner.Scan(ctx, r)
@@ -119,17 +119,17 @@ func (f *Faulty) Scan(ctx context.Context, r storage.Range) (page []storage.Entr
 	return page, nil
 }
 
-// Commit writes to the inner store, as far as decide lets it.
+// Commit writes to the inner store, unless a fault prevents it.
 func (f *Faulty) Commit(ctx context.Context, b storage.Batch) error {
 	return f.call(ctx, Call{Method: "Commit", Batch: b}, func(ctx context.Context) error {
 		return f.inner.Commit(ctx, b)
 	})
 }
 
-// Capabilities are those of the inner store.
+// Capabilities returns the capabilities of the inner store.
 func (f *Faulty) Capabilities() storage.Capabilities { return f.inner.Capabilities() }
 
-// Close makes later calls answer storage.ErrClosed. The inner store stays open.
+// Close makes later calls return storage.ErrClosed. The inner store stays open.
 func (f *Faulty) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,22 +140,21 @@ func (f *Faulty) Close() error {
 // Unwrap returns the inner store.
 func (f *Faulty) Unwrap() storage.Storage { return f.inner }
 
-// Opening identifies this Faulty. It is empty where the inner store is not
+// Opening identifies this Faulty. It is empty if the inner store is not
 // storage.Exclusive.
 func (f *Faulty) Opening() string { return f.opening }
 
-// Crash makes all calls answer ErrCrashed from now on, those included that are
-// under way.
+// Crash makes all calls from now on, and those in progress, return ErrCrashed.
 func (f *Faulty) Crash() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.die()
 }
 
-// Crashed is closed when the store crashes.
+// Crashed returns a channel that is closed when the store crashes.
 func (f *Faulty) Crashed() <-chan struct{} { return f.crash }
 
-// Calls is how many calls were put to decide so far.
+// Calls returns the number of calls that decide was asked about so far.
 func (f *Faulty) Calls() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -206,7 +205,7 @@ func (f *Faulty) begin(c Call) (fault Fault, n int, err error) {
 	return fault, c.N, err
 }
 
-// end is the answer of a call: a dead process hears none.
+// end returns the result of a call, which is ErrCrashed after a crash.
 func (f *Faulty) end(c Call, n int, err error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -216,7 +215,7 @@ func (f *Faulty) end(c Call, n int, err error) error {
 	return err
 }
 
-// die is called with mu held.
+// die must be called with mu held.
 func (f *Faulty) die() {
 	if !f.crashed {
 		f.crashed = true
@@ -224,7 +223,7 @@ func (f *Faulty) die() {
 	}
 }
 
-// A lookedAt is a context that is cancelled once somebody looked at it.
+// A lookedAt is a context that is cancelled once it has been checked.
 type lookedAt struct {
 	context.Context
 	cancel    context.CancelFunc
@@ -238,13 +237,13 @@ func cancelOnLook(ctx context.Context) *lookedAt {
 	return l
 }
 
-// Err is that of a live context at the first look.
+// Err returns nil at the first check, if the parent context is not done.
 func (l *lookedAt) Err() error {
 	defer l.cancel()
 	return l.Context.Err()
 }
 
-// Done closes soon and not at once, so that whoever waits for it has begun.
+// Done's channel is closed soon but not at once, so that its caller has started to wait.
 func (l *lookedAt) Done() <-chan struct{} {
 	l.once.Do(func() { go l.end() })
 	return l.Context.Done()
@@ -255,7 +254,7 @@ func (l *lookedAt) end() {
 	close(l.cancelled)
 }
 
-// wait returns when the context is cancelled for good.
+// wait returns when the context has been cancelled.
 func (l *lookedAt) wait() {
 	l.once.Do(l.end)
 	<-l.cancelled

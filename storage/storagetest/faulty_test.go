@@ -12,7 +12,7 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-// on makes a decision about one method.
+// on returns a decide function that injects f into calls of one method.
 func on(method string, f Fault) func(Call) Fault {
 	return func(c Call) Fault {
 		if c.Method == method {
@@ -32,7 +32,7 @@ func TestFaultsOfCommit(t *testing.T) {
 		{None, nil, true, nil},
 		{ErrorBefore, ErrInjected, false, nil},
 		{ErrorAfter, ErrInjected, true, nil},
-		{CancelMiddle, nil, true, nil}, // a memory.Store looks once
+		{CancelMiddle, nil, true, nil}, // a memory.Store checks its context only once
 		{CrashBefore, ErrCrashed, false, ErrCrashed},
 		{CrashAfter, ErrCrashed, true, ErrCrashed},
 	} {
@@ -79,7 +79,7 @@ func TestFaultHidesConflict(t *testing.T) {
 	}
 }
 
-// A lookTwice store judges its context before and after it did its work.
+// A lookTwice store checks its context before and after its work.
 type lookTwice struct{ storage.Storage }
 
 func (s lookTwice) Commit(ctx context.Context, b storage.Batch) error {
@@ -108,7 +108,7 @@ func TestCancelMiddleComesAfterTheFirstLook(t *testing.T) {
 	}
 }
 
-// A derive store waits for a context that it made from its caller's.
+// A derive store waits for a context derived from its caller's.
 type derive struct{ storage.Storage }
 
 func (s derive) Commit(ctx context.Context, b storage.Batch) error {
@@ -150,7 +150,7 @@ func TestDecideSeesCallsInOrder(t *testing.T) {
 }
 
 func TestDecideIsCalledOneAtATime(t *testing.T) {
-	decided := 0 // the race detector watches it
+	decided := 0 // not locked: the race detector would report concurrent calls
 	f := NewFaulty(new(memory.Store), func(c Call) Fault {
 		decided++
 		if c.N != decided {
@@ -172,7 +172,7 @@ func TestDecideIsCalledOneAtATime(t *testing.T) {
 	}
 }
 
-// A slow store answers when it is told to.
+// A slow store returns when it is told to.
 type slow struct {
 	storage.Storage
 	reached, answer chan struct{}

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-// A flawed store is a memory.Store in which one thing is wrong.
+// A flawed store is a memory.Store with one fault.
 type flawed struct {
 	storage.Storage
 	get    func(ctx context.Context, key []byte) ([]byte, error)
@@ -64,7 +64,7 @@ func (s *flawed) Close() error {
 	return s.Storage.Close()
 }
 
-// A flaw is one way to be wrong, and the rules that must find it.
+// A flaw is one fault, and the rules that must find it.
 type flaw struct {
 	what   string
 	breaks []string
@@ -151,7 +151,7 @@ var flaws = []flaw{
 			runtime.Gosched()
 			mu.Lock()
 			defer mu.Unlock()
-			return bytes.Clone(buffer), err // the race is in what it holds
+			return bytes.Clone(buffer), err // what races is the content of the buffer
 		}
 	}, nil},
 
@@ -437,7 +437,7 @@ var flaws = []flaw{
 		s.caps = func(c *storage.Capabilities) { c.MaxBatch.Ops /= 2 }
 	}, nil},
 
-	// Many at once.
+	// Concurrency.
 	{"keeps the caller's bytes", []string{"CallersBytesAreCopied", "BytesAreNotSharedByCalls"}, keepCallersBytes, nil},
 	{"acknowledges before it writes", []string{"PutIsGot", "WriteIsSeenByAll"}, func(s *flawed) {
 		var mu sync.Mutex
@@ -551,7 +551,7 @@ var flaws = []flaw{
 		}
 	}, nil},
 
-	// A life.
+	// Opening and closing.
 	{"learns what it can", []string{"CapabilitiesNeverChange"}, func(s *flawed) {
 		var used atomic.Bool
 		s.caps = func(c *storage.Capabilities) { c.Durable = used.Swap(true) }
@@ -598,7 +598,7 @@ var flaws = []flaw{
 	}},
 }
 
-// spoilRange is a flaw in how a range is read.
+// spoilRange returns a flaw that changes the range of a Scan.
 func spoilRange(what string, breaks []string, spoil func(*storage.Range)) flaw {
 	return flaw{what: what, breaks: breaks, spoil: func(s *flawed) {
 		s.scan = func(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
@@ -608,7 +608,7 @@ func spoilRange(what string, breaks []string, spoil func(*storage.Range)) flaw {
 	}}
 }
 
-// spoilBatch is a flaw in how a batch is read.
+// spoilBatch returns a flaw that changes a batch before it is committed.
 func spoilBatch(what string, breaks []string, spoil func(*storage.Batch)) flaw {
 	return flaw{what: what, breaks: breaks, spoil: func(s *flawed) {
 		s.commit = func(ctx context.Context, b storage.Batch) error {
@@ -618,7 +618,7 @@ func spoilBatch(what string, breaks []string, spoil func(*storage.Batch)) flaw {
 	}}
 }
 
-// spoilOps is a flaw in how single operations are done, or left out.
+// spoilOps returns a flaw that changes or drops single operations.
 func spoilOps(what string, breaks []string, spoil func(storage.Storage, storage.Op) (storage.Op, bool)) flaw {
 	return flaw{what: what, breaks: breaks, spoil: func(s *flawed) {
 		s.commit = func(ctx context.Context, b storage.Batch) error {
@@ -634,7 +634,7 @@ func spoilOps(what string, breaks []string, spoil func(storage.Storage, storage.
 	}}
 }
 
-// readThenWrite judges conditions, and applies the batch a moment later.
+// readThenWrite checks the conditions first and applies the batch a moment later.
 func readThenWrite(s storage.Storage) func(context.Context, storage.Batch) error {
 	return func(ctx context.Context, b storage.Batch) error {
 		for _, c := range b.If {
@@ -650,8 +650,8 @@ func readThenWrite(s storage.Storage) func(context.Context, storage.Batch) error
 	}
 }
 
-// lockOnlyWrites makes s judge a batch while it holds the keys that the batch
-// writes, and no other.
+// lockOnlyWrites makes s evaluate a batch while holding locks only on the keys that the
+// batch writes.
 func lockOnlyWrites(s *flawed) {
 	var mu sync.Mutex
 	locks := map[string]*sync.Mutex{}
@@ -679,7 +679,7 @@ func lockOnlyWrites(s *flawed) {
 	}
 }
 
-// handOutOwnBytes makes s return a value from a cache.
+// handOutOwnBytes makes s return values from a cache without copying them.
 func handOutOwnBytes(s *flawed) {
 	cache := map[string][]byte{}
 	s.get = func(ctx context.Context, key []byte) ([]byte, error) {
@@ -694,8 +694,8 @@ func handOutOwnBytes(s *flawed) {
 	}
 }
 
-// keepCallersBytes makes s return a copy of what the caller has now, where it
-// passed a value.
+// keepCallersBytes makes s keep the caller's value without copying it, so that Get
+// returns the bytes that the caller has there now.
 func keepCallersBytes(s *flawed) {
 	var mu sync.Mutex
 	kept := map[string][]byte{}
@@ -717,7 +717,7 @@ func keepCallersBytes(s *flawed) {
 	}
 }
 
-// starveOne has one committer wait as long as others come, and then give up.
+// starveOne makes one committer wait as long as others arrive, and then fail.
 func starveOne(s *flawed) {
 	var others atomic.Int64
 	s.commit = func(ctx context.Context, b storage.Batch) error {
@@ -735,8 +735,8 @@ func starveOne(s *flawed) {
 	}
 }
 
-// judgeThePast has a batch's conditions judged before the batch that was
-// acknowledged last.
+// judgeThePast makes s evaluate a batch's conditions against the state before the last
+// acknowledged batch.
 func judgeThePast(s *flawed) {
 	var mu sync.Mutex
 	was := map[string]string{}

@@ -67,8 +67,8 @@ func emptyValueIsThere(t *trial) {
 	t.got("a", "")
 }
 
-// awkward are keys in byte order that text, signs and terminators would
-// disorder.
+// awkward are keys in byte order that a store would misplace if it ordered them as
+// text, as signed bytes, or up to a terminator.
 var awkward = []string{
 	"\x00", "\x00\x00", "\x00\xff", "\x01", "\n", " ", "%", "'", "A", "Z", "\\", "_", "a", "a\x00", "a\x00b",
 	"a\x01", "aa", "ab", "b", "z", "\x7f", "\x80", "\xc3\xa4", "\xe2\x82\xac", "\xfe", "\xff", "\xff\x00", "\xff\xff",
@@ -131,7 +131,7 @@ func largeValueIsTaken(t *trial) {
 	}
 }
 
-// numbered are n entries in key order, from prefix0000 on.
+// numbered returns n entries in key order, starting at prefix0000.
 func numbered(prefix string, n int) []string {
 	entries := make([]string, n)
 	for i := range entries {

@@ -31,7 +31,7 @@ func capabilitiesNeverChange(t *trial) {
 	check("after Close")
 }
 
-// The row of the adapter in the published table (CAP-10).
+// The capabilities of the adapter in the published table (CAP-10).
 func capabilitiesAreAsPublished(t *trial) {
 	if t.adapter.Want == nil {
 		t.Skip("the Adapter does not say what to Want")
@@ -111,8 +111,8 @@ func closeAnswersCommits(t *trial) {
 	}
 }
 
-// Goroutines inherit the label of the one that started them, so that those of
-// this store can be told from others.
+// Goroutines inherit the pprof label of the goroutine that starts them. This
+// distinguishes the store's goroutines from others.
 func closeStopsGoroutines(t *trial) {
 	mark := fmt.Sprintf("%p", t)
 	pprof.Do(t.Context(), pprof.Labels("storagetest", mark), func(context.Context) {
@@ -135,7 +135,7 @@ func closeStopsGoroutines(t *trial) {
 	t.Errorf("after Close: got %d stacks of goroutines, want none\n%s", len(stacks), strings.Join(stacks, "\n"))
 }
 
-// goroutines are the stacks of those that have a label with the value mark.
+// goroutines returns the stacks of goroutines that have a label with the value mark.
 func goroutines(mark string) []string {
 	var profile bytes.Buffer
 	pprof.Lookup("goroutine").WriteTo(&profile, 1)

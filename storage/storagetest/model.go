@@ -14,7 +14,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A model is a store as simple as it can be.
+// A model is the simplest possible store, to compare others with.
 type model map[string]string
 
 func (m model) commit(b storage.Batch) error {
@@ -68,7 +68,7 @@ func within(key string, r storage.Range) bool {
 	return key >= string(r.Start) && (r.End == nil || key < string(r.End))
 }
 
-// seed is that of a random test: WEFT_SEED, or else a new one.
+// seed returns WEFT_SEED, or a new random seed.
 func (t *trial) seed() uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -82,7 +82,7 @@ func (t *trial) seed() uint64 {
 	return seed
 }
 
-// dice throw batches and ranges over few keys, so that they meet.
+// dice generate batches and ranges over few keys, so that they often overlap.
 type dice struct {
 	*rand.Rand
 	keys       []string
@@ -111,7 +111,7 @@ func (d dice) rangeOf() storage.Range {
 	return r
 }
 
-// batch throws a valid batch whose conditions mostly hold in m.
+// batch returns a random valid batch whose conditions mostly hold in m.
 func (d dice) batch(m model) storage.Batch {
 	b := storage.Batch{Urgent: d.IntN(5) == 0}
 	absents := map[string]bool{}
@@ -200,8 +200,9 @@ func someSerialOrder(t *trial) {
 	}
 }
 
-// serial commits batches at the same time to a store that holds what m does,
-// expects answers and an end that some order of them has, and makes m that end.
+// serial commits batches concurrently to a store that holds the contents of m. The
+// results and the final contents must be those of some serial order of the batches.
+// It then sets m to these contents.
 func (t *trial) serial(what string, m model, batches []storage.Batch) {
 	t.Helper()
 	before := m.scan(storage.Range{})
@@ -233,8 +234,8 @@ func (t *trial) serial(what string, m model, batches []storage.Batch) {
 		what, before, strings.Join(told, ""), end)
 }
 
-// explains is what m becomes if batches come in order, and whether they are
-// answered so.
+// explains returns the contents after committing batches to m in the given order, and
+// whether each batch would have got its answer.
 func explains(m model, batches []storage.Batch, order []int, answers []error) (model, bool) {
 	m = maps.Clone(m)
 	for _, i := range order {

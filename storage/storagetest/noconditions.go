@@ -8,8 +8,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// NoConditions returns s without its ConditionalBatch: a batch with conditions
-// answers errors.ErrUnsupported, all else is s's own.
+// NoConditions returns s without ConditionalBatch: a batch with conditions is
+// refused with errors.ErrUnsupported. All else is passed to s.
 func NoConditions(s storage.Storage) storage.Wrapper { return noConditions{s} }
 
 type noConditions struct{ storage.Storage }

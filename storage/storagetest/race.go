@@ -53,7 +53,7 @@ func oneEqualWins(t *trial) {
 	}
 }
 
-// oneWins expects one of 16 batches to be applied.
+// oneWins expects exactly one of 16 batches to be applied.
 func (t *trial) oneWins(key string, c storage.Condition) {
 	t.Helper()
 	var winners atomic.Int32
@@ -97,7 +97,7 @@ func noIncrementIsLost(t *trial) {
 	}
 }
 
-// increment adds one to a counter, however often it takes.
+// increment adds one to a counter and retries until it succeeds.
 func (t *trial) increment(key string, urgent bool) error {
 	for {
 		old, err := t.read(t.Context(), key)
@@ -114,13 +114,13 @@ func (t *trial) increment(key string, urgent bool) error {
 	}
 }
 
-// crowd is how many commit at the same time, and enough how often each of them
-// is answered before anybody stops.
+// crowd is the number of concurrent committers. Each of them must get an answer at
+// least enough times before any of them stops.
 const crowd, enough = 64, 4
 
-// everybodyGetsATurn has a crowd write the same keys, each in an order of its own,
-// until everybody was answered a few times. One who is not answered in a minute
-// would wait for ever.
+// everybodyGetsATurn has a crowd write the same keys, each in its own order, until
+// every committer got enough answers. A committer without an answer for a minute is
+// taken to be starved.
 func everybodyGetsATurn(t *trial) {
 	const keys = 8
 	begun := time.Now()
@@ -139,7 +139,7 @@ func everybodyGetsATurn(t *trial) {
 				b.Ops = append(b.Ops, put(fmt.Sprint("key", k), fmt.Sprint(i)))
 			}
 			if err := t.store.Commit(t.Context(), b); err != nil {
-				waiting.Store(0) // nobody waits for this one
+				waiting.Store(0) // let the others stop too
 				return fmt.Errorf("Commit among %d others: got %w, want nil", crowd-1, err)
 			}
 			if n == enough {
@@ -148,14 +148,14 @@ func everybodyGetsATurn(t *trial) {
 			if left := waiting.Load(); left > 0 && time.Since(begun) > time.Minute {
 				return fmt.Errorf("got %d commits of one while %d others had fewer than %d, want turns for all", n, left, enough)
 			}
-			runtime.Gosched() // else a store in memory has no crowd
+			runtime.Gosched() // without it, commits to an in-memory store would not overlap
 		}
 		return nil
 	})
 }
 
-// laterSeesEarlier has each of a crowd build on what it was told was written, and
-// all of them together on what the last of them was told.
+// laterSeesEarlier has each committer make a batch conditional on its own last
+// acknowledged write, and all of them on the last acknowledged write of any.
 func laterSeesEarlier(t *trial) {
 	baton := make(chan int, 1)
 	t.put("baton=0")
@@ -183,7 +183,7 @@ func laterSeesEarlier(t *trial) {
 	t.got("baton", fmt.Sprint(crowd*enough))
 }
 
-// builds commits what asks only for what was acknowledged.
+// builds commits a batch whose conditions were made true by acknowledged commits.
 func (t *trial) builds(b storage.Batch) error {
 	if err := t.store.Commit(t.Context(), b); err != nil {
 		return fmt.Errorf("Commit(%s) after what it asks for was acknowledged: got %w, want nil", words(b), err)
@@ -222,7 +222,7 @@ func transfersConserveSum(t *trial) {
 	}
 }
 
-// transfer moves money between two accounts. It gives up in a conflict.
+// transfer moves money between two accounts. It does not retry after a conflict.
 func (t *trial) transfer(rnd *rand.Rand, accounts int) error {
 	two := rnd.Perm(accounts)
 	from, to := fmt.Sprint("account", two[0]), fmt.Sprint("account", two[1])
@@ -254,8 +254,8 @@ func sum(page []storage.Entry) int {
 	return total
 }
 
-// whileWriting reads on four goroutines while one writes, until all of them did
-// so often.
+// whileWriting reads on four goroutines while one writes, until each of them has done
+// so 60 times.
 func (t *trial) whileWriting(write func(n int) error, read func(reader int) error) {
 	t.Helper()
 	const readers, often = 4, 60
@@ -279,7 +279,7 @@ func (t *trial) whileWriting(write func(n int) error, read func(reader int) erro
 			if err := read(i); err != nil {
 				return err
 			}
-			runtime.Gosched() // else the writer gets no turn on one processor
+			runtime.Gosched() // without it, the writer would never run on one processor
 		}
 		return nil
 	})
@@ -332,9 +332,9 @@ func rangeIsReplacedWhole(t *trial) {
 	})
 }
 
-// interleavings are batches that tempt a store to judge one and write another.
-// That the end is the end of some order is asked of each. The first is interleaving
-// 17, whose other half is badBatchFailsAlone.
+// interleavings are pairs of batches that a store may wrongly interleave: check one,
+// then write the other. The result must be that of a serial order. The first is
+// interleaving 17, whose other half is badBatchFailsAlone.
 var interleavings = []struct {
 	what   string
 	before []string

@@ -1,12 +1,10 @@
-// Package storagetest proves that an adapter keeps the contract of package
-// storage, and gives the tests of what is built on top a store that fails when
-// told to.
+// Package storagetest tests that an adapter keeps the contract of package storage.
+// It also provides a store with injected faults, for tests of code built on a store.
 //
-// The contract is a table of rules. [Run] puts each to a fresh store, as a
-// subtest that is named after it and that prints the rule in words where the
-// store broke it. It reads the [storage.Capabilities] of a store and never its
-// name. [Faulty] wraps a store and injects faults, [NoConditions] takes the
-// conditional batch away from one.
+// The contract is a table of rules. [Run] tests each rule on a new store, in a
+// subtest named after the rule; a failure prints what the rule says. Which rules
+// apply depends only on the store's [storage.Capabilities]. [Faulty] wraps a store
+// and injects faults. [NoConditions] removes the conditional batch from a store.
 package storagetest
 
 import (
@@ -16,37 +14,36 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An Adapter is what Run needs to know of the stores that it tests.
+// An Adapter describes the stores for Run to test.
 type Adapter struct {
-	// Open returns a new, empty store. It fails the test if it cannot. Run
-	// closes the store; what else there is to clean up, Open leaves to
-	// t.Cleanup.
+	// Open returns a new, empty store, or fails the test. Run closes the
+	// store. Open registers any other cleanup with t.Cleanup.
 	Open func(t testing.TB) storage.Storage
 
-	// Reopen opens again what s, which was closed, had kept. Nil: nothing
-	// outlives Close, which a store that claims Durable cannot say.
+	// Reopen opens the data of s, which is closed, again. Nil means that no
+	// data outlives Close; a store that claims Durable must have Reopen.
 	Reopen func(t testing.TB, s storage.Storage) storage.Storage
 
-	// Want is the row of the published table of adapters that a store of this
-	// one must claim, no more and no less. Nil: not compared.
+	// Want is the published capabilities of the adapter, which its stores must
+	// match exactly. Nil means that they are not compared.
 	Want *storage.Capabilities
 }
 
 // Run tests a against all rules.
 //
-// A rule that rests on ConditionalBatch becomes, for a store that does not claim
-// it, the rule that conditions are refused and nothing is written. A rule that
-// rests on another capability that is not claimed is skipped. Reads that follow
-// a write on the same goroutine are expected to see it, claimed or not.
+// For a store that does not claim ConditionalBatch, each rule that requires it is
+// replaced by the rule that conditions are refused and nothing is written. A rule
+// that requires another capability that the store does not claim is skipped. A read
+// must see an earlier write of the same goroutine, whether this is claimed or not.
 //
-// Random tests print their seed; the variable WEFT_SEED sets it.
+// Random tests print their seed. Set WEFT_SEED to repeat one.
 func Run(t *testing.T, a Adapter) {
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) { r.run(t, a) })
 	}
 }
 
-// run puts the rule to a fresh store of a.
+// run tests the rule on a new store of a.
 func (r rule) run(t testing.TB, a Adapter) {
 	s := a.Open(t)
 	t.Cleanup(func() { s.Close() })

@@ -17,8 +17,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func openMemory(testing.TB) storage.Storage { return new(memory.Store) }
 
-// A Faulty without faults around a store that is never closed is a store that
-// outlives its Close.
+// persistent stores outlive Close: each is a Faulty without faults around a store
+// that is never closed.
 var persistent = Adapter{
 	Open: func(testing.TB) storage.Storage { return NewFaulty(new(memory.Store), nil) },
 	Reopen: func(_ testing.TB, s storage.Storage) storage.Storage {
@@ -68,7 +68,7 @@ func TestFlawsAreFound(t *testing.T) {
 	}
 }
 
-// A rule that nothing breaks proves nothing.
+// Every rule must find a flaw, or it proves nothing.
 func TestEveryRuleFindsAFlaw(t *testing.T) {
 	broken := map[string]bool{}
 	for _, f := range flaws {
@@ -127,7 +127,7 @@ func find(t *testing.T, name string) rule {
 	return rules[i]
 }
 
-// try puts a rule to a store without failing t.
+// try tests a rule on a store without failing t.
 func try(t testing.TB, r rule, a Adapter) *recorder {
 	rec := &recorder{TB: t}
 	done := make(chan struct{})
@@ -140,11 +140,11 @@ func try(t testing.TB, r rule, a Adapter) *recorder {
 	return rec
 }
 
-// A recorder is a testing.TB that notes failures.
+// A recorder is a testing.TB that records failures.
 type recorder struct {
 	testing.TB
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	failed   bool
 	skipped  bool
 	told     []string

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A trial is one rule put to one fresh store. Entries are written as "key=value"
-// in its methods.
+// A trial is one rule and the new store that it is tested on. Its methods write
+// entries as "key=value".
 type trial struct {
 	testing.TB
 	rule    rule
@@ -47,7 +47,7 @@ func (t *trial) do(ops ...storage.Op) {
 	t.commit(storage.Batch{Ops: ops})
 }
 
-// put stores entries, in batches that any store takes.
+// put stores entries, in batches small enough for the store.
 func (t *trial) put(entries ...string) {
 	t.Helper()
 	size := 100
@@ -64,7 +64,7 @@ func (t *trial) put(entries ...string) {
 	}
 }
 
-// refused expects b to be answered with an error that is want.
+// refused expects Commit of b to return an error that is want.
 func (t *trial) refused(b storage.Batch, want error) {
 	t.Helper()
 	if err := t.store.Commit(t.Context(), b); !errors.Is(err, want) {
@@ -77,7 +77,7 @@ func (t *trial) conflict(b storage.Batch) {
 	t.refused(b, storage.ErrConflict)
 }
 
-// got expects value under key.
+// got expects key to have value.
 func (t *trial) got(key, value string) {
 	t.Helper()
 	switch v, err := t.store.Get(t.Context(), []byte(key)); {
@@ -88,7 +88,7 @@ func (t *trial) got(key, value string) {
 	}
 }
 
-// missing expects nothing under key.
+// missing expects key not to exist.
 func (t *trial) missing(key string) {
 	t.Helper()
 	if v, err := t.store.Get(t.Context(), []byte(key)); !errors.Is(err, storage.ErrNotFound) {
@@ -96,13 +96,13 @@ func (t *trial) missing(key string) {
 	}
 }
 
-// page expects the entries of one Scan.
+// page expects one Scan to return these entries.
 func (t *trial) page(r storage.Range, want ...string) {
 	t.Helper()
 	t.same(fmt.Sprintf("Scan(%s)", rangeWords(r)), t.scan(r), want)
 }
 
-// holds expects the whole store to be entries, which are in key order.
+// holds expects the store to contain exactly these entries, given in key order.
 func (t *trial) holds(want ...string) {
 	t.Helper()
 	t.same("the whole store", t.all(), want)
@@ -133,7 +133,7 @@ func (t *trial) all() []string {
 	return entries
 }
 
-// same compares entries and shows the first that differ.
+// same compares entries and reports the first difference.
 func (t *trial) same(what string, got, want []string) {
 	t.Helper()
 	for i := range max(len(got), len(want)) {
@@ -146,7 +146,7 @@ func (t *trial) same(what string, got, want []string) {
 }
 
 // reopen closes the store and opens it again. It skips the rest of the rule
-// where nothing outlives Close.
+// if the adapter's data does not outlive Close.
 func (t *trial) reopen() {
 	t.Helper()
 	if err := t.store.Close(); err != nil && !errors.Is(err, storage.ErrClosed) {
@@ -163,7 +163,7 @@ func (t *trial) reopen() {
 	t.store = s
 }
 
-// together runs f(0) to f(n-1) at the same time, in no certain order, waits for
+// together runs f(0) to f(n-1) concurrently, started in random order, waits for
 // them, and fails with the first of their errors.
 func (t *trial) together(n int, f func(i int) error) {
 	t.Helper()
@@ -185,7 +185,7 @@ func (t *trial) together(n int, f func(i int) error) {
 	}
 }
 
-// read is Get for goroutines other than the test's.
+// read is Get for use on other goroutines than the test's.
 func (t *trial) read(ctx context.Context, key string) (string, error) {
 	v, err := t.store.Get(ctx, []byte(key))
 	if err != nil {
@@ -198,7 +198,7 @@ func batch(ops ...storage.Op) storage.Batch { return storage.Batch{Ops: ops} }
 
 func when(conditions ...storage.Condition) storage.Batch { return storage.Batch{If: conditions} }
 
-// then is b with operations.
+// then returns b with ops as its operations.
 func then(b storage.Batch, ops ...storage.Op) storage.Batch {
 	b.Ops = ops
 	return b
@@ -211,7 +211,7 @@ func equal(key, value string) storage.Condition { return storage.Equal([]byte(ke
 func absent(key string) storage.Condition       { return storage.Absent([]byte(key)) }
 func present(key string) storage.Condition      { return storage.Present([]byte(key)) }
 
-// between is the range from start to before end; an empty string is no bound.
+// between returns the range [start, end); an empty string means no bound.
 func between(start, end string) storage.Range {
 	var r storage.Range
 	if start != "" {

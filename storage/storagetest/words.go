@@ -7,7 +7,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// words says what b is, for messages.
+// words describes b for messages.
 func words(b storage.Batch) string {
 	var parts []string
 	for i, c := range b.If {
@@ -66,7 +66,7 @@ func rangeWords(r storage.Range) string {
 	return s
 }
 
-// short quotes s, or the beginning of it.
+// short quotes s, or the first bytes of a long s.
 func short(s string) string {
 	const most = 48
 	if len(s) <= most {
