@@ -17,7 +17,7 @@ func BenchmarkRatio(b *testing.B)  { storebench.Ratio(b, benchStore, raw) }
 
 func benchStore(t testing.TB) storage.Storage { return open(t, pgtest.URL(t), nil) }
 
-// raw uses the driver on one connection, and without a store.
+// raw uses the driver on one connection, without a store.
 func raw(t testing.TB) func([]storage.Entry) error {
 	ctx := context.Background()
 	c, err := pgx.Connect(ctx, pgtest.URL(t))

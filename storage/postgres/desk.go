@@ -8,23 +8,23 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A group is at most this large. It may have one batch that is larger.
+// The maximum size of a group. It may contain a single batch that is larger.
 const (
 	maxBatches = 1000
 	maxBytes   = 8 << 20
 )
 
-// A desk is where batches wait their turn. Those that name one key go in the
-// order in which they came, together in a group or one group after the other.
+// A desk is the queue of batches. Batches that name the same key are applied in the
+// order of their arrival, in one group or in successive groups.
 type desk struct {
 	mu      sync.Mutex
 	waiting []*ticket
-	held    claims    // of all who were taken along and not answered
-	passed  claims    // of those that gather passes over; kept for its memory
+	held    claims    // keys of the batches that were taken and not answered yet
+	passed  claims    // keys of the batches that gather leaves waiting; reused
 	work    sync.Cond // on mu; signalled when there may be something to gather
 	lanes   [maxLanes]lane
 	closed  bool
-	trouble error // of the last group; nil: it was judged
+	trouble error // of the last group; nil if it had none
 }
 
 func newDesk() *desk {
@@ -37,7 +37,7 @@ func newDesk() *desk {
 	return d
 }
 
-// open says ErrClosed after shut.
+// open returns ErrClosed after shut.
 func (d *desk) open() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,7 +47,7 @@ func (d *desk) open() error {
 	return nil
 }
 
-// enter puts t in line: in that of a lane, if it must go alone.
+// enter puts t in the queue, or in that of a lane if it must be applied alone.
 func (s *Store) enter(t *ticket) error {
 	d := s.desk
 	d.mu.Lock()
@@ -65,7 +65,7 @@ func (s *Store) enter(t *ticket) error {
 	return nil
 }
 
-// hold claims what t names without waiting for those who have claimed it.
+// hold claims the keys of t without waiting for others that have claimed them.
 func (d *desk) hold(t *ticket) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,9 +77,9 @@ func (d *desk) hold(t *ticket) error {
 	return nil
 }
 
-// withdraw takes t, whose caller gives up, out of its line. It says no if t was
-// taken along; then t is waited for, and comes back if it was not judged. Else it returns
-// what the last of those before t met.
+// withdraw removes t, whose caller no longer waits, from its queue, and returns the error
+// of the last group. It returns false if t was already taken; then the caller must wait
+// for the answer, which is errWithdrawn if t was not judged.
 func (d *desk) withdraw(t *ticket) (last error, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -100,7 +100,7 @@ func (d *desk) withdraw(t *ticket) (last error, ok bool) {
 	return nil, false
 }
 
-// next waits for a group, which it appends to g. It returns none after shut.
+// next waits for a group, which it appends to g. It returns nil after shut.
 func (s *Store) next(g []*ticket) []*ticket {
 	d := s.desk
 	d.mu.Lock()
@@ -114,10 +114,10 @@ func (s *Store) next(g []*ticket) []*ticket {
 	return nil
 }
 
-// gather takes along all that wait and may go: what names a key that is held,
-// or that an earlier one waits for, waits on. Those that go in other lines, with
-// an urgent batch or a DeleteRange, claim their keys as they come, so that what
-// waits too long for them goes to a lane: there the server lets it have its turn.
+// gather takes all waiting batches that can be applied now. A batch keeps waiting if it
+// names a key that is held, or that an earlier waiting batch names. Urgent batches and
+// those with a DeleteRange do not pass through this queue and claim their keys at once. A
+// batch that has waited too long for a held key goes to a lane, where it queues in the server.
 func (s *Store) gather(g []*ticket) []*ticket {
 	d := s.desk
 	bytes := 0
@@ -126,7 +126,7 @@ func (s *Store) gather(g []*ticket) []*ticket {
 	for i, t := range d.waiting {
 		if len(g) == maxBatches || len(g) > 0 && bytes+t.bytes > maxBytes {
 			rest = append(rest, d.waiting[i:]...)
-			d.work.Signal() // for another committer
+			d.work.Signal() // wake another committer
 			break
 		}
 		blocked := d.passed.clash(t)
@@ -152,8 +152,8 @@ func (s *Store) gather(g []*ticket) []*ticket {
 	return g
 }
 
-// finish answers those of g that were judged, and sends those that were skipped
-// to a lane. Behind it g has no meaning. met is the error of the whole group, if it had one.
+// finish answers the batches of g that were judged, and moves skipped ones to a lane. It
+// overwrites g. met is the error of the whole group, or nil.
 func (s *Store) finish(g []*ticket, met error) {
 	d := s.desk
 	answered := g[:0]
@@ -178,7 +178,7 @@ func (s *Store) finish(g []*ticket, met error) {
 	}
 }
 
-// shut answers ErrClosed to all that wait, and to those who come later.
+// shut answers ErrClosed to all waiting batches and to later ones.
 func (d *desk) shut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -17,9 +17,9 @@ import (
 	"github.com/weft-go/weft/storage/postgres"
 )
 
-// Interleaving 6: the outcome of the transaction in which a step and its
-// checkpoint are committed is unknown, because the connection is cut at COMMIT.
-// Whether the server had done it or not, the step's row is there once.
+// Interleaving 6: the transaction that commits a step and its checkpoint has an unknown
+// outcome, because the connection is cut at COMMIT. Whether or not the server committed
+// it, the step's row is stored exactly once.
 func TestStepIsBookedOnceWhileCut(t *testing.T) {
 	direct := pgtest.URL(t)
 	p, url := proxied(t, direct)
@@ -78,8 +78,8 @@ func TestStepIsBookedOnceWhileCut(t *testing.T) {
 	}
 }
 
-// OW5: an engine keeps its lease while the connection on which it renews is cut, at the
-// renewal and between two of them. Each renewal of unknown outcome is looked after.
+// OW5: an engine keeps its lease while the connection on which it renews is cut, during a
+// renewal and between two. The engine checks each renewal whose outcome is unknown.
 func TestLeaseOutlivesItsConnections(t *testing.T) {
 	p, url := proxied(t, pgtest.URL(t))
 	s := open(t, url, &postgres.Options{NoListen: true})

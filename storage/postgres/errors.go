@@ -18,47 +18,47 @@ func wrap(action string, err error) error {
 	return fmt.Errorf("postgres: %s: %w", action, err)
 }
 
-// An unknownError is the error of a COMMIT, or of what was sent along with one,
-// after which nobody knows whether it took place.
+// An unknownError is the error of a COMMIT, or of a statement sent along with it, that
+// leaves the outcome unknown.
 type unknownError struct{ error }
 
 func (e *unknownError) Error() string { return "outcome unknown: " + e.error.Error() }
 
 func (e *unknownError) Unwrap() error { return e.error }
 
-// SafeToRetry hides the method of an error of pgconn, which calls a COMMIT that
-// took place safe to retry.
+// SafeToRetry hides the method of pgconn's errors, which reports true for some COMMITs
+// that took place.
 func (e *unknownError) SafeToRetry() bool { return false }
 
-// SafeToRetry is the same for all that Commit answers.
+// SafeToRetry does the same, so that it is false for every error of Commit.
 func (e *lostError) SafeToRetry() bool { return false }
 
-// An undoneError is the server's answer to a statement before COMMIT: nothing
-// was written.
+// An undoneError is the server's error for a statement before COMMIT: nothing was
+// written.
 type undoneError struct{ *pgconn.PgError }
 
 func (e *undoneError) Unwrap() error { return e.PgError }
 
-// A lostError is that of a connection that was lost before COMMIT was sent:
-// nothing was written, nor can be.
+// A lostError means that the connection was lost before COMMIT was sent: nothing was
+// written, nor will be.
 type lostError struct{ error }
 
 func (e *lostError) Unwrap() error { return e.error }
 
 var (
-	// errMoved: a row came while others were being locked.
+	// errMoved: a row was inserted or deleted while others were being locked.
 	errMoved = errors.New("rows keep coming in and going")
 
-	// errWithdrawn: the caller left while the batch was in a group that did not
-	// judge it.
+	// errWithdrawn: the caller's context ended while the batch was in a group that
+	// did not judge it.
 	errWithdrawn = errors.New("withdrawn")
 
-	// errBusy: certainly not written.
+	// errBusy: nothing was written.
 	errBusy = errors.New("other transactions hold the rows of the batch, or of those before it, for too long")
 )
 
-// cut says that err is of a connection that was there and is no more. A pooler says
-// how severe it is in one way only.
+// cut reports whether err means that an established connection was lost. A pooler sends
+// only one of the two severity fields.
 func cut(err error) bool {
 	if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return false
@@ -74,12 +74,12 @@ func cut(err error) bool {
 type remedy uint8
 
 const (
-	give  remedy = iota // the error to everybody
-	again               // all of it anew, with fresh reads
-	split               // in halves, as one of them may be to blame
+	give  remedy = iota // return the error for all batches
+	again               // retry the whole group with fresh reads
+	split               // apply it in halves, as a single batch may be the cause
 )
 
-// What the server calls them.
+// SQLSTATE codes of the server.
 const (
 	uniqueViolation  = "23505"
 	lockNotAvailable = "55P03"
@@ -97,7 +97,7 @@ func remedyOf(err error) remedy {
 		return give
 	}
 	switch code := undone.Code; {
-	case code == uniqueViolation, strings.HasPrefix(code, "40"): // by others, so a fresh read shows it
+	case code == uniqueViolation, strings.HasPrefix(code, "40"): // caused by others, so fresh reads will differ
 		return again
 	case code == lockNotAvailable, strings.HasPrefix(code, "22"), strings.HasPrefix(code, "54"):
 		return split

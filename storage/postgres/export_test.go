@@ -4,14 +4,14 @@ import (
 	"context"
 )
 
-// Waiting is how many batches are in line.
+// Waiting returns the number of batches in the queue.
 func (s *Store) Waiting() int {
 	s.desk.mu.Lock()
 	defer s.desk.mu.Unlock()
 	return len(s.desk.waiting)
 }
 
-// InLanes is how many batches are in a lane.
+// InLanes returns the number of batches in lanes.
 func (s *Store) InLanes() int {
 	s.desk.mu.Lock()
 	defer s.desk.mu.Unlock()
@@ -22,7 +22,7 @@ func (s *Store) InLanes() int {
 	return n
 }
 
-// Setting is what a session of the store's own runs with.
+// Setting returns a setting of one of the store's own sessions.
 func (s *Store) Setting(name string) (value string, err error) {
 	c := <-s.urgent
 	defer func() { s.urgent <- c }()
@@ -35,7 +35,7 @@ const (
 	Committers  = committers
 )
 
-// Reading is how many reads wait for company.
+// Reading returns the number of reads that wait to share a round trip.
 func (s *Store) Reading() int {
 	s.company.mu.Lock()
 	defer s.company.mu.Unlock()

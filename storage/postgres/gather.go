@@ -11,47 +11,47 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A gatherer has reads share round trips. One that comes while few are under way
-// goes by itself; the others wait until one of those is done, and then go
-// together.
+// A gatherer makes reads share round trips. A read that arrives while fewer than
+// roundTrips are in progress is sent by itself. Others wait until one of those is done,
+// and are then sent together.
 //
-// A read that was sent with others and failed is sent again by itself: what is
-// wrong with one of them is no answer to the rest.
+// A read that failed together with others is sent again by itself, because another read
+// may have caused the failure.
 type gatherer struct {
 	store *Store
 
 	mu      sync.Mutex
-	going   int // round trips
+	going   int // number of round trips in progress
 	waiting []*reading
 }
 
 const (
-	// roundTrips is how many may be under way before reads wait for each other.
+	// roundTrips is the maximum number of round trips in progress. Further reads wait.
 	roundTrips = 2
-	// maxGathered is how many reads go together, and smallPage what a page may
-	// have that goes with others.
+	// maxGathered is the maximum number of reads in a round trip, and smallPage the
+	// maximum limit of a page that shares one.
 	maxGathered = 100
 	smallPage   = 256
 )
 
-// A reading is one read, which waits for company.
+// A reading is one read that may share a round trip.
 type reading struct {
 	key  []byte         // of a Get
 	page *storage.Range // of a Scan
 
 	served  bool
-	value   []byte // nil: not there
+	value   []byte // nil: not found
 	entries []storage.Entry
-	over    chan struct{} // closed when it was sent, served or not
+	over    chan struct{} // closed after the round trip, served or not
 }
 
-// small says that r does not hold up those that it goes with.
+// small reports whether r is small enough not to delay the reads that it is sent with.
 func (r *reading) small() bool {
 	return r.page == nil || r.page.Limit > 0 && r.page.Limit <= smallPage
 }
 
-// enter has r served together with others, or lets it go by itself, after which
-// its caller calls leave.
+// enter waits until r was sent together with others, or reports that the caller must send
+// it alone. Then the caller must call leave afterwards.
 func (g *gatherer) enter(ctx context.Context, r *reading) (alone bool, err error) {
 	g.mu.Lock()
 	if g.going < roundTrips {
@@ -72,7 +72,7 @@ func (g *gatherer) enter(ctx context.Context, r *reading) (alone bool, err error
 	}
 }
 
-// keep copies what belongs to the caller, who may be gone before r is sent.
+// keep copies the caller's bytes, as the caller may return before r is sent.
 func (r *reading) keep() {
 	r.key = bytes.Clone(r.key)
 	if r.page != nil {
@@ -90,7 +90,7 @@ func (g *gatherer) withdraw(r *reading) {
 	}
 }
 
-// leave says that a round trip is over, in whose place those that wait go.
+// leave ends a round trip. If reads are waiting, they are sent in its place.
 func (g *gatherer) leave() {
 	if group := g.next(); group != nil {
 		g.store.running.Go(func() {
@@ -101,7 +101,7 @@ func (g *gatherer) leave() {
 	}
 }
 
-// next takes those who go next. If there are none, the round trip is given up.
+// next returns the next reads to send. If there are none, the round trip ends.
 func (g *gatherer) next() []*reading {
 	g.mu.Lock()
 	defer g.mu.Unlock()

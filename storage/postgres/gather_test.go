@@ -14,8 +14,8 @@ import (
 	"github.com/weft-go/weft/storage/postgres"
 )
 
-// Reads that come while others are under way go together, and each gets its own
-// answer; also if their connection is cut, when they go again one by one.
+// Reads that arrive while others are in progress are sent together, and each gets its own
+// answer. If their connection is cut, they are sent again one by one.
 func TestReadsShareRoundTrips(t *testing.T) {
 	p, url := proxied(t, pgtest.URL(t))
 	s := open(t, url, &postgres.Options{NoListen: true})
@@ -76,7 +76,7 @@ func TestReadsShareRoundTrips(t *testing.T) {
 		eventually(t, func() bool { return s.Reading() == 2*n+3 })
 		release()
 		all.Wait()
-		// Two groups, and what prepares their statements on each connection.
+		// Two groups, and the statements to prepare on each connection.
 		if got := trips.Load() - postgres.RoundTrips; !cut && got > 8 {
 			t.Errorf("%d reads took %d round trips, want at most 8", 2*n+3, got)
 		}

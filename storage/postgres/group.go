@@ -12,14 +12,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// commitGroups applies one group after the other, until the store is closed.
+// commitGroups applies groups until the store is closed.
 func (s *Store) commitGroups() {
 	c := s.newSession(groupLockTimeout)
 	defer c.close()
 	var g []*ticket
 	for {
-		// Those who were just answered, or are about to come, have their say
-		// first: it costs nothing if there is nobody.
+		// Let callers that were just answered, or are about to arrive, run first
+		// and join the group. If there are none this costs nothing.
 		runtime.Gosched()
 		if g = s.next(g[:0]); len(g) == 0 {
 			return
@@ -28,8 +28,8 @@ func (s *Store) commitGroups() {
 	}
 }
 
-// settle applies g, if necessary again, and in halves, until everybody in it is
-// answered or in a lane.
+// settle applies g, retrying and halving it as necessary, until every batch in it is
+// answered or moved to a lane.
 func (s *Store) settle(c *session, g []*ticket) {
 	for attempt := 1; ; attempt++ {
 		err := c.try(g)
@@ -68,8 +68,8 @@ func (s *Store) settle(c *session, g []*ticket) {
 	}
 }
 
-// try puts g through one transaction. If it returns nil, every ticket has its
-// answer or is skipped.
+// try applies g in one transaction. If it returns nil, every ticket is answered or
+// skipped.
 func (c *session) try(g []*ticket) error {
 	if c.conn == nil {
 		if err := c.connect(context.Background()); err != nil {
@@ -80,7 +80,7 @@ func (c *session) try(g []*ticket) error {
 	p := conn.StartPipeline(context.Background())
 	var err error
 	done := false
-	fresh := time.Since(c.used) < time.Second // else it may be dead, which the first of two round trips finds out
+	fresh := time.Since(c.used) < time.Second // else the connection may be dead, which a first round trip without a commit finds out
 	switch {
 	case len(g) > 1:
 	case c.urgent && g[0].isSwap():
@@ -106,8 +106,8 @@ func (c *session) try(g []*ticket) error {
 	return err
 }
 
-// transact applies g in two round trips. There is a third if a row that should
-// be there is not, to see whether it is gone or locked.
+// transact applies g in two round trips. It takes a third if an expected row was not
+// locked, to find out whether it was deleted or is locked by others.
 func (c *session) transact(p *pgconn.Pipeline, g []*ticket) error {
 	r := &c.rows
 	r.build(g, nil)
@@ -135,7 +135,7 @@ func (c *session) transact(p *pgconn.Pipeline, g []*ticket) error {
 	return c.write(p)
 }
 
-// before is the error of a transaction in which COMMIT was not sent.
+// before classifies an error that occurred before COMMIT was sent.
 func before(err error) error {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.SeverityUnlocalized == "ERROR" {
 		return &undoneError{e}
@@ -143,8 +143,8 @@ func before(err error) error {
 	return &lostError{err}
 }
 
-// lockFree locks what others have not locked, and looks which of the rows that
-// may be missing are there.
+// lockFree locks the rows that others have not locked, and queries which of the rows that
+// may be missing exist.
 func (r *rows) lockFree(calls []call) []call {
 	calls = r.lock(calls, shareOrSkip, func(x *row) bool { return x.share && !x.update && x.value })
 	calls = r.lock(calls, shareOnlyOrSkip, func(x *row) bool { return x.share && !x.update && !x.value })
@@ -153,8 +153,8 @@ func (r *rows) lockFree(calls []call) []call {
 	return r.look(calls, func(x *row) bool { return x.probe })
 }
 
-// lockAll waits for the locks, in the order of the keys: of neighbours for which
-// one kind of lock will do, at once.
+// lockAll locks all rows in key order and waits for each lock. Consecutive rows that need
+// the same kind of lock share a statement.
 func (r *rows) lockAll(calls []call) []call {
 	for i := range r.list {
 		r.list[i].probe = true
@@ -188,8 +188,8 @@ func (r *rows) lock(calls []call, statement int, pick func(*row) bool) []call {
 	return append(calls, call{prepared: statement, args: r.keys(sent), row: r.lockedRow})
 }
 
-// lockedRow takes in a row of the server's answer: a key, and what is in it if
-// that matters.
+// lockedRow processes a row of the server's answer: a key, and its value if that is
+// needed.
 func (r *rows) lockedRow(values [][]byte) {
 	x := r.find(values[0])
 	if x == nil {
@@ -214,8 +214,8 @@ func (r *rows) look(calls []call, pick func(*row) bool) []call {
 	}})
 }
 
-// missing looks for rows that were to be locked for share, which therefore were
-// expected to be there, and were not locked.
+// missing queries the rows that should have been locked for share, and so were expected
+// to exist, but were not locked.
 func (r *rows) missing() []call {
 	return r.look(nil, func(x *row) bool {
 		lost := !x.locked && !x.probe
@@ -224,8 +224,8 @@ func (r *rows) missing() []call {
 	})
 }
 
-// write writes what the batches came to, and commits. Where that is nothing there
-// is nothing to commit either, and the locks are given back with the rest.
+// write writes the result of the batches and commits. If they changed nothing, it does not
+// commit; the rollback releases the locks.
 func (c *session) write(p *pgconn.Pipeline) error {
 	calls := c.rows.writes(c.calls[:0])
 	if len(calls) == 0 {
@@ -235,9 +235,9 @@ func (c *session) write(p *pgconn.Pipeline) error {
 	return c.commit(p, c.calls)
 }
 
-// writes are the statements that write. To find a key that is to be deleted
-// missing does not keep others from putting it, and then there may be no order in
-// which all of them went: so it is put and deleted, which does.
+// writes returns the statements that write. If a key to delete does not exist, nothing is
+// locked and others could put it concurrently, so that the transactions might have no
+// serial order. Therefore such a key is put and then deleted, which locks it.
 func (r *rows) writes(calls []call) []call {
 	add := func(statement int, pick func(*row) bool, contents bool) {
 		sent := r.pick(pick)
@@ -257,7 +257,7 @@ func (r *rows) writes(calls []call) []call {
 	return calls
 }
 
-// commit runs calls, of which the last is COMMIT.
+// commit runs calls, the last of which is COMMIT.
 func (c *session) commit(p *pgconn.Pipeline, calls []call) error {
 	failed, err := c.do(p, calls)
 	if err == nil {
@@ -267,7 +267,7 @@ func (c *session) commit(p *pgconn.Pipeline, calls []call) error {
 	return outcome(err, failed == len(calls)-1)
 }
 
-// outcome is the error of what was sent along with a COMMIT, and of that itself.
+// outcome classifies an error of COMMIT, or of a statement sent along with it.
 func outcome(err error, commits bool) error {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	if ok && e.SeverityUnlocalized == "ERROR" && (!commits || strings.HasPrefix(e.Code, "40")) {

@@ -7,24 +7,24 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A lane is where batches wait for rows that others have locked, so that nobody
-// waits with them. Its fields are guarded by desk.mu.
+// A lane is a queue for batches that wait for rows locked by others, so that they do not
+// delay other batches. Its fields are guarded by desk.mu.
 type lane struct {
 	line    []*ticket
-	held    claims // of the line, and of what is being applied
-	running bool   // there is a goroutine
+	held    claims // keys of the batches in line or being applied
+	running bool   // its goroutine is running
 	wake    chan struct{}
 }
 
-// overdue is after what time a batch that waits for others to let go of its keys
-// goes to a lane.
+// overdue is how long a batch waits for others to release its keys before it moves to a
+// lane.
 const overdue = 250 * time.Millisecond
 
-// patience is how long a batch waits in the line of a lane.
+// patience is how long a batch waits in a lane.
 const patience = 15 * time.Second
 
-// toLane puts a skipped t in the line of a lane, unless nobody wants that any
-// more. Its caller holds desk.mu.
+// toLane moves a skipped t to a lane. It returns false if the store is closed or t's caller
+// no longer waits. Its caller holds desk.mu.
 func (s *Store) toLane(t *ticket) bool {
 	t.skipped = false
 	if s.desk.closed || t.left {
@@ -39,8 +39,8 @@ func (s *Store) toLane(t *ticket) bool {
 	return true
 }
 
-// line chooses a lane: that of a batch with which t shares a row, or else the
-// one with the shortest line.
+// line adds t to a lane: to one with a batch that shares a row with t, otherwise to the
+// one with the fewest claimed keys.
 func (s *Store) line(t *ticket) {
 	lanes := &s.desk.lanes
 	l := &lanes[0]
@@ -70,13 +70,13 @@ func (l *lane) nudge() {
 	}
 }
 
-// remove takes t out of the line.
+// remove removes t from the lane.
 func (l *lane) remove(t *ticket) {
 	l.line = slices.DeleteFunc(l.line, func(other *ticket) bool { return other == t })
 	l.held.drop(t)
 }
 
-// runLane applies what is in line, until nothing was for a while.
+// runLane applies the batches in the lane, until it was empty for idleConn.
 func (s *Store) runLane(l *lane) {
 	c := s.newSession(laneLockTimeout)
 	defer c.close()
@@ -105,9 +105,9 @@ func (s *Store) runLane(l *lane) {
 	}
 }
 
-// nextOf takes along the first in line, and with it those behind it that share a
-// row with one who goes. Before it come those who waited too long. It says that
-// the lane is done after shut, and if it is empty and may end.
+// nextOf takes the first batch in the lane, and later ones that share a row with a batch
+// already taken. Batches that waited too long are returned as late. The lane is done after
+// shut, or if it is empty and may end.
 func (d *desk) nextOf(l *lane, mayEnd bool) (late, g []*ticket, done bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

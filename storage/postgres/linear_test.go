@@ -8,9 +8,9 @@ import (
 	"github.com/weft-go/weft/internal/pgtest"
 )
 
-// Calls go to two stores in turn, as those of two processes do, while connections
-// are cut: at one in thirty commits, before the server has got it, after, or with
-// its answer lost; and now and then elsewhere.
+// Calls alternate between two stores, as if from two processes, while connections are cut:
+// at one commit in thirty, before the server received it, after, or so that its answer is
+// lost; and sometimes elsewhere.
 func TestLinearizable(t *testing.T) {
 	p, url := proxied(t, pgtest.URL(t))
 	s := openTwo(t, url)
@@ -26,7 +26,7 @@ func TestLinearizable(t *testing.T) {
 		cuts[do]++
 		return do
 	})
-	linear.CheckWithoutRanges(t, s) // what a DeleteRange keeps to: TestDeleteRangeIsSerial, and the package's caveats
+	linear.CheckWithoutRanges(t, s) // for the guarantees of DeleteRange see TestDeleteRangeIsSerial and the package's caveats
 	p.on(nil)
 	t.Logf("of %d messages, cut before %d, after %d, with the answer lost %d", cuts[pass], cuts[cutBefore], cuts[cutAfter], cuts[loseReply])
 	if cuts[loseReply] < 20 {

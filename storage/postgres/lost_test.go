@@ -18,8 +18,8 @@ import (
 	"github.com/weft-go/weft/storage/postgres"
 )
 
-// A booking is a workflow whose only step is a function in a transaction, which has
-// put a row before.
+// A booking is a workflow with a single step: a function that has inserted a row in its
+// transaction before it calls the test's function.
 type booking struct {
 	t      *testing.T
 	direct string
@@ -29,7 +29,7 @@ type booking struct {
 	f      func(ctx context.Context, tx pgx.Tx, call int32) error
 }
 
-// bookings runs workflows on the database at url, which is also at direct.
+// bookings runs workflows on the database at url; direct is its address without the proxy.
 func bookings(t *testing.T, url, direct string) *booking {
 	t.Helper()
 	s := open(t, url, &postgres.Options{NoListen: true, FsyncOff: true})
@@ -50,8 +50,8 @@ func bookings(t *testing.T, url, direct string) *booking {
 	return b
 }
 
-// book runs the workflow of seat n, with f for its function. It returns how that
-// ended, how often f was called, and how many rows there are of n.
+// book runs the workflow for seat n with the function f. It returns the workflow's error,
+// how often f was called, and the number of rows of n.
 func (b *booking) book(n int, f func(ctx context.Context, tx pgx.Tx, call int32) error) (calls int32, rows int, err error) {
 	b.t.Helper()
 	b.calls.Store(0)
@@ -65,20 +65,20 @@ func (b *booking) book(n int, f func(ctx context.Context, tx pgx.Tx, call int32)
 		if _, failed := errors.AsType[*engine.WorkflowError](err); err == nil || failed || ctx.Err() != nil {
 			break
 		}
-		time.Sleep(10 * time.Millisecond) // a server that starts lets nobody in
+		time.Sleep(10 * time.Millisecond) // a starting server refuses connections
 	}
 	must(b.t, host(b.t, b.direct).QueryRow(b.t.Context(), `SELECT count(*) FROM seats WHERE n = $1`, n).Scan(&rows))
 	return b.calls.Load(), rows, err
 }
 
-// TX: a connection that is lost inside the function of Transact is not the step's
-// outcome, whatever the function makes of it: the step is tried again.
+// TX: a connection that is lost inside the function of Transact is not the step's outcome,
+// whatever the function returns: the step is tried again.
 func TestLostConnectionIsNoOutcome(t *testing.T) {
 	type lost struct {
 		name string
 		// lose cuts the connection of tx.
 		lose func(t *testing.T, server *pgtest.Server, p *proxy, direct string, tx pgx.Tx)
-		// after is what the function does about the error of its next statement.
+		// after is what the function returns for the error of its next statement.
 		after func(error) error
 	}
 	terminate := func(t *testing.T, _ *pgtest.Server, _ *proxy, direct string, tx pgx.Tx) {
@@ -107,7 +107,7 @@ func TestLostConnectionIsNoOutcome(t *testing.T) {
 					return nil
 				}
 				c.lose(t, server, p, direct, tx)
-				// The server tells it late that it was terminated.
+				// It takes a while until the server process notices that it was terminated.
 				for {
 					if _, err := tx.Exec(ctx, `SELECT 1`); err != nil {
 						return c.after(err)
@@ -121,8 +121,8 @@ func TestLostConnectionIsNoOutcome(t *testing.T) {
 	}
 }
 
-// What the function itself comes to is the step's outcome, also where pgx closes the
-// connection: as it does with one on which a statement was given up.
+// An error of the function itself is the step's outcome, even if pgx closes the connection,
+// as it does after an abandoned statement.
 func TestErrorOfTheFunctionIsItsOutcome(t *testing.T) {
 	sleep := func(ctx context.Context, tx pgx.Tx) error {
 		ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
@@ -216,8 +216,8 @@ func TestErrorOfTheFunctionIsItsOutcome(t *testing.T) {
 	}
 }
 
-// Transact says that it lost its transaction, also if that happened between the
-// function and the commit.
+// Transact reports that it lost its transaction, also if that happened between the function
+// and the commit.
 func TestTransactLost(t *testing.T) {
 	direct := pgtest.URL(t)
 	p, url := proxied(t, direct)

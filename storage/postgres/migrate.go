@@ -13,18 +13,17 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// format is what this release writes. It is in the comment on the table, behind
-// stamp.
+// format is the format that this release writes. It follows stamp in the comment on the
+// table.
 const (
 	format = 1
 	stamp  = "weft store, format "
 )
 
-// Migrations returns the statements that create the store of o, in their order.
-// Open runs those that are still to be run, in one transaction and under an
-// advisory lock. A host whose role may not create tables runs them itself,
-// beforehand; Open then needs no more than SELECT, INSERT, UPDATE and DELETE on
-// the table and USAGE of the schema.
+// Migrations returns the statements that create the store of o, in order. Open runs the
+// missing ones itself, in one transaction and under an advisory lock. If the host's role
+// may not create tables, run them beforehand. Open then needs only SELECT, INSERT, UPDATE
+// and DELETE on the table and USAGE on the schema.
 func Migrations(o *Options) []string {
 	full := withDefaults(o)
 	return append([]string{createSchema(full)}, createTable(full)...)
@@ -34,8 +33,8 @@ func createSchema(o Options) string {
 	return `CREATE SCHEMA IF NOT EXISTS ` + pgx.Identifier{o.Schema}.Sanitize()
 }
 
-// createTable leaves room in pages, as the records of workflows are rewritten
-// while they go on: rows of the same page need no change of the index.
+// createTable leaves free space in pages, because records of running workflows are
+// rewritten: if the new row fits on the same page, the index need not change.
 func createTable(o Options) []string {
 	return []string{
 		`CREATE TABLE ` + o.quoted() + ` (k bytea PRIMARY KEY, v bytea NOT NULL) WITH (fillfactor = 90)`,
@@ -43,7 +42,7 @@ func createTable(o Options) []string {
 	}
 }
 
-// migrate makes the table, if it is not there, and refuses one that is not ours.
+// migrate creates the table if it does not exist, and refuses a table that is not ours.
 func migrate(ctx context.Context, c *pgx.Conn, o Options) error {
 	there, err := checkTable(ctx, c, o)
 	if there || err != nil {
@@ -53,7 +52,7 @@ func migrate(ctx context.Context, c *pgx.Conn, o Options) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(o.lock("migrate "))); err != nil {
 			return err
 		}
-		there, err := checkTable(ctx, tx, o) // another may have made it
+		there, err := checkTable(ctx, tx, o) // another process may have created it
 		if there || err != nil {
 			return err
 		}
@@ -62,7 +61,7 @@ func migrate(ctx context.Context, c *pgx.Conn, o Options) error {
 			return err
 		}
 		todo := createTable(o)
-		if schemas == 0 { // to create one that is there needs a privilege too
+		if schemas == 0 { // creating a schema needs a privilege, even if it exists
 			todo = Migrations(&o)
 		}
 		for _, sql := range todo {
@@ -74,7 +73,7 @@ func migrate(ctx context.Context, c *pgx.Conn, o Options) error {
 	})
 }
 
-// checkTable says whether the table is there, and refuses one that is not ours.
+// checkTable reports whether the table exists, and returns an error if it is not ours.
 func checkTable(ctx context.Context, q querier, o Options) (there bool, err error) {
 	var kind, persistence, comment string
 	var columns []string
@@ -100,7 +99,7 @@ func checkTable(ctx context.Context, q querier, o Options) (there bool, err erro
 	if version > format {
 		return true, fmt.Errorf("%s has format %d, and this release knows %d: %w", o.quoted(), version, format, storage.ErrFutureFormat)
 	}
-	// Whatever else a later format of ours adds, it may not do without these.
+	// Later formats may add columns elsewhere, but must keep these.
 	want := []string{"k bytea not null primary key", "v bytea not null"}
 	if kind+persistence != "rp" || !slices.Equal(columns, want) {
 		return true, fmt.Errorf("%s is not one of our tables: it is of the kind %q and has the columns %q", o.quoted(), kind+persistence, columns)

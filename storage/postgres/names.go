@@ -10,7 +10,7 @@ import (
 
 var name = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
 
-// withDefaults is a copy of o, or the default, with names in all places.
+// withDefaults returns a copy of o with defaults for empty names.
 func withDefaults(o *Options) Options {
 	var full Options
 	if o != nil {
@@ -36,7 +36,7 @@ func (o Options) check() error {
 
 func (o Options) quoted() string { return pgx.Identifier{o.Schema, o.Table}.Sanitize() }
 
-// lock is the number of an advisory lock for a purpose.
+// lock returns the number of the advisory lock for a purpose.
 func (o Options) lock(purpose string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte("weft " + purpose + o.quoted()))

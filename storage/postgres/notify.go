@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// A notifier tells other processes what was committed. It sends after the
-// commit, as a NOTIFY in a transaction makes all commits of the database wait
-// for one another; it sends to all at once what comes within a pause; and if it
-// cannot send, it does not.
+// A notifier tells other processes what was committed. It sends after the commit, because
+// a NOTIFY inside a transaction makes all commits of the database wait for each other. It
+// combines the changes within notifyPause. If sending fails, the changes are not sent
+// again.
 type notifier struct {
 	store   *Store
 	channel string
-	sender  string // so that a process knows its own
+	sender  string // identifies this store, so that it ignores its own notifications
 	some    chan struct{}
 	stop    context.CancelFunc
 	ctx     context.Context
 
 	mu    sync.Mutex
-	heads map[string]struct{} // how the keys begin that were changed
-	all   bool                // too many to tell
+	heads map[string]struct{} // prefixes of the keys that were changed
+	all   bool                // too many to list
 }
 
 const (
@@ -55,7 +55,7 @@ func newNotifier(s *Store) *notifier {
 
 func (n *notifier) shut() { n.stop() }
 
-// add notes what a group changed.
+// add records what a group changed.
 func (n *notifier) add(r *rows) {
 	n.mu.Lock()
 	for i := range r.list {
@@ -77,8 +77,8 @@ func (n *notifier) add(r *rows) {
 	}
 }
 
-// headOf is a key's first two components, as storage.AppendKey makes them. Of
-// any other key it is nothing, with which every key begins.
+// headOf returns the first two components of a key made by storage.AppendKey. For other
+// keys it returns nil, the prefix of every key.
 func headOf(key []byte) []byte {
 	i := bytes.IndexByte(key, ':')
 	if j := bytes.IndexByte(key[i+1:], ':'); j >= 0 {
@@ -95,7 +95,7 @@ func headOf(key []byte) []byte {
 	return key
 }
 
-// run sends until it is stopped.
+// run sends notifications until it is stopped.
 func (n *notifier) run() {
 	for {
 		select {
@@ -116,12 +116,12 @@ func (n *notifier) send() {
 	payload := n.sender + "\n" + strings.Join(n.take(), "\n")
 	ctx, cancel := context.WithTimeout(n.ctx, notifyTimeout)
 	defer cancel()
-	// Nobody may depend on it, so nobody hears of an error.
+	// Nobody may depend on notifications, so errors are ignored.
 	_, _ = n.store.pool.Exec(ctx, `SELECT pg_notify($1, $2)`, n.channel, payload)
 }
 
-// take returns what was noted. Where that is too much it is the first components
-// instead, and where these are too many it is what every key begins with.
+// take returns the recorded prefixes. If there are too many, it returns their first
+// components; if these are too many, the prefix of every key.
 func (n *notifier) take() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Open opens the store in the database of url, and creates it if it is not
-// there. A nil o is the default.
+// Open opens the store in the database at url and creates it if it does not exist. A nil
+// o means the defaults.
 //
-// The url is one of libpq's, or a list of keywords and values. Of several hosts
-// the first is taken that is neither read-only nor recovering. The store has at
-// most 20 connections.
+// url is a libpq connection string, either a URL or a list of keywords and values. Of
+// several hosts it uses the first that is neither read-only nor in recovery. The store
+// has at most 20 connections.
 func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	full := withDefaults(o)
 	config, err := pgxpool.ParseConfig(url)
@@ -45,10 +45,9 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	return s, nil
 }
 
-// New opens the store in the database of a pool that the host has, and creates
-// it if it is not there. Reads go through the pool. Commits have connections of
-// their own, at most nine, which are made as those of the pool are. Close leaves
-// the pool open.
+// New opens the store in the database of the host's pool, and creates it if it does not
+// exist. Reads go through the pool. Commits use at most eight other connections, made
+// with the configuration of the pool. Close leaves the pool open.
 func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Store, error) {
 	s, err := open(ctx, pool, withDefaults(o))
 	if err != nil {
@@ -84,7 +83,7 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err err
 	urgent := s.newSession(laneLockTimeout)
 	urgent.urgent = true
 
-	if err := urgent.connect(ctx); err != nil { // shows now what would fail later
+	if err := urgent.connect(ctx); err != nil { // fail now rather than at the first urgent batch
 		return nil, err
 	}
 	if err := checkSessions(ctx, pool, urgent); err != nil {
@@ -104,8 +103,8 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err err
 	return s, nil
 }
 
-// check refuses what the server of the pool cannot promise, and brings the table
-// about.
+// check returns an error if the server cannot give the guarantees of a store, and
+// creates the table if it does not exist.
 func check(ctx context.Context, pool *pgxpool.Pool, o Options) error {
 	c, err := pool.Acquire(ctx)
 	if err != nil {
@@ -118,7 +117,7 @@ func check(ctx context.Context, pool *pgxpool.Pool, o Options) error {
 	return migrate(ctx, c.Conn(), o)
 }
 
-// checkServer reads the settings on which Durable rests.
+// checkServer checks the settings on which Durable depends.
 func checkServer(ctx context.Context, c *pgx.Conn, o Options) error {
 	var version int
 	var recovering bool
@@ -140,9 +139,9 @@ func checkServer(ctx context.Context, c *pgx.Conn, o Options) error {
 	case o.FsyncOff:
 		return nil
 	case fsync == "off":
-		return errors.New("the server runs with fsync off, so a crash of its machine may damage everything; FsyncOff takes it nevertheless")
+		return errors.New("the server runs with fsync off, so a crash of its machine may corrupt the database; set Options.FsyncOff to accept this")
 	case fullPages == "off":
-		return errors.New("the server runs with full_page_writes off, so a crash of its machine may damage everything; FsyncOff takes it nevertheless")
+		return errors.New("the server runs with full_page_writes off, so a crash of its machine may corrupt the database; set Options.FsyncOff to accept this")
 	}
 	return nil
 }
@@ -152,21 +151,22 @@ var (
 	errReadOnly   = errors.New("the server is read-only (transaction_read_only is on)")
 )
 
-// ErrTransactionPooling is Open's answer where a pooler, such as PgBouncer in its
-// transaction mode, gives each transaction a session of the server of its own. The
-// settings and the prepared statements of a connection would be those of anybody. It is
-// also the answer where PgBouncer gives each statement one, in its statement mode.
+// ErrTransactionPooling is returned by Open if there is a pooler, such as PgBouncer in
+// transaction mode, that assigns a server session for one transaction at a time: clients
+// would share session settings and prepared statements. It is also returned for
+// PgBouncer's statement mode, which assigns one for each statement.
 var ErrTransactionPooling = errors.New("a pooler between the store and the server shares sessions by transaction or by statement: have it keep them apart (PgBouncer: pool_mode = session), or connect to the server itself")
 
-// sharesSessions says that only a pooler that shares sessions answers so. A session of its
-// own has no prepared statement at first. PgBouncer's statement mode refuses transactions,
-// with a code that it has for other errors too.
+// sharesSessions reports whether e can only come from a pooler that shares sessions. A
+// new session of our own has no prepared statements. PgBouncer's statement mode refuses
+// transactions, with a code that it uses for other errors too.
 func sharesSessions(e *pgconn.PgError) bool {
 	return e.Code == duplicatePrepared || e.Code == protocolViolation && strings.Contains(e.Message, "statement pooling")
 }
 
-// checkSessions finds out whether a connection keeps its session while another is in a
-// transaction. A pooler that shares them gives the other the session that was used last.
+// checkSessions checks that a connection keeps its session while another is in a
+// transaction. A pooler that shares sessions gives the other connection the session that
+// was used last.
 func checkSessions(ctx context.Context, pool *pgxpool.Pool, other *session) error {
 	c, err := pool.Acquire(ctx)
 	if err != nil {
@@ -191,7 +191,7 @@ func checkSessions(ctx context.Context, pool *pgxpool.Pool, other *session) erro
 	return nil
 }
 
-// backend is the process of the server that answers.
+// backend returns the process ID of the server process that answers.
 func backend(ctx context.Context, c *pgconn.PgConn) (string, error) {
 	results, err := c.Exec(ctx, `SELECT pg_backend_pid()`).ReadAll()
 	if err != nil {

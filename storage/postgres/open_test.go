@@ -15,7 +15,7 @@ import (
 	"github.com/weft-go/weft/storage/postgres"
 )
 
-// refused expects Open to say why.
+// refused expects Open to fail with an error that contains why.
 func refused(t *testing.T, url string, o *postgres.Options, why string) error {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, o)
@@ -94,7 +94,7 @@ func TestMigrationsAreWhatOpenDoes(t *testing.T) {
 	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.DeleteRange(storage.Range{})}}))
 }
 
-// A server that may lose what it acknowledged, or cannot write, is refused.
+// A server that may lose acknowledged data, or cannot write, is refused.
 func TestServersAreChecked(t *testing.T) {
 	server := pgtest.Start(t, "fsync=off")
 	url := server.URL("postgres")
@@ -119,7 +119,7 @@ func TestServersAreChecked(t *testing.T) {
 	refused(t, url, nil, "recovering")
 }
 
-// The host's pool is used for reads only, however small it is, and stays open.
+// The host's pool is used only for reads, however small it is, and stays open.
 func TestNewUsesHostsPool(t *testing.T) {
 	config, err := pgxpool.ParseConfig(pgtest.URL(t))
 	must(t, err)

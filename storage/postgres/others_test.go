@@ -18,7 +18,7 @@ import (
 	"github.com/weft-go/weft/storage/postgres"
 )
 
-// host opens a transaction on the table of the store, as a host may.
+// host opens a transaction on the store's table, as a host may.
 func host(t *testing.T, url string) pgx.Tx {
 	t.Helper()
 	c, err := pgx.Connect(t.Context(), url)
@@ -35,8 +35,8 @@ func exec(t *testing.T, tx pgx.Tx, sql string, args ...any) {
 	must(t, err)
 }
 
-// Interleaving 1: while a batch waits for a row, what it wants absent is inserted,
-// and its statement's snapshot is older. It is a conflict nevertheless.
+// Interleaving 1: while a batch waits for a row, a key that it requires to be absent is
+// inserted. The snapshot of its statement is older. It must be a conflict nevertheless.
 func TestAbsentIsJudgedAfterTheWait(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -82,8 +82,7 @@ func TestAbsentIsJudgedAfterTheWait(t *testing.T) {
 	}
 }
 
-// Interleaving 1: of two processes that accept the same thing, or start it, one
-// does.
+// Interleaving 1: if two processes accept or start the same thing, exactly one succeeds.
 func TestOneAcceptsOfTwo(t *testing.T) {
 	url := pgtest.URL(t)
 	stores := []*postgres.Store{open(t, url, nil), open(t, url, nil)}
@@ -112,8 +111,8 @@ func TestOneAcceptsOfTwo(t *testing.T) {
 	}
 }
 
-// Interleaving 17: {DeleteRange r:, Put x=1} and {if x=0, Put r:2} end as one after the other, so
-// without r:2, in one process and in two.
+// Interleaving 17: {DeleteRange r:, Put x=1} and {if x=0, Put r:2} have the result of one
+// after the other, so without r:2, in one process and in two.
 func TestDeleteRangeIsSerial(t *testing.T) {
 	url := pgtest.URL(t)
 	a, b := open(t, url, nil), open(t, url, nil)
@@ -144,8 +143,8 @@ func TestDeleteRangeIsSerial(t *testing.T) {
 	}
 }
 
-// A batch that rewrites one row of a range and inserts another is deleted as a
-// whole or not at all.
+// A batch that rewrites one row of a range and inserts another is deleted as a whole or not
+// at all.
 func TestDeleteRangeTakesBatchesWhole(t *testing.T) {
 	url := pgtest.URL(t)
 	a, b := open(t, url, nil), open(t, url, nil)
@@ -174,8 +173,8 @@ func TestDeleteRangeTakesBatchesWhole(t *testing.T) {
 	}
 }
 
-// Two batches of two processes, each of which deletes what is not there and the
-// other puts: one comes first.
+// Each of two processes commits a batch that deletes a missing key which the other's batch
+// puts. The result must be that of a serial order.
 func TestMissingStaysMissing(t *testing.T) {
 	url := pgtest.URL(t)
 	a, b := open(t, url, nil), open(t, url, nil)
@@ -207,8 +206,8 @@ func TestMissingStaysMissing(t *testing.T) {
 	}
 }
 
-// Interleaving 18: keys as long as they may be are taken, also if nothing
-// compresses them. Longer ones are refused at the door, by Batch.Check.
+// Interleaving 18: keys of the maximum length are accepted, even if they are incompressible.
+// Batch.Check refuses longer ones.
 func TestLongestKeys(t *testing.T) {
 	s := open(t, pgtest.URL(t), nil)
 	for range 20 {
@@ -219,8 +218,8 @@ func TestLongestKeys(t *testing.T) {
 	}
 }
 
-// Interleaving 32: a host has inserted the same new key in a transaction that it leaves open. The
-// others of the group do not wait for it, nor do urgent batches.
+// Interleaving 32: a host has inserted the same new key in a transaction that it leaves open.
+// Neither the other batches of the group nor urgent batches wait for it.
 func TestOpenTransactionOfHost(t *testing.T) {
 	for _, commits := range []bool{true, false} {
 		t.Run(fmt.Sprint("host commits: ", commits), func(t *testing.T) {
@@ -277,8 +276,8 @@ func TestOpenTransactionOfHost(t *testing.T) {
 	}
 }
 
-// A host has the row of a lease locked, when it is renewed. The renewal waits, and says
-// what it finds then: a row that was removed and put anew is the same to it.
+// A host has locked the row of a lease when the lease is renewed. The renewal waits, and
+// then reports what it finds. A row that was deleted and inserted again counts as the same.
 func TestSwapWaitsForHost(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -323,7 +322,7 @@ func TestSwapWaitsForHost(t *testing.T) {
 	}
 }
 
-// A batch that waits in a lane is withdrawn with its context.
+// A batch that waits in a lane is withdrawn when its context ends.
 func TestWithdrawnFromLane(t *testing.T) {
 	url := pgtest.URL(t)
 	s := open(t, url, nil)
@@ -348,15 +347,15 @@ func TestWithdrawnFromLane(t *testing.T) {
 	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("warm1", "after")}}))
 }
 
-// Interleaving 16: a process is stopped between the two round trips of a group, with locks on its
-// rows. Others who want other rows go on, and who wants the same gets them when
-// the server cuts the stopped one off.
+// Interleaving 16: a process is suspended between the two round trips of a group, holding
+// locks on its rows. Batches for other rows proceed. Those for the same rows proceed when
+// the server closes the connection of the suspended process.
 func TestStoppedHolder(t *testing.T) {
 	t.Run("between the round trips", func(t *testing.T) { stoppedHolder(t, 10, "weft_change") })
 	t.Run("in the middle of the second", func(t *testing.T) { stoppedHolder(t, 10_000, "weft_commit") })
 }
 
-// stoppedHolder stops one who writes values of a size before it sends a
+// stoppedHolder suspends a committer that writes values of a given size before it sends a
 // statement.
 func stoppedHolder(t *testing.T, size int, statement string) {
 	t.Parallel()
@@ -410,8 +409,8 @@ func stoppedHolder(t *testing.T, size int, statement string) {
 	}
 }
 
-// Two processes write rows of each other, many at once and in any order. Nobody
-// runs into a deadlock, and nothing is lost.
+// Two processes write the same rows concurrently, in any order. There is no deadlock, and no
+// update is lost.
 func TestNoDeadlock(t *testing.T) {
 	server := pgtest.Shared(t)
 	url := server.Database(t)
@@ -465,7 +464,7 @@ func TestNoDeadlock(t *testing.T) {
 	if sum != added.Load() {
 		t.Errorf("got a sum of %d, want %d", sum, added.Load())
 	}
-	time.Sleep(time.Second) // for the statistics
+	time.Sleep(time.Second) // until the server's statistics are updated
 	c, err := pgx.Connect(t.Context(), url)
 	must(t, err)
 	defer c.Close(t.Context())

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-go/weft/storage/postgres"
 )
 
-// The server's plans are made while the table has one row, and statistics say so.
-// When it has grown they still look up keys, and do not read all of it.
+// The server makes its plans while the table has one row, according to its statistics. After
+// the table has grown they must still look up keys rather than scan the table.
 func TestPlansSurviveGrowth(t *testing.T) {
 	for _, ours := range []bool{true, false} {
 		t.Run(fmt.Sprint("our pool: ", ours), func(t *testing.T) {
@@ -72,13 +72,13 @@ func TestPlansSurviveGrowth(t *testing.T) {
 			must(t, s.Close())
 			pool.Close()
 			var read int64
-			eventually(t, func() bool { // the server's counters come late
+			eventually(t, func() bool { // the server updates its counters late
 				time.Sleep(50 * time.Millisecond)
 				must(t, c.QueryRow(t.Context(), `SELECT coalesce(seq_tup_read + idx_tup_fetch, 0) FROM pg_stat_user_tables WHERE relname = 'store'`).Scan(&read))
 				return read > workers*each*5
 			})
-			// On a table of a few pages the server may well read all of it. One kept
-			// plan of the six that did so to the end would read 150 a call.
+			// A table of a few pages may well be scanned as a whole. If one of the six
+			// cached plans did so to the end, that would be 150 rows a call.
 			if calls := int64(workers * each * 6); read > calls*50 {
 				t.Errorf("%d calls read %d rows, want a few for each", calls, read)
 			}

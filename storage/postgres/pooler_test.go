@@ -21,8 +21,8 @@ import (
 	"github.com/weft-go/weft/storage/postgres"
 )
 
-// pooled starts a PgBouncer in a mode before the server of direct, and returns the
-// address of the same database behind it.
+// pooled starts a PgBouncer in the given mode in front of the server of direct, and returns
+// the address of the same database through it.
 func pooled(t *testing.T, direct, mode string) string {
 	t.Helper()
 	bin, err := osexec.LookPath("/usr/sbin/pgbouncer")
@@ -56,7 +56,7 @@ ignore_startup_parameters = extra_float_digits
 `, u.Port(), port, mode), 0o644))
 	c := osexec.Command(bin, "-q", ini)
 	c.SysProcAttr = &syscall.SysProcAttr{}
-	if os.Getuid() == 0 { // which PgBouncer refuses
+	if os.Getuid() == 0 { // PgBouncer refuses to run as root
 		nobody, err := user.Lookup("nobody")
 		must(t, err)
 		uid, _ := strconv.Atoi(nobody.Uid)
@@ -77,7 +77,7 @@ ignore_startup_parameters = extra_float_digits
 	}
 }
 
-// Behind a pooler that keeps sessions apart all works, with LISTEN and NOTIFY.
+// Through a pooler that does not share sessions everything works, including LISTEN and NOTIFY.
 func TestSessionPooling(t *testing.T) {
 	s := open(t, pooled(t, pgtest.URL(t), "session"), nil)
 	word := &signal.Signal[int]{Name: "word"}
@@ -107,8 +107,8 @@ func TestSessionPooling(t *testing.T) {
 	all.Wait()
 }
 
-// A pooler that shares sessions by transaction, or by statement, is refused each time and
-// by name.
+// A pooler that shares sessions by transaction or by statement is refused every time, with
+// ErrTransactionPooling.
 func TestTransactionPoolingIsRefused(t *testing.T) {
 	rounds := 5
 	if os.Getenv("WEFT_TORTURE") != "" {
@@ -118,9 +118,9 @@ func TestTransactionPoolingIsRefused(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			direct := pgtest.URL(t)
 			url := pooled(t, direct, mode)
-			for n := range rounds { // the first finds a fresh server session, the others what it left there
+			for n := range rounds { // the first round gets a new server session, later ones a used one
 				if n == rounds/2 {
-					open(t, direct, nil) // from now on the table is there
+					open(t, direct, nil) // from now on the table exists
 				}
 				s, err := postgres.Open(t.Context(), url, nil)
 				if err == nil {

@@ -1,38 +1,37 @@
-// Package postgres keeps a store in one table of a PostgreSQL database, of
+// Package postgres implements a store in one table of a PostgreSQL database,
 // version 13 or later. It needs no extension and no stored procedure.
 //
-// Many processes may have the store open at once. Within one, concurrent commits
-// share a transaction: a group of any size takes two round trips, one that locks
-// and reads what its batches name and one that writes and commits. Concurrent
-// reads of single keys and of short pages share round trips too, unless the pool
-// is the host's.
+// Many processes may have the store open at once. Within one process, concurrent
+// commits share a transaction: a group of any size takes two round trips, one that
+// locks and reads the rows that its batches name and one that writes and commits.
+// Concurrent reads of single keys and of short pages share round trips too, unless
+// the pool belongs to the host.
 //
 // # Connections
 //
-// A [Store] reads through a pool and commits on connections of its own: two
-// that commit groups, one for urgent batches, and, once they are needed, four
-// for batches that have to wait for rows which others have locked, and one that
-// listens. They hold session settings and prepared statements, so what is
-// between the store and the server has to keep sessions apart: PgBouncer in its
-// session mode, with as many server connections as its clients have. Its transaction
-// and statement modes are refused with [ErrTransactionPooling].
+// A [Store] reads through a pool and commits on its own connections: two that commit
+// groups, one for urgent batches and, when they are needed, up to four for batches
+// that wait for rows locked by others, and one that listens. These connections keep
+// session settings and prepared statements, so a pooler between the store and the
+// server must give each its own session: run PgBouncer in session mode, with at least
+// as many server connections as it has clients. Its transaction and statement modes
+// are refused with [ErrTransactionPooling].
 //
-// A read whose connection was cut goes to another, and fails if the server lets nobody
-// in. A commit of which nobody knows whether it took place is its caller's to look
-// after.
+// A read whose connection was cut is retried on another; it fails if the server
+// accepts no connection. A commit whose outcome is unknown is not retried: its caller
+// must find out whether it took place.
 //
 // # Caveats
 //
-//   - A host that writes in a transaction of its own and leaves it open makes
-//     those wait who want to write the same keys, and nobody else.
-//   - A connection that is idle in a transaction for five seconds, because its
-//     process was stopped, is cut by the server, so that others get its rows.
-//   - A batch with a DeleteRange comes before every batch that puts a new key into
-//     its range at the moment of its commit. Who reads at that very moment may see
-//     the new key already, and not yet that the others are gone. What is there then
-//     is right.
-//   - With asynchronous or no replication, a fail-over loses what the standby
-//     did not have yet.
+//   - If a host writes in its own transaction and leaves it open, those who want to
+//     write the same keys wait, and nobody else does.
+//   - The server closes a connection that is idle in a transaction for five seconds,
+//     because its process was suspended, and so releases its rows.
+//   - A batch with a DeleteRange is ordered before every batch that puts a new key into
+//     its range while it commits. A concurrent reader may already see the new key
+//     and not yet see that the others are deleted. The final state is correct.
+//   - With asynchronous or no replication, a fail-over loses what had not reached the
+//     standby.
 package postgres
 
 import (
@@ -45,68 +44,68 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Options of a store. The zero value is the default.
+// Options configure a store. The zero value is the default.
 type Options struct {
 	// Schema and Table name the table: letters, digits and underscores, at most
-	// 63 of them, case kept. Default: "weft" and "store". They are created if
-	// they are not there; see Migrations.
+	// 63 of them, case-sensitive. Default: "weft" and "store". Open creates them
+	// if they do not exist; see Migrations.
 	Schema, Table string
 
-	// FsyncOff takes a server that runs with fsync or full_page_writes off,
-	// which without it is refused. The store no longer claims Durable.
+	// FsyncOff accepts a server that runs with fsync or full_page_writes off,
+	// which is refused otherwise. The store does not claim Durable.
 	FsyncOff bool
 
-	// NoListen does without LISTEN and NOTIFY, which do not get through every
-	// pooler: nobody is told of changes, and Watch never wakes.
+	// NoListen disables LISTEN and NOTIFY, which some poolers do not support.
+	// Other processes are not notified of changes, and Watch never calls wake.
 	NoListen bool
 }
 
-// A Store is a storage.Storage in a table.
+// A Store is a storage.Storage in a table of a PostgreSQL database.
 type Store struct {
 	options Options
 	sql     statements
 	pool    *pgxpool.Pool // for reads
-	ours    bool          // the pool is ours to close
+	ours    bool          // the store closes the pool
 	desk    *desk
 	tickets pool
-	urgent  chan *session // the one for urgent batches, when nobody uses it
-	notes   *notifier     // nil: NoListen
-	watch   *watcher      // nil: NoListen
+	urgent  chan *session // the session for urgent batches, while it is not in use
+	notes   *notifier     // nil with NoListen
+	watch   *watcher      // nil with NoListen
 
-	reading reads    // read calls that go on
+	reading reads    // reads in progress
 	company gatherer // of reads that share round trips
-	// transacts has a place for each Transact that may go on.
+	// transacts has a slot for each concurrent Transact.
 	transacts chan struct{}
-	running   sync.WaitGroup // our goroutines
+	running   sync.WaitGroup // the store's goroutines
 	close     sync.Once
 }
 
 var _ storage.Watcher = (*Store)(nil)
 
-// How long things may take. Every call ends by itself.
+// Timeouts. Every call ends by itself.
 const (
 	connectTimeout = 10 * time.Second
 
-	// statementTimeout is the server's bound of a statement. Ours of a round
-	// trip is longer, as a connection that we cut says nothing.
+	// statementTimeout is the server's limit for a statement. Our limit for a
+	// round trip is longer: if we cut the connection, we learn no error.
 	statementTimeout = 10 * time.Second
 	roundTripTimeout = 12 * time.Second
 
-	// groupLockTimeout is how long a group waits, in an insert, for another
-	// transaction that inserts the same key. A batch alone waits in a lane.
+	// groupLockTimeout is how long an insert of a group waits for another
+	// transaction that inserts the same key. A single batch then waits in a lane.
 	groupLockTimeout = 100 * time.Millisecond
 	laneLockTimeout  = 7 * time.Second
 
-	// idleTimeout is when the server cuts a connection that is idle in a
-	// transaction: a third of a lease, and less than laneLockTimeout.
+	// idleTimeout is how long a connection may be idle in a transaction before the
+	// server closes it: a third of a lease, and less than laneLockTimeout.
 	idleTimeout = 5 * time.Second
 
-	// userTimeout is when the server gives up a client that acknowledges
-	// nothing.
+	// userTimeout is when the server drops a client that does not acknowledge
+	// what it sends.
 	userTimeout = 10 * time.Second
 )
 
-// Connections of a store: our pool and our own together are maxConns.
+// Connections of a store: the pool's and its own together are at most maxConns.
 const (
 	maxConns   = 20
 	committers = 2
@@ -115,13 +114,13 @@ const (
 	idleConn   = 20 * time.Second
 )
 
-// pingAfter is for how long a connection was not used that is asked whether it lives
-// before it is. An engine that has nothing to do looks every second.
+// pingAfter is how long a pooled connection may be unused before it is pinged prior to
+// use. An idle engine reads every second.
 const pingAfter = 2 * time.Second
 
 var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 
-// Capabilities of a Store: all of them. One with FsyncOff is not Durable.
+// Capabilities returns all capabilities, except that with FsyncOff a store is not Durable.
 func (s *Store) Capabilities() storage.Capabilities {
 	return storage.Capabilities{
 		ConditionalBatch: true,
@@ -134,10 +133,10 @@ func (s *Store) Capabilities() storage.Capabilities {
 	}
 }
 
-// Commit applies b together with what others commit at the same time.
+// Commit applies b, grouped with concurrent commits.
 //
-// An error without an answer from the server, as of a connection that was cut,
-// leaves the outcome unknown; pgconn.SafeToRetry never says otherwise of it.
+// If the server does not answer, for example because the connection was cut, the outcome
+// is unknown; pgconn.SafeToRetry then always reports false.
 func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 	return wrap("commit", s.commit(ctx, b))
 }
@@ -174,8 +173,8 @@ func (s *Store) commit(ctx context.Context, b storage.Batch) error {
 	return t.err
 }
 
-// commitUrgent applies t on the reserved connection. Groups that begin later do
-// not touch its rows; those in flight are waited for in the server.
+// commitUrgent applies t on the reserved connection. Groups that begin later do not
+// touch its rows; for those in progress it waits in the server.
 func (s *Store) commitUrgent(ctx context.Context, t *ticket) error {
 	var c *session
 	select {
@@ -195,8 +194,8 @@ func (s *Store) commitUrgent(ctx context.Context, t *ticket) error {
 	return t.err
 }
 
-// Close answers ErrClosed to what waits, waits for what is being committed or
-// read, and closes the connections that are the store's own.
+// Close makes waiting commits return ErrClosed, waits for commits and reads in
+// progress, and closes the store's own connections.
 func (s *Store) Close() error {
 	err := error(storage.ErrClosed)
 	s.close.Do(func() {
@@ -210,7 +209,7 @@ func (s *Store) Close() error {
 		s.reading.shut()
 		s.running.Wait()
 		c.close()
-		s.running.Wait() // for what is left of the connection
+		s.running.Wait() // for the cleanup of the connection
 		if s.ours {
 			s.pool.Close()
 		}

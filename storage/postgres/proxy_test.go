@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// A proxy stands between a store and the server, and reads what the store says,
-// message by message.
+// A proxy forwards connections between a store and the server, and inspects each message
+// of the store.
 type proxy struct {
 	listener net.Listener
 	server   string
 
-	// see is asked what to do with each message, one at a time.
+	// see decides what to do with each message, one at a time.
 	mu  sync.Mutex
 	see func(m message) action
 
@@ -24,22 +24,22 @@ type proxy struct {
 	conns sync.Map
 }
 
-// A message of the frontend. Its kind is the protocol's, 0 for the first one of a
-// connection.
+// A message is one from the client. Its kind is the protocol's message type, or 0 for the
+// first message of a connection.
 type message struct {
 	conn *wire
 	kind byte
 	body []byte
 }
 
-// binds says whether the message begins to execute a prepared statement.
+// binds reports whether the message starts to execute a prepared statement.
 func (m message) binds(statement string) bool {
 	_, name, _ := bytes.Cut(m.body, []byte{0})
 	name, _, _ = bytes.Cut(name, []byte{0})
 	return m.kind == 'B' && string(name) == statement
 }
 
-// commits says whether the message is one behind which the server commits.
+// commits reports whether the server commits after the message.
 func (m message) commits() bool {
 	return m.binds("weft_commit") || m.binds("weft_insertIf") || m.binds("weft_swap")
 }
@@ -48,10 +48,10 @@ type action int
 
 const (
 	pass      action = iota
-	cutBefore        // the server does not get it
-	cutAfter         // the server gets it, and its client is gone
-	loseReply        // the server gets it and what follows, and its answer is lost
-	swallow          // the server gets no more of this connection, which stays
+	cutBefore        // the server does not receive it
+	cutAfter         // the server receives it, and its client is gone
+	loseReply        // the server receives it and what follows, and the answer is lost
+	swallow          // the server receives nothing more on this connection, which stays open
 )
 
 // A wire is a connection through the proxy.
@@ -76,7 +76,7 @@ func newProxy(t testing.TB, server string) *proxy {
 	return p
 }
 
-// url is that of a database, through the proxy.
+// url returns the address of a database through the proxy.
 func (p *proxy) url(t testing.TB, direct string) string {
 	u, err := url.Parse(direct)
 	if err != nil {
@@ -86,8 +86,8 @@ func (p *proxy) url(t testing.TB, direct string) string {
 	return u.String()
 }
 
-// on sets what is done with messages. It returns when nobody is asked any more
-// what was set before.
+// on sets the function that decides about messages. When it returns, the previous function
+// is no longer running.
 func (p *proxy) on(see func(message) action) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +121,7 @@ func (w *wire) cut() {
 	w.server.Close()
 }
 
-// forward passes on what the client says.
+// forward forwards the client's messages.
 func (p *proxy) forward(w *wire) {
 	defer w.cut()
 	for first := true; ; first = false {
@@ -153,8 +153,8 @@ func (p *proxy) forward(w *wire) {
 	}
 }
 
-// back passes on what the server says. An answer that is to be lost is read to
-// its end.
+// back forwards the server's messages. An answer that is to be lost is read to its end and
+// dropped.
 func (w *wire) back() {
 	defer w.cut()
 	for {
@@ -202,7 +202,7 @@ func address(t testing.TB, direct string) string {
 	return u.Host
 }
 
-// proxied is a proxy before a database, and the database's address through it.
+// proxied returns a proxy in front of a database, and the database's address through it.
 func proxied(t testing.TB, direct string) (*proxy, string) {
 	p := newProxy(t, address(t, direct))
 	return p, p.url(t, direct)

@@ -11,12 +11,12 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// quickMost is how many conditions and operations quick takes on: the server goes
-// through them one by one for each row.
+// quickMost is the maximum number of conditions and of operations for quick: the server
+// compares each row with all of them.
 const quickMost = 16
 
-// isQuick says whether t is a batch that quick can do: most steps of a workflow
-// are. It only puts, and what it puts should not be there yet.
+// isQuick reports whether quick can apply t, as it can for most steps of a workflow: all
+// operations are puts, of keys that are expected to be absent.
 func (t *ticket) isQuick() bool {
 	if n := len(t.batch.Ops); n == 0 || n > quickMost || len(t.batch.If) > quickMost {
 		return false
@@ -33,17 +33,17 @@ func (t *ticket) isQuick() bool {
 	return true
 }
 
-// quick tries to apply a batch that is alone, on the assumption that its
-// conditions hold, in one statement and so in one round trip. It says whether
-// that was so: if not, nothing was written and nothing is known.
+// quick tries to apply a single batch in one statement, and so in one round trip, assuming
+// that its conditions hold. It reports whether they did. If not, nothing was written and
+// nothing is known.
 //
-// The statement locks what is compared, skipping what others have locked, and
-// compares what is locked; it inserts only if all of that was there and equal.
-// An insert is what proves a key absent. That the statement looks for the keys
-// beforehand only spares the server's log an error.
+// The statement locks the rows to compare, skipping those locked by others, and compares
+// them. It inserts only if all of them exist and are equal. The insert is what proves that
+// a key is absent. The statement also looks for these keys first, only to save the server
+// an error in its log.
 func (c *session) quick(p *pgconn.Pipeline, t *ticket) (bool, error) {
 	r := &c.rows
-	r.build([]*ticket{t}, nil) // sorts: inserts go in the order of keys
+	r.build([]*ticket{t}, nil) // sorts the keys, so inserts are in key order
 	b := &t.batch
 	var compared, put []int32
 	for i := range r.list {
@@ -73,26 +73,26 @@ func (c *session) quick(p *pgconn.Pipeline, t *ticket) (bool, error) {
 	return false, &unknownError{err}
 }
 
-// isSwap says whether t is a batch that swap can do, as the renewal of a lease is:
-// it puts one value in the place of another.
+// isSwap reports whether swap can apply t, as it can for the renewal of a lease: t replaces
+// one value with another.
 func (t *ticket) isSwap() bool {
 	b := &t.batch
 	return len(b.If) == 1 && b.If[0].Kind == storage.IsEqual &&
 		len(b.Ops) == 1 && b.Ops[0].Kind == storage.PutOp && bytes.Equal(b.If[0].Key, b.Ops[0].Key)
 }
 
-// swap tries to apply an urgent batch in one statement and so in one round trip. It
-// says whether that was so: if not, nothing was written, and the value was another, or
-// its row was removed and put anew by those who were waited for.
+// swap tries to apply an urgent batch in one statement, and so in one round trip. It
+// reports whether it did. If not, nothing was written: either the value was different, or
+// a transaction that swap waited for had deleted and inserted the row again.
 //
-// A connection that has died shows only now, and leaves the outcome unknown. Who
-// renews a lease can tell: what he wrote is nobody else's.
+// If the connection is dead, this is noticed only now, and the outcome is unknown. For a
+// lease renewal its owner can find out, because nobody else writes the same value.
 func (c *session) swap(p *pgconn.Pipeline, t *ticket) (bool, error) {
 	is, put := &t.batch.If[0], &t.batch.Ops[0]
 	c.calls = append(c.calls[:0], call{prepared: swap, args: [][]byte{is.Key, notNull(is.Value), notNull(put.Value)}})
 	failed, err := c.do(p, c.calls)
 	if err != nil {
-		return false, outcome(err, failed > 0) // behind the statement it commits
+		return false, outcome(err, failed > 0) // the statement commits by itself, so an error after it may hide a commit
 	}
 	if c.calls[0].affected == 0 {
 		return false, nil
@@ -101,7 +101,7 @@ func (c *session) swap(p *pgconn.Pipeline, t *ticket) (bool, error) {
 	return true, nil
 }
 
-// notNull is v as an argument, of which nil would be NULL.
+// notNull returns v as an argument. A nil slice would be NULL.
 func notNull(v []byte) []byte {
 	if v == nil {
 		return []byte{}
@@ -109,7 +109,7 @@ func notNull(v []byte) []byte {
 	return v
 }
 
-// expected are the values that rows have to have for t: NULL for any.
+// expected returns the values that t requires of rows; NULL means any.
 func (r *rows) expected(t *ticket, sent []int32) []byte {
 	for i, c := range t.batch.If {
 		if x := &r.list[r.at[i]]; x.share {

@@ -11,22 +11,22 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// maxRounds bounds how often the rows of a range are locked anew, as others keep
-// coming.
+// maxRounds limits how often the rows of a range are locked again because others insert
+// new ones.
 const maxRounds = 10
 
-// transactRange applies a batch with a DeleteRange, which is alone.
+// transactRange applies a batch with a DeleteRange, which is the only batch of g.
 //
-// It locks the rows of its ranges, and then looks with a fresh snapshot whether
-// there are more. If a batch of others wrote some rows of the range while the
-// first were waited for, all that it wrote is locked in the next round: else one
-// half of it would be deleted and the other not.
+// It locks the rows of its ranges, and then checks with a new snapshot whether there are
+// more. While it waited for locks, another batch may have written both to rows of the
+// range and to new rows; the next round locks the new ones too. Otherwise only half of
+// that batch would be deleted.
 //
-// No lock keeps others from putting what was not in the range. When all is
-// written, and all locks are held, it looks once more: what is not there then
-// comes after the batch in the order of what is written; only readers may see it
-// earlier, if it is committed before we are. That holds against batches that have
-// no range; those that have one go one by one, by an advisory lock.
+// No lock prevents others from inserting new keys into the range. So after all is written,
+// while all locks are held, it checks once more: a key that is not there yet is ordered
+// after this batch. Readers may see it earlier if it is committed before this batch. All
+// this concerns batches without a range; batches with one run one at a time, under an
+// advisory lock.
 func (c *session) transactRange(p *pgconn.Pipeline, g []*ticket) error {
 	batch := &g[0].batch
 	r := &c.rows
@@ -90,7 +90,7 @@ func (c *session) transactRange(p *pgconn.Pipeline, g []*ticket) error {
 	return c.commit(p, []call{{prepared: commit}})
 }
 
-// within is the condition under which a row is named by b or lies in one of its
+// within returns the SQL condition that selects the rows that b names or that are in its
 // ranges.
 func within(b *storage.Batch, r *rows) (string, [][]byte) {
 	sql := []string{`k = ANY($1::bytea[])`}
@@ -98,7 +98,7 @@ func within(b *storage.Batch, r *rows) (string, [][]byte) {
 	for i := range all {
 		all[i] = int32(i)
 	}
-	args := [][]byte{bytes.Clone(r.keys(all)[0])} // used beyond the next build
+	args := [][]byte{bytes.Clone(r.keys(all)[0])} // outlives the next build
 	for _, o := range b.Ops {
 		if o.Kind != storage.DeleteRangeOp {
 			continue

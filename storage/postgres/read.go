@@ -10,7 +10,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// reads counts the calls that go on, and turns away those that come after shut.
+// reads counts the reads in progress, and refuses new ones after shut.
 type reads struct {
 	mu     sync.Mutex
 	closed bool
@@ -34,7 +34,7 @@ func (r *reads) shut() {
 	r.going.Wait()
 }
 
-// Get returns the value under key.
+// Get returns the value of key, or storage.ErrNotFound.
 func (s *Store) Get(ctx context.Context, key []byte) ([]byte, error) {
 	if key == nil {
 		key = []byte{}
@@ -53,7 +53,7 @@ func (s *Store) Get(ctx context.Context, key []byte) ([]byte, error) {
 	return r.value, nil
 }
 
-// Scan returns a page, which is one statement and so one view.
+// Scan returns a page. It reads with one statement, so the page is one consistent view.
 func (s *Store) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
 	page := &reading{page: &r}
 	err := s.read(ctx, page, func(ctx context.Context) (err error) {
@@ -66,8 +66,8 @@ func (s *Store) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, err
 	return page.entries, nil
 }
 
-// mode is how reads are sent. On connections of the host's, a plan that is kept
-// may be one for a table that is small, so they are planned each time.
+// mode returns the query execution mode of reads. On the host's connections, a cached plan
+// may have been made for a small table, so each query is planned again.
 func (s *Store) mode() pgx.QueryExecMode {
 	if s.ours {
 		return pgx.QueryExecModeCacheStatement
@@ -101,7 +101,7 @@ func scan(ctx context.Context, q querier, sql *statements, mode pgx.QueryExecMod
 	return collect(rows)
 }
 
-// page is the statement that reads r, and its arguments.
+// page returns the statement that reads r, and its arguments.
 func (s *statements) page(r storage.Range) (sql string, args []any) {
 	limit := r.Limit
 	if limit <= 0 {
@@ -131,8 +131,8 @@ func collect(rows pgx.Rows) ([]storage.Entry, error) {
 	})
 }
 
-// read answers r, with others or by alone, which is bounded by a deadline of our
-// own, and goes to another connection if that which it had was cut: a read may be
+// read performs r, either together with other reads or by calling alone, within
+// roundTripTimeout. If a connection was cut, it retries on others, since reads may be
 // repeated.
 func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
@@ -155,7 +155,7 @@ func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context
 	bounded, cancel := context.WithTimeout(ctx, roundTripTimeout)
 	defer cancel()
 	err := alone(bounded)
-	if cut(err) { // so may the others of the pool be, and it does not know
+	if cut(err) { // other connections of the pool may be cut too, which the pool does not know
 		for n := s.pool.Stat().TotalConns(); cut(err) && n >= 0 && bounded.Err() == nil; n-- {
 			err = alone(bounded)
 		}

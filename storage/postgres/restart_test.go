@@ -12,10 +12,10 @@ import (
 	"github.com/weft-go/weft/internal/pgtest"
 )
 
-// The server is killed under load, and recovers. What was acknowledged is there,
-// what was in doubt is resolved: no acknowledged step is lost, none is there
-// twice, and no conflict is answered to one who met nobody. WEFT_RESTARTS sets how
-// often; default 20, and 50 with WEFT_TORTURE.
+// The server is killed under load, and recovers. No acknowledged step is lost, none is stored
+// twice, unknown outcomes are resolved, and no conflict is reported without a competing
+// writer. WEFT_RESTARTS sets the number of restarts; the default is 20, and 50 with
+// WEFT_TORTURE.
 func TestRestarts(t *testing.T) {
 	restarts := 20
 	if os.Getenv("WEFT_TORTURE") != "" {

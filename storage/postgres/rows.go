@@ -8,48 +8,48 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A row is what a group knows of one key that its batches name, whether or not
-// there is something under it.
+// A row is what a group knows about one key that its batches name, whether or not the key
+// exists.
 type row struct {
 	key    []byte
-	update bool // it is to be locked for update: a batch rewrites it as it is
-	share  bool // it is to be locked for share: it is only compared
-	probe  bool // it is to be seen whether it is there
-	value  bool // what is in it matters
+	update bool // lock it for update: a batch rewrites it if it exists
+	share  bool // lock it for share: it is only compared
+	probe  bool // check whether it exists
+	value  bool // its content is needed
 
-	locked  bool // it was there, and nobody else may change it
-	seen    bool // it was there, on the fresh snapshot
-	judged  bool // what is known of it may be acted on
-	before  bool // it was there before the group
-	now     bool // it is there, with what the group did so far
+	locked  bool // it existed and is locked, so nobody else can change it
+	seen    bool // it existed in the new snapshot
+	judged  bool // enough is known to evaluate conditions
+	before  bool // it existed before the group
+	now     bool // it exists after the batches applied so far
 	content []byte
 	changed bool
 }
 
-// rows are the keys of a group, each once, in their order.
+// rows are the distinct keys of a group, in order.
 type rows struct {
 	list []row
 	refs []ref
 	at   []int32 // the row of each reference, in the order of batches, conditions and operations
 
-	old    []byte  // the memory of contents that were read
-	wire   []byte  // the memory of arrays
-	picked []int32 // the memory of lists of rows
+	old    []byte  // buffer for the contents that were read
+	wire   []byte  // buffer for arrays
+	picked []int32 // buffer for lists of rows
 }
 
-// A ref is that a batch names a key.
+// A ref is one mention of a key by a batch.
 type ref struct {
 	key       []byte
 	place     int32 // in rows.at
-	batch     int32 // -1: none, it lies in the range of a DeleteRange
+	batch     int32 // -1: none, the key is in the range of a DeleteRange
 	condition storage.ConditionKind
 	op        storage.OpKind
 }
 
-// keepAtMost bounds what is kept for its memory.
+// keepAtMost limits the size of the buffers that are reused.
 const keepAtMost = 1 << 20
 
-// build makes the rows of g and of extra keys.
+// build sets up the rows for the keys of g and for extra keys.
 func (r *rows) build(g []*ticket, extra [][]byte) {
 	clear(r.list)
 	clear(r.refs)
@@ -95,12 +95,12 @@ func (r *rows) build(g []*ticket, extra [][]byte) {
 	}
 }
 
-// mention notes what one batch wants of the row: it names it in a condition, in
-// an operation, or in one after the other.
+// mention records what one batch does with the row: refs are a condition on it, an
+// operation on it, or both in this order.
 func (x *row) mention(refs []ref) {
 	condition, op := refs[0].condition, refs[len(refs)-1].op
 	switch {
-	case condition == storage.IsAbsent: // the insert will prove it
+	case condition == storage.IsAbsent: // an insert will prove it
 		x.probe = true
 	case op != 0:
 		x.update, x.probe = true, true
@@ -112,7 +112,7 @@ func (x *row) mention(refs []ref) {
 	}
 }
 
-// pick lists the rows that are chosen. The answer is good for the transaction.
+// pick lists the rows that are chosen. The result is valid for the transaction.
 func (r *rows) pick(chosen func(*row) bool) []int32 {
 	start := len(r.picked)
 	for i := range r.list {
@@ -123,7 +123,7 @@ func (r *rows) pick(chosen func(*row) bool) []int32 {
 	return r.picked[start:]
 }
 
-// keys are those of rows, as the argument of a statement.
+// keys returns the keys of rows as the argument of a statement.
 func (r *rows) keys(sent []int32) [][]byte {
 	start := len(r.wire)
 	r.wire = beginArray(r.wire, len(sent))
@@ -133,7 +133,7 @@ func (r *rows) keys(sent []int32) [][]byte {
 	return [][]byte{r.wire[start:]}
 }
 
-// find is the row of a key, or nil.
+// find returns the row of a key, or nil.
 func (r *rows) find(key []byte) *row {
 	i, ok := slices.BinarySearchFunc(r.list, key, func(x row, key []byte) int { return bytes.Compare(x.key, key) })
 	if !ok {
@@ -142,7 +142,7 @@ func (r *rows) find(key []byte) *row {
 	return &r.list[i]
 }
 
-// contents are what rows shall have in them.
+// contents returns the new contents of rows as an argument.
 func (r *rows) contents(sent []int32) []byte {
 	start := len(r.wire)
 	r.wire = beginArray(r.wire, len(sent))
@@ -152,7 +152,7 @@ func (r *rows) contents(sent []int32) []byte {
 	return r.wire[start:]
 }
 
-// lock notes that the server locked the row, and what is in it.
+// lock records that the server locked the row, and its content.
 func (x *row) lock(r *rows, content []byte) {
 	x.locked, x.before = true, true
 	if x.value {
@@ -162,9 +162,9 @@ func (x *row) lock(r *rows, content []byte) {
 	}
 }
 
-// conclude says what may be acted on: what is locked, and what is not there. A
-// row that was only seen was locked by others, or came in between. But it
-// certainly is not absent, and if nobody asks for more, that will do.
+// conclude reports whether enough is known about the row: it is locked, or does not exist.
+// A row that was seen but not locked is locked by others, or is new. It certainly exists,
+// and that is enough if no lock on it was requested.
 func (x *row) conclude() bool {
 	switch {
 	case x.locked:
@@ -178,8 +178,8 @@ func (x *row) conclude() bool {
 	return x.judged
 }
 
-// judge goes through the batches in their order, each on what those before it
-// did. One that names a row which cannot be judged is skipped.
+// judge evaluates the batches in order, each against the result of those before it. It
+// skips a batch that names a row about which not enough is known.
 func (r *rows) judge(g []*ticket) {
 	at := r.at
 	for _, t := range g {

@@ -10,18 +10,18 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A session is a connection of our own, for one goroutine at a time. It connects
-// when it is used and is not connected.
+// A session is a connection of the store's own, for one goroutine at a time. It connects
+// when it is used and not connected.
 type session struct {
 	store       *Store
 	lockTimeout time.Duration
-	waits       bool      // for rows that others have locked, instead of skipping them
-	urgent      bool      // it is for urgent batches, which are not told: all engines would hear of each renewal of a lease
+	waits       bool      // it waits for rows locked by others instead of skipping them
+	urgent      bool      // it applies urgent batches, for which no notifications are sent: lease renewals would wake all engines
 	conn        *pgx.Conn // nil: not connected
-	used        time.Time // last
+	used        time.Time // time of the last use
 	stmts       [prepared]*pgconn.StatementDescription
 
-	// Kept for their memory.
+	// Reused to save allocations.
 	rows  rows
 	calls []call
 }
@@ -30,7 +30,7 @@ func (s *Store) newSession(lockTimeout time.Duration) *session {
 	return &session{store: s, lockTimeout: lockTimeout, waits: lockTimeout == laneLockTimeout}
 }
 
-// connect makes a connection as those of the pool are made.
+// connect makes a connection with the configuration of the pool.
 func (c *session) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -81,7 +81,7 @@ func (c *session) prepare(ctx context.Context, conn *pgconn.PgConn) error {
 	return errors.Join(err, p.Close())
 }
 
-// close ends the connection, as it should end.
+// close closes the connection gracefully.
 func (c *session) close() {
 	if c.conn == nil {
 		return
@@ -92,8 +92,8 @@ func (c *session) close() {
 	c.discard()
 }
 
-// discard gives up a connection on which something went wrong. pgconn tells the
-// server to stop what it does on it; Store.Close waits for that.
+// discard drops a connection on which something went wrong. pgconn asks the server to
+// cancel what it is doing; Store.Close waits for that.
 func (c *session) discard() {
 	conn := c.conn.PgConn()
 	c.conn = nil
@@ -105,27 +105,27 @@ func (c *session) discard() {
 	c.store.running.Go(func() { <-conn.CleanupDone() })
 }
 
-// A call is a statement and what is done with its rows.
+// A call is a statement and a function for its rows.
 type call struct {
 	prepared int
-	sql      string // if not "", instead of what is prepared
+	sql      string // if not "", used instead of prepared
 	args     [][]byte
 	row      func(values [][]byte)
-	affected int64 // rows, as the server says
+	affected int64 // number of rows, as reported by the server
 }
 
 var binaryFormat = []int16{1}
 
-// atOnce is what the kernel surely takes in one piece.
+// atOnce is a size that the kernel certainly accepts in one piece.
 const atOnce = 16 << 10
 
-// do runs calls in one round trip. It returns the number of the one that failed.
+// do runs calls in one round trip. It returns the index of the call that failed.
 //
-// An error that is no *pgconn.PgError is one of the connection, which is lost.
+// An error that is not a *pgconn.PgError means that the connection is lost.
 //
-// The server cuts off a transaction that is idle, but only behind a Sync: not in
-// the middle of what it was sent, where it would wait for ever for the rest if we
-// are stopped. So what may be sent in pieces has a Sync behind each statement.
+// The server closes a connection that is idle in a transaction only after a Sync. In the
+// middle of a message sequence it would wait forever for the rest if this process were
+// suspended. So if the calls may be sent in several pieces, each is followed by a Sync.
 func (c *session) do(p *pgconn.Pipeline, calls []call) (int, error) {
 	c.conn.PgConn().Conn().SetDeadline(time.Now().Add(roundTripTimeout))
 	size := 0
@@ -175,7 +175,7 @@ func (c *session) do(p *pgconn.Pipeline, calls []call) (int, error) {
 		if err == nil {
 			continue
 		}
-		if first == nil { // what comes behind a failure fails too
+		if first == nil { // everything after a failure fails too
 			failed, first = at, err
 		}
 		if _, ok := errors.AsType[*pgconn.PgError](err); !ok || c.conn.IsClosed() {

@@ -10,9 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// setUpEach has every new connection of config begin with our settings, and be
-// refused where it cannot write, as after a fail-over: then the next host is
-// tried.
+// setUpEach makes every new connection of config start with our settings, and refuses a
+// connection that cannot write, as after a fail-over; then pgx tries the next host.
 func setUpEach(config *pgx.ConnConfig, lockTimeout time.Duration) {
 	before := config.ValidateConnect
 	config.ValidateConnect = func(ctx context.Context, c *pgconn.PgConn) error {
@@ -25,11 +24,11 @@ func setUpEach(config *pgx.ConnConfig, lockTimeout time.Duration) {
 	}
 }
 
-// setUp sets what a session of ours is bound by. They are set by a statement, as
-// poolers refuse what they do not know among the parameters of a new connection.
+// setUp applies the settings of a connection. It uses a statement, because poolers refuse
+// unknown parameters when a connection is opened.
 //
-// The planner would read a small table from end to end, in a plan that is kept
-// when the table has grown: so it is told to use the index.
+// For a small table the planner would choose a sequential scan, and keep that plan after
+// the table has grown. So sequential scans are disabled.
 func setUp(ctx context.Context, c *pgconn.PgConn, lockTimeout time.Duration) error {
 	sql := `SELECT pg_is_in_recovery(), current_setting('transaction_read_only')`
 	for _, s := range []struct{ name, value string }{
@@ -43,8 +42,8 @@ func setUp(ctx context.Context, c *pgconn.PgConn, lockTimeout time.Duration) err
 	} {
 		sql += `, set_config('` + s.name + `', '` + s.value + `', false)`
 	}
-	// Whoever turned synchronous_commit off did not think of this store. All
-	// other values make a commit durable on the server itself.
+	// With synchronous_commit off, the store would not be durable. All other values make
+	// a commit durable on the server itself.
 	sql += `, CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END`
 	results, err := c.Exec(ctx, sql).ReadAll()
 	if err != nil {

@@ -1,27 +1,27 @@
 package postgres
 
-// statements are the texts of what a session of ours runs. It keeps them
-// prepared, under their place.
+// statements are the SQL texts that the store runs. A session prepares those in prepared,
+// by index.
 type statements struct {
 	prepared [prepared]string
 
 	get, gets string
-	// A page: ascending and descending, without and with an end.
+	// Reading a page: [ascending, descending][without, with an end].
 	scan [2][2]string
-	// What a DeleteRange names: see bounds.
+	// The quoted name of the table, for a DeleteRange: see within.
 	table string
 }
 
-// What a session has prepared.
+// The prepared statements of a session.
 const (
 	begin = iota
 	commit
 	rollback
 
-	// These lock rows that are there, and say which. The first four leave out
-	// rows that others have locked, in which case it does not matter in which
-	// order they come; the last two wait, so they keep the order of the keys. All
-	// but two return what is in the rows too.
+	// These lock existing rows and return their keys. The first four skip rows
+	// locked by others, so their order does not matter. The last two wait, so
+	// they lock in key order. All but the two with Only in their names also return
+	// the values.
 	shareOrSkip
 	shareOnlyOrSkip
 	updateOrSkip
@@ -29,7 +29,7 @@ const (
 	shareOrWait
 	updateOrWait
 
-	there // says which rows are there, locked or not
+	there // returns which rows exist, locked or not
 
 	insert
 	change
@@ -41,7 +41,7 @@ const (
 	prepared
 )
 
-// names are those of the statements in a session.
+// names are the names of the prepared statements.
 var names = [prepared]string{
 	begin: "weft_begin", commit: "weft_commit", rollback: "weft_rollback",
 	shareOrSkip: "weft_shareOrSkip", shareOnlyOrSkip: "weft_shareOnlyOrSkip",
@@ -51,9 +51,9 @@ var names = [prepared]string{
 	insertIf: "weft_insertIf", swap: "weft_swap",
 }
 
-// No statement joins the table with what it is given: while the table is small,
-// the planner would rather read all of it than look up each key, and the plan is
-// kept when the table has grown.
+// No statement joins the table with its arguments: while the table is small, the planner
+// would prefer a sequential scan to looking up each key, and the plan would be kept after
+// the table has grown.
 func newStatements(o Options) statements {
 	t := o.quoted()
 	named := t + ` WHERE k = ANY($1::bytea[])`
@@ -70,7 +70,7 @@ func newStatements(o Options) statements {
 			updateOrWait:     `SELECT k, v FROM ` + named + ` ORDER BY k FOR UPDATE`,
 			there:            `SELECT k FROM ` + named,
 			insert:           `INSERT INTO ` + t + ` (k, v) SELECT u.k, u.v FROM unnest($1::bytea[], $2::bytea[]) AS u (k, v)`,
-			// Only of rows that are there, and locked.
+			// Only used for rows that exist and are locked.
 			change: `INSERT INTO ` + t + ` (k, v) SELECT u.k, u.v FROM unnest($1::bytea[], $2::bytea[]) AS u (k, v)
 				ON CONFLICT (k) DO UPDATE SET v = excluded.v`,
 			remove: `DELETE FROM ` + named,

@@ -8,24 +8,24 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A ticket is a batch on its way. Its fields are guarded by desk.mu while it
-// waits, and belong to whoever took it along after that.
+// A ticket is a batch being committed. Its fields are guarded by desk.mu while it waits;
+// after that they belong to the goroutine that took it.
 type ticket struct {
 	batch   storage.Batch
 	bytes   int
 	ranges  bool // it has a DeleteRange
 	names   []mention
 	since   time.Time
-	lane    *lane // in whose line it waits, or nil
-	taken   bool  // it waits no more
-	left    bool  // its caller would rather go than wait in a lane
-	skipped bool  // it was not judged, as others have a lock on one of its rows
+	lane    *lane // in which it waits, or nil
+	taken   bool  // it no longer waits
+	left    bool  // its caller does not want it to wait in a lane
+	skipped bool  // it was not judged, because one of its rows is locked by others
 	err     error // the answer
 	woken   chan struct{}
 }
 
-// A mention is that a batch names a key, which is hashed: to take two for one
-// only makes one batch wait for another.
+// A mention is a key that a batch names. It is hashed: a hash collision only makes one batch
+// wait for another.
 type mention struct {
 	hash   uint64
 	writes bool
@@ -33,8 +33,8 @@ type mention struct {
 
 var seed = maphash.MakeSeed()
 
-// A pool keeps tickets for reuse. Each store has its own: a channel that was made
-// in a test's bubble of time is of no use outside.
+// A pool keeps tickets for reuse. Each store has its own, because a channel made in a
+// testing/synctest bubble cannot be used outside of it.
 type pool struct{ free sync.Pool }
 
 func (p *pool) get(b storage.Batch) *ticket {
@@ -66,13 +66,13 @@ func (p *pool) put(t *ticket) {
 
 func (t *ticket) answer() { t.woken <- struct{}{} }
 
-// claims are the keys that tickets name: how many write one, how many only
+// claims count, for each key named by tickets, how many of them write it and how many only
 // compare it.
 type claims map[uint64]claim
 
 type claim struct{ writers, readers int32 }
 
-// clash says whether t may not go at the same time as those who claim.
+// clash reports whether t must not be applied concurrently with the tickets in c.
 func (c claims) clash(t *ticket) bool {
 	if len(c) == 0 {
 		return false

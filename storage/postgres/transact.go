@@ -11,18 +11,18 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Transact runs f as a step of a workflow, in the transaction in which the step's
-// own checkpoint is committed: what f writes with tx happens exactly once. An
-// error of f rolls back, and is the outcome of the step. f must not end tx.
+// Transact runs f as a step of a workflow. What f writes with tx is committed in one
+// transaction with the step's checkpoint, so it happens exactly once. An error of f
+// rolls back, and is the outcome of the step. f must not end tx.
 //
-// A connection that is lost while f runs is not the outcome, whatever f makes of it:
-// nothing was written, and f is called again in another transaction. What it did
-// elsewhere is done again. A statement that f gives up, because a context of f's own
-// ended, is the outcome, though it costs the connection too.
+// If the connection is lost while f runs, that is not the outcome, whatever f returns:
+// nothing was written, and f is called again in a new transaction. What f did elsewhere is
+// then done again. If instead f abandons a statement, because a context of its own ended,
+// that is the outcome, even though it closes the connection too.
 //
-// f has all the time that it wants. The transaction is one of the pool that the store
-// reads through, and at most half of the pool is given to such steps; others wait
-// for f only where they want rows that it has locked.
+// The time of f is not limited. Its transaction uses a connection of the pool that the
+// store reads through; at most half of the pool is used for such steps. Others wait for f
+// only if they need rows that it has locked.
 func Transact[T any](run Runner, name string, f func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	var result T
 	err := run.TransactStep(name, &result, func(ctx context.Context) error {
@@ -46,8 +46,8 @@ type txKey struct{}
 
 var _ storage.Transactor = (*Store)(nil)
 
-// Transact calls f with a context that carries a pgx.Tx, and commits what f did
-// with it together with the batch that f returns. See storage.Transactor.
+// Transact calls f with a context that carries a pgx.Tx. It commits what f wrote with it
+// together with the batch that f returns. See storage.Transactor.
 func (s *Store) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
 	if err := ctx.Err(); err != nil {
 		return wrap("transact", err)
@@ -66,7 +66,7 @@ func (s *Store) Transact(ctx context.Context, f func(ctx context.Context) (stora
 }
 
 func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
-	// Not the caller's context, in which COMMIT would be cut off.
+	// Do not use the caller's context: it could interrupt COMMIT.
 	own := context.WithoutCancel(ctx)
 	tx, err := s.begin(own)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (stora
 	defer func() {
 		ctx, cancel := context.WithTimeout(own, roundTripTimeout)
 		defer cancel()
-		_ = tx.Rollback(ctx) // after a commit it does nothing
+		_ = tx.Rollback(ctx) // does nothing after a commit
 	}()
 	w := newWitness(tx)
 	b, err := f(context.WithValue(ctx, txKey{}, w))
@@ -100,7 +100,7 @@ func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (stora
 	return wrap("transact", &unknownError{err})
 }
 
-// stage applies b in tx, under the bounds that are ours.
+// stage applies b in tx, under the store's own timeouts.
 func (s *Store) stage(ctx context.Context, tx pgx.Tx, b storage.Batch) error {
 	bounded, cancel := context.WithTimeout(ctx, roundTripTimeout)
 	defer cancel()
@@ -110,7 +110,7 @@ func (s *Store) stage(ctx context.Context, tx pgx.Tx, b storage.Batch) error {
 	return s.WithTx(tx).Commit(ctx, b)
 }
 
-// begin begins a transaction in which a function may take its time.
+// begin begins a transaction without timeouts, for a function that may take long.
 func (s *Store) begin(ctx context.Context) (pgx.Tx, error) {
 	ctx, cancel := context.WithTimeout(ctx, roundTripTimeout)
 	defer cancel()
@@ -125,8 +125,8 @@ func (s *Store) begin(ctx context.Context) (pgx.Tx, error) {
 	return tx, nil
 }
 
-// bound sets the bounds of the rest of a transaction: none, or those of ours. It
-// makes the commit durable, which in a pool of the host's it may not be.
+// bound sets the timeouts of the rest of a transaction: the store's own, or none. It also
+// makes the commit durable, which it may not be by default in the host's pool.
 func bound(ours bool) string {
 	statement, idle := "0", "0"
 	if ours {

@@ -13,7 +13,7 @@ func openTwo(t testing.TB, url string) storage.Storage {
 	return inturn.New(url, open(t, url, nil), open(t, url, nil))
 }
 
-// The suite with two processes.
+// The suite on two stores, as in two processes.
 func TestStorageOfTwo(t *testing.T) {
 	storagetest.Run(t, storagetest.Adapter{
 		Open:   func(t testing.TB) storage.Storage { return openTwo(t, pgtest.URL(t)) },

@@ -11,15 +11,13 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// WithTx returns a view of s inside tx, a transaction of the host's on the same
-// database. What is committed on the view is staged: it happens if and only if
-// tx commits.
+// WithTx returns a view of s inside tx, a transaction of the host on the same database. A
+// batch committed to the view is staged: it takes effect if and only if tx commits.
 //
-// The rows that a staged batch names are locked until tx ends, and whoever wants
-// the same waits. So stage last, and commit soon. At the isolation level READ
-// COMMITTED, which is the default, a conflict with others is an ErrConflict; at
-// a higher one it may be an error of the transaction. A DeleteRange cannot be
-// staged.
+// The rows that a staged batch names stay locked until tx ends, and others that need them
+// wait. So stage last and commit soon. At the default isolation level, READ COMMITTED, a
+// conflict with others is reported as ErrConflict; at a higher level it may be an error of
+// the transaction. A DeleteRange cannot be staged.
 func (s *Store) WithTx(tx pgx.Tx) storage.Tx { return &view{base: s, tx: tx} }
 
 // A view is a store inside a transaction.
@@ -45,7 +43,7 @@ func (v *view) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, erro
 	return page, v.aborted("scan", err)
 }
 
-// Commit stages b in a savepoint, which a failed condition leaves behind empty.
+// Commit stages b in a savepoint, and rolls the savepoint back if a condition fails.
 func (v *view) Commit(ctx context.Context, b storage.Batch) error {
 	if err := b.Check(maxBatch); err != nil {
 		return wrap("stage", err)
@@ -63,7 +61,7 @@ func (v *view) Commit(ctx context.Context, b storage.Batch) error {
 	return v.aborted("stage", v.stage(ctx, t))
 }
 
-// stage tries t in one savepoint after the other, as long as rows come and go.
+// stage applies t in a savepoint, and tries again while rows are inserted or deleted.
 func (v *view) stage(ctx context.Context, t *ticket) error {
 	for attempt := 1; ; attempt++ {
 		savepoint, err := v.tx.Begin(ctx)
@@ -113,7 +111,7 @@ func (v *view) run(ctx context.Context, calls []call) error {
 	return nil
 }
 
-// aborted wraps what the transaction does not survive.
+// aborted wraps errors after which the transaction cannot continue.
 func (v *view) aborted(action string, err error) error {
 	if err == nil || errors.Is(err, storage.ErrConflict) || errors.Is(err, storage.ErrNotFound) {
 		return wrap(action, err)

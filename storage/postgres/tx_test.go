@@ -80,8 +80,8 @@ func all(t *testing.T, s storage.Storage) string {
 	return fmt.Sprint(got)
 }
 
-// Of two transactions that stage the same new key, the second waits, and then
-// finds it there and may go on.
+// If two transactions stage the same new key, the second waits, then finds that it exists,
+// and can continue.
 func TestStagedTwice(t *testing.T) {
 	url := pgtest.URL(t)
 	s := open(t, url, nil)

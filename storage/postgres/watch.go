@@ -12,8 +12,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A watcher listens, on a connection of its own, for those who watch. It
-// connects when there is the first of them.
+// A watcher listens for notifications on its own connection. It connects when the first
+// watch is added.
 type watcher struct {
 	store *Store
 	stop  context.CancelFunc
@@ -30,8 +30,8 @@ type watch struct {
 }
 
 const (
-	listenAgain = time.Second      // after the connection was lost
-	listenCheck = 30 * time.Second // that it is not
+	listenAgain = time.Second      // pause before reconnecting
+	listenCheck = 30 * time.Second // silence after which the connection is pinged
 )
 
 func newWatcher(s *Store) *watcher {
@@ -40,10 +40,10 @@ func newWatcher(s *Store) *watcher {
 	return w
 }
 
-// Watch calls wake after other processes, or other stores of this one, changed
-// something under prefix, until ctx is done. It wakes once at the beginning, and
-// whenever it may have missed something. It does not wake after an Urgent batch. With
-// NoListen it never wakes.
+// Watch calls wake after other processes, or other stores of this process, changed
+// something under prefix, until ctx is done. It also calls wake once at the beginning, and
+// whenever it may have missed a change. Urgent batches do not wake it. With NoListen it
+// never calls wake.
 func (s *Store) Watch(ctx context.Context, prefix []byte, wake func()) error {
 	return wrap("watch", s.watchPrefix(ctx, string(prefix), wake))
 }
@@ -79,7 +79,7 @@ func (w *watcher) shut() {
 	w.stop()
 }
 
-// add says no after shut.
+// add returns false after shut.
 func (w *watcher) add(x *watch) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +108,7 @@ func (x *watch) nudge() {
 	}
 }
 
-// run listens until shut, on one connection after the other.
+// run listens until shut, and reconnects when the connection is lost.
 func (w *watcher) run() {
 	for w.ctx.Err() == nil {
 		w.listen()
@@ -129,7 +129,7 @@ func (w *watcher) listen() {
 	if _, err := c.conn.Exec(w.ctx, `LISTEN `+pgx.Identifier{w.store.notes.channel}.Sanitize()); err != nil {
 		return
 	}
-	w.tell([]string{""}) // of what came while nobody listened
+	w.tell([]string{""}) // changes may have been missed before the LISTEN
 	for {
 		ctx, cancel := context.WithTimeout(w.ctx, listenCheck)
 		n, err := c.conn.WaitForNotification(ctx)
@@ -153,7 +153,7 @@ func (c *session) ping(ctx context.Context) error {
 	return c.conn.Ping(ctx)
 }
 
-// tell wakes those who watch keys that begin as heads do.
+// tell wakes the watches of prefixes that overlap with one of heads.
 func (w *watcher) tell(heads []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -2,8 +2,8 @@ package postgres
 
 import "encoding/binary"
 
-// Arrays are written in PostgreSQL's binary format: dimensions, whether there may
-// be a NULL, type, length, first index, and then each element behind its length.
+// Arrays are written in PostgreSQL's binary format: number of dimensions, whether there may
+// be a NULL, element type, length, first index, and then each element after its length.
 
 const byteaOID = 17
 

@@ -18,15 +18,14 @@ import (
 	"github.com/weft-go/weft/storage/postgres"
 )
 
-// A group of 100 batches has two round trips: the client waits for the server
-// twice.
+// A group of 100 batches takes two round trips: the client waits for the server twice.
 func TestTwoRoundTrips(t *testing.T) {
 	p, url := proxied(t, pgtest.URL(t))
 	s := open(t, url, &postgres.Options{NoListen: true})
 	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("shared", "1")}}))
 	warm(t, s)
 
-	// Whoever commits is stopped, until all have come.
+	// Commits are blocked until all batches have arrived.
 	released := make(chan struct{})
 	release := sync.OnceFunc(func() { close(released) })
 	defer release()
@@ -68,9 +67,9 @@ func TestTwoRoundTrips(t *testing.T) {
 	}
 }
 
-// An urgent batch that puts one value in the place of another, as the renewal of a
-// lease does, has one round trip, also after a time in which nobody came. Where that
-// did not find the value, two more look, and let go of what they looked at.
+// An urgent batch that replaces one value with another, like a lease renewal, takes one
+// round trip, also after a time without traffic. If it did not find the value, two more
+// round trips read it and release the locks.
 func TestSwapIsOneRoundTrip(t *testing.T) {
 	p, url := proxied(t, pgtest.URL(t))
 	s := open(t, url, &postgres.Options{NoListen: true})
@@ -120,7 +119,7 @@ func TestSwapIsOneRoundTrip(t *testing.T) {
 	}
 }
 
-// warm has every committer connect.
+// warm makes every committer connect.
 func warm(t *testing.T, s *postgres.Store) {
 	var all sync.WaitGroup
 	for i := range 200 {
@@ -133,8 +132,8 @@ func warm(t *testing.T, s *postgres.Store) {
 	all.Wait()
 }
 
-// The reply to a COMMIT is lost: the outcome is unknown, never called safe to
-// retry, and the same batch committed again tells what it was.
+// The reply to a COMMIT is lost. The outcome is unknown, SafeToRetry is false, and committing
+// the same batch again reveals the outcome.
 func TestLostCommits(t *testing.T) {
 	direct := pgtest.URL(t)
 	p, url := proxied(t, direct)
@@ -170,8 +169,8 @@ func TestLostCommits(t *testing.T) {
 	counted(t, open(t, direct, nil), totals)
 }
 
-// count commits step n of a counter, by the one rule that there is for an unknown
-// outcome.
+// count commits step n of a counter, following the one rule for unknown outcomes: commit
+// again and look.
 func count(t *testing.T, s storage.Storage, counter, n int, unknown *atomic.Int64) {
 	key, log := fmt.Sprintf("count%d", counter), fmt.Sprintf("log%d:%06d", counter, n)
 	b := storage.Batch{
@@ -183,7 +182,7 @@ func count(t *testing.T, s storage.Storage, counter, n int, unknown *atomic.Int6
 	} else {
 		b.If = append(b.If, storage.Equal([]byte(key), fmt.Append(nil, n)))
 	}
-	if n == 0 || n%2 == 1 { // else what is put was not there: one statement
+	if n == 0 || n%2 == 1 { // other steps also compare a row that they do not write
 		b.Ops = append(b.Ops, put(key, fmt.Sprint(n+1)))
 	} else {
 		b.If = append(b.If, storage.Present(fmt.Appendf(nil, "log%d:%06d", counter, n-1)))
@@ -218,7 +217,7 @@ func commit(t *testing.T, s storage.Storage, b storage.Batch, mine string, unkno
 	}
 }
 
-// get reads as long as it takes.
+// get retries for up to a minute until a read succeeds.
 func get(s storage.Storage, key string) (string, error) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		v, err := s.Get(context.Background(), []byte(key))
@@ -228,7 +227,7 @@ func get(s storage.Storage, key string) (string, error) {
 	}
 }
 
-// counted compares the counters with what was acknowledged.
+// counted compares the counters with the acknowledged steps.
 func counted(t *testing.T, s storage.Storage, totals []int) {
 	t.Helper()
 	for i, want := range totals {
@@ -249,9 +248,8 @@ func counted(t *testing.T, s storage.Storage, totals []int) {
 	}
 }
 
-// The connections of the pool are cut while nobody uses them, by the net or by the
-// server, which says so. Those who read next do not hear of it, also when they come all
-// at once.
+// The connections of the pool are cut while they are idle, by the network or by the server,
+// which says so. The next reads do not fail, even if many arrive at once.
 func TestReadsOutliveConnections(t *testing.T) {
 	server := pgtest.Shared(t)
 	direct := server.Database(t)
@@ -289,15 +287,15 @@ func TestReadsOutliveConnections(t *testing.T) {
 	}
 }
 
-// database is the name of that at an address.
+// database returns the name of the database at url.
 func database(t *testing.T, url string) string {
 	c, err := pgx.ParseConfig(url)
 	must(t, err)
 	return c.Database
 }
 
-// A read whose connection was cut, and which the server then does not let in, says so at
-// once: it does not knock again and again.
+// A read whose connection was cut, and which the server then refuses, fails at once. It does
+// not try to connect again and again.
 func TestReadsDoNotKnock(t *testing.T) {
 	server := pgtest.Shared(t)
 	direct := server.Database(t)
@@ -310,7 +308,7 @@ func TestReadsDoNotKnock(t *testing.T) {
 	p.cutAll()
 	var logins atomic.Int32
 	p.on(func(m message) action {
-		if m.kind == 0 && bytes.Equal(m.body[:4], []byte{0, 3, 0, 0}) { // else it cancels what went on where we were cut off
+		if m.kind == 0 && bytes.Equal(m.body[:4], []byte{0, 3, 0, 0}) { // otherwise it is a cancel request for a connection that was cut
 			logins.Add(1)
 		}
 		return pass
@@ -328,9 +326,9 @@ func TestReadsDoNotKnock(t *testing.T) {
 	}
 }
 
-// TestEveryMessageCut cuts the connection at every message of every kind of
-// transaction, before the server gets it and after; of those by which a session
-// prepares its statements, at every tenth.
+// TestEveryMessageCut cuts the connection at every message of every kind of transaction,
+// before the server receives it and after. Of the messages that prepare a session's
+// statements, it cuts at every tenth.
 func TestEveryMessageCut(t *testing.T) {
 	direct := pgtest.URL(t)
 	p, url := proxied(t, direct)
@@ -367,7 +365,7 @@ func TestEveryMessageCut(t *testing.T) {
 	t.Logf("%d messages; %d unknown outcomes", total, unknown.Load())
 }
 
-// everyKind has one transaction of every kind.
+// everyKind runs one transaction of every kind.
 func everyKind(t *testing.T, s, check storage.Storage, run string, unknown *atomic.Int64) {
 	key := func(name string) []byte { return []byte(run + name) }
 	step := func(name string, urgent bool, conditions []storage.Condition, ops ...storage.Op) {

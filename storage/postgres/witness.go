@@ -12,31 +12,31 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A witness is a transaction that knows why its connection is closed. There are two
-// reasons. Either the connection was lost, which says nothing about the function
-// that uses it. Or pgx closed it because the function gave a statement up: its
-// context ended while the server was at work. That is the function's own doing.
+// A witness is a transaction that records why its connection was closed. There are two
+// possible reasons. Either the connection was lost, and the function that uses it is not
+// to blame. Or pgx closed it because the function abandoned a statement: its context ended
+// while the server was executing it. Then the function is to blame.
 //
-// What is done on the pgx.Conn beneath is not seen; there the error that the function
-// returns has to tell.
+// It does not observe calls on the underlying pgx.Conn. For these, the error that the
+// function returns must tell.
 type witness struct {
 	pgx.Tx
 	saw   *sighting
-	inner bool // a savepoint of the function's
+	inner bool // a savepoint of the function
 }
 
-// A sighting is what was seen of a transaction, also in its savepoints.
+// A sighting is what was observed of a transaction and its savepoints.
 type sighting struct {
 	mu     sync.Mutex
-	closed bool  // the connection is
-	cause  error // behind which it was found closed, if there is one
-	gaveUp bool  // the function has brought that about
-	ended  bool  // by the function; the connection may be another's by now
+	closed bool  // the connection is closed
+	cause  error // the error after which it was found closed, if any
+	gaveUp bool  // the function caused it by abandoning a statement
+	ended  bool  // the function ended the transaction; the connection may be in use by others
 }
 
 func newWitness(tx pgx.Tx) *witness { return &witness{Tx: tx, saw: new(sighting)} }
 
-// note takes in how a call with ctx ended.
+// note records the error of a call with ctx.
 func (w *witness) note(ctx context.Context, err error) {
 	if err == nil {
 		return
@@ -46,7 +46,7 @@ func (w *witness) note(ctx context.Context, err error) {
 	w.look(err, ctx.Err() != nil)
 }
 
-// look looks whether the connection is closed, and remembers why.
+// look checks whether the connection is closed, and records the cause.
 func (w *witness) look(cause error, gaveUp bool) {
 	if w.saw.closed || w.saw.ended || !w.Conn().IsClosed() {
 		return
@@ -54,8 +54,9 @@ func (w *witness) look(cause error, gaveUp bool) {
 	w.saw.closed, w.saw.cause, w.saw.gaveUp = true, cause, gaveUp
 }
 
-// returned is what the function came to that has returned err. An error that it has
-// swallowed is its own too: its transaction would be committed as nothing.
+// returned returns the outcome of the function, which returned err. If the function
+// swallowed an error that ended or broke its transaction, it returns that as an error,
+// because COMMIT would write nothing.
 func (w *witness) returned(err error) error {
 	w.saw.mu.Lock()
 	defer w.saw.mu.Unlock()
@@ -75,8 +76,8 @@ func (w *witness) returned(err error) error {
 	return nil
 }
 
-// lost is an error that wraps ErrTransactionLost if the connection is closed and the
-// function has not brought that about, or nil.
+// lost returns an error that wraps ErrTransactionLost if the connection is closed and the
+// function did not cause that, and nil otherwise.
 func (w *witness) lost() error {
 	w.saw.mu.Lock()
 	defer w.saw.mu.Unlock()
@@ -155,7 +156,7 @@ func (w *witness) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults 
 	return &witnessedBatch{w.Tx.SendBatch(ctx, b), w, ctx}
 }
 
-// witnessedRows are looked at when they end: before that, their error is nil.
+// witnessedRows record the error when the rows end: before that, it is nil.
 type witnessedRows struct {
 	pgx.Rows
 	w   *witness
@@ -187,7 +188,7 @@ func (r *witnessedRow) Scan(to ...any) error {
 	return err
 }
 
-// Behind a batch that is read piece by piece comes its Close, which has the error too.
+// After the results of a batch its Close is called, which returns the error too.
 type witnessedBatch struct {
 	pgx.BatchResults
 	w   *witness

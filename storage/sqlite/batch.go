@@ -6,12 +6,11 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// batch applies b in the open transaction, and says whether its conditions held.
-// If they did not, it wrote nothing.
+// batch applies b in the open transaction and reports whether its conditions held. If
+// they did not, nothing was written.
 //
-// Without a DeleteRange the operations are on different keys and their order
-// does not show. Then the first to go is a put that takes the conditions along
-// in one statement.
+// Without a DeleteRange all operations are on different keys, so their order does not
+// matter. Then a put can go first and check the conditions in the same statement.
 func (w *writer) batch(b *storage.Batch) (bool, error) {
 	does, at := w.gateOf(b)
 	rest := w.conditions
@@ -38,9 +37,9 @@ func (w *writer) batch(b *storage.Batch) (bool, error) {
 	return true, nil
 }
 
-// gateOf chooses the operation that takes the conditions along, which it leaves
-// in w.conditions without the one that the operation implies. It is judge if
-// there is no such operation, and if there are no conditions.
+// gateOf chooses the operation whose statement also checks the conditions. It stores
+// the conditions in w.conditions, without the one that the operation implies. It
+// returns judge if there is no such operation, or there are no conditions.
 func (w *writer) gateOf(b *storage.Batch) (does gate, at int) {
 	w.conditions = append(w.conditions[:0], b.If...)
 	if len(b.If) == 0 || b.HasDeleteRange() {
@@ -65,7 +64,7 @@ func (w *writer) gateOf(b *storage.Batch) (does gate, at int) {
 	return judge, 0
 }
 
-// judge says whether conditions hold.
+// judge reports whether conditions hold.
 func (w *writer) judge(conditions []storage.Condition) (bool, error) {
 	w.args = appendArgs(w.args[:0], conditions)
 	holds := false
@@ -76,7 +75,7 @@ func (w *writer) judge(conditions []storage.Condition) (bool, error) {
 	return holds, err
 }
 
-// pass puts what o puts if conditions hold, and says whether it did.
+// pass applies the put o if conditions hold, and reports whether it did.
 func (w *writer) pass(does gate, conditions []storage.Condition, o storage.Op) (bool, error) {
 	w.args = append(w.args[:0], o.Key)
 	w.args = appendArgs(w.args, conditions)
@@ -108,7 +107,7 @@ func (w *writer) do(o storage.Op) error {
 	return err
 }
 
-// bounds are the arguments of statements.within.
+// bounds returns the arguments for statements.within.
 func bounds(r storage.Range) []driver.Value {
 	var args []driver.Value
 	for _, b := range [][]byte{r.Start, r.End} {

@@ -20,7 +20,7 @@ func benchStore(t testing.TB) storage.Storage {
 	return open(t, filepath.Join(t.TempDir(), "store.db"), nil)
 }
 
-// raw uses the driver as the store does, and without a store.
+// raw uses the driver as the store does, but without a store.
 func raw(t testing.TB) func([]storage.Entry) error {
 	c, err := (&modernc.Driver{}).Open("file:" + filepath.Join(t.TempDir(), "raw.db") +
 		"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")

@@ -9,24 +9,24 @@ import (
 	"modernc.org/sqlite"
 )
 
-// A conn is one connection, for one goroutine at a time. It talks to the driver
-// without database/sql, whose locks, conversions and pools cost as much as the
-// statements. No statement gets a context that ends: the driver would interrupt
-// it, and nobody knows what an interrupted COMMIT did.
+// A conn is one connection, for one goroutine at a time. It uses the driver without
+// database/sql, whose locks, conversions and pools cost as much as the statements. No
+// statement gets a context that can end: the driver would interrupt the statement, and
+// the outcome of an interrupted COMMIT is unknown.
 type conn struct {
 	driver driver.Conn
 	stmts  map[string]*stmt
 	args   []driver.NamedValue
 }
 
-// A pragma of a connection: what it is set to, if not "", and what SQLite has to
-// answer when asked for it.
+// A pragma is set to value, unless value is "". When read back, SQLite must report
+// effective.
 type pragma struct{ name, value, effective string }
 
-// connect opens a connection to file. The driver in use is one of our own, so
-// hooks and functions that the host registers do not reach it. The pragmas are
-// part of the name, and read back: SQLite takes what it does not know, and what
-// it cannot do, without a word.
+// connect opens a connection to file. It uses its own driver value, so hooks and
+// functions that the host registers do not apply. It sets the pragmas through the DSN
+// and reads them back, because SQLite silently ignores pragmas that it does not know or
+// cannot apply.
 func connect(file, mode string, pragmas []pragma) (*conn, error) {
 	d, err := (&sqlite.Driver{}).Open(dsn(file, mode, pragmas))
 	if err != nil {
@@ -70,7 +70,7 @@ type stmt struct {
 	query driver.StmtQueryContext
 }
 
-// maxStmts bounds what a connection keeps prepared.
+// maxStmts limits the prepared statements of a connection.
 const maxStmts = 100
 
 func (c *conn) prepare(sql string) (*stmt, error) {
@@ -92,8 +92,8 @@ func (c *conn) prepare(sql string) (*stmt, error) {
 	return s, nil
 }
 
-// exec runs a statement and returns how many rows it changed, if it is one that
-// changes rows.
+// exec runs a statement and returns the number of rows that it changed. The number
+// means something only for statements that change rows.
 func (c *conn) exec(sql string, args ...driver.Value) (int64, error) {
 	s, err := c.prepare(sql)
 	if err != nil {
@@ -106,8 +106,8 @@ func (c *conn) exec(sql string, args ...driver.Value) (int64, error) {
 	return r.RowsAffected()
 }
 
-// query runs a statement and calls visit for each row, which has columns values,
-// until it returns an error. The values are visit's to keep; the row is not.
+// query runs a statement and calls visit for each row of the given number of columns,
+// until visit returns an error. visit may keep the values, but not the row.
 func (c *conn) query(sql string, args []driver.Value, columns int, visit func(row []driver.Value) error) error {
 	s, err := c.prepare(sql)
 	if err != nil {
@@ -141,7 +141,7 @@ func (c *conn) named(args []driver.Value) []driver.NamedValue {
 	return c.args
 }
 
-// blob is b as an argument. The driver takes a nil slice for NULL.
+// blob returns b as an argument. The driver would treat a nil slice as NULL.
 func blob(b []byte) driver.Value {
 	if b == nil {
 		return []byte{}
@@ -149,7 +149,7 @@ func blob(b []byte) driver.Value {
 	return b
 }
 
-// unblob is a value of the driver, which returns an empty one as nil.
+// unblob returns the bytes of a driver value. The driver returns an empty blob as nil.
 func unblob(v driver.Value) []byte {
 	if b, _ := v.([]byte); b != nil {
 		return b

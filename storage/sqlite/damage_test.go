@@ -16,7 +16,7 @@ func TestDamagedFile(t *testing.T) {
 	})
 }
 
-// TestDamagedLog damages what a crash leaves behind, the database and its log.
+// TestDamagedLog damages the files that a crash leaves: the database and its log.
 func TestDamagedLog(t *testing.T) {
 	torture.Damage(t, 200, openRelaxed, func(path string) {
 		live := newPath(t)
@@ -26,8 +26,8 @@ func TestDamagedLog(t *testing.T) {
 	})
 }
 
-// copyFile reads a file that SQLite has open, which drops its locks: nobody else
-// wants them here.
+// copyFile reads a file that SQLite has open, which drops SQLite's locks on it. In this
+// test nobody needs them.
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)

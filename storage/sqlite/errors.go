@@ -11,8 +11,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// error adds to err what was done to which file. The contract's own answers are
-// left as they are: they say nothing about the file.
+// error adds the action and the file to err. It leaves the contract's own errors
+// unchanged, as they are not about the file.
 func (s *Store) error(action string, err error) error {
 	if w, ok := errors.AsType[*storage.WithdrawnError](err); ok {
 		w.Last = s.error(action, w.Last)
@@ -26,7 +26,7 @@ func (s *Store) error(action string, err error) error {
 	return fmt.Errorf("sqlite: %s %q: %w", action, s.path, err)
 }
 
-// translate makes the driver's word for a damaged file the contract's.
+// translate maps the driver's errors for a damaged file to storage.ErrCorrupt.
 func translate(err error) error {
 	switch primary(err) {
 	case code.SQLITE_CORRUPT, code.SQLITE_NOTADB:
@@ -35,7 +35,7 @@ func translate(err error) error {
 	return err
 }
 
-// primary is SQLite's result code without its extension, or 0.
+// primary returns SQLite's result code without its extension, or 0.
 func primary(err error) int {
 	if e, ok := errors.AsType[*driver.Error](err); ok {
 		return e.Code() & 0xff

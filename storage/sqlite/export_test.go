@@ -5,5 +5,5 @@ import (
 	"database/sql"
 )
 
-// TxOf is the transaction of a function that Store.Transact has called with ctx.
+// TxOf returns the transaction from the context of a function in Store.Transact.
 func TxOf(ctx context.Context) *sql.Tx { return ctx.Value(txKey{}).(*transaction).Tx }

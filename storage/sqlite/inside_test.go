@@ -134,8 +134,8 @@ func TestFullDatabase(t *testing.T) {
 	check()
 }
 
-// TestOneBadBatchFailsAlone has one of 200 fail in a way that nobody can see
-// beforehand.
+// TestOneBadBatchFailsAlone makes one of 200 batches fail in a way that cannot be
+// foreseen.
 func TestOneBadBatchFailsAlone(t *testing.T) {
 	s := openInside(t)
 	if _, err := s.writer.exec(`CREATE TRIGGER t BEFORE INSERT ON weft WHEN NEW.k = CAST('bad' AS BLOB) BEGIN SELECT RAISE(ABORT, 'bad'); END`); err != nil {
@@ -176,7 +176,7 @@ func TestLogIsBounded(t *testing.T) {
 			if n++; n%8 == 0 {
 				s.writer.log.next = time.Time{}
 			}
-			// SQLite does not write what is there already.
+			// SQLite does not write pages that are unchanged.
 			if err := s.Commit(t.Context(), batch(fmt.Sprint("key ", n%50), bytes.Repeat([]byte{byte(n)}, 250_000))); err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +185,7 @@ func TestLogIsBounded(t *testing.T) {
 
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
-	for range 4 { // somebody reads at every time
+	for range 4 { // so that there is always a reader
 		wg.Go(func() {
 			for {
 				select {
@@ -197,14 +197,14 @@ func TestLogIsBounded(t *testing.T) {
 			}
 		})
 	}
-	write(60) // twice what the log may grow to: a try to truncate it fails now and then
+	write(60) // twice the limit of the log: an attempt to truncate it may fail
 	close(stop)
 	wg.Wait()
 	if got := size(); got > 30<<20 {
 		t.Errorf("got a log of %d MiB with readers that come and go, want at most 30", got>>20)
 	}
 
-	r, err := newReader(s.path, s.options) // a long reader, as in another process
+	r, err := newReader(s.path, s.options) // a long read, as in another process
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,13 +226,13 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// TestWriterRecovers loses the writer's transaction behind its back, as some
-// errors of SQLite do.
+// TestWriterRecovers ends the writer's transaction without its knowledge, as some errors
+// of SQLite do.
 func TestWriterRecovers(t *testing.T) {
 	s := openInside(t)
 	for _, b := range []func(){
 		func() { s.writer.exec("BEGIN") },
-		func() { s.writer.rollback() }, // nothing to roll back: the connection goes
+		func() { s.writer.rollback() }, // nothing to roll back, so it drops the connection
 	} {
 		b()
 		s.Commit(t.Context(), batch("a", []byte("lost or not")))

@@ -6,14 +6,15 @@ import (
 )
 
 // A lock is held by one opener of a file at a time, also within one process, or by
-// several that share it. It ends with the process, however that ends. The file stays: to remove it while
-// another holds it would make room for a third. What is in it means nothing.
+// several that share it. The operating system releases it when the process ends. The
+// file is never removed: removing it while another process holds the lock would let a
+// third one in. Its content is ignored.
 type lock struct{ file *os.File }
 
 var errLocked = errors.New("is open in another process, or in this one already")
 
-// acquire locks the file at path, and creates it if it is not there. It does not
-// wait. A file that somebody removed between the two is nobody's lock.
+// acquire locks the file at path and creates it if it does not exist. It does not wait.
+// If the file was removed between opening and locking it, it tries again.
 func acquire(path string, shared bool) (*lock, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644) // os adds O_CLOEXEC

@@ -8,30 +8,29 @@ import (
 
 // A log is the write-ahead log of a database.
 //
-// SQLite writes it back by itself when it has grown, and begins again at its
-// start when no reader is in it. Where readers are always in it that moment
-// never comes, and the log grows for ever. Hence keepShort.
+// SQLite checkpoints a log that has grown, and restarts it when no reader uses it. If
+// there is always a reader, the log is never restarted and grows without limit.
+// keepShort prevents that.
 type log struct {
 	database string
 	readers  chan *reader // the store's
 	limit    int64
-	next     time.Time // when it is looked at again
+	next     time.Time // of the next check
 }
 
 const (
 	logLimit    = 64 << 20
 	logInterval = time.Second
-	logPatience = 250 * time.Millisecond // for which commits wait until readers leave
+	logPatience = 250 * time.Millisecond // how long commits wait for readers to finish
 )
 
-// keepShort truncates a log that is above its limit, if readers leave it in
-// time. If they do not, or it fails, the log goes on growing until the next
-// attempt: a long log is slow and not wrong. Attempts take at most a tenth of
-// the time.
+// keepShort truncates a log above its limit, if the readers finish in time. If they do
+// not, or truncating fails, the log keeps growing until the next attempt: a long log is
+// slow but correct. Attempts take at most a tenth of the time.
 //
-// It looks at the file seldom. On Linux the first write after a look changes the
-// file's time to the nanosecond, and its sync then has that to write too, which
-// makes a commit slower by a third.
+// It checks the file seldom. On Linux, the first write after a stat updates the file's
+// time with nanosecond precision, which the next sync must write too. That makes a
+// commit slower by a third.
 func (l *log) keepShort() {
 	start := time.Now()
 	if start.Before(l.next) {
@@ -45,7 +44,8 @@ func (l *log) keepShort() {
 	l.next = time.Now().Add(max(logInterval, 10*time.Since(start)))
 }
 
-// pauseReaders keeps the store's own readers out, until resume.
+// pauseReaders takes the store's readers, as many as it can within logPatience, until
+// resume is called.
 func (l *log) pauseReaders() (resume func()) {
 	patience := time.NewTimer(logPatience)
 	defer patience.Stop()

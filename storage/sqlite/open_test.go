@@ -62,8 +62,8 @@ func TestSecondOpenerIsRefused(t *testing.T) {
 	got(t, open(t, path, nil), "a", "1")
 }
 
-// TestLinkIsTheSameFile is an interleaving: a lock reached by a symbolic link
-// under two names is two locks.
+// TestLinkIsTheSameFile is an interleaving: without resolving links, a file opened under
+// two names would have two locks.
 func TestLinkIsTheSameFile(t *testing.T) {
 	dir := t.TempDir()
 	path, link, dirLink := filepath.Join(dir, "store.db"), filepath.Join(dir, "link.db"), filepath.Join(t.TempDir(), "dir")
@@ -72,7 +72,7 @@ func TestLinkIsTheSameFile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := open(t, link, nil) // before there is a file
+	s := open(t, link, nil) // before the file exists
 	put(t, s, "a", "1")
 	refused(t, path, nil, locked)
 	refused(t, link, nil, locked)
@@ -81,8 +81,8 @@ func TestLinkIsTheSameFile(t *testing.T) {
 	got(t, open(t, path, nil), "a", "1")
 }
 
-// TestStaleLockFileIsNoLock is an interleaving: a stale lock file is no lock,
-// whatever is written in it.
+// TestStaleLockFileIsNoLock is an interleaving: a stale lock file locks nothing, whatever
+// it contains.
 func TestStaleLockFileIsNoLock(t *testing.T) {
 	path := newPath(t)
 	if err := os.WriteFile(path+".lock", []byte("1\n"), 0o644); err != nil {
@@ -132,7 +132,7 @@ func TestRelativePath(t *testing.T) {
 	t.Chdir(t.TempDir())
 	s := open(t, "store.db", nil)
 	t.Chdir(t.TempDir())
-	put(t, s, "a", "1") // the readers open later
+	put(t, s, "a", "1") // the readers are opened later
 	for range 10 {
 		got(t, s, "a", "1")
 	}
@@ -166,7 +166,7 @@ func TestForeignFileIsNotTouched(t *testing.T) {
 	}
 }
 
-// host opens the database as its owner would.
+// host opens the database as the host application would.
 func host(t *testing.T, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
@@ -197,7 +197,7 @@ func TestTablesOfTheHostStay(t *testing.T) {
 	put(t, other, "a", "1")
 }
 
-// TestCommitWaitsForTheHost has the host write to the database meanwhile.
+// TestCommitWaitsForTheHost commits while the host writes to the database.
 func TestCommitWaitsForTheHost(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, nil)
@@ -270,6 +270,6 @@ func TestReadOnly(t *testing.T) {
 	got(t, r, "a", "2")
 	r.Close()
 	second.Close()
-	got(t, open(t, path, readOnly), "a", "2") // nobody else has it
+	got(t, open(t, path, readOnly), "a", "2") // nobody else has it open
 	refused(t, path, &sqlite.Options{ReadOnly: true, Table: "other"}, "other")
 }

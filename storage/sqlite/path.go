@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// realPath is the one name that all names of a file lead to. The file need not
-// be there.
+// realPath resolves all links in path, so that every name of a file has the same
+// result. The file need not exist.
 func realPath(path string) (string, error) {
 	if path == "" || path == ":memory:" {
 		return "", errors.New("a database in memory cannot be opened: use package memory")
@@ -23,7 +23,7 @@ func realPath(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for range 100 { // links to a file that is not there yet
+	for range 100 { // follow links to a file that does not exist yet
 		real, err := filepath.EvalSymlinks(path)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return real, err
@@ -46,8 +46,8 @@ func realPath(path string) (string, error) {
 	return "", fmt.Errorf("%w: too many links", fs.ErrInvalid)
 }
 
-// dsn names a file to the driver, with pragmas. The driver takes the first
-// question mark for the end of the path; a URL escapes those within it.
+// dsn returns the driver's name for a file with pragmas. The driver ends the path at
+// the first question mark; the URL escapes those within the path.
 func dsn(file, mode string, pragmas []pragma) string {
 	u := url.URL{Scheme: "file", Path: filepath.ToSlash(file)}
 	q := url.Values{"mode": {mode}, "_txlock": {"immediate"}}

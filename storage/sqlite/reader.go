@@ -36,7 +36,7 @@ func newReader(file string, o Options) (*reader, error) {
 	return &reader{c, newStatements(o.Table)}, nil
 }
 
-// Get returns the value under key, or storage.ErrNotFound.
+// Get returns the value of key, or storage.ErrNotFound.
 func (s *Store) Get(ctx context.Context, key []byte) ([]byte, error) {
 	r, err := s.take(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *reader) scan(ctx context.Context, rg storage.Range) ([]storage.Entry, e
 	args := append(bounds(rg), int64(limit))
 	err := r.query(r.sql.scan(rg), args, 2, func(row []driver.Value) error {
 		page = append(page, storage.Entry{Key: unblob(row[0]), Value: unblob(row[1])})
-		return ctx.Err() // looked at between rows: the driver is never interrupted
+		return ctx.Err() // checked between rows: the driver is never interrupted
 	})
 	if err != nil {
 		return nil, err
@@ -87,15 +87,15 @@ func (r *reader) scan(ctx context.Context, rg storage.Range) ([]storage.Entry, e
 	return page, nil
 }
 
-// take waits for a reader, which is the caller's until given back. It connects
-// one that is not connected yet. There is none of a store whose files were taken away:
-// what it reads may be acknowledged again.
+// take waits for a reader, which the caller must give back, and connects it if
+// necessary. It fails if a file of the store has moved: otherwise a read would confirm
+// data that the next opener does not find.
 func (s *Store) take(ctx context.Context) (*reader, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	select {
-	case <-s.closed: // first, as Close takes readers too
+	case <-s.closed: // checked first, because Close takes readers too
 		return nil, storage.ErrClosed
 	default:
 	}
@@ -114,13 +114,14 @@ func (s *Store) take(ctx context.Context) (*reader, error) {
 	}
 }
 
-// fit is r, connected if it was not, or what goes in its place with the error.
+// fit connects r if it is not connected. If it fails, the reader that it returns goes
+// back into the slot.
 func (s *Store) fit(r *reader) (*reader, error) {
 	if r != nil {
 		return r, s.files.Glance()
 	}
 	r, err := newReader(s.path, s.options)
-	if moved := s.files.Check(); moved != nil { // it may be another file's
+	if moved := s.files.Check(); moved != nil { // the reader may have opened another file
 		err = moved
 	}
 	if err != nil && r != nil {

@@ -22,7 +22,7 @@ func openTwo(t testing.TB, path string) storage.Storage {
 	return inturn.New(path, open(t, path, shared), open(t, path, shared))
 }
 
-// The suite with two openings, and what one claims.
+// The suite on two openings of one database, with the capabilities that they claim.
 func TestSharedStorage(t *testing.T) {
 	storagetest.Run(t, storagetest.Adapter{
 		Open:   func(t testing.TB) storage.Storage { return openTwo(t, newPath(t)) },
@@ -39,8 +39,8 @@ func TestSharedStorage(t *testing.T) {
 	})
 }
 
-// Interleaving 36: an exclusive opener does not get in while sharing ones live, nor the
-// other way round. So nobody is taken for dead who lives.
+// Interleaving 36: an exclusive opener is refused while sharing openers are alive, and
+// the other way round. Otherwise an engine could be declared dead while it is alive.
 func TestExclusiveAndSharingOpenersKeepEachOtherOut(t *testing.T) {
 	path := newPath(t)
 	a := open(t, path, shared)
@@ -63,7 +63,7 @@ func TestExclusiveAndSharingOpenersKeepEachOtherOut(t *testing.T) {
 	got(t, open(t, path, shared), "a", "1")
 }
 
-// Engines on two openings share the work, and the one takes over what the other leaves.
+// Engines on two openings share the work, and one takes over the other's runs.
 func TestEnginesOnASharedStore(t *testing.T) {
 	path := newPath(t)
 	nap := &engine.Workflow[int, int]{Name: "nap", Func: func(run *engine.Run, n int) (int, error) {
@@ -105,7 +105,7 @@ func TestEnginesOnASharedStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	stops[0]() // hands over
+	stops[0]() // hands its runs over
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for n := range each * 2 {

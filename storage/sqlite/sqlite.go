@@ -1,25 +1,25 @@
-// Package sqlite keeps a store in one table of an SQLite database.
+// Package sqlite implements a store in one table of an SQLite database.
 //
-// The database may hold tables of the host beside it. A Store is exclusive: a
-// lock file beside the database keeps a second opener out, so the engines that
-// worked under an earlier opening are certainly dead. [Options.Shared] lets several
-// processes of one machine have it open; then their engines keep leases.
-// [Options.ReadOnly] opens the store for reading while an engine has it.
+// The host may have its own tables in the same database. A Store is exclusive by
+// default: a lock file beside the database keeps a second opener out, so engines of an
+// earlier opening are certainly dead. [Options.Shared] lets several processes of one
+// machine open the database; their engines then use leases. [Options.ReadOnly] opens
+// the store for reading while an engine has it open.
 //
 // # Caveats
 //
-//   - Back up with VACUUM INTO or SQLite's backup API. A process that opens and
-//     closes the files of a database which it also has open through SQLite drops
-//     SQLite's locks on them.
-//   - Not for network file systems, whose locks do not hold.
-//   - Of the processes that share a store one writes at a time. One that is stopped
-//     while it writes keeps all others from writing until it goes on or is killed.
-//   - Do not give one database two names by a hard link: each name has its own
-//     log, and its own lock file.
+//   - Back up with VACUUM INTO or SQLite's backup API. A process that has the database
+//     open through SQLite must not open and close its files itself: that drops SQLite's
+//     locks on them.
+//   - Do not use a network file system: its file locks are not reliable.
+//   - Only one of the processes that share a store can write at a time. If a process is
+//     suspended while it writes, all others are blocked until it continues or is killed.
+//   - Do not open one database under two hard links: each name has its own log and its
+//     own lock file.
 //   - Leave the files alone while the store is open: the database, its -wal, -shm and
-//     .lock. If one of them is deleted, renamed or replaced, nothing is acknowledged
-//     any more: every call answers storage.ErrMoved. What is copied over a file, in
-//     its place, shows to nobody.
+//     .lock. If one of them is deleted, renamed or replaced, every call returns
+//     storage.ErrMoved and no commit is confirmed. Overwriting a file in place is not
+//     detected.
 package sqlite
 
 import (
@@ -38,59 +38,59 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Options of a store. The zero value is the default.
+// Options configure a store. The zero value is the default.
 type Options struct {
-	// Table is the name of the table, letters, digits and underscores. Default:
-	// "weft". It is created if it is not there.
+	// Table is the name of the table: letters, digits and underscores. Default:
+	// "weft". Open creates the table if it does not exist.
 	Table string
 
-	// Relaxed does not sync at a commit: about eight times as quick for one
-	// writer, and a power loss takes back the latest commits. A crash of the
-	// process does not. The store no longer claims Durable.
+	// Relaxed does not sync on commit. A single writer is about eight times as fast,
+	// but a power loss can undo the latest commits; a crash of the process cannot.
+	// The store does not claim Durable.
 	Relaxed bool
 
-	// Shared lets other processes on the same machine open the store too, if they ask
-	// for the same; nobody has it who does not. The store claims Shared: engines on it
-	// keep leases, and what one process writes others find by polling.
+	// Shared lets several processes on the same machine open the store, if all of
+	// them set it. The store claims Shared: its engines use leases, and find what
+	// other processes write by polling.
 	Shared bool
 
-	// TransactLimit is how long the function of a Transact may take: SQLite has one
-	// writer, and until the function returns nothing else is committed. When the time
-	// is up its transaction is rolled back, and its step has failed. Default: 30 s. An
-	// engine on a Shared store lowers it to a third of its Config.LeaseTTL, which is
-	// 5 s by default: leases are renewed by writing.
+	// TransactLimit is the time limit of a Transact function. SQLite has one writer, so
+	// nothing else is committed until the function returns. When the time is up, the
+	// transaction is rolled back and the step fails. Default: 30 s. Leases are renewed
+	// by writing, so an engine on a Shared store lowers the limit to a third of its
+	// Config.LeaseTTL, which is 5 s by default.
 	TransactLimit time.Duration
 
-	// ReadOnly opens a store that exists, for reading, also while an engine has
-	// it open. Commit answers errors.ErrUnsupported. SQLite may put its -wal and
+	// ReadOnly opens an existing store for reading, even while an engine has it
+	// open. Commit returns errors.ErrUnsupported. SQLite may create its -wal and
 	// -shm files beside the database; nothing else is written.
 	ReadOnly bool
 }
 
-// A Store is a storage.Storage in a table.
+// A Store is a storage.Storage in a table of an SQLite database.
 type Store struct {
 	path    string
 	options Options
 	opening string
 	lock    *lock        // nil if read-only
-	files   *place.Files // those that this opening depends on
-	queue   *group.Queue // of the writer
+	files   *place.Files // the files that must not move while the store is open
+	queue   *group.Queue // in front of the writer
 	writer  *writer      // nil if read-only
-	readers chan *reader // one slot per reader; nil in it: not connected yet
+	readers chan *reader // maxReaders slots; a nil reader is not connected yet
 	closed  chan struct{}
 	close   sync.Once
 }
 
 var _ storage.Exclusive = (*Store)(nil)
 
-// A page is read by one connection. More of them at once than the machine has
-// processors for gain nothing.
+// maxReaders is the number of reading connections. One connection reads a page at a
+// time. More connections than processors gain nothing.
 const maxReaders = 4
 
 var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 
-// Open opens the store at path, and creates it if it is not there. A nil o is
-// the default.
+// Open opens the store at path and creates it if it does not exist. A nil o means
+// the defaults.
 func Open(path string, o *Options) (*Store, error) {
 	s, err := open(path, o)
 	if err != nil {
@@ -144,7 +144,7 @@ func open(path string, o *Options) (_ *Store, err error) {
 		}
 		s.queue = group.New(maxBatch, s.writer.apply)
 	}
-	r, err := newReader(file, s.options) // shows now what would fail later
+	r, err := newReader(file, s.options) // fail now rather than at the first read
 	if err != nil {
 		return nil, err
 	}
@@ -160,15 +160,15 @@ func open(path string, o *Options) (_ *Store, err error) {
 	return s, nil
 }
 
-// place notes which files this opening depends on. The log is there from the first
-// read until the last connection has gone. The name that the caller knows may lead over
-// links that somebody changes.
+// place records the files that must not move while the store is open. The log exists
+// from the first read until the last connection is closed. The caller's name is checked
+// too, as it may contain links, and these may change.
 func (s *Store) place(name string) (*place.Files, error) {
 	name, err := filepath.Abs(name)
 	if err != nil {
 		return nil, err
 	}
-	if s.options.ReadOnly { // an engine that stops takes the log along
+	if s.options.ReadOnly { // an engine that stops removes the log
 		return place.Of(name)
 	}
 	names := []string{name, s.path + "-wal", s.path + "-shm", s.lock.file.Name()}
@@ -178,7 +178,7 @@ func (s *Store) place(name string) (*place.Files, error) {
 	return place.Of(names...)
 }
 
-// Commit applies b together with what others commit at the same time.
+// Commit applies b, grouped with concurrent commits.
 func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 	if s.options.ReadOnly {
 		return s.error("commit", fmt.Errorf("opened read-only: %w", errors.ErrUnsupported))
@@ -186,8 +186,8 @@ func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 	return s.error("commit", s.queue.Commit(ctx, b))
 }
 
-// Capabilities of a Store: all, but Shared only if it was opened to be. A Relaxed one
-// is not Durable, a read-only one takes no batches.
+// Capabilities returns all capabilities, with these exceptions: Shared only if the
+// option is set, not Durable if Relaxed, and no batches if read-only.
 func (s *Store) Capabilities() storage.Capabilities {
 	return storage.Capabilities{
 		ConditionalBatch: !s.options.ReadOnly,
@@ -200,11 +200,11 @@ func (s *Store) Capabilities() storage.Capabilities {
 	}
 }
 
-// Opening identifies this opening of the database. It is empty if that is Shared.
+// Opening identifies this opening of the database. It is empty if the store is Shared.
 func (s *Store) Opening() string { return s.opening }
 
-// Close waits for the reads and the commit that are going on, writes the log
-// back into the database, and gives up the lock.
+// Close waits for reads and the commit in progress, checkpoints the log into the
+// database, and releases the lock.
 func (s *Store) Close() error {
 	err := storage.ErrClosed
 	s.close.Do(func() {
@@ -217,8 +217,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// release closes what is open, the writer last, whose end empties the log, and
-// then the lock.
+// release closes the readers, then the writer, which checkpoints the log, and then
+// the lock.
 func (s *Store) release() error {
 	var errs []error
 	for range cap(s.readers) {

@@ -20,7 +20,7 @@ func openDefault(path string) (storage.Storage, error) {
 	return s, nil
 }
 
-// openRelaxed is for tests that do not look at durability and open often.
+// openRelaxed is for tests that do not depend on durability and open a store often.
 func openRelaxed(path string) (storage.Storage, error) {
 	s, err := sqlite.Open(path, &sqlite.Options{Relaxed: true})
 	if err != nil {
@@ -78,7 +78,7 @@ func TestFullDiskIsAnErrorAndPasses(t *testing.T) { torture.Full(t, openDefault)
 
 func TestRangeAndPutHaveAnOrder(t *testing.T) { torture.RangeAndPut(t, open(t, newPath(t), nil)) }
 
-// What is acknowledged is where others find it.
+// What is acknowledged must be in the file that others open.
 func TestNothingIsAcknowledgedOfAFileThatMoved(t *testing.T) { torture.Moved(t, openDefault) }
 
 func TestNothingIsAcknowledgedOfASharedFileThatMoved(t *testing.T) {

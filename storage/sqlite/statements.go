@@ -6,8 +6,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// statements are the texts of what a connection runs. The connection keeps them
-// prepared under their text.
+// statements are the SQL texts that a connection runs. The connection caches prepared
+// statements by text.
 type statements struct {
 	table                   string // quoted
 	begin, commit, rollback string
@@ -29,8 +29,8 @@ func newStatements(table string) statements {
 	}
 }
 
-// A shape is what a statement with conditions depends on: their kinds, and what
-// it does if they hold.
+// A shape determines the text of a statement with conditions: the kinds of the
+// conditions, and what it does if they hold.
 type shape struct {
 	does  gate
 	count int
@@ -42,23 +42,23 @@ type gate uint8
 
 const (
 	judge  gate = iota // returns 1 if they hold, else 0 or NULL
-	insert             // puts a key if they hold and it is absent
+	insert             // puts a key if they hold and the key is absent
 	upsert             // puts a key if they hold
 )
 
-// maxConditions is how many go into one statement.
+// maxConditions is the maximum number of conditions in one statement.
 const maxConditions = 16
 
-// maxGates bounds how many shapes are remembered.
+// maxGates limits the cache of shapes.
 const maxGates = 64
 
-// gate is the statement that does something if conditions hold. Its arguments
-// are the key to put, those of the conditions, and the value to put.
+// gate returns the statement that checks conditions and does something if they hold.
+// Its arguments are the key to put, those of the conditions, and the value to put.
 //
-// One that puts has no WHERE, for which SQLite would copy rows to a temporary
-// table, as it reads the table that it writes. The value instead is NULL where
-// the conditions fail, which OR IGNORE leaves out, as it does, without a trace,
-// an insert of a key that is there.
+// A put has no WHERE clause: SQLite would copy rows to a temporary table, because the
+// statement reads the table that it writes. Instead, the value is NULL if the
+// conditions do not hold, and OR IGNORE silently skips the NULL. It also skips an
+// insert of a key that exists.
 func (s *statements) gate(does gate, conditions []storage.Condition) string {
 	sh := shape{does: does, count: len(conditions)}
 	for i, c := range conditions {
@@ -100,19 +100,19 @@ func (s *statements) condition(kind storage.ConditionKind) string {
 	}
 }
 
-// scan reads a page. Its arguments are the bounds that there are, the first
-// before the last, and the limit.
+// scan returns the statement that reads a page. Its arguments are the bounds that are
+// not nil, Start before End, and the limit.
 func (s *statements) scan(r storage.Range) string {
 	sql := `SELECT k, v FROM ` + s.table + s.within(r) + ` ORDER BY k`
 	if r.Reverse {
 		sql += ` DESC`
 	}
-	// A bare parameter there has SQLite plan anew whenever it is bound: 50 µs a
-	// page instead of 15.
+	// Without the cast, SQLite would plan the statement again whenever the limit
+	// is bound: 50 µs for a page instead of 15.
 	return sql + ` LIMIT CAST(? AS INTEGER)`
 }
 
-// deleteRange has the bounds that there are for arguments.
+// deleteRange returns a statement whose arguments are the bounds that are not nil.
 func (s *statements) deleteRange(r storage.Range) string {
 	return `DELETE FROM ` + s.table + s.within(r)
 }

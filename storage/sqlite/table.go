@@ -13,7 +13,7 @@ func (c *conn) createTable(name string) error {
 	return c.checkTable(name)
 }
 
-// checkTable refuses a table that is not there, or not ours.
+// checkTable returns an error if the table does not exist or has other columns.
 func (c *conn) checkTable(name string) error {
 	var kind string
 	err := c.query(`SELECT type || CASE WHEN wr THEN ' without rowid' ELSE '' END FROM pragma_table_list(?) WHERE schema = 'main'`,

@@ -17,18 +17,18 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Transact runs f as a step of a workflow, in the transaction in which the step's
-// own checkpoint is committed: what f writes with tx happens exactly once. An
-// error of f rolls back, and is the outcome of the step. f must not end tx.
+// Transact runs f as a step of a workflow. What f writes with tx is committed in one
+// transaction with the step's checkpoint, so it happens exactly once. An error of f
+// rolls back, and is the outcome of the step. f must not end tx.
 //
-// SQLite has one writer: while f runs, nothing else is committed, by no process. So do
-// in f what belongs to the transaction and nothing else, and nothing that waits for the
-// engine. f has a limit: Options.TransactLimit, 30 s by default, and on a Shared store at
-// most a third of engine.Config.LeaseTTL, 5 s by default. When it is up, the context of f
-// ends with an *engine.TransactLimitError for its cause, what f wrote is rolled back, and
-// the outcome of the step is an *activity.Error that wraps activity.ErrTimeout and names
-// the limit; it is not tried again. Give that context to each statement: one that has
-// another is not interrupted, and only behind it can the transaction end.
+// SQLite has one writer: while f runs, no process can commit anything else. So do only
+// what belongs to the transaction in f, and do not wait for the engine. The time limit of
+// f is Options.TransactLimit, 30 s by default, and on a Shared store at most a third of
+// engine.Config.LeaseTTL, 5 s by default. When it is up, the context of f ends with an
+// *engine.TransactLimitError as its cause, and what f wrote is rolled back. The outcome of
+// the step is an *activity.Error that wraps activity.ErrTimeout and names the limit; the
+// step is not retried. Pass this context to every statement: a statement with another
+// context is not interrupted, and the transaction can end only after it.
 func Transact[T any](run Runner, name string, f func(ctx context.Context, tx *sql.Tx) (T, error)) (T, error) {
 	var result T
 	err := run.TransactStep(name, &result, func(ctx context.Context) error {
@@ -51,25 +51,25 @@ type Runner interface {
 	TransactStep(name string, result any, f func(ctx context.Context) error) error
 }
 
-// ErrTransactionEnded says that the transaction of a function had ended when the function
-// returned without an error: it ended the transaction itself, or gave a statement up that
-// wrote. SQLite rolls the whole transaction back when a statement that writes is
-// interrupted, by the end of its context. Nothing of what the function wrote is there.
+// ErrTransactionEnded means that the transaction had already ended when its function
+// returned without an error. Either the function ended it, or a context ended during a
+// statement that writes: SQLite then interrupts the statement and rolls back the whole
+// transaction. Nothing that the function wrote is stored.
 var ErrTransactionEnded = errors.New("sqlite: the transaction ended while its function ran: " +
 	"return the error of a statement whose context has ended, and leave the transaction's end to Transact")
 
 type txKey struct{}
 
-// A transaction is what a function writes with. SQLite can end it by itself, and then each
-// statement that follows would be a transaction of its own. So nothing is committed while
-// the function runs.
+// A transaction is what a function writes with. SQLite can end it by itself; each later
+// statement would then be a transaction of its own. So no commit is allowed while the
+// function runs.
 type transaction struct {
 	*sql.Tx
-	open  atomic.Bool // for a commit
-	ended atomic.Bool // without one
+	open  atomic.Bool // commits are allowed
+	ended atomic.Bool // it was rolled back
 }
 
-// begin begins a transaction on c. The driver keeps hold of it until forget.
+// begin begins a transaction on c. Call forget to remove its hooks from the driver.
 func begin(ctx context.Context, c *sql.Conn) (t *transaction, forget func(), err error) {
 	t = new(transaction)
 	hooks := func(commit sqlite.CommitHookFn, rollback sqlite.RollbackHookFn) error {
@@ -100,11 +100,11 @@ var _ storage.TransactLimiter = (*Store)(nil)
 // transactLimit is the default of Options.TransactLimit.
 const transactLimit = 30 * time.Second
 
-// TransactLimit is that of the options, or its default.
+// TransactLimit returns the limit of the options, or its default.
 func (s *Store) TransactLimit() time.Duration { return s.options.TransactLimit }
 
-// Transact calls f with a context that carries a *sql.Tx, and commits what f did
-// with it together with the batch that f returns. See storage.Transactor.
+// Transact calls f with a context that carries a *sql.Tx. It commits what f wrote with
+// it together with the batch that f returns. See storage.Transactor.
 func (s *Store) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
 	if s.options.ReadOnly {
 		return s.error("transact", fmt.Errorf("opened read-only: %w", errors.ErrUnsupported))
@@ -112,54 +112,54 @@ func (s *Store) Transact(ctx context.Context, f func(ctx context.Context) (stora
 	if !s.options.Shared {
 		return s.queue.Do(ctx, func() error { return s.transact(ctx, busyTimeout, f) })
 	}
-	return s.queueUp(ctx, f)
+	return s.transactShared(ctx, f)
 }
 
-// breath is longer than SQLite pauses between two looks at a lock that is taken: those
-// who wait for one that is free for so long get it.
-const breath = 120 * time.Millisecond
+// yieldTime is longer than SQLite pauses between two attempts to take a lock: if the
+// lock is free for this long, everyone who waits for it can take it.
+const yieldTime = 120 * time.Millisecond
 
-// errLet says that the lock was free, and was left to others.
-var errLet = errors.New("left to others")
+// errYielded means that the lock was free but was left to others.
+var errYielded = errors.New("left to others")
 
-// queueUp has a transaction wait for its turn among processes. Renewals of leases are
-// short and wait for the lock too. They come first: a transaction that has met a taken
-// lock takes it only if it is free for a breath, and while it waits it does not hold up
-// the other commits of its own store.
-func (s *Store) queueUp(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
+// transactShared runs a transaction on a Shared store. It gives way to the commits of
+// other processes, such as lease renewals, which are short. A transaction that found the
+// lock taken waits until it finds the lock free twice, yieldTime apart. Meanwhile it does
+// not block the other commits of its own store.
+func (s *Store) transactShared(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
 	taken := false
 	for end := time.Now().Add(busyTimeout); ; {
 		var began time.Time
 		err := s.queue.Do(ctx, func() error {
 			if taken {
-				return s.transact(ctx, 0, func(context.Context) (storage.Batch, error) { return storage.Batch{}, errLet })
+				return s.transact(ctx, 0, func(context.Context) (storage.Batch, error) { return storage.Batch{}, errYielded })
 			}
 			err := s.transact(ctx, 0, func(ctx context.Context) (storage.Batch, error) {
 				began = time.Now()
 				return f(ctx)
 			})
-			if !began.IsZero() && time.Since(began) > breath {
-				time.Sleep(breath) // for others; ours wait here, and would be quicker
+			if !began.IsZero() && time.Since(began) > yieldTime {
+				time.Sleep(yieldTime) // for other processes; our own commits would take the lock first, so they wait here
 			}
 			return err
 		})
-		if !began.IsZero() || err != errLet && primary(err) != code.SQLITE_BUSY || time.Now().After(end) {
+		if !began.IsZero() || err != errYielded && primary(err) != code.SQLITE_BUSY || time.Now().After(end) {
 			return err
 		}
-		taken = err != errLet
-		if !backoff.Sleep(ctx, breath) {
+		taken = err != errYielded
+		if !backoff.Sleep(ctx, yieldTime) {
 			return fmt.Errorf("%w: %w", err, ctx.Err())
 		}
 	}
 }
 
-// transact begins a transaction, for which it waits for others so long.
+// transact runs f in a transaction. It waits at most patience for the lock.
 func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx context.Context) (storage.Batch, error)) error {
 	pragmas := slices.Clone(s.writer.pragmas)
 	pragmas[0] = busy(patience)
 	db := sql.OpenDB(connector{dsn(s.path, "rw", pragmas)})
 	defer db.Close()
-	// Not the caller's context: the driver would interrupt COMMIT with it.
+	// Do not pass the caller's context: the driver would interrupt COMMIT when it ends.
 	own := context.WithoutCancel(ctx)
 	c, err := db.Conn(own)
 	var tx *transaction
@@ -172,7 +172,7 @@ func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx
 	if err == nil {
 		defer tx.Rollback()
 	}
-	if moved := s.files.Check(); moved != nil { // it may be another file's
+	if moved := s.files.Check(); moved != nil { // the connection may be to another file
 		return s.error("transact", moved)
 	}
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx
 	if err != nil {
 		return err
 	}
-	if tx.ended.Load() { // for a caller that is not Transact
+	if tx.ended.Load() { // for callers of this method: the function Transact checks it itself
 		return s.error("transact", ErrTransactionEnded)
 	}
 	tx.open.Store(true)
@@ -199,7 +199,7 @@ func (s *Store) transact(ctx context.Context, patience time.Duration, f func(ctx
 	return s.error("transact", err)
 }
 
-// A connector is a driver and a name, for database/sql.
+// A connector opens connections to a DSN for database/sql.
 type connector struct{ dsn string }
 
 func (c connector) Connect(context.Context) (driver.Conn, error) { return c.Driver().Open(c.dsn) }

@@ -39,9 +39,9 @@ func engineOn(t *testing.T, c engine.Config) *engine.Engine {
 	return e
 }
 
-// A function in a transaction that does not come back costs nobody a lease: neither
-// its own engine nor another on the same store. Both get on while it is still there, and
-// its step fails with the limit.
+// A function in a transaction that does not return costs no engine its lease, neither its
+// own engine nor another on the same store. Both continue while the function is still
+// running, and its step fails with the limit.
 func TestTransactHasALimitUnderALease(t *testing.T) {
 	path := newPath(t)
 	begun, release := make(chan struct{}), make(chan struct{})
@@ -82,7 +82,7 @@ func TestTransactHasALimitUnderALease(t *testing.T) {
 		t.Fatal("the function is not called")
 	}
 	for i, e := range engines {
-		for { // of one that waited for the lock in vain, the outcome is unknown
+		for { // a Start that waited for the lock too long has an unknown outcome
 			h, err := echo.Start(ctx, e, fmt.Sprint("echo", i), i)
 			if err == nil {
 				_, err = h.Result(ctx)
@@ -109,8 +109,8 @@ func TestTransactHasALimitUnderALease(t *testing.T) {
 	}
 }
 
-// The limit is that of the options where there is no lease. It is the outcome of the
-// step, also for a function that heeds its context, and reads the same in a replay.
+// Without leases, the limit is that of the options. It is the outcome of the step, even if
+// the function respects its context, and a replay returns the same error.
 func TestTransactLimitIsTheOutcome(t *testing.T) {
 	for name, heed := range map[string]bool{"heeds": true, "fails by itself": false} {
 		t.Run(name, func(t *testing.T) {
@@ -166,8 +166,8 @@ func TestNegativeTransactLimitIsRefused(t *testing.T) {
 	}
 }
 
-// Long transactions of one process, one behind the other, let the commits of another
-// pass: a lease is renewed between two of them.
+// Consecutive long transactions of one process let the commits of another through: a lease
+// is renewed between two of them.
 func TestTransactsLetOthersPass(t *testing.T) {
 	path := newPath(t)
 	a, b := open(t, path, shared), open(t, path, shared)
@@ -182,7 +182,7 @@ func TestTransactsLetOthersPass(t *testing.T) {
 					if begun.Add(1) == 1 {
 						close(first)
 					}
-					time.Sleep(150 * time.Millisecond) // it is long, and that is all
+					time.Sleep(150 * time.Millisecond) // a long transaction without any writes
 					return storage.Batch{}, nil
 				})
 			}
@@ -200,7 +200,7 @@ func TestTransactsLetOthersPass(t *testing.T) {
 	}
 }
 
-// A transaction that waits for its turn does not hold up what its own store commits.
+// A transaction that waits for the lock does not block other commits of its own store.
 func TestTransactThatWaitsHoldsUpNobody(t *testing.T) {
 	path := newPath(t)
 	a, b := open(t, path, shared), open(t, path, shared)
@@ -223,7 +223,7 @@ func TestTransactThatWaitsHoldsUpNobody(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			time.Sleep(20 * time.Millisecond) // it should be waiting; if it is not, this round shows nothing
+			time.Sleep(20 * time.Millisecond) // it is probably waiting now; if not, this round proves nothing
 			going.Go(func() {
 				put(t, b, "lease", "renewed")
 				note("renewal")
@@ -242,12 +242,12 @@ func TestTransactThatWaitsHoldsUpNobody(t *testing.T) {
 	t.Error("a commit always waits for the transaction of its own store, which waits for another's")
 }
 
-// A function whose transaction has ended writes nothing: neither what it wrote before, nor
-// what it writes after. Its step fails, also if it says that all is well.
+// If a function's transaction has ended, nothing is stored: neither what the function wrote
+// before, nor what it writes after. Its step fails even if the function returns nil.
 func TestTransactionThatEndsEarly(t *testing.T) {
 	for name, end := range map[string]func(ctx context.Context, tx *sql.Tx) error{
 		"a write is interrupted": func(ctx context.Context, tx *sql.Tx) error {
-			for n := 1; n > 0; { // until it has begun when it is interrupted
+			for n := 1; n > 0; { // repeat until a write had begun when it was interrupted
 				ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 				_, err := tx.ExecContext(ctx, `WITH RECURSIVE c(n) AS (SELECT 1000 UNION ALL SELECT n + 1 FROM c)
 					INSERT INTO seats SELECT n FROM c`)
@@ -319,7 +319,7 @@ func TestTransactionThatEndsEarly(t *testing.T) {
 // engine.
 func TestBatchOfATransactionThatEnded(t *testing.T) {
 	s := open(t, newPath(t), nil)
-	for i := range 20 { // hooks of one connection are not those of the next
+	for i := range 20 { // the hooks of one connection do not affect the next
 		key := []byte(fmt.Sprint("key ", i))
 		err := s.Transact(t.Context(), func(ctx context.Context) (storage.Batch, error) {
 			if i%2 == 1 {

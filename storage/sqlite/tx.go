@@ -10,14 +10,14 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// WithTx returns a view of s inside tx, a transaction that the host began on the
-// same database, through a connection of its own. What is committed on the view
-// is staged: it happens if and only if tx commits.
+// WithTx returns a view of s inside tx, a transaction that the host began on its own
+// connection to the same database. A batch committed to the view is staged: it takes
+// effect if and only if tx commits.
 //
-// SQLite has one writer: from the first staged batch until tx ends, the store's
-// own commits wait for it. So stage last, and commit soon; and begin with
-// _txlock=immediate in the host's DSN, or else be ready to begin again when
-// SQLite finds that a transaction which has read cannot write any more.
+// SQLite has one writer: from the first staged batch until tx ends, the store's own
+// commits wait. So stage last and commit soon. Put _txlock=immediate in the host's DSN;
+// otherwise SQLite may refuse to let a transaction write after it has read, and the host
+// must start it again.
 func (s *Store) WithTx(tx *sql.Tx) storage.Tx {
 	return &view{base: s, tx: tx, sql: newStatements(s.options.Table)}
 }
@@ -71,7 +71,7 @@ func (v *view) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, erro
 	return page, nil
 }
 
-// Commit stages b in a savepoint, which a failed condition leaves behind empty.
+// Commit stages b in a savepoint, and rolls the savepoint back if a condition fails.
 func (v *view) Commit(ctx context.Context, b storage.Batch) error {
 	if err := b.Check(maxBatch); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (v *view) Commit(ctx context.Context, b storage.Batch) error {
 	if err := v.exec(ctx, "SAVEPOINT weft"); err != nil {
 		return err
 	}
-	// The first statement writes, so that what is read next cannot change.
+	// Write first: this takes the write lock, so what is read next cannot change.
 	if err := v.exec(ctx, v.sql.delete, []byte{}); err != nil {
 		return err
 	}

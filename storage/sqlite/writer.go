@@ -12,8 +12,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A writer is the one connection that writes. Its methods are called by the
-// leader of a group, so never two at once.
+// A writer is the one connection that writes. Only the leader of a group calls its
+// methods, so calls do not overlap.
 type writer struct {
 	*conn
 	file    string
@@ -22,17 +22,17 @@ type writer struct {
 	log     log
 	files   *place.Files // the store's
 
-	// Kept for their memory, and emptied by forget.
+	// Reused to save allocations; forget clears them.
 	conditions []storage.Condition
 	args       []driver.Value
 }
 
-// busyTimeout is how long a statement waits for a lock, such as one of the
-// host's own connections may hold.
+// busyTimeout is how long a statement waits for a lock, such as one held by the host's
+// own connections.
 const busyTimeout = 5 * time.Second
 
-// beginTimeout is how long a group waits for the lock at a time. In between callers whose
-// contexts have ended give up.
+// beginTimeout is how long one attempt of a group waits for the lock. Between attempts,
+// callers whose contexts have ended withdraw.
 const beginTimeout = 100 * time.Millisecond
 
 func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
@@ -46,11 +46,11 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		sync = pragma{"synchronous", "NORMAL", "1"}
 	}
 	w.pragmas = []pragma{
-		busy(busyTimeout), // first: to set the journal's mode needs a lock
+		busy(busyTimeout), // first, because setting the journal mode needs a lock
 		{"journal_mode", "WAL", "wal"},
 		sync,
-		{"cache_size", "-4096", "-4096"}, // KiB; SQLite walks all of it when pages were split
-		// 16 MiB: pages that many commits in a row change are written back once.
+		{"cache_size", "-4096", "-4096"}, // KiB; SQLite walks the whole cache after pages were split
+		// 16 MiB: pages that many successive commits change are written back once.
 		{"wal_autocheckpoint", "4000", "4000"},
 	}
 	if err := w.connect("rwc"); err != nil {
@@ -60,7 +60,7 @@ func newWriter(file string, o Options, readers chan *reader) (*writer, error) {
 		w.close()
 		return nil, err
 	}
-	if err := w.hurry(); err != nil {
+	if err := w.shortenTimeout(); err != nil {
 		w.close()
 		return nil, err
 	}
@@ -72,15 +72,15 @@ func busy(d time.Duration) pragma {
 	return pragma{"busy_timeout", ms, ms}
 }
 
-// connect connects; mode "rwc" creates the file if it is not there.
+// connect connects. Mode "rwc" creates the file if it does not exist.
 func (w *writer) connect(mode string) (err error) {
 	w.conn, err = connect(w.file, mode, w.pragmas)
 	return err
 }
 
-// hurry has the statements to come wait for a lock no longer than beginTimeout. Only the
-// one that begins a transaction meets one.
-func (w *writer) hurry() error {
+// shortenTimeout makes later statements wait for a lock no longer than beginTimeout. Only
+// the statement that begins a transaction has to wait for one.
+func (w *writer) shortenTimeout() error {
 	_, err := w.exec("PRAGMA busy_timeout = " + busy(beginTimeout).value)
 	return err
 }
@@ -92,8 +92,8 @@ func (w *writer) close() error {
 	return w.conn.close()
 }
 
-// apply is a group.Apply. What was written to a file that is not at its path any more
-// is not acknowledged.
+// apply is a group.Apply. It does not confirm what it wrote to a file that is no longer
+// at its path.
 func (w *writer) apply(batches []storage.Batch, verdicts []error) error {
 	if err := w.files.Moved(); err != nil {
 		return err
@@ -105,8 +105,8 @@ func (w *writer) apply(batches []storage.Batch, verdicts []error) error {
 	return err
 }
 
-// try applies a group. A statement that fails before COMMIT undoes all of it; one that
-// fails in COMMIT leaves its outcome unknown.
+// try applies a group. If a statement before COMMIT fails, the group is rolled back. If
+// COMMIT fails, the outcome is unknown.
 func (w *writer) try(batches []storage.Batch, verdicts []error) error {
 	if err := w.ready(); err != nil {
 		return err
@@ -136,17 +136,17 @@ func (w *writer) try(batches []storage.Batch, verdicts []error) error {
 	return nil
 }
 
-// ready connects again where the connection was dropped, and keeps the log short.
+// ready reconnects if the connection was dropped, and otherwise keeps the log short.
 func (w *writer) ready() error {
 	if w.conn == nil {
 		if err := w.connect("rw"); err != nil {
 			return err
 		}
-		if err := w.files.Check(); err != nil { // it may be another file's connection
+		if err := w.files.Check(); err != nil { // the connection may be to another file
 			w.drop()
 			return err
 		}
-		if err := w.hurry(); err != nil {
+		if err := w.shortenTimeout(); err != nil {
 			w.drop()
 			return err
 		}
@@ -156,16 +156,15 @@ func (w *writer) ready() error {
 	return nil
 }
 
-// rollback ends a transaction that failed. SQLite may have ended it already,
-// which the failure of ROLLBACK tells; then whatever else is wrong with the
-// connection ends with it.
+// rollback ends a transaction that failed. If ROLLBACK itself fails, SQLite may have
+// ended the transaction already; the connection is dropped, in case it is broken.
 func (w *writer) rollback() {
 	if _, err := w.exec(w.sql.rollback); err != nil {
 		w.drop()
 	}
 }
 
-// forget lets go of the callers' bytes.
+// forget clears references to the callers' bytes.
 func (w *writer) forget() {
 	const keep = 64
 	if cap(w.conditions) > keep || cap(w.args) > keep {
@@ -178,7 +177,7 @@ func (w *writer) forget() {
 	}
 }
 
-// drop makes the next group connect again.
+// drop closes the connection. The next group connects again.
 func (w *writer) drop() {
 	w.conn.close()
 	w.conn = nil
