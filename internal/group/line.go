@@ -2,10 +2,10 @@ package group
 
 import "slices"
 
-// A line is a queue of tickets, first come first served.
+// A line is a FIFO queue of tickets.
 type line struct {
 	tickets []*ticket
-	head    int // tickets before it were served
+	head    int // index of the first ticket that is still waiting
 }
 
 func (l *line) push(t *ticket) {
@@ -16,7 +16,7 @@ func (l *line) push(t *ticket) {
 	l.tickets = append(l.tickets, t)
 }
 
-// first is the ticket that pop would return, or nil.
+// first returns the ticket that pop would return, or nil.
 func (l *line) first() *ticket {
 	if l.head == len(l.tickets) {
 		return nil
@@ -33,7 +33,7 @@ func (l *line) pop() *ticket {
 	return t
 }
 
-// remove takes t out, wherever it stands, and says whether it was there.
+// remove removes t from any position, and reports whether it was there.
 func (l *line) remove(t *ticket) bool {
 	i := slices.Index(l.tickets[l.head:], t)
 	if i < 0 {

@@ -1,10 +1,10 @@
-// Package group gathers concurrent commits into one transaction, so that they
-// share its sync to disk.
+// Package group combines concurrent commits into one transaction, so that they share one
+// sync to disk.
 //
-// A [Queue] has no goroutine of its own. A caller who finds nobody committing
-// leads: it runs its batch at once. While it does, others queue up; when it is
-// done it passes the lead to the first of them, who takes along those that
-// queued behind it.
+// A [Queue] has no goroutine of its own. If nobody is committing, the caller becomes the
+// leader and applies its batch at once. Meanwhile, other callers queue up. When the leader
+// is done, the first of them becomes the next leader, and applies its own batch together
+// with those queued behind it.
 package group
 
 import (
@@ -16,68 +16,68 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A group is at most this large. It may have one batch that is larger.
+// The maximum size of a group. It may contain a single batch that is larger.
 const (
 	maxBatches = 1000
 	maxBytes   = 8 << 20
 )
 
-// maxTries is how often a batch is tried whose group does not begin.
+// maxTries is how often a batch is tried whose group cannot begin.
 const maxTries = 50
 
-// An Apply runs batches in one transaction, in their order. It judges the
-// conditions of each on what the ones before it did, leaves out one whose
-// conditions do not hold, and then sets its verdict, which comes in nil, to
-// storage.ErrConflict. It returns nil when the transaction is as durable as the
-// store promises; else the verdicts do not count.
+// An Apply applies batches in one transaction, in order. It evaluates the conditions of
+// each batch against the result of those before it. If they do not hold, it leaves the
+// batch out and sets its verdict, which is initially nil, to storage.ErrConflict. It
+// returns nil when the transaction is as durable as the store promises. If it returns an
+// error, the verdicts are ignored.
 //
-// An error means that the outcome of all of them is unknown, unless it was made
-// by Undone or NotBegun. Apply does not keep what it is passed.
+// An error means that the outcome of all batches is unknown, unless it was made by Undone
+// or NotBegun. Apply must not keep its arguments.
 type Apply func(batches []storage.Batch, verdicts []error) error
 
-// A Queue puts batches before an Apply, which it never calls twice at once.
+// A Queue groups batches for an Apply. It never runs two calls of Apply concurrently.
 type Queue struct {
 	max   storage.Size
 	apply Apply
 
 	mu      sync.Mutex
-	led     bool // somebody leads, or was told to
+	led     bool // there is a leader, or one was appointed
 	urgent  line
 	waiting line
 	closed  bool
-	trouble error     // of the last group or function; nil: it was done
+	lastErr error     // of the last group or function; nil if it succeeded
 	idle    sync.Cond // on mu; signalled when led becomes false
 
-	// What the leader works on. Only the leader touches it.
+	// The leader's working memory. Only the leader uses it.
 	members  []*ticket
 	batches  []storage.Batch
 	verdicts []error
 }
 
-// A ticket is a batch in the queue. Its fields are guarded by Queue.mu, and
-// belong to the leader of its group once it has left the line.
+// A ticket is a batch in the queue. Its fields are guarded by Queue.mu; after it has left
+// the queue they belong to the leader of its group.
 type ticket struct {
 	batch storage.Batch
 	bytes int
 	alone bool         // it must not share a transaction
-	do    func() error // instead of a batch
-	lead  bool         // its caller has to lead the next group
+	do    func() error // called instead of applying a batch
+	lead  bool         // its caller must lead the next group
 	err   error
-	woken chan struct{} // receives once: err is the answer, or lead is set
+	woken chan struct{} // receives once, when err is the result or lead is set
 }
 
-// New returns a queue of batches of at most max, which are given to apply.
+// New returns a queue for batches of at most max, which are applied by apply.
 func New(max storage.Size, apply Apply) *Queue {
 	q := &Queue{max: max, apply: apply}
 	q.idle.L = &q.mu
 	return q
 }
 
-// Commit answers as storage.Storage says of its Commit. A batch that does not
-// pass Batch.Check is refused before it joins a group.
+// Commit implements storage.Storage's Commit. A batch that fails Batch.Check is refused
+// before it joins a group.
 //
-// Once ctx is done a batch that is still in line, or whose group does not begin, is
-// withdrawn; one that is being applied is waited for.
+// When ctx is done, a batch that is still queued, or whose group cannot begin, is
+// withdrawn. For a batch that is being applied, Commit waits.
 func (q *Queue) Commit(ctx context.Context, b storage.Batch) error {
 	if err := b.Check(q.max); err != nil {
 		return err
@@ -85,13 +85,13 @@ func (q *Queue) Commit(ctx context.Context, b storage.Batch) error {
 	if err := ctx.Err(); err != nil {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return &storage.WithdrawnError{Ended: err, Last: q.trouble}
+		return &storage.WithdrawnError{Ended: err, Last: q.lastErr}
 	}
 	return q.enter(ctx, &ticket{batch: b, bytes: b.Size().Bytes, alone: b.Urgent || b.HasDeleteRange()})
 }
 
-// Do calls f when its turn has come, while nothing is applied, and returns its
-// answer. A context that is done withdraws it as long as it is in line.
+// Do calls f in its turn, while no batch is being applied, and returns its error. When ctx
+// is done it is withdrawn if it is still queued.
 func (q *Queue) Do(ctx context.Context, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -99,11 +99,11 @@ func (q *Queue) Do(ctx context.Context, f func() error) error {
 	return q.enter(ctx, &ticket{alone: true, do: f})
 }
 
-// enter puts t in line and returns its answer. While its group does not begin t goes
-// back in line, where its caller can withdraw it.
+// enter queues t and returns its result. If its group cannot begin, t is queued again, and
+// its caller can then withdraw it.
 func (q *Queue) enter(ctx context.Context, t *ticket) error {
 	for tries := 1; ; tries++ {
-		err := q.stand(ctx, t)
+		err := q.enqueue(ctx, t)
 		n, ok := errors.AsType[*notBegunError](err)
 		switch {
 		case !ok:
@@ -117,8 +117,8 @@ func (q *Queue) enter(ctx context.Context, t *ticket) error {
 	}
 }
 
-// stand puts t in line once.
-func (q *Queue) stand(ctx context.Context, t *ticket) error {
+// enqueue queues t once.
+func (q *Queue) enqueue(ctx context.Context, t *ticket) error {
 	q.mu.Lock()
 	if q.closed {
 		q.mu.Unlock()
@@ -149,8 +149,8 @@ func (q *Queue) stand(ctx context.Context, t *ticket) error {
 	return t.err
 }
 
-// Close answers ErrClosed to all that are in line, and returns when the group
-// that is being applied, if any, was answered. Later commits answer ErrClosed.
+// Close makes queued batches and later commits return ErrClosed. It waits for the group
+// that is being applied, if any.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -165,24 +165,23 @@ func (q *Queue) Close() {
 	}
 }
 
-// withdraw takes t, whose caller gives up, out of the line. It is too late, and
-// withdraw says no, when a leader took t along. Else it returns what the last of those
-// before t met.
+// withdraw removes t, whose caller gives up, from the queue, and returns the error of the
+// last group. It returns false if it is too late, because a leader has taken t.
 func (q *Queue) withdraw(t *ticket) (last error, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.line(t).remove(t) {
-		return q.trouble, true
+		return q.lastErr, true
 	}
-	if t.lead { // told to lead and not begun: somebody else shall
+	if t.lead { // appointed as leader but not started: appoint another
 		q.pass()
-		return q.trouble, true
+		return q.lastErr, true
 	}
 	return nil, false
 }
 
-// gather makes a group of t, whose caller leads, and of what is in line behind
-// it. It says no if the queue was closed meanwhile, which answers t.
+// gather forms a group of t, whose caller leads, and the batches queued behind it. If the
+// queue was closed meanwhile, it sets the result of t and returns false.
 func (q *Queue) gather(t *ticket) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -206,8 +205,8 @@ func (q *Queue) gather(t *ticket) bool {
 	return true
 }
 
-// run applies the group and answers its members. The answers do not depend on
-// how Apply ended: a panic in it is an error, and an unknown outcome.
+// run applies the group and answers its members. If Apply panics, the members get an error,
+// and their outcome is unknown.
 func (q *Queue) run() {
 	finished := false
 	defer func() {
@@ -230,9 +229,9 @@ func (q *Queue) run() {
 	q.answer(err)
 }
 
-// applyTo sets the answers of members, whose batches are given beside them. A
-// group that was undone is halved, so that the batch to blame ends up alone. It returns
-// the error of the last group.
+// applyTo applies batches, and sets the results of members, their tickets. If a group was
+// undone, it applies each half, so that a failing batch ends up alone. It returns the error
+// of the last group.
 func (q *Queue) applyTo(members []*ticket, batches []storage.Batch) error {
 	q.verdicts = append(q.verdicts[:0], make([]error, len(batches))...)
 	err := q.apply(batches, q.verdicts)
@@ -252,8 +251,8 @@ func (q *Queue) applyTo(members []*ticket, batches []storage.Batch) error {
 	return err
 }
 
-// answer passes the lead on, which comes first so that the disk does not wait,
-// and wakes the members. Those who wait may be told what this group met.
+// answer appoints the next leader, which comes first so that the disk is not idle, and then
+// wakes the members. met is the error of this group, for callers that withdraw later.
 func (q *Queue) answer(met error) {
 	if n, ok := errors.AsType[*notBegunError](met); ok {
 		met = n.error
@@ -264,15 +263,15 @@ func (q *Queue) answer(met error) {
 	q.batches = q.batches[:0]
 
 	q.mu.Lock()
-	q.trouble = met
+	q.lastErr = met
 	q.pass()
 	q.mu.Unlock()
-	for _, t := range members[1:] { // the first is the leader's own
+	for _, t := range members[1:] { // the first belongs to the leader itself
 		t.woken <- struct{}{}
 	}
 }
 
-// pass tells the next in line to lead, if there is one. Its caller holds mu.
+// pass appoints the next leader, if anyone is queued. Its caller holds mu.
 func (q *Queue) pass() {
 	next := q.urgent.pop()
 	if next == nil {
@@ -287,7 +286,7 @@ func (q *Queue) pass() {
 	next.woken <- struct{}{}
 }
 
-// take makes t a member of the group. Its caller leads and holds mu.
+// take adds t to the group. Its caller is the leader and holds mu.
 func (q *Queue) take(t *ticket) {
 	q.members = append(q.members, t)
 	q.batches = append(q.batches, t.batch)

@@ -39,8 +39,8 @@ func urgent(key string) storage.Batch {
 	return b
 }
 
-// A disk is an Apply that notes the keys of each group. The first group takes
-// until it is released.
+// A disk is an Apply that records the keys of each group. The first group blocks until it is
+// released.
 type disk struct {
 	groups  [][]string
 	release chan struct{}
@@ -67,8 +67,8 @@ func (d *disk) apply(batches []storage.Batch, verdicts []error) error {
 	return d.fail(keys)
 }
 
-// line is a queue whose first group holds up those that follow, which stand in
-// the order in which they came.
+// line is a queue whose first group blocks, so that later batches wait in the order of their
+// arrival.
 type line struct {
 	t    *testing.T
 	q    *group.Queue
@@ -209,7 +209,7 @@ func TestCancelledWhileAppliedIsWaitedFor(t *testing.T) {
 	})
 }
 
-// A batch that is withdrawn tells that nothing was written, and what those before it met.
+// The error of a withdrawn batch says that nothing was written, and has the last group's error.
 func TestWithdrawnTellsWhatOthersMet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t)
@@ -245,8 +245,8 @@ func (l *line) withdrawn(key string, last error) {
 	}
 }
 
-// Batches whose group does not begin are tried again, each until its caller gives up, and
-// for some time at most.
+// Batches whose group cannot begin are tried again until their callers give up, but only for
+// a limited time.
 func TestGroupThatDoesNotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locked := errors.New("locked")
@@ -406,8 +406,8 @@ func TestInvalidBatchDoesNotJoin(t *testing.T) {
 	}
 }
 
-// TestRandomly has many commit, give up, fail and close, and compares what they
-// were answered with what was applied.
+// TestRandomly has many goroutines commit, give up, fail and close at random, and compares
+// their results with what was applied.
 func TestRandomly(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("WEFT_SEED"); s != "" {
@@ -431,7 +431,7 @@ var (
 func randomRound(t *testing.T, r *rand.Rand) {
 	const workers, each = 20, 20
 	var (
-		applied = map[string]int{} // only the leader touches it
+		applied = map[string]int{} // used by the leader only
 		busy    sync.Mutex
 		lose    = r.IntN(10)
 	)
@@ -489,7 +489,7 @@ func randomRound(t *testing.T, r *rand.Rand) {
 					}()
 				}
 				err := q.Commit(ctx, b)
-				clear(b.Ops[0].Key[1:]) // nobody reads it any more, says the race detector
+				clear(b.Ops[0].Key[1:]) // the race detector would report it if the queue still read the key
 				cancel()
 				answers[w] = append(answers[w], outcome{key, err})
 			}

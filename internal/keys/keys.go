@@ -1,8 +1,8 @@
-// Package keys makes every key that Weft puts into a store, in this one file.
+// Package keys constructs every key that Weft puts into a store.
 //
-// A key is a family name and components, joined by ':' and escaped, so that no
-// id, name or key of a user's can reach into another's records. Families are
-// additive: a scan of one never meets a record of another.
+// A key is the name of a family and components, joined by ':' and escaped, so that no id,
+// name or key of a user can collide with other records. Families are independent: a scan
+// of one never returns a record of another.
 package keys
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// What each component may be at most, in bytes before escaping. With all of
-// them at their limit the longest key, an activity's, has under 2,100 bytes.
+// Maximum lengths of components, in bytes before escaping. With all of them at their
+// maximum, the longest key, that of an activity, has less than 2,100 bytes.
 const (
 	MaxID             = 200
 	MaxName           = 100
@@ -28,10 +28,10 @@ const (
 // Workflow is the key of a workflow record: wf:{id}.
 func Workflow(id string) []byte { return key("wf:", id) }
 
-// Input is where a workflow's input is: wf:{id}:in.
+// Input is the key of a workflow's input: wf:{id}:in.
 func Input(id string) []byte { return append(key("wf:", id), ":in"...) }
 
-// Output is where a workflow's result or failure is: wf:{id}:out.
+// Output is the key of a workflow's result or failure: wf:{id}:out.
 func Output(id string) []byte { return append(key("wf:", id), ":out"...) }
 
 // Checkpoint is the key of checkpoint n: wf:{id}:ckpt:{n}.
@@ -39,19 +39,19 @@ func Checkpoint(id string, n uint64) []byte {
 	return appendNumber(append(key("wf:", id), ":ckpt:"...), n, numberDigits)
 }
 
-// Checkpoints is the range of a workflow's checkpoints from number from on.
+// Checkpoints is the range of a workflow's checkpoints, starting at number from.
 func Checkpoints(id string, from uint64) storage.Range {
 	r := storage.Prefix(append(key("wf:", id), ":ckpt:"...))
 	r.Start = Checkpoint(id, from)
 	return r
 }
 
-// IsCheckpoint says whether k is the key of a checkpoint of a workflow's.
+// IsCheckpoint reports whether k is the key of a checkpoint of workflow id.
 func IsCheckpoint(id string, k []byte) bool {
 	return bytes.HasPrefix(k, append(key("wf:", id), ":ckpt:"...))
 }
 
-// Number reads the number at the end of a checkpoint or inbox key.
+// Number returns the number at the end of a checkpoint or inbox key.
 func Number(k []byte) (uint64, error) {
 	i := strings.LastIndexByte(string(k), ':')
 	n, err := strconv.ParseUint(string(k[i+1:]), 10, 64)
@@ -61,13 +61,13 @@ func Number(k []byte) (uint64, error) {
 	return n, nil
 }
 
-// Signal is where the payload of an accepted signal waits: sig:{id}:{name}:{signal id}.
+// Signal is the key of the payload of a pending accepted signal: sig:{id}:{name}:{signal id}.
 func Signal(id, name, signalID string) []byte { return key("sig:", id, name, signalID) }
 
-// Signals is the range of a workflow's signals that wait.
+// Signals is the range of a workflow's pending signals.
 func Signals(id string) storage.Range { return storage.Prefix(append(key("sig:", id), ':')) }
 
-// SignalNames are the name and the signal id in the key of a signal.
+// SignalNames returns the name and the signal id from the key of a signal.
 func SignalNames(k []byte) (name, signalID string, err error) {
 	parts, err := storage.SplitKey(k)
 	if err != nil || len(parts) != 4 {
@@ -76,37 +76,37 @@ func SignalNames(k []byte) (name, signalID string, err error) {
 	return parts[2], parts[3], nil
 }
 
-// Inbox is a place in a workflow's order of acceptance: inbox:{id}:{seq}.
+// Inbox is the key of entry seq in a workflow's order of acceptance: inbox:{id}:{seq}.
 func Inbox(id string, seq uint64) []byte {
 	return appendNumber(append(key("inbox:", id), ':'), seq, numberDigits)
 }
 
-// InboxFrom is the range of a workflow's inbox from seq on.
+// InboxFrom is the range of a workflow's inbox, starting at seq.
 func InboxFrom(id string, seq uint64) storage.Range {
 	r := storage.Prefix(append(key("inbox:", id), ':'))
 	r.Start = Inbox(id, seq)
 	return r
 }
 
-// Accepted is the accepted response of a signal: sigres:{id}:{name}:{signal id}.
+// Accepted is the key of the accepted response of a signal: sigres:{id}:{name}:{signal id}.
 func Accepted(id, name, signalID string) []byte { return key("sigres:", id, name, signalID) }
 
-// SignalCounter counts what a workflow accepted: sigseq:{id}.
+// SignalCounter is the key of a workflow's counter of accepted signals: sigseq:{id}.
 func SignalCounter(id string) []byte { return key("sigseq:", id) }
 
-// Activity is what is known of one operation's effect:
+// Activity is the key of the record of one operation's effect:
 // act:{id}:{activity}:{operation}:{idempotency key}.
 func Activity(id, activity, operation, idempotencyKey string) []byte {
 	return key("act:", id, activity, operation, idempotencyKey)
 }
 
-// ActivitiesOf is the range of what is known of a workflow's effects.
+// ActivitiesOf is the range of the records of a workflow's effects.
 func ActivitiesOf(id string) storage.Range { return storage.Prefix(append(key("act:", id), ':')) }
 
-// Beat is what an attempt last told of its progress: beat:{id}:{operation}.
+// Beat is the key of the progress that an attempt reported last: beat:{id}:{operation}.
 func Beat(id, operation string) []byte { return key("beat:", id, operation) }
 
-// Children are the ranges of everything that belongs to a workflow but its
+// Children returns the ranges of everything that belongs to a workflow, except for its
 // record: what a purge deletes.
 func Children(id string) []storage.Range {
 	var rs []storage.Range
@@ -116,27 +116,27 @@ func Children(id string) []storage.Range {
 	return append(rs, only(SignalCounter(id)))
 }
 
-// Child is what a workflow knows of one that it started: kid:{id}:{operation}.
+// Child is the key of a workflow's record of a child that it started: kid:{id}:{operation}.
 func Child(id, operation string) []byte { return key("kid:", id, operation) }
 
-// ChildrenOf is the range of all of these.
+// ChildrenOf is the range of a workflow's records of its children.
 func ChildrenOf(id string) storage.Range { return storage.Prefix(append(key("kid:", id), ':')) }
 
-// Engine is the record of one run of one engine: eng:{incarnation}.
+// Engine is the key of the record of one incarnation of an engine: eng:{incarnation}.
 func Engine(incarnation string) []byte { return key("eng:", incarnation) }
 
 // Engines is the range of all engines.
 func Engines() storage.Range { return storage.Prefix([]byte("eng:")) }
 
-// Held says that an incarnation drives a workflow: held:{incarnation}:{id}.
+// Held is the key that marks a workflow as owned by an incarnation: held:{incarnation}:{id}.
 func Held(incarnation, id string) []byte { return key("held:", incarnation, id) }
 
-// HeldBy is the range of what an incarnation drives.
+// HeldBy is the range of the Held keys of an incarnation.
 func HeldBy(incarnation string) storage.Range {
 	return storage.Prefix(append(key("held:", incarnation), ':'))
 }
 
-// HeldAfter is the range of what incarnations after this one drive; "" is all.
+// HeldAfter is the range of the Held keys of all later incarnations; "" means of all.
 func HeldAfter(incarnation string) storage.Range {
 	r := storage.Prefix([]byte("held:"))
 	if incarnation != "" {
@@ -145,30 +145,30 @@ func HeldAfter(incarnation string) storage.Range {
 	return r
 }
 
-// Todo says that an unclaimed workflow is to be looked at from a time on:
+// Todo is the key of an entry that says that an unclaimed workflow is due at a time:
 // todo:{shard}:{time}:{id}:{nonce}.
 func Todo(shard int, at time.Time, id, nonce string) []byte {
 	k := appendTime(todo(shard), at)
 	return storage.AppendKey(append(k, ':'), id, nonce)
 }
 
-// TodoNow says that an unclaimed workflow is to be looked at now, whatever any clock
-// says: todo:{shard}:-{time}:{id}:{nonce}. It sorts before all that is due at a time, and
-// reads as a time before 1970. since is when it was written, by the clock of who did; it
-// gives an order, and delays nothing.
+// TodoNow is the key of an entry that says that an unclaimed workflow is due now, regardless
+// of any clock: todo:{shard}:-{time}:{id}:{nonce}. It sorts before all entries with a due
+// time, and reads as a time before 1970. since is when it was written, by the writer's clock;
+// it only determines the order.
 func TodoNow(shard int, since time.Time, id, nonce string) []byte {
 	k := appendTime(append(todo(shard), '-'), since)
 	return storage.AppendKey(append(k, ':'), id, nonce)
 }
 
-// TodoParked is Todo for a run that was parked, with what the clock said then of who did:
-// what that clock called later may be long past.
+// TodoParked is Todo for a parked run. The key also has the time at which the run was parked,
+// by the writer's clock: by another clock, the due time may be long past.
 func TodoParked(shard int, at, parked time.Time, id, nonce string) []byte {
 	return Todo(shard, at, id, nonce+"."+string(appendTime(nil, parked)))
 }
 
-// Parked is when the clock of who wrote a todo key said that it was, and false if the key
-// does not tell.
+// Parked returns the time at which a run was parked, by the writer's clock. It returns false
+// if the todo key does not have one.
 func Parked(k []byte) (at time.Time, ok bool) {
 	nonce, err := Last(k)
 	if err != nil {
@@ -182,18 +182,18 @@ func Parked(k []byte) (at time.Time, ok bool) {
 	return time.UnixMicro(n), err == nil
 }
 
-// TodoOf is the range of what is due in a shard, ever.
+// TodoOf is the range of all entries of a shard.
 func TodoOf(shard int) storage.Range { return storage.Prefix(todo(shard)) }
 
-// TodoUntil is the range of what is due in a shard at a time.
+// TodoUntil is the range of the entries of a shard that are due at a time.
 func TodoUntil(shard int, at time.Time) storage.Range {
 	end := append(appendTime(todo(shard), at), ';') // ';' is after ':'
 	return storage.Range{Start: todo(shard), End: end}
 }
 
-// TodoDue is TodoUntil in three parts, in their order: what is due whatever any clock
-// says, and was written up to that time; the same, and written later; and what is due at
-// a time.
+// TodoDue splits TodoUntil into three consecutive ranges: entries of TodoNow that were
+// written up to the time at, entries of TodoNow that were written later, and entries with a
+// due time.
 func TodoDue(shard int, at time.Time) (written, ahead, timed storage.Range) {
 	nows := storage.Prefix(append(todo(shard), '-'))
 	middle := append(appendTime(append(todo(shard), '-'), at), ';')
@@ -203,15 +203,15 @@ func TodoDue(shard int, at time.Time) (written, ahead, timed storage.Range) {
 	return written, ahead, timed
 }
 
-// TodoNext is the range of what is due in a shard after a time.
+// TodoNext is the range of the entries of a shard that become due after a time.
 func TodoNext(shard int, at time.Time) storage.Range {
 	r := TodoOf(shard)
 	r.Start = TodoUntil(shard, at).End
 	return r
 }
 
-// Due is the time in a todo key. Of one that is due now, as TodoNow writes it, it is
-// when that was written, and now is true.
+// Due returns the due time in a todo key. For a key of TodoNow it returns the time at which
+// the entry was written, and now is true.
 func Due(k []byte) (at time.Time, now bool, err error) {
 	at, err = timeIn(k, 2)
 	if s, _ := nth(k, 2); strings.HasPrefix(s, "-") {
@@ -220,7 +220,7 @@ func Due(k []byte) (at time.Time, now bool, err error) {
 	return at, false, err
 }
 
-// timeIn is the time that is the i-th component of a key.
+// timeIn returns the time in the i-th component of a key.
 func timeIn(k []byte, i int) (time.Time, error) {
 	s, err := nth(k, i)
 	if err != nil {
@@ -240,30 +240,30 @@ func todo(shard int) []byte {
 	return append(appendNumber([]byte("todo:"), uint64(shard), 3), ':')
 }
 
-// Line is a place in the line of a queue, where a run waits to be admitted:
+// Line is the key of a run that waits in a queue to be admitted:
 // op:{queue}:{time}:{id}.
 func Line(queue string, since time.Time, id string) []byte {
 	return storage.AppendKey(append(appendTime(line(queue), since), ':'), id)
 }
 
-// LineOf is the range of a queue's line, the first first.
+// LineOf is the range of the runs that wait in a queue, oldest first.
 func LineOf(queue string) storage.Range { return storage.Prefix(line(queue)) }
 
 func line(queue string) []byte { return append(key("op:", queue), ':') }
 
-// Slot is a place among the admitted runs of a queue: slot:{queue}:{n}.
+// Slot is the key of a slot of a queue for an admitted run: slot:{queue}:{n}.
 func Slot(queue string, n int) []byte {
 	return appendNumber(append(key("slot:", queue), ':'), uint64(n), slotDigits)
 }
 
-// SlotsOf is the range of a queue's slots that are taken.
+// SlotsOf is the range of a queue's occupied slots.
 func SlotsOf(queue string) storage.Range { return storage.Prefix(append(key("slot:", queue), ':')) }
 
-// Rate is when runs of a queue were admitted lately: rate:{queue}.
+// Rate is the key of the times of a queue's recent admissions: rate:{queue}.
 func Rate(queue string) []byte { return key("rate:", queue) }
 
-// Wake says that something happened to a workflow that an incarnation drives:
-// wake:{incarnation}:{id}:{nonce}.
+// Wake is the key that tells an incarnation that something happened to a workflow that it
+// owns: wake:{incarnation}:{id}:{nonce}.
 func Wake(incarnation, id, nonce string) []byte { return key("wake:", incarnation, id, nonce) }
 
 // Wakes is the range of all wakes.
@@ -274,26 +274,25 @@ func WakesOf(incarnation string) storage.Range {
 	return storage.Prefix(append(key("wake:", incarnation), ':'))
 }
 
-// Index is a workflow's row in the list of all, in order of creation: ix:{generation}.
+// Index is the key of a workflow in the list of all, in order of creation: ix:{generation}.
 func Index(generation string) []byte { return key("ix:", generation) }
 
-// IndexAll is the range of all rows of that list.
+// IndexAll is the range of that list.
 func IndexAll() storage.Range { return storage.Prefix([]byte("ix:")) }
 
-// ExpiringTombstone says when the tombstone of a purged life may go:
+// ExpiringTombstone is the key that says when the tombstone of a purged generation expires:
 // exp:{time}:tomb:{id}:{generation}.
 func ExpiringTombstone(at time.Time, id, generation string) []byte {
 	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":tomb:"...), id, generation)
 }
 
-// ExpiringSignal says when the accepted response of a signal may go:
+// ExpiringSignal is the key that says when the accepted response of a signal expires:
 // exp:{time}:sig:{id}:{name}:{signal id}.
 func ExpiringSignal(at time.Time, id, name, signalID string) []byte {
 	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":sig:"...), id, name, signalID)
 }
 
-// Expiring splits the key of something that expires: its kind, "tomb" or "sig",
-// and what names it.
+// Expiring splits an exp key: kind is "tomb" or "sig", and names are the components after it.
 func Expiring(k []byte) (kind string, names []string, err error) {
 	parts, err := storage.SplitKey(k)
 	if err != nil || len(parts) < 4 {
@@ -314,16 +313,16 @@ func ExpiresNext(at time.Time) storage.Range {
 	return r
 }
 
-// Expires is the time in an exp key.
+// Expires returns the time in an exp key.
 func Expires(k []byte) (time.Time, error) { return timeIn(k, 1) }
 
-// Meta is a record of the store as a whole: meta:{name}.
+// Meta is the key of a record about the store as a whole: meta:{name}.
 func Meta(name string) []byte { return key("meta:", name) }
 
-// Last is the last component of a key, unescaped.
+// Last returns the last component of a key, unescaped.
 func Last(k []byte) (string, error) { return nth(k, -1) }
 
-// ID is the workflow id in a held, todo, op, wake or exp key.
+// ID returns the workflow id in a held, todo, op, wake or exp key.
 func ID(k []byte) (string, error) {
 	switch family, _, _ := strings.Cut(string(k), ":"); family {
 	case "held", "wake":
@@ -335,7 +334,7 @@ func ID(k []byte) (string, error) {
 	}
 }
 
-// Incarnation is the incarnation in a held or a wake key.
+// Incarnation returns the incarnation in a held or wake key.
 func Incarnation(k []byte) (string, error) { return nth(k, 1) }
 
 func nth(k []byte, i int) (string, error) {
@@ -350,7 +349,7 @@ func nth(k []byte, i int) (string, error) {
 }
 
 func key(family string, components ...string) []byte {
-	n := len(family) + len(components) + 32 // and what callers append
+	n := len(family) + len(components) + 32 // 32: room for what callers append
 	for _, c := range components {
 		n += len(c)
 	}
@@ -362,8 +361,8 @@ func only(k []byte) storage.Range {
 }
 
 const (
-	numberDigits = 20 // of the largest uint64
-	timeDigits   = 16 // of microseconds: until the year 2286
+	numberDigits = 20 // for the largest uint64
+	timeDigits   = 16 // in microseconds, until the year 2286
 	slotDigits   = 5
 )
 

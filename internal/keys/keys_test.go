@@ -16,7 +16,7 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// A family makes a key out of an id, a name and a third component.
+// families make a key of each family from an id, a name and a third component.
 var families = map[string]func(id, name, sid string) []byte{
 	"wf":     func(id, _, _ string) []byte { return keys.Workflow(id) },
 	"in":     func(id, _, _ string) []byte { return keys.Input(id) },
@@ -40,7 +40,7 @@ var families = map[string]func(id, name, sid string) []byte{
 	"meta":   func(_, name, _ string) []byte { return keys.Meta(name) },
 }
 
-// FMT-1, FMT-3, FMT-4, FMT-7: where the records are.
+// FMT-1, FMT-3, FMT-4, FMT-7: the keys of records.
 func TestKeysAreWhereTheContractSays(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{string(keys.Workflow("order 1")), "wf:order%201"},
@@ -70,8 +70,8 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 	}
 }
 
-// SIG-17, SIG-18, ACT-30: tuples that differ have keys that differ, also if one
-// is full of what keys are made of.
+// SIG-17, SIG-18, ACT-30: different tuples have different keys, even if a component contains
+// separators and escapes.
 func TestDistinctTuplesHaveDistinctKeys(t *testing.T) {
 	part := rapid.SampledFrom([]string{"a", ":", "%", "/", "\x00", "a:b", "b", "%3A", "in", ":in", "ckpt", "a:ckpt:1", "é", "e\u0301", "A", " a", "a "})
 	rapid.Check(t, func(t *rapid.T) {
@@ -89,9 +89,8 @@ func TestDistinctTuplesHaveDistinctKeys(t *testing.T) {
 	})
 }
 
-// ACT-1, ACT-26, ACT-27, ACT-28, ACT-29, ACT-30, ACT-25: a record of a
-// reconciled activity is found under its own workflow, name, operation and key, and
-// under no other.
+// ACT-1, ACT-26, ACT-27, ACT-28, ACT-29, ACT-30, ACT-25: a record of a reconciled activity is
+// found under its own workflow, name, operation and key, and under no other.
 func FuzzActivityKeysAreInjective(f *testing.F) {
 	parts := []string{"a", "a:", ":a", "a:b", "b", "%", "%3A", "/", "\x00", " ", "%00", "1.1", "1", ".1", "", "é", "e\u0301"}
 	for i, p := range parts {
@@ -114,8 +113,8 @@ func FuzzActivityKeysAreInjective(f *testing.F) {
 	})
 }
 
-// FMT-8, FMT-11, FMT-17, FMT-18, FMT-19, FMT-20, FMT-24: no family reaches into
-// the scan of another, whatever the ids are.
+// FMT-8, FMT-11, FMT-17, FMT-18, FMT-19, FMT-20, FMT-24: a scan of one family returns no keys
+// of another, whatever the ids are.
 func TestFamiliesAreAdditive(t *testing.T) {
 	for _, id := range []string{"a", "wf:a", "sig", "sigres", ":", "a:ckpt:1", "\x00", "wf", "op", "upd"} {
 		for name, make := range families {
@@ -132,7 +131,7 @@ func TestFamiliesAreAdditive(t *testing.T) {
 	}
 }
 
-// A workflow's own ranges hold what is its own and nothing of a neighbour's.
+// A workflow's ranges contain its own keys and none of another workflow.
 func TestRangesHoldOneWorkflow(t *testing.T) {
 	within := func(r storage.Range, k []byte) bool {
 		return bytes.Compare(k, r.Start) >= 0 && (r.End == nil || bytes.Compare(k, r.End) < 0)
@@ -180,10 +179,10 @@ func TestRangesHoldOneWorkflow(t *testing.T) {
 	}
 }
 
-// Interleaving 18: limits are of bytes before escaping, so that everything that
-// passes the door fits the smallest index there is.
+// Interleaving 18: limits are in bytes before escaping, so that every accepted key fits into
+// the smallest index.
 func TestLongestKeysFit(t *testing.T) {
-	worst := func(n int) string { return strings.Repeat("\x00", n) } // each byte is three
+	worst := func(n int) string { return strings.Repeat("\x00", n) } // each byte is escaped to three
 	for name, make := range families {
 		if k := make(worst(keys.MaxID), worst(keys.MaxName), worst(keys.MaxSignalID)); len(k) > storage.MaxKey {
 			t.Errorf("the longest key of %s has %d bytes, at most %d", name, len(k), storage.MaxKey)
@@ -196,7 +195,7 @@ func TestLongestKeysFit(t *testing.T) {
 	}
 }
 
-// numbers and times sort as bytes.
+// the byte order of numbers and times is their natural order.
 func TestNumbersAndTimesSort(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := rapid.Uint64().Draw(t, "a"), rapid.Uint64().Draw(t, "b")
@@ -235,7 +234,7 @@ func TestNumbersAndTimesSort(t *testing.T) {
 	}
 }
 
-// What keys are made of can be read back out of them.
+// The components of a key can be read back.
 func TestKeysTellTheirComponents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.String().Draw(t, "id")
@@ -261,7 +260,7 @@ func TestKeysTellTheirComponents(t *testing.T) {
 	}
 }
 
-// The entry of a parked run tells when it was written; others do not.
+// The todo key of a parked run has the time at which it was written; others do not.
 func TestParked(t *testing.T) {
 	k := keys.TodoParked(0, noon.Add(time.Hour), noon, "o", "N")
 	if at, ok := keys.Parked(k); !ok || !at.Equal(noon) {

@@ -1,10 +1,10 @@
-// Package linear checks that a store is linearizable: that everything it answers
-// to many callers at once could have been answered by one that does one thing
-// after the other, each between its call and its answer. [Check] records
-// histories of Get, Scan and Commit and puts them before porcupine.
+// Package linear checks that a store is linearizable: all results of concurrent calls could
+// have been returned by a store that executes one call at a time, each at some time between
+// its call and its return. [Check] records histories of Get, Scan and Commit and verifies
+// them with porcupine.
 //
-// A call of unknown outcome counts as one that takes effect at any time after it
-// was made, or never.
+// A call of unknown outcome counts as one that takes effect at any time after it was made, or
+// never.
 package linear
 
 import (
@@ -26,23 +26,22 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-// A history is the calls of some clients. They all work on one set of keys and
-// then on the next, so that they meet, and so that each set can be judged alone.
+// A history is the calls of several clients. All clients work on one set of keys and then on
+// the next, so that they compete, and so that each set can be verified separately.
 const (
 	clients = 8
 	sets    = 10
 	calls   = 1000
-	atOnce  = 4 // histories, so that sets and histories share groups of commits
+	atOnce  = 4 // concurrent histories, so that sets and histories share groups of commits
 )
 
-// Check records 100 histories of 1,000 calls (20 under the race detector, 1,000
-// with WEFT_TORTURE) on s,
-// and expects each to be linearizable. Some of the calls fail before or after s
-// has got them, beside those that fail in s. WEFT_SEED repeats what is asked, not
-// how it interleaves.
+// Check records 100 histories of 1,000 calls on s (20 under the race detector, 1,000 with
+// WEFT_TORTURE), and expects each to be linearizable. Besides calls that fail in s, some calls
+// are made to fail before or after they reach s. WEFT_SEED repeats the calls, but not their
+// interleaving.
 func Check(t *testing.T, s storage.Storage) { check(t, s, true) }
 
-// CheckWithoutRanges is Check with no DeleteRange in the histories.
+// CheckWithoutRanges is Check without DeleteRange.
 func CheckWithoutRanges(t *testing.T, s storage.Storage) { check(t, s, false) }
 
 func check(t *testing.T, s storage.Storage, ranges bool) {
@@ -84,7 +83,7 @@ func check(t *testing.T, s storage.Storage, ranges bool) {
 	}
 }
 
-// A tally counts what was answered.
+// A tally counts results.
 type tally struct{ reads, failed, done, conflicts, unknown atomic.Int64 }
 
 func (a *tally) add(b *tally) {
@@ -100,7 +99,7 @@ func (a *tally) String() string {
 		a.reads.Load(), a.failed.Load(), a.done.Load(), a.conflicts.Load(), a.unknown.Load())
 }
 
-// enough says whether there was enough of everything to mean something.
+// enough returns an error if there were too few results of any kind to be meaningful.
 func (a *tally) enough() error {
 	all := a.done.Load() + a.conflicts.Load() + a.unknown.Load()
 	for _, of := range []struct {
@@ -119,7 +118,7 @@ func (a *tally) enough() error {
 	return nil
 }
 
-// A history is recorded on keys of its own.
+// A history is recorded on its own keys.
 type history struct {
 	tally
 	store  storage.Storage
@@ -127,7 +126,7 @@ type history struct {
 	seed   uint64
 	number uint64
 	ranges bool         // batches may have a DeleteRange
-	clock  atomic.Int64 // ticks at each call and each answer
+	clock  atomic.Int64 // increases at each call and each return
 	value  atomic.Uint32
 
 	mu      sync.Mutex
@@ -164,7 +163,7 @@ func (h *history) record() {
 	all.Wait()
 }
 
-// judge answers an error that shows the calls which no order explains.
+// judge returns an error that shows the calls if no order explains their results.
 func (h *history) judge() error {
 	for _, set := range bySet(h.entries) {
 		switch porcupine.CheckOperationsTimeout(model, set, 5*time.Minute) {
@@ -177,14 +176,14 @@ func (h *history) judge() error {
 	return nil
 }
 
-// A client makes one call after the other.
+// A client makes one call after another.
 type client struct {
 	*history
 	id    int
 	rnd   *rand.Rand
 	set   int
 	known state // what it last saw of the set
-	look  bool  // it has seen nothing of it yet, or has met a conflict
+	look  bool  // scan next: it has not seen the set yet, or has met a conflict
 }
 
 func (c *client) run() {
@@ -230,7 +229,7 @@ func (c *client) get() {
 	c.note(in, output{seen: seen}, began)
 }
 
-// scan reads all of a set at once.
+// scan reads a whole set.
 func (c *client) scan() {
 	began := c.clock.Add(1)
 	page, err := c.store.Scan(context.Background(), storage.Prefix(fmt.Appendf(nil, "%s%d:", c.prefix, c.set)))
@@ -279,7 +278,7 @@ func (c *client) commit() {
 	}
 }
 
-// decide is a batch whose conditions mostly hold of what is known.
+// decide returns a batch whose conditions mostly hold, as far as the client knows.
 func (c *client) decide() (b batch) {
 	mustPut := [keys]bool{}
 	for i, v := range c.known {
@@ -311,7 +310,7 @@ func (c *client) decide() (b batch) {
 	return b
 }
 
-// fresh is a value that nobody put before, or, now and then, one that many do.
+// fresh returns a value that nobody has put before, or occasionally one that many clients put.
 func (c *client) fresh() uint32 {
 	if c.rnd.IntN(8) == 0 {
 		return 1 + c.rnd.Uint32N(shared)

@@ -17,8 +17,8 @@ const keys = 3 // of a set
 // A state is the values of a set.
 type state [keys]uint32
 
-// A value is a number. Those up to shared are put by many; the first of them is
-// empty.
+// A value is a number. Values up to shared are put by many clients; value 1 is stored as an
+// empty value.
 const (
 	absent = uint32(0)
 	shared = uint32(3)
@@ -37,7 +37,7 @@ func decode(raw []byte) uint32 {
 	}
 	v, err := strconv.ParseUint(string(raw), 10, 32)
 	if err != nil {
-		return math.MaxUint32 // which nobody put
+		return math.MaxUint32 // a value that nobody puts
 	}
 	return uint32(v)
 }
@@ -58,7 +58,7 @@ type input struct {
 }
 
 type output struct {
-	seen   state // of reads; only the key of getting counts
+	seen   state // for reads; for getting, only its key counts
 	answer answer
 }
 
@@ -70,8 +70,8 @@ const (
 	unknown
 )
 
-// never is when a call of unknown outcome returns. It may then be last in the
-// order, where its effect is seen by nobody, which is as if there were none.
+// never is the return time of a call of unknown outcome. The call may then be last in the
+// order, where nobody sees its effect, as if it had none.
 const never = math.MaxInt64
 
 type batch struct {
@@ -121,7 +121,7 @@ func (b batch) apply(s state) state {
 	return s
 }
 
-// model is what the contract says of one set of keys.
+// model is the contract for one set of keys.
 var model = porcupine.Model{
 	Init: func() any { return state{} },
 	Step: func(before, in, out any) (bool, any) { return step(before.(state), in.(input), out.(output)) },
@@ -144,8 +144,8 @@ func step(s state, in input, out output) (bool, state) {
 	return out.answer == unknown, s
 }
 
-// bySet parts a history: no call is about two sets, and what is linearizable for
-// each of some objects is so for all of them together.
+// bySet splits a history by set. This is allowed because each call concerns one set, and
+// histories are linearizable if they are so for each object separately.
 func bySet(entries []porcupine.Operation) [][]porcupine.Operation {
 	parts := make([][]porcupine.Operation, sets)
 	for _, e := range entries {
@@ -155,7 +155,7 @@ func bySet(entries []porcupine.Operation) [][]porcupine.Operation {
 	return parts
 }
 
-// describe is a history for people, in the order of the calls.
+// describe formats a history for people, in the order of the calls.
 func describe(entries []porcupine.Operation) string {
 	slices.SortFunc(entries, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	var lines strings.Builder

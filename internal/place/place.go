@@ -1,9 +1,8 @@
-// Package place tells whether the files that a store has open are still where it
-// opened them.
+// Package place checks whether the files that a store has open are still at the paths where
+// it opened them.
 //
-// A process keeps what it has open, also when somebody deletes it, renames it or puts
-// another file in its place. What it then writes nobody will find, and another process
-// may open the path meanwhile.
+// A process can keep using an open file after it was deleted, renamed or replaced. But nobody
+// will find what it then writes, and another process may open the path meanwhile.
 package place
 
 import (
@@ -16,11 +15,11 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Files are files, each with the path at which it was.
+// Files are files and their original paths.
 type Files struct {
 	files []file
-	moved atomic.Pointer[error] // what Check answers from now on
-	seen  atomic.Int64          // when Glance looked last, after epoch; 0: never
+	moved atomic.Pointer[error] // what Check returns from now on
+	seen  atomic.Int64          // time of Glance's last check, since epoch; 0: never
 	epoch time.Time
 }
 
@@ -29,8 +28,8 @@ type file struct {
 	id   id
 }
 
-// Of notes which files are at paths now. A caller that may change its directory passes
-// absolute ones.
+// Of records which files are at paths now. Paths must be absolute if the process may change
+// its working directory.
 func Of(paths ...string) (*Files, error) {
 	f := &Files{epoch: time.Now()}
 	for _, p := range paths {
@@ -43,9 +42,9 @@ func Of(paths ...string) (*Files, error) {
 	return f, nil
 }
 
-// Check looks whether each path leads to the file that was there. If one does not, it
-// answers an error that wraps storage.ErrMoved, and so do all later calls: somebody may
-// have had the path meanwhile. Another error says that nobody can tell.
+// Check checks that each path still leads to the same file. If one does not, this call and all
+// later ones return an error that wraps storage.ErrMoved, even if the file comes back: others
+// may have used the path meanwhile. Any other error means that it could not be determined.
 func (f *Files) Check() error {
 	if err := f.Moved(); err != nil {
 		return err
@@ -69,7 +68,7 @@ func (f *Files) Check() error {
 	return nil
 }
 
-// Moved is what an earlier Check found, without looking again.
+// Moved returns the result of earlier checks, without checking again.
 func (f *Files) Moved() error {
 	if err := f.moved.Load(); err != nil {
 		return *err
@@ -77,10 +76,10 @@ func (f *Files) Moved() error {
 	return nil
 }
 
-// Interval is for how long Glance believes what it saw.
+// Interval is how long Glance relies on its last check.
 const Interval = 10 * time.Millisecond
 
-// Glance is Check for calls that come often: it looks if it has not for an Interval.
+// Glance is Check for frequent calls: it checks only if Interval has passed since its last check.
 func (f *Files) Glance() error {
 	now, seen := int64(time.Since(f.epoch)), f.seen.Load()
 	if since := now - seen; seen != 0 && 0 <= since && since < int64(Interval) {

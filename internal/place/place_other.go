@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// An id is what the system says of a file.
+// An id identifies a file by what the system reports about it.
 type id struct{ info os.FileInfo }
 
 func (a id) is(b id) bool { return os.SameFile(a.info, b.info) }

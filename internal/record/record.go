@@ -1,10 +1,10 @@
-// Package record is the envelope around everything that Weft stores:
+// Package record is the encoding of everything that Weft stores. A record is an envelope
+// around a body:
 //
 //	'W' 'f' | version | CRC-32C of key, version and body, big-endian | body
 //
-// The body is deterministic CBOR (RFC 8949 §4.2.1), so that equal records are
-// equal bytes. The key is part of the checksum: a record that turns up under
-// another key is damage too.
+// The body is deterministic CBOR (RFC 8949 §4.2.1), so that equal records are equal bytes.
+// The checksum covers the key, so a record found under another key is detected as damage.
 package record
 
 import (
@@ -30,25 +30,24 @@ var (
 	strict     = must(cbor.DecOptions{DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24, ExtraReturnErrors: cbor.ExtraDecErrorUnknownField}.DecMode())
 )
 
-// buffers are what records are encoded in, until their size is known.
+// buffers are for encoding records until their size is known.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 func must[T any](v T, err error) T {
 	if err != nil {
-		panic(err) // constant options
+		panic(err) // the options are constant
 	}
 	return v
 }
 
-// Seal encodes v, a struct with integer keys, for storage under key. keep is what
 // Damaged reports whether an error is about one record, which is damaged or was written by
 // a newer release, and not about the store.
 func Damaged(err error) bool {
 	return errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat)
 }
 
-// Open returned for the record that this one replaces, and nil for one that replaces
-// none.
+// Seal encodes v, a struct with integer keys, for storage under key. If it replaces a record,
+// keep is what Open returned for that record; otherwise keep is nil.
 func Seal(key []byte, version byte, v any, keep Unknown) ([]byte, error) {
 	buf := buffers.Get().(*bytes.Buffer)
 	defer buffers.Put(buf)
@@ -68,9 +67,9 @@ func Seal(key []byte, version byte, v any, keep Unknown) ([]byte, error) {
 	return data, nil
 }
 
-// Open decodes what Seal made for key into v. It returns an error that wraps
-// storage.ErrCorrupt if these are not the bytes that were sealed for this key,
-// and storage.ErrFutureFormat if their version is higher than version.
+// Open decodes into v what Seal encoded for key. It returns an error that wraps
+// storage.ErrCorrupt if data is not what was sealed for this key, and one that wraps
+// storage.ErrFutureFormat if its version is higher than version.
 func Open(key, data []byte, version byte, v any) (Unknown, error) {
 	if len(data) < header || data[0] != 'W' || data[1] != 'f' {
 		return nil, fmt.Errorf("%w: record %q has no envelope", storage.ErrCorrupt, key)

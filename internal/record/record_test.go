@@ -14,7 +14,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An order is a record as this release knows it, a laterOrder as a later one.
+// An order is a record as this release knows it; a laterOrder is one of a later release.
 type order struct {
 	ID    string            `cbor:"1,keyasint"`
 	Cents int64             `cbor:"2,keyasint,omitempty"`
@@ -69,8 +69,8 @@ func TestRoundTripAndOneEncoding(t *testing.T) {
 	})
 }
 
-// FMT-9, FMT-11, FMT-12: what a later release added survives a read and a write by
-// this one.
+// FMT-9, FMT-11, FMT-12: fields that a later release added survive reading and writing by
+// this release.
 func TestUnknownFieldsSurvive(t *testing.T) {
 	theirs := laterOrder{ID: "o", Cents: 1, Voucher: "spring", Tags: []string{"a", "b"}}
 	var mine order
@@ -112,7 +112,7 @@ func TestHigherVersionIsRefused(t *testing.T) {
 	}
 }
 
-// F9: only the checksum sees a flipped bit; it sees each.
+// F9: a flipped bit is detected by the checksum only; the checksum detects each.
 func TestEveryBitFlipIsSeen(t *testing.T) {
 	data := seal(t, &order{ID: "order-42", Cents: 4900, Lines: []line{{"apple", 3}}, Raw: []byte{0, 1, 2}}, nil)
 	for bit := range len(data) * 8 {
@@ -141,8 +141,8 @@ func TestUnencodableIsAnError(t *testing.T) {
 	}
 }
 
-// FuzzOpen: whatever bytes are under a key, also behind a right checksum, are a
-// record or an error.
+// FuzzOpen: any bytes under a key, even with a correct checksum, are either a record or an
+// error.
 func FuzzOpen(f *testing.F) {
 	for _, v := range []any{&order{ID: "o", Cents: 1, Lines: []line{{"a", 1}}}, &laterOrder{ID: "o", Voucher: "v"}} {
 		f.Add(seal(f, v, nil))

@@ -8,9 +8,9 @@ import (
 	"github.com/weft-go/weft/internal/record"
 )
 
-// A parcel has structs in it in every way that a record may: as such, behind a pointer
-// and in lists, also within each other. A laterParcel is what a later release has made
-// of it: each struct has a field more.
+// A parcel contains structs in every way that a record can: directly, behind a pointer and in
+// lists, also nested. A laterParcel is the same in a later release, in which each struct has
+// one more field.
 type parcel struct {
 	ID   string `cbor:"1,keyasint"`
 	To   stop   `cbor:"2,keyasint"`
@@ -58,20 +58,20 @@ func theirStop(town string, n uint64) laterStop {
 	return laterStop{town, &one, []*laterScan{&one, &two, &one}, []string{"fragile"}, []laterScan{at(3)}}
 }
 
-// FMT-12: what a later release has added to structs within a record survives a write
-// by this one, byte for byte, where the struct is as it was.
+// FMT-12: fields that a later release added to structs within a record survive a write by
+// this release, byte for byte, if the struct is unchanged.
 func TestUnknownFieldsOfStructsWithinSurvive(t *testing.T) {
 	via := []laterStop{theirStop("Bern", 10), theirStop("Chur", 20), theirStop("Bern", 30), {Town: "Genf"}}
 	from := theirStop("Ulm", 40)
 	for name, c := range map[string]struct {
-		this func(*parcel)      // what this release does to it
-		then func(*laterParcel) // what is to come of that
+		this func(*parcel)      // what this release changes
+		then func(*laterParcel) // the expected result in the later release
 	}{
 		"nothing":          {func(*parcel) {}, func(*laterParcel) {}},
 		"a field is other": {func(p *parcel) { p.ID = "2" }, func(p *laterParcel) { p.ID = "2" }},
 		"the first of a list goes": {
 			func(p *parcel) { p.Via = p.Via[1:] },
-			func(p *laterParcel) { p.Via = []laterStop{via[1], via[0], via[3]} }, // nothing known tells via[0] from via[2]
+			func(p *laterParcel) { p.Via = []laterStop{via[1], via[0], via[3]} }, // via[0] and via[2] have the same known fields
 		},
 		"one comes in front": {
 			func(p *parcel) { p.Via = append([]stop{{Town: "Zug"}}, p.Via...) },
@@ -101,7 +101,7 @@ func TestUnknownFieldsOfStructsWithinSurvive(t *testing.T) {
 			}
 			c.this(&mine)
 			c.then(&theirs)
-			for range 2 { // and it is good for more than one writing
+			for range 2 { // keep can be used for several writes
 				if got, want := seal(t, &mine, unknown), seal(t, &theirs, nil); !bytes.Equal(got, want) {
 					var back laterParcel
 					_, err := record.Open(key, got, 1, &back)
@@ -112,7 +112,7 @@ func TestUnknownFieldsOfStructsWithinSurvive(t *testing.T) {
 	}
 }
 
-// What is unknown of a record goes with it into a field of another.
+// The unknown fields of a record survive when it is copied into a field of another.
 func TestUnknownFieldsOfACopySurvive(t *testing.T) {
 	var copied stop
 	theirs := theirStop("Bern", 1)

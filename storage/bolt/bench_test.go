@@ -18,7 +18,7 @@ func benchStore(t testing.TB) storage.Storage {
 	return open(t, filepath.Join(t.TempDir(), "store.db"), nil)
 }
 
-// raw uses bbolt as it comes.
+// raw uses bbolt with its default options.
 func raw(t testing.TB) func([]storage.Entry) error {
 	db, err := bbolt.Open(filepath.Join(t.TempDir(), "raw.db"), 0o600, nil)
 	if err != nil {

@@ -1,21 +1,20 @@
-// Package bolt keeps a store in one bucket of a bbolt file.
+// Package bolt implements a store in one bucket of a bbolt file.
 //
-// The file may hold buckets of the host beside it, but bbolt lets in one opener
-// at a time: a second one is told so at once, and the engines that worked under
-// an earlier opening are certainly dead.
+// The host may have its own buckets in the same file. bbolt allows one opener at a
+// time: a second opener fails at once, and engines of an earlier opening are certainly
+// dead.
 //
 // # Caveats
 //
-//   - bbolt maps the file into memory. What is wrong with the file then shows as
-//     a fault in the middle of an operation, which is answered as
-//     storage.ErrCorrupt.
-//   - After an I/O error in a commit nobody knows which of what is in memory is
-//     on the disk too. The store then refuses everything until it was closed and
-//     opened again. A full disk is no such error.
-//   - Leave the file alone while the store is open. If it is deleted, renamed or
-//     replaced, nothing is acknowledged any more: every call answers
-//     storage.ErrMoved. What is copied over the file, in its place, shows to nobody.
-//   - Not for network file systems, whose locks do not hold.
+//   - bbolt maps the file into memory. Damage to the file may therefore cause a fault in
+//     the middle of an operation, which is returned as storage.ErrCorrupt.
+//   - After an I/O error in a commit it is unknown which of the data in memory has
+//     reached the disk. The store then refuses everything until it is closed and opened
+//     again. This does not apply to a full disk.
+//   - Leave the file alone while the store is open. If it is deleted, renamed or replaced,
+//     every call returns storage.ErrMoved and no commit is confirmed. Overwriting the
+//     file in place is not detected.
+//   - Do not use a network file system: its file locks are not reliable.
 package bolt
 
 import (
@@ -34,28 +33,28 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Options of a store. The zero value is the default.
+// Options configure a store. The zero value is the default.
 type Options struct {
-	// Bucket is the name of the bucket. Default: "weft". It is created if it is
-	// not there.
+	// Bucket is the name of the bucket. Default: "weft". Open creates it if it does
+	// not exist.
 	Bucket string
 }
 
-// A Store is a storage.Storage in a bucket.
+// A Store is a storage.Storage in a bucket of a bbolt file.
 type Store struct {
 	path    string
 	bucket  []byte
 	opening string
 	db      *bbolt.DB
-	file    *os.File     // db's
-	files   *place.Files // of file
+	file    *os.File     // the file of db
+	files   *place.Files // the place of file
 	queue   *group.Queue
 
 	begin  sync.Mutex            // held while a transaction begins
-	broken atomic.Pointer[error] // why nothing is done any more
+	broken atomic.Pointer[error] // the error of all calls after giveUp
 	stuck  atomic.Bool           // bbolt panicked with its locks held
 
-	calls  sync.RWMutex // read-locked by those who read, locked by Close
+	calls  sync.RWMutex // read-locked by reads, locked by Close
 	closed bool         // guarded by calls
 }
 
@@ -63,8 +62,8 @@ var _ storage.Exclusive = (*Store)(nil)
 
 var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 
-// Open opens the store at path, and creates it if it is not there. A nil o is
-// the default.
+// Open opens the store at path and creates it if it does not exist. A nil o means the
+// defaults.
 func Open(path string, o *Options) (*Store, error) {
 	bucket := "weft"
 	if o != nil && o.Bucket != "" {
@@ -82,7 +81,7 @@ func open(path, bucket string, mapSize int) (*Store, error) {
 	return s, nil
 }
 
-// Capabilities of a Store: all but Shared.
+// Capabilities returns all capabilities but Shared.
 func (s *Store) Capabilities() storage.Capabilities {
 	return storage.Capabilities{
 		ConditionalBatch: true,
@@ -97,13 +96,12 @@ func (s *Store) Capabilities() storage.Capabilities {
 // Opening identifies this opening of the file.
 func (s *Store) Opening() string { return s.opening }
 
-// Commit applies b together with what others commit at the same time.
+// Commit applies b, grouped with concurrent commits.
 func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 	return s.error("commit", s.queue.Commit(ctx, b))
 }
 
-// Close waits for the reads and the commit that are going on, and closes the
-// file.
+// Close waits for reads and the commit in progress, and closes the file.
 func (s *Store) Close() error {
 	s.queue.Close()
 	s.calls.Lock()
@@ -113,13 +111,13 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	if s.stuck.Load() {
-		return s.error("close", s.file.Close()) // which ends the lock on it, too
+		return s.error("close", s.file.Close()) // this also releases the lock
 	}
 	return s.error("close", guarded(s.db.Close))
 }
 
-// error adds to err what was done to which file. The contract's own answers are
-// left as they are: they say nothing about the file.
+// error adds the action and the file to err. It leaves the contract's own errors
+// unchanged, as they are not about the file.
 func (s *Store) error(action string, err error) error {
 	if w, ok := errors.AsType[*storage.WithdrawnError](err); ok {
 		w.Last = s.error(action, w.Last)

@@ -72,8 +72,8 @@ func TestDamagedFile(t *testing.T) {
 	})
 }
 
-// cutToSize removes what bbolt has reserved at the end of a file: damage there
-// is none.
+// cutToSize removes the space that bbolt reserved at the end of a file, where damage would
+// have no effect.
 func cutToSize(t *testing.T, path string) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, nil)
@@ -90,5 +90,5 @@ func cutToSize(t *testing.T, path string) {
 	}
 }
 
-// What is acknowledged is where others find it.
+// What is acknowledged must be in the file that others open.
 func TestNothingIsAcknowledgedOfAFileThatMoved(t *testing.T) { torture.Moved(t, openDefault) }

@@ -10,22 +10,22 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A checker reads a file's structure before bbolt does, which believes what it
-// finds: a tree that bites its own tail ends the process (a stack overflow is no
-// panic), a free page that is in use is overwritten, and a file without a list
-// of its free pages is read in a goroutine where nobody catches a fault.
+// A checker checks a file's structure before bbolt reads it, because bbolt does not: a
+// cycle in a tree would end the process (a stack overflow cannot be recovered), a page
+// that is both free and in use would be overwritten, and if the file has no list of free
+// pages, bbolt builds one in a goroutine where nobody recovers a fault.
 //
-// It looks at the free list and at the pages with branches, hardly a hundredth
-// of a file, and not at the entries: those end in an error where they are read.
+// It checks the free list and the branch pages, hardly a hundredth of a file. It does not
+// check the entries: reading a damaged entry returns an error.
 type checker struct {
 	file   *os.File
 	size   int64
 	meta   meta
-	met    []bool // pages that belong to something, by number
+	marked []bool // pages that were visited, by number
 	bucket []byte
 }
 
-// A meta is what is at the end of a commit in one of the first two pages, in the
+// A meta is the data that a commit writes last, to one of the first two pages, in the
 // byte order of the machine.
 type meta struct {
 	Magic, Version, PageSize, _ uint32
@@ -52,8 +52,8 @@ const (
 
 var order = binary.NativeEndian
 
-// check answers an error that wraps storage.ErrCorrupt. What is no bbolt file at
-// all it leaves to bbolt.
+// check returns an error that wraps storage.ErrCorrupt if the file is damaged. A file
+// that is not a bbolt file at all is left for bbolt to report.
 func check(f *os.File, bucket []byte) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -69,7 +69,7 @@ func check(f *os.File, bucket []byte) error {
 	if c.meta.Freelist == noFreelist {
 		return fmt.Errorf("the list of free pages is not in the file: open it once without NoFreelistSync")
 	}
-	c.met = make([]bool, c.meta.Pages)
+	c.marked = make([]bool, c.meta.Pages)
 	if err := c.freelist(); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", storage.ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
-// readMeta finds the meta of the latest commit, where bbolt does.
+// readMeta finds the meta of the latest commit, in the same way as bbolt.
 func (c *checker) readMeta() bool {
 	first, ok := c.metaAt(0)
 	for i := 0; !ok && i <= 14; i++ {
@@ -113,7 +113,7 @@ func (c *checker) metaAt(at int64) (m meta, ok bool) {
 	return m, m.Magic == magic && m.Version == version && m.Sum == sum.Sum64()
 }
 
-// A page is one with those that it overflows into.
+// A page is a page together with its overflow pages.
 type page struct {
 	id    uint64
 	flags uint16
@@ -121,9 +121,9 @@ type page struct {
 	data  []byte
 }
 
-// page reads a page, which nothing else may have led to.
+// page reads a page, which must not have been visited before.
 func (c *checker) page(id uint64) (page, error) {
-	if err := c.meet(id); err != nil {
+	if err := c.mark(id); err != nil {
 		return page{}, err
 	}
 	size := int64(c.meta.PageSize)
@@ -134,10 +134,10 @@ func (c *checker) page(id uint64) (page, error) {
 	p := page{id: order.Uint64(data), flags: order.Uint16(data[8:]), count: int(order.Uint16(data[10:]))}
 	overflow := uint64(order.Uint32(data[12:]))
 	if p.id != id || overflow >= c.meta.Pages-id {
-		return p, corrupt("page %d calls itself page %d and overflows %d pages", id, p.id, overflow)
+		return p, corrupt("page %d has the number %d in its header and overflows %d pages", id, p.id, overflow)
 	}
 	for i := range overflow {
-		if err := c.meet(id + 1 + i); err != nil {
+		if err := c.mark(id + 1 + i); err != nil {
 			return p, err
 		}
 	}
@@ -146,15 +146,15 @@ func (c *checker) page(id uint64) (page, error) {
 	return p, err
 }
 
-// meet notes that something leads to a page.
-func (c *checker) meet(id uint64) error {
+// mark marks a page as visited.
+func (c *checker) mark(id uint64) error {
 	if id < 2 || id >= c.meta.Pages {
-		return corrupt("something leads to page %d of %d", id, c.meta.Pages)
+		return corrupt("there is a reference to page %d of %d", id, c.meta.Pages)
 	}
-	if c.met[id] {
-		return corrupt("two things lead to page %d", id)
+	if c.marked[id] {
+		return corrupt("there are two references to page %d", id)
 	}
-	c.met[id] = true
+	c.marked[id] = true
 	return nil
 }
 
@@ -168,10 +168,10 @@ func (c *checker) freelist() error {
 		ids, count = ids[8:], order.Uint64(ids)
 	}
 	if p.flags != freelistPage || count > uint64(len(ids)/8) {
-		return corrupt("page %d is no list of %d free pages", p.id, count)
+		return corrupt("page %d is not a list of %d free pages", p.id, count)
 	}
 	for i := range count {
-		if err := c.meet(order.Uint64(ids[8*i:])); err != nil {
+		if err := c.mark(order.Uint64(ids[8*i:])); err != nil {
 			return err
 		}
 	}
@@ -196,8 +196,8 @@ func (c *checker) leaves(id uint64, depth int, visit func(page) error) error {
 	return err
 }
 
-// find looks in a leaf of the tree of buckets for the root of ours. It is 0 if
-// the bucket is in the leaf itself.
+// find looks for the store's bucket in a leaf of the tree of buckets, and sets root to its
+// root page, or to 0 if the bucket is stored inline in the leaf.
 func (c *checker) find(p page, root *uint64) error {
 	for i := range p.count {
 		at := headerSize + i*elementSize
@@ -222,8 +222,8 @@ func (c *checker) find(p page, root *uint64) error {
 	return nil
 }
 
-// branches checks the branches of the tree under page id, level by level. Its
-// leaves are all on one level, so the first page of a level tells what they are.
+// branches checks the branch pages of the tree under page id, level by level. All leaves
+// are on the same level, so the first page of a level tells the type of all.
 func (c *checker) branches(id uint64) error {
 	level := []uint64{id}
 	for depth := 0; ; depth++ {
@@ -234,7 +234,7 @@ func (c *checker) branches(id uint64) error {
 		var next []uint64
 		for _, id := range level {
 			if !branch {
-				err = c.meet(id)
+				err = c.mark(id)
 			} else {
 				var p page
 				var children []uint64
@@ -256,14 +256,14 @@ func (c *checker) branches(id uint64) error {
 
 func (c *checker) isBranch(id uint64) (bool, error) {
 	if id < 2 || id >= c.meta.Pages {
-		return false, corrupt("something leads to page %d of %d", id, c.meta.Pages)
+		return false, corrupt("there is a reference to page %d of %d", id, c.meta.Pages)
 	}
 	var flags [2]byte
 	_, err := c.file.ReadAt(flags[:], int64(id)*int64(c.meta.PageSize)+8)
 	return order.Uint16(flags[:]) == branchPage, err
 }
 
-// children are the pages that a page with branches leads to.
+// children returns the children of a branch page.
 func (c *checker) children(p page, depth int) ([]uint64, error) {
 	if p.flags != branchPage || p.count == 0 || depth > maxDepth || headerSize+p.count*elementSize > len(p.data) {
 		return nil, corrupt("page %d has the type %#x and %d branches at depth %d", p.id, p.flags, p.count, depth)

@@ -9,9 +9,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// guarded runs f, which uses the map of the file, and makes an error of a panic
-// in it. bbolt panics over pages that make no sense. A file that is shorter than
-// its map makes a fault, which kills the process if it is not made a panic.
+// guarded runs f, which accesses the mapped file, and returns a panic in it as an error.
+// bbolt panics on invalid pages. Access beyond the end of a truncated file causes a fault,
+// which would kill the process; SetPanicOnFault makes it a panic.
 func guarded(f func() error) (err error) {
 	before := debug.SetPanicOnFault(true)
 	defer func() {
@@ -23,8 +23,8 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
-// transaction begins one. It panics as bbolt does; bbolt then keeps its locks,
-// so nobody may try again.
+// transaction begins a transaction. It may panic, as bbolt does. bbolt then keeps its locks,
+// so no other transaction may begin.
 func (s *Store) transaction(writable bool) (*bbolt.Tx, error) {
 	s.begin.Lock()
 	defer s.begin.Unlock()
@@ -43,7 +43,7 @@ func (s *Store) transaction(writable bool) (*bbolt.Tx, error) {
 	return tx, err
 }
 
-// giveUp makes every later call answer err.
+// giveUp makes every later call return err.
 func (s *Store) giveUp(err error) {
 	err = fmt.Errorf("close it and open it again, after: %w", err)
 	s.broken.CompareAndSwap(nil, &err)

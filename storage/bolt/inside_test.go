@@ -28,7 +28,7 @@ func batch(key string, value []byte) storage.Batch {
 	return storage.Batch{Ops: []storage.Op{storage.Put([]byte(key), value)}}
 }
 
-// nest makes a key of the store a bucket, which a flipped bit does too.
+// nest makes a key of the store a bucket, as a flipped bit could.
 func nest(t *testing.T, s *Store, key string) {
 	t.Helper()
 	if err := s.db.Update(func(tx *bbolt.Tx) error {
@@ -39,8 +39,8 @@ func nest(t *testing.T, s *Store, key string) {
 	}
 }
 
-// TestNestedBucketIsCorrupt asks for an entry that says it is a bucket, in every
-// way that there is.
+// TestNestedBucketIsCorrupt accesses an entry that is marked as a bucket, in every possible
+// way.
 func TestNestedBucketIsCorrupt(t *testing.T) {
 	s := openInside(t)
 	if err := s.Commit(t.Context(), batch("a", nil)); err != nil {
@@ -71,8 +71,7 @@ func TestNestedBucketIsCorrupt(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestNilValueIsNoBucket looks, in the transaction that put it, at a value that
-// was put as nil.
+// TestNilValueIsNoBucket reads a value that was put as nil in the same transaction.
 func TestNilValueIsNoBucket(t *testing.T) {
 	s := openInside(t)
 	for _, verdict := range commitTogether(t, s,
@@ -99,8 +98,8 @@ func commitTogether(t *testing.T, s *Store, batches ...storage.Batch) []error {
 	return verdicts
 }
 
-// TestOneBadBatchFailsAlone has one of 200 fail in a way that nobody can see
-// beforehand: its key is a bucket.
+// TestOneBadBatchFailsAlone makes one of 200 batches fail in a way that cannot be foreseen:
+// its key is a bucket.
 func TestOneBadBatchFailsAlone(t *testing.T) {
 	s := openInside(t)
 	nest(t, s, "bad")
@@ -122,7 +121,7 @@ func TestOneBadBatchFailsAlone(t *testing.T) {
 	}
 }
 
-// TestFileCutWhileOpen takes the file away from under the map.
+// TestFileCutWhileOpen truncates the file while it is mapped.
 func TestFileCutWhileOpen(t *testing.T) {
 	for _, left := range []int64{200 << 10, 16 << 10, 4 << 10, 0} {
 		s := openInside(t)
@@ -161,15 +160,15 @@ func TestFileCutWhileOpen(t *testing.T) {
 			t.Errorf("%d bytes left: got no error", left)
 		}
 		for i := range 5 {
-			s.Commit(t.Context(), batch(fmt.Sprintf("key %03d", 20*i), nil)) // any answer
+			s.Commit(t.Context(), batch(fmt.Sprintf("key %03d", 20*i), nil)) // any result is allowed
 		}
 		s.Close()
 	}
 }
 
-// TestTreeThatBitesItsTail has a page with branches lead to itself, in which
-// bbolt would descend until the process dies.
-func TestTreeThatBitesItsTail(t *testing.T) {
+// TestCycleInTreeIsCorrupt makes a branch page refer to itself. bbolt would recurse until
+// the process dies.
+func TestCycleInTreeIsCorrupt(t *testing.T) {
 	s := openInside(t)
 	for i := range 50 {
 		if err := s.Commit(t.Context(), batch(fmt.Sprintf("key %03d", i), make([]byte, 1000))); err != nil {
@@ -245,7 +244,7 @@ func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 	wg.Wait()
 }
 
-// TestMapGrows outgrows what is mapped at first while others read.
+// TestMapGrows makes the file larger than its initial mapping while others read.
 func TestMapGrows(t *testing.T) {
 	s, err := open(filepath.Join(t.TempDir(), "store.db"), "weft", 1<<20)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flock takes the lock that bbolt takes a moment later, on the same file.
+// flock takes the lock that bbolt will take a moment later on the same file.
 func flock(f *os.File) error {
 	for {
 		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {

@@ -15,9 +15,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// mapSize is how much of the file is mapped at first. To map more, a writer
-// waits for all readers, so this is what a store seldom outgrows. It costs
-// addresses, not memory.
+// mapSize is how much of the file is mapped initially. To map more, a writer must wait for
+// all readers, so it should be a size that a store seldom exceeds. It uses address space,
+// not memory.
 const mapSize = 256 << 20
 
 var errLocked = errors.New("is open in another process, or in this one already")
@@ -31,7 +31,7 @@ func (s *Store) open(mapSize int) error {
 	}
 	if err := s.openFile(mapSize); err != nil {
 		if s.file != nil {
-			s.file.Close() // bbolt does not, where it panicked
+			s.file.Close() // bbolt does not close it if it panicked
 		}
 		return err
 	}
@@ -46,7 +46,7 @@ func (s *Store) openFile(mapSize int) error {
 			return nil, err
 		}
 		s.file = f
-		if err := flock(f); err != nil { // so that nobody writes while we check
+		if err := flock(f); err != nil { // so that nobody writes during the check
 			return nil, err
 		}
 		if err := s.place(path); err != nil {
@@ -69,14 +69,14 @@ func (s *Store) openFile(mapSize int) error {
 		return err
 	}
 	err = guarded(s.createBucket)
-	if err != nil && !errors.Is(err, storage.ErrCorrupt) { // after a panic Close might wait for ever
+	if err != nil && !errors.Is(err, storage.ErrCorrupt) { // after a panic, Close might wait forever
 		s.db.Close()
 	}
 	return err
 }
 
-// place notes where the file is, which is locked. Somebody may have put another there
-// before it was.
+// place records the path of the file, which is locked, and checks that the file is still
+// there: it may have been replaced before it was locked.
 func (s *Store) place(path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -98,14 +98,14 @@ func (s *Store) place(path string) error {
 
 func options(mapSize int) *bbolt.Options {
 	return &bbolt.Options{
-		Timeout:         time.Nanosecond, // zero would wait for ever; this tries once
+		Timeout:         time.Nanosecond, // tries once; zero would wait forever
 		FreelistType:    bbolt.FreelistMapType,
 		InitialMmapSize: mapSize,
 		NoStatistics:    true,
 	}
 }
 
-// createBucket writes only if it has to.
+// createBucket creates the bucket, and writes only if it does not exist.
 func (s *Store) createBucket() error {
 	there := false
 	if err := s.db.View(func(tx *bbolt.Tx) error {
@@ -120,8 +120,8 @@ func (s *Store) createBucket() error {
 	})
 }
 
-// create makes the file if there is none. It gets its name when it is whole, so
-// that no crash leaves half a file behind, and the name is synced.
+// create creates the file if it does not exist. It writes a temporary file and links it to
+// path when it is complete, so that a crash leaves no partial file. It syncs the directory.
 func create(path string, bucket []byte) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -144,9 +144,9 @@ func create(path string, bucket []byte) error {
 		return err
 	}
 	if err := os.Link(f.Name(), path); errors.Is(err, fs.ErrExist) {
-		return nil // somebody else was quicker
+		return nil // another process created it meanwhile
 	} else if err != nil {
-		if err := os.Rename(f.Name(), path); err != nil { // no links on this file system
+		if err := os.Rename(f.Name(), path); err != nil { // this file system has no hard links
 			return err
 		}
 	}

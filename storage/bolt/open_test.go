@@ -98,7 +98,7 @@ func TestCreationLeavesOneFile(t *testing.T) {
 	if err := os.WriteFile(newPath(t), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	link := filepath.Join(t.TempDir(), "link.db") // to nothing yet
+	link := filepath.Join(t.TempDir(), "link.db") // its target does not exist yet
 	target := newPath(t)
 	if err := os.Symlink(target, link); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestBucketsOfTheHostStay(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		for i := range 3000 { // several pages, and buckets in buckets
+		for i := range 3000 { // several pages, and nested buckets
 			if err := b.Put([]byte{byte(i >> 8), byte(i)}, make([]byte, 100)); err != nil {
 				return err
 			}

@@ -10,10 +10,10 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Get returns a copy of the value under key, or storage.ErrNotFound.
+// Get returns a copy of the value of key, or storage.ErrNotFound.
 func (s *Store) Get(ctx context.Context, key []byte) (value []byte, err error) {
 	err = s.read(ctx, func(b *bbolt.Bucket) error {
-		k, v := b.Cursor().Seek(key) // Bucket.Get finds nothing where a bucket is
+		k, v := b.Cursor().Seek(key) // Bucket.Get would return nil for a nested bucket
 		switch {
 		case !bytes.Equal(k, key):
 			return storage.ErrNotFound
@@ -52,8 +52,8 @@ func (s *Store) Scan(ctx context.Context, r storage.Range) (page []storage.Entry
 	return page, nil
 }
 
-// read runs f in a transaction that reads. Of a file that is not at its path any more
-// nothing is read: it may be acknowledged again.
+// read runs f in a read transaction. It fails if the file is no longer at its path:
+// otherwise a read would confirm data that the next opener does not find.
 func (s *Store) read(ctx context.Context, f func(*bbolt.Bucket) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -84,14 +84,14 @@ func (s *Store) noBucket() error {
 	return fmt.Errorf("%w: the bucket %q is gone", storage.ErrCorrupt, s.bucket)
 }
 
-// nested is the error of an entry whose value a cursor gives as nil. It says that
-// the entry is a bucket, and we put none: a bit is flipped.
+// nested returns the error for an entry whose value a cursor returns as nil. This marks the
+// entry as a bucket, but the store creates none, so the file is damaged.
 func nested(key []byte) error {
 	return fmt.Errorf("%w: %q is a bucket", storage.ErrCorrupt, key)
 }
 
-// copied is what bbolt returned, for the caller to keep. A length that nobody
-// put is damage, and not worth its memory.
+// copied copies bytes of bbolt for the caller. A length that no batch can have is damage;
+// then it does not allocate.
 func copied(b []byte) ([]byte, error) {
 	if len(b) > maxBatch.Bytes {
 		return nil, fmt.Errorf("%w: an entry of %d bytes", storage.ErrCorrupt, len(b))
@@ -99,8 +99,8 @@ func copied(b []byte) ([]byte, error) {
 	return append([]byte{}, b...), nil
 }
 
-// walk calls visit for the entries of r, in its direction, until it says no.
-// Neither the slices nor the cursor's place outlive a write.
+// walk calls visit for the entries of r, in its direction, until visit returns false. A
+// write invalidates the slices and the cursor.
 func walk(c *bbolt.Cursor, r storage.Range, visit func(k, v []byte) (bool, error)) error {
 	next := c.Next
 	var k, v []byte

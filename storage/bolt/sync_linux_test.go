@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFailedSyncIsTheEnd has the disk fail. What the map then shows may never
-// have reached it.
+// TestFailedSyncIsTheEnd makes the disk fail. The map may then show data that never reached
+// it.
 func TestFailedSyncIsTheEnd(t *testing.T) {
 	s := openInside(t)
 	if err := s.Commit(t.Context(), batch("a", []byte("1"))); err != nil {
@@ -20,7 +20,7 @@ func TestFailedSyncIsTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	null, err := os.Open("/dev/null") // takes no writes
+	null, err := os.Open("/dev/null") // opened for reading, so writes fail
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// apply is a group.Apply. What was written to a file that is not at its path any more
-// is not acknowledged.
+// apply is a group.Apply. It does not confirm what it wrote to a file that is no longer
+// at its path.
 func (s *Store) apply(batches []storage.Batch, verdicts []error) error {
 	if err := s.files.Moved(); err != nil {
 		return err
@@ -41,20 +41,20 @@ func (s *Store) try(batches []storage.Batch, verdicts []error) error {
 		s.rollback(tx)
 		return group.Undone(err)
 	}
-	if !wrote { // COMMIT would sync all the same
+	if !wrote { // a commit would sync nevertheless
 		s.rollback(tx)
 		return nil
 	}
 	return s.commit(tx)
 }
 
-// write applies batches in tx, and says whether there is something to commit.
+// write applies batches in tx, and reports whether there is anything to commit.
 func (s *Store) write(tx *bbolt.Tx, batches []storage.Batch, verdicts []error) (wrote bool, err error) {
 	b := tx.Bucket(s.bucket)
 	if b == nil {
 		return false, s.noBucket()
 	}
-	c := b.Cursor() // finds a key as Get does, and keeps its memory
+	c := b.Cursor() // finds a key as Get does, and reuses its memory
 	for i := range batches {
 		ok, err := hold(c, batches[i].If)
 		if err != nil {
@@ -74,9 +74,9 @@ func (s *Store) write(tx *bbolt.Tx, batches []storage.Batch, verdicts []error) (
 	return wrote, nil
 }
 
-// commit ends tx. A panic comes from the nodes that bbolt is about to write, so
-// nothing was written. An error may come from a sync, after which the map shows
-// what the disk may not hold: then nothing can be believed.
+// commit commits tx. A panic comes from the nodes that bbolt was about to write, so nothing
+// was written. An error may come from a sync. Then the map may show data that is not on the
+// disk, so the store gives up.
 func (s *Store) commit(tx *bbolt.Tx) error {
 	panicked := true
 	err := guarded(func() error {
@@ -107,8 +107,8 @@ func (s *Store) rollback(tx *bbolt.Tx) {
 	}
 }
 
-// full says that the disk had no room for what was to be written. bbolt finds
-// out before it writes the page that makes a commit count, and forgets it all.
+// full reports whether the disk was too full for the commit. bbolt notices this before it
+// writes the meta page that makes a commit effective, and discards the transaction.
 func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG) ||
 		strings.HasPrefix(err.Error(), "file resize error")
@@ -132,8 +132,8 @@ func hold(c *bbolt.Cursor, conditions []storage.Condition) (bool, error) {
 	return true, nil
 }
 
-// do applies o. bbolt keeps a value as it was put until the commit, and a nil one
-// would look like a bucket's to the next batch of the group.
+// do applies o. bbolt keeps the value as it was put until the commit. A nil value would
+// look like a nested bucket to the next batch of the group.
 func do(b *bbolt.Bucket, o storage.Op) (err error) {
 	switch o.Kind {
 	case storage.PutOp:
@@ -153,8 +153,8 @@ func do(b *bbolt.Bucket, o storage.Op) (err error) {
 	return err
 }
 
-// deleteRange collects the keys first: a cursor loses its place when what it
-// stands on is deleted.
+// deleteRange collects the keys first, because deleting the entry at a cursor invalidates
+// its position.
 func deleteRange(b *bbolt.Bucket, r storage.Range) error {
 	r.Reverse = false
 	var keys [][]byte

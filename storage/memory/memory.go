@@ -1,6 +1,6 @@
-// Package memory keeps a store in memory. It is the reference implementation
-// of the contract: what another adapter answers differently is wrong there. It
-// is for tests, and for what need not outlive the process.
+// Package memory implements a store in memory. It is the reference implementation of the
+// contract: an adapter that behaves differently is wrong. Use it for tests, and for data
+// that need not outlive the process.
 package memory
 
 import (
@@ -23,7 +23,7 @@ type Store struct {
 
 var _ storage.Exclusive = (*Store)(nil)
 
-// Get returns a copy of the value under key, or storage.ErrNotFound.
+// Get returns a copy of the value of key, or storage.ErrNotFound.
 func (s *Store) Get(ctx context.Context, key []byte) ([]byte, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -56,7 +56,7 @@ func (s *Store) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, err
 	return page, nil
 }
 
-// Commit applies b to the map, or does not.
+// Commit applies b as a whole, or returns an error and changes nothing.
 func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
 	if err := b.Check(s.Capabilities().MaxBatch); err != nil {
 		return err
@@ -103,7 +103,7 @@ func holds(c storage.Condition, value []byte, there bool) bool {
 	}
 }
 
-// Capabilities of a Store: all but that it is not durable and not shared.
+// Capabilities returns all capabilities but Durable and Shared.
 func (s *Store) Capabilities() storage.Capabilities {
 	return storage.Capabilities{
 		ConditionalBatch: true,
@@ -114,7 +114,7 @@ func (s *Store) Capabilities() storage.Capabilities {
 	}
 }
 
-// Opening identifies this Store: it is opened by coming into being.
+// Opening identifies this Store.
 func (s *Store) Opening() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *Store) Opening() string {
 	return s.opening
 }
 
-// Close makes every later call answer storage.ErrClosed.
+// Close makes every later call return storage.ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

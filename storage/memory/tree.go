@@ -7,8 +7,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A tree is an ordered map two levels deep: the values in a map, the keys in
-// sorted leaves of bounded size. It is quick enough for a million keys.
+// A tree is an ordered map of two levels: the values are in a map, the keys in sorted
+// leaves of bounded size. It is fast enough for a million keys.
 type tree struct {
 	values map[string][]byte
 	leaves [][]string // none is empty
@@ -59,13 +59,13 @@ func (t *tree) delete(key string) {
 	}
 }
 
-// leaf is the index of the leaf that key is in, or would be in.
+// leaf returns the index of the leaf that contains key, or would contain it.
 func (t *tree) leaf(key string) int {
 	i := sort.Search(len(t.leaves), func(i int) bool { return t.leaves[i][0] > key })
 	return max(i-1, 0)
 }
 
-// walk calls visit for the entries of r, in its direction, until visit says no.
+// walk calls visit for the entries of r, in its direction, until visit returns false.
 func (t *tree) walk(r storage.Range, visit func(key string, value []byte) bool) {
 	if len(t.leaves) == 0 {
 		return

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// sorted is what a tree should be.
+// sorted is a simple model of a tree.
 type sorted map[string]string
 
 func (m sorted) within(r storage.Range) []string {
@@ -78,7 +78,7 @@ func TestTreeIsASortedMap(t *testing.T) {
 	})
 }
 
-// Leaves split, empty and vanish.
+// Leaves are split, emptied and removed.
 func TestTreeOfManyLeaves(t *testing.T) {
 	for name, order := range map[string]func(i, n int) int{
 		"forwards":  func(i, n int) int { return i },
@@ -112,7 +112,7 @@ func TestTreeOfManyLeaves(t *testing.T) {
 	}
 }
 
-// check compares all of a tree, both ways, and the shape of its leaves.
+// check compares the contents of a tree in both directions, and checks its leaves.
 func check(t *testing.T, tr *tree, m sorted) {
 	t.Helper()
 	for _, r := range []storage.Range{{}, {Reverse: true}, {Start: []byte("000700"), End: []byte("001900")}} {

@@ -24,7 +24,7 @@ type desk struct {
 	work    sync.Cond // on mu; signalled when there may be something to gather
 	lanes   [maxLanes]lane
 	closed  bool
-	trouble error // of the last group; nil if it had none
+	lastErr error // of the last group; nil if it had none
 }
 
 func newDesk() *desk {
@@ -95,7 +95,7 @@ func (d *desk) withdraw(t *ticket) (last error, ok bool) {
 	}
 	if i := slices.Index(d.waiting, t); i >= 0 {
 		d.waiting = slices.Delete(d.waiting, i, i+1)
-		return d.trouble, true
+		return d.lastErr, true
 	}
 	return nil, false
 }
@@ -158,7 +158,7 @@ func (s *Store) finish(g []*ticket, met error) {
 	d := s.desk
 	answered := g[:0]
 	d.mu.Lock()
-	d.trouble = met
+	d.lastErr = met
 	for _, t := range g {
 		if t.skipped && s.toLane(t) {
 			continue
@@ -183,7 +183,7 @@ func (d *desk) shut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
-	turnedAway := d.waiting
+	refused := d.waiting
 	d.waiting = nil
 	for i := range d.lanes {
 		l := &d.lanes[i]
@@ -191,11 +191,11 @@ func (d *desk) shut() {
 			l.held.drop(t)
 			d.held.drop(t)
 		}
-		turnedAway = append(turnedAway, l.line...)
+		refused = append(refused, l.line...)
 		l.line = nil
 		l.nudge()
 	}
-	for _, t := range turnedAway {
+	for _, t := range refused {
 		t.taken = true
 		t.err = storage.ErrClosed
 		t.answer()

@@ -74,8 +74,8 @@ func cut(err error) bool {
 type remedy uint8
 
 const (
-	give  remedy = iota // return the error for all batches
-	again               // retry the whole group with fresh reads
+	fail  remedy = iota // return the error for all batches
+	retry               // retry the whole group with fresh reads
 	split               // apply it in halves, as a single batch may be the cause
 )
 
@@ -90,17 +90,17 @@ const (
 
 func remedyOf(err error) remedy {
 	if _, lost := errors.AsType[*lostError](err); lost || err == errMoved {
-		return again
+		return retry
 	}
 	undone, ok := errors.AsType[*undoneError](err)
 	if !ok {
-		return give
+		return fail
 	}
 	switch code := undone.Code; {
 	case code == uniqueViolation, strings.HasPrefix(code, "40"): // caused by others, so fresh reads will differ
-		return again
+		return retry
 	case code == lockNotAvailable, strings.HasPrefix(code, "22"), strings.HasPrefix(code, "54"):
 		return split
 	}
-	return give
+	return fail
 }

@@ -37,9 +37,9 @@ const (
 
 // Reading returns the number of reads that wait to share a round trip.
 func (s *Store) Reading() int {
-	s.company.mu.Lock()
-	defer s.company.mu.Unlock()
-	return len(s.company.waiting)
+	s.gatherer.mu.Lock()
+	defer s.gatherer.mu.Unlock()
+	return len(s.gatherer.waiting)
 }
 
 const RoundTrips = roundTrips

@@ -45,12 +45,12 @@ func (s *Store) settle(c *session, g []*ticket) {
 			most = 20
 		}
 		switch {
-		case r == again && attempt < most:
+		case r == retry && attempt < most:
 			if attempt > 1 {
 				time.Sleep(rand.N(time.Duration(attempt) * time.Millisecond))
 			}
 			continue
-		case r != give && !lost && len(g) > 1:
+		case r != fail && !lost && len(g) > 1:
 			half := len(g) / 2
 			s.settle(c, g[:half])
 			s.settle(c, g[half:])

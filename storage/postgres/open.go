@@ -79,7 +79,7 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err err
 
 		transacts: make(chan struct{}, max(1, pool.Config().MaxConns/2)),
 	}
-	s.company.store = s
+	s.gatherer.store = s
 	urgent := s.newSession(laneLockTimeout)
 	urgent.urgent = true
 

@@ -72,8 +72,8 @@ type Store struct {
 	notes   *notifier     // nil with NoListen
 	watch   *watcher      // nil with NoListen
 
-	reading reads    // reads in progress
-	company gatherer // of reads that share round trips
+	reading  reads    // reads in progress
+	gatherer gatherer // of reads that share round trips
 	// transacts has a slot for each concurrent Transact.
 	transacts chan struct{}
 	running   sync.WaitGroup // the store's goroutines

@@ -143,11 +143,11 @@ func (s *Store) read(ctx context.Context, r *reading, alone func(context.Context
 	}
 	defer s.reading.going.Done()
 	if s.ours && r.small() {
-		switch first, err := s.company.enter(ctx, r); {
+		switch first, err := s.gatherer.enter(ctx, r); {
 		case err != nil:
 			return err
 		case first:
-			defer s.company.leave()
+			defer s.gatherer.leave()
 		case r.served:
 			return nil
 		}

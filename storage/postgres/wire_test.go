@@ -296,7 +296,7 @@ func database(t *testing.T, url string) string {
 
 // A read whose connection was cut, and which the server then refuses, fails at once. It does
 // not try to connect again and again.
-func TestReadsDoNotKnock(t *testing.T) {
+func TestRefusedReadFailsAtOnce(t *testing.T) {
 	server := pgtest.Shared(t)
 	direct := server.Database(t)
 	p, url := proxied(t, direct)
