@@ -1,5 +1,5 @@
-// Package backoff is the pause between two tries at a store. Many loops meet one
-// fault at the same moment; they are not to come back at the same moment too.
+// Package backoff pauses between attempts. If many loops meet the same fault at the same
+// moment, random pauses prevent them from retrying at the same moment.
 package backoff
 
 import (
@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Wait waits for about d: from half of it up to half as much again, as chance has
-// it. It is false if ctx is done before.
+// Wait waits for a random time between 0.5 d and 1.5 d. It returns false if ctx is done
+// earlier.
 func Wait(ctx context.Context, d time.Duration) bool {
 	if ctx.Value(evenKey{}) == nil {
 		d = jitter(d)
@@ -19,11 +19,11 @@ func Wait(ctx context.Context, d time.Duration) bool {
 
 type evenKey struct{}
 
-// Even returns a context under which nothing is left to chance: Wait waits for just d.
-// It is for tests that play the same twice.
+// Even returns a context under which Wait waits for exactly d. It is for tests that must be
+// reproducible.
 func Even(ctx context.Context) context.Context { return context.WithValue(ctx, evenKey{}, true) }
 
-// Sleep waits for d and no longer. It is false if ctx is done before.
+// Sleep waits for d. It returns false if ctx is done earlier.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// LV4: those who begin to wait together do not come back together, and none of them
-// much before or after its time.
+// LV4: goroutines that begin to wait together do not continue together, and none of them much
+// before or after its time.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()

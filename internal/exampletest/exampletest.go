@@ -1,5 +1,5 @@
-// Package exampletest runs the programs under examples as their readers do: it
-// builds them, reads what they print, kills them and starts them again.
+// Package exampletest runs the example programs as their readers do: it builds them, reads their
+// output, kills them and starts them again.
 package exampletest
 
 import (
@@ -50,8 +50,8 @@ func Start(t testing.TB, program string, args ...string) *Play {
 	return p
 }
 
-// Until reads up to a line with words in it, and returns what was printed since
-// the last call, that line included.
+// Until reads the output up to a line that contains words. It returns the output since the last
+// call, including that line.
 func (p *Play) Until(words string) (printed string) {
 	p.t.Helper()
 	late := time.After(time.Minute)
@@ -72,7 +72,7 @@ func (p *Play) Until(words string) (printed string) {
 	}
 }
 
-// Kill is kill -9. It returns what was printed since the last call of Until.
+// Kill kills the process with SIGKILL. It returns the output since the last call of Until.
 func (p *Play) Kill() (printed string) {
 	_ = p.cmd.Process.Kill()
 	printed = p.rest()
@@ -80,8 +80,8 @@ func (p *Play) Kill() (printed string) {
 	return printed
 }
 
-// End waits for the program to end, with status 0, and returns what was printed
-// since the last call of Until.
+// End waits for the program to exit with status 0, and returns the output since the last call
+// of Until.
 func (p *Play) End() (printed string) {
 	p.t.Helper()
 	printed = p.rest()

@@ -1,6 +1,6 @@
-// Package export is the format of an exported history: lines of JSON, the first about the
-// workflow and its input, then one for each checkpoint. Payloads that are JSON stand there as
-// they are, others as their bytes.
+// Package export implements the format of an exported history: lines of JSON, the first about
+// the workflow and its input, then one for each checkpoint. Payloads that are valid JSON are
+// embedded as JSON, others as base64.
 package export
 
 import (
@@ -16,63 +16,63 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// version is that of the files that Write writes.
+// version is the version of the format that Write writes.
 const version = 1
 
 // A Preamble is the first line of an exported history.
 type Preamble struct {
-	History    int               `json:"history"` // version
+	History    int               `json:"history"` // version of the format
 	ID         string            `json:"id"`
 	Workflow   string            `json:"workflow"`
 	Generation string            `json:"generation"`
 	Status     checkpoint.Status `json:"status"`
 	Retries    []Retry           `json:"retries,omitempty"`
 	Started    time.Time         `json:"started,omitzero"`
-	Input      json.RawMessage   `json:"input,omitempty"` // if it is JSON
-	Data       []byte            `json:"data,omitempty"`  // of Input, if it is not
+	Input      json.RawMessage   `json:"input,omitempty"` // if it is valid JSON
+	Data       []byte            `json:"data,omitempty"`  // the input otherwise
 	Codec      string            `json:"codec,omitempty"`
 }
 
-// A Retry is a checkpoint.Retry.
+// A Retry is a checkpoint.Retry in an exported history.
 type Retry struct {
-	Checkpoint uint64    `json:"checkpoint"` // failures after this one,
-	Event      int       `json:"event"`      // and after this event of it,
-	End        uint64    `json:"end"`        // up to this one, are taken back
+	Checkpoint uint64    `json:"checkpoint"` // failures after this checkpoint
+	Event      int       `json:"event"`      // and after this event in it
+	End        uint64    `json:"end"`        // up to this checkpoint are revoked
 	At         time.Time `json:"at"`
 }
 
-// RetryOf is r as an exported history has it.
+// RetryOf converts r to its exported form.
 func RetryOf(r checkpoint.Retry) Retry {
 	return Retry{r.Quiet.Checkpoint, r.Quiet.Event, r.End, checkpoint.Time(r.At)}
 }
 
-// Recorded is r as a workflow record has it.
+// Recorded converts r to the form of a workflow record.
 func (r Retry) Recorded() checkpoint.Retry {
 	return checkpoint.Retry{Quiet: checkpoint.Place{Checkpoint: r.Checkpoint, Event: r.Event}, End: r.End, At: checkpoint.Micro(r.At)}
 }
 
-// A chapter is each further line: a checkpoint.
-type chapter struct {
+// A checkpointLine is any line after the first: a checkpoint.
+type checkpointLine struct {
 	Number uint64    `json:"number"`
 	Time   time.Time `json:"time"`
-	Events []told    `json:"events"`
+	Events []event   `json:"events"`
 }
 
-// A told event is one as an exported history has it.
-type told struct {
-	retold
-	Result json.RawMessage `json:"result,omitempty"` // if it is JSON
+// An event is an event in an exported history.
+type event struct {
+	eventFields
+	Result json.RawMessage `json:"result,omitempty"` // if it is valid JSON
 }
 
-// retold has the fields of a checkpoint.Event, in their order, so that one is
-// converted into the other.
-type retold struct {
+// eventFields has the fields of a checkpoint.Event in the same order, so that one can be
+// converted to the other.
+type eventFields struct {
 	Kind      checkpoint.Kind `json:"kind"`
 	Operation string          `json:"operation,omitempty"`
 	Of        string          `json:"of,omitempty"`
 	Name      string          `json:"name,omitempty"`
 	Attempt   int             `json:"attempt,omitempty"`
-	Result    []byte          `json:"data,omitempty"` // if it is no JSON
+	Result    []byte          `json:"data,omitempty"` // the result otherwise
 	Codec     string          `json:"codec,omitempty"`
 	Error     string          `json:"error,omitempty"`
 	Stack     string          `json:"stack,omitempty"`
@@ -90,8 +90,8 @@ type retold struct {
 	Which     string          `json:"which,omitempty"`
 }
 
-// Write writes an exported history: p and then the checkpoints, a line of JSON for each. An
-// error of checkpoints is returned as it is.
+// Write writes an exported history: p and then the checkpoints, as a line of JSON each. It
+// returns an error of checkpoints unchanged.
 func Write(w io.Writer, p Preamble, checkpoints iter.Seq2[checkpoint.Checkpoint, error]) error {
 	p.History = version
 	buffered := bufio.NewWriter(w)
@@ -114,25 +114,25 @@ func Write(w io.Writer, p Preamble, checkpoints iter.Seq2[checkpoint.Checkpoint,
 	return nil
 }
 
-// Retried is the name of the verb by which a run that has ended goes on.
+// Retried is the name of the verb that makes an ended run continue.
 const Retried = "retry"
 
-// TakesEndBack says that a run which had ended has not, from this event on.
+// TakesEndBack reports whether e makes a run that had ended continue.
 func TakesEndBack(e checkpoint.Event) bool {
 	return e.Kind == checkpoint.Acted && e.Name == Retried
 }
 
-func tell(c checkpoint.Checkpoint) chapter {
-	ch := chapter{Number: c.Number, Time: c.Time, Events: []told{}}
+func tell(c checkpoint.Checkpoint) checkpointLine {
+	ch := checkpointLine{Number: c.Number, Time: c.Time, Events: []event{}}
 	for _, ev := range c.Events {
-		t := told{retold: retold(ev)}
-		t.Result, t.retold.Result = Readable(ev.Codec, ev.Result)
+		t := event{eventFields: eventFields(ev)}
+		t.Result, t.eventFields.Result = Readable(ev.Codec, ev.Result)
 		ch.Events = append(ch.Events, t)
 	}
 	return ch
 }
 
-// Readable is data as JSON if it is that, and else as it is.
+// Readable returns data as JSON if it is valid JSON without a codec, and as bytes otherwise.
 func Readable(codec string, data []byte) (json.RawMessage, []byte) {
 	if codec == "" && json.Valid(data) {
 		return data, nil
@@ -140,10 +140,10 @@ func Readable(codec string, data []byte) (json.RawMessage, []byte) {
 	return nil, data
 }
 
-func (ch chapter) checkpoint() checkpoint.Checkpoint {
+func (ch checkpointLine) checkpoint() checkpoint.Checkpoint {
 	c := checkpoint.Checkpoint{Number: ch.Number, Time: ch.Time}
 	for _, t := range ch.Events {
-		ev := checkpoint.Event(t.retold)
+		ev := checkpoint.Event(t.eventFields)
 		if t.Result != nil {
 			ev.Result = t.Result
 		}
@@ -152,7 +152,8 @@ func (ch chapter) checkpoint() checkpoint.Checkpoint {
 	return c
 }
 
-// Read reads what Write wrote. Errors: storage.ErrCorrupt, storage.ErrFutureFormat, r's.
+// Read reads what Write wrote. It returns storage.ErrCorrupt, storage.ErrFutureFormat or an
+// error of r.
 func Read(r io.Reader) (p Preamble, history []checkpoint.Checkpoint, err error) {
 	lines := json.NewDecoder(r)
 	lines.DisallowUnknownFields()
@@ -164,7 +165,7 @@ func Read(r io.Reader) (p Preamble, history []checkpoint.Checkpoint, err error) 
 	}
 	ended := false
 	for {
-		var ch chapter
+		var ch checkpointLine
 		switch err := lines.Decode(&ch); {
 		case errors.Is(err, io.EOF) && p.Status.Terminal() && !ended:
 			return p, nil, fmt.Errorf("%w: exported history of %q is cut off", storage.ErrCorrupt, p.ID)

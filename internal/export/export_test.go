@@ -12,7 +12,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// Every field of an event comes out of an exported history as it went in.
+// Every field of an event survives export and import.
 func TestExportedEvent(t *testing.T) {
 	var full checkpoint.Event
 	v := reflect.ValueOf(&full).Elem()
@@ -31,7 +31,7 @@ func TestExportedEvent(t *testing.T) {
 	json1 := full
 	json1.Codec, json1.Result = "", []byte(`{"a":"<1>"}`)
 	broken := full
-	broken.Codec, broken.Result = "", []byte(`{"a":`) // a codec's defect stays what it is
+	broken.Codec, broken.Result = "", []byte(`{"a":`) // invalid JSON must survive too
 	null := full
 	null.Codec, null.Result = "", []byte(`null`)
 	want := checkpoint.Checkpoint{Number: 7, Time: time.UnixMicro(1).UTC(), Events: []checkpoint.Event{full, json1, broken, null, {}}}
@@ -40,7 +40,7 @@ func TestExportedEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var ch chapter
+	var ch checkpointLine
 	if err := json.Unmarshal(line, &ch); err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,9 @@ import (
 	"testing"
 )
 
-// uncovered names what the package in dir stores and no record has: fields as
-// "Type.Field (field 7)", types, and constants. The records are what their golden
-// files hold, which Check has seen to.
+// uncovered names what the package in dir stores but no record contains: fields as "Type.Field
+// (field 7)", types, and constants. Check has verified that the records match their golden
+// files.
 func uncovered(t *testing.T, dir string, records map[string]Record) (missing []string) {
 	seen := coverage{fields: map[string]bool{}, values: map[string]bool{}, types: map[string]reflect.Type{}}
 	for _, r := range records {
@@ -45,7 +45,7 @@ func uncovered(t *testing.T, dir string, records map[string]Record) (missing []s
 	return slices.Compact(missing)
 }
 
-// A coverage is what some record has.
+// A coverage is what the records contain.
 type coverage struct {
 	fields map[string]bool // "Type.Field" that is not zero
 	values map[string]bool // "Type=value" of named string types
@@ -79,7 +79,7 @@ func (c *coverage) walk(v reflect.Value) {
 	}
 }
 
-// source is what the files of a package, without its tests, say.
+// A source is what the files of a package, without tests, declare.
 type source struct {
 	stored    map[string]map[string]string // struct type: field: its number
 	constants map[string][]string          // string type: values
@@ -143,7 +143,7 @@ func (s source) take(n ast.Node) bool {
 	return true
 }
 
-// number is the number by which a field is stored; "" is not at all.
+// number returns the number under which a field is stored; "" means that it is not stored.
 func number(tag reflect.StructTag) string {
 	n, _, _ := strings.Cut(tag.Get("cbor"), ",")
 	if n == "-" {

@@ -1,7 +1,6 @@
-// Package golden compares records with the bytes that a release before wrote.
-// It is for tests. Golden bytes are never rewritten: whoever changes a format
-// adds files. Whoever adds a field, a kind of record, or a value of a stored
-// string type without golden bytes is told so by Check.
+// Package golden compares records with the bytes that an earlier release wrote. It is for
+// tests. Golden bytes are never rewritten: a change of the format adds files. Check fails if a
+// field, a kind of record, or a value of a stored string type has no golden bytes.
 package golden
 
 import (
@@ -19,19 +18,18 @@ import (
 
 var update = flag.Bool("update", false, "create golden files that are missing; those that are there stay")
 
-// A Record is one that has golden bytes.
+// A Record is a record that has golden bytes.
 type Record struct {
 	Key     []byte
 	Version byte
-	Value   any        // as it is sealed
-	Empty   func() any // a pointer to open one into
+	Value   any        // to be sealed
+	Empty   func() any // returns a pointer to open a record into
 }
 
-// Check seals each record and compares it with dir/{name}; then opens what is
-// there and seals it again. No file in dir may be without a record. And the files
-// together must have each field of every struct that the package in the working
-// directory stores, with a value that is not zero, and each constant of the string
-// types of those fields.
+// Check seals each record and compares it with dir/{name}; then it opens the file and seals it
+// again. Every file in dir must have a record. Together, the files must contain each field of
+// every struct that the package in the working directory stores, with a value that is not
+// zero, and each constant of the string types of those fields.
 func Check(t *testing.T, dir string, records map[string]Record) {
 	t.Helper()
 	for name, r := range records {

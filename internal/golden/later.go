@@ -9,12 +9,12 @@ import (
 	"github.com/weft-go/weft/internal/record"
 )
 
-// laterField is the number of a field that no release has.
+// laterField is the number of a field that no release uses.
 const laterField = uint64(1) << 40
 
-// Later is a record as a later release would have left it: the record itself, and each
-// struct within it, has one more field. text tells these fields from those of other
-// calls. What has one already keeps it.
+// Later returns a record as a later release would write it: the record and each struct within
+// it has one additional field. text makes these fields different from those of other calls. A
+// struct that already has such a field keeps it.
 func Later(key, raw []byte, version byte, text string) ([]byte, error) {
 	fields, err := decode(key, raw, version)
 	if err != nil {
@@ -30,9 +30,9 @@ func Later(key, raw []byte, version byte, text string) ([]byte, error) {
 	return record.Seal(key, version, fields, nil)
 }
 
-// Kept says what the record after has lost of what a later release put into before:
-// the field of the record itself, and that of each struct within it which is there
-// unchanged. "" is nothing.
+// Kept reports what the record after has lost of the additional fields of before: the field of
+// the record itself, or that of a struct within it that is otherwise unchanged. "" means
+// nothing.
 func Kept(key, before, after []byte, version byte) (lost string, err error) {
 	was, err := decode(key, before, version)
 	if err != nil {
@@ -49,7 +49,7 @@ func Kept(key, before, after []byte, version byte) (lost string, err error) {
 		had, has := structs(was[number]), structs(is[number])
 		for known, all := range had {
 			missing := slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(has[known], s) })
-			// As many as are left of them, if some have gone.
+			// If some of these structs are gone, the others must have kept their fields.
 			if there := len(has[known]); there > len(all)-len(missing) && len(missing) > 0 {
 				return fmt.Sprintf("field %v had %s, has %s", number, strings.Join(missing, ", "), strings.Join(has[known], ", ")), nil
 			}
@@ -64,7 +64,7 @@ func decode(key, raw []byte, version byte) (map[any]any, error) {
 	return fields, err
 }
 
-// structs are those in v, by what is known of them.
+// structs returns the structs in v, by their known fields.
 func structs(v any) map[string][]string {
 	all := map[string][]string{}
 	walk(v, func(m map[any]any) {
@@ -74,7 +74,7 @@ func structs(v any) map[string][]string {
 	return all
 }
 
-// strip returns v without what a later release put into it.
+// strip returns v without the additional fields.
 func strip(v any) any {
 	switch v := v.(type) {
 	case map[any]any:
@@ -95,8 +95,8 @@ func strip(v any) any {
 	return v
 }
 
-// walk calls f for each struct in v, those within before what they are in, and not for
-// what is in a field of a later release.
+// walk calls f for each struct in v, inner structs first, but not for those inside additional
+// fields.
 func walk(v any, f func(map[any]any)) {
 	switch v := v.(type) {
 	case map[any]any:

@@ -1,5 +1,5 @@
-// Package inturn has several openings of one store, as several processes have them,
-// tested as one.
+// Package inturn makes several openings of one store, like those of several processes, testable
+// as one store.
 package inturn
 
 import (
@@ -10,15 +10,14 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Stores are openings whose memory has nothing in common. Calls go to one after the
-// other.
+// Stores are openings that share no memory. Successive calls go to different openings, in turn.
 type Stores struct {
-	Name string // by which more are opened
+	Name string // for opening more
 	all  []storage.Storage
 	turn atomic.Int64
 }
 
-// New takes the openings of what has a name.
+// New returns Stores for openings of the store with this name.
 func New(name string, all ...storage.Storage) *Stores { return &Stores{Name: name, all: all} }
 
 func (s *Stores) next() storage.Storage { return s.all[int(s.turn.Add(1))%len(s.all)] }

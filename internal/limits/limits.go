@@ -1,5 +1,5 @@
-// Package limits lets attempts of activities begin: so many at a time, so many in a span of
-// time, one at a time for each thing that they act on.
+// Package limits controls when attempts of activities may start: it limits how many run at a
+// time, how many start within a period, and how many act on the same thing (one at a time).
 package limits
 
 import (
@@ -8,34 +8,35 @@ import (
 	"time"
 )
 
-// A Permit lets one attempt begin, as far as its needs go. It is got at one limit after the
-// other, and what was got is kept meanwhile. Needs are always in the same order, so nobody
-// waits in a circle: a scope comes before what belongs to the activity, or calls of a busy
-// scope would keep places of the activity from those that could go on.
+// A Permit allows one attempt to start once all its needs are met. They are met one after the
+// other, and those already met are kept meanwhile. All permits have their needs in the same
+// order, so there is no deadlock. A scope comes before the limits of the activity: otherwise
+// calls that wait for a busy scope would keep places of the activity from calls that could
+// start.
 type Permit struct {
-	tell func() // that it is granted
+	tell func() // reports that the permit is granted
 
-	// What follows is guarded by Limits.mu.
+	// The fields below are guarded by Limits.mu.
 	needs []need
-	got   int           // so many of them
-	place *list.Element // in the line for the next one; nil: it is in none
+	got   int           // number of needs that are met
+	place *list.Element // position in the line for the next need; nil if in none
 }
 
-// A Need is what one limit must let through for one permit.
+// A Need is what one permit requires of one limit.
 type Need struct {
 	Of, Name string        // what is limited
-	Most     int           // at a time, or in each Per
-	Per      time.Duration // zero: a place is held until it is given back
+	Most     int           // at a time, or within each Per
+	Per      time.Duration // zero: a place is occupied until GiveBack
 }
 
 type need struct {
 	Need
-	*limit // nil: it was not come to
+	*limit // nil: not reached yet
 }
 
-// New returns a permit that has nothing yet. Its needs are met in their order; only the
-// last may be a rate, with a Per. tell is called by another goroutine, without a lock, when
-// a permit is granted that had to wait.
+// New returns a permit for needs, none of which is met yet. They are met in order; only the
+// last may be a rate, with a Per. If the permit had to wait, tell is called when it is granted,
+// on another goroutine and without a lock.
 func New(needs []Need, tell func()) *Permit {
 	p := &Permit{tell: tell}
 	for _, n := range needs {
@@ -44,32 +45,32 @@ func New(needs []Need, tell func()) *Permit {
 	return p
 }
 
-// Limits are those of the attempts of one engine. The zero value is ready.
+// Limits are the limits of one engine's attempts. The zero value is ready for use.
 type Limits struct {
-	mu     sync.Mutex // guards what follows, and every limit
+	mu     sync.Mutex // guards the fields below and all limits
 	byName map[limitName]*limit
 }
 
 type limitName struct{ of, name string }
 
-// A limit lets permits through: first come, first served.
+// A limit grants its places to permits in the order of their arrival.
 type limit struct {
 	line list.List // of *Permit
-	held int       // that came through and were not given back; of a rate: and have not begun
+	held int       // permits that have a place; for a rate: those whose attempt has not begun
 
-	// Of a rate.
-	begun []time.Time // when attempts did that still count
-	timer *time.Timer // for when the first in line may come through
+	// For rates only.
+	begun []time.Time // start times of attempts that still count
+	timer *time.Timer // fires when the first in line may proceed
 }
 
-// Ask gets p what it needs, or puts it into line, and says which.
+// Ask grants p, or puts it into a line, and reports whether it was granted.
 func (l *Limits) Ask(p *Permit) (granted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.advance(p)
 }
 
-// Begin notes that p's attempt begins now. A nil p is none.
+// Begin records that p's attempt starts now. p may be nil.
 func (l *Limits) Begin(p *Permit) {
 	if p == nil {
 		return
@@ -87,7 +88,7 @@ func (l *Limits) Begin(p *Permit) {
 	announce(granted)
 }
 
-// GiveBack lets others have what p has got, or its place in line. A nil p is none.
+// GiveBack releases the places of p, or removes it from its line. p may be nil.
 func (l *Limits) GiveBack(p *Permit) {
 	if p == nil {
 		return
@@ -119,7 +120,7 @@ func announce(granted []*Permit) {
 	}
 }
 
-// advance takes p as far as it comes, and says whether it has all.
+// advance meets as many needs of p as possible, and reports whether all are met.
 func (l *Limits) advance(p *Permit) bool {
 	for ; p.got < len(p.needs); p.got++ {
 		n := &p.needs[p.got]
@@ -137,7 +138,8 @@ func (l *Limits) advance(p *Permit) bool {
 	return true
 }
 
-// serve lets through who may, and returns those that have all now.
+// serve grants places of a limit to the permits in line, and returns those that are now granted
+// completely.
 func (l *Limits) serve(at *limit) (granted []*Permit) {
 	for at.line.Len() > 0 {
 		p := at.line.Front().Value.(*Permit)
@@ -157,7 +159,7 @@ func (l *Limits) serve(at *limit) (granted []*Permit) {
 	return granted
 }
 
-// open says that one more may come through.
+// open reports whether another permit can get a place.
 func (n *need) open() bool {
 	now := time.Now()
 	for len(n.begun) > 0 && now.Sub(n.begun[0]) >= n.Per {
@@ -166,12 +168,12 @@ func (n *need) open() bool {
 	return n.held+len(n.begun) < n.Most
 }
 
-// await has the first in line looked at again when its rate lets it through. Where
-// others must begin or give back before that, they look.
+// await starts a timer for when the rate allows the first in line to proceed. If that depends on
+// other permits to begin or be given back, those calls serve the line.
 func (l *Limits) await(n *need) {
 	at := n.limit
 	at.rest()
-	i := at.held + len(at.begun) - n.Most // this one must be over
+	i := at.held + len(at.begun) - n.Most // index of the start that must expire first
 	if i >= len(at.begun) {
 		return
 	}
@@ -209,7 +211,7 @@ func (l *Limits) limit(name limitName) *limit {
 	return at
 }
 
-// forget drops a limit for which nobody is in line, and which nobody holds.
+// forget removes a limit that nobody waits for or occupies.
 func (l *Limits) forget(n *need) {
 	at := n.limit
 	if at.line.Len() > 0 {

@@ -10,12 +10,12 @@ import (
 	"github.com/weft-go/weft/internal/limits"
 )
 
-// A bench asks for permits under names, and notes which were granted, in their order.
+// A bench asks for permits under names, and records which were granted, in order.
 type bench struct {
 	limits limits.Limits
 	all    map[string]*limits.Permit
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	granted []string
 }
 
@@ -45,7 +45,7 @@ func (b *bench) want(t *testing.T, names ...string) {
 	}
 }
 
-// Who came first is let through first, and who leaves the line is passed over.
+// Permits are granted in the order of their arrival, without those that left the line.
 func TestFirstComeFirstServed(t *testing.T) {
 	var b bench
 	place := limits.Need{Of: "places", Name: "charge", Most: 2}
@@ -58,12 +58,12 @@ func TestFirstComeFirstServed(t *testing.T) {
 	b.want(t, "a", "b", "c")
 	b.limits.GiveBack(b.all["a"])
 	b.want(t, "a", "b", "c", "e")
-	b.limits.GiveBack(b.all["a"]) // twice is once
+	b.limits.GiveBack(b.all["a"]) // a second call has no effect
 	b.ask("f", place)
 	b.want(t, "a", "b", "c", "e")
 }
 
-// A call that waits for its scope holds no place of its activity meanwhile.
+// A call that waits for its scope does not occupy a place of its activity.
 func TestScopesComeBeforePlaces(t *testing.T) {
 	var b bench
 	place := limits.Need{Of: "places", Name: "charge", Most: 2}
@@ -76,7 +76,7 @@ func TestScopesComeBeforePlaces(t *testing.T) {
 	b.want(t, "a", "c", "b")
 }
 
-// However time is cut, no more than Most begin within Per. What was let through and has
+// At most Most attempts start within any period of length Per. A permit that is granted but has
 // not begun counts too.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestRate(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		synctest.Wait()
 		b.want(t, "a", "b", "c")
-		b.limits.GiveBack(b.all["c"]) // it does not begin
+		b.limits.GiveBack(b.all["c"]) // without having begun
 		synctest.Wait()
 		b.want(t, "a", "b", "c", "d")
 	})

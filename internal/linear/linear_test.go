@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A flawed store breaks its contract in every tenth commit, or read.
+// A flawed store violates its contract in every tenth commit or read.
 type flawed struct {
 	storage.Storage
 	commits, gets atomic.Int64
@@ -38,7 +38,7 @@ func (f *flawed) Get(ctx context.Context, key []byte) ([]byte, error) {
 	return f.Storage.Get(ctx, key)
 }
 
-// Each of these is found, and within a few histories.
+// Each of these flaws is found within a few histories.
 func TestFlawedStoresAreFound(t *testing.T) {
 	var late sync.WaitGroup
 	defer late.Wait()
@@ -99,8 +99,8 @@ func TestFlawedStoresAreFound(t *testing.T) {
 	}
 }
 
-// A call of unknown outcome may take effect late, once, or never, and its own
-// conditions hold then.
+// A call of unknown outcome may take effect late, once, or never. Its conditions hold at that
+// time.
 func TestUnknownOutcomes(t *testing.T) {
 	put := func(v uint32, conditions ...condition) input {
 		return input{kind: committing, batch: batch{conditions, []op{{storage.PutOp, 0, v}}}}

@@ -1,6 +1,6 @@
-// Package pgtest gives tests a PostgreSQL server of their own, from the binaries
-// that the machine has. It runs with the durability of a default installation
-// and ends with the process that started it, also if that was killed.
+// Package pgtest starts PostgreSQL servers for tests, from the binaries installed on the machine.
+// A server has the default durability settings. It stops with the process that started it, even
+// if that process is killed.
 package pgtest
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// A Server is a PostgreSQL cluster in a temporary folder.
+// A Server is a PostgreSQL cluster in a temporary directory.
 type Server struct {
 	dir      string
 	port     int
@@ -47,17 +47,16 @@ var shared struct {
 
 var databases atomic.Int64
 
-// URL returns the address of a new, empty database on a server that the tests
-// of the process share. The server ends with the last test that uses it, or with
-// Stop, where Main is used.
+// URL returns the address of a new, empty database on a server that is shared by the tests of the
+// process. The server stops after the last test that uses it, or at Stop if Main is used.
 func URL(t testing.TB) string {
 	t.Helper()
 	return Shared(t).Database(t)
 }
 
-// Pool returns a pool of connections to url, which ends with the test. It keeps
-// them: in virtual time a pool of the default kind spends its days closing what is
-// idle and looking what is healthy.
+// Pool returns a pool of connections to url, which is closed at the end of the test. It keeps
+// idle connections open: in virtual time, a pool with default settings would keep closing and
+// checking them.
 func Pool(t testing.TB, url string) *pgxpool.Pool {
 	t.Helper()
 	c, err := pgxpool.ParseConfig(url)
@@ -74,7 +73,7 @@ func Pool(t testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
-// Shared returns the server that the tests of the process share.
+// Shared returns the server that is shared by the tests of the process.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	shared.Lock()
@@ -98,15 +97,14 @@ func Shared(t testing.TB) *Server {
 	return shared.server
 }
 
-// Main runs the tests of m with one server for all of them, and returns the code
-// to exit with.
+// Main runs the tests of m with one server for all of them, and returns the exit code.
 func Main(m *testing.M) int {
 	shared.main = true
 	defer Stop()
 	return m.Run()
 }
 
-// Stop ends the shared server, if there is one.
+// Stop stops the shared server, if there is one.
 func Stop() {
 	shared.Lock()
 	defer shared.Unlock()
@@ -116,8 +114,8 @@ func Stop() {
 	}
 }
 
-// Start starts a server for this test alone, which ends with it. Settings are
-// lines of postgresql.conf, such as "fsync=off".
+// Start starts a server for this test only, which stops at its end. Settings are lines of
+// postgresql.conf, such as "fsync=off".
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s, err := start(settings...)
@@ -128,7 +126,7 @@ func Start(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-// Launch starts a server outside a test. stop ends it and removes what it left.
+// Launch starts a server outside of a test. stop stops it and removes its files.
 func Launch(settings ...string) (s *Server, stop func(), err error) {
 	if s, err = start(settings...); err != nil {
 		return nil, nil, err
@@ -179,8 +177,8 @@ func startServer(settings []string) (_ *Server, err error) {
 	return s, s.run()
 }
 
-// obey runs orders on one thread: the server is told to end with the thread that
-// started it.
+// obey runs orders on one OS thread, because the server is stopped when the thread that started
+// it ends.
 func (s *Server) obey() {
 	runtime.LockOSThread()
 	for order := range s.orders {
@@ -242,15 +240,14 @@ func (s *Server) answers() bool {
 	return true
 }
 
-// stop ends the server and removes what it left.
+// stop stops the server and removes its files.
 func (s *Server) stop() {
 	s.Kill()
 	close(s.orders)
 	os.RemoveAll(s.dir)
 }
 
-// Kill ends the server as a crash of its machine would, but for what the
-// operating system holds.
+// Kill stops the server like a crash, except that data in the operating system's cache is kept.
 func (s *Server) Kill() {
 	if s.cmd == nil || s.cmd.Process == nil {
 		return
@@ -259,8 +256,8 @@ func (s *Server) Kill() {
 	<-s.exited
 }
 
-// Restart kills the server and starts it again, with settings in place of those
-// that it had, if there are any. It recovers from its log.
+// Restart kills the server and starts it again, with new settings if any are given. The server
+// recovers from its log.
 func (s *Server) Restart(settings ...string) error {
 	s.Kill()
 	if len(settings) > 0 {
@@ -269,16 +266,16 @@ func (s *Server) Restart(settings ...string) error {
 	return s.run()
 }
 
-// Addr is where the server listens.
+// Addr returns the address at which the server listens.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// URL is the address of a database.
+// URL returns the address of a database.
 func (s *Server) URL(database string) string {
 	u := url.URL{Scheme: "postgres", User: url.User("postgres"), Host: s.Addr(), Path: "/" + database, RawQuery: "sslmode=disable"}
 	return u.String()
 }
 
-// Database creates an empty database, and returns its address.
+// Database creates an empty database and returns its address.
 func (s *Server) Database(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("test%d", databases.Add(1))
@@ -303,7 +300,7 @@ func (s *Server) Exec(t testing.TB, database string, statements ...string) {
 	}
 }
 
-// binary finds a program of PostgreSQL: where Debian puts it, else in the path.
+// binary finds a program of PostgreSQL, first in Debian's directories, then in PATH.
 func binary(name string) (string, error) {
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	slices.SortFunc(found, func(a, b string) int { return major(b) - major(a) })
@@ -322,7 +319,7 @@ func major(path string) int {
 	return n
 }
 
-// unprivileged is who the server runs as: not root, which it refuses.
+// unprivileged returns the user that runs the server, which refuses to run as root.
 func unprivileged() (*syscall.SysProcAttr, int, error) {
 	if os.Getuid() != 0 {
 		return &syscall.SysProcAttr{}, os.Getuid(), nil
@@ -351,7 +348,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// Data is the folder of the cluster.
+// Data returns the data directory of the cluster.
 func (s *Server) Data() string { return filepath.Join(s.dir, "data") }
 
 // Still calls f while all processes of s are stopped with SIGSTOP. It needs /proc.
@@ -362,7 +359,7 @@ func (s *Server) Still(t testing.TB, f func()) {
 	}
 }
 
-// The process that starts the others is stopped first.
+// still stops the parent process first, so that no new processes appear.
 func (s *Server) still(f func()) (err error) {
 	var stopped []int
 	defer func() {
@@ -398,8 +395,8 @@ func (s *Server) still(f func()) (err error) {
 	return errors.New("they do not stop in a minute")
 }
 
-// Copy copies the files of s as they are, and returns what starts another server on the
-// copy, for this test alone.
+// Copy copies the files of s in their current state, and returns a function that starts another
+// server on the copy, for this test only.
 func (s *Server) Copy(t testing.TB) (start func() *Server) {
 	t.Helper()
 	image := &Server{settings: s.settings, as: s.as, orders: make(chan func())}
@@ -421,7 +418,7 @@ func (s *Server) Copy(t testing.TB) (start func() *Server) {
 	if out, err := exec.Command("cp", "-a", s.Data(), image.Data()).CombinedOutput(); err != nil {
 		check(fmt.Errorf("%w: %s", err, out))
 	}
-	check(os.Remove(filepath.Join(image.Data(), "postmaster.pid"))) // it names a process that lives
+	check(os.Remove(filepath.Join(image.Data(), "postmaster.pid"))) // it names a process that is running
 	return func() *Server {
 		t.Helper()
 		image.port, err = freePort()
@@ -431,7 +428,7 @@ func (s *Server) Copy(t testing.TB) (start func() *Server) {
 	}
 }
 
-// ended is nil of a process that has gone.
+// ended returns nil if the error means that the process no longer exists.
 func ended(err error) error {
 	if errors.Is(err, syscall.ESRCH) {
 		return nil
@@ -439,7 +436,7 @@ func ended(err error) error {
 	return err
 }
 
-// family is a process and its children, and how many of them are not stopped and have not
+// family returns a process and its children, and how many of them are neither stopped nor
 // ended.
 func family(first int) (all []int, moving int, err error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -449,7 +446,7 @@ func family(first int) (all []int, moving int, err error) {
 	for _, stat := range stats {
 		raw, err := os.ReadFile(stat)
 		if err != nil {
-			continue // it has gone
+			continue // the process has ended
 		}
 		var pid, parent int
 		var state string

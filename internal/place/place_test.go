@@ -22,7 +22,7 @@ func created(t testing.TB, dir string, names ...string) (paths []string) {
 	return paths
 }
 
-// A file that is back where it was may have been away, and another there.
+// A file that is back at its path may have been away, with another in its place.
 func TestWhatMovedStaysMoved(t *testing.T) {
 	paths := created(t, t.TempDir(), "a", "b")
 	f, err := Of(paths...)
@@ -49,8 +49,8 @@ func TestWhatMovedStaysMoved(t *testing.T) {
 	}
 }
 
-// A path that cannot be looked at says nothing about the file: when it can be, again,
-// all is well.
+// If a path cannot be checked, that says nothing about the file. Once it can be checked again,
+// Check succeeds.
 func TestWhatCannotBeSeenHasNotMoved(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "link")
@@ -95,7 +95,7 @@ func TestGlanceLooksOnceInAnInterval(t *testing.T) {
 	if err := os.Remove(paths[0]); err != nil {
 		t.Fatal(err)
 	}
-	f.seen.Store(int64(time.Since(f.epoch) + time.Hour)) // a clock that went back, as in a test's bubble of time
+	f.seen.Store(int64(time.Since(f.epoch) + time.Hour)) // as if the clock went back, which happens in a synctest bubble
 	if err := f.Glance(); !errors.Is(err, storage.ErrMoved) {
 		t.Errorf("got %v, want ErrMoved", err)
 	}

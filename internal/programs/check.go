@@ -20,32 +20,32 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-// poll is the engines' PollInterval: longer than most programs, as a poll of a
-// store on a server takes real time.
+// poll is the engines' PollInterval: longer than most programs, because a poll of a store on a
+// server takes real time.
 const poll = 50*time.Hour + 7*time.Minute + 13*time.Second
 
-// root is the id of the program. Its children have derived ones.
+// root is the id of the program's workflow. The ids of its children are derived from it.
 const root = "program-1"
 
-// A played program, and what came of it.
+// A played is the result of running a program.
 type played struct {
 	learnt   string            // by the client
 	settled  map[string]string // outcomes of activities and steps, by operation
-	calls    int               // to the store
-	struck   []string          // those that were
+	calls    int               // number of calls to the store
+	struck   []string          // calls that had a fault
 	problems []string
 	witness  *Witness
 }
 
-// A Tally says how much was exercised.
+// A Tally counts what was exercised.
 type Tally struct {
 	Programs int
-	Children int            // of them
+	Children int            // children of the programs
 	Calls    int            // to the stores
-	Blows    int            // that struck
-	Cut      int            // calls of workflow functions that were cut off, and went on in another
+	Blows    int            // faults that were injected
+	Cut      int            // calls of workflow functions that were interrupted, and continued in another call
 	Ends     map[string]int // completed, failed, cancelled
-	Seen     map[Kind]int   // operations of which an outcome was seen
+	Seen     map[Kind]int   // operations whose outcome was seen
 	Resumed  int            // activities that found progress
 }
 
@@ -73,10 +73,10 @@ func (y *Tally) add(h *played) {
 	y.Ends[end]++
 }
 
-// Check draws a program and blows, plays it undisturbed in memory and then with
-// the blows on store, and fails where the two are not the same or where a life of
-// the program has seen something else than the one before. What goes wrong may do
-// so only now and then: goroutines of one moment run in any order.
+// Check draws a random program with faults. It runs the program without faults in memory and then
+// with the faults on store. It fails if the results differ, or if one incarnation of the program
+// saw something else than the one before. A failure may not be reproducible, because goroutines
+// that become runnable at the same moment run in any order.
 func (y *Tally) Check(t *testing.T, seed uint64, store sweep.Store) {
 	t.Helper()
 	p, blows := Draw(seed)
@@ -98,7 +98,7 @@ func (y *Tally) Check(t *testing.T, seed uint64, store sweep.Store) {
 	t.Fatalf("WEFT_SEED=%d: struck at %q:\n    %s\n%s", seed, h.struck, strings.Join(problems, "\n    "), least.p)
 }
 
-// play plays c undisturbed and disturbed, and says what is wrong.
+// play runs c without and with faults, and returns what is wrong.
 func (c trial) play(t *testing.T, store sweep.Store) (*played, []string) {
 	calm := play(t, sweep.Store{Open: func(testing.TB) storage.Storage { return new(memory.Store) }}, c.p, nil)
 	if len(calm.problems) > 0 {
@@ -108,7 +108,7 @@ func (c trial) play(t *testing.T, store sweep.Store) (*played, []string) {
 	return h, h.beside(calm, c.p)
 }
 
-// beside is what is wrong with h, beside the undisturbed play.
+// beside returns what is wrong with h, compared to the run without faults.
 func (h *played) beside(calm *played, p *Program) []string {
 	problems := h.problems
 	if !p.open() && h.learnt != calm.learnt {
@@ -139,7 +139,7 @@ func (h *played) stage(store sweep.Store, p *Program, blows []Blow) *sweep.Stage
 	h.witness = w
 	ws := p.workflows(w)
 	config := engine.Config{Workflows: ws.definitions(), PollInterval: poll}
-	if blows != nil { // else it is the one to compare with
+	if blows != nil { // not in the run without faults
 		config.ParkAfter, config.MaxRuns, config.MaxActivities = p.ParkAfter, p.MaxRuns, p.MaxActivities
 	}
 	calls := 0
@@ -166,7 +166,7 @@ func (h *played) stage(store sweep.Store, p *Program, blows []Blow) *sweep.Stage
 		Tries:   3,
 		After:   h.await,
 		Closing: func(ctx context.Context, s storage.Storage) { h.look(ctx, s, ws) },
-		// Each blow costs a life at most.
+		// Each fault ends at most one incarnation.
 		Lives:    len(blows) + 1,
 		Patience: 1000 * 24 * time.Hour,
 	}
@@ -202,8 +202,8 @@ func (p *Program) drive(ctx context.Context, eng *engine.Engine, wf *engine.Work
 	return result, err
 }
 
-// await waits until the children have ended that nobody waited for, and until
-// hints are swept up by the next poll.
+// await waits until children that nobody waited for have ended, and until the next poll has
+// removed hints.
 func (h *played) await(ctx context.Context, eng *engine.Engine, s storage.Storage) {
 	outside, err := observer(s, nil)
 	if err != nil {
@@ -225,7 +225,7 @@ func observer(s storage.Storage, ws []engine.Definition) (*engine.Engine, error)
 	return engine.New(engine.Config{Storage: s, Workflows: ws, Name: "outside", Logger: slog.New(slog.DiscardHandler)})
 }
 
-// all are the ids of all workflows, and whether one has not ended.
+// all returns the ids of all workflows, and whether one has not ended.
 func all(ctx context.Context, eng *engine.Engine) (ids []string, open bool) {
 	for i, err := range eng.List(ctx, engine.Filter{}) {
 		if err == nil {
@@ -236,7 +236,7 @@ func all(ctx context.Context, eng *engine.Engine) (ids []string, open bool) {
 	return ids, open
 }
 
-// look checks what is in the store when all is over, and what was seen.
+// look checks what is in the store at the end, and what was seen.
 func (h *played) look(ctx context.Context, s storage.Storage, ws *workflows) {
 	outside, err := observer(s, ws.definitions())
 	if err != nil {
@@ -276,8 +276,7 @@ func (h *played) look(ctx context.Context, s storage.Storage, ws *workflows) {
 	}
 }
 
-// effects says which activity that asks before it tries again has had its effect
-// twice.
+// effects returns which activities had their effect twice although they check before a retry.
 func (p *Program) effects(w *Witness) (problems []string) {
 	once := func(o *Op) {
 		if n := w.effects[o.V]; o.Key == Verified && n > 1 {
@@ -289,9 +288,8 @@ func (p *Program) effects(w *Witness) (problems []string) {
 	return problems
 }
 
-// compare says which life of a run has seen something else than the last one,
-// which is the replay of the whole history. Each has seen the beginning of it, and
-// the last but one all of it.
+// compare returns which call of a workflow function saw something else than the last one, which
+// replays the whole history. Each must have seen a prefix of it, and the last but one all of it.
 func compare(id string, lives []*life) (problems []string) {
 	whole := lives[len(lives)-1].saw
 	for i, l := range lives {

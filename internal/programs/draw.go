@@ -8,31 +8,31 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-// The names of signals. A program gets as many of each as it has operations that
-// may receive one, so that none waits for ever.
+// signals are the names of signals. A program is sent as many of each as it has operations that
+// may receive one, so that none waits forever.
 var signals = []string{"a", "b"}
 
-// deepest is how many bodies are inside of each other.
+// deepest is the maximum nesting depth of bodies.
 const deepest = 3
 
-// simple operations go everywhere; the others have a body.
+// simple operations may be used anywhere; the others have a body.
 var (
 	simple   = []Kind{Step, Step, Do, Do, Go, Go, Go, Get, Get, All, Select, Select, Select, Map, Sleep, Receive, Within}
 	compound = append([]Kind{Branch, Branch, Branch, Child, Child, Detach, Timeout, Revoke, Shield}, simple...)
 )
 
-// times are few, so that things often happen at the same one.
+// times are few, so that events often coincide.
 var times = []time.Duration{0, time.Second, time.Minute, time.Hour, time.Hour, 25 * time.Hour}
 
-// dice draw.
+// dice draw at random.
 type dice struct{ *rand.Rand }
 
 func oneOf[T any](d dice, from []T) T { return from[d.IntN(len(from))] }
 
-// once in n.
+// once returns true once in n times.
 func (d dice) once(n int) bool { return d.IntN(n) == 0 }
 
-// Draw draws a program and what strikes it.
+// Draw draws a program and faults.
 func Draw(seed uint64) (*Program, []Blow) {
 	d := dice{rand.New(rand.NewPCG(seed, 0))}
 	p := &Program{Main: d.ops(1, 10)}
@@ -103,7 +103,7 @@ func (d dice) op(kind Kind, depth int) Op {
 	case Branch, Revoke, Shield:
 		o.Body = d.ops(depth+1, 4)
 	case Child, Detach:
-		o.Body = deaf(d.ops(depth+1, 4))
+		o.Body = withoutSignals(d.ops(depth+1, 4))
 	}
 	if kind == Child {
 		o.OnEnd = oneOf(d, []engine.ParentEnd{engine.CancelChild, engine.CancelChild, engine.AbandonChild, engine.AwaitChild})
@@ -114,8 +114,8 @@ func (d dice) op(kind Kind, depth int) Op {
 	return o
 }
 
-// deaf is a body without signals: only the first workflow gets any.
-func deaf(ops []Op) []Op {
+// withoutSignals returns a body without signals: only the first workflow gets any.
+func withoutSignals(ops []Op) []Op {
 	walk(ops, func(o *Op) {
 		if o.Kind == Receive || o.Kind == Within {
 			o.Kind = Step
@@ -125,20 +125,20 @@ func deaf(ops []Op) []Op {
 	return ops
 }
 
-// A Blow strikes a call to the store.
+// A Blow is a fault of a call to the store.
 type Blow struct {
-	After int // calls since the one before
+	After int // number of calls since the previous fault
 	Fault storagetest.Fault
 }
 
-// faults kill more often than not.
+// faults are crashes more often than not.
 var faults = []storagetest.Fault{
 	storagetest.CrashBefore, storagetest.CrashAfter, storagetest.CrashBefore, storagetest.CrashAfter,
 	storagetest.ErrorBefore, storagetest.ErrorAfter, storagetest.CancelMiddle,
 }
 
-// blows draws one to five. An engine calls its store about ten times before it
-// goes on with what it finds.
+// blows draws one to five faults. An engine calls its store about ten times before it continues
+// with the runs that it finds.
 func (d dice) blows() (blows []Blow) {
 	for range 1 + d.IntN(5) {
 		blows = append(blows, Blow{After: 5 + d.IntN(35), Fault: oneOf(d, faults)})

@@ -16,7 +16,7 @@ import (
 
 var errDenied = errors.New("denied")
 
-// A job is what an activity gets.
+// A job is the input of an activity.
 type job struct {
 	V      int
 	For    time.Duration
@@ -24,8 +24,8 @@ type job struct {
 	Denied bool
 }
 
-// work is the activity of o. It takes its time, fails as often as it should, and
-// then has its effect and returns its number.
+// work returns the activity of o. It takes its time, fails as often as it should, then has its
+// effect and returns its number.
 func (ws *workflows) work(o Op) *activity.Activity[job, int] {
 	a := &activity.Activity[job, int]{
 		Name:          "work",
@@ -77,10 +77,10 @@ func (w *Witness) run(ctx context.Context, j job) (int, error) {
 	return j.V, nil
 }
 
-// A step is how far an activity has come.
+// A step is the progress of an activity.
 type step struct{ V, N int }
 
-// step is the next one of j. Progress that was found is its own and does not go back.
+// step returns the next step of j. Progress that was found must be its own and must not go back.
 func (w *Witness) step(j job, from step, found bool) step {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,16 +106,16 @@ func (w *Witness) verify(_ context.Context, j job) (activity.Verification[int], 
 	return activity.CompletedWithResult(j.V), nil
 }
 
-// job is what the activity of o gets.
+// job returns the input of the activity of o.
 func (o Op) job() job { return job{o.V, o.For, o.Fails, o.Denied} }
 
-// A Witness keeps what the runs of a program have seen: of each call of the
-// function of each workflow, line by line.
+// A Witness records what the runs of a program saw: line by line, for each call of each
+// workflow function.
 type Witness struct {
 	mu          sync.Mutex
 	lives       map[string][]*life // by workflow id
-	effects     map[int]int        // of activities, by number
-	told, found map[int]int        // their progress, likewise
+	effects     map[int]int        // effects of activities, by number
+	told, found map[int]int        // progress of activities, by number
 	problems    []string
 }
 
@@ -138,7 +138,7 @@ func (w *Witness) note(l *life, line string) {
 	l.saw = append(l.saw, line)
 }
 
-// workflows interpret p: the whole, and its children.
+// workflows interpret p: the main workflow and its children.
 type workflows struct {
 	p       *Program
 	w       *Witness
@@ -157,13 +157,13 @@ func (ws *workflows) definitions() []engine.Definition {
 	return []engine.Definition{ws.program, ws.child}
 }
 
-// call is an arm for a new call of a workflow function.
+// call returns an arm for a new call of a workflow function.
 func (ws *workflows) call(run *engine.Run) *arm {
 	f := &function{workflows: ws, life: ws.w.begin(run.ID()), left: map[string]int{}}
 	return &arm{function: f, name: "main"}
 }
 
-// main returns all that counts of what it got.
+// main returns all results that count.
 func (ws *workflows) main(run *engine.Run, _ int) (string, error) {
 	a := ws.call(run)
 	for _, s := range ws.p.Sends {
@@ -187,7 +187,7 @@ func (ws *workflows) main(run *engine.Run, _ int) (string, error) {
 
 var errLeft = errors.New("left")
 
-// cancelled cleans up, and ends as it should.
+// cancelled runs the cleanup, and ends as the program says.
 func (a *arm) cancelled(run *engine.Run, err error) (string, error) {
 	a.note(run, "cancelled", err)
 	if e := a.all(run.WithoutCancel(), a.p.Cleanup); e != nil {
@@ -199,8 +199,8 @@ func (a *arm) cancelled(run *engine.Run, err error) (string, error) {
 	return "", err
 }
 
-// body is a child: v names the operation that has its body. It returns the sum of
-// what counts.
+// body is the function of a child: v is the operation that has its body. It returns the sum of
+// the results that count.
 func (ws *workflows) body(run *engine.Run, v int) (int, error) {
 	a := ws.call(run)
 	err := a.all(run, ws.p.find(v).Body)
@@ -218,29 +218,29 @@ func (ws *workflows) body(run *engine.Run, v int) (int, error) {
 type function struct {
 	*workflows
 	life *life
-	got  []int          // what it returns
-	left map[string]int // signals that are not received
+	got  []int          // results that it returns
+	left map[string]int // signals not received yet
 }
 
-// An arm interprets one branch, or a part of one.
+// An arm interprets a branch, or a part of one.
 type arm struct {
 	*function
 	name    string
-	pending []*future.Future[int] // begun and not got
-	cut     bool                  // it may be given up, and what it gets does not count
+	pending []*future.Future[int] // started but not awaited yet
+	cut     bool                  // it may be abandoned, so its results do not count
 }
 
-// inner is an arm for a part that may be given up.
+// inner returns an arm for a part that may be abandoned.
 func (a *arm) inner(name string, o Op, cut bool) *arm {
 	return &arm{function: a.function, name: fmt.Sprintf("%s.%s%d", a.name, name, o.V), cut: a.cut || cut}
 }
 
-// note notes what the run has seen, when, and with what chance.
+// note records what the run saw, with the time and a random number of the run.
 func (a *arm) note(run *engine.Run, what string, saw ...any) {
 	a.w.note(a.life, fmt.Sprintln(a.name, what, saw, run.Now().Format(time.StampMicro), run.Random().IntN(1000)))
 }
 
-// take notes an outcome. It returns the errors that end a part of the program.
+// take records an outcome. It returns the errors that end a part of the program.
 func (a *arm) take(run *engine.Run, o Op, v int, err error) error {
 	a.note(run, fmt.Sprint(o.Kind, o.V), v, err)
 	switch {
@@ -278,7 +278,7 @@ func (a *arm) one(run *engine.Run, o Op) error {
 		a.pending = append(a.pending, a.child.With(engine.StartOptions{OnParentEnd: o.OnEnd}).Go(run, o.V))
 	case Detach:
 		_, err := a.child.Detach(run, "", o.V)
-		return a.take(run, o, 0, err) // its id is another one each time
+		return a.take(run, o, 0, err) // without its id, which differs each time
 	case Get:
 		return a.get(run, o)
 	case All:
@@ -319,7 +319,7 @@ func (a *arm) received(run *engine.Run, o Op, v int, ok bool, err error) error {
 	}
 	if err == nil {
 		a.left[o.Signal]--
-		a.got = append(a.got, v) // also where other results do not count: no signal is lost
+		a.got = append(a.got, v) // even if other results do not count: no signal may be lost
 	}
 	quiet := *a
 	quiet.cut = true
@@ -338,7 +338,7 @@ func (a *arm) branch(run *engine.Run, o Op) *future.Future[int] {
 	})
 }
 
-// get gets the first that is pending.
+// get awaits the first pending future.
 func (a *arm) get(run *engine.Run, o Op) error {
 	if len(a.pending) == 0 {
 		return nil
@@ -351,8 +351,8 @@ func (a *arm) get(run *engine.Run, o Op) error {
 	return nil
 }
 
-// settle waits for what is pending where a branch or a part was given up, so
-// that nothing of it takes signals later.
+// settle waits for what is pending after a branch or a part was abandoned, so that it does not
+// receive signals later.
 func (a *arm) settle(run *engine.Run) {
 	for _, f := range a.pending {
 		v, err := f.Get(run.WithoutCancel())
@@ -360,7 +360,7 @@ func (a *arm) settle(run *engine.Run) {
 	}
 }
 
-// ended gets all that is pending at the end of a branch or a part.
+// ended awaits all that is pending at the end of a branch or a part.
 func (a *arm) ended(run *engine.Run) error {
 	for len(a.pending) > 0 {
 		if err := a.get(run, Op{Kind: Get}); err != nil {
@@ -385,8 +385,8 @@ func (a *arm) getAll(run *engine.Run, o Op) error {
 	return nil
 }
 
-// choose selects among all that is pending, a signal and a timer. What wins is
-// noted and does not matter for what follows.
+// choose selects among all that is pending, a signal and a timer. The winner is recorded, but
+// does not affect what follows.
 func (a *arm) choose(run *engine.Run, o Op) error {
 	var cases []engine.Case
 	for _, f := range a.pending {
@@ -400,7 +400,7 @@ func (a *arm) choose(run *engine.Run, o Op) error {
 	if o.For > 0 {
 		cases = append(cases, run.After(o.For))
 	}
-	if stop := run.Cancelled(); len(cases) > 0 && o.V%3 == 0 { // begun in any case: operations have the same places in every play
+	if stop := run.Cancelled(); len(cases) > 0 && o.V%3 == 0 { // called unconditionally, so that operations have the same positions in every run
 		cases = append(cases, stop)
 	}
 	won, err := engine.Select(run, cases...)
@@ -423,7 +423,7 @@ func (a *arm) choose(run *engine.Run, o Op) error {
 	return nil
 }
 
-// each is a step for each of three elements, two at a time.
+// each runs a step for each of three elements, two at a time.
 func (a *arm) each(run *engine.Run, o Op) error {
 	vs, err := engine.Map(run, "map", 2, []int{0, 1, 2}, func(run *engine.Run, i int) (int, error) {
 		return engine.Step(run, "element", func(context.Context) (int, error) { return 10_000*o.V + i, nil })
@@ -439,7 +439,7 @@ func (a *arm) each(run *engine.Run, o Op) error {
 	return nil
 }
 
-// part interprets a body in a scope of its own. Its error ends no more than that.
+// part interprets a body in its own scope. An error of the body ends only the body.
 func (a *arm) part(run *engine.Run, o Op) {
 	b := a.inner(string(o.Kind), o, o.Kind != Shield)
 	var err error
@@ -469,7 +469,7 @@ func (a *arm) part(run *engine.Run, o Op) {
 	a.note(run, fmt.Sprint(o.Kind, o.V), err)
 }
 
-// drain gets what is pending, and on the main branch the signals that are left.
+// drain awaits what is pending and, on the main branch, receives the signals that are left.
 func (a *arm) drain(run *engine.Run) error {
 	if err := a.ended(run); err != nil || a.name != "main" {
 		return err

@@ -1,11 +1,11 @@
-// Package programs makes random workflows, kills them at random points, and checks
-// that they come to the same as when nobody kills them.
+// Package programs generates random workflows, kills them at random points, and checks that they
+// have the same results as without kills.
 //
-// A program is data: a tree of operations that a workflow function interprets. It
-// notes each thing that it sees, with the time and a random number of its run, so
-// that its lives can be compared: what one life has seen, the next one sees in the
-// same order, and so does a replay of the history when all is over. What a program
-// returns does not depend on who was faster, so that it is the same in every play.
+// A program is data: a tree of operations that a workflow function interprets. The function
+// records everything that it sees, with the time and a random number of its run. A later call of
+// the function must see the same things in the same order as an earlier one, and so must a
+// replay of the history at the end. The result of a program does not depend on timing, so it is
+// the same in every run.
 package programs
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/weft-go/weft/engine"
 )
 
-// A Kind is what an operation of a program does.
+// A Kind is the kind of an operation of a program.
 type Kind string
 
 const (
@@ -26,49 +26,49 @@ const (
 	Go      Kind = "go"      // an activity, without waiting
 	Branch  Kind = "branch"  // a branch with a Body, without waiting
 	Child   Kind = "child"   // a workflow with a Body, without waiting
-	Detach  Kind = "detach"  // a workflow with a Body, and never waited for
-	Get     Kind = "get"     // the outcome of what was begun first and is not got
-	All     Kind = "all"     // the outcomes of all that was begun and is not got
-	Select  Kind = "select"  // among these, a signal, a timer and the request to stop
+	Detach  Kind = "detach"  // a workflow with a Body that is never waited for
+	Get     Kind = "get"     // wait for the oldest pending operation
+	All     Kind = "all"     // wait for all pending operations
+	Select  Kind = "select"  // among these, a signal, a timer and the cancellation request
 	Map     Kind = "map"     // a step for each of a few elements
 	Sleep   Kind = "sleep"   // for For
 	Receive Kind = "receive" // a signal
 	Within  Kind = "within"  // a signal, for at most For
-	Timeout Kind = "timeout" // a Body that has For
-	Revoke  Kind = "revoke"  // a Body that is cancelled in its middle
-	Shield  Kind = "shield"  // a Body that goes on when the workflow is cancelled
-	Fail    Kind = "fail"    // ends a branch or a workflow with an error
-	Leave   Kind = "leave"   // ends the function with what is under way
+	Timeout Kind = "timeout" // a Body with the time limit For
+	Revoke  Kind = "revoke"  // a Body that is cancelled midway
+	Shield  Kind = "shield"  // a Body that continues when the workflow is cancelled
+	Fail    Kind = "fail"    // end a branch or a workflow with an error
+	Leave   Kind = "leave"   // end the function while operations are pending
 )
 
 // An Op is one operation of a program.
 type Op struct {
 	Kind   Kind
-	V      int           // names it among all; its result
+	V      int           // its unique number and its result
 	For    time.Duration // how long it takes or waits
-	Fails  int           // attempts of an activity
-	Denied bool          // an activity that fails for good
-	Key    Keyed         // of an activity
-	Scope  string        // likewise
-	Signal string        // its name; "" for none
+	Fails  int           // failed attempts of an activity
+	Denied bool          // the activity fails permanently
+	Key    Keyed         // for activities
+	Scope  string        // for activities
+	Signal string        // the name of a signal; "" for none
 	OnEnd  engine.ParentEnd
 	Body   []Op
 }
 
-// Keyed says what an activity does about an attempt of unknown fate.
+// Keyed is what an activity does after an attempt of unknown outcome.
 type Keyed string
 
 const (
-	Unkeyed    Keyed = ""           // attempts it again
-	Idempotent Keyed = "idempotent" // likewise, with the same key
-	Verified   Keyed = "verified"   // asks
+	Unkeyed    Keyed = ""           // tries again
+	Idempotent Keyed = "idempotent" // tries again with the same key
+	Verified   Keyed = "verified"   // checks first
 )
 
-// A Send is a signal of the client's.
+// A Send is a signal that the client sends.
 type Send struct {
 	Signal string
 	V      int
-	Pause  time.Duration // before it
+	Pause  time.Duration // before sending
 }
 
 // A Program is a workflow, and what its client does.
@@ -76,14 +76,14 @@ type Program struct {
 	Main    []Op
 	Sends   []Send
 	Cancel  time.Duration // after the last Send; 0: never
-	Cleanup []Op          // when it is cancelled
-	Finish  bool          // when it is cancelled it completes
+	Cleanup []Op          // run when it is cancelled
+	Finish  bool          // when it is cancelled, it completes
 
-	// Of the engines, when the program is struck.
+	// Settings of the engines in the run with faults.
 	ParkAfter              time.Duration
 	MaxRuns, MaxActivities int
 
-	// Of its activities.
+	// Limits of its activities.
 	MaxConcurrent, PerHour int
 }
 
@@ -95,13 +95,13 @@ func walk(ops []Op, f func(*Op)) {
 	}
 }
 
-// has says whether p has an operation of one of the kinds.
+// has reports whether p has an operation of one of the kinds.
 func (p *Program) has(kinds ...Kind) (found bool) {
 	walk(p.Main, func(o *Op) { found = found || slices.Contains(kinds, o.Kind) })
 	return found
 }
 
-// find returns the operation that V names.
+// find returns the operation with number v.
 func (p *Program) find(v int) (found Op) {
 	walk(p.Main, func(o *Op) {
 		if o.V == v {
@@ -111,14 +111,14 @@ func (p *Program) find(v int) (found Op) {
 	return found
 }
 
-// open says that what p comes to depends on when it is told to stop.
+// open reports whether the result of p depends on when it is told to stop.
 func (p *Program) open() bool { return p.Cancel > 0 || p.has(Leave) }
 
-// cuts says that p may give up operations, by who is faster, and so has not the
-// same ones in every play.
+// cuts reports whether p may abandon operations depending on timing, so that it does not have the
+// same operations in every run.
 func (p *Program) cuts() bool { return p.open() || p.has(Timeout, Revoke) }
 
-// String is p in lines.
+// String formats p in lines.
 func (p *Program) String() string {
 	var b strings.Builder
 	list(&b, "    ", p.Main)

@@ -2,14 +2,14 @@ package programs
 
 import "slices"
 
-// A trial is what is played.
+// A trial is a program and faults.
 type trial struct {
 	p     *Program
 	blows []Blow
 }
 
-// shrink takes away what it can while fails still says that something is wrong.
-// It plays at most so many times.
+// shrink removes as much as it can while fails still reports a failure. It tries at most plays
+// trials.
 func shrink(c trial, plays int, fails func(trial) bool) trial {
 	for {
 		smaller := slices.IndexFunc(c.smaller(), func(s trial) bool {
@@ -23,7 +23,7 @@ func shrink(c trial, plays int, fails func(trial) bool) trial {
 	}
 }
 
-// smaller are the trials that have one thing less.
+// smaller returns the trials that have one thing less.
 func (c trial) smaller() (all []trial) {
 	for i := range c.blows {
 		all = append(all, trial{c.p, slices.Delete(slices.Clone(c.blows), i, i+1)})
@@ -58,14 +58,14 @@ func (c trial) smaller() (all []trial) {
 	return slices.DeleteFunc(all, func(s trial) bool { return s.p != c.p && s.p.String() == c.p.String() })
 }
 
-// size is the number of p's operations.
+// size returns the number of p's operations.
 func (p *Program) size() (n int) {
 	walk(p.Main, func(*Op) { n++ })
 	return n
 }
 
-// edited is a copy of p with its i-th operation replaced, and as many signals as
-// it can receive.
+// edited returns a copy of p with its i-th operation replaced, and with as many signals as it
+// can receive.
 func (p *Program) edited(i int, by func(Op) []Op) *Program {
 	c := *p
 	c.Main = edited(p.Main, &i, by)

@@ -10,30 +10,30 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// Unknown is what a record holds that this release does not know, by the numbers of
-// its fields: a later release wrote it. Whoever writes the record again gives it to
-// Seal, so that it survives byte for byte.
+// Unknown is the fields of a record, by number, that this release does not know because a
+// later release wrote them. Pass it to Seal when the record is written again, so that these
+// fields survive byte for byte.
 //
-// That holds for structs within the record too, however deep. Such a value has no
-// name; so one whose known fields are as they were is taken for the same and keeps
-// what is unknown of it. One that was replaced, or changed in any field that this
-// release knows, is a new value, of which nothing else is true.
+// This also applies to structs within the record, at any depth. Such a struct has no name, so
+// it is identified by its known fields: if they are unchanged, it keeps its unknown fields. If
+// it was replaced, or any known field was changed, it is a new value, to which the unknown
+// fields do not apply.
 type Unknown map[uint64]remnant
 
-// A remnant is what is unknown of one field.
+// A remnant is the unknown data of one field.
 type remnant struct {
-	raw   cbor.RawMessage // the whole of a field that is unknown
-	parts []part          // else: those of its structs that hold something unknown, in order
+	raw   cbor.RawMessage // the whole field, if the field is unknown
+	parts []part          // otherwise: its structs that contain unknown data, in order
 }
 
-// A part is what is unknown of one struct within a record.
+// A part is the unknown data of one struct within a record.
 type part struct {
 	known []byte // the struct as this release encodes it
 	rest  Unknown
 }
 
-// With returns u and what is unknown of v, a struct that is put into the field with
-// this number: of a record that is copied into another.
+// With returns u, extended by rest, the unknown data of v. Use it if v, a struct from another
+// record, is put into the field with this number.
 func (u Unknown) With(field uint64, v any, rest Unknown) (Unknown, error) {
 	if len(rest) == 0 {
 		return u, nil
@@ -52,7 +52,7 @@ func (u Unknown) With(field uint64, v any, rest Unknown) (Unknown, error) {
 	return all, nil
 }
 
-// split returns what is unknown of a struct of type t that is encoded in body.
+// split returns the unknown data of a struct of type t that is encoded in body.
 func split(body []byte, t reflect.Type) (Unknown, error) {
 	var fields map[uint64]cbor.RawMessage
 	if err := decoder.Unmarshal(body, &fields); err != nil {
@@ -77,8 +77,8 @@ func split(body []byte, t reflect.Type) (Unknown, error) {
 	return rest, nil
 }
 
-// splitValue returns the parts of a value of type t: of a struct, a pointer to one, or
-// a list of either. Other values have none.
+// splitValue returns the parts of a value of type t: of a struct, a pointer to one, or a list
+// of either. Other values have none.
 func splitValue(raw cbor.RawMessage, t reflect.Type) (parts []part, err error) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -117,7 +117,7 @@ func splitValue(raw cbor.RawMessage, t reflect.Type) (parts []part, err error) {
 	return []part{{known, rest}}, err
 }
 
-// merge returns the encoded struct in body with what keep has and body has not.
+// merge adds what keep contains and body does not to the struct encoded in body.
 func merge(body []byte, keep Unknown) ([]byte, error) {
 	var fields map[uint64]cbor.RawMessage
 	if err := decoder.Unmarshal(body, &fields); err != nil {
@@ -140,7 +140,7 @@ func merge(body []byte, keep Unknown) ([]byte, error) {
 	return encoder.Marshal(fields)
 }
 
-// mergeValue returns a value with what parts have of it, and takes those from parts.
+// mergeValue adds the parts that belong to a value to it, and removes them from parts.
 func mergeValue(raw cbor.RawMessage, parts *[]part) (cbor.RawMessage, error) {
 	const list = 4 // the major type of a CBOR array
 	if len(raw) == 0 || raw[0]>>5 != list {
@@ -171,8 +171,8 @@ func isNull(raw []byte) bool {
 	return len(raw) == 1 && raw[0] == null
 }
 
-// fieldsOf are the types of the fields of a struct by their numbers, those of embedded
-// structs among them.
+// fieldsOf returns the types of a struct's fields by number, including those of embedded
+// structs.
 func fieldsOf(t reflect.Type) map[uint64]reflect.Type {
 	fields := map[uint64]reflect.Type{}
 	for _, f := range reflect.VisibleFields(t) {

@@ -1,8 +1,8 @@
-// Package saturate computes with durations that may be as long as a time.Duration can
-// be, 292 years, which users give for "no limit". A sum that does not fit is the longest
-// duration, and never a negative one: a wait that has no end is not over at once.
+// Package saturate does saturating arithmetic with durations. Users pass the maximum
+// time.Duration, 292 years, to mean "no limit". A sum that overflows is the maximum, not a
+// negative duration, so that an infinite wait does not end at once.
 //
-// A time.Time needs none of this: adding a duration to it does not overflow.
+// Adding a duration to a time.Time does not need this: it does not overflow.
 package saturate
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Add is a + b.
+// Add returns a + b.
 func Add(a, b time.Duration) time.Duration {
 	switch sum := a + b; {
 	case a > 0 && b > 0 && sum < 0:
@@ -22,7 +22,7 @@ func Add(a, b time.Duration) time.Duration {
 	}
 }
 
-// Sub is a - b.
+// Sub returns a - b.
 func Sub(a, b time.Duration) time.Duration {
 	switch diff := a - b; {
 	case b < 0 && diff < a:
@@ -34,7 +34,7 @@ func Sub(a, b time.Duration) time.Duration {
 	}
 }
 
-// Times is n * d. Neither is negative.
+// Times returns n * d. Neither may be negative.
 func Times(n int64, d time.Duration) time.Duration {
 	if d > 0 && n > math.MaxInt64/int64(d) {
 		return math.MaxInt64

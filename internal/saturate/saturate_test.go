@@ -11,7 +11,7 @@ import (
 	"github.com/weft-go/weft/internal/saturate"
 )
 
-// A result is the true one, or the nearest that a duration can be.
+// A result is exact, or the nearest duration that exists.
 func TestNearest(t *testing.T) {
 	nearest := func(exact *big.Int) time.Duration {
 		switch {

@@ -1,6 +1,5 @@
-// Package storebench measures stores by the batches that an engine commits, and
-// beside them what the driver can do at most, under the same names for every
-// adapter.
+// Package storebench measures stores with the batches that an engine commits. For comparison it
+// measures the maximum speed of the driver. The benchmarks have the same names for all adapters.
 package storebench
 
 import (
@@ -14,8 +13,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Commit commits the steps of workflows, by one goroutine (c1) and by 200 (c200).
-// Each benchmark has a store of its own.
+// Commit commits steps of workflows, with 1 goroutine (c1) and with 200 (c200). Each benchmark
+// opens its own store.
 func Commit(b *testing.B, open func(testing.TB) storage.Storage) {
 	for _, workers := range []int{1, 200} {
 		b.Run(fmt.Sprintf("c%d", workers), func(b *testing.B) {
@@ -28,9 +27,8 @@ func Commit(b *testing.B, open func(testing.TB) storage.Storage) {
 	}
 }
 
-// Raw writes the same rows as the driver does it quickest, one in a transaction
-// (one) and a hundred (group100). What begin returns writes the rows of a
-// transaction.
+// Raw writes the same rows in the fastest way that the driver offers, one in a transaction (one)
+// and a hundred (group100). The function returned by begin writes the rows of one transaction.
 func Raw(b *testing.B, begin func(testing.TB) func(rows []storage.Entry) error) {
 	for name, size := range map[string]int{"one": 1, "group100": 100} {
 		b.Run(name, func(b *testing.B) {
@@ -43,13 +41,12 @@ func Raw(b *testing.B, begin func(testing.TB) func(rows []storage.Entry) error) 
 	}
 }
 
-// Ratio takes turns between a store and the driver, so that what else the
-// machine does hits both, and reports the medians of their speeds and the ratio
-// of these: one goroutine against one row in a transaction (c1), 200 against a
-// hundred rows (c200).
+// Ratio alternates between a store and the driver, so that other load on the machine affects
+// both. It reports their median speeds and the ratio of these: one goroutine compared to one row
+// in a transaction (c1), and 200 goroutines compared to a hundred rows (c200).
 func Ratio(b *testing.B, open func(testing.TB) storage.Storage, begin func(testing.TB) func(rows []storage.Entry) error) {
 	for _, size := range []struct{ workers, rows, turn, warmUp int }{
-		{1, 1, 20, 2000}, // a log that still grows is slow to sync
+		{1, 1, 20, 2000}, // the warm-up is long because syncing a log that still grows is slow
 		{200, 100, 4000, 8000},
 	} {
 		b.Run(fmt.Sprintf("c%d", size.workers), func(b *testing.B) {
@@ -82,7 +79,7 @@ func median(xs []float64) float64 {
 // committers are goroutines that commit steps to a store.
 type committers struct {
 	store storage.Storage
-	flows []workflow // of each
+	flows []workflow // one for each goroutine
 	ids   atomic.Int64
 }
 
@@ -107,7 +104,7 @@ func (c *committers) run(b *testing.B, steps int) {
 	wg.Wait()
 }
 
-// transactions write the rows of as many workflows as fit in one.
+// transactions write the rows of as many workflows as fit in one transaction.
 type transactions struct {
 	write func([]storage.Entry) error
 	flows []workflow
@@ -131,8 +128,8 @@ func (t *transactions) run(b *testing.B, steps int) {
 	}
 }
 
-// A workflow has a record, and then ten steps, one after the other. Then it is
-// the next one.
+// A workflow commits a record and then ten steps, one after the other. Then it continues as the
+// next workflow.
 type workflow struct {
 	id   string
 	next int

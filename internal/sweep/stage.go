@@ -15,56 +15,56 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-// A Stage is where something is played: life after life of one process, on a
-// store that outlives them, in virtual time.
+// A Stage runs something in successive incarnations of one process, on a store that outlives
+// them, in virtual time.
 type Stage struct {
 	Store Store
 
-	// Config is that of the engines, but for Storage. A PollInterval of zero is
-	// Poll.
+	// Config is the configuration of the engines, without Storage. A PollInterval of
+	// zero means Poll.
 	Config engine.Config
 
-	// Decide is put each call of the engines to their store.
+	// Decide decides on the fault of each of the engines' calls to their store.
 	Decide func(storagetest.Call) storagetest.Fault
 
-	// Begin is told when a life begins: 1, 2, ...
+	// Begin is called when incarnation 1, 2, ... starts.
 	Begin func(life int)
 
 	// Before is called with the store, which is stamped, before an engine runs on it.
 	// It may be nil.
 	Before func(ctx context.Context, s storage.Storage)
 
-	// Drive is the client. It is called again when it failed, up to Tries times
-	// in a life, and in the next life after a crash.
+	// Drive is the client. If it fails it is called again, up to Tries times in one
+	// incarnation, and in the next incarnation after a crash.
 	Drive func(ctx context.Context, eng *engine.Engine) error
 	Tries int
 
-	// After is called in the life in which Drive has succeeded.
+	// After is called in the incarnation in which Drive succeeded.
 	After func(ctx context.Context, eng *engine.Engine, s storage.Storage)
 
-	// Closing looks at the store when everything is over.
+	// Closing checks the store at the end.
 	Closing func(ctx context.Context, s storage.Storage)
 
-	Lives    int           // at most
-	Patience time.Duration // that a life has
+	Lives    int           // maximum number of incarnations
+	Patience time.Duration // time limit of an incarnation
 
 	Problems []string
 }
 
-// A Store is what is played on. Reopen stands for a restart of the process; nil
-// means that a new storagetest.Faulty around it is enough.
+// A Store is the store to use. Reopen represents a restart of the process; nil means that a new
+// storagetest.Faulty around the store is enough.
 type Store struct {
 	Open   func(t testing.TB) storage.Storage
 	Reopen func(t testing.TB, s storage.Storage) storage.Storage
 }
 
-// Poll is the engines' PollInterval: long, so that the calls of a play are those
-// that do something, and odd, so that it does not meet the timers of a scenario.
+// Poll is the engines' PollInterval. It is long, so that the calls to the store are those of the
+// scenario, and odd, so that it does not coincide with a scenario's timers.
 const Poll = 6*time.Hour + 7*time.Minute + 13*time.Second
 
-// Play plays on the stage that set makes, in its bubble, until the client is
-// content. It notes in Problems what went wrong with the play itself. The error
-// is the client's in its last life.
+// Play runs the stage that set returns, in a synctest bubble, until Drive succeeds. It records
+// in Problems what went wrong with the run itself. It returns the error of Drive in the last
+// incarnation.
 func Play(t *testing.T, set func(t testing.TB) *Stage) (err error) {
 	synctest.Test(t, func(t *testing.T) {
 		s := set(t)
@@ -88,8 +88,7 @@ func Play(t *testing.T, set func(t testing.TB) *Stage) (err error) {
 	return err
 }
 
-// live is one life of a process: an engine until the client is content or the
-// store has crashed.
+// live runs one incarnation of a process: an engine until Drive succeeds or the store crashes.
 func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error) {
 	f := storagetest.NewFaulty(inner, s.Decide)
 	eng, err := engine.New(s.config(f))
@@ -110,12 +109,12 @@ func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error)
 		case <-ctx.Done():
 		}
 		cancel()
-		eng.Close() // whatever it does, its store does not hear it
+		eng.Close() // its store ignores whatever it does
 	}()
 	ran := make(chan error, 1)
 	go func() { ran <- eng.Run(ctx) }()
 
-	defer func() { // also if the client ends its goroutine
+	defer func() { // also if Drive exits its goroutine
 		close(content)
 		<-watched
 		dead := ctx.Err() != nil
@@ -126,7 +125,7 @@ func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error)
 		eng.Close()
 		done = err == nil && !dead
 	}()
-	for range s.Tries { // a client tries again
+	for range s.Tries { // as a client would
 		err = s.Drive(ctx, eng)
 		if err == nil || ctx.Err() != nil {
 			break
@@ -144,7 +143,7 @@ func (s *Stage) config(f *storagetest.Faulty) engine.Config {
 	c.Name = "sweep"
 	c.PollInterval = cmp.Or(c.PollInterval, Poll)
 	c.LeaseTTL = 3 * c.PollInterval
-	c.SignalMemory = 365 * 24 * time.Hour // longer than a play: a client may send again at its end
+	c.SignalMemory = 365 * 24 * time.Hour // longer than a run: a client may send again at its end
 	c.Logger = slog.New(slog.DiscardHandler)
 	return c
 }

@@ -1,6 +1,5 @@
-// Package sweep plays a scenario over and over, each time with one fault at
-// another call to the store, until every call has had every fault; and checks
-// that the end is right each time.
+// Package sweep runs a scenario repeatedly, each time with one fault at another call to the
+// store, until every call has had every fault. It checks the final state of each run.
 package sweep
 
 import (
@@ -18,28 +17,28 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-// A Scenario is a story of a few workflows. A fresh one is made for each play.
+// A Scenario is a test with a few workflows. A new one is made for each run.
 type Scenario struct {
 	Workflows  []engine.Definition
 	Deployment string // of the engines
 	Queues     []engine.Queue
 
-	// Drive is what the client does. After a fault it is called again, as a
-	// client tries again, so it uses the same ids. It returns what the client
-	// learnt; all plays must agree on that.
+	// Drive is the client. After a fault it is called again, as a client would retry,
+	// so it must use the same ids. It returns what the client learned, which must be
+	// the same in all runs.
 	Drive func(ctx context.Context, eng *engine.Engine) (string, error)
 
 	// IDs are the workflows that must have ended when Drive has returned.
 	IDs []string
 }
 
-// A World is what a crash does not undo: the effects that were had outside.
+// A World is what a crash does not undo: effects outside of the store.
 type World struct {
 	mu      sync.Mutex
 	effects map[string]int
 }
 
-// Effect counts something that happened outside.
+// Effect counts an effect.
 func (w *World) Effect(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +48,7 @@ func (w *World) Effect(name string) {
 	w.effects[name]++
 }
 
-// Effects returns how often each thing happened.
+// Effects returns how often each effect happened.
 func (w *World) Effects() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,7 +59,7 @@ func (w *World) Effects() map[string]int {
 	return c
 }
 
-// Faults are the ways in which a call goes wrong.
+// Faults are the faults to inject.
 var Faults = []storagetest.Fault{
 	storagetest.CrashBefore,
 	storagetest.CrashAfter,
@@ -69,7 +68,7 @@ var Faults = []storagetest.Fault{
 	storagetest.CancelMiddle,
 }
 
-// Names of the faults, in words.
+// Names are the names of the faults in messages.
 var Names = map[storagetest.Fault]string{
 	storagetest.CrashBefore:  "crash before",
 	storagetest.CrashAfter:   "crash after",
@@ -78,8 +77,8 @@ var Names = map[storagetest.Fault]string{
 	storagetest.CancelMiddle: "context cancelled in the middle",
 }
 
-// Every plays the scenario without a fault, and then with each of faults, by default
-// all, at each stride-th call. It returns the number of plays.
+// Every runs the scenario without a fault, and then with each of faults, by default all, at each
+// stride-th call. It returns the number of runs.
 func Every(t *testing.T, s Store, stride int, scenario func(*World) Scenario, faults ...storagetest.Fault) int {
 	t.Helper()
 	if faults == nil {
@@ -103,7 +102,7 @@ func Every(t *testing.T, s Store, stride int, scenario func(*World) Scenario, fa
 	return plays
 }
 
-// A played scenario, and what came of it.
+// A played is the result of a run.
 type played struct {
 	calls    int
 	at       string // the call that had the fault
@@ -112,7 +111,7 @@ type played struct {
 	problems []string
 }
 
-// compare says what is wrong with p, beside the play without a fault.
+// compare returns what is wrong with p, compared to the run without a fault.
 func (p *played) compare(calm *played, fault storagetest.Fault) []string {
 	problems := p.problems
 	if p.learnt != calm.learnt {
@@ -139,7 +138,7 @@ func (p *played) compare(calm *played, fault storagetest.Fault) []string {
 	return problems
 }
 
-// lives is how often a play may begin anew before it is stuck.
+// lives is the maximum number of incarnations before a run is considered stuck.
 const lives = 6
 
 func play(t *testing.T, s Store, scenario func(*World) Scenario, call int, fault storagetest.Fault) *played {
@@ -176,7 +175,7 @@ func (p *played) stage(s Store, scenario func(*World) Scenario, call int, fault 
 		},
 		Tries: 3,
 		After: func(context.Context, *engine.Engine, storage.Storage) {
-			time.Sleep(3 * Poll) // hints are swept up by the next poll
+			time.Sleep(3 * Poll) // the next poll removes hints
 		},
 		Closing: func(ctx context.Context, s storage.Storage) {
 			p.effects = world.Effects()
@@ -187,7 +186,7 @@ func (p *played) stage(s Store, scenario func(*World) Scenario, call int, fault 
 	}
 }
 
-// Where names a call by the keys that it is about.
+// Where describes a call by its keys.
 func Where(c storagetest.Call) string {
 	switch c.Method {
 	case "Get":
@@ -202,9 +201,9 @@ func Where(c storagetest.Call) string {
 	return s
 }
 
-// Inspect says what is wrong with what is in the store at the end: every
-// workflow has ended, its history is dense and tells each thing once, and no
-// entry of these families is left, which somebody would have to look at.
+// Inspect returns what is wrong with the store at the end: every workflow must have ended, its
+// history must be dense and contain each thing once, and there must be no entry of the given
+// families, because somebody would still have to process it.
 func Inspect(ctx context.Context, s storage.Storage, ids, families []string) (problems []string) {
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	for _, id := range ids {
@@ -232,10 +231,10 @@ func Inspect(ctx context.Context, s storage.Storage, ids, families []string) (pr
 	return problems
 }
 
-// history checks CK2 and CK3 on one workflow: numbers are dense, each operation
-// has one outcome, each signal was received once, times do not go back, and the
-// end is last and agrees with the record. Only a failure is no end if an operator
-// took it back, with the failures of operations that led to it.
+// history checks CK2 and CK3 for one workflow: numbers are dense, each operation has one
+// outcome, each signal was received once, times do not decrease, and the end comes last and
+// agrees with the record. A failure need not be the end if an operator revoked it, together
+// with the failed operations that led to it.
 func history(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow) (problems []string) {
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	outcomes, signals := map[string]int{}, map[string]int{}

@@ -9,9 +9,9 @@ import (
 
 const aloneEnv = "WEFT_TEST_ALONE"
 
-// Alone runs the test in a process of its own and says whether this one has nothing left to
-// do. What a test does to its whole process, such as a limit to the size of files, would
-// otherwise meet what go test writes beside it.
+// Alone runs the test in a separate process, and reports whether it did, so that this process
+// has nothing left to do. Otherwise, settings of the whole process, such as a limit on file
+// sizes, would affect what go test writes at the same time.
 func Alone(t *testing.T) (elsewhere bool) {
 	t.Helper()
 	if os.Getenv(aloneEnv) == t.Name() {

@@ -17,14 +17,12 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Damage opens and uses stores whose files were damaged: n with a bit flipped
-// and n cut short, a fifth of that under the race detector, or as many as
-// WEFT_DAMAGES says. They may answer errors, if
-// these name the file, and flipped bits of values. They may not end the process,
-// and not hang.
+// Damage opens and uses stores with damaged files: n with a flipped bit and n truncated, a fifth
+// of that under the race detector, or as many as WEFT_DAMAGES says. Calls may return errors, if
+// these name the file, and values with flipped bits. They must neither end the process nor hang.
 //
-// The files are copies of those that create leaves at a path, which are the path
-// and what begins with it.
+// The files are copies of those that create makes: the file at path and those whose names begin
+// with path.
 func Damage(t *testing.T, n int, open Open, create func(path string)) {
 	r := seeded(t)
 	whole := filepath.Join(t.TempDir(), "whole.db")
@@ -93,7 +91,7 @@ type file struct {
 
 func flip(r *rand.Rand, data []byte) []byte {
 	at := r.IntN(len(data))
-	if r.IntN(2) == 0 { // where structure is denser
+	if r.IntN(2) == 0 { // the start of a page, where there is more structure
 		at = at &^ 4095
 		at = min(at+r.IntN(256), len(data)-1)
 	}
@@ -109,8 +107,8 @@ func cut(r *rand.Rand, data []byte) []byte {
 	return data[:n]
 }
 
-// use does a little of everything with the store at path. It dies, with the
-// stacks of all goroutines, if that takes too long.
+// use calls each method of the store at path. If that takes too long, it panics with the stacks
+// of all goroutines.
 func use(open Open, path string) (errs []error) {
 	watch := time.AfterFunc(time.Minute, func() {
 		stacks := make([]byte, 1<<20)
@@ -145,7 +143,7 @@ func use(open Open, path string) (errs []error) {
 	return errs
 }
 
-// Entries is how many entries Fill makes.
+// Entries is the number of entries that Fill puts.
 const Entries = 300
 
 func key(i int) []byte { return fmt.Appendf(nil, "key:%05d", i) }

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Full takes the room for larger files away while many commit, and gives it back.
-// What was acknowledged is there at every time, and the store goes on by itself.
+// Full prevents files from growing while many goroutines commit, and then allows it again. All
+// acknowledged batches must be present at all times, and the store must recover by itself.
 func Full(t *testing.T, open Open) {
 	if Alone(t) {
 		return
@@ -65,8 +65,8 @@ func Full(t *testing.T, open Open) {
 	holdsAll(t, s, acked)
 }
 
-// putMany has 20 goroutines put a key each, and returns those acknowledged and
-// one of the errors.
+// putMany puts one key from each of 20 goroutines. It returns the acknowledged keys and one of
+// the errors.
 func putMany(t *testing.T, s storage.Storage, name string) (acks []string, failure error) {
 	var wg sync.WaitGroup
 	errs := make([]error, 20)
@@ -97,7 +97,7 @@ func holdsAll(t *testing.T, s storage.Storage, acked map[string]bool) {
 	}
 }
 
-// LimitFiles makes every write of this process beyond a size of a file fail.
+// LimitFiles makes this process's writes beyond the given file size fail.
 func LimitFiles(t *testing.T, size uint64) {
 	t.Helper()
 	var l unix.Rlimit

@@ -16,9 +16,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Kill has a child process commit, kills it at a random moment, and checks that
-// all it had acknowledged is there, and no half of a batch. It does so 20 times,
-// or as often as WEFT_KILLS says.
+// Kill starts a child process that commits, kills it at a random time, and checks that all its
+// acknowledged batches are present and that no batch is there in part. It does so 20 times, or
+// as often as WEFT_KILLS says.
 func Kill(t *testing.T, open Open) {
 	r := seeded(t)
 	path := filepath.Join(t.TempDir(), "store.db")
@@ -37,7 +37,7 @@ func Kill(t *testing.T, open Open) {
 	}
 }
 
-// killed returns what a child acknowledged before it died.
+// killed returns what a child acknowledged before it was killed.
 func killed(t *testing.T, r *rand.Rand, path string) []string {
 	t.Helper()
 	c := child(t, "writer", path)
@@ -87,7 +87,7 @@ func checkAcked(t *testing.T, open Open, path string, acks []string) {
 	}
 }
 
-// writeAndSay commits, prints what was acknowledged, and never ends.
+// writeAndSay commits, prints what was acknowledged, and never returns.
 func writeAndSay(open Open, path string) {
 	s, err := open(path)
 	if err != nil {
@@ -107,7 +107,7 @@ func writeAndSay(open Open, path string) {
 				if err != nil {
 					panic(errors.Join(err, errors.New(id)))
 				}
-				fmt.Fprintln(os.Stdout, id) // one write
+				fmt.Fprintln(os.Stdout, id) // a single write
 			}
 		})
 	}

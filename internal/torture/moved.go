@@ -15,10 +15,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Moved takes the files of a store away while it is open, in every way that there is,
-// and checks that nothing is acknowledged from then on: that everything is answered
-// with storage.ErrMoved. What another opening of the path has acknowledged meanwhile is
-// there also when the one before it was closed.
+// Moved deletes, renames or replaces the files of an open store, in every possible way. It checks
+// that from then on nothing is acknowledged and all calls return storage.ErrMoved. It also checks
+// that what a second opening of the path acknowledged survives when the first is closed.
 func Moved(t *testing.T, open Open) {
 	s := fresh(t, open)
 	names := beside(t, s)
@@ -59,7 +58,7 @@ func Moved(t *testing.T, open Open) {
 	t.Run("and opened again", func(t *testing.T) { movedAndOpened(t, open, ways["all files are deleted"]) })
 }
 
-// An opening is a store and where it is.
+// An opening is a store and its path.
 type opening struct {
 	store storage.Storage
 	path  string
@@ -77,7 +76,7 @@ func fresh(t *testing.T, open Open) opening {
 	return opening{s, path}
 }
 
-// beside are the names of the files of a store that is open.
+// beside returns the names of the files of an open store.
 func beside(t *testing.T, o opening) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(o.path))
@@ -91,7 +90,7 @@ func beside(t *testing.T, o opening) (names []string) {
 	return names
 }
 
-// moved has writers at work when the files are taken away.
+// moved moves the files while writers are active.
 func moved(t *testing.T, open Open, take func(*testing.T, string)) {
 	o := fresh(t, open)
 	var taken, late, before atomic.Int64
@@ -143,7 +142,7 @@ func moved(t *testing.T, open Open, take func(*testing.T, string)) {
 	}
 }
 
-// movedUnread has nobody write: a read finds out.
+// movedUnread moves the files while nobody writes: a read must detect it.
 func movedUnread(t *testing.T, open Open, take func(*testing.T, string)) {
 	o := fresh(t, open)
 	take(t, o.path)
@@ -161,7 +160,7 @@ func movedUnread(t *testing.T, open Open, take func(*testing.T, string)) {
 	}
 }
 
-// movedAndOpened has another opening of the path at work when the one before it goes.
+// movedAndOpened closes the first opening while a second opening of the path is active.
 func movedAndOpened(t *testing.T, open Open, take func(*testing.T, string)) {
 	o := fresh(t, open)
 	take(t, o.path)

@@ -2,5 +2,5 @@
 
 package torture
 
-// raced: the race detector makes SQLite, which is Go here, ten times as slow.
+// raced: the race detector makes SQLite, which is Go code here, ten times slower.
 const raced = true

@@ -1,5 +1,5 @@
 package torture
 
-// Raced says that the race detector is on: it makes what follows ten times as
-// slow, and looks for races and not for rare cases, so fewer rounds do.
+// Raced reports whether the race detector is on. It makes tests ten times slower, and is meant
+// to find races rather than rare cases, so tests can use fewer rounds.
 func Raced() bool { return raced }

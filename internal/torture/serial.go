@@ -8,9 +8,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// RangeAndPut commits {DeleteRange r:, Put x=1} and {if x=0, Put r:2} at the same
-// time. Merged by kind of operation they would leave x=1 and r:2 behind although
-// the second came first, which no order of the two explains.
+// RangeAndPut commits {DeleteRange r:, Put x=1} and {if x=0, Put r:2} concurrently. A store that
+// merges operations by kind could leave both x=1 and r:2, which no serial order of the two
+// explains.
 func RangeAndPut(t *testing.T, s storage.Storage) {
 	put := func(k, v string) storage.Op { return storage.Put([]byte(k), []byte(v)) }
 	for range 100 {
@@ -21,7 +21,7 @@ func RangeAndPut(t *testing.T, s storage.Storage) {
 		}
 		var first, second error
 		var wg sync.WaitGroup
-		for i := range 20 { // the two and eighteen neighbours, so that there are groups
+		for i := range 20 { // the two and eighteen others, so that there are groups
 			wg.Go(func() {
 				switch i {
 				case 7:

@@ -1,9 +1,7 @@
-// Package torture kills the processes that write to a store, damages its file,
-// and takes the disk away from it. It is for the tests of adapters that keep
-// their store in a file.
+// Package torture kills processes that write to a store, damages its files, and makes its disk
+// full. It is for the tests of adapters that keep their store in files.
 //
-// A test binary calls [Main] in TestMain, so that it can be its own child
-// process.
+// A test binary must call [Main] in TestMain, so that it can start itself as a child process.
 package torture
 
 import (
@@ -20,7 +18,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Open opens the store at a path, and creates it if it is not there.
+// Open opens the store at a path and creates it if it does not exist.
 type Open func(path string) (storage.Storage, error)
 
 const (
@@ -28,7 +26,7 @@ const (
 	pathVar = "WEFT_CHILD_PATH"
 )
 
-// Main runs the tests, or what this process was started for.
+// Main runs the tests, or the role for which this process was started.
 func Main(m *testing.M, open Open) {
 	switch role := os.Getenv(roleVar); role {
 	case "":
@@ -55,8 +53,8 @@ func child(t testing.TB, role, path string) *exec.Cmd {
 	return c
 }
 
-// OpenElsewhere opens the store at path in another process, which closes it
-// again, and returns its error as text.
+// OpenElsewhere opens and closes the store at path in another process, and returns its error as
+// text.
 func OpenElsewhere(t testing.TB, path string) string {
 	t.Helper()
 	out, err := child(t, "opener", path).Output()
@@ -75,7 +73,7 @@ func openAndSay(open Open, path string) {
 	s.Close()
 }
 
-// seeded returns a source that WEFT_SEED makes repeat itself.
+// seeded returns a random source that is repeatable with WEFT_SEED.
 func seeded(t testing.TB) *rand.Rand {
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("WEFT_SEED"); s != "" {
@@ -85,7 +83,7 @@ func seeded(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// count is how often to do something: n, or what the variable says.
+// count returns the value of the environment variable, or n.
 func count(variable string, n int) int {
 	if v, err := strconv.Atoi(os.Getenv(variable)); err == nil {
 		return v
