@@ -23,7 +23,7 @@ type Checkpoint struct {
 	ahead      time.Duration // by which Time was ahead of the wall clock of who wrote it
 }
 
-// An Event is something that a run learnt.
+// An Event is something that a run learned.
 type Event struct {
 	Kind      Kind   `cbor:"1,keyasint"`
 	Operation string `cbor:"2,keyasint,omitempty"` // its place in the workflow: "3"
@@ -48,7 +48,7 @@ type Event struct {
 	Which     string `cbor:"21,keyasint,omitempty"` // of a signal, the workflow it is sent to; of a timer, "sleep" or "limit"
 }
 
-// A Kind says what an event tells.
+// A Kind is the kind of an event.
 type Kind string
 
 const (
@@ -71,21 +71,21 @@ const (
 	CameBack   Kind = "came back"  // the function, or the attempt of Operation, that needed a person
 	Ended      Kind = "ended"      // Name is the status
 
-	// Compensating: the function ended without success, and what it did is undone
-	// now. Name is the status to come, and Error why.
+	// Compensating: the function ended without success, and its effects are now being
+	// undone. Name is the final status to come, and Error the reason.
 	Compensating Kind = "compensating"
 )
 
-// A CommitID tells one attempt to append a checkpoint from every other.
+// A CommitID identifies one attempt to append a checkpoint.
 type CommitID [16]byte
 
-// NewCommitID returns one that nobody else has.
+// NewCommitID returns a unique ID.
 func NewCommitID() (id CommitID) {
 	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
 	return id
 }
 
-// stored is a checkpoint as it is in the store: wf:{id}:ckpt:{n}.
+// stored is the encoded form of a checkpoint: wf:{id}:ckpt:{n}.
 type stored struct {
 	Generation string  `cbor:"1,keyasint"`
 	Commit     []byte  `cbor:"2,keyasint"`

@@ -6,32 +6,32 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A Parent is who waits for the end of a workflow.
+// A Parent identifies the operation that waits for the end of a workflow.
 type Parent struct {
 	ID         string `cbor:"1,keyasint"`
 	Generation string `cbor:"2,keyasint"`
 	Operation  string `cbor:"3,keyasint"`
 }
 
-// A Child is what a workflow knows of one that it started: kid:{id}:{operation}.
-// It is written with the start, written anew with the child's end, and deleted
-// when the parent has taken that in.
+// A Child is a workflow's record of a child that it started: kid:{id}:{operation}. It
+// is written with the start of the child, written again with its end, and deleted when
+// the parent has recorded that end.
 type Child struct {
 	Parent string `cbor:"1,keyasint"` // the generation
 	ID     string `cbor:"2,keyasint"`
 
-	// End is how it ended, a copy: the child may be purged before its parent
-	// has looked.
+	// End is a copy of the child's output, because the child may be purged before
+	// its parent reads it.
 	End *Output `cbor:"3,keyasint,omitempty"`
 
 	key, raw []byte
 	unknown  record.Unknown
 }
 
-// childEnd is the number of Child.End.
+// childEnd is the field number of Child.End.
 const childEnd = 3
 
-// NewChild is the record of a child that is being started.
+// NewChild returns the record for a child that is being started.
 func NewChild(p Parent, id string) *Child {
 	return &Child{Parent: p.Generation, ID: id, key: keys.Child(p.ID, p.Operation)}
 }
@@ -52,7 +52,7 @@ func (c *Child) Put() (storage.Op, error) {
 // Delete returns the operation that removes c.
 func (c *Child) Delete() storage.Op { return storage.Delete(c.key) }
 
-// Unchanged is the condition that the stored record still is c, as it was read.
+// Unchanged returns the condition that the stored record is still the one that was read.
 func (c *Child) Unchanged() storage.Condition { return storage.Equal(c.key, c.raw) }
 
 // OpenChild decodes a stored child record.

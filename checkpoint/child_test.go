@@ -11,8 +11,8 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-// FMT-12: how a child ended is copied into what its parent knows of it, with what a
-// later release has written into either.
+// FMT-12: the output of a child is copied into its parent's record of it, including fields
+// that a later release added to either.
 func TestCopyOfAnEndKeepsWhatIsUnknown(t *testing.T) {
 	s := new(memory.Store)
 	wf := &Workflow{ID: "kid", Generation: "K"}
@@ -46,7 +46,7 @@ func TestCopyOfAnEndKeepsWhatIsUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The same, of a later release that copies both.
+	// The same for a later release that copies both.
 	fields := map[uint64]any{}
 	if _, err := record.Open(got.Key, before, Version, &fields); err != nil {
 		t.Fatal(err)

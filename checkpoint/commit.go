@@ -11,32 +11,32 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A Verdict is what became of a write.
+// A Verdict is the outcome of a write.
 type Verdict uint8
 
 const (
-	// Unresolved: the context ended, or the store is beyond hope, before the
+	// Unresolved: the context ended, or the store failed permanently, before the
 	// outcome was known. Nothing in memory may be trusted.
 	Unresolved Verdict = iota
 
-	// Done: it is in the store, and the run is still its owner's.
+	// Done: the write is in the store, and its owner still owns the run.
 	Done
 
-	// Fenced: the run has another owner or life, or has ended.
+	// Fenced: the run has another owner or generation, or has ended.
 	Fenced
 
-	// Refreshed: only the record's state moved: somebody asked something of the
-	// run. Read it and decide anew.
+	// Refreshed: only the record's state has changed: something was requested of the
+	// run. Read the record and decide again.
 	Refreshed
 
-	// Overtaken: the next checkpoint is there and is not this one. An owner that
-	// meets this under its own claim has found a defect.
+	// Overtaken: the next checkpoint exists and is not this one. If this happens to
+	// an owner under its own claim, it is a bug.
 	Overtaken
 
-	// Rewound: the last checkpoint is gone: the store has lost writes.
+	// Rewound: the last checkpoint is missing: the store has lost writes.
 	Rewound
 
-	// Refused: the run is as it was; one of the change's own conditions failed.
+	// Refused: the run is unchanged; one of the change's own conditions failed.
 	Refused
 )
 
@@ -44,15 +44,15 @@ func (v Verdict) String() string {
 	return [...]string{"unresolved", "done", "fenced", "refreshed", "overtaken", "rewound", "refused"}[v]
 }
 
-// Seen is what is in the store after a write was refused.
+// Seen is what the store contains after a write was refused.
 type Seen struct {
 	Workflow *Workflow   // nil: gone
 	Last     bool        // the checkpoint that had to be there is
 	Next     *Checkpoint // at the number of the write's checkpoint; nil: nothing
 }
 
-// Judge tells why a write was refused, or that it was not: an attempt before of
-// unknown outcome had landed.
+// Judge returns why a write was refused, or Done if it was not refused after all: an
+// earlier attempt of unknown outcome had been applied.
 func Judge(w *Write, s Seen) Verdict {
 	if s.Next != nil && s.Next.commit == w.Checkpoint.commit {
 		if w.After.Status.Terminal() || s.Workflow.SameOwnership(w.After) {
@@ -81,8 +81,8 @@ func (w *Workflow) SameOwnership(known *Workflow) bool {
 		w.Generation == known.Generation && w.Owner == known.Owner && w.Claim == known.Claim
 }
 
-// Commit writes w and resolves an unknown outcome. unknown, if it is not nil,
-// hears of each. The error is not nil only for Unresolved.
+// Commit writes w and resolves an unknown outcome. It calls unknown, if not nil, with the
+// error of each. It returns an error only with Unresolved.
 func Commit(ctx context.Context, s storage.Storage, w *Write, unknown func(error)) (Verdict, error) {
 	var verdict Verdict
 	err := Settle(ctx, s, w.Batch, unknown, func(ctx context.Context) (bool, error) {
@@ -102,8 +102,7 @@ func Commit(ctx context.Context, s storage.Storage, w *Write, unknown func(error
 	return Unresolved, err
 }
 
-// Examine reads what became of a write that was tried, and refused or of unknown
-// outcome.
+// Examine returns the outcome of a write that was refused, or whose outcome was unknown.
 func Examine(ctx context.Context, s storage.Storage, w *Write) (Verdict, error) {
 	seen, err := look(ctx, s, w)
 	if err != nil {
@@ -112,14 +111,14 @@ func Examine(ctx context.Context, s storage.Storage, w *Write) (Verdict, error) 
 	return Judge(w, seen), nil
 }
 
-// Landed says that w is in the store, whatever became of the run afterwards.
+// Landed reports whether w was applied, whatever happened to the run afterwards.
 func Landed(ctx context.Context, s storage.Storage, w *Write) (bool, error) {
 	c, err := Read(ctx, s, w.After.ID, w.Checkpoint.Number)
 	return c != nil && c.commit == w.Checkpoint.commit, err
 }
 
-// look reads the workflow record last: a checkpoint of another owner's is then
-// never seen beside a record that does not name that owner.
+// look reads the workflow record last: so if it sees a checkpoint of another owner, it also
+// sees a record that names that owner.
 func look(ctx context.Context, s storage.Storage, w *Write) (seen Seen, err error) {
 	id := w.After.ID
 	if seen.Next, err = Read(ctx, s, id, w.Checkpoint.Number); err != nil {
@@ -140,10 +139,10 @@ func look(ctx context.Context, s storage.Storage, w *Write) (seen Seen, err erro
 	return seen, err
 }
 
-// Settle commits b until the outcome is certain: after an unknown one the very
-// same batch is committed again. It returns nil if b was applied, an error that
-// wraps storage.ErrConflict if it certainly was not, and any other error if that
-// cannot be told. mine looks whether what a refused batch wanted is there.
+// Settle commits b until the outcome is certain: after an unknown outcome it commits the very
+// same batch again. It returns nil if b was applied, an error that wraps storage.ErrConflict if
+// it certainly was not, and any other error if the outcome is still unknown. mine reports
+// whether the effect of a refused batch is in the store.
 func Settle(ctx context.Context, s storage.Storage, b storage.Batch, unknown func(error), mine func(context.Context) (bool, error)) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := s.Commit(ctx, b)
@@ -172,8 +171,8 @@ func Settle(ctx context.Context, s storage.Storage, b storage.Batch, unknown fun
 	}
 }
 
-// Hopeless says that trying again cannot help: the store is closed or damaged, its
-// files were taken away, or it cannot take such a batch.
+// Hopeless reports whether retrying is useless: the store is closed or damaged, its files were
+// moved, or it cannot accept the batch.
 func Hopeless(err error) bool {
 	for _, e := range []error{storage.ErrInvalidBatch, storage.ErrClosed, storage.ErrMoved, storage.ErrAborted, storage.ErrCorrupt, storage.ErrFutureFormat, errors.ErrUnsupported} {
 		if errors.Is(err, e) {
@@ -183,8 +182,8 @@ func Hopeless(err error) bool {
 	return false
 }
 
-// Load reads a workflow record; it may be a tombstone. storage.ErrNotFound says
-// that there is none.
+// Load reads a workflow record, which may be a tombstone. It returns storage.ErrNotFound if
+// there is none.
 func Load(ctx context.Context, s storage.Storage, id string) (*Workflow, error) {
 	raw, err := s.Get(ctx, keys.Workflow(id))
 	if err != nil {
@@ -193,7 +192,7 @@ func Load(ctx context.Context, s storage.Storage, id string) (*Workflow, error) 
 	return OpenWorkflow(id, raw)
 }
 
-// Read reads one checkpoint; nil says that there is none.
+// Read reads one checkpoint. It returns nil if there is none.
 func Read(ctx context.Context, s storage.Storage, id string, n uint64) (*Checkpoint, error) {
 	raw, err := s.Get(ctx, keys.Checkpoint(id, n))
 	if errors.Is(err, storage.ErrNotFound) {

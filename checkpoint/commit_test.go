@@ -17,8 +17,8 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-// TestJudge is the table of all that a refused write can find: which record, the
-// last checkpoint there or not, and what is at the number of the next.
+// TestJudge is the table of everything that a refused write can find: the record, whether the
+// last checkpoint exists, and what is at the number of the next one.
 //
 // OWN-2, OWN-3, OWN-6, OWN-7, CK2, CK4, CK5.
 func TestJudge(t *testing.T) {
@@ -71,7 +71,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// An end that landed is done, whatever became of the record since.
+// An end that was applied is Done, whatever happened to the record since.
 func TestJudgeOfAnEnd(t *testing.T) {
 	wf := &Workflow{ID: "o", Generation: "G", Status: Running, Owner: "me", Claim: 5, Base: 5, raw: []byte("mine")}
 	done := *wf
@@ -97,8 +97,8 @@ func TestVerdictsHaveNames(t *testing.T) {
 	}
 }
 
-// OWN-6, OWN-7, OWN-8, OWN-26, FMT-2: what an append compares, byte for byte,
-// and that it is one batch.
+// OWN-6, OWN-7, OWN-8, OWN-26, FMT-2: what an append compares, byte for byte, and that it is
+// one batch.
 func TestAppendComparesRecordHeadAndNext(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
@@ -143,8 +143,8 @@ func TestAppendComparesRecordHeadAndNext(t *testing.T) {
 	}
 }
 
-// What is compared are the bytes that were read, also if a later release wrote
-// fields into them that this one does not know; and those survive a rewrite.
+// The bytes that were read are compared, even if they contain fields of a later release that
+// this one does not know. These fields survive a rewrite.
 func TestAppendComparesBytesAsRead(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
@@ -168,7 +168,7 @@ func TestAppendComparesBytesAsRead(t *testing.T) {
 	}
 }
 
-// OWN-21, CK2: of two who append to one head, one is done.
+// OWN-21, CK2: if two writers append to the same head, one succeeds.
 func TestTwoCannotAppendToOneHead(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
@@ -183,7 +183,7 @@ func TestTwoCannotAppendToOneHead(t *testing.T) {
 	}
 }
 
-// CK5: an error before or after applying is no conflict, however often it comes.
+// CK5: an error before or after applying is not a conflict, however often it occurs.
 func TestCommitResolvesUnknownOutcomes(t *testing.T) {
 	for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter} {
 		for _, method := range []string{"Commit", "Get"} {
@@ -219,8 +219,8 @@ func TestCommitResolvesUnknownOutcomes(t *testing.T) {
 	}
 }
 
-// Interleaving 4: my checkpoint landed unheard, another owner took over, and I
-// read "mine": I am fenced.
+// Interleaving 4: my checkpoint was applied without my knowledge, and another owner took over.
+// When I read my own checkpoint, I am fenced nevertheless.
 func TestLandedAndTakenOverIsFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := new(memory.Store)
@@ -241,7 +241,7 @@ func TestLandedAndTakenOverIsFenced(t *testing.T) {
 	})
 }
 
-// The outcome was unknown, nothing had landed, and another owner is quicker.
+// The outcome was unknown, nothing had been applied, and another owner is faster.
 func TestNotLandedAndTakenOverIsFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := new(memory.Store)
@@ -329,7 +329,7 @@ func TestCommitGivesUpWithItsContext(t *testing.T) {
 	})
 }
 
-// A hopeless error ends the trying at once.
+// Settle stops at once at a permanent error.
 func TestSettleKnowsHopelessErrors(t *testing.T) {
 	for _, hopeless := range []error{storage.ErrInvalidBatch, storage.ErrClosed, storage.ErrCorrupt, storage.ErrFutureFormat, errors.ErrUnsupported} {
 		calls := 0
@@ -359,7 +359,7 @@ func TestSettleOfAConflict(t *testing.T) {
 	}
 }
 
-// An answering store answers Commit as it is told.
+// An answering store returns from Commit what it is told to.
 type answering struct{ commit func() error }
 
 func (a answering) Commit(context.Context, storage.Batch) error                { return a.commit() }
@@ -368,8 +368,8 @@ func (answering) Scan(context.Context, storage.Range) ([]storage.Entry, error) {
 func (answering) Capabilities() storage.Capabilities                           { return storage.Capabilities{} }
 func (answering) Close() error                                                 { return nil }
 
-// Interleaving 5: a claimer read the history up to n, and the old owner commits
-// n+1: the claim is refused, so that n+1 is not run twice.
+// Interleaving 5: a claimer has read the history up to n, and the old owner commits n+1. The
+// claim is refused, so that n+1 is not executed twice.
 func TestClaimOnAnOldHead(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
@@ -386,7 +386,7 @@ func TestClaimOnAnOldHead(t *testing.T) {
 	commit(t, s, claimed(t, find(t, s, "o"), "you", 0, noon))
 }
 
-// LV4: those whose commits an outage refuses together do not come back together.
+// LV4: writers whose commits fail together in an outage do not retry together.
 func TestSettleComesBackAtItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := new(memory.Store)

@@ -145,7 +145,7 @@ func TestGoldenRecords(t *testing.T) {
 	})
 }
 
-// A checkpoint that is sealed and opened is the same.
+// A checkpoint is unchanged by sealing and opening it.
 func TestCheckpointRoundTrip(t *testing.T) {
 	in := Checkpoint{Number: 7, Time: noon, Events: []Event{{Kind: Fired, Operation: "1"}}, generation: "G", commit: NewCommitID(), skip: 9}
 	raw, err := in.seal(keys.Checkpoint("o", 7))

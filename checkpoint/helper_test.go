@@ -20,7 +20,7 @@ var (
 	noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 )
 
-// started creates a workflow that owner drives, in s, and returns its hold.
+// started creates a workflow owned by owner in s, and returns its hold.
 func started(t testing.TB, s storage.Storage, id, owner string) *Hold {
 	t.Helper()
 	return create(t, s, &Workflow{ID: id, Generation: "GEN-" + id, Type: "order"}, nil, owner, noon)
@@ -56,7 +56,7 @@ func claimed(t testing.TB, h *Hold, owner string, floor uint64, now time.Time) *
 	return w
 }
 
-// commit commits w, which must be done, and returns the hold after it.
+// commit commits w, expects Done, and returns the hold after it.
 func commit(t testing.TB, s storage.Storage, w *Write) *Hold {
 	t.Helper()
 	if v, err := Commit(ctx, s, w, nil); v != Done || err != nil {
@@ -114,7 +114,7 @@ func history(t testing.TB, s storage.Storage, id string) (cs []Checkpoint) {
 	return cs
 }
 
-// copyOf is a backup of a store.
+// copyOf returns a backup of a store.
 func copyOf(t testing.TB, s storage.Storage) *memory.Store {
 	t.Helper()
 	c := new(memory.Store)
@@ -141,7 +141,7 @@ func dump(t testing.TB, s storage.Storage) map[string]string {
 	return all
 }
 
-// remove deletes keys behind everybody's back: a store that lost writes.
+// remove deletes keys without any owner's knowledge, as if the store had lost writes.
 func remove(t testing.TB, s storage.Storage, ks ...[]byte) {
 	t.Helper()
 	var b storage.Batch

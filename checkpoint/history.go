@@ -13,8 +13,8 @@ import (
 
 const historyPage = 256
 
-// Find reads what is known of a run without its history: the last checkpoint
-// that belongs to the record.
+// Find reads the state of a run without its history: the last checkpoint that belongs to
+// the record.
 func Find(ctx context.Context, s storage.Storage, wf *Workflow) (*Hold, error) {
 	r := keys.Checkpoints(wf.ID, wf.Base)
 	r.Reverse, r.Limit = true, 1
@@ -25,7 +25,7 @@ func Find(ctx context.Context, s storage.Storage, wf *Workflow) (*Hold, error) {
 	return head(wf, page)
 }
 
-// head is what is known of a run whose last checkpoint is the last of page.
+// head returns the state of a run whose last checkpoint is the last entry of page.
 func head(wf *Workflow, page []storage.Entry) (*Hold, error) {
 	if len(page) == 0 {
 		return &Hold{Workflow: wf}, nil
@@ -41,7 +41,7 @@ func head(wf *Workflow, page []storage.Entry) (*Hold, error) {
 	return &Hold{Workflow: wf, Head: c.Number, HeadTime: c.Time, ahead: c.ahead}, nil
 }
 
-// shortPast is how many records of a run are read at once when it may be claimed.
+// shortPast is how many of a run's entries are read at once when it may be claimed.
 const shortPast = 64
 
 // A Past is the input and the history of a run, up to a Hold.
@@ -50,8 +50,8 @@ type Past struct {
 	history []storage.Entry
 }
 
-// FindPast does as Find does, and returns the run's past if it is short enough to
-// be read in passing; else nil.
+// FindPast is Find, and also returns the run's past if it is short enough to be read in the
+// same scan, otherwise nil.
 func FindPast(ctx context.Context, s storage.Storage, wf *Workflow) (*Hold, *Past, error) {
 	r := keys.Checkpoints(wf.ID, wf.Base)
 	r.End, r.Limit = append(keys.Input(wf.ID), 0), shortPast // behind them
@@ -68,8 +68,8 @@ func FindPast(ctx context.Context, s storage.Storage, wf *Workflow) (*Hold, *Pas
 	return hold, &Past{page[n].Value, page[:n]}, err
 }
 
-// Then is the past when w was done on its Hold. That of nil, which was not read, is
-// nil.
+// Then returns the past after w was applied to its Hold. For a nil past, which was not read, it
+// returns nil.
 func (p *Past) Then(w *Write) *Past {
 	if p == nil {
 		return nil
@@ -83,15 +83,15 @@ func (p *Past) Then(w *Write) *Past {
 	return later
 }
 
-// Input is what wf was started with.
+// Input returns the input of wf.
 func (p *Past) Input(wf *Workflow) (*Input, error) {
 	var in Input
 	_, err := owned(keys.Input(wf.ID), p.input, wf, &in, &in.Generation)
 	return &in, err
 }
 
-// Reader returns the checkpoints of wf one after the other, as History yields them, and
-// false when there is none left.
+// Reader returns a function that returns the checkpoints of wf one by one, as History does, and
+// false when there are no more.
 func (p *Past) Reader(wf *Workflow) func() (Checkpoint, error, bool) {
 	left, order := p.history, sequence{wf: wf, next: wf.Base}
 	return func() (Checkpoint, error, bool) {
@@ -106,9 +106,9 @@ func (p *Past) Reader(wf *Workflow) func() (Checkpoint, error, bool) {
 	}
 }
 
-// History yields the checkpoints of wf in order. A missing one is
-// storage.ErrCorrupt, unless a checkpoint said that the numbers are not used.
-// Those of another life of the id are not seen.
+// History yields the checkpoints of wf in order. If one is missing, it yields
+// storage.ErrCorrupt, unless an earlier checkpoint said that the numbers are not used. It skips
+// checkpoints of other generations of the id.
 func History(ctx context.Context, s storage.Storage, wf *Workflow) iter.Seq2[Checkpoint, error] {
 	return func(yield func(Checkpoint, error) bool) {
 		r := keys.Checkpoints(wf.ID, wf.Base)
@@ -127,7 +127,7 @@ func History(ctx context.Context, s storage.Storage, wf *Workflow) iter.Seq2[Che
 	}
 }
 
-// A sequence is how far the checkpoints of a workflow were read.
+// A sequence is the state of reading the checkpoints of a workflow.
 type sequence struct {
 	wf    *Workflow
 	next  uint64
@@ -135,7 +135,7 @@ type sequence struct {
 	epoch uint64
 }
 
-// take reads the next entry, and says whether it is of this life.
+// take decodes the next entry, and reports whether it belongs to this generation.
 func (s *sequence) take(e storage.Entry) (c Checkpoint, own bool, err error) {
 	if c, err = decode(s.wf, e); err != nil {
 		return Checkpoint{}, true, err

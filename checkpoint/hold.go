@@ -9,8 +9,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A Hold is what the owner of a run knows of it: the workflow record and the
-// last checkpoint. It is replaced, never changed, when a write is done.
+// A Hold is the owner's knowledge of a run: the workflow record and the last checkpoint. It
+// is immutable; each write results in a new one.
 type Hold struct {
 	Workflow *Workflow
 	Head     uint64
@@ -21,7 +21,7 @@ type Hold struct {
 	mono  time.Duration // when this process wrote it, see sinceEpoch; 0: another did
 }
 
-// A Change is what goes into the store together with a checkpoint.
+// A Change is what is written together with a checkpoint.
 type Change struct {
 	Events   []Event
 	Workflow *Workflow           // the record anew; nil: it stays as it is
@@ -29,7 +29,7 @@ type Change struct {
 	Ops      []storage.Op        // consumed signals, lists, the output
 }
 
-// A Write is a decision: a batch, and what the run is when it has been applied.
+// A Write is a decision: a batch, and the state of the run after it is applied.
 type Write struct {
 	Batch      storage.Batch
 	Checkpoint Checkpoint // the last one that the batch appends
@@ -39,24 +39,24 @@ type Write struct {
 	put        int           // which of the batch's operations stores Checkpoint
 	mono       time.Duration // see Hold
 
-	// Room for what a step's batch has, which is most of all batches.
+	// Space for the batch of a step, which is the most frequent one.
 	conditions [3]storage.Condition
 	ops        [1]storage.Op
 }
 
-// Hold is the owner's knowledge once the write is done.
+// Hold returns the owner's knowledge after the write is done.
 func (w *Write) Hold() *Hold {
 	c := &w.Checkpoint
 	return &Hold{Workflow: w.After, Head: c.Number, HeadTime: c.Time, key: w.Batch.Ops[w.put].Key, ahead: c.ahead, mono: w.mono}
 }
 
-// Append decides the commit of the next checkpoint: if the workflow record is
-// unchanged, the head present and the next number absent, then the change.
+// Append decides how to commit the next checkpoint: the batch applies the change if the
+// workflow record is unchanged, the head present and the next number absent.
 func (h *Hold) Append(c Change, now time.Time) (*Write, error) {
 	return h.AppendAt(c, Reading{Wall: now})
 }
 
-// AppendAt is Append for who has a monotonic clock, and drives the run on.
+// AppendAt is Append with a monotonic clock, for the engine that continues the run.
 func (h *Hold) AppendAt(c Change, now Reading) (*Write, error) {
 	w := &Write{Before: h.Workflow, After: h.Workflow, mono: sinceEpoch(now.Mono)}
 	if err := w.append(h, c.Events, 0, now); err != nil {
@@ -130,20 +130,20 @@ func (w *Write) rewrite(next *Workflow) error {
 	return nil
 }
 
-// Why a run was claimed from an owner that went with a word. Else it died.
+// Why a run was claimed from an owner that shut down cleanly. Otherwise the owner crashed.
 const (
 	HandedOver = "handed over" // with nothing under way
 	CutOff     = "cut off"     // with attempts that nobody waited for
 )
 
-// First is the number at which a life of an id without a past begins: so far
-// above those of any earlier life, also of one that only a restored backup or an
-// expired tombstone has forgotten, that no fencing token comes twice.
+// First returns the first checkpoint number for a new id. It is far above the numbers of any
+// earlier generation, even if that was forgotten because a backup was restored or a tombstone
+// expired. So no fencing token is ever used twice.
 func First(now time.Time) uint64 { return uint64(max(now.Unix(), 0)) << 20 }
 
-// Claim decides that owner takes a run that nobody alive holds. Its number, the
-// new epoch, is at least floor: if the numbers in between are not used, a
-// checkpoint says so. why is how the owner before went: "" is without a word.
+// Claim decides that owner takes a run that no live owner holds. The number of the claim, the
+// new epoch, is at least floor; if this skips numbers, a checkpoint says so. why is how the
+// previous owner shut down; "" means that it crashed.
 func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, error) {
 	wf := *h.Workflow
 	if wf.Waits {
@@ -176,7 +176,7 @@ func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, er
 	return w, w.rewrite(&wf)
 }
 
-// On is h for a claim that puts the run on a deployment, where it stays.
+// On returns a copy of h for a claim that binds the run to a deployment.
 func (h *Hold) On(deployment string) *Hold {
 	c, wf := *h, *h.Workflow
 	wf.Deployment = deployment
@@ -184,9 +184,9 @@ func (h *Hold) On(deployment string) *Hold {
 	return &c
 }
 
-// Retry decides that a run which failed goes on from its last checkpoint, as nobody's:
-// todo is where it is found, or its new place in the line of its queue. Its history stays
-// as it is, and goes on with who wanted that and why. This is the one way out of a
+// Retry decides that a failed run continues from its last checkpoint, without an owner. todo
+// is the key by which it is found, or its new place in the line of its queue. Its history is
+// kept, and continues with who requested the retry and why. This is the only way out of a
 // terminal status.
 func (h *Hold) Retry(by Verb, todo []byte, now time.Time) (*Write, error) {
 	wf := *h.Workflow
@@ -209,7 +209,7 @@ func (h *Hold) Retry(by Verb, todo []byte, now time.Time) (*Write, error) {
 	return w, w.rewrite(&wf)
 }
 
-// take makes owner the one who drives wf.
+// take makes owner the owner of wf.
 func (w *Write) take(wf *Workflow, owner string, claim uint64, now time.Time) {
 	if wf.Owner != "" && wf.Owner != owner {
 		w.Batch.Ops = append(w.Batch.Ops, storage.Delete(keys.Held(wf.Owner, wf.ID)))
@@ -226,8 +226,8 @@ func (w *Write) take(wf *Workflow, owner string, claim uint64, now time.Time) {
 	}
 }
 
-// Apart is h for a claim by which the run is driven while no other is that had as many
-// deaths.
+// Apart returns a copy of h for a claim under which the run is driven while no other run with
+// as many deaths is.
 func (h *Hold) Apart() *Hold {
 	c, wf := *h, *h.Workflow
 	wf.Alone++
@@ -235,9 +235,9 @@ func (h *Hold) Apart() *Hold {
 	return &c
 }
 
-// Deaths counts the owners in a row, up to now, that ended without a word. What they
-// have appended is not looked at: it may be what another branch of the run did while
-// one of them killed its process.
+// Deaths returns the number of successive owners, up to now, that crashed. It does not matter
+// whether they appended checkpoints: another branch of the run may have done so while one
+// branch crashed the process.
 func (h *Hold) Deaths(clean bool) int {
 	wf := h.Workflow
 	switch {
@@ -249,10 +249,10 @@ func (h *Hold) Deaths(clean bool) int {
 	return wf.Deaths + 1
 }
 
-// Create decides the start of a workflow, on nothing or on its id's tombstone.
-// With an owner it is claimed at once; without one, todo is where it is found. One
-// with a queue has no owner, and todo is its place in the line. Its numbers begin at
-// floor at least, which is the owner's.
+// Create decides the start of a workflow, where nothing exists or on the tombstone of its id.
+// With an owner, it is claimed at once. Without one, todo is the key by which it is found. A
+// workflow with a queue has no owner, and todo is its place in the line. Its checkpoint numbers
+// start at floor or above; floor is the owner's.
 func Create(wf *Workflow, on *Workflow, owner string, todo []byte, floor uint64, now time.Time) (*Write, error) {
 	next := *wf
 	next.Status, next.CreatedAt, next.Base = Pending, Micro(now), max(First(now), floor, 1) // 0, of a clock that was not set yet, is no checkpoint

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-// withUnknownField is wf as a later release may have written it.
+// withUnknownField encodes wf as a later release might.
 func withUnknownField(t *testing.T, wf *Workflow) []byte {
 	t.Helper()
 	later := struct {
@@ -27,7 +27,7 @@ func withUnknownField(t *testing.T, wf *Workflow) []byte {
 	return raw
 }
 
-// Time never goes back, whatever the wall clock does.
+// Time never decreases, whatever the wall clock does.
 func TestTimeNeverDecreases(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
@@ -52,7 +52,7 @@ func TestTimeNeverDecreases(t *testing.T) {
 	}
 }
 
-// A start by the one who drives it is a claim, in one batch.
+// Starting a workflow with an owner claims it in the same batch.
 func TestCreateWithOwner(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
@@ -76,8 +76,8 @@ func TestCreateWithOwner(t *testing.T) {
 	}
 }
 
-// A start that waits to be found has no checkpoint and a todo, which its claim
-// takes away.
+// A workflow started without an owner has no checkpoint, but a todo entry, which its claim
+// deletes.
 func TestCreateWithoutOwnerThenClaim(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "")
@@ -99,7 +99,7 @@ func TestCreateWithoutOwnerThenClaim(t *testing.T) {
 	}
 }
 
-// A takeover moves what is held, and its number rises.
+// A takeover moves the held entry, and the number of the claim increases.
 func TestClaimTakesOver(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
@@ -115,7 +115,7 @@ func TestClaimTakesOver(t *testing.T) {
 	}
 }
 
-// A claim skips upward to its floor and says so; the history explains the gap.
+// A claim skips numbers up to its floor and records this; the history explains the gap.
 func TestClaimWithAFloor(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -155,7 +155,7 @@ func TestClaimWithAFloor(t *testing.T) {
 	}
 }
 
-// A gap that no checkpoint explains is damage, and named.
+// A gap that no checkpoint explains is an error that names the missing checkpoint.
 func TestUnexplainedGapIsCorrupt(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
@@ -178,7 +178,7 @@ func TestUnexplainedGapIsCorrupt(t *testing.T) {
 	}
 }
 
-// Checkpoints of another life are not seen.
+// Checkpoints of another generation are ignored.
 func TestAnotherLifeIsNotSeen(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
@@ -199,7 +199,7 @@ func TestAnotherLifeIsNotSeen(t *testing.T) {
 	}
 }
 
-// LV2: whoever reads a damaged checkpoint hears which it is.
+// LV2: the error of a damaged checkpoint names it.
 func TestDamagedCheckpointIsNamed(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
@@ -233,8 +233,8 @@ func flip(raw []byte) []byte {
 	return bad
 }
 
-// X-3, OW1: the number of owners in a row that died. What they have appended is no
-// reason to forget them: it may be what the run did beside that of which they died.
+// X-3, OW1: the number of successive owners that crashed. Checkpoints that they appended do not
+// reset it: these may come from another branch than the one that crashed them.
 func TestDeaths(t *testing.T) {
 	s := new(memory.Store)
 	started(t, s, "o", "life-1")
@@ -261,7 +261,7 @@ func TestDeaths(t *testing.T) {
 	}
 }
 
-// An operator's verbs are recorded by the next claim.
+// The next claim records the actions of operators.
 func TestClaimRecordsVerbs(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
@@ -285,8 +285,8 @@ func TestClaimRecordsVerbs(t *testing.T) {
 	}
 }
 
-// CK7: a terminal status is final, but for a retry of what failed, which is a
-// checkpoint of its own after the end, and from then on nobody's.
+// CK7: a terminal status is final, except for the retry of a failed run. The retry is a
+// checkpoint after the end, and then the run has no owner.
 func TestRetry(t *testing.T) {
 	by := Verb{Name: "retry", By: "ann", Why: "the bank is open"}
 	for _, status := range []Status{Pending, Running, Completed, Cancelled, Failed} {

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-// What is read in passing when a run is claimed is what reading it afterwards
-// gives, with the claim; also if numbers are left out. A long history is not read.
+// The past that is read together with a claim is what reading it afterwards would return, also
+// if numbers are skipped. A long history is not read.
 func TestPast(t *testing.T) {
 	for _, n := range []int{0, 1, 5, 62, 63, 64, 200} {
 		for _, gap := range []uint64{0, 1000} {
@@ -80,7 +80,7 @@ func TestPast(t *testing.T) {
 	}
 }
 
-// An input that is missing or damaged is found when it is needed, as without a past.
+// A missing or damaged input is detected when it is needed, as it is without a past.
 func TestPastDamaged(t *testing.T) {
 	ctx, s := t.Context(), new(memory.Store)
 	wf, _, err := (&checkpoint.Workflow{ID: "w", Generation: "g", Type: "t", Base: 7}).Seal()

@@ -10,14 +10,14 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An Input is what a workflow was started with: wf:{id}:in.
+// An Input is the input of a workflow: wf:{id}:in.
 type Input struct {
 	Generation string `cbor:"1,keyasint"`
 	Codec      string `cbor:"2,keyasint,omitempty"` // "" is JSON
 	Data       []byte `cbor:"3,keyasint,omitempty"`
 }
 
-// An Output is how a workflow ended: wf:{id}:out.
+// An Output is the result or failure of a workflow: wf:{id}:out.
 type Output struct {
 	Generation string `cbor:"1,keyasint"`
 	Status     Status `cbor:"2,keyasint"`
@@ -30,12 +30,12 @@ type Output struct {
 	unknown record.Unknown
 }
 
-// PutInput is the operation that stores in.
+// PutInput returns the operation that stores in.
 func PutInput(id string, in *Input) (storage.Op, error) {
 	return put(keys.Input(id), in)
 }
 
-// PutOutput is the operation that stores out.
+// PutOutput returns the operation that stores out.
 func PutOutput(id string, out *Output) (storage.Op, error) {
 	return put(keys.Output(id), out)
 }
@@ -60,7 +60,7 @@ func ReadOutput(ctx context.Context, s storage.Storage, wf *Workflow) (*Output, 
 	return &out, err
 }
 
-// belonging reads a record that must be there because wf is.
+// belonging reads a record that must exist because wf does.
 func belonging(ctx context.Context, s storage.Storage, key []byte, wf *Workflow, v any, generation *string) (record.Unknown, error) {
 	raw, err := s.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -72,7 +72,7 @@ func belonging(ctx context.Context, s storage.Storage, key []byte, wf *Workflow,
 	return owned(key, raw, wf, v, generation)
 }
 
-// owned decodes a record of wf's.
+// owned decodes a record that belongs to wf.
 func owned(key, raw []byte, wf *Workflow, v any, generation *string) (record.Unknown, error) {
 	unknown, err := record.Open(key, raw, Version, v)
 	if err != nil {

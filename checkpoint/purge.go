@@ -8,8 +8,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Bury decides the first step of a purge: the record of an ended workflow
-// becomes a tombstone, which keeps its numbers from coming again until expires.
+// Bury decides the first step of a purge: the record of an ended workflow is replaced by a
+// tombstone, which prevents its numbers from being used again until expires.
 func (h *Hold) Bury(now, expires time.Time) (*Write, error) {
 	wf := h.Workflow
 	w := &Write{Before: wf, Batch: storage.Batch{If: []storage.Condition{wf.Unchanged()}}}
@@ -28,10 +28,10 @@ func (h *Hold) Bury(now, expires time.Time) (*Write, error) {
 
 const purgePage = 500
 
-// Sweep deletes everything that belongs to a tombstone's id, a page at a time
-// and only while the tombstone is there: what a new life of the id has written
-// is safe. It may be cut off anywhere and begun again. storage.ErrConflict says
-// that the id has a new life.
+// Sweep deletes everything that belongs to a tombstone's id, one page at a time, and only
+// while the tombstone exists, so that it deletes nothing of a new generation of the id. It may
+// be interrupted anywhere and started again. storage.ErrConflict means that the id has a new
+// generation.
 func Sweep(ctx context.Context, s storage.Storage, tomb *Workflow) error {
 	limit := purgePage
 	if most := s.Capabilities().MaxBatch; most.Ops > 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-// buried is an ended workflow of many checkpoints, turned into a tombstone and
-// not swept.
+// buried returns the tombstone of an ended workflow with many checkpoints, which were not swept
+// yet.
 func buried(t *testing.T, s *memory.Store, id string, steps int) *Workflow {
 	t.Helper()
 	h := started(t, s, id, "me")
@@ -36,7 +36,7 @@ func buried(t *testing.T, s *memory.Store, id string, steps int) *Workflow {
 	return w.After
 }
 
-// children are the keys that belong to a workflow beside its record.
+// children counts the keys that belong to a workflow, besides its record.
 func children(t *testing.T, s storage.Storage, id string) (n int) {
 	t.Helper()
 	for _, r := range keys.Children(id) {
@@ -50,8 +50,8 @@ func children(t *testing.T, s storage.Storage, id string) (n int) {
 	return n
 }
 
-// GC2, GC4: a purge removes what is the workflow's and nothing of a neighbour's,
-// and may be cut off at any commit.
+// GC2, GC4: a purge deletes what belongs to the workflow and nothing of other workflows, and may
+// be interrupted at any commit.
 func TestSweepCanBeResumed(t *testing.T) {
 	for cut := range 4 {
 		s := new(memory.Store)
@@ -83,8 +83,8 @@ func TestSweepCanBeResumed(t *testing.T) {
 	}
 }
 
-// Interleaving 3: a purge is cut off, the id starts again, the old purge goes
-// on: the new life sees nothing of the old one and loses nothing of its own.
+// Interleaving 3: a purge is interrupted, the id is started again, and the old purge continues.
+// The new generation sees nothing of the old one and loses nothing of its own.
 func TestNewLifeAfterHalfAPurge(t *testing.T) {
 	s := new(memory.Store)
 	tomb := buried(t, s, "o", purgePage+10)
@@ -101,7 +101,7 @@ func TestNewLifeAfterHalfAPurge(t *testing.T) {
 		t.Fatalf("want half a purge: %d commits, %d records left", commits, children(t, s, "o"))
 	}
 
-	// Even without finishing the purge, the new life's history is its own.
+	// Even without finishing the purge, the new generation has its own history.
 	h := create(t, s, &Workflow{ID: "o", Generation: "GEN-2", Type: "order"}, load(t, s, "o"), "you", noon)
 	commit(t, s, appended(t, h, noon, Event{Kind: Fired, Operation: "new"}))
 	before := dump(t, s)
@@ -117,8 +117,8 @@ func TestNewLifeAfterHalfAPurge(t *testing.T) {
 	}
 }
 
-// Interleaving 35, OW1, X-3: whatever way an id comes to a new life, its numbers
-// are above all that were ever given away.
+// Interleaving 35, OW1, X-3: however a new generation of an id comes about, its numbers are
+// above all that were used before.
 func TestNumbersNeverComeAgain(t *testing.T) {
 	second := noon.Add(time.Second)
 	t.Run("tombstone", func(t *testing.T) {
@@ -176,7 +176,7 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// What must be there because the record is, and is not, is damage.
+// If a record is missing that must exist because the workflow does, that is damage.
 func TestInputAndOutputBelong(t *testing.T) {
 	s := new(memory.Store)
 	wf := started(t, s, "o", "me").Workflow
@@ -209,7 +209,7 @@ func TestInputAndOutputBelong(t *testing.T) {
 	}
 }
 
-// FMT-26: a record of a newer release is not guessed at.
+// FMT-26: a record of a newer release is refused.
 func TestFutureRecordsAreRefused(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")

@@ -9,16 +9,16 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A Slot is the record slot:{queue}:{n}: a run of the queue that was admitted and has
-// not ended. It is written by the claim that admits the run, where nothing is, and
-// deleted with the run's end.
+// A Slot is the record slot:{queue}:{n}: a run of the queue that was admitted and has not
+// ended. The claim that admits the run writes it, if the slot is free. The run's end deletes
+// it.
 type Slot struct {
 	ID         string `cbor:"1,keyasint"`
 	Generation string `cbor:"2,keyasint"`
 }
 
-// Admit decides the claim of a run that waits in the line of its queue, and is nobody's.
-// slot, from 1, is the one that it takes; 0 is none. See Claim.
+// Admit decides the claim of a run that waits in the line of its queue and has no owner. slot,
+// from 1, is the slot that it takes; 0 means none. See Claim.
 func (h *Hold) Admit(owner string, slot int, floor uint64, now time.Time) (*Write, error) {
 	wf := *h.Workflow
 	wf.Waits, wf.Slot = false, slot
@@ -37,7 +37,7 @@ func (h *Hold) Admit(owner string, slot int, floor uint64, now time.Time) (*Writ
 
 var errWaits = errors.New("checkpoint: claim of a run that was not admitted to its queue")
 
-// depart takes a run that has ended out of its queue: out of the line, or its slot.
+// depart removes an ended run from its queue: from the line, or from its slot.
 func (w *Write) depart(ended *Workflow) *Workflow {
 	wf := *ended
 	if wf.Waits {

@@ -40,8 +40,8 @@ func want(t testing.TB, s storage.Storage, key []byte, there bool) {
 	}
 }
 
-// A run that waits in a line is claimed by being admitted, and in no other way. It
-// takes a slot then, which nobody else has until it ends.
+// A run that waits in a line can be claimed only by admitting it. It then takes a slot, which
+// no other run gets until it ends.
 func TestAdmissionTakesASlotUntilTheEnd(t *testing.T) {
 	s := new(memory.Store)
 	a, b := queued(t, s, "a"), queued(t, s, "b")
@@ -69,7 +69,7 @@ func TestAdmissionTakesASlotUntilTheEnd(t *testing.T) {
 	commit(t, s, admitted(t, b, 1))
 }
 
-// A queue without a bound has no slots.
+// A queue without a limit has no slots.
 func TestAdmissionWithoutASlot(t *testing.T) {
 	s := new(memory.Store)
 	h := commit(t, s, admitted(t, queued(t, s, "a"), 0))
@@ -100,7 +100,7 @@ func TestEndInTheLine(t *testing.T) {
 	}
 }
 
-// A failed run that is retried has no slot any more, and waits for another.
+// A failed run that is retried has lost its slot, and waits for another.
 func TestRetryWaitsInTheLine(t *testing.T) {
 	s := new(memory.Store)
 	h := commit(t, s, admitted(t, queued(t, s, "a"), 2))

@@ -2,7 +2,7 @@ package checkpoint
 
 import "fmt"
 
-// A Status says how far a workflow has come.
+// A Status is the state of a workflow.
 type Status string
 
 const (
@@ -13,15 +13,15 @@ const (
 	Cancelled Status = "cancelled" // it was asked to stop, and did
 )
 
-// Terminal says that a workflow has ended. Terminal is final, but for what an
-// operator does to a failed one: see Hold.Retry.
+// Terminal reports whether a workflow has ended. A terminal status is final, except that an
+// operator can retry a failed workflow: see Hold.Retry.
 func (s Status) Terminal() bool {
 	return s == Completed || s == Failed || s == Cancelled
 }
 
-// To returns a *TransitionError unless a workflow may go from s to next:
-// pending → running → completed, failed or cancelled; or pending → cancelled, of one
-// that was asked to stop while it waited in the line of its queue.
+// To returns a *TransitionError unless a workflow may change from s to next. Allowed are
+// pending → running → completed, failed or cancelled. Also allowed is pending → cancelled, for
+// a workflow that was cancelled while it waited in the line of its queue.
 func (s Status) To(next Status) error {
 	switch {
 	case s == Pending && (next == Running || next == Cancelled), s == Running && next.Terminal():
@@ -30,7 +30,7 @@ func (s Status) To(next Status) error {
 	return &TransitionError{From: s, To: next}
 }
 
-// A TransitionError is the refusal of a change of status.
+// A TransitionError means that a change of status is not allowed.
 type TransitionError struct{ From, To Status }
 
 func (e *TransitionError) Error() string {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// CK7: pending → running → completed, failed or cancelled, and pending → cancelled;
-// nothing else, and nothing out of an end.
+// CK7: pending → running → completed, failed or cancelled, and pending → cancelled; nothing
+// else, and nothing after an end.
 func TestTransitions(t *testing.T) {
 	all := []Status{Pending, Running, Completed, Failed, Cancelled}
 	allowed := [][2]Status{{Pending, Running}, {Pending, Cancelled}, {Running, Completed}, {Running, Failed}, {Running, Cancelled}}

@@ -11,41 +11,41 @@ import (
 // Version is the version of the records that this package writes.
 const Version = 1
 
-// A Workflow is the record wf:{id}: small, and not changed by steps. Times are
-// in microseconds since 1970, zero for never.
+// A Workflow is the record wf:{id}. It is small, and steps do not change it. Times are in
+// microseconds since 1970; zero means never.
 type Workflow struct {
 	ID string `cbor:"-"`
 
-	// Generation is the ULID of this life of the id. Records of another
-	// generation are not seen.
+	// Generation is the ULID of this generation of the id. Records of other
+	// generations are ignored.
 	Generation string `cbor:"1,keyasint"`
 	Type       string `cbor:"2,keyasint,omitempty"`
 	Status     Status `cbor:"3,keyasint,omitempty"`
 
 	// Owner is the incarnation that drives the run, and Claim the number of the
-	// checkpoint by which it came to. An empty Owner is nobody.
+	// checkpoint by which it claimed the run. An empty Owner means that there is none.
 	Owner string `cbor:"4,keyasint,omitempty"`
 	Claim uint64 `cbor:"5,keyasint,omitempty"`
 
-	// State counts the changes of this record that are not its owner's.
+	// State counts the changes of this record by others than its owner.
 	State uint64 `cbor:"6,keyasint,omitempty"`
 
 	// Base is the number of the first checkpoint.
 	Base uint64 `cbor:"7,keyasint,omitempty"`
 
-	// Deaths counts the owners in a row that ended without a word, since the run has
-	// last shown that this was not because of it.
+	// Deaths counts the successive owners that crashed, since the run last showed that
+	// it does not cause this.
 	Deaths int `cbor:"8,keyasint,omitempty"`
 
-	// Alone counts the claims in a row by which the run was driven while no other
-	// was that had as many deaths.
+	// Alone counts the successive claims under which the run was driven while no other
+	// run with as many deaths was.
 	Alone int `cbor:"30,keyasint,omitempty"`
 
 	CreatedAt int64 `cbor:"9,keyasint,omitempty"`
 	StartedAt int64 `cbor:"10,keyasint,omitempty"`
 	EndedAt   int64 `cbor:"11,keyasint,omitempty"`
 
-	// Digest identifies the input: of its plaintext encoding.
+	// Digest is a digest of the input's plaintext encoding.
 	Digest []byte `cbor:"12,keyasint,omitempty"`
 
 	Cancel    *Request    `cbor:"13,keyasint,omitempty"`
@@ -54,45 +54,45 @@ type Workflow struct {
 	// Todo is the key of the entry by which an unclaimed run is found.
 	Todo []byte `cbor:"15,keyasint,omitempty"`
 
-	// Next makes the record a tombstone: of a purged workflow, so that a later
-	// life of the id goes on with this number.
+	// Next, if not zero, marks the record as the tombstone of a purged workflow: a later
+	// generation of the id starts with this checkpoint number.
 	Next     uint64 `cbor:"16,keyasint,omitempty"`
 	PurgedAt int64  `cbor:"17,keyasint,omitempty"`
 
-	// Verbs are what operators did to a run. Its next checkpoint records them.
+	// Verbs are actions of operators on the run. Its next checkpoint records them.
 	Verbs []Verb `cbor:"18,keyasint,omitempty"`
 
-	// Parent is whose child it is.
+	// Parent is the workflow that started this one, if it is a child.
 	Parent *Parent `cbor:"19,keyasint,omitempty"`
 
-	// Awaits are the names of the signals that have a parked run claimed.
+	// Awaits are the names of the signals for which a parked run is claimed.
 	Awaits []string `cbor:"20,keyasint,omitempty"`
 
-	// Heard is how many signals the workflow had accepted when it parked: none of
-	// them that is left has one of these names.
+	// Heard is the number of signals that the workflow had accepted when it was parked.
+	// None of them that is still pending has one of these names.
 	Heard uint64 `cbor:"26,keyasint,omitempty"`
 
-	// Facing is what a parked run waits for, in words.
+	// Facing describes what a parked run waits for.
 	Facing []string `cbor:"21,keyasint,omitempty"`
 
-	// Quiet, of a run that failed, is what it had learnt when its last operation
-	// began. Nothing of what it learnt later has made it do anything but fail.
+	// Quiet, for a failed run, is the last event before its last operation began. Events
+	// after it made the run do nothing but fail.
 	Quiet *Place `cbor:"22,keyasint,omitempty"`
 
-	// Retries are the failures after which somebody had the run go on, in order.
+	// Retries are the failures after which the run was retried, in order.
 	Retries []Retry `cbor:"23,keyasint,omitempty"`
 
-	// Compensated says that the run has undone what it did before it ended.
+	// Compensated means that the run has undone its effects before it ended.
 	Compensated bool `cbor:"24,keyasint,omitempty"`
 
-	// Deployment is that on which the run stays. It is written by the first claim,
-	// or inherited from the parent; "" is any.
+	// Deployment is the deployment to which the run is bound. It is written by the first
+	// claim, or inherited from the parent; "" means any.
 	Deployment string `cbor:"25,keyasint,omitempty"`
 
-	// Queue is where the run waits to be driven; "" is nowhere. Waits says that it
-	// has not been admitted: Todo is then its place in the line. Slot, from 1, is
-	// what it has of the queue from then on until it has ended; 0 is nothing, in a
-	// queue without a bound.
+	// Queue is the queue in which the run waits; "" means none. While Waits is true, the
+	// run has not been admitted, and Todo is its place in the line. Slot, from 1, is the
+	// slot that it occupies from its admission until its end; 0 means none, in a queue
+	// without a limit.
 	Queue string `cbor:"27,keyasint,omitempty"`
 	Waits bool   `cbor:"28,keyasint,omitempty"`
 	Slot  int    `cbor:"29,keyasint,omitempty"`
@@ -102,36 +102,35 @@ type Workflow struct {
 	unknown record.Unknown
 }
 
-// A Place is that of an event in a history. The zero Place is before the first.
+// A Place is the position of an event in a history. The zero Place is before the first event.
 type Place struct {
 	Checkpoint uint64 `cbor:"1,keyasint,omitempty"`
 	Event      int    `cbor:"2,keyasint,omitempty"` // its number in the checkpoint, from 0
 }
 
-// After says that p is later than q.
+// After reports whether p is later than q.
 func (p Place) After(q Place) bool {
 	return p.Checkpoint > q.Checkpoint || p.Checkpoint == q.Checkpoint && p.Event > q.Event
 }
 
-// A Retry takes an end of a run back, and the failures of its operations that it
-// learnt since Quiet.
+// A Retry revokes an end of a run, and the failures of its operations after Quiet.
 type Retry struct {
 	Quiet Place  `cbor:"1,keyasint"`
 	End   uint64 `cbor:"2,keyasint"` // the checkpoint with the end
 	At    int64  `cbor:"3,keyasint"`
 }
 
-// Covers says that an event at p, if it is a failure, is taken back.
+// Covers reports whether an event at p, if it is a failure, is revoked.
 func (r Retry) Covers(p Place) bool { return p.After(r.Quiet) && p.Checkpoint <= r.End }
 
-// A Verb is an operator's act.
+// A Verb is an action of an operator.
 type Verb struct {
 	Name string `cbor:"1,keyasint"`
 	By   string `cbor:"2,keyasint"`
 	Why  string `cbor:"3,keyasint"`
 }
 
-// A Request is something that was asked of a run.
+// A Request is something that was requested of a run.
 type Request struct {
 	Reason string `cbor:"1,keyasint,omitempty"`
 	At     int64  `cbor:"2,keyasint,omitempty"`
@@ -146,17 +145,17 @@ type Attention struct {
 	Since     int64  `cbor:"5,keyasint,omitempty"`
 }
 
-// Tombstone says that the workflow was purged: it is not there, but its number is.
+// Tombstone reports whether the workflow was purged and only its next number is kept.
 func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 
-// Parked says that the run was put aside until there is something new.
+// Parked reports whether the run is parked until something happens.
 func (w *Workflow) Parked() bool { return w.Owner == "" && w.Status == Running && !w.Waits }
 
-// Raw returns the stored bytes that w was decoded from or sealed to: what a
-// condition compares. It is nil for a record that was never stored.
+// Raw returns the stored bytes that w was decoded from or sealed to, for use in conditions.
+// It is nil for a record that was never stored.
 func (w *Workflow) Raw() []byte { return w.raw }
 
-// Unchanged is the condition that the stored record still is w.
+// Unchanged returns the condition that the stored record is still w.
 func (w *Workflow) Unchanged() storage.Condition {
 	if w.key == nil {
 		return storage.Equal(keys.Workflow(w.ID), w.raw)
@@ -164,7 +163,7 @@ func (w *Workflow) Unchanged() storage.Condition {
 	return storage.Equal(w.key, w.raw)
 }
 
-// Seal returns a copy of w as it is to be stored, and the operation that does so.
+// Seal returns a copy of w with its encoding, and the operation that stores it.
 func (w *Workflow) Seal() (*Workflow, storage.Op, error) {
 	key := keys.Workflow(w.ID)
 	raw, err := record.Seal(key, Version, w, w.unknown)
@@ -187,7 +186,7 @@ func OpenWorkflow(id string, raw []byte) (*Workflow, error) {
 	return w, nil
 }
 
-// Micro is t as records keep it.
+// Micro converts t for storage.
 func Micro(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -198,7 +197,7 @@ func Micro(t time.Time) int64 {
 	return 1 // 0 is never
 }
 
-// Time is what Micro made of a time, in UTC.
+// Time converts a result of Micro back to a time, in UTC.
 func Time(micro int64) time.Time {
 	if micro == 0 {
 		return time.Time{}
