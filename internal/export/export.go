@@ -168,7 +168,7 @@ func Read(r io.Reader) (p Preamble, history []checkpoint.Checkpoint, err error) 
 		var ch checkpointLine
 		switch err := lines.Decode(&ch); {
 		case errors.Is(err, io.EOF) && p.Status.Terminal() && !ended:
-			return p, nil, fmt.Errorf("%w: exported history of %q is cut off", storage.ErrCorrupt, p.ID)
+			return p, nil, fmt.Errorf("%w: exported history of %q is truncated", storage.ErrCorrupt, p.ID)
 		case errors.Is(err, io.EOF):
 			return p, history, nil
 		case err != nil:

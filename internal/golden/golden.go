@@ -41,7 +41,7 @@ func Check(t *testing.T, dir string, records map[string]Record) {
 	}
 	for _, f := range files {
 		if _, ok := records[f.Name()]; !ok {
-			t.Errorf("%s is read by no test: a format that was written once must be readable for ever", filepath.Join(dir, f.Name()))
+			t.Errorf("%s is not read by any test: a format that was ever written must remain readable", filepath.Join(dir, f.Name()))
 		}
 	}
 	for _, missing := range uncovered(t, ".", records) {
@@ -66,7 +66,7 @@ func (r Record) check(t *testing.T, file string) {
 		t.Fatalf("%v. A new record needs its file: create it with\n\tgo test -run '^%s$' . -update\nin this directory, and commit it", err, strings.Split(t.Name(), "/")[0])
 	}
 	if !bytes.Equal(mine, theirs) {
-		t.Errorf("%q is sealed as\n%x, was\n%x: records that were stored would be read wrongly, or take part in no comparison. "+
+		t.Errorf("%q is sealed as\n%x, was\n%x: stored records would be misread, or would never compare as equal. "+
 			"New fields have new numbers and omitempty; golden files stay as they are", r.Key, mine, theirs)
 	}
 	v := r.Empty()

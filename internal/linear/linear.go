@@ -168,9 +168,9 @@ func (h *history) judge() error {
 	for _, set := range bySet(h.entries) {
 		switch porcupine.CheckOperationsTimeout(model, set, 5*time.Minute) {
 		case porcupine.Illegal:
-			return fmt.Errorf("WEFT_SEED=%d, history %d: no order explains what was answered:\n%s", h.seed, h.number, describe(set))
+			return fmt.Errorf("WEFT_SEED=%d, history %d: no serial order explains the results:\n%s", h.seed, h.number, describe(set))
 		case porcupine.Unknown:
-			return fmt.Errorf("WEFT_SEED=%d, history %d: cannot be judged:\n%s", h.seed, h.number, describe(set))
+			return fmt.Errorf("WEFT_SEED=%d, history %d: verification timed out:\n%s", h.seed, h.number, describe(set))
 		}
 	}
 	return nil

@@ -220,7 +220,7 @@ func (s *Server) run() error {
 		}
 		select {
 		case <-s.exited:
-			return fmt.Errorf("the server ended\n%s", log.String())
+			return fmt.Errorf("the server exited\n%s", log.String())
 		default:
 		}
 		if time.Now().After(end) {
@@ -309,7 +309,7 @@ func binary(name string) (string, error) {
 	}
 	path, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("there is no PostgreSQL here, which these tests need: apt-get install postgresql (%w)", err)
+		return "", fmt.Errorf("these tests need PostgreSQL, which is not installed: apt-get install postgresql (%w)", err)
 	}
 	return path, nil
 }
@@ -392,7 +392,7 @@ func (s *Server) still(f func()) (err error) {
 			return nil
 		}
 	}
-	return errors.New("they do not stop in a minute")
+	return errors.New("the processes did not stop within a minute")
 }
 
 // Copy copies the files of s in their current state, and returns a function that starts another

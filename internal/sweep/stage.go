@@ -80,7 +80,7 @@ func Play(t *testing.T, set func(t testing.TB) *Stage) (err error) {
 				break
 			}
 			if err == nil && life == s.Lives {
-				err = fmt.Errorf("not done after %d lives", life)
+				err = fmt.Errorf("not done after %d incarnations", life)
 			}
 		}
 		s.Closing(t.Context(), inner)

@@ -21,7 +21,7 @@ func Alone(t *testing.T) (elsewhere bool) {
 	child.Env = append(os.Environ(), aloneEnv+"="+t.Name())
 	out, err := child.CombinedOutput()
 	if err != nil {
-		t.Errorf("in a process of its own: %v", err)
+		t.Errorf("in a separate process: %v", err)
 	}
 	t.Logf("%s", out)
 	return true

@@ -35,7 +35,7 @@ func (s *Store) transaction(writable bool) (*bbolt.Tx, error) {
 	defer func() {
 		if !begun {
 			s.stuck.Store(true)
-			s.giveUp(fmt.Errorf("%w: the file has lost its first pages", storage.ErrCorrupt))
+			s.giveUp(fmt.Errorf("%w: the first pages of the file are invalid", storage.ErrCorrupt))
 		}
 	}()
 	tx, err := s.db.Begin(writable)
@@ -45,6 +45,6 @@ func (s *Store) transaction(writable bool) (*bbolt.Tx, error) {
 
 // giveUp makes every later call return err.
 func (s *Store) giveUp(err error) {
-	err = fmt.Errorf("close it and open it again, after: %w", err)
+	err = fmt.Errorf("the store has failed; close it and open it again: %w", err)
 	s.broken.CompareAndSwap(nil, &err)
 }

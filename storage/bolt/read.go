@@ -81,13 +81,13 @@ func (s *Store) read(ctx context.Context, f func(*bbolt.Bucket) error) error {
 }
 
 func (s *Store) noBucket() error {
-	return fmt.Errorf("%w: the bucket %q is gone", storage.ErrCorrupt, s.bucket)
+	return fmt.Errorf("%w: the bucket %q is missing", storage.ErrCorrupt, s.bucket)
 }
 
 // nested returns the error for an entry whose value a cursor returns as nil. This marks the
 // entry as a bucket, but the store creates none, so the file is damaged.
 func nested(key []byte) error {
-	return fmt.Errorf("%w: %q is a bucket", storage.ErrCorrupt, key)
+	return fmt.Errorf("%w: the entry %q is marked as a bucket", storage.ErrCorrupt, key)
 }
 
 // copied copies bytes of bbolt for the caller. A length that no batch can have is damage;

@@ -47,14 +47,14 @@ func (e *lostError) Unwrap() error { return e.error }
 
 var (
 	// errMoved: a row was inserted or deleted while others were being locked.
-	errMoved = errors.New("rows keep coming in and going")
+	errMoved = errors.New("other transactions keep inserting or deleting rows that the batch needs")
 
 	// errWithdrawn: the caller's context ended while the batch was in a group that
 	// did not judge it.
 	errWithdrawn = errors.New("withdrawn")
 
 	// errBusy: nothing was written.
-	errBusy = errors.New("other transactions hold the rows of the batch, or of those before it, for too long")
+	errBusy = errors.New("timed out: rows of the batch, or of batches ahead of it, are locked by other transactions")
 )
 
 // cut reports whether err means that an established connection was lost. A pooler sends

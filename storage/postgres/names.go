@@ -28,7 +28,7 @@ func withDefaults(o *Options) Options {
 func (o Options) check() error {
 	for what, n := range map[string]string{"schema": o.Schema, "table": o.Table} {
 		if !name.MatchString(n) {
-			return fmt.Errorf("the name %q of the %s is not one of letters, digits and underscores, at most 63", n, what)
+			return fmt.Errorf("the name %q of the %s must consist of at most 63 letters, digits and underscores, and not begin with a digit", n, what)
 		}
 	}
 	return nil

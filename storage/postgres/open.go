@@ -135,7 +135,7 @@ func checkServer(ctx context.Context, c *pgx.Conn, o Options) error {
 	case readOnly != "off":
 		return errReadOnly
 	case version < 130000:
-		return fmt.Errorf("the server has version %d.%d, and 13 is needed", version/10000, version%10000)
+		return fmt.Errorf("the server has version %d.%d, but 13 or later is required", version/10000, version%10000)
 	case o.FsyncOff:
 		return nil
 	case fsync == "off":
@@ -147,7 +147,7 @@ func checkServer(ctx context.Context, c *pgx.Conn, o Options) error {
 }
 
 var (
-	errRecovering = errors.New("the server is recovering, as a standby does: it cannot write")
+	errRecovering = errors.New("the server is recovering, like a standby, and cannot write")
 	errReadOnly   = errors.New("the server is read-only (transaction_read_only is on)")
 )
 
@@ -155,7 +155,7 @@ var (
 // transaction mode, that assigns a server session for one transaction at a time: clients
 // would share session settings and prepared statements. It is also returned for
 // PgBouncer's statement mode, which assigns one for each statement.
-var ErrTransactionPooling = errors.New("a pooler between the store and the server shares sessions by transaction or by statement: have it keep them apart (PgBouncer: pool_mode = session), or connect to the server itself")
+var ErrTransactionPooling = errors.New("a pooler between the store and the server shares sessions by transaction or by statement: configure it to pool sessions (PgBouncer: pool_mode = session), or connect directly to the server")
 
 // sharesSessions reports whether e can only come from a pooler that shares sessions. A
 // new session of our own has no prepared statements. PgBouncer's statement mode refuses
@@ -198,7 +198,7 @@ func backend(ctx context.Context, c *pgconn.PgConn) (string, error) {
 		return "", err
 	}
 	if len(results) != 1 || len(results[0].Rows) != 1 {
-		return "", errors.New("the server answered nothing")
+		return "", errors.New("the server returned no row")
 	}
 	return string(results[0].Rows[0][0]), nil
 }

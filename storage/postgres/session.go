@@ -160,17 +160,17 @@ func (c *session) do(p *pgconn.Pipeline, calls []call) (int, error) {
 		case *pgconn.ResultReader:
 			next++
 			if at >= len(calls) {
-				err = errors.New("the server answered more than it was asked")
+				err = errors.New("the server returned too many results")
 			} else {
 				err = calls[at].receive(r)
 			}
 		case nil:
 			next++
 			if err == nil {
-				err = errors.New("the server answered less than it was asked")
+				err = errors.New("the server returned too few results")
 			}
 		default:
-			err = fmt.Errorf("the server answered %T", result)
+			err = fmt.Errorf("unexpected result %T from the server", result)
 		}
 		if err == nil {
 			continue
@@ -194,7 +194,7 @@ func (c *call) receive(r *pgconn.ResultReader) error {
 	tag, err := r.Close()
 	c.affected = tag.RowsAffected()
 	if err == nil && c.sql == "" && c.prepared == commit && tag.String() != "COMMIT" {
-		return fmt.Errorf("the server answered %q to COMMIT", tag)
+		return fmt.Errorf("the server answered COMMIT with %q", tag)
 	}
 	return err
 }

@@ -50,7 +50,7 @@ func setUp(ctx context.Context, c *pgconn.PgConn, lockTimeout time.Duration) err
 		return err
 	}
 	if len(results) != 1 || len(results[0].Rows) != 1 {
-		return errors.New("settings: the server answered nothing")
+		return errors.New("settings: the server returned no row")
 	}
 	switch row := results[0].Rows[0]; {
 	case string(row[0]) != "f":

@@ -65,13 +65,13 @@ func (w *witness) returned(err error) error {
 	case err != nil:
 		return err
 	case w.saw.gaveUp:
-		return fmt.Errorf("postgres: transact: the function gave up a statement, which closes the connection, and returned no error: %w", w.saw.cause)
+		return fmt.Errorf("postgres: transact: the function abandoned a statement, which closed the connection, but returned no error: %w", w.saw.cause)
 	case w.saw.closed:
 		return nil
 	case w.saw.ended, w.Conn().PgConn().TxStatus() == 'I':
-		return errors.New("postgres: transact: the function ended the transaction, which its step's checkpoint has to be committed in")
+		return errors.New("postgres: transact: the function ended the transaction in which its step's checkpoint must be committed")
 	case w.Conn().PgConn().TxStatus() == 'E':
-		return errors.New("postgres: transact: a statement failed, which undoes the transaction, and the function returned no error")
+		return errors.New("postgres: transact: a statement failed, which aborts the transaction, but the function returned no error")
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (c *conn) verify(pragmas []pragma) error {
 			return err
 		}
 		if got != p.effective {
-			return fmt.Errorf("pragma %s is %q and was set to %q", p.name, got, p.effective)
+			return fmt.Errorf("pragma %s has the value %q instead of %q", p.name, got, p.effective)
 		}
 	}
 	return nil

@@ -121,7 +121,7 @@ func open(path string, o *Options) (_ *Store, err error) {
 	}
 	s.options.TransactLimit = cmp.Or(s.options.TransactLimit, transactLimit)
 	if !tableName.MatchString(s.options.Table) {
-		return nil, fmt.Errorf("the table name %q is not one of letters, digits and underscores", s.options.Table)
+		return nil, fmt.Errorf("the table name %q must consist of letters, digits and underscores, and not begin with a digit", s.options.Table)
 	}
 	file, err := realPath(path)
 	if err != nil {

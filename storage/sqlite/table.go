@@ -25,7 +25,7 @@ func (c *conn) checkTable(name string) error {
 		return err
 	}
 	if kind == "" {
-		return fmt.Errorf("there is no table %q", name)
+		return fmt.Errorf("table %q does not exist", name)
 	}
 	var columns []string
 	err = c.query(`SELECT name || ' ' || type || ' ' || pk || ' ' || "notnull" FROM pragma_table_xinfo(?)`,
@@ -37,7 +37,7 @@ func (c *conn) checkTable(name string) error {
 		return err
 	}
 	if kind != "table without rowid" || !slices.Equal(columns, []string{"k BLOB 1 1", "v BLOB 0 1"}) {
-		return fmt.Errorf("the table %q is not one of ours: it is a %s with the columns %q", name, kind, columns)
+		return fmt.Errorf("table %q is not a Weft table: it is a %s with the columns %q", name, kind, columns)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ type Runner interface {
 // statement that writes: SQLite then interrupts the statement and rolls back the whole
 // transaction. Nothing that the function wrote is stored.
 var ErrTransactionEnded = errors.New("sqlite: the transaction ended while its function ran: " +
-	"return the error of a statement whose context has ended, and leave the transaction's end to Transact")
+	"return the error of a statement whose context has ended, and do not end the transaction")
 
 type txKey struct{}
 
@@ -120,7 +120,7 @@ func (s *Store) Transact(ctx context.Context, f func(ctx context.Context) (stora
 const yieldTime = 120 * time.Millisecond
 
 // errYielded means that the lock was free but was left to others.
-var errYielded = errors.New("left to others")
+var errYielded = errors.New("timed out while giving way to commits of other processes")
 
 // transactShared runs a transaction on a Shared store. It gives way to the commits of
 // other processes, such as lease renewals, which are short. A transaction that found the

@@ -34,7 +34,7 @@ func capabilitiesNeverChange(t *trial) {
 // The capabilities of the adapter in the published table (CAP-10).
 func capabilitiesAreAsPublished(t *trial) {
 	if t.adapter.Want == nil {
-		t.Skip("the Adapter does not say what to Want")
+		t.Skip("Adapter.Want is nil")
 	}
 	if t.caps != *t.adapter.Want {
 		t.Errorf("Capabilities: got %+v, want %+v", t.caps, *t.adapter.Want)
