@@ -6,18 +6,18 @@ import (
 
 // Waiting returns the number of batches in the queue.
 func (s *Store) Waiting() int {
-	s.desk.mu.Lock()
-	defer s.desk.mu.Unlock()
-	return len(s.desk.waiting)
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
+	return len(s.queue.waiting)
 }
 
 // InLanes returns the number of batches in lanes.
 func (s *Store) InLanes() int {
-	s.desk.mu.Lock()
-	defer s.desk.mu.Unlock()
+	s.queue.mu.Lock()
+	defer s.queue.mu.Unlock()
 	n := 0
-	for i := range s.desk.lanes {
-		n += len(s.desk.lanes[i].held)
+	for i := range s.queue.lanes {
+		n += len(s.queue.lanes[i].held)
 	}
 	return n
 }

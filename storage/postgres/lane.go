@@ -8,7 +8,7 @@ import (
 )
 
 // A lane is a queue for batches that wait for rows locked by others, so that they do not
-// delay other batches. Its fields are guarded by desk.mu.
+// delay other batches. Its fields are guarded by queue.mu.
 type lane struct {
 	line    []*ticket
 	held    claims // keys of the batches in line or being applied
@@ -24,12 +24,12 @@ const overdue = 250 * time.Millisecond
 const patience = 15 * time.Second
 
 // toLane moves a skipped t to a lane. It returns false if the store is closed or t's caller
-// no longer waits. Its caller holds desk.mu.
+// no longer waits. Its caller holds queue.mu.
 func (s *Store) toLane(t *ticket) bool {
 	t.skipped = false
-	if s.desk.closed || t.left {
+	if s.queue.closed || t.left {
 		t.err = errWithdrawn
-		if s.desk.closed {
+		if s.queue.closed {
 			t.err = storage.ErrClosed
 		}
 		return false
@@ -42,7 +42,7 @@ func (s *Store) toLane(t *ticket) bool {
 // line adds t to a lane: to one with a batch that shares a row with t, otherwise to the
 // one with the fewest claimed keys.
 func (s *Store) line(t *ticket) {
-	lanes := &s.desk.lanes
+	lanes := &s.queue.lanes
 	l := &lanes[0]
 	for i := range lanes {
 		if lanes[i].held.clash(t) {
@@ -83,14 +83,14 @@ func (s *Store) runLane(l *lane) {
 	idle := time.NewTimer(idleConn)
 	defer idle.Stop()
 	for {
-		late, g, done := s.desk.nextOf(l, false)
+		late, g, done := s.queue.nextOf(l, false)
 		for !done && len(late)+len(g) == 0 {
 			idle.Reset(idleConn)
 			select {
 			case <-l.wake:
-				late, g, done = s.desk.nextOf(l, false)
+				late, g, done = s.queue.nextOf(l, false)
 			case <-idle.C:
-				late, g, done = s.desk.nextOf(l, true)
+				late, g, done = s.queue.nextOf(l, true)
 			}
 		}
 		if done {
@@ -108,10 +108,10 @@ func (s *Store) runLane(l *lane) {
 // nextOf takes the first batch in the lane, and later ones that share a row with a batch
 // already taken. Batches that waited too long are returned as late. The lane is done after
 // shut, or if it is empty and may end.
-func (d *desk) nextOf(l *lane, mayEnd bool) (late, g []*ticket, done bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed || mayEnd && len(l.line) == 0 {
+func (q *queue) nextOf(l *lane, mayEnd bool) (late, g []*ticket, done bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed || mayEnd && len(l.line) == 0 {
 		l.running = false
 		return nil, nil, true
 	}

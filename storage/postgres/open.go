@@ -74,7 +74,7 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err err
 		options: o,
 		sql:     newStatements(o),
 		pool:    pool,
-		desk:    newDesk(),
+		queue:   newQueue(),
 		urgent:  make(chan *session, 1),
 
 		transacts: make(chan struct{}, max(1, pool.Config().MaxConns/2)),

@@ -66,7 +66,7 @@ type Store struct {
 	sql     statements
 	pool    *pgxpool.Pool // for reads
 	ours    bool          // the store closes the pool
-	desk    *desk
+	queue   *queue
 	tickets pool
 	urgent  chan *session // the session for urgent batches, while it is not in use
 	notes   *notifier     // nil with NoListen
@@ -149,7 +149,7 @@ func (s *Store) commit(ctx context.Context, b storage.Batch) error {
 		return err
 	}
 	if len(b.If)+len(b.Ops) == 0 {
-		return s.desk.open()
+		return s.queue.open()
 	}
 	t := s.tickets.get(b)
 	defer s.tickets.put(t)
@@ -162,7 +162,7 @@ func (s *Store) commit(ctx context.Context, b storage.Batch) error {
 	select {
 	case <-t.woken:
 	case <-ctx.Done():
-		if last, ok := s.desk.withdraw(t); ok {
+		if last, ok := s.queue.withdraw(t); ok {
 			return &storage.WithdrawnError{Ended: ctx.Err(), Last: last}
 		}
 		<-t.woken
@@ -186,7 +186,7 @@ func (s *Store) commitUrgent(ctx context.Context, t *ticket) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.desk.hold(t); err != nil {
+	if err := s.queue.hold(t); err != nil {
 		return err
 	}
 	s.settle(c, []*ticket{t})
@@ -199,7 +199,7 @@ func (s *Store) commitUrgent(ctx context.Context, t *ticket) error {
 func (s *Store) Close() error {
 	err := error(storage.ErrClosed)
 	s.close.Do(func() {
-		s.desk.shut()
+		s.queue.shut()
 		c := <-s.urgent
 		s.urgent <- c
 		if s.notes != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A ticket is a batch being committed. Its fields are guarded by desk.mu while it waits;
+// A ticket is a batch being committed. Its fields are guarded by queue.mu while it waits;
 // after that they belong to the goroutine that took it.
 type ticket struct {
 	batch   storage.Batch

@@ -26,7 +26,7 @@ import (
 func Transact[T any](run Runner, name string, f func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	var result T
 	err := run.TransactStep(name, &result, func(ctx context.Context) error {
-		tx, ok := ctx.Value(txKey{}).(*witness)
+		tx, ok := ctx.Value(txKey{}).(*observedTx)
 		if !ok {
 			return errors.New("postgres: the engine's store is not a PostgreSQL store")
 		}
@@ -77,7 +77,7 @@ func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (stora
 		defer cancel()
 		_ = tx.Rollback(ctx) // does nothing after a commit
 	}()
-	w := newWitness(tx)
+	w := observe(tx)
 	b, err := f(context.WithValue(ctx, txKey{}, w))
 	if lost := w.lost(); lost != nil {
 		return wrap("transact", lost)

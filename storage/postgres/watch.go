@@ -49,7 +49,7 @@ func (s *Store) Watch(ctx context.Context, prefix []byte, wake func()) error {
 }
 
 func (s *Store) watchPrefix(ctx context.Context, prefix string, wake func()) error {
-	if err := s.desk.open(); err != nil {
+	if err := s.queue.open(); err != nil {
 		return err
 	}
 	if s.watch == nil {
