@@ -204,15 +204,15 @@ func TestDeploymentsAreDocumented(t *testing.T) {
 	}
 }
 
-// ACT-55: the documents say that an effect outside is not had exactly once by Weft's
-// doing, and what a user must give to the other side.
+// ACT-55: the documents say that Weft alone does not make an external effect happen
+// exactly once, and what a user must give to the external system.
 func TestNoBlanketPromise(t *testing.T) {
 	for _, file := range []string{"README.md", "docs/guides/activities.md"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, words := range []string{"Not exactly once, outside", "key", "fencing token", "at least once"} {
+		for _, words := range []string{"External effects are not exactly once", "key", "fencing token", "at least once"} {
 			if !strings.Contains(string(text), words) {
 				t.Errorf("%s does not say %q", file, words)
 			}
