@@ -1,21 +1,20 @@
-// Package activity defines the steps of a workflow that act on the world
-// outside: functions that take a context and may fail, be tried again and time
-// out.
+// Package activity defines the steps of a workflow that act on the outside world:
+// functions that take a context and may fail, be retried and time out.
 //
-// An activity's outcome is durable before the workflow sees it, and from then on
-// it is not run again. But a process may die between the effect and the record of
-// it, and then nobody knows. What follows is up to the definition:
+// An activity's outcome is durable before the workflow sees it, and from then on the
+// activity is not run again. But a process may die between the effect and the record of
+// it. Then the outcome is unknown, and the definition decides what follows:
 //
 //   - Without an IdempotencyKey the activity is run again: at least once.
-//   - With one, a record is durable before the first attempt leaves, and after a
-//     crash, a timeout or an error Verify is asked what became of it. The activity
-//     is attempted again only if Verify says that the effect did not happen; what
-//     nobody can tell is an *[IndeterminateError], never a success.
-//   - Idempotent says that the other side takes a repetition with the same key for
-//     the same effect. Then it is attempted again without asking.
+//   - With one, a record is durable before the first attempt starts. After a crash, a
+//     timeout or an error, Verify is called to find out what became of it. The activity
+//     is attempted again only if Verify says that the effect did not happen. An outcome
+//     that cannot be determined is an *[IndeterminateError], never a success.
+//   - Idempotent says that the external system treats a repetition with the same key as
+//     the same effect. Then it is attempted again without calling Verify.
 //
-// None of this is exactly once by itself: give the other side the key, and the
-// fencing token if it can refuse a lower one. [InfoFrom] tells both.
+// None of this alone makes an effect happen exactly once. Give the external system the
+// key, and the fencing token if it can refuse a lower one. [InfoFrom] returns both.
 package activity
 
 import (
@@ -28,138 +27,136 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 )
 
-// An Activity is a function with effects outside the store. Only Name and Run
-// are required. It is filled in before the engine starts and not changed
-// afterwards.
+// An Activity is a function with effects outside the store. Only Name and Run are
+// required. Fill it in before the engine starts, and do not change it afterwards.
 type Activity[In, Out any] struct {
 	// Name is recorded in histories and never changes.
 	Name string
 
-	// Run does the work, once per attempt. Its in is what the call was begun with, and
-	// its own: so are those of Verify and Compensate. Its context ends with the attempt's
-	// Timeout, when the workflow is cancelled and when the engine stops;
-	// context.Cause tells which. A panic in it is a failed attempt. Its goroutine
-	// may run other activities afterwards: one that locks its thread unlocks it.
+	// Run does the work, once per attempt. Its in is a copy of the call's input as it
+	// was when the call started; Verify and Compensate get copies of their own. Its
+	// context ends with the attempt's Timeout, when the workflow is cancelled and when
+	// the engine stops; context.Cause tells which. A panic in it is a failed attempt.
+	// Its goroutine may run other activities afterwards: if Run locks its thread, it
+	// must unlock it.
 	Run func(ctx context.Context, in In) (Out, error)
 
-	// Errors are sentinels that callers tell apart: an attempt's error that
-	// errors.Is one of them is still that in the workflow, also after a restart.
+	// Errors are sentinels that callers distinguish: if an attempt's error matches one
+	// of them by errors.Is, so does the error in the workflow, even after a restart.
 	// They are recorded by their text.
 	Errors []error
 
-	// Retry says how a failed attempt is followed by another. The count and the
-	// time of the next attempt are durable.
+	// Retry says how failed attempts are retried. The count and the time of the next
+	// attempt are durable.
 	Retry Retry
 
-	// Timeout bounds one attempt. Zero is DefaultTimeout, and DefaultKeyedTimeout
-	// for an activity with an idempotency key.
+	// Timeout limits one attempt. Zero is DefaultTimeout, and DefaultKeyedTimeout for
+	// an activity with an idempotency key.
 	Timeout time.Duration
 
-	// Deadline bounds all attempts and the pauses between them, from the first on:
-	// no attempt begins later, and none lasts longer. Zero is no bound.
+	// Deadline limits all attempts and the pauses between them, from the first on: no
+	// attempt starts later, and none lasts longer. Zero is no limit.
 	Deadline time.Duration
 
-	// IdempotencyKey names the effect that in asks for: the same for the same
-	// effect, at most 200 bytes of UTF-8, never empty. It makes the activity
-	// reconciled: a record is kept of what is known of the effect. The function is
-	// part of the workflow: it depends on in alone, leaves it as it is, and does not
-	// change while workflows run.
+	// IdempotencyKey names the effect that in asks for: the same for the same effect,
+	// at most 200 bytes of UTF-8, never empty. It makes the activity reconciled: Weft
+	// records what is known of the effect. The function is part of the workflow: it
+	// must depend on in alone, not modify it, and not change while workflows run.
 	IdempotencyKey func(in In) string
 
 	// Idempotent says that a second run with the same key does no harm, because the
-	// other side takes it for the first. Without an IdempotencyKey, one is made of
-	// the workflow's life and the operation.
+	// external system treats it as the first. Without an IdempotencyKey, Weft derives
+	// one from the workflow's generation and the operation.
 	Idempotent bool
 
-	// Verify finds out what became of an attempt that did not come back with a
-	// result. Its context has the Info of that attempt, but for Phase, FencingToken
-	// (larger than that of any attempt before) and Deadline. An error, a panic and
-	// a timeout tell nothing, as Indeterminate does. It needs a key.
+	// Verify finds out the outcome of an attempt that did not return a result. Its
+	// context has the Info of that attempt, except for Phase, FencingToken (larger than
+	// that of any attempt before) and Deadline. An error, a panic and a timeout count
+	// as Indeterminate. It needs a key.
 	Verify func(ctx context.Context, in In) (Verification[Out], error)
 
-	// VerifyRetry says how often Verify is asked before what it cannot tell is
-	// final, and when.
+	// VerifyRetry says how often Verify is called, and when, before an indeterminate
+	// outcome is final.
 	VerifyRetry Retry
 
-	// VerifyTimeout bounds one call of Verify. Zero is DefaultVerifyTimeout.
+	// VerifyTimeout limits one call of Verify. Zero is DefaultVerifyTimeout.
 	VerifyTimeout time.Duration
 
-	// VerifyFences says that Verify sees to it, before it looks, that the other
-	// side refuses what comes later from an earlier attempt, by its fencing token.
-	// What is not there then, never will be, and Settle is not waited for.
+	// VerifyFences says that Verify, before it looks, makes the external system refuse
+	// late requests of earlier attempts, by their fencing tokens. An effect that is not
+	// there then can no longer happen, so there is no wait for Settle.
 	VerifyFences bool
 
 	// Settle is how long after an attempt's Timeout its effect may still happen: a
-	// request may be on its way when its sender dies. Only then is a NotCompleted
-	// believed. Zero is the Timeout.
+	// request may be on its way when its sender dies. A NotCompleted counts only after
+	// that. Zero is the Timeout.
 	Settle time.Duration
 
-	// SettleAfterError says that Settle is to be waited for also after an attempt
-	// that returned an error by itself.
+	// SettleAfterError says that Settle also applies after an attempt that returned an
+	// error by itself.
 	SettleAfterError bool
 
-	// OnIndeterminate says what follows when nobody can tell: ReturnError or Park.
+	// OnIndeterminate says what follows when the outcome cannot be determined:
+	// ReturnError or Park.
 	OnIndeterminate Action
 
-	// Compensate undoes a call whose result is recorded, if its workflow then fails
-	// or is cancelled. Such calls are undone one after the other, the last that
-	// completed first, before the workflow ends. It runs at least once, with the
-	// Retry, the Timeout and the bounds of the call, but for its Deadline; a request
-	// to stop does not end it. Its context has the Info of the call, but for Phase,
+	// Compensate undoes a call whose result is recorded, if its workflow then fails or
+	// is cancelled. Such calls are undone one after the other, the last that completed
+	// first, before the workflow ends. It runs at least once, with the Retry, the
+	// Timeout and the limits of the call, except for its Deadline; a cancellation
+	// request does not end it. Its context has the Info of the call, except for Phase,
 	// Attempt (of its own, from 1), FencingToken (larger than that of any attempt
 	// before) and Deadline. If its last attempt fails, or one with a Permanent error,
-	// the workflow waits for a person, who answers with engine.Engine.Resolve.
+	// the workflow waits for an operator, who answers with engine.Engine.Resolve.
 	//
-	// A call that failed, or of which nobody knows what became, is not undone.
+	// A call that failed, or whose outcome is unknown, is not undone.
 	Compensate func(ctx context.Context, in In, out Out) error
 
-	// ResourceScope names what in acts on: attempts of one scope run one at a time in
-	// one engine, whatever activities they are of. An empty one is no scope. It is
-	// held while Run runs, and not between attempts. Engines in other processes do
-	// not know of it: what must not meet there is kept apart by the FencingToken.
+	// ResourceScope names what in acts on: in one engine, attempts of one scope run one
+	// at a time, even if they are of different activities. An empty one is no scope.
+	// The scope is locked while Run runs, and not between attempts. Engines in other
+	// processes do not know of it: to exclude those too, use the FencingToken.
 	ResourceScope func(in In) string
 
-	// MaxConcurrent is how many attempts of this activity are under way at a time in
-	// one engine. Zero is no bound but engine.Config.MaxActivities.
+	// MaxConcurrent is how many attempts of this activity run at a time in one engine.
+	// Zero is no limit except engine.Config.MaxActivities.
 	MaxConcurrent int
 
-	// Rate is how many attempts of this activity begin within a time in one engine.
-	// Zero is no bound.
+	// Rate is how many attempts of this activity start within a time in one engine.
+	// Zero is no limit.
 	Rate Rate
 }
 
-// A Rate is Count within Per: however time is cut, no more than Count fall into a
-// span of Per.
+// A Rate is Count within Per: in any span of length Per, no more than Count start.
 type Rate struct {
 	Count int
 	Per   time.Duration
 }
 
-// The times that an attempt and a verifier have where none are given.
+// The default timeouts of an attempt and of a verifier.
 const (
 	DefaultTimeout       = time.Minute
 	DefaultKeyedTimeout  = 30 * time.Second
 	DefaultVerifyTimeout = 30 * time.Second
 )
 
-// Retry says how often an attempt is followed by another, and when. Errors made
-// with Permanent are not retried at all.
+// Retry says how often a failed attempt is retried, and when. Errors made with
+// Permanent are not retried at all.
 type Retry struct {
-	Attempts   int           // in all; 0: 5, negative: no bound
+	Attempts   int           // in all; 0: 5, negative: no limit
 	Backoff    time.Duration // before the second attempt, then doubled, each with jitter; 0: 1 s
 	MaxBackoff time.Duration // 0: 1 min
 }
 
-// An Action is what follows when nobody can tell what became of an attempt.
+// An Action is what follows when the outcome of an attempt cannot be determined.
 type Action uint8
 
 const (
 	ReturnError Action = iota // the workflow gets an *IndeterminateError
-	Park                      // the operation waits for a person, who answers with engine.Engine.Resolve
+	Park                      // the operation waits for an operator, who answers with engine.Engine.Resolve
 )
 
-// Options are what may differ for one call. Zero fields leave what the
-// definition says.
+// Options override the definition for one call. Zero fields change nothing.
 type Options struct {
 	IdempotencyKey    string
 	Retry             Retry
@@ -192,8 +189,8 @@ func (a *Activity[In, Out]) Do(run Runner, in In) (Out, error) {
 	return future.Await[Out](run, a.begin(run, in))
 }
 
-// Go begins the activity and does not wait: the future does. What is under way
-// when the workflow function returns is given up.
+// Go starts the activity and does not wait: Get of its future does. An activity that is
+// in progress when the workflow function returns is given up.
 func (a *Activity[In, Out]) Go(run Runner, in In) *future.Future[Out] {
 	return future.New[Out](a.begin(run, in))
 }
@@ -269,7 +266,7 @@ func (a *Activity[In, Out]) policy() Policy {
 // keyed says that a is reconciled.
 func (a *Activity[In, Out]) keyed() bool { return a.IdempotencyKey != nil || a.Idempotent }
 
-// Check returns a *DefinitionError if a is not complete or makes no sense.
+// Check returns a *DefinitionError if a is incomplete or inconsistent.
 func (a *Activity[In, Out]) Check() error {
 	switch {
 	case a == nil:
@@ -337,7 +334,7 @@ func (a *Activity[In, Out]) Check() error {
 	return nil
 }
 
-// The seam to package engine. Users have no business here.
+// Internal to Weft: what package engine needs.
 
 // A Definition is an *Activity.
 type Definition interface {
@@ -366,7 +363,7 @@ type Runner interface {
 }
 
 // A Call is one use of an activity: values and closures instead of types. Each closure
-// is given an in of Input's type that is its own.
+// is given its own copy of Input, of the same type.
 type Call struct {
 	Definition Definition
 	Policy     Policy
@@ -376,13 +373,13 @@ type Call struct {
 	Run        func(ctx context.Context, in any) (any, error)
 	Verify     func(ctx context.Context, in any) (Answer, error) // nil: none
 
-	// Compensate undoes the call, whose result decode tells. Nil: nothing does.
+	// Compensate undoes the call; decode decodes its result. It may be nil.
 	Compensate func(ctx context.Context, in any, decode func(out any) error) error
 }
 
-// Undoing is the call that undoes c, whose result decode tells. It has no key:
-// nobody can be asked what became of it, and it is attempted again. It has no
-// Deadline either: there is always time to undo.
+// Undoing is the call that undoes c; decode decodes c's result. It has no key: there is
+// no verifier for it, and it is attempted again. It has no Deadline either: there is
+// always time to undo.
 func (c Call) Undoing(decode func(out any) error) Call {
 	return Call{
 		Definition: c.Definition,

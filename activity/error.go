@@ -6,20 +6,20 @@ import (
 )
 
 var (
-	// ErrTimeout is the cause of an attempt's context when its Timeout is over,
-	// and in the tree of the *Error if that was the last attempt.
+	// ErrTimeout is the cause of an attempt's context when its Timeout has passed, and
+	// is wrapped by the *Error if that was the last attempt.
 	ErrTimeout = errors.New("activity: timed out")
 
-	// ErrLeaseLost is the cause of an attempt's context when its engine lost the
-	// right to drive the workflow: somebody else will.
+	// ErrLeaseLost is the cause of an attempt's context when its engine has lost the
+	// right to run the workflow: another engine takes over.
 	ErrLeaseLost = errors.New("activity: lease lost")
 
-	// ErrStopped is the cause of an attempt's context when the engine stops.
-	// The activity will run again where the workflow goes on.
+	// ErrStopped is the cause of an attempt's context when the engine stops. The
+	// activity will run again where the workflow continues.
 	ErrStopped = errors.New("activity: engine stops")
 )
 
-// An Error is how an activity's or a step's last attempt failed. It reads the
+// An Error is the failure of an activity's or a step's last attempt. Its text is the
 // same before and after a restart.
 type Error struct {
 	Activity string
@@ -35,12 +35,12 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Sentinel }
 
-// An IndeterminateError says that an activity with an idempotency key may have had
-// its effect, and that nobody could tell. It was not attempted again. A person who
-// finds out can say so with engine.Engine.Resolve.
+// An IndeterminateError says that an activity with an idempotency key may have had its
+// effect, and that this could not be determined. It was not attempted again. An
+// operator who finds out can say so with engine.Engine.Resolve.
 type IndeterminateError struct {
 	Activity, Operation, IdempotencyKey string
-	Attempt                             int // the last that left
+	Attempt                             int // the last that started
 	Reason                              string
 }
 
@@ -56,8 +56,8 @@ func (e *ResultUnavailableError) Error() string {
 	return fmt.Sprintf("activity %s: operation %s, key %q: completed, and its result is lost: %s", e.Activity, e.Operation, e.IdempotencyKey, e.Reason)
 }
 
-// A ContradictionError says that two who could tell what became of an activity
-// disagree whether it had its effect. Neither is believed, and it is not attempted
+// A ContradictionError says that two sources contradict each other about whether an
+// activity had its effect. Weft trusts neither, and the activity is not attempted
 // again.
 type ContradictionError struct{ Activity, Operation, IdempotencyKey, First, Second string }
 
@@ -72,7 +72,7 @@ func (e *DefinitionError) Error() string {
 	return fmt.Sprintf("activity %q: %s %s", e.Activity, e.Field, e.Problem)
 }
 
-// Permanent marks err: no retry will help.
+// Permanent marks err: a retry will not help.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -90,8 +90,8 @@ type permanent struct{ error }
 
 func (p *permanent) Unwrap() error { return p.error }
 
-// NoEffect marks err: nothing happened outside, so that an activity with an
-// idempotency key may be attempted again without asking its verifier.
+// NoEffect marks err: nothing happened outside, so an activity with an idempotency key
+// may be attempted again without calling its verifier.
 func NoEffect(err error) error {
 	if err == nil {
 		return nil

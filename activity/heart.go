@@ -10,18 +10,19 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Heartbeat tells how far the attempt has come, for the next one and for the
-// verifier, who ask with [Progress]; and it asks whether to go on. The error is the
-// cause when the attempt should stop: ErrTimeout, ErrLeaseLost, ErrStopped,
-// engine.ErrCancelled, or that of the caller's own context. It is another one if
-// progress cannot be encoded, or has more than 64 KiB when it is; that is not told.
+// Heartbeat reports how far the attempt has come. The next attempt and the verifier
+// read this with [Progress]. It also says whether to continue: its error is the cause
+// when the attempt should stop, which is ErrTimeout, ErrLeaseLost, ErrStopped,
+// engine.ErrCancelled, or that of the caller's own context. It is another error if
+// progress cannot be encoded, or has more than 64 KiB when encoded; such progress is
+// not reported.
 //
-// It does not wait for the store and may be called as often as one likes: what was
-// told last is written every five seconds, and when the attempt ends without a
-// result. What was told in the last five seconds before a process died is lost. A
-// store that cannot be reached is no reason to stop.
+// It does not wait for the store and may be called as often as you like. The last value
+// is written every five seconds, and when the attempt ends without a result. Values of
+// the last five seconds before a process died are lost. A store that cannot be reached
+// is no reason to stop.
 //
-// For a context that is not an attempt's, and in a verifier, nothing is told.
+// With a context that is not an attempt's, and in a verifier, nothing is reported.
 func Heartbeat[T any](ctx context.Context, progress T) error {
 	var err error
 	if h := heartFrom(ctx); h != nil {
@@ -33,10 +34,10 @@ func Heartbeat[T any](ctx context.Context, progress T) error {
 	return err
 }
 
-// Progress returns what an earlier attempt told last; in a verifier, the attempt
-// that is asked about or one before it. It reads the store once, and waits for it. It
-// is false if nothing was told, if that is not a T, and if ctx ends before the store
-// answers. It is a hint where to go on, and no proof of what happened.
+// Progress returns what an earlier attempt reported last; in a verifier, the attempt in
+// question or one before it. It reads the store once, and waits for it. It returns
+// false if nothing was reported, if the value is not a T, or if ctx ends before the
+// store answers. Progress is a hint where to continue, and no proof of what happened.
 func Progress[T any](ctx context.Context) (progress T, ok bool) {
 	h := heartFrom(ctx)
 	if h == nil || !h.Last(&progress) {
@@ -50,7 +51,7 @@ func heartFrom(ctx context.Context) Heart {
 	return h
 }
 
-// The seam to package engine. Users have no business here, but for tests.
+// Internal to Weft: what package engine and tests need.
 
 // A Heart is the engine's side of Heartbeat and Progress.
 type Heart interface {
@@ -58,8 +59,8 @@ type Heart interface {
 	Last(progress any) bool  // decodes into a pointer
 }
 
-// A Beat is what an attempt told last of its progress: beat:{workflow}:{operation}.
-// It is no part of what is known of an effect. Its time is in microseconds since 1970.
+// A Beat is the progress that an attempt reported last: beat:{workflow}:{operation}. It
+// is not part of what is known of an effect. Its time is in microseconds since 1970.
 type Beat struct {
 	Generation string `cbor:"1,keyasint"`
 	Activity   string `cbor:"2,keyasint"`
@@ -73,8 +74,8 @@ type Beat struct {
 }
 
 // ReadBeat reads the progress of an operation. If there is none it returns an empty
-// one, which can be written. One of an earlier life of the id is returned too: it has
-// another Generation.
+// one, which can be written. One of an earlier workflow with the same id is returned
+// too: it has another Generation.
 func ReadBeat(ctx context.Context, s storage.Storage, workflowID, operation string) (Beat, error) {
 	b := Beat{key: keys.Beat(workflowID, operation)}
 	raw, err := s.Get(ctx, b.key)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Info is what an attempt may know of itself, a verifier of the attempt, and a
-// Compensate of the call that it undoes.
+// Info describes an attempt. A verifier gets that of the attempt in question, and a
+// Compensate that of the call that it undoes.
 type Info struct {
 	Phase Phase
 
@@ -15,17 +15,17 @@ type Info struct {
 	Operation            string // its place in the workflow
 
 	// IdempotencyKey names the effect, the same in every attempt. It is for the
-	// other side. It is empty for an activity without one.
+	// external system. It is empty for an activity without one.
 	IdempotencyKey string
 
-	// Attempt counts from 1. Where a process died and nobody knows whether it
-	// had begun an attempt, that one is counted. With an idempotency key every one
-	// is recorded before it begins, and counted exactly.
+	// Attempt counts from 1. If a process died and it is unknown whether it had started
+	// an attempt, that one is counted. With an idempotency key every attempt is
+	// recorded before it starts, and the count is exact.
 	Attempt int
 
-	// FencingToken rises with every recorded attempt and every time that the
-	// workflow changes hands. A target that refuses a token lower than it has
-	// seen cannot be reached by an attempt that was given up.
+	// FencingToken rises with every recorded attempt and every time that the workflow
+	// changes owners. If a target refuses tokens lower than the highest it has seen,
+	// attempts that were given up cannot affect it.
 	FencingToken uint64
 
 	Deadline time.Time // of this attempt
@@ -55,15 +55,14 @@ func InfoFrom(ctx context.Context) Info {
 	return *i
 }
 
-// NewContext returns a context with i, whose deadline is said to be i.Deadline
-// if there is one: for tests of an activity's Run, Verify and Compensate. It does
-// not end by itself. With a nil h nothing can be told, and nothing was.
+// NewContext returns a context with i, for tests of an activity's Run, Verify and
+// Compensate. It reports i.Deadline as its deadline if there is one, but does not end
+// by itself. With a nil h, Heartbeat reports nothing and Progress finds nothing.
 func NewContext(ctx context.Context, i Info, h Heart) context.Context {
 	return &attempt{ctx, i, h}
 }
 
-// An attempt is the context of one. It is cancelled by the engine, which has the
-// timer.
+// An attempt is the context of one. The engine cancels it, and has the timer.
 type attempt struct {
 	context.Context
 	info  Info
@@ -87,7 +86,7 @@ func (a *attempt) Deadline() (time.Time, bool) {
 	return a.info.Deadline, true
 }
 
-// Err tells the end of the attempt's time from other ends, as contexts do.
+// Err distinguishes a timeout from other ends, as contexts do.
 func (a *attempt) Err() error {
 	err := a.Context.Err()
 	if err != nil && context.Cause(a.Context) == ErrTimeout {

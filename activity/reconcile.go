@@ -8,15 +8,15 @@ import (
 	"github.com/weft-go/weft/internal/saturate"
 )
 
-// The seam to package engine. Users have no business here.
+// Internal to Weft: what package engine needs.
 
-// Next decides what follows for a reconciled operation: a pure function of the
-// definition, of what is recorded, and of what has happened since. What it decides
-// may be done when the record that it returns is durable, and not before.
+// Next decides what follows for a reconciled operation. It is a pure function of the
+// definition, of what is recorded, and of what has happened since. Act on its decision
+// only after the record that it returns is durable.
 //
-// The one rule behind all others: an attempt that has left may have had its
-// effect. Another may leave only after somebody who can know has said that it did
-// not, or if a repetition does no harm.
+// The basic rule: an attempt that has started may have had its effect. Another may
+// start only after a reliable source has said that it did not, or if a repetition does
+// no harm.
 func Next(p Policy, r Record, h Happened) Decision {
 	r = r.touched(h.Now)
 	switch h.What {
@@ -60,17 +60,17 @@ type Happened struct {
 	What What
 	Now  time.Time
 
-	// Waited is for how long it has been certain that the attempt begins nothing
-	// new: since its end, or since the claim of who found it. Of Answered: when
-	// the verifier was asked.
+	// Waited is for how long the attempt is known to start nothing new: since its end,
+	// or since the claim of the engine that found it. Of Answered: when the verifier
+	// was called.
 	Waited time.Duration
 
-	Asked   int      // how often the verifier was, since then
+	Asked   int      // how often the verifier was called, since then
 	Payload          // of Returned, and of an answer that has a result
 	Failure *Failure // of Erred, and of CameLate
 	Verdict Verdict  // of Answered, and of Undecodable: its Reason
 
-	UnderWay bool // of Undecodable: the attempt is, or what it came to is not recorded
+	UnderWay bool // of Undecodable: the attempt is in progress, or its outcome is not recorded
 
 	Random func(n int64) int64 // from 0 to before n
 }
@@ -89,15 +89,15 @@ const (
 	_           What = iota
 	Returned         // the attempt returned a result
 	Erred            // the attempt returned an error, or panicked
-	Expired          // the attempt's time is up
-	CameLate         // an attempt whose time was up has returned after all
-	Abandoned        // the workflow does not wait for it any more
-	Found            // the record was read: after a crash, a takeover, or by somebody else's change
-	Answered         // the verifier did
-	Undecodable      // a person's answer was found whose result cannot be decoded
+	Expired          // the attempt has timed out
+	CameLate         // an attempt that had timed out has returned after all
+	Abandoned        // the workflow no longer waits for it
+	Found            // the record was read: after a crash, a takeover, or a change by another process
+	Answered         // the verifier answered
+	Undecodable      // the result of an operator's answer cannot be decoded
 )
 
-// A Decision is what follows, once Record is durable, and After that time.
+// A Decision is what to do, once Record is durable, and after the time After.
 type Decision struct {
 	Do     Do
 	After  time.Duration
@@ -112,16 +112,16 @@ const (
 	_        Do = iota
 	GoOn        // nothing new
 	Dispatch    // the next attempt
-	Verify      // ask the verifier
+	Verify      // call the verifier
 	Settle      // the operation has its outcome: Record
-	Attend      // a person must say
+	Attend      // an operator must decide
 )
 
 func (d Do) String() string {
 	return [...]string{"none", "go on", "dispatch", "verify", "settle", "attend"}[d]
 }
 
-// Dispatched is the record with which the next attempt leaves.
+// Dispatched is the record with which the next attempt starts.
 func (r Record) Dispatched(d Departure) Record {
 	r = r.touched(d.At)
 	if r.CreatedAt == 0 {
@@ -134,32 +134,31 @@ func (r Record) Dispatched(d Departure) Record {
 	return r
 }
 
-// A Departure is when and under whom an attempt leaves, and what it is given.
+// A Departure is when an attempt starts, for which owner, and with which limits.
 type Departure struct {
 	At              time.Time
 	Epoch, Token    uint64
 	Timeout, Settle time.Duration
 }
 
-// Released is the record of an operation whose owner goes with a word, having
-// waited for this long.
+// Released is the record of an operation whose owner shuts down cleanly, having waited
+// for this long.
 func (r Record) Released(now time.Time, waited time.Duration) Record {
 	r = r.touched(now)
 	r.Waited = saturate.Add(r.Waited, waited)
 	return r
 }
 
-// touched is r with a later time of change.
+// touched is r with a later time of its last change.
 func (r Record) touched(now time.Time) Record {
 	r.UpdatedAt = max(now.UnixMicro(), r.UpdatedAt+1)
 	return r
 }
 
-// ended says that the last attempt is known to have come back, or to have been
-// given up.
+// ended says that the last attempt is known to have returned, or to have been given up.
 func (r *Record) ended() bool { return r.Error != nil && r.Error.Attempt == r.Attempt }
 
-// erred takes in an error of the attempt.
+// erred handles an error of the attempt.
 func (p Policy) erred(r Record, h Happened) Decision {
 	f := *h.Failure
 	f.Attempt = r.Attempt
@@ -172,7 +171,7 @@ func (p Policy) erred(r Record, h Happened) Decision {
 	return p.doubt(r, h)
 }
 
-// doubt decides on an attempt that may have had its effect.
+// doubt decides what follows an attempt that may have had its effect.
 func (p Policy) doubt(r Record, h Happened) Decision {
 	var pause time.Duration
 	if h.What != Found && !p.spent(r, h.Now) {
@@ -208,16 +207,15 @@ func (p Policy) again(r Record, h Happened, pause time.Duration, why string) Dec
 	return Decision{Do: Settle, Record: r, Why: why}
 }
 
-// spent says that there is no further attempt at a time.
+// spent says that at a given time no further attempt is allowed.
 func (p Policy) spent(r Record, at time.Time) bool {
 	bound := p.Retry.Bound()
 	late := p.Deadline > 0 && r.CreatedAt > 0 && !at.Before(r.Begun().Add(p.Deadline))
 	return late || bound > 0 && r.Attempt-r.Spent >= bound || r.ended() && r.Error.Permanent
 }
 
-// Quiet is for how long an effect may still land, counted from when it is certain
-// that the attempt begins nothing new. A not-completed that was asked for earlier
-// tells nothing.
+// Quiet is for how long an effect may still happen, counted from when the attempt is
+// known to start nothing new. A not-completed from before that does not count.
 func (p Policy) Quiet(r Record) time.Duration {
 	var quiet time.Duration
 	switch {
@@ -232,7 +230,7 @@ func (p Policy) Quiet(r Record) time.Duration {
 	return max(quiet-r.Waited, 0)
 }
 
-// found decides on a record that somebody else left.
+// found decides on a record that another owner left.
 func (p Policy) found(r Record, h Happened) Decision {
 	switch {
 	case r.Settled:
@@ -266,8 +264,8 @@ func (p Policy) answered(r Record, h Happened) Decision {
 	return Decision{Do: Verify, After: p.VerifyRetry.Pause(h.Asked, h.Random), Record: r}
 }
 
-// Resolved is the record with a person's answer, for its owner to find. It does not
-// look at what others said: a person is asked because they could not tell.
+// Resolved is the record with an operator's answer, for its owner to find. It ignores
+// earlier answers: an operator is asked because they were inconclusive.
 func (r Record) Resolved(now time.Time, by string, v Verdict, result Payload) Record {
 	r = r.touched(now)
 	r.Seen, r.Withdrawn, r.By = "", "", by
@@ -286,8 +284,8 @@ func (r Record) Resolved(now time.Time, by string, v Verdict, result Payload) Re
 	return r
 }
 
-// withdrawn is the record without the result that a person gave, which was not taken for
-// this reason. Nobody knows what became of the attempt, as before.
+// withdrawn is the record without the result of an operator, which was not accepted for
+// this reason. The outcome of the attempt is unknown, as before.
 func (r Record) withdrawn(why string) Record {
 	r.Status, r.Settled = StatusIndeterminate, false
 	r.HasResult, r.Result, r.Codec, r.By = false, nil, "", ""
@@ -306,10 +304,10 @@ func complete(r Record, result Payload, why string) Decision {
 	return Decision{Do: Settle, Record: r, Why: why}
 }
 
-// Reopened is the record of an operation that has no success, in a run that failed
-// and is retried, for the nth time: all its attempts and its time are before it
-// again. What is not known is still not known. A person is at hand now, and is asked
-// what nobody else can tell.
+// Reopened is the record of an operation without success, in a run that failed and is
+// retried, for the nth time: all its attempts and its time are available again. What is
+// unknown stays unknown. An operator is present now, and decides what cannot be
+// determined otherwise.
 func (r Record) Reopened(n int, at int64) Record {
 	if !r.Settled || r.Status == StatusCompleted || r.Retry >= n {
 		return r
@@ -326,12 +324,12 @@ func (r Record) Reopened(n int, at int64) Record {
 	r.Error = &f
 	switch f.Category {
 	case CategoryIndeterminate, CategoryContradiction:
-		r.Error = nil // that nobody could tell says nothing of the attempt
+		r.Error = nil // it says nothing of the attempt
 	}
 	return r
 }
 
-// contradict gives up where those who could tell disagree.
+// contradict gives up when two sources contradict each other.
 func (p Policy) contradict(r Record, first, second string) Decision {
 	if r.attended() {
 		return Decision{Do: Attend, Record: r, Why: first + "; " + second}
@@ -341,8 +339,9 @@ func (p Policy) contradict(r Record, first, second string) Decision {
 	return Decision{Do: Settle, Record: r}
 }
 
-// giveUp ends, or leaves to a person, what nobody can tell. What a person is asked
-// about stays as it is: the next owner asks the verifier again.
+// giveUp handles an outcome that cannot be determined: it ends the operation, or leaves
+// it to an operator. In the latter case the record stays open: the next owner calls the
+// verifier again.
 func (p Policy) giveUp(r Record, reason string) Decision {
 	if r.Error != nil {
 		reason += fmt.Sprintf("; attempt %d: %s", r.Error.Attempt, r.Error.Message)
@@ -358,12 +357,12 @@ func (p Policy) giveUp(r Record, reason string) Decision {
 	return Decision{Do: Settle, Record: r}
 }
 
-// attended says that a person is at hand: somebody has retried the run, or has given an
-// answer that was not taken.
+// attended says that an operator is present: one has retried the run, or has given an
+// answer that was not accepted.
 func (r *Record) attended() bool { return r.Retry > 0 || r.Withdrawn != "" }
 
-// Outcome is the failure with which a settled operation ends, nil if it has a
-// result. An effect without a result that could be shown is no success.
+// Outcome is the failure of a settled operation, nil if it has a result. An effect
+// without a result is not a success.
 func (r *Record) Outcome() *Failure {
 	switch {
 	case r.Status == StatusCompleted && r.HasResult:

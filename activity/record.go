@@ -11,12 +11,12 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// The seam to package engine. Users have no business here.
+// Internal to Weft: what package engine needs.
 
 // A Record is what is known of the effect of one operation of a workflow:
-// act:{workflow}:{activity}:{operation}:{key}. It is written before the first
-// attempt leaves, and is the truth from then on. Times are in microseconds since
-// 1970, durations in nanoseconds.
+// act:{workflow}:{activity}:{operation}:{key}. It is written before the first attempt
+// starts, and is authoritative from then on. Times are in microseconds since 1970,
+// durations in nanoseconds.
 type Record struct {
 	Generation string `cbor:"1,keyasint"`
 
@@ -27,49 +27,47 @@ type Record struct {
 
 	Status Status `cbor:"6,keyasint"`
 
-	// Result is there only if Status is Completed, and absent even then if
-	// nobody can tell it any more.
+	// Result is set only if Status is Completed. Even then it is absent if it is lost.
 	HasResult bool   `cbor:"7,keyasint,omitempty"`
 	Result    []byte `cbor:"8,keyasint,omitempty"` // encoded by Codec
 	Codec     string `cbor:"9,keyasint,omitempty"` // "" is JSON
 
-	// Error is the latest failure, also while another attempt is under way.
+	// Error is the latest failure, even while another attempt is in progress.
 	Error *Failure `cbor:"10,keyasint,omitempty"`
 
-	CreatedAt int64 `cbor:"11,keyasint"` // the first attempt left
+	CreatedAt int64 `cbor:"11,keyasint"` // the first attempt started
 	UpdatedAt int64 `cbor:"12,keyasint"` // rises with every change
 
-	Attempt  int    `cbor:"13,keyasint"` // the last that has left
-	Epoch    uint64 `cbor:"14,keyasint"` // of the owner that sent it off
-	Token    uint64 `cbor:"15,keyasint"` // its fencing token: the checkpoint at which it left
+	Attempt  int    `cbor:"13,keyasint"` // the last that has started
+	Epoch    uint64 `cbor:"14,keyasint"` // of the owner that started it
+	Token    uint64 `cbor:"15,keyasint"` // its fencing token: the checkpoint at which it started
 	Deadline int64  `cbor:"16,keyasint"`
 
-	// Timeout and Settle are what that attempt was given, and Waited how much of
-	// them has passed where somebody could tell.
+	// Timeout and Settle are those of that attempt, and Waited is how much of them is
+	// known to have passed.
 	Timeout time.Duration `cbor:"17,keyasint"`
 	Settle  time.Duration `cbor:"18,keyasint"`
 	Waited  time.Duration `cbor:"19,keyasint,omitempty"`
 
 	Input []byte `cbor:"20,keyasint"` // digest of the input's plaintext
 
-	// Settled says that the operation has its outcome: the other fields are it.
+	// Settled says that the operation has its outcome, which the other fields describe.
 	Settled bool `cbor:"21,keyasint,omitempty"`
 
-	// Seen is why the effect is believed to have happened, though the result was
-	// not taken.
+	// Seen is why the effect probably happened, although the result was not accepted.
 	Seen string `cbor:"22,keyasint,omitempty"`
 
-	// Retry is the number of the run's retry since which the operation has been
-	// open again, RetriedAt its time, and Spent the attempts that had left before.
+	// Retry is the number of the run's retry that opened the operation again, RetriedAt
+	// its time, and Spent the number of attempts that had started before.
 	Retry     int   `cbor:"23,keyasint,omitempty"`
 	RetriedAt int64 `cbor:"24,keyasint,omitempty"`
 	Spent     int   `cbor:"25,keyasint,omitempty"`
 
-	// Withdrawn is why a person's last answer was not taken. It is empty if there was
-	// none, or if it was taken.
+	// Withdrawn is why an operator's last answer was not accepted. It is empty if there
+	// was none, or if it was accepted.
 	Withdrawn string `cbor:"26,keyasint,omitempty"`
 
-	// By is the person whose answer the record is; "" if it is nobody's.
+	// By is the operator whose answer the record is, or empty.
 	By string `cbor:"27,keyasint,omitempty"`
 
 	raw     []byte
@@ -79,7 +77,7 @@ type Record struct {
 // Version is the version of the records that this package writes.
 const Version = 1
 
-// A Status is what is true of an effect.
+// A Status is the state of an effect.
 type Status string
 
 const (
@@ -87,7 +85,7 @@ const (
 	StatusFailed        Status = "failed" // and nothing happened
 	StatusCancelled     Status = "cancelled"
 	StatusTimedOut      Status = "timed-out"
-	StatusIndeterminate Status = "indeterminate" // also while an attempt is under way
+	StatusIndeterminate Status = "indeterminate" // also while an attempt is in progress
 )
 
 // A Failure is how an attempt ended, or why an operation was given up.
@@ -98,7 +96,7 @@ type Failure struct {
 	Sentinel string   `cbor:"4,keyasint,omitempty"` // text of the user's sentinel that the error is
 	Attempt  int      `cbor:"5,keyasint,omitempty"`
 
-	Permanent bool `cbor:"6,keyasint,omitempty"` // no retry will help
+	Permanent bool `cbor:"6,keyasint,omitempty"` // a retry will not help
 	NoEffect  bool `cbor:"7,keyasint,omitempty"` // nothing happened outside
 
 	Other string `cbor:"8,keyasint,omitempty"` // of a contradiction, the second observation
@@ -109,12 +107,12 @@ type Category string
 
 const (
 	CategoryFailed            Category = ""                   // Run returned an error, or panicked
-	CategoryTimedOut          Category = "timed-out"          // its time was up
+	CategoryTimedOut          Category = "timed-out"          // its timeout passed
 	CategoryLost              Category = "lost"               // its process died
-	CategoryIndeterminate     Category = "indeterminate"      // nobody can tell
-	CategoryResultUnavailable Category = "result-unavailable" // it happened, with a result that is lost
-	CategoryContradiction     Category = "contradiction"      // who could tell disagree
-	CategoryResolved          Category = "resolved"           // a person said so
+	CategoryIndeterminate     Category = "indeterminate"      // the outcome cannot be determined
+	CategoryResultUnavailable Category = "result-unavailable" // it happened, and its result is lost
+	CategoryContradiction     Category = "contradiction"      // two sources contradict each other
+	CategoryResolved          Category = "resolved"           // an operator's answer
 )
 
 // Err is the failure as the workflow sees it, of an activity's operation. sentinel
@@ -135,8 +133,8 @@ func (r *Record) key() []byte {
 	return keys.Activity(r.WorkflowID, r.Activity, r.Operation, r.IdempotencyKey)
 }
 
-// Begun is when the time began that all attempts have: with the first, or with the
-// last retry of the run. It is zero before.
+// Begun is when the Deadline of all attempts begins: with the first, or with the last
+// retry of the run. It is zero before.
 func (r *Record) Begun() time.Time {
 	if r.CreatedAt == 0 {
 		return time.Time{}
@@ -184,8 +182,8 @@ func OpenRecord(workflowID, activity, operation, idempotencyKey string, raw []by
 	return r, nil
 }
 
-// ReadRecord reads the record of an operation. One of an earlier life of the id is
-// returned too: it has another Generation. The error is storage.ErrNotFound if
+// ReadRecord reads the record of an operation. One of an earlier workflow with the same
+// id is returned too: it has another Generation. The error is storage.ErrNotFound if
 // there is none, or the store's.
 func ReadRecord(ctx context.Context, s storage.Storage, workflowID, activity, operation, idempotencyKey string) (Record, error) {
 	raw, err := s.Get(ctx, keys.Activity(workflowID, activity, operation, idempotencyKey))
@@ -195,7 +193,8 @@ func ReadRecord(ctx context.Context, s storage.Storage, workflowID, activity, op
 	return OpenRecord(workflowID, activity, operation, idempotencyKey, raw)
 }
 
-// Records reads the records of one life of a workflow, in the order of their keys.
+// Records reads the records of one generation of a workflow, in the order of their
+// keys.
 func Records(ctx context.Context, s storage.Storage, workflowID, generation string) ([]Record, error) {
 	var rs []Record
 	for e, err := range storage.All(ctx, s, keys.ActivitiesOf(workflowID)) {

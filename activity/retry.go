@@ -2,7 +2,7 @@ package activity
 
 import "time"
 
-// Bound is the number of attempts in all; negative is no bound.
+// Bound is the maximum number of attempts; negative is no limit.
 func (r Retry) Bound() int {
 	if r.Attempts == 0 {
 		return 5
@@ -10,10 +10,10 @@ func (r Retry) Bound() int {
 	return r.Attempts
 }
 
-// Pause is how long to wait after a failed attempt, which is counted from 1: the
-// backoff doubled for each attempt before it, at most MaxBackoff, and of its upper
-// half as much as chance has it ("equal jitter": far enough apart not to meet
-// again, never near zero). random returns a number from 0 to before n.
+// Pause is how long to wait after a failed attempt, which is counted from 1. The
+// backoff is doubled for each attempt before it, up to MaxBackoff. The pause is uniform
+// over the upper half of that ("equal jitter"), so retries spread out and never follow
+// at once. random returns a number from 0 to before n.
 func (r Retry) Pause(attempt int, random func(n int64) int64) time.Duration {
 	pause, longest := r.Backoff, r.MaxBackoff
 	if pause == 0 {

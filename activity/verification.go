@@ -5,44 +5,44 @@ import (
 	"fmt"
 )
 
-// A Verification is a verifier's answer: what became of an attempt. It is made by
-// one of four functions; the zero value is no answer, and is rejected.
+// A Verification is a verifier's answer: the outcome of an attempt. One of four
+// functions makes it; the zero value is invalid and is rejected.
 type Verification[Out any] struct {
 	state  State
 	result Out
 	reason string
 }
 
-// NotCompleted answers that the effect did not happen and will not: the activity
-// may be attempted again. A request that is still on its way is not "will not":
-// where the target cannot tell, answer Indeterminate.
+// NotCompleted says that the effect did not happen and will not: the activity may be
+// attempted again. If a request may still be on its way, or the target cannot tell,
+// answer Indeterminate.
 func NotCompleted[Out any]() Verification[Out] {
 	return Verification[Out]{state: StateNotCompleted}
 }
 
-// CompletedWithResult answers that the effect happened, and that this is the
-// result. The workflow goes on with it.
+// CompletedWithResult says that the effect happened, with this result. The workflow
+// continues with it.
 func CompletedWithResult[Out any](result Out) Verification[Out] {
 	return Verification[Out]{state: StateCompletedWithResult, result: result}
 }
 
-// CompletedResultUnavailable answers that the effect happened, and that nobody can
-// tell the result any more. The workflow gets a *ResultUnavailableError.
+// CompletedResultUnavailable says that the effect happened, and that its result is
+// lost. The workflow gets a *ResultUnavailableError.
 func CompletedResultUnavailable[Out any]() Verification[Out] {
 	return Verification[Out]{state: StateCompletedResultUnavailable}
 }
 
-// Indeterminate answers that nobody can tell yet. The verifier is asked again, as
-// VerifyRetry says.
+// Indeterminate says that the outcome cannot be determined yet. The verifier is called
+// again, as VerifyRetry says.
 func Indeterminate[Out any](reason string) Verification[Out] {
 	return Verification[Out]{state: StateIndeterminate, reason: reason}
 }
 
-// Failed is a person's answer, for engine.Engine.Resolve: the effect did not
-// happen, and is not to be tried again. A verifier cannot give it.
+// Failed is an operator's answer, for engine.Engine.Resolve: the effect did not happen,
+// and must not be attempted again. A verifier cannot give it.
 func Failed(reason string) Answer { return Verdict{State: StateFailed, Reason: reason} }
 
-// The seam to package engine. Users have no business here.
+// Internal to Weft: what package engine needs.
 
 // An Answer is a Verification of any type, or what Failed returns.
 type Answer interface{ Verdict() Verdict }
@@ -66,7 +66,7 @@ type Verdict struct {
 // Verdict returns v: it is an Answer itself.
 func (v Verdict) Verdict() Verdict { return v }
 
-// A State is what an answer says. The zero value is none.
+// A State is what an answer says. The zero value is no answer.
 type State uint8
 
 const (
@@ -75,7 +75,7 @@ const (
 	StateCompletedWithResult
 	StateCompletedResultUnavailable
 	StateIndeterminate
-	StateFailed // only a person's
+	StateFailed // only an operator's
 )
 
 var stateNames = [...]string{"none", "not-completed", "completed-with-result", "completed-result-unavailable", "indeterminate", "failed"}
@@ -87,11 +87,11 @@ func (s State) String() string {
 	return fmt.Sprintf("unknown(%d)", uint8(s))
 }
 
-// Ask calls a verifier, once. Whatever it does ends in one of a verifier's four
-// answers: an error, a panic, a Goexit, an answer that is none of them and one that
-// comes when the time is up tell nothing, and so are indeterminate.
+// Ask calls a verifier, once. The result is always one of a verifier's four answers: an
+// error, a panic, a Goexit, an invalid answer and one after the timeout are
+// indeterminate.
 //
-// Goexit ends the calling goroutine: then tell was called and Ask does not return.
+// Goexit ends the calling goroutine: then Ask has called tell and does not return.
 func Ask(ctx context.Context, verify func(context.Context) (Answer, error), tell func(Verdict)) {
 	v := unsure("the verifier called runtime.Goexit")
 	defer func() {
@@ -107,7 +107,7 @@ func ask(ctx context.Context, verify func(context.Context) (Answer, error)) Verd
 	a, err := verify(ctx)
 	switch {
 	case context.Cause(ctx) == ErrTimeout:
-		return unsure("the verifier timed out") // whatever it says now
+		return unsure("the verifier timed out") // whatever it answers now
 	case err != nil:
 		return unsure("the verifier failed: " + err.Error())
 	case a == nil:

@@ -1,8 +1,8 @@
-// Package future holds the outcome of an operation that a workflow has begun.
-// It is what activity, signal and engine share; users rarely write its name.
+// Package future holds the outcome of an operation that a workflow has started.
+// Packages activity, signal and engine share it; users rarely write its name.
 package future
 
-// A Future is the outcome of an operation that was begun.
+// A Future is the outcome of an operation that was started.
 type Future[T any] struct{ op Operation }
 
 // New returns the future of op.
@@ -14,11 +14,11 @@ func (f *Future[T]) Get(run Runner) (T, error) { return Await[T](run, f.op) }
 // Operation returns what f is the outcome of.
 func (f *Future[T]) Operation() Operation { return f.op }
 
-// The seam to package engine. Users have no business here.
+// Internal to Weft: what package engine needs.
 
-// An Operation is something that a workflow began.
+// An Operation is something that a workflow started.
 type Operation interface {
-	ID() string // its place in the workflow: "3", or "3.1" in the branch that 3 began
+	ID() string // its place in the workflow: "3", or "3.1" in the branch that 3 started
 }
 
 // A Runner is an *engine.Run.

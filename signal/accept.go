@@ -21,7 +21,7 @@ type Incoming struct {
 	Codec                string // "" is JSON
 	Data                 []byte
 	Digest               []byte        // of the plaintext
-	Memory               time.Duration // how long its acceptance is remembered, at least
+	Memory               time.Duration // minimum time for which its acceptance is remembered
 }
 
 // SamePayload says that in and other, which have one ID, also have one payload.
@@ -78,10 +78,10 @@ type counter struct {
 	N uint64 `cbor:"1,keyasint"`
 }
 
-// Earlier returns the answer that was given to in's ID before, and false if
-// there was none. Another payload is a *ConflictError. A payload without an
-// accepted response is an *IndeterminateError: records of one batch have come
-// apart, and nobody can tell whether the sender was answered.
+// Earlier returns the answer that was given to in's ID before, and false if there was
+// none. Another payload is a *ConflictError. A payload without an accepted response is
+// an *IndeterminateError: only part of a batch exists, and whether the sender got an
+// answer cannot be determined.
 func Earlier(ctx context.Context, s storage.Storage, in *Incoming) (Accepted, bool, error) {
 	a, err := readAccepted(ctx, s, in)
 	if a == nil && err == nil {
@@ -155,8 +155,8 @@ type Acceptance struct {
 	Counter []byte // as it is stored once the batch is
 }
 
-// An Arrival is one signal of an acceptance: its place with its payload, and the
-// answer to its sender.
+// An Arrival is one signal of an acceptance: its place in the inbox with its payload,
+// and the answer to its sender.
 type Arrival struct {
 	Waiting
 	Answer Accepted
@@ -171,19 +171,19 @@ func (d *Acceptance) Waiting() []Waiting {
 	return ws
 }
 
-// Accept decides the acceptance of signals of one workflow: for each of them
-// payload, place in the inbox, accepted response and the entry by which it
-// expires, if there is no payload and no response; and the counter, if it is
-// what was read. No two of them have one ID. The caller adds its condition on
-// the workflow.
+// Accept decides the acceptance of signals of one workflow. For each of them it writes
+// the payload, its place in the inbox, the accepted response and the entry by which
+// that expires, if there is no payload and no response. It also writes the counter, if
+// that is unchanged since it was read. No two of them may have one ID. The caller adds
+// its condition on the workflow.
 func Accept(ins []*Incoming, generation string, counted []byte, now time.Time) (*Acceptance, error) {
 	return admit(ins, false, generation, counted, now)
 }
 
 // AcceptConsumed decides the acceptance of a signal that is consumed in the same
-// commit: its payload and its place in the inbox are not written. That no payload of
-// its ID is there is a condition all the same. The caller sees to it that no other
-// signal is before it.
+// commit: its payload and its place in the inbox are not written. It is still a
+// condition that no payload of its ID exists. The caller ensures that no other signal
+// is before it.
 func AcceptConsumed(in *Incoming, generation string, counted []byte, now time.Time) (*Acceptance, error) {
 	return admit([]*Incoming{in}, true, generation, counted, now)
 }
@@ -356,8 +356,8 @@ func Read(ctx context.Context, s storage.Storage, workflowID string, w Waiting) 
 	return &p, err
 }
 
-// Consume is what the checkpoint that records a receipt does to the inbox, if the
-// signal is there: an operator may have cleared it.
+// Consume returns the changes to the inbox that belong to the checkpoint of a receipt,
+// and the condition that the signal is there: an operator may have cleared it.
 func Consume(workflowID string, w Waiting) (storage.Condition, []storage.Op) {
 	place := keys.Inbox(workflowID, w.Seq)
 	return storage.Present(place), []storage.Op{storage.Delete(keys.Signal(workflowID, w.Name, w.ID)), storage.Delete(place)}

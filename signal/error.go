@@ -9,7 +9,8 @@ import (
 // *IndeterminateError.
 var ErrConflict = errors.New("signal: conflict")
 
-// A ConflictError is ErrConflict with what it is about. It never shows a payload.
+// A ConflictError is ErrConflict with the names of the signal. It never shows a
+// payload.
 type ConflictError struct{ WorkflowID, SignalName, SignalID string }
 
 func (e *ConflictError) Error() string {
@@ -18,11 +19,11 @@ func (e *ConflictError) Error() string {
 
 func (e *ConflictError) Unwrap() error { return ErrConflict }
 
-// An IndeterminateError is SignalAcceptanceIndeterminate: the payload of this ID
-// is there and its acceptance is not, as a damaged or half restored store leaves
-// it. Nothing was enqueued. To send again does not help until a person has looked
-// (engine.Engine.Signals) and cleared it (ClearSignal), or the workflow was
-// purged. It wraps ErrConflict and never shows a payload.
+// An IndeterminateError is SignalAcceptanceIndeterminate: the payload of this ID exists
+// and its acceptance does not, as in a damaged or partly restored store. Nothing was
+// enqueued. Sending again does not help until an operator has looked
+// (engine.Engine.Signals) and cleared it (ClearSignal), or the workflow was purged. It
+// wraps ErrConflict and never shows a payload.
 type IndeterminateError struct {
 	WorkflowID, SignalName, SignalID string
 
@@ -37,8 +38,8 @@ func (e *IndeterminateError) Error() string {
 func (e *IndeterminateError) Unwrap() error { return ErrConflict }
 
 // A PayloadError says that today's code cannot decode a payload into the receiver's
-// type. No workflow function gets one: it is why a run is held, and what
-// engine.Engine.Replay returns.
+// type. No workflow function gets one: it is the reason for holding a run, and
+// engine.Engine.Replay returns it.
 type PayloadError struct {
 	WorkflowID, SignalName, SignalID string
 	Err                              error

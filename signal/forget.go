@@ -12,18 +12,18 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Forget decides what becomes of an accepted response whose time is up, by the
-// entry that says so. It goes, if it is as it was read, once its signal was
-// consumed: while it is there nothing can be accepted under its ID, so the payload
-// does not come back. A signal that waits keeps it, and it is looked at again
-// after another such time: else sending it again would find a payload whose
-// acceptance nobody knows.
+// Forget decides what to do with an accepted response that has expired, by the entry
+// that says so. If it is unchanged since it was read and its signal was consumed, it is
+// deleted. While the response exists nothing can be accepted under its ID, so the
+// payload does not come back. While the signal waits, the response is kept and checked
+// again after another such time. Otherwise sending the signal again would find a
+// payload without an acceptance.
 func Forget(ctx context.Context, s storage.Storage, entry []byte, now time.Time) (storage.Batch, error) {
 	return outlived(ctx, s, entry, now, false)
 }
 
-// Remember is Forget for an entry whose time cannot be right: the accepted response
-// stays, and is looked at again after another such time.
+// Remember is Forget for an entry whose time cannot be right: the accepted response is
+// kept, and checked again after another such time.
 func Remember(ctx context.Context, s storage.Storage, entry []byte, now time.Time) (storage.Batch, error) {
 	return outlived(ctx, s, entry, now, true)
 }

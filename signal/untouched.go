@@ -6,8 +6,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Untouched adds to a batch the condition that a workflow has accepted nothing
-// since its counter was read. One that has none yet is given one.
+// Untouched adds to a batch the condition that a workflow has accepted nothing since
+// its counter was read. If there is no counter yet, it creates one.
 func Untouched(b []storage.Condition, ops []storage.Op, workflowID string, counted []byte) ([]storage.Condition, []storage.Op, error) {
 	key := keys.SignalCounter(workflowID)
 	if counted != nil {
