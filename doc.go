@@ -1,11 +1,11 @@
 // Package weft is the front page of Weft: durable workflows inside your own Go
 // service. It has no code; see the packages below.
 //
-// A workflow is an ordinary Go function. The outcome of each of its steps is
-// committed to a store of your choice, by compare-and-swap, before the next step
-// starts. Kill the process anywhere, start it again, and the workflow goes on
-// where it was. There is no server of ours to run: a store is a SQLite or bbolt
-// file beside your program, or a table in your PostgreSQL.
+// A workflow is an ordinary Go function. The outcome of each of its steps is committed
+// to a store of your choice, by compare-and-swap, before the next step starts. If the
+// process dies at any point, restart it: the workflow continues where it stopped. There
+// is no separate server: a store is a SQLite or bbolt file beside your program, or a
+// table in your PostgreSQL.
 //
 // This is a whole program. Its workflow sleeps and then runs one activity. Run it
 // twice with the same hello.db, or kill it while it sleeps: the greeting is
@@ -58,41 +58,41 @@
 // # What is promised
 //
 //   - No success is invented. A workflow sees the outcome of a step only after a
-//     durable record of it exists, and what it has seen once it sees in every
-//     replay.
-//   - A signal is accepted once. Sent again with the same ID it gets the first
-//     answer, also after a crash, as long as the acceptance is remembered.
-//   - Two owners never both commit. A run is claimed before it is driven, and
-//     every write of its owner holds only if the claim still does.
-//   - The store is honest. An adapter says what it can do, a public test suite
-//     proves it, and the engine refuses a store on which it could not keep these
-//     promises.
+//     durable record of it exists, and sees the same outcome in every replay.
+//   - A signal is accepted once. If it is sent again with the same ID, the sender gets
+//     the first answer, even after a crash, as long as the acceptance is remembered.
+//   - Two owners never both commit. An engine claims a run before it executes it, and
+//     every write of the owner succeeds only if the claim is still valid.
+//   - A store states what it can do. An adapter declares its capabilities, a public
+//     test suite proves them, and the engine refuses a store on which it could not keep
+//     these promises.
 //
 // # What is not promised
 //
-// An effect outside the store does not happen exactly once by itself. The process may die
-// after the effect and before the record of it. What follows is up to the activity:
+// Weft alone does not make an effect outside the store happen exactly once. The process
+// may die after the effect and before the record of it. What follows depends on the
+// activity:
 //
 //   - Without an IdempotencyKey it is attempted again: at least once.
-//   - With one, its Verify is asked what became of the effect. It is attempted again only
-//     if the answer is that the effect did not happen.
+//   - With one, its Verify is called to find out what became of the effect. It is
+//     attempted again only if the answer is that the effect did not happen.
 //   - If it says that it is Idempotent, it is attempted again with the same key.
 //
-// Give the other side the key, and the fencing token if it can refuse a lower one:
+// Give the external system the key, and the fencing token if it can refuse a lower one:
 // activity.InfoFrom(ctx) has both.
 //
-// A workflow function must do the same when it is run again: time, chance and the
-// world come to it through its *engine.Run, an activity, a step or a signal.
+// A workflow function must do the same when it is run again: it gets the time, random
+// numbers and external data through its *engine.Run, an activity, a step or a signal.
 //
 // # Where to go next
 //
-//   - Package engine runs workflows; package activity defines steps with effects
-//     outside, package signal messages to a workflow.
-//   - Packages storage/sqlite and storage/bolt keep a store in a file,
-//     storage/postgres in a table, storage/memory in memory. To write another, see storage and
+//   - Package engine runs workflows; package activity defines steps with external
+//     effects, and package signal messages to a workflow.
+//   - Packages storage/sqlite and storage/bolt keep a store in a file, storage/postgres
+//     in a table, storage/memory in memory. To write another, see storage and
 //     storage/storagetest.
 //   - examples/order is an order that waits for approval and survives being
 //     killed; examples/crash kills it hundreds of times and checks what is left.
-//   - Package enginetest tests workflows of yours, in virtual time and with crashes
+//   - Package enginetest tests your workflows, in virtual time and with crashes
 //     everywhere; examples/crashtest finds a double charge with it.
 package weft

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-go/weft/engine"
 )
 
-// A finding is one trouble, in words. What is about the same thing is told once.
+// A finding is one problem, in words. Findings about the same thing are reported once.
 type finding struct {
 	about string
 	lines []string
@@ -25,8 +25,8 @@ func counts(effects []Effect) map[string]int {
 	return n
 }
 
-// differs says where two undisturbed plays of a scenario are two stories, and
-// takes the results that are not the same out of the comparison.
+// differs reports how two plays without failures differ, and excludes results that
+// differ from the comparison.
 func (p *played) differs(again *played) (fs []finding) {
 	if one, two := counts(p.effects), counts(again.effects); !maps.Equal(one, two) {
 		fs = append(fs, finding{"story", []string{
@@ -51,10 +51,10 @@ func (p *played) differs(again *played) (fs []finding) {
 	return fs
 }
 
-// unstable is a result that tells nothing.
+// unstable is a result that is not compared.
 const unstable = "\x00"
 
-// beside says what is wrong with p, beside the undisturbed play.
+// beside reports how p differs from calm, the play without failures.
 func (p *played) beside(calm *played, w way) []finding {
 	fs := p.trouble
 	one, two := counts(calm.effects), counts(p.effects)
@@ -68,7 +68,7 @@ func (p *played) beside(calm *played, w way) []finding {
 	return append(fs, p.ended(calm, len(fs) > 0)...)
 }
 
-// effect is the finding that an effect was had too often or not often enough.
+// effect is the finding that an effect happened too often or not often enough.
 func (p *played) effect(name string, calm, now int, w way) finding {
 	f := finding{about: "effect " + name}
 	f.lines = append(f.lines, fmt.Sprintf("%q happened %s, undisturbed %s", name, times(now), times(calm)))
@@ -114,8 +114,8 @@ func (d doer) String() string {
 	return d.activity
 }
 
-// remedies are what to do about an effect of these, or of nobody's, that was had too
-// often.
+// remedies say how to fix an effect that happened too often. doers had it; there are
+// none if it happened outside of activities.
 func (p *played) remedies(effect string, doers []doer) (lines []string) {
 	if len(doers) == 0 {
 		return []string{"Drive is called again after a crash: what it does outside must bear that."}
@@ -140,8 +140,8 @@ func (p *played) remedies(effect string, doers []doer) (lines []string) {
 	return append(lines, fmt.Sprintf("If a second does no harm, put %q into Scenario.MayRepeat.", effect))
 }
 
-// ended is what is wrong with how workflows ended. explained says that there is
-// other trouble, of which another result may come.
+// ended reports differences in how workflows ended. explained says that there are other
+// problems, which may explain another result.
 func (p *played) ended(calm *played, explained bool) (fs []finding) {
 	wrong := func(id string, lines ...string) { fs = append(fs, finding{"end of " + id, lines}) }
 	for _, id := range slices.Sorted(maps.Keys(calm.ends)) {
@@ -181,7 +181,7 @@ func shown(e end) string {
 	return cut(e.String())
 }
 
-// cut is s, if it is not too long to be read.
+// cut shortens s if it is too long to read.
 func cut(s string) string {
 	const most = 300
 	if len(s) <= most {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// complaints is a testing.TB that takes down what is said to it. Only what
-// concerns failure is its own.
+// complaints is a testing.TB that records messages. It overrides only what concerns
+// failure.
 type complaints struct {
 	testing.TB
 

@@ -8,24 +8,23 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A Scenario is a story of a few workflows, and of the world that they act on.
+// A Scenario is a play with a few workflows and the systems that they act on.
 type Scenario struct {
 	// Workflows are what the engine runs.
 	Workflows []engine.Definition
 
-	// Queues are those that it serves; nil are those that Workflows name in their
-	// Defaults, without bounds.
+	// Queues are those that the engine serves; nil are those that Workflows name in
+	// their Defaults, without limits.
 	Queues []engine.Queue
 
-	// Drive is what the clients do: start workflows, send signals, cancel. It
-	// need not wait for results; the play goes on until all workflows have
-	// ended. It is called again when it has failed and after a crash, as a client
-	// tries again, so it names what it does: ids for workflows, IDs for signals.
-	// ctx ends when the process dies.
+	// Drive is what the clients do: start workflows, send signals, cancel. It need not
+	// wait for results; the play continues until all workflows have ended. It is called
+	// again when it has failed and after a crash, as a client retries, so it names what
+	// it does: ids for workflows, IDs for signals. ctx ends when the process dies.
 	Drive func(ctx context.Context, eng *engine.Engine) error
 
-	// Check looks at the world at the end of each play; it may be nil. What it
-	// says with Errorf or Fatalf is reported with the place of the crash.
+	// Check inspects the world at the end of each play; it may be nil. What it reports
+	// with Errorf or Fatalf is shown with the place of the crash.
 	Check func(t testing.TB, world *Recorder)
 
 	// MayRepeat are effects that do no harm when they are repeated.
@@ -36,20 +35,20 @@ type Scenario struct {
 	Open func(t testing.TB) storage.Storage
 }
 
-// CrashEverywhere plays a scenario undisturbed, and then once for every call to
-// the store and every way in which that can go wrong: the process dies before or
-// after the call, the call answers an error having done nothing or all, its
-// context is cancelled. After a crash the next process goes on with what is in
-// the store. Each play is made by its own call of scenario, in virtual time.
+// CrashEverywhere plays a scenario without failures, and then once for every call to
+// the store and every way in which that can fail: the process dies before or after the
+// call, the call returns an error having done none or all of its work, its context is
+// cancelled. After a crash the next process continues with what is in the store. Each
+// play has its own call of scenario, in virtual time.
 //
-// The test fails if some play does not end as the undisturbed one did: if an
-// effect was had more often (unless it is in MayRepeat) or less often, if a
-// workflow ended otherwise or not at all or is held, if Drive has no success or
-// Check complains. The report says where, once for each kind of trouble. Results
-// that differ between two undisturbed plays, as those with a time or a random
-// number in them do, are not compared.
+// The test fails if some play does not end like the one without failures: if an effect
+// happened more often (unless it is in MayRepeat) or less often, if a workflow ended
+// otherwise or not at all or is held, if Drive does not succeed or Check reports an
+// error. The report says where, once for each kind of problem. Results that differ
+// between two plays without failures, such as those with a time or a random number in
+// them, are not compared.
 //
-// As scenario is played in a testing/synctest bubble, what it makes must not
+// Scenarios are played in a testing/synctest bubble, so what scenario creates must not
 // wait for anything outside.
 func CrashEverywhere(t *testing.T, scenario func(world *Recorder) Scenario) {
 	t.Helper()
@@ -64,7 +63,7 @@ func everywhere(t *testing.T, scenario func(world *Recorder) Scenario) *report {
 	calm, again := play(t, scenario, nil, way{}), play(t, scenario, nil, way{})
 	r := &report{plays: 2, calls: len(calm.calls)}
 	if r.add(place{words: "undisturbed"}, calm.trouble); !r.empty() {
-		return r // before it is said a thousand times
+		return r // report it once, and not for each play
 	}
 	if r.add(place{words: "played twice, undisturbed"}, calm.differs(again)); !r.empty() {
 		return r
@@ -74,8 +73,9 @@ func everywhere(t *testing.T, scenario func(world *Recorder) Scenario) *report {
 			if w.writes && !c.write {
 				continue
 			}
-			// What an engine does at the same time comes in any order, so a call is known
-			// by its words, or where these are others each time, by its number.
+			// The calls of concurrent goroutines come in any order, so a call is
+			// identified by its description, or by its number where the description
+			// changes each time.
 			p := play(t, scenario, func(_ int, now call) bool { return now == c }, w)
 			r.plays++
 			if p.struck == "" {

@@ -3,10 +3,9 @@
 // milliseconds.
 //
 //   - [Run] gives a test an engine. It is a testing/synctest bubble.
-//   - [CrashEverywhere] plays a scenario again and again, each time with the
-//     process dying at another call to the store, and tells which effects on the
-//     world outside were had twice, and where. A [Recorder] stands at the edge of
-//     that world.
-//   - [Replay] tells whether the code of today still goes through histories that
-//     were exported before.
+//   - [CrashEverywhere] plays a scenario repeatedly. Each time the process dies at
+//     another call to the store. It reports which external effects happened twice, and
+//     where. A [Recorder] records these effects.
+//   - [Replay] checks that today's code still replays histories that were exported
+//     before.
 package enginetest

@@ -13,14 +13,14 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-// A way is how a call to the store goes wrong.
+// A way is how a call to the store fails.
 type way struct {
 	fault         storagetest.Fault
-	before, after string // what is said around the call
-	writes        bool   // there is such a way only for a commit
+	before, after string // the description before and after that of the call
+	writes        bool   // only commits can fail so
 }
 
-// ways are all. A read that comes to nothing is the same before and after it.
+// ways are all ways. A read that fails is the same before and after it.
 var ways = []way{
 	{storagetest.CrashBefore, "crash at", "before it was written", false},
 	{storagetest.CrashAfter, "crash at", "after it was written", true},
@@ -33,11 +33,11 @@ func (w way) crash() bool {
 	return w.fault == storagetest.CrashBefore || w.fault == storagetest.CrashAfter
 }
 
-// A place is where a play was disturbed, in words: "crash at store call 7 of 9,
-// commit of checkpoint 2 of order-42 (charge settled), before it was written".
+// A place is where a play was disturbed, in words: "crash at store call 7 of 9, commit
+// of checkpoint 2 of order-42 (charge settled), before it was written".
 type place struct {
 	words   string
-	telling bool // it is a step of a workflow, and not what else an engine does
+	telling bool // it is a step of a workflow, and not another call of the engine
 }
 
 func (w way) place(call, calls int, what string, write bool) place {
@@ -48,13 +48,13 @@ func (w way) place(call, calls int, what string, write bool) place {
 	return place{s, strings.HasPrefix(what, "commit of checkpoint")}
 }
 
-// A reader puts calls to the store into words. It remembers the first
-// checkpoint of each workflow, so that they are counted from 1.
+// A reader describes calls to the store in words. It remembers the first checkpoint of
+// each workflow, to count from 1.
 type reader struct {
 	first map[string]uint64
 }
 
-// read says what c is: "commit of checkpoint 2 of order-42 (charge settled)".
+// read describes c: "commit of checkpoint 2 of order-42 (charge settled)".
 func (r *reader) read(c storagetest.Call) string {
 	switch c.Method {
 	case "Get":
@@ -72,7 +72,7 @@ func (r *reader) read(c storagetest.Call) string {
 		}
 	}
 	switch {
-	case deed != "": // which may claim the workflow too
+	case deed != "": // its commit may claim the workflow too
 		return deed
 	case step != "":
 		return step
@@ -87,7 +87,7 @@ func (r *reader) read(c storagetest.Call) string {
 	return "commit of " + record(o.Key)
 }
 
-// asked is what a client did, if o is the part of its batch that tells.
+// asked describes what a client did, if o is the part of its batch that shows it.
 func asked(o storage.Op) string {
 	parts, err := storage.SplitKey(o.Key)
 	switch {

@@ -18,17 +18,17 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-// How long, in virtual time, the workflows of a scenario have to end, and the
-// clients to be content.
+// The time limits, in virtual time, for the workflows of a scenario to end, and for the
+// clients to succeed.
 const (
 	longest = 400 * 24 * time.Hour
 	forever = 3 * longest
 )
 
-// A played scenario, and what came of it.
+// A played is the outcome of one play of a scenario.
 type played struct {
 	calls   []call
-	struck  string // the call that went wrong; "": there was none
+	struck  string // the call that failed; "": none
 	wrote   bool   // it is a commit
 	effects []Effect
 	keyed   map[string]bool // activities with an idempotency key
@@ -50,7 +50,7 @@ type end struct {
 	result string // or why it failed, or what it waits for
 }
 
-// held begins the status of a run that needs a person.
+// held is the start of the status of a run that needs an operator.
 const held = "held for "
 
 func (e end) String() string {
@@ -60,8 +60,8 @@ func (e end) String() string {
 	return e.status + ": " + e.result
 }
 
-// play plays the scenario. The first call that strike says yes to, given its number,
-// goes wrong; a nil strike is for none.
+// play plays the scenario. The first call for which strike returns true, given its
+// number, fails; with a nil strike none fails.
 func play(t *testing.T, scenario func(*Recorder) Scenario, strike func(n int, c call) bool, w way) *played {
 	p := &played{ends: map[string]end{}, may: map[string]bool{}}
 	err := sweep.Play(t, func(t testing.TB) *sweep.Stage { return p.stage(t, scenario, strike, w) })
@@ -99,7 +99,7 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike f
 		},
 		Begin: func(int) { world.live() },
 		Drive: func(ctx context.Context, eng *engine.Engine) error {
-			synctest.Wait() // until it drives what it is given
+			synctest.Wait() // until it is ready for starts
 			return sc.Drive(ctx, eng)
 		},
 		After: p.await,
@@ -129,7 +129,8 @@ func (sc *Scenario) queues() []engine.Queue {
 	return sc.Queues
 }
 
-// activate has what is Pinned begin. It is no part of the play.
+// activate makes the deployment active, so that Pinned workflows start. It is not part
+// of the play.
 func (p *played) activate(ctx context.Context, s storage.Storage) {
 	outside, err := p.outside(s)
 	if err != nil {
@@ -141,7 +142,7 @@ func (p *played) activate(ctx context.Context, s storage.Storage) {
 	}
 }
 
-// outside is an engine that has no part in the play.
+// outside is an engine that is not part of the play.
 func (p *played) outside(s storage.Storage) (*engine.Engine, error) {
 	eng, err := engine.New(engine.Config{Storage: s, Name: "outside", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -154,7 +155,7 @@ func (p *played) note(about string, lines ...string) {
 	p.trouble = append(p.trouble, finding{about, lines})
 }
 
-// await waits until all workflows have ended or are held, and takes down how.
+// await waits until all workflows have ended or are held, and records how.
 func (p *played) await(ctx context.Context, eng *engine.Engine, s storage.Storage) {
 	outside, err := p.outside(s)
 	if err != nil {
@@ -177,7 +178,7 @@ func (p *played) await(ctx context.Context, eng *engine.Engine, s storage.Storag
 	}
 }
 
-// look takes down how all workflows stand, and returns those that go on.
+// look records the status of all workflows, and returns those that have not ended.
 func (p *played) look(ctx context.Context, eng *engine.Engine) (open []string) {
 	for i, err := range eng.List(ctx, engine.Filter{}) {
 		if ctx.Err() != nil {
@@ -188,7 +189,8 @@ func (p *played) look(ctx context.Context, eng *engine.Engine) (open []string) {
 			return nil
 		}
 		e := end{status: string(i.Status)}
-		// Where the store has one opener at a time, who drives is none to this engine.
+		// On a store with one opener at a time, this engine does not see the engine
+		// that runs the workflows.
 		needs := slices.DeleteFunc(i.Attention, func(a engine.Attention) bool { return a.Reason == engine.Unregistered })
 		switch {
 		case i.Status.Terminal():
@@ -203,7 +205,7 @@ func (p *played) look(ctx context.Context, eng *engine.Engine) (open []string) {
 	return open
 }
 
-// waitsFor takes down what a workflow waits for that does not end.
+// waitsFor records what a workflow waits for that does not end.
 func (p *played) waitsFor(ctx context.Context, eng *engine.Engine, id string) {
 	e := end{status: "not ended", result: fmt.Sprintf("%d days after Drive had returned it is %s", int(longest.Hours()/24), p.ends[id].status)}
 	if i, err := eng.Describe(ctx, id); err == nil && len(i.Waiting) > 0 {
@@ -229,11 +231,11 @@ func outcome(ctx context.Context, eng *engine.Engine, id string) string {
 	return string(result)
 }
 
-// check runs a Check, whose complaints are taken down.
+// check runs a Check, and records its messages.
 func (p *played) check(t testing.TB, check func(testing.TB, *Recorder), world *Recorder) {
 	c := &complaints{TB: t}
 	done := make(chan struct{})
-	go func() { // its own, as FailNow ends it
+	go func() { // of its own, because FailNow ends it
 		defer close(done)
 		check(c, world)
 	}()

@@ -10,40 +10,39 @@ import (
 	"github.com/weft-go/weft/activity"
 )
 
-// A Recorder is the world outside, which a crash does not undo: it keeps what
-// was done to it. The zero value is ready. Its methods may be called by many
-// goroutines.
+// A Recorder is the outside world, which a crash does not undo: it keeps the effects.
+// The zero value is ready. Its methods may be called by many goroutines.
 type Recorder struct {
 	mu      sync.Mutex
 	effects []Effect
 	keyed   map[string]bool // activities that had an idempotency key
 	deaths  int             // of processes, so far
-	dead    bool            // and no new one has begun yet
+	dead    bool            // and the next one has not started yet
 }
 
-// An Effect is something that was done to the world outside.
+// An Effect is something that was done to the outside world.
 type Effect struct {
 	Name string
 
-	// Who did it: the attempt of an activity or of a step. All are empty for an
-	// effect that was had elsewhere.
+	// The attempt of an activity or of a step that did it. All are empty for an effect
+	// from elsewhere.
 	WorkflowID, Activity, Operation string
 	Attempt                         int
 
-	// Phase is activity.PhaseCompensate of an effect that undoes: Operation is then
-	// what it undoes, and Attempt which one to do so.
+	// Phase is activity.PhaseCompensate of an effect that undoes: Operation is then the
+	// operation that it undoes, and Attempt counts the attempts to undo.
 	Phase activity.Phase
 
 	// Life counts the processes: 1 until a crash, then 2.
 	Life int
 }
 
-// Effect records that name happened. Call it where the deed is done: in the fake
-// that an activity talks to, at the line that charges the card. ctx is the
-// activity's, and tells whose effect it is.
+// Effect records that name happened. Call it where the effect happens: in the fake that
+// an activity calls, at the line that charges the card. ctx is the activity's, and
+// identifies it.
 //
-// In a process that has died Effect does not return, and records nothing: the
-// dead do nothing, and the goroutine ends here.
+// In a process that has died Effect does not return, and records nothing: the goroutine
+// ends there.
 func (r *Recorder) Effect(ctx context.Context, name string) {
 	info := activity.InfoFrom(ctx)
 	if !r.record(ctx, info.IdempotencyKey != "", Effect{
@@ -89,14 +88,14 @@ func (r *Recorder) Count(name string) int {
 	return n
 }
 
-// Effects are all that happened, in their order.
+// Effects are all effects, in their order.
 func (r *Recorder) Effects() []Effect {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.effects)
 }
 
-// die is the death of the process that is there now.
+// die records that the current process has died.
 func (r *Recorder) die() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +103,7 @@ func (r *Recorder) die() {
 	r.deaths++
 }
 
-// live begins the next process.
+// live records that the next process has started.
 func (r *Recorder) live() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

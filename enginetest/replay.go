@@ -15,14 +15,13 @@ import (
 )
 
 // Replay runs workflows against each of the histories that the pattern, as of
-// filepath.Match, names: files that engine.Engine.Export wrote. The test fails
-// where the code of today does something else than the history tells; it names
-// the file and both. No activity and no step is run. It fails too if the pattern
-// names no file.
+// filepath.Match, names: files that engine.Engine.Export wrote. The test fails where
+// today's code differs from the history; it names the file and the difference. No
+// activity and no step is run. It also fails if the pattern matches no file.
 //
-// Export the histories of a few runs that are under way before you change the
-// code of their workflow, and keep them beside the test. What they hold is your
-// users' data: edit it, it is JSON.
+// Export the histories of a few runs in progress before you change the code of their
+// workflow, and keep them beside the test. They contain your users' data: edit them,
+// they are JSON.
 func Replay(t *testing.T, pattern string, workflows ...engine.Definition) {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -46,8 +45,8 @@ func Replay(t *testing.T, pattern string, workflows ...engine.Definition) {
 	}
 }
 
-// patience is how long a history may take: what a workflow function does beside
-// what the engine records should take no time.
+// patience is the time limit for one history. A workflow function should take no time
+// beside what the engine records.
 const patience = time.Minute
 
 func replay(t *testing.T, history io.Reader, workflows []engine.Definition) error {
@@ -68,7 +67,7 @@ func replay(t *testing.T, history io.Reader, workflows []engine.Definition) erro
 	return eng.Replay(ctx, history)
 }
 
-// advice is what to do about a difference.
+// advice says how to fix a difference.
 func advice(err error) string {
 	var n *engine.NonDeterminismError
 	var in *engine.InputError

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// A report is what a sweep has found: each kind of trouble once, at the first
-// place where it shows, or rather the first that tells something.
+// A report is what a sweep has found: each kind of problem once, at the first place
+// where it occurs, preferably at a step of a workflow.
 type report struct {
 	plays, calls int
 	entries      []*entry
 	known        map[string]*entry
 }
 
-// An entry is a trouble, and where it was found.
+// An entry is a problem, and where it was found.
 type entry struct {
 	finding
 	places []place
@@ -42,7 +42,7 @@ func (r *report) add(at place, fs []finding) {
 	}
 }
 
-// mostPlaces is how many further places of one trouble are named.
+// mostPlaces is how many further places of one problem are named.
 const mostPlaces = 3
 
 // String is the report as a test prints it; empty if there is nothing to report.

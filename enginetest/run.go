@@ -11,21 +11,21 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-// deployment is that of all engines here, and active, for workflows that are Pinned.
+// deployment is that of all engines here. It is active, for workflows that are Pinned.
 const deployment = "enginetest"
 
 var audit = engine.Audit{By: "enginetest", Why: "a test begins"}
 
 // Run calls f with an engine that runs workflows, on an empty store in memory.
 //
-// It is a testing/synctest bubble: time stands still while something can be
-// done, and goes on at once when everything waits, so that a time.Sleep or a
-// run.Sleep of days takes none. What is done by goroutines in it must not wait
-// for anything outside: no network, no channel that was made before. When f
-// returns the engine is closed; a goroutine of f or of an activity that does not
-// end then is a failure of the test.
+// It is a testing/synctest bubble: virtual time stands still while anything can run,
+// and advances at once when everything waits, so a time.Sleep or a run.Sleep of days
+// takes no time. Goroutines in it must not wait for anything outside: no network, no
+// channel that was made before. When f returns the engine is closed; if a goroutine of
+// f or of an activity does not end then, the test fails.
 //
-// The engine serves the queues that the workflows name in their Defaults, without bounds.
+// The engine serves the queues that the workflows name in their Defaults, without
+// limits.
 //
 // The log of the engine and of its runs goes to the test's output.
 func Run(t *testing.T, workflows []engine.Definition, f func(t *testing.T, eng *engine.Engine)) {
@@ -37,7 +37,7 @@ func Run(t *testing.T, workflows []engine.Definition, f func(t *testing.T, eng *
 			Queues:       engine.QueuesOf(workflows),
 			Name:         "enginetest",
 			Deployment:   deployment,
-			PollInterval: time.Hour, // nobody but this engine writes anything
+			PollInterval: time.Hour, // only this engine writes
 			Logger:       slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {
@@ -52,7 +52,7 @@ func Run(t *testing.T, workflows []engine.Definition, f func(t *testing.T, eng *
 			eng.Close()
 			<-ran
 		}()
-		synctest.Wait() // until it drives what it is given
+		synctest.Wait() // until it is ready for starts
 		f(t, eng)
 	})
 }

@@ -1,11 +1,9 @@
-// Package fence lets an SQL database refuse what a workflow's former owner writes to
-// it.
+// Package fence lets an SQL database refuse late writes of a workflow's former owner.
 //
-// An engine that was stopped for longer than its lease, by a debugger, a hypervisor
-// or a garbage collector, is succeeded by another. When it goes on it finds that it
-// may commit nothing to its store. But its activity may stand just before a write to
-// a database of yours, of which the store knows nothing, and makes that write after
-// its successor has made its own.
+// If an engine is stopped for longer than its lease, by a debugger, a hypervisor or a
+// garbage collector, another engine takes over. When the first engine resumes, it can
+// no longer commit to its store. But its activity may be about to write to a database
+// of yours, which the store does not know of, and then writes after its successor has.
 //
 // Each attempt of an activity has a fencing token, [activity.Info.FencingToken], which
 // rises with every attempt and every owner. A guard remembers the highest that it has
@@ -21,20 +19,20 @@
 //	...
 //	return tx.Commit()
 //
-// It works on PostgreSQL, SQLite and what speaks their SQL, in a table that [Schema]
-// creates.
+// It works on PostgreSQL, SQLite and databases compatible with their SQL, in a table
+// that [Schema] creates.
 //
 // # Caveats
 //
-//   - The guard and what it guards are one transaction, of which the guard comes
-//     first: it locks the resource until the transaction ends.
-//   - Tokens rise within one workflow. Those of two workflows say nothing of each
-//     other, so the name of the resource begins with the workflow's id. If several
-//     operations of one workflow are under way at once, each has a resource of its
-//     own: WorkflowID and Operation.
-//   - It keeps a former owner out as soon as its successor was here, and not before.
-//     A verifier that calls Guard and commits, before it looks, makes sure that what
-//     it does not find never comes: see activity.Activity.VerifyFences.
+//   - Call the guard in the same transaction as the writes that it protects, and before
+//     them: it locks the resource until the transaction ends.
+//   - Tokens rise within one workflow. Those of two workflows cannot be compared, so
+//     the name of the resource must begin with the workflow's id. If several operations
+//     of one workflow run at once, give each a resource of its own: WorkflowID and
+//     Operation.
+//   - It keeps a former owner out as soon as its successor has called it, and not
+//     before. If a verifier calls Guard and commits before it looks, an effect that it
+//     does not find can no longer happen: see activity.Activity.VerifyFences.
 //
 // [activity.Info.FencingToken]: https://pkg.go.dev/github.com/weft-go/weft/activity#Info
 package fence
@@ -47,21 +45,20 @@ import (
 	"math"
 )
 
-// ErrStale: somebody with a higher token was here before.
+// ErrStale says that a higher token was here before.
 var ErrStale = errors.New("fence: stale token")
 
 // Schema is the statement that creates the table of the guards. It may be run again.
 const Schema = `CREATE TABLE IF NOT EXISTS weft_fence (resource text PRIMARY KEY, token bigint NOT NULL)`
 
-// raise changes no row if the token is lower than the one that is there. On
-// PostgreSQL it waits for whoever is at the resource and then compares with what that
-// one has left.
+// raise changes no row if the token is lower than the stored one. On PostgreSQL it
+// waits for other transactions on the resource and then compares with their result.
 const raise = `INSERT INTO weft_fence (resource, token) VALUES ($1, $2)
 	ON CONFLICT (resource) DO UPDATE SET token = excluded.token WHERE weft_fence.token <= excluded.token`
 
-// Guard raises the token of a resource in tx, or refuses with ErrStale: then nothing
-// that follows in tx may be committed. The same token is let in again, as it is the
-// same attempt. Other errors are the database's.
+// Guard raises the token of a resource in tx, or refuses with ErrStale: then do not
+// commit tx. The same token is accepted again, because it is the same attempt. Other
+// errors are the database's.
 func Guard(ctx context.Context, tx *sql.Tx, resource string, token uint64) error {
 	return guard(resource, token, func(args ...any) (int64, error) {
 		r, err := tx.ExecContext(ctx, raise, args...)
