@@ -10,7 +10,7 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// An Expense is what somebody wants to be paid for.
+// An Expense is a request for reimbursement.
 type Expense struct {
 	ID    string
 	Cents int
@@ -18,7 +18,7 @@ type Expense struct {
 	Wait  time.Duration // until the boss's boss is asked
 }
 
-// A Decision is what comes of an expense.
+// A Decision is the outcome of an expense.
 type Decision struct {
 	Approved bool
 	By, Why  string
@@ -34,7 +34,7 @@ func (d Decision) String() string {
 	return d.Why
 }
 
-// A Verdict is somebody's answer.
+// A Verdict is a boss's answer.
 type Verdict struct{ By, Why string }
 
 var (
@@ -44,7 +44,7 @@ var (
 
 // An office is where expenses are decided.
 type office struct {
-	door    signal.Sender // where answers come in
+	door    signal.Sender // receives the answers
 	ask     *activity.Activity[Expense, any]
 	tell    *activity.Activity[Decision, any]
 	approve *engine.Workflow[Expense, Decision]
@@ -83,15 +83,15 @@ func (o *office) decide(run *engine.Run, e Expense) (Decision, error) {
 		case stop:
 			c, _ := stop.Get(run)
 			d := Decision{Why: "withdrawn: " + c.Reason}
-			_, err := o.tell.Do(run.WithoutCancel(), d) // the run is cancelled, and this is done all the same
+			_, err := o.tell.Do(run.WithoutCancel(), d) // even if the run is cancelled
 			return d, err
 		}
 	}
 	return Decision{Why: "nobody answered"}, nil
 }
 
-// sendMail asks a boss. Some of them answer at once, and an answer has an ID: one
-// that is sent again, after a crash, counts once.
+// sendMail asks a boss. Some of them answer at once. An answer has an ID: if it is sent
+// again after a crash, it counts once.
 func (o *office) sendMail(ctx context.Context, e Expense) (any, error) {
 	fmt.Printf("  asking %s about %s, %d cents\n", e.Boss, e.ID, e.Cents)
 	id := &signal.Options{ID: e.Boss}

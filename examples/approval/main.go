@@ -1,12 +1,12 @@
-// Approval is a workflow that waits for whatever comes first: one answer or
-// another, the end of its patience, or somebody who calls it off. If nobody
-// answers, the boss's boss is asked.
+// Approval is a workflow that waits for the first of several events: one answer or
+// another, a time limit, or a cancellation request. If nobody answers, it asks the
+// boss's boss.
 //
 //	go run ./examples/approval
 //
-// Five expenses are decided side by side, each in another way, and the program
-// ends when all are. With -db it keeps its history in a file. Kill it at any
-// moment, with Ctrl-C or with kill -9, and start it again: it goes on.
+// Five expenses are decided in parallel, each in another way, and the program ends when
+// all are decided. With -db it keeps its history in a file. Kill it at any moment, with
+// Ctrl-C or with kill -9, and start it again: it continues.
 package main
 
 import (
@@ -91,7 +91,7 @@ func run(ctx context.Context, db string, wait time.Duration) error {
 	return nil
 }
 
-// withdraw calls an expense off once somebody has been asked about it.
+// withdraw cancels an expense after a boss has been asked about it.
 func withdraw(ctx context.Context, h *engine.Handle[Decision], why string) error {
 	for {
 		i, err := h.Describe(ctx)
@@ -105,7 +105,7 @@ func withdraw(ctx context.Context, h *engine.Handle[Decision], why string) error
 	}
 	err := h.Cancel(ctx, why)
 	if errors.Is(err, engine.ErrTerminal) {
-		return nil // it was called off before this process was started
+		return nil // it was cancelled before this process started
 	}
 	return err
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-go/weft/internal/exampletest"
 )
 
-// TestApproval kills the program while two bosses do not answer. The next one
-// waits for what is left of the time, and decides as it would have been.
+// TestApproval kills the program while two bosses do not answer. The next process waits
+// for the rest of the time, and makes the same decisions.
 func TestApproval(t *testing.T) {
 	program, db := exampletest.Build(t), filepath.Join(t.TempDir(), "approval.db")
 	start := func() *exampletest.Play { return exampletest.Start(t, program, "-db", db, "-wait", "3s") }

@@ -1,11 +1,11 @@
-// Children is a workflow that starts others: a tour is made of bookings, each of
-// which is a workflow of its own.
+// Children is a workflow that starts others: a tour consists of bookings, each of which
+// is a workflow of its own.
 //
 //	go run ./examples/children
 //
-// One tour goes ahead although one of its bookings fails; the other is called off,
-// and its bookings with it. With -db the program keeps its history in a file. Kill
-// it at any moment, with Ctrl-C or with kill -9, and start it again: it goes on.
+// One tour goes ahead although one of its bookings fails; the other is cancelled, and
+// its bookings with it. With -db the program keeps its history in a file. Kill it at
+// any moment, with Ctrl-C or with kill -9, and start it again: it continues.
 package main
 
 import (
@@ -76,7 +76,7 @@ func run(ctx context.Context, db string, pace time.Duration) error {
 	return callOff(ctx, eng, narvik, "it rains")
 }
 
-// toldOf prints what came of a tour, and then of the child that outlives it.
+// toldOf prints the outcome of a tour, and then of the child that outlives it.
 func toldOf(ctx context.Context, eng *engine.Engine, h *engine.Handle[string], child string) error {
 	got, err := h.Result(ctx)
 	if err != nil {
@@ -94,8 +94,8 @@ func toldOf(ctx context.Context, eng *engine.Engine, h *engine.Handle[string], c
 	return err
 }
 
-// callOff cancels a tour when its hotel has been asked, and waits until the hotel
-// knows.
+// callOff cancels a tour after its hotel has been asked, and waits until the hotel has
+// been told.
 func callOff(ctx context.Context, eng *engine.Engine, h *engine.Handle[string], why string) error {
 	hotel := book.Handle(eng, h.ID()+"/hotel")
 	for {

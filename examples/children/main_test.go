@@ -8,8 +8,8 @@ import (
 	"github.com/weft-go/weft/internal/exampletest"
 )
 
-// TestChildren kills the program while a tour's bookings are made, and again
-// while those of the other wait to be called off.
+// TestChildren kills the program while a tour's bookings are made, and again while
+// those of the other are waiting to be cancelled.
 func TestChildren(t *testing.T) {
 	program, db := exampletest.Build(t), filepath.Join(t.TempDir(), "children.db")
 	start := func() *exampletest.Play { return exampletest.Start(t, program, "-db", db) }

@@ -10,10 +10,10 @@ import (
 	"github.com/weft-go/weft/engine"
 )
 
-// A Tour is a journey with all that belongs to it.
+// A Tour is a journey with all its bookings.
 type Tour struct {
 	Name  string
-	Takes time.Duration // a booking
+	Takes time.Duration // per booking
 }
 
 // A Booking is one part of a tour.
@@ -22,11 +22,11 @@ type Booking struct {
 	Takes time.Duration
 }
 
-// errSoldOut is a failure that a tour can tell from others.
+// errSoldOut is a failure that a tour distinguishes from others.
 var errSoldOut = errors.New("sold out")
 
-// tour is the parent. Its bookings are started with Go, side by side, each in the
-// same commit as the checkpoint that tells of it.
+// tour is the parent. It starts its bookings with Go, in parallel, each in the same
+// commit as the checkpoint that records it.
 var tour = &engine.Workflow[Tour, string]{
 	Name: "tour",
 	Func: func(run *engine.Run, t Tour) (string, error) {
@@ -37,7 +37,7 @@ var tour = &engine.Workflow[Tour, string]{
 		hotel := child("hotel", engine.CancelChild).Go(run, Booking{"hotel", t.Takes})
 		guide := child("guide", engine.CancelChild).Go(run, Booking{"guide", t.Takes})
 
-		// What becomes of these when the tour has ended and they have not:
+		// If these have not ended when the tour ends:
 		child("upgrade", engine.CancelChild).Go(run, Booking{"upgrade", 1000 * t.Takes}) // it is asked to stop, the default
 		child("postcards", engine.AbandonChild).Go(run, Booking{"postcards", 3 * t.Takes})
 		child("invoice", engine.AwaitChild).Go(run, Booking{"invoice", 2 * t.Takes}) // the tour ends when it has
@@ -78,7 +78,7 @@ var (
 	release = &activity.Activity[string, any]{Name: "release", Run: says("giving back: ")}
 )
 
-// says returns an activity's function that does no more than say so.
+// says returns an activity's function that only prints.
 func says(doing string) func(context.Context, string) (any, error) {
 	return func(ctx context.Context, what string) (any, error) {
 		fmt.Printf("  %s, %s%s\n", activity.InfoFrom(ctx).WorkflowID, doing, what)

@@ -20,19 +20,19 @@ import (
 // childEnv is the variable that makes this program one of the engines.
 const childEnv = "WEFT_CLUSTER_CHILD"
 
-// A plan is what the killer gives a process to do, as a line of JSON on its stdin.
-// Later lines are "freeze", stop with SIGSTOP inside the next commit of a checkpoint,
-// "finish", begin no new orders, and "stop".
+// A plan tells a process what to do, as a line of JSON on its stdin. Later lines are
+// "freeze" (stop with SIGSTOP inside the next commit of a checkpoint), "finish" (start
+// no new orders) and "stop".
 type plan struct {
 	Store, Where string
-	Process      string // its name, which no other process has
+	Process      string // its unique name
 	TTL          time.Duration
 	Clients      int
 	Careless     bool
 }
 
 // child is a process that hosts an engine. It ends when it is killed, when the killer
-// is gone, or when it is told to.
+// has ended, or when it is told to.
 func child(in io.Reader, out io.Writer) int {
 	stdin := bufio.NewReader(in)
 	var p plan
@@ -52,14 +52,14 @@ func child(in io.Reader, out io.Writer) int {
 	say := func(format string, args ...any) {
 		turn.Lock()
 		defer turn.Unlock()
-		fmt.Fprintf(out, format+"\n", args...) // one write, which outlives the process
+		fmt.Fprintf(out, format+"\n", args...) // one write, which survives the process
 	}
 	f := &freezer{least: p.TTL, say: say}
 	go func() {
 		for {
 			switch line, err := stdin.ReadString('\n'); {
 			case err != nil:
-				os.Exit(1) // the killer is gone
+				os.Exit(1) // the killer has ended
 			case line == "freeze\n":
 				f.armed.Store(true)
 			case line == "finish\n":
@@ -76,7 +76,7 @@ func child(in io.Reader, out io.Writer) int {
 	return 0
 }
 
-// host runs an engine, and clients that begin orders as long as they may.
+// host runs an engine, and clients that start orders until they are told to finish.
 func host(running, beginning context.Context, p plan, f *freezer, say func(string, ...any)) error {
 	place := stores[p.Store]
 	store, err := place.open(running, p.Where, p.Process)
@@ -125,12 +125,13 @@ func host(running, beginning context.Context, p plan, f *freezer, say func(strin
 	err = <-ran
 	clients.Wait()
 	if running.Err() != nil && errors.Is(err, activity.ErrLeaseLost) {
-		return nil // it was about to end: the others go on with what it had
+		return nil // it was about to end: the others continue its runs
 	}
 	return err
 }
 
-// serve starts an order, approves it and waits for its result, whoever drives it.
+// serve starts an order, approves it and waits for its result, whichever engine runs
+// it.
 func serve(ctx context.Context, eng *engine.Engine, order *engine.Workflow[int, string], id string, say func(string, ...any)) error {
 	h, err := order.Start(ctx, eng, id, 1)
 	if err != nil {
@@ -145,7 +146,7 @@ func serve(ctx context.Context, eng *engine.Engine, order *engine.Workflow[int, 
 	v, err := h.Result(ctx)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil // somebody will end it
+		return nil // another engine will complete it
 	case err != nil:
 		return fmt.Errorf("result: %w", err)
 	}

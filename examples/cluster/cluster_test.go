@@ -39,8 +39,8 @@ func testOptions(t *testing.T, store string, least int) options {
 }
 
 // OWN-2, OWN-3, OWN-7, OWN-9, OWN-21, OWN-25, OW1, OW2, OW3, OW6, OW7, AC5, T4: several
-// processes on one store, which are stopped and killed, WEFT_KILLS times each; WEFT_SEED
-// repeats whom it hits.
+// processes on one store, which are stopped and killed, WEFT_KILLS times each.
+// WEFT_SEED repeats the choice of processes.
 func TestCluster(t *testing.T) {
 	for store, least := range map[string]int{"postgres": 20, "sqlite": 10} {
 		t.Run(store, func(t *testing.T) {
@@ -51,9 +51,9 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// The same with stops inside commits only, each of them longer than the lease: no
-// checkpoint that was acknowledged is lost, or is another owner's, and a commit that
-// comes to its end after a takeover is refused. 100 rounds under WEFT_TORTURE.
+// The same with stops inside commits only, each of them longer than the lease. No
+// acknowledged checkpoint is lost or belongs to another owner, and a commit that
+// finishes after a takeover is refused. 100 rounds under WEFT_TORTURE.
 func TestStoppedInsideACommit(t *testing.T) {
 	for _, store := range []string{"postgres", "sqlite"} {
 		t.Run(store, func(t *testing.T) {
@@ -70,8 +70,7 @@ func TestStoppedInsideACommit(t *testing.T) {
 	}
 }
 
-// What the test is good for: where stores accept what a former owner commits, it is
-// found out.
+// The test can fail: if stores accept commits of a former owner, it detects that.
 func TestStaleCommitsAreFoundOut(t *testing.T) {
 	o := testOptions(t, "postgres", 0)
 	o.kills, o.pauses, o.careless, o.patience = 0, 8, true, time.Second
@@ -88,8 +87,8 @@ func TestStaleCommitsAreFoundOut(t *testing.T) {
 	}
 }
 
-// TestLedgerFindsWhatCannotBeRight tells a ledger one lie at a time, about an order with
-// two owners: a1, which was stopped, and from checkpoint 20 on b1.
+// TestLedgerFindsWhatCannotBeRight gives a ledger one false statement at a time, about
+// an order with two owners: a1, which was stopped, and from checkpoint 20 on b1.
 func TestLedgerFindsWhatCannotBeRight(t *testing.T) {
 	at := time.Now()
 	for _, c := range []struct{ name, story, want string }{

@@ -18,13 +18,14 @@ import (
 // A freezer stops its own process with SIGSTOP in the middle of a commit: at a random
 // time after the store was given the batch and, most times, before it has answered.
 type freezer struct {
-	least time.Duration // what a stop lasts at least
+	least time.Duration // the minimum length of a stop
 	say   func(string, ...any)
 	armed atomic.Bool  // stop in the next commit
-	usual atomic.Int64 // nanoseconds that a commit takes: an average of the latest
+	usual atomic.Int64 // nanoseconds that a commit takes: a moving average
 }
 
-// commit commits b to s, and tells whether a stop was within that, and what came of it.
+// commit commits b to s, and reports whether a stop happened during that, and the
+// result.
 func (f *freezer) commit(ctx context.Context, s storage.Storage, b storage.Batch) error {
 	began := time.Now()
 	if !f.armed.CompareAndSwap(true, false) {
@@ -33,7 +34,7 @@ func (f *freezer) commit(ctx context.Context, s storage.Storage, b storage.Batch
 		return err
 	}
 	span := f.usual.Load() / 4
-	if rand.IntN(2) == 0 { // before the store is sent anything, or little later
+	if rand.IntN(2) == 0 { // before anything is sent to the store, or shortly after
 		span = min(span, int64(100*time.Microsecond))
 	}
 	after := time.Duration(rand.Int64N(span + 1))
@@ -60,7 +61,7 @@ func (f *freezer) commit(ctx context.Context, s storage.Storage, b storage.Batch
 	return err
 }
 
-// freeze has a process stop itself inside a commit, and waits until it has.
+// freeze makes a process stop itself inside a commit, and waits until it has.
 func (p *process) freeze(ctx context.Context) error {
 	p.order("freeze")
 	for end := time.Now().Add(stall); time.Now().Before(end); {

@@ -24,13 +24,13 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A killer has engines run, and stops and kills them.
+// A killer runs engines, and stops and kills them.
 type killer struct {
 	options
 	place  place
 	store  storage.Storage
 	target target
-	eng    *engine.Engine // runs nothing, and looks
+	eng    *engine.Engine // runs nothing, and only reads
 	ledger *ledger
 	out    io.Writer
 	began  time.Time
@@ -40,7 +40,7 @@ type killer struct {
 	left   struct{ kills, pauses int }
 }
 
-// stall is how long anything may take.
+// stall is the longest time that anything may take.
 const stall = time.Minute
 
 func newKiller(ctx context.Context, o options, p place, out io.Writer) (_ *killer, err error) {
@@ -82,20 +82,20 @@ func (k *killer) tell(format string, args ...any) {
 	fmt.Fprintf(k.out, "%6.2fs  %s\n", time.Since(k.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// torture has the engines run until all is done that was asked for, and all orders
-// have ended.
+// torture runs the engines until all kills and stops are done and all orders have
+// ended.
 func (k *killer) torture(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	survivors := make(chan *process, k.engines)
 	var seats sync.WaitGroup
 	defer seats.Wait()
-	defer cancel(nil) // kills who is left
+	defer cancel(nil) // kills the remaining processes
 	enough := make(chan struct{})
 	for i := range k.engines {
 		seats.Go(func() {
-			// A process is killed with the thread that started it, so that none is
-			// left behind, stopped, by a killer that is killed.
+			// A process is killed when the thread that started it ends. So a killed
+			// killer leaves no stopped process behind.
 			runtime.LockOSThread()
 			p, err := k.seat(ctx, string(rune('a'+i)))
 			if err != nil {
@@ -142,8 +142,8 @@ func (k *killer) torture(ctx context.Context) error {
 	return err
 }
 
-// seat has one engine after the other, until nothing is left to be done to them, and
-// returns the last.
+// seat runs one engine after the other, until no kills and stops are left, and returns
+// the last.
 func (k *killer) seat(ctx context.Context, seat string) (*process, error) {
 	for life := 1; ; life++ {
 		p, err := k.spawn(ctx, fmt.Sprint(seat, life))
@@ -173,7 +173,7 @@ func (k *killer) seat(ctx context.Context, seat string) (*process, error) {
 	}
 }
 
-// next is what is done next; nothing if all is done.
+// next is the next kill or stop; nothing if all are done.
 func (k *killer) next() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -194,8 +194,9 @@ func (k *killer) upTo(d time.Duration) time.Duration {
 	return time.Duration(k.random.Int64N(int64(d) + 1))
 }
 
-// pause stops a process for 1.2 to 3 leases, inside a commit if that is asked for. Two times of three its connections end
-// meanwhile, or when it goes on: then it does not know what became of its commits.
+// pause stops a process for 1.2 to 3 leases, inside a commit if requested. Two times of
+// three its connections end meanwhile, or when it resumes: then it does not know the
+// outcome of its commits.
 func (k *killer) pause(ctx context.Context, p *process) error {
 	d := k.ttl*12/10 + k.upTo(k.ttl*18/10)
 	k.tell("%s is stopped for %v; it owns %d", p.name, d.Round(time.Millisecond), k.owned(ctx, p.name))
@@ -254,7 +255,7 @@ func (k *killer) owned(ctx context.Context, process string) (n int) {
 	return n
 }
 
-// report tells of what engines have taken over, a little later, in one line.
+// report prints what engines have taken over, a little later, in one line.
 func (k *killer) report(ctx context.Context) {
 	for sleep(ctx, k.ttl/3) {
 		for _, words := range k.ledger.news() {
@@ -263,13 +264,13 @@ func (k *killer) report(ctx context.Context) {
 	}
 }
 
-// finish approves every order, of which nobody knows whether its starter lived to do
-// so, and waits until all have ended.
+// finish approves every order, because the process that started it may have died before
+// doing so, and waits until all have ended.
 func (k *killer) finish(ctx context.Context) error {
 	began := time.Now()
 	open := map[string]bool{}
 	for sleep(ctx, 2*k.ttl) {
-		for info, err := range k.eng.List(ctx, engine.Filter{}) { // clients may be starting their last
+		for info, err := range k.eng.List(ctx, engine.Filter{}) { // clients may be starting their last orders
 			if err != nil {
 				return err
 			}
@@ -298,13 +299,13 @@ func (k *killer) finish(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// A process has an engine in it.
+// A process hosts an engine.
 type process struct {
 	name   string
 	cmd    *exec.Cmd
 	stdin  io.Writer
 	stderr *tail
-	read   chan struct{} // closed at the end of what it says
+	read   chan struct{} // closed at the end of its output
 	killed bool
 }
 
@@ -342,7 +343,7 @@ func (k *killer) spawn(ctx context.Context, name string) (*process, error) {
 		for {
 			line, err := lines.ReadString('\n')
 			if err != nil {
-				return // a line without an end was never said
+				return // an incomplete line does not count
 			}
 			if line == "ready\n" {
 				close(ready)
@@ -366,7 +367,7 @@ func (k *killer) spawn(ctx context.Context, name string) (*process, error) {
 
 func (p *process) order(line string) { _, _ = io.WriteString(p.stdin, line+"\n") }
 
-// wait waits for the end of a process, which must be one that was asked for.
+// wait waits for the end of a process, which must have been requested.
 func (p *process) wait() error {
 	late := time.AfterFunc(stall, func() { _ = p.cmd.Process.Kill() })
 	defer late.Stop()
@@ -410,7 +411,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// audit reads what the store and the target have, and compares.
+// audit reads the store and the target, and compares.
 func (k *killer) audit(ctx context.Context) error {
 	var ids []string
 	for info, err := range k.eng.List(ctx, engine.Filter{}) {

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// A ledger is what the processes told, what was done to them, what the store has kept,
-// and what of it cannot be right.
+// A ledger is what the processes reported, what was done to them, what the store has
+// kept, and which of it is inconsistent.
 type ledger struct {
 	mu         sync.Mutex
 	processes  map[string]*fate
@@ -24,14 +24,14 @@ type ledger struct {
 	commits    []written
 	refused    []written
 	effects    map[string][]written // by order and operation
-	deposed    map[string]bool      // incarnations that told that they had lost their lease
+	deposed    map[string]bool      // incarnations that reported the loss of their lease
 	histories  map[string]history
 	fresh      map[string]int // takeovers that were not reported yet
 	counts     map[string]int // of lines, by their first word
 	violations []string
 
 	repeats map[why]int // of effects
-	deaths  map[why]int // of owners, as their successors found
+	deaths  map[why]int // of owners, as their successors recorded
 	handed  int         // claims beyond the first
 	fenced  int         // checkpoints of a former owner that were refused
 }
@@ -44,22 +44,22 @@ type fate struct {
 
 type span struct{ from, to time.Time }
 
-// Something written is a checkpoint, or an effect with its token.
+// A written is a checkpoint, or an effect with its token.
 type written struct {
 	process string
 	order   string
 	number  uint64
-	owner   string // as the writer took it to be
+	owner   string // according to the writer
 	name    string
 }
 
-// A why is what explains that an engine was succeeded.
+// A why is the reason for a takeover.
 type why string
 
 const (
 	byKill  why = "kill"
 	byPause why = "pause"
-	bySloth why = "sloth" // it told that it had lost its lease: the machine is slow
+	bySloth why = "sloth" // it reported the loss of its lease: the machine is slow
 	unclear why = ""
 )
 
@@ -106,7 +106,7 @@ func (l *ledger) stopped(process string, from, to time.Time) {
 	f.stops = append(f.stops, span{from, to})
 }
 
-// read takes in a line that a process said.
+// read records a line that a process printed.
 func (l *ledger) read(process, line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,12 +165,12 @@ type history struct {
 	ended    int
 }
 
-// A claim is one owner's time.
+// A claim is the period of one owner.
 type claim struct {
 	from  uint64
 	at    time.Time
 	owner string
-	death bool // the owner before has not handed it over
+	death bool // the previous owner did not shut down cleanly
 }
 
 func (h *history) take(c checkpoint.Checkpoint) {
@@ -190,7 +190,7 @@ func (h *history) take(c checkpoint.Checkpoint) {
 	}
 }
 
-// at is the place among the claims of the one in force at a number, or -1.
+// at is the index of the claim in force at a number, or -1.
 func (h *history) at(number uint64) int {
 	i, exact := slices.BinarySearchFunc(h.claims, number, func(c claim, n uint64) int { return cmp.Compare(c.from, n) })
 	if exact {
@@ -205,7 +205,7 @@ func (l *ledger) kept(order string, h history) {
 	l.histories[order] = h
 }
 
-// judge compares all with all.
+// judge compares everything.
 func (l *ledger) judge(bookings []booking) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,7 +254,7 @@ func (l *ledger) judgeHistory(order string, h history) {
 	}
 }
 
-// explain says why an incarnation was succeeded at a time.
+// explain returns the reason for a takeover at a time.
 func (l *ledger) explain(owner string, at time.Time) why {
 	f := l.processes[nameOf(owner)]
 	switch {
@@ -268,14 +268,14 @@ func (l *ledger) explain(owner string, at time.Time) why {
 			return byPause
 		}
 	}
-	if l.deposed[owner] || !f.killed.IsZero() { // it may not have lived to tell
+	if l.deposed[owner] || !f.killed.IsZero() { // it may have died before it could report
 		return bySloth
 	}
 	return unclear
 }
 
-// judgeCommit checks that a checkpoint that was acknowledged to somebody is his: he
-// was the owner, by the claim in force at its number.
+// judgeCommit checks that the owner of an acknowledged checkpoint was the owner by the
+// claim in force at its number.
 func (l *ledger) judgeCommit(c written) {
 	h, ok := l.histories[c.order]
 	i := h.at(c.number)
@@ -287,8 +287,8 @@ func (l *ledger) judgeCommit(c written) {
 	}
 }
 
-// judgeEffects checks that each time an operation had its effect, that was by the owner
-// at its token, and that there was a reason for each time but the first.
+// judgeEffects checks that each effect of an operation was by the owner at its token,
+// and that every repetition had a reason.
 func (l *ledger) judgeEffects(operation string, effects []written) {
 	slices.SortStableFunc(effects, func(a, b written) int { return cmp.Compare(a.number, b.number) })
 	before := -1
@@ -317,7 +317,7 @@ func (l *ledger) judgeEffects(operation string, effects []written) {
 }
 
 // judgeBookings checks that the tokens of a resource rise, in the order in which the
-// target let them in, and that each order is booked.
+// target admitted them, and that each order is booked.
 func (l *ledger) judgeBookings(bookings []booking) {
 	last, booked := map[string]uint64{}, map[string]bool{}
 	for _, b := range bookings {
@@ -336,7 +336,7 @@ func (l *ledger) judgeBookings(bookings []booking) {
 	}
 }
 
-// totals of what was done.
+// totals counts what was done.
 func (l *ledger) totals() (kills, pauses int) {
 	for _, f := range l.processes {
 		pauses += len(f.stops)
@@ -347,7 +347,7 @@ func (l *ledger) totals() (kills, pauses int) {
 	return kills, pauses
 }
 
-// verdict says what is wrong, if anything.
+// verdict reports errors.
 func (l *ledger) verdict(o options) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -360,11 +360,11 @@ func (l *ledger) verdict(o options) error {
 		return fmt.Errorf("%d kills and %d pauses; %d and %d were asked for", kills, pauses, o.kills, o.pauses)
 	}
 	inside, stale := 0, pauses/24
-	if o.inside { // there an activity is seldom stopped before it books
+	if o.inside { // an activity is seldom stopped there before it books
 		inside, stale = max(1, pauses/5), 0
 	}
 	cuts := pauses
-	if o.store == "sqlite" { // which has no connections to be cut
+	if o.store == "sqlite" { // which has no connections to cut
 		cuts = 0
 	}
 	for _, least := range []struct {

@@ -3,23 +3,23 @@
 //
 //	go run ./examples/cluster -kills 12 -pauses 12 -ttl 300ms
 //
-// It starts itself three times more. Each of these processes hosts an engine; they
-// start orders, drive them and wait for their results, all on one PostgreSQL, or with
-// -store sqlite on one file of SQLite. The
-// first process is the killer: at random moments it kills one of the others with
-// SIGKILL, or stops it with SIGSTOP for 1.2 to 3 leases and has it go on as if nothing
-// had been. With -inside all stops are in the middle of a commit. It is told of everything through pipes, as it happens: which checkpoints
-// were acknowledged and to whom, which effects were begun, what the engines took over.
-// At the end it lets them finish, compares the store with what it was told, and prints
-// a table.
+// It starts itself three times more. Each of these processes hosts an engine. They
+// start orders, execute them and wait for their results, all on one PostgreSQL, or with
+// -store sqlite on one SQLite file. The first process is the killer: at random moments
+// it kills one of the others with SIGKILL, or stops it with SIGSTOP for 1.2 to 3 leases
+// and then lets it resume. With -inside all stops are in the middle of a commit. The
+// processes report everything through pipes, as it happens: which checkpoints were
+// acknowledged and to whom, which effects started, what the engines took over. At the
+// end the killer lets them finish, compares the store with the reports, and prints a
+// table.
 //
 // It fails, with exit status 1,
 //
 //   - if a checkpoint was acknowledged to an engine that was not the owner,
-//   - if an order does not complete, or an acknowledged one is not there,
-//   - if an effect is repeated and no kill and no stop of its engine explains it,
-//   - if a database that compares fencing tokens has let in one that does not rise,
-//   - if too little happened to mean anything.
+//   - if an order does not complete, or an acknowledged one is missing,
+//   - if an effect is repeated without a kill or a stop of its engine,
+//   - if a database that compares fencing tokens has admitted one that does not rise,
+//   - if too little happened for a meaningful result.
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 	"time"
 )
 
-// Options say how to torture.
+// Options configure the test.
 type options struct {
 	engines  int
 	kills    int
@@ -42,9 +42,9 @@ type options struct {
 	clients  int
 	seed     uint64
 	where    string        // the store; "": a new one
-	patience time.Duration // with orders that do not end; a minute
+	patience time.Duration // time limit for orders that do not end; a minute
 	inside   bool          // stop inside commits only
-	careless bool          // with stores that do not compare, to see that it is found out
+	careless bool          // with stores that do not compare, to show that this is detected
 }
 
 func main() {
@@ -69,7 +69,7 @@ func main() {
 	}
 }
 
-// run tortures, audits and prints.
+// run runs the test, audits and prints.
 func run(ctx context.Context, o options, out io.Writer) error {
 	s, ok := stores[o.store]
 	if !ok {

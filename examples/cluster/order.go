@@ -13,14 +13,14 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// A shop is the work: an order is packed, booked, approved and, after a while,
-// shipped. say tells the killer; a line that was said outlives the process.
+// A shop is the workload: an order is packed, booked, approved and, after a while,
+// shipped. say reports to the killer; a reported line survives the process.
 type shop struct {
 	say    func(format string, args ...any)
 	target target
 }
 
-// An approval is what the signal carries.
+// An approval is the payload of the signal.
 type approval struct{ By string }
 
 var approved = &signal.Signal[approval]{Name: "approved"}
@@ -60,9 +60,8 @@ func (s *shop) order() *engine.Workflow[int, string] {
 	}
 }
 
-// effect does something that cannot be undone: it tells the killer. It takes its time
-// and does not look at its context, so that a stopped process has it before it when it
-// goes on.
+// effect does something that cannot be undone: it reports to the killer. It takes some
+// time and ignores its context, so a stopped process still performs it when it resumes.
 func (s *shop) effect(ctx context.Context) {
 	time.Sleep(rand.N(20 * time.Millisecond))
 	i := activity.InfoFrom(ctx)

@@ -22,7 +22,7 @@ func launch() (string, func(), error) {
 	return server.URL("postgres"), stop, nil
 }
 
-// as has a process's connections bear its name.
+// as gives a process's connections its name.
 func as(process, url string) string {
 	with := "?"
 	if strings.Contains(url, "?") {
@@ -35,8 +35,8 @@ func openPostgres(ctx context.Context, where, process string) (storage.Storage, 
 	return postgres.Open(ctx, as(process, where), nil)
 }
 
-// cutPostgres has the server end the connections of a process, which then does not
-// know what became of the commits that it had sent.
+// cutPostgres makes the server end the connections of a process. The process then does
+// not know the outcome of the commits that it had sent.
 func cutPostgres(ctx context.Context, where, process string) error {
 	c, err := pgx.Connect(ctx, where)
 	if err != nil {
@@ -75,8 +75,8 @@ func (s *onPostgres) book(ctx context.Context, resource string, token uint64) er
 	})
 }
 
-// booked is in the order in which bookings were let in: each got its number while it
-// had the guard of its resource.
+// booked is in the order in which bookings were admitted: each got its number while it
+// had locked the guard of its resource.
 func (s *onPostgres) booked(ctx context.Context) ([]booking, error) {
 	rows, _ := s.pool.Query(ctx, `SELECT resource, token FROM bookings ORDER BY n`)
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b booking, err error) {

@@ -20,7 +20,7 @@ func openSQLite(_ context.Context, where, _ string) (storage.Storage, error) {
 	return sqlite.Open(filepath.Join(where, "orders.db"), &sqlite.Options{Shared: true})
 }
 
-// There are no connections to a file.
+// A file has no connections to cut.
 func cutNothing(context.Context, string, string) error { return nil }
 
 // onSQLite is the shop's database.

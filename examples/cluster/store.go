@@ -12,8 +12,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A place is where orders are kept, and a database of the shop's beside them, which
-// the engines know nothing of.
+// A place is where orders are stored, and beside them a database of the shop, which the
+// engines do not know of.
 type place struct {
 	make func() (where string, stop func(), err error)
 	open func(ctx context.Context, where, process string) (storage.Storage, error)
@@ -21,7 +21,7 @@ type place struct {
 	cut  func(ctx context.Context, where, process string) error // ends the connections of a process
 }
 
-// stores are what -store may name.
+// stores are the values of -store.
 var stores = map[string]place{
 	"postgres": {make: launch, open: openPostgres, shop: openPostgresShop, cut: cutPostgres},
 	"sqlite":   {make: folder, open: openSQLite, shop: openSQLiteShop, cut: cutNothing},
@@ -42,7 +42,7 @@ type booking struct {
 	token    uint64
 }
 
-// A witness says which checkpoints were acknowledged to this process, under which
+// A witness reports which checkpoints were acknowledged to this process, under which
 // ownership it wrote them, and which were refused.
 type witness struct {
 	storage.Storage
@@ -77,8 +77,8 @@ func (w *witness) Commit(ctx context.Context, b storage.Batch) error {
 	return err
 }
 
-// checkpoint is the last checkpoint in a batch, and which of this process's
-// incarnations owned the run before it and, if that changes, owns it with it.
+// checkpoint is the last checkpoint in a batch. It also returns which of this process's
+// incarnations owned the run before it and, if that changes, after it.
 func (w *witness) checkpoint(b storage.Batch) (id, number, was, is string) {
 	for _, op := range b.Ops {
 		if parts, err := storage.SplitKey(op.Key); err == nil && len(parts) == 4 && parts[0] == "wf" && parts[2] == "ckpt" {

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// audit compares the store with what was told.
+// audit compares the store with what was reported.
 func (l *ledger) audit(ctx context.Context, open opener, dir string) error {
 	store, err := open(dir)
 	if err != nil {
@@ -36,8 +36,7 @@ func (l *ledger) audit(ctx context.Context, open opener, dir string) error {
 	return errors.Join(l.auditLeftovers(ctx, store), eng.Close())
 }
 
-// auditLeftovers checks that nothing is left to do: no run is held by an engine,
-// no signal waits.
+// auditLeftovers checks that no work is left: no engine owns a run, no signal waits.
 func (l *ledger) auditLeftovers(ctx context.Context, store storage.Storage) error {
 	for _, family := range []string{"held:", "sig:", "inbox:"} {
 		for e, err := range storage.All(ctx, store, storage.Prefix([]byte(family))) {
@@ -109,7 +108,7 @@ func (l *ledger) auditHistory(ctx context.Context, eng *engine.Engine, e *entry)
 	return nil
 }
 
-// verdict says what is wrong, if anything.
+// verdict reports errors.
 func (l *ledger) verdict(kills int) error {
 	switch {
 	case len(l.violations) > 0:

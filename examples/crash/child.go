@@ -19,23 +19,23 @@ import (
 // childEnv is the variable that makes this program the child.
 const childEnv = "WEFT_CRASH_CHILD"
 
-// A plan is what the parent gives a child to do, as a line of JSON on its stdin.
+// A plan tells a child what to do, as a line of JSON on its stdin.
 type plan struct {
 	Store, Dir string
 	Clients    int
-	Open       []task // orders that are under way, as far as the parent knows
+	Open       []task // orders in progress, as far as the parent knows
 	Next       int    // the first number that is free
-	Finish     bool   // begin no new orders; exit when all have ended
+	Finish     bool   // start no new orders; exit when all have ended
 }
 
-// A task is an order and what of it was acknowledged.
+// A task is an order and what was acknowledged of it.
 type task struct {
 	N             int
 	Started, Sent bool
 }
 
-// child is a process that hosts an engine. It ends when it is killed, when its
-// parent is gone, or when the plan is done.
+// child is a process that hosts an engine. It ends when it is killed, when its parent
+// has ended, or when the plan is done.
 func child(in io.Reader, out io.Writer) int {
 	stdin := bufio.NewReader(in)
 	line, err := stdin.ReadBytes('\n')
@@ -49,13 +49,13 @@ func child(in io.Reader, out io.Writer) int {
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, stdin)
-		os.Exit(1) // the parent is gone
+		os.Exit(1) // the parent has ended
 	}()
 	var turn sync.Mutex // one line at a time
 	say := func(format string, args ...any) {
 		turn.Lock()
 		defer turn.Unlock()
-		fmt.Fprintf(out, format+"\n", args...) // one write, which outlives the process
+		fmt.Fprintf(out, format+"\n", args...) // one write, which survives the process
 	}
 	if err := host(context.Background(), p, say); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -77,7 +77,7 @@ func host(ctx context.Context, p plan, say func(string, ...any)) error {
 		Workflows: []engine.Definition{order},
 		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
-	if store.Capabilities().Shared { // nobody else tells that a child was killed
+	if store.Capabilities().Shared { // no other process reports that a child was killed
 		config.LeaseTTL, config.PollInterval = 150*time.Millisecond, 50*time.Millisecond
 	}
 	eng, err := engine.New(config)
@@ -114,7 +114,7 @@ func host(ctx context.Context, p plan, say func(string, ...any)) error {
 	return <-ran
 }
 
-// A client sees one order through.
+// A client handles one order.
 type client struct {
 	eng   *engine.Engine
 	order *engine.Workflow[int, string]
@@ -122,9 +122,9 @@ type client struct {
 	task
 }
 
-// serve starts the order, approves it and waits for its result. What was
-// acknowledged in an earlier life is repeated for even numbers, which must give
-// the same answer, and relied on for odd ones.
+// serve starts the order, approves it and waits for its result. What was acknowledged
+// to an earlier process is repeated for even numbers, which must give the same answer,
+// and not repeated for odd ones.
 func (c *client) serve(ctx context.Context) error {
 	id := orderID(c.N)
 	c.say("open %s", id)
@@ -150,8 +150,8 @@ func (c *client) serve(ctx context.Context) error {
 	return c.result(ctx, h)
 }
 
-// result waits for the result. A run that was held, because the process died too
-// often while it was driven, has it driven again, as an operator would.
+// result waits for the result. If the run was held because the process died too often
+// during it, it calls Retry, as an operator would.
 func (c *client) result(ctx context.Context, h *engine.Handle[string]) error {
 	for {
 		info, err := h.Describe(ctx)

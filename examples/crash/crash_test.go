@@ -48,8 +48,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestAStoreThatForgetsIsFoundOut plays it with a store that dies with its
-// process.
+// TestAStoreThatForgetsIsFoundOut runs it with a store that dies with its process.
 func TestAStoreThatForgetsIsFoundOut(t *testing.T) {
 	o := testOptions(t, "memory")
 	o.kills = 25
@@ -58,8 +57,8 @@ func TestAStoreThatForgetsIsFoundOut(t *testing.T) {
 	}
 }
 
-// TestLedgerFindsWhatCannotBeRight tells a ledger one lie at a time. "kill" ends
-// a life.
+// TestLedgerFindsWhatCannotBeRight gives a ledger one false statement at a time. "kill"
+// ends the process.
 func TestLedgerFindsWhatCannotBeRight(t *testing.T) {
 	for _, c := range []struct{ name, story, want string }{
 		{"the truth", "effect order-1 charge 1 5; learnt order-1 charge charge.1.77; kill; learnt order-1 charge charge.1.77", ""},

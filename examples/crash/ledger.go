@@ -8,30 +8,30 @@ import (
 	"strings"
 )
 
-// A ledger is what the parent was told, and what of it cannot be right.
+// A ledger is what was reported to the parent, and which of it is inconsistent.
 type ledger struct {
 	life       int // of the child, from 1
 	kills      int
 	hits       int // kills that found an effect in flight
 	requests   int // kills that found a start or a signal in flight
 	openings   int // kills before the child had done anything
-	lines      int // said in this life
+	lines      int // printed in this life
 	next       int // the first order number that is free
 	orders     map[int]*entry
 	open       map[int]*entry // those without a result
 	repeated   []string       // effects that were seen more than once
 	refusals   int
-	held       int // runs of which it was thought that they kill the process
+	held       int // runs held because they seemed to kill the process
 	steps      int // in the audited histories
 	handovers  int // claims beyond the first
-	fruitless  int // the most owners in a row of one order that died before they had got anywhere
+	fruitless  int // the most consecutive owners of one order that died without progress
 	violations []string
 }
 
-// An entry is an order as it was told.
+// An entry is an order as it was reported.
 type entry struct {
 	n       int
-	asked   int               // the last life in which a client began with it
+	asked   int               // the last life in which a client started with it
 	started string            // when it was created, as first acknowledged
 	sent    string            // when the approval was accepted, as first acknowledged
 	result  string            // as first acknowledged
@@ -42,7 +42,7 @@ type entry struct {
 // An effect is one operation of an order that cannot be undone.
 type effect struct {
 	times    int
-	life     int // the last in which it was begun
+	life     int // the last in which it started
 	attempt  int // the last
 	token    uint64
 	inFlight bool // at the kill that ended that life
@@ -72,7 +72,7 @@ func (l *ledger) begin() {
 	l.lines = 0
 }
 
-// killed ends a life by a kill, and notes what that found in flight.
+// killed ends a life by a kill, and records what was in flight.
 func (l *ledger) killed() {
 	l.kills++
 	effects, requests := 0, 0
@@ -98,7 +98,7 @@ func (l *ledger) killed() {
 	}
 }
 
-// read takes in a line that the child said.
+// read records a line that the child printed.
 func (l *ledger) read(line string) {
 	l.lines++
 	word := strings.Fields(line)
@@ -139,7 +139,7 @@ func (l *ledger) read(line string) {
 	}
 }
 
-// acknowledged notes the first answer; every later one must be the same.
+// acknowledged records the first answer; every later one must be the same.
 func (l *ledger) acknowledged(e *entry, what string, first *string, answer string) {
 	if *first == "" {
 		*first = answer
@@ -149,8 +149,8 @@ func (l *ledger) acknowledged(e *entry, what string, first *string, answer strin
 	}
 }
 
-// learn notes what a workflow function saw. What it sees is durable: it sees the
-// same in each life, and it sees no outcome of an effect that was not begun.
+// learn records what a workflow function saw. What it sees is durable: it sees the same
+// in each life, and it sees no outcome of an effect that did not start.
 func (l *ledger) learn(e *entry, what, value string) {
 	if seen := e.learnt[what]; seen != "" && seen != value {
 		l.violate("order-%d: learnt %s %s, and later %s", e.n, what, seen, value)
@@ -164,7 +164,7 @@ func (l *ledger) learn(e *entry, what, value string) {
 
 func effectful(what string) bool { return what == "reserve" || what == "charge" || what == "ship" }
 
-// attempt notes an attempt. One that is refused has no effect.
+// attempt records an attempt. One that is refused has no effect.
 func (l *ledger) attempt(e *entry, name string, attempt int, token uint64, happens bool) {
 	f := e.effects[name]
 	if f == nil {
@@ -188,7 +188,7 @@ func (l *ledger) attempt(e *entry, name string, attempt int, token uint64, happe
 	f.life, f.inFlight = l.life, false
 }
 
-// repeat judges an effect that was seen before.
+// repeat checks an effect that was seen before.
 func (l *ledger) repeat(e *entry, name string, f *effect) {
 	l.repeated = append(l.repeated, fmt.Sprintf("order-%d %s: in lives %d and %d", e.n, name, f.life, l.life))
 	switch {

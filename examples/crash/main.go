@@ -2,19 +2,17 @@
 //
 //	go run ./examples/crash -kills 200 -store sqlite
 //
-// It starts itself as a child. The child starts orders, approves them by a
-// signal, drives them and waits for their results, 16 at a time, and tells its
-// parent of everything through a pipe, as it happens: what was acknowledged to
-// it, which effects it begins, what its workflows have learnt. The parent kills
-// it with SIGKILL at random moments and starts it again. After the last kill a
-// child is left to finish. Then the parent opens the store, compares it with
-// what it was told, and prints a table.
+// It starts itself as a child. The child starts orders, approves them by a signal,
+// executes them and waits for their results, 16 at a time. It reports everything to its
+// parent through a pipe, as it happens: what was acknowledged to it, which effects it
+// starts, what its workflows have learnt. The parent kills it with SIGKILL at random
+// moments and starts it again. After the last kill a child may finish. Then the parent
+// opens the store, compares it with the reports, and prints a table.
 //
-// It fails, with exit status 1, if an acknowledged start, signal or result is
-// lost, if an order does not complete, if a replay learns something else than
-// the run did, or if an effect is repeated that was not in flight at a kill. An
-// effect is in flight from its beginning until its workflow has learnt its
-// outcome.
+// It fails, with exit status 1, if an acknowledged start, signal or result is lost, if
+// an order does not complete, if a replay sees something else than the run did, or if
+// an effect is repeated that was not in flight at a kill. An effect is in flight from
+// its start until its workflow has seen its outcome.
 package main
 
 import (
@@ -27,7 +25,7 @@ import (
 	"time"
 )
 
-// Options say how to torture.
+// Options configure the test.
 type options struct {
 	kills   int
 	store   string
@@ -77,7 +75,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	}
 	defer stop()
 	if o.store == "postgres" {
-		o.span = max(o.span, 500*time.Millisecond) // leases have to run out in a child's life
+		o.span = max(o.span, 500*time.Millisecond) // leases must expire during a child's life
 	}
 	fmt.Fprintf(out, "crash: -store %s -kills %d -seed %d, in %s\n", o.store, o.kills, o.seed, o.dir)
 	p := newParent(o)

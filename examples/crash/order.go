@@ -13,14 +13,13 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// A shop is the work that is tortured: an order is reserved, approved, charged
-// and, after a while, shipped. say tells the parent; a line that was said
-// outlives the process.
+// A shop is the workload: an order is reserved, approved, charged and, after a while,
+// shipped. say reports to the parent; a reported line survives the process.
 type shop struct {
 	say func(format string, args ...any)
 }
 
-// An approval is what the signal carries.
+// An approval is the payload of the signal.
 type approval struct{ By string }
 
 var approved = &signal.Signal[approval]{Name: "approved"}
@@ -73,8 +72,8 @@ func (s *shop) order() *engine.Workflow[int, string] {
 	}
 }
 
-// effect does something that cannot be undone: it tells the parent. Then it
-// takes a while, so that kills find it under way.
+// effect does something that cannot be undone: it reports to the parent. Then it takes
+// a while, so that kills interrupt it.
 func (s *shop) effect(ctx context.Context) string {
 	i := activity.InfoFrom(ctx)
 	s.say("effect %s %s %d %d", i.WorkflowID, i.Activity, i.Attempt, i.FencingToken)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A parent kills.
+// A parent kills its children.
 type parent struct {
 	options
 	random  *rand.Rand
@@ -26,17 +26,17 @@ func newParent(o options) *parent {
 	return &parent{options: o, random: rand.New(rand.NewPCG(o.seed, 1)), ledger: newLedger(), startup: 50 * time.Millisecond}
 }
 
-// stall is how long a child may say nothing.
+// stall is how long a child may print nothing.
 const stall = 30 * time.Second
 
-// torture lets children live until the kills are done, and the last one finish.
+// torture runs children until the kills are done, and lets the last one finish.
 func (p *parent) torture(ctx context.Context) error {
 	for p.ledger.kills < p.kills {
 		if err := p.life(ctx, false); err != nil {
 			return err
 		}
 		if len(p.ledger.violations) > 0 {
-			return nil // more kills would not make it better
+			return nil // further kills would not help
 		}
 	}
 	return p.life(ctx, true)
@@ -48,7 +48,7 @@ func (p *parent) fuse() (afterWork bool, d time.Duration) {
 	if p.random.IntN(8) == 0 {
 		return false, p.upTo(p.startup + p.startup/2)
 	}
-	return true, p.upTo(max(p.span, 2*p.startup)) // where all is slow, live longer
+	return true, p.upTo(max(p.span, 2*p.startup)) // on a slow machine, live longer
 }
 
 func (p *parent) upTo(d time.Duration) time.Duration {
@@ -77,7 +77,7 @@ func (p *parent) life(ctx context.Context, finish bool) error {
 	for {
 		line, err := lines.ReadString('\n')
 		if err == io.EOF {
-			break // a line without an end was never said
+			break // an incomplete line does not count
 		}
 		if err != nil {
 			return err

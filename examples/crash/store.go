@@ -19,7 +19,7 @@ import (
 // An opener opens a store that is kept in a directory.
 type opener func(dir string) (storage.Storage, error)
 
-// stores are what -store may name.
+// stores are the values of -store.
 var stores = map[string]opener{
 	"bolt":     func(dir string) (storage.Storage, error) { return bolt.Open(filepath.Join(dir, "crash.bolt"), nil) },
 	"sqlite":   func(dir string) (storage.Storage, error) { return sqlite.Open(filepath.Join(dir, "crash.db"), nil) },
@@ -39,7 +39,7 @@ func openPostgres(dir string) (storage.Storage, error) {
 	return postgres.Open(context.Background(), string(url), nil)
 }
 
-// serve has a server for the store in dir, if it needs one: that at url, or a
+// serve starts a server for the store in dir, if it needs one: that at url, or a
 // private one if url is empty, which ends with the program.
 func serve(store, dir, url string) (stop func(), err error) {
 	stop = func() {}

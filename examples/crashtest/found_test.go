@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestFound runs the test of the careless shop, and reads in its failure which
+// TestFound runs the test of the careless shop, and checks that its failure says which
 // card was charged twice, and where the process died.
 func TestFound(t *testing.T) {
 	out, err := exec.Command("go", "test", "-count=1", "-tags", "careless", "-run", "Careless", ".").CombinedOutput()

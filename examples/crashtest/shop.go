@@ -1,13 +1,13 @@
-// Package crashtest is a shop that charges cards, with a test that finds what a
-// crash does to it.
+// Package crashtest is a shop that charges cards, with a test that finds the effects of
+// a crash.
 //
-// The careless shop charges a card twice if the process dies in the wrong
-// moment. Its test says when, and why:
+// The careless shop charges a card twice if the process dies at the wrong moment. Its
+// test reports when, and why:
 //
 //	go test -tags careless ./examples/crashtest
 //
-// The careful one asks the bank, before it charges again, what became of the
-// first charge. Its test passes:
+// The careful one, before it charges again, asks the bank what became of the first
+// charge. Its test passes:
 //
 //	go test ./examples/crashtest
 package crashtest
@@ -26,8 +26,8 @@ type Order struct {
 	Cents    int
 }
 
-// A Bank is the other side. It charges whenever it is asked, and knows each
-// charge by the reference that it came with.
+// A Bank is the external system. It charges whenever it is asked to, and finds each
+// charge by its reference.
 type Bank interface {
 	Charge(ctx context.Context, reference, card string, cents int) (number string, err error)
 	Find(ctx context.Context, reference string) (number string, found bool, err error)

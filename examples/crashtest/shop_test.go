@@ -10,8 +10,8 @@ import (
 	"github.com/weft-go/weft/enginetest"
 )
 
-// A fakeBank charges whenever it is asked and forgets nothing. It outlives every
-// crash of the shop, as the real one does.
+// A fakeBank charges whenever it is asked to and forgets nothing. It survives every
+// crash of the shop, as a real one does.
 type fakeBank struct {
 	world *enginetest.Recorder
 
@@ -36,7 +36,7 @@ func (b *fakeBank) Find(ctx context.Context, reference string) (string, bool, er
 	return number, found, nil
 }
 
-// charging is an order that is started and paid, in a world of its own.
+// charging is an order that is started and paid, with fakes of its own.
 func charging(shop func(Bank) *engine.Workflow[Order, string]) func(*enginetest.Recorder) enginetest.Scenario {
 	return func(world *enginetest.Recorder) enginetest.Scenario {
 		checkout := shop(&fakeBank{world: world, numbers: map[string]string{}})
@@ -50,5 +50,5 @@ func charging(shop func(Bank) *engine.Workflow[Order, string]) func(*enginetest.
 	}
 }
 
-// Whatever moment the process dies in, the card is charged once.
+// The card is charged once, at whatever moment the process dies.
 func TestCareful(t *testing.T) { enginetest.CrashEverywhere(t, charging(Careful)) }

@@ -1,11 +1,10 @@
-// Fanout is a workflow that does many things side by side: it asks three
-// suppliers for the price of each of twelve parts, four parts at a time, and
-// takes the best offers.
+// Fanout is a workflow with parallel branches: it asks three suppliers for the price of
+// each of twelve parts, four parts at a time, and takes the best offers.
 //
 //	go run ./examples/fanout
 //
-// With -db it keeps its history in a file. Kill it, with Ctrl-C or with kill -9,
-// and start it again: it asks only for what it has no answer to.
+// With -db it keeps its history in a file. Kill it, with Ctrl-C or with kill -9, and
+// start it again: it asks only for the answers that are missing.
 package main
 
 import (
@@ -32,7 +31,7 @@ const (
 
 var suppliers = []string{"Otto", "Ria", "Sem"}
 
-// A Question is what a supplier is asked.
+// A Question is a request to a supplier.
 type Question struct {
 	Supplier string
 	Part     int
@@ -45,7 +44,7 @@ type Offer struct {
 	Cents    int
 }
 
-// A market is where prices are asked for.
+// A market has the suppliers, and counts the questions.
 type market struct {
 	pace time.Duration
 	ask  *activity.Activity[Question, Offer]
@@ -75,8 +74,8 @@ func (m *market) purchase() *engine.Workflow[int, []Offer] {
 	}
 }
 
-// best is a branch: it asks all suppliers for one part, and waits for all. What
-// they have answered is not asked again after a crash.
+// best is a branch: it asks all suppliers for one part, and waits for all. After a
+// crash it does not ask again for the answers that it has.
 func (m *market) best(run *engine.Run, part int) (Offer, error) {
 	var answers []*future.Future[Offer]
 	for _, s := range suppliers {
@@ -95,7 +94,7 @@ func (m *market) best(run *engine.Run, part int) (Offer, error) {
 	return best, nil
 }
 
-// answer is the activity. Each supplier takes a time of his own.
+// answer is the activity. Each supplier takes a different time.
 func (m *market) answer(ctx context.Context, q Question) (Offer, error) {
 	m.begin()
 	defer m.end()

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-go/weft/internal/exampletest"
 )
 
-// TestFanout kills the program in the middle. The next one asks for what is
-// missing, and buys what would have been bought undisturbed.
+// TestFanout kills the program in the middle. The next process asks for what is
+// missing, and buys the same as without a kill.
 func TestFanout(t *testing.T) {
 	program, db := exampletest.Build(t), filepath.Join(t.TempDir(), "fanout.db")
 	whole := exampletest.Start(t, program, "-pace", "10ms").End()

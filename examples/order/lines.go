@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// say prints a line with the time of what it tells.
+// say prints a line with the time.
 func say(at time.Time, line string) {
 	fmt.Printf("  %s  %s\n", at.Local().Format(time.TimeOnly), line)
 }
 
-// lines is the log as this program shows it: what a run logs as plain lines, and
-// of the rest what is a warning.
+// lines is the log as this program shows it: the log of runs as plain lines, and only
+// warnings of the rest.
 type lines struct {
 	slog.Handler
 	ofRun bool // the logger is one of engine.Run.Logger

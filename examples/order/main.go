@@ -2,10 +2,9 @@
 //
 //	go run ./examples/order
 //
-// Press Enter to approve it; left alone it approves itself. Kill it at any
-// moment, with Ctrl-C or with kill -9, and start it again: it goes on where it
-// was. The history is in a file, order.db in the current directory unless -db
-// names another.
+// Press Enter to approve it; otherwise it approves itself. Kill it at any moment, with
+// Ctrl-C or with kill -9, and start it again: it continues where it stopped. The
+// history is in a file, order.db in the current directory unless -db names another.
 package main
 
 import (
@@ -81,8 +80,8 @@ func run(ctx context.Context, db string, pace time.Duration) error {
 	return nil
 }
 
-// next is the id of the order to see through: the last one, if it has not ended,
-// or else a new one. It tells what the store knows of the last one.
+// next is the id of the order to complete: the last one, if it has not ended, or else a
+// new one. It prints what the store knows of the last one.
 func next(ctx context.Context, eng *engine.Engine) (string, error) {
 	n := 0
 	for last, err := range eng.List(ctx, engine.Filter{Workflow: "order"}) {
@@ -102,7 +101,7 @@ func next(ctx context.Context, eng *engine.Engine) (string, error) {
 	return fmt.Sprintf("order-%d", n+1), nil
 }
 
-// tellHistory prints what an order has behind it.
+// tellHistory prints the history of an order so far.
 func tellHistory(ctx context.Context, eng *engine.Engine, id string) error {
 	for c, err := range eng.History(ctx, id) {
 		if err != nil {
@@ -129,11 +128,11 @@ func tellHistory(ctx context.Context, eng *engine.Engine, id string) error {
 	return nil
 }
 
-// approveOnEnter sends the signal when somebody presses Enter. Sent twice, it is
-// accepted once, because it has an ID.
+// approveOnEnter sends the signal when the user presses Enter. If it is sent twice, it
+// is accepted once, because it has an ID.
 func approveOnEnter(ctx context.Context, eng *engine.Engine, id string, keyboard io.Reader) {
 	if _, err := bufio.NewReader(keyboard).ReadString('\n'); err != nil {
-		return // nobody there
+		return // no input
 	}
 	_, err := approved.Send(ctx, eng, id, Approval{By: "you"}, &weftsignal.Options{ID: "enter"})
 	if err != nil && !errors.Is(err, engine.ErrTerminal) && ctx.Err() == nil {

@@ -10,16 +10,16 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// An Order is what somebody wants.
+// An Order is a customer's order.
 type Order struct {
 	ID, Item string
 	Cents    int
 }
 
-// An Approval lets an order go on.
+// An Approval lets an order continue.
 type Approval struct{ By string }
 
-// A Receipt is what comes of an order.
+// A Receipt is the result of an order.
 type Receipt struct{ By, Charge, Parcel string }
 
 var approved = &signal.Signal[Approval]{Name: "approved"}
@@ -42,8 +42,8 @@ func newShop(pace time.Duration) *shop {
 	return s
 }
 
-// handle is the workflow. It reads like any function, and goes on where it was
-// in whatever process comes next.
+// handle is the workflow. It reads like any function, and the next process continues it
+// where it stopped.
 func (s *shop) handle(run *engine.Run, o Order) (Receipt, error) {
 	if _, err := s.reserve.Do(run, o); err != nil {
 		return Receipt{}, err
@@ -73,7 +73,7 @@ func (s *shop) handle(run *engine.Run, o Order) (Receipt, error) {
 	return Receipt{approval.By, charge, parcel}, err
 }
 
-// work returns an activity's function: it says what it does, takes a while, and
+// work returns an activity's function: it prints what it does, takes a while, and
 // returns a number.
 func (s *shop) work(number, doing string) func(context.Context, Order) (string, error) {
 	return func(ctx context.Context, o Order) (string, error) {
@@ -92,7 +92,7 @@ func (s *shop) work(number, doing string) func(context.Context, Order) (string, 
 	}
 }
 
-// tell says something on the way of a run, once: a replay is silent.
+// tell logs the progress of a run, once: a replay is silent.
 func tell(run *engine.Run, format string, args ...any) {
 	run.Logger().Info(fmt.Sprintf(format, args...))
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-go/weft/internal/exampletest"
 )
 
-// TestOrderGoesOnAfterKill kills the program where it charges and where it
-// sleeps, and lets it end; the next one finds the order done.
+// TestOrderGoesOnAfterKill kills the program while it charges and while it sleeps, and
+// lets it end; the next process finds the order done.
 func TestOrderGoesOnAfterKill(t *testing.T) {
 	program, db := exampletest.Build(t), filepath.Join(t.TempDir(), "order.db")
 	start := func() *exampletest.Play {

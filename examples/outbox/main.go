@@ -2,15 +2,14 @@
 //
 //	go run ./examples/outbox
 //
-// An order is a row, and the start of its workflow: both are written in the same
-// transaction, so there is no order that nobody handles and no workflow without
-// an order. One of four customers changes her mind before the commit: nothing is
-// left of her order.
+// An order is a row, and the start of its workflow. Both are written in the same
+// transaction, so there is no order without a workflow and no workflow without an
+// order. One of four customers cancels before the commit: nothing of her order remains.
 //
-// The workflow books the order in a transaction of the same database: the stock
-// and the book are changed in the transaction in which the step's checkpoint is
-// committed, so this happens exactly once, however often the process dies. At the
-// end the program counts.
+// The workflow books the order in a transaction of the same database. The stock and the
+// book change in the transaction that commits the step's checkpoint, so this happens
+// exactly once, however often the process dies. At the end the program checks the
+// totals.
 package main
 
 import (
@@ -27,7 +26,7 @@ import (
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
-// An Order is what a customer wants.
+// An Order is a customer's order.
 type Order struct {
 	ID, Customer string
 	Looms        int
@@ -46,8 +45,8 @@ var handle = &engine.Workflow[Order, string]{
 	},
 }
 
-// book takes the looms from the stock and writes the order into the book. It is
-// not idempotent, and need not be.
+// book takes the looms from the stock and writes the order into the book. It is not
+// idempotent, and need not be.
 func book(ctx context.Context, tx *sql.Tx, o Order) (left int, err error) {
 	err = tx.QueryRowContext(ctx, "UPDATE stock SET looms = looms - ? RETURNING looms", o.Looms).Scan(&left)
 	if err != nil {
@@ -142,7 +141,7 @@ func (s shop) place(ctx context.Context, o Order, regret bool) error {
 	return tx.Commit()
 }
 
-// tell prints what became of an order.
+// tell prints the outcome of an order.
 func (s shop) tell(ctx context.Context, o Order) {
 	switch said, err := handle.Handle(s.eng, o.ID).Result(ctx); {
 	case errors.Is(err, engine.ErrNotFound):

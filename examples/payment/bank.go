@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// A bank charges whenever it is asked to. It knows the key of each charge, so that
-// it can be asked about it, and refuses a request with a lower token than it has
-// seen for that key; it does not take a second request for the first. But a charge is
-// refunded once, however often it is asked to. Replies are lost now and then, and so
-// are requests.
+// A bank charges whenever it is asked to. It stores the key of each charge, so that
+// charges can be looked up by key, and refuses a request with a lower token than it has
+// seen for that key. It does not treat a second request as the first. But it refunds a
+// charge once, however often it is asked to. Some replies and some requests are lost.
 type bank struct {
 	lose float64
 
@@ -46,7 +45,7 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		cut(w)
 		return
 	}
-	time.Sleep(way) // also when nobody waits any more
+	time.Sleep(way) // even if the client no longer waits
 	status, id := b.answer(r.Method, key, token, r.FormValue("charge"))
 	if replyLost {
 		cut(w)
@@ -58,7 +57,7 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fate says what is lost of a request, and how long it is on its way.
+// fate decides what is lost of a request, and how long it is on its way.
 func (b *bank) fate() (request, reply bool, way time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,8 +72,8 @@ func (b *bank) fate() (request, reply bool, way time.Duration) {
 	return request, reply, way
 }
 
-// answer looks at the token, then charges, refunds or looks into the books: in one
-// turn, so that what a question has fenced off is not let through.
+// answer checks the token, then charges, refunds or looks up: under one lock, so that a
+// request that a lookup has fenced off is not admitted.
 func (b *bank) answer(method, key string, token uint64, charge string) (status int, id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,8 +112,8 @@ func cut(w http.ResponseWriter) {
 	}
 }
 
-// book is what was charged under a key, and how often the first charge was to be
-// refunded.
+// book is what was charged under a key, and how many refunds of the first charge were
+// requested.
 func (b *bank) book(key string) (charges []string, refunds int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -32,11 +32,11 @@ func orderID(n int) string { return orderPrefix + strconv.Itoa(n) }
 // declines says that the card of an order is declined.
 func declines(n int) bool { return n%7 == 0 }
 
-// soldOut says that the goods of an order are not there.
+// soldOut says that the goods of an order are sold out.
 func soldOut(n int) bool { return n%5 == 0 }
 
-// place is where a store is: a file, or the address of a private server, which ends
-// with the program.
+// place is the address of a store: a file, or a private server, which ends with the
+// program.
 func place(store, dir string) (address string, stop func(), err error) {
 	if store != "postgres" {
 		return filepath.Join(dir, "payment."+store), func() {}, nil
@@ -60,16 +60,16 @@ func open(store, address string) (storage.Storage, error) {
 	return nil, fmt.Errorf("no store %q", store)
 }
 
-// A plan is what the shop is to do: a line of JSON on its stdin.
+// A plan tells the shop what to do: a line of JSON on its stdin.
 type plan struct {
 	Store, Address, Bank string
 	Clients              int
 	Open                 []int // orders that are not known to have ended
 	Next                 int   // the first number that is free
-	Finish               bool  // begin no new orders; exit when all have ended
+	Finish               bool  // start no new orders; exit when all have ended
 }
 
-// child is the shop. It ends when it is killed, when its parent is gone, or when the
+// child is the shop. It ends when it is killed, when its parent has ended, or when the
 // plan is done.
 func child(in io.Reader, out io.Writer) int {
 	stdin := bufio.NewReader(in)
@@ -78,7 +78,7 @@ func child(in io.Reader, out io.Writer) int {
 	if err = errors.Join(err, json.Unmarshal(line, &p)); err == nil {
 		go func() {
 			_, _ = io.Copy(io.Discard, stdin)
-			os.Exit(1) // the parent is gone
+			os.Exit(1) // the parent has ended
 		}()
 		err = serve(context.Background(), p, out)
 	}
@@ -101,7 +101,7 @@ func serve(ctx context.Context, p plan, out io.Writer) error {
 		Workflows: []engine.Definition{wf},
 		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	}
-	if store.Capabilities().Shared { // nobody else tells that a child was killed
+	if store.Capabilities().Shared { // no other process reports that a child was killed
 		config.LeaseTTL, config.PollInterval = 150*time.Millisecond, 50*time.Millisecond
 	}
 	eng, err := engine.New(config)
@@ -124,7 +124,7 @@ func serve(ctx context.Context, p plan, out io.Writer) error {
 					outcome = "error: " + err.Error()
 				}
 				turn.Lock()
-				fmt.Fprintf(out, "%d %s\n", n, outcome) // one write, which outlives the process
+				fmt.Fprintf(out, "%d %s\n", n, outcome) // one write, which survives the process
 				turn.Unlock()
 			}
 		})
@@ -144,7 +144,7 @@ func serve(ctx context.Context, p plan, out io.Writer) error {
 	return <-ran
 }
 
-// pay sees one order through.
+// pay handles one order.
 func pay(ctx context.Context, eng *engine.Engine, wf *engine.Workflow[Order, Receipt], n int) (string, error) {
 	h, err := wf.Start(ctx, eng, orderID(n), Order{ID: orderID(n), Cents: 4900, SoldOut: soldOut(n)})
 	if err != nil {

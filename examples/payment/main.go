@@ -1,14 +1,14 @@
 // Payment shows that no card is charged twice, no payment is invented and no refund
-// forgotten, though the process that pays is killed and the bank's replies are lost.
+// forgotten, although the process that pays is killed and the bank's replies are lost.
 //
 //	go run ./examples/payment -kills 200 -lose 0.2 -store sqlite
 //
-// The bank is a server in this process. It charges whenever it is asked to, also
-// twice under one key; what it replies is lost now and then, before or after it has
-// charged. It starts itself as a child: a shop, whose workflows pay, and have the
-// charge refunded if the goods turn out to be sold out. The child is killed with
-// SIGKILL at random moments and started again; after the last kill one is left to
-// finish. Then the bank's books are compared with what the workflows say.
+// The bank is a server in this process. It charges whenever it is asked to, even twice
+// under one key; some of its replies are lost, before or after it has charged. The
+// program starts itself as a child: a shop, whose workflows pay, and refund the charge
+// if the goods turn out to be sold out. The child is killed with SIGKILL at random
+// moments and started again; after the last kill one may finish. Then the bank's books
+// are compared with what the workflows report.
 //
 // shop.go is what a user of Weft writes: an activity with a key, a verifier and a
 // compensation.
@@ -25,7 +25,7 @@ import (
 	"time"
 )
 
-// options say how to torture.
+// options configure the test.
 type options struct {
 	kills   int
 	lose    float64
@@ -94,9 +94,9 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return nil
 }
 
-// compare says which orders are not as the books say: paid without a charge, charged
-// twice, charged and not paid, not refunded or refunded without cause, or ended in
-// another way.
+// compare reports orders that do not agree with the books: paid without a charge,
+// charged twice, charged and not paid, not refunded or refunded without reason, or
+// ended in another way.
 func (p *parent) compare(b *bank) (charged, declined, refunded int, wrong []string) {
 	for n, outcome := range p.outcomes {
 		charges, refunds := b.book(orderID(n))

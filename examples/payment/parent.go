@@ -15,20 +15,20 @@ import (
 	"time"
 )
 
-// A parent kills, and notes what the shop says.
+// A parent kills the shop, and records its output.
 type parent struct {
 	options
 	address, bank string
 	random        *rand.Rand
 	killed        int
-	next          int            // the first order that was not begun
+	next          int            // the first order that has not started
 	outcomes      map[int]string // of the orders that have ended
 }
 
-// stall is how long a shop may live without saying anything.
+// stall is how long a shop may run without printing anything.
 const stall = time.Minute
 
-// torture lets shops live until the kills are done, and the last one finish.
+// torture runs shops until the kills are done, and lets the last one finish.
 func (p *parent) torture(ctx context.Context) error {
 	for p.next = 1; p.killed < p.kills; {
 		if err := p.life(ctx, false); err != nil {
@@ -55,7 +55,7 @@ func (p *parent) plan(finish bool) plan {
 }
 
 // life is one shop, from its start to its death or, if it may finish, its end. It is
-// killed some time after it has said something.
+// killed some time after it has printed something.
 func (p *parent) life(ctx context.Context, finish bool) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -90,7 +90,7 @@ func (p *parent) life(ctx context.Context, finish bool) error {
 	for n := 0; ; n++ {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			break // a line without an end was never said
+			break // an incomplete line does not count
 		}
 		watchdog.Reset(stall)
 		p.hear(strings.TrimSuffix(line, "\n"))
@@ -110,7 +110,7 @@ func (p *parent) life(ctx context.Context, finish bool) error {
 	return nil
 }
 
-// hear notes that an order begins, or how it ended.
+// hear records that an order starts, or how it ended.
 func (p *parent) hear(line string) {
 	number, outcome, ended := strings.Cut(line, " ")
 	n, err := strconv.Atoi(number)

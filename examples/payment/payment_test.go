@@ -19,10 +19,9 @@ func TestMain(m *testing.M) {
 }
 
 // ACT-33, ACT-38, ACT-50, ACT-51, ACT-55: whenever the shop dies and whatever reply is
-// lost, each card is charged once, and every payment is one that the bank knows of.
-// ACT-10: what was charged for goods that are sold out is refunded before the workflow
-// ends, and nothing else is.
-// WEFT_KILLS kills per store; WEFT_SEED repeats the moments.
+// lost, each card is charged once, and the bank knows of every payment. ACT-10: a
+// charge for goods that are sold out is refunded before the workflow ends, and no other
+// charge is. WEFT_KILLS kills per store; WEFT_SEED repeats the moments.
 func TestEveryCardIsChargedOnce(t *testing.T) {
 	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), "10"))
 	if err != nil {

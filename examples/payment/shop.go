@@ -21,19 +21,19 @@ type Order struct {
 	SoldOut bool
 }
 
-// A Receipt tells of a charge.
+// A Receipt identifies a charge.
 type Receipt struct{ ChargeID string }
 
 var (
-	// ErrDeclined is what the bank answers when it will not pay.
+	// ErrDeclined is the bank's answer when it declines.
 	ErrDeclined = errors.New("card declined")
 
-	// ErrSoldOut is found out when the card has been charged.
+	// ErrSoldOut is detected after the card has been charged.
 	ErrSoldOut = errors.New("sold out")
 )
 
-// checkout returns the workflow that charges an order to the bank at a URL, once. Of
-// one that cannot be delivered, the charge is refunded.
+// checkout returns the workflow that charges an order to the bank at a URL, once. If
+// the order cannot be delivered, the charge is refunded.
 func checkout(bank string) *engine.Workflow[Order, Receipt] {
 	c := client{bank, &http.Client{}}
 	charge := &activity.Activity[Order, Receipt]{
@@ -43,11 +43,11 @@ func checkout(bank string) *engine.Workflow[Order, Receipt] {
 		Errors:          []error{ErrDeclined},
 		IdempotencyKey:  func(o Order) string { return o.ID },
 		Verify:          c.find,
-		VerifyFences:    true,                                                         // find tells the bank to refuse what is older
-		Timeout:         time.Second,                                                  // so long may a charge take
-		Retry:           activity.Retry{Attempts: -1, Backoff: 10 * time.Millisecond}, // until it is known,
-		VerifyRetry:     activity.Retry{Attempts: -1, Backoff: 10 * time.Millisecond}, // one way
-		OnIndeterminate: activity.Park,                                                // or the other
+		VerifyFences:    true,                                                         // find tells the bank to refuse older attempts
+		Timeout:         time.Second,                                                  // of one charge
+		Retry:           activity.Retry{Attempts: -1, Backoff: 10 * time.Millisecond}, // repeat until it is known
+		VerifyRetry:     activity.Retry{Attempts: -1, Backoff: 10 * time.Millisecond}, // ask until it is known
+		OnIndeterminate: activity.Park,                                                // otherwise, ask an operator
 	}
 	return &engine.Workflow[Order, Receipt]{
 		Name:   "checkout",
@@ -62,13 +62,13 @@ func checkout(bank string) *engine.Workflow[Order, Receipt] {
 	}
 }
 
-// A client talks to the bank.
+// A client calls the bank.
 type client struct {
 	url  string
 	http *http.Client
 }
 
-// charge asks for a charge. If there is no reply, nobody knows.
+// charge asks for a charge. Without a reply, the outcome is unknown.
 func (c client) charge(ctx context.Context, o Order) (Receipt, error) {
 	info := activity.InfoFrom(ctx)
 	var r Receipt
@@ -86,8 +86,8 @@ func (c client) charge(ctx context.Context, o Order) (Receipt, error) {
 	return r, nil
 }
 
-// find asks what became of a charge, and has the bank refuse it from now on if it
-// was not made: what is not there now, never will be.
+// find asks what became of a charge. If it was not made, the bank refuses it from now
+// on: an effect that is not there now can no longer happen.
 func (c client) find(ctx context.Context, _ Order) (activity.Verification[Receipt], error) {
 	var r Receipt
 	status, err := c.do(ctx, http.MethodGet, nil, activity.InfoFrom(ctx), &r)
@@ -102,7 +102,7 @@ func (c client) find(ctx context.Context, _ Order) (activity.Verification[Receip
 	return activity.Indeterminate[Receipt](fmt.Sprintf("the bank answers %d", status)), nil
 }
 
-// refund takes a charge back. To the bank, a second time is no other refund.
+// refund reverses a charge. The bank treats a second request as the first.
 func (c client) refund(ctx context.Context, _ Order, r Receipt) error {
 	status, err := c.do(ctx, http.MethodDelete, url.Values{"charge": {r.ChargeID}}, activity.InfoFrom(ctx), &r)
 	if err == nil && status != http.StatusOK {
@@ -116,8 +116,9 @@ func (c client) do(ctx context.Context, method string, form url.Values, info act
 	if err != nil {
 		return 0, err
 	}
-	// Not the header Idempotency-Key: net/http sends a request that has it again by
-	// itself when a connection breaks, and this bank takes that for another charge.
+	// Do not use the header Idempotency-Key: net/http repeats a request with that
+	// header by itself when a connection breaks, and this bank treats the repetition as
+	// another charge.
 	req.Header.Set("X-Effect-Key", info.IdempotencyKey)
 	req.Header.Set("X-Fencing-Token", strconv.FormatUint(info.FencingToken, 10))
 	resp, err := c.http.Do(req)

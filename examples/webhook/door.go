@@ -9,8 +9,8 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// A webhook is where the provider delivers. It answers 200 when the event is
-// durable, and not before: whatever else it answers, the provider tries again.
+// A webhook receives the provider's deliveries. It answers 200 when the event is
+// durable, and not before: after any other answer, the provider retries.
 type webhook struct{ engine *engine.Engine }
 
 func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -27,7 +27,7 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(accepted)
 }
 
-// status is what an error is in HTTP. Only 503 is worth another try.
+// status is the HTTP status of an error. Only 503 is worth a retry.
 func status(err error) int {
 	switch {
 	case errors.Is(err, engine.ErrInvalid):

@@ -1,14 +1,14 @@
-// Webhook is a shop that hears from its payment provider by HTTP.
+// Webhook is a shop that receives events from its payment provider by HTTP.
 //
 //	go run ./examples/webhook
 //
-// The provider delivers as providers do: an event comes late, before the one that
-// it follows, and again when the answer to it was lost. Its event ID is the
-// signal's ID, so an event counts once, however often it is delivered. The first
-// event of a payment starts the payment's workflow, in the same commit.
+// The provider delivers as real ones do: some events come late or out of order, and
+// again when the answer was lost. Its event ID is the signal's ID, so an event counts
+// once, however often it is delivered. The first event of a payment starts the
+// payment's workflow, in the same commit.
 //
-// Events are accepted in the order in which they arrive. This workflow does not
-// mind: each tells what it adds, and the last one how many there are.
+// Events are accepted in the order in which they arrive. This workflow does not depend
+// on the order: each event adds something, and the last one says how many there are.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
-// An Event is what the provider tells of a payment.
+// An Event is a message of the provider about a payment.
 type Event struct {
 	ID, Payment string
 	Cents       int
@@ -36,7 +36,7 @@ type Event struct {
 
 var happened = &signal.Signal[Event]{Name: "happened"}
 
-// payment gathers the events of a payment until it has all of them.
+// payment collects the events of a payment until it has all of them.
 var payment = &engine.Workflow[string, string]{
 	Name: "payment",
 	Func: func(run *engine.Run, _ string) (string, error) {

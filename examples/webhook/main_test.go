@@ -17,7 +17,7 @@ func TestEachEventCountsOnce(t *testing.T) {
 	}
 }
 
-// SIG-46: a provider tries again only where that can help.
+// SIG-46: a provider retries only where that can help.
 func TestStatus(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -58,7 +58,7 @@ func (p *provider) untilAnswered(ctx context.Context, e Event) error {
 		}
 		if atomic.AddInt64(&p.requests, 1)%3 == 0 {
 			atomic.AddInt64(&p.lost, 1)
-			continue // the provider does not hear of it
+			continue // the answer is lost
 		}
 		switch answer.StatusCode {
 		case http.StatusOK:
