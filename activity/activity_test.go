@@ -35,7 +35,7 @@ func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		a     *act
-		field string // "" is right
+		field string // "" is valid
 	}{
 		{"right", &act{Name: "charge", Run: work}, ""},
 		{"full", &act{Name: "charge", Run: work, Errors: []error{broke}, Timeout: 1, Retry: activity.Retry{Attempts: -1, Backoff: 1, MaxBackoff: 1}}, ""},
@@ -100,8 +100,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// A pause is the doubled backoff, at most MaxBackoff, of which chance takes no
-// more than a half; never negative, whatever the numbers are.
+// A pause is the doubled backoff, at most MaxBackoff. Jitter reduces it by at most a
+// half. It is never negative, whatever the numbers are.
 func TestPause(t *testing.T) {
 	least := func(int64) int64 { return 0 }
 	most := func(n int64) int64 { return n - 1 }
@@ -190,8 +190,8 @@ func (d *diary) Last(progress any) bool {
 	return false
 }
 
-// A heartbeat is told to the heart of the context, also through contexts made of it,
-// and returns the cause when it is to stop; without one it tells nothing.
+// A heartbeat goes to the heart of the context, even through derived contexts, and
+// returns the cause when the attempt should stop. Without a heart it reports nothing.
 func TestHeartbeat(t *testing.T) {
 	d := &diary{before: 7}
 	ctx, cancel := context.WithCancelCause(activity.NewContext(t.Context(), activity.Info{}, d))
@@ -227,8 +227,8 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// ACT-7, ACT-10: what the engine is told of a definition; a key for one call comes
-// before that of the definition.
+// ACT-7, ACT-10: what the engine gets from a definition. A key for one call overrides
+// the one of the definition.
 func TestCall(t *testing.T) {
 	a := &act{Name: "charge", Run: work, IdempotencyKey: strconv.Itoa, Verify: look, Idempotent: true, Settle: time.Hour, MaxConcurrent: 3, Rate: activity.Rate{Count: 2, Per: time.Second}}
 	a.ResourceScope = func(in int) string { return "account/" + strconv.Itoa(in) }
@@ -266,8 +266,8 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// ACT-10: what undoes a call is given its input and its result, has its attempts, its
-// time and its bounds, and neither its key nor its deadline.
+// ACT-10: a compensation gets the input and the result of its call. It has the call's
+// attempts, timeout and limits, but neither its key nor its deadline.
 func TestUndoing(t *testing.T) {
 	var got []int
 	a := &act{
@@ -307,7 +307,7 @@ func TestUndoing(t *testing.T) {
 	}
 }
 
-// A runner takes a call.
+// A runner records a call.
 type runner struct {
 	activity.Runner
 	call *activity.Call

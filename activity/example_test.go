@@ -15,10 +15,10 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-// errDeclined is what the bank answers when it will not pay.
+// errDeclined is the bank's answer when it declines.
 var errDeclined = errors.New("card declined")
 
-// A charge is tried again while the bank is busy, and not when it declines.
+// A charge is retried while the bank is busy, and not when it declines.
 func ExampleActivity() {
 	charge := &activity.Activity[int, string]{
 		Name:    "charge",
@@ -72,7 +72,7 @@ func ExampleActivity() {
 	// asked for another card <nil>
 }
 
-// A flight is cancelled when there is no hotel to go with it.
+// A flight is cancelled if no hotel is available.
 func ExampleActivity_compensate() {
 	flight := &activity.Activity[string, string]{
 		Name: "book flight",
@@ -127,8 +127,8 @@ func ExampleActivity_compensate() {
 	// engine: workflow trip "trip-7": activity book hotel: attempt 1: no room in Rome
 }
 
-// Transfers of one account wait for each other, whichever workflow they are of;
-// those of other accounts do not.
+// Transfers of one account wait for each other, even in different workflows; those of
+// other accounts do not.
 func ExampleActivity_resourceScope() {
 	type transfer struct {
 		Account string
@@ -145,7 +145,7 @@ func ExampleActivity_resourceScope() {
 			if left < 0 {
 				return 0, activity.Permanent(errDeclined)
 			}
-			time.Sleep(time.Millisecond) // others of this account would read what is no more
+			time.Sleep(time.Millisecond) // other transfers of this account would read a stale balance
 			write(balance, t.Account, left)
 			return left, nil
 		},
@@ -192,7 +192,7 @@ func ExampleActivity_resourceScope() {
 	// bob bought 3 and has 10 <nil>
 }
 
-// An import goes on where the attempt before it has stopped.
+// An import continues where the previous attempt stopped.
 func ExampleHeartbeat() {
 	pages := []string{"a", "b", "c", "d"}
 	load := &activity.Activity[string, string]{
@@ -203,7 +203,7 @@ func ExampleHeartbeat() {
 			fmt.Printf("attempt %d: %d pages are done, %v\n", activity.InfoFrom(ctx).Attempt, done, found)
 			for ; done < len(pages); done++ {
 				if err := activity.Heartbeat(ctx, done); err != nil {
-					return "", err // it is to stop
+					return "", err // told to stop
 				}
 				if done == 2 && !found {
 					return "", errors.New("connection lost")

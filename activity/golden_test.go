@@ -72,8 +72,8 @@ func TestGoldenRecords(t *testing.T) {
 	})
 }
 
-// A record survives the store, is found under its own key only, and keeps what a
-// later release wrote into it.
+// A record can be read back, is found under its own key only, and keeps the fields of a
+// later release.
 func TestRecordRoundTrip(t *testing.T) {
 	s := new(memory.Store)
 	r := left(2)

@@ -16,7 +16,7 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func most(n int64) int64 { return n - 1 }
 
-// left is the record with which attempt n left, a minute before noon.
+// left is the record with which attempt n started, a minute before noon.
 func left(n int) Record {
 	r := Record{Generation: "G", WorkflowID: "o", Activity: "charge", Operation: "1", IdempotencyKey: "k"}
 	for i := range n {
@@ -25,7 +25,7 @@ func left(n int) Record {
 	return r
 }
 
-// after is left with what Next made of something that happened to it.
+// after is left with what Next made of an event.
 func after(n int, p Policy, h Happened) Record {
 	h.Now, h.Random = noon.Add(-time.Second), most
 	return Next(p, left(n), h).Record
@@ -54,7 +54,7 @@ func answer(s State, waited time.Duration) Happened {
 
 const long = time.Hour // past every Settle
 
-// Every row of what may follow. ACT-31 to ACT-51 where a row is one of them.
+// Every row of the table of decisions. ACT-31 to ACT-51 where a row is one of them.
 func TestNext(t *testing.T) {
 	park := func(p *Policy) { p.OnIndeterminate = Park }
 	late := after(1, verified, Happened{What: Expired})
@@ -77,7 +77,7 @@ func TestNext(t *testing.T) {
 		// ACT-36
 		{"it returns", verified, left(1), Happened{What: Returned, Payload: Payload{Data: []byte("5")}}, Settle, 0, StatusCompleted, true, "", ""},
 		{"it returns after a failure", verified, left(2), Happened{What: Returned, Payload: Payload{Data: []byte("5")}}, Settle, 0, StatusCompleted, true, "", ""},
-		// AC8: the effect is not repeated for a result that cannot be kept. ACT-24
+		// AC8: the effect is not repeated if its result cannot be stored. ACT-24
 		{"its result is too large", verified, left(1), Happened{What: Returned, Payload: Payload{Lost: "too large"}}, Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "too large"},
 
 		// ACT-37
@@ -140,7 +140,7 @@ func TestNext(t *testing.T) {
 		{"indeterminate, asked without end", verified.with(func(p *Policy) { p.VerifyRetry.Attempts = -1 }), left(1), Happened{What: Answered, Asked: 50, Verdict: Verdict{State: StateIndeterminate}}, Verify, time.Minute, StatusIndeterminate, false, "", ""},
 		{"indeterminate, and a person is to tell", verified.with(park).with(func(p *Policy) { p.VerifyRetry.Attempts = 1 }), left(1), answer(StateIndeterminate, 0), Attend, 0, StatusIndeterminate, false, "", ""},
 
-		// Interleaving 7: a dead sender's request may still land.
+		// Interleaving 7: a dead sender's request may still take effect.
 		{"not completed, asked too early", verified, left(1), answer(StateNotCompleted, 15*time.Second), Verify, 25 * time.Second, StatusIndeterminate, false, "", ""},
 		{"not completed, asked when it cannot land any more", verified, left(1), answer(StateNotCompleted, 40*time.Second), Dispatch, 0, StatusIndeterminate, false, "", ""},
 		{"not completed, asked too early of the last", verified, left(3), answer(StateNotCompleted, 0), Verify, 40 * time.Second, StatusIndeterminate, false, "", ""},
@@ -149,7 +149,7 @@ func TestNext(t *testing.T) {
 		{"not completed, and a repetition does no harm", verified.with(func(p *Policy) { p.Idempotent = true }), left(1), answer(StateNotCompleted, 0), Dispatch, 0, StatusIndeterminate, false, "", ""},
 		{"not completed after an error that is to settle", verified.with(func(p *Policy) { p.SettleAfterError = true }), after(1, verified, Happened{What: Erred, Failure: busy}), answer(StateNotCompleted, 0), Verify, 10 * time.Second, StatusIndeterminate, false, "", "busy"},
 		{"completed, asked early", verified, left(1), answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
-		// Interleaving 29: what an owner that went with a word had waited is not waited again.
+		// Interleaving 29: the wait of an owner that shut down cleanly counts.
 		{"not completed, the rest waited by another", verified, left(1).Released(noon, 30*time.Second), answer(StateNotCompleted, 10*time.Second), Dispatch, 0, StatusIndeterminate, false, "", ""},
 
 		// ACT-49
@@ -199,7 +199,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// checkDecision checks what holds for every decision.
+// checkDecision checks the invariants of every decision.
 func checkDecision(t interface{ Errorf(string, ...any) }, before Record, d Decision) {
 	r := d.Record
 	if r.CreatedAt != before.CreatedAt || r.UpdatedAt <= before.UpdatedAt || r.UpdatedAt < r.CreatedAt { // ACT-20, ACT-21, ACT-22
@@ -227,8 +227,8 @@ func checkDecision(t interface{ Errorf(string, ...any) }, before Record, d Decis
 	}
 }
 
-// ACT-48: a verifier that is not available tells nothing, whatever state it is
-// asked in, and its answers never make a success or another attempt.
+// ACT-48: an unavailable verifier is indeterminate, whatever state it is called in, and
+// its answers never make a success or another attempt.
 func TestNoAnswerMakesNoSuccess(t *testing.T) {
 	for n := range 4 {
 		for _, r := range []Record{left(n + 1), after(n+1, verified, Happened{What: Erred, Failure: busy}), after(n+1, verified, Happened{What: Expired})} {
@@ -242,7 +242,7 @@ func TestNoAnswerMakesNoSuccess(t *testing.T) {
 	}
 }
 
-// ACT-20, ACT-46, interleaving 30: what is counted when an attempt leaves.
+// ACT-20, ACT-46, interleaving 30: what is counted when an attempt starts.
 func TestDispatched(t *testing.T) {
 	r := left(1)
 	if r.Attempt != 1 || r.Token != 8 || r.Epoch != 7 || r.CreatedAt != r.UpdatedAt || r.Deadline != r.UpdatedAt+30_000_000 || r.Status != StatusIndeterminate {
@@ -263,10 +263,10 @@ func TestDispatched(t *testing.T) {
 	}
 }
 
-// ACT-32 to ACT-51 in any order: whatever happens, an attempt leaves only after the
-// one before is known to have had no effect or where a repetition does no harm; the
-// number of attempts is bounded, also if each of them ends in a crash; a success is
-// what an attempt, the verifier or a person told, and nothing follows an outcome.
+// ACT-32 to ACT-51 in any order. Whatever happens, an attempt starts only after the one
+// before is known to have had no effect, or where a repetition does no harm. The number
+// of attempts is limited, even if each of them ends in a crash. A success comes from an
+// attempt, the verifier or an operator, and nothing follows an outcome.
 func TestAnythingMayHappen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Policy{
@@ -281,7 +281,7 @@ func TestAnythingMayHappen(t *testing.T) {
 		r := left(1)
 		d := Decision{Do: GoOn}
 		now, token := noon, uint64(100)
-		flying := true // an attempt has left and nobody knows
+		flying := true // an attempt has started and its outcome is unknown
 		retries := 0   // of the run, after it had failed
 		for range 40 {
 			var may []Happened
@@ -357,8 +357,8 @@ func TestAnythingMayHappen(t *testing.T) {
 	})
 }
 
-// A result that a person gave and that is withdrawn leaves nothing behind but the reason,
-// which a person is told until there is another attempt or another answer.
+// If an operator's result is withdrawn, only the reason remains. The operator sees it
+// until there is another attempt or another answer.
 func TestWithdrawn(t *testing.T) {
 	was := left(1)
 	answered := was.Resolved(noon, "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5"), Codec: "cbor"})
@@ -384,8 +384,8 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// What a retry of the run makes of a record. A success and a lost result stay; what
-// is not known is no better known; attempts and time are given again. ACT-34, ACT-46
+// The effect of a run's retry on a record. A success and a lost result stay; what is
+// unknown stays unknown; attempts and time are reset. ACT-34, ACT-46
 func TestReopened(t *testing.T) {
 	later := noon.Add(time.Hour).UnixMicro()
 	failed := after(3, verified, Happened{What: Erred, Failure: invalid})
@@ -456,7 +456,7 @@ func TestOutcomeErrors(t *testing.T) {
 	}
 }
 
-// Sums of durations end at the longest one there is, and do not begin again below zero.
+// Sums of durations are limited to the longest duration, and do not overflow.
 func TestQuietOfCenturies(t *testing.T) {
 	r := left(1)
 	r.Timeout, r.Settle = math.MaxInt64, math.MaxInt64

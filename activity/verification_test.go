@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// asked is what the engine hears when it asks a verifier.
+// asked is what the engine gets when it calls a verifier.
 func asked(ctx context.Context, verify func(context.Context) (Answer, error)) Verdict {
 	told := make(chan Verdict, 1)
 	go Ask(ctx, verify, func(v Verdict) { told <- v })
 	return <-told
 }
 
-// ACT-31, ACT-48: four answers and nothing else; all else tells nothing.
+// ACT-31, ACT-48: there are four answers; everything else is indeterminate.
 func TestFourAnswersAndNothingElse(t *testing.T) {
 	out, cancel := context.WithCancelCause(context.Background())
 	cancel(ErrTimeout)

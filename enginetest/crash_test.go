@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A bank charges whenever it is asked, or once for each key that is not empty.
+// A bank charges whenever it is asked to, or once for each key that is not empty.
 type bank struct {
 	world *Recorder
 	paid  map[string]string
@@ -39,8 +39,8 @@ func (b *bank) charge(ctx context.Context, key, order string) string {
 	return receipt
 }
 
-// checkout charges an order after a day. keyed says that the bank is given what
-// names the effect.
+// checkout charges an order after a day. keyed says that the bank gets the idempotency
+// key.
 func checkout(b *bank, keyed bool) *engine.Workflow[string, string] {
 	charge := &activity.Activity[string, string]{Name: "charge", Run: func(ctx context.Context, order string) (string, error) {
 		key := ""
@@ -57,7 +57,7 @@ func checkout(b *bank, keyed bool) *engine.Workflow[string, string] {
 	}}
 }
 
-// ordering is the scenario of a workflow that somebody starts, and no more.
+// ordering is the scenario of a workflow that is only started.
 func ordering(w *engine.Workflow[string, string]) Scenario {
 	return Scenario{
 		Workflows: []engine.Definition{w},
@@ -119,8 +119,8 @@ func TestChargeWithAKeyIsRight(t *testing.T) {
 	}
 }
 
-// An activity with a key is run again if it says that this does no harm; who says
-// so of a bank that takes no notice is found out.
+// An activity with a key is run again if it says that this does no harm. If the bank
+// ignores the key, the test detects it.
 func TestKeyThatNobodyMinds(t *testing.T) {
 	r := everywhere(t, func(world *Recorder) Scenario {
 		b := &bank{world: world}
@@ -136,8 +136,8 @@ func TestKeyThatNobodyMinds(t *testing.T) {
 		"    charge has an IdempotencyKey, and was run again with it. Hand the key to the other side")
 }
 
-// What a failed workflow undoes is undone wherever its process dies, and twice if its
-// other side takes no notice: then that is found.
+// A failed workflow undoes its calls wherever its process dies, and twice if the
+// external system ignores the key: that is detected.
 func TestCompensationInACrash(t *testing.T) {
 	trip := func(world *Recorder, heeds bool) Scenario {
 		refunded := map[string]bool{}
@@ -172,8 +172,8 @@ func TestCompensationInACrash(t *testing.T) {
 		`"refunded receipt for o" happened 2 times`)
 }
 
-// A scenario may bring its store along. It stays open in a crash, and is closed at
-// the end of a play.
+// A scenario may provide its store. It stays open in a crash, and is closed at the end
+// of a play.
 func TestStoreOfOnesOwn(t *testing.T) {
 	opened, closed := 0, 0
 	r := everywhere(t, func(world *Recorder) Scenario {
@@ -215,8 +215,8 @@ func TestMayRepeat(t *testing.T) {
 	}))
 }
 
-// What is only in memory is lost in a crash, and a workflow that leans on it is
-// found out.
+// Data that is only in memory is lost in a crash. A workflow that depends on it is
+// detected.
 func TestBrokenWorkflowsAreFound(t *testing.T) {
 	step := func(run *engine.Run, name string) (string, error) {
 		return engine.Step(run, name, func(context.Context) (string, error) { return name, nil })
@@ -254,7 +254,7 @@ func TestBrokenWorkflowsAreFound(t *testing.T) {
 			}))
 		}, []string{"order-42 ended otherwise:\n        here         failed: out of luck\n        undisturbed  completed: \"\""}},
 		"an effect that is lost": {func(world *Recorder) Scenario {
-			asked := map[string]bool{} // the target takes it for done before it is
+			asked := map[string]bool{} // the target counts it as done before it is
 			return ordering(simple(func(run *engine.Run) (string, error) {
 				return engine.Step(run, "mail", func(ctx context.Context) (string, error) {
 					if !asked["mail"] {
@@ -321,7 +321,7 @@ func tellsAnother() func(world *Recorder) Scenario {
 	}
 }
 
-// A result with a time or a random number in it is no trouble.
+// A result with a time or a random number in it is not a problem.
 func TestUnstableResultsAreNotCompared(t *testing.T) {
 	found(t, everywhere(t, func(*Recorder) Scenario {
 		return ordering(simple(func(run *engine.Run) (string, error) {
@@ -331,12 +331,12 @@ func TestUnstableResultsAreNotCompared(t *testing.T) {
 	}))
 }
 
-// The dead do nothing: an activity that is under way when its process dies has
-// no effect any more, though it does not heed its context.
+// An activity that runs when its process dies has no effect any more, even if it
+// ignores its context.
 func TestTheDeadHaveNoEffect(t *testing.T) {
 	r := everywhere(t, func(world *Recorder) Scenario {
 		slow := &activity.Activity[string, string]{Name: "slow", Timeout: 24 * time.Hour, Run: func(ctx context.Context, _ string) (string, error) {
-			time.Sleep(time.Hour) // whatever the context says
+			time.Sleep(time.Hour) // ignores the context
 			world.Effect(ctx, "done")
 			return "", nil
 		}}

@@ -36,7 +36,7 @@ var (
 	}}
 )
 
-// What waits in the queue of its workflow's Defaults is driven.
+// A workflow that waits in the queue of its Defaults is executed.
 func TestRunServesQueues(t *testing.T) {
 	queued := tour.With(engine.StartOptions{Queue: "tours"})
 	enginetest.Run(t, []engine.Definition{queued}, func(t *testing.T, eng *engine.Engine) {
@@ -70,7 +70,7 @@ func TestRunServesQueues(t *testing.T) {
 	})
 }
 
-// Months go by in no time, and the engine is there from the beginning to the end.
+// Months pass in no time, and the engine runs from the beginning to the end.
 func TestRun(t *testing.T) {
 	enginetest.Run(t, []engine.Definition{tour}, func(t *testing.T, eng *engine.Engine) {
 		ctx := t.Context()
@@ -104,8 +104,8 @@ func TestRun(t *testing.T) {
 
 func TestReplay(t *testing.T) { enginetest.Replay(t, "testdata/tour/*.history", tour) }
 
-// What a test says that finds something: the tests of testdata/broken fail, each
-// in its words.
+// The messages of failing tests: the tests of testdata/broken fail, each with its
+// message.
 func TestBrokenTests(t *testing.T) {
 	out, err := exec.Command("go", "test", "-count=1", "./testdata/broken").CombinedOutput()
 	if _, failed := err.(*exec.ExitError); !failed {
@@ -135,7 +135,7 @@ func TestBrokenTests(t *testing.T) {
 	}
 }
 
-// A workflow that is Pinned is tested as any other.
+// A Pinned workflow is tested like any other.
 func TestPinnedWorkflow(t *testing.T) {
 	trip := &engine.Workflow[string, string]{Name: "trip", Pinned: true, Func: func(run *engine.Run, place string) (string, error) {
 		return book.Do(run, place)

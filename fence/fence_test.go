@@ -14,11 +14,11 @@ import (
 	_ "github.com/weft-go/weft/storage/sqlite" // has the driver
 )
 
-// A target is a database as both kinds of guard see it.
+// A target is a database as both kinds of guard use it.
 type target struct {
 	// in runs f in a transaction, which is committed if f returns nil.
 	in func(t testing.TB, f func(guard func(resource string, token uint64) error, exec func(sql string) error) error) error
-	// one returns what a query of one number answers.
+	// one returns the result of a query for one number.
 	one func(t testing.TB, query string) int64
 }
 
@@ -98,8 +98,8 @@ func onPostgres(t *testing.T) target {
 	}
 }
 
-// A token below the highest is refused, for its resource alone, and what was refused
-// or rolled back leaves nothing.
+// A token below the highest is refused, for its resource alone. What was refused or
+// rolled back has no effect.
 func TestStaleTokenIsRefused(t *testing.T) {
 	for name, db := range targets(t) {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestStaleTokenIsRefused(t *testing.T) {
 				{"order-1", 57, false, false}, // the same attempt, again
 				{"order-1", 56, false, true},
 				{"order-2", 3, false, false}, // another resource
-				{"order-1", 90, true, false}, // comes to nothing
+				{"order-1", 90, true, false}, // is rolled back
 				{"order-1", 58, false, false},
 				{"order-1", 57, false, true},
 				{"order-2", 1<<63 - 1, false, false},
@@ -148,7 +148,7 @@ func TestStaleTokenIsRefused(t *testing.T) {
 	}
 }
 
-// However owners meet at a resource, the tokens of those that are let in rise.
+// However owners compete for a resource, the tokens of those that are admitted rise.
 func TestTokensRiseInARace(t *testing.T) {
 	for name, db := range targets(t) {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestTokensRiseInARace(t *testing.T) {
 							if err := guard("order-1", token); err != nil {
 								return err
 							}
-							// Only who has the lock can tell what was highest before it.
+							// Only the holder of the lock knows the highest token before it.
 							return exec(fmt.Sprintf(`INSERT INTO effects SELECT CASE WHEN max(n) > %d THEN -1 ELSE %d END FROM effects`, token, token))
 						})
 						mu.Lock()
@@ -191,7 +191,7 @@ func TestTokensRiseInARace(t *testing.T) {
 	}
 }
 
-// What is no resource or no token is an error of its own.
+// An invalid resource or token is an error of its own.
 func TestGuardAtTheDoor(t *testing.T) {
 	for name, db := range targets(t) {
 		t.Run(name, func(t *testing.T) {

@@ -48,7 +48,8 @@ func TestGoldenRecords(t *testing.T) {
 }
 
 // SIG-38, SG1: payload, place, response, expiry and counter are one batch, which
-// holds only if none of the first three is there and the counter is what was read.
+// succeeds only if none of the first three exists and the counter is unchanged since it
+// was read.
 func TestAcceptIsOneConditionalBatch(t *testing.T) {
 	s := new(memory.Store)
 	d := decide(t, s, incoming("approved", "x", `"v"`))
@@ -78,7 +79,8 @@ func TestAcceptIsOneConditionalBatch(t *testing.T) {
 }
 
 // SG1, SIG-42: of a signal that is consumed in the same commit only the response is
-// written; that neither it nor a payload of its ID is there is a condition as for any.
+// written. The condition that neither the response nor a payload of its ID exists
+// remains.
 func TestAcceptConsumedIsConditionalToo(t *testing.T) {
 	payload := keys.Signal("order-42", "approved", "x")
 	for what, there := range map[string][]storage.Op{
@@ -105,8 +107,7 @@ func TestAcceptConsumedIsConditionalToo(t *testing.T) {
 	}
 }
 
-// Several signals of one workflow are accepted together, in their order, or none
-// of them is.
+// Several signals of one workflow are accepted together, in their order, or not at all.
 func TestAcceptTogether(t *testing.T) {
 	s := new(memory.Store)
 	accept(t, s, incoming("approved", "0", "0"))
@@ -136,7 +137,7 @@ func TestAcceptTogether(t *testing.T) {
 	}
 }
 
-// Interleaving 9: of two who read one counter, one is accepted.
+// Interleaving 9: if two read the same counter, one is accepted.
 func TestTwoSendersOfOneCounter(t *testing.T) {
 	s := new(memory.Store)
 	accept(t, s, incoming("approved", "1", "1"))
@@ -160,7 +161,7 @@ func TestTwoSendersOfOneCounter(t *testing.T) {
 	}
 }
 
-// SIG-12, SIG-32, SIG-33, OP-13: the first answer is the answer.
+// SIG-12, SIG-32, SIG-33, OP-13: the first answer is repeated.
 func TestEarlier(t *testing.T) {
 	s := new(memory.Store)
 	in := incoming("approved", "x", "v")
@@ -181,8 +182,8 @@ func TestEarlier(t *testing.T) {
 	}
 }
 
-// SIG-42, OP-12, T-21: a payload without its accepted response is a fault, which
-// names everything but the payload.
+// SIG-42, OP-12, T-21: a payload without its accepted response is an error, which names
+// everything except the payload.
 func TestEarlierOfRecordsThatCameApart(t *testing.T) {
 	s := new(memory.Store)
 	in := incoming("approved", "x", "secret")
@@ -197,7 +198,7 @@ func TestEarlierOfRecordsThatCameApart(t *testing.T) {
 	}
 }
 
-// The inbox is read in pages, and a payload is gone with its place.
+// The inbox is read in pages, and a payload is deleted with its place.
 func TestInboxInPages(t *testing.T) {
 	s := new(memory.Store)
 	for i := range 25 {

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-// forgotten decides and commits the forgetting of evt 1, at a time after its
-// acceptance, and says what was deleted and put.
+// forgotten decides and commits the expiry of evt 1, at a time after its acceptance,
+// and returns what was deleted and put.
 func forget(t *testing.T, s storage.Storage, entry []byte, after time.Duration) (b storage.Batch, err error) {
 	t.Helper()
 	if b, err = Forget(ctx, s, entry, noon.Add(after)); err != nil {
@@ -29,8 +29,8 @@ func there(t *testing.T, s storage.Storage, key []byte) bool {
 	return err == nil
 }
 
-// SIG-27, SIG-44, OP-35: an acceptance goes when its time is up and its signal
-// consumed; one that waits is kept, and looked at again.
+// SIG-27, SIG-44, OP-35: an acceptance is deleted when it has expired and its signal
+// was consumed; if the signal waits, it is kept, and checked again.
 func TestForget(t *testing.T) {
 	s := new(memory.Store)
 	in := incoming("approved", "1", "v")
@@ -56,8 +56,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// OP-35: what was decided on a record that is not there any more, or is another
-// one by now, removes nothing.
+// OP-35: a decision on a record that is deleted or replaced meanwhile removes nothing.
 func TestForgetIsByCompare(t *testing.T) {
 	s := new(memory.Store)
 	in := incoming("approved", "1", "v")

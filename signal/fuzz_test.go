@@ -14,8 +14,8 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-// SIG-11, SIG-13 to SIG-18: two signals are the same if name and ID are the same
-// bytes, and only then. What is no ID or name is refused, and nothing written.
+// SIG-11, SIG-13 to SIG-18: two signals are the same if name and ID are the same bytes,
+// and only then. An invalid ID or name is refused, and nothing is written.
 func FuzzSignalIDs(f *testing.F) {
 	wide := strings.Repeat("é", 64)
 	for _, c := range [][4]string{

@@ -1,4 +1,4 @@
-// Package broken has tests that fail: TestBrokenTests reads what they say.
+// Package broken has tests that fail: TestBrokenTests reads their messages.
 package broken
 
 import (
