@@ -132,7 +132,8 @@
 //
 // Whoever holds Engine.mu may take life.mu, and no other. Every other mutex is a leaf:
 // whoever holds it takes no other, does no I/O and calls no user code. The exception
-// is serial, which holds the stripes of a batch's keys, in their order, while it reads and
-// commits. The state of an execution has no lock: it belongs to the driver, and to the
-// branch that has the turn while the driver waits for it.
+// is serial, which holds the stripes of a batch's keys, in their order, while it reads
+// and commits. A build with the tag weftlocks checks this (internal/lock). The state
+// of an execution has no lock: it belongs to the driver, and to the branch that has
+// the turn while the driver waits for it.
 package engine

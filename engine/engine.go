@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/limits"
+	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -23,7 +24,7 @@ import (
 type Engine struct {
 	env
 
-	mu     sync.Mutex // guards what follows
+	mu     lock.Mutex // guards what follows
 	closed bool
 	life   *life                 // of the Run under way; nil: none
 	runs   map[string]*execution // that this engine drives, by id
@@ -67,6 +68,13 @@ type env struct {
 	closing    chan struct{} // closed by Close
 }
 
+// apart is an engine with the env of e, which drives nothing.
+func (e *Engine) apart() *Engine {
+	a := &Engine{env: e.env}
+	a.mu.SetRank(lock.Outer)
+	return a
+}
+
 // readClocks reads both clocks at once.
 func readClocks() checkpoint.Reading {
 	now := time.Now()
@@ -107,6 +115,7 @@ func New(c Config) (*Engine, error) {
 		waiters:   map[string]map[chan *ending]bool{},
 		gate:      newGate(&c),
 	}
+	e.mu.SetRank(lock.Outer)
 	if most := c.Storage.Capabilities().MaxBatch; most.Bytes > 0 {
 		e.maxPayload = min(e.maxPayload, most.Bytes/4)
 		e.maxBytes = min(e.maxBytes, most.Bytes/2)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -30,7 +30,7 @@ const (
 type heart struct {
 	j *job
 
-	mu    sync.Mutex // guards what follows
+	mu    lock.Mutex // guards what follows
 	told  payload
 	beats int         // that were told
 	saved int         // so many of them are stored
@@ -49,7 +49,7 @@ type heart struct {
 
 // A pulse is the heart of an attempt, if it has come to have one.
 type pulse struct {
-	mu    sync.Mutex
+	mu    lock.Mutex
 	heart *heart
 	over  bool
 }

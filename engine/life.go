@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
@@ -50,7 +51,7 @@ type life struct {
 	stamped      stampCheck
 	housekeeping housekeeping
 
-	mu        sync.Mutex         // guards what follows
+	mu        lock.Mutex         // guards what follows
 	open      bool               // for new work: it is known to others, and not told to stop
 	floor     uint64             // claims have at least this number
 	starting  map[string]int     // starts under way, by id: nobody else here is to claim these
@@ -78,6 +79,7 @@ func newLife(e *Engine) *life {
 		left:        map[string]bool{},
 		starting:    map[string]int{},
 	}
+	l.mu.SetRank(lock.Inner)
 	l.active = activeDeployment{life: l}
 	l.takeover = takeover{life: l, leavings: map[string]leaving{}}
 	l.unclaimed = unclaimed{life: l}

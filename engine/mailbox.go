@@ -1,13 +1,14 @@
 package engine
 
 import (
-	"sync"
 	"time"
+
+	"github.com/weft-go/weft/internal/lock"
 )
 
 // A mailbox is where other goroutines leave what the driver of a run should know.
 type mailbox struct {
-	mu    sync.Mutex
+	mu    lock.Mutex
 	posts []message
 	spare []message // its memory is for later posts
 	shut  bool      // nobody reads it any more

@@ -3,11 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
@@ -115,7 +115,7 @@ func (e *Engine) nudge() {
 type clock struct {
 	read func() checkpoint.Reading
 
-	mu      sync.Mutex // guards what follows
+	mu      lock.Mutex // guards what follows
 	last    checkpoint.Reading
 	strayed bool // since jumped was asked last
 }

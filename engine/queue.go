@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
@@ -214,7 +214,7 @@ type door struct {
 	eng   *Engine
 	read  bool // the slots were
 
-	mu    sync.Mutex    // guards what follows
+	mu    lock.Mutex    // guards what follows
 	free  []int         // slots, the lowest last
 	opens time.Duration // until it is worth another look
 }

@@ -63,7 +63,7 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 // rehearsal is an engine that knows what e does, and neither says nor writes
 // anything.
 func (e *Engine) rehearsal() *Engine {
-	r := &Engine{env: e.env}
+	r := e.apart()
 	r.config.Events = Events{}
 	r.store = unwritable{e.store}
 	r.log = slog.New(slog.DiscardHandler)

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
@@ -143,7 +143,7 @@ func (e *Engine) checkIncoming(in *signal.Incoming, encoding error) error {
 // line leads it: it commits for itself and for those behind it, in one batch,
 // while others gather. So neighbours share a commit and do not conflict.
 type sends struct {
-	mu    sync.Mutex
+	mu    lock.Mutex
 	lines map[string][]*sending // a line is there while somebody leads it
 }
 

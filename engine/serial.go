@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
-	"sync"
 
+	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -19,10 +19,16 @@ import (
 type serial struct {
 	storage.Storage
 	seed    maphash.Seed
-	stripes [64]sync.Mutex
+	stripes [64]lock.Mutex
 }
 
-func newSerial(s storage.Storage) *serial { return &serial{Storage: s, seed: maphash.MakeSeed()} }
+func newSerial(s storage.Storage) *serial {
+	z := &serial{Storage: s, seed: maphash.MakeSeed()}
+	for i := range z.stripes {
+		z.stripes[i].SetRank(lock.Stripe)
+	}
+	return z
+}
 
 func (s *serial) Unwrap() storage.Storage { return s.Storage }
 

@@ -5,10 +5,10 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/lock"
 )
 
 // A run can kill the process that drives it: an activity that exhausts the memory does so
@@ -167,7 +167,7 @@ func (x *execution) parkDeaths(wf *checkpoint.Workflow) {
 type quarantine struct {
 	wake chan struct{} // there may be a group to release
 
-	mu         sync.Mutex          // guards what follows
+	mu         lock.Mutex          // guards what follows
 	found      map[string]suspect  // by the poll under way, which may find more
 	waiting    map[string]suspect  // for their turn
 	probations map[*execution]bool // of runs that are driven; the next group waits for them

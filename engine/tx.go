@@ -26,7 +26,7 @@ var _ Client = (*Tx)(nil)
 // not, or if the engine is a SingleOwner, which all writes must go through, the
 // client's methods return ErrNotApplicable.
 func (e *Engine) In(tx storage.Tx) *Tx {
-	t := &Tx{staging: &Engine{env: e.env}}
+	t := &Tx{staging: e.apart()}
 	t.staging.store = tx
 	switch {
 	case e.config.Ownership == SingleOwner:

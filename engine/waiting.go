@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -62,7 +62,7 @@ type wait struct {
 	context.Context
 	what, id string // see InterruptedError.Call
 
-	mu      sync.Mutex
+	mu      lock.Mutex
 	last    error  // of the store, and not the end of the context
 	unknown bool   // a commit was, or is
 	pending string // what the store was asked last, and has not done
@@ -199,10 +199,12 @@ type attentive struct {
 func (s attentive) Unwrap() storage.Storage { return s.Storage }
 
 func (s attentive) Get(ctx context.Context, key []byte) ([]byte, error) {
+	lock.NoneHeld("a read")
 	return look(ctx, s.eng, func() ([]byte, error) { return s.Storage.Get(ctx, key) })
 }
 
 func (s attentive) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	lock.NoneHeld("a read")
 	return look(ctx, s.eng, func() ([]storage.Entry, error) { return s.Storage.Scan(ctx, r) })
 }
 
@@ -225,6 +227,7 @@ func look[T any](ctx context.Context, e *Engine, read func() (T, error)) (T, err
 }
 
 func (s attentive) Commit(ctx context.Context, b storage.Batch) error {
+	lock.NoneHeld("a commit")
 	began := ctx.Err() == nil
 	err := s.Storage.Commit(ctx, b)
 	if _, withdrawn := errors.AsType[*storage.WithdrawnError](err); withdrawn || err != nil && began {

@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"sync"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/saturate"
 )
 
@@ -20,7 +20,7 @@ import (
 // nor of one that is gone for less than an hour: what that has accepted expires by its clock.
 // One that was gone at the begin counts as gone since then: nobody can tell when it went.
 type witness struct {
-	mu sync.Mutex // guards what follows
+	mu lock.Mutex // guards what follows
 	reckoning
 }
 
