@@ -33,18 +33,29 @@ func (e *Engine) handOver(ctx context.Context, to address, s *sending) bool {
 	leftTo(ctx, true, nil)
 	s.look = true // whatever comes of it: only the accepted response tells
 	x.address = address{}
+	var a *signal.Acceptance
 	select {
+	case a = <-d.done:
 	case <-ctx.Done():
+		a = d.answered()
+	case <-x.ctx.Done(): // the run takes no more, and may have ended with this signal
+		a = d.answered()
+	}
+	if a == nil {
 		return false
-	case <-x.ctx.Done(): // it is put down, and takes no more
-		return false
+	}
+	x.address = address{to.wf, a.Counter}
+	e.sends.settle(s, a.Arrived[0].Answer, nil)
+	return true
+}
+
+// answered is the answer, if there is one already.
+func (d *delivery) answered() *signal.Acceptance {
+	select {
 	case a := <-d.done:
-		if a == nil {
-			return false
-		}
-		x.address = address{to.wf, a.Counter}
-		e.sends.settle(s, a.Arrived[0].Answer, nil)
-		return true
+		return a
+	default:
+		return nil
 	}
 }
 

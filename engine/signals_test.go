@@ -251,6 +251,14 @@ func (c *counted) Get(ctx context.Context, key []byte) ([]byte, error) {
 	return c.Storage.Get(ctx, key)
 }
 
+// A lateContext makes who is about to wait for its end late by a second.
+type lateContext struct{ context.Context }
+
+func (c lateContext) Done() <-chan struct{} {
+	time.Sleep(time.Second)
+	return c.Context.Done()
+}
+
 // A signal to a run that waits here costs what it must: two commits (it is
 // accepted and received, and the run ends) and no read.
 func TestSignalToAWaitingRunCostsLittle(t *testing.T) {
@@ -259,17 +267,28 @@ func TestSignalToAWaitingRunCostsLittle(t *testing.T) {
 		wf := receiving(1)
 		p := boot(t, s, wf, func(c *engine.Config) { c.PollInterval = time.Hour })
 		time.Sleep(time.Second) // it runs
-		h := start(t, wf, p, "o", "")
-		time.Sleep(time.Second)
-		s.calls.Store(0)
-		s.commits.Store(0)
-		send(t, approved, p, "o", "v", "evt_1")
-		synctest.Wait()
-		if calls, commits := s.calls.Load(), s.commits.Load(); calls != 0 || commits != 2 {
-			t.Errorf("%d reads and %d commits, want 0 and 2", calls, commits)
-		}
-		if got := result(t, h); got != "v" {
-			t.Errorf("received %q", got)
+		for name, ctx := range map[string]context.Context{
+			"a sender that waits": ctx,
+			// It goes on when the run has long ended.
+			"a sender that is late": lateContext{ctx},
+		} {
+			for n := range 20 {
+				id := fmt.Sprint(name, n)
+				h := start(t, wf, p, id, "")
+				time.Sleep(time.Second)
+				s.calls.Store(0)
+				s.commits.Store(0)
+				if _, err := approved.Send(ctx, p, id, "v", &signal.Options{ID: "evt_1"}); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				if calls, commits := s.calls.Load(), s.commits.Load(); calls != 0 || commits != 2 {
+					t.Fatalf("%s: %d reads and %d commits, want 0 and 2", name, calls, commits)
+				}
+				if got := result(t, h); got != "v" {
+					t.Errorf("%s: received %q", name, got)
+				}
+			}
 		}
 	})
 }
