@@ -1,10 +1,19 @@
-.PHONY: test torture mutants bench measure
+.PHONY: quick locks test torture mutants bench measure
 
 # The whole gate of a change, but for what .ci/run adds.
 test:
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "not formatted: $$files"; exit 1; }
 	go vet ./...
 	go test -race -timeout 20m ./...
+
+# The inner loop: no servers and no kills.
+quick:
+	go vet ./...
+	go test -short ./...
+
+# The tests of the inner loop in a build that checks the order of locks.
+locks:
+	go test -short -tags weftlocks ./internal/lock ./engine
 
 # The same tests with more rounds.
 torture:

@@ -132,8 +132,13 @@ func (x *execution) derived(prefix, operation string) string {
 // mostBirths is how many children one checkpoint starts at most.
 const mostBirths = 100
 
-// examine looks what is there under the id of a child that is to be started.
+// examine looks what is there under the id of a child that is to be started, and who will
+// drive it.
 func (x *execution) examine(c *child) error {
+	s := c.starting
+	if s.life = x.life; s.eng.pins(s.wf) || !s.eng.takes(s.wf) {
+		s.life = nil // another engine's, or it waits for room, or its claim looks where it begins
+	}
 	if c.ready {
 		return nil
 	}
@@ -203,9 +208,6 @@ func (o *operation) born(c *checkpoint.Change) (*birth, error) {
 		return b, nil
 	}
 	s := &b.starting
-	if s.life = o.x.life; s.eng.pins(s.wf) || !s.eng.takes(s.wf) {
-		s.life = nil // another engine's, or it waits for room, or its claim looks where it begins
-	}
 	w, err := s.decide()
 	if err != nil {
 		return nil, err

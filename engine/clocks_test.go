@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -413,6 +414,7 @@ func TestForgettingAfterAPause(t *testing.T) {
 // before the others' clocks have come as far; who accepts with one that is behind does not
 // have it forgotten at once.
 func TestEnginesWhoseClocksDiffer(t *testing.T) {
+	torture.Slow(t)
 	virtual(t, func(t *testing.T) {
 		s := sharing{new(memory.Store)}
 		wf := receiving(9)

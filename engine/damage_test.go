@@ -17,6 +17,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
@@ -39,6 +40,7 @@ func stored[S storage.Storage](s S, err error) (storage.Storage, error) {
 // A file with one flipped bit, or cut short, gives what was written or a typed
 // error, and never another payload or a dead process.
 func TestDamagedFileNeverGivesAnotherPayload(t *testing.T) {
+	torture.Slow(t)
 	rounds := 50 // the gate has 1,000
 	if n, _ := strconv.Atoi(os.Getenv("WEFT_DAMAGES")); n > 0 {
 		rounds = n

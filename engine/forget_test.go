@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -82,6 +83,7 @@ func TestAcceptanceOfAWaitingSignalIsNotForgotten(t *testing.T) {
 // OP-35: a retry that meets the removal of its acceptance gets the first answer, or
 // is accepted anew; nothing in between.
 func TestForgettingRacesWithARetry(t *testing.T) {
+	torture.Slow(t)
 	t.Run("the retry is quicker", func(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			h := &hooked{Storage: new(memory.Store)}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -137,6 +138,7 @@ func (c *correspondence) post(r *rand.Rand, client int, to signal.Sender) (answe
 // they are applied, senders that give up and try again, and kills of the engine
 // that receives, are those of an office without faults.
 func TestHistoriesOfSends(t *testing.T) {
+	torture.Slow(t)
 	histories := 300
 	if os.Getenv("WEFT_TORTURE") != "" {
 		histories = 5000

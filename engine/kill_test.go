@@ -22,6 +22,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
 	"github.com/weft-go/weft/storage/postgres"
@@ -317,6 +318,7 @@ func (k *killing) check(t *testing.T, name, learnt string) {
 // nothing is dispatched twice unless the verifier permits it. Each window meets one
 // answer on each store, W7 and under WEFT_TORTURE every one.
 func TestKilledInEachWindow(t *testing.T) {
+	torture.Slow(t)
 	answers := []string{"not completed", "completed", "result unavailable", "indeterminate", ""}
 	dir := t.TempDir()
 	var rounds sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
 	"github.com/weft-go/weft/storage/memory"
@@ -24,6 +25,7 @@ import (
 // come to their end, and no lease is lost. It counts; how fast the machine is does not
 // matter.
 func TestActivitiesThatCompute(t *testing.T) {
+	torture.Slow(t)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const n = 30
 	for name, open := range map[string]func() (storage.Storage, error){

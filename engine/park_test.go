@@ -369,6 +369,7 @@ func TestWaitingRunsMakeRoom(t *testing.T) {
 // 100,000 parked workflows (fewer here) cost no memory and no time at start-up,
 // and each of them can be woken. W5 of the benchmarks has the figures.
 func TestManyParked(t *testing.T) {
+	torture.Slow(t)
 	n := 10_000
 	if os.Getenv("WEFT_TORTURE") != "" {
 		n = 100_000

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/torture"
 )
 
 // TestMain makes the test program its own child.
@@ -42,6 +43,7 @@ func testOptions(t *testing.T, store string, least int) options {
 // processes on one store, which are stopped and killed, WEFT_KILLS times each.
 // WEFT_SEED repeats the choice of processes.
 func TestCluster(t *testing.T) {
+	torture.Slow(t)
 	for store, least := range map[string]int{"postgres": 20, "sqlite": 10} {
 		t.Run(store, func(t *testing.T) {
 			if err := run(t.Context(), testOptions(t, store, least), t.Output()); err != nil {

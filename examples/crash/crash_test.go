@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -38,6 +39,7 @@ func testOptions(t *testing.T, store string) options {
 
 // TestCrash kills WEFT_KILLS times per store; WEFT_SEED repeats the moments.
 func TestCrash(t *testing.T) {
+	torture.Slow(t)
 	for _, store := range []string{"bolt", "sqlite"} {
 		t.Run(store, func(t *testing.T) {
 			o := testOptions(t, store)

@@ -4,11 +4,14 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/weft-go/weft/internal/torture"
 )
 
 // TestFound runs the test of the careless shop, and checks that its failure says which
 // card was charged twice, and where the process died.
 func TestFound(t *testing.T) {
+	torture.Slow(t)
 	out, err := exec.Command("go", "test", "-count=1", "-tags", "careless", "-run", "Careless", ".").CombinedOutput()
 	if _, failed := err.(*exec.ExitError); !failed {
 		t.Fatalf("go test: %v\n%s", err, out)

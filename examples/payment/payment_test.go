@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/weft-go/weft/internal/torture"
 )
 
 // TestMain makes the test program its own child.
@@ -23,6 +25,7 @@ func TestMain(m *testing.M) {
 // charge for goods that are sold out is refunded before the workflow ends, and no other
 // charge is. WEFT_KILLS kills per store; WEFT_SEED repeats the moments.
 func TestEveryCardIsChargedOnce(t *testing.T) {
+	torture.Slow(t)
 	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), "10"))
 	if err != nil {
 		t.Fatal("WEFT_KILLS:", err)

@@ -11,9 +11,13 @@ import (
 	"time"
 )
 
-// Build builds the program of the test's own directory and returns its path.
+// Build builds the program of the test's own directory and returns its path. With -short it skips
+// the test.
 func Build(t testing.TB) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short builds and kills no programs")
+	}
 	program := filepath.Join(t.TempDir(), "program")
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)

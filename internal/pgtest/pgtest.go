@@ -73,9 +73,17 @@ func Pool(t testing.TB, url string) *pgxpool.Pool {
 	return pool
 }
 
+func skipIfShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short starts no PostgreSQL server")
+	}
+}
+
 // Shared returns the server that is shared by the tests of the process.
 func Shared(t testing.TB) *Server {
 	t.Helper()
+	skipIfShort(t)
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server == nil {
@@ -118,6 +126,7 @@ func Stop() {
 // postgresql.conf, such as "fsync=off".
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
+	skipIfShort(t)
 	s, err := start(settings...)
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 // The files are copies of those that create makes: the file at path and those whose names begin
 // with path.
 func Damage(t *testing.T, n int, open Open, create func(path string)) {
+	Slow(t)
 	r := seeded(t)
 	whole := filepath.Join(t.TempDir(), "whole.db")
 	create(whole)

@@ -20,6 +20,7 @@ import (
 // acknowledged batches are present and that no batch is there in part. It does so 20 times, or
 // as often as WEFT_KILLS says.
 func Kill(t *testing.T, open Open) {
+	Slow(t)
 	r := seeded(t)
 	path := filepath.Join(t.TempDir(), "store.db")
 	kills, acked := count("WEFT_KILLS", 20), 0

@@ -19,6 +19,7 @@ import (
 // that from then on nothing is acknowledged and all calls return storage.ErrMoved. It also checks
 // that what a second opening of the path acknowledged survives when the first is closed.
 func Moved(t *testing.T, open Open) {
+	Slow(t)
 	s := fresh(t, open)
 	names := beside(t, s)
 	s.store.Close()

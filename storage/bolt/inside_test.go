@@ -11,6 +11,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -217,6 +218,7 @@ func openFile(t *testing.T, path string) *os.File {
 }
 
 func TestReadersDoNotWaitForTheWriter(t *testing.T) {
+	torture.Slow(t)
 	s := openInside(t)
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -246,6 +248,7 @@ func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 
 // TestMapGrows makes the file larger than its initial mapping while others read.
 func TestMapGrows(t *testing.T) {
+	torture.Slow(t)
 	s, err := open(filepath.Join(t.TempDir(), "store.db"), "weft", 1<<20)
 	if err != nil {
 		t.Fatal(err)

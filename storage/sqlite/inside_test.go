@@ -15,6 +15,7 @@ import (
 
 	modernc "modernc.org/sqlite"
 
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -160,6 +161,7 @@ func TestOneBadBatchFailsAlone(t *testing.T) {
 }
 
 func TestLogIsBounded(t *testing.T) {
+	torture.Slow(t)
 	s := openInside(t)
 	s.writer.log.limit = 8 << 20
 	size := func() int64 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/sqlite"
 )
@@ -43,6 +44,7 @@ func engineOn(t *testing.T, c engine.Config) *engine.Engine {
 // own engine nor another on the same store. Both continue while the function is still
 // running, and its step fails with the limit.
 func TestTransactHasALimitUnderALease(t *testing.T) {
+	torture.Slow(t)
 	path := newPath(t)
 	begun, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
