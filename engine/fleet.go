@@ -14,29 +14,29 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// On a store that several processes share, all of them find the same: what is due, and
-// what the dead have left. Were all of them to claim it, one would win and the others
-// have worked in vain. So each takes at once what rendezvous hashing over the fleet says
-// is its own, and of the rest, in the order that the same hashes give, what those before
-// it have not taken in time: they are dead, have no room, or are busy. When the fleet
-// changes, only what is found anew goes elsewhere, and nothing is handed over.
+// On a shared store all engines find the same work: runs that are due, and runs of dead
+// incarnations. If all of them claimed a run, one would win and the others would have
+// wasted their work. So rendezvous hashing over the fleet ranks the engines for each run.
+// The first may claim it immediately. The others, in order of rank, claim it only if those
+// before them did not do so in time because they are dead, busy, or have no room. When the
+// fleet changes, this affects only runs that are found from then on. No run changes owners.
 //
-// Nobody's safety depends on any of this, nor on two engines seeing the same fleet: a
+// Correctness does not depend on this, or on two engines seeing the same fleet, because a
 // claim is a compare-and-swap.
 
-// A fleet is who shares the work: the incarnations that live, run the same workflows
-// of the same deployment as this one, and serve the same queues.
+// A fleet is the set of live incarnations that share the work: they run the same workflows
+// of the same deployment and serve the same queues as this one.
 type fleet struct {
 	members   []string             // without this one
-	refreshed time.Time            // when they were counted
-	gone      map[string]time.Time // when an incarnation that holds something was found gone
+	refreshed time.Time            // when members was last read
+	gone      map[string]time.Time // when an incarnation that owns runs was found gone
 
-	others  map[string]vitality // all incarnations but this one, of the fleet or not
-	changed time.Time           // when others were found there, or otherwise
-	calm    bool                // this look has found what all did for a lease, or nobody
+	others  map[string]vitality // all other incarnations, in the fleet or not
+	changed time.Time           // when others last changed
+	calm    bool                // there are no others, or they have not changed for a LeaseTTL
 }
 
-// refreshFleet counts the fleet, no more often than PollInterval.
+// refreshFleet reads the fleet, at most once per PollInterval.
 func (l *life) refreshFleet(ctx context.Context) error {
 	l.fleet.calm = false
 	if !l.shared() || time.Since(l.fleet.refreshed) < l.eng.config.PollInterval {
@@ -55,7 +55,7 @@ func (l *life) refreshFleet(ctx context.Context) error {
 		}
 		r, err := openRegistration(entry.Key, entry.Value)
 		if err != nil {
-			continue // damaged: it is nobody's peer
+			continue // a damaged record is no member of any fleet
 		}
 		v, err := l.judge(ctx, incarnation, entry.Value, r)
 		if err != nil {
@@ -82,13 +82,14 @@ func (l *life) refreshFleet(ctx context.Context) error {
 	return nil
 }
 
-// isPeer says that a living incarnation shares this one's work.
+// isPeer reports whether a live incarnation is in this one's fleet.
 func (l *life) isPeer(r *registration) bool {
 	e := l.eng
 	return r.Deployment == e.config.Deployment && slices.Equal(r.Workflows, e.types()) && slices.Equal(r.Queues, e.queues())
 }
 
-// lost strikes out an incarnation that is gone, and returns since when that is known.
+// lost removes an incarnation that is gone from the fleet. It returns when it was first
+// found gone.
 func (l *life) lost(incarnation string) time.Time {
 	since, known := l.fleet.gone[incarnation]
 	if !known {
@@ -99,9 +100,9 @@ func (l *life) lost(incarnation string) time.Time {
 	return since
 }
 
-// leave is how long a run that has waited is left to others. Each of them, up to
-// mostBefore, is given a PollInterval, and the first a half more: that is how long it
-// may take until it looks.
+// leave returns how much longer a run that has waited is left to other engines. Each
+// engine that ranks before this one, up to mostBefore, gets one PollInterval, because it
+// may take that long to look. The first gets half a PollInterval more.
 func (l *life) leave(id string, waited time.Duration) time.Duration {
 	poll := l.eng.config.PollInterval
 	before := min(l.rank(id), mostBefore)
@@ -111,15 +112,15 @@ func (l *life) leave(id string, waited time.Duration) time.Duration {
 	return max(saturate.Sub(saturate.Add(saturate.Times(int64(before), poll), poll/2), waited), 0)
 }
 
-// ahead is by how much a run is overdue when this incarnation gives it up: those to
-// whom it still comes first go past it.
+// ahead returns by how much the todo entry of a run is backdated when this incarnation
+// releases the run, so that the engine that ranks next may claim it immediately.
 func (l *life) ahead() time.Duration {
 	return saturate.Add(l.eng.config.PollInterval, l.eng.config.PollInterval/2)
 }
 
 const mostBefore = 3
 
-// rank is how many of the fleet come before this incarnation where a run is concerned.
+// rank returns how many members of the fleet come before this incarnation for a run.
 func (l *life) rank(id string) (before int) {
 	weight := weigh(l.incarnation, id)
 	for _, m := range l.fleet.members {
@@ -130,13 +131,14 @@ func (l *life) rank(id string) (before int) {
 	return before
 }
 
-// weigh is a hash of both, the same in every process.
+// weigh returns a hash of incarnation and id that is the same in every process.
 func weigh(incarnation, id string) uint64 {
 	h := fnv.New64a()
 	io.WriteString(h, incarnation)
 	io.WriteString(h, "\n")
 	io.WriteString(h, id)
-	// What differs only at its end differs, so far, only in the lower bits.
+	// Inputs that differ only at their end have hashes that differ only in the lower bits.
+	// Mix these into the higher bits.
 	n := h.Sum64()
 	n = (n ^ n>>33) * 0xff51afd7ed558ccd
 	n = (n ^ n>>33) * 0xc4ceb9fe1a85ec53

@@ -13,30 +13,30 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A store that several processes share cannot tell who is dead. There each
-// incarnation renews its record every third of Config.LeaseTTL, with a nonce.
+// A shared store cannot tell which incarnations are dead. There each incarnation renews
+// its record every third of Config.LeaseTTL, with a new nonce.
 //
-// Who sees the same bytes for a whole TTL of his own monotonic clock declares
-// the incarnation dead, by compare-and-swap. The holder trusts its record for a
-// TTL from the moment at which the stored renewal first left, which is earlier
-// than any look at it; then it stops by itself. No two clocks are compared. And
-// should it not stop, suspended between this check and a write, its writes carry
-// the claim and are refused.
+// An incarnation that sees the same bytes for a whole TTL, by its own monotonic clock,
+// declares the owner of the record dead with a compare-and-swap. The owner trusts its
+// record for one TTL after it first sent the renewal that was stored, which is before
+// anyone could read it. After that it stops by itself. No two clocks are compared. If the
+// owner is suspended between this check and a write, and so does not stop, its write is
+// refused, because every write depends on the claim.
 
-// perTTL is how often a lease is renewed in its TTL. On a machine that is overloaded, a
-// renewal takes long and may begin late, so it is renewed as often as looksPerTTL.
+// perTTL is how many times per TTL a lease is renewed. On an overloaded machine a renewal
+// takes long and may start late, so there it is renewed up to looksPerTTL times.
 const (
 	perTTL      = 3
 	looksPerTTL = 15
 )
 
-// shared says that lives must renew their records.
+// shared reports whether incarnations must renew their records.
 func (l *life) shared() bool {
 	return l.opening == "" && l.eng.config.Ownership == CASRequired
 }
 
-// keepLease renews the record until letGo is called, which is after all else of
-// the life has ended.
+// keepLease renews the record until letGo is called, after everything else of the
+// incarnation has ended.
 func (l *life) keepLease() {
 	if !l.shared() {
 		l.letGo = func() {}
@@ -51,9 +51,9 @@ func (l *life) keepLease() {
 	}()
 }
 
-// renewals ends the life if a renewal is refused, or none was stored in time. A
-// store may wait for its server longer than the context of a renewal lasts: the end
-// of the trust does not wait for the store.
+// renewals ends the incarnation if a renewal is refused, or if none was stored in time. A
+// timer does the latter, because a store may block for longer than the context of a
+// renewal allows.
 func (l *life) renewals(ctx context.Context) {
 	ttl := l.eng.config.LeaseTTL
 	left, took := l.registered, time.Duration(0)
@@ -61,7 +61,6 @@ func (l *life) renewals(ctx context.Context) {
 	end := time.AfterFunc(time.Until(trusted), func() { l.depose(errUnanswered) })
 	defer end.Stop()
 	for {
-		// Not a moment longer: a lease does not bear it.
 		if !l.restUntil(ctx, left, took, trusted) {
 			return
 		}
@@ -83,8 +82,8 @@ func (l *life) renewals(ctx context.Context) {
 	}
 }
 
-// restUntil waits until the next renewal is to leave, after one that left at a time and
-// took so long. It is false if ctx is done before.
+// restUntil waits until it is time to send the next renewal. The last one was sent at left
+// and took took. It returns false if ctx is done first.
 func (l *life) restUntil(ctx context.Context, left time.Time, took time.Duration, trusted time.Time) bool {
 	ttl := l.eng.config.LeaseTTL
 	short := ttl / looksPerTTL
@@ -113,8 +112,8 @@ func (l *life) restUntil(ctx context.Context, left time.Time, took time.Duration
 	}
 }
 
-// hurryUp has the lease renewed soon: turns are late, and the next renewal will be. A life
-// of nil has none.
+// hurryUp has the lease renewed soon: goroutines are scheduled late, so the next renewal
+// would be late too. l may be nil.
 func (l *life) hurryUp() {
 	if l == nil {
 		return
@@ -127,17 +126,18 @@ func (l *life) hurryUp() {
 
 var errUnanswered = errors.New("engine: no renewal was stored in time")
 
-// depose puts down all that the life drives.
+// depose stops the execution of all runs, because the lease is lost.
 func (l *life) depose(cause error) {
-	l.eng.log.Error("weft: lease is lost; all runs are put down", "incarnation", l.incarnation, "error", cause)
-	l.eng.slowDown() // by what is under way now
+	l.eng.log.Error("weft: lease is lost; all runs are released", "incarnation", l.incarnation, "error", cause)
+	l.eng.slowDown() // before the cancellation: it counts the attempts in progress
 	l.cancel(activity.ErrLeaseLost)
 	if f := l.eng.config.Events.Deposed; f != nil {
 		f(l.incarnation)
 	}
 }
 
-// renew stores a renewal, however often that takes: the first sending counts.
+// renew stores a renewal. It tries until the outcome is known. The lease counts from the
+// first try.
 func (l *life) renew(ctx context.Context) error {
 	put, err := l.record(time.Time{})
 	if err != nil {
@@ -161,7 +161,7 @@ func (l *life) renew(ctx context.Context) error {
 	return err
 }
 
-// record is the incarnation's record, with a fresh nonce.
+// record returns the incarnation's record, with a new nonce on a shared store.
 func (l *life) record(stopped time.Time) (storage.Op, error) {
 	r := &registration{
 		Name:    l.eng.config.Name,
@@ -186,13 +186,14 @@ func (l *life) record(stopped time.Time) (storage.Op, error) {
 	return storage.Put(key, raw), err
 }
 
-// A sighting is the first time that a lease was seen as it still is.
+// A sighting is a lease as it was last read, and when it was first read so.
 type sighting struct {
 	raw   string
 	since time.Time
 }
 
-// observe judges a lease that another incarnation holds.
+// observe judges the lease of another incarnation. If it has not changed for a whole TTL,
+// observe declares the incarnation dead.
 func (l *life) observe(ctx context.Context, incarnation string, raw []byte, r *registration) (vitality, error) {
 	last, ok := l.sightings[incarnation]
 	if !ok || last.raw != string(raw) {
@@ -214,11 +215,11 @@ func (l *life) observe(ctx context.Context, incarnation string, raw []byte, r *r
 		Urgent: true,
 	}); {
 	case errors.Is(err, storage.ErrConflict):
-		return alive, nil // it renewed, or somebody else was quicker
+		return alive, nil // it was renewed, or another engine was faster
 	case err != nil:
-		return alive, err // unknown: the next look tells
+		return alive, err // unknown: the next look reads the record again
 	}
 	delete(l.sightings, incarnation)
-	l.eng.log.Warn("weft: engine is dead; its runs are taken over", "incarnation", incarnation)
+	l.eng.log.Warn("weft: engine is dead; its runs will be taken over", "incarnation", incarnation)
 	return dead, nil
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A life is one Run of an engine: an incarnation, which owns what it claims.
+// A life is one incarnation: one run of an engine (Engine.Run), which owns what it claims.
 type life struct {
 	eng         *Engine
 	incarnation string
-	opening     string // of a store that has one opener at a time
+	opening     string // of an exclusive store; "" if the store is shared
 	since       int64
-	lease       []byte          // the record as it is stored
-	registered  time.Time       // when the first record left
-	ctx         context.Context // ends when everything must stop at once
+	lease       []byte          // its record, as stored
+	registered  time.Time       // when the first record was sent
+	ctx         context.Context // ends when everything must stop immediately
 	cancel      context.CancelCauseFunc
 	over        chan struct{} // closed when Run has returned
 
@@ -32,17 +32,17 @@ type life struct {
 	witness    witness
 	counts     counts
 	running    sync.WaitGroup // executions with their attempts, claims, starts
-	cut        atomic.Bool    // attempts were cut off
-	held       atomic.Bool    // there may be runs that are held, by this one or by the dead
-	poke       chan struct{}  // look for work now
+	cut        atomic.Bool    // attempts were interrupted
+	held       atomic.Bool    // this or a dead incarnation may own runs
+	poke       chan struct{}  // tells the poll to look for work now
 	quarantine *quarantine    // runs that may kill the process
 
-	letGo     func()              // ends the renewals
-	hurry     chan struct{}       // renew soon: what is to be done is done late
-	fleet     fleet               // who shares the work; the poll's
-	sightings map[string]sighting // of the leases of others; likewise
+	letGo     func()              // stops the renewals
+	hurry     chan struct{}       // asks for an early renewal, because goroutines are scheduled late
+	fleet     fleet               // used by the poll only
+	sightings map[string]sighting // leases of others; used by the poll only
 
-	// Duties of the poll, with what they remember.
+	// The poll's duties and their state.
 	active       activeDeployment
 	takeover     takeover
 	unclaimed    unclaimed
@@ -51,12 +51,12 @@ type life struct {
 	stamped      stampCheck
 	housekeeping housekeeping
 
-	mu        lock.Mutex         // guards what follows
-	open      bool               // for new work: it is known to others, and not told to stop
-	floor     uint64             // claims have at least this number
-	starting  map[string]int     // starts under way, by id: nobody else here is to claim these
+	mu        lock.Mutex         // guards the fields below
+	open      bool               // accepts new work: registered, and not stopping
+	floor     uint64             // lowest number that a claim may have
+	starting  map[string]int     // starts in progress, by id: nothing else here may claim these
 	seen      map[string]bool    // what was reported
-	left      map[string]bool    // entries of runs that are others' to drive
+	left      map[string]bool    // entries of runs that other engines execute
 	doubtful  map[string]doubt   // runs to look at
 	expecting map[string]arrival // runs to which a signal may come late
 }
@@ -91,22 +91,22 @@ func newLife(e *Engine) *life {
 	return l
 }
 
-// An enrolment is the record of an incarnation: eng:{incarnation}.
+// A registration is the record of an incarnation: eng:{incarnation}.
 type registration struct {
 	Name    string `cbor:"1,keyasint"`
-	Opening string `cbor:"2,keyasint,omitempty"` // of the store, if it has one opener at a time
+	Opening string `cbor:"2,keyasint,omitempty"` // of an exclusive store
 	Since   int64  `cbor:"3,keyasint"`
-	Stopped int64  `cbor:"4,keyasint,omitempty"` // it ended with a word
+	Stopped int64  `cbor:"4,keyasint,omitempty"` // when it shut down cleanly
 	Nonce   string `cbor:"5,keyasint,omitempty"` // of the last renewal
-	TTL     int64  `cbor:"6,keyasint,omitempty"` // how long a renewal holds, in microseconds
-	Dead    bool   `cbor:"7,keyasint,omitempty"` // so others found
-	Cut     bool   `cbor:"8,keyasint,omitempty"` // it ended with a word, and cut attempts off
+	TTL     int64  `cbor:"6,keyasint,omitempty"` // how long a renewal is valid, in microseconds
+	Dead    bool   `cbor:"7,keyasint,omitempty"` // declared dead by another incarnation
+	Cut     bool   `cbor:"8,keyasint,omitempty"` // it shut down cleanly, but interrupted attempts
 
 	Workflows []string `cbor:"9,keyasint,omitempty"` // the types that it runs
 
 	Queues []string `cbor:"15,keyasint,omitempty"` // that it serves
 
-	// Counts, as of this writing. See EngineInfo.
+	// Counters at the time of writing. See EngineInfo.
 	Takeovers uint64 `cbor:"10,keyasint,omitempty"`
 	LostRaces uint64 `cbor:"11,keyasint,omitempty"`
 	Fenced    uint64 `cbor:"12,keyasint,omitempty"`
@@ -114,8 +114,8 @@ type registration struct {
 
 	Deployment string `cbor:"14,keyasint,omitempty"`
 
-	// Clock is what its wall clock said when this was written, and Proven how far time
-	// had come for certain. See witness.
+	// Clock is the incarnation's wall clock when this was written, Proven the certain
+	// time. See witness.
 	Clock  int64 `cbor:"16,keyasint,omitempty"`
 	Proven int64 `cbor:"17,keyasint,omitempty"`
 
@@ -129,13 +129,13 @@ func openRegistration(key, raw []byte) (*registration, error) {
 	return r, err
 }
 
-// latest is the latest time of the wall clock of its incarnation that r tells.
+// latest returns the latest wall clock time of its incarnation that r records.
 func (r *registration) latest() time.Time { return checkpoint.Time(max(r.Since, r.Stopped, r.Clock)) }
 
-// last is what the wall clock of its incarnation said when r was written.
+// last returns the wall clock time of its incarnation when r was written.
 func (r *registration) last() time.Time { return checkpoint.Time(cmp.Or(r.Clock, r.Stopped, r.Since)) }
 
-// register makes the incarnation known. Nothing is claimed under it before.
+// register writes the record of the incarnation. It claims nothing before that.
 func (l *life) register(ctx context.Context) error {
 	put, err := l.record(time.Time{})
 	if err != nil {
@@ -145,40 +145,41 @@ func (l *life) register(ctx context.Context) error {
 	defer cancel()
 	b := storage.Batch{If: []storage.Condition{storage.Absent(put.Key)}, Ops: []storage.Op{put}}
 	l.lease, l.registered = put.Value, time.Now()
-	return checkpoint.Settle(ctx, l.eng.store, b, l.unsure("enlist", ""), func(ctx context.Context) (bool, error) {
-		_, err := l.eng.store.Get(ctx, put.Key) // nobody else has this name
+	return checkpoint.Settle(ctx, l.eng.store, b, l.unsure("register", ""), func(ctx context.Context) (bool, error) {
+		_, err := l.eng.store.Get(ctx, put.Key) // the name is unique, so the record is this one's
 		return err == nil, err
 	})
 }
 
-// deregister tells that the incarnation has ended, so that its runs are taken over
-// at once. If this cannot be told, the end of the opening will tell.
+// deregister marks the record as stopped, so that others take over its runs
+// immediately. If that fails, others find out by the next opening of the store, or when the
+// lease expires.
 func (l *life) deregister() {
 	put, err := l.record(l.eng.now())
 	if err == nil {
 		ctx, cancel := context.WithTimeout(l.eng.base, 5*time.Second)
 		defer cancel()
 		b := storage.Batch{If: []storage.Condition{storage.Equal(put.Key, l.lease)}, Ops: []storage.Op{put}}
-		for range 3 { // without a pause: a store that is gone is not waited for
+		for range 3 { // without a pause: shutdown does not wait for an unreachable store
 			if err = l.eng.store.Commit(ctx, b); err == nil || errors.Is(err, storage.ErrConflict) {
-				return // a conflict: an attempt had landed, or others have found it dead
+				return // a conflict: an earlier try was applied, or others declared it dead
 			}
 		}
 	}
-	l.eng.log.Warn("weft: engine could not sign off", "incarnation", l.incarnation, "error", err)
+	l.eng.log.Warn("weft: engine could not deregister", "incarnation", l.incarnation, "error", err)
 }
 
-// state of an incarnation.
+// A vitality is the state of an incarnation.
 type vitality uint8
 
 const (
 	alive vitality = iota
-	dead           // it ended without a word
-	gone           // it signed off
-	torn           // likewise, but attempts of it were cut off
+	dead           // it did not shut down cleanly
+	gone           // it shut down cleanly
+	torn           // it shut down cleanly, but interrupted attempts
 )
 
-// why is how an incarnation went, for those who claim from it.
+// why returns how an incarnation ended, as a claim of its runs records it.
 func (v vitality) why() string {
 	switch v {
 	case gone:
@@ -189,10 +190,9 @@ func (v vitality) why() string {
 	return ""
 }
 
-// vital tells whether an incarnation may still write. On a shared store its lease
-// tells. On a store with one opener
-// at a time that is certain: one of another opening is dead; one of this opening
-// lives in this process and says when it ends.
+// vital returns the state of an incarnation. On a shared store it depends on the lease.
+// On an exclusive store it is certain: an incarnation of another opening is dead; one of
+// this opening is in this process and deregisters when it ends.
 func (l *life) vital(ctx context.Context, incarnation string) (vitality, error) {
 	if incarnation == l.incarnation {
 		return alive, nil
@@ -212,7 +212,7 @@ func (l *life) vital(ctx context.Context, incarnation string) (vitality, error) 
 	return l.judge(ctx, incarnation, raw, r)
 }
 
-// judge is vital for the record of another incarnation.
+// judge is vital for a record of another incarnation that was already read.
 func (l *life) judge(ctx context.Context, incarnation string, raw []byte, r *registration) (vitality, error) {
 	switch {
 	case r.Stopped != 0 && r.Cut:
@@ -229,18 +229,19 @@ func (l *life) judge(ctx context.Context, incarnation string, raw []byte, r *reg
 	return alive, nil
 }
 
-// work recovers and polls until ctx is done or everything must stop. The error is the
-// store's, if that is not where it was.
+// work recovers and polls until ctx is done or everything must stop. It returns an error
+// if the poll cannot continue: see fatal.
 func (l *life) work(ctx context.Context) error {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { l.setOpen(false) })() // what is claimed now begins nothing
+	defer context.AfterFunc(ctx, func() { l.setOpen(false) })() // runs claimed from now on start nothing
 	l.running.Go(func() { l.driveSuspects(ctx) })
 	l.listen(ctx)
 	return l.poll(ctx)
 }
 
-// stop ends the life: gently, then at once.
+// stop ends the incarnation. It asks all runs to stop, and interrupts them after
+// StopTimeout.
 func (l *life) stop() {
 	l.setOpen(false)
 	for _, x := range l.eng.allDriven() {
@@ -265,7 +266,7 @@ func (l *life) isOpen() bool {
 	return l.open
 }
 
-// join counts its caller in, if the life is open.
+// join adds the caller to running if the life is open, and reports whether it did.
 func (l *life) join() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -276,8 +277,8 @@ func (l *life) join() bool {
 	return true
 }
 
-// begin notes that a start of id is under way, until its execution is launched
-// or there is none.
+// begin records that a start of id is in progress. The caller calls over when the
+// execution is launched, or when there will be none.
 func (l *life) begin(id string) (over func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -291,42 +292,43 @@ func (l *life) begin(id string) (over func()) {
 	}
 }
 
-// begins says that a start of id is under way.
+// begins reports whether a start of id is in progress.
 func (l *life) begins(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.starting[id] > 0
 }
 
-// once says whether this was not reported before.
+// once reports whether it is called with what for the first time, so that it is logged
+// once.
 func (l *life) once(what string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.seen[what] {
 		return false
 	}
-	if len(l.seen) >= mostTold { // what is there still is reported once more
+	if len(l.seen) >= mostTold { // some things will be reported again
 		clear(l.seen)
 	}
 	l.seen[what] = true
 	return true
 }
 
-// leaveAlone has an entry passed over: its run is another engine's to drive.
+// leaveAlone has the poll skip an entry, because other engines execute its run.
 func (l *life) leaveAlone(entry []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.left[string(entry)] = true
 }
 
-// leavesAlone says that an entry is passed over.
+// leavesAlone reports whether the poll skips an entry.
 func (l *life) leavesAlone(entry []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.left[string(entry)]
 }
 
-// lookAgain has no entry passed over any more. It is called by the poll.
+// lookAgain has the poll look at all skipped entries again. The poll calls it.
 func (l *life) lookAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -337,7 +339,7 @@ func (l *life) lookAgain() {
 	l.unclaimed.todo = trail{}
 }
 
-// merged is a context that ends with either.
+// merged returns a context that ends when a or b does.
 func merged(a, b context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(a)
 	stop := context.AfterFunc(b, func() { cancel(context.Cause(b)) })

@@ -12,16 +12,15 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A duty is one of the things that the poll looks after. What it remembers from one look
-// to the next is its own: only the goroutine of the poll touches it.
+// A duty is one task of the poll. Only the goroutine of the poll uses its state.
 type duty struct {
 	name string // for logs
 
-	// look returns the longest time until it wants to look again.
+	// look does the work that is due. It returns how long the next look may wait at most.
 	look func(ctx context.Context) (next time.Duration, err error)
 }
 
-// duties are what the poll looks after, in this order in each poll.
+// duties returns the tasks of each poll, in order.
 func (l *life) duties() []duty {
 	return []duty{
 		{"runs in doubt", l.always(l.resolve)},
@@ -40,16 +39,15 @@ func (l *life) duties() []duty {
 	}
 }
 
-// always is the look of a duty that has no wish beyond PollInterval.
+// always returns the look of a duty that runs at least once per PollInterval.
 func (l *life) always(look func(context.Context) error) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) { return l.eng.config.PollInterval, look(ctx) }
 }
 
-// poll looks for work: what dead incarnations held, what is due, what was
-// written for this one. It does so at once, every PollInterval, when the next
-// unclaimed workflow is due, and when poked. It returns when ctx is done, or with the
-// error of a store that is not where it was, or is a newer release's: what is under way
-// is then cut off.
+// poll looks for work: runs of dead incarnations, workflows that are due, and what was
+// written for this incarnation's runs. It does so immediately, every PollInterval, when the
+// next unclaimed workflow is due, and when poked. It returns nil when ctx is done. It
+// returns a fatal error after it has cancelled all execution: see fatal.
 func (l *life) poll(ctx context.Context) error {
 	duties := l.duties()
 	for ctx.Err() == nil {
@@ -58,7 +56,7 @@ func (l *life) poll(ctx context.Context) error {
 			next, err := d.look(ctx)
 			rest = min(rest, next)
 			if why := fatal(err); why != "" {
-				l.eng.log.Error("weft: "+why+"; all runs are put down", "incarnation", l.incarnation, "error", err)
+				l.eng.log.Error("weft: "+why+"; all runs are released", "incarnation", l.incarnation, "error", err)
 				l.cancel(activity.ErrStopped)
 				return err
 			}
@@ -78,22 +76,22 @@ func (l *life) poll(ctx context.Context) error {
 	return nil
 }
 
-// fatal says why a poll that met err cannot go on; "" is that it can.
+// fatal returns why the poll cannot continue after err, or "" if it can.
 func fatal(err error) string {
 	if errors.Is(err, storage.ErrMoved) {
-		return "the store is not where it was"
+		return "a file of the store was deleted, renamed or replaced"
 	}
 	if _, ok := errors.AsType[*outgrownError](err); ok {
-		return "a newer release has made the store its own"
+		return "a newer release has upgraded the store"
 	}
 	return ""
 }
 
-// rarely is how many times PollInterval lie between two looks, at most, that have no
-// reason. To ask a server costs an idle engine as much as all else that it does.
+// rarely is the maximum time between two looks that nothing has prompted, in units of
+// PollInterval. An idle engine spends as much on a query to a server as on everything else.
 const rarely = 10
 
-// noteJump has everything looked at again when the wall clock has jumped.
+// noteJump has all runs looked at again if the wall clock has jumped.
 func (l *life) noteJump(context.Context) error {
 	if l.clock.jumped() {
 		l.goneAstray()
@@ -102,36 +100,36 @@ func (l *life) noteJump(context.Context) error {
 	return nil
 }
 
-// nudge makes every run look again: at its timers, at its inbox.
+// nudge has every run look at its timers and its inbox again.
 func (e *Engine) nudge() {
 	for _, x := range e.allDriven() {
 		x.post(anything)
 	}
 }
 
-// A clock notices that the wall clock went another way than time does. Who waits for
-// a time of the wall clock reads it here: what was seen of it between two polls, and
-// is not any more, may have set a timer too.
+// A clock detects jumps of the wall clock. Code that sets a timer for a wall clock time
+// also calls note, because the timer may be set by a wrong time that the next poll no
+// longer sees.
 type clock struct {
 	read func() checkpoint.Reading
 
-	mu      lock.Mutex // guards what follows
+	mu      lock.Mutex // guards the fields below
 	last    checkpoint.Reading
-	strayed bool // since jumped was asked last
+	strayed bool // the wall clock has jumped since the last call of jumped
 }
 
 func newClock(read func() checkpoint.Reading) *clock {
 	return &clock{read: read, last: read()}
 }
 
-// note looks at the clock.
+// note checks the clock for a jump.
 func (c *clock) note() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.look()
 }
 
-// jumped says that the wall clock has jumped since this was asked last.
+// jumped reports whether the wall clock has jumped since the last call.
 func (c *clock) jumped() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +139,7 @@ func (c *clock) jumped() bool {
 	return strayed
 }
 
-// look notices. The caller has c.mu.
+// look checks the clock for a jump. The caller holds c.mu.
 func (c *clock) look() {
 	now := c.read()
 	drift := saturate.Sub(now.Wall.Sub(c.last.Wall), now.Mono.Sub(c.last.Mono))

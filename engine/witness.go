@@ -8,53 +8,56 @@ import (
 	"github.com/weft-go/weft/internal/saturate"
 )
 
-// A witness tells how far time has come for certain. What is forgotten, is forgotten by
-// that, and not by what one wall clock says: the same signal must not be received twice
-// because a clock was 25 hours ahead for a second. It is never ahead of the wall clock.
-// When that is right it is what the wall clock says, but for a while after it has jumped,
-// or after a start, when nobody can tell a jump from a pause.
+// A witness computes the certain time: a time that has certainly passed. Expiry uses it
+// instead of the wall clock, so that a clock that is 25 hours ahead for a second does not
+// make the engine forget a signal and receive it twice. The certain time is never ahead of
+// the wall clock. As a rule it equals the wall clock. It may be behind for a while after the
+// wall clock jumped, and after a start, because a jump cannot be told from a pause then.
 //
-// A jump is believed when the wall clock has then gone on, for as long as it jumped, as
-// the monotonic clock does, for an hour at most; or at once, when the witness of another
-// engine that lives has come as far. And no engine is ahead of the wall clock of another,
-// nor of one that is gone for less than an hour: what that has accepted expires by its clock.
-// One that was gone at the begin counts as gone since then: nobody can tell when it went.
+// A jump ahead is believed after a probation: the wall clock must run at the rate of the
+// monotonic clock for as long as it jumped, at most an hour. It is believed immediately if
+// the certain time of another live engine has also reached the new time.
+//
+// The certain time is also never ahead of the wall clock of another live engine, or of an
+// engine that has been gone for less than an hour, because the signals that it accepted
+// expire by its clock. An engine that was already gone at begin counts as gone since then,
+// because it is unknown when it ended.
 type witness struct {
-	mu lock.Mutex // guards what follows
+	mu lock.Mutex // guards the fields below
 	reckoning
 }
 
-// A reckoning is what a witness knows. What it knows next depends on when it is asked.
+// A reckoning is the state of a witness. Each call of now changes it.
 type reckoning struct {
-	proven     time.Time // so far time has come; zero: it was not begun
-	at         time.Time // then, by the monotonic clock
-	wall, mono time.Time // since then the wall clock has not jumped
+	proven     time.Time // certain time at the last call, before the limits by other clocks; zero before begin
+	at         time.Time // monotonic time of proven
+	wall, mono time.Time // clock readings since which the wall clock has not jumped
 	probation  time.Duration
-	leapt      bool      // it has, ahead, and nobody knows why
-	certain    time.Time // what now has returned last
+	leapt      bool      // the wall clock has jumped ahead, and this is not believed yet
+	certain    time.Time // what now returned last
 	others     map[string]testimony
 	gone       map[string]departed
-	before     testimony // of those that were gone at the begin, the one that is furthest behind
+	before     testimony // the clock furthest behind of the engines that were gone at begin
 }
 
-// A testimony is what the lease of another engine says of time, since it says that.
+// A testimony holds the times in the lease of another engine.
 type testimony struct {
 	raw          string
 	wall, proven time.Time
-	at           time.Time // by the monotonic clock
+	at           time.Time // monotonic time at which this lease was first read
 }
 
-// A departed is what an engine has said that is gone since a time.
+// A departed is the last testimony of an engine that is gone.
 type departed struct {
 	testimony
-	since time.Time // by the monotonic clock
+	since time.Time // monotonic time since which it is gone
 }
 
-// mostProbation is how long it takes until a jump of any size is believed.
+// mostProbation is the probation after which a jump of any size is believed.
 const mostProbation = time.Hour
 
-// begin begins with the newest time that the store tells, and with what the slowest clock
-// said of an engine that is gone. Each is zero if there is none.
+// begin initializes w. known is the latest time found in the store, slowest the earliest of
+// the last wall clock times of the engines that are gone. Each is zero if there is none.
 func (w *witness) begin(known, slowest time.Time, now checkpoint.Reading) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,15 +69,15 @@ func (w *witness) begin(known, slowest time.Time, now checkpoint.Reading) {
 	w.before = testimony{wall: slowest, at: now.Mono}
 }
 
-// begun says that there was a begin.
+// begun reports whether begin was called.
 func (w *witness) begun() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.proven.IsZero()
 }
 
-// hear takes in what the engines that live say. What was said by those that others has
-// not counts for an hour more, as a limit.
+// hear sets the testimonies of the live engines. Engines that are no longer among them
+// still limit the certain time for mostProbation.
 func (w *witness) hear(others map[string]testimony) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +86,7 @@ func (w *witness) hear(others map[string]testimony) {
 			others[incarnation] = was
 		}
 	}
-	gone := map[string]departed{} // copies of the reckoning keep what they have
+	gone := map[string]departed{} // a new map, because copies of the reckoning share the old one
 	for incarnation, d := range w.gone {
 		if time.Since(d.since) < mostProbation {
 			gone[incarnation] = d
@@ -97,7 +100,8 @@ func (w *witness) hear(others map[string]testimony) {
 	w.others, w.gone = others, gone
 }
 
-// limit is t, or what the clock of the engine says by now if that is earlier.
+// limit returns t, or the present time by the wall clock of the other engine if that is
+// earlier.
 func (o testimony) limit(t time.Time, is checkpoint.Reading) time.Time {
 	if other := o.wall.Add(is.Mono.Sub(o.at)); !o.wall.IsZero() && other.Before(t) {
 		return other
@@ -105,7 +109,7 @@ func (o testimony) limit(t time.Time, is checkpoint.Reading) time.Time {
 	return t
 }
 
-// now is how far time has come for certain.
+// now returns the certain time.
 func (w *witness) now(is checkpoint.Reading) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -146,10 +150,10 @@ func (w *reckoning) now(is checkpoint.Reading) time.Time {
 	return proven
 }
 
-// doubts says that the wall clock has jumped ahead, and that this is not believed yet.
+// doubts reports whether the wall clock has jumped ahead and this is not believed yet.
 func (w *witness) doubts(is checkpoint.Reading) bool {
 	w.mu.Lock()
-	r := w.reckoning // and w knows no more than before
+	r := w.reckoning // a copy, so that w does not change
 	w.mu.Unlock()
 	if r.proven.IsZero() {
 		return false
@@ -158,8 +162,8 @@ func (w *witness) doubts(is checkpoint.Reading) bool {
 	return r.leapt
 }
 
-// says is what a lease tells others: how far time has come for certain, which is zero
-// before begin. One that begins later knows by that of clocks that it has not met.
+// says returns the certain time for the lease; it is zero before begin. By it an engine
+// that starts later takes account of clocks that it never saw.
 func (w *witness) says() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
