@@ -10,7 +10,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A crew claims several runs at a time: claims share commits.
+// A crew claims several runs concurrently, so that their claims share commits.
 type crew struct {
 	life *life
 	busy sync.WaitGroup
@@ -19,20 +19,20 @@ type crew struct {
 	inHand sync.Map // the ids of the runs that are being claimed
 }
 
-// atOnce is how many claims are made at a time.
+// atOnce is the maximum number of concurrent claims of a crew.
 const atOnce = 64
 
 func newCrew(l *life) *crew { return &crew{life: l, few: make(chan struct{}, atOnce)} }
 
-// wait waits until nothing is being claimed.
+// wait waits until no claim is in progress.
 func (c *crew) wait() { c.busy.Wait() }
 
-// claim begins to claim p. It says no if there is no room: p will be found when there
-// is.
+// claim starts to claim p in the background. It returns false if there is no room in
+// memory; a later look finds p again.
 func (c *crew) claim(ctx context.Context, p prospect) (bool, error) {
 	coming, ok := c.life.eng.admit(false)
 	if !ok {
-		c.wait() // those before it may have come to nothing
+		c.wait() // earlier claims may fail and free their room
 		if coming, ok = c.life.eng.admit(true); !ok {
 			return false, nil
 		}
@@ -54,15 +54,15 @@ func (c *crew) claim(ctx context.Context, p prospect) (bool, error) {
 	return true, nil
 }
 
-// adopt claims the workflows that a range of held or todo entries names and that
-// owner, who is gone, owned, and which have waited for so long that they are this
-// engine's to claim. p notes what it passes over. It returns how long the first of those
-// that it leaves to other engines is still theirs. Several at a time: claims share commits.
+// adopt claims the workflows of a range of held or todo entries. They belong to owner,
+// which is gone, or to nobody if owner is "". It leaves a run to other engines until it has
+// waited long enough: see leave. It returns the time until the first of these is due for
+// this engine. It records in p the entries that it skips.
 func (l *life) adopt(ctx context.Context, r storage.Range, p *passage, owner, why string, waited func(entry []byte) (time.Duration, error)) (soonest time.Duration, _ error) {
 	soonest = math.MaxInt64
 	crew := newCrew(l)
 	defer crew.wait()
-	var doubles []prospect // of runs that other entries have in hand
+	var doubles []prospect // second entries of runs that are being claimed
 	for entry, err := range storage.All(ctx, l.eng.store, r) {
 		if err != nil {
 			return soonest, err

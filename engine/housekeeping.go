@@ -10,15 +10,14 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// housekeeping is the duty to remove the records of engines that have ended, and to
-// look again, once an hour, at what this engine leaves alone.
+// housekeeping is the duty to remove the records of engines that have ended, and to look
+// again, once an hour, at the entries that this engine skips.
 type housekeeping struct {
 	life *life
-	last time.Time // zero: not yet
+	last time.Time // zero before the first look
 }
 
-// anHour is how often, and aDay after what time, the records of engines that
-// have ended and hold nothing are removed.
+// The records of engines that ended aDay ago and own nothing are removed, once in anHour.
 const (
 	anHour = time.Hour
 	aDay   = 24 * time.Hour
@@ -29,12 +28,12 @@ func (h *housekeeping) look(ctx context.Context) error {
 		if time.Since(h.last) <= anHour {
 			return nil
 		}
-		h.life.lookAgain() // what is gone is not kept for ever
+		h.life.lookAgain() // also frees the memory for entries that are gone
 		h.life.goneAstray()
 	}
 	h.last = time.Now()
 	if err := h.life.forgetEngines(ctx); err != nil {
-		return fmt.Errorf("forget dead engines: %w", err)
+		return fmt.Errorf("remove the records of dead engines: %w", err)
 	}
 	return nil
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// takeover is the duty to take over what dead incarnations hold.
+// takeover is the duty to take over the runs of dead incarnations.
 type takeover struct {
 	life     *life
-	idle     bool               // this look has nothing to take over, and nothing to hint
-	unheld   time.Time          // when it looked last and found that nothing is held
-	leavings map[string]leaving // of what dead incarnations hold
+	idle     bool               // the current poll skips takeovers, wakes and the stamp check
+	unheld   time.Time          // start of the last look that found no runs of this or dead incarnations
+	leavings map[string]leaving // by dead incarnation
 }
 
-// look takes over what dead incarnations hold, and decides whether this one is idle:
-// as a rule there is nothing to take over then, and nothing to hint, as for a while nobody
-// has died, and nobody whom it concerns holds a run, the dead or this one. A run may be
-// held and not driven, as those are that wait for a person. A write of the dead may land
-// late, so nobody is idle for long.
+// look takes over the runs of dead incarnations. It first decides whether this incarnation
+// is idle, so that it can skip this: the fleet has not changed for a while, and neither this
+// incarnation nor a dead one owned a run at the last look. A run may be owned and not
+// executed, for example if it waits for an operator. A commit of a dead incarnation may be
+// applied late, so an idle incarnation still looks now and then.
 func (t *takeover) look(ctx context.Context) (time.Duration, error) {
 	l := t.life
 	often := min(saturate.Times(rarely, l.eng.config.PollInterval), l.eng.config.LeaseTTL)
@@ -32,7 +32,7 @@ func (t *takeover) look(ctx context.Context) (time.Duration, error) {
 	if t.idle {
 		return l.eng.config.PollInterval, nil
 	}
-	l.held.Store(false) // what is launched from here on says so again
+	l.held.Store(false) // launch sets it again
 	began := time.Now()
 	found, next, err := t.inherit(ctx)
 	if found || err != nil {
@@ -43,9 +43,9 @@ func (t *takeover) look(ctx context.Context) (time.Duration, error) {
 	return next, err
 }
 
-// inherit is the look. It says whether any incarnation but those of others that
-// live holds something. It skips over the names in the list of what is held, and so does
-// not depend on the records of incarnations.
+// inherit takes over the runs of dead incarnations. It reports whether this incarnation or
+// one that is not alive owns runs. It finds the incarnations in the held entries, with one
+// read for each, and so does not depend on their records.
 func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration, _ error) {
 	l := t.life
 	next = l.eng.config.PollInterval
@@ -59,7 +59,7 @@ func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration,
 		if last, err = keys.Incarnation(page[0].Key); err != nil {
 			return found, next, err
 		}
-		if bytes.Compare(page[0].Key, r.Start) < 0 { // there would be no end
+		if bytes.Compare(page[0].Key, r.Start) < 0 { // the loop would never end
 			return found, next, fmt.Errorf("%w: record %q is out of order", storage.ErrCorrupt, page[0].Key)
 		}
 		found = found || last == l.incarnation
@@ -67,7 +67,7 @@ func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration,
 		if record.Damaged(err) {
 			found = true
 			if l.once("engine " + last) {
-				l.eng.log.Error("weft: what an engine holds is left alone", "incarnation", last, "error", err)
+				l.eng.log.Error("weft: the record of an engine is damaged; its runs are not taken over", "incarnation", last, "error", err)
 			}
 			continue
 		}

@@ -9,17 +9,17 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// unclaimed is the duty to claim the runs that nobody owns when they are due.
+// unclaimed is the duty to claim runs without an owner when they are due.
 type unclaimed struct {
 	life   *life
-	prompt trail                // of what is due now
-	todo   trail                // of what is due at a time
-	early  map[string]time.Time // entries that are due now and written by a clock that is ahead, since they were seen
-	astray bool                 // a parked run may be where a clock that was ahead has put it
+	prompt trail                // of entries that are due immediately
+	todo   trail                // of entries that are due at a time
+	early  map[string]time.Time // entries due immediately, written by a clock that is ahead: when first seen
+	astray bool                 // a parked run may have a wrong due time, from a clock that was ahead
 }
 
-// look claims the unclaimed workflows that are due. Then all are taken up that this look
-// at the store can find, and it is the turn of the suspects among them.
+// look claims the unclaimed workflows that are due. It then has the quarantine execute the
+// suspects that this poll has found.
 func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 	l := u.life
 	next = l.eng.config.PollInterval
@@ -27,10 +27,10 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 	if err := u.pickUpAstray(ctx); err != nil {
 		return next, err
 	}
-	now := later(l.eng.now(), time.UnixMicro(0)) // keys tell no earlier times
+	now := later(l.eng.now(), time.UnixMicro(0)) // keys have no earlier times
 	overdue := func(entry []byte) (time.Time, error) {
 		due, atOnce, err := keys.Due(entry)
-		if atOnce { // whatever its writer's clock says
+		if atOnce { // due, whatever its writer's clock was
 			due = time.Time{}
 		}
 		return due, err
@@ -39,7 +39,7 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 	if err != nil || !ok {
 		return next, err
 	}
-	if rest := due.Sub(now); rest > 0 { // as a rule, and one look is enough
+	if rest := due.Sub(now); rest > 0 { // the common case
 		next = min(next, rest)
 		return next, nil
 	}
@@ -58,8 +58,8 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 		return time.Since(first), err
 	}
 	defer func() { u.early = seen }()
-	// What a clock that is ahead has written comes behind what others write later: it has
-	// no trail, so that nothing is passed over for it.
+	// Entries written by a clock that is ahead sort after entries that others write later.
+	// So their range is read without a trail: a trail would skip new entries.
 	written, ahead, timed := keys.TodoDue(0, now)
 	looked := time.Now()
 	follow := func(t *trail, r storage.Range) error {
@@ -81,7 +81,7 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 	others := keys.TodoOf(0)
 	others.Start = written.End
 	due, ok, err = l.firstTime(ctx, others, overdue)
-	if err != nil || !ok || due.After(now) { // as a rule
+	if err != nil || !ok || due.After(now) { // the common case
 		if ok && err == nil {
 			next = min(next, due.Sub(now))
 		}
@@ -99,9 +99,9 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 	return next, err
 }
 
-// pickUpAstray claims, now and then, parked runs that a clock which was ahead has put
-// where nobody looks for as long: it is enough that one is driven for a moment, which puts
-// it where it belongs.
+// pickUpAstray claims parked runs that may have a due time far too late, because the clock
+// of the engine that parked them was ahead. The run is executed briefly and then parked
+// again with the right due time.
 func (u *unclaimed) pickUpAstray(ctx context.Context) error {
 	l := u.life
 	if !u.astray {
@@ -122,32 +122,32 @@ func (u *unclaimed) pickUpAstray(ctx context.Context) error {
 			return err
 		}
 		if ok, err := crew.claim(ctx, prospect{id: id, entry: entry.Key, why: checkpoint.HandedOver}); !ok {
-			return err // there is no room: the next look goes on
+			return err // there is no room: the next look continues
 		}
 	}
 	u.astray = false
 	return nil
 }
 
-// mostAhead is by how much clocks of engines may differ without anybody looking for what
-// that has put astray.
+// mostAhead is the difference between the clocks of engines from which on an engine looks
+// for parked runs with a wrong due time.
 const mostAhead = time.Second
 
-// goneAstray has parked runs looked for that a clock which was ahead has put astray.
+// goneAstray has the poll look for parked runs with a wrong due time.
 func (l *life) goneAstray() {
 	l.unclaimed.astray = true
 	l.pokeNow()
 }
 
-// ledAstray does so if the clock of an incarnation that is gone was ahead of this
-// engine's.
+// ledAstray calls goneAstray if the clock of an incarnation that is gone was ahead of this
+// engine's by at least mostAhead, once per incarnation.
 func (l *life) ledAstray(incarnation string, r *registration) {
 	if r.latest().Sub(l.eng.now()) >= mostAhead && l.once("ahead "+incarnation) {
 		l.goneAstray()
 	}
 }
 
-// firstTime is the time in the first key of r, and false if there is none.
+// firstTime returns the time in the first key of r, or false if r is empty.
 func (l *life) firstTime(ctx context.Context, r storage.Range, timeIn func(key []byte) (time.Time, error)) (at time.Time, ok bool, err error) {
 	r.Limit = 1
 	page, err := l.eng.store.Scan(ctx, r)

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// wake hints the runs for which something was written by others. The entries of
-// dead incarnations have no use any more: whoever claims their runs looks anyway.
+// wake notifies the runs of this incarnation for which others have written something. It
+// deletes the entries of dead incarnations, because the next owner of a run looks anyway.
 func (l *life) wake(ctx context.Context) error {
 	if l.takeover.idle {
 		return nil
@@ -28,8 +28,8 @@ func (l *life) wake(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// The run looks before it rests, and after a crash its next owner
-		// looks: the entry has done its work.
+		// The run looks before it waits, and after a crash its next owner looks. So the
+		// entry can be deleted.
 		if x := l.eng.driven(id); x != nil {
 			x.post(anything)
 		} else if owner == l.incarnation {
