@@ -13,18 +13,18 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A prospect is a run that may be claimed, as an entry of a list named it.
+// A prospect is a run that may be claimed.
 type prospect struct {
 	id     string
-	entry  []byte  // a held or a todo key, or a place in a line
-	owner  string  // whose it is; "" is nobody's
-	why    string  // how the owner went: "" is without a word
-	ticket *ticket // of a run that waits in the line of its queue
-	called bool    // it is a suspect whose turn it is
-	alone  bool    // and no other's
+	entry  []byte  // the key by which it was found: held, todo or in a line
+	owner  string  // "" if it has none
+	why    string  // how the owner shut down; "" if it did not do so cleanly
+	ticket *ticket // if the run waits in the line of its queue
+	called bool    // it is a suspect, released from quarantine
+	alone  bool    // it is the only one in its group
 }
 
-// consider claims p and drives it, if that is to be done here and now.
+// consider claims p and executes it, if this engine should do so now. It logs errors.
 func (l *life) consider(ctx context.Context, p prospect) {
 	if !l.join() {
 		return
@@ -35,8 +35,8 @@ func (l *life) consider(ctx context.Context, p prospect) {
 	}
 }
 
-// claim returns the execution if p was claimed. A claim that loses a race is
-// decided anew from what is there then.
+// claim returns the execution if p was claimed. After a conflict it reads the run and
+// decides again.
 func (l *life) claim(ctx context.Context, p prospect) (*execution, error) {
 	for range 5 {
 		c, err := l.look(ctx, p)
@@ -45,7 +45,7 @@ func (l *life) claim(ctx context.Context, p prospect) (*execution, error) {
 		}
 		floor := l.least()
 		if x := l.eng.driven(p.id); x != nil {
-			floor = max(floor, x.head.Load()+1) // the store went back
+			floor = max(floor, x.head.Load()+1) // the store was rewound
 		}
 		w, err := p.decide(c.hold, l.incarnation, floor, l.eng.now())
 		if err != nil {
@@ -62,7 +62,7 @@ func (l *life) claim(ctx context.Context, p prospect) (*execution, error) {
 		}
 		if verdict != checkpoint.Done {
 			l.lostRace(p.id)
-			if p.ticket != nil { // it may be the slot that somebody else has taken
+			if p.ticket != nil { // another engine may have taken the slot
 				p.ticket.lost(verdict)
 				return nil, nil
 			}
@@ -86,17 +86,17 @@ func (p *prospect) decide(h *checkpoint.Hold, owner string, floor uint64, now ti
 	return h.Claim(owner, p.why, floor, now)
 }
 
-// A claimable is a run as it was read, of which a claim can be decided.
+// A claimable is a run that this engine may claim, as it was read.
 type claimable struct {
 	def  *definition
 	hold *checkpoint.Hold
 	past *checkpoint.Past
-	also []storage.Condition // of the claim
+	also []storage.Condition // further conditions of the claim
 
-	alone bool // it is a suspect, and driven with no other
+	alone bool // it is the only suspect of its group
 }
 
-// claimed is the execution of a run that w has claimed.
+// claimed returns the execution of a run that w has claimed.
 func (l *life) claimed(c *claimable, w *checkpoint.Write) *execution {
 	x := newExecution(l, c.def, w.Hold())
 	x.recovering, x.past = true, c.past.Then(w)
@@ -106,14 +106,14 @@ func (l *life) claimed(c *claimable, w *checkpoint.Write) *execution {
 	return x
 }
 
-// look reads what p is now; nil if there is nothing to claim here.
+// look reads the run of p. It returns nil if this engine should not claim it now.
 func (l *life) look(ctx context.Context, p prospect) (*claimable, error) {
 	wf, err := checkpoint.Load(ctx, l.eng.store, p.id)
 	missing := errors.Is(err, storage.ErrNotFound)
 	switch {
 	case record.Damaged(err):
 		if l.once("damaged " + p.id) {
-			l.eng.log.Error("weft: the record of a workflow is damaged; it is left alone", "workflow", p.id, "error", err)
+			l.eng.log.Error("weft: the record of a workflow is damaged; it is not executed", "workflow", p.id, "error", err)
 		}
 		return nil, nil
 	case err != nil && !missing:
@@ -134,18 +134,18 @@ func (l *life) look(ctx context.Context, p prospect) (*claimable, error) {
 		}
 		return nil, nil
 	case l.eng.lingers(wf):
-		return nil, nil // looked at again when they are over
+		return nil, nil // an ended execution still has attempts; it pokes the poll when they return
 	case wf.Owner == l.incarnation && held(wf):
 		return nil, nil
 	case heldFor(wf, NoProgress):
 		if l.once("held " + p.id) {
-			l.eng.log.Error("weft: a run that killed its process is left alone until somebody retries it", "workflow", p.id)
+			l.eng.log.Error("weft: a run that killed its process is held until an operator retries it", "workflow", p.id)
 		}
 		return nil, nil
 	}
 	hold, past, err := checkpoint.FindPast(ctx, l.eng.store, wf)
 	if err != nil && outdated(ctx, l.eng.store, wf, err) == nil {
-		return nil, nil // it is looked at again: the entry is there still, or has gone with it
+		return nil, nil // the next look finds the run again, unless it was purged with its entry
 	}
 	if record.Damaged(err) {
 		return nil, l.damaged(ctx, wf, err)
@@ -169,13 +169,13 @@ func (l *life) look(ctx context.Context, p prospect) (*claimable, error) {
 	return c, nil
 }
 
-// damaged makes it known that wf cannot be claimed, because its head cannot be
-// read. It is looked at again: the record may have been restored.
+// damaged records in wf that it cannot be claimed, because its head cannot be read. Later
+// polls try again: somebody may restore the head.
 func (l *life) damaged(ctx context.Context, wf *checkpoint.Workflow, cause error) error {
 	if heldFor(wf, Damaged) {
 		return nil
 	}
-	l.eng.log.Error("weft: the last checkpoint of a workflow is damaged; it is left alone", "workflow", wf.ID, "error", cause)
+	l.eng.log.Error("weft: the last checkpoint of a workflow is damaged; it is not executed", "workflow", wf.ID, "error", cause)
 	next := *wf
 	next.State++
 	next.Attention = []checkpoint.Attention{{
@@ -189,18 +189,18 @@ func (l *life) damaged(ctx context.Context, wf *checkpoint.Workflow, cause error
 	}
 	err = l.eng.store.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}})
 	if errors.Is(err, storage.ErrConflict) {
-		return nil // the next look sees what it is now
+		return nil // the next look reads it again
 	}
 	return err
 }
 
-// drop deletes an entry that has done its work.
+// drop deletes an entry that is no longer needed.
 func (l *life) drop(ctx context.Context, entry []byte) error {
 	return l.eng.store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry)}})
 }
 
-// held says that wf is not driven until a person has seen to it. The other reasons
-// for attention are those of a run that is.
+// held reports whether wf is held: not executed until an operator has fixed something. With
+// the other reasons for attention a run is executed.
 func held(wf *checkpoint.Workflow) bool {
 	return slices.ContainsFunc(wf.Attention, func(a checkpoint.Attention) bool {
 		r := Reason(a.Reason)
@@ -217,9 +217,9 @@ func heldFor(wf *checkpoint.Workflow, r Reason) bool {
 	return false
 }
 
-// launch drives x. In a life that was told to stop, that hands it over; in one that
-// is to stop at once, its next owner will find it. The caller is counted among what
-// is running.
+// launch starts the execution x. If the incarnation is stopping, the execution hands the
+// run over. If it must stop immediately, launch does nothing and the next owner finds the
+// run. The caller must be counted in l.running: see join.
 func (l *life) launch(x *execution) {
 	if l.ctx.Err() != nil {
 		x.cancel(nil)
@@ -231,18 +231,18 @@ func (l *life) launch(x *execution) {
 	l.running.Add(1)
 	l.eng.mu.Lock()
 	if old := l.eng.runs[x.id]; old != nil {
-		old.cancel(errors.New("engine: run was claimed anew")) // the store went back
+		old.cancel(errors.New("engine: run was claimed again")) // the store was rewound
 	}
 	l.eng.runs[x.id] = x
 	l.eng.mu.Unlock()
 	l.held.Store(true)
 	if !l.isOpen() {
-		x.post(stopping{}) // it was not among those that were told
+		x.post(stopping{}) // stop may not have seen x
 	}
 	go l.carryOn(x, x.drive)
 }
 
-// carryOn drives x to its end, unless another goroutine is brought in to do so.
+// carryOn executes x to its end, unless another goroutine takes over.
 func (l *life) carryOn(x *execution, drive func() error) {
 	err := drive()
 	if err == errRelieved {
@@ -255,7 +255,7 @@ func (l *life) carryOn(x *execution, drive func() error) {
 	l.eng.tell(x)
 	x.shut()
 	switch {
-	case x.output == nil: // whoever drives it next must not meet its attempts
+	case x.output == nil: // no attempts may be left when the run is executed again
 		x.awaitAttempts()
 		l.remove(x)
 	case x.ops.working == 0:
@@ -271,7 +271,7 @@ func (l *life) carryOn(x *execution, drive func() error) {
 	l.running.Done()
 }
 
-// remove makes it known that x is not driven any more.
+// remove removes x from the executions of the engine.
 func (l *life) remove(x *execution) {
 	l.eng.mu.Lock()
 	if l.eng.runs[x.id] == x {
@@ -283,19 +283,19 @@ func (l *life) remove(x *execution) {
 	l.quarantine.end(x)
 }
 
-// doubt remembers a run that this incarnation may own without driving it, and
-// should look at: a start of which nobody knows whether it was written, a run
-// whose store lost writes, a held one that is to be tried again.
+// doubt has the poll look at a run that this incarnation may own and does not execute: its
+// start has an unknown outcome, the store was rewound, or it is held and should be tried
+// again.
 func (l *life) doubt(id string) { l.remember(id, doubt{time.Now(), false}) }
 
-// doubtClaim remembers a run of which nobody knows whether it was claimed. As long
-// as it is nobody's, the claim may still land.
+// doubtClaim has the poll look at a run whose claim has an unknown outcome. As long as the
+// run has no owner, the claim may still be applied.
 func (l *life) doubtClaim(id string) { l.remember(id, doubt{time.Now(), true}) }
 
-// A doubt is since when, and whether for a claim.
+// A doubt is about a run that this incarnation may own.
 type doubt struct {
 	since time.Time
-	claim bool
+	claim bool // the outcome of a claim is unknown
 }
 
 func (l *life) remember(id string, d doubt) {
@@ -309,7 +309,7 @@ func (l *life) remember(id string, d doubt) {
 	l.pokeNow()
 }
 
-// pokeNow has the poll look at once. A life of nil is none to be poked.
+// pokeNow has the poll look immediately. l may be nil.
 func (l *life) pokeNow() {
 	if l == nil {
 		return
@@ -320,31 +320,31 @@ func (l *life) pokeNow() {
 	}
 }
 
-// rewound has a run claimed again after the store lost its head. The new claim's
-// number is above all that were given away.
+// rewound has a run claimed again after the store lost its head. The number of the new
+// claim is above that of the lost head.
 func (l *life) rewound(id string, lost *checkpoint.Hold) {
 	l.raise(lost)
 	l.doubt(id)
 }
 
-// raise has later claims number above what is lost.
+// raise makes the numbers of later claims higher than that of a lost head.
 func (l *life) raise(lost *checkpoint.Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.floor = max(l.floor, lost.Head+1)
 }
 
-// patience is how long a commit of unknown outcome may take to turn up.
+// patience is how long a commit with an unknown outcome may take until it is applied.
 const patience = 10 * time.Minute
 
-// resolve claims the doubtful runs that turn out to be this incarnation's. One
-// that cannot be read does not keep the others waiting.
+// resolve claims the doubtful runs that this incarnation owns. An error for one of them
+// does not prevent it from looking at the others.
 func (l *life) resolve(ctx context.Context) error {
 	l.mu.Lock()
 	doubtful := maps.Clone(l.doubtful)
 	l.mu.Unlock()
 	var errs []error
-	for _, id := range slices.Sorted(maps.Keys(doubtful)) { // in order, so that a fault can be repeated
+	for _, id := range slices.Sorted(maps.Keys(doubtful)) { // in order, so that faults are reproducible
 		d := doubtful[id]
 		certain, err := l.settleDoubt(ctx, id, d)
 		if err != nil {
@@ -352,7 +352,7 @@ func (l *life) resolve(ctx context.Context) error {
 		}
 		if certain || time.Since(d.since) > patience && l.eng.driven(id) == nil {
 			l.mu.Lock()
-			if l.doubtful[id] == d { // and no other has come up meanwhile
+			if l.doubtful[id] == d { // unless there is a new doubt since
 				delete(l.doubtful, id)
 			}
 			l.mu.Unlock()
@@ -361,12 +361,12 @@ func (l *life) resolve(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// settleDoubt says whether there is no doubt about a run any more. Starts are
-// looked at after the record: one that has written it is under way still, or has
-// launched its execution.
+// settleDoubt claims a run if this incarnation owns it, and reports whether the doubt is
+// settled. It checks for starts after it has read the record, because a start that has
+// written the record is then still in progress, or has launched its execution.
 func (l *life) settleDoubt(ctx context.Context, id string, d doubt) (certain bool, err error) {
 	if l.eng.driven(id) != nil {
-		return false, nil // it may be about to be put down
+		return false, nil // this execution may be about to end
 	}
 	wf, err := checkpoint.Load(ctx, l.eng.store, id)
 	switch {
@@ -387,15 +387,15 @@ func (l *life) settleDoubt(ctx context.Context, id string, d doubt) (certain boo
 	return err == nil, err
 }
 
-// least is the least number of a claim.
+// least returns the lowest number that a claim may have.
 func (l *life) least() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.floor
 }
 
-// wakeUp adds to ops what tells whoever drives wf, or will, to look at it. One that
-// waits in a line is looked at when it is its turn.
+// wakeUp adds to ops an entry that has the owner of wf look at it, or the next owner if it
+// has none. A run that waits in a line needs no entry.
 func wakeUp(ops []storage.Op, wf *checkpoint.Workflow, now time.Time, nonce string) []storage.Op {
 	switch {
 	case wf.Owner != "":

@@ -14,24 +14,21 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// How much is removed at a time: in one look, before the poll does its other
-// work, and in one commit.
 const (
-	mostExpired   = 2000
-	expiredAtOnce = 100
+	mostExpired   = 2000 // maximum number of removals in one look
+	expiredAtOnce = 100  // maximum number of signals removed in one commit
 )
 
-// expiry is the duty to remove what has outlived its use: tombstones, and the accepted
-// responses of signals.
+// expiry is the duty to remove what has expired: tombstones, and the accepted responses of
+// signals.
 type expiry struct {
 	life  *life
-	next  time.Time // when the first expires
-	last  time.Time // when it looked last
-	swept time.Time // up to here all that expires was removed
+	next  time.Time // when the next entry expires
+	last  time.Time // time of the last complete look
+	swept time.Time // everything that expires before this was removed
 }
 
-// look removes what has expired. In between it is known when the next does, and rarely
-// looked.
+// look removes what has expired. Until the next known expiry it looks only rarely.
 func (x *expiry) look(ctx context.Context) error {
 	l := x.life
 	if !l.witness.begun() {
@@ -59,7 +56,7 @@ func (x *expiry) look(ctx context.Context) error {
 	return nil
 }
 
-// testify begins the witness with what the records of engines tell of time.
+// testify initializes the witness with the times in the records of engines.
 func (l *life) testify(ctx context.Context) error {
 	var known, slowest time.Time
 	for entry, err := range storage.All(ctx, l.eng.store, keys.Engines()) {
@@ -68,7 +65,7 @@ func (l *life) testify(ctx context.Context) error {
 		}
 		var r registration
 		if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
-			continue // damaged, or of a newer release: it tells nothing
+			continue // damaged, or of a newer release
 		}
 		incarnation, err := keys.Last(entry.Key)
 		if err != nil || incarnation == l.incarnation {
@@ -80,7 +77,7 @@ func (l *life) testify(ctx context.Context) error {
 			known = later(known, r.latest())
 		}
 		if v, met := l.fleet.others[incarnation]; met && v == alive {
-			continue // the witness hears it
+			continue // refreshFleet passes it to the witness
 		}
 		if last := r.last(); slowest.IsZero() || last.Before(slowest) {
 			slowest = last
@@ -90,9 +87,9 @@ func (l *life) testify(ctx context.Context) error {
 	return nil
 }
 
-// until removes what has expired, and says whether that was all. What had expired
-// when all was removed before, and was not there then, is of a clock that was behind: it
-// has all its time before it.
+// until removes what has expired, and reports whether that was all. An entry that expires
+// before x.swept was written since then by a clock that is behind. It is kept for a full
+// retention from now on.
 func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 	l := x.life
 	removed := 0
@@ -132,14 +129,14 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 			return false, err
 		}
 		if removed == mostExpired {
-			l.pokeNow() // and go on after the other looks
+			l.pokeNow() // continue after the other duties
 			return false, x.commitExpired(ctx, signals)
 		}
 	}
 	return true, x.commitExpired(ctx, signals)
 }
 
-// putOff has entry looked at again at another time.
+// putOff replaces entry by again, which expires later.
 func (x *expiry) putOff(ctx context.Context, entry, again []byte) error {
 	return x.removeExpired(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry), storage.Put(again, nil)}})
 }
@@ -161,7 +158,8 @@ func (x *expiry) expireTombstone(ctx context.Context, entry []byte, id, generati
 	return x.removeExpired(ctx, b)
 }
 
-// expireSignal decides the removal of an accepted response; nil is none.
+// expireSignal returns the batch that removes an accepted response, or keeps it longer if
+// late is set or its signal still waits. It returns nil if the record is damaged.
 func (x *expiry) expireSignal(ctx context.Context, entry []byte, now time.Time, late bool) (*storage.Batch, error) {
 	forget := signal.Forget
 	if late {
@@ -170,15 +168,15 @@ func (x *expiry) expireSignal(ctx context.Context, entry []byte, now time.Time, 
 	b, err := forget(ctx, x.life.eng.store, entry, now)
 	if record.Damaged(err) {
 		if x.life.once("expired " + string(entry)) {
-			x.life.eng.log.Error("weft: an accepted signal cannot be read; it is left alone", "error", err)
+			x.life.eng.log.Error("weft: an accepted signal cannot be read; it is not removed", "error", err)
 		}
 		return nil, nil
 	}
 	return &b, err
 }
 
-// commitExpired commits removals together; if they do not go together, or one of
-// them does not hold any more, each alone.
+// commitExpired commits removals together. If they do not form a valid batch, or there is
+// a conflict, it commits each one alone.
 func (x *expiry) commitExpired(ctx context.Context, removals []storage.Batch) error {
 	var all storage.Batch
 	for _, b := range removals {
@@ -199,11 +197,11 @@ func (x *expiry) commitExpired(ctx context.Context, removals []storage.Batch) er
 	return nil
 }
 
-// removeExpired commits a removal. If it does not hold any more, the next look decides
-// anew.
+// removeExpired commits a removal. It ignores a conflict, because the next look decides
+// again.
 func (x *expiry) removeExpired(ctx context.Context, b storage.Batch) error {
 	if err := x.life.eng.store.Commit(ctx, b); err != nil && !errors.Is(err, storage.ErrConflict) {
-		return fmt.Errorf("engine: remove what has expired: %w", err)
+		return fmt.Errorf("engine: remove expired records: %w", err)
 	}
 	return nil
 }
