@@ -5,51 +5,51 @@ import (
 	"time"
 )
 
-// A gate lets attempts begin: so many at a time, and no more than the processors can
-// bear. Executions that found it closed are given a place when there is one, in the order
-// in which they came. So a place is free, or an attempt has it, or an execution that will
-// use it or give it back.
+// A gate limits how many attempts run at a time: to MaxActivities, and to what the
+// processors can run without delaying everything else. An execution that finds no place gets
+// one later, in the order of arrival. So each place is free, or taken by an attempt, or
+// reserved for an execution that will use it or give it back.
 //
-// Go has no priorities. Attempts that compute take their turns with all else of the
-// process, a renewal of the lease too, and whatever waits for the network or the disk
-// waits for a turn of each of them. So a few may be under way without a question; beyond
-// that, as many begin as are few, and then the gate measures how long a goroutine waits
-// for its turn. An attempt that waits for something outside does not delay that, and the
-// next begin at once, and more of them each time. Where it takes too long, nothing more
-// begins until it does not.
+// Go has no goroutine priorities. Attempts that compute compete for processors with
+// everything else in the process, including the lease renewal. A goroutine that returns from
+// the network or the disk is scheduled after them. So the gate measures the scheduling delay:
+// how long a runnable goroutine waits for a processor. A few attempts may always run. Beyond
+// that the gate starts that many more, then measures. Attempts that wait for something
+// outside do not cause a delay, so the next start immediately, and twice as many each time.
+// If the delay is too long, none start until it is short again.
 type gate struct {
 	most     int           // MaxActivities
-	few      int           // may be under way whatever is measured
-	tooLate  time.Duration // a turn
-	bound    int           // of those under way: most, or less after a lease was lost
+	few      int           // number of attempts that may run whatever the delay is
+	tooLate  time.Duration // delays above this are too long
+	bound    int           // maximum number of attempts: most, or fewer after a lease was lost
 	busy     int           // places that are taken
-	lot      int           // so many begin after a turn that was in time
-	credit   int           // how many of them have not
+	lot      int           // number of attempts that may start after an acceptable delay
+	credit   int           // number of these that have not started yet
 	waiting  []*execution
-	probing  bool      // a turn is being measured, or will be
-	trickled time.Time // when one began although turns were late
-	told     time.Time // when people were
+	probing  bool      // a measurement is in progress or scheduled
+	trickled time.Time // when an attempt was last allowed to start despite the delay
+	told     time.Time // when the delay was last logged
 }
 
 const (
-	// fewPerProcessor attempts that compute have a turn come round in less than
-	// tooLate: the scheduler takes a processor away after 10 to 20 ms.
+	// fewPerProcessor attempts that compute cause a delay of less than tooLate, because
+	// the scheduler preempts a goroutine after 10 to 20 ms.
 	fewPerProcessor = 4
 
-	// tooLate is the time in which a turn should come, or the hundredth part of a
-	// lease if that is shorter: a renewal needs a handful of them.
+	// tooLate is the longest acceptable scheduling delay, unless a hundredth of LeaseTTL
+	// is shorter. A lease renewal is delayed a handful of times.
 	tooLate = 100 * time.Millisecond
 
-	// mostLots is how many times a few begin at most between two measurements, while
-	// turns come that much sooner than they must.
+	// mostLots limits how many attempts start between two measurements, as a multiple of
+	// gate.few. More than gate.few start only while delays are at most tooLate/mostLots.
 	mostLots = 16
 
-	// patienceWithLoad is after how many late turns one attempt begins all the same.
-	// Others than the engine may keep the processors busy, and for days.
+	// patienceWithLoad is after how many times the delay one attempt starts although the
+	// delay is too long. Other programs may keep the processors busy for days.
 	patienceWithLoad = 20
 
-	// recoveries is after how many renewals as much is under way again as before a
-	// lease was lost.
+	// recoveries is the number of lease renewals after which the maximum number of
+	// attempts is again MaxActivities, after a lease was lost.
 	recoveries = 20
 )
 
@@ -62,7 +62,7 @@ func newGate(c *Config) gate {
 	}
 }
 
-// take takes a place, if there is one.
+// take takes a place, and reports whether there was one.
 func (g *gate) take() bool {
 	switch {
 	case g.busy >= g.bound:
@@ -77,8 +77,8 @@ func (g *gate) take() bool {
 	return true
 }
 
-// measured takes in how late a turn was, and returns after what time the next is to be
-// measured, if it was too late.
+// measured processes a measured delay. If it was too long, it returns the pause until the
+// next measurement, otherwise 0.
 func (g *gate) measured(late time.Duration, now time.Time) (pause time.Duration) {
 	if late <= g.tooLate {
 		g.lot = max(g.few, min(2*g.lot, mostLots*g.few))
@@ -95,7 +95,8 @@ func (g *gate) measured(late time.Duration, now time.Time) (pause time.Duration)
 	return min(late, time.Second)
 }
 
-// enter takes one place, or has x given one later.
+// enter takes a place for an attempt of x and returns true. If there is none it returns
+// false, and x gets one later: see placeGiven.
 func (x *execution) enter() bool {
 	if x.places > 0 {
 		x.places--
@@ -116,15 +117,15 @@ func (x *execution) enter() bool {
 	return false
 }
 
-// leave gives a place to the next that waits for one.
+// leave frees a place and gives it to the next execution that waits.
 func (e *Engine) leave() {
 	e.mu.Lock()
 	e.gate.busy--
 	e.serve()
 }
 
-// serve gives places to those that wait, and has a turn measured if that is all they wait
-// for. The caller has e.mu, and has it no more when serve returns.
+// serve gives places to waiting executions, and starts a measurement if they wait only for
+// that. The caller holds e.mu, and serve unlocks it.
 func (e *Engine) serve() {
 	g := &e.gate
 	var served []*execution
@@ -146,12 +147,13 @@ func (e *Engine) serve() {
 	}
 }
 
-// lives says that e runs and is not closed. The caller has e.mu.
+// lives reports whether e runs and is not closed. The caller holds e.mu.
 func (e *Engine) lives() bool { return e.life != nil && !e.closed }
 
-// probe measures how long a goroutine waits for its turn. It goes to the end of the
-// line in which one that comes back from the network stands. A late turn is measured
-// again only while the engine runs and its attempts may be the reason, or wait.
+// probe measures the scheduling delay. It yields its processor and so joins the end of the
+// run queue, like a goroutine that returns from the network. If the delay is too long, it
+// measures again, but only while the engine runs and has attempts that wait or may be the
+// cause.
 func (e *Engine) probe() {
 	left := time.Now()
 	runtime.Gosched()
@@ -174,12 +176,12 @@ func (e *Engine) probe() {
 	time.AfterFunc(pause, e.probe)
 	l.hurryUp()
 	if tell {
-		e.log.Warn("weft: goroutines wait long for a processor; activities begin more slowly", "delay", late, "under way", busy, "workflows that wait", waiting)
+		e.log.Warn("weft: goroutines wait long for a processor; activities start more slowly", "delay", late, "under way", busy, "workflows that wait", waiting)
 	}
 }
 
-// measureLoad has a turn measured while more than a few attempts are under way: they may
-// have waited until now, and compute.
+// measureLoad starts a measurement if more than g.few attempts are in progress. They may
+// have waited so far and compute now.
 func (e *Engine) measureLoad() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -189,8 +191,8 @@ func (e *Engine) measureLoad() {
 	}
 }
 
-// slowDown has less under way after a lease was lost: half of what was. What begins again
-// in the next life was perhaps too much for this one.
+// slowDown halves the maximum number of attempts after a lease was lost, because the load
+// may have been the cause. The next Run of this engine starts with that maximum.
 func (e *Engine) slowDown() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -198,7 +200,7 @@ func (e *Engine) slowDown() {
 	g.bound = max(g.few, min(g.bound, g.busy)/2)
 }
 
-// recover has a little more under way, as long as renewals are in time.
+// recover raises the maximum number of attempts a little after a successful renewal.
 func (e *Engine) recover() {
 	e.mu.Lock()
 	g := &e.gate
@@ -210,7 +212,7 @@ func (e *Engine) recover() {
 	e.serve()
 }
 
-// unneeded gives back the places that x was given and has no use for.
+// unneeded gives back the places that x has and does not need.
 func (x *execution) unneeded() {
 	for ; x.places > 0; x.places-- {
 		x.eng.leave()

@@ -16,31 +16,31 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A Queue is where workflows wait to be driven that were started with its name
-// (StartOptions.Queue). Only engines that list it in Config.Queues drive them. They
-// are admitted in the order in which they were started, as far as the clocks of those
-// who started them agree. An engine passes over those that it does not run.
+// A Queue is where workflows that were started with its name (StartOptions.Queue) wait to
+// be executed. Only engines that list it in Config.Queues execute them. They are admitted
+// in the order in which they were started, as far as the clocks of the engines that started
+// them agree. An engine skips workflows that it does not run.
 //
-// The limits hold across all engines of a store. Each admits by its own numbers, so
-// give all engines the same: while they differ, the larger MaxRuns holds, and a Rate
-// holds for whoever admits.
+// The limits apply across all engines of a store. Each engine admits by its own limits, so
+// configure the same in all of them. While they differ, the larger MaxRuns applies, and a
+// Rate applies to each engine's own admissions.
 type Queue struct {
 	Name string
 
-	// MaxRuns is how many runs of the queue have been admitted and have not ended, at
-	// most: 10,000 at most, and zero is no bound. A run counts also while it is parked,
-	// while it is held for a person, and while its engine is dead and not succeeded. So
-	// it must not wait for what waits in the same queue, such as a child of its own.
+	// MaxRuns limits the runs of the queue that have been admitted and have not ended.
+	// It is at most 10,000; zero means no limit. A run counts also while it is parked,
+	// while it is held, and while its engine is dead and no other has taken it over. So a
+	// run must not wait for a workflow in the same queue, such as its own child.
 	MaxRuns int
 
-	// Rate is how many runs are admitted within a time, by the wall clocks of the
-	// engines: what these differ by, it may be off by. Its Count is 1,000 at most. Zero
-	// is no bound.
+	// Rate limits how many runs are admitted within a period, by the wall clocks of the
+	// engines. It may be off by the difference between these clocks. Its Count is at most
+	// 1,000. Zero means no limit.
 	Rate activity.Rate
 }
 
-// What the limits of a queue may be at most. Slots that are taken are read in one go,
-// and a rate's record has a time for each that counts.
+// The largest limits that a queue may have. All taken slots are read at once, and the
+// record of a rate has one time per admission that counts.
 const (
 	mostSlots = 10_000
 	mostRate  = 1_000
@@ -53,7 +53,7 @@ func (c Config) checkQueues(wrong func(field, format string, args ...any)) {
 			wrong(field+".Name", "must be 1 to %d bytes of UTF-8: %q", keys.MaxName, q.Name)
 		}
 		if first := slices.IndexFunc(c.Queues, func(other Queue) bool { return other.Name == q.Name }); first < i {
-			wrong(field+".Name", "%q is that of Queues[%d] too", q.Name, first)
+			wrong(field+".Name", "%q is also the name of Queues[%d]", q.Name, first)
 		}
 		if q.MaxRuns < 0 || q.MaxRuns > mostSlots {
 			wrong(field+".MaxRuns", "must be 0 to %d: %d", mostSlots, q.MaxRuns)
@@ -69,12 +69,12 @@ func (c Config) checkQueues(wrong func(field, format string, args ...any)) {
 	}
 }
 
-// QueuesOf are the queues in which runs of these workflows wait by default, without
-// bounds: for tests. Users have no business here.
+// QueuesOf returns the queues in which runs of these workflows wait by default, without
+// limits. It is for package enginetest, not for users.
 func QueuesOf(workflows []Definition) (qs []Queue) {
 	for _, w := range workflows {
 		if isNil(w) {
-			continue // New complains
+			continue // New returns an error for it
 		}
 		name := w.define().queue
 		if name != "" && !slices.ContainsFunc(qs, func(q Queue) bool { return q.Name == name }) {
@@ -84,12 +84,12 @@ func QueuesOf(workflows []Definition) (qs []Queue) {
 	return qs
 }
 
-// serves says that runs of a queue are e's to drive.
+// serves reports whether e executes runs of a queue.
 func (e *Engine) serves(queue string) bool {
 	return queue == "" || slices.ContainsFunc(e.config.Queues, func(q Queue) bool { return q.Name == queue })
 }
 
-// queues are the names of the queues that e serves, in order.
+// queues returns the names of the queues that e serves, sorted.
 func (e *Engine) queues() (names []string) {
 	for _, q := range e.config.Queues {
 		names = append(names, q.Name)
@@ -98,13 +98,13 @@ func (e *Engine) queues() (names []string) {
 	return names
 }
 
-// queueLines is the duty to admit what waits in the lines of queues.
+// queueLines is the duty to admit runs from the lines of queues.
 type queueLines struct {
 	life   *life
 	trails map[string]*trail // by the name of the queue
 }
 
-// look admits what waits in the queues of this engine.
+// look admits runs from the queues that this engine serves.
 func (d *queueLines) look(ctx context.Context) (next time.Duration, _ error) {
 	var errs []error
 	next = d.life.eng.config.PollInterval
@@ -118,8 +118,8 @@ func (d *queueLines) look(ctx context.Context) (next time.Duration, _ error) {
 	return next, errors.Join(errs...)
 }
 
-// serve admits, from the front of the line, as many as the queue's limits and the
-// room in memory let in. It returns when it is worth another look.
+// serve admits runs from the front of the line, as many as the queue's limits and the room
+// in memory allow. It returns the time until the rate allows another.
 func (d *queueLines) serve(ctx context.Context, q Queue) (opens time.Duration, _ error) {
 	l := d.life
 	door := &door{queue: q, eng: l.eng, opens: math.MaxInt64}
@@ -129,7 +129,7 @@ func (d *queueLines) serve(ctx context.Context, q Queue) (opens time.Duration, _
 		opens = door.opens
 	}()
 	line := keys.LineOf(q.Name)
-	line.Limit = atOnce // a look is often for the first only
+	line.Limit = atOnce // often only the first few entries are needed
 	way := d.trails[q.Name]
 	if way == nil {
 		way = new(trail)
@@ -159,7 +159,7 @@ func (d *queueLines) serve(ctx context.Context, q Queue) (opens time.Duration, _
 			return 0, err
 		}
 		if t == nil {
-			return 0, nil // it is found when a run of the queue has ended
+			return 0, nil // a later look admits it
 		}
 		p := prospect{id: id, entry: entry.Key, why: checkpoint.HandedOver, ticket: t}
 		if ok, err := crew.claim(ctx, p); !ok {
@@ -169,9 +169,9 @@ func (d *queueLines) serve(ctx context.Context, q Queue) (opens time.Duration, _
 	return 0, nil
 }
 
-// turnAway decides the end of wf, which waits in a line and was not begun, because it
-// was asked to stop: next is wf with the request. There is nothing for its function to
-// clean up, and it need not wait for that.
+// turnAway returns the change that cancels wf, which waits in a line and has not begun.
+// next is wf with the cancellation request. Its function is never called, because it has
+// nothing to clean up.
 func (e *Engine) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (*changing, error) {
 	if err := wf.Status.To(checkpoint.Cancelled); err != nil {
 		return nil, err
@@ -208,31 +208,30 @@ func (e *Engine) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (*
 	}}, nil
 }
 
-// A door lets runs of a queue in, in one look at its line.
+// A door admits runs of a queue during one look at its line.
 type door struct {
 	queue Queue
 	eng   *Engine
-	read  bool // the slots were
+	read  bool // the slots were read
 
-	mu    lock.Mutex    // guards what follows
-	free  []int         // slots, the lowest last
-	opens time.Duration // until it is worth another look
+	mu    lock.Mutex    // guards the fields below
+	free  []int         // free slots in descending order
+	opens time.Duration // time until the next look is useful
 }
 
-// A ticket lets one run in. What it takes of the queue's limits is taken by the claim
-// of that run.
+// A ticket allows the claim of one run. The claim takes the slot and records the admission.
 type ticket struct {
 	door *door
-	slot int       // 0: the queue has no bound
-	rate *rateSeen // nil: the queue has none
-	used bool      // by a claim that was tried
+	slot int       // 0 if the queue has no MaxRuns
+	rate *rateSeen // nil if the queue has no Rate
+	used bool      // a claim with it was tried
 }
 
-// next is a ticket, or nil if nobody is let in for now. Those before it may come to
-// nothing and give theirs back.
+// next returns a ticket, or nil if no run can be admitted now. It may wait for earlier
+// claims of the crew, which may give their tickets back.
 func (d *door) next(ctx context.Context, before *crew) (*ticket, error) {
 	if d.queue.Rate.Count > 0 {
-		before.wait() // each changes the record of the rate
+		before.wait() // each claim changes the record of the rate
 	}
 	t := &ticket{door: d}
 	if d.queue.MaxRuns > 0 {
@@ -265,7 +264,7 @@ func (d *door) readSlots(ctx context.Context) error {
 		}
 		taken[string(e.Key)] = true
 	}
-	// Some may be above MaxRuns, of engines with another one.
+	// Engines with a larger MaxRuns may have taken slots above this one.
 	for n := 1; n <= d.queue.MaxRuns && len(taken)+len(d.free) < d.queue.MaxRuns; n++ {
 		if !taken[string(keys.Slot(d.queue.Name, n))] {
 			d.free = append(d.free, n)
@@ -287,7 +286,7 @@ func (d *door) takeSlot(t *ticket) bool {
 	return true
 }
 
-// giveBack lets the next one have what t has not used. A nil t is none.
+// giveBack frees the slot of t if no claim used it. t may be nil.
 func (t *ticket) giveBack() {
 	if t == nil || t.used || t.slot == 0 {
 		return
@@ -297,7 +296,7 @@ func (t *ticket) giveBack() {
 	t.door.free = append(t.door.free, t.slot)
 }
 
-// soon is when an engine looks again that was not the quickest at a door: not at once,
+// soon is how long an engine waits before it looks again after it lost a race: not at once,
 // since the others do the same.
 const soon = 10 * time.Millisecond
 
@@ -313,7 +312,7 @@ func (t *ticket) lost(why checkpoint.Verdict) {
 	t.door.opens = min(t.door.opens, soon)
 }
 
-// admit decides the claim by which owner lets a run in.
+// admit returns the claim of an admitted run by owner.
 func (t *ticket) admit(h *checkpoint.Hold, owner string, floor uint64, now time.Time) (*checkpoint.Write, error) {
 	t.used = true
 	w, err := h.Admit(owner, t.slot, floor, now)
@@ -329,30 +328,30 @@ func (t *ticket) admit(h *checkpoint.Hold, owner string, floor uint64, now time.
 	return w, err
 }
 
-// A rateSeen is the record of a rate as it was read, when it let one more in.
+// A rateSeen is the record of a rate as it was read at a time when it allowed an admission.
 type rateSeen struct {
 	admissions
 	at        time.Time
 	unchanged storage.Condition
 }
 
-// with is the record with one more admission: at the time of the claim, which is later
-// than the look by as long as it took to read the run. What is admitted next counts from
-// that.
+// with returns the record with one more admission. Its time is that of the claim, not that
+// of the look, because reading the run in between takes time.
 func (r *rateSeen) with(claimed time.Time, q Queue) (storage.Op, error) {
 	if claimed.Before(r.at) {
 		claimed = r.at // the clock was set back
 	}
 	next, _ := r.then(claimed, q.Rate)
 	if next == nil {
-		next, _ = r.then(r.at, q.Rate) // it was set forward, so that times from the future count
+		next, _ = r.then(r.at, q.Rate) // the clock was set forward, and times in the future now count
 	}
 	key := keys.Rate(q.Name)
 	raw, err := record.Seal(key, checkpoint.Version, next, next.unknown)
 	return storage.Put(key, raw), err
 }
 
-// takeRate adds to t that one more is admitted now, if the rate allows it.
+// takeRate sets the rate of t if the rate allows an admission now, and reports whether it
+// does.
 func (d *door) takeRate(ctx context.Context, t *ticket) (bool, error) {
 	key := keys.Rate(d.queue.Name)
 	unchanged := storage.Absent(key)
@@ -378,7 +377,7 @@ func (d *door) takeRate(ctx context.Context, t *ticket) (bool, error) {
 	return true, nil
 }
 
-// admissions is the record rate:{queue}: when runs were admitted that still count, in
+// admissions is the record rate:{queue}: the times of the admissions that still count, in
 // microseconds since 1970.
 type admissions struct {
 	Times []int64 `cbor:"1,keyasint,omitempty"`
@@ -386,9 +385,9 @@ type admissions struct {
 	unknown record.Unknown
 }
 
-// then is the record with one more admission, or how long that has to wait. A time that
-// is further ahead than the rate's span was told by a clock that is wrong, and would
-// close the queue until that time.
+// then returns the record with one more admission, or how long the admission must wait. It
+// ignores times that are ahead by rate.Per or more. A wrong clock wrote them, and they would
+// block the queue until that time.
 func (a *admissions) then(now time.Time, rate activity.Rate) (next *admissions, wait time.Duration) {
 	lately := slices.DeleteFunc(slices.Clone(a.Times), func(at int64) bool {
 		return now.Sub(checkpoint.Time(at)).Abs() >= rate.Per

@@ -11,30 +11,30 @@ import (
 	"github.com/weft-go/weft/internal/lock"
 )
 
-// A run can kill the process that drives it: an activity that exhausts the memory does so
-// in each life. Many runs are driven when a process dies. Any of them may be the cause, or
-// none: the process may have been killed from outside. So each run counts the deaths of
-// its owners, and a run with too many is a suspect. Suspects are quarantined: they are
-// driven after all other runs, in groups, those with fewer deaths first. A group is halved
-// with each death, so the run that kills is soon driven alone. A run that dies alone again
-// and again is held.
+// A run can kill the process that executes it, for example by an activity that exhausts the
+// memory, and it can do so in every process. Many runs are executed when a process dies. Any
+// of them may be the cause, or none: the process may have been killed from outside. So each
+// run counts the deaths of its owners, and a run with too many is a suspect. Suspects are
+// quarantined: they are executed after all other runs, in groups, those with fewer deaths
+// first. Each death halves a group, so the run that kills is soon executed alone. A run whose
+// process dies again and again while the run is alone is held.
 //
-// A run is cleared when it has got beyond the place where it died: every attempt that may
-// have been in flight has been made again and has returned. Recording something else
-// meanwhile, such as a timer beside such an attempt, does not clear it.
+// A run is cleared when it has passed the place where it died: every attempt that may have
+// been in flight has been made again and has returned. Recording something else meanwhile,
+// such as a timer beside such an attempt, does not clear it.
 
 const (
-	// suspectAfter is the number of deaths after which a run is a suspect. Two kills
-	// from outside make no difference to any run.
+	// suspectAfter is the number of deaths after which a run is a suspect. So two kills
+	// from outside do not affect any run.
 	suspectAfter = 3
 
 	// holdAfter is the number of deaths after which a run is held, if it was the only
-	// suspect driven in the last aloneAtLeast of them. Once is not enough: the process
+	// suspect executed in the last aloneAtLeast of them. Once is not enough: the process
 	// may have been killed from outside just then.
 	holdAfter    = 10
 	aloneAtLeast = 3
 
-	// forgetAfter is how long a suspect is driven before its deaths are forgotten.
+	// forgetAfter is how long a suspect is executed before its deaths are reset.
 	forgetAfter = time.Hour
 )
 
@@ -45,21 +45,22 @@ func longestWait(deaths int) time.Duration {
 	return min(time.Second/4<<min(deaths, 20), forgetAfter)
 }
 
-// A probation is of a run that was driven when a process died. It ends when the run has got
-// beyond the place where it died.
+// A probation is the state of a run whose owner has died. It ends when the run has passed
+// the place where it died.
 type probation struct {
 	deaths int
-	fresh  bool      // the process has died since it was driven last: it was not parked since
-	alone  bool      // no other suspect is driven for the first time with it
+	fresh  bool      // its last owner died; false if it was parked since
+	alone  bool      // it is the only suspect in its group
 	began  time.Time // by the monotonic clock
 
-	listed   bool         // inFlight was
-	inFlight []*operation // whose attempt may have been, and has not returned since
-	returned bool         // an attempt has, or none was in flight
+	listed   bool         // inFlight is set
+	inFlight []*operation // those with an attempt that may have been in flight, and has not returned since
+	returned bool         // an attempt has returned, or none was in flight
 }
 
-// list notes what may have been in flight at the death: what the branches ask for when
-// everything durable was delivered. What is due only now, or later, was not.
+// list sets inFlight: the operations that the branches have started when everything durable
+// is delivered. It omits those that wait for an operator, and those that become due only
+// after this execution began.
 func (t *probation) list(x *execution) {
 	if t.listed {
 		return
@@ -73,26 +74,27 @@ func (t *probation) list(x *execution) {
 	t.returned = t.fresh && len(t.inFlight) == 0
 }
 
-// back notes that an attempt of o has returned.
+// back records that an attempt of o has returned.
 func (t *probation) back(o *operation) {
 	t.returned = true
 	t.inFlight = slices.DeleteFunc(t.inFlight, func(other *operation) bool { return other == o })
 }
 
-// shown says that the run has got beyond the place where it died. An operation that was
-// given up, such as one whose attempts are used up by the deaths, does not count.
+// shown reports whether the run has passed the place where it died. It ignores an operation
+// that has ended without an attempt, for example because the deaths used up its attempts.
 func (t *probation) shown() bool {
 	t.inFlight = slices.DeleteFunc(t.inFlight, func(o *operation) bool { return !o.open || o.asksPerson() })
 	return t.listed && t.returned && len(t.inFlight) == 0
 }
 
-// asksPerson says that nothing is done for o until a person says what.
+// asksPerson reports whether o waits for an operator.
 func (o *operation) asksPerson() bool {
 	return o.held() || o.keyed != nil && o.keyed.parked
 }
 
-// rest is how long the run has to be driven until something follows from that alone.
-// wf is its record.
+// rest returns how much longer the run must be executed until its deaths are reset. If it
+// has been claimed alone, it is until the count of such claims is reset. rest returns false
+// if the run is no suspect. wf is its record.
 func (t *probation) rest(wf *checkpoint.Workflow) (time.Duration, bool) {
 	switch {
 	case t == nil || t.deaths < suspectAfter:
@@ -103,21 +105,21 @@ func (t *probation) rest(wf *checkpoint.Workflow) (time.Duration, bool) {
 	return forgetAfter - time.Since(t.began), true
 }
 
-// mustHold says that the run is to be held. wf is its record.
+// mustHold reports whether the run must be held. wf is its record.
 func (t *probation) mustHold(wf *checkpoint.Workflow) bool {
 	if t == nil {
 		return false
 	}
 	alone := wf.Alone
 	if t.alone {
-		alone-- // this time, too, but it has not died
+		alone-- // wf.Alone includes this execution, which has not died
 	}
 	return wf.Deaths >= holdAfter && alone >= aloneAtLeast
 }
 
-// recordProbation adds to c that the run is cleared: it has got beyond the place where it
-// died, or it has run for long enough. For a run that is no suspect nothing is recorded:
-// after two deaths more it is asked again.
+// recordProbation adds to c that the run is cleared, if it has passed the place where it
+// died or was executed for long enough. For a run that is no suspect it records nothing and
+// only ends the probation, so its deaths are not reset in the store.
 func (x *execution) recordProbation(c *checkpoint.Change) {
 	t := x.probation
 	if t == nil {
@@ -145,35 +147,34 @@ func (x *execution) recordProbation(c *checkpoint.Change) {
 	c.Events = append(c.Events, checkpoint.Event{Kind: checkpoint.Survived})
 }
 
-// endProbation ends the probation of x, if there is one: no other suspect waits for x any
-// more.
+// endProbation ends the probation of x, if there is one. Suspects no longer wait for x.
 func (x *execution) endProbation() {
 	x.probation = nil
 	x.life.quarantine.end(x)
 }
 
-// parkDeaths has wf, the record with which x is parked, say what is known of its deaths. A
-// run that waits for its next attempt has not shown anything, and dies of that attempt.
+// parkDeaths sets the deaths in wf, the record with which x is parked. They stay if the run
+// is on probation: it may wait for its next attempt, which may be what kills.
 func (x *execution) parkDeaths(wf *checkpoint.Workflow) {
 	switch t := x.probation; {
 	case t == nil:
 		wf.Deaths, wf.Alone = 0, 0
 	case t.alone && wf.Alone > 0:
-		wf.Alone-- // it did not die of this
+		wf.Alone-- // it did not die in this execution
 	}
 }
 
-// A quarantine holds the suspects of a life back until it is their turn.
+// A quarantine keeps the suspects of an incarnation until their group is executed.
 type quarantine struct {
 	wake chan struct{} // there may be a group to release
 
-	mu         lock.Mutex          // guards what follows
-	found      map[string]suspect  // by the poll under way, which may find more
-	waiting    map[string]suspect  // for their turn
-	probations map[*execution]bool // of runs that are driven; the next group waits for them
+	mu         lock.Mutex          // guards the fields below
+	found      map[string]suspect  // by the current poll, which may find more
+	waiting    map[string]suspect  // ready to be released
+	probations map[*execution]bool // executions on probation; the next group waits for them
 }
 
-// A suspect is a prospect that was driven at too many deaths.
+// A suspect is a prospect with too many deaths.
 type suspect struct {
 	prospect
 	deaths int
@@ -195,15 +196,15 @@ func (d *quarantine) notify() {
 	}
 }
 
-// add has p wait. The poll that found it may find others of its group, so that nothing is
-// released before ready.
+// add puts p into quarantine. It is not released before ready, because the same poll may
+// find others of its group.
 func (d *quarantine) add(p prospect, deaths int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.found[p.id] = suspect{p, deaths}
 }
 
-// has says that a run is in quarantine.
+// has reports whether a run is in quarantine.
 func (d *quarantine) has(id string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -212,7 +213,8 @@ func (d *quarantine) has(id string) bool {
 	return found || waits
 }
 
-// ready ends a poll: it has found all suspects, and all other runs are driven.
+// ready allows the suspects that the current poll has found to be released. The poll calls
+// it when it has found all suspects and claimed all other runs.
 func (d *quarantine) ready() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -230,7 +232,7 @@ func (d *quarantine) begin(x *execution) {
 	d.probations[x] = true
 }
 
-// end says that the probation of x has ended, or that x is over.
+// end records that the probation of x, or x itself, has ended.
 func (d *quarantine) end(x *execution) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -240,9 +242,9 @@ func (d *quarantine) end(x *execution) {
 	}
 }
 
-// next is the group whose turn it is, all with the same number of deaths. The group of a
-// run is the first bits of a hash of its id, one bit more with each death: a group whose
-// members have died together is halved, and one that has not died stays whole.
+// next returns the next group to execute. All its members have the same number of deaths.
+// The group of a run is the first bits of a hash of its id, one bit more with each death. So
+// a group whose members have died together is halved, and one that has not stays whole.
 func (d *quarantine) next() (group []suspect) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -258,7 +260,7 @@ func (d *quarantine) next() (group []suspect) {
 			group = append(group, s)
 		}
 	}
-	slices.SortFunc(group, func(a, b suspect) int { return cmp.Compare(a.id, b.id) }) // so that a fault can be repeated
+	slices.SortFunc(group, func(a, b suspect) int { return cmp.Compare(a.id, b.id) }) // so that faults are reproducible
 	return group
 }
 
@@ -266,7 +268,7 @@ func (s *suspect) group() uint64 {
 	return weigh("", s.id) >> max(64-(s.deaths-suspectAfter+1), 0)
 }
 
-// release takes a group out of the quarantine.
+// release removes a group from the quarantine.
 func (d *quarantine) release(group []suspect) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -275,17 +277,17 @@ func (d *quarantine) release(group []suspect) {
 	}
 }
 
-// idle says that no run is on probation.
+// idle reports whether no run is on probation.
 func (d *quarantine) idle() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.probations) == 0
 }
 
-// driveSuspects drives one group of suspects after the other. A group begins when no run is
-// on probation any more, or after longestWait.
+// driveSuspects executes one group of suspects after the other. It starts a group when no
+// run is on probation, or after longestWait.
 func (l *life) driveSuspects(ctx context.Context) {
-	var since time.Time // when there was something to wait for
+	var since time.Time // start of the wait; zero before the first group
 	for {
 		group := l.quarantine.next()
 		rest := forgetAfter
@@ -313,8 +315,8 @@ func (l *life) driveSuspects(ctx context.Context) {
 	}
 }
 
-// drive claims a group of suspects and drives them. Those for which there is no room are
-// found again when there is.
+// drive claims a group of suspects and executes them. The poll finds those again for which
+// there is no room.
 func (l *life) drive(ctx context.Context, group []suspect) {
 	crew := newCrew(l)
 	defer crew.wait()
