@@ -37,7 +37,7 @@ const (
 	fewPerProcessor = 4
 
 	// tooLate is the longest acceptable scheduling delay, unless a hundredth of LeaseTTL
-	// is shorter. A lease renewal is delayed a handful of times.
+	// is shorter. A renewal waits for a processor a handful of times.
 	tooLate = 100 * time.Millisecond
 
 	// mostLots limits how many attempts start between two measurements, as a multiple of
@@ -191,8 +191,8 @@ func (e *Engine) measureLoad() {
 	}
 }
 
-// slowDown halves the maximum number of attempts after a lease was lost, because the load
-// may have been the cause. The next Run of this engine starts with that maximum.
+// slowDown limits the attempts to half of those in progress, at least g.few, after a lease
+// was lost: they may have been too much. The limit also applies to the next incarnation.
 func (e *Engine) slowDown() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

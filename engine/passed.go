@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// An engine passes over what is others' to drive: a type that it does not know, another
-// deployment's runs, a queue that it does not serve. Such entries stay where they are,
-// and there may be any number of them. To read all of them in each poll would cost an
-// idle engine more than all else that it does.
+// An engine skips entries of runs that other engines execute: runs of a type that it does
+// not know, of another deployment, or of a queue that it does not serve. There may be any
+// number of such entries. Reading all of them in each poll would cost an idle engine more
+// than everything else that it does.
 
 const (
-	// few is how many entries that are passed over are read in each poll nevertheless.
+	// few is the number of skipped entries up to which all are read in each poll.
 	few = 256
 
-	// seldom is how many polls lie between two looks at all of them, at most, and
-	// aMinute the longest time: but for so many that more than mostRead would have to
-	// be read in a second.
+	// Otherwise all skipped entries are read after seldom polls or aMinute, whichever is
+	// shorter, or later so that no more than mostRead entries are read per second.
 	seldom   = 1 << levels
 	aMinute  = time.Minute
 	mostRead = 1000
@@ -24,7 +23,7 @@ const (
 	levels = 6
 )
 
-// distance is how long it is until so many entries are read again which were passed over.
+// distance returns the time between two reads of all skipped entries.
 func distance(entries int, poll time.Duration) time.Duration {
 	if entries <= few || poll >= aMinute {
 		return 0
@@ -32,33 +31,34 @@ func distance(entries int, poll time.Duration) time.Duration {
 	return max(min(seldom*poll, aMinute), time.Duration(entries/mostRead)*time.Second)
 }
 
-// A trail is how far an engine has passed over the entries of a list that are in the
-// order of time. New ones come at its end, as a rule. But a commit may land late, and
-// clocks differ. So what was passed over within the last 1, 2, 4, ... polls is read again
-// that often: what lands late by some time is found when about as much has passed again.
+// A trail records how far an engine has skipped the entries of a list that is ordered by
+// time. As a rule, new entries come at its end. But a commit may be applied late, and clocks
+// differ. So once in 1, 2, 4, ... polls the engine also reads again the entries that it
+// skipped in the last so many polls. It finds an entry that is late by some time after about
+// that time again.
 //
-// The zero trail is at the beginning. It is the poll's.
+// The zero trail is at the beginning of the list. Only the poll uses it.
 type trail struct {
-	end   []byte // of what was passed over, up to the last look; nil: nothing was
-	count int    // of these entries, about
-	whole time.Time
+	end   []byte    // just after the last skipped entry; nil if none was skipped
+	count int       // approximate number of skipped entries
+	whole time.Time // when the whole list was last read
 	again [levels]struct {
 		at     time.Time // of the last look
-		end    []byte    // as it was then
-		before []byte    // and at the look before
+		end    []byte    // trail.end after that look
+		before []byte    // trail.end after the look before
 	}
 }
 
-// A passage is one look along a trail.
+// A passage is one look at the list of a trail.
 type passage struct {
-	level   int    // -1: at what is new only; levels: at all
-	start   []byte // from where on it reads; nil: from the beginning
-	end     []byte // behind the last entry that was passed over before any that was not
-	n       int    // of these entries
-	stopped bool
+	level   int    // -1: reads new entries only; levels: reads the whole list
+	start   []byte // first key to read; nil for the beginning
+	end     []byte // just after the last of the entries skipped before one that was not
+	n       int    // number of these entries
+	stopped bool   // an entry was not skipped
 }
 
-// look begins a look at a list that ends at until, in an engine that looks once in poll.
+// look starts a passage over a list that ends at until, in an engine that polls every poll.
 func (t *trail) look(now time.Time, poll time.Duration, until []byte) *passage {
 	p := &passage{level: -1, start: t.end}
 	for i, a := range t.again {
@@ -66,24 +66,24 @@ func (t *trail) look(now time.Time, poll time.Duration, until []byte) *passage {
 			p.level, p.start = i, a.before
 		}
 	}
-	back := bytes.Compare(t.end, until) >= 0 // the clock went back
+	back := bytes.Compare(t.end, until) >= 0 // the clock was set back
 	if p.start == nil || back || now.Sub(t.whole) >= distance(t.count, poll) {
 		p.level, p.start = levels, nil
 	}
 	return p
 }
 
-// over notes that an entry was passed over.
+// over records that an entry was skipped.
 func (p *passage) over(key []byte) {
 	if !p.stopped {
 		p.end, p.n = append(append(p.end[:0], key...), 0), p.n+1
 	}
 }
 
-// stop notes that an entry was not: it is read again the next time, with all after it.
+// stop records that an entry was not skipped. The next look reads it again, and all after it.
 func (p *passage) stop() { p.stopped = true }
 
-// passed notes what p, a look at a time, has found.
+// passed updates t after the passage p, which started at now.
 func (t *trail) passed(p *passage, now time.Time) {
 	switch {
 	case p.start == nil:
@@ -100,14 +100,14 @@ func (t *trail) passed(p *passage, now time.Time) {
 	}
 }
 
-// A leaving is for how long the list of what a dead incarnation holds is left alone,
-// because there was nothing in it but what is others' to drive.
+// A leaving is how long the held entries of a dead incarnation are not read, because other
+// engines execute all of its runs.
 type leaving struct {
 	until time.Time
 	pause time.Duration
 }
 
-// then is the leaving after a look that p has made.
+// then returns the leaving after the passage p.
 func (l leaving) then(p *passage, now time.Time, poll time.Duration) leaving {
 	most := distance(p.n, poll)
 	if p.stopped || most == 0 {

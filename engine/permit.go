@@ -2,15 +2,15 @@ package engine
 
 import "github.com/weft-go/weft/internal/limits"
 
-// A permit lets the next attempt of an operation begin, as far as its scope and the limits
-// of its activity go; room among MaxActivities comes after it.
+// A permit allows the next attempt of an operation to start, as far as its resource scope
+// and the limits of its activity are concerned. It then still needs a place of the gate.
 type permit struct {
 	*limits.Permit
 	op      *operation
-	granted bool // as the driver knows
+	granted bool // as known to the goroutine that executes the run
 }
 
-// needs are what o's next attempt must have.
+// needs returns what o's next attempt requires.
 func (o *operation) needs() (n []limits.Need) {
 	if scope := o.call.Scope; scope != "" {
 		n = append(n, limits.Need{Of: "scope", Name: scope, Most: 1})
@@ -24,8 +24,8 @@ func (o *operation) needs() (n []limits.Need) {
 	return n
 }
 
-// permitted says that o's next attempt may begin when there is room. If not, it
-// is in line, and a post tells.
+// permitted reports whether o's next attempt has its permit. If not, it is in line, and a
+// permitGiven message follows.
 func (x *execution) permitted(o *operation) bool {
 	if o.permit == nil {
 		needs := o.needs()
@@ -41,7 +41,8 @@ func (x *execution) permitted(o *operation) bool {
 	return o.permit.granted
 }
 
-// permitGranted takes in that p is, if o still asks for it.
+// permitGranted records that p is granted and starts or queues its operation, unless that
+// has given p up.
 func (x *execution) permitGranted(p *permit) {
 	o := p.op
 	if o.permit != p {
@@ -55,10 +56,10 @@ func (x *execution) permitGranted(p *permit) {
 	}
 }
 
-// forgo gives back o's permit, or its place in line.
+// forgo gives back o's permit, or removes it from its line.
 func (o *operation) forgo() { o.x.eng.limits.GiveBack(o.takePermit()) }
 
-// takePermit is o's permit, which it has no more. It is nil if there is none.
+// takePermit removes o's permit from o and returns it, or nil if there is none.
 func (o *operation) takePermit() *limits.Permit {
 	p := o.permit
 	if p == nil {

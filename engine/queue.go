@@ -300,8 +300,9 @@ func (t *ticket) giveBack() {
 // since the others do the same.
 const soon = 10 * time.Millisecond
 
-// lost takes in that the claim with t was refused: others got on, or the run is damaged,
-// and will be refused the next time too.
+// lost handles a claim with t that was refused. If another engine has claimed the run, or
+// the run is damaged, the slot is still free and goes to another run. Otherwise another
+// engine may have taken the slot or changed the rate, so the poll looks again soon.
 func (t *ticket) lost(why checkpoint.Verdict) {
 	if why == checkpoint.Overtaken || why == checkpoint.Rewound {
 		t.used = false
