@@ -12,30 +12,30 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A run of a Pinned workflow is put on a deployment by its first claim, which only an
-// engine of the active one makes, and is then driven by engines of that deployment
-// alone. The claim holds only if the deployment still is the active one. So when
-// Activate has returned no run begins on another any more, and the runs of a
-// deployment that are there are all that there will be, but for their children.
+// The first claim of a run of a Pinned workflow binds the run to the active deployment.
+// Only an engine of that deployment makes this claim, and only engines of that deployment
+// execute the run from then on. The claim has the condition that the deployment is still
+// active. So after Activate has returned, no run starts on another deployment, and a
+// deployment that is no longer active gets no new runs, except children of its runs.
 
-// activeRecord is the record meta:deployment: where runs of Pinned workflows begin. Its
-// zero value is that nothing was activated.
+// activeRecord is the record meta:deployment: where runs of Pinned workflows start. Its
+// zero value means that no deployment was activated.
 type activeRecord struct {
 	Deployment string `cbor:"1,keyasint"`
-	Before     string `cbor:"2,keyasint,omitempty"` // what Rollback goes back to; "": to nothing
+	Before     string `cbor:"2,keyasint,omitempty"` // the target of Rollback; "" if there is none
 
-	// Who made it so, and why, and when.
+	// Who activated it, why, and when.
 	By  string `cbor:"3,keyasint"`
 	Why string `cbor:"4,keyasint"`
 	At  int64  `cbor:"5,keyasint"`
 
-	raw     []byte // as it is stored; nil: it is not
+	raw     []byte // as stored; nil if it is not stored
 	unknown record.Unknown
 }
 
 var activeKey = keys.Meta("deployment")
 
-// unchanged is the condition that the stored record still is a.
+// unchanged returns the condition that the stored record is still a.
 func (a *activeRecord) unchanged() storage.Condition {
 	if a.raw == nil {
 		return storage.Absent(activeKey)
@@ -43,8 +43,8 @@ func (a *activeRecord) unchanged() storage.Condition {
 	return storage.Equal(activeKey, a.raw)
 }
 
-// active reads which deployment is active. Of a record that is damaged it returns what
-// a condition compares, with the error.
+// active reads the record of the active deployment. If it is damaged, active returns an
+// error and a record with its raw bytes, for unchanged.
 func (e *Engine) active(ctx context.Context) (*activeRecord, error) {
 	raw, err := e.store.Get(ctx, activeKey)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -60,14 +60,14 @@ func (e *Engine) active(ctx context.Context) (*activeRecord, error) {
 	return a, nil
 }
 
-// Activate has new runs of Pinned workflows begin on a deployment, by engines whose
-// Config.Deployment it is: those of any that is started after Activate has returned,
-// and of those that were started before and wait to be begun. Runs that have begun stay
-// where they are. There need not be an engine of it yet. To activate what is active
-// does nothing.
+// Activate makes a deployment the active one. Runs of Pinned workflows that have not begun
+// will start there, on engines with this Config.Deployment: workflows that are started
+// after Activate has returned, and those that were started before and have not begun. Runs
+// that have begun stay on their deployment. No engine of the deployment needs to run yet.
+// Activating the active deployment does nothing.
 //
-// It is durable when Activate returns, with who and why in the log. Errors: ErrInvalid,
-// ErrClosed; any other leaves open whether it was done: see ActiveDeployment.
+// The change is durable when Activate returns, and the log has who made it and why. Errors:
+// ErrInvalid, ErrClosed. After any other error the outcome is unknown: see ActiveDeployment.
 func (e *Engine) Activate(ctx context.Context, deployment string, by Audit) error {
 	if err := errors.Join(by.check(), checkName("deployment", deployment, keys.MaxName)); err != nil {
 		return err
@@ -80,15 +80,14 @@ func (e *Engine) Activate(ctx context.Context, deployment string, by Audit) erro
 		case now.Deployment == deployment:
 			return nil, nil
 		}
-		// In the place of a damaged record, too: nothing else can mend it.
+		// This also replaces a damaged record, because nothing else can repair it.
 		return &activeRecord{Deployment: deployment, Before: now.Deployment}, nil
 	}))
 }
 
-// Rollback has new runs of Pinned workflows begin on the deployment that was active
-// before the one that is. It goes one step back: what was rolled back from is not kept.
-// Otherwise it is as Activate. Errors: ErrNotApplicable if nothing was active before,
-// and for another rollback after the first.
+// Rollback makes the deployment active that was active before the current one. It goes back
+// one step only: a second Rollback returns ErrNotApplicable, as does one if no deployment
+// was active before. Otherwise it is like Activate.
 func (e *Engine) Rollback(ctx context.Context, by Audit) error {
 	if err := by.check(); err != nil {
 		return err
@@ -105,7 +104,7 @@ func (e *Engine) Rollback(ctx context.Context, by Audit) error {
 	}))
 }
 
-// ActiveDeployment is the deployment on which new runs of Pinned workflows begin.
+// ActiveDeployment returns the deployment on which new runs of Pinned workflows start.
 // Errors: ErrNoActiveDeployment, ErrClosed, the store's.
 func (e *Engine) ActiveDeployment(ctx context.Context) (string, error) {
 	if err := e.refused(); err != nil {
@@ -118,7 +117,8 @@ func (e *Engine) ActiveDeployment(ctx context.Context) (string, error) {
 	return a.Deployment, err
 }
 
-// point makes decide's decision the active deployment; nil is to leave it as it is.
+// point writes the record that decide returns as the active deployment. If decide returns
+// nil, it changes nothing.
 func (e *Engine) point(ctx context.Context, verb string, by Audit, decide func(now *activeRecord, err error) (*activeRecord, error)) error {
 	for range mostTries {
 		if err := errors.Join(e.refused(), ctx.Err()); err != nil {
@@ -143,11 +143,11 @@ func (e *Engine) point(ctx context.Context, verb string, by Audit, decide func(n
 	return contradiction(activeKey)
 }
 
-var errPointed = errors.New("another deployment was activated meanwhile, and nobody knows whether this one was before")
+var errPointed = errors.New("another deployment was activated meanwhile; it is unknown whether this one was active before")
 
-// replace writes next in the place of now, and says whether to decide anew because
-// somebody else was quicker. That must be certain: after an unknown outcome it may be
-// that next was active, and somebody has gone on from there.
+// replace replaces now by next. It reports whether to decide again because the record was
+// changed first. If the outcome of a commit was unknown it returns errPointed instead,
+// because next may have been active before that change.
 func (e *Engine) replace(ctx context.Context, now, next *activeRecord) (again bool, err error) {
 	raw, err := record.Seal(activeKey, checkpoint.Version, next, next.unknown)
 	if err != nil {
@@ -175,20 +175,19 @@ func (e *Engine) replace(ctx context.Context, now, next *activeRecord) (again bo
 	return true, nil
 }
 
-// pins says that wf, a run that begins or is to be started, is to be put on a deployment:
-// it is of a workflow that is Pinned, as far as e knows, and has none.
+// pins reports whether wf, a run that has not begun, must be bound to a deployment: its
+// workflow is Pinned, as far as e knows, and it has no deployment.
 func (e *Engine) pins(wf *checkpoint.Workflow) bool {
 	def := e.workflows[wf.Type]
 	return def != nil && def.pinned && wf.Deployment == "" && (wf.Status == "" || wf.Status == checkpoint.Pending)
 }
 
-// isActive says that e is of the deployment that is active.
+// isActive reports whether e belongs to the active deployment.
 func (e *Engine) isActive(a *activeRecord) bool {
 	return a.Deployment != "" && a.Deployment == e.config.Deployment
 }
 
-// place looks on which deployment s may begin, if its workflow is Pinned. That is looked
-// at anew for each try.
+// place reads the active deployment for a try of s, if its workflow is Pinned.
 func (s *starting) place(ctx context.Context) (err error) {
 	if !s.eng.pins(s.wf) {
 		return nil
@@ -200,20 +199,20 @@ func (s *starting) place(ctx context.Context) (err error) {
 	case s.under.Deployment == "":
 		return fmt.Errorf("%w: start %q: workflow %s is Pinned", ErrNoActiveDeployment, s.wf.ID, s.wf.Type)
 	case !s.eng.isActive(s.under):
-		s.life = nil // an engine of that deployment finds it
+		s.life = nil // an engine of that deployment will claim it
 	}
 	return nil
 }
 
-// bind has the claim of c, whose run begins with it, put the run on the deployment that
-// is active; nil if that is not this engine's.
+// bind has the claim c bind the run to the active deployment. It returns nil if this engine
+// does not belong to that deployment.
 func (l *life) bind(ctx context.Context, c *claimable, entry []byte) (*claimable, error) {
 	a, err := l.eng.active(ctx)
 	switch {
 	case err != nil && !record.Damaged(err):
 		return nil, err
 	case !l.eng.isActive(a):
-		l.leaveAlone(entry) // until another is active
+		l.leaveAlone(entry) // until another deployment is active
 		return nil, nil
 	}
 	c.hold = c.hold.On(a.Deployment)
@@ -221,8 +220,8 @@ func (l *life) bind(ctx context.Context, c *claimable, entry []byte) (*claimable
 	return c, nil
 }
 
-// bind puts wf, which is claimed as it is started, on the deployment that is active. The
-// conditions say that it still is.
+// bind binds wf, which is claimed when it is started, to the active deployment. It returns
+// the condition that the deployment is still active.
 func (s *starting) bind(wf *checkpoint.Workflow) []storage.Condition {
 	if s.life == nil || s.under == nil {
 		return nil
@@ -231,11 +230,11 @@ func (s *starting) bind(wf *checkpoint.Workflow) []storage.Condition {
 	return []storage.Condition{s.under.unchanged()}
 }
 
-// activeDeployment is the duty to look at what was left alone when another deployment
-// has become active.
+// activeDeployment is the duty to look at skipped entries again when another deployment was
+// activated.
 type activeDeployment struct {
 	life *life
-	seen []byte // its record
+	seen []byte // the record that was last read
 }
 
 func (d *activeDeployment) look(ctx context.Context) error {
@@ -252,5 +251,5 @@ func (d *activeDeployment) look(ctx context.Context) error {
 	}
 	d.seen = a.raw
 	l.lookAgain()
-	return err // that it is damaged, once
+	return err // reports a damaged record once
 }

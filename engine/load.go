@@ -13,7 +13,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// load reads the record of a workflow that is there.
+// load reads the record of a workflow. It returns ErrNotFound if there is none, or only a
+// tombstone.
 func (e *Engine) load(ctx context.Context, id string) (*checkpoint.Workflow, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -34,8 +35,8 @@ func (e *Engine) load(ctx context.Context, id string) (*checkpoint.Workflow, err
 	return wf, nil
 }
 
-// orphaned tells a workflow that never was from one whose record is lost: the
-// latter has left its input. One that was started meanwhile is returned.
+// orphaned distinguishes a workflow that never existed from one whose record was lost, of
+// which the input remains. It returns a workflow that was started meanwhile.
 func (e *Engine) orphaned(ctx context.Context, id string) (*checkpoint.Workflow, error) {
 	_, err := e.store.Get(ctx, keys.Input(id))
 	if errors.Is(err, storage.ErrNotFound) {
@@ -51,10 +52,10 @@ func (e *Engine) orphaned(ctx context.Context, id string) (*checkpoint.Workflow,
 	return wf, err
 }
 
-// outdated judges an error that came up when a part of wf was read. A part that is
-// missing, or is of another life, is damage only if the workflow's own record is still
-// the one that was read before: if not, the workflow was purged meanwhile, or has gone
-// on. Then the error is nil, and the caller reads the record again.
+// outdated returns nil if a read error for a part of wf only means that wf is out of date:
+// the workflow was purged or has changed since. The caller then reads its record again. A
+// part that is missing, or belongs to another generation, is damage only if the record of
+// the workflow is unchanged. Then outdated returns cause.
 func outdated(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, cause error) error {
 	if !errors.Is(cause, storage.ErrCorrupt) {
 		return cause
@@ -70,7 +71,7 @@ func outdated(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, c
 	return nil
 }
 
-// sameLife returns ErrNotFound if the life of wf that was read has been purged since.
+// sameLife returns ErrNotFound if the generation of wf has been purged since it was read.
 func (e *Engine) sameLife(ctx context.Context, wf *checkpoint.Workflow) error {
 	now, err := e.load(ctx, wf.ID)
 	if err == nil && now.Generation != wf.Generation {
@@ -83,8 +84,8 @@ func (e *Engine) sameLife(ctx context.Context, wf *checkpoint.Workflow) error {
 }
 
 // history yields the checkpoints of wf, as checkpoint.History does. If wf is purged
-// meanwhile, the last thing that it yields is ErrNotFound: what is left of a history is
-// neither damage nor all of it.
+// meanwhile, it ends with ErrNotFound, because the rest of a history is neither damaged nor
+// complete.
 func (e *Engine) history(ctx context.Context, wf *checkpoint.Workflow) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		ended := false
@@ -106,7 +107,7 @@ func (e *Engine) history(ctx context.Context, wf *checkpoint.Workflow) iter.Seq2
 			}
 		}
 		if ended {
-			return // nothing comes after that
+			return // the history is complete
 		}
 		if err := e.sameLife(ctx, wf); err != nil {
 			yield(checkpoint.Checkpoint{}, err)

@@ -12,18 +12,19 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// stamp is the record meta:store: what kind of store this is. It is written once.
+// stamp is the record meta:store: the format and the ownership mode of the store. It is
+// written once.
 type stamp struct {
 	Format    uint64 `cbor:"1,keyasint"`
 	Shards    int    `cbor:"2,keyasint"`
 	Ownership string `cbor:"3,keyasint"`
 }
 
-// format is that of the keys and records as a whole.
+// format is the version of the layout of keys and records.
 const format = 1
 
-// settleMode stamps a new store and refuses one that another ownership mode, or
-// a newer release, has worked on.
+// settleMode writes the stamp of a new store. It returns an error for a store that was
+// used with another ownership mode or by a newer release.
 func settleMode(ctx context.Context, s storage.Storage, mode Ownership) error {
 	key := keys.Meta("store")
 	for range mostTries {
@@ -49,21 +50,22 @@ func settleMode(ctx context.Context, s storage.Storage, mode Ownership) error {
 	return contradiction(key)
 }
 
-// mostTries is how often something is decided anew because what stood in its way
-// was gone when it was looked for. That takes somebody else who puts it and takes
-// it away each time, or a damaged store, which says both of it.
+// mostTries is the maximum number of tries if a record prevents a commit and then is not
+// found, again and again. Either others write and delete it each time, or the store is
+// damaged.
 const mostTries = 100
 
+// contradiction is the error after mostTries.
 func contradiction(key []byte) error {
-	return fmt.Errorf("engine: %w: record %q is there and is not", storage.ErrCorrupt, key)
+	return fmt.Errorf("engine: %w: record %q: commits report that it exists, reads that it does not", storage.ErrCorrupt, key)
 }
 
-// An outgrownError is why an engine stops: a newer release has made the store its own.
+// An outgrownError stops an engine, because a newer release has upgraded the store.
 type outgrownError struct{ error }
 
 func (e *outgrownError) Unwrap() error { return e.error }
 
-// outgrown looks whether the store's stamp is still one that this release knows.
+// outgrown returns an outgrownError if this release does not know the store's stamp.
 func (e *Engine) outgrown(ctx context.Context) error {
 	key := keys.Meta("store")
 	raw, err := e.store.Get(ctx, key)
@@ -77,14 +79,13 @@ func (e *Engine) outgrown(ctx context.Context) error {
 	return err
 }
 
-// stampCheck is the duty to notice that a newer release has made the store its own.
+// stampCheck is the duty to stop the engine if a newer release has upgraded the store.
 type stampCheck struct {
 	life *life
 	last time.Time
 }
 
-// look is outgrown's look once in a PollInterval, and more rarely while the engine is
-// idle.
+// look calls outgrown once per PollInterval, and less often while the engine is idle.
 func (s *stampCheck) look(ctx context.Context) error {
 	if s.life.takeover.idle || time.Since(s.last) < s.life.eng.config.PollInterval {
 		return nil

@@ -15,42 +15,42 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// floorRecord is the record meta:floor: no claim has a number below it. There is none in
-// a store that was never restored.
+// floorRecord is the record meta:floor: the lowest number that a claim may have. A store
+// that was never restored has none.
 type floorRecord struct {
 	Floor uint64 `cbor:"1,keyasint"`
 
-	// Who raised it last, and why, and when.
+	// Who raised it last, why, and when.
 	By  string `cbor:"2,keyasint"`
 	Why string `cbor:"3,keyasint"`
 	At  int64  `cbor:"4,keyasint"`
 
-	raw     []byte // as it is stored; nil: it is not
+	raw     []byte // as stored; nil if it is not stored
 	unknown record.Unknown
 }
 
 var floorKey = keys.Meta("floor")
 
-// Restored is to be called once after the store was restored from a backup, when it is
-// certain that no engine runs on it, and before the first one does. From then on every
-// fencing token that this store gives is higher than any that it gave before, also than
-// those that the backup does not know of: higher than the wall clock's time stands for,
-// and higher than above, the highest token that is known from elsewhere, such as a
-// table of package fence. Zero is none.
+// Restored must be called once after the store was restored from a backup, before the
+// first engine runs on it. Make sure that none runs already. From then on every fencing
+// token of this store is higher than all that it issued before, including those issued
+// after the backup was made. The new tokens are higher than any that corresponds to the
+// present time of the wall clock, and higher than above, the highest token known from
+// elsewhere, such as a table of package fence. If none is known, above is zero.
 //
-// It waits until the second in which it was called is over. It is durable when it
-// returns, with who and why in the log, and holds for every engine that begins to run on
-// the store afterwards, whatever its clock says; calling it again does no harm. See the
-// guide on operating for all that a restore takes.
+// Restored waits for the end of the second in which it was called. The change is durable
+// when it returns, and the log has who made it and why. It applies to every engine that
+// starts to run on the store afterwards, whatever its clock says. Calling Restored again
+// does no harm. The guide on operating describes everything that a restore requires.
 //
 // Errors: ErrInvalid, ErrNotApplicable if this engine runs, ErrClosed, the store's. After
-// any other than these three call it again.
+// any error other than the first three, call it again.
 func (e *Engine) Restored(ctx context.Context, above uint64, by Audit) error {
 	if err := by.check(); err != nil {
 		return err
 	}
 	if above >= math.MaxInt64 {
-		return invalid("token", fmt.Sprint(above), "is above all tokens")
+		return invalid("token", fmt.Sprint(above), "is higher than any token")
 	}
 	e.mu.Lock()
 	running := e.life != nil
@@ -77,9 +77,9 @@ func (e *Engine) Restored(ctx context.Context, above uint64, by Audit) error {
 	return contradiction(floorKey)
 }
 
-// raiseFloor writes the floor, if it is not as high already, and says whether to try
-// again because another wrote it meanwhile. A damaged record is replaced: nothing else
-// can mend it.
+// raiseFloor writes the floor, unless the stored one is as high already. It reports whether
+// to try again because the record changed meanwhile. It replaces a damaged record, because
+// nothing else can repair it.
 func (e *Engine) raiseFloor(ctx context.Context, floor uint64, by Audit) (again bool, err error) {
 	now, err := readFloor(ctx, e.store)
 	switch {
@@ -111,12 +111,12 @@ func (e *Engine) raiseFloor(ctx context.Context, floor uint64, by Audit) (again 
 	case err != nil:
 		return false, err
 	}
-	e.log.Info("weft: claims begin above what was before the restore", "floor", floor, "by", by.By, "why", by.Why)
+	e.log.Info("weft: store restored; new fencing tokens are higher than all before", "floor", floor, "by", by.By, "why", by.Why)
 	return false, nil
 }
 
-// readFloor reads the floor of a store. Of a record that is damaged it returns the bytes,
-// with the error.
+// readFloor reads the floor of a store. If the record is damaged it returns its bytes with
+// the error.
 func readFloor(ctx context.Context, s storage.Storage) (*floorRecord, error) {
 	raw, err := s.Get(ctx, floorKey)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -132,8 +132,8 @@ func readFloor(ctx context.Context, s storage.Storage) (*floorRecord, error) {
 	return f, nil
 }
 
-// heed has the claims of l begin at the floor of the store. It comes after l was made
-// known and before it claims anything.
+// heed raises the floor of l to that of the store. It is called after l is registered and
+// before it claims anything.
 func (l *life) heed(ctx context.Context) error {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()

@@ -9,9 +9,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// listen has the poll look at once when others write what it looks for: wakes of
-// runs that are driven here, and runs that nobody drives, in a line or not. It is a hint. What it
-// misses is found within Config.PollInterval.
+// listen has the poll look immediately when others write what it looks for: wakes of this
+// incarnation's runs, and runs without an owner, in a line or not. This is only a hint: the
+// poll finds what listen misses within Config.PollInterval.
 func (l *life) listen(ctx context.Context) {
 	w, ok := storage.As[storage.Watcher](l.eng.store)
 	if !ok {
@@ -26,7 +26,7 @@ func (l *life) listen(ctx context.Context) {
 	}
 }
 
-// listenFor watches until ctx is done, and rests longer and longer when it fails.
+// listenFor watches until ctx is done. It retries failures with increasing pauses.
 func (l *life) listenFor(ctx context.Context, w storage.Watcher, prefix []byte) {
 	for rest := time.Second; ; rest = min(2*rest, time.Minute) {
 		began := time.Now()
@@ -34,7 +34,7 @@ func (l *life) listenFor(ctx context.Context, w storage.Watcher, prefix []byte) 
 		if ctx.Err() != nil {
 			return
 		}
-		l.eng.log.Warn("weft: watch", "error", err)
+		l.eng.log.Warn("weft: cannot watch the store; it is polled", "error", err)
 		if time.Since(began) > time.Minute {
 			rest = time.Second
 		}
