@@ -85,9 +85,9 @@ func (e *Engine) Activate(ctx context.Context, deployment string, by Audit) erro
 	}))
 }
 
-// Rollback makes the deployment active that was active before the current one. It goes back
-// one step only: a second Rollback returns ErrNotApplicable, as does one if no deployment
-// was active before. Otherwise it is like Activate.
+// Rollback makes the deployment active that was active before the current one. Otherwise it
+// is like Activate. It goes back one step only. Errors: ErrNotApplicable if no deployment was
+// active before, and for a second rollback.
 func (e *Engine) Rollback(ctx context.Context, by Audit) error {
 	if err := by.check(); err != nil {
 		return err

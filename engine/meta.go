@@ -50,14 +50,13 @@ func settleMode(ctx context.Context, s storage.Storage, mode Ownership) error {
 	return contradiction(key)
 }
 
-// mostTries is the maximum number of tries if a record prevents a commit and then is not
-// found, again and again. Either others write and delete it each time, or the store is
-// damaged.
+// mostTries is the maximum number of tries if commits conflict and the reads after them show
+// no reason. Either others change the record each time, or the store is damaged.
 const mostTries = 100
 
-// contradiction is the error after mostTries.
+// contradiction returns the error after mostTries.
 func contradiction(key []byte) error {
-	return fmt.Errorf("engine: %w: record %q: commits report that it exists, reads that it does not", storage.ErrCorrupt, key)
+	return fmt.Errorf("engine: %w: commits and reads of record %q contradict each other", storage.ErrCorrupt, key)
 }
 
 // An outgrownError stops an engine, because a newer release has upgraded the store.

@@ -10,9 +10,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A patient store reads again until it is answered: a run in memory has no use
-// for a passing fault, and waits it out. Writes go through as they are; Settle
-// knows what to do about them.
+// A patient store retries reads until they succeed or fail permanently, because a run in
+// memory can only wait for a transient fault to pass. It does not retry commits; see
+// checkpoint.Settle.
 type patient struct{ storage.Storage }
 
 func (p patient) Unwrap() storage.Storage { return p.Storage }
@@ -25,6 +25,7 @@ func (p patient) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, er
 	return outlast(ctx, func() ([]storage.Entry, error) { return p.Storage.Scan(ctx, r) })
 }
 
+// outlast calls read until it succeeds, the error is permanent, or ctx ends.
 func outlast[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		v, err := read()

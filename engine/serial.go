@@ -12,10 +12,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// serial judges conditions in this process, under locks, before it writes. That
-// is right for SingleOwner and for nothing else: everything goes through the one
-// engine that has it. It does not claim ConditionalBatch, because it does not
-// make the store better.
+// serial checks conditions in this process, under locks, before it writes. That is correct
+// for SingleOwner only, where all commits go through one engine. It does not declare
+// ConditionalBatch, because other processes could still write between check and commit.
 type serial struct {
 	storage.Storage
 	seed    maphash.Seed
@@ -46,7 +45,7 @@ func (s *serial) Commit(ctx context.Context, b storage.Batch) error {
 	for _, c := range b.If {
 		v, err := s.Get(ctx, c.Key)
 		if err != nil && !errors.Is(err, storage.ErrNotFound) {
-			return fmt.Errorf("engine: judge a condition: %w", err)
+			return fmt.Errorf("engine: check a condition: %w", err)
 		}
 		there := err == nil
 		switch {
@@ -60,7 +59,7 @@ func (s *serial) Commit(ctx context.Context, b storage.Batch) error {
 	return s.Storage.Commit(ctx, b)
 }
 
-// lock takes the stripes of all of b's keys, in order, and returns their release.
+// lock locks the stripes of all of b's keys, in order. The returned function unlocks them.
 func (s *serial) lock(b storage.Batch) (unlock func()) {
 	var held []int
 	for _, c := range b.If {
