@@ -31,7 +31,7 @@ func (l *life) consider(ctx context.Context, p prospect) {
 	}
 	defer l.running.Done()
 	if _, err := l.claim(ctx, p); err != nil && ctx.Err() == nil {
-		l.eng.log.Warn("weft: claim", "workflow", p.id, "error", err)
+		l.eng.log.Warn("weft: claim failed", "workflow", p.id, "error", err)
 	}
 }
 

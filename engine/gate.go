@@ -15,7 +15,7 @@ import (
 // the network or the disk is scheduled after them. So the gate measures the scheduling delay:
 // how long a runnable goroutine waits for a processor. A few attempts may always run. Beyond
 // that the gate starts that many more, then measures. Attempts that wait for something
-// outside do not cause a delay, so the next start immediately, and twice as many each time.
+// outside do not cause a delay, so the next start immediately, and more of them each time.
 // If the delay is too long, none start until it is short again.
 type gate struct {
 	most     int           // MaxActivities
@@ -44,8 +44,8 @@ const (
 	// gate.few. More than gate.few start only while delays are at most tooLate/mostLots.
 	mostLots = 16
 
-	// patienceWithLoad is after how many times the delay one attempt starts although the
-	// delay is too long. Other programs may keep the processors busy for days.
+	// patienceWithLoad is how many delays pass until one attempt starts although they are
+	// too long. Other programs may keep the processors busy for days.
 	patienceWithLoad = 20
 
 	// recoveries is the number of lease renewals after which the maximum number of

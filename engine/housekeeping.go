@@ -17,7 +17,8 @@ type housekeeping struct {
 	last time.Time // zero before the first look
 }
 
-// The records of engines that ended aDay ago and own nothing are removed, once in anHour.
+// Once in anHour the records of engines that own nothing and ended at least aDay ago are
+// removed.
 const (
 	anHour = time.Hour
 	aDay   = 24 * time.Hour

@@ -83,7 +83,7 @@ func (l *life) renewals(ctx context.Context) {
 }
 
 // restUntil waits until it is time to send the next renewal. The last one was sent at left
-// and took took. It returns false if ctx is done first.
+// and was stored after the time took. It returns false if ctx is done first.
 func (l *life) restUntil(ctx context.Context, left time.Time, took time.Duration, trusted time.Time) bool {
 	ttl := l.eng.config.LeaseTTL
 	short := ttl / looksPerTTL

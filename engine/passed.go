@@ -33,9 +33,9 @@ func distance(entries int, poll time.Duration) time.Duration {
 
 // A trail records how far an engine has skipped the entries of a list that is ordered by
 // time. As a rule, new entries come at its end. But a commit may be applied late, and clocks
-// differ. So once in 1, 2, 4, ... polls the engine also reads again the entries that it
-// skipped in the last so many polls. It finds an entry that is late by some time after about
-// that time again.
+// differ. So the engine reads some skipped entries again: those of the last poll in each
+// poll, those of the last 2 polls in every second poll, those of the last 4 in every fourth,
+// and so on. If an entry appears late by some time, it is found after about that time again.
 //
 // The zero trail is at the beginning of the list. Only the poll uses it.
 type trail struct {

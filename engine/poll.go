@@ -61,7 +61,7 @@ func (l *life) poll(ctx context.Context) error {
 				return err
 			}
 			if err != nil && ctx.Err() == nil {
-				l.eng.log.Warn("weft: poll", "duty", d.name, "error", err)
+				l.eng.log.Warn("weft: poll failed", "duty", d.name, "error", err)
 			}
 		}
 		tick := time.NewTimer(rest)

@@ -22,8 +22,8 @@ import (
 // them agree. An engine skips workflows that it does not run.
 //
 // The limits apply across all engines of a store. Each engine admits by its own limits, so
-// configure the same in all of them. While they differ, the larger MaxRuns applies, and a
-// Rate applies to each engine's own admissions.
+// configure the same in all of them. While they differ, the larger MaxRuns applies, and
+// each engine admits by its own Rate.
 type Queue struct {
 	Name string
 
@@ -119,7 +119,7 @@ func (d *queueLines) look(ctx context.Context) (next time.Duration, _ error) {
 }
 
 // serve admits runs from the front of the line, as many as the queue's limits and the room
-// in memory allow. It returns the time until the rate allows another.
+// in memory allow. It returns the time until the next look is useful.
 func (d *queueLines) serve(ctx context.Context, q Queue) (opens time.Duration, _ error) {
 	l := d.life
 	door := &door{queue: q, eng: l.eng, opens: math.MaxInt64}

@@ -118,8 +118,8 @@ func (t *probation) mustHold(wf *checkpoint.Workflow) bool {
 }
 
 // recordProbation adds to c that the run is cleared, if it has passed the place where it
-// died or was executed for long enough. For a run that is no suspect it records nothing and
-// only ends the probation, so its deaths are not reset in the store.
+// died or was executed for long enough. If a run that is no suspect has passed that place, it
+// only ends the probation and does not reset the deaths in the store.
 func (x *execution) recordProbation(c *checkpoint.Change) {
 	t := x.probation
 	if t == nil {

@@ -23,8 +23,8 @@ type takeover struct {
 // look takes over the runs of dead incarnations. It first decides whether this incarnation
 // is idle, so that it can skip this: the fleet has not changed for a while, and neither this
 // incarnation nor a dead one owned a run at the last look. A run may be owned and not
-// executed, for example if it waits for an operator. A commit of a dead incarnation may be
-// applied late, so an idle incarnation still looks now and then.
+// executed, for example if it is held. A commit of a dead incarnation may be applied late,
+// so an idle incarnation still looks now and then.
 func (t *takeover) look(ctx context.Context) (time.Duration, error) {
 	l := t.life
 	often := min(saturate.Times(rarely, l.eng.config.PollInterval), l.eng.config.LeaseTTL)

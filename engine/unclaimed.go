@@ -27,7 +27,7 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 	if err := u.pickUpAstray(ctx); err != nil {
 		return next, err
 	}
-	now := later(l.eng.now(), time.UnixMicro(0)) // keys have no earlier times
+	now := later(l.eng.now(), time.UnixMicro(0)) // keys cannot contain earlier times
 	overdue := func(entry []byte) (time.Time, error) {
 		due, atOnce, err := keys.Due(entry)
 		if atOnce { // due, whatever its writer's clock was
