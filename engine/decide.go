@@ -11,18 +11,18 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// errStopped ends an execution that is put down for the next engine to go on.
-var errStopped = errors.New("engine: run is put down")
+// errStopped ends an execution whose run is released for another engine to continue.
+var errStopped = errors.New("engine: run released")
 
-// How much one checkpoint records at most, but for its last event. A larger lot is
-// several.
+// Limits of one checkpoint. Only its last event may exceed mostBytes. What does not fit
+// goes into further checkpoints.
 const (
 	mostEvents = 1000
 	mostBytes  = 8 << 20
 )
 
-// learn waits until there is something new to know of the run, and makes it
-// durable. All branches wait, and everything durable was delivered.
+// learn waits until something new has happened to the run, and makes it durable. It is
+// called when all branches wait and all durable events have been delivered.
 func (x *execution) learn() error {
 	if x.probation != nil {
 		x.probation.list(x)
@@ -92,7 +92,7 @@ func (x *execution) learn() error {
 			}
 			continue
 		}
-		x.taken(d) // what has its outcome already
+		x.taken(d) // drops operations that already have their outcome
 		if x.blocked != nil && x.ops.working == 0 {
 			return x.blocked
 		}
@@ -111,17 +111,17 @@ func (x *execution) learn() error {
 	}
 }
 
-// testHookDecided is called after each decision in tests, which see that another one is the
-// same.
+// testHookDecided, if set by a test, is called after each decision. Tests use it to check
+// that deciding again gives the same decision.
 var testHookDecided func(x *execution, now time.Time, d *decision)
 
-// mayBegin says that something may begin now: nothing does between a request to
-// stop and its delivery.
+// mayBegin reports whether new work may begin. None begins between a cancellation request
+// and its delivery.
 func (x *execution) mayBegin() bool {
 	return !x.stopping && x.blocked == nil && (x.hold.Workflow.Cancel == nil || x.asked)
 }
 
-// setGoing begins what the branches asked for, and the attempts that are due.
+// setGoing begins the operations that the branches started, and the attempts that are due.
 func (x *execution) setGoing() {
 	if !x.mayBegin() {
 		return
@@ -131,13 +131,13 @@ func (x *execution) setGoing() {
 	x.refused = false
 	now := x.time()
 	for i, o := range queued {
-		if x.refused { // the rest waits as it has: there may be thousands
+		if x.refused { // leave the rest queued: there may be thousands
 			x.ops.keepQueued(queued[i-1:])
 			break
 		}
 		switch {
 		case !o.open || o.answer != nil:
-		case o.keyed != nil: // the record says that it leaves
+		case o.keyed != nil: // the attempt is already recorded
 			x.attempt(o)
 		default:
 			x.begunBy(o, now)
@@ -147,7 +147,7 @@ func (x *execution) setGoing() {
 		switch {
 		case o.open && o.keyed != nil:
 			o.setOut()
-		case !o.open || !o.due.IsZero() || o.held(): // it has its outcome, or waits
+		case !o.open || !o.due.IsZero() || o.held(): // has its outcome, or waits
 		case o.transaction:
 			x.ops.transactions = append(x.ops.transactions, o)
 		case o.call != nil:
@@ -186,8 +186,8 @@ func (x *execution) setGoing() {
 	}
 }
 
-// keepQueued has the operations of rest, the first of which is the last that is queued,
-// wait behind those that are.
+// keepQueued queues the operations of rest again, behind those in the queue. The first of
+// rest is already queued, as the last one.
 func (t *table) keepQueued(rest []*operation) {
 	if len(t.queued) == 1 {
 		t.queued = rest
@@ -196,7 +196,7 @@ func (t *table) keepQueued(rest []*operation) {
 	t.queued = append(t.queued, rest[1:]...)
 }
 
-// begunBy begins o's next attempt, unless its deadline has passed.
+// begunBy begins o's next attempt. If o's deadline has passed, o times out instead.
 func (x *execution) begunBy(o *operation, now time.Time) {
 	if o.limited.IsZero() || now.Before(o.limited) {
 		x.attempt(o)
@@ -207,7 +207,7 @@ func (x *execution) begunBy(o *operation, now time.Time) {
 	x.ops.ready = append(x.ops.ready, o)
 }
 
-// look reads what the run may learn next: of children, and of signals.
+// look reads from the store what the run may record next: about children and signals.
 func (x *execution) look() error {
 	if err := x.kids(); err != nil {
 		return err
@@ -220,24 +220,24 @@ func (x *execution) look() error {
 	return x.lookForSignals()
 }
 
-// A decision is what a checkpoint is to record, and which of what was known is
-// in it.
+// A decision is the next checkpoint, and which of the known changes it contains.
 type decision struct {
 	checkpoint.Change
-	answers, births, ends int          // taken from ready, unborn and grown
-	born                  []*birth     // of toStart
-	reconciled            []*sealed    // of the pending operations
-	responsiveness        []*operation // whether these return in time
-	undone                *operation   // that a person is asked about: it is not undone
+	answers, births, ends int          // how many were taken from ready, toStart and endedChildren
+	born                  []*birth     // the starts of children
+	reconciled            []*sealed    // the records of pending operations
+	responsiveness        []*operation // attempts that became unresponsive, or returned after all
+	undone                *operation   // the compensation that failed and needs an operator, or nil
 }
 
-// spare is more than a checkpoint has of its own, and the start of a child.
+// spare is more than the conditions and operations that every checkpoint has, and those of
+// one child's start, together.
 const spare = 20
 
-// room is how many conditions and operations more c may have.
+// room returns how many more conditions and operations c may have.
 func (e *Engine) room(c *checkpoint.Change) int { return e.maxOps - spare - len(c.If) - len(c.Ops) }
 
-// taken forgets what has become durable.
+// taken removes what d has made durable from the table.
 func (x *execution) taken(d *decision) {
 	t := &x.ops
 	t.ready = slices.Delete(t.ready, 0, d.answers)
@@ -249,11 +249,11 @@ func (x *execution) taken(d *decision) {
 	t.tidy()
 }
 
-// decide says what is to be recorded now: a pure function of what was read, which changes
-// nothing. What it says may be thrown away.
+// decide computes the next checkpoint from what was read. It changes nothing, so the caller
+// may discard the decision.
 //
-// At most one signal, and before anything else: what is delivered before it could
-// have its receiver go on without it, and then it would be lost.
+// A checkpoint consumes at most one signal, as its first event. If another event were
+// delivered before it, the receiver might go on without the signal, which would be lost.
 func (x *execution) decide(now time.Time) (*decision, error) {
 	d := &decision{}
 	c := &d.Change
@@ -315,7 +315,7 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 		add(checkpoint.Event{Kind: checkpoint.Acted, Name: v.Name, By: v.By, Why: v.Why})
 	}
 	if x.blocked != nil {
-		return d, nil // what is under way, and no more: time must not pass over what cannot be read
+		return d, nil // only the outcomes of what is in progress: no timer may fire before what cannot be decoded
 	}
 	for _, o := range x.ops.timed {
 		if full() {
@@ -332,7 +332,7 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 	}
 	if request := x.hold.Workflow.Cancel; request != nil && !x.asked {
 		add(checkpoint.Event{Kind: checkpoint.Asked, Why: request.Reason})
-		return d, nil // nothing begins before it is delivered
+		return d, nil // nothing begins before the request is delivered
 	}
 	if x.stopping {
 		return d, nil
@@ -354,7 +354,7 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 	return d, nil
 }
 
-// receiver is the operation that has found the signal which was accepted first.
+// receiver returns the operation whose found signal was accepted first, or nil.
 func (t *table) receiver() (first *operation) {
 	for _, o := range t.timed {
 		if o.open && o.found != nil && (first == nil || o.found.Seq < first.found.Seq) {
@@ -364,7 +364,7 @@ func (t *table) receiver() (first *operation) {
 	return first
 }
 
-// answered is the event of o's answer: its outcome, or that it is tried again.
+// answered returns the event for o's answer: its outcome, or a failed attempt.
 func (o *operation) answered(now time.Time) checkpoint.Event {
 	a := o.answer
 	e := o.succeeded(a)
@@ -381,25 +381,26 @@ func (o *operation) answered(now time.Time) checkpoint.Event {
 	case !final:
 		e.Kind, e.Due = checkpoint.Attempted, checkpoint.Micro(due)
 	case o.undo != nil:
-		e.Kind = checkpoint.Attempted // and a person says what follows
+		e.Kind = checkpoint.Attempted // an operator decides what follows
 	}
 	return e
 }
 
-// drawn is a source of random numbers of which r was drawn before: a decision draws none.
+// drawn returns a source that yields the random number r, which was drawn earlier, so that
+// a decision is deterministic.
 func drawn(r int64) func(n int64) int64 { return func(n int64) int64 { return r % n } }
 
-// succeeded is the event of an outcome with a result.
+// succeeded returns the event for an outcome with a result.
 func (o *operation) succeeded(a *answer) checkpoint.Event {
 	e := o.event(checkpoint.Settled)
 	e.Attempt, e.Result, e.Codec = a.attempt, a.result.data, a.result.codec
 	return e
 }
 
-// rest waits for a post, for the first due time, or for the end. It says whether
-// nothing came for so long that the run may be parked.
+// rest waits for a message, for the first due time, or for the end of the run's context.
+// idle reports whether nothing came for so long that the run may be parked.
 func (x *execution) rest() (idle bool, _ error) {
-	// What is quick is over when it has had its turn: no need to park for it.
+	// Let other goroutines run first: a fast one posts its message at once.
 	for range 2 {
 		if len(x.mailbox.bell) > 0 {
 			break
@@ -430,13 +431,14 @@ func (x *execution) rest() (idle bool, _ error) {
 	case <-enough:
 		idle = true
 	}
-	if x.ctx.Err() != nil { // at the same moment
+	if x.ctx.Err() != nil { // select may have chosen another case that was ready
 		return false, errStopped
 	}
 	return idle, nil
 }
 
-// untilNext is how long it is until something is due for the clock alone.
+// untilNext returns how long it is until something is due. ok is false if nothing waits
+// for the clock.
 func (x *execution) untilNext() (wait time.Duration, ok bool) {
 	wait, ok = x.probation.rest(x.hold.Workflow)
 	if due, some := x.ops.nextDue(!x.stopping); some && x.blocked == nil {
@@ -447,8 +449,9 @@ func (x *execution) untilNext() (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// nextDue is the first time at which something is due, with attempts or without. An
-// attempt that is due while an earlier one has not returned waits for that.
+// nextDue returns the first time at which something is due. It includes attempts if
+// attempts is true, but not those that must wait for something else, such as the return
+// of an earlier attempt.
 func (t *table) nextDue(attempts bool) (first time.Time, ok bool) {
 	for _, o := range t.timed {
 		if !o.open || o.due.IsZero() || o.call != nil && (o.idle() || !attempts) {
@@ -461,7 +464,7 @@ func (t *table) nextDue(attempts bool) (first time.Time, ok bool) {
 	return first, ok
 }
 
-// after is t plus d, or the last time that records can tell.
+// after returns t plus d, or the last time that records can represent.
 func after(t time.Time, d time.Duration) time.Time {
 	last := time.UnixMicro(math.MaxInt64 / 2)
 	if due := t.Add(d); due.Before(last) {

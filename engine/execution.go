@@ -16,13 +16,13 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An execution is one run in memory: its branches, which take turns, and the
-// driver, which has the turn when no branch has.
+// An execution is a run in memory: its branches, which take turns, and its driver,
+// the goroutine that has the turn when no branch has it.
 //
-// It alternates: branches that can run do so, one at a time, until all of them
-// wait in the engine; then one event is delivered; and so on. An event is
-// durable before it is delivered. A replay delivers the recorded ones in their
-// order, so it goes exactly as it went.
+// The driver alternates between two things. It lets the runnable branches run, one at
+// a time, until all of them wait in the engine. Then it delivers one event. An event
+// is durable before it is delivered. A replay delivers the recorded events in their
+// order, and so repeats the run exactly.
 type execution struct {
 	eng  *Engine
 	life *life
@@ -30,64 +30,64 @@ type execution struct {
 	id   string
 
 	store  patient
-	unsure func(error)     // tells of a commit of unknown outcome
-	ctx    context.Context // ends when the run must be put down
+	unsure func(error)     // reports a commit whose outcome is unknown
+	ctx    context.Context // ends when the run must be released
 	cancel context.CancelCauseFunc
 
 	recovering bool // there is a history to replay
 	input      payload
-	output     *checkpoint.Output // set when it has ended durably
+	output     *checkpoint.Output // set when the end of the run is durable
 	head       atomic.Uint64      // the number of the last checkpoint
-	attempts   sync.WaitGroup     // that have not returned
-	replaying  atomic.Bool        // what user code does now, it did before
-	busySince  atomic.Int64       // when user code was given its turn, in ns since 1970; 0: it has none
-	stuck      atomic.Bool        // it was told that user code does not come back
-	told       bool               // its waiters were told; guarded by eng.mu
-	atGate     bool               // it waits for room for an attempt; likewise
+	attempts   sync.WaitGroup     // attempts that have not returned
+	replaying  atomic.Bool        // user code repeats what it did before
+	busySince  atomic.Int64       // when user code got its turn, in ns since 1970; 0: no branch has the turn
+	stuck      atomic.Bool        // it was reported that user code does not return to the engine
+	told       bool               // its waiters were notified; guarded by eng.mu
+	atGate     bool               // it waits for a free place for an attempt; guarded by eng.mu
 
-	mailbox mailbox // what other goroutines leave
-	address address // as the last sender knew it; of who leads the sends to this run
+	mailbox mailbox // messages from other goroutines
+	address address // the last sender's view of the run; owned by the sender that commits for the others
 
-	// What follows belongs to whoever has the turn.
+	// The fields below belong to whoever has the turn.
 	turns
 	hold          *checkpoint.Hold
-	past          *checkpoint.Past                            // what was read when it was claimed, if that was all
-	history       func() (checkpoint.Checkpoint, error, bool) // what is still to be replayed; nil: nothing
+	past          *checkpoint.Past                            // the history as the claim read it; nil if it read only a part
+	history       func() (checkpoint.Checkpoint, error, bool) // next checkpoint to replay; nil: none is left
 	endHistory    func()
 	replayBegan   time.Time
 	replayTook    time.Duration
-	log           fifo[logged]  // durable, not yet delivered
-	now           time.Time     // of the event delivered last
-	claims        int           // seen in the history
-	began         time.Time     // this driving of it, by the monotonic clock
-	begunAt       time.Time     // likewise, by the run\'s time
-	cancelled     *Cancellation // the delivered request to stop
-	asked         bool          // the request is in the log
-	root          scope         // that of the function's Run
+	log           fifo[logged]  // durable events that are not yet delivered
+	now           time.Time     // time of the event delivered last
+	claims        int           // number of claims seen in the history
+	began         time.Time     // when this execution began, by the monotonic clock
+	begunAt       time.Time     // when this execution began, in the run's time
+	cancelled     *Cancellation // the delivered cancellation request
+	asked         bool          // the cancellation request was delivered
+	root          scope         // scope of the function's Run
 	ops           table
 	inbox         inbox
-	delivery      *delivery              // a signal to be taken at once
+	delivery      *delivery              // a signal to accept and receive in one commit
 	recordStale   bool                   // the workflow record may have changed
 	childrenStale bool                   // children may have ended
-	dismissed     []*checkpoint.Workflow // children to be asked to stop
-	jobs          []*job                 // attempts that were not started
-	unwatch       func() bool            // ends what relieves a driver when ctx ends
-	places        int                    // among MaxActivities that it was given, for queued attempts
-	refused       bool                   // it was given no more in this round
-	stopping      bool                   // nothing new
-	orphanRecords []storage.Op           // records of children that are no operation's any more
-	undoing       undoing                // what it did, if it ends without success
-	stays         bool                   // it cannot be parked before it has learnt something
-	probation     *probation             // it has died before; nil: it has not, or is cleared
-	blocked       *fault                 // it is held when what is under way has ended; nil: nothing is wrong
-	changed       []string               // operations that were begun with another input than before
+	dismissed     []*checkpoint.Workflow // children to cancel
+	jobs          []*job                 // prepared attempts that are not yet started
+	unwatch       func() bool            // stops the callback that replaces the driver when ctx ends
+	places        int                    // places of MaxActivities that were reserved for queued attempts
+	refused       bool                   // no place was free in this round
+	stopping      bool                   // start nothing new
+	orphanRecords []storage.Op           // deletions of records of children whose operation has its outcome
+	undoing       undoing                // compensation, if the run ends without success
+	stays         bool                   // do not park before the next checkpoint
+	probation     *probation             // set if the run has deaths that are not reset
+	blocked       *fault                 // hold the run when its attempts have returned; nil: nothing is wrong
+	changed       []string               // operations whose input differs from the one in the history
 }
 
 // A logged event is durable and waits to be delivered.
 type logged struct {
 	checkpoint.Event
 	at    time.Time
-	old   bool // read from the history, and not just learnt
+	old   bool // read from the history, not recorded by this execution
 	place checkpoint.Place
 }
 
@@ -112,16 +112,18 @@ func newExecution(l *life, def *definition, hold *checkpoint.Hold) *execution {
 	return x
 }
 
-// time is the run's time: what it waits for is due by it. See checkpoint.Hold.Now.
+// time returns the current time of the run's clock, which decides what is due. See
+// checkpoint.Hold.Now.
 func (x *execution) time() time.Time { return x.hold.Now(x.eng.read()) }
 
-// until is how long it is until a time of the run's.
+// until returns how long it is until due, a time of the run's clock.
 func (x *execution) until(due time.Time) time.Duration {
 	x.life.clock.note()
 	return x.hold.In(due.Sub(x.time()))
 }
 
-// wall is what the wall clock, which says now, will say at a time of the run's.
+// wall converts due, a time of the run's clock, to wall clock time. The wall clock
+// shows now.
 func (x *execution) wall(due, now time.Time) time.Time {
 	if x.time().Sub(now) > time.Millisecond {
 		return now.Add(x.until(due))
@@ -129,7 +131,7 @@ func (x *execution) wall(due, now time.Time) time.Time {
 	return due
 }
 
-// ended is how the run ended, or nil if it only is not driven any more.
+// ended returns how the run ended, or nil if it was only released.
 func (x *execution) ended() *ending {
 	if x.output == nil {
 		return nil
@@ -137,11 +139,10 @@ func (x *execution) ended() *ending {
 	return &ending{x.def.name, x.output}
 }
 
-// errHeld ends an execution whose run needs a person.
+// errHeld ends an execution whose run is held.
 var errHeld = errors.New("engine: run is held")
 
-// drive runs the workflow from its beginning until it ends, is put down or is
-// held.
+// drive executes the run from its beginning until it ends, is released or is held.
 func (x *execution) drive() error {
 	if err := x.prepare(); err != nil {
 		return err
@@ -150,7 +151,7 @@ func (x *execution) drive() error {
 	return x.loop()
 }
 
-// windUp leaves the run, which is driven no more because of err.
+// windUp cleans up after the loop has ended with err, and holds the run if err requires it.
 func (x *execution) windUp(err error) {
 	x.unwind()
 	var n *NonDeterminismError
@@ -163,11 +164,11 @@ func (x *execution) windUp(err error) {
 		x.attend(NonDeterminism, n.Operation, "", err)
 	case record.Damaged(err):
 		if e := x.refresh(); e != nil && x.ctx.Err() != nil {
-			break // it is another's, or was ended and purged
+			break // it has another owner, or has ended and was purged
 		}
 		x.attend(Damaged, "", "", err)
 	default:
-		x.eng.log.Error("weft: run is put down", "workflow", x.id, "error", err)
+		x.eng.log.Error("weft: run released", "workflow", x.id, "error", err)
 	}
 	x.replayed()
 	if x.unwatch != nil {
@@ -176,7 +177,8 @@ func (x *execution) windUp(err error) {
 	x.cancel(nil)
 }
 
-// prepare gets what a run needs that was claimed and not just started.
+// prepare loads the input and the history of a run that was claimed rather than just
+// started.
 func (x *execution) prepare() error {
 	if x.probation.mustHold(x.hold.Workflow) {
 		x.attend(NoProgress, "", "", fmt.Errorf("the process died %d times in a row when this run was driven, also when it was the only suspect", x.hold.Workflow.Deaths))
@@ -202,7 +204,7 @@ func (x *execution) prepare() error {
 	}
 	x.input = payload{in.Codec, in.Data}
 	if x.hold.Head == wf.Base {
-		return nil // nobody has driven it before: nothing is a replay
+		return nil // never executed before: nothing to replay
 	}
 	if next == nil {
 		next, stop = iter.Pull2(checkpoint.History(x.ctx, x.store, wf))
@@ -213,7 +215,7 @@ func (x *execution) prepare() error {
 	return nil
 }
 
-// loop is the alternation of branches and events.
+// loop alternates between running branches and delivering events.
 func (x *execution) loop() error {
 	for {
 		if err := x.runBranches(); err != nil {
@@ -243,14 +245,15 @@ func (x *execution) loop() error {
 	}
 }
 
-// toldOf says that a person has told something that the run has not learnt. It does
-// before it gives up what is under way: that may have completed.
+// toldOf reports whether an operator's action is not yet recorded in the history. The
+// run records it before it gives up unfinished operations, because it may say that one
+// has completed.
 func (x *execution) toldOf() bool { return len(x.hold.Workflow.Verbs) > 0 }
 
-// nextEvent is the next durable event that was not delivered.
+// nextEvent returns the next durable event that was not delivered.
 func (x *execution) nextEvent() (logged, bool, error) {
 	for x.log.len() == 0 && x.history != nil {
-		x.ops.late = nil // as it was when this was learnt
+		x.ops.late = nil // as it was when this checkpoint was recorded
 		c, err, ok := x.history()
 		switch {
 		case x.ctx.Err() != nil:
@@ -276,10 +279,10 @@ func (x *execution) nextEvent() (logged, bool, error) {
 	return e, true, nil
 }
 
-// delivering says that there are durable events that were not delivered.
+// delivering reports whether there are durable events that were not delivered.
 func (x *execution) delivering() bool { return x.log.len() > 0 || x.history != nil }
 
-// replayed ends the reading of the history.
+// replayed stops reading the history.
 func (x *execution) replayed() {
 	if x.endHistory != nil {
 		x.endHistory()
@@ -295,12 +298,12 @@ func (x *execution) record(c checkpoint.Checkpoint, old bool) {
 	}
 }
 
-// noteReplay notes whether what user code does next, it did before.
+// noteReplay records whether user code will next repeat what it did before.
 func (x *execution) noteReplay() {
 	x.replaying.Store(x.history != nil || x.log.len() > 0 && x.log.first().old)
 }
 
-// deliver shows an event to the run.
+// deliver applies an event to the run.
 func (x *execution) deliver(e logged) error {
 	switch e.Kind {
 	case checkpoint.Claimed:
@@ -348,7 +351,7 @@ func (x *execution) deliver(e logged) error {
 				return nil
 			}
 		}
-		if late && e.Kind != checkpoint.Fired { // who wants it again finds that it has
+		if late && e.Kind != checkpoint.Fired { // a timer that is waited for again must have fired
 			return nil
 		}
 		switch {
@@ -360,7 +363,7 @@ func (x *execution) deliver(e logged) error {
 			return nil
 		}
 		x.now = e.at
-		o.found = nil // if there was one, this is it
+		o.found = nil // the signal that was found, if any, is the one in this event
 		o.settle(o.outcomeOf(e))
 		if o.undo != nil {
 			x.undoNext()
@@ -369,8 +372,7 @@ func (x *execution) deliver(e logged) error {
 	return nil
 }
 
-// finish makes the end of the function durable. It is not done if there is something
-// to be learnt first.
+// finish records the end of the run. done is false if there is something to record first.
 func (x *execution) finish() (done bool, err error) {
 	for {
 		for o := range x.ops.all() {
@@ -409,7 +411,7 @@ func (x *execution) finish() (done bool, err error) {
 		}
 		done, err = x.commit(change)
 		if parent != nil {
-			x.eng.hint(parent, written{children: true}) // also if the outcome is unknown
+			x.eng.hint(parent, written{children: true}) // even if the outcome is unknown
 		}
 		if err != nil {
 			return false, err
@@ -425,7 +427,8 @@ func (x *execution) finish() (done bool, err error) {
 	}
 }
 
-// leftOver tells what was under way when the function returned, and is given up.
+// leftOver returns the change that gives up the operations that were unfinished when the
+// function returned.
 func (x *execution) leftOver() (c checkpoint.Change, err error) {
 	c.Events = x.ops.givenUp()
 	for _, o := range x.ops.pending {
@@ -442,8 +445,8 @@ func (x *execution) leftOver() (c checkpoint.Change, err error) {
 	return c, nil
 }
 
-// givenUp are the events that operations are given up of which nothing else is
-// recorded.
+// givenUp returns GivenUp events for the operations that are given up without a change to
+// a record of their own.
 func (t *table) givenUp() (events []checkpoint.Event) {
 	for o := range t.all() {
 		if len(events) == mostEvents {
@@ -456,8 +459,8 @@ func (t *table) givenUp() (events []checkpoint.Event) {
 	return events
 }
 
-// attend makes it durable that the run needs a person. It stays its owner's, so
-// that nobody drives it in circles; the next engine tries it again.
+// attend records that the run is held. The run keeps its owner, so that no engine claims
+// it again and again; the next incarnation tries to execute it again.
 func (x *execution) attend(reason Reason, operation, name string, cause error) {
 	x.eng.log.Error("weft: run is held", "workflow", x.id, "type", x.def.name, "reason", string(reason), "error", cause)
 	detail := fail(cause, "", nil).message
@@ -471,15 +474,15 @@ func (x *execution) attend(reason Reason, operation, name string, cause error) {
 			Since:     checkpoint.Micro(x.eng.now()),
 		}}
 		if reason != NoProgress {
-			wf.Deaths, wf.Alone = 0, 0 // it came to this, and the process lives
+			wf.Deaths, wf.Alone = 0, 0 // it got this far, and the process did not die
 		}
 		event := checkpoint.Event{Kind: checkpoint.Held, Operation: operation, Name: string(reason), Error: detail}
 		done, err := x.commit(checkpoint.Change{Events: []checkpoint.Event{event}, Workflow: &wf})
 		if err != nil {
 			if x.ctx.Err() != nil {
-				return // the next owner will find out for itself
+				return // the next owner finds the same fault
 			}
-			x.eng.log.Error("weft: run is held, and this could not be recorded", "workflow", x.id, "error", err)
+			x.eng.log.Error("weft: run is held, but this could not be recorded", "workflow", x.id, "error", err)
 			return
 		}
 		if done {
@@ -488,9 +491,9 @@ func (x *execution) attend(reason Reason, operation, name string, cause error) {
 	}
 }
 
-// commit appends a checkpoint. If it is done its events wait for delivery; if
-// not, the run was refreshed, and its caller decides anew. An error ends the
-// execution: what is in memory may be trusted no longer.
+// commit appends a checkpoint. If done is true, its events are queued for delivery.
+// Otherwise the run was refreshed, and the caller must decide again. An error ends the
+// execution: the state in memory is no longer reliable.
 func (x *execution) commit(c checkpoint.Change) (done bool, err error) {
 	w, err := x.hold.AppendAt(c, x.eng.read())
 	if err != nil {
@@ -501,12 +504,12 @@ func (x *execution) commit(c checkpoint.Change) (done bool, err error) {
 		x.ops.outdateAll()
 		x.forgetSignals()
 		x.childrenStale = true
-		return false, nil // a child has ended, or its id is taken; a parent's or an operation's record has changed; a signal was cleared
+		return false, nil // a child has ended, or its id is taken; the record of a parent or an operation has changed; a signal was cleared
 	}
 	return x.judged(w, verdict, err)
 }
 
-// judged takes in what became of a write. See commit.
+// judged applies the outcome of a write. See commit.
 func (x *execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err error) (done bool, _ error) {
 	switch verdict {
 	case checkpoint.Done:
@@ -522,25 +525,25 @@ func (x *execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err 
 		return false, x.refresh()
 	case checkpoint.Fenced:
 		x.life.fenced(x.id)
-		x.life.raise(x.hold) // or the store went back to before the claim
-		x.eng.log.Warn("weft: run was taken over or ended by somebody else", "workflow", x.id)
+		x.life.raise(x.hold) // the store may have been rewound to before the claim
+		x.eng.log.Warn("weft: run was taken over, or ended elsewhere", "workflow", x.id)
 	case checkpoint.Rewound:
-		x.eng.log.Error("weft: the store has lost acknowledged checkpoints; the run goes on from what is left", "workflow", x.id, "checkpoint", x.hold.Head)
+		x.eng.log.Error("weft: the store has lost acknowledged checkpoints; the run continues from those that are left", "workflow", x.id, "checkpoint", x.hold.Head)
 		x.life.rewound(x.id, x.hold)
 	case checkpoint.Overtaken, checkpoint.Refused:
-		x.eng.log.Error("weft: defect: checkpoint refused under an own claim; the run is put down", "workflow", x.id, "checkpoint", w.Checkpoint.Number, "verdict", verdict)
+		x.eng.log.Error("weft: defect: checkpoint refused although the claim is valid; run released", "workflow", x.id, "checkpoint", w.Checkpoint.Number, "verdict", verdict)
 	default:
 		if x.ctx.Err() == nil {
-			x.eng.log.Error("weft: commit is beyond hope; the run is put down", "workflow", x.id, "error", err)
+			x.eng.log.Error("weft: commit failed permanently; run released", "workflow", x.id, "error", err)
 		}
 	}
-	x.cancel(fmt.Errorf("engine: run put down: commit was %s", verdict))
+	x.cancel(fmt.Errorf("engine: run released: commit was %s", verdict))
 	return false, context.Cause(x.ctx)
 }
 
-// outdated judges an error of reading what belongs to the run, such as a signal that
-// was in the inbox: if the run's record has changed since, what is known of the run is
-// read anew, and the error is nil.
+// outdated handles an error from reading data of the run, such as a signal in the inbox.
+// It returns nil if the workflow record has changed since it was read: the data was then
+// removed on purpose, and the run has been refreshed.
 func (x *execution) outdated(cause error) error {
 	if !errors.Is(cause, storage.ErrCorrupt) {
 		return cause
@@ -555,7 +558,7 @@ func (x *execution) outdated(cause error) error {
 	return nil
 }
 
-// refresh reads the workflow record after somebody else changed its state.
+// refresh reads the workflow record again after another writer may have changed it.
 func (x *execution) refresh() error {
 	wf, err := checkpoint.Load(x.ctx, x.store, x.id)
 	if err != nil {

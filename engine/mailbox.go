@@ -6,20 +6,20 @@ import (
 	"github.com/weft-go/weft/internal/lock"
 )
 
-// A mailbox is where other goroutines leave what the driver of a run should know.
+// A mailbox holds the messages that other goroutines send to the driver of a run.
 type mailbox struct {
 	mu    lock.Mutex
 	posts []message
-	spare []message // its memory is for later posts
-	shut  bool      // nobody reads it any more
-	lent  bool      // its reader runs an attempt: see lend
+	spare []message // a slice to reuse for posts
+	shut  bool      // closed: no driver reads it any more
+	lent  bool      // the driver is running an attempt: see lend
 	bell  chan struct{}
 
-	receiving []string // signals of these names are taken at once: see delivery
+	receiving []string // signals of these names can be handed to the driver: see delivery
 }
 
-// post leaves a message. It never waits. What comes too late to be read is for whoever
-// drives the run next.
+// post sends a message to the driver. It never blocks. A message that comes too late to
+// be read is forwarded to the run's next driver.
 func (x *execution) post(p message) {
 	m := &x.mailbox
 	m.mu.Lock()
@@ -39,7 +39,7 @@ func (x *execution) post(p message) {
 	x.ring()
 }
 
-// add puts p behind the messages that wait, or into the last of them.
+// add appends p to the waiting messages, or merges it with the last of them.
 func (m *mailbox) add(p message) {
 	if last := len(m.posts) - 1; last >= 0 {
 		if both, ok := merge(m.posts[last], p); ok {
@@ -50,7 +50,7 @@ func (m *mailbox) add(p message) {
 	m.posts = append(m.posts, p)
 }
 
-// ring has the driver look into its mailbox.
+// ring wakes the driver to read its mailbox.
 func (x *execution) ring() {
 	select {
 	case x.mailbox.bell <- struct{}{}:
@@ -58,7 +58,7 @@ func (x *execution) ring() {
 	}
 }
 
-// shut ends the reading of the mailbox. It is called when x is driven no more.
+// shut closes the mailbox. It is called when x has ended.
 func (x *execution) shut() {
 	m := &x.mailbox
 	m.mu.Lock()
@@ -74,8 +74,8 @@ func (x *execution) shut() {
 	x.pass(m.take()...)
 }
 
-// pass forwards messages for a run that is driven no more, and has the engine look at the
-// run if it has not ended and something was written for it.
+// pass forwards messages that no driver of x will read. If one of them reports a write
+// for the run, and the run has not ended, the engine looks at the run again.
 func (x *execution) pass(posts ...message) {
 	look := false
 	for _, p := range posts {
@@ -95,7 +95,7 @@ func (m *mailbox) take() []message {
 	return posts
 }
 
-// giveBack has the memory of posts, which were read, used again.
+// giveBack keeps the slice of posts, which were read, for reuse.
 func (m *mailbox) giveBack(posts []message) {
 	clear(posts)
 	if cap(posts) > 64 {
@@ -106,7 +106,7 @@ func (m *mailbox) giveBack(posts []message) {
 	m.mu.Unlock()
 }
 
-// read takes in what was posted: all of it, before it may meet an error.
+// read processes all posted messages, and only then does what can fail.
 func (x *execution) read() error {
 	posts := x.mailbox.take()
 	defer x.mailbox.giveBack(posts)
@@ -120,7 +120,7 @@ func (x *execution) read() error {
 	return nil
 }
 
-// facing is what the run waits for, in words.
+// facing describes what the run waits for, as text for operators.
 func (x *execution) facing() []string {
 	var words []string
 	for o := range x.ops.all() {

@@ -7,25 +7,24 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// A message is what another goroutine tells the driver of a run. There is one type for each
-// kind.
+// A message is sent by another goroutine to the driver of a run. Each kind has its own type.
 type message interface {
-	// read takes the message in. The driver calls it.
+	// read processes the message. The driver calls it.
 	read(x *execution)
 
-	// forward is called instead if nobody drives the run any more. It reports whether
+	// forward is called instead of read if the execution has ended. It reports whether
 	// something was written that the next driver has to look at.
 	forward(x *execution) (look bool)
 }
 
-// written says that something was written for the run.
+// written says that another writer wrote something for the run.
 type written struct {
 	inbox    bool // there may be new signals
 	children bool // children may have ended
 	record   bool // the workflow record may have changed
 }
 
-// anything is the message of who does not know what was written.
+// anything is for senders that do not know what was written.
 var anything = written{inbox: true, children: true, record: true}
 
 func (m written) read(x *execution) {
@@ -38,14 +37,13 @@ func (m written) read(x *execution) {
 
 func (m written) forward(*execution) bool { return true }
 
-// arrived says that these signals are new in the inbox. They follow each other.
+// arrived carries new signals in the inbox. Their sequence numbers are consecutive.
 type arrived struct{ signals []signal.Waiting }
 
 func (m arrived) read(x *execution)       { x.inbox.arrived(m.signals) }
 func (m arrived) forward(*execution) bool { return true }
 
-// stopping says that nothing new is to begin, and that the driver is to end when nothing
-// is under way.
+// stopping tells the driver to start nothing new, and to end once no attempt is in progress.
 type stopping struct{}
 
 func (stopping) read(x *execution)       { x.stopping = true }
@@ -57,7 +55,7 @@ type waitsFor struct{ answer chan<- []string }
 func (m waitsFor) read(x *execution)       { m.answer <- x.facing() }
 func (m waitsFor) forward(*execution) bool { return false }
 
-// placeGiven says that one of the places for attempts is the run's now.
+// placeGiven says that the run now has one of the engine's places for attempts.
 type placeGiven struct{}
 
 func (placeGiven) read(x *execution) { x.places++ }
@@ -67,13 +65,13 @@ func (placeGiven) forward(x *execution) bool {
 	return false
 }
 
-// permitGiven says that a permit is granted.
+// permitGiven says that a permit was granted.
 type permitGiven struct{ permit *permit }
 
 func (m permitGiven) read(x *execution)       { x.permitGranted(m.permit) }
 func (m permitGiven) forward(*execution) bool { return false }
 
-// attemptReturned says that an attempt came to its answer, and that its goroutine is over.
+// attemptReturned says that an attempt has its answer and its goroutine is ending.
 type attemptReturned struct{ job *job }
 
 func (m attemptReturned) read(x *execution) {
@@ -89,7 +87,7 @@ func (m attemptReturned) read(x *execution) {
 
 func (m attemptReturned) forward(*execution) bool { return false }
 
-// attemptExpired says that the time of an attempt is up.
+// attemptExpired says that an attempt has timed out.
 type attemptExpired struct {
 	op      *operation
 	attempt *attempt
@@ -99,17 +97,18 @@ type attemptExpired struct {
 func (m attemptExpired) read(x *execution)       { x.readAnswer(m.op, m.attempt, m.answer, false) }
 func (m attemptExpired) forward(*execution) bool { return false }
 
-// attemptOverdue says that an attempt has not returned when it should have.
+// attemptOverdue says that an attempt has not returned although its timeout and Settle
+// have passed.
 type attemptOverdue struct{ job *job }
 
 func (m attemptOverdue) read(x *execution)       { x.readOverdue(m.job.op, &m.job.attempt) }
 func (m attemptOverdue) forward(*execution) bool { return false }
 
-// verified says what a verifier answered.
+// verified carries a verifier's answer.
 type verified struct {
 	op       *operation
 	verdict  *verdict
-	returned bool // its goroutine is over
+	returned bool // the verifier's goroutine is ending
 }
 
 func (m verified) read(x *execution)       { x.readVerdict(m.op, m.verdict, m.returned) }
@@ -122,8 +121,8 @@ func (d *delivery) forward(*execution) bool {
 	return false
 }
 
-// merge adds a message to the one before, if both tell of signals only: a run that is
-// busy keeps no more than a page of them in memory.
+// merge combines a message with the one before it if both are only about signals. So at
+// most one page of signals waits in the mailbox of a busy run.
 func merge(last, m message) (both message, ok bool) {
 	a, onlyA := news(last)
 	b, onlyB := news(m)
@@ -136,8 +135,8 @@ func merge(last, m message) (both message, ok bool) {
 	return arrived{append(a, b...)}, true
 }
 
-// news are the signals that m tells of, and nil if it does not say which; only reports
-// whether it tells of nothing else.
+// news returns the signals that m carries, or nil if m does not say which ones are new.
+// only reports whether m is about signals and nothing else.
 func news(m message) (signals []signal.Waiting, only bool) {
 	switch m := m.(type) {
 	case arrived:
@@ -148,8 +147,8 @@ func news(m message) (signals []signal.Waiting, only bool) {
 	return nil, false
 }
 
-// returns reports whether m comes from a goroutine that is over with it: the driver that
-// ran an attempt itself has it back.
+// returns reports whether m is the last thing that its goroutine does. A driver that runs
+// an attempt inline posts such a message itself, and then continues as the driver.
 func returns(m message) bool {
 	switch m := m.(type) {
 	case attemptReturned:
@@ -160,8 +159,8 @@ func returns(m message) bool {
 	return false
 }
 
-// readAnswer takes in an attempt's answer. Each attempt counts once: what comes
-// after its time was up is dropped.
+// readAnswer processes an attempt's answer. Each attempt counts once: an answer that comes
+// after the attempt has timed out is dropped.
 func (x *execution) readAnswer(o *operation, by *attempt, a *answer, returned bool) {
 	if o.keyed != nil {
 		x.reconciledAnswer(o, by, a, returned)
@@ -170,7 +169,7 @@ func (x *execution) readAnswer(o *operation, by *attempt, a *answer, returned bo
 	if o.done || o.answer != nil || a.attempt <= o.attempt {
 		return
 	}
-	if u := a.unreadable; u != nil { // that is no failure: nothing was tried
+	if u := a.unreadable; u != nil { // not a failed attempt: Compensate was not called
 		x.block(o, fmt.Errorf("result of %s, which %s undoes: %w", describe(ofActivity, o.name), o.id, u))
 		x.blocked.again = false
 		return

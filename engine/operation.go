@@ -13,7 +13,7 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// What an operation is: recorded, and compared on replay.
+// Kinds of operations. They are recorded, and compared on replay.
 const (
 	ofActivity = "activity"
 	ofStep     = "step"
@@ -21,65 +21,65 @@ const (
 	ofReceive  = "receive"
 	ofSend     = "send"
 
-	ofTransaction  = "transaction" // a step in the transaction of its checkpoint
+	ofTransaction  = "transaction" // a step that runs in the transaction of its checkpoint
 	ofBranch       = "branch"
 	ofChild        = "child"
-	ofDetached     = "detached"     // a workflow that is nobody's child
-	ofCancellation = "cancellation" // the request to stop, as a case
-	ofCompensation = "compensation" // of an activity
+	ofDetached     = "detached"     // the start of a workflow without a parent
+	ofCancellation = "cancellation" // the cancellation request, as a case of a Select
+	ofCompensation = "compensation" // undoes a call of an activity
 )
 
-// An operation is something that a branch began and that has, or will have, an
-// outcome. It belongs to whoever has the turn.
+// An operation is something that a branch started and that has, or will have, an outcome.
+// Only whoever has the turn may use it.
 //
-// Timers and receives are passive: only one that somebody waits for can be
-// decided. So a signal that loses a Select stays in the inbox, and a timer that
-// nobody waits for any more costs nothing.
+// Timers, receives and the cancellation request are passive: one gets an outcome only
+// while a branch waits for it. So a signal that loses a Select stays in the inbox, and a
+// timer that no branch waits for costs nothing.
 type operation struct {
 	x        *execution
 	id       string
 	of, name string
-	branch   string // in which it was begun, by its path
+	branch   string // path of the branch that started it
 	which    string // what else identifies it: see checkpoint.Event
 	scope    *scope
 
 	waiters    []*branch
-	settled    uint64 // in which place
+	settled    uint64 // position of its outcome among those of the run
 	outcome    outcome
 	prev, next *operation // in the table
 
 	done         bool
-	chosen       bool // by a Select
+	chosen       bool // a Select has returned it
 	open         bool // in the table
-	timed        bool // among those that the clock or the inbox decides
-	unresponsive bool // the attempt that works should have returned
+	timed        bool // in table.timed
+	unresponsive bool // its attempt has not returned, although its timeout and Settle have passed
 	transaction  bool // the step's function runs in the transaction of its checkpoint
 
 	due  time.Time // of a timer, the end of a wait, or an activity's next attempt; zero: never
-	ends *scope    // when this timer fires
+	ends *scope    // scope that ends when this timer fires
 
 	// Of an activity or a step.
 	call     *activity.Call
-	input    *snapshot   // nil: that of the call, which nobody shares
-	digest   fingerprint // of the input; zero: it has none, or reconciliation has it
-	attempt  int         // the last that is known
-	lost     int         // owners since then who may have begun one
+	input    *snapshot   // nil: the input is that of the call, and shares no memory
+	digest   fingerprint // of the input; zero: there is none, or keyed has it
+	attempt  int         // number of the last known attempt
+	lost     int         // owners since then that may have started an attempt
 	failures int
-	working  *attempt // the goroutine, until it has returned
-	answer   *answer  // what an attempt came to, until it is durable
+	working  *attempt // the attempt in progress, until its goroutine has returned
+	answer   *answer  // an attempt's answer, until it is durable
 
-	permit  *permit         // for the next attempt; nil: it was not asked for
+	permit  *permit         // for the next attempt; nil: none was requested
 	keyed   *reconciliation // nil: without an idempotency key
 	undo    *undo           // nil: it undoes nothing
-	limited time.Time       // no attempt begins after this; zero: no limit
+	limited time.Time       // no attempt begins at or after this; zero: no limit
 
 	interrupted int // how often the transaction of the step's function was lost
 
-	child *child // of the start of a workflow
+	child *child // set if it starts a workflow
 
 	// Of a receive.
 	wait  *signal.Wait
-	found *found // what it is going to consume
+	found *found // the signal that it is going to consume
 }
 
 // An outcome is what an operation's Await returns.
@@ -89,20 +89,20 @@ type outcome struct {
 	value    any    // of a branch: a func(into any)
 	signalID string // of a received signal
 	received bool
-	cut      bool      // err is that of a scope that ended
-	at       time.Time // at which it was learnt
+	cut      bool      // err is the error of a scope that ended
+	at       time.Time // when the outcome was recorded
 }
 
-// ID returns the operation's place in the workflow: "3", or "3.1" in the branch
-// that operation 3 began.
+// ID returns the operation's place in the workflow: "3", or "3.1" in the branch that
+// operation 3 started.
 func (o *operation) ID() string { return o.id }
 
-// passive says that o can be decided only while somebody waits for it.
+// passive reports whether o can get an outcome only while a branch waits for it.
 func (o *operation) passive() bool {
 	return o.of == ofTimer || o.of == ofReceive || o.of == ofCancellation
 }
 
-// settle gives o its outcome, once, and lets those who wait for it go on.
+// settle sets o's outcome, once, and makes the branches that wait for it runnable.
 func (o *operation) settle(out outcome) {
 	if o.done {
 		return
@@ -115,7 +115,7 @@ func (o *operation) settle(out outcome) {
 	for _, b := range o.waiters {
 		x.queue(b)
 	}
-	if o.ends != nil && !out.cut { // else it ends with the scope around it
+	if o.ends != nil && !out.cut { // if cut, the outer scope has ended, and this one with it
 		x.end(o.ends, ErrTimeout)
 	}
 }
@@ -123,7 +123,7 @@ func (o *operation) settle(out outcome) {
 // cut settles o because its scope has ended.
 func (o *operation) cut(err error) {
 	if o.of == ofBranch {
-		return // its own operations are cut
+		return // the operations in the branch are cut instead
 	}
 	if o.open {
 		o.x.ops.overtaken(o)
@@ -147,7 +147,7 @@ func (o *operation) consider() {
 	}
 }
 
-// want puts a passive operation into the table: somebody waits for it.
+// want puts a passive operation into the table, because a branch waits for it.
 func (o *operation) want() {
 	if o.done || o.open || !o.passive() {
 		return
@@ -158,7 +158,7 @@ func (o *operation) want() {
 	}
 }
 
-// unwant takes it out when nobody does any more.
+// unwant takes a passive operation out of the table if no branch waits for it any more.
 func (o *operation) unwant() {
 	if o.done || !o.open || !o.passive() || len(o.waiters) > 0 || o.ends != nil && o.ends.busy > 0 {
 		return
@@ -167,7 +167,7 @@ func (o *operation) unwant() {
 	o.x.ops.remove(o)
 }
 
-// stop ends the attempt that is under way. Nothing that it answers is used.
+// stop cancels the attempt in progress, and the verifier's call. Their answers are not used.
 func (o *operation) stop(cause error) {
 	if o.working != nil {
 		o.working.cancel(cause)
@@ -177,15 +177,16 @@ func (o *operation) stop(cause error) {
 	}
 }
 
-// unsettled says that an attempt has begun whose answer is not durable.
+// unsettled reports whether an attempt has started whose answer is not durable.
 func (o *operation) unsettled() bool {
 	return o.answer != nil || o.working != nil && o.working.number > o.attempt
 }
 
-// depth is how many branches an operation is inside of.
+// depth returns how many branches an operation is nested in, not counting the main branch.
 func depth(id string) int { return strings.Count(id, ".") }
 
-// failed takes in that an attempt failed and another is due.
+// failed applies the event that an attempt failed. Another attempt is due at e.Due; if that
+// is zero and o undoes a call, an operator decides.
 func (o *operation) failed(e logged) {
 	o.attempt, o.lost, o.answer = e.Attempt, 0, nil
 	o.failures++
@@ -197,7 +198,7 @@ func (o *operation) failed(e logged) {
 	o.x.ops.time(o)
 }
 
-// outcomeOf reads an outcome out of a durable event.
+// outcomeOf returns the outcome that a durable event records.
 func (o *operation) outcomeOf(e logged) outcome {
 	out := outcome{result: payload{e.Codec, e.Result}, signalID: e.SignalID, received: e.Kind == checkpoint.Received, at: e.at}
 	if o.child != nil {
@@ -215,7 +216,7 @@ func (o *operation) outcomeOf(e logged) outcome {
 	return out
 }
 
-// sentinel finds the error that a recorded text stands for.
+// sentinel returns the error for a recorded text.
 func (o *operation) sentinel(text string) error {
 	switch text {
 	case "":
@@ -223,41 +224,41 @@ func (o *operation) sentinel(text string) error {
 	case activity.ErrTimeout.Error():
 		return activity.ErrTimeout
 	case ErrInvalid.Error():
-		return ErrInvalid // its input: see call
+		return ErrInvalid // for an invalid input: see call
 	}
 	return named(text, o.call.Policy.Errors, o.x.def.errors)
 }
 
-// A table is the operations that have no outcome yet and can get one.
+// A table holds the operations that have no outcome yet and can get one.
 type table struct {
 	byID        map[string]*operation
-	first, last *operation   // in the order in which they were put in
-	settled     uint64       // outcomes so far
-	fresh       []*operation // not yet set going
-	ready       []*operation // answered, not yet durable
-	timed       []*operation // decided by the clock or the inbox
+	first, last *operation   // in the order in which they were added
+	settled     uint64       // number of outcomes so far
+	fresh       []*operation // added, not yet begun
+	ready       []*operation // have an answer that is not yet durable
+	timed       []*operation // wait for the clock or the inbox
 
-	// late are those that were taken out for another reason than their event,
-	// while events were still to be delivered: theirs may be among these.
+	// late holds operations that were removed without their event while events were
+	// still to be delivered: their event may be among those.
 	late map[string]*operation
 
 	transactions  []*operation // to be run, one at a time
-	queued        []*operation // attempts for which there was no room, or no permit
+	queued        []*operation // their next attempt is made when there is a place for it
 	toStart       []*operation // children to be started
 	endedChildren []*operation // children whose end was read
 
-	responsiveness []*operation // of which it is to be recorded that they are deaf, or not any more
+	responsiveness []*operation // became unresponsive, or returned after all; to be recorded
 	pending        []*operation // reconciled, with something to be recorded
 	outdated       []*operation // reconciled, with a record to be read
 
 	permits int // operations that have a permit for their next attempt, or wait for one
-	working int // attempts whose goroutine has not returned
+	working int // goroutines of attempts and verifiers that have not returned
 
-	learnt checkpoint.Place // of the event that was delivered last
-	quiet  checkpoint.Place // of the one before the last operation was put in
+	learnt checkpoint.Place // place of the event delivered last
+	quiet  checkpoint.Place // learnt, when the last operation was added
 }
 
-// begin gives an operation of branch b its place.
+// begin makes an operation of branch b, and gives it its id.
 func (t *table) begin(b *branch, s *scope, of, name string) *operation {
 	b.begun++
 	id := strconv.Itoa(b.begun)
@@ -287,7 +288,7 @@ func (t *table) add(o *operation) {
 	o.scope.busier(1)
 }
 
-// remove takes out an operation that has its outcome, or that nobody wants.
+// remove takes out an operation that has its outcome, or that no branch waits for.
 func (t *table) remove(o *operation) {
 	if !o.open {
 		return
@@ -309,7 +310,7 @@ func (t *table) remove(o *operation) {
 	if o.found != nil {
 		t.putBack(o)
 	}
-	if n := len(t.fresh); n > 64 && n > 2*len(t.byID) { // a replay sets nothing going
+	if n := len(t.fresh); n > 64 && n > 2*len(t.byID) { // during a replay, fresh only grows
 		t.fresh = slices.DeleteFunc(t.fresh, func(o *operation) bool { return o.done })
 	}
 	if n := len(t.timed); n > 64 && n > 2*len(t.byID) {
@@ -321,8 +322,9 @@ func (t *table) remove(o *operation) {
 	o.scope.busier(-1)
 }
 
-// putBack returns the signal that o is not going to consume after all, and those of
-// its name that others were to get after it: they are given out anew, in order.
+// putBack returns the signal that o is not going to consume after all. It also returns the
+// later signals of that name that other operations have found, so that all of them are
+// assigned again in order.
 func (t *table) putBack(o *operation) {
 	from := o.found.Seq
 	for _, other := range t.timed {
@@ -333,8 +335,8 @@ func (t *table) putBack(o *operation) {
 	}
 }
 
-// all are the operations in the table. The loop may take out the one it is at,
-// and others; those that come in are not met.
+// all iterates over the operations in the table. The loop's body may remove any of them.
+// Operations added meanwhile are not visited.
 func (t *table) all() iter.Seq[*operation] {
 	var open []*operation
 	for o := t.first; o != nil; o = o.next {
@@ -349,7 +351,7 @@ func (t *table) all() iter.Seq[*operation] {
 	}
 }
 
-// overtaken notes that o leaves the table without its event.
+// overtaken records that o leaves the table without its event.
 func (t *table) overtaken(o *operation) {
 	if !o.x.delivering() {
 		return
@@ -360,8 +362,8 @@ func (t *table) overtaken(o *operation) {
 	t.late[o.id] = o
 }
 
-// find is the operation that an event is about. late says that it has left the
-// table, and has no use for it.
+// find returns the operation that an event is about, or nil. late reports that it is not in
+// the table any more and does not need the event.
 func (t *table) find(id string) (o *operation, late bool) {
 	if o := t.byID[id]; o != nil {
 		return o, false
@@ -369,7 +371,8 @@ func (t *table) find(id string) (o *operation, late bool) {
 	return t.late[id], true
 }
 
-// lost counts, for each activity, an owner that may have begun an attempt.
+// lost counts, for each operation with a call that was due at the time at, that the
+// previous owner may have started an attempt.
 func (t *table) lost(at time.Time) {
 	for o := range t.all() {
 		if o.call != nil && !o.held() && !o.due.After(at) {
@@ -378,7 +381,7 @@ func (t *table) lost(at time.Time) {
 	}
 }
 
-// time makes o one of those that the clock or the inbox decides.
+// time adds o to the operations that wait for the clock or the inbox.
 func (t *table) time(o *operation) {
 	if !o.timed {
 		o.timed = true
@@ -386,7 +389,7 @@ func (t *table) time(o *operation) {
 	}
 }
 
-// transaction takes the next operation that is to run in a transaction.
+// transaction takes the next operation to run in a transaction, or returns nil.
 func (t *table) transaction() *operation {
 	for len(t.transactions) > 0 {
 		o := t.transactions[0]
@@ -398,25 +401,25 @@ func (t *table) transaction() *operation {
 	return nil
 }
 
-// An attempt is one run of an activity's function, in a goroutine.
+// An attempt is one call of the function of an activity or a step.
 type attempt struct {
 	number int
 	cancel context.CancelCauseFunc
 	told   bool // it has given its answer
 }
 
-// An answer is what an attempt came to.
+// An answer is the result of an attempt.
 type answer struct {
 	attempt int
-	at      time.Time // it returned, or its time was up
+	at      time.Time // when the attempt returned or timed out
 	result  payload
 	failure *failure // nil: it succeeded
 	final   bool     // no further attempt
-	jitter  int64    // of the pause before one; drawn when it was read
+	jitter  int64    // random number for the pause before the next attempt
 
-	timedOut bool // its time was up
-	noEffect bool // it says that nothing happened outside
-	lost     bool // it succeeded, with a result that cannot be stored
+	timedOut bool
+	noEffect bool // the attempt reports that it had no effect
+	lost     bool // it succeeded, but its result cannot be stored
 
-	unreadable error // it was to undo a call, and was not called: the call's result cannot be decoded
+	unreadable error // Compensate was not called, because the call's result cannot be decoded
 }

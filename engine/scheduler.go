@@ -13,48 +13,48 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// turns gives user code its turn: one branch at a time, first come first served,
-// and the driver when none can run.
+// turns schedules user code: one branch at a time, in the order in which they became
+// runnable, and the driver when no branch can run.
 type turns struct {
 	x         *execution
-	branches  map[*branch]bool // that have not ended
+	branches  map[*branch]bool // branches that have not ended
 	numbered  int
 	runnable  fifo[*branch]
-	yielded   chan struct{} // a branch gives the turn back
-	abandoned chan struct{} // closed when the driver waits no longer
+	yielded   chan struct{} // receives when a branch gives the turn back
+	abandoned chan struct{} // closed when the driver no longer waits for a branch
 	unwinding bool
-	result    *result // of the function; nil: it has not ended
-	fault     *fault  // found by a branch; the run is held
+	result    *result // result of the workflow function; nil: it has not ended
+	fault     *fault  // found by a branch: the run is to be held
 }
 
-// A branch is a goroutine of user code with a Run of its own.
+// A branch is a goroutine of user code. It has its own Run.
 type branch struct {
 	x      *execution
-	number int        // in order of beginning
-	id     string     // of the operation that began it; "" is the main branch
-	path   string     // its name and those around it, likewise
-	of     *operation // likewise
+	number int        // branches are numbered in the order in which they were made
+	id     string     // of the operation that started it; "" for the main branch
+	path   string     // its name and those of the branches around it; "" for the main branch
+	of     *operation // the operation that started it; nil for the main branch
 	body   func(run *Run) (any, error)
 	scope  *scope // of its Run
-	begun  int    // operations
+	begun  int    // number of operations it has started
 	random *rand.Rand
 
 	started bool
-	queued  bool // among the runnable
+	queued  bool // it is in runnable
 	resume  chan struct{}
 	active  atomic.Bool // it has the turn
 
-	waiting []*operation // for one of these
-	within  *scope       // or for the end of this
+	waiting []*operation // it waits for one of these
+	within  *scope       // or for the end of this scope
 }
 
-// A result is what a workflow function returned.
+// A result is what a branch's function returned.
 type result struct {
 	value any
 	err   error
-	stack string // of a panic
+	stack string // stack of a panic
 
-	encoded payload // the value
+	encoded payload // value, encoded; only of the workflow function
 }
 
 func (t *turns) init(x *execution) {
@@ -75,7 +75,7 @@ func (t *turns) begin() {
 	})
 }
 
-// branch makes a new branch runnable: the body of an operation, or the main one.
+// branch makes a new branch runnable. A nil operation stands for the main branch.
 func (t *turns) branch(of *operation, s *scope, body func(run *Run) (any, error)) {
 	b := &branch{x: t.x, of: of, body: body, scope: s, resume: make(chan struct{})}
 	if of != nil {
@@ -87,12 +87,12 @@ func (t *turns) branch(of *operation, s *scope, body func(run *Run) (any, error)
 	t.queue(b)
 }
 
-// inOrder are the branches that have not ended, in the order of their beginning.
+// inOrder returns the branches that have not ended, in the order in which they were made.
 func (t *turns) inOrder() []*branch {
 	return slices.SortedFunc(maps.Keys(t.branches), func(a, b *branch) int { return a.number - b.number })
 }
 
-// queue gives b a turn when those before it have had theirs.
+// queue makes b runnable, behind those that already are.
 func (t *turns) queue(b *branch) {
 	if !b.queued {
 		b.queued = true
@@ -100,8 +100,8 @@ func (t *turns) queue(b *branch) {
 	}
 }
 
-// run is a branch's goroutine. It ends with its body, or by Goexit when the run
-// is put down: that a user's recover cannot swallow, and deferred functions run.
+// run is a branch's goroutine. It ends when its body returns, or by Goexit when the run is
+// released. Goexit runs deferred functions, and user code cannot recover from it.
 func (b *branch) run() {
 	b.x.label()
 	t := &b.x.turns
@@ -112,7 +112,7 @@ func (b *branch) run() {
 			switch {
 			case t.unwinding:
 				if p != nil {
-					b.x.eng.log.Warn("weft: panic in a deferred function of a run that was put down", "workflow", b.x.id, "panic", p)
+					b.x.eng.log.Warn("weft: panic in a deferred function while the run was released", "workflow", b.x.id, "panic", p)
 				}
 			case p != nil:
 				r = &result{err: panicError(p), stack: string(debug.Stack())}
@@ -132,14 +132,14 @@ func (b *branch) run() {
 	}
 }
 
-// end takes b out, and gives what it came to to whom it belongs. An r of nil says
-// that it was unwound.
+// end removes b and passes its result on: to the run, or to the operation that started it.
+// If r is nil, b was unwound and has no result.
 func (t *turns) end(b *branch, r *result) {
 	delete(t.branches, b)
 	switch {
 	case r == nil:
 	case b.of == nil:
-		r.encode(t.x) // now: branches that are left may still change it
+		r.encode(t.x) // at once: other branches may still modify the value
 		t.result = r
 	case r.err != nil:
 		b.of.settle(outcome{err: r.failure()})
@@ -148,7 +148,7 @@ func (t *turns) end(b *branch, r *result) {
 	}
 }
 
-// failure is the error of a branch, which keeps the stack of a panic.
+// failure returns the error of a branch, with the stack if it panicked.
 func (r *result) failure() error {
 	if r.stack == "" {
 		return r.err
@@ -156,7 +156,7 @@ func (r *result) failure() error {
 	return &panicked{r.err, r.stack}
 }
 
-// A panicked is the error that a branch's panic is to those who wait for it.
+// A panicked is the error that those who wait for a branch get if it panicked.
 type panicked struct {
 	error
 	stack string
@@ -164,7 +164,7 @@ type panicked struct {
 
 func (p *panicked) Unwrap() error { return p.error }
 
-// yield gives the turn back, if anybody waits for it.
+// yield gives the turn back, unless the driver no longer waits for it.
 func (t *turns) yield() {
 	select {
 	case t.yielded <- struct{}{}:
@@ -172,8 +172,8 @@ func (t *turns) yield() {
 	}
 }
 
-// wait gives the turn back until one of ops has its outcome, and returns the one
-// that had it first. It returns the error of within if that ends before.
+// wait gives the turn back until one of ops has its outcome, and returns the one that got
+// its outcome first. If within ends before, it returns that scope's error.
 func (b *branch) wait(within *scope, ops ...*operation) (*operation, error) {
 	for {
 		for _, o := range ops {
@@ -191,8 +191,8 @@ func (b *branch) wait(within *scope, ops ...*operation) (*operation, error) {
 	}
 }
 
-// allEnding says that ops are branches that have been told to end. They are waited
-// for, so that what they clean up is not cut off by the end of the run.
+// allEnding reports whether all of ops are branches whose scope has ended. The caller waits
+// for these, so that the end of the run does not interrupt their cleanup.
 func allEnding(ops []*operation) bool {
 	for _, o := range ops {
 		if o.of != ofBranch || o.scope.err() == nil {
@@ -202,7 +202,7 @@ func allEnding(ops []*operation) bool {
 	return true
 }
 
-// stand gives the turn back until b is given another.
+// stand gives the turn back and waits for b's next turn.
 func (b *branch) stand() {
 	b.active.Store(false)
 	b.x.yield()
@@ -239,7 +239,7 @@ func (b *branch) unwatch() {
 	b.within, b.waiting = nil, nil
 }
 
-// first is the operation of ops whose outcome came first, or nil.
+// first returns the operation of ops whose outcome came first, or nil.
 func first(ops []*operation) (earliest *operation) {
 	for _, o := range ops {
 		if o.done && (earliest == nil || o.settled < earliest.settled) {
@@ -264,8 +264,9 @@ func (t *turns) runBranches() error {
 	return nil
 }
 
-// turn lets b run until it waits or ends. User code that does not come back
-// holds the run up; if the run is put down meanwhile, it has StopTimeout left.
+// turn lets b run until it waits or ends. It blocks as long as user code does not return to
+// the engine. If the run must be released meanwhile, it waits no longer than StopTimeout
+// and then returns false.
 func (t *turns) turn(b *branch) bool {
 	if t.gone() || !t.branches[b] {
 		return !t.gone()
@@ -281,7 +282,7 @@ func (t *turns) turn(b *branch) bool {
 	}
 	_, back := await(t.x, t.yielded)
 	if !back {
-		t.x.eng.log.Error("weft: workflow function does not come back; its goroutine is left behind", "workflow", t.x.id, "type", t.x.def.name)
+		t.x.eng.log.Error("weft: workflow function does not return to the engine; its goroutine is left running", "workflow", t.x.id, "type", t.x.def.name)
 		close(t.abandoned)
 	}
 	return back
@@ -296,7 +297,7 @@ func (t *turns) gone() bool {
 	}
 }
 
-// unwind ends what is left: attempts, and branches.
+// unwind cancels the remaining attempts and ends the remaining branches.
 func (t *turns) unwind() {
 	for o := range t.x.ops.all() {
 		if o.unsettled() && t.x.output == nil {
@@ -307,8 +308,8 @@ func (t *turns) unwind() {
 	t.endBranches()
 }
 
-// endBranches ends the branches that are left, one at a time. It is false if one of
-// them does not come back.
+// endBranches ends the remaining branches, one at a time. It returns false if one of them
+// does not return to the engine.
 func (t *turns) endBranches() bool {
 	t.unwinding = true
 	for _, b := range t.inOrder() {
@@ -325,7 +326,7 @@ func (t *turns) endBranches() bool {
 	return true
 }
 
-// cause is why the run is put down.
+// cause returns why the execution ends: the run is released, or held.
 func (x *execution) cause() error {
 	if err := x.ctx.Err(); err != nil {
 		return errStopped
@@ -333,14 +334,14 @@ func (x *execution) cause() error {
 	return errHeld
 }
 
-// encode encodes the value, once: what follows is decided on it.
+// encode encodes the value once, and makes a failure to do so the result's error.
 func (r *result) encode(x *execution) {
 	if r.err == nil {
 		r.encoded, r.err = x.eng.encode(r.value)
 	}
 }
 
-// output is what the end of the function comes to.
+// output returns the output of a run whose function ended with r.
 func (r *result) output(x *execution) *checkpoint.Output {
 	out := &checkpoint.Output{Generation: x.hold.Workflow.Generation, Status: checkpoint.Completed}
 	if r.err == nil {
