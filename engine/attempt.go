@@ -23,7 +23,7 @@ func panicError(p any) error {
 	return fmt.Errorf("panic: %v", p)
 }
 
-// A job is an attempt that is about to run, or runs.
+// A job is an attempt that is about to run, or is running.
 type job struct {
 	x       *execution
 	op      *operation
@@ -31,17 +31,19 @@ type job struct {
 	answer  answer
 	ctx     context.Context
 	timeout time.Duration
-	settle  time.Duration        // after which one that is timed out should have returned
+	settle  time.Duration        // how long after its timeout the attempt should have returned
 	permit  *limits.Permit       // nil: it needs none
-	wf      *checkpoint.Workflow // as it is when the attempt begins
+	wf      *checkpoint.Workflow // the workflow record when the attempt begins
 	pulse   pulse
-	expiry  *time.Timer // nil: it has all the time
-	over    atomic.Bool // it has returned
+	expiry  *time.Timer // nil: the attempt has no timeout
+	over    atomic.Bool // the attempt has returned
 }
 
-// attempt prepares the next attempt of o, as soon as it is permitted and there is
-// room for it. Its answer comes by mail, once: what it came to, or that its time was
-// up. What waits for too long comes back for that.
+// attempt prepares the next attempt of o if o has a permit and a place is free. The driver
+// gets the attempt's answer in a message: its result, or that it has timed out.
+//
+// An attempt that must wait for its permit or a place is made later. If o has a deadline,
+// o becomes due then, so that it times out even if its wait has not ended.
 func (x *execution) attempt(o *operation) {
 	permitted := x.permitted(o)
 	if !permitted || !x.enter() {
@@ -73,8 +75,8 @@ func (x *execution) attempt(o *operation) {
 	x.jobs = append(x.jobs, j)
 }
 
-// setOff starts the attempts that were prepared, each in a goroutine of its own;
-// but one of the only operation that there is, is run by the driver: see lend.
+// setOff starts the prepared attempts, each in a goroutine of its own. If there is only one
+// operation, the driver runs its attempt inline: see lend.
 func (x *execution) setOff() error {
 	jobs := x.jobs
 	x.jobs = nil
@@ -92,7 +94,7 @@ func (x *execution) setOff() error {
 	return nil
 }
 
-// expire tells that the time of the attempt is up, also if it does not heed that.
+// expire cancels the attempt and reports that it has timed out, whether it returns or not.
 func (j *job) expire() {
 	answer := j.timedOut()
 	answer.at = time.Now()
@@ -101,7 +103,7 @@ func (j *job) expire() {
 	time.AfterFunc(j.settle, j.overdue)
 }
 
-// overdue tells that the attempt has still not returned. It may never.
+// overdue reports that the attempt is unresponsive. It may never return.
 func (j *job) overdue() {
 	if j.over.Load() {
 		return
@@ -110,7 +112,7 @@ func (j *job) overdue() {
 	j.x.post(attemptOverdue{j})
 }
 
-// run is the attempt.
+// run makes the attempt and posts its answer.
 func (j *job) run() {
 	answer := &j.answer
 	answer.attempt = j.attempt.number
@@ -144,7 +146,7 @@ func timedOut(number int, after time.Duration) *answer {
 	}}
 }
 
-// timeout is what the attempt that begins now has; zero is no bound.
+// timeout returns the timeout of an attempt that begins now; zero means none.
 func (o *operation) timeout() time.Duration {
 	switch timeout := o.call.Policy.Timeout; {
 	case o.keyed != nil:
@@ -156,11 +158,11 @@ func (o *operation) timeout() time.Duration {
 	}
 }
 
-// awaitAttempts waits until all attempts have returned; once everything is to
-// stop, for no longer than StopTimeout. It is called when x is driven no more.
+// awaitAttempts waits until all attempts have returned. Once the engine is stopping, it
+// waits no longer than StopTimeout. It is called when x has ended.
 func (x *execution) awaitAttempts() {
 	if x.ops.working == 0 {
-		x.attempts.Wait() // the last one, if any, is about to end
+		x.attempts.Wait() // a goroutine that has posted its answer is about to end
 		return
 	}
 	returned := make(chan struct{})
@@ -178,11 +180,11 @@ func (x *execution) awaitAttempts() {
 	select {
 	case <-returned:
 	case <-patience.C:
-		x.eng.log.Error("weft: activity does not heed its context; its goroutine is left behind", "workflow", x.id, "type", x.def.name)
+		x.eng.log.Error("weft: activity ignores cancellation; its goroutine is left running", "workflow", x.id, "type", x.def.name)
 	}
 }
 
-// info is what o's next attempt may know of itself.
+// info returns what o's next attempt gets in its context.
 func (x *execution) info(o *operation) activity.Info {
 	i := activity.Info{
 		Phase:        activity.PhaseRun,
@@ -205,10 +207,9 @@ func (x *execution) info(o *operation) activity.Info {
 	return i
 }
 
-// call runs o's function. Whatever it does ends in an answer: a panic and a
-// Goexit are failures, and so is a result that cannot be stored, for which the
-// effect is not repeated. What undoes a call has no result, not even an empty one:
-// not every codec has bytes for that.
+// call calls o's function and always sets the answer. A panic and a Goexit are failures.
+// A result that cannot be stored is a final failure, so that the effect is not repeated.
+// Compensate has no result, and none is encoded: not every codec can encode nil.
 func (x *execution) call(ctx context.Context, o *operation, a *answer) {
 	returned := false
 	defer func() {
@@ -261,7 +262,7 @@ func (e *Engine) encode(v any) (p payload, err error) {
 	return p, nil
 }
 
-// match is the first of the users' sentinels that err is.
+// match returns the first of sentinels that err matches, or nil.
 func match(err error, sentinels []error) error {
 	for _, s := range sentinels {
 		if errors.Is(err, s) {
@@ -271,7 +272,7 @@ func match(err error, sentinels []error) error {
 	return nil
 }
 
-// named is the sentinel with a text.
+// named returns the first sentinel whose recorded text is text, or nil.
 func named(text string, lists ...[]error) error {
 	for _, list := range lists {
 		for _, s := range list {
@@ -284,6 +285,6 @@ func named(text string, lists ...[]error) error {
 }
 
 func isCancelled(err error) (is bool) {
-	defer func() { _ = recover() }() // of a user's Is or Unwrap
+	defer func() { _ = recover() }() // a user's Is or Unwrap may panic
 	return errors.Is(err, ErrCancelled)
 }

@@ -15,35 +15,35 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A reconciliation is what an operation with an idempotency key has besides: what
-// is known of its effect. What follows from that, package activity decides; here
-// it is read, done and written.
+// A reconciliation is the additional state of an operation with an idempotency key: what
+// is known of its effect. Package activity decides what follows from that. The code here
+// reads the record, carries out the decisions and writes them.
 type reconciliation struct {
 	key   string
-	input []byte // digest of its plaintext
+	input []byte // digest of the input's plaintext
 
-	sent   bool            // the history tells that an attempt has left
+	sent   bool            // an attempt was dispatched, according to the history
 	record activity.Record // as it was read or written last
-	stale  bool            // it may have changed
+	stale  bool            // record may have changed in the store
 
-	// What is to be recorded, and the operation is pending for it: one of these.
+	// What is to be recorded next: one of these.
 	happened  *activity.Happened
-	leaving   bool // the next attempt is to leave
-	abandoned bool // nobody waits for the outcome any more
-	pending   bool // among those that have something to be recorded
-	later     []activity.Happened
+	leaving   bool                // the next attempt is to be dispatched
+	abandoned bool                // the run does not wait for the outcome any more
+	pending   bool                // in table.pending
+	later     []activity.Happened // to be handled after happened
 
 	next activity.Do // to be done when the operation is due; zero: nothing
-	why  string      // it leaves
+	why  string      // reason for the next dispatch
 
-	since  time.Time // from when on it is certain that the attempt begins nothing new, by the monotonic clock
-	asking *asking   // the verifier's goroutine, until it has returned
-	asked  int       // answers of it that told nothing, in a row
-	parked bool      // a person is asked
+	since  time.Time // since when the attempt certainly starts nothing new, by the monotonic clock
+	asking *asking   // the call of the verifier, until it has returned
+	asked  int       // consecutive indeterminate answers of the verifier
+	parked bool      // it waits for an operator
 }
 
-// A sealed record is what a commit makes of an operation's record, and what follows when
-// that is durable.
+// A sealed record is an operation's record as a commit writes it, and what to do when that
+// is durable.
 type sealed struct {
 	activity.Record
 	op  *operation
@@ -51,16 +51,16 @@ type sealed struct {
 	why string
 }
 
-// reconciliation makes what a call with a key needs, whose input has a digest or an
-// error instead. A key that is none holds the run, and so does that error: code that
-// makes right ones goes on.
+// reconciliation makes the reconciliation of a call with a key. input is the digest of the
+// call's input, or err says why there is none. That error, or an invalid key, holds the
+// run: it continues with corrected code.
 func (r *Run) reconciliation(c *activity.Call, operation string, input []byte, err error) *reconciliation {
 	k := &reconciliation{input: input}
 	if c.Key != nil {
 		k.key = *c.Key
 	} else {
-		// Of the life, too: the other side may remember a key for longer than the id
-		// is this workflow's.
+		// The generation is part of the key: the external system may remember the key
+		// after the workflow was purged and its id was used again.
 		sum, _ := digest([]string{r.x.id, r.x.hold.Workflow.Generation, c.Policy.Name, operation})
 		k.key = fmt.Sprintf("weft_%x", sum)
 	}
@@ -73,7 +73,8 @@ func (r *Run) reconciliation(c *activity.Call, operation string, input []byte, e
 	return k
 }
 
-// dispatched takes in that an attempt leaves. If that is news, it does.
+// dispatched applies the event that an attempt is dispatched. If this execution recorded
+// the event, it makes the attempt.
 func (o *operation) dispatched(e logged) error {
 	k := o.keyed
 	asked := describe(o.of, o.name)
@@ -98,7 +99,7 @@ func (o *operation) dispatched(e logged) error {
 	return &NonDeterminismError{o.x.id, o.id, fmt.Sprintf("%s with the key %q", describe(e.Of, e.Name), e.Key), asked}
 }
 
-// abandon notes that nobody waits for o's outcome any more.
+// abandon notes that the run does not wait for o's outcome any more.
 func (o *operation) abandon() {
 	k := o.keyed
 	k.abandoned, k.leaving, k.happened, k.later = true, false, nil, nil
@@ -108,7 +109,7 @@ func (o *operation) abandon() {
 	o.x.ops.pend(o)
 }
 
-// takeUp takes back that operations are abandoned which are still open.
+// takeUp reverts abandon for the operations that are still open.
 func (t *table) takeUp() {
 	for o := range t.all() {
 		if o.keyed != nil {
@@ -117,8 +118,8 @@ func (t *table) takeUp() {
 	}
 }
 
-// setOut begins a reconciled operation: with its first attempt, or with what the
-// record tells of the last one.
+// setOut begins a reconciled operation: with its first attempt, or by reading the record of
+// the last one.
 func (o *operation) setOut() {
 	k := o.keyed
 	if k.sent {
@@ -128,8 +129,8 @@ func (o *operation) setOut() {
 	o.x.depart(o)
 }
 
-// depart has o's next attempt recorded, which then leaves: when it is permitted, and
-// not before. An attempt that waits in line is none that may have had an effect.
+// depart has the dispatch of o's next attempt recorded. It does so only once o has a permit:
+// an attempt that still waits for one must not count as one that may have had an effect.
 func (x *execution) depart(o *operation) {
 	k := o.keyed
 	if x.permitted(o) {
@@ -143,21 +144,21 @@ func (x *execution) depart(o *operation) {
 	}
 }
 
-// lastDispatch is when it is too late for another attempt, and false if that is
-// never, or not known yet.
+// lastDispatch returns the time from which no further attempt may begin. It returns false if
+// there is no such time, or it is not known yet.
 func (o *operation) lastDispatch() (time.Time, bool) {
 	limit, begun := o.call.Policy.Deadline, o.keyed.record.Begun()
 	return begun.Add(limit), limit > 0 && !begun.IsZero()
 }
 
-// reconcile does for o what is due.
+// reconcile does what is due for o.
 func (x *execution) reconcile(o *operation) {
 	k := o.keyed
 	end, ends := o.lastDispatch()
 	switch {
 	case k.next == activity.Dispatch && ends && !x.time().Before(end):
 		o.forgo()
-		x.follow(o, activity.Happened{What: activity.Found}) // no time is left
+		x.follow(o, activity.Happened{What: activity.Found}) // too late for another attempt
 	case k.next == activity.Dispatch:
 		x.depart(o)
 	case k.asking != nil:
@@ -170,8 +171,8 @@ func (x *execution) reconcile(o *operation) {
 	}
 }
 
-// idle says that o does nothing when it is due: it waits for its attempt to return,
-// for its answer to be recorded, or for a person.
+// idle reports whether o does nothing even when it is due, because it waits for its attempt
+// to return, for its answer to be recorded, or for an operator.
 func (o *operation) idle() bool {
 	if o.keyed == nil {
 		return o.working != nil || o.answer != nil || o.held()
@@ -179,8 +180,8 @@ func (o *operation) idle() bool {
 	return o.keyed.next == 0 || o.keyed.next == activity.Dispatch && o.working != nil
 }
 
-// settling says that an operation is to be verified: the wait for what might still
-// land would begin anew if the run were put aside.
+// settling reports whether an operation is still to be verified. Parking the run then would
+// restart the wait for effects that may still happen.
 func (t *table) settling() bool {
 	for o := t.first; o != nil; o = o.next {
 		if o.keyed != nil && o.keyed.next == activity.Verify {
@@ -190,7 +191,7 @@ func (t *table) settling() bool {
 	return false
 }
 
-// reread reads the records that may have changed, and has what they tell decide.
+// reread reads the records that may have changed, and decides what follows from them.
 func (x *execution) reread() error {
 	x.ops.tidy()
 	for ; len(x.ops.outdated) > 0; x.ops.outdated = x.ops.outdated[1:] {
@@ -248,12 +249,12 @@ func (x *execution) rereadOf(o *operation) error {
 	return nil
 }
 
-// withdraw takes back a person's answer that o's record has. What o's attempt came to
-// meanwhile is decided after that.
+// withdraw takes an operator's answer out of o's record. What has happened to o's attempt
+// meanwhile is handled after that.
 func (x *execution) withdraw(o *operation, why string) {
 	k := o.keyed
 	came := k.came()
-	// A late return is evidence: nothing is decided by it.
+	// A late return is evidence only: it decides nothing.
 	decides := func(h activity.Happened) bool { return h.What != activity.CameLate }
 	underWay := o.underWay() || slices.ContainsFunc(came, decides)
 	if !underWay {
@@ -264,15 +265,16 @@ func (x *execution) withdraw(o *operation, why string) {
 	k.later = came
 }
 
-// withdrawing says that a person's answer is being withdrawn: the record has it until
-// that is durable.
+// withdrawing reports whether an operator's answer is being withdrawn. The record still has
+// the answer until the withdrawal is durable.
 func (k *reconciliation) withdrawing() bool {
 	return k.happened != nil && k.happened.What == activity.Undecodable
 }
 
-// unreadableAnswer says why a person's answer that was found in o's record is not taken:
-// its result cannot be decoded as the call's definition has it. It is "" for any other
-// record. Who resolved the operation need not know the type; the run's owner does.
+// unreadableAnswer returns why an operator's answer in o's record is rejected: its result
+// cannot be decoded into the result type of the activity. It returns "" for any other
+// record. Only the run's owner checks this, because the engine that resolved the operation
+// may not know the type.
 func (x *execution) unreadableAnswer(o *operation, r activity.Record) (why string, err error) {
 	if !r.Settled || !r.HasResult {
 		return "", nil
@@ -282,11 +284,11 @@ func (x *execution) unreadableAnswer(o *operation, r activity.Record) (why strin
 	if err == nil || err == errStopped {
 		return "", err
 	}
-	x.eng.log.Error("weft: the result that a person gave cannot be decoded; it is not taken", "workflow", x.id, "activity", o.name, "operation", o.id, "error", err)
+	x.eng.log.Error("weft: the result that an operator gave cannot be decoded; it is rejected", "workflow", x.id, "activity", o.name, "operation", o.id, "error", err)
 	return recordable(fmt.Sprintf("the answer by %s is not taken, because its result is of another type: activity %s returns %s: %v", cmp.Or(r.By, "a person"), o.name, typeOf(result), err)), nil
 }
 
-// came is what o's attempt came to, and is not recorded.
+// came returns what has happened to o's attempt and is not recorded yet.
 func (k *reconciliation) came() (hs []activity.Happened) {
 	if k.happened != nil {
 		hs = append(hs, *k.happened)
@@ -300,18 +302,19 @@ func (k *reconciliation) came() (hs []activity.Happened) {
 	})
 }
 
-// underWay says that o's attempt is, or is about to begin, and its time is not up.
+// underWay reports whether o has an attempt that is in progress and has not timed out, or
+// is about to begin.
 func (o *operation) underWay() bool {
 	return o.working != nil && !o.working.told || slices.Contains(o.x.ops.queued, o)
 }
 
-// askedAgain says that a person was asked about o and wants the verifier asked
-// instead, once more.
+// askedAgain reports whether o waited for an operator, who has now had the verifier called
+// again instead of giving the outcome.
 func (x *execution) askedAgain(o *operation) bool {
 	return o.keyed.parked && !slices.ContainsFunc(x.hold.Workflow.Attention, o.isAskedIn)
 }
 
-// isAskedIn says that a is the question about o to a person.
+// isAskedIn reports whether a is the reason why o needs an operator.
 func (o *operation) isAskedIn(a checkpoint.Attention) bool {
 	reason := Indeterminate
 	if o.undo != nil {
@@ -320,7 +323,7 @@ func (o *operation) isAskedIn(a checkpoint.Attention) bool {
 	return a.Reason == string(reason) && a.Operation == o.id
 }
 
-// outdate has o's record read again.
+// outdate marks o's record to be read again.
 func (t *table) outdate(o *operation) {
 	if !o.keyed.stale {
 		o.keyed.stale = true
@@ -328,7 +331,8 @@ func (t *table) outdate(o *operation) {
 	}
 }
 
-// outdateAll has all records read again: somebody else has written.
+// outdateAll marks all records to be read again, because another writer may have changed
+// them.
 func (t *table) outdateAll() {
 	for o := range t.all() {
 		if o.keyed != nil {
@@ -340,8 +344,8 @@ func (t *table) outdateAll() {
 	}
 }
 
-// follow decides what follows for o when something has happened. What must be
-// durable first is put down for that, and decided then.
+// follow decides what to do for o after h has happened. If h must be durable first, o
+// becomes pending, and the next checkpoint decides.
 func (x *execution) follow(o *operation, h activity.Happened) {
 	k := o.keyed
 	if k.happened != nil {
@@ -360,7 +364,7 @@ func (x *execution) follow(o *operation, h activity.Happened) {
 	x.ops.pend(o)
 }
 
-// timeAt makes o due at a time, or when it is due already if that is later.
+// timeAt makes o due at the given time, or leaves its due time if that is later.
 func (x *execution) timeAt(o *operation, at time.Time) {
 	if o.due.Before(at) {
 		o.due = at
@@ -370,13 +374,13 @@ func (x *execution) timeAt(o *operation, at time.Time) {
 	}
 }
 
-// reconciledAnswer takes in what an attempt came to. What comes after its time was
-// up is evidence, and no more.
+// reconciledAnswer processes an attempt's answer. An answer that comes after the attempt has
+// timed out is evidence only.
 func (x *execution) reconciledAnswer(o *operation, by *attempt, a *answer, returned bool) {
 	late := by.told
 	by.told = true
 	if returned || !late {
-		o.keyed.since = a.at // a deaf attempt may have gone on until then
+		o.keyed.since = a.at // an attempt that ignores cancellation may have continued until then
 	}
 	switch {
 	case !o.open || a.attempt != o.keyed.record.Attempt || o.keyed.record.Settled && !o.keyed.withdrawing():
@@ -387,7 +391,7 @@ func (x *execution) reconciledAnswer(o *operation, by *attempt, a *answer, retur
 	}
 }
 
-// happened is the answer of an attempt as package activity knows it.
+// happened converts the answer for package activity.
 func (a *answer) happened() activity.Happened {
 	f := a.failure
 	switch {
@@ -418,11 +422,11 @@ type verdict struct {
 	activity.Verdict
 	of     *asking
 	result activity.Payload
-	began  time.Time // the verifier was called
+	began  time.Time // when the verifier was called
 }
 
-// verify asks o's verifier, in a goroutine of its own. Its answer comes by mail: what
-// it says, and before that that its time is up, if it is.
+// verify calls o's verifier in a goroutine of its own. The driver gets its answer in a
+// message. If the verifier times out, a message says so first.
 func (x *execution) verify(o *operation) {
 	began := time.Now()
 	ctx, cancel := context.WithCancelCause(x.ctx)
@@ -464,7 +468,7 @@ func (x *execution) verify(o *operation) {
 	}()
 }
 
-// payload is v as it can be recorded.
+// payload encodes v to be recorded. If that fails, the payload says why.
 func (e *Engine) payload(v any) activity.Payload {
 	p, err := e.encode(v)
 	if err != nil {
@@ -473,8 +477,8 @@ func (e *Engine) payload(v any) activity.Payload {
 	return activity.Payload{Codec: p.codec, Data: p.data}
 }
 
-// readVerdict takes in a verifier's answer. Each call counts once, and only while
-// there is a question.
+// readVerdict processes a verifier's answer. Each call counts once, and only while o is still
+// to be verified.
 func (x *execution) readVerdict(o *operation, v *verdict, returned bool) {
 	q := v.of
 	told := q.told
@@ -486,15 +490,15 @@ func (x *execution) readVerdict(o *operation, v *verdict, returned bool) {
 	k := o.keyed
 	switch {
 	case !o.open || told || k.next != activity.Verify:
-	case k.happened != nil: // the attempt has come back meanwhile: it is asked again
+	case k.happened != nil: // the attempt has returned meanwhile: verify again
 		x.timeAt(o, x.time())
 	default:
 		x.answered(o, *v)
 	}
 }
 
-// answered decides on a verifier's answer. While the attempt's goroutine lives, it
-// may still begin something.
+// answered decides on a verifier's answer. As long as the attempt's goroutine has not
+// returned, the attempt may still start something, and no waiting time counts.
 func (x *execution) answered(o *operation, v verdict) {
 	k := o.keyed
 	h := activity.Happened{What: activity.Answered, Verdict: v.Verdict, Payload: v.result}
@@ -510,8 +514,7 @@ func (x *execution) answered(o *operation, v verdict) {
 	x.follow(o, h)
 }
 
-// tidy takes out of the pending operations those of which there is nothing to be
-// recorded any more.
+// tidy removes pending operations that have nothing left to be recorded.
 func (t *table) tidy() {
 	if len(t.pending) == 0 {
 		return
@@ -524,7 +527,7 @@ func (t *table) tidy() {
 	})
 }
 
-// pend notes that there is something to be recorded of o.
+// pend marks o as having something to be recorded.
 func (t *table) pend(o *operation) {
 	if !o.keyed.pending {
 		o.keyed.pending = true
@@ -532,8 +535,8 @@ func (t *table) pend(o *operation) {
 	}
 }
 
-// recorded is what is to be recorded of o, and its event. It is nil if there is nothing,
-// or not now.
+// recorded returns the record to be written for o, and its event. The record is nil if there
+// is nothing to be recorded now.
 func (x *execution) recorded(o *operation, now time.Time) (*sealed, checkpoint.Event) {
 	k := o.keyed
 	s, e := &sealed{op: o}, o.event("")
@@ -562,7 +565,7 @@ func (x *execution) recorded(o *operation, now time.Time) (*sealed, checkpoint.E
 	return s, e
 }
 
-// departed is the record with which o's next attempt leaves.
+// departed returns the record of the dispatch of o's next attempt.
 func (x *execution) departed(o *operation, now time.Time) activity.Record {
 	k, p := o.keyed, o.call.Policy
 	r := k.record
@@ -585,7 +588,7 @@ func (x *execution) departed(o *operation, now time.Time) activity.Record {
 	})
 }
 
-// eventOf is what a decision is in the history.
+// eventOf returns e completed as the event for a decision.
 func eventOf(e checkpoint.Event, d activity.Decision, now time.Time) checkpoint.Event {
 	r := d.Record
 	e.Attempt, e.Why = r.Attempt, d.Why
@@ -613,7 +616,7 @@ func failedWith(e checkpoint.Event, f *activity.Failure) checkpoint.Event {
 	return e
 }
 
-// written takes in that s is durable.
+// written applies s, which is durable now.
 func (x *execution) written(s *sealed) {
 	o := s.op
 	k := o.keyed
@@ -653,8 +656,9 @@ func (s *sealed) seal(c *checkpoint.Change) error {
 	return nil
 }
 
-// release is what an owner that goes with a word leaves: how long has been waited
-// for what might still land, so that the next owner waits only for the rest.
+// release returns a change that records, on a clean shutdown, how long this owner has waited
+// for effects that may still happen. The next owner then waits only for the rest. It also
+// updates the reconciliations to the records that it returns.
 func (x *execution) release() (c checkpoint.Change, err error) {
 	now, mono := x.time(), time.Now()
 	for o := range x.ops.all() {
@@ -676,11 +680,14 @@ func (x *execution) release() (c checkpoint.Change, err error) {
 	return c, nil
 }
 
-// askFor is the workflow record in which a person is asked about what the operations
-// of a decision wait for, and no more about those that need nobody now, is told which
-// attempts are deaf, and what could not be undone, and in which what operators did is
-// taken in.
-// It is nil if it stays as it is.
+// askFor returns the workflow record with its attention brought up to date by a decision:
+//
+//   - operations that need an operator are added, and those that no longer do are removed;
+//   - unresponsive attempts, and those that have returned after all;
+//   - a call that could not be undone.
+//
+// The actions of operators that the decision records are removed from it. It returns nil if
+// nothing changes.
 func (x *execution) askFor(d *decision, now time.Time) *checkpoint.Workflow {
 	if len(d.reconciled)+len(d.responsiveness)+len(x.hold.Workflow.Verbs) == 0 && d.undone == nil {
 		return nil
@@ -698,7 +705,7 @@ func (x *execution) askFor(d *decision, now time.Time) *checkpoint.Workflow {
 	for _, s := range d.reconciled {
 		o := s.op
 		if s.do == activity.GoOn {
-			continue // a person who is asked is still needed
+			continue // if an operator was needed, one still is
 		}
 		if slices.ContainsFunc(wf.Attention, o.isAskedIn) {
 			wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isAskedIn)
