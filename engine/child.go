@@ -14,60 +14,64 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// StartOptions say how a workflow is started. The zero value is right for most.
+// StartOptions are the options of a start. The zero value is right for most workflows.
 type StartOptions struct {
-	// Queue is where the workflow waits to be driven: for an engine that serves the
-	// queue (Config.Queues), and for its turn there. Empty is no queue. A child is in
-	// the queue of its own options, and not in its parent's.
+	// Queue is the queue in which the workflow waits until an engine that serves it
+	// (Config.Queues) executes the workflow. Empty means no queue. A child does not
+	// inherit its parent's queue.
 	Queue string
 
-	// ChildID is the id of a child. Empty derives one from its parent and the
-	// operation, which nobody else has.
+	// ChildID is the id of a child. If it is empty, a unique id is derived from the
+	// parent and the operation.
 	ChildID string
 
-	// OnParentEnd says what becomes of a child that has not ended when the
-	// parent's function returns.
+	// OnParentEnd says what happens to a child that has not ended when the parent's
+	// function returns.
 	OnParentEnd ParentEnd
 }
 
-// A ParentEnd says what the end of a parent is to a child.
+// A ParentEnd says what happens to a child when its parent ends.
 type ParentEnd uint8
 
 const (
-	// CancelChild: the child is asked to stop. It does not outlive its purpose.
+	// CancelChild: the child is cancelled.
 	CancelChild ParentEnd = iota
 
-	// AbandonChild: the child goes on by itself. It is not asked to stop when
-	// the parent is, either.
+	// AbandonChild: the child continues. It is not cancelled when the parent is
+	// cancelled, either.
 	AbandonChild
 
-	// AwaitChild: the parent ends when the child has.
+	// AwaitChild: the parent waits for the child and ends after it.
 	AwaitChild
 )
 
-// With returns a copy of w whose starts have the options o.
+// With returns a copy of w that is started with the options o.
 func (w *Workflow[In, Out]) With(o StartOptions) *Workflow[In, Out] {
 	c := *w
 	c.Defaults = o
 	return &c
 }
 
-// Do starts the workflow as a child of run's and waits for its result. Its start
-// and the parent's checkpoint are one commit. The error is a *WorkflowError if
-// the child failed or was cancelled (that one wraps ErrCancelled), ErrExists if
-// its ChildID is taken, and ErrCancelled if the parent is asked to stop: the
-// child then is, too.
+// Do starts the workflow as a child of run and waits for its result. The child's start
+// and the parent's checkpoint are one commit. The error is
+//
+//   - a *WorkflowError if the child failed or was cancelled; it wraps ErrCancelled if the
+//     child was cancelled;
+//   - ErrExists if its ChildID is taken;
+//   - ErrCancelled if the parent is cancelled. Then the child is cancelled too, unless
+//     OnParentEnd is AbandonChild.
 func (w *Workflow[In, Out]) Do(run *Run, in In) (Out, error) {
 	return w.Go(run, in).Get(run)
 }
 
-// Go starts the workflow as a child and does not wait: the future does.
+// Go starts the workflow as a child and returns the future of its result.
 func (w *Workflow[In, Out]) Go(run *Run, in In) *future.Future[Out] {
 	return future.New[Out](run.start(ofChild, w.Name, w.Defaults, in, w.Errors))
 }
 
-// Detach starts the workflow as nobody's child and returns its id; an empty one
-// is derived. Nobody waits for its end, and its starter's is none of its concern.
+// Detach starts the workflow without a parent and returns its id. An empty id stands for
+// one that is derived from the run and the operation. The run and the workflow end
+// independently of each other.
 func (w *Workflow[In, Out]) Detach(run *Run, id string, in In) (string, error) {
 	op := run.start(ofDetached, w.Name, StartOptions{ChildID: id, Queue: w.Defaults.Queue}, in, nil)
 	if err := run.Await(op, nil); err != nil {
@@ -82,15 +86,15 @@ type child struct {
 	onEnd    ParentEnd
 	errors   []error
 
-	begun     bool              // durably
-	taken     bool              // its id is somebody else's
-	ready     bool              // to be started: it was looked what is there
-	dismissed bool              // asked to stop
-	waiting   *checkpoint.Child // its record, as it was read last
-	ended     *checkpoint.Child // likewise, with its end
+	begun     bool              // its start is durable
+	taken     bool              // its id is taken by another workflow
+	ready     bool              // the start may be decided: the id needs no check, or was checked
+	dismissed bool              // its cancellation was requested because the parent ends
+	waiting   *checkpoint.Child // its record as read last, without its end
+	ended     *checkpoint.Child // its record with its end
 }
 
-// start begins the start of a workflow.
+// start begins an operation that starts a workflow.
 func (r *Run) start(of, workflow string, o StartOptions, in any, errs []error) future.Operation {
 	op := r.begin(of, workflow, nil)
 	c, ok := op.(*operation)
@@ -120,7 +124,7 @@ func (r *Run) start(of, workflow string, o StartOptions, in any, errs []error) f
 	return op
 }
 
-// derived is an id that only this operation of this life of the run has.
+// derived returns an id that is unique to this operation of this generation of the run.
 func (x *execution) derived(prefix, operation string) string {
 	h := sha256.New()
 	for _, part := range []string{x.id, x.hold.Workflow.Generation, operation} {
@@ -132,12 +136,12 @@ func (x *execution) derived(prefix, operation string) string {
 // mostBirths is how many children one checkpoint starts at most.
 const mostBirths = 100
 
-// examine looks what is there under the id of a child that is to be started, and who will
-// drive it.
+// examine checks whether the id of a child that is to be started is free, and whether this
+// engine is to execute the child.
 func (x *execution) examine(c *child) error {
 	s := c.starting
 	if s.life = x.life; s.eng.pins(s.wf) || !s.eng.takes(s.wf) {
-		s.life = nil // another engine's, or it waits for room, or its claim looks where it begins
+		s.life = nil // start it unclaimed: for another engine, for lack of room, or because its claim chooses the deployment
 	}
 	if c.ready {
 		return nil
@@ -163,7 +167,7 @@ func (x *execution) examine(c *child) error {
 	return nil
 }
 
-// absent looks whether nothing is left of a workflow whose record is not there.
+// absent returns an error if data is left of a workflow whose record does not exist.
 func (x *execution) absent(id string) error {
 	_, err := outlast(x.ctx, func() (struct{}, error) {
 		_, err := x.eng.orphaned(x.ctx, id)
@@ -179,7 +183,7 @@ func (x *execution) absent(id string) error {
 func (x *execution) sweep(tomb *checkpoint.Workflow) error {
 	_, err := outlast(x.ctx, func() (struct{}, error) {
 		err := checkpoint.Sweep(x.ctx, x.store, tomb)
-		if errors.Is(err, storage.ErrConflict) { // it has a new life
+		if errors.Is(err, storage.ErrConflict) { // the id was used again
 			err = nil
 		}
 		return struct{}{}, err
@@ -190,11 +194,11 @@ func (x *execution) sweep(tomb *checkpoint.Workflow) error {
 // A birth is the start of a child that a commit makes.
 type birth struct {
 	op       *operation
-	starting starting          // with who will drive it
-	write    *checkpoint.Write // nil: its id is somebody else's
+	starting starting          // with the incarnation that will execute it, if any
+	write    *checkpoint.Write // nil: its id is taken
 }
 
-// namesake says that o, which is to be started, has the id of b.
+// namesake reports whether the child that o is to start has the id of b.
 func (o *operation) namesake(b *birth) bool { return o.child.starting.wf.ID == b.starting.wf.ID }
 
 // born adds the start of o's child to a change.
@@ -226,7 +230,7 @@ func (o *operation) born(c *checkpoint.Change) (*birth, error) {
 	return b, nil
 }
 
-// launchBorn drives the children that a commit has started.
+// launchBorn begins to execute the children that a commit has started.
 func (x *execution) launchBorn(born []*birth) {
 	for _, b := range born {
 		if b.write != nil {
@@ -235,8 +239,9 @@ func (x *execution) launchBorn(born []*birth) {
 	}
 }
 
-// undoStart is for a commit that failed: what it was to start is looked at anew, and
-// what it may have started all the same is claimed later.
+// undoStart is called when a commit failed. The ids of the children that it was to start are
+// checked again. If it is not certain that the commit failed, the children are claimed later
+// in case it started them.
 func (x *execution) undoStart(born []*birth, certain bool) {
 	for _, b := range born {
 		b.op.child.ready = false
@@ -246,8 +251,8 @@ func (x *execution) undoStart(born []*birth, certain bool) {
 	}
 }
 
-// kids reads the ends of children that nobody has told of yet. One that is no
-// operation's any more is forgotten with the next commit.
+// kids reads the records of children, to find those that have ended. The next commit
+// deletes records whose operation has left the table.
 func (x *execution) kids() error {
 	if !x.childrenStale {
 		return nil
@@ -301,7 +306,7 @@ func (t *table) hasChildren() bool {
 	return false
 }
 
-// grownUp adds the end of o's child to a change.
+// grownUp adds the end of o's child to a change, and returns its event.
 func (o *operation) grownUp(c *checkpoint.Change) checkpoint.Event {
 	k := o.child.ended
 	c.If = append(c.If, k.Unchanged())
@@ -313,7 +318,7 @@ func (o *operation) grownUp(c *checkpoint.Change) checkpoint.Event {
 	return e
 }
 
-// endOfChild reads the outcome of a child out of its durable event.
+// endOfChild returns the error of a child that a durable event records.
 func (o *operation) endOfChild(e logged) error {
 	switch {
 	case e.Kind == checkpoint.Started || e.Why == string(checkpoint.Completed):
@@ -329,15 +334,15 @@ func (o *operation) endOfChild(e logged) error {
 	return failed
 }
 
-// dismiss has a child asked to stop, unless it is to go on by itself.
+// dismiss marks o's child to be cancelled, unless OnParentEnd is AbandonChild.
 func (x *execution) dismiss(o *operation) {
 	if o.of == ofChild && o.child.begun && o.child.onEnd != AbandonChild {
 		x.dismissed = append(x.dismissed, o.child.starting.wf)
 	}
 }
 
-// dismissals asks the children to stop that are of no use any more. That is done
-// before anything later becomes durable, and again after a crash.
+// dismissals cancels the children that are marked for it. This is done before anything
+// later becomes durable, and repeated after a crash.
 func (x *execution) dismissals() error {
 	for len(x.dismissed) > 0 {
 		_, err := outlast(x.ctx, func() (struct{}, error) {
@@ -363,8 +368,9 @@ func (x *execution) whyDismissed() string {
 	return "end"
 }
 
-// awaits says that the end of the run is put off until children have ended, or have
-// been started that are to outlive it, and dismisses those that are not waited for.
+// awaits reports whether the run must not end yet: a child with AwaitChild has not ended,
+// or a child that is to outlive the run has not been started. It dismisses the children that
+// the run does not wait for.
 func (x *execution) awaits() (wait bool) {
 	for o := range x.ops.all() {
 		switch {
@@ -381,13 +387,13 @@ func (x *execution) awaits() (wait bool) {
 	return wait
 }
 
-// report adds to a change that the run has ended, for its parent if that waits.
-// It returns whom to tell when the change is done.
+// report adds the end of the run to a change, in the record that its parent has of it. It
+// returns the parent to notify when the change is committed, or nil.
 func (x *execution) report(c *checkpoint.Change, out *checkpoint.Output) (parent *checkpoint.Workflow, err error) {
 	return x.eng.report(x.ctx, x.store, x.hold.Workflow, c, out)
 }
 
-// report is that of an execution, of any workflow.
+// report is execution.report for any workflow.
 func (e *Engine) report(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, c *checkpoint.Change, out *checkpoint.Output) (parent *checkpoint.Workflow, err error) {
 	p := wf.Parent
 	if p == nil {
@@ -404,7 +410,7 @@ func (e *Engine) report(ctx context.Context, s storage.Storage, wf *checkpoint.W
 		return nil, nil
 	}
 	if parent.Status.Terminal() {
-		c.If = append(c.If, parent.Unchanged()) // a retry of it must not miss this end
+		c.If = append(c.If, parent.Unchanged()) // a retry of the parent must not miss this end
 		return nil, nil
 	}
 	kid, err := childOf(ctx, s, p)
@@ -424,7 +430,7 @@ func (e *Engine) report(ctx context.Context, s storage.Storage, wf *checkpoint.W
 	return parent, nil
 }
 
-// childOf reads what a parent knows of a child: nil if it knows nothing any more.
+// childOf reads the record that a parent has of a child. It returns nil if there is none.
 func childOf(ctx context.Context, s storage.Storage, p *checkpoint.Parent) (*checkpoint.Child, error) {
 	key := keys.Child(p.ID, p.Operation)
 	raw, err := s.Get(ctx, key)

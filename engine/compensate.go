@@ -9,54 +9,54 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// An undoing is what a run has to undo if it ends without success: the calls of
-// activities with a Compensate that completed, one after the other, the last first.
+// An undoing is the compensation of a run that ends without success. It undoes the completed
+// calls of activities with a Compensate, one at a time, the last one first.
 //
-// That it begins is an event. From then on nothing completes but what undoes, so a
-// replay undoes the same calls in the same order.
+// Its beginning is an event. From then on no other operation completes, so a replay undoes
+// the same calls in the same order.
 type undoing struct {
-	calls  []completed       // in the order in which they completed; those to be undone
-	status checkpoint.Status // with which the run then ends; "": it undoes nothing
-	op     *operation        // that undoes one of them; nil: none does
+	calls  []completed       // the calls to be undone, in the order in which they completed
+	status checkpoint.Status // status with which the run ends afterwards; "": undoing has not begun
+	op     *operation        // the operation that is undoing a call, or nil
 }
 
-// A completed call, and its result as it is recorded.
+// A completed is a completed call with its recorded result.
 type completed struct {
 	op     *operation
 	result payload
 }
 
-// An undo is what an operation that undoes a call has besides. It is attempted as
-// an activity without a key. If that fails for good, a person says what follows.
+// An undo is the additional state of an operation that undoes a call. It is attempted like
+// an activity without a key. If it fails for good, an operator decides what follows.
 type undo struct {
 	of   *operation // the call
-	held bool       // a person is asked
-	why  string
+	held bool       // it waits for an operator
+	why  string     // the last error, if held
 }
 
-// undoSuffix makes the id of an operation that of the one which undoes it.
+// undoSuffix is appended to the id of a call to make the id of the operation that undoes it.
 const undoSuffix = ".undo"
 
 func undoes(operation string) bool { return strings.HasSuffix(operation, undoSuffix) }
 
 func (o *operation) held() bool { return o.undo != nil && o.undo.held }
 
-// completes notes a call that can be undone, if e says that it has completed. What
-// counts is the history: the workflow may have been told of a time limit instead.
+// completes adds a call to those to be undone if e says that it has completed. The history
+// decides this: the workflow may have seen a timeout instead.
 func (x *execution) completes(o *operation, e logged) {
 	if e.Kind == checkpoint.Settled && e.Error == "" && e.Category == "" && o.call != nil && o.call.Compensate != nil {
 		x.undoing.calls = append(x.undoing.calls, completed{o, payload{e.Codec, e.Result}})
 	}
 }
 
-// mustUndo says that the function has ended without success, and is still to undo
-// what it did.
+// mustUndo reports whether the function has ended without success, there are calls to be
+// undone, and undoing has not begun.
 func (x *execution) mustUndo() bool {
 	return len(x.undoing.calls) > 0 && x.undoing.status == "" && x.ending().Status != checkpoint.Completed
 }
 
-// ending is what the end of the function comes to. A request to stop that comes
-// while the run undoes does not change that.
+// ending returns the output of the run. A cancellation request that comes during undoing
+// does not change its status.
 func (x *execution) ending() *checkpoint.Output {
 	out := x.result.output(x)
 	if x.undoing.status != "" {
@@ -65,8 +65,8 @@ func (x *execution) ending() *checkpoint.Output {
 	return out
 }
 
-// beginUndoing makes it durable that the run undoes what it did, and gives up what
-// is under way. If something else is to be known first, its caller decides anew.
+// beginUndoing records that undoing begins, and gives up the unfinished operations. If the
+// commit is refused because the record has changed, the caller decides again.
 func (x *execution) beginUndoing() error {
 	out := x.ending()
 	events := append(x.ops.givenUp(), checkpoint.Event{Kind: checkpoint.Compensating, Name: string(out.Status), Error: out.Error})
@@ -79,7 +79,7 @@ type noResult struct{ error }
 
 func (u *noResult) Unwrap() error { return u.error }
 
-// undoAll takes in that the run undoes what it did.
+// undoAll applies the event that undoing begins.
 func (x *execution) undoAll(e logged) error {
 	if err := x.endsAs(e.Event); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (x *execution) undoAll(e logged) error {
 		return x.cause()
 	}
 	for o := range x.ops.all() {
-		if o.cut(ErrCancelled); o.of == ofBranch { // which has ended, and cannot settle it
+		if o.cut(ErrCancelled); o.of == ofBranch { // its goroutine was ended and cannot settle it
 			o.settle(outcome{err: ErrCancelled, cut: true})
 		}
 	}
@@ -97,7 +97,7 @@ func (x *execution) undoAll(e logged) error {
 	return nil
 }
 
-// undoNext begins to undo the call that completed last of those that are left.
+// undoNext begins to undo the most recently completed of the remaining calls.
 func (x *execution) undoNext() {
 	u := &x.undoing
 	u.op = nil
@@ -127,8 +127,8 @@ func (x *execution) undoNext() {
 	x.ops.fresh = append(x.ops.fresh, u.op)
 }
 
-// unasked is the operation about which a person is to be asked, and is not, or nil.
-// Whoever claims the run asks anew.
+// unasked returns the operation that waits for an operator and is not in the record's
+// attention, or nil. Each new owner of the run asks again.
 func (x *execution) unasked() *operation {
 	o, wf := x.undoing.op, x.hold.Workflow
 	if o == nil || !o.held() || len(wf.Verbs) > 0 || slices.ContainsFunc(wf.Attention, o.isAskedIn) {
@@ -137,12 +137,12 @@ func (x *execution) unasked() *operation {
 	return o
 }
 
-// asks is the event that a person is asked about o.
+// asks returns the event that o needs an operator.
 func (o *operation) asks() checkpoint.Event {
 	return checkpoint.Event{Kind: checkpoint.Held, Operation: o.id, Of: o.of, Name: string(Uncompensated), Attempt: o.attempt, Error: o.undo.why}
 }
 
-// askIn has a workflow record say so.
+// askIn adds to a workflow record that o needs an operator.
 func (o *operation) askIn(wf *checkpoint.Workflow, now time.Time) {
 	wf.Attention = append(slices.Clone(wf.Attention), checkpoint.Attention{
 		Reason:    string(Uncompensated),
@@ -153,8 +153,8 @@ func (o *operation) askIn(wf *checkpoint.Workflow, now time.Time) {
 	})
 }
 
-// acted takes in what an operator did, if it answers what a person is asked: to try
-// again, or to go on.
+// acted applies an operator's action if it is about the call that is being undone: to try
+// again, or to continue without.
 func (x *execution) acted(e logged) {
 	o := x.undoing.op
 	if o == nil {

@@ -8,28 +8,29 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// inboxPage is how many signals of a name are kept in memory, and read at once.
+// inboxPage is how many signals of a name are kept in memory at most, and how many are read
+// at once.
 const inboxPage = 100
 
-// An inbox is what a run knows of its accepted signals: of each name that it
-// receives the next ones. However many wait, it keeps a page of each.
+// An inbox caches a run's accepted signals: for each name that the run receives, at most one
+// page of those that come next.
 type inbox struct {
-	end   uint64 // the last place that was heard of, with all before it
+	end   uint64 // the last sequence number that is known, with all before it
 	lines map[string]*line
 }
 
 // A line is the signals of one name, in the order of acceptance.
 type line struct {
-	waiting []signal.Waiting // next, and not consumed
-	seen    uint64           // the inbox was read up to here
-	more    bool             // there may be something behind
+	waiting []signal.Waiting // the next signals, not consumed
+	seen    uint64           // sequence number up to which the line is complete
+	more    bool             // there may be more signals in the store
 }
 
-// begin takes in ws, which were accepted in the commit that claimed wf, parked until
-// then. Of the names that it waits for, nothing else is there.
+// begin takes in ws, which were accepted in the commit that claimed wf, a parked run. No
+// other signals of the names that wf waits for are in the inbox.
 func (in *inbox) begin(wf *checkpoint.Workflow, ws []signal.Waiting) {
 	if ws[0].Seq != wf.Heard+1 {
-		return // others came before: the inbox is read
+		return // others were accepted before: read the inbox instead
 	}
 	in.end, in.lines = wf.Heard, map[string]*line{}
 	for _, name := range wf.Awaits {
@@ -38,15 +39,15 @@ func (in *inbox) begin(wf *checkpoint.Workflow, ws []signal.Waiting) {
 	in.arrived(ws)
 }
 
-// hinted notes that there may be more than is known.
+// hinted notes that there may be more signals in the store than are known.
 func (in *inbox) hinted() {
 	for _, l := range in.lines {
 		l.more = true
 	}
 }
 
-// arrived takes in signals that were accepted one after the other. Where one is
-// missing before them, the inbox is read instead.
+// arrived takes in signals with consecutive sequence numbers. If a signal before them is not
+// known, the inbox is read from the store instead.
 func (in *inbox) arrived(ws []signal.Waiting) {
 	for _, w := range ws {
 		if w.Seq <= in.end {
@@ -63,8 +64,8 @@ func (in *inbox) arrived(ws []signal.Waiting) {
 	}
 }
 
-// arrived takes in the place after those that are known, and what is there if it
-// is mine and there is room.
+// arrived takes in the signal that follows those that are known. The line keeps it if it has
+// the line's name (mine) and there is room for it.
 func (l *line) arrived(w signal.Waiting, mine bool) {
 	switch {
 	case l.more:
@@ -83,8 +84,7 @@ type found struct {
 	*signal.Payload
 }
 
-// lookForSignals finds a signal for each receive, reading no more of the inbox than that
-// takes.
+// lookForSignals finds a signal for each receive. It reads no more of the inbox than it needs.
 func (x *execution) lookForSignals() error {
 	if x.blocked != nil {
 		return nil
@@ -117,9 +117,9 @@ func (x *execution) lookForSignals() error {
 	return nil
 }
 
-// takes says whether o can decode p: a signal is received only if its receiver can. One
-// that cannot be decoded stays in the inbox, where corrected code finds it, or a person
-// takes it away.
+// takes returns an error if o cannot decode p. A signal is received only if its receiver can
+// decode it. Otherwise it stays in the inbox until the code is corrected or an operator
+// clears the signal.
 func (x *execution) takes(o *operation, p payload) error {
 	if o.wait.New == nil {
 		return nil
@@ -127,15 +127,15 @@ func (x *execution) takes(o *operation, p payload) error {
 	return x.readable(p, o.wait.New())
 }
 
-// block has the run held because of what o was to learn, as soon as nothing of it is
-// under way. What is under way comes to its end, and that is recorded.
+// block has the run held because of data for o that cannot be decoded. Attempts in progress
+// first return, and their outcomes are recorded.
 func (x *execution) block(o *operation, cause error) {
 	x.blocked = undecodable(o.id, o.name, cause)
 	x.blocked.again = true
-	x.eng.log.Error("weft: run cannot go on, and is held when nothing of it is under way", "workflow", x.id, "type", x.def.name, "operation", o.id, "error", x.blocked)
+	x.eng.log.Error("weft: run cannot continue; it is held when its attempts have returned", "workflow", x.id, "type", x.def.name, "operation", o.id, "error", x.blocked)
 }
 
-// match takes the first signal of a name out of what is waiting.
+// match takes the first waiting signal of a name, reading the inbox if necessary.
 func (x *execution) match(name string) (signal.Waiting, bool, error) {
 	l := x.inbox.lines[name]
 	if l == nil {
@@ -162,7 +162,7 @@ func (x *execution) match(name string) (signal.Waiting, bool, error) {
 	return w, true, nil
 }
 
-// read takes in a page that was read for l, the line of a name.
+// read takes in a page of the inbox that was read for l, the line of the given name.
 func (in *inbox) read(l *line, name string, page []signal.Waiting) {
 	for _, w := range page {
 		l.seen = w.Seq
@@ -179,14 +179,14 @@ func (in *inbox) read(l *line, name string, page []signal.Waiting) {
 func (in *inbox) putBack(w signal.Waiting) {
 	l := in.lines[w.Name]
 	if l == nil {
-		return // forgotten, and read again
+		return // the inbox was forgotten, and is read again
 	}
 	i, _ := slices.BinarySearchFunc(l.waiting, w.Seq, func(w signal.Waiting, seq uint64) int { return cmp.Compare(w.Seq, seq) })
 	l.waiting = slices.Insert(l.waiting, i, w)
 }
 
-// forgetSignals has the inbox read again, from its beginning: something in it is
-// not as it was.
+// forgetSignals clears the cache, so that the inbox is read again from its beginning. It is
+// called when the inbox may have changed in another way than by new signals.
 func (x *execution) forgetSignals() {
 	x.inbox = inbox{}
 	for _, o := range x.ops.timed {

@@ -12,30 +12,32 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// errParked ends an execution whose run waits for something outside of memory.
+// errParked ends an execution whose run is parked.
 var errParked = errors.New("engine: run is parked")
 
-// worth is how many times its last replay a run waits before it is parked: so
-// seldom, replays cost little.
+// worth times the duration of its last replay is the least time that a run waits before it
+// is parked. So replays take only a small part of the time.
 const worth = 20
 
-// mostFacing is how many of the things that it waits for a parked run tells.
+// mostFacing is how many of the things that a parked run waits for are recorded.
 const mostFacing = 10
 
-// mostKids is of how many children under way the commit that parks a run has conditions
-// at most. One of more is parked without, and looked at again: see lookBack.
+// mostKids is the maximum number of children for which the commit that parks a run has
+// conditions. A run with more children is parked without them, and checked afterwards: see
+// lookBack.
 const mostKids = 1000
 
-// waits says that the run does nothing but wait.
+// waits reports whether the run does nothing but wait.
 func (x *execution) waits() bool {
 	t := &x.ops
 	return t.working == 0 && len(t.ready)+len(t.toStart)+len(t.queued)+len(t.fresh)+len(t.pending)+len(t.responsiveness)+t.permits == 0 && !t.settling()
 }
 
-// idle is after what time at rest the run is parked, and false if it is not to be.
+// idle returns after how much time at rest the run is parked. It returns false if the run
+// must not be parked.
 func (x *execution) idle() (time.Duration, bool) {
 	t := &x.ops
-	if x.stays || !x.waits() || x.eng.now().UnixMicro() <= 0 { // a clock before 1970 is not set yet, and keys tell no such times
+	if x.stays || !x.waits() || x.eng.now().UnixMicro() <= 0 { // a clock before 1970 is not set yet, and keys cannot represent its times
 		return 0, false
 	}
 	patience := max(x.eng.config.ParkAfter, saturate.Times(worth, x.replayTook))
@@ -46,20 +48,21 @@ func (x *execution) idle() (time.Duration, bool) {
 	if timed && x.hold.In(due.Sub(x.time())) <= max(patience, x.eng.config.PollInterval) {
 		return 0, false
 	}
-	// By a clock that is ahead it would be put where nobody looks for as long.
+	// If this clock is ahead, the run's entry would be too far in the future, and the run
+	// would be found late.
 	if timed && patience > 0 && x.life.witness.doubts(x.eng.read()) {
 		return 0, false
 	}
 	return patience, true
 }
 
-// park puts the run aside: a checkpoint gives it up, and the next signal, child's
-// end, request or due time has it claimed and replayed. It returns errParked, or
-// nil if there is something new to know after all.
+// park removes the run from memory. A checkpoint gives up its ownership; then the next
+// signal, end of a child, request or due time causes it to be claimed and replayed. park
+// returns errParked, or nil if there is something new to record first.
 //
-// No wake is lost: what somebody wrote before this commit makes one of its
-// conditions fail, and who writes after it finds the run unclaimed. The ends of children
-// that are too many for conditions are looked for after the commit.
+// No wakeup is lost. A write before this commit makes one of its conditions fail. A writer
+// after this commit finds the run unclaimed. If there are too many children for conditions,
+// park looks for ended children after the commit.
 func (x *execution) park() error {
 	wf := *x.hold.Workflow
 	change := checkpoint.Change{
@@ -74,7 +77,7 @@ func (x *execution) park() error {
 		wf.Facing = append(wf.Facing[:mostFacing], "and more")
 	}
 	if due, ok := x.ops.nextDue(true); ok {
-		now := x.eng.now() // by wall clocks others look
+		now := x.eng.now() // other engines go by the wall clock
 		wf.Todo = keys.TodoParked(0, x.wall(due, now), now, wf.ID, x.eng.newID())
 		change.Ops = append(change.Ops, storage.Put(wf.Todo, nil))
 	}
@@ -121,10 +124,13 @@ func (x *execution) park() error {
 	return errParked
 }
 
-// lookBack looks whether a child has ended between the last look of a run and the commit
-// that parked it: one that ends later finds the run unclaimed, and says so. The entry
-// again has the run looked at after a while. It goes when there is no need, or comes due
-// at once; if neither can be written, or the process dies here, it is there.
+// lookBack checks whether a child has ended between the run's last look at its children and
+// the commit that parked it. (A child that ends later finds the run unclaimed, and writes an
+// entry for it.)
+//
+// The key again is a todo entry by which an engine looks at the run after a while. lookBack
+// deletes it, and adds an entry that is due at once if a child has ended. If that write
+// fails, or the process dies before it, the entry remains.
 func (x *execution) lookBack(again []byte) {
 	ended, err := x.endedUnseen()
 	if err != nil {
@@ -139,7 +145,7 @@ func (x *execution) lookBack(again []byte) {
 	}
 }
 
-// endedUnseen says that a child has ended, and the run has not learnt of it.
+// endedUnseen reports whether a child has ended whose end the run has not read.
 func (x *execution) endedUnseen() (bool, error) {
 	for entry, err := range storage.All(x.ctx, x.store, keys.ChildrenOf(x.id)) {
 		if err != nil {
@@ -161,8 +167,8 @@ func (x *execution) endedUnseen() (bool, error) {
 	return false, nil
 }
 
-// leave ends the execution because its engine is told to stop. A run that only
-// waits is parked, so that the next engine need not replay it.
+// leave ends the execution because its engine is stopping. A run that only waits is parked,
+// so that the next engine need not replay it.
 func (x *execution) leave() error {
 	if waited, err := x.release(); err != nil {
 		return err
@@ -182,8 +188,8 @@ func (x *execution) leave() error {
 	return errStopped
 }
 
-// handOver gives up a run that could go on, so that other engines need not wait until
-// all else of this one has ended.
+// handOver gives up the ownership of a run that could continue, so that another engine can
+// claim it before this one has shut down.
 func (x *execution) handOver() error {
 	wf := *x.hold.Workflow
 	held := keys.Held(wf.Owner, wf.ID)
@@ -200,10 +206,10 @@ func (x *execution) handOver() error {
 	if err != nil {
 		return err
 	}
-	return errStopped // somebody asks something of the run: its next owner will hear it
+	return errStopped // the record has changed: the next owner reads it
 }
 
-// awaited are the names of the signals that the run waits for.
+// awaited returns the names of the signals that the run waits for, sorted.
 func (t *table) awaited() (names []string) {
 	for o := range t.all() {
 		if o.of == ofReceive {
@@ -214,8 +220,8 @@ func (t *table) awaited() (names []string) {
 	return slices.Compact(names)
 }
 
-// kidsUnchanged are the conditions that no child that is waited for has ended,
-// and false if not all is known.
+// kidsUnchanged returns conditions that hold if none of the run's children has ended since
+// its record was read. It returns false if a record is not known.
 func (t *table) kidsUnchanged() (conditions []storage.Condition, known bool) {
 	for o := range t.all() {
 		if o.of != ofChild {
@@ -229,23 +235,22 @@ func (t *table) kidsUnchanged() (conditions []storage.Condition, known bool) {
 	return conditions, true
 }
 
-// crowded says that so many runs are in memory that those which only wait have to
-// leave it.
+// crowded reports whether more than three quarters of MaxRuns are in memory. Then runs that
+// only wait are parked at once.
 func (e *Engine) crowded() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.runs) > e.config.MaxRuns*3/4
 }
 
-// A lobby is room for runs in memory.
+// A lobby keeps account of the room for runs in memory.
 type lobby struct {
-	coming     int  // runs that are about to be in memory
-	turnedAway bool // somebody is to be told when there is room
+	coming     int  // runs that have reserved room and are not yet in memory
+	turnedAway bool // a run was refused: wake the poll when there is room
 }
 
-// admit gives a run room in memory, until coming is called: then it is there, or
-// does not come. If there is none, and asks is true, the poll looks again when there
-// is.
+// admit reserves room in memory for a run. The caller calls coming when the run is in memory,
+// or will not be. If there is no room and asks is true, the poll is woken when there is.
 func (e *Engine) admit(asks bool) (coming func(), ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -256,7 +261,7 @@ func (e *Engine) admit(asks bool) (coming func(), ok bool) {
 	return e.arrived, true
 }
 
-// takes says that wf is e's to drive, and that there is room for it.
+// takes reports whether e may execute wf and has room for it.
 func (e *Engine) takes(wf *checkpoint.Workflow) bool {
 	if !e.mayDrive(wf) {
 		return false
@@ -266,15 +271,15 @@ func (e *Engine) takes(wf *checkpoint.Workflow) bool {
 	return e.hasRoom(true)
 }
 
-// hasRoom says whether there is room for a run. If not, and asks is true, somebody
-// is told when there is. The caller has e.mu.
+// hasRoom reports whether there is room for a run. If not, and asks is true, the poll is
+// woken when there is. The caller holds e.mu.
 func (e *Engine) hasRoom(asks bool) bool {
 	room := len(e.runs)+e.lobby.coming < e.config.MaxRuns
 	e.lobby.turnedAway = e.lobby.turnedAway || asks && !room
 	return room
 }
 
-// hasRoomNow says that this engine runs, and has room for a run.
+// hasRoomNow reports whether this engine is running and has room for a run.
 func (e *Engine) hasRoomNow() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -289,7 +294,7 @@ func (e *Engine) arrived() {
 	l.pokeNow()
 }
 
-// roomFor is the life that is to be told that there is room, or nil.
+// roomFor returns the incarnation whose poll is to be woken because there is room, or nil.
 func (e *Engine) roomFor() *life {
 	if !e.lobby.turnedAway || len(e.runs)+e.lobby.coming >= e.config.MaxRuns {
 		return nil
