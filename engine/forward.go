@@ -10,14 +10,13 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// forwardMemory is how long the acceptance of a run's own signal is remembered at
-// least: a run that was stopped for longer, after the signal was accepted and
-// before it knew of that, sends it again.
+// forwardMemory is the least time for which the acceptance of a signal that a run sends is
+// remembered. If a run is stopped after the signal was accepted and before it has recorded
+// this, and stays stopped for longer, it sends the signal again.
 const forwardMemory = 30 * 24 * time.Hour
 
-// ForwardSignal begins to send a signal to another workflow, or to this one. Its ID
-// is derived from the operation, so that it is accepted once however often it is
-// sent.
+// ForwardSignal begins to send a signal to another workflow, or to this one. The signal's ID
+// is derived from the operation, so that it is accepted once even if it is sent again.
 func (r *Run) ForwardSignal(m signal.Message) future.Operation {
 	x := r.x
 	op := r.begin(ofSend, m.Name, nil)
@@ -27,7 +26,7 @@ func (r *Run) ForwardSignal(m signal.Message) future.Operation {
 	}
 	id := x.derived("sig_", o.id)
 	m.ID, m.ExpiresAfter = &id, max(m.ExpiresAfter, forwardMemory)
-	in, refused := x.eng.incoming(m) // its payload as it is now
+	in, refused := x.eng.incoming(m) // encodes the payload as it is now
 	if refused == nil {
 		o.digest = fingerprint(in.Digest)
 	}
@@ -48,5 +47,5 @@ func (r *Run) ForwardSignal(m signal.Message) future.Operation {
 	return op
 }
 
-// notSent are the errors of a send that no further attempt will mend.
+// notSent are the permanent errors of a send.
 var notSent = []error{ErrNotFound, ErrTerminal, ErrInvalid, signal.ErrConflict}

@@ -13,48 +13,45 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// MaxProgress is the most bytes that the progress of an attempt may have once it is
-// encoded.
+// MaxProgress is the maximum size in bytes of an attempt's encoded progress.
 const MaxProgress = 64 << 10
 
-// How often an attempt's progress is written at most, and how long the end of an
-// attempt waits for what is not written yet.
 const (
-	beatEvery         = 5 * time.Second
-	finalFlushTimeout = 5 * time.Second
+	beatEvery         = 5 * time.Second // minimum interval between writes of an attempt's progress
+	finalFlushTimeout = 5 * time.Second // how long the end of an attempt waits for the last write
 )
 
-// A heart keeps what an attempt tells of its progress. That is written beside the
-// run's checkpoints and not in them: a history does not grow while an activity works.
-// Each write holds only if the run is the same owner's still.
+// A heart stores the progress that an attempt reports. Progress has a record of its own
+// outside the checkpoints, so that the history does not grow while an activity works. Each
+// write has the condition that the run still has the same owner.
 type heart struct {
 	j *job
 
 	mu    lock.Mutex // guards what follows
 	told  payload
-	beats int         // that were told
-	saved int         // so many of them are stored
-	timer *time.Timer // of the next write; nil: there is nothing to be written
+	beats int         // number of reports
+	saved int         // number of reports that are stored
+	timer *time.Timer // for the next write; nil: nothing is to be written
 	over  bool        // the attempt has ended
 
-	// io is full during calls to the store, and guards what follows. It is no mutex:
-	// in tests with virtual time, none is held while time must pass.
+	// io is full during calls to the store, and guards the fields below. It is not a
+	// mutex: in tests with virtual time, no mutex may be held while time must pass.
 	io       chan struct{}
-	wf       *checkpoint.Workflow // as it was read last
-	stored   activity.Beat
-	read     bool           // stored is what is there
-	before   *activity.Beat // what was there when the attempt began; nil: not read
-	disabled bool           // nothing more can be written
+	wf       *checkpoint.Workflow // as read last
+	stored   activity.Beat        // the stored progress
+	read     bool                 // stored is up to date
+	before   *activity.Beat       // the stored progress when the attempt began; nil: not read
+	disabled bool                 // nothing more can be written
 }
 
-// A pulse is the heart of an attempt, if it has come to have one.
+// A pulse holds the heart of an attempt. The heart is made when it is first used.
 type pulse struct {
 	mu    lock.Mutex
 	heart *heart
 	over  bool
 }
 
-// heart is that of j, or nil when the attempt is over.
+// heart returns the heart of j, or nil if the attempt is over.
 func (j *job) heart() *heart {
 	j.pulse.mu.Lock()
 	defer j.pulse.mu.Unlock()
@@ -67,7 +64,7 @@ func (j *job) heart() *heart {
 	return j.pulse.heart
 }
 
-// Beat takes in what the attempt tells. It is written later.
+// Beat takes the attempt's progress. It is written later.
 func (j *job) Beat(progress any) error {
 	p, err := j.x.eng.encode(progress)
 	if err != nil {
@@ -90,7 +87,7 @@ func (j *job) Beat(progress any) error {
 	return nil
 }
 
-// Last is what an earlier attempt told last.
+// Last decodes the last progress of an earlier attempt, and reports whether there was any.
 func (j *job) Last(progress any) bool {
 	h := j.heart()
 	if h == nil {
@@ -105,7 +102,7 @@ func (j *job) Last(progress any) bool {
 	return j.x.reads(h.before, j.wf, j.op, progress)
 }
 
-// reads decodes the progress of an operation of this life of wf, if b is that.
+// reads decodes the progress in b if b belongs to this operation and generation.
 func (x *execution) reads(b *activity.Beat, wf *checkpoint.Workflow, o *operation, progress any) bool {
 	if b.Generation != wf.Generation || b.Activity != o.name {
 		return false
@@ -121,12 +118,12 @@ func (x *execution) unread(o *operation, err error) {
 	x.eng.log.Warn("weft: progress of an activity could not be read", "workflow", x.id, "activity", o.name, "operation", o.id, "error", err)
 }
 
-// beat writes what was told, and again while more is.
+// beat writes the latest progress, and schedules the next write if there is newer progress.
 func (h *heart) beat() {
 	h.io <- struct{}{}
 	defer func() { <-h.io }()
 	if h.j.ctx.Err() != nil {
-		return // the rest is for the end
+		return // pulse.end writes the rest
 	}
 	h.write(h.j.ctx)
 	h.mu.Lock()
@@ -137,15 +134,15 @@ func (h *heart) beat() {
 	}
 }
 
-// unsaved says that something was told and is not stored.
+// unsaved reports whether there is progress that is not stored.
 func (h *heart) unsaved() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.saved < h.beats
 }
 
-// end ends the telling. Of an attempt without a result, the last words are written,
-// so that the next one and the verifier find them.
+// end ends the reporting of progress. If the attempt has failed, its last progress is
+// written, so that the next attempt and the verifier find it.
 func (p *pulse) end(failed bool) {
 	p.mu.Lock()
 	h := p.heart
@@ -174,8 +171,8 @@ func (p *pulse) end(failed bool) {
 	}
 }
 
-// write stores what was told last, and says whether there is nothing more to be
-// tried. A store that does not answer costs the attempt nothing.
+// write stores the latest progress. done is false if it is worth trying again. An error of
+// the store is logged, and does not affect the attempt.
 func (h *heart) write(ctx context.Context) (done bool) {
 	h.mu.Lock()
 	told, n := h.told, h.beats
@@ -200,8 +197,8 @@ func (h *heart) write(ctx context.Context) (done bool) {
 	return true
 }
 
-// commit writes, if the run is owned as it was and nobody has written since. Where the
-// outcome is unknown, the next write finds out.
+// commit writes told if the run has the same owner and the record has not changed since it
+// was read. If the outcome is unknown, the next write reads the record.
 func (h *heart) commit(ctx context.Context, told payload) error {
 	store := h.j.x.eng.store
 	if err := h.find(ctx, store); err != nil {
@@ -223,7 +220,7 @@ func (h *heart) commit(ctx context.Context, told payload) error {
 	return err
 }
 
-// find reads what is stored, if that is not known.
+// find reads the stored progress, unless it is known.
 func (h *heart) find(ctx context.Context, s storage.Storage) error {
 	if h.read {
 		return nil
@@ -239,7 +236,7 @@ func (h *heart) find(ctx context.Context, s storage.Storage) error {
 	return nil
 }
 
-// owned looks whether the run still is its owner's. If not, the attempt is to stop.
+// owned checks whether the run still has the same owner. If not, it cancels the attempt.
 func (h *heart) owned(ctx context.Context) error {
 	wf, err := checkpoint.Load(ctx, h.j.x.eng.store, h.j.x.id)
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
@@ -255,7 +252,7 @@ func (h *heart) owned(ctx context.Context) error {
 	return nil
 }
 
-// A reader is the heart of a verifier: it has nothing to tell.
+// A reader gives a verifier the progress of the attempt. A verifier reports none itself.
 type reader struct {
 	x   *execution
 	op  *operation

@@ -11,17 +11,17 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// What an operation is besides its kind and its name: recorded, and compared on replay.
+// Kinds of timers. They are recorded, and compared on replay.
 const (
-	ofSleep = "sleep" // a timer that somebody waits for
-	ofLimit = "limit" // one that ends a scope
+	ofSleep = "sleep" // of Sleep or After
+	ofLimit = "limit" // of WithTimeout: ends a scope
 )
 
-// mostWords is how long a text may be that is recorded to be compared. Of a longer one
-// a digest is.
+// mostWords is the maximum length in bytes of a text that is recorded to be compared. A
+// longer text is replaced by its digest.
 const mostWords = 32
 
-// word is s as it is recorded to be compared.
+// word returns s as it is recorded to be compared.
 func word(s string) string {
 	if len(s) <= mostWords && utf8.ValidString(s) && !strings.HasPrefix(s, "#") {
 		return s
@@ -34,20 +34,19 @@ func hashed(s string) string {
 	return fmt.Sprintf("#%x", sum[:8])
 }
 
-// within is the path of a branch of some name inside of another one: "a/b".
+// within returns the path of a branch inside another one: "a/b".
 func within(outer, name string) string {
 	path := name
 	if outer != "" {
 		path = outer + "/" + name
 	}
 	if len(path) > mostWords || strings.ContainsAny(name, "/#") {
-		return hashed(path + "/") // that of a name alone is no path
+		return hashed(path + "/") // differs from the digest of any name
 	}
 	return path
 }
 
-// event is one about o, with all that identifies o, and what tells its input from
-// another.
+// event returns an event about o, with what identifies o and the fingerprint of its input.
 func (o *operation) event(kind checkpoint.Kind) checkpoint.Event {
 	e := checkpoint.Event{Kind: kind, Operation: o.id, Of: o.of, Name: o.name, Branch: o.branch, Which: o.which}
 	if o.digest != (fingerprint{}) {
@@ -56,9 +55,9 @@ func (o *operation) event(kind checkpoint.Kind) checkpoint.Event {
 	return e
 }
 
-// compare returns a *NonDeterminismError if e was recorded of another operation than o,
-// and notes if it was begun with another input. An earlier release recorded less, and
-// what is not recorded is not compared.
+// compare returns a *NonDeterminismError if e was recorded for an operation that differs
+// from o. If only the input differs, it reports that. Earlier releases recorded less; what
+// is not recorded is not compared.
 func (o *operation) compare(e logged) error {
 	recorded := func() string { return describe(e.Of, e.Name) }
 	asked := func() string { return describe(o.of, o.name) }
@@ -83,7 +82,7 @@ func (o *operation) compare(e logged) error {
 	return &NonDeterminismError{o.x.id, e.Operation, was, is}
 }
 
-// describe is an operation in words: "activity charge".
+// describe describes an operation: "activity charge".
 func describe(of, name string) string {
 	if name == "" {
 		return of
@@ -110,11 +109,11 @@ func besides(what, of, which string) string {
 	return fmt.Sprintf("%s to %q", what, which)
 }
 
-// mostChanged is how many operations with another input are told of by name.
+// mostChanged is how many operations with a different input are listed by name.
 const mostChanged = 100
 
-// anotherInput notes that o was begun with another input than the history tells. That
-// does not stop the run: a field that was added to a struct is another input, too.
+// anotherInput reports that o's input differs from the one in the history. That does not stop
+// the run: a field that was added to a struct changes the input, too.
 func (x *execution) anotherInput(o *operation) {
 	what := o.id + " (" + describe(o.of, o.name) + ")"
 	if len(x.changed) < mostChanged && !slices.Contains(x.changed, what) { // it may have had attempts
@@ -129,11 +128,11 @@ func (x *execution) anotherInput(o *operation) {
 	}
 }
 
-// mostTold is how many runs an engine remembers to have told of.
+// mostTold is how many runs with changed input an engine remembers to have reported.
 const mostTold = 10_000
 
-// tellsOfInput says that it was not yet told of a run that it has another input. From
-// then on it was: a run is replayed whenever it comes back from its rest.
+// tellsOfInput reports whether a changed input of this run is to be reported. It returns true
+// only the first time, because a run is replayed each time it comes back from parking.
 func (e *Engine) tellsOfInput(generation string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -5,14 +5,14 @@ import (
 	"errors"
 )
 
-// errRelieved ends the loop of a driver in whose place another one drives on.
-var errRelieved = errors.New("engine: run is driven by another goroutine")
+// errRelieved ends the loop of a driver that another driver has replaced.
+var errRelieved = errors.New("engine: another goroutine executes the run")
 
-// lend runs a job in the driver's goroutine: nothing is handed over, and no
-// new stack has to grow. Whatever comes meanwhile, be it a post
-// or the end of the run's context, brings in another driver, so that it does not
-// matter how long the job takes and whether it heeds anything. lend then says no,
-// and its caller has nothing to do with the run any more.
+// lend runs a job in the driver's goroutine. This avoids a switch to another goroutine and
+// the growth of its stack. If a message arrives or the run's context ends meanwhile, another
+// driver takes over in a new goroutine. So the run does not depend on how long the job takes
+// and whether it respects cancellation. lend then returns false, and its caller must not use
+// the run any more.
 func (x *execution) lend(j *job) (back bool) {
 	if x.unwatch == nil {
 		x.unwatch = context.AfterFunc(x.ctx, x.relieve)
@@ -28,7 +28,7 @@ func (x *execution) lend(j *job) (back bool) {
 	}
 	returned := false
 	defer func() {
-		if !returned { // by Goexit: this goroutine ends
+		if !returned { // Goexit ends this goroutine
 			x.relieve()
 		}
 	}()
@@ -37,7 +37,7 @@ func (x *execution) lend(j *job) (back bool) {
 	return m.regain()
 }
 
-// regain ends a lending, if there is one.
+// regain ends the driver's inline attempt for the mailbox. It reports whether there was one.
 func (m *mailbox) regain() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -46,7 +46,7 @@ func (m *mailbox) regain() bool {
 	return lent
 }
 
-// relieve brings in another driver if there is a lending.
+// relieve starts another driver if the driver is running an attempt inline.
 func (x *execution) relieve() {
 	if x.mailbox.regain() {
 		go x.life.carryOn(x, x.loop)

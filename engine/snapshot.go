@@ -14,26 +14,26 @@ import (
 	"github.com/weft-go/weft/activity"
 )
 
-// A snapshot is the input of an operation as it was when the operation was begun. Each
-// attempt gets a copy of its own, and so do the verifier and what undoes the call: what
-// one of them does to its input, or the workflow to what it gave, no other one sees.
+// A snapshot is the input of an operation as it was when the operation was started. Each
+// attempt gets its own copy, and so do the verifier and Compensate. So none of them sees a
+// change that another one, or the workflow, makes to its input.
 //
-// Only an input that can share memory has a snapshot. It is a copy if that takes no more
-// than to copy slices, and else it is encoded.
+// Only an input that can share memory has a snapshot. The snapshot is a copy if slices are
+// all that must be copied; otherwise it is the encoded input.
 type snapshot struct {
 	of      reflect.Type
 	copy    func(to, from reflect.Value) // nil: encoded holds it
 	value   reflect.Value
 	encoded payload
-	err     error // it cannot be encoded
+	err     error // the input cannot be encoded
 }
 
-// A fingerprint is the beginning of the digest of an input's plaintext. Zero: none.
+// A fingerprint is the first bytes of the digest of an input's plaintext. Zero means none.
 type fingerprint [8]byte
 
-// snap takes a snapshot of v, nil if v needs none, and the digest of its plaintext. The
-// error says that there is no digest. Whether there is a snapshot is for its own err to
-// say: that is an error of who uses it.
+// snap returns a snapshot of v, or nil if v needs none, and the digest of v's plaintext. An
+// error means that there is no digest. An error in taking the snapshot is in s.err, and is
+// returned to whoever uses the snapshot.
 func (e *Engine) snap(v any) (s *snapshot, sum [sha256.Size]byte, err error) {
 	t := reflect.TypeOf(v)
 	if t == nil || !shares(t) {
@@ -56,14 +56,14 @@ func (e *Engine) snap(v any) (s *snapshot, sum [sha256.Size]byte, err error) {
 	return s, sum, err
 }
 
-// copied is a copy of v, which is of s's type.
+// copied returns a copy of v, which is of s's type.
 func (s *snapshot) copied(v reflect.Value) reflect.Value {
 	c := reflect.New(s.of).Elem()
 	s.copy(c, v)
 	return c
 }
 
-// copied encodes v, of whatever size: it is not stored.
+// copied encodes v. The size is not limited, because the result is not stored.
 func (c *codecs) copied(v any) (p payload, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -73,7 +73,8 @@ func (c *codecs) copied(v any) (p payload, err error) {
 	return c.encodeAny(v)
 }
 
-// take makes c's input o's, as it is now, and reconciles o if c has a key.
+// take makes c's input, as it is now, the input of o. If c has a key or is Idempotent, o is
+// reconciled.
 func (o *operation) take(r *Run, c *activity.Call) {
 	s, sum, err := o.x.eng.snap(c.Input)
 	if o.input = s; s != nil {
@@ -87,8 +88,8 @@ func (o *operation) take(r *Run, c *activity.Call) {
 	}
 }
 
-// given is the input for who acts on it next: its own, if it can be shared. An error is
-// final.
+// given returns o's input for its next user: a separate copy if the input can share memory.
+// An error is final.
 func (o *operation) given() (in any, err error) {
 	s := o.input
 	if s == nil {
@@ -115,14 +116,13 @@ func (o *operation) given() (in any, err error) {
 	return v.Elem().Interface(), nil
 }
 
-// sharing tells of the structs and arrays that were met whether they can share memory.
+// sharing caches for structs and arrays whether they can share memory.
 var sharing sync.Map // bool, by reflect.Type
 
 var timeType = reflect.TypeFor[time.Time]()
 
-// shares says that a value of type t and its copy can have memory in common that one of
-// them can be changed by. A string cannot be changed, and nor can what a time.Time
-// points to.
+// shares reports whether a value of type t and its shallow copy can share memory that can be
+// modified. Strings cannot be modified, nor can what a time.Time points to.
 func shares(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Array, reflect.Struct:
@@ -148,12 +148,12 @@ func shares(t reflect.Type) bool {
 	return is
 }
 
-// copiers tells how values of the types that were met are copied.
+// copiers caches the results of copier.
 var copiers sync.Map // func(to, from reflect.Value), by reflect.Type
 
-// copier copies values of type t so that the copies share nothing. It is nil if that takes
-// more than to copy slices: for pointers, maps and interfaces, for a type that is a part
-// of itself, and for slices in fields that are not exported.
+// copier returns a function that copies values of type t so that the copies share no memory.
+// It returns nil if more than slices must be copied: for pointers, maps and interfaces, for
+// recursive types, and for slices in unexported fields.
 func copier(t reflect.Type) func(to, from reflect.Value) {
 	if known, ok := copiers.Load(t); ok {
 		return known.(func(to, from reflect.Value))
@@ -163,7 +163,7 @@ func copier(t reflect.Type) func(to, from reflect.Value) {
 	return c
 }
 
-// newCopier is copier for a part of the types within.
+// newCopier is copier without the cache. within holds the types that t is a part of.
 func newCopier(t reflect.Type, within []reflect.Type) func(to, from reflect.Value) {
 	switch {
 	case !shares(t):
@@ -228,8 +228,8 @@ func newCopier(t reflect.Type, within []reflect.Type) func(to, from reflect.Valu
 	return nil
 }
 
-// digestOf is a digest of v's plaintext, its JSON. A v that panics when it is encoded is
-// an error.
+// digestOf returns the digest of v's plaintext, which is its JSON. A panic in encoding v is
+// returned as an error.
 func digestOf(v any) (sum [sha256.Size]byte, err error) {
 	var room [64]byte
 	if plain := scalar(room[:0], v); plain != nil {
@@ -237,7 +237,7 @@ func digestOf(v any) (sum [sha256.Size]byte, err error) {
 	}
 	j := encoders.Get().(*encoder)
 	defer func() {
-		if p := recover(); p != nil { // j is left to the collector
+		if p := recover(); p != nil { // j is not reused
 			err = fmt.Errorf("identify %T: %w", v, panicError(p))
 		}
 	}()
@@ -253,8 +253,8 @@ func digestOf(v any) (sum [sha256.Size]byte, err error) {
 	return sum, nil
 }
 
-// scalar appends the JSON of the most frequent of inputs; nil says that v is none of
-// them.
+// scalar appends the JSON of v if v is one of the most frequent kinds of inputs. Otherwise it
+// returns nil.
 func scalar(to []byte, v any) []byte {
 	switch v := v.(type) {
 	case string:
@@ -276,7 +276,7 @@ func scalar(to []byte, v any) []byte {
 	return nil
 }
 
-// An encoder writes JSON into a buffer that is used again.
+// An encoder writes JSON into a reusable buffer.
 type encoder struct {
 	to bytes.Buffer
 	*json.Encoder
@@ -288,5 +288,5 @@ var encoders = sync.Pool{New: func() any {
 	return j
 }}
 
-// mostKept is how large a buffer may be that is kept.
+// mostKept is the maximum capacity of a buffer that is kept for reuse.
 const mostKept = 64 << 10

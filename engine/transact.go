@@ -11,14 +11,13 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// TransactStep is the seam to the adapters' Transact: a step whose function runs
-// in the transaction in which its checkpoint is committed, so that what it writes
-// there happens exactly once. result points to where f leaves its result.
+// TransactStep is for the Transact functions of the adapters. It runs a step whose function
+// runs in the transaction that commits its checkpoint, so that the function's writes there
+// happen exactly once. result points to where f leaves its result.
 //
-// While it runs the run records nothing else: the next number is its own.
+// While f runs, the run records nothing else: the next checkpoint is the step's.
 //
-// What is recorded is the outcome, as it will be in a replay: it is not decoded over what
-// f has left.
+// Afterwards *result is the recorded result, decoded into a zero value as in a replay.
 func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) error) error {
 	op := r.begin(ofTransaction, name, &activity.Call{
 		Policy: activity.Policy{Name: name, Retry: activity.Retry{Attempts: 1}},
@@ -39,8 +38,8 @@ func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) 
 	return err
 }
 
-// transactor is the store as one that can Transact. Under SingleOwner there is
-// none: its conditions are not the store's to judge.
+// transactor returns the store as a Transactor. Under SingleOwner there is none, because the
+// store does not check the conditions of commits then.
 func (x *execution) transactor() (storage.Transactor, error) {
 	t, ok := storage.As[storage.Transactor](x.store)
 	if !ok || x.eng.config.Ownership == SingleOwner {
@@ -49,10 +48,10 @@ func (x *execution) transactor() (storage.Transactor, error) {
 	return t, nil
 }
 
-// transact runs o's function and commits its checkpoint in one transaction. That
-// commit is never repeated: the function's writes would not be in it. If its
-// outcome is unknown, a checkpoint says that it is given up; where that cannot be
-// inserted, the first one had been.
+// transact runs o's function and commits its checkpoint in one transaction. That commit is
+// never repeated, because the function's writes would be missing. If its outcome is
+// unknown, transact writes a checkpoint with the same number that gives the attempt up. If
+// that one already exists, the transaction was committed.
 func (x *execution) transact(o *operation) (recorded bool, err error) {
 	store, err := x.transactor()
 	if err != nil {
@@ -68,7 +67,7 @@ func (x *execution) transact(o *operation) (recorded bool, err error) {
 	case errors.Is(err, storage.ErrTransactionLost):
 		o.interrupted++
 		pause := min(100*time.Millisecond<<min(o.interrupted-1, 10), longestPause)
-		x.eng.log.Warn("weft: transaction was lost while its function ran; it is tried again", "workflow", x.id, "step", o.name, "times", o.interrupted, "pause", pause, "error", err)
+		x.eng.log.Warn("weft: transaction was lost while its function ran; trying again", "workflow", x.id, "step", o.name, "times", o.interrupted, "pause", pause, "error", err)
 		x.again(o, pause)
 		return false, nil
 	case a.failure != nil && w == nil && !errors.Is(err, errNotBegun):
@@ -80,10 +79,10 @@ func (x *execution) transact(o *operation) (recorded bool, err error) {
 		x.again(o, time.Second)
 		return false, nil
 	case errors.Is(err, storage.ErrConflict):
-		x.again(o, 0) // what the function wrote is undone
+		x.again(o, 0) // the function's writes were rolled back
 		verdict, err := checkpoint.Examine(x.ctx, x.store, w)
 		if verdict == checkpoint.Refused {
-			return false, nil // no longer: whatever stood in the way is gone
+			return false, nil // the cause of the conflict is gone
 		}
 		return x.judged(w, verdict, err)
 	}
@@ -91,22 +90,22 @@ func (x *execution) transact(o *operation) (recorded bool, err error) {
 	return x.abandon(o, w)
 }
 
-// longestPause is between two tries of a transaction that is lost again and again, as
-// when its function is what brings the server down.
+// longestPause is the maximum pause between two tries of a transaction that is lost again
+// and again, for example because its function crashes the server.
 const longestPause = time.Minute
 
-// errNotBegun says that the function was not called.
+// errNotBegun means that the function was not called.
 var errNotBegun = errors.New("engine: transaction did not begin")
 
-// transaction runs o's function and its checkpoint w in a transaction. Once w is
-// set, the outcome of an error may be unknown.
+// transaction runs o's function and writes its checkpoint w in a transaction. If it returns
+// an error and w is set, the outcome may be unknown.
 func (x *execution) transaction(store storage.Transactor, o *operation, a *answer, w **checkpoint.Write) error {
 	failed := errors.New("the step failed")
 	called := false
 	var behind <-chan struct{}
 	done := make(chan error, 1)
 	go func() {
-		err := error(failed) // if the function calls Goexit, which ends this goroutine
+		err := error(failed) // stays if the function calls Goexit, which ends this goroutine
 		defer func() { done <- err }()
 		err = store.Transact(activity.NewContext(x.ctx, x.info(o), nil), func(ctx context.Context) (storage.Batch, error) {
 			called = true
@@ -121,7 +120,7 @@ func (x *execution) transaction(store storage.Transactor, o *operation, a *answe
 			return decided.Batch, nil
 		})
 		if behind != nil {
-			<-behind // no two calls of one function at once
+			<-behind // never two calls of the function at once
 		}
 	}()
 	err, back := await(x, done)
@@ -129,7 +128,7 @@ func (x *execution) transaction(store storage.Transactor, o *operation, a *answe
 		x.probation.back(o)
 	}
 	if !back {
-		x.eng.log.Error("weft: function in a transaction does not heed its context; its goroutine is left behind", "workflow", x.id, "type", x.def.name, "step", o.name)
+		x.eng.log.Error("weft: function in a transaction ignores cancellation; its goroutine is left running", "workflow", x.id, "type", x.def.name, "step", o.name)
 		return errStopped
 	}
 	if err != nil && !called {
@@ -138,10 +137,10 @@ func (x *execution) transaction(store storage.Transactor, o *operation, a *answe
 	return err
 }
 
-// callWithin is call for a function in a transaction. Where all others wait for that,
-// the function has a limit: when that is reached, or all is to stop, it is no longer
-// waited for, whether it heeds its context or not, and nothing that it does counts. Then
-// behind is closed when it has returned.
+// callWithin is call for a function in a transaction. On a store where all other commits
+// wait for the transaction, the function has a time limit. When the limit is reached, or the
+// engine is stopping, the function gets a short time to return. If it does not, its answer
+// and its writes are discarded, and behind is a channel that is closed when it returns.
 func (x *execution) callWithin(ctx context.Context, o *operation, a *answer) (behind <-chan struct{}) {
 	limit := x.transactLimit(o)
 	if limit == nil {
@@ -168,10 +167,10 @@ func (x *execution) callWithin(ctx context.Context, o *operation, a *answer) (be
 	exceeded := context.Cause(ctx) == limit
 	switch {
 	case behind != nil && exceeded:
-		x.eng.log.Error("weft: function in a transaction has exceeded its limit and does not heed its context; the transaction is rolled back under it", "workflow", x.id, "type", x.def.name, "step", o.name, "limit", limit.Limit)
+		x.eng.log.Error("weft: function in a transaction has exceeded its limit and ignores cancellation; the transaction is rolled back while it runs", "workflow", x.id, "type", x.def.name, "step", o.name, "limit", limit.Limit)
 		a.failure = limit.failure()
 	case behind != nil:
-		a.failure = &failure{message: errStopped.Error()} // not looked at: all is to stop
+		a.failure = &failure{message: errStopped.Error()} // not used: the engine is stopping
 	case exceeded && own.failure != nil:
 		a.failure = limit.failure()
 	default:
@@ -180,11 +179,12 @@ func (x *execution) callWithin(ctx context.Context, o *operation, a *answer) (be
 	return behind
 }
 
-// heeding is how long a function has to return once its context has ended, before its
-// transaction is rolled back under it.
+// heeding is how long a function has to return after its context has ended, before its
+// transaction is rolled back.
 const heeding = 100 * time.Millisecond
 
-// transactLimit is what o's function must not exceed; nil is no limit.
+// transactLimit returns the time limit of o's function as the error for exceeding it; nil
+// means no limit.
 func (x *execution) transactLimit(o *operation) *TransactLimitError {
 	s, ok := storage.As[storage.TransactLimiter](x.store)
 	if !ok || s.TransactLimit() <= 0 {
@@ -197,12 +197,13 @@ func (x *execution) transactLimit(o *operation) *TransactLimitError {
 	return e
 }
 
-// failure is the outcome of the step.
+// failure returns the outcome of the step.
 func (e *TransactLimitError) failure() *failure {
 	return &failure{message: e.Error(), sentinel: activity.ErrTimeout.Error()}
 }
 
-// await receives from c; once x is to be put down, for no longer than StopTimeout.
+// await receives from c. Once x must be released, it waits no longer than StopTimeout, and
+// then returns false.
 func await[T any](x *execution, c <-chan T) (v T, ok bool) {
 	select {
 	case v = <-c:
@@ -219,7 +220,8 @@ func await[T any](x *execution, c <-chan T) (v T, ok bool) {
 	}
 }
 
-// abandon resolves an unknown outcome of o's transaction, which would append w.
+// abandon finds out whether o's transaction, which was to append w, was committed. If it was
+// not, abandon makes sure that it never will be.
 func (x *execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, err error) {
 	for {
 		e := o.event(checkpoint.Attempted)
@@ -241,7 +243,7 @@ func (x *execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, e
 	}
 }
 
-// again has o tried again after a pause.
+// again makes o due again after a pause.
 func (x *execution) again(o *operation, pause time.Duration) {
 	o.due = x.time().Add(pause)
 	x.ops.time(o)

@@ -8,8 +8,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// readOverdue takes in that an attempt has not returned when it should have: a person
-// is told.
+// readOverdue marks an attempt as unresponsive, so that the run needs an operator.
 func (x *execution) readOverdue(o *operation, a *attempt) {
 	if o.working == a && !o.unresponsive {
 		o.unresponsive = true
@@ -17,20 +16,20 @@ func (x *execution) readOverdue(o *operation, a *attempt) {
 	}
 }
 
-// heard takes in that o's attempt has returned after all.
+// heard is called when o's attempt has returned. If it was unresponsive, it no longer is.
 func (x *execution) heard(o *operation) {
 	if !o.unresponsive {
 		return
 	}
 	o.unresponsive = false
 	if i := slices.Index(x.ops.responsiveness, o); i >= 0 {
-		x.ops.responsiveness = slices.Delete(x.ops.responsiveness, i, i+1) // nobody was told
+		x.ops.responsiveness = slices.Delete(x.ops.responsiveness, i, i+1) // not recorded yet
 		return
 	}
 	x.ops.responsiveness = append(x.ops.responsiveness, o)
 }
 
-// hearing is the event that o's attempt is deaf, or is not any more.
+// hearing returns the event that o's attempt is unresponsive, or has returned after all.
 func (o *operation) hearing() checkpoint.Event {
 	if !o.unresponsive {
 		return checkpoint.Event{Kind: checkpoint.CameBack, Operation: o.id, Of: o.of, Name: o.name}
@@ -42,12 +41,12 @@ func (o *operation) deafWords() string {
 	return fmt.Sprintf("attempt %d has not returned, though its time was up and what Settle grants has passed", o.working.number)
 }
 
-// isDeafIn says that a is that o's attempt has not returned.
+// isDeafIn reports whether a says that o's attempt is unresponsive.
 func (o *operation) isDeafIn(a checkpoint.Attention) bool {
 	return a.Reason == string(Deaf) && a.Operation == o.id
 }
 
-// tellOf has a workflow record say of o whether its attempt is deaf.
+// tellOf adds to a workflow record that o's attempt is unresponsive, or removes this.
 func (o *operation) tellOf(wf *checkpoint.Workflow, now time.Time) {
 	wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isDeafIn)
 	if o.unresponsive {

@@ -12,16 +12,15 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// User code has its turn for microseconds as a rule: it goes from one call of the
-// engine to the next. One that takes longer is reported after tardy, and as a
-// reason for attention after lost.
+// A turn of user code lasts from one call of the engine to the next, usually microseconds. A
+// longer turn is logged after tardy, and recorded as a reason for attention after lost.
 const (
 	tardy = time.Second
 	lost  = 30 * time.Second
 )
 
-// watch looks for runs whose function does not come back. While the function has
-// the turn the run learns nothing.
+// watch looks for runs whose function does not return to the engine. While the function has
+// the turn, the run cannot process anything.
 func (l *life) watch(ctx context.Context) error {
 	l.eng.mu.Lock()
 	var late []*execution
@@ -51,7 +50,7 @@ func (x *execution) reportStuck(ctx context.Context, busy time.Duration) {
 		Detail: recordable(fmt.Sprintf("the function has not come back for %v\n%s", busy.Round(time.Second), x.stack())),
 		Since:  checkpoint.Micro(x.eng.now()),
 	}
-	x.eng.log.Error("weft: workflow function holds its run up", "workflow", x.id, "type", x.def.name, "for", busy.Round(time.Second))
+	x.eng.log.Error("weft: workflow function blocks its run", "workflow", x.id, "type", x.def.name, "for", busy.Round(time.Second))
 	err := x.eng.change(ctx, x.id, change{
 		name:   "report of the stuck run",
 		landed: func(_ context.Context, wf *checkpoint.Workflow) (bool, error) { return heldFor(wf, Stuck), nil },
@@ -68,21 +67,21 @@ func (x *execution) reportStuck(ctx context.Context, busy time.Duration) {
 		},
 	})
 	if err != nil && ctx.Err() == nil {
-		x.eng.log.Warn("weft: run is stuck, and this could not be recorded", "workflow", x.id, "error", err)
+		x.eng.log.Warn("weft: run is stuck, but this could not be recorded", "workflow", x.id, "error", err)
 	}
 }
 
-// comeBack ends the turn of user code.
+// comeBack records that no branch has the turn.
 func (x *execution) comeBack() { x.busySince.Store(0) }
 
-// unstick takes back that the function is stuck: it has come back.
+// unstick removes the attention for a stuck function that has returned to the engine.
 func (x *execution) unstick() error {
 	for x.stuck.Load() {
 		if err := x.refresh(); err != nil {
 			return err
 		}
 		wf := *x.hold.Workflow
-		wf.State++ // a report under way meets another record
+		wf.State++ // makes a concurrent report conflict
 		wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a checkpoint.Attention) bool { return a.Reason == string(Stuck) })
 		done, err := x.commit(checkpoint.Change{Events: []checkpoint.Event{{Kind: checkpoint.CameBack}}, Workflow: &wf})
 		if err != nil {
@@ -95,14 +94,14 @@ func (x *execution) unstick() error {
 	return nil
 }
 
-// label marks the goroutine of user code, for profiles and for stack.
+// label labels a goroutine of user code, for profiles and for stack.
 func (x *execution) label() {
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(labelWorkflow, x.id)))
 }
 
 const labelWorkflow = "weft.workflow"
 
-// stack is where the goroutines of the run's user code are.
+// stack returns the stacks of the goroutines of the run's user code.
 func (x *execution) stack() string {
 	var all bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&all, 1); err != nil {
