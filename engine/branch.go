@@ -9,14 +9,13 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 )
 
-// Go begins a branch: f goes on beside the caller, with a Run of its own. Branches
-// take turns: one runs until it waits, so they may share variables, and a replay
-// runs them in the same order. They must not wait for each other but through the
-// engine: by Get, Select, All.
+// Go starts a branch: f runs concurrently with the caller, with its own Run. Branches take
+// turns: one runs until it waits. So they may share variables, and a replay runs them in the
+// same order. Branches must wait for each other only through the engine, with Get, Select
+// or All.
 //
-// The error or the panic of f is the error of the future. A workflow function
-// that returns ends the branches that are left; its history tells what was given
-// up.
+// An error or a panic of f is the error of the future. When the workflow function returns,
+// the remaining branches are ended, and the history records what was given up.
 func Go[T any](run *Run, name string, f func(run *Run) (T, error)) *future.Future[T] {
 	return future.New[T](run.branch(name, func(run *Run) (any, error) {
 		v, err := f(run)
@@ -28,7 +27,7 @@ func Go[T any](run *Run, name string, f func(run *Run) (T, error)) *future.Futur
 	}))
 }
 
-// branch begins a branch. Its body's value is a func(into any).
+// branch starts a branch. The value that body returns is a func(into any).
 func (r *Run) branch(name string, body func(run *Run) (any, error)) future.Operation {
 	op := r.begin(ofBranch, name, nil)
 	o, ok := op.(*operation)
@@ -43,8 +42,8 @@ func (r *Run) branch(name string, body func(run *Run) (any, error)) future.Opera
 	return op
 }
 
-// All waits for every one of the futures and returns their results in order. The
-// error joins theirs; the result of one that failed is zero.
+// All waits for all of the futures and returns their results in order. The error joins
+// theirs. The result of a future with an error is the zero value.
 func All[T any](run *Run, fs ...*future.Future[T]) ([]T, error) {
 	results := make([]T, len(fs))
 	var errs []error
@@ -59,17 +58,18 @@ func All[T any](run *Run, fs ...*future.Future[T]) ([]T, error) {
 	return results, errors.Join(errs...)
 }
 
-// Map runs f for each element, in a branch each, at most limit at a time; a limit
-// below one is none. It waits for all and returns the results in the order of in.
-// The error joins those of f; the result of a branch that failed is zero. Once
-// the workflow is asked to stop, or the time of run is up, no further one begins.
+// Map calls f for each element of in, each in its own branch, with at most limit branches at
+// a time; a limit below one means no limit. It waits for all branches and returns the
+// results in the order of in. The error joins the errors of the branches. The result of a
+// branch that failed is the zero value. After the workflow was cancelled, or the time limit
+// of run has passed, Map starts no further branches.
 func Map[In, Out any](run *Run, name string, limit int, in []In, f func(run *Run, in In) (Out, error)) ([]Out, error) {
 	if limit < 1 {
 		limit = len(in)
 	}
-	in = slices.Clone(in) // as it is now, also for branches that begin later
+	in = slices.Clone(in) // branches that start later must not see changes of the caller
 	var begun []*future.Future[Out]
-	var under []*operation // way
+	var under []*operation // branches in progress
 	for _, v := range in {
 		if err := run.enter(); err != nil {
 			return nil, err

@@ -16,12 +16,12 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A Run is what a workflow function has in hand, as a test has its testing.T. It
-// belongs to the function's goroutine; used anywhere else, its methods return
+// A Run is a workflow function's handle on its run, as testing.T is a test's. It belongs to
+// the goroutine of the function. Used in another goroutine, its methods return
 // ErrForeignRun.
 //
-// A Run is no context: there is nothing in a workflow function to do I/O with.
-// Activities and steps get a context.
+// A Run is not a context, because a workflow function must not do I/O. Activities and steps
+// get a context.
 type Run struct {
 	x     *execution
 	b     *branch
@@ -31,13 +31,12 @@ type Run struct {
 // ID returns the workflow's id.
 func (r *Run) ID() string { return r.x.id }
 
-// Now returns the time at which the run last went on: that of the checkpoint
-// from which it learnt something last. It is the same in a replay, and never earlier than
-// it was, also when the clock of an engine is set back.
+// Now returns the time of the checkpoint whose event the run has received last. It is the
+// same in a replay. It never goes back, even if an engine's clock is set back.
 func (r *Run) Now() time.Time { return r.x.now }
 
-// Random returns a source of chance that is the same in a replay. It is no
-// source of secrets.
+// Random returns a source of random numbers that yields the same numbers in a replay. Do not
+// use it for secrets.
 func (r *Run) Random() *rand.Rand {
 	if r.b.random == nil {
 		h := fnv.New128a()
@@ -49,8 +48,8 @@ func (r *Run) Random() *rand.Rand {
 	return r.b.random
 }
 
-// Logger returns the engine's logger with the workflow's id. It is silent while
-// the run is replayed.
+// Logger returns the engine's logger with the workflow's id. It logs nothing while the run
+// is replayed.
 func (r *Run) Logger() *slog.Logger {
 	return slog.New(replayHandler{r.x, r.x.eng.log.Handler()}).With("workflow", r.x.id)
 }
@@ -72,16 +71,16 @@ func (h replayHandler) WithGroup(g string) slog.Handler {
 	return replayHandler{h.x, h.Handler.WithGroup(g)}
 }
 
-// Sleep waits for d, through restarts: until d after Now. A d of zero or less is
-// over at once. The error is ErrCancelled if the workflow was asked to stop.
+// Sleep waits until d after Now. It survives restarts. A d of zero or less is over at once.
+// The error is ErrCancelled if the workflow was cancelled.
 func (r *Run) Sleep(d time.Duration) error {
 	return r.Await(r.timer(d), nil)
 }
 
-// Step runs f inline, as an activity without a definition: once, if no process
-// dies, and at least once. Its result is durable before Step returns, and is not
-// asked for again. A step that fails is not retried: its error, an
-// *activity.Error, is the outcome; engine.Workflow.Errors are kept apart in it.
+// Step runs f inline, as an activity without a definition: exactly once if no process dies,
+// at least once otherwise. The result is durable before Step returns; after that, f is not
+// called again. A step that fails is not retried: its outcome is an *activity.Error,
+// which matches (errors.Is) the errors of engine.Workflow.Errors that f's error matches.
 func Step[T any](run *Run, name string, f func(ctx context.Context) (T, error)) (T, error) {
 	op := run.begin(ofStep, name, &activity.Call{
 		Policy: activity.Policy{Name: name, Retry: activity.Retry{Attempts: 1}},
@@ -90,8 +89,8 @@ func Step[T any](run *Run, name string, f func(ctx context.Context) (T, error)) 
 	return future.Await[T](run, op)
 }
 
-// enter checks that the caller may use r. A run that is put down ends here, and
-// so does a function that came back too late.
+// enter checks that the caller may use r. If the run is being released, or the driver no
+// longer waits for the function, enter ends the goroutine.
 func (r *Run) enter() error {
 	if !r.b.active.Load() {
 		return ErrForeignRun
@@ -102,7 +101,8 @@ func (r *Run) enter() error {
 	return nil
 }
 
-// begin adds an operation, or returns one that has failed already.
+// begin makes an operation. If it cannot be started, the operation has its error as its
+// outcome already, or is a refusal.
 func (r *Run) begin(of, name string, call *activity.Call) future.Operation {
 	if err := r.enter(); err != nil {
 		return refusal{err}
@@ -120,13 +120,13 @@ func (r *Run) begin(of, name string, call *activity.Call) future.Operation {
 	return o
 }
 
-// A refusal is an operation that was not begun.
+// A refusal is an operation that was not started.
 type refusal struct{ err error }
 
 func (refusal) ID() string { return "" }
 
-// The seam to the packages activity, signal and future. Users have no business
-// here.
+// The methods RunActivity, ReceiveSignal and Await are exported for the packages activity,
+// signal and future. Workflow functions do not call them.
 
 // RunActivity begins an activity.
 func (r *Run) RunActivity(c activity.Call) future.Operation {
@@ -188,7 +188,7 @@ func (r *Run) Await(op future.Operation, result any) error {
 	return r.give(o, result)
 }
 
-// give puts o's result where the caller wants it.
+// give stores o's result in result.
 func (r *Run) give(o *operation, result any) error {
 	switch o.of {
 	case ofReceive:
@@ -216,8 +216,8 @@ func (r *Run) give(o *operation, result any) error {
 	return nil
 }
 
-// decode decodes what is recorded, or holds the run: an error would be one that the
-// workflow's function could act on.
+// decode decodes what is recorded. If it cannot, it holds the run instead of returning an
+// error, on which the workflow function could act.
 func (r *Run) decode(p payload, v any, explain func(error) *fault) {
 	returned := false
 	defer func() {
@@ -231,7 +231,7 @@ func (r *Run) decode(p payload, v any, explain func(error) *fault) {
 	}
 }
 
-// take gives a received signal to its receiver.
+// take passes a received signal to its receiver.
 func (r *Run) take(o *operation, result any) error {
 	if !o.outcome.received {
 		return nil
@@ -248,8 +248,8 @@ func (r *Run) take(o *operation, result any) error {
 	return decode(result)
 }
 
-// hold stops the run here until a person has mended something. It does not
-// return.
+// hold ends the execution, and the run is held until an operator has fixed the cause. It does
+// not return.
 func (r *Run) hold(reason Reason, cause error) { r.holdFor(&fault{reason: reason, cause: cause}) }
 
 func (r *Run) holdFor(f *fault) {
@@ -258,26 +258,27 @@ func (r *Run) holdFor(f *fault) {
 	runtime.Goexit()
 }
 
-// A fault is why a run cannot go on: found in one of its branches, or in what it was
-// about to learn.
+// A fault is why a run cannot continue. It was found in one of its branches, or in data that
+// was about to be recorded.
 type fault struct {
 	reason          Reason
 	operation, name string
 	cause           error
 
-	again bool // it may go when the run's record is changed: what it is about is looked at anew
+	again bool // check again when the workflow record has changed: the cause may be gone
 }
 
 func (f *fault) Error() string { return f.cause.Error() }
 func (f *fault) Unwrap() error { return f.cause }
 
-// undecodable is the fault that something of an operation cannot be decoded.
+// undecodable returns the fault that data of an operation cannot be decoded.
 func undecodable(operation, name string, cause error) *fault {
 	return &fault{reason: Undecodable, operation: operation, name: name, cause: fmt.Errorf("%w; code or a codec that can decode it goes on", cause)}
 }
 
-// readable says whether p can be decoded into v, which nobody else uses. That is user
-// code: it runs in a goroutine of its own, which it may end.
+// readable returns an error if p cannot be decoded into v. Decoding is user code and may call
+// Goexit, so it runs in a goroutine of its own. If it does not return in time, v may still be
+// written to, so v must have no other user.
 func (x *execution) readable(p payload, v any) error {
 	err, back := await(x, x.eng.decodes(p, v))
 	if !back {
@@ -286,7 +287,7 @@ func (x *execution) readable(p payload, v any) error {
 	return err
 }
 
-// decodes tells whether p can be decoded into v. See execution.readable.
+// decodes decodes p into v and sends the error, or nil. See execution.readable.
 func (e *Engine) decodes(p payload, v any) <-chan error {
 	done := make(chan error, 1)
 	go func() {

@@ -6,18 +6,17 @@ import (
 	"github.com/weft-go/weft/future"
 )
 
-// A scope is a part of a run that ends before its time: when the workflow is
-// asked to stop, after a while, or when user code says so. What is under way in
-// it, and all that is begun in it later, then has the scope's error as its
-// outcome.
+// A scope is a part of a run that can end early: when the workflow is cancelled, after a
+// time limit, or when user code ends it. Then unfinished operations in it, and all that are
+// started in it later, get the scope's error as their outcome.
 type scope struct {
-	outer *scope // whose end is its end too; nil: nobody's
+	outer *scope // the scope that ends this one when it ends, or nil
 	ended error
 	limit *operation // the timer that ends it, or nil
-	busy  int        // operations and waits in it: without any its limit is no concern
+	busy  int        // number of operations and waits in it; if 0, limit is not waited for
 }
 
-// err is why s has ended, or nil.
+// err returns why s has ended, or nil.
 func (s *scope) err() error {
 	for ; s != nil; s = s.outer {
 		if s.ended != nil {
@@ -27,7 +26,7 @@ func (s *scope) err() error {
 	return nil
 }
 
-// in says that s ends when outer does.
+// in reports whether s ends when outer does.
 func (s *scope) in(outer *scope) bool {
 	for ; s != nil; s = s.outer {
 		if s == outer {
@@ -37,7 +36,7 @@ func (s *scope) in(outer *scope) bool {
 	return false
 }
 
-// busier counts what is under way in s.
+// busier adds n to the count of operations and waits in s and its outer scopes.
 func (s *scope) busier(n int) {
 	for ; s != nil; s = s.outer {
 		was := s.busy
@@ -54,9 +53,9 @@ func (s *scope) busier(n int) {
 	}
 }
 
-// end ends s: its operations have err as their outcome, and whoever waits in it
-// goes on. A branch ends by itself, as its own operations end; a child is asked to,
-// and not waited for.
+// end ends s. Its operations get err as their outcome, and branches that wait in it become
+// runnable. A branch in it is not ended itself: its operations are. A child is cancelled
+// and not waited for, unless it is to be abandoned.
 func (x *execution) end(s *scope, err error) {
 	if s.ended != nil {
 		return
@@ -77,8 +76,8 @@ func (x *execution) end(s *scope, err error) {
 	}
 }
 
-// After returns the future of the time at which d has passed, through restarts.
-// A timer that nobody waits for leaves nothing behind.
+// After returns a future that has its outcome, the time, once d has passed. The timer
+// survives restarts. A timer that no branch waits for costs nothing.
 func (r *Run) After(d time.Duration) *future.Future[time.Time] {
 	return future.New[time.Time](r.timer(d))
 }
@@ -91,8 +90,8 @@ func (r *Run) timer(d time.Duration) future.Operation {
 	return op
 }
 
-// Cancelled returns the future of the request to stop the workflow. As a case of
-// a Select it takes the place of ErrCancelled.
+// Cancelled returns the future of the workflow's cancellation request. If it is a case of a
+// Select, the Select returns it instead of ErrCancelled.
 func (r *Run) Cancelled() *future.Future[Cancellation] {
 	if err := r.enter(); err != nil {
 		return future.New[Cancellation](refusal{err})
@@ -100,10 +99,11 @@ func (r *Run) Cancelled() *future.Future[Cancellation] {
 	return future.New[Cancellation](r.x.ops.begin(r.b, nil, ofCancellation, ""))
 }
 
-// WithTimeout returns a Run of the same branch whose operations, together, have d
-// left: what has no outcome by then has ErrTimeout, and what is begun later has
-// it at once. The time counts through restarts. A future's Get with that Run
-// waits no longer, and leaves the operation under way.
+// WithTimeout returns a Run of the same branch with a time limit of d for all of its
+// operations together. Operations that have no outcome by then get ErrTimeout, and those
+// that are started later get it at once. The time limit survives restarts. A Get with the
+// returned Run, of a future from another Run, waits no longer than that either; the
+// operation then continues.
 func (r *Run) WithTimeout(d time.Duration) *Run {
 	inner := &scope{outer: r.scope}
 	if o, ok := r.timer(d).(*operation); ok {
@@ -112,23 +112,23 @@ func (r *Run) WithTimeout(d time.Duration) *Run {
 	return &Run{x: r.x, b: r.b, scope: inner}
 }
 
-// WithCancel returns a Run of the same branch, and a function after whose call
-// its operations have ErrCancelled as their outcome. The function may be called
-// from any branch, and again.
+// WithCancel returns a Run of the same branch, and a function that cancels its operations:
+// they get ErrCancelled as their outcome. The function may be called from any branch of the
+// run, and more than once.
 func (r *Run) WithCancel() (run *Run, cancel func()) {
 	inner := &scope{outer: r.scope}
 	return &Run{x: r.x, b: r.b, scope: inner}, func() {
 		switch {
 		case r.x.busySince.Load() == 0: // no branch has the turn
-			r.x.eng.log.Error("weft: a scope was cancelled from outside of the run's branches; it goes on", "workflow", r.x.id)
+			r.x.eng.log.Error("weft: a scope was cancelled from outside of the run's branches; this was ignored", "workflow", r.x.id)
 		case !r.x.gone() && !r.x.unwinding:
 			r.x.end(inner, ErrCancelled)
 		}
 	}
 }
 
-// WithoutCancel returns a Run of the same branch that goes on when the workflow
-// was asked to stop, or a time limit has passed: for cleaning up.
+// WithoutCancel returns a Run of the same branch that is not affected by a cancellation
+// request or a time limit. Use it for cleanup.
 func (r *Run) WithoutCancel() *Run {
 	return &Run{x: r.x, b: r.b, scope: &scope{}}
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/weft-go/weft/future"
 )
 
-// A Case is something that Select waits for: a *future.Future of any type.
+// A Case is what Select waits for: a *future.Future of any type.
 type Case interface{ Operation() future.Operation }
 
-// Select waits for the first of the cases that has an outcome and returns it, to
-// be compared in a switch; its Get then does not wait. A replay chooses the same.
+// Select waits until one of the cases has an outcome and returns the case that had its
+// outcome first. Compare it with the futures in a switch; its Get does not wait. A replay
+// chooses the same case.
 //
-// A case that was not chosen goes on: an activity stays under way, a signal stays
-// in the inbox, a timer that nobody waits for any more leaves nothing behind. A
-// future is chosen once, so that a loop around Select comes to an end: with
-// nothing left to wait for the error is ErrNoCase. It is ErrCancelled when the
-// workflow is asked to stop and run.Cancelled is no case, ErrTimeout after the
-// time of run.WithTimeout.
+// The other cases are not affected: an activity continues, a signal stays in the inbox, and
+// a timer that no branch waits for costs nothing. A future is chosen only once. So a loop
+// around Select ends with ErrNoCase when all cases have been chosen. The error is
+// ErrCancelled if the workflow was cancelled and run.Cancelled is not one of the cases, and
+// ErrTimeout if the time of run.WithTimeout has passed.
 func Select(run *Run, cases ...Case) (Case, error) {
 	if err := run.enter(); err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func Select(run *Run, cases ...Case) (Case, error) {
 				ops = append(ops, o)
 			}
 		default:
-			return nil, fmt.Errorf("%w: case %d of a Select is nobody's future", ErrInvalid, i+1)
+			return nil, fmt.Errorf("%w: case %d of a Select is not a future of a workflow", ErrInvalid, i+1)
 		}
 	}
 	if len(ops) == 0 {
@@ -47,7 +47,7 @@ func Select(run *Run, cases ...Case) (Case, error) {
 	}
 	winner, err := run.b.wait(run.scope, ops...)
 	if err == nil && winner.outcome.cut {
-		err = run.scope.err() // else it was cut by a scope of its own, and that is its outcome
+		err = run.scope.err() // nil if only a scope of the winner has ended: that is its outcome
 	}
 	if err != nil {
 		return nil, err
