@@ -79,8 +79,8 @@ func (r *Run) Sleep(d time.Duration) error {
 
 // Step runs f inline, as an activity without a definition: exactly once if no process dies,
 // at least once otherwise. The result is durable before Step returns; after that, f is not
-// called again. A step that fails is not retried: its outcome is an *activity.Error,
-// which matches (errors.Is) the errors of engine.Workflow.Errors that f's error matches.
+// called again. A step that fails is not retried: its outcome is an *activity.Error, which
+// wraps the first error of engine.Workflow.Errors that f's error matches.
 func Step[T any](run *Run, name string, f func(ctx context.Context) (T, error)) (T, error) {
 	op := run.begin(ofStep, name, &activity.Call{
 		Policy: activity.Policy{Name: name, Retry: activity.Retry{Attempts: 1}},
