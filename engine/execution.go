@@ -181,7 +181,7 @@ func (x *execution) windUp(err error) {
 // started.
 func (x *execution) prepare() error {
 	if x.probation.mustHold(x.hold.Workflow) {
-		x.attend(NoProgress, "", "", fmt.Errorf("the process died %d times in a row when this run was driven, also when it was the only suspect", x.hold.Workflow.Deaths))
+		x.attend(NoProgress, "", "", fmt.Errorf("the process died %d times in a row while it executed this run, also while it was the only suspect", x.hold.Workflow.Deaths))
 		return errHeld
 	}
 	if !x.recovering {
@@ -542,7 +542,7 @@ func (x *execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err 
 }
 
 // outdated handles an error from reading data of the run, such as a signal in the inbox.
-// It returns nil if the workflow record has changed since it was read: the data was then
+// It returns nil if the workflow record has changed since it was read: the data may have been
 // removed on purpose, and the run has been refreshed.
 func (x *execution) outdated(cause error) error {
 	if !errors.Is(cause, storage.ErrCorrupt) {

@@ -27,7 +27,7 @@ const (
 type heart struct {
 	j *job
 
-	mu    lock.Mutex // guards what follows
+	mu    lock.Mutex // guards the fields up to io
 	told  payload
 	beats int         // number of reports
 	saved int         // number of reports that are stored
@@ -157,7 +157,7 @@ func (p *pulse) end(failed bool) {
 		h.timer.Stop()
 	}
 	h.mu.Unlock()
-	h.io <- struct{}{} // also waits for a write that is under way
+	h.io <- struct{}{} // also waits for a write in progress
 	defer func() { <-h.io }()
 	if !failed || !h.unsaved() {
 		return

@@ -116,7 +116,7 @@ const mostChanged = 100
 // the run: a field that was added to a struct changes the input, too.
 func (x *execution) anotherInput(o *operation) {
 	what := o.id + " (" + describe(o.of, o.name) + ")"
-	if len(x.changed) < mostChanged && !slices.Contains(x.changed, what) { // it may have had attempts
+	if len(x.changed) < mostChanged && !slices.Contains(x.changed, what) { // each recorded attempt is compared
 		x.changed = append(x.changed, what)
 	}
 	if !x.eng.tellsOfInput(x.hold.Workflow.Generation) {

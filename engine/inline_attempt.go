@@ -37,7 +37,7 @@ func (x *execution) lend(j *job) (back bool) {
 	return m.regain()
 }
 
-// regain ends the driver's inline attempt for the mailbox. It reports whether there was one.
+// regain clears lent and returns its previous value.
 func (m *mailbox) regain() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

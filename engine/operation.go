@@ -405,7 +405,7 @@ func (t *table) transaction() *operation {
 type attempt struct {
 	number int
 	cancel context.CancelCauseFunc
-	told   bool // it has given its answer
+	told   bool // its answer was processed
 }
 
 // An answer is the result of an attempt.

@@ -216,7 +216,7 @@ func (x *execution) rereadOf(o *operation) error {
 	}
 	if r.Generation != x.hold.Workflow.Generation {
 		if k.sent {
-			return fmt.Errorf("%w: there is no record %q of this life", storage.ErrCorrupt, keys.Activity(x.id, o.name, o.id, k.key))
+			return fmt.Errorf("%w: there is no record %q of this generation", storage.ErrCorrupt, keys.Activity(x.id, o.name, o.id, k.key))
 		}
 		k.stale, k.record = false, r.Anew()
 		return nil
@@ -414,7 +414,7 @@ func (a *answer) happened() activity.Happened {
 // An asking is one call of a verifier.
 type asking struct {
 	cancel context.CancelCauseFunc
-	told   bool // it has given its answer
+	told   bool // its answer was processed
 }
 
 // A verdict is a verifier's answer, with its result encoded.

@@ -273,7 +273,7 @@ func (f *fault) Unwrap() error { return f.cause }
 
 // undecodable returns the fault that data of an operation cannot be decoded.
 func undecodable(operation, name string, cause error) *fault {
-	return &fault{reason: Undecodable, operation: operation, name: name, cause: fmt.Errorf("%w; code or a codec that can decode it goes on", cause)}
+	return &fault{reason: Undecodable, operation: operation, name: name, cause: fmt.Errorf("%w; the run continues with code or a codec that can decode it", cause)}
 }
 
 // readable returns an error if p cannot be decoded into v. Decoding is user code and may call

@@ -160,7 +160,7 @@ func (x *execution) callWithin(ctx context.Context, o *operation, a *answer) (be
 	case <-ctx.Done():
 		select {
 		case <-returned:
-		case <-time.After(heeding):
+		case <-time.After(cancelGrace):
 			behind = returned
 		}
 	}
@@ -179,9 +179,9 @@ func (x *execution) callWithin(ctx context.Context, o *operation, a *answer) (be
 	return behind
 }
 
-// heeding is how long a function has to return after its context has ended, before its
+// cancelGrace is how long a function has to return after its context has ended, before its
 // transaction is rolled back.
-const heeding = 100 * time.Millisecond
+const cancelGrace = 100 * time.Millisecond
 
 // transactLimit returns the time limit of o's function as the error for exceeding it; nil
 // means no limit.
