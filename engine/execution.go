@@ -51,7 +51,7 @@ type execution struct {
 	// The fields below belong to whoever has the turn.
 	turns
 	hold          *checkpoint.Hold
-	past          *checkpoint.Past                            // the history as the claim read it; nil if it read only a part
+	past          *checkpoint.Past                            // the history, if the claim read all of it; otherwise nil
 	history       func() (checkpoint.Checkpoint, error, bool) // next checkpoint to replay; nil: none is left
 	endHistory    func()
 	replayBegan   time.Time
