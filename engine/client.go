@@ -9,16 +9,16 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// A Client does without types: for transports, tools and dashboards. An *Engine
-// is one.
+// A Client is the untyped interface for transports, tools and dashboards. An
+// *Engine implements it.
 type Client interface {
 	signal.Sender
 
-	// StartWorkflow starts what r says. See Workflow.Start.
+	// StartWorkflow starts the workflow that r describes. See Workflow.Start.
 	StartWorkflow(ctx context.Context, r *StartRequest) (Info, error)
 
 	// Result waits for the end of a workflow and decodes its result into result,
-	// a pointer, or nil. The workflow's name may be empty: any.
+	// a pointer or nil. An empty workflow name stands for any.
 	Result(ctx context.Context, workflow, id string, result any) error
 
 	Cancel(ctx context.Context, id, reason string) error
@@ -27,93 +27,93 @@ type Client interface {
 
 var _ Client = (*Engine)(nil)
 
-// A StartRequest is a start as a value.
+// A StartRequest describes a start.
 type StartRequest struct {
 	Workflow string
-	ID       string // empty mints one
+	ID       string // empty: the engine generates one
 	Input    any    // may be json.RawMessage
 	Options  StartOptions
 }
 
-// StartID is the id of the workflow. It makes r a signal.Start.
+// StartID returns the id of the workflow. It makes r a signal.Start.
 func (r *StartRequest) StartID() string { return r.ID }
 
-// Info tells how a workflow stands.
+// Info is the state of a workflow.
 type Info struct {
 	ID, Workflow                  string
 	Status                        checkpoint.Status
-	Attention                     []Attention // why a person is needed
+	Attention                     []Attention // why it needs an operator
 	Cancel                        *Cancellation
-	Waiting                       []string // for what, in words; of a run that is parked, waits in a queue, or is driven by this engine
-	Parent                        string   // the id of the workflow whose child it is
-	Queue                         string   // where it waited, or waits, to be driven
-	Owner                         string   // the engine that drives it
-	Deployment                    string   // on which it stays; "": any
-	Epoch                         uint64   // rises whenever it changes hands
+	Waiting                       []string // what it waits for; only of a run that is parked, waits in a queue, or is executed by this engine
+	Parent                        string   // the id of its parent; "": none
+	Queue                         string   // in which it waits, or waited, to be admitted
+	Owner                         string   // the incarnation that owns it
+	Deployment                    string   // the one it is pinned to; "": none
+	Epoch                         uint64   // rises whenever the owner changes
 	CreatedAt, StartedAt, EndedAt time.Time
 }
 
-// An Attention is a reason why a running workflow needs a person.
+// An Attention is a reason why a running workflow needs an operator.
 type Attention struct {
 	Reason                  Reason
 	Operation, Name, Detail string
 	Since                   time.Time
 }
 
-// A Reason says why a run is held.
+// A Reason is the kind of an Attention.
 type Reason string
 
 const (
-	// NonDeterminism: today's code does not do what the history tells.
+	// NonDeterminism: the current code does not do what the history has recorded.
 	NonDeterminism Reason = "non-determinism"
 
-	// Unregistered: no engine that this one knows of runs such a workflow, or none that
-	// lives is of the deployment on which the run stays, or is to begin.
+	// Unregistered: no engine that this one knows of has the workflow, or none that
+	// is alive belongs to the deployment on which the run stays or will start.
 	Unregistered Reason = "unregistered"
 
-	// NoProgress: the process died whenever this run was driven, ten times or more, and
-	// in the last three of them at least no other suspect was. Engine.Retry has it
-	// driven again.
+	// NoProgress: the process died each time this run was executed, ten times or more,
+	// and at least the last three times no other quarantined run was executed with it.
+	// After Engine.Retry it is executed again.
 	NoProgress Reason = "no-progress"
 
-	// Stuck: the function has not come back to the engine for 30 s. It blocks
-	// on something that is not the engine's, or computes for long. The reason
-	// goes when the function comes back.
+	// Stuck: the function has not called the engine for 30 s. It blocks on something
+	// outside the engine, or computes for long. The reason is removed when the
+	// function calls the engine again.
 	Stuck Reason = "stuck"
 
-	// Deaf: an attempt of an activity has not returned, though its time was up and
-	// Settle has passed since. It heeds nothing that its context tells, and keeps its
-	// place among MaxActivities; no other attempt begins, and the rest of the run
-	// goes on. The reason goes when it returns.
+	// Deaf: an attempt of an activity is unresponsive. It has not returned, although
+	// its timeout and then Settle have passed. It still counts toward MaxActivities,
+	// and no other attempt of the activity starts. The rest of the run continues. The
+	// reason is removed when the attempt returns.
 	Deaf Reason = "deaf"
 
-	// Damaged: a record of the run is not what was written.
+	// Damaged: a record of the run is corrupt.
 	Damaged Reason = "damaged"
 
-	// BadDefinition: an activity that the workflow uses is not well defined.
+	// BadDefinition: an activity that the workflow uses has an invalid definition.
 	BadDefinition Reason = "bad-definition"
 
-	// Undecodable: today's code cannot decode something that is stored for the run: its
-	// input, a result or a signal. The workflow's function has not seen it. The run goes
-	// on with code that can: an engine that is started with it tries by itself, and
-	// Engine.Retry has it tried at once. A signal that was not received yet may also be
-	// taken away by Engine.ClearSignal. Of a result that a Compensate needs,
-	// Engine.Resolve says what follows. A result that Engine.Resolve gave is no cause: it
-	// is decoded before it is the outcome, and the reason is Indeterminate.
+	// Undecodable: the current code cannot decode something that is stored for the run:
+	// its input, a result or a signal. The workflow's function has not seen it. The run
+	// continues with code that can decode it: an engine that starts with such code tries by
+	// itself, and after Engine.Retry it is tried at once. Engine.ClearSignal can remove a signal
+	// that was not received yet. If a Compensate needs the result, Engine.Resolve decides
+	// what follows. A result that was set by Engine.Resolve is decoded before it becomes
+	// the outcome; if that fails, the reason is Indeterminate.
 	Undecodable Reason = "undecodable"
 
-	// Indeterminate: nobody can tell what became of an activity that has Park, or the
-	// result that Engine.Resolve gave cannot be decoded as the activity's. The rest of
-	// the run goes on; Engine.Resolve settles it.
+	// Indeterminate: the outcome of an activity that has Park cannot be determined, or
+	// the result that Engine.Resolve set cannot be decoded as the activity's result
+	// type. The rest of the run continues. Engine.Resolve sets the outcome.
 	Indeterminate Reason = "indeterminate"
 
-	// Uncompensated: the workflow ends without success, and a Compensate of it has
-	// failed for good. Nothing before it is undone until Engine.Resolve says what
-	// follows. The Operation is "3.undo", of the call "3".
+	// Uncompensated: the workflow ends without success, and one of its Compensate
+	// functions has failed permanently. Earlier calls are not undone until
+	// Engine.Resolve decides what follows. For the call "3", the Operation is "3.undo".
 	Uncompensated Reason = "uncompensated"
 )
 
-// A Cancellation is a request to stop.
+// A Cancellation is a request to cancel a workflow.
 type Cancellation struct {
 	Reason string
 	At     time.Time

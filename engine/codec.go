@@ -12,16 +12,16 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// A Codec turns inputs, results and signals into bytes and back. Its name is
-// stored with what it encoded, so it never changes; a Config keeps the codecs of
-// earlier days in Codecs.
+// A Codec encodes and decodes inputs, results and signals. Its name is stored with
+// what it encoded, so the name must never change. Keep codecs that were used earlier
+// in Config.Codecs.
 //
-// A codec may encrypt: whether two inputs are the same is judged by a digest of
-// their JSON, not of what Encode returns.
+// A codec may encrypt: inputs are compared by a digest of their JSON, not of what
+// Encode returns.
 //
-// The input of an activity goes through the codec, too, if it has a pointer, a map or an
-// interface in it: each attempt gets what Decode makes of it. What a codec does not keep
-// of such an input, the attempts do not see.
+// If the input of an activity contains a pointer, a map or an interface, each attempt
+// gets a copy that was encoded and decoded. What the codec does not preserve of such an
+// input is missing in the copy.
 type Codec interface {
 	Name() string
 	Encode(v any) ([]byte, error)
@@ -44,8 +44,8 @@ func (jsonCodec) Decode(data []byte, v any) error {
 	return json.Unmarshal(data, v)
 }
 
-// plain says that data is a JSON string and stands for the very bytes between
-// its quotes: the most frequent of results, read without a parser.
+// plain reports whether data is a JSON string without escapes, so that its value is the
+// bytes between the quotes. This is the most frequent result, decoded without a parser.
 func plain(data []byte) bool {
 	if len(data) < 2 || data[0] != '"' || data[len(data)-1] != '"' {
 		return false
@@ -58,13 +58,13 @@ func plain(data []byte) bool {
 	return true
 }
 
-// codecs are what an engine encodes with, and all that it decodes with.
+// codecs has the codec with which an engine encodes, and all with which it decodes.
 type codecs struct {
 	own    Codec
 	byName map[string]Codec
 }
 
-// A payload is a value encoded: codec "" is JSON.
+// A payload is an encoded value. An empty codec means JSON.
 type payload struct {
 	codec string
 	data  []byte
@@ -84,8 +84,8 @@ func (c *codecs) encode(v any) (payload, error) {
 	return p, nil
 }
 
-// encodeAny encodes v, of whatever size. What it returns is nobody else's: a user's codec
-// may give out bytes that are v's, or that it uses again.
+// encodeAny encodes v without a size limit. It returns a copy of what a user's codec
+// returns, which may share memory with v or be reused by the codec.
 func (c *codecs) encodeAny(v any) (payload, error) {
 	data, err := c.own.Encode(v)
 	if err != nil {
@@ -98,8 +98,8 @@ func (c *codecs) encodeAny(v any) (payload, error) {
 	return payload{name, bytes.Clone(data)}, nil
 }
 
-// identify encodes v and returns a digest of its plaintext beside it. A v that panics
-// when it is encoded is an error.
+// identify encodes v and also returns a digest of its plaintext. A panic while v is
+// encoded is returned as an error.
 func (c *codecs) identify(v any) (p payload, digest []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -120,8 +120,8 @@ func (c *codecs) identify(v any) (p payload, digest []byte, err error) {
 	return p, sum[:], nil
 }
 
-// digest identifies v by its plaintext, as identify does. A v that panics when it
-// is encoded is an error.
+// digest returns the digest of v's plaintext, as identify does. A panic while v is
+// encoded is returned as an error.
 func digest(v any) (sum []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -140,7 +140,7 @@ func (c *codecs) decode(p payload, v any) error {
 	codec, ok := JSON, true
 	if p.codec != "" {
 		codec, ok = c.byName[p.codec]
-		p.data = bytes.Clone(p.data) // it may become v's, and is decoded again
+		p.data = bytes.Clone(p.data) // v may keep it, and p may be decoded again
 	}
 	if !ok {
 		return &DecodeError{Type: typeOf(v), Codec: p.codec, Err: errors.New("there is no such codec in Config.Codecs")}
@@ -151,8 +151,8 @@ func (c *codecs) decode(p payload, v any) error {
 	return nil
 }
 
-// decodeBy calls a codec. A codec and an UnmarshalJSON are user code: what panics in
-// them is an error.
+// decodeBy calls a codec. A codec or an UnmarshalJSON is user code: a panic in it is
+// returned as an error.
 func decodeBy(codec Codec, data []byte, v any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -162,7 +162,7 @@ func decodeBy(codec Codec, data []byte, v any) (err error) {
 	return codec.Decode(data, v)
 }
 
-// typeOf names the type that v points to.
+// typeOf returns the name of the type that v points to.
 func typeOf(v any) string {
 	t := reflect.TypeOf(v)
 	if t != nil && t.Kind() == reflect.Pointer {
@@ -171,11 +171,11 @@ func typeOf(v any) string {
 	return fmt.Sprint(t)
 }
 
-// A failure is an error on its way into the store.
+// A failure is an error in the form in which it is stored.
 type failure struct{ message, stack, sentinel string }
 
-// fail describes err. Which of the user's sentinels it is, is kept by its text.
-// An error is user code too, and may panic when it is asked what it is.
+// fail converts err to a failure. If it matches one of the user's sentinels, the text of
+// that is kept. The methods of an error are user code and may panic.
 func fail(err error, stack string, sentinels []error) (f failure) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -188,7 +188,7 @@ func fail(err error, stack string, sentinels []error) (f failure) {
 	}
 	f = failure{message: recordable(err.Error()), stack: recordable(stack)}
 	if f.message == "" {
-		f.message = fmt.Sprintf("%T without a text", err) // an empty one would be no failure
+		f.message = fmt.Sprintf("%T without a text", err) // an empty message would mean no failure
 	}
 	if s := match(err, sentinels); s != nil {
 		f.sentinel = recordable(s.Error())
@@ -196,10 +196,10 @@ func fail(err error, stack string, sentinels []error) (f failure) {
 	return f
 }
 
-// maxText is how many bytes of an error's text, or of a stack, are kept.
+// maxText is the maximum number of bytes kept of an error's text or of a stack.
 const maxText = 64 << 10
 
-// recordable is s as records can keep it: UTF-8, and not endless.
+// recordable returns s as valid UTF-8, truncated to maxText.
 func recordable(s string) string {
 	if len(s) > maxText {
 		s = s[:maxText] + "…"

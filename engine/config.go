@@ -15,61 +15,65 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Config is what an Engine is made of. Storage is required; zero durations and
-// numbers mean the default given.
+// Config configures an Engine. Storage is required. A zero duration or number
+// selects the default.
 type Config struct {
-	// Storage is where everything is kept. It is not closed by the engine.
+	// Storage is the store. The engine does not close it.
 	Storage storage.Storage
 
-	// Workflows are what this engine runs. With none it starts, signals and
-	// inspects what others run.
+	// Workflows are those that this engine executes. An engine without any can
+	// start, signal and inspect workflows that other engines execute.
 	Workflows []Definition
 
-	// Activities are checked by New, and tell Engine.Resolve the types of their results.
-	// They need not be here to be used: a workflow names what it uses.
+	// Activities are checked by New, and Engine.Resolve gets the types of their
+	// results from them. A workflow may also use activities that are not listed.
 	Activities []activity.Definition
 
-	// Ownership says how two owners of one workflow are kept apart.
+	// Ownership is how the engine prevents two owners of one workflow from both
+	// writing: CASRequired.
 	Ownership Ownership
 
-	// Name is a label of this engine, for people. Empty is the host's name.
+	// Name is a label of this engine for operators. The default is the host name.
 	Name string
 
-	// Deployment names this build, and may be empty: a release, the hash of a commit.
-	// All engines that run the same code have the same, and no others do: runs of a
-	// Pinned workflow are driven by engines of one deployment only.
+	// Deployment names this build, such as a release or the hash of a commit. It may
+	// be empty. All engines that run the same code have the same name, and no others
+	// have it. A run of a Pinned workflow is executed by engines of one deployment only.
 	Deployment string
 
-	// Queues are those that this engine serves, beside what waits in none.
+	// Queues are those that this engine serves. It always serves runs without a queue.
 	Queues []Queue
 
-	// MaxRuns is how many runs are in memory at a time: 1,000. Further ones wait
-	// in the store until there is room. From three quarters on, a run that only
-	// waits leaves memory at once.
+	// MaxRuns is the maximum number of runs in memory: 1,000. Further runs wait in
+	// the store. When more than three quarters are in use, a run that only waits is
+	// parked at once.
 	MaxRuns int
 
-	// MaxActivities is how many attempts of activities and steps are under way
-	// at a time: 100 for each of GOMAXPROCS, and 1,000 at most. Further ones wait,
-	// first come, first served. While goroutines wait long for a processor, only
-	// a few begin, whatever this says.
+	// MaxActivities is the maximum number of attempts of activities and steps in
+	// progress: 100 times GOMAXPROCS, but at most 1,000. Further attempts wait,
+	// first come, first served. While goroutines wait long for a processor, only a
+	// few attempts start, whatever this limit is.
 	MaxActivities int
 
-	// ParkAfter is the time after which a run that only waits leaves memory: 5 s;
-	// a negative one is at once. It comes back, by a replay, when there is
-	// something new: a signal that it waits for, a due time, the end of a child.
-	// One whose replay takes long stays for twenty times as long.
+	// ParkAfter is the time after which a run that only waits is removed from memory:
+	// 5 s. A negative value means at once. When something happens that the run waits
+	// for, such as a signal, a due time or the end of a child, a replay brings it
+	// back. A run stays in memory for at least twenty times as long as its replay took.
 	ParkAfter time.Duration
 
-	// PollInterval is the time within which work is found that nobody told this
-	// engine of: 1 s. Only what an engine wrote that has been dead for a LeaseTTL when it
-	// lands may take longer: ten of these, or a LeaseTTL if that is shorter.
+	// PollInterval is the time within which this engine finds work that it was not
+	// notified of: 1 s. The exception is a late write of an engine that has been dead
+	// for a LeaseTTL: finding it may take ten PollIntervals, or a LeaseTTL if that is
+	// shorter.
 	PollInterval time.Duration
 
-	// LeaseTTL is the time after which an engine on a Shared store that does not
-	// renew its lease is succeeded by others: 15 s, and at least 100 ms. Other stores need no leases.
+	// LeaseTTL is the time after which other engines on a Shared store take over from
+	// an engine that does not renew its lease: 15 s. The minimum is 100 ms. Other
+	// stores need no leases.
 	LeaseTTL time.Duration
 
-	// StopTimeout is how long activities may go on when Run is told to stop: 10 s.
+	// StopTimeout is how long activities may continue after the context of Run has
+	// ended: 10 s.
 	StopTimeout time.Duration
 
 	// SignalMemory is how long an accepted signal ID is remembered: 24 h.
@@ -78,31 +82,30 @@ type Config struct {
 	// PurgeMemory is how long the numbers of a purged id are remembered: 30 days.
 	PurgeMemory time.Duration
 
-	// Codec encodes what is stored from now on: JSON. Codecs decode what was
+	// Codec encodes what this engine stores: JSON. Codecs decode what other codecs
 	// encoded earlier.
 	Codec  Codec
 	Codecs []Codec
 
-	// Logger gets what people should know: slog.Default().
+	// Logger gets messages for operators: slog.Default().
 	Logger *slog.Logger
 
-	// Events are told what metrics count.
+	// Events are callbacks for metrics.
 	Events Events
 }
 
-// Ownership is a mode of keeping two owners of one workflow apart. The zero
-// value is the safe one; unknown values are refused.
+// Ownership is how an engine prevents two owners of one workflow from both writing.
+// The zero value is the safe mode. New refuses unknown values.
 type Ownership uint8
 
 const (
-	// CASRequired needs a store with ConditionalBatch: every write holds only if
-	// nobody else wrote meanwhile.
+	// CASRequired needs a store with ConditionalBatch: every write has the
+	// condition that nothing it depends on has changed.
 	CASRequired Ownership = iota
 
 	// SingleOwner is a constraint on deployment: exactly one engine, in one
-	// process, has the store, and everything goes through it. It needs
-	// AtomicBatch only. A store that it has worked on is refused to CASRequired,
-	// and the other way round.
+	// process, uses the store, and everything goes through it. It needs only
+	// AtomicBatch. A store that was used in one mode is refused in the other.
 	SingleOwner
 )
 
@@ -152,11 +155,11 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// leastLease is the shortest LeaseTTL. It is renewed in a third of it: a shorter one is
-// lost whenever a processor or the store is busy for a moment.
+// leastLease is the minimum LeaseTTL. A lease is renewed after a third of it: a shorter
+// one would be lost whenever a processor or the store is busy for a moment.
 const leastLease = 100 * time.Millisecond
 
-// check returns all that is wrong with c but the store's abilities, joined.
+// check returns all problems of c, joined. It does not check the store's capabilities.
 func (c Config) check() error {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
@@ -251,7 +254,7 @@ func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
 	}
 }
 
-// isNil also finds a nil pointer in an interface, which a caller easily makes.
+// isNil reports whether v is nil or an interface that holds a nil pointer.
 func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()

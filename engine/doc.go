@@ -1,9 +1,10 @@
 // Package engine runs durable workflows on a store.
 //
-// A workflow is an ordinary Go function. It works with a [Run]: it calls activities,
-// sleeps, receives signals, starts children. The outcome of each of these operations is
-// committed to the store before the function sees it. After a crash the function is called
-// again from its beginning, gets the recorded outcomes, and goes on where it was.
+// A workflow is an ordinary Go function that gets a [Run]. With it, the function calls
+// activities, sleeps, receives signals, and starts children. The outcome of each of these
+// operations is committed to the store before the function sees it. After a crash the
+// function is called again from its beginning, gets the recorded outcomes, and continues
+// where it stopped.
 //
 //	package main
 //
@@ -33,107 +34,113 @@
 //		fmt.Println(h.Result(ctx))
 //	}
 //
-// [New] checks the configuration and the store. [Engine.Run] drives runs until its context
-// ends. An [Engine] that is not run is a client: it starts, signals and inspects workflows
-// which other engines on the store drive. [Engine.In] is a client within a transaction of
-// the host. [Config] has all settings; [Client] is what tools need.
+// [New] checks the configuration and the store. [Engine.Run] executes runs until its
+// context ends. An [Engine] whose Run is not called is a client: it starts, signals and
+// inspects workflows that other engines on the store execute. [Engine.In] returns a client
+// that works within a transaction of the host. [Config] has all settings. Tools use
+// [Client].
 //
-// # How a run goes
+// # How a run is executed
 //
 //  1. A start is one commit: the workflow record, the input, and an entry in a list of
-//     runs that nobody owns. If the engine that starts may drive the run, it owns the run
-//     from the same commit on.
-//  2. An engine finds a run that it may drive and claims it: a checkpoint that names the
-//     new owner. Every later commit of an owner has the condition that its claim, and the
-//     checkpoint before, are still there. So two owners never both commit.
-//  3. The owner calls the function and delivers what the history has. Then it repeats:
-//     take in what has happened (answers of attempts, signals, timers, ends of children),
-//     decide one checkpoint of it, commit it, deliver its events, and let the branches of
-//     the function go on until all of them wait.
+//     runs without an owner. If the engine that starts the run may execute it, the same
+//     commit makes it the owner.
+//  2. An engine finds a run that it may execute and claims it with a checkpoint that names
+//     the new owner. Every later commit of an owner has the condition that its claim and
+//     the previous checkpoint still exist. So two owners never both commit.
+//  3. The owner calls the function and delivers the events of the history. Then it repeats:
+//     collect what has happened (outcomes of attempts, signals, timers, ends of children),
+//     decide the next checkpoint, commit it, deliver its events, and let the branches of
+//     the function continue until all of them wait.
 //  4. A commit is done, refused, or unknown. A refused one ends the ownership. An unknown
-//     one is repeated as it was until its outcome is certain.
-//  5. A run that only waits is parked after [Config.ParkAfter]: it leaves memory, and comes
-//     back by a due time, a signal, the end of a child or a request to stop.
-//  6. The last checkpoint has the result. An owner that dies is found by the others, by its
-//     lease or because its store was opened anew, and its runs are claimed.
+//     one is repeated unchanged until its outcome is certain.
+//  5. A run that only waits is parked after [Config.ParkAfter]: it is removed from memory.
+//     A due time, a signal, the end of a child or a cancellation request brings it back.
+//  6. The last checkpoint has the result. If an owner dies, other engines detect that by
+//     its lease, or because its store was opened anew, and claim its runs.
 //
 // # Where to look
 //
-// The face of the package, which decides nothing:
+// The API of the package, which decides nothing:
 //
 //   - config, validate, errors, events, client, codec: what a host configures and gets.
+//     engine: New, Run and Close.
 //   - workflow, run, branch, select, scope: what a workflow function works with.
 //   - tx: a client in the host's transaction. result, cancel, inspect, signals, engines,
-//     purge: what a client waits for, asks for and sees; load reads the records. export
-//     and replay_check: histories as files, and whether today's code agrees with one.
+//     purge: what a client waits for, requests and sees. load reads the records. export
+//     writes histories to files, and replay_check compares one with the current code.
 //
 // One run in memory:
 //
-//   - execution is the run; its driver is the goroutine that has execution.loop.
-//   - message is what other goroutines tell the driver, and mailbox is where they leave it.
-//   - decide takes in what has happened, and makes the next checkpoint of it.
+//   - execution is the run. Its driver is the goroutine that runs execution.loop.
+//   - message defines what other goroutines tell the driver; mailbox is the queue for it.
+//   - decide collects what has happened and makes the next checkpoint from it.
 //   - scheduler gives the branches of the function their turns, one at a time.
-//   - operation is what a branch began: an activity, a step, a timer, a receive, a child.
-//     identity says what of it is compared in a replay, snapshot what of its input is kept.
-//     A new kind of operation begins there, with its recording in decide.
+//   - operation is what a branch started: an activity, a step, a timer, a receive, a child.
+//     identity defines what a replay compares of it, and snapshot what is kept of its
+//     input. A new kind of operation starts there; decide records it.
 //   - attempt runs an activity or a step; inline_attempt runs it in the driver's goroutine.
-//     heartbeat is its progress, unresponsive what does not return in time. reconcile finds
-//     out what became of an activity with a key. transact is a step in the store's
-//     transaction. compensate undoes. child, inbox, send and forward are children and
-//     signals.
-//   - park decides when a run leaves memory. watchdog reports a function that blocks.
+//     heartbeat stores its progress. unresponsive reports an attempt that does not return
+//     in time. reconcile finds out the outcome of an activity with an idempotency key.
+//     transact is a step in a transaction of the store. compensate undoes calls. child,
+//     inbox, send and forward implement children and signals.
+//   - park decides when a run is removed from memory. watchdog reports a function that
+//     blocks.
 //
-// One life of an engine on a store, from Run to its end:
+// One incarnation of an engine on a store, from the start of Run to its end:
 //
-//   - life is an incarnation; lease keeps its record alive and finds out who is dead;
-//     fleet knows the others that live; witness knows how far time has come for certain.
+//   - life is the incarnation. lease renews its record and detects dead incarnations.
+//     fleet knows the others that are alive. witness tracks the time that has certainly
+//     been reached.
 //   - poll calls duties, each with its own file and state: fleet, takeover (runs of dead
 //     engines), unclaimed, queue, wake, expire, deployment, meta (the stamp of the store),
-//     housekeeping, watchdog. What an engine is to look after next is a new duty there.
-//     watch has the poll look at once when the store tells of a write. passed remembers
-//     what a duty need not read again.
-//   - claim makes a run this engine's, and crew claims several at a time. suspect
-//     quarantines runs that kill their process. restored heeds the floor that a restored
-//     backup has. gate and permit bound how many attempts are under way.
+//     housekeeping, watchdog. Further periodic work is a new duty there. watch makes the
+//     poll look at once when the store reports a write. passed remembers what a duty need
+//     not read again.
+//   - claim makes this engine the owner of a run, and crew claims several at a time.
+//     suspect quarantines runs that kill their process. restored applies the floor that is
+//     set after a backup was restored. gate and permit limit the attempts in progress, and
+//     fifo is the queue type for those that wait.
 //
-// What comes from outside into a run, and what operators do:
+// Requests from outside, and what operators do:
 //
 //   - start, send and deliver write starts and signals; claim_on_signal claims a parked run
-//     in the commit of the signal. waiting makes the errors of calls that waited tell why.
-//   - cancel, resolve, retry, signals, deployment: what is asked of a workflow. change is
-//     the loop that commits such a request. audit records who acts, and why.
+//     in the commit of the signal. waiting adds to the error of an interrupted call what it
+//     waited for.
+//   - cancel, resolve, retry, signals, deployment: requests to a workflow. change is the
+//     loop that commits such a request. audit records who acts, and why.
 //   - serial and retry_reads wrap the store.
 //
 // # Goroutines
 //
-//   - The caller of Run polls, and stops the life when the context ends. It returns when
-//     all goroutines of the life have ended, but for user code that does not heed its
-//     context within Config.StopTimeout, which is left behind and logged.
-//   - Renewals of the lease (lease), on a store that several processes share: begun by
-//     Run, ended by it last. A timer beside them ends the life when the lease was not
-//     renewed in time.
-//   - One that drives suspects (suspect), and one for each list that the store can watch
-//     (watch): begun by Run, ended by its context.
-//   - Up to 64 that claim (crew), while the poll waits for them.
+//   - The caller of Run polls, and stops the incarnation when the context ends. It returns
+//     when all goroutines of the incarnation have ended. The exception is user code that
+//     ignores the end of its context for Config.StopTimeout: it is abandoned and logged.
+//   - One renews the lease (lease), on a store that several processes share. Run starts it
+//     first and ends it last. A timer ends the incarnation if the lease is not renewed in
+//     time.
+//   - One executes suspects (suspect), and one runs for each list that the store can watch
+//     (watch). Run starts them, and they end with its context.
+//   - Up to 64 claim runs (crew), while the poll waits for them.
 //   - The driver of each run (claim, launch). It ends when the run has ended, is parked, or
-//     has another owner. When an attempt runs in the driver's goroutine and something
-//     happens meanwhile, another goroutine becomes the driver (inline_attempt).
+//     has another owner. When an attempt runs in the driver's goroutine and something else
+//     happens, another goroutine becomes the driver (inline_attempt).
 //   - One for each branch of a workflow function (scheduler). Only the branch that has the
 //     turn runs. When the driver ends, the others are ended with runtime.Goexit.
-//   - One for each attempt (attempt) and each question to a verifier (reconcile). Its driver
-//     waits for it before it gives up the run.
+//   - One for each attempt (attempt) and each call of a verifier (reconcile). The driver
+//     waits for it before it releases the run.
 //   - Short ones for user code that might end its goroutine: decoders (run, readable) and
 //     functions in a transaction (transact).
-//   - One that measures how long a goroutine waits for its turn (gate, probe), while
-//     attempts wait to begin.
+//   - One measures the scheduling delay of goroutines (gate, probe), while attempts wait
+//     to start.
 //   - Timers: the ends of attempts, heartbeats, rates of activities, Config.StopTimeout.
 //
 // # Locks
 //
-// Whoever holds Engine.mu may take life.mu, and no other. Every other mutex is a leaf:
-// whoever holds it takes no other, does no I/O and calls no user code. The exception
-// is serial, which holds the stripes of a batch's keys, in their order, while it reads
-// and commits. A build with the tag weftlocks checks this (internal/lock). The state
-// of an execution has no lock: it belongs to the driver, and to the branch that has
-// the turn while the driver waits for it.
+// A goroutine that holds Engine.mu may lock life.mu, and no other mutex. Every other mutex
+// is a leaf: a goroutine that holds it locks no other, does no I/O and calls no user code.
+// The exception is serial, which holds the stripes of a batch's keys, in their order,
+// while it reads and commits. A build with the tag weftlocks checks this (internal/lock).
+// The state of an execution has no lock: it belongs to the driver, and to the branch that
+// has the turn while the driver waits for it.
 package engine

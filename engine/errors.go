@@ -10,13 +10,13 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// What callers branch on, with errors.Is.
+// Errors for callers to test with errors.Is.
 var (
 	// ErrNotFound: no workflow has this id.
 	ErrNotFound = errors.New("engine: workflow not found")
 
-	// ErrExists: a start met the id of another workflow, or the same workflow
-	// with another input.
+	// ErrExists: the id of a start is in use by another workflow, or by the same
+	// workflow with another input.
 	ErrExists = errors.New("engine: workflow id is taken")
 
 	// ErrTerminal: the workflow has ended. The error is a *TerminalError.
@@ -26,37 +26,39 @@ var (
 	// not encodable. Nothing was written.
 	ErrInvalid = errors.New("engine: invalid")
 
-	// ErrNotApplicable: an operator's verb does not apply here and now.
+	// ErrNotApplicable: the call does not apply to the current state.
 	ErrNotApplicable = errors.New("engine: not applicable")
 
-	// ErrNoActiveDeployment: a Pinned workflow was to be started, or somebody asked
-	// which deployment is active, before Engine.Activate.
+	// ErrNoActiveDeployment: no deployment was activated with Engine.Activate, and a
+	// caller wanted to start a Pinned workflow or asked for the active deployment.
 	ErrNoActiveDeployment = errors.New("engine: no deployment is active")
 
 	// ErrClosed: the engine was closed.
 	ErrClosed = errors.New("engine: closed")
 
-	// ErrCancelled: in a run, somebody asked it to stop; from Result, it did.
+	// ErrCancelled: in a run, its cancellation was requested. From Result, the
+	// workflow ended cancelled.
 	ErrCancelled = errors.New("engine: workflow cancelled")
 
-	// ErrTimeout: in a run, the time of Run.WithTimeout was up.
+	// ErrTimeout: in a run, the timeout of Run.WithTimeout has passed.
 	ErrTimeout = errors.New("engine: time is up")
 
-	// ErrNoCase: a Select has nothing left to wait for.
+	// ErrNoCase: a Select has no case left to wait for.
 	ErrNoCase = errors.New("engine: select without a case")
 
 	// ErrForeignRun: a Run was used outside its branch: inside an activity or a
-	// Step, in a goroutine of one's own, or after the workflow function ended.
+	// Step, in a goroutine that the workflow started itself, or after the workflow
+	// function returned.
 	ErrForeignRun = errors.New("engine: run used outside its branch")
 )
 
-// A ConfigError says what is wrong with a field of Config. New joins them all.
+// A ConfigError describes a problem of a field of Config. New joins all of them.
 type ConfigError struct{ Field, Problem string }
 
 func (e *ConfigError) Error() string { return fmt.Sprintf("engine: config: %s %s", e.Field, e.Problem) }
 
-// A CheckpointOwnershipCapabilityError is New's refusal of a store that cannot
-// do what the ownership mode needs. It wraps errors.ErrUnsupported.
+// A CheckpointOwnershipCapabilityError is returned by New if the store lacks a
+// capability that the ownership mode needs. It wraps errors.ErrUnsupported.
 type CheckpointOwnershipCapabilityError struct {
 	Capability string // "conditionalBatch"
 	Mode       Ownership
@@ -69,15 +71,15 @@ func (e *CheckpointOwnershipCapabilityError) Error() string {
 
 func (e *CheckpointOwnershipCapabilityError) Unwrap() error { return errors.ErrUnsupported }
 
-// An OwnershipModeError is New's refusal of a store that engines of another
-// ownership mode have worked on.
+// An OwnershipModeError is returned by New if engines of another ownership mode
+// have used the store.
 type OwnershipModeError struct{ Configured, Stored Ownership }
 
 func (e *OwnershipModeError) Error() string {
 	return fmt.Sprintf("engine: ownership mode is %s, but the store belongs to engines of mode %s", e.Configured, e.Stored)
 }
 
-// A WorkflowError is the failure of a workflow, as Result returns it.
+// A WorkflowError is returned by Result if the workflow failed.
 type WorkflowError struct {
 	ID, Workflow string
 	Message      string
@@ -93,7 +95,7 @@ func (e *WorkflowError) Error() string {
 
 func (e *WorkflowError) Unwrap() error { return e.Sentinel }
 
-// A TerminalError says that a workflow has ended, and how. It wraps ErrTerminal.
+// A TerminalError means that a workflow has ended, with Status. It wraps ErrTerminal.
 type TerminalError struct {
 	ID     string
 	Status checkpoint.Status
@@ -105,9 +107,9 @@ func (e *TerminalError) Error() string {
 
 func (e *TerminalError) Unwrap() error { return ErrTerminal }
 
-// A NonDeterminismError says that a workflow function did, on replay, something
-// else than its history tells. The run is held, not failed: code that does what
-// it did goes on with it. An empty Operation is the end of the function.
+// A NonDeterminismError means that a workflow function did not do in a replay what
+// its history has recorded. The run does not fail, it is held: it continues with code
+// that agrees with the history. An empty Operation stands for the end of the function.
 type NonDeterminismError struct{ ID, Operation, Recorded, Asked string }
 
 func (e *NonDeterminismError) Error() string {
@@ -118,12 +120,13 @@ func (e *NonDeterminismError) Error() string {
 }
 
 // A TransactLimitError is the cause with which the context of a function in a
-// transaction ends that has taken longer than it may. On a store with one writer, as
-// SQLite has, all others wait for it meanwhile, and with them the leases of all engines
-// on that store. Nothing of the transaction was written. It wraps activity.ErrTimeout.
+// transaction ends if the function takes too long. On a store with a single writer,
+// such as SQLite, all other writers wait for the transaction, including the lease
+// renewals of all engines on that store. Nothing of the transaction was written. It
+// wraps activity.ErrTimeout.
 //
-// To the workflow, the step's outcome is an *activity.Error that wraps the same and has
-// this error's text.
+// The workflow gets an *activity.Error as the outcome of the step. It also wraps
+// activity.ErrTimeout and has the text of this error.
 type TransactLimitError struct {
 	Step     string
 	Limit    time.Duration
@@ -140,8 +143,8 @@ func (e *TransactLimitError) Error() string {
 
 func (e *TransactLimitError) Unwrap() error { return activity.ErrTimeout }
 
-// A DecodeError says that today's code cannot decode what is stored: its type has
-// changed, its codec is missing or lacks a key, or what decodes it panics.
+// A DecodeError means that the current code cannot decode what is stored: the type has
+// changed, the codec is missing or lacks a key, or the decoder panics.
 type DecodeError struct {
 	Type  string // the Go type to decode into
 	Codec string // the name of the codec that encoded it
@@ -154,10 +157,10 @@ func (e *DecodeError) Error() string {
 
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// An InputError says that a workflow function, in Engine.Replay, began operations with
-// another input than its history tells. No run is held for that. It may be what was
-// meant, such as a new field of a struct; or one operation is taken for another of its
-// name, and gets that one's outcome.
+// An InputError means that a workflow function, in Engine.Replay, started operations
+// with an input that differs from the recorded one. No run is held for that. The change
+// may be intended, such as a new field of a struct. Or an operation is mistaken for
+// another one of the same name and gets the outcome of that one.
 type InputError struct {
 	ID         string
 	Operations []string // "3 (activity charge)", in the order of their events; the first hundred

@@ -2,36 +2,36 @@ package engine
 
 import "sync/atomic"
 
-// Events are called when something happens that is worth counting. All of them may
-// be nil. They are called by the engine's own goroutines, which wait for them, and by
-// many at once. An id is no label for a metric: there are too many.
+// Events are callbacks for metrics. Any of them may be nil. The engine's goroutines
+// call them synchronously and concurrently. Do not use an id as the label of a metric:
+// there are too many.
 type Events struct {
-	// Takeover: a run was claimed from an incarnation that is dead or has stopped.
+	// Takeover: a run was claimed whose previous owner is dead or has stopped.
 	Takeover func(id, from, to string)
 
-	// LostRace: a claim came to nothing because somebody else was quicker.
+	// LostRace: a claim was refused because another write came first.
 	LostRace func(id string)
 
-	// Fenced: a commit was refused, or not tried any more, because the run has
-	// another owner or has ended. What was decided for it is dropped.
+	// Fenced: a commit was refused, or abandoned, because the run has another
+	// owner or has ended. Its contents are discarded.
 	Fenced func(id string)
 
-	// Unknown: nobody knows whether a commit was done. It is settled before anything
-	// else happens to the run. The id is empty for what concerns no run.
+	// Unknown: the outcome of a commit is unknown. It is settled before anything
+	// else happens to the run. The id is empty if the commit belongs to no run.
 	Unknown func(id string)
 
-	// InputChanged: in a replay of the run an operation was begun with another input
-	// than its history tells; it is the first. The run goes on: see
-	// docs/guides/workflows.md for what is compared. It is told of once in the life of an
-	// engine, as a rule.
+	// InputChanged: in a replay of the run, an operation was started with an input that
+	// differs from the recorded one. Only the first such operation is reported. The run
+	// continues. docs/guides/workflows.md describes what is compared. An engine usually
+	// reports a run once.
 	InputChanged func(id, operation string)
 
-	// Deposed: an incarnation has lost its lease, and puts down all that it drives.
-	// The engine goes on as another.
+	// Deposed: an incarnation has lost its lease and releases all its runs. The
+	// engine continues as another incarnation.
 	Deposed func(incarnation string)
 }
 
-// Counts are how often something happened to one incarnation.
+// counts are the numbers of events of one incarnation.
 type counts struct{ takeovers, lostRaces, fenced, unknown atomic.Uint64 }
 
 func (l *life) tookOver(id, from string) {
@@ -55,7 +55,8 @@ func (l *life) fenced(id string) {
 	}
 }
 
-// unsure is told of commits of unknown outcome. An empty id is no run's.
+// unsure returns a function that reports commits of unknown outcome. The id is empty if
+// they belong to no run.
 func (l *life) unsure(what, id string) func(error) {
 	return func(err error) {
 		l.eng.log.Warn("weft: outcome of a commit is unknown, trying again", "what", what, "workflow", id, "error", err)
