@@ -85,7 +85,7 @@
 //     transact is a step in a transaction of the store. compensate undoes calls. child,
 //     inbox, send and forward implement children and signals.
 //   - park decides when a run is removed from memory. watchdog reports a function that
-//     blocks.
+//     blocks. fifo is a queue type.
 //
 // One incarnation of an engine on a store, from the start of Run to its end:
 //
@@ -99,8 +99,7 @@
 //     not read again.
 //   - claim makes this engine the owner of a run, and crew claims several at a time.
 //     suspect quarantines runs that kill their process. restored applies the floor that is
-//     set after a backup was restored. gate and permit limit the attempts in progress, and
-//     fifo is the queue type for those that wait.
+//     set after a backup was restored. gate and permit limit the attempts in progress.
 //
 // Requests from outside, and what operators do:
 //
