@@ -9,8 +9,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A taking is the claim of a parked run in the commit of what it waits for: so it
-// goes on at once, and nobody has to find it.
+// A taking is the claim of a parked run in the same commit as the signal that it waits
+// for. So the run continues at once, and no poll has to find it.
 type taking struct {
 	claimable
 	life  *life
@@ -18,12 +18,12 @@ type taking struct {
 	leave func()
 }
 
-// take decides the claim of wf, whose batch is to go along with b. It is nil if wf
-// is not to be driven here, or not without a further look: then b has to have it
-// found. Else its leave is to be called in the end.
+// take decides the claim of wf that is to be committed together with b. It returns nil if
+// this engine may not execute wf, or cannot decide that without another read. Then b must
+// contain a wake-up for wf. Otherwise the caller must call leave at the end.
 //
-// A sender may go before it knows what became of its commit. Where the store judges
-// no conditions, that could land at any time, and a claim must not.
+// A sender may give up before it knows the outcome of its commit. On a store without
+// conditions that commit could still take effect at any time, which a claim must not.
 func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Batch) *taking {
 	if !e.mayTake(wf) {
 		return nil
@@ -53,14 +53,14 @@ func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 	return t
 }
 
-// mayTake says that wf may be claimed in the commit of what it waits for, if there is
-// room.
+// mayTake reports whether wf may be claimed in the commit of a signal that it waits for,
+// if there is room.
 func (e *Engine) mayTake(wf *checkpoint.Workflow) bool {
 	return e.store.Capabilities().ConditionalBatch && wf.Parked() && len(wf.Attention) == 0 && wf.Deaths < suspectAfter &&
 		e.driven(wf.ID) == nil && !e.lingers(wf)
 }
 
-// with is b together with the claim.
+// with returns b extended by the claim.
 func (t *taking) with(b storage.Batch) storage.Batch {
 	w := t.write.Batch
 	return storage.Batch{
@@ -69,7 +69,7 @@ func (t *taking) with(b storage.Batch) storage.Batch {
 	}
 }
 
-// done drives the run if the commit of d, which came to err, has claimed it.
+// done executes the run if the commit of d, which returned err, has claimed it.
 func (t *taking) done(err error, d *signal.Acceptance) {
 	switch {
 	case err == nil:

@@ -9,18 +9,18 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// A delivery is a signal that its sender hands to the driver of a run that rests in
-// a receive: its acceptance and its consumption are one commit, the driver's. The
-// payload goes into the checkpoint, and no inbox has it in between.
+// A delivery is a signal that its sender hands to the driver of a run that waits in a
+// receive. One commit of the driver accepts and consumes it. The payload goes directly
+// into the checkpoint and is never in the inbox.
 type delivery struct {
 	in   *signal.Incoming
 	to   address
-	from context.Context         // of the sender, who is told what the commit meets
+	from context.Context         // of the sender, which learns the errors of the commit
 	done chan *signal.Acceptance // receives once; nil: it was not delivered
 }
 
-// handOver delivers s to the driver of the workflow, if it waits for that.
-// Otherwise the sender commits the acceptance by itself.
+// handOver delivers s to the driver of the workflow, if the run waits for it. If it
+// returns false, the sender commits the acceptance itself.
 func (e *Engine) handOver(ctx context.Context, to address, s *sending) bool {
 	x := e.drives(to.wf)
 	if x == nil {
@@ -31,14 +31,14 @@ func (e *Engine) handOver(ctx context.Context, to address, s *sending) bool {
 		return false
 	}
 	leftTo(ctx, true, nil)
-	s.look = true // whatever comes of it: only the accepted response tells
+	s.look = true // only the recorded acceptance shows whether the driver accepted it
 	x.address = address{}
 	var a *signal.Acceptance
 	select {
 	case a = <-d.done:
 	case <-ctx.Done():
 		a = d.answered()
-	case <-x.ctx.Done(): // the run takes no more, and may have ended with this signal
+	case <-x.ctx.Done(): // the run takes no more deliveries, and may have ended with this signal
 		a = d.answered()
 	}
 	if a == nil {
@@ -49,7 +49,7 @@ func (e *Engine) handOver(ctx context.Context, to address, s *sending) bool {
 	return true
 }
 
-// answered is the answer, if there is one already.
+// answered returns the answer if it is there already, and nil otherwise.
 func (d *delivery) answered() *signal.Acceptance {
 	select {
 	case a := <-d.done:
@@ -59,7 +59,8 @@ func (d *delivery) answered() *signal.Acceptance {
 	}
 }
 
-// offer leaves d with a driver that rests, which answers it soon.
+// offer posts d to a driver that waits for such a signal and will answer it soon. It
+// reports whether it did.
 func (x *execution) offer(d *delivery) bool {
 	m := &x.mailbox
 	m.mu.Lock()
@@ -75,7 +76,7 @@ func (x *execution) offer(d *delivery) bool {
 	return offered
 }
 
-// expect makes it known which signals the resting run would take at once.
+// expect publishes in the mailbox which signals the waiting run would receive at once.
 func (x *execution) expect() {
 	m := &x.mailbox
 	m.mu.Lock()
@@ -90,23 +91,23 @@ func (x *execution) expect() {
 	}
 }
 
-// takesNext says that a signal which is accepted now is the next to be received, by
-// who waits for its name: all that were accepted before are known, and consumed.
+// takesNext reports whether a signal that is accepted now would be the next one received
+// by the operation that waits for its name: all earlier ones are known and consumed.
 func (x *execution) takesNext() bool {
 	return x.mayBegin() && x.ops.receiver() == nil && !slices.ContainsFunc(x.ops.timed, func(o *operation) bool {
 		return o.open && o.wait != nil && !x.inbox.drained(o.name)
 	})
 }
 
-// drained says that all signals of a name are known, and consumed.
+// drained reports whether all signals of a name are known and consumed.
 func (in *inbox) drained(name string) bool {
 	l := in.lines[name]
 	return l != nil && !l.more && len(l.waiting) == 0
 }
 
-// receive commits d as accepted and received, and answers it. It says no if the run is
-// not as it was when the delivery was offered, or if it was refused: then its sender
-// finds out why.
+// receive commits d as accepted and received, and answers it. It returns false if the run
+// has changed since the delivery was offered, or if the commit was refused. The sender
+// then finds out why.
 func (x *execution) receive(d *delivery) (done bool, err error) {
 	var answer *signal.Acceptance
 	defer func() { d.done <- answer }()
@@ -120,11 +121,11 @@ func (x *execution) receive(d *delivery) (done bool, err error) {
 	}
 	a, err := signal.AcceptConsumed(d.in, wf.Generation, d.to.counted, x.eng.now())
 	if err != nil || a.Arrived[0].Seq != x.inbox.end+1 {
-		return false, nil // there is one before it
+		return false, nil // an earlier signal is not known yet
 	}
 	o := x.ops.timed[i]
 	if x.takes(o, payload{d.in.Codec, d.in.Data}) != nil {
-		return false, nil // it is accepted, and not received
+		return false, nil // it is to be accepted, but not received
 	}
 	unsure := x.unsure
 	defer func() { x.unsure = unsure }()
@@ -144,8 +145,7 @@ func (x *execution) receive(d *delivery) (done bool, err error) {
 	return done, err
 }
 
-// passed takes in that a signal was accepted, in the place after all that are known,
-// and consumed.
+// passed notes that a signal was accepted, directly after all known ones, and consumed.
 func (in *inbox) passed(w signal.Waiting) {
 	in.end = w.Seq
 	for _, l := range in.lines {
@@ -153,7 +153,7 @@ func (in *inbox) passed(w signal.Waiting) {
 	}
 }
 
-// receives is the event of o's receiving f.
+// receives returns the event that o received f.
 func (o *operation) receives(f *found) checkpoint.Event {
 	e := o.event(checkpoint.Received)
 	e.Result, e.Codec, e.SignalID = f.Data, f.Codec, f.ID

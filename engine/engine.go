@@ -19,15 +19,15 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An Engine starts, drives, signals and inspects workflows on one store. Its
-// methods may be called by many goroutines at once.
+// An Engine starts, executes, signals and inspects workflows on one store. Its
+// methods are safe for concurrent use.
 type Engine struct {
 	env
 
 	mu     lock.Mutex // guards what follows
 	closed bool
-	life   *life                 // of the Run under way; nil: none
-	runs   map[string]*execution // that this engine drives, by id
+	life   *life                 // of the Run in progress; nil: none
+	runs   map[string]*execution // that this engine executes, by id
 	gate   gate                  // for attempts
 	lobby  lobby                 // for runs
 
@@ -35,40 +35,40 @@ type Engine struct {
 	// attempts have not all returned.
 	lingering map[string]int
 
-	changed map[string]bool // runs of which it was told that an input is another one, by generation
+	changed map[string]bool // runs for which a changed input was reported, by generation
 	waiters map[string]map[chan *ending]bool
 
-	// reconciled are the activities with an idempotency key that runs have called, by
-	// their name and the type of their definition: see expected.
+	// reconciled has the activities with an idempotency key that runs have called, by
+	// the name and the type of their definition: see expected.
 	reconciled sync.Map
 
 	limits limits.Limits // of activities and scopes, for attempts
-	sends  sends         // under way
+	sends  sends         // in progress
 }
 
-// An env is what does not change while an engine is there. A Tx and a replay have an
-// engine of their own with a copy of it.
+// An env is the part of an engine that never changes. A Tx and a replay have an engine
+// of their own with a copy of it.
 type env struct {
 	config    Config
 	store     storage.Storage
 	workflows map[string]*definition
 	codecs    codecs
-	pinned    bool // one of the workflows is
+	pinned    bool // at least one workflow is Pinned
 	log       *slog.Logger
-	now       func() time.Time // the wall clock: read here, and with the other by read, and nowhere else
-	read      func() checkpoint.Reading
-	newID     func() string   // a ULID: made here and nowhere else
-	base      context.Context // of calls to the store for which no caller waits
+	now       func() time.Time          // reads the wall clock; with read, the only access to it
+	read      func() checkpoint.Reading // reads the wall clock and the monotonic clock
+	newID     func() string             // returns a ULID; the only place that makes one
+	base      context.Context           // of calls to the store for which no caller waits
 
 	maxPayload int // bytes of one payload
-	maxBytes   int // of a checkpoint's events, but for the last
-	maxOps     int // of a batch, with its conditions
+	maxBytes   int // of a checkpoint's events, not counting the last
+	maxOps     int // operations and conditions of a batch
 
-	rehearsing bool          // nothing is run but workflow functions
+	rehearsing bool          // only workflow functions are run
 	closing    chan struct{} // closed by Close
 }
 
-// apart is an engine with the env of e, which drives nothing.
+// apart returns an engine with the env of e that executes no runs.
 func (e *Engine) apart() *Engine {
 	a := &Engine{env: e.env}
 	a.mu.SetRank(lock.Outer)
@@ -81,11 +81,11 @@ func readClocks() checkpoint.Reading {
 	return checkpoint.Reading{Wall: now.Round(0), Mono: now}
 }
 
-// New checks everything that can be checked and returns an engine that does
-// nothing yet: Run drives. The error joins a *ConfigError for each mistake in
-// c; or it is a *CheckpointOwnershipCapabilityError, an *OwnershipModeError, or
-// the store's. Nothing is claimed, recovered or polled before New has accepted
-// the store; it writes one record, the store's stamp, when the store is new.
+// New checks the configuration and the store and returns an engine. The engine
+// executes nothing until Run is called. The error joins a *ConfigError for each
+// mistake in c; or it is a *CheckpointOwnershipCapabilityError, an
+// *OwnershipModeError, or the store's. New claims no run. It writes one record,
+// the store's stamp, if the store is new.
 func New(c Config) (*Engine, error) {
 	c = c.withDefaults()
 	if err := c.check(); err != nil {
@@ -143,14 +143,14 @@ func New(c Config) (*Engine, error) {
 	return e, nil
 }
 
-// makeID is a new ULID of a time. One that a ULID cannot tell, as of a clock that was not
-// set and says that it is before 1970, is the nearest that it can.
+// makeID returns a new ULID with the time now. A time outside the range of a ULID, such
+// as one before 1970 from a clock that was not set, is replaced by the nearest in range.
 func makeID(now time.Time) string {
 	ms := uint64(max(now.UnixMilli(), 0))
 	return ulid.MustNew(min(ms, ulid.MaxTime()), ulid.DefaultEntropy()).String()
 }
 
-// checkStore refuses a store that cannot keep the promises of the mode.
+// checkStore refuses a store that lacks a capability that the mode needs.
 func checkStore(s storage.Storage, mode Ownership) error {
 	needed := []string{"conditionalBatch", "atomicBatch", "readAfterWrite", "scanConsistency"}
 	if mode == SingleOwner {
@@ -162,13 +162,13 @@ func checkStore(s storage.Storage, mode Ownership) error {
 		}
 	}
 	if opening(s) == "" && !s.Capabilities().Shared && mode == CASRequired {
-		return &ConfigError{"Storage", "is neither Shared nor a storage.Exclusive: nothing tells whether its engines are alive"}
+		return &ConfigError{"Storage", "is neither Shared nor a storage.Exclusive: dead engines cannot be detected"}
 	}
 	return nil
 }
 
-// opening identifies this opening of a store that has one opener at a time; it
-// is empty for any other store.
+// opening identifies this opening of an exclusive store. It is empty for any other
+// store.
 func opening(s storage.Storage) string {
 	if x, ok := storage.As[storage.Exclusive](s); ok {
 		return x.Opening()
@@ -176,18 +176,18 @@ func opening(s storage.Storage) string {
 	return ""
 }
 
-// Run recovers what earlier engines left, then drives workflows until ctx is
-// done. It then takes no new work, lets running activities finish for at most
+// Run recovers what earlier engines left unfinished, then executes workflows until
+// ctx is done. It then takes no new work, lets running activities finish for at most
 // Config.StopTimeout, makes their outcomes durable, and returns nil. What is not
-// finished goes on in the next engine. User code that does not heed its context
-// for another StopTimeout is left behind.
+// finished continues in the next engine. User code that ignores the end of its
+// context for another StopTimeout is abandoned.
 //
-// It returns ErrClosed once Close was called, and the store's error if the store
-// cannot be used at all. One that wraps storage.ErrMoved says, within a PollInterval,
-// that files of the store were deleted, renamed or replaced, and one that wraps
-// storage.ErrFutureFormat that a newer release has made the store its own: everything was
-// cut off.
-// One Run is under way at a time.
+// Run returns ErrClosed after Close was called, and the store's error if the store
+// cannot be used at all. Within a PollInterval, it stops at once and returns an error
+// that wraps storage.ErrMoved if files of the store were deleted, renamed or replaced,
+// or one that wraps storage.ErrFutureFormat if a newer release has upgraded the store.
+//
+// Only one Run may be in progress at a time.
 func (e *Engine) Run(ctx context.Context) error {
 	for {
 		err := e.live(ctx)
@@ -197,7 +197,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// live is one life of the engine. One that lost its lease is followed by another.
+// live runs one incarnation of the engine. If that loses its lease, Run starts another.
 func (e *Engine) live(ctx context.Context) error {
 	l, err := e.begin()
 	if err != nil {
@@ -206,7 +206,7 @@ func (e *Engine) live(ctx context.Context) error {
 	defer e.end(l)
 	newer := (*outgrownError)(nil)
 	if err := e.outgrown(ctx); errors.As(err, &newer) {
-		return err // since New, or since the life before
+		return err // the store was upgraded since New or the previous incarnation
 	}
 	err = l.register(ctx)
 	if err == nil {
@@ -214,11 +214,11 @@ func (e *Engine) live(ctx context.Context) error {
 	}
 	if err != nil {
 		if l.ctx.Err() != nil || ctx.Err() != nil {
-			return e.refused() // told to stop before it had begun
+			return e.refused() // stopped before it had started
 		}
 		return err
 	}
-	e.log.Info("weft: engine runs", "incarnation", l.incarnation, "store", storage.Adapter(e.store), "workflows", len(e.workflows), "deployment", e.config.Deployment)
+	e.log.Info("weft: engine started", "incarnation", l.incarnation, "store", storage.Adapter(e.store), "workflows", len(e.workflows), "deployment", e.config.Deployment)
 	l.setOpen(true)
 	l.keepLease()
 	lost := l.work(ctx)
@@ -232,10 +232,10 @@ func (e *Engine) live(ctx context.Context) error {
 	return e.refused()
 }
 
-// types are the names of the workflows that e runs, in order.
+// types returns the names of the workflows that e has, sorted.
 func (e *Engine) types() []string { return slices.Sorted(maps.Keys(e.workflows)) }
 
-// refused is ErrClosed after Close.
+// refused returns ErrClosed after Close.
 func (e *Engine) refused() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -245,7 +245,7 @@ func (e *Engine) refused() error {
 	return nil
 }
 
-var errRunning = errors.New("engine: Run is under way already")
+var errRunning = errors.New("engine: Run is already in progress")
 
 func (e *Engine) begin() (*life, error) {
 	e.mu.Lock()
@@ -268,10 +268,10 @@ func (e *Engine) end(l *life) {
 	close(l.over)
 }
 
-// Close stops at once: activities' contexts are cancelled, workflows are put
-// down where they are, and Close returns when nothing of the engine runs any
-// more (but for user code that does not heed its context for StopTimeout). It
-// may be called at any time, and again. The store stays open.
+// Close stops the engine at once. It cancels the contexts of activities, releases
+// all runs as they are, and returns when no goroutine of the engine runs any more,
+// except for user code that ignores the end of its context for StopTimeout. It may
+// be called at any time, and more than once. The store stays open.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	if !e.closed {
@@ -293,8 +293,8 @@ type ending struct {
 	*checkpoint.Output
 }
 
-// await registers for the end of a workflow. local says that this engine drives
-// it and it is of that type, so that its end will certainly be told here.
+// await registers a waiter for the end of a workflow. local reports whether this engine
+// executes it and its type matches, so that the waiter will certainly be notified.
 func (e *Engine) await(workflow, id string) (ended chan *ending, local bool, release func()) {
 	ended = make(chan *ending, 1)
 	e.mu.Lock()
@@ -313,8 +313,8 @@ func (e *Engine) await(workflow, id string) (ended chan *ending, local bool, rel
 	}
 }
 
-// tell tells everybody who waits for x: with its output, or with nil that this
-// engine does not drive it any more. Who begins to wait later is not told.
+// tell notifies all waiters for x: of its output, or with nil that this engine does not
+// execute it any more. Waiters that register later are not notified.
 func (e *Engine) tell(x *execution) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -322,14 +322,14 @@ func (e *Engine) tell(x *execution) {
 	e.tellAll(x.id, x.ended())
 }
 
-// lookAgain has everybody who waits for the end of id look whether it has come.
+// lookAgain makes all waiters for the end of id check the store.
 func (e *Engine) lookAgain(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.tellAll(id, nil)
 }
 
-// tellAll tells everybody who waits for the end of id. The caller has e.mu.
+// tellAll notifies all waiters for the end of id. The caller holds e.mu.
 func (e *Engine) tellAll(id string, end *ending) {
 	for ended := range e.waiters[id] {
 		select {
@@ -339,7 +339,7 @@ func (e *Engine) tellAll(id string, end *ending) {
 	}
 }
 
-// tells says that the end of id is still to be told.
+// tells reports whether this engine executes id and will still notify its waiters.
 func (e *Engine) tells(id string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -347,23 +347,23 @@ func (e *Engine) tells(id string) bool {
 	return x != nil && !x.told
 }
 
-// driven returns the execution of id if this engine drives it, or has done so
-// and waits for its attempts to return.
+// driven returns the execution of id if this engine executes it, or has done so and
+// still waits for its attempts to return. Otherwise it returns nil.
 func (e *Engine) driven(id string) *execution {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.runs[id]
 }
 
-// allDriven are the executions of this engine, those too that wait for their attempts to
-// return.
+// allDriven returns all executions of this engine, including those that only wait for
+// their attempts to return.
 func (e *Engine) allDriven() []*execution {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Collect(maps.Values(e.runs))
 }
 
-// drives returns the execution of wf if it is that of wf's owner.
+// drives returns the execution of wf if it belongs to wf's owner, and nil otherwise.
 func (e *Engine) drives(wf *checkpoint.Workflow) *execution {
 	if x := e.driven(wf.ID); x != nil && x.life.incarnation == wf.Owner {
 		return x

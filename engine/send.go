@@ -18,7 +18,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// SendSignal delivers a signal to a workflow. See signal.Signal.Send.
+// SendSignal sends a signal to a workflow. See signal.Signal.Send.
 func (e *Engine) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
 	id := m.WorkflowID
 	if r, ok := m.Start.(*StartRequest); ok && r != nil {
@@ -40,7 +40,7 @@ func (e *Engine) sendSignal(ctx context.Context, m signal.Message) (signal.Accep
 	return e.accepted(ctx, in)
 }
 
-// accepted delivers what was checked and encoded.
+// accepted sends a signal that was checked and encoded.
 func (e *Engine) accepted(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
 	if err := e.refused(); err != nil {
 		return signal.Accepted{}, err
@@ -51,8 +51,8 @@ func (e *Engine) accepted(ctx context.Context, in *signal.Incoming) (signal.Acce
 	return e.deliver(ctx, in)
 }
 
-// sendWithStart starts a workflow with its first signal, in one commit, or sends
-// to the one that is there. See signal.Signal.SendWithStart.
+// sendWithStart starts a workflow with its first signal in one commit, or sends the signal
+// to the workflow that has the id. See signal.Signal.SendWithStart.
 func (e *Engine) sendWithStart(ctx context.Context, m signal.Message) (signal.Accepted, error) {
 	r, ok := m.Start.(*StartRequest)
 	if !ok || r == nil || m.WorkflowID != "" {
@@ -72,14 +72,14 @@ func (e *Engine) sendWithStart(ctx context.Context, m signal.Message) (signal.Ac
 			return s.accepted, err
 		}
 		a, err := e.deliver(ctx, s.first)
-		if !errors.Is(err, ErrNotFound) { // purged since
+		if !errors.Is(err, ErrNotFound) { // ErrNotFound: it was purged meanwhile
 			return a, err
 		}
 	}
 	return signal.Accepted{}, contradiction(keys.Workflow(s.wf.ID))
 }
 
-// incoming checks a message and encodes it. Nothing is written before.
+// incoming checks a message and encodes it, before anything is written.
 func (e *Engine) incoming(m signal.Message) (*signal.Incoming, error) {
 	in := &signal.Incoming{WorkflowID: m.WorkflowID, Name: m.Name, Memory: m.ExpiresAfter}
 	if m.ID != nil {
@@ -101,8 +101,8 @@ func (e *Engine) incoming(m signal.Message) (*signal.Incoming, error) {
 	return in, nil
 }
 
-// checkIncoming is the door: sizes, then what is empty, then what is of another
-// type than it should be.
+// checkIncoming validates in: first the sizes, then that no name is empty, then that names
+// are UTF-8 and the payload was encodable.
 func (e *Engine) checkIncoming(in *signal.Incoming, encoding error) error {
 	names := []struct {
 		what, s string
@@ -139,32 +139,32 @@ func (e *Engine) checkIncoming(in *signal.Incoming, encoding error) error {
 	return nil
 }
 
-// sends are the sends under way, in a line for each workflow. Who is first in a
-// line leads it: it commits for itself and for those behind it, in one batch,
-// while others gather. So neighbours share a commit and do not conflict.
+// sends has the sends in progress, in a line for each workflow. The first send of a line
+// is its leader: it commits itself and those behind it in one batch, while further sends
+// join the line. So concurrent sends share a commit and do not conflict.
 type sends struct {
 	mu    lock.Mutex
-	lines map[string][]*sending // a line is there while somebody leads it
+	lines map[string][]*sending // a line exists while it has a leader
 }
 
-// A sending is one send under way.
+// A sending is one send in progress.
 type sending struct {
 	in   *signal.Incoming
-	turn chan struct{} // tells that it is answered, or leads now
+	turn chan struct{} // notifies it that it is answered, or is the leader now
 
-	// Of who leads the line.
-	look    bool // it may have been accepted: look first
+	// Owned by the leader of the line.
+	look    bool // it may have been accepted: check first
 	refused address
-	times   int // that it was refused on the same address
+	times   int // how often it was refused on the address refused
 
-	// Guarded by sends.
+	// Guarded by sends.mu.
 	answered, left bool
-	trouble        error // of the last commit that it was in, or waited behind
+	trouble        error // of the last commit that included it, or that it waited for
 	answer         signal.Accepted
 	err            error
 }
 
-// deliver sends in: as the leader of its line, or behind one.
+// deliver sends in, as the leader of its line or behind the leader.
 func (e *Engine) deliver(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
 	s := &sending{in: in, turn: make(chan struct{}, 1)}
 	if !e.sends.join(s) {
@@ -190,8 +190,8 @@ func (e *Engine) deliver(ctx context.Context, in *signal.Incoming) (signal.Accep
 	return s.answer, s.err
 }
 
-// mayArrive remembers a run that is driven here, and to which a signal may come of
-// which its sender will not tell: he has given up, and what he wrote may land late.
+// mayArrive remembers that a run of this engine may get a signal of which the sender will
+// not notify it: the sender timed out, but its commit may still take effect.
 func (e *Engine) mayArrive(id string) {
 	e.mu.Lock()
 	l := e.life
@@ -208,14 +208,14 @@ func (e *Engine) mayArrive(id string) {
 	l.expecting[id] = arrival{now, now}
 }
 
-// An arrival is since when a signal may come late, and when the run was told last to
-// look for it.
+// An arrival has the time since which a signal may arrive late, and the time at which the
+// run was last told to look for it.
 type arrival struct{ since, told time.Time }
 
-// hear has the runs look at their inbox to which a signal may come late: at once, and
-// again after twice the time, so that they rest in between and may be parked. One that is
-// driven no more is forgotten: whoever claims it looks, and what was written for its old
-// claim is refused from then on.
+// hear makes the runs to which a signal may arrive late look at their inbox: at once, and
+// then at intervals that double, so that a run may be parked in between. A run that this
+// engine does not execute any more is removed: its next owner looks at the inbox, and a
+// write that depends on the old claim is refused from then on.
 func (l *life) hear(context.Context) error {
 	l.mu.Lock()
 	expecting := maps.Clone(l.expecting)
@@ -240,13 +240,12 @@ func (l *life) hear(context.Context) error {
 	return nil
 }
 
-// undecided is the error of a send of which it is not known whether it was
-// accepted.
+// undecided returns the error of a send if it is unknown whether the signal was accepted.
 func undecided(in *signal.Incoming, cause error) error {
 	return fmt.Errorf("engine: signal %q: %w", in.WorkflowID, cause)
 }
 
-// join puts s into its line, and says whether it leads.
+// join adds s to its line, and reports whether it is the leader.
 func (l *sends) join(s *sending) (leads bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -262,8 +261,8 @@ func (l *sends) join(s *sending) (leads bool) {
 	return false
 }
 
-// leave takes s, whose sender waits no longer, out of its line; unless it was
-// answered just now. It says whether a commit with s was tried, or may be.
+// leave removes s from its line, because its sender does not wait any longer. It reports
+// whether s was answered just now, and whether a commit with s was tried or may be.
 func (l *sends) leave(s *sending) (answered, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -274,15 +273,15 @@ func (l *sends) leave(s *sending) (answered, sent bool) {
 	}
 	s.left = true
 	if len(s.turn) == 0 {
-		return false, true // its leader has it
+		return false, true // it is in a batch of the leader
 	}
 	if !s.answered {
-		l.next(id) // it was to lead
+		l.next(id) // it was to become the leader
 	}
 	return s.answered, s.look
 }
 
-// next has the first of a line lead it.
+// next makes the first of a line its leader.
 func (l *sends) next(id string) {
 	line := l.lines[id]
 	if len(line) == 0 {
@@ -293,8 +292,8 @@ func (l *sends) next(id string) {
 	line[0].turn <- struct{}{}
 }
 
-// gather adds to batch those who have joined meanwhile, up to what one commit
-// may hold.
+// gather adds to batch the sends that have joined the line, up to the limits of one
+// commit.
 func (l *sends) gather(id string, batch []*sending, count, bytes int) []*sending {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -318,7 +317,7 @@ func (l *sends) settle(s *sending, a signal.Accepted, err error) {
 	s.turn <- struct{}{}
 }
 
-// pass ends the lead of a line. Those who were not answered are first again.
+// pass gives up the lead of a line. Those that were not answered go to its front.
 func (l *sends) pass(id string, open []*sending) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -327,17 +326,17 @@ func (l *sends) pass(id string, open []*sending) {
 	l.next(id)
 }
 
-// mostSends is how many signals are accepted in one commit at most.
+// mostSends is the maximum number of signals accepted in one commit.
 const mostSends = 250
 
-// lead commits for s and for those behind it until s is answered.
+// lead commits s and those behind it until s is answered.
 func (e *Engine) lead(ctx context.Context, s *sending) {
 	id, count := s.in.WorkflowID, mostSends
 	if most := e.store.Capabilities().MaxBatch.Ops; most > 0 {
-		count = max(1, min(count, most/8)) // each has conditions and operations, and so have all
+		count = max(1, min(count, most/8)) // each signal has conditions and operations, and so has the batch
 	}
 	open := []*sending{s}
-	for wait, most := time.Microsecond, time.Second; ; wait = min(4*wait, most) { // the first is none
+	for wait, most := time.Microsecond, time.Second; ; wait = min(4*wait, most) { // the first wait is almost none
 		var lost bool
 		var err error
 		open, lost, err = e.round(ctx, id, e.sends.gather(id, open, count, e.maxBytes))
@@ -345,7 +344,7 @@ func (e *Engine) lead(ctx context.Context, s *sending) {
 			break
 		}
 		if most = time.Second; lost {
-			most = 4 * time.Millisecond // somebody else got on
+			most = 4 * time.Millisecond // another writer made progress
 		}
 		if err == nil && !backoff.Wait(ctx, wait) {
 			err = undecided(s.in, ctx.Err())
@@ -359,9 +358,9 @@ func (e *Engine) lead(ctx context.Context, s *sending) {
 	e.sends.pass(id, open)
 }
 
-// round tries once, in one commit, to have all of batch accepted. It returns
-// those that are not answered, and whether they lost a race. An error is for the leader,
-// who could not read: the others may be able to.
+// round tries once to accept all of batch in one commit. It returns those that are not
+// answered, and whether they lost a race. An error means that the leader could not read,
+// and is for the leader alone: the others may be able to read.
 func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open []*sending, lost bool, err error) {
 	for i, s := range batch {
 		answered := false
@@ -403,7 +402,7 @@ func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open [
 	return open, lost, nil
 }
 
-// replay answers s if it is no new signal. An error says that this could not be read.
+// replay answers s if it was accepted before. An error means that this could not be read.
 func (e *Engine) replay(ctx context.Context, s *sending) (answered bool, err error) {
 	a, earlier, err := e.earlier(ctx, s.in)
 	if failed(ctx, err) {
@@ -415,12 +414,12 @@ func (e *Engine) replay(ctx context.Context, s *sending) (answered bool, err err
 	return earlier || err != nil, nil
 }
 
-// earlier is the answer that was given to in before. It is looked at before the
-// workflow: a replay is answered also when that has ended.
+// earlier returns the answer that was given to in before. It is read before the workflow,
+// so that a repeated send is answered also after the workflow has ended.
 func (e *Engine) earlier(ctx context.Context, in *signal.Incoming) (signal.Accepted, bool, error) {
 	a, earlier, err := signal.Earlier(ctx, e.store, in)
 	if x := e.driven(in.WorkflowID); earlier && x != nil {
-		x.post(written{inbox: true}) // its first sender may have died before it told anybody
+		x.post(written{inbox: true}) // the first sender may have died before it notified the run
 	}
 	if i := (*signal.IndeterminateError)(nil); errors.As(err, &i) {
 		i.CorrelationID = e.newID()
@@ -430,15 +429,15 @@ func (e *Engine) earlier(ctx context.Context, in *signal.Incoming) (signal.Accep
 	return a, earlier, err
 }
 
-// An address is what an acceptance depends on beside its own records: the
-// workflow and its counter, as they are or are thought to be.
+// An address is what an acceptance depends on besides its own records: the workflow and
+// its counter, as last known.
 type address struct {
 	wf      *checkpoint.Workflow
-	counted []byte // nil: nothing was accepted yet
+	counted []byte // nil: no signal was accepted yet
 }
 
-// addressOf is where batch goes: what was known last of a workflow that is driven
-// here, or else what is in the store.
+// addressOf returns the address for batch: the last known one if this engine executes the
+// workflow, or else the one in the store.
 func (e *Engine) addressOf(ctx context.Context, id string, batch []*sending) (address, error) {
 	if err := e.refused(); err != nil {
 		return address{}, err
@@ -463,9 +462,9 @@ func (e *Engine) addressOf(ctx context.Context, id string, batch []*sending) (ad
 	return address{wf, counted}, err
 }
 
-// thinks says that wf's counter is to be taken to be what it was when wf parked. That
-// is worth it for the signal which claims the run: it is the first one as a rule. If it
-// is not, it is refused, and looks.
+// thinks reports whether to assume that wf's counter is unchanged since wf was parked.
+// This saves a read for the signal that claims the run, which is usually the first one.
+// If it is not, the commit is refused and the counter is read.
 func (e *Engine) thinks(wf *checkpoint.Workflow, batch []*sending) bool {
 	awaited := false
 	for _, s := range batch {
@@ -477,9 +476,9 @@ func (e *Engine) thinks(wf *checkpoint.Workflow, batch []*sending) bool {
 	return awaited && e.mayTake(wf) && e.mayDrive(wf) && e.hasRoomNow()
 }
 
-// accept commits the acceptance of batch. It returns those that have to look and
-// be decided anew: all of them after a conflict or an unknown outcome, because
-// only the accepted response tells what was ours; and who has the ID of another.
+// accept commits the acceptance of batch. After a conflict or an unknown outcome, it
+// returns those that have to be checked and decided again: only the recorded acceptance
+// shows what was written. lost reports a conflict.
 func (e *Engine) accept(ctx context.Context, to address, batch []*sending) (open []*sending, lost bool) {
 	var ins []*signal.Incoming
 	first := map[[2]string]int{} // of name and ID: the place in ins
@@ -523,20 +522,20 @@ func (e *Engine) accept(ctx context.Context, to address, batch []*sending) (open
 	return open, errors.Is(err, storage.ErrConflict)
 }
 
-// note has those of batch, who are not answered, know what their commit met, and those
-// who wait behind them.
+// note records the error of a commit for the unanswered sends of batch, and for those
+// that wait behind them.
 func (l *sends) note(batch []*sending, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range slices.Concat(batch, l.lines[batch[0].in.WorkflowID]) {
-		if !s.left { // else its sender has read it
+		if !s.left { // otherwise its sender may be reading trouble
 			s.trouble = err
 		}
 	}
 }
 
-// contradicted says that s is refused again and again, on an address that does
-// not change and with nothing else to be found: the store contradicts itself.
+// contradicted reports whether s was refused ten times on an address that did not change,
+// and no other reason was found: the store contradicts itself.
 func (s *sending) contradicted(on address) bool {
 	if s.refused.wf == nil || !bytes.Equal(s.refused.wf.Raw(), on.wf.Raw()) || !bytes.Equal(s.refused.counted, on.counted) {
 		s.refused, s.times = on, 0
@@ -545,8 +544,8 @@ func (s *sending) contradicted(on address) bool {
 	return s.times == 10
 }
 
-// awaited says that somebody is to be told of a signal of ins. A parked run waits
-// for some names only, and finds the others when it comes to receive them.
+// awaited reports whether wf is to be notified of a signal of ins. A parked run waits only
+// for certain names. It finds the other signals when it receives them.
 func awaited(wf *checkpoint.Workflow, ins []*signal.Incoming) bool {
 	if !wf.Parked() {
 		return true
@@ -554,8 +553,8 @@ func awaited(wf *checkpoint.Workflow, ins []*signal.Incoming) bool {
 	return slices.ContainsFunc(ins, func(in *signal.Incoming) bool { return slices.Contains(wf.Awaits, in.Name) })
 }
 
-// commitSignals writes the acceptance of ins and tells who drives the workflow,
-// also if the outcome is unknown.
+// commitSignals writes the acceptance of ins and notifies the owner of the workflow, also
+// if the outcome is unknown.
 func (e *Engine) commitSignals(ctx context.Context, to address, ins []*signal.Incoming) (*signal.Acceptance, error) {
 	now := e.now()
 	d, err := signal.Accept(ins, to.wf.Generation, to.counted, now)

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// StartWorkflow starts what r says. See Workflow.Start.
+// StartWorkflow starts the workflow that r describes. See Workflow.Start.
 func (e *Engine) StartWorkflow(ctx context.Context, r *StartRequest) (Info, error) {
 	s, err := e.prepare(r)
 	if err != nil {
@@ -25,7 +25,7 @@ func (e *Engine) StartWorkflow(ctx context.Context, r *StartRequest) (Info, erro
 	return info, call.explain(err)
 }
 
-// start writes it, or finds what is there instead.
+// start writes the start, or returns the workflow that already has the id.
 func (s *starting) start(ctx context.Context) (Info, error) {
 	e := s.eng
 	if err := e.refused(); err != nil {
@@ -52,8 +52,8 @@ func (s *starting) start(ctx context.Context) (Info, error) {
 	return Info{}, contradiction(keys.Workflow(s.wf.ID))
 }
 
-// driver is the life that would drive wf, joined, or nil if there is none or it has
-// no room.
+// driver returns the incarnation that would execute wf, after joining it, or nil if there
+// is none or it has no room.
 func (e *Engine) driver(wf *checkpoint.Workflow) *life {
 	if !e.mayDrive(wf) {
 		return nil
@@ -70,8 +70,8 @@ func (e *Engine) driver(wf *checkpoint.Workflow) *life {
 	return e.life
 }
 
-// fits is the definition by which this engine may drive wf, a run that is claimed or
-// that is to be started. If it may not, it says why.
+// fits returns the definition with which this engine may execute wf, a claimed run or one
+// to be started. If the engine may not execute it, fits returns nil and the reason.
 func (e *Engine) fits(wf *checkpoint.Workflow) (def *definition, why string) {
 	if def = e.workflows[wf.Type]; def == nil {
 		return nil, "this engine has no workflow of this name"
@@ -82,28 +82,28 @@ func (e *Engine) fits(wf *checkpoint.Workflow) (def *definition, why string) {
 	return def, ""
 }
 
-// mayDrive says that this engine may claim wf, as it is now.
+// mayDrive reports whether this engine may claim wf in its current state.
 func (e *Engine) mayDrive(wf *checkpoint.Workflow) bool {
 	def, _ := e.fits(wf)
 	return def != nil && !wf.Waits && e.serves(wf.Queue)
 }
 
-// A starting is a start under way.
+// A starting is a start in progress.
 type starting struct {
 	eng   *Engine
-	life  *life // that will drive it; nil: it waits to be found
+	life  *life // that will execute it; nil: a poll will find it
 	wf    *checkpoint.Workflow
 	on    *checkpoint.Workflow // the tombstone that it replaces
 	input payload
-	under *activeRecord // where a Pinned workflow begins; nil: anywhere
+	under *activeRecord // the deployment on which a Pinned workflow starts; nil: any
 
 	first    *signal.Incoming // accepted in the same commit; nil: none
-	accepted signal.Accepted  // its answer, if it has one
+	accepted signal.Accepted  // the answer to first, if there is one
 
 	giveUp context.CancelCauseFunc
 }
 
-// prepare checks and encodes: nothing is written before all of it is right.
+// prepare validates and encodes a start before anything is written.
 func (e *Engine) prepare(r *StartRequest) (*starting, error) {
 	if err := checkName("workflow name", r.Workflow, keys.MaxName); err != nil {
 		return nil, err
@@ -135,11 +135,11 @@ func (e *Engine) prepare(r *StartRequest) (*starting, error) {
 	}, nil
 }
 
-// try writes the start on what is thought to be there, and says whether to try
-// again because it was not.
+// try writes the start on the assumption that the id is free, or has the tombstone s.on. It
+// reports whether to try again because that was wrong.
 func (s *starting) try(ctx context.Context) (info Info, again bool, err error) {
 	if err := s.place(ctx); err != nil {
-		info, free, there := s.meet(ctx) // answered before, it is answered again
+		info, free, there := s.meet(ctx) // a repeated start gets its answer all the same
 		if !free {
 			return info, false, there
 		}
@@ -180,7 +180,7 @@ func (s *starting) try(ctx context.Context) (info Info, again bool, err error) {
 	return Info{}, false, fmt.Errorf("engine: start %q: %w", s.wf.ID, err)
 }
 
-// decide is the whole start as one batch.
+// decide returns the whole start as one batch.
 func (s *starting) decide() (*checkpoint.Write, error) {
 	now := s.eng.now()
 	owner, floor := "", uint64(0)
@@ -199,13 +199,13 @@ func (s *starting) decide() (*checkpoint.Write, error) {
 		return nil, err
 	}
 	row, err := indexRow(s.wf)
-	w.Batch.If = append(w.Batch.If, storage.Absent(in.Key)) // no damaged life before
+	w.Batch.If = append(w.Batch.If, storage.Absent(in.Key)) // an input without a workflow record is damage
 	w.Batch.Ops = append(w.Batch.Ops, in, row)
 	return w, err
 }
 
-// entryOf is the key by which wf is found that is nobody's: in the line of its queue,
-// or among what is due.
+// entryOf returns the key of the entry by which an unclaimed wf is found: in the line of
+// its queue, or in the list of unclaimed workflows.
 func entryOf(wf *checkpoint.Workflow, now time.Time, nonce string) []byte {
 	if wf.Queue != "" {
 		return keys.Line(wf.Queue, now, wf.ID)
@@ -227,7 +227,7 @@ func (s *starting) accept(w *checkpoint.Write) (signal.Accepted, error) {
 	return d.Arrived[0].Answer, nil
 }
 
-// begun drives what was started, or has somebody find it.
+// begun executes the started workflow, or makes the engine look for it.
 func (s *starting) begun(w *checkpoint.Write) {
 	if s.life != nil {
 		def, _ := s.eng.fits(s.wf)
@@ -242,7 +242,8 @@ func (s *starting) begun(w *checkpoint.Write) {
 	s.eng.pokeLife()
 }
 
-// meet is what a start does about the workflow that has its id.
+// meet handles the case that the id of the start is in use. It returns the workflow that
+// has it if that is the same start, or reports whether to try again.
 func (s *starting) meet(ctx context.Context) (info Info, again bool, err error) {
 	there, err := checkpoint.Load(ctx, s.eng.store, s.wf.ID)
 	switch {
@@ -277,7 +278,7 @@ func (s *starting) unsure(err error) {
 	}
 }
 
-// pokeLife has the engine look for work now.
+// pokeLife makes the engine poll now.
 func (e *Engine) pokeLife() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -286,7 +287,7 @@ func (e *Engine) pokeLife() {
 	}
 }
 
-// row is a workflow's place in the list of all: ix:{generation}.
+// row is a workflow's entry in the list of all workflows: ix:{generation}.
 type row struct {
 	ID string `cbor:"1,keyasint"`
 }
