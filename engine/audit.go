@@ -9,17 +9,17 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An Audit says who acts on a workflow, and why. Both are required.
+// An Audit records who acts on a workflow, and why. Both fields are required.
 type Audit struct{ By, Why string }
 
 func (a Audit) check() error {
 	if a.By == "" || a.Why == "" || len(a.By)+len(a.Why) > maxReason || !utf8.ValidString(a.By+a.Why) {
-		return invalid("audit", a.By+": "+a.Why, "must say who and why")
+		return invalid("audit", a.By+": "+a.Why, "needs By and Why, together at most 4,096 bytes of UTF-8")
 	}
 	return nil
 }
 
-// act is a change that an operator decides and that the history tells as verb.
+// act returns a change by an operator that the history records as verb.
 func (e *Engine) act(verb checkpoint.Verb, name string, decide func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error)) change {
 	said := saying{verb: verb}
 	return change{
@@ -38,17 +38,17 @@ func (e *Engine) act(verb checkpoint.Verb, name string, decide func(ctx context.
 	}
 }
 
-// A saying is a verb that an operator is about to have recorded. The same person may have
-// said the same before, when something else was asked: only what is recorded from the
-// first try on is this one.
+// A saying is a verb that is about to be recorded for an operator. The same operator may
+// have done the same with the same reason earlier. Only a record that was written since the
+// first try counts as this one.
 type saying struct {
 	verb   checkpoint.Verb
-	next   uint64 // the number of the next checkpoint before the first try; 0: not tried
-	before int    // how often the verb stood in the record then
+	next   uint64 // the number of the next checkpoint before the first try; 0: not tried yet
+	before int    // how often the verb was in the workflow record then
 }
 
-// begin notes what is there before the first try. It reads no more than the number of the
-// last checkpoint: that may be damaged, and be what a person has been asked about.
+// begin notes the state before the first try. Of the last checkpoint it reads only the
+// number: the checkpoint may be damaged, and be the reason why an operator acts.
 func (s *saying) begin(ctx context.Context, store storage.Storage, wf *checkpoint.Workflow) error {
 	r := keys.Checkpoints(wf.ID, wf.Base)
 	r.Reverse, r.Limit = true, 1
@@ -68,8 +68,8 @@ func (s *saying) begin(ctx context.Context, store storage.Storage, wf *checkpoin
 	return nil
 }
 
-// recorded says that a try of unknown outcome has landed: the verb stands in the record,
-// or in a checkpoint that has taken it over from there.
+// recorded reports whether a try of unknown outcome was written: the verb is in the
+// workflow record, or in a checkpoint to which it was moved from there.
 func (s *saying) recorded(ctx context.Context, store storage.Storage, wf *checkpoint.Workflow) (bool, error) {
 	n := s.count(wf.Verbs)
 	since := *wf

@@ -6,15 +6,15 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// Cancel asks a workflow to stop. A nil error says that the request is durable, and not
-// that the workflow will end cancelled: its function may have returned already, or return
-// a result all the same. Result tells how the workflow ended. Describe tells the request
-// in Info.Cancel, also of a workflow that completed. A second request changes nothing, and
-// its error is nil too.
+// Cancel requests the cancellation of a workflow. A nil error means that the request is
+// durable, not that the workflow will end cancelled: its function may already have
+// returned, or may still return a result. Result returns how the workflow ended. Describe
+// returns the request in Info.Cancel, also if the workflow completed. A second request
+// changes nothing, and its error is nil too.
 //
-// Of a request and an end that meet, the one that is committed first decides: after the
-// end, the error is a *TerminalError, and Info.Cancel stays nil. Other errors:
-// ErrNotFound, ErrInvalid, ErrClosed, the store's.
+// If a request and the end of the workflow race, the one that is committed first counts.
+// If that is the end, the error is a *TerminalError, and Info.Cancel stays nil. Other
+// errors: ErrNotFound, ErrInvalid, ErrClosed, the store's.
 func (e *Engine) Cancel(ctx context.Context, id, reason string) error {
 	if reason != "" {
 		if err := checkName("reason", reason, maxReason); err != nil {
@@ -25,8 +25,8 @@ func (e *Engine) Cancel(ctx context.Context, id, reason string) error {
 	return call.explain(e.cancel(call, id, nil, reason))
 }
 
-// cancel asks a workflow to stop; with a parent only if it is that one's child,
-// and not another that has the id by now.
+// cancel requests the cancellation of a workflow. With a parent, it does so only if the
+// workflow is a child of that parent, and not another workflow that uses the id now.
 func (e *Engine) cancel(ctx context.Context, id string, parent *checkpoint.Parent, reason string) error {
 	mine := checkpoint.Request{Reason: reason, At: checkpoint.Micro(e.now())}
 	return e.change(ctx, id, change{

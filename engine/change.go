@@ -12,30 +12,30 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A change is what a call from outside does to one workflow in one commit: a request to
-// stop it, or what an operator decides.
+// A change is what a call from outside does to one workflow in one commit: a cancellation
+// request, or an action of an operator.
 type change struct {
 	name string // of the call, for errors
 
-	// landed reports whether an earlier attempt is in the store, which a conflict or an
-	// unknown outcome leaves open. It judges by the workflow as it is now.
+	// landed reports whether an earlier try was written, which is unknown after a conflict
+	// or an unknown outcome. It gets the workflow's current record.
 	landed func(ctx context.Context, wf *checkpoint.Workflow) (bool, error)
 
-	// decide decides the commit. Nil: there is nothing to write.
+	// decide decides the commit. It returns nil if there is nothing to write.
 	decide func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error)
 }
 
 // A changing is the decision of a change.
 type changing struct {
 	batch storage.Batch
-	tell  func() // tells whoever drives the workflow, also if the outcome is unknown
+	tell  func() // notifies the workflow's owner; also called if the outcome is unknown
 }
 
-// change makes c: it reads the workflow, decides, commits, and looks again until it is
-// certain that c was made or cannot be.
+// change applies c: it reads the workflow, decides, commits, and repeats this until it is
+// certain that c was applied or cannot be.
 func (e *Engine) change(ctx context.Context, id string, c change) error {
 	tried := false
-	var refused *checkpoint.Workflow // what the workflow was when only that had to be unchanged
+	var refused *checkpoint.Workflow // the record whose being unchanged was the only condition of a refused commit
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		wf, err := e.load(ctx, id)
 		if err != nil {
@@ -68,7 +68,7 @@ func (e *Engine) change(ctx context.Context, id string, c change) error {
 		case ctx.Err() != nil, checkpoint.Hopeless(err):
 			return fmt.Errorf("engine: %s %q: %w", c.name, id, err)
 		}
-		// A conflict, or an unknown outcome: what is there now tells.
+		// After a conflict or an unknown outcome, read again what is there.
 		if refused = nil; errors.Is(err, storage.ErrConflict) && len(d.batch.If) == 1 {
 			refused, wait = wf, min(wait, 4*time.Millisecond)
 		}
@@ -78,8 +78,8 @@ func (e *Engine) change(ctx context.Context, id string, c change) error {
 	}
 }
 
-// rewritten is the decision that turns the record of wf into next and has whoever drives
-// the workflow look at it.
+// rewritten returns the decision to replace the record of wf by next and to notify the
+// owner of the workflow.
 func (e *Engine) rewritten(wf, next *checkpoint.Workflow) (*changing, error) {
 	next.State++
 	_, put, err := next.Seal()
@@ -93,7 +93,8 @@ func (e *Engine) rewritten(wf, next *checkpoint.Workflow) (*changing, error) {
 	return &changing{b, func() { e.hint(wf, written{record: true}) }}, nil
 }
 
-// hint tells who drives wf, or should, that something was written for it.
+// hint tells the execution of wf that something was written for it. If this engine has no
+// execution of wf, it makes the engine look for it.
 func (e *Engine) hint(wf *checkpoint.Workflow, p message) {
 	if x := e.drives(wf); x != nil {
 		x.post(p)

@@ -183,9 +183,10 @@ func opening(s storage.Storage) string {
 // context for another StopTimeout is abandoned.
 //
 // Run returns ErrClosed after Close was called, and the store's error if the store
-// cannot be used at all. Within a PollInterval, it stops at once and returns an error
-// that wraps storage.ErrMoved if files of the store were deleted, renamed or replaced,
-// or one that wraps storage.ErrFutureFormat if a newer release has upgraded the store.
+// cannot be used at all. If files of the store were deleted, renamed or replaced, it
+// returns an error that wraps storage.ErrMoved, within a PollInterval. If a newer release
+// has upgraded the store, the error wraps storage.ErrFutureFormat. In both cases Run does
+// not wait for activities to finish.
 //
 // Only one Run may be in progress at a time.
 func (e *Engine) Run(ctx context.Context) error {

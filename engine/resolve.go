@@ -12,32 +12,34 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// Resolve settles what became of an activity with an idempotency key, where a
-// person knows better: operation is the one that the workflow's Attention names.
-// The answer is activity.CompletedWithResult, activity.CompletedResultUnavailable,
-// activity.Failed, or activity.NotCompleted, after which the activity is attempted
-// again, within its bounds. It is durable when Resolve returns, and stands in the
-// history with who and why.
+// Resolve sets the outcome of an activity with an idempotency key, if an operator knows
+// it. The operation is the one that the workflow's Attention names. The answer is
+// activity.CompletedWithResult, activity.CompletedResultUnavailable, activity.Failed, or
+// activity.NotCompleted. After NotCompleted the activity is attempted again, within its
+// limits. The answer is durable when Resolve returns, and the history records it with
+// who gave it and why.
 //
-// It also says what follows where a Compensate has failed for good and the Attention
-// is Uncompensated, of an operation such as "3.undo". After activity.NotCompleted it
-// is attempted again, with all its attempts. After activity.CompletedWithResult[any](nil),
-// which says that it is undone, and after activity.Failed, which gives it up, the
-// workflow undoes what is left, and ends.
+// Resolve also decides what follows if a Compensate has failed permanently and the
+// Attention is Uncompensated, for an operation such as "3.undo". After
+// activity.NotCompleted the Compensate is attempted again, with all its attempts.
+// activity.CompletedWithResult[any](nil) means that the call is undone, and
+// activity.Failed that it will not be. After these two the workflow undoes what is left,
+// and ends.
 //
-// An answer that comes before the activity's own, or its verifier's, wins; only
-// NotCompleted is taken for nothing but what needs a person, because another
-// attempt may be under way. Errors: ErrNotApplicable if there is no such operation,
-// it has its outcome, or nobody asks; ErrInvalid for an answer that is none, or a
-// result that is too large or not of the activity's type; a *TerminalError for a
-// workflow that has ended, which is retried first; ErrNotFound, ErrClosed.
+// An answer that is given before the outcome of the activity or of its verifier is known
+// takes precedence. NotCompleted is accepted only if the Attention names the operation,
+// because otherwise an attempt may be in progress. Errors: ErrNotApplicable if there is
+// no such operation, it has its outcome, or no Attention names it where that is required;
+// ErrInvalid for an answer that an operator cannot give, or a result that is too large or
+// not of the activity's type; a *TerminalError for a workflow that has ended, which must
+// be retried first; ErrNotFound, ErrClosed.
 //
-// This engine knows the type of an activity in Config.Activities, and of one that its
-// runs have called. It takes a json.RawMessage, too, if that can be decoded as the type.
-// Where it does not know the type, such as in a client, the engine that drives the
-// workflow decodes the result before it is the outcome. If that fails, the answer is
-// withdrawn: the workflow's Attention asks again, and says which type is expected. Then
-// Resolve once more.
+// This engine knows the result type of an activity in Config.Activities, and of one that
+// its runs have called. It also takes a json.RawMessage that can be decoded as the type.
+// If it does not know the type, as in a client, the engine that executes the workflow
+// decodes the result before it becomes the outcome. If that fails, the answer is
+// withdrawn, and the workflow's Attention names the operation again, with the expected
+// type. Then call Resolve again.
 func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.Answer, by Audit) error {
 	call := waiting(ctx, "resolve of operation "+quoted(operation)+" of workflow", id)
 	return call.explain(e.resolveOperation(call, id, operation, a, by))
@@ -61,13 +63,13 @@ func (e *Engine) resolveOperation(ctx context.Context, id, operation string, a a
 	return err
 }
 
-// resolution is the name of the verb in histories.
+// resolution returns the name of the verb in histories.
 func resolution(operation string, s activity.State) string {
 	return fmt.Sprintf("resolve %s: %s", operation, s)
 }
 
-// personal is a person's answer about an operation, with its result encoded: one that
-// undoes a call has none.
+// personal checks an operator's answer about an operation and encodes its result. The
+// answer about an operation that undoes a call has no result.
 func (e *Engine) personal(a activity.Answer, operation string) (v activity.Verdict, result activity.Payload, err error) {
 	if isNil(a) {
 		return v, result, fmt.Errorf("%w: answer is nil", ErrInvalid)
@@ -82,14 +84,14 @@ func (e *Engine) personal(a activity.Answer, operation string) (v activity.Verdi
 		}
 	case activity.StateNotCompleted, activity.StateCompletedResultUnavailable, activity.StateFailed:
 	default:
-		return v, result, fmt.Errorf("%w: answer %s is none of a person's", ErrInvalid, v.State)
+		return v, result, fmt.Errorf("%w: an operator cannot give the answer %s", ErrInvalid, v.State)
 	}
 	v.Reason = recordable(v.Reason)
 	return v, result, nil
 }
 
-// resolving decides a Resolve: the operation's record, and the workflow's, so that
-// its owner looks.
+// resolving decides a Resolve. It writes the operation's record, and the workflow's record
+// so that the owner notices.
 func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operation string, v activity.Verdict, result activity.Payload, verb checkpoint.Verb) (*changing, error) {
 	if wf.Status.Terminal() {
 		return nil, &TerminalError{wf.ID, wf.Status}
@@ -134,15 +136,15 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 	return d, nil
 }
 
-// resolvingUndo decides a Resolve of an operation that undoes a call: the answer is
-// the verb, which the run learns.
+// resolvingUndo decides a Resolve of an operation that undoes a call. The run gets the
+// answer as the verb.
 func (e *Engine) resolvingUndo(wf *checkpoint.Workflow, operation string, v activity.Verdict, verb checkpoint.Verb) (*changing, error) {
 	about := func(a checkpoint.Attention) bool {
 		return (a.Reason == string(Uncompensated) || a.Reason == string(Undecodable)) && a.Operation == operation
 	}
 	switch {
 	case !slices.ContainsFunc(wf.Attention, about):
-		return nil, fmt.Errorf("%w: resolve %q: nobody asks about operation %s", ErrNotApplicable, wf.ID, operation)
+		return nil, fmt.Errorf("%w: resolve %q: operation %s needs no operator", ErrNotApplicable, wf.ID, operation)
 	case !isNil(v.Result):
 		return nil, fmt.Errorf("%w: a %T is no result of a Compensate, which has none", ErrInvalid, v.Result)
 	}
@@ -151,14 +153,14 @@ func (e *Engine) resolvingUndo(wf *checkpoint.Workflow, operation string, v acti
 	return e.acting(wf, &next, verb)
 }
 
-// acting is the decision that verb turns wf into next.
+// acting returns the decision to replace wf by next and to record verb.
 func (e *Engine) acting(wf, next *checkpoint.Workflow, verb checkpoint.Verb) (*changing, error) {
 	next.Verbs = append(slices.Clone(wf.Verbs), verb)
 	return e.rewritten(wf, next)
 }
 
-// A definitionOf is what an activity that runs have called is known by: one name may
-// stand for several definitions.
+// A definitionOf identifies an activity that runs have called. Several definitions may
+// have the same name.
 type definitionOf struct {
 	name string
 	typ  reflect.Type // of the definition
@@ -172,7 +174,7 @@ func (e *Engine) reconciles(a activity.Definition) {
 	}
 }
 
-// known are the activities of a name that this engine knows of.
+// known returns the activities with a name that this engine knows.
 func (e *Engine) known(name string) (as []activity.Definition) {
 	for _, a := range e.config.Activities {
 		if a.Title() == name {
@@ -188,9 +190,9 @@ func (e *Engine) known(name string) (as []activity.Definition) {
 	return as
 }
 
-// expected checks that a person's result, and what is recorded of it, is of the type that
-// the activity of a name returns, as far as this engine knows that. Where it does not, the
-// run's owner judges: see unreadableAnswer.
+// expected checks that an operator's result, and its encoding, is of the type that the
+// activity with that name returns. If this engine does not know the type, the run's owner
+// checks: see unreadableAnswer.
 func (e *Engine) expected(ctx context.Context, name string, result any, encoded activity.Payload) error {
 	var errs []error
 	for _, a := range e.known(name) {
@@ -203,8 +205,8 @@ func (e *Engine) expected(ctx context.Context, name string, result any, encoded 
 	return errors.Join(errs...)
 }
 
-// fitsResult checks that a person's result is of the type that a returns, and that what is
-// recorded can be decoded as that. A tool that does not know the type gives a
+// fitsResult checks that an operator's result is of the type that a returns, and that its
+// encoding can be decoded as that type. A tool that does not know the type passes a
 // json.RawMessage.
 func (e *Engine) fitsResult(ctx context.Context, a activity.Definition, result any, encoded activity.Payload) error {
 	into := a.NewResult()

@@ -23,7 +23,7 @@ func (e *Engine) awaitResult(ctx context.Context, workflow, id string, result an
 	ended, local, release := e.await(workflow, id)
 	defer release()
 	for {
-		if !local { // or its end has been told meanwhile
+		if !local { // this engine does not execute it, or its waiters were already notified
 			wf, err := e.load(ctx, id)
 			switch {
 			case err != nil:
@@ -53,8 +53,8 @@ func (e *Engine) awaitResult(ctx context.Context, workflow, id string, result an
 	}
 }
 
-// hear waits for the end of a run, or for the time to look whether it ended
-// elsewhere.
+// hear waits for the end of a run, or until it is time to check the store. Then it returns
+// nil.
 func (e *Engine) hear(ctx context.Context, ended <-chan *ending, id string) (*ending, error) {
 	var look <-chan time.Time
 	if !e.tells(id) {
@@ -74,7 +74,7 @@ func (e *Engine) hear(ctx context.Context, ended <-chan *ending, id string) (*en
 	}
 }
 
-// result is what an output means to a caller.
+// result returns an output to a caller: it decodes the result, or returns the error.
 func (e *Engine) result(workflow, id string, out *checkpoint.Output, result any) error {
 	switch out.Status {
 	case checkpoint.Completed:

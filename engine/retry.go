@@ -14,27 +14,26 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Retry has a workflow go on from its last checkpoint: one that has failed, or one
-// that is held for Attention. It stands in the history with who and why.
+// Retry makes a workflow that has failed, or one that is held for Attention, continue
+// from its last checkpoint. The history records who did this and why.
 //
-// A failed workflow is running again: what it has learnt stays, and is replayed. Its
-// end is taken back, and so are the failures of activities and steps that it had
-// learnt and begun nothing after: these are attempted again, with all their attempts
-// and all their time; those with an idempotency key only when their verifier permits
-// it, or a person who is asked (see Resolve). Failures that it went on from, such as
-// those that it cleaned up after, stay as they are, and so do ends of children, time
-// limits that have passed and requests to stop: then only other code will make
-// another end. Until it goes on, signals to it are accepted again. One of a queue waits
-// there again, at the end of the line.
+// A failed workflow is running again, and its history is replayed. The retry takes back
+// its end, and the failures of activities and steps after which it had started nothing
+// else. These are attempted again, with all their attempts and all their time. If they
+// have an idempotency key, their verifier or an operator (see Resolve) must permit it
+// first. Other failures stay, such as one after which the workflow cleaned up. So do ends
+// of children, time limits that have passed and cancellation requests: with these, only
+// changed code can end the workflow differently. Signals are accepted again from the
+// retry on. A workflow of a queue waits there again, at the end of the line.
 //
-// A workflow that has undone what it did (see activity.Activity.Compensate) does not
-// go on: what it would build on is gone. Start another.
+// A workflow that has undone its calls (see activity.Activity.Compensate) cannot be
+// retried, because it would build on effects that are gone. Start another one.
 //
 // Errors: a *TerminalError for a workflow that completed or was cancelled;
-// ErrNotApplicable for one that is running and not held, for one that has undone what
-// it did, for a child whose parent has been told how it ended (one that had ended
-// before was not), and after a hundred retries; ErrNotFound, ErrInvalid,
-// ErrClosed, the store's.
+// ErrNotApplicable for one that is running and not held, for one that has undone its
+// calls, for a child whose parent has been told how it ended (a parent that had ended
+// before was not told), and after a hundred retries; ErrNotFound, ErrInvalid, ErrClosed,
+// the store's.
 func (e *Engine) Retry(ctx context.Context, id string, by Audit) error {
 	call := waiting(ctx, "retry of workflow", id)
 	return call.explain(e.retryWorkflow(call, id, by))
@@ -45,7 +44,7 @@ func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {
 		return err
 	}
 	verb := checkpoint.Verb{Name: retried, By: by.By, Why: by.Why}
-	var tries []*checkpoint.Write // that take back a failure
+	var tries []*checkpoint.Write // to take back a failure
 	c := e.act(verb, "retry", func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
 		switch {
 		case wf.Status == checkpoint.Failed:
@@ -70,7 +69,7 @@ func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {
 		if len(tries) == 0 {
 			return recorded(ctx, wf)
 		}
-		for _, w := range tries { // of two that say the same, one takes back the failure
+		for _, w := range tries { // at most one of them took back the failure
 			if done, err := checkpoint.Landed(ctx, e.store, w); done || err != nil {
 				return done, err
 			}
@@ -87,11 +86,11 @@ func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {
 // retried is the name of the verb in histories.
 const retried = export.Retried
 
-// mostRetries is how often a workflow can be retried after it has failed: each is
+// mostRetries is how often a workflow can be retried after it has failed. Each retry is
 // kept in its record.
 const mostRetries = 100
 
-// retryFailed decides a retry of wf, which has failed.
+// retryFailed decides a retry of the failed workflow wf.
 func (e *Engine) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (*checkpoint.Write, error) {
 	told, conditions, err := e.told(ctx, wf)
 	if err != nil {
@@ -122,8 +121,9 @@ func (e *Engine) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb 
 	return w, e.catchUp(ctx, wf, w)
 }
 
-// told says that wf is a child whose parent has been told how it ended, or will be. If
-// it has not, because it had ended before, the conditions are that this stays so.
+// told reports whether wf is a child whose parent has been told how it ended, or will be.
+// If the parent had ended before and so was not told, the conditions ensure that this
+// does not change.
 func (e *Engine) told(ctx context.Context, wf *checkpoint.Workflow) (told bool, conditions []storage.Condition, err error) {
 	p := wf.Parent
 	if p == nil {
@@ -147,7 +147,7 @@ func (e *Engine) told(ctx context.Context, wf *checkpoint.Workflow) (told bool, 
 	return false, []storage.Condition{parent.Unchanged(), kid.Unchanged()}, nil
 }
 
-// catchUp adds to a retry of wf the ends of children which nobody told it of because
+// catchUp adds to a retry of wf the ends of children that were not delivered to wf because
 // it had ended before them.
 func (e *Engine) catchUp(ctx context.Context, wf *checkpoint.Workflow, w *checkpoint.Write) error {
 	open := 0
@@ -172,8 +172,8 @@ func (e *Engine) catchUp(ctx context.Context, wf *checkpoint.Workflow, w *checkp
 	return nil
 }
 
-// tellEnd has w store how a child of wf ended, if it has; if not, the child tells by
-// itself, because w is done only if it still has not.
+// tellEnd adds to w how a child of wf ended. If the child has not ended, w gets the
+// condition that it still has not: then the child itself will report its end to wf.
 func (e *Engine) tellEnd(ctx context.Context, wf *checkpoint.Workflow, c *checkpoint.Child, w *checkpoint.Write) error {
 	kid, end, err := e.endOf(ctx, c.ID)
 	gone := errors.Is(err, storage.ErrNotFound)
@@ -214,8 +214,9 @@ func (e *Engine) endOf(ctx context.Context, id string) (*checkpoint.Workflow, *c
 	}
 }
 
-// takesBack says that e is the failure of an activity or a step that a retry of the
-// run has taken back. That an effect has happened and its result is lost stays so.
+// takesBack reports whether e is the failure of an activity or a step that a retry of the
+// run has taken back. The outcome of an effect that happened and whose result is lost is
+// never taken back.
 func (x *execution) takesBack(e logged) bool {
 	if len(x.hold.Workflow.Retries) == 0 || e.Kind != checkpoint.Settled || e.Error == "" && e.Category == "" {
 		return false
@@ -229,15 +230,15 @@ func (x *execution) takesBack(e logged) bool {
 		slices.ContainsFunc(x.hold.Workflow.Retries, func(r checkpoint.Retry) bool { return r.Covers(e.place) })
 }
 
-// retried takes in that o failed and is attempted again because its run is.
+// retried notes that o had failed and is attempted again because its run was retried.
 func (o *operation) retried(e logged) {
 	o.attempt, o.lost, o.failures, o.answer = e.Attempt, 0, 0, nil
 	o.due = e.at
 	o.x.ops.time(o)
 }
 
-// since is the time from which a bound counts that was set at a time: a retry of the
-// run gives all of it again.
+// since returns the time at which a limit that was set at t starts to count: t or the last
+// retry of the run, if that is later.
 func (x *execution) since(t time.Time) time.Time {
 	if n := len(x.hold.Workflow.Retries); n > 0 {
 		if again := checkpoint.Time(x.hold.Workflow.Retries[n-1].At); again.After(t) {
@@ -247,7 +248,7 @@ func (x *execution) since(t time.Time) time.Time {
 	return t
 }
 
-// reopened is an open operation's record as the last retry of wf has made it.
+// reopened returns the record of an open operation after the last retry of wf.
 func reopened(r activity.Record, wf *checkpoint.Workflow) activity.Record {
 	if n := len(wf.Retries); n > 0 {
 		return r.Reopened(n, wf.Retries[n-1].At)
@@ -255,8 +256,8 @@ func reopened(r activity.Record, wf *checkpoint.Workflow) activity.Record {
 	return r
 }
 
-// linger keeps a retry of x, which has ended, away from this engine until the
-// attempts that x has left behind are over: no two of one operation run at once.
+// linger prevents this engine from executing a retry of x, which has ended, until all
+// attempts of x have returned. So two attempts of an operation never run at the same time.
 func (e *Engine) linger(x *execution, by int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
