@@ -15,32 +15,33 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An EngineInfo tells of one incarnation: one run of one engine.
+// An EngineInfo describes an incarnation: one run of one engine.
 type EngineInfo struct {
-	Incarnation string // its Config.Name, and what tells it from all others
+	Incarnation string // its unique name, which begins with Config.Name
 	Name        string
 	Deployment  string   // its Config.Deployment
-	Workflows   []string // the types that it runs
-	Queues      []string // that it serves, besides what waits in none
+	Workflows   []string // the names of the workflows that it executes
+	Queues      []string // that it serves, besides runs without a queue
 
-	// Alive is false if it has stopped, or others found it dead. On a Shared store
-	// that takes LeaseTTL and an engine that runs; if none does, nobody finds out.
+	// Alive is false if it has stopped, or was found dead. On a Shared store it
+	// takes a LeaseTTL, and another running engine, to find it dead.
 	Alive    bool
 	LeaseTTL time.Duration // zero: this store needs no leases
-	Runs     int           // that it owns
+	Runs     int           // how many it owns
 
 	Since   time.Time
-	Stopped time.Time // zero: it has not stopped, or died without a word
+	Stopped time.Time // zero: it has not shut down cleanly
 
-	// How often it claimed a run from another incarnation, came late with a claim,
-	// was refused a commit because the run was not its own any more, and did not know
-	// what became of a commit. Those of another engine are as of its last renewal.
+	// How often it claimed a run from another incarnation, lost the race for a claim,
+	// was refused a commit because it did not own the run any more, and did not know
+	// the outcome of a commit. For another engine, the values are those of its last
+	// renewal.
 	Takeovers, LostRaces, Fenced, Unknown uint64
 }
 
-// Engines tells of the incarnations that work on the store, and of those that did
-// lately or still own something, the oldest first. Those whose record is damaged are
-// named by the error, which comes with the others.
+// Engines returns the incarnations that use the store, and those that did so lately or
+// still own runs, the oldest first. If the records of some are damaged, it returns the
+// others together with an error that names these.
 func (e *Engine) Engines(ctx context.Context) ([]EngineInfo, error) {
 	if err := e.refused(); err != nil {
 		return nil, err
@@ -112,14 +113,15 @@ func (e *Engine) engineInfo(entry storage.Entry) (EngineInfo, error) {
 	}, nil
 }
 
-// A roster is who lives, as it was when it was first asked.
+// A roster has the incarnations that were alive when it was first read.
 type roster struct {
 	eng   *Engine
 	read  bool
 	alive []EngineInfo
 }
 
-// missing says that no engine of a deployment that has a workflow lives; "" if one does.
+// missing returns "" if an engine of the deployment that has the workflow is alive, and
+// otherwise a text that says that none is.
 func (r *roster) missing(ctx context.Context, deployment, workflow string) (string, error) {
 	if !r.read {
 		for entry, err := range storage.All(ctx, r.eng.store, keys.Engines()) {
@@ -140,7 +142,7 @@ func (r *roster) missing(ctx context.Context, deployment, workflow string) (stri
 	return fmt.Sprintf("no engine of deployment %q is alive that has it", deployment), nil
 }
 
-// missingActive is missing for the deployment that is active.
+// missingActive is missing for the active deployment.
 func (r *roster) missingActive(ctx context.Context, workflow string) (string, error) {
 	a, err := r.eng.active(ctx)
 	switch {
@@ -154,7 +156,7 @@ func (r *roster) missingActive(ctx context.Context, workflow string) (string, er
 	return r.missing(ctx, a.Deployment, workflow)
 }
 
-// living is the life of e under way, if that is the incarnation.
+// living returns the current incarnation of e if it has that name, and nil otherwise.
 func (e *Engine) living(incarnation string) *life {
 	e.mu.Lock()
 	defer e.mu.Unlock()

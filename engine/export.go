@@ -8,14 +8,14 @@ import (
 	"github.com/weft-go/weft/internal/export"
 )
 
-// Export writes the history of a workflow to w, for enginetest.Replay and for
-// people: lines of JSON, the first about the workflow and its input, then one
-// for each checkpoint. What is encoded by JSON stands there as it is, and may be
-// edited before the file is shown to anybody; of another codec there are the
-// bytes. A workflow that has not ended is exported as far as it has come.
+// Export writes the history of a workflow to w, for enginetest.Replay and for human
+// readers. The format is lines of JSON: the first has the workflow and its input, and
+// each further one a checkpoint. Payloads that the JSON codec encoded are readable, and
+// may be edited before the file is passed on. Those of another codec are written as
+// bytes. Of a workflow that has not ended, Export writes the history up to now.
 //
 // Errors: ErrNotFound, also if the workflow is purged meanwhile, ErrInvalid,
-// ErrClosed, the store's, w's. What has been written to w before an error is a part.
+// ErrClosed, the store's, w's. After an error, w has only a part of the history.
 func (e *Engine) Export(ctx context.Context, id string, w io.Writer) error {
 	wf, in, err := e.begun(ctx, id)
 	if err != nil {

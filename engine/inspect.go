@@ -12,7 +12,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Describe tells how a workflow stands. Errors: ErrNotFound, ErrInvalid,
+// Describe returns the state of a workflow. Errors: ErrNotFound, ErrInvalid,
 // ErrClosed, the store's.
 func (e *Engine) Describe(ctx context.Context, id string) (Info, error) {
 	call := waiting(ctx, "description of workflow", id)
@@ -36,7 +36,7 @@ func (e *Engine) describe(ctx context.Context, id string) (Info, error) {
 	return info, nil
 }
 
-// infoOf tells how wf stands, also whether there is nobody to drive it.
+// infoOf returns the state of wf, including whether no engine can execute it.
 func (e *Engine) infoOf(ctx context.Context, wf *checkpoint.Workflow, who *roster) (Info, error) {
 	info := infoOf(wf)
 	if wf.Status.Terminal() || e.driven(wf.ID) != nil {
@@ -49,9 +49,9 @@ func (e *Engine) infoOf(ctx context.Context, wf *checkpoint.Workflow, who *roste
 	return info, err
 }
 
-// leftAlone says why nobody drives wf, as far as e knows; "" if somebody does, or would.
-// Of a type that e does not have it knows nothing, if it has any, unless the run stays
-// on a deployment: that says who is to have it.
+// leftAlone returns why no engine can execute wf, as far as e knows, or "". For a run that
+// is pinned to a deployment, or will be, it looks for an engine of the deployment. For any
+// other run, e knows only its own workflows, and nothing if it has none.
 func (e *Engine) leftAlone(ctx context.Context, wf *checkpoint.Workflow, who *roster) (string, error) {
 	switch {
 	case wf.Deployment != "":
@@ -65,7 +65,8 @@ func (e *Engine) leftAlone(ctx context.Context, wf *checkpoint.Workflow, who *ro
 	return why, nil
 }
 
-// describeWaiting asks the driver. One that is busy is not waited for.
+// describeWaiting asks the driver what the run waits for. It returns nil if the driver is
+// busy.
 func (x *execution) describeWaiting(ctx context.Context) []string {
 	answer := make(chan []string, 1)
 	x.post(waitsFor{answer})
@@ -81,9 +82,9 @@ func (x *execution) describeWaiting(ctx context.Context) []string {
 	return nil
 }
 
-// History yields a workflow's checkpoints, from the first. A missing or damaged
-// one is an error that wraps storage.ErrCorrupt and ends the sequence; so do
-// ErrNotFound, also if the workflow is purged meanwhile, and the store's errors.
+// History yields a workflow's checkpoints, from the first. An error ends the
+// sequence: one that wraps storage.ErrCorrupt for a missing or damaged checkpoint,
+// ErrNotFound, also if the workflow is purged meanwhile, or one of the store.
 func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		wf, err := e.load(ctx, id)
@@ -99,17 +100,17 @@ func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Ch
 	}
 }
 
-// A Filter says which workflows List yields. Zero fields do not filter.
+// A Filter selects the workflows that List yields. A zero field selects all.
 type Filter struct {
 	Workflow  string
 	Status    checkpoint.Status
-	Attention bool   // only those that need a person
+	Attention bool   // only those that need an operator
 	Parent    string // only its children
 }
 
-// List yields the workflows that fit, newest first. One whose record is damaged,
-// or of a newer release, is yielded with its id and that error, and the others
-// follow; after any other error nothing does.
+// List yields the workflows that f selects, newest first. A workflow whose record is
+// damaged, or was written by a newer release, is yielded as its id and that error, and
+// the others follow. Any other error ends the sequence.
 func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if err := e.refused(); err != nil {
@@ -129,7 +130,7 @@ func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 			}
 			info, err := e.listed(ctx, entry, who)
 			if errors.Is(err, ErrNotFound) || err == nil && !f.fits(info) {
-				continue // purged meanwhile, or not asked for
+				continue // purged meanwhile, or not selected
 			}
 			if !yield(info, err) || err != nil && !record.Damaged(err) {
 				return

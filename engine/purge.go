@@ -10,11 +10,11 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Purge removes a workflow that has ended, with everything that belongs to it.
-// Its id may then be used again; its numbers do not come again. Errors:
-// ErrNotFound, ErrNotApplicable for a workflow that has not ended, ErrInvalid.
-// A purge that was cut off is finished by calling it again, by the next start
-// of the id, or by the engine in time.
+// Purge removes a workflow that has ended, with everything that belongs to it. Its
+// id may then be used again, but its numbers are not reused. Errors: ErrNotFound,
+// ErrNotApplicable for a workflow that has not ended, ErrInvalid. If a purge was
+// interrupted, another call of Purge finishes it, or the next start of the id, or
+// later an engine.
 func (e *Engine) Purge(ctx context.Context, id string, by Audit) error {
 	call := waiting(ctx, "purge of workflow", id)
 	return call.explain(e.purgeWorkflow(call, id, by))
@@ -32,7 +32,7 @@ func (e *Engine) purgeWorkflow(ctx context.Context, id string, by Audit) error {
 	return contradiction(keys.Workflow(id))
 }
 
-// purge says whether to try again because somebody else was quicker.
+// purge purges the workflow, or reports that another write came first and to try again.
 func (e *Engine) purge(ctx context.Context, id string, by Audit) (again bool, err error) {
 	wf, err := checkpoint.Load(ctx, e.store, id)
 	switch {
@@ -61,7 +61,7 @@ func (e *Engine) purge(ctx context.Context, id string, by Audit) (again bool, er
 	}
 	err = checkpoint.Sweep(ctx, e.store, wf)
 	if errors.Is(err, storage.ErrConflict) {
-		return false, nil // the id has a new life, which finished this
+		return false, nil // the id was started again, and that start finished the purge
 	}
 	return false, err
 }

@@ -12,18 +12,19 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Replay runs the function of a workflow of this engine against a history that
-// Export wrote, from its beginning to where the history ends: the workflow gets
-// the outcomes that are recorded. No activity and no step is run, nothing is
-// read from the store and nothing written. See enginetest.Replay.
+// Replay checks whether the function of a workflow of this engine agrees with a
+// history that Export wrote. It calls the function from its beginning and delivers
+// the recorded outcomes until the history ends. It runs no activity and no step, and
+// neither reads nor writes the store. See enginetest.Replay.
 //
-// A *NonDeterminismError says that the function does something else than the
-// history tells: another operation, an early end, or another end (completed,
-// failed, cancelled; results are not compared). A history that has not ended
-// says nothing about what comes next. An *InputError says that operations were
-// begun with another input than before; the two may come together. Other errors: a workflow that
-// Config.Workflows does not have, an input or a result that cannot be decoded,
-// storage.ErrCorrupt and storage.ErrFutureFormat for a file that is none.
+// A *NonDeterminismError means that the function does not do what the history has
+// recorded: another operation, an early end, or another end (completed, failed,
+// cancelled; results are not compared). If the workflow has not ended, Replay does
+// not check what comes after the history. An *InputError means that operations were
+// started with an input that differs from the recorded one. Both errors may be
+// joined. Other errors: a workflow that Config.Workflows does not have, an input or a
+// result that cannot be decoded, storage.ErrCorrupt and storage.ErrFutureFormat for a
+// file that is not such a history.
 func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 	p, checkpoints, err := export.Read(history)
 	if err != nil {
@@ -60,8 +61,8 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 	return err
 }
 
-// rehearsal is an engine that knows what e does, and neither says nor writes
-// anything.
+// rehearsal returns an engine with the configuration of e that logs nothing, reports no
+// events and writes nothing.
 func (e *Engine) rehearsal() *Engine {
 	r := e.apart()
 	r.config.Events = Events{}
@@ -71,12 +72,12 @@ func (e *Engine) rehearsal() *Engine {
 	return r
 }
 
-// An unwritable store is closed to every write.
+// An unwritable store refuses every write.
 type unwritable struct{ storage.Storage }
 
 func (unwritable) Commit(context.Context, storage.Batch) error { return storage.ErrClosed }
 
-// rehearse is drive up to the end of the history, and nothing after it.
+// rehearse is drive, but stops at the end of the history.
 func (x *execution) rehearse(history []checkpoint.Checkpoint) error {
 	defer x.cancel(nil)
 	defer x.unwind()
@@ -119,8 +120,8 @@ func (x *execution) rehearse(history []checkpoint.Checkpoint) error {
 	}
 }
 
-// conclude compares how the function stands at the end of its history with how
-// the history ends. The end that somebody else gave to a run tells nothing.
+// conclude compares the state of the function at the end of its history with the end that
+// the history has recorded. An end that did not come from the function is not compared.
 func (x *execution) conclude(end checkpoint.Event) error {
 	if end.Kind != checkpoint.Ended || end.By != "" {
 		return nil
@@ -128,8 +129,8 @@ func (x *execution) conclude(end checkpoint.Event) error {
 	return x.endsAs(end)
 }
 
-// endsAs compares how the function stands with the end that its history tells: nil,
-// or a *NonDeterminismError.
+// endsAs compares the state of the function with the recorded end. It returns nil or a
+// *NonDeterminismError.
 func (x *execution) endsAs(end checkpoint.Event) error {
 	n := &NonDeterminismError{ID: x.id, Recorded: inWords(checkpoint.Status(end.Name), end.Error)}
 	if x.result == nil {
@@ -147,7 +148,7 @@ func (x *execution) endsAs(end checkpoint.Event) error {
 	return n
 }
 
-// inWords is an end: "failed: card declined".
+// inWords describes an end: "failed: card declined".
 func inWords(status checkpoint.Status, cause string) string {
 	if cause == "" {
 		return string(status)

@@ -14,20 +14,20 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A SignalInfo is a signal that was accepted and not consumed.
+// A SignalInfo describes a signal that was accepted and is not consumed.
 type SignalInfo struct {
 	Name, ID   string
 	AcceptedAt time.Time
 	Bytes      int // of the payload
 
-	// Indeterminate: the payload is there and its acceptance is not. Sending it
-	// again is answered by a *signal.IndeterminateError until it is cleared.
+	// Indeterminate: the payload exists, but the record of its acceptance does not.
+	// Sending the signal again returns a *signal.IndeterminateError until it is cleared.
 	Indeterminate bool
 }
 
-// Signals yields the signals of a workflow that are not consumed, in the order of
-// acceptance, also after it has ended; then those whose acceptance is
-// indeterminate. An error is the last thing it yields: ErrNotFound, ErrInvalid,
+// Signals yields the signals of a workflow that are not consumed, also after the workflow
+// has ended. First come the accepted ones, in the order of acceptance, then those whose
+// acceptance is indeterminate. An error ends the sequence: ErrNotFound, ErrInvalid,
 // ErrClosed, the store's.
 func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, error] {
 	return func(yield func(SignalInfo, error) bool) {
@@ -51,7 +51,7 @@ func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, e
 		}
 		for w, err := range signal.Unaccounted(ctx, e.store, id) {
 			if err == nil {
-				err = e.sameLife(ctx, wf) // a purge takes away one record after the other
+				err = e.sameLife(ctx, wf) // a purge deletes one record after the other
 			}
 			if !yield(SignalInfo{Name: w.Name, ID: w.ID, Bytes: w.Bytes, Indeterminate: err == nil}, err) || err != nil {
 				return
@@ -60,12 +60,12 @@ func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, e
 	}
 }
 
-// ClearSignal takes a signal that is not consumed out of a workflow's inbox; its
-// acceptance is remembered as before. It also clears one whose acceptance is
-// indeterminate, after which it may be sent again. A run that is held because it cannot
-// decode the signal goes on. The act stands in the workflow's
-// record, and in the history with its next checkpoint. Errors: ErrNotApplicable if no
-// such signal waits, ErrNotFound, ErrInvalid, ErrClosed.
+// ClearSignal removes a signal that is not consumed from a workflow's inbox. The
+// acceptance of the signal is still remembered. ClearSignal also removes a signal whose
+// acceptance is indeterminate; then it may be sent again. A run that is held because it
+// cannot decode the signal continues. The workflow's record has the action at once, and
+// the history has it from the next checkpoint on. Errors: ErrNotApplicable if no such
+// signal waits, ErrNotFound, ErrInvalid, ErrClosed.
 func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by Audit) error {
 	call := waiting(ctx, "clearing of signal "+quoted(name)+" of workflow", id)
 	return call.explain(e.clearSignal(call, id, name, signalID, by))
@@ -85,8 +85,8 @@ func (e *Engine) clearSignal(ctx context.Context, id, name, signalID string, by 
 	return err
 }
 
-// clearing decides a ClearSignal: payload and place go, and whoever drives the
-// workflow reads its inbox anew.
+// clearing decides a ClearSignal: it deletes the payload and the inbox entry, and makes
+// the owner of the workflow read the inbox again.
 func (e *Engine) clearing(ctx context.Context, wf *checkpoint.Workflow, name, signalID string, verb checkpoint.Verb) (*changing, error) {
 	key := keys.Signal(wf.ID, name, signalID)
 	payload, err := e.store.Get(ctx, key)

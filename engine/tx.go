@@ -8,13 +8,13 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A Tx is an engine's client inside a transaction of the host's. What it starts,
-// signals and cancels happens if and only if the host commits; nil from its
-// methods means staged. It drives nothing: an engine finds what was staged, once
-// it is committed, within a PollInterval.
+// A Tx is a client of an engine inside a transaction of the host. Its starts, signals
+// and cancellation requests take effect if and only if the host commits: a nil error
+// means that they are staged. It executes no runs: after the commit, an engine finds
+// what was staged within a PollInterval.
 //
-// A Tx locks what it touches until the host's transaction ends, so stage last
-// and commit soon.
+// A Tx locks what it accesses until the host's transaction ends. So use it last in
+// the transaction and commit soon.
 type Tx struct {
 	staging *Engine // on the transaction, without a life
 	refused error
@@ -22,22 +22,22 @@ type Tx struct {
 
 var _ Client = (*Tx)(nil)
 
-// In returns a client on tx, a transaction on the engine's own store. If it is
-// not, or if the engine is a SingleOwner, which all writes must go through, the
-// client's methods return ErrNotApplicable.
+// In returns a client on tx, which must be a transaction on the engine's own store. If
+// it is not, the client's methods return ErrNotApplicable. They also do so if the engine
+// is a SingleOwner, because then all writes must go through the engine.
 func (e *Engine) In(tx storage.Tx) *Tx {
 	t := &Tx{staging: e.apart()}
 	t.staging.store = tx
 	switch {
 	case e.config.Ownership == SingleOwner:
-		t.refused = fmt.Errorf("%w: a transaction beside a %s engine", ErrNotApplicable, SingleOwner)
+		t.refused = fmt.Errorf("%w: a transaction of the host with a %s engine", ErrNotApplicable, SingleOwner)
 	case !wraps(e.config.Storage, tx.Base()):
 		t.refused = fmt.Errorf("%w: the transaction is on another store than the engine", ErrNotApplicable)
 	}
 	return t
 }
 
-// wraps says that inner is s, or a store that s wraps.
+// wraps reports whether inner is s, or a store that s wraps.
 func wraps(s, inner storage.Storage) bool {
 	for s != inner {
 		w, ok := s.(storage.Wrapper)
@@ -65,7 +65,7 @@ func (t *Tx) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted,
 	return t.staging.SendSignal(ctx, m)
 }
 
-// Cancel stages a request to stop.
+// Cancel stages a cancellation request.
 func (t *Tx) Cancel(ctx context.Context, id, reason string) error {
 	if t.refused != nil {
 		return t.refused
@@ -73,7 +73,7 @@ func (t *Tx) Cancel(ctx context.Context, id, reason string) error {
 	return t.staging.Cancel(ctx, id, reason)
 }
 
-// Describe tells how a workflow stands, as the transaction sees it.
+// Describe returns the state of a workflow, as the transaction sees it.
 func (t *Tx) Describe(ctx context.Context, id string) (Info, error) {
 	if t.refused != nil {
 		return Info{}, t.refused
@@ -81,7 +81,7 @@ func (t *Tx) Describe(ctx context.Context, id string) (Info, error) {
 	return t.staging.Describe(ctx, id)
 }
 
-// Result returns ErrNotApplicable: nothing ends inside a transaction.
+// Result returns ErrNotApplicable: no workflow ends inside a transaction.
 func (t *Tx) Result(ctx context.Context, workflow, id string, result any) error {
 	return fmt.Errorf("%w: result of %q inside a transaction", ErrNotApplicable, id)
 }

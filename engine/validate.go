@@ -7,15 +7,15 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 )
 
-// MaxPayload is the most bytes that an input, a result or a signal's payload may
-// have once it is encoded.
+// MaxPayload is the maximum size in bytes of an encoded input, result or signal
+// payload.
 const MaxPayload = 16 << 20
 
 func checkID(id string) error       { return checkName("workflow id", id, keys.MaxID) }
 func checkSignalID(id string) error { return checkName("signal id", id, keys.MaxSignalID) }
 
-// checkName is the door for everything that becomes part of a key. Lengths are
-// in bytes before escaping.
+// checkName validates a string that becomes part of a key. Lengths are in bytes
+// before escaping.
 func checkName(what, s string, most int) error {
 	switch {
 	case len(s) > most:

@@ -12,18 +12,17 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An InterruptedError is the answer of a call that the store kept from its end. Its
-// context ended while it waited: for the store, which it had tried again and again, or for
-// the end of a workflow. Or the store could not be read; that is tried once, and again only
-// where something may have been written. It wraps the context's error and cause, and the
-// last error of the store.
+// An InterruptedError is returned by a call that could not finish. Either its context
+// ended while it waited, for the store or for the end of a workflow. Or the store could not
+// be read: a failed read is repeated only if the call may already have written something.
+// It wraps the context's error and cause, and the last error of the store.
 type InterruptedError struct {
-	Call    string // what was called, such as `signal "approved" to workflow "order-42"`
-	Unknown bool   // what was asked for may have been done, or be done still; else nothing was written
-	Last    error  // what the store answered last; nil: it had not answered, or without an error
+	Call    string // the call, such as `signal "approved" to workflow "order-42"`
+	Unknown bool   // true: the call may have taken effect, or may still do so; false: nothing was written
+	Last    error  // the last error of the store; nil: it has returned none
 
 	waited string // for what
-	reads  bool   // there is nothing to be written
+	reads  bool   // the call writes nothing
 	err    error
 	ended  error // nil: the store could not be read
 }
@@ -56,16 +55,16 @@ func (e *InterruptedError) Unwrap() (errs []error) {
 	return errs
 }
 
-// A wait is the context of a call that may wait, with what the call has met meanwhile. The
-// contexts that are derived from it carry it to the store.
+// A wait is the context of a call that may wait, and records what the call waits for and
+// its last error. Contexts that are derived from it carry it to the store.
 type wait struct {
 	context.Context
 	what, id string // see InterruptedError.Call
 
 	mu      lock.Mutex
-	last    error  // of the store, and not the end of the context
-	unknown bool   // a commit was, or is
-	pending string // what the store was asked last, and has not done
+	last    error  // the last error of the store, other than the end of the context
+	unknown bool   // the outcome of a commit was, or is, unknown
+	pending string // the last thing that the call waited for and did not get
 	reads   bool   // the call writes nothing
 }
 
@@ -88,15 +87,15 @@ func waiting(ctx context.Context, what, id string) *wait {
 	return &wait{Context: ctx, what: what, id: id}
 }
 
-// explain makes the error of the call tell for what it waited, if its context has ended or
-// the store could not be read.
+// explain returns err as an *InterruptedError, which says what the call waited for, if the
+// context has ended or the store could not be read. Otherwise it returns err.
 func (w *wait) explain(err error) error {
 	if err == nil {
 		return nil
 	}
 	ended, cause := w.Err(), context.Cause(w)
 	if !failed(w, err) && (ended == nil || !errors.Is(err, cause)) {
-		return err // an answer, and not for want of time
+		return err // an answer that has nothing to do with the context
 	}
 	if cause != ended {
 		ended = fmt.Errorf("%w (%w)", ended, cause)
@@ -110,8 +109,8 @@ func (w *wait) explain(err error) error {
 	return &InterruptedError{Call: w.what + " " + quoted(w.id), Unknown: w.unknown, Last: w.last, waited: waited, reads: w.reads, err: err, ended: ended}
 }
 
-// failed says that err is no answer: it is of the end of ctx, or what the store answered
-// last to the call of ctx and may answer otherwise when it is asked again.
+// failed reports whether err is not an answer: it comes from the end of ctx, or it is the
+// last error of the store for the call of ctx, and another try may succeed.
 func failed(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return err != nil
@@ -127,7 +126,7 @@ func failed(ctx context.Context, err error) bool {
 
 func quoted(id string) string { return fmt.Sprintf("%.200q", id) }
 
-// met notes what the store answered to the call of ctx, which had asked it for what.
+// met records an error of the store for the call of ctx, which was waiting for what.
 func met(ctx context.Context, err error, what string, commits bool) {
 	w := waitOf(ctx)
 	if w == nil {
@@ -153,8 +152,8 @@ func met(ctx context.Context, err error, what string, commits bool) {
 	}
 }
 
-// leftTo says that the call of ctx has left its commit to another call: whether that tried
-// it, and what it met.
+// leftTo records that the call of ctx has left its commit to another call: whether that
+// call tried it, and its error.
 func leftTo(ctx context.Context, tried bool, err error) {
 	w := waitOf(ctx)
 	if w == nil {
@@ -170,7 +169,7 @@ func leftTo(ctx context.Context, tried bool, err error) {
 	}
 }
 
-// waitingFor says what the call of ctx waits for now, for which it writes nothing.
+// waitingFor records what the call of ctx waits for now, and that the call writes nothing.
 func waitingFor(ctx context.Context, what string) {
 	if w := waitOf(ctx); w != nil {
 		w.mu.Lock()
@@ -179,7 +178,7 @@ func waitingFor(ctx context.Context, what string) {
 	}
 }
 
-// doubtful says that something may have been written for the call of ctx.
+// doubtful reports whether something may have been written for the call of ctx.
 func doubtful(ctx context.Context) bool {
 	w := waitOf(ctx)
 	if w == nil {
@@ -190,7 +189,7 @@ func doubtful(ctx context.Context) bool {
 	return w.unknown
 }
 
-// An attentive store tells the call that waits for it of its errors.
+// An attentive store records its errors in the wait of the call that uses it.
 type attentive struct {
 	storage.Storage
 	eng *Engine
@@ -208,11 +207,11 @@ func (s attentive) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, 
 	return look(ctx, s.eng, func() ([]storage.Entry, error) { return s.Storage.Scan(ctx, r) })
 }
 
-// look reads once. A call for which something may have been written reads until it is
-// answered: else it cannot tell what became of that.
+// look reads once. If something may have been written for the call, it repeats a failed
+// read: otherwise the call could not find out the outcome.
 func look[T any](ctx context.Context, e *Engine, read func() (T, error)) (T, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
-		began := ctx.Err() == nil // else the store does nothing
+		began := ctx.Err() == nil // if not, the store does nothing
 		v, err := read()
 		if err == nil || errors.Is(err, storage.ErrNotFound) {
 			return v, err
