@@ -25,7 +25,7 @@ type change struct {
 	decide func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error)
 }
 
-// A changing is the decision of a change.
+// A changing is what a change has decided.
 type changing struct {
 	batch storage.Batch
 	tell  func() // notifies the workflow's owner; also called if the outcome is unknown

@@ -186,7 +186,7 @@ func (c Config) check() error {
 		}
 	}
 	if c.LeaseTTL >= 0 && c.LeaseTTL < leastLease {
-		wrong("LeaseTTL", "is %v, at least %v: a renewal must come in time on a busy machine too", c.LeaseTTL, leastLease)
+		wrong("LeaseTTL", "is %v, at least %v: renewals must be in time on a busy machine too", c.LeaseTTL, leastLease)
 	}
 	for name, n := range map[string]int{"MaxRuns": c.MaxRuns, "MaxActivities": c.MaxActivities} {
 		if n < 0 {
@@ -212,7 +212,7 @@ func (c Config) check() error {
 		case codec.Name() == JSON.Name() && codec != JSON:
 			wrong("Codec", "has the name %q, which belongs to engine.JSON", codec.Name())
 		case codec != JSON && slices.ContainsFunc(codecs[:i], func(other Codec) bool { return !isNil(other) && other.Name() == codec.Name() }):
-			wrong(fmt.Sprintf("Codecs[%d]", i-1), "has the name %q, as one before it", codec.Name())
+			wrong(fmt.Sprintf("Codecs[%d]", i-1), "has the same name as an earlier codec: %q", codec.Name())
 		}
 	}
 	return errors.Join(errs...)
@@ -234,21 +234,21 @@ func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
 			wrong(field+".Func", "is nil")
 		}
 		if d.pinned && c.Deployment == "" {
-			wrong(field+".Pinned", "needs a Config.Deployment to stay on")
+			wrong(field+".Pinned", "needs a Config.Deployment")
 		}
 		texts := map[string]bool{}
 		for _, err := range d.errors {
 			switch {
 			case err == nil:
-				wrong(field+".Errors", "has a nil")
+				wrong(field+".Errors", "contains nil")
 			case texts[err.Error()]:
-				wrong(field+".Errors", "has two with the text %q", err.Error())
+				wrong(field+".Errors", "has two errors with the text %q", err.Error())
 			default:
 				texts[err.Error()] = true
 			}
 		}
 		if first, ok := seen[d.name]; ok {
-			wrong(field+".Name", "%q is that of Workflows[%d] too", d.name, first)
+			wrong(field+".Name", "%q is already the name of Workflows[%d]", d.name, first)
 		}
 		seen[d.name] = i
 	}

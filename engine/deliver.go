@@ -16,7 +16,7 @@ type delivery struct {
 	in   *signal.Incoming
 	to   address
 	from context.Context         // of the sender, which learns the errors of the commit
-	done chan *signal.Acceptance // receives once; nil: it was not delivered
+	done chan *signal.Acceptance // receives one value; nil: it was not delivered
 }
 
 // handOver delivers s to the driver of the workflow, if the run waits for it. If it
@@ -66,7 +66,7 @@ func (x *execution) offer(d *delivery) bool {
 	m.mu.Lock()
 	offered := !m.shut && slices.Contains(m.receiving, d.in.Name)
 	if offered {
-		m.receiving = m.receiving[:0] // one at a time
+		m.receiving = m.receiving[:0] // one delivery at a time
 		m.posts = append(m.posts, d)
 	}
 	m.mu.Unlock()

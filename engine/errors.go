@@ -130,7 +130,7 @@ func (e *NonDeterminismError) Error() string {
 type TransactLimitError struct {
 	Step     string
 	Limit    time.Duration
-	LeaseTTL time.Duration // Config.LeaseTTL, if Limit is a third of that; else 0, and Limit is the store's
+	LeaseTTL time.Duration // Config.LeaseTTL, if Limit is a third of it; 0: Limit is the store's
 }
 
 func (e *TransactLimitError) Error() string {
@@ -138,7 +138,7 @@ func (e *TransactLimitError) Error() string {
 	if e.LeaseTTL > 0 {
 		whose, raise = fmt.Sprintf("a third of Config.LeaseTTL, %v", e.LeaseTTL), "Config.LeaseTTL"
 	}
-	return fmt.Sprintf("engine: transaction of step %q took longer than %v, which is %s; nothing of it was written: do what takes long before or after it, or raise %s", e.Step, e.Limit, whose, raise)
+	return fmt.Sprintf("engine: transaction of step %q took longer than %v, which is %s; nothing of it was written: move long work before or after it, or raise %s", e.Step, e.Limit, whose, raise)
 }
 
 func (e *TransactLimitError) Unwrap() error { return activity.ErrTimeout }
@@ -163,7 +163,7 @@ func (e *DecodeError) Unwrap() error { return e.Err }
 // another one of the same name and gets the outcome of that one.
 type InputError struct {
 	ID         string
-	Operations []string // "3 (activity charge)", in the order of their events; the first hundred
+	Operations []string // such as "3 (activity charge)", in the order of their events; at most a hundred
 }
 
 func (e *InputError) Error() string {
@@ -174,7 +174,7 @@ func (e *InputError) Error() string {
 			more += fmt.Sprintf(" and %d more", n-5)
 		}
 	}
-	return fmt.Sprintf("engine: replay of %q: operation %s was begun with another input%s", e.ID, e.Operations[0], more)
+	return fmt.Sprintf("engine: replay of %q: operation %s was started with another input%s", e.ID, e.Operations[0], more)
 }
 
 func invalid(what, value, problem string) error {

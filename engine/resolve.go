@@ -112,11 +112,11 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 	})
 	switch {
 	case i < 0:
-		return nil, fmt.Errorf("%w: resolve %q: operation %q has no idempotency key, or has not begun", ErrNotApplicable, wf.ID, operation)
+		return nil, fmt.Errorf("%w: resolve %q: operation %q has no idempotency key, or has not started", ErrNotApplicable, wf.ID, operation)
 	case records[i].Settled:
 		return nil, fmt.Errorf("%w: resolve %q: operation %s is %s", ErrNotApplicable, wf.ID, operation, records[i].Status)
 	case v.State == activity.StateNotCompleted && !asked:
-		return nil, fmt.Errorf("%w: resolve %q: operation %s may be under way", ErrNotApplicable, wf.ID, operation)
+		return nil, fmt.Errorf("%w: resolve %q: an attempt of operation %s may be in progress", ErrNotApplicable, wf.ID, operation)
 	case v.State == activity.StateCompletedWithResult:
 		if err := e.expected(ctx, records[i].Activity, v.Result, result); err != nil {
 			return nil, err

@@ -38,7 +38,7 @@ func (e *Engine) awaitResult(ctx context.Context, workflow, id string, result an
 				if err := outdated(ctx, e.store, wf, err); err != nil {
 					return err
 				}
-				continue // it was purged, or retried
+				continue // it was purged or retried meanwhile
 			}
 		}
 		waitingFor(ctx, "its end")

@@ -101,7 +101,7 @@ func (e *Engine) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb 
 	case told:
 		refusal = fmt.Sprintf("its parent %q has been told how it ended", wf.Parent.ID)
 	case wf.Compensated:
-		refusal = "it has undone what it did"
+		refusal = "its calls have been undone"
 	case len(wf.Retries) >= mostRetries:
 		refusal = fmt.Sprintf("it was retried %d times", mostRetries)
 	}
@@ -163,7 +163,7 @@ func (e *Engine) catchUp(ctx context.Context, wf *checkpoint.Workflow, w *checkp
 			continue
 		}
 		if open++; open > mostKids || 4*open > e.maxOps-spare {
-			return fmt.Errorf("%w: retry %q: more than %d of its children were under way when it failed", ErrNotApplicable, wf.ID, open-1)
+			return fmt.Errorf("%w: retry %q: more than %d of its children had not ended when it failed", ErrNotApplicable, wf.ID, open-1)
 		}
 		if err := e.tellEnd(ctx, wf, c, w); err != nil {
 			return err

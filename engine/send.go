@@ -229,7 +229,7 @@ func (l *life) hear(context.Context) error {
 		}
 		l.mu.Lock()
 		switch {
-		case l.expecting[id] != was: // there is another
+		case l.expecting[id] != was: // a newer one replaced it
 		case x == nil || time.Since(is.since) > patience:
 			delete(l.expecting, id)
 		default:
@@ -423,7 +423,7 @@ func (e *Engine) earlier(ctx context.Context, in *signal.Incoming) (signal.Accep
 	}
 	if i := (*signal.IndeterminateError)(nil); errors.As(err, &i) {
 		i.CorrelationID = e.newID()
-		e.log.Error("weft: signal acceptance is indeterminate: the payload is there and the acceptance is not",
+		e.log.Error("weft: signal acceptance is indeterminate: the payload exists, but no record of its acceptance",
 			"workflow", i.WorkflowID, "signal", i.SignalName, "id", i.SignalID, "correlation", i.CorrelationID)
 	}
 	return a, earlier, err

@@ -16,7 +16,7 @@ import (
 // A Tx locks what it accesses until the host's transaction ends. So use it last in
 // the transaction and commit soon.
 type Tx struct {
-	staging *Engine // on the transaction, without a life
+	staging *Engine // an engine on the transaction that is never run
 	refused error
 }
 
