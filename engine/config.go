@@ -30,7 +30,7 @@ type Config struct {
 	Activities []activity.Definition
 
 	// Ownership is how the engine prevents two owners of one workflow from both
-	// writing: CASRequired.
+	// writing. The default is CASRequired.
 	Ownership Ownership
 
 	// Name is a label of this engine for operators. The default is the host name.
@@ -44,50 +44,53 @@ type Config struct {
 	// Queues are those that this engine serves. It always serves runs without a queue.
 	Queues []Queue
 
-	// MaxRuns is the maximum number of runs in memory: 1,000. Further runs wait in
-	// the store. When more than three quarters are in use, a run that only waits is
-	// parked at once.
+	// MaxRuns is the maximum number of runs in memory. The default is 1,000. Further
+	// runs wait in the store. When more than three quarters are in use, a run that
+	// only waits is parked at once.
 	MaxRuns int
 
 	// MaxActivities is the maximum number of attempts of activities and steps in
-	// progress: 100 times GOMAXPROCS, but at most 1,000. Further attempts wait,
-	// first come, first served. While goroutines wait long for a processor, only a
-	// few attempts start, whatever this limit is.
+	// progress. The default is 100 times GOMAXPROCS, but at most 1,000. Further
+	// attempts wait, first come, first served. While goroutines wait long for a
+	// processor, only a few attempts start, whatever this limit is.
 	MaxActivities int
 
-	// ParkAfter is the time after which a run that only waits is removed from memory:
-	// 5 s. A negative value means at once. When something happens that the run waits
-	// for, such as a signal, a due time or the end of a child, a replay brings it
-	// back. A run stays in memory for at least twenty times as long as its replay took.
+	// ParkAfter is the time after which a run that only waits is removed from memory.
+	// The default is 5 s. A negative value means at once. When something happens that
+	// the run waits for, such as a signal, a due time or the end of a child, a replay
+	// brings it back. A run waits in memory for at least twenty times as long as its
+	// replay took.
 	ParkAfter time.Duration
 
 	// PollInterval is the time within which this engine finds work that it was not
-	// notified of: 1 s. The exception is a late write of an engine that has been dead
-	// for a LeaseTTL: finding it may take ten PollIntervals, or a LeaseTTL if that is
-	// shorter.
+	// notified of. The default is 1 s. The exception is a late write of an engine that
+	// has been dead for a LeaseTTL: finding it may take ten PollIntervals, or a
+	// LeaseTTL if that is shorter.
 	PollInterval time.Duration
 
 	// LeaseTTL is the time after which other engines on a Shared store take over from
-	// an engine that does not renew its lease: 15 s. The minimum is 100 ms. Other
-	// stores need no leases.
+	// an engine that does not renew its lease. The default is 15 s, the minimum is
+	// 100 ms. Other stores need no leases.
 	LeaseTTL time.Duration
 
 	// StopTimeout is how long activities may continue after the context of Run has
-	// ended: 10 s.
+	// ended. The default is 10 s.
 	StopTimeout time.Duration
 
-	// SignalMemory is how long an accepted signal ID is remembered: 24 h.
+	// SignalMemory is how long an accepted signal ID is remembered. The default is
+	// 24 h.
 	SignalMemory time.Duration
 
-	// PurgeMemory is how long the numbers of a purged id are remembered: 30 days.
+	// PurgeMemory is how long the numbers of a purged id are remembered. The default
+	// is 30 days.
 	PurgeMemory time.Duration
 
-	// Codec encodes what this engine stores: JSON. Codecs decode what other codecs
-	// encoded earlier.
+	// Codec encodes what this engine stores. The default is JSON. Codecs decode what
+	// other codecs encoded earlier.
 	Codec  Codec
 	Codecs []Codec
 
-	// Logger gets messages for operators: slog.Default().
+	// Logger gets messages for operators. The default is slog.Default().
 	Logger *slog.Logger
 
 	// Events are callbacks for metrics.

@@ -115,9 +115,8 @@
 //   - The caller of Run polls, and stops the incarnation when the context ends. It returns
 //     when all goroutines of the incarnation have ended. The exception is user code that
 //     ignores the end of its context for Config.StopTimeout: it is abandoned and logged.
-//   - One renews the lease (lease), on a store that several processes share. Run starts it
-//     first and ends it last. A timer ends the incarnation if the lease is not renewed in
-//     time.
+//   - One renews the lease (lease), on a store that several processes share. Run starts it,
+//     and ends it last. A timer ends the incarnation if the lease is not renewed in time.
 //   - One executes suspects (suspect), and one runs for each list that the store can watch
 //     (watch). Run starts them, and they end with its context.
 //   - Up to 64 claim runs (crew), while the poll waits for them.
@@ -131,8 +130,9 @@
 //   - Short ones for user code that might end its goroutine: decoders (run, readable) and
 //     functions in a transaction (transact).
 //   - One measures the scheduling delay of goroutines (gate, probe), while attempts wait
-//     to start.
-//   - Timers: the ends of attempts, heartbeats, rates of activities, Config.StopTimeout.
+//     to start or more than a few are in progress.
+//   - Timers: the ends of attempts and of verifier calls, heartbeats, rates of activities,
+//     the next measurement (gate), Config.StopTimeout.
 //
 // # Locks
 //

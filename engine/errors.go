@@ -138,7 +138,7 @@ func (e *TransactLimitError) Error() string {
 	if e.LeaseTTL > 0 {
 		whose, raise = fmt.Sprintf("a third of Config.LeaseTTL, %v", e.LeaseTTL), "Config.LeaseTTL"
 	}
-	return fmt.Sprintf("engine: transaction of step %q took longer than %v, which is %s; nothing of it was written: move long work before or after it, or raise %s", e.Step, e.Limit, whose, raise)
+	return fmt.Sprintf("engine: transaction of step %q took longer than %v, which is %s; nothing of it was written: do what takes long before or after it, or raise %s", e.Step, e.Limit, whose, raise)
 }
 
 func (e *TransactLimitError) Unwrap() error { return activity.ErrTimeout }
