@@ -83,7 +83,7 @@ const (
 
 	// Deaf: an attempt of an activity is unresponsive. It has not returned, although
 	// its timeout and then Settle have passed. It still counts toward MaxActivities,
-	// and no other attempt of the activity starts. The rest of the run continues. The
+	// and no other attempt of the call starts. The rest of the run continues. The
 	// reason is removed when the attempt returns.
 	Deaf Reason = "deaf"
 

@@ -127,6 +127,7 @@
 //     turn runs. When the driver ends, the others are ended with runtime.Goexit.
 //   - One for each attempt (attempt) and each call of a verifier (reconcile). The driver
 //     waits for it before it releases the run.
+//   - One that waits for the attempts of a run when its driver ends (attempt).
 //   - Short ones for user code that might end its goroutine: decoders (run, readable) and
 //     functions in a transaction (transact).
 //   - One measures the scheduling delay of goroutines (gate, probe), while attempts wait
