@@ -56,7 +56,7 @@ func playPrograms(t *testing.T, adapter string, store sweep.Store) {
 	}
 	if os.Getenv("WEFT_TORTURE") != "" {
 		n *= 10
-	} else if torture.Raced() {
+	} else if torture.Raced() || testing.Short() {
 		n /= 10
 	}
 	seed := rand.Uint64()

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
@@ -485,6 +486,7 @@ func TestLateReturnLeavesTheQuestion(t *testing.T) {
 // workflow's record. The attempt ends before the withdrawal is tried again. What it came to
 // is not lost.
 func TestAttemptEndsWhileAnAnswerIsWithdrawn(t *testing.T) {
+	torture.Slow(t)
 	for _, how := range []string{"returns", "times out"} {
 		t.Run(how, func(t *testing.T) {
 			onAllStores(t, func(t *testing.T, s storage.Storage) {

@@ -19,6 +19,7 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
 	"github.com/weft-go/weft/storage/postgres"
@@ -429,6 +430,7 @@ func (h doomed) run() error {
 // The same with processes that are really killed: one after the other on a store with one
 // opener, and two at a time on one that is shared.
 func TestProcessesThatARunKills(t *testing.T) {
+	torture.Slow(t)
 	hows := []string{"an idempotent activity", "a timer beside it", "another activity when one is given up"}
 	if os.Getenv("WEFT_TORTURE") != "" {
 		hows = append(hows, "steps beside it")

@@ -54,6 +54,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
+	torture.Slow(t)
 	for adapter, store := range sweepStores {
 		stride := 5
 		switch {
