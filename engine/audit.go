@@ -28,10 +28,8 @@ func (e *Engine) act(verb checkpoint.Verb, name string, decide func(ctx context.
 			return said.recorded(ctx, e.store, wf)
 		},
 		decide: func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
-			if said.next == 0 {
-				if err := said.begin(ctx, e.store, wf); err != nil {
-					return nil, err
-				}
+			if err := said.begin(ctx, e.store, wf); err != nil {
+				return nil, err
 			}
 			return decide(ctx, wf)
 		},
@@ -47,9 +45,13 @@ type saying struct {
 	before int    // how often the verb was in the workflow record then
 }
 
-// begin notes the state before the first try. Of the last checkpoint it reads only the
-// number: the checkpoint may be damaged, and be the reason why an operator acts.
+// begin notes the state before the first try, and does nothing before later ones. Of the
+// last checkpoint it reads only the number: the checkpoint may be damaged, and be the reason
+// why an operator acts.
 func (s *saying) begin(ctx context.Context, store storage.Storage, wf *checkpoint.Workflow) error {
+	if s.next != 0 {
+		return nil
+	}
 	r := keys.Checkpoints(wf.ID, wf.Base)
 	r.Reverse, r.Limit = true, 1
 	page, err := store.Scan(ctx, r)

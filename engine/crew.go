@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"iter"
 	"math"
 	"sync"
 	"time"
@@ -54,6 +55,28 @@ func (c *crew) claim(ctx context.Context, p prospect) (bool, error) {
 	return true, nil
 }
 
+// claimableIn returns the workflows of a range of entries that this engine may execute. It
+// records in p the entries that it skips.
+func (l *life) claimableIn(ctx context.Context, r storage.Range, p *passage) iter.Seq2[prospect, error] {
+	return func(yield func(prospect, error) bool) {
+		for entry, err := range storage.All(ctx, l.eng.store, r) {
+			if err != nil {
+				yield(prospect{}, err)
+				return
+			}
+			if l.leavesAlone(entry.Key) {
+				p.over(entry.Key)
+				continue
+			}
+			p.stop()
+			id, err := keys.ID(entry.Key)
+			if !yield(prospect{id: id, entry: entry.Key}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // adopt claims the workflows of a range of held or todo entries. They belong to owner,
 // which is gone, or to nobody if owner is "". It leaves a run to other engines until it has
 // waited long enough: see leave. It returns the time until the first of these is due for
@@ -63,36 +86,27 @@ func (l *life) adopt(ctx context.Context, r storage.Range, p *passage, owner, wh
 	crew := newCrew(l)
 	defer crew.wait()
 	var doubles []prospect // second entries of runs that are being claimed
-	for entry, err := range storage.All(ctx, l.eng.store, r) {
+	for found, err := range l.claimableIn(ctx, r, p) {
 		if err != nil {
 			return soonest, err
 		}
-		if l.leavesAlone(entry.Key) {
-			p.over(entry.Key)
+		if l.quarantine.has(found.id) {
 			continue
 		}
-		p.stop()
-		id, err := keys.ID(entry.Key)
+		past, err := waited(found.entry)
 		if err != nil {
 			return soonest, err
 		}
-		if l.quarantine.has(id) {
-			continue
-		}
-		past, err := waited(entry.Key)
-		if err != nil {
-			return soonest, err
-		}
-		if rest := l.leave(id, past); rest > 0 {
+		if rest := l.leave(found.id, past); rest > 0 {
 			soonest = min(soonest, rest)
 			continue
 		}
-		p := prospect{id: id, entry: entry.Key, owner: owner, why: why}
-		if _, inHand := crew.inHand.Load(id); inHand {
-			doubles = append(doubles, p)
+		found.owner, found.why = owner, why
+		if _, inHand := crew.inHand.Load(found.id); inHand {
+			doubles = append(doubles, found)
 			continue
 		}
-		if ok, err := crew.claim(ctx, p); !ok {
+		if ok, err := crew.claim(ctx, found); !ok {
 			return soonest, err
 		}
 	}

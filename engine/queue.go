@@ -141,16 +141,7 @@ func (d *queueLines) serve(ctx context.Context, q Queue) (opens time.Duration, _
 		line.Start = p.start
 	}
 	defer way.passed(p, looked)
-	for entry, err := range storage.All(ctx, l.eng.store, line) {
-		if err != nil {
-			return 0, err
-		}
-		if l.leavesAlone(entry.Key) {
-			p.over(entry.Key)
-			continue
-		}
-		p.stop()
-		id, err := keys.ID(entry.Key)
+	for found, err := range l.claimableIn(ctx, line, p) {
 		if err != nil {
 			return 0, err
 		}
@@ -161,8 +152,8 @@ func (d *queueLines) serve(ctx context.Context, q Queue) (opens time.Duration, _
 		if t == nil {
 			return 0, nil // a later look admits it
 		}
-		p := prospect{id: id, entry: entry.Key, why: checkpoint.HandedOver, ticket: t}
-		if ok, err := crew.claim(ctx, p); !ok {
+		found.why, found.ticket = checkpoint.HandedOver, t
+		if ok, err := crew.claim(ctx, found); !ok {
 			return 0, err
 		}
 	}

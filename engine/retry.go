@@ -44,39 +44,43 @@ func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {
 		return err
 	}
 	verb := checkpoint.Verb{Name: retried, By: by.By, Why: by.Why}
+	said := saying{verb: verb}
 	var tries []*checkpoint.Write // to take back a failure
-	c := e.act(verb, "retry", func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
-		switch {
-		case wf.Status == checkpoint.Failed:
-			w, err := e.retryFailed(ctx, wf, verb)
-			if err != nil {
+	err := e.change(ctx, id, change{
+		name: "retry",
+		landed: func(ctx context.Context, wf *checkpoint.Workflow) (bool, error) {
+			for _, w := range tries { // of two equal retries, one takes back the failure
+				if done, err := checkpoint.Landed(ctx, e.store, w); done || err != nil {
+					return done, err
+				}
+			}
+			if said.next == 0 {
+				return false, nil
+			}
+			return said.recorded(ctx, e.store, wf)
+		},
+		decide: func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
+			switch {
+			case wf.Status == checkpoint.Failed:
+				w, err := e.retryFailed(ctx, wf, verb)
+				if err != nil {
+					return nil, err
+				}
+				tries = append(tries, w)
+				return &changing{w.Batch, e.pokeLife}, nil
+			case wf.Status.Terminal():
+				return nil, &TerminalError{id, wf.Status}
+			case len(wf.Attention) == 0:
+				return nil, fmt.Errorf("%w: retry %q: it is not held", ErrNotApplicable, id)
+			}
+			if err := said.begin(ctx, e.store, wf); err != nil {
 				return nil, err
 			}
-			tries = append(tries, w)
-			return &changing{w.Batch, e.pokeLife}, nil
-		case wf.Status.Terminal():
-			return nil, &TerminalError{id, wf.Status}
-		case len(wf.Attention) == 0:
-			return nil, fmt.Errorf("%w: retry %q: it is not held", ErrNotApplicable, id)
-		}
-		next := *wf
-		next.Attention, next.Deaths, next.Alone = nil, 0, 0
-		next.Verbs = append(slices.Clone(wf.Verbs), verb)
-		return e.rewritten(wf, &next)
+			next := *wf
+			next.Attention, next.Deaths, next.Alone = nil, 0, 0
+			return e.acting(wf, &next, verb)
+		},
 	})
-	recorded := c.landed
-	c.landed = func(ctx context.Context, wf *checkpoint.Workflow) (bool, error) {
-		if len(tries) == 0 {
-			return recorded(ctx, wf)
-		}
-		for _, w := range tries { // at most one of them took back the failure
-			if done, err := checkpoint.Landed(ctx, e.store, w); done || err != nil {
-				return done, err
-			}
-		}
-		return false, nil
-	}
-	err := e.change(ctx, id, c)
 	if err == nil {
 		e.log.Info("weft: workflow is retried", "workflow", id, "by", by.By, "why", by.Why)
 	}
