@@ -244,6 +244,7 @@ func (l *life) launch(x *execution) {
 
 // carryOn executes x to its end, unless another goroutine takes over.
 func (l *life) carryOn(x *execution, drive func() error) {
+	growStack(false)
 	err := drive()
 	if err == errRelieved {
 		return
