@@ -54,9 +54,9 @@ type Activity[In, Out any] struct {
 	// an activity with an idempotency key.
 	Timeout time.Duration
 
-	// Deadline limits all attempts and the pauses between them, from the first on: no
+	// TotalTimeout limits all attempts and the pauses between them, from the first on: no
 	// attempt starts later, and none lasts longer. Zero is no limit.
-	Deadline time.Duration
+	TotalTimeout time.Duration
 
 	// IdempotencyKey names the effect that in asks for: the same for the same effect,
 	// at most 200 bytes of UTF-8, never empty. It makes the activity reconciled: Weft
@@ -97,13 +97,13 @@ type Activity[In, Out any] struct {
 	SettleAfterError bool
 
 	// OnIndeterminate says what follows when the outcome cannot be determined:
-	// ReturnError or Park.
+	// ReturnError or AwaitOperator.
 	OnIndeterminate Action
 
 	// Compensate undoes a call whose result is recorded, if its workflow then fails or
 	// is cancelled. Such calls are undone one after the other, the last that completed
 	// first, before the workflow ends. It runs at least once, with the Retry, the
-	// Timeout and the limits of the call, except for its Deadline; a cancellation
+	// Timeout and the limits of the call, except for its TotalTimeout; a cancellation
 	// request does not end it. Its context has the Info of the call, except for Phase,
 	// Attempt (of its own, from 1), FencingToken (larger than that of any attempt
 	// before) and Deadline. If its last attempt fails, or one with a Permanent error,
@@ -143,24 +143,24 @@ const (
 // Retry says how often a failed attempt is retried, and when. Errors made with
 // Permanent are not retried at all.
 type Retry struct {
-	Attempts   int           // in all; 0: 5, negative: no limit
-	Backoff    time.Duration // before the second attempt, then doubled, each with jitter; 0: 1 s
-	MaxBackoff time.Duration // 0: 1 min
+	MaxAttempts int           // in all; 0: 5, negative: no limit
+	Backoff     time.Duration // before the second attempt, then doubled, each with jitter; 0: 1 s
+	MaxBackoff  time.Duration // 0: 1 min
 }
 
 // An Action is what follows when the outcome of an attempt cannot be determined.
 type Action uint8
 
 const (
-	ReturnError Action = iota // the workflow gets an *IndeterminateError
-	Park                      // the operation waits for an operator, who answers with engine.Engine.Resolve
+	ReturnError   Action = iota // the workflow gets an *IndeterminateError
+	AwaitOperator               // the operation waits for an operator, who answers with engine.Engine.Resolve
 )
 
 // Options override the definition for one call. Zero fields change nothing.
 type Options struct {
-	IdempotencyKey    string
-	Retry             Retry
-	Timeout, Deadline time.Duration
+	IdempotencyKey        string
+	Retry                 Retry
+	Timeout, TotalTimeout time.Duration
 }
 
 // With returns a copy of a for one call.
@@ -172,8 +172,8 @@ func (a *Activity[In, Out]) With(o Options) *Activity[In, Out] {
 	if o.Timeout != 0 {
 		c.Timeout = o.Timeout
 	}
-	if o.Deadline != 0 {
-		c.Deadline = o.Deadline
+	if o.TotalTimeout != 0 {
+		c.TotalTimeout = o.TotalTimeout
 	}
 	if o.IdempotencyKey != "" {
 		c.IdempotencyKey = func(In) string { return o.IdempotencyKey }
@@ -237,7 +237,7 @@ func (a *Activity[In, Out]) policy() Policy {
 		Retry:            a.Retry,
 		VerifyRetry:      a.VerifyRetry,
 		Timeout:          a.Timeout,
-		Deadline:         a.Deadline,
+		TotalTimeout:     a.TotalTimeout,
 		Settle:           a.Settle,
 		VerifyTimeout:    a.VerifyTimeout,
 		Verified:         a.Verify != nil,
@@ -283,7 +283,7 @@ func (a *Activity[In, Out]) Check() error {
 		name  string
 		value time.Duration
 	}{
-		{"Timeout", a.Timeout}, {"Deadline", a.Deadline}, {"Settle", a.Settle}, {"VerifyTimeout", a.VerifyTimeout},
+		{"Timeout", a.Timeout}, {"TotalTimeout", a.TotalTimeout}, {"Settle", a.Settle}, {"VerifyTimeout", a.VerifyTimeout},
 	} {
 		if f.value < 0 {
 			return wrong(f.name, "is negative")
@@ -312,7 +312,7 @@ func (a *Activity[In, Out]) Check() error {
 		return wrong("Retry", "has a negative backoff")
 	case a.VerifyRetry.Backoff < 0 || a.VerifyRetry.MaxBackoff < 0:
 		return wrong("VerifyRetry", "has a negative backoff")
-	case a.OnIndeterminate > Park:
+	case a.OnIndeterminate > AwaitOperator:
 		return wrong("OnIndeterminate", fmt.Sprintf("is unknown: %d", a.OnIndeterminate))
 	case a.MaxConcurrent < 0:
 		return wrong("MaxConcurrent", "is negative")
@@ -378,7 +378,7 @@ type Call struct {
 }
 
 // Undoing is the call that undoes c; decode decodes c's result. It has no key: there is
-// no verifier for it, and it is attempted again. It has no Deadline either: there is
+// no verifier for it, and it is attempted again. It has no TotalTimeout either: there is
 // always time to undo.
 func (c Call) Undoing(decode func(out any) error) Call {
 	return Call{
@@ -400,14 +400,14 @@ func (c Call) Undoing(decode func(out any) error) Call {
 
 // A Policy is the part of an activity that has no type parameter.
 type Policy struct {
-	Name                                     string
-	Errors                                   []error
-	Retry, VerifyRetry                       Retry
-	Timeout, Deadline, Settle, VerifyTimeout time.Duration
-	Verified                                 bool // there is a verifier
-	Idempotent                               bool
-	VerifyFences, SettleAfterError           bool
-	OnIndeterminate                          Action
-	MaxConcurrent                            int
-	Rate                                     Rate
+	Name                                         string
+	Errors                                       []error
+	Retry, VerifyRetry                           Retry
+	Timeout, TotalTimeout, Settle, VerifyTimeout time.Duration
+	Verified                                     bool // there is a verifier
+	Idempotent                                   bool
+	VerifyFences, SettleAfterError               bool
+	OnIndeterminate                              Action
+	MaxConcurrent                                int
+	Rate                                         Rate
 }

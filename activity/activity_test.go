@@ -38,26 +38,26 @@ func TestCheck(t *testing.T) {
 		field string // "" is valid
 	}{
 		{"right", &act{Name: "charge", Run: work}, ""},
-		{"full", &act{Name: "charge", Run: work, Errors: []error{broke}, Timeout: 1, Retry: activity.Retry{Attempts: -1, Backoff: 1, MaxBackoff: 1}}, ""},
+		{"full", &act{Name: "charge", Run: work, Errors: []error{broke}, Timeout: 1, Retry: activity.Retry{MaxAttempts: -1, Backoff: 1, MaxBackoff: 1}}, ""},
 		{"nil", nil, "Activity"},
 		{"no name", &act{Run: work}, "Name"},
 		{"long name", &act{Name: strings.Repeat("n", 101), Run: work}, "Name"},
 		{"name that is not UTF-8", &act{Name: "\xff", Run: work}, "Name"},
 		{"no function", &act{Name: "charge"}, "Run"},
 		{"timeout", &act{Name: "charge", Run: work, Timeout: -1}, "Timeout"},
-		{"deadline", &act{Name: "charge", Run: work, Deadline: -1}, "Deadline"},
+		{"deadline", &act{Name: "charge", Run: work, TotalTimeout: -1}, "TotalTimeout"},
 		{"settle", &act{Name: "charge", Run: work, Idempotent: true, Verify: look, Settle: -1}, "Settle"},
 		{"verify timeout", &act{Name: "charge", Run: work, Idempotent: true, Verify: look, VerifyTimeout: -1}, "VerifyTimeout"},
 		{"verify backoff", &act{Name: "charge", Run: work, Idempotent: true, Verify: look, VerifyRetry: activity.Retry{Backoff: -1}}, "VerifyRetry"},
 		{"verifier without a key", &act{Name: "charge", Run: work, Verify: look}, "Verify"},
-		{"action without a key", &act{Name: "charge", Run: work, OnIndeterminate: activity.Park}, "OnIndeterminate"},
+		{"action without a key", &act{Name: "charge", Run: work, OnIndeterminate: activity.AwaitOperator}, "OnIndeterminate"},
 		{"unknown action", &act{Name: "charge", Run: work, Idempotent: true, OnIndeterminate: 9}, "OnIndeterminate"},
 		{"settle without a verifier", &act{Name: "charge", Run: work, Idempotent: true, Settle: 1}, "Settle"},
 		{"settle after an error without a verifier", &act{Name: "charge", Run: work, Idempotent: true, SettleAfterError: true}, "SettleAfterError"},
 		{"fences without a verifier", &act{Name: "charge", Run: work, Idempotent: true, VerifyFences: true}, "VerifyFences"},
-		{"verify retry without a verifier", &act{Name: "charge", Run: work, Idempotent: true, VerifyRetry: activity.Retry{Attempts: 1}}, "VerifyRetry"},
+		{"verify retry without a verifier", &act{Name: "charge", Run: work, Idempotent: true, VerifyRetry: activity.Retry{MaxAttempts: 1}}, "VerifyRetry"},
 		{"verify timeout without a verifier", &act{Name: "charge", Run: work, Idempotent: true, VerifyTimeout: 1}, "VerifyTimeout"},
-		{"reconciled", &act{Name: "charge", Run: work, IdempotencyKey: strconv.Itoa, Verify: look, Settle: 1, Deadline: 1, SettleAfterError: true, OnIndeterminate: activity.Park}, ""},
+		{"reconciled", &act{Name: "charge", Run: work, IdempotencyKey: strconv.Itoa, Verify: look, Settle: 1, TotalTimeout: 1, SettleAfterError: true, OnIndeterminate: activity.AwaitOperator}, ""},
 		{"backoff", &act{Name: "charge", Run: work, Retry: activity.Retry{Backoff: -1}}, "Retry"},
 		{"longest backoff", &act{Name: "charge", Run: work, Retry: activity.Retry{MaxBackoff: -1}}, "Retry"},
 		{"limited", &act{Name: "charge", Run: work, ResourceScope: strconv.Itoa, MaxConcurrent: 1, Rate: activity.Rate{Count: 1, Per: 1}}, ""},
@@ -81,20 +81,20 @@ func TestCheck(t *testing.T) {
 }
 
 func TestWith(t *testing.T) {
-	a := &act{Name: "charge", Run: work, Timeout: time.Minute, Retry: activity.Retry{Attempts: 3}}
+	a := &act{Name: "charge", Run: work, Timeout: time.Minute, Retry: activity.Retry{MaxAttempts: 3}}
 	b := a.With(activity.Options{})
 	if b == a || b.Timeout != a.Timeout || b.Retry != a.Retry {
 		t.Errorf("without options: %+v, want a copy of %+v", b, a)
 	}
 	b = a.With(activity.Options{Timeout: time.Second, Retry: activity.Retry{Backoff: time.Second}})
-	if b.Timeout != time.Second || b.Retry != (activity.Retry{Backoff: time.Second}) || a.Timeout != time.Minute || a.Retry.Attempts != 3 {
+	if b.Timeout != time.Second || b.Retry != (activity.Retry{Backoff: time.Second}) || a.Timeout != time.Minute || a.Retry.MaxAttempts != 3 {
 		t.Errorf("with options: %+v, and the definition %+v", b, a)
 	}
 }
 
 func TestBound(t *testing.T) {
 	for attempts, want := range map[int]int{0: 5, 1: 1, 7: 7, -1: -1} {
-		if got := (activity.Retry{Attempts: attempts}).Bound(); got != want {
+		if got := (activity.Retry{MaxAttempts: attempts}).Bound(); got != want {
 			t.Errorf("Attempts %d: bound %d, want %d", attempts, got, want)
 		}
 	}
@@ -239,7 +239,7 @@ func TestCall(t *testing.T) {
 		settle  time.Duration
 	}{
 		{a, "42", activity.DefaultKeyedTimeout, time.Hour},
-		{a.With(activity.Options{IdempotencyKey: "mine", Timeout: time.Second, Deadline: time.Hour}), "mine", time.Second, time.Hour},
+		{a.With(activity.Options{IdempotencyKey: "mine", Timeout: time.Second, TotalTimeout: time.Hour}), "mine", time.Second, time.Hour},
 		{&act{Name: "charge", Run: work, Idempotent: true}, "", activity.DefaultKeyedTimeout, activity.DefaultKeyedTimeout},
 		{&act{Name: "charge", Run: work}, "", activity.DefaultTimeout, activity.DefaultTimeout},
 	} {
@@ -248,7 +248,7 @@ func TestCall(t *testing.T) {
 		if key := got.Key; c.key == "" && key != nil || c.key != "" && (key == nil || *key != c.key) {
 			t.Errorf("key %v, want %q", key, c.key)
 		}
-		if p := got.Policy; p.Timeout != c.timeout || p.Settle != c.settle || p.Verified != (c.a.Verify != nil) || p.Idempotent != c.a.Idempotent || p.Deadline != c.a.Deadline {
+		if p := got.Policy; p.Timeout != c.timeout || p.Settle != c.settle || p.Verified != (c.a.Verify != nil) || p.Idempotent != c.a.Idempotent || p.TotalTimeout != c.a.TotalTimeout {
 			t.Errorf("policy %+v of %+v", p, c.a)
 		}
 		if c.a.Verify == nil {
@@ -271,8 +271,8 @@ func TestCall(t *testing.T) {
 func TestUndoing(t *testing.T) {
 	var got []int
 	a := &act{
-		Name: "charge", Run: work, Errors: []error{io.EOF}, IdempotencyKey: strconv.Itoa, Verify: look, Idempotent: true, OnIndeterminate: activity.Park,
-		Retry: activity.Retry{Attempts: 7}, Timeout: time.Minute, Settle: time.Hour, Deadline: time.Second,
+		Name: "charge", Run: work, Errors: []error{io.EOF}, IdempotencyKey: strconv.Itoa, Verify: look, Idempotent: true, OnIndeterminate: activity.AwaitOperator,
+		Retry: activity.Retry{MaxAttempts: 7}, Timeout: time.Minute, Settle: time.Hour, TotalTimeout: time.Second,
 		MaxConcurrent: 3, Rate: activity.Rate{Count: 2, Per: time.Second},
 		ResourceScope: func(in int) string { return "account/" + strconv.Itoa(in) },
 		Compensate: func(_ context.Context, in, out int) error {

@@ -23,7 +23,7 @@ func ExampleActivity() {
 	charge := &activity.Activity[int, string]{
 		Name:    "charge",
 		Errors:  []error{errDeclined},
-		Retry:   activity.Retry{Attempts: 3, Backoff: time.Millisecond},
+		Retry:   activity.Retry{MaxAttempts: 3, Backoff: time.Millisecond},
 		Timeout: 10 * time.Second,
 		Run: func(ctx context.Context, cents int) (string, error) {
 			info := activity.InfoFrom(ctx)

@@ -210,7 +210,7 @@ func (p Policy) again(r Record, h Happened, pause time.Duration, why string) Dec
 // spent says that at a given time no further attempt is allowed.
 func (p Policy) spent(r Record, at time.Time) bool {
 	bound := p.Retry.Bound()
-	late := p.Deadline > 0 && r.CreatedAt > 0 && !at.Before(r.Begun().Add(p.Deadline))
+	late := p.TotalTimeout > 0 && r.CreatedAt > 0 && !at.Before(r.Begun().Add(p.TotalTimeout))
 	return late || bound > 0 && r.Attempt-r.Spent >= bound || r.ended() && r.Error.Permanent
 }
 
@@ -349,7 +349,7 @@ func (p Policy) giveUp(r Record, reason string) Decision {
 	if r.Withdrawn != "" {
 		reason += "; " + r.Withdrawn
 	}
-	if p.OnIndeterminate == Park || r.attended() {
+	if p.OnIndeterminate == AwaitOperator || r.attended() {
 		return Decision{Do: Attend, Record: r, Why: reason}
 	}
 	r.Status, r.Settled = StatusIndeterminate, true

@@ -37,9 +37,9 @@ var (
 	refused  = &Failure{Message: "refused", NoEffect: true}
 	invalid  = &Failure{Message: "invalid", NoEffect: true, Permanent: true}
 
-	verified   = Policy{Name: "charge", Verified: true, Retry: Retry{Attempts: 3}, VerifyRetry: Retry{Attempts: 2}}
-	idempotent = Policy{Name: "charge", Idempotent: true, Retry: Retry{Attempts: 3}}
-	neither    = Policy{Name: "charge", Retry: Retry{Attempts: 3}}
+	verified   = Policy{Name: "charge", Verified: true, Retry: Retry{MaxAttempts: 3}, VerifyRetry: Retry{MaxAttempts: 2}}
+	idempotent = Policy{Name: "charge", Idempotent: true, Retry: Retry{MaxAttempts: 3}}
+	neither    = Policy{Name: "charge", Retry: Retry{MaxAttempts: 3}}
 )
 
 func (p Policy) with(change func(*Policy)) Policy { change(&p); return p }
@@ -56,7 +56,7 @@ const long = time.Hour // past every Settle
 
 // Every row of the table of decisions. ACT-31 to ACT-51 where a row is one of them.
 func TestNext(t *testing.T) {
-	park := func(p *Policy) { p.OnIndeterminate = Park }
+	park := func(p *Policy) { p.OnIndeterminate = AwaitOperator }
 	late := after(1, verified, Happened{What: Expired})
 	late.Seen = "attempt 1 returned a result after its time was up"
 	completed := left(1).Resolved(noon.Add(-2*time.Second), "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5"), Codec: "cbor"})
@@ -135,10 +135,10 @@ func TestNext(t *testing.T) {
 		{"completed, result unavailable", verified, left(1), answer(StateCompletedResultUnavailable, 0), Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "the verifier cannot tell the result"},
 		{"completed, with a result that cannot be kept", verified, left(1), Happened{What: Answered, Asked: 1, Verdict: Verdict{State: StateCompletedWithResult}, Payload: Payload{Lost: "too large"}}, Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "too large"},
 		{"indeterminate", verified, left(1), answer(StateIndeterminate, 0), Verify, time.Second, StatusIndeterminate, false, "", ""},
-		{"indeterminate, as often as it may be asked", verified.with(func(p *Policy) { p.VerifyRetry.Attempts = 1 }), left(1), answer(StateIndeterminate, 0), Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "pending"},
-		{"indeterminate, of one that timed out", verified.with(func(p *Policy) { p.VerifyRetry.Attempts = 1 }), after(1, verified, Happened{What: Expired}), answer(StateIndeterminate, 0), Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "pending; attempt 1: timed out after 30s"},
-		{"indeterminate, asked without end", verified.with(func(p *Policy) { p.VerifyRetry.Attempts = -1 }), left(1), Happened{What: Answered, Asked: 50, Verdict: Verdict{State: StateIndeterminate}}, Verify, time.Minute, StatusIndeterminate, false, "", ""},
-		{"indeterminate, and a person is to tell", verified.with(park).with(func(p *Policy) { p.VerifyRetry.Attempts = 1 }), left(1), answer(StateIndeterminate, 0), Attend, 0, StatusIndeterminate, false, "", ""},
+		{"indeterminate, as often as it may be asked", verified.with(func(p *Policy) { p.VerifyRetry.MaxAttempts = 1 }), left(1), answer(StateIndeterminate, 0), Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "pending"},
+		{"indeterminate, of one that timed out", verified.with(func(p *Policy) { p.VerifyRetry.MaxAttempts = 1 }), after(1, verified, Happened{What: Expired}), answer(StateIndeterminate, 0), Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "pending; attempt 1: timed out after 30s"},
+		{"indeterminate, asked without end", verified.with(func(p *Policy) { p.VerifyRetry.MaxAttempts = -1 }), left(1), Happened{What: Answered, Asked: 50, Verdict: Verdict{State: StateIndeterminate}}, Verify, time.Minute, StatusIndeterminate, false, "", ""},
+		{"indeterminate, and a person is to tell", verified.with(park).with(func(p *Policy) { p.VerifyRetry.MaxAttempts = 1 }), left(1), answer(StateIndeterminate, 0), Attend, 0, StatusIndeterminate, false, "", ""},
 
 		// Interleaving 7: a dead sender's request may still take effect.
 		{"not completed, asked too early", verified, left(1), answer(StateNotCompleted, 15*time.Second), Verify, 25 * time.Second, StatusIndeterminate, false, "", ""},
@@ -174,9 +174,9 @@ func TestNext(t *testing.T) {
 		{"withdrawn, and the person answers again", neither, withdrawn.Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5")}), Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
 		{"withdrawn, and the person says not completed", neither, withdrawn.Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
 
-		// Deadline bounds all attempts and pauses.
-		{"it fails before the effect, with no time for another", verified.with(func(p *Policy) { p.Deadline = time.Minute }), left(1), Happened{What: Erred, Failure: refused}, Settle, 0, StatusFailed, true, "", "refused"},
-		{"not completed, with no time for another", verified.with(func(p *Policy) { p.Deadline = time.Minute }), left(1), answer(StateNotCompleted, long), Settle, 0, StatusFailed, true, CategoryLost, "its process died, and it did not complete"},
+		// TotalTimeout bounds all attempts and pauses.
+		{"it fails before the effect, with no time for another", verified.with(func(p *Policy) { p.TotalTimeout = time.Minute }), left(1), Happened{What: Erred, Failure: refused}, Settle, 0, StatusFailed, true, "", "refused"},
+		{"not completed, with no time for another", verified.with(func(p *Policy) { p.TotalTimeout = time.Minute }), left(1), answer(StateNotCompleted, long), Settle, 0, StatusFailed, true, CategoryLost, "its process died, and it did not complete"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.h.Now, c.h.Random = noon, most
@@ -270,8 +270,8 @@ func TestDispatched(t *testing.T) {
 func TestAnythingMayHappen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Policy{
-			Retry:            Retry{Attempts: rapid.IntRange(1, 4).Draw(t, "attempts")},
-			VerifyRetry:      Retry{Attempts: rapid.IntRange(1, 3).Draw(t, "asks")},
+			Retry:            Retry{MaxAttempts: rapid.IntRange(1, 4).Draw(t, "attempts")},
+			VerifyRetry:      Retry{MaxAttempts: rapid.IntRange(1, 3).Draw(t, "asks")},
 			Verified:         rapid.Bool().Draw(t, "verified"),
 			Idempotent:       rapid.Bool().Draw(t, "idempotent"),
 			VerifyFences:     rapid.Bool().Draw(t, "fences"),
@@ -342,8 +342,8 @@ func TestAnythingMayHappen(t *testing.T) {
 				if h.What == Answered && h.Waited == 0 && p.Quiet(Next(p, r, Happened{What: Found, Now: now, Random: most}).Record) > 0 {
 					t.Fatalf("an attempt leaves while another may land: %+v", r)
 				}
-				if r.Attempt >= p.Retry.Attempts*(retries+1) {
-					t.Fatalf("attempt %d leaves, of %d, after %d retries", r.Attempt+1, p.Retry.Attempts, retries)
+				if r.Attempt >= p.Retry.MaxAttempts*(retries+1) {
+					t.Fatalf("attempt %d leaves, of %d, after %d retries", r.Attempt+1, p.Retry.MaxAttempts, retries)
 				}
 				token++
 				r = r.Dispatched(Departure{At: now, Token: token, Timeout: time.Second, Settle: time.Second})

@@ -133,7 +133,7 @@ func (r *Record) key() []byte {
 	return keys.Activity(r.WorkflowID, r.Activity, r.Operation, r.IdempotencyKey)
 }
 
-// Begun is when the Deadline of all attempts begins: with the first, or with the last
+// Begun is when the TotalTimeout begins: with the first, or with the last
 // retry of the run. It is zero before.
 func (r *Record) Begun() time.Time {
 	if r.CreatedAt == 0 {

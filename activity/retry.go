@@ -4,10 +4,10 @@ import "time"
 
 // Bound is the maximum number of attempts; negative is no limit.
 func (r Retry) Bound() int {
-	if r.Attempts == 0 {
+	if r.MaxAttempts == 0 {
 		return 5
 	}
-	return r.Attempts
+	return r.MaxAttempts
 }
 
 // Pause is how long to wait after a failed attempt, which is counted from 1. The

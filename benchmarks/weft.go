@@ -76,8 +76,8 @@ func runWeft(ctx context.Context, store storage.Storage, closeStore func() error
 		Storage:   w.store,
 		Workflows: []engine.Definition{w.shaped},
 
-		MaxRuns:       s.Room,
-		MaxActivities: s.Room,
+		MaxRunsInMemory: s.Room,
+		MaxActivities:   s.Room,
 
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})

@@ -52,28 +52,28 @@ type Event struct {
 type Kind string
 
 const (
-	Claimed    Kind = "claimed"    // an engine took the run: By
-	Skipped    Kind = "skipped"    // the numbers up to the next checkpoint's are not used
-	Dispatched Kind = "dispatched" // an attempt of an activity with a key leaves
-	Noted      Kind = "noted"      // something of it that is no outcome: Why
-	Started    Kind = "started"    // a workflow: Child
-	Attempted  Kind = "attempted"  // an attempt failed and another is due; of a compensation also if none is
-	Settled    Kind = "settled"    // an activity or a step has its outcome
-	Fired      Kind = "fired"      // a timer was due
-	Received   Kind = "received"   // a signal was consumed
-	Missed     Kind = "missed"     // no signal came in time
-	Asked      Kind = "asked"      // to stop: Why
-	Acted      Kind = "acted"      // an operator did Name to it: By, Why
-	Held       Kind = "held"       // needs a person: Name is the reason
-	Survived   Kind = "survived"   // a suspect has shown that it does not kill its process, or not soon
-	GivenUp    Kind = "given up"   // was under way when the workflow's function returned
-	Parked     Kind = "parked"     // put aside until there is something new
-	CameBack   Kind = "came back"  // the function, or the attempt of Operation, that needed a person
-	Ended      Kind = "ended"      // Name is the status
+	KindClaimed    Kind = "claimed"    // an engine took the run: By
+	KindSkipped    Kind = "skipped"    // the numbers up to the next checkpoint's are not used
+	KindDispatched Kind = "dispatched" // an attempt of an activity with a key leaves
+	KindNoted      Kind = "noted"      // something of it that is no outcome: Why
+	KindStarted    Kind = "started"    // a workflow: Child
+	KindAttempted  Kind = "attempted"  // an attempt failed and another is due; of a compensation also if none is
+	KindSettled    Kind = "settled"    // an activity or a step has its outcome
+	KindFired      Kind = "fired"      // a timer was due
+	KindReceived   Kind = "received"   // a signal was consumed
+	KindMissed     Kind = "missed"     // no signal came in time
+	KindAsked      Kind = "asked"      // to stop: By, Why
+	KindActed      Kind = "acted"      // an operator did Name to it: By, Why
+	KindHeld       Kind = "held"       // needs a person: Name is the reason
+	KindSurvived   Kind = "survived"   // a suspect has shown that it does not kill its process, or not soon
+	KindGivenUp    Kind = "given up"   // was under way when the workflow's function returned
+	KindParked     Kind = "parked"     // put aside until there is something new
+	KindCameBack   Kind = "came back"  // the function, or the attempt of Operation, that needed a person
+	KindEnded      Kind = "ended"      // Name is the status
 
 	// Compensating: the function ended without success, and its effects are now being
 	// undone. Name is the final status to come, and Error the reason.
-	Compensating Kind = "compensating"
+	KindCompensating Kind = "compensating"
 )
 
 // A CommitID identifies one attempt to append a checkpoint.

@@ -30,7 +30,7 @@ func TestCopyOfAnEndKeepsWhatIsUnknown(t *testing.T) {
 		}
 		return op.Value
 	}
-	end := Output{Generation: wf.Generation, Status: Completed, Data: []byte("1")}
+	end := Output{Generation: wf.Generation, Status: StatusCompleted, Data: []byte("1")}
 	put(PutOutput(wf.ID, &end))
 	before := put(link.Put())
 

@@ -69,13 +69,13 @@ func commit(t testing.TB, s storage.Storage, w *Write) *Hold {
 func ended(t testing.TB, s storage.Storage, h *Hold, now time.Time) *Hold {
 	t.Helper()
 	wf := *h.Workflow
-	wf.Status, wf.EndedAt = Completed, Micro(now)
-	out, err := PutOutput(wf.ID, &Output{Generation: wf.Generation, Status: Completed})
+	wf.Status, wf.EndedAt = StatusCompleted, Micro(now)
+	out, err := PutOutput(wf.ID, &Output{Generation: wf.Generation, Status: StatusCompleted})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w, err := h.Append(Change{
-		Events:   []Event{{Kind: Ended, Name: string(Completed)}},
+		Events:   []Event{{Kind: KindEnded, Name: string(StatusCompleted)}},
 		Workflow: &wf,
 		Ops:      []storage.Op{out, storage.Delete(keys.Held(wf.Owner, wf.ID))},
 	}, now)

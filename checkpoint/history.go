@@ -150,7 +150,7 @@ func (s *sequence) take(e storage.Entry) (c Checkpoint, own bool, err error) {
 		s.next = c.skip
 	}
 	for _, ev := range c.Events {
-		if ev.Kind == Claimed {
+		if ev.Kind == KindClaimed {
 			s.owner, s.epoch = ev.By, c.Number
 		}
 	}

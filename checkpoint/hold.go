@@ -156,14 +156,14 @@ func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, er
 		from = &Hold{Workflow: &wf}
 	}
 	if h.Head > 0 && h.Head+1 < floor {
-		if err := w.append(h, []Event{{Kind: Skipped}}, floor, Reading{Wall: now}); err != nil {
+		if err := w.append(h, []Event{{Kind: KindSkipped}}, floor, Reading{Wall: now}); err != nil {
 			return nil, err
 		}
 		from = &Hold{Workflow: h.Workflow, Head: floor - 1, HeadTime: w.Checkpoint.Time, ahead: w.Checkpoint.ahead}
 	}
-	events := []Event{{Kind: Claimed, By: owner, Why: why}}
+	events := []Event{{Kind: KindClaimed, By: owner, Why: why}}
 	for _, v := range wf.Verbs {
-		events = append(events, Event{Kind: Acted, Name: v.Name, By: v.By, Why: v.Why})
+		events = append(events, Event{Kind: KindActed, Name: v.Name, By: v.By, Why: v.Why})
 	}
 	wf.Verbs = nil
 	if err := w.append(from, events, 0, Reading{Wall: now}); err != nil {
@@ -190,19 +190,19 @@ func (h *Hold) On(deployment string) *Hold {
 // terminal status.
 func (h *Hold) Retry(by Verb, todo []byte, now time.Time) (*Write, error) {
 	wf := *h.Workflow
-	if wf.Status != Failed {
-		return nil, &TransitionError{From: wf.Status, To: Running}
+	if wf.Status != StatusFailed {
+		return nil, &TransitionError{From: wf.Status, To: StatusRunning}
 	}
 	again := Retry{Quiet: Place{Checkpoint: h.Head}, End: h.Head, At: Micro(h.Now(Reading{Wall: now}))}
 	if wf.Quiet != nil {
 		again.Quiet = *wf.Quiet
 	}
 	wf.Retries = append(slices.Clone(wf.Retries), again)
-	wf.Status, wf.EndedAt, wf.Quiet = Running, 0, nil
+	wf.Status, wf.EndedAt, wf.Quiet = StatusRunning, 0, nil
 	wf.Owner, wf.Deaths, wf.Alone, wf.Todo, wf.Waits = "", 0, 0, todo, wf.Queue != ""
 	wf.State++
 	w := &Write{Before: h.Workflow}
-	if err := w.append(h, []Event{{Kind: Acted, Name: by.Name, By: by.By, Why: by.Why}}, 0, Reading{Wall: now}); err != nil {
+	if err := w.append(h, []Event{{Kind: KindActed, Name: by.Name, By: by.By, Why: by.Why}}, 0, Reading{Wall: now}); err != nil {
 		return nil, err
 	}
 	w.Batch.Ops = append(w.Batch.Ops, storage.Put(todo, nil))
@@ -221,8 +221,8 @@ func (w *Write) take(wf *Workflow, owner string, claim uint64, now time.Time) {
 	w.Batch.Ops = append(w.Batch.Ops, storage.Put(keys.Held(owner, wf.ID), nil))
 	wf.Owner, wf.Claim = owner, claim
 	wf.Attention, wf.Awaits, wf.Facing, wf.Heard = nil, nil, nil, 0
-	if wf.Status == Pending {
-		wf.Status, wf.StartedAt = Running, Micro(now)
+	if wf.Status == StatusPending {
+		wf.Status, wf.StartedAt = StatusRunning, Micro(now)
 	}
 }
 
@@ -255,7 +255,7 @@ func (h *Hold) Deaths(clean bool) int {
 // start at floor or above; floor is the owner's.
 func Create(wf *Workflow, on *Workflow, owner string, todo []byte, floor uint64, now time.Time) (*Write, error) {
 	next := *wf
-	next.Status, next.CreatedAt, next.Base = Pending, Micro(now), max(First(now), floor, 1) // 0, of a clock that was not set yet, is no checkpoint
+	next.Status, next.CreatedAt, next.Base = StatusPending, Micro(now), max(First(now), floor, 1) // 0, of a clock that was not set yet, is no checkpoint
 	free := storage.Absent(keys.Workflow(wf.ID))
 	if on != nil {
 		next.Base = max(next.Base, on.Next)
@@ -267,7 +267,7 @@ func Create(wf *Workflow, on *Workflow, owner string, todo []byte, floor uint64,
 		w.Batch.Ops = append(w.Batch.Ops, storage.Put(todo, nil))
 		return w, w.rewrite(&next)
 	}
-	if err := w.append(&Hold{Workflow: &next}, []Event{{Kind: Claimed, By: owner}}, 0, Reading{Wall: now}); err != nil {
+	if err := w.append(&Hold{Workflow: &next}, []Event{{Kind: KindClaimed, By: owner}}, 0, Reading{Wall: now}); err != nil {
 		return nil, err
 	}
 	w.take(&next, owner, next.Base, now)

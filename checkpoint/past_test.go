@@ -42,7 +42,7 @@ func TestPast(t *testing.T) {
 				}
 				do(w, nil)
 				for range n {
-					do(hold.Append(checkpoint.Change{Events: []checkpoint.Event{{Kind: checkpoint.Fired, Operation: "1"}}}, now))
+					do(hold.Append(checkpoint.Change{Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "1"}}}, now))
 				}
 				wf, err := checkpoint.Load(ctx, s, "w")
 				if err != nil {

@@ -53,7 +53,7 @@ func TestAdmissionTakesASlotUntilTheEnd(t *testing.T) {
 	held := commit(t, s, first)
 	want(t, s, keys.Line("print", noon, "a"), false)
 	want(t, s, keys.Slot("print", 1), true)
-	if wf := load(t, s, "a"); wf.Waits || wf.Slot != 1 || wf.Todo != nil || wf.Owner != "me" || wf.Status != Running {
+	if wf := load(t, s, "a"); wf.Waits || wf.Slot != 1 || wf.Todo != nil || wf.Owner != "me" || wf.Status != StatusRunning {
 		t.Errorf("admitted: %+v", wf)
 	}
 	if v, err := Commit(ctx, s, second, nil); v != Refused || err != nil {
@@ -88,14 +88,14 @@ func TestEndInTheLine(t *testing.T) {
 	s := new(memory.Store)
 	h := queued(t, s, "a")
 	wf := *h.Workflow
-	wf.Status, wf.EndedAt = Cancelled, Micro(noon)
-	w, err := h.Append(Change{Events: []Event{{Kind: Ended, Name: string(Cancelled)}}, Workflow: &wf}, noon)
+	wf.Status, wf.EndedAt = StatusCancelled, Micro(noon)
+	w, err := h.Append(Change{Events: []Event{{Kind: KindEnded, Name: string(StatusCancelled)}}, Workflow: &wf}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
 	commit(t, s, w)
 	want(t, s, keys.Line("print", noon, "a"), false)
-	if wf := load(t, s, "a"); wf.Waits || wf.Todo != nil || wf.Status != Cancelled {
+	if wf := load(t, s, "a"); wf.Waits || wf.Todo != nil || wf.Status != StatusCancelled {
 		t.Errorf("ended: %+v", wf)
 	}
 }
@@ -105,8 +105,8 @@ func TestRetryWaitsInTheLine(t *testing.T) {
 	s := new(memory.Store)
 	h := commit(t, s, admitted(t, queued(t, s, "a"), 2))
 	wf := *h.Workflow
-	wf.Status, wf.EndedAt = Failed, Micro(noon)
-	w, err := h.Append(Change{Events: []Event{{Kind: Ended, Name: string(Failed)}}, Workflow: &wf}, noon)
+	wf.Status, wf.EndedAt = StatusFailed, Micro(noon)
+	w, err := h.Append(Change{Events: []Event{{Kind: KindEnded, Name: string(StatusFailed)}}, Workflow: &wf}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}

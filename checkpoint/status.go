@@ -6,17 +6,17 @@ import "fmt"
 type Status string
 
 const (
-	Pending   Status = "pending"   // nobody has begun it
-	Running   Status = "running"   // begun; also while it waits, or needs a person
-	Completed Status = "completed" // its function returned a result
-	Failed    Status = "failed"    // its function returned an error
-	Cancelled Status = "cancelled" // it was asked to stop, and did
+	StatusPending   Status = "pending"   // nobody has begun it
+	StatusRunning   Status = "running"   // begun; also while it waits, or needs a person
+	StatusCompleted Status = "completed" // its function returned a result
+	StatusFailed    Status = "failed"    // its function returned an error
+	StatusCancelled Status = "cancelled" // it was asked to stop, and did
 )
 
 // Terminal reports whether a workflow has ended. A terminal status is final, except that an
 // operator can retry a failed workflow: see Hold.Retry.
 func (s Status) Terminal() bool {
-	return s == Completed || s == Failed || s == Cancelled
+	return s == StatusCompleted || s == StatusFailed || s == StatusCancelled
 }
 
 // To returns a *TransitionError unless a workflow may change from s to next. Allowed are
@@ -24,7 +24,7 @@ func (s Status) Terminal() bool {
 // a workflow that was cancelled while it waited in the line of its queue.
 func (s Status) To(next Status) error {
 	switch {
-	case s == Pending && (next == Running || next == Cancelled), s == Running && next.Terminal():
+	case s == StatusPending && (next == StatusRunning || next == StatusCancelled), s == StatusRunning && next.Terminal():
 		return nil
 	}
 	return &TransitionError{From: s, To: next}

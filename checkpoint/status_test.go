@@ -10,8 +10,8 @@ import (
 // CK7: pending → running → completed, failed or cancelled, and pending → cancelled; nothing
 // else, and nothing after an end.
 func TestTransitions(t *testing.T) {
-	all := []Status{Pending, Running, Completed, Failed, Cancelled}
-	allowed := [][2]Status{{Pending, Running}, {Pending, Cancelled}, {Running, Completed}, {Running, Failed}, {Running, Cancelled}}
+	all := []Status{StatusPending, StatusRunning, StatusCompleted, StatusFailed, StatusCancelled}
+	allowed := [][2]Status{{StatusPending, StatusRunning}, {StatusPending, StatusCancelled}, {StatusRunning, StatusCompleted}, {StatusRunning, StatusFailed}, {StatusRunning, StatusCancelled}}
 	for _, from := range all {
 		for _, to := range all {
 			err := from.To(to)
@@ -30,11 +30,11 @@ func TestTransitions(t *testing.T) {
 				t.Errorf("%s to %s: text %q, want %q", from, to, err, want)
 			}
 		}
-		if got, want := from.Terminal(), from != Pending && from != Running; got != want {
+		if got, want := from.Terminal(), from != StatusPending && from != StatusRunning; got != want {
 			t.Errorf("%s.Terminal() = %v, want %v", from, got, want)
 		}
 	}
-	if got, want := Completed.To(Running).Error(), "Invalid transition from completed to running"; got != want {
+	if got, want := StatusCompleted.To(StatusRunning).Error(), "Invalid transition from completed to running"; got != want {
 		t.Errorf("text %q, want %q", got, want)
 	}
 }

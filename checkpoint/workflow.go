@@ -134,6 +134,7 @@ type Verb struct {
 type Request struct {
 	Reason string `cbor:"1,keyasint,omitempty"`
 	At     int64  `cbor:"2,keyasint,omitempty"`
+	By     string `cbor:"3,keyasint,omitempty"`
 }
 
 // An Attention says why a running workflow needs a person.
@@ -149,7 +150,7 @@ type Attention struct {
 func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 
 // Parked reports whether the run is parked until something happens.
-func (w *Workflow) Parked() bool { return w.Owner == "" && w.Status == Running && !w.Waits }
+func (w *Workflow) Parked() bool { return w.Owner == "" && w.Status == StatusRunning && !w.Waits }
 
 // Raw returns the stored bytes that w was decoded from or sealed to, for use in conditions.
 // It is nil for a record that was never stored.

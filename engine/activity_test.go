@@ -54,10 +54,10 @@ func TestRetries(t *testing.T) {
 	}{
 		{"none needed", activity.Retry{}, 1, 1, false, nil},
 		{"defaults", activity.Retry{}, 99, 5, true, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}},
-		{"one", activity.Retry{Attempts: 1}, 99, 1, true, nil},
-		{"capped", activity.Retry{Attempts: 6, Backoff: time.Second, MaxBackoff: 3 * time.Second}, 99, 6, true,
+		{"one", activity.Retry{MaxAttempts: 1}, 99, 1, true, nil},
+		{"capped", activity.Retry{MaxAttempts: 6, Backoff: time.Second, MaxBackoff: 3 * time.Second}, 99, 6, true,
 			[]time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 3 * time.Second, 3 * time.Second}},
-		{"without a bound", activity.Retry{Attempts: -1, Backoff: time.Millisecond, MaxBackoff: time.Second}, 50, 50, false, nil},
+		{"without a bound", activity.Retry{MaxAttempts: -1, Backoff: time.Millisecond, MaxBackoff: time.Second}, 50, 50, false, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestRetries(t *testing.T) {
 				}
 				n := 0
 				for _, k := range kinds(historyOf(t, p.Engine, "o")) {
-					if k == checkpoint.Attempted {
+					if k == checkpoint.KindAttempted {
 						n++
 					}
 				}
@@ -107,7 +107,7 @@ func TestRetriesSurviveARestart(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			s := fresh(t)
 			var seen []attempted
-			wf := doing(flaky(&seen, 99, activity.Retry{Attempts: 3, Backoff: 10 * time.Minute, MaxBackoff: time.Hour}))
+			wf := doing(flaky(&seen, 99, activity.Retry{MaxAttempts: 3, Backoff: 10 * time.Minute, MaxBackoff: time.Hour}))
 			p := boot(t, s, wf)
 			start(t, wf, p, "o", "")
 			time.Sleep(time.Minute)
@@ -275,7 +275,7 @@ func TestTimeout(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var alive, most atomic.Int32
 		var causes []error
-		act := &activity.Activity[string, int]{Name: "deaf", Timeout: 10 * time.Second, Retry: activity.Retry{Attempts: 2, Backoff: time.Second}, Run: func(ctx context.Context, _ string) (int, error) {
+		act := &activity.Activity[string, int]{Name: "deaf", Timeout: 10 * time.Second, Retry: activity.Retry{MaxAttempts: 2, Backoff: time.Second}, Run: func(ctx context.Context, _ string) (int, error) {
 			most.Store(max(most.Load(), alive.Add(1)))
 			defer alive.Add(-1)
 			<-ctx.Done()
@@ -315,7 +315,7 @@ func TestTimeout(t *testing.T) {
 // context's error because of the timeout has timed out.
 func TestTimeoutThatIsHeeded(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		act := &activity.Activity[time.Duration, int]{Name: "act", Timeout: 10 * time.Second, Retry: activity.Retry{Attempts: 1}, Run: func(ctx context.Context, d time.Duration) (int, error) {
+		act := &activity.Activity[time.Duration, int]{Name: "act", Timeout: 10 * time.Second, Retry: activity.Retry{MaxAttempts: 1}, Run: func(ctx context.Context, d time.Duration) (int, error) {
 			select {
 			case <-time.After(d):
 				return 1, nil
@@ -348,7 +348,7 @@ func TestBadActivityHoldsTheRun(t *testing.T) {
 		p := boot(t, s, wf)
 		start(t, wf, p, "o", "")
 		time.Sleep(time.Second)
-		if i := describe(t, p, "o"); i.Status != checkpoint.Running || !heldFor(i, engine.BadDefinition) || runs.of("act") != 0 {
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning || !heldFor(i, engine.ReasonBadDefinition) || runs.of("act") != 0 {
 			t.Errorf("%+v after %d runs, want it held", i, runs.of("act"))
 		}
 		p.stop(t)
@@ -399,7 +399,7 @@ func TestLoggerInsideAStep(t *testing.T) {
 		p := boot(t, fresh(t), wf)
 		h := start(t, wf, p, "o", "")
 		time.Sleep(time.Second)
-		if err := h.Cancel(ctx, ""); err != nil {
+		if err := h.Cancel(ctx, engine.Actor{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {

@@ -9,12 +9,13 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An Audit records who acts on a workflow, and why. Both fields are required.
-type Audit struct{ By, Why string }
+// An Actor is who acts on a workflow, and why. Both fields are required, except by Cancel.
+// Together they have at most 4,096 bytes of UTF-8.
+type Actor struct{ Name, Reason string }
 
-func (a Audit) check() error {
-	if a.By == "" || a.Why == "" || len(a.By)+len(a.Why) > maxReason || !utf8.ValidString(a.By+a.Why) {
-		return invalid("audit", a.By+": "+a.Why, "needs By and Why, together at most 4,096 bytes of UTF-8")
+func (a Actor) check() error {
+	if a.Name == "" || a.Reason == "" || len(a.Name)+len(a.Reason) > maxReason || !utf8.ValidString(a.Name+a.Reason) {
+		return invalid("actor", a.Name+": "+a.Reason, "needs Name and Reason, together at most 4,096 bytes of UTF-8")
 	}
 	return nil
 }
@@ -81,7 +82,7 @@ func (s *saying) recorded(ctx context.Context, store storage.Storage, wf *checkp
 			return false, err
 		}
 		for _, e := range c.Events {
-			if e.Kind == checkpoint.Acted && s.verb == (checkpoint.Verb{Name: e.Name, By: e.By, Why: e.Why}) {
+			if e.Kind == checkpoint.KindActed && s.verb == (checkpoint.Verb{Name: e.Name, By: e.By, Why: e.Why}) {
 				n++
 			}
 		}

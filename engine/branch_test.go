@@ -49,7 +49,7 @@ func TestBranches(t *testing.T) {
 		var ops []string
 		for _, c := range historyOf(t, p.Engine, "b") {
 			for _, e := range c.Events {
-				if e.Kind == checkpoint.Settled {
+				if e.Kind == checkpoint.KindSettled {
 					ops = append(ops, e.Operation)
 				}
 			}
@@ -169,7 +169,7 @@ func TestBranchesLeftBehind(t *testing.T) {
 		p = boot(t, p.store, wf)
 		cs := historyOf(t, p.Engine, "l")
 		last := cs[len(cs)-1].Events
-		if len(last) != 2 || last[0].Kind != checkpoint.GivenUp || last[0].Operation != "1" || last[0].Name != "sleeper" {
+		if len(last) != 2 || last[0].Kind != checkpoint.KindGivenUp || last[0].Operation != "1" || last[0].Name != "sleeper" {
 			t.Errorf("last events: %+v", last)
 		}
 	})
@@ -285,7 +285,7 @@ func TestMapIsCancelled(t *testing.T) {
 		p := boot(t, fresh(t), wf)
 		h := start(t, wf, p, "m", "")
 		time.Sleep(90 * time.Minute)
-		if err := h.Cancel(ctx, "enough"); err != nil {
+		if err := h.Cancel(ctx, engine.Actor{Reason: "enough"}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {

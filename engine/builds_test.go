@@ -117,7 +117,7 @@ func TestRollingDeployOfProcesses(t *testing.T) {
 			start(t, w, client, id, "")
 		}
 		for _, id := range ids {
-			until(id, "it is parked", func(i engine.Info) bool { return i.Status == checkpoint.Running && len(i.Waiting) > 0 })
+			until(id, "it is parked", func(i engine.Info) bool { return i.Status == checkpoint.StatusRunning && len(i.Waiting) > 0 })
 			placed(t, client, id, deployment)
 		}
 	}
@@ -152,7 +152,7 @@ func TestRollingDeployOfProcesses(t *testing.T) {
 	}
 	finish("green", "new 1")
 	for _, id := range []string{"old 2", "old 3"} {
-		until(id, "it is shown that nobody drives it", func(i engine.Info) bool { return heldFor(i, engine.Unregistered) })
+		until(id, "it is shown that nobody drives it", func(i engine.Info) bool { return heldFor(i, engine.ReasonUnregistered) })
 	}
 	_, endBlue := builder{url, "blue"}.begin(ctx, t)
 	if err := client.Rollback(ctx, audit); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -41,7 +42,7 @@ func TestCancelWhileSleeping(t *testing.T) {
 				c = client
 			}
 			for range 2 { // the second changes nothing
-				if err := wf.Handle(c, "o").Cancel(ctx, "customer called"); err != nil {
+				if err := wf.Handle(c, "o").Cancel(ctx, engine.Actor{Name: "ann", Reason: "customer called"}); err != nil {
 					t.Fatalf("by %s: %v", by, err)
 				}
 			}
@@ -55,16 +56,35 @@ func TestCancelWhileSleeping(t *testing.T) {
 				t.Errorf("by %s: it took %v", by, took)
 			}
 			i := describe(t, p, "o")
-			if i.Status != checkpoint.Cancelled || i.Cancel == nil || i.Cancel.Reason != "customer called" || !i.Cancel.At.Equal(asked) || !errors.Is(inner, engine.ErrCancelled) {
+			if i.Status != checkpoint.StatusCancelled || i.Cancel == nil || i.Cancel.Reason != "customer called" || i.Cancel.By != "ann" || !i.Cancel.At.Equal(asked) || !errors.Is(inner, engine.ErrCancelled) {
 				t.Errorf("by %s: %+v, in the run %v", by, i, inner)
 			}
-			err := wf.Handle(p, "o").Cancel(ctx, "again")
+			if got := askers(t, p, "o"); !slices.Equal(got, []string{"ann"}) {
+				t.Errorf("by %s: got requests by %q in the history, want one by ann", by, got)
+			}
+			err := wf.Handle(p, "o").Cancel(ctx, engine.Actor{Reason: "again"})
 			var end *engine.TerminalError
-			if !errors.As(err, &end) || end.Status != checkpoint.Cancelled {
+			if !errors.As(err, &end) || end.Status != checkpoint.StatusCancelled {
 				t.Errorf("after the end: %v, want a *TerminalError", err)
 			}
 		})
 	}
+}
+
+// askers returns who requested the cancellation of a run, from its history.
+func askers(t *testing.T, p *process, id string) (names []string) {
+	t.Helper()
+	for c, err := range p.History(ctx, id) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range c.Events {
+			if e.Kind == checkpoint.KindAsked {
+				names = append(names, e.By)
+			}
+		}
+	}
+	return names
 }
 
 // The context of an attempt under way ends with ErrCancelled as its cause; its
@@ -80,7 +100,7 @@ func TestCancelDuringAnActivity(t *testing.T) {
 		p := boot(t, fresh(t), doing(act))
 		h := start(t, doing(act), p, "o", "")
 		time.Sleep(time.Minute)
-		if err := h.Cancel(ctx, ""); err != nil {
+		if err := h.Cancel(ctx, engine.Actor{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {
@@ -92,7 +112,7 @@ func TestCancelDuringAnActivity(t *testing.T) {
 		}
 		for _, c := range historyOf(t, made(t, p.store.Unwrap()), "o") {
 			for _, e := range c.Events {
-				if e.Kind == checkpoint.Settled {
+				if e.Kind == checkpoint.KindSettled {
 					t.Errorf("the answer is recorded: %+v", e)
 				}
 			}
@@ -109,7 +129,7 @@ func TestCancelBeforeItRuns(t *testing.T) {
 		client := made(t, s)
 		defer client.Close()
 		h := start(t, wf, client, "o", "")
-		if err := h.Cancel(ctx, "never mind"); err != nil {
+		if err := h.Cancel(ctx, engine.Actor{Reason: "never mind"}); err != nil {
 			t.Fatal(err)
 		}
 		p := boot(t, s, wf)
@@ -134,17 +154,17 @@ func TestCancelIsARequest(t *testing.T) {
 		end  func(err error) (string, error)
 		want checkpoint.Status
 	}{
-		{"swallowed", func(error) (string, error) { return "done", nil }, checkpoint.Completed},
-		{"returned", func(err error) (string, error) { return "", err }, checkpoint.Cancelled},
-		{"wrapped", func(err error) (string, error) { return "", fmt.Errorf("stop: %w", err) }, checkpoint.Cancelled},
-		{"another error", func(error) (string, error) { return "", errBroke }, checkpoint.Failed},
+		{"swallowed", func(error) (string, error) { return "done", nil }, checkpoint.StatusCompleted},
+		{"returned", func(err error) (string, error) { return "", err }, checkpoint.StatusCancelled},
+		{"wrapped", func(err error) (string, error) { return "", fmt.Errorf("stop: %w", err) }, checkpoint.StatusCancelled},
+		{"another error", func(error) (string, error) { return "", errBroke }, checkpoint.StatusFailed},
 	} {
 		virtual(t, func(t *testing.T) {
 			wf := flow("w", func(run *engine.Run) (string, error) { return c.end(run.Sleep(time.Hour)) })
 			p := boot(t, fresh(t), wf)
 			h := start(t, wf, p, "o", "")
 			time.Sleep(time.Second)
-			if err := h.Cancel(ctx, "r"); err != nil {
+			if err := h.Cancel(ctx, engine.Actor{Reason: "r"}); err != nil {
 				t.Fatal(err)
 			}
 			outcome(h)
@@ -159,7 +179,7 @@ func TestCancelIsARequest(t *testing.T) {
 		if _, err := outcome(start(t, wf, p, "o", "")); !strings.Contains(sprint(err), "cancelled") {
 			t.Error(err)
 		}
-		if i := describe(t, p, "o"); i.Status != checkpoint.Failed {
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusFailed {
 			t.Errorf("a run that cancels itself: %s, want failed", i.Status)
 		}
 	})
@@ -178,13 +198,13 @@ func TestCancelRacesCompletion(t *testing.T) {
 	for i := range 300 {
 		h := start(t, wf, p, sprint("o", i), "")
 		time.Sleep(time.Duration(i%30) * 70 * time.Microsecond)
-		asking := h.Cancel(ctx, "r")
+		asking := h.Cancel(ctx, engine.Actor{Reason: "r"})
 		_, err := outcome(h)
 		in := describe(t, p, h.ID())
 		switch {
-		case asking == nil && errors.Is(err, engine.ErrCancelled) && in.Status == checkpoint.Cancelled:
-		case asking == nil && err == nil && in.Status == checkpoint.Completed && in.Cancel != nil:
-		case errors.Is(asking, engine.ErrTerminal) && err == nil && in.Status == checkpoint.Completed && in.Cancel == nil:
+		case asking == nil && errors.Is(err, engine.ErrCancelled) && in.Status == checkpoint.StatusCancelled:
+		case asking == nil && err == nil && in.Status == checkpoint.StatusCompleted && in.Cancel != nil:
+		case errors.Is(asking, engine.ErrTerminal) && err == nil && in.Status == checkpoint.StatusCompleted && in.Cancel == nil:
 		default:
 			t.Errorf("round %d: Cancel = %v, Result = %v, %s, request %v", i, asking, err, in.Status, in.Cancel)
 		}
@@ -209,7 +229,7 @@ func TestCancelOverARestart(t *testing.T) {
 		p := boot(t, s, wf)
 		h := start(t, wf, p, "o", "")
 		time.Sleep(2 * time.Minute)
-		if err := h.Cancel(ctx, "r"); err != nil {
+		if err := h.Cancel(ctx, engine.Actor{Reason: "r"}); err != nil {
 			t.Fatal(err)
 		}
 		p.kill() // the request is durable, and nobody has seen it
@@ -238,7 +258,7 @@ func TestCancelMeetsTheEnd(t *testing.T) {
 				var met atomic.Bool
 				meet := func(at string, b storage.Batch) {
 					if at == first && touches(b, "wf:o:out") && met.CompareAndSwap(false, true) {
-						cancels <- client.Cancel(ctx, "o", "customer called")
+						cancels <- client.Cancel(ctx, "o", engine.Actor{Reason: "customer called"})
 					}
 				}
 				store := &hooked{
@@ -254,7 +274,7 @@ func TestCancelMeetsTheEnd(t *testing.T) {
 				}
 				asked := <-cancels
 				i := describe(t, client, "o")
-				if i.Status != checkpoint.Completed {
+				if i.Status != checkpoint.StatusCompleted {
 					t.Errorf("it is %s, want completed", i.Status)
 				}
 				switch first {
@@ -264,7 +284,7 @@ func TestCancelMeetsTheEnd(t *testing.T) {
 					}
 				case "the end":
 					var end *engine.TerminalError
-					if !errors.As(asked, &end) || end.Status != checkpoint.Completed || i.Cancel != nil {
+					if !errors.As(asked, &end) || end.Status != checkpoint.StatusCompleted || i.Cancel != nil {
 						t.Errorf("Cancel = %v, the request is told as %+v; want a *TerminalError and none", asked, i.Cancel)
 					}
 				}
@@ -293,7 +313,7 @@ func TestCancelInsideATimeLimit(t *testing.T) {
 		p := boot(t, fresh(t), wf)
 		h := start(t, wf, p, "l", "")
 		time.Sleep(time.Minute)
-		if err := h.Cancel(ctx, "enough"); err != nil {
+		if err := h.Cancel(ctx, engine.Actor{Reason: "enough"}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {

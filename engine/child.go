@@ -14,16 +14,11 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// StartOptions are the options of a start. The zero value is right for most workflows.
-type StartOptions struct {
-	// Queue is the queue in which the workflow waits until an engine that serves it
-	// (Config.Queues) executes the workflow. Empty means no queue. A child does not
-	// inherit its parent's queue.
-	Queue string
-
-	// ChildID is the id of a child. If it is empty, a unique id is derived from the
-	// parent and the operation.
-	ChildID string
+// ChildOptions are the options of a child. The zero value is right for most children.
+type ChildOptions struct {
+	// ID is the id of the child. If it is empty, a unique id is derived from the parent and
+	// the operation.
+	ID string
 
 	// OnParentEnd says what happens to a child that has not ended when the parent's
 	// function returns.
@@ -34,21 +29,21 @@ type StartOptions struct {
 type ParentEnd uint8
 
 const (
-	// CancelChild: the child is cancelled.
-	CancelChild ParentEnd = iota
+	// ParentEndCancel: the child is cancelled.
+	ParentEndCancel ParentEnd = iota
 
-	// AbandonChild: the child continues. It is not cancelled when the parent is
+	// ParentEndAbandon: the child continues. It is not cancelled when the parent is
 	// cancelled, either.
-	AbandonChild
+	ParentEndAbandon
 
-	// AwaitChild: the parent waits for the child and ends after it.
-	AwaitChild
+	// ParentEndAwait: the parent waits for the child and ends after it.
+	ParentEndAwait
 )
 
-// With returns a copy of w that is started with the options o.
-func (w *Workflow[In, Out]) With(o StartOptions) *Workflow[In, Out] {
+// AsChild returns a copy of w that Do and Go start with the options o.
+func (w *Workflow[In, Out]) AsChild(o ChildOptions) *Workflow[In, Out] {
 	c := *w
-	c.Defaults = o
+	c.child = o
 	return &c
 }
 
@@ -57,23 +52,23 @@ func (w *Workflow[In, Out]) With(o StartOptions) *Workflow[In, Out] {
 //
 //   - a *WorkflowError if the child failed or was cancelled; it wraps ErrCancelled if the
 //     child was cancelled;
-//   - ErrExists if its ChildID is taken;
+//   - ErrExists if its ChildOptions.ID is taken;
 //   - ErrCancelled if the parent is cancelled. Then the child is cancelled too, unless
-//     OnParentEnd is AbandonChild.
+//     OnParentEnd is ParentEndAbandon.
 func (w *Workflow[In, Out]) Do(run *Run, in In) (Out, error) {
 	return w.Go(run, in).Get(run)
 }
 
 // Go starts the workflow as a child and returns the future of its result.
 func (w *Workflow[In, Out]) Go(run *Run, in In) *future.Future[Out] {
-	return future.New[Out](run.start(ofChild, w.Name, w.Defaults, in, w.Errors))
+	return future.New[Out](run.start(ofChild, w.Name, w.Defaults, w.child, in, w.Errors))
 }
 
 // Detach starts the workflow without a parent and returns its id. An empty id stands for
 // one that is derived from the run and the operation. The run and the workflow end
 // independently of each other.
 func (w *Workflow[In, Out]) Detach(run *Run, id string, in In) (string, error) {
-	op := run.start(ofDetached, w.Name, StartOptions{ChildID: id, Queue: w.Defaults.Queue}, in, nil)
+	op := run.start(ofDetached, w.Name, w.Defaults, ChildOptions{ID: id}, in, nil)
 	if err := run.Await(op, nil); err != nil {
 		return "", err
 	}
@@ -95,19 +90,19 @@ type child struct {
 }
 
 // start begins an operation that starts a workflow.
-func (r *Run) start(of, workflow string, o StartOptions, in any, errs []error) future.Operation {
+func (r *Run) start(of, workflow string, o StartOptions, options ChildOptions, in any, errs []error) future.Operation {
 	op := r.begin(of, workflow, nil)
 	c, ok := op.(*operation)
 	if !ok || c.done {
 		return op
 	}
-	id := o.ChildID
+	id := options.ID
 	if id == "" {
 		id = r.x.derived("wrun_", c.id)
 	}
 	s, err := r.x.eng.prepare(&StartRequest{Workflow: workflow, ID: id, Input: in, Options: o})
-	if err == nil && o.OnParentEnd > AwaitChild {
-		err = fmt.Errorf("%w: OnParentEnd is %d", ErrInvalid, o.OnParentEnd)
+	if err == nil && options.OnParentEnd > ParentEndAwait {
+		err = fmt.Errorf("%w: OnParentEnd is %d", ErrInvalid, options.OnParentEnd)
 	}
 	if err != nil {
 		c.settle(outcome{err: err})
@@ -120,7 +115,7 @@ func (r *Run) start(of, workflow string, o StartOptions, in any, errs []error) f
 		s.wf.Deployment = r.x.hold.Workflow.Deployment
 	}
 	c.digest = fingerprint(s.wf.Digest)
-	c.child = &child{starting: s, onEnd: o.OnParentEnd, errors: errs, ready: o.ChildID == ""}
+	c.child = &child{starting: s, onEnd: options.OnParentEnd, errors: errs, ready: options.ID == ""}
 	return op
 }
 
@@ -204,10 +199,10 @@ func (o *operation) namesake(b *birth) bool { return o.child.starting.wf.ID == b
 // born adds the start of o's child to a change.
 func (o *operation) born(c *checkpoint.Change) (*birth, error) {
 	b := &birth{op: o, starting: *o.child.starting}
-	e := o.event(checkpoint.Started)
+	e := o.event(checkpoint.KindStarted)
 	e.Child = b.starting.wf.ID
 	if o.child.taken {
-		e.Kind, e.Error = checkpoint.Settled, fmt.Sprintf("%v: %q", ErrExists, e.Child)
+		e.Kind, e.Error = checkpoint.KindSettled, fmt.Sprintf("%v: %q", ErrExists, e.Child)
 		c.Events = append(c.Events, e)
 		return b, nil
 	}
@@ -311,7 +306,7 @@ func (o *operation) grownUp(c *checkpoint.Change) checkpoint.Event {
 	k := o.child.ended
 	c.If = append(c.If, k.Unchanged())
 	c.Ops = append(c.Ops, k.Delete())
-	e := o.event(checkpoint.Settled)
+	e := o.event(checkpoint.KindSettled)
 	e.Input = nil // its start has it
 	e.Child, e.Result, e.Codec = k.ID, k.End.Data, k.End.Codec
 	e.Error, e.Stack, e.Sentinel, e.Why = k.End.Error, k.End.Stack, k.End.Sentinel, string(k.End.Status)
@@ -321,22 +316,22 @@ func (o *operation) grownUp(c *checkpoint.Change) checkpoint.Event {
 // endOfChild returns the error of a child that a durable event records.
 func (o *operation) endOfChild(e logged) error {
 	switch {
-	case e.Kind == checkpoint.Started || e.Why == string(checkpoint.Completed):
+	case e.Kind == checkpoint.KindStarted || e.Why == string(checkpoint.StatusCompleted):
 		return nil
 	case e.Why == "":
 		return fmt.Errorf("%w: %q", ErrExists, e.Child)
 	}
 	failed := &WorkflowError{ID: e.Child, Workflow: o.name, Message: e.Error, Stack: e.Stack, sentinel: e.Sentinel}
 	failed.Sentinel = named(e.Sentinel, o.child.errors, o.x.def.errors)
-	if e.Why == string(checkpoint.Cancelled) {
+	if e.Why == string(checkpoint.StatusCancelled) {
 		failed.Sentinel = ErrCancelled
 	}
 	return failed
 }
 
-// dismiss marks o's child to be cancelled, unless OnParentEnd is AbandonChild.
+// dismiss marks o's child to be cancelled, unless OnParentEnd is ParentEndAbandon.
 func (x *execution) dismiss(o *operation) {
-	if o.of == ofChild && o.child.begun && o.child.onEnd != AbandonChild {
+	if o.of == ofChild && o.child.begun && o.child.onEnd != ParentEndAbandon {
 		x.dismissed = append(x.dismissed, o.child.starting.wf)
 	}
 }
@@ -347,7 +342,7 @@ func (x *execution) dismissals() error {
 	for len(x.dismissed) > 0 {
 		_, err := outlast(x.ctx, func() (struct{}, error) {
 			kid := x.dismissed[0]
-			err := x.eng.cancel(x.ctx, kid.ID, kid.Parent, fmt.Sprintf("%s of parent %q", x.whyDismissed(), x.id))
+			err := x.eng.cancel(x.ctx, kid.ID, kid.Parent, Actor{Reason: fmt.Sprintf("%s of parent %q", x.whyDismissed(), x.id)})
 			if errors.Is(err, ErrTerminal) || errors.Is(err, ErrNotFound) {
 				err = nil
 			}
@@ -368,7 +363,7 @@ func (x *execution) whyDismissed() string {
 	return "end"
 }
 
-// awaits reports whether the run must not end yet: a child with AwaitChild has not ended,
+// awaits reports whether the run must not end yet: a child with ParentEndAwait has not ended,
 // or a child that is to outlive the run has not been started. It dismisses the children that
 // the run does not wait for.
 func (x *execution) awaits() (wait bool) {
@@ -376,8 +371,8 @@ func (x *execution) awaits() (wait bool) {
 		switch {
 		case o.of != ofChild:
 		case !o.child.begun:
-			wait = wait || o.child.onEnd != CancelChild
-		case o.child.onEnd == AwaitChild:
+			wait = wait || o.child.onEnd != ParentEndCancel
+		case o.child.onEnd == ParentEndAwait:
 			wait = true
 		case !o.child.dismissed:
 			o.child.dismissed = true

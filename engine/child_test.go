@@ -43,7 +43,7 @@ func TestChild(t *testing.T) {
 		var kids []string
 		for _, c := range historyOf(t, p.Engine, "p") {
 			for _, e := range c.Events {
-				if e.Kind == checkpoint.Started {
+				if e.Kind == checkpoint.KindStarted {
 					kids = append(kids, e.Child)
 				}
 			}
@@ -52,7 +52,7 @@ func TestChild(t *testing.T) {
 			t.Fatalf("children: %v", kids)
 		}
 		for _, id := range kids {
-			if i := describe(t, p, id); i.Parent != "p" || i.Status != checkpoint.Completed {
+			if i := describe(t, p, id); i.Parent != "p" || i.Status != checkpoint.StatusCompleted {
 				t.Errorf("child: %+v", i)
 			}
 		}
@@ -73,10 +73,10 @@ func TestChildFails(t *testing.T) {
 		wf := flow("parent", func(run *engine.Run) (string, error) {
 			_, failed := sub.Do(run, "")
 			var w *engine.WorkflowError
-			named := sleeper.With(engine.StartOptions{ChildID: "sleeper"})
+			named := sleeper.AsChild(engine.ChildOptions{ID: "sleeper"})
 			_, cancelled := named.Do(run, "")
 			_, taken := named.Do(run, "")
-			_, long := sleeper.With(engine.StartOptions{ChildID: strings.Repeat("x", 201)}).Do(run, "")
+			_, long := sleeper.AsChild(engine.ChildOptions{ID: strings.Repeat("x", 201)}).Do(run, "")
 			return fmt.Sprint(errors.Is(failed, errBroke), errors.As(failed, &w),
 				errors.Is(cancelled, engine.ErrCancelled), errors.Is(taken, engine.ErrExists), errors.Is(long, engine.ErrInvalid)), nil
 		})
@@ -84,7 +84,7 @@ func TestChildFails(t *testing.T) {
 		p := boot(t, store, wf, sub, sleeper)
 		h := start(t, wf, p, "p", "")
 		time.Sleep(time.Minute)
-		if err := p.Cancel(ctx, "sleeper", "enough"); err != nil {
+		if err := p.Cancel(ctx, "sleeper", engine.Actor{Reason: "enough"}); err != nil {
 			t.Fatal(err)
 		}
 		if got := result(t, h); got != "true true true true true" {
@@ -101,18 +101,18 @@ func TestEndOfParent(t *testing.T) {
 		cancel       bool
 		child, whole string
 	}{
-		"cancel":              {engine.CancelChild, false, "cancelled", "completed"},
-		"abandon":             {engine.AbandonChild, false, "completed", "completed"},
-		"await":               {engine.AwaitChild, false, "completed", "completed"},
-		"cancelled: cancel":   {engine.CancelChild, true, "cancelled", "cancelled"},
-		"cancelled: abandon":  {engine.AbandonChild, true, "completed", "cancelled"},
-		"cancelled: await it": {engine.AwaitChild, true, "cancelled", "cancelled"},
+		"cancel":              {engine.ParentEndCancel, false, "cancelled", "completed"},
+		"abandon":             {engine.ParentEndAbandon, false, "completed", "completed"},
+		"await":               {engine.ParentEndAwait, false, "completed", "completed"},
+		"cancelled: cancel":   {engine.ParentEndCancel, true, "cancelled", "cancelled"},
+		"cancelled: abandon":  {engine.ParentEndAbandon, true, "completed", "cancelled"},
+		"cancelled: await it": {engine.ParentEndAwait, true, "cancelled", "cancelled"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				sub := flow("sub", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Hour) })
 				wf := flow("parent", func(run *engine.Run) (string, error) {
-					f := sub.With(engine.StartOptions{ChildID: "kid", OnParentEnd: c.onEnd}).Go(run, "")
+					f := sub.AsChild(engine.ChildOptions{ID: "kid", OnParentEnd: c.onEnd}).Go(run, "")
 					if c.cancel {
 						return f.Get(run)
 					}
@@ -122,14 +122,14 @@ func TestEndOfParent(t *testing.T) {
 				h := start(t, wf, p, "p", "")
 				time.Sleep(30 * time.Second)
 				if c.cancel {
-					if err := h.Cancel(ctx, "enough"); err != nil {
+					if err := h.Cancel(ctx, engine.Actor{Reason: "enough"}); err != nil {
 						t.Fatal(err)
 					}
 				}
 				_, _ = outcome(h)
 				time.Sleep(time.Second)
-				awaited := c.onEnd == engine.AwaitChild && !c.cancel
-				if i := describe(t, p, "kid"); awaited != (i.Status == checkpoint.Completed) {
+				awaited := c.onEnd == engine.ParentEndAwait && !c.cancel
+				if i := describe(t, p, "kid"); awaited != (i.Status == checkpoint.StatusCompleted) {
 					t.Errorf("when the parent has ended the child is %s", i.Status)
 				}
 				time.Sleep(time.Hour)
@@ -150,7 +150,7 @@ func TestChildIsPurgedBeforeItsParentLooked(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		sub := flow("sub", func(run *engine.Run) (string, error) { return "from the dead", run.Sleep(time.Minute) })
 		wf := flow("parent", func(run *engine.Run) (string, error) {
-			f := sub.With(engine.StartOptions{ChildID: "kid"}).Go(run, "")
+			f := sub.AsChild(engine.ChildOptions{ID: "kid"}).Go(run, "")
 			if err := run.Sleep(time.Second); err != nil {
 				return "", err
 			}
@@ -162,7 +162,7 @@ func TestChildIsPurgedBeforeItsParentLooked(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		both.kill()
 		one := boot(t, store, sub) // knows the child's type only
-		if err := one.Result(ctx, "sub", "kid", nil); err != nil {
+		if err := one.Result(ctx, "kid", "sub", nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := one.Purge(ctx, "kid", audit); err != nil {
@@ -209,7 +209,7 @@ func TestChildrenOfOneID(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		sub := &engine.Workflow[string, string]{Name: "sub", Func: func(run *engine.Run, s string) (string, error) { return s, run.Sleep(time.Minute) }}
 		wf := flow("parent", func(run *engine.Run) (string, error) {
-			kid := sub.With(engine.StartOptions{ChildID: "kid"})
+			kid := sub.AsChild(engine.ChildOptions{ID: "kid"})
 			a, b := kid.Go(run, "first"), kid.Go(run, "second")
 			_, second := b.Get(run)
 			first, err := a.Get(run)
@@ -227,7 +227,7 @@ func TestDismissalOutlastsFaults(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		sub := flow("sub", func(run *engine.Run) (string, error) { return "", run.Sleep(100 * time.Hour) })
 		wf := flow("parent", func(run *engine.Run) (string, error) {
-			_, err := sub.With(engine.StartOptions{ChildID: "kid"}).Do(run.WithTimeout(time.Minute), "")
+			_, err := sub.AsChild(engine.ChildOptions{ID: "kid"}).Do(run.WithTimeout(time.Minute), "")
 			return fmt.Sprint(errors.Is(err, engine.ErrTimeout)), nil
 		})
 		faults, begun := 0, time.Now()
@@ -242,7 +242,7 @@ func TestDismissalOutlastsFaults(t *testing.T) {
 		if got := result(t, start(t, wf, p, "p", "")); got != "true" || faults != 3 {
 			t.Errorf("got %q; %d faults", got, faults)
 		}
-		if err := p.Result(ctx, "", "kid", nil); !errors.Is(err, engine.ErrCancelled) {
+		if err := p.Result(ctx, "kid", "", nil); !errors.Is(err, engine.ErrCancelled) {
 			t.Errorf("child: %v", err)
 		}
 	})
@@ -254,7 +254,7 @@ func TestDismissalMeansTheChild(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		sub := flow("sub", func(run *engine.Run) (string, error) { return "slept", run.Sleep(30 * time.Minute) })
 		wf := flow("parent", func(run *engine.Run) (string, error) {
-			_, err := sub.With(engine.StartOptions{ChildID: "kid"}).Do(run.WithTimeout(time.Minute), "")
+			_, err := sub.AsChild(engine.ChildOptions{ID: "kid"}).Do(run.WithTimeout(time.Minute), "")
 			if !errors.Is(err, engine.ErrTimeout) {
 				return "", err
 			}
@@ -264,7 +264,7 @@ func TestDismissalMeansTheChild(t *testing.T) {
 		p := boot(t, store, wf, sub)
 		start(t, wf, p, "p", "")
 		time.Sleep(2 * time.Minute)
-		if err := p.Result(ctx, "", "kid", nil); !errors.Is(err, engine.ErrCancelled) {
+		if err := p.Result(ctx, "kid", "", nil); !errors.Is(err, engine.ErrCancelled) {
 			t.Fatal(err)
 		}
 		if err := p.Purge(ctx, "kid", audit); err != nil {
@@ -294,15 +294,15 @@ func TestChildrenOfAParentThatReturnsAtOnce(t *testing.T) {
 		there bool
 		took  time.Duration
 	}{
-		"cancel":  {engine.CancelChild, false, 0},
-		"abandon": {engine.AbandonChild, true, 0},
-		"await":   {engine.AwaitChild, true, time.Minute},
+		"cancel":  {engine.ParentEndCancel, false, 0},
+		"abandon": {engine.ParentEndAbandon, true, 0},
+		"await":   {engine.ParentEndAwait, true, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				sub := flow("sub", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Minute) })
 				wf := flow("parent", func(run *engine.Run) (string, error) {
-					sub.With(engine.StartOptions{ChildID: "kid", OnParentEnd: c.onEnd}).Go(run, "")
+					sub.AsChild(engine.ChildOptions{ID: "kid", OnParentEnd: c.onEnd}).Go(run, "")
 					return "over", nil
 				})
 				p := boot(t, fresh(t), wf, sub)
@@ -315,7 +315,7 @@ func TestChildrenOfAParentThatReturnsAtOnce(t *testing.T) {
 				}
 				time.Sleep(time.Hour)
 				i, err := p.Describe(ctx, "kid")
-				if there := err == nil; there != c.there || there && i.Status != checkpoint.Completed {
+				if there := err == nil; there != c.there || there && i.Status != checkpoint.StatusCompleted {
 					t.Errorf("child: %+v, %v", i, err)
 				}
 			})
@@ -342,7 +342,7 @@ func TestChildThatIsNotBegunDoesNotKeepItsParent(t *testing.T) {
 		h.beforeCommit = func(b storage.Batch) {
 			if touches(b, "wf:p:ckpt:") && touches(b, "kid:p:") {
 				h.beforeCommit = nil
-				if err := p.Cancel(ctx, "p", "enough"); err != nil {
+				if err := p.Cancel(ctx, "p", engine.Actor{Reason: "enough"}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -413,14 +413,14 @@ func TestChildIDOfADamagedWorkflow(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		sub := flow("sub", func(run *engine.Run) (string, error) { return "", nil })
 		wf := flow("parent", func(run *engine.Run) (string, error) {
-			return sub.With(engine.StartOptions{ChildID: "kid"}).Do(run, "")
+			return sub.AsChild(engine.ChildOptions{ID: "kid"}).Do(run, "")
 		})
 		s := fresh(t)
 		put(t, s, []byte("wf:kid:in"), []byte("left over"))
 		p := boot(t, s, wf, sub)
 		start(t, wf, p, "p", "")
 		time.Sleep(time.Minute)
-		if i := describe(t, p, "p"); !heldFor(i, engine.Damaged) {
+		if i := describe(t, p, "p"); !heldFor(i, engine.ReasonDamaged) {
 			t.Errorf("got %+v", i)
 		}
 	})

@@ -137,7 +137,7 @@ func (l *life) look(ctx context.Context, p prospect) (*claimable, error) {
 		return nil, nil // an ended execution still has attempts; it pokes the poll when they return
 	case wf.Owner == l.incarnation && held(wf):
 		return nil, nil
-	case heldFor(wf, NoProgress):
+	case heldFor(wf, ReasonNoProgress):
 		if l.once("held " + p.id) {
 			l.eng.log.Error("weft: a run that killed its process is held until an operator retries it", "workflow", p.id)
 		}
@@ -172,14 +172,14 @@ func (l *life) look(ctx context.Context, p prospect) (*claimable, error) {
 // damaged records in wf that it cannot be claimed, because its head cannot be read. Later
 // polls try again: somebody may restore the head.
 func (l *life) damaged(ctx context.Context, wf *checkpoint.Workflow, cause error) error {
-	if heldFor(wf, Damaged) {
+	if heldFor(wf, ReasonDamaged) {
 		return nil
 	}
 	l.eng.log.Error("weft: the last checkpoint of a workflow is damaged; it is not executed", "workflow", wf.ID, "error", cause)
 	next := *wf
 	next.State++
 	next.Attention = []checkpoint.Attention{{
-		Reason: string(Damaged),
+		Reason: string(ReasonDamaged),
 		Detail: recordable(cause.Error()),
 		Since:  checkpoint.Micro(l.eng.now()),
 	}}
@@ -204,7 +204,7 @@ func (l *life) drop(ctx context.Context, entry []byte) error {
 func held(wf *checkpoint.Workflow) bool {
 	return slices.ContainsFunc(wf.Attention, func(a checkpoint.Attention) bool {
 		r := Reason(a.Reason)
-		return r != Stuck && r != Deaf && r != Indeterminate && r != Uncompensated
+		return r != ReasonStuck && r != ReasonUnresponsive && r != ReasonIndeterminate && r != ReasonUncompensated
 	})
 }
 

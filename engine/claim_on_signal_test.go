@@ -159,7 +159,7 @@ func TestTakingFails(t *testing.T) {
 				}
 				received := 0
 				for _, k := range kinds(historyOf(t, p.Engine, "w")) {
-					if k == checkpoint.Received {
+					if k == checkpoint.KindReceived {
 						received++
 					}
 				}
@@ -271,7 +271,7 @@ func TestNoRoomToTake(t *testing.T) {
 				return "done", nil
 			})
 		})
-		p := boot(t, fresh(t), once, busy, parkAfter(time.Second), func(c *engine.Config) { c.MaxRuns = 1 })
+		p := boot(t, fresh(t), once, busy, parkAfter(time.Second), func(c *engine.Config) { c.MaxRunsInMemory = 1 })
 		h := start(t, once, p, "w", "")
 		time.Sleep(time.Minute)
 		b := start(t, busy, p, "b", "")
@@ -300,7 +300,7 @@ func TestAcceptanceLandsLateOnSimpleStore(t *testing.T) {
 			gone()
 			return true
 		}}
-		p := boot(t, s, once, parkAfter(time.Second), func(c *engine.Config) { c.Ownership = engine.SingleOwner })
+		p := boot(t, s, once, parkAfter(time.Second), func(c *engine.Config) { c.Ownership = engine.OwnershipSingleOwner })
 		h := start(t, once, p, "w", "")
 		time.Sleep(time.Minute)
 		if _, err := yes.Send(sending, p, "w", "ann", nil); !errors.Is(err, context.Canceled) {
@@ -313,7 +313,7 @@ func TestAcceptanceLandsLateOnSimpleStore(t *testing.T) {
 		if err := s.Storage.Commit(ctx, <-s.kept); err != nil {
 			t.Fatal(err)
 		}
-		if i := describe(t, p, "w"); i.Status != checkpoint.Completed {
+		if i := describe(t, p, "w"); i.Status != checkpoint.StatusCompleted {
 			t.Errorf("it has ended, and is %s", i.Status)
 		}
 	})

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,8 +10,9 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// A Client is the untyped interface for transports, tools and dashboards. An
-// *Engine implements it.
+// A Client is the untyped interface for transports, tools and dashboards. An *Engine and a
+// *Tx implement it. Later releases may add methods, so an implementation in another package
+// embeds UnimplementedClient.
 type Client interface {
 	signal.Sender
 
@@ -19,13 +21,59 @@ type Client interface {
 
 	// Result waits for the end of a workflow and decodes its result into result,
 	// a pointer or nil. An empty workflow name stands for any.
-	Result(ctx context.Context, workflow, id string, result any) error
+	Result(ctx context.Context, id, workflow string, result any) error
 
-	Cancel(ctx context.Context, id, reason string) error
+	// Cancel requests the cancellation of a workflow. See Engine.Cancel.
+	Cancel(ctx context.Context, id string, by Actor) error
+
+	// Describe returns the state of a workflow.
 	Describe(ctx context.Context, id string) (Info, error)
+
+	embedsUnimplementedClient()
 }
 
-var _ Client = (*Engine)(nil)
+var (
+	_ Client = (*Engine)(nil)
+	_ Client = UnimplementedClient{}
+)
+
+// UnimplementedClient is embedded in implementations of Client in other packages. Its methods
+// are those that the implementation does not have. Each of them returns an error that wraps
+// errors.ErrUnsupported.
+type UnimplementedClient struct{}
+
+// StartWorkflow returns an error that wraps errors.ErrUnsupported.
+func (UnimplementedClient) StartWorkflow(context.Context, *StartRequest) (Info, error) {
+	return Info{}, unimplemented("StartWorkflow")
+}
+
+// SendSignal returns an error that wraps errors.ErrUnsupported.
+func (UnimplementedClient) SendSignal(context.Context, signal.Message) (signal.Accepted, error) {
+	return signal.Accepted{}, unimplemented("SendSignal")
+}
+
+// Result returns an error that wraps errors.ErrUnsupported.
+func (UnimplementedClient) Result(context.Context, string, string, any) error {
+	return unimplemented("Result")
+}
+
+// Cancel returns an error that wraps errors.ErrUnsupported.
+func (UnimplementedClient) Cancel(context.Context, string, Actor) error {
+	return unimplemented("Cancel")
+}
+
+// Describe returns an error that wraps errors.ErrUnsupported.
+func (UnimplementedClient) Describe(context.Context, string) (Info, error) {
+	return Info{}, unimplemented("Describe")
+}
+
+func (UnimplementedClient) embedsUnimplementedClient() {}
+func (*Engine) embedsUnimplementedClient()             {}
+func (*Tx) embedsUnimplementedClient()                 {}
+
+func unimplemented(method string) error {
+	return fmt.Errorf("engine: this client does not implement %s: %w", method, errors.ErrUnsupported)
+}
 
 // A StartRequest describes a start.
 type StartRequest struct {
@@ -64,57 +112,58 @@ type Attention struct {
 type Reason string
 
 const (
-	// NonDeterminism: the current code does not do what the history has recorded.
-	NonDeterminism Reason = "non-determinism"
+	// ReasonNonDeterminism: the current code does not do what the history has recorded.
+	ReasonNonDeterminism Reason = "non-determinism"
 
-	// Unregistered: no engine that this one knows of has the workflow, or none that
+	// ReasonUnregistered: no engine that this one knows of has the workflow, or none that
 	// is alive belongs to the deployment on which the run stays or will start.
-	Unregistered Reason = "unregistered"
+	ReasonUnregistered Reason = "unregistered"
 
-	// NoProgress: the process died each time this run was executed, ten times or more,
+	// ReasonNoProgress: the process died each time this run was executed, ten times or more,
 	// and at least the last three times no other quarantined run was executed with it.
-	// After Engine.Retry it is executed again.
-	NoProgress Reason = "no-progress"
+	// After Engine.Resume it is executed again.
+	ReasonNoProgress Reason = "no-progress"
 
-	// Stuck: the function has not called the engine for 30 s. It blocks on something
+	// ReasonStuck: the function has not called the engine for 30 s. It blocks on something
 	// outside the engine, or computes for long. The reason is removed when the
 	// function calls the engine again.
-	Stuck Reason = "stuck"
+	ReasonStuck Reason = "stuck"
 
-	// Deaf: an attempt of an activity is unresponsive. It has not returned, although
+	// ReasonUnresponsive: an attempt of an activity is unresponsive. It has not returned, although
 	// its timeout and then Settle have passed. It still counts toward MaxActivities,
 	// and no other attempt of the call starts. The rest of the run continues. The
 	// reason is removed when the attempt returns.
-	Deaf Reason = "deaf"
+	ReasonUnresponsive Reason = "unresponsive"
 
-	// Damaged: a record of the run is corrupt.
-	Damaged Reason = "damaged"
+	// ReasonDamaged: a record of the run is corrupt.
+	ReasonDamaged Reason = "damaged"
 
-	// BadDefinition: an activity that the workflow uses has an invalid definition.
-	BadDefinition Reason = "bad-definition"
+	// ReasonBadDefinition: an activity that the workflow uses has an invalid definition.
+	ReasonBadDefinition Reason = "bad-definition"
 
-	// Undecodable: the current code cannot decode something that is stored for the run:
+	// ReasonUndecodable: the current code cannot decode something that is stored for the run:
 	// its input, a result or a signal. The workflow's function has not seen it. The run
 	// continues with code that can decode it: an engine that starts with such code tries by
-	// itself, and after Engine.Retry it is tried at once. Engine.ClearSignal can remove a signal
+	// itself, and after Engine.Resume it is tried at once. Engine.ClearSignal can remove a signal
 	// that was not received yet. If a Compensate needs the result, Engine.Resolve decides
 	// what follows. A result that was set by Engine.Resolve is decoded before it becomes
-	// the outcome; if that fails, the reason is Indeterminate.
-	Undecodable Reason = "undecodable"
+	// the outcome; if that fails, the reason is ReasonIndeterminate.
+	ReasonUndecodable Reason = "undecodable"
 
-	// Indeterminate: the outcome of an activity that has Park cannot be determined, or
+	// ReasonIndeterminate: the outcome of an activity that has AwaitOperator cannot be determined, or
 	// the result that Engine.Resolve set cannot be decoded as the activity's result
 	// type. The rest of the run continues. Engine.Resolve sets the outcome.
-	Indeterminate Reason = "indeterminate"
+	ReasonIndeterminate Reason = "indeterminate"
 
-	// Uncompensated: the workflow ends without success, and one of its Compensate
+	// ReasonUncompensated: the workflow ends without success, and one of its Compensate
 	// functions has failed permanently. Earlier calls are not undone until
 	// Engine.Resolve decides what follows. For the call "3", the Operation is "3.undo".
-	Uncompensated Reason = "uncompensated"
+	ReasonUncompensated Reason = "uncompensated"
 )
 
 // A Cancellation is a request to cancel a workflow.
 type Cancellation struct {
+	By     string // who requested it; "" if the request did not say
 	Reason string
 	At     time.Time
 }
@@ -143,7 +192,7 @@ func infoOf(wf *checkpoint.Workflow) Info {
 		i.Parent = wf.Parent.ID
 	}
 	if c := wf.Cancel; c != nil {
-		i.Cancel = &Cancellation{c.Reason, checkpoint.Time(c.At)}
+		i.Cancel = &Cancellation{c.By, c.Reason, checkpoint.Time(c.At)}
 	}
 	return i
 }

@@ -85,7 +85,7 @@ func TestClientWhoseClockIsAhead(t *testing.T) {
 			parked := func(id string) func() bool {
 				return func() bool {
 					i := describe(t, p, id)
-					return i.Status == checkpoint.Running && len(entries(t, s, "held:")) == 0
+					return i.Status == checkpoint.StatusRunning && len(entries(t, s, "held:")) == 0
 				}
 			}
 			ended := func(id string, as checkpoint.Status) func() bool {
@@ -96,18 +96,18 @@ func TestClientWhoseClockIsAhead(t *testing.T) {
 				soon("the start", parked(id))
 			}
 			send(t, approved, client, name("a"), "v", "")
-			soon("the signal", ended(name("a"), checkpoint.Completed))
-			if err := wf.Handle(client, name("b")).Cancel(ctx, "enough"); err != nil {
+			soon("the signal", ended(name("a"), checkpoint.StatusCompleted))
+			if err := wf.Handle(client, name("b")).Cancel(ctx, engine.Actor{Reason: "enough"}); err != nil {
 				t.Error(err)
 			}
-			soon("the cancel", ended(name("b"), checkpoint.Cancelled))
+			soon("the cancel", ended(name("b"), checkpoint.StatusCancelled))
 			send(t, approved, client, name("c"), "fail", "")
-			soon("the failure", ended(name("c"), checkpoint.Failed))
+			soon("the failure", ended(name("c"), checkpoint.StatusFailed))
 			fails = false
-			if err := client.Retry(ctx, name("c"), audit); err != nil {
+			if err := client.Resume(ctx, name("c"), audit); err != nil {
 				t.Error(err)
 			}
-			soon("the retry", ended(name("c"), checkpoint.Completed))
+			soon("the retry", ended(name("c"), checkpoint.StatusCompleted))
 			client.Close()
 			p.stop(t)
 		}
@@ -244,7 +244,7 @@ func TestRetriesAfterACommitThatWasAhead(t *testing.T) {
 		n := 0
 		flaky := &activity.Activity[string, string]{
 			Name:  "flaky",
-			Retry: activity.Retry{Attempts: 3, Backoff: 10 * time.Second},
+			Retry: activity.Retry{MaxAttempts: 3, Backoff: 10 * time.Second},
 			Run: func(context.Context, string) (string, error) {
 				if n++; n == 1 {
 					clock.jump(decade)
@@ -437,13 +437,13 @@ func TestEnginesWhoseClocksDiffer(t *testing.T) {
 				t.Errorf("got %+v, want the first answer %+v", a, first)
 			}
 		}
-		if got := describe(t, ps[0], "o"); got.Status != checkpoint.Running {
+		if got := describe(t, ps[0], "o"); got.Status != checkpoint.StatusRunning {
 			t.Errorf("the run is %s", got.Status)
 		}
 		received := 0
 		for _, c := range historyOf(t, ps[0].Engine, "o") {
 			for _, e := range c.Events {
-				if e.Kind == checkpoint.Received {
+				if e.Kind == checkpoint.KindReceived {
 					received++
 				}
 			}
@@ -486,7 +486,7 @@ func TestAcceptanceOutlivesAnEngineThatWasBehind(t *testing.T) {
 				p.kill()
 				p = bootAt(t, s, &right, wf, leases)
 			}
-			if info := describe(t, other, "o"); info.Status != checkpoint.Running {
+			if info := describe(t, other, "o"); info.Status != checkpoint.StatusRunning {
 				t.Errorf("killed: %t: the run is %s: it received the signal twice", killed, info.Status)
 			}
 			p.stop(t)
@@ -527,7 +527,7 @@ func TestAcceptanceOutlivesAnEngineThatNobodyMet(t *testing.T) {
 			if a := send(t, approved, p, "o", "v", "evt_1"); a != first {
 				t.Errorf("%s: got %+v, want the first answer %+v", what, a, first)
 			}
-			if info := describe(t, p, "o"); info.Status != checkpoint.Running {
+			if info := describe(t, p, "o"); info.Status != checkpoint.StatusRunning {
 				t.Errorf("%s: the run is %s: it received the signal twice", what, info.Status)
 			}
 			if what == "the next engine" {
@@ -550,7 +550,7 @@ func TestForgettingAfterARestart(t *testing.T) {
 		defer func() { s.Close() }()
 		wf := receiving(2)
 		var clock wall
-		p := bootAt(t, s, &clock, wf, leases, func(c *engine.Config) { c.SignalMemory = 2 * time.Hour })
+		p := bootAt(t, s, &clock, wf, leases, func(c *engine.Config) { c.SignalIDRetention = 2 * time.Hour })
 		start(t, wf, p, "o", "")
 		first := send(t, approved, p, "o", "v", "evt_1")
 		time.Sleep(2*time.Hour - 10*time.Minute)

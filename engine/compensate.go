@@ -44,7 +44,7 @@ func (o *operation) held() bool { return o.undo != nil && o.undo.held }
 // completes adds a call to those to be undone if e says that it has completed. The history
 // decides this: the workflow may have seen a timeout instead.
 func (x *execution) completes(o *operation, e logged) {
-	if e.Kind == checkpoint.Settled && e.Error == "" && e.Category == "" && o.call != nil && o.call.Compensate != nil {
+	if e.Kind == checkpoint.KindSettled && e.Error == "" && e.Category == "" && o.call != nil && o.call.Compensate != nil {
 		x.undoing.calls = append(x.undoing.calls, completed{o, payload{e.Codec, e.Result}})
 	}
 }
@@ -52,7 +52,7 @@ func (x *execution) completes(o *operation, e logged) {
 // mustUndo reports whether the function has ended without success, there are calls to be
 // undone, and undoing has not begun.
 func (x *execution) mustUndo() bool {
-	return len(x.undoing.calls) > 0 && x.undoing.status == "" && x.ending().Status != checkpoint.Completed
+	return len(x.undoing.calls) > 0 && x.undoing.status == "" && x.ending().Status != checkpoint.StatusCompleted
 }
 
 // ending returns the output of the run. A cancellation request that comes during undoing
@@ -69,7 +69,7 @@ func (x *execution) ending() *checkpoint.Output {
 // commit is refused because the record has changed, the caller decides again.
 func (x *execution) beginUndoing() error {
 	out := x.ending()
-	events := append(x.ops.givenUp(), checkpoint.Event{Kind: checkpoint.Compensating, Name: string(out.Status), Error: out.Error})
+	events := append(x.ops.givenUp(), checkpoint.Event{Kind: checkpoint.KindCompensating, Name: string(out.Status), Error: out.Error})
 	_, err := x.commit(checkpoint.Change{Events: events})
 	return err
 }
@@ -139,13 +139,13 @@ func (x *execution) unasked() *operation {
 
 // asks returns the event that o needs an operator.
 func (o *operation) asks() checkpoint.Event {
-	return checkpoint.Event{Kind: checkpoint.Held, Operation: o.id, Of: o.of, Name: string(Uncompensated), Attempt: o.attempt, Error: o.undo.why}
+	return checkpoint.Event{Kind: checkpoint.KindHeld, Operation: o.id, Of: o.of, Name: string(ReasonUncompensated), Attempt: o.attempt, Error: o.undo.why}
 }
 
 // askIn adds to a workflow record that o needs an operator.
 func (o *operation) askIn(wf *checkpoint.Workflow, now time.Time) {
 	wf.Attention = append(slices.Clone(wf.Attention), checkpoint.Attention{
-		Reason:    string(Uncompensated),
+		Reason:    string(ReasonUncompensated),
 		Operation: o.id,
 		Name:      o.name,
 		Detail:    o.undo.why,

@@ -42,7 +42,7 @@ func undoable(c *tally) *activity.Activity[string, string] {
 func undone(cs []checkpoint.Checkpoint) (ops []string) {
 	for _, c := range cs {
 		for _, e := range c.Events {
-			if e.Of == "compensation" && e.Kind == checkpoint.Settled {
+			if e.Of == "compensation" && e.Kind == checkpoint.KindSettled {
 				ops = append(ops, e.Operation)
 			}
 		}
@@ -62,7 +62,7 @@ func uncompensated(t testing.TB, p *process, operation string) (asked engine.Att
 	t.Helper()
 	eventually(t, "a person is asked about "+operation, func() bool {
 		for _, a := range describe(t, p, "o").Attention {
-			if asked = a; a.Reason == engine.Uncompensated && a.Operation == operation {
+			if asked = a; a.Reason == engine.ReasonUncompensated && a.Operation == operation {
 				return true
 			}
 		}
@@ -117,10 +117,10 @@ func TestCompensate(t *testing.T) {
 			t.Errorf("the history says that %q were undone, want %q", got, want)
 		}
 		ks := kinds(h)
-		if i := slices.Index(ks, checkpoint.Compensating); i < 0 || slices.Contains(ks[:i], checkpoint.Ended) || ks[len(ks)-1] != checkpoint.Ended {
+		if i := slices.Index(ks, checkpoint.KindCompensating); i < 0 || slices.Contains(ks[:i], checkpoint.KindEnded) || ks[len(ks)-1] != checkpoint.KindEnded {
 			t.Errorf("events %v", ks)
 		}
-		if err := p.Retry(ctx, "o", audit); !errors.Is(err, engine.ErrNotApplicable) || !strings.Contains(err.Error(), "undone") {
+		if err := p.Resume(ctx, "o", audit); !errors.Is(err, engine.ErrNotApplicable) || !strings.Contains(err.Error(), "undone") {
 			t.Errorf("retry of what is undone: %v", err)
 		}
 		p.stop(t)
@@ -166,7 +166,7 @@ func TestCompensateAndCancel(t *testing.T) {
 				h := start(t, wf, p, "o", "")
 				time.Sleep(10 * time.Second)
 				if c.cancel != "" {
-					if err := h.Cancel(ctx, "enough"); err != nil {
+					if err := h.Cancel(ctx, engine.Actor{Reason: "enough"}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -264,8 +264,8 @@ func TestCompensateFails(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				var n tally
 				first, second := undoable(&n), undoable(&n)
-				second.Retry, second.Timeout = activity.Retry{Attempts: 3}, 10*time.Second
-				second.Deadline = 5 * time.Second // which is not for undoing
+				second.Retry, second.Timeout = activity.Retry{MaxAttempts: 3}, 10*time.Second
+				second.TotalTimeout = 5 * time.Second // which is not for undoing
 				second.Compensate = func(ctx context.Context, in, _ string) error {
 					n.add("undo " + in)
 					return c.compensate(ctx)
@@ -285,7 +285,7 @@ func TestCompensateFails(t *testing.T) {
 				if n.of("undo b") != c.attempts || n.of("undo a got a") != 0 {
 					t.Errorf("done: %q, want %d attempts and no more", n.all(), c.attempts)
 				}
-				if i := describe(t, p, "o"); i.Status != checkpoint.Running || len(i.Attention) != 1 {
+				if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning || len(i.Attention) != 1 {
 					t.Errorf("it is %s, for %+v", i.Status, i.Attention)
 				}
 				resolve(t, p, "2.undo", activity.Failed("let them keep it"))
@@ -324,7 +324,7 @@ func TestAnswersAboutACompensation(t *testing.T) {
 		{"given up", func(p *process) error {
 			return p.Resolve(ctx, "o", "2.undo", activity.Failed("a gift"), audit)
 		}, false, "resolve 2.undo: failed", "test: a gift"},
-		{"retry", func(p *process) error { return p.Retry(ctx, "o", audit) }, true, "retry", "test"},
+		{"retry", func(p *process) error { return p.Resume(ctx, "o", audit) }, true, "retry", "test"},
 	} {
 		for _, between := range []string{"", "parked", "stop", "kill", "kill twice"} {
 			t.Run(c.name+"/"+between, func(t *testing.T) {
@@ -333,7 +333,7 @@ func TestAnswersAboutACompensation(t *testing.T) {
 					var n tally
 					var mended atomic.Bool
 					do := undoable(&n)
-					do.Retry = activity.Retry{Attempts: 2}
+					do.Retry = activity.Retry{MaxAttempts: 2}
 					do.Compensate = func(ctx context.Context, in, _ string) error {
 						count, i := n.add("undo "+in), activity.InfoFrom(ctx)
 						if i.Attempt != count {
@@ -381,7 +381,7 @@ func TestAnswersAboutACompensation(t *testing.T) {
 					for _, bad := range []struct {
 						operation string
 						answer    activity.Answer
-						by        engine.Audit
+						by        engine.Actor
 						want      error
 					}{
 						{"1.undo", activity.NotCompleted[string](), audit, engine.ErrNotApplicable},
@@ -389,7 +389,7 @@ func TestAnswersAboutACompensation(t *testing.T) {
 						{"2.undo", activity.Indeterminate[string]("who knows"), audit, engine.ErrInvalid},
 						{"2.undo", activity.CompletedWithResult("ok"), audit, engine.ErrInvalid},
 						{"2.undo", nil, audit, engine.ErrInvalid},
-						{"2.undo", activity.NotCompleted[string](), engine.Audit{}, engine.ErrInvalid},
+						{"2.undo", activity.NotCompleted[string](), engine.Actor{}, engine.ErrInvalid},
 					} {
 						if err := p.Resolve(ctx, "o", bad.operation, bad.answer, bad.by); !errors.Is(err, bad.want) {
 							t.Errorf("resolve %s as %v: %v, want %v", bad.operation, bad.answer, err, bad.want)
@@ -417,13 +417,13 @@ func TestAnswersAboutACompensation(t *testing.T) {
 					for _, c2 := range historyOf(t, p.Engine, "o") {
 						for _, e := range c2.Events {
 							switch e.Kind {
-							case checkpoint.Claimed:
+							case checkpoint.KindClaimed:
 								clear(asked) // who claims it asks anew
-							case checkpoint.Held:
+							case checkpoint.KindHeld:
 								if asked[e.Operation]++; asked[e.Operation] > 1 {
 									t.Error("it is asked twice")
 								}
-							case checkpoint.Acted:
+							case checkpoint.KindActed:
 								clear(asked)
 								acts++
 								if e.Name != c.verb || e.By != "ann" || e.Why != c.why {
@@ -470,7 +470,7 @@ func TestCompensateGivesUpTheRest(t *testing.T) {
 				}
 				return nil
 			}
-			do.Retry = activity.Retry{Attempts: -1, Backoff: time.Minute, MaxBackoff: time.Minute}
+			do.Retry = activity.Retry{MaxAttempts: -1, Backoff: time.Minute, MaxBackoff: time.Minute}
 			child := flow("child", func(run *engine.Run) (string, error) { return "", run.Sleep(1000 * time.Hour) })
 			wf := flow("w", func(run *engine.Run) (string, error) {
 				slow.Go(run, "slow")
@@ -507,9 +507,9 @@ func TestCompensateGivesUpTheRest(t *testing.T) {
 			for _, c := range historyOf(t, p.Engine, "o") {
 				for _, e := range c.Events {
 					switch {
-					case e.Kind == checkpoint.Compensating:
+					case e.Kind == checkpoint.KindCompensating:
 						undoing = true
-					case e.Kind == checkpoint.GivenUp:
+					case e.Kind == checkpoint.KindGivenUp:
 						given[e.Of+" "+e.Name]++
 						if undoing != (e.Name == "keyed") {
 							t.Errorf("%s is given up at the wrong time", e.Name)
@@ -528,7 +528,7 @@ func TestCompensateGivesUpTheRest(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				eventually(t, "the child ends", func() bool { return describe(t, p, i.ID).Status == checkpoint.Cancelled })
+				eventually(t, "the child ends", func() bool { return describe(t, p, i.ID).Status == checkpoint.StatusCancelled })
 			}
 			p.stop(t)
 		})
@@ -559,7 +559,7 @@ func TestCompensateOfWhatCameLate(t *testing.T) {
 				n.add(in)
 				return "got " + in, nil
 			}
-			do.Retry = activity.Retry{Attempts: -1, Backoff: time.Minute, MaxBackoff: time.Minute}
+			do.Retry = activity.Retry{MaxAttempts: -1, Backoff: time.Minute, MaxBackoff: time.Minute}
 			do.Compensate = func(_ context.Context, in, out string) error {
 				if n.add("undo " + in + " " + out); !mended.Load() {
 					return errBroke
@@ -621,7 +621,7 @@ func TestCompensateOverARestart(t *testing.T) {
 			var n tally
 			var mended atomic.Bool
 			do := undoable(&n)
-			do.Retry = activity.Retry{Attempts: -1, Backoff: time.Minute, MaxBackoff: time.Minute}
+			do.Retry = activity.Retry{MaxAttempts: -1, Backoff: time.Minute, MaxBackoff: time.Minute}
 			do.Compensate = func(_ context.Context, in, _ string) error {
 				if in == "b" && !mended.Load() {
 					return errBroke
@@ -721,7 +721,7 @@ func TestCompensateOfAnotherResult(t *testing.T) {
 		p.kill()
 		p = boot(t, s, after)
 		time.Sleep(6 * time.Minute)
-		if i := describe(t, p, "o"); !heldFor(i, engine.Undecodable) || i.Attention[0].Operation != "1.undo" || !strings.Contains(i.Attention[0].Detail, "decode int") {
+		if i := describe(t, p, "o"); !heldFor(i, engine.ReasonUndecodable) || i.Attention[0].Operation != "1.undo" || !strings.Contains(i.Attention[0].Detail, "decode int") {
 			t.Errorf("a person is told %+v", i)
 		}
 		resolve(t, p, "1.undo", activity.CompletedWithResult[any](nil))
@@ -789,7 +789,7 @@ func TestSameAnswerAboutACompensation(t *testing.T) {
 		var h *engine.Handle[string]
 		store.beforeCommit = func(storage.Batch) {
 			if cancels.CompareAndSwap(true, false) {
-				if err := h.Cancel(ctx, "enough"); err != nil {
+				if err := h.Cancel(ctx, engine.Actor{Reason: "enough"}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -821,7 +821,7 @@ func TestCompensateOfWhatAPersonToldLast(t *testing.T) {
 			do, asked := undoable(&n), undoable(&n)
 			asked.Run = func(ctx context.Context, _ string) (string, error) { <-ctx.Done(); return "", ctx.Err() }
 			asked.Timeout = time.Second
-			asked.OnIndeterminate = activity.Park
+			asked.OnIndeterminate = activity.AwaitOperator
 			asked.IdempotencyKey = func(in string) string { return in }
 			var failed atomic.Bool // and that is not durable
 			wf := flow("w", func(run *engine.Run) (string, error) {
@@ -849,7 +849,7 @@ func TestCompensateOfWhatAPersonToldLast(t *testing.T) {
 			if n.of("undo b seat 7") != 1 || n.of("undo a got a") != n.of("a") {
 				t.Errorf("done: %q", n.all())
 			}
-			if ks := kinds(historyOf(t, p.Engine, "o")); !slices.Contains(ks, checkpoint.Acted) {
+			if ks := kinds(historyOf(t, p.Engine, "o")); !slices.Contains(ks, checkpoint.KindActed) {
 				t.Errorf("the history does not tell of the answer: %v", ks)
 			}
 			p.stop(t)
@@ -891,7 +891,7 @@ func TestReplayOfACompensation(t *testing.T) {
 	var n tally
 	trip := func(end error) *engine.Workflow[string, string] {
 		do := undoable(&n)
-		do.Retry = activity.Retry{Attempts: 1}
+		do.Retry = activity.Retry{MaxAttempts: 1}
 		do.Compensate = func(_ context.Context, in, _ string) error {
 			if in == "a" {
 				return errBroke

@@ -30,7 +30,7 @@ type Config struct {
 	Activities []activity.Definition
 
 	// Ownership is how the engine prevents two owners of one workflow from both
-	// writing. The default is CASRequired.
+	// writing. The default is OwnershipCASRequired.
 	Ownership Ownership
 
 	// Name is a label of this engine for operators. The default is the host name.
@@ -44,10 +44,10 @@ type Config struct {
 	// Queues are those that this engine serves. It always serves runs without a queue.
 	Queues []Queue
 
-	// MaxRuns is the maximum number of runs in memory. The default is 1,000. Further
+	// MaxRunsInMemory is the maximum number of runs in memory. The default is 1,000. Further
 	// runs wait in the store. When more than three quarters are in use, a run that
 	// only waits is parked at once.
-	MaxRuns int
+	MaxRunsInMemory int
 
 	// MaxActivities is the maximum number of attempts of activities and steps in
 	// progress. The default is 100 times GOMAXPROCS, but at most 1,000. Further
@@ -77,13 +77,13 @@ type Config struct {
 	// ended. The default is 10 s.
 	StopTimeout time.Duration
 
-	// SignalMemory is how long an accepted signal ID is remembered. The default is
+	// SignalIDRetention is how long an accepted signal ID is remembered. The default is
 	// 24 h.
-	SignalMemory time.Duration
+	SignalIDRetention time.Duration
 
-	// PurgeMemory is how long the numbers of a purged id are remembered. The default
+	// TombstoneRetention is how long the numbers of a purged id are remembered. The default
 	// is 30 days.
-	PurgeMemory time.Duration
+	TombstoneRetention time.Duration
 
 	// Codec encodes what this engine stores. The default is JSON. Codecs decode what
 	// other codecs encoded earlier.
@@ -102,21 +102,21 @@ type Config struct {
 type Ownership uint8
 
 const (
-	// CASRequired needs a store with ConditionalBatch: every write has the
+	// OwnershipCASRequired needs a store with ConditionalBatch: every write has the
 	// condition that nothing it depends on has changed.
-	CASRequired Ownership = iota
+	OwnershipCASRequired Ownership = iota
 
-	// SingleOwner is a constraint on deployment: exactly one engine, in one
+	// OwnershipSingleOwner is a constraint on deployment: exactly one engine, in one
 	// process, uses the store, and everything goes through it. It needs only
 	// AtomicBatch. A store that was used in one mode is refused in the other.
-	SingleOwner
+	OwnershipSingleOwner
 )
 
 func (o Ownership) String() string {
 	switch o {
-	case CASRequired:
+	case OwnershipCASRequired:
 		return "cas-required"
-	case SingleOwner:
+	case OwnershipSingleOwner:
 		return "single-owner"
 	}
 	return fmt.Sprintf("unknown(%d)", uint8(o))
@@ -136,15 +136,15 @@ func (c Config) withDefaults() Config {
 		{&c.PollInterval, time.Second},
 		{&c.LeaseTTL, 15 * time.Second},
 		{&c.StopTimeout, 10 * time.Second},
-		{&c.SignalMemory, 24 * time.Hour},
-		{&c.PurgeMemory, 30 * 24 * time.Hour},
+		{&c.SignalIDRetention, 24 * time.Hour},
+		{&c.TombstoneRetention, 30 * 24 * time.Hour},
 	} {
 		if *d.field == 0 {
 			*d.field = d.preset
 		}
 	}
-	if c.MaxRuns == 0 {
-		c.MaxRuns = 1000
+	if c.MaxRunsInMemory == 0 {
+		c.MaxRunsInMemory = 1000
 	}
 	if c.MaxActivities == 0 {
 		c.MaxActivities = min(100*runtime.GOMAXPROCS(0), 1000)
@@ -171,7 +171,7 @@ func (c Config) check() error {
 	if isNil(c.Storage) {
 		wrong("Storage", "is nil")
 	}
-	if c.Ownership > SingleOwner {
+	if c.Ownership > OwnershipSingleOwner {
 		wrong("Ownership", "is unknown: %d", c.Ownership)
 	}
 	if err := checkName("", c.Name, keys.MaxName); err != nil {
@@ -182,7 +182,7 @@ func (c Config) check() error {
 	}
 	for name, d := range map[string]time.Duration{
 		"PollInterval": c.PollInterval, "StopTimeout": c.StopTimeout, "LeaseTTL": c.LeaseTTL,
-		"SignalMemory": c.SignalMemory, "PurgeMemory": c.PurgeMemory,
+		"SignalIDRetention": c.SignalIDRetention, "TombstoneRetention": c.TombstoneRetention,
 	} {
 		if d < 0 {
 			wrong(name, "is negative: %v", d)
@@ -191,7 +191,7 @@ func (c Config) check() error {
 	if c.LeaseTTL >= 0 && c.LeaseTTL < leastLease {
 		wrong("LeaseTTL", "is %v, at least %v: renewals must be in time on a busy machine too", c.LeaseTTL, leastLease)
 	}
-	for name, n := range map[string]int{"MaxRuns": c.MaxRuns, "MaxActivities": c.MaxActivities} {
+	for name, n := range map[string]int{"MaxRunsInMemory": c.MaxRunsInMemory, "MaxActivities": c.MaxActivities} {
 		if n < 0 {
 			wrong(name, "is negative: %d", n)
 		}

@@ -47,17 +47,17 @@ func TestConfigMistakesAreAllNamed(t *testing.T) {
 			c.Workflows = []engine.Definition{&w}
 		}, []string{"Workflows[0].Pinned"}},
 		{"durations", func(c *engine.Config) {
-			c.PollInterval, c.StopTimeout, c.SignalMemory, c.PurgeMemory = -1, -1, -1, -1
-		}, []string{"PollInterval", "StopTimeout", "SignalMemory", "PurgeMemory"}},
+			c.PollInterval, c.StopTimeout, c.SignalIDRetention, c.TombstoneRetention = -1, -1, -1, -1
+		}, []string{"PollInterval", "StopTimeout", "SignalIDRetention", "TombstoneRetention"}},
 		{"queues", func(c *engine.Config) {
 			c.Queues = []engine.Queue{
-				{}, {Name: "a", MaxRuns: -1}, {Name: "a", MaxRuns: 10_001}, {Name: strings.Repeat("q", 101)}, {Name: "\xff"},
+				{}, {Name: "a", Concurrency: -1}, {Name: "a", Concurrency: 10_001}, {Name: strings.Repeat("q", 101)}, {Name: "\xff"},
 				{Name: "b", Rate: activity.Rate{Count: -1, Per: 1}}, {Name: "c", Rate: activity.Rate{Count: 1}},
 				{Name: "d", Rate: activity.Rate{Per: 1}}, {Name: "e", Rate: activity.Rate{Count: 1_001, Per: 1}},
-				{Name: "f", MaxRuns: 10_000, Rate: activity.Rate{Count: 1_000, Per: 1}}, {Name: "g"},
+				{Name: "f", Concurrency: 10_000, Rate: activity.Rate{Count: 1_000, Per: 1}}, {Name: "g"},
 			}
 		}, []string{
-			"Queues[0].Name", "Queues[1].MaxRuns", "Queues[2].Name", "Queues[2].MaxRuns", "Queues[3].Name", "Queues[4].Name",
+			"Queues[0].Name", "Queues[1].Concurrency", "Queues[2].Name", "Queues[2].Concurrency", "Queues[3].Name", "Queues[4].Name",
 			"Queues[5].Rate", "Queues[6].Rate", "Queues[7].Rate", "Queues[8].Rate",
 		}},
 		{"workflow nil", func(c *engine.Config) { c.Workflows = []engine.Definition{nil} }, []string{"Workflows[0]"}},
@@ -144,7 +144,7 @@ func TestCASRequiredRefusesAStoreWithoutConditions(t *testing.T) {
 	if !errors.As(err, &c) {
 		t.Fatalf("New = %v, want a *CheckpointOwnershipCapabilityError", err)
 	}
-	if want := (engine.CheckpointOwnershipCapabilityError{Capability: "conditionalBatch", Mode: engine.CASRequired, Adapter: "*memory.Store"}); *c != want {
+	if want := (engine.CheckpointOwnershipCapabilityError{Capability: "conditionalBatch", Mode: engine.OwnershipCASRequired, Adapter: "*memory.Store"}); *c != want {
 		t.Errorf("got %+v, want %+v", *c, want)
 	}
 	for _, word := range []string{"conditionalBatch", "cas-required", "*memory.Store"} {
@@ -182,12 +182,12 @@ func TestModesNeedCapabilities(t *testing.T) {
 		lack   func(*storage.Capabilities)
 		needed map[engine.Ownership]bool
 	}{
-		{"conditionalBatch", func(c *storage.Capabilities) { c.ConditionalBatch = false }, map[engine.Ownership]bool{engine.CASRequired: true}},
-		{"atomicBatch", func(c *storage.Capabilities) { c.AtomicBatch = false }, map[engine.Ownership]bool{engine.CASRequired: true, engine.SingleOwner: true}},
-		{"readAfterWrite", func(c *storage.Capabilities) { c.ReadAfterWrite = false }, map[engine.Ownership]bool{engine.CASRequired: true}},
-		{"scanConsistency", func(c *storage.Capabilities) { c.ScanConsistency = storage.BestEffort }, map[engine.Ownership]bool{engine.CASRequired: true}},
+		{"conditionalBatch", func(c *storage.Capabilities) { c.ConditionalBatch = false }, map[engine.Ownership]bool{engine.OwnershipCASRequired: true}},
+		{"atomicBatch", func(c *storage.Capabilities) { c.AtomicBatch = false }, map[engine.Ownership]bool{engine.OwnershipCASRequired: true, engine.OwnershipSingleOwner: true}},
+		{"readAfterWrite", func(c *storage.Capabilities) { c.ReadAfterWrite = false }, map[engine.Ownership]bool{engine.OwnershipCASRequired: true}},
+		{"scanConsistency", func(c *storage.Capabilities) { c.ScanConsistency = storage.BestEffort }, map[engine.Ownership]bool{engine.OwnershipCASRequired: true}},
 	} {
-		for _, mode := range []engine.Ownership{engine.CASRequired, engine.SingleOwner} {
+		for _, mode := range []engine.Ownership{engine.OwnershipCASRequired, engine.OwnershipSingleOwner} {
 			_, err := engine.New(engine.Config{Storage: lacking{new(memory.Store), c.lack}, Ownership: mode, Logger: quiet})
 			var ce *engine.CheckpointOwnershipCapabilityError
 			if refused := errors.As(err, &ce); refused != c.needed[mode] || refused && (ce.Capability != c.name || ce.Mode != mode) {
@@ -199,14 +199,14 @@ func TestModesNeedCapabilities(t *testing.T) {
 
 // a store belongs to one mode.
 func TestOwnershipModeIsStamped(t *testing.T) {
-	single := func(c *engine.Config) { c.Ownership = engine.SingleOwner }
-	cas := func(c *engine.Config) { c.Ownership = engine.CASRequired }
+	single := func(c *engine.Config) { c.Ownership = engine.OwnershipSingleOwner }
+	cas := func(c *engine.Config) { c.Ownership = engine.OwnershipCASRequired }
 	for _, c := range []struct {
 		first, second      func(*engine.Config)
 		configured, stored engine.Ownership
 	}{
-		{single, cas, engine.CASRequired, engine.SingleOwner},
-		{cas, single, engine.SingleOwner, engine.CASRequired},
+		{single, cas, engine.OwnershipCASRequired, engine.OwnershipSingleOwner},
+		{cas, single, engine.OwnershipSingleOwner, engine.OwnershipCASRequired},
 	} {
 		s := new(memory.Store)
 		made(t, s, c.first)

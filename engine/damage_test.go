@@ -160,7 +160,7 @@ func examine(t *testing.T, open func(string) (storage.Storage, error), path stri
 	defer cancel()
 	for id, result := range want {
 		var got string
-		switch err := eng.Result(ctx, "talk", id, &got); {
+		switch err := eng.Result(ctx, id, "talk", &got); {
 		case errors.Is(err, engine.ErrNotFound):
 			met["lost"]++ // nothing of it is there, or the file begins anew
 		case err != nil:
@@ -260,7 +260,7 @@ func TestContraryRequestIsDamage(t *testing.T) {
 	e := made(t, s, wf)
 	start(t, wf, e, "a", "")
 	s.refuse = true
-	if err := e.Cancel(ctx, "a", ""); !errors.Is(err, storage.ErrCorrupt) {
+	if err := e.Cancel(ctx, "a", engine.Actor{}); !errors.Is(err, storage.ErrCorrupt) {
 		t.Errorf("got %v, want ErrCorrupt", err)
 	}
 }

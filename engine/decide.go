@@ -202,7 +202,7 @@ func (x *execution) begunBy(o *operation, now time.Time) {
 		x.attempt(o)
 		return
 	}
-	o.answer = timedOut(x.info(o).Attempt, o.call.Policy.Deadline)
+	o.answer = timedOut(x.info(o).Attempt, o.call.Policy.TotalTimeout)
 	o.answer.final = true
 	x.ops.ready = append(x.ops.ready, o)
 }
@@ -312,7 +312,7 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 	}
 	c.Workflow = x.askFor(d, now)
 	for _, v := range x.hold.Workflow.Verbs {
-		add(checkpoint.Event{Kind: checkpoint.Acted, Name: v.Name, By: v.By, Why: v.Why})
+		add(checkpoint.Event{Kind: checkpoint.KindActed, Name: v.Name, By: v.By, Why: v.Why})
 	}
 	if x.blocked != nil {
 		return d, nil // only the outcomes of what is in progress: no timer may fire before what cannot be decoded
@@ -324,14 +324,14 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 		if !o.open || o.call != nil || o.found != nil || o.due.IsZero() || o.due.After(now) {
 			continue
 		}
-		kind := checkpoint.Fired
+		kind := checkpoint.KindFired
 		if o.wait != nil {
-			kind = checkpoint.Missed
+			kind = checkpoint.KindMissed
 		}
 		add(o.event(kind))
 	}
 	if request := x.hold.Workflow.Cancel; request != nil && !x.asked {
-		add(checkpoint.Event{Kind: checkpoint.Asked, Why: request.Reason})
+		add(checkpoint.Event{Kind: checkpoint.KindAsked, By: request.By, Why: request.Reason})
 		return d, nil // nothing begins before the request is delivered
 	}
 	if x.stopping {
@@ -379,9 +379,9 @@ func (o *operation) answered(now time.Time) checkpoint.Event {
 	final := a.final || last || bound > 0 && o.failures+1 >= bound
 	switch {
 	case !final:
-		e.Kind, e.Due = checkpoint.Attempted, checkpoint.Micro(due)
+		e.Kind, e.Due = checkpoint.KindAttempted, checkpoint.Micro(due)
 	case o.undo != nil:
-		e.Kind = checkpoint.Attempted // an operator decides what follows
+		e.Kind = checkpoint.KindAttempted // an operator decides what follows
 	}
 	return e
 }
@@ -392,7 +392,7 @@ func drawn(r int64) func(n int64) int64 { return func(n int64) int64 { return r 
 
 // succeeded returns the event for an outcome with a result.
 func (o *operation) succeeded(a *answer) checkpoint.Event {
-	e := o.event(checkpoint.Settled)
+	e := o.event(checkpoint.KindSettled)
 	e.Attempt, e.Result, e.Codec = a.attempt, a.result.data, a.result.codec
 	return e
 }

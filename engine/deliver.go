@@ -155,7 +155,7 @@ func (in *inbox) passed(w signal.Waiting) {
 
 // receives returns the event that o received f.
 func (o *operation) receives(f *found) checkpoint.Event {
-	e := o.event(checkpoint.Received)
+	e := o.event(checkpoint.KindReceived)
 	e.Result, e.Codec, e.SignalID = f.Data, f.Codec, f.ID
 	return e
 }

@@ -141,7 +141,7 @@ func TestDeliveryToADriverThatFails(t *testing.T) {
 			sent <- err
 		}()
 		synctest.Wait()
-		if err := p.Cancel(ctx, "w", ""); err != nil {
+		if err := p.Cancel(ctx, "w", engine.Actor{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Hour) // the receive is due: the run is not parked

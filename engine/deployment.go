@@ -68,7 +68,7 @@ func (e *Engine) active(ctx context.Context) (*activeRecord, error) {
 //
 // The change is durable when Activate returns, and the log has who made it and why. Errors:
 // ErrInvalid, ErrClosed. After any other error the outcome is unknown: see ActiveDeployment.
-func (e *Engine) Activate(ctx context.Context, deployment string, by Audit) error {
+func (e *Engine) Activate(ctx context.Context, deployment string, by Actor) error {
 	if err := errors.Join(by.check(), checkName("deployment", deployment, keys.MaxName)); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (e *Engine) Activate(ctx context.Context, deployment string, by Audit) erro
 // Rollback makes the deployment active that was active before the current one. Otherwise it
 // is like Activate. It goes back one step only. Errors: ErrNotApplicable if no deployment was
 // active before, and for a second rollback.
-func (e *Engine) Rollback(ctx context.Context, by Audit) error {
+func (e *Engine) Rollback(ctx context.Context, by Actor) error {
 	if err := by.check(); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (e *Engine) ActiveDeployment(ctx context.Context) (string, error) {
 
 // point writes the record that decide returns as the active deployment. If decide returns
 // nil, it changes nothing.
-func (e *Engine) point(ctx context.Context, verb string, by Audit, decide func(now *activeRecord, err error) (*activeRecord, error)) error {
+func (e *Engine) point(ctx context.Context, verb string, by Actor, decide func(now *activeRecord, err error) (*activeRecord, error)) error {
 	for range mostTries {
 		if err := errors.Join(e.refused(), ctx.Err()); err != nil {
 			return err
@@ -129,13 +129,13 @@ func (e *Engine) point(ctx context.Context, verb string, by Audit, decide func(n
 		if next == nil || err != nil {
 			return err
 		}
-		next.By, next.Why, next.At, next.unknown = by.By, by.Why, checkpoint.Micro(e.now()), now.unknown
+		next.By, next.Why, next.At, next.unknown = by.Name, by.Reason, checkpoint.Micro(e.now()), now.unknown
 		again, err := e.replace(ctx, now, next)
 		if err != nil {
 			return fmt.Errorf("engine: %s %q: %w", verb, next.Deployment, err)
 		}
 		if !again {
-			e.log.Info("weft: deployment is active", "deployment", next.Deployment, "before", now.Deployment, "verb", verb, "by", by.By, "why", by.Why)
+			e.log.Info("weft: deployment is active", "deployment", next.Deployment, "before", now.Deployment, "verb", verb, "by", by.Name, "why", by.Reason)
 			e.pokeLife()
 			return nil
 		}
@@ -179,7 +179,7 @@ func (e *Engine) replace(ctx context.Context, now, next *activeRecord) (again bo
 // workflow is Pinned, as far as e knows, and it has no deployment.
 func (e *Engine) pins(wf *checkpoint.Workflow) bool {
 	def := e.workflows[wf.Type]
-	return def != nil && def.pinned && wf.Deployment == "" && (wf.Status == "" || wf.Status == checkpoint.Pending)
+	return def != nil && def.pinned && wf.Deployment == "" && (wf.Status == "" || wf.Status == checkpoint.StatusPending)
 }
 
 // isActive reports whether e belongs to the active deployment.

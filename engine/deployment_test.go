@@ -110,7 +110,7 @@ func TestPinnedRunStaysOnItsDeployment(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		for _, id := range []string{"w", "busy"} {
 			i := describe(t, green, id)
-			if !heldFor(i, engine.Unregistered) || !strings.Contains(i.Attention[0].Detail, `"blue"`) || i.Status != checkpoint.Running {
+			if !heldFor(i, engine.ReasonUnregistered) || !strings.Contains(i.Attention[0].Detail, `"blue"`) || i.Status != checkpoint.StatusRunning {
 				t.Errorf("nobody of blue: %+v, want it shown", i)
 			}
 		}
@@ -213,7 +213,7 @@ func TestNoActiveDeployment(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := sharing{fresh(t)}
 		w := build("blue")
-		outer := flow("outer", func(run *engine.Run) (string, error) { return w.With(engine.StartOptions{ChildID: "kid"}).Do(run, "") })
+		outer := flow("outer", func(run *engine.Run) (string, error) { return w.AsChild(engine.ChildOptions{ID: "kid"}).Do(run, "") })
 		p := boot(t, s, w, outer, on("blue"))
 		time.Sleep(time.Second)
 		wrote := len(entries(t, s, ""))
@@ -246,13 +246,13 @@ func TestNoActiveDeployment(t *testing.T) {
 		time.Sleep(time.Minute)
 		for _, id := range []string{"c", "kid"} {
 			i := describe(t, p, id)
-			if i.Status != checkpoint.Pending || !heldFor(i, engine.Unregistered) || i.Attention[0].Detail != "no deployment is active" {
+			if i.Status != checkpoint.StatusPending || !heldFor(i, engine.ReasonUnregistered) || i.Attention[0].Detail != "no deployment is active" {
 				t.Errorf("%s waits: %+v", id, i)
 			}
 		}
 		activate(t, p.Engine, "green")
 		time.Sleep(time.Minute)
-		if i := describe(t, p, "c"); i.Status != checkpoint.Pending || !heldFor(i, engine.Unregistered) || !strings.Contains(i.Attention[0].Detail, `"green"`) {
+		if i := describe(t, p, "c"); i.Status != checkpoint.StatusPending || !heldFor(i, engine.ReasonUnregistered) || !strings.Contains(i.Attention[0].Detail, `"green"`) {
 			t.Errorf("nobody of green: %+v", i)
 		}
 		activate(t, client, "blue")
@@ -278,7 +278,7 @@ func TestActivate(t *testing.T) {
 				t.Errorf("activate %q: %v", name, err)
 			}
 		}
-		for _, by := range []engine.Audit{{}, {By: "ann"}, {Why: "w"}} {
+		for _, by := range []engine.Actor{{}, {Name: "ann"}, {Reason: "w"}} {
 			if err := errors.Join(e.Activate(ctx, "blue", by), e.Rollback(ctx, by)); !errors.Is(err, engine.ErrInvalid) {
 				t.Errorf("audit %+v: %v", by, err)
 			}
@@ -299,7 +299,7 @@ func TestActivate(t *testing.T) {
 		active("blue")
 		refused()
 		written := get(t, s, keys.Meta("deployment"))
-		for _, word := range []string{"blue", audit.By, audit.Why} {
+		for _, word := range []string{"blue", audit.Name, audit.Reason} {
 			if !bytes.Contains(written, []byte(word)) {
 				t.Errorf("the record does not tell %q", word)
 			}
@@ -350,7 +350,7 @@ func TestDamagedActiveDeployment(t *testing.T) {
 		put(t, s, keys.Meta("deployment"), []byte("rubbish"))
 		start(t, w, made(t, s), "c", "")
 		time.Sleep(time.Minute)
-		if i := describe(t, p, "c"); i.Status != checkpoint.Pending || !heldFor(i, engine.Unregistered) || !strings.Contains(i.Attention[0].Detail, "corrupt") {
+		if i := describe(t, p, "c"); i.Status != checkpoint.StatusPending || !heldFor(i, engine.ReasonUnregistered) || !strings.Contains(i.Attention[0].Detail, "corrupt") {
 			t.Errorf("%+v", i)
 		}
 		if n := log.count("corrupt"); n != 1 {
@@ -549,7 +549,7 @@ func TestChildrenOfPinnedRuns(t *testing.T) {
 				if _, err := kid.Detach(run, run.ID()+"'s successor", ""); err != nil {
 					return "", err
 				}
-				got, err := kid.With(engine.StartOptions{ChildID: run.ID() + "'s kid"}).Do(run, "")
+				got, err := kid.AsChild(engine.ChildOptions{ID: run.ID() + "'s kid"}).Do(run, "")
 				return deployment + " " + got, err
 			}
 			stays, roams := pinned("stays", body), flow("roams", body)
@@ -587,9 +587,9 @@ func TestChildOfAPinnedRunWaitsForRoom(t *testing.T) {
 			if err := run.Sleep(time.Minute); err != nil {
 				return "", err
 			}
-			return kid.With(engine.StartOptions{ChildID: "kid"}).Do(run, "")
+			return kid.AsChild(engine.ChildOptions{ID: "kid"}).Do(run, "")
 		})
-		blue := boot(t, s, kid, w, on("blue"), func(c *engine.Config) { c.MaxRuns, c.ParkAfter = 1, time.Second })
+		blue := boot(t, s, kid, w, on("blue"), func(c *engine.Config) { c.MaxRunsInMemory, c.ParkAfter = 1, time.Second })
 		activate(t, blue.Engine, "blue")
 		time.Sleep(time.Second)
 		h := start(t, w, blue, "w", "")
@@ -626,7 +626,7 @@ func TestRetryOfAPinnedRun(t *testing.T) {
 		}
 		green := boot(t, s, build("green"), pinned("w", func(*engine.Run) (string, error) { return "green", nil }), on("green"))
 		activate(t, green.Engine, "green")
-		if err := green.Retry(ctx, "w", audit); err != nil {
+		if err := green.Resume(ctx, "w", audit); err != nil {
 			t.Fatal(err)
 		}
 		if got := result(t, h); got != "blue" {
@@ -736,7 +736,7 @@ func TestPinnedStartInTheHostsTransaction(t *testing.T) {
 func TestDeploymentsOfASingleOwner(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
-		alone := func(c *engine.Config) { c.Ownership = engine.SingleOwner }
+		alone := func(c *engine.Config) { c.Ownership = engine.OwnershipSingleOwner }
 		boots := func(deployment string) (*process, *engine.Workflow[string, string]) {
 			w := pinned("w", func(run *engine.Run) (string, error) { return deployment, run.Sleep(time.Minute) })
 			p := boot(t, s, w, on(deployment), alone)
@@ -752,7 +752,7 @@ func TestDeploymentsOfASingleOwner(t *testing.T) {
 		if got := result(t, start(t, w, green, "new", "")); got != "green" {
 			t.Errorf("new: %q", got)
 		}
-		if i := describe(t, green, "old"); i.Status != checkpoint.Running || !heldFor(i, engine.Unregistered) {
+		if i := describe(t, green, "old"); i.Status != checkpoint.StatusRunning || !heldFor(i, engine.ReasonUnregistered) {
 			t.Errorf("old: %+v, want that it waits for blue and is shown", i)
 		}
 		green.stop(t)
@@ -768,7 +768,7 @@ func TestDeploymentsOfASingleOwner(t *testing.T) {
 func TestPinnedRunsInAQueue(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := sharing{fresh(t)}
-		queues := func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "q", MaxRuns: 1}} }
+		queues := func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "q", Concurrency: 1}} }
 		queued := func(deployment string) *engine.Workflow[string, string] {
 			w := pinned("w", func(run *engine.Run) (string, error) { return deployment, run.Sleep(time.Minute) })
 			return w.With(engine.StartOptions{Queue: "q"})

@@ -378,7 +378,7 @@ func (d *disk) judge(c charger, was acked, highest uint64) {
 		}
 	}
 	for id := range was.ended {
-		if info := describe(t, e, id); info.Status != checkpoint.Completed {
+		if info := describe(t, e, id); info.Status != checkpoint.StatusCompleted {
 			t.Errorf("%s: its end was acknowledged, and it is %s", id, info.Status)
 		}
 	}
@@ -413,9 +413,9 @@ func (d *disk) judge(c charger, was acked, highest uint64) {
 		for _, c := range historyOf(t, e, id) {
 			for _, event := range c.Events {
 				switch event.Kind {
-				case checkpoint.Settled, checkpoint.Fired, checkpoint.Received:
+				case checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived:
 					outcomes[event.Operation]++
-				case checkpoint.Ended:
+				case checkpoint.KindEnded:
 					ends++
 				}
 			}

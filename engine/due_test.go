@@ -71,7 +71,7 @@ func TestTimerThatLosesFiresOnce(t *testing.T) {
 				}
 				fired := 0
 				for _, k := range kinds(historyOf(t, e, "o")) {
-					if k == checkpoint.Fired {
+					if k == checkpoint.KindFired {
 						fired++
 					}
 				}

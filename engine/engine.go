@@ -123,7 +123,7 @@ func New(c Config) (*Engine, error) {
 	if most := c.Storage.Capabilities().MaxBatch; most.Ops > 0 {
 		e.maxOps = most.Ops
 	}
-	if c.Ownership == SingleOwner {
+	if c.Ownership == OwnershipSingleOwner {
 		e.store = newSerial(c.Storage)
 	}
 	e.store = attentive{e.store, e}
@@ -153,7 +153,7 @@ func makeID(now time.Time) string {
 // checkStore refuses a store that lacks a capability that the mode needs.
 func checkStore(s storage.Storage, mode Ownership) error {
 	needed := []string{"conditionalBatch", "atomicBatch", "readAfterWrite", "scanConsistency"}
-	if mode == SingleOwner {
+	if mode == OwnershipSingleOwner {
 		needed = needed[1:2]
 	}
 	for _, capability := range needed {
@@ -161,7 +161,7 @@ func checkStore(s storage.Storage, mode Ownership) error {
 			return &CheckpointOwnershipCapabilityError{capability, mode, storage.Adapter(s)}
 		}
 	}
-	if opening(s) == "" && !s.Capabilities().Shared && mode == CASRequired {
+	if opening(s) == "" && !s.Capabilities().Shared && mode == OwnershipCASRequired {
 		return &ConfigError{"Storage", "is neither Shared nor a storage.Exclusive: dead engines cannot be detected"}
 	}
 	return nil

@@ -91,7 +91,7 @@ func (e *Engine) engineInfo(entry storage.Entry) (EngineInfo, error) {
 	if err != nil {
 		return EngineInfo{}, err
 	}
-	alive := r.Stopped == 0 && !r.Dead && r.Opening == opening(e.config.Storage) && e.config.Ownership == CASRequired
+	alive := r.Stopped == 0 && !r.Dead && r.Opening == opening(e.config.Storage) && e.config.Ownership == OwnershipCASRequired
 	if l := e.living(incarnation); l != nil {
 		alive = true
 		r.count(&l.counts)

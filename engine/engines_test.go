@@ -40,10 +40,10 @@ func (h *heard) told() []string {
 
 func (h *heard) listen(c *engine.Config) {
 	c.Events = engine.Events{
-		Takeover: func(id, from, to string) { h.note("takeover %s from %.1s to %.1s", id, from, to) },
-		LostRace: func(id string) { h.note("lost race %s", id) },
-		Fenced:   func(id string) { h.note("fenced %s", id) },
-		Deposed:  func(incarnation string) { h.note("deposed %.1s", incarnation) },
+		Takeover: func(t engine.TakeoverEvent) { h.note("takeover %s from %.1s to %.1s", t.WorkflowID, t.From, t.To) },
+		LostRace: func(l engine.LostRaceEvent) { h.note("lost race %s", l.WorkflowID) },
+		Fenced:   func(f engine.FencedEvent) { h.note("fenced %s", f.WorkflowID) },
+		Deposed:  func(d engine.DeposedEvent) { h.note("deposed %.1s", d.Incarnation) },
 	}
 }
 
@@ -203,9 +203,9 @@ func TestZombieIsFenced(t *testing.T) {
 		for _, c := range historyOf(t, b.Engine, "1") {
 			for _, e := range c.Events {
 				switch e.Kind {
-				case checkpoint.Claimed:
+				case checkpoint.KindClaimed:
 					owner = e.By
-				case checkpoint.Settled:
+				case checkpoint.KindSettled:
 					if settled[e.Operation] {
 						t.Errorf("operation %s has two outcomes", e.Operation)
 					}

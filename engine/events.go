@@ -7,29 +7,49 @@ import "sync/atomic"
 // there are too many.
 type Events struct {
 	// Takeover: a run was claimed whose previous owner is dead or has stopped.
-	Takeover func(id, from, to string)
+	Takeover func(TakeoverEvent)
 
 	// LostRace: a claim was refused because another write came first.
-	LostRace func(id string)
+	LostRace func(LostRaceEvent)
 
 	// Fenced: a commit was refused, or abandoned, because the run has another
 	// owner or has ended. Its contents are discarded.
-	Fenced func(id string)
+	Fenced func(FencedEvent)
 
 	// Unknown: the outcome of a commit is unknown. It is settled before anything
-	// else happens to the run. The id is empty if the commit belongs to no run.
-	Unknown func(id string)
+	// else happens to the run.
+	Unknown func(UnknownEvent)
 
 	// InputChanged: in a replay of the run, an operation was started with an input that
 	// differs from the recorded one. Only the first such operation is reported. The run
 	// continues. docs/guides/workflows.md describes what is compared. An engine usually
 	// reports a run once.
-	InputChanged func(id, operation string)
+	InputChanged func(InputChangedEvent)
 
 	// Deposed: an incarnation has lost its lease and releases all its runs. The
 	// engine continues as another incarnation.
-	Deposed func(incarnation string)
+	Deposed func(DeposedEvent)
 }
+
+// A TakeoverEvent is reported by Events.Takeover. From and To are incarnations of engines:
+// see EngineInfo.
+type TakeoverEvent struct{ WorkflowID, From, To string }
+
+// A LostRaceEvent is reported by Events.LostRace.
+type LostRaceEvent struct{ WorkflowID string }
+
+// A FencedEvent is reported by Events.Fenced.
+type FencedEvent struct{ WorkflowID string }
+
+// An UnknownEvent is reported by Events.Unknown. The WorkflowID is empty if the commit belongs
+// to no run.
+type UnknownEvent struct{ WorkflowID string }
+
+// An InputChangedEvent is reported by Events.InputChanged.
+type InputChangedEvent struct{ WorkflowID, Operation string }
+
+// A DeposedEvent is reported by Events.Deposed.
+type DeposedEvent struct{ Incarnation string }
 
 // counts are the numbers of events of one incarnation.
 type counts struct{ takeovers, lostRaces, fenced, unknown atomic.Uint64 }
@@ -37,21 +57,21 @@ type counts struct{ takeovers, lostRaces, fenced, unknown atomic.Uint64 }
 func (l *life) tookOver(id, from string) {
 	l.counts.takeovers.Add(1)
 	if f := l.eng.config.Events.Takeover; f != nil {
-		f(id, from, l.incarnation)
+		f(TakeoverEvent{id, from, l.incarnation})
 	}
 }
 
 func (l *life) lostRace(id string) {
 	l.counts.lostRaces.Add(1)
 	if f := l.eng.config.Events.LostRace; f != nil {
-		f(id)
+		f(LostRaceEvent{id})
 	}
 }
 
 func (l *life) fenced(id string) {
 	l.counts.fenced.Add(1)
 	if f := l.eng.config.Events.Fenced; f != nil {
-		f(id)
+		f(FencedEvent{id})
 	}
 }
 
@@ -62,7 +82,7 @@ func (l *life) unsure(what, id string) func(error) {
 		l.eng.log.Warn("weft: outcome of a commit is unknown, trying again", "what", what, "workflow", id, "error", err)
 		l.counts.unknown.Add(1)
 		if f := l.eng.config.Events.Unknown; f != nil {
-			f(id)
+			f(UnknownEvent{id})
 		}
 	}
 }

@@ -70,7 +70,7 @@ func ExampleQueue() {
 	eng, err := engine.New(engine.Config{
 		Storage:   new(memory.Store),
 		Workflows: []engine.Definition{print},
-		Queues:    []engine.Queue{{Name: "printer", MaxRuns: 1}},
+		Queues:    []engine.Queue{{Name: "printer", Concurrency: 1}},
 		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {
@@ -172,7 +172,7 @@ func ExampleEngine_Activate() {
 		return eng, order
 	}
 	release := func(eng *engine.Engine, deployment string) {
-		if err := eng.Activate(ctx, deployment, engine.Audit{By: "ann", Why: "release"}); err != nil {
+		if err := eng.Activate(ctx, deployment, engine.Actor{Name: "ann", Reason: "release"}); err != nil {
 			log.Fatal(err)
 		}
 	}

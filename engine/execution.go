@@ -161,12 +161,12 @@ func (x *execution) windUp(err error) {
 	case faulty:
 		x.attend(f.reason, f.operation, f.name, f.cause)
 	case errors.As(err, &n):
-		x.attend(NonDeterminism, n.Operation, "", err)
+		x.attend(ReasonNonDeterminism, n.Operation, "", err)
 	case record.Damaged(err):
 		if e := x.refresh(); e != nil && x.ctx.Err() != nil {
 			break // it has another owner, or has ended and was purged
 		}
-		x.attend(Damaged, "", "", err)
+		x.attend(ReasonDamaged, "", "", err)
 	default:
 		x.eng.log.Error("weft: run released", "workflow", x.id, "error", err)
 	}
@@ -181,7 +181,7 @@ func (x *execution) windUp(err error) {
 // started.
 func (x *execution) prepare() error {
 	if x.probation.mustHold(x.hold.Workflow) {
-		x.attend(NoProgress, "", "", fmt.Errorf("the process died %d times in a row while it executed this run, also while it was the only suspect", x.hold.Workflow.Deaths))
+		x.attend(ReasonNoProgress, "", "", fmt.Errorf("the process died %d times in a row while it executed this run, also while it was the only suspect", x.hold.Workflow.Deaths))
 		return errHeld
 	}
 	if !x.recovering {
@@ -306,27 +306,27 @@ func (x *execution) noteReplay() {
 // deliver applies an event to the run.
 func (x *execution) deliver(e logged) error {
 	switch e.Kind {
-	case checkpoint.Claimed:
+	case checkpoint.KindClaimed:
 		if x.claims++; x.claims > 1 && e.Why != checkpoint.HandedOver {
 			x.ops.lost(e.at)
 		}
-	case checkpoint.Asked:
+	case checkpoint.KindAsked:
 		x.now = e.at
 		x.asked = true
-		x.cancelled = &Cancellation{e.Why, e.at}
+		x.cancelled = &Cancellation{e.By, e.Why, e.at}
 		for o := range x.ops.all() {
 			o.consider()
 		}
 		x.end(&x.root, ErrCancelled)
-	case checkpoint.GivenUp:
+	case checkpoint.KindGivenUp:
 		if o := x.ops.byID[e.Operation]; o != nil && o.keyed == nil && o.call != nil && !o.due.After(e.at) {
 			o.lost++ // the run was retried
 		}
-	case checkpoint.Compensating:
+	case checkpoint.KindCompensating:
 		return x.undoAll(e)
-	case checkpoint.Acted:
+	case checkpoint.KindActed:
 		x.acted(e)
-	case checkpoint.Started, checkpoint.Dispatched, checkpoint.Attempted, checkpoint.Settled, checkpoint.Fired, checkpoint.Received, checkpoint.Missed:
+	case checkpoint.KindStarted, checkpoint.KindDispatched, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed:
 		o, late := x.ops.find(e.Operation)
 		if o == nil {
 			asked := "not asked for"
@@ -338,11 +338,11 @@ func (x *execution) deliver(e logged) error {
 		if err := o.compare(e); err != nil {
 			return err
 		}
-		if e.Kind == checkpoint.Dispatched {
+		if e.Kind == checkpoint.KindDispatched {
 			return o.dispatched(e)
 		}
 		x.completes(o, e)
-		if e.Kind == checkpoint.Started {
+		if e.Kind == checkpoint.KindStarted {
 			o.child.begun = true
 			if late {
 				x.dismiss(o)
@@ -351,11 +351,11 @@ func (x *execution) deliver(e logged) error {
 				return nil
 			}
 		}
-		if late && e.Kind != checkpoint.Fired { // a timer that is waited for again must have fired
+		if late && e.Kind != checkpoint.KindFired { // a timer that is waited for again must have fired
 			return nil
 		}
 		switch {
-		case e.Kind == checkpoint.Attempted:
+		case e.Kind == checkpoint.KindAttempted:
 			o.failed(e)
 			return nil
 		case x.takesBack(e):
@@ -390,7 +390,7 @@ func (x *execution) finish() (done bool, err error) {
 		}
 		wf.Status, wf.EndedAt, wf.Attention = out.Status, checkpoint.Micro(x.eng.now()), nil
 		wf.Compensated = x.undoing.status != ""
-		if out.Status == checkpoint.Failed {
+		if out.Status == checkpoint.StatusFailed {
 			quiet := x.ops.quiet
 			wf.Quiet = &quiet
 		}
@@ -402,7 +402,7 @@ func (x *execution) finish() (done bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		change.Events = append(change.Events, checkpoint.Event{Kind: checkpoint.Ended, Name: string(out.Status), Error: out.Error})
+		change.Events = append(change.Events, checkpoint.Event{Kind: checkpoint.KindEnded, Name: string(out.Status), Error: out.Error})
 		change.Ops = append(change.Ops, put, storage.Delete(keys.Held(wf.Owner, wf.ID)))
 		change.Workflow = &wf
 		parent, err := x.report(&change, out)
@@ -453,7 +453,7 @@ func (t *table) givenUp() (events []checkpoint.Event) {
 			break
 		}
 		if !o.passive() && (o.keyed == nil || !o.keyed.sent) {
-			events = append(events, checkpoint.Event{Kind: checkpoint.GivenUp, Operation: o.id, Of: o.of, Name: o.name})
+			events = append(events, checkpoint.Event{Kind: checkpoint.KindGivenUp, Operation: o.id, Of: o.of, Name: o.name})
 		}
 	}
 	return events
@@ -473,10 +473,10 @@ func (x *execution) attend(reason Reason, operation, name string, cause error) {
 			Detail:    detail,
 			Since:     checkpoint.Micro(x.eng.now()),
 		}}
-		if reason != NoProgress {
+		if reason != ReasonNoProgress {
 			wf.Deaths, wf.Alone = 0, 0 // it got this far, and the process did not die
 		}
-		event := checkpoint.Event{Kind: checkpoint.Held, Operation: operation, Name: string(reason), Error: detail}
+		event := checkpoint.Event{Kind: checkpoint.KindHeld, Operation: operation, Name: string(reason), Error: detail}
 		done, err := x.commit(checkpoint.Change{Events: []checkpoint.Event{event}, Workflow: &wf})
 		if err != nil {
 			if x.ctx.Err() != nil {

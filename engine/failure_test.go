@@ -49,7 +49,7 @@ func TestActivityFailuresAreContained(t *testing.T) {
 				var runs tally
 				act := &activity.Activity[string, string]{
 					Name:  "act",
-					Retry: activity.Retry{Attempts: 1},
+					Retry: activity.Retry{MaxAttempts: 1},
 					Run:   func(context.Context, string) (string, error) { runs.add("act"); return c.fail() },
 				}
 				var seen []string
@@ -138,7 +138,7 @@ func TestUnencodableResultIsFinal(t *testing.T) {
 		if _, err := outcome(start(t, odd, p, "odd", "")); !errors.As(err, &e) {
 			t.Errorf("a workflow that returns a func: %v, want a *WorkflowError", err)
 		}
-		if i := describe(t, p, "odd"); i.Status != checkpoint.Failed {
+		if i := describe(t, p, "odd"); i.Status != checkpoint.StatusFailed {
 			t.Errorf("status %s, want failed", i.Status)
 		}
 	})

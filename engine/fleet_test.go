@@ -91,7 +91,7 @@ func TestOverdueWorkIsFoundByAnybody(t *testing.T) {
 			f := storagetest.NewFaulty(s, nil)
 			switch how {
 			case "no room":
-				bootOn(t, f, nap, as("a"), func(c *engine.Config) { c.MaxRuns = 1 })
+				bootOn(t, f, nap, as("a"), func(c *engine.Config) { c.MaxRunsInMemory = 1 })
 			case "dead":
 				bootOn(t, f, nap, as("a"))
 			default:
@@ -228,7 +228,7 @@ func TestUndrivenRunIsReachedWithinAPoll(t *testing.T) {
 				owner := bootOn(t, f, wf, as("owner"))
 				start(t, wf, owner, "o", "")
 				time.Sleep(time.Minute + time.Duration(after)*time.Second)
-				if i := describe(t, owner, "o"); i.Owner == "" || heldFor(i, engine.BadDefinition) == putDown || refuse.Load() {
+				if i := describe(t, owner, "o"); i.Owner == "" || heldFor(i, engine.ReasonBadDefinition) == putDown || refuse.Load() {
 					t.Fatalf("%s: %+v", how, i)
 				}
 				office := made(t, s, wf, as("office"))
@@ -238,7 +238,7 @@ func TestUndrivenRunIsReachedWithinAPoll(t *testing.T) {
 					send(t, approved, office, "o", "yes", "1")
 				} else {
 					mended.Store(true)
-					if err := office.Retry(ctx, "o", audit); err != nil {
+					if err := office.Resume(ctx, "o", audit); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -27,7 +27,7 @@ func TestAcceptanceIsForgotten(t *testing.T) {
 	} {
 		virtual(t, func(t *testing.T) {
 			wf := receiving(2)
-			p := boot(t, new(memory.Store), wf, func(f *engine.Config) { f.SignalMemory = c.engine })
+			p := boot(t, new(memory.Store), wf, func(f *engine.Config) { f.SignalIDRetention = c.engine })
 			approved := &signal.Signal[string]{Name: "approved", ExpiresAfter: c.signal}
 			h := start(t, wf, p, "o", "")
 			first := send(t, approved, p, "o", "v", "evt_1")

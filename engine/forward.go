@@ -32,7 +32,7 @@ func (r *Run) ForwardSignal(m signal.Message) future.Operation {
 	}
 	o.which = word(m.WorkflowID)
 	o.call = &activity.Call{
-		Policy: activity.Policy{Name: m.Name, Retry: activity.Retry{Attempts: -1}, Errors: notSent},
+		Policy: activity.Policy{Name: m.Name, Retry: activity.Retry{MaxAttempts: -1}, Errors: notSent},
 		Run: func(ctx context.Context, _ any) (any, error) {
 			err := refused
 			if err == nil {

@@ -63,7 +63,7 @@ func TestPlaceThatNobodyTakesIsPassedOn(t *testing.T) {
 				time.Sleep(time.Second)
 				c := start(t, wf, p, "c", "c")
 				time.Sleep(time.Second)
-				if err := b.Cancel(ctx, "enough"); err != nil {
+				if err := b.Cancel(ctx, engine.Actor{Reason: "enough"}); err != nil {
 					t.Fatal(err)
 				}
 				if got := result(t, a); got != "a" {

@@ -21,8 +21,8 @@ func TestGoldenRecords(t *testing.T) {
 		return r(keys.Meta("deployment"), &a, func() any { return new(activeRecord) })
 	}
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
-		"stamp":         r(keys.Meta("store"), &stamp{format, 1, CASRequired.String()}, func() any { return new(stamp) }),
-		"stamp-single":  r(keys.Meta("store"), &stamp{format, 1, SingleOwner.String()}, func() any { return new(stamp) }),
+		"stamp":         r(keys.Meta("store"), &stamp{format, 1, OwnershipCASRequired.String()}, func() any { return new(stamp) }),
+		"stamp-single":  r(keys.Meta("store"), &stamp{format, 1, OwnershipSingleOwner.String()}, func() any { return new(stamp) }),
 		"row":           r(keys.Index(gen), &row{"order-42"}, func() any { return new(row) }),
 		"engine":        engine(registration{Name: "host", Opening: "OPENING", Since: 1767355200000000}),
 		"engine-gone":   engine(registration{Name: "host", Opening: "OPENING", Since: 1767355200000000, Stopped: 1767355201000000}),

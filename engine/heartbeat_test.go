@@ -252,7 +252,7 @@ func TestProgressIsFenced(t *testing.T) {
 		{"another owner", func(wf *checkpoint.Workflow) { wf.Owner = "somebody" }, true},
 		{"another claim", func(wf *checkpoint.Workflow) { wf.Claim++ }, true},
 		{"another life", func(wf *checkpoint.Workflow) { wf.Generation = "ANOTHER" }, true},
-		{"the end", func(wf *checkpoint.Workflow) { wf.Status = checkpoint.Failed }, true},
+		{"the end", func(wf *checkpoint.Workflow) { wf.Status = checkpoint.StatusFailed }, true},
 	} {
 		virtual(t, func(t *testing.T) {
 			s := fresh(t)

@@ -91,7 +91,7 @@ func TestMain(m *testing.M) {
 var (
 	ctx   = context.Background()
 	quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
-	audit = engine.Audit{By: "ann", Why: "test"}
+	audit = engine.Actor{Name: "ann", Reason: "test"}
 )
 
 // A process is one life of a host service on a store that outlives it.
@@ -159,7 +159,7 @@ func puzzling(known *atomic.Bool) *activity.Activity[string, string] {
 	return &activity.Activity[string, string]{
 		Name:            "pay",
 		IdempotencyKey:  func(s string) string { return s },
-		OnIndeterminate: activity.Park,
+		OnIndeterminate: activity.AwaitOperator,
 		Run:             func(context.Context, string) (string, error) { return "", errBroke },
 		Verify: func(context.Context, string) (activity.Verification[string], error) {
 			if known.Load() {

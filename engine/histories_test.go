@@ -248,7 +248,7 @@ func received(t *testing.T, p *process) (ids []string) {
 	t.Helper()
 	for _, cp := range historyOf(t, p.Engine, "o") {
 		for _, e := range cp.Events {
-			if e.Kind == checkpoint.Received {
+			if e.Kind == checkpoint.KindReceived {
 				ids = append(ids, e.SignalID)
 			}
 		}

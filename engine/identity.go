@@ -71,7 +71,7 @@ func (o *operation) compare(e logged) error {
 		was, is = besides(recorded(), e.Of, e.Which), besides(asked(), o.of, o.which)
 	case e.Child != "" && o.child != nil && e.Child != o.child.starting.wf.ID:
 		was, is = withID(recorded(), e.Child), withID(asked(), o.child.starting.wf.ID)
-	case e.Kind == checkpoint.Missed && (o.wait == nil || o.wait.Within == nil):
+	case e.Kind == checkpoint.KindMissed && (o.wait == nil || o.wait.Within == nil):
 		was, is = recorded()+" that came to its time limit", asked()+" without one"
 	default:
 		if e.old && len(e.Input) == len(o.digest) && o.digest != (fingerprint{}) && !bytes.Equal(e.Input, o.digest[:]) {
@@ -124,7 +124,7 @@ func (x *execution) anotherInput(o *operation) {
 	}
 	x.eng.log.Warn("weft: an operation was begun with another input than its history tells; the run goes on", "workflow", x.id, "type", x.def.name, "operation", o.id, "what", describe(o.of, o.name))
 	if f := x.eng.config.Events.InputChanged; f != nil {
-		f(x.id, o.id)
+		f(InputChangedEvent{x.id, o.id})
 	}
 }
 

@@ -117,7 +117,7 @@ func marked(run *engine.Run, c *tally) (int, error) {
 
 func kidBorn(id string) func(run *engine.Run, c *tally) error {
 	return func(run *engine.Run, c *tally) error {
-		_, err := kid.With(engine.StartOptions{ChildID: id}).Do(run, "")
+		_, err := kid.AsChild(engine.ChildOptions{ID: id}).Do(run, "")
 		return err
 	}
 }
@@ -180,7 +180,7 @@ func TestWhatIdentifiesAnOperation(t *testing.T) {
 				p = boot(t, s, now, kid)
 				time.Sleep(time.Minute)
 				i := describe(t, p, "o")
-				if !heldFor(i, engine.NonDeterminism) {
+				if !heldFor(i, engine.ReasonNonDeterminism) {
 					t.Fatalf("%+v, want it held", i)
 				}
 				if a := i.Attention[0]; a.Operation != c.operation || !strings.Contains(a.Detail, c.told) || !strings.Contains(a.Detail, c.asked) {
@@ -220,7 +220,7 @@ func TestRunOfAnEarlierRelease(t *testing.T) {
 					olden(t, s, "o")
 					p = boot(t, s, now, kid)
 					time.Sleep(time.Minute)
-					held := heldFor(describe(t, p, "o"), engine.NonDeterminism)
+					held := heldFor(describe(t, p, "o"), engine.ReasonNonDeterminism)
 					if held != (c.older && name == "changed") {
 						t.Fatalf("held: %v", held)
 					}
@@ -325,9 +325,9 @@ func TestAnotherInputIsTold(t *testing.T) {
 		var said lines
 		hook := func(c *engine.Config) {
 			c.ParkAfter = time.Second
-			c.Events.InputChanged = func(id, operation string) {
-				if told.Add(1); id != "o" || operation != "1" {
-					t.Errorf("told of %s of %s", operation, id)
+			c.Events.InputChanged = func(e engine.InputChangedEvent) {
+				if told.Add(1); e.WorkflowID != "o" || e.Operation != "1" {
+					t.Errorf("told of %s of %s", e.Operation, e.WorkflowID)
 				}
 			}
 		}

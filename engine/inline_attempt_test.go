@@ -18,7 +18,7 @@ import (
 func TestAttemptInTheDriversGoroutine(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var runs tally
-		act := &activity.Activity[int, int]{Name: "act", Retry: activity.Retry{Attempts: 2, Backoff: time.Second}, Run: func(ctx context.Context, i int) (int, error) {
+		act := &activity.Activity[int, int]{Name: "act", Retry: activity.Retry{MaxAttempts: 2, Backoff: time.Second}, Run: func(ctx context.Context, i int) (int, error) {
 			runs.add(sprint(i))
 			time.Sleep(time.Duration(i%3) * 10 * time.Second)
 			if i%4 == 3 && activity.InfoFrom(ctx).Attempt == 1 {

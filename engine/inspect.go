@@ -44,7 +44,7 @@ func (e *Engine) infoOf(ctx context.Context, wf *checkpoint.Workflow, who *roste
 	}
 	why, err := e.leftAlone(ctx, wf, who)
 	if why != "" {
-		info.Attention = append(info.Attention, Attention{Reason: Unregistered, Name: wf.Type, Detail: why, Since: info.CreatedAt})
+		info.Attention = append(info.Attention, Attention{Reason: ReasonUnregistered, Name: wf.Type, Detail: why, Since: info.CreatedAt})
 	}
 	return info, err
 }

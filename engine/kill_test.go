@@ -66,7 +66,7 @@ func (c charger) run() error {
 		},
 	}
 	if c.Verify {
-		charge.Settle, charge.VerifyRetry = time.Millisecond, activity.Retry{Attempts: 2, Backoff: 10 * time.Millisecond}
+		charge.Settle, charge.VerifyRetry = time.Millisecond, activity.Retry{MaxAttempts: 2, Backoff: 10 * time.Millisecond}
 		charge.Verify = func(ctx context.Context, _ string) (activity.Verification[string], error) {
 			answer, err := c.ask(ctx, "find")
 			if err != nil {

@@ -32,7 +32,7 @@ const (
 
 // shared reports whether incarnations must renew their records.
 func (l *life) shared() bool {
-	return l.opening == "" && l.eng.config.Ownership == CASRequired
+	return l.opening == "" && l.eng.config.Ownership == OwnershipCASRequired
 }
 
 // keepLease renews the record until letGo is called, after everything else of the
@@ -132,7 +132,7 @@ func (l *life) depose(cause error) {
 	l.eng.slowDown() // before the cancellation: it counts the attempts in progress
 	l.cancel(activity.ErrLeaseLost)
 	if f := l.eng.config.Events.Deposed; f != nil {
-		f(l.incarnation)
+		f(DeposedEvent{l.incarnation})
 	}
 }
 

@@ -223,7 +223,7 @@ func (l *life) judge(ctx context.Context, incarnation string, raw []byte, r *reg
 		return dead, nil
 	case l.shared():
 		return l.observe(ctx, incarnation, raw, r)
-	case r.Opening != l.opening || l.eng.config.Ownership == SingleOwner:
+	case r.Opening != l.opening || l.eng.config.Ownership == OwnershipSingleOwner:
 		return dead, nil
 	}
 	return alive, nil

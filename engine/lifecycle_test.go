@@ -35,11 +35,11 @@ func TestClosedEngine(t *testing.T) {
 		"Run":      func() error { return e.Run(ctx) },
 		"Start":    func() error { _, err := wf.Start(ctx, e, "o", ""); return err },
 		"Result":   func() error { _, err := h.Result(ctx); return err },
-		"Cancel":   func() error { return h.Cancel(ctx, "") },
+		"Cancel":   func() error { return h.Cancel(ctx, engine.Actor{}) },
 		"Describe": func() error { _, err := h.Describe(ctx); return err },
 		"Send":     func() error { _, err := sig.Send(ctx, e, "o", 1, nil); return err },
 		"Purge":    func() error { return e.Purge(ctx, "o", audit) },
-		"Retry":    func() error { return e.Retry(ctx, "o", audit) },
+		"Retry":    func() error { return e.Resume(ctx, "o", audit) },
 		"History": func() (last error) {
 			for _, err := range e.History(ctx, "o") {
 				last = err
@@ -72,7 +72,7 @@ func TestCancelledContext(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"Start":    func() error { _, err := wf.Start(done, e, "o", ""); return err },
 		"Result":   func() error { _, err := h.Result(done); return err },
-		"Cancel":   func() error { return h.Cancel(done, "") },
+		"Cancel":   func() error { return h.Cancel(done, engine.Actor{}) },
 		"Describe": func() error { _, err := h.Describe(done); return err },
 		"Send":     func() error { _, err := (&signal.Signal[int]{Name: "s"}).Send(done, e, "o", 1, nil); return err },
 	} {
@@ -270,7 +270,7 @@ func TestCloseCutsAttemptsOff(t *testing.T) {
 			if len(attempts) != 2 || attempts[1] != 2 {
 				t.Errorf("%s: attempts %v, want 1 and 2", how, attempts)
 			}
-			if i := describe(t, p, "o"); i.Status != checkpoint.Completed {
+			if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted {
 				t.Errorf("%s: status %s", how, i.Status)
 			}
 		})

@@ -91,7 +91,7 @@ func TestTimersDueWhileNobodyWasThere(t *testing.T) {
 				for i := range n {
 					fired := 0
 					for _, k := range kinds(historyOf(t, p.Engine, sprint("o-", i))) {
-						if k == checkpoint.Fired {
+						if k == checkpoint.KindFired {
 							fired++
 						}
 					}
@@ -291,7 +291,7 @@ func (r *race) play(t *testing.T, wf *engine.Workflow[string, string], cancel bo
 	h := start(t, wf, p, "o", "")
 	if cancel {
 		synctest.Wait()
-		if err := h.Cancel(ctx, "enough"); err != nil && !errors.Is(err, engine.ErrTerminal) {
+		if err := h.Cancel(ctx, engine.Actor{Reason: "enough"}); err != nil && !errors.Is(err, engine.ErrTerminal) {
 			t.Errorf("cancel: %v", err)
 		}
 	}
@@ -304,7 +304,7 @@ func (r *race) play(t *testing.T, wf *engine.Workflow[string, string], cancel bo
 
 	consumed, listed := 0, 0
 	for _, k := range kinds(historyOf(t, p.Engine, "o")) {
-		if k == checkpoint.Received {
+		if k == checkpoint.KindReceived {
 			consumed++
 		}
 	}
@@ -453,7 +453,7 @@ func TestRunsGetOnWhenFaultsStop(t *testing.T) {
 				}
 				heard := 0
 				for _, k := range kinds(historyOf(t, client, sprint("h-", i))) {
-					if k == checkpoint.Received {
+					if k == checkpoint.KindReceived {
 						heard++
 					}
 				}

@@ -100,7 +100,7 @@ func (e *Engine) history(ctx context.Context, wf *checkpoint.Workflow) iter.Seq2
 				return
 			}
 			for _, ev := range c.Events {
-				ended = ev.Kind == checkpoint.Ended || ended && !export.TakesEndBack(ev)
+				ended = ev.Kind == checkpoint.KindEnded || ended && !export.TakesEndBack(ev)
 			}
 			if !yield(c, nil) {
 				return

@@ -60,7 +60,7 @@ func TestActivitiesThatCompute(t *testing.T) {
 			wf := &engine.Workflow[int, int]{Name: "computes", Func: func(run *engine.Run, i int) (int, error) { return compute.Do(run, i) }}
 			e := made(t, s, wf, func(c *engine.Config) {
 				c.MaxActivities = 1000
-				c.Events.Deposed = func(string) { deposed.Add(1) }
+				c.Events.Deposed = func(engine.DeposedEvent) { deposed.Add(1) }
 			})
 			for i := range n {
 				start(t, wf, e, fmt.Sprint(i), i)
@@ -99,7 +99,7 @@ func TestSlowRenewalsKeepTheLease(t *testing.T) {
 			}
 		}
 		wf := flow("w", func(run *engine.Run) (string, error) { return "slept", run.Sleep(10 * time.Minute) })
-		p := boot(t, h, wf, func(c *engine.Config) { c.Events.Deposed = func(string) { deposed.Add(1) } })
+		p := boot(t, h, wf, func(c *engine.Config) { c.Events.Deposed = func(engine.DeposedEvent) { deposed.Add(1) } })
 		if got := result(t, start(t, wf, p, "w", "")); got != "slept" || deposed.Load() > 0 || renewals.Load() < 50 {
 			t.Errorf("got %q; %d leases were lost, %d renewals", got, deposed.Load(), renewals.Load())
 		}

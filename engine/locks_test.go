@@ -15,7 +15,7 @@ import (
 func TestLockOrderIsMet(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		wf := flow("w", func(*engine.Run) (string, error) { return "done", nil })
-		p := boot(t, new(memory.Store), wf, func(c *engine.Config) { c.Ownership = engine.SingleOwner })
+		p := boot(t, new(memory.Store), wf, func(c *engine.Config) { c.Ownership = engine.OwnershipSingleOwner })
 		result(t, start(t, wf, p, "o", ""))
 		p.stop(t)
 	})

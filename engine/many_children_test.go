@@ -34,7 +34,7 @@ func TestParentsOfManyChildren(t *testing.T) {
 			}
 			return fmt.Sprint(sum), err
 		})
-		p := boot(t, s, wf, sub, func(c *engine.Config) { c.MaxRuns = parents })
+		p := boot(t, s, wf, sub, func(c *engine.Config) { c.MaxRunsInMemory = parents })
 		for i := range parents {
 			start(t, wf, p, fmt.Sprint(i), "")
 		}
@@ -81,7 +81,7 @@ func TestParentOfManyIsParkedWhileAChildEnds(t *testing.T) {
 					for range 4 {
 						sub.Go(run, 10*time.Hour)
 					}
-					return sub.With(engine.StartOptions{ChildID: "kid"}).Do(run, time.Minute)
+					return sub.AsChild(engine.ChildOptions{ID: "kid"}).Do(run, time.Minute)
 				})
 				h := narrow(s)
 				var p *process

@@ -101,7 +101,7 @@ func checkStamp(key, raw []byte, mode Ownership) error {
 	if s.Format > format {
 		return fmt.Errorf("engine: %w: store format %d, this release knows %d", storage.ErrFutureFormat, s.Format, format)
 	}
-	for _, stored := range []Ownership{CASRequired, SingleOwner} {
+	for _, stored := range []Ownership{OwnershipCASRequired, OwnershipSingleOwner} {
 		if s.Ownership == stored.String() {
 			if stored != mode {
 				return &OwnershipModeError{Configured: mode, Stored: stored}

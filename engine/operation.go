@@ -200,12 +200,12 @@ func (o *operation) failed(e logged) {
 
 // outcomeOf returns the outcome that a durable event records.
 func (o *operation) outcomeOf(e logged) outcome {
-	out := outcome{result: payload{e.Codec, e.Result}, signalID: e.SignalID, received: e.Kind == checkpoint.Received, at: e.at}
+	out := outcome{result: payload{e.Codec, e.Result}, signalID: e.SignalID, received: e.Kind == checkpoint.KindReceived, at: e.at}
 	if o.child != nil {
 		out.err = o.endOfChild(e)
 		return out
 	}
-	if e.Kind == checkpoint.Settled && (e.Error != "" || e.Category != "") {
+	if e.Kind == checkpoint.KindSettled && (e.Error != "" || e.Category != "") {
 		f := activity.Failure{Category: activity.Category(e.Category), Message: e.Error, Other: e.Other, Stack: e.Stack, Attempt: e.Attempt}
 		key := ""
 		if o.keyed != nil {

@@ -25,7 +25,7 @@ func outgrow(t testing.TB, s storage.Storage, how string) (was []byte) {
 		Format    uint64 `cbor:"1,keyasint"`
 		Shards    int    `cbor:"2,keyasint"`
 		Ownership string `cbor:"3,keyasint"`
-	}{1, 1, engine.CASRequired.String()}
+	}{1, 1, engine.OwnershipCASRequired.String()}
 	version := byte(1)
 	switch how {
 	case "format":

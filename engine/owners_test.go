@@ -47,13 +47,13 @@ func TestEndFromElsewhereStands(t *testing.T) {
 			t.Fatal(err)
 		}
 		ended := *read
-		ended.Status, ended.EndedAt = checkpoint.Cancelled, checkpoint.Micro(time.Now())
-		out, err := checkpoint.PutOutput("o", &checkpoint.Output{Generation: read.Generation, Status: checkpoint.Cancelled})
+		ended.Status, ended.EndedAt = checkpoint.StatusCancelled, checkpoint.Micro(time.Now())
+		out, err := checkpoint.PutOutput("o", &checkpoint.Output{Generation: read.Generation, Status: checkpoint.StatusCancelled})
 		if err != nil {
 			t.Fatal(err)
 		}
 		w, err := hold.Append(checkpoint.Change{
-			Events:   []checkpoint.Event{{Kind: checkpoint.Ended, Name: string(checkpoint.Cancelled), By: "ann"}},
+			Events:   []checkpoint.Event{{Kind: checkpoint.KindEnded, Name: string(checkpoint.StatusCancelled), By: "ann"}},
 			Workflow: &ended,
 			Ops:      []storage.Op{out, storage.Delete(keys.Held(read.Owner, "o"))},
 		}, time.Now())
@@ -72,7 +72,7 @@ func TestEndFromElsewhereStands(t *testing.T) {
 			t.Errorf("result: %v, want ErrCancelled", err)
 		}
 		for _, k := range kinds(historyOf(t, p.Engine, "o")) {
-			if k == checkpoint.Settled {
+			if k == checkpoint.KindSettled {
 				t.Error("the activity's outcome is in the history")
 			}
 		}
@@ -141,7 +141,7 @@ func startLands(t *testing.T, after, within time.Duration) {
 			t.Fatalf("the late start: %v", err)
 		}
 		time.Sleep(within)
-		if i := describe(t, b, "late"); i.Status != checkpoint.Completed {
+		if i := describe(t, b, "late"); i.Status != checkpoint.StatusCompleted {
 			t.Errorf("%+v, want it completed by b", i)
 		}
 		if first := historyOf(t, b.Engine, "late")[0].Events[0].By; !strings.HasPrefix(first, "a-") {
@@ -158,7 +158,7 @@ func TestDeathOfWhoRenewedMeanwhile(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := sharing{fresh(t)}
 		deposed := func(c *engine.Config) {
-			c.Events.Deposed = func(incarnation string) { t.Errorf("%s has lost its lease", incarnation) }
+			c.Events.Deposed = func(d engine.DeposedEvent) { t.Errorf("%s has lost its lease", d.Incarnation) }
 		}
 		wf := flow("w", func(run *engine.Run) (string, error) { return "done", run.Sleep(time.Minute) })
 		a := boot(t, s, wf, as("a"), deposed, parkAfter(time.Hour))
@@ -223,7 +223,7 @@ func TestTrustBeginsWithTheFirstSending(t *testing.T) {
 		start(t, wf, a, "o", "")
 		taken := make(chan time.Time, 10)
 		boot(t, s, wf, as("b"), told.listen, func(c *engine.Config) {
-			c.Events.Takeover = func(string, string, string) { taken <- time.Now() }
+			c.Events.Takeover = func(engine.TakeoverEvent) { taken <- time.Now() }
 		})
 		for !down.Load() {
 			time.Sleep(time.Second)

@@ -66,7 +66,7 @@ func (x *execution) idle() (time.Duration, bool) {
 func (x *execution) park() error {
 	wf := *x.hold.Workflow
 	change := checkpoint.Change{
-		Events:   []checkpoint.Event{{Kind: checkpoint.Parked}},
+		Events:   []checkpoint.Event{{Kind: checkpoint.KindParked}},
 		Workflow: &wf,
 		Ops:      []storage.Op{storage.Delete(keys.Held(wf.Owner, wf.ID))},
 	}
@@ -196,7 +196,7 @@ func (x *execution) handOver() error {
 	wf.Owner, wf.Deaths, wf.Alone = "", 0, 0
 	wf.Todo = keys.TodoNow(0, x.eng.now().Add(-x.life.ahead()), wf.ID, x.eng.newID())
 	done, err := x.commit(checkpoint.Change{
-		Events:   []checkpoint.Event{{Kind: checkpoint.Parked}},
+		Events:   []checkpoint.Event{{Kind: checkpoint.KindParked}},
 		Workflow: &wf,
 		Ops:      []storage.Op{storage.Delete(held), storage.Put(wf.Todo, nil)},
 	})
@@ -235,12 +235,12 @@ func (t *table) kidsUnchanged() (conditions []storage.Condition, known bool) {
 	return conditions, true
 }
 
-// crowded reports whether more than three quarters of MaxRuns are in memory. Then runs that
+// crowded reports whether more than three quarters of MaxRunsInMemory are in memory. Then runs that
 // only wait are parked at once.
 func (e *Engine) crowded() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.runs) > e.config.MaxRuns*3/4
+	return len(e.runs) > e.config.MaxRunsInMemory*3/4
 }
 
 // A lobby keeps account of the room for runs in memory.
@@ -274,7 +274,7 @@ func (e *Engine) takes(wf *checkpoint.Workflow) bool {
 // hasRoom reports whether there is room for a run. If not, and asks is true, the poll is
 // woken when there is. The caller holds e.mu.
 func (e *Engine) hasRoom(asks bool) bool {
-	room := len(e.runs)+e.lobby.coming < e.config.MaxRuns
+	room := len(e.runs)+e.lobby.coming < e.config.MaxRunsInMemory
 	e.lobby.turnedAway = e.lobby.turnedAway || asks && !room
 	return room
 }
@@ -296,7 +296,7 @@ func (e *Engine) arrived() {
 
 // roomFor returns the incarnation whose poll is to be woken because there is room, or nil.
 func (e *Engine) roomFor() *life {
-	if !e.lobby.turnedAway || len(e.runs)+e.lobby.coming >= e.config.MaxRuns {
+	if !e.lobby.turnedAway || len(e.runs)+e.lobby.coming >= e.config.MaxRunsInMemory {
 		return nil
 	}
 	e.lobby.turnedAway = false

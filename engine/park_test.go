@@ -54,7 +54,7 @@ func TestParkedRunsComeBack(t *testing.T) {
 				return c.Reason, err
 			},
 			func(t *testing.T, p *process) {
-				if err := p.Cancel(ctx, "w", "enough"); err != nil {
+				if err := p.Cancel(ctx, "w", engine.Actor{Reason: "enough"}); err != nil {
 					t.Fatal(err)
 				}
 			}, "enough",
@@ -88,7 +88,7 @@ func TestParkedRunsComeBack(t *testing.T) {
 				if n := engine.Runs(p.Engine); n != 0 {
 					t.Errorf("%d runs in memory", n)
 				}
-				if i := describe(t, p, "w"); i.Status != checkpoint.Running || i.Owner != "" {
+				if i := describe(t, p, "w"); i.Status != checkpoint.StatusRunning || i.Owner != "" {
 					t.Errorf("parked: %+v", i)
 				}
 				c.wake(t, p)
@@ -99,7 +99,7 @@ func TestParkedRunsComeBack(t *testing.T) {
 				if took := time.Since(begun); took > 45*time.Minute || name == "signal" && took > 0 {
 					t.Errorf("took %v", took)
 				}
-				if calls < 2 || !slices.Contains(kinds(historyOf(t, p.Engine, "w")), checkpoint.Parked) {
+				if calls < 2 || !slices.Contains(kinds(historyOf(t, p.Engine, "w")), checkpoint.KindParked) {
 					t.Errorf("the function was called %d times: not parked", calls)
 				}
 			})
@@ -116,7 +116,7 @@ func TestWakeRacesWithParking(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			sub := flow("sub", func(run *engine.Run) (string, error) { return yes.Receive(run) })
 			wf := flow("waits", func(run *engine.Run) (string, error) {
-				y, kid := yes.Next(run), sub.With(engine.StartOptions{ChildID: "kid"}).Go(run, "")
+				y, kid := yes.Next(run), sub.AsChild(engine.ChildOptions{ID: "kid"}).Go(run, "")
 				first, err := engine.Select(run, y, kid, run.Cancelled())
 				return fmt.Sprint(first == engine.Case(y), first == engine.Case(kid)), err
 			})
@@ -128,7 +128,7 @@ func TestWakeRacesWithParking(t *testing.T) {
 			do := []func() error{
 				func() error { _, err := yes.Send(ctx, far, "w", "ann", nil); return err },
 				func() error { _, err := yes.Send(ctx, far, "kid", "ann", nil); return err },
-				func() error { return far.Cancel(ctx, "w", "enough") },
+				func() error { return far.Cancel(ctx, "w", engine.Actor{Reason: "enough"}) },
 			}[seed%3]
 			before := r.IntN(2) == 0
 			lag := time.Duration(r.IntN(3)) * time.Millisecond
@@ -154,7 +154,7 @@ func TestWakeRacesWithParking(t *testing.T) {
 			start(t, wf, p, "w", "")
 			short, cancel := context.WithTimeout(ctx, 10*time.Minute)
 			defer cancel()
-			if err := p.Result(short, "", "w", nil); err != nil {
+			if err := p.Result(short, "w", "", nil); err != nil {
 				t.Errorf("seed %d: %v", seed, err)
 			}
 		})
@@ -190,7 +190,7 @@ func TestChildEndsWhileItsParentMoves(t *testing.T) {
 				sub := flow("sub", func(run *engine.Run) (string, error) { return "grown", run.Sleep(time.Minute) })
 				wf := flow("parent", func(run *engine.Run) (string, error) {
 					engine.Go(run, "aside", func(run *engine.Run) (string, error) { return no.Receive(run) })
-					return sub.With(engine.StartOptions{ChildID: "kid"}).Do(run, "")
+					return sub.AsChild(engine.ChildOptions{ID: "kid"}).Do(run, "")
 				})
 				h := &hooked{Storage: fresh(t)}
 				var p *process
@@ -222,7 +222,7 @@ func TestParentIsParkedWhileItsChildEnds(t *testing.T) {
 		s := sharing{fresh(t)}
 		sub := flow("sub", func(run *engine.Run) (string, error) { return "grown", run.Sleep(time.Minute) })
 		wf := flow("parent", func(run *engine.Run) (string, error) {
-			return sub.With(engine.StartOptions{ChildID: "kid"}).Do(run, "")
+			return sub.AsChild(engine.ChildOptions{ID: "kid"}).Do(run, "")
 		})
 		parks := 0
 		h := &hooked{Storage: s, beforeCommit: func(b storage.Batch) {
@@ -324,7 +324,7 @@ func TestRoom(t *testing.T) {
 			out, err := engine.Map(run, "part", 0, make([]int, 5), func(run *engine.Run, i int) (int, error) { return act.Do(run, i) })
 			return fmt.Sprint(len(out)), err
 		})
-		p := boot(t, fresh(t), wf, func(c *engine.Config) { c.MaxRuns, c.MaxActivities = 10, 7 })
+		p := boot(t, fresh(t), wf, func(c *engine.Config) { c.MaxRunsInMemory, c.MaxActivities = 10, 7 })
 		var hs []*engine.Handle[string]
 		inMemory := 0
 		for i := range 100 {
@@ -347,7 +347,7 @@ func TestRoom(t *testing.T) {
 func TestWaitingRunsMakeRoom(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		wf := flow("waits", func(run *engine.Run) (string, error) { return yes.Receive(run) })
-		p := boot(t, fresh(t), wf, func(c *engine.Config) { c.MaxRuns = 8 })
+		p := boot(t, fresh(t), wf, func(c *engine.Config) { c.MaxRunsInMemory = 8 })
 		for i := range 100 {
 			start(t, wf, p, fmt.Sprint(i), "")
 		}
@@ -467,7 +467,7 @@ func TestLastPlaceIsForWhoCanBeClaimed(t *testing.T) {
 				read.Add(1)
 			}
 		}}
-		p := boot(t, h, wf, func(c *engine.Config) { c.MaxRuns = 1 })
+		p := boot(t, h, wf, func(c *engine.Config) { c.MaxRunsInMemory = 1 })
 		for _, id := range []string{"c", "d"} {
 			if got := result(t, wf.Handle(p, id)); got != "done" {
 				t.Errorf("%s: got %q", id, got)

@@ -55,7 +55,7 @@ func soonDone(t *testing.T, h *engine.Handle[string], within time.Duration) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if i.Status == checkpoint.Completed {
+		if i.Status == checkpoint.StatusCompleted {
 			return
 		}
 		if took := time.Since(began); took > within {
@@ -124,7 +124,7 @@ func TestWhatIsPassedOverUntilAnActivation(t *testing.T) {
 		activate(t, client, "two")
 		time.Sleep(5 * time.Second)
 		for i := range n {
-			if i := describe(t, client, sprint(i)); i.Status != checkpoint.Completed {
+			if i := describe(t, client, sprint(i)); i.Status != checkpoint.StatusCompleted {
 				t.Fatalf("%+v, want it completed", i)
 			}
 		}
@@ -143,7 +143,7 @@ func TestWhatIsPassedOverInALine(t *testing.T) {
 		for i := range n {
 			start(t, foreign, client, sprint(i), "")
 		}
-		bootOn(t, storagetest.NewFaulty(s, nil), own, func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "q", MaxRuns: 3}} })
+		bootOn(t, storagetest.NewFaulty(s, nil), own, func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "q", Concurrency: 3}} })
 		time.Sleep(3 * time.Minute)
 		if rows, _ := s.during(10 * time.Minute); rows > 20*n {
 			t.Errorf("%d rows in ten minutes, with %d entries", rows, n)
@@ -172,7 +172,7 @@ func TestWhatIsPassedOverOfTheDead(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		client := made(t, s)
 		defer client.Close()
-		if i := describe(t, client, "own"); i.Status != checkpoint.Completed {
+		if i := describe(t, client, "own"); i.Status != checkpoint.StatusCompleted {
 			t.Errorf("%+v, want it taken over", i)
 		}
 		time.Sleep(3 * time.Minute)

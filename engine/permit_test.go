@@ -218,7 +218,7 @@ func TestWaitingInLineEnds(t *testing.T) {
 			act := c.taking("work")
 			act.ResourceScope, act.Idempotent = scopeOf, keyed
 			wf := calling("w", act)
-			late := calling("late", act.With(activity.Options{Deadline: 10 * time.Minute}))
+			late := calling("late", act.With(activity.Options{TotalTimeout: 10 * time.Minute}))
 			scoped := &engine.Workflow[call, string]{Name: "scoped", Errors: []error{engine.ErrTimeout}, Func: func(run *engine.Run, in call) (string, error) {
 				_, err := act.Do(run.WithTimeout(20*time.Minute), in)
 				return "", err
@@ -241,7 +241,7 @@ func TestWaitingInLineEnds(t *testing.T) {
 				t.Errorf("records of attempts: %q, want that of the first", acts)
 			}
 			begun := time.Now()
-			if err := cancelled.Cancel(ctx, "no more"); err != nil {
+			if err := cancelled.Cancel(ctx, engine.Actor{Reason: "no more"}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := outcome(cancelled); !errors.Is(err, engine.ErrCancelled) || time.Since(begun) > time.Minute {
@@ -272,8 +272,8 @@ func TestDeadlineOfARetryInLine(t *testing.T) {
 		act := c.taking("work")
 		act.ResourceScope = scopeOf
 		again := *act
-		again.Name, again.Idempotent, again.Deadline = "again", true, 30*time.Minute
-		again.Retry = activity.Retry{Attempts: 9, Backoff: 10 * time.Minute, MaxBackoff: 10 * time.Minute}
+		again.Name, again.Idempotent, again.TotalTimeout = "again", true, 30*time.Minute
+		again.Retry = activity.Retry{MaxAttempts: 9, Backoff: 10 * time.Minute, MaxBackoff: 10 * time.Minute}
 		again.Run = func(context.Context, call) (string, error) {
 			tried.add("again")
 			return "", activity.NoEffect(errBroke)
@@ -300,7 +300,7 @@ func TestDeafAttemptKeepsItsScope(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		var c crowd
 		act := c.taking("work")
-		unresponsive := &activity.Activity[call, string]{Name: "deaf", ResourceScope: scopeOf, Timeout: time.Minute, Retry: activity.Retry{Attempts: 1}, Run: func(_ context.Context, in call) (string, error) {
+		unresponsive := &activity.Activity[call, string]{Name: "deaf", ResourceScope: scopeOf, Timeout: time.Minute, Retry: activity.Retry{MaxAttempts: 1}, Run: func(_ context.Context, in call) (string, error) {
 			defer c.enter(in.Scope, in.Name)()
 			time.Sleep(in.For)
 			return "", nil

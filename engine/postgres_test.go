@@ -238,7 +238,7 @@ var slowOnPostgres = []repeated{
 	{"RunThatIsPutDown", TestRunThatIsPutDown},
 	{"TwoEnginesOnOneHandle", TestTwoEnginesOnOneHandle},
 	{"DamagedRecordsOfOneRun", TestDamagedRecordsOfOneRun},
-	{"SingleOwner", TestSingleOwner},
+	{"OwnershipSingleOwner", TestSingleOwner},
 	{"ResultAtTheMomentOfTheEnd", TestResultAtTheMomentOfTheEnd},
 	{"NonDeterminismHoldsTheRun", TestNonDeterminismHoldsTheRun},
 	{"Purge", TestPurge},

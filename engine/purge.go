@@ -15,12 +15,12 @@ import (
 // ErrNotApplicable for a workflow that has not ended, ErrInvalid. If a purge was
 // interrupted, another call of Purge finishes it, or the next start of the id, or
 // later an engine.
-func (e *Engine) Purge(ctx context.Context, id string, by Audit) error {
+func (e *Engine) Purge(ctx context.Context, id string, by Actor) error {
 	call := waiting(ctx, "purge of workflow", id)
 	return call.explain(e.purgeWorkflow(call, id, by))
 }
 
-func (e *Engine) purgeWorkflow(ctx context.Context, id string, by Audit) error {
+func (e *Engine) purgeWorkflow(ctx context.Context, id string, by Actor) error {
 	if err := errors.Join(by.check(), checkID(id), e.refused()); err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (e *Engine) purgeWorkflow(ctx context.Context, id string, by Audit) error {
 }
 
 // purge purges the workflow, or reports that another write came first and to try again.
-func (e *Engine) purge(ctx context.Context, id string, by Audit) (again bool, err error) {
+func (e *Engine) purge(ctx context.Context, id string, by Actor) (again bool, err error) {
 	wf, err := checkpoint.Load(ctx, e.store, id)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
@@ -57,7 +57,7 @@ func (e *Engine) purge(ctx context.Context, id string, by Audit) (again bool, er
 		if err != nil {
 			return false, fmt.Errorf("engine: purge %q: %w", id, err)
 		}
-		e.log.Info("weft: workflow purged", "workflow", id, "by", by.By, "why", by.Why)
+		e.log.Info("weft: workflow purged", "workflow", id, "by", by.Name, "why", by.Reason)
 	}
 	err = checkpoint.Sweep(ctx, e.store, wf)
 	if errors.Is(err, storage.ErrConflict) {
@@ -72,7 +72,7 @@ func (e *Engine) bury(ctx context.Context, wf *checkpoint.Workflow) (*checkpoint
 		return nil, err
 	}
 	now := e.now()
-	w, err := hold.Bury(now, now.Add(e.config.PurgeMemory))
+	w, err := hold.Bury(now, now.Add(e.config.TombstoneRetention))
 	if err != nil {
 		return nil, err
 	}

@@ -167,7 +167,7 @@ func TestReadingWhatIsPurgedMeanwhile(t *testing.T) {
 			}
 			err := p.Export(ctx, "o", io.Discard)
 			if strings.HasSuffix(string(part), ":out") {
-				err = p.Result(ctx, "w", "o", nil)
+				err = p.Result(ctx, "o", "w", nil)
 			}
 			if !errors.Is(err, storage.ErrCorrupt) {
 				t.Errorf("without %s: %v, want ErrCorrupt", part, err)
@@ -195,7 +195,7 @@ func TestRetryOfWhatIsPurgedMeanwhile(t *testing.T) {
 					soon(start(t, fails, p, "o", ""))
 				}
 			}}, fails)
-			err := operator.Retry(ctx, "o", audit)
+			err := operator.Resume(ctx, "o", audit)
 			if anew && err != nil || !anew && !errors.Is(err, engine.ErrNotFound) {
 				t.Errorf("anew: %t: %v", anew, err)
 			}
@@ -266,7 +266,7 @@ func TestReadingRacesWithPurge(t *testing.T) {
 		for ; round < rounds || seen.n.Load() < wanted && round < 100*rounds; round++ {
 			result(t, start(t, wf, p, "o", ""))
 			read := map[string]func() error{
-				"Result": func() error { return reader.Result(ctx, "w", "o", nil) },
+				"Result": func() error { return reader.Result(ctx, "o", "w", nil) },
 				"Export": func() error { return reader.Export(ctx, "o", io.Discard) },
 			}
 			var wg sync.WaitGroup
@@ -330,7 +330,7 @@ func TestSignalClearedWhileItIsReceived(t *testing.T) {
 		}
 		for _, c := range historyOf(t, p.Engine, "o") {
 			for _, e := range c.Events {
-				if e.Kind == checkpoint.Held {
+				if e.Kind == checkpoint.KindHeld {
 					t.Errorf("it was held: %s", e.Error)
 				}
 			}

@@ -22,16 +22,16 @@ import (
 // them agree. An engine skips workflows that it does not run.
 //
 // The limits apply across all engines of a store. Each engine admits by its own limits, so
-// configure the same in all of them. While they differ, the larger MaxRuns applies, and
+// configure the same in all of them. While they differ, the larger Concurrency applies, and
 // each engine admits by its own Rate.
 type Queue struct {
 	Name string
 
-	// MaxRuns limits the runs of the queue that have been admitted and have not ended.
+	// Concurrency limits the runs of the queue that have been admitted and have not ended.
 	// It is at most 10,000; zero means no limit. A run counts also while it is parked,
 	// while it is held, and while its engine is dead and no other has taken it over. So a
 	// run must not wait for a workflow in the same queue, such as its own child.
-	MaxRuns int
+	Concurrency int
 
 	// Rate limits how many runs are admitted within a period, by the wall clocks of the
 	// engines. It may be off by the difference between these clocks. Its Count is at most
@@ -55,8 +55,8 @@ func (c Config) checkQueues(wrong func(field, format string, args ...any)) {
 		if first := slices.IndexFunc(c.Queues, func(other Queue) bool { return other.Name == q.Name }); first < i {
 			wrong(field+".Name", "%q is also the name of Queues[%d]", q.Name, first)
 		}
-		if q.MaxRuns < 0 || q.MaxRuns > mostSlots {
-			wrong(field+".MaxRuns", "must be 0 to %d: %d", mostSlots, q.MaxRuns)
+		if q.Concurrency < 0 || q.Concurrency > mostSlots {
+			wrong(field+".Concurrency", "must be 0 to %d: %d", mostSlots, q.Concurrency)
 		}
 		switch r := q.Rate; {
 		case r.Count < 0 || r.Per < 0:
@@ -164,12 +164,12 @@ func (d *queueLines) serve(ctx context.Context, q Queue) (opens time.Duration, _
 // next is wf with the cancellation request. Its function is never called, because it has
 // nothing to clean up.
 func (e *Engine) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (*changing, error) {
-	if err := wf.Status.To(checkpoint.Cancelled); err != nil {
+	if err := wf.Status.To(checkpoint.StatusCancelled); err != nil {
 		return nil, err
 	}
 	now := e.now()
-	next.Status, next.EndedAt, next.Attention = checkpoint.Cancelled, checkpoint.Micro(now), nil
-	out := &checkpoint.Output{Generation: wf.Generation, Status: checkpoint.Cancelled}
+	next.Status, next.EndedAt, next.Attention = checkpoint.StatusCancelled, checkpoint.Micro(now), nil
+	out := &checkpoint.Output{Generation: wf.Generation, Status: checkpoint.StatusCancelled}
 	fail(fmt.Errorf("%w in queue %q", ErrCancelled, wf.Queue), "", nil).onto(out)
 	put, err := checkpoint.PutOutput(wf.ID, out)
 	if err != nil {
@@ -177,8 +177,8 @@ func (e *Engine) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (*
 	}
 	change := checkpoint.Change{
 		Events: []checkpoint.Event{
-			{Kind: checkpoint.Asked, Why: next.Cancel.Reason},
-			{Kind: checkpoint.Ended, Name: string(checkpoint.Cancelled), Error: out.Error, By: e.config.Name},
+			{Kind: checkpoint.KindAsked, By: next.Cancel.By, Why: next.Cancel.Reason},
+			{Kind: checkpoint.KindEnded, Name: string(checkpoint.StatusCancelled), Error: out.Error, By: e.config.Name},
 		},
 		Workflow: next,
 		Ops:      []storage.Op{put},
@@ -213,7 +213,7 @@ type door struct {
 // A ticket allows the claim of one run. The claim takes the slot and records the admission.
 type ticket struct {
 	door *door
-	slot int       // 0 if the queue has no MaxRuns
+	slot int       // 0 if the queue has no Concurrency limit
 	rate *rateSeen // nil if the queue has no Rate
 	used bool      // a claim with it was tried
 }
@@ -225,7 +225,7 @@ func (d *door) next(ctx context.Context, before *crew) (*ticket, error) {
 		before.wait() // each claim changes the record of the rate
 	}
 	t := &ticket{door: d}
-	if d.queue.MaxRuns > 0 {
+	if d.queue.Concurrency > 0 {
 		if err := d.readSlots(ctx); err != nil {
 			return nil, err
 		}
@@ -255,8 +255,8 @@ func (d *door) readSlots(ctx context.Context) error {
 		}
 		taken[string(e.Key)] = true
 	}
-	// Engines with a larger MaxRuns may have taken slots above this one.
-	for n := 1; n <= d.queue.MaxRuns && len(taken)+len(d.free) < d.queue.MaxRuns; n++ {
+	// Engines with a larger Concurrency may have taken slots above this one.
+	for n := 1; n <= d.queue.Concurrency && len(taken)+len(d.free) < d.queue.Concurrency; n++ {
 		if !taken[string(keys.Slot(d.queue.Name, n))] {
 			d.free = append(d.free, n)
 		}

@@ -66,7 +66,7 @@ func TestQueueBoundsRuns(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
 		wf := sleeper(time.Minute)
-		p := boot(t, s, wf, serving(engine.Queue{Name: "print", MaxRuns: 2}), func(c *engine.Config) {
+		p := boot(t, s, wf, serving(engine.Queue{Name: "print", Concurrency: 2}), func(c *engine.Config) {
 			c.ParkAfter, c.PollInterval = -1, time.Hour
 		})
 		time.Sleep(time.Second)
@@ -79,7 +79,7 @@ func TestQueueBoundsRuns(t *testing.T) {
 		for i := range runs {
 			info := describe(t, p, fmt.Sprint(i))
 			waits := slices.Equal(info.Waiting, []string{`admission to queue "print"`})
-			if admitted := i < 2; (info.Status == checkpoint.Running) != admitted || waits == admitted || info.Queue != "print" {
+			if admitted := i < 2; (info.Status == checkpoint.StatusRunning) != admitted || waits == admitted || info.Queue != "print" {
 				t.Errorf("run %d is %+v", i, info)
 			}
 		}
@@ -132,7 +132,7 @@ func TestQueueRate(t *testing.T) {
 		var times []time.Time
 		for i := range runs {
 			info := describe(t, a, fmt.Sprint(i))
-			if info.Status != checkpoint.Completed {
+			if info.Status != checkpoint.StatusCompleted {
 				t.Errorf("run %d is %+v", i, info)
 			}
 			times = append(times, info.StartedAt)
@@ -174,7 +174,7 @@ func TestOnlyWhoServesAQueueDrivesItsRuns(t *testing.T) {
 			kid = i.ID
 		}
 		for _, id := range []string{"o", kid} {
-			if i := describe(t, b, id); i.Status != checkpoint.Pending || i.Queue != "print" || len(i.Waiting) != 1 || len(i.Attention) != 0 {
+			if i := describe(t, b, id); i.Status != checkpoint.StatusPending || i.Queue != "print" || len(i.Waiting) != 1 || len(i.Attention) != 0 {
 				t.Fatalf("nobody serves the queue, and %q is %+v", id, i)
 			}
 		}
@@ -182,7 +182,7 @@ func TestOnlyWhoServesAQueueDrivesItsRuns(t *testing.T) {
 		a := bootOn(t, f, wf, boss, serving(engine.Queue{Name: "print"}), as("a"), atOnce)
 		time.Sleep(10 * time.Second)
 		for _, id := range []string{"o", kid} {
-			if i := describe(t, b, id); i.Status != checkpoint.Running || i.Owner != "" || i.Queue != "print" {
+			if i := describe(t, b, id); i.Status != checkpoint.StatusRunning || i.Owner != "" || i.Queue != "print" {
 				t.Fatalf("it is served, and %q is %+v, want it parked", id, i)
 			}
 		}
@@ -193,7 +193,7 @@ func TestOnlyWhoServesAQueueDrivesItsRuns(t *testing.T) {
 		send(t, approved, b, kid, "yes", "")
 		time.Sleep(time.Hour)
 		for _, id := range []string{"o", kid} {
-			if i := describe(t, b, id); i.Owner != "" || i.Status != checkpoint.Running {
+			if i := describe(t, b, id); i.Owner != "" || i.Status != checkpoint.StatusRunning {
 				t.Fatalf("%q is driven by who does not serve its queue: %+v", id, i)
 			}
 		}
@@ -230,14 +230,14 @@ func TestSmallerBound(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
 		wf := sleeper(10 * time.Minute)
-		a := boot(t, s, wf, serving(engine.Queue{Name: "print", MaxRuns: 3}))
+		a := boot(t, s, wf, serving(engine.Queue{Name: "print", Concurrency: 3}))
 		time.Sleep(time.Second)
 		for i := range 5 {
 			start(t, in(wf, "print"), a, fmt.Sprint(i), "")
 			time.Sleep(time.Minute)
 		}
 		a.stop(t)
-		b := boot(t, s, wf, serving(engine.Queue{Name: "print", MaxRuns: 1}))
+		b := boot(t, s, wf, serving(engine.Queue{Name: "print", Concurrency: 1}))
 		var infos []engine.Info
 		for i := range 5 {
 			result(t, wf.Handle(b, fmt.Sprint(i)))
@@ -257,7 +257,7 @@ func TestSlotSurvivesItsEngine(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := sharing{fresh(t)}
 		wf := sleeper(5 * time.Minute)
-		q := serving(engine.Queue{Name: "print", MaxRuns: 1})
+		q := serving(engine.Queue{Name: "print", Concurrency: 1})
 		f := storagetest.NewFaulty(s, nil)
 		a := bootOn(t, f, wf, q, as("a"))
 		time.Sleep(time.Second)
@@ -269,7 +269,7 @@ func TestSlotSurvivesItsEngine(t *testing.T) {
 		if i := describe(t, b, first.ID()); !strings.HasPrefix(i.Owner, "b-") {
 			t.Errorf("the first is %+v, want it b's", i)
 		}
-		if i := describe(t, b, second.ID()); i.Status != checkpoint.Pending {
+		if i := describe(t, b, second.ID()); i.Status != checkpoint.StatusPending {
 			t.Errorf("the second is %+v, want that it waits", i)
 		}
 		result(t, wf.Handle(b, "1"))
@@ -290,7 +290,7 @@ func TestCancelInLine(t *testing.T) {
 		s := fresh(t)
 		var began tally
 		wf := flow("w", func(run *engine.Run) (string, error) { began.add("w"); return "", nil })
-		kid := wf.With(engine.StartOptions{Queue: "nobody's", ChildID: "kid"})
+		kid := wf.With(engine.StartOptions{Queue: "nobody's"}).AsChild(engine.ChildOptions{ID: "kid"})
 		boss := flow("boss", func(run *engine.Run) (string, error) {
 			_, err := kid.Do(run, "")
 			return sprint(errors.Is(err, engine.ErrCancelled)), nil
@@ -308,10 +308,10 @@ func TestCancelInLine(t *testing.T) {
 		time.Sleep(time.Second)
 		asked := time.Now()
 		for _, id := range []string{"o", "kid"} {
-			if err := p.Cancel(ctx, id, "enough"); err != nil {
+			if err := p.Cancel(ctx, id, engine.Actor{Reason: "enough"}); err != nil {
 				t.Errorf("cancel %q: %v", id, err)
 			}
-			if err := p.Cancel(ctx, id, "enough"); !errors.Is(err, engine.ErrTerminal) {
+			if err := p.Cancel(ctx, id, engine.Actor{Reason: "enough"}); !errors.Is(err, engine.ErrTerminal) {
 				t.Errorf("cancel %q again: %v, want ErrTerminal", id, err)
 			}
 		}
@@ -322,10 +322,10 @@ func TestCancelInLine(t *testing.T) {
 			t.Errorf("the parent: %q after %v, want at once that the child was cancelled", got, time.Since(asked))
 		}
 		i := describe(t, p, "o")
-		if i.Status != checkpoint.Cancelled || !i.StartedAt.IsZero() || i.EndedAt.IsZero() || i.Cancel == nil || i.Cancel.Reason != "enough" || i.Queue != "nobody's" || len(i.Waiting) > 0 {
+		if i.Status != checkpoint.StatusCancelled || !i.StartedAt.IsZero() || i.EndedAt.IsZero() || i.Cancel == nil || i.Cancel.Reason != "enough" || i.Queue != "nobody's" || len(i.Waiting) > 0 {
 			t.Errorf("got %+v", i)
 		}
-		if got := kinds(historyOf(t, p.Engine, "o")); !slices.Equal(got, []checkpoint.Kind{checkpoint.Asked, checkpoint.Ended}) {
+		if got := kinds(historyOf(t, p.Engine, "o")); !slices.Equal(got, []checkpoint.Kind{checkpoint.KindAsked, checkpoint.KindEnded}) {
 			t.Errorf("history %v", got)
 		}
 		var exported bytes.Buffer
@@ -375,7 +375,7 @@ func TestRetryInLine(t *testing.T) {
 			return approved.Receive(run)
 		})
 		long := sleeper(time.Hour)
-		p := boot(t, s, wf, long, serving(engine.Queue{Name: "print", MaxRuns: 1}))
+		p := boot(t, s, wf, long, serving(engine.Queue{Name: "print", Concurrency: 1}))
 		time.Sleep(time.Second)
 		a, b := start(t, in(wf, "print"), p, "a", ""), start(t, in(wf, "print"), p, "b", "")
 		failure(t, a, "broke")
@@ -384,17 +384,17 @@ func TestRetryInLine(t *testing.T) {
 		start(t, in(long, "print"), p, "long", "")
 		time.Sleep(time.Second)
 		for _, id := range []string{"a", "b"} {
-			if err := p.Retry(ctx, id, audit); err != nil {
+			if err := p.Resume(ctx, id, audit); err != nil {
 				t.Fatal(err)
 			}
 			send(t, approved, p, id, "yes", "")
 		}
-		if err := p.Cancel(ctx, "b", "enough"); err != nil {
+		if err := p.Cancel(ctx, "b", engine.Actor{Reason: "enough"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Minute)
 		for _, id := range []string{"a", "b"} {
-			if i := describe(t, p, id); i.Status != checkpoint.Running || i.Owner != "" || !slices.Equal(i.Waiting, []string{`admission to queue "print"`}) {
+			if i := describe(t, p, id); i.Status != checkpoint.StatusRunning || i.Owner != "" || !slices.Equal(i.Waiting, []string{`admission to queue "print"`}) {
 				t.Errorf("%q is %+v, want that it waits", id, i)
 			}
 		}
@@ -423,13 +423,13 @@ func TestLineGoesPastAnUnknownType(t *testing.T) {
 			start(t, in(strange, "print"), client, fmt.Sprint("strange", i), "")
 		}
 		h := start(t, in(wf, "print"), client, "o", "")
-		p := boot(t, s, wf, serving(engine.Queue{Name: "print", MaxRuns: 1}), func(c *engine.Config) { c.PollInterval = time.Hour })
+		p := boot(t, s, wf, serving(engine.Queue{Name: "print", Concurrency: 1}), func(c *engine.Config) { c.PollInterval = time.Hour })
 		time.Sleep(time.Second)
-		if i := describe(t, p, "o"); i.Status != checkpoint.Running {
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning {
 			t.Errorf("it is %+v behind those that nobody knows", i)
 		}
 		result(t, h)
-		if i := describe(t, p, "strange0"); i.Status != checkpoint.Pending || !heldFor(i, engine.Unregistered) {
+		if i := describe(t, p, "strange0"); i.Status != checkpoint.StatusPending || !heldFor(i, engine.ReasonUnregistered) {
 			t.Errorf("of an unknown type: %+v", i)
 		}
 	})
@@ -458,7 +458,7 @@ func TestSignalInLine(t *testing.T) {
 // and for different runs. One of them is let in.
 func TestEnginesAtOneDoor(t *testing.T) {
 	for seen, q := range map[string]engine.Queue{
-		"slot:": {Name: "q", MaxRuns: 1},
+		"slot:": {Name: "q", Concurrency: 1},
 		"rate:": {Name: "q", Rate: activity.Rate{Count: 1, Per: time.Hour}},
 	} {
 		virtual(t, func(t *testing.T) {
@@ -489,7 +489,7 @@ func TestEnginesAtOneDoor(t *testing.T) {
 			}
 			time.Sleep(90 * time.Minute)
 			for _, id := range []string{"a", "b"} {
-				if i := describe(t, client, id); i.Status != checkpoint.Completed {
+				if i := describe(t, client, id); i.Status != checkpoint.StatusCompleted {
 					t.Errorf("%s: %+v, want both completed", seen, i)
 				}
 			}
@@ -513,9 +513,9 @@ func TestLineGoesPastADamagedRun(t *testing.T) {
 		put(t, s, keys.Workflow("record"), append(raw[:len(raw)-1:len(raw)-1], raw[len(raw)-1]^1))
 		put(t, s, keys.Checkpoint("head", describeBase(t, s, "head")), []byte("stray"))
 		h := start(t, in(wf, "print"), client, "o", "")
-		p := boot(t, s, wf, serving(engine.Queue{Name: "print", MaxRuns: 1}), func(c *engine.Config) { c.PollInterval = time.Hour })
+		p := boot(t, s, wf, serving(engine.Queue{Name: "print", Concurrency: 1}), func(c *engine.Config) { c.PollInterval = time.Hour })
 		time.Sleep(time.Second)
-		if i := describe(t, p, "o"); i.Status != checkpoint.Running {
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning {
 			t.Errorf("behind a damaged run it is %+v", i)
 		}
 		result(t, h)
@@ -536,8 +536,8 @@ func TestQueueOfASingleOwner(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
 		wf := sleeper(time.Minute)
-		q := engine.Queue{Name: "print", MaxRuns: 2, Rate: activity.Rate{Count: 3, Per: time.Hour}}
-		single := func(c *engine.Config) { c.Ownership = engine.SingleOwner }
+		q := engine.Queue{Name: "print", Concurrency: 2, Rate: activity.Rate{Count: 3, Per: time.Hour}}
+		single := func(c *engine.Config) { c.Ownership = engine.OwnershipSingleOwner }
 		p := boot(t, storagetest.NoConditions(s), wf, serving(q), single)
 		time.Sleep(time.Second)
 		for i := range 6 {
@@ -570,7 +570,7 @@ func TestSendWithStartInAQueue(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
 		wf := in(flow("w", func(run *engine.Run) (string, error) { return approved.Receive(run) }), "print")
-		p := boot(t, s, wf, serving(engine.Queue{Name: "print", MaxRuns: 1}))
+		p := boot(t, s, wf, serving(engine.Queue{Name: "print", Concurrency: 1}))
 		time.Sleep(time.Second)
 		for i := range 3 {
 			id := fmt.Sprint(i)
@@ -601,7 +601,7 @@ func TestSendWithStartInAQueue(t *testing.T) {
 func TestQueueInTheHostsTransaction(t *testing.T) {
 	store, host := hosted(t)
 	wf := flow("w", nil2)
-	q := serving(engine.Queue{Name: "print", MaxRuns: 1})
+	q := serving(engine.Queue{Name: "print", Concurrency: 1})
 	client := made(t, store, wf, q)
 	defer client.Close()
 	within := func(f func(in *engine.Tx) error, end func(*sql.Tx) error) {
@@ -620,16 +620,16 @@ func TestQueueInTheHostsTransaction(t *testing.T) {
 			return err
 		}
 	}
-	stop := func(tx *engine.Tx) error { return tx.Cancel(ctx, "stopped", "enough") }
+	stop := func(tx *engine.Tx) error { return tx.Cancel(ctx, "stopped", engine.Actor{Reason: "enough"}) }
 	within(begin("gone"), (*sql.Tx).Rollback)
 	within(begin("stays"), (*sql.Tx).Commit)
 	within(begin("stopped"), (*sql.Tx).Commit)
 	within(stop, (*sql.Tx).Rollback)
-	if i := describe(t, client, "stopped"); i.Status != checkpoint.Pending {
+	if i := describe(t, client, "stopped"); i.Status != checkpoint.StatusPending {
 		t.Errorf("a request that was rolled back: %+v", i)
 	}
 	within(stop, (*sql.Tx).Commit)
-	if i := describe(t, client, "stopped"); i.Status != checkpoint.Cancelled {
+	if i := describe(t, client, "stopped"); i.Status != checkpoint.StatusCancelled {
 		t.Errorf("a request that was committed: %+v", i)
 	}
 	if _, err := client.Describe(ctx, "gone"); !errors.Is(err, engine.ErrNotFound) {
@@ -708,7 +708,7 @@ func queueLimitsHold(t *testing.T) {
 		})
 		var queues []engine.Queue
 		for i := range 1 + rnd.IntN(3) {
-			queues = append(queues, engine.Queue{Name: fmt.Sprintf("q:%d%%%d", i, rnd.IntN(1000)), MaxRuns: 1 + rnd.IntN(4)})
+			queues = append(queues, engine.Queue{Name: fmt.Sprintf("q:%d%%%d", i, rnd.IntN(1000)), Concurrency: 1 + rnd.IntN(4)})
 		}
 		parking := []time.Duration{-1, time.Hour}[rnd.IntN(2)]
 		another := func(name string) (*process, *storagetest.Faulty) {
@@ -737,7 +737,7 @@ func queueLimitsHold(t *testing.T) {
 				e = client
 			}
 			if rnd.IntN(10) == 0 {
-				if err := client.Cancel(ctx, id, "enough"); err != nil && !errors.Is(err, engine.ErrTerminal) {
+				if err := client.Cancel(ctx, id, engine.Actor{Reason: "enough"}); err != nil && !errors.Is(err, engine.ErrTerminal) {
 					t.Fatal(err)
 				}
 			}
@@ -766,8 +766,8 @@ func queueLimitsHold(t *testing.T) {
 			}
 		}
 		for _, q := range queues {
-			if n := mostAtOnce(byQueue[q.Name]); n > q.MaxRuns {
-				t.Errorf("queue %q had %d runs at once, want %d at most", q.Name, n, q.MaxRuns)
+			if n := mostAtOnce(byQueue[q.Name]); n > q.Concurrency {
+				t.Errorf("queue %q had %d runs at once, want %d at most", q.Name, n, q.Concurrency)
 			}
 		}
 		time.Sleep(time.Minute)

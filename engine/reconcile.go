@@ -68,7 +68,7 @@ func (r *Run) reconciliation(c *activity.Call, operation string, input []byte, e
 		err = e
 	}
 	if err != nil {
-		r.hold(BadDefinition, fmt.Errorf("activity %s, operation %s: %w", c.Policy.Name, operation, err))
+		r.hold(ReasonBadDefinition, fmt.Errorf("activity %s, operation %s: %w", c.Policy.Name, operation, err))
 	}
 	return k
 }
@@ -147,7 +147,7 @@ func (x *execution) depart(o *operation) {
 // lastDispatch returns the time from which no further attempt may begin. It returns false if
 // there is no such time, or it is not known yet.
 func (o *operation) lastDispatch() (time.Time, bool) {
-	limit, begun := o.call.Policy.Deadline, o.keyed.record.Begun()
+	limit, begun := o.call.Policy.TotalTimeout, o.keyed.record.Begun()
 	return begun.Add(limit), limit > 0 && !begun.IsZero()
 }
 
@@ -316,9 +316,9 @@ func (x *execution) askedAgain(o *operation) bool {
 
 // isAskedIn reports whether a is the reason why o needs an operator.
 func (o *operation) isAskedIn(a checkpoint.Attention) bool {
-	reason := Indeterminate
+	reason := ReasonIndeterminate
 	if o.undo != nil {
-		reason = Uncompensated
+		reason = ReasonUncompensated
 	}
 	return a.Reason == string(reason) && a.Operation == o.id
 }
@@ -547,7 +547,7 @@ func (x *execution) recorded(o *operation, now time.Time) (*sealed, checkpoint.E
 		}
 		d := activity.Next(o.call.Policy, k.record, activity.Happened{What: activity.Abandoned, Now: now})
 		s.Record, s.do, s.why = d.Record, d.Do, d.Why
-		e.Kind, e.Attempt = checkpoint.GivenUp, d.Record.Attempt
+		e.Kind, e.Attempt = checkpoint.KindGivenUp, d.Record.Attempt
 	case !o.open:
 		return nil, e
 	case k.happened != nil:
@@ -558,7 +558,7 @@ func (x *execution) recorded(o *operation, now time.Time) (*sealed, checkpoint.E
 		e = eventOf(e, d, now)
 	case k.leaving && x.mayBegin():
 		s.Record = x.departed(o, now)
-		e.Kind, e.Attempt, e.Key, e.Input, e.Why = checkpoint.Dispatched, s.Attempt, k.key, k.input, k.why
+		e.Kind, e.Attempt, e.Key, e.Input, e.Why = checkpoint.KindDispatched, s.Attempt, k.key, k.input, k.why
 	default:
 		return nil, e
 	}
@@ -572,12 +572,12 @@ func (x *execution) departed(o *operation, now time.Time) activity.Record {
 	r.Generation, r.WorkflowID, r.Activity, r.Operation, r.IdempotencyKey = x.hold.Workflow.Generation, x.id, o.name, o.id, k.key
 	r.Input = k.input
 	timeout := p.Timeout
-	if p.Deadline > 0 {
+	if p.TotalTimeout > 0 {
 		begun := now
 		if r.CreatedAt > 0 {
 			begun = r.Begun()
 		}
-		timeout = max(min(timeout, begun.Add(p.Deadline).Sub(now)), time.Millisecond)
+		timeout = max(min(timeout, begun.Add(p.TotalTimeout).Sub(now)), time.Millisecond)
 	}
 	return r.Dispatched(activity.Departure{
 		At:      now,
@@ -594,17 +594,17 @@ func eventOf(e checkpoint.Event, d activity.Decision, now time.Time) checkpoint.
 	e.Attempt, e.Why = r.Attempt, d.Why
 	switch d.Do {
 	case activity.Settle:
-		e.Kind = checkpoint.Settled
+		e.Kind = checkpoint.KindSettled
 		if f := r.Outcome(); f != nil {
 			return failedWith(e, f)
 		}
 		e.Result, e.Codec = r.Result, r.Codec
 	case activity.Attend:
-		e.Kind, e.Name, e.Error, e.Why = checkpoint.Held, string(Indeterminate), d.Why, ""
+		e.Kind, e.Name, e.Error, e.Why = checkpoint.KindHeld, string(ReasonIndeterminate), d.Why, ""
 	case activity.GoOn:
-		e.Kind, e.Why = checkpoint.Noted, cmp.Or(d.Why, r.Seen)
+		e.Kind, e.Why = checkpoint.KindNoted, cmp.Or(d.Why, r.Seen)
 	default:
-		e.Kind, e.Due = checkpoint.Attempted, checkpoint.Micro(now.Add(d.After))
+		e.Kind, e.Due = checkpoint.KindAttempted, checkpoint.Micro(now.Add(d.After))
 		return failedWith(e, r.Error)
 	}
 	return e
@@ -671,7 +671,7 @@ func (x *execution) release() (c checkpoint.Change, err error) {
 			continue
 		}
 		s := &sealed{op: o, Record: k.record.Released(now, d)}
-		c.Events = append(c.Events, checkpoint.Event{Kind: checkpoint.Noted, Operation: o.id, Of: o.of, Name: o.name, Why: fmt.Sprintf("waited %v for what might still land", d.Round(time.Millisecond))})
+		c.Events = append(c.Events, checkpoint.Event{Kind: checkpoint.KindNoted, Operation: o.id, Of: o.of, Name: o.name, Why: fmt.Sprintf("waited %v for what might still land", d.Round(time.Millisecond))})
 		if err := s.seal(&c); err != nil {
 			return c, err
 		}
@@ -713,7 +713,7 @@ func (x *execution) askFor(d *decision, now time.Time) *checkpoint.Workflow {
 		}
 		if s.do == activity.Attend {
 			wf.Attention = append(slices.Clone(wf.Attention), checkpoint.Attention{
-				Reason:    string(Indeterminate),
+				Reason:    string(ReasonIndeterminate),
 				Operation: o.id,
 				Name:      o.name,
 				Detail:    s.why,

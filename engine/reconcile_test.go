@@ -348,25 +348,25 @@ func TestReconcileWithoutACrash(t *testing.T) {
 		{"fails for good, without an effect", fails(activity.Permanent(activity.NoEffect(errBroke))), no, nil, "*activity.Error activity charge: attempt 1: broke", 1, 0, activity.StatusFailed, 0},
 		{"fails for good, not completed", fails(activity.Permanent(errBroke)), no, nil, "*activity.Error activity charge: attempt 1: broke", 1, 1, activity.StatusFailed, 0},
 		{"fails for good, completed", fails(activity.Permanent(errBroke)), yes, nil, "verified", 1, 1, activity.StatusCompleted, 0},
-		{"fails too often", fails(errBroke), no, func(a *charging) { a.Retry.Attempts = 2 }, "*activity.Error activity charge: attempt 2: broke", 2, 2, activity.StatusFailed, 0}, // ACT-46, ACT-47
+		{"fails too often", fails(errBroke), no, func(a *charging) { a.Retry.MaxAttempts = 2 }, "*activity.Error activity charge: attempt 2: broke", 2, 2, activity.StatusFailed, 0}, // ACT-46, ACT-47
 		{"fails, to settle", fails(errBroke), no, func(a *charging) { a.SettleAfterError = true }, "run 3", 3, 4, activity.StatusCompleted, time.Minute},
 		{"fails, nobody can tell", fails(errBroke), nil, nil, "*activity.IndeterminateError", 1, 0, activity.StatusIndeterminate, 0},
 		{"fails, idempotent", fails(errBroke), nil, func(a *charging) { a.Idempotent = true }, "run 3", 3, 0, activity.StatusCompleted, time.Second},
 		{"times out, not completed", unresponsive, no, nil, "run 2", 2, 2, activity.StatusCompleted, time.Minute},      // ACT-42, ACT-43
 		{"times out, completed", unresponsive, yes, nil, "verified", 1, 1, activity.StatusCompleted, 30 * time.Second}, // ACT-42
 		{"times out, fenced", unresponsive, no, func(a *charging) { a.VerifyFences = true }, "run 2", 2, 1, activity.StatusCompleted, 30 * time.Second},
-		{"times out too often", unresponsive, no, func(a *charging) { a.Retry.Attempts = 1 }, "*activity.Error activity charge: attempt 1: timed out after 30s", 1, 2, activity.StatusTimedOut, time.Minute},
+		{"times out too often", unresponsive, no, func(a *charging) { a.Retry.MaxAttempts = 1 }, "*activity.Error activity charge: attempt 1: timed out after 30s", 1, 2, activity.StatusTimedOut, time.Minute},
 		{"cannot tell at first", fails(errBroke), func(n int) activity.Verification[string] {
 			if n < 4 {
 				return activity.Indeterminate[string]("pending")
 			}
 			return activity.CompletedWithResult("verified")
 		}, nil, "verified", 1, 4, activity.StatusCompleted, 0},
-		{"has a deadline", fails(activity.NoEffect(errBroke)), nil, func(a *charging) { a.Deadline = 2 * time.Second; a.Retry.Backoff = 5 * time.Second }, "*activity.Error activity charge: attempt 1: broke", 1, 0, activity.StatusFailed, 0},
-		{"has a deadline that cuts an attempt", unresponsive, yes, func(a *charging) { a.Deadline = 10 * time.Second }, "verified", 1, 1, activity.StatusCompleted, 10 * time.Second},
+		{"has a deadline", fails(activity.NoEffect(errBroke)), nil, func(a *charging) { a.TotalTimeout = 2 * time.Second; a.Retry.Backoff = 5 * time.Second }, "*activity.Error activity charge: attempt 1: broke", 1, 0, activity.StatusFailed, 0},
+		{"has a deadline that cuts an attempt", unresponsive, yes, func(a *charging) { a.TotalTimeout = 10 * time.Second }, "verified", 1, 1, activity.StatusCompleted, 10 * time.Second},
 		{"panics", func(context.Context, int) (string, error) { panic("oh") }, yes, nil, "verified", 1, 1, activity.StatusCompleted, 0},
 		{"exits", func(context.Context, int) (string, error) { runtime.Goexit(); return "", nil }, yes, nil, "verified", 1, 1, activity.StatusCompleted, 0},
-		{"exits too often", func(context.Context, int) (string, error) { runtime.Goexit(); return "", nil }, no, func(a *charging) { a.Retry.Attempts = 2 }, "*activity.Error activity charge: attempt 2: called runtime.Goexit", 2, 2, activity.StatusFailed, 0},
+		{"exits too often", func(context.Context, int) (string, error) { runtime.Goexit(); return "", nil }, no, func(a *charging) { a.Retry.MaxAttempts = 2 }, "*activity.Error activity charge: attempt 2: called runtime.Goexit", 2, 2, activity.StatusFailed, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
@@ -428,7 +428,7 @@ func TestOperatorIsQuickerThanTheOwner(t *testing.T) {
 			acted := 0
 			for _, c := range historyOf(t, p.Engine, "o") {
 				for _, e := range c.Events {
-					if e.Kind == checkpoint.Acted && e.By == audit.By && e.Why == audit.Why && strings.HasPrefix(e.Name, "resolve 1: ") {
+					if e.Kind == checkpoint.KindActed && e.By == audit.Name && e.Why == audit.Reason && strings.HasPrefix(e.Name, "resolve 1: ") {
 						acted++
 					}
 				}
@@ -477,7 +477,7 @@ func TestOperatorSettlesWhatIsUnderWay(t *testing.T) {
 	})
 }
 
-// OnIndeterminate Park: the operation waits for a person and is listed as such, the
+// OnIndeterminate AwaitOperator: the operation waits for a person and is listed as such, the
 // rest of the run goes on, also after a restart, and the answer is acted on. ACT-35,
 // AC7
 func TestParkedForAPerson(t *testing.T) {
@@ -498,7 +498,7 @@ func TestParkedForAPerson(t *testing.T) {
 				}
 				return fmt.Sprint("run ", n), nil
 			}, nil)
-			a.OnIndeterminate = activity.Park
+			a.OnIndeterminate = activity.AwaitOperator
 			slept := 0
 			wf := flow("checkout", func(run *engine.Run) (string, error) {
 				f := a.Go(run, "42")
@@ -541,14 +541,14 @@ func TestParkedForAPerson(t *testing.T) {
 			for _, bad := range []struct {
 				op     string
 				answer activity.Answer
-				by     engine.Audit
+				by     engine.Actor
 				want   error
 			}{
 				{"1", activity.Indeterminate[string]("no idea"), audit, engine.ErrInvalid},
 				{"1", activity.Verification[string]{}, audit, engine.ErrInvalid},
 				{"1", nil, audit, engine.ErrInvalid},
 				{"1", activity.CompletedWithResult(5), audit, engine.ErrInvalid}, // of another type
-				{"1", activity.CompletedWithResult("x"), engine.Audit{By: "ann"}, engine.ErrInvalid},
+				{"1", activity.CompletedWithResult("x"), engine.Actor{Name: "ann"}, engine.ErrInvalid},
 				{"2", activity.CompletedWithResult("x"), audit, engine.ErrNotApplicable}, // the timer
 				{"9", activity.CompletedWithResult("x"), audit, engine.ErrNotApplicable},
 			} {
@@ -583,7 +583,7 @@ func TestSameAnswerAboutAnEffect(t *testing.T) {
 			}
 			return fmt.Sprint("run ", n), nil
 		}, nil)
-		a.OnIndeterminate = activity.Park
+		a.OnIndeterminate = activity.AwaitOperator
 		wf := learning(a)
 		store := &hooked{Storage: fresh(t)}
 		var p *process
@@ -601,7 +601,7 @@ func TestSameAnswerAboutAnEffect(t *testing.T) {
 		for i := range 2 {
 			eventually(t, "a person is asked", func() bool {
 				runs, _, _ := b.counts()
-				return runs == i+1 && heldFor(describe(t, p, "o"), engine.Indeterminate)
+				return runs == i+1 && heldFor(describe(t, p, "o"), engine.ReasonIndeterminate)
 			})
 			time.Sleep(time.Minute) // it rests
 			clears.Store(i == 1)
@@ -613,7 +613,7 @@ func TestSameAnswerAboutAnEffect(t *testing.T) {
 		answers := 0
 		for _, c := range historyOf(t, p.Engine, "o") {
 			for _, e := range c.Events {
-				if e.Kind == checkpoint.Acted && strings.HasPrefix(e.Name, "resolve 1") {
+				if e.Kind == checkpoint.KindActed && strings.HasPrefix(e.Name, "resolve 1") {
 					answers++
 				}
 			}
@@ -651,7 +651,7 @@ func TestAnotherKeyIsNonDeterminism(t *testing.T) {
 			change(a)
 			p = boot(t, s, wf)
 			time.Sleep(time.Hour)
-			if i := describe(t, p, "o"); !heldFor(i, engine.NonDeterminism) {
+			if i := describe(t, p, "o"); !heldFor(i, engine.ReasonNonDeterminism) {
 				t.Errorf("%s: %+v, want it held", name, i.Attention)
 			}
 			p.stop(t)
@@ -819,7 +819,7 @@ func TestCancelledWhileUnderWay(t *testing.T) {
 				case "cancel", "crash":
 					want = engine.ErrCancelled
 					asked.Store(true)
-					if err := p.Cancel(ctx, "o", "changed my mind"); err != nil {
+					if err := p.Cancel(ctx, "o", engine.Actor{Reason: "changed my mind"}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -872,7 +872,7 @@ func TestTheWaitToSettleIsNotBegunAnew(t *testing.T) {
 		for range 4 {
 			p = boot(t, s, wf, parkAfter(time.Second))
 			time.Sleep(25 * time.Minute)
-			if ks := kinds(historyOf(t, p.Engine, "o")); slices.Contains(ks, checkpoint.Parked) {
+			if ks := kinds(historyOf(t, p.Engine, "o")); slices.Contains(ks, checkpoint.KindParked) {
 				t.Fatalf("it was parked: %v", ks)
 			}
 			p.stop(t)
@@ -909,7 +909,7 @@ func TestAttemptsThatCrashAreBounded(t *testing.T) {
 				<-ctx.Done()
 				return "", ctx.Err()
 			}, verify)
-			a.Idempotent, a.Retry.Attempts = idempotent, 3
+			a.Idempotent, a.Retry.MaxAttempts = idempotent, 3
 			wf := learning(a)
 			var p *process
 			for n := range 6 {
@@ -1051,7 +1051,7 @@ func TestAKeyNeedsConditions(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		a, b := keyed(func(context.Context, int) (string, error) { return "", nil }, nil)
 		wf := learning(a)
-		p := boot(t, storagetest.NoConditions(new(memory.Store)), wf, func(c *engine.Config) { c.Ownership = engine.SingleOwner })
+		p := boot(t, storagetest.NoConditions(new(memory.Store)), wf, func(c *engine.Config) { c.Ownership = engine.OwnershipSingleOwner })
 		if got := result(t, start(t, wf, p, "o", "")); !strings.HasPrefix(got, "*storage.CapabilityError") {
 			t.Errorf("learnt %q", got)
 		}
@@ -1074,7 +1074,7 @@ func TestBadKeysHoldTheRun(t *testing.T) {
 			p := boot(t, s, wf)
 			start(t, wf, p, "o", "")
 			time.Sleep(time.Minute)
-			if i := describe(t, p, "o"); !heldFor(i, engine.BadDefinition) {
+			if i := describe(t, p, "o"); !heldFor(i, engine.ReasonBadDefinition) {
 				t.Errorf("key %.10q: %+v, want it held", key, i.Attention)
 			}
 			if runs, _, _ := b.counts(); runs != 0 {
@@ -1157,7 +1157,7 @@ func TestZombie(t *testing.T) {
 	}
 }
 
-// Engine.Retry of a run that waits for a person has the verifier asked once more.
+// Engine.Resume of a run that waits for a person has the verifier asked once more.
 func TestRetryAsksTheVerifierAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		a, b := keyed(func(context.Context, int) (string, error) { return "", errBroke },
@@ -1167,16 +1167,16 @@ func TestRetryAsksTheVerifierAgain(t *testing.T) {
 				}
 				return activity.CompletedWithResult("verified")
 			})
-		a.OnIndeterminate, a.VerifyRetry = activity.Park, activity.Retry{Attempts: 1}
+		a.OnIndeterminate, a.VerifyRetry = activity.AwaitOperator, activity.Retry{MaxAttempts: 1}
 		wf := learning(a)
 		p := boot(t, new(memory.Store), wf)
 		h := start(t, wf, p, "o", "")
 		for n := 1; n <= 2; n++ {
 			time.Sleep(time.Minute)
-			if _, asked, _ := b.counts(); asked != n || !heldFor(describe(t, p, "o"), engine.Indeterminate) {
+			if _, asked, _ := b.counts(); asked != n || !heldFor(describe(t, p, "o"), engine.ReasonIndeterminate) {
 				t.Errorf("asked %d times, attention %+v", asked, describe(t, p, "o").Attention)
 			}
-			if err := p.Retry(ctx, "o", audit); err != nil {
+			if err := p.Resume(ctx, "o", audit); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -1209,7 +1209,7 @@ func TestCancelledActivitiesDoNotKeepARunInMemory(t *testing.T) {
 		start(t, wf, p, "o", "")
 		time.Sleep(time.Hour)
 		ks := kinds(historyOf(t, p.Engine, "o"))
-		if ks[len(ks)-1] != checkpoint.Parked || !slices.Contains(ks, checkpoint.GivenUp) {
+		if ks[len(ks)-1] != checkpoint.KindParked || !slices.Contains(ks, checkpoint.KindGivenUp) {
 			t.Errorf("its history is %v, want it given up and parked", ks)
 		}
 		if rs, err := activity.Records(ctx, s, "o", generation(t, s)); err != nil || len(rs) != 1 || rs[0].Status != activity.StatusCancelled {
@@ -1303,7 +1303,7 @@ func chargeWithoutLimit(t *testing.T, store sweep.Store) {
 	if runs != 1 || effects != 1 || asked == 0 {
 		t.Errorf("%d attempts with %d effects, the verifier was asked %d times; want one attempt, and the verifier asked", runs, effects, asked)
 	}
-	if i := describe(t, p, "o"); i.Status != checkpoint.Running || len(i.Attention) > 0 {
+	if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning || len(i.Attention) > 0 {
 		t.Errorf("the run is %s, %+v; want it running", i.Status, i.Attention)
 	}
 }

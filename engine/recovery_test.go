@@ -62,7 +62,7 @@ func TestRunThatIsPutDown(t *testing.T) {
 				t.Errorf("%s: what happened while it was put down: %q", how, got)
 			}
 			client := made(t, s)
-			if i := describe(t, client, "o"); i.Status != checkpoint.Running || len(i.Attention) != 0 {
+			if i := describe(t, client, "o"); i.Status != checkpoint.StatusRunning || len(i.Attention) != 0 {
 				t.Errorf("%s: %+v, want it running", how, i)
 			}
 			if got := kinds(historyOf(t, client, "o")); len(got) > 2 {
@@ -147,7 +147,7 @@ func TestRunThatKillsTheProcess(t *testing.T) {
 			p.kill()
 		}
 		i := describe(t, client, "m-poison")
-		if i.Status != checkpoint.Running || !heldFor(i, engine.NoProgress) {
+		if i.Status != checkpoint.StatusRunning || !heldFor(i, engine.ReasonNoProgress) {
 			t.Errorf("after %d lives: %+v, want it held", lives, i)
 		}
 		if n := kills.Load(); n < 2 || n > 10 {
@@ -171,16 +171,16 @@ func TestRunThatKillsTheProcess(t *testing.T) {
 		poison.Func = func(run *engine.Run, in string) (string, error) { return "mended", nil }
 		p = boot(t, s, poison, nap, wait)
 		time.Sleep(time.Minute)
-		if i := describe(t, p, "m-poison"); !heldFor(i, engine.NoProgress) {
+		if i := describe(t, p, "m-poison"); !heldFor(i, engine.ReasonNoProgress) {
 			t.Errorf("in the next process: %+v, want it held", i)
 		}
-		if err := p.Retry(ctx, "m-poison", audit); err != nil {
+		if err := p.Resume(ctx, "m-poison", audit); err != nil {
 			t.Fatalf("Retry: %v", err)
 		}
 		if got := result(t, poison.Handle(p, "m-poison")); got != "mended" {
 			t.Errorf("retried: %q", got)
 		}
-		if err := p.Retry(ctx, "m-poison", audit); !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) {
+		if err := p.Resume(ctx, "m-poison", audit); !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) {
 			t.Errorf("retry of one that is not held: %v", err)
 		}
 	})
@@ -256,7 +256,7 @@ func TestStoreThatLostWritesWhileAPersonIsAsked(t *testing.T) {
 		s := fresh(t)
 		a, _ := keyed(func(context.Context, int) (string, error) { return "", errBroke },
 			func(int) activity.Verification[string] { return activity.Indeterminate[string]("nobody knows") })
-		a.OnIndeterminate = activity.Park
+		a.OnIndeterminate = activity.AwaitOperator
 		wf := flow("w", func(run *engine.Run) (string, error) {
 			charge := a.Go(run, "42")
 			for range 2 {
@@ -269,7 +269,7 @@ func TestStoreThatLostWritesWhileAPersonIsAsked(t *testing.T) {
 		p := boot(t, s, wf)
 		start(t, wf, p, "o", "")
 		time.Sleep(3 * time.Hour)
-		if i := describe(t, p, "o"); !heldFor(i, engine.Indeterminate) {
+		if i := describe(t, p, "o"); !heldFor(i, engine.ReasonIndeterminate) {
 			t.Fatalf("nobody is asked: %+v", i)
 		}
 		tell(t, yes, p, "o", "first")
@@ -378,10 +378,10 @@ func TestDamagedRecordsOfOneRun(t *testing.T) {
 		held engine.Reason // "" if the workflow record itself cannot be read
 	}{
 		{"workflow", func([]checkpoint.Checkpoint) []byte { return keys.Workflow("bad") }, ""},
-		{"input", func([]checkpoint.Checkpoint) []byte { return keys.Input("bad") }, engine.Damaged},
-		{"first checkpoint", func(cs []checkpoint.Checkpoint) []byte { return keys.Checkpoint("bad", cs[0].Number) }, engine.Damaged},
-		{"a checkpoint", func(cs []checkpoint.Checkpoint) []byte { return keys.Checkpoint("bad", cs[1].Number) }, engine.Damaged},
-		{"head", func(cs []checkpoint.Checkpoint) []byte { return keys.Checkpoint("bad", cs[len(cs)-1].Number) }, engine.Damaged},
+		{"input", func([]checkpoint.Checkpoint) []byte { return keys.Input("bad") }, engine.ReasonDamaged},
+		{"first checkpoint", func(cs []checkpoint.Checkpoint) []byte { return keys.Checkpoint("bad", cs[0].Number) }, engine.ReasonDamaged},
+		{"a checkpoint", func(cs []checkpoint.Checkpoint) []byte { return keys.Checkpoint("bad", cs[1].Number) }, engine.ReasonDamaged},
+		{"head", func(cs []checkpoint.Checkpoint) []byte { return keys.Checkpoint("bad", cs[len(cs)-1].Number) }, engine.ReasonDamaged},
 		{"engine", func(cs []checkpoint.Checkpoint) []byte { return keys.Engine(cs[0].Owner) }, "none"},
 	} {
 		for _, kind := range []string{"flipped", "future"} {
@@ -445,7 +445,7 @@ func TestDamagedRecordsOfOneRun(t *testing.T) {
 					if c.held == "" && !errors.Is(told, want) {
 						t.Errorf("told %v, want %v", told, want)
 					}
-					if c.held == engine.Damaged && c.name != "input" {
+					if c.held == engine.ReasonDamaged && c.name != "input" {
 						var last error
 						for _, err := range p.History(ctx, "bad") {
 							last = err
@@ -492,7 +492,7 @@ func TestDamagedEngineRecord(t *testing.T) {
 				t.Errorf("%s: %q", id, got)
 			}
 		}
-		if i := describe(t, p, "a"); i.Status != checkpoint.Running || i.Owner != owner {
+		if i := describe(t, p, "a"); i.Status != checkpoint.StatusRunning || i.Owner != owner {
 			t.Errorf("%+v, want it left alone", i)
 		}
 	})
@@ -504,7 +504,7 @@ func TestSingleOwner(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
 		bare := storagetest.NoConditions(s)
-		single := func(c *engine.Config) { c.Ownership = engine.SingleOwner }
+		single := func(c *engine.Config) { c.Ownership = engine.OwnershipSingleOwner }
 		var runs tally
 		act := counting(&runs, "act")
 		wf := flow("w", func(run *engine.Run) (string, error) {
@@ -528,7 +528,7 @@ func TestSingleOwner(t *testing.T) {
 		time.Sleep(time.Minute)
 		p.kill()
 		p = boot(t, bare, wf, single)
-		if err := wf.Handle(p, "c").Cancel(ctx, "r"); err != nil {
+		if err := wf.Handle(p, "c").Cancel(ctx, engine.Actor{Reason: "r"}); err != nil {
 			t.Error(err)
 		}
 		if got, err := wf.Handle(p, "o").Result(ctx); got != "v" || err != nil {

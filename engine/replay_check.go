@@ -38,7 +38,7 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 	defer l.cancel(nil)
 	defer context.AfterFunc(ctx, func() { l.cancel(context.Cause(ctx)) })()
 
-	wf := &checkpoint.Workflow{ID: p.ID, Type: p.Workflow, Generation: p.Generation, Status: checkpoint.Running, StartedAt: checkpoint.Micro(p.Started)}
+	wf := &checkpoint.Workflow{ID: p.ID, Type: p.Workflow, Generation: p.Generation, Status: checkpoint.StatusRunning, StartedAt: checkpoint.Micro(p.Started)}
 	for _, a := range p.Retries {
 		wf.Retries = append(wf.Retries, a.Recorded())
 	}
@@ -109,7 +109,7 @@ func (x *execution) rehearse(history []checkpoint.Checkpoint) error {
 			return x.conclude(end)
 		}
 		switch {
-		case e.Kind == checkpoint.Ended:
+		case e.Kind == checkpoint.KindEnded:
 			end = e.Event
 		case export.TakesEndBack(e.Event):
 			end = checkpoint.Event{}
@@ -123,7 +123,7 @@ func (x *execution) rehearse(history []checkpoint.Checkpoint) error {
 // conclude compares the state of the function at the end of its history with the end that
 // the history has recorded. An end that did not come from the function is not compared.
 func (x *execution) conclude(end checkpoint.Event) error {
-	if end.Kind != checkpoint.Ended || end.By != "" {
+	if end.Kind != checkpoint.KindEnded || end.By != "" {
 		return nil
 	}
 	return x.endsAs(end)

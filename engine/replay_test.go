@@ -86,7 +86,7 @@ func TestNonDeterminismHoldsTheRun(t *testing.T) {
 				p = boot(t, s, wrong)
 				time.Sleep(time.Minute)
 				i := describe(t, p, "o")
-				if i.Status != checkpoint.Running || !heldFor(i, engine.NonDeterminism) {
+				if i.Status != checkpoint.StatusRunning || !heldFor(i, engine.ReasonNonDeterminism) {
 					t.Fatalf("%+v, want it held", i)
 				}
 				a := i.Attention[0]
@@ -123,7 +123,7 @@ func TestUnregisteredTypeIsLeftAlone(t *testing.T) {
 		result(t, start(t, known, p, "k", ""))
 		time.Sleep(time.Minute)
 		i := describe(t, p, "u")
-		if i.Status != checkpoint.Pending || !heldFor(i, engine.Unregistered) || i.Attention[0].Name != "unknown" || i.Owner != "" {
+		if i.Status != checkpoint.StatusPending || !heldFor(i, engine.ReasonUnregistered) || i.Attention[0].Name != "unknown" || i.Owner != "" {
 			t.Errorf("%+v, want it left alone", i)
 		}
 		var listed []string
@@ -154,7 +154,7 @@ func TestTypeThatWentAway(t *testing.T) {
 		p.kill()
 		p = boot(t, s, flow("new", nil2))
 		time.Sleep(time.Minute)
-		if i := describe(t, p, "o"); i.Status != checkpoint.Running || !heldFor(i, engine.Unregistered) {
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning || !heldFor(i, engine.ReasonUnregistered) {
 			t.Errorf("%+v, want it left alone", i)
 		}
 		p.kill()
@@ -186,7 +186,7 @@ func TestHistory(t *testing.T) {
 		p = boot(t, s, wf)
 		result(t, wf.Handle(p, "o"))
 		cs := historyOf(t, p.Engine, "o")
-		want := []checkpoint.Kind{checkpoint.Claimed, checkpoint.Fired, checkpoint.Skipped, checkpoint.Claimed, checkpoint.Fired, checkpoint.Fired, checkpoint.Ended}
+		want := []checkpoint.Kind{checkpoint.KindClaimed, checkpoint.KindFired, checkpoint.KindSkipped, checkpoint.KindClaimed, checkpoint.KindFired, checkpoint.KindFired, checkpoint.KindEnded}
 		if got := kinds(cs); !slices.Equal(got, want) {
 			t.Errorf("events %v, want %v", got, want)
 		}
@@ -202,7 +202,7 @@ func TestHistory(t *testing.T) {
 			if c.Owner != owner || c.Epoch != epoch {
 				t.Errorf("checkpoint %d (%v) is of %q, epoch %d; want %q, %d", c.Number, c.Events[0].Kind, c.Owner, c.Epoch, owner, epoch)
 			}
-			if i > 0 && c.Number != cs[i-1].Number+1 && cs[i-1].Events[0].Kind != checkpoint.Skipped {
+			if i > 0 && c.Number != cs[i-1].Number+1 && cs[i-1].Events[0].Kind != checkpoint.KindSkipped {
 				t.Errorf("checkpoint %d comes after %d", c.Number, cs[i-1].Number)
 			}
 		}
@@ -234,8 +234,8 @@ func TestList(t *testing.T) {
 		}{
 			{engine.Filter{}, "o3 o2 o1 o0"},
 			{engine.Filter{Workflow: "slow"}, "o3 o1"},
-			{engine.Filter{Status: checkpoint.Completed}, "o2 o0"},
-			{engine.Filter{Workflow: "slow", Status: checkpoint.Completed}, ""},
+			{engine.Filter{Status: checkpoint.StatusCompleted}, "o2 o0"},
+			{engine.Filter{Workflow: "slow", Status: checkpoint.StatusCompleted}, ""},
 			{engine.Filter{Attention: true}, ""},
 		} {
 			var got []string
@@ -257,7 +257,7 @@ func TestPurge(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
 		wf := receiving(1)
-		p := boot(t, s, wf, func(c *engine.Config) { c.PurgeMemory = time.Hour })
+		p := boot(t, s, wf, func(c *engine.Config) { c.TombstoneRetention = time.Hour })
 		time.Sleep(time.Second) // it runs: a hint to an engine that does not yet is there until its next poll
 		start(t, wf, p, "o", "")
 		if err := p.Purge(ctx, "o", audit); !errors.Is(err, engine.ErrNotApplicable) {
@@ -266,11 +266,11 @@ func TestPurge(t *testing.T) {
 		if err := p.Purge(ctx, "nobody", audit); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("of nobody: %v, want ErrNotFound", err)
 		}
-		for _, a := range []engine.Audit{{}, {By: "ann"}, {Why: "x"}, {By: "\xff", Why: "x"}, {By: "ann", Why: strings.Repeat("x", 5000)}} {
+		for _, a := range []engine.Actor{{}, {Name: "ann"}, {Reason: "x"}, {Name: "\xff", Reason: "x"}, {Name: "ann", Reason: strings.Repeat("x", 5000)}} {
 			if err := p.Purge(ctx, "o", a); !errors.Is(err, engine.ErrInvalid) {
 				t.Errorf("by %.20q: %v, want ErrInvalid", a, err)
 			}
-			if err := p.Retry(ctx, "o", a); !errors.Is(err, engine.ErrInvalid) {
+			if err := p.Resume(ctx, "o", a); !errors.Is(err, engine.ErrInvalid) {
 				t.Errorf("retry by %.20q: %v, want ErrInvalid", a, err)
 			}
 		}
@@ -287,10 +287,10 @@ func TestPurge(t *testing.T) {
 		}
 		for name, err := range map[string]error{
 			"Describe": func() error { _, err := p.Describe(ctx, "o"); return err }(),
-			"Result":   p.Result(ctx, "", "o", nil),
-			"Cancel":   p.Cancel(ctx, "o", ""),
+			"Result":   p.Result(ctx, "o", "", nil),
+			"Cancel":   p.Cancel(ctx, "o", engine.Actor{}),
 			"Send":     func() error { _, err := approved.Send(ctx, p, "o", "v", nil); return err }(),
-			"Retry":    p.Retry(ctx, "o", audit),
+			"Retry":    p.Resume(ctx, "o", audit),
 		} {
 			if !errors.Is(err, engine.ErrNotFound) {
 				t.Errorf("%s of a purged one: %v, want ErrNotFound", name, err)

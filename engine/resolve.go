@@ -40,17 +40,17 @@ import (
 // decodes the result before it becomes the outcome. If that fails, the answer is
 // withdrawn, and the workflow's Attention names the operation again, with the expected
 // type. Then call Resolve again.
-func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.Answer, by Audit) error {
+func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.Answer, by Actor) error {
 	call := waiting(ctx, "resolve of operation "+quoted(operation)+" of workflow", id)
 	return call.explain(e.resolveOperation(call, id, operation, a, by))
 }
 
-func (e *Engine) resolveOperation(ctx context.Context, id, operation string, a activity.Answer, by Audit) error {
+func (e *Engine) resolveOperation(ctx context.Context, id, operation string, a activity.Answer, by Actor) error {
 	v, result, err := e.personal(a, operation)
 	if err := errors.Join(by.check(), err); err != nil {
 		return err
 	}
-	verb := checkpoint.Verb{Name: resolution(operation, v.State), By: by.By, Why: by.Why}
+	verb := checkpoint.Verb{Name: resolution(operation, v.State), By: by.Name, Why: by.Reason}
 	if undoes(operation) && v.Reason != "" {
 		verb.Why += ": " + v.Reason
 	}
@@ -58,7 +58,7 @@ func (e *Engine) resolveOperation(ctx context.Context, id, operation string, a a
 		return e.resolving(ctx, wf, operation, v, result, verb)
 	}))
 	if err == nil {
-		e.log.Info("weft: operation resolved", "workflow", id, "operation", operation, "as", v.State.String(), "by", by.By, "why", by.Why)
+		e.log.Info("weft: operation resolved", "workflow", id, "operation", operation, "as", v.State.String(), "by", by.Name, "why", by.Reason)
 	}
 	return err
 }
@@ -108,7 +108,7 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 		records[i] = reopened(records[i], wf)
 	}
 	asked := slices.ContainsFunc(wf.Attention, func(a checkpoint.Attention) bool {
-		return a.Reason == string(Indeterminate) && a.Operation == operation
+		return a.Reason == string(ReasonIndeterminate) && a.Operation == operation
 	})
 	switch {
 	case i < 0:
@@ -140,7 +140,7 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 // answer as the verb.
 func (e *Engine) resolvingUndo(wf *checkpoint.Workflow, operation string, v activity.Verdict, verb checkpoint.Verb) (*changing, error) {
 	about := func(a checkpoint.Attention) bool {
-		return (a.Reason == string(Uncompensated) || a.Reason == string(Undecodable)) && a.Operation == operation
+		return (a.Reason == string(ReasonUncompensated) || a.Reason == string(ReasonUndecodable)) && a.Operation == operation
 	}
 	switch {
 	case !slices.ContainsFunc(wf.Attention, about):

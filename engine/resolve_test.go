@@ -40,7 +40,7 @@ func asking(name string) *engine.Workflow[string, string] {
 	return asksAbout(name, &activity.Activity[string, receipt]{
 		Name:            "charge",
 		IdempotencyKey:  func(order string) string { return "order/" + order },
-		OnIndeterminate: activity.Park,
+		OnIndeterminate: activity.AwaitOperator,
 		Run:             func(context.Context, string) (receipt, error) { return receipt{}, errBroke },
 	})
 }
@@ -57,7 +57,7 @@ func asksFor(t testing.TB, c engine.Client, detail ...string) {
 	t.Helper()
 	asks := func(a engine.Attention) bool {
 		missing := func(d string) bool { return !strings.Contains(a.Detail, d) }
-		return a.Reason == engine.Indeterminate && a.Operation == "1" && a.Name == "charge" && !slices.ContainsFunc(detail, missing)
+		return a.Reason == engine.ReasonIndeterminate && a.Operation == "1" && a.Name == "charge" && !slices.ContainsFunc(detail, missing)
 	}
 	var i engine.Info
 	for range 2000 {
@@ -65,7 +65,7 @@ func asksFor(t testing.TB, c engine.Client, detail ...string) {
 		switch {
 		case slices.ContainsFunc(i.Attention, asks):
 			return
-		case i.Status.Terminal(), heldFor(i, engine.Undecodable):
+		case i.Status.Terminal(), heldFor(i, engine.ReasonUndecodable):
 			t.Fatalf("%s, %+v; want a person asked: %q", i.Status, i.Attention, detail)
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -89,7 +89,7 @@ func charged(t testing.TB, s storage.Storage) activity.Record { return recordOf(
 func ends(t testing.TB, c engine.Client, want string) {
 	t.Helper()
 	var got string
-	if err := c.Result(timed(t, 20*time.Second), "", "o", &got); err != nil || got != want {
+	if err := c.Result(timed(t, 20*time.Second), "o", "", &got); err != nil || got != want {
 		t.Fatalf("the result is %q, %v; want %q", got, err, want)
 	}
 }
@@ -162,13 +162,13 @@ func TestResolveWithJSON(t *testing.T) {
 // often has an engine find quickly what others have written, and who has died.
 func often(c *engine.Config) { c.PollInterval, c.LeaseTTL = 20*time.Millisecond, 2*time.Second }
 
-var bob = engine.Audit{By: "bob", Why: "saw it in the books"}
+var bob = engine.Actor{Name: "bob", Reason: "saw it in the books"}
 
 // asksBob is what a person is asked whose answer was withdrawn.
 var asksBob = []string{"the answer by bob is not taken", "another type", "activity charge returns engine_test.receipt"}
 
 // resolvedBy has an engine resolve o's charge that knows nothing of its type.
-func resolvedBy(t testing.TB, s storage.Storage, by engine.Audit, a activity.Answer) {
+func resolvedBy(t testing.TB, s storage.Storage, by engine.Actor, a activity.Answer) {
 	t.Helper()
 	client := made(t, s)
 	defer client.Close()
@@ -206,7 +206,7 @@ func TestResolveOfAnotherTypeIsCorrected(t *testing.T) {
 					},
 				}
 				if c.asked {
-					charge.OnIndeterminate = activity.Park
+					charge.OnIndeterminate = activity.AwaitOperator
 				}
 				wf := asksAbout("checkout", charge)
 				boots := func() *process {
@@ -252,9 +252,9 @@ func TestResolveOfAnotherTypeIsCorrected(t *testing.T) {
 				for _, c := range historyOf(t, p.Engine, "o") {
 					for _, e := range c.Events {
 						switch e.Kind {
-						case checkpoint.Acted:
+						case checkpoint.KindActed:
 							acted += e.By + " "
-						case checkpoint.Settled:
+						case checkpoint.KindSettled:
 							settled += string(e.Result)
 						}
 					}
@@ -393,7 +393,7 @@ func TestWithdrawalOfAnAnswerMayFail(t *testing.T) {
 						struck.Store(true)
 						client := made(t, s)
 						defer client.Close()
-						if err := client.Retry(ctx, "o", audit); err != nil {
+						if err := client.Resume(ctx, "o", audit); err != nil {
 							t.Errorf("retry: %v", err)
 						}
 					}
@@ -431,7 +431,7 @@ func notes(t testing.TB, p *process, what string) bool {
 	t.Helper()
 	for _, c := range historyOf(t, p.Engine, "o") {
 		for _, e := range c.Events {
-			if e.Kind == checkpoint.Noted && strings.Contains(e.Why, what) {
+			if e.Kind == checkpoint.KindNoted && strings.Contains(e.Why, what) {
 				return true
 			}
 		}
@@ -447,7 +447,7 @@ func TestLateReturnLeavesTheQuestion(t *testing.T) {
 		wf := asksAbout("checkout", &activity.Activity[string, receipt]{
 			Name:            "charge",
 			IdempotencyKey:  func(order string) string { return "order/" + order },
-			OnIndeterminate: activity.Park,
+			OnIndeterminate: activity.AwaitOperator,
 			Timeout:         50 * time.Millisecond,
 			Run: func(context.Context, string) (receipt, error) {
 				<-goOn
@@ -459,7 +459,7 @@ func TestLateReturnLeavesTheQuestion(t *testing.T) {
 		asksFor(t, p, "there is no verifier; attempt 1: timed out")
 		question := func() (asked []engine.Attention) {
 			for _, a := range describe(t, p, "o").Attention {
-				if a.Reason == engine.Indeterminate {
+				if a.Reason == engine.ReasonIndeterminate {
 					asked = append(asked, a)
 				}
 			}
@@ -512,7 +512,7 @@ func TestAttemptEndsWhileAnAnswerIsWithdrawn(t *testing.T) {
 				other := &activity.Activity[string, string]{
 					Name:            "other",
 					IdempotencyKey:  func(string) string { return "other" },
-					OnIndeterminate: activity.Park,
+					OnIndeterminate: activity.AwaitOperator,
 					Run:             func(context.Context, string) (string, error) { return "", errBroke },
 				}
 				wf := flow("checkout", func(run *engine.Run) (string, error) {
@@ -583,12 +583,12 @@ func TestResolveOfAnotherTypeMeetsALateReturn(t *testing.T) {
 					},
 				}
 				if what == "a person is asked" {
-					charge.OnIndeterminate = activity.Park
+					charge.OnIndeterminate = activity.AwaitOperator
 				} else {
 					charge.Verify = func(context.Context, string) (activity.Verification[receipt], error) {
 						return activity.Indeterminate[receipt]("the books are closed"), nil
 					}
-					charge.VerifyRetry = activity.Retry{Attempts: -1, Backoff: time.Hour, MaxBackoff: time.Hour}
+					charge.VerifyRetry = activity.Retry{MaxAttempts: -1, Backoff: time.Hour, MaxBackoff: time.Hour}
 				}
 				wf := asksAbout("checkout", charge)
 				var armed atomic.Bool

@@ -45,7 +45,7 @@ var floorKey = keys.Meta("floor")
 //
 // Errors: ErrInvalid, ErrNotApplicable if this engine runs, ErrClosed, the store's. After
 // any error other than the first three, call it again.
-func (e *Engine) Restored(ctx context.Context, above uint64, by Audit) error {
+func (e *Engine) Restored(ctx context.Context, above uint64, by Actor) error {
 	if err := by.check(); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (e *Engine) Restored(ctx context.Context, above uint64, by Audit) error {
 // raiseFloor writes the floor, unless the stored one is as high already. It reports whether
 // to try again because the record changed meanwhile. It replaces a damaged record, because
 // nothing else can repair it.
-func (e *Engine) raiseFloor(ctx context.Context, floor uint64, by Audit) (again bool, err error) {
+func (e *Engine) raiseFloor(ctx context.Context, floor uint64, by Actor) (again bool, err error) {
 	now, err := readFloor(ctx, e.store)
 	switch {
 	case err != nil && (!errors.Is(err, storage.ErrCorrupt) || now.raw == nil):
@@ -88,7 +88,7 @@ func (e *Engine) raiseFloor(ctx context.Context, floor uint64, by Audit) (again 
 	case now.Floor >= floor:
 		return false, nil
 	}
-	next := &floorRecord{Floor: floor, By: by.By, Why: by.Why, At: checkpoint.Micro(e.now()), unknown: now.unknown}
+	next := &floorRecord{Floor: floor, By: by.Name, Why: by.Reason, At: checkpoint.Micro(e.now()), unknown: now.unknown}
 	raw, err := record.Seal(floorKey, checkpoint.Version, next, next.unknown)
 	if err != nil {
 		return false, err
@@ -111,7 +111,7 @@ func (e *Engine) raiseFloor(ctx context.Context, floor uint64, by Audit) (again 
 	case err != nil:
 		return false, err
 	}
-	e.log.Info("weft: store restored; new fencing tokens are higher than all before", "floor", floor, "by", by.By, "why", by.Why)
+	e.log.Info("weft: store restored; new fencing tokens are higher than all before", "floor", floor, "by", by.Name, "why", by.Reason)
 	return false, nil
 }
 

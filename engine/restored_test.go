@@ -288,7 +288,7 @@ func TestRestoredIsRefused(t *testing.T) {
 		t.Errorf("while the engine runs: got %v, want ErrNotApplicable", err)
 	}
 	e := made(t, new(memory.Store))
-	if err := e.Restored(ctx, 0, engine.Audit{}); !errors.Is(err, engine.ErrInvalid) {
+	if err := e.Restored(ctx, 0, engine.Actor{}); !errors.Is(err, engine.ErrInvalid) {
 		t.Errorf("without who and why: got %v, want ErrInvalid", err)
 	}
 	if err := e.Restored(ctx, 1<<63, audit); !errors.Is(err, engine.ErrInvalid) {

@@ -9,14 +9,14 @@ import (
 )
 
 // Result waits for the end of a workflow and decodes its result into result, a
-// pointer or nil. See Handle.Result.
-func (e *Engine) Result(ctx context.Context, workflow, id string, result any) error {
+// pointer or nil. An empty workflow name stands for any. See Handle.Result.
+func (e *Engine) Result(ctx context.Context, id, workflow string, result any) error {
 	call := waiting(ctx, "result of workflow", id)
 	waitingFor(call, "the store to read")
-	return call.explain(e.awaitResult(call, workflow, id, result))
+	return call.explain(e.awaitResult(call, id, workflow, result))
 }
 
-func (e *Engine) awaitResult(ctx context.Context, workflow, id string, result any) error {
+func (e *Engine) awaitResult(ctx context.Context, id, workflow string, result any) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (e *Engine) hear(ctx context.Context, ended <-chan *ending, id string) (*en
 // result returns an output to a caller: it decodes the result, or returns the error.
 func (e *Engine) result(workflow, id string, out *checkpoint.Output, result any) error {
 	switch out.Status {
-	case checkpoint.Completed:
+	case checkpoint.StatusCompleted:
 		if result == nil {
 			return nil
 		}
@@ -85,7 +85,7 @@ func (e *Engine) result(workflow, id string, out *checkpoint.Output, result any)
 			return fmt.Errorf("engine: result of %q: %w", id, err)
 		}
 		return nil
-	case checkpoint.Cancelled:
+	case checkpoint.StatusCancelled:
 		return fmt.Errorf("%w: %q", ErrCancelled, id)
 	}
 	failed := &WorkflowError{ID: id, Workflow: workflow, Message: out.Error, Stack: out.Stack, sentinel: out.Sentinel}

@@ -20,7 +20,7 @@ func TestResultOfAnotherWorkflow(t *testing.T) {
 		time.Sleep(time.Second)
 		short, cancel := context.WithTimeout(ctx, time.Hour)
 		defer cancel()
-		if err := p.Result(short, "other", "o", nil); !errors.Is(err, engine.ErrNotFound) {
+		if err := p.Result(short, "o", "other", nil); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("result: %v, want ErrNotFound", err)
 		}
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Retry makes a workflow that has failed, or one that is held for Attention, continue
+// Resume makes a workflow that has failed, or one that is held for Attention, continue
 // from its last checkpoint. The history records who did this and why.
 //
 // A failed workflow is running again, and its history is replayed. The retry takes back
@@ -27,27 +27,27 @@ import (
 // retry on. A workflow of a queue waits there again, at the end of the line.
 //
 // A workflow that has undone its calls (see activity.Activity.Compensate) cannot be
-// retried, because it would build on effects that are gone. Start another one.
+// resumed, because it would build on effects that are gone. Start another one.
 //
 // Errors: a *TerminalError for a workflow that completed or was cancelled;
 // ErrNotApplicable for one that is running and not held, for one that has undone its
 // calls, for a child whose parent has been told how it ended (a parent that had ended
 // before was not told), and after a hundred retries; ErrNotFound, ErrInvalid, ErrClosed,
 // the store's.
-func (e *Engine) Retry(ctx context.Context, id string, by Audit) error {
-	call := waiting(ctx, "retry of workflow", id)
+func (e *Engine) Resume(ctx context.Context, id string, by Actor) error {
+	call := waiting(ctx, "resume of workflow", id)
 	return call.explain(e.retryWorkflow(call, id, by))
 }
 
-func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {
+func (e *Engine) retryWorkflow(ctx context.Context, id string, by Actor) error {
 	if err := by.check(); err != nil {
 		return err
 	}
-	verb := checkpoint.Verb{Name: retried, By: by.By, Why: by.Why}
+	verb := checkpoint.Verb{Name: retried, By: by.Name, Why: by.Reason}
 	said := saying{verb: verb}
 	var tries []*checkpoint.Write // to take back a failure
 	err := e.change(ctx, id, change{
-		name: "retry",
+		name: "resume",
 		landed: func(ctx context.Context, wf *checkpoint.Workflow) (bool, error) {
 			for _, w := range tries { // of two equal retries, one takes back the failure
 				if done, err := checkpoint.Landed(ctx, e.store, w); done || err != nil {
@@ -61,7 +61,7 @@ func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {
 		},
 		decide: func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
 			switch {
-			case wf.Status == checkpoint.Failed:
+			case wf.Status == checkpoint.StatusFailed:
 				w, err := e.retryFailed(ctx, wf, verb)
 				if err != nil {
 					return nil, err
@@ -71,7 +71,7 @@ func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {
 			case wf.Status.Terminal():
 				return nil, &TerminalError{id, wf.Status}
 			case len(wf.Attention) == 0:
-				return nil, fmt.Errorf("%w: retry %q: it is not held", ErrNotApplicable, id)
+				return nil, fmt.Errorf("%w: resume %q: it is not held", ErrNotApplicable, id)
 			}
 			if err := said.begin(ctx, e.store, wf); err != nil {
 				return nil, err
@@ -82,7 +82,7 @@ func (e *Engine) retryWorkflow(ctx context.Context, id string, by Audit) error {
 		},
 	})
 	if err == nil {
-		e.log.Info("weft: workflow is retried", "workflow", id, "by", by.By, "why", by.Why)
+		e.log.Info("weft: workflow is resumed", "workflow", id, "by", by.Name, "why", by.Reason)
 	}
 	return err
 }
@@ -110,7 +110,7 @@ func (e *Engine) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb 
 		refusal = fmt.Sprintf("it was retried %d times", mostRetries)
 	}
 	if refusal != "" {
-		return nil, fmt.Errorf("%w: retry %q: %s", ErrNotApplicable, wf.ID, refusal)
+		return nil, fmt.Errorf("%w: resume %q: %s", ErrNotApplicable, wf.ID, refusal)
 	}
 	hold, err := checkpoint.Find(ctx, e.store, wf)
 	if err != nil {
@@ -167,7 +167,7 @@ func (e *Engine) catchUp(ctx context.Context, wf *checkpoint.Workflow, w *checkp
 			continue
 		}
 		if open++; open > mostKids || 4*open > e.maxOps-spare {
-			return fmt.Errorf("%w: retry %q: more than %d of its children had not ended when it failed", ErrNotApplicable, wf.ID, open-1)
+			return fmt.Errorf("%w: resume %q: more than %d of its children had not ended when it failed", ErrNotApplicable, wf.ID, open-1)
 		}
 		if err := e.tellEnd(ctx, wf, c, w); err != nil {
 			return err
@@ -185,7 +185,7 @@ func (e *Engine) tellEnd(ctx context.Context, wf *checkpoint.Workflow, c *checkp
 	case err != nil && !gone:
 		return err
 	case gone || kid.Tombstone() || kid.Parent == nil || kid.Parent.Generation != wf.Generation:
-		c.End = &checkpoint.Output{Generation: wf.Generation, Status: checkpoint.Failed, Error: "it was purged before its parent had looked"}
+		c.End = &checkpoint.Output{Generation: wf.Generation, Status: checkpoint.StatusFailed, Error: "it was purged before its parent had looked"}
 	default:
 		c.End = end
 	}
@@ -222,7 +222,7 @@ func (e *Engine) endOf(ctx context.Context, id string) (*checkpoint.Workflow, *c
 // run has taken back. The outcome of an effect that happened and whose result is lost is
 // never taken back.
 func (x *execution) takesBack(e logged) bool {
-	if len(x.hold.Workflow.Retries) == 0 || e.Kind != checkpoint.Settled || e.Error == "" && e.Category == "" {
+	if len(x.hold.Workflow.Retries) == 0 || e.Kind != checkpoint.KindSettled || e.Error == "" && e.Category == "" {
 		return false
 	}
 	switch e.Of {

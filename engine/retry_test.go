@@ -33,7 +33,7 @@ func failure(t testing.TB, h *engine.Handle[string], text string) {
 
 func retry(t testing.TB, p *process, id string) {
 	t.Helper()
-	if err := p.Retry(ctx, id, audit); err != nil {
+	if err := p.Resume(ctx, id, audit); err != nil {
 		t.Fatalf("retry %q: %v", id, err)
 	}
 }
@@ -49,9 +49,9 @@ func TestRetryOfAFailedWorkflow(t *testing.T) {
 		var good atomic.Int32
 		first := counting(&runs, "first")
 		flaky := &activity.Activity[string, string]{
-			Name:     "flaky",
-			Retry:    activity.Retry{Attempts: 2},
-			Deadline: time.Minute,
+			Name:         "flaky",
+			Retry:        activity.Retry{MaxAttempts: 2},
+			TotalTimeout: time.Minute,
 			Run: func(ctx context.Context, _ string) (string, error) {
 				attempts = append(attempts, activity.InfoFrom(ctx).Attempt)
 				if len(attempts) < int(good.Load()) {
@@ -82,10 +82,10 @@ func TestRetryOfAFailedWorkflow(t *testing.T) {
 		failure(t, h, "attempt 4: broke")
 		p.stop(t)
 		office := made(t, s, wf) // which does not run
-		if err := office.Retry(ctx, "o", audit); err != nil {
+		if err := office.Resume(ctx, "o", audit); err != nil {
 			t.Fatal(err)
 		}
-		if i := describe(t, office, "o"); i.Status != checkpoint.Running || !i.EndedAt.IsZero() {
+		if i := describe(t, office, "o"); i.Status != checkpoint.StatusRunning || !i.EndedAt.IsZero() {
 			t.Errorf("retried, it is %+v", i)
 		}
 		office.Close()
@@ -108,9 +108,9 @@ func TestRetryOfAFailedWorkflow(t *testing.T) {
 		for _, c := range historyOf(t, p.Engine, "o") {
 			for _, e := range c.Events {
 				switch {
-				case e.Kind == checkpoint.Ended:
+				case e.Kind == checkpoint.KindEnded:
 					ended++
-				case e.Kind == checkpoint.Acted && e.Name == "retry" && e.By == audit.By && e.Why == audit.Why:
+				case e.Kind == checkpoint.KindActed && e.Name == "retry" && e.By == audit.Name && e.Why == audit.Reason:
 					acted++
 				}
 			}
@@ -204,7 +204,7 @@ func TestRetryOfAReconciledActivity(t *testing.T) {
 				h = wf.Handle(p, "o")
 				time.Sleep(time.Hour)
 				if c.resolve != nil {
-					if i := describe(t, p, "o"); !heldFor(i, engine.Indeterminate) {
+					if i := describe(t, p, "o"); !heldFor(i, engine.ReasonIndeterminate) {
 						t.Errorf("%+v, want a person asked", i)
 					}
 					if err := p.Resolve(ctx, "o", "2", c.resolve, audit); err != nil {
@@ -248,7 +248,7 @@ func TestRetryWaitsForWhatMayStillLand(t *testing.T) {
 			}
 			return activity.NotCompleted[string]()
 		})
-		a.VerifyRetry, a.Timeout, a.Settle = activity.Retry{Attempts: 1}, time.Minute, time.Hour
+		a.VerifyRetry, a.Timeout, a.Settle = activity.Retry{MaxAttempts: 1}, time.Minute, time.Hour
 		wf := flow("checkout", func(run *engine.Run) (string, error) { return a.Do(run, "42") })
 		p := bootOn(t, f, wf)
 		start(t, wf, p, "o", "")
@@ -280,7 +280,7 @@ func TestRetryTakesBackWhatItFailedOf(t *testing.T) {
 		act := func(name string, fails bool) *activity.Activity[int, int] {
 			return &activity.Activity[int, int]{
 				Name:  name,
-				Retry: activity.Retry{Attempts: 1},
+				Retry: activity.Retry{MaxAttempts: 1},
 				Run: func(_ context.Context, i int) (int, error) {
 					runs.add(fmt.Sprint(name, i))
 					if fails && !mended.Load() && i%2 == 1 {
@@ -372,12 +372,12 @@ func TestRetryThatDoesNotApply(t *testing.T) {
 		bad := flow("bad", func(*engine.Run) (string, error) { return "", errBroke })
 		long := flow("long", func(run *engine.Run) (string, error) { return "", run.Sleep(1000 * time.Hour) })
 		parent := flow("parent", func(run *engine.Run) (string, error) {
-			_, err := bad.With(engine.StartOptions{ChildID: "child"}).Do(run, "")
+			_, err := bad.AsChild(engine.ChildOptions{ID: "child"}).Do(run, "")
 			return sprint(err != nil), run.Sleep(1000 * time.Hour)
 		})
 		p := boot(t, s, good, bad, long, parent)
 		result(t, start(t, good, p, "completed", ""))
-		if err := start(t, long, p, "cancelled", "").Cancel(ctx, ""); err != nil {
+		if err := start(t, long, p, "cancelled", "").Cancel(ctx, engine.Actor{}); err != nil {
 			t.Fatal(err)
 		}
 		_, err := outcome(long.Handle(p, "cancelled"))
@@ -396,7 +396,7 @@ func TestRetryThatDoesNotApply(t *testing.T) {
 		before := len(entries(t, s, "wf:"))
 		for _, c := range []struct {
 			id   string
-			by   engine.Audit
+			by   engine.Actor
 			want error
 		}{
 			{"completed", audit, engine.ErrTerminal},
@@ -405,10 +405,10 @@ func TestRetryThatDoesNotApply(t *testing.T) {
 			{"child", audit, engine.ErrNotApplicable},
 			{"failed", audit, engine.ErrNotApplicable}, // after a hundred retries
 			{"nobody", audit, engine.ErrNotFound},
-			{"failed", engine.Audit{By: "ann"}, engine.ErrInvalid},
-			{"failed", engine.Audit{Why: "why not"}, engine.ErrInvalid},
+			{"failed", engine.Actor{Name: "ann"}, engine.ErrInvalid},
+			{"failed", engine.Actor{Reason: "why not"}, engine.ErrInvalid},
 		} {
-			if err := p.Retry(ctx, c.id, c.by); !errors.Is(err, c.want) {
+			if err := p.Resume(ctx, c.id, c.by); !errors.Is(err, c.want) {
 				t.Errorf("retry %q by %v: %v, want %v", c.id, c.by, err, c.want)
 			}
 		}
@@ -416,7 +416,7 @@ func TestRetryThatDoesNotApply(t *testing.T) {
 			t.Errorf("%d records, before %d", after, before)
 		}
 		p.close()
-		if err := p.Retry(ctx, "failed", audit); !errors.Is(err, engine.ErrClosed) {
+		if err := p.Resume(ctx, "failed", audit); !errors.Is(err, engine.ErrClosed) {
 			t.Errorf("closed: %v", err)
 		}
 	})
@@ -447,7 +447,7 @@ func TestRetriesAtOnce(t *testing.T) {
 			armed.Store(true)
 			errs := make(chan error, 2)
 			for range 2 {
-				go func() { errs <- p.Retry(ctx, "o", audit) }()
+				go func() { errs <- p.Resume(ctx, "o", audit) }()
 			}
 			done := 0
 			for range 2 {
@@ -462,7 +462,7 @@ func TestRetriesAtOnce(t *testing.T) {
 			}
 			acted := 0
 			for _, k := range kinds(historyOf(t, p.Engine, "o")) {
-				if k == checkpoint.Acted {
+				if k == checkpoint.KindActed {
 					acted++
 				}
 			}
@@ -521,12 +521,12 @@ func TestRetriedParent(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				var mended atomic.Bool
 				kid := flow("kid", func(run *engine.Run) (string, error) { return "grown", run.Sleep(time.Hour) })
-				o := engine.StartOptions{ChildID: "k", OnParentEnd: engine.AbandonChild}
+				o := engine.ChildOptions{ID: "k", OnParentEnd: engine.ParentEndAbandon}
 				if how == "dismissed" {
-					o.OnParentEnd = engine.CancelChild
+					o.OnParentEnd = engine.ParentEndCancel
 				}
 				wf := flow("parent", func(run *engine.Run) (string, error) {
-					f := kid.With(o).Go(run, "")
+					f := kid.AsChild(o).Go(run, "")
 					if err := run.Sleep(time.Minute); err != nil {
 						return "", err
 					}
@@ -590,7 +590,7 @@ func TestRetriedChild(t *testing.T) {
 					return "grown", run.Sleep(time.Minute)
 				})
 				wf := flow("parent", func(run *engine.Run) (string, error) {
-					f := kid.With(engine.StartOptions{ChildID: "k", OnParentEnd: engine.AbandonChild}).Go(run, "")
+					f := kid.AsChild(engine.ChildOptions{ID: "k", OnParentEnd: engine.ParentEndAbandon}).Go(run, "")
 					err := run.Sleep(time.Second)
 					if !c.late {
 						_, _ = f.Get(run)
@@ -630,7 +630,7 @@ func TestRetriedChild(t *testing.T) {
 						}
 					}
 				}
-				if err := p.Retry(ctx, "k", audit); !errors.Is(err, c.want) {
+				if err := p.Resume(ctx, "k", audit); !errors.Is(err, c.want) {
 					t.Fatalf("retry of the child: %v, want %v", err, c.want)
 				}
 				switch {
@@ -755,7 +755,7 @@ func revival(w *sweep.World) sweep.Scenario {
 				mu.Lock()
 				open = true
 				mu.Unlock()
-				if err := eng.Retry(ctx, "revival", audit); err != nil && !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) {
+				if err := eng.Resume(ctx, "revival", audit); err != nil && !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) {
 					return "", err
 				}
 			} else if err != nil {
@@ -778,7 +778,7 @@ func orphan(w *sweep.World) sweep.Scenario {
 		return s, err
 	}}
 	wf := &engine.Workflow[int, string]{Name: "parent", Func: func(run *engine.Run, i int) (string, error) {
-		kid.With(engine.StartOptions{ChildID: "kid", OnParentEnd: engine.AbandonChild}).Go(run, i)
+		kid.AsChild(engine.ChildOptions{ID: "kid", OnParentEnd: engine.ParentEndAbandon}).Go(run, i)
 		return "over", nil
 	}}
 	return sweep.Scenario{
@@ -795,7 +795,7 @@ func orphan(w *sweep.World) sweep.Scenario {
 			var failed *engine.WorkflowError
 			if _, err := kid.Handle(eng, "kid").Result(ctx); errors.As(err, &failed) {
 				mended.Store(true)
-				if err := eng.Retry(ctx, "kid", audit); err != nil && !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) {
+				if err := eng.Resume(ctx, "kid", audit); err != nil && !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) {
 					return "", err
 				}
 			} else if err != nil {
@@ -810,8 +810,8 @@ func orphan(w *sweep.World) sweep.Scenario {
 // quicker, and is not taken for the first, which stands in the history.
 func TestSameRetryOfWhatIsHeldNoMore(t *testing.T) {
 	for name, reason := range map[string]engine.Reason{
-		"a run that goes on":     engine.Indeterminate,
-		"a run that stood still": engine.BadDefinition,
+		"a run that goes on":     engine.ReasonIndeterminate,
+		"a run that stood still": engine.ReasonBadDefinition,
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
@@ -819,10 +819,10 @@ func TestSameRetryOfWhatIsHeldNoMore(t *testing.T) {
 				act := puzzling(&mended)
 				wf := flow("w", func(run *engine.Run) (string, error) {
 					a := *act
-					if reason == engine.BadDefinition && !mended.Load() {
+					if reason == engine.ReasonBadDefinition && !mended.Load() {
 						a.Run = nil
 					}
-					if _, err := a.Do(run, "key"); err != nil && reason == engine.Indeterminate {
+					if _, err := a.Do(run, "key"); err != nil && reason == engine.ReasonIndeterminate {
 						return "", err
 					}
 					return approved.Receive(run)
@@ -835,7 +835,7 @@ func TestSameRetryOfWhatIsHeldNoMore(t *testing.T) {
 						return
 					}
 					mended.Store(true)
-					if err := p.Retry(ctx, "o", engine.Audit{By: "bob", Why: "was quicker"}); err != nil {
+					if err := p.Resume(ctx, "o", engine.Actor{Name: "bob", Reason: "was quicker"}); err != nil {
 						t.Error(err)
 					}
 					time.Sleep(time.Minute)
@@ -850,7 +850,7 @@ func TestSameRetryOfWhatIsHeldNoMore(t *testing.T) {
 				eventually(t, "it is held again", isHeld)
 				time.Sleep(time.Hour)
 				meets.Store(true)
-				if err := p.Retry(ctx, "o", audit); !errors.Is(err, engine.ErrNotApplicable) {
+				if err := p.Resume(ctx, "o", audit); !errors.Is(err, engine.ErrNotApplicable) {
 					t.Errorf("retry: %v, want ErrNotApplicable", err)
 				}
 				send(t, approved, p, "o", "done", "")
@@ -889,9 +889,9 @@ func TestRetryOfARunThatIsBeingPutDown(t *testing.T) {
 		})
 		p := boot(t, fresh(t), wf)
 		h := start(t, wf, p, "o", "")
-		eventually(t, "the run is held", func() bool { return heldFor(describe(t, p, "o"), engine.BadDefinition) })
+		eventually(t, "the run is held", func() bool { return heldFor(describe(t, p, "o"), engine.ReasonBadDefinition) })
 		mended.Store(true)
-		if err := p.Retry(ctx, "o", audit); err != nil {
+		if err := p.Resume(ctx, "o", audit); err != nil {
 			t.Fatal(err)
 		}
 		if got := result(t, h); got != "done" {
@@ -920,11 +920,11 @@ func TestRetryOfUnknownOutcomeIsRecognised(t *testing.T) {
 			return storagetest.None
 		}), wf)
 		h := start(t, wf, p, "o", "")
-		eventually(t, "the run is held", func() bool { return heldFor(describe(t, p, "o"), engine.BadDefinition) })
+		eventually(t, "the run is held", func() bool { return heldFor(describe(t, p, "o"), engine.ReasonBadDefinition) })
 		time.Sleep(time.Minute)
 		mended.Store(true)
 		armed.Store(true)
-		if err := p.Retry(ctx, "o", audit); err != nil {
+		if err := p.Resume(ctx, "o", audit); err != nil {
 			t.Errorf("retry: %v", err)
 		}
 		if got := result(t, h); got != "done" {

@@ -83,7 +83,7 @@ func (r *Run) Sleep(d time.Duration) error {
 // wraps the first error of engine.Workflow.Errors that f's error matches.
 func Step[T any](run *Run, name string, f func(ctx context.Context) (T, error)) (T, error) {
 	op := run.begin(ofStep, name, &activity.Call{
-		Policy: activity.Policy{Name: name, Retry: activity.Retry{Attempts: 1}},
+		Policy: activity.Policy{Name: name, Retry: activity.Retry{MaxAttempts: 1}},
 		Run:    func(ctx context.Context, _ any) (any, error) { return f(ctx) },
 	})
 	return future.Await[T](run, op)
@@ -134,7 +134,7 @@ func (r *Run) RunActivity(c activity.Call) future.Operation {
 		if e := r.enter(); e != nil {
 			return refusal{e}
 		}
-		r.hold(BadDefinition, err)
+		r.hold(ReasonBadDefinition, err)
 	}
 	if c.Policy.Timeout == 0 {
 		c.Policy.Timeout = activity.DefaultTimeout
@@ -148,7 +148,7 @@ func (r *Run) RunActivity(c activity.Call) future.Operation {
 	op := r.begin(ofActivity, c.Policy.Name, &c)
 	if o, ok := op.(*operation); ok && !o.done {
 		o.take(r, &c)
-		if limit := c.Policy.Deadline; limit > 0 {
+		if limit := c.Policy.TotalTimeout; limit > 0 {
 			o.limited = after(r.x.since(r.x.now), limit)
 		}
 	}
@@ -273,7 +273,7 @@ func (f *fault) Unwrap() error { return f.cause }
 
 // undecodable returns the fault that data of an operation cannot be decoded.
 func undecodable(operation, name string, cause error) *fault {
-	return &fault{reason: Undecodable, operation: operation, name: name, cause: fmt.Errorf("%w; the run continues with code or a codec that can decode it", cause)}
+	return &fault{reason: ReasonUndecodable, operation: operation, name: name, cause: fmt.Errorf("%w; the run continues with code or a codec that can decode it", cause)}
 }
 
 // readable returns an error if p cannot be decoded into v. Decoding is user code and may call

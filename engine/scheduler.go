@@ -343,14 +343,14 @@ func (r *result) encode(x *execution) {
 
 // output returns the output of a run whose function ended with r.
 func (r *result) output(x *execution) *checkpoint.Output {
-	out := &checkpoint.Output{Generation: x.hold.Workflow.Generation, Status: checkpoint.Completed}
+	out := &checkpoint.Output{Generation: x.hold.Workflow.Generation, Status: checkpoint.StatusCompleted}
 	if r.err == nil {
 		out.Codec, out.Data = r.encoded.codec, r.encoded.data
 		return out
 	}
-	out.Status = checkpoint.Failed
+	out.Status = checkpoint.StatusFailed
 	if x.cancelled != nil && isCancelled(r.err) {
-		out.Status = checkpoint.Cancelled
+		out.Status = checkpoint.StatusCancelled
 	}
 	fail(r.err, r.stack, x.def.errors).onto(out)
 	return out

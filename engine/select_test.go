@@ -67,7 +67,7 @@ func TestSelect(t *testing.T) {
 		},
 		"late, withdrawn: enough": func(t *testing.T, p *process, h *engine.Handle[string]) {
 			time.Sleep(49 * time.Hour)
-			if err := h.Cancel(ctx, "enough"); err != nil {
+			if err := h.Cancel(ctx, engine.Actor{Reason: "enough"}); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -128,7 +128,7 @@ func TestLosersLeaveNothing(t *testing.T) {
 		}
 		fired := 0
 		for _, k := range kinds(historyOf(t, p.Engine, "l")) {
-			if k == checkpoint.Fired {
+			if k == checkpoint.KindFired {
 				fired++
 			}
 		}
@@ -266,7 +266,7 @@ func TestTimeLimit(t *testing.T) {
 		}
 		fired := 0
 		for _, k := range kinds(historyOf(t, p.Engine, "l")) {
-			if k == checkpoint.Fired {
+			if k == checkpoint.KindFired {
 				fired++
 			}
 		}

@@ -88,7 +88,7 @@ func (e *Engine) incoming(m signal.Message) (*signal.Incoming, error) {
 		in.ID = "sig_" + e.newID()
 	}
 	if in.Memory <= 0 {
-		in.Memory = e.config.SignalMemory
+		in.Memory = e.config.SignalIDRetention
 	}
 	p, digest, err := e.codecs.identify(m.Payload)
 	in.Codec, in.Data, in.Digest = p.codec, p.data, digest

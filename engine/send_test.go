@@ -327,7 +327,7 @@ func TestSignalThatLandsAfterItsSenderGaveUp(t *testing.T) {
 			t.Fatalf("send: %v, want DeadlineExceeded", err)
 		}
 		time.Sleep(time.Minute)
-		if i := describe(t, a, "o"); i.Status != checkpoint.Running {
+		if i := describe(t, a, "o"); i.Status != checkpoint.StatusRunning {
 			t.Fatalf("%+v, want it to wait", i)
 		}
 		close(late.landing)

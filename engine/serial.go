@@ -13,7 +13,7 @@ import (
 )
 
 // serial checks conditions in this process, under locks, before it writes. That is correct
-// for SingleOwner only, where all commits go through one engine. It does not declare
+// for OwnershipSingleOwner only, where all commits go through one engine. It does not declare
 // ConditionalBatch, because other processes could still write between check and commit.
 type serial struct {
 	storage.Storage

@@ -114,7 +114,7 @@ func TestSignalIDsAreAcceptedOnce(t *testing.T) {
 		p.kill()
 		p = boot(t, s, wf)
 		again("after a restart", p)
-		if i := describe(t, p, "o"); i.Status != checkpoint.Running {
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning {
 			t.Fatalf("status %s: it was consumed twice", i.Status)
 		}
 		send(t, approved, p, "o", "b", "EVT_1") // another case is another ID
@@ -124,7 +124,7 @@ func TestSignalIDsAreAcceptedOnce(t *testing.T) {
 		again("after the end", p)
 		_, err := approved.Send(ctx, p, "o", "c", &signal.Options{ID: "new"})
 		var end *engine.TerminalError
-		if !errors.As(err, &end) || !errors.Is(err, engine.ErrTerminal) || *end != (engine.TerminalError{ID: "o", Status: checkpoint.Completed}) {
+		if !errors.As(err, &end) || !errors.Is(err, engine.ErrTerminal) || *end != (engine.TerminalError{ID: "o", Status: checkpoint.StatusCompleted}) {
 			t.Errorf("a new one after the end: %v, want a *TerminalError", err)
 		}
 		if _, err := approved.Send(ctx, p, "nobody", "c", nil); !errors.Is(err, engine.ErrNotFound) {
@@ -291,7 +291,7 @@ func TestSignalOnAStoreWithoutConditions(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		wf := receiving(1)
 		s := fresh(t)
-		p := boot(t, storagetest.NoConditions(s), wf, func(c *engine.Config) { c.Ownership = engine.SingleOwner })
+		p := boot(t, storagetest.NoConditions(s), wf, func(c *engine.Config) { c.Ownership = engine.OwnershipSingleOwner })
 		start(t, wf, p, "o", "")
 		_, err := approved.Send(ctx, p, "o", "v", &signal.Options{ID: "x"})
 		var c *storage.CapabilityError

@@ -66,21 +66,21 @@ func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, e
 // cannot decode the signal continues. The workflow's record has the action at once, and
 // the history has it from the next checkpoint on. Errors: ErrNotApplicable if no such
 // signal waits, ErrNotFound, ErrInvalid, ErrClosed.
-func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by Audit) error {
+func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by Actor) error {
 	call := waiting(ctx, "clearing of signal "+quoted(name)+" of workflow", id)
 	return call.explain(e.clearSignal(call, id, name, signalID, by))
 }
 
-func (e *Engine) clearSignal(ctx context.Context, id, name, signalID string, by Audit) error {
+func (e *Engine) clearSignal(ctx context.Context, id, name, signalID string, by Actor) error {
 	if err := errors.Join(by.check(), checkName("signal name", name, keys.MaxName), checkSignalID(signalID)); err != nil {
 		return err
 	}
-	verb := checkpoint.Verb{Name: "clear signal " + name + " " + signalID, By: by.By, Why: by.Why}
+	verb := checkpoint.Verb{Name: "clear signal " + name + " " + signalID, By: by.Name, Why: by.Reason}
 	err := e.change(ctx, id, e.act(verb, "clear signal of", func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
 		return e.clearing(ctx, wf, name, signalID, verb)
 	}))
 	if err == nil {
-		e.log.Info("weft: signal cleared", "workflow", id, "signal", name, "id", signalID, "by", by.By, "why", by.Why)
+		e.log.Info("weft: signal cleared", "workflow", id, "signal", name, "id", signalID, "by", by.Name, "why", by.Reason)
 	}
 	return err
 }
@@ -102,7 +102,7 @@ func (e *Engine) clearing(ctx context.Context, wf *checkpoint.Workflow, name, si
 	}
 	next := *wf
 	next.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a checkpoint.Attention) bool {
-		return a.Reason == string(Undecodable) && a.Name == name // if it was not this one, the run is held again
+		return a.Reason == string(ReasonUndecodable) && a.Name == name // if it was not this one, the run is held again
 	})
 	d, err := e.acting(wf, &next, verb)
 	if err != nil {

@@ -113,7 +113,7 @@ func TestClearSignal(t *testing.T) {
 		if err := p.ClearSignal(ctx, "nobody", "approved", "a", audit); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("of nobody: %v, want ErrNotFound", err)
 		}
-		if err := p.ClearSignal(ctx, "o", "approved", "a", engine.Audit{}); !errors.Is(err, engine.ErrInvalid) {
+		if err := p.ClearSignal(ctx, "o", "approved", "a", engine.Actor{}); !errors.Is(err, engine.ErrInvalid) {
 			t.Errorf("by nobody: %v, want ErrInvalid", err)
 		}
 	})
@@ -148,7 +148,7 @@ func TestClearSignalOfUnknownOutcome(t *testing.T) {
 			found := false
 			for _, c := range historyOf(t, p.Engine, "o") {
 				for _, e := range c.Events {
-					found = found || e.Kind == checkpoint.Acted && e.Name == "clear signal approved a" && e.By == audit.By && e.Why == audit.Why
+					found = found || e.Kind == checkpoint.KindActed && e.Name == "clear signal approved a" && e.By == audit.Name && e.Why == audit.Reason
 				}
 			}
 			if !found {
@@ -164,11 +164,11 @@ func TestSameClearOfASignal(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		h := &hooked{Storage: fresh(t)}
 		var p *process
-		clears := func(by engine.Audit) error { return p.ClearSignal(ctx, "o", "approved", "a", by) }
+		clears := func(by engine.Actor) error { return p.ClearSignal(ctx, "o", "approved", "a", by) }
 		var meets atomic.Bool // before the next commit of o
 		h.beforeCommit = func(b storage.Batch) {
 			if touches(b, "wf:o") && meets.CompareAndSwap(true, false) {
-				if err := clears(engine.Audit{By: "bob", Why: "was quicker"}); err != nil {
+				if err := clears(engine.Actor{Name: "bob", Reason: "was quicker"}); err != nil {
 					t.Error(err)
 				}
 			}

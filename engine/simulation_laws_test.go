@@ -250,7 +250,7 @@ func (l *laws) lease(o *opening, incarnation string, op storage.Op, there bool) 
 // append judges the next checkpoint of a run.
 func (l *laws) append(run *lawful, c *checkpoint.Checkpoint) {
 	first := run.head.Number == 0
-	skipped := !first && run.head.Events[0].Kind == checkpoint.Skipped
+	skipped := !first && run.head.Events[0].Kind == checkpoint.KindSkipped
 	switch {
 	case !first && !skipped && c.Number != run.head.Number+1, !first && c.Number <= run.head.Number:
 		l.wrong("CK2: checkpoint %d follows %d", c.Number, run.head.Number)
@@ -267,30 +267,30 @@ func (l *laws) append(run *lawful, c *checkpoint.Checkpoint) {
 
 func (l *laws) event(run *lawful, c *checkpoint.Checkpoint, e checkpoint.Event) {
 	switch e.Kind {
-	case checkpoint.Dispatched:
+	case checkpoint.KindDispatched:
 		run.intents[e.Operation], run.leaves[e.Operation] = e, c.Number
-	case checkpoint.Ended:
+	case checkpoint.KindEnded:
 		run.ended = e.Name
-	case checkpoint.Held:
+	case checkpoint.KindHeld:
 		l.wrong("a run is held: %s: %s", e.Name, e.Error)
-	case checkpoint.Settled, checkpoint.Fired, checkpoint.Received, checkpoint.Missed:
+	case checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed:
 		if run.outcomes[e.Operation] {
 			l.wrong("AC2, TM3, SG4: operation %s has another outcome in checkpoint %d", e.Operation, c.Number)
 		}
 		run.outcomes[e.Operation] = true
 	}
 	switch e.Kind {
-	case checkpoint.Received:
+	case checkpoint.KindReceived:
 		ids, n := run.accepted[e.Name], run.consumed[e.Name]
 		if n >= len(ids) || ids[n] != e.SignalID {
 			l.wrong("SG4, SG5: %s/%s is received as number %d of %q", e.Name, e.SignalID, n, ids)
 		}
 		run.consumed[e.Name]++
-	case checkpoint.Settled:
+	case checkpoint.KindSettled:
 		if intent, left := run.intents[e.Operation]; left && e.Error == "" && e.Category == "" && !l.vouched(intent.Key) {
 			l.wrong("AC: %s is recorded as done, and its effect has not happened", intent.Key)
 		}
-	case checkpoint.Fired:
+	case checkpoint.KindFired:
 		if run.fired >= len(run.dues) {
 			l.wrong("TM3: a timer fires that nobody set")
 		} else if due := run.dues[run.fired]; c.Time.Before(due.Truncate(time.Microsecond)) {
@@ -346,7 +346,7 @@ func (l *laws) claimed(o *opening, run *lawful, before, after *checkpoint.Workfl
 	last := appended[len(appended)-1]
 	claim := last.Events[0]
 	switch {
-	case after.Claim <= run.claim || after.Claim != last.Number || claim.Kind != checkpoint.Claimed || claim.By != after.Owner:
+	case after.Claim <= run.claim || after.Claim != last.Number || claim.Kind != checkpoint.KindClaimed || claim.By != after.Owner:
 		l.wrong("OW1: claim %d of %s by %s: its checkpoint %d says %s by %s", after.Claim, id, after.Owner, last.Number, claim.Kind, claim.By)
 	case l.owners[after.Owner] != o:
 		l.wrong("OW6: %s claims %s for %s", o.name, id, after.Owner)

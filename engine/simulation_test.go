@@ -214,14 +214,14 @@ func (s *simulation) boot(t *testing.T, name string) *host {
 		c.Name, c.Logger = name, slog.New(slog.DiscardHandler)
 		c.LeaseTTL, c.PollInterval, c.StopTimeout = simTTL, simPoll, time.Second
 		c.ParkAfter = []time.Duration{-1, simRest, time.Hour}[draw(3)]
-		c.MaxRuns = []int{0, 0, 2}[draw(3)]
-		c.SignalMemory = 100 * 365 * 24 * time.Hour
+		c.MaxRunsInMemory = []int{0, 0, 2}[draw(3)]
+		c.SignalIDRetention = 100 * 365 * 24 * time.Hour
 		c.Events = engine.Events{
-			Takeover: func(string, string, string) { s.meet("takeovers") },
-			LostRace: func(string) { s.meet("lost races") },
-			Fenced:   func(string) { s.meet("fenced commits") },
-			Unknown:  func(string) { s.meet("unknown outcomes") },
-			Deposed:  func(string) { s.meet("leases lost") },
+			Takeover: func(engine.TakeoverEvent) { s.meet("takeovers") },
+			LostRace: func(engine.LostRaceEvent) { s.meet("lost races") },
+			Fenced:   func(engine.FencedEvent) { s.meet("fenced commits") },
+			Unknown:  func(engine.UnknownEvent) { s.meet("unknown outcomes") },
+			Deposed:  func(engine.DeposedEvent) { s.meet("leases lost") },
 		}
 	})
 	engine.SetNow(h.eng, h.wall)
@@ -332,7 +332,7 @@ func (s *simulation) employ() {
 		if s.dice.IntN(4) == 0 {
 			s.asked[id] = true
 			s.client(id+" cancel", after+time.Duration(s.dice.IntN(1500))*time.Millisecond, func(ctx context.Context, e *engine.Engine) error {
-				return work.Handle(e, id).Cancel(ctx, "enough")
+				return work.Handle(e, id).Cancel(ctx, engine.Actor{Reason: "enough"})
 			})
 		}
 	}
@@ -494,7 +494,7 @@ func (s *simulation) ended(t *testing.T) error {
 		switch run := s.laws.runs[id]; {
 		case run == nil:
 			problems = append(problems, id+" was not started")
-		case run.ended == string(checkpoint.Cancelled) && s.asked[id]:
+		case run.ended == string(checkpoint.StatusCancelled) && s.asked[id]:
 			s.meet("cancelled")
 		case err != nil:
 			problems = append(problems, fmt.Sprintf("%s: %v", id, err))

@@ -187,7 +187,7 @@ func (s *simulation) verify(ctx context.Context, v int, fenced bool) (activity.V
 
 // definitions are the workflows, as h has them.
 func (s *simulation) definitions(h *host) (work *engine.Workflow[[]chore, []string], all []engine.Definition) {
-	soon := activity.Retry{Attempts: -1, Backoff: 1, MaxBackoff: 1}
+	soon := activity.Retry{MaxAttempts: -1, Backoff: 1, MaxBackoff: 1}
 	key := func(v int) string { return fmt.Sprint("order/", v) }
 	const timeout = 165*time.Millisecond + 137*time.Microsecond
 	plain := &activity.Activity[int, int]{Name: "plain", Retry: soon, Run: func(ctx context.Context, v int) (int, error) { return s.plain(ctx, h, v) }}

@@ -125,7 +125,7 @@ func newSkew(t *testing.T, open func() (storage.Storage, error)) *skew {
 	never := &signal.Signal[string]{Name: "never"}
 	flaky := &activity.Activity[string, string]{
 		Name:  "flaky",
-		Retry: activity.Retry{Attempts: 20, Backoff: skewPause, MaxBackoff: skewPause}, // a death counts as one
+		Retry: activity.Retry{MaxAttempts: 20, Backoff: skewPause, MaxBackoff: skewPause}, // a death counts as one
 		Run: func(ctx context.Context, v string) (string, error) {
 			if activity.InfoFrom(ctx).Attempt == 1 {
 				return "", errBroke
@@ -211,9 +211,9 @@ func (s *skew) sit(i int) {
 	}
 	p := bootAt(s.t, own, &s.clocks[i], s.work, func(c *engine.Config) {
 		c.Name, c.PollInterval, c.LeaseTTL, c.ParkAfter = s.names[i], 50*time.Millisecond, skewLease, parkAfter
-		c.SignalMemory, c.PurgeMemory = skewMemory, skewMemory
-		c.Events.Takeover = func(_, from, to string) {
-			if from, to := clockOf(from), clockOf(to); from != to {
+		c.SignalIDRetention, c.TombstoneRetention = skewMemory, skewMemory
+		c.Events.Takeover = func(e engine.TakeoverEvent) {
+			if from, to := clockOf(e.From), clockOf(e.To); from != to {
 				s.count("takeovers by another clock", 1)
 				s.count("takeovers by "+to+" from "+from, 1)
 			}
@@ -381,8 +381,8 @@ func (s *skew) ends(id string) {
 	}
 	s.slowest = max(s.slowest, time.Since(s.began[id]))
 	names := map[checkpoint.Kind]string{
-		checkpoint.Settled: "activities settled", checkpoint.Fired: "timers fired", checkpoint.Received: "signals received",
-		checkpoint.Missed: "signals not received in time", checkpoint.Attempted: "attempts failed",
+		checkpoint.KindSettled: "activities settled", checkpoint.KindFired: "timers fired", checkpoint.KindReceived: "signals received",
+		checkpoint.KindMissed: "signals not received in time", checkpoint.KindAttempted: "attempts failed",
 	}
 	var owner, before string // the clocks under which this and the last of these events were
 	var last time.Time
@@ -393,7 +393,7 @@ func (s *skew) ends(id string) {
 		}
 		last = c.Time
 		for _, e := range c.Events {
-			if e.Kind == checkpoint.Claimed {
+			if e.Kind == checkpoint.KindClaimed {
 				owner = clockOf(e.By)
 			}
 			what, ok := names[e.Kind]
@@ -404,7 +404,7 @@ func (s *skew) ends(id string) {
 				s.count(what+" under another clock", 1)
 			}
 			before = owner
-			if e.Kind != checkpoint.Attempted {
+			if e.Kind != checkpoint.KindAttempted {
 				outcomes[e.Operation]++
 			}
 		}

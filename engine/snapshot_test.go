@@ -146,7 +146,7 @@ func TestKeyAndContentAreOfOneMoment(t *testing.T) {
 		var done tally
 		a := &activity.Activity[*hotel, string]{
 			Name:           "book",
-			Retry:          activity.Retry{Attempts: 3},
+			Retry:          activity.Retry{MaxAttempts: 3},
 			IdempotencyKey: func(h *hotel) string { return h.Name },
 			Run: func(ctx context.Context, h *hotel) (string, error) {
 				i := activity.InfoFrom(ctx)
@@ -259,7 +259,7 @@ func TestBranchChangesWhatAnotherHasSent(t *testing.T) {
 func TestResultIsWhatWasReturned(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s storage.Storage) {
 		kid := flow("kid", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Minute) }).
-			With(engine.StartOptions{OnParentEnd: engine.AwaitChild})
+			AsChild(engine.ChildOptions{OnParentEnd: engine.ParentEndAwait})
 		wf := &engine.Workflow[*hotel, *hotel]{Name: "w", Func: func(run *engine.Run, h *hotel) (*hotel, error) {
 			kid.Go(run, "")
 			engine.Go(run, "soon", func(*engine.Run) (int, error) { h.spoil(); return 0, nil })
@@ -333,7 +333,7 @@ func TestCodecThatSharesItsBytes(t *testing.T) {
 		var done tally
 		a := &activity.Activity[[]byte, []byte]{
 			Name:  "a",
-			Retry: activity.Retry{Attempts: 2},
+			Retry: activity.Retry{MaxAttempts: 2},
 			Run: func(ctx context.Context, in []byte) ([]byte, error) {
 				done.add("run " + string(in))
 				in[0] = 'X'
@@ -457,7 +457,7 @@ func TestInputThatCannotBeCopied(t *testing.T) {
 		p = boot(t, s, wf)
 		h := wf.Handle(p, "o")
 		time.Sleep(10 * time.Minute)
-		if i := describe(t, p, "o"); i.Status.Terminal() || !heldFor(i, engine.BadDefinition) {
+		if i := describe(t, p, "o"); i.Status.Terminal() || !heldFor(i, engine.ReasonBadDefinition) {
 			_, err := outcome(h)
 			t.Errorf("%+v, %v; want it held", i, err)
 		}

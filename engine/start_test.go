@@ -67,7 +67,7 @@ func TestStartIsIdempotent(t *testing.T) {
 		defer client.Close()
 		start(t, wf, client, "o", apple)
 		again(client) // nobody drives it
-		if i := describe(t, client, "o"); i.Status != checkpoint.Pending || i.Workflow != "checkout" || i.Owner != "" {
+		if i := describe(t, client, "o"); i.Status != checkpoint.StatusPending || i.Workflow != "checkout" || i.Owner != "" {
 			t.Errorf("before anybody drives it: %+v", i)
 		}
 		p := boot(t, s, wf, other)
@@ -83,7 +83,7 @@ func TestStartIsIdempotent(t *testing.T) {
 			t.Errorf("charged %d times, want once", n)
 		}
 		i := describe(t, p, "o")
-		if i.Status != checkpoint.Completed || i.StartedAt.IsZero() || i.EndedAt.Before(i.StartedAt) || i.CreatedAt.After(i.StartedAt) || i.Epoch == 0 {
+		if i.Status != checkpoint.StatusCompleted || i.StartedAt.IsZero() || i.EndedAt.Before(i.StartedAt) || i.CreatedAt.After(i.StartedAt) || i.Epoch == 0 {
 			t.Errorf("ended: %+v", i)
 		}
 	})
@@ -189,7 +189,7 @@ func TestIDsAtTheDoor(t *testing.T) {
 	for name, err := range map[string]error{
 		"Describe": func() error { _, err := e.Describe(ctx, ""); return err }(),
 		"Result":   e.Result(ctx, "", "", nil),
-		"Cancel":   e.Cancel(ctx, "", ""),
+		"Cancel":   e.Cancel(ctx, "", engine.Actor{}),
 		"Purge":    e.Purge(ctx, "", audit),
 		"Start":    func() error { _, err := e.StartWorkflow(ctx, &engine.StartRequest{ID: "o"}); return err }(),
 	} {
@@ -197,10 +197,10 @@ func TestIDsAtTheDoor(t *testing.T) {
 			t.Errorf("%s of nothing: %v, want ErrInvalid", name, err)
 		}
 	}
-	if err := e.Cancel(ctx, "o", "\xff"); !errors.Is(err, engine.ErrInvalid) {
+	if err := e.Cancel(ctx, "o", engine.Actor{Reason: "\xff"}); !errors.Is(err, engine.ErrInvalid) {
 		t.Errorf("a reason that is not UTF-8: %v, want ErrInvalid", err)
 	}
-	if err := e.Cancel(ctx, "o", strings.Repeat("r", 5000)); !errors.Is(err, engine.ErrInvalid) {
+	if err := e.Cancel(ctx, "o", engine.Actor{Reason: strings.Repeat("r", 5000)}); !errors.Is(err, engine.ErrInvalid) {
 		t.Errorf("an endless reason: %v, want ErrInvalid", err)
 	}
 }
@@ -328,7 +328,7 @@ func TestEncryptingCodec(t *testing.T) {
 		p = boot(t, s, wf, with(young)) // without the old one
 		time.Sleep(time.Minute)
 		i := describe(t, p, "o")
-		if i.Status != checkpoint.Running || !heldFor(i, engine.Undecodable) || !strings.Contains(i.Attention[0].Detail, "aes-1") {
+		if i.Status != checkpoint.StatusRunning || !heldFor(i, engine.ReasonUndecodable) || !strings.Contains(i.Attention[0].Detail, "aes-1") {
 			t.Errorf("without its codec: %+v, want it held, naming the codec", i)
 		}
 		start(t, wf, p, "o", cart{"apple", 3}) // also in another codec it is the same
@@ -385,10 +385,10 @@ func TestWorkflowSentinels(t *testing.T) {
 		defer client.Close()
 		check("a client", client)
 		var none engine.Info
-		if err := client.Result(ctx, "another", "o", &none); !errors.Is(err, engine.ErrNotFound) {
+		if err := client.Result(ctx, "o", "another", &none); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("as a workflow of another name: %v, want ErrNotFound", err)
 		}
-		if err := client.Result(ctx, "w", "nobody", nil); !errors.Is(err, engine.ErrNotFound) {
+		if err := client.Result(ctx, "nobody", "w", nil); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("of an id that nobody has: %v, want ErrNotFound", err)
 		}
 	})
@@ -531,7 +531,7 @@ func TestStartWhoseCallerGaveUp(t *testing.T) {
 			t.Error("the start is acknowledged")
 		}
 		time.Sleep(10 * time.Second)
-		if i := describe(t, p, "o"); i.Status != checkpoint.Completed {
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted {
 			t.Errorf("%+v, want it completed", i)
 		}
 	})

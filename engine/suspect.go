@@ -144,7 +144,7 @@ func (x *execution) recordProbation(c *checkpoint.Change) {
 	}
 	next.Alone = 0
 	c.Workflow = &next
-	c.Events = append(c.Events, checkpoint.Event{Kind: checkpoint.Survived})
+	c.Events = append(c.Events, checkpoint.Event{Kind: checkpoint.KindSurvived})
 }
 
 // endProbation ends the probation of x, if there is one. Suspects no longer wait for x.

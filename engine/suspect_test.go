@@ -31,7 +31,7 @@ import (
 func forever(name string, f func(context.Context)) *activity.Activity[string, int] {
 	return &activity.Activity[string, int]{
 		Name:  name,
-		Retry: activity.Retry{Attempts: -1},
+		Retry: activity.Retry{MaxAttempts: -1},
 		Run:   func(ctx context.Context, _ string) (int, error) { f(ctx); return 0, ctx.Err() },
 	}
 }
@@ -83,7 +83,7 @@ func killers(die func(), beat time.Duration) map[string]*engine.Workflow[string,
 	idempotent := forever("kill", kill(0))
 	idempotent.Idempotent = true
 	bounded := forever("kill", kill(0))
-	bounded.Idempotent, bounded.Retry.Attempts = true, 2
+	bounded.Idempotent, bounded.Retry.MaxAttempts = true, 2
 	return map[string]*engine.Workflow[string, string]{
 		"an idempotent activity": flow("killer", func(run *engine.Run) (string, error) {
 			_, err := idempotent.Do(run, "")
@@ -167,11 +167,11 @@ func (k killing10) play(t *testing.T, engines int) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	if i := describe(t, client, "killer"); !heldFor(i, engine.NoProgress) {
+	if i := describe(t, client, "killer"); !heldFor(i, engine.ReasonNoProgress) {
 		t.Errorf("after %d deaths: %+v, want it held", deaths, i)
 	}
 	for i := range 10 {
-		if i := describe(t, client, sprint("errand-", i)); i.Status != checkpoint.Completed {
+		if i := describe(t, client, sprint("errand-", i)); i.Status != checkpoint.StatusCompleted {
 			t.Errorf("after %d deaths: %+v, want it completed", deaths, i)
 		}
 	}
@@ -184,11 +184,11 @@ func (k killing10) play(t *testing.T, engines int) {
 // over says that the killer is held and the others are done.
 func (k killing10) over(t *testing.T, client *engine.Engine) bool {
 	for i := range 10 {
-		if describe(t, client, sprint("errand-", i)).Status != checkpoint.Completed {
+		if describe(t, client, sprint("errand-", i)).Status != checkpoint.StatusCompleted {
 			return false
 		}
 	}
-	return heldFor(describe(t, client, "killer"), engine.NoProgress)
+	return heldFor(describe(t, client, "killer"), engine.ReasonNoProgress)
 }
 
 // A process that is killed from outside delays nobody the first two times, and after
@@ -262,7 +262,7 @@ func TestSuspectsAreToldApart(t *testing.T) {
 				}
 				p.kill()
 			}
-			if i := describe(t, client, "killer"); !heldFor(i, engine.NoProgress) || deaths > max(10, 3+halvings+4+2) { // a hash halves them as luck has it
+			if i := describe(t, client, "killer"); !heldFor(i, engine.ReasonNoProgress) || deaths > max(10, 3+halvings+4+2) { // a hash halves them as luck has it
 				t.Errorf("among %d, after %d deaths: %+v, want it held", n, deaths, i)
 			}
 			t.Logf("among %d: %d deaths", n, deaths)
@@ -420,7 +420,7 @@ func (h doomed) run() error {
 	}
 	for {
 		i, err := eng.Describe(ctx, "killer")
-		if err != nil || heldFor(i, engine.NoProgress) {
+		if err != nil || heldFor(i, engine.ReasonNoProgress) {
 			return err
 		}
 		time.Sleep(10 * time.Millisecond)

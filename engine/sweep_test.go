@@ -229,7 +229,7 @@ func retries(w *sweep.World) sweep.Scenario {
 	var declined = errors.New("declined")
 	flaky := &activity.Activity[int, int]{
 		Name:  "flaky",
-		Retry: activity.Retry{Attempts: 9, Backoff: time.Minute},
+		Retry: activity.Retry{MaxAttempts: 9, Backoff: time.Minute},
 		Run: func(ctx context.Context, i int) (int, error) {
 			if n := activity.InfoFrom(ctx).Attempt; n < 3 {
 				return 0, fmt.Errorf("attempt %d", n)
@@ -282,7 +282,7 @@ func cancelled(w *sweep.World) sweep.Scenario {
 				return "", err
 			}
 			time.Sleep(time.Hour)
-			if err := h.Cancel(ctx, "enough"); err != nil && !errors.Is(err, engine.ErrTerminal) {
+			if err := h.Cancel(ctx, engine.Actor{Reason: "enough"}); err != nil && !errors.Is(err, engine.ErrTerminal) {
 				return "", err
 			}
 			if _, err = h.Result(ctx); errors.Is(err, engine.ErrCancelled) {
@@ -509,7 +509,7 @@ func selecting(w *sweep.World) sweep.Scenario {
 				time.Sleep(time.Hour)
 			}
 			time.Sleep(30 * time.Hour)
-			if err := h.Cancel(ctx, "enough"); err != nil && !errors.Is(err, engine.ErrTerminal) {
+			if err := h.Cancel(ctx, engine.Actor{Reason: "enough"}); err != nil && !errors.Is(err, engine.ErrTerminal) {
 				return "", err
 			}
 			return h.Result(ctx)
@@ -533,7 +533,7 @@ func children(w *sweep.World) sweep.Scenario {
 	}}
 	wf := &engine.Workflow[int, string]{Name: "parent", Func: func(run *engine.Run, n int) (string, error) {
 		sub.Go(run, 500)
-		sub.With(engine.StartOptions{ChildID: "awaited", OnParentEnd: engine.AwaitChild}).Go(run, 20)
+		sub.AsChild(engine.ChildOptions{ID: "awaited", OnParentEnd: engine.ParentEndAwait}).Go(run, 20)
 		a, b := sub.Go(run, 1), sub.Go(run, 2)
 		sa, err := a.Get(run)
 		if err != nil {
@@ -570,7 +570,7 @@ func children(w *sweep.World) sweep.Scenario {
 				}
 				status += string(info.Status) + " "
 				if info.Status == "running" { // it has been asked to stop
-					if err := eng.Result(ctx, "", info.ID, nil); !errors.Is(err, engine.ErrCancelled) {
+					if err := eng.Result(ctx, info.ID, "", nil); !errors.Is(err, engine.ErrCancelled) {
 						return "", fmt.Errorf("child: %w", err)
 					}
 				}
@@ -615,7 +615,7 @@ func inLine(w *sweep.World) sweep.Scenario {
 		}
 		return act.Do(run, i)
 	}}
-	lost := print.With(engine.StartOptions{Queue: "nobody's", ChildID: "kid"})
+	lost := print.With(engine.StartOptions{Queue: "nobody's"}).AsChild(engine.ChildOptions{ID: "kid"})
 	wf := &engine.Workflow[int, string]{Name: "office", Func: func(run *engine.Run, n int) (string, error) {
 		kid, late := lost.Go(run, 9), run.After(time.Hour)
 		first, err := engine.Select(run, kid, late)
@@ -623,7 +623,7 @@ func inLine(w *sweep.World) sweep.Scenario {
 	}}
 	return sweep.Scenario{
 		Workflows: []engine.Definition{print, wf},
-		Queues:    []engine.Queue{{Name: "printer", MaxRuns: 1, Rate: activity.Rate{Count: 2, Per: time.Hour}}},
+		Queues:    []engine.Queue{{Name: "printer", Concurrency: 1, Rate: activity.Rate{Count: 2, Per: time.Hour}}},
 		IDs:       []string{"1", "2", "3", "lost", "kid", "office"},
 		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
 			all := ""
@@ -635,10 +635,10 @@ func inLine(w *sweep.World) sweep.Scenario {
 			if _, err := lost.Start(ctx, eng, "lost", 7); err != nil {
 				return "", err
 			}
-			if err := eng.Cancel(ctx, "lost", "enough"); err != nil && !errors.Is(err, engine.ErrTerminal) {
+			if err := eng.Cancel(ctx, "lost", engine.Actor{Reason: "enough"}); err != nil && !errors.Is(err, engine.ErrTerminal) {
 				return "", err
 			}
-			if err := eng.Result(ctx, "", "lost", nil); !errors.Is(err, engine.ErrCancelled) {
+			if err := eng.Result(ctx, "lost", "", nil); !errors.Is(err, engine.ErrCancelled) {
 				return "", fmt.Errorf("lost: %w", err)
 			}
 			office, err := wf.Start(ctx, eng, "office", 1)
@@ -835,7 +835,7 @@ func undoing(w *sweep.World) sweep.Scenario {
 					break
 				}
 				for _, a := range info.Attention {
-					err := eng.Resolve(ctx, "undoing", a.Operation, activity.Failed("let them fly"), engine.Audit{By: "ann", Why: "no refund"})
+					err := eng.Resolve(ctx, "undoing", a.Operation, activity.Failed("let them fly"), engine.Actor{Name: "ann", Reason: "no refund"})
 					if err != nil && !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) {
 						return "", err
 					}
@@ -859,7 +859,7 @@ func answersOf(*sweep.World) sweep.Scenario {
 	charge := &activity.Activity[int, string]{
 		Name:            "charge",
 		IdempotencyKey:  func(i int) string { return fmt.Sprint("order/", i) },
-		OnIndeterminate: activity.Park,
+		OnIndeterminate: activity.AwaitOperator,
 		Run:             func(context.Context, int) (string, error) { return "", errors.New("the reply is lost") },
 	}
 	wf := &engine.Workflow[int, string]{Name: "answers", Func: func(run *engine.Run, i int) (string, error) { return charge.Do(run, i) }}

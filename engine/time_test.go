@@ -55,7 +55,7 @@ func TestSleepOfAnyLength(t *testing.T) {
 			t.Errorf("the short ones took %v", took)
 		}
 		time.Sleep(1000 * 24 * time.Hour)
-		if i := describe(t, p, "o"); i.Status != checkpoint.Running {
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning {
 			t.Errorf("after three years of 292: %s", i.Status)
 		}
 	})
@@ -142,7 +142,7 @@ func TestWallClockJumps(t *testing.T) {
 		fired := func() int {
 			n := 0
 			for _, k := range kinds(historyOf(t, e, "o")) {
-				if k == checkpoint.Fired {
+				if k == checkpoint.KindFired {
 					n++
 				}
 			}
@@ -279,7 +279,7 @@ func TestLoggerBetweenEventsOfOneCheckpoint(t *testing.T) {
 		f := storagetest.NewFaulty(inner, func(c storagetest.Call) storagetest.Fault {
 			if c.Method == "Commit" && !asked && len(c.Batch.If) == 3 && len(c.Batch.Ops) == 1 { // that of the step's result
 				asked = true
-				if err := client.Cancel(ctx, "o", "enough"); err != nil {
+				if err := client.Cancel(ctx, "o", engine.Actor{Reason: "enough"}); err != nil {
 					t.Error(err)
 				}
 			}

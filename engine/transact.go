@@ -20,7 +20,7 @@ import (
 // Afterwards *result is the recorded result, decoded into a zero value as in a replay.
 func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) error) error {
 	op := r.begin(ofTransaction, name, &activity.Call{
-		Policy: activity.Policy{Name: name, Retry: activity.Retry{Attempts: 1}},
+		Policy: activity.Policy{Name: name, Retry: activity.Retry{MaxAttempts: 1}},
 		Run:    func(ctx context.Context, _ any) (any, error) { return result, f(ctx) },
 	})
 	if o, ok := op.(*operation); ok && !o.done {
@@ -38,11 +38,11 @@ func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) 
 	return err
 }
 
-// transactor returns the store as a Transactor. Under SingleOwner there is none, because the
+// transactor returns the store as a Transactor. Under OwnershipSingleOwner there is none, because the
 // store does not check the conditions of commits then.
 func (x *execution) transactor() (storage.Transactor, error) {
 	t, ok := storage.As[storage.Transactor](x.store)
-	if !ok || x.eng.config.Ownership == SingleOwner {
+	if !ok || x.eng.config.Ownership == OwnershipSingleOwner {
 		return nil, &storage.CapabilityError{Feature: "Transact", Capability: "transactions", Adapter: storage.Adapter(x.store)}
 	}
 	return t, nil
@@ -224,7 +224,7 @@ func await[T any](x *execution, c <-chan T) (v T, ok bool) {
 // not, abandon makes sure that it never will be.
 func (x *execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, err error) {
 	for {
-		e := o.event(checkpoint.Attempted)
+		e := o.event(checkpoint.KindAttempted)
 		e.Attempt, e.Due = w.Checkpoint.Events[0].Attempt, checkpoint.Micro(x.time())
 		e.Error = "the outcome of its transaction is unknown: given up"
 		given, err := x.hold.AppendAt(checkpoint.Change{Events: []checkpoint.Event{e}}, x.eng.read())

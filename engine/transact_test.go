@@ -200,7 +200,7 @@ func TestTransactThatDoesNotComeBack(t *testing.T) {
 		time.Sleep(time.Second)
 		for _, c := range historyOf(t, made(t, s), "w") {
 			for _, e := range c.Events {
-				if e.Kind == checkpoint.Ended {
+				if e.Kind == checkpoint.KindEnded {
 					t.Error("it went on after the engine was closed")
 				}
 			}

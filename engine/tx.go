@@ -24,13 +24,13 @@ var _ Client = (*Tx)(nil)
 
 // In returns a client on tx, which must be a transaction on the engine's own store. If
 // it is not, the client's methods return ErrNotApplicable. They also do so if the engine
-// is a SingleOwner, because then all writes must go through the engine.
+// has OwnershipSingleOwner, because then all writes must go through the engine.
 func (e *Engine) In(tx storage.Tx) *Tx {
 	t := &Tx{staging: e.apart()}
 	t.staging.store = tx
 	switch {
-	case e.config.Ownership == SingleOwner:
-		t.refused = fmt.Errorf("%w: a transaction of the host with a %s engine", ErrNotApplicable, SingleOwner)
+	case e.config.Ownership == OwnershipSingleOwner:
+		t.refused = fmt.Errorf("%w: a transaction of the host with a %s engine", ErrNotApplicable, OwnershipSingleOwner)
 	case !wraps(e.config.Storage, tx.Base()):
 		t.refused = fmt.Errorf("%w: the transaction is on another store than the engine", ErrNotApplicable)
 	}
@@ -66,11 +66,11 @@ func (t *Tx) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted,
 }
 
 // Cancel stages a cancellation request.
-func (t *Tx) Cancel(ctx context.Context, id, reason string) error {
+func (t *Tx) Cancel(ctx context.Context, id string, by Actor) error {
 	if t.refused != nil {
 		return t.refused
 	}
-	return t.staging.Cancel(ctx, id, reason)
+	return t.staging.Cancel(ctx, id, by)
 }
 
 // Describe returns the state of a workflow, as the transaction sees it.

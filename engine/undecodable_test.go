@@ -185,12 +185,12 @@ func TestReplayOfWhatCannotBeDecodedIsHeld(t *testing.T) {
 			for _, name := range names {
 				eventually(t, fmt.Sprintf("%s is held: %s", name, c.how), func() bool {
 					i := describe(t, p, "o-"+name)
-					return heldFor(i, engine.Undecodable) && strings.Contains(i.Attention[0].Detail, c.says)
+					return heldFor(i, engine.ReasonUndecodable) && strings.Contains(i.Attention[0].Detail, c.says)
 				})
 				i := describe(t, p, "o-"+name)
 				a := i.Attention[0]
 				where := a.Operation != "" && a.Name != "" || name == "input" || c.how == "its codec is missing"
-				if i.Status != checkpoint.Running || !where {
+				if i.Status != checkpoint.StatusRunning || !where {
 					t.Errorf("%s, %s: %+v", name, c.how, i)
 				}
 			}
@@ -204,7 +204,7 @@ func TestReplayOfWhatCannotBeDecodedIsHeld(t *testing.T) {
 			send(t, approved, p, "o-"+name, "done", "")
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			var got string
-			if err := p.Result(ctx, name, "o-"+name, &got); err != nil || got != "done" {
+			if err := p.Result(ctx, "o-"+name, name, &got); err != nil || got != "done" {
 				t.Errorf("%s: %q, %v", name, got, err)
 			}
 			cancel()
@@ -281,7 +281,7 @@ func TestSignalThatCannotBeDecodedIsNotReceived(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 			i := describe(t, p, "o")
-			if !heldFor(i, engine.Undecodable) || i.Attention[0].Operation != "2" || i.Attention[0].Name != "approved" || !strings.Contains(i.Attention[0].Detail, "decode") {
+			if !heldFor(i, engine.ReasonUndecodable) || i.Attention[0].Operation != "2" || i.Attention[0].Name != "approved" || !strings.Contains(i.Attention[0].Detail, "decode") {
 				t.Errorf("%s: %+v", mend, i)
 			}
 			if got := signalsOf(t, p.Engine, "o"); len(got) != 1 {
@@ -299,7 +299,7 @@ func TestSignalThatCannotBeDecodedIsNotReceived(t *testing.T) {
 				p = boot(t, s, text)
 			}
 			var got string
-			if err := p.Result(timed(t, time.Hour), "w", "o", &got); err != nil || got != want {
+			if err := p.Result(timed(t, time.Hour), "o", "w", &got); err != nil || got != want {
 				t.Errorf("%s: %q, %v; want %q", mend, got, err, want)
 			}
 			if begun.Load() != 1 || ended.Load() != 1 {
@@ -338,7 +338,7 @@ func TestCompensateWhoseResultCannotBeDecoded(t *testing.T) {
 			if how == "exit" || len(signalsOf(t, p.Engine, "o")) == 0 {
 				_, _ = approved.Send(ctx, p, "o", "go on, and fail", &signal.Options{ID: "x"})
 			}
-			eventually(t, how+": it is held", func() bool { return heldFor(describe(t, p, "o"), engine.Undecodable) })
+			eventually(t, how+": it is held", func() bool { return heldFor(describe(t, p, "o"), engine.ReasonUndecodable) })
 			if i := describe(t, p, "o"); i.Attention[0].Operation != "1.undo" || len(i.Attention) != 1 {
 				t.Errorf("%s: %+v", how, i)
 			}
@@ -348,7 +348,7 @@ func TestCompensateWhoseResultCannotBeDecoded(t *testing.T) {
 			t.Errorf("undone: %q", n)
 		}
 		p = boot(t, s, failingLate[string](undone))
-		err := p.Result(timed(t, time.Minute), "w", "o", nil)
+		err := p.Result(timed(t, time.Minute), "o", "w", nil)
 		var failed *engine.WorkflowError
 		if !errors.As(err, &failed) || len(undone.all()) != 1 || undone.all()[0] != "value" {
 			t.Errorf("%v; undone: %q", err, undone.all())

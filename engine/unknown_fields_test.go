@@ -251,7 +251,7 @@ func TestWhatALaterReleaseWroteIsKept(t *testing.T) {
 func telling(w *sweep.World) sweep.Scenario {
 	act := &activity.Activity[int, int]{
 		Name:  "import",
-		Retry: activity.Retry{Attempts: 100, Backoff: time.Minute},
+		Retry: activity.Retry{MaxAttempts: 100, Backoff: time.Minute},
 		Run: func(ctx context.Context, rows int) (int, error) {
 			row, _ := activity.Progress[int](ctx)
 			if row == rows {

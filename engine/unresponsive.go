@@ -32,9 +32,9 @@ func (x *execution) heard(o *operation) {
 // hearing returns the event that o's attempt is unresponsive, or has returned after all.
 func (o *operation) hearing() checkpoint.Event {
 	if !o.unresponsive {
-		return checkpoint.Event{Kind: checkpoint.CameBack, Operation: o.id, Of: o.of, Name: o.name}
+		return checkpoint.Event{Kind: checkpoint.KindCameBack, Operation: o.id, Of: o.of, Name: o.name}
 	}
-	return checkpoint.Event{Kind: checkpoint.Held, Operation: o.id, Of: o.of, Name: string(Deaf), Error: o.deafWords()}
+	return checkpoint.Event{Kind: checkpoint.KindHeld, Operation: o.id, Of: o.of, Name: string(ReasonUnresponsive), Error: o.deafWords()}
 }
 
 func (o *operation) deafWords() string {
@@ -43,7 +43,7 @@ func (o *operation) deafWords() string {
 
 // isDeafIn reports whether a says that o's attempt is unresponsive.
 func (o *operation) isDeafIn(a checkpoint.Attention) bool {
-	return a.Reason == string(Deaf) && a.Operation == o.id
+	return a.Reason == string(ReasonUnresponsive) && a.Operation == o.id
 }
 
 // tellOf adds to a workflow record that o's attempt is unresponsive, or removes this.
@@ -51,7 +51,7 @@ func (o *operation) tellOf(wf *checkpoint.Workflow, now time.Time) {
 	wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isDeafIn)
 	if o.unresponsive {
 		wf.Attention = append(wf.Attention, checkpoint.Attention{
-			Reason:    string(Deaf),
+			Reason:    string(ReasonUnresponsive),
 			Operation: o.id,
 			Name:      o.name,
 			Detail:    o.deafWords(),

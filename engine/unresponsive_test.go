@@ -65,7 +65,7 @@ func TestDeafAttemptNeedsAPerson(t *testing.T) {
 					t.Errorf("before Settle has passed: %q", got)
 				}
 				time.Sleep(10 * time.Second)
-				if got := needs(); len(got) != 1 || !strings.HasPrefix(got[0], "o deaf 1 charge: attempt 1 has not returned") {
+				if got := needs(); len(got) != 1 || !strings.HasPrefix(got[0], "o unresponsive 1 charge: attempt 1 has not returned") {
 					t.Errorf("a person is told %q", got)
 				}
 				time.Sleep(30 * time.Minute)
@@ -88,9 +88,9 @@ func TestDeafAttemptNeedsAPerson(t *testing.T) {
 				for _, c := range historyOf(t, p.Engine, "o") {
 					for _, e := range c.Events {
 						switch {
-						case e.Kind == checkpoint.Held && e.Name == string(engine.Deaf) && e.Operation == "1":
+						case e.Kind == checkpoint.KindHeld && e.Name == string(engine.ReasonUnresponsive) && e.Operation == "1":
 							held++
-						case e.Kind == checkpoint.CameBack && e.Operation == "1":
+						case e.Kind == checkpoint.KindCameBack && e.Operation == "1":
 							back++
 						}
 					}
@@ -125,10 +125,10 @@ func TestAttemptThatNeverReturns(t *testing.T) {
 		p := boot(t, s, wf, parkAfter(time.Second))
 		start(t, wf, p, "o", "")
 		time.Sleep(time.Hour)
-		if i := describe(t, p, "o"); !heldFor(i, engine.Deaf) {
+		if i := describe(t, p, "o"); !heldFor(i, engine.ReasonUnresponsive) {
 			t.Errorf("%+v, want it deaf", i.Attention)
 		}
-		if got := historyOf(t, p.Engine, "o"); got[len(got)-1].Events[0].Kind == checkpoint.Parked {
+		if got := historyOf(t, p.Engine, "o"); got[len(got)-1].Events[0].Kind == checkpoint.KindParked {
 			t.Error("it was parked with an attempt under way")
 		}
 		p.kill()

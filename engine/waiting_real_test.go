@@ -79,7 +79,7 @@ func strickenOn(t *testing.T, s storage.Storage) *stricken {
 	x.h = start(t, x.receives, x, "receiver", "")
 	send(t, approved, x, "receiver", "a", "a")
 	eventually(t, "it rests in its second receive", func() bool {
-		return slices.Contains(kinds(historyOf(t, x.Engine, "receiver")), checkpoint.Received) && engine.Receives(x.Engine, "receiver")
+		return slices.Contains(kinds(historyOf(t, x.Engine, "receiver")), checkpoint.KindReceived) && engine.Receives(x.Engine, "receiver")
 	})
 	return x
 }
@@ -91,7 +91,7 @@ func (x *stricken) send(to string) func(ctx context.Context) error {
 	}
 }
 
-func (x *stricken) cancel(ctx context.Context) error { return x.Cancel(ctx, "doomed", "") }
+func (x *stricken) cancel(ctx context.Context) error { return x.Cancel(ctx, "doomed", engine.Actor{}) }
 
 func (x *stricken) start(ctx context.Context) error {
 	_, err := x.sleeps.Start(ctx, x, "new", "")
@@ -259,7 +259,7 @@ func TestErrorsOfAServerThatIsGone(t *testing.T) {
 		clientCall{`cancel of workflow "doomed"`, false, false, x.cancel},
 		clientCall{`start of workflow "new"`, true, true, x.start},
 		clientCall{`result of workflow "receiver"`, false, false, func(ctx context.Context) error {
-			return client.Result(ctx, "", "receiver", nil)
+			return client.Result(ctx, "receiver", "", nil)
 		}},
 		clientCall{`description of workflow "receiver"`, false, false, func(ctx context.Context) error {
 			_, err := client.Describe(ctx, "receiver")
@@ -295,7 +295,7 @@ func TestCallOfUnknownOutcomeOutlastsAnOutage(t *testing.T) {
 				_, err := approved.Send(ctx, e, id, "v", &signal.Options{ID: "v"})
 				return err
 			},
-			"cancel": func(ctx context.Context, id string) error { return e.Cancel(ctx, id, "") },
+			"cancel": func(ctx context.Context, id string) error { return e.Cancel(ctx, id, engine.Actor{}) },
 			"start":  func(ctx context.Context, id string) error { _, err := wf.Start(ctx, e, id+" too", ""); return err },
 		} {
 			for limit, want := range map[time.Duration]error{time.Second: context.DeadlineExceeded, time.Minute: nil} {

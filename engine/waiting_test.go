@@ -48,7 +48,7 @@ func TestErrorOfAWaitTellsItsCause(t *testing.T) {
 		result(t, start(t, done, p, "done", ""))
 		outcome(start(t, failed, p, "failed", ""))
 		start(t, held, p, "held", "")
-		for !heldFor(describe(t, p, "held"), engine.Indeterminate) {
+		for !heldFor(describe(t, p, "held"), engine.ReasonIndeterminate) {
 			time.Sleep(time.Second)
 		}
 		old := "1"
@@ -67,9 +67,9 @@ func TestErrorOfAWaitTellsItsCause(t *testing.T) {
 				return err
 			},
 			`start of workflow "fresh"`:       func(ctx context.Context) error { _, err := wf.Start(ctx, e, "fresh", ""); return err },
-			`cancel of workflow "order-42"`:   func(ctx context.Context) error { return e.Cancel(ctx, "order-42", "") },
+			`cancel of workflow "order-42"`:   func(ctx context.Context) error { return e.Cancel(ctx, "order-42", engine.Actor{}) },
 			`purge of workflow "done"`:        func(ctx context.Context) error { return e.Purge(ctx, "done", audit) },
-			`retry of workflow "failed"`:      func(ctx context.Context) error { return e.Retry(ctx, "failed", audit) },
+			`retry of workflow "failed"`:      func(ctx context.Context) error { return e.Resume(ctx, "failed", audit) },
 			`activation of deployment "blue"`: func(ctx context.Context) error { return e.Activate(ctx, "blue", audit) },
 			`resolve of operation "1" of workflow "held"`: func(ctx context.Context) error {
 				return e.Resolve(ctx, "held", "1", activity.CompletedWithResult("paid"), audit)

@@ -42,7 +42,7 @@ func hearOthers(t *testing.T, o *postgres.Options, poll time.Duration) {
 			_, err := paid.Send(ctx, asks, id, "ann", nil)
 			return err
 		},
-		func(id string) error { return asks.Cancel(ctx, id, "") },
+		func(id string) error { return asks.Cancel(ctx, id, engine.Actor{}) },
 	} {
 		id := sprint("order ", round)
 		if _, err := order.Start(ctx, asks, id, ""); err != nil {
@@ -59,7 +59,7 @@ func hearOthers(t *testing.T, o *postgres.Options, poll time.Duration) {
 			t.Fatal(err)
 		}
 		var got string
-		err := worker.Result(ctx, "order", id, &got)
+		err := worker.Result(ctx, id, "order", &got)
 		if round == 0 && (err != nil || got != "ann") || round == 1 && !errors.Is(err, engine.ErrCancelled) {
 			t.Errorf("%s: got %q and error %v", id, got, err)
 		}

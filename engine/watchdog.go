@@ -46,14 +46,14 @@ func (l *life) watch(ctx context.Context) error {
 
 func (x *execution) reportStuck(ctx context.Context, busy time.Duration) {
 	reason := checkpoint.Attention{
-		Reason: string(Stuck),
+		Reason: string(ReasonStuck),
 		Detail: recordable(fmt.Sprintf("the function has not come back for %v\n%s", busy.Round(time.Second), x.stack())),
 		Since:  checkpoint.Micro(x.eng.now()),
 	}
 	x.eng.log.Error("weft: workflow function blocks its run", "workflow", x.id, "type", x.def.name, "for", busy.Round(time.Second))
 	err := x.eng.change(ctx, x.id, change{
 		name:   "report of the stuck run",
-		landed: func(_ context.Context, wf *checkpoint.Workflow) (bool, error) { return heldFor(wf, Stuck), nil },
+		landed: func(_ context.Context, wf *checkpoint.Workflow) (bool, error) { return heldFor(wf, ReasonStuck), nil },
 		decide: func(_ context.Context, wf *checkpoint.Workflow) (*changing, error) {
 			switch {
 			case wf.Status.Terminal():
@@ -82,8 +82,8 @@ func (x *execution) unstick() error {
 		}
 		wf := *x.hold.Workflow
 		wf.State++ // makes a concurrent report conflict
-		wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a checkpoint.Attention) bool { return a.Reason == string(Stuck) })
-		done, err := x.commit(checkpoint.Change{Events: []checkpoint.Event{{Kind: checkpoint.CameBack}}, Workflow: &wf})
+		wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a checkpoint.Attention) bool { return a.Reason == string(ReasonStuck) })
+		done, err := x.commit(checkpoint.Change{Events: []checkpoint.Event{{Kind: checkpoint.KindCameBack}}, Workflow: &wf})
 		if err != nil {
 			return err
 		}

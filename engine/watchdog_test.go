@@ -38,14 +38,14 @@ func TestStuckFunction(t *testing.T) {
 			t.Errorf("the other: %q", got)
 		}
 		i := describe(t, p, "b")
-		if !heldFor(i, engine.Stuck) || !strings.Contains(i.Attention[0].Detail, "watchdog_test.go") {
+		if !heldFor(i, engine.ReasonStuck) || !strings.Contains(i.Attention[0].Detail, "watchdog_test.go") {
 			t.Errorf("after a minute: %+v, want it stuck, and where", i)
 		}
 		close(blocked)
 		if got := result(t, h); got != "back" {
 			t.Errorf("got %q", got)
 		}
-		if i := describe(t, p, "b"); i.Status != checkpoint.Completed || len(i.Attention) > 0 {
+		if i := describe(t, p, "b"); i.Status != checkpoint.StatusCompleted || len(i.Attention) > 0 {
 			t.Errorf("in the end: %+v", i)
 		}
 	})
@@ -78,11 +78,11 @@ func TestStuckFunctionComesBack(t *testing.T) {
 				p := boot(t, s, wf)
 				start(t, wf, p, "w", "")
 				time.Sleep(23 * time.Hour)
-				if i := describe(t, p, "w"); !heldFor(i, engine.Indeterminate) {
+				if i := describe(t, p, "w"); !heldFor(i, engine.ReasonIndeterminate) {
 					t.Fatalf("got %+v", i)
 				}
 				time.Sleep(2 * time.Hour)
-				if i := describe(t, p, "w"); !heldFor(i, engine.Indeterminate) || heldFor(i, engine.Stuck) || reported == 0 {
+				if i := describe(t, p, "w"); !heldFor(i, engine.ReasonIndeterminate) || heldFor(i, engine.ReasonStuck) || reported == 0 {
 					t.Errorf("got %+v; reported %d times", i, reported)
 				}
 			})

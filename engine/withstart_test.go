@@ -240,7 +240,7 @@ func TestSendFromOfUnknownOutcome(t *testing.T) {
 				if got := result(t, adding.Handle(p, "o")); got != 5 {
 					t.Errorf("fault %v at %s: sum is %d, want 5", fault, at, got)
 				}
-				if i := describe(t, p, "o"); i.Status != checkpoint.Completed {
+				if i := describe(t, p, "o"); i.Status != checkpoint.StatusCompleted {
 					t.Errorf("status %s", i.Status)
 				}
 			})

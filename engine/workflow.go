@@ -28,6 +28,23 @@ type Workflow[In, Out any] struct {
 	// Errors are sentinels that callers of Result can test for with errors.Is,
 	// also after a restart. They are recorded by their text.
 	Errors []error
+
+	child ChildOptions
+}
+
+// StartOptions are the options of a start. The zero value is right for most workflows.
+type StartOptions struct {
+	// Queue is the queue in which the workflow waits until an engine that serves it
+	// (Config.Queues) executes the workflow. Empty means no queue. A child does not
+	// inherit its parent's queue.
+	Queue string
+}
+
+// With returns a copy of w that is started with the options o instead of w.Defaults.
+func (w *Workflow[In, Out]) With(o StartOptions) *Workflow[In, Out] {
+	c := *w
+	c.Defaults = o
+	return &c
 }
 
 // A Definition is a *Workflow.
@@ -99,7 +116,7 @@ func (h *Handle[Out]) ID() string { return h.id }
 // to a workflow of another name, or if it was purged meanwhile), the context's.
 func (h *Handle[Out]) Result(ctx context.Context) (Out, error) {
 	var out Out
-	err := h.client.Result(ctx, h.workflow, h.id, &out)
+	err := h.client.Result(ctx, h.id, h.workflow, &out)
 	var failed *WorkflowError
 	if errors.As(err, &failed) && failed.Sentinel == nil {
 		failed.Sentinel = named(failed.sentinel, h.errors)
@@ -110,8 +127,8 @@ func (h *Handle[Out]) Result(ctx context.Context) (Out, error) {
 // Cancel requests the cancellation of the workflow. A nil error means that the request
 // is durable, not that the workflow will end cancelled: see Result. A *TerminalError
 // means that it had already ended. See Engine.Cancel.
-func (h *Handle[Out]) Cancel(ctx context.Context, reason string) error {
-	return h.client.Cancel(ctx, h.id, reason)
+func (h *Handle[Out]) Cancel(ctx context.Context, by Actor) error {
+	return h.client.Cancel(ctx, h.id, by)
 }
 
 // Describe returns the state of the workflow.

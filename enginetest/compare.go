@@ -152,7 +152,7 @@ func (p *played) ended(calm *played, explained bool) (fs []finding) {
 		switch {
 		case is.status == "":
 			wrong(id, id+" is not there; undisturbed it ended as "+shown(was))
-		case is.status == held+string(engine.NonDeterminism):
+		case is.status == held+string(engine.ReasonNonDeterminism):
 			wrong(id, id+" is held: "+is.result,
 				"The workflow function did something else when it was replayed. Time, chance and the world must come",
 				"to it through its *engine.Run, an activity, a step or a signal.")

@@ -57,7 +57,7 @@ func TestRunServesQueues(t *testing.T) {
 		}}
 		return enginetest.Scenario{
 			Workflows: []engine.Definition{w},
-			Queues:    []engine.Queue{{Name: "one by one", MaxRuns: 1}},
+			Queues:    []engine.Queue{{Name: "one by one", Concurrency: 1}},
 			Drive: func(ctx context.Context, eng *engine.Engine) error {
 				for _, id := range []string{"a", "b"} {
 					if _, err := w.Start(ctx, eng, id, ""); err != nil {

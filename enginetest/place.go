@@ -150,17 +150,17 @@ func event(e checkpoint.Event) string {
 		name = "undoing " + name
 	}
 	switch e.Kind {
-	case checkpoint.Claimed, checkpoint.Skipped, checkpoint.Survived, checkpoint.Parked, checkpoint.CameBack, checkpoint.Compensating:
+	case checkpoint.KindClaimed, checkpoint.KindSkipped, checkpoint.KindSurvived, checkpoint.KindParked, checkpoint.KindCameBack, checkpoint.KindCompensating:
 		return string(e.Kind)
-	case checkpoint.Attempted:
+	case checkpoint.KindAttempted:
 		return fmt.Sprintf("%s attempt %d failed", name, e.Attempt)
-	case checkpoint.Missed:
+	case checkpoint.KindMissed:
 		return "no " + name + " in time"
-	case checkpoint.Asked:
+	case checkpoint.KindAsked:
 		return "asked to stop"
-	case checkpoint.Ended:
+	case checkpoint.KindEnded:
 		return name
-	case checkpoint.Held:
+	case checkpoint.KindHeld:
 		return "held for " + name
 	}
 	return name + " " + string(e.Kind)

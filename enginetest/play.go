@@ -191,7 +191,7 @@ func (p *played) look(ctx context.Context, eng *engine.Engine) (open []string) {
 		e := end{status: string(i.Status)}
 		// On a store with one opener at a time, this engine does not see the engine
 		// that runs the workflows.
-		needs := slices.DeleteFunc(i.Attention, func(a engine.Attention) bool { return a.Reason == engine.Unregistered })
+		needs := slices.DeleteFunc(i.Attention, func(a engine.Attention) bool { return a.Reason == engine.ReasonUnregistered })
 		switch {
 		case i.Status.Terminal():
 			e.result = outcome(ctx, eng, i.ID)
@@ -218,7 +218,7 @@ func (p *played) waitsFor(ctx context.Context, eng *engine.Engine, id string) {
 // outcome is the result of a workflow, or why there is none.
 func outcome(ctx context.Context, eng *engine.Engine, id string) string {
 	var result json.RawMessage
-	err := eng.Result(ctx, "", id, &result)
+	err := eng.Result(ctx, id, "", &result)
 	var failed *engine.WorkflowError
 	switch {
 	case errors.As(err, &failed):

@@ -14,7 +14,7 @@ import (
 // deployment is that of all engines here. It is active, for workflows that are Pinned.
 const deployment = "enginetest"
 
-var audit = engine.Audit{By: "enginetest", Why: "a test begins"}
+var audit = engine.Actor{Name: "enginetest", Reason: "a test begins"}
 
 // Run calls f with an engine that runs workflows, on an empty store in memory.
 //

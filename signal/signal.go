@@ -16,7 +16,7 @@ type Signal[T any] struct {
 	Name string // recorded; never changes
 
 	// ExpiresAfter is the minimum time for which an acceptance is remembered. Zero is
-	// the engine's Config.SignalMemory.
+	// the engine's Config.SignalIDRetention.
 	ExpiresAfter time.Duration
 }
 
@@ -68,7 +68,7 @@ func (s *Signal[T]) SendFrom(run Runner, workflowID string, v T) error {
 
 // Receive waits for the next signal of this name and consumes it. A payload that cannot
 // be decoded into a T is not consumed: the run is held with the reason
-// engine.Undecodable, until code that can decode it continues the run, or an operator
+// engine.ReasonUndecodable, until code that can decode it continues the run, or an operator
 // removes the signal with engine.Engine.ClearSignal.
 func (s *Signal[T]) Receive(run Runner) (T, error) {
 	v, _, err := s.receive(run, nil)
@@ -137,7 +137,7 @@ type Message struct {
 	Name         string
 	ID           *string       // nil: one is generated
 	Payload      any           // may be json.RawMessage
-	ExpiresAfter time.Duration // zero: the engine's Config.SignalMemory
+	ExpiresAfter time.Duration // zero: the engine's Config.SignalIDRetention
 }
 
 // A Start is an *engine.StartRequest.

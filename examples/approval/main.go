@@ -103,7 +103,7 @@ func withdraw(ctx context.Context, h *engine.Handle[Decision], why string) error
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	err := h.Cancel(ctx, why)
+	err := h.Cancel(ctx, engine.Actor{Reason: why})
 	if errors.Is(err, engine.ErrTerminal) {
 		return nil // it was cancelled before this process started
 	}

@@ -108,7 +108,7 @@ func callOff(ctx context.Context, eng *engine.Engine, h *engine.Handle[string], 
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if err := h.Cancel(ctx, why); err != nil && !errors.Is(err, engine.ErrTerminal) {
+	if err := h.Cancel(ctx, engine.Actor{Reason: why}); err != nil && !errors.Is(err, engine.ErrTerminal) {
 		return err
 	}
 	for _, h := range []*engine.Handle[string]{h, hotel} {

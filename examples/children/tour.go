@@ -31,16 +31,16 @@ var tour = &engine.Workflow[Tour, string]{
 	Name: "tour",
 	Func: func(run *engine.Run, t Tour) (string, error) {
 		child := func(what string, onEnd engine.ParentEnd) *engine.Workflow[Booking, string] {
-			return book.With(engine.StartOptions{ChildID: t.Name + "/" + what, OnParentEnd: onEnd})
+			return book.AsChild(engine.ChildOptions{ID: t.Name + "/" + what, OnParentEnd: onEnd})
 		}
-		flight := child("flight", engine.CancelChild).Go(run, Booking{"flight", t.Takes})
-		hotel := child("hotel", engine.CancelChild).Go(run, Booking{"hotel", t.Takes})
-		guide := child("guide", engine.CancelChild).Go(run, Booking{"guide", t.Takes})
+		flight := child("flight", engine.ParentEndCancel).Go(run, Booking{"flight", t.Takes})
+		hotel := child("hotel", engine.ParentEndCancel).Go(run, Booking{"hotel", t.Takes})
+		guide := child("guide", engine.ParentEndCancel).Go(run, Booking{"guide", t.Takes})
 
 		// If these have not ended when the tour ends:
-		child("upgrade", engine.CancelChild).Go(run, Booking{"upgrade", 1000 * t.Takes}) // it is asked to stop, the default
-		child("postcards", engine.AbandonChild).Go(run, Booking{"postcards", 3 * t.Takes})
-		child("invoice", engine.AwaitChild).Go(run, Booking{"invoice", 2 * t.Takes}) // the tour ends when it has
+		child("upgrade", engine.ParentEndCancel).Go(run, Booking{"upgrade", 1000 * t.Takes}) // it is asked to stop, the default
+		child("postcards", engine.ParentEndAbandon).Go(run, Booking{"postcards", 3 * t.Takes})
+		child("invoice", engine.ParentEndAwait).Go(run, Booking{"invoice", 2 * t.Takes}) // the tour ends when it has
 
 		booked, err := engine.All(run, flight, hotel)
 		if err != nil {

@@ -99,11 +99,11 @@ func host(running, beginning context.Context, p plan, f *freezer, say func(strin
 		ParkAfter:    p.TTL / 10,
 		Logger:       slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Events: engine.Events{
-			Takeover: func(id, from, to string) { say("takeover %s %s %s", id, from, to) },
-			LostRace: func(id string) { say("lostrace %s", id) },
-			Fenced:   func(id string) { say("fenced %s", id) },
-			Unknown:  func(id string) { say("unknown %s", id) },
-			Deposed:  func(incarnation string) { say("deposed %s", incarnation) },
+			Takeover: func(t engine.TakeoverEvent) { say("takeover %s %s %s", t.WorkflowID, t.From, t.To) },
+			LostRace: func(l engine.LostRaceEvent) { say("lostrace %s", l.WorkflowID) },
+			Fenced:   func(f engine.FencedEvent) { say("fenced %s", f.WorkflowID) },
+			Unknown:  func(u engine.UnknownEvent) { say("unknown %s", u.WorkflowID) },
+			Deposed:  func(d engine.DeposedEvent) { say("deposed %s", d.Incarnation) },
 		},
 	})
 	if err != nil {

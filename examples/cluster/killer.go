@@ -419,7 +419,7 @@ func (k *killer) audit(ctx context.Context) error {
 			k.ledger.violate("%s: %v", info.ID, err)
 			continue
 		}
-		if info.Status != checkpoint.Completed {
+		if info.Status != checkpoint.StatusCompleted {
 			k.ledger.violate("%s is %s: %v", info.ID, info.Status, info.Attention)
 		}
 		ids = append(ids, info.ID)

@@ -180,11 +180,11 @@ func (h *history) take(c checkpoint.Checkpoint) {
 	h.numbers[c.Number] = true
 	for _, e := range c.Events {
 		switch e.Kind {
-		case checkpoint.Claimed:
+		case checkpoint.KindClaimed:
 			h.claims = append(h.claims, claim{c.Number, c.Time, e.By, len(h.claims) > 0 && e.Why != checkpoint.HandedOver})
-		case checkpoint.Settled, checkpoint.Fired, checkpoint.Received:
+		case checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived:
 			h.outcomes[e.Operation]++
-		case checkpoint.Ended:
+		case checkpoint.KindEnded:
 			h.ended++
 		}
 	}

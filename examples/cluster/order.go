@@ -36,7 +36,7 @@ func (s *shop) order() *engine.Workflow[int, string] {
 	book := &activity.Activity[int, int]{
 		Name:  "book",
 		Run:   s.book,
-		Retry: activity.Retry{Attempts: 1000, Backoff: 5 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
+		Retry: activity.Retry{MaxAttempts: 1000, Backoff: 5 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
 	}
 	return &engine.Workflow[int, string]{
 		Name: "order",

@@ -61,12 +61,12 @@ func (l *ledger) auditOrder(ctx context.Context, eng *engine.Engine, e *entry) e
 		return err
 	}
 	l.acknowledged(e, "start", &e.started, strconv.FormatInt(info.CreatedAt.UnixMicro(), 10))
-	if info.Status != checkpoint.Completed {
+	if info.Status != checkpoint.StatusCompleted {
 		l.violate("order-%d: is %s, %v", e.n, info.Status, info.Attention)
 		return nil
 	}
 	var result string
-	if err := eng.Result(ctx, "order", info.ID, &result); err != nil {
+	if err := eng.Result(ctx, info.ID, "order", &result); err != nil {
 		return err
 	}
 	l.acknowledged(e, "result", &e.result, result)
@@ -86,16 +86,16 @@ func (l *ledger) auditHistory(ctx context.Context, eng *engine.Engine, e *entry)
 			return err
 		}
 		for _, ev := range c.Events {
-			if inARow++; ev.Kind != checkpoint.Claimed {
+			if inARow++; ev.Kind != checkpoint.KindClaimed {
 				inARow = 0
 			}
 			l.fruitless = max(l.fruitless, inARow-1)
 			switch ev.Kind {
-			case checkpoint.Claimed:
+			case checkpoint.KindClaimed:
 				claims++
-			case checkpoint.Settled, checkpoint.Fired, checkpoint.Ended:
+			case checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindEnded:
 				got = append(got, string(ev.Kind)+ev.Name)
-			case checkpoint.Received:
+			case checkpoint.KindReceived:
 				got = append(got, string(ev.Kind)+ev.SignalID)
 			}
 		}

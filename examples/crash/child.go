@@ -159,11 +159,11 @@ func (c *client) result(ctx context.Context, h *engine.Handle[string]) error {
 			return fmt.Errorf("describe: %w", err)
 		}
 		for _, a := range info.Attention {
-			if a.Reason != engine.NoProgress {
+			if a.Reason != engine.ReasonNoProgress {
 				return fmt.Errorf("held: %s: %s", a.Reason, a.Detail)
 			}
 			c.say("held %s", h.ID())
-			err := c.eng.Retry(ctx, h.ID(), engine.Audit{By: "crash", Why: "the process is killed, and not by this run"})
+			err := c.eng.Resume(ctx, h.ID(), engine.Actor{Name: "crash", Reason: "the process is killed, and not by this run"})
 			if err != nil && !errors.Is(err, engine.ErrNotApplicable) {
 				return fmt.Errorf("retry: %w", err)
 			}

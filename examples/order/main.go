@@ -110,13 +110,13 @@ func tellHistory(ctx context.Context, eng *engine.Engine, id string) error {
 		for _, e := range c.Events {
 			what := ""
 			switch e.Kind {
-			case checkpoint.Settled:
+			case checkpoint.KindSettled:
 				what = fmt.Sprintf("%s: %s", e.Name, e.Result)
-			case checkpoint.Received:
+			case checkpoint.KindReceived:
 				what = fmt.Sprintf("%s: %s", e.Name, e.Result)
-			case checkpoint.Missed:
+			case checkpoint.KindMissed:
 				what = "nobody has approved in time"
-			case checkpoint.Fired:
+			case checkpoint.KindFired:
 				what = "the time to think it over is up"
 			default:
 				continue

@@ -43,11 +43,11 @@ func checkout(bank string) *engine.Workflow[Order, Receipt] {
 		Errors:          []error{ErrDeclined},
 		IdempotencyKey:  func(o Order) string { return o.ID },
 		Verify:          c.find,
-		VerifyFences:    true,                                                         // find tells the bank to refuse older attempts
-		Timeout:         time.Second,                                                  // of one charge
-		Retry:           activity.Retry{Attempts: -1, Backoff: 10 * time.Millisecond}, // repeat until it is known
-		VerifyRetry:     activity.Retry{Attempts: -1, Backoff: 10 * time.Millisecond}, // ask until it is known
-		OnIndeterminate: activity.Park,                                                // otherwise, ask an operator
+		VerifyFences:    true,                                                            // find tells the bank to refuse older attempts
+		Timeout:         time.Second,                                                     // of one charge
+		Retry:           activity.Retry{MaxAttempts: -1, Backoff: 10 * time.Millisecond}, // repeat until it is known
+		VerifyRetry:     activity.Retry{MaxAttempts: -1, Backoff: 10 * time.Millisecond}, // ask until it is known
+		OnIndeterminate: activity.AwaitOperator,                                          // otherwise, ask an operator
 	}
 	return &engine.Workflow[Order, Receipt]{
 		Name:   "checkout",

@@ -119,7 +119,7 @@ const Retried = "retry"
 
 // TakesEndBack reports whether e makes a run that had ended continue.
 func TakesEndBack(e checkpoint.Event) bool {
-	return e.Kind == checkpoint.Acted && e.Name == Retried
+	return e.Kind == checkpoint.KindActed && e.Name == Retried
 }
 
 func tell(c checkpoint.Checkpoint) checkpointLine {
@@ -177,7 +177,7 @@ func Read(r io.Reader) (p Preamble, history []checkpoint.Checkpoint, err error) 
 		c := ch.checkpoint()
 		history = append(history, c)
 		for _, ev := range c.Events {
-			ended = ev.Kind == checkpoint.Ended || ended && !TakesEndBack(ev)
+			ended = ev.Kind == checkpoint.KindEnded || ended && !TakesEndBack(ev)
 		}
 	}
 }

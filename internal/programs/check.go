@@ -140,7 +140,7 @@ func (h *played) stage(store sweep.Store, p *Program, blows []Blow) *sweep.Stage
 	ws := p.workflows(w)
 	config := engine.Config{Workflows: ws.definitions(), PollInterval: poll}
 	if blows != nil { // not in the run without faults
-		config.ParkAfter, config.MaxRuns, config.MaxActivities = p.ParkAfter, p.MaxRuns, p.MaxActivities
+		config.ParkAfter, config.MaxRunsInMemory, config.MaxActivities = p.ParkAfter, p.MaxRuns, p.MaxActivities
 	}
 	calls := 0
 	return &sweep.Stage{
@@ -187,7 +187,7 @@ func (p *Program) drive(ctx context.Context, eng *engine.Engine, wf *engine.Work
 	}
 	if p.Cancel > 0 {
 		time.Sleep(p.Cancel)
-		if err := h.Cancel(ctx, "enough"); err != nil && !errors.Is(err, engine.ErrTerminal) {
+		if err := h.Cancel(ctx, engine.Actor{Reason: "enough"}); err != nil && !errors.Is(err, engine.ErrTerminal) {
 			return "", err
 		}
 	}
@@ -269,7 +269,7 @@ func (h *played) look(ctx context.Context, s storage.Storage, ws *workflows) {
 			return
 		}
 		for _, e := range c.Events {
-			if e.Kind == checkpoint.Settled {
+			if e.Kind == checkpoint.KindSettled {
 				h.settled[e.Operation] = fmt.Sprintf("%s %s %s %s", e.Of, e.Name, e.Result, e.Error)
 			}
 		}

@@ -106,7 +106,7 @@ func (d dice) op(kind Kind, depth int) Op {
 		o.Body = withoutSignals(d.ops(depth+1, 4))
 	}
 	if kind == Child {
-		o.OnEnd = oneOf(d, []engine.ParentEnd{engine.CancelChild, engine.CancelChild, engine.AbandonChild, engine.AwaitChild})
+		o.OnEnd = oneOf(d, []engine.ParentEnd{engine.ParentEndCancel, engine.ParentEndCancel, engine.ParentEndAbandon, engine.ParentEndAwait})
 	}
 	if (kind == Branch || kind == Child) && d.once(8) {
 		o.Body = append(o.Body, Op{Kind: Fail})

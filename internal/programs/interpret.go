@@ -30,7 +30,7 @@ func (ws *workflows) work(o Op) *activity.Activity[job, int] {
 	a := &activity.Activity[job, int]{
 		Name:          "work",
 		Errors:        []error{errDenied},
-		Retry:         activity.Retry{Attempts: -1, Backoff: time.Minute},
+		Retry:         activity.Retry{MaxAttempts: -1, Backoff: time.Minute},
 		Timeout:       100 * time.Hour,
 		Run:           ws.w.run,
 		ResourceScope: func(job) string { return o.Scope },
@@ -275,7 +275,7 @@ func (a *arm) one(run *engine.Run, o Op) error {
 	case Branch:
 		a.pending = append(a.pending, a.branch(run, o))
 	case Child:
-		a.pending = append(a.pending, a.child.With(engine.StartOptions{OnParentEnd: o.OnEnd}).Go(run, o.V))
+		a.pending = append(a.pending, a.child.AsChild(engine.ChildOptions{OnParentEnd: o.OnEnd}).Go(run, o.V))
 	case Detach:
 		_, err := a.child.Detach(run, "", o.V)
 		return a.take(run, o, 0, err) // without its id, which differs each time

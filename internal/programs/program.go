@@ -161,7 +161,7 @@ func list(b *strings.Builder, indent string, ops []Op) {
 		if o.Denied {
 			b.WriteString(" is denied")
 		}
-		if o.OnEnd != engine.CancelChild {
+		if o.OnEnd != engine.ParentEndCancel {
 			fmt.Fprintf(b, " on parent's end %d", o.OnEnd)
 		}
 		b.WriteString("\n")

@@ -143,7 +143,7 @@ func (s *Stage) config(f *storagetest.Faulty) engine.Config {
 	c.Name = "sweep"
 	c.PollInterval = cmp.Or(c.PollInterval, Poll)
 	c.LeaseTTL = 3 * c.PollInterval
-	c.SignalMemory = 365 * 24 * time.Hour // longer than a run: a client may send again at its end
+	c.SignalIDRetention = 365 * 24 * time.Hour // longer than a run: a client may send again at its end
 	c.Logger = slog.New(slog.DiscardHandler)
 	return c
 }

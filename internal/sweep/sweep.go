@@ -248,8 +248,8 @@ func history(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow) (p
 		if c.Time.Before(last.Time) {
 			wrong("checkpoint %d is of %v, the one before of %v", c.Number, c.Time, last.Time)
 		}
-		retried := len(c.Events) == 1 && c.Events[0].Kind == checkpoint.Acted && c.Events[0].Name == "retry"
-		if retried && len(ended) == 1 && ended[0] == string(checkpoint.Failed) {
+		retried := len(c.Events) == 1 && c.Events[0].Kind == checkpoint.KindActed && c.Events[0].Name == "retry"
+		if retried && len(ended) == 1 && ended[0] == string(checkpoint.StatusFailed) {
 			ended = nil
 		}
 		if len(ended) > 0 {
@@ -257,16 +257,16 @@ func history(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow) (p
 		}
 		for i, e := range c.Events {
 			place := checkpoint.Place{Checkpoint: c.Number, Event: i}
-			if e.Kind == checkpoint.Settled && e.Error != "" && slices.ContainsFunc(wf.Retries, func(r checkpoint.Retry) bool { return r.Covers(place) }) {
+			if e.Kind == checkpoint.KindSettled && e.Error != "" && slices.ContainsFunc(wf.Retries, func(r checkpoint.Retry) bool { return r.Covers(place) }) {
 				continue
 			}
 			switch e.Kind {
-			case checkpoint.Settled, checkpoint.Fired, checkpoint.Received, checkpoint.Missed:
+			case checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed:
 				outcomes[e.Operation]++
-			case checkpoint.Ended:
+			case checkpoint.KindEnded:
 				ended = append(ended, e.Name)
 			}
-			if e.Kind == checkpoint.Received {
+			if e.Kind == checkpoint.KindReceived {
 				signals[e.Name+"/"+e.SignalID]++
 			}
 		}

@@ -88,7 +88,7 @@ func TestLeaseOutlivesItsConnections(t *testing.T) {
 		Storage:   s,
 		Workflows: []engine.Definition{echo},
 		LeaseTTL:  4500 * time.Millisecond,
-		Events:    engine.Events{Deposed: func(string) { t.Error("the lease was lost") }},
+		Events:    engine.Events{Deposed: func(engine.DeposedEvent) { t.Error("the lease was lost") }},
 	})
 	cuts := map[action]int{}
 	p.on(func(m message) action {

@@ -68,7 +68,7 @@ func TestTransactHasALimitUnderALease(t *testing.T) {
 			Storage:   open(t, path, shared),
 			Workflows: []engine.Definition{long, echo},
 			LeaseTTL:  6 * time.Second,
-			Events:    engine.Events{Deposed: func(string) { t.Error("a lease was lost") }},
+			Events:    engine.Events{Deposed: func(engine.DeposedEvent) { t.Error("a lease was lost") }},
 		})
 	}
 	t.Cleanup(free)
