@@ -69,7 +69,7 @@ func TestErrorOfAWaitTellsItsCause(t *testing.T) {
 			`start of workflow "fresh"`:       func(ctx context.Context) error { _, err := wf.Start(ctx, e, "fresh", ""); return err },
 			`cancel of workflow "order-42"`:   func(ctx context.Context) error { return e.Cancel(ctx, "order-42", engine.Actor{}) },
 			`purge of workflow "done"`:        func(ctx context.Context) error { return e.Purge(ctx, "done", audit) },
-			`retry of workflow "failed"`:      func(ctx context.Context) error { return e.Resume(ctx, "failed", audit) },
+			`resume of workflow "failed"`:     func(ctx context.Context) error { return e.Resume(ctx, "failed", audit) },
 			`activation of deployment "blue"`: func(ctx context.Context) error { return e.Activate(ctx, "blue", audit) },
 			`resolve of operation "1" of workflow "held"`: func(ctx context.Context) error {
 				return e.Resolve(ctx, "held", "1", activity.CompletedWithResult("paid"), audit)
