@@ -129,7 +129,7 @@ func (j *job) run() {
 		j.x.eng.limits.GiveBack(j.permit)
 		j.pulse.end(answer.failure != nil)
 		j.x.post(attemptReturned{j})
-		j.x.eng.leave()
+		j.x.eng.endAttempt()
 		j.x.attempts.Done()
 	}()
 	j.x.call(j.ctx, j.op, answer)
@@ -173,7 +173,7 @@ func (x *execution) awaitAttempts() {
 	select {
 	case <-returned:
 		return
-	case <-x.life.ctx.Done():
+	case <-x.incarnation.ctx.Done():
 	}
 	patience := time.NewTimer(x.eng.config.StopTimeout)
 	defer patience.Stop()
@@ -192,7 +192,7 @@ func (x *execution) info(o *operation) activity.Info {
 		Workflow:     x.def.name,
 		Activity:     o.name,
 		Operation:    o.id,
-		Attempt:      o.attempt + o.lost + 1,
+		Attempt:      o.attempt + o.ownersLost + 1,
 		FencingToken: x.hold.Head,
 	}
 	if k := o.keyed; k != nil {
@@ -234,7 +234,7 @@ func (x *execution) call(ctx context.Context, o *operation, a *answer) {
 	if err == nil {
 		if a.result, err = x.eng.encode(v); err != nil {
 			f := fail(fmt.Errorf("result: %w", err), "", nil)
-			a.failure, a.final, a.lost = &f, true, true
+			a.failure, a.final, a.resultLost = &f, true, true
 		}
 		return
 	}

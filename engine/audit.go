@@ -22,14 +22,14 @@ func (a Actor) check() error {
 
 // act returns a change by an operator that the history records as verb.
 func (e *Engine) act(verb checkpoint.Verb, name string, decide func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error)) change {
-	said := saying{verb: verb}
+	said := auditRecord{verb: verb}
 	return change{
 		name: name,
 		landed: func(ctx context.Context, wf *checkpoint.Workflow) (bool, error) {
 			return said.recorded(ctx, e.store, wf)
 		},
 		decide: func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
-			if err := said.begin(ctx, e.store, wf); err != nil {
+			if err := said.note(ctx, e.store, wf); err != nil {
 				return nil, err
 			}
 			return decide(ctx, wf)
@@ -37,19 +37,19 @@ func (e *Engine) act(verb checkpoint.Verb, name string, decide func(ctx context.
 	}
 }
 
-// A saying is a verb that is about to be recorded for an operator. The same operator may
+// An auditRecord is a verb that is about to be recorded for an operator. The same operator may
 // have done the same with the same reason earlier. Only a record that was written since the
 // first try counts as this one.
-type saying struct {
+type auditRecord struct {
 	verb   checkpoint.Verb
 	next   uint64 // the number of the next checkpoint before the first try; 0: not tried yet
 	before int    // how often the verb was in the workflow record then
 }
 
-// begin notes the state before the first try, and does nothing before later ones. Of the
+// note notes the state before the first try, and does nothing before later ones. Of the
 // last checkpoint it reads only the number: the checkpoint may be damaged, and be the reason
 // why an operator acts.
-func (s *saying) begin(ctx context.Context, store storage.Storage, wf *checkpoint.Workflow) error {
+func (s *auditRecord) note(ctx context.Context, store storage.Storage, wf *checkpoint.Workflow) error {
 	if s.next != 0 {
 		return nil
 	}
@@ -73,7 +73,7 @@ func (s *saying) begin(ctx context.Context, store storage.Storage, wf *checkpoin
 
 // recorded reports whether a try of unknown outcome was written: the verb is in the
 // workflow record, or in a checkpoint to which it was moved from there.
-func (s *saying) recorded(ctx context.Context, store storage.Storage, wf *checkpoint.Workflow) (bool, error) {
+func (s *auditRecord) recorded(ctx context.Context, store storage.Storage, wf *checkpoint.Workflow) (bool, error) {
 	n := s.count(wf.Verbs)
 	since := *wf
 	since.Base = max(wf.Base, s.next)
@@ -90,7 +90,7 @@ func (s *saying) recorded(ctx context.Context, store storage.Storage, wf *checkp
 	return n > s.before, nil
 }
 
-func (s *saying) count(verbs []checkpoint.Verb) (n int) {
+func (s *auditRecord) count(verbs []checkpoint.Verb) (n int) {
 	for _, v := range verbs {
 		if v == s.verb {
 			n++

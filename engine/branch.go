@@ -29,7 +29,7 @@ func Go[T any](run *Run, name string, f func(run *Run) (T, error)) *future.Futur
 
 // branch starts a branch. The value that body returns is a func(into any).
 func (r *Run) branch(name string, body func(run *Run) (any, error)) future.Operation {
-	op := r.begin(ofBranch, name, nil)
+	op := r.startOperation(ofBranch, name, nil)
 	o, ok := op.(*operation)
 	if !ok || o.done {
 		return op

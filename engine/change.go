@@ -101,11 +101,11 @@ func (e *Engine) hint(wf *checkpoint.Workflow, p message) {
 		return
 	}
 	e.mu.Lock()
-	l := e.life
+	l := e.incarnation
 	e.mu.Unlock()
 	switch {
 	case l == nil:
-	case wf.Owner == l.incarnation:
+	case wf.Owner == l.name:
 		l.doubt(wf.ID)
 	case wf.Owner == "":
 		l.pokeNow()

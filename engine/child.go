@@ -91,7 +91,7 @@ type child struct {
 
 // start begins an operation that starts a workflow.
 func (r *Run) start(of, workflow string, o StartOptions, options ChildOptions, in any, errs []error) future.Operation {
-	op := r.begin(of, workflow, nil)
+	op := r.startOperation(of, workflow, nil)
 	c, ok := op.(*operation)
 	if !ok || c.done {
 		return op
@@ -135,8 +135,8 @@ const mostBirths = 100
 // engine is to execute the child.
 func (x *execution) examine(c *child) error {
 	s := c.starting
-	if s.life = x.life; s.eng.pins(s.wf) || !s.eng.takes(s.wf) {
-		s.life = nil // start it unclaimed: for another engine, for lack of room, or because its claim chooses the deployment
+	if s.incarnation = x.incarnation; s.eng.pins(s.wf) || !s.eng.takes(s.wf) {
+		s.incarnation = nil // start it unclaimed: for another engine, for lack of room, or because its claim chooses the deployment
 	}
 	if c.ready {
 		return nil
@@ -241,14 +241,14 @@ func (x *execution) undoStart(born []*birth, certain bool) {
 	for _, b := range born {
 		b.op.child.ready = false
 		if !certain {
-			x.life.doubt(b.starting.wf.ID)
+			x.incarnation.doubt(b.starting.wf.ID)
 		}
 	}
 }
 
-// kids reads the records of children, to find those that have ended. The next commit
+// readChildren reads the records of children, to find those that have ended. The next commit
 // deletes records whose operation has left the table.
-func (x *execution) kids() error {
+func (x *execution) readChildren() error {
 	if !x.childrenStale {
 		return nil
 	}
@@ -259,7 +259,7 @@ func (x *execution) kids() error {
 	}
 	for entry, err := range storage.All(x.ctx, x.store, keys.ChildrenOf(x.id)) {
 		if err == nil {
-			err = x.kid(entry)
+			err = x.readChild(entry)
 		}
 		if err != nil {
 			x.childrenStale = true
@@ -269,7 +269,7 @@ func (x *execution) kids() error {
 	return nil
 }
 
-func (x *execution) kid(entry storage.Entry) error {
+func (x *execution) readChild(entry storage.Entry) error {
 	operation, err := keys.Last(entry.Key)
 	if err != nil {
 		return err

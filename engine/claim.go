@@ -25,7 +25,7 @@ type prospect struct {
 }
 
 // consider claims p and executes it, if this engine should do so now. It logs errors.
-func (l *life) consider(ctx context.Context, p prospect) {
+func (l *incarnation) consider(ctx context.Context, p prospect) {
 	if !l.join() {
 		return
 	}
@@ -37,7 +37,7 @@ func (l *life) consider(ctx context.Context, p prospect) {
 
 // claim returns the execution if p was claimed. After a conflict it reads the run and
 // decides again.
-func (l *life) claim(ctx context.Context, p prospect) (*execution, error) {
+func (l *incarnation) claim(ctx context.Context, p prospect) (*execution, error) {
 	for range 5 {
 		c, err := l.look(ctx, p)
 		if err != nil || c == nil {
@@ -47,7 +47,7 @@ func (l *life) claim(ctx context.Context, p prospect) (*execution, error) {
 		if x := l.eng.driven(p.id); x != nil {
 			floor = max(floor, x.head.Load()+1) // the store was rewound
 		}
-		w, err := p.decide(c.hold, l.incarnation, floor, l.eng.now())
+		w, err := p.decide(c.hold, l.name, floor, l.eng.now())
 		if err != nil {
 			return nil, err
 		}
@@ -63,12 +63,12 @@ func (l *life) claim(ctx context.Context, p prospect) (*execution, error) {
 		if verdict != checkpoint.Done {
 			l.lostRace(p.id)
 			if p.ticket != nil { // another engine may have taken the slot
-				p.ticket.lost(verdict)
+				p.ticket.claimRefused(verdict)
 				return nil, nil
 			}
 			continue
 		}
-		if p.owner != "" && p.owner != l.incarnation {
+		if p.owner != "" && p.owner != l.name {
 			l.tookOver(p.id, p.owner)
 		}
 		x := l.claimed(c, w)
@@ -97,7 +97,7 @@ type claimable struct {
 }
 
 // claimed returns the execution of a run that w has claimed.
-func (l *life) claimed(c *claimable, w *checkpoint.Write) *execution {
+func (l *incarnation) claimed(c *claimable, w *checkpoint.Write) *execution {
 	x := newExecution(l, c.def, w.Hold())
 	x.recovering, x.past = true, c.past.Then(w)
 	if deaths := w.After.Deaths; deaths > 0 {
@@ -107,7 +107,7 @@ func (l *life) claimed(c *claimable, w *checkpoint.Write) *execution {
 }
 
 // look reads the run of p. It returns nil if this engine should not claim it now.
-func (l *life) look(ctx context.Context, p prospect) (*claimable, error) {
+func (l *incarnation) look(ctx context.Context, p prospect) (*claimable, error) {
 	wf, err := checkpoint.Load(ctx, l.eng.store, p.id)
 	missing := errors.Is(err, storage.ErrNotFound)
 	switch {
@@ -135,7 +135,7 @@ func (l *life) look(ctx context.Context, p prospect) (*claimable, error) {
 		return nil, nil
 	case l.eng.lingers(wf):
 		return nil, nil // an ended execution still has attempts; it pokes the poll when they return
-	case wf.Owner == l.incarnation && held(wf):
+	case wf.Owner == l.name && held(wf):
 		return nil, nil
 	case heldFor(wf, ReasonNoProgress):
 		if l.once("held " + p.id) {
@@ -171,7 +171,7 @@ func (l *life) look(ctx context.Context, p prospect) (*claimable, error) {
 
 // damaged records in wf that it cannot be claimed, because its head cannot be read. Later
 // polls try again: somebody may restore the head.
-func (l *life) damaged(ctx context.Context, wf *checkpoint.Workflow, cause error) error {
+func (l *incarnation) damaged(ctx context.Context, wf *checkpoint.Workflow, cause error) error {
 	if heldFor(wf, ReasonDamaged) {
 		return nil
 	}
@@ -195,7 +195,7 @@ func (l *life) damaged(ctx context.Context, wf *checkpoint.Workflow, cause error
 }
 
 // drop deletes an entry that is no longer needed.
-func (l *life) drop(ctx context.Context, entry []byte) error {
+func (l *incarnation) drop(ctx context.Context, entry []byte) error {
 	return l.eng.store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry)}})
 }
 
@@ -220,13 +220,13 @@ func heldFor(wf *checkpoint.Workflow, r Reason) bool {
 // launch starts the execution x. If the incarnation is stopping, the execution hands the
 // run over. If it must stop immediately, launch does nothing and the next owner finds the
 // run. The caller must be counted in l.running: see join.
-func (l *life) launch(x *execution) {
+func (l *incarnation) launch(x *execution) {
 	if l.ctx.Err() != nil {
 		x.cancel(nil)
 		return
 	}
 	if x.probation != nil {
-		l.quarantine.begin(x)
+		l.quarantine.startProbation(x)
 	}
 	l.running.Add(1)
 	l.eng.mu.Lock()
@@ -243,7 +243,7 @@ func (l *life) launch(x *execution) {
 }
 
 // carryOn executes x to its end, unless another goroutine takes over.
-func (l *life) carryOn(x *execution, drive func() error) {
+func (l *incarnation) carryOn(x *execution, drive func() error) {
 	growStack(false)
 	err := drive()
 	if err == errRelieved {
@@ -273,7 +273,7 @@ func (l *life) carryOn(x *execution, drive func() error) {
 }
 
 // remove removes x from the executions of the engine.
-func (l *life) remove(x *execution) {
+func (l *incarnation) remove(x *execution) {
 	l.eng.mu.Lock()
 	if l.eng.runs[x.id] == x {
 		delete(l.eng.runs, x.id)
@@ -287,11 +287,11 @@ func (l *life) remove(x *execution) {
 // doubt has the poll look at a run that this incarnation may own and does not execute: its
 // start has an unknown outcome, the store was rewound, or it is held and should be tried
 // again.
-func (l *life) doubt(id string) { l.remember(id, doubt{time.Now(), false}) }
+func (l *incarnation) doubt(id string) { l.remember(id, doubt{time.Now(), false}) }
 
 // doubtClaim has the poll look at a run whose claim has an unknown outcome. As long as the
 // run has no owner, the claim may still be applied.
-func (l *life) doubtClaim(id string) { l.remember(id, doubt{time.Now(), true}) }
+func (l *incarnation) doubtClaim(id string) { l.remember(id, doubt{time.Now(), true}) }
 
 // A doubt is about a run that this incarnation may own.
 type doubt struct {
@@ -299,19 +299,19 @@ type doubt struct {
 	claim bool // the outcome of a claim is unknown
 }
 
-func (l *life) remember(id string, d doubt) {
+func (l *incarnation) remember(id string, d doubt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.doubtful == nil {
-		l.doubtful = map[string]doubt{}
+	if l.unsettled == nil {
+		l.unsettled = map[string]doubt{}
 	}
-	d.claim = d.claim || l.doubtful[id].claim
-	l.doubtful[id] = d
+	d.claim = d.claim || l.unsettled[id].claim
+	l.unsettled[id] = d
 	l.pokeNow()
 }
 
 // pokeNow has the poll look immediately. l may be nil.
-func (l *life) pokeNow() {
+func (l *incarnation) pokeNow() {
 	if l == nil {
 		return
 	}
@@ -323,13 +323,13 @@ func (l *life) pokeNow() {
 
 // rewound has a run claimed again after the store lost its head. The number of the new
 // claim is above that of the lost head.
-func (l *life) rewound(id string, lost *checkpoint.Hold) {
+func (l *incarnation) rewound(id string, lost *checkpoint.Hold) {
 	l.raise(lost)
 	l.doubt(id)
 }
 
 // raise makes the numbers of later claims higher than that of a lost head.
-func (l *life) raise(lost *checkpoint.Hold) {
+func (l *incarnation) raise(lost *checkpoint.Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.floor = max(l.floor, lost.Head+1)
@@ -340,9 +340,9 @@ const patience = 10 * time.Minute
 
 // resolve claims the doubtful runs that this incarnation owns. An error for one of them
 // does not prevent it from looking at the others.
-func (l *life) resolve(ctx context.Context) error {
+func (l *incarnation) resolve(ctx context.Context) error {
 	l.mu.Lock()
-	doubtful := maps.Clone(l.doubtful)
+	doubtful := maps.Clone(l.unsettled)
 	l.mu.Unlock()
 	var errs []error
 	for _, id := range slices.Sorted(maps.Keys(doubtful)) { // in order, so that faults are reproducible
@@ -353,8 +353,8 @@ func (l *life) resolve(ctx context.Context) error {
 		}
 		if certain || time.Since(d.since) > patience && l.eng.driven(id) == nil {
 			l.mu.Lock()
-			if l.doubtful[id] == d { // unless there is a new doubt since
-				delete(l.doubtful, id)
+			if l.unsettled[id] == d { // unless there is a new doubt since
+				delete(l.unsettled, id)
 			}
 			l.mu.Unlock()
 		}
@@ -365,7 +365,7 @@ func (l *life) resolve(ctx context.Context) error {
 // settleDoubt claims a run if this incarnation owns it, and reports whether the doubt is
 // settled. It checks for starts after it has read the record, because a start that has
 // written the record is then still in progress, or has launched its execution.
-func (l *life) settleDoubt(ctx context.Context, id string, d doubt) (certain bool, err error) {
+func (l *incarnation) settleDoubt(ctx context.Context, id string, d doubt) (certain bool, err error) {
 	if l.eng.driven(id) != nil {
 		return false, nil // this execution may be about to end
 	}
@@ -375,13 +375,13 @@ func (l *life) settleDoubt(ctx context.Context, id string, d doubt) (certain boo
 		return false, nil
 	case err != nil:
 		return false, err
-	case l.begins(id) || l.eng.driven(id) != nil:
+	case l.startInProgress(id) || l.eng.driven(id) != nil:
 		return false, nil
 	case wf.Status.Terminal():
 		return true, nil
 	case d.claim && wf.Owner == "":
 		return false, nil
-	case wf.Owner != l.incarnation:
+	case wf.Owner != l.name:
 		return true, nil
 	}
 	_, err = l.claim(ctx, prospect{id: id, entry: keys.Held(wf.Owner, id), owner: wf.Owner, why: checkpoint.CutOff})
@@ -389,7 +389,7 @@ func (l *life) settleDoubt(ctx context.Context, id string, d doubt) (certain boo
 }
 
 // least returns the lowest number that a claim may have.
-func (l *life) least() uint64 {
+func (l *incarnation) least() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.floor

@@ -13,9 +13,9 @@ import (
 // for. So the run continues at once, and no poll has to find it.
 type taking struct {
 	claimable
-	life  *life
-	write *checkpoint.Write
-	leave func()
+	incarnation *incarnation
+	write       *checkpoint.Write
+	leave       func()
 }
 
 // take decides the claim of wf that is to be committed together with b. It returns nil if
@@ -32,8 +32,8 @@ func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 	if l == nil {
 		return nil
 	}
-	begun := l.begin(wf.ID)
-	t := &taking{life: l, leave: func() {
+	begun := l.beginStart(wf.ID)
+	t := &taking{incarnation: l, leave: func() {
 		begun()
 		e.arrived()
 		l.running.Done()
@@ -41,7 +41,7 @@ func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 	t.def, _ = e.fits(wf)
 	var err error
 	if t.hold, t.past, err = checkpoint.FindPast(ctx, e.store, wf); err == nil {
-		t.write, err = t.hold.Claim(l.incarnation, checkpoint.HandedOver, l.least(), e.now())
+		t.write, err = t.hold.Claim(l.name, checkpoint.HandedOver, l.least(), e.now())
 	}
 	if err == nil {
 		err = t.with(b).Check(e.store.Capabilities().MaxBatch)
@@ -73,11 +73,11 @@ func (t *taking) with(b storage.Batch) storage.Batch {
 func (t *taking) done(err error, d *signal.Acceptance) {
 	switch {
 	case err == nil:
-		x := t.life.claimed(&t.claimable, t.write)
+		x := t.incarnation.claimed(&t.claimable, t.write)
 		x.address = address{t.write.After, d.Counter}
-		x.inbox.begin(t.hold.Workflow, d.Waiting())
-		t.life.launch(x)
+		x.inbox.takeIn(t.hold.Workflow, d.Waiting())
+		t.incarnation.launch(x)
 	case !errors.Is(err, storage.ErrConflict):
-		t.life.doubtClaim(t.write.After.ID)
+		t.incarnation.doubtClaim(t.write.After.ID)
 	}
 }

@@ -202,7 +202,7 @@ func sleepAfterAJump(t *testing.T, store sweep.Store, by time.Duration, how stri
 	p.kill()
 }
 
-// An engine whose clock was ahead in all its life, and that ended with a word or without,
+// An engine whose clock was ahead until it ended, whether it shut down cleanly or not,
 // has put runs where nobody looks for as long. Those who come after it do.
 func TestRunParkedByAClockThatIsAhead(t *testing.T) {
 	withWrongClocks(t, func(t *testing.T, store sweep.Store) {

@@ -13,9 +13,9 @@ import (
 
 // A crew claims several runs concurrently, so that their claims share commits.
 type crew struct {
-	life *life
-	busy sync.WaitGroup
-	few  chan struct{}
+	incarnation *incarnation
+	busy        sync.WaitGroup
+	few         chan struct{}
 
 	inHand sync.Map // the ids of the runs that are being claimed
 }
@@ -23,7 +23,7 @@ type crew struct {
 // atOnce is the maximum number of concurrent claims of a crew.
 const atOnce = 64
 
-func newCrew(l *life) *crew { return &crew{life: l, few: make(chan struct{}, atOnce)} }
+func newCrew(l *incarnation) *crew { return &crew{incarnation: l, few: make(chan struct{}, atOnce)} }
 
 // wait waits until no claim is in progress.
 func (c *crew) wait() { c.busy.Wait() }
@@ -31,10 +31,10 @@ func (c *crew) wait() { c.busy.Wait() }
 // claim starts to claim p in the background. It returns false if there is no room in
 // memory; a later look finds p again.
 func (c *crew) claim(ctx context.Context, p prospect) (bool, error) {
-	coming, ok := c.life.eng.admit(false)
+	coming, ok := c.incarnation.eng.admit(false)
 	if !ok {
 		c.wait() // earlier claims may fail and free their room
-		if coming, ok = c.life.eng.admit(true); !ok {
+		if coming, ok = c.incarnation.eng.admit(true); !ok {
 			return false, nil
 		}
 	}
@@ -50,14 +50,14 @@ func (c *crew) claim(ctx context.Context, p prospect) (bool, error) {
 		defer c.inHand.Delete(p.id)
 		defer coming()
 		defer p.ticket.giveBack()
-		c.life.consider(ctx, p)
+		c.incarnation.consider(ctx, p)
 	})
 	return true, nil
 }
 
 // claimableIn returns the workflows of a range of entries that this engine may execute. It
 // records in p the entries that it skips.
-func (l *life) claimableIn(ctx context.Context, r storage.Range, p *passage) iter.Seq2[prospect, error] {
+func (l *incarnation) claimableIn(ctx context.Context, r storage.Range, p *passage) iter.Seq2[prospect, error] {
 	return func(yield func(prospect, error) bool) {
 		for entry, err := range storage.All(ctx, l.eng.store, r) {
 			if err != nil {
@@ -81,7 +81,7 @@ func (l *life) claimableIn(ctx context.Context, r storage.Range, p *passage) ite
 // which is gone, or to nobody if owner is "". It leaves a run to other engines until it has
 // waited long enough: see leave. It returns the time until the first of these is due for
 // this engine. It records in p the entries that it skips.
-func (l *life) adopt(ctx context.Context, r storage.Range, p *passage, owner, why string, waited func(entry []byte) (time.Duration, error)) (soonest time.Duration, _ error) {
+func (l *incarnation) adopt(ctx context.Context, r storage.Range, p *passage, owner, why string, waited func(entry []byte) (time.Duration, error)) (soonest time.Duration, _ error) {
 	soonest = math.MaxInt64
 	crew := newCrew(l)
 	defer crew.wait()
@@ -97,7 +97,7 @@ func (l *life) adopt(ctx context.Context, r storage.Range, p *passage, owner, wh
 		if err != nil {
 			return soonest, err
 		}
-		if rest := l.leave(found.id, past); rest > 0 {
+		if rest := l.leaveToOthers(found.id, past); rest > 0 {
 			soonest = min(soonest, rest)
 			continue
 		}

@@ -97,7 +97,7 @@ func (x *execution) learn() error {
 			return x.blocked
 		}
 		if x.stopping && x.ops.working == 0 {
-			return x.leave()
+			return x.releaseForShutdown()
 		}
 		idle, err := x.rest()
 		if err != nil {
@@ -209,7 +209,7 @@ func (x *execution) begunBy(o *operation, now time.Time) {
 
 // look reads from the store what the run may record next: about children and signals.
 func (x *execution) look() error {
-	if err := x.kids(); err != nil {
+	if err := x.readChildren(); err != nil {
 		return err
 	}
 	for _, o := range x.ops.toStart[:min(len(x.ops.toStart), mostBirths)] {
@@ -303,7 +303,7 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 		if full() {
 			break
 		}
-		add(o.hearing())
+		add(o.unresponsiveEvent())
 		d.responsiveness = append(d.responsiveness, o)
 	}
 	if o := x.unasked(); o != nil && !full() {

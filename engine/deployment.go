@@ -136,7 +136,7 @@ func (e *Engine) point(ctx context.Context, verb string, by Actor, decide func(n
 		}
 		if !again {
 			e.log.Info("weft: deployment is active", "deployment", next.Deployment, "before", now.Deployment, "verb", verb, "by", by.Name, "why", by.Reason)
-			e.pokeLife()
+			e.pokePoll()
 			return nil
 		}
 	}
@@ -199,14 +199,14 @@ func (s *starting) place(ctx context.Context) (err error) {
 	case s.under.Deployment == "":
 		return fmt.Errorf("%w: start %q: workflow %s is Pinned", ErrNoActiveDeployment, s.wf.ID, s.wf.Type)
 	case !s.eng.isActive(s.under):
-		s.life = nil // an engine of that deployment will claim it
+		s.incarnation = nil // an engine of that deployment will claim it
 	}
 	return nil
 }
 
 // bind has the claim c bind the run to the active deployment. It returns nil if this engine
 // does not belong to that deployment.
-func (l *life) bind(ctx context.Context, c *claimable, entry []byte) (*claimable, error) {
+func (l *incarnation) bind(ctx context.Context, c *claimable, entry []byte) (*claimable, error) {
 	a, err := l.eng.active(ctx)
 	switch {
 	case err != nil && !record.Damaged(err):
@@ -223,7 +223,7 @@ func (l *life) bind(ctx context.Context, c *claimable, entry []byte) (*claimable
 // bind binds wf, which is claimed when it is started, to the active deployment. It returns
 // the condition that the deployment is still active.
 func (s *starting) bind(wf *checkpoint.Workflow) []storage.Condition {
-	if s.life == nil || s.under == nil {
+	if s.incarnation == nil || s.under == nil {
 		return nil
 	}
 	wf.Deployment = s.under.Deployment
@@ -233,12 +233,12 @@ func (s *starting) bind(wf *checkpoint.Workflow) []storage.Condition {
 // activeDeployment is the duty to look at skipped entries again when another deployment was
 // activated.
 type activeDeployment struct {
-	life *life
-	seen []byte // the record that was last read
+	incarnation *incarnation
+	seen        []byte // the record that was last read
 }
 
 func (d *activeDeployment) look(ctx context.Context) error {
-	l := d.life
+	l := d.incarnation
 	if !l.eng.pinned {
 		return nil
 	}

@@ -89,7 +89,7 @@
 //
 // One incarnation of an engine on a store, from the start of Run to its end:
 //
-//   - life is the incarnation. lease renews its record and detects dead incarnations.
+//   - incarnation is its state. lease renews its record and detects dead incarnations.
 //     fleet knows the others that are alive. witness tracks the time that has certainly
 //     been reached.
 //   - poll calls duties, each with its own file and state: fleet, takeover (runs of dead
@@ -137,7 +137,7 @@
 //
 // # Locks
 //
-// A goroutine that holds Engine.mu may lock life.mu, and no other mutex. Every other mutex
+// A goroutine that holds Engine.mu may lock incarnation.mu, and no other mutex. Every other mutex
 // is a leaf: a goroutine that holds it locks no other, does no I/O and calls no user code.
 // The exception is serial, which holds the stripes of a batch's keys, in their order,
 // while it reads and commits. A build with the tag weftlocks checks this (internal/lock).

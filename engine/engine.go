@@ -24,12 +24,12 @@ import (
 type Engine struct {
 	env
 
-	mu     lock.Mutex // guards what follows
-	closed bool
-	life   *life                 // of the Run in progress; nil: none
-	runs   map[string]*execution // that this engine executes, by id
-	gate   gate                  // for attempts
-	lobby  lobby                 // for runs
+	mu          lock.Mutex // guards what follows
+	closed      bool
+	incarnation *incarnation          // of the Run in progress; nil: none
+	runs        map[string]*execution // that this engine executes, by id
+	gate        gate                  // for attempts
+	capacity    capacity              // for runs
 
 	// lingering counts, by generation, executions of runs that have ended whose
 	// attempts have not all returned.
@@ -200,18 +200,18 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // live runs one incarnation of the engine. If that loses its lease, Run starts another.
 func (e *Engine) live(ctx context.Context) error {
-	l, err := e.begin()
+	l, err := e.beginIncarnation()
 	if err != nil {
 		return err
 	}
-	defer e.end(l)
+	defer e.endIncarnation(l)
 	newer := (*outgrownError)(nil)
 	if err := e.outgrown(ctx); errors.As(err, &newer) {
 		return err // the store was upgraded since New or the previous incarnation
 	}
 	err = l.register(ctx)
 	if err == nil {
-		err = l.heed(ctx)
+		err = l.readFloor(ctx)
 	}
 	if err != nil {
 		if l.ctx.Err() != nil || ctx.Err() != nil {
@@ -219,7 +219,7 @@ func (e *Engine) live(ctx context.Context) error {
 		}
 		return err
 	}
-	e.log.Info("weft: engine started", "incarnation", l.incarnation, "store", storage.Adapter(e.store), "workflows", len(e.workflows), "deployment", e.config.Deployment)
+	e.log.Info("weft: engine started", "incarnation", l.name, "store", storage.Adapter(e.store), "workflows", len(e.workflows), "deployment", e.config.Deployment)
 	l.setOpen(true)
 	l.keepLease()
 	lost := l.work(ctx)
@@ -248,23 +248,23 @@ func (e *Engine) refused() error {
 
 var errRunning = errors.New("engine: Run is already in progress")
 
-func (e *Engine) begin() (*life, error) {
+func (e *Engine) beginIncarnation() (*incarnation, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
 	case e.closed:
 		return nil, ErrClosed
-	case e.life != nil:
+	case e.incarnation != nil:
 		return nil, errRunning
 	}
-	e.life = newLife(e)
-	return e.life, nil
+	e.incarnation = newIncarnation(e)
+	return e.incarnation, nil
 }
 
-func (e *Engine) end(l *life) {
+func (e *Engine) endIncarnation(l *incarnation) {
 	l.cancel(nil)
 	e.mu.Lock()
-	e.life = nil
+	e.incarnation = nil
 	e.mu.Unlock()
 	close(l.over)
 }
@@ -279,7 +279,7 @@ func (e *Engine) Close() error {
 		e.closed = true
 		close(e.closing)
 	}
-	l := e.life
+	l := e.incarnation
 	e.mu.Unlock()
 	if l != nil {
 		l.cancel(activity.ErrStopped)
@@ -366,7 +366,7 @@ func (e *Engine) allDriven() []*execution {
 
 // drives returns the execution of wf if it belongs to wf's owner, and nil otherwise.
 func (e *Engine) drives(wf *checkpoint.Workflow) *execution {
-	if x := e.driven(wf.ID); x != nil && x.life.incarnation == wf.Owner {
+	if x := e.driven(wf.ID); x != nil && x.incarnation.name == wf.Owner {
 		return x
 	}
 	return nil

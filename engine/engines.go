@@ -157,11 +157,11 @@ func (r *roster) missingActive(ctx context.Context, workflow string) (string, er
 }
 
 // living returns the current incarnation of e if it has that name, and nil otherwise.
-func (e *Engine) living(incarnation string) *life {
+func (e *Engine) living(incarnation string) *incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.life != nil && e.life.incarnation == incarnation {
-		return e.life
+	if e.incarnation != nil && e.incarnation.name == incarnation {
+		return e.incarnation
 	}
 	return nil
 }

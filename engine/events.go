@@ -54,21 +54,21 @@ type DeposedEvent struct{ Incarnation string }
 // counts are the numbers of events of one incarnation.
 type counts struct{ takeovers, lostRaces, fenced, unknown atomic.Uint64 }
 
-func (l *life) tookOver(id, from string) {
+func (l *incarnation) tookOver(id, from string) {
 	l.counts.takeovers.Add(1)
 	if f := l.eng.config.Events.Takeover; f != nil {
-		f(TakeoverEvent{id, from, l.incarnation})
+		f(TakeoverEvent{id, from, l.name})
 	}
 }
 
-func (l *life) lostRace(id string) {
+func (l *incarnation) lostRace(id string) {
 	l.counts.lostRaces.Add(1)
 	if f := l.eng.config.Events.LostRace; f != nil {
 		f(LostRaceEvent{id})
 	}
 }
 
-func (l *life) fenced(id string) {
+func (l *incarnation) fenced(id string) {
 	l.counts.fenced.Add(1)
 	if f := l.eng.config.Events.Fenced; f != nil {
 		f(FencedEvent{id})
@@ -77,7 +77,7 @@ func (l *life) fenced(id string) {
 
 // unsure returns a function that reports commits of unknown outcome. The id is empty if
 // they belong to no run.
-func (l *life) unsure(what, id string) func(error) {
+func (l *incarnation) unsure(what, id string) func(error) {
 	return func(err error) {
 		l.eng.log.Warn("weft: outcome of a commit is unknown, trying again", "what", what, "workflow", id, "error", err)
 		l.counts.unknown.Add(1)

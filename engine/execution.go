@@ -24,12 +24,12 @@ import (
 // is durable before it is delivered. A replay delivers the recorded events in their
 // order, and so repeats the run exactly.
 type execution struct {
-	eng  *Engine
-	life *life
-	def  *definition
-	id   string
+	eng         *Engine
+	incarnation *incarnation
+	def         *definition
+	id          string
 
-	store  patient
+	store  retryReads
 	unsure func(error)     // reports a commit whose outcome is unknown
 	ctx    context.Context // ends when the run must be released
 	cancel context.CancelCauseFunc
@@ -91,12 +91,12 @@ type logged struct {
 	place checkpoint.Place
 }
 
-func newExecution(l *life, def *definition, hold *checkpoint.Hold) *execution {
+func newExecution(l *incarnation, def *definition, hold *checkpoint.Hold) *execution {
 	x := &execution{
 		eng:           l.eng,
-		life:          l,
+		incarnation:   l,
 		def:           def,
-		store:         patient{l.eng.store},
+		store:         retryReads{l.eng.store},
 		unsure:        l.unsure("checkpoint", hold.Workflow.ID),
 		id:            hold.Workflow.ID,
 		hold:          hold.From(time.Now()),
@@ -118,7 +118,7 @@ func (x *execution) time() time.Time { return x.hold.Now(x.eng.read()) }
 
 // until returns how long it is until due, a time of the run's clock.
 func (x *execution) until(due time.Time) time.Duration {
-	x.life.clock.note()
+	x.incarnation.clock.note()
 	return x.hold.In(due.Sub(x.time()))
 }
 
@@ -147,7 +147,7 @@ func (x *execution) drive() error {
 	if err := x.prepare(); err != nil {
 		return err
 	}
-	x.begin()
+	x.startFunction()
 	return x.loop()
 }
 
@@ -226,7 +226,7 @@ func (x *execution) loop() error {
 		case err != nil:
 			return err
 		case ok:
-			if err := x.deliver(event); err != nil {
+			if err := x.deliverEvent(event); err != nil {
 				return err
 			}
 		case x.result == nil || x.awaits() || x.undoing.op != nil || x.toldOf():
@@ -303,12 +303,12 @@ func (x *execution) noteReplay() {
 	x.replaying.Store(x.history != nil || x.log.len() > 0 && x.log.first().old)
 }
 
-// deliver applies an event to the run.
-func (x *execution) deliver(e logged) error {
+// deliverEvent applies an event to the run.
+func (x *execution) deliverEvent(e logged) error {
 	switch e.Kind {
 	case checkpoint.KindClaimed:
 		if x.claims++; x.claims > 1 && e.Why != checkpoint.HandedOver {
-			x.ops.lost(e.at)
+			x.ops.ownerLost(e.at)
 		}
 	case checkpoint.KindAsked:
 		x.now = e.at
@@ -320,7 +320,7 @@ func (x *execution) deliver(e logged) error {
 		x.end(&x.root, ErrCancelled)
 	case checkpoint.KindGivenUp:
 		if o := x.ops.byID[e.Operation]; o != nil && o.keyed == nil && o.call != nil && !o.due.After(e.at) {
-			o.lost++ // the run was retried
+			o.ownersLost++ // the run was retried
 		}
 	case checkpoint.KindCompensating:
 		return x.undoAll(e)
@@ -524,12 +524,12 @@ func (x *execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err 
 	case checkpoint.Refreshed:
 		return false, x.refresh()
 	case checkpoint.Fenced:
-		x.life.fenced(x.id)
-		x.life.raise(x.hold) // the store may have been rewound to before the claim
+		x.incarnation.fenced(x.id)
+		x.incarnation.raise(x.hold) // the store may have been rewound to before the claim
 		x.eng.log.Warn("weft: run was taken over, or ended elsewhere", "workflow", x.id)
 	case checkpoint.Rewound:
 		x.eng.log.Error("weft: the store has lost acknowledged checkpoints; the run continues from those that are left", "workflow", x.id, "checkpoint", x.hold.Head)
-		x.life.rewound(x.id, x.hold)
+		x.incarnation.rewound(x.id, x.hold)
 	case checkpoint.Overtaken, checkpoint.Refused:
 		x.eng.log.Error("weft: defect: checkpoint refused although the claim is valid; run released", "workflow", x.id, "checkpoint", w.Checkpoint.Number, "verdict", verdict)
 	default:
@@ -566,7 +566,7 @@ func (x *execution) refresh() error {
 	}
 	was := x.hold.Workflow
 	if !wf.SameOwnership(was) {
-		x.life.fenced(x.id)
+		x.incarnation.fenced(x.id)
 		x.cancel(errors.New("engine: run was taken over"))
 		return context.Cause(x.ctx)
 	}

@@ -22,15 +22,15 @@ const (
 // expiry is the duty to remove what has expired: tombstones, and the accepted responses of
 // signals.
 type expiry struct {
-	life  *life
-	next  time.Time // when the next entry expires
-	last  time.Time // time of the last complete look
-	swept time.Time // everything that expires before this was removed
+	incarnation *incarnation
+	next        time.Time // when the next entry expires
+	last        time.Time // time of the last complete look
+	swept       time.Time // everything that expires before this was removed
 }
 
 // look removes what has expired. Until the next known expiry it looks only rarely.
 func (x *expiry) look(ctx context.Context) error {
-	l := x.life
+	l := x.incarnation
 	if !l.witness.begun() {
 		if err := l.testify(ctx); err != nil {
 			return err
@@ -57,7 +57,7 @@ func (x *expiry) look(ctx context.Context) error {
 }
 
 // testify initializes the witness with the times in the records of engines.
-func (l *life) testify(ctx context.Context) error {
+func (l *incarnation) testify(ctx context.Context) error {
 	var known, slowest time.Time
 	for entry, err := range storage.All(ctx, l.eng.store, keys.Engines()) {
 		if err != nil {
@@ -68,7 +68,7 @@ func (l *life) testify(ctx context.Context) error {
 			continue // damaged, or of a newer release
 		}
 		incarnation, err := keys.Last(entry.Key)
-		if err != nil || incarnation == l.incarnation {
+		if err != nil || incarnation == l.name {
 			continue
 		}
 		if r.Proven != 0 {
@@ -83,7 +83,7 @@ func (l *life) testify(ctx context.Context) error {
 			slowest = last
 		}
 	}
-	l.witness.begin(known, slowest, l.eng.read())
+	l.witness.reset(known, slowest, l.eng.read())
 	return nil
 }
 
@@ -91,7 +91,7 @@ func (l *life) testify(ctx context.Context) error {
 // before x.swept was written since then by a clock that is behind. It is kept for a full
 // retention from now on.
 func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
-	l := x.life
+	l := x.incarnation
 	removed := 0
 	var signals []storage.Batch
 	for entry, err := range storage.All(ctx, l.eng.store, keys.ExpiredAt(now)) {
@@ -143,13 +143,13 @@ func (x *expiry) putOff(ctx context.Context, entry, again []byte) error {
 
 func (x *expiry) expireTombstone(ctx context.Context, entry []byte, id, generation string) error {
 	b := storage.Batch{Ops: []storage.Op{storage.Delete(entry)}}
-	wf, err := checkpoint.Load(ctx, x.life.eng.store, id)
+	wf, err := checkpoint.Load(ctx, x.incarnation.eng.store, id)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
 	case err != nil:
 		return err
 	case wf.Tombstone() && wf.Generation == generation:
-		if err := checkpoint.Sweep(ctx, x.life.eng.store, wf); err != nil {
+		if err := checkpoint.Sweep(ctx, x.incarnation.eng.store, wf); err != nil {
 			return err
 		}
 		b.If = []storage.Condition{wf.Unchanged()}
@@ -165,10 +165,10 @@ func (x *expiry) expireSignal(ctx context.Context, entry []byte, now time.Time, 
 	if late {
 		forget = signal.Remember
 	}
-	b, err := forget(ctx, x.life.eng.store, entry, now)
+	b, err := forget(ctx, x.incarnation.eng.store, entry, now)
 	if record.Damaged(err) {
-		if x.life.once("expired " + string(entry)) {
-			x.life.eng.log.Error("weft: an accepted signal cannot be read; it is not removed", "error", err)
+		if x.incarnation.once("expired " + string(entry)) {
+			x.incarnation.eng.log.Error("weft: an accepted signal cannot be read; it is not removed", "error", err)
 		}
 		return nil, nil
 	}
@@ -185,7 +185,7 @@ func (x *expiry) commitExpired(ctx context.Context, removals []storage.Batch) er
 	if len(removals) == 0 {
 		return nil
 	}
-	err := x.life.eng.store.Commit(ctx, all)
+	err := x.incarnation.eng.store.Commit(ctx, all)
 	if !errors.Is(err, storage.ErrConflict) && !errors.Is(err, storage.ErrInvalidBatch) {
 		return err
 	}
@@ -200,7 +200,7 @@ func (x *expiry) commitExpired(ctx context.Context, removals []storage.Batch) er
 // removeExpired commits a removal. It ignores a conflict, because the next look decides
 // again.
 func (x *expiry) removeExpired(ctx context.Context, b storage.Batch) error {
-	if err := x.life.eng.store.Commit(ctx, b); err != nil && !errors.Is(err, storage.ErrConflict) {
+	if err := x.incarnation.eng.store.Commit(ctx, b); err != nil && !errors.Is(err, storage.ErrConflict) {
 		return fmt.Errorf("engine: remove expired records: %w", err)
 	}
 	return nil

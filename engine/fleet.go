@@ -37,7 +37,7 @@ type fleet struct {
 }
 
 // refreshFleet reads the fleet, at most once per PollInterval.
-func (l *life) refreshFleet(ctx context.Context) error {
+func (l *incarnation) refreshFleet(ctx context.Context) error {
 	l.fleet.calm = false
 	if !l.shared() || time.Since(l.fleet.refreshed) < l.eng.config.PollInterval {
 		return nil
@@ -50,7 +50,7 @@ func (l *life) refreshFleet(ctx context.Context) error {
 			return err
 		}
 		incarnation, err := keys.Last(entry.Key)
-		if err != nil || incarnation == l.incarnation {
+		if err != nil || incarnation == l.name {
 			continue
 		}
 		r, err := openRegistration(entry.Key, entry.Value)
@@ -83,14 +83,14 @@ func (l *life) refreshFleet(ctx context.Context) error {
 }
 
 // isPeer reports whether a live incarnation is in this one's fleet.
-func (l *life) isPeer(r *registration) bool {
+func (l *incarnation) isPeer(r *registration) bool {
 	e := l.eng
 	return r.Deployment == e.config.Deployment && slices.Equal(r.Workflows, e.types()) && slices.Equal(r.Queues, e.queues())
 }
 
-// lost removes an incarnation that is gone from the fleet. It returns when it was first
+// leftFleet removes an incarnation that is gone from the fleet. It returns when it was first
 // found gone.
-func (l *life) lost(incarnation string) time.Time {
+func (l *incarnation) leftFleet(incarnation string) time.Time {
 	since, known := l.fleet.gone[incarnation]
 	if !known {
 		since = time.Now()
@@ -100,10 +100,10 @@ func (l *life) lost(incarnation string) time.Time {
 	return since
 }
 
-// leave returns how much longer a run that has waited is left to other engines. Each
+// leaveToOthers returns how much longer a run that has waited is left to other engines. Each
 // engine that ranks before this one, up to mostBefore, gets one PollInterval, because it
 // may take that long to look. The first gets half a PollInterval more.
-func (l *life) leave(id string, waited time.Duration) time.Duration {
+func (l *incarnation) leaveToOthers(id string, waited time.Duration) time.Duration {
 	poll := l.eng.config.PollInterval
 	before := min(l.rank(id), mostBefore)
 	if before == 0 {
@@ -114,15 +114,15 @@ func (l *life) leave(id string, waited time.Duration) time.Duration {
 
 // ahead returns by how much the todo entry of a run is backdated when this incarnation
 // releases the run, so that the engine that ranks next may claim it immediately.
-func (l *life) ahead() time.Duration {
+func (l *incarnation) ahead() time.Duration {
 	return saturate.Add(l.eng.config.PollInterval, l.eng.config.PollInterval/2)
 }
 
 const mostBefore = 3
 
 // rank returns how many members of the fleet come before this incarnation for a run.
-func (l *life) rank(id string) (before int) {
-	weight := weigh(l.incarnation, id)
+func (l *incarnation) rank(id string) (before int) {
+	weight := weigh(l.name, id)
 	for _, m := range l.fleet.members {
 		if weigh(m, id) > weight {
 			before++

@@ -19,7 +19,7 @@ const forwardMemory = 30 * 24 * time.Hour
 // is derived from the operation, so that it is accepted once even if it is sent again.
 func (r *Run) ForwardSignal(m signal.Message) future.Operation {
 	x := r.x
-	op := r.begin(ofSend, m.Name, nil)
+	op := r.startOperation(ofSend, m.Name, nil)
 	o, ok := op.(*operation)
 	if !ok || o.done {
 		return op

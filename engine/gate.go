@@ -117,8 +117,8 @@ func (x *execution) enter() bool {
 	return false
 }
 
-// leave frees a place and gives it to the next execution that waits.
-func (e *Engine) leave() {
+// endAttempt frees a place and gives it to the next execution that waits.
+func (e *Engine) endAttempt() {
 	e.mu.Lock()
 	e.gate.busy--
 	e.serve()
@@ -148,7 +148,7 @@ func (e *Engine) serve() {
 }
 
 // lives reports whether e runs and is not closed. The caller holds e.mu.
-func (e *Engine) lives() bool { return e.life != nil && !e.closed }
+func (e *Engine) lives() bool { return e.incarnation != nil && !e.closed }
 
 // probe measures the scheduling delay. It yields its processor and so joins the end of the
 // run queue, like a goroutine that returns from the network. If the delay is too long, it
@@ -168,7 +168,7 @@ func (e *Engine) probe() {
 	if tell {
 		g.told = now
 	}
-	busy, waiting, l := g.busy, len(g.waiting), e.life
+	busy, waiting, l := g.busy, len(g.waiting), e.incarnation
 	e.serve()
 	if !again {
 		return
@@ -215,6 +215,6 @@ func (e *Engine) recover() {
 // unneeded gives back the places that x has and does not need.
 func (x *execution) unneeded() {
 	for ; x.places > 0; x.places-- {
-		x.eng.leave()
+		x.eng.endAttempt()
 	}
 }

@@ -165,7 +165,7 @@ func (p *pulse) end(failed bool) {
 	ctx, cancel := context.WithTimeout(h.j.x.eng.base, finalFlushTimeout)
 	defer cancel()
 	for wait := 10 * time.Millisecond; !h.write(ctx); wait *= 2 {
-		if h.j.x.life.ctx.Err() != nil || !backoff.Wait(ctx, wait) {
+		if h.j.x.incarnation.ctx.Err() != nil || !backoff.Wait(ctx, wait) {
 			return
 		}
 	}

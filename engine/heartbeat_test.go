@@ -303,7 +303,7 @@ func TestProgressIsFenced(t *testing.T) {
 }
 
 // What cannot be told is refused, what cannot be read is none, and so is that of
-// another operation, and of another life of the id.
+// another operation, and of another generation of the id.
 func TestProgressThatIsNone(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
@@ -364,7 +364,7 @@ func TestProgressThatIsNone(t *testing.T) {
 	})
 }
 
-// Progress that an earlier life left, or that is damaged, is none, and the latter
+// Progress that an earlier generation left, or that is damaged, is none, and the latter
 // is left as it is.
 func TestProgressLeftBehind(t *testing.T) {
 	virtual(t, func(t *testing.T) {

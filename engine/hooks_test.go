@@ -21,7 +21,7 @@ func SetNow(e *Engine, now func() time.Time) {
 func IsOpen(e *Engine) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.life != nil && e.life.isOpen()
+	return e.incarnation != nil && e.incarnation.isOpen()
 }
 
 // SetIDs has e take its ULIDs from newID. It must be called before e is used.
@@ -46,7 +46,7 @@ func (g *Gate) Busy() int                                { return g.g.busy }
 func TurnIsLate(e *Engine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.life.hurryUp()
+	e.incarnation.hurryUp()
 }
 
 // MeasuresAgain has a late turn of e measured, with so many places taken and one who waits
@@ -69,11 +69,11 @@ func MeasuresAgain(e *Engine, taken int, waits bool) bool {
 	return again
 }
 
-// HurriesUp says that the life of e was told to renew its lease soon, and has not heard it.
+// HurriesUp says that the incarnation of e was told to renew its lease soon, and has not heard it.
 func HurriesUp(e *Engine) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.life != nil && len(e.life.hurry) > 0
+	return e.incarnation != nil && len(e.incarnation.hurry) > 0
 }
 
 // Few is how many attempts of e may be under way whatever is measured.

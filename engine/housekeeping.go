@@ -13,8 +13,8 @@ import (
 // housekeeping is the duty to remove the records of engines that have ended, and to look
 // again, once an hour, at the entries that this engine skips.
 type housekeeping struct {
-	life *life
-	last time.Time // zero before the first look
+	incarnation *incarnation
+	last        time.Time // zero before the first look
 }
 
 // Once in anHour the records of engines that own nothing and ended at least aDay ago are
@@ -29,17 +29,17 @@ func (h *housekeeping) look(ctx context.Context) error {
 		if time.Since(h.last) <= anHour {
 			return nil
 		}
-		h.life.lookAgain() // also frees the memory for entries that are gone
-		h.life.goneAstray()
+		h.incarnation.lookAgain() // also frees the memory for entries that are gone
+		h.incarnation.goneAstray()
 	}
 	h.last = time.Now()
-	if err := h.life.forgetEngines(ctx); err != nil {
+	if err := h.incarnation.forgetEngines(ctx); err != nil {
 		return fmt.Errorf("remove the records of dead engines: %w", err)
 	}
 	return nil
 }
 
-func (l *life) forgetEngines(ctx context.Context) error {
+func (l *incarnation) forgetEngines(ctx context.Context) error {
 	for entry, err := range storage.All(ctx, l.eng.store, keys.Engines()) {
 		if err != nil {
 			return err

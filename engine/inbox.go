@@ -26,9 +26,9 @@ type line struct {
 	more    bool             // there may be more signals in the store
 }
 
-// begin takes in ws, which were accepted in the commit that claimed wf, a parked run. No
+// takeIn takes in ws, which were accepted in the commit that claimed wf, a parked run. No
 // other signals of the names that wf waits for are in the inbox.
-func (in *inbox) begin(wf *checkpoint.Workflow, ws []signal.Waiting) {
+func (in *inbox) takeIn(wf *checkpoint.Workflow, ws []signal.Waiting) {
 	if ws[0].Seq != wf.Heard+1 {
 		return // others were accepted before: read the inbox instead
 	}

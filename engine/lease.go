@@ -31,20 +31,20 @@ const (
 )
 
 // shared reports whether incarnations must renew their records.
-func (l *life) shared() bool {
+func (l *incarnation) shared() bool {
 	return l.opening == "" && l.eng.config.Ownership == OwnershipCASRequired
 }
 
-// keepLease renews the record until letGo is called, after everything else of the
+// keepLease renews the record until stopRenewals is called, after everything else of the
 // incarnation has ended.
-func (l *life) keepLease() {
+func (l *incarnation) keepLease() {
 	if !l.shared() {
-		l.letGo = func() {}
+		l.stopRenewals = func() {}
 		return
 	}
 	ctx, cancel := context.WithCancel(l.eng.base)
 	over := make(chan struct{})
-	l.letGo = func() { cancel(); <-over }
+	l.stopRenewals = func() { cancel(); <-over }
 	go func() {
 		defer close(over)
 		l.renewals(ctx)
@@ -54,7 +54,7 @@ func (l *life) keepLease() {
 // renewals ends the incarnation if a renewal is refused, or if none was stored in time. A
 // timer does the latter, because a store may block for longer than the context of a
 // renewal allows.
-func (l *life) renewals(ctx context.Context) {
+func (l *incarnation) renewals(ctx context.Context) {
 	ttl := l.eng.config.LeaseTTL
 	left, took := l.registered, time.Duration(0)
 	trusted := left.Add(ttl)
@@ -84,7 +84,7 @@ func (l *life) renewals(ctx context.Context) {
 
 // restUntil waits until it is time to send the next renewal. The last one was sent at left
 // and was stored after the time took. It returns false if ctx is done first.
-func (l *life) restUntil(ctx context.Context, left time.Time, took time.Duration, trusted time.Time) bool {
+func (l *incarnation) restUntil(ctx context.Context, left time.Time, took time.Duration, trusted time.Time) bool {
 	ttl := l.eng.config.LeaseTTL
 	short := ttl / looksPerTTL
 	next := left.Add(ttl / perTTL)
@@ -114,7 +114,7 @@ func (l *life) restUntil(ctx context.Context, left time.Time, took time.Duration
 
 // hurryUp has the lease renewed soon: goroutines are scheduled late, so the next renewal
 // would be late too. l may be nil.
-func (l *life) hurryUp() {
+func (l *incarnation) hurryUp() {
 	if l == nil {
 		return
 	}
@@ -127,18 +127,18 @@ func (l *life) hurryUp() {
 var errUnanswered = errors.New("engine: no renewal was stored in time")
 
 // depose stops the execution of all runs, because the lease is lost.
-func (l *life) depose(cause error) {
-	l.eng.log.Error("weft: lease is lost; all runs are released", "incarnation", l.incarnation, "error", cause)
+func (l *incarnation) depose(cause error) {
+	l.eng.log.Error("weft: lease is lost; all runs are released", "incarnation", l.name, "error", cause)
 	l.eng.slowDown() // before the cancellation: it counts the attempts in progress
 	l.cancel(activity.ErrLeaseLost)
 	if f := l.eng.config.Events.Deposed; f != nil {
-		f(DeposedEvent{l.incarnation})
+		f(DeposedEvent{l.name})
 	}
 }
 
 // renew stores a renewal. It tries until the outcome is known. The lease counts from the
 // first try.
-func (l *life) renew(ctx context.Context) error {
+func (l *incarnation) renew(ctx context.Context) error {
 	put, err := l.record(time.Time{})
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func (l *life) renew(ctx context.Context) error {
 }
 
 // record returns the incarnation's record, with a new nonce on a shared store.
-func (l *life) record(stopped time.Time) (storage.Op, error) {
+func (l *incarnation) record(stopped time.Time) (storage.Op, error) {
 	r := &registration{
 		Name:    l.eng.config.Name,
 		Opening: l.opening,
@@ -181,7 +181,7 @@ func (l *life) record(stopped time.Time) (storage.Op, error) {
 	if l.shared() {
 		r.Nonce, r.TTL = l.eng.newID(), int64(l.eng.config.LeaseTTL/time.Microsecond)
 	}
-	key := keys.Engine(l.incarnation)
+	key := keys.Engine(l.name)
 	raw, err := record.Seal(key, checkpoint.Version, r, nil)
 	return storage.Put(key, raw), err
 }
@@ -194,7 +194,7 @@ type sighting struct {
 
 // observe judges the lease of another incarnation. If it has not changed for a whole TTL,
 // observe declares the incarnation dead.
-func (l *life) observe(ctx context.Context, incarnation string, raw []byte, r *registration) (vitality, error) {
+func (l *incarnation) observe(ctx context.Context, incarnation string, raw []byte, r *registration) (vitality, error) {
 	last, ok := l.sightings[incarnation]
 	if !ok || last.raw != string(raw) {
 		l.sightings[incarnation] = sighting{string(raw), time.Now()}

@@ -82,7 +82,7 @@ func (x *execution) pass(posts ...message) {
 		look = p.forward(x) || look
 	}
 	if look && x.output == nil {
-		x.life.doubt(x.id)
+		x.incarnation.doubt(x.id)
 	}
 }
 

@@ -80,17 +80,17 @@ func (e *Engine) outgrown(ctx context.Context) error {
 
 // stampCheck is the duty to stop the engine if a newer release has upgraded the store.
 type stampCheck struct {
-	life *life
-	last time.Time
+	incarnation *incarnation
+	last        time.Time
 }
 
 // look calls outgrown once per PollInterval, and less often while the engine is idle.
 func (s *stampCheck) look(ctx context.Context) error {
-	if s.life.takeover.idle || time.Since(s.last) < s.life.eng.config.PollInterval {
+	if s.incarnation.takeover.idle || time.Since(s.last) < s.incarnation.eng.config.PollInterval {
 		return nil
 	}
 	s.last = time.Now()
-	return s.life.eng.outgrown(ctx)
+	return s.incarnation.eng.outgrown(ctx)
 }
 
 func checkStamp(key, raw []byte, mode Ownership) error {

@@ -59,14 +59,14 @@ type operation struct {
 	ends *scope    // scope that ends when this timer fires
 
 	// Of an activity or a step.
-	call     *activity.Call
-	input    *snapshot   // nil: the input is that of the call, and shares no memory
-	digest   fingerprint // of the input; zero: there is none, or keyed has it
-	attempt  int         // number of the last known attempt
-	lost     int         // owners since then that may have started an attempt
-	failures int
-	working  *attempt // the attempt in progress, until its goroutine has returned
-	answer   *answer  // an attempt's answer, until it is durable
+	call       *activity.Call
+	input      *snapshot   // nil: the input is that of the call, and shares no memory
+	digest     fingerprint // of the input; zero: there is none, or keyed has it
+	attempt    int         // number of the last known attempt
+	ownersLost int         // owners since then that may have started an attempt
+	failures   int
+	working    *attempt // the attempt in progress, until its goroutine has returned
+	answer     *answer  // an attempt's answer, until it is durable
 
 	permit  *permit         // for the next attempt; nil: none was requested
 	keyed   *reconciliation // nil: without an idempotency key
@@ -188,7 +188,7 @@ func depth(id string) int { return strings.Count(id, ".") }
 // failed applies the event that an attempt failed. Another attempt is due at e.Due; if that
 // is zero and o undoes a call, an operator decides.
 func (o *operation) failed(e logged) {
-	o.attempt, o.lost, o.answer = e.Attempt, 0, nil
+	o.attempt, o.ownersLost, o.answer = e.Attempt, 0, nil
 	o.failures++
 	o.due = checkpoint.Time(e.Due)
 	if o.undo != nil && e.Due == 0 {
@@ -258,8 +258,8 @@ type table struct {
 	quiet  checkpoint.Place // learnt, when the last operation was added
 }
 
-// begin makes an operation of branch b, and gives it its id.
-func (t *table) begin(b *branch, s *scope, of, name string) *operation {
+// newOperation makes an operation of branch b, and gives it its id.
+func (t *table) newOperation(b *branch, s *scope, of, name string) *operation {
 	b.begun++
 	id := strconv.Itoa(b.begun)
 	if b.id != "" {
@@ -371,12 +371,12 @@ func (t *table) find(id string) (o *operation, late bool) {
 	return t.late[id], true
 }
 
-// lost counts, for each operation with a call that was due at the time at, that the
+// ownerLost counts, for each operation with a call that was due at the time at, that the
 // previous owner may have started an attempt.
-func (t *table) lost(at time.Time) {
+func (t *table) ownerLost(at time.Time) {
 	for o := range t.all() {
 		if o.call != nil && !o.held() && !o.due.After(at) {
-			o.lost++
+			o.ownersLost++
 		}
 	}
 }
@@ -417,9 +417,9 @@ type answer struct {
 	final   bool     // no further attempt
 	jitter  int64    // random number for the pause before the next attempt
 
-	timedOut bool
-	noEffect bool // the attempt reports that it had no effect
-	lost     bool // it succeeded, but its result cannot be stored
+	timedOut   bool
+	noEffect   bool // the attempt reports that it had no effect
+	resultLost bool // it succeeded, but its result cannot be stored
 
 	unreadable error // Compensate was not called, because the call's result cannot be decoded
 }

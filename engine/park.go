@@ -50,7 +50,7 @@ func (x *execution) idle() (time.Duration, bool) {
 	}
 	// If this clock is ahead, the run's entry would be too far in the future, and the run
 	// would be found late.
-	if timed && patience > 0 && x.life.witness.doubts(x.eng.read()) {
+	if timed && patience > 0 && x.incarnation.witness.doubts(x.eng.read()) {
 		return 0, false
 	}
 	return patience, true
@@ -141,7 +141,7 @@ func (x *execution) lookBack(again []byte) {
 		b.Ops = append(b.Ops, storage.Put(keys.Todo(0, x.eng.now(), x.id, x.eng.newID()), nil))
 	}
 	if err := x.store.Commit(x.ctx, b); err == nil && ended {
-		x.life.pokeNow()
+		x.incarnation.pokeNow()
 	}
 }
 
@@ -167,9 +167,9 @@ func (x *execution) endedUnseen() (bool, error) {
 	return false, nil
 }
 
-// leave ends the execution because its engine is stopping. A run that only waits is parked,
+// releaseForShutdown ends the execution because its engine is stopping. A run that only waits is parked,
 // so that the next engine need not replay it.
-func (x *execution) leave() error {
+func (x *execution) releaseForShutdown() error {
 	if waited, err := x.release(); err != nil {
 		return err
 	} else if len(waited.Events) > 0 {
@@ -182,7 +182,7 @@ func (x *execution) leave() error {
 			return err
 		}
 	}
-	if x.life.shared() {
+	if x.incarnation.shared() {
 		return x.handOver()
 	}
 	return errStopped
@@ -194,7 +194,7 @@ func (x *execution) handOver() error {
 	wf := *x.hold.Workflow
 	held := keys.Held(wf.Owner, wf.ID)
 	wf.Owner, wf.Deaths, wf.Alone = "", 0, 0
-	wf.Todo = keys.TodoNow(0, x.eng.now().Add(-x.life.ahead()), wf.ID, x.eng.newID())
+	wf.Todo = keys.TodoNow(0, x.eng.now().Add(-x.incarnation.ahead()), wf.ID, x.eng.newID())
 	done, err := x.commit(checkpoint.Change{
 		Events:   []checkpoint.Event{{Kind: checkpoint.KindParked}},
 		Workflow: &wf,
@@ -243,10 +243,10 @@ func (e *Engine) crowded() bool {
 	return len(e.runs) > e.config.MaxRunsInMemory*3/4
 }
 
-// A lobby keeps account of the room for runs in memory.
-type lobby struct {
-	coming     int  // runs that have reserved room and are not yet in memory
-	turnedAway bool // a run was refused: wake the poll when there is room
+// A capacity keeps account of the room for runs in memory.
+type capacity struct {
+	coming  int  // runs that have reserved room and are not yet in memory
+	refused bool // a run was refused: wake the poll when there is room
 }
 
 // admit reserves room in memory for a run. The caller calls coming when the run is in memory,
@@ -257,7 +257,7 @@ func (e *Engine) admit(asks bool) (coming func(), ok bool) {
 	if !e.hasRoom(asks) {
 		return nil, false
 	}
-	e.lobby.coming++
+	e.capacity.coming++
 	return e.arrived, true
 }
 
@@ -274,8 +274,8 @@ func (e *Engine) takes(wf *checkpoint.Workflow) bool {
 // hasRoom reports whether there is room for a run. If not, and asks is true, the poll is
 // woken when there is. The caller holds e.mu.
 func (e *Engine) hasRoom(asks bool) bool {
-	room := len(e.runs)+e.lobby.coming < e.config.MaxRunsInMemory
-	e.lobby.turnedAway = e.lobby.turnedAway || asks && !room
+	room := len(e.runs)+e.capacity.coming < e.config.MaxRunsInMemory
+	e.capacity.refused = e.capacity.refused || asks && !room
 	return room
 }
 
@@ -283,22 +283,22 @@ func (e *Engine) hasRoom(asks bool) bool {
 func (e *Engine) hasRoomNow() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.life != nil && e.hasRoom(false)
+	return e.incarnation != nil && e.hasRoom(false)
 }
 
 func (e *Engine) arrived() {
 	e.mu.Lock()
-	e.lobby.coming--
+	e.capacity.coming--
 	l := e.roomFor()
 	e.mu.Unlock()
 	l.pokeNow()
 }
 
 // roomFor returns the incarnation whose poll is to be woken because there is room, or nil.
-func (e *Engine) roomFor() *life {
-	if !e.lobby.turnedAway || len(e.runs)+e.lobby.coming >= e.config.MaxRunsInMemory {
+func (e *Engine) roomFor() *incarnation {
+	if !e.capacity.refused || len(e.runs)+e.capacity.coming >= e.config.MaxRunsInMemory {
 		return nil
 	}
-	e.lobby.turnedAway = false
-	return e.life
+	e.capacity.refused = false
+	return e.incarnation
 }

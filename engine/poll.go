@@ -21,7 +21,7 @@ type duty struct {
 }
 
 // duties returns the tasks of each poll, in order.
-func (l *life) duties() []duty {
+func (l *incarnation) duties() []duty {
 	return []duty{
 		{"runs in doubt", l.always(l.resolve)},
 		{"signals that may come late", l.always(l.hear)},
@@ -40,7 +40,7 @@ func (l *life) duties() []duty {
 }
 
 // always returns the look of a duty that runs at least once per PollInterval.
-func (l *life) always(look func(context.Context) error) func(context.Context) (time.Duration, error) {
+func (l *incarnation) always(look func(context.Context) error) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) { return l.eng.config.PollInterval, look(ctx) }
 }
 
@@ -48,7 +48,7 @@ func (l *life) always(look func(context.Context) error) func(context.Context) (t
 // written for this incarnation's runs. It does so immediately, every PollInterval, when the
 // next unclaimed workflow is due, and when poked. It returns nil when ctx is done. It
 // returns a fatal error after it has cancelled all execution: see fatal.
-func (l *life) poll(ctx context.Context) error {
+func (l *incarnation) poll(ctx context.Context) error {
 	duties := l.duties()
 	for ctx.Err() == nil {
 		rest := l.eng.config.PollInterval
@@ -56,7 +56,7 @@ func (l *life) poll(ctx context.Context) error {
 			next, err := d.look(ctx)
 			rest = min(rest, next)
 			if why := fatal(err); why != "" {
-				l.eng.log.Error("weft: "+why+"; all runs are released", "incarnation", l.incarnation, "error", err)
+				l.eng.log.Error("weft: "+why+"; all runs are released", "incarnation", l.name, "error", err)
 				l.cancel(activity.ErrStopped)
 				return err
 			}
@@ -92,7 +92,7 @@ func fatal(err error) string {
 const rarely = 10
 
 // noteJump has all runs looked at again if the wall clock has jumped.
-func (l *life) noteJump(context.Context) error {
+func (l *incarnation) noteJump(context.Context) error {
 	if l.clock.jumped() {
 		l.goneAstray()
 		l.eng.nudge()

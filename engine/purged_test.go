@@ -84,7 +84,7 @@ func (b *between) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, e
 }
 
 // What is read while its workflow is purged is not damaged: it is gone, or the id has a
-// new life, which is read instead. What is missing of a workflow that is there is
+// new generation, which is read instead. What is missing of a workflow that is there is
 // damage.
 func TestReadingWhatIsPurgedMeanwhile(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {
@@ -93,7 +93,7 @@ func TestReadingWhatIsPurgedMeanwhile(t *testing.T) {
 		for _, c := range []struct {
 			verb      string
 			get, scan string
-			// read returns what it has read of the life in which the input was "new".
+			// read returns what it has read of the generation in which the input was "new".
 			read func(e *engine.Engine) (new bool, err error)
 		}{
 			{verb: "Result", get: "wf:o", read: func(e *engine.Engine) (bool, error) {
@@ -180,7 +180,7 @@ func TestReadingWhatIsPurgedMeanwhile(t *testing.T) {
 	})
 }
 
-// A retry of a workflow that is purged meanwhile finds nothing, or the new life of its id.
+// A retry of a workflow that is purged meanwhile finds nothing, or the new generation of its id.
 func TestRetryOfWhatIsPurgedMeanwhile(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {
 		fails := flow("fails", func(*engine.Run) (string, error) { return "", errors.New("no") })

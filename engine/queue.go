@@ -100,15 +100,15 @@ func (e *Engine) queues() (names []string) {
 
 // queueLines is the duty to admit runs from the lines of queues.
 type queueLines struct {
-	life   *life
-	trails map[string]*trail // by the name of the queue
+	incarnation *incarnation
+	trails      map[string]*trail // by the name of the queue
 }
 
 // look admits runs from the queues that this engine serves.
 func (d *queueLines) look(ctx context.Context) (next time.Duration, _ error) {
 	var errs []error
-	next = d.life.eng.config.PollInterval
-	for _, q := range d.life.eng.config.Queues {
+	next = d.incarnation.eng.config.PollInterval
+	for _, q := range d.incarnation.eng.config.Queues {
 		opens, err := d.serve(ctx, q)
 		next = min(next, opens)
 		if err != nil {
@@ -121,7 +121,7 @@ func (d *queueLines) look(ctx context.Context) (next time.Duration, _ error) {
 // serve admits runs from the front of the line, as many as the queue's limits and the room
 // in memory allow. It returns the time until the next look is useful.
 func (d *queueLines) serve(ctx context.Context, q Queue) (opens time.Duration, _ error) {
-	l := d.life
+	l := d.incarnation
 	door := &door{queue: q, eng: l.eng, opens: math.MaxInt64}
 	crew := newCrew(l)
 	defer func() {
@@ -291,10 +291,10 @@ func (t *ticket) giveBack() {
 // since the others do the same.
 const soon = 10 * time.Millisecond
 
-// lost handles a claim with t that was refused. If another engine has claimed the run, or
+// claimRefused handles a claim with t that was refused. If another engine has claimed the run, or
 // the run is damaged, the slot is still free and goes to another run. Otherwise another
 // engine may have taken the slot or changed the rate, so the poll looks again soon.
-func (t *ticket) lost(why checkpoint.Verdict) {
+func (t *ticket) claimRefused(why checkpoint.Verdict) {
 	if why == checkpoint.Overtaken || why == checkpoint.Rewound {
 		t.used = false
 		return

@@ -399,7 +399,7 @@ func (a *answer) happened() activity.Happened {
 		return activity.Happened{What: activity.Returned, Payload: activity.Payload{Codec: a.result.codec, Data: a.result.data}}
 	case a.timedOut:
 		return activity.Happened{What: activity.Expired}
-	case a.lost:
+	case a.resultLost:
 		return activity.Happened{What: activity.Returned, Payload: activity.Payload{Lost: f.message}}
 	}
 	return activity.Happened{What: activity.Erred, Failure: &activity.Failure{

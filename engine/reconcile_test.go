@@ -668,8 +668,8 @@ func TestAnotherKeyIsNonDeterminism(t *testing.T) {
 	}
 }
 
-// Interleaving 8, ACT-5, OP-28: a key that is made of life and operation is the same
-// for each attempt, and another in the next life of the id and for each operation.
+// Interleaving 8, ACT-5, OP-28: a key that is made of generation and operation is the same
+// for each attempt, and another in the next generation of the id and for each operation.
 func TestDerivedKeys(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
@@ -709,7 +709,7 @@ func TestDerivedKeys(t *testing.T) {
 	})
 }
 
-// Interleaving 37: a record that an earlier life left under the same operation and
+// Interleaving 37: a record that an earlier generation left under the same operation and
 // key is not seen, and does not stand in the way.
 func TestARecordOfAnotherLifeIsNotSeen(t *testing.T) {
 	virtual(t, func(t *testing.T) {

@@ -34,7 +34,7 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 	if def == nil {
 		return fmt.Errorf("engine: replay of %q: Config.Workflows has none of the name %q", p.ID, p.Workflow)
 	}
-	l := newLife(e.rehearsal())
+	l := newIncarnation(e.rehearsal())
 	defer l.cancel(nil)
 	defer context.AfterFunc(ctx, func() { l.cancel(context.Cause(ctx)) })()
 
@@ -91,7 +91,7 @@ func (x *execution) rehearse(history []checkpoint.Checkpoint) error {
 		return history[next-1], nil, true
 	}
 	x.noteReplay()
-	x.begin()
+	x.startFunction()
 	var end checkpoint.Event
 	for {
 		err := x.runBranches()
@@ -114,7 +114,7 @@ func (x *execution) rehearse(history []checkpoint.Checkpoint) error {
 		case export.TakesEndBack(e.Event):
 			end = checkpoint.Event{}
 		}
-		if err := x.deliver(e); err != nil {
+		if err := x.deliverEvent(e); err != nil {
 			return err
 		}
 	}

@@ -53,7 +53,7 @@ func (e *Engine) Restored(ctx context.Context, above uint64, by Actor) error {
 		return invalid("token", fmt.Sprint(above), "is higher than any token")
 	}
 	e.mu.Lock()
-	running := e.life != nil
+	running := e.incarnation != nil
 	e.mu.Unlock()
 	if running {
 		return fmt.Errorf("%w: restored: this engine runs; call it before Run", ErrNotApplicable)
@@ -81,7 +81,7 @@ func (e *Engine) Restored(ctx context.Context, above uint64, by Actor) error {
 // to try again because the record changed meanwhile. It replaces a damaged record, because
 // nothing else can repair it.
 func (e *Engine) raiseFloor(ctx context.Context, floor uint64, by Actor) (again bool, err error) {
-	now, err := readFloor(ctx, e.store)
+	now, err := loadFloor(ctx, e.store)
 	switch {
 	case err != nil && (!errors.Is(err, storage.ErrCorrupt) || now.raw == nil):
 		return false, err
@@ -115,9 +115,9 @@ func (e *Engine) raiseFloor(ctx context.Context, floor uint64, by Actor) (again 
 	return false, nil
 }
 
-// readFloor reads the floor of a store. If the record is damaged it returns its bytes with
+// loadFloor reads the floor of a store. If the record is damaged it returns its bytes with
 // the error.
-func readFloor(ctx context.Context, s storage.Storage) (*floorRecord, error) {
+func loadFloor(ctx context.Context, s storage.Storage) (*floorRecord, error) {
 	raw, err := s.Get(ctx, floorKey)
 	if errors.Is(err, storage.ErrNotFound) {
 		return &floorRecord{}, nil
@@ -132,12 +132,12 @@ func readFloor(ctx context.Context, s storage.Storage) (*floorRecord, error) {
 	return f, nil
 }
 
-// heed raises the floor of l to that of the store. It is called after l is registered and
+// readFloor raises the floor of l to that of the store. It is called after l is registered and
 // before it claims anything.
-func (l *life) heed(ctx context.Context) error {
+func (l *incarnation) readFloor(ctx context.Context) error {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()
-	f, err := readFloor(ctx, patient{l.eng.store})
+	f, err := loadFloor(ctx, retryReads{l.eng.store})
 	if err != nil {
 		return err
 	}

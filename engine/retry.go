@@ -44,7 +44,7 @@ func (e *Engine) retryWorkflow(ctx context.Context, id string, by Actor) error {
 		return err
 	}
 	verb := checkpoint.Verb{Name: retried, By: by.Name, Why: by.Reason}
-	said := saying{verb: verb}
+	said := auditRecord{verb: verb}
 	var tries []*checkpoint.Write // to take back a failure
 	err := e.change(ctx, id, change{
 		name: "resume",
@@ -67,13 +67,13 @@ func (e *Engine) retryWorkflow(ctx context.Context, id string, by Actor) error {
 					return nil, err
 				}
 				tries = append(tries, w)
-				return &changing{w.Batch, e.pokeLife}, nil
+				return &changing{w.Batch, e.pokePoll}, nil
 			case wf.Status.Terminal():
 				return nil, &TerminalError{id, wf.Status}
 			case len(wf.Attention) == 0:
 				return nil, fmt.Errorf("%w: resume %q: it is not held", ErrNotApplicable, id)
 			}
-			if err := said.begin(ctx, e.store, wf); err != nil {
+			if err := said.note(ctx, e.store, wf); err != nil {
 				return nil, err
 			}
 			next := *wf
@@ -236,7 +236,7 @@ func (x *execution) takesBack(e logged) bool {
 
 // retried notes that o had failed and is attempted again because its run was retried.
 func (o *operation) retried(e logged) {
-	o.attempt, o.lost, o.failures, o.answer = e.Attempt, 0, 0, nil
+	o.attempt, o.ownersLost, o.failures, o.answer = e.Attempt, 0, 0, nil
 	o.due = e.at
 	o.x.ops.time(o)
 }

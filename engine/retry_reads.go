@@ -10,18 +10,18 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A patient store retries reads until they succeed or fail permanently, because a run in
+// A retryReads store retries reads until they succeed or fail permanently, because a run in
 // memory can only wait for a transient fault to pass. It does not retry commits; see
 // checkpoint.Settle.
-type patient struct{ storage.Storage }
+type retryReads struct{ storage.Storage }
 
-func (p patient) Unwrap() storage.Storage { return p.Storage }
+func (p retryReads) Unwrap() storage.Storage { return p.Storage }
 
-func (p patient) Get(ctx context.Context, key []byte) ([]byte, error) {
+func (p retryReads) Get(ctx context.Context, key []byte) ([]byte, error) {
 	return outlast(ctx, func() ([]byte, error) { return p.Storage.Get(ctx, key) })
 }
 
-func (p patient) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+func (p retryReads) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
 	return outlast(ctx, func() ([]storage.Entry, error) { return p.Storage.Scan(ctx, r) })
 }
 

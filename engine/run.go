@@ -82,7 +82,7 @@ func (r *Run) Sleep(d time.Duration) error {
 // called again. A step that fails is not retried: its outcome is an *activity.Error, which
 // wraps the first error of engine.Workflow.Errors that f's error matches.
 func Step[T any](run *Run, name string, f func(ctx context.Context) (T, error)) (T, error) {
-	op := run.begin(ofStep, name, &activity.Call{
+	op := run.startOperation(ofStep, name, &activity.Call{
 		Policy: activity.Policy{Name: name, Retry: activity.Retry{MaxAttempts: 1}},
 		Run:    func(ctx context.Context, _ any) (any, error) { return f(ctx) },
 	})
@@ -101,13 +101,13 @@ func (r *Run) enter() error {
 	return nil
 }
 
-// begin makes an operation. If it cannot be started, the operation has its error as its
+// startOperation makes an operation. If it cannot be started, the operation has its error as its
 // outcome already, or is a refusal.
-func (r *Run) begin(of, name string, call *activity.Call) future.Operation {
+func (r *Run) startOperation(of, name string, call *activity.Call) future.Operation {
 	if err := r.enter(); err != nil {
 		return refusal{err}
 	}
-	o := r.x.ops.begin(r.b, r.scope, of, name)
+	o := r.x.ops.newOperation(r.b, r.scope, of, name)
 	o.call = call
 	if of != ofTimer {
 		if err := checkName("name of "+of, name, keys.MaxName); err != nil {
@@ -145,7 +145,7 @@ func (r *Run) RunActivity(c activity.Call) future.Operation {
 		}
 		r.x.eng.reconciles(c.Definition)
 	}
-	op := r.begin(ofActivity, c.Policy.Name, &c)
+	op := r.startOperation(ofActivity, c.Policy.Name, &c)
 	if o, ok := op.(*operation); ok && !o.done {
 		o.take(r, &c)
 		if limit := c.Policy.TotalTimeout; limit > 0 {
@@ -157,7 +157,7 @@ func (r *Run) RunActivity(c activity.Call) future.Operation {
 
 // ReceiveSignal begins to wait for a signal.
 func (r *Run) ReceiveSignal(w signal.Wait) future.Operation {
-	op := r.begin(ofReceive, w.Name, nil)
+	op := r.startOperation(ofReceive, w.Name, nil)
 	if o, ok := op.(*operation); ok {
 		o.wait = &w
 		if w.Within != nil {

@@ -64,8 +64,8 @@ func (t *turns) init(x *execution) {
 	t.abandoned = make(chan struct{})
 }
 
-// begin makes the main branch runnable.
-func (t *turns) begin() {
+// startFunction makes the main branch runnable.
+func (t *turns) startFunction() {
 	x := t.x
 	t.branch(nil, &x.root, func(run *Run) (any, error) {
 		return x.def.run(run, func(v any) error {
@@ -301,7 +301,7 @@ func (t *turns) gone() bool {
 func (t *turns) unwind() {
 	for o := range t.x.ops.all() {
 		if o.unsettled() && t.x.output == nil {
-			t.x.life.cut.Store(true)
+			t.x.incarnation.cut.Store(true)
 		}
 		o.stop(t.x.cause())
 	}

@@ -83,7 +83,7 @@ func (r *Run) After(d time.Duration) *future.Future[time.Time] {
 }
 
 func (r *Run) timer(d time.Duration) future.Operation {
-	op := r.begin(ofTimer, "", nil)
+	op := r.startOperation(ofTimer, "", nil)
 	if o, ok := op.(*operation); ok {
 		o.due, o.which = after(r.x.now, d), ofSleep
 	}
@@ -96,7 +96,7 @@ func (r *Run) Cancelled() *future.Future[Cancellation] {
 	if err := r.enter(); err != nil {
 		return future.New[Cancellation](refusal{err})
 	}
-	return future.New[Cancellation](r.x.ops.begin(r.b, nil, ofCancellation, ""))
+	return future.New[Cancellation](r.x.ops.newOperation(r.b, nil, ofCancellation, ""))
 }
 
 // WithTimeout returns a Run of the same branch with a time limit of d for all of its

@@ -48,7 +48,7 @@ func (e *Engine) accepted(ctx context.Context, in *signal.Incoming) (signal.Acce
 	if err := ctx.Err(); err != nil {
 		return signal.Accepted{}, err
 	}
-	return e.deliver(ctx, in)
+	return e.deliverSignal(ctx, in)
 }
 
 // sendWithStart starts a workflow with its first signal in one commit, or sends the signal
@@ -71,7 +71,7 @@ func (e *Engine) sendWithStart(ctx context.Context, m signal.Message) (signal.Ac
 		if err != nil || s.accepted.Accepted {
 			return s.accepted, err
 		}
-		a, err := e.deliver(ctx, s.first)
+		a, err := e.deliverSignal(ctx, s.first)
 		if !errors.Is(err, ErrNotFound) { // ErrNotFound: it was purged meanwhile
 			return a, err
 		}
@@ -164,14 +164,14 @@ type sending struct {
 	err            error
 }
 
-// deliver sends in, as the leader of its line or behind the leader.
-func (e *Engine) deliver(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
+// deliverSignal sends in, as the leader of its line or behind the leader.
+func (e *Engine) deliverSignal(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
 	s := &sending{in: in, turn: make(chan struct{}, 1)}
 	if !e.sends.join(s) {
 		select {
 		case <-s.turn:
 		case <-ctx.Done():
-			if answered, sent := e.sends.leave(s); !answered {
+			if answered, sent := e.sends.withdraw(s); !answered {
 				leftTo(ctx, sent, s.trouble)
 				if sent {
 					e.mayArrive(in.WorkflowID)
@@ -194,18 +194,18 @@ func (e *Engine) deliver(ctx context.Context, in *signal.Incoming) (signal.Accep
 // not notify it: the sender timed out, but its commit may still take effect.
 func (e *Engine) mayArrive(id string) {
 	e.mu.Lock()
-	l := e.life
+	l := e.incarnation
 	e.mu.Unlock()
 	if l == nil || e.driven(id) == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.expecting == nil {
-		l.expecting = map[string]arrival{}
+	if l.lateSignals == nil {
+		l.lateSignals = map[string]arrival{}
 	}
 	now := time.Now()
-	l.expecting[id] = arrival{now, now}
+	l.lateSignals[id] = arrival{now, now}
 }
 
 // An arrival has the time since which a signal may arrive late, and the time at which the
@@ -216,9 +216,9 @@ type arrival struct{ since, told time.Time }
 // then at intervals that double, so that a run may be parked in between. A run that this
 // engine does not execute any more is removed: its next owner looks at the inbox, and a
 // write that depends on the old claim is refused from then on.
-func (l *life) hear(context.Context) error {
+func (l *incarnation) hear(context.Context) error {
 	l.mu.Lock()
-	expecting := maps.Clone(l.expecting)
+	expecting := maps.Clone(l.lateSignals)
 	l.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(expecting)) {
 		was := expecting[id]
@@ -229,11 +229,11 @@ func (l *life) hear(context.Context) error {
 		}
 		l.mu.Lock()
 		switch {
-		case l.expecting[id] != was: // a newer one replaced it
+		case l.lateSignals[id] != was: // a newer one replaced it
 		case x == nil || time.Since(is.since) > patience:
-			delete(l.expecting, id)
+			delete(l.lateSignals, id)
 		default:
-			l.expecting[id] = is
+			l.lateSignals[id] = is
 		}
 		l.mu.Unlock()
 	}
@@ -261,9 +261,9 @@ func (l *sends) join(s *sending) (leads bool) {
 	return false
 }
 
-// leave removes s from its line, because its sender does not wait any longer. It reports
+// withdraw removes s from its line, because its sender does not wait any longer. It reports
 // whether s was answered just now, and whether a commit with s was tried or may be.
-func (l *sends) leave(s *sending) (answered, sent bool) {
+func (l *sends) withdraw(s *sending) (answered, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	id := s.in.WorkflowID

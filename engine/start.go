@@ -38,12 +38,12 @@ func (s *starting) start(ctx context.Context) (Info, error) {
 	if l != nil {
 		defer l.running.Done()
 		defer e.arrived()
-		defer l.begin(s.wf.ID)()
+		defer l.beginStart(s.wf.ID)()
 	}
 	ctx, s.giveUp = context.WithCancelCause(ctx)
 	defer s.giveUp(nil)
 	for range mostTries {
-		s.life = l
+		s.incarnation = l
 		info, again, err := s.try(ctx)
 		if !again {
 			return info, err
@@ -54,20 +54,20 @@ func (s *starting) start(ctx context.Context) (Info, error) {
 
 // driver returns the incarnation that would execute wf, after joining it, or nil if there
 // is none or it has no room.
-func (e *Engine) driver(wf *checkpoint.Workflow) *life {
+func (e *Engine) driver(wf *checkpoint.Workflow) *incarnation {
 	if !e.mayDrive(wf) {
 		return nil
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.life == nil {
+	if e.incarnation == nil {
 		return nil
 	}
-	if !e.hasRoom(true) || !e.life.join() {
+	if !e.hasRoom(true) || !e.incarnation.join() {
 		return nil
 	}
-	e.lobby.coming++
-	return e.life
+	e.capacity.coming++
+	return e.incarnation
 }
 
 // fits returns the definition with which this engine may execute wf, a claimed run or one
@@ -90,12 +90,12 @@ func (e *Engine) mayDrive(wf *checkpoint.Workflow) bool {
 
 // A starting is a start in progress.
 type starting struct {
-	eng   *Engine
-	life  *life // that will execute it; nil: a poll will find it
-	wf    *checkpoint.Workflow
-	on    *checkpoint.Workflow // the tombstone that it replaces
-	input payload
-	under *activeRecord // the deployment on which a Pinned workflow starts; nil: any
+	eng         *Engine
+	incarnation *incarnation // that will execute it; nil: a poll will find it
+	wf          *checkpoint.Workflow
+	on          *checkpoint.Workflow // the tombstone that it replaces
+	input       payload
+	under       *activeRecord // the deployment on which a Pinned workflow starts; nil: any
 
 	first    *signal.Incoming // accepted in the same commit; nil: none
 	accepted signal.Accepted  // the answer to first, if there is one
@@ -174,8 +174,8 @@ func (s *starting) try(ctx context.Context) (info Info, again bool, err error) {
 		}
 		return s.meet(ctx)
 	}
-	if s.life != nil && !errors.Is(err, storage.ErrInvalidBatch) {
-		s.life.doubt(s.wf.ID)
+	if s.incarnation != nil && !errors.Is(err, storage.ErrInvalidBatch) {
+		s.incarnation.doubt(s.wf.ID)
 	}
 	return Info{}, false, fmt.Errorf("engine: start %q: %w", s.wf.ID, err)
 }
@@ -184,8 +184,8 @@ func (s *starting) try(ctx context.Context) (info Info, again bool, err error) {
 func (s *starting) decide() (*checkpoint.Write, error) {
 	now := s.eng.now()
 	owner, floor := "", uint64(0)
-	if s.life != nil {
-		owner, floor = s.life.incarnation, s.life.least()
+	if s.incarnation != nil {
+		owner, floor = s.incarnation.name, s.incarnation.least()
 	}
 	wf := *s.wf
 	under := s.bind(&wf)
@@ -229,17 +229,17 @@ func (s *starting) accept(w *checkpoint.Write) (signal.Accepted, error) {
 
 // begun executes the started workflow, or makes the engine look for it.
 func (s *starting) begun(w *checkpoint.Write) {
-	if s.life != nil {
+	if s.incarnation != nil {
 		def, _ := s.eng.fits(s.wf)
-		x := newExecution(s.life, def, w.Hold())
+		x := newExecution(s.incarnation, def, w.Hold())
 		x.input = s.input
 		if s.first == nil {
 			x.address = address{wf: w.After}
 		}
-		s.life.launch(x)
+		s.incarnation.launch(x)
 		return
 	}
-	s.eng.pokeLife()
+	s.eng.pokePoll()
 }
 
 // meet handles the case that the id of the start is in use. It returns the workflow that
@@ -266,24 +266,24 @@ func (s *starting) meet(ctx context.Context) (info Info, again bool, err error) 
 }
 
 func (s *starting) unsure(err error) {
-	if s.life != nil {
-		s.life.unsure("start", s.wf.ID)(err)
+	if s.incarnation != nil {
+		s.incarnation.unsure("start", s.wf.ID)(err)
 	} else {
 		s.eng.log.Warn("weft: outcome of a start is unknown, trying again", "workflow", s.wf.ID, "error", err)
 	}
 	if err := s.eng.refused(); err != nil {
 		s.giveUp(err)
-	} else if s.life != nil && s.life.ctx.Err() != nil {
-		s.giveUp(context.Cause(s.life.ctx))
+	} else if s.incarnation != nil && s.incarnation.ctx.Err() != nil {
+		s.giveUp(context.Cause(s.incarnation.ctx))
 	}
 }
 
-// pokeLife makes the engine poll now.
-func (e *Engine) pokeLife() {
+// pokePoll makes the engine poll now.
+func (e *Engine) pokePoll() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.life != nil {
-		e.life.pokeNow()
+	if e.incarnation != nil {
+		e.incarnation.pokeNow()
 	}
 }
 

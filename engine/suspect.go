@@ -150,7 +150,7 @@ func (x *execution) recordProbation(c *checkpoint.Change) {
 // endProbation ends the probation of x, if there is one. Suspects no longer wait for x.
 func (x *execution) endProbation() {
 	x.probation = nil
-	x.life.quarantine.end(x)
+	x.incarnation.quarantine.end(x)
 }
 
 // parkDeaths sets the deaths in wf, the record with which x is parked. They stay if the run
@@ -225,8 +225,8 @@ func (d *quarantine) ready() {
 	}
 }
 
-// begin has the next group wait until the probation of x ends.
-func (d *quarantine) begin(x *execution) {
+// startProbation has the next group wait until the probation of x ends.
+func (d *quarantine) startProbation(x *execution) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.probations[x] = true
@@ -286,7 +286,7 @@ func (d *quarantine) idle() bool {
 
 // driveSuspects executes one group of suspects after the other. It starts a group when no
 // run is on probation, or after longestWait.
-func (l *life) driveSuspects(ctx context.Context) {
+func (l *incarnation) driveSuspects(ctx context.Context) {
 	var since time.Time // start of the wait; zero before the first group
 	for {
 		group := l.quarantine.next()
@@ -317,7 +317,7 @@ func (l *life) driveSuspects(ctx context.Context) {
 
 // drive claims a group of suspects and executes them. The poll finds those again for which
 // there is no room.
-func (l *life) drive(ctx context.Context, group []suspect) {
+func (l *incarnation) drive(ctx context.Context, group []suspect) {
 	crew := newCrew(l)
 	defer crew.wait()
 	for _, s := range group {

@@ -56,7 +56,7 @@ func crashed(p *process) bool {
 	}
 }
 
-// killers are runs that kill their process, by die, and record something in each life.
+// killers are runs that kill their process, by die, and record something before each death.
 func killers(die func(), beat time.Duration) map[string]*engine.Workflow[string, string] {
 	kill := func(after time.Duration) func(context.Context) {
 		return func(ctx context.Context) {
@@ -105,7 +105,7 @@ func killers(die func(), beat time.Duration) map[string]*engine.Workflow[string,
 	}
 }
 
-// errand is a run that a process which dies soon does not finish in one life.
+// errand is a run that a process which dies soon does not finish before it dies.
 func errand(beat time.Duration) *engine.Workflow[string, string] {
 	work := forever("work", func(ctx context.Context) { doze(ctx, beat) })
 	return flow("errand", func(run *engine.Run) (string, error) {

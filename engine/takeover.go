@@ -14,10 +14,10 @@ import (
 
 // takeover is the duty to take over the runs of dead incarnations.
 type takeover struct {
-	life     *life
-	idle     bool               // the current poll skips takeovers, wakes and the stamp check
-	unheld   time.Time          // start of the last look that found no runs of this or dead incarnations
-	leavings map[string]leaving // by dead incarnation
+	incarnation *incarnation
+	idle        bool               // the current poll skips takeovers, wakes and the stamp check
+	unheld      time.Time          // start of the last look that found no runs of this or dead incarnations
+	leavings    map[string]leaving // by dead incarnation
 }
 
 // look takes over the runs of dead incarnations. It first decides whether this incarnation
@@ -26,7 +26,7 @@ type takeover struct {
 // executed, for example if it is held. A commit of a dead incarnation may be applied late,
 // so an idle incarnation still looks now and then.
 func (t *takeover) look(ctx context.Context) (time.Duration, error) {
-	l := t.life
+	l := t.incarnation
 	often := min(saturate.Times(rarely, l.eng.config.PollInterval), l.eng.config.LeaseTTL)
 	t.idle = l.fleet.calm && !l.held.Load() && time.Since(t.unheld) < often
 	if t.idle {
@@ -47,7 +47,7 @@ func (t *takeover) look(ctx context.Context) (time.Duration, error) {
 // one that is not alive owns runs. It finds the incarnations in the held entries, with one
 // read for each, and so does not depend on their records.
 func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration, _ error) {
-	l := t.life
+	l := t.incarnation
 	next = l.eng.config.PollInterval
 	for last := ""; ; {
 		r := keys.HeldAfter(last)
@@ -62,7 +62,7 @@ func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration,
 		if bytes.Compare(page[0].Key, r.Start) < 0 { // the loop would never end
 			return found, next, fmt.Errorf("%w: record %q is out of order", storage.ErrCorrupt, page[0].Key)
 		}
-		found = found || last == l.incarnation
+		found = found || last == l.name
 		v, err := l.vital(ctx, last)
 		if record.Damaged(err) {
 			found = true
@@ -78,7 +78,7 @@ func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration,
 			continue
 		}
 		found = true
-		since, now := l.lost(last), time.Now()
+		since, now := l.leftFleet(last), time.Now()
 		if now.Before(t.leavings[last].until) {
 			continue
 		}

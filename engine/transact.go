@@ -19,7 +19,7 @@ import (
 //
 // Afterwards *result is the recorded result, decoded into a zero value as in a replay.
 func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) error) error {
-	op := r.begin(ofTransaction, name, &activity.Call{
+	op := r.startOperation(ofTransaction, name, &activity.Call{
 		Policy: activity.Policy{Name: name, Retry: activity.Retry{MaxAttempts: 1}},
 		Run:    func(ctx context.Context, _ any) (any, error) { return result, f(ctx) },
 	})
@@ -86,7 +86,7 @@ func (x *execution) transact(o *operation) (recorded bool, err error) {
 		}
 		return x.judged(w, verdict, err)
 	}
-	x.life.unsure("transaction", x.id)(err)
+	x.incarnation.unsure("transaction", x.id)(err)
 	return x.abandon(o, w)
 }
 
@@ -191,7 +191,7 @@ func (x *execution) transactLimit(o *operation) *TransactLimitError {
 		return nil
 	}
 	e := &TransactLimitError{Step: o.name, Limit: s.TransactLimit()}
-	if ttl := x.eng.config.LeaseTTL; x.life.shared() && ttl/perTTL < e.Limit {
+	if ttl := x.eng.config.LeaseTTL; x.incarnation.shared() && ttl/perTTL < e.Limit {
 		e.Limit, e.LeaseTTL = ttl/perTTL, ttl
 	}
 	return e
@@ -231,7 +231,7 @@ func (x *execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, e
 		if err != nil {
 			return false, err
 		}
-		verdict, err := checkpoint.Commit(x.ctx, x.store, given, x.life.unsure("checkpoint", x.id))
+		verdict, err := checkpoint.Commit(x.ctx, x.store, given, x.incarnation.unsure("checkpoint", x.id))
 		if verdict == checkpoint.Overtaken {
 			if first, e := checkpoint.Examine(x.ctx, x.store, w); first == checkpoint.Done {
 				return x.judged(w, first, e)

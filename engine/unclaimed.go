@@ -11,17 +11,17 @@ import (
 
 // unclaimed is the duty to claim runs without an owner when they are due.
 type unclaimed struct {
-	life   *life
-	prompt trail                // of entries that are due immediately
-	todo   trail                // of entries that are due at a time
-	early  map[string]time.Time // entries due immediately, written by a clock that is ahead: when first seen
-	astray bool                 // a parked run may have a wrong due time, from a clock that was ahead
+	incarnation *incarnation
+	prompt      trail                // of entries that are due immediately
+	todo        trail                // of entries that are due at a time
+	early       map[string]time.Time // entries due immediately, written by a clock that is ahead: when first seen
+	astray      bool                 // a parked run may have a wrong due time, from a clock that was ahead
 }
 
 // look claims the unclaimed workflows that are due. It then has the quarantine execute the
 // suspects that this poll has found.
 func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
-	l := u.life
+	l := u.incarnation
 	next = l.eng.config.PollInterval
 	defer l.quarantine.ready()
 	if err := u.pickUpAstray(ctx); err != nil {
@@ -103,7 +103,7 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 // of the engine that parked them was ahead. The run is executed briefly and then parked
 // again with the right due time.
 func (u *unclaimed) pickUpAstray(ctx context.Context) error {
-	l := u.life
+	l := u.incarnation
 	if !u.astray {
 		return nil
 	}
@@ -134,21 +134,21 @@ func (u *unclaimed) pickUpAstray(ctx context.Context) error {
 const mostAhead = time.Second
 
 // goneAstray has the poll look for parked runs with a wrong due time.
-func (l *life) goneAstray() {
+func (l *incarnation) goneAstray() {
 	l.unclaimed.astray = true
 	l.pokeNow()
 }
 
 // ledAstray calls goneAstray if the clock of an incarnation that is gone was ahead of this
 // engine's by at least mostAhead, once per incarnation.
-func (l *life) ledAstray(incarnation string, r *registration) {
+func (l *incarnation) ledAstray(incarnation string, r *registration) {
 	if r.latest().Sub(l.eng.now()) >= mostAhead && l.once("ahead "+incarnation) {
 		l.goneAstray()
 	}
 }
 
 // firstTime returns the time in the first key of r, or false if r is empty.
-func (l *life) firstTime(ctx context.Context, r storage.Range, timeIn func(key []byte) (time.Time, error)) (at time.Time, ok bool, err error) {
+func (l *incarnation) firstTime(ctx context.Context, r storage.Range, timeIn func(key []byte) (time.Time, error)) (at time.Time, ok bool, err error) {
 	r.Limit = 1
 	page, err := l.eng.store.Scan(ctx, r)
 	if err != nil || len(page) == 0 {

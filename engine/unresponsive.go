@@ -29,32 +29,32 @@ func (x *execution) heard(o *operation) {
 	x.ops.responsiveness = append(x.ops.responsiveness, o)
 }
 
-// hearing returns the event that o's attempt is unresponsive, or has returned after all.
-func (o *operation) hearing() checkpoint.Event {
+// unresponsiveEvent returns the event that o's attempt is unresponsive, or has returned after all.
+func (o *operation) unresponsiveEvent() checkpoint.Event {
 	if !o.unresponsive {
 		return checkpoint.Event{Kind: checkpoint.KindCameBack, Operation: o.id, Of: o.of, Name: o.name}
 	}
-	return checkpoint.Event{Kind: checkpoint.KindHeld, Operation: o.id, Of: o.of, Name: string(ReasonUnresponsive), Error: o.deafWords()}
+	return checkpoint.Event{Kind: checkpoint.KindHeld, Operation: o.id, Of: o.of, Name: string(ReasonUnresponsive), Error: o.unresponsiveText()}
 }
 
-func (o *operation) deafWords() string {
+func (o *operation) unresponsiveText() string {
 	return fmt.Sprintf("attempt %d has not returned, though its time was up and what Settle grants has passed", o.working.number)
 }
 
-// isDeafIn reports whether a says that o's attempt is unresponsive.
-func (o *operation) isDeafIn(a checkpoint.Attention) bool {
+// isUnresponsiveIn reports whether a says that o's attempt is unresponsive.
+func (o *operation) isUnresponsiveIn(a checkpoint.Attention) bool {
 	return a.Reason == string(ReasonUnresponsive) && a.Operation == o.id
 }
 
 // tellOf adds to a workflow record that o's attempt is unresponsive, or removes this.
 func (o *operation) tellOf(wf *checkpoint.Workflow, now time.Time) {
-	wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isDeafIn)
+	wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isUnresponsiveIn)
 	if o.unresponsive {
 		wf.Attention = append(wf.Attention, checkpoint.Attention{
 			Reason:    string(ReasonUnresponsive),
 			Operation: o.id,
 			Name:      o.name,
-			Detail:    o.deafWords(),
+			Detail:    o.unresponsiveText(),
 			Since:     checkpoint.Micro(now),
 		})
 	}

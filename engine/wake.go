@@ -9,7 +9,7 @@ import (
 
 // wake notifies the runs of this incarnation for which others have written something. It
 // deletes the entries of dead incarnations, because the next owner of a run looks anyway.
-func (l *life) wake(ctx context.Context) error {
+func (l *incarnation) wake(ctx context.Context) error {
 	if l.takeover.idle {
 		return nil
 	}
@@ -21,7 +21,7 @@ func (l *life) wake(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if v, err := l.vital(ctx, owner); err != nil || v == alive && owner != l.incarnation {
+		if v, err := l.vital(ctx, owner); err != nil || v == alive && owner != l.name {
 			continue
 		}
 		id, err := keys.ID(entry.Key)
@@ -32,7 +32,7 @@ func (l *life) wake(ctx context.Context) error {
 		// entry can be deleted.
 		if x := l.eng.driven(id); x != nil {
 			x.post(anything)
-		} else if owner == l.incarnation {
+		} else if owner == l.name {
 			l.doubt(id)
 		}
 		if err := l.drop(ctx, entry.Key); err != nil {

@@ -12,12 +12,12 @@ import (
 // listen has the poll look immediately when others write what it looks for: wakes of this
 // incarnation's runs, and runs without an owner, in a line or not. This is only a hint: the
 // poll finds what listen misses within Config.PollInterval.
-func (l *life) listen(ctx context.Context) {
+func (l *incarnation) listen(ctx context.Context) {
 	w, ok := storage.As[storage.Watcher](l.eng.store)
 	if !ok {
 		return
 	}
-	work := []storage.Range{keys.WakesOf(l.incarnation), keys.Todos()}
+	work := []storage.Range{keys.WakesOf(l.name), keys.Todos()}
 	for _, q := range l.eng.config.Queues {
 		work = append(work, keys.LineOf(q.Name))
 	}
@@ -27,7 +27,7 @@ func (l *life) listen(ctx context.Context) {
 }
 
 // listenFor watches until ctx is done. It retries failures with increasing pauses.
-func (l *life) listenFor(ctx context.Context, w storage.Watcher, prefix []byte) {
+func (l *incarnation) listenFor(ctx context.Context, w storage.Watcher, prefix []byte) {
 	for rest := time.Second; ; rest = min(2*rest, time.Minute) {
 		began := time.Now()
 		err := w.Watch(ctx, prefix, l.pokeNow)

@@ -21,7 +21,7 @@ const (
 
 // watch looks for runs whose function does not return to the engine. While the function has
 // the turn, the run cannot process anything.
-func (l *life) watch(ctx context.Context) error {
+func (l *incarnation) watch(ctx context.Context) error {
 	l.eng.mu.Lock()
 	var late []*execution
 	for _, x := range l.eng.runs {
@@ -58,7 +58,7 @@ func (x *execution) reportStuck(ctx context.Context, busy time.Duration) {
 			switch {
 			case wf.Status.Terminal():
 				return nil, &TerminalError{x.id, wf.Status}
-			case wf.Owner != x.life.incarnation || !x.stuck.Load():
+			case wf.Owner != x.incarnation.name || !x.stuck.Load():
 				return nil, nil
 			}
 			next := *wf

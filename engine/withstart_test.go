@@ -148,7 +148,7 @@ type other string
 func (o other) StartID() string { return string(o) }
 
 // A workflow that was purged, by half even, is started anew; what was accepted in
-// its former life is forgotten with it.
+// its former generation is forgotten with it.
 func TestSendWithStartOnAPurgedID(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)

@@ -56,9 +56,9 @@ type departed struct {
 // mostProbation is the probation after which a jump of any size is believed.
 const mostProbation = time.Hour
 
-// begin initializes w. known is the latest time found in the store, slowest the earliest of
+// reset initializes w. known is the latest time found in the store, slowest the earliest of
 // the last wall clock times of the engines that are gone. Each is zero if there is none.
-func (w *witness) begin(known, slowest time.Time, now checkpoint.Reading) {
+func (w *witness) reset(known, slowest time.Time, now checkpoint.Reading) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if known.IsZero() || known.After(now.Wall) {

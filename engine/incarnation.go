@@ -16,17 +16,18 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A life is one incarnation: one run of an engine (Engine.Run), which owns what it claims.
-type life struct {
-	eng         *Engine
-	incarnation string
-	opening     string // of an exclusive store; "" if the store is shared
-	since       int64
-	lease       []byte          // its record, as stored
-	registered  time.Time       // when the first record was sent
-	ctx         context.Context // ends when everything must stop immediately
-	cancel      context.CancelCauseFunc
-	over        chan struct{} // closed when Run has returned
+// An incarnation is an engine from the start of Engine.Run to its end, or until it loses its
+// lease. It owns the runs that it claims. Run then continues as another incarnation.
+type incarnation struct {
+	eng        *Engine
+	name       string
+	opening    string // of an exclusive store; "" if the store is shared
+	since      int64
+	lease      []byte          // its record, as stored
+	registered time.Time       // when the first record was sent
+	ctx        context.Context // ends when everything must stop immediately
+	cancel     context.CancelCauseFunc
+	over       chan struct{} // closed when Run has returned
 
 	clock      *clock
 	witness    witness
@@ -37,10 +38,10 @@ type life struct {
 	poke       chan struct{}  // tells the poll to look for work now
 	quarantine *quarantine    // runs that may kill the process
 
-	letGo     func()              // stops the renewals
-	hurry     chan struct{}       // asks for an early renewal, because goroutines are scheduled late
-	fleet     fleet               // used by the poll only
-	sightings map[string]sighting // leases of others; used by the poll only
+	stopRenewals func()              // stops the renewals
+	hurry        chan struct{}       // asks for an early renewal, because goroutines are scheduled late
+	fleet        fleet               // used by the poll only
+	sightings    map[string]sighting // leases of others; used by the poll only
 
 	// The poll's duties and their state.
 	active       activeDeployment
@@ -51,42 +52,42 @@ type life struct {
 	stamped      stampCheck
 	housekeeping housekeeping
 
-	mu        lock.Mutex         // guards the fields below
-	open      bool               // accepts new work: registered, and not stopping
-	floor     uint64             // lowest number that a claim may have
-	starting  map[string]int     // starts in progress, by id: nothing else here may claim these
-	seen      map[string]bool    // what was reported
-	left      map[string]bool    // entries of runs that other engines execute
-	doubtful  map[string]doubt   // runs to look at
-	expecting map[string]arrival // runs to which a signal may come late
+	mu          lock.Mutex         // guards the fields below
+	open        bool               // accepts new work: registered, and not stopping
+	floor       uint64             // lowest number that a claim may have
+	starting    map[string]int     // starts in progress, by id: nothing else here may claim these
+	seen        map[string]bool    // what was reported
+	left        map[string]bool    // entries of runs that other engines execute
+	unsettled   map[string]doubt   // runs to look at
+	lateSignals map[string]arrival // runs to which a signal may come late
 }
 
-func newLife(e *Engine) *life {
-	l := &life{
-		eng:         e,
-		incarnation: e.config.Name + "-" + e.newID(),
-		opening:     opening(e.store),
-		since:       checkpoint.Micro(e.now()),
-		floor:       checkpoint.First(e.now()),
-		clock:       newClock(e.read),
-		fleet:       fleet{gone: map[string]time.Time{}},
-		sightings:   map[string]sighting{},
-		over:        make(chan struct{}),
-		poke:        make(chan struct{}, 1),
-		quarantine:  newQuarantine(),
-		hurry:       make(chan struct{}, 1),
-		seen:        map[string]bool{},
-		left:        map[string]bool{},
-		starting:    map[string]int{},
+func newIncarnation(e *Engine) *incarnation {
+	l := &incarnation{
+		eng:        e,
+		name:       e.config.Name + "-" + e.newID(),
+		opening:    opening(e.store),
+		since:      checkpoint.Micro(e.now()),
+		floor:      checkpoint.First(e.now()),
+		clock:      newClock(e.read),
+		fleet:      fleet{gone: map[string]time.Time{}},
+		sightings:  map[string]sighting{},
+		over:       make(chan struct{}),
+		poke:       make(chan struct{}, 1),
+		quarantine: newQuarantine(),
+		hurry:      make(chan struct{}, 1),
+		seen:       map[string]bool{},
+		left:       map[string]bool{},
+		starting:   map[string]int{},
 	}
 	l.mu.SetRank(lock.Inner)
-	l.active = activeDeployment{life: l}
-	l.takeover = takeover{life: l, leavings: map[string]leaving{}}
-	l.unclaimed = unclaimed{life: l}
-	l.lines = queueLines{life: l, trails: map[string]*trail{}}
-	l.expiry = expiry{life: l}
-	l.stamped = stampCheck{life: l}
-	l.housekeeping = housekeeping{life: l}
+	l.active = activeDeployment{incarnation: l}
+	l.takeover = takeover{incarnation: l, leavings: map[string]leaving{}}
+	l.unclaimed = unclaimed{incarnation: l}
+	l.lines = queueLines{incarnation: l, trails: map[string]*trail{}}
+	l.expiry = expiry{incarnation: l}
+	l.stamped = stampCheck{incarnation: l}
+	l.housekeeping = housekeeping{incarnation: l}
 	l.ctx, l.cancel = context.WithCancelCause(e.base)
 	return l
 }
@@ -136,7 +137,7 @@ func (r *registration) latest() time.Time { return checkpoint.Time(max(r.Since, 
 func (r *registration) last() time.Time { return checkpoint.Time(cmp.Or(r.Clock, r.Stopped, r.Since)) }
 
 // register writes the record of the incarnation. It claims nothing before that.
-func (l *life) register(ctx context.Context) error {
+func (l *incarnation) register(ctx context.Context) error {
 	put, err := l.record(time.Time{})
 	if err != nil {
 		return err
@@ -154,7 +155,7 @@ func (l *life) register(ctx context.Context) error {
 // deregister marks the record as stopped, so that others take over its runs
 // immediately. If that fails, others find out by the next opening of the store, or when the
 // lease expires.
-func (l *life) deregister() {
+func (l *incarnation) deregister() {
 	put, err := l.record(l.eng.now())
 	if err == nil {
 		ctx, cancel := context.WithTimeout(l.eng.base, 5*time.Second)
@@ -166,25 +167,25 @@ func (l *life) deregister() {
 			}
 		}
 	}
-	l.eng.log.Warn("weft: engine could not deregister", "incarnation", l.incarnation, "error", err)
+	l.eng.log.Warn("weft: engine could not deregister", "incarnation", l.name, "error", err)
 }
 
 // A vitality is the state of an incarnation.
 type vitality uint8
 
 const (
-	alive vitality = iota
-	dead           // it did not shut down cleanly
-	gone           // it shut down cleanly
-	torn           // it shut down cleanly, but interrupted attempts
+	alive         vitality = iota
+	dead                   // it did not shut down cleanly
+	shutDown               // it shut down cleanly
+	shutDownEarly          // it shut down cleanly, but interrupted attempts
 )
 
 // why returns how an incarnation ended, as a claim of its runs records it.
 func (v vitality) why() string {
 	switch v {
-	case gone:
+	case shutDown:
 		return checkpoint.HandedOver
-	case torn:
+	case shutDownEarly:
 		return checkpoint.CutOff
 	}
 	return ""
@@ -193,8 +194,8 @@ func (v vitality) why() string {
 // vital returns the state of an incarnation. On a shared store it depends on the lease.
 // On an exclusive store it is certain: an incarnation of another opening is dead; one of
 // this opening is in this process and deregisters when it ends.
-func (l *life) vital(ctx context.Context, incarnation string) (vitality, error) {
-	if incarnation == l.incarnation {
+func (l *incarnation) vital(ctx context.Context, incarnation string) (vitality, error) {
+	if incarnation == l.name {
 		return alive, nil
 	}
 	key := keys.Engine(incarnation)
@@ -213,12 +214,12 @@ func (l *life) vital(ctx context.Context, incarnation string) (vitality, error) 
 }
 
 // judge is vital for a record of another incarnation that was already read.
-func (l *life) judge(ctx context.Context, incarnation string, raw []byte, r *registration) (vitality, error) {
+func (l *incarnation) judge(ctx context.Context, incarnation string, raw []byte, r *registration) (vitality, error) {
 	switch {
 	case r.Stopped != 0 && r.Cut:
-		return torn, nil
+		return shutDownEarly, nil
 	case r.Stopped != 0:
-		return gone, nil
+		return shutDown, nil
 	case r.Dead:
 		return dead, nil
 	case l.shared():
@@ -231,7 +232,7 @@ func (l *life) judge(ctx context.Context, incarnation string, raw []byte, r *reg
 
 // work recovers and polls until ctx is done or everything must stop. It returns an error
 // if the poll cannot continue: see fatal.
-func (l *life) work(ctx context.Context) error {
+func (l *incarnation) work(ctx context.Context) error {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { l.setOpen(false) })() // runs claimed from now on start nothing
@@ -242,7 +243,7 @@ func (l *life) work(ctx context.Context) error {
 
 // stop ends the incarnation. It asks all runs to stop, and interrupts them after
 // StopTimeout.
-func (l *life) stop() {
+func (l *incarnation) stop() {
 	l.setOpen(false)
 	for _, x := range l.eng.allDriven() {
 		x.post(stopping{})
@@ -250,24 +251,24 @@ func (l *life) stop() {
 	force := time.AfterFunc(l.eng.config.StopTimeout, func() { l.cancel(activity.ErrStopped) })
 	defer force.Stop()
 	l.running.Wait()
-	l.letGo()
+	l.stopRenewals()
 	l.deregister()
 }
 
-func (l *life) setOpen(open bool) {
+func (l *incarnation) setOpen(open bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open = open
 }
 
-func (l *life) isOpen() bool {
+func (l *incarnation) isOpen() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open
 }
 
-// join adds the caller to running if the life is open, and reports whether it did.
-func (l *life) join() bool {
+// join adds the caller to running if the incarnation is open, and reports whether it did.
+func (l *incarnation) join() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.open || l.ctx.Err() != nil {
@@ -277,9 +278,9 @@ func (l *life) join() bool {
 	return true
 }
 
-// begin records that a start of id is in progress. The caller calls over when the
+// beginStart records that a start of id is in progress. The caller calls over when the
 // execution is launched, or when there will be none.
-func (l *life) begin(id string) (over func()) {
+func (l *incarnation) beginStart(id string) (over func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.starting[id]++
@@ -292,8 +293,8 @@ func (l *life) begin(id string) (over func()) {
 	}
 }
 
-// begins reports whether a start of id is in progress.
-func (l *life) begins(id string) bool {
+// startInProgress reports whether a start of id is in progress.
+func (l *incarnation) startInProgress(id string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.starting[id] > 0
@@ -301,7 +302,7 @@ func (l *life) begins(id string) bool {
 
 // once reports whether it is called with what for the first time, so that it is logged
 // once.
-func (l *life) once(what string) bool {
+func (l *incarnation) once(what string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.seen[what] {
@@ -315,21 +316,21 @@ func (l *life) once(what string) bool {
 }
 
 // leaveAlone has the poll skip an entry, because other engines execute its run.
-func (l *life) leaveAlone(entry []byte) {
+func (l *incarnation) leaveAlone(entry []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.left[string(entry)] = true
 }
 
 // leavesAlone reports whether the poll skips an entry.
-func (l *life) leavesAlone(entry []byte) bool {
+func (l *incarnation) leavesAlone(entry []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.left[string(entry)]
 }
 
 // lookAgain has the poll look at all skipped entries again. The poll calls it.
-func (l *life) lookAgain() {
+func (l *incarnation) lookAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.left)
