@@ -125,7 +125,7 @@ func TestEachWindowAndEachAnswer(t *testing.T) {
 	for adapter, store := range sweepStores {
 		for at, w := range windows {
 			for answered, a := range answers {
-				if adapter != "memory" && a.kin && os.Getenv("WEFT_TORTURE") == "" {
+				if adapter != "memory" && (a.kin && os.Getenv("WEFT_TORTURE") == "" || testing.Short()) {
 					continue
 				}
 				t.Run(strings.Join([]string{adapter, at, answered}, "/"), func(t *testing.T) {

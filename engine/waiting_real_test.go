@@ -131,6 +131,7 @@ func outcomeOf(h *engine.Handle[string]) error { _, err := outcome(h); return er
 // While another connection holds the write lock of an SQLite database, calls end with their
 // contexts, and say that it is locked.
 func TestErrorsOfALockedDatabase(t *testing.T) {
+	torture.Slow(t)
 	for _, shared := range []bool{false, true} {
 		t.Run(fmt.Sprintf("shared=%v", shared), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "store.db")
@@ -170,6 +171,7 @@ func TestErrorsOfALockedDatabase(t *testing.T) {
 // On a disk without room signals are sent until one is not accepted. Its error says why.
 // When there is room again the same engine goes on, and what it acknowledged is there.
 func TestErrorsOfAFullDisk(t *testing.T) {
+	torture.Slow(t)
 	if torture.Alone(t) {
 		return
 	}
