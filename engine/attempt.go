@@ -253,7 +253,7 @@ func (e *Engine) encode(v any) (p payload, err error) {
 			p, err = payload{}, fmt.Errorf("encode %T: %w", v, panicError(r))
 		}
 	}()
-	if p, err = e.codecs.encode(v); err != nil {
+	if p, err = e.codecs.encode(e.base, v); err != nil {
 		return payload{}, err
 	}
 	if len(p.data) > e.maxPayload {

@@ -100,7 +100,7 @@ func (r *Run) start(of, workflow string, o StartOptions, options ChildOptions, i
 	if id == "" {
 		id = r.x.derived("wrun_", c.id)
 	}
-	s, err := r.x.eng.prepare(&StartRequest{Workflow: workflow, ID: id, Input: in, Options: o})
+	s, err := r.x.eng.prepare(r.x.eng.base, &StartRequest{Workflow: workflow, ID: id, Input: in, Options: o})
 	if err == nil && options.OnParentEnd > ParentEndAwait {
 		err = fmt.Errorf("%w: OnParentEnd is %d", ErrInvalid, options.OnParentEnd)
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -22,10 +23,14 @@ import (
 // If the input of an activity contains a pointer, a map or an interface, each attempt
 // gets a copy that was encoded and decoded. What the codec does not preserve of such an
 // input is missing in the copy.
+//
+// ctx is that of the call for StartWorkflow, SendSignal and Result, also those of a Workflow
+// and a Handle. In a run it does not end: a codec that calls a key service needs a timeout of
+// its own.
 type Codec interface {
 	Name() string
-	Encode(v any) ([]byte, error)
-	Decode(data []byte, v any) error
+	Encode(ctx context.Context, v any) ([]byte, error)
+	Decode(ctx context.Context, data []byte, v any) error
 }
 
 // JSON is the default codec.
@@ -33,10 +38,11 @@ var JSON Codec = jsonCodec{}
 
 type jsonCodec struct{}
 
-func (jsonCodec) Name() string                 { return "json" }
-func (jsonCodec) Encode(v any) ([]byte, error) { return json.Marshal(v) }
+func (jsonCodec) Name() string { return "json" }
 
-func (jsonCodec) Decode(data []byte, v any) error {
+func (jsonCodec) Encode(_ context.Context, v any) ([]byte, error) { return json.Marshal(v) }
+
+func (jsonCodec) Decode(_ context.Context, data []byte, v any) error {
 	if s, ok := v.(*string); ok && plain(data) {
 		*s = string(data[1 : len(data)-1])
 		return nil
@@ -73,8 +79,8 @@ type payload struct {
 var errTooLarge = errors.New("too large")
 
 // encode encodes v. An error means that v is not encodable or too large.
-func (c *codecs) encode(v any) (payload, error) {
-	p, err := c.encodeAny(v)
+func (c *codecs) encode(ctx context.Context, v any) (payload, error) {
+	p, err := c.encodeAny(ctx, v)
 	if err != nil {
 		return payload{}, err
 	}
@@ -86,8 +92,8 @@ func (c *codecs) encode(v any) (payload, error) {
 
 // encodeAny encodes v without a size limit. It returns a copy of what a user's codec
 // returns, which may share memory with v or be reused by the codec.
-func (c *codecs) encodeAny(v any) (payload, error) {
-	data, err := c.own.Encode(v)
+func (c *codecs) encodeAny(ctx context.Context, v any) (payload, error) {
+	data, err := c.own.Encode(ctx, v)
 	if err != nil {
 		return payload{}, fmt.Errorf("encode %T: %w", v, err)
 	}
@@ -100,13 +106,13 @@ func (c *codecs) encodeAny(v any) (payload, error) {
 
 // identify encodes v and also returns a digest of its plaintext. A panic while v is
 // encoded is returned as an error.
-func (c *codecs) identify(v any) (p payload, digest []byte, err error) {
+func (c *codecs) identify(ctx context.Context, v any) (p payload, digest []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("encode %T: %w", v, panicError(r))
 		}
 	}()
-	p, err = c.encode(v)
+	p, err = c.encode(ctx, v)
 	if err != nil {
 		return p, nil, err
 	}
@@ -136,7 +142,7 @@ func digest(v any) (sum []byte, err error) {
 	return h[:], nil
 }
 
-func (c *codecs) decode(p payload, v any) error {
+func (c *codecs) decode(ctx context.Context, p payload, v any) error {
 	codec, ok := JSON, true
 	if p.codec != "" {
 		codec, ok = c.byName[p.codec]
@@ -145,7 +151,7 @@ func (c *codecs) decode(p payload, v any) error {
 	if !ok {
 		return &DecodeError{Type: typeOf(v), Codec: p.codec, Err: errors.New("there is no such codec in Config.Codecs")}
 	}
-	if err := decodeBy(codec, p.data, v); err != nil {
+	if err := decodeBy(ctx, codec, p.data, v); err != nil {
 		return &DecodeError{Type: typeOf(v), Codec: codec.Name(), Err: err}
 	}
 	return nil
@@ -153,13 +159,13 @@ func (c *codecs) decode(p payload, v any) error {
 
 // decodeBy calls a codec. A codec or an UnmarshalJSON is user code: a panic in it is
 // returned as an error.
-func decodeBy(codec Codec, data []byte, v any) (err error) {
+func decodeBy(ctx context.Context, codec Codec, data []byte, v any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = panicError(p)
 		}
 	}()
-	return codec.Decode(data, v)
+	return codec.Decode(ctx, data, v)
 }
 
 // typeOf returns the name of the type that v points to.

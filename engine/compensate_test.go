@@ -761,11 +761,11 @@ func TestCompensateWithAStrictCodec(t *testing.T) {
 // A strict codec encodes no nil.
 type strict struct{ engine.Codec }
 
-func (s strict) Encode(v any) ([]byte, error) {
+func (s strict) Encode(ctx context.Context, v any) ([]byte, error) {
 	if v == nil {
 		return nil, errors.New("nil is no message")
 	}
-	return s.Codec.Encode(v)
+	return s.Codec.Encode(ctx, v)
 }
 
 // The same answer for the second time, when the first has not helped, is one more: also

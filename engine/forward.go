@@ -26,7 +26,7 @@ func (r *Run) ForwardSignal(m signal.Message) future.Operation {
 	}
 	id := x.derived("sig_", o.id)
 	m.ID, m.ExpiresAfter = &id, max(m.ExpiresAfter, forwardMemory)
-	in, refused := x.eng.incoming(m) // encodes the payload as it is now
+	in, refused := x.eng.incoming(x.eng.base, m) // encodes the payload as it is now
 	if refused == nil {
 		o.digest = fingerprint(in.Digest)
 	}

@@ -47,7 +47,7 @@ func TestGoldenRecords(t *testing.T) {
 func TestPayloadsAreBounded(t *testing.T) {
 	c := codecs{own: JSON, byName: map[string]Codec{JSON.Name(): JSON}}
 	for n, ok := range map[int]bool{0: true, MaxPayload - 2: true, MaxPayload - 1: false} {
-		p, err := c.encode(repeat('x', n))
+		p, err := c.encode(t.Context(), repeat('x', n))
 		if (err == nil) != ok {
 			t.Errorf("%d bytes and two quotes: %d bytes, %v, want ok %v", n, len(p.data), err, ok)
 		}

@@ -33,7 +33,7 @@ func (e *Engine) awaitResult(ctx context.Context, id, workflow string, result an
 			case wf.Status.Terminal():
 				out, err := checkpoint.ReadOutput(ctx, e.store, wf)
 				if err == nil {
-					return e.result(wf.Type, id, out, result)
+					return e.result(ctx, wf.Type, id, out, result)
 				}
 				if err := outdated(ctx, e.store, wf, err); err != nil {
 					return err
@@ -47,7 +47,7 @@ func (e *Engine) awaitResult(ctx context.Context, id, workflow string, result an
 			return err
 		}
 		if x := out; x != nil && (workflow == "" || workflow == x.workflow) {
-			return e.result(x.workflow, id, x.Output, result)
+			return e.result(ctx, x.workflow, id, x.Output, result)
 		}
 		local = false
 	}
@@ -75,13 +75,13 @@ func (e *Engine) hear(ctx context.Context, ended <-chan *ending, id string) (*en
 }
 
 // result returns an output to a caller: it decodes the result, or returns the error.
-func (e *Engine) result(workflow, id string, out *checkpoint.Output, result any) error {
+func (e *Engine) result(ctx context.Context, workflow, id string, out *checkpoint.Output, result any) error {
 	switch out.Status {
 	case checkpoint.StatusCompleted:
 		if result == nil {
 			return nil
 		}
-		if err := e.codecs.decode(payload{out.Codec, out.Data}, result); err != nil {
+		if err := e.codecs.decode(ctx, payload{out.Codec, out.Data}, result); err != nil {
 			return fmt.Errorf("engine: result of %q: %w", id, err)
 		}
 		return nil

@@ -225,7 +225,7 @@ func (r *Run) decode(p payload, v any, explain func(error) *fault) {
 			r.x.fault = explain(errGoexit)
 		}
 	}()
-	err := r.x.eng.codecs.decode(p, v)
+	err := r.x.eng.codecs.decode(r.x.eng.base, p, v)
 	if returned = true; err != nil {
 		r.holdFor(explain(err))
 	}
@@ -293,7 +293,7 @@ func (e *Engine) decodes(p payload, v any) <-chan error {
 	go func() {
 		err := errGoexit
 		defer func() { done <- err }()
-		err = e.codecs.decode(p, v)
+		err = e.codecs.decode(e.base, p, v)
 	}()
 	return done
 }

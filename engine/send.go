@@ -33,7 +33,7 @@ func (e *Engine) sendSignal(ctx context.Context, m signal.Message) (signal.Accep
 	if m.Start != nil {
 		return e.sendWithStart(ctx, m)
 	}
-	in, err := e.incoming(m)
+	in, err := e.incoming(ctx, m)
 	if err != nil {
 		return signal.Accepted{}, err
 	}
@@ -58,12 +58,12 @@ func (e *Engine) sendWithStart(ctx context.Context, m signal.Message) (signal.Ac
 	if !ok || r == nil || m.WorkflowID != "" {
 		return signal.Accepted{}, fmt.Errorf("%w: signal %s: Start must be a *StartRequest, and WorkflowID empty", ErrInvalid, m.Name)
 	}
-	s, err := e.prepare(r)
+	s, err := e.prepare(ctx, r)
 	if err != nil {
 		return signal.Accepted{}, err
 	}
 	m.WorkflowID = s.wf.ID
-	if s.first, err = e.incoming(m); err != nil {
+	if s.first, err = e.incoming(ctx, m); err != nil {
 		return signal.Accepted{}, err
 	}
 	for range mostTries {
@@ -80,7 +80,7 @@ func (e *Engine) sendWithStart(ctx context.Context, m signal.Message) (signal.Ac
 }
 
 // incoming checks a message and encodes it, before anything is written.
-func (e *Engine) incoming(m signal.Message) (*signal.Incoming, error) {
+func (e *Engine) incoming(ctx context.Context, m signal.Message) (*signal.Incoming, error) {
 	in := &signal.Incoming{WorkflowID: m.WorkflowID, Name: m.Name, Memory: m.ExpiresAfter}
 	if m.ID != nil {
 		in.ID = *m.ID
@@ -90,7 +90,7 @@ func (e *Engine) incoming(m signal.Message) (*signal.Incoming, error) {
 	if in.Memory <= 0 {
 		in.Memory = e.config.SignalIDRetention
 	}
-	p, digest, err := e.codecs.identify(m.Payload)
+	p, digest, err := e.codecs.identify(ctx, m.Payload)
 	in.Codec, in.Data, in.Digest = p.codec, p.data, digest
 	if err := e.checkIncoming(in, err); err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -46,7 +47,7 @@ func (e *Engine) snap(v any) (s *snapshot, sum [sha256.Size]byte, err error) {
 		sum, err = digestOf(v)
 		return s, sum, err
 	}
-	if s.encoded, s.err = e.codecs.copied(v); s.err != nil {
+	if s.encoded, s.err = e.codecs.copied(e.base, v); s.err != nil {
 		return s, sum, s.err
 	}
 	if s.encoded.codec == "" {
@@ -64,13 +65,13 @@ func (s *snapshot) copied(v reflect.Value) reflect.Value {
 }
 
 // copied encodes v. The size is not limited, because the result is not stored.
-func (c *codecs) copied(v any) (p payload, err error) {
+func (c *codecs) copied(ctx context.Context, v any) (p payload, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("encode %T: %w", v, panicError(r))
 		}
 	}()
-	return c.encodeAny(v)
+	return c.encodeAny(ctx, v)
 }
 
 // take makes c's input, as it is now, the input of o. If c has a key or is Idempotent, o is
@@ -110,7 +111,7 @@ func (o *operation) given() (in any, err error) {
 		return s.copied(s.value).Interface(), nil
 	}
 	v := reflect.New(s.of)
-	if err := o.x.eng.codecs.decode(s.encoded, v.Interface()); err != nil {
+	if err := o.x.eng.codecs.decode(o.x.eng.base, s.encoded, v.Interface()); err != nil {
 		return nil, err
 	}
 	return v.Elem().Interface(), nil

@@ -312,19 +312,19 @@ func TestElementsAndOutcomesStay(t *testing.T) {
 // A raw codec keeps bytes, and gives out what it was given.
 type raw struct{ engine.Codec }
 
-func (r raw) Encode(v any) ([]byte, error) {
+func (r raw) Encode(ctx context.Context, v any) ([]byte, error) {
 	if b, ok := v.([]byte); ok {
 		return b, nil
 	}
-	return r.Codec.Encode(v)
+	return r.Codec.Encode(ctx, v)
 }
 
-func (r raw) Decode(data []byte, v any) error {
+func (r raw) Decode(ctx context.Context, data []byte, v any) error {
 	if b, ok := v.(*[]byte); ok {
 		*b = data
 		return nil
 	}
-	return r.Codec.Decode(data, v)
+	return r.Codec.Decode(ctx, data, v)
 }
 
 // A codec that hands its bytes on does not make an input, or an outcome, shared.

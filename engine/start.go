@@ -16,7 +16,7 @@ import (
 
 // StartWorkflow starts the workflow that r describes. See Workflow.Start.
 func (e *Engine) StartWorkflow(ctx context.Context, r *StartRequest) (Info, error) {
-	s, err := e.prepare(r)
+	s, err := e.prepare(ctx, r)
 	if err != nil {
 		return Info{}, err
 	}
@@ -104,7 +104,7 @@ type starting struct {
 }
 
 // prepare validates and encodes a start before anything is written.
-func (e *Engine) prepare(r *StartRequest) (*starting, error) {
+func (e *Engine) prepare(ctx context.Context, r *StartRequest) (*starting, error) {
 	if err := checkName("workflow name", r.Workflow, keys.MaxName); err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (e *Engine) prepare(r *StartRequest) (*starting, error) {
 			return nil, err
 		}
 	}
-	input, digest, err := e.codecs.identify(r.Input)
+	input, digest, err := e.codecs.identify(ctx, r.Input)
 	if err != nil {
 		return nil, fmt.Errorf("%w: input of %s %q: %w", ErrInvalid, r.Workflow, id, err)
 	}

@@ -271,7 +271,7 @@ func newSealed(t *testing.T, name string, key byte) *sealed {
 
 func (s *sealed) Name() string { return s.name }
 
-func (s *sealed) Encode(v any) ([]byte, error) {
+func (s *sealed) Encode(_ context.Context, v any) ([]byte, error) {
 	plain, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
@@ -281,7 +281,7 @@ func (s *sealed) Encode(v any) ([]byte, error) {
 	return s.aead.Seal(nonce, nonce, plain, nil), nil
 }
 
-func (s *sealed) Decode(data []byte, v any) error {
+func (s *sealed) Decode(_ context.Context, data []byte, v any) error {
 	if len(data) < s.aead.NonceSize() {
 		return errors.New("too short")
 	}

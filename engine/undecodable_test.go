@@ -119,9 +119,15 @@ func readers[T any](undone *tally) []any {
 // reversed is a codec of another name.
 type reversed struct{}
 
-func (reversed) Name() string                    { return "reversed" }
-func (reversed) Encode(v any) ([]byte, error)    { b, err := engine.JSON.Encode(v); return flip(b), err }
-func (reversed) Decode(data []byte, v any) error { return engine.JSON.Decode(flip(data), v) }
+func (reversed) Name() string { return "reversed" }
+func (reversed) Encode(ctx context.Context, v any) ([]byte, error) {
+	b, err := engine.JSON.Encode(ctx, v)
+	return flip(b), err
+}
+
+func (reversed) Decode(ctx context.Context, data []byte, v any) error {
+	return engine.JSON.Decode(ctx, flip(data), v)
+}
 
 func flip(b []byte) []byte {
 	out := make([]byte, len(b))
