@@ -71,7 +71,7 @@ const (
 	KindCameBack   Kind = "came back"  // the function, or the attempt of Operation, that needed a person
 	KindEnded      Kind = "ended"      // Name is the status
 
-	// Compensating: the function ended without success, and its effects are now being
+	// KindCompensating: the function ended without success, and its effects are now being
 	// undone. Name is the final status to come, and Error the reason.
 	KindCompensating Kind = "compensating"
 )

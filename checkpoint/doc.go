@@ -7,6 +7,6 @@
 // insertion is a compare-and-swap. The workflow record contains owner and claim, so it
 // fences off earlier owners.
 //
-// Functions without I/O decide what to write ([Hold.Append], [Claim], [Judge]). One call,
+// Functions without I/O decide what to write ([Hold.Append], [Hold.Claim], [Judge]). One call,
 // [Commit], writes it and resolves an unknown outcome.
 package checkpoint

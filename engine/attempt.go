@@ -108,7 +108,7 @@ func (j *job) overdue() {
 	if j.over.Load() {
 		return
 	}
-	j.x.eng.log.Error("weft: activity does not heed its context", "workflow", j.x.id, "type", j.x.def.name, "activity", j.op.name, "operation", j.op.id, "attempt", j.attempt.number)
+	j.x.eng.log.Error("weft: attempt of an activity has timed out and ignores cancellation", "workflow", j.x.id, "type", j.x.def.name, "activity", j.op.name, "operation", j.op.id, "attempt", j.attempt.number)
 	j.x.post(attemptOverdue{j})
 }
 

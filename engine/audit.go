@@ -13,11 +13,24 @@ import (
 // Together they have at most 4,096 bytes of UTF-8.
 type Actor struct{ Name, Reason string }
 
+// check refuses an actor that an operator's request cannot record.
 func (a Actor) check() error {
-	if a.Name == "" || a.Reason == "" || len(a.Name)+len(a.Reason) > maxReason || !utf8.ValidString(a.Name+a.Reason) {
-		return invalid("actor", a.Name+": "+a.Reason, "needs Name and Reason, together at most 4,096 bytes of UTF-8")
+	if a.Name == "" || a.Reason == "" {
+		return a.invalid()
+	}
+	return a.checkText()
+}
+
+// checkText refuses an actor that cannot be recorded. Its fields may be empty.
+func (a Actor) checkText() error {
+	if len(a.Name)+len(a.Reason) > maxReason || !utf8.ValidString(a.Name) || !utf8.ValidString(a.Reason) {
+		return a.invalid()
 	}
 	return nil
+}
+
+func (a Actor) invalid() error {
+	return invalid("actor", a.Name+": "+a.Reason, "needs Name and Reason, together at most 4,096 bytes of UTF-8")
 }
 
 // act returns a change by an operator that the history records as verb.

@@ -16,10 +16,8 @@ import (
 // If that is the end, the error is a *TerminalError, and Info.Cancel stays nil. Other
 // errors: ErrNotFound, ErrInvalid, ErrClosed, the store's.
 func (e *Engine) Cancel(ctx context.Context, id string, by Actor) error {
-	if by != (Actor{}) {
-		if err := checkName("actor", by.Name+by.Reason, maxReason); err != nil {
-			return err
-		}
+	if err := by.checkText(); err != nil {
+		return err
 	}
 	call := waiting(ctx, "cancel of workflow", id)
 	return call.explain(e.cancel(call, id, nil, by))

@@ -40,7 +40,8 @@ const (
 	ParentEndAwait
 )
 
-// AsChild returns a copy of w that Do and Go start with the options o.
+// AsChild returns a copy of w that Do and Go start with the options o. Start, Request and
+// Detach ignore them. A second AsChild replaces the first; With keeps them.
 func (w *Workflow[In, Out]) AsChild(o ChildOptions) *Workflow[In, Out] {
 	c := *w
 	c.child = o
@@ -54,7 +55,8 @@ func (w *Workflow[In, Out]) AsChild(o ChildOptions) *Workflow[In, Out] {
 //     child was cancelled;
 //   - ErrExists if its ChildOptions.ID is taken;
 //   - ErrCancelled if the parent is cancelled. Then the child is cancelled too, unless
-//     OnParentEnd is ParentEndAbandon.
+//     OnParentEnd is ParentEndAbandon;
+//   - ErrTimeout if the time of Run.WithTimeout has passed.
 func (w *Workflow[In, Out]) Do(run *Run, in In) (Out, error) {
 	return w.Go(run, in).Get(run)
 }
@@ -321,7 +323,7 @@ func (o *operation) endOfChild(e logged) error {
 	case e.Why == "":
 		return fmt.Errorf("%w: %q", ErrExists, e.Child)
 	}
-	failed := &WorkflowError{ID: e.Child, Workflow: o.name, Message: e.Error, Stack: e.Stack, sentinel: e.Sentinel}
+	failed := &WorkflowError{WorkflowID: e.Child, Workflow: o.name, Message: e.Error, Stack: e.Stack, sentinel: e.Sentinel}
 	failed.Sentinel = named(e.Sentinel, o.child.errors, o.x.def.errors)
 	if e.Why == string(checkpoint.StatusCancelled) {
 		failed.Sentinel = ErrCancelled

@@ -130,7 +130,7 @@ func (l *incarnation) look(ctx context.Context, p prospect) (*claimable, error) 
 	case def == nil:
 		l.leaveAlone(p.entry)
 		if l.once(why + wf.Type) {
-			l.eng.log.Warn("weft: workflows are left alone: "+why, "type", wf.Type, "for example", p.id)
+			l.eng.log.Warn("weft: workflows are not executed: "+why, "type", wf.Type, "for example", p.id)
 		}
 		return nil, nil
 	case l.eng.lingers(wf):
@@ -139,7 +139,7 @@ func (l *incarnation) look(ctx context.Context, p prospect) (*claimable, error) 
 		return nil, nil
 	case heldFor(wf, ReasonNoProgress):
 		if l.once("held " + p.id) {
-			l.eng.log.Error("weft: a run that killed its process is held until an operator retries it", "workflow", p.id)
+			l.eng.log.Error("weft: a run that killed its process is held until an operator resumes it", "workflow", p.id)
 		}
 		return nil, nil
 	}
@@ -340,7 +340,7 @@ const patience = 10 * time.Minute
 
 // resolve claims the doubtful runs that this incarnation owns. An error for one of them
 // does not prevent it from looking at the others.
-func (l *incarnation) resolve(ctx context.Context) error {
+func (l *incarnation) settleDoubts(ctx context.Context) error {
 	l.mu.Lock()
 	doubtful := maps.Clone(l.unsettled)
 	l.mu.Unlock()

@@ -163,7 +163,7 @@ const (
 
 // A Cancellation is a request to cancel a workflow.
 type Cancellation struct {
-	By     string // who requested it; "" if the request did not say
+	By     string // who requested it; "" if the request did not say, or the parent ended
 	Reason string
 	At     time.Time
 }

@@ -302,7 +302,7 @@ func TestCompensateFails(t *testing.T) {
 	}
 }
 
-// Each answer of a person's, and Retry, does what it says, with who and why in the
+// Each answer of a person's, and Resume, does what it says, with who and why in the
 // history; before and after a restart, parked or not. What is no answer is refused.
 func TestAnswersAboutACompensation(t *testing.T) {
 	for _, c := range []struct {

@@ -51,21 +51,22 @@ type Config struct {
 
 	// MaxActivities is the maximum number of attempts of activities and steps in
 	// progress. The default is 100 times GOMAXPROCS, but at most 1,000. Further
-	// attempts wait, first come, first served. While goroutines wait long for a
-	// processor, only a few attempts start, whatever this limit is.
+	// attempts wait, first come, first served. While the machine is
+	// overloaded, so that goroutines wait long for a processor, only a few attempts
+	// start, whatever this limit is.
 	MaxActivities int
 
 	// ParkAfter is the time after which a run that only waits is removed from memory.
 	// The default is 5 s. A negative value means at once. When something happens that
 	// the run waits for, such as a signal, a due time or the end of a child, a replay
 	// brings it back. A run waits in memory for at least twenty times as long as its
-	// replay took.
+	// replay took, unless more than three quarters of MaxRunsInMemory are in use.
 	ParkAfter time.Duration
 
 	// PollInterval is the time within which this engine finds work that it was not
-	// notified of. The default is 1 s. The exception is a late write of an engine that
-	// has been dead for a LeaseTTL: finding it may take ten PollIntervals, or a
-	// LeaseTTL if that is shorter.
+	// notified of. The default is 1 s. A write that takes effect only when its
+	// engine has been dead for a LeaseTTL may be found later: after ten PollIntervals
+	// or a LeaseTTL, whichever is shorter.
 	PollInterval time.Duration
 
 	// LeaseTTL is the time after which other engines on a Shared store take over from
@@ -106,7 +107,7 @@ const (
 	// condition that nothing it depends on has changed.
 	OwnershipCASRequired Ownership = iota
 
-	// OwnershipSingleOwner is a constraint on deployment: exactly one engine, in one
+	// OwnershipSingleOwner is a promise of yours: exactly one engine, in one
 	// process, uses the store, and everything goes through it. It needs only
 	// AtomicBatch. A store that was used in one mode is refused in the other.
 	OwnershipSingleOwner

@@ -21,7 +21,7 @@ type delivery struct {
 
 // handOver delivers s to the driver of the workflow, if the run waits for it. If it
 // returns false, the sender commits the acceptance itself.
-func (e *Engine) handOver(ctx context.Context, to address, s *sending) bool {
+func (e *Engine) handToDriver(ctx context.Context, to address, s *sending) bool {
 	x := e.drives(to.wf)
 	if x == nil {
 		return false

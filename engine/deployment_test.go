@@ -124,7 +124,7 @@ func TestPinnedRunStaysOnItsDeployment(t *testing.T) {
 		if slices.Sort(shown); !slices.Equal(shown, []string{"busy", "w"}) {
 			t.Errorf("needing a person: %q", shown)
 		}
-		if n := log.count("left alone"); n != 1 {
+		if n := log.count("not executed"); n != 1 {
 			t.Errorf("green has said %d times that it leaves runs alone, want once", n)
 		}
 

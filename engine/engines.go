@@ -15,7 +15,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An EngineInfo describes an incarnation: one run of one engine.
+// An EngineInfo describes an incarnation: an execution of Engine.Run, or the part of it under
+// one lease.
 type EngineInfo struct {
 	Incarnation string // its unique name, which begins with Config.Name
 	Name        string

@@ -36,8 +36,8 @@ var (
 	// ErrClosed: the engine was closed.
 	ErrClosed = errors.New("engine: closed")
 
-	// ErrCancelled: in a run, its cancellation was requested. From Result, the
-	// workflow ended cancelled.
+	// ErrCancelled: in a run, its cancellation was requested, or the function of
+	// Run.WithCancel was called. From Result, the workflow ended cancelled.
 	ErrCancelled = errors.New("engine: workflow cancelled")
 
 	// ErrTimeout: in a run, the timeout of Run.WithTimeout has passed.
@@ -79,30 +79,31 @@ func (e *OwnershipModeError) Error() string {
 	return fmt.Sprintf("engine: ownership mode is %s, but the store belongs to engines of mode %s", e.Configured, e.Stored)
 }
 
-// A WorkflowError is returned by Result if the workflow failed.
+// A WorkflowError is returned by Result if the workflow failed, and by Do and Go of a child
+// that failed or was cancelled.
 type WorkflowError struct {
-	ID, Workflow string
-	Message      string
-	Stack        string // of a panic
-	Sentinel     error  // one of Workflow.Errors, or nil
+	WorkflowID, Workflow string
+	Message              string
+	Stack                string // of a panic
+	Sentinel             error  // one of Workflow.Errors, if the engine or the Handle has the workflow; or nil
 
 	sentinel string // its text
 }
 
 func (e *WorkflowError) Error() string {
-	return fmt.Sprintf("engine: workflow %s %q: %s", e.Workflow, e.ID, e.Message)
+	return fmt.Sprintf("engine: workflow %s %q: %s", e.Workflow, e.WorkflowID, e.Message)
 }
 
 func (e *WorkflowError) Unwrap() error { return e.Sentinel }
 
 // A TerminalError means that a workflow has ended, with Status. It wraps ErrTerminal.
 type TerminalError struct {
-	ID     string
-	Status checkpoint.Status
+	WorkflowID string
+	Status     checkpoint.Status
 }
 
 func (e *TerminalError) Error() string {
-	return fmt.Sprintf("engine: workflow %q has ended: %s", e.ID, e.Status)
+	return fmt.Sprintf("engine: workflow %q has ended: %s", e.WorkflowID, e.Status)
 }
 
 func (e *TerminalError) Unwrap() error { return ErrTerminal }
@@ -110,13 +111,13 @@ func (e *TerminalError) Unwrap() error { return ErrTerminal }
 // A NonDeterminismError means that a workflow function did not do in a replay what
 // its history has recorded. The run does not fail, it is held: it continues with code
 // that agrees with the history. An empty Operation stands for the end of the function.
-type NonDeterminismError struct{ ID, Operation, Recorded, Asked string }
+type NonDeterminismError struct{ WorkflowID, Operation, Recorded, Asked string }
 
 func (e *NonDeterminismError) Error() string {
 	if e.Operation == "" {
-		return fmt.Sprintf("engine: replay of %q: its end was %s and is now %s", e.ID, e.Recorded, e.Asked)
+		return fmt.Sprintf("engine: replay of %q: its end was %s and is now %s", e.WorkflowID, e.Recorded, e.Asked)
 	}
-	return fmt.Sprintf("engine: replay of %q: operation %s was %s and is now %s", e.ID, e.Operation, e.Recorded, e.Asked)
+	return fmt.Sprintf("engine: replay of %q: operation %s was %s and is now %s", e.WorkflowID, e.Operation, e.Recorded, e.Asked)
 }
 
 // A TransactLimitError is the cause with which the context of a function in a
@@ -157,16 +158,16 @@ func (e *DecodeError) Error() string {
 
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// An InputError means that a workflow function, in Engine.Replay, started operations
+// An InputChangedError means that a workflow function, in Engine.Replay, started operations
 // with an input that differs from the recorded one. No run is held for that. The change
 // may be intended, such as a new field of a struct. Or an operation is mistaken for
 // another one of the same name and gets the outcome of that one.
-type InputError struct {
-	ID         string
+type InputChangedError struct {
+	WorkflowID string
 	Operations []string // such as "3 (activity charge)", in the order of their events; at most a hundred
 }
 
-func (e *InputError) Error() string {
+func (e *InputChangedError) Error() string {
 	more := ""
 	if n := len(e.Operations) - 1; n > 0 {
 		more = fmt.Sprintf(", and so were %s", strings.Join(e.Operations[1:min(n+1, 6)], ", "))
@@ -174,7 +175,7 @@ func (e *InputError) Error() string {
 			more += fmt.Sprintf(" and %d more", n-5)
 		}
 	}
-	return fmt.Sprintf("engine: replay of %q: operation %s was started with another input%s", e.ID, e.Operations[0], more)
+	return fmt.Sprintf("engine: replay of %q: operation %s was started with another input%s", e.WorkflowID, e.Operations[0], more)
 }
 
 func invalid(what, value, problem string) error {

@@ -31,24 +31,25 @@ type Events struct {
 	Deposed func(DeposedEvent)
 }
 
-// A TakeoverEvent is reported by Events.Takeover. From and To are incarnations of engines:
-// see EngineInfo.
+// A TakeoverEvent: a run was claimed whose previous owner is dead or has stopped. From and To
+// are incarnations: see EngineInfo.
 type TakeoverEvent struct{ WorkflowID, From, To string }
 
-// A LostRaceEvent is reported by Events.LostRace.
+// A LostRaceEvent: a claim was refused because another write came first.
 type LostRaceEvent struct{ WorkflowID string }
 
-// A FencedEvent is reported by Events.Fenced.
+// A FencedEvent: a commit was refused, or abandoned, because the run has another owner or has
+// ended.
 type FencedEvent struct{ WorkflowID string }
 
-// An UnknownEvent is reported by Events.Unknown. The WorkflowID is empty if the commit belongs
-// to no run.
+// An UnknownEvent: the outcome of a commit is unknown. The WorkflowID is empty if the commit
+// belongs to no run.
 type UnknownEvent struct{ WorkflowID string }
 
-// An InputChangedEvent is reported by Events.InputChanged.
+// An InputChangedEvent: a replay started an operation with another input than the recorded one.
 type InputChangedEvent struct{ WorkflowID, Operation string }
 
-// A DeposedEvent is reported by Events.Deposed.
+// A DeposedEvent: an incarnation has lost its lease.
 type DeposedEvent struct{ Incarnation string }
 
 // counts are the numbers of events of one incarnation.

@@ -96,7 +96,7 @@ func TestWorkflowFailuresAreContained(t *testing.T) {
 				_, after := outcome(wf.Handle(boot(t, s, wf), "o"))
 				for when, err := range map[string]error{"before": before, "after": after} {
 					var e *engine.WorkflowError
-					if !errors.As(err, &e) || !strings.Contains(e.Message, c.text) || e.ID != "o" || e.Workflow != "order" {
+					if !errors.As(err, &e) || !strings.Contains(e.Message, c.text) || e.WorkflowID != "o" || e.Workflow != "order" {
 						t.Errorf("%s a restart: %.200v, want a *WorkflowError with %q", when, err, c.text)
 						continue
 					}

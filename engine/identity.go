@@ -122,7 +122,7 @@ func (x *execution) anotherInput(o *operation) {
 	if !x.eng.tellsOfInput(x.hold.Workflow.Generation) {
 		return
 	}
-	x.eng.log.Warn("weft: an operation was begun with another input than its history tells; the run goes on", "workflow", x.id, "type", x.def.name, "operation", o.id, "what", describe(o.of, o.name))
+	x.eng.log.Warn("weft: in a replay, an operation was started with an input that differs from the recorded one; the run continues", "workflow", x.id, "type", x.def.name, "operation", o.id, "what", describe(o.of, o.name))
 	if f := x.eng.config.Events.InputChanged; f != nil {
 		f(InputChangedEvent{x.id, o.id})
 	}

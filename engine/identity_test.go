@@ -332,8 +332,8 @@ func TestAnotherInputIsTold(t *testing.T) {
 			}
 		}
 		err := made(t, new(memory.Store), now, child, hook).Replay(ctx, bytes.NewReader(history))
-		var in *engine.InputError
-		if want := []string{"1 (activity a)", "2 (activity k)", "3 (child child)", "4 (send word)"}; !errors.As(err, &in) || in.ID != "o" || !slices.Equal(in.Operations, want) {
+		var in *engine.InputChangedError
+		if want := []string{"1 (activity a)", "2 (activity k)", "3 (child child)", "4 (send word)"}; !errors.As(err, &in) || in.WorkflowID != "o" || !slices.Equal(in.Operations, want) {
 			t.Errorf("replay: %v, want %q", err, want)
 		}
 		if told.Load() != 0 {
@@ -343,7 +343,7 @@ func TestAnotherInputIsTold(t *testing.T) {
 		if got := result(t, now.Handle(p, "o")); got != "done" {
 			t.Errorf("result %q", got)
 		}
-		if n, l := told.Load(), said.count("begun with another input"); n != 1 || l != 1 {
+		if n, l := told.Load(), said.count("differs from the recorded one"); n != 1 || l != 1 {
 			t.Errorf("told %d times, logged %d times; want once", n, l)
 		}
 		p.stop(t)
@@ -374,7 +374,7 @@ func TestMapInAnotherOrderIsTold(t *testing.T) {
 			{[]string{"a", "b", "d"}, []string{"3.1 (activity a)"}},
 		} {
 			err := made(t, new(memory.Store), over(now.in...)).Replay(ctx, bytes.NewReader(history))
-			var in *engine.InputError
+			var in *engine.InputChangedError
 			if errors.As(err, &in) {
 				slices.Sort(in.Operations) // they end in any order
 			}
@@ -405,7 +405,7 @@ func TestAnotherInputAndAnotherOperation(t *testing.T) {
 		p := boot(t, new(memory.Store), was)
 		result(t, start(t, was, p, "o", ""))
 		err := made(t, new(memory.Store), code(2, -1)).Replay(ctx, bytes.NewReader(exported(t, p.Engine, "o")))
-		var in *engine.InputError
+		var in *engine.InputChangedError
 		var n *engine.NonDeterminismError
 		if !errors.As(err, &in) || !errors.As(err, &n) || n.Operation != "2" {
 			t.Errorf("%v", err)

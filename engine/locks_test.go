@@ -20,6 +20,6 @@ func TestLockOrderIsMet(t *testing.T) {
 		p.stop(t)
 	})
 	if !lock.Met(lock.Outer, lock.Inner) || !lock.Met(lock.Stripe, lock.Stripe) {
-		t.Error("no lock of a life was taken under that of an engine, or no stripe after another")
+		t.Error("no lock of an incarnation was taken under that of an engine, or no stripe after another")
 	}
 }

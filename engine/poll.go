@@ -23,7 +23,7 @@ type duty struct {
 // duties returns the tasks of each poll, in order.
 func (l *incarnation) duties() []duty {
 	return []duty{
-		{"runs in doubt", l.always(l.resolve)},
+		{"runs in doubt", l.always(l.settleDoubts)},
 		{"signals that may come late", l.always(l.hear)},
 		{"other engines", l.always(l.refreshFleet)},
 		{"active deployment", l.always(l.active.look)},
@@ -34,7 +34,7 @@ func (l *incarnation) duties() []duty {
 		{"expiry", l.always(l.expiry.look)},
 		{"stamp of the store", l.always(l.stamped.look)},
 		{"housekeeping", l.always(l.housekeeping.look)},
-		{"functions that block", l.always(l.watch)},
+		{"functions that block", l.always(l.findStuck)},
 		{"clock", l.always(l.noteJump)},
 	}
 }

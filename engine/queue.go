@@ -19,7 +19,7 @@ import (
 // A Queue is where workflows that were started with its name (StartOptions.Queue) wait to
 // be executed. Only engines that list it in Config.Queues execute them. They are admitted
 // in the order in which they were started, as far as the clocks of the engines that started
-// them agree. An engine skips workflows that it does not run.
+// them agree. An engine skips workflows that are not in its Config.Workflows.
 //
 // The limits apply across all engines of a store. Each engine admits by its own limits, so
 // configure the same in all of them. While they differ, the larger Concurrency applies, and

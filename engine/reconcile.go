@@ -285,7 +285,7 @@ func (x *execution) unreadableAnswer(o *operation, r activity.Record) (why strin
 		return "", err
 	}
 	x.eng.log.Error("weft: the result that an operator gave cannot be decoded; it is rejected", "workflow", x.id, "activity", o.name, "operation", o.id, "error", err)
-	return recordable(fmt.Sprintf("the answer by %s is not taken, because its result is of another type: activity %s returns %s: %v", cmp.Or(r.By, "a person"), o.name, typeOf(result), err)), nil
+	return recordable(fmt.Sprintf("the answer by %s is rejected, because its result is of another type: activity %s returns %s: %v", cmp.Or(r.By, "a person"), o.name, typeOf(result), err)), nil
 }
 
 // came returns what has happened to o's attempt and is not recorded yet.

@@ -20,7 +20,7 @@ import (
 // A *NonDeterminismError means that the function does not do what the history has
 // recorded: another operation, an early end, or another end (completed, failed,
 // cancelled; results are not compared). If the workflow has not ended, Replay does
-// not check what comes after the history. An *InputError means that operations were
+// not check what comes after the history. An *InputChangedError means that operations were
 // started with an input that differs from the recorded one. Both errors may be
 // joined. Other errors: a workflow that Config.Workflows does not have, an input or a
 // result that cannot be decoded, storage.ErrCorrupt and storage.ErrFutureFormat for a
@@ -56,7 +56,7 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 		return fmt.Errorf("engine: replay of %q: %w", p.ID, context.Cause(ctx))
 	}
 	if len(x.changed) > 0 {
-		err = errors.Join(err, &InputError{p.ID, x.changed})
+		err = errors.Join(err, &InputChangedError{p.ID, x.changed})
 	}
 	return err
 }
@@ -132,7 +132,7 @@ func (x *execution) conclude(end checkpoint.Event) error {
 // endsAs compares the state of the function with the recorded end. It returns nil or a
 // *NonDeterminismError.
 func (x *execution) endsAs(end checkpoint.Event) error {
-	n := &NonDeterminismError{ID: x.id, Recorded: inWords(checkpoint.Status(end.Name), end.Error)}
+	n := &NonDeterminismError{WorkflowID: x.id, Recorded: inWords(checkpoint.Status(end.Name), end.Error)}
 	if x.result == nil {
 		n.Asked = "still to come"
 		if o := x.ops.first; o != nil {

@@ -164,7 +164,7 @@ func TestReplayFindsWhatChanged(t *testing.T) {
 		case c.recorded == "":
 		case !errors.As(err, &n):
 			t.Errorf("%s: %v, want a *NonDeterminismError", c.kind, err)
-		case n.ID != "o" || n.Operation != c.operation || n.Recorded != c.recorded || !strings.Contains(n.Asked, c.asked):
+		case n.WorkflowID != "o" || n.Operation != c.operation || n.Recorded != c.recorded || !strings.Contains(n.Asked, c.asked):
 			t.Errorf("%s: %+v, want operation %q, %q and %q", c.kind, n, c.operation, c.recorded, c.asked)
 		}
 	}

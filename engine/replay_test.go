@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
@@ -266,12 +267,18 @@ func TestPurge(t *testing.T) {
 		if err := p.Purge(ctx, "nobody", audit); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("of nobody: %v, want ErrNotFound", err)
 		}
-		for _, a := range []engine.Actor{{}, {Name: "ann"}, {Reason: "x"}, {Name: "\xff", Reason: "x"}, {Name: "ann", Reason: strings.Repeat("x", 5000)}} {
+		for _, a := range []engine.Actor{{}, {Name: "ann"}, {Reason: "x"}, {Name: "\xff", Reason: "x"}, {Name: "\xc3", Reason: "\xa9"}, {Name: "ann", Reason: strings.Repeat("x", 5000)}} {
 			if err := p.Purge(ctx, "o", a); !errors.Is(err, engine.ErrInvalid) {
 				t.Errorf("by %.20q: %v, want ErrInvalid", a, err)
 			}
 			if err := p.Resume(ctx, "o", a); !errors.Is(err, engine.ErrInvalid) {
-				t.Errorf("retry by %.20q: %v, want ErrInvalid", a, err)
+				t.Errorf("resume by %.20q: %v, want ErrInvalid", a, err)
+			}
+			if utf8.ValidString(a.Name) && len(a.Reason) < 4096 {
+				continue // nothing more is required of who cancels
+			}
+			if err := p.Cancel(ctx, "o", a); !errors.Is(err, engine.ErrInvalid) {
+				t.Errorf("cancel by %.20q: %v, want ErrInvalid", a, err)
 			}
 		}
 		send(t, approved, p, "o", "v", "x")

@@ -20,7 +20,7 @@ import (
 // who gave it and why.
 //
 // Resolve also decides what follows if a Compensate has failed permanently and the
-// Attention is Uncompensated, for an operation such as "3.undo". After
+// reason of the Attention is ReasonUncompensated, for an operation such as "3.undo". After
 // activity.NotCompleted the Compensate is attempted again, with all its attempts.
 // activity.CompletedWithResult[any](nil) means that the call is undone, and
 // activity.Failed that it will not be. After these two the workflow undoes what is left,

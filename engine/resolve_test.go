@@ -165,7 +165,7 @@ func often(c *engine.Config) { c.PollInterval, c.LeaseTTL = 20*time.Millisecond,
 var bob = engine.Actor{Name: "bob", Reason: "saw it in the books"}
 
 // asksBob is what a person is asked whose answer was withdrawn.
-var asksBob = []string{"the answer by bob is not taken", "another type", "activity charge returns engine_test.receipt"}
+var asksBob = []string{"the answer by bob is rejected", "another type", "activity charge returns engine_test.receipt"}
 
 // resolvedBy has an engine resolve o's charge that knows nothing of its type.
 func resolvedBy(t testing.TB, s storage.Storage, by engine.Actor, a activity.Answer) {
@@ -245,7 +245,7 @@ func TestResolveOfAnotherTypeIsCorrected(t *testing.T) {
 				}
 
 				resolvedBy(t, s, audit, activity.CompletedWithResult([]string{"ch_7"}))
-				asksFor(t, p, "the answer by ann is not taken")
+				asksFor(t, p, "the answer by ann is rejected")
 				resolvedBy(t, s, audit, activity.CompletedWithResult(receipt{"ch_7"}))
 				ends(t, p, "ch_7")
 				acted, settled := "", ""

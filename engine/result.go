@@ -29,7 +29,7 @@ func (e *Engine) awaitResult(ctx context.Context, id, workflow string, result an
 			case err != nil:
 				return err
 			case workflow != "" && workflow != wf.Type:
-				return fmt.Errorf("%w: %q is a %s", ErrNotFound, id, wf.Type)
+				return fmt.Errorf("%w: %q is a run of workflow %q, not of %q", ErrNotFound, id, wf.Type, workflow)
 			case wf.Status.Terminal():
 				out, err := checkpoint.ReadOutput(ctx, e.store, wf)
 				if err == nil {
@@ -88,7 +88,7 @@ func (e *Engine) result(ctx context.Context, workflow, id string, out *checkpoin
 	case checkpoint.StatusCancelled:
 		return fmt.Errorf("%w: %q", ErrCancelled, id)
 	}
-	failed := &WorkflowError{ID: id, Workflow: workflow, Message: out.Error, Stack: out.Stack, sentinel: out.Sentinel}
+	failed := &WorkflowError{WorkflowID: id, Workflow: workflow, Message: out.Error, Stack: out.Stack, sentinel: out.Sentinel}
 	if d := e.workflows[workflow]; d != nil {
 		failed.Sentinel = named(out.Sentinel, d.errors)
 	}

@@ -72,13 +72,15 @@ func (h replayHandler) WithGroup(g string) slog.Handler {
 }
 
 // Sleep waits until d after Now. It survives restarts. A d of zero or less is over at once.
-// The error is ErrCancelled if the workflow was cancelled.
+// The error is ErrCancelled if the workflow was cancelled, and ErrTimeout if the time of
+// Run.WithTimeout has passed.
 func (r *Run) Sleep(d time.Duration) error {
 	return r.Await(r.timer(d), nil)
 }
 
-// Step runs f inline, as an activity without a definition: exactly once if no process dies,
-// at least once otherwise. The result is durable before Step returns; after that, f is not
+// Step runs f inline, as an activity without a definition. f is called once if the engine
+// executes the run until the result is durable. If the engine dies, loses its lease or is
+// stopped before that, f is called again. The result is durable before Step returns; after that, f is not
 // called again. A step that fails is not retried: its outcome is an *activity.Error, which
 // wraps the first error of engine.Workflow.Errors that f's error matches.
 func Step[T any](run *Run, name string, f func(ctx context.Context) (T, error)) (T, error) {
@@ -125,10 +127,8 @@ type refusal struct{ err error }
 
 func (refusal) ID() string { return "" }
 
-// The methods RunActivity, ReceiveSignal and Await are exported for the packages activity,
-// signal and future. Workflow functions do not call them.
-
-// RunActivity begins an activity.
+// RunActivity begins an activity. Package activity calls it; workflow functions call
+// Activity.Do and Go.
 func (r *Run) RunActivity(c activity.Call) future.Operation {
 	if err := c.Definition.Check(); err != nil {
 		if e := r.enter(); e != nil {
@@ -155,7 +155,8 @@ func (r *Run) RunActivity(c activity.Call) future.Operation {
 	return op
 }
 
-// ReceiveSignal begins to wait for a signal.
+// ReceiveSignal begins to wait for a signal. Package signal calls it; workflow functions call
+// Signal.Receive and Next.
 func (r *Run) ReceiveSignal(w signal.Wait) future.Operation {
 	op := r.startOperation(ofReceive, w.Name, nil)
 	if o, ok := op.(*operation); ok {
@@ -167,7 +168,8 @@ func (r *Run) ReceiveSignal(w signal.Wait) future.Operation {
 	return op
 }
 
-// Await waits for op and decodes its result into result, a pointer or nil.
+// Await waits for op and decodes its result into result, a pointer or nil. Package future calls
+// it; workflow functions call Future.Get.
 func (r *Run) Await(op future.Operation, result any) error {
 	if f, ok := op.(refusal); ok {
 		return f.err

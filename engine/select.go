@@ -10,8 +10,8 @@ import (
 type Case interface{ Operation() future.Operation }
 
 // Select waits until one of the cases has an outcome and returns the case that had its
-// outcome first. Compare it with the futures in a switch; its Get does not wait. A replay
-// chooses the same case.
+// outcome first. Compare the returned case with your futures in a switch; Get of the chosen future
+// returns immediately. A replay chooses the same case.
 //
 // The other cases are not affected: an activity continues, a signal stays in the inbox, and
 // a timer that no branch waits for costs nothing. A future is chosen only once. So a loop

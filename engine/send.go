@@ -395,7 +395,7 @@ func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open [
 		}
 		return nil, false, nil
 	}
-	if len(open) == 1 && e.handOver(ctx, to, open[0]) {
+	if len(open) == 1 && e.handToDriver(ctx, to, open[0]) {
 		return nil, false, nil
 	}
 	open, lost = e.accept(ctx, to, open)

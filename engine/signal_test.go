@@ -124,7 +124,7 @@ func TestSignalIDsAreAcceptedOnce(t *testing.T) {
 		again("after the end", p)
 		_, err := approved.Send(ctx, p, "o", "c", &signal.Options{ID: "new"})
 		var end *engine.TerminalError
-		if !errors.As(err, &end) || !errors.Is(err, engine.ErrTerminal) || *end != (engine.TerminalError{ID: "o", Status: checkpoint.StatusCompleted}) {
+		if !errors.As(err, &end) || !errors.Is(err, engine.ErrTerminal) || *end != (engine.TerminalError{WorkflowID: "o", Status: checkpoint.StatusCompleted}) {
 			t.Errorf("a new one after the end: %v, want a *TerminalError", err)
 		}
 		if _, err := approved.Send(ctx, p, "nobody", "c", nil); !errors.Is(err, engine.ErrNotFound) {

@@ -260,7 +260,7 @@ func (s *starting) meet(ctx context.Context) (info Info, again bool, err error) 
 	case there.Type == s.wf.Type && bytes.Equal(there.Digest, s.wf.Digest):
 		return infoOf(there), false, nil
 	case there.Type != s.wf.Type:
-		return Info{}, false, fmt.Errorf("%w: %q is a %s", ErrExists, there.ID, there.Type)
+		return Info{}, false, fmt.Errorf("%w: %q is a run of workflow %q, not of %q", ErrExists, there.ID, there.Type, s.wf.Type)
 	}
 	return Info{}, false, fmt.Errorf("%w: %q was started with another input", ErrExists, there.ID)
 }

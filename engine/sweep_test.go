@@ -886,7 +886,7 @@ func answersOf(*sweep.World) sweep.Scenario {
 				}
 				for _, a := range info.Attention {
 					var answer activity.Answer = activity.CompletedWithResult(7)
-					if strings.Contains(a.Detail, "the answer by ann is not taken") {
+					if strings.Contains(a.Detail, "the answer by ann is rejected") {
 						answer = activity.CompletedWithResult("ch_7")
 					}
 					err := client.Resolve(ctx, "answers", a.Operation, answer, audit)

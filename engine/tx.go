@@ -82,6 +82,6 @@ func (t *Tx) Describe(ctx context.Context, id string) (Info, error) {
 }
 
 // Result returns ErrNotApplicable: no workflow ends inside a transaction.
-func (t *Tx) Result(ctx context.Context, workflow, id string, result any) error {
+func (t *Tx) Result(ctx context.Context, id, workflow string, result any) error {
 	return fmt.Errorf("%w: result of %q inside a transaction", ErrNotApplicable, id)
 }

@@ -38,7 +38,7 @@ func (o *operation) unresponsiveEvent() checkpoint.Event {
 }
 
 func (o *operation) unresponsiveText() string {
-	return fmt.Sprintf("attempt %d has not returned, though its time was up and what Settle grants has passed", o.working.number)
+	return fmt.Sprintf("attempt %d has not returned, although its timeout and then Settle have passed", o.working.number)
 }
 
 // isUnresponsiveIn reports whether a says that o's attempt is unresponsive.

@@ -69,7 +69,7 @@ func TestDeafAttemptNeedsAPerson(t *testing.T) {
 					t.Errorf("a person is told %q", got)
 				}
 				time.Sleep(30 * time.Minute)
-				if n := log.count("does not heed its context"); n != 1 || !slept.Load() || other.of("quick") != 0 {
+				if n := log.count("has timed out and ignores cancellation"); n != 1 || !slept.Load() || other.of("quick") != 0 {
 					t.Errorf("%d lines in the log, the run went on: %v, another attempt has its place: %v", n, slept.Load(), other.all())
 				}
 				if runs, _, _ := b.counts(); runs != 1 {

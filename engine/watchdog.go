@@ -21,7 +21,7 @@ const (
 
 // watch looks for runs whose function does not return to the engine. While the function has
 // the turn, the run cannot process anything.
-func (l *incarnation) watch(ctx context.Context) error {
+func (l *incarnation) findStuck(ctx context.Context) error {
 	l.eng.mu.Lock()
 	var late []*execution
 	for _, x := range l.eng.runs {
@@ -38,7 +38,7 @@ func (l *incarnation) watch(ctx context.Context) error {
 		case busy >= lost && x.stuck.CompareAndSwap(false, true):
 			x.reportStuck(ctx, busy)
 		case l.once(fmt.Sprint("tardy ", x.id, since)):
-			l.eng.log.Warn("weft: workflow function does not come back to the engine", "workflow", x.id, "type", x.def.name, "for", busy.Round(time.Millisecond), "stack", x.stack())
+			l.eng.log.Warn("weft: workflow function has not called the engine for long", "workflow", x.id, "type", x.def.name, "for", busy.Round(time.Millisecond), "stack", x.stack())
 		}
 	}
 	return nil
@@ -47,7 +47,7 @@ func (l *incarnation) watch(ctx context.Context) error {
 func (x *execution) reportStuck(ctx context.Context, busy time.Duration) {
 	reason := checkpoint.Attention{
 		Reason: string(ReasonStuck),
-		Detail: recordable(fmt.Sprintf("the function has not come back for %v\n%s", busy.Round(time.Second), x.stack())),
+		Detail: recordable(fmt.Sprintf("the function has not called the engine for %v\n%s", busy.Round(time.Second), x.stack())),
 		Since:  checkpoint.Micro(x.eng.now()),
 	}
 	x.eng.log.Error("weft: workflow function blocks its run", "workflow", x.id, "type", x.def.name, "for", busy.Round(time.Second))

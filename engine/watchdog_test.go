@@ -28,7 +28,7 @@ func TestStuckFunction(t *testing.T) {
 		h := start(t, wf, p, "b", "")
 		o := start(t, other, p, "o", "")
 		time.Sleep(10 * time.Second)
-		if n := log.count("does not come back"); n != 1 {
+		if n := log.count("has not called the engine"); n != 1 {
 			t.Errorf("told %d times", n)
 		}
 		if i := describe(t, p, "b"); len(i.Attention) > 0 {

@@ -70,7 +70,7 @@ func replay(t *testing.T, history io.Reader, workflows []engine.Definition) erro
 // advice says how to fix a difference.
 func advice(err error) string {
 	var n *engine.NonDeterminismError
-	var in *engine.InputError
+	var in *engine.InputChangedError
 	switch {
 	case errors.As(err, &n):
 	case errors.As(err, &in):

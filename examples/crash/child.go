@@ -151,7 +151,7 @@ func (c *client) serve(ctx context.Context) error {
 }
 
 // result waits for the result. If the run was held because the process died too often
-// during it, it calls Retry, as an operator would.
+// during it, it calls Resume, as an operator would.
 func (c *client) result(ctx context.Context, h *engine.Handle[string]) error {
 	for {
 		info, err := h.Describe(ctx)

@@ -15,7 +15,7 @@ import (
 
 // apply is a group.Apply. It commits nothing if the file is not at its path.
 func (s *Store) apply(batches []storage.Batch, verdicts []error) error {
-	// Before the commit: after a sync the check takes four times as long. If the file is
+	// Before the commit: after a sync the check takes several times as long. If the file is
 	// moved during a commit, the effect is the same as if it is moved just after it.
 	if err := s.files.Check(); err != nil {
 		return err

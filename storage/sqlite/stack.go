@@ -14,8 +14,8 @@ func growStack(use bool) (sum byte) {
 		for i := range frame {
 			frame[i] = byte(i)
 		}
-		for _, b := range frame {
-			sum += b
+		for i := range frame { // by index: else the frame would have a copy of the array
+			sum += frame[i]
 		}
 	}
 	return sum

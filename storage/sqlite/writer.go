@@ -94,9 +94,7 @@ func (w *writer) close() error {
 
 // apply is a group.Apply. It commits nothing if the files are not at their paths.
 func (w *writer) apply(batches []storage.Batch, verdicts []error) error {
-	// Before the commit: after a sync the check takes four times as long. If the files are
-	// moved during a commit, the effect is the same as if they are moved just after it.
-	if err := w.files.Check(); err != nil {
+	if err := w.files.Moved(); err != nil {
 		return err
 	}
 	growStack(false)
@@ -122,6 +120,13 @@ func (w *writer) try(batches []storage.Batch, verdicts []error) error {
 			return group.NotBegun(err)
 		}
 		w.drop()
+		return err
+	}
+	// Here, because nothing can delay the commit from now on, and before COMMIT, because after
+	// a sync the check takes several times as long. If the files are moved during a commit, the
+	// effect is the same as if they are moved just after it.
+	if err := w.files.Check(); err != nil {
+		w.rollback()
 		return err
 	}
 	for i := range batches {

@@ -17,14 +17,14 @@ import (
 // Resume makes a workflow that has failed, or one that is held for Attention, continue
 // from its last checkpoint. The history records who did this and why.
 //
-// A failed workflow is running again, and its history is replayed. The retry takes back
+// A failed workflow is running again, and its history is replayed. This takes back
 // its end, and the failures of activities and steps after which it had started nothing
 // else. These are attempted again, with all their attempts and all their time. If they
 // have an idempotency key, their verifier or an operator (see Resolve) must permit it
 // first. Other failures stay, such as one after which the workflow cleaned up. So do ends
 // of children, time limits that have passed and cancellation requests: with these, only
-// changed code can end the workflow differently. Signals are accepted again from the
-// retry on. A workflow of a queue waits there again, at the end of the line.
+// changed code can end the workflow differently. Signals are accepted again from
+// then on. A workflow of a queue waits there again, at the end of the line.
 //
 // A workflow that has undone its calls (see activity.Activity.Compensate) cannot be
 // resumed, because it would build on effects that are gone. Start another one.
@@ -32,14 +32,14 @@ import (
 // Errors: a *TerminalError for a workflow that completed or was cancelled;
 // ErrNotApplicable for one that is running and not held, for one that has undone its
 // calls, for a child whose parent has been told how it ended (a parent that had ended
-// before was not told), and after a hundred retries; ErrNotFound, ErrInvalid, ErrClosed,
+// before was not told), and after it was resumed a hundred times; ErrNotFound, ErrInvalid, ErrClosed,
 // the store's.
 func (e *Engine) Resume(ctx context.Context, id string, by Actor) error {
 	call := waiting(ctx, "resume of workflow", id)
-	return call.explain(e.retryWorkflow(call, id, by))
+	return call.explain(e.resumeWorkflow(call, id, by))
 }
 
-func (e *Engine) retryWorkflow(ctx context.Context, id string, by Actor) error {
+func (e *Engine) resumeWorkflow(ctx context.Context, id string, by Actor) error {
 	if err := by.check(); err != nil {
 		return err
 	}
