@@ -48,6 +48,10 @@ func TestGoldenRecords(t *testing.T) {
 			r.Status, r.Waited, r.Seen = StatusTimedOut, 5e9, "attempt 1 returned a result after its time was up"
 			r.Error = &Failure{Category: CategoryTimedOut, Message: "timed out after 30s", Sentinel: ErrTimeout.Error(), Attempt: 1}
 		}),
+		"timed-out-unknown": is(func(r *Record) {
+			r.Status, r.Settled = StatusTimedOut, true
+			r.Error = &Failure{Category: CategoryIndeterminate, Message: "there is no verifier; attempt 1: timed out after 30s", Attempt: 1}
+		}),
 		"cancelled": is(func(r *Record) { r.Status, r.Settled = StatusCancelled, true }),
 		"retried": is(func(r *Record) {
 			r.Attempt, r.Retry, r.RetriedAt, r.Spent = 3, 1, 1767355200000002, 2

@@ -25,13 +25,7 @@ func Next(p Policy, r Record, h Happened) Decision {
 	case Erred:
 		return p.erred(r, h)
 	case Expired:
-		r.Status = StatusTimedOut
-		r.Error = &Failure{
-			Category: CategoryTimedOut,
-			Message:  fmt.Sprintf("timed out after %v", r.Timeout),
-			Sentinel: ErrTimeout.Error(),
-			Attempt:  r.Attempt,
-		}
+		r.Status, r.Error = StatusTimedOut, r.timeout()
 		return p.doubt(r, h)
 	case CameLate:
 		if h.Failure == nil {
@@ -158,6 +152,24 @@ func (r Record) touched(now time.Time) Record {
 // ended says that the last attempt is known to have returned, or to have been given up.
 func (r *Record) ended() bool { return r.Error != nil && r.Error.Attempt == r.Attempt }
 
+// timeout is the failure of the last attempt, which timed out.
+func (r *Record) timeout() *Failure {
+	return &Failure{
+		Category: CategoryTimedOut,
+		Message:  fmt.Sprintf("timed out after %v", r.Timeout),
+		Sentinel: ErrTimeout.Error(),
+		Attempt:  r.Attempt,
+	}
+}
+
+// undecided is the status of a record while the outcome of its last attempt is unknown.
+func (r *Record) undecided() Status {
+	if r.ended() && r.Error.Category == CategoryTimedOut {
+		return StatusTimedOut
+	}
+	return StatusIndeterminate
+}
+
 // erred handles an error of the attempt.
 func (p Policy) erred(r Record, h Happened) Decision {
 	f := *h.Failure
@@ -234,6 +246,9 @@ func (p Policy) Quiet(r Record) time.Duration {
 func (p Policy) found(r Record, h Happened) Decision {
 	switch {
 	case r.Settled:
+		if r.HasResult {
+			r.Error = nil // see Resolved
+		}
 		return Decision{Do: Settle, Record: r}
 	case r.ended() && r.Error.NoEffect:
 		return p.again(r, h, 0, "")
@@ -265,13 +280,18 @@ func (p Policy) answered(r Record, h Happened) Decision {
 }
 
 // Resolved is the record with an operator's answer, for its owner to find. It ignores
-// earlier answers: an operator is asked because they were inconclusive.
+// earlier answers: an operator is asked because they were inconclusive. Beside a result,
+// the failure of the attempt stays until the owner has accepted the result: if the owner
+// withdraws it, the failure is what is known.
 func (r Record) Resolved(now time.Time, by string, v Verdict, result Payload) Record {
 	r = r.touched(now)
 	r.Seen, r.Withdrawn, r.By = "", "", by
 	switch v.State {
 	case StateCompletedWithResult:
-		return complete(r, result, "").Record
+		failure := r.Error
+		r = complete(r, result, "").Record
+		r.Error = failure
+		return r
 	case StateCompletedResultUnavailable:
 		return complete(r, Payload{Lost: "nobody can tell the result"}, "").Record
 	}
@@ -287,7 +307,7 @@ func (r Record) Resolved(now time.Time, by string, v Verdict, result Payload) Re
 // withdrawn is the record without the result of an operator, which was not accepted for
 // this reason. The outcome of the attempt is unknown, as before.
 func (r Record) withdrawn(why string) Record {
-	r.Status, r.Settled = StatusIndeterminate, false
+	r.Status, r.Settled = r.undecided(), false
 	r.HasResult, r.Result, r.Codec, r.By = false, nil, "", ""
 	r.Withdrawn = why
 	return r
@@ -314,7 +334,7 @@ func (r Record) Reopened(n int, at int64) Record {
 	}
 	r.Settled, r.Retry, r.RetriedAt, r.Spent = false, n, at, r.Attempt
 	if r.Status == StatusCancelled {
-		r.Status = StatusIndeterminate
+		r.Status = r.undecided()
 	}
 	if r.Error == nil {
 		return r
@@ -325,6 +345,9 @@ func (r Record) Reopened(n int, at int64) Record {
 	switch f.Category {
 	case CategoryIndeterminate, CategoryContradiction:
 		r.Error = nil // it says nothing of the attempt
+		if r.Status == StatusTimedOut {
+			r.Error = r.timeout()
+		}
 	}
 	return r
 }
@@ -341,7 +364,8 @@ func (p Policy) contradict(r Record, first, second string) Decision {
 
 // giveUp handles an outcome that cannot be determined: it ends the operation, or leaves
 // it to an operator. In the latter case the record stays open: the next owner calls the
-// verifier again.
+// verifier again. An attempt that timed out stays recorded as that: nothing more specific
+// is known.
 func (p Policy) giveUp(r Record, reason string) Decision {
 	if r.Error != nil {
 		reason += fmt.Sprintf("; attempt %d: %s", r.Error.Attempt, r.Error.Message)
@@ -352,7 +376,10 @@ func (p Policy) giveUp(r Record, reason string) Decision {
 	if p.OnIndeterminate == AwaitOperator || r.attended() {
 		return Decision{Do: Attend, Record: r, Why: reason}
 	}
-	r.Status, r.Settled = StatusIndeterminate, true
+	r.Settled = true
+	if r.Status != StatusTimedOut {
+		r.Status = StatusIndeterminate
+	}
 	r.Error = &Failure{Category: CategoryIndeterminate, Message: reason, Attempt: r.Attempt}
 	return Decision{Do: Settle, Record: r}
 }

@@ -60,6 +60,7 @@ func TestNext(t *testing.T) {
 	late := after(1, verified, Happened{What: Expired})
 	late.Seen = "attempt 1 returned a result after its time was up"
 	completed := left(1).Resolved(noon.Add(-2*time.Second), "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5"), Codec: "cbor"})
+	answeredLate := after(1, neither.with(park), Happened{What: Expired}).Resolved(noon, "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5"), Codec: "cbor"})
 	misfit := Happened{What: Undecodable, Now: noon.Add(-time.Second), Verdict: Verdict{Reason: "of another type"}}
 	withdrawn := Next(neither, completed, misfit).Record
 	for _, c := range []struct {
@@ -105,7 +106,8 @@ func TestNext(t *testing.T) {
 		// ACT-42, ACT-43
 		{"its time is up", verified, left(1), Happened{What: Expired}, Verify, time.Second, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
 		{"its time is up, and a repetition does no harm", idempotent, left(1), Happened{What: Expired}, Dispatch, time.Second, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
-		{"its time is up, and nobody can tell", neither, left(1), Happened{What: Expired}, Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "there is no verifier; attempt 1: timed out after 30s"},
+		{"its time is up, and nobody can tell", neither, left(1), Happened{What: Expired}, Settle, 0, StatusTimedOut, true, CategoryIndeterminate, "there is no verifier; attempt 1: timed out after 30s"},
+		{"its time is up the last time, and a repetition would do no harm", idempotent, left(3), Happened{What: Expired}, Settle, 0, StatusTimedOut, true, CategoryTimedOut, "timed out after 30s"},
 		{"its time is up, and a person is to tell", neither.with(park), left(1), Happened{What: Expired}, Attend, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
 		{"it comes back late", verified, after(1, verified, Happened{What: Expired}), Happened{What: CameLate}, GoOn, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
 		{"it comes back late with an error", verified, after(1, verified, Happened{What: Expired}), Happened{What: CameLate, Failure: refused}, GoOn, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
@@ -136,7 +138,10 @@ func TestNext(t *testing.T) {
 		{"completed, with a result that cannot be kept", verified, left(1), Happened{What: Answered, Asked: 1, Verdict: Verdict{State: StateCompletedWithResult}, Payload: Payload{Lost: "too large"}}, Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "too large"},
 		{"indeterminate", verified, left(1), answer(StateIndeterminate, 0), Verify, time.Second, StatusIndeterminate, false, "", ""},
 		{"indeterminate, as often as it may be asked", verified.with(func(p *Policy) { p.VerifyRetry.MaxAttempts = 1 }), left(1), answer(StateIndeterminate, 0), Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "pending"},
-		{"indeterminate, of one that timed out", verified.with(func(p *Policy) { p.VerifyRetry.MaxAttempts = 1 }), after(1, verified, Happened{What: Expired}), answer(StateIndeterminate, 0), Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "pending; attempt 1: timed out after 30s"},
+		{"indeterminate, of one that timed out", verified.with(func(p *Policy) { p.VerifyRetry.MaxAttempts = 1 }), after(1, verified, Happened{What: Expired}), answer(StateIndeterminate, 0), Settle, 0, StatusTimedOut, true, CategoryIndeterminate, "pending; attempt 1: timed out after 30s"},
+		{"completed with a result, of one that timed out", verified, after(1, verified, Happened{What: Expired}), answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
+		{"completed, result unavailable, of one that timed out", verified, after(1, verified, Happened{What: Expired}), answer(StateCompletedResultUnavailable, 0), Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "the verifier cannot tell the result"},
+		{"not completed, of one that timed out", verified, after(1, verified, Happened{What: Expired}), answer(StateNotCompleted, long), Dispatch, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
 		{"indeterminate, asked without end", verified.with(func(p *Policy) { p.VerifyRetry.MaxAttempts = -1 }), left(1), Happened{What: Answered, Asked: 50, Verdict: Verdict{State: StateIndeterminate}}, Verify, time.Minute, StatusIndeterminate, false, "", ""},
 		{"indeterminate, and a person is to tell", verified.with(park).with(func(p *Policy) { p.VerifyRetry.MaxAttempts = 1 }), left(1), answer(StateIndeterminate, 0), Attend, 0, StatusIndeterminate, false, "", ""},
 
@@ -165,6 +170,8 @@ func TestNext(t *testing.T) {
 		{"a person: not completed, though it was seen to", verified, late.Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
 		{"a person: completed, with a result that cannot be decoded", neither, completed, misfit, Attend, 0, StatusIndeterminate, false, "", ""},
 		{"a person: the same, while the attempt is under way", neither, completed, Happened{What: Undecodable, UnderWay: true, Verdict: misfit.Verdict}, GoOn, 0, StatusIndeterminate, false, "", ""},
+		{"a person: completed, of one that timed out", neither, answeredLate, Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
+		{"a person: the same, with a result that cannot be decoded", neither, answeredLate, misfit, Attend, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
 		{"withdrawn, and it returns", neither, withdrawn, Happened{What: Returned, Payload: Payload{Data: []byte("5")}}, Settle, 0, StatusCompleted, true, "", ""},
 		{"withdrawn, and it fails", neither, withdrawn, Happened{What: Erred, Failure: busy}, Attend, 0, StatusIndeterminate, false, "", "busy"},
 		{"withdrawn, found after a crash", neither, withdrawn, Happened{What: Found}, Attend, 0, StatusIndeterminate, false, "", ""},
@@ -403,6 +410,9 @@ func TestReopened(t *testing.T) {
 		{"nobody could tell", neither, unknown, Attend, StatusIndeterminate},
 		{"given up", neither, after(1, neither, Happened{What: Abandoned}), Attend, StatusIndeterminate},
 		{"given up, verified", verified, after(1, verified, Happened{What: Abandoned}), Verify, StatusIndeterminate},
+		{"timed out, and nobody could tell", neither, after(1, neither, Happened{What: Expired}), Attend, StatusTimedOut},
+		{"timed out, and given up", verified, Next(verified, after(1, verified, Happened{What: Expired}), Happened{What: Abandoned, Now: noon}).Record, Verify, StatusTimedOut},
+		{"timed out the last time", verified, Next(verified, after(3, verified, Happened{What: Expired}), func() Happened { h := answer(StateNotCompleted, long); h.Now = noon; return h }()).Record, Verify, StatusTimedOut},
 		{"given up, idempotent", idempotent, after(3, idempotent, Happened{What: Abandoned}), Dispatch, StatusIndeterminate},
 	} {
 		if !c.r.Settled {
@@ -424,6 +434,19 @@ func TestReopened(t *testing.T) {
 	}
 	if r := unknown.Reopened(1, later); verified.Quiet(r) != r.Timeout+r.Settle {
 		t.Errorf("after a retry %v is waited for, want Timeout and Settle: nobody knows that the attempt came back", verified.Quiet(r))
+	}
+	expired := after(1, neither, Happened{What: Expired}).Reopened(1, later)
+	if d := Next(neither, expired, Happened{What: Found, Now: noon, Random: most}); d.Why != "there is no verifier; attempt 1: timed out after 30s" {
+		t.Errorf("after a retry an operator is asked because %q", d.Why)
+	}
+	if q := verified.Quiet(expired); q != expired.Settle {
+		t.Errorf("after a retry %v is waited for, want Settle: the Timeout has passed", q)
+	}
+	// A record of an earlier release, which recorded such an attempt as indeterminate.
+	old := after(1, neither, Happened{What: Expired})
+	old.Status = StatusIndeterminate
+	if r := old.Reopened(1, later); r.Status != StatusIndeterminate || r.Error != nil || verified.Quiet(r) != r.Timeout+r.Settle {
+		t.Errorf("an old record, retried: %+v, quiet after %v", r, verified.Quiet(r))
 	}
 	if unknown.Error == nil || failed.Error == nil || !failed.Error.Permanent {
 		t.Error("the record before was changed")

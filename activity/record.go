@@ -84,7 +84,7 @@ const (
 	StatusCompleted     Status = "completed"
 	StatusFailed        Status = "failed" // and nothing happened
 	StatusCancelled     Status = "cancelled"
-	StatusTimedOut      Status = "timed-out"
+	StatusTimedOut      Status = "timed-out"     // the last attempt, and no more is known
 	StatusIndeterminate Status = "indeterminate" // also while an attempt is in progress
 )
 
