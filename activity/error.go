@@ -57,8 +57,9 @@ func (e *ResultUnavailableError) Error() string {
 }
 
 // A ContradictionError says that two sources contradict each other about whether an
-// activity had its effect. Weft trusts neither, and the activity is not attempted
-// again.
+// activity had its effect, or with which result. Weft trusts neither, and the activity is
+// not attempted again. First and Second say what was observed. The activity's Record has
+// the results, as SeenResult and VerifiedResult.
 type ContradictionError struct{ Activity, Operation, IdempotencyKey, First, Second string }
 
 func (e *ContradictionError) Error() string {

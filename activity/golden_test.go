@@ -69,6 +69,12 @@ func TestGoldenRecords(t *testing.T) {
 			r.Status, r.Settled, r.HasResult, r.Result, r.By = StatusCompleted, true, true, []byte(`"ch_1"`), "ann"
 		}),
 		"withdrawn": is(func(r *Record) { r.Withdrawn = "the answer by ann is of another type" }),
+		"contradicted-result": is(func(r *Record) {
+			r.Settled, r.Seen = true, "attempt 1 returned a result after its time was up"
+			r.SeenResult = &Observation{Codec: "cbor", Data: []byte(`"ch_1"`), Digest: bytes.Repeat([]byte{0xd2}, 32)}
+			r.VerifiedResult = &Observation{Data: []byte(`"ch_2"`), Digest: bytes.Repeat([]byte{0xd3}, 32)}
+			r.Error = &Failure{Category: CategoryContradiction, Message: r.Seen, Other: "the verifier says that it completed, with another result", Attempt: 1}
+		}),
 		"contradiction": is(func(r *Record) {
 			r.Settled = true
 			r.Error = &Failure{Category: CategoryContradiction, Message: "it returned", Other: "it did not complete", Attempt: 1}

@@ -1,8 +1,11 @@
 package activity
 
 import (
+	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft/internal/saturate"
@@ -30,6 +33,11 @@ func Next(p Policy, r Record, h Happened) Decision {
 	case CameLate:
 		if h.Failure == nil {
 			r.Seen = fmt.Sprintf("attempt %d returned a result after its time was up", r.Attempt)
+			if h.Lost != "" {
+				r.Seen += ": " + h.Lost
+			} else {
+				r.SeenResult = h.observation()
+			}
 		}
 		return Decision{Do: GoOn, Record: r}
 	case Abandoned:
@@ -66,14 +74,45 @@ type Happened struct {
 
 	UnderWay bool // of Undecodable: the attempt is in progress, or its outcome is not recorded
 
+	Began     time.Time // of Answered: when the verifier was called
+	Overtaken bool      // of Answered: the attempt has returned since
+
 	Random func(n int64) int64 // from 0 to before n
 }
 
 // A Payload is an encoded result. Lost says why there is none.
 type Payload struct {
-	Codec string
-	Data  []byte
-	Lost  string
+	Codec  string
+	Data   []byte
+	Lost   string
+	Digest []byte // of the plaintext, if Codec is not JSON and the value has one
+}
+
+// mostObserved is how many bytes of a result an Observation has at most.
+const mostObserved = 64 << 10
+
+// observation returns p as a result that is kept beside the outcome.
+func (p Payload) observation() *Observation {
+	o := &Observation{Codec: p.Codec, Data: p.Data, Digest: p.Digest}
+	if p.Codec == "" {
+		sum := sha256.Sum256(p.Data)
+		o.Digest = sum[:]
+	}
+	if len(o.Data) > mostObserved {
+		o.Data = nil
+	}
+	return o
+}
+
+// is says that p is the result that was observed. Two codecs, and one that encrypts, encode
+// equal values differently, so digests are compared. Without digests, results are taken to
+// be equal only if their bytes are.
+func (o *Observation) is(p Payload) bool {
+	other := p.observation()
+	if o.Digest != nil && other.Digest != nil {
+		return bytes.Equal(o.Digest, other.Digest)
+	}
+	return o.Codec == other.Codec && o.Data != nil && bytes.Equal(o.Data, other.Data)
 }
 
 // What has happened.
@@ -149,8 +188,11 @@ func (r Record) touched(now time.Time) Record {
 	return r
 }
 
-// ended says that the last attempt is known to have returned, or to have been given up.
-func (r *Record) ended() bool { return r.Error != nil && r.Error.Attempt == r.Attempt }
+// ended says that the last attempt is known to have returned, or to have been given up. A
+// contradiction does not say that.
+func (r *Record) ended() bool {
+	return r.Error != nil && r.Error.Attempt == r.Attempt && r.Error.Category != CategoryContradiction
+}
 
 // timeout is the failure of the last attempt, which timed out.
 func (r *Record) timeout() *Failure {
@@ -261,11 +303,20 @@ func (p Policy) answered(r Record, h Happened) Decision {
 	why := "verified: " + h.Verdict.State.String()
 	switch h.Verdict.State {
 	case StateCompletedWithResult:
+		if seen := r.other(h.Payload); seen != "" {
+			if r.VerifiedResult == nil {
+				r.VerifiedResult = h.observation()
+			}
+			return p.contradict(r, seen, "the verifier says that it completed, with another result")
+		}
 		return complete(r, h.Payload, why)
 	case StateCompletedResultUnavailable:
 		return complete(r, Payload{Lost: "the verifier cannot tell the result"}, why)
 	case StateNotCompleted:
-		if seen := cmp.Or(r.Seen, r.Withdrawn); seen != "" {
+		if seen := r.evidence(); seen != "" {
+			if h.Overtaken {
+				return Decision{Do: Verify, Record: r}
+			}
 			return p.contradict(r, seen, "the verifier says that it did not complete")
 		}
 		if left := p.Quiet(r) - h.Waited; left > 0 {
@@ -281,17 +332,20 @@ func (p Policy) answered(r Record, h Happened) Decision {
 
 // Resolved is the record with an operator's answer, for its owner to find. It ignores
 // earlier answers: an operator is asked because they were inconclusive. Beside a result,
-// the failure of the attempt stays until the owner has accepted the result: if the owner
-// withdraws it, the failure is what is known.
+// the failure of the attempt stays until the owner has accepted the result, and so does what
+// was observed: if the owner withdraws the result, that is what is known.
 func (r Record) Resolved(now time.Time, by string, v Verdict, result Payload) Record {
 	r = r.touched(now)
-	r.Seen, r.Withdrawn, r.By = "", "", by
+	r.Withdrawn, r.By = "", by
 	switch v.State {
 	case StateCompletedWithResult:
 		failure := r.Error
 		r = complete(r, result, "").Record
 		r.Error = failure
 		return r
+	}
+	r.Seen, r.SeenResult, r.VerifiedResult = "", nil, nil
+	switch v.State {
 	case StateCompletedResultUnavailable:
 		return complete(r, Payload{Lost: "nobody can tell the result"}, "").Record
 	}
@@ -343,7 +397,7 @@ func (r Record) Reopened(n int, at int64) Record {
 	f.Permanent = false
 	r.Error = &f
 	switch f.Category {
-	case CategoryIndeterminate, CategoryContradiction:
+	case CategoryIndeterminate:
 		r.Error = nil // it says nothing of the attempt
 		if r.Status == StatusTimedOut {
 			r.Error = r.timeout()
@@ -352,13 +406,35 @@ func (r Record) Reopened(n int, at int64) Record {
 	return r
 }
 
-// contradict gives up when two sources contradict each other.
+// evidence says why the effect probably happened, or is empty.
+func (r *Record) evidence() string {
+	seen := cmp.Or(r.Seen, r.Withdrawn)
+	if r.VerifiedResult == nil {
+		return seen
+	}
+	return strings.TrimPrefix(seen+"; the verifier had said that it completed, with another result", "; ")
+}
+
+// other says which observation has another result than p, or is empty.
+func (r *Record) other(p Payload) string {
+	switch {
+	case p.Lost != "":
+	case r.SeenResult != nil && !r.SeenResult.is(p):
+		return r.Seen
+	case r.VerifiedResult != nil && !r.VerifiedResult.is(p):
+		return "the verifier had said that it completed"
+	}
+	return ""
+}
+
+// contradict gives up when two sources contradict each other. The record has both
+// observations, also while it waits for an operator.
 func (p Policy) contradict(r Record, first, second string) Decision {
-	if r.attended() {
+	r.Status, r.Settled = StatusIndeterminate, !r.attended()
+	r.Error = &Failure{Category: CategoryContradiction, Message: first, Other: second, Attempt: r.Attempt}
+	if !r.Settled {
 		return Decision{Do: Attend, Record: r, Why: first + "; " + second}
 	}
-	r.Status, r.Settled = StatusIndeterminate, true
-	r.Error = &Failure{Category: CategoryContradiction, Message: first, Other: second, Attempt: r.Attempt}
 	return Decision{Do: Settle, Record: r}
 }
 
@@ -369,6 +445,9 @@ func (p Policy) contradict(r Record, first, second string) Decision {
 func (p Policy) giveUp(r Record, reason string) Decision {
 	if r.Error != nil {
 		reason += fmt.Sprintf("; attempt %d: %s", r.Error.Attempt, r.Error.Message)
+		if r.Error.Other != "" {
+			reason += "; " + r.Error.Other
+		}
 	}
 	if r.Withdrawn != "" {
 		reason += "; " + r.Withdrawn

@@ -159,6 +159,7 @@ func TestNext(t *testing.T) {
 
 		// ACT-49
 		{"not completed, of one that was seen to complete", verified, late, answer(StateNotCompleted, long), Settle, 0, StatusIndeterminate, true, CategoryContradiction, "attempt 1 returned a result after its time was up"},
+		{"not completed, of one that was seen to complete since", verified, late, Happened{What: Answered, Overtaken: true, Verdict: Verdict{State: StateNotCompleted}}, Verify, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
 		{"completed, of one that was seen to complete", verified, late, answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
 
 		// The operator's answers.
@@ -176,7 +177,7 @@ func TestNext(t *testing.T) {
 		{"withdrawn, and it fails", neither, withdrawn, Happened{What: Erred, Failure: busy}, Attend, 0, StatusIndeterminate, false, "", "busy"},
 		{"withdrawn, found after a crash", neither, withdrawn, Happened{What: Found}, Attend, 0, StatusIndeterminate, false, "", ""},
 		{"withdrawn, found after a crash, with a verifier", verified, withdrawn, Happened{What: Found}, Verify, 0, StatusIndeterminate, false, "", ""},
-		{"withdrawn, and the verifier says not completed", verified, withdrawn, answer(StateNotCompleted, long), Attend, 0, StatusIndeterminate, false, "", ""},
+		{"withdrawn, and the verifier says not completed", verified, withdrawn, answer(StateNotCompleted, long), Attend, 0, StatusIndeterminate, false, CategoryContradiction, "of another type"},
 		{"withdrawn, and the verifier says completed", verified, withdrawn, answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
 		{"withdrawn, and the person answers again", neither, withdrawn.Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5")}), Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
 		{"withdrawn, and the person says not completed", neither, withdrawn.Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
@@ -388,6 +389,76 @@ func TestWithdrawn(t *testing.T) {
 	}
 	if r := r.Resolved(noon, "bob", Verdict{State: StateNotCompleted}, Payload{}); r.Withdrawn != "" || r.By != "bob" {
 		t.Errorf("another answer is told of as %q by %q", r.Withdrawn, r.By)
+	}
+}
+
+// ACT-49: which answers contradict what was observed, and what the record keeps.
+func TestContradictions(t *testing.T) {
+	returned := func(data, codec string, digest []byte) Record {
+		return Next(verified, after(1, verified, Happened{What: Expired}), Happened{What: CameLate, Now: noon, Payload: Payload{Data: []byte(data), Codec: codec, Digest: digest}}).Record
+	}
+	large := strings.Repeat("5", mostObserved+1)
+	for _, c := range []struct {
+		name     string
+		r        Record
+		answer   Payload
+		settled  Status
+		verified bool // the record has the verifier's result
+	}{
+		{"equal", returned("5", "", nil), Payload{Data: []byte("5")}, StatusCompleted, false},
+		{"different", returned("5", "", nil), Payload{Data: []byte("6")}, StatusIndeterminate, true},
+		{"equal, encoded by two codecs", returned("5", "", nil), Payload{Data: []byte{5}, Codec: "cbor", Digest: returned("5", "", nil).SeenResult.Digest}, StatusCompleted, false},
+		{"different, encoded by two codecs", returned("5", "", nil), Payload{Data: []byte{6}, Codec: "cbor", Digest: []byte("6")}, StatusIndeterminate, true},
+		{"equal, and encrypted", returned("x", "aes", []byte("5")), Payload{Data: []byte("y"), Codec: "aes", Digest: []byte("5")}, StatusCompleted, false},
+		{"equal bytes, without a digest", returned("x", "raw", nil), Payload{Data: []byte("x"), Codec: "raw"}, StatusCompleted, false},
+		{"different bytes, without a digest", returned("x", "raw", nil), Payload{Data: []byte("y"), Codec: "raw"}, StatusIndeterminate, true},
+		{"equal, and large", returned(large, "", nil), Payload{Data: []byte(large)}, StatusCompleted, false},
+		{"different, and large", returned(large, "", nil), Payload{Data: []byte(large + "6")}, StatusIndeterminate, true},
+		{"large, without a digest", returned(large, "raw", nil), Payload{Data: []byte(large), Codec: "raw"}, StatusIndeterminate, true},
+		{"lost by the verifier", returned("5", "", nil), Payload{Lost: "too large"}, StatusCompleted, false},
+		{"lost by the attempt", Next(verified, after(1, verified, Happened{What: Expired}), Happened{What: CameLate, Now: noon, Payload: Payload{Lost: "too large"}}).Record, Payload{Data: []byte("5")}, StatusCompleted, false},
+	} {
+		h := answer(StateCompletedWithResult, long)
+		h.Payload, h.Now = c.answer, noon
+		d := Next(verified, c.r, h)
+		r := d.Record
+		if d.Do != Settle || r.Status != c.settled || (r.VerifiedResult != nil) != c.verified || r.HasResult != (c.settled == StatusCompleted && c.answer.Lost == "") {
+			t.Errorf("%s: %v, %s with %+v and %+v", c.name, d.Do, r.Status, r.SeenResult, r.VerifiedResult)
+		}
+		for _, o := range []*Observation{r.SeenResult, r.VerifiedResult} {
+			if o != nil && len(o.Data) > mostObserved {
+				t.Errorf("%s: the record keeps %d bytes", c.name, len(o.Data))
+			}
+		}
+		if c.verified && (r.Error.Category != CategoryContradiction || r.Error.Message != r.Seen || r.Error.Other == "") {
+			t.Errorf("%s: %+v", c.name, r.Error)
+		}
+		checkDecision(t, c.r, d)
+	}
+	// An operator's answer ends it, and one that is withdrawn does not.
+	h := answer(StateCompletedWithResult, long)
+	h.Payload.Data, h.Now = []byte("6"), noon
+	r := Next(verified, returned("5", "", nil).Reopened(1, noon.UnixMicro()), h).Record.Reopened(1, noon.UnixMicro())
+	answered := r.Resolved(noon, "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("7")})
+	back := Next(verified, answered, Happened{What: Undecodable, Now: noon, Verdict: Verdict{Reason: "of another type"}}).Record
+	if back.Seen == "" || back.SeenResult == nil || back.VerifiedResult == nil || back.Error == nil || back.Error.Category != CategoryContradiction {
+		t.Errorf("an answer that was withdrawn has taken what was observed along: %+v", back)
+	}
+	for _, s := range []State{StateNotCompleted, StateFailed, StateCompletedResultUnavailable} {
+		if r := r.Resolved(noon, "ann", Verdict{State: s}, Payload{}); r.Seen != "" || r.SeenResult != nil || r.VerifiedResult != nil {
+			t.Errorf("%v by an operator leaves %+v", s, r)
+		}
+	}
+}
+
+// A contradiction is no failure of the attempt: the wait for what may still happen stays
+// as long.
+func TestAContradictionDoesNotSayThatTheAttemptEnded(t *testing.T) {
+	answered := left(1).Resolved(noon, "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5")})
+	r := Next(verified, answered, Happened{What: Undecodable, Now: noon, Verdict: Verdict{Reason: "of another type"}}).Record
+	d := Next(verified, r, answer(StateNotCompleted, long))
+	if r := d.Record; d.Do != Attend || r.Settled || r.Error.Category != CategoryContradiction || verified.Quiet(r) != r.Timeout+r.Settle {
+		t.Errorf("%v, %+v, quiet after %v", d.Do, r.Error, verified.Quiet(r))
 	}
 }
 

@@ -70,8 +70,20 @@ type Record struct {
 	// By is the operator whose answer the record is, or empty.
 	By string `cbor:"27,keyasint,omitempty"`
 
+	// SeenResult is the result that Seen tells of, and VerifiedResult a different one, of
+	// the first answer of the verifier that contradicted the others.
+	SeenResult     *Observation `cbor:"28,keyasint,omitempty"`
+	VerifiedResult *Observation `cbor:"29,keyasint,omitempty"`
+
 	raw     []byte
 	unknown record.Unknown
+}
+
+// An Observation is a result that was observed, and was not accepted as the outcome.
+type Observation struct {
+	Codec  string `cbor:"1,keyasint,omitempty"` // "" is JSON
+	Data   []byte `cbor:"2,keyasint,omitempty"` // encoded by Codec; absent if it is large
+	Digest []byte `cbor:"3,keyasint,omitempty"` // of the plaintext; absent if it has none
 }
 
 // Version is the version of the records that this package writes.

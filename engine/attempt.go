@@ -117,7 +117,7 @@ func (j *job) run() {
 	answer := &j.answer
 	answer.attempt = j.attempt.number
 	defer func() {
-		if answer.failure != nil && context.Cause(j.ctx) == activity.ErrTimeout {
+		if answer.failure != nil && !(answer.resultLost && j.op.keyed != nil) && context.Cause(j.ctx) == activity.ErrTimeout {
 			*answer = *j.timedOut()
 		}
 		answer.at = time.Now()
@@ -235,6 +235,8 @@ func (x *execution) call(ctx context.Context, o *operation, a *answer) {
 		if a.result, err = x.eng.encode(v); err != nil {
 			f := fail(fmt.Errorf("result: %w", err), "", nil)
 			a.failure, a.final, a.resultLost = &f, true, true
+		} else if o.keyed != nil && o.call.Verify != nil {
+			a.digest = plaintextDigest(a.result.codec, v)
 		}
 		return
 	}

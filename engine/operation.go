@@ -421,5 +421,7 @@ type answer struct {
 	noEffect   bool // the attempt reports that it had no effect
 	resultLost bool // it succeeded, but its result cannot be stored
 
+	digest []byte // of the result's plaintext, if it may be compared with a verifier's
+
 	unreadable error // Compensate was not called, because the call's result cannot be decoded
 }

@@ -346,13 +346,21 @@ func (t *table) outdateAll() {
 
 // follow decides what to do for o after h has happened. If h must be durable first, o
 // becomes pending, and the next checkpoint decides.
+//
+// A result that came late is recorded before an answer of the verifier is decided on: the
+// two are compared.
 func (x *execution) follow(o *operation, h activity.Happened) {
 	k := o.keyed
 	if k.happened != nil {
+		if h.What == activity.CameLate && k.happened.What == activity.Answered {
+			*k.happened, h = h, *k.happened
+			k.later = slices.Insert(k.later, 0, h)
+			return
+		}
 		k.later = append(k.later, h)
 		return
 	}
-	h.Now, h.Random = x.time(), drawn(rand.Int64())
+	h.Now, h.Random, h.Overtaken = x.time(), drawn(rand.Int64()), h.Began.Before(k.since)
 	d := activity.Next(o.call.Policy, k.record, h)
 	told := h.What == activity.Answered || h.What == activity.Found
 	if told && (d.Do == activity.Dispatch || d.Do == activity.Verify) {
@@ -386,8 +394,22 @@ func (x *execution) reconciledAnswer(o *operation, by *attempt, a *answer, retur
 	case !o.open || a.attempt != o.keyed.record.Attempt || o.keyed.record.Settled && !o.keyed.withdrawing():
 	case !late:
 		x.follow(o, a.happened())
-	case a.failure == nil:
-		x.follow(o, activity.Happened{What: activity.CameLate})
+	case a.failure == nil || a.resultLost:
+		x.cameLate(o, a)
+	}
+}
+
+// cameLate notes the result of an attempt that had timed out. If the verifier has said since
+// that the attempt did not complete, and the next one waits for this one to return, the
+// verifier is called again.
+func (x *execution) cameLate(o *operation, a *answer) {
+	k := o.keyed
+	h := a.happened()
+	h.What = activity.CameLate
+	x.follow(o, h)
+	if k.next == activity.Dispatch && o.call.Policy.Verified {
+		k.next = activity.Verify
+		x.timeAt(o, x.time())
 	}
 }
 
@@ -396,7 +418,7 @@ func (a *answer) happened() activity.Happened {
 	f := a.failure
 	switch {
 	case f == nil:
-		return activity.Happened{What: activity.Returned, Payload: activity.Payload{Codec: a.result.codec, Data: a.result.data}}
+		return activity.Happened{What: activity.Returned, Payload: activity.Payload{Codec: a.result.codec, Data: a.result.data, Digest: a.digest}}
 	case a.timedOut:
 		return activity.Happened{What: activity.Expired}
 	case a.resultLost:
@@ -443,6 +465,7 @@ func (x *execution) verify(o *operation) {
 		answer := &verdict{Verdict: v, of: q, began: began}
 		if v.State == activity.StateCompletedWithResult {
 			answer.result = x.eng.payload(v.Result)
+			answer.result.Digest = plaintextDigest(answer.result.Codec, v.Result)
 		}
 		x.post(verified{o, answer, returned})
 	}
@@ -477,6 +500,17 @@ func (e *Engine) payload(v any) activity.Payload {
 	return activity.Payload{Codec: p.codec, Data: p.data}
 }
 
+// plaintextDigest returns the digest by which a result that was encoded by codec is compared
+// with another. It returns nil for JSON, whose digest is that of the encoded bytes, and for a
+// value that has none.
+func plaintextDigest(codec string, v any) []byte {
+	if codec == "" {
+		return nil
+	}
+	sum, _ := digest(v)
+	return sum
+}
+
 // readVerdict processes a verifier's answer. Each call counts once, and only while o is still
 // to be verified.
 func (x *execution) readVerdict(o *operation, v *verdict, returned bool) {
@@ -488,11 +522,7 @@ func (x *execution) readVerdict(o *operation, v *verdict, returned bool) {
 		x.ops.working--
 	}
 	k := o.keyed
-	switch {
-	case !o.open || told || k.next != activity.Verify:
-	case k.happened != nil: // the attempt has returned meanwhile: verify again
-		x.timeAt(o, x.time())
-	default:
+	if o.open && !told && k.next == activity.Verify {
 		x.answered(o, *v)
 	}
 }
@@ -501,7 +531,7 @@ func (x *execution) readVerdict(o *operation, v *verdict, returned bool) {
 // returned, the attempt may still start something, and no waiting time counts.
 func (x *execution) answered(o *operation, v verdict) {
 	k := o.keyed
-	h := activity.Happened{What: activity.Answered, Verdict: v.Verdict, Payload: v.result}
+	h := activity.Happened{What: activity.Answered, Verdict: v.Verdict, Payload: v.result, Began: v.began}
 	if v.State == activity.StateIndeterminate {
 		k.asked++
 	} else {

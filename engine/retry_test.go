@@ -161,7 +161,8 @@ func TestRetryOfAReconciledActivity(t *testing.T) {
 		{"indeterminate, and it did not complete", errBroke, nil, activity.Failed("the bank says no"), false, "the bank says no", 1},
 		{"result lost", errBroke, says(lost, yes), nil, false, "result", 1},
 		{"contradiction", nil, says(no, no), activity.CompletedWithResult("by hand"), true, "by hand", 1},
-		{"contradiction, and then completed", nil, says(no, yes), nil, true, "verified", 1},
+		{"contradiction, and then completed with another result", nil, says(no, yes), activity.Failed("the bank says no"), true, "the bank says no", 1},
+		{"contradiction, and then completed", nil, says(no, activity.CompletedWithResult("late")), nil, true, "late", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
