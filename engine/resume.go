@@ -26,6 +26,9 @@ import (
 // changed code can end the workflow differently. Signals are accepted again from
 // then on. A workflow of a queue waits there again, at the end of the line.
 //
+// If two calls resume a failed workflow at once, one of them may get ErrNotApplicable, because
+// the workflow is running again.
+//
 // A workflow that has undone its calls (see activity.Activity.Compensate) cannot be
 // resumed, because it would build on effects that are gone. Start another one.
 //

@@ -1,7 +1,7 @@
 package sqlite
 
 // growStack makes the stack of the calling goroutine large enough for SQLite's functions.
-// They need about 20 KiB. The runtime starts a goroutine with a few KiB, doubles its stack
+// They need some 20 KiB. The runtime starts a goroutine with a few KiB, doubles its stack
 // whenever it is full, and each time copies and adjusts every frame. To grow the stack once,
 // before it is deep, is cheaper: goroutines that commit are often new.
 //
