@@ -339,13 +339,18 @@ func TestCompensateWhoseResultCannotBeDecoded(t *testing.T) {
 		}
 		eventually(t, "it waits", func() bool { return len(describe(t, p, "o").Waiting) > 0 })
 		p.stop(t)
+		before := uint64(0)
 		for how, bad := range map[string]engine.Definition{"type": failingLate[int](undone), "panic": failingLate[panics](undone), "exit": failingLate[exits](undone)} {
 			p := boot(t, s, bad)
 			if how == "exit" || len(signalsOf(t, p.Engine, "o")) == 0 {
 				_, _ = approved.Send(ctx, p, "o", "go on, and fail", &signal.Options{ID: "x"})
 			}
-			eventually(t, how+": it is held", func() bool { return heldFor(describe(t, p, "o"), engine.ReasonUndecodable) })
-			if i := describe(t, p, "o"); i.Attention[0].Operation != "1.undo" || len(i.Attention) != 1 {
+			var i engine.Info
+			eventually(t, how+": it is held", func() bool { // it may still be held by the engine before
+				i = describe(t, p, "o")
+				return heldFor(i, engine.ReasonUndecodable) && i.Epoch > before
+			})
+			if before = i.Epoch; i.Attention[0].Operation != "1.undo" || len(i.Attention) != 1 {
 				t.Errorf("%s: %+v", how, i)
 			}
 			p.stop(t)
