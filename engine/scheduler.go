@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -299,11 +300,15 @@ func (t *turns) gone() bool {
 
 // unwind cancels the remaining attempts and ends the remaining branches.
 func (t *turns) unwind() {
+	why := context.Cause(t.x.ctx) // an attempt may not have heard of it yet
+	if why == nil {
+		why = errHeld
+	}
 	for o := range t.x.ops.all() {
 		if o.unsettled() && t.x.output == nil {
 			t.x.incarnation.cut.Store(true)
 		}
-		o.stop(t.x.cause())
+		o.stop(why)
 	}
 	t.endBranches()
 }
