@@ -10,6 +10,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/stack"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -244,7 +245,7 @@ func (l *incarnation) launch(x *execution) {
 
 // carryOn executes x to its end, unless another goroutine takes over.
 func (l *incarnation) carryOn(x *execution, drive func() error) {
-	growStack(false)
+	stack.Grow()
 	err := drive()
 	if err == errRelieved {
 		return

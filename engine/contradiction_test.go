@@ -74,14 +74,7 @@ func TestAVerifierContradictsAnAttempt(t *testing.T) {
 		} {
 			a, b := returningLate(func(int) activity.Verification[string] { return c.answer })
 			var learnt error
-			wf := flow("checkout", func(run *engine.Run) (string, error) {
-				out, err := a.Do(run, "42")
-				learnt = err
-				if err != nil {
-					return fmt.Sprintf("%T %v", err, err), nil
-				}
-				return out, nil
-			})
+			wf := learningWith(a, &learnt)
 			id := fmt.Sprint("o", i)
 			p := boot(t, s, wf)
 			if got := result(t, start(t, wf, p, id, "")); !strings.HasPrefix(got, c.want) {

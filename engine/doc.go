@@ -92,8 +92,8 @@
 //     transact is a step in a transaction of the store. compensate undoes calls. child,
 //     inbox, send and forward implement children and signals.
 //   - park decides when a run that only waits is parked. claim (carryOn) removes a run from
-//     memory, however its execution ended. watchdog reports a function that blocks. stack
-//     grows the stack of a driver once. fifo is a queue type.
+//     memory, however its execution ended. watchdog reports a function that blocks. fifo is
+//     a queue type.
 //
 // A new kind of operation needs a constant in operation; what a replay compares of it, in
 // identity; its start, and how its outcome is given to the function, in run; an event kind in

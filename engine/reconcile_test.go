@@ -295,8 +295,16 @@ func keyed(run func(ctx context.Context, n int) (string, error), verify func(n i
 
 // learning is a workflow whose result is what it learns of an activity.
 func learning(a *charging) *engine.Workflow[string, string] {
+	return learningWith(a, nil)
+}
+
+// learningWith is learning, and stores the error in learnt unless that is nil.
+func learningWith(a *charging, learnt *error) *engine.Workflow[string, string] {
 	return flow("checkout", func(run *engine.Run) (string, error) {
 		out, err := a.Do(run, "42")
+		if learnt != nil {
+			*learnt = err
+		}
 		if err != nil {
 			return fmt.Sprintf("%T %v", err, err), nil
 		}

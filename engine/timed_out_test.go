@@ -79,14 +79,7 @@ func TestWhatTimedOutIsRecordedAsThat(t *testing.T) {
 					}
 				}
 				var learnt error
-				wf := flow("checkout", func(run *engine.Run) (string, error) {
-					out, err := a.Do(run, "42")
-					learnt = err
-					if err != nil {
-						return fmt.Sprintf("%T %v", err, err), nil
-					}
-					return out, nil
-				})
+				wf := learningWith(a, &learnt)
 				p := boot(t, s, wf)
 				defer p.stop(t)
 				got, err := soon(start(t, wf, p, id, ""))

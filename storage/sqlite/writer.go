@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-go/weft/internal/group"
 	"github.com/weft-go/weft/internal/place"
+	"github.com/weft-go/weft/internal/stack"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -97,7 +98,7 @@ func (w *writer) apply(batches []storage.Batch, verdicts []error) error {
 	if err := w.files.Moved(); err != nil {
 		return err
 	}
-	growStack(false)
+	stack.Grow()
 	err := w.try(batches, verdicts)
 	if err == nil {
 		return nil
