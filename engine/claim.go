@@ -235,17 +235,30 @@ func (l *incarnation) launch(x *execution) {
 		old.cancel(errors.New("engine: run was claimed again")) // the store was rewound
 	}
 	l.eng.runs[x.id] = x
+	few := len(l.eng.runs) <= fewRuns
 	l.eng.mu.Unlock()
 	l.held.Store(true)
 	if !l.isOpen() {
 		x.post(stopping{}) // stop may not have seen x
 	}
-	go l.carryOn(x, x.drive)
+	go l.driver(x, few)
+}
+
+// fewRuns is the number of runs in memory up to which the stacks of their drivers are grown
+// before they are needed. That makes a single run faster. Among many runs, which wait for
+// each other's commits, it costs more than it saves, because new stacks are larger.
+const fewRuns = 16
+
+// driver is the goroutine that executes x first.
+func (l *incarnation) driver(x *execution, few bool) {
+	if few {
+		stack.Grow()
+	}
+	l.carryOn(x, x.drive)
 }
 
 // carryOn executes x to its end, unless another goroutine takes over.
 func (l *incarnation) carryOn(x *execution, drive func() error) {
-	stack.Grow()
 	err := drive()
 	if err == errRelieved {
 		return
