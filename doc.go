@@ -1,5 +1,6 @@
-// Package weft is the front page of Weft: durable workflows inside your own Go
-// service. It has no code; see the packages below.
+// Package weft is the front page of Weft: durable workflows inside your own Go service. It
+// defines what callers, operators and tools of workflows exchange: requests, states, events
+// and errors. It runs nothing; see the packages below.
 //
 // A workflow is an ordinary Go function. The outcome of each of its steps is committed
 // to a store of your choice, by compare-and-swap, before the next step starts. If the

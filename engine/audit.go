@@ -9,27 +9,23 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An Actor is who acts on a workflow, and why. Both fields are required, except by Cancel.
-// Together they have at most 4,096 bytes of UTF-8.
-type Actor struct{ Name, Reason string }
-
-// check refuses an actor that an operator's request cannot record.
-func (a Actor) check() error {
+// checkActor refuses an actor that an operator's request cannot record.
+func checkActor(a Actor) error {
 	if a.Name == "" || a.Reason == "" {
-		return a.invalid()
+		return invalidActor(a)
 	}
-	return a.checkText()
+	return checkActorText(a)
 }
 
-// checkText refuses an actor that cannot be recorded. Its fields may be empty.
-func (a Actor) checkText() error {
+// checkActorText refuses an actor that cannot be recorded. Its fields may be empty.
+func checkActorText(a Actor) error {
 	if len(a.Name)+len(a.Reason) > maxReason || !utf8.ValidString(a.Name) || !utf8.ValidString(a.Reason) {
-		return a.invalid()
+		return invalidActor(a)
 	}
 	return nil
 }
 
-func (a Actor) invalid() error {
+func invalidActor(a Actor) error {
 	return invalid("actor", a.Name+": "+a.Reason, "needs Name and Reason, together at most 4,096 bytes of UTF-8")
 }
 

@@ -16,7 +16,7 @@ import (
 // If that is the end, the error is a *TerminalError, and Info.Cancel stays nil. Other
 // errors: ErrNotFound, ErrInvalid, ErrClosed, the store's.
 func (e *Engine) Cancel(ctx context.Context, id string, by Actor) error {
-	if err := by.checkText(); err != nil {
+	if err := checkActorText(by); err != nil {
 		return err
 	}
 	call := waiting(ctx, "cancel of workflow", id)
@@ -35,7 +35,7 @@ func (e *Engine) cancel(ctx context.Context, id string, parent *checkpoint.Paren
 		decide: func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
 			switch {
 			case wf.Status.Terminal():
-				return nil, &TerminalError{id, wf.Status}
+				return nil, &TerminalError{WorkflowID: id, Status: wf.Status}
 			case wf.Cancel != nil || parent != nil && (wf.Parent == nil || *wf.Parent != *parent):
 				return nil, nil
 			}

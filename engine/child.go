@@ -14,32 +14,6 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// ChildOptions are the options of a child. The zero value is right for most children.
-type ChildOptions struct {
-	// ID is the id of the child. If it is empty, a unique id is derived from the parent and
-	// the operation.
-	ID string
-
-	// OnParentEnd says what happens to a child that has not ended when the parent's
-	// function returns.
-	OnParentEnd ParentEnd
-}
-
-// A ParentEnd says what happens to a child when its parent ends.
-type ParentEnd uint8
-
-const (
-	// ParentEndCancel: the child is cancelled.
-	ParentEndCancel ParentEnd = iota
-
-	// ParentEndAbandon: the child continues. It is not cancelled when the parent is
-	// cancelled, either.
-	ParentEndAbandon
-
-	// ParentEndAwait: the parent waits for the child and ends after it.
-	ParentEndAwait
-)
-
 // AsChild returns a copy of w that Do and Go start with the options o. Start, Request and
 // Detach ignore them. A second AsChild replaces the first; With keeps them.
 func (w *Workflow[In, Out]) AsChild(o ChildOptions) *Workflow[In, Out] {
@@ -323,7 +297,7 @@ func (o *operation) endOfChild(e logged) error {
 	case e.Why == "":
 		return fmt.Errorf("%w: %q", ErrExists, e.Child)
 	}
-	failed := &WorkflowError{WorkflowID: e.Child, Workflow: o.name, Message: e.Error, Stack: e.Stack, sentinel: e.Sentinel}
+	failed := &WorkflowError{WorkflowID: e.Child, Workflow: o.name, Message: e.Error, Stack: e.Stack, SentinelText: e.Sentinel}
 	failed.Sentinel = named(e.Sentinel, o.child.errors, o.x.def.errors)
 	if e.Why == string(checkpoint.StatusCancelled) {
 		failed.Sentinel = ErrCancelled

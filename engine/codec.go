@@ -13,57 +13,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// A Codec encodes and decodes inputs, results and signals. Its name is stored with
-// what it encoded, so the name must never change. Keep codecs that were used earlier
-// in Config.Codecs.
-//
-// A codec may encrypt: inputs are compared by a digest of their JSON, not of what
-// Encode returns.
-//
-// If the input of an activity contains a pointer, a map or an interface, each attempt
-// gets a copy that was encoded and decoded. What the codec does not preserve of such an
-// input is missing in the copy.
-//
-// ctx is that of the call for StartWorkflow, SendSignal and Result, also those of a Workflow
-// and a Handle. In a run it does not end: a codec that calls a key service needs a timeout of
-// its own.
-type Codec interface {
-	Name() string
-	Encode(ctx context.Context, v any) ([]byte, error)
-	Decode(ctx context.Context, data []byte, v any) error
-}
-
-// JSON is the default codec.
-var JSON Codec = jsonCodec{}
-
-type jsonCodec struct{}
-
-func (jsonCodec) Name() string { return "json" }
-
-func (jsonCodec) Encode(_ context.Context, v any) ([]byte, error) { return json.Marshal(v) }
-
-func (jsonCodec) Decode(_ context.Context, data []byte, v any) error {
-	if s, ok := v.(*string); ok && plain(data) {
-		*s = string(data[1 : len(data)-1])
-		return nil
-	}
-	return json.Unmarshal(data, v)
-}
-
-// plain reports whether data is a JSON string without escapes, so that its value is the
-// bytes between the quotes. This is the most frequent result, decoded without a parser.
-func plain(data []byte) bool {
-	if len(data) < 2 || data[0] != '"' || data[len(data)-1] != '"' {
-		return false
-	}
-	for _, c := range data[1 : len(data)-1] {
-		if c < ' ' || c == '"' || c == '\\' || c >= 0x80 {
-			return false
-		}
-	}
-	return true
-}
-
 // codecs has the codec with which an engine encodes, and all with which it decodes.
 type codecs struct {
 	own    Codec

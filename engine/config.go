@@ -98,31 +98,6 @@ type Config struct {
 	Events Events
 }
 
-// Ownership is how an engine prevents two owners of one workflow from both writing.
-// The zero value is the safe mode. New refuses unknown values.
-type Ownership uint8
-
-const (
-	// OwnershipCASRequired needs a store with ConditionalBatch: every write has the
-	// condition that nothing it depends on has changed.
-	OwnershipCASRequired Ownership = iota
-
-	// OwnershipSingleOwner is a promise of yours: exactly one engine, in one
-	// process, uses the store, and everything goes through it. It needs only
-	// AtomicBatch. A store that was used in one mode is refused in the other.
-	OwnershipSingleOwner
-)
-
-func (o Ownership) String() string {
-	switch o {
-	case OwnershipCASRequired:
-		return "cas-required"
-	case OwnershipSingleOwner:
-		return "single-owner"
-	}
-	return fmt.Sprintf("unknown(%d)", uint8(o))
-}
-
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
 		if c.Name, _ = os.Hostname(); checkName("", c.Name, keys.MaxName) != nil {
@@ -167,7 +142,7 @@ const leastLease = 100 * time.Millisecond
 func (c Config) check() error {
 	var errs []error
 	wrong := func(field, format string, args ...any) {
-		errs = append(errs, &ConfigError{field, fmt.Sprintf(format, args...)})
+		errs = append(errs, &ConfigError{Field: field, Problem: fmt.Sprintf(format, args...)})
 	}
 	if isNil(c.Storage) {
 		wrong("Storage", "is nil")

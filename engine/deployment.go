@@ -69,7 +69,7 @@ func (e *Engine) active(ctx context.Context) (*activeRecord, error) {
 // The change is durable when Activate returns, and the log has who made it and why. Errors:
 // ErrInvalid, ErrClosed. After any other error the outcome is unknown: see ActiveDeployment.
 func (e *Engine) Activate(ctx context.Context, deployment string, by Actor) error {
-	if err := errors.Join(by.check(), checkName("deployment", deployment, keys.MaxName)); err != nil {
+	if err := errors.Join(checkActor(by), checkName("deployment", deployment, keys.MaxName)); err != nil {
 		return err
 	}
 	call := waiting(ctx, "activation of deployment", deployment)
@@ -89,7 +89,7 @@ func (e *Engine) Activate(ctx context.Context, deployment string, by Actor) erro
 // is like Activate. It goes back one step only. Errors: ErrNotApplicable if no deployment was
 // active before, and for a second rollback.
 func (e *Engine) Rollback(ctx context.Context, by Actor) error {
-	if err := by.check(); err != nil {
+	if err := checkActor(by); err != nil {
 		return err
 	}
 	call := waiting(ctx, "rollback of", "the active deployment")

@@ -158,11 +158,11 @@ func checkStore(s storage.Storage, mode Ownership) error {
 	}
 	for _, capability := range needed {
 		if err := storage.Require(s, "checkpoint ownership", capability); err != nil {
-			return &CheckpointOwnershipCapabilityError{capability, mode, storage.Adapter(s)}
+			return &CheckpointOwnershipCapabilityError{Capability: capability, Mode: mode, Adapter: storage.Adapter(s)}
 		}
 	}
 	if opening(s) == "" && !s.Capabilities().Shared && mode == OwnershipCASRequired {
-		return &ConfigError{"Storage", "is neither Shared nor a storage.Exclusive: dead engines cannot be detected"}
+		return &ConfigError{Field: "Storage", Problem: "is neither Shared nor a storage.Exclusive: dead engines cannot be detected"}
 	}
 	return nil
 }

@@ -15,31 +15,6 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An EngineInfo describes an incarnation: an execution of Engine.Run, or the part of it under
-// one lease.
-type EngineInfo struct {
-	Incarnation string // its unique name, which begins with Config.Name
-	Name        string
-	Deployment  string   // its Config.Deployment
-	Workflows   []string // the names of the workflows that it executes
-	Queues      []string // that it serves, besides runs without a queue
-
-	// Alive is false if it has stopped, or was found dead. On a Shared store it
-	// takes a LeaseTTL, and another running engine, to find it dead.
-	Alive    bool
-	LeaseTTL time.Duration // zero: this store needs no leases
-	Runs     int           // how many it owns
-
-	Since   time.Time
-	Stopped time.Time // zero: it has not shut down cleanly
-
-	// How often it claimed a run from another incarnation, lost the race for a claim,
-	// was refused a commit because it did not own the run any more, and did not know
-	// the outcome of a commit. For another engine, the values are those of its last
-	// renewal.
-	Takeovers, LostRaces, Fenced, Unknown uint64
-}
-
 // Engines returns the incarnations that use the store, and those that did so lately or
 // still own runs, the oldest first. If the records of some are damaged, it returns the
 // others together with an error that names these.

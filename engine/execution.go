@@ -313,7 +313,7 @@ func (x *execution) deliverEvent(e logged) error {
 	case checkpoint.KindAsked:
 		x.now = e.at
 		x.asked = true
-		x.cancelled = &Cancellation{e.By, e.Why, e.at}
+		x.cancelled = &Cancellation{By: e.By, Reason: e.Why, At: e.at}
 		for o := range x.ops.all() {
 			o.consider()
 		}
@@ -333,7 +333,7 @@ func (x *execution) deliverEvent(e logged) error {
 			if x.result != nil {
 				asked += ": the function has ended"
 			}
-			return &NonDeterminismError{x.id, e.Operation, describe(e.Of, e.Name), asked}
+			return &NonDeterminismError{WorkflowID: x.id, Operation: e.Operation, Recorded: describe(e.Of, e.Name), Asked: asked}
 		}
 		if err := o.compare(e); err != nil {
 			return err

@@ -79,7 +79,7 @@ func (o *operation) compare(e logged) error {
 		}
 		return nil
 	}
-	return &NonDeterminismError{o.x.id, e.Operation, was, is}
+	return &NonDeterminismError{WorkflowID: o.x.id, Operation: e.Operation, Recorded: was, Asked: is}
 }
 
 // describe describes an operation: "activity charge".
@@ -124,7 +124,7 @@ func (x *execution) anotherInput(o *operation) {
 	}
 	x.eng.log.Warn("weft: in a replay, an operation was started with an input that differs from the recorded one; the run continues", "workflow", x.id, "type", x.def.name, "operation", o.id, "what", describe(o.of, o.name))
 	if f := x.eng.config.Events.InputChanged; f != nil {
-		f(InputChangedEvent{x.id, o.id})
+		f(InputChangedEvent{WorkflowID: x.id, Operation: o.id})
 	}
 }
 

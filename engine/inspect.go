@@ -100,14 +100,6 @@ func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Ch
 	}
 }
 
-// A Filter selects the workflows that List yields. A zero field selects all.
-type Filter struct {
-	Workflow  string
-	Status    checkpoint.Status
-	Attention bool   // only those that need an operator
-	Parent    string // only its children
-}
-
 // List yields the workflows that f selects, newest first. A workflow whose record is
 // damaged, or was written by a newer release, is yielded as its id and that error, and
 // the others follow. Any other error ends the sequence.
@@ -129,7 +121,7 @@ func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 				return
 			}
 			info, err := e.listed(ctx, entry, who)
-			if errors.Is(err, ErrNotFound) || err == nil && !f.fits(info) {
+			if errors.Is(err, ErrNotFound) || err == nil && !selects(f, info) {
 				continue // purged meanwhile, or not selected
 			}
 			if !yield(info, err) || err != nil && !record.Damaged(err) {
@@ -151,7 +143,8 @@ func (e *Engine) listed(ctx context.Context, entry storage.Entry, who *roster) (
 	return e.infoOf(ctx, wf, who)
 }
 
-func (f Filter) fits(i Info) bool {
+// selects reports whether f selects a workflow.
+func selects(f Filter, i Info) bool {
 	return (f.Workflow == "" || f.Workflow == i.Workflow) &&
 		(f.Status == "" || f.Status == i.Status) &&
 		(f.Parent == "" || f.Parent == i.Parent) &&

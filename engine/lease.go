@@ -132,7 +132,7 @@ func (l *incarnation) depose(cause error) {
 	l.eng.slowDown() // before the cancellation: it counts the attempts in progress
 	l.cancel(activity.ErrLeaseLost)
 	if f := l.eng.config.Events.Deposed; f != nil {
-		f(DeposedEvent{l.name})
+		f(DeposedEvent{Incarnation: l.name})
 	}
 }
 

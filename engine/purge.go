@@ -21,7 +21,7 @@ func (e *Engine) Purge(ctx context.Context, id string, by Actor) error {
 }
 
 func (e *Engine) purgeWorkflow(ctx context.Context, id string, by Actor) error {
-	if err := errors.Join(by.check(), checkID(id), e.refused()); err != nil {
+	if err := errors.Join(checkActor(by), checkID(id), e.refused()); err != nil {
 		return err
 	}
 	for range mostTries {

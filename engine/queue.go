@@ -16,29 +16,6 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A Queue is where workflows that were started with its name (StartOptions.Queue) wait to
-// be executed. Only engines that list it in Config.Queues execute them. They are admitted
-// in the order in which they were started, as far as the clocks of the engines that started
-// them agree. An engine skips workflows that are not in its Config.Workflows.
-//
-// The limits apply across all engines of a store. Each engine admits by its own limits, so
-// configure the same in all of them. While they differ, the larger Concurrency applies, and
-// each engine admits by its own Rate.
-type Queue struct {
-	Name string
-
-	// Concurrency limits the runs of the queue that have been admitted and have not ended.
-	// It is at most 10,000; zero means no limit. A run counts also while it is parked,
-	// while it is held, and while its engine is dead and no other has taken it over. So a
-	// run must not wait for a workflow in the same queue, such as its own child.
-	Concurrency int
-
-	// Rate limits how many runs are admitted within a period, by the wall clocks of the
-	// engines. It may be off by the difference between these clocks. Its Count is at most
-	// 1,000. Zero means no limit.
-	Rate activity.Rate
-}
-
 // The largest limits that a queue may have. All taken slots are read at once, and the
 // record of a rate has one time per admission that counts.
 const (

@@ -96,7 +96,7 @@ func (o *operation) dispatched(e logged) error {
 		}
 		return nil
 	}
-	return &NonDeterminismError{o.x.id, o.id, fmt.Sprintf("%s with the key %q", describe(e.Of, e.Name), e.Key), asked}
+	return &NonDeterminismError{WorkflowID: o.x.id, Operation: o.id, Recorded: fmt.Sprintf("%s with the key %q", describe(e.Of, e.Name), e.Key), Asked: asked}
 }
 
 // abandon notes that the run does not wait for o's outcome any more.

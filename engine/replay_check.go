@@ -56,7 +56,7 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 		return fmt.Errorf("engine: replay of %q: %w", p.ID, context.Cause(ctx))
 	}
 	if len(x.changed) > 0 {
-		err = errors.Join(err, &InputChangedError{p.ID, x.changed})
+		err = errors.Join(err, &InputChangedError{WorkflowID: p.ID, Operations: x.changed})
 	}
 	return err
 }

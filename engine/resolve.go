@@ -47,7 +47,7 @@ func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.A
 
 func (e *Engine) resolveOperation(ctx context.Context, id, operation string, a activity.Answer, by Actor) error {
 	v, result, err := e.personal(a, operation)
-	if err := errors.Join(by.check(), err); err != nil {
+	if err := errors.Join(checkActor(by), err); err != nil {
 		return err
 	}
 	verb := checkpoint.Verb{Name: resolution(operation, v.State), By: by.Name, Why: by.Reason}
@@ -94,7 +94,7 @@ func (e *Engine) personal(a activity.Answer, operation string) (v activity.Verdi
 // so that the owner notices.
 func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operation string, v activity.Verdict, result activity.Payload, verb checkpoint.Verb) (*changing, error) {
 	if wf.Status.Terminal() {
-		return nil, &TerminalError{wf.ID, wf.Status}
+		return nil, &TerminalError{WorkflowID: wf.ID, Status: wf.Status}
 	}
 	if undoes(operation) {
 		return e.resolvingUndo(wf, operation, v, verb)

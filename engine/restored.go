@@ -46,7 +46,7 @@ var floorKey = keys.Meta("floor")
 // Errors: ErrInvalid, ErrNotApplicable if this engine runs, ErrClosed, the store's. After
 // any error other than the first three, call it again.
 func (e *Engine) Restored(ctx context.Context, above uint64, by Actor) error {
-	if err := by.check(); err != nil {
+	if err := checkActor(by); err != nil {
 		return err
 	}
 	if above >= math.MaxInt64 {

@@ -88,7 +88,7 @@ func (e *Engine) result(ctx context.Context, workflow, id string, out *checkpoin
 	case checkpoint.StatusCancelled:
 		return fmt.Errorf("%w: %q", ErrCancelled, id)
 	}
-	failed := &WorkflowError{WorkflowID: id, Workflow: workflow, Message: out.Error, Stack: out.Stack, sentinel: out.Sentinel}
+	failed := &WorkflowError{WorkflowID: id, Workflow: workflow, Message: out.Error, Stack: out.Stack, SentinelText: out.Sentinel}
 	if d := e.workflows[workflow]; d != nil {
 		failed.Sentinel = named(out.Sentinel, d.errors)
 	}

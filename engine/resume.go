@@ -43,7 +43,7 @@ func (e *Engine) Resume(ctx context.Context, id string, by Actor) error {
 }
 
 func (e *Engine) resumeWorkflow(ctx context.Context, id string, by Actor) error {
-	if err := by.check(); err != nil {
+	if err := checkActor(by); err != nil {
 		return err
 	}
 	verb := checkpoint.Verb{Name: retried, By: by.Name, Why: by.Reason}
@@ -72,7 +72,7 @@ func (e *Engine) resumeWorkflow(ctx context.Context, id string, by Actor) error 
 				tries = append(tries, w)
 				return &changing{w.Batch, e.pokePoll}, nil
 			case wf.Status.Terminal():
-				return nil, &TerminalError{id, wf.Status}
+				return nil, &TerminalError{WorkflowID: id, Status: wf.Status}
 			case len(wf.Attention) == 0:
 				return nil, fmt.Errorf("%w: resume %q: it is not held", ErrNotApplicable, id)
 			}

@@ -451,7 +451,7 @@ func (e *Engine) addressOf(ctx context.Context, id string, batch []*sending) (ad
 		return address{}, err
 	}
 	if wf.Status.Terminal() {
-		return address{}, &TerminalError{wf.ID, wf.Status}
+		return address{}, &TerminalError{WorkflowID: wf.ID, Status: wf.Status}
 	}
 	var counted []byte
 	if e.thinks(wf, batch) {

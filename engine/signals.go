@@ -6,24 +6,12 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
-
-// A SignalInfo describes a signal that was accepted and is not consumed.
-type SignalInfo struct {
-	Name, ID   string
-	AcceptedAt time.Time
-	Bytes      int // of the payload
-
-	// Indeterminate: the payload exists, but the record of its acceptance does not.
-	// Sending the signal again returns a *signal.IndeterminateError until it is cleared.
-	Indeterminate bool
-}
 
 // Signals yields the signals of a workflow that are not consumed, also after the workflow
 // has ended. First come the accepted ones, in the order of acceptance, then those whose
@@ -72,7 +60,7 @@ func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by 
 }
 
 func (e *Engine) clearSignal(ctx context.Context, id, name, signalID string, by Actor) error {
-	if err := errors.Join(by.check(), checkName("signal name", name, keys.MaxName), checkSignalID(signalID)); err != nil {
+	if err := errors.Join(checkActor(by), checkName("signal name", name, keys.MaxName), checkSignalID(signalID)); err != nil {
 		return err
 	}
 	verb := checkpoint.Verb{Name: "clear signal " + name + " " + signalID, By: by.Name, Why: by.Reason}

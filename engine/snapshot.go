@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/internal/jsontext"
 )
 
 // A snapshot is the input of an operation as it was when the operation was started. Each
@@ -263,7 +264,7 @@ func scalar(to []byte, v any) []byte {
 			return nil
 		}
 		to = append(append(append(to, '"'), v...), '"')
-		if !plain(to) || bytes.ContainsAny(to, "<>&") {
+		if !jsontext.PlainString(to) || bytes.ContainsAny(to, "<>&") {
 			return nil
 		}
 		return to

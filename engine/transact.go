@@ -168,11 +168,11 @@ func (x *execution) callWithin(ctx context.Context, o *operation, a *answer) (be
 	switch {
 	case behind != nil && exceeded:
 		x.eng.log.Error("weft: function in a transaction has exceeded its limit and ignores cancellation; the transaction is rolled back while it runs", "workflow", x.id, "type", x.def.name, "step", o.name, "limit", limit.Limit)
-		a.failure = limit.failure()
+		a.failure = limitFailure(limit)
 	case behind != nil:
 		a.failure = &failure{message: errStopped.Error()} // not used: the engine is stopping
 	case exceeded && own.failure != nil:
-		a.failure = limit.failure()
+		a.failure = limitFailure(limit)
 	default:
 		*a = *own
 	}
@@ -195,11 +195,6 @@ func (x *execution) transactLimit(o *operation) *TransactLimitError {
 		e.Limit, e.LeaseTTL = ttl/perTTL, ttl
 	}
 	return e
-}
-
-// failure returns the outcome of the step.
-func (e *TransactLimitError) failure() *failure {
-	return &failure{message: e.Error(), sentinel: activity.ErrTimeout.Error()}
 }
 
 // await receives from c. Once x must be released, it waits no longer than StopTimeout, and
@@ -247,4 +242,9 @@ func (x *execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, e
 func (x *execution) again(o *operation, pause time.Duration) {
 	o.due = x.time().Add(pause)
 	x.ops.time(o)
+}
+
+// limitFailure returns the outcome of a step that has taken too long.
+func limitFailure(e *TransactLimitError) *failure {
+	return &failure{message: e.Error(), sentinel: activity.ErrTimeout.Error()}
 }

@@ -7,10 +7,6 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 )
 
-// MaxPayload is the maximum size in bytes of an encoded input, result or signal
-// payload.
-const MaxPayload = 16 << 20
-
 func checkID(id string) error       { return checkName("workflow id", id, keys.MaxID) }
 func checkSignalID(id string) error { return checkName("signal id", id, keys.MaxSignalID) }
 

@@ -12,49 +12,6 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An InterruptedError is returned by a call that could not finish. Either its context
-// ended while it waited, for the store or for the end of a workflow. Or the store could not
-// be read: a failed read is repeated only if the call may already have written something.
-// It wraps the context's error and cause, and the last error of the store.
-type InterruptedError struct {
-	Call    string // the call, such as `signal "approved" to workflow "order-42"`
-	Unknown bool   // true: the call may have taken effect, or may still do so; false: nothing was written
-	Last    error  // the last error of the store; nil: it has returned none
-
-	waited string // for what
-	reads  bool   // the call writes nothing
-	err    error
-	ended  error // nil: the store could not be read
-}
-
-func (e *InterruptedError) Error() string {
-	s := fmt.Sprintf("engine: %s: ", e.Call)
-	if e.ended != nil {
-		s += fmt.Sprintf("%v while waiting for %s", e.ended, e.waited)
-	} else {
-		s += "the store could not be read"
-	}
-	switch {
-	case e.Unknown:
-		s += ", outcome unknown"
-	case !e.reads:
-		s += ", nothing was written"
-	}
-	if e.Last != nil {
-		s += fmt.Sprintf(": last error of the store: %v", e.Last)
-	}
-	return s
-}
-
-func (e *InterruptedError) Unwrap() (errs []error) {
-	for _, err := range []error{e.ended, e.err, e.Last} {
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errs
-}
-
 // A wait is the context of a call that may wait, and records what the call waits for and
 // its last error. Contexts that are derived from it carry it to the store.
 type wait struct {
@@ -106,7 +63,7 @@ func (w *wait) explain(err error) error {
 	if waited == "" {
 		waited = "its turn to commit"
 	}
-	return &InterruptedError{Call: w.what + " " + quoted(w.id), Unknown: w.unknown, Last: w.last, waited: waited, reads: w.reads, err: err, ended: ended}
+	return &InterruptedError{Call: w.what + " " + quoted(w.id), Unknown: w.unknown, Last: w.last, WaitedFor: waited, ReadOnly: w.reads, Err: err, Ended: ended}
 }
 
 // failed reports whether err is not an answer: it comes from the end of ctx, or it is the

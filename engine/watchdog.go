@@ -57,7 +57,7 @@ func (x *execution) reportStuck(ctx context.Context, busy time.Duration) {
 		decide: func(_ context.Context, wf *checkpoint.Workflow) (*changing, error) {
 			switch {
 			case wf.Status.Terminal():
-				return nil, &TerminalError{x.id, wf.Status}
+				return nil, &TerminalError{WorkflowID: x.id, Status: wf.Status}
 			case wf.Owner != x.incarnation.name || !x.stuck.Load():
 				return nil, nil
 			}

@@ -32,14 +32,6 @@ type Workflow[In, Out any] struct {
 	child ChildOptions
 }
 
-// StartOptions are the options of a start. The zero value is right for most workflows.
-type StartOptions struct {
-	// Queue is the queue in which the workflow waits until an engine that serves it
-	// (Config.Queues) executes the workflow. Empty means no queue. A child does not
-	// inherit its parent's queue.
-	Queue string
-}
-
 // With returns a copy of w that is started with the options o instead of w.Defaults.
 func (w *Workflow[In, Out]) With(o StartOptions) *Workflow[In, Out] {
 	c := *w
@@ -119,7 +111,7 @@ func (h *Handle[Out]) Result(ctx context.Context) (Out, error) {
 	err := h.client.Result(ctx, h.id, h.workflow, &out)
 	var failed *WorkflowError
 	if errors.As(err, &failed) && failed.Sentinel == nil {
-		failed.Sentinel = named(failed.sentinel, h.errors)
+		failed.Sentinel = named(failed.SentinelText, h.errors)
 	}
 	return out, err
 }

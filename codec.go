@@ -1,0 +1,45 @@
+package weft
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/weft-go/weft/internal/jsontext"
+)
+
+// A Codec encodes and decodes inputs, results and signals. Its name is stored with
+// what it encoded, so the name must never change. Keep codecs that were used earlier
+// in Config.Codecs.
+//
+// A codec may encrypt: inputs are compared by a digest of their JSON, not of what
+// Encode returns.
+//
+// If the input of an activity contains a pointer, a map or an interface, each attempt
+// gets a copy that was encoded and decoded. What the codec does not preserve of such an
+// input is missing in the copy.
+//
+// ctx is that of the call for StartWorkflow, SendSignal and Result, also those of a Workflow
+// and a Handle. In a run it does not end: a codec that calls a key service needs a timeout of
+// its own.
+type Codec interface {
+	Name() string
+	Encode(ctx context.Context, v any) ([]byte, error)
+	Decode(ctx context.Context, data []byte, v any) error
+}
+
+// JSON is the default codec.
+var JSON Codec = jsonCodec{}
+
+type jsonCodec struct{}
+
+func (jsonCodec) Name() string { return "json" }
+
+func (jsonCodec) Encode(_ context.Context, v any) ([]byte, error) { return json.Marshal(v) }
+
+func (jsonCodec) Decode(_ context.Context, data []byte, v any) error {
+	if s, ok := v.(*string); ok && jsontext.PlainString(data) { // the most frequent result, decoded without a parser
+		*s = string(data[1 : len(data)-1])
+		return nil
+	}
+	return json.Unmarshal(data, v)
+}

@@ -1,0 +1,221 @@
+package weft
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+)
+
+// Errors for callers to test with errors.Is.
+var (
+	// ErrNotFound: no workflow has this id.
+	ErrNotFound = errors.New("engine: workflow not found")
+
+	// ErrExists: the id of a start is in use by another workflow, or by the same
+	// workflow with another input.
+	ErrExists = errors.New("engine: workflow id is taken")
+
+	// ErrTerminal: the workflow has ended. The error is a *TerminalError.
+	ErrTerminal = errors.New("engine: workflow has ended")
+
+	// ErrInvalid: an id, a name or a payload is empty, too large, not UTF-8 or
+	// not encodable. Nothing was written.
+	ErrInvalid = errors.New("engine: invalid")
+
+	// ErrNotApplicable: the call does not apply to the current state.
+	ErrNotApplicable = errors.New("engine: not applicable")
+
+	// ErrNoActiveDeployment: no deployment was activated with Engine.Activate, and a
+	// caller wanted to start a Pinned workflow or asked for the active deployment.
+	ErrNoActiveDeployment = errors.New("engine: no deployment is active")
+
+	// ErrClosed: the engine was closed.
+	ErrClosed = errors.New("engine: closed")
+
+	// ErrCancelled: in a run, its cancellation was requested, or the function of
+	// Run.WithCancel was called. From Result, the workflow ended cancelled.
+	ErrCancelled = errors.New("engine: workflow cancelled")
+
+	// ErrTimeout: in a run, the timeout of Run.WithTimeout has passed.
+	ErrTimeout = errors.New("engine: time is up")
+
+	// ErrNoCase: a Select has no case left to wait for.
+	ErrNoCase = errors.New("engine: select without a case")
+
+	// ErrForeignRun: a Run was used outside its branch: inside an activity or a
+	// Step, in a goroutine that the workflow started itself, or after the workflow
+	// function returned.
+	ErrForeignRun = errors.New("engine: run used outside its branch")
+)
+
+// A ConfigError describes a problem of a field of Config. New joins all of them.
+type ConfigError struct{ Field, Problem string }
+
+func (e *ConfigError) Error() string { return fmt.Sprintf("engine: config: %s %s", e.Field, e.Problem) }
+
+// A CheckpointOwnershipCapabilityError is returned by New if the store lacks a
+// capability that the ownership mode needs. It wraps errors.ErrUnsupported.
+type CheckpointOwnershipCapabilityError struct {
+	Capability string // "conditionalBatch"
+	Mode       Ownership
+	Adapter    string // the store's type, "*bolt.Store"
+}
+
+func (e *CheckpointOwnershipCapabilityError) Error() string {
+	return fmt.Sprintf("engine: checkpoint ownership %s needs %s, which %s does not have", e.Mode, e.Capability, e.Adapter)
+}
+
+func (e *CheckpointOwnershipCapabilityError) Unwrap() error { return errors.ErrUnsupported }
+
+// An OwnershipModeError is returned by New if engines of another ownership mode
+// have used the store.
+type OwnershipModeError struct{ Configured, Stored Ownership }
+
+func (e *OwnershipModeError) Error() string {
+	return fmt.Sprintf("engine: ownership mode is %s, but the store belongs to engines of mode %s", e.Configured, e.Stored)
+}
+
+// A WorkflowError is returned by Result if the workflow failed, and by Do and Go of a child
+// that failed or was cancelled.
+type WorkflowError struct {
+	WorkflowID, Workflow string
+	Message              string
+	Stack                string // of a panic
+	Sentinel             error  // one of Workflow.Errors, if the engine or the Handle has the workflow; or nil
+	SentinelText         string // the text of the error of Workflow.Errors that it matched when it was recorded; "": none
+}
+
+func (e *WorkflowError) Error() string {
+	return fmt.Sprintf("engine: workflow %s %q: %s", e.Workflow, e.WorkflowID, e.Message)
+}
+
+func (e *WorkflowError) Unwrap() error { return e.Sentinel }
+
+// A TerminalError means that a workflow has ended, with Status. It wraps ErrTerminal.
+type TerminalError struct {
+	WorkflowID string
+	Status     checkpoint.Status
+}
+
+func (e *TerminalError) Error() string {
+	return fmt.Sprintf("engine: workflow %q has ended: %s", e.WorkflowID, e.Status)
+}
+
+func (e *TerminalError) Unwrap() error { return ErrTerminal }
+
+// A NonDeterminismError means that a workflow function did not do in a replay what
+// its history has recorded. The run does not fail, it is held: it continues with code
+// that agrees with the history. An empty Operation stands for the end of the function.
+type NonDeterminismError struct{ WorkflowID, Operation, Recorded, Asked string }
+
+func (e *NonDeterminismError) Error() string {
+	if e.Operation == "" {
+		return fmt.Sprintf("engine: replay of %q: its end was %s and is now %s", e.WorkflowID, e.Recorded, e.Asked)
+	}
+	return fmt.Sprintf("engine: replay of %q: operation %s was %s and is now %s", e.WorkflowID, e.Operation, e.Recorded, e.Asked)
+}
+
+// A TransactLimitError is the cause with which the context of a function in a
+// transaction ends if the function takes too long. On a store with a single writer,
+// such as SQLite, all other writers wait for the transaction, including the lease
+// renewals of all engines on that store. Nothing of the transaction was written. It
+// wraps activity.ErrTimeout.
+//
+// The workflow gets an *activity.Error as the outcome of the step. It also wraps
+// activity.ErrTimeout and has the text of this error.
+type TransactLimitError struct {
+	Step     string
+	Limit    time.Duration
+	LeaseTTL time.Duration // Config.LeaseTTL, if Limit is a third of it; 0: Limit is the store's
+}
+
+func (e *TransactLimitError) Error() string {
+	whose, raise := "the store's limit", "the store's limit, such as sqlite.Options.TransactLimit"
+	if e.LeaseTTL > 0 {
+		whose, raise = fmt.Sprintf("a third of Config.LeaseTTL, %v", e.LeaseTTL), "Config.LeaseTTL"
+	}
+	return fmt.Sprintf("engine: transaction of step %q took longer than %v, which is %s; nothing of it was written: do what takes long before or after it, or raise %s", e.Step, e.Limit, whose, raise)
+}
+
+func (e *TransactLimitError) Unwrap() error { return activity.ErrTimeout }
+
+// A DecodeError means that the current code cannot decode what is stored: the type has
+// changed, the codec is missing or lacks a key, or the decoder panics.
+type DecodeError struct {
+	Type  string // the Go type to decode into
+	Codec string // the name of the codec that encoded it
+	Err   error
+}
+
+func (e *DecodeError) Error() string {
+	return fmt.Sprintf("decode %s with codec %q: %v", e.Type, e.Codec, e.Err)
+}
+
+func (e *DecodeError) Unwrap() error { return e.Err }
+
+// An InputChangedError means that a workflow function, in Engine.Replay, started operations
+// with an input that differs from the recorded one. No run is held for that. The change
+// may be intended, such as a new field of a struct. Or an operation is mistaken for
+// another one of the same name and gets the outcome of that one.
+type InputChangedError struct {
+	WorkflowID string
+	Operations []string // such as "3 (activity charge)", in the order of their events; at most a hundred
+}
+
+func (e *InputChangedError) Error() string {
+	more := ""
+	if n := len(e.Operations) - 1; n > 0 {
+		more = fmt.Sprintf(", and so were %s", strings.Join(e.Operations[1:min(n+1, 6)], ", "))
+		if n > 5 {
+			more += fmt.Sprintf(" and %d more", n-5)
+		}
+	}
+	return fmt.Sprintf("engine: replay of %q: operation %s was started with another input%s", e.WorkflowID, e.Operations[0], more)
+}
+
+// An InterruptedError is returned by a call that could not finish. Either its context
+// ended while it waited, for the store or for the end of a workflow. Or the store could not
+// be read: a failed read is repeated only if the call may already have written something.
+// It wraps the context's error and cause, and the last error of the store.
+type InterruptedError struct {
+	Call    string // the call, such as `signal "approved" to workflow "order-42"`
+	Unknown bool   // true: the call may have taken effect, or may still do so; false: nothing was written
+	Last    error  // the last error of the store; nil: it has returned none
+
+	WaitedFor string // what the call waited for when its context ended
+	ReadOnly  bool   // the call writes nothing
+	Err       error  // the error with which the call ended
+	Ended     error  // the context's error and cause; nil: the store could not be read
+}
+
+func (e *InterruptedError) Error() string {
+	s := fmt.Sprintf("engine: %s: ", e.Call)
+	if e.Ended != nil {
+		s += fmt.Sprintf("%v while waiting for %s", e.Ended, e.WaitedFor)
+	} else {
+		s += "the store could not be read"
+	}
+	switch {
+	case e.Unknown:
+		s += ", outcome unknown"
+	case !e.ReadOnly:
+		s += ", nothing was written"
+	}
+	if e.Last != nil {
+		s += fmt.Sprintf(": last error of the store: %v", e.Last)
+	}
+	return s
+}
+
+func (e *InterruptedError) Unwrap() (errs []error) {
+	for _, err := range []error{e.Ended, e.Err, e.Last} {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}

@@ -1,0 +1,108 @@
+package weft
+
+import (
+	"fmt"
+
+	"github.com/weft-go/weft/activity"
+)
+
+// An Actor is who acts on a workflow, and why. Both fields are required, except by Cancel.
+// Together they have at most 4,096 bytes of UTF-8.
+type Actor struct{ Name, Reason string }
+
+// ChildOptions are the options of a child. The zero value is right for most children.
+type ChildOptions struct {
+	// ID is the id of the child. If it is empty, a unique id is derived from the parent and
+	// the operation.
+	ID string
+
+	// OnParentEnd says what happens to a child that has not ended when the parent's
+	// function returns.
+	OnParentEnd ParentEnd
+}
+
+// A ParentEnd says what happens to a child when its parent ends.
+type ParentEnd uint8
+
+const (
+	// ParentEndCancel: the child is cancelled.
+	ParentEndCancel ParentEnd = iota
+
+	// ParentEndAbandon: the child continues. It is not cancelled when the parent is
+	// cancelled, either.
+	ParentEndAbandon
+
+	// ParentEndAwait: the parent waits for the child and ends after it.
+	ParentEndAwait
+)
+
+// A StartRequest describes a start.
+type StartRequest struct {
+	Workflow string
+	ID       string // empty: the engine generates one
+	Input    any    // may be json.RawMessage
+	Options  StartOptions
+}
+
+// StartID returns the id of the workflow. It makes r a signal.Start.
+func (r *StartRequest) StartID() string { return r.ID }
+
+// Ownership is how an engine prevents two owners of one workflow from both writing.
+// The zero value is the safe mode. New refuses unknown values.
+type Ownership uint8
+
+const (
+	// OwnershipCASRequired needs a store with ConditionalBatch: every write has the
+	// condition that nothing it depends on has changed.
+	OwnershipCASRequired Ownership = iota
+
+	// OwnershipSingleOwner is a promise of yours: exactly one engine, in one
+	// process, uses the store, and everything goes through it. It needs only
+	// AtomicBatch. A store that was used in one mode is refused in the other.
+	OwnershipSingleOwner
+)
+
+func (o Ownership) String() string {
+	switch o {
+	case OwnershipCASRequired:
+		return "cas-required"
+	case OwnershipSingleOwner:
+		return "single-owner"
+	}
+	return fmt.Sprintf("unknown(%d)", uint8(o))
+}
+
+// A Queue is where workflows that were started with its name (StartOptions.Queue) wait to
+// be executed. Only engines that list it in Config.Queues execute them. They are admitted
+// in the order in which they were started, as far as the clocks of the engines that started
+// them agree. An engine skips workflows that are not in its Config.Workflows.
+//
+// The limits apply across all engines of a store. Each engine admits by its own limits, so
+// configure the same in all of them. While they differ, the larger Concurrency applies, and
+// each engine admits by its own Rate.
+type Queue struct {
+	Name string
+
+	// Concurrency limits the runs of the queue that have been admitted and have not ended.
+	// It is at most 10,000; zero means no limit. A run counts also while it is parked,
+	// while it is held, and while its engine is dead and no other has taken it over. So a
+	// run must not wait for a workflow in the same queue, such as its own child.
+	Concurrency int
+
+	// Rate limits how many runs are admitted within a period, by the wall clocks of the
+	// engines. It may be off by the difference between these clocks. Its Count is at most
+	// 1,000. Zero means no limit.
+	Rate activity.Rate
+}
+
+// MaxPayload is the maximum size in bytes of an encoded input, result or signal
+// payload.
+const MaxPayload = 16 << 20
+
+// StartOptions are the options of a start. The zero value is right for most workflows.
+type StartOptions struct {
+	// Queue is the queue in which the workflow waits until an engine that serves it
+	// (Config.Queues) executes the workflow. Empty means no queue. A child does not
+	// inherit its parent's queue.
+	Queue string
+}
