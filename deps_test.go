@@ -42,7 +42,7 @@ var arrows = map[string][]string{
 	"internal/jsontext":    {},
 	"internal/lock":        {},
 	"internal/stack":       {},
-	"internal/limits":      {},
+	"internal/limits":      {"internal/lock"},
 	"internal/export":      {"storage", "checkpoint"},
 	"internal/sweep":       {"storage", "storage/storagetest", "checkpoint", "engine", "internal/keys"},
 	"enginetest":           {"engine", "activity", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep"},

@@ -129,7 +129,7 @@ func (j *job) run() {
 		j.x.eng.limits.GiveBack(j.permit)
 		j.pulse.end(answer.failure != nil)
 		j.x.post(attemptReturned{j})
-		j.x.eng.endAttempt()
+		j.x.eng.gate.Leave()
 		j.x.attempts.Done()
 	}()
 	j.x.call(j.ctx, j.op, answer)

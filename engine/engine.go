@@ -28,7 +28,6 @@ type Engine struct {
 	closed      bool
 	incarnation *incarnation          // of the Run in progress; nil: none
 	runs        map[string]*execution // that this engine executes, by id
-	gate        gate                  // for attempts
 	capacity    capacity              // for runs
 
 	// lingering counts, by generation, executions of runs that have ended whose
@@ -42,6 +41,7 @@ type Engine struct {
 	// the name and the type of their definition: see expected.
 	reconciled sync.Map
 
+	gate   *limits.Gate  // for attempts
 	limits limits.Limits // of activities and scopes, for attempts
 	sends  sends         // in progress
 }
@@ -113,7 +113,7 @@ func New(c Config) (*Engine, error) {
 		runs:      map[string]*execution{},
 		lingering: map[string]int{},
 		waiters:   map[string]map[chan *ending]bool{},
-		gate:      newGate(&c),
+		gate:      limits.NewGate(c.MaxActivities, c.LeaseTTL, c.Logger),
 	}
 	e.mu.SetRank(lock.Outer)
 	if most := c.Storage.Capabilities().MaxBatch; most.Bytes > 0 {
@@ -258,11 +258,13 @@ func (e *Engine) beginIncarnation() (*incarnation, error) {
 		return nil, errRunning
 	}
 	e.incarnation = newIncarnation(e)
+	e.gate.Open(e.incarnation.hurryUp)
 	return e.incarnation, nil
 }
 
 func (e *Engine) endIncarnation(l *incarnation) {
 	l.cancel(nil)
+	e.gate.Shut()
 	e.mu.Lock()
 	e.incarnation = nil
 	e.mu.Unlock()
@@ -281,6 +283,7 @@ func (e *Engine) Close() error {
 	}
 	l := e.incarnation
 	e.mu.Unlock()
+	e.gate.Shut()
 	if l != nil {
 		l.cancel(activity.ErrStopped)
 		<-l.over

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/limits"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
@@ -43,7 +44,7 @@ type execution struct {
 	busySince  atomic.Int64       // when user code got its turn, in ns since 1970; 0: no branch has the turn
 	stuck      atomic.Bool        // it was reported that user code does not return to the engine
 	told       bool               // its waiters were notified; guarded by eng.mu
-	atGate     bool               // it waits for a free place for an attempt; guarded by eng.mu
+	visitor    limits.Visitor     // waits at the gate for a free place for an attempt
 
 	mailbox mailbox // messages from other goroutines
 	address address // the last sender's view of the run; owned by the sender that commits for the others
@@ -108,6 +109,7 @@ func newExecution(l *incarnation, def *definition, hold *checkpoint.Hold) *execu
 	x.head.Store(hold.Head)
 	x.ctx, x.cancel = context.WithCancelCause(l.ctx)
 	x.mailbox.bell = make(chan struct{}, 1)
+	x.visitor.For = x
 	x.turns.init(x)
 	return x
 }

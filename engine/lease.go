@@ -78,7 +78,7 @@ func (l *incarnation) renewals(ctx context.Context) {
 		trusted = left.Add(ttl)
 		end.Reset(time.Until(trusted))
 		took = time.Since(left)
-		l.eng.recover()
+		l.eng.gate.Recover()
 	}
 }
 
@@ -104,7 +104,7 @@ func (l *incarnation) restUntil(ctx context.Context, left time.Time, took time.D
 			t.Stop()
 			next = left.Add(short)
 		case <-t.C:
-			l.eng.measureLoad()
+			l.eng.gate.MeasureLoad()
 		}
 		if time.Until(next) <= 0 {
 			return true
@@ -129,7 +129,7 @@ var errUnanswered = errors.New("engine: no renewal was stored in time")
 // depose stops the execution of all runs, because the lease is lost.
 func (l *incarnation) depose(cause error) {
 	l.eng.log.Error("weft: lease is lost; all runs are released", "incarnation", l.name, "error", cause)
-	l.eng.slowDown() // before the cancellation: it counts the attempts in progress
+	l.eng.gate.SlowDown() // before the cancellation: it counts the attempts in progress
 	l.cancel(activity.ErrLeaseLost)
 	if f := l.eng.config.Events.Deposed; f != nil {
 		f(DeposedEvent{Incarnation: l.name})

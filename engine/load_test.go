@@ -129,34 +129,6 @@ func TestRenewsSoonWhileTurnsAreLate(t *testing.T) {
 	})
 }
 
-// Late turns are measured again, lead to a warning and have the lease renewed soon only
-// while an engine that runs has more than a few attempts under way, or some that wait.
-func TestLateTurnsMatterOnlyUnderLoad(t *testing.T) {
-	var log lines
-	p := boot(t, new(memory.Store), flow("w", func(*engine.Run) (string, error) { return "", nil }), log.logger())
-	few := engine.Few(p.Engine)
-	expect := func(what string, taken int, waits, want bool) {
-		t.Helper()
-		warned, asked := log.count("wait long for a processor"), engine.HurriesUp(p.Engine)
-		if got := engine.MeasuresAgain(p.Engine, taken, waits); got != want {
-			t.Errorf("%s: another turn is measured: %t, want %t", what, got, want)
-		}
-		if warned == 0 && (log.count("wait long for a processor") > 0) != want {
-			t.Errorf("%s: a warning: %t, want %t", what, !want, want)
-		}
-		if !asked && engine.HurriesUp(p.Engine) != want {
-			t.Errorf("%s: the lease is to be renewed soon: %t, want %t", what, !want, want)
-		}
-	}
-	expect("nothing is under way", 0, false, false)
-	expect("a few are under way", few, false, false)
-	expect("one waits", few, true, true)
-	expect("many are under way", few+1, false, true)
-	p.stop(t)
-	expect("closed, many are under way", few+1, false, false)
-	expect("closed, one waits", few, true, false)
-}
-
 // After a lease was lost, half as many attempts are under way at first, and all that may
 // be when renewals have been in time for a while.
 func TestLessBeginsAfterALostLease(t *testing.T) {
@@ -208,42 +180,4 @@ func TestLessBeginsAfterALostLease(t *testing.T) {
 			t.Errorf("after a while %d are under way, want %d", n, room)
 		}
 	})
-}
-
-// While turns are late a few are under way, one more begins now and then, and people are
-// told. When they are not, as many begin as there is room for.
-func TestGateMeasures(t *testing.T) {
-	const few, room = 4, 100
-	g := engine.NewGate(few, room, 100*time.Millisecond)
-	begin := func() (n int) {
-		for g.Take() {
-			n++
-		}
-		return n
-	}
-	now := time.Now()
-	expect := func(what string, late, after time.Duration, want int) {
-		t.Helper()
-		now = now.Add(after)
-		g.Measured(late, now)
-		if n := begin(); n != want {
-			t.Errorf("%s: %d began, want %d", what, n, want)
-		}
-	}
-	if n := begin(); n != few {
-		t.Errorf("nothing was measured: %d began, want %d", n, few)
-	}
-	expect("turns come at once", time.Microsecond, time.Millisecond, few)
-	expect("turns come in time", 90*time.Millisecond, time.Second, few)
-	expect("turns are late", 200*time.Millisecond, time.Hour, 1)
-	expect("turns are late still", 200*time.Millisecond, time.Second, 0)
-	expect("turns were late for long", 200*time.Millisecond, 10*time.Second, 1)
-	for range 30 {
-		now = now.Add(time.Millisecond)
-		g.Measured(0, now)
-		begin()
-	}
-	if n := g.Busy(); n != room {
-		t.Errorf("%d are under way in the end, want %d", n, room)
-	}
 }

@@ -61,7 +61,7 @@ type placeGiven struct{}
 func (placeGiven) read(x *execution) { x.places++ }
 
 func (placeGiven) forward(x *execution) bool {
-	x.eng.endAttempt()
+	x.eng.gate.Leave()
 	return false
 }
 

@@ -69,3 +69,27 @@ func (o *operation) takePermit() *limits.Permit {
 	o.x.ops.permits--
 	return p.Permit
 }
+
+// enter takes a place for an attempt of x and returns true. If there is none it returns
+// false, and x gets one later: see placeGiven.
+func (x *execution) enter() bool {
+	if x.places > 0 {
+		x.places--
+		return true
+	}
+	if x.eng.gate.Enter(&x.visitor) {
+		return true
+	}
+	x.refused = true
+	return false
+}
+
+// PlaceGiven tells the driver that it has got a place for an attempt.
+func (x *execution) PlaceGiven() { x.post(placeGiven{}) }
+
+// unneeded gives back the places that x has and does not need.
+func (x *execution) unneeded() {
+	for ; x.places > 0; x.places-- {
+		x.eng.gate.Leave()
+	}
+}
