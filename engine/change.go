@@ -90,12 +90,12 @@ func (e *Engine) rewritten(wf, next *checkpoint.Workflow) (*changing, error) {
 	if e.drives(wf) == nil && !wf.Status.Terminal() {
 		b.Ops = wakeUp(b.Ops, wf, e.now(), e.newID())
 	}
-	return &changing{b, func() { e.hint(wf, written{record: true}) }}, nil
+	return &changing{b, func() { e.Hint(wf, written{record: true}) }}, nil
 }
 
 // hint tells the execution of wf that something was written for it. If this engine has no
 // execution of wf, it makes the engine look for it.
-func (e *Engine) hint(wf *checkpoint.Workflow, p message) {
+func (e *Engine) Hint(wf *checkpoint.Workflow, p message) {
 	if x := e.drives(wf); x != nil {
 		x.post(p)
 		return
@@ -106,8 +106,8 @@ func (e *Engine) hint(wf *checkpoint.Workflow, p message) {
 	switch {
 	case l == nil:
 	case wf.Owner == l.name:
-		l.doubt(wf.ID)
+		l.Doubt(wf.ID)
 	case wf.Owner == "":
-		l.pokeNow()
+		l.PokeNow()
 	}
 }

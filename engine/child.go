@@ -111,7 +111,7 @@ const mostBirths = 100
 // engine is to execute the child.
 func (x *execution) examine(c *child) error {
 	s := c.starting
-	if s.incarnation = x.incarnation; s.eng.pins(s.wf) || !s.eng.takes(s.wf) {
+	if s.incarnation = x.incarnation; s.eng.pins(s.wf) || !s.eng.Takes(s.wf) {
 		s.incarnation = nil // start it unclaimed: for another engine, for lack of room, or because its claim chooses the deployment
 	}
 	if c.ready {
@@ -217,7 +217,7 @@ func (x *execution) undoStart(born []*birth, certain bool) {
 	for _, b := range born {
 		b.op.child.ready = false
 		if !certain {
-			x.incarnation.doubt(b.starting.wf.ID)
+			x.incarnation.Doubt(b.starting.wf.ID)
 		}
 	}
 }

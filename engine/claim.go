@@ -44,7 +44,7 @@ func (l *incarnation) claim(ctx context.Context, p prospect) (*execution, error)
 		if err != nil || c == nil {
 			return nil, err
 		}
-		floor := l.least()
+		floor := l.Least()
 		if x := l.eng.driven(p.id); x != nil {
 			floor = max(floor, x.head.Load()+1) // the store was rewound
 		}
@@ -56,7 +56,7 @@ func (l *incarnation) claim(ctx context.Context, p prospect) (*execution, error)
 		if owner := c.hold.Workflow; owner.Owner == "" && string(owner.Todo) != string(p.entry) {
 			w.Batch.Ops = append(w.Batch.Ops, storage.Delete(p.entry))
 		}
-		verdict, err := checkpoint.Commit(l.ctx, l.eng.store, w, l.unsure("claim", p.id))
+		verdict, err := checkpoint.Commit(l.ctx, l.eng.store, w, l.Unsure("claim", p.id))
 		if err != nil {
 			l.doubtClaim(p.id)
 			return nil, err
@@ -73,7 +73,7 @@ func (l *incarnation) claim(ctx context.Context, p prospect) (*execution, error)
 			l.tookOver(p.id, p.owner)
 		}
 		x := l.claimed(c, w)
-		l.launch(x)
+		l.Launch(x)
 		return x, nil
 	}
 	return nil, nil
@@ -221,7 +221,7 @@ func heldFor(wf *checkpoint.Workflow, r Reason) bool {
 // launch starts the execution x. If the incarnation is stopping, the execution hands the
 // run over. If it must stop immediately, launch does nothing and the next owner finds the
 // run. The caller must be counted in l.running: see join.
-func (l *incarnation) launch(x *execution) {
+func (l *incarnation) Launch(x *execution) {
 	if l.ctx.Err() != nil {
 		x.cancel(nil)
 		return
@@ -254,18 +254,18 @@ func (l *incarnation) driver(x *execution, few bool) {
 	if few {
 		stack.Grow()
 	}
-	l.carryOn(x, x.drive)
+	l.CarryOn(x, x.drive)
 }
 
 // carryOn executes x to its end, unless another goroutine takes over.
-func (l *incarnation) carryOn(x *execution, drive func() error) {
+func (l *incarnation) CarryOn(x *execution, drive func() error) {
 	err := drive()
 	if err == errRelieved {
 		return
 	}
 	x.windUp(err)
 	if x.output != nil && x.hold.Workflow.Queue != "" {
-		l.pokeNow() // its slot is free
+		l.PokeNow() // its slot is free
 	}
 	l.eng.tell(x)
 	x.shut()
@@ -281,7 +281,7 @@ func (l *incarnation) carryOn(x *execution, drive func() error) {
 		l.remove(x) // its id is free
 		x.awaitAttempts()
 		l.eng.linger(x, -1)
-		l.pokeNow()
+		l.PokeNow()
 	}
 	l.running.Done()
 }
@@ -294,14 +294,14 @@ func (l *incarnation) remove(x *execution) {
 	}
 	room := l.eng.roomFor()
 	l.eng.mu.Unlock()
-	room.pokeNow()
+	room.PokeNow()
 	l.quarantine.end(x)
 }
 
 // doubt has the poll look at a run that this incarnation may own and does not execute: its
 // start has an unknown outcome, the store was rewound, or it is held and should be tried
 // again.
-func (l *incarnation) doubt(id string) { l.remember(id, doubt{time.Now(), false}) }
+func (l *incarnation) Doubt(id string) { l.remember(id, doubt{time.Now(), false}) }
 
 // doubtClaim has the poll look at a run whose claim has an unknown outcome. As long as the
 // run has no owner, the claim may still be applied.
@@ -321,11 +321,11 @@ func (l *incarnation) remember(id string, d doubt) {
 	}
 	d.claim = d.claim || l.unsettled[id].claim
 	l.unsettled[id] = d
-	l.pokeNow()
+	l.PokeNow()
 }
 
 // pokeNow has the poll look immediately. l may be nil.
-func (l *incarnation) pokeNow() {
+func (l *incarnation) PokeNow() {
 	if l == nil {
 		return
 	}
@@ -337,13 +337,13 @@ func (l *incarnation) pokeNow() {
 
 // rewound has a run claimed again after the store lost its head. The number of the new
 // claim is above that of the lost head.
-func (l *incarnation) rewound(id string, lost *checkpoint.Hold) {
-	l.raise(lost)
-	l.doubt(id)
+func (l *incarnation) Rewound(id string, lost *checkpoint.Hold) {
+	l.Raise(lost)
+	l.Doubt(id)
 }
 
 // raise makes the numbers of later claims higher than that of a lost head.
-func (l *incarnation) raise(lost *checkpoint.Hold) {
+func (l *incarnation) Raise(lost *checkpoint.Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.floor = max(l.floor, lost.Head+1)
@@ -403,7 +403,7 @@ func (l *incarnation) settleDoubt(ctx context.Context, id string, d doubt) (cert
 }
 
 // least returns the lowest number that a claim may have.
-func (l *incarnation) least() uint64 {
+func (l *incarnation) Least() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.floor

@@ -136,7 +136,7 @@ func (e *Engine) point(ctx context.Context, verb string, by Actor, decide func(n
 		}
 		if !again {
 			e.log.Info("weft: deployment is active", "deployment", next.Deployment, "before", now.Deployment, "verb", verb, "by", by.Name, "why", by.Reason)
-			e.pokePoll()
+			e.PokePoll()
 			return nil
 		}
 	}

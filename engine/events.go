@@ -19,7 +19,7 @@ func (l *incarnation) lostRace(id string) {
 	}
 }
 
-func (l *incarnation) fenced(id string) {
+func (l *incarnation) Fenced(id string) {
 	l.counts.fenced.Add(1)
 	if f := l.eng.config.Events.Fenced; f != nil {
 		f(FencedEvent{WorkflowID: id})
@@ -28,7 +28,7 @@ func (l *incarnation) fenced(id string) {
 
 // unsure returns a function that reports commits of unknown outcome. The id is empty if
 // they belong to no run.
-func (l *incarnation) unsure(what, id string) func(error) {
+func (l *incarnation) Unsure(what, id string) func(error) {
 	return func(err error) {
 		l.eng.log.Warn("weft: outcome of a commit is unknown, trying again", "what", what, "workflow", id, "error", err)
 		l.counts.unknown.Add(1)

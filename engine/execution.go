@@ -98,7 +98,7 @@ func newExecution(l *incarnation, def *definition, hold *checkpoint.Hold) *execu
 		incarnation:   l,
 		def:           def,
 		store:         retryReads{l.eng.store},
-		unsure:        l.unsure("checkpoint", hold.Workflow.ID),
+		unsure:        l.Unsure("checkpoint", hold.Workflow.ID),
 		id:            hold.Workflow.ID,
 		hold:          hold.From(time.Now()),
 		childrenStale: true,
@@ -413,7 +413,7 @@ func (x *execution) finish() (done bool, err error) {
 		}
 		done, err = x.commit(change)
 		if parent != nil {
-			x.eng.hint(parent, written{children: true}) // even if the outcome is unknown
+			x.eng.Hint(parent, written{children: true}) // even if the outcome is unknown
 		}
 		if err != nil {
 			return false, err
@@ -526,12 +526,12 @@ func (x *execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err 
 	case checkpoint.Refreshed:
 		return false, x.refresh()
 	case checkpoint.Fenced:
-		x.incarnation.fenced(x.id)
-		x.incarnation.raise(x.hold) // the store may have been rewound to before the claim
+		x.incarnation.Fenced(x.id)
+		x.incarnation.Raise(x.hold) // the store may have been rewound to before the claim
 		x.eng.log.Warn("weft: run was taken over, or ended elsewhere", "workflow", x.id)
 	case checkpoint.Rewound:
 		x.eng.log.Error("weft: the store has lost acknowledged checkpoints; the run continues from those that are left", "workflow", x.id, "checkpoint", x.hold.Head)
-		x.incarnation.rewound(x.id, x.hold)
+		x.incarnation.Rewound(x.id, x.hold)
 	case checkpoint.Overtaken, checkpoint.Refused:
 		x.eng.log.Error("weft: defect: checkpoint refused although the claim is valid; run released", "workflow", x.id, "checkpoint", w.Checkpoint.Number, "verdict", verdict)
 	default:
@@ -568,7 +568,7 @@ func (x *execution) refresh() error {
 	}
 	was := x.hold.Workflow
 	if !wf.SameOwnership(was) {
-		x.incarnation.fenced(x.id)
+		x.incarnation.Fenced(x.id)
 		x.cancel(errors.New("engine: run was taken over"))
 		return context.Cause(x.ctx)
 	}

@@ -129,7 +129,7 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 			return false, err
 		}
 		if removed == mostExpired {
-			l.pokeNow() // continue after the other duties
+			l.PokeNow() // continue after the other duties
 			return false, x.commitExpired(ctx, signals)
 		}
 	}

@@ -39,7 +39,7 @@ type fleet struct {
 // refreshFleet reads the fleet, at most once per PollInterval.
 func (l *incarnation) refreshFleet(ctx context.Context) error {
 	l.fleet.calm = false
-	if !l.shared() || time.Since(l.fleet.refreshed) < l.eng.config.PollInterval {
+	if !l.Shared() || time.Since(l.fleet.refreshed) < l.eng.config.PollInterval {
 		return nil
 	}
 	var members []string
@@ -114,7 +114,7 @@ func (l *incarnation) leaveToOthers(id string, waited time.Duration) time.Durati
 
 // ahead returns by how much the todo entry of a run is backdated when this incarnation
 // releases the run, so that the engine that ranks next may claim it immediately.
-func (l *incarnation) ahead() time.Duration {
+func (l *incarnation) Ahead() time.Duration {
 	return saturate.Add(l.eng.config.PollInterval, l.eng.config.PollInterval/2)
 }
 

@@ -37,7 +37,7 @@ func (r *Run) ForwardSignal(m signal.Message) future.Operation {
 		Run: func(ctx context.Context, _ any) (any, error) {
 			err := refused
 			if err == nil {
-				_, err = x.eng.accepted(ctx, in)
+				_, err = x.eng.Send(ctx, in)
 			}
 			if errors.Is(err, errors.ErrUnsupported) || match(err, notSent) != nil {
 				err = activity.Permanent(err)

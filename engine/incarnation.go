@@ -146,7 +146,7 @@ func (l *incarnation) register(ctx context.Context) error {
 	defer cancel()
 	b := storage.Batch{If: []storage.Condition{storage.Absent(put.Key)}, Ops: []storage.Op{put}}
 	l.lease, l.registered = put.Value, time.Now()
-	return checkpoint.Settle(ctx, l.eng.store, b, l.unsure("register", ""), func(ctx context.Context) (bool, error) {
+	return checkpoint.Settle(ctx, l.eng.store, b, l.Unsure("register", ""), func(ctx context.Context) (bool, error) {
 		_, err := l.eng.store.Get(ctx, put.Key) // the name is unique, so the record is this one's
 		return err == nil, err
 	})
@@ -222,7 +222,7 @@ func (l *incarnation) judge(ctx context.Context, incarnation string, raw []byte,
 		return shutDown, nil
 	case r.Dead:
 		return dead, nil
-	case l.shared():
+	case l.Shared():
 		return l.observe(ctx, incarnation, raw, r)
 	case r.Opening != l.opening || l.eng.config.Ownership == OwnershipSingleOwner:
 		return dead, nil

@@ -31,14 +31,14 @@ const (
 )
 
 // shared reports whether incarnations must renew their records.
-func (l *incarnation) shared() bool {
+func (l *incarnation) Shared() bool {
 	return l.opening == "" && l.eng.config.Ownership == OwnershipCASRequired
 }
 
 // keepLease renews the record until stopRenewals is called, after everything else of the
 // incarnation has ended.
 func (l *incarnation) keepLease() {
-	if !l.shared() {
+	if !l.Shared() {
 		l.stopRenewals = func() {}
 		return
 	}
@@ -148,7 +148,7 @@ func (l *incarnation) renew(ctx context.Context) error {
 		Ops:    []storage.Op{put},
 		Urgent: true,
 	}
-	err = checkpoint.Settle(ctx, l.eng.store, b, l.unsure("renewal", ""), func(ctx context.Context) (bool, error) {
+	err = checkpoint.Settle(ctx, l.eng.store, b, l.Unsure("renewal", ""), func(ctx context.Context) (bool, error) {
 		raw, err := l.eng.store.Get(ctx, put.Key)
 		if errors.Is(err, storage.ErrNotFound) {
 			return false, nil
@@ -178,7 +178,7 @@ func (l *incarnation) record(stopped time.Time) (storage.Op, error) {
 		Proven: checkpoint.Micro(l.witness.says()),
 	}
 	r.count(&l.counts)
-	if l.shared() {
+	if l.Shared() {
 		r.Nonce, r.TTL = l.eng.newID(), int64(l.eng.config.LeaseTTL/time.Microsecond)
 	}
 	key := keys.Engine(l.name)

@@ -30,7 +30,7 @@ func (l *incarnation) listen(ctx context.Context) {
 func (l *incarnation) listenFor(ctx context.Context, w storage.Watcher, prefix []byte) {
 	for rest := time.Second; ; rest = min(2*rest, time.Minute) {
 		began := time.Now()
-		err := w.Watch(ctx, prefix, l.pokeNow)
+		err := w.Watch(ctx, prefix, l.PokeNow)
 		if ctx.Err() != nil {
 			return
 		}

@@ -82,7 +82,7 @@ func (x *execution) pass(posts ...message) {
 		look = p.forward(x) || look
 	}
 	if look && x.output == nil {
-		x.incarnation.doubt(x.id)
+		x.incarnation.Doubt(x.id)
 	}
 }
 

@@ -41,7 +41,7 @@ func (x *execution) idle() (time.Duration, bool) {
 		return 0, false
 	}
 	patience := max(x.eng.config.ParkAfter, saturate.Times(worth, x.replayTook))
-	if x.eng.crowded() {
+	if x.eng.Crowded() {
 		patience = 0
 	}
 	due, timed := t.nextDue(true)
@@ -141,7 +141,7 @@ func (x *execution) lookBack(again []byte) {
 		b.Ops = append(b.Ops, storage.Put(keys.Todo(0, x.eng.now(), x.id, x.eng.newID()), nil))
 	}
 	if err := x.store.Commit(x.ctx, b); err == nil && ended {
-		x.incarnation.pokeNow()
+		x.incarnation.PokeNow()
 	}
 }
 
@@ -182,7 +182,7 @@ func (x *execution) releaseForShutdown() error {
 			return err
 		}
 	}
-	if x.incarnation.shared() {
+	if x.incarnation.Shared() {
 		return x.handOver()
 	}
 	return errStopped
@@ -194,7 +194,7 @@ func (x *execution) handOver() error {
 	wf := *x.hold.Workflow
 	held := keys.Held(wf.Owner, wf.ID)
 	wf.Owner, wf.Deaths, wf.Alone = "", 0, 0
-	wf.Todo = keys.TodoNow(0, x.eng.now().Add(-x.incarnation.ahead()), wf.ID, x.eng.newID())
+	wf.Todo = keys.TodoNow(0, x.eng.now().Add(-x.incarnation.Ahead()), wf.ID, x.eng.newID())
 	done, err := x.commit(checkpoint.Change{
 		Events:   []checkpoint.Event{{Kind: checkpoint.KindParked}},
 		Workflow: &wf,
@@ -237,7 +237,7 @@ func (t *table) kidsUnchanged() (conditions []storage.Condition, known bool) {
 
 // crowded reports whether more than three quarters of MaxRunsInMemory are in memory. Then runs that
 // only wait are parked at once.
-func (e *Engine) crowded() bool {
+func (e *Engine) Crowded() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.runs) > e.config.MaxRunsInMemory*3/4
@@ -262,7 +262,7 @@ func (e *Engine) admit(asks bool) (coming func(), ok bool) {
 }
 
 // takes reports whether e may execute wf and has room for it.
-func (e *Engine) takes(wf *checkpoint.Workflow) bool {
+func (e *Engine) Takes(wf *checkpoint.Workflow) bool {
 	if !e.mayDrive(wf) {
 		return false
 	}
@@ -291,7 +291,7 @@ func (e *Engine) arrived() {
 	e.capacity.coming--
 	l := e.roomFor()
 	e.mu.Unlock()
-	l.pokeNow()
+	l.PokeNow()
 }
 
 // roomFor returns the incarnation whose poll is to be woken because there is room, or nil.

@@ -171,7 +171,7 @@ func (e *Engine) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (*
 	return &changing{w.Batch, func() {
 		e.lookAgain(wf.ID)
 		if parent != nil {
-			e.hint(parent, written{children: true})
+			e.Hint(parent, written{children: true})
 		}
 	}}, nil
 }

@@ -70,7 +70,7 @@ func (e *Engine) resumeWorkflow(ctx context.Context, id string, by Actor) error 
 					return nil, err
 				}
 				tries = append(tries, w)
-				return &changing{w.Batch, e.pokePoll}, nil
+				return &changing{w.Batch, e.PokePoll}, nil
 			case wf.Status.Terminal():
 				return nil, &TerminalError{WorkflowID: id, Status: wf.Status}
 			case len(wf.Attention) == 0:

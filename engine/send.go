@@ -37,11 +37,11 @@ func (e *Engine) sendSignal(ctx context.Context, m signal.Message) (signal.Accep
 	if err != nil {
 		return signal.Accepted{}, err
 	}
-	return e.accepted(ctx, in)
+	return e.Send(ctx, in)
 }
 
 // accepted sends a signal that was checked and encoded.
-func (e *Engine) accepted(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
+func (e *Engine) Send(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
 	if err := e.refused(); err != nil {
 		return signal.Accepted{}, err
 	}
@@ -580,7 +580,7 @@ func (e *Engine) commitSignals(ctx context.Context, to address, ins []*signal.In
 		t.done(err, d)
 	case x == nil:
 		if !errors.Is(err, storage.ErrConflict) {
-			e.hint(to.wf, written{inbox: true})
+			e.Hint(to.wf, written{inbox: true})
 		}
 	case err == nil:
 		x.address = address{to.wf, d.Counter}

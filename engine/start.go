@@ -175,7 +175,7 @@ func (s *starting) try(ctx context.Context) (info Info, again bool, err error) {
 		return s.meet(ctx)
 	}
 	if s.incarnation != nil && !errors.Is(err, storage.ErrInvalidBatch) {
-		s.incarnation.doubt(s.wf.ID)
+		s.incarnation.Doubt(s.wf.ID)
 	}
 	return Info{}, false, fmt.Errorf("engine: start %q: %w", s.wf.ID, err)
 }
@@ -185,7 +185,7 @@ func (s *starting) decide() (*checkpoint.Write, error) {
 	now := s.eng.now()
 	owner, floor := "", uint64(0)
 	if s.incarnation != nil {
-		owner, floor = s.incarnation.name, s.incarnation.least()
+		owner, floor = s.incarnation.name, s.incarnation.Least()
 	}
 	wf := *s.wf
 	under := s.bind(&wf)
@@ -236,10 +236,10 @@ func (s *starting) begun(w *checkpoint.Write) {
 		if s.first == nil {
 			x.address = address{wf: w.After}
 		}
-		s.incarnation.launch(x)
+		s.incarnation.Launch(x)
 		return
 	}
-	s.eng.pokePoll()
+	s.eng.PokePoll()
 }
 
 // meet handles the case that the id of the start is in use. It returns the workflow that
@@ -267,7 +267,7 @@ func (s *starting) meet(ctx context.Context) (info Info, again bool, err error) 
 
 func (s *starting) unsure(err error) {
 	if s.incarnation != nil {
-		s.incarnation.unsure("start", s.wf.ID)(err)
+		s.incarnation.Unsure("start", s.wf.ID)(err)
 	} else {
 		s.eng.log.Warn("weft: outcome of a start is unknown, trying again", "workflow", s.wf.ID, "error", err)
 	}
@@ -279,11 +279,11 @@ func (s *starting) unsure(err error) {
 }
 
 // pokePoll makes the engine poll now.
-func (e *Engine) pokePoll() {
+func (e *Engine) PokePoll() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.incarnation != nil {
-		e.incarnation.pokeNow()
+		e.incarnation.PokeNow()
 	}
 }
 

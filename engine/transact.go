@@ -86,7 +86,7 @@ func (x *execution) transact(o *operation) (recorded bool, err error) {
 		}
 		return x.judged(w, verdict, err)
 	}
-	x.incarnation.unsure("transaction", x.id)(err)
+	x.incarnation.Unsure("transaction", x.id)(err)
 	return x.abandon(o, w)
 }
 
@@ -191,7 +191,7 @@ func (x *execution) transactLimit(o *operation) *TransactLimitError {
 		return nil
 	}
 	e := &TransactLimitError{Step: o.name, Limit: s.TransactLimit()}
-	if ttl := x.eng.config.LeaseTTL; x.incarnation.shared() && ttl/perTTL < e.Limit {
+	if ttl := x.eng.config.LeaseTTL; x.incarnation.Shared() && ttl/perTTL < e.Limit {
 		e.Limit, e.LeaseTTL = ttl/perTTL, ttl
 	}
 	return e
@@ -226,7 +226,7 @@ func (x *execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, e
 		if err != nil {
 			return false, err
 		}
-		verdict, err := checkpoint.Commit(x.ctx, x.store, given, x.incarnation.unsure("checkpoint", x.id))
+		verdict, err := checkpoint.Commit(x.ctx, x.store, given, x.incarnation.Unsure("checkpoint", x.id))
 		if verdict == checkpoint.Overtaken {
 			if first, e := checkpoint.Examine(x.ctx, x.store, w); first == checkpoint.Done {
 				return x.judged(w, first, e)

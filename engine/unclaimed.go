@@ -136,7 +136,7 @@ const mostAhead = time.Second
 // goneAstray has the poll look for parked runs with a wrong due time.
 func (l *incarnation) goneAstray() {
 	l.unclaimed.astray = true
-	l.pokeNow()
+	l.PokeNow()
 }
 
 // ledAstray calls goneAstray if the clock of an incarnation that is gone was ahead of this

@@ -33,7 +33,7 @@ func (l *incarnation) wake(ctx context.Context) error {
 		if x := l.eng.driven(id); x != nil {
 			x.post(anything)
 		} else if owner == l.name {
-			l.doubt(id)
+			l.Doubt(id)
 		}
 		if err := l.drop(ctx, entry.Key); err != nil {
 			return err
