@@ -59,7 +59,7 @@ func (x *execution) attempt(o *operation) {
 	info := x.info(o)
 	ctx, cancel := context.WithCancelCause(x.ctx)
 	j := &job{x: x, op: o, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(), permit: o.takePermit(), wf: x.hold.Workflow}
-	x.eng.limits.Begin(j.permit)
+	x.host.limits.Begin(j.permit)
 	o.working = &j.attempt
 	x.ops.working++
 	x.attempts.Add(1)
@@ -68,7 +68,7 @@ func (x *execution) attempt(o *operation) {
 		if j.settle = o.call.Policy.Settle; j.settle == 0 {
 			j.settle = j.timeout
 		}
-		info.Deadline = x.eng.now().Add(j.timeout)
+		info.Deadline = x.host.now().Add(j.timeout)
 		j.expiry = time.AfterFunc(j.timeout, j.expire)
 	}
 	j.ctx = activity.NewContext(ctx, info, j)
@@ -108,7 +108,7 @@ func (j *job) overdue() {
 	if j.over.Load() {
 		return
 	}
-	j.x.eng.log.Error("weft: attempt of an activity has timed out and ignores cancellation", "workflow", j.x.id, "type", j.x.def.name, "activity", j.op.name, "operation", j.op.id, "attempt", j.attempt.number)
+	j.x.host.log.Error("weft: attempt of an activity has timed out and ignores cancellation", "workflow", j.x.id, "type", j.x.def.name, "activity", j.op.name, "operation", j.op.id, "attempt", j.attempt.number)
 	j.x.post(attemptOverdue{j})
 }
 
@@ -126,10 +126,10 @@ func (j *job) run() {
 			j.expiry.Stop()
 		}
 		j.attempt.cancel(nil)
-		j.x.eng.limits.GiveBack(j.permit)
+		j.x.host.limits.GiveBack(j.permit)
 		j.pulse.end(answer.failure != nil)
 		j.x.post(attemptReturned{j})
-		j.x.eng.gate.Leave()
+		j.x.host.gate.Leave()
 		j.x.attempts.Done()
 	}()
 	j.x.call(j.ctx, j.op, answer)
@@ -173,14 +173,14 @@ func (x *execution) awaitAttempts() {
 	select {
 	case <-returned:
 		return
-	case <-x.incarnation.ctx.Done():
+	case <-x.owner.Context().Done():
 	}
-	patience := time.NewTimer(x.eng.config.StopTimeout)
+	patience := time.NewTimer(x.host.stopTimeout)
 	defer patience.Stop()
 	select {
 	case <-returned:
 	case <-patience.C:
-		x.eng.log.Error("weft: activity ignores cancellation; its goroutine is left running", "workflow", x.id, "type", x.def.name)
+		x.host.log.Error("weft: activity ignores cancellation; its goroutine is left running", "workflow", x.id, "type", x.def.name)
 	}
 }
 
@@ -232,7 +232,7 @@ func (x *execution) call(ctx context.Context, o *operation, a *answer) {
 		return
 	}
 	if err == nil {
-		if a.result, err = x.eng.encode(v); err != nil {
+		if a.result, err = x.host.encode(v); err != nil {
 			f := fail(fmt.Errorf("result: %w", err), "", nil)
 			a.failure, a.final, a.resultLost = &f, true, true
 		} else if o.keyed != nil && o.call.Verify != nil {
@@ -249,7 +249,7 @@ func (x *execution) call(ctx context.Context, o *operation, a *answer) {
 }
 
 // encode encodes v within the engine's limits.
-func (e *Engine) encode(v any) (p payload, err error) {
+func (e *env) encode(v any) (p payload, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			p, err = payload{}, fmt.Errorf("encode %T: %w", v, panicError(r))

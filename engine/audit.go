@@ -30,7 +30,7 @@ func invalidActor(a Actor) error {
 }
 
 // act returns a change by an operator that the history records as verb.
-func (e *Engine) act(verb checkpoint.Verb, name string, decide func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error)) change {
+func (e *admin) act(verb checkpoint.Verb, name string, decide func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error)) change {
 	said := auditRecord{verb: verb}
 	return change{
 		name: name,

@@ -33,7 +33,7 @@ type changing struct {
 
 // change applies c: it reads the workflow, decides, commits, and repeats this until it is
 // certain that c was applied or cannot be.
-func (e *Engine) change(ctx context.Context, id string, c change) error {
+func (e *worker) change(ctx context.Context, id string, c change) error {
 	tried := false
 	var refused *checkpoint.Workflow // the record whose being unchanged was the only condition of a refused commit
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
@@ -80,7 +80,7 @@ func (e *Engine) change(ctx context.Context, id string, c change) error {
 
 // rewritten returns the decision to replace the record of wf by next and to notify the
 // owner of the workflow.
-func (e *Engine) rewritten(wf, next *checkpoint.Workflow) (*changing, error) {
+func (e *worker) rewritten(wf, next *checkpoint.Workflow) (*changing, error) {
 	next.State++
 	_, put, err := next.Seal()
 	if err != nil {
@@ -95,7 +95,7 @@ func (e *Engine) rewritten(wf, next *checkpoint.Workflow) (*changing, error) {
 
 // hint tells the execution of wf that something was written for it. If this engine has no
 // execution of wf, it makes the engine look for it.
-func (e *Engine) Hint(wf *checkpoint.Workflow, p message) {
+func (e *worker) Hint(wf *checkpoint.Workflow, p message) {
 	if x := e.drives(wf); x != nil {
 		x.post(p)
 		return
@@ -110,4 +110,35 @@ func (e *Engine) Hint(wf *checkpoint.Workflow, p message) {
 	case wf.Owner == "":
 		l.PokeNow()
 	}
+}
+
+// cancel requests the cancellation of a workflow. With a parent, it does so only if the
+// workflow is a child of that parent, and not another workflow that uses the id now.
+func (e *worker) cancel(ctx context.Context, id string, parent *checkpoint.Parent, by Actor) error {
+	mine := checkpoint.Request{By: by.Name, Reason: by.Reason, At: checkpoint.Micro(e.now())}
+	return e.change(ctx, id, change{
+		name: "cancel",
+		landed: func(_ context.Context, wf *checkpoint.Workflow) (bool, error) {
+			return wf.Cancel != nil && *wf.Cancel == mine, nil
+		},
+		decide: func(ctx context.Context, wf *checkpoint.Workflow) (*changing, error) {
+			switch {
+			case wf.Status.Terminal():
+				return nil, &TerminalError{WorkflowID: id, Status: wf.Status}
+			case wf.Cancel != nil || parent != nil && (wf.Parent == nil || *wf.Parent != *parent):
+				return nil, nil
+			}
+			next := *wf
+			next.Cancel = &mine
+			if wf.Waits && wf.Status == checkpoint.StatusPending {
+				return e.turnAway(ctx, wf, &next)
+			}
+			return e.rewritten(wf, &next)
+		},
+	})
+}
+
+// CancelChild requests the cancellation of a child of parent.
+func (e *worker) CancelChild(ctx context.Context, id string, parent *checkpoint.Parent, by Actor) error {
+	return e.cancel(ctx, id, parent, by)
 }

@@ -76,7 +76,7 @@ func (r *Run) start(of, workflow string, o StartOptions, options ChildOptions, i
 	if id == "" {
 		id = r.x.derived("wrun_", c.id)
 	}
-	s, err := r.x.eng.prepare(r.x.eng.base, &StartRequest{Workflow: workflow, ID: id, Input: in, Options: o})
+	s, err := r.x.host.prepare(r.x.host.base, &StartRequest{Workflow: workflow, ID: id, Input: in, Options: o})
 	if err == nil && options.OnParentEnd > ParentEndAwait {
 		err = fmt.Errorf("%w: OnParentEnd is %d", ErrInvalid, options.OnParentEnd)
 	}
@@ -87,7 +87,7 @@ func (r *Run) start(of, workflow string, o StartOptions, options ChildOptions, i
 	if of == ofChild {
 		s.wf.Parent = &checkpoint.Parent{ID: r.x.id, Generation: r.x.hold.Workflow.Generation, Operation: c.id}
 	}
-	if def := r.x.eng.workflows[workflow]; of == ofChild && def != nil && def.pinned {
+	if def := r.x.host.workflows[workflow]; of == ofChild && def != nil && def.pinned {
 		s.wf.Deployment = r.x.hold.Workflow.Deployment
 	}
 	c.digest = fingerprint(s.wf.Digest)
@@ -111,8 +111,8 @@ const mostBirths = 100
 // engine is to execute the child.
 func (x *execution) examine(c *child) error {
 	s := c.starting
-	if s.incarnation = x.incarnation; s.eng.pins(s.wf) || !s.eng.Takes(s.wf) {
-		s.incarnation = nil // start it unclaimed: for another engine, for lack of room, or because its claim chooses the deployment
+	if s.owner = x.owner; s.host.pins(s.wf) || !s.host.peers.Takes(s.wf) {
+		s.owner = nil // start it unclaimed: for another engine, for lack of room, or because its claim chooses the deployment
 	}
 	if c.ready {
 		return nil
@@ -141,7 +141,7 @@ func (x *execution) examine(c *child) error {
 // absent returns an error if data is left of a workflow whose record does not exist.
 func (x *execution) absent(id string) error {
 	_, err := outlast(x.ctx, func() (struct{}, error) {
-		_, err := x.eng.orphaned(x.ctx, id)
+		_, err := x.host.orphaned(x.ctx, id)
 		if errors.Is(err, ErrNotFound) {
 			err = nil
 		}
@@ -165,7 +165,7 @@ func (x *execution) sweep(tomb *checkpoint.Workflow) error {
 // A birth is the start of a child that a commit makes.
 type birth struct {
 	op       *operation
-	starting starting          // with the incarnation that will execute it, if any
+	starting starting          // with the owner that will execute it, if any
 	write    *checkpoint.Write // nil: its id is taken
 }
 
@@ -217,7 +217,7 @@ func (x *execution) undoStart(born []*birth, certain bool) {
 	for _, b := range born {
 		b.op.child.ready = false
 		if !certain {
-			x.incarnation.Doubt(b.starting.wf.ID)
+			x.owner.Doubt(b.starting.wf.ID)
 		}
 	}
 }
@@ -318,7 +318,7 @@ func (x *execution) dismissals() error {
 	for len(x.dismissed) > 0 {
 		_, err := outlast(x.ctx, func() (struct{}, error) {
 			kid := x.dismissed[0]
-			err := x.eng.cancel(x.ctx, kid.ID, kid.Parent, Actor{Reason: fmt.Sprintf("%s of parent %q", x.whyDismissed(), x.id)})
+			err := x.host.peers.CancelChild(x.ctx, kid.ID, kid.Parent, Actor{Reason: fmt.Sprintf("%s of parent %q", x.whyDismissed(), x.id)})
 			if errors.Is(err, ErrTerminal) || errors.Is(err, ErrNotFound) {
 				err = nil
 			}
@@ -361,11 +361,11 @@ func (x *execution) awaits() (wait bool) {
 // report adds the end of the run to a change, in the record that its parent has of it. It
 // returns the parent to notify when the change is committed, or nil.
 func (x *execution) report(c *checkpoint.Change, out *checkpoint.Output) (parent *checkpoint.Workflow, err error) {
-	return x.eng.report(x.ctx, x.store, x.hold.Workflow, c, out)
+	return x.host.report(x.ctx, x.store, x.hold.Workflow, c, out)
 }
 
 // report is execution.report for any workflow.
-func (e *Engine) report(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, c *checkpoint.Change, out *checkpoint.Output) (parent *checkpoint.Workflow, err error) {
+func (e *host) report(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, c *checkpoint.Change, out *checkpoint.Output) (parent *checkpoint.Workflow, err error) {
 	p := wf.Parent
 	if p == nil {
 		return nil, nil
@@ -395,7 +395,7 @@ func (e *Engine) report(ctx context.Context, s storage.Storage, wf *checkpoint.W
 	}
 	c.If = append(c.If, parent.Unchanged(), kid.Unchanged())
 	c.Ops = append(c.Ops, put)
-	if e.drives(parent) == nil {
+	if !e.peers.Drives(parent) {
 		c.Ops = wakeUp(c.Ops, parent, e.now(), wf.Generation)
 	}
 	return parent, nil

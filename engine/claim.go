@@ -99,7 +99,7 @@ type claimable struct {
 
 // claimed returns the execution of a run that w has claimed.
 func (l *incarnation) claimed(c *claimable, w *checkpoint.Write) *execution {
-	x := newExecution(l, c.def, w.Hold())
+	x := newExecution(l.eng.host, l, c.def, w.Hold())
 	x.recovering, x.past = true, c.past.Then(w)
 	if deaths := w.After.Deaths; deaths > 0 {
 		x.probation = &probation{deaths: deaths, fresh: c.hold.Workflow.Owner != "", alone: c.alone, began: time.Now()}
@@ -198,24 +198,6 @@ func (l *incarnation) damaged(ctx context.Context, wf *checkpoint.Workflow, caus
 // drop deletes an entry that is no longer needed.
 func (l *incarnation) drop(ctx context.Context, entry []byte) error {
 	return l.eng.store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry)}})
-}
-
-// held reports whether wf is held: not executed until an operator has fixed something. With
-// the other reasons for attention a run is executed.
-func held(wf *checkpoint.Workflow) bool {
-	return slices.ContainsFunc(wf.Attention, func(a checkpoint.Attention) bool {
-		r := Reason(a.Reason)
-		return r != ReasonStuck && r != ReasonUnresponsive && r != ReasonIndeterminate && r != ReasonUncompensated
-	})
-}
-
-func heldFor(wf *checkpoint.Workflow, r Reason) bool {
-	for _, a := range wf.Attention {
-		if a.Reason == string(r) {
-			return true
-		}
-	}
-	return false
 }
 
 // launch starts the execution x. If the incarnation is stopping, the execution hands the
@@ -407,16 +389,4 @@ func (l *incarnation) Least() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.floor
-}
-
-// wakeUp adds to ops an entry that has the owner of wf look at it, or the next owner if it
-// has none. A run that waits in a line needs no entry.
-func wakeUp(ops []storage.Op, wf *checkpoint.Workflow, now time.Time, nonce string) []storage.Op {
-	switch {
-	case wf.Owner != "":
-		return append(ops, storage.Put(keys.Wake(wf.Owner, wf.ID, nonce), nil))
-	case wf.Waits:
-		return ops
-	}
-	return append(ops, storage.Put(keys.TodoNow(0, now, wf.ID, nonce), nil))
 }

@@ -24,7 +24,7 @@ type taking struct {
 //
 // A sender may give up before it knows the outcome of its commit. On a store without
 // conditions that commit could still take effect at any time, which a claim must not.
-func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Batch) *taking {
+func (e *intake) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Batch) *taking {
 	if !e.mayTake(wf) {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (e *Engine) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 
 // mayTake reports whether wf may be claimed in the commit of a signal that it waits for,
 // if there is room.
-func (e *Engine) mayTake(wf *checkpoint.Workflow) bool {
+func (e *intake) mayTake(wf *checkpoint.Workflow) bool {
 	return e.store.Capabilities().ConditionalBatch && wf.Parked() && len(wf.Attention) == 0 && wf.Deaths < suspectAfter &&
 		e.driven(wf.ID) == nil && !e.lingers(wf)
 }

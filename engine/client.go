@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/signal"
 )
 
@@ -74,31 +73,37 @@ func unimplemented(method string) error {
 	return fmt.Errorf("engine: this client does not implement %s: %w", method, errors.ErrUnsupported)
 }
 
-func infoOf(wf *checkpoint.Workflow) Info {
-	i := Info{
-		ID:         wf.ID,
-		Workflow:   wf.Type,
-		Status:     wf.Status,
-		Queue:      wf.Queue,
-		Owner:      wf.Owner,
-		Deployment: wf.Deployment,
-		Epoch:      wf.Claim,
-		CreatedAt:  checkpoint.Time(wf.CreatedAt),
-		StartedAt:  checkpoint.Time(wf.StartedAt),
-		EndedAt:    checkpoint.Time(wf.EndedAt),
-	}
-	for _, a := range wf.Attention {
-		i.Attention = append(i.Attention, Attention{Reason: Reason(a.Reason), Operation: a.Operation, Name: a.Name, Detail: a.Detail, Since: checkpoint.Time(a.Since)})
-	}
-	i.Waiting = wf.Facing
-	if wf.Waits {
-		i.Waiting = []string{fmt.Sprintf("admission to queue %q", wf.Queue)}
-	}
-	if wf.Parent != nil {
-		i.Parent = wf.Parent.ID
-	}
-	if c := wf.Cancel; c != nil {
-		i.Cancel = &Cancellation{By: c.By, Reason: c.Reason, At: checkpoint.Time(c.At)}
-	}
-	return i
+// StartWorkflow starts the workflow that r describes. See Workflow.Start.
+func (e *Engine) StartWorkflow(ctx context.Context, r *StartRequest) (Info, error) {
+	return e.intake.StartWorkflow(ctx, r)
+}
+
+// SendSignal sends a signal to a workflow. See signal.Signal.Send.
+func (e *Engine) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+	return e.intake.SendSignal(ctx, m)
+}
+
+// Result waits for the end of a workflow and decodes its result into result, a
+// pointer or nil. An empty workflow name stands for any. See Handle.Result.
+func (e *Engine) Result(ctx context.Context, id, workflow string, result any) error {
+	return e.admin.Result(ctx, id, workflow, result)
+}
+
+// Cancel requests the cancellation of a workflow. A nil error means that the request is
+// durable, not that the workflow will end cancelled: its function may already have
+// returned, or may still return a result. Result returns how the workflow ended. Describe
+// returns the request in Info.Cancel, also if the workflow completed. A second request
+// changes nothing, and its error is nil too. Both fields of by may be empty.
+//
+// If a request and the end of the workflow race, the one that is committed first counts.
+// If that is the end, the error is a *TerminalError, and Info.Cancel stays nil. Other
+// errors: ErrNotFound, ErrInvalid, ErrClosed, the store's.
+func (e *Engine) Cancel(ctx context.Context, id string, by Actor) error {
+	return e.admin.Cancel(ctx, id, by)
+}
+
+// Describe returns the state of a workflow. Errors: ErrNotFound, ErrInvalid,
+// ErrClosed, the store's.
+func (e *Engine) Describe(ctx context.Context, id string) (Info, error) {
+	return e.admin.Describe(ctx, id)
 }

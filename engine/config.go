@@ -238,3 +238,21 @@ func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
 }
+
+// settings returns the plain values of c.
+func (c Config) settings() settings {
+	return settings{
+		ownership:          c.Ownership,
+		engineName:         c.Name,
+		deployment:         c.Deployment,
+		served:             c.Queues,
+		maxRunsInMemory:    c.MaxRunsInMemory,
+		parkAfter:          c.ParkAfter,
+		pollInterval:       c.PollInterval,
+		leaseTTL:           c.LeaseTTL,
+		stopTimeout:        c.StopTimeout,
+		signalIDRetention:  c.SignalIDRetention,
+		tombstoneRetention: c.TombstoneRetention,
+		events:             c.Events,
+	}
+}

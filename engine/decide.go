@@ -74,7 +74,7 @@ func (x *execution) learn() error {
 		change := d.Change
 		x.recordProbation(&change)
 		if len(change.Events) > 0 {
-			if len(x.orphanRecords) <= x.eng.room(&change) {
+			if len(x.orphanRecords) <= x.host.room(&change) {
 				change.Ops = append(change.Ops, x.orphanRecords...)
 			}
 			done, err := x.commit(change)
@@ -235,7 +235,7 @@ type decision struct {
 const spare = 20
 
 // room returns how many more conditions and operations c may have.
-func (e *Engine) room(c *checkpoint.Change) int { return e.maxOps - spare - len(c.If) - len(c.Ops) }
+func (e *env) room(c *checkpoint.Change) int { return e.maxOps - spare - len(c.If) - len(c.Ops) }
 
 // taken removes what d has made durable from the table.
 func (x *execution) taken(d *decision) {
@@ -259,7 +259,7 @@ func (x *execution) decide(now time.Time) (*decision, error) {
 	c := &d.Change
 	size := 0
 	full := func() bool {
-		return len(c.Events) >= mostEvents || size >= x.eng.maxBytes || len(c.Ops) > 0 && x.eng.room(c) <= 0
+		return len(c.Events) >= mostEvents || size >= x.host.maxBytes || len(c.Ops) > 0 && x.host.room(c) <= 0
 	}
 	add := func(e checkpoint.Event) {
 		c.Events = append(c.Events, e)

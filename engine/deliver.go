@@ -19,36 +19,6 @@ type delivery struct {
 	done chan *signal.Acceptance // receives one value; nil: it was not delivered
 }
 
-// handOver delivers s to the driver of the workflow, if the run waits for it. If it
-// returns false, the sender commits the acceptance itself.
-func (e *Engine) handToDriver(ctx context.Context, to address, s *sending) bool {
-	x := e.drives(to.wf)
-	if x == nil {
-		return false
-	}
-	d := &delivery{s.in, to, ctx, make(chan *signal.Acceptance, 1)}
-	if !x.offer(d) {
-		return false
-	}
-	leftTo(ctx, true, nil)
-	s.look = true // only the recorded acceptance shows whether the driver accepted it
-	x.address = address{}
-	var a *signal.Acceptance
-	select {
-	case a = <-d.done:
-	case <-ctx.Done():
-		a = d.answered()
-	case <-x.ctx.Done(): // the run takes no more deliveries, and may have ended with this signal
-		a = d.answered()
-	}
-	if a == nil {
-		return false
-	}
-	x.address = address{to.wf, a.Counter}
-	e.sends.settle(s, a.Arrived[0].Answer, nil)
-	return true
-}
-
 // answered returns the answer if it is there already, and nil otherwise.
 func (d *delivery) answered() *signal.Acceptance {
 	select {
@@ -119,7 +89,7 @@ func (x *execution) receive(d *delivery) (done bool, err error) {
 	if i < 0 {
 		return false, nil
 	}
-	a, err := signal.AcceptConsumed(d.in, wf.Generation, d.to.counted, x.eng.now())
+	a, err := signal.AcceptConsumed(d.in, wf.Generation, d.to.counted, x.host.now())
 	if err != nil || a.Arrived[0].Seq != x.inbox.end+1 {
 		return false, nil // an earlier signal is not known yet
 	}

@@ -15,10 +15,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Engines returns the incarnations that use the store, and those that did so lately or
-// still own runs, the oldest first. If the records of some are damaged, it returns the
-// others together with an error that names these.
-func (e *Engine) Engines(ctx context.Context) ([]EngineInfo, error) {
+// Engines is Engine.Engines.
+func (e *admin) Engines(ctx context.Context) ([]EngineInfo, error) {
 	if err := e.refused(); err != nil {
 		return nil, err
 	}
@@ -58,7 +56,7 @@ func (e *Engine) Engines(ctx context.Context) ([]EngineInfo, error) {
 	return all, errors.Join(damaged...)
 }
 
-func (e *Engine) engineInfo(entry storage.Entry) (EngineInfo, error) {
+func (e *admin) engineInfo(entry storage.Entry) (EngineInfo, error) {
 	incarnation, err := keys.Last(entry.Key)
 	if err != nil {
 		return EngineInfo{}, err
@@ -67,7 +65,7 @@ func (e *Engine) engineInfo(entry storage.Entry) (EngineInfo, error) {
 	if err != nil {
 		return EngineInfo{}, err
 	}
-	alive := r.Stopped == 0 && !r.Dead && r.Opening == opening(e.config.Storage) && e.config.Ownership == OwnershipCASRequired
+	alive := r.Stopped == 0 && !r.Dead && r.Opening == opening(e.store) && e.ownership == OwnershipCASRequired
 	if l := e.living(incarnation); l != nil {
 		alive = true
 		r.count(&l.counts)
@@ -91,7 +89,7 @@ func (e *Engine) engineInfo(entry storage.Entry) (EngineInfo, error) {
 
 // A roster has the incarnations that were alive when it was first read.
 type roster struct {
-	eng   *Engine
+	eng   *admin
 	read  bool
 	alive []EngineInfo
 }
@@ -133,7 +131,7 @@ func (r *roster) missingActive(ctx context.Context, workflow string) (string, er
 }
 
 // living returns the current incarnation of e if it has that name, and nil otherwise.
-func (e *Engine) living(incarnation string) *incarnation {
+func (e *worker) living(incarnation string) *incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.incarnation != nil && e.incarnation.name == incarnation {

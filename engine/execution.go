@@ -25,10 +25,10 @@ import (
 // is durable before it is delivered. A replay delivers the recorded events in their
 // order, and so repeats the run exactly.
 type execution struct {
-	eng         *Engine
-	incarnation *incarnation
-	def         *definition
-	id          string
+	host  *host
+	owner owner
+	def   *definition
+	id    string
 
 	store  retryReads
 	unsure func(error)     // reports a commit whose outcome is unknown
@@ -92,22 +92,22 @@ type logged struct {
 	place checkpoint.Place
 }
 
-func newExecution(l *incarnation, def *definition, hold *checkpoint.Hold) *execution {
+func newExecution(h *host, o owner, def *definition, hold *checkpoint.Hold) *execution {
 	x := &execution{
-		eng:           l.eng,
-		incarnation:   l,
+		host:          h,
+		owner:         o,
 		def:           def,
-		store:         retryReads{l.eng.store},
-		unsure:        l.Unsure("checkpoint", hold.Workflow.ID),
+		store:         retryReads{h.store},
+		unsure:        o.Unsure("checkpoint", hold.Workflow.ID),
 		id:            hold.Workflow.ID,
 		hold:          hold.From(time.Now()),
 		childrenStale: true,
 		now:           checkpoint.Time(hold.Workflow.StartedAt),
 		began:         time.Now(),
-		begunAt:       hold.Now(l.eng.read()),
+		begunAt:       hold.Now(h.read()),
 	}
 	x.head.Store(hold.Head)
-	x.ctx, x.cancel = context.WithCancelCause(l.ctx)
+	x.ctx, x.cancel = context.WithCancelCause(o.Context())
 	x.mailbox.bell = make(chan struct{}, 1)
 	x.visitor.For = x
 	x.turns.init(x)
@@ -116,11 +116,11 @@ func newExecution(l *incarnation, def *definition, hold *checkpoint.Hold) *execu
 
 // time returns the current time of the run's clock, which decides what is due. See
 // checkpoint.Hold.Now.
-func (x *execution) time() time.Time { return x.hold.Now(x.eng.read()) }
+func (x *execution) time() time.Time { return x.hold.Now(x.host.read()) }
 
 // until returns how long it is until due, a time of the run's clock.
 func (x *execution) until(due time.Time) time.Duration {
-	x.incarnation.clock.note()
+	x.owner.NoteTime()
 	return x.hold.In(due.Sub(x.time()))
 }
 
@@ -170,7 +170,7 @@ func (x *execution) windUp(err error) {
 		}
 		x.attend(ReasonDamaged, "", "", err)
 	default:
-		x.eng.log.Error("weft: run released", "workflow", x.id, "error", err)
+		x.host.log.Error("weft: run released", "workflow", x.id, "error", err)
 	}
 	x.replayed()
 	if x.unwatch != nil {
@@ -390,7 +390,7 @@ func (x *execution) finish() (done bool, err error) {
 		if err := wf.Status.To(out.Status); err != nil {
 			return false, err
 		}
-		wf.Status, wf.EndedAt, wf.Attention = out.Status, checkpoint.Micro(x.eng.now()), nil
+		wf.Status, wf.EndedAt, wf.Attention = out.Status, checkpoint.Micro(x.host.now()), nil
 		wf.Compensated = x.undoing.status != ""
 		if out.Status == checkpoint.StatusFailed {
 			quiet := x.ops.quiet
@@ -413,7 +413,7 @@ func (x *execution) finish() (done bool, err error) {
 		}
 		done, err = x.commit(change)
 		if parent != nil {
-			x.eng.Hint(parent, written{children: true}) // even if the outcome is unknown
+			x.host.peers.Hint(parent, written{children: true}) // even if the outcome is unknown
 		}
 		if err != nil {
 			return false, err
@@ -464,7 +464,7 @@ func (t *table) givenUp() (events []checkpoint.Event) {
 // attend records that the run is held. The run keeps its owner, so that no engine claims
 // it again and again; the next incarnation tries to execute it again.
 func (x *execution) attend(reason Reason, operation, name string, cause error) {
-	x.eng.log.Error("weft: run is held", "workflow", x.id, "type", x.def.name, "reason", string(reason), "error", cause)
+	x.host.log.Error("weft: run is held", "workflow", x.id, "type", x.def.name, "reason", string(reason), "error", cause)
 	detail := fail(cause, "", nil).message
 	for {
 		wf := *x.hold.Workflow
@@ -473,7 +473,7 @@ func (x *execution) attend(reason Reason, operation, name string, cause error) {
 			Operation: operation,
 			Name:      name,
 			Detail:    detail,
-			Since:     checkpoint.Micro(x.eng.now()),
+			Since:     checkpoint.Micro(x.host.now()),
 		}}
 		if reason != ReasonNoProgress {
 			wf.Deaths, wf.Alone = 0, 0 // it got this far, and the process did not die
@@ -484,7 +484,7 @@ func (x *execution) attend(reason Reason, operation, name string, cause error) {
 			if x.ctx.Err() != nil {
 				return // the next owner finds the same fault
 			}
-			x.eng.log.Error("weft: run is held, but this could not be recorded", "workflow", x.id, "error", err)
+			x.host.log.Error("weft: run is held, but this could not be recorded", "workflow", x.id, "error", err)
 			return
 		}
 		if done {
@@ -497,7 +497,7 @@ func (x *execution) attend(reason Reason, operation, name string, cause error) {
 // Otherwise the run was refreshed, and the caller must decide again. An error ends the
 // execution: the state in memory is no longer reliable.
 func (x *execution) commit(c checkpoint.Change) (done bool, err error) {
-	w, err := x.hold.AppendAt(c, x.eng.read())
+	w, err := x.hold.AppendAt(c, x.host.read())
 	if err != nil {
 		return false, err
 	}
@@ -526,17 +526,17 @@ func (x *execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err 
 	case checkpoint.Refreshed:
 		return false, x.refresh()
 	case checkpoint.Fenced:
-		x.incarnation.Fenced(x.id)
-		x.incarnation.Raise(x.hold) // the store may have been rewound to before the claim
-		x.eng.log.Warn("weft: run was taken over, or ended elsewhere", "workflow", x.id)
+		x.owner.Fenced(x.id)
+		x.owner.Raise(x.hold) // the store may have been rewound to before the claim
+		x.host.log.Warn("weft: run was taken over, or ended elsewhere", "workflow", x.id)
 	case checkpoint.Rewound:
-		x.eng.log.Error("weft: the store has lost acknowledged checkpoints; the run continues from those that are left", "workflow", x.id, "checkpoint", x.hold.Head)
-		x.incarnation.Rewound(x.id, x.hold)
+		x.host.log.Error("weft: the store has lost acknowledged checkpoints; the run continues from those that are left", "workflow", x.id, "checkpoint", x.hold.Head)
+		x.owner.Rewound(x.id, x.hold)
 	case checkpoint.Overtaken, checkpoint.Refused:
-		x.eng.log.Error("weft: defect: checkpoint refused although the claim is valid; run released", "workflow", x.id, "checkpoint", w.Checkpoint.Number, "verdict", verdict)
+		x.host.log.Error("weft: defect: checkpoint refused although the claim is valid; run released", "workflow", x.id, "checkpoint", w.Checkpoint.Number, "verdict", verdict)
 	default:
 		if x.ctx.Err() == nil {
-			x.eng.log.Error("weft: commit failed permanently; run released", "workflow", x.id, "error", err)
+			x.host.log.Error("weft: commit failed permanently; run released", "workflow", x.id, "error", err)
 		}
 	}
 	x.cancel(fmt.Errorf("engine: run released: commit was %s", verdict))
@@ -568,7 +568,7 @@ func (x *execution) refresh() error {
 	}
 	was := x.hold.Workflow
 	if !wf.SameOwnership(was) {
-		x.incarnation.Fenced(x.id)
+		x.owner.Fenced(x.id)
 		x.cancel(errors.New("engine: run was taken over"))
 		return context.Cause(x.ctx)
 	}
@@ -578,5 +578,22 @@ func (x *execution) refresh() error {
 	}
 	x.forgetSignals()
 	x.ops.outdateAll()
+	return nil
+}
+
+// describeWaiting asks the driver what the run waits for. It returns nil if the driver is
+// busy.
+func (x *execution) describeWaiting(ctx context.Context) []string {
+	answer := make(chan []string, 1)
+	x.post(waitsFor{answer})
+	busy := time.NewTimer(100 * time.Millisecond)
+	defer busy.Stop()
+	select {
+	case words := <-answer:
+		return words
+	case <-busy.C:
+	case <-x.ctx.Done():
+	case <-ctx.Done():
+	}
 	return nil
 }

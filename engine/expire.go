@@ -37,7 +37,7 @@ func (x *expiry) look(ctx context.Context) error {
 		}
 	}
 	now := l.witness.now(l.eng.read())
-	if now.Before(x.next) && time.Since(x.last) < saturate.Times(rarely, l.eng.config.PollInterval) {
+	if now.Before(x.next) && time.Since(x.last) < saturate.Times(rarely, l.eng.pollInterval) {
 		return nil
 	}
 	all, err := x.until(ctx, now)
@@ -110,7 +110,7 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		case "tomb":
 			removed++
 			if late {
-				err = x.putOff(ctx, entry.Key, keys.ExpiringTombstone(now.Add(l.eng.config.TombstoneRetention), names[0], names[len(names)-1]))
+				err = x.putOff(ctx, entry.Key, keys.ExpiringTombstone(now.Add(l.eng.tombstoneRetention), names[0], names[len(names)-1]))
 				break
 			}
 			err = x.expireTombstone(ctx, entry.Key, names[0], names[len(names)-1])

@@ -7,14 +7,14 @@ func StorageOf(e *Engine) storage.Storage { return e.config.Storage }
 
 // Runs is how many runs e has in memory.
 func Runs(e *Engine) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.runs)
+	e.worker.mu.Lock()
+	defer e.worker.mu.Unlock()
+	return len(e.worker.runs)
 }
 
 // SignalsInMemory is how many signals a run that rests, or is busy, has in memory.
 func SignalsInMemory(e *Engine, id string) (n int) {
-	x := e.driven(id)
+	x := e.worker.driven(id)
 	if x == nil {
 		return 0
 	}
@@ -33,7 +33,7 @@ func SignalsInMemory(e *Engine, id string) (n int) {
 
 // Receives says that the run id rests here in a receive, and is handed what is sent to it.
 func Receives(e *Engine, id string) bool {
-	x := e.driven(id)
+	x := e.worker.driven(id)
 	if x == nil {
 		return false
 	}

@@ -39,7 +39,7 @@ type fleet struct {
 // refreshFleet reads the fleet, at most once per PollInterval.
 func (l *incarnation) refreshFleet(ctx context.Context) error {
 	l.fleet.calm = false
-	if !l.Shared() || time.Since(l.fleet.refreshed) < l.eng.config.PollInterval {
+	if !l.Shared() || time.Since(l.fleet.refreshed) < l.eng.pollInterval {
 		return nil
 	}
 	var members []string
@@ -78,14 +78,14 @@ func (l *incarnation) refreshFleet(ctx context.Context) error {
 		l.fleet.others, l.fleet.changed = others, now
 	}
 	l.fleet.members, l.fleet.refreshed = members, now
-	l.fleet.calm = len(others) == 0 || now.Sub(l.fleet.changed) > l.eng.config.LeaseTTL
+	l.fleet.calm = len(others) == 0 || now.Sub(l.fleet.changed) > l.eng.leaseTTL
 	return nil
 }
 
 // isPeer reports whether a live incarnation is in this one's fleet.
 func (l *incarnation) isPeer(r *registration) bool {
 	e := l.eng
-	return r.Deployment == e.config.Deployment && slices.Equal(r.Workflows, e.types()) && slices.Equal(r.Queues, e.queues())
+	return r.Deployment == e.deployment && slices.Equal(r.Workflows, e.types()) && slices.Equal(r.Queues, e.queues())
 }
 
 // leftFleet removes an incarnation that is gone from the fleet. It returns when it was first
@@ -104,7 +104,7 @@ func (l *incarnation) leftFleet(incarnation string) time.Time {
 // engine that ranks before this one, up to mostBefore, gets one PollInterval, because it
 // may take that long to look. The first gets half a PollInterval more.
 func (l *incarnation) leaveToOthers(id string, waited time.Duration) time.Duration {
-	poll := l.eng.config.PollInterval
+	poll := l.eng.pollInterval
 	before := min(l.rank(id), mostBefore)
 	if before == 0 {
 		return 0
@@ -115,7 +115,7 @@ func (l *incarnation) leaveToOthers(id string, waited time.Duration) time.Durati
 // ahead returns by how much the todo entry of a run is backdated when this incarnation
 // releases the run, so that the engine that ranks next may claim it immediately.
 func (l *incarnation) Ahead() time.Duration {
-	return saturate.Add(l.eng.config.PollInterval, l.eng.config.PollInterval/2)
+	return saturate.Add(l.eng.pollInterval, l.eng.pollInterval/2)
 }
 
 const mostBefore = 3

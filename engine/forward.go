@@ -27,7 +27,7 @@ func (r *Run) ForwardSignal(m signal.Message) future.Operation {
 	}
 	id := x.derived("sig_", o.id)
 	m.ID, m.ExpiresAfter = &id, max(m.ExpiresAfter, forwardMemory)
-	in, refused := x.eng.incoming(x.eng.base, m) // encodes the payload as it is now
+	in, refused := x.host.incoming(x.host.base, m) // encodes the payload as it is now
 	if refused == nil {
 		o.digest = fingerprint(in.Digest)
 	}
@@ -37,7 +37,7 @@ func (r *Run) ForwardSignal(m signal.Message) future.Operation {
 		Run: func(ctx context.Context, _ any) (any, error) {
 			err := refused
 			if err == nil {
-				_, err = x.eng.Send(ctx, in)
+				_, err = x.host.peers.Send(ctx, in)
 			}
 			if errors.Is(err, errors.ErrUnsupported) || match(err, notSent) != nil {
 				err = activity.Permanent(err)

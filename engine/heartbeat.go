@@ -66,7 +66,7 @@ func (j *job) heart() *heart {
 
 // Beat takes the attempt's progress. It is written later.
 func (j *job) Beat(progress any) error {
-	p, err := j.x.eng.encode(progress)
+	p, err := j.x.host.encode(progress)
 	if err != nil {
 		return fmt.Errorf("engine: progress: %w", err)
 	}
@@ -107,7 +107,7 @@ func (x *execution) reads(b *activity.Beat, wf *checkpoint.Workflow, o *operatio
 	if b.Generation != wf.Generation || b.Activity != o.name {
 		return false
 	}
-	err := x.eng.codecs.decode(x.eng.base, payload{b.Codec, b.Progress}, progress)
+	err := x.host.codecs.decode(x.host.base, payload{b.Codec, b.Progress}, progress)
 	if err != nil {
 		x.unread(o, err)
 	}
@@ -115,7 +115,7 @@ func (x *execution) reads(b *activity.Beat, wf *checkpoint.Workflow, o *operatio
 }
 
 func (x *execution) unread(o *operation, err error) {
-	x.eng.log.Warn("weft: progress of an activity could not be read", "workflow", x.id, "activity", o.name, "operation", o.id, "error", err)
+	x.host.log.Warn("weft: progress of an activity could not be read", "workflow", x.id, "activity", o.name, "operation", o.id, "error", err)
 }
 
 // beat writes the latest progress, and schedules the next write if there is newer progress.
@@ -162,10 +162,10 @@ func (p *pulse) end(failed bool) {
 	if !failed || !h.unsaved() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(h.j.x.eng.base, finalFlushTimeout)
+	ctx, cancel := context.WithTimeout(h.j.x.host.base, finalFlushTimeout)
 	defer cancel()
 	for wait := 10 * time.Millisecond; !h.write(ctx); wait *= 2 {
-		if h.j.x.incarnation.ctx.Err() != nil || !backoff.Wait(ctx, wait) {
+		if h.j.x.owner.Context().Err() != nil || !backoff.Wait(ctx, wait) {
 			return
 		}
 	}
@@ -190,7 +190,7 @@ func (h *heart) write(ctx context.Context) (done bool) {
 		}
 		if err != nil {
 			h.disabled = checkpoint.Hopeless(err)
-			h.j.x.eng.log.Warn("weft: progress of an activity could not be written", "workflow", h.j.x.id, "activity", h.j.op.name, "operation", h.j.op.id, "error", err)
+			h.j.x.host.log.Warn("weft: progress of an activity could not be written", "workflow", h.j.x.id, "activity", h.j.op.name, "operation", h.j.op.id, "error", err)
 			return h.disabled
 		}
 	}
@@ -200,13 +200,13 @@ func (h *heart) write(ctx context.Context) (done bool) {
 // commit writes told if the run has the same owner and the record has not changed since it
 // was read. If the outcome is unknown, the next write reads the record.
 func (h *heart) commit(ctx context.Context, told payload) error {
-	store := h.j.x.eng.store
+	store := h.j.x.host.store
 	if err := h.find(ctx, store); err != nil {
 		return err
 	}
 	b := h.stored
 	b.Generation, b.Activity, b.Attempt = h.wf.Generation, h.j.op.name, h.j.attempt.number
-	b.At = max(checkpoint.Micro(h.j.x.eng.now()), b.At+1)
+	b.At = max(checkpoint.Micro(h.j.x.host.now()), b.At+1)
 	b.Codec, b.Progress = told.codec, told.data
 	b, put, err := b.Seal()
 	if err != nil {
@@ -238,7 +238,7 @@ func (h *heart) find(ctx context.Context, s storage.Storage) error {
 
 // owned checks whether the run still has the same owner. If not, it cancels the attempt.
 func (h *heart) owned(ctx context.Context) error {
-	wf, err := checkpoint.Load(ctx, h.j.x.eng.store, h.j.x.id)
+	wf, err := checkpoint.Load(ctx, h.j.x.host.store, h.j.x.id)
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		return err
 	}

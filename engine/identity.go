@@ -119,11 +119,11 @@ func (x *execution) anotherInput(o *operation) {
 	if len(x.changed) < mostChanged && !slices.Contains(x.changed, what) { // each recorded attempt is compared
 		x.changed = append(x.changed, what)
 	}
-	if !x.eng.tellsOfInput(x.hold.Workflow.Generation) {
+	if !x.host.tellsOfInput(x.hold.Workflow.Generation) {
 		return
 	}
-	x.eng.log.Warn("weft: in a replay, an operation was started with an input that differs from the recorded one; the run continues", "workflow", x.id, "type", x.def.name, "operation", o.id, "what", describe(o.of, o.name))
-	if f := x.eng.config.Events.InputChanged; f != nil {
+	x.host.log.Warn("weft: in a replay, an operation was started with an input that differs from the recorded one; the run continues", "workflow", x.id, "type", x.def.name, "operation", o.id, "what", describe(o.of, o.name))
+	if f := x.host.events.InputChanged; f != nil {
 		f(InputChangedEvent{WorkflowID: x.id, Operation: o.id})
 	}
 }
@@ -133,7 +133,7 @@ const mostTold = 10_000
 
 // tellsOfInput reports whether a changed input of this run is to be reported. It returns true
 // only the first time, because a run is replayed each time it comes back from parking.
-func (e *Engine) tellsOfInput(generation string) bool {
+func (e *host) tellsOfInput(generation string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.changed[generation] {

@@ -132,7 +132,7 @@ func (x *execution) takes(o *operation, p payload) error {
 func (x *execution) block(o *operation, cause error) {
 	x.blocked = undecodable(o.id, o.name, cause)
 	x.blocked.again = true
-	x.eng.log.Error("weft: run cannot continue; it is held when its attempts have returned", "workflow", x.id, "type", x.def.name, "operation", o.id, "error", x.blocked)
+	x.host.log.Error("weft: run cannot continue; it is held when its attempts have returned", "workflow", x.id, "type", x.def.name, "operation", o.id, "error", x.blocked)
 }
 
 // match takes the first waiting signal of a name, reading the inbox if necessary.

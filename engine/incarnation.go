@@ -19,7 +19,7 @@ import (
 // An incarnation is an engine from the start of Engine.Run to its end, or until it loses its
 // lease. It owns the runs that it claims. Run then continues as another incarnation.
 type incarnation struct {
-	eng        *Engine
+	eng        *worker
 	name       string
 	opening    string // of an exclusive store; "" if the store is shared
 	since      int64
@@ -62,10 +62,10 @@ type incarnation struct {
 	lateSignals map[string]arrival // runs to which a signal may come late
 }
 
-func newIncarnation(e *Engine) *incarnation {
+func newIncarnation(e *worker) *incarnation {
 	l := &incarnation{
 		eng:        e,
-		name:       e.config.Name + "-" + e.newID(),
+		name:       e.engineName + "-" + e.newID(),
 		opening:    opening(e.store),
 		since:      checkpoint.Micro(e.now()),
 		floor:      checkpoint.First(e.now()),
@@ -224,7 +224,7 @@ func (l *incarnation) judge(ctx context.Context, incarnation string, raw []byte,
 		return dead, nil
 	case l.Shared():
 		return l.observe(ctx, incarnation, raw, r)
-	case r.Opening != l.opening || l.eng.config.Ownership == OwnershipSingleOwner:
+	case r.Opening != l.opening || l.eng.ownership == OwnershipSingleOwner:
 		return dead, nil
 	}
 	return alive, nil
@@ -248,7 +248,7 @@ func (l *incarnation) stop() {
 	for _, x := range l.eng.allDriven() {
 		x.post(stopping{})
 	}
-	force := time.AfterFunc(l.eng.config.StopTimeout, func() { l.cancel(activity.ErrStopped) })
+	force := time.AfterFunc(l.eng.stopTimeout, func() { l.cancel(activity.ErrStopped) })
 	defer force.Stop()
 	l.running.Wait()
 	l.stopRenewals()
@@ -346,3 +346,22 @@ func merged(a, b context.Context) (context.Context, context.CancelFunc) {
 	stop := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
+
+// Name returns the name of the incarnation, which is unique.
+func (l *incarnation) Name() string { return l.name }
+
+// Context returns a context that ends when everything must stop immediately.
+func (l *incarnation) Context() context.Context { return l.ctx }
+
+// NoteTime compares the clocks, so that a jump is noticed.
+func (l *incarnation) NoteTime() { l.clock.note() }
+
+// DoubtsClock reports whether this clock may be ahead by so much that what is written with it
+// would be found late.
+func (l *incarnation) DoubtsClock() bool { return l.witness.doubts(l.eng.read()) }
+
+// Interrupted notes that attempts were cut off.
+func (l *incarnation) Interrupted() { l.cut.Store(true) }
+
+// ProbationEnded has suspects wait for x no longer.
+func (l *incarnation) ProbationEnded(x *execution) { l.quarantine.end(x) }

@@ -49,6 +49,6 @@ func (m *mailbox) regain() bool {
 // relieve starts another driver if the driver is running an attempt inline.
 func (x *execution) relieve() {
 	if x.mailbox.regain() {
-		go x.incarnation.CarryOn(x, x.loop)
+		go x.owner.CarryOn(x, x.loop)
 	}
 }

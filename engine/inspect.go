@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"time"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
@@ -12,16 +11,15 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Describe returns the state of a workflow. Errors: ErrNotFound, ErrInvalid,
-// ErrClosed, the store's.
-func (e *Engine) Describe(ctx context.Context, id string) (Info, error) {
+// Describe is Engine.Describe.
+func (e *admin) Describe(ctx context.Context, id string) (Info, error) {
 	call := waiting(ctx, "description of workflow", id)
 	waitingFor(call, "the store to read")
 	info, err := e.describe(call, id)
 	return info, call.explain(err)
 }
 
-func (e *Engine) describe(ctx context.Context, id string) (Info, error) {
+func (e *admin) describe(ctx context.Context, id string) (Info, error) {
 	wf, err := e.load(ctx, id)
 	if err != nil {
 		return Info{}, err
@@ -37,7 +35,7 @@ func (e *Engine) describe(ctx context.Context, id string) (Info, error) {
 }
 
 // infoOf returns the state of wf, including whether no engine can execute it.
-func (e *Engine) infoOf(ctx context.Context, wf *checkpoint.Workflow, who *roster) (Info, error) {
+func (e *admin) infoOf(ctx context.Context, wf *checkpoint.Workflow, who *roster) (Info, error) {
 	info := infoOf(wf)
 	if wf.Status.Terminal() || e.driven(wf.ID) != nil {
 		return info, nil
@@ -52,7 +50,7 @@ func (e *Engine) infoOf(ctx context.Context, wf *checkpoint.Workflow, who *roste
 // leftAlone returns why no engine can execute wf, as far as e knows, or "". For a run that
 // is pinned to a deployment, or will be, it looks for an engine of the deployment. For any
 // other run, e knows only its own workflows, and nothing if it has none.
-func (e *Engine) leftAlone(ctx context.Context, wf *checkpoint.Workflow, who *roster) (string, error) {
+func (e *admin) leftAlone(ctx context.Context, wf *checkpoint.Workflow, who *roster) (string, error) {
 	switch {
 	case wf.Deployment != "":
 		return who.missing(ctx, wf.Deployment, wf.Type)
@@ -65,27 +63,8 @@ func (e *Engine) leftAlone(ctx context.Context, wf *checkpoint.Workflow, who *ro
 	return why, nil
 }
 
-// describeWaiting asks the driver what the run waits for. It returns nil if the driver is
-// busy.
-func (x *execution) describeWaiting(ctx context.Context) []string {
-	answer := make(chan []string, 1)
-	x.post(waitsFor{answer})
-	busy := time.NewTimer(100 * time.Millisecond)
-	defer busy.Stop()
-	select {
-	case words := <-answer:
-		return words
-	case <-busy.C:
-	case <-x.ctx.Done():
-	case <-ctx.Done():
-	}
-	return nil
-}
-
-// History yields a workflow's checkpoints, from the first. An error ends the
-// sequence: one that wraps storage.ErrCorrupt for a missing or damaged checkpoint,
-// ErrNotFound, also if the workflow is purged meanwhile, or one of the store.
-func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Checkpoint, error] {
+// History is Engine.History.
+func (e *admin) History(ctx context.Context, id string) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		wf, err := e.load(ctx, id)
 		if err != nil {
@@ -100,10 +79,8 @@ func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Ch
 	}
 }
 
-// List yields the workflows that f selects, newest first. A workflow whose record is
-// damaged, or was written by a newer release, is yielded as its id and that error, and
-// the others follow. Any other error ends the sequence.
-func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
+// List is Engine.List.
+func (e *admin) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if err := e.refused(); err != nil {
 			yield(Info{}, err)
@@ -131,7 +108,7 @@ func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	}
 }
 
-func (e *Engine) listed(ctx context.Context, entry storage.Entry, who *roster) (Info, error) {
+func (e *admin) listed(ctx context.Context, entry storage.Entry, who *roster) (Info, error) {
 	var r row
 	if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
 		return Info{}, err

@@ -23,16 +23,13 @@ import (
 // owner is suspended between this check and a write, and so does not stop, its write is
 // refused, because every write depends on the claim.
 
-// perTTL is how many times per TTL a lease is renewed. On an overloaded machine a renewal
-// takes long and may start late, so there it is renewed up to looksPerTTL times.
-const (
-	perTTL      = 3
-	looksPerTTL = 15
-)
+// looksPerTTL is how many times per TTL a lease is renewed at most: on an overloaded machine a
+// renewal takes long and may start late. Otherwise it is renewed perTTL times.
+const looksPerTTL = 15
 
-// shared reports whether incarnations must renew their records.
+// Shared reports whether incarnations must renew their records.
 func (l *incarnation) Shared() bool {
-	return l.opening == "" && l.eng.config.Ownership == OwnershipCASRequired
+	return l.opening == "" && l.eng.ownership == OwnershipCASRequired
 }
 
 // keepLease renews the record until stopRenewals is called, after everything else of the
@@ -55,7 +52,7 @@ func (l *incarnation) keepLease() {
 // timer does the latter, because a store may block for longer than the context of a
 // renewal allows.
 func (l *incarnation) renewals(ctx context.Context) {
-	ttl := l.eng.config.LeaseTTL
+	ttl := l.eng.leaseTTL
 	left, took := l.registered, time.Duration(0)
 	trusted := left.Add(ttl)
 	end := time.AfterFunc(time.Until(trusted), func() { l.depose(errUnanswered) })
@@ -85,7 +82,7 @@ func (l *incarnation) renewals(ctx context.Context) {
 // restUntil waits until it is time to send the next renewal. The last one was sent at left
 // and was stored after the time took. It returns false if ctx is done first.
 func (l *incarnation) restUntil(ctx context.Context, left time.Time, took time.Duration, trusted time.Time) bool {
-	ttl := l.eng.config.LeaseTTL
+	ttl := l.eng.leaseTTL
 	short := ttl / looksPerTTL
 	next := left.Add(ttl / perTTL)
 	if took > short {
@@ -131,7 +128,7 @@ func (l *incarnation) depose(cause error) {
 	l.eng.log.Error("weft: lease is lost; all runs are released", "incarnation", l.name, "error", cause)
 	l.eng.gate.SlowDown() // before the cancellation: it counts the attempts in progress
 	l.cancel(activity.ErrLeaseLost)
-	if f := l.eng.config.Events.Deposed; f != nil {
+	if f := l.eng.events.Deposed; f != nil {
 		f(DeposedEvent{Incarnation: l.name})
 	}
 }
@@ -164,14 +161,14 @@ func (l *incarnation) renew(ctx context.Context) error {
 // record returns the incarnation's record, with a new nonce on a shared store.
 func (l *incarnation) record(stopped time.Time) (storage.Op, error) {
 	r := &registration{
-		Name:    l.eng.config.Name,
+		Name:    l.eng.engineName,
 		Opening: l.opening,
 		Since:   l.since,
 		Stopped: checkpoint.Micro(stopped),
 		Cut:     !stopped.IsZero() && l.cut.Load(),
 
 		Workflows:  l.eng.types(),
-		Deployment: l.eng.config.Deployment,
+		Deployment: l.eng.deployment,
 		Queues:     l.eng.queues(),
 
 		Clock:  checkpoint.Micro(l.eng.now()),
@@ -179,7 +176,7 @@ func (l *incarnation) record(stopped time.Time) (storage.Op, error) {
 	}
 	r.count(&l.counts)
 	if l.Shared() {
-		r.Nonce, r.TTL = l.eng.newID(), int64(l.eng.config.LeaseTTL/time.Microsecond)
+		r.Nonce, r.TTL = l.eng.newID(), int64(l.eng.leaseTTL/time.Microsecond)
 	}
 	key := keys.Engine(l.name)
 	raw, err := record.Seal(key, checkpoint.Version, r, nil)

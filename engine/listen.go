@@ -18,7 +18,7 @@ func (l *incarnation) listen(ctx context.Context) {
 		return
 	}
 	work := []storage.Range{keys.WakesOf(l.name), keys.Todos()}
-	for _, q := range l.eng.config.Queues {
+	for _, q := range l.eng.served {
 		work = append(work, keys.LineOf(q.Name))
 	}
 	for _, r := range work {

@@ -15,7 +15,7 @@ import (
 
 // load reads the record of a workflow. It returns ErrNotFound if there is none, or only a
 // tombstone.
-func (e *Engine) load(ctx context.Context, id string) (*checkpoint.Workflow, error) {
+func (e *env) load(ctx context.Context, id string) (*checkpoint.Workflow, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (e *Engine) load(ctx context.Context, id string) (*checkpoint.Workflow, err
 
 // orphaned distinguishes a workflow that never existed from one whose record was lost, of
 // which the input remains. It returns a workflow that was started meanwhile.
-func (e *Engine) orphaned(ctx context.Context, id string) (*checkpoint.Workflow, error) {
+func (e *env) orphaned(ctx context.Context, id string) (*checkpoint.Workflow, error) {
 	_, err := e.store.Get(ctx, keys.Input(id))
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, notFound(id)
@@ -72,7 +72,7 @@ func outdated(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, c
 }
 
 // sameLife returns ErrNotFound if the generation of wf has been purged since it was read.
-func (e *Engine) sameLife(ctx context.Context, wf *checkpoint.Workflow) error {
+func (e *env) sameLife(ctx context.Context, wf *checkpoint.Workflow) error {
 	now, err := e.load(ctx, wf.ID)
 	if err == nil && now.Generation != wf.Generation {
 		err = notFound(wf.ID)
@@ -86,7 +86,7 @@ func (e *Engine) sameLife(ctx context.Context, wf *checkpoint.Workflow) error {
 // history yields the checkpoints of wf, as checkpoint.History does. If wf is purged
 // meanwhile, it ends with ErrNotFound, because the rest of a history is neither damaged nor
 // complete.
-func (e *Engine) history(ctx context.Context, wf *checkpoint.Workflow) iter.Seq2[checkpoint.Checkpoint, error] {
+func (e *env) history(ctx context.Context, wf *checkpoint.Workflow) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		ended := false
 		for c, err := range checkpoint.History(ctx, e.store, wf) {

@@ -82,7 +82,7 @@ func (x *execution) pass(posts ...message) {
 		look = p.forward(x) || look
 	}
 	if look && x.output == nil {
-		x.incarnation.Doubt(x.id)
+		x.owner.Doubt(x.id)
 	}
 }
 
@@ -126,7 +126,7 @@ func (x *execution) facing() []string {
 	for o := range x.ops.all() {
 		s := describe(o.of, o.name)
 		if !o.due.IsZero() {
-			s += " until " + x.wall(o.due, x.eng.now()).UTC().Format(time.RFC3339)
+			s += " until " + x.wall(o.due, x.host.now()).UTC().Format(time.RFC3339)
 		}
 		if o.permit != nil && !o.permit.granted {
 			s += ", in line"

@@ -61,7 +61,7 @@ type placeGiven struct{}
 func (placeGiven) read(x *execution) { x.places++ }
 
 func (placeGiven) forward(x *execution) bool {
-	x.eng.gate.Leave()
+	x.host.gate.Leave()
 	return false
 }
 

@@ -65,13 +65,13 @@ type outgrownError struct{ error }
 func (e *outgrownError) Unwrap() error { return e.error }
 
 // outgrown returns an outgrownError if this release does not know the store's stamp.
-func (e *Engine) outgrown(ctx context.Context) error {
+func (e *env) outgrown(ctx context.Context) error {
 	key := keys.Meta("store")
 	raw, err := e.store.Get(ctx, key)
 	if err != nil {
 		return fmt.Errorf("engine: read the store's stamp: %w", err)
 	}
-	err = checkStamp(key, raw, e.config.Ownership)
+	err = checkStamp(key, raw, e.ownership)
 	if errors.Is(err, storage.ErrFutureFormat) {
 		return &outgrownError{err}
 	}
@@ -86,7 +86,7 @@ type stampCheck struct {
 
 // look calls outgrown once per PollInterval, and less often while the engine is idle.
 func (s *stampCheck) look(ctx context.Context) error {
-	if s.incarnation.takeover.idle || time.Since(s.last) < s.incarnation.eng.config.PollInterval {
+	if s.incarnation.takeover.idle || time.Since(s.last) < s.incarnation.eng.pollInterval {
 		return nil
 	}
 	s.last = time.Now()

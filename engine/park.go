@@ -37,20 +37,20 @@ func (x *execution) waits() bool {
 // must not be parked.
 func (x *execution) idle() (time.Duration, bool) {
 	t := &x.ops
-	if x.stays || !x.waits() || x.eng.now().UnixMicro() <= 0 { // a clock before 1970 is not set yet, and keys cannot represent its times
+	if x.stays || !x.waits() || x.host.now().UnixMicro() <= 0 { // a clock before 1970 is not set yet, and keys cannot represent its times
 		return 0, false
 	}
-	patience := max(x.eng.config.ParkAfter, saturate.Times(worth, x.replayTook))
-	if x.eng.Crowded() {
+	patience := max(x.host.parkAfter, saturate.Times(worth, x.replayTook))
+	if x.host.peers.Crowded() {
 		patience = 0
 	}
 	due, timed := t.nextDue(true)
-	if timed && x.hold.In(due.Sub(x.time())) <= max(patience, x.eng.config.PollInterval) {
+	if timed && x.hold.In(due.Sub(x.time())) <= max(patience, x.host.pollInterval) {
 		return 0, false
 	}
 	// If this clock is ahead, the run's entry would be too far in the future, and the run
 	// would be found late.
-	if timed && patience > 0 && x.incarnation.witness.doubts(x.eng.read()) {
+	if timed && patience > 0 && x.owner.DoubtsClock() {
 		return 0, false
 	}
 	return patience, true
@@ -77,8 +77,8 @@ func (x *execution) park() error {
 		wf.Facing = append(wf.Facing[:mostFacing], "and more")
 	}
 	if due, ok := x.ops.nextDue(true); ok {
-		now := x.eng.now() // other engines go by the wall clock
-		wf.Todo = keys.TodoParked(0, x.wall(due, now), now, wf.ID, x.eng.newID())
+		now := x.host.now() // other engines go by the wall clock
+		wf.Todo = keys.TodoParked(0, x.wall(due, now), now, wf.ID, x.host.newID())
 		change.Ops = append(change.Ops, storage.Put(wf.Todo, nil))
 	}
 	if len(wf.Awaits) > 0 {
@@ -107,11 +107,11 @@ func (x *execution) park() error {
 		return nil
 	}
 	var again []byte
-	if len(kids) <= min(mostKids, x.eng.room(&change)) {
+	if len(kids) <= min(mostKids, x.host.room(&change)) {
 		change.If = append(change.If, kids...)
 	} else {
-		now := x.eng.now()
-		again = keys.TodoParked(0, now.Add(saturate.Times(rarely, x.eng.config.PollInterval)), now, wf.ID, x.eng.newID())
+		now := x.host.now()
+		again = keys.TodoParked(0, now.Add(saturate.Times(rarely, x.host.pollInterval)), now, wf.ID, x.host.newID())
 		change.Ops = append(change.Ops, storage.Put(again, nil))
 	}
 	done, err := x.commit(change)
@@ -138,10 +138,10 @@ func (x *execution) lookBack(again []byte) {
 	}
 	b := storage.Batch{Ops: []storage.Op{storage.Delete(again)}}
 	if ended {
-		b.Ops = append(b.Ops, storage.Put(keys.Todo(0, x.eng.now(), x.id, x.eng.newID()), nil))
+		b.Ops = append(b.Ops, storage.Put(keys.Todo(0, x.host.now(), x.id, x.host.newID()), nil))
 	}
 	if err := x.store.Commit(x.ctx, b); err == nil && ended {
-		x.incarnation.PokeNow()
+		x.owner.PokeNow()
 	}
 }
 
@@ -182,7 +182,7 @@ func (x *execution) releaseForShutdown() error {
 			return err
 		}
 	}
-	if x.incarnation.Shared() {
+	if x.owner.Shared() {
 		return x.handOver()
 	}
 	return errStopped
@@ -194,7 +194,7 @@ func (x *execution) handOver() error {
 	wf := *x.hold.Workflow
 	held := keys.Held(wf.Owner, wf.ID)
 	wf.Owner, wf.Deaths, wf.Alone = "", 0, 0
-	wf.Todo = keys.TodoNow(0, x.eng.now().Add(-x.incarnation.Ahead()), wf.ID, x.eng.newID())
+	wf.Todo = keys.TodoNow(0, x.host.now().Add(-x.owner.Ahead()), wf.ID, x.host.newID())
 	done, err := x.commit(checkpoint.Change{
 		Events:   []checkpoint.Event{{Kind: checkpoint.KindParked}},
 		Workflow: &wf,
@@ -235,70 +235,6 @@ func (t *table) kidsUnchanged() (conditions []storage.Condition, known bool) {
 	return conditions, true
 }
 
-// crowded reports whether more than three quarters of MaxRunsInMemory are in memory. Then runs that
-// only wait are parked at once.
-func (e *Engine) Crowded() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return len(e.runs) > e.config.MaxRunsInMemory*3/4
-}
-
-// A capacity keeps account of the room for runs in memory.
-type capacity struct {
-	coming  int  // runs that have reserved room and are not yet in memory
-	refused bool // a run was refused: wake the poll when there is room
-}
-
-// admit reserves room in memory for a run. The caller calls coming when the run is in memory,
-// or will not be. If there is no room and asks is true, the poll is woken when there is.
-func (e *Engine) admit(asks bool) (coming func(), ok bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.hasRoom(asks) {
-		return nil, false
-	}
-	e.capacity.coming++
-	return e.arrived, true
-}
-
-// takes reports whether e may execute wf and has room for it.
-func (e *Engine) Takes(wf *checkpoint.Workflow) bool {
-	if !e.mayDrive(wf) {
-		return false
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.hasRoom(true)
-}
-
-// hasRoom reports whether there is room for a run. If not, and asks is true, the poll is
-// woken when there is. The caller holds e.mu.
-func (e *Engine) hasRoom(asks bool) bool {
-	room := len(e.runs)+e.capacity.coming < e.config.MaxRunsInMemory
-	e.capacity.refused = e.capacity.refused || asks && !room
-	return room
-}
-
-// hasRoomNow reports whether this engine is running and has room for a run.
-func (e *Engine) hasRoomNow() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.incarnation != nil && e.hasRoom(false)
-}
-
-func (e *Engine) arrived() {
-	e.mu.Lock()
-	e.capacity.coming--
-	l := e.roomFor()
-	e.mu.Unlock()
-	l.PokeNow()
-}
-
-// roomFor returns the incarnation whose poll is to be woken because there is room, or nil.
-func (e *Engine) roomFor() *incarnation {
-	if !e.capacity.refused || len(e.runs)+e.capacity.coming >= e.config.MaxRunsInMemory {
-		return nil
-	}
-	e.capacity.refused = false
-	return e.incarnation
-}
+// rarely is the maximum time between two looks that nothing has prompted, in units of
+// PollInterval. An idle engine spends as much on a query to a server as on everything else.
+const rarely = 10

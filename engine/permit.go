@@ -36,7 +36,7 @@ func (x *execution) permitted(o *operation) bool {
 		p.Permit = limits.New(needs, func() { x.post(permitGiven{p}) })
 		o.permit = p
 		x.ops.permits++
-		p.granted = x.eng.limits.Ask(p.Permit)
+		p.granted = x.host.limits.Ask(p.Permit)
 	}
 	return o.permit.granted
 }
@@ -57,7 +57,7 @@ func (x *execution) permitGranted(p *permit) {
 }
 
 // forgo gives back o's permit, or removes it from its line.
-func (o *operation) forgo() { o.x.eng.limits.GiveBack(o.takePermit()) }
+func (o *operation) forgo() { o.x.host.limits.GiveBack(o.takePermit()) }
 
 // takePermit removes o's permit from o and returns it, or nil if there is none.
 func (o *operation) takePermit() *limits.Permit {
@@ -77,7 +77,7 @@ func (x *execution) enter() bool {
 		x.places--
 		return true
 	}
-	if x.eng.gate.Enter(&x.visitor) {
+	if x.host.gate.Enter(&x.visitor) {
 		return true
 	}
 	x.refused = true
@@ -90,6 +90,6 @@ func (x *execution) PlaceGiven() { x.post(placeGiven{}) }
 // unneeded gives back the places that x has and does not need.
 func (x *execution) unneeded() {
 	for ; x.places > 0; x.places-- {
-		x.eng.gate.Leave()
+		x.host.gate.Leave()
 	}
 }

@@ -41,7 +41,7 @@ func (l *incarnation) duties() []duty {
 
 // always returns the look of a duty that runs at least once per PollInterval.
 func (l *incarnation) always(look func(context.Context) error) func(context.Context) (time.Duration, error) {
-	return func(ctx context.Context) (time.Duration, error) { return l.eng.config.PollInterval, look(ctx) }
+	return func(ctx context.Context) (time.Duration, error) { return l.eng.pollInterval, look(ctx) }
 }
 
 // poll looks for work: runs of dead incarnations, workflows that are due, and what was
@@ -51,7 +51,7 @@ func (l *incarnation) always(look func(context.Context) error) func(context.Cont
 func (l *incarnation) poll(ctx context.Context) error {
 	duties := l.duties()
 	for ctx.Err() == nil {
-		rest := l.eng.config.PollInterval
+		rest := l.eng.pollInterval
 		for _, d := range duties {
 			next, err := d.look(ctx)
 			rest = min(rest, next)
@@ -87,10 +87,6 @@ func fatal(err error) string {
 	return ""
 }
 
-// rarely is the maximum time between two looks that nothing has prompted, in units of
-// PollInterval. An idle engine spends as much on a query to a server as on everything else.
-const rarely = 10
-
 // noteJump has all runs looked at again if the wall clock has jumped.
 func (l *incarnation) noteJump(context.Context) error {
 	if l.clock.jumped() {
@@ -101,7 +97,7 @@ func (l *incarnation) noteJump(context.Context) error {
 }
 
 // nudge has every run look at its timers and its inbox again.
-func (e *Engine) nudge() {
+func (e *worker) nudge() {
 	for _, x := range e.allDriven() {
 		x.post(anything)
 	}

@@ -10,17 +10,13 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Purge removes a workflow that has ended, with everything that belongs to it. Its
-// id may then be used again, but its numbers are not reused. Errors: ErrNotFound,
-// ErrNotApplicable for a workflow that has not ended, ErrInvalid. If a purge was
-// interrupted, another call of Purge finishes it, or the next start of the id, or
-// later an engine.
-func (e *Engine) Purge(ctx context.Context, id string, by Actor) error {
+// Purge is Engine.Purge.
+func (e *admin) Purge(ctx context.Context, id string, by Actor) error {
 	call := waiting(ctx, "purge of workflow", id)
 	return call.explain(e.purgeWorkflow(call, id, by))
 }
 
-func (e *Engine) purgeWorkflow(ctx context.Context, id string, by Actor) error {
+func (e *admin) purgeWorkflow(ctx context.Context, id string, by Actor) error {
 	if err := errors.Join(checkActor(by), checkID(id), e.refused()); err != nil {
 		return err
 	}
@@ -33,7 +29,7 @@ func (e *Engine) purgeWorkflow(ctx context.Context, id string, by Actor) error {
 }
 
 // purge purges the workflow, or reports that another write came first and to try again.
-func (e *Engine) purge(ctx context.Context, id string, by Actor) (again bool, err error) {
+func (e *admin) purge(ctx context.Context, id string, by Actor) (again bool, err error) {
 	wf, err := checkpoint.Load(ctx, e.store, id)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
@@ -66,13 +62,13 @@ func (e *Engine) purge(ctx context.Context, id string, by Actor) (again bool, er
 	return false, err
 }
 
-func (e *Engine) bury(ctx context.Context, wf *checkpoint.Workflow) (*checkpoint.Workflow, error) {
+func (e *admin) bury(ctx context.Context, wf *checkpoint.Workflow) (*checkpoint.Workflow, error) {
 	hold, err := checkpoint.Find(ctx, e.store, wf)
 	if err != nil {
 		return nil, err
 	}
 	now := e.now()
-	w, err := hold.Bury(now, now.Add(e.config.TombstoneRetention))
+	w, err := hold.Bury(now, now.Add(e.tombstoneRetention))
 	if err != nil {
 		return nil, err
 	}

@@ -62,13 +62,13 @@ func QueuesOf(workflows []Definition) (qs []Queue) {
 }
 
 // serves reports whether e executes runs of a queue.
-func (e *Engine) serves(queue string) bool {
-	return queue == "" || slices.ContainsFunc(e.config.Queues, func(q Queue) bool { return q.Name == queue })
+func (e *env) serves(queue string) bool {
+	return queue == "" || slices.ContainsFunc(e.served, func(q Queue) bool { return q.Name == queue })
 }
 
 // queues returns the names of the queues that e serves, sorted.
-func (e *Engine) queues() (names []string) {
-	for _, q := range e.config.Queues {
+func (e *env) queues() (names []string) {
+	for _, q := range e.served {
 		names = append(names, q.Name)
 	}
 	slices.Sort(names)
@@ -84,8 +84,8 @@ type queueLines struct {
 // look admits runs from the queues that this engine serves.
 func (d *queueLines) look(ctx context.Context) (next time.Duration, _ error) {
 	var errs []error
-	next = d.incarnation.eng.config.PollInterval
-	for _, q := range d.incarnation.eng.config.Queues {
+	next = d.incarnation.eng.pollInterval
+	for _, q := range d.incarnation.eng.served {
 		opens, err := d.serve(ctx, q)
 		next = min(next, opens)
 		if err != nil {
@@ -113,7 +113,7 @@ func (d *queueLines) serve(ctx context.Context, q Queue) (opens time.Duration, _
 		d.trails[q.Name] = way
 	}
 	looked := time.Now()
-	p := way.look(looked, l.eng.config.PollInterval, line.End)
+	p := way.look(looked, l.eng.pollInterval, line.End)
 	if p.start != nil {
 		line.Start = p.start
 	}
@@ -140,7 +140,7 @@ func (d *queueLines) serve(ctx context.Context, q Queue) (opens time.Duration, _
 // turnAway returns the change that cancels wf, which waits in a line and has not begun.
 // next is wf with the cancellation request. Its function is never called, because it has
 // nothing to clean up.
-func (e *Engine) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (*changing, error) {
+func (e *worker) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (*changing, error) {
 	if err := wf.Status.To(checkpoint.StatusCancelled); err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (e *Engine) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (*
 	change := checkpoint.Change{
 		Events: []checkpoint.Event{
 			{Kind: checkpoint.KindAsked, By: next.Cancel.By, Why: next.Cancel.Reason},
-			{Kind: checkpoint.KindEnded, Name: string(checkpoint.StatusCancelled), Error: out.Error, By: e.config.Name},
+			{Kind: checkpoint.KindEnded, Name: string(checkpoint.StatusCancelled), Error: out.Error, By: e.engineName},
 		},
 		Workflow: next,
 		Ops:      []storage.Op{put},
@@ -179,7 +179,7 @@ func (e *Engine) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (*
 // A door admits runs of a queue during one look at its line.
 type door struct {
 	queue Queue
-	eng   *Engine
+	eng   *worker
 	read  bool // the slots were read
 
 	mu    lock.Mutex    // guards the fields below

@@ -284,7 +284,7 @@ func (x *execution) unreadableAnswer(o *operation, r activity.Record) (why strin
 	if err == nil || err == errStopped {
 		return "", err
 	}
-	x.eng.log.Error("weft: the result that an operator gave cannot be decoded; it is rejected", "workflow", x.id, "activity", o.name, "operation", o.id, "error", err)
+	x.host.log.Error("weft: the result that an operator gave cannot be decoded; it is rejected", "workflow", x.id, "activity", o.name, "operation", o.id, "error", err)
 	return recordable(fmt.Sprintf("the answer by %s is rejected, because its result is of another type: activity %s returns %s: %v", cmp.Or(r.By, "a person"), o.name, typeOf(result), err)), nil
 }
 
@@ -459,12 +459,12 @@ func (x *execution) verify(o *operation) {
 
 	timeout := o.call.Policy.VerifyTimeout
 	info := x.info(o)
-	info.Phase, info.FencingToken, info.Deadline = activity.PhaseVerify, x.hold.Head, x.eng.now().Add(timeout)
+	info.Phase, info.FencingToken, info.Deadline = activity.PhaseVerify, x.hold.Head, x.host.now().Add(timeout)
 	tell := func(v activity.Verdict, returned bool) {
 		v.Reason = recordable(v.Reason)
 		answer := &verdict{Verdict: v, of: q, began: began}
 		if v.State == activity.StateCompletedWithResult {
-			answer.result = x.eng.payload(v.Result)
+			answer.result = x.host.payload(v.Result)
 			answer.result.Digest = plaintextDigest(answer.result.Codec, v.Result)
 		}
 		x.post(verified{o, answer, returned})
@@ -492,7 +492,7 @@ func (x *execution) verify(o *operation) {
 }
 
 // payload encodes v to be recorded. If that fails, the payload says why.
-func (e *Engine) payload(v any) activity.Payload {
+func (e *env) payload(v any) activity.Payload {
 	p, err := e.encode(v)
 	if err != nil {
 		return activity.Payload{Lost: recordable("result: " + err.Error())}

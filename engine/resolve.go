@@ -5,47 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// Resolve sets the outcome of an activity with an idempotency key, if an operator knows
-// it. The operation is the one that the workflow's Attention names. The answer is
-// activity.CompletedWithResult, activity.CompletedResultUnavailable, activity.Failed, or
-// activity.NotCompleted. After NotCompleted the activity is attempted again, within its
-// limits. The answer is durable when Resolve returns, and the history records it with
-// who gave it and why.
-//
-// Resolve also decides what follows if a Compensate has failed permanently and the
-// reason of the Attention is ReasonUncompensated, for an operation such as "3.undo". After
-// activity.NotCompleted the Compensate is attempted again, with all its attempts.
-// activity.CompletedWithResult[any](nil) means that the call is undone, and
-// activity.Failed that it will not be. After these two the workflow undoes what is left,
-// and ends.
-//
-// An answer that is given before the outcome of the activity or of its verifier is known
-// takes precedence. NotCompleted is accepted only if the Attention names the operation,
-// because otherwise an attempt may be in progress. Errors: ErrNotApplicable if there is
-// no such operation, it has its outcome, or no Attention names it where that is required;
-// ErrInvalid for an answer that an operator cannot give, or a result that is too large or
-// not of the activity's type; a *TerminalError for a workflow that has ended, which must
-// be retried first; ErrNotFound, ErrClosed.
-//
-// This engine knows the result type of an activity in Config.Activities, and of one that
-// its runs have called. It also takes a json.RawMessage that can be decoded as the type.
-// If it does not know the type, as in a client, the engine that executes the workflow
-// decodes the result before it becomes the outcome. If that fails, the answer is
-// withdrawn, and the workflow's Attention names the operation again, with the expected
-// type. Then call Resolve again.
-func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.Answer, by Actor) error {
+// Resolve is Engine.Resolve.
+func (e *admin) Resolve(ctx context.Context, id, operation string, a activity.Answer, by Actor) error {
 	call := waiting(ctx, "resolve of operation "+quoted(operation)+" of workflow", id)
 	return call.explain(e.resolveOperation(call, id, operation, a, by))
 }
 
-func (e *Engine) resolveOperation(ctx context.Context, id, operation string, a activity.Answer, by Actor) error {
+func (e *admin) resolveOperation(ctx context.Context, id, operation string, a activity.Answer, by Actor) error {
 	v, result, err := e.personal(a, operation)
 	if err := errors.Join(checkActor(by), err); err != nil {
 		return err
@@ -63,14 +35,9 @@ func (e *Engine) resolveOperation(ctx context.Context, id, operation string, a a
 	return err
 }
 
-// resolution returns the name of the verb in histories.
-func resolution(operation string, s activity.State) string {
-	return fmt.Sprintf("resolve %s: %s", operation, s)
-}
-
 // personal checks an operator's answer about an operation and encodes its result. The
 // answer about an operation that undoes a call has no result.
-func (e *Engine) personal(a activity.Answer, operation string) (v activity.Verdict, result activity.Payload, err error) {
+func (e *admin) personal(a activity.Answer, operation string) (v activity.Verdict, result activity.Payload, err error) {
 	if isNil(a) {
 		return v, result, fmt.Errorf("%w: answer is nil", ErrInvalid)
 	}
@@ -92,7 +59,7 @@ func (e *Engine) personal(a activity.Answer, operation string) (v activity.Verdi
 
 // resolving decides a Resolve. It writes the operation's record, and the workflow's record
 // so that the owner notices.
-func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operation string, v activity.Verdict, result activity.Payload, verb checkpoint.Verb) (*changing, error) {
+func (e *admin) resolving(ctx context.Context, wf *checkpoint.Workflow, operation string, v activity.Verdict, result activity.Payload, verb checkpoint.Verb) (*changing, error) {
 	if wf.Status.Terminal() {
 		return nil, &TerminalError{WorkflowID: wf.ID, Status: wf.Status}
 	}
@@ -138,7 +105,7 @@ func (e *Engine) resolving(ctx context.Context, wf *checkpoint.Workflow, operati
 
 // resolvingUndo decides a Resolve of an operation that undoes a call. The run gets the
 // answer as the verb.
-func (e *Engine) resolvingUndo(wf *checkpoint.Workflow, operation string, v activity.Verdict, verb checkpoint.Verb) (*changing, error) {
+func (e *admin) resolvingUndo(wf *checkpoint.Workflow, operation string, v activity.Verdict, verb checkpoint.Verb) (*changing, error) {
 	about := func(a checkpoint.Attention) bool {
 		return (a.Reason == string(ReasonUncompensated) || a.Reason == string(ReasonUndecodable)) && a.Operation == operation
 	}
@@ -154,46 +121,15 @@ func (e *Engine) resolvingUndo(wf *checkpoint.Workflow, operation string, v acti
 }
 
 // acting returns the decision to replace wf by next and to record verb.
-func (e *Engine) acting(wf, next *checkpoint.Workflow, verb checkpoint.Verb) (*changing, error) {
+func (e *admin) acting(wf, next *checkpoint.Workflow, verb checkpoint.Verb) (*changing, error) {
 	next.Verbs = append(slices.Clone(wf.Verbs), verb)
 	return e.rewritten(wf, next)
-}
-
-// A definitionOf identifies an activity that runs have called. Several definitions may
-// have the same name.
-type definitionOf struct {
-	name string
-	typ  reflect.Type // of the definition
-}
-
-// reconciles notes that runs of this engine call a, which has an idempotency key.
-func (e *Engine) reconciles(a activity.Definition) {
-	key := definitionOf{a.Title(), reflect.TypeOf(a)}
-	if _, known := e.reconciled.Load(key); !known {
-		e.reconciled.Store(key, a)
-	}
-}
-
-// known returns the activities with a name that this engine knows.
-func (e *Engine) known(name string) (as []activity.Definition) {
-	for _, a := range e.config.Activities {
-		if a.Title() == name {
-			as = append(as, a)
-		}
-	}
-	e.reconciled.Range(func(key, a any) bool {
-		if key.(definitionOf).name == name {
-			as = append(as, a.(activity.Definition))
-		}
-		return true
-	})
-	return as
 }
 
 // expected checks that an operator's result, and its encoding, is of the type that the
 // activity with that name returns. If this engine does not know the type, the run's owner
 // checks: see unreadableAnswer.
-func (e *Engine) expected(ctx context.Context, name string, result any, encoded activity.Payload) error {
+func (e *admin) expected(ctx context.Context, name string, result any, encoded activity.Payload) error {
 	var errs []error
 	for _, a := range e.known(name) {
 		err := e.fitsResult(ctx, a, result, encoded)
@@ -208,7 +144,7 @@ func (e *Engine) expected(ctx context.Context, name string, result any, encoded 
 // fitsResult checks that an operator's result is of the type that a returns, and that its
 // encoding can be decoded as that type. A tool that does not know the type passes a
 // json.RawMessage.
-func (e *Engine) fitsResult(ctx context.Context, a activity.Definition, result any, encoded activity.Payload) error {
+func (e *admin) fitsResult(ctx context.Context, a activity.Definition, result any, encoded activity.Payload) error {
 	into := a.NewResult()
 	want := typeOf(into)
 	if _, raw := result.(json.RawMessage); !raw && !a.Accepts(result) {

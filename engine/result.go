@@ -8,15 +8,14 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// Result waits for the end of a workflow and decodes its result into result, a
-// pointer or nil. An empty workflow name stands for any. See Handle.Result.
-func (e *Engine) Result(ctx context.Context, id, workflow string, result any) error {
+// Result is Engine.Result.
+func (e *admin) Result(ctx context.Context, id, workflow string, result any) error {
 	call := waiting(ctx, "result of workflow", id)
 	waitingFor(call, "the store to read")
 	return call.explain(e.awaitResult(call, id, workflow, result))
 }
 
-func (e *Engine) awaitResult(ctx context.Context, id, workflow string, result any) error {
+func (e *admin) awaitResult(ctx context.Context, id, workflow string, result any) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
@@ -55,10 +54,10 @@ func (e *Engine) awaitResult(ctx context.Context, id, workflow string, result an
 
 // hear waits for the end of a run, or until it is time to check the store. Then it returns
 // nil.
-func (e *Engine) hear(ctx context.Context, ended <-chan *ending, id string) (*ending, error) {
+func (e *admin) hear(ctx context.Context, ended <-chan *ending, id string) (*ending, error) {
 	var look <-chan time.Time
 	if !e.tells(id) {
-		t := time.NewTimer(e.config.PollInterval)
+		t := time.NewTimer(e.pollInterval)
 		defer t.Stop()
 		look = t.C
 	}
@@ -75,7 +74,7 @@ func (e *Engine) hear(ctx context.Context, ended <-chan *ending, id string) (*en
 }
 
 // result returns an output to a caller: it decodes the result, or returns the error.
-func (e *Engine) result(ctx context.Context, workflow, id string, out *checkpoint.Output, result any) error {
+func (e *admin) result(ctx context.Context, workflow, id string, out *checkpoint.Output, result any) error {
 	switch out.Status {
 	case checkpoint.StatusCompleted:
 		if result == nil {

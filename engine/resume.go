@@ -4,45 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
-	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
-	"github.com/weft-go/weft/internal/export"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
 
-// Resume makes a workflow that has failed, or one that is held for Attention, continue
-// from its last checkpoint. The history records who did this and why.
-//
-// A failed workflow is running again, and its history is replayed. This takes back
-// its end, and the failures of activities and steps after which it had started nothing
-// else. These are attempted again, with all their attempts and all their time. If they
-// have an idempotency key, their verifier or an operator (see Resolve) must permit it
-// first. Other failures stay, such as one after which the workflow cleaned up. So do ends
-// of children, time limits that have passed and cancellation requests: with these, only
-// changed code can end the workflow differently. Signals are accepted again from
-// then on. A workflow of a queue waits there again, at the end of the line.
-//
-// If two calls resume a failed workflow at once, one of them may get ErrNotApplicable, because
-// the workflow is running again.
-//
-// A workflow that has undone its calls (see activity.Activity.Compensate) cannot be
-// resumed, because it would build on effects that are gone. Start another one.
-//
-// Errors: a *TerminalError for a workflow that completed or was cancelled;
-// ErrNotApplicable for one that is running and not held, for one that has undone its
-// calls, for a child whose parent has been told how it ended (a parent that had ended
-// before was not told), and after it was resumed a hundred times; ErrNotFound, ErrInvalid, ErrClosed,
-// the store's.
-func (e *Engine) Resume(ctx context.Context, id string, by Actor) error {
+// Resume is Engine.Resume.
+func (e *admin) Resume(ctx context.Context, id string, by Actor) error {
 	call := waiting(ctx, "resume of workflow", id)
 	return call.explain(e.resumeWorkflow(call, id, by))
 }
 
-func (e *Engine) resumeWorkflow(ctx context.Context, id string, by Actor) error {
+func (e *admin) resumeWorkflow(ctx context.Context, id string, by Actor) error {
 	if err := checkActor(by); err != nil {
 		return err
 	}
@@ -90,15 +64,12 @@ func (e *Engine) resumeWorkflow(ctx context.Context, id string, by Actor) error 
 	return err
 }
 
-// retried is the name of the verb in histories.
-const retried = export.Retried
-
 // mostRetries is how often a workflow can be retried after it has failed. Each retry is
 // kept in its record.
 const mostRetries = 100
 
 // retryFailed decides a retry of the failed workflow wf.
-func (e *Engine) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (*checkpoint.Write, error) {
+func (e *admin) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (*checkpoint.Write, error) {
 	told, conditions, err := e.told(ctx, wf)
 	if err != nil {
 		return nil, err
@@ -131,7 +102,7 @@ func (e *Engine) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb 
 // told reports whether wf is a child whose parent has been told how it ended, or will be.
 // If the parent had ended before and so was not told, the conditions ensure that this
 // does not change.
-func (e *Engine) told(ctx context.Context, wf *checkpoint.Workflow) (told bool, conditions []storage.Condition, err error) {
+func (e *admin) told(ctx context.Context, wf *checkpoint.Workflow) (told bool, conditions []storage.Condition, err error) {
 	p := wf.Parent
 	if p == nil {
 		return false, nil, nil
@@ -156,7 +127,7 @@ func (e *Engine) told(ctx context.Context, wf *checkpoint.Workflow) (told bool, 
 
 // catchUp adds to a retry of wf the ends of children that were not delivered to wf because
 // it had ended before them.
-func (e *Engine) catchUp(ctx context.Context, wf *checkpoint.Workflow, w *checkpoint.Write) error {
+func (e *admin) catchUp(ctx context.Context, wf *checkpoint.Workflow, w *checkpoint.Write) error {
 	open := 0
 	for entry, err := range storage.All(ctx, e.store, keys.ChildrenOf(wf.ID)) {
 		if err != nil {
@@ -181,7 +152,7 @@ func (e *Engine) catchUp(ctx context.Context, wf *checkpoint.Workflow, w *checkp
 
 // tellEnd adds to w how a child of wf ended. If the child has not ended, w gets the
 // condition that it still has not: then the child itself will report its end to wf.
-func (e *Engine) tellEnd(ctx context.Context, wf *checkpoint.Workflow, c *checkpoint.Child, w *checkpoint.Write) error {
+func (e *admin) tellEnd(ctx context.Context, wf *checkpoint.Workflow, c *checkpoint.Child, w *checkpoint.Write) error {
 	kid, end, err := e.endOf(ctx, c.ID)
 	gone := errors.Is(err, storage.ErrNotFound)
 	switch {
@@ -205,7 +176,7 @@ func (e *Engine) tellEnd(ctx context.Context, wf *checkpoint.Workflow, c *checkp
 }
 
 // endOf reads a workflow's record and, if it has ended, its output.
-func (e *Engine) endOf(ctx context.Context, id string) (*checkpoint.Workflow, *checkpoint.Output, error) {
+func (e *admin) endOf(ctx context.Context, id string) (*checkpoint.Workflow, *checkpoint.Output, error) {
 	for {
 		wf, err := checkpoint.Load(ctx, e.store, id)
 		if err != nil || !wf.Status.Terminal() {
@@ -219,63 +190,4 @@ func (e *Engine) endOf(ctx context.Context, id string) (*checkpoint.Workflow, *c
 			return nil, nil, err
 		}
 	}
-}
-
-// takesBack reports whether e is the failure of an activity or a step that a retry of the
-// run has taken back. The outcome of an effect that happened and whose result is lost is
-// never taken back.
-func (x *execution) takesBack(e logged) bool {
-	if len(x.hold.Workflow.Retries) == 0 || e.Kind != checkpoint.KindSettled || e.Error == "" && e.Category == "" {
-		return false
-	}
-	switch e.Of {
-	case ofActivity, ofStep, ofTransaction:
-	default:
-		return false
-	}
-	return e.Category != string(activity.CategoryResultUnavailable) &&
-		slices.ContainsFunc(x.hold.Workflow.Retries, func(r checkpoint.Retry) bool { return r.Covers(e.place) })
-}
-
-// retried notes that o had failed and is attempted again because its run was retried.
-func (o *operation) retried(e logged) {
-	o.attempt, o.ownersLost, o.failures, o.answer = e.Attempt, 0, 0, nil
-	o.due = e.at
-	o.x.ops.time(o)
-}
-
-// since returns the time at which a limit that was set at t starts to count: t or the last
-// retry of the run, if that is later.
-func (x *execution) since(t time.Time) time.Time {
-	if n := len(x.hold.Workflow.Retries); n > 0 {
-		if again := checkpoint.Time(x.hold.Workflow.Retries[n-1].At); again.After(t) {
-			return again
-		}
-	}
-	return t
-}
-
-// reopened returns the record of an open operation after the last retry of wf.
-func reopened(r activity.Record, wf *checkpoint.Workflow) activity.Record {
-	if n := len(wf.Retries); n > 0 {
-		return r.Reopened(n, wf.Retries[n-1].At)
-	}
-	return r
-}
-
-// linger prevents this engine from executing a retry of x, which has ended, until all
-// attempts of x have returned. So two attempts of an operation never run at the same time.
-func (e *Engine) linger(x *execution, by int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	generation := x.hold.Workflow.Generation
-	if e.lingering[generation] += by; e.lingering[generation] == 0 {
-		delete(e.lingering, generation)
-	}
-}
-
-func (e *Engine) lingers(wf *checkpoint.Workflow) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.lingering[wf.Generation] > 0
 }

@@ -51,7 +51,7 @@ func (r *Run) Random() *rand.Rand {
 // Logger returns the engine's logger with the workflow's id. It logs nothing while the run
 // is replayed.
 func (r *Run) Logger() *slog.Logger {
-	return slog.New(replayHandler{r.x, r.x.eng.log.Handler()}).With("workflow", r.x.id)
+	return slog.New(replayHandler{r.x, r.x.host.log.Handler()}).With("workflow", r.x.id)
 }
 
 type replayHandler struct {
@@ -140,10 +140,10 @@ func (r *Run) RunActivity(c activity.Call) future.Operation {
 		c.Policy.Timeout = activity.DefaultTimeout
 	}
 	if c.Key != nil || c.Policy.Idempotent {
-		if err := storage.Require(r.x.eng.store, "an activity with an idempotency key", "conditionalBatch"); err != nil {
+		if err := storage.Require(r.x.host.store, "an activity with an idempotency key", "conditionalBatch"); err != nil {
 			return refusal{err}
 		}
-		r.x.eng.reconciles(c.Definition)
+		r.x.host.reconciles(c.Definition)
 	}
 	op := r.startOperation(ofActivity, c.Policy.Name, &c)
 	if o, ok := op.(*operation); ok && !o.done {
@@ -227,7 +227,7 @@ func (r *Run) decode(p payload, v any, explain func(error) *fault) {
 			r.x.fault = explain(errGoexit)
 		}
 	}()
-	err := r.x.eng.codecs.decode(r.x.eng.base, p, v)
+	err := r.x.host.codecs.decode(r.x.host.base, p, v)
 	if returned = true; err != nil {
 		r.holdFor(explain(err))
 	}
@@ -282,7 +282,7 @@ func undecodable(operation, name string, cause error) *fault {
 // Goexit, so it runs in a goroutine of its own. If it does not return in time, v may still be
 // written to, so v must have no other user.
 func (x *execution) readable(p payload, v any) error {
-	err, back := await(x, x.eng.decodes(p, v))
+	err, back := await(x, x.host.decodes(p, v))
 	if !back {
 		return errStopped
 	}
@@ -290,7 +290,7 @@ func (x *execution) readable(p payload, v any) error {
 }
 
 // decodes decodes p into v and sends the error, or nil. See execution.readable.
-func (e *Engine) decodes(p payload, v any) <-chan error {
+func (e *env) decodes(p payload, v any) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		err := errGoexit

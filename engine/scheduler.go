@@ -113,7 +113,7 @@ func (b *branch) run() {
 			switch {
 			case t.unwinding:
 				if p != nil {
-					b.x.eng.log.Warn("weft: panic in a deferred function while the run was released", "workflow", b.x.id, "panic", p)
+					b.x.host.log.Warn("weft: panic in a deferred function while the run was released", "workflow", b.x.id, "panic", p)
 				}
 			case p != nil:
 				r = &result{err: panicError(p), stack: string(debug.Stack())}
@@ -283,7 +283,7 @@ func (t *turns) turn(b *branch) bool {
 	}
 	_, back := await(t.x, t.yielded)
 	if !back {
-		t.x.eng.log.Error("weft: workflow function does not return to the engine; its goroutine is left running", "workflow", t.x.id, "type", t.x.def.name)
+		t.x.host.log.Error("weft: workflow function does not return to the engine; its goroutine is left running", "workflow", t.x.id, "type", t.x.def.name)
 		close(t.abandoned)
 	}
 	return back
@@ -306,7 +306,7 @@ func (t *turns) unwind() {
 	}
 	for o := range t.x.ops.all() {
 		if o.unsettled() && t.x.output == nil {
-			t.x.incarnation.cut.Store(true)
+			t.x.owner.Interrupted()
 		}
 		o.stop(why)
 	}
@@ -342,7 +342,7 @@ func (x *execution) cause() error {
 // encode encodes the value once, and makes a failure to do so the result's error.
 func (r *result) encode(x *execution) {
 	if r.err == nil {
-		r.encoded, r.err = x.eng.encode(r.value)
+		r.encoded, r.err = x.host.encode(r.value)
 	}
 }
 

@@ -120,7 +120,7 @@ func (r *Run) WithCancel() (run *Run, cancel func()) {
 	return &Run{x: r.x, b: r.b, scope: inner}, func() {
 		switch {
 		case r.x.busySince.Load() == 0: // no branch has the turn
-			r.x.eng.log.Error("weft: a scope was cancelled from outside of the run's branches; this was ignored", "workflow", r.x.id)
+			r.x.host.log.Error("weft: a scope was cancelled from outside of the run's branches; this was ignored", "workflow", r.x.id)
 		case !r.x.gone() && !r.x.unwinding:
 			r.x.end(inner, ErrCancelled)
 		}

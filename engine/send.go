@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
@@ -18,8 +16,14 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// SendSignal sends a signal to a workflow. See signal.Signal.Send.
-func (e *Engine) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+// An intake takes in what comes from outside of any run: starts and signals.
+type intake struct {
+	*worker
+	sends sends // in progress
+}
+
+// SendSignal is Engine.SendSignal.
+func (e *intake) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
 	id := m.WorkflowID
 	if r, ok := m.Start.(*StartRequest); ok && r != nil {
 		id = r.ID
@@ -29,7 +33,7 @@ func (e *Engine) SendSignal(ctx context.Context, m signal.Message) (signal.Accep
 	return a, call.explain(err)
 }
 
-func (e *Engine) sendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+func (e *intake) sendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
 	if m.Start != nil {
 		return e.sendWithStart(ctx, m)
 	}
@@ -41,7 +45,7 @@ func (e *Engine) sendSignal(ctx context.Context, m signal.Message) (signal.Accep
 }
 
 // accepted sends a signal that was checked and encoded.
-func (e *Engine) Send(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
+func (e *intake) Send(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
 	if err := e.refused(); err != nil {
 		return signal.Accepted{}, err
 	}
@@ -53,12 +57,12 @@ func (e *Engine) Send(ctx context.Context, in *signal.Incoming) (signal.Accepted
 
 // sendWithStart starts a workflow with its first signal in one commit, or sends the signal
 // to the workflow that has the id. See signal.Signal.SendWithStart.
-func (e *Engine) sendWithStart(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+func (e *intake) sendWithStart(ctx context.Context, m signal.Message) (signal.Accepted, error) {
 	r, ok := m.Start.(*StartRequest)
 	if !ok || r == nil || m.WorkflowID != "" {
 		return signal.Accepted{}, fmt.Errorf("%w: signal %s: Start must be a *StartRequest, and WorkflowID empty", ErrInvalid, m.Name)
 	}
-	s, err := e.prepare(ctx, r)
+	s, err := e.prepareCall(ctx, r)
 	if err != nil {
 		return signal.Accepted{}, err
 	}
@@ -66,6 +70,7 @@ func (e *Engine) sendWithStart(ctx context.Context, m signal.Message) (signal.Ac
 	if s.first, err = e.incoming(ctx, m); err != nil {
 		return signal.Accepted{}, err
 	}
+	s.signalled = true
 	for range mostTries {
 		_, err := s.start(ctx)
 		if err != nil || s.accepted.Accepted {
@@ -77,66 +82,6 @@ func (e *Engine) sendWithStart(ctx context.Context, m signal.Message) (signal.Ac
 		}
 	}
 	return signal.Accepted{}, contradiction(keys.Workflow(s.wf.ID))
-}
-
-// incoming checks a message and encodes it, before anything is written.
-func (e *Engine) incoming(ctx context.Context, m signal.Message) (*signal.Incoming, error) {
-	in := &signal.Incoming{WorkflowID: m.WorkflowID, Name: m.Name, Memory: m.ExpiresAfter}
-	if m.ID != nil {
-		in.ID = *m.ID
-	} else {
-		in.ID = "sig_" + e.newID()
-	}
-	if in.Memory <= 0 {
-		in.Memory = e.config.SignalIDRetention
-	}
-	p, digest, err := e.codecs.identify(ctx, m.Payload)
-	in.Codec, in.Data, in.Digest = p.codec, p.data, digest
-	if err := e.checkIncoming(in, err); err != nil {
-		return nil, err
-	}
-	if m.ID != nil {
-		return in, storage.Require(e.store, "a signal with an ID", "conditionalBatch")
-	}
-	return in, nil
-}
-
-// checkIncoming validates in: first the sizes, then that no name is empty, then that names
-// are UTF-8 and the payload was encodable.
-func (e *Engine) checkIncoming(in *signal.Incoming, encoding error) error {
-	names := []struct {
-		what, s string
-		most    int
-	}{
-		{"workflow id", in.WorkflowID, keys.MaxID},
-		{"signal name", in.Name, keys.MaxName},
-		{"signal id", in.ID, keys.MaxSignalID},
-	}
-	for _, n := range names {
-		if len(n.s) > n.most {
-			return checkName(n.what, n.s, n.most)
-		}
-	}
-	if errors.Is(encoding, errTooLarge) {
-		return fmt.Errorf("%w: payload of signal %.40q: %w", ErrInvalid, in.Name, encoding)
-	}
-	if len(in.Data) > e.maxPayload {
-		return invalid("payload of signal", in.Name, fmt.Sprintf("has %d bytes, at most %d", len(in.Data), e.maxPayload))
-	}
-	for _, n := range names {
-		if n.s == "" {
-			return invalid(n.what, n.s, "is empty")
-		}
-	}
-	for _, n := range names {
-		if !utf8.ValidString(n.s) {
-			return invalid(n.what, n.s, "is not UTF-8")
-		}
-	}
-	if encoding != nil {
-		return fmt.Errorf("%w: payload of signal %q: %w", ErrInvalid, in.Name, encoding)
-	}
-	return nil
 }
 
 // sends has the sends in progress, in a line for each workflow. The first send of a line
@@ -165,7 +110,7 @@ type sending struct {
 }
 
 // deliverSignal sends in, as the leader of its line or behind the leader.
-func (e *Engine) deliverSignal(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
+func (e *intake) deliverSignal(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
 	s := &sending{in: in, turn: make(chan struct{}, 1)}
 	if !e.sends.join(s) {
 		select {
@@ -188,56 +133,6 @@ func (e *Engine) deliverSignal(ctx context.Context, in *signal.Incoming) (signal
 		e.mayArrive(in.WorkflowID)
 	}
 	return s.answer, s.err
-}
-
-// mayArrive remembers that a run of this engine may get a signal of which the sender will
-// not notify it: the sender timed out, but its commit may still take effect.
-func (e *Engine) mayArrive(id string) {
-	e.mu.Lock()
-	l := e.incarnation
-	e.mu.Unlock()
-	if l == nil || e.driven(id) == nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lateSignals == nil {
-		l.lateSignals = map[string]arrival{}
-	}
-	now := time.Now()
-	l.lateSignals[id] = arrival{now, now}
-}
-
-// An arrival has the time since which a signal may arrive late, and the time at which the
-// run was last told to look for it.
-type arrival struct{ since, told time.Time }
-
-// hear makes the runs to which a signal may arrive late look at their inbox: at once, and
-// then at intervals that double, so that a run may be parked in between. A run that this
-// engine does not execute any more is removed: its next owner looks at the inbox, and a
-// write that depends on the old claim is refused from then on.
-func (l *incarnation) hear(context.Context) error {
-	l.mu.Lock()
-	expecting := maps.Clone(l.lateSignals)
-	l.mu.Unlock()
-	for _, id := range slices.Sorted(maps.Keys(expecting)) {
-		was := expecting[id]
-		is, x := was, l.eng.driven(id)
-		if x != nil && time.Since(is.told) >= is.told.Sub(is.since) {
-			x.post(written{inbox: true})
-			is.told = time.Now()
-		}
-		l.mu.Lock()
-		switch {
-		case l.lateSignals[id] != was: // a newer one replaced it
-		case x == nil || time.Since(is.since) > patience:
-			delete(l.lateSignals, id)
-		default:
-			l.lateSignals[id] = is
-		}
-		l.mu.Unlock()
-	}
-	return nil
 }
 
 // undecided returns the error of a send if it is unknown whether the signal was accepted.
@@ -330,7 +225,7 @@ func (l *sends) pass(id string, open []*sending) {
 const mostSends = 250
 
 // lead commits s and those behind it until s is answered.
-func (e *Engine) lead(ctx context.Context, s *sending) {
+func (e *intake) lead(ctx context.Context, s *sending) {
 	id, count := s.in.WorkflowID, mostSends
 	if most := e.store.Capabilities().MaxBatch.Ops; most > 0 {
 		count = max(1, min(count, most/8)) // each signal has conditions and operations, and so has the batch
@@ -361,7 +256,7 @@ func (e *Engine) lead(ctx context.Context, s *sending) {
 // round tries once to accept all of batch in one commit. It returns those that are not
 // answered, and whether they lost a race. An error means that the leader could not read,
 // and is for the leader alone: the others may be able to read.
-func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open []*sending, lost bool, err error) {
+func (e *intake) round(ctx context.Context, id string, batch []*sending) (open []*sending, lost bool, err error) {
 	for i, s := range batch {
 		answered := false
 		if s.look {
@@ -403,7 +298,7 @@ func (e *Engine) round(ctx context.Context, id string, batch []*sending) (open [
 }
 
 // replay answers s if it was accepted before. An error means that this could not be read.
-func (e *Engine) replay(ctx context.Context, s *sending) (answered bool, err error) {
+func (e *intake) replay(ctx context.Context, s *sending) (answered bool, err error) {
 	a, earlier, err := e.earlier(ctx, s.in)
 	if failed(ctx, err) {
 		return false, err
@@ -416,7 +311,7 @@ func (e *Engine) replay(ctx context.Context, s *sending) (answered bool, err err
 
 // earlier returns the answer that was given to in before. It is read before the workflow,
 // so that a repeated send is answered also after the workflow has ended.
-func (e *Engine) earlier(ctx context.Context, in *signal.Incoming) (signal.Accepted, bool, error) {
+func (e *intake) earlier(ctx context.Context, in *signal.Incoming) (signal.Accepted, bool, error) {
 	a, earlier, err := signal.Earlier(ctx, e.store, in)
 	if x := e.driven(in.WorkflowID); earlier && x != nil {
 		x.post(written{inbox: true}) // the first sender may have died before it notified the run
@@ -429,16 +324,9 @@ func (e *Engine) earlier(ctx context.Context, in *signal.Incoming) (signal.Accep
 	return a, earlier, err
 }
 
-// An address is what an acceptance depends on besides its own records: the workflow and
-// its counter, as last known.
-type address struct {
-	wf      *checkpoint.Workflow
-	counted []byte // nil: no signal was accepted yet
-}
-
 // addressOf returns the address for batch: the last known one if this engine executes the
 // workflow, or else the one in the store.
-func (e *Engine) addressOf(ctx context.Context, id string, batch []*sending) (address, error) {
+func (e *intake) addressOf(ctx context.Context, id string, batch []*sending) (address, error) {
 	if err := e.refused(); err != nil {
 		return address{}, err
 	}
@@ -465,7 +353,7 @@ func (e *Engine) addressOf(ctx context.Context, id string, batch []*sending) (ad
 // thinks reports whether to assume that wf's counter is unchanged since wf was parked.
 // This saves a read for the signal that claims the run, which is usually the first one.
 // If it is not, the commit is refused and the counter is read.
-func (e *Engine) thinks(wf *checkpoint.Workflow, batch []*sending) bool {
+func (e *intake) thinks(wf *checkpoint.Workflow, batch []*sending) bool {
 	awaited := false
 	for _, s := range batch {
 		if s.look {
@@ -479,7 +367,7 @@ func (e *Engine) thinks(wf *checkpoint.Workflow, batch []*sending) bool {
 // accept commits the acceptance of batch. After a conflict or an unknown outcome, it
 // returns those that have to be checked and decided again: only the recorded acceptance
 // shows what was written. lost reports a conflict.
-func (e *Engine) accept(ctx context.Context, to address, batch []*sending) (open []*sending, lost bool) {
+func (e *intake) accept(ctx context.Context, to address, batch []*sending) (open []*sending, lost bool) {
 	var ins []*signal.Incoming
 	first := map[[2]string]int{} // of name and ID: the place in ins
 	var untried []*sending
@@ -555,7 +443,7 @@ func awaited(wf *checkpoint.Workflow, ins []*signal.Incoming) bool {
 
 // commitSignals writes the acceptance of ins and notifies the owner of the workflow, also
 // if the outcome is unknown.
-func (e *Engine) commitSignals(ctx context.Context, to address, ins []*signal.Incoming) (*signal.Acceptance, error) {
+func (e *intake) commitSignals(ctx context.Context, to address, ins []*signal.Incoming) (*signal.Acceptance, error) {
 	now := e.now()
 	d, err := signal.Accept(ins, to.wf.Generation, to.counted, now)
 	if err != nil {

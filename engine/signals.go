@@ -13,11 +13,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Signals yields the signals of a workflow that are not consumed, also after the workflow
-// has ended. First come the accepted ones, in the order of acceptance, then those whose
-// acceptance is indeterminate. An error ends the sequence: ErrNotFound, ErrInvalid,
-// ErrClosed, the store's.
-func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, error] {
+// Signals is Engine.Signals.
+func (e *admin) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, error] {
 	return func(yield func(SignalInfo, error) bool) {
 		wf, err := e.load(ctx, id)
 		if err != nil {
@@ -48,18 +45,13 @@ func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, e
 	}
 }
 
-// ClearSignal removes a signal that is not consumed from a workflow's inbox. The
-// acceptance of the signal is still remembered. ClearSignal also removes a signal whose
-// acceptance is indeterminate; then it may be sent again. A run that is held because it
-// cannot decode the signal continues. The workflow's record has the action at once, and
-// the history has it from the next checkpoint on. Errors: ErrNotApplicable if no such
-// signal waits, ErrNotFound, ErrInvalid, ErrClosed.
-func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by Actor) error {
+// ClearSignal is Engine.ClearSignal.
+func (e *admin) ClearSignal(ctx context.Context, id, name, signalID string, by Actor) error {
 	call := waiting(ctx, "clearing of signal "+quoted(name)+" of workflow", id)
 	return call.explain(e.clearSignal(call, id, name, signalID, by))
 }
 
-func (e *Engine) clearSignal(ctx context.Context, id, name, signalID string, by Actor) error {
+func (e *admin) clearSignal(ctx context.Context, id, name, signalID string, by Actor) error {
 	if err := errors.Join(checkActor(by), checkName("signal name", name, keys.MaxName), checkSignalID(signalID)); err != nil {
 		return err
 	}
@@ -75,7 +67,7 @@ func (e *Engine) clearSignal(ctx context.Context, id, name, signalID string, by 
 
 // clearing decides a ClearSignal: it deletes the payload and the inbox entry, and makes
 // the owner of the workflow read the inbox again.
-func (e *Engine) clearing(ctx context.Context, wf *checkpoint.Workflow, name, signalID string, verb checkpoint.Verb) (*changing, error) {
+func (e *admin) clearing(ctx context.Context, wf *checkpoint.Workflow, name, signalID string, verb checkpoint.Verb) (*changing, error) {
 	key := keys.Signal(wf.ID, name, signalID)
 	payload, err := e.store.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {

@@ -36,7 +36,7 @@ type fingerprint [8]byte
 // snap returns a snapshot of v, or nil if v needs none, and the digest of v's plaintext. An
 // error means that there is no digest. An error in taking the snapshot is in s.err, and is
 // returned to whoever uses the snapshot.
-func (e *Engine) snap(v any) (s *snapshot, sum [sha256.Size]byte, err error) {
+func (e *env) snap(v any) (s *snapshot, sum [sha256.Size]byte, err error) {
 	t := reflect.TypeOf(v)
 	if t == nil || !shares(t) {
 		sum, err = digestOf(v)
@@ -78,7 +78,7 @@ func (c *codecs) copied(ctx context.Context, v any) (p payload, err error) {
 // take makes c's input, as it is now, the input of o. If c has a key or is Idempotent, o is
 // reconciled.
 func (o *operation) take(r *Run, c *activity.Call) {
-	s, sum, err := o.x.eng.snap(c.Input)
+	s, sum, err := o.x.host.snap(c.Input)
 	if o.input = s; s != nil {
 		c.Input = nil
 	}
@@ -112,7 +112,7 @@ func (o *operation) given() (in any, err error) {
 		return s.copied(s.value).Interface(), nil
 	}
 	v := reflect.New(s.of)
-	if err := o.x.eng.codecs.decode(o.x.eng.base, s.encoded, v.Interface()); err != nil {
+	if err := o.x.host.codecs.decode(o.x.host.base, s.encoded, v.Interface()); err != nil {
 		return nil, err
 	}
 	return v.Elem().Interface(), nil

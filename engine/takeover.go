@@ -27,10 +27,10 @@ type takeover struct {
 // so an idle incarnation still looks now and then.
 func (t *takeover) look(ctx context.Context) (time.Duration, error) {
 	l := t.incarnation
-	often := min(saturate.Times(rarely, l.eng.config.PollInterval), l.eng.config.LeaseTTL)
+	often := min(saturate.Times(rarely, l.eng.pollInterval), l.eng.leaseTTL)
 	t.idle = l.fleet.calm && !l.held.Load() && time.Since(t.unheld) < often
 	if t.idle {
-		return l.eng.config.PollInterval, nil
+		return l.eng.pollInterval, nil
 	}
 	l.held.Store(false) // launch sets it again
 	began := time.Now()
@@ -48,7 +48,7 @@ func (t *takeover) look(ctx context.Context) (time.Duration, error) {
 // read for each, and so does not depend on their records.
 func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration, _ error) {
 	l := t.incarnation
-	next = l.eng.config.PollInterval
+	next = l.eng.pollInterval
 	for last := ""; ; {
 		r := keys.HeldAfter(last)
 		r.Limit = 1
@@ -88,6 +88,6 @@ func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration,
 		if err != nil {
 			return found, next, err
 		}
-		t.leavings[last] = t.leavings[last].then(&p, now, l.eng.config.PollInterval)
+		t.leavings[last] = t.leavings[last].then(&p, now, l.eng.pollInterval)
 	}
 }

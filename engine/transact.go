@@ -25,7 +25,7 @@ func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) 
 	})
 	if o, ok := op.(*operation); ok && !o.done {
 		o.transaction = true
-		if _, err := r.x.transactor(); err != nil && !r.x.eng.rehearsing {
+		if _, err := r.x.transactor(); err != nil && !r.x.host.rehearsing {
 			o.settle(outcome{err: err})
 		}
 	}
@@ -42,7 +42,7 @@ func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) 
 // store does not check the conditions of commits then.
 func (x *execution) transactor() (storage.Transactor, error) {
 	t, ok := storage.As[storage.Transactor](x.store)
-	if !ok || x.eng.config.Ownership == OwnershipSingleOwner {
+	if !ok || x.host.ownership == OwnershipSingleOwner {
 		return nil, &storage.CapabilityError{Feature: "Transact", Capability: "transactions", Adapter: storage.Adapter(x.store)}
 	}
 	return t, nil
@@ -67,7 +67,7 @@ func (x *execution) transact(o *operation) (recorded bool, err error) {
 	case errors.Is(err, storage.ErrTransactionLost):
 		o.interrupted++
 		pause := min(100*time.Millisecond<<min(o.interrupted-1, 10), longestPause)
-		x.eng.log.Warn("weft: transaction was lost while its function ran; trying again", "workflow", x.id, "step", o.name, "times", o.interrupted, "pause", pause, "error", err)
+		x.host.log.Warn("weft: transaction was lost while its function ran; trying again", "workflow", x.id, "step", o.name, "times", o.interrupted, "pause", pause, "error", err)
 		x.again(o, pause)
 		return false, nil
 	case a.failure != nil && w == nil && !errors.Is(err, errNotBegun):
@@ -75,7 +75,7 @@ func (x *execution) transact(o *operation) (recorded bool, err error) {
 		x.ops.ready = append(x.ops.ready, o)
 		return false, nil
 	case w == nil || checkpoint.Hopeless(err):
-		x.eng.log.Warn("weft: transaction did not begin, trying again", "workflow", x.id, "step", o.name, "error", err)
+		x.host.log.Warn("weft: transaction did not begin, trying again", "workflow", x.id, "step", o.name, "error", err)
 		x.again(o, time.Second)
 		return false, nil
 	case errors.Is(err, storage.ErrConflict):
@@ -86,7 +86,7 @@ func (x *execution) transact(o *operation) (recorded bool, err error) {
 		}
 		return x.judged(w, verdict, err)
 	}
-	x.incarnation.Unsure("transaction", x.id)(err)
+	x.owner.Unsure("transaction", x.id)(err)
 	return x.abandon(o, w)
 }
 
@@ -112,7 +112,7 @@ func (x *execution) transaction(store storage.Transactor, o *operation, a *answe
 			if behind = x.callWithin(ctx, o, a); a.failure != nil {
 				return storage.Batch{}, failed
 			}
-			decided, err := x.hold.AppendAt(checkpoint.Change{Events: []checkpoint.Event{o.succeeded(a)}}, x.eng.read())
+			decided, err := x.hold.AppendAt(checkpoint.Change{Events: []checkpoint.Event{o.succeeded(a)}}, x.host.read())
 			if err != nil {
 				return storage.Batch{}, err
 			}
@@ -128,7 +128,7 @@ func (x *execution) transaction(store storage.Transactor, o *operation, a *answe
 		x.probation.back(o)
 	}
 	if !back {
-		x.eng.log.Error("weft: function in a transaction ignores cancellation; its goroutine is left running", "workflow", x.id, "type", x.def.name, "step", o.name)
+		x.host.log.Error("weft: function in a transaction ignores cancellation; its goroutine is left running", "workflow", x.id, "type", x.def.name, "step", o.name)
 		return errStopped
 	}
 	if err != nil && !called {
@@ -167,7 +167,7 @@ func (x *execution) callWithin(ctx context.Context, o *operation, a *answer) (be
 	exceeded := context.Cause(ctx) == limit
 	switch {
 	case behind != nil && exceeded:
-		x.eng.log.Error("weft: function in a transaction has exceeded its limit and ignores cancellation; the transaction is rolled back while it runs", "workflow", x.id, "type", x.def.name, "step", o.name, "limit", limit.Limit)
+		x.host.log.Error("weft: function in a transaction has exceeded its limit and ignores cancellation; the transaction is rolled back while it runs", "workflow", x.id, "type", x.def.name, "step", o.name, "limit", limit.Limit)
 		a.failure = limitFailure(limit)
 	case behind != nil:
 		a.failure = &failure{message: errStopped.Error()} // not used: the engine is stopping
@@ -191,7 +191,7 @@ func (x *execution) transactLimit(o *operation) *TransactLimitError {
 		return nil
 	}
 	e := &TransactLimitError{Step: o.name, Limit: s.TransactLimit()}
-	if ttl := x.eng.config.LeaseTTL; x.incarnation.Shared() && ttl/perTTL < e.Limit {
+	if ttl := x.host.leaseTTL; x.owner.Shared() && ttl/perTTL < e.Limit {
 		e.Limit, e.LeaseTTL = ttl/perTTL, ttl
 	}
 	return e
@@ -205,7 +205,7 @@ func await[T any](x *execution, c <-chan T) (v T, ok bool) {
 		return v, true
 	case <-x.ctx.Done():
 	}
-	patience := time.NewTimer(x.eng.config.StopTimeout)
+	patience := time.NewTimer(x.host.stopTimeout)
 	defer patience.Stop()
 	select {
 	case v = <-c:
@@ -222,11 +222,11 @@ func (x *execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, e
 		e := o.event(checkpoint.KindAttempted)
 		e.Attempt, e.Due = w.Checkpoint.Events[0].Attempt, checkpoint.Micro(x.time())
 		e.Error = "the outcome of its transaction is unknown: given up"
-		given, err := x.hold.AppendAt(checkpoint.Change{Events: []checkpoint.Event{e}}, x.eng.read())
+		given, err := x.hold.AppendAt(checkpoint.Change{Events: []checkpoint.Event{e}}, x.host.read())
 		if err != nil {
 			return false, err
 		}
-		verdict, err := checkpoint.Commit(x.ctx, x.store, given, x.incarnation.Unsure("checkpoint", x.id))
+		verdict, err := checkpoint.Commit(x.ctx, x.store, given, x.owner.Unsure("checkpoint", x.id))
 		if verdict == checkpoint.Overtaken {
 			if first, e := checkpoint.Examine(x.ctx, x.store, w); first == checkpoint.Done {
 				return x.judged(w, first, e)

@@ -16,7 +16,7 @@ import (
 // A Tx locks what it accesses until the host's transaction ends. So use it last in
 // the transaction and commit soon.
 type Tx struct {
-	staging *Engine // an engine on the transaction that is never run
+	staging *Engine // on the transaction; it is never run
 	refused error
 }
 
@@ -26,8 +26,9 @@ var _ Client = (*Tx)(nil)
 // it is not, the client's methods return ErrNotApplicable. They also do so if the engine
 // has OwnershipSingleOwner, because then all writes must go through the engine.
 func (e *Engine) In(tx storage.Tx) *Tx {
-	t := &Tx{staging: e.apart()}
-	t.staging.store = tx
+	in := e.worker.env
+	in.store = tx
+	t := &Tx{staging: assemble(in, e.config, e.worker.gate)}
 	switch {
 	case e.config.Ownership == OwnershipSingleOwner:
 		t.refused = fmt.Errorf("%w: a transaction of the host with a %s engine", ErrNotApplicable, OwnershipSingleOwner)

@@ -22,7 +22,7 @@ type unclaimed struct {
 // suspects that this poll has found.
 func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 	l := u.incarnation
-	next = l.eng.config.PollInterval
+	next = l.eng.pollInterval
 	defer l.quarantine.ready()
 	if err := u.pickUpAstray(ctx); err != nil {
 		return next, err
@@ -63,7 +63,7 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 	written, ahead, timed := keys.TodoDue(0, now)
 	looked := time.Now()
 	follow := func(t *trail, r storage.Range) error {
-		p := t.look(looked, l.eng.config.PollInterval, r.End)
+		p := t.look(looked, l.eng.pollInterval, r.End)
 		if p.start != nil {
 			r.Start = p.start
 		}

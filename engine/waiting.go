@@ -149,24 +149,24 @@ func doubtful(ctx context.Context) bool {
 // An attentive store records its errors in the wait of the call that uses it.
 type attentive struct {
 	storage.Storage
-	eng *Engine
+	closing <-chan struct{} // closed when the engine is
 }
 
 func (s attentive) Unwrap() storage.Storage { return s.Storage }
 
 func (s attentive) Get(ctx context.Context, key []byte) ([]byte, error) {
 	lock.NoneHeld("a read")
-	return look(ctx, s.eng, func() ([]byte, error) { return s.Storage.Get(ctx, key) })
+	return look(ctx, s.closing, func() ([]byte, error) { return s.Storage.Get(ctx, key) })
 }
 
 func (s attentive) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
 	lock.NoneHeld("a read")
-	return look(ctx, s.eng, func() ([]storage.Entry, error) { return s.Storage.Scan(ctx, r) })
+	return look(ctx, s.closing, func() ([]storage.Entry, error) { return s.Storage.Scan(ctx, r) })
 }
 
 // look reads once. If something may have been written for the call, it repeats a failed
 // read: otherwise the call could not find out the outcome.
-func look[T any](ctx context.Context, e *Engine, read func() (T, error)) (T, error) {
+func look[T any](ctx context.Context, closing <-chan struct{}, read func() (T, error)) (T, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		began := ctx.Err() == nil // if not, the store does nothing
 		v, err := read()
@@ -176,7 +176,7 @@ func look[T any](ctx context.Context, e *Engine, read func() (T, error)) (T, err
 		if began {
 			met(ctx, err, "the store to read", false)
 		}
-		if !doubtful(ctx) || checkpoint.Hopeless(err) || e.refused() != nil || !backoff.Wait(ctx, wait) {
+		if !doubtful(ctx) || checkpoint.Hopeless(err) || closed(closing) || !backoff.Wait(ctx, wait) {
 			return v, err
 		}
 	}
@@ -190,4 +190,13 @@ func (s attentive) Commit(ctx context.Context, b storage.Batch) error {
 		met(ctx, err, "the store to commit", true)
 	}
 	return err
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }

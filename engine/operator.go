@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"iter"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+)
+
+// List yields the workflows that f selects, newest first. A workflow whose record is
+// damaged, or was written by a newer release, is yielded as its id and that error, and
+// the others follow. Any other error ends the sequence.
+func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
+	return e.admin.List(ctx, f)
+}
+
+// History yields a workflow's checkpoints, from the first. An error ends the
+// sequence: one that wraps storage.ErrCorrupt for a missing or damaged checkpoint,
+// ErrNotFound, also if the workflow is purged meanwhile, or one of the store.
+func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Checkpoint, error] {
+	return e.admin.History(ctx, id)
+}
+
+// Signals yields the signals of a workflow that are not consumed, also after the workflow
+// has ended. First come the accepted ones, in the order of acceptance, then those whose
+// acceptance is indeterminate. An error ends the sequence: ErrNotFound, ErrInvalid,
+// ErrClosed, the store's.
+func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, error] {
+	return e.admin.Signals(ctx, id)
+}
+
+// Engines returns the incarnations that use the store, and those that did so lately or
+// still own runs, the oldest first. If the records of some are damaged, it returns the
+// others together with an error that names these.
+func (e *Engine) Engines(ctx context.Context) ([]EngineInfo, error) {
+	return e.admin.Engines(ctx)
+}
+
+// ActiveDeployment returns the deployment on which new runs of Pinned workflows start.
+// Errors: ErrNoActiveDeployment, ErrClosed, the store's.
+func (e *Engine) ActiveDeployment(ctx context.Context) (string, error) {
+	return e.admin.ActiveDeployment(ctx)
+}
+
+// Resolve sets the outcome of an activity with an idempotency key, if an operator knows
+// it. The operation is the one that the workflow's Attention names. The answer is
+// activity.CompletedWithResult, activity.CompletedResultUnavailable, activity.Failed, or
+// activity.NotCompleted. After NotCompleted the activity is attempted again, within its
+// limits. The answer is durable when Resolve returns, and the history records it with
+// who gave it and why.
+//
+// Resolve also decides what follows if a Compensate has failed permanently and the
+// reason of the Attention is ReasonUncompensated, for an operation such as "3.undo". After
+// activity.NotCompleted the Compensate is attempted again, with all its attempts.
+// activity.CompletedWithResult[any](nil) means that the call is undone, and
+// activity.Failed that it will not be. After these two the workflow undoes what is left,
+// and ends.
+//
+// An answer that is given before the outcome of the activity or of its verifier is known
+// takes precedence. NotCompleted is accepted only if the Attention names the operation,
+// because otherwise an attempt may be in progress. Errors: ErrNotApplicable if there is
+// no such operation, it has its outcome, or no Attention names it where that is required;
+// ErrInvalid for an answer that an operator cannot give, or a result that is too large or
+// not of the activity's type; a *TerminalError for a workflow that has ended, which must
+// be retried first; ErrNotFound, ErrClosed.
+//
+// This engine knows the result type of an activity in Config.Activities, and of one that
+// its runs have called. It also takes a json.RawMessage that can be decoded as the type.
+// If it does not know the type, as in a client, the engine that executes the workflow
+// decodes the result before it becomes the outcome. If that fails, the answer is
+// withdrawn, and the workflow's Attention names the operation again, with the expected
+// type. Then call Resolve again.
+func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.Answer, by Actor) error {
+	return e.admin.Resolve(ctx, id, operation, a, by)
+}
+
+// Resume makes a workflow that has failed, or one that is held for Attention, continue
+// from its last checkpoint. The history records who did this and why.
+//
+// A failed workflow is running again, and its history is replayed. This takes back
+// its end, and the failures of activities and steps after which it had started nothing
+// else. These are attempted again, with all their attempts and all their time. If they
+// have an idempotency key, their verifier or an operator (see Resolve) must permit it
+// first. Other failures stay, such as one after which the workflow cleaned up. So do ends
+// of children, time limits that have passed and cancellation requests: with these, only
+// changed code can end the workflow differently. Signals are accepted again from
+// then on. A workflow of a queue waits there again, at the end of the line.
+//
+// If two calls resume a failed workflow at once, one of them may get ErrNotApplicable, because
+// the workflow is running again.
+//
+// A workflow that has undone its calls (see activity.Activity.Compensate) cannot be
+// resumed, because it would build on effects that are gone. Start another one.
+//
+// Errors: a *TerminalError for a workflow that completed or was cancelled;
+// ErrNotApplicable for one that is running and not held, for one that has undone its
+// calls, for a child whose parent has been told how it ended (a parent that had ended
+// before was not told), and after it was resumed a hundred times; ErrNotFound, ErrInvalid, ErrClosed,
+// the store's.
+func (e *Engine) Resume(ctx context.Context, id string, by Actor) error {
+	return e.admin.Resume(ctx, id, by)
+}
+
+// ClearSignal removes a signal that is not consumed from a workflow's inbox. The
+// acceptance of the signal is still remembered. ClearSignal also removes a signal whose
+// acceptance is indeterminate; then it may be sent again. A run that is held because it
+// cannot decode the signal continues. The workflow's record has the action at once, and
+// the history has it from the next checkpoint on. Errors: ErrNotApplicable if no such
+// signal waits, ErrNotFound, ErrInvalid, ErrClosed.
+func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by Actor) error {
+	return e.admin.ClearSignal(ctx, id, name, signalID, by)
+}
+
+// Purge removes a workflow that has ended, with everything that belongs to it. Its
+// id may then be used again, but its numbers are not reused. Errors: ErrNotFound,
+// ErrNotApplicable for a workflow that has not ended, ErrInvalid. If a purge was
+// interrupted, another call of Purge finishes it, or the next start of the id, or
+// later an engine.
+func (e *Engine) Purge(ctx context.Context, id string, by Actor) error {
+	return e.admin.Purge(ctx, id, by)
+}
+
+// Export writes the history of a workflow to w, for enginetest.Replay and for human
+// readers. The format is lines of JSON: the first has the workflow and its input, and
+// each further one a checkpoint. Payloads that the JSON codec encoded are readable, and
+// may be edited before the file is passed on. Those of another codec are written as
+// bytes. Of a workflow that has not ended, Export writes the history up to now.
+//
+// Errors: ErrNotFound, also if the workflow is purged meanwhile, ErrInvalid,
+// ErrClosed, the store's, w's. After an error, w has only a part of the history.
+func (e *Engine) Export(ctx context.Context, id string, w io.Writer) error {
+	return e.admin.Export(ctx, id, w)
+}
+
+// Replay checks whether the function of a workflow of this engine agrees with a
+// history that Export wrote. It calls the function from its beginning and delivers
+// the recorded outcomes until the history ends. It runs no activity and no step, and
+// neither reads nor writes the store. See enginetest.Replay.
+//
+// A *NonDeterminismError means that the function does not do what the history has
+// recorded: another operation, an early end, or another end (completed, failed,
+// cancelled; results are not compared). If the workflow has not ended, Replay does
+// not check what comes after the history. An *InputChangedError means that operations were
+// started with an input that differs from the recorded one. Both errors may be
+// joined. Other errors: a workflow that Config.Workflows does not have, an input or a
+// result that cannot be decoded, storage.ErrCorrupt and storage.ErrFutureFormat for a
+// file that is not such a history.
+func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
+	return e.admin.Replay(ctx, history)
+}
+
+// Activate makes a deployment the active one. Runs of Pinned workflows that have not begun
+// will start there, on engines with this Config.Deployment: workflows that are started
+// after Activate has returned, and those that were started before and have not begun. Runs
+// that have begun stay on their deployment. No engine of the deployment needs to run yet.
+// Activating the active deployment does nothing.
+//
+// The change is durable when Activate returns, and the log has who made it and why. Errors:
+// ErrInvalid, ErrClosed. After any other error the outcome is unknown: see ActiveDeployment.
+func (e *Engine) Activate(ctx context.Context, deployment string, by Actor) error {
+	return e.admin.Activate(ctx, deployment, by)
+}
+
+// Rollback makes the deployment active that was active before the current one. Otherwise it
+// is like Activate. It goes back one step only. Errors: ErrNotApplicable if no deployment was
+// active before, and for a second rollback.
+func (e *Engine) Rollback(ctx context.Context, by Actor) error {
+	return e.admin.Rollback(ctx, by)
+}
+
+// Restored must be called once after the store was restored from a backup, before the
+// first engine runs on it. Make sure that none runs already. From then on every fencing
+// token of this store is higher than all that it issued before, including those issued
+// after the backup was made. The new tokens are higher than any that corresponds to the
+// present time of the wall clock, and higher than above, the highest token known from
+// elsewhere, such as a table of package fence. If none is known, above is zero.
+//
+// Restored waits for the end of the second in which it was called. The change is durable
+// when it returns, and the log has who made it and why. It applies to every engine that
+// starts to run on the store afterwards, whatever its clock says. Calling Restored again
+// does no harm. The guide on operating describes everything that a restore requires.
+//
+// Errors: ErrInvalid, ErrNotApplicable if this engine runs, ErrClosed, the store's. After
+// any error other than the first three, call it again.
+func (e *Engine) Restored(ctx context.Context, above uint64, by Actor) error {
+	return e.admin.Restored(ctx, above, by)
+}

@@ -1,0 +1,40 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// wakeUp adds to ops an entry that has the owner of wf look at it, or the next owner if it
+// has none. A run that waits in a line needs no entry.
+func wakeUp(ops []storage.Op, wf *checkpoint.Workflow, now time.Time, nonce string) []storage.Op {
+	switch {
+	case wf.Owner != "":
+		return append(ops, storage.Put(keys.Wake(wf.Owner, wf.ID, nonce), nil))
+	case wf.Waits:
+		return ops
+	}
+	return append(ops, storage.Put(keys.TodoNow(0, now, wf.ID, nonce), nil))
+}
+
+// held reports whether wf is held: not executed until an operator has fixed something. With
+// the other reasons for attention a run is executed.
+func held(wf *checkpoint.Workflow) bool {
+	return slices.ContainsFunc(wf.Attention, func(a checkpoint.Attention) bool {
+		r := Reason(a.Reason)
+		return r != ReasonStuck && r != ReasonUnresponsive && r != ReasonIndeterminate && r != ReasonUncompensated
+	})
+}
+
+func heldFor(wf *checkpoint.Workflow, r Reason) bool {
+	for _, a := range wf.Attention {
+		if a.Reason == string(r) {
+			return true
+		}
+	}
+	return false
+}
