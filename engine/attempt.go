@@ -16,13 +16,6 @@ import (
 
 var errGoexit = errors.New("called runtime.Goexit")
 
-func panicError(p any) error {
-	if err, ok := p.(error); ok {
-		return fmt.Errorf("panic: %w", err)
-	}
-	return fmt.Errorf("panic: %v", p)
-}
-
 // A job is an attempt that is about to run, or is running.
 type job struct {
 	x       *execution
@@ -262,28 +255,6 @@ func (e *env) encode(v any) (p payload, err error) {
 		return payload{}, fmt.Errorf("encode %T: %d bytes, at most %d", v, len(p.data), e.maxPayload)
 	}
 	return p, nil
-}
-
-// match returns the first of sentinels that err matches, or nil.
-func match(err error, sentinels []error) error {
-	for _, s := range sentinels {
-		if errors.Is(err, s) {
-			return s
-		}
-	}
-	return nil
-}
-
-// named returns the first sentinel whose recorded text is text, or nil.
-func named(text string, lists ...[]error) error {
-	for _, list := range lists {
-		for _, s := range list {
-			if recordable(s.Error()) == text {
-				return s
-			}
-		}
-	}
-	return nil
 }
 
 func isCancelled(err error) (is bool) {

@@ -9,15 +9,9 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 )
 
-// Go starts a branch: f runs concurrently with the caller, with its own Run. Branches take
-// turns: one runs until it waits. So they may share variables, and a replay runs them in the
-// same order. Branches must wait for each other only through the engine, with Get, Select
-// or All.
-//
-// An error or a panic of f is the error of the future. When the workflow function returns,
-// the remaining branches are ended, and the history records what was given up.
-func Go[T any](run *Run, name string, f func(run *Run) (T, error)) *future.Future[T] {
-	return future.New[T](run.branch(name, func(run *Run) (any, error) {
+// branchesGo starts a branch. See engine.Go.
+func branchesGo[T any](run *runHandle, name string, f func(run *runHandle) (T, error)) *future.Future[T] {
+	return future.New[T](run.branch(name, func(run *runHandle) (any, error) {
 		v, err := f(run)
 		return func(into any) {
 			if p, ok := into.(*T); ok {
@@ -28,7 +22,7 @@ func Go[T any](run *Run, name string, f func(run *Run) (T, error)) *future.Futur
 }
 
 // branch starts a branch. The value that body returns is a func(into any).
-func (r *Run) branch(name string, body func(run *Run) (any, error)) future.Operation {
+func (r *runHandle) branch(name string, body func(run *runHandle) (any, error)) future.Operation {
 	op := r.startOperation(ofBranch, name, nil)
 	o, ok := op.(*operation)
 	if !ok || o.done {
@@ -42,9 +36,8 @@ func (r *Run) branch(name string, body func(run *Run) (any, error)) future.Opera
 	return op
 }
 
-// All waits for all of the futures and returns their results in order. The error joins
-// theirs. The result of a future with an error is the zero value.
-func All[T any](run *Run, fs ...*future.Future[T]) ([]T, error) {
+// branchesAll is engine.All.
+func branchesAll[T any](run *runHandle, fs ...*future.Future[T]) ([]T, error) {
 	results := make([]T, len(fs))
 	var errs []error
 	for i, f := range fs {
@@ -58,12 +51,8 @@ func All[T any](run *Run, fs ...*future.Future[T]) ([]T, error) {
 	return results, errors.Join(errs...)
 }
 
-// Map calls f for each element of in, each in its own branch, with at most limit branches at
-// a time; a limit below one means no limit. It waits for all branches and returns the
-// results in the order of in. The error joins the errors of the branches. The result of a
-// branch that failed is the zero value. After the workflow was cancelled, or the time limit
-// of run has passed, Map starts no further branches.
-func Map[In, Out any](run *Run, name string, limit int, in []In, f func(run *Run, in In) (Out, error)) ([]Out, error) {
+// branchesMap is engine.Map.
+func branchesMap[In, Out any](run *runHandle, name string, limit int, in []In, f func(run *runHandle, in In) (Out, error)) ([]Out, error) {
 	if limit < 1 {
 		limit = len(in)
 	}
@@ -81,13 +70,13 @@ func Map[In, Out any](run *Run, name string, limit int, in []In, f func(run *Run
 		if run.scope.err() != nil {
 			break
 		}
-		future := Go(run, name, func(run *Run) (Out, error) { return f(run, v) })
+		future := branchesGo(run, name, func(run *runHandle) (Out, error) { return f(run, v) })
 		begun = append(begun, future)
 		if o, ok := future.Operation().(*operation); ok {
 			under = append(under, o)
 		}
 	}
-	results, err := All(run, begun...)
+	results, err := branchesAll(run, begun...)
 	if missing := len(in) - len(begun); missing > 0 {
 		results = append(results, make([]Out, missing)...)
 		err = errors.Join(err, run.scope.err())

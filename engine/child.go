@@ -14,43 +14,6 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// AsChild returns a copy of w that Do and Go start with the options o. Start, Request and
-// Detach ignore them. A second AsChild replaces the first; With keeps them.
-func (w *Workflow[In, Out]) AsChild(o ChildOptions) *Workflow[In, Out] {
-	c := *w
-	c.child = o
-	return &c
-}
-
-// Do starts the workflow as a child of run and waits for its result. The child's start
-// and the parent's checkpoint are one commit. The error is
-//
-//   - a *WorkflowError if the child failed or was cancelled; it wraps ErrCancelled if the
-//     child was cancelled;
-//   - ErrExists if its ChildOptions.ID is taken;
-//   - ErrCancelled if the parent is cancelled. Then the child is cancelled too, unless
-//     OnParentEnd is ParentEndAbandon;
-//   - ErrTimeout if the time of Run.WithTimeout has passed.
-func (w *Workflow[In, Out]) Do(run *Run, in In) (Out, error) {
-	return w.Go(run, in).Get(run)
-}
-
-// Go starts the workflow as a child and returns the future of its result.
-func (w *Workflow[In, Out]) Go(run *Run, in In) *future.Future[Out] {
-	return future.New[Out](run.start(ofChild, w.Name, w.Defaults, w.child, in, w.Errors))
-}
-
-// Detach starts the workflow without a parent and returns its id. An empty id stands for
-// one that is derived from the run and the operation. The run and the workflow end
-// independently of each other.
-func (w *Workflow[In, Out]) Detach(run *Run, id string, in In) (string, error) {
-	op := run.start(ofDetached, w.Name, w.Defaults, ChildOptions{ID: id}, in, nil)
-	if err := run.Await(op, nil); err != nil {
-		return "", err
-	}
-	return op.(*operation).child.starting.wf.ID, nil
-}
-
 // A child is a workflow that a run starts.
 type child struct {
 	starting *starting
@@ -66,7 +29,7 @@ type child struct {
 }
 
 // start begins an operation that starts a workflow.
-func (r *Run) start(of, workflow string, o StartOptions, options ChildOptions, in any, errs []error) future.Operation {
+func (r *runHandle) start(of, workflow string, o StartOptions, options ChildOptions, in any, errs []error) future.Operation {
 	op := r.startOperation(of, workflow, nil)
 	c, ok := op.(*operation)
 	if !ok || c.done {
@@ -417,3 +380,16 @@ func childOf(ctx context.Context, s storage.Storage, p *checkpoint.Parent) (*che
 	}
 	return kid, nil
 }
+
+// StartChild begins a child. See engine.Workflow.Go.
+func (r *runHandle) StartChild(workflow string, o StartOptions, options ChildOptions, in any, errs []error) future.Operation {
+	return r.start(ofChild, workflow, o, options, in, errs)
+}
+
+// StartDetached begins a workflow without a parent. See engine.Workflow.Detach.
+func (r *runHandle) StartDetached(workflow string, o StartOptions, id string, in any) future.Operation {
+	return r.start(ofDetached, workflow, o, ChildOptions{ID: id}, in, nil)
+}
+
+// childID returns the id of the workflow that op started.
+func childID(op future.Operation) string { return op.(*operation).child.starting.wf.ID }

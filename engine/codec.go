@@ -165,3 +165,46 @@ func recordable(s string) string {
 func (f failure) onto(out *checkpoint.Output) {
 	out.Error, out.Stack, out.Sentinel = f.message, f.stack, f.sentinel
 }
+
+func panicError(p any) error {
+	if err, ok := p.(error); ok {
+		return fmt.Errorf("panic: %w", err)
+	}
+	return fmt.Errorf("panic: %v", p)
+}
+
+// match returns the first of sentinels that err matches, or nil.
+func match(err error, sentinels []error) error {
+	for _, s := range sentinels {
+		if errors.Is(err, s) {
+			return s
+		}
+	}
+	return nil
+}
+
+// named returns the first sentinel whose recorded text is text, or nil.
+func named(text string, lists ...[]error) error {
+	for _, list := range lists {
+		for _, s := range list {
+			if recordable(s.Error()) == text {
+				return s
+			}
+		}
+	}
+	return nil
+}
+
+// isNil reports whether v is nil or an interface that holds a nil pointer.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
+}
+
+// A panicked is the error that those who wait for a branch get if it panicked.
+type panicked struct {
+	error
+	stack string
+}
+
+func (p *panicked) Unwrap() error { return p.error }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"reflect"
 	"runtime"
 	"slices"
 	"time"
@@ -233,12 +232,6 @@ func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
 	}
 }
 
-// isNil reports whether v is nil or an interface that holds a nil pointer.
-func isNil(v any) bool {
-	r := reflect.ValueOf(v)
-	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
-}
-
 // settings returns the plain values of c.
 func (c Config) settings() settings {
 	return settings{
@@ -255,4 +248,42 @@ func (c Config) settings() settings {
 		tombstoneRetention: c.TombstoneRetention,
 		events:             c.Events,
 	}
+}
+
+func (c Config) checkQueues(wrong func(field, format string, args ...any)) {
+	for i, q := range c.Queues {
+		field := fmt.Sprintf("Queues[%d]", i)
+		if err := checkName("", q.Name, keys.MaxName); err != nil {
+			wrong(field+".Name", "must be 1 to %d bytes of UTF-8: %q", keys.MaxName, q.Name)
+		}
+		if first := slices.IndexFunc(c.Queues, func(other Queue) bool { return other.Name == q.Name }); first < i {
+			wrong(field+".Name", "%q is also the name of Queues[%d]", q.Name, first)
+		}
+		if q.Concurrency < 0 || q.Concurrency > mostSlots {
+			wrong(field+".Concurrency", "must be 0 to %d: %d", mostSlots, q.Concurrency)
+		}
+		switch r := q.Rate; {
+		case r.Count < 0 || r.Per < 0:
+			wrong(field+".Rate", "is negative")
+		case (r.Count == 0) != (r.Per == 0):
+			wrong(field+".Rate", "needs a Count and a Per")
+		case r.Count > mostRate:
+			wrong(field+".Rate", "has a Count of %d, at most %d", r.Count, mostRate)
+		}
+	}
+}
+
+// QueuesOf returns the queues in which runs of these workflows wait by default, without
+// limits. It is for package enginetest, not for users.
+func QueuesOf(workflows []Definition) (qs []Queue) {
+	for _, w := range workflows {
+		if isNil(w) {
+			continue // New returns an error for it
+		}
+		name := w.define().queue
+		if name != "" && !slices.ContainsFunc(qs, func(q Queue) bool { return q.Name == name }) {
+			qs = append(qs, Queue{Name: name})
+		}
+	}
+	return qs
 }

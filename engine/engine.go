@@ -114,15 +114,6 @@ func checkStore(s storage.Storage, mode Ownership) error {
 	return nil
 }
 
-// opening identifies this opening of an exclusive store. It is empty for any other
-// store.
-func opening(s storage.Storage) string {
-	if x, ok := storage.As[storage.Exclusive](s); ok {
-		return x.Opening()
-	}
-	return ""
-}
-
 // Run recovers what earlier engines left unfinished, then executes workflows until
 // ctx is done. It then takes no new work, lets running activities finish for at most
 // Config.StopTimeout, makes their outcomes durable, and returns nil. What is not

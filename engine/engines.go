@@ -68,7 +68,7 @@ func (e *admin) engineInfo(entry storage.Entry) (EngineInfo, error) {
 	alive := r.Stopped == 0 && !r.Dead && r.Opening == opening(e.store) && e.ownership == OwnershipCASRequired
 	if l := e.living(incarnation); l != nil {
 		alive = true
-		r.count(&l.counts)
+		l.counts.store(r)
 	}
 	return EngineInfo{
 		Incarnation: incarnation,
@@ -128,19 +128,4 @@ func (r *roster) missingActive(ctx context.Context, workflow string) (string, er
 		return "no deployment is active", nil
 	}
 	return r.missing(ctx, a.Deployment, workflow)
-}
-
-// living returns the current incarnation of e if it has that name, and nil otherwise.
-func (e *worker) living(incarnation string) *incarnation {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.incarnation != nil && e.incarnation.name == incarnation {
-		return e.incarnation
-	}
-	return nil
-}
-
-func (r *registration) count(c *counts) {
-	r.Takeovers, r.LostRaces = c.takeovers.Load(), c.lostRaces.Load()
-	r.Fenced, r.Unknown = c.fenced.Load(), c.unknown.Load()
 }

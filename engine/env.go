@@ -2,9 +2,11 @@ package engine
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -82,3 +84,42 @@ func (e *env) mayDrive(wf *checkpoint.Workflow) bool {
 
 // perTTL is how many times per LeaseTTL a lease is renewed.
 const perTTL = 3
+
+// serves reports whether e executes runs of a queue.
+func (e *env) serves(queue string) bool {
+	return queue == "" || slices.ContainsFunc(e.served, func(q Queue) bool { return q.Name == queue })
+}
+
+// queues returns the names of the queues that e serves, sorted.
+func (e *env) queues() (names []string) {
+	for _, q := range e.served {
+		names = append(names, q.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// snap returns a snapshot of v, or nil if v needs none, and the digest of v's plaintext. An
+// error means that there is no digest. An error in taking the snapshot is in s.err, and is
+// returned to whoever uses the snapshot.
+func (e *env) snap(v any) (s *snapshot, sum [sha256.Size]byte, err error) {
+	t := reflect.TypeOf(v)
+	if t == nil || !shares(t) {
+		sum, err = digestOf(v)
+		return nil, sum, err
+	}
+	s = &snapshot{of: t, copy: copier(t)}
+	if s.copy != nil {
+		s.value = s.copied(reflect.ValueOf(v))
+		sum, err = digestOf(v)
+		return s, sum, err
+	}
+	if s.encoded, s.err = e.codecs.copied(e.base, v); s.err != nil {
+		return s, sum, s.err
+	}
+	if s.encoded.codec == "" {
+		return s, sha256.Sum256(s.encoded.data), nil
+	}
+	sum, err = digestOf(v)
+	return s, sum, err
+}

@@ -597,3 +597,9 @@ func (x *execution) describeWaiting(ctx context.Context) []string {
 	}
 	return nil
 }
+
+// An ending is how a workflow ended.
+type ending struct {
+	workflow string
+	*checkpoint.Output
+}

@@ -15,10 +15,8 @@ import (
 // this, and stays stopped for longer, it sends the signal again.
 const forwardMemory = 30 * 24 * time.Hour
 
-// ForwardSignal begins to send a signal to another workflow, or to this one. The signal's ID
-// is derived from the operation, so that it is accepted once even if it is sent again.
-// Package signal calls it; workflow functions call Signal.SendFrom.
-func (r *Run) ForwardSignal(m signal.Message) future.Operation {
+// ForwardSignal is engine.Run.ForwardSignal.
+func (r *runHandle) ForwardSignal(m signal.Message) future.Operation {
 	x := r.x
 	op := r.startOperation(ofSend, m.Name, nil)
 	o, ok := op.(*operation)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
-	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -92,50 +90,6 @@ func newIncarnation(e *worker) *incarnation {
 	return l
 }
 
-// A registration is the record of an incarnation: eng:{incarnation}.
-type registration struct {
-	Name    string `cbor:"1,keyasint"`
-	Opening string `cbor:"2,keyasint,omitempty"` // of an exclusive store
-	Since   int64  `cbor:"3,keyasint"`
-	Stopped int64  `cbor:"4,keyasint,omitempty"` // when it shut down cleanly
-	Nonce   string `cbor:"5,keyasint,omitempty"` // of the last renewal
-	TTL     int64  `cbor:"6,keyasint,omitempty"` // how long a renewal is valid, in microseconds
-	Dead    bool   `cbor:"7,keyasint,omitempty"` // declared dead by another incarnation
-	Cut     bool   `cbor:"8,keyasint,omitempty"` // it shut down cleanly, but interrupted attempts
-
-	Workflows []string `cbor:"9,keyasint,omitempty"` // the types that it runs
-
-	Queues []string `cbor:"15,keyasint,omitempty"` // that it serves
-
-	// Counters at the time of writing. See EngineInfo.
-	Takeovers uint64 `cbor:"10,keyasint,omitempty"`
-	LostRaces uint64 `cbor:"11,keyasint,omitempty"`
-	Fenced    uint64 `cbor:"12,keyasint,omitempty"`
-	Unknown   uint64 `cbor:"13,keyasint,omitempty"`
-
-	Deployment string `cbor:"14,keyasint,omitempty"`
-
-	// Clock is the incarnation's wall clock when this was written, Proven the certain
-	// time. See witness.
-	Clock  int64 `cbor:"16,keyasint,omitempty"`
-	Proven int64 `cbor:"17,keyasint,omitempty"`
-
-	unknown record.Unknown
-}
-
-func openRegistration(key, raw []byte) (*registration, error) {
-	r := new(registration)
-	var err error
-	r.unknown, err = record.Open(key, raw, checkpoint.Version, r)
-	return r, err
-}
-
-// latest returns the latest wall clock time of its incarnation that r records.
-func (r *registration) latest() time.Time { return checkpoint.Time(max(r.Since, r.Stopped, r.Clock)) }
-
-// last returns the wall clock time of its incarnation when r was written.
-func (r *registration) last() time.Time { return checkpoint.Time(cmp.Or(r.Clock, r.Stopped, r.Since)) }
-
 // register writes the record of the incarnation. It claims nothing before that.
 func (l *incarnation) register(ctx context.Context) error {
 	put, err := l.record(time.Time{})
@@ -168,27 +122,6 @@ func (l *incarnation) deregister() {
 		}
 	}
 	l.eng.log.Warn("weft: engine could not deregister", "incarnation", l.name, "error", err)
-}
-
-// A vitality is the state of an incarnation.
-type vitality uint8
-
-const (
-	alive         vitality = iota
-	dead                   // it did not shut down cleanly
-	shutDown               // it shut down cleanly
-	shutDownEarly          // it shut down cleanly, but interrupted attempts
-)
-
-// why returns how an incarnation ended, as a claim of its runs records it.
-func (v vitality) why() string {
-	switch v {
-	case shutDown:
-		return checkpoint.HandedOver
-	case shutDownEarly:
-		return checkpoint.CutOff
-	}
-	return ""
 }
 
 // vital returns the state of an incarnation. On a shared store it depends on the lease.
@@ -365,3 +298,28 @@ func (l *incarnation) Interrupted() { l.cut.Store(true) }
 
 // ProbationEnded has suspects wait for x no longer.
 func (l *incarnation) ProbationEnded(x *execution) { l.quarantine.end(x) }
+
+// opening identifies this opening of an exclusive store. It is empty for any other
+// store.
+func opening(s storage.Storage) string {
+	if x, ok := storage.As[storage.Exclusive](s); ok {
+		return x.Opening()
+	}
+	return ""
+}
+
+// living returns the current incarnation of e if it has that name, and nil otherwise.
+func (e *worker) living(incarnation string) *incarnation {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.incarnation != nil && e.incarnation.name == incarnation {
+		return e.incarnation
+	}
+	return nil
+}
+
+// store writes the numbers to a registration.
+func (c *counts) store(r *registration) {
+	r.Takeovers, r.LostRaces = c.takeovers.Load(), c.lostRaces.Load()
+	r.Fenced, r.Unknown = c.fenced.Load(), c.unknown.Load()
+}

@@ -174,7 +174,7 @@ func (l *incarnation) record(stopped time.Time) (storage.Op, error) {
 		Clock:  checkpoint.Micro(l.eng.now()),
 		Proven: checkpoint.Micro(l.witness.says()),
 	}
-	r.count(&l.counts)
+	l.counts.store(r)
 	if l.Shared() {
 		r.Nonce, r.TTL = l.eng.newID(), int64(l.eng.leaseTTL/time.Microsecond)
 	}

@@ -64,20 +64,6 @@ type outgrownError struct{ error }
 
 func (e *outgrownError) Unwrap() error { return e.error }
 
-// outgrown returns an outgrownError if this release does not know the store's stamp.
-func (e *env) outgrown(ctx context.Context) error {
-	key := keys.Meta("store")
-	raw, err := e.store.Get(ctx, key)
-	if err != nil {
-		return fmt.Errorf("engine: read the store's stamp: %w", err)
-	}
-	err = checkStamp(key, raw, e.ownership)
-	if errors.Is(err, storage.ErrFutureFormat) {
-		return &outgrownError{err}
-	}
-	return err
-}
-
 // stampCheck is the duty to stop the engine if a newer release has upgraded the store.
 type stampCheck struct {
 	incarnation *incarnation
@@ -110,4 +96,18 @@ func checkStamp(key, raw []byte, mode Ownership) error {
 		}
 	}
 	return fmt.Errorf("engine: %w: ownership mode %q", storage.ErrFutureFormat, s.Ownership)
+}
+
+// outgrown returns an outgrownError if this release does not know the store's stamp.
+func (e *worker) outgrown(ctx context.Context) error {
+	key := keys.Meta("store")
+	raw, err := e.store.Get(ctx, key)
+	if err != nil {
+		return fmt.Errorf("engine: read the store's stamp: %w", err)
+	}
+	err = checkStamp(key, raw, e.ownership)
+	if errors.Is(err, storage.ErrFutureFormat) {
+		return &outgrownError{err}
+	}
+	return err
 }

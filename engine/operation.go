@@ -1,8 +1,11 @@
 package engine
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"iter"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -424,4 +427,47 @@ type answer struct {
 	digest []byte // of the result's plaintext, if it may be compared with a verifier's
 
 	unreadable error // Compensate was not called, because the call's result cannot be decoded
+}
+
+// take makes c's input, as it is now, the input of o. If c has a key or is Idempotent, o is
+// reconciled.
+func (o *operation) take(r *runHandle, c *activity.Call) {
+	s, sum, err := o.x.host.snap(c.Input)
+	if o.input = s; s != nil {
+		c.Input = nil
+	}
+	switch {
+	case c.Key != nil || c.Policy.Idempotent:
+		o.keyed = r.reconciliation(c, o.id, bytes.Clone(sum[:]), err)
+	case err == nil:
+		o.digest = fingerprint(sum[:])
+	}
+}
+
+// given returns o's input for its next user: a separate copy if the input can share memory.
+// An error is final.
+func (o *operation) given() (in any, err error) {
+	s := o.input
+	if s == nil {
+		return o.call.Input, nil
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("decode %v: %w", s.of, panicError(r))
+		}
+		if err != nil {
+			err = fmt.Errorf("%w: input of %s: %w", ErrInvalid, describe(o.of, o.name), err)
+		}
+	}()
+	if s.err != nil {
+		return nil, s.err
+	}
+	if s.copy != nil {
+		return s.copied(s.value).Interface(), nil
+	}
+	v := reflect.New(s.of)
+	if err := o.x.host.codecs.decode(o.x.host.base, s.encoded, v.Interface()); err != nil {
+		return nil, err
+	}
+	return v.Elem().Interface(), nil
 }

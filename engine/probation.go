@@ -152,3 +152,10 @@ func (x *execution) parkDeaths(wf *checkpoint.Workflow) {
 		wf.Alone-- // it did not die in this execution
 	}
 }
+
+// longestWait is how long the next group waits for a suspect with so many deaths. A run
+// that takes longer than that to kill its process dies with others once more, and the
+// wait doubles.
+func longestWait(deaths int) time.Duration {
+	return min(time.Second/4<<min(deaths, 20), forgetAfter)
+}

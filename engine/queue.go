@@ -23,58 +23,6 @@ const (
 	mostRate  = 1_000
 )
 
-func (c Config) checkQueues(wrong func(field, format string, args ...any)) {
-	for i, q := range c.Queues {
-		field := fmt.Sprintf("Queues[%d]", i)
-		if err := checkName("", q.Name, keys.MaxName); err != nil {
-			wrong(field+".Name", "must be 1 to %d bytes of UTF-8: %q", keys.MaxName, q.Name)
-		}
-		if first := slices.IndexFunc(c.Queues, func(other Queue) bool { return other.Name == q.Name }); first < i {
-			wrong(field+".Name", "%q is also the name of Queues[%d]", q.Name, first)
-		}
-		if q.Concurrency < 0 || q.Concurrency > mostSlots {
-			wrong(field+".Concurrency", "must be 0 to %d: %d", mostSlots, q.Concurrency)
-		}
-		switch r := q.Rate; {
-		case r.Count < 0 || r.Per < 0:
-			wrong(field+".Rate", "is negative")
-		case (r.Count == 0) != (r.Per == 0):
-			wrong(field+".Rate", "needs a Count and a Per")
-		case r.Count > mostRate:
-			wrong(field+".Rate", "has a Count of %d, at most %d", r.Count, mostRate)
-		}
-	}
-}
-
-// QueuesOf returns the queues in which runs of these workflows wait by default, without
-// limits. It is for package enginetest, not for users.
-func QueuesOf(workflows []Definition) (qs []Queue) {
-	for _, w := range workflows {
-		if isNil(w) {
-			continue // New returns an error for it
-		}
-		name := w.define().queue
-		if name != "" && !slices.ContainsFunc(qs, func(q Queue) bool { return q.Name == name }) {
-			qs = append(qs, Queue{Name: name})
-		}
-	}
-	return qs
-}
-
-// serves reports whether e executes runs of a queue.
-func (e *env) serves(queue string) bool {
-	return queue == "" || slices.ContainsFunc(e.served, func(q Queue) bool { return q.Name == queue })
-}
-
-// queues returns the names of the queues that e serves, sorted.
-func (e *env) queues() (names []string) {
-	for _, q := range e.served {
-		names = append(names, q.Name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // queueLines is the duty to admit runs from the lines of queues.
 type queueLines struct {
 	incarnation *incarnation

@@ -54,7 +54,7 @@ type sealed struct {
 // reconciliation makes the reconciliation of a call with a key. input is the digest of the
 // call's input, or err says why there is none. That error, or an invalid key, holds the
 // run: it continues with corrected code.
-func (r *Run) reconciliation(c *activity.Call, operation string, input []byte, err error) *reconciliation {
+func (r *runHandle) reconciliation(c *activity.Call, operation string, input []byte, err error) *reconciliation {
 	k := &reconciliation{input: input}
 	if c.Key != nil {
 		k.key = *c.Key

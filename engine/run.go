@@ -16,28 +16,21 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A Run is a workflow function's handle on its run, as testing.T is a test's. It belongs to
-// the goroutine of the function. Used in another goroutine, its methods return
-// ErrForeignRun.
-//
-// A Run is not a context, because a workflow function must not do I/O. Activities and steps
-// get a context.
-type Run struct {
+// A runHandle is what an engine.Run is inside: a branch of a run, in a scope.
+type runHandle struct {
 	x     *execution
 	b     *branch
 	scope *scope
 }
 
-// ID returns the workflow's id.
-func (r *Run) ID() string { return r.x.id }
+// ID is engine.Run.ID.
+func (r *runHandle) ID() string { return r.x.id }
 
-// Now returns the time of the checkpoint whose event the run has received last. It is the
-// same in a replay. It never goes back, even if an engine's clock is set back.
-func (r *Run) Now() time.Time { return r.x.now }
+// Now is engine.Run.Now.
+func (r *runHandle) Now() time.Time { return r.x.now }
 
-// Random returns a source of random numbers that yields the same numbers in a replay. Do not
-// use it for secrets.
-func (r *Run) Random() *rand.Rand {
+// Random is engine.Run.Random.
+func (r *runHandle) Random() *rand.Rand {
 	if r.b.random == nil {
 		h := fnv.New128a()
 		h.Write([]byte(r.x.hold.Workflow.Generation + ":" + r.b.id))
@@ -48,9 +41,8 @@ func (r *Run) Random() *rand.Rand {
 	return r.b.random
 }
 
-// Logger returns the engine's logger with the workflow's id. It logs nothing while the run
-// is replayed.
-func (r *Run) Logger() *slog.Logger {
+// Logger is engine.Run.Logger.
+func (r *runHandle) Logger() *slog.Logger {
 	return slog.New(replayHandler{r.x, r.x.host.log.Handler()}).With("workflow", r.x.id)
 }
 
@@ -71,29 +63,22 @@ func (h replayHandler) WithGroup(g string) slog.Handler {
 	return replayHandler{h.x, h.Handler.WithGroup(g)}
 }
 
-// Sleep waits until d after Now. It survives restarts. A d of zero or less is over at once.
-// The error is ErrCancelled if the workflow was cancelled, and ErrTimeout if the time of
-// Run.WithTimeout has passed.
-func (r *Run) Sleep(d time.Duration) error {
+// Sleep is engine.Run.Sleep.
+func (r *runHandle) Sleep(d time.Duration) error {
 	return r.Await(r.timer(d), nil)
 }
 
-// Step runs f inline, as an activity without a definition. f is called once if the engine
-// executes the run until the result is durable. If the engine dies, loses its lease or is
-// stopped before that, f is called again. The result is durable before Step returns; after that, f is not
-// called again. A step that fails is not retried: its outcome is an *activity.Error, which
-// wraps the first error of engine.Workflow.Errors that f's error matches.
-func Step[T any](run *Run, name string, f func(ctx context.Context) (T, error)) (T, error) {
-	op := run.startOperation(ofStep, name, &activity.Call{
+// Step begins to run f inline. See engine.Step.
+func (r *runHandle) Step(name string, f func(ctx context.Context) (any, error)) future.Operation {
+	return r.startOperation(ofStep, name, &activity.Call{
 		Policy: activity.Policy{Name: name, Retry: activity.Retry{MaxAttempts: 1}},
 		Run:    func(ctx context.Context, _ any) (any, error) { return f(ctx) },
 	})
-	return future.Await[T](run, op)
 }
 
 // enter checks that the caller may use r. If the run is being released, or the driver no
 // longer waits for the function, enter ends the goroutine.
-func (r *Run) enter() error {
+func (r *runHandle) enter() error {
 	if !r.b.active.Load() {
 		return ErrForeignRun
 	}
@@ -105,7 +90,7 @@ func (r *Run) enter() error {
 
 // startOperation makes an operation. If it cannot be started, the operation has its error as its
 // outcome already, or is a refusal.
-func (r *Run) startOperation(of, name string, call *activity.Call) future.Operation {
+func (r *runHandle) startOperation(of, name string, call *activity.Call) future.Operation {
 	if err := r.enter(); err != nil {
 		return refusal{err}
 	}
@@ -127,9 +112,8 @@ type refusal struct{ err error }
 
 func (refusal) ID() string { return "" }
 
-// RunActivity begins an activity. Package activity calls it; workflow functions call
-// Activity.Do and Go.
-func (r *Run) RunActivity(c activity.Call) future.Operation {
+// RunActivity is engine.Run.RunActivity.
+func (r *runHandle) RunActivity(c activity.Call) future.Operation {
 	if err := c.Definition.Check(); err != nil {
 		if e := r.enter(); e != nil {
 			return refusal{e}
@@ -155,9 +139,8 @@ func (r *Run) RunActivity(c activity.Call) future.Operation {
 	return op
 }
 
-// ReceiveSignal begins to wait for a signal. Package signal calls it; workflow functions call
-// Signal.Receive and Next.
-func (r *Run) ReceiveSignal(w signal.Wait) future.Operation {
+// ReceiveSignal is engine.Run.ReceiveSignal.
+func (r *runHandle) ReceiveSignal(w signal.Wait) future.Operation {
 	op := r.startOperation(ofReceive, w.Name, nil)
 	if o, ok := op.(*operation); ok {
 		o.wait = &w
@@ -168,9 +151,8 @@ func (r *Run) ReceiveSignal(w signal.Wait) future.Operation {
 	return op
 }
 
-// Await waits for op and decodes its result into result, a pointer or nil. Package future calls
-// it; workflow functions call Future.Get.
-func (r *Run) Await(op future.Operation, result any) error {
+// Await is engine.Run.Await.
+func (r *runHandle) Await(op future.Operation, result any) error {
 	if f, ok := op.(refusal); ok {
 		return f.err
 	}
@@ -191,7 +173,7 @@ func (r *Run) Await(op future.Operation, result any) error {
 }
 
 // give stores o's result in result.
-func (r *Run) give(o *operation, result any) error {
+func (r *runHandle) give(o *operation, result any) error {
 	switch o.of {
 	case ofReceive:
 		return r.take(o, result)
@@ -220,7 +202,7 @@ func (r *Run) give(o *operation, result any) error {
 
 // decode decodes what is recorded. If it cannot, it holds the run instead of returning an
 // error, on which the workflow function could act.
-func (r *Run) decode(p payload, v any, explain func(error) *fault) {
+func (r *runHandle) decode(p payload, v any, explain func(error) *fault) {
 	returned := false
 	defer func() {
 		if !returned { // by runtime.Goexit, which ends this goroutine
@@ -234,7 +216,7 @@ func (r *Run) decode(p payload, v any, explain func(error) *fault) {
 }
 
 // take passes a received signal to its receiver.
-func (r *Run) take(o *operation, result any) error {
+func (r *runHandle) take(o *operation, result any) error {
 	if !o.outcome.received {
 		return nil
 	}
@@ -252,9 +234,9 @@ func (r *Run) take(o *operation, result any) error {
 
 // hold ends the execution, and the run is held until an operator has fixed the cause. It does
 // not return.
-func (r *Run) hold(reason Reason, cause error) { r.holdFor(&fault{reason: reason, cause: cause}) }
+func (r *runHandle) hold(reason Reason, cause error) { r.holdFor(&fault{reason: reason, cause: cause}) }
 
-func (r *Run) holdFor(f *fault) {
+func (r *runHandle) holdFor(f *fault) {
 	r.x.fault = f
 	r.b.stand()
 	runtime.Goexit()

@@ -35,7 +35,7 @@ type branch struct {
 	id     string     // of the operation that started it; "" for the main branch
 	path   string     // its name and those of the branches around it; "" for the main branch
 	of     *operation // the operation that started it; nil for the main branch
-	body   func(run *Run) (any, error)
+	body   func(run *runHandle) (any, error)
 	scope  *scope // of its Run
 	begun  int    // number of operations it has started
 	random *rand.Rand
@@ -68,7 +68,7 @@ func (t *turns) init(x *execution) {
 // startFunction makes the main branch runnable.
 func (t *turns) startFunction() {
 	x := t.x
-	t.branch(nil, &x.root, func(run *Run) (any, error) {
+	t.branch(nil, &x.root, func(run *runHandle) (any, error) {
 		return x.def.run(run, func(v any) error {
 			run.decode(x.input, v, func(err error) *fault { return undecodable("", "", fmt.Errorf("input: %w", err)) })
 			return nil
@@ -77,7 +77,7 @@ func (t *turns) startFunction() {
 }
 
 // branch makes a new branch runnable. A nil operation stands for the main branch.
-func (t *turns) branch(of *operation, s *scope, body func(run *Run) (any, error)) {
+func (t *turns) branch(of *operation, s *scope, body func(run *runHandle) (any, error)) {
 	b := &branch{x: t.x, of: of, body: body, scope: s, resume: make(chan struct{})}
 	if of != nil {
 		b.id, b.path = of.id, within(of.branch, of.name)
@@ -127,7 +127,7 @@ func (b *branch) run() {
 		b.active.Store(false)
 		t.yield()
 	}()
-	value, err := b.body(&Run{x: b.x, b: b, scope: b.scope})
+	value, err := b.body(&runHandle{x: b.x, b: b, scope: b.scope})
 	if !t.unwinding {
 		r = &result{value: value, err: err}
 	}
@@ -156,14 +156,6 @@ func (r *result) failure() error {
 	}
 	return &panicked{r.err, r.stack}
 }
-
-// A panicked is the error that those who wait for a branch get if it panicked.
-type panicked struct {
-	error
-	stack string
-}
-
-func (p *panicked) Unwrap() error { return p.error }
 
 // yield gives the turn back, unless the driver no longer waits for it.
 func (t *turns) yield() {

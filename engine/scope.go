@@ -76,13 +76,12 @@ func (x *execution) end(s *scope, err error) {
 	}
 }
 
-// After returns a future that has its outcome, the time, once d has passed. The timer
-// survives restarts. A timer that no branch waits for costs nothing.
-func (r *Run) After(d time.Duration) *future.Future[time.Time] {
+// After is engine.Run.After.
+func (r *runHandle) After(d time.Duration) *future.Future[time.Time] {
 	return future.New[time.Time](r.timer(d))
 }
 
-func (r *Run) timer(d time.Duration) future.Operation {
+func (r *runHandle) timer(d time.Duration) future.Operation {
 	op := r.startOperation(ofTimer, "", nil)
 	if o, ok := op.(*operation); ok {
 		o.due, o.which = after(r.x.now, d), ofSleep
@@ -90,34 +89,27 @@ func (r *Run) timer(d time.Duration) future.Operation {
 	return op
 }
 
-// Cancelled returns the future of the workflow's cancellation request. If it is a case of a
-// Select, the Select returns it instead of ErrCancelled.
-func (r *Run) Cancelled() *future.Future[Cancellation] {
+// Cancelled is engine.Run.Cancelled.
+func (r *runHandle) Cancelled() *future.Future[Cancellation] {
 	if err := r.enter(); err != nil {
 		return future.New[Cancellation](refusal{err})
 	}
 	return future.New[Cancellation](r.x.ops.newOperation(r.b, nil, ofCancellation, ""))
 }
 
-// WithTimeout returns a Run of the same branch with a time limit of d for all of its
-// operations together. Operations that have no outcome by then get ErrTimeout, and those
-// that are started later get it at once. The time limit survives restarts. A Get with the
-// returned Run, of a future from another Run, waits no longer than that either; the
-// operation then continues.
-func (r *Run) WithTimeout(d time.Duration) *Run {
+// WithTimeout is engine.Run.WithTimeout.
+func (r *runHandle) WithTimeout(d time.Duration) *runHandle {
 	inner := &scope{outer: r.scope}
 	if o, ok := r.timer(d).(*operation); ok {
 		o.ends, o.which, inner.limit = inner, ofLimit, o
 	}
-	return &Run{x: r.x, b: r.b, scope: inner}
+	return &runHandle{x: r.x, b: r.b, scope: inner}
 }
 
-// WithCancel returns a Run of the same branch, and a function that cancels its operations:
-// they get ErrCancelled as their outcome. The function may be called from any branch of the
-// run, and more than once.
-func (r *Run) WithCancel() (run *Run, cancel func()) {
+// WithCancel is engine.Run.WithCancel.
+func (r *runHandle) WithCancel() (run *runHandle, cancel func()) {
 	inner := &scope{outer: r.scope}
-	return &Run{x: r.x, b: r.b, scope: inner}, func() {
+	return &runHandle{x: r.x, b: r.b, scope: inner}, func() {
 		switch {
 		case r.x.busySince.Load() == 0: // no branch has the turn
 			r.x.host.log.Error("weft: a scope was cancelled from outside of the run's branches; this was ignored", "workflow", r.x.id)
@@ -127,8 +119,7 @@ func (r *Run) WithCancel() (run *Run, cancel func()) {
 	}
 }
 
-// WithoutCancel returns a Run of the same branch that is not affected by a cancellation
-// request or a time limit. Use it for cleanup.
-func (r *Run) WithoutCancel() *Run {
-	return &Run{x: r.x, b: r.b, scope: &scope{}}
+// WithoutCancel is engine.Run.WithoutCancel.
+func (r *runHandle) WithoutCancel() *runHandle {
+	return &runHandle{x: r.x, b: r.b, scope: &scope{}}
 }

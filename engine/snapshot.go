@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/internal/jsontext"
 )
 
@@ -33,31 +32,6 @@ type snapshot struct {
 // A fingerprint is the first bytes of the digest of an input's plaintext. Zero means none.
 type fingerprint [8]byte
 
-// snap returns a snapshot of v, or nil if v needs none, and the digest of v's plaintext. An
-// error means that there is no digest. An error in taking the snapshot is in s.err, and is
-// returned to whoever uses the snapshot.
-func (e *env) snap(v any) (s *snapshot, sum [sha256.Size]byte, err error) {
-	t := reflect.TypeOf(v)
-	if t == nil || !shares(t) {
-		sum, err = digestOf(v)
-		return nil, sum, err
-	}
-	s = &snapshot{of: t, copy: copier(t)}
-	if s.copy != nil {
-		s.value = s.copied(reflect.ValueOf(v))
-		sum, err = digestOf(v)
-		return s, sum, err
-	}
-	if s.encoded, s.err = e.codecs.copied(e.base, v); s.err != nil {
-		return s, sum, s.err
-	}
-	if s.encoded.codec == "" {
-		return s, sha256.Sum256(s.encoded.data), nil
-	}
-	sum, err = digestOf(v)
-	return s, sum, err
-}
-
 // copied returns a copy of v, which is of s's type.
 func (s *snapshot) copied(v reflect.Value) reflect.Value {
 	c := reflect.New(s.of).Elem()
@@ -73,49 +47,6 @@ func (c *codecs) copied(ctx context.Context, v any) (p payload, err error) {
 		}
 	}()
 	return c.encodeAny(ctx, v)
-}
-
-// take makes c's input, as it is now, the input of o. If c has a key or is Idempotent, o is
-// reconciled.
-func (o *operation) take(r *Run, c *activity.Call) {
-	s, sum, err := o.x.host.snap(c.Input)
-	if o.input = s; s != nil {
-		c.Input = nil
-	}
-	switch {
-	case c.Key != nil || c.Policy.Idempotent:
-		o.keyed = r.reconciliation(c, o.id, bytes.Clone(sum[:]), err)
-	case err == nil:
-		o.digest = fingerprint(sum[:])
-	}
-}
-
-// given returns o's input for its next user: a separate copy if the input can share memory.
-// An error is final.
-func (o *operation) given() (in any, err error) {
-	s := o.input
-	if s == nil {
-		return o.call.Input, nil
-	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("decode %v: %w", s.of, panicError(r))
-		}
-		if err != nil {
-			err = fmt.Errorf("%w: input of %s: %w", ErrInvalid, describe(o.of, o.name), err)
-		}
-	}()
-	if s.err != nil {
-		return nil, s.err
-	}
-	if s.copy != nil {
-		return s.copied(s.value).Interface(), nil
-	}
-	v := reflect.New(s.of)
-	if err := o.x.host.codecs.decode(o.x.host.base, s.encoded, v.Interface()); err != nil {
-		return nil, err
-	}
-	return v.Elem().Interface(), nil
 }
 
 // sharing caches for structs and arrays whether they can share memory.

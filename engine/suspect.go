@@ -10,13 +10,6 @@ import (
 	"github.com/weft-go/weft/internal/lock"
 )
 
-// longestWait is how long the next group waits for a suspect with so many deaths. A run
-// that takes longer than that to kill its process dies with others once more, and the
-// wait doubles.
-func longestWait(deaths int) time.Duration {
-	return min(time.Second/4<<min(deaths, 20), forgetAfter)
-}
-
 // A quarantine keeps the suspects of an incarnation until their group is executed.
 type quarantine struct {
 	wake chan struct{} // there may be a group to release

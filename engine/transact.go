@@ -11,14 +11,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// TransactStep is for the Transact functions of the adapters. It runs a step whose function
-// runs in the transaction that commits its checkpoint, so that the function's writes there
-// happen exactly once. result points to where f leaves its result.
-//
-// While f runs, the run records nothing else: the next checkpoint is the step's.
-//
-// Afterwards *result is the recorded result, decoded into a zero value as in a replay.
-func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) error) error {
+// TransactStep is engine.Run.TransactStep.
+func (r *runHandle) TransactStep(name string, result any, f func(ctx context.Context) error) error {
 	op := r.startOperation(ofTransaction, name, &activity.Call{
 		Policy: activity.Policy{Name: name, Retry: activity.Retry{MaxAttempts: 1}},
 		Run:    func(ctx context.Context, _ any) (any, error) { return result, f(ctx) },

@@ -129,10 +129,6 @@ func (u *unclaimed) pickUpAstray(ctx context.Context) error {
 	return nil
 }
 
-// mostAhead is the difference between the clocks of engines from which on an engine looks
-// for parked runs with a wrong due time.
-const mostAhead = time.Second
-
 // goneAstray has the poll look for parked runs with a wrong due time.
 func (l *incarnation) goneAstray() {
 	l.unclaimed.astray = true

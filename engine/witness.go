@@ -176,3 +176,7 @@ func later(a, b time.Time) time.Time {
 	}
 	return b
 }
+
+// mostAhead is the difference between the clocks of engines from which on an engine looks
+// for parked runs with a wrong due time.
+const mostAhead = time.Second

@@ -128,12 +128,6 @@ func (e *worker) Close() error {
 	return nil
 }
 
-// An ending is how a workflow ended.
-type ending struct {
-	workflow string
-	*checkpoint.Output
-}
-
 // await registers a waiter for the end of a workflow. local reports whether this engine
 // executes it and its type matches, so that the waiter will certainly be notified.
 func (e *worker) await(workflow, id string) (ended chan *ending, local bool, release func()) {

@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"errors"
+
+	"github.com/weft-go/weft/future"
 )
 
 // A Workflow is a durable function. Only Name and Func are required.
@@ -42,24 +44,15 @@ func (w *Workflow[In, Out]) With(o StartOptions) *Workflow[In, Out] {
 // A Definition is a *Workflow.
 type Definition interface{ define() *definition }
 
-// A definition is a workflow without its type parameters.
-type definition struct {
-	name   string
-	pinned bool
-	queue  string // where its runs wait by default
-	errors []error
-	run    func(run *Run, decode func(v any) error) (any, error)
-}
-
 func (w *Workflow[In, Out]) define() *definition {
 	d := &definition{name: w.Name, pinned: w.Pinned, queue: w.Defaults.Queue, errors: w.Errors}
 	if w.Func != nil {
-		d.run = func(run *Run, decode func(v any) error) (any, error) {
+		d.run = func(run *runHandle, decode func(v any) error) (any, error) {
 			var in In
 			if err := decode(&in); err != nil {
 				return nil, err
 			}
-			return w.Func(run, in)
+			return w.Func((*Run)(run), in)
 		}
 	}
 	return d
@@ -126,4 +119,41 @@ func (h *Handle[Out]) Cancel(ctx context.Context, by Actor) error {
 // Describe returns the state of the workflow.
 func (h *Handle[Out]) Describe(ctx context.Context) (Info, error) {
 	return h.client.Describe(ctx, h.id)
+}
+
+// AsChild returns a copy of w that Do and Go start with the options o. Start, Request and
+// Detach ignore them. A second AsChild replaces the first; With keeps them.
+func (w *Workflow[In, Out]) AsChild(o ChildOptions) *Workflow[In, Out] {
+	c := *w
+	c.child = o
+	return &c
+}
+
+// Do starts the workflow as a child of run and waits for its result. The child's start
+// and the parent's checkpoint are one commit. The error is
+//
+//   - a *WorkflowError if the child failed or was cancelled; it wraps ErrCancelled if the
+//     child was cancelled;
+//   - ErrExists if its ChildOptions.ID is taken;
+//   - ErrCancelled if the parent is cancelled. Then the child is cancelled too, unless
+//     OnParentEnd is ParentEndAbandon;
+//   - ErrTimeout if the time of Run.WithTimeout has passed.
+func (w *Workflow[In, Out]) Do(run *Run, in In) (Out, error) {
+	return w.Go(run, in).Get(run)
+}
+
+// Go starts the workflow as a child and returns the future of its result.
+func (w *Workflow[In, Out]) Go(run *Run, in In) *future.Future[Out] {
+	return future.New[Out](run.handle().StartChild(w.Name, w.Defaults, w.child, in, w.Errors))
+}
+
+// Detach starts the workflow without a parent and returns its id. An empty id stands for
+// one that is derived from the run and the operation. The run and the workflow end
+// independently of each other.
+func (w *Workflow[In, Out]) Detach(run *Run, id string, in In) (string, error) {
+	op := run.handle().StartDetached(w.Name, w.Defaults, id, in)
+	if err := run.Await(op, nil); err != nil {
+		return "", err
+	}
+	return childID(op), nil
 }

@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/future"
+	"github.com/weft-go/weft/signal"
+)
+
+// A Run is a workflow function's handle on its run, as testing.T is a test's. It belongs to
+// the goroutine of the function. Used in another goroutine, its methods return
+// ErrForeignRun.
+//
+// A Run is not a context, because a workflow function must not do I/O. Activities and steps
+// get a context.
+type Run runHandle
+
+func (r *Run) handle() *runHandle { return (*runHandle)(r) }
+
+// ID returns the workflow's id.
+func (r *Run) ID() string {
+	return r.handle().ID()
+}
+
+// Now returns the time of the checkpoint whose event the run has received last. It is the
+// same in a replay. It never goes back, even if an engine's clock is set back.
+func (r *Run) Now() time.Time {
+	return r.handle().Now()
+}
+
+// Random returns a source of random numbers that yields the same numbers in a replay. Do not
+// use it for secrets.
+func (r *Run) Random() *rand.Rand {
+	return r.handle().Random()
+}
+
+// Logger returns the engine's logger with the workflow's id. It logs nothing while the run
+// is replayed.
+func (r *Run) Logger() *slog.Logger {
+	return r.handle().Logger()
+}
+
+// Sleep waits until d after Now. It survives restarts. A d of zero or less is over at once.
+// The error is ErrCancelled if the workflow was cancelled, and ErrTimeout if the time of
+// Run.WithTimeout has passed.
+func (r *Run) Sleep(d time.Duration) error {
+	return r.handle().Sleep(d)
+}
+
+// After returns a future that has its outcome, the time, once d has passed. The timer
+// survives restarts. A timer that no branch waits for costs nothing.
+func (r *Run) After(d time.Duration) *future.Future[time.Time] {
+	return r.handle().After(d)
+}
+
+// WithTimeout returns a Run of the same branch with a time limit of d for all of its
+// operations together. Operations that have no outcome by then get ErrTimeout, and those
+// that are started later get it at once. The time limit survives restarts. A Get with the
+// returned Run, of a future from another Run, waits no longer than that either; the
+// operation then continues.
+func (r *Run) WithTimeout(d time.Duration) *Run {
+	return (*Run)(r.handle().WithTimeout(d))
+}
+
+// WithCancel returns a Run of the same branch, and a function that cancels its operations:
+// they get ErrCancelled as their outcome. The function may be called from any branch of the
+// run, and more than once.
+func (r *Run) WithCancel() (run *Run, cancel func()) {
+	inner, cancel := r.handle().WithCancel()
+	return (*Run)(inner), cancel
+}
+
+// WithoutCancel returns a Run of the same branch that is not affected by a cancellation
+// request or a time limit. Use it for cleanup.
+func (r *Run) WithoutCancel() *Run {
+	return (*Run)(r.handle().WithoutCancel())
+}
+
+// Cancelled returns the future of the workflow's cancellation request. If it is a case of a
+// Select, the Select returns it instead of ErrCancelled.
+func (r *Run) Cancelled() *future.Future[Cancellation] {
+	return r.handle().Cancelled()
+}
+
+// Await waits for op and decodes its result into result, a pointer or nil. Package future calls
+// it; workflow functions call Future.Get.
+func (r *Run) Await(op future.Operation, result any) error {
+	return r.handle().Await(op, result)
+}
+
+// RunActivity begins an activity. Package activity calls it; workflow functions call
+// Activity.Do and Go.
+func (r *Run) RunActivity(c activity.Call) future.Operation {
+	return r.handle().RunActivity(c)
+}
+
+// ReceiveSignal begins to wait for a signal. Package signal calls it; workflow functions call
+// Signal.Receive and Next.
+func (r *Run) ReceiveSignal(w signal.Wait) future.Operation {
+	return r.handle().ReceiveSignal(w)
+}
+
+// ForwardSignal begins to send a signal to another workflow, or to this one. The signal's ID
+// is derived from the operation, so that it is accepted once even if it is sent again.
+// Package signal calls it; workflow functions call Signal.SendFrom.
+func (r *Run) ForwardSignal(m signal.Message) future.Operation {
+	return r.handle().ForwardSignal(m)
+}
+
+// TransactStep is for the Transact functions of the adapters. It runs a step whose function
+// runs in the transaction that commits its checkpoint, so that the function's writes there
+// happen exactly once. result points to where f leaves its result.
+//
+// While f runs, the run records nothing else: the next checkpoint is the step's.
+//
+// Afterwards *result is the recorded result, decoded into a zero value as in a replay.
+func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) error) error {
+	return r.handle().TransactStep(name, result, f)
+}
+
+// Step runs f inline, as an activity without a definition. f is called once if the engine
+// executes the run until the result is durable. If the engine dies, loses its lease or is
+// stopped before that, f is called again. The result is durable before Step returns; after that, f is not
+// called again. A step that fails is not retried: its outcome is an *activity.Error, which
+// wraps the first error of engine.Workflow.Errors that f's error matches.
+func Step[T any](run *Run, name string, f func(ctx context.Context) (T, error)) (T, error) {
+	return future.Await[T](run, run.handle().Step(name, func(ctx context.Context) (any, error) { return f(ctx) }))
+}
+
+// Go starts a branch: f runs concurrently with the caller, with its own Run. Branches take
+// turns: one runs until it waits. So they may share variables, and a replay runs them in the
+// same order. Branches must wait for each other only through the engine, with Get, Select
+// or All.
+//
+// An error or a panic of f is the error of the future. When the workflow function returns,
+// the remaining branches are ended, and the history records what was given up.
+func Go[T any](run *Run, name string, f func(run *Run) (T, error)) *future.Future[T] {
+	return branchesGo(run.handle(), name, func(run *runHandle) (T, error) { return f((*Run)(run)) })
+}
+
+// All waits for all of the futures and returns their results in order. The error joins
+// theirs. The result of a future with an error is the zero value.
+func All[T any](run *Run, fs ...*future.Future[T]) ([]T, error) {
+	return branchesAll(run.handle(), fs...)
+}
+
+// Map calls f for each element of in, each in its own branch, with at most limit branches at
+// a time; a limit below one means no limit. It waits for all branches and returns the
+// results in the order of in. The error joins the errors of the branches. The result of a
+// branch that failed is the zero value. After the workflow was cancelled, or the time limit
+// of run has passed, Map starts no further branches.
+func Map[In, Out any](run *Run, name string, limit int, in []In, f func(run *Run, in In) (Out, error)) ([]Out, error) {
+	return branchesMap(run.handle(), name, limit, in, func(run *runHandle, in In) (Out, error) { return f((*Run)(run), in) })
+}
+
+// A Case is what Select waits for: a *future.Future of any type.
+type Case interface{ Operation() future.Operation }
+
+// Select waits until one of the cases has an outcome and returns the case that had its
+// outcome first. Compare the returned case with your futures in a switch; Get of the chosen future
+// returns immediately. A replay chooses the same case.
+//
+// The other cases are not affected: an activity continues, a signal stays in the inbox, and
+// a timer that no branch waits for costs nothing. A future is chosen only once. So a loop
+// around Select ends with ErrNoCase when all cases have been chosen. The error is
+// ErrCancelled if the workflow was cancelled and run.Cancelled is not one of the cases, and
+// ErrTimeout if the time of run.WithTimeout has passed.
+func Select(run *Run, cases ...Case) (Case, error) { return selectOf(run.handle(), cases) }
