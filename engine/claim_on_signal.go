@@ -41,7 +41,7 @@ func (e *intake) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 	t.def, _ = e.fits(wf)
 	var err error
 	if t.hold, t.past, err = checkpoint.FindPast(ctx, e.store, wf); err == nil {
-		t.write, err = t.hold.Claim(l.name, checkpoint.HandedOver, l.Least(), e.now())
+		t.write, err = t.hold.Claim(l.Name(), checkpoint.HandedOver, l.Least(), e.now())
 	}
 	if err == nil {
 		err = t.with(b).Check(e.store.Capabilities().MaxBatch)
@@ -74,7 +74,7 @@ func (t *taking) done(err error, d *signal.Acceptance) {
 	switch {
 	case err == nil:
 		x := t.incarnation.claimed(&t.claimable, t.write)
-		x.address = address{t.write.After, d.Counter}
+		x.address = address{wf: t.write.After, counted: d.Counter}
 		x.inbox.takeIn(t.hold.Workflow, d.Waiting())
 		t.incarnation.Launch(x)
 	case !errors.Is(err, storage.ErrConflict):

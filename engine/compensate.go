@@ -45,7 +45,7 @@ func (o *operation) held() bool { return o.undo != nil && o.undo.held }
 // decides this: the workflow may have seen a timeout instead.
 func (x *execution) completes(o *operation, e logged) {
 	if e.Kind == checkpoint.KindSettled && e.Error == "" && e.Category == "" && o.call != nil && o.call.Compensate != nil {
-		x.undoing.calls = append(x.undoing.calls, completed{o, payload{e.Codec, e.Result}})
+		x.undoing.calls = append(x.undoing.calls, completed{o, payload{codec: e.Codec, data: e.Result}})
 	}
 }
 

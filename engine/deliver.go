@@ -94,7 +94,7 @@ func (x *execution) receive(d *delivery) (done bool, err error) {
 		return false, nil // an earlier signal is not known yet
 	}
 	o := x.ops.timed[i]
-	if x.takes(o, payload{d.in.Codec, d.in.Data}) != nil {
+	if x.takes(o, payload{codec: d.in.Codec, data: d.in.Data}) != nil {
 		return false, nil // it is to be accepted, but not received
 	}
 	unsure := x.unsure

@@ -26,7 +26,7 @@ func assemble(e env, c Config, gate *limits.Gate) *Engine {
 	w := newWorker(newHost(e, gate))
 	in := &intake{worker: w}
 	w.peers = in
-	return &Engine{worker: w, intake: in, admin: &admin{w}, config: c}
+	return &Engine{worker: w, intake: in, admin: &admin{worker: w}, config: c}
 }
 
 // readClocks reads both clocks at once.
@@ -74,7 +74,7 @@ func New(c Config) (*Engine, error) {
 	if c.Ownership == OwnershipSingleOwner {
 		e.store = newSerial(c.Storage)
 	}
-	e.store = attentive{e.store, e.closing}
+	e.store = attentive{Storage: e.store, closing: e.closing}
 	for _, codec := range c.Codecs {
 		e.codecs.byName[codec.Name()] = codec
 	}

@@ -204,7 +204,7 @@ func (x *execution) prepare() error {
 	if err != nil {
 		return err
 	}
-	x.input = payload{in.Codec, in.Data}
+	x.input = payload{codec: in.Codec, data: in.Data}
 	if x.hold.Head == wf.Base {
 		return nil // never executed before: nothing to replay
 	}

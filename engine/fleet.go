@@ -63,7 +63,7 @@ func (l *incarnation) refreshFleet(ctx context.Context) error {
 		}
 		others[incarnation] = v
 		if v == alive {
-			told[incarnation] = testimony{string(entry.Value), checkpoint.Time(r.Clock), checkpoint.Time(r.Proven), time.Now()}
+			told[incarnation] = testimony{raw: string(entry.Value), wall: checkpoint.Time(r.Clock), proven: checkpoint.Time(r.Proven), at: time.Now()}
 		} else {
 			l.ledAstray(incarnation, r)
 		}

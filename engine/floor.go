@@ -49,7 +49,7 @@ func loadFloor(ctx context.Context, s storage.Storage) (*floorRecord, error) {
 func (l *incarnation) readFloor(ctx context.Context) error {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()
-	f, err := loadFloor(ctx, retryReads{l.eng.store})
+	f, err := loadFloor(ctx, retryReads{Storage: l.eng.store})
 	if err != nil {
 		return err
 	}

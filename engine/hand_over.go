@@ -13,7 +13,7 @@ func (e *intake) handToDriver(ctx context.Context, to address, s *sending) bool 
 	if x == nil {
 		return false
 	}
-	d := &delivery{s.in, to, ctx, make(chan *signal.Acceptance, 1)}
+	d := &delivery{in: s.in, to: to, from: ctx, done: make(chan *signal.Acceptance, 1)}
 	if !x.offer(d) {
 		return false
 	}
@@ -31,7 +31,7 @@ func (e *intake) handToDriver(ctx context.Context, to address, s *sending) bool 
 	if a == nil {
 		return false
 	}
-	x.address = address{to.wf, a.Counter}
+	x.address = address{wf: to.wf, counted: a.Counter}
 	e.sends.settle(s, a.Arrived[0].Answer, nil)
 	return true
 }

@@ -107,7 +107,7 @@ func (x *execution) reads(b *activity.Beat, wf *checkpoint.Workflow, o *operatio
 	if b.Generation != wf.Generation || b.Activity != o.name {
 		return false
 	}
-	err := x.host.codecs.decode(x.host.base, payload{b.Codec, b.Progress}, progress)
+	err := x.host.codecs.decode(x.host.base, payload{codec: b.Codec, data: b.Progress}, progress)
 	if err != nil {
 		x.unread(o, err)
 	}

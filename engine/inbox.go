@@ -104,7 +104,7 @@ func (x *execution) lookForSignals() error {
 		if err != nil {
 			return err
 		}
-		switch err := x.takes(o, payload{p.Codec, p.Data}); {
+		switch err := x.takes(o, payload{codec: p.Codec, data: p.Data}); {
 		case err == errStopped:
 			return err
 		case err != nil:

@@ -203,7 +203,7 @@ func (o *operation) failed(e logged) {
 
 // outcomeOf returns the outcome that a durable event records.
 func (o *operation) outcomeOf(e logged) outcome {
-	out := outcome{result: payload{e.Codec, e.Result}, signalID: e.SignalID, received: e.Kind == checkpoint.KindReceived, at: e.at}
+	out := outcome{result: payload{codec: e.Codec, data: e.Result}, signalID: e.SignalID, received: e.Kind == checkpoint.KindReceived, at: e.at}
 	if o.child != nil {
 		out.err = o.endOfChild(e)
 		return out

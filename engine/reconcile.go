@@ -280,7 +280,7 @@ func (x *execution) unreadableAnswer(o *operation, r activity.Record) (why strin
 		return "", nil
 	}
 	result := o.call.Definition.NewResult()
-	err = x.readable(payload{r.Codec, r.Result}, result)
+	err = x.readable(payload{codec: r.Codec, data: r.Result}, result)
 	if err == nil || err == errStopped {
 		return "", err
 	}

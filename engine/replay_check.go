@@ -35,7 +35,7 @@ func (e *admin) Replay(ctx context.Context, history io.Reader) error {
 		hold.Head, hold.HeadTime = checkpoints[last].Number, checkpoints[last].Time
 	}
 	x := newExecution(l.eng.host, l, def, hold)
-	x.input = payload{p.Codec, p.Data}
+	x.input = payload{codec: p.Codec, data: p.Data}
 	if p.Input != nil {
 		x.input.data = p.Input
 	}

@@ -151,7 +151,7 @@ func (e *admin) fitsResult(ctx context.Context, a activity.Definition, result an
 		return fmt.Errorf("%w: a %T is no result of activity %s, which returns %s", ErrInvalid, result, a.Title(), want)
 	}
 	select {
-	case err := <-e.decodes(payload{encoded.Codec, encoded.Data}, into):
+	case err := <-e.decodes(payload{codec: encoded.Codec, data: encoded.Data}, into):
 		if err != nil {
 			return fmt.Errorf("%w: a %T is no result of activity %s, which returns %s: %w", ErrInvalid, result, a.Title(), want, err)
 		}

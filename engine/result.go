@@ -80,7 +80,7 @@ func (e *admin) result(ctx context.Context, workflow, id string, out *checkpoint
 		if result == nil {
 			return nil
 		}
-		if err := e.codecs.decode(ctx, payload{out.Codec, out.Data}, result); err != nil {
+		if err := e.codecs.decode(ctx, payload{codec: out.Codec, data: out.Data}, result); err != nil {
 			return fmt.Errorf("engine: result of %q: %w", id, err)
 		}
 		return nil

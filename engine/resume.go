@@ -44,7 +44,7 @@ func (e *admin) resumeWorkflow(ctx context.Context, id string, by Actor) error {
 					return nil, err
 				}
 				tries = append(tries, w)
-				return &changing{w.Batch, e.PokePoll}, nil
+				return &changing{batch: w.Batch, tell: e.PokePoll}, nil
 			case wf.Status.Terminal():
 				return nil, &TerminalError{WorkflowID: id, Status: wf.Status}
 			case len(wf.Attention) == 0:

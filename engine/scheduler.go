@@ -154,7 +154,7 @@ func (r *result) failure() error {
 	if r.stack == "" {
 		return r.err
 	}
-	return &panicked{r.err, r.stack}
+	return &panicked{error: r.err, stack: r.stack}
 }
 
 // yield gives the turn back, unless the driver no longer waits for it.

@@ -347,7 +347,7 @@ func (e *intake) addressOf(ctx context.Context, id string, batch []*sending) (ad
 	} else {
 		counted, err = signal.Counter(ctx, e.store, id)
 	}
-	return address{wf, counted}, err
+	return address{wf: wf, counted: counted}, err
 }
 
 // thinks reports whether to assume that wf's counter is unchanged since wf was parked.
@@ -471,8 +471,8 @@ func (e *intake) commitSignals(ctx context.Context, to address, ins []*signal.In
 			e.Hint(to.wf, written{inbox: true})
 		}
 	case err == nil:
-		x.address = address{to.wf, d.Counter}
-		x.post(arrived{d.Waiting()})
+		x.address = address{wf: to.wf, counted: d.Counter}
+		x.post(arrived{signals: d.Waiting()})
 	default:
 		x.address = address{}
 		if !errors.Is(err, storage.ErrConflict) {
