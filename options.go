@@ -106,3 +106,6 @@ type StartOptions struct {
 	// inherit its parent's queue.
 	Queue string
 }
+
+// MaxProgress is the maximum size in bytes of an attempt's encoded progress.
+const MaxProgress = 64 << 10

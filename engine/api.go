@@ -112,8 +112,12 @@ const (
 // JSON is the default codec.
 var JSON = weft.JSON
 
-// MaxPayload is the maximum size in bytes of an encoded input, result or signal payload.
-const MaxPayload = weft.MaxPayload
+// Maximum sizes in bytes of an encoded input, result or signal payload, and of an attempt's
+// encoded progress.
+const (
+	MaxPayload  = weft.MaxPayload
+	MaxProgress = weft.MaxProgress
+)
 
 // Errors for callers to test with errors.Is. Package weft says what each of them means.
 var (

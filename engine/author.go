@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/future"
+	inner "github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/signal"
 )
 
@@ -17,9 +18,9 @@ import (
 //
 // A Run is not a context, because a workflow function must not do I/O. Activities and steps
 // get a context.
-type Run runHandle
+type Run inner.Handle
 
-func (r *Run) handle() *runHandle { return (*runHandle)(r) }
+func (r *Run) handle() *inner.Handle { return (*inner.Handle)(r) }
 
 // ID returns the workflow's id.
 func (r *Run) ID() string {
@@ -139,13 +140,13 @@ func Step[T any](run *Run, name string, f func(ctx context.Context) (T, error)) 
 // An error or a panic of f is the error of the future. When the workflow function returns,
 // the remaining branches are ended, and the history records what was given up.
 func Go[T any](run *Run, name string, f func(run *Run) (T, error)) *future.Future[T] {
-	return branchesGo(run.handle(), name, func(run *runHandle) (T, error) { return f((*Run)(run)) })
+	return inner.Go(run.handle(), name, func(run *inner.Handle) (T, error) { return f((*Run)(run)) })
 }
 
 // All waits for all of the futures and returns their results in order. The error joins
 // theirs. The result of a future with an error is the zero value.
 func All[T any](run *Run, fs ...*future.Future[T]) ([]T, error) {
-	return branchesAll(run.handle(), fs...)
+	return inner.All(run.handle(), fs...)
 }
 
 // Map calls f for each element of in, each in its own branch, with at most limit branches at
@@ -154,7 +155,7 @@ func All[T any](run *Run, fs ...*future.Future[T]) ([]T, error) {
 // branch that failed is the zero value. After the workflow was cancelled, or the time limit
 // of run has passed, Map starts no further branches.
 func Map[In, Out any](run *Run, name string, limit int, in []In, f func(run *Run, in In) (Out, error)) ([]Out, error) {
-	return branchesMap(run.handle(), name, limit, in, func(run *runHandle, in In) (Out, error) { return f((*Run)(run), in) })
+	return inner.Map(run.handle(), name, limit, in, func(run *inner.Handle, in In) (Out, error) { return f((*Run)(run), in) })
 }
 
 // A Case is what Select waits for: a *future.Future of any type.
@@ -169,4 +170,4 @@ type Case interface{ Operation() future.Operation }
 // around Select ends with ErrNoCase when all cases have been chosen. The error is
 // ErrCancelled if the workflow was cancelled and run.Cancelled is not one of the cases, and
 // ErrTimeout if the time of run.WithTimeout has passed.
-func Select(run *Run, cases ...Case) (Case, error) { return selectOf(run.handle(), cases) }
+func Select(run *Run, cases ...Case) (Case, error) { return inner.Select(run.handle(), cases) }

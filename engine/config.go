@@ -11,6 +11,9 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -99,7 +102,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
-		if c.Name, _ = os.Hostname(); checkName("", c.Name, keys.MaxName) != nil {
+		if c.Name, _ = os.Hostname(); payload.CheckName("", c.Name, keys.MaxName) != nil {
 			c.Name = "weft"
 		}
 	}
@@ -143,16 +146,16 @@ func (c Config) check() error {
 	wrong := func(field, format string, args ...any) {
 		errs = append(errs, &ConfigError{Field: field, Problem: fmt.Sprintf(format, args...)})
 	}
-	if isNil(c.Storage) {
+	if payload.IsNil(c.Storage) {
 		wrong("Storage", "is nil")
 	}
 	if c.Ownership > OwnershipSingleOwner {
 		wrong("Ownership", "is unknown: %d", c.Ownership)
 	}
-	if err := checkName("", c.Name, keys.MaxName); err != nil {
+	if err := payload.CheckName("", c.Name, keys.MaxName); err != nil {
 		wrong("Name", "must be 1 to %d bytes of UTF-8", keys.MaxName)
 	}
-	if c.Deployment != "" && checkName("", c.Deployment, keys.MaxName) != nil {
+	if c.Deployment != "" && payload.CheckName("", c.Deployment, keys.MaxName) != nil {
 		wrong("Deployment", "must be at most %d bytes of UTF-8", keys.MaxName)
 	}
 	for name, d := range map[string]time.Duration{
@@ -174,7 +177,7 @@ func (c Config) check() error {
 	c.checkWorkflows(wrong)
 	c.checkQueues(wrong)
 	for i, a := range c.Activities {
-		if isNil(a) {
+		if payload.IsNil(a) {
 			wrong(fmt.Sprintf("Activities[%d]", i), "is nil")
 		} else if err := a.Check(); err != nil {
 			errs = append(errs, fmt.Errorf("engine: config: Activities[%d]: %w", i, err))
@@ -183,13 +186,13 @@ func (c Config) check() error {
 	codecs := append([]Codec{c.Codec}, c.Codecs...)
 	for i, codec := range codecs {
 		switch {
-		case isNil(codec):
+		case payload.IsNil(codec):
 			wrong(fmt.Sprintf("Codecs[%d]", i-1), "is nil")
-		case checkName("", codec.Name(), keys.MaxName) != nil:
+		case payload.CheckName("", codec.Name(), keys.MaxName) != nil:
 			wrong("Codec", "has a name that is not 1 to %d bytes of UTF-8", keys.MaxName)
 		case codec.Name() == JSON.Name() && codec != JSON:
 			wrong("Codec", "has the name %q, which belongs to engine.JSON", codec.Name())
-		case codec != JSON && slices.ContainsFunc(codecs[:i], func(other Codec) bool { return !isNil(other) && other.Name() == codec.Name() }):
+		case codec != JSON && slices.ContainsFunc(codecs[:i], func(other Codec) bool { return !payload.IsNil(other) && other.Name() == codec.Name() }):
 			wrong(fmt.Sprintf("Codecs[%d]", i-1), "has the same name as an earlier codec: %q", codec.Name())
 		}
 	}
@@ -200,22 +203,22 @@ func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
 	seen := map[string]int{}
 	for i, w := range c.Workflows {
 		field := fmt.Sprintf("Workflows[%d]", i)
-		if isNil(w) {
+		if payload.IsNil(w) {
 			wrong(field, "is nil")
 			continue
 		}
 		d := w.define()
-		if err := checkName("name", d.name, keys.MaxName); err != nil {
-			wrong(field+".Name", "must be 1 to %d bytes of UTF-8: %q", keys.MaxName, d.name)
+		if err := payload.CheckName("name", d.Name, keys.MaxName); err != nil {
+			wrong(field+".Name", "must be 1 to %d bytes of UTF-8: %q", keys.MaxName, d.Name)
 		}
-		if d.run == nil {
+		if d.Run == nil {
 			wrong(field+".Func", "is nil")
 		}
-		if d.pinned && c.Deployment == "" {
+		if d.Pinned && c.Deployment == "" {
 			wrong(field+".Pinned", "needs a Config.Deployment")
 		}
 		texts := map[string]bool{}
-		for _, err := range d.errors {
+		for _, err := range d.Errors {
 			switch {
 			case err == nil:
 				wrong(field+".Errors", "contains nil")
@@ -225,50 +228,50 @@ func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
 				texts[err.Error()] = true
 			}
 		}
-		if first, ok := seen[d.name]; ok {
-			wrong(field+".Name", "%q is already the name of Workflows[%d]", d.name, first)
+		if first, ok := seen[d.Name]; ok {
+			wrong(field+".Name", "%q is already the name of Workflows[%d]", d.Name, first)
 		}
-		seen[d.name] = i
+		seen[d.Name] = i
 	}
 }
 
 // settings returns the plain values of c.
-func (c Config) settings() settings {
-	return settings{
-		ownership:          c.Ownership,
-		engineName:         c.Name,
-		deployment:         c.Deployment,
-		served:             c.Queues,
-		maxRunsInMemory:    c.MaxRunsInMemory,
-		parkAfter:          c.ParkAfter,
-		pollInterval:       c.PollInterval,
-		leaseTTL:           c.LeaseTTL,
-		stopTimeout:        c.StopTimeout,
-		signalIDRetention:  c.SignalIDRetention,
-		tombstoneRetention: c.TombstoneRetention,
-		events:             c.Events,
+func (c Config) settings() run.Settings {
+	return run.Settings{
+		Ownership:          c.Ownership,
+		EngineName:         c.Name,
+		Deployment:         c.Deployment,
+		Served:             c.Queues,
+		MaxRunsInMemory:    c.MaxRunsInMemory,
+		ParkAfter:          c.ParkAfter,
+		PollInterval:       c.PollInterval,
+		LeaseTTL:           c.LeaseTTL,
+		StopTimeout:        c.StopTimeout,
+		SignalIDRetention:  c.SignalIDRetention,
+		TombstoneRetention: c.TombstoneRetention,
+		Events:             c.Events,
 	}
 }
 
 func (c Config) checkQueues(wrong func(field, format string, args ...any)) {
 	for i, q := range c.Queues {
 		field := fmt.Sprintf("Queues[%d]", i)
-		if err := checkName("", q.Name, keys.MaxName); err != nil {
+		if err := payload.CheckName("", q.Name, keys.MaxName); err != nil {
 			wrong(field+".Name", "must be 1 to %d bytes of UTF-8: %q", keys.MaxName, q.Name)
 		}
 		if first := slices.IndexFunc(c.Queues, func(other Queue) bool { return other.Name == q.Name }); first < i {
 			wrong(field+".Name", "%q is also the name of Queues[%d]", q.Name, first)
 		}
-		if q.Concurrency < 0 || q.Concurrency > mostSlots {
-			wrong(field+".Concurrency", "must be 0 to %d: %d", mostSlots, q.Concurrency)
+		if q.Concurrency < 0 || q.Concurrency > worker.MostSlots {
+			wrong(field+".Concurrency", "must be 0 to %d: %d", worker.MostSlots, q.Concurrency)
 		}
 		switch r := q.Rate; {
 		case r.Count < 0 || r.Per < 0:
 			wrong(field+".Rate", "is negative")
 		case (r.Count == 0) != (r.Per == 0):
 			wrong(field+".Rate", "needs a Count and a Per")
-		case r.Count > mostRate:
-			wrong(field+".Rate", "has a Count of %d, at most %d", r.Count, mostRate)
+		case r.Count > worker.MostRate:
+			wrong(field+".Rate", "has a Count of %d, at most %d", r.Count, worker.MostRate)
 		}
 	}
 }
@@ -277,10 +280,10 @@ func (c Config) checkQueues(wrong func(field, format string, args ...any)) {
 // limits. It is for package enginetest, not for users.
 func QueuesOf(workflows []Definition) (qs []Queue) {
 	for _, w := range workflows {
-		if isNil(w) {
+		if payload.IsNil(w) {
 			continue // New returns an error for it
 		}
-		name := w.define().queue
+		name := w.define().Queue
 		if name != "" && !slices.ContainsFunc(qs, func(q Queue) bool { return q.Name == name }) {
 			qs = append(qs, Queue{Name: name})
 		}

@@ -6,27 +6,32 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/admin"
+	"github.com/weft-go/weft/internal/intake"
 	"github.com/weft-go/weft/internal/limits"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/waiting"
+	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
 // An Engine starts, executes, signals and inspects workflows on one store. Its
 // methods are safe for concurrent use.
 type Engine struct {
-	worker *worker
-	intake *intake
-	admin  *admin
+	worker *worker.Worker
+	intake *intake.Intake
+	admin  *admin.Admin
 	config Config
 }
 
 // assemble returns the engine for e.
-func assemble(e env, c Config, gate *limits.Gate) *Engine {
-	w := newWorker(newHost(e, gate))
-	in := &intake{worker: w}
-	w.peers = in
-	return &Engine{worker: w, intake: in, admin: &admin{worker: w}, config: c}
+func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
+	w := worker.New(run.NewHost(e, gate))
+	in := &intake.Intake{Worker: w}
+	w.Peers = in
+	return &Engine{worker: w, intake: in, admin: &admin.Admin{Worker: w}, config: c}
 }
 
 // readClocks reads both clocks at once.
@@ -48,43 +53,43 @@ func New(c Config) (*Engine, error) {
 	if err := checkStore(c.Storage, c.Ownership); err != nil {
 		return nil, err
 	}
-	e := env{
-		settings:   c.settings(),
-		store:      c.Storage,
-		workflows:  map[string]*definition{},
-		activities: c.Activities,
-		codecs:     codecs{own: c.Codec, byName: map[string]Codec{JSON.Name(): JSON, c.Codec.Name(): c.Codec}},
-		log:        c.Logger,
-		now:        time.Now,
-		read:       readClocks,
-		newID:      func() string { return makeID(time.Now()) },
-		base:       context.Background(),
-		maxPayload: MaxPayload,
-		maxBytes:   mostBytes,
-		maxOps:     math.MaxInt,
-		closing:    make(chan struct{}),
+	e := run.Env{
+		Settings:   c.settings(),
+		Store:      c.Storage,
+		Workflows:  map[string]*run.Definition{},
+		Activities: c.Activities,
+		Codecs:     payload.Codecs{Own: c.Codec, ByName: map[string]Codec{JSON.Name(): JSON, c.Codec.Name(): c.Codec}},
+		Log:        c.Logger,
+		Now:        time.Now,
+		Read:       readClocks,
+		NewID:      func() string { return makeID(time.Now()) },
+		Base:       context.Background(),
+		MaxPayload: MaxPayload,
+		MaxBytes:   run.MostBytes,
+		MaxOps:     math.MaxInt,
+		Closing:    make(chan struct{}),
 	}
 	if most := c.Storage.Capabilities().MaxBatch; most.Bytes > 0 {
-		e.maxPayload = min(e.maxPayload, most.Bytes/4)
-		e.maxBytes = min(e.maxBytes, most.Bytes/2)
+		e.MaxPayload = min(e.MaxPayload, most.Bytes/4)
+		e.MaxBytes = min(e.MaxBytes, most.Bytes/2)
 	}
 	if most := c.Storage.Capabilities().MaxBatch; most.Ops > 0 {
-		e.maxOps = most.Ops
+		e.MaxOps = most.Ops
 	}
 	if c.Ownership == OwnershipSingleOwner {
-		e.store = newSerial(c.Storage)
+		e.Store = newSerial(c.Storage)
 	}
-	e.store = attentive{Storage: e.store, closing: e.closing}
+	e.Store = waiting.Store{Storage: e.Store, Closing: e.Closing}
 	for _, codec := range c.Codecs {
-		e.codecs.byName[codec.Name()] = codec
+		e.Codecs.ByName[codec.Name()] = codec
 	}
 	for _, w := range c.Workflows {
 		d := w.define()
-		e.workflows[d.name] = d
+		e.Workflows[d.Name] = d
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := settleMode(ctx, e.store, c.Ownership); err != nil {
+	if err := worker.SettleMode(ctx, e.Store, c.Ownership); err != nil {
 		return nil, err
 	}
 	return assemble(e, c, limits.NewGate(c.MaxActivities, c.LeaseTTL, c.Logger)), nil
@@ -108,7 +113,7 @@ func checkStore(s storage.Storage, mode Ownership) error {
 			return &CheckpointOwnershipCapabilityError{Capability: capability, Mode: mode, Adapter: storage.Adapter(s)}
 		}
 	}
-	if opening(s) == "" && !s.Capabilities().Shared && mode == OwnershipCASRequired {
+	if worker.Opening(s) == "" && !s.Capabilities().Shared && mode == OwnershipCASRequired {
 		return &ConfigError{Field: "Storage", Problem: "is neither Shared nor a storage.Exclusive: dead engines cannot be detected"}
 	}
 	return nil

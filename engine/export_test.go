@@ -10,7 +10,7 @@ func Runs(e *Engine) int { return e.worker.InMemory() }
 
 // SignalsInMemory is how many signals a run that rests, or is busy, has in memory.
 func SignalsInMemory(e *Engine, id string) int {
-	if x := e.worker.driven(id); x != nil {
+	if x := e.worker.Executing(id); x != nil {
 		return x.SignalsInMemory()
 	}
 	return 0
@@ -18,6 +18,6 @@ func SignalsInMemory(e *Engine, id string) int {
 
 // Receives says that the run id rests here in a receive, and is handed what is sent to it.
 func Receives(e *Engine, id string) bool {
-	x := e.worker.driven(id)
+	x := e.worker.Executing(id)
 	return x != nil && x.Receives()
 }

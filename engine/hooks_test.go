@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/run"
 )
 
 // SetNow gives e another wall clock. It must be called before e is used.
 func SetNow(e *Engine, now func() time.Time) {
-	e.worker.now = now
-	e.worker.read = func() checkpoint.Reading {
+	e.worker.Now = now
+	e.worker.Read = func() checkpoint.Reading {
 		return checkpoint.Reading{Wall: now().Round(0), Mono: time.Now()}
 	}
 }
@@ -19,14 +20,14 @@ func SetNow(e *Engine, now func() time.Time) {
 func IsOpen(e *Engine) bool { return e.worker.IsOpen() }
 
 // SetIDs has e take its ULIDs from newID. It must be called before e is used.
-func SetIDs(e *Engine, newID func() string) { e.worker.newID = newID }
+func SetIDs(e *Engine, newID func() string) { e.worker.NewID = newID }
 
 // SetBase has what e does of its own accord do so under ctx. It must be called before e
 // is used.
-func SetBase(e *Engine, ctx context.Context) { e.worker.base = ctx }
+func SetBase(e *Engine, ctx context.Context) { e.worker.Base = ctx }
 
 // TurnIsLate has e renew its lease as when a goroutine has waited long for its turn.
 func TurnIsLate(e *Engine) { e.worker.HurryUp() }
 
 // Every decision of every test is made twice, and the second time it is the same.
-func init() { DecideTwice() }
+func init() { run.DecideTwice() }

@@ -26,9 +26,9 @@ var _ Client = (*Tx)(nil)
 // it is not, the client's methods return ErrNotApplicable. They also do so if the engine
 // has OwnershipSingleOwner, because then all writes must go through the engine.
 func (e *Engine) In(tx storage.Tx) *Tx {
-	in := e.worker.env
-	in.store = tx
-	t := &Tx{staging: assemble(in, e.config, e.worker.gate)}
+	in := e.worker.Env
+	in.Store = tx
+	t := &Tx{staging: assemble(in, e.config, e.worker.Gate)}
 	switch {
 	case e.config.Ownership == OwnershipSingleOwner:
 		t.refused = fmt.Errorf("%w: a transaction of the host with a %s engine", ErrNotApplicable, OwnershipSingleOwner)

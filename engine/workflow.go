@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/weft-go/weft/future"
+	"github.com/weft-go/weft/internal/payload"
+	inner "github.com/weft-go/weft/internal/run"
 )
 
 // A Workflow is a durable function. Only Name and Func are required.
@@ -42,12 +44,12 @@ func (w *Workflow[In, Out]) With(o StartOptions) *Workflow[In, Out] {
 }
 
 // A Definition is a *Workflow.
-type Definition interface{ define() *definition }
+type Definition interface{ define() *inner.Definition }
 
-func (w *Workflow[In, Out]) define() *definition {
-	d := &definition{name: w.Name, pinned: w.Pinned, queue: w.Defaults.Queue, errors: w.Errors}
+func (w *Workflow[In, Out]) define() *inner.Definition {
+	d := &inner.Definition{Name: w.Name, Pinned: w.Pinned, Queue: w.Defaults.Queue, Errors: w.Errors}
 	if w.Func != nil {
-		d.run = func(run *runHandle, decode func(v any) error) (any, error) {
+		d.Run = func(run *inner.Handle, decode func(v any) error) (any, error) {
 			var in In
 			if err := decode(&in); err != nil {
 				return nil, err
@@ -104,7 +106,7 @@ func (h *Handle[Out]) Result(ctx context.Context) (Out, error) {
 	err := h.client.Result(ctx, h.id, h.workflow, &out)
 	var failed *WorkflowError
 	if errors.As(err, &failed) && failed.Sentinel == nil {
-		failed.Sentinel = named(failed.SentinelText, h.errors)
+		failed.Sentinel = payload.SentinelOf(failed.SentinelText, h.errors)
 	}
 	return out, err
 }
@@ -155,5 +157,5 @@ func (w *Workflow[In, Out]) Detach(run *Run, id string, in In) (string, error) {
 	if err := run.Await(op, nil); err != nil {
 		return "", err
 	}
-	return childID(op), nil
+	return inner.ChildID(op), nil
 }

@@ -1,0 +1,123 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/waiting"
+	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/storage"
+)
+
+// Activate is Engine.Activate.
+func (e *Admin) Activate(ctx context.Context, deployment string, by weft.Actor) error {
+	if err := errors.Join(checkActor(by), payload.CheckName("deployment", deployment, keys.MaxName)); err != nil {
+		return err
+	}
+	call := waiting.New(ctx, "activation of deployment", deployment)
+	return call.Explain(e.point(call, "activate", by, func(now *run.ActiveRecord, err error) (*run.ActiveRecord, error) {
+		switch {
+		case err != nil && (!errors.Is(err, storage.ErrCorrupt) || now.Raw == nil):
+			return nil, err
+		case now.Deployment == deployment:
+			return nil, nil
+		}
+		// This also replaces a damaged record, because nothing else can repair it.
+		return &run.ActiveRecord{Deployment: deployment, Before: now.Deployment}, nil
+	}))
+}
+
+// Rollback is Engine.Rollback.
+func (e *Admin) Rollback(ctx context.Context, by weft.Actor) error {
+	if err := checkActor(by); err != nil {
+		return err
+	}
+	call := waiting.New(ctx, "rollback of", "the active deployment")
+	return call.Explain(e.point(call, "rollback", by, func(now *run.ActiveRecord, err error) (*run.ActiveRecord, error) {
+		switch {
+		case err != nil:
+			return nil, err
+		case now.Before == "":
+			return nil, fmt.Errorf("%w: rollback: there is no deployment to go back to", weft.ErrNotApplicable)
+		}
+		return &run.ActiveRecord{Deployment: now.Before}, nil
+	}))
+}
+
+// ActiveDeployment is Engine.ActiveDeployment.
+func (e *Admin) ActiveDeployment(ctx context.Context) (string, error) {
+	if err := e.Refused(); err != nil {
+		return "", err
+	}
+	a, err := e.Active(ctx)
+	if err == nil && a.Deployment == "" {
+		err = weft.ErrNoActiveDeployment
+	}
+	return a.Deployment, err
+}
+
+// point writes the record that decide returns as the active deployment. If decide returns
+// nil, it changes nothing.
+func (e *Admin) point(ctx context.Context, verb string, by weft.Actor, decide func(now *run.ActiveRecord, err error) (*run.ActiveRecord, error)) error {
+	for range worker.MostTries {
+		if err := errors.Join(e.Refused(), ctx.Err()); err != nil {
+			return err
+		}
+		now, err := e.Active(ctx)
+		next, err := decide(now, err)
+		if next == nil || err != nil {
+			return err
+		}
+		next.By, next.Why, next.At, next.UnknownFields = by.Name, by.Reason, checkpoint.Micro(e.Now()), now.UnknownFields
+		again, err := e.replace(ctx, now, next)
+		if err != nil {
+			return fmt.Errorf("engine: %s %q: %w", verb, next.Deployment, err)
+		}
+		if !again {
+			e.Log.Info("weft: deployment is active", "deployment", next.Deployment, "before", now.Deployment, "verb", verb, "by", by.Name, "why", by.Reason)
+			e.PokePoll()
+			return nil
+		}
+	}
+	return worker.Contradiction(run.ActiveKey)
+}
+
+var errPointed = errors.New("another deployment was activated meanwhile; it is unknown whether this one was active before")
+
+// replace replaces now by next. It reports whether to decide again because the record was
+// changed first. If the outcome of a commit was unknown it returns errPointed instead,
+// because next may have been active before that change.
+func (e *Admin) replace(ctx context.Context, now, next *run.ActiveRecord) (again bool, err error) {
+	raw, err := record.Seal(run.ActiveKey, checkpoint.Version, next, next.UnknownFields)
+	if err != nil {
+		return false, err
+	}
+	certain := true
+	unsure := func(err error) {
+		certain = false
+		e.Log.Warn("weft: outcome of an activation is unknown, trying again", "deployment", next.Deployment, "error", err)
+	}
+	b := storage.Batch{If: []storage.Condition{now.Unchanged()}, Ops: []storage.Op{storage.Put(run.ActiveKey, raw)}}
+	err = checkpoint.Settle(ctx, e.Store, b, unsure, func(ctx context.Context) (bool, error) {
+		there, err := e.Store.Get(ctx, run.ActiveKey)
+		if errors.Is(err, storage.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil && bytes.Equal(there, raw), err
+	})
+	if !errors.Is(err, storage.ErrConflict) {
+		return false, err
+	}
+	if !certain {
+		return false, errPointed
+	}
+	return true, nil
+}

@@ -1,0 +1,134 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/saturate"
+	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/storage"
+)
+
+// Engines is Engine.Engines.
+func (e *Admin) Engines(ctx context.Context) ([]weft.EngineInfo, error) {
+	if err := e.Refused(); err != nil {
+		return nil, err
+	}
+	infos := map[string]*weft.EngineInfo{}
+	var damaged []error
+	for entry, err := range storage.All(ctx, e.Store, keys.Engines()) {
+		if err != nil {
+			return nil, err
+		}
+		info, err := e.engineInfo(entry)
+		if err != nil {
+			damaged = append(damaged, err)
+			continue
+		}
+		infos[info.Incarnation] = &info
+	}
+	for entry, err := range storage.All(ctx, e.Store, keys.HeldAfter("")) {
+		if err != nil {
+			return nil, err
+		}
+		owner, err := keys.Incarnation(entry.Key)
+		if err != nil {
+			return nil, err
+		}
+		if infos[owner] == nil {
+			infos[owner] = &weft.EngineInfo{Incarnation: owner}
+		}
+		infos[owner].Runs++
+	}
+	var all []weft.EngineInfo
+	for _, info := range infos {
+		all = append(all, *info)
+	}
+	slices.SortFunc(all, func(a, b weft.EngineInfo) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Incarnation, b.Incarnation))
+	})
+	return all, errors.Join(damaged...)
+}
+
+func (e *Admin) engineInfo(entry storage.Entry) (weft.EngineInfo, error) {
+	incarnation, err := keys.Last(entry.Key)
+	if err != nil {
+		return weft.EngineInfo{}, err
+	}
+	r, err := membership.OpenRegistration(entry.Key, entry.Value)
+	if err != nil {
+		return weft.EngineInfo{}, err
+	}
+	alive := r.Stopped == 0 && !r.Dead && r.Opening == worker.Opening(e.Store) && e.Ownership == weft.OwnershipCASRequired
+	if l := e.Living(incarnation); l != nil {
+		alive = true
+		l.Counts.Store(r)
+	}
+	return weft.EngineInfo{
+		Incarnation: incarnation,
+		Name:        r.Name,
+		Deployment:  r.Deployment,
+		Workflows:   r.Workflows,
+		Queues:      r.Queues,
+		Alive:       alive,
+		LeaseTTL:    saturate.Times(r.TTL, time.Microsecond),
+		Since:       checkpoint.Time(r.Since),
+		Stopped:     checkpoint.Time(r.Stopped),
+		Takeovers:   r.Takeovers,
+		LostRaces:   r.LostRaces,
+		Fenced:      r.Fenced,
+		Unknown:     r.Unknown,
+	}, nil
+}
+
+// A roster has the incarnations that were alive when it was first read.
+type roster struct {
+	eng   *Admin
+	read  bool
+	alive []weft.EngineInfo
+}
+
+// missing returns "" if an engine of the deployment that has the workflow is alive, and
+// otherwise a text that says that none is.
+func (r *roster) missing(ctx context.Context, deployment, workflow string) (string, error) {
+	if !r.read {
+		for entry, err := range storage.All(ctx, r.eng.Store, keys.Engines()) {
+			if err != nil {
+				return "", err
+			}
+			if info, err := r.eng.engineInfo(entry); err == nil && info.Alive {
+				r.alive = append(r.alive, info)
+			}
+		}
+		r.read = true
+	}
+	for _, i := range r.alive {
+		if i.Deployment == deployment && slices.Contains(i.Workflows, workflow) {
+			return "", nil
+		}
+	}
+	return fmt.Sprintf("no engine of deployment %q is alive that has it", deployment), nil
+}
+
+// missingActive is missing for the active deployment.
+func (r *roster) missingActive(ctx context.Context, workflow string) (string, error) {
+	a, err := r.eng.Active(ctx)
+	switch {
+	case record.Damaged(err):
+		return err.Error(), nil
+	case err != nil:
+		return "", err
+	case a.Deployment == "":
+		return "no deployment is active", nil
+	}
+	return r.missing(ctx, a.Deployment, workflow)
+}

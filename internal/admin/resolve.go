@@ -1,0 +1,167 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/waiting"
+	"github.com/weft-go/weft/internal/worker"
+)
+
+// Resolve is Engine.Resolve.
+func (e *Admin) Resolve(ctx context.Context, id, operation string, a activity.Answer, by weft.Actor) error {
+	call := waiting.New(ctx, "resolve of operation "+waiting.Quoted(operation)+" of workflow", id)
+	return call.Explain(e.resolveOperation(call, id, operation, a, by))
+}
+
+func (e *Admin) resolveOperation(ctx context.Context, id, operation string, a activity.Answer, by weft.Actor) error {
+	v, result, err := e.personal(a, operation)
+	if err := errors.Join(checkActor(by), err); err != nil {
+		return err
+	}
+	verb := checkpoint.Verb{Name: run.Resolution(operation, v.State), By: by.Name, Why: by.Reason}
+	if run.Undoes(operation) && v.Reason != "" {
+		verb.Why += ": " + v.Reason
+	}
+	err = e.Change(ctx, id, e.act(verb, "resolve", func(ctx context.Context, wf *checkpoint.Workflow) (*worker.Changing, error) {
+		return e.resolving(ctx, wf, operation, v, result, verb)
+	}))
+	if err == nil {
+		e.Log.Info("weft: operation resolved", "workflow", id, "operation", operation, "as", v.State.String(), "by", by.Name, "why", by.Reason)
+	}
+	return err
+}
+
+// personal checks an operator's answer about an operation and encodes its result. The
+// answer about an operation that undoes a call has no result.
+func (e *Admin) personal(a activity.Answer, operation string) (v activity.Verdict, result activity.Payload, err error) {
+	if payload.IsNil(a) {
+		return v, result, fmt.Errorf("%w: answer is nil", weft.ErrInvalid)
+	}
+	switch v = a.Verdict(); v.State {
+	case activity.StateCompletedWithResult:
+		if run.Undoes(operation) {
+			break
+		}
+		if result = e.Payload(v.Result); result.Lost != "" {
+			return v, result, fmt.Errorf("%w: %s", weft.ErrInvalid, result.Lost)
+		}
+	case activity.StateNotCompleted, activity.StateCompletedResultUnavailable, activity.StateFailed:
+	default:
+		return v, result, fmt.Errorf("%w: an operator cannot give the answer %s", weft.ErrInvalid, v.State)
+	}
+	v.Reason = payload.Recordable(v.Reason)
+	return v, result, nil
+}
+
+// resolving decides a Resolve. It writes the operation's record, and the workflow's record
+// so that the owner notices.
+func (e *Admin) resolving(ctx context.Context, wf *checkpoint.Workflow, operation string, v activity.Verdict, result activity.Payload, verb checkpoint.Verb) (*worker.Changing, error) {
+	if wf.Status.Terminal() {
+		return nil, &weft.TerminalError{WorkflowID: wf.ID, Status: wf.Status}
+	}
+	if run.Undoes(operation) {
+		return e.resolvingUndo(wf, operation, v, verb)
+	}
+	records, err := activity.Records(ctx, e.Store, wf.ID, wf.Generation)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(records, func(r activity.Record) bool { return r.Operation == operation })
+	if i >= 0 {
+		records[i] = run.Reopened(records[i], wf)
+	}
+	asked := slices.ContainsFunc(wf.Attention, func(a checkpoint.Attention) bool {
+		return a.Reason == string(weft.ReasonIndeterminate) && a.Operation == operation
+	})
+	switch {
+	case i < 0:
+		return nil, fmt.Errorf("%w: resolve %q: operation %q has no idempotency key, or has not started", weft.ErrNotApplicable, wf.ID, operation)
+	case records[i].Settled:
+		return nil, fmt.Errorf("%w: resolve %q: operation %s is %s", weft.ErrNotApplicable, wf.ID, operation, records[i].Status)
+	case v.State == activity.StateNotCompleted && !asked:
+		return nil, fmt.Errorf("%w: resolve %q: an attempt of operation %s may be in progress", weft.ErrNotApplicable, wf.ID, operation)
+	case v.State == activity.StateCompletedWithResult:
+		if err := e.expected(ctx, records[i].Activity, v.Result, result); err != nil {
+			return nil, err
+		}
+	}
+	_, settle, err := records[i].Resolved(e.Now(), verb.By, v, result).Seal()
+	if err != nil {
+		return nil, err
+	}
+	next := *wf
+	d, err := e.acting(wf, &next, verb)
+	if err != nil {
+		return nil, err
+	}
+	d.Batch.If = append(d.Batch.If, records[i].Unchanged())
+	d.Batch.Ops = append(d.Batch.Ops, settle)
+	return d, nil
+}
+
+// resolvingUndo decides a Resolve of an operation that undoes a call. The run gets the
+// answer as the verb.
+func (e *Admin) resolvingUndo(wf *checkpoint.Workflow, operation string, v activity.Verdict, verb checkpoint.Verb) (*worker.Changing, error) {
+	about := func(a checkpoint.Attention) bool {
+		return (a.Reason == string(weft.ReasonUncompensated) || a.Reason == string(weft.ReasonUndecodable)) && a.Operation == operation
+	}
+	switch {
+	case !slices.ContainsFunc(wf.Attention, about):
+		return nil, fmt.Errorf("%w: resolve %q: operation %s needs no operator", weft.ErrNotApplicable, wf.ID, operation)
+	case !payload.IsNil(v.Result):
+		return nil, fmt.Errorf("%w: a %T is no result of a Compensate, which has none", weft.ErrInvalid, v.Result)
+	}
+	next := *wf
+	next.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), about)
+	return e.acting(wf, &next, verb)
+}
+
+// acting returns the decision to replace wf by next and to record verb.
+func (e *Admin) acting(wf, next *checkpoint.Workflow, verb checkpoint.Verb) (*worker.Changing, error) {
+	next.Verbs = append(slices.Clone(wf.Verbs), verb)
+	return e.Rewritten(wf, next)
+}
+
+// expected checks that an operator's result, and its encoding, is of the type that the
+// activity with that name returns. If this engine does not know the type, the run's owner
+// checks: see unreadableAnswer.
+func (e *Admin) expected(ctx context.Context, name string, result any, encoded activity.Payload) error {
+	var errs []error
+	for _, a := range e.Known(name) {
+		err := e.fitsResult(ctx, a, result, encoded)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// fitsResult checks that an operator's result is of the type that a returns, and that its
+// encoding can be decoded as that type. A tool that does not know the type passes a
+// json.RawMessage.
+func (e *Admin) fitsResult(ctx context.Context, a activity.Definition, result any, encoded activity.Payload) error {
+	into := a.NewResult()
+	want := payload.TypeOf(into)
+	if _, raw := result.(json.RawMessage); !raw && !a.Accepts(result) {
+		return fmt.Errorf("%w: a %T is no result of activity %s, which returns %s", weft.ErrInvalid, result, a.Title(), want)
+	}
+	select {
+	case err := <-e.Decodes(payload.Payload{Codec: encoded.Codec, Data: encoded.Data}, into):
+		if err != nil {
+			return fmt.Errorf("%w: a %T is no result of activity %s, which returns %s: %w", weft.ErrInvalid, result, a.Title(), want, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,89 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/storage"
+)
+
+// Restored is Engine.Restored.
+func (e *Admin) Restored(ctx context.Context, above uint64, by weft.Actor) error {
+	if err := checkActor(by); err != nil {
+		return err
+	}
+	if above >= math.MaxInt64 {
+		return payload.Invalid("token", fmt.Sprint(above), "is higher than any token")
+	}
+	e.Mu.Lock()
+	running := e.Incarnation != nil
+	e.Mu.Unlock()
+	if running {
+		return fmt.Errorf("%w: restored: this engine runs; call it before Run", weft.ErrNotApplicable)
+	}
+	now := e.Now()
+	if !backoff.Sleep(ctx, now.Truncate(time.Second).Add(time.Second).Sub(now)) {
+		return context.Cause(ctx)
+	}
+	for range worker.MostTries {
+		if err := errors.Join(e.Refused(), ctx.Err()); err != nil {
+			return err
+		}
+		again, err := e.raiseFloor(ctx, max(checkpoint.First(e.Now()), checkpoint.First(now.Add(time.Second)), above+1), by)
+		if err != nil {
+			return fmt.Errorf("engine: restored: %w", err)
+		}
+		if !again {
+			return nil
+		}
+	}
+	return worker.Contradiction(worker.FloorKey)
+}
+
+// raiseFloor writes the floor, unless the stored one is as high already. It reports whether
+// to try again because the record changed meanwhile. It replaces a damaged record, because
+// nothing else can repair it.
+func (e *Admin) raiseFloor(ctx context.Context, floor uint64, by weft.Actor) (again bool, err error) {
+	now, err := worker.LoadFloor(ctx, e.Store)
+	switch {
+	case err != nil && (!errors.Is(err, storage.ErrCorrupt) || now.Raw == nil):
+		return false, err
+	case now.Floor >= floor:
+		return false, nil
+	}
+	next := &worker.FloorRecord{Floor: floor, By: by.Name, Why: by.Reason, At: checkpoint.Micro(e.Now()), UnknownFields: now.UnknownFields}
+	raw, err := record.Seal(worker.FloorKey, checkpoint.Version, next, next.UnknownFields)
+	if err != nil {
+		return false, err
+	}
+	unchanged := storage.Absent(worker.FloorKey)
+	if now.Raw != nil {
+		unchanged = storage.Equal(worker.FloorKey, now.Raw)
+	}
+	b := storage.Batch{If: []storage.Condition{unchanged}, Ops: []storage.Op{storage.Put(worker.FloorKey, raw)}}
+	err = checkpoint.Settle(ctx, e.Store, b, nil, func(ctx context.Context) (bool, error) {
+		there, err := e.Store.Get(ctx, worker.FloorKey)
+		if errors.Is(err, storage.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil && bytes.Equal(there, raw), err
+	})
+	switch {
+	case errors.Is(err, storage.ErrConflict):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	e.Log.Info("weft: store restored; new fencing tokens are higher than all before", "floor", floor, "by", by.Name, "why", by.Reason)
+	return false, nil
+}

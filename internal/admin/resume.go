@@ -1,0 +1,197 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/waiting"
+	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/storage"
+)
+
+// Resume is Engine.Resume.
+func (e *Admin) Resume(ctx context.Context, id string, by weft.Actor) error {
+	call := waiting.New(ctx, "resume of workflow", id)
+	return call.Explain(e.resumeWorkflow(call, id, by))
+}
+
+func (e *Admin) resumeWorkflow(ctx context.Context, id string, by weft.Actor) error {
+	if err := checkActor(by); err != nil {
+		return err
+	}
+	verb := checkpoint.Verb{Name: run.Retried, By: by.Name, Why: by.Reason}
+	said := auditRecord{verb: verb}
+	var tries []*checkpoint.Write // to take back a failure
+	err := e.Change(ctx, id, worker.Change{
+		Name: "resume",
+		Landed: func(ctx context.Context, wf *checkpoint.Workflow) (bool, error) {
+			for _, w := range tries { // of two equal retries, one takes back the failure
+				if done, err := checkpoint.Landed(ctx, e.Store, w); done || err != nil {
+					return done, err
+				}
+			}
+			if said.next == 0 {
+				return false, nil
+			}
+			return said.recorded(ctx, e.Store, wf)
+		},
+		Decide: func(ctx context.Context, wf *checkpoint.Workflow) (*worker.Changing, error) {
+			switch {
+			case wf.Status == checkpoint.StatusFailed:
+				w, err := e.retryFailed(ctx, wf, verb)
+				if err != nil {
+					return nil, err
+				}
+				tries = append(tries, w)
+				return &worker.Changing{Batch: w.Batch, Tell: e.PokePoll}, nil
+			case wf.Status.Terminal():
+				return nil, &weft.TerminalError{WorkflowID: id, Status: wf.Status}
+			case len(wf.Attention) == 0:
+				return nil, fmt.Errorf("%w: resume %q: it is not held", weft.ErrNotApplicable, id)
+			}
+			if err := said.note(ctx, e.Store, wf); err != nil {
+				return nil, err
+			}
+			next := *wf
+			next.Attention, next.Deaths, next.Alone = nil, 0, 0
+			return e.acting(wf, &next, verb)
+		},
+	})
+	if err == nil {
+		e.Log.Info("weft: workflow is resumed", "workflow", id, "by", by.Name, "why", by.Reason)
+	}
+	return err
+}
+
+// mostRetries is how often a workflow can be retried after it has failed. Each retry is
+// kept in its record.
+const mostRetries = 100
+
+// retryFailed decides a retry of the failed workflow wf.
+func (e *Admin) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (*checkpoint.Write, error) {
+	told, conditions, err := e.told(ctx, wf)
+	if err != nil {
+		return nil, err
+	}
+	refusal := ""
+	switch {
+	case told:
+		refusal = fmt.Sprintf("its parent %q has been told how it ended", wf.Parent.ID)
+	case wf.Compensated:
+		refusal = "its calls have been undone"
+	case len(wf.Retries) >= mostRetries:
+		refusal = fmt.Sprintf("it was retried %d times", mostRetries)
+	}
+	if refusal != "" {
+		return nil, fmt.Errorf("%w: resume %q: %s", weft.ErrNotApplicable, wf.ID, refusal)
+	}
+	hold, err := checkpoint.Find(ctx, e.Store, wf)
+	if err != nil {
+		return nil, err
+	}
+	now := e.Now()
+	w, err := hold.Retry(verb, run.EntryOf(wf, now, e.NewID()), now)
+	if err != nil {
+		return nil, err
+	}
+	w.Batch.If = append(w.Batch.If, conditions...)
+	return w, e.catchUp(ctx, wf, w)
+}
+
+// told reports whether wf is a child whose parent has been told how it ended, or will be.
+// If the parent had ended before and so was not told, the conditions ensure that this
+// does not change.
+func (e *Admin) told(ctx context.Context, wf *checkpoint.Workflow) (told bool, conditions []storage.Condition, err error) {
+	p := wf.Parent
+	if p == nil {
+		return false, nil, nil
+	}
+	parent, err := checkpoint.Load(ctx, e.Store, p.ID)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		return false, nil, nil
+	case err != nil:
+		return false, nil, err
+	case parent.Tombstone() || parent.Generation != p.Generation:
+		return false, nil, nil
+	case !parent.Status.Terminal():
+		return true, nil, nil
+	}
+	kid, err := run.ChildOf(ctx, e.Store, p)
+	if err != nil || kid == nil || kid.ID != wf.ID || kid.End != nil {
+		return true, nil, err
+	}
+	return false, []storage.Condition{parent.Unchanged(), kid.Unchanged()}, nil
+}
+
+// catchUp adds to a retry of wf the ends of children that were not delivered to wf because
+// it had ended before them.
+func (e *Admin) catchUp(ctx context.Context, wf *checkpoint.Workflow, w *checkpoint.Write) error {
+	open := 0
+	for entry, err := range storage.All(ctx, e.Store, keys.ChildrenOf(wf.ID)) {
+		if err != nil {
+			return err
+		}
+		c, err := checkpoint.OpenChild(entry)
+		if err != nil {
+			return err
+		}
+		if c.Parent != wf.Generation || c.End != nil {
+			continue
+		}
+		if open++; open > run.MostKids || 4*open > e.MaxOps-run.Spare {
+			return fmt.Errorf("%w: resume %q: more than %d of its children had not ended when it failed", weft.ErrNotApplicable, wf.ID, open-1)
+		}
+		if err := e.tellEnd(ctx, wf, c, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tellEnd adds to w how a child of wf ended. If the child has not ended, w gets the
+// condition that it still has not: then the child itself will report its end to wf.
+func (e *Admin) tellEnd(ctx context.Context, wf *checkpoint.Workflow, c *checkpoint.Child, w *checkpoint.Write) error {
+	kid, end, err := e.endOf(ctx, c.ID)
+	gone := errors.Is(err, storage.ErrNotFound)
+	switch {
+	case err != nil && !gone:
+		return err
+	case gone || kid.Tombstone() || kid.Parent == nil || kid.Parent.Generation != wf.Generation:
+		c.End = &checkpoint.Output{Generation: wf.Generation, Status: checkpoint.StatusFailed, Error: "it was purged before its parent had looked"}
+	default:
+		c.End = end
+	}
+	if !gone {
+		w.Batch.If = append(w.Batch.If, kid.Unchanged())
+	}
+	if c.End == nil {
+		return nil
+	}
+	put, err := c.Put()
+	w.Batch.If = append(w.Batch.If, c.Unchanged())
+	w.Batch.Ops = append(w.Batch.Ops, put)
+	return err
+}
+
+// endOf reads a workflow's record and, if it has ended, its output.
+func (e *Admin) endOf(ctx context.Context, id string) (*checkpoint.Workflow, *checkpoint.Output, error) {
+	for {
+		wf, err := checkpoint.Load(ctx, e.Store, id)
+		if err != nil || !wf.Status.Terminal() {
+			return wf, nil, err
+		}
+		out, err := checkpoint.ReadOutput(ctx, e.Store, wf)
+		if err == nil {
+			return wf, out, nil
+		}
+		if err := run.Outdated(ctx, e.Store, wf, err); err != nil {
+			return nil, nil, err
+		}
+	}
+}

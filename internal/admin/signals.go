@@ -1,0 +1,101 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/waiting"
+	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+// Signals is Engine.Signals.
+func (e *Admin) Signals(ctx context.Context, id string) iter.Seq2[weft.SignalInfo, error] {
+	return func(yield func(weft.SignalInfo, error) bool) {
+		wf, err := e.Load(ctx, id)
+		if err != nil {
+			yield(weft.SignalInfo{}, err)
+			return
+		}
+		for seq, last := uint64(0), false; !last; {
+			page, end, err := signal.Inbox(ctx, e.Store, id, seq, storage.DefaultLimit)
+			if err != nil {
+				yield(weft.SignalInfo{}, err)
+				return
+			}
+			for _, w := range page {
+				if seq = w.Seq + 1; !yield(weft.SignalInfo{Name: w.Name, ID: w.ID, AcceptedAt: w.AcceptedAt, Bytes: w.Bytes}, nil) {
+					return
+				}
+			}
+			last = end
+		}
+		for w, err := range signal.Unaccounted(ctx, e.Store, id) {
+			if err == nil {
+				err = e.SameLife(ctx, wf) // a purge deletes one record after the other
+			}
+			if !yield(weft.SignalInfo{Name: w.Name, ID: w.ID, Bytes: w.Bytes, Indeterminate: err == nil}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// ClearSignal is Engine.ClearSignal.
+func (e *Admin) ClearSignal(ctx context.Context, id, name, signalID string, by weft.Actor) error {
+	call := waiting.New(ctx, "clearing of signal "+waiting.Quoted(name)+" of workflow", id)
+	return call.Explain(e.clearSignal(call, id, name, signalID, by))
+}
+
+func (e *Admin) clearSignal(ctx context.Context, id, name, signalID string, by weft.Actor) error {
+	if err := errors.Join(checkActor(by), payload.CheckName("signal name", name, keys.MaxName), payload.CheckSignalID(signalID)); err != nil {
+		return err
+	}
+	verb := checkpoint.Verb{Name: "clear signal " + name + " " + signalID, By: by.Name, Why: by.Reason}
+	err := e.Change(ctx, id, e.act(verb, "clear signal of", func(ctx context.Context, wf *checkpoint.Workflow) (*worker.Changing, error) {
+		return e.clearing(ctx, wf, name, signalID, verb)
+	}))
+	if err == nil {
+		e.Log.Info("weft: signal cleared", "workflow", id, "signal", name, "id", signalID, "by", by.Name, "why", by.Reason)
+	}
+	return err
+}
+
+// clearing decides a ClearSignal: it deletes the payload and the inbox entry, and makes
+// the owner of the workflow read the inbox again.
+func (e *Admin) clearing(ctx context.Context, wf *checkpoint.Workflow, name, signalID string, verb checkpoint.Verb) (*worker.Changing, error) {
+	key := keys.Signal(wf.ID, name, signalID)
+	payload, err := e.Store.Get(ctx, key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, fmt.Errorf("%w: clear signal of %q: no signal %q of %s waits", weft.ErrNotApplicable, wf.ID, signalID, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	place, err := signal.Place(ctx, e.Store, wf.ID, name, signalID)
+	if err != nil {
+		return nil, err
+	}
+	next := *wf
+	next.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a checkpoint.Attention) bool {
+		return a.Reason == string(weft.ReasonUndecodable) && a.Name == name // if it was not this one, the run is held again
+	})
+	d, err := e.acting(wf, &next, verb)
+	if err != nil {
+		return nil, err
+	}
+	d.Batch.If = append(d.Batch.If, storage.Equal(key, payload))
+	d.Batch.Ops = append(d.Batch.Ops, storage.Delete(key))
+	if place != nil {
+		d.Batch.Ops = append(d.Batch.Ops, storage.Delete(keys.Inbox(wf.ID, place.Seq)))
+	}
+	return d, nil
+}

@@ -1,0 +1,39 @@
+package intake
+
+import (
+	"context"
+
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/waiting"
+	"github.com/weft-go/weft/signal"
+)
+
+// handToDriver delivers s to the driver of the workflow, if the run waits for it. If it
+// returns false, the sender commits the acceptance itself.
+func (e *Intake) handToDriver(ctx context.Context, to run.Address, s *sending) bool {
+	x := e.ExecutionOf(to.Workflow)
+	if x == nil {
+		return false
+	}
+	d := &run.Delivery{In: s.in, To: to, From: ctx, Done: make(chan *signal.Acceptance, 1)}
+	if !x.Offer(d) {
+		return false
+	}
+	waiting.LeftTo(ctx, true, nil)
+	s.look = true // only the recorded acceptance shows whether the driver accepted it
+	x.Address = run.Address{}
+	var a *signal.Acceptance
+	select {
+	case a = <-d.Done:
+	case <-ctx.Done():
+		a = d.Answered()
+	case <-x.Ctx.Done(): // the run takes no more deliveries, and may have ended with this signal
+		a = d.Answered()
+	}
+	if a == nil {
+		return false
+	}
+	x.Address = run.Address{Workflow: to.Workflow, Counted: a.Counter}
+	e.sends.settle(s, a.Arrived[0].Answer, nil)
+	return true
+}

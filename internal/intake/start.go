@@ -1,0 +1,170 @@
+package intake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/waiting"
+	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+// StartWorkflow is Engine.StartWorkflow.
+func (e *Intake) StartWorkflow(ctx context.Context, r *weft.StartRequest) (weft.Info, error) {
+	s, err := e.prepareCall(ctx, r)
+	if err != nil {
+		return weft.Info{}, err
+	}
+	call := waiting.New(ctx, "start of workflow", s.Workflow.ID)
+	info, err := s.start(call)
+	return info, call.Explain(err)
+}
+
+// A startCall is a start from outside of any run.
+type startCall struct {
+	*run.PreparedStart
+	intake *Intake
+
+	first    *signal.Incoming // accepted in the same commit; nil: none
+	accepted signal.Accepted  // the answer to first, if there is one
+
+	giveUp context.CancelCauseFunc
+}
+
+// prepareCall validates and encodes a start before anything is written.
+func (e *Intake) prepareCall(ctx context.Context, r *weft.StartRequest) (*startCall, error) {
+	s, err := e.Prepare(ctx, r)
+	return &startCall{PreparedStart: s, intake: e}, err
+}
+
+// start writes the start, or returns the workflow that already has the id.
+func (s *startCall) start(ctx context.Context) (weft.Info, error) {
+	e := s.intake
+	if err := e.Refused(); err != nil {
+		return weft.Info{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return weft.Info{}, err
+	}
+	l := e.Join(s.Workflow)
+	if l != nil {
+		defer l.Running.Done()
+		defer e.Arrived()
+		defer l.BeginStart(s.Workflow.ID)()
+	}
+	ctx, s.giveUp = context.WithCancelCause(ctx)
+	defer s.giveUp(nil)
+	for range worker.MostTries {
+		s.Owner = nil
+		if l != nil {
+			s.Owner = l
+		}
+		info, again, err := s.try(ctx)
+		if !again {
+			return info, err
+		}
+	}
+	return weft.Info{}, worker.Contradiction(keys.Workflow(s.Workflow.ID))
+}
+
+// try writes the start on the assumption that the id is free, or has the tombstone s.on. It
+// reports whether to try again because that was wrong.
+func (s *startCall) try(ctx context.Context) (info weft.Info, again bool, err error) {
+	if err := s.Place(ctx); err != nil {
+		info, free, there := s.meet(ctx) // a repeated start gets its answer all the same
+		if !free {
+			return info, false, there
+		}
+		return weft.Info{}, false, err
+	}
+	w, err := s.Decide()
+	if err != nil {
+		return weft.Info{}, false, err
+	}
+	a, err := s.accept(w)
+	if err != nil {
+		return weft.Info{}, false, err
+	}
+	err = checkpoint.Settle(ctx, s.intake.Store, w.Batch, s.unsure, func(ctx context.Context) (bool, error) {
+		wf, err := checkpoint.Load(ctx, s.intake.Store, s.Workflow.ID)
+		if errors.Is(err, storage.ErrNotFound) {
+			return false, nil
+		}
+		return err == nil && wf.Generation == s.Workflow.Generation, err
+	})
+	switch {
+	case err == nil:
+		s.Begun(w)
+		s.accepted = a
+		return run.InfoOf(w.After), false, nil
+	case errors.Is(err, storage.ErrConflict):
+		if s.first != nil {
+			a, earlier, err := s.intake.earlier(ctx, s.first)
+			if s.accepted = a; earlier || err != nil {
+				return weft.Info{}, false, err
+			}
+		}
+		return s.meet(ctx)
+	}
+	if s.Owner != nil && !errors.Is(err, storage.ErrInvalidBatch) {
+		s.Owner.Doubt(s.Workflow.ID)
+	}
+	return weft.Info{}, false, fmt.Errorf("engine: start %q: %w", s.Workflow.ID, err)
+}
+
+// accept adds the acceptance of the first signal to the start.
+func (s *startCall) accept(w *checkpoint.Write) (signal.Accepted, error) {
+	if s.first == nil {
+		return signal.Accepted{}, nil
+	}
+	d, err := signal.Accept([]*signal.Incoming{s.first}, s.Workflow.Generation, nil, s.intake.Now())
+	if err != nil {
+		return signal.Accepted{}, err
+	}
+	w.Batch.If = append(w.Batch.If, d.Batch.If...)
+	w.Batch.Ops = append(w.Batch.Ops, d.Batch.Ops...)
+	return d.Arrived[0].Answer, nil
+}
+
+// meet handles the case that the id of the start is in use. It returns the workflow that
+// has it if that is the same start, or reports whether to try again.
+func (s *startCall) meet(ctx context.Context) (info weft.Info, again bool, err error) {
+	there, err := checkpoint.Load(ctx, s.intake.Store, s.Workflow.ID)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		s.Replaces = nil
+		_, err := s.intake.Orphaned(ctx, s.Workflow.ID)
+		return weft.Info{}, err == nil || errors.Is(err, weft.ErrNotFound), err
+	case err != nil:
+		return weft.Info{}, false, fmt.Errorf("engine: start %q: %w", s.Workflow.ID, err)
+	case there.Tombstone():
+		s.Replaces = there
+		err := checkpoint.Sweep(ctx, s.intake.Store, there)
+		return weft.Info{}, err == nil || errors.Is(err, storage.ErrConflict), err
+	case there.Type == s.Workflow.Type && bytes.Equal(there.Digest, s.Workflow.Digest):
+		return run.InfoOf(there), false, nil
+	case there.Type != s.Workflow.Type:
+		return weft.Info{}, false, fmt.Errorf("%w: %q is a run of workflow %q, not of %q", weft.ErrExists, there.ID, there.Type, s.Workflow.Type)
+	}
+	return weft.Info{}, false, fmt.Errorf("%w: %q was started with another input", weft.ErrExists, there.ID)
+}
+
+func (s *startCall) unsure(err error) {
+	if s.Owner != nil {
+		s.Owner.Unsure("start", s.Workflow.ID)(err)
+	} else {
+		s.intake.Log.Warn("weft: outcome of a start is unknown, trying again", "workflow", s.Workflow.ID, "error", err)
+	}
+	if err := s.intake.Refused(); err != nil {
+		s.giveUp(err)
+	} else if s.Owner != nil && s.Owner.Context().Err() != nil {
+		s.giveUp(context.Cause(s.Owner.Context()))
+	}
+}

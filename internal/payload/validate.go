@@ -1,0 +1,27 @@
+package payload
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/weft-go/weft/internal/keys"
+)
+
+func CheckID(id string) error       { return CheckName("workflow id", id, keys.MaxID) }
+func CheckSignalID(id string) error { return CheckName("signal id", id, keys.MaxSignalID) }
+
+// CheckName validates a string that becomes part of a key. Lengths are in bytes
+// before escaping.
+func CheckName(what, s string, most int) error {
+	switch {
+	case len(s) > most:
+		return Invalid(what, s, fmt.Sprintf("has %d bytes, at most %d", len(s), most))
+	case s == "":
+		return Invalid(what, s, "is empty")
+	case !utf8.ValidString(s):
+		return Invalid(what, s, "is not UTF-8")
+	}
+	return nil
+}
+
+const MaxReason = 4096

@@ -1,0 +1,265 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/limits"
+	"github.com/weft-go/weft/internal/payload"
+)
+
+var errGoexit = errors.New("called runtime.Goexit")
+
+// A job is an attempt that is about to run, or is running.
+type job struct {
+	x       *Execution
+	op      *operation
+	attempt attempt
+	answer  answer
+	ctx     context.Context
+	timeout time.Duration
+	settle  time.Duration        // how long after its timeout the attempt should have returned
+	permit  *limits.Permit       // nil: it needs none
+	wf      *checkpoint.Workflow // the workflow record when the attempt begins
+	pulse   pulse
+	expiry  *time.Timer // nil: the attempt has no timeout
+	over    atomic.Bool // the attempt has returned
+}
+
+// attempt prepares the next attempt of o if o has a permit and a place is free. The driver
+// gets the attempt's answer in a message: its result, or that it has timed out.
+//
+// An attempt that must wait for its permit or a place is made later. If o has a deadline,
+// o becomes due then, so that it times out even if its wait has not ended.
+func (x *Execution) attempt(o *operation) {
+	permitted := x.permitted(o)
+	if !permitted || !x.enter() {
+		if permitted {
+			x.Ops.queued = append(x.Ops.queued, o)
+		}
+		if o.keyed == nil && !o.limited.IsZero() {
+			o.due = o.limited
+			x.Ops.time(o)
+		}
+		return
+	}
+	info := x.info(o)
+	ctx, cancel := context.WithCancelCause(x.Ctx)
+	j := &job{x: x, op: o, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(), permit: o.takePermit(), wf: x.Hold.Workflow}
+	x.host.limits.Begin(j.permit)
+	o.working = &j.attempt
+	x.Ops.Working++
+	x.attempts.Add(1)
+
+	if j.timeout > 0 {
+		if j.settle = o.call.Policy.Settle; j.settle == 0 {
+			j.settle = j.timeout
+		}
+		info.Deadline = x.host.Now().Add(j.timeout)
+		j.expiry = time.AfterFunc(j.timeout, j.expire)
+	}
+	j.ctx = activity.NewContext(ctx, info, j)
+	x.jobs = append(x.jobs, j)
+}
+
+// setOff starts the prepared attempts, each in a goroutine of its own. If there is only one
+// operation, the driver runs its attempt inline: see lend.
+func (x *Execution) setOff() error {
+	jobs := x.jobs
+	x.jobs = nil
+	if len(jobs) == 1 && x.Ops.Working == 1 && len(x.Ops.byID) == 1 {
+		j := jobs[0]
+		jobs[0], x.jobs = nil, jobs[:0]
+		if !x.lend(j) {
+			return ErrRelieved
+		}
+		return x.read()
+	}
+	for _, j := range jobs {
+		go j.run()
+	}
+	return nil
+}
+
+// expire cancels the attempt and reports that it has timed out, whether it returns or not.
+func (j *job) expire() {
+	answer := j.timedOut()
+	answer.at = time.Now()
+	j.attempt.cancel(activity.ErrTimeout)
+	j.x.Post(attemptExpired{j.op, &j.attempt, answer})
+	time.AfterFunc(j.settle, j.overdue)
+}
+
+// overdue reports that the attempt is unresponsive. It may never return.
+func (j *job) overdue() {
+	if j.over.Load() {
+		return
+	}
+	j.x.host.Log.Error("weft: attempt of an activity has timed out and ignores cancellation", "workflow", j.x.ID, "type", j.x.Definition.Name, "activity", j.op.name, "operation", j.op.id, "attempt", j.attempt.number)
+	j.x.Post(attemptOverdue{j})
+}
+
+// run makes the attempt and posts its answer.
+func (j *job) run() {
+	answer := &j.answer
+	answer.attempt = j.attempt.number
+	defer func() {
+		if answer.failure != nil && !(answer.resultLost && j.op.keyed != nil) && context.Cause(j.ctx) == activity.ErrTimeout {
+			*answer = *j.timedOut()
+		}
+		answer.at = time.Now()
+		j.over.Store(true)
+		if j.expiry != nil {
+			j.expiry.Stop()
+		}
+		j.attempt.cancel(nil)
+		j.x.host.limits.GiveBack(j.permit)
+		j.pulse.end(answer.failure != nil)
+		j.x.Post(attemptReturned{j})
+		j.x.host.Gate.Leave()
+		j.x.attempts.Done()
+	}()
+	j.x.call(j.ctx, j.op, answer)
+}
+
+func (j *job) timedOut() *answer {
+	return timedOut(j.attempt.number, j.timeout)
+}
+
+func timedOut(number int, after time.Duration) *answer {
+	return &answer{attempt: number, timedOut: true, failure: &payload.Failure{
+		Message:  fmt.Sprintf("timed out after %v", after),
+		Sentinel: activity.ErrTimeout.Error(),
+	}}
+}
+
+// timeout returns the timeout of an attempt that begins now; zero means none.
+func (o *operation) timeout() time.Duration {
+	switch timeout := o.call.Policy.Timeout; {
+	case o.keyed != nil:
+		return o.keyed.record.Timeout
+	case o.limited.IsZero():
+		return timeout
+	default:
+		return max(min(timeout, o.limited.Sub(o.x.time())), time.Millisecond)
+	}
+}
+
+// AwaitAttempts waits until all attempts have returned. Once the engine is stopping, it
+// waits no longer than StopTimeout. It is called when x has ended.
+func (x *Execution) AwaitAttempts() {
+	if x.Ops.Working == 0 {
+		x.attempts.Wait() // a goroutine that has posted its answer is about to end
+		return
+	}
+	returned := make(chan struct{})
+	go func() {
+		x.attempts.Wait()
+		close(returned)
+	}()
+	select {
+	case <-returned:
+		return
+	case <-x.Owner.Context().Done():
+	}
+	patience := time.NewTimer(x.host.StopTimeout)
+	defer patience.Stop()
+	select {
+	case <-returned:
+	case <-patience.C:
+		x.host.Log.Error("weft: activity ignores cancellation; its goroutine is left running", "workflow", x.ID, "type", x.Definition.Name)
+	}
+}
+
+// info returns what o's next attempt gets in its context.
+func (x *Execution) info(o *operation) activity.Info {
+	i := activity.Info{
+		Phase:        activity.PhaseRun,
+		WorkflowID:   x.ID,
+		Workflow:     x.Definition.Name,
+		Activity:     o.name,
+		Operation:    o.id,
+		Attempt:      o.attempt + o.ownersLost + 1,
+		FencingToken: x.Hold.Head,
+	}
+	if k := o.keyed; k != nil {
+		i.IdempotencyKey, i.Attempt, i.FencingToken = k.key, k.record.Attempt, k.record.Token
+	}
+	if o.undo != nil {
+		i.Phase, i.Operation = activity.PhaseCompensate, o.undo.of.id
+		if k := o.undo.of.keyed; k != nil {
+			i.IdempotencyKey = k.key
+		}
+	}
+	return i
+}
+
+// call calls o's function and always sets the answer. A panic and a Goexit are failures.
+// A result that cannot be stored is a final failure, so that the effect is not repeated.
+// Compensate has no result, and none is encoded: not every codec can encode nil.
+func (x *Execution) call(ctx context.Context, o *operation, a *answer) {
+	returned := false
+	defer func() {
+		if p := recover(); p != nil {
+			f := payload.FailureOf(payload.Panicked(p), string(debug.Stack()), nil)
+			a.failure = &f
+		} else if !returned {
+			a.failure = &payload.Failure{Message: errGoexit.Error()}
+		}
+	}()
+	in, err := o.given()
+	if err != nil {
+		f := payload.FailureOf(err, "", []error{weft.ErrInvalid})
+		a.failure, a.final, a.noEffect, returned = &f, true, true, true
+		return
+	}
+	v, err := o.call.Run(ctx, in)
+	returned = true
+	if err == nil && o.undo != nil {
+		return
+	}
+	if err == nil {
+		if a.result, err = x.host.encode(v); err != nil {
+			f := payload.FailureOf(fmt.Errorf("result: %w", err), "", nil)
+			a.failure, a.final, a.resultLost = &f, true, true
+		} else if o.keyed != nil && o.call.Verify != nil {
+			a.digest = plaintextDigest(a.result.Codec, v)
+		}
+		return
+	}
+	var u *noResult
+	if o.undo != nil && errors.As(err, &u) {
+		a.unreadable = u.error
+	}
+	f := payload.FailureOf(err, "", slices.Concat(o.call.Policy.Errors, x.Definition.Errors))
+	a.failure, a.final, a.noEffect = &f, activity.IsPermanent(err), activity.IsNoEffect(err)
+}
+
+// encode encodes v within the engine's limits.
+func (e *Env) encode(v any) (p payload.Payload, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			p, err = payload.Payload{}, fmt.Errorf("encode %T: %w", v, payload.Panicked(r))
+		}
+	}()
+	if p, err = e.Codecs.Encode(e.Base, v); err != nil {
+		return payload.Payload{}, err
+	}
+	if len(p.Data) > e.MaxPayload {
+		return payload.Payload{}, fmt.Errorf("encode %T: %d bytes, at most %d", v, len(p.Data), e.MaxPayload)
+	}
+	return p, nil
+}
+
+func isCancelled(err error) (is bool) {
+	defer func() { _ = recover() }() // a user's Is or Unwrap may panic
+	return errors.Is(err, weft.ErrCancelled)
+}

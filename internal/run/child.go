@@ -1,0 +1,399 @@
+package run
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/future"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/storage"
+)
+
+// A child is a workflow that a run starts.
+type child struct {
+	starting *PreparedStart
+	onEnd    weft.ParentEnd
+	errors   []error
+
+	begun     bool              // its start is durable
+	taken     bool              // its id is taken by another workflow
+	ready     bool              // the start may be decided: the id needs no check, or was checked
+	dismissed bool              // its cancellation was requested because the parent ends
+	waiting   *checkpoint.Child // its record as read last, without its end
+	ended     *checkpoint.Child // its record with its end
+}
+
+// start begins an operation that starts a workflow.
+func (r *Handle) start(of, workflow string, o weft.StartOptions, options weft.ChildOptions, in any, errs []error) future.Operation {
+	op := r.startOperation(of, workflow, nil)
+	c, ok := op.(*operation)
+	if !ok || c.done {
+		return op
+	}
+	id := options.ID
+	if id == "" {
+		id = r.x.derived("wrun_", c.id)
+	}
+	s, err := r.x.host.Prepare(r.x.host.Base, &weft.StartRequest{Workflow: workflow, ID: id, Input: in, Options: o})
+	if err == nil && options.OnParentEnd > weft.ParentEndAwait {
+		err = fmt.Errorf("%w: OnParentEnd is %d", weft.ErrInvalid, options.OnParentEnd)
+	}
+	if err != nil {
+		c.settle(outcome{err: err})
+		return op
+	}
+	if of == ofChild {
+		s.Workflow.Parent = &checkpoint.Parent{ID: r.x.ID, Generation: r.x.Hold.Workflow.Generation, Operation: c.id}
+	}
+	if def := r.x.host.Workflows[workflow]; of == ofChild && def != nil && def.Pinned {
+		s.Workflow.Deployment = r.x.Hold.Workflow.Deployment
+	}
+	c.digest = payload.Fingerprint(s.Workflow.Digest)
+	c.child = &child{starting: s, onEnd: options.OnParentEnd, errors: errs, ready: options.ID == ""}
+	return op
+}
+
+// derived returns an id that is unique to this operation of this generation of the run.
+func (x *Execution) derived(prefix, operation string) string {
+	h := sha256.New()
+	for _, part := range []string{x.ID, x.Hold.Workflow.Generation, operation} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return prefix + strings.ToLower(base32.StdEncoding.EncodeToString(h.Sum(nil)[:20]))
+}
+
+// mostBirths is how many children one checkpoint starts at most.
+const mostBirths = 100
+
+// examine checks whether the id of a child that is to be started is free, and whether this
+// engine is to execute the child.
+func (x *Execution) examine(c *child) error {
+	s := c.starting
+	if s.Owner = x.Owner; s.host.Pins(s.Workflow) || !s.host.Peers.Takes(s.Workflow) {
+		s.Owner = nil // start it unclaimed: for another engine, for lack of room, or because its claim chooses the deployment
+	}
+	if c.ready {
+		return nil
+	}
+	there, err := checkpoint.Load(x.Ctx, x.store, c.starting.Workflow.ID)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		c.starting.Replaces = nil
+		if err := x.absent(c.starting.Workflow.ID); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case there.Tombstone():
+		if err := x.sweep(there); err != nil {
+			return err
+		}
+		c.starting.Replaces = there
+	default:
+		c.taken = true
+	}
+	c.ready = true
+	return nil
+}
+
+// absent returns an error if data is left of a workflow whose record does not exist.
+func (x *Execution) absent(id string) error {
+	_, err := outlast(x.Ctx, func() (struct{}, error) {
+		_, err := x.host.Orphaned(x.Ctx, id)
+		if errors.Is(err, weft.ErrNotFound) {
+			err = nil
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// sweep finishes a purge.
+func (x *Execution) sweep(tomb *checkpoint.Workflow) error {
+	_, err := outlast(x.Ctx, func() (struct{}, error) {
+		err := checkpoint.Sweep(x.Ctx, x.store, tomb)
+		if errors.Is(err, storage.ErrConflict) { // the id was used again
+			err = nil
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// A birth is the start of a child that a commit makes.
+type birth struct {
+	op       *operation
+	starting PreparedStart     // with the owner that will execute it, if any
+	write    *checkpoint.Write // nil: its id is taken
+}
+
+// namesake reports whether the child that o is to start has the id of b.
+func (o *operation) namesake(b *birth) bool {
+	return o.child.starting.Workflow.ID == b.starting.Workflow.ID
+}
+
+// born adds the start of o's child to a change.
+func (o *operation) born(c *checkpoint.Change) (*birth, error) {
+	b := &birth{op: o, starting: *o.child.starting}
+	e := o.event(checkpoint.KindStarted)
+	e.Child = b.starting.Workflow.ID
+	if o.child.taken {
+		e.Kind, e.Error = checkpoint.KindSettled, fmt.Sprintf("%v: %q", weft.ErrExists, e.Child)
+		c.Events = append(c.Events, e)
+		return b, nil
+	}
+	s := &b.starting
+	w, err := s.Decide()
+	if err != nil {
+		return nil, err
+	}
+	b.write = w
+	c.Events = append(c.Events, e)
+	c.If = append(c.If, w.Batch.If...)
+	c.Ops = append(c.Ops, w.Batch.Ops...)
+	if p := s.Workflow.Parent; p != nil {
+		put, err := checkpoint.NewChild(*p, s.Workflow.ID).Put()
+		if err != nil {
+			return nil, err
+		}
+		c.Ops = append(c.Ops, put)
+	}
+	return b, nil
+}
+
+// launchBorn begins to execute the children that a commit has started.
+func (x *Execution) launchBorn(born []*birth) {
+	for _, b := range born {
+		if b.write != nil {
+			b.starting.Begun(b.write)
+		}
+	}
+}
+
+// undoStart is called when a commit failed. The ids of the children that it was to start are
+// checked again. If it is not certain that the commit failed, the children are claimed later
+// in case it started them.
+func (x *Execution) undoStart(born []*birth, certain bool) {
+	for _, b := range born {
+		b.op.child.ready = false
+		if !certain {
+			x.Owner.Doubt(b.starting.Workflow.ID)
+		}
+	}
+}
+
+// readChildren reads the records of children, to find those that have ended. The next commit
+// deletes records whose operation has left the table.
+func (x *Execution) readChildren() error {
+	if !x.childrenStale {
+		return nil
+	}
+	x.childrenStale = false
+	x.orphanRecords = nil
+	if !x.Ops.hasChildren() {
+		return nil
+	}
+	for entry, err := range storage.All(x.Ctx, x.store, keys.ChildrenOf(x.ID)) {
+		if err == nil {
+			err = x.readChild(entry)
+		}
+		if err != nil {
+			x.childrenStale = true
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *Execution) readChild(entry storage.Entry) error {
+	operation, err := keys.Last(entry.Key)
+	if err != nil {
+		return err
+	}
+	c, err := checkpoint.OpenChild(entry)
+	o := x.Ops.byID[operation]
+	switch {
+	case err != nil || c.Parent != x.Hold.Workflow.Generation:
+		return err
+	case o == nil || o.child == nil:
+		if len(x.orphanRecords) < mostBirths {
+			x.orphanRecords = append(x.orphanRecords, c.Delete())
+		}
+	case c.End == nil:
+		o.child.waiting = c
+	case o.child.ended == nil:
+		o.child.ended = c
+		x.Ops.endedChildren = append(x.Ops.endedChildren, o)
+	}
+	return nil
+}
+
+func (t *table) hasChildren() bool {
+	for o := range t.all() {
+		if o.child != nil && o.child.begun {
+			return true
+		}
+	}
+	return false
+}
+
+// grownUp adds the end of o's child to a change, and returns its event.
+func (o *operation) grownUp(c *checkpoint.Change) checkpoint.Event {
+	k := o.child.ended
+	c.If = append(c.If, k.Unchanged())
+	c.Ops = append(c.Ops, k.Delete())
+	e := o.event(checkpoint.KindSettled)
+	e.Input = nil // its start has it
+	e.Child, e.Result, e.Codec = k.ID, k.End.Data, k.End.Codec
+	e.Error, e.Stack, e.Sentinel, e.Why = k.End.Error, k.End.Stack, k.End.Sentinel, string(k.End.Status)
+	return e
+}
+
+// endOfChild returns the error of a child that a durable event records.
+func (o *operation) endOfChild(e logged) error {
+	switch {
+	case e.Kind == checkpoint.KindStarted || e.Why == string(checkpoint.StatusCompleted):
+		return nil
+	case e.Why == "":
+		return fmt.Errorf("%w: %q", weft.ErrExists, e.Child)
+	}
+	failed := &weft.WorkflowError{WorkflowID: e.Child, Workflow: o.name, Message: e.Error, Stack: e.Stack, SentinelText: e.Sentinel}
+	failed.Sentinel = payload.SentinelOf(e.Sentinel, o.child.errors, o.x.Definition.Errors)
+	if e.Why == string(checkpoint.StatusCancelled) {
+		failed.Sentinel = weft.ErrCancelled
+	}
+	return failed
+}
+
+// dismiss marks o's child to be cancelled, unless OnParentEnd is ParentEndAbandon.
+func (x *Execution) dismiss(o *operation) {
+	if o.of == ofChild && o.child.begun && o.child.onEnd != weft.ParentEndAbandon {
+		x.dismissed = append(x.dismissed, o.child.starting.Workflow)
+	}
+}
+
+// dismissals cancels the children that are marked for it. This is done before anything
+// later becomes durable, and repeated after a crash.
+func (x *Execution) dismissals() error {
+	for len(x.dismissed) > 0 {
+		_, err := outlast(x.Ctx, func() (struct{}, error) {
+			kid := x.dismissed[0]
+			err := x.host.Peers.CancelChild(x.Ctx, kid.ID, kid.Parent, weft.Actor{Reason: fmt.Sprintf("%s of parent %q", x.whyDismissed(), x.ID)})
+			if errors.Is(err, weft.ErrTerminal) || errors.Is(err, weft.ErrNotFound) {
+				err = nil
+			}
+			return struct{}{}, err
+		})
+		if err != nil {
+			return err
+		}
+		x.dismissed = x.dismissed[1:]
+	}
+	return nil
+}
+
+func (x *Execution) whyDismissed() string {
+	if x.cancelled != nil {
+		return "cancellation"
+	}
+	return "end"
+}
+
+// awaits reports whether the run must not end yet: a child with ParentEndAwait has not ended,
+// or a child that is to outlive the run has not been started. It dismisses the children that
+// the run does not wait for.
+func (x *Execution) awaits() (wait bool) {
+	for o := range x.Ops.all() {
+		switch {
+		case o.of != ofChild:
+		case !o.child.begun:
+			wait = wait || o.child.onEnd != weft.ParentEndCancel
+		case o.child.onEnd == weft.ParentEndAwait:
+			wait = true
+		case !o.child.dismissed:
+			o.child.dismissed = true
+			x.dismiss(o)
+		}
+	}
+	return wait
+}
+
+// report adds the end of the run to a change, in the record that its parent has of it. It
+// returns the parent to notify when the change is committed, or nil.
+func (x *Execution) report(c *checkpoint.Change, out *checkpoint.Output) (parent *checkpoint.Workflow, err error) {
+	return x.host.Report(x.Ctx, x.store, x.Hold.Workflow, c, out)
+}
+
+// Report is execution.report for any workflow.
+func (e *Host) Report(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, c *checkpoint.Change, out *checkpoint.Output) (parent *checkpoint.Workflow, err error) {
+	p := wf.Parent
+	if p == nil {
+		return nil, nil
+	}
+	parent, err = checkpoint.Load(ctx, s, p.ID)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if parent.Tombstone() || parent.Generation != p.Generation {
+		return nil, nil
+	}
+	if parent.Status.Terminal() {
+		c.If = append(c.If, parent.Unchanged()) // a retry of the parent must not miss this end
+		return nil, nil
+	}
+	kid, err := ChildOf(ctx, s, p)
+	if err != nil || kid == nil || kid.ID != wf.ID || kid.End != nil {
+		return nil, err
+	}
+	kid.End = out
+	put, err := kid.Put()
+	if err != nil {
+		return nil, err
+	}
+	c.If = append(c.If, parent.Unchanged(), kid.Unchanged())
+	c.Ops = append(c.Ops, put)
+	if !e.Peers.Drives(parent) {
+		c.Ops = WakeUp(c.Ops, parent, e.Now(), wf.Generation)
+	}
+	return parent, nil
+}
+
+// ChildOf reads the record that a parent has of a child. It returns nil if there is none.
+func ChildOf(ctx context.Context, s storage.Storage, p *checkpoint.Parent) (*checkpoint.Child, error) {
+	key := keys.Child(p.ID, p.Operation)
+	raw, err := s.Get(ctx, key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	kid, err := checkpoint.OpenChild(storage.Entry{Key: key, Value: raw})
+	if err != nil || kid.Parent != p.Generation {
+		return nil, err
+	}
+	return kid, nil
+}
+
+// StartChild begins a child. See engine.Workflow.Go.
+func (r *Handle) StartChild(workflow string, o weft.StartOptions, options weft.ChildOptions, in any, errs []error) future.Operation {
+	return r.start(ofChild, workflow, o, options, in, errs)
+}
+
+// StartDetached begins a workflow without a parent. See engine.Workflow.Detach.
+func (r *Handle) StartDetached(workflow string, o weft.StartOptions, id string, in any) future.Operation {
+	return r.start(ofDetached, workflow, o, weft.ChildOptions{ID: id}, in, nil)
+}
+
+// ChildID returns the id of the workflow that op started.
+func ChildID(op future.Operation) string { return op.(*operation).child.starting.Workflow.ID }

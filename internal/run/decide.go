@@ -1,0 +1,474 @@
+package run
+
+import (
+	"errors"
+	"math"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/signal"
+)
+
+// errStopped ends an execution whose run is released for another engine to continue.
+var errStopped = errors.New("engine: run released")
+
+// Limits of one checkpoint. Only its last event may exceed mostBytes. What does not fit
+// goes into further checkpoints.
+const (
+	mostEvents = 1000
+	MostBytes  = 8 << 20
+)
+
+// learn waits until something new has happened to the run, and makes it durable. It is
+// called when all branches wait and all durable events have been delivered.
+func (x *Execution) learn() error {
+	if x.Probation != nil {
+		x.Probation.list(x)
+	}
+	for {
+		if err := x.read(); err != nil {
+			return err
+		}
+		if d := x.delivery; d != nil {
+			x.delivery = nil
+			if done, err := x.receive(d); done || err != nil {
+				return err
+			}
+		}
+		if err := x.unstick(); err != nil {
+			return err
+		}
+		if err := x.dismissals(); err != nil {
+			return err
+		}
+		x.setGoing()
+		if err := x.setOff(); err != nil {
+			return err
+		}
+		x.unneeded()
+		if o := x.Ops.transaction(); o != nil {
+			if recorded, err := x.transact(o); recorded || err != nil {
+				return err
+			}
+			continue
+		}
+		if err := x.look(); err != nil {
+			if err := x.outdated(err); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := x.reread(); err != nil {
+			return err
+		}
+		now := x.time()
+		d, err := x.decide(now)
+		if err != nil {
+			return err
+		}
+		if testHookDecided != nil {
+			testHookDecided(x, now, d)
+		}
+		change := d.Change
+		x.recordProbation(&change)
+		if len(change.Events) > 0 {
+			if len(x.orphanRecords) <= x.host.room(&change) {
+				change.Ops = append(change.Ops, x.orphanRecords...)
+			}
+			done, err := x.commit(change)
+			if !done {
+				x.undoStart(d.born, err == nil)
+			}
+			if err != nil {
+				return err
+			}
+			if done {
+				x.orphanRecords = nil
+				x.launchBorn(d.born)
+				x.taken(d)
+				return nil
+			}
+			continue
+		}
+		x.taken(d) // drops operations that already have their outcome
+		if x.blocked != nil && x.Ops.Working == 0 {
+			return x.blocked
+		}
+		if x.stopping && x.Ops.Working == 0 {
+			return x.releaseForShutdown()
+		}
+		idle, err := x.rest()
+		if err != nil {
+			return err
+		}
+		if idle {
+			if err := x.park(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// testHookDecided, if set by a test, is called after each decision. Tests use it to check
+// that deciding again gives the same decision.
+var testHookDecided func(x *Execution, now time.Time, d *decision)
+
+// mayBegin reports whether new work may begin. None begins between a cancellation request
+// and its delivery.
+func (x *Execution) mayBegin() bool {
+	return !x.stopping && x.blocked == nil && (x.Hold.Workflow.Cancel == nil || x.asked)
+}
+
+// setGoing begins the operations that the branches started, and the attempts that are due.
+func (x *Execution) setGoing() {
+	if !x.mayBegin() {
+		return
+	}
+	queued := x.Ops.queued
+	x.Ops.queued = nil
+	x.refused = false
+	now := x.time()
+	for i, o := range queued {
+		if x.refused { // leave the rest queued: there may be thousands
+			x.Ops.keepQueued(queued[i-1:])
+			break
+		}
+		switch {
+		case !o.open || o.answer != nil:
+		case o.keyed != nil: // the attempt is already recorded
+			x.attempt(o)
+		default:
+			x.begunBy(o, now)
+		}
+	}
+	for _, o := range x.Ops.fresh {
+		switch {
+		case o.open && o.keyed != nil:
+			o.setOut()
+		case !o.open || !o.due.IsZero() || o.held(): // has its outcome, or waits
+		case o.transaction:
+			x.Ops.transactions = append(x.Ops.transactions, o)
+		case o.call != nil:
+			x.begunBy(o, now)
+		case o.child != nil && !o.child.begun:
+			x.Ops.toStart = append(x.Ops.toStart, o)
+		}
+	}
+	clear(x.Ops.fresh)
+	x.Ops.fresh = x.Ops.fresh[:0]
+
+	var due []*operation
+	kept := x.Ops.timed[:0]
+	for _, o := range x.Ops.timed {
+		switch {
+		case !o.open:
+			o.timed = false
+		case o.call != nil && !o.idle() && !o.due.After(now):
+			o.due, o.timed = time.Time{}, false
+			due = append(due, o)
+		default:
+			kept = append(kept, o)
+		}
+	}
+	clear(x.Ops.timed[len(kept):])
+	x.Ops.timed = kept
+	for _, o := range due {
+		switch {
+		case o.transaction:
+			x.Ops.transactions = append(x.Ops.transactions, o)
+		case o.keyed != nil:
+			x.reconcile(o)
+		default:
+			x.begunBy(o, now)
+		}
+	}
+}
+
+// keepQueued queues the operations of rest again, behind those in the queue. The first of
+// rest is already queued, as the last one.
+func (t *table) keepQueued(rest []*operation) {
+	if len(t.queued) == 1 {
+		t.queued = rest
+		return
+	}
+	t.queued = append(t.queued, rest[1:]...)
+}
+
+// begunBy begins o's next attempt. If o's deadline has passed, o times out instead.
+func (x *Execution) begunBy(o *operation, now time.Time) {
+	if o.limited.IsZero() || now.Before(o.limited) {
+		x.attempt(o)
+		return
+	}
+	o.answer = timedOut(x.info(o).Attempt, o.call.Policy.TotalTimeout)
+	o.answer.final = true
+	x.Ops.ready = append(x.Ops.ready, o)
+}
+
+// look reads from the store what the run may record next: about children and signals.
+func (x *Execution) look() error {
+	if err := x.readChildren(); err != nil {
+		return err
+	}
+	for _, o := range x.Ops.toStart[:min(len(x.Ops.toStart), mostBirths)] {
+		if err := x.examine(o.child); err != nil {
+			return err
+		}
+	}
+	return x.lookForSignals()
+}
+
+// A decision is the next checkpoint, and which of the known changes it contains.
+type decision struct {
+	checkpoint.Change
+	answers, births, ends int          // how many were taken from ready, toStart and endedChildren
+	born                  []*birth     // the starts of children
+	reconciled            []*sealed    // the records of pending operations
+	responsiveness        []*operation // attempts that became unresponsive, or returned after all
+	undone                *operation   // the compensation that failed and needs an operator, or nil
+}
+
+// Spare is more than the conditions and operations that every checkpoint has, and those of
+// one child's start, together.
+const Spare = 20
+
+// room returns how many more conditions and operations c may have.
+func (e *Env) room(c *checkpoint.Change) int { return e.MaxOps - Spare - len(c.If) - len(c.Ops) }
+
+// taken removes what d has made durable from the table.
+func (x *Execution) taken(d *decision) {
+	t := &x.Ops
+	t.ready = slices.Delete(t.ready, 0, d.answers)
+	t.toStart, t.endedChildren = t.toStart[d.births:], t.endedChildren[d.ends:]
+	t.responsiveness = t.responsiveness[len(d.responsiveness):]
+	for _, s := range d.reconciled {
+		x.written(s)
+	}
+	t.tidy()
+}
+
+// decide computes the next checkpoint from what was read. It changes nothing, so the caller
+// may discard the decision.
+//
+// A checkpoint consumes at most one signal, as its first event. If another event were
+// delivered before it, the receiver might go on without the signal, which would be lost.
+func (x *Execution) decide(now time.Time) (*decision, error) {
+	d := &decision{}
+	c := &d.Change
+	size := 0
+	full := func() bool {
+		return len(c.Events) >= mostEvents || size >= x.host.MaxBytes || len(c.Ops) > 0 && x.host.room(c) <= 0
+	}
+	add := func(e checkpoint.Event) {
+		c.Events = append(c.Events, e)
+		size += len(e.Result) + len(e.Error) + len(e.Stack)
+	}
+	if o := x.Ops.receiver(); o != nil {
+		add(o.receives(o.found))
+		there, ops := signal.Consume(x.ID, o.found.Waiting)
+		c.If, c.Ops = append(c.If, there), append(c.Ops, ops...)
+	}
+	for _, o := range x.Ops.ready {
+		if full() {
+			return d, nil
+		}
+		if d.answers++; !o.done {
+			add(o.answered(now))
+		}
+	}
+	for _, o := range x.Ops.endedChildren {
+		if full() {
+			return d, nil
+		}
+		if d.ends++; o.open {
+			add(o.grownUp(c))
+		}
+	}
+	for _, o := range x.Ops.pending {
+		if full() {
+			break
+		}
+		if s, e := x.recorded(o, now); s != nil {
+			if err := s.seal(c); err != nil {
+				return nil, err
+			}
+			add(e)
+			size += len(e.Result)
+			d.reconciled = append(d.reconciled, s)
+		}
+	}
+	for _, o := range x.Ops.responsiveness {
+		if full() {
+			break
+		}
+		add(o.unresponsiveEvent())
+		d.responsiveness = append(d.responsiveness, o)
+	}
+	if o := x.unasked(); o != nil && !full() {
+		add(o.asks())
+		d.undone = o
+	}
+	c.Workflow = x.askFor(d, now)
+	for _, v := range x.Hold.Workflow.Verbs {
+		add(checkpoint.Event{Kind: checkpoint.KindActed, Name: v.Name, By: v.By, Why: v.Why})
+	}
+	if x.blocked != nil {
+		return d, nil // only the outcomes of what is in progress: no timer may fire before what cannot be decoded
+	}
+	for _, o := range x.Ops.timed {
+		if full() {
+			return d, nil
+		}
+		if !o.open || o.call != nil || o.found != nil || o.due.IsZero() || o.due.After(now) {
+			continue
+		}
+		kind := checkpoint.KindFired
+		if o.wait != nil {
+			kind = checkpoint.KindMissed
+		}
+		add(o.event(kind))
+	}
+	if request := x.Hold.Workflow.Cancel; request != nil && !x.asked {
+		add(checkpoint.Event{Kind: checkpoint.KindAsked, By: request.By, Why: request.Reason})
+		return d, nil // nothing begins before the request is delivered
+	}
+	if x.stopping {
+		return d, nil
+	}
+	for _, o := range x.Ops.toStart {
+		if full() || d.births == mostBirths || slices.ContainsFunc(d.born, o.namesake) {
+			break
+		}
+		if d.births++; !o.open {
+			continue
+		}
+		b, err := o.born(c)
+		if err != nil {
+			return nil, err
+		}
+		d.born = append(d.born, b)
+		size += len(o.child.starting.input.Data)
+	}
+	return d, nil
+}
+
+// receiver returns the operation whose found signal was accepted first, or nil.
+func (t *table) receiver() (first *operation) {
+	for _, o := range t.timed {
+		if o.open && o.found != nil && (first == nil || o.found.Seq < first.found.Seq) {
+			first = o
+		}
+	}
+	return first
+}
+
+// answered returns the event for o's answer: its outcome, or a failed attempt.
+func (o *operation) answered(now time.Time) checkpoint.Event {
+	a := o.answer
+	e := o.succeeded(a)
+	if a.failure == nil {
+		return e
+	}
+	e.Error, e.Stack, e.Sentinel = a.failure.Message, a.failure.Stack, a.failure.Sentinel
+	retry := o.call.Policy.Retry
+	due := now.Add(retry.Pause(o.failures+1, drawn(a.jitter)))
+	last := !o.limited.IsZero() && !due.Before(o.limited)
+	bound := retry.Bound()
+	final := a.final || last || bound > 0 && o.failures+1 >= bound
+	switch {
+	case !final:
+		e.Kind, e.Due = checkpoint.KindAttempted, checkpoint.Micro(due)
+	case o.undo != nil:
+		e.Kind = checkpoint.KindAttempted // an operator decides what follows
+	}
+	return e
+}
+
+// drawn returns a source that yields the random number r, which was drawn earlier, so that
+// a decision is deterministic.
+func drawn(r int64) func(n int64) int64 { return func(n int64) int64 { return r % n } }
+
+// succeeded returns the event for an outcome with a result.
+func (o *operation) succeeded(a *answer) checkpoint.Event {
+	e := o.event(checkpoint.KindSettled)
+	e.Attempt, e.Result, e.Codec = a.attempt, a.result.Data, a.result.Codec
+	return e
+}
+
+// rest waits for a message, for the first due time, or for the end of the run's context.
+// idle reports whether nothing came for so long that the run may be parked.
+func (x *Execution) rest() (idle bool, _ error) {
+	// Let other goroutines run first: a fast one posts its message at once.
+	for range 2 {
+		if len(x.mailbox.bell) > 0 {
+			break
+		}
+		runtime.Gosched()
+	}
+	var alarm <-chan time.Time
+	if wait, ok := x.untilNext(); ok {
+		t := time.NewTimer(max(wait, 0))
+		defer t.Stop()
+		alarm = t.C
+	}
+	var enough <-chan time.Time
+	if patience, ok := x.idle(); ok && len(x.mailbox.bell) == 0 {
+		if patience <= 0 {
+			return true, nil
+		}
+		t := time.NewTimer(patience)
+		defer t.Stop()
+		enough = t.C
+	}
+	x.expect()
+	select {
+	case <-x.Ctx.Done():
+		return false, errStopped
+	case <-x.mailbox.bell:
+	case <-alarm:
+	case <-enough:
+		idle = true
+	}
+	if x.Ctx.Err() != nil { // select may have chosen another case that was ready
+		return false, errStopped
+	}
+	return idle, nil
+}
+
+// untilNext returns how long it is until something is due. ok is false if nothing waits
+// for the clock.
+func (x *Execution) untilNext() (wait time.Duration, ok bool) {
+	wait, ok = x.Probation.rest(x.Hold.Workflow)
+	if due, some := x.Ops.nextDue(!x.stopping); some && x.blocked == nil {
+		if rest := x.until(due); !ok || rest < wait {
+			wait, ok = rest, true
+		}
+	}
+	return wait, ok
+}
+
+// nextDue returns the first time at which something is due. It includes attempts if
+// attempts is true, but not those that must wait for something else, such as the return
+// of an earlier attempt.
+func (t *table) nextDue(attempts bool) (first time.Time, ok bool) {
+	for _, o := range t.timed {
+		if !o.open || o.due.IsZero() || o.call != nil && (o.idle() || !attempts) {
+			continue
+		}
+		if !ok || o.due.Before(first) {
+			first, ok = o.due, true
+		}
+	}
+	return first, ok
+}
+
+// after returns t plus d, or the last time that records can represent.
+func after(t time.Time, d time.Duration) time.Time {
+	last := time.UnixMicro(math.MaxInt64 / 2)
+	if due := t.Add(d); due.Before(last) {
+		return due
+	}
+	return last
+}

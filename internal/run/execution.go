@@ -1,0 +1,607 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/limits"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// An Execution is a run in memory: its branches, which take turns, and its driver,
+// the goroutine that has the turn when no branch has it.
+//
+// The driver alternates between two things. It lets the runnable branches run, one at
+// a time, until all of them wait in the engine. Then it delivers one event. An event
+// is durable before it is delivered. A replay delivers the recorded events in their
+// order, and so repeats the run exactly.
+type Execution struct {
+	host       *Host
+	Owner      owner
+	Definition *Definition
+	ID         string
+
+	store  RetryReads
+	unsure func(error)     // reports a commit whose outcome is unknown
+	Ctx    context.Context // ends when the run must be released
+	Cancel context.CancelCauseFunc
+
+	Recovering bool // there is a history to replay
+	Input      payload.Payload
+	Output     *checkpoint.Output // set when the end of the run is durable
+	Head       atomic.Uint64      // the number of the last checkpoint
+	attempts   sync.WaitGroup     // attempts that have not returned
+	replaying  atomic.Bool        // user code repeats what it did before
+	BusySince  atomic.Int64       // when user code got its turn, in ns since 1970; 0: no branch has the turn
+	Stuck      atomic.Bool        // it was reported that user code does not return to the engine
+	Told       bool               // its waiters were notified; guarded by eng.mu
+	visitor    limits.Visitor     // waits at the gate for a free place for an attempt
+
+	mailbox mailbox // messages from other goroutines
+	Address Address // the last sender's view of the run; owned by the sender that commits for the others
+
+	// The fields below belong to whoever has the turn.
+	turns
+	Hold          *checkpoint.Hold
+	Past          *checkpoint.Past                            // the history, if the claim read all of it; otherwise nil
+	history       func() (checkpoint.Checkpoint, error, bool) // next checkpoint to replay; nil: none is left
+	endHistory    func()
+	replayBegan   time.Time
+	replayTook    time.Duration
+	log           fifo[logged]       // durable events that are not yet delivered
+	now           time.Time          // time of the event delivered last
+	claims        int                // number of claims seen in the history
+	began         time.Time          // when this execution began, by the monotonic clock
+	begunAt       time.Time          // when this execution began, in the run's time
+	cancelled     *weft.Cancellation // the delivered cancellation request
+	asked         bool               // the cancellation request was delivered
+	root          scope              // scope of the function's Run
+	Ops           table
+	Inbox         inbox
+	delivery      *Delivery              // a signal to accept and receive in one commit
+	recordStale   bool                   // the workflow record may have changed
+	childrenStale bool                   // children may have ended
+	dismissed     []*checkpoint.Workflow // children to cancel
+	jobs          []*job                 // prepared attempts that are not yet started
+	unwatch       func() bool            // stops the callback that replaces the driver when ctx ends
+	places        int                    // places of MaxActivities that were reserved for queued attempts
+	refused       bool                   // no place was free in this round
+	stopping      bool                   // start nothing new
+	orphanRecords []storage.Op           // deletions of records of children whose operation has its outcome
+	undoing       undoing                // compensation, if the run ends without success
+	stays         bool                   // do not park before the next checkpoint
+	Probation     *Probation             // set if the run has deaths that are not reset
+	blocked       *fault                 // hold the run when its attempts have returned; nil: nothing is wrong
+	Changed       []string               // operations whose input differs from the one in the history
+}
+
+// A logged event is durable and waits to be delivered.
+type logged struct {
+	checkpoint.Event
+	at    time.Time
+	old   bool // read from the history, not recorded by this execution
+	place checkpoint.Place
+}
+
+func New(h *Host, o owner, def *Definition, hold *checkpoint.Hold) *Execution {
+	x := &Execution{
+		host:          h,
+		Owner:         o,
+		Definition:    def,
+		store:         RetryReads{h.Store},
+		unsure:        o.Unsure("checkpoint", hold.Workflow.ID),
+		ID:            hold.Workflow.ID,
+		Hold:          hold.From(time.Now()),
+		childrenStale: true,
+		now:           checkpoint.Time(hold.Workflow.StartedAt),
+		began:         time.Now(),
+		begunAt:       hold.Now(h.Read()),
+	}
+	x.Head.Store(hold.Head)
+	x.Ctx, x.Cancel = context.WithCancelCause(o.Context())
+	x.mailbox.bell = make(chan struct{}, 1)
+	x.visitor.For = x
+	x.turns.init(x)
+	return x
+}
+
+// time returns the current time of the run's clock, which decides what is due. See
+// checkpoint.Hold.Now.
+func (x *Execution) time() time.Time { return x.Hold.Now(x.host.Read()) }
+
+// until returns how long it is until due, a time of the run's clock.
+func (x *Execution) until(due time.Time) time.Duration {
+	x.Owner.NoteTime()
+	return x.Hold.In(due.Sub(x.time()))
+}
+
+// wall converts due, a time of the run's clock, to wall clock time. The wall clock
+// shows now.
+func (x *Execution) wall(due, now time.Time) time.Time {
+	if x.time().Sub(now) > time.Millisecond {
+		return now.Add(x.until(due))
+	}
+	return due
+}
+
+// Ended returns how the run ended, or nil if it was only released.
+func (x *Execution) Ended() *Ending {
+	if x.Output == nil {
+		return nil
+	}
+	return &Ending{x.Definition.Name, x.Output}
+}
+
+// errHeld ends an execution whose run is held.
+var errHeld = errors.New("engine: run is held")
+
+// Drive executes the run from its beginning until it ends, is released or is held.
+func (x *Execution) Drive() error {
+	if err := x.prepare(); err != nil {
+		return err
+	}
+	x.startFunction()
+	return x.loop()
+}
+
+// WindUp cleans up after the loop has ended with err, and holds the run if err requires it.
+func (x *Execution) WindUp(err error) {
+	x.unwind()
+	var n *weft.NonDeterminismError
+	f, faulty := err.(*fault)
+	switch {
+	case err == nil, err == errHeld, err == errStopped, err == errParked, x.Ctx.Err() != nil:
+	case faulty:
+		x.attend(f.reason, f.operation, f.name, f.cause)
+	case errors.As(err, &n):
+		x.attend(weft.ReasonNonDeterminism, n.Operation, "", err)
+	case record.Damaged(err):
+		if e := x.refresh(); e != nil && x.Ctx.Err() != nil {
+			break // it has another owner, or has ended and was purged
+		}
+		x.attend(weft.ReasonDamaged, "", "", err)
+	default:
+		x.host.Log.Error("weft: run released", "workflow", x.ID, "error", err)
+	}
+	x.replayed()
+	if x.unwatch != nil {
+		x.unwatch()
+	}
+	x.Cancel(nil)
+}
+
+// prepare loads the input and the history of a run that was claimed rather than just
+// started.
+func (x *Execution) prepare() error {
+	if x.Probation.mustHold(x.Hold.Workflow) {
+		x.attend(weft.ReasonNoProgress, "", "", fmt.Errorf("the process died %d times in a row while it executed this run, also while it was the only suspect", x.Hold.Workflow.Deaths))
+		return errHeld
+	}
+	if !x.Recovering {
+		return nil
+	}
+	wf := x.Hold.Workflow
+	var in *checkpoint.Input
+	var err error
+	var next func() (checkpoint.Checkpoint, error, bool)
+	stop := func() {}
+	if x.Past != nil {
+		in, err = x.Past.Input(wf)
+		next = x.Past.Reader(wf)
+		x.Past = nil
+	} else {
+		in, err = checkpoint.ReadInput(x.Ctx, x.store, wf)
+	}
+	if err != nil {
+		return err
+	}
+	x.Input = payload.Payload{Codec: in.Codec, Data: in.Data}
+	if x.Hold.Head == wf.Base {
+		return nil // never executed before: nothing to replay
+	}
+	if next == nil {
+		next, stop = iter.Pull2(checkpoint.History(x.Ctx, x.store, wf))
+	}
+	x.history, x.endHistory = next, stop
+	x.replayBegan = time.Now()
+	x.noteReplay()
+	return nil
+}
+
+// loop alternates between running branches and delivering events.
+func (x *Execution) loop() error {
+	for {
+		if err := x.runBranches(); err != nil {
+			return err
+		}
+		event, ok, err := x.nextEvent()
+		switch {
+		case err != nil:
+			return err
+		case ok:
+			if err := x.deliverEvent(event); err != nil {
+				return err
+			}
+		case x.result == nil || x.awaits() || x.undoing.op != nil || x.toldOf():
+			if err := x.learn(); err != nil {
+				return err
+			}
+		case x.mustUndo():
+			if err := x.beginUndoing(); err != nil {
+				return err
+			}
+		default:
+			if done, err := x.finish(); done || err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// toldOf reports whether an operator's action is not yet recorded in the history. The
+// run records it before it gives up unfinished operations, because it may say that one
+// has completed.
+func (x *Execution) toldOf() bool { return len(x.Hold.Workflow.Verbs) > 0 }
+
+// nextEvent returns the next durable event that was not delivered.
+func (x *Execution) nextEvent() (logged, bool, error) {
+	for x.log.len() == 0 && x.history != nil {
+		x.Ops.late = nil // as it was when this checkpoint was recorded
+		c, err, ok := x.history()
+		switch {
+		case x.Ctx.Err() != nil:
+			return logged{}, false, context.Cause(x.Ctx)
+		case !ok:
+			x.replayed()
+		case err != nil:
+			return logged{}, false, err
+		default:
+			x.record(c, true)
+			if c.Number == x.Hold.Head {
+				x.replayed()
+			}
+		}
+	}
+	if x.log.len() == 0 {
+		x.Ops.late = nil
+		return logged{}, false, nil
+	}
+	e := x.log.take()
+	x.Ops.learnt = e.place
+	x.noteReplay()
+	return e, true, nil
+}
+
+// delivering reports whether there are durable events that were not delivered.
+func (x *Execution) delivering() bool { return x.log.len() > 0 || x.history != nil }
+
+// replayed stops reading the history.
+func (x *Execution) replayed() {
+	if x.endHistory != nil {
+		x.endHistory()
+		x.replayTook = time.Since(x.replayBegan)
+	}
+	x.history, x.endHistory = nil, nil
+}
+
+// record queues the events of a durable checkpoint for delivery.
+func (x *Execution) record(c checkpoint.Checkpoint, old bool) {
+	for i, e := range c.Events {
+		x.log.put(logged{e, c.Time, old, checkpoint.Place{Checkpoint: c.Number, Event: i}})
+	}
+}
+
+// noteReplay records whether user code will next repeat what it did before.
+func (x *Execution) noteReplay() {
+	x.replaying.Store(x.history != nil || x.log.len() > 0 && x.log.first().old)
+}
+
+// deliverEvent applies an event to the run.
+func (x *Execution) deliverEvent(e logged) error {
+	switch e.Kind {
+	case checkpoint.KindClaimed:
+		if x.claims++; x.claims > 1 && e.Why != checkpoint.HandedOver {
+			x.Ops.ownerLost(e.at)
+		}
+	case checkpoint.KindAsked:
+		x.now = e.at
+		x.asked = true
+		x.cancelled = &weft.Cancellation{By: e.By, Reason: e.Why, At: e.at}
+		for o := range x.Ops.all() {
+			o.consider()
+		}
+		x.end(&x.root, weft.ErrCancelled)
+	case checkpoint.KindGivenUp:
+		if o := x.Ops.byID[e.Operation]; o != nil && o.keyed == nil && o.call != nil && !o.due.After(e.at) {
+			o.ownersLost++ // the run was retried
+		}
+	case checkpoint.KindCompensating:
+		return x.undoAll(e)
+	case checkpoint.KindActed:
+		x.acted(e)
+	case checkpoint.KindStarted, checkpoint.KindDispatched, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed:
+		o, late := x.Ops.find(e.Operation)
+		if o == nil {
+			asked := "not asked for"
+			if x.result != nil {
+				asked += ": the function has ended"
+			}
+			return &weft.NonDeterminismError{WorkflowID: x.ID, Operation: e.Operation, Recorded: describe(e.Of, e.Name), Asked: asked}
+		}
+		if err := o.compare(e); err != nil {
+			return err
+		}
+		if e.Kind == checkpoint.KindDispatched {
+			return o.dispatched(e)
+		}
+		x.completes(o, e)
+		if e.Kind == checkpoint.KindStarted {
+			o.child.begun = true
+			if late {
+				x.dismiss(o)
+			}
+			if o.of == ofChild {
+				return nil
+			}
+		}
+		if late && e.Kind != checkpoint.KindFired { // a timer that is waited for again must have fired
+			return nil
+		}
+		switch {
+		case e.Kind == checkpoint.KindAttempted:
+			o.failed(e)
+			return nil
+		case x.takesBack(e):
+			o.retried(e)
+			return nil
+		}
+		x.now = e.at
+		o.found = nil // the signal that was found, if any, is the one in this event
+		o.settle(o.outcomeOf(e))
+		if o.undo != nil {
+			x.undoNext()
+		}
+	}
+	return nil
+}
+
+// finish records the end of the run. done is false if there is something to record first.
+func (x *Execution) finish() (done bool, err error) {
+	for {
+		for o := range x.Ops.all() {
+			if o.keyed != nil && o.keyed.sent {
+				o.abandon()
+			}
+		}
+		if err := errors.Join(x.reread(), x.dismissals()); err != nil {
+			return false, err
+		}
+		out := x.ending()
+		wf := *x.Hold.Workflow
+		if err := wf.Status.To(out.Status); err != nil {
+			return false, err
+		}
+		wf.Status, wf.EndedAt, wf.Attention = out.Status, checkpoint.Micro(x.host.Now()), nil
+		wf.Compensated = x.undoing.status != ""
+		if out.Status == checkpoint.StatusFailed {
+			quiet := x.Ops.quiet
+			wf.Quiet = &quiet
+		}
+		put, err := checkpoint.PutOutput(x.ID, out)
+		if err != nil {
+			return false, err
+		}
+		change, err := x.leftOver()
+		if err != nil {
+			return false, err
+		}
+		change.Events = append(change.Events, checkpoint.Event{Kind: checkpoint.KindEnded, Name: string(out.Status), Error: out.Error})
+		change.Ops = append(change.Ops, put, storage.Delete(keys.Held(wf.Owner, wf.ID)))
+		change.Workflow = &wf
+		parent, err := x.report(&change, out)
+		if err != nil {
+			return false, err
+		}
+		done, err = x.commit(change)
+		if parent != nil {
+			x.host.Peers.Hint(parent, Written{Children: true}) // even if the outcome is unknown
+		}
+		if err != nil {
+			return false, err
+		}
+		if done {
+			x.Output = out
+			return true, nil
+		}
+		if x.toldOf() {
+			x.Ops.takeUp()
+			return false, nil
+		}
+	}
+}
+
+// leftOver returns the change that gives up the operations that were unfinished when the
+// function returned.
+func (x *Execution) leftOver() (c checkpoint.Change, err error) {
+	c.Events = x.Ops.givenUp()
+	for _, o := range x.Ops.pending {
+		if len(c.Events) == mostEvents {
+			break
+		}
+		if s, e := x.recorded(o, x.time()); s != nil && o.keyed.abandoned {
+			c.Events = append(c.Events, e)
+			if err := s.seal(&c); err != nil {
+				return c, err
+			}
+		}
+	}
+	return c, nil
+}
+
+// givenUp returns GivenUp events for the operations that are given up without a change to
+// a record of their own.
+func (t *table) givenUp() (events []checkpoint.Event) {
+	for o := range t.all() {
+		if len(events) == mostEvents {
+			break
+		}
+		if !o.passive() && (o.keyed == nil || !o.keyed.sent) {
+			events = append(events, checkpoint.Event{Kind: checkpoint.KindGivenUp, Operation: o.id, Of: o.of, Name: o.name})
+		}
+	}
+	return events
+}
+
+// attend records that the run is held. The run keeps its owner, so that no engine claims
+// it again and again; the next incarnation tries to execute it again.
+func (x *Execution) attend(reason weft.Reason, operation, name string, cause error) {
+	x.host.Log.Error("weft: run is held", "workflow", x.ID, "type", x.Definition.Name, "reason", string(reason), "error", cause)
+	detail := payload.FailureOf(cause, "", nil).Message
+	for {
+		wf := *x.Hold.Workflow
+		wf.Attention = []checkpoint.Attention{{
+			Reason:    string(reason),
+			Operation: operation,
+			Name:      name,
+			Detail:    detail,
+			Since:     checkpoint.Micro(x.host.Now()),
+		}}
+		if reason != weft.ReasonNoProgress {
+			wf.Deaths, wf.Alone = 0, 0 // it got this far, and the process did not die
+		}
+		event := checkpoint.Event{Kind: checkpoint.KindHeld, Operation: operation, Name: string(reason), Error: detail}
+		done, err := x.commit(checkpoint.Change{Events: []checkpoint.Event{event}, Workflow: &wf})
+		if err != nil {
+			if x.Ctx.Err() != nil {
+				return // the next owner finds the same fault
+			}
+			x.host.Log.Error("weft: run is held, but this could not be recorded", "workflow", x.ID, "error", err)
+			return
+		}
+		if done {
+			return
+		}
+	}
+}
+
+// commit appends a checkpoint. If done is true, its events are queued for delivery.
+// Otherwise the run was refreshed, and the caller must decide again. An error ends the
+// execution: the state in memory is no longer reliable.
+func (x *Execution) commit(c checkpoint.Change) (done bool, err error) {
+	w, err := x.Hold.AppendAt(c, x.host.Read())
+	if err != nil {
+		return false, err
+	}
+	verdict, err := checkpoint.Commit(x.Ctx, x.store, w, x.unsure)
+	if verdict == checkpoint.Refused && len(c.If) > 0 {
+		x.Ops.outdateAll()
+		x.forgetSignals()
+		x.childrenStale = true
+		return false, nil // a child has ended, or its id is taken; the record of a parent or an operation has changed; a signal was cleared
+	}
+	return x.judged(w, verdict, err)
+}
+
+// judged applies the outcome of a write. See commit.
+func (x *Execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err error) (done bool, _ error) {
+	switch verdict {
+	case checkpoint.Done:
+		x.Hold = w.Hold()
+		x.Head.Store(x.Hold.Head)
+		x.record(w.Checkpoint, false)
+		x.stays = false
+		if x.Probation != nil && x.Hold.Workflow.Deaths == 0 {
+			x.endProbation()
+		}
+		return true, nil
+	case checkpoint.Refreshed:
+		return false, x.refresh()
+	case checkpoint.Fenced:
+		x.Owner.Fenced(x.ID)
+		x.Owner.Raise(x.Hold) // the store may have been rewound to before the claim
+		x.host.Log.Warn("weft: run was taken over, or ended elsewhere", "workflow", x.ID)
+	case checkpoint.Rewound:
+		x.host.Log.Error("weft: the store has lost acknowledged checkpoints; the run continues from those that are left", "workflow", x.ID, "checkpoint", x.Hold.Head)
+		x.Owner.Rewound(x.ID, x.Hold)
+	case checkpoint.Overtaken, checkpoint.Refused:
+		x.host.Log.Error("weft: defect: checkpoint refused although the claim is valid; run released", "workflow", x.ID, "checkpoint", w.Checkpoint.Number, "verdict", verdict)
+	default:
+		if x.Ctx.Err() == nil {
+			x.host.Log.Error("weft: commit failed permanently; run released", "workflow", x.ID, "error", err)
+		}
+	}
+	x.Cancel(fmt.Errorf("engine: run released: commit was %s", verdict))
+	return false, context.Cause(x.Ctx)
+}
+
+// outdated handles an error from reading data of the run, such as a signal in the inbox.
+// It returns nil if the workflow record has changed since it was read: the data may have been
+// removed on purpose, and the run has been refreshed.
+func (x *Execution) outdated(cause error) error {
+	if !errors.Is(cause, storage.ErrCorrupt) {
+		return cause
+	}
+	was := x.Hold.Workflow.Raw()
+	if err := x.refresh(); err != nil {
+		return err
+	}
+	if bytes.Equal(was, x.Hold.Workflow.Raw()) {
+		return cause
+	}
+	return nil
+}
+
+// refresh reads the workflow record again after another writer may have changed it.
+func (x *Execution) refresh() error {
+	wf, err := checkpoint.Load(x.Ctx, x.store, x.ID)
+	if err != nil {
+		return err
+	}
+	was := x.Hold.Workflow
+	if !wf.SameOwnership(was) {
+		x.Owner.Fenced(x.ID)
+		x.Cancel(errors.New("engine: run was taken over"))
+		return context.Cause(x.Ctx)
+	}
+	x.Hold = x.Hold.With(wf)
+	if x.blocked != nil && x.blocked.again {
+		x.blocked = nil
+	}
+	x.forgetSignals()
+	x.Ops.outdateAll()
+	return nil
+}
+
+// DescribeWaiting asks the driver what the run waits for. It returns nil if the driver is
+// busy.
+func (x *Execution) DescribeWaiting(ctx context.Context) []string {
+	answer := make(chan []string, 1)
+	x.Post(waitsFor{answer})
+	busy := time.NewTimer(100 * time.Millisecond)
+	defer busy.Stop()
+	select {
+	case words := <-answer:
+		return words
+	case <-busy.C:
+	case <-x.Ctx.Done():
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// An Ending is how a workflow ended.
+type Ending struct {
+	Workflow string
+	*checkpoint.Output
+}

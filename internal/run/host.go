@@ -1,0 +1,133 @@
+package run
+
+import (
+	"context"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/limits"
+	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/signal"
+)
+
+// A Host has what the runs of one engine share.
+type Host struct {
+	Env
+	Gate   *limits.Gate  // for attempts
+	limits limits.Limits // of activities and scopes, for attempts
+	Peers  peers
+
+	// reconciled has the activities with an idempotency key that runs have called, by
+	// the name and the type of their definition: see known.
+	reconciled sync.Map
+
+	mu      lock.Mutex      // guards changed
+	changed map[string]bool // runs for which a changed input was reported, by generation
+}
+
+// An owner is the incarnation of an engine that owns a run, as the run sees it.
+type owner interface {
+	Name() string             // of the incarnation
+	Context() context.Context // ends when everything must stop immediately
+	Shared() bool             // several processes use the store
+
+	// Least returns the lowest number that a claim may have.
+	Least() uint64
+
+	// Launch executes a run that it has claimed or started. CarryOn continues an execution
+	// in the calling goroutine, which becomes its driver.
+	Launch(x *Execution)
+	CarryOn(x *Execution, drive func() error)
+
+	// Unsure returns a function that reports commits of unknown outcome.
+	Unsure(what, id string) func(error)
+
+	// Doubt has the owner look at a run that it may own and does not execute.
+	Doubt(id string)
+
+	// Fenced reports that a commit for a run was refused, because the run is not the owner's.
+	Fenced(id string)
+
+	// Raise makes the numbers of later claims higher than that of a lost head. Rewound also
+	// has the run claimed again, after the store has lost its head.
+	Raise(lost *checkpoint.Hold)
+	Rewound(id string, lost *checkpoint.Hold)
+
+	// ProbationEnded reports that suspects need not wait for x any longer.
+	ProbationEnded(x *Execution)
+
+	// Interrupted reports that attempts were cut off.
+	Interrupted()
+
+	// PokeNow has the owner look for work now.
+	PokeNow()
+
+	// NoteTime compares the clocks, so that a jump is noticed. Ahead returns by how much the
+	// clock of the owner may be ahead of others, and DoubtsClock reports whether it may be
+	// ahead by so much that what it writes would be found late.
+	NoteTime()
+	Ahead() time.Duration
+	DoubtsClock() bool
+}
+
+// Peers is what a run asks of its engine about other runs.
+type peers interface {
+	// Takes reports whether the engine may execute wf and has room for it.
+	Takes(wf *checkpoint.Workflow) bool
+
+	// Crowded reports whether runs that only wait are to leave memory at once.
+	Crowded() bool
+
+	// Drives reports whether the engine executes wf for its owner.
+	Drives(wf *checkpoint.Workflow) bool
+
+	// Hint tells the execution of wf that something was written for it, or has the engine
+	// look for wf.
+	Hint(wf *checkpoint.Workflow, what Message)
+
+	// PokePoll has the engine look for work now.
+	PokePoll()
+
+	// CancelChild requests the cancellation of a child of parent.
+	CancelChild(ctx context.Context, id string, parent *checkpoint.Parent, by weft.Actor) error
+
+	// Send sends a signal that was checked and encoded.
+	Send(ctx context.Context, in *signal.Incoming) (signal.Accepted, error)
+}
+
+func NewHost(e Env, gate *limits.Gate) *Host { return &Host{Env: e, Gate: gate} }
+
+// A definitionOf identifies an activity that runs have called. Several definitions may
+// have the same name.
+type definitionOf struct {
+	name string
+	typ  reflect.Type // of the definition
+}
+
+// reconciles notes that runs of this engine call a, which has an idempotency key.
+func (e *Host) reconciles(a activity.Definition) {
+	key := definitionOf{a.Title(), reflect.TypeOf(a)}
+	if _, known := e.reconciled.Load(key); !known {
+		e.reconciled.Store(key, a)
+	}
+}
+
+// Known returns the activities with a name that this engine knows.
+func (e *Host) Known(name string) (as []activity.Definition) {
+	for _, a := range e.Activities {
+		if a.Title() == name {
+			as = append(as, a)
+		}
+	}
+	e.reconciled.Range(func(key, a any) bool {
+		if key.(definitionOf).name == name {
+			as = append(as, a.(activity.Definition))
+		}
+		return true
+	})
+	return as
+}

@@ -1,0 +1,82 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+// Incoming checks a message and encodes it, before anything is written.
+func (e *Env) Incoming(ctx context.Context, m signal.Message) (*signal.Incoming, error) {
+	in := &signal.Incoming{WorkflowID: m.WorkflowID, Name: m.Name, Memory: m.ExpiresAfter}
+	if m.ID != nil {
+		in.ID = *m.ID
+	} else {
+		in.ID = "sig_" + e.NewID()
+	}
+	if in.Memory <= 0 {
+		in.Memory = e.SignalIDRetention
+	}
+	p, digest, err := e.Codecs.Identify(ctx, m.Payload)
+	in.Codec, in.Data, in.Digest = p.Codec, p.Data, digest
+	if err := e.checkIncoming(in, err); err != nil {
+		return nil, err
+	}
+	if m.ID != nil {
+		return in, storage.Require(e.Store, "a signal with an ID", "conditionalBatch")
+	}
+	return in, nil
+}
+
+// checkIncoming validates in: first the sizes, then that no name is empty, then that names
+// are UTF-8 and the payload was encodable.
+func (e *Env) checkIncoming(in *signal.Incoming, encoding error) error {
+	names := []struct {
+		what, s string
+		most    int
+	}{
+		{"workflow id", in.WorkflowID, keys.MaxID},
+		{"signal name", in.Name, keys.MaxName},
+		{"signal id", in.ID, keys.MaxSignalID},
+	}
+	for _, n := range names {
+		if len(n.s) > n.most {
+			return payload.CheckName(n.what, n.s, n.most)
+		}
+	}
+	if errors.Is(encoding, payload.ErrTooLarge) {
+		return fmt.Errorf("%w: payload of signal %.40q: %w", weft.ErrInvalid, in.Name, encoding)
+	}
+	if len(in.Data) > e.MaxPayload {
+		return payload.Invalid("payload of signal", in.Name, fmt.Sprintf("has %d bytes, at most %d", len(in.Data), e.MaxPayload))
+	}
+	for _, n := range names {
+		if n.s == "" {
+			return payload.Invalid(n.what, n.s, "is empty")
+		}
+	}
+	for _, n := range names {
+		if !utf8.ValidString(n.s) {
+			return payload.Invalid(n.what, n.s, "is not UTF-8")
+		}
+	}
+	if encoding != nil {
+		return fmt.Errorf("%w: payload of signal %q: %w", weft.ErrInvalid, in.Name, encoding)
+	}
+	return nil
+}
+
+// An Address is what an acceptance depends on besides its own records: the workflow and
+// its counter, as last known.
+type Address struct {
+	Workflow *checkpoint.Workflow
+	Counted  []byte // nil: no signal was accepted yet
+}

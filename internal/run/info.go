@@ -1,0 +1,38 @@
+package run
+
+import (
+	"fmt"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+)
+
+// InfoOf returns what a workflow record says.
+func InfoOf(wf *checkpoint.Workflow) weft.Info {
+	i := weft.Info{
+		ID:         wf.ID,
+		Workflow:   wf.Type,
+		Status:     wf.Status,
+		Queue:      wf.Queue,
+		Owner:      wf.Owner,
+		Deployment: wf.Deployment,
+		Epoch:      wf.Claim,
+		CreatedAt:  checkpoint.Time(wf.CreatedAt),
+		StartedAt:  checkpoint.Time(wf.StartedAt),
+		EndedAt:    checkpoint.Time(wf.EndedAt),
+	}
+	for _, a := range wf.Attention {
+		i.Attention = append(i.Attention, weft.Attention{Reason: weft.Reason(a.Reason), Operation: a.Operation, Name: a.Name, Detail: a.Detail, Since: checkpoint.Time(a.Since)})
+	}
+	i.Waiting = wf.Facing
+	if wf.Waits {
+		i.Waiting = []string{fmt.Sprintf("admission to queue %q", wf.Queue)}
+	}
+	if wf.Parent != nil {
+		i.Parent = wf.Parent.ID
+	}
+	if c := wf.Cancel; c != nil {
+		i.Cancel = &weft.Cancellation{By: c.By, Reason: c.Reason, At: checkpoint.Time(c.At)}
+	}
+	return i
+}

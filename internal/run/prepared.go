@@ -1,0 +1,117 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// A PreparedStart is a prepared start: of a workflow by a call, or of a child by its parent.
+type PreparedStart struct {
+	host     *Host
+	Owner    owner // that will execute it; nil: a poll will find it
+	Workflow *checkpoint.Workflow
+	Replaces *checkpoint.Workflow // the tombstone that it replaces
+	input    payload.Payload
+	under    *ActiveRecord // the deployment on which a Pinned workflow starts; nil: any
+
+	Signalled bool // a signal is accepted in the same commit
+}
+
+// Prepare validates and encodes a start before anything is written.
+func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStart, error) {
+	if err := payload.CheckName("workflow name", r.Workflow, keys.MaxName); err != nil {
+		return nil, err
+	}
+	id := r.ID
+	if id == "" {
+		id = "wrun_" + h.NewID()
+	}
+	if err := payload.CheckID(id); err != nil {
+		return nil, err
+	}
+	queue := r.Options.Queue
+	if queue != "" {
+		if err := payload.CheckName("queue", queue, keys.MaxName); err != nil {
+			return nil, err
+		}
+	}
+	input, digest, err := h.Codecs.Identify(ctx, r.Input)
+	if err != nil {
+		return nil, fmt.Errorf("%w: input of %s %q: %w", weft.ErrInvalid, r.Workflow, id, err)
+	}
+	if len(input.Data) > h.MaxPayload {
+		return nil, payload.Invalid("input of workflow", id, fmt.Sprintf("has %d bytes, at most %d", len(input.Data), h.MaxPayload))
+	}
+	return &PreparedStart{
+		host:     h,
+		Workflow: &checkpoint.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Digest: digest, Queue: queue, Waits: queue != ""},
+		input:    input,
+	}, nil
+}
+
+// Decide returns the whole start as one batch.
+func (s *PreparedStart) Decide() (*checkpoint.Write, error) {
+	now := s.host.Now()
+	owner, floor := "", uint64(0)
+	if s.Owner != nil {
+		owner, floor = s.Owner.Name(), s.Owner.Least()
+	}
+	wf := *s.Workflow
+	under := s.bind(&wf)
+	w, err := checkpoint.Create(&wf, s.Replaces, owner, EntryOf(s.Workflow, now, s.Workflow.Generation), floor, now)
+	if err != nil {
+		return nil, err
+	}
+	w.Batch.If = append(w.Batch.If, under...)
+	in, err := checkpoint.PutInput(s.Workflow.ID, &checkpoint.Input{Generation: s.Workflow.Generation, Codec: s.input.Codec, Data: s.input.Data})
+	if err != nil {
+		return nil, err
+	}
+	row, err := indexRow(s.Workflow)
+	w.Batch.If = append(w.Batch.If, storage.Absent(in.Key)) // an input without a workflow record is damage
+	w.Batch.Ops = append(w.Batch.Ops, in, row)
+	return w, err
+}
+
+// EntryOf returns the key of the entry by which an unclaimed wf is found: in the line of
+// its queue, or in the list of unclaimed workflows.
+func EntryOf(wf *checkpoint.Workflow, now time.Time, nonce string) []byte {
+	if wf.Queue != "" {
+		return keys.Line(wf.Queue, now, wf.ID)
+	}
+	return keys.TodoNow(0, now, wf.ID, nonce)
+}
+
+// Begun executes the started workflow, or makes the engine look for it.
+func (s *PreparedStart) Begun(w *checkpoint.Write) {
+	if s.Owner != nil {
+		def, _ := s.host.Fits(s.Workflow)
+		x := New(s.host, s.Owner, def, w.Hold())
+		x.Input = s.input
+		if !s.Signalled {
+			x.Address = Address{Workflow: w.After}
+		}
+		s.Owner.Launch(x)
+		return
+	}
+	s.host.Peers.PokePoll()
+}
+
+// Row is a workflow's entry in the list of all workflows: ix:{generation}.
+type Row struct {
+	ID string `cbor:"1,keyasint"`
+}
+
+func indexRow(wf *checkpoint.Workflow) (storage.Op, error) {
+	key := keys.Index(wf.Generation)
+	raw, err := record.Seal(key, checkpoint.Version, &Row{wf.ID}, nil)
+	return storage.Put(key, raw), err
+}

@@ -1,0 +1,46 @@
+package run
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+)
+
+// SignalsInMemory returns how many signals are in memory. It is for tests, which call it while
+// the run waits or its function is busy.
+func (x *Execution) SignalsInMemory() (n int) {
+	x.mailbox.mu.Lock()
+	defer x.mailbox.mu.Unlock()
+	for _, p := range x.mailbox.posts {
+		if a, ok := p.(Arrived); ok {
+			n += len(a.Signals)
+		}
+	}
+	for _, l := range x.Inbox.lines {
+		n += len(l.waiting)
+	}
+	return n
+}
+
+// Receives reports whether the run waits for a signal, which its sender may hand over.
+func (x *Execution) Receives() bool {
+	x.mailbox.mu.Lock()
+	defer x.mailbox.mu.Unlock()
+	return len(x.mailbox.receiving) > 0
+}
+
+// DecideTwice has every decision made twice and compared, for tests: a decision draws nothing
+// and changes nothing. It must be called before any run is executed.
+func DecideTwice() {
+	testHookDecided = func(x *Execution, now time.Time, d *decision) {
+		again, err := x.decide(now)
+		if err != nil {
+			panic(fmt.Sprintf("decided again: %v", err))
+		}
+		if !reflect.DeepEqual(again.Events, d.Events) || !reflect.DeepEqual(again.Workflow, d.Workflow) ||
+			len(again.If) != len(d.If) || len(again.Ops) != len(d.Ops) ||
+			again.answers != d.answers || again.births != d.births || again.ends != d.ends {
+			panic(fmt.Sprintf("decided %+v, and then %+v", d, again))
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package run
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/export"
+)
+
+// takesBack reports whether e is the failure of an activity or a step that a retry of the
+// run has taken back. The outcome of an effect that happened and whose result is lost is
+// never taken back.
+func (x *Execution) takesBack(e logged) bool {
+	if len(x.Hold.Workflow.Retries) == 0 || e.Kind != checkpoint.KindSettled || e.Error == "" && e.Category == "" {
+		return false
+	}
+	switch e.Of {
+	case ofActivity, ofStep, ofTransaction:
+	default:
+		return false
+	}
+	return e.Category != string(activity.CategoryResultUnavailable) &&
+		slices.ContainsFunc(x.Hold.Workflow.Retries, func(r checkpoint.Retry) bool { return r.Covers(e.place) })
+}
+
+// retried notes that o had failed and is attempted again because its run was retried.
+func (o *operation) retried(e logged) {
+	o.attempt, o.ownersLost, o.failures, o.answer = e.Attempt, 0, 0, nil
+	o.due = e.at
+	o.x.Ops.time(o)
+}
+
+// since returns the time at which a limit that was set at t starts to count: t or the last
+// retry of the run, if that is later.
+func (x *Execution) since(t time.Time) time.Time {
+	if n := len(x.Hold.Workflow.Retries); n > 0 {
+		if again := checkpoint.Time(x.Hold.Workflow.Retries[n-1].At); again.After(t) {
+			return again
+		}
+	}
+	return t
+}
+
+// Reopened returns the record of an open operation after the last retry of wf.
+func Reopened(r activity.Record, wf *checkpoint.Workflow) activity.Record {
+	if n := len(wf.Retries); n > 0 {
+		return r.Reopened(n, wf.Retries[n-1].At)
+	}
+	return r
+}
+
+// Resolution returns the name of the verb in histories.
+func Resolution(operation string, s activity.State) string {
+	return fmt.Sprintf("resolve %s: %s", operation, s)
+}
+
+// Retried is the name of the verb in histories.
+const Retried = export.Retried

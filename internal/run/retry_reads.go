@@ -1,0 +1,36 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/storage"
+)
+
+// A RetryReads store retries reads until they succeed or fail permanently, because a run in
+// memory can only wait for a transient fault to pass. It does not retry commits; see
+// checkpoint.Settle.
+type RetryReads struct{ storage.Storage }
+
+func (p RetryReads) Unwrap() storage.Storage { return p.Storage }
+
+func (p RetryReads) Get(ctx context.Context, key []byte) ([]byte, error) {
+	return outlast(ctx, func() ([]byte, error) { return p.Storage.Get(ctx, key) })
+}
+
+func (p RetryReads) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	return outlast(ctx, func() ([]storage.Entry, error) { return p.Storage.Scan(ctx, r) })
+}
+
+// outlast calls read until it succeeds, the error is permanent, or ctx ends.
+func outlast[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		v, err := read()
+		if err == nil || errors.Is(err, storage.ErrNotFound) || checkpoint.Hopeless(err) || !backoff.Wait(ctx, wait) {
+			return v, err
+		}
+	}
+}

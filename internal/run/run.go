@@ -1,0 +1,287 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/future"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+// A Handle is what an engine.Run is inside: a branch of a run, in a scope.
+type Handle struct {
+	x     *Execution
+	b     *branch
+	scope *scope
+}
+
+// ID is engine.Run.ID.
+func (r *Handle) ID() string { return r.x.ID }
+
+// Now is engine.Run.Now.
+func (r *Handle) Now() time.Time { return r.x.now }
+
+// Random is engine.Run.Random.
+func (r *Handle) Random() *rand.Rand {
+	if r.b.random == nil {
+		h := fnv.New128a()
+		h.Write([]byte(r.x.Hold.Workflow.Generation + ":" + r.b.id))
+		var seed [32]byte
+		h.Sum(seed[:0])
+		r.b.random = rand.New(rand.NewChaCha8(seed))
+	}
+	return r.b.random
+}
+
+// Logger is engine.Run.Logger.
+func (r *Handle) Logger() *slog.Logger {
+	return slog.New(replayHandler{r.x, r.x.host.Log.Handler()}).With("workflow", r.x.ID)
+}
+
+type replayHandler struct {
+	x *Execution
+	slog.Handler
+}
+
+func (h replayHandler) Enabled(ctx context.Context, l slog.Level) bool {
+	return !h.x.replaying.Load() && h.Handler.Enabled(ctx, l)
+}
+
+func (h replayHandler) WithAttrs(a []slog.Attr) slog.Handler {
+	return replayHandler{h.x, h.Handler.WithAttrs(a)}
+}
+
+func (h replayHandler) WithGroup(g string) slog.Handler {
+	return replayHandler{h.x, h.Handler.WithGroup(g)}
+}
+
+// Sleep is engine.Run.Sleep.
+func (r *Handle) Sleep(d time.Duration) error {
+	return r.Await(r.timer(d), nil)
+}
+
+// Step begins to run f inline. See engine.Step.
+func (r *Handle) Step(name string, f func(ctx context.Context) (any, error)) future.Operation {
+	return r.startOperation(ofStep, name, &activity.Call{
+		Policy: activity.Policy{Name: name, Retry: activity.Retry{MaxAttempts: 1}},
+		Run:    func(ctx context.Context, _ any) (any, error) { return f(ctx) },
+	})
+}
+
+// enter checks that the caller may use r. If the run is being released, or the driver no
+// longer waits for the function, enter ends the goroutine.
+func (r *Handle) enter() error {
+	if !r.b.active.Load() {
+		return weft.ErrForeignRun
+	}
+	if r.x.gone() || r.x.unwinding {
+		runtime.Goexit()
+	}
+	return nil
+}
+
+// startOperation makes an operation. If it cannot be started, the operation has its error as its
+// outcome already, or is a refusal.
+func (r *Handle) startOperation(of, name string, call *activity.Call) future.Operation {
+	if err := r.enter(); err != nil {
+		return refusal{err}
+	}
+	o := r.x.Ops.newOperation(r.b, r.scope, of, name)
+	o.call = call
+	if of != ofTimer {
+		if err := payload.CheckName("name of "+of, name, keys.MaxName); err != nil {
+			o.settle(outcome{err: err})
+		}
+	}
+	if err := r.scope.err(); err != nil {
+		o.settle(outcome{err: err, cut: true})
+	}
+	return o
+}
+
+// A refusal is an operation that was not started.
+type refusal struct{ err error }
+
+func (refusal) ID() string { return "" }
+
+// RunActivity is engine.Run.RunActivity.
+func (r *Handle) RunActivity(c activity.Call) future.Operation {
+	if err := c.Definition.Check(); err != nil {
+		if e := r.enter(); e != nil {
+			return refusal{e}
+		}
+		r.hold(weft.ReasonBadDefinition, err)
+	}
+	if c.Policy.Timeout == 0 {
+		c.Policy.Timeout = activity.DefaultTimeout
+	}
+	if c.Key != nil || c.Policy.Idempotent {
+		if err := storage.Require(r.x.host.Store, "an activity with an idempotency key", "conditionalBatch"); err != nil {
+			return refusal{err}
+		}
+		r.x.host.reconciles(c.Definition)
+	}
+	op := r.startOperation(ofActivity, c.Policy.Name, &c)
+	if o, ok := op.(*operation); ok && !o.done {
+		o.take(r, &c)
+		if limit := c.Policy.TotalTimeout; limit > 0 {
+			o.limited = after(r.x.since(r.x.now), limit)
+		}
+	}
+	return op
+}
+
+// ReceiveSignal is engine.Run.ReceiveSignal.
+func (r *Handle) ReceiveSignal(w signal.Wait) future.Operation {
+	op := r.startOperation(ofReceive, w.Name, nil)
+	if o, ok := op.(*operation); ok {
+		o.wait = &w
+		if w.Within != nil {
+			o.due = after(r.x.now, *w.Within)
+		}
+	}
+	return op
+}
+
+// Await is engine.Run.Await.
+func (r *Handle) Await(op future.Operation, result any) error {
+	if f, ok := op.(refusal); ok {
+		return f.err
+	}
+	o, ok := op.(*operation)
+	if !ok || o.x != r.x {
+		return weft.ErrForeignRun
+	}
+	if err := r.enter(); err != nil {
+		return err
+	}
+	if _, err := r.b.wait(r.scope, o); err != nil {
+		return err
+	}
+	if o.outcome.err != nil {
+		return o.outcome.err
+	}
+	return r.give(o, result)
+}
+
+// give stores o's result in result.
+func (r *Handle) give(o *operation, result any) error {
+	switch o.of {
+	case ofReceive:
+		return r.take(o, result)
+	case ofTimer:
+		if p, ok := result.(*time.Time); ok {
+			*p = o.outcome.at
+		}
+		return nil
+	case ofCancellation:
+		if p, ok := result.(*weft.Cancellation); ok {
+			*p = *r.x.cancelled
+		}
+		return nil
+	case ofBranch:
+		o.outcome.value.(func(any))(result)
+		return nil
+	}
+	if result == nil || o.of == ofDetached {
+		return nil
+	}
+	r.decode(o.outcome.result, result, func(err error) *fault {
+		return undecodable(o.id, o.name, fmt.Errorf("result of %s, operation %s: %w", describe(o.of, o.name), o.id, err))
+	})
+	return nil
+}
+
+// decode decodes what is recorded. If it cannot, it holds the run instead of returning an
+// error, on which the workflow function could act.
+func (r *Handle) decode(p payload.Payload, v any, explain func(error) *fault) {
+	returned := false
+	defer func() {
+		if !returned { // by runtime.Goexit, which ends this goroutine
+			r.x.fault = explain(errGoexit)
+		}
+	}()
+	err := r.x.host.Codecs.Decode(r.x.host.Base, p, v)
+	if returned = true; err != nil {
+		r.holdFor(explain(err))
+	}
+}
+
+// take passes a received signal to its receiver.
+func (r *Handle) take(o *operation, result any) error {
+	if !o.outcome.received {
+		return nil
+	}
+	decode := func(v any) error {
+		r.decode(o.outcome.result, v, func(err error) *fault {
+			return undecodable(o.id, o.name, &signal.PayloadError{WorkflowID: r.x.ID, SignalName: o.name, SignalID: o.outcome.signalID, Err: err})
+		})
+		return nil
+	}
+	if o.wait.Take != nil {
+		return o.wait.Take(decode)
+	}
+	return decode(result)
+}
+
+// hold ends the execution, and the run is held until an operator has fixed the cause. It does
+// not return.
+func (r *Handle) hold(reason weft.Reason, cause error) {
+	r.holdFor(&fault{reason: reason, cause: cause})
+}
+
+func (r *Handle) holdFor(f *fault) {
+	r.x.fault = f
+	r.b.stand()
+	runtime.Goexit()
+}
+
+// A fault is why a run cannot continue. It was found in one of its branches, or in data that
+// was about to be recorded.
+type fault struct {
+	reason          weft.Reason
+	operation, name string
+	cause           error
+
+	again bool // check again when the workflow record has changed: the cause may be gone
+}
+
+func (f *fault) Error() string { return f.cause.Error() }
+func (f *fault) Unwrap() error { return f.cause }
+
+// undecodable returns the fault that data of an operation cannot be decoded.
+func undecodable(operation, name string, cause error) *fault {
+	return &fault{reason: weft.ReasonUndecodable, operation: operation, name: name, cause: fmt.Errorf("%w; the run continues with code or a codec that can decode it", cause)}
+}
+
+// readable returns an error if p cannot be decoded into v. Decoding is user code and may call
+// Goexit, so it runs in a goroutine of its own. If it does not return in time, v may still be
+// written to, so v must have no other user.
+func (x *Execution) readable(p payload.Payload, v any) error {
+	err, back := await(x, x.host.Decodes(p, v))
+	if !back {
+		return errStopped
+	}
+	return err
+}
+
+// Decodes decodes p into v and sends the error, or nil. See execution.readable.
+func (e *Env) Decodes(p payload.Payload, v any) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		err := errGoexit
+		defer func() { done <- err }()
+		err = e.Codecs.Decode(e.Base, p, v)
+	}()
+	return done
+}

@@ -1,0 +1,91 @@
+package worker
+
+import (
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/run"
+)
+
+// crowded reports whether more than three quarters of MaxRunsInMemory are in memory. Then runs that
+// only wait are parked at once.
+func (e *Worker) Crowded() bool {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	return len(e.runs) > e.MaxRunsInMemory*3/4
+}
+
+// A capacity keeps account of the room for runs in memory.
+type capacity struct {
+	coming  int  // runs that have reserved room and are not yet in memory
+	refused bool // a run was refused: wake the poll when there is room
+}
+
+// admit reserves room in memory for a run. The caller calls coming when the run is in memory,
+// or will not be. If there is no room and asks is true, the poll is woken when there is.
+func (e *Worker) admit(asks bool) (coming func(), ok bool) {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	if !e.hasRoom(asks) {
+		return nil, false
+	}
+	e.capacity.coming++
+	return e.Arrived, true
+}
+
+// takes reports whether e may execute wf and has room for it.
+func (e *Worker) Takes(wf *checkpoint.Workflow) bool {
+	if !e.MayDrive(wf) {
+		return false
+	}
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	return e.hasRoom(true)
+}
+
+// hasRoom reports whether there is room for a run. If not, and asks is true, the poll is
+// woken when there is. The caller holds e.mu.
+func (e *Worker) hasRoom(asks bool) bool {
+	room := len(e.runs)+e.capacity.coming < e.MaxRunsInMemory
+	e.capacity.refused = e.capacity.refused || asks && !room
+	return room
+}
+
+// HasRoomNow reports whether this engine is running and has room for a run.
+func (e *Worker) HasRoomNow() bool {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	return e.Incarnation != nil && e.hasRoom(false)
+}
+
+func (e *Worker) Arrived() {
+	e.Mu.Lock()
+	e.capacity.coming--
+	l := e.roomFor()
+	e.Mu.Unlock()
+	l.PokeNow()
+}
+
+// roomFor returns the incarnation whose poll is to be woken because there is room, or nil.
+func (e *Worker) roomFor() *Incarnation {
+	if !e.capacity.refused || len(e.runs)+e.capacity.coming >= e.MaxRunsInMemory {
+		return nil
+	}
+	e.capacity.refused = false
+	return e.Incarnation
+}
+
+// linger prevents this engine from executing a retry of x, which has ended, until all
+// attempts of x have returned. So two attempts of an operation never run at the same time.
+func (e *Worker) linger(x *run.Execution, by int) {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	generation := x.Hold.Workflow.Generation
+	if e.lingering[generation] += by; e.lingering[generation] == 0 {
+		delete(e.lingering, generation)
+	}
+}
+
+func (e *Worker) Lingers(wf *checkpoint.Workflow) bool {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	return e.lingering[wf.Generation] > 0
+}

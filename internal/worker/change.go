@@ -1,0 +1,146 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/storage"
+)
+
+// A Change is what a call from outside does to one workflow in one commit: a cancellation
+// request, or an action of an operator.
+type Change struct {
+	Name string // of the call, for errors
+
+	// landed reports whether an earlier try was written, which is unknown after a conflict
+	// or an unknown outcome. It gets the workflow's current record.
+	Landed func(ctx context.Context, wf *checkpoint.Workflow) (bool, error)
+
+	// decide decides the commit. It returns nil if there is nothing to write.
+	Decide func(ctx context.Context, wf *checkpoint.Workflow) (*Changing, error)
+}
+
+// A Changing is what a change has decided.
+type Changing struct {
+	Batch storage.Batch
+	Tell  func() // notifies the workflow's owner; also called if the outcome is unknown
+}
+
+// Change applies c: it reads the workflow, decides, commits, and repeats this until it is
+// certain that c was applied or cannot be.
+func (e *Worker) Change(ctx context.Context, id string, c Change) error {
+	tried := false
+	var refused *checkpoint.Workflow // the record whose being unchanged was the only condition of a refused commit
+	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
+		wf, err := e.Load(ctx, id)
+		if err != nil {
+			return err
+		}
+		if tried {
+			if done, err := c.Landed(ctx, wf); done || err != nil {
+				return err
+			}
+		}
+		if refused != nil && string(refused.Raw()) == string(wf.Raw()) {
+			return Contradiction(keys.Workflow(id))
+		}
+		d, err := c.Decide(ctx, wf)
+		if err != nil {
+			if err := run.Outdated(ctx, e.Store, wf, err); err != nil {
+				return err
+			}
+			continue
+		}
+		if d == nil {
+			return nil
+		}
+		tried = true
+		err = e.Store.Commit(ctx, d.Batch)
+		d.Tell()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil, checkpoint.Hopeless(err):
+			return fmt.Errorf("engine: %s %q: %w", c.Name, id, err)
+		}
+		// After a conflict or an unknown outcome, read again what is there.
+		if refused = nil; errors.Is(err, storage.ErrConflict) && len(d.Batch.If) == 1 {
+			refused, wait = wf, min(wait, 4*time.Millisecond)
+		}
+		if !backoff.Wait(ctx, wait) {
+			return ctx.Err()
+		}
+	}
+}
+
+// Rewritten returns the decision to replace the record of wf by next and to notify the
+// owner of the workflow.
+func (e *Worker) Rewritten(wf, next *checkpoint.Workflow) (*Changing, error) {
+	next.State++
+	_, put, err := next.Seal()
+	if err != nil {
+		return nil, err
+	}
+	b := storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}}
+	if e.ExecutionOf(wf) == nil && !wf.Status.Terminal() {
+		b.Ops = run.WakeUp(b.Ops, wf, e.Now(), e.NewID())
+	}
+	return &Changing{b, func() { e.Hint(wf, run.Written{Record: true}) }}, nil
+}
+
+// hint tells the execution of wf that something was written for it. If this engine has no
+// execution of wf, it makes the engine look for it.
+func (e *Worker) Hint(wf *checkpoint.Workflow, p run.Message) {
+	if x := e.ExecutionOf(wf); x != nil {
+		x.Post(p)
+		return
+	}
+	e.Mu.Lock()
+	l := e.Incarnation
+	e.Mu.Unlock()
+	switch {
+	case l == nil:
+	case wf.Owner == l.name:
+		l.Doubt(wf.ID)
+	case wf.Owner == "":
+		l.PokeNow()
+	}
+}
+
+// RequestCancel requests the cancellation of a workflow. With a parent, it does so only if the
+// workflow is a child of that parent, and not another workflow that uses the id now.
+func (e *Worker) RequestCancel(ctx context.Context, id string, parent *checkpoint.Parent, by weft.Actor) error {
+	mine := checkpoint.Request{By: by.Name, Reason: by.Reason, At: checkpoint.Micro(e.Now())}
+	return e.Change(ctx, id, Change{
+		Name: "cancel",
+		Landed: func(_ context.Context, wf *checkpoint.Workflow) (bool, error) {
+			return wf.Cancel != nil && *wf.Cancel == mine, nil
+		},
+		Decide: func(ctx context.Context, wf *checkpoint.Workflow) (*Changing, error) {
+			switch {
+			case wf.Status.Terminal():
+				return nil, &weft.TerminalError{WorkflowID: id, Status: wf.Status}
+			case wf.Cancel != nil || parent != nil && (wf.Parent == nil || *wf.Parent != *parent):
+				return nil, nil
+			}
+			next := *wf
+			next.Cancel = &mine
+			if wf.Waits && wf.Status == checkpoint.StatusPending {
+				return e.turnAway(ctx, wf, &next)
+			}
+			return e.Rewritten(wf, &next)
+		},
+	})
+}
+
+// CancelChild requests the cancellation of a child of parent.
+func (e *Worker) CancelChild(ctx context.Context, id string, parent *checkpoint.Parent, by weft.Actor) error {
+	return e.RequestCancel(ctx, id, parent, by)
+}

@@ -1,0 +1,395 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/stack"
+	"github.com/weft-go/weft/storage"
+)
+
+// A prospect is a run that may be claimed.
+type prospect struct {
+	id     string
+	entry  []byte  // the key by which it was found: held, todo or in a line
+	owner  string  // "" if it has none
+	why    string  // how the owner shut down; "" if it did not do so cleanly
+	ticket *ticket // if the run waits in the line of its queue
+	called bool    // it is a suspect, released from quarantine
+	alone  bool    // it is the only one in its group
+}
+
+// consider claims p and executes it, if this engine should do so now. It logs errors.
+func (l *Incarnation) consider(ctx context.Context, p prospect) {
+	if !l.join() {
+		return
+	}
+	defer l.Running.Done()
+	if _, err := l.claim(ctx, p); err != nil && ctx.Err() == nil {
+		l.Worker.Log.Warn("weft: claim failed", "workflow", p.id, "error", err)
+	}
+}
+
+// claim returns the execution if p was claimed. After a conflict it reads the run and
+// decides again.
+func (l *Incarnation) claim(ctx context.Context, p prospect) (*run.Execution, error) {
+	for range 5 {
+		c, err := l.look(ctx, p)
+		if err != nil || c == nil {
+			return nil, err
+		}
+		floor := l.Least()
+		if x := l.Worker.Executing(p.id); x != nil {
+			floor = max(floor, x.Head.Load()+1) // the store was rewound
+		}
+		w, err := p.decide(c.Hold, l.name, floor, l.Worker.Now())
+		if err != nil {
+			return nil, err
+		}
+		w.Batch.If = append(w.Batch.If, c.also...)
+		if owner := c.Hold.Workflow; owner.Owner == "" && string(owner.Todo) != string(p.entry) {
+			w.Batch.Ops = append(w.Batch.Ops, storage.Delete(p.entry))
+		}
+		verdict, err := checkpoint.Commit(l.ctx, l.Worker.Store, w, l.Unsure("claim", p.id))
+		if err != nil {
+			l.DoubtClaim(p.id)
+			return nil, err
+		}
+		if verdict != checkpoint.Done {
+			l.lostRace(p.id)
+			if p.ticket != nil { // another engine may have taken the slot
+				p.ticket.claimRefused(verdict)
+				return nil, nil
+			}
+			continue
+		}
+		if p.owner != "" && p.owner != l.name {
+			l.tookOver(p.id, p.owner)
+		}
+		x := l.Claimed(c, w)
+		l.Launch(x)
+		return x, nil
+	}
+	return nil, nil
+}
+
+// decide decides the claim of p by owner.
+func (p *prospect) decide(h *checkpoint.Hold, owner string, floor uint64, now time.Time) (*checkpoint.Write, error) {
+	if p.ticket != nil {
+		return p.ticket.admit(h, owner, floor, now)
+	}
+	return h.Claim(owner, p.why, floor, now)
+}
+
+// A Claimable is a run that this engine may claim, as it was read.
+type Claimable struct {
+	Definition *run.Definition
+	Hold       *checkpoint.Hold
+	Past       *checkpoint.Past
+	also       []storage.Condition // further conditions of the claim
+
+	alone bool // it is the only suspect of its group
+}
+
+// Claimed returns the execution of a run that w has claimed.
+func (l *Incarnation) Claimed(c *Claimable, w *checkpoint.Write) *run.Execution {
+	x := run.New(l.Worker.Host, l, c.Definition, w.Hold())
+	x.Recovering, x.Past = true, c.Past.Then(w)
+	if deaths := w.After.Deaths; deaths > 0 {
+		x.Probation = &run.Probation{Deaths: deaths, Fresh: c.Hold.Workflow.Owner != "", Alone: c.alone, Began: time.Now()}
+	}
+	return x
+}
+
+// look reads the run of p. It returns nil if this engine should not claim it now.
+func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) {
+	wf, err := checkpoint.Load(ctx, l.Worker.Store, p.id)
+	missing := errors.Is(err, storage.ErrNotFound)
+	switch {
+	case record.Damaged(err):
+		if l.once("damaged " + p.id) {
+			l.Worker.Log.Error("weft: the record of a workflow is damaged; it is not executed", "workflow", p.id, "error", err)
+		}
+		return nil, nil
+	case err != nil && !missing:
+		return nil, err
+	}
+	if missing || wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner || wf.Waits != (p.ticket != nil) {
+		return nil, l.drop(ctx, p.entry)
+	}
+	def, why := l.Worker.Fits(wf)
+	switch {
+	case !l.Worker.Serves(wf.Queue):
+		l.leaveAlone(p.entry)
+		return nil, nil
+	case def == nil:
+		l.leaveAlone(p.entry)
+		if l.once(why + wf.Type) {
+			l.Worker.Log.Warn("weft: workflows are not executed: "+why, "type", wf.Type, "for example", p.id)
+		}
+		return nil, nil
+	case l.Worker.Lingers(wf):
+		return nil, nil // an ended execution still has attempts; it pokes the poll when they return
+	case wf.Owner == l.name && run.Held(wf):
+		return nil, nil
+	case run.HeldFor(wf, weft.ReasonNoProgress):
+		if l.once("held " + p.id) {
+			l.Worker.Log.Error("weft: a run that killed its process is held until an operator resumes it", "workflow", p.id)
+		}
+		return nil, nil
+	}
+	hold, past, err := checkpoint.FindPast(ctx, l.Worker.Store, wf)
+	if err != nil && run.Outdated(ctx, l.Worker.Store, wf, err) == nil {
+		return nil, nil // the next look finds the run again, unless it was purged with its entry
+	}
+	if record.Damaged(err) {
+		return nil, l.damaged(ctx, wf, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &Claimable{Definition: def, Hold: hold, Past: past}
+	if deaths := hold.Deaths(p.why != ""); deaths >= run.SuspectAfter {
+		if !p.called {
+			l.quarantine.add(p, deaths)
+			return nil, nil
+		}
+		if c.alone = p.alone; c.alone {
+			c.Hold = hold.Apart()
+		}
+	}
+	if l.Worker.Pins(wf) {
+		return l.bind(ctx, c, p.entry)
+	}
+	return c, nil
+}
+
+// damaged records in wf that it cannot be claimed, because its head cannot be read. Later
+// polls try again: somebody may restore the head.
+func (l *Incarnation) damaged(ctx context.Context, wf *checkpoint.Workflow, cause error) error {
+	if run.HeldFor(wf, weft.ReasonDamaged) {
+		return nil
+	}
+	l.Worker.Log.Error("weft: the last checkpoint of a workflow is damaged; it is not executed", "workflow", wf.ID, "error", cause)
+	next := *wf
+	next.State++
+	next.Attention = []checkpoint.Attention{{
+		Reason: string(weft.ReasonDamaged),
+		Detail: payload.Recordable(cause.Error()),
+		Since:  checkpoint.Micro(l.Worker.Now()),
+	}}
+	_, put, err := next.Seal()
+	if err != nil {
+		return err
+	}
+	err = l.Worker.Store.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}})
+	if errors.Is(err, storage.ErrConflict) {
+		return nil // the next look reads it again
+	}
+	return err
+}
+
+// drop deletes an entry that is no longer needed.
+func (l *Incarnation) drop(ctx context.Context, entry []byte) error {
+	return l.Worker.Store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry)}})
+}
+
+// launch starts the execution x. If the incarnation is stopping, the execution hands the
+// run over. If it must stop immediately, launch does nothing and the next owner finds the
+// run. The caller must be counted in l.running: see join.
+func (l *Incarnation) Launch(x *run.Execution) {
+	if l.ctx.Err() != nil {
+		x.Cancel(nil)
+		return
+	}
+	if x.Probation != nil {
+		l.quarantine.startProbation(x)
+	}
+	l.Running.Add(1)
+	l.Worker.Mu.Lock()
+	if old := l.Worker.runs[x.ID]; old != nil {
+		old.Cancel(errors.New("engine: run was claimed again")) // the store was rewound
+	}
+	l.Worker.runs[x.ID] = x
+	few := len(l.Worker.runs) <= fewRuns
+	l.Worker.Mu.Unlock()
+	l.held.Store(true)
+	if !l.isOpen() {
+		x.Post(run.Stopping{}) // stop may not have seen x
+	}
+	go l.driver(x, few)
+}
+
+// fewRuns is the number of runs in memory up to which the stacks of their drivers are grown
+// before they are needed. That makes a single run faster. Among many runs, which wait for
+// each other's commits, it costs more than it saves, because new stacks are larger.
+const fewRuns = 16
+
+// driver is the goroutine that executes x first.
+func (l *Incarnation) driver(x *run.Execution, few bool) {
+	if few {
+		stack.Grow()
+	}
+	l.CarryOn(x, x.Drive)
+}
+
+// carryOn executes x to its end, unless another goroutine takes over.
+func (l *Incarnation) CarryOn(x *run.Execution, drive func() error) {
+	err := drive()
+	if err == run.ErrRelieved {
+		return
+	}
+	x.WindUp(err)
+	if x.Output != nil && x.Hold.Workflow.Queue != "" {
+		l.PokeNow() // its slot is free
+	}
+	l.Worker.tell(x)
+	x.Shut()
+	switch {
+	case x.Output == nil: // no attempts may be left when the run is executed again
+		x.AwaitAttempts()
+		l.remove(x)
+	case x.Ops.Working == 0:
+		l.remove(x)
+		x.AwaitAttempts()
+	default:
+		l.Worker.linger(x, 1)
+		l.remove(x) // its id is free
+		x.AwaitAttempts()
+		l.Worker.linger(x, -1)
+		l.PokeNow()
+	}
+	l.Running.Done()
+}
+
+// remove removes x from the executions of the engine.
+func (l *Incarnation) remove(x *run.Execution) {
+	l.Worker.Mu.Lock()
+	if l.Worker.runs[x.ID] == x {
+		delete(l.Worker.runs, x.ID)
+	}
+	room := l.Worker.roomFor()
+	l.Worker.Mu.Unlock()
+	room.PokeNow()
+	l.quarantine.end(x)
+}
+
+// doubt has the poll look at a run that this incarnation may own and does not execute: its
+// start has an unknown outcome, the store was rewound, or it is held and should be tried
+// again.
+func (l *Incarnation) Doubt(id string) { l.remember(id, doubt{time.Now(), false}) }
+
+// DoubtClaim has the poll look at a run whose claim has an unknown outcome. As long as the
+// run has no owner, the claim may still be applied.
+func (l *Incarnation) DoubtClaim(id string) { l.remember(id, doubt{time.Now(), true}) }
+
+// A doubt is about a run that this incarnation may own.
+type doubt struct {
+	since time.Time
+	claim bool // the outcome of a claim is unknown
+}
+
+func (l *Incarnation) remember(id string, d doubt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.unsettled == nil {
+		l.unsettled = map[string]doubt{}
+	}
+	d.claim = d.claim || l.unsettled[id].claim
+	l.unsettled[id] = d
+	l.PokeNow()
+}
+
+// pokeNow has the poll look immediately. l may be nil.
+func (l *Incarnation) PokeNow() {
+	if l == nil {
+		return
+	}
+	select {
+	case l.poke <- struct{}{}:
+	default:
+	}
+}
+
+// rewound has a run claimed again after the store lost its head. The number of the new
+// claim is above that of the lost head.
+func (l *Incarnation) Rewound(id string, lost *checkpoint.Hold) {
+	l.Raise(lost)
+	l.Doubt(id)
+}
+
+// raise makes the numbers of later claims higher than that of a lost head.
+func (l *Incarnation) Raise(lost *checkpoint.Hold) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.floor = max(l.floor, lost.Head+1)
+}
+
+// patience is how long a commit with an unknown outcome may take until it is applied.
+const patience = 10 * time.Minute
+
+// resolve claims the doubtful runs that this incarnation owns. An error for one of them
+// does not prevent it from looking at the others.
+func (l *Incarnation) settleDoubts(ctx context.Context) error {
+	l.mu.Lock()
+	doubtful := maps.Clone(l.unsettled)
+	l.mu.Unlock()
+	var errs []error
+	for _, id := range slices.Sorted(maps.Keys(doubtful)) { // in order, so that faults are reproducible
+		d := doubtful[id]
+		certain, err := l.settleDoubt(ctx, id, d)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if certain || time.Since(d.since) > patience && l.Worker.Executing(id) == nil {
+			l.mu.Lock()
+			if l.unsettled[id] == d { // unless there is a new doubt since
+				delete(l.unsettled, id)
+			}
+			l.mu.Unlock()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// settleDoubt claims a run if this incarnation owns it, and reports whether the doubt is
+// settled. It checks for starts after it has read the record, because a start that has
+// written the record is then still in progress, or has launched its execution.
+func (l *Incarnation) settleDoubt(ctx context.Context, id string, d doubt) (certain bool, err error) {
+	if l.Worker.Executing(id) != nil {
+		return false, nil // this execution may be about to end
+	}
+	wf, err := checkpoint.Load(ctx, l.Worker.Store, id)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
+	case l.startInProgress(id) || l.Worker.Executing(id) != nil:
+		return false, nil
+	case wf.Status.Terminal():
+		return true, nil
+	case d.claim && wf.Owner == "":
+		return false, nil
+	case wf.Owner != l.name:
+		return true, nil
+	}
+	_, err = l.claim(ctx, prospect{id: id, entry: keys.Held(wf.Owner, id), owner: wf.Owner, why: checkpoint.CutOff})
+	return err == nil, err
+}
+
+// least returns the lowest number that a claim may have.
+func (l *Incarnation) Least() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.floor
+}

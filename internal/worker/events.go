@@ -1,0 +1,43 @@
+package worker
+
+import (
+	"sync/atomic"
+
+	"github.com/weft-go/weft"
+)
+
+// counts are the numbers of events of one incarnation.
+type counts struct{ takeovers, lostRaces, fenced, unknown atomic.Uint64 }
+
+func (l *Incarnation) tookOver(id, from string) {
+	l.Counts.takeovers.Add(1)
+	if f := l.Worker.Events.Takeover; f != nil {
+		f(weft.TakeoverEvent{WorkflowID: id, From: from, To: l.name})
+	}
+}
+
+func (l *Incarnation) lostRace(id string) {
+	l.Counts.lostRaces.Add(1)
+	if f := l.Worker.Events.LostRace; f != nil {
+		f(weft.LostRaceEvent{WorkflowID: id})
+	}
+}
+
+func (l *Incarnation) Fenced(id string) {
+	l.Counts.fenced.Add(1)
+	if f := l.Worker.Events.Fenced; f != nil {
+		f(weft.FencedEvent{WorkflowID: id})
+	}
+}
+
+// unsure returns a function that reports commits of unknown outcome. The id is empty if
+// they belong to no run.
+func (l *Incarnation) Unsure(what, id string) func(error) {
+	return func(err error) {
+		l.Worker.Log.Warn("weft: outcome of a commit is unknown, trying again", "what", what, "workflow", id, "error", err)
+		l.Counts.unknown.Add(1)
+		if f := l.Worker.Events.Unknown; f != nil {
+			f(weft.UnknownEvent{WorkflowID: id})
+		}
+	}
+}

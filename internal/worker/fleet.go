@@ -1,0 +1,147 @@
+package worker
+
+import (
+	"context"
+	"hash/fnv"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/saturate"
+	"github.com/weft-go/weft/storage"
+)
+
+// On a shared store all engines find the same work: runs that are due, and runs of dead
+// incarnations. If all of them claimed a run, one would win and the others would have
+// wasted their work. So rendezvous hashing over the fleet ranks the engines for each run.
+// The first may claim it immediately. The others, in order of rank, claim it only if those
+// before them did not do so in time because they are dead, busy, or have no room. When the
+// fleet changes, this affects only runs that are found from then on. No run changes owners.
+//
+// Correctness does not depend on this, or on two engines seeing the same fleet, because a
+// claim is a compare-and-swap.
+
+// A fleet is the set of live incarnations that share the work: they run the same workflows
+// of the same deployment and serve the same queues as this one.
+type fleet struct {
+	members   []string             // without this one
+	refreshed time.Time            // when members was last read
+	gone      map[string]time.Time // when an incarnation that owns runs was found gone
+
+	others  map[string]membership.Vitality // all other incarnations, in the fleet or not
+	changed time.Time                      // when others last changed
+	calm    bool                           // there are no others, or they have not changed for a LeaseTTL
+}
+
+// refreshFleet reads the fleet, at most once per PollInterval.
+func (l *Incarnation) refreshFleet(ctx context.Context) error {
+	l.fleet.calm = false
+	if !l.Shared() || time.Since(l.fleet.refreshed) < l.Worker.PollInterval {
+		return nil
+	}
+	var members []string
+	others := map[string]membership.Vitality{}
+	told := map[string]membership.Testimony{}
+	for entry, err := range storage.All(ctx, l.Worker.Store, keys.Engines()) {
+		if err != nil {
+			return err
+		}
+		incarnation, err := keys.Last(entry.Key)
+		if err != nil || incarnation == l.name {
+			continue
+		}
+		r, err := membership.OpenRegistration(entry.Key, entry.Value)
+		if err != nil {
+			continue // a damaged record is no member of any fleet
+		}
+		v, err := l.judge(ctx, incarnation, entry.Value, r)
+		if err != nil {
+			return err
+		}
+		others[incarnation] = v
+		if v == membership.Alive {
+			told[incarnation] = membership.Testimony{Raw: string(entry.Value), Wall: checkpoint.Time(r.Clock), Proven: checkpoint.Time(r.Proven), At: time.Now()}
+		} else {
+			l.ledAstray(incarnation, r)
+		}
+		if v == membership.Alive && l.isPeer(r) {
+			members = append(members, incarnation)
+		}
+	}
+	maps.DeleteFunc(l.sightings, func(incarnation string, _ sighting) bool { _, there := others[incarnation]; return !there })
+	l.witness.Hear(told)
+	now := time.Now()
+	if !maps.Equal(others, l.fleet.others) {
+		l.fleet.others, l.fleet.changed = others, now
+	}
+	l.fleet.members, l.fleet.refreshed = members, now
+	l.fleet.calm = len(others) == 0 || now.Sub(l.fleet.changed) > l.Worker.LeaseTTL
+	return nil
+}
+
+// isPeer reports whether a live incarnation is in this one's fleet.
+func (l *Incarnation) isPeer(r *membership.Registration) bool {
+	e := l.Worker
+	return r.Deployment == e.Deployment && slices.Equal(r.Workflows, e.Types()) && slices.Equal(r.Queues, e.Queues())
+}
+
+// leftFleet removes an incarnation that is gone from the fleet. It returns when it was first
+// found gone.
+func (l *Incarnation) leftFleet(incarnation string) time.Time {
+	since, known := l.fleet.gone[incarnation]
+	if !known {
+		since = time.Now()
+		l.fleet.gone[incarnation] = since
+		l.fleet.members = slices.DeleteFunc(l.fleet.members, func(m string) bool { return m == incarnation })
+	}
+	return since
+}
+
+// leaveToOthers returns how much longer a run that has waited is left to other engines. Each
+// engine that ranks before this one, up to mostBefore, gets one PollInterval, because it
+// may take that long to look. The first gets half a PollInterval more.
+func (l *Incarnation) leaveToOthers(id string, waited time.Duration) time.Duration {
+	poll := l.Worker.PollInterval
+	before := min(l.rank(id), mostBefore)
+	if before == 0 {
+		return 0
+	}
+	return max(saturate.Sub(saturate.Add(saturate.Times(int64(before), poll), poll/2), waited), 0)
+}
+
+// ahead returns by how much the todo entry of a run is backdated when this incarnation
+// releases the run, so that the engine that ranks next may claim it immediately.
+func (l *Incarnation) Ahead() time.Duration {
+	return saturate.Add(l.Worker.PollInterval, l.Worker.PollInterval/2)
+}
+
+const mostBefore = 3
+
+// rank returns how many members of the fleet come before this incarnation for a run.
+func (l *Incarnation) rank(id string) (before int) {
+	weight := weigh(l.name, id)
+	for _, m := range l.fleet.members {
+		if weigh(m, id) > weight {
+			before++
+		}
+	}
+	return before
+}
+
+// weigh returns a hash of incarnation and id that is the same in every process.
+func weigh(incarnation, id string) uint64 {
+	h := fnv.New64a()
+	io.WriteString(h, incarnation)
+	io.WriteString(h, "\n")
+	io.WriteString(h, id)
+	// Inputs that differ only at their end have hashes that differ only in the lower bits.
+	// Mix these into the higher bits.
+	n := h.Sum64()
+	n = (n ^ n>>33) * 0xff51afd7ed558ccd
+	n = (n ^ n>>33) * 0xc4ceb9fe1a85ec53
+	return n ^ n>>33
+}

@@ -1,0 +1,61 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/storage"
+)
+
+// FloorRecord is the record meta:floor: the lowest number that a claim may have. A store
+// that was never restored has none.
+type FloorRecord struct {
+	Floor uint64 `cbor:"1,keyasint"`
+
+	// Who raised it last, why, and when.
+	By  string `cbor:"2,keyasint"`
+	Why string `cbor:"3,keyasint"`
+	At  int64  `cbor:"4,keyasint"`
+
+	Raw           []byte         `cbor:"-"` // as stored; nil if it is not stored
+	UnknownFields record.Unknown `cbor:"-"`
+}
+
+var FloorKey = keys.Meta("floor")
+
+// LoadFloor reads the floor of a store. If the record is damaged it returns its bytes with
+// the error.
+func LoadFloor(ctx context.Context, s storage.Storage) (*FloorRecord, error) {
+	raw, err := s.Get(ctx, FloorKey)
+	if errors.Is(err, storage.ErrNotFound) {
+		return &FloorRecord{}, nil
+	}
+	f := &FloorRecord{Raw: raw}
+	if err == nil {
+		f.UnknownFields, err = record.Open(FloorKey, raw, checkpoint.Version, f)
+	}
+	if err != nil {
+		return &FloorRecord{Raw: raw}, fmt.Errorf("engine: read the floor of claims: %w", err)
+	}
+	return f, nil
+}
+
+// readFloor raises the floor of l to that of the store. It is called after l is registered and
+// before it claims anything.
+func (l *Incarnation) readFloor(ctx context.Context) error {
+	ctx, cancel := merged(ctx, l.ctx)
+	defer cancel()
+	f, err := LoadFloor(ctx, run.RetryReads{Storage: l.Worker.Store})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.floor = max(l.floor, f.Floor)
+	return nil
+}

@@ -1,0 +1,23 @@
+package worker
+
+import (
+	"testing"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/golden"
+	"github.com/weft-go/weft/internal/keys"
+)
+
+// FMT-21, FMT-22: the bytes of the records of a store.
+func TestGoldenRecordsOfAStore(t *testing.T) {
+	r := func(key []byte, v any, empty func() any) golden.Record {
+		return golden.Record{Key: key, Version: checkpoint.Version, Value: v, Empty: empty}
+	}
+	golden.Check(t, "testdata/v1", map[string]golden.Record{
+		"stamp":        r(keys.Meta("store"), &stamp{Format: format, Shards: 1, Ownership: weft.OwnershipCASRequired.String()}, func() any { return new(stamp) }),
+		"stamp-single": r(keys.Meta("store"), &stamp{Format: format, Shards: 1, Ownership: weft.OwnershipSingleOwner.String()}, func() any { return new(stamp) }),
+		"rate":         r(keys.Rate("print"), &admissions{Times: []int64{1767355200000000, 1767355200000007}}, func() any { return new(admissions) }),
+		"floor":        r(FloorKey, &FloorRecord{Floor: 1767355201 << 20, By: "ann", Why: "restore of Tuesday", At: 1767355200000000}, func() any { return new(FloorRecord) }),
+	})
+}

@@ -1,0 +1,329 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/trail"
+	"github.com/weft-go/weft/storage"
+)
+
+// An Incarnation is an engine from the start of Engine.Run to its end, or until it loses its
+// lease. It owns the runs that it claims. Run then continues as another incarnation.
+type Incarnation struct {
+	Worker     *Worker
+	name       string
+	opening    string // of an exclusive store; "" if the store is shared
+	since      int64
+	lease      []byte          // its record, as stored
+	registered time.Time       // when the first record was sent
+	ctx        context.Context // ends when everything must stop immediately
+	Cancel     context.CancelCauseFunc
+	over       chan struct{} // closed when Run has returned
+
+	clock      *clock
+	witness    membership.Witness
+	Counts     counts
+	Running    sync.WaitGroup // executions with their attempts, claims, starts
+	cut        atomic.Bool    // attempts were interrupted
+	held       atomic.Bool    // this or a dead incarnation may own runs
+	poke       chan struct{}  // tells the poll to look for work now
+	quarantine *quarantine    // runs that may kill the process
+
+	stopRenewals func()              // stops the renewals
+	hurry        chan struct{}       // asks for an early renewal, because goroutines are scheduled late
+	fleet        fleet               // used by the poll only
+	sightings    map[string]sighting // leases of others; used by the poll only
+
+	// The poll's duties and their state.
+	active       activeDeployment
+	takeover     takeover
+	unclaimed    unclaimed
+	lines        queueLines
+	expiry       expiry
+	stamped      stampCheck
+	housekeeping housekeeping
+
+	mu          lock.Mutex         // guards the fields below
+	open        bool               // accepts new work: registered, and not stopping
+	floor       uint64             // lowest number that a claim may have
+	starting    map[string]int     // starts in progress, by id: nothing else here may claim these
+	seen        map[string]bool    // what was reported
+	left        map[string]bool    // entries of runs that other engines execute
+	unsettled   map[string]doubt   // runs to look at
+	lateSignals map[string]arrival // runs to which a signal may come late
+}
+
+func NewIncarnation(e *Worker) *Incarnation {
+	l := &Incarnation{
+		Worker:     e,
+		name:       e.EngineName + "-" + e.NewID(),
+		opening:    Opening(e.Store),
+		since:      checkpoint.Micro(e.Now()),
+		floor:      checkpoint.First(e.Now()),
+		clock:      newClock(e.Read),
+		fleet:      fleet{gone: map[string]time.Time{}},
+		sightings:  map[string]sighting{},
+		over:       make(chan struct{}),
+		poke:       make(chan struct{}, 1),
+		quarantine: newQuarantine(),
+		hurry:      make(chan struct{}, 1),
+		seen:       map[string]bool{},
+		left:       map[string]bool{},
+		starting:   map[string]int{},
+	}
+	l.mu.SetRank(lock.Inner)
+	l.active = activeDeployment{incarnation: l}
+	l.takeover = takeover{incarnation: l, leavings: map[string]trail.Leaving{}}
+	l.unclaimed = unclaimed{incarnation: l}
+	l.lines = queueLines{incarnation: l, trails: map[string]*trail.Trail{}}
+	l.expiry = expiry{incarnation: l}
+	l.stamped = stampCheck{incarnation: l}
+	l.housekeeping = housekeeping{incarnation: l}
+	l.ctx, l.Cancel = context.WithCancelCause(e.Base)
+	return l
+}
+
+// register writes the record of the incarnation. It claims nothing before that.
+func (l *Incarnation) register(ctx context.Context) error {
+	put, err := l.record(time.Time{})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := merged(ctx, l.ctx)
+	defer cancel()
+	b := storage.Batch{If: []storage.Condition{storage.Absent(put.Key)}, Ops: []storage.Op{put}}
+	l.lease, l.registered = put.Value, time.Now()
+	return checkpoint.Settle(ctx, l.Worker.Store, b, l.Unsure("register", ""), func(ctx context.Context) (bool, error) {
+		_, err := l.Worker.Store.Get(ctx, put.Key) // the name is unique, so the record is this one's
+		return err == nil, err
+	})
+}
+
+// deregister marks the record as stopped, so that others take over its runs
+// immediately. If that fails, others find out by the next opening of the store, or when the
+// lease expires.
+func (l *Incarnation) deregister() {
+	put, err := l.record(l.Worker.Now())
+	if err == nil {
+		ctx, cancel := context.WithTimeout(l.Worker.Base, 5*time.Second)
+		defer cancel()
+		b := storage.Batch{If: []storage.Condition{storage.Equal(put.Key, l.lease)}, Ops: []storage.Op{put}}
+		for range 3 { // without a pause: shutdown does not wait for an unreachable store
+			if err = l.Worker.Store.Commit(ctx, b); err == nil || errors.Is(err, storage.ErrConflict) {
+				return // a conflict: an earlier try was applied, or others declared it dead
+			}
+		}
+	}
+	l.Worker.Log.Warn("weft: engine could not deregister", "incarnation", l.name, "error", err)
+}
+
+// vital returns the state of an incarnation. On a shared store it depends on the lease.
+// On an exclusive store it is certain: an incarnation of another opening is dead; one of
+// this opening is in this process and deregisters when it ends.
+func (l *Incarnation) vital(ctx context.Context, incarnation string) (membership.Vitality, error) {
+	if incarnation == l.name {
+		return membership.Alive, nil
+	}
+	key := keys.Engine(incarnation)
+	raw, err := l.Worker.Store.Get(ctx, key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return membership.Dead, nil
+	}
+	if err != nil {
+		return membership.Alive, err
+	}
+	r, err := membership.OpenRegistration(key, raw)
+	if err != nil {
+		return membership.Alive, err
+	}
+	return l.judge(ctx, incarnation, raw, r)
+}
+
+// judge is vital for a record of another incarnation that was already read.
+func (l *Incarnation) judge(ctx context.Context, incarnation string, raw []byte, r *membership.Registration) (membership.Vitality, error) {
+	switch {
+	case r.Stopped != 0 && r.Cut:
+		return membership.ShutDownEarly, nil
+	case r.Stopped != 0:
+		return membership.ShutDown, nil
+	case r.Dead:
+		return membership.Dead, nil
+	case l.Shared():
+		return l.observe(ctx, incarnation, raw, r)
+	case r.Opening != l.opening || l.Worker.Ownership == weft.OwnershipSingleOwner:
+		return membership.Dead, nil
+	}
+	return membership.Alive, nil
+}
+
+// work recovers and polls until ctx is done or everything must stop. It returns an error
+// if the poll cannot continue: see fatal.
+func (l *Incarnation) work(ctx context.Context) error {
+	ctx, cancel := merged(ctx, l.ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { l.setOpen(false) })() // runs claimed from now on start nothing
+	l.Running.Go(func() { l.driveSuspects(ctx) })
+	l.listen(ctx)
+	return l.poll(ctx)
+}
+
+// stop ends the incarnation. It asks all runs to stop, and interrupts them after
+// StopTimeout.
+func (l *Incarnation) stop() {
+	l.setOpen(false)
+	for _, x := range l.Worker.allDriven() {
+		x.Post(run.Stopping{})
+	}
+	force := time.AfterFunc(l.Worker.StopTimeout, func() { l.Cancel(activity.ErrStopped) })
+	defer force.Stop()
+	l.Running.Wait()
+	l.stopRenewals()
+	l.deregister()
+}
+
+func (l *Incarnation) setOpen(open bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = open
+}
+
+func (l *Incarnation) isOpen() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.open
+}
+
+// join adds the caller to running if the incarnation is open, and reports whether it did.
+func (l *Incarnation) join() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.open || l.ctx.Err() != nil {
+		return false
+	}
+	l.Running.Add(1)
+	return true
+}
+
+// BeginStart records that a start of id is in progress. The caller calls over when the
+// execution is launched, or when there will be none.
+func (l *Incarnation) BeginStart(id string) (over func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.starting[id]++
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.starting[id]--; l.starting[id] == 0 {
+			delete(l.starting, id)
+		}
+	}
+}
+
+// startInProgress reports whether a start of id is in progress.
+func (l *Incarnation) startInProgress(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.starting[id] > 0
+}
+
+// once reports whether it is called with what for the first time, so that it is logged
+// once.
+func (l *Incarnation) once(what string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.seen[what] {
+		return false
+	}
+	if len(l.seen) >= run.MostTold { // some things will be reported again
+		clear(l.seen)
+	}
+	l.seen[what] = true
+	return true
+}
+
+// leaveAlone has the poll skip an entry, because other engines execute its run.
+func (l *Incarnation) leaveAlone(entry []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left[string(entry)] = true
+}
+
+// leavesAlone reports whether the poll skips an entry.
+func (l *Incarnation) leavesAlone(entry []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.left[string(entry)]
+}
+
+// lookAgain has the poll look at all skipped entries again. The poll calls it.
+func (l *Incarnation) lookAgain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.left)
+	clear(l.lines.trails)
+	clear(l.takeover.leavings)
+	clear(l.fleet.gone)
+	l.unclaimed.todo = trail.Trail{}
+}
+
+// merged returns a context that ends when a or b does.
+func merged(a, b context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(a)
+	stop := context.AfterFunc(b, func() { cancel(context.Cause(b)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// Name returns the name of the incarnation, which is unique.
+func (l *Incarnation) Name() string { return l.name }
+
+// Context returns a context that ends when everything must stop immediately.
+func (l *Incarnation) Context() context.Context { return l.ctx }
+
+// NoteTime compares the clocks, so that a jump is noticed.
+func (l *Incarnation) NoteTime() { l.clock.note() }
+
+// DoubtsClock reports whether this clock may be ahead by so much that what is written with it
+// would be found late.
+func (l *Incarnation) DoubtsClock() bool { return l.witness.Doubts(l.Worker.Read()) }
+
+// Interrupted notes that attempts were cut off.
+func (l *Incarnation) Interrupted() { l.cut.Store(true) }
+
+// ProbationEnded has suspects wait for x no longer.
+func (l *Incarnation) ProbationEnded(x *run.Execution) { l.quarantine.end(x) }
+
+// Opening identifies this opening of an exclusive store. It is empty for any other
+// store.
+func Opening(s storage.Storage) string {
+	if x, ok := storage.As[storage.Exclusive](s); ok {
+		return x.Opening()
+	}
+	return ""
+}
+
+// Living returns the current incarnation of e if it has that name, and nil otherwise.
+func (e *Worker) Living(incarnation string) *Incarnation {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	if e.Incarnation != nil && e.Incarnation.name == incarnation {
+		return e.Incarnation
+	}
+	return nil
+}
+
+// Store writes the numbers to a registration.
+func (c *counts) Store(r *membership.Registration) {
+	r.Takeovers, r.LostRaces = c.takeovers.Load(), c.lostRaces.Load()
+	r.Fenced, r.Unknown = c.fenced.Load(), c.unknown.Load()
+}

@@ -1,0 +1,60 @@
+package worker
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weft-go/weft/internal/run"
+)
+
+// MayArrive remembers that a run of this engine may get a signal of which the sender will
+// not notify it: the sender timed out, but its commit may still take effect.
+func (e *Worker) MayArrive(id string) {
+	e.Mu.Lock()
+	l := e.Incarnation
+	e.Mu.Unlock()
+	if l == nil || e.Executing(id) == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lateSignals == nil {
+		l.lateSignals = map[string]arrival{}
+	}
+	now := time.Now()
+	l.lateSignals[id] = arrival{now, now}
+}
+
+// An arrival has the time since which a signal may arrive late, and the time at which the
+// run was last told to look for it.
+type arrival struct{ since, told time.Time }
+
+// hear makes the runs to which a signal may arrive late look at their inbox: at once, and
+// then at intervals that double, so that a run may be parked in between. A run that this
+// engine does not execute any more is removed: its next owner looks at the inbox, and a
+// write that depends on the old claim is refused from then on.
+func (l *Incarnation) hear(context.Context) error {
+	l.mu.Lock()
+	expecting := maps.Clone(l.lateSignals)
+	l.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(expecting)) {
+		was := expecting[id]
+		is, x := was, l.Worker.Executing(id)
+		if x != nil && time.Since(is.told) >= is.told.Sub(is.since) {
+			x.Post(run.Written{Inbox: true})
+			is.told = time.Now()
+		}
+		l.mu.Lock()
+		switch {
+		case l.lateSignals[id] != was: // a newer one replaced it
+		case x == nil || time.Since(is.since) > patience:
+			delete(l.lateSignals, id)
+		default:
+			l.lateSignals[id] = is
+		}
+		l.mu.Unlock()
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/saturate"
+	"github.com/weft-go/weft/storage"
+)
+
+// A duty is one task of the poll. Only the goroutine of the poll uses its state.
+type duty struct {
+	name string // for logs
+
+	// look does the work that is due. It returns how long the next look may wait at most.
+	look func(ctx context.Context) (next time.Duration, err error)
+}
+
+// duties returns the tasks of each poll, in order.
+func (l *Incarnation) duties() []duty {
+	return []duty{
+		{"runs in doubt", l.always(l.settleDoubts)},
+		{"signals that may come late", l.always(l.hear)},
+		{"other engines", l.always(l.refreshFleet)},
+		{"active deployment", l.always(l.active.look)},
+		{"runs of dead engines", l.takeover.look},
+		{"unclaimed runs", l.unclaimed.look},
+		{"queues", l.lines.look},
+		{"wakes", l.always(l.wake)},
+		{"expiry", l.always(l.expiry.look)},
+		{"stamp of the store", l.always(l.stamped.look)},
+		{"housekeeping", l.always(l.housekeeping.look)},
+		{"functions that block", l.always(l.findStuck)},
+		{"clock", l.always(l.noteJump)},
+	}
+}
+
+// always returns the look of a duty that runs at least once per PollInterval.
+func (l *Incarnation) always(look func(context.Context) error) func(context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) { return l.Worker.PollInterval, look(ctx) }
+}
+
+// poll looks for work: runs of dead incarnations, workflows that are due, and what was
+// written for this incarnation's runs. It does so immediately, every PollInterval, when the
+// next unclaimed workflow is due, and when poked. It returns nil when ctx is done. It
+// returns a fatal error after it has cancelled all execution: see fatal.
+func (l *Incarnation) poll(ctx context.Context) error {
+	duties := l.duties()
+	for ctx.Err() == nil {
+		rest := l.Worker.PollInterval
+		for _, d := range duties {
+			next, err := d.look(ctx)
+			rest = min(rest, next)
+			if why := fatal(err); why != "" {
+				l.Worker.Log.Error("weft: "+why+"; all runs are released", "incarnation", l.name, "error", err)
+				l.Cancel(activity.ErrStopped)
+				return err
+			}
+			if err != nil && ctx.Err() == nil {
+				l.Worker.Log.Warn("weft: poll failed", "duty", d.name, "error", err)
+			}
+		}
+		tick := time.NewTimer(rest)
+		select {
+		case <-ctx.Done():
+			tick.Stop()
+		case <-tick.C:
+		case <-l.poke:
+			tick.Stop()
+		}
+	}
+	return nil
+}
+
+// fatal returns why the poll cannot continue after err, or "" if it can.
+func fatal(err error) string {
+	if errors.Is(err, storage.ErrMoved) {
+		return "a file of the store was deleted, renamed or replaced"
+	}
+	if _, ok := errors.AsType[*outgrownError](err); ok {
+		return "a newer release has upgraded the store"
+	}
+	return ""
+}
+
+// noteJump has all runs looked at again if the wall clock has jumped.
+func (l *Incarnation) noteJump(context.Context) error {
+	if l.clock.jumped() {
+		l.goneAstray()
+		l.Worker.nudge()
+	}
+	return nil
+}
+
+// nudge has every run look at its timers and its inbox again.
+func (e *Worker) nudge() {
+	for _, x := range e.allDriven() {
+		x.Post(run.Anything)
+	}
+}
+
+// A clock detects jumps of the wall clock. Code that sets a timer for a wall clock time
+// also calls note, because the timer may be set by a wrong time that the next poll no
+// longer sees.
+type clock struct {
+	read func() checkpoint.Reading
+
+	mu      lock.Mutex // guards the fields below
+	last    checkpoint.Reading
+	strayed bool // the wall clock has jumped since the last call of jumped
+}
+
+func newClock(read func() checkpoint.Reading) *clock {
+	return &clock{read: read, last: read()}
+}
+
+// note checks the clock for a jump.
+func (c *clock) note() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+}
+
+// jumped reports whether the wall clock has jumped since the last call.
+func (c *clock) jumped() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.look()
+	strayed := c.strayed
+	c.strayed = false
+	return strayed
+}
+
+// look checks the clock for a jump. The caller holds c.mu.
+func (c *clock) look() {
+	now := c.read()
+	drift := saturate.Sub(now.Wall.Sub(c.last.Wall), now.Mono.Sub(c.last.Mono))
+	c.strayed = c.strayed || drift.Abs() > 50*time.Millisecond
+	c.last = now
+}

@@ -1,0 +1,73 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/run"
+)
+
+// A turn of user code lasts from one call of the engine to the next, usually microseconds. A
+// longer turn is logged after tardy, and recorded as a reason for attention after lost.
+const (
+	tardy = time.Second
+	lost  = 30 * time.Second
+)
+
+// watch looks for runs whose function does not return to the engine. While the function has
+// the turn, the run cannot process anything.
+func (l *Incarnation) findStuck(ctx context.Context) error {
+	l.Worker.Mu.Lock()
+	var late []*run.Execution
+	for _, x := range l.Worker.runs {
+		if since := x.BusySince.Load(); since != 0 && time.Since(time.Unix(0, since)) >= tardy {
+			late = append(late, x)
+		}
+	}
+	l.Worker.Mu.Unlock()
+	for _, x := range late {
+		since := x.BusySince.Load()
+		busy := time.Since(time.Unix(0, since))
+		switch {
+		case since == 0 || busy < tardy:
+		case busy >= lost && x.Stuck.CompareAndSwap(false, true):
+			l.reportStuck(ctx, x, busy)
+		case l.once(fmt.Sprint("tardy ", x.ID, since)):
+			l.Worker.Log.Warn("weft: workflow function has not called the engine for long", "workflow", x.ID, "type", x.Definition.Name, "for", busy.Round(time.Millisecond), "stack", x.Stack())
+		}
+	}
+	return nil
+}
+
+func (l *Incarnation) reportStuck(ctx context.Context, x *run.Execution, busy time.Duration) {
+	reason := checkpoint.Attention{
+		Reason: string(weft.ReasonStuck),
+		Detail: payload.Recordable(fmt.Sprintf("the function has not called the engine for %v\n%s", busy.Round(time.Second), x.Stack())),
+		Since:  checkpoint.Micro(l.Worker.Now()),
+	}
+	l.Worker.Log.Error("weft: workflow function blocks its run", "workflow", x.ID, "type", x.Definition.Name, "for", busy.Round(time.Second))
+	err := l.Worker.Change(ctx, x.ID, Change{
+		Name: "report of the stuck run",
+		Landed: func(_ context.Context, wf *checkpoint.Workflow) (bool, error) {
+			return run.HeldFor(wf, weft.ReasonStuck), nil
+		},
+		Decide: func(_ context.Context, wf *checkpoint.Workflow) (*Changing, error) {
+			switch {
+			case wf.Status.Terminal():
+				return nil, &weft.TerminalError{WorkflowID: x.ID, Status: wf.Status}
+			case wf.Owner != l.name || !x.Stuck.Load():
+				return nil, nil
+			}
+			next := *wf
+			next.Attention = append(wf.Attention[:len(wf.Attention):len(wf.Attention)], reason)
+			return l.Worker.Rewritten(wf, &next)
+		},
+	})
+	if err != nil && ctx.Err() == nil {
+		l.Worker.Log.Warn("weft: run is stuck, but this could not be recorded", "workflow", x.ID, "error", err)
+	}
+}

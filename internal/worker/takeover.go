@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/saturate"
+	"github.com/weft-go/weft/internal/trail"
+	"github.com/weft-go/weft/storage"
+)
+
+// takeover is the duty to take over the runs of dead incarnations.
+type takeover struct {
+	incarnation *Incarnation
+	idle        bool                     // the current poll skips takeovers, wakes and the stamp check
+	unheld      time.Time                // start of the last look that found no runs of this or dead incarnations
+	leavings    map[string]trail.Leaving // by dead incarnation
+}
+
+// look takes over the runs of dead incarnations. It first decides whether this incarnation
+// is idle, so that it can skip this: the fleet has not changed for a while, and neither this
+// incarnation nor a dead one owned a run at the last look. A run may be owned and not
+// executed, for example if it is held. A commit of a dead incarnation may be applied late,
+// so an idle incarnation still looks now and then.
+func (t *takeover) look(ctx context.Context) (time.Duration, error) {
+	l := t.incarnation
+	often := min(saturate.Times(run.Rarely, l.Worker.PollInterval), l.Worker.LeaseTTL)
+	t.idle = l.fleet.calm && !l.held.Load() && time.Since(t.unheld) < often
+	if t.idle {
+		return l.Worker.PollInterval, nil
+	}
+	l.held.Store(false) // launch sets it again
+	began := time.Now()
+	found, next, err := t.inherit(ctx)
+	if found || err != nil {
+		l.held.Store(true)
+	} else {
+		t.unheld = began
+	}
+	return next, err
+}
+
+// inherit takes over the runs of dead incarnations. It reports whether this incarnation or
+// one that is not alive owns runs. It finds the incarnations in the held entries, with one
+// read for each, and so does not depend on their records.
+func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration, _ error) {
+	l := t.incarnation
+	next = l.Worker.PollInterval
+	for last := ""; ; {
+		r := keys.HeldAfter(last)
+		r.Limit = 1
+		page, err := l.Worker.Store.Scan(ctx, r)
+		if err != nil || len(page) == 0 {
+			return found, next, err
+		}
+		if last, err = keys.Incarnation(page[0].Key); err != nil {
+			return found, next, err
+		}
+		if bytes.Compare(page[0].Key, r.Start) < 0 { // the loop would never end
+			return found, next, fmt.Errorf("%w: record %q is out of order", storage.ErrCorrupt, page[0].Key)
+		}
+		found = found || last == l.name
+		v, err := l.vital(ctx, last)
+		if record.Damaged(err) {
+			found = true
+			if l.once("engine " + last) {
+				l.Worker.Log.Error("weft: the record of an engine is damaged; its runs are not taken over", "incarnation", last, "error", err)
+			}
+			continue
+		}
+		if err != nil {
+			return found, next, err
+		}
+		if v == membership.Alive {
+			continue
+		}
+		found = true
+		since, now := l.leftFleet(last), time.Now()
+		if now.Before(t.leavings[last].Until) {
+			continue
+		}
+		var p trail.Passage
+		soonest, err := l.adopt(ctx, keys.HeldBy(last), &p, last, v.Why(), func([]byte) (time.Duration, error) { return time.Since(since), nil })
+		next = min(next, soonest)
+		if err != nil {
+			return found, next, err
+		}
+		t.leavings[last] = t.leavings[last].Then(&p, now, l.Worker.PollInterval)
+	}
+}

@@ -1,0 +1,45 @@
+package worker
+
+import (
+	"context"
+
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/storage"
+)
+
+// wake notifies the runs of this incarnation for which others have written something. It
+// deletes the entries of dead incarnations, because the next owner of a run looks anyway.
+func (l *Incarnation) wake(ctx context.Context) error {
+	if l.takeover.idle {
+		return nil
+	}
+	for entry, err := range storage.All(ctx, l.Worker.Store, keys.Wakes()) {
+		if err != nil {
+			return err
+		}
+		owner, err := keys.Incarnation(entry.Key)
+		if err != nil {
+			return err
+		}
+		if v, err := l.vital(ctx, owner); err != nil || v == membership.Alive && owner != l.name {
+			continue
+		}
+		id, err := keys.ID(entry.Key)
+		if err != nil {
+			return err
+		}
+		// The run looks before it waits, and after a crash its next owner looks. So the
+		// entry can be deleted.
+		if x := l.Worker.Executing(id); x != nil {
+			x.Post(run.Anything)
+		} else if owner == l.name {
+			l.Doubt(id)
+		}
+		if err := l.drop(ctx, entry.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}

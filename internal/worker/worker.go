@@ -1,0 +1,239 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/storage"
+)
+
+// A Worker executes runs: it has those that are in memory, and the incarnation that owns
+// them. Its methods are safe for concurrent use.
+type Worker struct {
+	*run.Host
+
+	Mu          lock.Mutex // guards what follows
+	closed      bool
+	Incarnation *Incarnation              // of the Run in progress; nil: none
+	runs        map[string]*run.Execution // that this engine executes, by id
+	capacity    capacity                  // for runs
+
+	// lingering counts, by generation, executions of runs that have ended whose
+	// attempts have not all returned.
+	lingering map[string]int
+
+	waiters map[string]map[chan *run.Ending]bool
+}
+
+func New(h *run.Host) *Worker {
+	w := &Worker{
+		Host:      h,
+		runs:      map[string]*run.Execution{},
+		lingering: map[string]int{},
+		waiters:   map[string]map[chan *run.Ending]bool{},
+	}
+	w.Mu.SetRank(lock.Outer)
+	return w
+}
+
+// Run executes workflows until ctx is done. See Engine.Run.
+func (e *Worker) Run(ctx context.Context) error {
+	for {
+		err := e.live(ctx)
+		if err != activity.ErrLeaseLost || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// live runs one incarnation of the engine. If that loses its lease, Run starts another.
+func (e *Worker) live(ctx context.Context) error {
+	l, err := e.beginIncarnation()
+	if err != nil {
+		return err
+	}
+	defer e.endIncarnation(l)
+	newer := (*outgrownError)(nil)
+	if err := e.outgrown(ctx); errors.As(err, &newer) {
+		return err // the store was upgraded since New or the previous incarnation
+	}
+	err = l.register(ctx)
+	if err == nil {
+		err = l.readFloor(ctx)
+	}
+	if err != nil {
+		if l.ctx.Err() != nil || ctx.Err() != nil {
+			return e.Refused() // stopped before it had started
+		}
+		return err
+	}
+	e.Log.Info("weft: engine started", "incarnation", l.name, "store", storage.Adapter(e.Store), "workflows", len(e.Workflows), "deployment", e.Deployment)
+	l.setOpen(true)
+	l.keepLease()
+	lost := l.work(ctx)
+	l.stop()
+	if lost != nil {
+		return lost
+	}
+	if context.Cause(l.ctx) == activity.ErrLeaseLost {
+		return activity.ErrLeaseLost
+	}
+	return e.Refused()
+}
+
+var errRunning = errors.New("engine: Run is already in progress")
+
+func (e *Worker) beginIncarnation() (*Incarnation, error) {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	switch {
+	case e.closed:
+		return nil, weft.ErrClosed
+	case e.Incarnation != nil:
+		return nil, errRunning
+	}
+	e.Incarnation = NewIncarnation(e)
+	e.Gate.Open(e.Incarnation.hurryUp)
+	return e.Incarnation, nil
+}
+
+func (e *Worker) endIncarnation(l *Incarnation) {
+	l.Cancel(nil)
+	e.Gate.Shut()
+	e.Mu.Lock()
+	e.Incarnation = nil
+	e.Mu.Unlock()
+	close(l.over)
+}
+
+// Close stops the worker at once. See Engine.Close.
+func (e *Worker) Close() error {
+	e.Mu.Lock()
+	if !e.closed {
+		e.closed = true
+		close(e.Closing)
+	}
+	l := e.Incarnation
+	e.Mu.Unlock()
+	e.Gate.Shut()
+	if l != nil {
+		l.Cancel(activity.ErrStopped)
+		<-l.over
+	}
+	return nil
+}
+
+// Await registers a waiter for the end of a workflow. local reports whether this engine
+// executes it and its type matches, so that the waiter will certainly be notified.
+func (e *Worker) Await(workflow, id string) (ended chan *run.Ending, local bool, release func()) {
+	ended = make(chan *run.Ending, 1)
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	if e.waiters[id] == nil {
+		e.waiters[id] = map[chan *run.Ending]bool{}
+	}
+	e.waiters[id][ended] = true
+	x := e.runs[id]
+	return ended, x != nil && !x.Told && (workflow == "" || workflow == x.Definition.Name), func() {
+		e.Mu.Lock()
+		defer e.Mu.Unlock()
+		if delete(e.waiters[id], ended); len(e.waiters[id]) == 0 {
+			delete(e.waiters, id)
+		}
+	}
+}
+
+// tell notifies all waiters for x: of its output, or with nil that this engine does not
+// execute it any more. Waiters that register later are not notified.
+func (e *Worker) tell(x *run.Execution) {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	x.Told = true
+	e.tellAll(x.ID, x.Ended())
+}
+
+// lookAgain makes all waiters for the end of id check the store.
+func (e *Worker) lookAgain(id string) {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	e.tellAll(id, nil)
+}
+
+// tellAll notifies all waiters for the end of id. The caller holds e.mu.
+func (e *Worker) tellAll(id string, end *run.Ending) {
+	for ended := range e.waiters[id] {
+		select {
+		case ended <- end:
+		default:
+		}
+	}
+}
+
+// Tells reports whether this engine executes id and will still notify its waiters.
+func (e *Worker) Tells(id string) bool {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	x := e.runs[id]
+	return x != nil && !x.Told
+}
+
+// Executing returns the execution of id if this engine executes it, or has done so and
+// still waits for its attempts to return. Otherwise it returns nil.
+func (e *Worker) Executing(id string) *run.Execution {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	return e.runs[id]
+}
+
+// allDriven returns all executions of this engine, including those that only wait for
+// their attempts to return.
+func (e *Worker) allDriven() []*run.Execution {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	return slices.Collect(maps.Values(e.runs))
+}
+
+// ExecutionOf returns the execution of wf if it belongs to wf's owner, and nil otherwise.
+func (e *Worker) ExecutionOf(wf *checkpoint.Workflow) *run.Execution {
+	if x := e.Executing(wf.ID); x != nil && x.Owner.Name() == wf.Owner {
+		return x
+	}
+	return nil
+}
+
+// Join returns the incarnation that would execute wf, after joining it, or nil if there
+// is none or it has no room.
+func (e *Worker) Join(wf *checkpoint.Workflow) *Incarnation {
+	if !e.MayDrive(wf) {
+		return nil
+	}
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	if e.Incarnation == nil {
+		return nil
+	}
+	if !e.hasRoom(true) || !e.Incarnation.join() {
+		return nil
+	}
+	e.capacity.coming++
+	return e.Incarnation
+}
+
+// pokePoll makes the engine poll now.
+func (e *Worker) PokePoll() {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	if e.Incarnation != nil {
+		e.Incarnation.PokeNow()
+	}
+}
+
+// Drives reports whether this engine executes wf for its owner.
+func (e *Worker) Drives(wf *checkpoint.Workflow) bool { return e.ExecutionOf(wf) != nil }
