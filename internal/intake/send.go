@@ -48,7 +48,7 @@ func (e *Intake) sendSignal(ctx context.Context, m signal.Message) (signal.Accep
 	return e.Send(ctx, in)
 }
 
-// accepted sends a signal that was checked and encoded.
+// Send sends a signal that was checked and encoded.
 func (e *Intake) Send(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
 	if err := e.Refused(); err != nil {
 		return signal.Accepted{}, err

@@ -39,6 +39,7 @@ type Registration struct {
 	UnknownFields record.Unknown `cbor:"-"`
 }
 
+// OpenRegistration reads a registration as it is stored under key.
 func OpenRegistration(key, raw []byte) (*Registration, error) {
 	r := new(Registration)
 	var err error

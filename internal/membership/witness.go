@@ -170,6 +170,7 @@ func (w *Witness) Says() time.Time {
 	return w.certain
 }
 
+// Later returns the later of two times.
 func Later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

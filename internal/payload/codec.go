@@ -26,6 +26,7 @@ type Payload struct {
 	Data  []byte
 }
 
+// ErrTooLarge means that an encoded value is larger than weft.MaxPayload.
 var ErrTooLarge = errors.New("too large")
 
 // Encode encodes v. An error means that v is not encodable or too large.
@@ -92,6 +93,7 @@ func Digest(v any) (sum []byte, err error) {
 	return h[:], nil
 }
 
+// Decode decodes p into v. The error is a *weft.DecodeError.
 func (c *Codecs) Decode(ctx context.Context, p Payload, v any) error {
 	codec, ok := weft.JSON, true
 	if p.Codec != "" {
@@ -163,6 +165,7 @@ func Recordable(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
+// Onto stores f in the output of a workflow.
 func (f Failure) Onto(out *checkpoint.Output) {
 	out.Error, out.Stack, out.Sentinel = f.Message, f.Stack, f.Sentinel
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/weft-go/weft"
 )
 
+// Invalid returns an error that wraps weft.ErrInvalid.
 func Invalid(what, value, problem string) error {
 	if len(value) > 40 {
 		value = value[:40] + "…"
@@ -13,4 +14,5 @@ func Invalid(what, value, problem string) error {
 	return fmt.Errorf("%w: %s %q %s", weft.ErrInvalid, what, value, problem)
 }
 
+// NotFound returns an error that wraps weft.ErrNotFound.
 func NotFound(id string) error { return fmt.Errorf("%w: %q", weft.ErrNotFound, id) }

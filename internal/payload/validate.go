@@ -7,6 +7,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 )
 
+// CheckID and CheckSignalID validate the id of a workflow and of a signal.
 func CheckID(id string) error       { return CheckName("workflow id", id, keys.MaxID) }
 func CheckSignalID(id string) error { return CheckName("signal id", id, keys.MaxSignalID) }
 
@@ -24,4 +25,5 @@ func CheckName(what, s string, most int) error {
 	return nil
 }
 
+// MaxReason is the maximum size in bytes of the name and the reason of an actor together.
 const MaxReason = 4096

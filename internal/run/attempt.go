@@ -71,7 +71,7 @@ func (x *Execution) attempt(o *operation) {
 }
 
 // setOff starts the prepared attempts, each in a goroutine of its own. If there is only one
-// operation, the driver runs its attempt inline: see lend.
+// operation, the driver runs its attempt inline: see inline_attempt.
 func (x *Execution) setOff() error {
 	jobs := x.jobs
 	x.jobs = nil

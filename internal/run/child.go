@@ -331,7 +331,7 @@ func (x *Execution) report(c *checkpoint.Change, out *checkpoint.Output) (parent
 	return x.host.Report(x.Ctx, x.store, x.Hold.Workflow, c, out)
 }
 
-// Report is execution.report for any workflow.
+// Report is Execution.report for any workflow.
 func (e *Host) Report(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, c *checkpoint.Change, out *checkpoint.Output) (parent *checkpoint.Workflow, err error) {
 	p := wf.Parent
 	if p == nil {

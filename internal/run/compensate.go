@@ -39,6 +39,7 @@ type undo struct {
 // undoSuffix is appended to the id of a call to make the id of the operation that undoes it.
 const undoSuffix = ".undo"
 
+// Undoes reports whether operation is the undoing of a call.
 func Undoes(operation string) bool { return strings.HasSuffix(operation, undoSuffix) }
 
 func (o *operation) held() bool { return o.undo != nil && o.undo.held }

@@ -45,7 +45,7 @@ type Execution struct {
 	replaying  atomic.Bool        // user code repeats what it did before
 	BusySince  atomic.Int64       // when user code got its turn, in ns since 1970; 0: no branch has the turn
 	Stuck      atomic.Bool        // it was reported that user code does not return to the engine
-	Told       bool               // its waiters were notified; guarded by eng.mu
+	Told       bool               // its waiters were notified; guarded by worker.Worker.mu
 	visitor    limits.Visitor     // waits at the gate for a free place for an attempt
 
 	mailbox mailbox // messages from other goroutines
@@ -94,6 +94,7 @@ type logged struct {
 	place checkpoint.Place
 }
 
+// New returns an execution of the run that hold owns.
 func New(h *Host, o owner, def *Definition, hold *checkpoint.Hold) *Execution {
 	x := &Execution{
 		host:          h,

@@ -22,7 +22,7 @@ type Host struct {
 	Peers  peers
 
 	// reconciled has the activities with an idempotency key that runs have called, by
-	// the name and the type of their definition: see known.
+	// the name and the type of their definition: see Known.
 	reconciled sync.Map
 
 	mu      lock.Mutex      // guards changed
@@ -99,6 +99,7 @@ type peers interface {
 	Send(ctx context.Context, in *signal.Incoming) (signal.Accepted, error)
 }
 
+// NewHost returns a host without peers. The caller sets them before any run is executed.
 func NewHost(e Env, gate *limits.Gate) *Host { return &Host{Env: e, Gate: gate} }
 
 // A definitionOf identifies an activity that runs have called. Several definitions may

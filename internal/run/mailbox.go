@@ -12,7 +12,7 @@ type mailbox struct {
 	posts []Message
 	spare []Message // a slice to reuse for posts
 	shut  bool      // closed: no driver reads it any more
-	lent  bool      // the driver is running an attempt: see lend
+	lent  bool      // the driver is running an attempt: see inline_attempt
 	bell  chan struct{}
 
 	receiving []string // signals of these names can be handed to the driver: see delivery

@@ -33,6 +33,7 @@ type ActiveRecord struct {
 	UnknownFields record.Unknown `cbor:"-"`
 }
 
+// ActiveKey is the key of the ActiveRecord.
 var ActiveKey = keys.Meta("deployment")
 
 // Unchanged returns the condition that the stored record is still a.

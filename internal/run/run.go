@@ -26,6 +26,7 @@ type Handle struct {
 }
 
 // ID is engine.Run.ID.
+// ID is engine.Run.ID.
 func (r *Handle) ID() string { return r.x.ID }
 
 // Now is engine.Run.Now.
@@ -275,7 +276,7 @@ func (x *Execution) readable(p payload.Payload, v any) error {
 	return err
 }
 
-// Decodes decodes p into v and sends the error, or nil. See execution.readable.
+// Decodes decodes p into v and sends the error, or nil. See Execution.readable.
 func (e *Env) Decodes(p payload.Payload, v any) <-chan error {
 	done := make(chan error, 1)
 	go func() {

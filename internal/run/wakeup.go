@@ -31,6 +31,7 @@ func Held(wf *checkpoint.Workflow) bool {
 	})
 }
 
+// HeldFor reports whether wf needs attention for the reason r.
 func HeldFor(wf *checkpoint.Workflow, r weft.Reason) bool {
 	for _, a := range wf.Attention {
 		if a.Reason == string(r) {

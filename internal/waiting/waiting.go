@@ -82,6 +82,7 @@ func Failed(ctx context.Context, err error) bool {
 	return w.last != nil && errors.Is(err, w.last) && (ctx.Err() != nil || !checkpoint.Hopeless(err))
 }
 
+// Quoted returns an id in quotes, cut after 200 characters.
 func Quoted(id string) string { return fmt.Sprintf("%.200q", id) }
 
 // met records an error of the store for the call of ctx, which was waiting for what.
@@ -193,6 +194,7 @@ func (s Store) Commit(ctx context.Context, b storage.Batch) error {
 	return err
 }
 
+// Closed reports whether c is closed.
 func Closed(c <-chan struct{}) bool {
 	select {
 	case <-c:

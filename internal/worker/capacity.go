@@ -5,7 +5,7 @@ import (
 	"github.com/weft-go/weft/internal/run"
 )
 
-// crowded reports whether more than three quarters of MaxRunsInMemory are in memory. Then runs that
+// Crowded reports whether more than three quarters of MaxRunsInMemory are in memory. Then runs that
 // only wait are parked at once.
 func (e *Worker) Crowded() bool {
 	e.Mu.Lock()
@@ -31,7 +31,7 @@ func (e *Worker) admit(asks bool) (coming func(), ok bool) {
 	return e.Arrived, true
 }
 
-// takes reports whether e may execute wf and has room for it.
+// Takes reports whether e may execute wf and has room for it.
 func (e *Worker) Takes(wf *checkpoint.Workflow) bool {
 	if !e.MayDrive(wf) {
 		return false
@@ -56,6 +56,7 @@ func (e *Worker) HasRoomNow() bool {
 	return e.Incarnation != nil && e.hasRoom(false)
 }
 
+// Arrived ends a reservation of room that Join or admit has made.
 func (e *Worker) Arrived() {
 	e.Mu.Lock()
 	e.capacity.coming--
@@ -84,6 +85,7 @@ func (e *Worker) linger(x *run.Execution, by int) {
 	}
 }
 
+// Lingers reports whether attempts of an execution of wf that has ended have not returned.
 func (e *Worker) Lingers(wf *checkpoint.Workflow) bool {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()

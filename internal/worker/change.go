@@ -95,7 +95,7 @@ func (e *Worker) Rewritten(wf, next *checkpoint.Workflow) (*Changing, error) {
 	return &Changing{b, func() { e.Hint(wf, run.Written{Record: true}) }}, nil
 }
 
-// hint tells the execution of wf that something was written for it. If this engine has no
+// Hint tells the execution of wf that something was written for it. If this engine has no
 // execution of wf, it makes the engine look for it.
 func (e *Worker) Hint(wf *checkpoint.Workflow, p run.Message) {
 	if x := e.ExecutionOf(wf); x != nil {

@@ -203,7 +203,7 @@ func (l *Incarnation) drop(ctx context.Context, entry []byte) error {
 	return l.Worker.Store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry)}})
 }
 
-// launch starts the execution x. If the incarnation is stopping, the execution hands the
+// Launch starts the execution x. If the incarnation is stopping, the execution hands the
 // run over. If it must stop immediately, launch does nothing and the next owner finds the
 // run. The caller must be counted in l.running: see join.
 func (l *Incarnation) Launch(x *run.Execution) {
@@ -242,7 +242,7 @@ func (l *Incarnation) driver(x *run.Execution, few bool) {
 	l.CarryOn(x, x.Drive)
 }
 
-// carryOn executes x to its end, unless another goroutine takes over.
+// CarryOn executes x to its end, unless another goroutine takes over.
 func (l *Incarnation) CarryOn(x *run.Execution, drive func() error) {
 	err := drive()
 	if err == run.ErrRelieved {
@@ -283,7 +283,7 @@ func (l *Incarnation) remove(x *run.Execution) {
 	l.quarantine.end(x)
 }
 
-// doubt has the poll look at a run that this incarnation may own and does not execute: its
+// Doubt has the poll look at a run that this incarnation may own and does not execute: its
 // start has an unknown outcome, the store was rewound, or it is held and should be tried
 // again.
 func (l *Incarnation) Doubt(id string) { l.remember(id, doubt{time.Now(), false}) }
@@ -309,7 +309,7 @@ func (l *Incarnation) remember(id string, d doubt) {
 	l.PokeNow()
 }
 
-// pokeNow has the poll look immediately. l may be nil.
+// PokeNow has the poll look immediately. l may be nil.
 func (l *Incarnation) PokeNow() {
 	if l == nil {
 		return
@@ -320,14 +320,14 @@ func (l *Incarnation) PokeNow() {
 	}
 }
 
-// rewound has a run claimed again after the store lost its head. The number of the new
+// Rewound has a run claimed again after the store lost its head. The number of the new
 // claim is above that of the lost head.
 func (l *Incarnation) Rewound(id string, lost *checkpoint.Hold) {
 	l.Raise(lost)
 	l.Doubt(id)
 }
 
-// raise makes the numbers of later claims higher than that of a lost head.
+// Raise makes the numbers of later claims higher than that of a lost head.
 func (l *Incarnation) Raise(lost *checkpoint.Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -387,7 +387,7 @@ func (l *Incarnation) settleDoubt(ctx context.Context, id string, d doubt) (cert
 	return err == nil, err
 }
 
-// least returns the lowest number that a claim may have.
+// Least returns the lowest number that a claim may have.
 func (l *Incarnation) Least() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -80,7 +80,7 @@ func (l *Incarnation) claimableIn(ctx context.Context, r storage.Range, p *trail
 
 // adopt claims the workflows of a range of held or todo entries. They belong to owner,
 // which is gone, or to nobody if owner is "". It leaves a run to other engines until it has
-// waited long enough: see leave. It returns the time until the first of these is due for
+// waited long enough: see leaveToOthers. It returns the time until the first of these is due for
 // this engine. It records in p the entries that it skips.
 func (l *Incarnation) adopt(ctx context.Context, r storage.Range, p *trail.Passage, owner, why string, waited func(entry []byte) (time.Duration, error)) (soonest time.Duration, _ error) {
 	soonest = math.MaxInt64

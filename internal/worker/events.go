@@ -23,6 +23,7 @@ func (l *Incarnation) lostRace(id string) {
 	}
 }
 
+// Fenced reports that a commit for a run was refused, because the run is not this owner's.
 func (l *Incarnation) Fenced(id string) {
 	l.Counts.fenced.Add(1)
 	if f := l.Worker.Events.Fenced; f != nil {
@@ -30,7 +31,7 @@ func (l *Incarnation) Fenced(id string) {
 	}
 }
 
-// unsure returns a function that reports commits of unknown outcome. The id is empty if
+// Unsure returns a function that reports commits of unknown outcome. The id is empty if
 // they belong to no run.
 func (l *Incarnation) Unsure(what, id string) func(error) {
 	return func(err error) {

@@ -113,7 +113,7 @@ func (l *Incarnation) leaveToOthers(id string, waited time.Duration) time.Durati
 	return max(saturate.Sub(saturate.Add(saturate.Times(int64(before), poll), poll/2), waited), 0)
 }
 
-// ahead returns by how much the todo entry of a run is backdated when this incarnation
+// Ahead returns by how much the todo entry of a run is backdated when this incarnation
 // releases the run, so that the engine that ranks next may claim it immediately.
 func (l *Incarnation) Ahead() time.Duration {
 	return saturate.Add(l.Worker.PollInterval, l.Worker.PollInterval/2)

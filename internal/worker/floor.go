@@ -26,6 +26,7 @@ type FloorRecord struct {
 	UnknownFields record.Unknown `cbor:"-"`
 }
 
+// FloorKey is the key of the FloorRecord.
 var FloorKey = keys.Meta("floor")
 
 // LoadFloor reads the floor of a store. If the record is damaged it returns its bytes with

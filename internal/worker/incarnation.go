@@ -64,6 +64,7 @@ type Incarnation struct {
 	lateSignals map[string]arrival // runs to which a signal may come late
 }
 
+// NewIncarnation returns an incarnation that is not registered yet.
 func NewIncarnation(e *Worker) *Incarnation {
 	l := &Incarnation{
 		Worker:     e,

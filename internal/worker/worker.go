@@ -32,6 +32,7 @@ type Worker struct {
 	waiters map[string]map[chan *run.Ending]bool
 }
 
+// New returns a worker that executes nothing until Run is called.
 func New(h *run.Host) *Worker {
 	w := &Worker{
 		Host:      h,
@@ -226,7 +227,7 @@ func (e *Worker) Join(wf *checkpoint.Workflow) *Incarnation {
 	return e.Incarnation
 }
 
-// pokePoll makes the engine poll now.
+// PokePoll makes the engine poll now.
 func (e *Worker) PokePoll() {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()

@@ -1,0 +1,37 @@
+// Package run executes one workflow run in memory. It replays the history, gives the branches
+// of the workflow function their turns, decides the next checkpoint and commits it.
+//
+// [Execution] is the run. Its driver is the goroutine that executes its loop (execution). The
+// driver repeats: collect what has happened, decide the next checkpoint from it (decide),
+// commit it, deliver its events (execution, deliverEvent), and let the branches of the function
+// continue until all of them wait (scheduler).
+//
+// What a run needs from others is in host: [Env] has the values that never change, [Host] what
+// the runs of one engine share, [Owner] is the incarnation that owns the run, and [Peers] is
+// what a run asks about other runs. Other packages use of an Execution only what is exported.
+//
+// The files, by what they are about:
+//
+//   - handle: what a workflow function calls. branch, scope and select belong to it. definition
+//     is a workflow without its type parameters.
+//   - message has what other goroutines tell the driver, and mailbox the queue for it.
+//   - operation is what a branch started. identity defines what a replay compares of it.
+//   - attempt executes an activity or a step; inline_attempt does so in the driver's goroutine.
+//     permit asks for places and rates. heartbeat stores the progress of an attempt.
+//     unresponsive reports an attempt that does not return in time. reconcile finds out the
+//     outcome of an activity with an idempotency key. compensate undoes calls. transact is a
+//     step in a transaction of the store.
+//   - prepared is a start, of a child or by a call. child, inbox, deliver, incoming and forward
+//     implement children and signals. pinned binds a run to a deployment.
+//   - park decides when a run that only waits leaves memory. wakeup has the entries by which a
+//     parked run is found. probation watches a run whose process has died. watchdog notes a
+//     function that does not return to the engine. retaken is what follows when an operator
+//     has resumed the run.
+//   - rehearse compares a function with a history, without a store. load reads records.
+//
+// A new kind of operation needs a constant in operation; what a replay compares of it, in
+// identity; its start, and how its outcome is given to the function, in handle; an event kind in
+// package checkpoint, which decide records and deliverEvent delivers. If something outside
+// reports its outcome, it needs a message, and if a parked run must be woken for it, a case in
+// park.
+package run
