@@ -2,12 +2,6 @@ package activity
 
 import (
 	"context"
-	"errors"
-	"fmt"
-
-	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/record"
-	"github.com/weft-go/weft/storage"
 )
 
 // Heartbeat reports how far the attempt has come. The next attempt and the verifier
@@ -57,55 +51,4 @@ func heartFrom(ctx context.Context) Heart {
 type Heart interface {
 	Beat(progress any) error // encodes it before it returns
 	Last(progress any) bool  // decodes into a pointer
-}
-
-// A Beat is the progress that an attempt reported last: beat:{workflow}:{operation}. It
-// is not part of what is known of an effect. Its time is in microseconds since 1970.
-type Beat struct {
-	Generation string `cbor:"1,keyasint"`
-	Activity   string `cbor:"2,keyasint"`
-	Attempt    int    `cbor:"3,keyasint"`
-	At         int64  `cbor:"4,keyasint"` // rises with every change
-	Codec      string `cbor:"5,keyasint,omitempty"`
-	Progress   []byte `cbor:"6,keyasint"`
-
-	key, raw []byte
-	unknown  record.Unknown
-}
-
-// ReadBeat reads the progress of an operation. If there is none it returns an empty
-// one, which can be written. One of an earlier workflow with the same id is returned
-// too: it has another Generation.
-func ReadBeat(ctx context.Context, s storage.Storage, workflowID, operation string) (Beat, error) {
-	b := Beat{key: keys.Beat(workflowID, operation)}
-	raw, err := s.Get(ctx, b.key)
-	switch {
-	case errors.Is(err, storage.ErrNotFound):
-		return b, nil
-	case err != nil:
-		return b, err
-	}
-	if b.unknown, err = record.Open(b.key, raw, Version, &b); err != nil {
-		return b, fmt.Errorf("activity: progress of %q, operation %s: %w", workflowID, operation, err)
-	}
-	b.raw = raw
-	return b, nil
-}
-
-// Unchanged is the condition that the stored record still is b.
-func (b *Beat) Unchanged() storage.Condition {
-	if b.raw == nil {
-		return storage.Absent(b.key)
-	}
-	return storage.Equal(b.key, b.raw)
-}
-
-// Seal returns b as it is to be stored, and the operation that does so.
-func (b Beat) Seal() (Beat, storage.Op, error) {
-	raw, err := record.Seal(b.key, Version, &b, b.unknown)
-	if err != nil {
-		return b, storage.Op{}, err
-	}
-	b.raw = raw
-	return b, storage.Put(b.key, raw), nil
 }

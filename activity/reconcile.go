@@ -26,10 +26,10 @@ func Next(p Policy, r Record, h Happened) Decision {
 	case Returned:
 		return complete(r, h.Payload, "")
 	case Erred:
-		return p.erred(r, h)
+		return erred(p, r, h)
 	case Expired:
 		r.Status, r.Error = StatusTimedOut, r.timeout()
-		return p.doubt(r, h)
+		return doubt(p, r, h)
 	case CameLate:
 		if h.Failure == nil {
 			r.Seen = fmt.Sprintf("attempt %d returned a result after its time was up", r.Attempt)
@@ -44,9 +44,9 @@ func Next(p Policy, r Record, h Happened) Decision {
 		r.Status, r.Settled = StatusCancelled, true
 		return Decision{Do: Settle, Record: r, Why: "cancelled"}
 	case Answered:
-		return p.answered(r, h)
+		return answered(p, r, h)
 	case Found:
-		return p.found(r, h)
+		return found(p, r, h)
 	case Undecodable:
 		r = r.withdrawn(h.Verdict.Reason)
 		if h.UnderWay {
@@ -213,42 +213,42 @@ func (r *Record) undecided() Status {
 }
 
 // erred handles an error of the attempt.
-func (p Policy) erred(r Record, h Happened) Decision {
+func erred(p Policy, r Record, h Happened) Decision {
 	f := *h.Failure
 	f.Attempt = r.Attempt
 	r.Error = &f
 	if f.NoEffect {
 		r.Status = StatusFailed
-		return p.again(r, h, p.Retry.Pause(r.Attempt, h.Random), "")
+		return again(p, r, h, p.Retry.Pause(r.Attempt, h.Random), "")
 	}
 	r.Status = StatusIndeterminate
-	return p.doubt(r, h)
+	return doubt(p, r, h)
 }
 
 // doubt decides what follows an attempt that may have had its effect.
-func (p Policy) doubt(r Record, h Happened) Decision {
+func doubt(p Policy, r Record, h Happened) Decision {
 	var pause time.Duration
-	if h.What != Found && !p.spent(r, h.Now) {
+	if h.What != Found && !spent(p, r, h.Now) {
 		pause = p.Retry.Pause(r.Attempt, h.Random)
 	}
 	switch {
 	case p.Verified:
 		return Decision{Do: Verify, After: pause, Record: r}
 	case !p.Idempotent:
-		return p.giveUp(r, "there is no verifier")
-	case !p.spent(r, h.Now.Add(pause)):
+		return giveUp(p, r, "there is no verifier")
+	case !spent(p, r, h.Now.Add(pause)):
 		return Decision{Do: Dispatch, After: pause, Record: r, Why: "a repetition does no harm"}
 	case r.ended():
 		r.Settled = true
 		return Decision{Do: Settle, Record: r}
 	}
-	return p.giveUp(r, "its process died, and there is no further attempt")
+	return giveUp(p, r, "its process died, and there is no further attempt")
 }
 
 // again dispatches the next attempt, if there is one, after one that is known to
 // have had no effect.
-func (p Policy) again(r Record, h Happened, pause time.Duration, why string) Decision {
-	if !p.spent(r, h.Now.Add(pause)) {
+func again(p Policy, r Record, h Happened, pause time.Duration, why string) Decision {
+	if !spent(p, r, h.Now.Add(pause)) {
 		return Decision{Do: Dispatch, After: pause, Record: r, Why: why}
 	}
 	if r.Status != StatusTimedOut {
@@ -262,7 +262,7 @@ func (p Policy) again(r Record, h Happened, pause time.Duration, why string) Dec
 }
 
 // spent says that at a given time no further attempt is allowed.
-func (p Policy) spent(r Record, at time.Time) bool {
+func spent(p Policy, r Record, at time.Time) bool {
 	bound := p.Retry.Bound()
 	late := p.TotalTimeout > 0 && r.CreatedAt > 0 && !at.Before(r.Begun().Add(p.TotalTimeout))
 	return late || bound > 0 && r.Attempt-r.Spent >= bound || r.ended() && r.Error.Permanent
@@ -270,7 +270,7 @@ func (p Policy) spent(r Record, at time.Time) bool {
 
 // Quiet is for how long an effect may still happen, counted from when the attempt is
 // known to start nothing new. A not-completed from before that does not count.
-func (p Policy) Quiet(r Record) time.Duration {
+func Quiet(p Policy, r Record) time.Duration {
 	var quiet time.Duration
 	switch {
 	case p.Idempotent || p.VerifyFences:
@@ -285,7 +285,7 @@ func (p Policy) Quiet(r Record) time.Duration {
 }
 
 // found decides on a record that another owner left.
-func (p Policy) found(r Record, h Happened) Decision {
+func found(p Policy, r Record, h Happened) Decision {
 	switch {
 	case r.Settled:
 		if r.HasResult {
@@ -293,13 +293,13 @@ func (p Policy) found(r Record, h Happened) Decision {
 		}
 		return Decision{Do: Settle, Record: r}
 	case r.ended() && r.Error.NoEffect:
-		return p.again(r, h, 0, "")
+		return again(p, r, h, 0, "")
 	}
-	return p.doubt(r, h)
+	return doubt(p, r, h)
 }
 
 // answered decides on a verifier's answer.
-func (p Policy) answered(r Record, h Happened) Decision {
+func answered(p Policy, r Record, h Happened) Decision {
 	why := "verified: " + h.Verdict.State.String()
 	switch h.Verdict.State {
 	case StateCompletedWithResult:
@@ -307,7 +307,7 @@ func (p Policy) answered(r Record, h Happened) Decision {
 			if r.VerifiedResult == nil {
 				r.VerifiedResult = h.observation()
 			}
-			return p.contradict(r, seen, "the verifier says that it completed, with another result")
+			return contradict(p, r, seen, "the verifier says that it completed, with another result")
 		}
 		return complete(r, h.Payload, why)
 	case StateCompletedResultUnavailable:
@@ -317,15 +317,15 @@ func (p Policy) answered(r Record, h Happened) Decision {
 			if h.Overtaken {
 				return Decision{Do: Verify, Record: r}
 			}
-			return p.contradict(r, seen, "the verifier says that it did not complete")
+			return contradict(p, r, seen, "the verifier says that it did not complete")
 		}
-		if left := p.Quiet(r) - h.Waited; left > 0 {
+		if left := Quiet(p, r) - h.Waited; left > 0 {
 			return Decision{Do: Verify, After: left, Record: r}
 		}
-		return p.again(r, h, 0, why)
+		return again(p, r, h, 0, why)
 	}
 	if bound := p.VerifyRetry.Bound(); bound > 0 && h.Asked >= bound {
-		return p.giveUp(r, h.Verdict.Reason)
+		return giveUp(p, r, h.Verdict.Reason)
 	}
 	return Decision{Do: Verify, After: p.VerifyRetry.Pause(h.Asked, h.Random), Record: r}
 }
@@ -429,7 +429,7 @@ func (r *Record) other(p Payload) string {
 
 // contradict gives up when two sources contradict each other. The record has both
 // observations, also while it waits for an operator.
-func (p Policy) contradict(r Record, first, second string) Decision {
+func contradict(p Policy, r Record, first, second string) Decision {
 	r.Status, r.Settled = StatusIndeterminate, !r.attended()
 	r.Error = &Failure{Category: CategoryContradiction, Message: first, Other: second, Attempt: r.Attempt}
 	if !r.Settled {
@@ -442,7 +442,7 @@ func (p Policy) contradict(r Record, first, second string) Decision {
 // it to an operator. In the latter case the record stays open: the next owner calls the
 // verifier again. An attempt that timed out stays recorded as that: nothing more specific
 // is known.
-func (p Policy) giveUp(r Record, reason string) Decision {
+func giveUp(p Policy, r Record, reason string) Decision {
 	if r.Error != nil {
 		reason += fmt.Sprintf("; attempt %d: %s", r.Error.Attempt, r.Error.Message)
 		if r.Error.Other != "" {

@@ -262,7 +262,7 @@ func TestDispatched(t *testing.T) {
 		next.Settle != time.Hour || next.Error == nil || next.Error.Message != "busy" { // ACT-44
 		t.Errorf("the second: %+v", next)
 	}
-	if q := verified.Quiet(next); q != time.Minute+time.Hour {
+	if q := Quiet(verified, next); q != time.Minute+time.Hour {
 		t.Errorf("a failure of attempt 1 is taken for one of attempt 2: it is quiet after %v", q)
 	}
 	back := r.Dispatched(Departure{At: time.Unix(0, 0), Timeout: time.Second})
@@ -347,7 +347,7 @@ func TestAnythingMayHappen(t *testing.T) {
 				if !known && !(p.Idempotent && !p.Verified) {
 					t.Fatalf("an attempt leaves on %+v", h)
 				}
-				if h.What == Answered && h.Waited == 0 && p.Quiet(Next(p, r, Happened{What: Found, Now: now, Random: most}).Record) > 0 {
+				if h.What == Answered && h.Waited == 0 && Quiet(p, Next(p, r, Happened{What: Found, Now: now, Random: most}).Record) > 0 {
 					t.Fatalf("an attempt leaves while another may land: %+v", r)
 				}
 				if r.Attempt >= p.Retry.MaxAttempts*(retries+1) {
@@ -457,8 +457,8 @@ func TestAContradictionDoesNotSayThatTheAttemptEnded(t *testing.T) {
 	answered := left(1).Resolved(noon, "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5")})
 	r := Next(verified, answered, Happened{What: Undecodable, Now: noon, Verdict: Verdict{Reason: "of another type"}}).Record
 	d := Next(verified, r, answer(StateNotCompleted, long))
-	if r := d.Record; d.Do != Attend || r.Settled || r.Error.Category != CategoryContradiction || verified.Quiet(r) != r.Timeout+r.Settle {
-		t.Errorf("%v, %+v, quiet after %v", d.Do, r.Error, verified.Quiet(r))
+	if r := d.Record; d.Do != Attend || r.Settled || r.Error.Category != CategoryContradiction || Quiet(verified, r) != r.Timeout+r.Settle {
+		t.Errorf("%v, %+v, quiet after %v", d.Do, r.Error, Quiet(verified, r))
 	}
 }
 
@@ -503,21 +503,21 @@ func TestReopened(t *testing.T) {
 			t.Errorf("%s: one retry opens it twice", c.name)
 		}
 	}
-	if r := unknown.Reopened(1, later); verified.Quiet(r) != r.Timeout+r.Settle {
-		t.Errorf("after a retry %v is waited for, want Timeout and Settle: nobody knows that the attempt came back", verified.Quiet(r))
+	if r := unknown.Reopened(1, later); Quiet(verified, r) != r.Timeout+r.Settle {
+		t.Errorf("after a retry %v is waited for, want Timeout and Settle: nobody knows that the attempt came back", Quiet(verified, r))
 	}
 	expired := after(1, neither, Happened{What: Expired}).Reopened(1, later)
 	if d := Next(neither, expired, Happened{What: Found, Now: noon, Random: most}); d.Why != "there is no verifier; attempt 1: timed out after 30s" {
 		t.Errorf("after a retry an operator is asked because %q", d.Why)
 	}
-	if q := verified.Quiet(expired); q != expired.Settle {
+	if q := Quiet(verified, expired); q != expired.Settle {
 		t.Errorf("after a retry %v is waited for, want Settle: the Timeout has passed", q)
 	}
 	// A record of an earlier release, which recorded such an attempt as indeterminate.
 	old := after(1, neither, Happened{What: Expired})
 	old.Status = StatusIndeterminate
-	if r := old.Reopened(1, later); r.Status != StatusIndeterminate || r.Error != nil || verified.Quiet(r) != r.Timeout+r.Settle {
-		t.Errorf("an old record, retried: %+v, quiet after %v", r, verified.Quiet(r))
+	if r := old.Reopened(1, later); r.Status != StatusIndeterminate || r.Error != nil || Quiet(verified, r) != r.Timeout+r.Settle {
+		t.Errorf("an old record, retried: %+v, quiet after %v", r, Quiet(verified, r))
 	}
 	if unknown.Error == nil || failed.Error == nil || !failed.Error.Permanent {
 		t.Error("the record before was changed")
@@ -554,7 +554,7 @@ func TestOutcomeErrors(t *testing.T) {
 func TestQuietOfCenturies(t *testing.T) {
 	r := left(1)
 	r.Timeout, r.Settle = math.MaxInt64, math.MaxInt64
-	if q := verified.Quiet(r); q != math.MaxInt64 {
+	if q := Quiet(verified, r); q != math.MaxInt64 {
 		t.Errorf("%v is waited for, want the longest duration", q)
 	}
 	if d := Next(verified, r, answer(StateNotCompleted, long)); d.Do != Verify || d.After < math.MaxInt64-long {

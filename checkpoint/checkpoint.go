@@ -1,12 +1,7 @@
 package checkpoint
 
 import (
-	"crypto/rand"
 	"time"
-
-	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/record"
-	"github.com/weft-go/weft/internal/saturate"
 )
 
 // A Checkpoint is one commit of a run: the events that it made durable, in order.
@@ -16,11 +11,6 @@ type Checkpoint struct {
 	Owner  string    // the incarnation that wrote it
 	Epoch  uint64    // the number of the checkpoint by which it claimed the run
 	Events []Event
-
-	generation string
-	commit     CommitID
-	skip       uint64        // the next number, if it is not Number+1
-	ahead      time.Duration // by which Time was ahead of the wall clock of who wrote it
 }
 
 // An Event is something that a run learned.
@@ -75,50 +65,3 @@ const (
 	// undone. Name is the final status to come, and Error the reason.
 	KindCompensating Kind = "compensating"
 )
-
-// A CommitID identifies one attempt to append a checkpoint.
-type CommitID [16]byte
-
-// NewCommitID returns a unique ID.
-func NewCommitID() (id CommitID) {
-	_, _ = rand.Read(id[:]) // never fails (crypto/rand)
-	return id
-}
-
-// stored is the encoded form of a checkpoint: wf:{id}:ckpt:{n}.
-type stored struct {
-	Generation string  `cbor:"1,keyasint"`
-	Commit     []byte  `cbor:"2,keyasint"`
-	Time       int64   `cbor:"3,keyasint"`
-	Events     []Event `cbor:"4,keyasint,omitempty"`
-	Skip       uint64  `cbor:"5,keyasint,omitempty"`
-	Ahead      int64   `cbor:"6,keyasint,omitempty"` // Time is ahead of the writer's clock, in microseconds
-}
-
-func (c *Checkpoint) seal(key []byte) ([]byte, error) {
-	return record.Seal(key, Version, &stored{
-		Generation: c.generation,
-		Commit:     c.commit[:],
-		Time:       Micro(c.Time),
-		Events:     c.Events,
-		Skip:       c.skip,
-		Ahead:      c.ahead.Microseconds(),
-	}, nil)
-}
-
-func open(id string, n uint64, raw []byte) (Checkpoint, error) {
-	var s stored
-	if _, err := record.Open(keys.Checkpoint(id, n), raw, Version, &s); err != nil {
-		return Checkpoint{}, err
-	}
-	c := Checkpoint{
-		Number:     n,
-		Time:       Time(s.Time),
-		Events:     s.Events,
-		generation: s.Generation,
-		skip:       s.Skip,
-		ahead:      saturate.Times(max(s.Ahead, 0), time.Microsecond),
-	}
-	copy(c.commit[:], s.Commit)
-	return c, nil
-}

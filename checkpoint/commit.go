@@ -46,15 +46,15 @@ func (v Verdict) String() string {
 
 // Seen is what the store contains after a write was refused.
 type Seen struct {
-	Workflow *Workflow   // nil: gone
-	Last     bool        // the checkpoint that had to be there is
-	Next     *Checkpoint // at the number of the write's checkpoint; nil: nothing
+	Workflow *Workflow // nil: gone
+	Last     bool      // the checkpoint that had to be there is
+	Next     *Entry    // at the number of the write's checkpoint; nil: nothing
 }
 
 // Judge returns why a write was refused, or Done if it was not refused after all: an
 // earlier attempt of unknown outcome had been applied.
 func Judge(w *Write, s Seen) Verdict {
-	if s.Next != nil && s.Next.commit == w.Checkpoint.commit {
+	if s.Next != nil && s.Next.commit == w.Entry.commit {
 		if w.After.Status.Terminal() || s.Workflow.SameOwnership(w.After) {
 			return Done
 		}
@@ -113,15 +113,15 @@ func Examine(ctx context.Context, s storage.Storage, w *Write) (Verdict, error) 
 
 // Landed reports whether w was applied, whatever happened to the run afterwards.
 func Landed(ctx context.Context, s storage.Storage, w *Write) (bool, error) {
-	c, err := Read(ctx, s, w.After.ID, w.Checkpoint.Number)
-	return c != nil && c.commit == w.Checkpoint.commit, err
+	c, err := Read(ctx, s, w.After.ID, w.Entry.Number)
+	return c != nil && c.commit == w.Entry.commit, err
 }
 
 // look reads the workflow record last: so if it sees a checkpoint of another owner, it also
 // sees a record that names that owner.
 func look(ctx context.Context, s storage.Storage, w *Write) (seen Seen, err error) {
 	id := w.After.ID
-	if seen.Next, err = Read(ctx, s, id, w.Checkpoint.Number); err != nil {
+	if seen.Next, err = Read(ctx, s, id, w.Entry.Number); err != nil {
 		return seen, err
 	}
 	seen.Last = true
@@ -193,7 +193,7 @@ func Load(ctx context.Context, s storage.Storage, id string) (*Workflow, error) 
 }
 
 // Read reads one checkpoint. It returns nil if there is none.
-func Read(ctx context.Context, s storage.Storage, id string, n uint64) (*Checkpoint, error) {
+func Read(ctx context.Context, s storage.Storage, id string, n uint64) (*Entry, error) {
 	raw, err := s.Get(ctx, keys.Checkpoint(id, n))
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, nil

@@ -41,12 +41,12 @@ func TestJudge(t *testing.T) {
 		"buried":       with(func(w *Workflow) { w.Next, w.Status, w.Owner, w.Claim = 9, "", "", 0 }),
 		"gone":         nil,
 	}
-	mine := w.Checkpoint
+	mine := w.Entry
 	theirs := mine
 	theirs.commit = NewCommitID()
 	for record, seen := range records {
 		fenced := record != "the same" && record != "asked"
-		for next, c := range map[string]*Checkpoint{"nothing": nil, "mine": &mine, "another's": &theirs} {
+		for next, c := range map[string]*Entry{"nothing": nil, "mine": &mine, "another's": &theirs} {
 			for _, last := range []bool{true, false} {
 				var want Verdict
 				switch {
@@ -82,7 +82,7 @@ func TestJudgeOfAnEnd(t *testing.T) {
 	}
 	tomb := &Workflow{ID: "o", Generation: "G", Next: 8}
 	for name, seen := range map[string]*Workflow{"ended": w.After, "buried": tomb, "gone": nil} {
-		if got := Judge(w, Seen{Workflow: seen, Next: &w.Checkpoint}); got != Done {
+		if got := Judge(w, Seen{Workflow: seen, Next: &w.Entry}); got != Done {
 			t.Errorf("the record is %s: %v, want done", name, got)
 		}
 	}

@@ -149,7 +149,7 @@ func TestGoldenRecords(t *testing.T) {
 
 // A checkpoint is unchanged by sealing and opening it.
 func TestCheckpointRoundTrip(t *testing.T) {
-	in := Checkpoint{Number: 7, Time: noon, Events: []Event{{Kind: KindFired, Operation: "1"}}, generation: "G", commit: NewCommitID(), skip: 9}
+	in := Entry{Checkpoint: Checkpoint{Number: 7, Time: noon, Events: []Event{{Kind: KindFired, Operation: "1"}}}, generation: "G", commit: NewCommitID(), skip: 9}
 	raw, err := in.seal(keys.Checkpoint("o", 7))
 	if err != nil {
 		t.Fatal(err)

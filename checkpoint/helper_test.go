@@ -60,7 +60,7 @@ func claimed(t testing.TB, h *Hold, owner string, floor uint64, now time.Time) *
 func commit(t testing.TB, s storage.Storage, w *Write) *Hold {
 	t.Helper()
 	if v, err := Commit(ctx, s, w, nil); v != Done || err != nil {
-		t.Fatalf("Commit of checkpoint %d = %v, %v, want done", w.Checkpoint.Number, v, err)
+		t.Fatalf("Commit of checkpoint %d = %v, %v, want done", w.Entry.Number, v, err)
 	}
 	return w.Hold()
 }

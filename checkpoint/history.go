@@ -136,8 +136,9 @@ type sequence struct {
 }
 
 // take decodes the next entry, and reports whether it belongs to this generation.
-func (s *sequence) take(e storage.Entry) (c Checkpoint, own bool, err error) {
-	if c, err = decode(s.wf, e); err != nil {
+func (s *sequence) take(e storage.Entry) (_ Checkpoint, own bool, err error) {
+	c, err := decode(s.wf, e)
+	if err != nil {
 		return Checkpoint{}, true, err
 	}
 	if c.generation != s.wf.Generation {
@@ -155,13 +156,13 @@ func (s *sequence) take(e storage.Entry) (c Checkpoint, own bool, err error) {
 		}
 	}
 	c.Owner, c.Epoch = s.owner, s.epoch
-	return c, true, nil
+	return c.Checkpoint, true, nil
 }
 
-func decode(wf *Workflow, e storage.Entry) (Checkpoint, error) {
+func decode(wf *Workflow, e storage.Entry) (Entry, error) {
 	n, err := keys.Number(e.Key)
 	if err != nil {
-		return Checkpoint{}, err
+		return Entry{}, err
 	}
 	return open(wf.ID, n, e.Value)
 }

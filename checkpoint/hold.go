@@ -31,13 +31,13 @@ type Change struct {
 
 // A Write is a decision: a batch, and the state of the run after it is applied.
 type Write struct {
-	Batch      storage.Batch
-	Checkpoint Checkpoint // the last one that the batch appends
-	Before     *Workflow
-	After      *Workflow
-	last       uint64        // the checkpoint that must be there; 0: none
-	put        int           // which of the batch's operations stores Checkpoint
-	mono       time.Duration // see Hold
+	Batch  storage.Batch
+	Entry  Entry // the last one that the batch appends
+	Before *Workflow
+	After  *Workflow
+	last   uint64        // the checkpoint that must be there; 0: none
+	put    int           // which of the batch's operations stores Entry
+	mono   time.Duration // see Hold
 
 	// Space for the batch of a step, which is the most frequent one.
 	conditions [3]storage.Condition
@@ -46,7 +46,7 @@ type Write struct {
 
 // Hold returns the owner's knowledge after the write is done.
 func (w *Write) Hold() *Hold {
-	c := &w.Checkpoint
+	c := &w.Entry
 	return &Hold{Workflow: w.After, Head: c.Number, HeadTime: c.Time, key: w.Batch.Ops[w.put].Key, ahead: c.ahead, mono: w.mono}
 }
 
@@ -84,17 +84,15 @@ func (w *Write) append(h *Hold, events []Event, skip uint64, now Reading) error 
 		next = wf.Base
 	}
 	at := Micro(h.Now(now))
-	w.Checkpoint = Checkpoint{
-		Number:     next,
-		Time:       Time(at),
+	w.Entry = Entry{
+		Checkpoint: Checkpoint{Number: next, Time: Time(at), Events: events},
 		ahead:      saturate.Times(max(at-Micro(now.Wall), 0), time.Microsecond),
-		Events:     events,
 		generation: wf.Generation,
 		commit:     NewCommitID(),
 		skip:       skip,
 	}
 	key := keys.Checkpoint(wf.ID, next)
-	raw, err := w.Checkpoint.seal(key)
+	raw, err := w.Entry.seal(key)
 	if err != nil {
 		return err
 	}
@@ -159,7 +157,7 @@ func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, er
 		if err := w.append(h, []Event{{Kind: KindSkipped}}, floor, Reading{Wall: now}); err != nil {
 			return nil, err
 		}
-		from = &Hold{Workflow: h.Workflow, Head: floor - 1, HeadTime: w.Checkpoint.Time, ahead: w.Checkpoint.ahead}
+		from = &Hold{Workflow: h.Workflow, Head: floor - 1, HeadTime: w.Entry.Time, ahead: w.Entry.ahead}
 	}
 	events := []Event{{Kind: KindClaimed, By: owner, Why: why}}
 	for _, v := range wf.Verbs {
@@ -169,7 +167,7 @@ func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, er
 	if err := w.append(from, events, 0, Reading{Wall: now}); err != nil {
 		return nil, err
 	}
-	w.take(&wf, owner, w.Checkpoint.Number, now)
+	w.take(&wf, owner, w.Entry.Number, now)
 	if wf.Deaths = h.Deaths(why != ""); wf.Deaths == 0 {
 		wf.Alone = 0
 	}

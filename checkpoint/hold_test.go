@@ -182,7 +182,7 @@ func TestUnexplainedGapIsCorrupt(t *testing.T) {
 func TestAnotherLifeIsNotSeen(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
-	stray := Checkpoint{Number: h.Head + 1, Time: noon, Events: []Event{{Kind: KindFired}}, generation: "another", commit: NewCommitID()}
+	stray := Entry{Checkpoint: Checkpoint{Number: h.Head + 1, Time: noon, Events: []Event{{Kind: KindFired}}}, generation: "another", commit: NewCommitID()}
 	key := keys.Checkpoint("o", stray.Number)
 	raw, err := stray.seal(key)
 	if err != nil {

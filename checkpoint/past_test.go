@@ -36,7 +36,7 @@ func TestPast(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if w.Checkpoint.Number > 0 {
+					if w.Entry.Number > 0 {
 						hold = w.Hold()
 					}
 				}

@@ -520,7 +520,7 @@ func (x *Execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err 
 	case checkpoint.Done:
 		x.Hold = w.Hold()
 		x.Head.Store(x.Hold.Head)
-		x.record(w.Checkpoint, false)
+		x.record(w.Entry.Checkpoint, false)
 		x.stays = false
 		if x.Probation != nil && x.Hold.Workflow.Deaths == 0 {
 			x.endProbation()
@@ -536,7 +536,7 @@ func (x *Execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err 
 		x.host.Log.Error("weft: the store has lost acknowledged checkpoints; the run continues from those that are left", "workflow", x.ID, "checkpoint", x.Hold.Head)
 		x.Owner.Rewound(x.ID, x.Hold)
 	case checkpoint.Overtaken, checkpoint.Refused:
-		x.host.Log.Error("weft: defect: checkpoint refused although the claim is valid; run released", "workflow", x.ID, "checkpoint", w.Checkpoint.Number, "verdict", verdict)
+		x.host.Log.Error("weft: defect: checkpoint refused although the claim is valid; run released", "workflow", x.ID, "checkpoint", w.Entry.Number, "verdict", verdict)
 	default:
 		if x.Ctx.Err() == nil {
 			x.host.Log.Error("weft: commit failed permanently; run released", "workflow", x.ID, "error", err)

@@ -698,7 +698,7 @@ func (x *Execution) release() (c checkpoint.Change, err error) {
 		if k == nil || k.next != activity.Verify || k.happened != nil || o.working != nil || len(c.Events) == mostEvents {
 			continue
 		}
-		d := min(mono.Sub(k.since), o.call.Policy.Quiet(k.record))
+		d := min(mono.Sub(k.since), activity.Quiet(o.call.Policy, k.record))
 		if d <= 0 {
 			continue
 		}

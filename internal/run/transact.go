@@ -216,7 +216,7 @@ func await[T any](x *Execution, c <-chan T) (v T, ok bool) {
 func (x *Execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, err error) {
 	for {
 		e := o.event(checkpoint.KindAttempted)
-		e.Attempt, e.Due = w.Checkpoint.Events[0].Attempt, checkpoint.Micro(x.time())
+		e.Attempt, e.Due = w.Entry.Events[0].Attempt, checkpoint.Micro(x.time())
 		e.Error = "the outcome of its transaction is unknown: given up"
 		given, err := x.Hold.AppendAt(checkpoint.Change{Events: []checkpoint.Event{e}}, x.host.Read())
 		if err != nil {
