@@ -536,9 +536,9 @@ func TestOutcomeErrors(t *testing.T) {
 		{Failure{Message: "busy", Attempt: 2, Stack: "s", Sentinel: "timeout"}, &Error{Activity: "charge", Attempt: 2, Message: "busy", Stack: "s", Sentinel: ErrTimeout}},
 		{Failure{Category: CategoryLost, Message: "died", Attempt: 2}, &Error{Activity: "charge", Attempt: 2, Message: "died", Sentinel: ErrTimeout}},
 		{Failure{Category: CategoryResolved, Message: "no", Attempt: 2}, &Error{Activity: "charge", Attempt: 2, Message: "no", Sentinel: ErrTimeout}},
-		{Failure{Category: CategoryIndeterminate, Message: "pending", Attempt: 2}, &IndeterminateError{"charge", "1", "k", 2, "pending"}},
-		{Failure{Category: CategoryResultUnavailable, Message: "lost"}, &ResultUnavailableError{"charge", "1", "k", "lost"}},
-		{Failure{Category: CategoryContradiction, Message: "yes", Other: "no"}, &ContradictionError{"charge", "1", "k", "yes", "no"}},
+		{Failure{Category: CategoryIndeterminate, Message: "pending", Attempt: 2}, &IndeterminateError{Activity: "charge", Operation: "1", IdempotencyKey: "k", Attempt: 2, Reason: "pending"}},
+		{Failure{Category: CategoryResultUnavailable, Message: "lost"}, &ResultUnavailableError{Activity: "charge", Operation: "1", IdempotencyKey: "k", Reason: "lost"}},
+		{Failure{Category: CategoryContradiction, Message: "yes", Other: "no"}, &ContradictionError{Activity: "charge", Operation: "1", IdempotencyKey: "k", First: "yes", Second: "no"}},
 	} {
 		got := c.f.Err("charge", "1", "k", ErrTimeout)
 		if diff := cmp.Diff(c.want, got, cmpopts.EquateErrors()); fmt.Sprintf("%T %v", got, got) != fmt.Sprintf("%T %v", c.want, c.want) {

@@ -127,18 +127,18 @@ const (
 	CategoryResolved          Category = "resolved"           // an operator's answer
 )
 
-// Err is the failure as the workflow sees it, of an activity's operation. sentinel
+// Err is the failure as the workflow sees it, of an operation of the activity name. sentinel
 // is the error that f.Sentinel stands for.
-func (f *Failure) Err(activity, operation, key string, sentinel error) error {
+func (f *Failure) Err(name, operation, key string, sentinel error) error {
 	switch f.Category {
 	case CategoryIndeterminate:
-		return &IndeterminateError{activity, operation, key, f.Attempt, f.Message}
+		return &IndeterminateError{Activity: name, Operation: operation, IdempotencyKey: key, Attempt: f.Attempt, Reason: f.Message}
 	case CategoryResultUnavailable:
-		return &ResultUnavailableError{activity, operation, key, f.Message}
+		return &ResultUnavailableError{Activity: name, Operation: operation, IdempotencyKey: key, Reason: f.Message}
 	case CategoryContradiction:
-		return &ContradictionError{activity, operation, key, f.Message, f.Other}
+		return &ContradictionError{Activity: name, Operation: operation, IdempotencyKey: key, First: f.Message, Second: f.Other}
 	}
-	return &Error{Activity: activity, Attempt: f.Attempt, Message: f.Message, Stack: f.Stack, Sentinel: sentinel}
+	return &Error{Activity: name, Attempt: f.Attempt, Message: f.Message, Stack: f.Stack, Sentinel: sentinel}
 }
 
 func (r *Record) key() []byte {

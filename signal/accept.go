@@ -28,7 +28,7 @@ type Incoming struct {
 func (in *Incoming) SamePayload(other *Incoming) bool { return bytes.Equal(in.Digest, other.Digest) }
 
 // Conflict is the error of an ID that was accepted with another payload.
-func (in *Incoming) Conflict() error { return &ConflictError{in.WorkflowID, in.Name, in.ID} }
+func (in *Incoming) Conflict() error { return &ConflictError{WorkflowID: in.WorkflowID, SignalName: in.Name, SignalID: in.ID} }
 
 // accepted is the accepted response: sigres:{id}:{name}:{signal id}. Times are
 // in microseconds since 1970.
@@ -97,7 +97,7 @@ func Earlier(ctx context.Context, s storage.Storage, in *Incoming) (Accepted, bo
 	case err != nil:
 		return Accepted{}, false, err
 	case a == nil:
-		return Accepted{}, false, &IndeterminateError{in.WorkflowID, in.Name, in.ID, ""}
+		return Accepted{}, false, &IndeterminateError{WorkflowID: in.WorkflowID, SignalName: in.Name, SignalID: in.ID, CorrelationID: ""}
 	case !bytes.Equal(a.Digest, in.Digest):
 		return Accepted{}, false, in.Conflict()
 	}

@@ -67,7 +67,7 @@ func TestAcceptIsOneConditionalBatch(t *testing.T) {
 	if len(want) > 0 || len(d.Batch.Ops) != 5 {
 		t.Errorf("conditions missing: %v; %d operations, want 5", want, len(d.Batch.Ops))
 	}
-	if want := (Accepted{true, "order-42", "approved", "x", noon, "sig:order-42:approved:x"}); d.Arrived[0].Answer != want {
+	if want := (Accepted{Accepted: true, WorkflowID: "order-42", SignalName: "approved", SignalID: "x", AcceptedAt: noon, SignalStorageKey: "sig:order-42:approved:x"}); d.Arrived[0].Answer != want {
 		t.Errorf("accepted %+v, want %+v", d.Arrived[0].Answer, want)
 	}
 	if err := s.Commit(ctx, d.Batch); err != nil {
@@ -193,7 +193,7 @@ func TestEarlierOfRecordsThatCameApart(t *testing.T) {
 	}
 	_, ok, err := Earlier(ctx, s, in)
 	var i *IndeterminateError
-	if ok || !errors.As(err, &i) || !errors.Is(err, ErrConflict) || *i != (IndeterminateError{"order-42", "approved", "x", ""}) || strings.Contains(err.Error(), "secret") {
+	if ok || !errors.As(err, &i) || !errors.Is(err, ErrConflict) || *i != (IndeterminateError{WorkflowID: "order-42", SignalName: "approved", SignalID: "x", CorrelationID: ""}) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v, %v, want an *IndeterminateError without the payload", ok, err)
 	}
 }
