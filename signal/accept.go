@@ -28,7 +28,9 @@ type Incoming struct {
 func (in *Incoming) SamePayload(other *Incoming) bool { return bytes.Equal(in.Digest, other.Digest) }
 
 // Conflict is the error of an ID that was accepted with another payload.
-func (in *Incoming) Conflict() error { return &ConflictError{WorkflowID: in.WorkflowID, SignalName: in.Name, SignalID: in.ID} }
+func (in *Incoming) Conflict() error {
+	return &ConflictError{WorkflowID: in.WorkflowID, SignalName: in.Name, SignalID: in.ID}
+}
 
 // accepted is the accepted response: sigres:{id}:{name}:{signal id}. Times are
 // in microseconds since 1970.
