@@ -109,3 +109,16 @@ func IsNoEffect(err error) bool {
 type noEffect struct{ error }
 
 func (n *noEffect) Unwrap() error { return n.error }
+
+// A Category says what kind of failure it is.
+type Category string
+
+const (
+	CategoryFailed            Category = ""                   // Run returned an error, or panicked
+	CategoryTimedOut          Category = "timed-out"          // its timeout passed
+	CategoryLost              Category = "lost"               // its process died
+	CategoryIndeterminate     Category = "indeterminate"      // the outcome cannot be determined
+	CategoryResultUnavailable Category = "result-unavailable" // it happened, and its result is lost
+	CategoryContradiction     Category = "contradiction"      // two sources contradict each other
+	CategoryResolved          Category = "resolved"           // an operator's answer
+)

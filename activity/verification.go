@@ -1,7 +1,6 @@
 package activity
 
 import (
-	"context"
 	"fmt"
 )
 
@@ -86,39 +85,3 @@ func (s State) String() string {
 	}
 	return fmt.Sprintf("unknown(%d)", uint8(s))
 }
-
-// Ask calls a verifier, once. The result is always one of a verifier's four answers: an
-// error, a panic, a Goexit, an invalid answer and one after the timeout are
-// indeterminate.
-//
-// Goexit ends the calling goroutine: then Ask has called tell and does not return.
-func Ask(ctx context.Context, verify func(context.Context) (Answer, error), tell func(Verdict)) {
-	v := unsure("the verifier called runtime.Goexit")
-	defer func() {
-		if p := recover(); p != nil {
-			v = unsure(fmt.Sprintf("the verifier panicked: %v", p))
-		}
-		tell(v)
-	}()
-	v = ask(ctx, verify)
-}
-
-func ask(ctx context.Context, verify func(context.Context) (Answer, error)) Verdict {
-	a, err := verify(ctx)
-	switch {
-	case context.Cause(ctx) == ErrTimeout:
-		return unsure("the verifier timed out") // whatever it answers now
-	case err != nil:
-		return unsure("the verifier failed: " + err.Error())
-	case a == nil:
-		return unsure("the verifier gave no answer")
-	}
-	switch v := a.Verdict(); v.State {
-	case StateNotCompleted, StateCompletedWithResult, StateCompletedResultUnavailable, StateIndeterminate:
-		return v
-	default:
-		return unsure(fmt.Sprintf("the verifier gave an answer that is none: %v", v.State))
-	}
-}
-
-func unsure(reason string) Verdict { return Verdict{State: StateIndeterminate, Reason: reason} }

@@ -65,3 +65,9 @@ const (
 	// undone. Name is the final status to come, and Error the reason.
 	KindCompensating Kind = "compensating"
 )
+
+// Why a run was claimed from an owner that shut down cleanly. Otherwise the owner crashed.
+const (
+	HandedOver = "handed over" // with nothing under way
+	CutOff     = "cut off"     // with attempts that nobody waited for
+)

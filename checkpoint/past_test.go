@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -18,17 +19,17 @@ func TestPast(t *testing.T) {
 		for _, gap := range []uint64{0, 1000} {
 			t.Run(fmt.Sprint(n, " checkpoints, gap ", gap), func(t *testing.T) {
 				ctx, s, now := t.Context(), new(memory.Store), time.Now()
-				in, err := checkpoint.PutInput("w", &checkpoint.Input{Generation: "g", Data: []byte("1")})
+				in, err := journal.PutInput("w", &journal.Input{Generation: "g", Data: []byte("1")})
 				if err != nil {
 					t.Fatal(err)
 				}
-				w, err := checkpoint.Create(&checkpoint.Workflow{ID: "w", Generation: "g", Type: "t"}, nil, "", keys.Todo(0, now, "w", "n"), 0, now)
+				w, err := journal.Create(&journal.Workflow{ID: "w", Generation: "g", Type: "t"}, nil, "", keys.Todo(0, now, "w", "n"), 0, now)
 				if err != nil {
 					t.Fatal(err)
 				}
 				w.Batch.Ops = append(w.Batch.Ops, in)
-				hold := &checkpoint.Hold{Workflow: w.After}
-				do := func(w *checkpoint.Write, err error) {
+				hold := &journal.Hold{Workflow: w.After}
+				do := func(w *journal.Write, err error) {
 					t.Helper()
 					if err == nil {
 						err = s.Commit(ctx, w.Batch)
@@ -42,13 +43,13 @@ func TestPast(t *testing.T) {
 				}
 				do(w, nil)
 				for range n {
-					do(hold.Append(checkpoint.Change{Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "1"}}}, now))
+					do(hold.Append(journal.Change{Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "1"}}}, now))
 				}
-				wf, err := checkpoint.Load(ctx, s, "w")
+				wf, err := journal.Load(ctx, s, "w")
 				if err != nil {
 					t.Fatal(err)
 				}
-				found, past, err := checkpoint.FindPast(ctx, s, wf)
+				found, past, err := journal.FindPast(ctx, s, wf)
 				if err != nil || found.Head != hold.Head {
 					t.Fatalf("got head %d, %v, want %d", found.Head, err, hold.Head)
 				}
@@ -65,7 +66,7 @@ func TestPast(t *testing.T) {
 					t.Errorf("got input %v, %v", in, err)
 				}
 				var want, got []string
-				for c, err := range checkpoint.History(ctx, s, hold.Workflow) {
+				for c, err := range journal.History(ctx, s, hold.Workflow) {
 					want = append(want, fmt.Sprint(c, err))
 				}
 				next := past.Reader(hold.Workflow)
@@ -83,14 +84,14 @@ func TestPast(t *testing.T) {
 // A missing or damaged input is detected when it is needed, as it is without a past.
 func TestPastDamaged(t *testing.T) {
 	ctx, s := t.Context(), new(memory.Store)
-	wf, _, err := (&checkpoint.Workflow{ID: "w", Generation: "g", Type: "t", Base: 7}).Seal()
+	wf, _, err := (&journal.Workflow{ID: "w", Generation: "g", Type: "t", Base: 7}).Seal()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put(keys.Input("w"), []byte("damaged"))}}); err != nil {
 		t.Fatal(err)
 	}
-	_, past, err := checkpoint.FindPast(ctx, s, wf)
+	_, past, err := journal.FindPast(ctx, s, wf)
 	if err != nil || past == nil {
 		t.Fatal(past, err)
 	}

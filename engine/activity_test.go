@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -123,8 +124,8 @@ func TestRetriesSurviveARestart(t *testing.T) {
 			if !strings.Contains(sprint(err), "broke") || len(seen) != 3 {
 				t.Fatalf("%s: %v after %d attempts, want 3", how, err, len(seen))
 			}
-			if seen[1].at.Before(checkpoint.Time(due)) || seen[1].at.After(checkpoint.Time(due).Add(time.Second)) {
-				t.Errorf("%s: the second attempt was at %v, due %v", how, seen[1].at, checkpoint.Time(due))
+			if seen[1].at.Before(journal.Time(due)) || seen[1].at.After(journal.Time(due).Add(time.Second)) {
+				t.Errorf("%s: the second attempt was at %v, due %v", how, seen[1].at, journal.Time(due))
 			}
 			for i, a := range seen {
 				if a.info.Attempt != i+1 {

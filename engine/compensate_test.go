@@ -15,6 +15,8 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -520,8 +522,8 @@ func TestCompensateGivesUpTheRest(t *testing.T) {
 			if want := "map[activity do:1 activity keyed:1 branch branch:1 child child:1]"; fmt.Sprint(given) != want {
 				t.Errorf("given up: %v, want %s", given, want)
 			}
-			rs, err := activity.Records(ctx, s, "o", generationOf(t, s, "o"))
-			if err != nil || len(rs) != 1 || rs[0].Status != activity.StatusCancelled || !rs[0].Settled {
+			rs, err := reconcile.Records(ctx, s, "o", generationOf(t, s, "o"))
+			if err != nil || len(rs) != 1 || rs[0].Status != reconcile.StatusCancelled || !rs[0].Settled {
 				t.Errorf("records %+v, %v", rs, err)
 			}
 			for i, err := range p.List(ctx, engine.Filter{Parent: "o"}) {
@@ -537,7 +539,7 @@ func TestCompensateGivesUpTheRest(t *testing.T) {
 
 func generationOf(t testing.TB, s storage.Storage, id string) string {
 	t.Helper()
-	wf, err := checkpoint.Load(ctx, s, id)
+	wf, err := journal.Load(ctx, s, id)
 	if err != nil {
 		t.Fatal(err)
 	}

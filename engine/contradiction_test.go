@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/storage"
 )
@@ -47,7 +48,7 @@ func returningLate(verify func(n int) activity.Verification[string]) (*charging,
 	return a, b
 }
 
-func observed(o *activity.Observation) string {
+func observed(o *reconcile.Observation) string {
 	if o == nil {
 		return "-"
 	}
@@ -63,14 +64,14 @@ func TestAVerifierContradictsAnAttempt(t *testing.T) {
 			name           string
 			answer         activity.Verification[string]
 			want           string // what the workflow learns begins with this
-			status         activity.Status
+			status         reconcile.Status
 			seen, verified string // the results that the record has
 			says           string // the second observation
 		}{
-			{"the same result", yes("A"), "A", activity.StatusCompleted, `"A"`, "-", ""},
-			{"another result", yes("B"), "*activity.ContradictionError", activity.StatusIndeterminate, `"A"`, `"B"`, "the verifier says that it completed, with another result"},
-			{"not completed", no, "*activity.ContradictionError", activity.StatusIndeterminate, `"A"`, "-", "the verifier says that it did not complete"},
-			{"result unavailable", activity.CompletedResultUnavailable[string](), "*activity.ResultUnavailableError", activity.StatusCompleted, `"A"`, "-", ""},
+			{"the same result", yes("A"), "A", reconcile.StatusCompleted, `"A"`, "-", ""},
+			{"another result", yes("B"), "*activity.ContradictionError", reconcile.StatusIndeterminate, `"A"`, `"B"`, "the verifier says that it completed, with another result"},
+			{"not completed", no, "*activity.ContradictionError", reconcile.StatusIndeterminate, `"A"`, "-", "the verifier says that it did not complete"},
+			{"result unavailable", activity.CompletedResultUnavailable[string](), "*activity.ResultUnavailableError", reconcile.StatusCompleted, `"A"`, "-", ""},
 		} {
 			a, b := returningLate(func(int) activity.Verification[string] { return c.answer })
 			var learnt error
@@ -80,7 +81,7 @@ func TestAVerifierContradictsAnAttempt(t *testing.T) {
 			if got := result(t, start(t, wf, p, id, "")); !strings.HasPrefix(got, c.want) {
 				t.Errorf("%s: learnt %q, want %q", c.name, got, c.want)
 			}
-			r, err := activity.ReadRecord(ctx, s, id, "charge", "1", "order/42")
+			r, err := reconcile.ReadRecord(ctx, s, id, "charge", "1", "order/42")
 			if err != nil || r.Status != c.status || !r.Settled || r.HasResult != (c.want == "A") {
 				t.Errorf("%s: the record is %s, settled %v, has a result %v, %v, want it %s", c.name, r.Status, r.Settled, r.HasResult, err, c.status)
 			}
@@ -266,8 +267,8 @@ func TestAVerifierContradictsItself(t *testing.T) {
 						t.Errorf("%s: an operator is told %q, want %q in it", c.name, detail, text)
 					}
 				}
-				r, err := activity.ReadRecord(ctx, s, id, "charge", "1", "order/42")
-				if err != nil || r.Settled || r.Status != activity.StatusIndeterminate || r.Error == nil || r.Error.Category != activity.CategoryContradiction || r.Error.Other == "" ||
+				r, err := reconcile.ReadRecord(ctx, s, id, "charge", "1", "order/42")
+				if err != nil || r.Settled || r.Status != reconcile.StatusIndeterminate || r.Error == nil || r.Error.Category != activity.CategoryContradiction || r.Error.Other == "" ||
 					observed(r.SeenResult) != `"A"` || observed(r.VerifiedResult) != c.verified {
 					t.Errorf("%s: the record is %s, settled %v, %+v, with %s and %s, %v", c.name, r.Status, r.Settled, r.Error, observed(r.SeenResult), observed(r.VerifiedResult), err)
 				}

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/admin"
 	"github.com/weft-go/weft/internal/intake"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/limits"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/run"
@@ -35,9 +35,9 @@ func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
 }
 
 // readClocks reads both clocks at once.
-func readClocks() checkpoint.Reading {
+func readClocks() journal.Reading {
 	now := time.Now()
-	return checkpoint.Reading{Wall: now.Round(0), Mono: now}
+	return journal.Reading{Wall: now.Round(0), Mono: now}
 }
 
 // New checks the configuration and the store and returns an engine. The engine

@@ -13,7 +13,9 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
@@ -228,7 +230,7 @@ func TestProgressOutlastsAnOutage(t *testing.T) {
 			p := bootOn(t, f, wf)
 			h := start(t, wf, p, "o", "")
 			time.Sleep(125 * time.Second)
-			b, err := activity.ReadBeat(ctx, s, "o", "1")
+			b, err := reconcile.ReadBeat(ctx, s, "o", "1")
 			if err != nil || b.Attempt != 1 || time.Since(time.UnixMicro(b.At)) > 6*time.Second {
 				t.Errorf("fault %d: after the outage, progress is %+v, %v", fault, b, err)
 			}
@@ -245,14 +247,14 @@ func TestProgressOutlastsAnOutage(t *testing.T) {
 func TestProgressIsFenced(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		change func(wf *checkpoint.Workflow)
+		change func(wf *journal.Workflow)
 		fenced bool
 	}{
-		{"a request", func(wf *checkpoint.Workflow) { wf.State++ }, false},
-		{"another owner", func(wf *checkpoint.Workflow) { wf.Owner = "somebody" }, true},
-		{"another claim", func(wf *checkpoint.Workflow) { wf.Claim++ }, true},
-		{"another life", func(wf *checkpoint.Workflow) { wf.Generation = "ANOTHER" }, true},
-		{"the end", func(wf *checkpoint.Workflow) { wf.Status = checkpoint.StatusFailed }, true},
+		{"a request", func(wf *journal.Workflow) { wf.State++ }, false},
+		{"another owner", func(wf *journal.Workflow) { wf.Owner = "somebody" }, true},
+		{"another claim", func(wf *journal.Workflow) { wf.Claim++ }, true},
+		{"another life", func(wf *journal.Workflow) { wf.Generation = "ANOTHER" }, true},
+		{"the end", func(wf *journal.Workflow) { wf.Status = checkpoint.StatusFailed }, true},
 	} {
 		virtual(t, func(t *testing.T) {
 			s := fresh(t)
@@ -273,11 +275,11 @@ func TestProgressIsFenced(t *testing.T) {
 			p := boot(t, s, wf)
 			start(t, wf, p, "o", "")
 			time.Sleep(12 * time.Second)
-			before, err := activity.ReadBeat(ctx, s, "o", "1")
+			before, err := reconcile.ReadBeat(ctx, s, "o", "1")
 			if err != nil || before.Attempt != 1 {
 				t.Fatalf("progress after 12 s: %+v, %v", before, err)
 			}
-			record, err := checkpoint.Load(ctx, s, "o")
+			record, err := journal.Load(ctx, s, "o")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -294,7 +296,7 @@ func TestProgressIsFenced(t *testing.T) {
 				t.Errorf("%s: told %v after %v", c.name, cause, took)
 			}
 			synctest.Wait()
-			after, err := activity.ReadBeat(ctx, s, "o", "1")
+			after, err := reconcile.ReadBeat(ctx, s, "o", "1")
 			if err != nil || (after.At != before.At) == c.fenced {
 				t.Errorf("%s: progress of %v became one of %v, %v", c.name, before.At, after.At, err)
 			}
@@ -380,7 +382,7 @@ func TestProgressLeftBehind(t *testing.T) {
 			return -1, nil
 		}}
 		wf := doing(a)
-		old, err := activity.ReadBeat(ctx, s, "old", "1")
+		old, err := reconcile.ReadBeat(ctx, s, "old", "1")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,15 +4,15 @@ import (
 	"context"
 	"time"
 
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/run"
 )
 
 // SetNow gives e another wall clock. It must be called before e is used.
 func SetNow(e *Engine, now func() time.Time) {
 	e.worker.Now = now
-	e.worker.Read = func() checkpoint.Reading {
-		return checkpoint.Reading{Wall: now().Round(0), Mono: time.Now()}
+	e.worker.Read = func() journal.Reading {
+		return journal.Reading{Wall: now().Round(0), Mono: time.Now()}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -264,10 +265,10 @@ func olden(t *testing.T, s storage.Storage, id string) {
 	}
 	for _, key := range entries(t, s, "wf:"+id+":ckpt:") {
 		var c stored
-		if _, err := record.Open([]byte(key), get(t, s, []byte(key)), checkpoint.Version, &c); err != nil {
+		if _, err := record.Open([]byte(key), get(t, s, []byte(key)), journal.Version, &c); err != nil {
 			t.Fatal(err)
 		}
-		raw, err := record.Seal([]byte(key), checkpoint.Version, &c, nil)
+		raw, err := record.Seal([]byte(key), journal.Version, &c, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -38,21 +39,21 @@ func TestEndFromElsewhereStands(t *testing.T) {
 		time.Sleep(time.Second)
 		h := start(t, wf, p, "o", "")
 		<-began
-		read, err := checkpoint.Load(ctx, s, "o")
+		read, err := journal.Load(ctx, s, "o")
 		if err != nil {
 			t.Fatal(err)
 		}
-		hold, err := checkpoint.Find(ctx, s, read)
+		hold, err := journal.Find(ctx, s, read)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ended := *read
-		ended.Status, ended.EndedAt = checkpoint.StatusCancelled, checkpoint.Micro(time.Now())
-		out, err := checkpoint.PutOutput("o", &checkpoint.Output{Generation: read.Generation, Status: checkpoint.StatusCancelled})
+		ended.Status, ended.EndedAt = checkpoint.StatusCancelled, journal.Micro(time.Now())
+		out, err := journal.PutOutput("o", &journal.Output{Generation: read.Generation, Status: checkpoint.StatusCancelled})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := hold.Append(checkpoint.Change{
+		w, err := hold.Append(journal.Change{
 			Events:   []checkpoint.Event{{Kind: checkpoint.KindEnded, Name: string(checkpoint.StatusCancelled), By: "ann"}},
 			Workflow: &ended,
 			Ops:      []storage.Op{out, storage.Delete(keys.Held(read.Owner, "o"))},
@@ -60,7 +61,7 @@ func TestEndFromElsewhereStands(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v, err := checkpoint.Commit(ctx, s, w, nil); v != checkpoint.Done {
+		if v, err := journal.Commit(ctx, s, w, nil); v != journal.Done {
 			t.Fatalf("the end from elsewhere: %v, %v", v, err)
 		}
 		before := get(t, s, keys.Workflow("o"))

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -524,7 +525,7 @@ func TestLineGoesPastADamagedRun(t *testing.T) {
 
 func describeBase(t *testing.T, s storage.Storage, id string) uint64 {
 	t.Helper()
-	wf, err := checkpoint.Load(ctx, s, id)
+	wf, err := journal.Load(ctx, s, id)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,9 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -65,7 +67,7 @@ type answer struct {
 	verify  func(ctx context.Context) (activity.Verification[string], error)
 	policy  func(a *charging)
 	want    string // what the workflow learns; "again": of another attempt
-	status  activity.Status
+	status  reconcile.Status
 	patient bool // only after Timeout and Settle
 	kin     bool // of another, whose way to the store it goes
 }
@@ -75,26 +77,26 @@ func says(v activity.Verification[string]) func(context.Context) (activity.Verif
 }
 
 var answers = map[string]answer{
-	"not completed":      {verify: says(activity.NotCompleted[string]()), want: "again", status: activity.StatusCompleted, patient: true},
-	"completed":          {verify: says(activity.CompletedWithResult("verified")), want: "verified <nil>", status: activity.StatusCompleted},
-	"result unavailable": {verify: says(activity.CompletedResultUnavailable[string]()), want: " *activity.ResultUnavailableError", status: activity.StatusCompleted},
-	"indeterminate":      {verify: says(activity.Indeterminate[string]("pending")), want: " *activity.IndeterminateError", status: activity.StatusIndeterminate},
-	"zero value":         {verify: says(activity.Verification[string]{}), want: " *activity.IndeterminateError", status: activity.StatusIndeterminate, kin: true},
+	"not completed":      {verify: says(activity.NotCompleted[string]()), want: "again", status: reconcile.StatusCompleted, patient: true},
+	"completed":          {verify: says(activity.CompletedWithResult("verified")), want: "verified <nil>", status: reconcile.StatusCompleted},
+	"result unavailable": {verify: says(activity.CompletedResultUnavailable[string]()), want: " *activity.ResultUnavailableError", status: reconcile.StatusCompleted},
+	"indeterminate":      {verify: says(activity.Indeterminate[string]("pending")), want: " *activity.IndeterminateError", status: reconcile.StatusIndeterminate},
+	"zero value":         {verify: says(activity.Verification[string]{}), want: " *activity.IndeterminateError", status: reconcile.StatusIndeterminate, kin: true},
 	"error": {verify: func(context.Context) (activity.Verification[string], error) {
 		return activity.NotCompleted[string](), errBroke
-	}, want: " *activity.IndeterminateError", status: activity.StatusIndeterminate, kin: true},
-	"panic": {verify: func(context.Context) (activity.Verification[string], error) { panic("oh") }, want: " *activity.IndeterminateError", status: activity.StatusIndeterminate, kin: true},
+	}, want: " *activity.IndeterminateError", status: reconcile.StatusIndeterminate, kin: true},
+	"panic": {verify: func(context.Context) (activity.Verification[string], error) { panic("oh") }, want: " *activity.IndeterminateError", status: reconcile.StatusIndeterminate, kin: true},
 	"exit": {verify: func(context.Context) (activity.Verification[string], error) {
 		runtime.Goexit()
 		return activity.NotCompleted[string](), nil
-	}, want: " *activity.IndeterminateError", status: activity.StatusIndeterminate, kin: true},
+	}, want: " *activity.IndeterminateError", status: reconcile.StatusIndeterminate, kin: true},
 	"timeout": {verify: func(ctx context.Context) (activity.Verification[string], error) {
 		<-ctx.Done()
 		return activity.NotCompleted[string](), nil
-	}, want: " *activity.IndeterminateError", status: activity.StatusIndeterminate, kin: true},
-	"none":                {want: " *activity.IndeterminateError", status: activity.StatusIndeterminate},
-	"none, idempotent":    {policy: func(a *charging) { a.Idempotent = true }, want: "again", status: activity.StatusCompleted, kin: true},
-	"not completed, safe": {verify: says(activity.NotCompleted[string]()), policy: func(a *charging) { a.VerifyFences = true }, want: "again", status: activity.StatusCompleted, kin: true},
+	}, want: " *activity.IndeterminateError", status: reconcile.StatusIndeterminate, kin: true},
+	"none":                {want: " *activity.IndeterminateError", status: reconcile.StatusIndeterminate},
+	"none, idempotent":    {policy: func(a *charging) { a.Idempotent = true }, want: "again", status: reconcile.StatusCompleted, kin: true},
+	"not completed, safe": {verify: says(activity.NotCompleted[string]()), policy: func(a *charging) { a.VerifyFences = true }, want: "again", status: reconcile.StatusCompleted, kin: true},
 }
 
 // A window is a moment at which the process dies, or the store errs.
@@ -244,8 +246,8 @@ func reconcileAfter(t *testing.T, store sweep.Store, w window, a answer) {
 	if !w.known && a.verify != nil && asked == 0 {
 		t.Error("the verifier was not asked")
 	}
-	r, err := activity.ReadRecord(ctx, inner, "o", "charge", "1", "order/42")
-	if status := a.status; err != nil || r.Status != status && !w.known || w.known && r.Status != activity.StatusCompleted {
+	r, err := reconcile.ReadRecord(ctx, inner, "o", "charge", "1", "order/42")
+	if status := a.status; err != nil || r.Status != status && !w.known || w.known && r.Status != reconcile.StatusCompleted {
 		t.Errorf("the record is %s, %v, want it %s", r.Status, err, status)
 	}
 	b.checkInfo(t, restarted, a.patient && !w.known)
@@ -312,9 +314,9 @@ func learningWith(a *charging, learnt *error) *engine.Workflow[string, string] {
 	})
 }
 
-func recordOf(t testing.TB, s storage.Storage, key string) activity.Record {
+func recordOf(t testing.TB, s storage.Storage, key string) reconcile.Record {
 	t.Helper()
-	r, err := activity.ReadRecord(ctx, s, "o", "charge", "1", key)
+	r, err := reconcile.ReadRecord(ctx, s, "o", "charge", "1", key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,34 +349,34 @@ func TestReconcileWithoutACrash(t *testing.T) {
 		policy      func(*charging)
 		want        string // how it begins
 		runs, asked int
-		status      activity.Status
+		status      reconcile.Status
 		least       time.Duration // that it takes
 	}{
-		{"fails, not completed", fails(errBroke), no, nil, "run 3", 3, 2, activity.StatusCompleted, time.Second},                        // ACT-38, ACT-39, ACT-45
-		{"fails, completed", fails(errBroke), yes, nil, "verified", 1, 1, activity.StatusCompleted, 0},                                  // ACT-38
-		{"fails, without an effect", fails(activity.NoEffect(errBroke)), no, nil, "run 3", 3, 0, activity.StatusCompleted, time.Second}, // ACT-37
-		{"fails for good, without an effect", fails(activity.Permanent(activity.NoEffect(errBroke))), no, nil, "*activity.Error activity charge: attempt 1: broke", 1, 0, activity.StatusFailed, 0},
-		{"fails for good, not completed", fails(activity.Permanent(errBroke)), no, nil, "*activity.Error activity charge: attempt 1: broke", 1, 1, activity.StatusFailed, 0},
-		{"fails for good, completed", fails(activity.Permanent(errBroke)), yes, nil, "verified", 1, 1, activity.StatusCompleted, 0},
-		{"fails too often", fails(errBroke), no, func(a *charging) { a.Retry.MaxAttempts = 2 }, "*activity.Error activity charge: attempt 2: broke", 2, 2, activity.StatusFailed, 0}, // ACT-46, ACT-47
-		{"fails, to settle", fails(errBroke), no, func(a *charging) { a.SettleAfterError = true }, "run 3", 3, 4, activity.StatusCompleted, time.Minute},
-		{"fails, nobody can tell", fails(errBroke), nil, nil, "*activity.IndeterminateError", 1, 0, activity.StatusIndeterminate, 0},
-		{"fails, idempotent", fails(errBroke), nil, func(a *charging) { a.Idempotent = true }, "run 3", 3, 0, activity.StatusCompleted, time.Second},
-		{"times out, not completed", unresponsive, no, nil, "run 2", 2, 2, activity.StatusCompleted, time.Minute},      // ACT-42, ACT-43
-		{"times out, completed", unresponsive, yes, nil, "verified", 1, 1, activity.StatusCompleted, 30 * time.Second}, // ACT-42
-		{"times out, fenced", unresponsive, no, func(a *charging) { a.VerifyFences = true }, "run 2", 2, 1, activity.StatusCompleted, 30 * time.Second},
-		{"times out too often", unresponsive, no, func(a *charging) { a.Retry.MaxAttempts = 1 }, "*activity.Error activity charge: attempt 1: timed out after 30s", 1, 2, activity.StatusTimedOut, time.Minute},
+		{"fails, not completed", fails(errBroke), no, nil, "run 3", 3, 2, reconcile.StatusCompleted, time.Second},                        // ACT-38, ACT-39, ACT-45
+		{"fails, completed", fails(errBroke), yes, nil, "verified", 1, 1, reconcile.StatusCompleted, 0},                                  // ACT-38
+		{"fails, without an effect", fails(activity.NoEffect(errBroke)), no, nil, "run 3", 3, 0, reconcile.StatusCompleted, time.Second}, // ACT-37
+		{"fails for good, without an effect", fails(activity.Permanent(activity.NoEffect(errBroke))), no, nil, "*activity.Error activity charge: attempt 1: broke", 1, 0, reconcile.StatusFailed, 0},
+		{"fails for good, not completed", fails(activity.Permanent(errBroke)), no, nil, "*activity.Error activity charge: attempt 1: broke", 1, 1, reconcile.StatusFailed, 0},
+		{"fails for good, completed", fails(activity.Permanent(errBroke)), yes, nil, "verified", 1, 1, reconcile.StatusCompleted, 0},
+		{"fails too often", fails(errBroke), no, func(a *charging) { a.Retry.MaxAttempts = 2 }, "*activity.Error activity charge: attempt 2: broke", 2, 2, reconcile.StatusFailed, 0}, // ACT-46, ACT-47
+		{"fails, to settle", fails(errBroke), no, func(a *charging) { a.SettleAfterError = true }, "run 3", 3, 4, reconcile.StatusCompleted, time.Minute},
+		{"fails, nobody can tell", fails(errBroke), nil, nil, "*activity.IndeterminateError", 1, 0, reconcile.StatusIndeterminate, 0},
+		{"fails, idempotent", fails(errBroke), nil, func(a *charging) { a.Idempotent = true }, "run 3", 3, 0, reconcile.StatusCompleted, time.Second},
+		{"times out, not completed", unresponsive, no, nil, "run 2", 2, 2, reconcile.StatusCompleted, time.Minute},      // ACT-42, ACT-43
+		{"times out, completed", unresponsive, yes, nil, "verified", 1, 1, reconcile.StatusCompleted, 30 * time.Second}, // ACT-42
+		{"times out, fenced", unresponsive, no, func(a *charging) { a.VerifyFences = true }, "run 2", 2, 1, reconcile.StatusCompleted, 30 * time.Second},
+		{"times out too often", unresponsive, no, func(a *charging) { a.Retry.MaxAttempts = 1 }, "*activity.Error activity charge: attempt 1: timed out after 30s", 1, 2, reconcile.StatusTimedOut, time.Minute},
 		{"cannot tell at first", fails(errBroke), func(n int) activity.Verification[string] {
 			if n < 4 {
 				return activity.Indeterminate[string]("pending")
 			}
 			return activity.CompletedWithResult("verified")
-		}, nil, "verified", 1, 4, activity.StatusCompleted, 0},
-		{"has a deadline", fails(activity.NoEffect(errBroke)), nil, func(a *charging) { a.TotalTimeout = 2 * time.Second; a.Retry.Backoff = 5 * time.Second }, "*activity.Error activity charge: attempt 1: broke", 1, 0, activity.StatusFailed, 0},
-		{"has a deadline that cuts an attempt", unresponsive, yes, func(a *charging) { a.TotalTimeout = 10 * time.Second }, "verified", 1, 1, activity.StatusCompleted, 10 * time.Second},
-		{"panics", func(context.Context, int) (string, error) { panic("oh") }, yes, nil, "verified", 1, 1, activity.StatusCompleted, 0},
-		{"exits", func(context.Context, int) (string, error) { runtime.Goexit(); return "", nil }, yes, nil, "verified", 1, 1, activity.StatusCompleted, 0},
-		{"exits too often", func(context.Context, int) (string, error) { runtime.Goexit(); return "", nil }, no, func(a *charging) { a.Retry.MaxAttempts = 2 }, "*activity.Error activity charge: attempt 2: called runtime.Goexit", 2, 2, activity.StatusFailed, 0},
+		}, nil, "verified", 1, 4, reconcile.StatusCompleted, 0},
+		{"has a deadline", fails(activity.NoEffect(errBroke)), nil, func(a *charging) { a.TotalTimeout = 2 * time.Second; a.Retry.Backoff = 5 * time.Second }, "*activity.Error activity charge: attempt 1: broke", 1, 0, reconcile.StatusFailed, 0},
+		{"has a deadline that cuts an attempt", unresponsive, yes, func(a *charging) { a.TotalTimeout = 10 * time.Second }, "verified", 1, 1, reconcile.StatusCompleted, 10 * time.Second},
+		{"panics", func(context.Context, int) (string, error) { panic("oh") }, yes, nil, "verified", 1, 1, reconcile.StatusCompleted, 0},
+		{"exits", func(context.Context, int) (string, error) { runtime.Goexit(); return "", nil }, yes, nil, "verified", 1, 1, reconcile.StatusCompleted, 0},
+		{"exits too often", func(context.Context, int) (string, error) { runtime.Goexit(); return "", nil }, no, func(a *charging) { a.Retry.MaxAttempts = 2 }, "*activity.Error activity charge: attempt 2: called runtime.Goexit", 2, 2, reconcile.StatusFailed, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
@@ -472,7 +474,7 @@ func TestOperatorSettlesWhatIsUnderWay(t *testing.T) {
 		if got := result(t, h); got != "by hand" {
 			t.Errorf("learnt %q", got)
 		}
-		if r := recordOf(t, s, "order/42"); r.Status != activity.StatusCompleted || string(r.Result) != `"by hand"` {
+		if r := recordOf(t, s, "order/42"); r.Status != reconcile.StatusCompleted || string(r.Result) != `"by hand"` {
 			t.Errorf("the record is %s with %s", r.Status, r.Result)
 		}
 		if err := p.Resolve(ctx, "o", "1", activity.Failed(""), audit); !errors.Is(err, engine.ErrTerminal) {
@@ -725,7 +727,7 @@ func TestARecordOfAnotherLifeIsNotSeen(t *testing.T) {
 		a, b := keyed(func(_ context.Context, n int) (string, error) { return fmt.Sprint("run ", n), nil },
 			func(int) activity.Verification[string] { return activity.CompletedWithResult("verified") })
 		wf := learning(a)
-		old := activity.Record{Generation: "EARLIER", WorkflowID: "o", Activity: "charge", Operation: "1", IdempotencyKey: "order/42", Settled: true, HasResult: true, Result: []byte(`"old"`), Status: activity.StatusCompleted}
+		old := reconcile.Record{Generation: "EARLIER", WorkflowID: "o", Activity: "charge", Operation: "1", IdempotencyKey: "order/42", Settled: true, HasResult: true, Result: []byte(`"old"`), Status: reconcile.StatusCompleted}
 		_, op, err := old.Seal()
 		if err != nil {
 			t.Fatal(err)
@@ -846,8 +848,8 @@ func TestCancelledWhileUnderWay(t *testing.T) {
 				if !errors.Is(got, want) {
 					t.Errorf("learnt %v, want %v", got, want)
 				}
-				rs, err := activity.Records(ctx, s, "o", generation(t, s))
-				if err != nil || len(rs) != 1 || rs[0].Status != activity.StatusCancelled || rs[0].HasResult || !rs[0].Settled {
+				rs, err := reconcile.Records(ctx, s, "o", generation(t, s))
+				if err != nil || len(rs) != 1 || rs[0].Status != reconcile.StatusCancelled || rs[0].HasResult || !rs[0].Settled {
 					t.Errorf("records %+v, %v, want one that is cancelled", rs, err)
 				}
 				p.stop(t)
@@ -961,7 +963,7 @@ func TestAResultThatCannotBeKept(t *testing.T) {
 		if got := result(t, start(t, wf, p, "o", "")); !strings.HasPrefix(got, "true ") || runs != 1 {
 			t.Errorf("learnt %q after %d attempts", got, runs)
 		}
-		if r := recordOf(t, s, "42"); r.Status != activity.StatusCompleted || r.HasResult {
+		if r := recordOf(t, s, "42"); r.Status != reconcile.StatusCompleted || r.HasResult {
 			t.Errorf("the record is %s, with a result %v", r.Status, r.HasResult)
 		}
 		p.stop(t)
@@ -1036,7 +1038,7 @@ func TestBranchesAreReconciledByThemselves(t *testing.T) {
 		if got := result(t, wf.Handle(p, "o")); got != "run 1, run 2, verified 3, run 4" || len(runs.all()) != 4 {
 			t.Errorf("learnt %q after %v", got, runs.all())
 		}
-		records, err := activity.Records(ctx, s, "o", generation(t, s))
+		records, err := reconcile.Records(ctx, s, "o", generation(t, s))
 		if err != nil || len(records) != 4 {
 			t.Errorf("%d records, %v, want 4", len(records), err)
 		}
@@ -1046,7 +1048,7 @@ func TestBranchesAreReconciledByThemselves(t *testing.T) {
 
 func generation(t testing.TB, s storage.Storage) string {
 	t.Helper()
-	wf, err := checkpoint.Load(ctx, s, "o")
+	wf, err := journal.Load(ctx, s, "o")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1220,7 +1222,7 @@ func TestCancelledActivitiesDoNotKeepARunInMemory(t *testing.T) {
 		if ks[len(ks)-1] != checkpoint.KindParked || !slices.Contains(ks, checkpoint.KindGivenUp) {
 			t.Errorf("its history is %v, want it given up and parked", ks)
 		}
-		if rs, err := activity.Records(ctx, s, "o", generation(t, s)); err != nil || len(rs) != 1 || rs[0].Status != activity.StatusCancelled {
+		if rs, err := reconcile.Records(ctx, s, "o", generation(t, s)); err != nil || len(rs) != 1 || rs[0].Status != reconcile.StatusCancelled {
 			t.Errorf("records %+v, %v", rs, err)
 		}
 		p.stop(t)

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -84,7 +85,7 @@ func within(t testing.TB, what string, ok func() bool) {
 }
 
 // charged is the record of o's charge.
-func charged(t testing.TB, s storage.Storage) activity.Record { return recordOf(t, s, "order/42") }
+func charged(t testing.TB, s storage.Storage) reconcile.Record { return recordOf(t, s, "order/42") }
 
 func ends(t testing.TB, c engine.Client, want string) {
 	t.Helper()
@@ -235,7 +236,7 @@ func TestResolveOfAnotherTypeIsCorrected(t *testing.T) {
 					p = boots()
 				}
 				asksFor(t, p, asksBob...)
-				if r := charged(t, s); r.Settled || r.HasResult || len(r.Result) > 0 || r.Status != activity.StatusIndeterminate {
+				if r := charged(t, s); r.Settled || r.HasResult || len(r.Result) > 0 || r.Status != reconcile.StatusIndeterminate {
 					t.Errorf("the record is %+v, want it without an outcome", r)
 				}
 				p.kill()
@@ -599,7 +600,7 @@ func TestResolveOfAnotherTypeMeetsALateReturn(t *testing.T) {
 				}}, wf, often)
 				start(t, wf, p, "o", "")
 				within(t, "its time is up", func() bool {
-					return len(entries(t, s, "act:o")) > 0 && charged(t, s).Status == activity.StatusTimedOut
+					return len(entries(t, s, "act:o")) > 0 && charged(t, s).Status == reconcile.StatusTimedOut
 				})
 				armed.Store(true)
 				close(goOn)

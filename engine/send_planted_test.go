@@ -7,8 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/signal"
@@ -26,7 +27,7 @@ type planter struct {
 
 func (p *planter) plant(t testing.TB, name, signalID string) {
 	p.planted = keys.Signal("o", name, signalID)
-	raw, err := record.Seal(p.planted, checkpoint.Version, &signal.Payload{Generation: "of nobody", Data: []byte(`"planted"`)}, nil)
+	raw, err := record.Seal(p.planted, journal.Version, &acceptance.Payload{Generation: "of nobody", Data: []byte(`"planted"`)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

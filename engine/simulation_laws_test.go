@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -37,7 +38,7 @@ type laws struct {
 
 // A lawful run is what is known of a workflow.
 type lawful struct {
-	record   *checkpoint.Workflow
+	record   *journal.Workflow
 	head     checkpoint.Checkpoint
 	claim    uint64          // the highest
 	ended    string          // as the history has it
@@ -168,12 +169,12 @@ func (l *laws) run(t *touched, op storage.Op, parts int, there, gone bool) {
 			l.wrong("%v", err)
 			return
 		}
-		c, err := checkpoint.Read(context.Background(), l.store, t.id, n)
+		c, err := journal.Read(context.Background(), l.store, t.id, n)
 		if err != nil {
 			l.wrong("checkpoint %q: %v", op.Key, err)
 			return
 		}
-		t.appended = append(t.appended, *c)
+		t.appended = append(t.appended, c.Checkpoint)
 	}
 }
 
@@ -225,7 +226,7 @@ func (l *laws) lease(o *opening, incarnation string, op storage.Op, there bool) 
 		}
 		return
 	}
-	if _, err := record.Open(op.Key, op.Value, checkpoint.Version, &r); err != nil {
+	if _, err := record.Open(op.Key, op.Value, journal.Version, &r); err != nil {
 		l.wrong("%v", err)
 	}
 	owner, known := l.owners[incarnation]
@@ -303,7 +304,7 @@ func (l *laws) event(run *lawful, c *checkpoint.Checkpoint, e checkpoint.Event) 
 // rewritten judges a change of a workflow's record.
 func (l *laws) rewritten(o *opening, t *touched, was []byte) {
 	id, run, appended := t.id, t.lawful, t.appended
-	after, err := checkpoint.OpenWorkflow(id, t.record)
+	after, err := journal.OpenWorkflow(id, t.record)
 	if err != nil {
 		l.wrong("record of %s: %v", id, err)
 		return
@@ -312,7 +313,7 @@ func (l *laws) rewritten(o *opening, t *touched, was []byte) {
 	run.record = after
 	owned := len(appended) > 0
 	if before == nil {
-		before = &checkpoint.Workflow{Generation: after.Generation}
+		before = &journal.Workflow{Generation: after.Generation}
 	} else if string(was) != string(before.Raw()) {
 		l.wrong("CK4: the record of %s was written on one that is not there", id)
 	}
@@ -337,7 +338,7 @@ func (l *laws) rewritten(o *opening, t *touched, was []byte) {
 }
 
 // claimed judges a claim.
-func (l *laws) claimed(o *opening, run *lawful, before, after *checkpoint.Workflow, appended []checkpoint.Checkpoint) {
+func (l *laws) claimed(o *opening, run *lawful, before, after *journal.Workflow, appended []checkpoint.Checkpoint) {
 	id := after.ID
 	if len(appended) == 0 {
 		l.wrong("OW6: %s is claimed without a checkpoint", id)
@@ -384,7 +385,7 @@ func (l *laws) stale(o *opening, b storage.Batch) bool {
 }
 
 // claims says that b changes the owner of wf: it puts another's held entry.
-func claims(b storage.Batch, wf *checkpoint.Workflow) bool {
+func claims(b storage.Batch, wf *journal.Workflow) bool {
 	return slices.ContainsFunc(b.Ops, func(op storage.Op) bool {
 		return op.Kind == storage.PutOp && bytes.HasPrefix(op.Key, []byte("held:")) && !bytes.Equal(op.Key, keys.Held(wf.Owner, wf.ID))
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/torture"
@@ -326,7 +327,7 @@ func TestDeathsAreForgotten(t *testing.T) {
 			if i := describe(t, p, id); i.Owner == "" || len(i.Attention) > 0 {
 				t.Errorf("%+v, want it driven", i)
 			}
-			wf, err := checkpoint.Load(ctx, s, id)
+			wf, err := journal.Load(ctx, s, id)
 			if err != nil || wf.Deaths > 3 || wf.Alone > 1 {
 				t.Errorf("%s: %d deaths, %d alone, %v; want them forgotten", id, wf.Deaths, wf.Alone, err)
 			}
@@ -343,7 +344,7 @@ func TestDeathsThatAnEarlierReleaseCounted(t *testing.T) {
 		p := boot(t, s, wf)
 		start(t, wf, p, "o", "")
 		p.kill()
-		r, err := checkpoint.Load(ctx, s, "o")
+		r, err := journal.Load(ctx, s, "o")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -44,18 +45,18 @@ func TestWhatTimedOutIsRecordedAsThat(t *testing.T) {
 			verify   func(int) activity.Verification[string]
 			policy   func(*charging)
 			want     string // the beginning of what the workflow learns
-			status   activity.Status
+			status   reconcile.Status
 			runs     int
 		}{
-			{"no verifier", 1, nil, nil, "*activity.IndeterminateError", activity.StatusTimedOut, 1},
-			{"indeterminate", 1, who, nil, "*activity.IndeterminateError", activity.StatusTimedOut, 1},
-			{"invalid answer", 1, func(int) activity.Verification[string] { return activity.Verification[string]{} }, nil, "*activity.IndeterminateError", activity.StatusTimedOut, 1},
-			{"not completed, and no other attempt", 2, no, nil, "*activity.Error activity charge: attempt 2: timed out", activity.StatusTimedOut, 2},
-			{"not completed", 1, no, nil, "run 2", activity.StatusCompleted, 2},
-			{"completed", 1, func(int) activity.Verification[string] { return activity.CompletedWithResult("verified") }, nil, "verified", activity.StatusCompleted, 1},
-			{"result unavailable", 1, func(int) activity.Verification[string] { return activity.CompletedResultUnavailable[string]() }, nil, "*activity.ResultUnavailableError", activity.StatusCompleted, 1},
-			{"idempotent", 1, nil, func(a *charging) { a.Idempotent = true }, "run 2", activity.StatusCompleted, 2},
-			{"idempotent, and no other attempt", 2, nil, func(a *charging) { a.Idempotent = true }, "*activity.Error activity charge: attempt 2: timed out", activity.StatusTimedOut, 2},
+			{"no verifier", 1, nil, nil, "*activity.IndeterminateError", reconcile.StatusTimedOut, 1},
+			{"indeterminate", 1, who, nil, "*activity.IndeterminateError", reconcile.StatusTimedOut, 1},
+			{"invalid answer", 1, func(int) activity.Verification[string] { return activity.Verification[string]{} }, nil, "*activity.IndeterminateError", reconcile.StatusTimedOut, 1},
+			{"not completed, and no other attempt", 2, no, nil, "*activity.Error activity charge: attempt 2: timed out", reconcile.StatusTimedOut, 2},
+			{"not completed", 1, no, nil, "run 2", reconcile.StatusCompleted, 2},
+			{"completed", 1, func(int) activity.Verification[string] { return activity.CompletedWithResult("verified") }, nil, "verified", reconcile.StatusCompleted, 1},
+			{"result unavailable", 1, func(int) activity.Verification[string] { return activity.CompletedResultUnavailable[string]() }, nil, "*activity.ResultUnavailableError", reconcile.StatusCompleted, 1},
+			{"idempotent", 1, nil, func(a *charging) { a.Idempotent = true }, "run 2", reconcile.StatusCompleted, 2},
+			{"idempotent, and no other attempt", 2, nil, func(a *charging) { a.Idempotent = true }, "*activity.Error activity charge: attempt 2: timed out", reconcile.StatusTimedOut, 2},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				a, b := expiring(c.attempts, c.verify)
@@ -63,8 +64,8 @@ func TestWhatTimedOutIsRecordedAsThat(t *testing.T) {
 					c.policy(a)
 				}
 				id := fmt.Sprint("o", i)
-				record := func() activity.Record {
-					r, err := activity.ReadRecord(ctx, s, id, "charge", "1", "order/42")
+				record := func() reconcile.Record {
+					r, err := reconcile.ReadRecord(ctx, s, id, "charge", "1", "order/42")
 					if err != nil {
 						t.Error(err)
 					}
@@ -72,7 +73,7 @@ func TestWhatTimedOutIsRecordedAsThat(t *testing.T) {
 				}
 				if verify := a.Verify; verify != nil {
 					a.Verify = func(ctx context.Context, in string) (activity.Verification[string], error) {
-						if r := record(); r.Status != activity.StatusTimedOut || r.Settled {
+						if r := record(); r.Status != reconcile.StatusTimedOut || r.Settled {
 							t.Errorf("the verifier is called while the record is %s, settled %v", r.Status, r.Settled)
 						}
 						return verify(ctx, in)
@@ -119,12 +120,12 @@ func TestAnOperatorDecidesWhatTimedOut(t *testing.T) {
 		for i, c := range []struct {
 			answer activity.Answer
 			want   string
-			status activity.Status
+			status reconcile.Status
 		}{
-			{activity.CompletedWithResult("by hand"), "by hand <nil>", activity.StatusCompleted},
-			{activity.CompletedResultUnavailable[string](), "*activity.ResultUnavailableError", activity.StatusCompleted},
-			{activity.Failed("the bank says no"), "the bank says no", activity.StatusFailed},
-			{activity.NotCompleted[string](), "run 2 <nil>", activity.StatusCompleted},
+			{activity.CompletedWithResult("by hand"), "by hand <nil>", reconcile.StatusCompleted},
+			{activity.CompletedResultUnavailable[string](), "*activity.ResultUnavailableError", reconcile.StatusCompleted},
+			{activity.Failed("the bank says no"), "the bank says no", reconcile.StatusFailed},
+			{activity.NotCompleted[string](), "run 2 <nil>", reconcile.StatusCompleted},
 		} {
 			for _, how := range []string{"park", "retry"} {
 				t.Run(fmt.Sprint(how, "/", c.answer.Verdict().State), func(t *testing.T) {
@@ -133,8 +134,8 @@ func TestAnOperatorDecidesWhatTimedOut(t *testing.T) {
 						a.OnIndeterminate = activity.AwaitOperator
 					}
 					id := fmt.Sprint("o", how, i)
-					record := func() activity.Record {
-						rs, err := activity.Records(ctx, s, id, generationOf(t, s, id))
+					record := func() reconcile.Record {
+						rs, err := reconcile.Records(ctx, s, id, generationOf(t, s, id))
 						if err != nil || len(rs) != 1 {
 							t.Fatalf("records %+v, %v, want one", rs, err)
 						}
@@ -154,13 +155,13 @@ func TestAnOperatorDecidesWhatTimedOut(t *testing.T) {
 						if _, err := soon(h); err == nil || !strings.Contains(err.Error(), "is unknown") {
 							t.Fatalf("%v, want %T", err, unknown)
 						}
-						if r := record(); r.Status != activity.StatusTimedOut || !r.Settled {
+						if r := record(); r.Status != reconcile.StatusTimedOut || !r.Settled {
 							t.Errorf("given up, the record is %s, settled %v", r.Status, r.Settled)
 						}
 						retry(t, p, id)
 					}
 					waitAttention(t, p, id, "timed out after 10ms")
-					if r := record(); r.Status != activity.StatusTimedOut || r.Settled && how == "park" {
+					if r := record(); r.Status != reconcile.StatusTimedOut || r.Settled && how == "park" {
 						t.Errorf("the record is %s, settled %v, and an operator is asked", r.Status, r.Settled)
 					}
 					p.stop(t)

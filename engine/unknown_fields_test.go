@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/golden"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
@@ -157,7 +157,7 @@ func (s *laterStore) judge(key, was, is []byte) {
 	switch recordKinds[kind] {
 	case replaced:
 	case rewritten:
-		lost, err := golden.Kept(key, was, is, checkpoint.Version)
+		lost, err := golden.Kept(key, was, is, journal.Version)
 		if err != nil || lost != "" {
 			s.t.Errorf("%s is written without what this release does not know of it (give record.Seal what record.Open returned): %s%v", key, lost, err)
 		}
@@ -184,7 +184,7 @@ func (s *laterStore) turn(ctx context.Context) {
 		case what == noValue:
 			s.met[kind] = true
 		default:
-			later, err := golden.Later(e.Key, e.Value, checkpoint.Version, fmt.Sprintf("%s/%d", e.Key, s.turns))
+			later, err := golden.Later(e.Key, e.Value, journal.Version, fmt.Sprintf("%s/%d", e.Key, s.turns))
 			if err != nil {
 				s.t.Fatalf("%s: %v", e.Key, err)
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -127,7 +128,7 @@ func events(id string, n uint64, o storage.Op) string {
 	if err := alone.Commit(ctx, storage.Batch{Ops: []storage.Op{o}}); err != nil {
 		return err.Error()
 	}
-	c, err := checkpoint.Read(ctx, alone, id, n)
+	c, err := journal.Read(ctx, alone, id, n)
 	if err != nil {
 		return err.Error()
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -101,7 +101,7 @@ func (w *witness) checkpoint(b storage.Batch) (id, number, was, is string) {
 
 // owner is the owner in the record of a workflow, if that is one of this process's.
 func (w *witness) owner(id string, raw []byte) string {
-	wf, err := checkpoint.OpenWorkflow(id, raw)
+	wf, err := journal.OpenWorkflow(id, raw)
 	if err != nil || !strings.HasPrefix(wf.Owner, w.process+"-") {
 		return ""
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/worker"
@@ -33,14 +34,14 @@ func invalidActor(a weft.Actor) error {
 }
 
 // act returns a change by an operator that the history records as verb.
-func (e *Admin) act(verb checkpoint.Verb, name string, decide func(ctx context.Context, wf *checkpoint.Workflow) (*worker.Changing, error)) worker.Change {
+func (e *Admin) act(verb journal.Verb, name string, decide func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error)) worker.Change {
 	said := auditRecord{verb: verb}
 	return worker.Change{
 		Name: name,
-		Landed: func(ctx context.Context, wf *checkpoint.Workflow) (bool, error) {
+		Landed: func(ctx context.Context, wf *journal.Workflow) (bool, error) {
 			return said.recorded(ctx, e.Store, wf)
 		},
-		Decide: func(ctx context.Context, wf *checkpoint.Workflow) (*worker.Changing, error) {
+		Decide: func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
 			if err := said.note(ctx, e.Store, wf); err != nil {
 				return nil, err
 			}
@@ -53,7 +54,7 @@ func (e *Admin) act(verb checkpoint.Verb, name string, decide func(ctx context.C
 // have done the same with the same reason earlier. Only a record that was written since the
 // first try counts as this one.
 type auditRecord struct {
-	verb   checkpoint.Verb
+	verb   journal.Verb
 	next   uint64 // the number of the next checkpoint before the first try; 0: not tried yet
 	before int    // how often the verb was in the workflow record then
 }
@@ -61,7 +62,7 @@ type auditRecord struct {
 // note notes the state before the first try, and does nothing before later ones. Of the
 // last checkpoint it reads only the number: the checkpoint may be damaged, and be the reason
 // why an operator acts.
-func (s *auditRecord) note(ctx context.Context, store storage.Storage, wf *checkpoint.Workflow) error {
+func (s *auditRecord) note(ctx context.Context, store storage.Storage, wf *journal.Workflow) error {
 	if s.next != 0 {
 		return nil
 	}
@@ -85,16 +86,16 @@ func (s *auditRecord) note(ctx context.Context, store storage.Storage, wf *check
 
 // recorded reports whether a try of unknown outcome was written: the verb is in the
 // workflow record, or in a checkpoint to which it was moved from there.
-func (s *auditRecord) recorded(ctx context.Context, store storage.Storage, wf *checkpoint.Workflow) (bool, error) {
+func (s *auditRecord) recorded(ctx context.Context, store storage.Storage, wf *journal.Workflow) (bool, error) {
 	n := s.count(wf.Verbs)
 	since := *wf
 	since.Base = max(wf.Base, s.next)
-	for c, err := range checkpoint.History(ctx, store, &since) {
+	for c, err := range journal.History(ctx, store, &since) {
 		if err != nil {
 			return false, err
 		}
 		for _, e := range c.Events {
-			if e.Kind == checkpoint.KindActed && s.verb == (checkpoint.Verb{Name: e.Name, By: e.By, Why: e.Why}) {
+			if e.Kind == checkpoint.KindActed && s.verb == (journal.Verb{Name: e.Name, By: e.By, Why: e.Why}) {
 				n++
 			}
 		}
@@ -102,7 +103,7 @@ func (s *auditRecord) recorded(ctx context.Context, store storage.Storage, wf *c
 	return n > s.before, nil
 }
 
-func (s *auditRecord) count(verbs []checkpoint.Verb) (n int) {
+func (s *auditRecord) count(verbs []journal.Verb) (n int) {
 	for _, v := range verbs {
 		if v == s.verb {
 			n++

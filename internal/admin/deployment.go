@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/record"
@@ -76,7 +76,7 @@ func (e *Admin) point(ctx context.Context, verb string, by weft.Actor, decide fu
 		if next == nil || err != nil {
 			return err
 		}
-		next.By, next.Why, next.At, next.UnknownFields = by.Name, by.Reason, checkpoint.Micro(e.Now()), now.UnknownFields
+		next.By, next.Why, next.At, next.UnknownFields = by.Name, by.Reason, journal.Micro(e.Now()), now.UnknownFields
 		again, err := e.replace(ctx, now, next)
 		if err != nil {
 			return fmt.Errorf("engine: %s %q: %w", verb, next.Deployment, err)
@@ -96,7 +96,7 @@ var errPointed = errors.New("another deployment was activated meanwhile; it is u
 // changed first. If the outcome of a commit was unknown it returns errPointed instead,
 // because next may have been active before that change.
 func (e *Admin) replace(ctx context.Context, now, next *run.ActiveRecord) (again bool, err error) {
-	raw, err := record.Seal(run.ActiveKey, checkpoint.Version, next, next.UnknownFields)
+	raw, err := record.Seal(run.ActiveKey, journal.Version, next, next.UnknownFields)
 	if err != nil {
 		return false, err
 	}
@@ -106,7 +106,7 @@ func (e *Admin) replace(ctx context.Context, now, next *run.ActiveRecord) (again
 		e.Log.Warn("weft: outcome of an activation is unknown, trying again", "deployment", next.Deployment, "error", err)
 	}
 	b := storage.Batch{If: []storage.Condition{now.Unchanged()}, Ops: []storage.Op{storage.Put(run.ActiveKey, raw)}}
-	err = checkpoint.Settle(ctx, e.Store, b, unsure, func(ctx context.Context) (bool, error) {
+	err = journal.Settle(ctx, e.Store, b, unsure, func(ctx context.Context) (bool, error) {
 		there, err := e.Store.Get(ctx, run.ActiveKey)
 		if errors.Is(err, storage.ErrNotFound) {
 			return false, nil

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/record"
@@ -81,8 +81,8 @@ func (e *Admin) engineInfo(entry storage.Entry) (weft.EngineInfo, error) {
 		Queues:      r.Queues,
 		Alive:       alive,
 		LeaseTTL:    saturate.Times(r.TTL, time.Microsecond),
-		Since:       checkpoint.Time(r.Since),
-		Stopped:     checkpoint.Time(r.Stopped),
+		Since:       journal.Time(r.Since),
+		Stopped:     journal.Time(r.Stopped),
 		Takeovers:   r.Takeovers,
 		LostRaces:   r.LostRaces,
 		Fenced:      r.Fenced,

@@ -4,8 +4,8 @@ import (
 	"context"
 	"io"
 
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/export"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/run"
 )
 
@@ -20,7 +20,7 @@ func (e *Admin) Export(ctx context.Context, id string, w io.Writer) error {
 		Workflow:   wf.Type,
 		Generation: wf.Generation,
 		Status:     wf.Status,
-		Started:    checkpoint.Time(wf.StartedAt),
+		Started:    journal.Time(wf.StartedAt),
 		Codec:      in.Codec,
 	}
 	for _, r := range wf.Retries {
@@ -31,13 +31,13 @@ func (e *Admin) Export(ctx context.Context, id string, w io.Writer) error {
 }
 
 // begun reads a workflow's record and the input that belongs to it.
-func (e *Admin) begun(ctx context.Context, id string) (*checkpoint.Workflow, *checkpoint.Input, error) {
+func (e *Admin) begun(ctx context.Context, id string) (*journal.Workflow, *journal.Input, error) {
 	for {
 		wf, err := e.Load(ctx, id)
 		if err != nil {
 			return nil, nil, err
 		}
-		in, err := checkpoint.ReadInput(ctx, e.Store, wf)
+		in, err := journal.ReadInput(ctx, e.Store, wf)
 		if err == nil {
 			return wf, in, nil
 		}

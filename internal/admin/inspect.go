@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
@@ -38,7 +39,7 @@ func (e *Admin) describe(ctx context.Context, id string) (weft.Info, error) {
 }
 
 // infoOf returns the state of wf, including whether no engine can execute it.
-func (e *Admin) infoOf(ctx context.Context, wf *checkpoint.Workflow, who *roster) (weft.Info, error) {
+func (e *Admin) infoOf(ctx context.Context, wf *journal.Workflow, who *roster) (weft.Info, error) {
 	info := run.InfoOf(wf)
 	if wf.Status.Terminal() || e.Executing(wf.ID) != nil {
 		return info, nil
@@ -53,7 +54,7 @@ func (e *Admin) infoOf(ctx context.Context, wf *checkpoint.Workflow, who *roster
 // leftAlone returns why no engine can execute wf, as far as e knows, or "". For a run that
 // is pinned to a deployment, or will be, it looks for an engine of the deployment. For any
 // other run, e knows only its own workflows, and nothing if it has none.
-func (e *Admin) leftAlone(ctx context.Context, wf *checkpoint.Workflow, who *roster) (string, error) {
+func (e *Admin) leftAlone(ctx context.Context, wf *journal.Workflow, who *roster) (string, error) {
 	switch {
 	case wf.Deployment != "":
 		return who.missing(ctx, wf.Deployment, wf.Type)
@@ -113,7 +114,7 @@ func (e *Admin) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, er
 
 func (e *Admin) listed(ctx context.Context, entry storage.Entry, who *roster) (weft.Info, error) {
 	var r run.Row
-	if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
+	if _, err := record.Open(entry.Key, entry.Value, journal.Version, &r); err != nil {
 		return weft.Info{}, err
 	}
 	wf, err := e.Load(ctx, r.ID)

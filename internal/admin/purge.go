@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/run"
@@ -35,7 +35,7 @@ func (e *Admin) purgeWorkflow(ctx context.Context, id string, by weft.Actor) err
 
 // purge purges the workflow, or reports that another write came first and to try again.
 func (e *Admin) purge(ctx context.Context, id string, by weft.Actor) (again bool, err error) {
-	wf, err := checkpoint.Load(ctx, e.Store, id)
+	wf, err := journal.Load(ctx, e.Store, id)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
 		_, err := e.Orphaned(ctx, id)
@@ -60,15 +60,15 @@ func (e *Admin) purge(ctx context.Context, id string, by weft.Actor) (again bool
 		}
 		e.Log.Info("weft: workflow purged", "workflow", id, "by", by.Name, "why", by.Reason)
 	}
-	err = checkpoint.Sweep(ctx, e.Store, wf)
+	err = journal.Sweep(ctx, e.Store, wf)
 	if errors.Is(err, storage.ErrConflict) {
 		return false, nil // the id was started again, and that start finished the purge
 	}
 	return false, err
 }
 
-func (e *Admin) bury(ctx context.Context, wf *checkpoint.Workflow) (*checkpoint.Workflow, error) {
-	hold, err := checkpoint.Find(ctx, e.Store, wf)
+func (e *Admin) bury(ctx context.Context, wf *journal.Workflow) (*journal.Workflow, error) {
+	hold, err := journal.Find(ctx, e.Store, wf)
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +77,8 @@ func (e *Admin) bury(ctx context.Context, wf *checkpoint.Workflow) (*checkpoint.
 	if err != nil {
 		return nil, err
 	}
-	err = checkpoint.Settle(ctx, e.Store, w.Batch, nil, func(ctx context.Context) (bool, error) {
-		seen, err := checkpoint.Load(ctx, e.Store, wf.ID)
+	err = journal.Settle(ctx, e.Store, w.Batch, nil, func(ctx context.Context) (bool, error) {
+		seen, err := journal.Load(ctx, e.Store, wf.ID)
 		if errors.Is(err, storage.ErrNotFound) {
 			return false, nil
 		}

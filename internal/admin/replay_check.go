@@ -10,6 +10,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/export"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/worker"
@@ -30,11 +31,11 @@ func (e *Admin) Replay(ctx context.Context, history io.Reader) error {
 	defer l.Cancel(nil)
 	defer context.AfterFunc(ctx, func() { l.Cancel(context.Cause(ctx)) })()
 
-	wf := &checkpoint.Workflow{ID: p.ID, Type: p.Workflow, Generation: p.Generation, Status: checkpoint.StatusRunning, StartedAt: checkpoint.Micro(p.Started)}
+	wf := &journal.Workflow{ID: p.ID, Type: p.Workflow, Generation: p.Generation, Status: checkpoint.StatusRunning, StartedAt: journal.Micro(p.Started)}
 	for _, a := range p.Retries {
 		wf.Retries = append(wf.Retries, a.Recorded())
 	}
-	hold := &checkpoint.Hold{Workflow: wf}
+	hold := &journal.Hold{Workflow: wf}
 	if last := len(checkpoints) - 1; last >= 0 {
 		hold.Head, hold.HeadTime = checkpoints[last].Number, checkpoints[last].Time
 	}

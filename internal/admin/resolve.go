@@ -9,8 +9,9 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
@@ -27,11 +28,11 @@ func (e *Admin) resolveOperation(ctx context.Context, id, operation string, a ac
 	if err := errors.Join(checkActor(by), err); err != nil {
 		return err
 	}
-	verb := checkpoint.Verb{Name: run.Resolution(operation, v.State), By: by.Name, Why: by.Reason}
+	verb := journal.Verb{Name: run.Resolution(operation, v.State), By: by.Name, Why: by.Reason}
 	if run.Undoes(operation) && v.Reason != "" {
 		verb.Why += ": " + v.Reason
 	}
-	err = e.Change(ctx, id, e.act(verb, "resolve", func(ctx context.Context, wf *checkpoint.Workflow) (*worker.Changing, error) {
+	err = e.Change(ctx, id, e.act(verb, "resolve", func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
 		return e.resolving(ctx, wf, operation, v, result, verb)
 	}))
 	if err == nil {
@@ -42,7 +43,7 @@ func (e *Admin) resolveOperation(ctx context.Context, id, operation string, a ac
 
 // personal checks an operator's answer about an operation and encodes its result. The
 // answer about an operation that undoes a call has no result.
-func (e *Admin) personal(a activity.Answer, operation string) (v activity.Verdict, result activity.Payload, err error) {
+func (e *Admin) personal(a activity.Answer, operation string) (v activity.Verdict, result reconcile.Payload, err error) {
 	if payload.IsNil(a) {
 		return v, result, fmt.Errorf("%w: answer is nil", weft.ErrInvalid)
 	}
@@ -64,22 +65,22 @@ func (e *Admin) personal(a activity.Answer, operation string) (v activity.Verdic
 
 // resolving decides a Resolve. It writes the operation's record, and the workflow's record
 // so that the owner notices.
-func (e *Admin) resolving(ctx context.Context, wf *checkpoint.Workflow, operation string, v activity.Verdict, result activity.Payload, verb checkpoint.Verb) (*worker.Changing, error) {
+func (e *Admin) resolving(ctx context.Context, wf *journal.Workflow, operation string, v activity.Verdict, result reconcile.Payload, verb journal.Verb) (*worker.Changing, error) {
 	if wf.Status.Terminal() {
 		return nil, &weft.TerminalError{WorkflowID: wf.ID, Status: wf.Status}
 	}
 	if run.Undoes(operation) {
 		return e.resolvingUndo(wf, operation, v, verb)
 	}
-	records, err := activity.Records(ctx, e.Store, wf.ID, wf.Generation)
+	records, err := reconcile.Records(ctx, e.Store, wf.ID, wf.Generation)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(records, func(r activity.Record) bool { return r.Operation == operation })
+	i := slices.IndexFunc(records, func(r reconcile.Record) bool { return r.Operation == operation })
 	if i >= 0 {
 		records[i] = run.Reopened(records[i], wf)
 	}
-	asked := slices.ContainsFunc(wf.Attention, func(a checkpoint.Attention) bool {
+	asked := slices.ContainsFunc(wf.Attention, func(a journal.Attention) bool {
 		return a.Reason == string(weft.ReasonIndeterminate) && a.Operation == operation
 	})
 	switch {
@@ -110,8 +111,8 @@ func (e *Admin) resolving(ctx context.Context, wf *checkpoint.Workflow, operatio
 
 // resolvingUndo decides a Resolve of an operation that undoes a call. The run gets the
 // answer as the verb.
-func (e *Admin) resolvingUndo(wf *checkpoint.Workflow, operation string, v activity.Verdict, verb checkpoint.Verb) (*worker.Changing, error) {
-	about := func(a checkpoint.Attention) bool {
+func (e *Admin) resolvingUndo(wf *journal.Workflow, operation string, v activity.Verdict, verb journal.Verb) (*worker.Changing, error) {
+	about := func(a journal.Attention) bool {
 		return (a.Reason == string(weft.ReasonUncompensated) || a.Reason == string(weft.ReasonUndecodable)) && a.Operation == operation
 	}
 	switch {
@@ -126,7 +127,7 @@ func (e *Admin) resolvingUndo(wf *checkpoint.Workflow, operation string, v activ
 }
 
 // acting returns the decision to replace wf by next and to record verb.
-func (e *Admin) acting(wf, next *checkpoint.Workflow, verb checkpoint.Verb) (*worker.Changing, error) {
+func (e *Admin) acting(wf, next *journal.Workflow, verb journal.Verb) (*worker.Changing, error) {
 	next.Verbs = append(slices.Clone(wf.Verbs), verb)
 	return e.Rewritten(wf, next)
 }
@@ -134,7 +135,7 @@ func (e *Admin) acting(wf, next *checkpoint.Workflow, verb checkpoint.Verb) (*wo
 // expected checks that an operator's result, and its encoding, is of the type that the
 // activity with that name returns. If this engine does not know the type, the run's owner
 // checks: see unreadableAnswer.
-func (e *Admin) expected(ctx context.Context, name string, result any, encoded activity.Payload) error {
+func (e *Admin) expected(ctx context.Context, name string, result any, encoded reconcile.Payload) error {
 	var errs []error
 	for _, a := range e.Known(name) {
 		err := e.fitsResult(ctx, a, result, encoded)
@@ -149,7 +150,7 @@ func (e *Admin) expected(ctx context.Context, name string, result any, encoded a
 // fitsResult checks that an operator's result is of the type that a returns, and that its
 // encoding can be decoded as that type. A tool that does not know the type passes a
 // json.RawMessage.
-func (e *Admin) fitsResult(ctx context.Context, a activity.Definition, result any, encoded activity.Payload) error {
+func (e *Admin) fitsResult(ctx context.Context, a activity.Definition, result any, encoded reconcile.Payload) error {
 	into := a.NewResult()
 	want := payload.TypeOf(into)
 	if _, raw := result.(json.RawMessage); !raw && !a.Accepts(result) {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/worker"
@@ -39,7 +39,7 @@ func (e *Admin) Restored(ctx context.Context, above uint64, by weft.Actor) error
 		if err := errors.Join(e.Refused(), ctx.Err()); err != nil {
 			return err
 		}
-		again, err := e.raiseFloor(ctx, max(checkpoint.First(e.Now()), checkpoint.First(now.Add(time.Second)), above+1), by)
+		again, err := e.raiseFloor(ctx, max(journal.First(e.Now()), journal.First(now.Add(time.Second)), above+1), by)
 		if err != nil {
 			return fmt.Errorf("engine: restored: %w", err)
 		}
@@ -61,8 +61,8 @@ func (e *Admin) raiseFloor(ctx context.Context, floor uint64, by weft.Actor) (ag
 	case now.Floor >= floor:
 		return false, nil
 	}
-	next := &worker.FloorRecord{Floor: floor, By: by.Name, Why: by.Reason, At: checkpoint.Micro(e.Now()), UnknownFields: now.UnknownFields}
-	raw, err := record.Seal(worker.FloorKey, checkpoint.Version, next, next.UnknownFields)
+	next := &worker.FloorRecord{Floor: floor, By: by.Name, Why: by.Reason, At: journal.Micro(e.Now()), UnknownFields: now.UnknownFields}
+	raw, err := record.Seal(worker.FloorKey, journal.Version, next, next.UnknownFields)
 	if err != nil {
 		return false, err
 	}
@@ -71,7 +71,7 @@ func (e *Admin) raiseFloor(ctx context.Context, floor uint64, by weft.Actor) (ag
 		unchanged = storage.Equal(worker.FloorKey, now.Raw)
 	}
 	b := storage.Batch{If: []storage.Condition{unchanged}, Ops: []storage.Op{storage.Put(worker.FloorKey, raw)}}
-	err = checkpoint.Settle(ctx, e.Store, b, nil, func(ctx context.Context) (bool, error) {
+	err = journal.Settle(ctx, e.Store, b, nil, func(ctx context.Context) (bool, error) {
 		there, err := e.Store.Get(ctx, worker.FloorKey)
 		if errors.Is(err, storage.ErrNotFound) {
 			return false, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/waiting"
@@ -34,7 +35,7 @@ func (e *Admin) awaitResult(ctx context.Context, id, workflow string, result any
 			case workflow != "" && workflow != wf.Type:
 				return fmt.Errorf("%w: %q is a run of workflow %q, not of %q", weft.ErrNotFound, id, wf.Type, workflow)
 			case wf.Status.Terminal():
-				out, err := checkpoint.ReadOutput(ctx, e.Store, wf)
+				out, err := journal.ReadOutput(ctx, e.Store, wf)
 				if err == nil {
 					return e.result(ctx, wf.Type, id, out, result)
 				}
@@ -78,7 +79,7 @@ func (e *Admin) hear(ctx context.Context, ended <-chan *run.Ending, id string) (
 }
 
 // result returns an output to a caller: it decodes the result, or returns the error.
-func (e *Admin) result(ctx context.Context, workflow, id string, out *checkpoint.Output, result any) error {
+func (e *Admin) result(ctx context.Context, workflow, id string, out *journal.Output, result any) error {
 	switch out.Status {
 	case checkpoint.StatusCompleted:
 		if result == nil {

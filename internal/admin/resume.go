@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/waiting"
@@ -24,14 +25,14 @@ func (e *Admin) resumeWorkflow(ctx context.Context, id string, by weft.Actor) er
 	if err := checkActor(by); err != nil {
 		return err
 	}
-	verb := checkpoint.Verb{Name: run.Retried, By: by.Name, Why: by.Reason}
+	verb := journal.Verb{Name: run.Retried, By: by.Name, Why: by.Reason}
 	said := auditRecord{verb: verb}
-	var tries []*checkpoint.Write // to take back a failure
+	var tries []*journal.Write // to take back a failure
 	err := e.Change(ctx, id, worker.Change{
 		Name: "resume",
-		Landed: func(ctx context.Context, wf *checkpoint.Workflow) (bool, error) {
+		Landed: func(ctx context.Context, wf *journal.Workflow) (bool, error) {
 			for _, w := range tries { // of two equal retries, one takes back the failure
-				if done, err := checkpoint.Landed(ctx, e.Store, w); done || err != nil {
+				if done, err := journal.Landed(ctx, e.Store, w); done || err != nil {
 					return done, err
 				}
 			}
@@ -40,7 +41,7 @@ func (e *Admin) resumeWorkflow(ctx context.Context, id string, by weft.Actor) er
 			}
 			return said.recorded(ctx, e.Store, wf)
 		},
-		Decide: func(ctx context.Context, wf *checkpoint.Workflow) (*worker.Changing, error) {
+		Decide: func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
 			switch {
 			case wf.Status == checkpoint.StatusFailed:
 				w, err := e.retryFailed(ctx, wf, verb)
@@ -73,7 +74,7 @@ func (e *Admin) resumeWorkflow(ctx context.Context, id string, by weft.Actor) er
 const mostRetries = 100
 
 // retryFailed decides a retry of the failed workflow wf.
-func (e *Admin) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb checkpoint.Verb) (*checkpoint.Write, error) {
+func (e *Admin) retryFailed(ctx context.Context, wf *journal.Workflow, verb journal.Verb) (*journal.Write, error) {
 	told, conditions, err := e.told(ctx, wf)
 	if err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func (e *Admin) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb c
 	if refusal != "" {
 		return nil, fmt.Errorf("%w: resume %q: %s", weft.ErrNotApplicable, wf.ID, refusal)
 	}
-	hold, err := checkpoint.Find(ctx, e.Store, wf)
+	hold, err := journal.Find(ctx, e.Store, wf)
 	if err != nil {
 		return nil, err
 	}
@@ -106,12 +107,12 @@ func (e *Admin) retryFailed(ctx context.Context, wf *checkpoint.Workflow, verb c
 // told reports whether wf is a child whose parent has been told how it ended, or will be.
 // If the parent had ended before and so was not told, the conditions ensure that this
 // does not change.
-func (e *Admin) told(ctx context.Context, wf *checkpoint.Workflow) (told bool, conditions []storage.Condition, err error) {
+func (e *Admin) told(ctx context.Context, wf *journal.Workflow) (told bool, conditions []storage.Condition, err error) {
 	p := wf.Parent
 	if p == nil {
 		return false, nil, nil
 	}
-	parent, err := checkpoint.Load(ctx, e.Store, p.ID)
+	parent, err := journal.Load(ctx, e.Store, p.ID)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
 		return false, nil, nil
@@ -131,13 +132,13 @@ func (e *Admin) told(ctx context.Context, wf *checkpoint.Workflow) (told bool, c
 
 // catchUp adds to a retry of wf the ends of children that were not delivered to wf because
 // it had ended before them.
-func (e *Admin) catchUp(ctx context.Context, wf *checkpoint.Workflow, w *checkpoint.Write) error {
+func (e *Admin) catchUp(ctx context.Context, wf *journal.Workflow, w *journal.Write) error {
 	open := 0
 	for entry, err := range storage.All(ctx, e.Store, keys.ChildrenOf(wf.ID)) {
 		if err != nil {
 			return err
 		}
-		c, err := checkpoint.OpenChild(entry)
+		c, err := journal.OpenChild(entry)
 		if err != nil {
 			return err
 		}
@@ -156,14 +157,14 @@ func (e *Admin) catchUp(ctx context.Context, wf *checkpoint.Workflow, w *checkpo
 
 // tellEnd adds to w how a child of wf ended. If the child has not ended, w gets the
 // condition that it still has not: then the child itself will report its end to wf.
-func (e *Admin) tellEnd(ctx context.Context, wf *checkpoint.Workflow, c *checkpoint.Child, w *checkpoint.Write) error {
+func (e *Admin) tellEnd(ctx context.Context, wf *journal.Workflow, c *journal.Child, w *journal.Write) error {
 	kid, end, err := e.endOf(ctx, c.ID)
 	gone := errors.Is(err, storage.ErrNotFound)
 	switch {
 	case err != nil && !gone:
 		return err
 	case gone || kid.Tombstone() || kid.Parent == nil || kid.Parent.Generation != wf.Generation:
-		c.End = &checkpoint.Output{Generation: wf.Generation, Status: checkpoint.StatusFailed, Error: "it was purged before its parent had looked"}
+		c.End = &journal.Output{Generation: wf.Generation, Status: checkpoint.StatusFailed, Error: "it was purged before its parent had looked"}
 	default:
 		c.End = end
 	}
@@ -180,13 +181,13 @@ func (e *Admin) tellEnd(ctx context.Context, wf *checkpoint.Workflow, c *checkpo
 }
 
 // endOf reads a workflow's record and, if it has ended, its output.
-func (e *Admin) endOf(ctx context.Context, id string) (*checkpoint.Workflow, *checkpoint.Output, error) {
+func (e *Admin) endOf(ctx context.Context, id string) (*journal.Workflow, *journal.Output, error) {
 	for {
-		wf, err := checkpoint.Load(ctx, e.Store, id)
+		wf, err := journal.Load(ctx, e.Store, id)
 		if err != nil || !wf.Status.Terminal() {
 			return wf, nil, err
 		}
-		out, err := checkpoint.ReadOutput(ctx, e.Store, wf)
+		out, err := journal.ReadOutput(ctx, e.Store, wf)
 		if err == nil {
 			return wf, out, nil
 		}

@@ -8,12 +8,12 @@ import (
 	"slices"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
-	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -26,7 +26,7 @@ func (e *Admin) Signals(ctx context.Context, id string) iter.Seq2[weft.SignalInf
 			return
 		}
 		for seq, last := uint64(0), false; !last; {
-			page, end, err := signal.Inbox(ctx, e.Store, id, seq, storage.DefaultLimit)
+			page, end, err := acceptance.Inbox(ctx, e.Store, id, seq, storage.DefaultLimit)
 			if err != nil {
 				yield(weft.SignalInfo{}, err)
 				return
@@ -38,7 +38,7 @@ func (e *Admin) Signals(ctx context.Context, id string) iter.Seq2[weft.SignalInf
 			}
 			last = end
 		}
-		for w, err := range signal.Unaccounted(ctx, e.Store, id) {
+		for w, err := range acceptance.Unaccounted(ctx, e.Store, id) {
 			if err == nil {
 				err = e.SameLife(ctx, wf) // a purge deletes one record after the other
 			}
@@ -59,8 +59,8 @@ func (e *Admin) clearSignal(ctx context.Context, id, name, signalID string, by w
 	if err := errors.Join(checkActor(by), payload.CheckName("signal name", name, keys.MaxName), payload.CheckSignalID(signalID)); err != nil {
 		return err
 	}
-	verb := checkpoint.Verb{Name: "clear signal " + name + " " + signalID, By: by.Name, Why: by.Reason}
-	err := e.Change(ctx, id, e.act(verb, "clear signal of", func(ctx context.Context, wf *checkpoint.Workflow) (*worker.Changing, error) {
+	verb := journal.Verb{Name: "clear signal " + name + " " + signalID, By: by.Name, Why: by.Reason}
+	err := e.Change(ctx, id, e.act(verb, "clear signal of", func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
 		return e.clearing(ctx, wf, name, signalID, verb)
 	}))
 	if err == nil {
@@ -71,7 +71,7 @@ func (e *Admin) clearSignal(ctx context.Context, id, name, signalID string, by w
 
 // clearing decides a ClearSignal: it deletes the payload and the inbox entry, and makes
 // the owner of the workflow read the inbox again.
-func (e *Admin) clearing(ctx context.Context, wf *checkpoint.Workflow, name, signalID string, verb checkpoint.Verb) (*worker.Changing, error) {
+func (e *Admin) clearing(ctx context.Context, wf *journal.Workflow, name, signalID string, verb journal.Verb) (*worker.Changing, error) {
 	key := keys.Signal(wf.ID, name, signalID)
 	payload, err := e.Store.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -80,12 +80,12 @@ func (e *Admin) clearing(ctx context.Context, wf *checkpoint.Workflow, name, sig
 	if err != nil {
 		return nil, err
 	}
-	place, err := signal.Place(ctx, e.Store, wf.ID, name, signalID)
+	place, err := acceptance.Place(ctx, e.Store, wf.ID, name, signalID)
 	if err != nil {
 		return nil, err
 	}
 	next := *wf
-	next.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a checkpoint.Attention) bool {
+	next.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a journal.Attention) bool {
 		return a.Reason == string(weft.ReasonUndecodable) && a.Name == name // if it was not this one, the run is held again
 	})
 	d, err := e.acting(wf, &next, verb)

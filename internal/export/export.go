@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -42,13 +43,13 @@ type Retry struct {
 }
 
 // RetryOf converts r to its exported form.
-func RetryOf(r checkpoint.Retry) Retry {
-	return Retry{r.Quiet.Checkpoint, r.Quiet.Event, r.End, checkpoint.Time(r.At)}
+func RetryOf(r journal.Retry) Retry {
+	return Retry{r.Quiet.Checkpoint, r.Quiet.Event, r.End, journal.Time(r.At)}
 }
 
 // Recorded converts r to the form of a workflow record.
-func (r Retry) Recorded() checkpoint.Retry {
-	return checkpoint.Retry{Quiet: checkpoint.Place{Checkpoint: r.Checkpoint, Event: r.Event}, End: r.End, At: checkpoint.Micro(r.At)}
+func (r Retry) Recorded() journal.Retry {
+	return journal.Retry{Quiet: journal.Place{Checkpoint: r.Checkpoint, Event: r.Event}, End: r.End, At: journal.Micro(r.At)}
 }
 
 // A checkpointLine is any line after the first: a checkpoint.

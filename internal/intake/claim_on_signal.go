@@ -5,9 +5,10 @@ import (
 	"errors"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/worker"
-	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -16,7 +17,7 @@ import (
 type taking struct {
 	worker.Claimable
 	incarnation *worker.Incarnation
-	write       *checkpoint.Write
+	write       *journal.Write
 	leave       func()
 }
 
@@ -26,7 +27,7 @@ type taking struct {
 //
 // A sender may give up before it knows the outcome of its commit. On a store without
 // conditions that commit could still take effect at any time, which a claim must not.
-func (e *Intake) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Batch) *taking {
+func (e *Intake) take(ctx context.Context, wf *journal.Workflow, b storage.Batch) *taking {
 	if !e.mayTake(wf) {
 		return nil
 	}
@@ -42,7 +43,7 @@ func (e *Intake) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 	}}
 	t.Definition, _ = e.Fits(wf)
 	var err error
-	if t.Hold, t.Past, err = checkpoint.FindPast(ctx, e.Store, wf); err == nil {
+	if t.Hold, t.Past, err = journal.FindPast(ctx, e.Store, wf); err == nil {
 		t.write, err = t.Hold.Claim(l.Name(), checkpoint.HandedOver, l.Least(), e.Now())
 	}
 	if err == nil {
@@ -57,7 +58,7 @@ func (e *Intake) take(ctx context.Context, wf *checkpoint.Workflow, b storage.Ba
 
 // mayTake reports whether wf may be claimed in the commit of a signal that it waits for,
 // if there is room.
-func (e *Intake) mayTake(wf *checkpoint.Workflow) bool {
+func (e *Intake) mayTake(wf *journal.Workflow) bool {
 	return e.Store.Capabilities().ConditionalBatch && wf.Parked() && len(wf.Attention) == 0 && wf.Deaths < run.SuspectAfter &&
 		e.Executing(wf.ID) == nil && !e.Lingers(wf)
 }
@@ -72,7 +73,7 @@ func (t *taking) with(b storage.Batch) storage.Batch {
 }
 
 // done executes the run if the commit of d, which returned err, has claimed it.
-func (t *taking) done(err error, d *signal.Acceptance) {
+func (t *taking) done(err error, d *acceptance.Acceptance) {
 	switch {
 	case err == nil:
 		x := t.incarnation.Claimed(&t.Claimable, t.write)

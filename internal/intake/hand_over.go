@@ -3,9 +3,9 @@ package intake
 import (
 	"context"
 
+	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/waiting"
-	"github.com/weft-go/weft/signal"
 )
 
 // handToDriver delivers s to the driver of the workflow, if the run waits for it. If it
@@ -15,14 +15,14 @@ func (e *Intake) handToDriver(ctx context.Context, to run.Address, s *sending) b
 	if x == nil {
 		return false
 	}
-	d := &run.Delivery{In: s.in, To: to, From: ctx, Done: make(chan *signal.Acceptance, 1)}
+	d := &run.Delivery{In: s.in, To: to, From: ctx, Done: make(chan *acceptance.Acceptance, 1)}
 	if !x.Offer(d) {
 		return false
 	}
 	waiting.LeftTo(ctx, true, nil)
 	s.look = true // only the recorded acceptance shows whether the driver accepted it
 	x.Address = run.Address{}
-	var a *signal.Acceptance
+	var a *acceptance.Acceptance
 	select {
 	case a = <-d.Done:
 	case <-ctx.Done():

@@ -9,8 +9,9 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/run"
@@ -49,7 +50,7 @@ func (e *Intake) sendSignal(ctx context.Context, m signal.Message) (signal.Accep
 }
 
 // Send sends a signal that was checked and encoded.
-func (e *Intake) Send(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
+func (e *Intake) Send(ctx context.Context, in *acceptance.Incoming) (signal.Accepted, error) {
 	if err := e.Refused(); err != nil {
 		return signal.Accepted{}, err
 	}
@@ -98,7 +99,7 @@ type sends struct {
 
 // A sending is one send in progress.
 type sending struct {
-	in   *signal.Incoming
+	in   *acceptance.Incoming
 	turn chan struct{} // notifies it that it is answered, or is the leader now
 
 	// Owned by the leader of the line.
@@ -114,7 +115,7 @@ type sending struct {
 }
 
 // deliverSignal sends in, as the leader of its line or behind the leader.
-func (e *Intake) deliverSignal(ctx context.Context, in *signal.Incoming) (signal.Accepted, error) {
+func (e *Intake) deliverSignal(ctx context.Context, in *acceptance.Incoming) (signal.Accepted, error) {
 	s := &sending{in: in, turn: make(chan struct{}, 1)}
 	if !e.sends.join(s) {
 		select {
@@ -140,7 +141,7 @@ func (e *Intake) deliverSignal(ctx context.Context, in *signal.Incoming) (signal
 }
 
 // undecided returns the error of a send if it is unknown whether the signal was accepted.
-func undecided(in *signal.Incoming, cause error) error {
+func undecided(in *acceptance.Incoming, cause error) error {
 	return fmt.Errorf("engine: signal %q: %w", in.WorkflowID, cause)
 }
 
@@ -315,8 +316,8 @@ func (e *Intake) replay(ctx context.Context, s *sending) (answered bool, err err
 
 // earlier returns the answer that was given to in before. It is read before the workflow,
 // so that a repeated send is answered also after the workflow has ended.
-func (e *Intake) earlier(ctx context.Context, in *signal.Incoming) (signal.Accepted, bool, error) {
-	a, earlier, err := signal.Earlier(ctx, e.Store, in)
+func (e *Intake) earlier(ctx context.Context, in *acceptance.Incoming) (signal.Accepted, bool, error) {
+	a, earlier, err := acceptance.Earlier(ctx, e.Store, in)
 	if x := e.Executing(in.WorkflowID); earlier && x != nil {
 		x.Post(run.Written{Inbox: true}) // the first sender may have died before it notified the run
 	}
@@ -347,9 +348,9 @@ func (e *Intake) addressOf(ctx context.Context, id string, batch []*sending) (ru
 	}
 	var counted []byte
 	if e.thinks(wf, batch) {
-		counted, err = signal.CounterAt(id, wf.Heard)
+		counted, err = acceptance.CounterAt(id, wf.Heard)
 	} else {
-		counted, err = signal.Counter(ctx, e.Store, id)
+		counted, err = acceptance.Counter(ctx, e.Store, id)
 	}
 	return run.Address{Workflow: wf, Counted: counted}, err
 }
@@ -357,7 +358,7 @@ func (e *Intake) addressOf(ctx context.Context, id string, batch []*sending) (ru
 // thinks reports whether to assume that wf's counter is unchanged since wf was parked.
 // This saves a read for the signal that claims the run, which is usually the first one.
 // If it is not, the commit is refused and the counter is read.
-func (e *Intake) thinks(wf *checkpoint.Workflow, batch []*sending) bool {
+func (e *Intake) thinks(wf *journal.Workflow, batch []*sending) bool {
 	awaited := false
 	for _, s := range batch {
 		if s.look {
@@ -372,7 +373,7 @@ func (e *Intake) thinks(wf *checkpoint.Workflow, batch []*sending) bool {
 // returns those that have to be checked and decided again: only the recorded acceptance
 // shows what was written. lost reports a conflict.
 func (e *Intake) accept(ctx context.Context, to run.Address, batch []*sending) (open []*sending, lost bool) {
-	var ins []*signal.Incoming
+	var ins []*acceptance.Incoming
 	first := map[[2]string]int{} // of name and ID: the place in ins
 	var untried []*sending
 	for _, s := range batch {
@@ -402,7 +403,7 @@ func (e *Intake) accept(ctx context.Context, to run.Address, batch []*sending) (
 			e.sends.settle(s, signal.Accepted{}, s.in.Conflict())
 		case errors.Is(err, storage.ErrConflict) && s.contradicted(to):
 			e.sends.settle(s, signal.Accepted{}, worker.Contradiction(keys.Accepted(s.in.WorkflowID, s.in.Name, s.in.ID)))
-		case checkpoint.Hopeless(err):
+		case journal.Hopeless(err):
 			e.sends.settle(s, signal.Accepted{}, undecided(s.in, err))
 		default:
 			open = append(open, s)
@@ -438,18 +439,18 @@ func (s *sending) contradicted(on run.Address) bool {
 
 // awaited reports whether wf is to be notified of a signal of ins. A parked run waits only
 // for certain names. It finds the other signals when it receives them.
-func awaited(wf *checkpoint.Workflow, ins []*signal.Incoming) bool {
+func awaited(wf *journal.Workflow, ins []*acceptance.Incoming) bool {
 	if !wf.Parked() {
 		return true
 	}
-	return slices.ContainsFunc(ins, func(in *signal.Incoming) bool { return slices.Contains(wf.Awaits, in.Name) })
+	return slices.ContainsFunc(ins, func(in *acceptance.Incoming) bool { return slices.Contains(wf.Awaits, in.Name) })
 }
 
 // commitSignals writes the acceptance of ins and notifies the owner of the workflow, also
 // if the outcome is unknown.
-func (e *Intake) commitSignals(ctx context.Context, to run.Address, ins []*signal.Incoming) (*signal.Acceptance, error) {
+func (e *Intake) commitSignals(ctx context.Context, to run.Address, ins []*acceptance.Incoming) (*acceptance.Acceptance, error) {
 	now := e.Now()
-	d, err := signal.Accept(ins, to.Workflow.Generation, to.Counted, now)
+	d, err := acceptance.Accept(ins, to.Workflow.Generation, to.Counted, now)
 	if err != nil {
 		return nil, err
 	}

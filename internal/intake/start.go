@@ -7,7 +7,8 @@ import (
 	"fmt"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/waiting"
@@ -32,8 +33,8 @@ type startCall struct {
 	*run.PreparedStart
 	intake *Intake
 
-	first    *signal.Incoming // accepted in the same commit; nil: none
-	accepted signal.Accepted  // the answer to first, if there is one
+	first    *acceptance.Incoming // accepted in the same commit; nil: none
+	accepted signal.Accepted      // the answer to first, if there is one
 
 	giveUp context.CancelCauseFunc
 }
@@ -92,8 +93,8 @@ func (s *startCall) try(ctx context.Context) (info weft.Info, again bool, err er
 	if err != nil {
 		return weft.Info{}, false, err
 	}
-	err = checkpoint.Settle(ctx, s.intake.Store, w.Batch, s.unsure, func(ctx context.Context) (bool, error) {
-		wf, err := checkpoint.Load(ctx, s.intake.Store, s.Workflow.ID)
+	err = journal.Settle(ctx, s.intake.Store, w.Batch, s.unsure, func(ctx context.Context) (bool, error) {
+		wf, err := journal.Load(ctx, s.intake.Store, s.Workflow.ID)
 		if errors.Is(err, storage.ErrNotFound) {
 			return false, nil
 		}
@@ -120,11 +121,11 @@ func (s *startCall) try(ctx context.Context) (info weft.Info, again bool, err er
 }
 
 // accept adds the acceptance of the first signal to the start.
-func (s *startCall) accept(w *checkpoint.Write) (signal.Accepted, error) {
+func (s *startCall) accept(w *journal.Write) (signal.Accepted, error) {
 	if s.first == nil {
 		return signal.Accepted{}, nil
 	}
-	d, err := signal.Accept([]*signal.Incoming{s.first}, s.Workflow.Generation, nil, s.intake.Now())
+	d, err := acceptance.Accept([]*acceptance.Incoming{s.first}, s.Workflow.Generation, nil, s.intake.Now())
 	if err != nil {
 		return signal.Accepted{}, err
 	}
@@ -136,7 +137,7 @@ func (s *startCall) accept(w *checkpoint.Write) (signal.Accepted, error) {
 // meet handles the case that the id of the start is in use. It returns the workflow that
 // has it if that is the same start, or reports whether to try again.
 func (s *startCall) meet(ctx context.Context) (info weft.Info, again bool, err error) {
-	there, err := checkpoint.Load(ctx, s.intake.Store, s.Workflow.ID)
+	there, err := journal.Load(ctx, s.intake.Store, s.Workflow.ID)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
 		s.Replaces = nil
@@ -146,7 +147,7 @@ func (s *startCall) meet(ctx context.Context) (info weft.Info, again bool, err e
 		return weft.Info{}, false, fmt.Errorf("engine: start %q: %w", s.Workflow.ID, err)
 	case there.Tombstone():
 		s.Replaces = there
-		err := checkpoint.Sweep(ctx, s.intake.Store, there)
+		err := journal.Sweep(ctx, s.intake.Store, there)
 		return weft.Info{}, err == nil || errors.Is(err, storage.ErrConflict), err
 	case there.Type == s.Workflow.Type && bytes.Equal(there.Digest, s.Workflow.Digest):
 		return run.InfoOf(there), false, nil

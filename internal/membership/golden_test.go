@@ -3,8 +3,8 @@ package membership
 import (
 	"testing"
 
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/golden"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 )
 
@@ -12,7 +12,7 @@ import (
 func TestGoldenRegistrations(t *testing.T) {
 	const inc = "host-01JGZ3Q8X0000000000000000B"
 	engine := func(r Registration) golden.Record {
-		return golden.Record{Key: keys.Engine(inc), Version: checkpoint.Version, Value: &r, Empty: func() any { return new(Registration) }}
+		return golden.Record{Key: keys.Engine(inc), Version: journal.Version, Value: &r, Empty: func() any { return new(Registration) }}
 	}
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
 		"engine":        engine(Registration{Name: "host", Opening: "OPENING", Since: 1767355200000000}),

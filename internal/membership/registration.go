@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/record"
 )
 
@@ -43,15 +44,15 @@ type Registration struct {
 func OpenRegistration(key, raw []byte) (*Registration, error) {
 	r := new(Registration)
 	var err error
-	r.UnknownFields, err = record.Open(key, raw, checkpoint.Version, r)
+	r.UnknownFields, err = record.Open(key, raw, journal.Version, r)
 	return r, err
 }
 
 // Latest returns the latest wall clock time of its incarnation that r records.
-func (r *Registration) Latest() time.Time { return checkpoint.Time(max(r.Since, r.Stopped, r.Clock)) }
+func (r *Registration) Latest() time.Time { return journal.Time(max(r.Since, r.Stopped, r.Clock)) }
 
 // Last returns the wall clock time of its incarnation when r was written.
-func (r *Registration) Last() time.Time { return checkpoint.Time(cmp.Or(r.Clock, r.Stopped, r.Since)) }
+func (r *Registration) Last() time.Time { return journal.Time(cmp.Or(r.Clock, r.Stopped, r.Since)) }
 
 // A Vitality is the state of an incarnation.
 type Vitality uint8

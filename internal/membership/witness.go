@@ -3,7 +3,7 @@ package membership
 import (
 	"time"
 
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/saturate"
 )
@@ -58,7 +58,7 @@ const mostProbation = time.Hour
 
 // Reset initializes w. known is the latest time found in the store, slowest the earliest of
 // the last wall clock times of the engines that are gone. Each is zero if there is none.
-func (w *Witness) Reset(known, slowest time.Time, now checkpoint.Reading) {
+func (w *Witness) Reset(known, slowest time.Time, now journal.Reading) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if known.IsZero() || known.After(now.Wall) {
@@ -102,7 +102,7 @@ func (w *Witness) Hear(others map[string]Testimony) {
 
 // limit returns t, or the present time by the wall clock of the other engine if that is
 // earlier.
-func (o Testimony) limit(t time.Time, is checkpoint.Reading) time.Time {
+func (o Testimony) limit(t time.Time, is journal.Reading) time.Time {
 	if other := o.Wall.Add(is.Mono.Sub(o.At)); !o.Wall.IsZero() && other.Before(t) {
 		return other
 	}
@@ -110,16 +110,16 @@ func (o Testimony) limit(t time.Time, is checkpoint.Reading) time.Time {
 }
 
 // Now returns the certain time.
-func (w *Witness) Now(is checkpoint.Reading) time.Time {
+func (w *Witness) Now(is journal.Reading) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.reckoning.now(is)
 }
 
-func (w *reckoning) now(is checkpoint.Reading) time.Time {
+func (w *reckoning) now(is journal.Reading) time.Time {
 	proven := w.proven.Add(is.Mono.Sub(w.at))
 	same := is.Mono.Sub(w.mono)
-	if drift := saturate.Sub(is.Wall.Sub(w.wall), same); drift.Abs() > checkpoint.Within(same) {
+	if drift := saturate.Sub(is.Wall.Sub(w.wall), same); drift.Abs() > journal.Within(same) {
 		w.wall, w.mono, same = is.Wall, is.Mono, 0
 		w.probation = min(max(is.Wall.Sub(proven), 0), mostProbation)
 		w.leapt = true
@@ -151,7 +151,7 @@ func (w *reckoning) now(is checkpoint.Reading) time.Time {
 }
 
 // Doubts reports whether the wall clock has jumped ahead and this is not believed yet.
-func (w *Witness) Doubts(is checkpoint.Reading) bool {
+func (w *Witness) Doubts(is journal.Reading) bool {
 	w.mu.Lock()
 	r := w.reckoning // a copy, so that w does not change
 	w.mu.Unlock()

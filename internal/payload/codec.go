@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 )
 
 // Codecs has the codec with which an engine encodes, and all with which it decodes.
@@ -166,7 +166,7 @@ func Recordable(s string) string {
 }
 
 // Onto stores f in the output of a workflow.
-func (f Failure) Onto(out *checkpoint.Output) {
+func (f Failure) Onto(out *journal.Output) {
 	out.Error, out.Stack, out.Sentinel = f.Message, f.Stack, f.Sentinel
 }
 

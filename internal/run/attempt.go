@@ -11,7 +11,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/limits"
 	"github.com/weft-go/weft/internal/payload"
 )
@@ -26,9 +26,9 @@ type job struct {
 	answer  answer
 	ctx     context.Context
 	timeout time.Duration
-	settle  time.Duration        // how long after its timeout the attempt should have returned
-	permit  *limits.Permit       // nil: it needs none
-	wf      *checkpoint.Workflow // the workflow record when the attempt begins
+	settle  time.Duration     // how long after its timeout the attempt should have returned
+	permit  *limits.Permit    // nil: it needs none
+	wf      *journal.Workflow // the workflow record when the attempt begins
 	pulse   pulse
 	expiry  *time.Timer // nil: the attempt has no timeout
 	over    atomic.Bool // the attempt has returned

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/future"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
@@ -22,12 +23,12 @@ type child struct {
 	onEnd    weft.ParentEnd
 	errors   []error
 
-	begun     bool              // its start is durable
-	taken     bool              // its id is taken by another workflow
-	ready     bool              // the start may be decided: the id needs no check, or was checked
-	dismissed bool              // its cancellation was requested because the parent ends
-	waiting   *checkpoint.Child // its record as read last, without its end
-	ended     *checkpoint.Child // its record with its end
+	begun     bool           // its start is durable
+	taken     bool           // its id is taken by another workflow
+	ready     bool           // the start may be decided: the id needs no check, or was checked
+	dismissed bool           // its cancellation was requested because the parent ends
+	waiting   *journal.Child // its record as read last, without its end
+	ended     *journal.Child // its record with its end
 }
 
 // start begins an operation that starts a workflow.
@@ -50,7 +51,7 @@ func (r *Handle) start(of, workflow string, o weft.StartOptions, options weft.Ch
 		return op
 	}
 	if of == ofChild {
-		s.Workflow.Parent = &checkpoint.Parent{ID: r.x.ID, Generation: r.x.Hold.Workflow.Generation, Operation: c.id}
+		s.Workflow.Parent = &journal.Parent{ID: r.x.ID, Generation: r.x.Hold.Workflow.Generation, Operation: c.id}
 	}
 	if def := r.x.host.Workflows[workflow]; of == ofChild && def != nil && def.Pinned {
 		s.Workflow.Deployment = r.x.Hold.Workflow.Deployment
@@ -82,7 +83,7 @@ func (x *Execution) examine(c *child) error {
 	if c.ready {
 		return nil
 	}
-	there, err := checkpoint.Load(x.Ctx, x.store, c.starting.Workflow.ID)
+	there, err := journal.Load(x.Ctx, x.store, c.starting.Workflow.ID)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
 		c.starting.Replaces = nil
@@ -116,9 +117,9 @@ func (x *Execution) absent(id string) error {
 }
 
 // sweep finishes a purge.
-func (x *Execution) sweep(tomb *checkpoint.Workflow) error {
+func (x *Execution) sweep(tomb *journal.Workflow) error {
 	_, err := outlast(x.Ctx, func() (struct{}, error) {
-		err := checkpoint.Sweep(x.Ctx, x.store, tomb)
+		err := journal.Sweep(x.Ctx, x.store, tomb)
 		if errors.Is(err, storage.ErrConflict) { // the id was used again
 			err = nil
 		}
@@ -130,8 +131,8 @@ func (x *Execution) sweep(tomb *checkpoint.Workflow) error {
 // A birth is the start of a child that a commit makes.
 type birth struct {
 	op       *operation
-	starting PreparedStart     // with the owner that will execute it, if any
-	write    *checkpoint.Write // nil: its id is taken
+	starting PreparedStart  // with the owner that will execute it, if any
+	write    *journal.Write // nil: its id is taken
 }
 
 // namesake reports whether the child that o is to start has the id of b.
@@ -140,7 +141,7 @@ func (o *operation) namesake(b *birth) bool {
 }
 
 // born adds the start of o's child to a change.
-func (o *operation) born(c *checkpoint.Change) (*birth, error) {
+func (o *operation) born(c *journal.Change) (*birth, error) {
 	b := &birth{op: o, starting: *o.child.starting}
 	e := o.event(checkpoint.KindStarted)
 	e.Child = b.starting.Workflow.ID
@@ -159,7 +160,7 @@ func (o *operation) born(c *checkpoint.Change) (*birth, error) {
 	c.If = append(c.If, w.Batch.If...)
 	c.Ops = append(c.Ops, w.Batch.Ops...)
 	if p := s.Workflow.Parent; p != nil {
-		put, err := checkpoint.NewChild(*p, s.Workflow.ID).Put()
+		put, err := journal.NewChild(*p, s.Workflow.ID).Put()
 		if err != nil {
 			return nil, err
 		}
@@ -217,7 +218,7 @@ func (x *Execution) readChild(entry storage.Entry) error {
 	if err != nil {
 		return err
 	}
-	c, err := checkpoint.OpenChild(entry)
+	c, err := journal.OpenChild(entry)
 	o := x.Ops.byID[operation]
 	switch {
 	case err != nil || c.Parent != x.Hold.Workflow.Generation:
@@ -245,7 +246,7 @@ func (t *table) hasChildren() bool {
 }
 
 // grownUp adds the end of o's child to a change, and returns its event.
-func (o *operation) grownUp(c *checkpoint.Change) checkpoint.Event {
+func (o *operation) grownUp(c *journal.Change) checkpoint.Event {
 	k := o.child.ended
 	c.If = append(c.If, k.Unchanged())
 	c.Ops = append(c.Ops, k.Delete())
@@ -327,17 +328,17 @@ func (x *Execution) awaits() (wait bool) {
 
 // report adds the end of the run to a change, in the record that its parent has of it. It
 // returns the parent to notify when the change is committed, or nil.
-func (x *Execution) report(c *checkpoint.Change, out *checkpoint.Output) (parent *checkpoint.Workflow, err error) {
+func (x *Execution) report(c *journal.Change, out *journal.Output) (parent *journal.Workflow, err error) {
 	return x.host.Report(x.Ctx, x.store, x.Hold.Workflow, c, out)
 }
 
 // Report is Execution.report for any workflow.
-func (e *Host) Report(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, c *checkpoint.Change, out *checkpoint.Output) (parent *checkpoint.Workflow, err error) {
+func (e *Host) Report(ctx context.Context, s storage.Storage, wf *journal.Workflow, c *journal.Change, out *journal.Output) (parent *journal.Workflow, err error) {
 	p := wf.Parent
 	if p == nil {
 		return nil, nil
 	}
-	parent, err = checkpoint.Load(ctx, s, p.ID)
+	parent, err = journal.Load(ctx, s, p.ID)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, nil
 	}
@@ -369,7 +370,7 @@ func (e *Host) Report(ctx context.Context, s storage.Storage, wf *checkpoint.Wor
 }
 
 // ChildOf reads the record that a parent has of a child. It returns nil if there is none.
-func ChildOf(ctx context.Context, s storage.Storage, p *checkpoint.Parent) (*checkpoint.Child, error) {
+func ChildOf(ctx context.Context, s storage.Storage, p *journal.Parent) (*journal.Child, error) {
 	key := keys.Child(p.ID, p.Operation)
 	raw, err := s.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -378,7 +379,7 @@ func ChildOf(ctx context.Context, s storage.Storage, p *checkpoint.Parent) (*che
 	if err != nil {
 		return nil, err
 	}
-	kid, err := checkpoint.OpenChild(storage.Entry{Key: key, Value: raw})
+	kid, err := journal.OpenChild(storage.Entry{Key: key, Value: raw})
 	if err != nil || kid.Parent != p.Generation {
 		return nil, err
 	}

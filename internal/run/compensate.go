@@ -8,6 +8,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 )
 
@@ -60,7 +61,7 @@ func (x *Execution) mustUndo() bool {
 
 // ending returns the output of the run. A cancellation request that comes during undoing
 // does not change its status.
-func (x *Execution) ending() *checkpoint.Output {
+func (x *Execution) ending() *journal.Output {
 	out := x.result.output(x)
 	if x.undoing.status != "" {
 		out.Status = x.undoing.status
@@ -73,7 +74,7 @@ func (x *Execution) ending() *checkpoint.Output {
 func (x *Execution) beginUndoing() error {
 	out := x.ending()
 	events := append(x.Ops.givenUp(), checkpoint.Event{Kind: checkpoint.KindCompensating, Name: string(out.Status), Error: out.Error})
-	_, err := x.commit(checkpoint.Change{Events: events})
+	_, err := x.commit(journal.Change{Events: events})
 	return err
 }
 
@@ -146,13 +147,13 @@ func (o *operation) asks() checkpoint.Event {
 }
 
 // askIn adds to a workflow record that o needs an operator.
-func (o *operation) askIn(wf *checkpoint.Workflow, now time.Time) {
-	wf.Attention = append(slices.Clone(wf.Attention), checkpoint.Attention{
+func (o *operation) askIn(wf *journal.Workflow, now time.Time) {
+	wf.Attention = append(slices.Clone(wf.Attention), journal.Attention{
 		Reason:    string(weft.ReasonUncompensated),
 		Operation: o.id,
 		Name:      o.name,
 		Detail:    o.undo.why,
-		Since:     checkpoint.Micro(now),
+		Since:     journal.Micro(now),
 	})
 }
 

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
-	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
 )
 
 // errStopped ends an execution whose run is released for another engine to continue.
@@ -222,7 +223,7 @@ func (x *Execution) look() error {
 
 // A decision is the next checkpoint, and which of the known changes it contains.
 type decision struct {
-	checkpoint.Change
+	journal.Change
 	answers, births, ends int          // how many were taken from ready, toStart and endedChildren
 	born                  []*birth     // the starts of children
 	reconciled            []*sealed    // the records of pending operations
@@ -235,7 +236,7 @@ type decision struct {
 const Spare = 20
 
 // room returns how many more conditions and operations c may have.
-func (e *Env) room(c *checkpoint.Change) int { return e.MaxOps - Spare - len(c.If) - len(c.Ops) }
+func (e *Env) room(c *journal.Change) int { return e.MaxOps - Spare - len(c.If) - len(c.Ops) }
 
 // taken removes what d has made durable from the table.
 func (x *Execution) taken(d *decision) {
@@ -267,7 +268,7 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 	}
 	if o := x.Ops.receiver(); o != nil {
 		add(o.receives(o.found))
-		there, ops := signal.Consume(x.ID, o.found.Waiting)
+		there, ops := acceptance.Consume(x.ID, o.found.Waiting)
 		c.If, c.Ops = append(c.If, there), append(c.Ops, ops...)
 	}
 	for _, o := range x.Ops.ready {
@@ -379,7 +380,7 @@ func (o *operation) answered(now time.Time) checkpoint.Event {
 	final := a.final || last || bound > 0 && o.failures+1 >= bound
 	switch {
 	case !final:
-		e.Kind, e.Due = checkpoint.KindAttempted, checkpoint.Micro(due)
+		e.Kind, e.Due = checkpoint.KindAttempted, journal.Micro(due)
 	case o.undo != nil:
 		e.Kind = checkpoint.KindAttempted // an operator decides what follows
 	}

@@ -6,23 +6,24 @@ import (
 	"slices"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/waiting"
-	"github.com/weft-go/weft/signal"
 )
 
 // A Delivery is a signal that its sender hands to the driver of a run that waits in a
 // receive. One commit of the driver accepts and consumes it. The payload goes directly
 // into the checkpoint and is never in the inbox.
 type Delivery struct {
-	In   *signal.Incoming
+	In   *acceptance.Incoming
 	To   Address
-	From context.Context         // of the sender, which learns the errors of the commit
-	Done chan *signal.Acceptance // receives one value; nil: it was not delivered
+	From context.Context             // of the sender, which learns the errors of the commit
+	Done chan *acceptance.Acceptance // receives one value; nil: it was not delivered
 }
 
 // Answered returns the answer if it is there already, and nil otherwise.
-func (d *Delivery) Answered() *signal.Acceptance {
+func (d *Delivery) Answered() *acceptance.Acceptance {
 	select {
 	case a := <-d.Done:
 		return a
@@ -81,7 +82,7 @@ func (in *inbox) drained(name string) bool {
 // has changed since the delivery was offered, or if the commit was refused. The sender
 // then finds out why.
 func (x *Execution) receive(d *Delivery) (done bool, err error) {
-	var answer *signal.Acceptance
+	var answer *acceptance.Acceptance
 	defer func() { d.Done <- answer }()
 	wf := x.Hold.Workflow
 	if !x.takesNext() || !bytes.Equal(d.To.Workflow.Raw(), wf.Raw()) {
@@ -91,7 +92,7 @@ func (x *Execution) receive(d *Delivery) (done bool, err error) {
 	if i < 0 {
 		return false, nil
 	}
-	a, err := signal.AcceptConsumed(d.In, wf.Generation, d.To.Counted, x.host.Now())
+	a, err := acceptance.AcceptConsumed(d.In, wf.Generation, d.To.Counted, x.host.Now())
 	if err != nil || a.Arrived[0].Seq != x.Inbox.end+1 {
 		return false, nil // an earlier signal is not known yet
 	}
@@ -105,7 +106,7 @@ func (x *Execution) receive(d *Delivery) (done bool, err error) {
 		waiting.LeftTo(d.From, true, err)
 		unsure(err)
 	}
-	done, err = x.commit(checkpoint.Change{
+	done, err = x.commit(journal.Change{
 		Events: []checkpoint.Event{o.receives(&found{a.Arrived[0].Waiting, a.Arrived[0].Payload})},
 		If:     a.Batch.If,
 		Ops:    a.Batch.Ops,
@@ -118,7 +119,7 @@ func (x *Execution) receive(d *Delivery) (done bool, err error) {
 }
 
 // passed notes that a signal was accepted, directly after all known ones, and consumed.
-func (in *inbox) passed(w signal.Waiting) {
+func (in *inbox) passed(w acceptance.Waiting) {
 	in.end = w.Seq
 	for _, l := range in.lines {
 		l.arrived(w, false)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/storage"
@@ -27,10 +27,10 @@ type Env struct {
 	Activities []activity.Definition // of Config.Activities
 	Codecs     payload.Codecs
 	Log        *slog.Logger
-	Now        func() time.Time          // reads the wall clock; with read, the only access to it
-	Read       func() checkpoint.Reading // reads the wall clock and the monotonic clock
-	NewID      func() string             // returns a ULID; the only place that makes one
-	Base       context.Context           // of calls to the store for which no caller waits
+	Now        func() time.Time       // reads the wall clock; with read, the only access to it
+	Read       func() journal.Reading // reads the wall clock and the monotonic clock
+	NewID      func() string          // returns a ULID; the only place that makes one
+	Base       context.Context        // of calls to the store for which no caller waits
 
 	MaxPayload int // bytes of one payload
 	MaxBytes   int // of a checkpoint's events, not counting the last
@@ -69,7 +69,7 @@ func (e *Env) Types() []string { return slices.Sorted(maps.Keys(e.Workflows)) }
 
 // Fits returns the definition with which this engine may execute wf, a claimed run or one
 // to be started. If the engine may not execute it, fits returns nil and the reason.
-func (e *Env) Fits(wf *checkpoint.Workflow) (def *Definition, why string) {
+func (e *Env) Fits(wf *journal.Workflow) (def *Definition, why string) {
 	if def = e.Workflows[wf.Type]; def == nil {
 		return nil, "this engine has no workflow of this name"
 	}
@@ -80,7 +80,7 @@ func (e *Env) Fits(wf *checkpoint.Workflow) (def *Definition, why string) {
 }
 
 // MayDrive reports whether this engine may claim wf in its current state.
-func (e *Env) MayDrive(wf *checkpoint.Workflow) bool {
+func (e *Env) MayDrive(wf *journal.Workflow) bool {
 	def, _ := e.Fits(wf)
 	return def != nil && !wf.Waits && e.Serves(wf.Queue)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/limits"
 	"github.com/weft-go/weft/internal/payload"
@@ -39,22 +40,22 @@ type Execution struct {
 
 	Recovering bool // there is a history to replay
 	Input      payload.Payload
-	Output     *checkpoint.Output // set when the end of the run is durable
-	Head       atomic.Uint64      // the number of the last checkpoint
-	attempts   sync.WaitGroup     // attempts that have not returned
-	replaying  atomic.Bool        // user code repeats what it did before
-	BusySince  atomic.Int64       // when user code got its turn, in ns since 1970; 0: no branch has the turn
-	Stuck      atomic.Bool        // it was reported that user code does not return to the engine
-	Told       bool               // its waiters were notified; guarded by worker.Worker.mu
-	visitor    limits.Visitor     // waits at the gate for a free place for an attempt
+	Output     *journal.Output // set when the end of the run is durable
+	Head       atomic.Uint64   // the number of the last checkpoint
+	attempts   sync.WaitGroup  // attempts that have not returned
+	replaying  atomic.Bool     // user code repeats what it did before
+	BusySince  atomic.Int64    // when user code got its turn, in ns since 1970; 0: no branch has the turn
+	Stuck      atomic.Bool     // it was reported that user code does not return to the engine
+	Told       bool            // its waiters were notified; guarded by worker.Worker.mu
+	visitor    limits.Visitor  // waits at the gate for a free place for an attempt
 
 	mailbox mailbox // messages from other goroutines
 	Address Address // the last sender's view of the run; owned by the sender that commits for the others
 
 	// The fields below belong to whoever has the turn.
 	turns
-	Hold          *checkpoint.Hold
-	Past          *checkpoint.Past                            // the history, if the claim read all of it; otherwise nil
+	Hold          *journal.Hold
+	Past          *journal.Past                               // the history, if the claim read all of it; otherwise nil
 	history       func() (checkpoint.Checkpoint, error, bool) // next checkpoint to replay; nil: none is left
 	endHistory    func()
 	replayBegan   time.Time
@@ -69,21 +70,21 @@ type Execution struct {
 	root          scope              // scope of the function's Run
 	Ops           table
 	Inbox         inbox
-	delivery      *Delivery              // a signal to accept and receive in one commit
-	recordStale   bool                   // the workflow record may have changed
-	childrenStale bool                   // children may have ended
-	dismissed     []*checkpoint.Workflow // children to cancel
-	jobs          []*job                 // prepared attempts that are not yet started
-	unwatch       func() bool            // stops the callback that replaces the driver when ctx ends
-	places        int                    // places of MaxActivities that were reserved for queued attempts
-	refused       bool                   // no place was free in this round
-	stopping      bool                   // start nothing new
-	orphanRecords []storage.Op           // deletions of records of children whose operation has its outcome
-	undoing       undoing                // compensation, if the run ends without success
-	stays         bool                   // do not park before the next checkpoint
-	Probation     *Probation             // set if the run has deaths that are not reset
-	blocked       *fault                 // hold the run when its attempts have returned; nil: nothing is wrong
-	Changed       []string               // operations whose input differs from the one in the history
+	delivery      *Delivery           // a signal to accept and receive in one commit
+	recordStale   bool                // the workflow record may have changed
+	childrenStale bool                // children may have ended
+	dismissed     []*journal.Workflow // children to cancel
+	jobs          []*job              // prepared attempts that are not yet started
+	unwatch       func() bool         // stops the callback that replaces the driver when ctx ends
+	places        int                 // places of MaxActivities that were reserved for queued attempts
+	refused       bool                // no place was free in this round
+	stopping      bool                // start nothing new
+	orphanRecords []storage.Op        // deletions of records of children whose operation has its outcome
+	undoing       undoing             // compensation, if the run ends without success
+	stays         bool                // do not park before the next checkpoint
+	Probation     *Probation          // set if the run has deaths that are not reset
+	blocked       *fault              // hold the run when its attempts have returned; nil: nothing is wrong
+	Changed       []string            // operations whose input differs from the one in the history
 }
 
 // A logged event is durable and waits to be delivered.
@@ -91,11 +92,11 @@ type logged struct {
 	checkpoint.Event
 	at    time.Time
 	old   bool // read from the history, not recorded by this execution
-	place checkpoint.Place
+	place journal.Place
 }
 
 // New returns an execution of the run that hold owns.
-func New(h *Host, o owner, def *Definition, hold *checkpoint.Hold) *Execution {
+func New(h *Host, o owner, def *Definition, hold *journal.Hold) *Execution {
 	x := &Execution{
 		host:          h,
 		Owner:         o,
@@ -105,7 +106,7 @@ func New(h *Host, o owner, def *Definition, hold *checkpoint.Hold) *Execution {
 		ID:            hold.Workflow.ID,
 		Hold:          hold.From(time.Now()),
 		childrenStale: true,
-		now:           checkpoint.Time(hold.Workflow.StartedAt),
+		now:           journal.Time(hold.Workflow.StartedAt),
 		began:         time.Now(),
 		begunAt:       hold.Now(h.Read()),
 	}
@@ -193,7 +194,7 @@ func (x *Execution) prepare() error {
 		return nil
 	}
 	wf := x.Hold.Workflow
-	var in *checkpoint.Input
+	var in *journal.Input
 	var err error
 	var next func() (checkpoint.Checkpoint, error, bool)
 	stop := func() {}
@@ -202,7 +203,7 @@ func (x *Execution) prepare() error {
 		next = x.Past.Reader(wf)
 		x.Past = nil
 	} else {
-		in, err = checkpoint.ReadInput(x.Ctx, x.store, wf)
+		in, err = journal.ReadInput(x.Ctx, x.store, wf)
 	}
 	if err != nil {
 		return err
@@ -212,7 +213,7 @@ func (x *Execution) prepare() error {
 		return nil // never executed before: nothing to replay
 	}
 	if next == nil {
-		next, stop = iter.Pull2(checkpoint.History(x.Ctx, x.store, wf))
+		next, stop = iter.Pull2(journal.History(x.Ctx, x.store, wf))
 	}
 	x.history, x.endHistory = next, stop
 	x.replayBegan = time.Now()
@@ -299,7 +300,7 @@ func (x *Execution) replayed() {
 // record queues the events of a durable checkpoint for delivery.
 func (x *Execution) record(c checkpoint.Checkpoint, old bool) {
 	for i, e := range c.Events {
-		x.log.put(logged{e, c.Time, old, checkpoint.Place{Checkpoint: c.Number, Event: i}})
+		x.log.put(logged{e, c.Time, old, journal.Place{Checkpoint: c.Number, Event: i}})
 	}
 }
 
@@ -393,13 +394,13 @@ func (x *Execution) finish() (done bool, err error) {
 		if err := wf.Status.To(out.Status); err != nil {
 			return false, err
 		}
-		wf.Status, wf.EndedAt, wf.Attention = out.Status, checkpoint.Micro(x.host.Now()), nil
+		wf.Status, wf.EndedAt, wf.Attention = out.Status, journal.Micro(x.host.Now()), nil
 		wf.Compensated = x.undoing.status != ""
 		if out.Status == checkpoint.StatusFailed {
 			quiet := x.Ops.quiet
 			wf.Quiet = &quiet
 		}
-		put, err := checkpoint.PutOutput(x.ID, out)
+		put, err := journal.PutOutput(x.ID, out)
 		if err != nil {
 			return false, err
 		}
@@ -434,7 +435,7 @@ func (x *Execution) finish() (done bool, err error) {
 
 // leftOver returns the change that gives up the operations that were unfinished when the
 // function returned.
-func (x *Execution) leftOver() (c checkpoint.Change, err error) {
+func (x *Execution) leftOver() (c journal.Change, err error) {
 	c.Events = x.Ops.givenUp()
 	for _, o := range x.Ops.pending {
 		if len(c.Events) == mostEvents {
@@ -471,18 +472,18 @@ func (x *Execution) attend(reason weft.Reason, operation, name string, cause err
 	detail := payload.FailureOf(cause, "", nil).Message
 	for {
 		wf := *x.Hold.Workflow
-		wf.Attention = []checkpoint.Attention{{
+		wf.Attention = []journal.Attention{{
 			Reason:    string(reason),
 			Operation: operation,
 			Name:      name,
 			Detail:    detail,
-			Since:     checkpoint.Micro(x.host.Now()),
+			Since:     journal.Micro(x.host.Now()),
 		}}
 		if reason != weft.ReasonNoProgress {
 			wf.Deaths, wf.Alone = 0, 0 // it got this far, and the process did not die
 		}
 		event := checkpoint.Event{Kind: checkpoint.KindHeld, Operation: operation, Name: string(reason), Error: detail}
-		done, err := x.commit(checkpoint.Change{Events: []checkpoint.Event{event}, Workflow: &wf})
+		done, err := x.commit(journal.Change{Events: []checkpoint.Event{event}, Workflow: &wf})
 		if err != nil {
 			if x.Ctx.Err() != nil {
 				return // the next owner finds the same fault
@@ -499,13 +500,13 @@ func (x *Execution) attend(reason weft.Reason, operation, name string, cause err
 // commit appends a checkpoint. If done is true, its events are queued for delivery.
 // Otherwise the run was refreshed, and the caller must decide again. An error ends the
 // execution: the state in memory is no longer reliable.
-func (x *Execution) commit(c checkpoint.Change) (done bool, err error) {
+func (x *Execution) commit(c journal.Change) (done bool, err error) {
 	w, err := x.Hold.AppendAt(c, x.host.Read())
 	if err != nil {
 		return false, err
 	}
-	verdict, err := checkpoint.Commit(x.Ctx, x.store, w, x.unsure)
-	if verdict == checkpoint.Refused && len(c.If) > 0 {
+	verdict, err := journal.Commit(x.Ctx, x.store, w, x.unsure)
+	if verdict == journal.Refused && len(c.If) > 0 {
 		x.Ops.outdateAll()
 		x.forgetSignals()
 		x.childrenStale = true
@@ -515,9 +516,9 @@ func (x *Execution) commit(c checkpoint.Change) (done bool, err error) {
 }
 
 // judged applies the outcome of a write. See commit.
-func (x *Execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err error) (done bool, _ error) {
+func (x *Execution) judged(w *journal.Write, verdict journal.Verdict, err error) (done bool, _ error) {
 	switch verdict {
-	case checkpoint.Done:
+	case journal.Done:
 		x.Hold = w.Hold()
 		x.Head.Store(x.Hold.Head)
 		x.record(w.Entry.Checkpoint, false)
@@ -526,16 +527,16 @@ func (x *Execution) judged(w *checkpoint.Write, verdict checkpoint.Verdict, err 
 			x.endProbation()
 		}
 		return true, nil
-	case checkpoint.Refreshed:
+	case journal.Refreshed:
 		return false, x.refresh()
-	case checkpoint.Fenced:
+	case journal.Fenced:
 		x.Owner.Fenced(x.ID)
 		x.Owner.Raise(x.Hold) // the store may have been rewound to before the claim
 		x.host.Log.Warn("weft: run was taken over, or ended elsewhere", "workflow", x.ID)
-	case checkpoint.Rewound:
+	case journal.Rewound:
 		x.host.Log.Error("weft: the store has lost acknowledged checkpoints; the run continues from those that are left", "workflow", x.ID, "checkpoint", x.Hold.Head)
 		x.Owner.Rewound(x.ID, x.Hold)
-	case checkpoint.Overtaken, checkpoint.Refused:
+	case journal.Overtaken, journal.Refused:
 		x.host.Log.Error("weft: defect: checkpoint refused although the claim is valid; run released", "workflow", x.ID, "checkpoint", w.Entry.Number, "verdict", verdict)
 	default:
 		if x.Ctx.Err() == nil {
@@ -565,7 +566,7 @@ func (x *Execution) outdated(cause error) error {
 
 // refresh reads the workflow record again after another writer may have changed it.
 func (x *Execution) refresh() error {
-	wf, err := checkpoint.Load(x.Ctx, x.store, x.ID)
+	wf, err := journal.Load(x.Ctx, x.store, x.ID)
 	if err != nil {
 		return err
 	}
@@ -604,5 +605,5 @@ func (x *Execution) DescribeWaiting(ctx context.Context) []string {
 // An Ending is how a workflow ended.
 type Ending struct {
 	Workflow string
-	*checkpoint.Output
+	*journal.Output
 }

@@ -3,8 +3,8 @@ package run
 import (
 	"testing"
 
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/golden"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 )
 
@@ -12,7 +12,7 @@ import (
 func TestGoldenRecordsOfStarts(t *testing.T) {
 	const gen = "01JGZ3Q8X0000000000000000A"
 	r := func(key []byte, v any, empty func() any) golden.Record {
-		return golden.Record{Key: key, Version: checkpoint.Version, Value: v, Empty: empty}
+		return golden.Record{Key: key, Version: journal.Version, Value: v, Empty: empty}
 	}
 	deployment := func(a ActiveRecord) golden.Record {
 		return r(keys.Meta("deployment"), &a, func() any { return new(ActiveRecord) })

@@ -8,10 +8,11 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -36,11 +37,11 @@ type heart struct {
 	// io is full during calls to the store, and guards the fields below. It is not a
 	// mutex: in tests with virtual time, no mutex may be held while time must pass.
 	io       chan struct{}
-	wf       *checkpoint.Workflow // as read last
-	stored   activity.Beat        // the stored progress
-	read     bool                 // stored is up to date
-	before   *activity.Beat       // the stored progress when the attempt began; nil: not read
-	disabled bool                 // nothing more can be written
+	wf       *journal.Workflow // as read last
+	stored   reconcile.Beat    // the stored progress
+	read     bool              // stored is up to date
+	before   *reconcile.Beat   // the stored progress when the attempt began; nil: not read
+	disabled bool              // nothing more can be written
 }
 
 // A pulse holds the heart of an attempt. The heart is made when it is first used.
@@ -102,7 +103,7 @@ func (j *job) Last(progress any) bool {
 }
 
 // reads decodes the progress in b if b belongs to this operation and generation.
-func (x *Execution) reads(b *activity.Beat, wf *checkpoint.Workflow, o *operation, progress any) bool {
+func (x *Execution) reads(b *reconcile.Beat, wf *journal.Workflow, o *operation, progress any) bool {
 	if b.Generation != wf.Generation || b.Activity != o.name {
 		return false
 	}
@@ -188,7 +189,7 @@ func (h *heart) write(ctx context.Context) (done bool) {
 			err = h.owned(ctx)
 		}
 		if err != nil {
-			h.disabled = checkpoint.Hopeless(err)
+			h.disabled = journal.Hopeless(err)
 			h.j.x.host.Log.Warn("weft: progress of an activity could not be written", "workflow", h.j.x.ID, "activity", h.j.op.name, "operation", h.j.op.id, "error", err)
 			return h.disabled
 		}
@@ -205,7 +206,7 @@ func (h *heart) commit(ctx context.Context, told payload.Payload) error {
 	}
 	b := h.stored
 	b.Generation, b.Activity, b.Attempt = h.wf.Generation, h.j.op.name, h.j.attempt.number
-	b.At = max(checkpoint.Micro(h.j.x.host.Now()), b.At+1)
+	b.At = max(journal.Micro(h.j.x.host.Now()), b.At+1)
 	b.Codec, b.Progress = told.Codec, told.Data
 	b, put, err := b.Seal()
 	if err != nil {
@@ -224,7 +225,7 @@ func (h *heart) find(ctx context.Context, s storage.Storage) error {
 	if h.read {
 		return nil
 	}
-	b, err := activity.ReadBeat(ctx, s, h.j.x.ID, h.j.op.id)
+	b, err := reconcile.ReadBeat(ctx, s, h.j.x.ID, h.j.op.id)
 	if err != nil {
 		return err
 	}
@@ -237,7 +238,7 @@ func (h *heart) find(ctx context.Context, s storage.Storage) error {
 
 // owned checks whether the run still has the same owner. If not, it cancels the attempt.
 func (h *heart) owned(ctx context.Context) error {
-	wf, err := checkpoint.Load(ctx, h.j.x.host.Store, h.j.x.ID)
+	wf, err := journal.Load(ctx, h.j.x.host.Store, h.j.x.ID)
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		return err
 	}
@@ -255,14 +256,14 @@ func (h *heart) owned(ctx context.Context) error {
 type reader struct {
 	x   *Execution
 	op  *operation
-	wf  *checkpoint.Workflow
+	wf  *journal.Workflow
 	ctx context.Context
 }
 
 func (*reader) Beat(any) error { return nil }
 
 func (r *reader) Last(progress any) bool {
-	b, err := activity.ReadBeat(r.ctx, r.x.store, r.x.ID, r.op.id)
+	b, err := reconcile.ReadBeat(r.ctx, r.x.store, r.x.ID, r.op.id)
 	if err != nil {
 		r.x.unread(r.op, err)
 		return false

@@ -8,7 +8,8 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/limits"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/signal"
@@ -54,8 +55,8 @@ type owner interface {
 
 	// Raise makes the numbers of later claims higher than that of a lost head. Rewound also
 	// has the run claimed again, after the store has lost its head.
-	Raise(lost *checkpoint.Hold)
-	Rewound(id string, lost *checkpoint.Hold)
+	Raise(lost *journal.Hold)
+	Rewound(id string, lost *journal.Hold)
 
 	// ProbationEnded reports that suspects need not wait for x any longer.
 	ProbationEnded(x *Execution)
@@ -77,26 +78,26 @@ type owner interface {
 // Peers is what a run asks of its engine about other runs.
 type peers interface {
 	// Takes reports whether the engine may execute wf and has room for it.
-	Takes(wf *checkpoint.Workflow) bool
+	Takes(wf *journal.Workflow) bool
 
 	// Crowded reports whether runs that only wait are to leave memory at once.
 	Crowded() bool
 
 	// Drives reports whether the engine executes wf for its owner.
-	Drives(wf *checkpoint.Workflow) bool
+	Drives(wf *journal.Workflow) bool
 
 	// Hint tells the execution of wf that something was written for it, or has the engine
 	// look for wf.
-	Hint(wf *checkpoint.Workflow, what Message)
+	Hint(wf *journal.Workflow, what Message)
 
 	// PokePoll has the engine look for work now.
 	PokePoll()
 
 	// CancelChild requests the cancellation of a child of parent.
-	CancelChild(ctx context.Context, id string, parent *checkpoint.Parent, by weft.Actor) error
+	CancelChild(ctx context.Context, id string, parent *journal.Parent, by weft.Actor) error
 
 	// Send sends a signal that was checked and encoded.
-	Send(ctx context.Context, in *signal.Incoming) (signal.Accepted, error)
+	Send(ctx context.Context, in *acceptance.Incoming) (signal.Accepted, error)
 }
 
 // NewHost returns a host without peers. The caller sets them before any run is executed.

@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/signal"
 )
@@ -22,14 +23,14 @@ type inbox struct {
 
 // A line is the signals of one name, in the order of acceptance.
 type line struct {
-	waiting []signal.Waiting // the next signals, not consumed
-	seen    uint64           // sequence number up to which the line is complete
-	more    bool             // there may be more signals in the store
+	waiting []acceptance.Waiting // the next signals, not consumed
+	seen    uint64               // sequence number up to which the line is complete
+	more    bool                 // there may be more signals in the store
 }
 
 // TakeIn takes in ws, which were accepted in the commit that claimed wf, a parked run. No
 // other signals of the names that wf waits for are in the inbox.
-func (in *inbox) TakeIn(wf *checkpoint.Workflow, ws []signal.Waiting) {
+func (in *inbox) TakeIn(wf *journal.Workflow, ws []acceptance.Waiting) {
 	if ws[0].Seq != wf.Heard+1 {
 		return // others were accepted before: read the inbox instead
 	}
@@ -49,7 +50,7 @@ func (in *inbox) hinted() {
 
 // arrived takes in signals with consecutive sequence numbers. If a signal before them is not
 // known, the inbox is read from the store instead.
-func (in *inbox) arrived(ws []signal.Waiting) {
+func (in *inbox) arrived(ws []acceptance.Waiting) {
 	for _, w := range ws {
 		if w.Seq <= in.end {
 			continue
@@ -67,7 +68,7 @@ func (in *inbox) arrived(ws []signal.Waiting) {
 
 // arrived takes in the signal that follows those that are known. The line keeps it if it has
 // the line's name (mine) and there is room for it.
-func (l *line) arrived(w signal.Waiting, mine bool) {
+func (l *line) arrived(w acceptance.Waiting, mine bool) {
 	switch {
 	case l.more:
 	case mine && len(l.waiting) >= inboxPage:
@@ -81,8 +82,8 @@ func (l *line) arrived(w signal.Waiting, mine bool) {
 
 // A found signal is one that a receive is going to consume.
 type found struct {
-	signal.Waiting
-	*signal.Payload
+	acceptance.Waiting
+	*acceptance.Payload
 }
 
 // lookForSignals finds a signal for each receive. It reads no more of the inbox than it needs.
@@ -101,7 +102,7 @@ func (x *Execution) lookForSignals() error {
 		if !ok {
 			continue
 		}
-		p, err := signal.Read(x.Ctx, x.store, x.ID, w)
+		p, err := acceptance.Read(x.Ctx, x.store, x.ID, w)
 		if err != nil {
 			return err
 		}
@@ -137,7 +138,7 @@ func (x *Execution) block(o *operation, cause error) {
 }
 
 // match takes the first waiting signal of a name, reading the inbox if necessary.
-func (x *Execution) match(name string) (signal.Waiting, bool, error) {
+func (x *Execution) match(name string) (acceptance.Waiting, bool, error) {
 	l := x.Inbox.lines[name]
 	if l == nil {
 		l = &line{more: true}
@@ -148,23 +149,23 @@ func (x *Execution) match(name string) (signal.Waiting, bool, error) {
 	}
 	for len(l.waiting) == 0 {
 		if !l.more {
-			return signal.Waiting{}, false, nil
+			return acceptance.Waiting{}, false, nil
 		}
-		page, last, err := signal.Inbox(x.Ctx, x.store, x.ID, l.seen+1, inboxPage)
+		page, last, err := acceptance.Inbox(x.Ctx, x.store, x.ID, l.seen+1, inboxPage)
 		if err != nil {
-			return signal.Waiting{}, false, err
+			return acceptance.Waiting{}, false, err
 		}
 		l.more = !last
 		x.Inbox.read(l, name, page)
 	}
 	w := l.waiting[0]
-	l.waiting[0] = signal.Waiting{}
+	l.waiting[0] = acceptance.Waiting{}
 	l.waiting = l.waiting[1:]
 	return w, true, nil
 }
 
 // read takes in a page of the inbox that was read for l, the line of the given name.
-func (in *inbox) read(l *line, name string, page []signal.Waiting) {
+func (in *inbox) read(l *line, name string, page []acceptance.Waiting) {
 	for _, w := range page {
 		l.seen = w.Seq
 		if w.Name == name {
@@ -177,12 +178,12 @@ func (in *inbox) read(l *line, name string, page []signal.Waiting) {
 }
 
 // putBack returns a signal that is not going to be consumed after all.
-func (in *inbox) putBack(w signal.Waiting) {
+func (in *inbox) putBack(w acceptance.Waiting) {
 	l := in.lines[w.Name]
 	if l == nil {
 		return // the inbox was forgotten, and is read again
 	}
-	i, _ := slices.BinarySearchFunc(l.waiting, w.Seq, func(w signal.Waiting, seq uint64) int { return cmp.Compare(w.Seq, seq) })
+	i, _ := slices.BinarySearchFunc(l.waiting, w.Seq, func(w acceptance.Waiting, seq uint64) int { return cmp.Compare(w.Seq, seq) })
 	l.waiting = slices.Insert(l.waiting, i, w)
 }
 

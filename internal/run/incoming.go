@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/signal"
@@ -15,8 +16,8 @@ import (
 )
 
 // Incoming checks a message and encodes it, before anything is written.
-func (e *Env) Incoming(ctx context.Context, m signal.Message) (*signal.Incoming, error) {
-	in := &signal.Incoming{WorkflowID: m.WorkflowID, Name: m.Name, Memory: m.ExpiresAfter}
+func (e *Env) Incoming(ctx context.Context, m signal.Message) (*acceptance.Incoming, error) {
+	in := &acceptance.Incoming{WorkflowID: m.WorkflowID, Name: m.Name, Memory: m.ExpiresAfter}
 	if m.ID != nil {
 		in.ID = *m.ID
 	} else {
@@ -38,7 +39,7 @@ func (e *Env) Incoming(ctx context.Context, m signal.Message) (*signal.Incoming,
 
 // checkIncoming validates in: first the sizes, then that no name is empty, then that names
 // are UTF-8 and the payload was encodable.
-func (e *Env) checkIncoming(in *signal.Incoming, encoding error) error {
+func (e *Env) checkIncoming(in *acceptance.Incoming, encoding error) error {
 	names := []struct {
 		what, s string
 		most    int
@@ -77,6 +78,6 @@ func (e *Env) checkIncoming(in *signal.Incoming, encoding error) error {
 // An Address is what an acceptance depends on besides its own records: the workflow and
 // its counter, as last known.
 type Address struct {
-	Workflow *checkpoint.Workflow
+	Workflow *journal.Workflow
 	Counted  []byte // nil: no signal was accepted yet
 }

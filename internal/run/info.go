@@ -4,11 +4,11 @@ import (
 	"fmt"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 )
 
 // InfoOf returns what a workflow record says.
-func InfoOf(wf *checkpoint.Workflow) weft.Info {
+func InfoOf(wf *journal.Workflow) weft.Info {
 	i := weft.Info{
 		ID:         wf.ID,
 		Workflow:   wf.Type,
@@ -17,12 +17,12 @@ func InfoOf(wf *checkpoint.Workflow) weft.Info {
 		Owner:      wf.Owner,
 		Deployment: wf.Deployment,
 		Epoch:      wf.Claim,
-		CreatedAt:  checkpoint.Time(wf.CreatedAt),
-		StartedAt:  checkpoint.Time(wf.StartedAt),
-		EndedAt:    checkpoint.Time(wf.EndedAt),
+		CreatedAt:  journal.Time(wf.CreatedAt),
+		StartedAt:  journal.Time(wf.StartedAt),
+		EndedAt:    journal.Time(wf.EndedAt),
 	}
 	for _, a := range wf.Attention {
-		i.Attention = append(i.Attention, weft.Attention{Reason: weft.Reason(a.Reason), Operation: a.Operation, Name: a.Name, Detail: a.Detail, Since: checkpoint.Time(a.Since)})
+		i.Attention = append(i.Attention, weft.Attention{Reason: weft.Reason(a.Reason), Operation: a.Operation, Name: a.Name, Detail: a.Detail, Since: journal.Time(a.Since)})
 	}
 	i.Waiting = wf.Facing
 	if wf.Waits {
@@ -32,7 +32,7 @@ func InfoOf(wf *checkpoint.Workflow) weft.Info {
 		i.Parent = wf.Parent.ID
 	}
 	if c := wf.Cancel; c != nil {
-		i.Cancel = &weft.Cancellation{By: c.By, Reason: c.Reason, At: checkpoint.Time(c.At)}
+		i.Cancel = &weft.Cancellation{By: c.By, Reason: c.Reason, At: journal.Time(c.At)}
 	}
 	return i
 }

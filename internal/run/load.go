@@ -10,6 +10,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/export"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
@@ -17,14 +18,14 @@ import (
 
 // Load reads the record of a workflow. It returns ErrNotFound if there is none, or only a
 // tombstone.
-func (e *Env) Load(ctx context.Context, id string) (*checkpoint.Workflow, error) {
+func (e *Env) Load(ctx context.Context, id string) (*journal.Workflow, error) {
 	if err := payload.CheckID(id); err != nil {
 		return nil, err
 	}
 	if err := e.Refused(); err != nil {
 		return nil, err
 	}
-	wf, err := checkpoint.Load(ctx, e.Store, id)
+	wf, err := journal.Load(ctx, e.Store, id)
 	if errors.Is(err, storage.ErrNotFound) {
 		wf, err = e.Orphaned(ctx, id)
 	}
@@ -39,7 +40,7 @@ func (e *Env) Load(ctx context.Context, id string) (*checkpoint.Workflow, error)
 
 // Orphaned distinguishes a workflow that never existed from one whose record was lost, of
 // which the input remains. It returns a workflow that was started meanwhile.
-func (e *Env) Orphaned(ctx context.Context, id string) (*checkpoint.Workflow, error) {
+func (e *Env) Orphaned(ctx context.Context, id string) (*journal.Workflow, error) {
 	_, err := e.Store.Get(ctx, keys.Input(id))
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, payload.NotFound(id)
@@ -47,7 +48,7 @@ func (e *Env) Orphaned(ctx context.Context, id string) (*checkpoint.Workflow, er
 	if err != nil {
 		return nil, err
 	}
-	wf, err := checkpoint.Load(ctx, e.Store, id)
+	wf, err := journal.Load(ctx, e.Store, id)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, fmt.Errorf("%w: record %q is missing", storage.ErrCorrupt, keys.Workflow(id))
 	}
@@ -58,7 +59,7 @@ func (e *Env) Orphaned(ctx context.Context, id string) (*checkpoint.Workflow, er
 // the workflow was purged or has changed since. The caller then reads its record again. A
 // part that is missing, or belongs to another generation, is damage only if the record of
 // the workflow is unchanged. Then outdated returns cause.
-func Outdated(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, cause error) error {
+func Outdated(ctx context.Context, s storage.Storage, wf *journal.Workflow, cause error) error {
 	if !errors.Is(cause, storage.ErrCorrupt) {
 		return cause
 	}
@@ -74,7 +75,7 @@ func Outdated(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow, c
 }
 
 // SameLife returns ErrNotFound if the generation of wf has been purged since it was read.
-func (e *Env) SameLife(ctx context.Context, wf *checkpoint.Workflow) error {
+func (e *Env) SameLife(ctx context.Context, wf *journal.Workflow) error {
 	now, err := e.Load(ctx, wf.ID)
 	if err == nil && now.Generation != wf.Generation {
 		err = payload.NotFound(wf.ID)
@@ -88,10 +89,10 @@ func (e *Env) SameLife(ctx context.Context, wf *checkpoint.Workflow) error {
 // HistoryOf yields the checkpoints of wf, as checkpoint.History does. If wf is purged
 // meanwhile, it ends with ErrNotFound, because the rest of a history is neither damaged nor
 // complete.
-func (e *Env) HistoryOf(ctx context.Context, wf *checkpoint.Workflow) iter.Seq2[checkpoint.Checkpoint, error] {
+func (e *Env) HistoryOf(ctx context.Context, wf *journal.Workflow) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		ended := false
-		for c, err := range checkpoint.History(ctx, e.Store, wf) {
+		for c, err := range journal.History(ctx, e.Store, wf) {
 			if err != nil {
 				if Outdated(ctx, e.Store, wf, err) == nil {
 					if gone := e.SameLife(ctx, wf); gone != nil {

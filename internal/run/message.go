@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/internal/acceptance"
 )
 
 // A Message is sent by another goroutine to the driver of a run. Each kind has its own type.
@@ -38,7 +38,7 @@ func (m Written) read(x *Execution) {
 func (m Written) forward(*Execution) bool { return true }
 
 // Arrived carries new signals in the inbox. Their sequence numbers are consecutive.
-type Arrived struct{ Signals []signal.Waiting }
+type Arrived struct{ Signals []acceptance.Waiting }
 
 func (m Arrived) read(x *Execution)       { x.Inbox.arrived(m.Signals) }
 func (m Arrived) forward(*Execution) bool { return true }
@@ -137,7 +137,7 @@ func merge(last, m Message) (both Message, ok bool) {
 
 // news returns the signals that m carries, or nil if m does not say which ones are new.
 // only reports whether m is about signals and nothing else.
-func news(m Message) (signals []signal.Waiting, only bool) {
+func news(m Message) (signals []acceptance.Waiting, only bool) {
 	switch m := m.(type) {
 	case Arrived:
 		return m.Signals, m.Signals != nil

@@ -14,7 +14,9 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/signal"
 )
 
@@ -195,7 +197,7 @@ func depth(id string) int { return strings.Count(id, ".") }
 func (o *operation) failed(e logged) {
 	o.attempt, o.ownersLost, o.answer = e.Attempt, 0, nil
 	o.failures++
-	o.due = checkpoint.Time(e.Due)
+	o.due = journal.Time(e.Due)
 	if o.undo != nil && e.Due == 0 {
 		o.undo.held, o.undo.why = true, e.Error
 		return
@@ -211,7 +213,7 @@ func (o *operation) outcomeOf(e logged) outcome {
 		return out
 	}
 	if e.Kind == checkpoint.KindSettled && (e.Error != "" || e.Category != "") {
-		f := activity.Failure{Category: activity.Category(e.Category), Message: e.Error, Other: e.Other, Stack: e.Stack, Attempt: e.Attempt}
+		f := reconcile.Failure{Category: activity.Category(e.Category), Message: e.Error, Other: e.Other, Stack: e.Stack, Attempt: e.Attempt}
 		key := ""
 		if o.keyed != nil {
 			key = o.keyed.key
@@ -259,8 +261,8 @@ type table struct {
 	permits int // operations that have a permit for their next attempt, or wait for one
 	Working int // goroutines of attempts and verifiers that have not returned
 
-	learnt checkpoint.Place // place of the event delivered last
-	quiet  checkpoint.Place // learnt, when the last operation was added
+	learnt journal.Place // place of the event delivered last
+	quiet  journal.Place // learnt, when the last operation was added
 }
 
 // newOperation makes an operation of branch b, and gives it its id.

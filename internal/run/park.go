@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/saturate"
-	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -65,7 +66,7 @@ func (x *Execution) idle() (time.Duration, bool) {
 // park looks for ended children after the commit.
 func (x *Execution) park() error {
 	wf := *x.Hold.Workflow
-	change := checkpoint.Change{
+	change := journal.Change{
 		Events:   []checkpoint.Event{{Kind: checkpoint.KindParked}},
 		Workflow: &wf,
 		Ops:      []storage.Op{storage.Delete(keys.Held(wf.Owner, wf.ID))},
@@ -82,14 +83,14 @@ func (x *Execution) park() error {
 		change.Ops = append(change.Ops, storage.Put(wf.Todo, nil))
 	}
 	if len(wf.Awaits) > 0 {
-		counted, err := signal.Counter(x.Ctx, x.store, x.ID)
+		counted, err := acceptance.Counter(x.Ctx, x.store, x.ID)
 		if err != nil {
 			return err
 		}
-		if wf.Heard, err = signal.Counted(x.ID, counted); err != nil {
+		if wf.Heard, err = acceptance.Counted(x.ID, counted); err != nil {
 			return err
 		}
-		if change.If, change.Ops, err = signal.Untouched(change.If, change.Ops, x.ID, counted); err != nil {
+		if change.If, change.Ops, err = acceptance.Untouched(change.If, change.Ops, x.ID, counted); err != nil {
 			return err
 		}
 	}
@@ -155,7 +156,7 @@ func (x *Execution) endedUnseen() (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		c, err := checkpoint.OpenChild(entry)
+		c, err := journal.OpenChild(entry)
 		if err != nil {
 			return false, err
 		}
@@ -195,7 +196,7 @@ func (x *Execution) handOver() error {
 	held := keys.Held(wf.Owner, wf.ID)
 	wf.Owner, wf.Deaths, wf.Alone = "", 0, 0
 	wf.Todo = keys.TodoNow(0, x.host.Now().Add(-x.Owner.Ahead()), wf.ID, x.host.NewID())
-	done, err := x.commit(checkpoint.Change{
+	done, err := x.commit(journal.Change{
 		Events:   []checkpoint.Event{{Kind: checkpoint.KindParked}},
 		Workflow: &wf,
 		Ops:      []storage.Op{storage.Delete(held), storage.Put(wf.Todo, nil)},

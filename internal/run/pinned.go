@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -53,7 +54,7 @@ func (e *Env) Active(ctx context.Context) (*ActiveRecord, error) {
 	}
 	a := &ActiveRecord{Raw: raw}
 	if err == nil {
-		a.UnknownFields, err = record.Open(ActiveKey, raw, checkpoint.Version, a)
+		a.UnknownFields, err = record.Open(ActiveKey, raw, journal.Version, a)
 	}
 	if err != nil {
 		return &ActiveRecord{Raw: raw}, fmt.Errorf("engine: read the active deployment: %w", err)
@@ -63,7 +64,7 @@ func (e *Env) Active(ctx context.Context) (*ActiveRecord, error) {
 
 // Pins reports whether wf, a run that has not begun, must be bound to a deployment: its
 // workflow is Pinned, as far as e knows, and it has no deployment.
-func (e *Env) Pins(wf *checkpoint.Workflow) bool {
+func (e *Env) Pins(wf *journal.Workflow) bool {
 	def := e.Workflows[wf.Type]
 	return def != nil && def.Pinned && wf.Deployment == "" && (wf.Status == "" || wf.Status == checkpoint.StatusPending)
 }
@@ -92,7 +93,7 @@ func (s *PreparedStart) Place(ctx context.Context) (err error) {
 
 // bind binds wf, which is claimed when it is started, to the active deployment. It returns
 // the condition that the deployment is still active.
-func (s *PreparedStart) bind(wf *checkpoint.Workflow) []storage.Condition {
+func (s *PreparedStart) bind(wf *journal.Workflow) []storage.Condition {
 	if s.Owner == nil || s.under == nil {
 		return nil
 	}

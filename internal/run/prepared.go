@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/record"
@@ -17,8 +17,8 @@ import (
 type PreparedStart struct {
 	host     *Host
 	Owner    owner // that will execute it; nil: a poll will find it
-	Workflow *checkpoint.Workflow
-	Replaces *checkpoint.Workflow // the tombstone that it replaces
+	Workflow *journal.Workflow
+	Replaces *journal.Workflow // the tombstone that it replaces
 	input    payload.Payload
 	under    *ActiveRecord // the deployment on which a Pinned workflow starts; nil: any
 
@@ -52,13 +52,13 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 	}
 	return &PreparedStart{
 		host:     h,
-		Workflow: &checkpoint.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Digest: digest, Queue: queue, Waits: queue != ""},
+		Workflow: &journal.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Digest: digest, Queue: queue, Waits: queue != ""},
 		input:    input,
 	}, nil
 }
 
 // Decide returns the whole start as one batch.
-func (s *PreparedStart) Decide() (*checkpoint.Write, error) {
+func (s *PreparedStart) Decide() (*journal.Write, error) {
 	now := s.host.Now()
 	owner, floor := "", uint64(0)
 	if s.Owner != nil {
@@ -66,12 +66,12 @@ func (s *PreparedStart) Decide() (*checkpoint.Write, error) {
 	}
 	wf := *s.Workflow
 	under := s.bind(&wf)
-	w, err := checkpoint.Create(&wf, s.Replaces, owner, EntryOf(s.Workflow, now, s.Workflow.Generation), floor, now)
+	w, err := journal.Create(&wf, s.Replaces, owner, EntryOf(s.Workflow, now, s.Workflow.Generation), floor, now)
 	if err != nil {
 		return nil, err
 	}
 	w.Batch.If = append(w.Batch.If, under...)
-	in, err := checkpoint.PutInput(s.Workflow.ID, &checkpoint.Input{Generation: s.Workflow.Generation, Codec: s.input.Codec, Data: s.input.Data})
+	in, err := journal.PutInput(s.Workflow.ID, &journal.Input{Generation: s.Workflow.Generation, Codec: s.input.Codec, Data: s.input.Data})
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (s *PreparedStart) Decide() (*checkpoint.Write, error) {
 
 // EntryOf returns the key of the entry by which an unclaimed wf is found: in the line of
 // its queue, or in the list of unclaimed workflows.
-func EntryOf(wf *checkpoint.Workflow, now time.Time, nonce string) []byte {
+func EntryOf(wf *journal.Workflow, now time.Time, nonce string) []byte {
 	if wf.Queue != "" {
 		return keys.Line(wf.Queue, now, wf.ID)
 	}
@@ -91,7 +91,7 @@ func EntryOf(wf *checkpoint.Workflow, now time.Time, nonce string) []byte {
 }
 
 // Begun executes the started workflow, or makes the engine look for it.
-func (s *PreparedStart) Begun(w *checkpoint.Write) {
+func (s *PreparedStart) Begun(w *journal.Write) {
 	if s.Owner != nil {
 		def, _ := s.host.Fits(s.Workflow)
 		x := New(s.host, s.Owner, def, w.Hold())
@@ -110,8 +110,8 @@ type Row struct {
 	ID string `cbor:"1,keyasint"`
 }
 
-func indexRow(wf *checkpoint.Workflow) (storage.Op, error) {
+func indexRow(wf *journal.Workflow) (storage.Op, error) {
 	key := keys.Index(wf.Generation)
-	raw, err := record.Seal(key, checkpoint.Version, &Row{wf.ID}, nil)
+	raw, err := record.Seal(key, journal.Version, &Row{wf.ID}, nil)
 	return storage.Put(key, raw), err
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 )
 
 // A run can kill the process that executes it, for example by an activity that exhausts the
@@ -84,7 +85,7 @@ func (o *operation) asksPerson() bool {
 // rest returns how much longer the run must be executed until its deaths are reset. If it
 // has been claimed alone, it is until the count of such claims is reset. rest returns false
 // if the run is no suspect. wf is its record.
-func (t *Probation) rest(wf *checkpoint.Workflow) (time.Duration, bool) {
+func (t *Probation) rest(wf *journal.Workflow) (time.Duration, bool) {
 	switch {
 	case t == nil || t.Deaths < SuspectAfter:
 		return 0, false
@@ -95,7 +96,7 @@ func (t *Probation) rest(wf *checkpoint.Workflow) (time.Duration, bool) {
 }
 
 // mustHold reports whether the run must be held. wf is its record.
-func (t *Probation) mustHold(wf *checkpoint.Workflow) bool {
+func (t *Probation) mustHold(wf *journal.Workflow) bool {
 	if t == nil {
 		return false
 	}
@@ -109,7 +110,7 @@ func (t *Probation) mustHold(wf *checkpoint.Workflow) bool {
 // recordProbation adds to c that the run is cleared, if it has passed the place where it
 // died or was executed for long enough. If a run that is no suspect has passed that place, it
 // only ends the probation and does not reset the deaths in the store.
-func (x *Execution) recordProbation(c *checkpoint.Change) {
+func (x *Execution) recordProbation(c *journal.Change) {
 	t := x.Probation
 	if t == nil {
 		return
@@ -144,7 +145,7 @@ func (x *Execution) endProbation() {
 
 // parkDeaths sets the deaths in wf, the record with which x is parked. They stay if the run
 // is on probation: it may wait for its next attempt, which may be what kills.
-func (x *Execution) parkDeaths(wf *checkpoint.Workflow) {
+func (x *Execution) parkDeaths(wf *journal.Workflow) {
 	switch t := x.Probation; {
 	case t == nil:
 		wf.Deaths, wf.Alone = 0, 0

@@ -12,8 +12,10 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -24,19 +26,19 @@ type reconciliation struct {
 	key   string
 	input []byte // digest of the input's plaintext
 
-	sent   bool            // an attempt was dispatched, according to the history
-	record activity.Record // as it was read or written last
-	stale  bool            // record may have changed in the store
+	sent   bool             // an attempt was dispatched, according to the history
+	record reconcile.Record // as it was read or written last
+	stale  bool             // record may have changed in the store
 
 	// What is to be recorded next: one of these.
-	happened  *activity.Happened
-	leaving   bool                // the next attempt is to be dispatched
-	abandoned bool                // the run does not wait for the outcome any more
-	pending   bool                // in table.pending
-	later     []activity.Happened // to be handled after happened
+	happened  *reconcile.Happened
+	leaving   bool                 // the next attempt is to be dispatched
+	abandoned bool                 // the run does not wait for the outcome any more
+	pending   bool                 // in table.pending
+	later     []reconcile.Happened // to be handled after happened
 
-	next activity.Do // to be done when the operation is due; zero: nothing
-	why  string      // reason for the next dispatch
+	next reconcile.Do // to be done when the operation is due; zero: nothing
+	why  string       // reason for the next dispatch
 
 	since  time.Time // since when the attempt certainly starts nothing new, by the monotonic clock
 	asking *asking   // the call of the verifier, until it has returned
@@ -47,9 +49,9 @@ type reconciliation struct {
 // A sealed record is an operation's record as a commit writes it, and what to do when that
 // is durable.
 type sealed struct {
-	activity.Record
+	reconcile.Record
 	op  *operation
-	do  activity.Do
+	do  reconcile.Do
 	why string
 }
 
@@ -140,7 +142,7 @@ func (x *Execution) depart(o *operation) {
 		x.Ops.pend(o)
 		return
 	}
-	k.next = activity.Dispatch
+	k.next = reconcile.Dispatch
 	if end, ok := o.lastDispatch(); ok {
 		x.timeAt(o, end)
 	}
@@ -158,10 +160,10 @@ func (x *Execution) reconcile(o *operation) {
 	k := o.keyed
 	end, ends := o.lastDispatch()
 	switch {
-	case k.next == activity.Dispatch && ends && !x.time().Before(end):
+	case k.next == reconcile.Dispatch && ends && !x.time().Before(end):
 		o.forgo()
-		x.follow(o, activity.Happened{What: activity.Found}) // too late for another attempt
-	case k.next == activity.Dispatch:
+		x.follow(o, reconcile.Happened{What: reconcile.Found}) // too late for another attempt
+	case k.next == reconcile.Dispatch:
 		x.depart(o)
 	case k.asking != nil:
 		x.answered(o, verdict{Verdict: activity.Verdict{
@@ -179,14 +181,14 @@ func (o *operation) idle() bool {
 	if o.keyed == nil {
 		return o.working != nil || o.answer != nil || o.held()
 	}
-	return o.keyed.next == 0 || o.keyed.next == activity.Dispatch && o.working != nil
+	return o.keyed.next == 0 || o.keyed.next == reconcile.Dispatch && o.working != nil
 }
 
 // settling reports whether an operation is still to be verified. Parking the run then would
 // restart the wait for effects that may still happen.
 func (t *table) settling() bool {
 	for o := t.first; o != nil; o = o.next {
-		if o.keyed != nil && o.keyed.next == activity.Verify {
+		if o.keyed != nil && o.keyed.next == reconcile.Verify {
 			return true
 		}
 	}
@@ -209,10 +211,10 @@ func (x *Execution) reread() error {
 
 func (x *Execution) rereadOf(o *operation) error {
 	k := o.keyed
-	r, err := activity.ReadRecord(x.Ctx, x.store, x.ID, o.name, o.id, k.key)
+	r, err := reconcile.ReadRecord(x.Ctx, x.store, x.ID, o.name, o.id, k.key)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
-		r = activity.Record{}
+		r = reconcile.Record{}
 	case err != nil:
 		return err
 	}
@@ -246,7 +248,7 @@ func (x *Execution) rereadOf(o *operation) error {
 	default:
 		o.forgo()
 		k.happened, k.later, k.leaving, k.next = nil, nil, false, 0
-		x.follow(o, activity.Happened{What: activity.Found})
+		x.follow(o, reconcile.Happened{What: reconcile.Found})
 	}
 	return nil
 }
@@ -257,27 +259,27 @@ func (x *Execution) withdraw(o *operation, why string) {
 	k := o.keyed
 	came := k.came()
 	// A late return is evidence only: it decides nothing.
-	decides := func(h activity.Happened) bool { return h.What != activity.CameLate }
+	decides := func(h reconcile.Happened) bool { return h.What != reconcile.CameLate }
 	underWay := o.underWay() || slices.ContainsFunc(came, decides)
 	if !underWay {
 		o.forgo()
 	}
 	k.happened, k.later, k.leaving, k.next = nil, nil, false, 0
-	x.follow(o, activity.Happened{What: activity.Undecodable, Verdict: activity.Verdict{Reason: why}, UnderWay: underWay})
+	x.follow(o, reconcile.Happened{What: reconcile.Undecodable, Verdict: activity.Verdict{Reason: why}, UnderWay: underWay})
 	k.later = came
 }
 
 // withdrawing reports whether an operator's answer is being withdrawn. The record still has
 // the answer until the withdrawal is durable.
 func (k *reconciliation) withdrawing() bool {
-	return k.happened != nil && k.happened.What == activity.Undecodable
+	return k.happened != nil && k.happened.What == reconcile.Undecodable
 }
 
 // unreadableAnswer returns why an operator's answer in o's record is rejected: its result
 // cannot be decoded into the result type of the activity. It returns "" for any other
 // record. Only the run's owner checks this, because the engine that resolved the operation
 // may not know the type.
-func (x *Execution) unreadableAnswer(o *operation, r activity.Record) (why string, err error) {
+func (x *Execution) unreadableAnswer(o *operation, r reconcile.Record) (why string, err error) {
 	if !r.Settled || !r.HasResult {
 		return "", nil
 	}
@@ -291,13 +293,13 @@ func (x *Execution) unreadableAnswer(o *operation, r activity.Record) (why strin
 }
 
 // came returns what has happened to o's attempt and is not recorded yet.
-func (k *reconciliation) came() (hs []activity.Happened) {
+func (k *reconciliation) came() (hs []reconcile.Happened) {
 	if k.happened != nil {
 		hs = append(hs, *k.happened)
 	}
-	return slices.DeleteFunc(append(hs, k.later...), func(h activity.Happened) bool {
+	return slices.DeleteFunc(append(hs, k.later...), func(h reconcile.Happened) bool {
 		switch h.What {
-		case activity.Returned, activity.Erred, activity.Expired, activity.CameLate:
+		case reconcile.Returned, reconcile.Erred, reconcile.Expired, reconcile.CameLate:
 			return false
 		}
 		return true
@@ -317,7 +319,7 @@ func (x *Execution) askedAgain(o *operation) bool {
 }
 
 // isAskedIn reports whether a is the reason why o needs an operator.
-func (o *operation) isAskedIn(a checkpoint.Attention) bool {
+func (o *operation) isAskedIn(a journal.Attention) bool {
 	reason := weft.ReasonIndeterminate
 	if o.undo != nil {
 		reason = weft.ReasonUncompensated
@@ -351,10 +353,10 @@ func (t *table) outdateAll() {
 //
 // A result that came late is recorded before an answer of the verifier is decided on: the
 // two are compared.
-func (x *Execution) follow(o *operation, h activity.Happened) {
+func (x *Execution) follow(o *operation, h reconcile.Happened) {
 	k := o.keyed
 	if k.happened != nil {
-		if h.What == activity.CameLate && k.happened.What == activity.Answered {
+		if h.What == reconcile.CameLate && k.happened.What == reconcile.Answered {
 			*k.happened, h = h, *k.happened
 			k.later = slices.Insert(k.later, 0, h)
 			return
@@ -363,9 +365,9 @@ func (x *Execution) follow(o *operation, h activity.Happened) {
 		return
 	}
 	h.Now, h.Random, h.Overtaken = x.time(), drawn(rand.Int64()), h.Began.Before(k.since)
-	d := activity.Next(o.call.Policy, k.record, h)
-	told := h.What == activity.Answered || h.What == activity.Found
-	if told && (d.Do == activity.Dispatch || d.Do == activity.Verify) {
+	d := reconcile.Next(o.call.Policy, k.record, h)
+	told := h.What == reconcile.Answered || h.What == reconcile.Found
+	if told && (d.Do == reconcile.Dispatch || d.Do == reconcile.Verify) {
 		k.next, k.why = d.Do, d.Why
 		x.timeAt(o, h.Now.Add(d.After))
 		return
@@ -407,26 +409,26 @@ func (x *Execution) reconciledAnswer(o *operation, by *attempt, a *answer, retur
 func (x *Execution) cameLate(o *operation, a *answer) {
 	k := o.keyed
 	h := a.happened()
-	h.What = activity.CameLate
+	h.What = reconcile.CameLate
 	x.follow(o, h)
-	if k.next == activity.Dispatch && o.call.Policy.Verified {
-		k.next = activity.Verify
+	if k.next == reconcile.Dispatch && o.call.Policy.Verified {
+		k.next = reconcile.Verify
 		x.timeAt(o, x.time())
 	}
 }
 
 // happened converts the answer for package activity.
-func (a *answer) happened() activity.Happened {
+func (a *answer) happened() reconcile.Happened {
 	f := a.failure
 	switch {
 	case f == nil:
-		return activity.Happened{What: activity.Returned, Payload: activity.Payload{Codec: a.result.Codec, Data: a.result.Data, Digest: a.digest}}
+		return reconcile.Happened{What: reconcile.Returned, Payload: reconcile.Payload{Codec: a.result.Codec, Data: a.result.Data, Digest: a.digest}}
 	case a.timedOut:
-		return activity.Happened{What: activity.Expired}
+		return reconcile.Happened{What: reconcile.Expired}
 	case a.resultLost:
-		return activity.Happened{What: activity.Returned, Payload: activity.Payload{Lost: f.Message}}
+		return reconcile.Happened{What: reconcile.Returned, Payload: reconcile.Payload{Lost: f.Message}}
 	}
-	return activity.Happened{What: activity.Erred, Failure: &activity.Failure{
+	return reconcile.Happened{What: reconcile.Erred, Failure: &reconcile.Failure{
 		Message:   f.Message,
 		Stack:     f.Stack,
 		Sentinel:  f.Sentinel,
@@ -445,7 +447,7 @@ type asking struct {
 type verdict struct {
 	activity.Verdict
 	of     *asking
-	result activity.Payload
+	result reconcile.Payload
 	began  time.Time // when the verifier was called
 }
 
@@ -485,7 +487,7 @@ func (x *Execution) verify(o *operation) {
 			}
 			return o.call.Verify(ctx, in)
 		}
-		activity.Ask(activity.NewContext(ctx, info, heart), verify, func(v activity.Verdict) {
+		reconcile.Ask(activity.NewContext(ctx, info, heart), verify, func(v activity.Verdict) {
 			expiry.Stop()
 			tell(v, true)
 			cancel(nil)
@@ -494,12 +496,12 @@ func (x *Execution) verify(o *operation) {
 }
 
 // Payload encodes v to be recorded. If that fails, the payload says why.
-func (e *Env) Payload(v any) activity.Payload {
+func (e *Env) Payload(v any) reconcile.Payload {
 	p, err := e.encode(v)
 	if err != nil {
-		return activity.Payload{Lost: payload.Recordable("result: " + err.Error())}
+		return reconcile.Payload{Lost: payload.Recordable("result: " + err.Error())}
 	}
-	return activity.Payload{Codec: p.Codec, Data: p.Data}
+	return reconcile.Payload{Codec: p.Codec, Data: p.Data}
 }
 
 // plaintextDigest returns the digest by which a result that was encoded by codec is compared
@@ -524,7 +526,7 @@ func (x *Execution) readVerdict(o *operation, v *verdict, returned bool) {
 		x.Ops.Working--
 	}
 	k := o.keyed
-	if o.open && !told && k.next == activity.Verify {
+	if o.open && !told && k.next == reconcile.Verify {
 		x.answered(o, *v)
 	}
 }
@@ -533,7 +535,7 @@ func (x *Execution) readVerdict(o *operation, v *verdict, returned bool) {
 // returned, the attempt may still start something, and no waiting time counts.
 func (x *Execution) answered(o *operation, v verdict) {
 	k := o.keyed
-	h := activity.Happened{What: activity.Answered, Verdict: v.Verdict, Payload: v.result, Began: v.began}
+	h := reconcile.Happened{What: reconcile.Answered, Verdict: v.Verdict, Payload: v.result, Began: v.began}
 	if v.State == activity.StateIndeterminate {
 		k.asked++
 	} else {
@@ -577,7 +579,7 @@ func (x *Execution) recorded(o *operation, now time.Time) (*sealed, checkpoint.E
 		if k.record.Settled || k.record.Attempt == 0 {
 			return nil, e
 		}
-		d := activity.Next(o.call.Policy, k.record, activity.Happened{What: activity.Abandoned, Now: now})
+		d := reconcile.Next(o.call.Policy, k.record, reconcile.Happened{What: reconcile.Abandoned, Now: now})
 		s.Record, s.do, s.why = d.Record, d.Do, d.Why
 		e.Kind, e.Attempt = checkpoint.KindGivenUp, d.Record.Attempt
 	case !o.open:
@@ -585,7 +587,7 @@ func (x *Execution) recorded(o *operation, now time.Time) (*sealed, checkpoint.E
 	case k.happened != nil:
 		h := *k.happened
 		h.Now = now
-		d := activity.Next(o.call.Policy, k.record, h)
+		d := reconcile.Next(o.call.Policy, k.record, h)
 		s.Record, s.do, s.why = d.Record, d.Do, d.Why
 		e = eventOf(e, d, now)
 	case k.leaving && x.mayBegin():
@@ -598,7 +600,7 @@ func (x *Execution) recorded(o *operation, now time.Time) (*sealed, checkpoint.E
 }
 
 // departed returns the record of the dispatch of o's next attempt.
-func (x *Execution) departed(o *operation, now time.Time) activity.Record {
+func (x *Execution) departed(o *operation, now time.Time) reconcile.Record {
 	k, p := o.keyed, o.call.Policy
 	r := k.record
 	r.Generation, r.WorkflowID, r.Activity, r.Operation, r.IdempotencyKey = x.Hold.Workflow.Generation, x.ID, o.name, o.id, k.key
@@ -611,7 +613,7 @@ func (x *Execution) departed(o *operation, now time.Time) activity.Record {
 		}
 		timeout = max(min(timeout, begun.Add(p.TotalTimeout).Sub(now)), time.Millisecond)
 	}
-	return r.Dispatched(activity.Departure{
+	return r.Dispatched(reconcile.Departure{
 		At:      now,
 		Epoch:   x.Hold.Workflow.Claim,
 		Token:   x.Hold.Head + 1,
@@ -621,28 +623,28 @@ func (x *Execution) departed(o *operation, now time.Time) activity.Record {
 }
 
 // eventOf returns e completed as the event for a decision.
-func eventOf(e checkpoint.Event, d activity.Decision, now time.Time) checkpoint.Event {
+func eventOf(e checkpoint.Event, d reconcile.Decision, now time.Time) checkpoint.Event {
 	r := d.Record
 	e.Attempt, e.Why = r.Attempt, d.Why
 	switch d.Do {
-	case activity.Settle:
+	case reconcile.Settle:
 		e.Kind = checkpoint.KindSettled
 		if f := r.Outcome(); f != nil {
 			return failedWith(e, f)
 		}
 		e.Result, e.Codec = r.Result, r.Codec
-	case activity.Attend:
+	case reconcile.Attend:
 		e.Kind, e.Name, e.Error, e.Why = checkpoint.KindHeld, string(weft.ReasonIndeterminate), d.Why, ""
-	case activity.GoOn:
+	case reconcile.GoOn:
 		e.Kind, e.Why = checkpoint.KindNoted, cmp.Or(d.Why, r.Seen)
 	default:
-		e.Kind, e.Due = checkpoint.KindAttempted, checkpoint.Micro(now.Add(d.After))
+		e.Kind, e.Due = checkpoint.KindAttempted, journal.Micro(now.Add(d.After))
 		return failedWith(e, r.Error)
 	}
 	return e
 }
 
-func failedWith(e checkpoint.Event, f *activity.Failure) checkpoint.Event {
+func failedWith(e checkpoint.Event, f *reconcile.Failure) checkpoint.Event {
 	e.Attempt, e.Error, e.Other, e.Category = f.Attempt, f.Message, f.Other, string(f.Category)
 	e.Stack, e.Sentinel = f.Stack, f.Sentinel
 	return e
@@ -663,11 +665,11 @@ func (x *Execution) written(s *sealed) {
 	}
 	k.happened = nil
 	switch s.do {
-	case activity.GoOn:
-	case activity.Dispatch, activity.Verify:
+	case reconcile.GoOn:
+	case reconcile.Dispatch, reconcile.Verify:
 		k.next = s.do
 	default:
-		k.next, k.parked = 0, s.do == activity.Attend
+		k.next, k.parked = 0, s.do == reconcile.Attend
 	}
 	for len(k.later) > 0 && k.happened == nil && o.open {
 		h := k.later[0]
@@ -677,7 +679,7 @@ func (x *Execution) written(s *sealed) {
 }
 
 // seal adds s to a change.
-func (s *sealed) seal(c *checkpoint.Change) error {
+func (s *sealed) seal(c *journal.Change) error {
 	c.If = append(c.If, s.Unchanged())
 	r, put, err := s.Seal()
 	if err != nil {
@@ -691,14 +693,14 @@ func (s *sealed) seal(c *checkpoint.Change) error {
 // release returns a change that records, on a clean shutdown, how long this owner has waited
 // for effects that may still happen. The next owner then waits only for the rest. It also
 // updates the reconciliations to the records that it returns.
-func (x *Execution) release() (c checkpoint.Change, err error) {
+func (x *Execution) release() (c journal.Change, err error) {
 	now, mono := x.time(), time.Now()
 	for o := range x.Ops.all() {
 		k := o.keyed
-		if k == nil || k.next != activity.Verify || k.happened != nil || o.working != nil || len(c.Events) == mostEvents {
+		if k == nil || k.next != reconcile.Verify || k.happened != nil || o.working != nil || len(c.Events) == mostEvents {
 			continue
 		}
-		d := min(mono.Sub(k.since), activity.Quiet(o.call.Policy, k.record))
+		d := min(mono.Sub(k.since), reconcile.Quiet(o.call.Policy, k.record))
 		if d <= 0 {
 			continue
 		}
@@ -720,7 +722,7 @@ func (x *Execution) release() (c checkpoint.Change, err error) {
 //
 // The actions of operators that the decision records are removed from it. It returns nil if
 // nothing changes.
-func (x *Execution) askFor(d *decision, now time.Time) *checkpoint.Workflow {
+func (x *Execution) askFor(d *decision, now time.Time) *journal.Workflow {
 	if len(d.reconciled)+len(d.responsiveness)+len(x.Hold.Workflow.Verbs) == 0 && d.undone == nil {
 		return nil
 	}
@@ -736,20 +738,20 @@ func (x *Execution) askFor(d *decision, now time.Time) *checkpoint.Workflow {
 	}
 	for _, s := range d.reconciled {
 		o := s.op
-		if s.do == activity.GoOn {
+		if s.do == reconcile.GoOn {
 			continue // if an operator was needed, one still is
 		}
 		if slices.ContainsFunc(wf.Attention, o.isAskedIn) {
 			wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isAskedIn)
 			changed = true
 		}
-		if s.do == activity.Attend {
-			wf.Attention = append(slices.Clone(wf.Attention), checkpoint.Attention{
+		if s.do == reconcile.Attend {
+			wf.Attention = append(slices.Clone(wf.Attention), journal.Attention{
 				Reason:    string(weft.ReasonIndeterminate),
 				Operation: o.id,
 				Name:      o.name,
 				Detail:    s.why,
-				Since:     checkpoint.Micro(now),
+				Since:     journal.Micro(now),
 			})
 			changed = true
 		}

@@ -8,6 +8,8 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/export"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/reconcile"
 )
 
 // takesBack reports whether e is the failure of an activity or a step that a retry of the
@@ -23,7 +25,7 @@ func (x *Execution) takesBack(e logged) bool {
 		return false
 	}
 	return e.Category != string(activity.CategoryResultUnavailable) &&
-		slices.ContainsFunc(x.Hold.Workflow.Retries, func(r checkpoint.Retry) bool { return r.Covers(e.place) })
+		slices.ContainsFunc(x.Hold.Workflow.Retries, func(r journal.Retry) bool { return r.Covers(e.place) })
 }
 
 // retried notes that o had failed and is attempted again because its run was retried.
@@ -37,7 +39,7 @@ func (o *operation) retried(e logged) {
 // retry of the run, if that is later.
 func (x *Execution) since(t time.Time) time.Time {
 	if n := len(x.Hold.Workflow.Retries); n > 0 {
-		if again := checkpoint.Time(x.Hold.Workflow.Retries[n-1].At); again.After(t) {
+		if again := journal.Time(x.Hold.Workflow.Retries[n-1].At); again.After(t) {
 			return again
 		}
 	}
@@ -45,7 +47,7 @@ func (x *Execution) since(t time.Time) time.Time {
 }
 
 // Reopened returns the record of an open operation after the last retry of wf.
-func Reopened(r activity.Record, wf *checkpoint.Workflow) activity.Record {
+func Reopened(r reconcile.Record, wf *journal.Workflow) reconcile.Record {
 	if n := len(wf.Retries); n > 0 {
 		return r.Reopened(n, wf.Retries[n-1].At)
 	}

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -29,7 +29,7 @@ func (p RetryReads) Scan(ctx context.Context, r storage.Range) ([]storage.Entry,
 func outlast[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		v, err := read()
-		if err == nil || errors.Is(err, storage.ErrNotFound) || checkpoint.Hopeless(err) || !backoff.Wait(ctx, wait) {
+		if err == nil || errors.Is(err, storage.ErrNotFound) || journal.Hopeless(err) || !backoff.Wait(ctx, wait) {
 			return v, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 )
 
@@ -340,8 +341,8 @@ func (r *result) encode(x *Execution) {
 }
 
 // output returns the output of a run whose function ended with r.
-func (r *result) output(x *Execution) *checkpoint.Output {
-	out := &checkpoint.Output{Generation: x.Hold.Workflow.Generation, Status: checkpoint.StatusCompleted}
+func (r *result) output(x *Execution) *journal.Output {
+	out := &journal.Output{Generation: x.Hold.Workflow.Generation, Status: checkpoint.StatusCompleted}
 	if r.err == nil {
 		out.Codec, out.Data = r.encoded.Codec, r.encoded.Data
 		return out

@@ -9,6 +9,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
 )
@@ -54,10 +55,10 @@ func (x *Execution) transact(o *operation) (recorded bool, err error) {
 		return false, err
 	}
 	a := &answer{attempt: x.info(o).Attempt}
-	var w *checkpoint.Write
+	var w *journal.Write
 	switch err = x.transaction(store, o, a, &w); {
 	case err == nil:
-		return x.judged(w, checkpoint.Done, nil)
+		return x.judged(w, journal.Done, nil)
 	case x.Ctx.Err() != nil:
 		return false, errStopped
 	case errors.Is(err, storage.ErrTransactionLost):
@@ -70,14 +71,14 @@ func (x *Execution) transact(o *operation) (recorded bool, err error) {
 		o.answer = a
 		x.Ops.ready = append(x.Ops.ready, o)
 		return false, nil
-	case w == nil || checkpoint.Hopeless(err):
+	case w == nil || journal.Hopeless(err):
 		x.host.Log.Warn("weft: transaction did not begin, trying again", "workflow", x.ID, "step", o.name, "error", err)
 		x.again(o, time.Second)
 		return false, nil
 	case errors.Is(err, storage.ErrConflict):
 		x.again(o, 0) // the function's writes were rolled back
-		verdict, err := checkpoint.Examine(x.Ctx, x.store, w)
-		if verdict == checkpoint.Refused {
+		verdict, err := journal.Examine(x.Ctx, x.store, w)
+		if verdict == journal.Refused {
 			return false, nil // the cause of the conflict is gone
 		}
 		return x.judged(w, verdict, err)
@@ -95,7 +96,7 @@ var errNotBegun = errors.New("engine: transaction did not begin")
 
 // transaction runs o's function and writes its checkpoint w in a transaction. If it returns
 // an error and w is set, the outcome may be unknown.
-func (x *Execution) transaction(store storage.Transactor, o *operation, a *answer, w **checkpoint.Write) error {
+func (x *Execution) transaction(store storage.Transactor, o *operation, a *answer, w **journal.Write) error {
 	failed := errors.New("the step failed")
 	called := false
 	var behind <-chan struct{}
@@ -108,7 +109,7 @@ func (x *Execution) transaction(store storage.Transactor, o *operation, a *answe
 			if behind = x.callWithin(ctx, o, a); a.failure != nil {
 				return storage.Batch{}, failed
 			}
-			decided, err := x.Hold.AppendAt(checkpoint.Change{Events: []checkpoint.Event{o.succeeded(a)}}, x.host.Read())
+			decided, err := x.Hold.AppendAt(journal.Change{Events: []checkpoint.Event{o.succeeded(a)}}, x.host.Read())
 			if err != nil {
 				return storage.Batch{}, err
 			}
@@ -213,18 +214,18 @@ func await[T any](x *Execution, c <-chan T) (v T, ok bool) {
 
 // abandon finds out whether o's transaction, which was to append w, was committed. If it was
 // not, abandon makes sure that it never will be.
-func (x *Execution) abandon(o *operation, w *checkpoint.Write) (recorded bool, err error) {
+func (x *Execution) abandon(o *operation, w *journal.Write) (recorded bool, err error) {
 	for {
 		e := o.event(checkpoint.KindAttempted)
-		e.Attempt, e.Due = w.Entry.Events[0].Attempt, checkpoint.Micro(x.time())
+		e.Attempt, e.Due = w.Entry.Events[0].Attempt, journal.Micro(x.time())
 		e.Error = "the outcome of its transaction is unknown: given up"
-		given, err := x.Hold.AppendAt(checkpoint.Change{Events: []checkpoint.Event{e}}, x.host.Read())
+		given, err := x.Hold.AppendAt(journal.Change{Events: []checkpoint.Event{e}}, x.host.Read())
 		if err != nil {
 			return false, err
 		}
-		verdict, err := checkpoint.Commit(x.Ctx, x.store, given, x.Owner.Unsure("checkpoint", x.ID))
-		if verdict == checkpoint.Overtaken {
-			if first, e := checkpoint.Examine(x.Ctx, x.store, w); first == checkpoint.Done {
+		verdict, err := journal.Commit(x.Ctx, x.store, given, x.Owner.Unsure("checkpoint", x.ID))
+		if verdict == journal.Overtaken {
+			if first, e := journal.Examine(x.Ctx, x.store, w); first == journal.Done {
 				return x.judged(w, first, e)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 )
 
 // readOverdue marks an attempt as unresponsive, so that the run needs an operator.
@@ -43,20 +44,20 @@ func (o *operation) unresponsiveText() string {
 }
 
 // isUnresponsiveIn reports whether a says that o's attempt is unresponsive.
-func (o *operation) isUnresponsiveIn(a checkpoint.Attention) bool {
+func (o *operation) isUnresponsiveIn(a journal.Attention) bool {
 	return a.Reason == string(weft.ReasonUnresponsive) && a.Operation == o.id
 }
 
 // tellOf adds to a workflow record that o's attempt is unresponsive, or removes this.
-func (o *operation) tellOf(wf *checkpoint.Workflow, now time.Time) {
+func (o *operation) tellOf(wf *journal.Workflow, now time.Time) {
 	wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), o.isUnresponsiveIn)
 	if o.unresponsive {
-		wf.Attention = append(wf.Attention, checkpoint.Attention{
+		wf.Attention = append(wf.Attention, journal.Attention{
 			Reason:    string(weft.ReasonUnresponsive),
 			Operation: o.id,
 			Name:      o.name,
 			Detail:    o.unresponsiveText(),
-			Since:     checkpoint.Micro(now),
+			Since:     journal.Micro(now),
 		})
 	}
 }

@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
 
 // WakeUp adds to ops an entry that has the owner of wf look at it, or the next owner if it
 // has none. A run that waits in a line needs no entry.
-func WakeUp(ops []storage.Op, wf *checkpoint.Workflow, now time.Time, nonce string) []storage.Op {
+func WakeUp(ops []storage.Op, wf *journal.Workflow, now time.Time, nonce string) []storage.Op {
 	switch {
 	case wf.Owner != "":
 		return append(ops, storage.Put(keys.Wake(wf.Owner, wf.ID, nonce), nil))
@@ -24,15 +24,15 @@ func WakeUp(ops []storage.Op, wf *checkpoint.Workflow, now time.Time, nonce stri
 
 // Held reports whether wf is held: not executed until an operator has fixed something. With
 // the other reasons for attention a run is executed.
-func Held(wf *checkpoint.Workflow) bool {
-	return slices.ContainsFunc(wf.Attention, func(a checkpoint.Attention) bool {
+func Held(wf *journal.Workflow) bool {
+	return slices.ContainsFunc(wf.Attention, func(a journal.Attention) bool {
 		r := weft.Reason(a.Reason)
 		return r != weft.ReasonStuck && r != weft.ReasonUnresponsive && r != weft.ReasonIndeterminate && r != weft.ReasonUncompensated
 	})
 }
 
 // HeldFor reports whether wf needs attention for the reason r.
-func HeldFor(wf *checkpoint.Workflow, r weft.Reason) bool {
+func HeldFor(wf *journal.Workflow, r weft.Reason) bool {
 	for _, a := range wf.Attention {
 		if a.Reason == string(r) {
 			return true

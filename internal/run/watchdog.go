@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 )
 
 // comeBack records that no branch has the turn.
@@ -23,8 +24,8 @@ func (x *Execution) unstick() error {
 		}
 		wf := *x.Hold.Workflow
 		wf.State++ // makes a concurrent report conflict
-		wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a checkpoint.Attention) bool { return a.Reason == string(weft.ReasonStuck) })
-		done, err := x.commit(checkpoint.Change{Events: []checkpoint.Event{{Kind: checkpoint.KindCameBack}}, Workflow: &wf})
+		wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a journal.Attention) bool { return a.Reason == string(weft.ReasonStuck) })
+		done, err := x.commit(journal.Change{Events: []checkpoint.Event{{Kind: checkpoint.KindCameBack}}, Workflow: &wf})
 		if err != nil {
 			return err
 		}

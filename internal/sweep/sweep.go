@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -207,7 +208,7 @@ func Where(c storagetest.Call) string {
 func Inspect(ctx context.Context, s storage.Storage, ids, families []string) (problems []string) {
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	for _, id := range ids {
-		wf, err := checkpoint.Load(ctx, s, id)
+		wf, err := journal.Load(ctx, s, id)
 		if err != nil {
 			wrong("workflow %q: %v", id, err)
 			continue
@@ -235,12 +236,12 @@ func Inspect(ctx context.Context, s storage.Storage, ids, families []string) (pr
 // outcome, each signal was received once, times do not decrease, and the end comes last and
 // agrees with the record. A failure need not be the end if an operator revoked it, together
 // with the failed operations that led to it.
-func history(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow) (problems []string) {
+func history(ctx context.Context, s storage.Storage, wf *journal.Workflow) (problems []string) {
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	outcomes, signals := map[string]int{}, map[string]int{}
 	var last checkpoint.Checkpoint
 	var ended []string
-	for c, err := range checkpoint.History(ctx, s, wf) {
+	for c, err := range journal.History(ctx, s, wf) {
 		if err != nil {
 			wrong("history: %v", err)
 			return problems
@@ -256,8 +257,8 @@ func history(ctx context.Context, s storage.Storage, wf *checkpoint.Workflow) (p
 			wrong("checkpoint %d follows the end", c.Number)
 		}
 		for i, e := range c.Events {
-			place := checkpoint.Place{Checkpoint: c.Number, Event: i}
-			if e.Kind == checkpoint.KindSettled && e.Error != "" && slices.ContainsFunc(wf.Retries, func(r checkpoint.Retry) bool { return r.Covers(place) }) {
+			place := journal.Place{Checkpoint: c.Number, Event: i}
+			if e.Kind == checkpoint.KindSettled && e.Error != "" && slices.ContainsFunc(wf.Retries, func(r journal.Retry) bool { return r.Covers(place) }) {
 				continue
 			}
 			switch e.Kind {

@@ -1,7 +1,7 @@
 package worker
 
 import (
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/run"
 )
 
@@ -32,7 +32,7 @@ func (e *Worker) admit(asks bool) (coming func(), ok bool) {
 }
 
 // Takes reports whether e may execute wf and has room for it.
-func (e *Worker) Takes(wf *checkpoint.Workflow) bool {
+func (e *Worker) Takes(wf *journal.Workflow) bool {
 	if !e.MayDrive(wf) {
 		return false
 	}
@@ -86,7 +86,7 @@ func (e *Worker) linger(x *run.Execution, by int) {
 }
 
 // Lingers reports whether attempts of an execution of wf that has ended have not returned.
-func (e *Worker) Lingers(wf *checkpoint.Workflow) bool {
+func (e *Worker) Lingers(wf *journal.Workflow) bool {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	return e.lingering[wf.Generation] > 0

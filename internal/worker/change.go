@@ -9,6 +9,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/storage"
@@ -21,10 +22,10 @@ type Change struct {
 
 	// landed reports whether an earlier try was written, which is unknown after a conflict
 	// or an unknown outcome. It gets the workflow's current record.
-	Landed func(ctx context.Context, wf *checkpoint.Workflow) (bool, error)
+	Landed func(ctx context.Context, wf *journal.Workflow) (bool, error)
 
 	// decide decides the commit. It returns nil if there is nothing to write.
-	Decide func(ctx context.Context, wf *checkpoint.Workflow) (*Changing, error)
+	Decide func(ctx context.Context, wf *journal.Workflow) (*Changing, error)
 }
 
 // A Changing is what a change has decided.
@@ -37,7 +38,7 @@ type Changing struct {
 // certain that c was applied or cannot be.
 func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 	tried := false
-	var refused *checkpoint.Workflow // the record whose being unchanged was the only condition of a refused commit
+	var refused *journal.Workflow // the record whose being unchanged was the only condition of a refused commit
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		wf, err := e.Load(ctx, id)
 		if err != nil {
@@ -67,7 +68,7 @@ func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 		switch {
 		case err == nil:
 			return nil
-		case ctx.Err() != nil, checkpoint.Hopeless(err):
+		case ctx.Err() != nil, journal.Hopeless(err):
 			return fmt.Errorf("engine: %s %q: %w", c.Name, id, err)
 		}
 		// After a conflict or an unknown outcome, read again what is there.
@@ -82,7 +83,7 @@ func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 
 // Rewritten returns the decision to replace the record of wf by next and to notify the
 // owner of the workflow.
-func (e *Worker) Rewritten(wf, next *checkpoint.Workflow) (*Changing, error) {
+func (e *Worker) Rewritten(wf, next *journal.Workflow) (*Changing, error) {
 	next.State++
 	_, put, err := next.Seal()
 	if err != nil {
@@ -97,7 +98,7 @@ func (e *Worker) Rewritten(wf, next *checkpoint.Workflow) (*Changing, error) {
 
 // Hint tells the execution of wf that something was written for it. If this engine has no
 // execution of wf, it makes the engine look for it.
-func (e *Worker) Hint(wf *checkpoint.Workflow, p run.Message) {
+func (e *Worker) Hint(wf *journal.Workflow, p run.Message) {
 	if x := e.ExecutionOf(wf); x != nil {
 		x.Post(p)
 		return
@@ -116,14 +117,14 @@ func (e *Worker) Hint(wf *checkpoint.Workflow, p run.Message) {
 
 // RequestCancel requests the cancellation of a workflow. With a parent, it does so only if the
 // workflow is a child of that parent, and not another workflow that uses the id now.
-func (e *Worker) RequestCancel(ctx context.Context, id string, parent *checkpoint.Parent, by weft.Actor) error {
-	mine := checkpoint.Request{By: by.Name, Reason: by.Reason, At: checkpoint.Micro(e.Now())}
+func (e *Worker) RequestCancel(ctx context.Context, id string, parent *journal.Parent, by weft.Actor) error {
+	mine := journal.Request{By: by.Name, Reason: by.Reason, At: journal.Micro(e.Now())}
 	return e.Change(ctx, id, Change{
 		Name: "cancel",
-		Landed: func(_ context.Context, wf *checkpoint.Workflow) (bool, error) {
+		Landed: func(_ context.Context, wf *journal.Workflow) (bool, error) {
 			return wf.Cancel != nil && *wf.Cancel == mine, nil
 		},
-		Decide: func(ctx context.Context, wf *checkpoint.Workflow) (*Changing, error) {
+		Decide: func(ctx context.Context, wf *journal.Workflow) (*Changing, error) {
 			switch {
 			case wf.Status.Terminal():
 				return nil, &weft.TerminalError{WorkflowID: id, Status: wf.Status}
@@ -141,6 +142,6 @@ func (e *Worker) RequestCancel(ctx context.Context, id string, parent *checkpoin
 }
 
 // CancelChild requests the cancellation of a child of parent.
-func (e *Worker) CancelChild(ctx context.Context, id string, parent *checkpoint.Parent, by weft.Actor) error {
+func (e *Worker) CancelChild(ctx context.Context, id string, parent *journal.Parent, by weft.Actor) error {
 	return e.RequestCancel(ctx, id, parent, by)
 }

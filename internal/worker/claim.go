@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/record"
@@ -59,12 +60,12 @@ func (l *Incarnation) claim(ctx context.Context, p prospect) (*run.Execution, er
 		if owner := c.Hold.Workflow; owner.Owner == "" && string(owner.Todo) != string(p.entry) {
 			w.Batch.Ops = append(w.Batch.Ops, storage.Delete(p.entry))
 		}
-		verdict, err := checkpoint.Commit(l.ctx, l.Worker.Store, w, l.Unsure("claim", p.id))
+		verdict, err := journal.Commit(l.ctx, l.Worker.Store, w, l.Unsure("claim", p.id))
 		if err != nil {
 			l.DoubtClaim(p.id)
 			return nil, err
 		}
-		if verdict != checkpoint.Done {
+		if verdict != journal.Done {
 			l.lostRace(p.id)
 			if p.ticket != nil { // another engine may have taken the slot
 				p.ticket.claimRefused(verdict)
@@ -83,7 +84,7 @@ func (l *Incarnation) claim(ctx context.Context, p prospect) (*run.Execution, er
 }
 
 // decide decides the claim of p by owner.
-func (p *prospect) decide(h *checkpoint.Hold, owner string, floor uint64, now time.Time) (*checkpoint.Write, error) {
+func (p *prospect) decide(h *journal.Hold, owner string, floor uint64, now time.Time) (*journal.Write, error) {
 	if p.ticket != nil {
 		return p.ticket.admit(h, owner, floor, now)
 	}
@@ -93,15 +94,15 @@ func (p *prospect) decide(h *checkpoint.Hold, owner string, floor uint64, now ti
 // A Claimable is a run that this engine may claim, as it was read.
 type Claimable struct {
 	Definition *run.Definition
-	Hold       *checkpoint.Hold
-	Past       *checkpoint.Past
+	Hold       *journal.Hold
+	Past       *journal.Past
 	also       []storage.Condition // further conditions of the claim
 
 	alone bool // it is the only suspect of its group
 }
 
 // Claimed returns the execution of a run that w has claimed.
-func (l *Incarnation) Claimed(c *Claimable, w *checkpoint.Write) *run.Execution {
+func (l *Incarnation) Claimed(c *Claimable, w *journal.Write) *run.Execution {
 	x := run.New(l.Worker.Host, l, c.Definition, w.Hold())
 	x.Recovering, x.Past = true, c.Past.Then(w)
 	if deaths := w.After.Deaths; deaths > 0 {
@@ -112,7 +113,7 @@ func (l *Incarnation) Claimed(c *Claimable, w *checkpoint.Write) *run.Execution 
 
 // look reads the run of p. It returns nil if this engine should not claim it now.
 func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) {
-	wf, err := checkpoint.Load(ctx, l.Worker.Store, p.id)
+	wf, err := journal.Load(ctx, l.Worker.Store, p.id)
 	missing := errors.Is(err, storage.ErrNotFound)
 	switch {
 	case record.Damaged(err):
@@ -147,7 +148,7 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 		}
 		return nil, nil
 	}
-	hold, past, err := checkpoint.FindPast(ctx, l.Worker.Store, wf)
+	hold, past, err := journal.FindPast(ctx, l.Worker.Store, wf)
 	if err != nil && run.Outdated(ctx, l.Worker.Store, wf, err) == nil {
 		return nil, nil // the next look finds the run again, unless it was purged with its entry
 	}
@@ -175,17 +176,17 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 
 // damaged records in wf that it cannot be claimed, because its head cannot be read. Later
 // polls try again: somebody may restore the head.
-func (l *Incarnation) damaged(ctx context.Context, wf *checkpoint.Workflow, cause error) error {
+func (l *Incarnation) damaged(ctx context.Context, wf *journal.Workflow, cause error) error {
 	if run.HeldFor(wf, weft.ReasonDamaged) {
 		return nil
 	}
 	l.Worker.Log.Error("weft: the last checkpoint of a workflow is damaged; it is not executed", "workflow", wf.ID, "error", cause)
 	next := *wf
 	next.State++
-	next.Attention = []checkpoint.Attention{{
+	next.Attention = []journal.Attention{{
 		Reason: string(weft.ReasonDamaged),
 		Detail: payload.Recordable(cause.Error()),
-		Since:  checkpoint.Micro(l.Worker.Now()),
+		Since:  journal.Micro(l.Worker.Now()),
 	}}
 	_, put, err := next.Seal()
 	if err != nil {
@@ -322,13 +323,13 @@ func (l *Incarnation) PokeNow() {
 
 // Rewound has a run claimed again after the store lost its head. The number of the new
 // claim is above that of the lost head.
-func (l *Incarnation) Rewound(id string, lost *checkpoint.Hold) {
+func (l *Incarnation) Rewound(id string, lost *journal.Hold) {
 	l.Raise(lost)
 	l.Doubt(id)
 }
 
 // Raise makes the numbers of later claims higher than that of a lost head.
-func (l *Incarnation) Raise(lost *checkpoint.Hold) {
+func (l *Incarnation) Raise(lost *journal.Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.floor = max(l.floor, lost.Head+1)
@@ -368,7 +369,7 @@ func (l *Incarnation) settleDoubt(ctx context.Context, id string, d doubt) (cert
 	if l.Worker.Executing(id) != nil {
 		return false, nil // this execution may be about to end
 	}
-	wf, err := checkpoint.Load(ctx, l.Worker.Store, id)
+	wf, err := journal.Load(ctx, l.Worker.Store, id)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
 		return false, nil

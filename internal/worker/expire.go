@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
-	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -66,7 +66,7 @@ func (l *Incarnation) testify(ctx context.Context) error {
 			return err
 		}
 		var r membership.Registration
-		if _, err := record.Open(entry.Key, entry.Value, checkpoint.Version, &r); err != nil {
+		if _, err := record.Open(entry.Key, entry.Value, journal.Version, &r); err != nil {
 			continue // damaged, or of a newer release
 		}
 		incarnation, err := keys.Last(entry.Key)
@@ -74,7 +74,7 @@ func (l *Incarnation) testify(ctx context.Context) error {
 			continue
 		}
 		if r.Proven != 0 {
-			known = membership.Later(known, checkpoint.Time(r.Proven))
+			known = membership.Later(known, journal.Time(r.Proven))
 		} else { // an earlier release wrote it
 			known = membership.Later(known, r.Latest())
 		}
@@ -145,13 +145,13 @@ func (x *expiry) putOff(ctx context.Context, entry, again []byte) error {
 
 func (x *expiry) expireTombstone(ctx context.Context, entry []byte, id, generation string) error {
 	b := storage.Batch{Ops: []storage.Op{storage.Delete(entry)}}
-	wf, err := checkpoint.Load(ctx, x.incarnation.Worker.Store, id)
+	wf, err := journal.Load(ctx, x.incarnation.Worker.Store, id)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
 	case err != nil:
 		return err
 	case wf.Tombstone() && wf.Generation == generation:
-		if err := checkpoint.Sweep(ctx, x.incarnation.Worker.Store, wf); err != nil {
+		if err := journal.Sweep(ctx, x.incarnation.Worker.Store, wf); err != nil {
 			return err
 		}
 		b.If = []storage.Condition{wf.Unchanged()}
@@ -163,9 +163,9 @@ func (x *expiry) expireTombstone(ctx context.Context, entry []byte, id, generati
 // expireSignal returns the batch that removes an accepted response, or keeps it longer if
 // late is set or its signal still waits. It returns nil if the record is damaged.
 func (x *expiry) expireSignal(ctx context.Context, entry []byte, now time.Time, late bool) (*storage.Batch, error) {
-	forget := signal.Forget
+	forget := acceptance.Forget
 	if late {
-		forget = signal.Remember
+		forget = acceptance.Remember
 	}
 	b, err := forget(ctx, x.incarnation.Worker.Store, entry, now)
 	if record.Damaged(err) {

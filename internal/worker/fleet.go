@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/saturate"
@@ -64,7 +64,7 @@ func (l *Incarnation) refreshFleet(ctx context.Context) error {
 		}
 		others[incarnation] = v
 		if v == membership.Alive {
-			told[incarnation] = membership.Testimony{Raw: string(entry.Value), Wall: checkpoint.Time(r.Clock), Proven: checkpoint.Time(r.Proven), At: time.Now()}
+			told[incarnation] = membership.Testimony{Raw: string(entry.Value), Wall: journal.Time(r.Clock), Proven: journal.Time(r.Proven), At: time.Now()}
 		} else {
 			l.ledAstray(incarnation, r)
 		}

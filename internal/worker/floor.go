@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
@@ -38,7 +38,7 @@ func LoadFloor(ctx context.Context, s storage.Storage) (*FloorRecord, error) {
 	}
 	f := &FloorRecord{Raw: raw}
 	if err == nil {
-		f.UnknownFields, err = record.Open(FloorKey, raw, checkpoint.Version, f)
+		f.UnknownFields, err = record.Open(FloorKey, raw, journal.Version, f)
 	}
 	if err != nil {
 		return &FloorRecord{Raw: raw}, fmt.Errorf("engine: read the floor of claims: %w", err)

@@ -4,15 +4,15 @@ import (
 	"testing"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/golden"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 )
 
 // FMT-21, FMT-22: the bytes of the records of a store.
 func TestGoldenRecordsOfAStore(t *testing.T) {
 	r := func(key []byte, v any, empty func() any) golden.Record {
-		return golden.Record{Key: key, Version: checkpoint.Version, Value: v, Empty: empty}
+		return golden.Record{Key: key, Version: journal.Version, Value: v, Empty: empty}
 	}
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
 		"stamp":        r(keys.Meta("store"), &stamp{Format: format, Shards: 1, Ownership: weft.OwnershipCASRequired.String()}, func() any { return new(stamp) }),

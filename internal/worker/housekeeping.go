@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/storage"
@@ -58,7 +58,7 @@ func (l *Incarnation) forgetEngines(ctx context.Context) error {
 			continue
 		}
 		l.ledAstray(incarnation, r)
-		if ended := max(r.Since, r.Stopped); !l.witness.Begun() || l.witness.Now(l.Worker.Read()).Sub(checkpoint.Time(ended)) < aDay {
+		if ended := max(r.Since, r.Stopped); !l.witness.Begun() || l.witness.Now(l.Worker.Read()).Sub(journal.Time(ended)) < aDay {
 			continue
 		}
 		held := keys.HeldBy(incarnation)

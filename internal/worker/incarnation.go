@@ -9,7 +9,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/membership"
@@ -70,8 +70,8 @@ func NewIncarnation(e *Worker) *Incarnation {
 		Worker:     e,
 		name:       e.EngineName + "-" + e.NewID(),
 		opening:    Opening(e.Store),
-		since:      checkpoint.Micro(e.Now()),
-		floor:      checkpoint.First(e.Now()),
+		since:      journal.Micro(e.Now()),
+		floor:      journal.First(e.Now()),
 		clock:      newClock(e.Read),
 		fleet:      fleet{gone: map[string]time.Time{}},
 		sightings:  map[string]sighting{},
@@ -105,7 +105,7 @@ func (l *Incarnation) register(ctx context.Context) error {
 	defer cancel()
 	b := storage.Batch{If: []storage.Condition{storage.Absent(put.Key)}, Ops: []storage.Op{put}}
 	l.lease, l.registered = put.Value, time.Now()
-	return checkpoint.Settle(ctx, l.Worker.Store, b, l.Unsure("register", ""), func(ctx context.Context) (bool, error) {
+	return journal.Settle(ctx, l.Worker.Store, b, l.Unsure("register", ""), func(ctx context.Context) (bool, error) {
 		_, err := l.Worker.Store.Get(ctx, put.Key) // the name is unique, so the record is this one's
 		return err == nil, err
 	})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/record"
@@ -148,7 +148,7 @@ func (l *Incarnation) renew(ctx context.Context) error {
 		Ops:    []storage.Op{put},
 		Urgent: true,
 	}
-	err = checkpoint.Settle(ctx, l.Worker.Store, b, l.Unsure("renewal", ""), func(ctx context.Context) (bool, error) {
+	err = journal.Settle(ctx, l.Worker.Store, b, l.Unsure("renewal", ""), func(ctx context.Context) (bool, error) {
 		raw, err := l.Worker.Store.Get(ctx, put.Key)
 		if errors.Is(err, storage.ErrNotFound) {
 			return false, nil
@@ -167,22 +167,22 @@ func (l *Incarnation) record(stopped time.Time) (storage.Op, error) {
 		Name:    l.Worker.EngineName,
 		Opening: l.opening,
 		Since:   l.since,
-		Stopped: checkpoint.Micro(stopped),
+		Stopped: journal.Micro(stopped),
 		Cut:     !stopped.IsZero() && l.cut.Load(),
 
 		Workflows:  l.Worker.Types(),
 		Deployment: l.Worker.Deployment,
 		Queues:     l.Worker.Queues(),
 
-		Clock:  checkpoint.Micro(l.Worker.Now()),
-		Proven: checkpoint.Micro(l.witness.Says()),
+		Clock:  journal.Micro(l.Worker.Now()),
+		Proven: journal.Micro(l.witness.Says()),
 	}
 	l.Counts.Store(r)
 	if l.Shared() {
 		r.Nonce, r.TTL = l.Worker.NewID(), int64(l.Worker.LeaseTTL/time.Microsecond)
 	}
 	key := keys.Engine(l.name)
-	raw, err := record.Seal(key, checkpoint.Version, r, nil)
+	raw, err := record.Seal(key, journal.Version, r, nil)
 	return storage.Put(key, raw), err
 }
 
@@ -205,7 +205,7 @@ func (l *Incarnation) observe(ctx context.Context, incarnation string, raw []byt
 	}
 	r.Dead = true
 	key := keys.Engine(incarnation)
-	sealed, err := record.Seal(key, checkpoint.Version, r, r.UnknownFields)
+	sealed, err := record.Seal(key, journal.Version, r, r.UnknownFields)
 	if err != nil {
 		return membership.Alive, err
 	}

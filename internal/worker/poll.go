@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
@@ -108,14 +108,14 @@ func (e *Worker) nudge() {
 // also calls note, because the timer may be set by a wrong time that the next poll no
 // longer sees.
 type clock struct {
-	read func() checkpoint.Reading
+	read func() journal.Reading
 
 	mu      lock.Mutex // guards the fields below
-	last    checkpoint.Reading
+	last    journal.Reading
 	strayed bool // the wall clock has jumped since the last call of jumped
 }
 
-func newClock(read func() checkpoint.Reading) *clock {
+func newClock(read func() journal.Reading) *clock {
 	return &clock{read: read, last: read()}
 }
 

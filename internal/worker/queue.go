@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/payload"
@@ -92,19 +93,19 @@ func (d *queueLines) serve(ctx context.Context, q weft.Queue) (opens time.Durati
 // turnAway returns the change that cancels wf, which waits in a line and has not begun.
 // next is wf with the cancellation request. Its function is never called, because it has
 // nothing to clean up.
-func (e *Worker) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (*Changing, error) {
+func (e *Worker) turnAway(ctx context.Context, wf, next *journal.Workflow) (*Changing, error) {
 	if err := wf.Status.To(checkpoint.StatusCancelled); err != nil {
 		return nil, err
 	}
 	now := e.Now()
-	next.Status, next.EndedAt, next.Attention = checkpoint.StatusCancelled, checkpoint.Micro(now), nil
-	out := &checkpoint.Output{Generation: wf.Generation, Status: checkpoint.StatusCancelled}
+	next.Status, next.EndedAt, next.Attention = checkpoint.StatusCancelled, journal.Micro(now), nil
+	out := &journal.Output{Generation: wf.Generation, Status: checkpoint.StatusCancelled}
 	payload.FailureOf(fmt.Errorf("%w in queue %q", weft.ErrCancelled, wf.Queue), "", nil).Onto(out)
-	put, err := checkpoint.PutOutput(wf.ID, out)
+	put, err := journal.PutOutput(wf.ID, out)
 	if err != nil {
 		return nil, err
 	}
-	change := checkpoint.Change{
+	change := journal.Change{
 		Events: []checkpoint.Event{
 			{Kind: checkpoint.KindAsked, By: next.Cancel.By, Why: next.Cancel.Reason},
 			{Kind: checkpoint.KindEnded, Name: string(checkpoint.StatusCancelled), Error: out.Error, By: e.EngineName},
@@ -116,7 +117,7 @@ func (e *Worker) turnAway(ctx context.Context, wf, next *checkpoint.Workflow) (*
 	if err != nil {
 		return nil, err
 	}
-	w, err := (&checkpoint.Hold{Workflow: wf}).Append(change, now)
+	w, err := (&journal.Hold{Workflow: wf}).Append(change, now)
 	if err != nil {
 		return nil, err
 	}
@@ -223,8 +224,8 @@ const soon = 10 * time.Millisecond
 // claimRefused handles a claim with t that was refused. If another engine has claimed the run, or
 // the run is damaged, the slot is still free and goes to another run. Otherwise another
 // engine may have taken the slot or changed the rate, so the poll looks again soon.
-func (t *ticket) claimRefused(why checkpoint.Verdict) {
-	if why == checkpoint.Overtaken || why == checkpoint.Rewound {
+func (t *ticket) claimRefused(why journal.Verdict) {
+	if why == journal.Overtaken || why == journal.Rewound {
 		t.used = false
 		return
 	}
@@ -234,7 +235,7 @@ func (t *ticket) claimRefused(why checkpoint.Verdict) {
 }
 
 // admit returns the claim of an admitted run by owner.
-func (t *ticket) admit(h *checkpoint.Hold, owner string, floor uint64, now time.Time) (*checkpoint.Write, error) {
+func (t *ticket) admit(h *journal.Hold, owner string, floor uint64, now time.Time) (*journal.Write, error) {
 	t.used = true
 	w, err := h.Admit(owner, t.slot, floor, now)
 	if err != nil {
@@ -267,7 +268,7 @@ func (r *rateSeen) with(claimed time.Time, q weft.Queue) (storage.Op, error) {
 		next, _ = r.then(r.at, q.Rate) // the clock was set forward, and times in the future now count
 	}
 	key := keys.Rate(q.Name)
-	raw, err := record.Seal(key, checkpoint.Version, next, next.unknown)
+	raw, err := record.Seal(key, journal.Version, next, next.unknown)
 	return storage.Put(key, raw), err
 }
 
@@ -281,7 +282,7 @@ func (d *door) takeRate(ctx context.Context, t *ticket) (bool, error) {
 	switch {
 	case err == nil:
 		unchanged = storage.Equal(key, raw)
-		if r.unknown, err = record.Open(key, raw, checkpoint.Version, &r); err != nil {
+		if r.unknown, err = record.Open(key, raw, journal.Version, &r); err != nil {
 			return false, err
 		}
 	case !errors.Is(err, storage.ErrNotFound):
@@ -311,11 +312,11 @@ type admissions struct {
 // block the queue until that time.
 func (a *admissions) then(now time.Time, rate activity.Rate) (next *admissions, wait time.Duration) {
 	lately := slices.DeleteFunc(slices.Clone(a.Times), func(at int64) bool {
-		return now.Sub(checkpoint.Time(at)).Abs() >= rate.Per
+		return now.Sub(journal.Time(at)).Abs() >= rate.Per
 	})
 	slices.Sort(lately)
 	if over := len(lately) - rate.Count; over >= 0 {
-		return nil, checkpoint.Time(lately[over]).Add(rate.Per).Sub(now)
+		return nil, journal.Time(lately[over]).Add(rate.Per).Sub(now)
 	}
-	return &admissions{append(lately, checkpoint.Micro(now)), a.unknown}, 0
+	return &admissions{append(lately, journal.Micro(now)), a.unknown}, 0
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/run"
 )
@@ -44,18 +44,18 @@ func (l *Incarnation) findStuck(ctx context.Context) error {
 }
 
 func (l *Incarnation) reportStuck(ctx context.Context, x *run.Execution, busy time.Duration) {
-	reason := checkpoint.Attention{
+	reason := journal.Attention{
 		Reason: string(weft.ReasonStuck),
 		Detail: payload.Recordable(fmt.Sprintf("the function has not called the engine for %v\n%s", busy.Round(time.Second), x.Stack())),
-		Since:  checkpoint.Micro(l.Worker.Now()),
+		Since:  journal.Micro(l.Worker.Now()),
 	}
 	l.Worker.Log.Error("weft: workflow function blocks its run", "workflow", x.ID, "type", x.Definition.Name, "for", busy.Round(time.Second))
 	err := l.Worker.Change(ctx, x.ID, Change{
 		Name: "report of the stuck run",
-		Landed: func(_ context.Context, wf *checkpoint.Workflow) (bool, error) {
+		Landed: func(_ context.Context, wf *journal.Workflow) (bool, error) {
 			return run.HeldFor(wf, weft.ReasonStuck), nil
 		},
-		Decide: func(_ context.Context, wf *checkpoint.Workflow) (*Changing, error) {
+		Decide: func(_ context.Context, wf *journal.Workflow) (*Changing, error) {
 			switch {
 			case wf.Status.Terminal():
 				return nil, &weft.TerminalError{WorkflowID: x.ID, Status: wf.Status}

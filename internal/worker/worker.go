@@ -8,7 +8,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/storage"
@@ -202,7 +202,7 @@ func (e *Worker) allDriven() []*run.Execution {
 }
 
 // ExecutionOf returns the execution of wf if it belongs to wf's owner, and nil otherwise.
-func (e *Worker) ExecutionOf(wf *checkpoint.Workflow) *run.Execution {
+func (e *Worker) ExecutionOf(wf *journal.Workflow) *run.Execution {
 	if x := e.Executing(wf.ID); x != nil && x.Owner.Name() == wf.Owner {
 		return x
 	}
@@ -211,7 +211,7 @@ func (e *Worker) ExecutionOf(wf *checkpoint.Workflow) *run.Execution {
 
 // Join returns the incarnation that would execute wf, after joining it, or nil if there
 // is none or it has no room.
-func (e *Worker) Join(wf *checkpoint.Workflow) *Incarnation {
+func (e *Worker) Join(wf *journal.Workflow) *Incarnation {
 	if !e.MayDrive(wf) {
 		return nil
 	}
@@ -237,4 +237,4 @@ func (e *Worker) PokePoll() {
 }
 
 // Drives reports whether this engine executes wf for its owner.
-func (e *Worker) Drives(wf *checkpoint.Workflow) bool { return e.ExecutionOf(wf) != nil }
+func (e *Worker) Drives(wf *journal.Workflow) bool { return e.ExecutionOf(wf) != nil }

@@ -1,8 +1,9 @@
-package checkpoint
+package journal
 
 import (
 	"time"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -18,9 +19,9 @@ type Workflow struct {
 
 	// Generation is the ULID of this generation of the id. Records of other
 	// generations are ignored.
-	Generation string `cbor:"1,keyasint"`
-	Type       string `cbor:"2,keyasint,omitempty"`
-	Status     Status `cbor:"3,keyasint,omitempty"`
+	Generation string            `cbor:"1,keyasint"`
+	Type       string            `cbor:"2,keyasint,omitempty"`
+	Status     checkpoint.Status `cbor:"3,keyasint,omitempty"`
 
 	// Owner is the incarnation that drives the run, and Claim the number of the
 	// checkpoint by which it claimed the run. An empty Owner means that there is none.
@@ -150,7 +151,9 @@ type Attention struct {
 func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 
 // Parked reports whether the run is parked until something happens.
-func (w *Workflow) Parked() bool { return w.Owner == "" && w.Status == StatusRunning && !w.Waits }
+func (w *Workflow) Parked() bool {
+	return w.Owner == "" && w.Status == checkpoint.StatusRunning && !w.Waits
+}
 
 // Raw returns the stored bytes that w was decoded from or sealed to, for use in conditions.
 // It is nil for a record that was never stored.

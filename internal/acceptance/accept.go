@@ -1,4 +1,4 @@
-package signal
+package acceptance
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -29,7 +30,7 @@ func (in *Incoming) SamePayload(other *Incoming) bool { return bytes.Equal(in.Di
 
 // Conflict is the error of an ID that was accepted with another payload.
 func (in *Incoming) Conflict() error {
-	return &ConflictError{WorkflowID: in.WorkflowID, SignalName: in.Name, SignalID: in.ID}
+	return &signal.ConflictError{WorkflowID: in.WorkflowID, SignalName: in.Name, SignalID: in.ID}
 }
 
 // accepted is the accepted response: sigres:{id}:{name}:{signal id}. Times are
@@ -45,8 +46,8 @@ type accepted struct {
 	Generation       string `cbor:"8,keyasint"`
 }
 
-func (a *accepted) response() Accepted {
-	return Accepted{
+func (a *accepted) response() signal.Accepted {
+	return signal.Accepted{
 		Accepted:         true,
 		WorkflowID:       a.WorkflowID,
 		SignalName:       a.SignalName,
@@ -84,24 +85,24 @@ type counter struct {
 // none. Another payload is a *ConflictError. A payload without an accepted response is
 // an *IndeterminateError: only part of a batch exists, and whether the sender got an
 // answer cannot be determined.
-func Earlier(ctx context.Context, s storage.Storage, in *Incoming) (Accepted, bool, error) {
+func Earlier(ctx context.Context, s storage.Storage, in *Incoming) (signal.Accepted, bool, error) {
 	a, err := readAccepted(ctx, s, in)
 	if a == nil && err == nil {
 		_, err = s.Get(ctx, keys.Signal(in.WorkflowID, in.Name, in.ID))
 		switch {
 		case errors.Is(err, storage.ErrNotFound):
-			return Accepted{}, false, nil
+			return signal.Accepted{}, false, nil
 		case err == nil: // unless it was accepted since the first look
 			a, err = readAccepted(ctx, s, in)
 		}
 	}
 	switch {
 	case err != nil:
-		return Accepted{}, false, err
+		return signal.Accepted{}, false, err
 	case a == nil:
-		return Accepted{}, false, &IndeterminateError{WorkflowID: in.WorkflowID, SignalName: in.Name, SignalID: in.ID, CorrelationID: ""}
+		return signal.Accepted{}, false, &signal.IndeterminateError{WorkflowID: in.WorkflowID, SignalName: in.Name, SignalID: in.ID, CorrelationID: ""}
 	case !bytes.Equal(a.Digest, in.Digest):
-		return Accepted{}, false, in.Conflict()
+		return signal.Accepted{}, false, in.Conflict()
 	}
 	return a.response(), true, nil
 }
@@ -161,7 +162,7 @@ type Acceptance struct {
 // and the answer to its sender.
 type Arrival struct {
 	Waiting
-	Answer Accepted
+	Answer signal.Accepted
 }
 
 // Waiting are the places of what has arrived.

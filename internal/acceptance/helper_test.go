@@ -1,13 +1,13 @@
-package signal
+package acceptance
 
 import (
 	"context"
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
+	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,7 +40,7 @@ func decide(t testing.TB, s storage.Storage, ins ...*Incoming) *Acceptance {
 	return d
 }
 
-func accept(t testing.TB, s storage.Storage, in *Incoming) Accepted {
+func accept(t testing.TB, s storage.Storage, in *Incoming) signal.Accepted {
 	t.Helper()
 	d := decide(t, s, in)
 	if err := s.Commit(ctx, d.Batch); err != nil {

@@ -1,4 +1,4 @@
-package signal
+package acceptance
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-go/weft/internal/golden"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -67,7 +68,7 @@ func TestAcceptIsOneConditionalBatch(t *testing.T) {
 	if len(want) > 0 || len(d.Batch.Ops) != 5 {
 		t.Errorf("conditions missing: %v; %d operations, want 5", want, len(d.Batch.Ops))
 	}
-	if want := (Accepted{Accepted: true, WorkflowID: "order-42", SignalName: "approved", SignalID: "x", AcceptedAt: noon, SignalStorageKey: "sig:order-42:approved:x"}); d.Arrived[0].Answer != want {
+	if want := (signal.Accepted{Accepted: true, WorkflowID: "order-42", SignalName: "approved", SignalID: "x", AcceptedAt: noon, SignalStorageKey: "sig:order-42:approved:x"}); d.Arrived[0].Answer != want {
 		t.Errorf("accepted %+v, want %+v", d.Arrived[0].Answer, want)
 	}
 	if err := s.Commit(ctx, d.Batch); err != nil {
@@ -176,8 +177,8 @@ func TestEarlier(t *testing.T) {
 	}
 	other := incoming("approved", "x", "secret")
 	_, ok, err := Earlier(ctx, s, other)
-	var c *ConflictError
-	if ok || !errors.As(err, &c) || !errors.Is(err, ErrConflict) || strings.Contains(err.Error(), "secret") {
+	var c *signal.ConflictError
+	if ok || !errors.As(err, &c) || !errors.Is(err, signal.ErrConflict) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("another payload: %v, %v, want a *ConflictError without it", ok, err)
 	}
 }
@@ -192,8 +193,8 @@ func TestEarlierOfRecordsThatCameApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, ok, err := Earlier(ctx, s, in)
-	var i *IndeterminateError
-	if ok || !errors.As(err, &i) || !errors.Is(err, ErrConflict) || *i != (IndeterminateError{WorkflowID: "order-42", SignalName: "approved", SignalID: "x", CorrelationID: ""}) || strings.Contains(err.Error(), "secret") {
+	var i *signal.IndeterminateError
+	if ok || !errors.As(err, &i) || !errors.Is(err, signal.ErrConflict) || *i != (signal.IndeterminateError{WorkflowID: "order-42", SignalName: "approved", SignalID: "x", CorrelationID: ""}) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v, %v, want an *IndeterminateError without the payload", ok, err)
 	}
 }

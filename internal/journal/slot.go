@@ -1,9 +1,10 @@
-package checkpoint
+package journal
 
 import (
 	"errors"
 	"time"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -24,7 +25,7 @@ func (h *Hold) Admit(owner string, slot int, floor uint64, now time.Time) (*Writ
 	wf.Waits, wf.Slot = false, slot
 	admitted := *h
 	admitted.Workflow = &wf
-	w, err := admitted.Claim(owner, HandedOver, floor, now)
+	w, err := admitted.Claim(owner, checkpoint.HandedOver, floor, now)
 	if err != nil || slot == 0 {
 		return w, err
 	}

@@ -1,10 +1,11 @@
-package checkpoint
+package journal
 
 import (
 	"errors"
 	"strings"
 	"testing"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -53,7 +54,7 @@ func TestAdmissionTakesASlotUntilTheEnd(t *testing.T) {
 	held := commit(t, s, first)
 	want(t, s, keys.Line("print", noon, "a"), false)
 	want(t, s, keys.Slot("print", 1), true)
-	if wf := load(t, s, "a"); wf.Waits || wf.Slot != 1 || wf.Todo != nil || wf.Owner != "me" || wf.Status != StatusRunning {
+	if wf := load(t, s, "a"); wf.Waits || wf.Slot != 1 || wf.Todo != nil || wf.Owner != "me" || wf.Status != checkpoint.StatusRunning {
 		t.Errorf("admitted: %+v", wf)
 	}
 	if v, err := Commit(ctx, s, second, nil); v != Refused || err != nil {
@@ -88,14 +89,14 @@ func TestEndInTheLine(t *testing.T) {
 	s := new(memory.Store)
 	h := queued(t, s, "a")
 	wf := *h.Workflow
-	wf.Status, wf.EndedAt = StatusCancelled, Micro(noon)
-	w, err := h.Append(Change{Events: []Event{{Kind: KindEnded, Name: string(StatusCancelled)}}, Workflow: &wf}, noon)
+	wf.Status, wf.EndedAt = checkpoint.StatusCancelled, Micro(noon)
+	w, err := h.Append(Change{Events: []checkpoint.Event{{Kind: checkpoint.KindEnded, Name: string(checkpoint.StatusCancelled)}}, Workflow: &wf}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
 	commit(t, s, w)
 	want(t, s, keys.Line("print", noon, "a"), false)
-	if wf := load(t, s, "a"); wf.Waits || wf.Todo != nil || wf.Status != StatusCancelled {
+	if wf := load(t, s, "a"); wf.Waits || wf.Todo != nil || wf.Status != checkpoint.StatusCancelled {
 		t.Errorf("ended: %+v", wf)
 	}
 }
@@ -105,8 +106,8 @@ func TestRetryWaitsInTheLine(t *testing.T) {
 	s := new(memory.Store)
 	h := commit(t, s, admitted(t, queued(t, s, "a"), 2))
 	wf := *h.Workflow
-	wf.Status, wf.EndedAt = StatusFailed, Micro(noon)
-	w, err := h.Append(Change{Events: []Event{{Kind: KindEnded, Name: string(StatusFailed)}}, Workflow: &wf}, noon)
+	wf.Status, wf.EndedAt = checkpoint.StatusFailed, Micro(noon)
+	w, err := h.Append(Change{Events: []checkpoint.Event{{Kind: checkpoint.KindEnded, Name: string(checkpoint.StatusFailed)}}, Workflow: &wf}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -36,7 +36,7 @@ func SettleMode(ctx context.Context, s storage.Storage, mode weft.Ownership) err
 		if !errors.Is(err, storage.ErrNotFound) {
 			return fmt.Errorf("engine: read the store's stamp: %w", err)
 		}
-		mine, err := record.Seal(key, checkpoint.Version, &stamp{format, 1, mode.String()}, nil)
+		mine, err := record.Seal(key, journal.Version, &stamp{format, 1, mode.String()}, nil)
 		if err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (s *stampCheck) look(ctx context.Context) error {
 
 func checkStamp(key, raw []byte, mode weft.Ownership) error {
 	var s stamp
-	if _, err := record.Open(key, raw, checkpoint.Version, &s); err != nil {
+	if _, err := record.Open(key, raw, journal.Version, &s); err != nil {
 		return fmt.Errorf("engine: read the store's stamp: %w", err)
 	}
 	if s.Format > format {

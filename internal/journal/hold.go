@@ -1,9 +1,10 @@
-package checkpoint
+package journal
 
 import (
 	"slices"
 	"time"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
@@ -23,7 +24,7 @@ type Hold struct {
 
 // A Change is what is written together with a checkpoint.
 type Change struct {
-	Events   []Event
+	Events   []checkpoint.Event
 	Workflow *Workflow           // the record anew; nil: it stays as it is
 	If       []storage.Condition // beside those of the run itself
 	Ops      []storage.Op        // consumed signals, lists, the output
@@ -70,7 +71,7 @@ func (h *Hold) AppendAt(c Change, now Reading) (*Write, error) {
 	return w, nil
 }
 
-func (w *Write) append(h *Hold, events []Event, skip uint64, now Reading) error {
+func (w *Write) append(h *Hold, events []checkpoint.Event, skip uint64, now Reading) error {
 	wf := h.Workflow
 	if w.Batch.If == nil {
 		w.Batch.If = append(w.conditions[:0], wf.Unchanged())
@@ -85,7 +86,7 @@ func (w *Write) append(h *Hold, events []Event, skip uint64, now Reading) error 
 	}
 	at := Micro(h.Now(now))
 	w.Entry = Entry{
-		Checkpoint: Checkpoint{Number: next, Time: Time(at), Events: events},
+		Checkpoint: checkpoint.Checkpoint{Number: next, Time: Time(at), Events: events},
 		ahead:      saturate.Times(max(at-Micro(now.Wall), 0), time.Microsecond),
 		generation: wf.Generation,
 		commit:     NewCommitID(),
@@ -128,12 +129,6 @@ func (w *Write) rewrite(next *Workflow) error {
 	return nil
 }
 
-// Why a run was claimed from an owner that shut down cleanly. Otherwise the owner crashed.
-const (
-	HandedOver = "handed over" // with nothing under way
-	CutOff     = "cut off"     // with attempts that nobody waited for
-)
-
 // First returns the first checkpoint number for a new id. It is far above the numbers of any
 // earlier generation, even if that was forgotten because a backup was restored or a tombstone
 // expired. So no fencing token is ever used twice.
@@ -154,14 +149,14 @@ func (h *Hold) Claim(owner, why string, floor uint64, now time.Time) (*Write, er
 		from = &Hold{Workflow: &wf}
 	}
 	if h.Head > 0 && h.Head+1 < floor {
-		if err := w.append(h, []Event{{Kind: KindSkipped}}, floor, Reading{Wall: now}); err != nil {
+		if err := w.append(h, []checkpoint.Event{{Kind: checkpoint.KindSkipped}}, floor, Reading{Wall: now}); err != nil {
 			return nil, err
 		}
 		from = &Hold{Workflow: h.Workflow, Head: floor - 1, HeadTime: w.Entry.Time, ahead: w.Entry.ahead}
 	}
-	events := []Event{{Kind: KindClaimed, By: owner, Why: why}}
+	events := []checkpoint.Event{{Kind: checkpoint.KindClaimed, By: owner, Why: why}}
 	for _, v := range wf.Verbs {
-		events = append(events, Event{Kind: KindActed, Name: v.Name, By: v.By, Why: v.Why})
+		events = append(events, checkpoint.Event{Kind: checkpoint.KindActed, Name: v.Name, By: v.By, Why: v.Why})
 	}
 	wf.Verbs = nil
 	if err := w.append(from, events, 0, Reading{Wall: now}); err != nil {
@@ -188,19 +183,19 @@ func (h *Hold) On(deployment string) *Hold {
 // terminal status.
 func (h *Hold) Retry(by Verb, todo []byte, now time.Time) (*Write, error) {
 	wf := *h.Workflow
-	if wf.Status != StatusFailed {
-		return nil, &TransitionError{From: wf.Status, To: StatusRunning}
+	if wf.Status != checkpoint.StatusFailed {
+		return nil, &checkpoint.TransitionError{From: wf.Status, To: checkpoint.StatusRunning}
 	}
 	again := Retry{Quiet: Place{Checkpoint: h.Head}, End: h.Head, At: Micro(h.Now(Reading{Wall: now}))}
 	if wf.Quiet != nil {
 		again.Quiet = *wf.Quiet
 	}
 	wf.Retries = append(slices.Clone(wf.Retries), again)
-	wf.Status, wf.EndedAt, wf.Quiet = StatusRunning, 0, nil
+	wf.Status, wf.EndedAt, wf.Quiet = checkpoint.StatusRunning, 0, nil
 	wf.Owner, wf.Deaths, wf.Alone, wf.Todo, wf.Waits = "", 0, 0, todo, wf.Queue != ""
 	wf.State++
 	w := &Write{Before: h.Workflow}
-	if err := w.append(h, []Event{{Kind: KindActed, Name: by.Name, By: by.By, Why: by.Why}}, 0, Reading{Wall: now}); err != nil {
+	if err := w.append(h, []checkpoint.Event{{Kind: checkpoint.KindActed, Name: by.Name, By: by.By, Why: by.Why}}, 0, Reading{Wall: now}); err != nil {
 		return nil, err
 	}
 	w.Batch.Ops = append(w.Batch.Ops, storage.Put(todo, nil))
@@ -219,8 +214,8 @@ func (w *Write) take(wf *Workflow, owner string, claim uint64, now time.Time) {
 	w.Batch.Ops = append(w.Batch.Ops, storage.Put(keys.Held(owner, wf.ID), nil))
 	wf.Owner, wf.Claim = owner, claim
 	wf.Attention, wf.Awaits, wf.Facing, wf.Heard = nil, nil, nil, 0
-	if wf.Status == StatusPending {
-		wf.Status, wf.StartedAt = StatusRunning, Micro(now)
+	if wf.Status == checkpoint.StatusPending {
+		wf.Status, wf.StartedAt = checkpoint.StatusRunning, Micro(now)
 	}
 }
 
@@ -253,7 +248,7 @@ func (h *Hold) Deaths(clean bool) int {
 // start at floor or above; floor is the owner's.
 func Create(wf *Workflow, on *Workflow, owner string, todo []byte, floor uint64, now time.Time) (*Write, error) {
 	next := *wf
-	next.Status, next.CreatedAt, next.Base = StatusPending, Micro(now), max(First(now), floor, 1) // 0, of a clock that was not set yet, is no checkpoint
+	next.Status, next.CreatedAt, next.Base = checkpoint.StatusPending, Micro(now), max(First(now), floor, 1) // 0, of a clock that was not set yet, is no checkpoint
 	free := storage.Absent(keys.Workflow(wf.ID))
 	if on != nil {
 		next.Base = max(next.Base, on.Next)
@@ -265,7 +260,7 @@ func Create(wf *Workflow, on *Workflow, owner string, todo []byte, floor uint64,
 		w.Batch.Ops = append(w.Batch.Ops, storage.Put(todo, nil))
 		return w, w.rewrite(&next)
 	}
-	if err := w.append(&Hold{Workflow: &next}, []Event{{Kind: KindClaimed, By: owner}}, 0, Reading{Wall: now}); err != nil {
+	if err := w.append(&Hold{Workflow: &next}, []checkpoint.Event{{Kind: checkpoint.KindClaimed, By: owner}}, 0, Reading{Wall: now}); err != nil {
 		return nil, err
 	}
 	w.take(&next, owner, next.Base, now)

@@ -1,4 +1,4 @@
-package checkpoint
+package journal
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -20,7 +21,7 @@ func buried(t *testing.T, s *memory.Store, id string, steps int) *Workflow {
 	t.Helper()
 	h := started(t, s, id, "me")
 	for range steps {
-		h = commit(t, s, appended(t, h, noon, Event{Kind: KindFired}))
+		h = commit(t, s, appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired}))
 	}
 	h = ended(t, s, h, noon)
 	w, err := h.Bury(noon, noon.Add(time.Hour))
@@ -103,7 +104,7 @@ func TestNewLifeAfterHalfAPurge(t *testing.T) {
 
 	// Even without finishing the purge, the new generation has its own history.
 	h := create(t, s, &Workflow{ID: "o", Generation: "GEN-2", Type: "order"}, load(t, s, "o"), "you", noon)
-	commit(t, s, appended(t, h, noon, Event{Kind: KindFired, Operation: "new"}))
+	commit(t, s, appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired, Operation: "new"}))
 	before := dump(t, s)
 	if err := Sweep(ctx, s, tomb); !errors.Is(err, storage.ErrConflict) {
 		t.Errorf("the old purge goes on: %v, want ErrConflict", err)
@@ -154,7 +155,7 @@ func TestNumbersNeverComeAgain(t *testing.T) {
 		h := started(t, s, "o", "me")
 		backup := copyOf(t, s)
 		for range 100 {
-			h = commit(t, s, appended(t, h, noon, Event{Kind: KindFired}))
+			h = commit(t, s, appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired}))
 		}
 		old := find(t, backup, "o")
 		got := commit(t, backup, claimed(t, old, "you", First(second), second))
@@ -191,7 +192,7 @@ func TestInputAndOutputBelong(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := PutOutput("o", &Output{Generation: c.generation, Status: StatusCompleted, Data: []byte("2")})
+		out, err := PutOutput("o", &Output{Generation: c.generation, Status: checkpoint.StatusCompleted, Data: []byte("2")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package checkpoint
+package journal
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -22,8 +23,8 @@ import (
 //
 // OWN-2, OWN-3, OWN-6, OWN-7, CK2, CK4, CK5.
 func TestJudge(t *testing.T) {
-	wf := &Workflow{ID: "o", Generation: "G", Status: StatusRunning, Owner: "me", Claim: 5, Base: 5, raw: []byte("mine")}
-	w := appended(t, &Hold{Workflow: wf, Head: 6, HeadTime: noon}, noon, Event{Kind: KindFired})
+	wf := &Workflow{ID: "o", Generation: "G", Status: checkpoint.StatusRunning, Owner: "me", Claim: 5, Base: 5, raw: []byte("mine")}
+	w := appended(t, &Hold{Workflow: wf, Head: 6, HeadTime: noon}, noon, checkpoint.Event{Kind: checkpoint.KindFired})
 	with := func(change func(*Workflow)) *Workflow {
 		c := *wf
 		c.raw = []byte("other")
@@ -36,7 +37,7 @@ func TestJudge(t *testing.T) {
 		"taken over":   with(func(w *Workflow) { w.Owner, w.Claim = "you", 7 }),
 		"claimed anew": with(func(w *Workflow) { w.Claim = 7 }),
 		"released":     with(func(w *Workflow) { w.Owner = "" }),
-		"ended":        with(func(w *Workflow) { w.Status = StatusCancelled }),
+		"ended":        with(func(w *Workflow) { w.Status = checkpoint.StatusCancelled }),
 		"another life": with(func(w *Workflow) { w.Generation = "H" }),
 		"buried":       with(func(w *Workflow) { w.Next, w.Status, w.Owner, w.Claim = 9, "", "", 0 }),
 		"gone":         nil,
@@ -73,9 +74,9 @@ func TestJudge(t *testing.T) {
 
 // An end that was applied is Done, whatever happened to the record since.
 func TestJudgeOfAnEnd(t *testing.T) {
-	wf := &Workflow{ID: "o", Generation: "G", Status: StatusRunning, Owner: "me", Claim: 5, Base: 5, raw: []byte("mine")}
+	wf := &Workflow{ID: "o", Generation: "G", Status: checkpoint.StatusRunning, Owner: "me", Claim: 5, Base: 5, raw: []byte("mine")}
 	done := *wf
-	done.Status = StatusCompleted
+	done.Status = checkpoint.StatusCompleted
 	w, err := (&Hold{Workflow: wf, Head: 6}).Append(Change{Workflow: &done}, noon)
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +110,7 @@ func TestAppendComparesRecordHeadAndNext(t *testing.T) {
 	extraIf, extraOp := storage.Present([]byte("x")), storage.Delete([]byte("y"))
 	next := *h.Workflow
 	next.State++
-	w, err := h.Append(Change{Events: []Event{{Kind: KindFired}}, Workflow: &next, If: []storage.Condition{extraIf}, Ops: []storage.Op{extraOp}}, noon)
+	w, err := h.Append(Change{Events: []checkpoint.Event{{Kind: checkpoint.KindFired}}, Workflow: &next, If: []storage.Condition{extraIf}, Ops: []storage.Op{extraOp}}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +173,7 @@ func TestAppendComparesBytesAsRead(t *testing.T) {
 func TestTwoCannotAppendToOneHead(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
-	a, b := appended(t, h, noon, Event{Kind: KindFired, Operation: "a"}), appended(t, h, noon, Event{Kind: KindFired, Operation: "b"})
+	a, b := appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired, Operation: "a"}), appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired, Operation: "b"})
 	commit(t, s, a)
 	before := dump(t, s)
 	if v, err := Commit(ctx, s, b, nil); v != Overtaken || err != nil {
@@ -205,7 +206,7 @@ func TestCommitResolvesUnknownOutcomes(t *testing.T) {
 						return fault
 					})
 					heard := 0
-					w := appended(t, h, noon, Event{Kind: KindFired})
+					w := appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired})
 					v, err := Commit(ctx, s, w, func(error) { heard++ })
 					if v != Done || err != nil || heard == 0 || faults > 0 {
 						t.Errorf("%v, %v after %d unknown outcomes, %d faults left; want done", v, err, heard, faults)
@@ -225,7 +226,7 @@ func TestLandedAndTakenOverIsFenced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := new(memory.Store)
 		h := started(t, inner, "o", "me")
-		w := appended(t, h, noon, Event{Kind: KindFired})
+		w := appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired})
 		s := storagetest.NewFaulty(inner, func(c storagetest.Call) storagetest.Fault {
 			if c.N == 1 {
 				return storagetest.ErrorAfter
@@ -252,7 +253,7 @@ func TestNotLandedAndTakenOverIsFenced(t *testing.T) {
 			}
 			return storagetest.None
 		})
-		v, err := Commit(ctx, s, appended(t, h, noon, Event{Kind: KindFired}), func(error) {
+		v, err := Commit(ctx, s, appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired}), func(error) {
 			commit(t, inner, claimed(t, find(t, inner, "o"), "you", 0, noon))
 		})
 		if v != Fenced || err != nil {
@@ -260,7 +261,7 @@ func TestNotLandedAndTakenOverIsFenced(t *testing.T) {
 		}
 		for _, c := range history(t, inner, "o") {
 			for _, e := range c.Events {
-				if e.Kind == KindFired {
+				if e.Kind == checkpoint.KindFired {
 					t.Error("the fenced write is in the history")
 				}
 			}
@@ -374,7 +375,7 @@ func TestClaimOnAnOldHead(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
 	read := find(t, s, "o")
-	commit(t, s, appended(t, h, noon, Event{Kind: KindFired}))
+	commit(t, s, appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired}))
 	for _, floor := range []uint64{0, h.Head + 100} {
 		if v, err := Commit(ctx, s, claimed(t, read, "you", floor, noon), nil); v == Done || err != nil {
 			t.Errorf("floor %d: %v, %v, want it refused", floor, v, err)

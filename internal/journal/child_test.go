@@ -1,9 +1,10 @@
-package checkpoint
+package journal
 
 import (
 	"bytes"
 	"testing"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/golden"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
@@ -30,7 +31,7 @@ func TestCopyOfAnEndKeepsWhatIsUnknown(t *testing.T) {
 		}
 		return op.Value
 	}
-	end := Output{Generation: wf.Generation, Status: StatusCompleted, Data: []byte("1")}
+	end := Output{Generation: wf.Generation, Status: checkpoint.StatusCompleted, Data: []byte("1")}
 	put(PutOutput(wf.ID, &end))
 	before := put(link.Put())
 

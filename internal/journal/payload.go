@@ -1,10 +1,11 @@
-package checkpoint
+package journal
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -19,13 +20,13 @@ type Input struct {
 
 // An Output is the result or failure of a workflow: wf:{id}:out.
 type Output struct {
-	Generation string `cbor:"1,keyasint"`
-	Status     Status `cbor:"2,keyasint"`
-	Codec      string `cbor:"3,keyasint,omitempty"`
-	Data       []byte `cbor:"4,keyasint,omitempty"`
-	Error      string `cbor:"5,keyasint,omitempty"`
-	Stack      string `cbor:"6,keyasint,omitempty"`
-	Sentinel   string `cbor:"7,keyasint,omitempty"`
+	Generation string            `cbor:"1,keyasint"`
+	Status     checkpoint.Status `cbor:"2,keyasint"`
+	Codec      string            `cbor:"3,keyasint,omitempty"`
+	Data       []byte            `cbor:"4,keyasint,omitempty"`
+	Error      string            `cbor:"5,keyasint,omitempty"`
+	Stack      string            `cbor:"6,keyasint,omitempty"`
+	Sentinel   string            `cbor:"7,keyasint,omitempty"`
 
 	unknown record.Unknown
 }

@@ -1,4 +1,4 @@
-package activity
+package reconcile
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -102,11 +103,11 @@ const (
 
 // A Failure is how an attempt ended, or why an operation was given up.
 type Failure struct {
-	Category Category `cbor:"1,keyasint"`
-	Message  string   `cbor:"2,keyasint"`
-	Stack    string   `cbor:"3,keyasint,omitempty"` // of a panic
-	Sentinel string   `cbor:"4,keyasint,omitempty"` // text of the user's sentinel that the error is
-	Attempt  int      `cbor:"5,keyasint,omitempty"`
+	Category activity.Category `cbor:"1,keyasint"`
+	Message  string            `cbor:"2,keyasint"`
+	Stack    string            `cbor:"3,keyasint,omitempty"` // of a panic
+	Sentinel string            `cbor:"4,keyasint,omitempty"` // text of the user's sentinel that the error is
+	Attempt  int               `cbor:"5,keyasint,omitempty"`
 
 	Permanent bool `cbor:"6,keyasint,omitempty"` // a retry will not help
 	NoEffect  bool `cbor:"7,keyasint,omitempty"` // nothing happened outside
@@ -114,31 +115,18 @@ type Failure struct {
 	Other string `cbor:"8,keyasint,omitempty"` // of a contradiction, the second observation
 }
 
-// A Category says what kind of failure it is.
-type Category string
-
-const (
-	CategoryFailed            Category = ""                   // Run returned an error, or panicked
-	CategoryTimedOut          Category = "timed-out"          // its timeout passed
-	CategoryLost              Category = "lost"               // its process died
-	CategoryIndeterminate     Category = "indeterminate"      // the outcome cannot be determined
-	CategoryResultUnavailable Category = "result-unavailable" // it happened, and its result is lost
-	CategoryContradiction     Category = "contradiction"      // two sources contradict each other
-	CategoryResolved          Category = "resolved"           // an operator's answer
-)
-
 // Err is the failure as the workflow sees it, of an operation of the activity name. sentinel
 // is the error that f.Sentinel stands for.
 func (f *Failure) Err(name, operation, key string, sentinel error) error {
 	switch f.Category {
-	case CategoryIndeterminate:
-		return &IndeterminateError{Activity: name, Operation: operation, IdempotencyKey: key, Attempt: f.Attempt, Reason: f.Message}
-	case CategoryResultUnavailable:
-		return &ResultUnavailableError{Activity: name, Operation: operation, IdempotencyKey: key, Reason: f.Message}
-	case CategoryContradiction:
-		return &ContradictionError{Activity: name, Operation: operation, IdempotencyKey: key, First: f.Message, Second: f.Other}
+	case activity.CategoryIndeterminate:
+		return &activity.IndeterminateError{Activity: name, Operation: operation, IdempotencyKey: key, Attempt: f.Attempt, Reason: f.Message}
+	case activity.CategoryResultUnavailable:
+		return &activity.ResultUnavailableError{Activity: name, Operation: operation, IdempotencyKey: key, Reason: f.Message}
+	case activity.CategoryContradiction:
+		return &activity.ContradictionError{Activity: name, Operation: operation, IdempotencyKey: key, First: f.Message, Second: f.Other}
 	}
-	return &Error{Activity: name, Attempt: f.Attempt, Message: f.Message, Stack: f.Stack, Sentinel: sentinel}
+	return &activity.Error{Activity: name, Attempt: f.Attempt, Message: f.Message, Stack: f.Stack, Sentinel: sentinel}
 }
 
 func (r *Record) key() []byte {

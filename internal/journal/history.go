@@ -1,4 +1,4 @@
-package checkpoint
+package journal
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
@@ -92,9 +93,9 @@ func (p *Past) Input(wf *Workflow) (*Input, error) {
 
 // Reader returns a function that returns the checkpoints of wf one by one, as History does, and
 // false when there are no more.
-func (p *Past) Reader(wf *Workflow) func() (Checkpoint, error, bool) {
+func (p *Past) Reader(wf *Workflow) func() (checkpoint.Checkpoint, error, bool) {
 	left, order := p.history, sequence{wf: wf, next: wf.Base}
-	return func() (Checkpoint, error, bool) {
+	return func() (checkpoint.Checkpoint, error, bool) {
 		for len(left) > 0 {
 			e := left[0]
 			left = left[1:]
@@ -102,20 +103,20 @@ func (p *Past) Reader(wf *Workflow) func() (Checkpoint, error, bool) {
 				return c, err, true
 			}
 		}
-		return Checkpoint{}, nil, false
+		return checkpoint.Checkpoint{}, nil, false
 	}
 }
 
 // History yields the checkpoints of wf in order. If one is missing, it yields
 // storage.ErrCorrupt, unless an earlier checkpoint said that the numbers are not used. It skips
 // checkpoints of other generations of the id.
-func History(ctx context.Context, s storage.Storage, wf *Workflow) iter.Seq2[Checkpoint, error] {
-	return func(yield func(Checkpoint, error) bool) {
+func History(ctx context.Context, s storage.Storage, wf *Workflow) iter.Seq2[checkpoint.Checkpoint, error] {
+	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		r := keys.Checkpoints(wf.ID, wf.Base)
 		r.Limit = historyPage
 		order := sequence{wf: wf, next: wf.Base}
 		for e, err := range storage.All(ctx, s, r) {
-			var c Checkpoint
+			var c checkpoint.Checkpoint
 			own := true
 			if err == nil {
 				c, own, err = order.take(e)
@@ -136,22 +137,22 @@ type sequence struct {
 }
 
 // take decodes the next entry, and reports whether it belongs to this generation.
-func (s *sequence) take(e storage.Entry) (_ Checkpoint, own bool, err error) {
+func (s *sequence) take(e storage.Entry) (_ checkpoint.Checkpoint, own bool, err error) {
 	c, err := decode(s.wf, e)
 	if err != nil {
-		return Checkpoint{}, true, err
+		return checkpoint.Checkpoint{}, true, err
 	}
 	if c.generation != s.wf.Generation {
-		return Checkpoint{}, false, nil
+		return checkpoint.Checkpoint{}, false, nil
 	}
 	if c.Number != s.next {
-		return Checkpoint{}, true, fmt.Errorf("%w: checkpoint %d of %q is missing", storage.ErrCorrupt, s.next, s.wf.ID)
+		return checkpoint.Checkpoint{}, true, fmt.Errorf("%w: checkpoint %d of %q is missing", storage.ErrCorrupt, s.next, s.wf.ID)
 	}
 	if s.next++; c.skip > 0 {
 		s.next = c.skip
 	}
 	for _, ev := range c.Events {
-		if ev.Kind == KindClaimed {
+		if ev.Kind == checkpoint.KindClaimed {
 			s.owner, s.epoch = ev.By, c.Number
 		}
 	}

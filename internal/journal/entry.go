@@ -1,9 +1,10 @@
-package checkpoint
+package journal
 
 import (
 	"crypto/rand"
 	"time"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/saturate"
@@ -11,7 +12,7 @@ import (
 
 // An Entry is a checkpoint with what only the engine uses of it.
 type Entry struct {
-	Checkpoint
+	checkpoint.Checkpoint
 
 	generation string
 	commit     CommitID
@@ -30,12 +31,12 @@ func NewCommitID() (id CommitID) {
 
 // stored is the encoded form of a checkpoint: wf:{id}:ckpt:{n}.
 type stored struct {
-	Generation string  `cbor:"1,keyasint"`
-	Commit     []byte  `cbor:"2,keyasint"`
-	Time       int64   `cbor:"3,keyasint"`
-	Events     []Event `cbor:"4,keyasint,omitempty"`
-	Skip       uint64  `cbor:"5,keyasint,omitempty"`
-	Ahead      int64   `cbor:"6,keyasint,omitempty"` // Time is ahead of the writer's clock, in microseconds
+	Generation string             `cbor:"1,keyasint"`
+	Commit     []byte             `cbor:"2,keyasint"`
+	Time       int64              `cbor:"3,keyasint"`
+	Events     []checkpoint.Event `cbor:"4,keyasint,omitempty"`
+	Skip       uint64             `cbor:"5,keyasint,omitempty"`
+	Ahead      int64              `cbor:"6,keyasint,omitempty"` // Time is ahead of the writer's clock, in microseconds
 }
 
 func (c *Entry) seal(key []byte) ([]byte, error) {
@@ -55,7 +56,7 @@ func open(id string, n uint64, raw []byte) (Entry, error) {
 		return Entry{}, err
 	}
 	c := Entry{
-		Checkpoint: Checkpoint{Number: n, Time: Time(s.Time), Events: s.Events},
+		Checkpoint: checkpoint.Checkpoint{Number: n, Time: Time(s.Time), Events: s.Events},
 		generation: s.Generation,
 		skip:       s.Skip,
 		ahead:      saturate.Times(max(s.Ahead, 0), time.Microsecond),

@@ -1,4 +1,4 @@
-package checkpoint
+package journal
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -33,7 +34,7 @@ func TestTimeNeverDecreases(t *testing.T) {
 	h := started(t, s, "o", "me")
 	last := h.HeadTime
 	for _, d := range []time.Duration{time.Hour, -time.Hour, 0, -1000 * time.Hour, 2 * time.Hour} {
-		h = commit(t, s, appended(t, h, noon.Add(d), Event{Kind: KindFired}))
+		h = commit(t, s, appended(t, h, noon.Add(d), checkpoint.Event{Kind: checkpoint.KindFired}))
 		if h.HeadTime.Before(last) {
 			t.Errorf("the clock shows %v, the checkpoint %v, the one before %v", noon.Add(d), h.HeadTime, last)
 		}
@@ -57,14 +58,14 @@ func TestCreateWithOwner(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
 	wf := load(t, s, "o")
-	if wf.Status != StatusRunning || wf.Owner != "me" || wf.Base != First(noon) || wf.Claim != wf.Base || h.Head != wf.Base || Time(wf.StartedAt) != noon {
+	if wf.Status != checkpoint.StatusRunning || wf.Owner != "me" || wf.Base != First(noon) || wf.Claim != wf.Base || h.Head != wf.Base || Time(wf.StartedAt) != noon {
 		t.Errorf("record %+v, head %d", wf, h.Head)
 	}
 	if !has(t, s, keys.Held("me", "o")) || has(t, s, keys.Todo(0, noon, "o", wf.Generation)) {
 		t.Error("want it held, and not to be picked up")
 	}
 	cs := history(t, s, "o")
-	if len(cs) != 1 || cs[0].Number != wf.Base || cs[0].Events[0].Kind != KindClaimed || cs[0].Owner != "me" || cs[0].Epoch != wf.Base {
+	if len(cs) != 1 || cs[0].Number != wf.Base || cs[0].Events[0].Kind != checkpoint.KindClaimed || cs[0].Owner != "me" || cs[0].Epoch != wf.Base {
 		t.Errorf("history %+v", cs)
 	}
 	w, err := Create(&Workflow{ID: "o", Generation: "other"}, nil, "you", nil, 0, noon)
@@ -82,13 +83,13 @@ func TestCreateWithoutOwnerThenClaim(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "")
 	wf := load(t, s, "o")
-	if wf.Status != StatusPending || wf.Owner != "" || h.Head != 0 || !bytes.Equal(wf.Todo, keys.Todo(0, noon, "o", wf.Generation)) || !has(t, s, wf.Todo) {
+	if wf.Status != checkpoint.StatusPending || wf.Owner != "" || h.Head != 0 || !bytes.Equal(wf.Todo, keys.Todo(0, noon, "o", wf.Generation)) || !has(t, s, wf.Todo) {
 		t.Errorf("record %+v, head %d", wf, h.Head)
 	}
 	todo := wf.Todo
 	h = commit(t, s, claimed(t, find(t, s, "o"), "me", 0, noon))
 	wf = load(t, s, "o")
-	if wf.Status != StatusRunning || wf.Owner != "me" || wf.Claim != wf.Base || wf.Todo != nil || wf.Deaths != 0 {
+	if wf.Status != checkpoint.StatusRunning || wf.Owner != "me" || wf.Claim != wf.Base || wf.Todo != nil || wf.Deaths != 0 {
 		t.Errorf("claimed: %+v", wf)
 	}
 	if has(t, s, todo) || !has(t, s, keys.Held("me", "o")) {
@@ -138,11 +139,11 @@ func TestClaimWithAFloor(t *testing.T) {
 			if h2.Workflow.Claim < floor || h2.Head != h2.Workflow.Claim || h2.Head <= h.Head {
 				t.Errorf("claim %d, head %d, floor %d, head before %d", h2.Workflow.Claim, h2.Head, floor, h.Head)
 			}
-			h2 = commit(t, s, appended(t, h2, noon, Event{Kind: KindFired}))
+			h2 = commit(t, s, appended(t, h2, noon, checkpoint.Event{Kind: checkpoint.KindFired}))
 			var skipped bool
 			for _, cp := range history(t, s, "o") { // fails on a gap
 				for _, e := range cp.Events {
-					skipped = skipped || e.Kind == KindSkipped
+					skipped = skipped || e.Kind == checkpoint.KindSkipped
 				}
 			}
 			if skipped != c.skips {
@@ -160,7 +161,7 @@ func TestUnexplainedGapIsCorrupt(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
 	for range 5 {
-		h = commit(t, s, appended(t, h, noon, Event{Kind: KindFired}))
+		h = commit(t, s, appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired}))
 	}
 	for _, lost := range []uint64{h.Head - 2, h.Workflow.Base} {
 		c := copyOf(t, s)
@@ -182,7 +183,7 @@ func TestUnexplainedGapIsCorrupt(t *testing.T) {
 func TestAnotherLifeIsNotSeen(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
-	stray := Entry{Checkpoint: Checkpoint{Number: h.Head + 1, Time: noon, Events: []Event{{Kind: KindFired}}}, generation: "another", commit: NewCommitID()}
+	stray := Entry{Checkpoint: checkpoint.Checkpoint{Number: h.Head + 1, Time: noon, Events: []checkpoint.Event{{Kind: checkpoint.KindFired}}}, generation: "another", commit: NewCommitID()}
 	key := keys.Checkpoint("o", stray.Number)
 	raw, err := stray.seal(key)
 	if err != nil {
@@ -203,7 +204,7 @@ func TestAnotherLifeIsNotSeen(t *testing.T) {
 func TestDamagedCheckpointIsNamed(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
-	h = commit(t, s, appended(t, h, noon, Event{Kind: KindFired}))
+	h = commit(t, s, appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired}))
 	key := keys.Checkpoint("o", h.Head)
 	raw, _ := s.Get(ctx, key)
 	for name, bad := range map[string][]byte{"flipped": flip(raw), "empty": {}, "another's": nil} {
@@ -250,9 +251,9 @@ func TestDeaths(t *testing.T) {
 		if h.Workflow.Deaths != i+1 || h.Workflow.Alone != i+1 {
 			t.Errorf("recorded: %d deaths, %d alone, want %d", h.Workflow.Deaths, h.Workflow.Alone, i+1)
 		}
-		commit(t, s, appended(t, h, noon, Event{Kind: KindFired}))
+		commit(t, s, appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired}))
 	}
-	w, err := find(t, s, "o").Claim("heir", HandedOver, 0, noon)
+	w, err := find(t, s, "o").Claim("heir", checkpoint.HandedOver, 0, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +278,7 @@ func TestClaimRecordsVerbs(t *testing.T) {
 	commit(t, s, claimed(t, find(t, s, "o"), "you", 0, noon))
 	cs := history(t, s, "o")
 	got := cs[len(cs)-1].Events
-	if len(got) != 2 || got[1].Kind != KindActed || got[1].Name != "retry" || got[1].By != "ann" || got[1].Why != "mended" {
+	if len(got) != 2 || got[1].Kind != checkpoint.KindActed || got[1].Name != "retry" || got[1].By != "ann" || got[1].Why != "mended" {
 		t.Errorf("events %+v, want the claim and the verb", got)
 	}
 	if wf := load(t, s, "o"); wf.Verbs != nil {
@@ -289,12 +290,12 @@ func TestClaimRecordsVerbs(t *testing.T) {
 // checkpoint after the end, and then the run has no owner.
 func TestRetry(t *testing.T) {
 	by := Verb{Name: "retry", By: "ann", Why: "the bank is open"}
-	for _, status := range []Status{StatusPending, StatusRunning, StatusCompleted, StatusCancelled, StatusFailed} {
+	for _, status := range []checkpoint.Status{checkpoint.StatusPending, checkpoint.StatusRunning, checkpoint.StatusCompleted, checkpoint.StatusCancelled, checkpoint.StatusFailed} {
 		s := new(memory.Store)
 		h := started(t, s, "o", "me")
 		wf := *h.Workflow
 		wf.Status, wf.EndedAt, wf.Quiet = status, Micro(noon), &Place{Checkpoint: h.Head, Event: 3}
-		w, err := h.Append(Change{Events: []Event{{Kind: KindEnded}}, Workflow: &wf, Ops: []storage.Op{storage.Delete(keys.Held("me", "o"))}}, noon)
+		w, err := h.Append(Change{Events: []checkpoint.Event{{Kind: checkpoint.KindEnded}}, Workflow: &wf, Ops: []storage.Op{storage.Delete(keys.Held("me", "o"))}}, noon)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,8 +305,8 @@ func TestRetry(t *testing.T) {
 		}
 		todo := keys.Todo(0, noon, "o", "N")
 		again, err := end.Retry(by, todo, noon.Add(time.Hour))
-		if status != StatusFailed {
-			if e := new(TransitionError); !errors.As(err, &e) || e.From != status || e.To != StatusRunning {
+		if status != checkpoint.StatusFailed {
+			if e := new(checkpoint.TransitionError); !errors.As(err, &e) || e.From != status || e.To != checkpoint.StatusRunning {
 				t.Errorf("%s: %v, want a *TransitionError", status, err)
 			}
 			continue
@@ -322,7 +323,7 @@ func TestRetry(t *testing.T) {
 			t.Errorf("two retries at once: %v, %v", v, err)
 		}
 		got := load(t, s, "o")
-		if got.Status != StatusRunning || got.EndedAt != 0 || got.Owner != "" || got.Quiet != nil || string(got.Todo) != string(todo) || got.StartedAt != wf.StartedAt || got.Generation != wf.Generation {
+		if got.Status != checkpoint.StatusRunning || got.EndedAt != 0 || got.Owner != "" || got.Quiet != nil || string(got.Todo) != string(todo) || got.StartedAt != wf.StartedAt || got.Generation != wf.Generation {
 			t.Errorf("retried, the record is %+v", got)
 		}
 		if len(got.Retries) != 1 || got.Retries[0].End != end.Head || got.Retries[0].At != Micro(noon.Add(time.Hour)) {

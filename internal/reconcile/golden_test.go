@@ -1,10 +1,11 @@
-package activity
+package reconcile
 
 import (
 	"bytes"
 	"errors"
 	"testing"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/internal/golden"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
@@ -38,7 +39,7 @@ func TestGoldenRecords(t *testing.T) {
 		}),
 		"unavailable": is(func(r *Record) {
 			r.Status, r.Settled = StatusCompleted, true
-			r.Error = &Failure{Category: CategoryResultUnavailable, Message: "too large", Attempt: 1}
+			r.Error = &Failure{Category: activity.CategoryResultUnavailable, Message: "too large", Attempt: 1}
 		}),
 		"failed": is(func(r *Record) {
 			r.Status, r.Settled = StatusFailed, true
@@ -46,24 +47,24 @@ func TestGoldenRecords(t *testing.T) {
 		}),
 		"timed-out": is(func(r *Record) {
 			r.Status, r.Waited, r.Seen = StatusTimedOut, 5e9, "attempt 1 returned a result after its time was up"
-			r.Error = &Failure{Category: CategoryTimedOut, Message: "timed out after 30s", Sentinel: ErrTimeout.Error(), Attempt: 1}
+			r.Error = &Failure{Category: activity.CategoryTimedOut, Message: "timed out after 30s", Sentinel: activity.ErrTimeout.Error(), Attempt: 1}
 		}),
 		"timed-out-unknown": is(func(r *Record) {
 			r.Status, r.Settled = StatusTimedOut, true
-			r.Error = &Failure{Category: CategoryIndeterminate, Message: "there is no verifier; attempt 1: timed out after 30s", Attempt: 1}
+			r.Error = &Failure{Category: activity.CategoryIndeterminate, Message: "there is no verifier; attempt 1: timed out after 30s", Attempt: 1}
 		}),
 		"cancelled": is(func(r *Record) { r.Status, r.Settled = StatusCancelled, true }),
 		"retried": is(func(r *Record) {
 			r.Attempt, r.Retry, r.RetriedAt, r.Spent = 3, 1, 1767355200000002, 2
-			r.Error = &Failure{Category: CategoryLost, Message: "its process died", Attempt: 2}
+			r.Error = &Failure{Category: activity.CategoryLost, Message: "its process died", Attempt: 2}
 		}),
 		"indeterminate": is(func(r *Record) {
 			r.Settled = true
-			r.Error = &Failure{Category: CategoryIndeterminate, Message: "the verifier did not answer", Attempt: 1}
+			r.Error = &Failure{Category: activity.CategoryIndeterminate, Message: "the verifier did not answer", Attempt: 1}
 		}),
 		"resolved": is(func(r *Record) {
 			r.Status, r.Settled = StatusFailed, true
-			r.Error = &Failure{Category: CategoryResolved, Message: "bank says no", Attempt: 1}
+			r.Error = &Failure{Category: activity.CategoryResolved, Message: "bank says no", Attempt: 1}
 		}),
 		"by-hand": is(func(r *Record) {
 			r.Status, r.Settled, r.HasResult, r.Result, r.By = StatusCompleted, true, true, []byte(`"ch_1"`), "ann"
@@ -73,11 +74,11 @@ func TestGoldenRecords(t *testing.T) {
 			r.Settled, r.Seen = true, "attempt 1 returned a result after its time was up"
 			r.SeenResult = &Observation{Codec: "cbor", Data: []byte(`"ch_1"`), Digest: bytes.Repeat([]byte{0xd2}, 32)}
 			r.VerifiedResult = &Observation{Data: []byte(`"ch_2"`), Digest: bytes.Repeat([]byte{0xd3}, 32)}
-			r.Error = &Failure{Category: CategoryContradiction, Message: r.Seen, Other: "the verifier says that it completed, with another result", Attempt: 1}
+			r.Error = &Failure{Category: activity.CategoryContradiction, Message: r.Seen, Other: "the verifier says that it completed, with another result", Attempt: 1}
 		}),
 		"contradiction": is(func(r *Record) {
 			r.Settled = true
-			r.Error = &Failure{Category: CategoryContradiction, Message: "it returned", Other: "it did not complete", Attempt: 1}
+			r.Error = &Failure{Category: activity.CategoryContradiction, Message: "it returned", Other: "it did not complete", Attempt: 1}
 		}),
 	})
 }

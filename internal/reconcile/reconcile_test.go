@@ -1,4 +1,4 @@
-package activity
+package reconcile
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/weft-go/weft/activity"
 	"pgregory.net/rapid"
 )
 
@@ -26,7 +27,7 @@ func left(n int) Record {
 }
 
 // after is left with what Next made of an event.
-func after(n int, p Policy, h Happened) Record {
+func after(n int, p activity.Policy, h Happened) Record {
 	h.Now, h.Random = noon.Add(-time.Second), most
 	return Next(p, left(n), h).Record
 }
@@ -37,16 +38,16 @@ var (
 	refused  = &Failure{Message: "refused", NoEffect: true}
 	invalid  = &Failure{Message: "invalid", NoEffect: true, Permanent: true}
 
-	verified   = Policy{Name: "charge", Verified: true, Retry: Retry{MaxAttempts: 3}, VerifyRetry: Retry{MaxAttempts: 2}}
-	idempotent = Policy{Name: "charge", Idempotent: true, Retry: Retry{MaxAttempts: 3}}
-	neither    = Policy{Name: "charge", Retry: Retry{MaxAttempts: 3}}
+	verified   = activity.Policy{Name: "charge", Verified: true, Retry: activity.Retry{MaxAttempts: 3}, VerifyRetry: activity.Retry{MaxAttempts: 2}}
+	idempotent = activity.Policy{Name: "charge", Idempotent: true, Retry: activity.Retry{MaxAttempts: 3}}
+	neither    = activity.Policy{Name: "charge", Retry: activity.Retry{MaxAttempts: 3}}
 )
 
-func (p Policy) with(change func(*Policy)) Policy { change(&p); return p }
+func with(p activity.Policy, change func(*activity.Policy)) activity.Policy { change(&p); return p }
 
-func answer(s State, waited time.Duration) Happened {
-	h := Happened{What: Answered, Waited: waited, Asked: 1, Verdict: Verdict{State: s, Reason: "pending"}}
-	if s == StateCompletedWithResult {
+func answer(s activity.State, waited time.Duration) Happened {
+	h := Happened{What: Answered, Waited: waited, Asked: 1, Verdict: activity.Verdict{State: s, Reason: "pending"}}
+	if s == activity.StateCompletedWithResult {
 		h.Data = []byte("5")
 	}
 	return h
@@ -56,30 +57,30 @@ const long = time.Hour // past every Settle
 
 // Every row of the table of decisions. ACT-31 to ACT-51 where a row is one of them.
 func TestNext(t *testing.T) {
-	park := func(p *Policy) { p.OnIndeterminate = AwaitOperator }
+	park := func(p *activity.Policy) { p.OnIndeterminate = activity.AwaitOperator }
 	late := after(1, verified, Happened{What: Expired})
 	late.Seen = "attempt 1 returned a result after its time was up"
-	completed := left(1).Resolved(noon.Add(-2*time.Second), "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5"), Codec: "cbor"})
-	answeredLate := after(1, neither.with(park), Happened{What: Expired}).Resolved(noon, "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5"), Codec: "cbor"})
-	misfit := Happened{What: Undecodable, Now: noon.Add(-time.Second), Verdict: Verdict{Reason: "of another type"}}
+	completed := left(1).Resolved(noon.Add(-2*time.Second), "ann", activity.Verdict{State: activity.StateCompletedWithResult}, Payload{Data: []byte("5"), Codec: "cbor"})
+	answeredLate := after(1, with(neither, park), Happened{What: Expired}).Resolved(noon, "ann", activity.Verdict{State: activity.StateCompletedWithResult}, Payload{Data: []byte("5"), Codec: "cbor"})
+	misfit := Happened{What: Undecodable, Now: noon.Add(-time.Second), Verdict: activity.Verdict{Reason: "of another type"}}
 	withdrawn := Next(neither, completed, misfit).Record
 	for _, c := range []struct {
 		name     string
-		p        Policy
+		p        activity.Policy
 		r        Record
 		h        Happened
 		do       Do
 		after    time.Duration
 		status   Status
 		settled  bool
-		category Category
+		category activity.Category
 		message  string
 	}{
 		// ACT-36
 		{"it returns", verified, left(1), Happened{What: Returned, Payload: Payload{Data: []byte("5")}}, Settle, 0, StatusCompleted, true, "", ""},
 		{"it returns after a failure", verified, left(2), Happened{What: Returned, Payload: Payload{Data: []byte("5")}}, Settle, 0, StatusCompleted, true, "", ""},
 		// AC8: the effect is not repeated if its result cannot be stored. ACT-24
-		{"its result is too large", verified, left(1), Happened{What: Returned, Payload: Payload{Lost: "too large"}}, Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "too large"},
+		{"its result is too large", verified, left(1), Happened{What: Returned, Payload: Payload{Lost: "too large"}}, Settle, 0, StatusCompleted, true, activity.CategoryResultUnavailable, "too large"},
 
 		// ACT-37
 		{"it fails before the effect", verified, left(1), Happened{What: Erred, Failure: refused}, Dispatch, time.Second, StatusFailed, false, "", "refused"},
@@ -96,95 +97,95 @@ func TestNext(t *testing.T) {
 		{"it fails, and a repetition does no harm", idempotent, left(1), Happened{What: Erred, Failure: busy}, Dispatch, time.Second, StatusIndeterminate, false, "", "busy"},
 		{"it fails the last time, and a repetition would do no harm", idempotent, left(3), Happened{What: Erred, Failure: busy}, Settle, 0, StatusIndeterminate, true, "", "busy"},
 		{"it fails for good, and a repetition would do no harm", idempotent, left(1), Happened{What: Erred, Failure: declined}, Settle, 0, StatusIndeterminate, true, "", "declined"},
-		{"it fails, and nobody can tell", neither, left(1), Happened{What: Erred, Failure: busy}, Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "there is no verifier; attempt 1: busy"},
-		{"it fails, and a person is to tell", neither.with(park), left(1), Happened{What: Erred, Failure: busy}, Attend, 0, StatusIndeterminate, false, "", "busy"},
+		{"it fails, and nobody can tell", neither, left(1), Happened{What: Erred, Failure: busy}, Settle, 0, StatusIndeterminate, true, activity.CategoryIndeterminate, "there is no verifier; attempt 1: busy"},
+		{"it fails, and a person is to tell", with(neither, park), left(1), Happened{What: Erred, Failure: busy}, Attend, 0, StatusIndeterminate, false, "", "busy"},
 
 		// ACT-40, ACT-41
 		{"it is cancelled", verified, left(1), Happened{What: Abandoned}, Settle, 0, StatusCancelled, true, "", ""},
 		{"it is cancelled between attempts", verified, after(1, verified, Happened{What: Erred, Failure: busy}), Happened{What: Abandoned}, Settle, 0, StatusCancelled, true, "", "busy"},
 
 		// ACT-42, ACT-43
-		{"its time is up", verified, left(1), Happened{What: Expired}, Verify, time.Second, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
-		{"its time is up, and a repetition does no harm", idempotent, left(1), Happened{What: Expired}, Dispatch, time.Second, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
-		{"its time is up, and nobody can tell", neither, left(1), Happened{What: Expired}, Settle, 0, StatusTimedOut, true, CategoryIndeterminate, "there is no verifier; attempt 1: timed out after 30s"},
-		{"its time is up the last time, and a repetition would do no harm", idempotent, left(3), Happened{What: Expired}, Settle, 0, StatusTimedOut, true, CategoryTimedOut, "timed out after 30s"},
-		{"its time is up, and a person is to tell", neither.with(park), left(1), Happened{What: Expired}, Attend, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
-		{"it comes back late", verified, after(1, verified, Happened{What: Expired}), Happened{What: CameLate}, GoOn, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
-		{"it comes back late with an error", verified, after(1, verified, Happened{What: Expired}), Happened{What: CameLate, Failure: refused}, GoOn, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
+		{"its time is up", verified, left(1), Happened{What: Expired}, Verify, time.Second, StatusTimedOut, false, activity.CategoryTimedOut, "timed out after 30s"},
+		{"its time is up, and a repetition does no harm", idempotent, left(1), Happened{What: Expired}, Dispatch, time.Second, StatusTimedOut, false, activity.CategoryTimedOut, "timed out after 30s"},
+		{"its time is up, and nobody can tell", neither, left(1), Happened{What: Expired}, Settle, 0, StatusTimedOut, true, activity.CategoryIndeterminate, "there is no verifier; attempt 1: timed out after 30s"},
+		{"its time is up the last time, and a repetition would do no harm", idempotent, left(3), Happened{What: Expired}, Settle, 0, StatusTimedOut, true, activity.CategoryTimedOut, "timed out after 30s"},
+		{"its time is up, and a person is to tell", with(neither, park), left(1), Happened{What: Expired}, Attend, 0, StatusTimedOut, false, activity.CategoryTimedOut, "timed out after 30s"},
+		{"it comes back late", verified, after(1, verified, Happened{What: Expired}), Happened{What: CameLate}, GoOn, 0, StatusTimedOut, false, activity.CategoryTimedOut, "timed out after 30s"},
+		{"it comes back late with an error", verified, after(1, verified, Happened{What: Expired}), Happened{What: CameLate, Failure: refused}, GoOn, 0, StatusTimedOut, false, activity.CategoryTimedOut, "timed out after 30s"},
 
 		// Found after a crash or a takeover. ACT-50
 		{"found under way", verified, left(1), Happened{What: Found}, Verify, 0, StatusIndeterminate, false, "", ""},
 		{"found under way for the last time", verified, left(3), Happened{What: Found}, Verify, 0, StatusIndeterminate, false, "", ""},
 		{"found under way, and a repetition does no harm", idempotent, left(1), Happened{What: Found}, Dispatch, 0, StatusIndeterminate, false, "", ""},
-		{"found under way for the last time, and a repetition would do no harm", idempotent, left(3), Happened{What: Found}, Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "its process died, and there is no further attempt"},
-		{"found under way, and nobody can tell", neither, left(1), Happened{What: Found}, Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "there is no verifier"},
-		{"found under way, and a person is to tell", neither.with(park), left(1), Happened{What: Found}, Attend, 0, StatusIndeterminate, false, "", ""},
+		{"found under way for the last time, and a repetition would do no harm", idempotent, left(3), Happened{What: Found}, Settle, 0, StatusIndeterminate, true, activity.CategoryIndeterminate, "its process died, and there is no further attempt"},
+		{"found under way, and nobody can tell", neither, left(1), Happened{What: Found}, Settle, 0, StatusIndeterminate, true, activity.CategoryIndeterminate, "there is no verifier"},
+		{"found under way, and a person is to tell", with(neither, park), left(1), Happened{What: Found}, Attend, 0, StatusIndeterminate, false, "", ""},
 		{"found failed, effect possible", verified, after(1, verified, Happened{What: Erred, Failure: busy}), Happened{What: Found}, Verify, 0, StatusIndeterminate, false, "", "busy"},
 		{"found failed before the effect", verified, after(1, verified, Happened{What: Erred, Failure: refused}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, "", "refused"},
-		{"found timed out", verified, after(1, verified, Happened{What: Expired}), Happened{What: Found}, Verify, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
+		{"found timed out", verified, after(1, verified, Happened{What: Expired}), Happened{What: Found}, Verify, 0, StatusTimedOut, false, activity.CategoryTimedOut, "timed out after 30s"},
 		{"found completed", verified, after(1, verified, Happened{What: Returned, Payload: Payload{Data: []byte("5")}}), Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
 		{"found failed for good", verified, after(1, verified, Happened{What: Erred, Failure: invalid}), Happened{What: Found}, Settle, 0, StatusFailed, true, "", "invalid"},
 
 		// The verifier's four answers. ACT-31 to ACT-35
-		{"not completed", verified, left(1), answer(StateNotCompleted, long), Dispatch, 0, StatusIndeterminate, false, "", ""},
-		{"not completed, with a failure", verified, after(1, verified, Happened{What: Erred, Failure: busy}), answer(StateNotCompleted, 0), Dispatch, 0, StatusIndeterminate, false, "", "busy"},
-		{"not completed, of the last attempt", verified, after(3, verified, Happened{What: Erred, Failure: busy}), answer(StateNotCompleted, 0), Settle, 0, StatusFailed, true, "", "busy"},
-		{"not completed, of one that failed for good", verified, after(1, verified, Happened{What: Erred, Failure: declined}), answer(StateNotCompleted, 0), Settle, 0, StatusFailed, true, "", "declined"},
-		{"not completed, of the last that timed out", verified, after(3, verified, Happened{What: Expired}), answer(StateNotCompleted, long), Settle, 0, StatusTimedOut, true, CategoryTimedOut, "timed out after 30s"},
-		{"not completed, of the last that was lost", verified, left(3), answer(StateNotCompleted, long), Settle, 0, StatusFailed, true, CategoryLost, "its process died, and it did not complete"},
-		{"completed with a result", verified, left(1), answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
-		{"completed with a result, of the last that failed", verified, after(3, verified, Happened{What: Erred, Failure: declined}), answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
-		{"completed, result unavailable", verified, left(1), answer(StateCompletedResultUnavailable, 0), Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "the verifier cannot tell the result"},
-		{"completed, with a result that cannot be kept", verified, left(1), Happened{What: Answered, Asked: 1, Verdict: Verdict{State: StateCompletedWithResult}, Payload: Payload{Lost: "too large"}}, Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "too large"},
-		{"indeterminate", verified, left(1), answer(StateIndeterminate, 0), Verify, time.Second, StatusIndeterminate, false, "", ""},
-		{"indeterminate, as often as it may be asked", verified.with(func(p *Policy) { p.VerifyRetry.MaxAttempts = 1 }), left(1), answer(StateIndeterminate, 0), Settle, 0, StatusIndeterminate, true, CategoryIndeterminate, "pending"},
-		{"indeterminate, of one that timed out", verified.with(func(p *Policy) { p.VerifyRetry.MaxAttempts = 1 }), after(1, verified, Happened{What: Expired}), answer(StateIndeterminate, 0), Settle, 0, StatusTimedOut, true, CategoryIndeterminate, "pending; attempt 1: timed out after 30s"},
-		{"completed with a result, of one that timed out", verified, after(1, verified, Happened{What: Expired}), answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
-		{"completed, result unavailable, of one that timed out", verified, after(1, verified, Happened{What: Expired}), answer(StateCompletedResultUnavailable, 0), Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "the verifier cannot tell the result"},
-		{"not completed, of one that timed out", verified, after(1, verified, Happened{What: Expired}), answer(StateNotCompleted, long), Dispatch, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
-		{"indeterminate, asked without end", verified.with(func(p *Policy) { p.VerifyRetry.MaxAttempts = -1 }), left(1), Happened{What: Answered, Asked: 50, Verdict: Verdict{State: StateIndeterminate}}, Verify, time.Minute, StatusIndeterminate, false, "", ""},
-		{"indeterminate, and a person is to tell", verified.with(park).with(func(p *Policy) { p.VerifyRetry.MaxAttempts = 1 }), left(1), answer(StateIndeterminate, 0), Attend, 0, StatusIndeterminate, false, "", ""},
+		{"not completed", verified, left(1), answer(activity.StateNotCompleted, long), Dispatch, 0, StatusIndeterminate, false, "", ""},
+		{"not completed, with a failure", verified, after(1, verified, Happened{What: Erred, Failure: busy}), answer(activity.StateNotCompleted, 0), Dispatch, 0, StatusIndeterminate, false, "", "busy"},
+		{"not completed, of the last attempt", verified, after(3, verified, Happened{What: Erred, Failure: busy}), answer(activity.StateNotCompleted, 0), Settle, 0, StatusFailed, true, "", "busy"},
+		{"not completed, of one that failed for good", verified, after(1, verified, Happened{What: Erred, Failure: declined}), answer(activity.StateNotCompleted, 0), Settle, 0, StatusFailed, true, "", "declined"},
+		{"not completed, of the last that timed out", verified, after(3, verified, Happened{What: Expired}), answer(activity.StateNotCompleted, long), Settle, 0, StatusTimedOut, true, activity.CategoryTimedOut, "timed out after 30s"},
+		{"not completed, of the last that was lost", verified, left(3), answer(activity.StateNotCompleted, long), Settle, 0, StatusFailed, true, activity.CategoryLost, "its process died, and it did not complete"},
+		{"completed with a result", verified, left(1), answer(activity.StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
+		{"completed with a result, of the last that failed", verified, after(3, verified, Happened{What: Erred, Failure: declined}), answer(activity.StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
+		{"completed, result unavailable", verified, left(1), answer(activity.StateCompletedResultUnavailable, 0), Settle, 0, StatusCompleted, true, activity.CategoryResultUnavailable, "the verifier cannot tell the result"},
+		{"completed, with a result that cannot be kept", verified, left(1), Happened{What: Answered, Asked: 1, Verdict: activity.Verdict{State: activity.StateCompletedWithResult}, Payload: Payload{Lost: "too large"}}, Settle, 0, StatusCompleted, true, activity.CategoryResultUnavailable, "too large"},
+		{"indeterminate", verified, left(1), answer(activity.StateIndeterminate, 0), Verify, time.Second, StatusIndeterminate, false, "", ""},
+		{"indeterminate, as often as it may be asked", with(verified, func(p *activity.Policy) { p.VerifyRetry.MaxAttempts = 1 }), left(1), answer(activity.StateIndeterminate, 0), Settle, 0, StatusIndeterminate, true, activity.CategoryIndeterminate, "pending"},
+		{"indeterminate, of one that timed out", with(verified, func(p *activity.Policy) { p.VerifyRetry.MaxAttempts = 1 }), after(1, verified, Happened{What: Expired}), answer(activity.StateIndeterminate, 0), Settle, 0, StatusTimedOut, true, activity.CategoryIndeterminate, "pending; attempt 1: timed out after 30s"},
+		{"completed with a result, of one that timed out", verified, after(1, verified, Happened{What: Expired}), answer(activity.StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
+		{"completed, result unavailable, of one that timed out", verified, after(1, verified, Happened{What: Expired}), answer(activity.StateCompletedResultUnavailable, 0), Settle, 0, StatusCompleted, true, activity.CategoryResultUnavailable, "the verifier cannot tell the result"},
+		{"not completed, of one that timed out", verified, after(1, verified, Happened{What: Expired}), answer(activity.StateNotCompleted, long), Dispatch, 0, StatusTimedOut, false, activity.CategoryTimedOut, "timed out after 30s"},
+		{"indeterminate, asked without end", with(verified, func(p *activity.Policy) { p.VerifyRetry.MaxAttempts = -1 }), left(1), Happened{What: Answered, Asked: 50, Verdict: activity.Verdict{State: activity.StateIndeterminate}}, Verify, time.Minute, StatusIndeterminate, false, "", ""},
+		{"indeterminate, and a person is to tell", with(with(verified, park), func(p *activity.Policy) { p.VerifyRetry.MaxAttempts = 1 }), left(1), answer(activity.StateIndeterminate, 0), Attend, 0, StatusIndeterminate, false, "", ""},
 
 		// Interleaving 7: a dead sender's request may still take effect.
-		{"not completed, asked too early", verified, left(1), answer(StateNotCompleted, 15*time.Second), Verify, 25 * time.Second, StatusIndeterminate, false, "", ""},
-		{"not completed, asked when it cannot land any more", verified, left(1), answer(StateNotCompleted, 40*time.Second), Dispatch, 0, StatusIndeterminate, false, "", ""},
-		{"not completed, asked too early of the last", verified, left(3), answer(StateNotCompleted, 0), Verify, 40 * time.Second, StatusIndeterminate, false, "", ""},
-		{"not completed, a moment after its time was up", verified, after(1, verified, Happened{What: Expired}), answer(StateNotCompleted, 0), Verify, 10 * time.Second, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
-		{"not completed, and the verifier has fenced it off", verified.with(func(p *Policy) { p.VerifyFences = true }), left(1), answer(StateNotCompleted, 0), Dispatch, 0, StatusIndeterminate, false, "", ""},
-		{"not completed, and a repetition does no harm", verified.with(func(p *Policy) { p.Idempotent = true }), left(1), answer(StateNotCompleted, 0), Dispatch, 0, StatusIndeterminate, false, "", ""},
-		{"not completed after an error that is to settle", verified.with(func(p *Policy) { p.SettleAfterError = true }), after(1, verified, Happened{What: Erred, Failure: busy}), answer(StateNotCompleted, 0), Verify, 10 * time.Second, StatusIndeterminate, false, "", "busy"},
-		{"completed, asked early", verified, left(1), answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
+		{"not completed, asked too early", verified, left(1), answer(activity.StateNotCompleted, 15*time.Second), Verify, 25 * time.Second, StatusIndeterminate, false, "", ""},
+		{"not completed, asked when it cannot land any more", verified, left(1), answer(activity.StateNotCompleted, 40*time.Second), Dispatch, 0, StatusIndeterminate, false, "", ""},
+		{"not completed, asked too early of the last", verified, left(3), answer(activity.StateNotCompleted, 0), Verify, 40 * time.Second, StatusIndeterminate, false, "", ""},
+		{"not completed, a moment after its time was up", verified, after(1, verified, Happened{What: Expired}), answer(activity.StateNotCompleted, 0), Verify, 10 * time.Second, StatusTimedOut, false, activity.CategoryTimedOut, "timed out after 30s"},
+		{"not completed, and the verifier has fenced it off", with(verified, func(p *activity.Policy) { p.VerifyFences = true }), left(1), answer(activity.StateNotCompleted, 0), Dispatch, 0, StatusIndeterminate, false, "", ""},
+		{"not completed, and a repetition does no harm", with(verified, func(p *activity.Policy) { p.Idempotent = true }), left(1), answer(activity.StateNotCompleted, 0), Dispatch, 0, StatusIndeterminate, false, "", ""},
+		{"not completed after an error that is to settle", with(verified, func(p *activity.Policy) { p.SettleAfterError = true }), after(1, verified, Happened{What: Erred, Failure: busy}), answer(activity.StateNotCompleted, 0), Verify, 10 * time.Second, StatusIndeterminate, false, "", "busy"},
+		{"completed, asked early", verified, left(1), answer(activity.StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
 		// Interleaving 29: the wait of an owner that shut down cleanly counts.
-		{"not completed, the rest waited by another", verified, left(1).Released(noon, 30*time.Second), answer(StateNotCompleted, 10*time.Second), Dispatch, 0, StatusIndeterminate, false, "", ""},
+		{"not completed, the rest waited by another", verified, left(1).Released(noon, 30*time.Second), answer(activity.StateNotCompleted, 10*time.Second), Dispatch, 0, StatusIndeterminate, false, "", ""},
 
 		// ACT-49
-		{"not completed, of one that was seen to complete", verified, late, answer(StateNotCompleted, long), Settle, 0, StatusIndeterminate, true, CategoryContradiction, "attempt 1 returned a result after its time was up"},
-		{"not completed, of one that was seen to complete since", verified, late, Happened{What: Answered, Overtaken: true, Verdict: Verdict{State: StateNotCompleted}}, Verify, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
-		{"completed, of one that was seen to complete", verified, late, answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
+		{"not completed, of one that was seen to complete", verified, late, answer(activity.StateNotCompleted, long), Settle, 0, StatusIndeterminate, true, activity.CategoryContradiction, "attempt 1 returned a result after its time was up"},
+		{"not completed, of one that was seen to complete since", verified, late, Happened{What: Answered, Overtaken: true, Verdict: activity.Verdict{State: activity.StateNotCompleted}}, Verify, 0, StatusTimedOut, false, activity.CategoryTimedOut, "timed out after 30s"},
+		{"completed, of one that was seen to complete", verified, late, answer(activity.StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
 
 		// The operator's answers.
-		{"a person: completed", neither, left(1).Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5")}), Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
-		{"a person: result unavailable", neither, left(1).Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateCompletedResultUnavailable}, Payload{}), Happened{What: Found}, Settle, 0, StatusCompleted, true, CategoryResultUnavailable, "nobody can tell the result"},
-		{"a person: not completed", neither, left(1).Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
-		{"a person: not completed, of the last", neither, left(3).Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Settle, 0, StatusFailed, true, CategoryResolved, "somebody found that it did not complete"},
-		{"a person: failed", neither, left(1).Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateFailed, Reason: "the bank says no"}, Payload{}), Happened{What: Found}, Settle, 0, StatusFailed, true, CategoryResolved, "the bank says no"},
-		{"a person: not completed, though it was seen to", verified, late.Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
+		{"a person: completed", neither, left(1).Resolved(noon.Add(-time.Second), "ann", activity.Verdict{State: activity.StateCompletedWithResult}, Payload{Data: []byte("5")}), Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
+		{"a person: result unavailable", neither, left(1).Resolved(noon.Add(-time.Second), "ann", activity.Verdict{State: activity.StateCompletedResultUnavailable}, Payload{}), Happened{What: Found}, Settle, 0, StatusCompleted, true, activity.CategoryResultUnavailable, "nobody can tell the result"},
+		{"a person: not completed", neither, left(1).Resolved(noon.Add(-time.Second), "ann", activity.Verdict{State: activity.StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, activity.CategoryResolved, "somebody found that it did not complete"},
+		{"a person: not completed, of the last", neither, left(3).Resolved(noon.Add(-time.Second), "ann", activity.Verdict{State: activity.StateNotCompleted}, Payload{}), Happened{What: Found}, Settle, 0, StatusFailed, true, activity.CategoryResolved, "somebody found that it did not complete"},
+		{"a person: failed", neither, left(1).Resolved(noon.Add(-time.Second), "ann", activity.Verdict{State: activity.StateFailed, Reason: "the bank says no"}, Payload{}), Happened{What: Found}, Settle, 0, StatusFailed, true, activity.CategoryResolved, "the bank says no"},
+		{"a person: not completed, though it was seen to", verified, late.Resolved(noon.Add(-time.Second), "ann", activity.Verdict{State: activity.StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, activity.CategoryResolved, "somebody found that it did not complete"},
 		{"a person: completed, with a result that cannot be decoded", neither, completed, misfit, Attend, 0, StatusIndeterminate, false, "", ""},
 		{"a person: the same, while the attempt is under way", neither, completed, Happened{What: Undecodable, UnderWay: true, Verdict: misfit.Verdict}, GoOn, 0, StatusIndeterminate, false, "", ""},
 		{"a person: completed, of one that timed out", neither, answeredLate, Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
-		{"a person: the same, with a result that cannot be decoded", neither, answeredLate, misfit, Attend, 0, StatusTimedOut, false, CategoryTimedOut, "timed out after 30s"},
+		{"a person: the same, with a result that cannot be decoded", neither, answeredLate, misfit, Attend, 0, StatusTimedOut, false, activity.CategoryTimedOut, "timed out after 30s"},
 		{"withdrawn, and it returns", neither, withdrawn, Happened{What: Returned, Payload: Payload{Data: []byte("5")}}, Settle, 0, StatusCompleted, true, "", ""},
 		{"withdrawn, and it fails", neither, withdrawn, Happened{What: Erred, Failure: busy}, Attend, 0, StatusIndeterminate, false, "", "busy"},
 		{"withdrawn, found after a crash", neither, withdrawn, Happened{What: Found}, Attend, 0, StatusIndeterminate, false, "", ""},
 		{"withdrawn, found after a crash, with a verifier", verified, withdrawn, Happened{What: Found}, Verify, 0, StatusIndeterminate, false, "", ""},
-		{"withdrawn, and the verifier says not completed", verified, withdrawn, answer(StateNotCompleted, long), Attend, 0, StatusIndeterminate, false, CategoryContradiction, "of another type"},
-		{"withdrawn, and the verifier says completed", verified, withdrawn, answer(StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
-		{"withdrawn, and the person answers again", neither, withdrawn.Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5")}), Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
-		{"withdrawn, and the person says not completed", neither, withdrawn.Resolved(noon.Add(-time.Second), "ann", Verdict{State: StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, CategoryResolved, "somebody found that it did not complete"},
+		{"withdrawn, and the verifier says not completed", verified, withdrawn, answer(activity.StateNotCompleted, long), Attend, 0, StatusIndeterminate, false, activity.CategoryContradiction, "of another type"},
+		{"withdrawn, and the verifier says completed", verified, withdrawn, answer(activity.StateCompletedWithResult, 0), Settle, 0, StatusCompleted, true, "", ""},
+		{"withdrawn, and the person answers again", neither, withdrawn.Resolved(noon.Add(-time.Second), "ann", activity.Verdict{State: activity.StateCompletedWithResult}, Payload{Data: []byte("5")}), Happened{What: Found}, Settle, 0, StatusCompleted, true, "", ""},
+		{"withdrawn, and the person says not completed", neither, withdrawn.Resolved(noon.Add(-time.Second), "ann", activity.Verdict{State: activity.StateNotCompleted}, Payload{}), Happened{What: Found}, Dispatch, 0, StatusFailed, false, activity.CategoryResolved, "somebody found that it did not complete"},
 
 		// TotalTimeout bounds all attempts and pauses.
-		{"it fails before the effect, with no time for another", verified.with(func(p *Policy) { p.TotalTimeout = time.Minute }), left(1), Happened{What: Erred, Failure: refused}, Settle, 0, StatusFailed, true, "", "refused"},
-		{"not completed, with no time for another", verified.with(func(p *Policy) { p.TotalTimeout = time.Minute }), left(1), answer(StateNotCompleted, long), Settle, 0, StatusFailed, true, CategoryLost, "its process died, and it did not complete"},
+		{"it fails before the effect, with no time for another", with(verified, func(p *activity.Policy) { p.TotalTimeout = time.Minute }), left(1), Happened{What: Erred, Failure: refused}, Settle, 0, StatusFailed, true, "", "refused"},
+		{"not completed, with no time for another", with(verified, func(p *activity.Policy) { p.TotalTimeout = time.Minute }), left(1), answer(activity.StateNotCompleted, long), Settle, 0, StatusFailed, true, activity.CategoryLost, "its process died, and it did not complete"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.h.Now, c.h.Random = noon, most
@@ -277,14 +278,14 @@ func TestDispatched(t *testing.T) {
 // attempt, the verifier or an operator, and nothing follows an outcome.
 func TestAnythingMayHappen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := Policy{
-			Retry:            Retry{MaxAttempts: rapid.IntRange(1, 4).Draw(t, "attempts")},
-			VerifyRetry:      Retry{MaxAttempts: rapid.IntRange(1, 3).Draw(t, "asks")},
+		p := activity.Policy{
+			Retry:            activity.Retry{MaxAttempts: rapid.IntRange(1, 4).Draw(t, "attempts")},
+			VerifyRetry:      activity.Retry{MaxAttempts: rapid.IntRange(1, 3).Draw(t, "asks")},
 			Verified:         rapid.Bool().Draw(t, "verified"),
 			Idempotent:       rapid.Bool().Draw(t, "idempotent"),
 			VerifyFences:     rapid.Bool().Draw(t, "fences"),
 			SettleAfterError: rapid.Bool().Draw(t, "settle after error"),
-			OnIndeterminate:  Action(rapid.IntRange(0, 1).Draw(t, "action")),
+			OnIndeterminate:  activity.Action(rapid.IntRange(0, 1).Draw(t, "action")),
 		}
 		r := left(1)
 		d := Decision{Do: GoOn}
@@ -299,17 +300,17 @@ func TestAnythingMayHappen(t *testing.T) {
 			}
 			may = append(may, Happened{What: Found})
 			if d.Do == Verify {
-				for s := StateNotCompleted; s <= StateIndeterminate; s++ {
+				for s := activity.StateNotCompleted; s <= activity.StateIndeterminate; s++ {
 					may = append(may, answer(s, 0), answer(s, long))
 				}
 			}
 			resolve := d.Do == Attend && rapid.Bool().Draw(t, "resolved")
 			if resolve {
-				r = r.Resolved(now, "ann", Verdict{State: StateNotCompleted}, Payload{})
+				r = r.Resolved(now, "ann", activity.Verdict{State: activity.StateNotCompleted}, Payload{})
 				may = []Happened{{What: Found}}
 			} else if rapid.IntRange(0, 9).Draw(t, "misfit") == 0 {
-				r = r.Resolved(now, "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5")})
-				may = []Happened{{What: Undecodable, UnderWay: flying, Verdict: Verdict{Reason: "of another type"}}}
+				r = r.Resolved(now, "ann", activity.Verdict{State: activity.StateCompletedWithResult}, Payload{Data: []byte("5")})
+				may = []Happened{{What: Undecodable, UnderWay: flying, Verdict: activity.Verdict{Reason: "of another type"}}}
 			}
 			if r.Status == StatusTimedOut {
 				may = append(may, Happened{What: CameLate})
@@ -326,7 +327,7 @@ func TestAnythingMayHappen(t *testing.T) {
 			r, flying = next.Record, false
 			switch next.Do {
 			case Settle:
-				if r.Outcome() == nil && h.What != Returned && h.Verdict.State != StateCompletedWithResult {
+				if r.Outcome() == nil && h.What != Returned && h.Verdict.State != activity.StateCompletedWithResult {
 					t.Fatalf("a success after %+v", h)
 				}
 				if again := Next(p, r, Happened{What: Found, Now: now, Random: most}); again.Do != Settle || again.Record.Status != r.Status {
@@ -343,7 +344,7 @@ func TestAnythingMayHappen(t *testing.T) {
 				}
 				d = Decision{Do: GoOn}
 			case Dispatch:
-				known := h.Verdict.State == StateNotCompleted || r.Error != nil && r.Error.NoEffect && r.Error.Attempt == r.Attempt
+				known := h.Verdict.State == activity.StateNotCompleted || r.Error != nil && r.Error.NoEffect && r.Error.Attempt == r.Attempt
 				if !known && !(p.Idempotent && !p.Verified) {
 					t.Fatalf("an attempt leaves on %+v", h)
 				}
@@ -369,8 +370,8 @@ func TestAnythingMayHappen(t *testing.T) {
 // until there is another attempt or another answer.
 func TestWithdrawn(t *testing.T) {
 	was := left(1)
-	answered := was.Resolved(noon, "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5"), Codec: "cbor"})
-	d := Next(neither, answered, Happened{What: Undecodable, Now: noon, Verdict: Verdict{Reason: "of another type"}})
+	answered := was.Resolved(noon, "ann", activity.Verdict{State: activity.StateCompletedWithResult}, Payload{Data: []byte("5"), Codec: "cbor"})
+	d := Next(neither, answered, Happened{What: Undecodable, Now: noon, Verdict: activity.Verdict{Reason: "of another type"}})
 	r := d.Record
 	if d.Why != "of another type" || r.Withdrawn != d.Why {
 		t.Errorf("withdrawn because %q, recorded as %q", d.Why, r.Withdrawn)
@@ -381,13 +382,13 @@ func TestWithdrawn(t *testing.T) {
 	if d := Next(neither, r, Happened{What: Found, Now: noon}); d.Why != "there is no verifier; of another type" {
 		t.Errorf("whoever finds it asks a person because %q", d.Why)
 	}
-	if d := Next(verified, r, answer(StateNotCompleted, long)); d.Why != "of another type; the verifier says that it did not complete" {
+	if d := Next(verified, r, answer(activity.StateNotCompleted, long)); d.Why != "of another type; the verifier says that it did not complete" {
 		t.Errorf("the verifier says otherwise: a person is asked because %q", d.Why)
 	}
 	if r := r.Dispatched(Departure{At: noon}); r.Withdrawn != "" {
 		t.Errorf("another attempt is told of as %q", r.Withdrawn)
 	}
-	if r := r.Resolved(noon, "bob", Verdict{State: StateNotCompleted}, Payload{}); r.Withdrawn != "" || r.By != "bob" {
+	if r := r.Resolved(noon, "bob", activity.Verdict{State: activity.StateNotCompleted}, Payload{}); r.Withdrawn != "" || r.By != "bob" {
 		t.Errorf("another answer is told of as %q by %q", r.Withdrawn, r.By)
 	}
 }
@@ -418,7 +419,7 @@ func TestContradictions(t *testing.T) {
 		{"lost by the verifier", returned("5", "", nil), Payload{Lost: "too large"}, StatusCompleted, false},
 		{"lost by the attempt", Next(verified, after(1, verified, Happened{What: Expired}), Happened{What: CameLate, Now: noon, Payload: Payload{Lost: "too large"}}).Record, Payload{Data: []byte("5")}, StatusCompleted, false},
 	} {
-		h := answer(StateCompletedWithResult, long)
+		h := answer(activity.StateCompletedWithResult, long)
 		h.Payload, h.Now = c.answer, noon
 		d := Next(verified, c.r, h)
 		r := d.Record
@@ -430,22 +431,22 @@ func TestContradictions(t *testing.T) {
 				t.Errorf("%s: the record keeps %d bytes", c.name, len(o.Data))
 			}
 		}
-		if c.verified && (r.Error.Category != CategoryContradiction || r.Error.Message != r.Seen || r.Error.Other == "") {
+		if c.verified && (r.Error.Category != activity.CategoryContradiction || r.Error.Message != r.Seen || r.Error.Other == "") {
 			t.Errorf("%s: %+v", c.name, r.Error)
 		}
 		checkDecision(t, c.r, d)
 	}
 	// An operator's answer ends it, and one that is withdrawn does not.
-	h := answer(StateCompletedWithResult, long)
+	h := answer(activity.StateCompletedWithResult, long)
 	h.Payload.Data, h.Now = []byte("6"), noon
 	r := Next(verified, returned("5", "", nil).Reopened(1, noon.UnixMicro()), h).Record.Reopened(1, noon.UnixMicro())
-	answered := r.Resolved(noon, "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("7")})
-	back := Next(verified, answered, Happened{What: Undecodable, Now: noon, Verdict: Verdict{Reason: "of another type"}}).Record
-	if back.Seen == "" || back.SeenResult == nil || back.VerifiedResult == nil || back.Error == nil || back.Error.Category != CategoryContradiction {
+	answered := r.Resolved(noon, "ann", activity.Verdict{State: activity.StateCompletedWithResult}, Payload{Data: []byte("7")})
+	back := Next(verified, answered, Happened{What: Undecodable, Now: noon, Verdict: activity.Verdict{Reason: "of another type"}}).Record
+	if back.Seen == "" || back.SeenResult == nil || back.VerifiedResult == nil || back.Error == nil || back.Error.Category != activity.CategoryContradiction {
 		t.Errorf("an answer that was withdrawn has taken what was observed along: %+v", back)
 	}
-	for _, s := range []State{StateNotCompleted, StateFailed, StateCompletedResultUnavailable} {
-		if r := r.Resolved(noon, "ann", Verdict{State: s}, Payload{}); r.Seen != "" || r.SeenResult != nil || r.VerifiedResult != nil {
+	for _, s := range []activity.State{activity.StateNotCompleted, activity.StateFailed, activity.StateCompletedResultUnavailable} {
+		if r := r.Resolved(noon, "ann", activity.Verdict{State: s}, Payload{}); r.Seen != "" || r.SeenResult != nil || r.VerifiedResult != nil {
 			t.Errorf("%v by an operator leaves %+v", s, r)
 		}
 	}
@@ -454,10 +455,10 @@ func TestContradictions(t *testing.T) {
 // A contradiction is no failure of the attempt: the wait for what may still happen stays
 // as long.
 func TestAContradictionDoesNotSayThatTheAttemptEnded(t *testing.T) {
-	answered := left(1).Resolved(noon, "ann", Verdict{State: StateCompletedWithResult}, Payload{Data: []byte("5")})
-	r := Next(verified, answered, Happened{What: Undecodable, Now: noon, Verdict: Verdict{Reason: "of another type"}}).Record
-	d := Next(verified, r, answer(StateNotCompleted, long))
-	if r := d.Record; d.Do != Attend || r.Settled || r.Error.Category != CategoryContradiction || Quiet(verified, r) != r.Timeout+r.Settle {
+	answered := left(1).Resolved(noon, "ann", activity.Verdict{State: activity.StateCompletedWithResult}, Payload{Data: []byte("5")})
+	r := Next(verified, answered, Happened{What: Undecodable, Now: noon, Verdict: activity.Verdict{Reason: "of another type"}}).Record
+	d := Next(verified, r, answer(activity.StateNotCompleted, long))
+	if r := d.Record; d.Do != Attend || r.Settled || r.Error.Category != activity.CategoryContradiction || Quiet(verified, r) != r.Timeout+r.Settle {
 		t.Errorf("%v, %+v, quiet after %v", d.Do, r.Error, Quiet(verified, r))
 	}
 }
@@ -470,7 +471,7 @@ func TestReopened(t *testing.T) {
 	unknown := after(1, neither, Happened{What: Erred, Failure: busy})
 	for _, c := range []struct {
 		name   string
-		p      Policy
+		p      activity.Policy
 		r      Record
 		want   Do
 		status Status
@@ -483,7 +484,7 @@ func TestReopened(t *testing.T) {
 		{"given up, verified", verified, after(1, verified, Happened{What: Abandoned}), Verify, StatusIndeterminate},
 		{"timed out, and nobody could tell", neither, after(1, neither, Happened{What: Expired}), Attend, StatusTimedOut},
 		{"timed out, and given up", verified, Next(verified, after(1, verified, Happened{What: Expired}), Happened{What: Abandoned, Now: noon}).Record, Verify, StatusTimedOut},
-		{"timed out the last time", verified, Next(verified, after(3, verified, Happened{What: Expired}), func() Happened { h := answer(StateNotCompleted, long); h.Now = noon; return h }()).Record, Verify, StatusTimedOut},
+		{"timed out the last time", verified, Next(verified, after(3, verified, Happened{What: Expired}), func() Happened { h := answer(activity.StateNotCompleted, long); h.Now = noon; return h }()).Record, Verify, StatusTimedOut},
 		{"given up, idempotent", idempotent, after(3, idempotent, Happened{What: Abandoned}), Dispatch, StatusIndeterminate},
 	} {
 		if !c.r.Settled {
@@ -533,14 +534,14 @@ func TestOutcomeErrors(t *testing.T) {
 		f    Failure
 		want error
 	}{
-		{Failure{Message: "busy", Attempt: 2, Stack: "s", Sentinel: "timeout"}, &Error{Activity: "charge", Attempt: 2, Message: "busy", Stack: "s", Sentinel: ErrTimeout}},
-		{Failure{Category: CategoryLost, Message: "died", Attempt: 2}, &Error{Activity: "charge", Attempt: 2, Message: "died", Sentinel: ErrTimeout}},
-		{Failure{Category: CategoryResolved, Message: "no", Attempt: 2}, &Error{Activity: "charge", Attempt: 2, Message: "no", Sentinel: ErrTimeout}},
-		{Failure{Category: CategoryIndeterminate, Message: "pending", Attempt: 2}, &IndeterminateError{Activity: "charge", Operation: "1", IdempotencyKey: "k", Attempt: 2, Reason: "pending"}},
-		{Failure{Category: CategoryResultUnavailable, Message: "lost"}, &ResultUnavailableError{Activity: "charge", Operation: "1", IdempotencyKey: "k", Reason: "lost"}},
-		{Failure{Category: CategoryContradiction, Message: "yes", Other: "no"}, &ContradictionError{Activity: "charge", Operation: "1", IdempotencyKey: "k", First: "yes", Second: "no"}},
+		{Failure{Message: "busy", Attempt: 2, Stack: "s", Sentinel: "timeout"}, &activity.Error{Activity: "charge", Attempt: 2, Message: "busy", Stack: "s", Sentinel: activity.ErrTimeout}},
+		{Failure{Category: activity.CategoryLost, Message: "died", Attempt: 2}, &activity.Error{Activity: "charge", Attempt: 2, Message: "died", Sentinel: activity.ErrTimeout}},
+		{Failure{Category: activity.CategoryResolved, Message: "no", Attempt: 2}, &activity.Error{Activity: "charge", Attempt: 2, Message: "no", Sentinel: activity.ErrTimeout}},
+		{Failure{Category: activity.CategoryIndeterminate, Message: "pending", Attempt: 2}, &activity.IndeterminateError{Activity: "charge", Operation: "1", IdempotencyKey: "k", Attempt: 2, Reason: "pending"}},
+		{Failure{Category: activity.CategoryResultUnavailable, Message: "lost"}, &activity.ResultUnavailableError{Activity: "charge", Operation: "1", IdempotencyKey: "k", Reason: "lost"}},
+		{Failure{Category: activity.CategoryContradiction, Message: "yes", Other: "no"}, &activity.ContradictionError{Activity: "charge", Operation: "1", IdempotencyKey: "k", First: "yes", Second: "no"}},
 	} {
-		got := c.f.Err("charge", "1", "k", ErrTimeout)
+		got := c.f.Err("charge", "1", "k", activity.ErrTimeout)
 		if diff := cmp.Diff(c.want, got, cmpopts.EquateErrors()); fmt.Sprintf("%T %v", got, got) != fmt.Sprintf("%T %v", c.want, c.want) {
 			t.Errorf("%+v is %T %v, want %T %v: %s", c.f, got, got, c.want, c.want, diff)
 		}
@@ -557,7 +558,7 @@ func TestQuietOfCenturies(t *testing.T) {
 	if q := Quiet(verified, r); q != math.MaxInt64 {
 		t.Errorf("%v is waited for, want the longest duration", q)
 	}
-	if d := Next(verified, r, answer(StateNotCompleted, long)); d.Do != Verify || d.After < math.MaxInt64-long {
+	if d := Next(verified, r, answer(activity.StateNotCompleted, long)); d.Do != Verify || d.After < math.MaxInt64-long {
 		t.Errorf("%v after %v, want to verify after centuries", d.Do, d.After)
 	}
 	r.Waited = time.Hour

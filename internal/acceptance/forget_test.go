@@ -1,4 +1,4 @@
-package signal
+package acceptance
 
 import (
 	"errors"

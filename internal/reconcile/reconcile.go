@@ -1,4 +1,4 @@
-package activity
+package reconcile
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/internal/saturate"
 )
 
@@ -20,7 +21,7 @@ import (
 // The basic rule: an attempt that has started may have had its effect. Another may
 // start only after a reliable source has said that it did not, or if a repetition does
 // no harm.
-func Next(p Policy, r Record, h Happened) Decision {
+func Next(p activity.Policy, r Record, h Happened) Decision {
 	r = r.touched(h.Now)
 	switch h.What {
 	case Returned:
@@ -67,10 +68,10 @@ type Happened struct {
 	// was called.
 	Waited time.Duration
 
-	Asked   int      // how often the verifier was called, since then
-	Payload          // of Returned, and of an answer that has a result
-	Failure *Failure // of Erred, and of CameLate
-	Verdict Verdict  // of Answered, and of Undecodable: its Reason
+	Asked   int              // how often the verifier was called, since then
+	Payload                  // of Returned, and of an answer that has a result
+	Failure *Failure         // of Erred, and of CameLate
+	Verdict activity.Verdict // of Answered, and of Undecodable: its Reason
 
 	UnderWay bool // of Undecodable: the attempt is in progress, or its outcome is not recorded
 
@@ -191,29 +192,29 @@ func (r Record) touched(now time.Time) Record {
 // ended says that the last attempt is known to have returned, or to have been given up. A
 // contradiction does not say that.
 func (r *Record) ended() bool {
-	return r.Error != nil && r.Error.Attempt == r.Attempt && r.Error.Category != CategoryContradiction
+	return r.Error != nil && r.Error.Attempt == r.Attempt && r.Error.Category != activity.CategoryContradiction
 }
 
 // timeout is the failure of the last attempt, which timed out.
 func (r *Record) timeout() *Failure {
 	return &Failure{
-		Category: CategoryTimedOut,
+		Category: activity.CategoryTimedOut,
 		Message:  fmt.Sprintf("timed out after %v", r.Timeout),
-		Sentinel: ErrTimeout.Error(),
+		Sentinel: activity.ErrTimeout.Error(),
 		Attempt:  r.Attempt,
 	}
 }
 
 // undecided is the status of a record while the outcome of its last attempt is unknown.
 func (r *Record) undecided() Status {
-	if r.ended() && r.Error.Category == CategoryTimedOut {
+	if r.ended() && r.Error.Category == activity.CategoryTimedOut {
 		return StatusTimedOut
 	}
 	return StatusIndeterminate
 }
 
 // erred handles an error of the attempt.
-func erred(p Policy, r Record, h Happened) Decision {
+func erred(p activity.Policy, r Record, h Happened) Decision {
 	f := *h.Failure
 	f.Attempt = r.Attempt
 	r.Error = &f
@@ -226,7 +227,7 @@ func erred(p Policy, r Record, h Happened) Decision {
 }
 
 // doubt decides what follows an attempt that may have had its effect.
-func doubt(p Policy, r Record, h Happened) Decision {
+func doubt(p activity.Policy, r Record, h Happened) Decision {
 	var pause time.Duration
 	if h.What != Found && !spent(p, r, h.Now) {
 		pause = p.Retry.Pause(r.Attempt, h.Random)
@@ -247,7 +248,7 @@ func doubt(p Policy, r Record, h Happened) Decision {
 
 // again dispatches the next attempt, if there is one, after one that is known to
 // have had no effect.
-func again(p Policy, r Record, h Happened, pause time.Duration, why string) Decision {
+func again(p activity.Policy, r Record, h Happened, pause time.Duration, why string) Decision {
 	if !spent(p, r, h.Now.Add(pause)) {
 		return Decision{Do: Dispatch, After: pause, Record: r, Why: why}
 	}
@@ -255,14 +256,14 @@ func again(p Policy, r Record, h Happened, pause time.Duration, why string) Deci
 		r.Status = StatusFailed
 	}
 	if !r.ended() {
-		r.Error = &Failure{Category: CategoryLost, Message: "its process died, and it did not complete", Attempt: r.Attempt}
+		r.Error = &Failure{Category: activity.CategoryLost, Message: "its process died, and it did not complete", Attempt: r.Attempt}
 	}
 	r.Settled = true
 	return Decision{Do: Settle, Record: r, Why: why}
 }
 
 // spent says that at a given time no further attempt is allowed.
-func spent(p Policy, r Record, at time.Time) bool {
+func spent(p activity.Policy, r Record, at time.Time) bool {
 	bound := p.Retry.Bound()
 	late := p.TotalTimeout > 0 && r.CreatedAt > 0 && !at.Before(r.Begun().Add(p.TotalTimeout))
 	return late || bound > 0 && r.Attempt-r.Spent >= bound || r.ended() && r.Error.Permanent
@@ -270,7 +271,7 @@ func spent(p Policy, r Record, at time.Time) bool {
 
 // Quiet is for how long an effect may still happen, counted from when the attempt is
 // known to start nothing new. A not-completed from before that does not count.
-func Quiet(p Policy, r Record) time.Duration {
+func Quiet(p activity.Policy, r Record) time.Duration {
 	var quiet time.Duration
 	switch {
 	case p.Idempotent || p.VerifyFences:
@@ -285,7 +286,7 @@ func Quiet(p Policy, r Record) time.Duration {
 }
 
 // found decides on a record that another owner left.
-func found(p Policy, r Record, h Happened) Decision {
+func found(p activity.Policy, r Record, h Happened) Decision {
 	switch {
 	case r.Settled:
 		if r.HasResult {
@@ -299,10 +300,10 @@ func found(p Policy, r Record, h Happened) Decision {
 }
 
 // answered decides on a verifier's answer.
-func answered(p Policy, r Record, h Happened) Decision {
+func answered(p activity.Policy, r Record, h Happened) Decision {
 	why := "verified: " + h.Verdict.State.String()
 	switch h.Verdict.State {
-	case StateCompletedWithResult:
+	case activity.StateCompletedWithResult:
 		if seen := r.other(h.Payload); seen != "" {
 			if r.VerifiedResult == nil {
 				r.VerifiedResult = h.observation()
@@ -310,9 +311,9 @@ func answered(p Policy, r Record, h Happened) Decision {
 			return contradict(p, r, seen, "the verifier says that it completed, with another result")
 		}
 		return complete(r, h.Payload, why)
-	case StateCompletedResultUnavailable:
+	case activity.StateCompletedResultUnavailable:
 		return complete(r, Payload{Lost: "the verifier cannot tell the result"}, why)
-	case StateNotCompleted:
+	case activity.StateNotCompleted:
 		if seen := r.evidence(); seen != "" {
 			if h.Overtaken {
 				return Decision{Do: Verify, Record: r}
@@ -334,11 +335,11 @@ func answered(p Policy, r Record, h Happened) Decision {
 // earlier answers: an operator is asked because they were inconclusive. Beside a result,
 // the failure of the attempt stays until the owner has accepted the result, and so does what
 // was observed: if the owner withdraws the result, that is what is known.
-func (r Record) Resolved(now time.Time, by string, v Verdict, result Payload) Record {
+func (r Record) Resolved(now time.Time, by string, v activity.Verdict, result Payload) Record {
 	r = r.touched(now)
 	r.Withdrawn, r.By = "", by
 	switch v.State {
-	case StateCompletedWithResult:
+	case activity.StateCompletedWithResult:
 		failure := r.Error
 		r = complete(r, result, "").Record
 		r.Error = failure
@@ -346,7 +347,7 @@ func (r Record) Resolved(now time.Time, by string, v Verdict, result Payload) Re
 	}
 	r.Seen, r.SeenResult, r.VerifiedResult = "", nil, nil
 	switch v.State {
-	case StateCompletedResultUnavailable:
+	case activity.StateCompletedResultUnavailable:
 		return complete(r, Payload{Lost: "nobody can tell the result"}, "").Record
 	}
 	message := v.Reason
@@ -354,7 +355,7 @@ func (r Record) Resolved(now time.Time, by string, v Verdict, result Payload) Re
 		message = "somebody found that it did not complete"
 	}
 	r.Status, r.Settled = StatusFailed, false
-	r.Error = &Failure{Category: CategoryResolved, Message: message, Attempt: r.Attempt, NoEffect: true, Permanent: v.State == StateFailed}
+	r.Error = &Failure{Category: activity.CategoryResolved, Message: message, Attempt: r.Attempt, NoEffect: true, Permanent: v.State == activity.StateFailed}
 	return r
 }
 
@@ -371,7 +372,7 @@ func (r Record) withdrawn(why string) Record {
 func complete(r Record, result Payload, why string) Decision {
 	r.Status, r.Settled = StatusCompleted, true
 	if result.Lost != "" {
-		r.Error = &Failure{Category: CategoryResultUnavailable, Message: result.Lost, Attempt: r.Attempt}
+		r.Error = &Failure{Category: activity.CategoryResultUnavailable, Message: result.Lost, Attempt: r.Attempt}
 		return Decision{Do: Settle, Record: r, Why: why}
 	}
 	r.HasResult, r.Result, r.Codec, r.Error = true, result.Data, result.Codec, nil
@@ -397,7 +398,7 @@ func (r Record) Reopened(n int, at int64) Record {
 	f.Permanent = false
 	r.Error = &f
 	switch f.Category {
-	case CategoryIndeterminate:
+	case activity.CategoryIndeterminate:
 		r.Error = nil // it says nothing of the attempt
 		if r.Status == StatusTimedOut {
 			r.Error = r.timeout()
@@ -429,9 +430,9 @@ func (r *Record) other(p Payload) string {
 
 // contradict gives up when two sources contradict each other. The record has both
 // observations, also while it waits for an operator.
-func contradict(p Policy, r Record, first, second string) Decision {
+func contradict(p activity.Policy, r Record, first, second string) Decision {
 	r.Status, r.Settled = StatusIndeterminate, !r.attended()
-	r.Error = &Failure{Category: CategoryContradiction, Message: first, Other: second, Attempt: r.Attempt}
+	r.Error = &Failure{Category: activity.CategoryContradiction, Message: first, Other: second, Attempt: r.Attempt}
 	if !r.Settled {
 		return Decision{Do: Attend, Record: r, Why: first + "; " + second}
 	}
@@ -442,7 +443,7 @@ func contradict(p Policy, r Record, first, second string) Decision {
 // it to an operator. In the latter case the record stays open: the next owner calls the
 // verifier again. An attempt that timed out stays recorded as that: nothing more specific
 // is known.
-func giveUp(p Policy, r Record, reason string) Decision {
+func giveUp(p activity.Policy, r Record, reason string) Decision {
 	if r.Error != nil {
 		reason += fmt.Sprintf("; attempt %d: %s", r.Error.Attempt, r.Error.Message)
 		if r.Error.Other != "" {
@@ -452,14 +453,14 @@ func giveUp(p Policy, r Record, reason string) Decision {
 	if r.Withdrawn != "" {
 		reason += "; " + r.Withdrawn
 	}
-	if p.OnIndeterminate == AwaitOperator || r.attended() {
+	if p.OnIndeterminate == activity.AwaitOperator || r.attended() {
 		return Decision{Do: Attend, Record: r, Why: reason}
 	}
 	r.Settled = true
 	if r.Status != StatusTimedOut {
 		r.Status = StatusIndeterminate
 	}
-	r.Error = &Failure{Category: CategoryIndeterminate, Message: reason, Attempt: r.Attempt}
+	r.Error = &Failure{Category: activity.CategoryIndeterminate, Message: reason, Attempt: r.Attempt}
 	return Decision{Do: Settle, Record: r}
 }
 
@@ -476,7 +477,7 @@ func (r *Record) Outcome() *Failure {
 	case r.Error != nil:
 		return r.Error
 	case r.Status == StatusCompleted:
-		return &Failure{Category: CategoryResultUnavailable, Message: "there is no result in the record", Attempt: r.Attempt}
+		return &Failure{Category: activity.CategoryResultUnavailable, Message: "there is no result in the record", Attempt: r.Attempt}
 	}
-	return &Failure{Category: CategoryIndeterminate, Message: "the record has no reason", Attempt: r.Attempt}
+	return &Failure{Category: activity.CategoryIndeterminate, Message: "the record has no reason", Attempt: r.Attempt}
 }

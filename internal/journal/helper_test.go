@@ -1,4 +1,4 @@
-package checkpoint
+package journal
 
 import (
 	"context"
@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
+	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +38,7 @@ func create(t testing.TB, s storage.Storage, wf, on *Workflow, owner string, now
 	return w.Hold()
 }
 
-func appended(t testing.TB, h *Hold, now time.Time, events ...Event) *Write {
+func appended(t testing.TB, h *Hold, now time.Time, events ...checkpoint.Event) *Write {
 	t.Helper()
 	w, err := h.Append(Change{Events: events}, now)
 	if err != nil {
@@ -69,13 +69,13 @@ func commit(t testing.TB, s storage.Storage, w *Write) *Hold {
 func ended(t testing.TB, s storage.Storage, h *Hold, now time.Time) *Hold {
 	t.Helper()
 	wf := *h.Workflow
-	wf.Status, wf.EndedAt = StatusCompleted, Micro(now)
-	out, err := PutOutput(wf.ID, &Output{Generation: wf.Generation, Status: StatusCompleted})
+	wf.Status, wf.EndedAt = checkpoint.StatusCompleted, Micro(now)
+	out, err := PutOutput(wf.ID, &Output{Generation: wf.Generation, Status: checkpoint.StatusCompleted})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w, err := h.Append(Change{
-		Events:   []Event{{Kind: KindEnded, Name: string(StatusCompleted)}},
+		Events:   []checkpoint.Event{{Kind: checkpoint.KindEnded, Name: string(checkpoint.StatusCompleted)}},
 		Workflow: &wf,
 		Ops:      []storage.Op{out, storage.Delete(keys.Held(wf.Owner, wf.ID))},
 	}, now)
@@ -103,7 +103,7 @@ func find(t testing.TB, s storage.Storage, id string) *Hold {
 	return h
 }
 
-func history(t testing.TB, s storage.Storage, id string) (cs []Checkpoint) {
+func history(t testing.TB, s storage.Storage, id string) (cs []checkpoint.Checkpoint) {
 	t.Helper()
 	for c, err := range History(ctx, s, load(t, s, id)) {
 		if err != nil {

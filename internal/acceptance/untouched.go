@@ -1,4 +1,4 @@
-package signal
+package acceptance
 
 import (
 	"github.com/weft-go/weft/internal/keys"

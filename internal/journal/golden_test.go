@@ -1,9 +1,10 @@
-package checkpoint
+package journal
 
 import (
 	"bytes"
 	"testing"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/golden"
 	"github.com/weft-go/weft/internal/keys"
 )
@@ -19,11 +20,11 @@ func TestGoldenRecords(t *testing.T) {
 	const gen = "01JGZ3Q8X0000000000000000A"
 	digest := bytes.Repeat([]byte{0xd1}, 32)
 	running := Workflow{
-		Generation: gen, Type: "checkout", Status: StatusRunning, Owner: "host-01JGZ", Claim: 1856226398208001, Base: 1856226398208000,
+		Generation: gen, Type: "checkout", Status: checkpoint.StatusRunning, Owner: "host-01JGZ", Claim: 1856226398208001, Base: 1856226398208000,
 		CreatedAt: 1767355200000000, StartedAt: 1767355200000001, Digest: digest,
 	}
 	pending := Workflow{
-		Generation: gen, Type: "checkout", Status: StatusPending, Base: 1856226398208000, CreatedAt: 1767355200000000,
+		Generation: gen, Type: "checkout", Status: checkpoint.StatusPending, Base: 1856226398208000, CreatedAt: 1767355200000000,
 		Digest: digest, Todo: keys.Todo(0, noon, "order-42", gen),
 	}
 	waiting, admitted := pending, running
@@ -43,12 +44,12 @@ func TestGoldenRecords(t *testing.T) {
 	child, retried, compensated := running, running, running
 	child.Parent = &Parent{ID: "order-41", Generation: "01JGZ3Q8X0000000000000000B", Operation: "2.1"}
 	retried.Retries = []Retry{{Quiet: Place{Checkpoint: 1856226398208001, Event: 2}, End: 1856226398208003, At: 1767355200000005}}
-	compensated.Status, compensated.EndedAt, compensated.Compensated = StatusFailed, 1767355200000004, true
+	compensated.Status, compensated.EndedAt, compensated.Compensated = checkpoint.StatusFailed, 1767355200000004, true
 	quiet := compensated
 	quiet.Compensated, quiet.Quiet = false, &Place{Checkpoint: 1856226398208001, Event: 2}
-	completed.Status, completed.EndedAt = StatusCompleted, 1767355200000004
-	failed.Status, failed.EndedAt = StatusFailed, 1767355200000004
-	cancelled.Status, cancelled.EndedAt, cancelled.Cancel = StatusCancelled, 1767355200000004, asked.Cancel
+	completed.Status, completed.EndedAt = checkpoint.StatusCompleted, 1767355200000004
+	failed.Status, failed.EndedAt = checkpoint.StatusFailed, 1767355200000004
+	cancelled.Status, cancelled.EndedAt, cancelled.Cancel = checkpoint.StatusCancelled, 1767355200000004, asked.Cancel
 
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
 		"workflow-pending":     wf(pending),
@@ -76,7 +77,7 @@ func TestGoldenRecords(t *testing.T) {
 		"child-ended": {
 			Key: keys.Child("order-41", "2.1"), Version: 1, Empty: func() any { return new(Child) },
 			Value: &Child{Parent: gen, ID: "order-42", End: &Output{
-				Generation: "01JGZ3Q8X0000000000000000B", Status: StatusFailed, Error: "card declined", Stack: "goroutine 1", Sentinel: "declined",
+				Generation: "01JGZ3Q8X0000000000000000B", Status: checkpoint.StatusFailed, Error: "card declined", Stack: "goroutine 1", Sentinel: "declined",
 			}},
 		},
 		"slot": {
@@ -90,66 +91,66 @@ func TestGoldenRecords(t *testing.T) {
 		},
 		"output": {
 			Key: keys.Output("order-42"), Version: 1, Empty: func() any { return new(Output) },
-			Value: &Output{Generation: gen, Status: StatusCompleted, Codec: "cbor", Data: []byte(`{"ChargeID":"ch_1"}`)},
+			Value: &Output{Generation: gen, Status: checkpoint.StatusCompleted, Codec: "cbor", Data: []byte(`{"ChargeID":"ch_1"}`)},
 		},
 		"output-failed": {
 			Key: keys.Output("order-42"), Version: 1, Empty: func() any { return new(Output) },
-			Value: &Output{Generation: gen, Status: StatusFailed, Error: "card declined", Stack: "goroutine 1", Sentinel: "declined"},
+			Value: &Output{Generation: gen, Status: checkpoint.StatusFailed, Error: "card declined", Stack: "goroutine 1", Sentinel: "declined"},
 		},
 		"checkpoint": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc0}, 16), Time: 1767355200000006,
-			Events: []Event{
-				{Kind: KindClaimed, By: "host-01JGZ", Why: HandedOver},
-				{Kind: KindAttempted, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Error: "busy", Sentinel: "busy", Due: 1767355201000006},
-				{Kind: KindSettled, Operation: "1", Of: "activity", Name: "charge", Attempt: 2, Result: []byte(`"ch_1"`), Codec: "cbor"},
-				{Kind: KindSettled, Operation: "2", Of: "step", Name: "note", Attempt: 1, Error: "panic: nil", Stack: "goroutine 1"},
-				{Kind: KindFired, Operation: "3", Of: "timer"},
-				{Kind: KindReceived, Operation: "4", Of: "receive", Name: "approved", Result: []byte(`"bob"`), SignalID: "evt_1"},
-				{Kind: KindMissed, Operation: "5", Of: "receive", Name: "approved"},
-				{Kind: KindAsked, Why: "customer called"},
-				{Kind: KindHeld, Operation: "6", Name: "non-determinism", Error: "was a timer"},
-				{Kind: KindSurvived},
-				{Kind: KindActed, Name: "retry", By: "ann", Why: "mended"},
-				{Kind: KindEnded, Name: "completed"},
+			Events: []checkpoint.Event{
+				{Kind: checkpoint.KindClaimed, By: "host-01JGZ", Why: checkpoint.HandedOver},
+				{Kind: checkpoint.KindAttempted, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Error: "busy", Sentinel: "busy", Due: 1767355201000006},
+				{Kind: checkpoint.KindSettled, Operation: "1", Of: "activity", Name: "charge", Attempt: 2, Result: []byte(`"ch_1"`), Codec: "cbor"},
+				{Kind: checkpoint.KindSettled, Operation: "2", Of: "step", Name: "note", Attempt: 1, Error: "panic: nil", Stack: "goroutine 1"},
+				{Kind: checkpoint.KindFired, Operation: "3", Of: "timer"},
+				{Kind: checkpoint.KindReceived, Operation: "4", Of: "receive", Name: "approved", Result: []byte(`"bob"`), SignalID: "evt_1"},
+				{Kind: checkpoint.KindMissed, Operation: "5", Of: "receive", Name: "approved"},
+				{Kind: checkpoint.KindAsked, Why: "customer called"},
+				{Kind: checkpoint.KindHeld, Operation: "6", Name: "non-determinism", Error: "was a timer"},
+				{Kind: checkpoint.KindSurvived},
+				{Kind: checkpoint.KindActed, Name: "retry", By: "ann", Why: "mended"},
+				{Kind: checkpoint.KindEnded, Name: "completed"},
 			},
 		}),
 		"checkpoint-keyed": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc3}, 16), Time: 1767355200000008,
-			Events: []Event{
-				{Kind: KindDispatched, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Key: "order/42", Input: digest},
-				{Kind: KindNoted, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Why: "attempt 1 returned a result after its time was up"},
-				{Kind: KindSettled, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Error: "it returned", Other: "it did not complete", Category: "contradiction"},
-				{Kind: KindGivenUp, Operation: "2", Of: "activity", Name: "charge", Attempt: 1},
+			Events: []checkpoint.Event{
+				{Kind: checkpoint.KindDispatched, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Key: "order/42", Input: digest},
+				{Kind: checkpoint.KindNoted, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Why: "attempt 1 returned a result after its time was up"},
+				{Kind: checkpoint.KindSettled, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Error: "it returned", Other: "it did not complete", Category: "contradiction"},
+				{Kind: checkpoint.KindGivenUp, Operation: "2", Of: "activity", Name: "charge", Attempt: 1},
 			},
 		}),
 		"checkpoint-lives": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc4}, 16), Time: 1767355200000009,
-			Events: []Event{
-				{Kind: KindStarted, Operation: "1", Of: "child", Name: "ship", Child: "order-42/1"},
-				{Kind: KindParked},
-				{Kind: KindCameBack, Operation: "2", Attempt: 1},
-				{Kind: KindCompensating, Name: "failed", Error: "card declined", Sentinel: "declined"},
+			Events: []checkpoint.Event{
+				{Kind: checkpoint.KindStarted, Operation: "1", Of: "child", Name: "ship", Child: "order-42/1"},
+				{Kind: checkpoint.KindParked},
+				{Kind: checkpoint.KindCameBack, Operation: "2", Attempt: 1},
+				{Kind: checkpoint.KindCompensating, Name: "failed", Error: "card declined", Sentinel: "declined"},
 			},
 		}),
 		"checkpoint-identified": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc5}, 16), Time: 1767355200000010,
-			Events: []Event{
-				{Kind: KindSettled, Operation: "1.2", Of: "activity", Name: "charge", Attempt: 1, Result: []byte(`1`), Input: []byte{1, 2, 3, 4, 5, 6, 7, 8}, Branch: "stay"},
-				{Kind: KindFired, Operation: "2", Of: "timer", Which: "sleep"},
+			Events: []checkpoint.Event{
+				{Kind: checkpoint.KindSettled, Operation: "1.2", Of: "activity", Name: "charge", Attempt: 1, Result: []byte(`1`), Input: []byte{1, 2, 3, 4, 5, 6, 7, 8}, Branch: "stay"},
+				{Kind: checkpoint.KindFired, Operation: "2", Of: "timer", Which: "sleep"},
 			},
 		}),
 		"checkpoint-ahead": ckpt(stored{
-			Generation: gen, Commit: bytes.Repeat([]byte{0xc5}, 16), Time: 1767355200000010, Events: []Event{{Kind: KindFired, Operation: "3", Of: "timer"}}, Ahead: 3600000000,
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc5}, 16), Time: 1767355200000010, Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "3", Of: "timer"}}, Ahead: 3600000000,
 		}),
 		"checkpoint-skip": ckpt(stored{
-			Generation: gen, Commit: bytes.Repeat([]byte{0xc1}, 16), Time: 1767355200000007, Events: []Event{{Kind: KindSkipped}}, Skip: 1856226398208100,
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc1}, 16), Time: 1767355200000007, Events: []checkpoint.Event{{Kind: checkpoint.KindSkipped}}, Skip: 1856226398208100,
 		}),
 	})
 }
 
 // A checkpoint is unchanged by sealing and opening it.
 func TestCheckpointRoundTrip(t *testing.T) {
-	in := Entry{Checkpoint: Checkpoint{Number: 7, Time: noon, Events: []Event{{Kind: KindFired, Operation: "1"}}}, generation: "G", commit: NewCommitID(), skip: 9}
+	in := Entry{Checkpoint: checkpoint.Checkpoint{Number: 7, Time: noon, Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "1"}}}, generation: "G", commit: NewCommitID(), skip: 9}
 	raw, err := in.seal(keys.Checkpoint("o", 7))
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +159,7 @@ func TestCheckpointRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out.Number != 7 || !out.Time.Equal(noon) || len(out.Events) != 1 || out.Events[0].Kind != KindFired ||
+	if out.Number != 7 || !out.Time.Equal(noon) || len(out.Events) != 1 || out.Events[0].Kind != checkpoint.KindFired ||
 		out.generation != "G" || out.commit != in.commit || out.skip != 9 {
 		t.Errorf("got %+v, want %+v", out, in)
 	}
