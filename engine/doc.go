@@ -48,16 +48,16 @@
 //  2. An engine finds a run that it may execute and claims it with a checkpoint that names
 //     the new owner (internal/worker, claim). Every later commit of an owner has three
 //     conditions: the workflow record is byte for byte as the owner read it, the last
-//     checkpoint exists, and the next number is free (checkpoint.Hold.Append). So two owners
+//     checkpoint exists, and the next number is free (journal.Hold.Append). So two owners
 //     never both commit.
 //  3. The owner calls the function and delivers the events of the history (internal/run,
 //     execution). Then it repeats: collect what has happened (outcomes of attempts, signals,
 //     timers, ends of children), decide the next checkpoint (internal/run, decide), commit it,
 //     deliver its events, and let the branches of the function continue until all of them wait
 //     (internal/run, scheduler).
-//  4. A commit is done, refused, or unknown. After a refusal, checkpoint.Judge says whether
+//  4. A commit is done, refused, or unknown. After a refusal, journal.Judge says whether
 //     the owner decides again or has lost the run (internal/run, execution, judged).
-//     checkpoint.Settle repeats an unknown commit unchanged until its outcome is certain. Sends
+//     journal.Settle repeats an unknown commit unchanged until its outcome is certain. Sends
 //     (internal/intake, send) and requests (internal/worker, change) look for what they wrote,
 //     and decide again if it is not there.
 //  5. A run that only waits is parked after [Config.ParkAfter]: it is removed from memory

@@ -34,7 +34,7 @@ type Preamble struct {
 	Codec      string            `json:"codec,omitempty"`
 }
 
-// A Retry is a checkpoint.Retry in an exported history.
+// A Retry is a journal.Retry in an exported history.
 type Retry struct {
 	Checkpoint uint64    `json:"checkpoint"` // failures after this checkpoint
 	Event      int       `json:"event"`      // and after this event in it

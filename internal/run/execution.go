@@ -119,7 +119,7 @@ func New(h *Host, o owner, def *Definition, hold *journal.Hold) *Execution {
 }
 
 // time returns the current time of the run's clock, which decides what is due. See
-// checkpoint.Hold.Now.
+// journal.Hold.Now.
 func (x *Execution) time() time.Time { return x.Hold.Now(x.host.Read()) }
 
 // until returns how long it is until due, a time of the run's clock.

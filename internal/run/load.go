@@ -86,7 +86,7 @@ func (e *Env) SameLife(ctx context.Context, wf *journal.Workflow) error {
 	return err
 }
 
-// HistoryOf yields the checkpoints of wf, as checkpoint.History does. If wf is purged
+// HistoryOf yields the checkpoints of wf, as journal.History does. If wf is purged
 // meanwhile, it ends with ErrNotFound, because the rest of a history is neither damaged nor
 // complete.
 func (e *Env) HistoryOf(ctx context.Context, wf *journal.Workflow) iter.Seq2[checkpoint.Checkpoint, error] {

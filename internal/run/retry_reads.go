@@ -12,7 +12,7 @@ import (
 
 // A RetryReads store retries reads until they succeed or fail permanently, because a run in
 // memory can only wait for a transient fault to pass. It does not retry commits; see
-// checkpoint.Settle.
+// journal.Settle.
 type RetryReads struct{ storage.Storage }
 
 func (p RetryReads) Unwrap() storage.Storage { return p.Storage }
