@@ -1,12 +1,7 @@
-// Package checkpoint manages the durable state of a workflow run: the workflow record, the
-// consecutively numbered checkpoints, and the fenced commit that appends one.
+// Package checkpoint has what the history of a run consists of: checkpoints, their events, and
+// the status of a workflow. engine.Engine.History reads it, and engine.Engine.Export writes it
+// to a file.
 //
-// Whatever an owner writes about a run, from its claim to its end, is a checkpoint. A
-// checkpoint is appended by a batch with these conditions: the workflow record is byte for
-// byte what the owner read, the last checkpoint exists, and the next number is free. This
-// insertion is a compare-and-swap. The workflow record contains owner and claim, so it
-// fences off earlier owners.
-//
-// Functions without I/O decide what to write ([Hold.Append], [Hold.Claim], [Judge]). One call,
-// [Commit], writes it and resolves an unknown outcome.
+// A checkpoint is one commit of a run: the events that it made durable, in order. Their kinds
+// and fields are part of the stored format. New ones are added, and none is removed.
 package checkpoint

@@ -92,8 +92,10 @@
 //   - internal/payload: codecs, digests, and the checks of sizes and names.
 //   - internal/waiting: the error of a call that could not finish. internal/trail: which
 //     entries the poll need not read again. internal/export: the format of exported histories.
-//   - checkpoint: the records of a workflow and the conditions of its commits. signal: the
-//     records of signals. activity: what follows an attempt of unknown outcome.
+//   - internal/journal: the records of a workflow and the conditions of its commits.
+//     internal/acceptance: the records of signals. internal/reconcile: what follows an attempt
+//     of unknown outcome.
+//   - checkpoint, signal, activity and future: what users see of these.
 //
 // Calls go from engine to admin and intake, from these to worker, from worker to run, and from
 // run to the rest. run calls its worker only through the interfaces Owner and Peers.
