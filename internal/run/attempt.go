@@ -1,9 +1,11 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
@@ -17,6 +19,24 @@ import (
 )
 
 var errGoexit = errors.New("called runtime.Goexit")
+
+// calling is the state of an operation that calls a function of the user: an activity, a step,
+// a send, or the undoing of a call.
+type calling struct {
+	call       *activity.Call    // nil: it calls nothing
+	input      *payload.Snapshot // nil: the input is that of the call, and shares no memory
+	attempt    int               // number of the last known attempt
+	ownersLost int               // owners since then that may have started an attempt
+	failures   int
+	working    *attempt // the attempt in progress, until its goroutine has returned
+	answer     *answer  // an attempt's answer, until it is durable
+
+	permit      *permit         // for the next attempt; nil: none was requested
+	keyed       *reconciliation // nil: without an idempotency key
+	undo        *undo           // nil: it undoes nothing
+	limited     time.Time       // no attempt begins at or after this; zero: no limit
+	interrupted int             // how often the transaction of the step's function was lost
+}
 
 // A job is an attempt that is about to run, or is running.
 type job struct {
@@ -262,4 +282,85 @@ func (e *Env) encode(v any) (p payload.Payload, err error) {
 func isCancelled(err error) (is bool) {
 	defer func() { _ = recover() }() // a user's Is or Unwrap may panic
 	return errors.Is(err, weft.ErrCancelled)
+}
+
+// An attempt is one call of the function of an activity or a step.
+type attempt struct {
+	number int
+	cancel context.CancelCauseFunc
+	told   bool // its answer was processed
+}
+
+// An answer is the result of an attempt.
+type answer struct {
+	attempt int
+	at      time.Time // when the attempt returned or timed out
+	result  payload.Payload
+	failure *payload.Failure // nil: it succeeded
+	final   bool             // no further attempt
+	jitter  int64            // random number for the pause before the next attempt
+
+	timedOut   bool
+	noEffect   bool // the attempt reports that it had no effect
+	resultLost bool // it succeeded, but its result cannot be stored
+
+	digest []byte // of the result's plaintext, if it may be compared with a verifier's
+
+	unreadable error // Compensate was not called, because the call's result cannot be decoded
+}
+
+// take makes c's input, as it is now, the input of o. If c has a key or is Idempotent, o is
+// reconciled.
+func (o *operation) take(r *Handle, c *activity.Call) {
+	s, sum, err := o.x.host.snap(c.Input)
+	if o.input = s; s != nil {
+		c.Input = nil
+	}
+	switch {
+	case c.Key != nil || c.Policy.Idempotent:
+		o.keyed = r.reconciliation(c, o.id, bytes.Clone(sum[:]), err)
+	case err == nil:
+		o.digest = payload.Fingerprint(sum[:])
+	}
+}
+
+// given returns o's input for its next user: a separate copy if the input can share memory.
+// An error is final.
+func (o *operation) given() (in any, err error) {
+	s := o.input
+	if s == nil {
+		return o.call.Input, nil
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("decode %v: %w", s.Of, payload.Panicked(r))
+		}
+		if err != nil {
+			err = fmt.Errorf("%w: input of %s: %w", weft.ErrInvalid, describe(o.kind.name, o.name), err)
+		}
+	}()
+	if s.Err != nil {
+		return nil, s.Err
+	}
+	if s.Copy != nil {
+		return s.Copied(s.Value).Interface(), nil
+	}
+	v := reflect.New(s.Of)
+	if err := o.x.host.Codecs.Decode(o.x.host.Base, s.Encoded, v.Interface()); err != nil {
+		return nil, err
+	}
+	return v.Elem().Interface(), nil
+}
+
+// failed applies the event that an attempt failed. Another attempt is due at e.Due; if that
+// is zero and o undoes a call, an operator decides.
+func (o *operation) failed(e logged) {
+	o.attempt, o.ownersLost, o.answer = e.Attempt, 0, nil
+	o.failures++
+	o.due = journal.Time(e.Due)
+	if o.undo != nil && e.Due == 0 {
+		o.undo.held, o.undo.why = true, e.Error
+		return
+	}
+	o.x.Ops.time(o)
 }

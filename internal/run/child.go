@@ -32,8 +32,8 @@ type child struct {
 }
 
 // start begins an operation that starts a workflow.
-func (r *Handle) start(of, workflow string, o weft.StartOptions, options weft.ChildOptions, in any, errs []error) future.Operation {
-	op := r.startOperation(of, workflow, nil)
+func (r *Handle) start(k *kind, workflow string, o weft.StartOptions, options weft.ChildOptions, in any, errs []error) future.Operation {
+	op := r.startOperation(k, workflow, nil)
 	c, ok := op.(*operation)
 	if !ok || c.done {
 		return op
@@ -50,10 +50,10 @@ func (r *Handle) start(of, workflow string, o weft.StartOptions, options weft.Ch
 		c.settle(outcome{err: err})
 		return op
 	}
-	if of == ofChild {
+	if k == ofChild {
 		s.Workflow.Parent = &journal.Parent{ID: r.x.ID, Generation: r.x.Hold.Workflow.Generation, Operation: c.id}
 	}
-	if def := r.x.host.Workflows[workflow]; of == ofChild && def != nil && def.Pinned {
+	if def := r.x.host.Workflows[workflow]; k == ofChild && def != nil && def.Pinned {
 		s.Workflow.Deployment = r.x.Hold.Workflow.Deployment
 	}
 	c.digest = payload.Fingerprint(s.Workflow.Digest)
@@ -275,7 +275,7 @@ func (o *operation) endOfChild(e logged) error {
 
 // dismiss marks o's child to be cancelled, unless OnParentEnd is ParentEndAbandon.
 func (x *Execution) dismiss(o *operation) {
-	if o.of == ofChild && o.child.begun && o.child.onEnd != weft.ParentEndAbandon {
+	if o.kind == ofChild && o.child.begun && o.child.onEnd != weft.ParentEndAbandon {
 		x.dismissed = append(x.dismissed, o.child.starting.Workflow)
 	}
 }
@@ -313,7 +313,7 @@ func (x *Execution) whyDismissed() string {
 func (x *Execution) awaits() (wait bool) {
 	for o := range x.Ops.all() {
 		switch {
-		case o.of != ofChild:
+		case o.kind != ofChild:
 		case !o.child.begun:
 			wait = wait || o.child.onEnd != weft.ParentEndCancel
 		case o.child.onEnd == weft.ParentEndAwait:

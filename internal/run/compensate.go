@@ -93,7 +93,7 @@ func (x *Execution) undoAll(e logged) error {
 		return x.cause()
 	}
 	for o := range x.Ops.all() {
-		if o.cut(weft.ErrCancelled); o.of == ofBranch { // its goroutine was ended and cannot settle it
+		if o.cut(weft.ErrCancelled); o.kind == ofBranch { // its goroutine was ended and cannot settle it
 			o.settle(outcome{err: weft.ErrCancelled, cut: true})
 		}
 	}
@@ -118,14 +118,12 @@ func (x *Execution) undoNext() {
 		return nil
 	})
 	u.op = &operation{
-		x:     x,
-		id:    c.op.id + undoSuffix,
-		of:    ofCompensation,
-		name:  c.op.name,
-		scope: &scope{},
-		call:  &call,
-		input: c.op.input,
-		undo:  &undo{of: c.op},
+		x:       x,
+		kind:    ofCompensation,
+		id:      c.op.id + undoSuffix,
+		name:    c.op.name,
+		scope:   &scope{},
+		calling: calling{call: &call, input: c.op.input, undo: &undo{of: c.op}},
 	}
 	x.Ops.add(u.op)
 	x.Ops.fresh = append(x.Ops.fresh, u.op)
@@ -143,7 +141,7 @@ func (x *Execution) unasked() *operation {
 
 // asks returns the event that o needs an operator.
 func (o *operation) asks() checkpoint.Event {
-	return checkpoint.Event{Kind: checkpoint.KindHeld, Operation: o.id, Of: o.of, Name: string(weft.ReasonUncompensated), Attempt: o.attempt, Error: o.undo.why}
+	return checkpoint.Event{Kind: checkpoint.KindHeld, Operation: o.id, Of: o.kind.name, Name: string(weft.ReasonUncompensated), Attempt: o.attempt, Error: o.undo.why}
 }
 
 // askIn adds to a workflow record that o needs an operator.

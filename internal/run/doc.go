@@ -15,7 +15,9 @@
 //   - handle: what a workflow function calls. branch, scope and select belong to it. definition
 //     is a workflow without its type parameters.
 //   - message has what other goroutines tell the driver, and mailbox the queue for it.
-//   - operation is what a branch started. identity defines what a replay compares of it.
+//   - operation is what a branch started, kind says what the operations of a kind have in
+//     common, and identity what a replay compares of them.
+//   - timer is a kind of operation, and so are those in the next two lines.
 //   - attempt executes an activity or a step; inline_attempt does so in the driver's goroutine.
 //     permit asks for places and rates. heartbeat stores the progress of an attempt.
 //     unresponsive reports an attempt that does not return in time. reconcile finds out the
@@ -29,9 +31,9 @@
 //     has resumed the run.
 //   - rehearse compares a function with a history, without a store. load reads records.
 //
-// A new kind of operation needs a constant in operation; what a replay compares of it, in
-// identity; its start, and how its outcome is given to the function, in handle; an event kind in
-// package checkpoint, which decide records and deliverEvent delivers. If something outside
-// reports its outcome, it needs a message, and if a parked run must be woken for it, a case in
-// park.
+// A new kind of operation is a file with its state and its start, and an entry in kind, which
+// says how its outcome is given to the function. It needs an event in package checkpoint, which
+// decide records and deliverEvent delivers, and in identity what else a replay compares of it. If
+// something outside reports its outcome, it needs a message, and if a parked run must be woken
+// for it, a case in park.
 package run

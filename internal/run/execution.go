@@ -353,7 +353,7 @@ func (x *Execution) deliverEvent(e logged) error {
 			if late {
 				x.dismiss(o)
 			}
-			if o.of == ofChild {
+			if o.kind == ofChild {
 				return nil
 			}
 		}
@@ -459,7 +459,7 @@ func (t *table) givenUp() (events []checkpoint.Event) {
 			break
 		}
 		if !o.passive() && (o.keyed == nil || !o.keyed.sent) {
-			events = append(events, checkpoint.Event{Kind: checkpoint.KindGivenUp, Operation: o.id, Of: o.of, Name: o.name})
+			events = append(events, checkpoint.Event{Kind: checkpoint.KindGivenUp, Operation: o.id, Of: o.kind.name, Name: o.name})
 		}
 	}
 	return events

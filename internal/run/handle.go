@@ -14,7 +14,6 @@ import (
 	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
-	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -66,11 +65,6 @@ func (h replayHandler) WithGroup(g string) slog.Handler {
 	return replayHandler{h.x, h.Handler.WithGroup(g)}
 }
 
-// Sleep is engine.Run.Sleep.
-func (r *Handle) Sleep(d time.Duration) error {
-	return r.Await(r.timer(d), nil)
-}
-
 // Step begins to run f inline. See engine.Step.
 func (r *Handle) Step(name string, f func(ctx context.Context) (any, error)) future.Operation {
 	return r.startOperation(ofStep, name, &activity.Call{
@@ -93,14 +87,14 @@ func (r *Handle) enter() error {
 
 // startOperation makes an operation. If it cannot be started, the operation has its error as its
 // outcome already, or is a refusal.
-func (r *Handle) startOperation(of, name string, call *activity.Call) future.Operation {
+func (r *Handle) startOperation(k *kind, name string, call *activity.Call) future.Operation {
 	if err := r.enter(); err != nil {
 		return refusal{err}
 	}
-	o := r.x.Ops.newOperation(r.b, r.scope, of, name)
+	o := r.x.Ops.newOperation(r.b, r.scope, k, name)
 	o.call = call
-	if of != ofTimer {
-		if err := payload.CheckName("name of "+of, name, keys.MaxName); err != nil {
+	if k != ofTimer {
+		if err := payload.CheckName("name of "+k.name, name, keys.MaxName); err != nil {
 			o.settle(outcome{err: err})
 		}
 	}
@@ -142,18 +136,6 @@ func (r *Handle) RunActivity(c activity.Call) future.Operation {
 	return op
 }
 
-// ReceiveSignal is engine.Run.ReceiveSignal.
-func (r *Handle) ReceiveSignal(w signal.Wait) future.Operation {
-	op := r.startOperation(ofReceive, w.Name, nil)
-	if o, ok := op.(*operation); ok {
-		o.wait = &w
-		if w.Within != nil {
-			o.due = after(r.x.now, *w.Within)
-		}
-	}
-	return op
-}
-
 // Await is engine.Run.Await.
 func (r *Handle) Await(op future.Operation, result any) error {
 	if f, ok := op.(refusal); ok {
@@ -172,35 +154,7 @@ func (r *Handle) Await(op future.Operation, result any) error {
 	if o.outcome.err != nil {
 		return o.outcome.err
 	}
-	return r.give(o, result)
-}
-
-// give stores o's result in result.
-func (r *Handle) give(o *operation, result any) error {
-	switch o.of {
-	case ofReceive:
-		return r.take(o, result)
-	case ofTimer:
-		if p, ok := result.(*time.Time); ok {
-			*p = o.outcome.at
-		}
-		return nil
-	case ofCancellation:
-		if p, ok := result.(*weft.Cancellation); ok {
-			*p = *r.x.cancelled
-		}
-		return nil
-	case ofBranch:
-		o.outcome.value.(func(any))(result)
-		return nil
-	}
-	if result == nil || o.of == ofDetached {
-		return nil
-	}
-	r.decode(o.outcome.result, result, func(err error) *fault {
-		return undecodable(o.id, o.name, fmt.Errorf("result of %s, operation %s: %w", describe(o.of, o.name), o.id, err))
-	})
-	return nil
+	return o.kind.give(r, o, result)
 }
 
 // decode decodes what is recorded. If it cannot, it holds the run instead of returning an
@@ -216,23 +170,6 @@ func (r *Handle) decode(p payload.Payload, v any, explain func(error) *fault) {
 	if returned = true; err != nil {
 		r.holdFor(explain(err))
 	}
-}
-
-// take passes a received signal to its receiver.
-func (r *Handle) take(o *operation, result any) error {
-	if !o.outcome.received {
-		return nil
-	}
-	decode := func(v any) error {
-		r.decode(o.outcome.result, v, func(err error) *fault {
-			return undecodable(o.id, o.name, &signal.PayloadError{WorkflowID: r.x.ID, SignalName: o.name, SignalID: o.outcome.signalID, Err: err})
-		})
-		return nil
-	}
-	if o.wait.Take != nil {
-		return o.wait.Take(decode)
-	}
-	return decode(result)
 }
 
 // hold ends the execution, and the run is held until an operator has fixed the cause. It does

@@ -50,7 +50,7 @@ func within(outer, name string) string {
 
 // event returns an event about o, with what identifies o and the fingerprint of its input.
 func (o *operation) event(kind checkpoint.Kind) checkpoint.Event {
-	e := checkpoint.Event{Kind: kind, Operation: o.id, Of: o.of, Name: o.name, Branch: o.branch, Which: o.which}
+	e := checkpoint.Event{Kind: kind, Operation: o.id, Of: o.kind.name, Name: o.name, Branch: o.branch, Which: o.which}
 	if o.digest != (payload.Fingerprint{}) {
 		e.Input = o.digest[:]
 	}
@@ -62,15 +62,15 @@ func (o *operation) event(kind checkpoint.Kind) checkpoint.Event {
 // is not recorded is not compared.
 func (o *operation) compare(e logged) error {
 	recorded := func() string { return describe(e.Of, e.Name) }
-	asked := func() string { return describe(o.of, o.name) }
+	asked := func() string { return describe(o.kind.name, o.name) }
 	var was, is string
 	switch {
-	case o.of != e.Of || o.name != e.Name:
+	case o.kind.name != e.Of || o.name != e.Name:
 		was, is = recorded(), asked()
 	case e.Branch != "" && e.Branch != o.branch:
 		was, is = inBranch(recorded(), e.Branch), inBranch(asked(), o.branch)
 	case e.Which != "" && e.Which != o.which:
-		was, is = besides(recorded(), e.Of, e.Which), besides(asked(), o.of, o.which)
+		was, is = besides(recorded(), e.Of, e.Which), besides(asked(), o.kind.name, o.which)
 	case e.Child != "" && o.child != nil && e.Child != o.child.starting.Workflow.ID:
 		was, is = withID(recorded(), e.Child), withID(asked(), o.child.starting.Workflow.ID)
 	case e.Kind == checkpoint.KindMissed && (o.wait == nil || o.wait.Within == nil):
@@ -103,9 +103,9 @@ func withID(what, id string) string { return fmt.Sprintf("%s with the id %q", wh
 
 func besides(what, of, which string) string {
 	switch {
-	case of == ofTimer && which == ofLimit:
+	case of == ofTimer.name && which == ofLimit:
 		return what + " of WithTimeout"
-	case of == ofTimer:
+	case of == ofTimer.name:
 		return what + " of Sleep or After"
 	}
 	return fmt.Sprintf("%s to %q", what, which)
@@ -117,14 +117,14 @@ const mostChanged = 100
 // anotherInput reports that o's input differs from the one in the history. That does not stop
 // the run: a field that was added to a struct changes the input, too.
 func (x *Execution) anotherInput(o *operation) {
-	what := o.id + " (" + describe(o.of, o.name) + ")"
+	what := o.id + " (" + describe(o.kind.name, o.name) + ")"
 	if len(x.Changed) < mostChanged && !slices.Contains(x.Changed, what) { // each recorded attempt is compared
 		x.Changed = append(x.Changed, what)
 	}
 	if !x.host.tellsOfInput(x.Hold.Workflow.Generation) {
 		return
 	}
-	x.host.Log.Warn("weft: in a replay, an operation was started with an input that differs from the recorded one; the run continues", "workflow", x.ID, "type", x.Definition.Name, "operation", o.id, "what", describe(o.of, o.name))
+	x.host.Log.Warn("weft: in a replay, an operation was started with an input that differs from the recorded one; the run continues", "workflow", x.ID, "type", x.Definition.Name, "operation", o.id, "what", describe(o.kind.name, o.name))
 	if f := x.host.Events.InputChanged; f != nil {
 		f(weft.InputChangedEvent{WorkflowID: x.ID, Operation: o.id})
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
@@ -78,6 +79,12 @@ func (l *line) arrived(w acceptance.Waiting, mine bool) {
 			l.waiting = append(l.waiting, w)
 		}
 	}
+}
+
+// receiving is the state of an operation that receives a signal.
+type receiving struct {
+	wait  *signal.Wait // nil: it receives nothing
+	found *found       // the signal that it is going to consume
 }
 
 // A found signal is one that a receive is going to consume.
@@ -194,4 +201,33 @@ func (x *Execution) forgetSignals() {
 	for _, o := range x.Ops.timed {
 		o.found = nil
 	}
+}
+
+// ReceiveSignal is engine.Run.ReceiveSignal.
+func (r *Handle) ReceiveSignal(w signal.Wait) future.Operation {
+	op := r.startOperation(ofReceive, w.Name, nil)
+	if o, ok := op.(*operation); ok {
+		o.wait = &w
+		if w.Within != nil {
+			o.due = after(r.x.now, *w.Within)
+		}
+	}
+	return op
+}
+
+// giveSignal passes a received signal to its receiver.
+func giveSignal(r *Handle, o *operation, result any) error {
+	if !o.outcome.received {
+		return nil
+	}
+	decode := func(v any) error {
+		r.decode(o.outcome.result, v, func(err error) *fault {
+			return undecodable(o.id, o.name, &signal.PayloadError{WorkflowID: r.x.ID, SignalName: o.name, SignalID: o.outcome.signalID, Err: err})
+		})
+		return nil
+	}
+	if o.wait.Take != nil {
+		return o.wait.Take(decode)
+	}
+	return decode(result)
 }

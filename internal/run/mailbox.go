@@ -124,7 +124,7 @@ func (x *Execution) read() error {
 func (x *Execution) facing() []string {
 	var words []string
 	for o := range x.Ops.all() {
-		s := describe(o.of, o.name)
+		s := describe(o.kind.name, o.name)
 		if !o.due.IsZero() {
 			s += " until " + x.wall(o.due, x.host.Now()).UTC().Format(time.RFC3339)
 		}

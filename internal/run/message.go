@@ -170,7 +170,7 @@ func (x *Execution) readAnswer(o *operation, by *attempt, a *answer, returned bo
 		return
 	}
 	if u := a.unreadable; u != nil { // not a failed attempt: Compensate was not called
-		x.block(o, fmt.Errorf("result of %s, which %s undoes: %w", describe(ofActivity, o.name), o.id, u))
+		x.block(o, fmt.Errorf("result of %s, which %s undoes: %w", describe(ofActivity.name, o.name), o.id, u))
 		x.blocked.again = false
 		return
 	}

@@ -1,11 +1,7 @@
 package run
 
 import (
-	"bytes"
-	"context"
-	"fmt"
 	"iter"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,23 +13,6 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/reconcile"
-	"github.com/weft-go/weft/signal"
-)
-
-// Kinds of operations. They are recorded, and compared on replay.
-const (
-	ofActivity = "activity"
-	ofStep     = "step"
-	ofTimer    = "timer"
-	ofReceive  = "receive"
-	ofSend     = "send"
-
-	ofTransaction  = "transaction" // a step that runs in the transaction of its checkpoint
-	ofBranch       = "branch"
-	ofChild        = "child"
-	ofDetached     = "detached"     // the start of a workflow without a parent
-	ofCancellation = "cancellation" // the cancellation request, as a case of a Select
-	ofCompensation = "compensation" // undoes a call of an activity
 )
 
 // An operation is something that a branch started and that has, or will have, an outcome.
@@ -44,8 +23,8 @@ const (
 // timer that no branch waits for costs nothing.
 type operation struct {
 	x        *Execution
-	id       string
-	of, name string
+	kind     *kind
+	id, name string
 	branch   string // path of the branch that started it
 	which    string // what else identifies it: see checkpoint.Event
 	scope    *scope
@@ -62,31 +41,14 @@ type operation struct {
 	unresponsive bool // its attempt has not returned, although its timeout and Settle have passed
 	transaction  bool // the step's function runs in the transaction of its checkpoint
 
-	due  time.Time // of a timer, the end of a wait, or an activity's next attempt; zero: never
-	ends *scope    // scope that ends when this timer fires
+	due    time.Time           // of a timer, the end of a wait, or an activity's next attempt; zero: never
+	digest payload.Fingerprint // of its input; zero: there is none, or keyed has it
 
-	// Of an activity or a step.
-	call       *activity.Call
-	input      *payload.Snapshot   // nil: the input is that of the call, and shares no memory
-	digest     payload.Fingerprint // of the input; zero: there is none, or keyed has it
-	attempt    int                 // number of the last known attempt
-	ownersLost int                 // owners since then that may have started an attempt
-	failures   int
-	working    *attempt // the attempt in progress, until its goroutine has returned
-	answer     *answer  // an attempt's answer, until it is durable
-
-	permit  *permit         // for the next attempt; nil: none was requested
-	keyed   *reconciliation // nil: without an idempotency key
-	undo    *undo           // nil: it undoes nothing
-	limited time.Time       // no attempt begins at or after this; zero: no limit
-
-	interrupted int // how often the transaction of the step's function was lost
-
+	// What only some kinds have.
+	calling
+	receiving
+	timing
 	child *child // set if it starts a workflow
-
-	// Of a receive.
-	wait  *signal.Wait
-	found *found // the signal that it is going to consume
 }
 
 // An outcome is what an operation's Await returns.
@@ -105,9 +67,7 @@ type outcome struct {
 func (o *operation) ID() string { return o.id }
 
 // passive reports whether o can get an outcome only while a branch waits for it.
-func (o *operation) passive() bool {
-	return o.of == ofTimer || o.of == ofReceive || o.of == ofCancellation
-}
+func (o *operation) passive() bool { return o.kind.passive }
 
 // settle sets o's outcome, once, and makes the branches that wait for it runnable.
 func (o *operation) settle(out outcome) {
@@ -129,7 +89,7 @@ func (o *operation) settle(out outcome) {
 
 // cut settles o because its scope has ended.
 func (o *operation) cut(err error) {
-	if o.of == ofBranch {
+	if o.kind == ofBranch {
 		return // the operations in the branch are cut instead
 	}
 	if o.open {
@@ -147,7 +107,7 @@ func (o *operation) cut(err error) {
 func (o *operation) consider() {
 	switch {
 	case o.done:
-	case o.of == ofCancellation && o.x.cancelled != nil:
+	case o.kind == ofCancellation && o.x.cancelled != nil:
 		o.settle(outcome{})
 	case o.passive() && o.scope.err() != nil:
 		o.cut(o.scope.err())
@@ -160,7 +120,7 @@ func (o *operation) want() {
 		return
 	}
 	o.x.Ops.add(o)
-	if o.of != ofCancellation {
+	if o.kind != ofCancellation {
 		o.x.Ops.time(o)
 	}
 }
@@ -191,19 +151,6 @@ func (o *operation) unsettled() bool {
 
 // depth returns how many branches an operation is nested in, not counting the main branch.
 func depth(id string) int { return strings.Count(id, ".") }
-
-// failed applies the event that an attempt failed. Another attempt is due at e.Due; if that
-// is zero and o undoes a call, an operator decides.
-func (o *operation) failed(e logged) {
-	o.attempt, o.ownersLost, o.answer = e.Attempt, 0, nil
-	o.failures++
-	o.due = journal.Time(e.Due)
-	if o.undo != nil && e.Due == 0 {
-		o.undo.held, o.undo.why = true, e.Error
-		return
-	}
-	o.x.Ops.time(o)
-}
 
 // outcomeOf returns the outcome that a durable event records.
 func (o *operation) outcomeOf(e logged) outcome {
@@ -266,13 +213,13 @@ type table struct {
 }
 
 // newOperation makes an operation of branch b, and gives it its id.
-func (t *table) newOperation(b *branch, s *scope, of, name string) *operation {
+func (t *table) newOperation(b *branch, s *scope, k *kind, name string) *operation {
 	b.begun++
 	id := strconv.Itoa(b.begun)
 	if b.id != "" {
 		id = b.id + "." + id
 	}
-	o := &operation{x: b.x, id: id, of: of, name: name, branch: b.path, scope: s}
+	o := &operation{x: b.x, kind: k, id: id, name: name, branch: b.path, scope: s}
 	if !o.passive() {
 		t.add(o)
 		t.fresh = append(t.fresh, o)
@@ -406,72 +353,4 @@ func (t *table) transaction() *operation {
 		}
 	}
 	return nil
-}
-
-// An attempt is one call of the function of an activity or a step.
-type attempt struct {
-	number int
-	cancel context.CancelCauseFunc
-	told   bool // its answer was processed
-}
-
-// An answer is the result of an attempt.
-type answer struct {
-	attempt int
-	at      time.Time // when the attempt returned or timed out
-	result  payload.Payload
-	failure *payload.Failure // nil: it succeeded
-	final   bool             // no further attempt
-	jitter  int64            // random number for the pause before the next attempt
-
-	timedOut   bool
-	noEffect   bool // the attempt reports that it had no effect
-	resultLost bool // it succeeded, but its result cannot be stored
-
-	digest []byte // of the result's plaintext, if it may be compared with a verifier's
-
-	unreadable error // Compensate was not called, because the call's result cannot be decoded
-}
-
-// take makes c's input, as it is now, the input of o. If c has a key or is Idempotent, o is
-// reconciled.
-func (o *operation) take(r *Handle, c *activity.Call) {
-	s, sum, err := o.x.host.snap(c.Input)
-	if o.input = s; s != nil {
-		c.Input = nil
-	}
-	switch {
-	case c.Key != nil || c.Policy.Idempotent:
-		o.keyed = r.reconciliation(c, o.id, bytes.Clone(sum[:]), err)
-	case err == nil:
-		o.digest = payload.Fingerprint(sum[:])
-	}
-}
-
-// given returns o's input for its next user: a separate copy if the input can share memory.
-// An error is final.
-func (o *operation) given() (in any, err error) {
-	s := o.input
-	if s == nil {
-		return o.call.Input, nil
-	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("decode %v: %w", s.Of, payload.Panicked(r))
-		}
-		if err != nil {
-			err = fmt.Errorf("%w: input of %s: %w", weft.ErrInvalid, describe(o.of, o.name), err)
-		}
-	}()
-	if s.Err != nil {
-		return nil, s.Err
-	}
-	if s.Copy != nil {
-		return s.Copied(s.Value).Interface(), nil
-	}
-	v := reflect.New(s.Of)
-	if err := o.x.host.Codecs.Decode(o.x.host.Base, s.Encoded, v.Interface()); err != nil {
-		return nil, err
-	}
-	return v.Elem().Interface(), nil
 }

@@ -213,7 +213,7 @@ func (x *Execution) handOver() error {
 // awaited returns the names of the signals that the run waits for, sorted.
 func (t *table) awaited() (names []string) {
 	for o := range t.all() {
-		if o.of == ofReceive {
+		if o.kind == ofReceive {
 			names = append(names, o.name)
 		}
 	}
@@ -225,7 +225,7 @@ func (t *table) awaited() (names []string) {
 // its record was read. It returns false if a record is not known.
 func (t *table) kidsUnchanged() (conditions []storage.Condition, known bool) {
 	for o := range t.all() {
-		if o.of != ofChild {
+		if o.kind != ofChild {
 			continue
 		}
 		if o.child.waiting == nil {

@@ -81,7 +81,7 @@ func (r *Handle) reconciliation(c *activity.Call, operation string, input []byte
 // the event, it makes the attempt.
 func (o *operation) dispatched(e logged) error {
 	k := o.keyed
-	asked := describe(o.of, o.name)
+	asked := describe(o.kind.name, o.name)
 	switch {
 	case k == nil:
 		asked += " without a key"
@@ -705,7 +705,7 @@ func (x *Execution) release() (c journal.Change, err error) {
 			continue
 		}
 		s := &sealed{op: o, Record: k.record.Released(now, d)}
-		c.Events = append(c.Events, checkpoint.Event{Kind: checkpoint.KindNoted, Operation: o.id, Of: o.of, Name: o.name, Why: fmt.Sprintf("waited %v for what might still land", d.Round(time.Millisecond))})
+		c.Events = append(c.Events, checkpoint.Event{Kind: checkpoint.KindNoted, Operation: o.id, Of: o.kind.name, Name: o.name, Why: fmt.Sprintf("waited %v for what might still land", d.Round(time.Millisecond))})
 		if err := s.seal(&c); err != nil {
 			return c, err
 		}

@@ -67,7 +67,7 @@ func (x *Execution) endsAs(end checkpoint.Event) error {
 	if x.result == nil {
 		n.Asked = "still to come"
 		if o := x.Ops.first; o != nil {
-			n.Asked = fmt.Sprintf("after operation %s, %s", o.id, describe(o.of, o.name))
+			n.Asked = fmt.Sprintf("after operation %s, %s", o.id, describe(o.kind.name, o.name))
 		}
 		return n
 	}

@@ -20,7 +20,7 @@ func (x *Execution) takesBack(e logged) bool {
 		return false
 	}
 	switch e.Of {
-	case ofActivity, ofStep, ofTransaction:
+	case ofActivity.name, ofStep.name, ofTransaction.name:
 	default:
 		return false
 	}

@@ -190,7 +190,7 @@ func (b *branch) wait(within *scope, ops ...*operation) (*operation, error) {
 // for these, so that the end of the run does not interrupt their cleanup.
 func allEnding(ops []*operation) bool {
 	for _, o := range ops {
-		if o.of != ofBranch || o.scope.err() == nil {
+		if o.kind != ofBranch || o.scope.err() == nil {
 			return false
 		}
 	}

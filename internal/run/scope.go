@@ -77,19 +77,6 @@ func (x *Execution) end(s *scope, err error) {
 	}
 }
 
-// After is engine.Run.After.
-func (r *Handle) After(d time.Duration) *future.Future[time.Time] {
-	return future.New[time.Time](r.timer(d))
-}
-
-func (r *Handle) timer(d time.Duration) future.Operation {
-	op := r.startOperation(ofTimer, "", nil)
-	if o, ok := op.(*operation); ok {
-		o.due, o.which = after(r.x.now, d), ofSleep
-	}
-	return op
-}
-
 // Cancelled is engine.Run.Cancelled.
 func (r *Handle) Cancelled() *future.Future[weft.Cancellation] {
 	if err := r.enter(); err != nil {

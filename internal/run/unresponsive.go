@@ -34,9 +34,9 @@ func (x *Execution) heard(o *operation) {
 // unresponsiveEvent returns the event that o's attempt is unresponsive, or has returned after all.
 func (o *operation) unresponsiveEvent() checkpoint.Event {
 	if !o.unresponsive {
-		return checkpoint.Event{Kind: checkpoint.KindCameBack, Operation: o.id, Of: o.of, Name: o.name}
+		return checkpoint.Event{Kind: checkpoint.KindCameBack, Operation: o.id, Of: o.kind.name, Name: o.name}
 	}
-	return checkpoint.Event{Kind: checkpoint.KindHeld, Operation: o.id, Of: o.of, Name: string(weft.ReasonUnresponsive), Error: o.unresponsiveText()}
+	return checkpoint.Event{Kind: checkpoint.KindHeld, Operation: o.id, Of: o.kind.name, Name: string(weft.ReasonUnresponsive), Error: o.unresponsiveText()}
 }
 
 func (o *operation) unresponsiveText() string {
