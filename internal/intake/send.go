@@ -314,7 +314,7 @@ func (e *Intake) replay(ctx context.Context, s *sending) (answered bool, err err
 	return earlier || err != nil, nil
 }
 
-// earlier returns the answer that was given to in before. It is read before the workflow,
+// earlier returns the answer that was given to in before. A repeated try reads it before the workflow,
 // so that a repeated send is answered also after the workflow has ended.
 func (e *Intake) earlier(ctx context.Context, in *acceptance.Incoming) (signal.Accepted, bool, error) {
 	a, earlier, err := acceptance.Earlier(ctx, e.Store, in)

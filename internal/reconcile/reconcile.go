@@ -12,8 +12,6 @@ import (
 	"github.com/weft-go/weft/internal/saturate"
 )
 
-// Internal to Weft: what package engine needs.
-
 // Next decides what follows for a reconciled operation. It is a pure function of the
 // definition, of what is recorded, and of what has happened since. Act on its decision
 // only after the record that it returns is durable.
@@ -55,7 +53,7 @@ func Next(p activity.Policy, r Record, h Happened) Decision {
 		}
 		return Decision{Do: Attend, Record: r, Why: r.Withdrawn}
 	}
-	panic(fmt.Sprintf("activity: Next after %d", h.What))
+	panic(fmt.Sprintf("reconcile: Next after %d", h.What))
 }
 
 // Happened is what has happened since a record was written.

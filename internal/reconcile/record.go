@@ -12,8 +12,6 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Internal to Weft: what package engine needs.
-
 // A Record is what is known of the effect of one operation of a workflow:
 // act:{workflow}:{activity}:{operation}:{key}. It is written before the first attempt
 // starts, and is authoritative from then on. Times are in microseconds since 1970,

@@ -25,7 +25,6 @@ type Handle struct {
 }
 
 // ID is engine.Run.ID.
-// ID is engine.Run.ID.
 func (r *Handle) ID() string { return r.x.ID }
 
 // Now is engine.Run.Now.

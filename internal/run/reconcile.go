@@ -20,7 +20,7 @@ import (
 )
 
 // A reconciliation is the additional state of an operation with an idempotency key: what
-// is known of its effect. Package activity decides what follows from that. The code here
+// is known of its effect. Package reconcile decides what follows from that. The code here
 // reads the record, carries out the decisions and writes them.
 type reconciliation struct {
 	key   string

@@ -42,7 +42,7 @@ func (e *Worker) Takes(wf *journal.Workflow) bool {
 }
 
 // hasRoom reports whether there is room for a run. If not, and asks is true, the poll is
-// woken when there is. The caller holds e.mu.
+// woken when there is. The caller holds e.Mu.
 func (e *Worker) hasRoom(asks bool) bool {
 	room := len(e.runs)+e.capacity.coming < e.MaxRunsInMemory
 	e.capacity.refused = e.capacity.refused || asks && !room

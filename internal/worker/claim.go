@@ -205,8 +205,8 @@ func (l *Incarnation) drop(ctx context.Context, entry []byte) error {
 }
 
 // Launch starts the execution x. If the incarnation is stopping, the execution hands the
-// run over. If it must stop immediately, launch does nothing and the next owner finds the
-// run. The caller must be counted in l.running: see join.
+// run over. If it must stop immediately, Launch does nothing and the next owner finds the
+// run. The caller must be counted in l.Running: see join.
 func (l *Incarnation) Launch(x *run.Execution) {
 	if l.ctx.Err() != nil {
 		x.Cancel(nil)
@@ -338,7 +338,7 @@ func (l *Incarnation) Raise(lost *journal.Hold) {
 // patience is how long a commit with an unknown outcome may take until it is applied.
 const patience = 10 * time.Minute
 
-// resolve claims the doubtful runs that this incarnation owns. An error for one of them
+// settleDoubts claims the doubtful runs that this incarnation owns. An error for one of them
 // does not prevent it from looking at the others.
 func (l *Incarnation) settleDoubts(ctx context.Context) error {
 	l.mu.Lock()

@@ -55,7 +55,7 @@ func SettleMode(ctx context.Context, s storage.Storage, mode weft.Ownership) err
 // no reason. Either others change the record each time, or the store is damaged.
 const MostTries = 100
 
-// Contradiction returns the error after mostTries.
+// Contradiction returns the error after MostTries.
 func Contradiction(key []byte) error {
 	return fmt.Errorf("engine: %w: commits and reads of record %q contradict each other", storage.ErrCorrupt, key)
 }

@@ -18,7 +18,7 @@ const (
 	lost  = 30 * time.Second
 )
 
-// watch looks for runs whose function does not return to the engine. While the function has
+// findStuck looks for runs whose function does not return to the engine. While the function has
 // the turn, the run cannot process anything.
 func (l *Incarnation) findStuck(ctx context.Context) error {
 	l.Worker.Mu.Lock()

@@ -35,7 +35,7 @@ func (t *takeover) look(ctx context.Context) (time.Duration, error) {
 	if t.idle {
 		return l.Worker.PollInterval, nil
 	}
-	l.held.Store(false) // launch sets it again
+	l.held.Store(false) // Launch sets it again
 	began := time.Now()
 	found, next, err := t.inherit(ctx)
 	if found || err != nil {

@@ -92,6 +92,14 @@ func (e *Worker) live(ctx context.Context) error {
 var errRunning = errors.New("engine: Run is already in progress")
 
 func (e *Worker) beginIncarnation() (*Incarnation, error) {
+	l, err := e.newIncarnation()
+	if err == nil {
+		e.Gate.Open(l.hurryUp) // not under e.Mu: see package lock
+	}
+	return l, err
+}
+
+func (e *Worker) newIncarnation() (*Incarnation, error) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	switch {
@@ -101,7 +109,6 @@ func (e *Worker) beginIncarnation() (*Incarnation, error) {
 		return nil, errRunning
 	}
 	e.Incarnation = NewIncarnation(e)
-	e.Gate.Open(e.Incarnation.hurryUp)
 	return e.Incarnation, nil
 }
 
@@ -167,7 +174,7 @@ func (e *Worker) lookAgain(id string) {
 	e.tellAll(id, nil)
 }
 
-// tellAll notifies all waiters for the end of id. The caller holds e.mu.
+// tellAll notifies all waiters for the end of id. The caller holds e.Mu.
 func (e *Worker) tellAll(id string, end *run.Ending) {
 	for ended := range e.waiters[id] {
 		select {
