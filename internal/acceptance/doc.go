@@ -1,5 +1,5 @@
-// Package acceptance has the records of signals and decides how a signal is accepted once:
-// the batch that accepts signals ([Accept]), the answer to one that was accepted before
-// ([Earlier]), what a run reads of its inbox ([Inbox]) and consumes ([Consume]), and when an
-// acceptance is forgotten ([Forget]).
+// Package acceptance has the records of signals. It decides the commits that accept a signal
+// once ([Accept], [AcceptConsumed]), and finds the answer to one that was accepted before
+// ([Earlier]). It reads the inbox of a run ([Inbox]) and decides what a run consumes
+// ([Consume]), and when an acceptance is forgotten ([Forget]).
 package acceptance

@@ -1,8 +1,10 @@
-// Package intake takes in what comes from outside of any run: starts and signals.
+// Package intake writes starts that come from outside of any run, and signals, also those that
+// runs send.
 //
 // start writes a start, and has the worker execute the run if it has room. send writes
-// signals: those for one workflow that are sent at the same time share a commit. hand_over gives
-// a signal to a run that waits for it in memory. If the run is parked, claim_on_signal claims it
-// in the commit that accepts the signal, or the commit writes an entry by which an engine finds
-// the run.
+// signals: those for one workflow that are sent at the same time share a commit. hand_over
+// gives a signal to a run that waits for it in memory. If the run is parked, claim_on_signal
+// claims it in the commit that accepts the signal, or the commit writes an entry by which an
+// engine finds the run. A parked run that does not wait for a signal of that name is left
+// alone.
 package intake

@@ -1,5 +1,6 @@
 // Package limits controls when attempts of activities may start: it limits how many run at a
-// time, how many start within a period, and how many act on the same thing (one at a time).
+// time, how many start within a period, and which may act on the same thing, one at a time
+// ([Limits]). A [Gate] limits how many run at a time in all.
 package limits
 
 import (

@@ -1,4 +1,4 @@
 // Package membership has what engines tell each other about themselves: the record that an
-// incarnation keeps in the store ([Registration]), and the time that has certainly been reached
-// by their clocks ([Witness]). It does no I/O.
+// incarnation keeps in the store ([Registration]), and the time that has certainly passed
+// ([Witness]). It does no I/O.
 package membership

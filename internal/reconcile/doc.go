@@ -1,5 +1,5 @@
-// Package reconcile decides what follows when the outcome of an attempt with an idempotency key
-// is unknown, and has the records of such attempts. [Next] is the whole decision, without I/O:
-// from the policy of the activity, its record and what happened, to what is done and recorded
-// next. [Ask] calls a verifier.
+// Package reconcile decides what follows each attempt of an activity that has an idempotency
+// key, and has the records of such activities ([Record]) and of their progress ([Beat]).
+// [Next] decides, without I/O: it gets the policy of the activity, its record and what
+// happened, and returns what to do and to record. [Ask] calls a verifier.
 package reconcile

@@ -3,37 +3,37 @@
 //
 // [Execution] is the run. Its driver is the goroutine that executes its loop (execution). The
 // driver repeats: collect what has happened, decide the next checkpoint from it (decide),
-// commit it, deliver its events (execution, deliverEvent), and let the branches of the function
-// continue until all of them wait (scheduler).
+// commit it, deliver its events (execution, deliverEvent), and let the branches of the
+// function continue until all of them wait (scheduler).
 //
-// What a run needs from others is in host: [Env] has the values that never change, [Host] what
-// the runs of one engine share, [Owner] is the incarnation that owns the run, and [Peers] is
-// what a run asks about other runs. Other packages use of an Execution only what is exported.
+// What a run needs from others: [Env] has the values that never change (env), [Host] what the
+// runs of one engine share, and two interfaces beside it (host): owner is the incarnation that
+// owns the run, and peers is what a run asks about other runs.
 //
 // The files, by what they are about:
 //
-//   - handle: what a workflow function calls. branch, scope and select belong to it. definition
-//     is a workflow without its type parameters.
+//   - handle: what a workflow function calls. branch, scope and select belong to it.
+//     definition is a workflow without its type parameters.
 //   - message has what other goroutines tell the driver, and mailbox the queue for it.
 //   - operation is what a branch started, kind says what the operations of a kind have in
 //     common, and identity what a replay compares of them.
 //   - timer is a kind of operation, and so are those in the next two lines.
-//   - attempt executes an activity or a step; inline_attempt does so in the driver's goroutine.
-//     permit asks for places and rates. heartbeat stores the progress of an attempt.
-//     unresponsive reports an attempt that does not return in time. reconcile finds out the
-//     outcome of an activity with an idempotency key. compensate undoes calls. transact is a
-//     step in a transaction of the store.
-//   - prepared is a start, of a child or by a call. child, inbox, deliver, incoming and forward
+//   - attempt executes an activity or a step; inline_attempt does so in the driver's
+//     goroutine. permit asks for places and rates. heartbeat stores the progress of an
+//     attempt. unresponsive reports an attempt that does not return in time. reconcile finds
+//     out the outcome of an activity with an idempotency key. compensate undoes calls.
+//     transact is a step in a transaction of the store.
+//   - prepared has a start before it is written. child, inbox, deliver, incoming and forward
 //     implement children and signals. pinned binds a run to a deployment.
-//   - park decides when a run that only waits leaves memory. wakeup has the entries by which a
-//     parked run is found. probation watches a run whose process has died. watchdog notes a
-//     function that does not return to the engine. retaken is what follows when an operator
-//     has resumed the run.
+//   - park decides when a run that only waits leaves memory. wakeup has an entry that makes
+//     an engine look at a run. probation watches a run whose owner has died. watchdog has the
+//     stack of a function that does not return to the engine. retaken is what follows when an
+//     operator has resumed the run.
 //   - rehearse compares a function with a history, without a store. load reads records.
 //
 // A new kind of operation is a file with its state and its start, and an entry in kind, which
-// says how its outcome is given to the function. It needs an event in package checkpoint, which
-// decide records and deliverEvent delivers, and in identity what else a replay compares of it. If
-// something outside reports its outcome, it needs a message, and if a parked run must be woken
-// for it, a case in park.
+// says how its outcome is given to the function. decide (setGoing) begins it, and records its
+// event, perhaps of a new kind in package checkpoint, which deliverEvent delivers. identity
+// has what else a replay compares of it. If something outside reports its outcome, it needs a
+// message, and if a parked run must be woken for it, a case in park.
 package run

@@ -1,3 +1,4 @@
-// Package waiting explains why a call could not finish: it records in the context of a call
-// what the call waits for, and the last error of the store, for a *weft.InterruptedError.
+// Package waiting explains why a call could not finish. The context of a call has a record of
+// what the call waits for and of the last error of the store, which [Store] adds to. From that
+// it makes a *weft.InterruptedError.
 package waiting
