@@ -9,7 +9,7 @@ import (
 
 // A Codec encodes and decodes inputs, results and signals. Its name is stored with
 // what it encoded, so the name must never change. Keep codecs that were used earlier
-// in Config.Codecs.
+// in engine.Config.Codecs.
 //
 // A codec may encrypt: inputs are compared by a digest of their JSON, not of what
 // Encode returns.

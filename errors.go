@@ -29,7 +29,7 @@ var (
 	// ErrNotApplicable: the call does not apply to the current state.
 	ErrNotApplicable = errors.New("engine: not applicable")
 
-	// ErrNoActiveDeployment: no deployment was activated with Engine.Activate, and a
+	// ErrNoActiveDeployment: no deployment was activated with engine.Engine.Activate, and a
 	// caller wanted to start a Pinned workflow or asked for the active deployment.
 	ErrNoActiveDeployment = errors.New("engine: no deployment is active")
 
@@ -37,10 +37,10 @@ var (
 	ErrClosed = errors.New("engine: closed")
 
 	// ErrCancelled: in a run, its cancellation was requested, or the function of
-	// Run.WithCancel was called. From Result, the workflow ended cancelled.
+	// engine.Run.WithCancel was called. From Result, the workflow ended cancelled.
 	ErrCancelled = errors.New("engine: workflow cancelled")
 
-	// ErrTimeout: in a run, the timeout of Run.WithTimeout has passed.
+	// ErrTimeout: in a run, the timeout of engine.Run.WithTimeout has passed.
 	ErrTimeout = errors.New("engine: time is up")
 
 	// ErrNoCase: a Select has no case left to wait for.
@@ -52,12 +52,12 @@ var (
 	ErrForeignRun = errors.New("engine: run used outside its branch")
 )
 
-// A ConfigError describes a problem of a field of Config. New joins all of them.
+// A ConfigError describes a problem of a field of engine.Config. engine.New joins all of them.
 type ConfigError struct{ Field, Problem string }
 
 func (e *ConfigError) Error() string { return fmt.Sprintf("engine: config: %s %s", e.Field, e.Problem) }
 
-// A CheckpointOwnershipCapabilityError is returned by New if the store lacks a
+// A CheckpointOwnershipCapabilityError is returned by engine.New if the store lacks a
 // capability that the ownership mode needs. It wraps errors.ErrUnsupported.
 type CheckpointOwnershipCapabilityError struct {
 	Capability string // "conditionalBatch"
@@ -71,7 +71,7 @@ func (e *CheckpointOwnershipCapabilityError) Error() string {
 
 func (e *CheckpointOwnershipCapabilityError) Unwrap() error { return errors.ErrUnsupported }
 
-// An OwnershipModeError is returned by New if engines of another ownership mode
+// An OwnershipModeError is returned by engine.New if engines of another ownership mode
 // have used the store.
 type OwnershipModeError struct{ Configured, Stored Ownership }
 
@@ -79,14 +79,14 @@ func (e *OwnershipModeError) Error() string {
 	return fmt.Sprintf("engine: ownership mode is %s, but the store belongs to engines of mode %s", e.Configured, e.Stored)
 }
 
-// A WorkflowError is returned by Result if the workflow failed, and by Do and Go of a child
+// A WorkflowError is returned by engine.Handle.Result if the workflow failed, and by Do and Go of a child
 // that failed or was cancelled.
 type WorkflowError struct {
 	WorkflowID, Workflow string
 	Message              string
 	Stack                string // of a panic
-	Sentinel             error  // one of Workflow.Errors, if the engine or the Handle has the workflow; or nil
-	SentinelText         string // the text of the error of Workflow.Errors that it matched when it was recorded; "": none
+	Sentinel             error  // one of engine.Workflow.Errors, if the engine or the Handle has the workflow; or nil
+	SentinelText         string // the text of the error of engine.Workflow.Errors that it matched when it was recorded; "": none
 }
 
 func (e *WorkflowError) Error() string {
@@ -130,7 +130,7 @@ func (e *NonDeterminismError) Error() string {
 type TransactLimitError struct {
 	Step     string
 	Limit    time.Duration
-	LeaseTTL time.Duration // Config.LeaseTTL, if Limit is a third of it; 0: Limit is the store's
+	LeaseTTL time.Duration // engine.Config.LeaseTTL, if Limit is a third of it; 0: Limit is the store's
 }
 
 func (e *TransactLimitError) Error() string {
@@ -157,7 +157,7 @@ func (e *DecodeError) Error() string {
 
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// An InputChangedError means that a workflow function, in Engine.Replay, started operations
+// An InputChangedError means that a workflow function, in engine.Engine.Replay, started operations
 // with an input that differs from the recorded one. No run is held for that. The change
 // may be intended, such as a new field of a struct. Or an operation is mistaken for
 // another one of the same name and gets the outcome of that one.

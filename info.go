@@ -41,7 +41,7 @@ const (
 
 	// ReasonNoProgress: the process died each time this run was executed, ten times or more,
 	// and at least the last three times no other quarantined run was executed with it.
-	// After Engine.Resume it is executed again.
+	// After engine.Engine.Resume it is executed again.
 	ReasonNoProgress Reason = "no-progress"
 
 	// ReasonStuck: the function has not called the engine for 30 s. It blocks on something
@@ -64,20 +64,20 @@ const (
 	// ReasonUndecodable: the current code cannot decode something that is stored for the run:
 	// its input, a result or a signal. The workflow's function has not seen it. The run
 	// continues with code that can decode it: an engine that starts with such code tries by
-	// itself, and after Engine.Resume it is tried at once. Engine.ClearSignal can remove a signal
-	// that was not received yet. If a Compensate needs the result, Engine.Resolve decides
-	// what follows. A result that was set by Engine.Resolve is decoded before it becomes
+	// itself, and after engine.Engine.Resume it is tried at once. engine.Engine.ClearSignal can remove a signal
+	// that was not received yet. If a Compensate needs the result, engine.Engine.Resolve decides
+	// what follows. A result that was set by engine.Engine.Resolve is decoded before it becomes
 	// the outcome; if that fails, the reason is ReasonIndeterminate.
 	ReasonUndecodable Reason = "undecodable"
 
 	// ReasonIndeterminate: the outcome of an activity that has AwaitOperator cannot be determined, or
-	// the result that Engine.Resolve set cannot be decoded as the activity's result
-	// type. The rest of the run continues. Engine.Resolve sets the outcome.
+	// the result that engine.Engine.Resolve set cannot be decoded as the activity's result
+	// type. The rest of the run continues. engine.Engine.Resolve sets the outcome.
 	ReasonIndeterminate Reason = "indeterminate"
 
 	// ReasonUncompensated: the workflow ends without success, and one of its Compensate
 	// functions has failed permanently. Earlier calls are not undone until
-	// Engine.Resolve decides what follows. For the call "3", the Operation is "3.undo".
+	// engine.Engine.Resolve decides what follows. For the call "3", the Operation is "3.undo".
 	ReasonUncompensated Reason = "uncompensated"
 )
 
@@ -88,7 +88,7 @@ type Cancellation struct {
 	At     time.Time
 }
 
-// An EngineInfo describes an incarnation: an execution of Engine.Run, or the part of it under
+// An EngineInfo describes an incarnation: an execution of engine.Engine.Run, or the part of it under
 // one lease.
 type EngineInfo struct {
 	Incarnation string // its unique name, which begins with Config.Name

@@ -73,9 +73,9 @@ func (o Ownership) String() string {
 }
 
 // A Queue is where workflows that were started with its name (StartOptions.Queue) wait to
-// be executed. Only engines that list it in Config.Queues execute them. They are admitted
+// be executed. Only engines that list it in engine.Config.Queues execute them. They are admitted
 // in the order in which they were started, as far as the clocks of the engines that started
-// them agree. An engine skips workflows that are not in its Config.Workflows.
+// them agree. An engine skips workflows that are not in its engine.Config.Workflows.
 //
 // The limits apply across all engines of a store. Each engine admits by its own limits, so
 // configure the same in all of them. While they differ, the larger Concurrency applies, and
@@ -102,7 +102,7 @@ const MaxPayload = 16 << 20
 // StartOptions are the options of a start. The zero value is right for most workflows.
 type StartOptions struct {
 	// Queue is the queue in which the workflow waits until an engine that serves it
-	// (Config.Queues) executes the workflow. Empty means no queue. A child does not
+	// (engine.Config.Queues) executes the workflow. Empty means no queue. A child does not
 	// inherit its parent's queue.
 	Queue string
 }

@@ -14,7 +14,7 @@ const (
 )
 
 // Terminal reports whether a workflow has ended. A terminal status is final, except that an
-// operator can retry a failed workflow: see Hold.Retry.
+// operator can retry a failed workflow: see engine.Engine.Resume.
 func (s Status) Terminal() bool {
 	return s == StatusCompleted || s == StatusFailed || s == StatusCancelled
 }

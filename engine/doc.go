@@ -100,8 +100,8 @@
 //   - checkpoint, signal, activity and future: what users see of these.
 //
 // Calls go down: from engine to admin and intake, from these to worker, from worker to run,
-// and from all of them to the rest. run calls its worker only through the interfaces owner and
-// peers (internal/run, host).
+// and from all of them to the rest. run calls its worker only through the interfaces Owner and
+// Peers (internal/run, host).
 //
 // # Goroutines
 //
@@ -134,7 +134,7 @@
 //
 // # Locks
 //
-// A goroutine that holds worker.Worker.Mu may lock worker.Incarnation.mu, and no other mutex.
+// A goroutine that holds worker.Worker.mu may lock worker.Incarnation.mu, and no other mutex.
 // Every other mutex is a leaf: a goroutine that holds it locks no other, does no I/O and calls
 // no user code. The exception is serial, which holds the stripes of a batch's keys, in their
 // order, while it reads and commits. A build with the tag weftlocks checks this for all

@@ -67,6 +67,7 @@ func New(c Config) (*Engine, error) {
 		MaxPayload: MaxPayload,
 		MaxBytes:   run.MostBytes,
 		MaxOps:     math.MaxInt,
+		Opening:    worker.Opening(c.Storage),
 		Closing:    make(chan struct{}),
 	}
 	if most := c.Storage.Capabilities().MaxBatch; most.Bytes > 0 {

@@ -11,7 +11,7 @@ import (
 )
 
 // In this build every test checks the order in which locks are taken, and that the store
-// is not called under one. Here the order is met: Worker.Mu, then Incarnation.mu; and stripes.
+// is not called under one. Here the order is met: Worker.mu, then Incarnation.mu; and stripes.
 func TestLockOrderIsMet(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		wf := flow("w", func(*engine.Run) (string, error) { return "done", nil })

@@ -18,7 +18,10 @@ import (
 //
 // A Run is not a context, because a workflow function must not do I/O. Activities and steps
 // get a context.
-type Run inner.Handle
+type Run handle
+
+// handle is what a Run is inside. Only the engine makes one.
+type handle = inner.Handle
 
 func (r *Run) handle() *inner.Handle { return (*inner.Handle)(r) }
 

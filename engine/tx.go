@@ -27,7 +27,7 @@ var _ Client = (*Tx)(nil)
 // has OwnershipSingleOwner, because then all writes must go through the engine.
 func (e *Engine) In(tx storage.Tx) *Tx {
 	in := e.worker.Env
-	in.Store = tx
+	in.Store, in.Closing = tx, nil
 	t := &Tx{staging: assemble(in, e.config, e.worker.Gate)}
 	switch {
 	case e.config.Ownership == OwnershipSingleOwner:

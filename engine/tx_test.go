@@ -109,3 +109,72 @@ func TestTransactionOfAnotherStoreIsRefused(t *testing.T) {
 		t.Errorf("got %v, want ErrNotApplicable", err)
 	}
 }
+
+// A client in the host's transaction sees the same as one outside: that an engine of the run's
+// deployment is alive. After the engine was closed it still stages what the host asks for.
+func TestTransactionSeesWhoIsAlive(t *testing.T) {
+	store, host := hosted(t)
+	waits := make(chan struct{})
+	wf := &engine.Workflow[string, string]{Name: "order", Pinned: true, Func: func(run *engine.Run, o string) (string, error) {
+		return engine.Step(run, "wait", func(ctx context.Context) (string, error) {
+			select {
+			case <-waits:
+			case <-ctx.Done():
+			}
+			return o, ctx.Err()
+		})
+	}}
+	eng, err := engine.New(engine.Config{Storage: store, Workflows: []engine.Definition{wf}, Deployment: "blue"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := eng.Activate(ctx, "blue", engine.Actor{Name: "ann", Reason: "release"}); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan error, 1)
+	go func() { over <- eng.Run(ctx) }()
+	client, err := engine.New(engine.Config{Storage: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := wf.Start(ctx, eng, "o-1", "o-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		info, err := h.Describe(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Owner != "" {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	tx, err := host.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	info, err := client.In(store.WithTx(tx)).Describe(ctx, "o-1")
+	if err != nil || info.Deployment != "blue" || len(info.Attention) > 0 {
+		t.Errorf("in a transaction: %+v, %v; want no attention", info, err)
+	}
+	tx.Rollback()
+	close(waits)
+	if _, err := h.Result(ctx); err != nil {
+		t.Fatal(err)
+	}
+	eng.Close()
+	<-over
+	tx, err = host.BeginTx(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := wf.Start(ctx, eng.In(store.WithTx(tx)), "o-2", "o-2"); err != nil {
+		t.Errorf("start in a transaction after Close: %v", err)
+	}
+}

@@ -14,7 +14,6 @@ import (
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/saturate"
-	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -68,7 +67,7 @@ func (e *Admin) engineInfo(entry storage.Entry) (weft.EngineInfo, error) {
 	if err != nil {
 		return weft.EngineInfo{}, err
 	}
-	alive := r.Stopped == 0 && !r.Dead && r.Opening == worker.Opening(e.Store) && e.Ownership == weft.OwnershipCASRequired
+	alive := r.Stopped == 0 && !r.Dead && r.Opening == e.Opening && e.Ownership == weft.OwnershipCASRequired
 	if l := e.Living(incarnation); l != nil {
 		alive = true
 		l.Counts.Store(r)

@@ -25,10 +25,7 @@ func (e *Admin) Restored(ctx context.Context, above uint64, by weft.Actor) error
 	if above >= math.MaxInt64 {
 		return payload.Invalid("token", fmt.Sprint(above), "is higher than any token")
 	}
-	e.Mu.Lock()
-	running := e.Incarnation != nil
-	e.Mu.Unlock()
-	if running {
+	if e.IsRunning() {
 		return fmt.Errorf("%w: restored: this engine runs; call it before Run", weft.ErrNotApplicable)
 	}
 	now := e.Now()

@@ -75,7 +75,7 @@ func (s *startCall) start(ctx context.Context) (weft.Info, error) {
 	return weft.Info{}, worker.Contradiction(keys.Workflow(s.Workflow.ID))
 }
 
-// try writes the start on the assumption that the id is free, or has the tombstone s.on. It
+// try writes the start on the assumption that the id is free, or has the tombstone s.Replaces. It
 // reports whether to try again because that was wrong.
 func (s *startCall) try(ctx context.Context) (info weft.Info, again bool, err error) {
 	if err := s.Place(ctx); err != nil {

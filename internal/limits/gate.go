@@ -59,7 +59,8 @@ const (
 	// the scheduler preempts a goroutine after 10 to 20 ms.
 	fewPerProcessor = 4
 
-	// tooLate is the longest acceptable scheduling delay, unless a hundredth of the time that a lease lasts
+	// tooLate is the longest acceptable scheduling delay, unless a hundredth of the time
+	// that a lease lasts
 	// is shorter. A renewal waits for a processor a handful of times.
 	tooLate = 100 * time.Millisecond
 
@@ -236,6 +237,3 @@ func (g *Gate) Recover() {
 	g.bound = min(g.most, g.bound+(g.most+recoveries-1)/recoveries)
 	g.serve()
 }
-
-// Few returns how many attempts may run whatever the delay is.
-func (g *Gate) Few() int { return g.few }

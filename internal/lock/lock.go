@@ -1,4 +1,4 @@
-// Package lock has the mutex of package engine. In a build with the tag weftlocks it
+// Package lock has the mutex of the engine's packages. In a build with the tag weftlocks it
 // checks the order in which locks are taken, and panics where that is broken.
 //
 // The order: whoever holds an Outer lock may take an Inner one. Nobody who holds an Inner

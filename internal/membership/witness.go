@@ -20,7 +20,7 @@ import (
 //
 // The certain time is also never ahead of the wall clock of another live engine, or of an
 // engine that has been gone for less than an hour, because the signals that it accepted
-// expire by its clock. An engine that was already gone at begin counts as gone since then,
+// expire by its clock. An engine that was already gone at Reset counts as gone since then,
 // because it is unknown when it ended.
 type Witness struct {
 	mu lock.Mutex // guards the fields below
@@ -29,7 +29,7 @@ type Witness struct {
 
 // A reckoning is the state of a witness. Each call of now changes it.
 type reckoning struct {
-	proven     time.Time // certain time at the last call, before the limits by other clocks; zero before begin
+	proven     time.Time // certain time at the last call, before the limits by other clocks; zero before Reset
 	at         time.Time // monotonic time of proven
 	wall, mono time.Time // clock readings since which the wall clock has not jumped
 	probation  time.Duration
@@ -37,7 +37,7 @@ type reckoning struct {
 	certain    time.Time // what now returned last
 	others     map[string]Testimony
 	gone       map[string]departed
-	before     Testimony // the clock furthest behind of the engines that were gone at begin
+	before     Testimony // the clock furthest behind of the engines that were gone at Reset
 }
 
 // A Testimony holds the times in the lease of another engine.
@@ -69,7 +69,7 @@ func (w *Witness) Reset(known, slowest time.Time, now journal.Reading) {
 	w.before = Testimony{Wall: slowest, At: now.Mono}
 }
 
-// Begun reports whether begin was called.
+// Begun reports whether Reset was called.
 func (w *Witness) Begun() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,7 +162,7 @@ func (w *Witness) Doubts(is journal.Reading) bool {
 	return r.leapt
 }
 
-// Says returns the certain time for the lease; it is zero before begin. By it an engine
+// Says returns the certain time for the lease; it is zero before Reset. By it an engine
 // that starts later takes account of clocks that it never saw.
 func (w *Witness) Says() time.Time {
 	w.mu.Lock()

@@ -77,7 +77,7 @@ func (c *Codecs) Identify(ctx context.Context, v any) (p Payload, digest []byte,
 	return p, sum[:], nil
 }
 
-// Digest returns the digest of v's plaintext, as identify does. A panic while v is
+// Digest returns the digest of v's plaintext, as Identify does. A panic while v is
 // encoded is returned as an error.
 func Digest(v any) (sum []byte, err error) {
 	defer func() {

@@ -53,7 +53,7 @@ func Next(p activity.Policy, r Record, h Happened) Decision {
 		}
 		return Decision{Do: Attend, Record: r, Why: r.Withdrawn}
 	}
-	panic(fmt.Sprintf("reconcile: Next after %d", h.What))
+	panic(fmt.Sprintf("activity: Next after %d", h.What))
 }
 
 // Happened is what has happened since a record was written.

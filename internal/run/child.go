@@ -286,7 +286,7 @@ func (x *Execution) dismissals() error {
 	for len(x.dismissed) > 0 {
 		_, err := outlast(x.Ctx, func() (struct{}, error) {
 			kid := x.dismissed[0]
-			err := x.host.Peers.CancelChild(x.Ctx, kid.ID, kid.Parent, weft.Actor{Reason: fmt.Sprintf("%s of parent %q", x.whyDismissed(), x.ID)})
+			err := x.host.Peers.RequestCancel(x.Ctx, kid.ID, kid.Parent, weft.Actor{Reason: fmt.Sprintf("%s of parent %q", x.whyDismissed(), x.ID)})
 			if errors.Is(err, weft.ErrTerminal) || errors.Is(err, weft.ErrNotFound) {
 				err = nil
 			}

@@ -7,8 +7,8 @@
 // function continue until all of them wait (scheduler).
 //
 // What a run needs from others: [Env] has the values that never change (env), [Host] what the
-// runs of one engine share, and two interfaces beside it (host): owner is the incarnation that
-// owns the run, and peers is what a run asks about other runs.
+// runs of one engine share, and two interfaces beside it (host): [Owner] is the incarnation that
+// owns the run, and [Peers] is what a run asks about other runs.
 //
 // The files, by what they are about:
 //

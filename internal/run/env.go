@@ -27,7 +27,7 @@ type Env struct {
 	Activities []activity.Definition // of Config.Activities
 	Codecs     payload.Codecs
 	Log        *slog.Logger
-	Now        func() time.Time       // reads the wall clock; with read, the only access to it
+	Now        func() time.Time       // reads the wall clock; with Read, the only access to it
 	Read       func() journal.Reading // reads the wall clock and the monotonic clock
 	NewID      func() string          // returns a ULID; the only place that makes one
 	Base       context.Context        // of calls to the store for which no caller waits
@@ -36,8 +36,9 @@ type Env struct {
 	MaxBytes   int // of a checkpoint's events, not counting the last
 	MaxOps     int // operations and conditions of a batch
 
+	Opening    string        // identifies this opening of an exclusive store; "": the store is shared
 	Rehearsing bool          // only workflow functions are run
-	Closing    chan struct{} // closed by Close
+	Closing    chan struct{} // closed by Close; nil: this is part of a transaction, and never closed
 }
 
 // Settings are the fields of Config that are plain values, with their defaults.
@@ -68,7 +69,7 @@ func (e *Env) Refused() error {
 func (e *Env) Types() []string { return slices.Sorted(maps.Keys(e.Workflows)) }
 
 // Fits returns the definition with which this engine may execute wf, a claimed run or one
-// to be started. If the engine may not execute it, fits returns nil and the reason.
+// to be started. If the engine may not execute it, Fits returns nil and the reason.
 func (e *Env) Fits(wf *journal.Workflow) (def *Definition, why string) {
 	if def = e.Workflows[wf.Type]; def == nil {
 		return nil, "this engine has no workflow of this name"

@@ -29,13 +29,13 @@ import (
 // order, and so repeats the run exactly.
 type Execution struct {
 	host       *Host
-	Owner      owner
+	Owner      Owner
 	Definition *Definition
 	ID         string
 
 	store  RetryReads
 	unsure func(error)     // reports a commit whose outcome is unknown
-	Ctx    context.Context // ends when the run must be released
+	Ctx    context.Context // ends when the run must be released, no later than Owner.Context
 	Cancel context.CancelCauseFunc
 
 	Recovering bool // there is a history to replay
@@ -96,7 +96,7 @@ type logged struct {
 }
 
 // New returns an execution of the run that hold owns.
-func New(h *Host, o owner, def *Definition, hold *journal.Hold) *Execution {
+func New(h *Host, o Owner, def *Definition, hold *journal.Hold) *Execution {
 	x := &Execution{
 		host:          h,
 		Owner:         o,

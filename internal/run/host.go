@@ -20,7 +20,7 @@ type Host struct {
 	Env
 	Gate   *limits.Gate  // for attempts
 	limits limits.Limits // of activities and scopes, for attempts
-	Peers  peers
+	Peers  Peers
 
 	// reconciled has the activities with an idempotency key that runs have called, by
 	// the name and the type of their definition: see Known.
@@ -30,8 +30,8 @@ type Host struct {
 	changed map[string]bool // runs for which a changed input was reported, by generation
 }
 
-// An owner is the incarnation of an engine that owns a run, as the run sees it.
-type owner interface {
+// An Owner is the incarnation of an engine that owns a run, as the run sees it.
+type Owner interface {
 	Name() string             // of the incarnation
 	Context() context.Context // ends when everything must stop immediately
 	Shared() bool             // several processes use the store
@@ -76,7 +76,7 @@ type owner interface {
 }
 
 // Peers is what a run asks of its engine about other runs.
-type peers interface {
+type Peers interface {
 	// Takes reports whether the engine may execute wf and has room for it.
 	Takes(wf *journal.Workflow) bool
 
@@ -93,8 +93,8 @@ type peers interface {
 	// PokePoll has the engine look for work now.
 	PokePoll()
 
-	// CancelChild requests the cancellation of a child of parent.
-	CancelChild(ctx context.Context, id string, parent *journal.Parent, by weft.Actor) error
+	// RequestCancel requests the cancellation of a workflow, if it is a child of parent.
+	RequestCancel(ctx context.Context, id string, parent *journal.Parent, by weft.Actor) error
 
 	// Send sends a signal that was checked and encoded.
 	Send(ctx context.Context, in *acceptance.Incoming) (signal.Accepted, error)

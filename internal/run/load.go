@@ -58,7 +58,7 @@ func (e *Env) Orphaned(ctx context.Context, id string) (*journal.Workflow, error
 // Outdated returns nil if a read error for a part of wf only means that wf is out of date:
 // the workflow was purged or has changed since. The caller then reads its record again. A
 // part that is missing, or belongs to another generation, is damage only if the record of
-// the workflow is unchanged. Then outdated returns cause.
+// the workflow is unchanged. Then Outdated returns cause.
 func Outdated(ctx context.Context, s storage.Storage, wf *journal.Workflow, cause error) error {
 	if !errors.Is(cause, storage.ErrCorrupt) {
 		return cause

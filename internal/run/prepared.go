@@ -16,7 +16,7 @@ import (
 // A PreparedStart is a prepared start: of a workflow by a call, or of a child by its parent.
 type PreparedStart struct {
 	host     *Host
-	Owner    owner // that will execute it; nil: a poll will find it
+	Owner    Owner // that will execute it; nil: a poll will find it
 	Workflow *journal.Workflow
 	Replaces *journal.Workflow // the tombstone that it replaces
 	input    payload.Payload

@@ -8,8 +8,8 @@ import (
 // Crowded reports whether more than three quarters of MaxRunsInMemory are in memory. Then runs that
 // only wait are parked at once.
 func (e *Worker) Crowded() bool {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return len(e.runs) > e.MaxRunsInMemory*3/4
 }
 
@@ -22,8 +22,8 @@ type capacity struct {
 // admit reserves room in memory for a run. The caller calls coming when the run is in memory,
 // or will not be. If there is no room and asks is true, the poll is woken when there is.
 func (e *Worker) admit(asks bool) (coming func(), ok bool) {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if !e.hasRoom(asks) {
 		return nil, false
 	}
@@ -36,13 +36,13 @@ func (e *Worker) Takes(wf *journal.Workflow) bool {
 	if !e.MayDrive(wf) {
 		return false
 	}
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return e.hasRoom(true)
 }
 
 // hasRoom reports whether there is room for a run. If not, and asks is true, the poll is
-// woken when there is. The caller holds e.Mu.
+// woken when there is. The caller holds e.mu.
 func (e *Worker) hasRoom(asks bool) bool {
 	room := len(e.runs)+e.capacity.coming < e.MaxRunsInMemory
 	e.capacity.refused = e.capacity.refused || asks && !room
@@ -51,17 +51,17 @@ func (e *Worker) hasRoom(asks bool) bool {
 
 // HasRoomNow reports whether this engine is running and has room for a run.
 func (e *Worker) HasRoomNow() bool {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return e.Incarnation != nil && e.hasRoom(false)
 }
 
 // Arrived ends a reservation of room that Join or admit has made.
 func (e *Worker) Arrived() {
-	e.Mu.Lock()
+	e.mu.Lock()
 	e.capacity.coming--
 	l := e.roomFor()
-	e.Mu.Unlock()
+	e.mu.Unlock()
 	l.PokeNow()
 }
 
@@ -77,8 +77,8 @@ func (e *Worker) roomFor() *Incarnation {
 // linger prevents this engine from executing a retry of x, which has ended, until all
 // attempts of x have returned. So two attempts of an operation never run at the same time.
 func (e *Worker) linger(x *run.Execution, by int) {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	generation := x.Hold.Workflow.Generation
 	if e.lingering[generation] += by; e.lingering[generation] == 0 {
 		delete(e.lingering, generation)
@@ -87,7 +87,7 @@ func (e *Worker) linger(x *run.Execution, by int) {
 
 // Lingers reports whether attempts of an execution of wf that has ended have not returned.
 func (e *Worker) Lingers(wf *journal.Workflow) bool {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return e.lingering[wf.Generation] > 0
 }

@@ -20,11 +20,11 @@ import (
 type Change struct {
 	Name string // of the call, for errors
 
-	// landed reports whether an earlier try was written, which is unknown after a conflict
+	// Landed reports whether an earlier try was written, which is unknown after a conflict
 	// or an unknown outcome. It gets the workflow's current record.
 	Landed func(ctx context.Context, wf *journal.Workflow) (bool, error)
 
-	// decide decides the commit. It returns nil if there is nothing to write.
+	// Decide decides the commit. It returns nil if there is nothing to write.
 	Decide func(ctx context.Context, wf *journal.Workflow) (*Changing, error)
 }
 
@@ -103,9 +103,9 @@ func (e *Worker) Hint(wf *journal.Workflow, p run.Message) {
 		x.Post(p)
 		return
 	}
-	e.Mu.Lock()
+	e.mu.Lock()
 	l := e.Incarnation
-	e.Mu.Unlock()
+	e.mu.Unlock()
 	switch {
 	case l == nil:
 	case wf.Owner == l.name:
@@ -139,9 +139,4 @@ func (e *Worker) RequestCancel(ctx context.Context, id string, parent *journal.P
 			return e.Rewritten(wf, &next)
 		},
 	})
-}
-
-// CancelChild requests the cancellation of a child of parent.
-func (e *Worker) CancelChild(ctx context.Context, id string, parent *journal.Parent, by weft.Actor) error {
-	return e.RequestCancel(ctx, id, parent, by)
 }

@@ -216,13 +216,13 @@ func (l *Incarnation) Launch(x *run.Execution) {
 		l.quarantine.startProbation(x)
 	}
 	l.Running.Add(1)
-	l.Worker.Mu.Lock()
+	l.Worker.mu.Lock()
 	if old := l.Worker.runs[x.ID]; old != nil {
 		old.Cancel(errors.New("engine: run was claimed again")) // the store was rewound
 	}
 	l.Worker.runs[x.ID] = x
 	few := len(l.Worker.runs) <= fewRuns
-	l.Worker.Mu.Unlock()
+	l.Worker.mu.Unlock()
 	l.held.Store(true)
 	if !l.isOpen() {
 		x.Post(run.Stopping{}) // stop may not have seen x
@@ -274,12 +274,12 @@ func (l *Incarnation) CarryOn(x *run.Execution, drive func() error) {
 
 // remove removes x from the executions of the engine.
 func (l *Incarnation) remove(x *run.Execution) {
-	l.Worker.Mu.Lock()
+	l.Worker.mu.Lock()
 	if l.Worker.runs[x.ID] == x {
 		delete(l.Worker.runs, x.ID)
 	}
 	room := l.Worker.roomFor()
-	l.Worker.Mu.Unlock()
+	l.Worker.mu.Unlock()
 	room.PokeNow()
 	l.quarantine.end(x)
 }

@@ -205,7 +205,7 @@ func (l *Incarnation) isOpen() bool {
 	return l.open
 }
 
-// join adds the caller to running if the incarnation is open, and reports whether it did.
+// join adds the caller to Running if the incarnation is open, and reports whether it did.
 func (l *Incarnation) join() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -315,8 +315,8 @@ func Opening(s storage.Storage) string {
 
 // Living returns the current incarnation of e if it has that name, and nil otherwise.
 func (e *Worker) Living(incarnation string) *Incarnation {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.Incarnation != nil && e.Incarnation.name == incarnation {
 		return e.Incarnation
 	}

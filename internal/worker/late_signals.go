@@ -12,9 +12,9 @@ import (
 // MayArrive remembers that a run of this engine may get a signal of which the sender will
 // not notify it: the sender timed out, but its commit may still take effect.
 func (e *Worker) MayArrive(id string) {
-	e.Mu.Lock()
+	e.mu.Lock()
 	l := e.Incarnation
-	e.Mu.Unlock()
+	e.mu.Unlock()
 	if l == nil || e.Executing(id) == nil {
 		return
 	}

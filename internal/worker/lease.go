@@ -27,7 +27,7 @@ import (
 // refused, because every write depends on the claim.
 
 // looksPerTTL is how many times per TTL a lease is renewed at most: on an overloaded machine a
-// renewal takes long and may start late. Otherwise it is renewed perTTL times.
+// renewal takes long and may start late. Otherwise it is renewed run.PerTTL times.
 const looksPerTTL = 15
 
 // Shared reports whether incarnations must renew their records.

@@ -304,7 +304,7 @@ func (d *door) takeRate(ctx context.Context, t *ticket) (bool, error) {
 type admissions struct {
 	Times []int64 `cbor:"1,keyasint,omitempty"`
 
-	unknown record.Unknown `cbor:"-"`
+	unknown record.Unknown
 }
 
 // then returns the record with one more admission, or how long the admission must wait. It

@@ -21,14 +21,14 @@ const (
 // findStuck looks for runs whose function does not return to the engine. While the function has
 // the turn, the run cannot process anything.
 func (l *Incarnation) findStuck(ctx context.Context) error {
-	l.Worker.Mu.Lock()
+	l.Worker.mu.Lock()
 	var late []*run.Execution
 	for _, x := range l.Worker.runs {
 		if since := x.BusySince.Load(); since != 0 && time.Since(time.Unix(0, since)) >= tardy {
 			late = append(late, x)
 		}
 	}
-	l.Worker.Mu.Unlock()
+	l.Worker.mu.Unlock()
 	for _, x := range late {
 		since := x.BusySince.Load()
 		busy := time.Since(time.Unix(0, since))

@@ -2,21 +2,21 @@ package worker
 
 // InMemory returns how many runs are in memory.
 func (e *Worker) InMemory() int {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return len(e.runs)
 }
 
 // IsOpen reports whether the worker accepts new work.
 func (e *Worker) IsOpen() bool {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return e.Incarnation != nil && e.Incarnation.isOpen()
 }
 
 // HurryUp has the lease renewed early, as when goroutines wait long for a processor.
 func (e *Worker) HurryUp() {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.Incarnation.hurryUp()
 }

@@ -19,7 +19,7 @@ import (
 type Worker struct {
 	*run.Host
 
-	Mu          lock.Mutex // guards what follows
+	mu          lock.Mutex // guards what follows
 	closed      bool
 	Incarnation *Incarnation              // of the Run in progress; nil: none
 	runs        map[string]*run.Execution // that this engine executes, by id
@@ -40,7 +40,7 @@ func New(h *run.Host) *Worker {
 		lingering: map[string]int{},
 		waiters:   map[string]map[chan *run.Ending]bool{},
 	}
-	w.Mu.SetRank(lock.Outer)
+	w.mu.SetRank(lock.Outer)
 	return w
 }
 
@@ -94,14 +94,14 @@ var errRunning = errors.New("engine: Run is already in progress")
 func (e *Worker) beginIncarnation() (*Incarnation, error) {
 	l, err := e.newIncarnation()
 	if err == nil {
-		e.Gate.Open(l.hurryUp) // not under e.Mu: see package lock
+		e.Gate.Open(l.hurryUp) // not under e.mu: see package lock
 	}
 	return l, err
 }
 
 func (e *Worker) newIncarnation() (*Incarnation, error) {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	switch {
 	case e.closed:
 		return nil, weft.ErrClosed
@@ -115,21 +115,21 @@ func (e *Worker) newIncarnation() (*Incarnation, error) {
 func (e *Worker) endIncarnation(l *Incarnation) {
 	l.Cancel(nil)
 	e.Gate.Shut()
-	e.Mu.Lock()
+	e.mu.Lock()
 	e.Incarnation = nil
-	e.Mu.Unlock()
+	e.mu.Unlock()
 	close(l.over)
 }
 
 // Close stops the worker at once. See Engine.Close.
 func (e *Worker) Close() error {
-	e.Mu.Lock()
+	e.mu.Lock()
 	if !e.closed {
 		e.closed = true
 		close(e.Closing)
 	}
 	l := e.Incarnation
-	e.Mu.Unlock()
+	e.mu.Unlock()
 	e.Gate.Shut()
 	if l != nil {
 		l.Cancel(activity.ErrStopped)
@@ -142,16 +142,16 @@ func (e *Worker) Close() error {
 // executes it and its type matches, so that the waiter will certainly be notified.
 func (e *Worker) Await(workflow, id string) (ended chan *run.Ending, local bool, release func()) {
 	ended = make(chan *run.Ending, 1)
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.waiters[id] == nil {
 		e.waiters[id] = map[chan *run.Ending]bool{}
 	}
 	e.waiters[id][ended] = true
 	x := e.runs[id]
 	return ended, x != nil && !x.Told && (workflow == "" || workflow == x.Definition.Name), func() {
-		e.Mu.Lock()
-		defer e.Mu.Unlock()
+		e.mu.Lock()
+		defer e.mu.Unlock()
 		if delete(e.waiters[id], ended); len(e.waiters[id]) == 0 {
 			delete(e.waiters, id)
 		}
@@ -161,20 +161,20 @@ func (e *Worker) Await(workflow, id string) (ended chan *run.Ending, local bool,
 // tell notifies all waiters for x: of its output, or with nil that this engine does not
 // execute it any more. Waiters that register later are not notified.
 func (e *Worker) tell(x *run.Execution) {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	x.Told = true
 	e.tellAll(x.ID, x.Ended())
 }
 
 // lookAgain makes all waiters for the end of id check the store.
 func (e *Worker) lookAgain(id string) {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.tellAll(id, nil)
 }
 
-// tellAll notifies all waiters for the end of id. The caller holds e.Mu.
+// tellAll notifies all waiters for the end of id. The caller holds e.mu.
 func (e *Worker) tellAll(id string, end *run.Ending) {
 	for ended := range e.waiters[id] {
 		select {
@@ -186,8 +186,8 @@ func (e *Worker) tellAll(id string, end *run.Ending) {
 
 // Tells reports whether this engine executes id and will still notify its waiters.
 func (e *Worker) Tells(id string) bool {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	x := e.runs[id]
 	return x != nil && !x.Told
 }
@@ -195,16 +195,16 @@ func (e *Worker) Tells(id string) bool {
 // Executing returns the execution of id if this engine executes it, or has done so and
 // still waits for its attempts to return. Otherwise it returns nil.
 func (e *Worker) Executing(id string) *run.Execution {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return e.runs[id]
 }
 
 // allDriven returns all executions of this engine, including those that only wait for
 // their attempts to return.
 func (e *Worker) allDriven() []*run.Execution {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return slices.Collect(maps.Values(e.runs))
 }
 
@@ -222,8 +222,8 @@ func (e *Worker) Join(wf *journal.Workflow) *Incarnation {
 	if !e.MayDrive(wf) {
 		return nil
 	}
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.Incarnation == nil {
 		return nil
 	}
@@ -236,8 +236,8 @@ func (e *Worker) Join(wf *journal.Workflow) *Incarnation {
 
 // PokePoll makes the engine poll now.
 func (e *Worker) PokePoll() {
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.Incarnation != nil {
 		e.Incarnation.PokeNow()
 	}
@@ -245,3 +245,10 @@ func (e *Worker) PokePoll() {
 
 // Drives reports whether this engine executes wf for its owner.
 func (e *Worker) Drives(wf *journal.Workflow) bool { return e.ExecutionOf(wf) != nil }
+
+// IsRunning reports whether Run is in progress.
+func (e *Worker) IsRunning() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.Incarnation != nil
+}
