@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weft-go/weft/storage"
 	"pgregory.net/rapid"
+
+	"github.com/weft-go/weft/storage"
 )
 
 func key(s string) []byte { return []byte(s) }

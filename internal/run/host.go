@@ -67,11 +67,15 @@ type Owner interface {
 	// PokeNow has the owner look for work now.
 	PokeNow()
 
-	// NoteTime compares the clocks, so that a jump is noticed. Ahead returns by how much the
-	// clock of the owner may be ahead of others, and DoubtsClock reports whether it may be
-	// ahead by so much that what it writes would be found late.
+	// NoteTime compares the clocks, so that a jump is noticed.
 	NoteTime()
+
+	// Ahead returns by how much the entry of a run that the owner releases is backdated, so
+	// that another engine may claim the run at once.
 	Ahead() time.Duration
+
+	// DoubtsClock reports whether the owner's clock may be ahead by so much that an entry with
+	// its time would be found late.
 	DoubtsClock() bool
 }
 

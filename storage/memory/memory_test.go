@@ -3,10 +3,11 @@ package memory_test
 import (
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weft-go/weft/storage"
 	"pgregory.net/rapid"
+
+	"github.com/weft-go/weft/storage"
 )
 
 // sorted is a simple model of a tree.

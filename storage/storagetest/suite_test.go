@@ -8,9 +8,10 @@ import (
 	"sync"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
