@@ -24,7 +24,7 @@ type Gate struct {
 	log *slog.Logger
 
 	mu lock.Mutex // guards what follows
-	Places
+	places
 	hurry   func() // renews the lease early; nil: no engine runs
 	waiting []*Visitor
 	probing bool      // a measurement is in progress or scheduled
@@ -42,8 +42,8 @@ type Visitor struct {
 	waits bool // guarded by Gate.mu
 }
 
-// Places decides whether an attempt may start. It measures nothing itself.
-type Places struct {
+// places decides whether an attempt may start. It measures nothing itself.
+type places struct {
 	most     int           // attempts at a time
 	few      int           // number of attempts that may run whatever the delay is
 	tooLate  time.Duration // delays above this are too long
@@ -65,7 +65,7 @@ const (
 	tooLate = 100 * time.Millisecond
 
 	// mostLots limits how many attempts start between two measurements, as a multiple of
-	// Places.few. More than Places.few start only while delays are at most tooLate/mostLots.
+	// places.few. More than places.few start only while delays are at most tooLate/mostLots.
 	mostLots = 16
 
 	// patienceWithLoad is how many delays pass until one attempt starts although they are
@@ -77,13 +77,13 @@ const (
 	recoveries = 20
 )
 
-// NewPlaces returns places for most attempts, of which few may run whatever the delay is.
-func NewPlaces(few, most int, tooLate time.Duration) Places {
-	return Places{most: most, few: min(few, most), bound: most, tooLate: tooLate}
+// newPlaces returns places for most attempts, of which few may run whatever the delay is.
+func newPlaces(few, most int, tooLate time.Duration) places {
+	return places{most: most, few: min(few, most), bound: most, tooLate: tooLate}
 }
 
-// Take takes a place, and reports whether there was one.
-func (p *Places) Take() bool {
+// take takes a place, and reports whether there was one.
+func (p *places) take() bool {
 	switch {
 	case p.busy >= p.bound:
 		return false
@@ -97,12 +97,9 @@ func (p *Places) Take() bool {
 	return true
 }
 
-// Busy returns the number of places that are taken.
-func (p *Places) Busy() int { return p.busy }
-
-// Measured processes a measured delay. If it was too long, it returns the pause until the
+// measured processes a measured delay. If it was too long, it returns the pause until the
 // next measurement, otherwise 0.
-func (p *Places) Measured(late time.Duration, now time.Time) (pause time.Duration) {
+func (p *places) measured(late time.Duration, now time.Time) (pause time.Duration) {
 	if late <= p.tooLate {
 		p.lot = max(p.few, min(2*p.lot, mostLots*p.few))
 		if late > p.tooLate/mostLots || p.credit > 0 {
@@ -121,7 +118,7 @@ func (p *Places) Measured(late time.Duration, now time.Time) (pause time.Duratio
 // NewGate returns a gate for most attempts at a time, in an engine whose leases last ttl. It
 // measures nothing until Open is called.
 func NewGate(most int, ttl time.Duration, log *slog.Logger) *Gate {
-	return &Gate{log: log, Places: NewPlaces(fewPerProcessor*runtime.GOMAXPROCS(0), most, min(tooLate, ttl/100))}
+	return &Gate{log: log, places: newPlaces(fewPerProcessor*runtime.GOMAXPROCS(0), most, min(tooLate, ttl/100))}
 }
 
 // Open allows the gate to measure delays. It calls hurry when they are too long.
@@ -138,7 +135,7 @@ func (g *Gate) Shut() { g.Open(nil) }
 // one later.
 func (g *Gate) Enter(v *Visitor) bool {
 	g.mu.Lock()
-	if g.Take() {
+	if g.take() {
 		g.mu.Unlock()
 		return true
 	}
@@ -161,7 +158,7 @@ func (g *Gate) Leave() {
 // that. The caller holds g.mu, and serve unlocks it.
 func (g *Gate) serve() {
 	var served []*Visitor
-	for len(g.waiting) > 0 && g.Take() {
+	for len(g.waiting) > 0 && g.take() {
 		v := g.waiting[0]
 		g.waiting[0] = nil
 		g.waiting = g.waiting[1:]
@@ -189,7 +186,7 @@ func (g *Gate) probe() {
 	now := time.Now()
 	late := now.Sub(left)
 	g.mu.Lock()
-	pause := g.Measured(late, now)
+	pause := g.measured(late, now)
 	g.probing = pause > 0 && g.hurry != nil && (len(g.waiting) > 0 || g.busy > g.few)
 	again := g.probing
 	tell := again && now.Sub(g.told) > time.Minute

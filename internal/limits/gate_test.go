@@ -12,9 +12,9 @@ import (
 // told. When they are not, as many begin as there is room for.
 func TestPlacesFollowTheDelay(t *testing.T) {
 	const few, room = 4, 100
-	g := NewPlaces(few, room, 100*time.Millisecond)
+	g := newPlaces(few, room, 100*time.Millisecond)
 	begin := func() (n int) {
-		for g.Take() {
+		for g.take() {
 			n++
 		}
 		return n
@@ -23,7 +23,7 @@ func TestPlacesFollowTheDelay(t *testing.T) {
 	expect := func(what string, late, after time.Duration, want int) {
 		t.Helper()
 		now = now.Add(after)
-		g.Measured(late, now)
+		g.measured(late, now)
 		if n := begin(); n != want {
 			t.Errorf("%s: %d began, want %d", what, n, want)
 		}
@@ -38,10 +38,10 @@ func TestPlacesFollowTheDelay(t *testing.T) {
 	expect("turns were late for long", 200*time.Millisecond, 10*time.Second, 1)
 	for range 30 {
 		now = now.Add(time.Millisecond)
-		g.Measured(0, now)
+		g.measured(0, now)
 		begin()
 	}
-	if n := g.Busy(); n != room {
+	if n := g.busy; n != room {
 		t.Errorf("%d are under way in the end, want %d", n, room)
 	}
 }
@@ -118,7 +118,7 @@ func TestGateGivesPlacesInOrder(t *testing.T) {
 			t.Errorf("after %d places became free: given %v, want %v", i+1, got, want)
 		}
 	}
-	if g.Busy() != 0 {
-		t.Errorf("%d places are taken in the end, want none", g.Busy())
+	if g.busy != 0 {
+		t.Errorf("%d places are taken in the end, want none", g.busy)
 	}
 }

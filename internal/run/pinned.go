@@ -45,8 +45,8 @@ func (a *ActiveRecord) Unchanged() storage.Condition {
 	return storage.Equal(ActiveKey, a.Raw)
 }
 
-// Active reads the record of the active deployment. If it is damaged, active returns an
-// error and a record with its raw bytes, for unchanged.
+// Active reads the record of the active deployment. If it is damaged, Active returns an
+// error and a record with its raw bytes, for Unchanged.
 func (e *Env) Active(ctx context.Context) (*ActiveRecord, error) {
 	raw, err := e.Store.Get(ctx, ActiveKey)
 	if errors.Is(err, storage.ErrNotFound) {

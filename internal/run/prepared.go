@@ -13,7 +13,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A PreparedStart is a prepared start: of a workflow by a call, or of a child by its parent.
+// A PreparedStart is a start that is checked and encoded: of a workflow by a call, or of a child
+// by its parent.
 type PreparedStart struct {
 	host     *Host
 	Owner    Owner // that will execute it; nil: a poll will find it

@@ -5,8 +5,8 @@ import (
 	"github.com/weft-go/weft/internal/run"
 )
 
-// Crowded reports whether more than three quarters of MaxRunsInMemory are in memory. Then runs that
-// only wait are parked at once.
+// Crowded reports whether more than three quarters of MaxRunsInMemory are in memory. Then runs
+// that only wait are parked at once.
 func (e *Worker) Crowded() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -53,7 +53,7 @@ func (e *Worker) hasRoom(asks bool) bool {
 func (e *Worker) HasRoomNow() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.Incarnation != nil && e.hasRoom(false)
+	return e.incarnation != nil && e.hasRoom(false)
 }
 
 // Arrived ends a reservation of room that Join or admit has made.
@@ -71,7 +71,7 @@ func (e *Worker) roomFor() *Incarnation {
 		return nil
 	}
 	e.capacity.refused = false
-	return e.Incarnation
+	return e.incarnation
 }
 
 // linger prevents this engine from executing a retry of x, which has ended, until all

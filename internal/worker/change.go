@@ -104,7 +104,7 @@ func (e *Worker) Hint(wf *journal.Workflow, p run.Message) {
 		return
 	}
 	e.mu.Lock()
-	l := e.Incarnation
+	l := e.incarnation
 	e.mu.Unlock()
 	switch {
 	case l == nil:

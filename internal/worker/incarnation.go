@@ -23,7 +23,6 @@ import (
 type Incarnation struct {
 	Worker     *Worker
 	name       string
-	opening    string // of an exclusive store; "" if the store is shared
 	since      int64
 	lease      []byte          // its record, as stored
 	registered time.Time       // when the first record was sent
@@ -69,7 +68,6 @@ func NewIncarnation(e *Worker) *Incarnation {
 	l := &Incarnation{
 		Worker:     e,
 		name:       e.EngineName + "-" + e.NewID(),
-		opening:    Opening(e.Store),
 		since:      journal.Micro(e.Now()),
 		floor:      journal.First(e.Now()),
 		clock:      newClock(e.Read),
@@ -162,7 +160,7 @@ func (l *Incarnation) judge(ctx context.Context, incarnation string, raw []byte,
 		return membership.Dead, nil
 	case l.Shared():
 		return l.observe(ctx, incarnation, raw, r)
-	case r.Opening != l.opening || l.Worker.Ownership == weft.OwnershipSingleOwner:
+	case r.Opening != l.Worker.Opening || l.Worker.Ownership == weft.OwnershipSingleOwner:
 		return membership.Dead, nil
 	}
 	return membership.Alive, nil
@@ -317,8 +315,8 @@ func Opening(s storage.Storage) string {
 func (e *Worker) Living(incarnation string) *Incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.Incarnation != nil && e.Incarnation.name == incarnation {
-		return e.Incarnation
+	if e.incarnation != nil && e.incarnation.name == incarnation {
+		return e.incarnation
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 // not notify it: the sender timed out, but its commit may still take effect.
 func (e *Worker) MayArrive(id string) {
 	e.mu.Lock()
-	l := e.Incarnation
+	l := e.incarnation
 	e.mu.Unlock()
 	if l == nil || e.Executing(id) == nil {
 		return

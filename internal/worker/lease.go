@@ -32,7 +32,7 @@ const looksPerTTL = 15
 
 // Shared reports whether incarnations must renew their records.
 func (l *Incarnation) Shared() bool {
-	return l.opening == "" && l.Worker.Ownership == weft.OwnershipCASRequired
+	return l.Worker.Opening == "" && l.Worker.Ownership == weft.OwnershipCASRequired
 }
 
 // keepLease renews the record until stopRenewals is called, after everything else of the
@@ -165,7 +165,7 @@ func (l *Incarnation) renew(ctx context.Context) error {
 func (l *Incarnation) record(stopped time.Time) (storage.Op, error) {
 	r := &membership.Registration{
 		Name:    l.Worker.EngineName,
-		Opening: l.opening,
+		Opening: l.Worker.Opening,
 		Since:   l.since,
 		Stopped: journal.Micro(stopped),
 		Cut:     !stopped.IsZero() && l.cut.Load(),

@@ -11,12 +11,12 @@ func (e *Worker) InMemory() int {
 func (e *Worker) IsOpen() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.Incarnation != nil && e.Incarnation.isOpen()
+	return e.incarnation != nil && e.incarnation.isOpen()
 }
 
 // HurryUp has the lease renewed early, as when goroutines wait long for a processor.
 func (e *Worker) HurryUp() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.Incarnation.hurryUp()
+	e.incarnation.hurryUp()
 }

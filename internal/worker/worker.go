@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/lock"
@@ -19,9 +18,8 @@ import (
 type Worker struct {
 	*run.Host
 
-	mu          lock.Mutex // guards what follows
-	closed      bool
-	Incarnation *Incarnation              // of the Run in progress; nil: none
+	mu          lock.Mutex                // guards what follows, and the closing of Closing
+	incarnation *Incarnation              // of the Run in progress; nil: none
 	runs        map[string]*run.Execution // that this engine executes, by id
 	capacity    capacity                  // for runs
 
@@ -60,6 +58,7 @@ func (e *Worker) live(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.Gate.Open(l.hurryUp)
 	defer e.endIncarnation(l)
 	newer := (*outgrownError)(nil)
 	if err := e.outgrown(ctx); errors.As(err, &newer) {
@@ -92,31 +91,23 @@ func (e *Worker) live(ctx context.Context) error {
 var errRunning = errors.New("engine: Run is already in progress")
 
 func (e *Worker) beginIncarnation() (*Incarnation, error) {
-	l, err := e.newIncarnation()
-	if err == nil {
-		e.Gate.Open(l.hurryUp) // not under e.mu: see package lock
-	}
-	return l, err
-}
-
-func (e *Worker) newIncarnation() (*Incarnation, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	switch {
-	case e.closed:
-		return nil, weft.ErrClosed
-	case e.Incarnation != nil:
+	if err := e.Refused(); err != nil {
+		return nil, err
+	}
+	if e.incarnation != nil {
 		return nil, errRunning
 	}
-	e.Incarnation = NewIncarnation(e)
-	return e.Incarnation, nil
+	e.incarnation = NewIncarnation(e)
+	return e.incarnation, nil
 }
 
 func (e *Worker) endIncarnation(l *Incarnation) {
 	l.Cancel(nil)
 	e.Gate.Shut()
 	e.mu.Lock()
-	e.Incarnation = nil
+	e.incarnation = nil
 	e.mu.Unlock()
 	close(l.over)
 }
@@ -124,11 +115,10 @@ func (e *Worker) endIncarnation(l *Incarnation) {
 // Close stops the worker at once. See Engine.Close.
 func (e *Worker) Close() error {
 	e.mu.Lock()
-	if !e.closed {
-		e.closed = true
+	if e.Refused() == nil {
 		close(e.Closing)
 	}
-	l := e.Incarnation
+	l := e.incarnation
 	e.mu.Unlock()
 	e.Gate.Shut()
 	if l != nil {
@@ -224,22 +214,22 @@ func (e *Worker) Join(wf *journal.Workflow) *Incarnation {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.Incarnation == nil {
+	if e.incarnation == nil {
 		return nil
 	}
-	if !e.hasRoom(true) || !e.Incarnation.join() {
+	if !e.hasRoom(true) || !e.incarnation.join() {
 		return nil
 	}
 	e.capacity.coming++
-	return e.Incarnation
+	return e.incarnation
 }
 
 // PokePoll makes the engine poll now.
 func (e *Worker) PokePoll() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.Incarnation != nil {
-		e.Incarnation.PokeNow()
+	if e.incarnation != nil {
+		e.incarnation.PokeNow()
 	}
 }
 
@@ -250,5 +240,5 @@ func (e *Worker) Drives(wf *journal.Workflow) bool { return e.ExecutionOf(wf) !=
 func (e *Worker) IsRunning() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.Incarnation != nil
+	return e.incarnation != nil
 }
