@@ -236,6 +236,46 @@ func TestRunParkedByAClockThatIsAhead(t *testing.T) {
 	})
 }
 
+// A clock jumps ahead and is set right, and the engine ends before it looks at its clock
+// again. In between it parked a run. The next engine finds that run in time.
+func TestRunParkedBetweenTwoJumps(t *testing.T) {
+	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+		for _, killed := range []bool{false, true} {
+			s := store.Open(t)
+			wf := flow("w", func(run *engine.Run) (string, error) { return "", run.Sleep(20 * time.Second) })
+			var clock wall
+			crowded := func(c *engine.Config) { leases(c); c.MaxRunsInMemory = 1 }
+			p := bootAt(t, s, &clock, wf, crowded)
+			time.Sleep(2 * time.Second)
+			clock.jump(decade)
+			begun := time.Now()
+			start(t, wf, p, "a", "")
+			start(t, wf, p, "b", "") // there is no room: runs are parked although the clock is doubted
+			time.Sleep(10 * time.Millisecond)
+			if len(entries(t, s, "todo:")) == 0 {
+				t.Error("no entry, want a run parked")
+			}
+			clock.jump(-decade)
+			if killed {
+				p.kill()
+			} else {
+				p.stop(t)
+			}
+			if store.Reopen != nil {
+				s = store.Reopen(t, s)
+			}
+			p = bootAt(t, s, &clock, wf, parking)
+			for _, id := range []string{"a", "b"} {
+				if _, err := outcome(wf.Handle(p, id)); err != nil || time.Since(begun) > time.Minute {
+					t.Errorf("killed %v: %s: %v after %v; %q", killed, id, err, time.Since(begun), entries(t, s, "todo:"))
+				}
+			}
+			p.kill()
+			s.Close()
+		}
+	})
+}
+
 // What an attempt has left, and the pause before another, do not depend on the clock
 // either.
 func TestRetriesAfterACommitThatWasAhead(t *testing.T) {

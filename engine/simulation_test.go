@@ -8,6 +8,7 @@ import (
 	"hash"
 	"hash/fnv"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -27,6 +28,7 @@ import (
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
 
@@ -381,7 +383,7 @@ func (s *simulation) play(t *testing.T) (err error) {
 			return s.ended(t)
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("LV1: %v after the faults, not everything has ended", simCalm)
+			return fmt.Errorf("LV1: %v after the faults, not everything has ended:\n%s", simCalm, s.unended(t))
 		}
 	}
 }
@@ -476,6 +478,30 @@ func (s *simulation) settled() bool {
 		}
 	}
 	return true
+}
+
+// unended says of each run that has not ended what it waits for, and what may wake it.
+func (s *simulation) unended(t *testing.T) string {
+	reader := made(t, sharing{s.store})
+	defer reader.Close()
+	var said strings.Builder
+	for _, id := range slices.Sorted(maps.Keys(s.laws.runs)) {
+		if s.laws.runs[id].ended != "" {
+			continue
+		}
+		info, err := reader.Describe(context.Background(), id)
+		fmt.Fprintf(&said, "%+v, %v\n", info, err)
+	}
+	for _, prefix := range []string{"todo:", "wake:"} {
+		entries, err := s.store.Scan(context.Background(), storage.Prefix([]byte(prefix)))
+		if err != nil {
+			fmt.Fprintf(&said, "%s %v\n", prefix, err)
+		}
+		for _, e := range entries {
+			fmt.Fprintf(&said, "%s\n", e.Key)
+		}
+	}
+	return said.String()
 }
 
 // ended judges what everything has come to.

@@ -11,8 +11,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// housekeeping is the duty to remove the records of engines that have ended, and to look
-// again, once an hour, at the entries that this engine skips.
+// housekeeping is the duty to remove the records of engines that have ended, to look again
+// at the entries that this engine skips, and for parked runs with a wrong due time. It is
+// done once an hour.
 type housekeeping struct {
 	incarnation *Incarnation
 	last        time.Time // zero before the first look
@@ -31,8 +32,10 @@ func (h *housekeeping) look(ctx context.Context) error {
 			return nil
 		}
 		h.incarnation.lookAgain() // also frees the memory for entries that are gone
-		h.incarnation.goneAstray()
 	}
+	// Also at the first look: an engine that is gone may have parked runs between two jumps
+	// of its clock, and its record shows none.
+	h.incarnation.unclaimed.astray = true
 	h.last = time.Now()
 	if err := h.incarnation.forgetEngines(ctx); err != nil {
 		return fmt.Errorf("remove the records of dead engines: %w", err)
