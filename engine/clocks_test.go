@@ -2,8 +2,10 @@ package engine_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/sqlite"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -234,6 +237,80 @@ func TestRunParkedByAClockThatIsAhead(t *testing.T) {
 			s.Close()
 		}
 	})
+}
+
+// A clock jumps ahead and is set right, and nothing is recorded meanwhile. The pause before
+// the next question to a verifier that began in between takes no longer for that.
+func TestPauseBetweenTwoJumps(t *testing.T) {
+	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		var clock wall
+		questions := 0
+		charge := &activity.Activity[string, string]{
+			Name:           "charge",
+			IdempotencyKey: func(s string) string { return s },
+			Run:            func(context.Context, string) (string, error) { return "", errBroke },
+			Verify: func(context.Context, string) (activity.Verification[string], error) {
+				if questions++; questions > 1 {
+					return activity.CompletedWithResult("charged"), nil
+				}
+				clock.jump(decade)
+				time.AfterFunc(100*time.Millisecond, func() { clock.jump(-decade) })
+				return activity.Indeterminate[string]("ask again"), nil
+			},
+		}
+		p := bootAt(t, s, &clock, learning(charge), leases)
+		begun := time.Now()
+		h := start(t, learning(charge), p, "o", "")
+		if got, err := outcome(h); got != "charged" || err != nil || time.Since(begun) > time.Minute || questions != 2 {
+			t.Errorf("got %q, %v after %v and %d questions", got, err, time.Since(begun), questions)
+		}
+		p.kill()
+		s.Close()
+	})
+}
+
+// TestTransactionBetweenTwoJumps is TestPauseBetweenTwoJumps for the pause before the next
+// try of a transaction that was lost.
+func TestTransactionBetweenTwoJumps(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		inner, err := sqlite.Open(filepath.Join(t.TempDir(), "weft.db"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer inner.Close()
+		var clock wall
+		s := &losing{Store: inner, lost: func() {
+			clock.jump(decade)
+			time.AfterFunc(50*time.Millisecond, func() { clock.jump(-decade) })
+		}}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			return sqlite.Transact(run, "book", func(context.Context, *sql.Tx) (string, error) { return "booked", nil })
+		})
+		p := bootAt(t, s, &clock, wf)
+		begun := time.Now()
+		if got, err := outcome(start(t, wf, p, "o", "")); got != "booked" || err != nil || time.Since(begun) > time.Minute {
+			t.Errorf("got %q, %v after %v", got, err, time.Since(begun))
+		}
+		p.kill()
+	})
+}
+
+// losing is a store that loses its first transaction, and calls lost then.
+type losing struct {
+	*sqlite.Store
+	lost func()
+}
+
+func (l *losing) Unwrap() storage.Storage { return l.Store }
+
+func (l *losing) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
+	if lost := l.lost; lost != nil {
+		l.lost = nil
+		lost()
+		return fmt.Errorf("server restarted: %w", storage.ErrTransactionLost)
+	}
+	return l.Store.Transact(ctx, f)
 }
 
 // A clock jumps ahead and is set right, and the engine ends before it looks at its clock

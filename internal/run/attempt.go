@@ -35,6 +35,7 @@ type calling struct {
 	keyed       *reconciliation // nil: without an idempotency key
 	undo        *undo           // nil: it undoes nothing
 	limited     time.Time       // no attempt begins at or after this; zero: no limit
+	paused      pause           // its last pause that is recorded nowhere
 	interrupted int             // how often the transaction of the step's function was lost
 }
 

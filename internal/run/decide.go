@@ -442,6 +442,7 @@ func (x *Execution) rest() (idle bool, _ error) {
 // for the clock.
 func (x *Execution) untilNext() (wait time.Duration, ok bool) {
 	wait, ok = x.Probation.rest(x.Hold.Workflow)
+	x.Ops.shorten(x.time())
 	if due, some := x.Ops.nextDue(!x.stopping); some && x.blocked == nil {
 		if rest := x.until(due); !ok || rest < wait {
 			wait, ok = rest, true
@@ -463,6 +464,23 @@ func (t *table) nextDue(attempts bool) (first time.Time, ok bool) {
 		}
 	}
 	return first, ok
+}
+
+// A pause is a wait for time that is recorded nowhere.
+type pause struct {
+	until time.Time
+	took  time.Duration
+}
+
+// shorten brings pauses forward that a clock made too long: it was ahead when they began, was
+// set right, and nothing was recorded meanwhile. So the run's time went back.
+func (t *table) shorten(now time.Time) {
+	for _, o := range t.timed {
+		if p := &o.paused; o.due.Equal(p.until) && now.Add(p.took).Before(o.due) {
+			p.until = now.Add(p.took)
+			o.due = p.until
+		}
+	}
 }
 
 // after returns t plus d, or the last time that records can represent.

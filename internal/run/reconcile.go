@@ -369,7 +369,8 @@ func (x *Execution) follow(o *operation, h reconcile.Happened) {
 	told := h.What == reconcile.Answered || h.What == reconcile.Found
 	if told && (d.Do == reconcile.Dispatch || d.Do == reconcile.Verify) {
 		k.next, k.why = d.Do, d.Why
-		x.timeAt(o, h.Now.Add(d.After))
+		o.paused = pause{h.Now.Add(d.After), d.After}
+		x.timeAt(o, o.paused.until)
 		return
 	}
 	k.happened = &h

@@ -236,8 +236,9 @@ func (x *Execution) abandon(o *operation, w *journal.Write) (recorded bool, err 
 }
 
 // again makes o due again after a pause.
-func (x *Execution) again(o *operation, pause time.Duration) {
-	o.due = x.time().Add(pause)
+func (x *Execution) again(o *operation, after time.Duration) {
+	o.due = x.time().Add(after)
+	o.paused = pause{o.due, after}
 	x.Ops.time(o)
 }
 
