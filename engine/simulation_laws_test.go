@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
@@ -151,6 +152,11 @@ func (l *laws) applied(o *opening, b storage.Batch, was map[string][]byte) {
 			l.byOwner(o, t.lawful)
 		}
 		l.waits(t.lawful)
+	}
+	if slices.ContainsFunc(b.Ops, func(op storage.Op) bool { return engineOf(op.Key) == "" }) {
+		for _, problem := range integrity.Check(context.Background(), l.store, time.Time{}) {
+			l.wrong("%s", problem)
+		}
 	}
 }
 

@@ -279,17 +279,35 @@ func Inbox(ctx context.Context, s storage.Storage, workflowID string, seq uint64
 		return nil, false, err
 	}
 	for _, e := range entries {
-		n, err := keys.Number(e.Key)
+		w, err := OpenPlace(e)
 		if err != nil {
 			return nil, false, err
 		}
-		var p place
-		if _, err := record.Open(e.Key, e.Value, version, &p); err != nil {
-			return nil, false, err
-		}
-		page = append(page, p.waiting(n))
+		page = append(page, w)
 	}
 	return page, len(entries) < limit, nil
+}
+
+// OpenPlace decodes a place in an inbox.
+func OpenPlace(e storage.Entry) (Waiting, error) {
+	n, err := keys.Number(e.Key)
+	if err != nil {
+		return Waiting{}, err
+	}
+	var p place
+	if _, err := record.Open(e.Key, e.Value, version, &p); err != nil {
+		return Waiting{}, err
+	}
+	return p.waiting(n), nil
+}
+
+// OpenAccepted decodes a stored accepted response.
+func OpenAccepted(e storage.Entry) (signal.Accepted, error) {
+	var a accepted
+	if _, err := record.Open(e.Key, e.Value, version, &a); err != nil {
+		return signal.Accepted{}, err
+	}
+	return a.response(), nil
 }
 
 // Place finds a signal in a workflow's inbox; nil is none.

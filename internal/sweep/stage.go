@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
@@ -76,7 +77,9 @@ func Play(t *testing.T, set func(t testing.TB) *Stage) (err error) {
 			}
 			s.Begin(life)
 			var done bool
-			if done, err = s.live(t, inner); done {
+			done, err = s.live(t, inner)
+			s.Problems = append(s.Problems, integrity.Check(t.Context(), inner, time.Time{})...) // also after a crash
+			if done {
 				break
 			}
 			if err == nil && life == s.Lives {

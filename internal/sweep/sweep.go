@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
@@ -204,7 +205,8 @@ func Where(c storagetest.Call) string {
 
 // Inspect returns what is wrong with the store at the end: every workflow must have ended, its
 // history must be dense and contain each thing once, and there must be no entry of the given
-// families, because somebody would still have to process it.
+// families, because somebody would still have to process it. The records must agree: see
+// package integrity.
 func Inspect(ctx context.Context, s storage.Storage, ids, families []string) (problems []string) {
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	for _, id := range ids {
@@ -229,7 +231,7 @@ func Inspect(ctx context.Context, s storage.Storage, ids, families []string) (pr
 			wrong("left over: %s", e.Key)
 		}
 	}
-	return problems
+	return append(problems, integrity.Check(ctx, s, time.Now())...)
 }
 
 // history checks CK2 and CK3 for one workflow: numbers are dense, each operation has one

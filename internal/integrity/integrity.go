@@ -1,0 +1,337 @@
+// Package integrity checks that the records of a store agree with each other.
+//
+// Each commit leaves the store in a state that has all of these properties, so they may be
+// checked at any time, as long as nobody writes meanwhile. Tests check them after commits and
+// at the end of scenarios.
+//
+//   - The list of all workflows (ix) has each workflow that was not purged exactly once, in its
+//     current generation, and nothing else.
+//   - A workflow that has ended has an output, and one that has not has none, unless an
+//     operator resumed it after a failure.
+//   - A workflow that has not ended has an owner if and only if there is a held entry with
+//     both. The entry by which a workflow without an owner is found exists.
+//   - A slot of a queue is occupied by the workflow that says so, and the line of a queue has
+//     the workflows that wait to be admitted.
+//   - A parent's record of a child (kid) belongs to a workflow that exists. Unless the parent
+//     has ended or the record has the child's end, the child exists, has not ended, and names
+//     this parent.
+//   - A record of an activity's effect (act) and the progress of an attempt (beat) belong to a
+//     workflow that exists.
+//   - A signal that waits was accepted, and has one place in the inbox. Each place has a signal
+//     that waits.
+//   - An accepted signal and a tombstone have an entry that says when they expire (exp).
+//     Nothing is left long after that.
+package integrity
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reconcile"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/storage"
+)
+
+// Overdue is how long after its time an entry that expires is accepted: an engine may have to
+// make sure of the time first, and none may be running.
+const Overdue = 2 * time.Hour
+
+// Check returns what is wrong with the records of s, in the order of their keys. now is the
+// time by which expired entries are judged; zero means that they are not.
+func Check(ctx context.Context, s storage.Storage, now time.Time) (problems []string) {
+	c := &checked{
+		now:       now,
+		stored:    map[string][]byte{},
+		workflows: map[string]*journal.Workflow{},
+		expiring:  map[string]bool{},
+		places:    map[string]int{},
+	}
+	for e, err := range storage.All(ctx, s, storage.Range{}) {
+		if err != nil {
+			return []string{err.Error()}
+		}
+		parts, err := storage.SplitKey(e.Key)
+		if err != nil {
+			c.wrong(e.Key, "%v", err)
+			continue
+		}
+		c.entries = append(c.entries, entry{e, parts})
+		c.stored[string(e.Key)] = e.Value
+		if parts[0] == "wf" && len(parts) == 2 {
+			if c.workflows[parts[1]], err = journal.OpenWorkflow(parts[1], e.Value); err != nil {
+				c.wrong(e.Key, "%v", err)
+			}
+		}
+	}
+	for _, e := range c.entries {
+		if e.parts[0] != "exp" {
+			continue
+		}
+		kind, names, err := keys.Expiring(e.Key)
+		if err != nil {
+			c.wrong(e.Key, "%v", err)
+			continue
+		}
+		c.expiring[string(storage.AppendKey([]byte(kind+":"), names...))] = true
+	}
+	for _, e := range c.entries { // in the order of keys: places before signals
+		c.check(e)
+	}
+	return c.problems
+}
+
+// A checked store is what was read of it.
+type checked struct {
+	now       time.Time
+	entries   []entry
+	stored    map[string][]byte // by key
+	workflows map[string]*journal.Workflow
+	expiring  map[string]bool // by kind and names
+	places    map[string]int  // in inboxes, by the key of the signal
+	problems  []string
+}
+
+// An entry is an entry of the store with the components of its key.
+type entry struct {
+	storage.Entry
+	parts []string
+}
+
+func (c *checked) wrong(key []byte, format string, args ...any) {
+	c.problems = append(c.problems, fmt.Sprintf("%s: ", key)+fmt.Sprintf(format, args...))
+}
+
+func (c *checked) has(key []byte) bool {
+	_, ok := c.stored[string(key)]
+	return ok
+}
+
+// families are the families of keys, with the number of components of a key and the check of
+// an entry. Those without a check are about no workflow, or are hints that may be out of date.
+var families = map[string]struct {
+	components []int
+	check      func(c *checked, e entry)
+}{
+	"wf":     {[]int{2, 3, 4}, (*checked).workflow},
+	"ix":     {[]int{2}, (*checked).listed},
+	"held":   {[]int{3}, (*checked).held},
+	"todo":   {[]int{5}, nil},
+	"wake":   {[]int{4}, nil},
+	"op":     {[]int{4}, (*checked).line},
+	"slot":   {[]int{3}, (*checked).slot},
+	"rate":   {[]int{2}, nil},
+	"kid":    {[]int{3}, (*checked).child},
+	"act":    {[]int{5}, (*checked).effect},
+	"beat":   {[]int{3}, func(c *checked, e entry) { c.belongs(e) }},
+	"sig":    {[]int{4}, (*checked).signal},
+	"sigres": {[]int{4}, (*checked).accepted},
+	"sigseq": {[]int{2}, func(c *checked, e entry) { c.belongs(e) }},
+	"inbox":  {[]int{3}, (*checked).place},
+	"exp":    {[]int{5, 6}, (*checked).expires},
+	"eng":    {[]int{2}, nil},
+	"meta":   {[]int{2}, nil},
+}
+
+func (c *checked) check(e entry) {
+	f, known := families[e.parts[0]]
+	switch {
+	case !known:
+		c.wrong(e.Key, "no such family of keys")
+	case !slices.Contains(f.components, len(e.parts)):
+		c.wrong(e.Key, "a key of this family has no %d components", len(e.parts))
+	case f.check != nil:
+		f.check(c, e)
+	}
+}
+
+// belongs returns the workflow that e belongs to, by the second component of its key. It is
+// nil, and reported, if there is none, and nil if it was purged: then a purge is deleting e.
+func (c *checked) belongs(e entry) *journal.Workflow {
+	wf := c.workflows[e.parts[1]]
+	if wf == nil {
+		c.wrong(e.Key, "there is no such workflow")
+		return nil
+	}
+	if wf.Tombstone() {
+		return nil
+	}
+	return wf
+}
+
+func (c *checked) workflow(e entry) {
+	wf := c.belongs(e)
+	if wf == nil {
+		if len(e.parts) == 2 && c.workflows[e.parts[1]] != nil {
+			c.tombstone(e, c.workflows[e.parts[1]])
+		}
+		return
+	}
+	if len(e.parts) > 2 {
+		return
+	}
+	if !c.has(keys.Index(wf.Generation)) {
+		c.wrong(e.Key, "it is not in the list of all workflows")
+	}
+	if !c.has(keys.Input(wf.ID)) {
+		c.wrong(e.Key, "it has no input")
+	}
+	switch has := c.has(keys.Output(wf.ID)); {
+	case wf.Status.Terminal() && !has:
+		c.wrong(e.Key, "it is %s, and has no output", wf.Status)
+	case !wf.Status.Terminal() && has && len(wf.Retries) == 0:
+		c.wrong(e.Key, "it is %s, and has an output", wf.Status)
+	}
+	if wf.Status.Terminal() {
+		return
+	}
+	if wf.Owner != "" && !c.has(keys.Held(wf.Owner, wf.ID)) {
+		c.wrong(e.Key, "it is owned by %s, and there is no held entry", wf.Owner)
+	}
+	if wf.Owner == "" && wf.Todo != nil && !c.has(wf.Todo) {
+		c.wrong(e.Key, "its entry %s is missing", wf.Todo)
+	}
+	if wf.Slot > 0 && !c.has(keys.Slot(wf.Queue, wf.Slot)) {
+		c.wrong(e.Key, "its slot %d of queue %q is free", wf.Slot, wf.Queue)
+	}
+}
+
+func (c *checked) tombstone(e entry, wf *journal.Workflow) {
+	if c.has(keys.Index(wf.Generation)) {
+		c.wrong(e.Key, "it was purged, and is in the list of all workflows")
+	}
+	if !c.expiring[string(storage.AppendKey([]byte("tomb:"), wf.ID, wf.Generation))] {
+		c.wrong(e.Key, "no entry says when this tombstone expires")
+	}
+}
+
+func (c *checked) listed(e entry) {
+	var r run.Row
+	if _, err := record.Open(e.Key, e.Value, journal.Version, &r); err != nil {
+		c.wrong(e.Key, "%v", err)
+		return
+	}
+	if wf := c.workflows[r.ID]; wf == nil || wf.Tombstone() || wf.Generation != e.parts[1] {
+		c.wrong(e.Key, "it lists workflow %q, which does not exist in this generation", r.ID)
+	}
+}
+
+func (c *checked) held(e entry) {
+	if wf := c.workflows[e.parts[2]]; wf == nil || wf.Status.Terminal() || wf.Owner != e.parts[1] {
+		c.wrong(e.Key, "%s does not own the workflow", e.parts[1])
+	}
+}
+
+func (c *checked) line(e entry) {
+	if wf := c.workflows[e.parts[3]]; wf == nil || !wf.Waits || wf.Queue != e.parts[1] || string(wf.Todo) != string(e.Key) {
+		c.wrong(e.Key, "the workflow does not wait in this place of this queue")
+	}
+}
+
+func (c *checked) slot(e entry) {
+	var s journal.Slot
+	if _, err := record.Open(e.Key, e.Value, journal.Version, &s); err != nil {
+		c.wrong(e.Key, "%v", err)
+		return
+	}
+	if wf := c.workflows[s.ID]; wf == nil || wf.Generation != s.Generation || wf.Slot == 0 || string(keys.Slot(wf.Queue, wf.Slot)) != string(e.Key) {
+		c.wrong(e.Key, "workflow %q does not occupy this slot", s.ID)
+	}
+}
+
+func (c *checked) child(e entry) {
+	parent := c.belongs(e)
+	kid, err := journal.OpenChild(e.Entry)
+	switch {
+	case err != nil:
+		c.wrong(e.Key, "%v", err)
+		return
+	case parent == nil:
+		return
+	case kid.Parent != parent.Generation:
+		c.wrong(e.Key, "it is of generation %s of the parent, which has generation %s", kid.Parent, parent.Generation)
+	}
+	if kid.End != nil || parent.Status.Terminal() { // no end of a child is recorded any more
+		return
+	}
+	wf := c.workflows[kid.ID]
+	switch {
+	case wf == nil || wf.Tombstone():
+		c.wrong(e.Key, "there is no child %q, and its end is not recorded", kid.ID)
+	case wf.Status.Terminal():
+		c.wrong(e.Key, "child %q is %s, and its end is not recorded", kid.ID, wf.Status)
+	case wf.Parent == nil || wf.Parent.ID != parent.ID || wf.Parent.Generation != parent.Generation || wf.Parent.Operation != e.parts[2]:
+		c.wrong(e.Key, "child %q has another parent: %+v", kid.ID, wf.Parent)
+	}
+}
+
+func (c *checked) effect(e entry) {
+	wf := c.belongs(e)
+	r, err := reconcile.OpenRecord(e.parts[1], e.parts[2], e.parts[3], e.parts[4], e.Value)
+	switch {
+	case err != nil:
+		c.wrong(e.Key, "%v", err)
+	case wf != nil && r.Generation != wf.Generation:
+		c.wrong(e.Key, "it is of generation %s of the workflow, which has generation %s", r.Generation, wf.Generation)
+	}
+}
+
+func (c *checked) signal(e entry) {
+	if c.belongs(e) == nil {
+		return
+	}
+	if !c.has(keys.Accepted(e.parts[1], e.parts[2], e.parts[3])) {
+		c.wrong(e.Key, "the signal waits, and was not accepted")
+	}
+	if n := c.places[string(e.Key)]; n != 1 {
+		c.wrong(e.Key, "the signal has %d places in the inbox", n)
+	}
+}
+
+func (c *checked) place(e entry) {
+	if c.belongs(e) == nil {
+		return
+	}
+	w, err := acceptance.OpenPlace(e.Entry)
+	if err != nil {
+		c.wrong(e.Key, "%v", err)
+		return
+	}
+	signal := keys.Signal(e.parts[1], w.Name, w.ID)
+	if c.places[string(signal)]++; !c.has(signal) {
+		c.wrong(e.Key, "signal %q of %q does not wait", w.ID, w.Name)
+	}
+}
+
+func (c *checked) accepted(e entry) {
+	if c.belongs(e) == nil {
+		return
+	}
+	a, err := acceptance.OpenAccepted(e.Entry)
+	if err != nil {
+		c.wrong(e.Key, "%v", err)
+		return
+	}
+	if payload := keys.Signal(e.parts[1], e.parts[2], e.parts[3]); a.WorkflowID != e.parts[1] || a.SignalName != e.parts[2] || a.SignalID != e.parts[3] || a.SignalStorageKey != string(payload) {
+		c.wrong(e.Key, "its response is of another signal: %+v", a)
+	}
+	if !c.expiring[string(storage.AppendKey([]byte("sig:"), e.parts[1:]...))] {
+		c.wrong(e.Key, "no entry says when it expires")
+	}
+}
+
+func (c *checked) expires(e entry) {
+	at, err := keys.Expires(e.Key)
+	if err != nil {
+		c.wrong(e.Key, "%v", err)
+		return
+	}
+	if !c.now.IsZero() && c.now.Sub(at) > Overdue {
+		c.wrong(e.Key, "it expired %v ago, and is still there", c.now.Sub(at))
+	}
+}

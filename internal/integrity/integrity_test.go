@@ -1,0 +1,174 @@
+package integrity_test
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/integrity"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+var (
+	approved = &signal.Signal[string]{Name: "approved"}
+	charge   = &activity.Activity[string, string]{
+		Name:           "charge",
+		IdempotencyKey: func(s string) string { return s },
+		Run:            func(_ context.Context, s string) (string, error) { return s, nil },
+		Verify: func(context.Context, string) (activity.Verification[string], error) {
+			return activity.NotCompleted[string](), nil
+		},
+	}
+	quick = &engine.Workflow[string, string]{Name: "quick", Func: func(*engine.Run, string) (string, error) { return "done", nil }}
+	waits = &engine.Workflow[string, string]{Name: "waits", Func: func(run *engine.Run, in string) (string, error) {
+		if _, err := charge.Do(run, in); err != nil {
+			return "", err
+		}
+		return "", run.Sleep(24 * time.Hour)
+	}}
+	parent = &engine.Workflow[string, string]{Name: "parent", Func: func(run *engine.Run, in string) (string, error) {
+		return waits.AsChild(engine.ChildOptions{ID: "child"}).Do(run, in)
+	}}
+	busy = &engine.Workflow[string, string]{Name: "busy", Func: func(run *engine.Run, _ string) (string, error) {
+		return engine.Step(run, "s", func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() })
+	}}
+)
+
+// populated returns a store with records of every family that Check judges: of runs that
+// wait, one that is owned, one that has ended, and one that was purged.
+func populated(t *testing.T) map[string][]byte {
+	s := new(memory.Store)
+	e, err := engine.New(engine.Config{
+		Storage:   s,
+		Workflows: []engine.Definition{quick, waits, parent, busy},
+		Queues:    []engine.Queue{{Name: "reports", Concurrency: 1}},
+		ParkAfter: time.Millisecond,
+		Logger:    slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"ended", "purged"} {
+		h, err := quick.Start(ctx, e, id, "")
+		must(h, err)
+		must(h.Result(ctx))
+	}
+	must(nil, e.Purge(ctx, "purged", engine.Actor{Name: "ann", Reason: "test"}))
+	must(busy.Start(ctx, e, "busy", ""))
+	must(parent.Start(ctx, e, "parent", "k"))
+	queued := waits.With(engine.StartOptions{Queue: "reports"})
+	must(queued.Start(ctx, e, "first", "k"))
+	time.Sleep(time.Minute)
+	must(queued.Start(ctx, e, "second", "k"))
+	must(approved.Send(ctx, e, "first", "yes", &signal.Options{ID: "evt_1"}))
+	time.Sleep(time.Minute)
+	all := map[string][]byte{}
+	for entry, err := range storage.All(ctx, s, storage.Range{}) {
+		must(nil, err)
+		all[string(entry.Key)] = entry.Value
+	}
+	cancel()
+	must(nil, <-ended)
+	must(nil, e.Close())
+	return all
+}
+
+// problems checks a store with the given entries.
+func problems(t *testing.T, all map[string][]byte, now time.Time) []string {
+	t.Helper()
+	var b storage.Batch
+	for key, value := range all {
+		b.Ops = append(b.Ops, storage.Put([]byte(key), value))
+	}
+	s := new(memory.Store)
+	if err := s.Commit(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	return integrity.Check(t.Context(), s, now)
+}
+
+// Each property is missed when it does not hold: an entry was lost, or belongs to nothing.
+func TestCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := populated(t)
+		if got := problems(t, all, time.Now()); len(got) > 0 {
+			t.Fatalf("nothing was changed, and %q", got)
+		}
+		key := func(prefix string) string {
+			for _, k := range slices.Sorted(maps.Keys(all)) {
+				if strings.HasPrefix(k, prefix) {
+					return k
+				}
+			}
+			t.Fatalf("no key begins with %q: %q", prefix, slices.Sorted(maps.Keys(all)))
+			return ""
+		}
+		lose := func(prefix string) func(map[string][]byte) {
+			return func(m map[string][]byte) { delete(m, key(prefix)) }
+		}
+		move := func(from, to string) func(map[string][]byte) {
+			return func(m map[string][]byte) { m[to] = m[key(from)] }
+		}
+		for _, c := range []struct {
+			name   string
+			change func(m map[string][]byte)
+			want   string
+		}{
+			{"a list without a workflow", lose("ix:"), "not in the list"},
+			{"a list with a workflow twice", move("ix:", "ix:0"), "checksum"},
+			{"a workflow without an input", lose("wf:busy:in"), "no input"},
+			{"an end without an output", lose("wf:ended:out"), "has no output"},
+			{"an output without an end", move("wf:ended:out", "wf:busy:out"), "has an output"},
+			{"a checkpoint of nothing", move("wf:busy:ckpt", "wf:ghost:ckpt:1"), "no such workflow"},
+			{"an owner without a held entry", lose("held:"), "no held entry"},
+			{"a held entry without an owner", move("held:", "held:e:busy"), "does not own"},
+			{"a held entry of an ended workflow", move("held:", "held:e:ended"), "does not own"},
+			{"a run that nobody finds", lose("todo:"), "entry todo:"},
+			{"a place in the line that is lost", lose("op:"), "entry op:"},
+			{"a place in the line of a run that does not wait", move("op:", "op:reports:0:first"), "does not wait"},
+			{"a slot that is free", lose("slot:"), "slot 1"},
+			{"a slot of nothing", lose("wf:first"), "no such workflow"},
+			{"a child that is lost", lose("wf:child"), "no child"},
+			{"a child of nothing", lose("wf:parent"), "no such workflow"},
+			{"an effect of nothing", move("act:", "act:ghost:charge:1:k"), "no such workflow"},
+			{"an effect of another workflow", move("act:", "act:busy:charge:1:k"), "act:busy"},
+			{"a signal that was not accepted", lose("sigres:"), "was not accepted"},
+			{"a signal without a place", lose("inbox:"), "0 places"},
+			{"a place without a signal", lose("sig:"), "does not wait"},
+			{"an acceptance that never expires", lose("exp:"), "expires"},
+			{"a response of another signal", move("sigres:", "sigres:busy:approved:evt_2"), "sigres:busy"},
+			{"a counter of nothing", move("sigseq:", "sigseq:ghost"), "no such workflow"},
+			{"a progress of nothing", func(m map[string][]byte) { m["beat:ghost:1"] = nil }, "no such workflow"},
+			{"another family", func(m map[string][]byte) { m["foo:bar"] = nil }, "no such family"},
+			{"another number of components", func(m map[string][]byte) { m["ix:a:b"] = nil }, "components"},
+			{"a record that is damaged", func(m map[string][]byte) { m["wf:busy"] = []byte("x") }, "wf:busy"},
+		} {
+			changed := maps.Clone(all)
+			c.change(changed)
+			if got := problems(t, changed, time.Now()); !strings.Contains(strings.Join(got, "\n"), c.want) {
+				t.Errorf("%s: %q, want %q", c.name, got, c.want)
+			}
+		}
+		if got := problems(t, all, time.Now().Add(1000*24*time.Hour)); !strings.Contains(strings.Join(got, "\n"), "expired") {
+			t.Errorf("in 1,000 days: %q, want what has expired", got)
+		}
+	})
+}
