@@ -3,8 +3,11 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,8 +16,12 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/postgres"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -583,4 +590,94 @@ func TestRestoredBackup(t *testing.T) {
 			t.Errorf("result %q, %v", got, err)
 		}
 	})
+}
+
+// An engine that is started while 10,000 workflows are in progress, because the one before was
+// killed, claims and replays them with four calls each, and the first after a few pages. The
+// times are logged: on PostgreSQL the lease of the engine before has to expire first.
+func TestManyInProgress(t *testing.T) {
+	torture.Slow(t)
+	n := int64(10_000)
+	if torture.Raced() {
+		n = 1_000
+	}
+	stores := maps.Clone(sweepStores)
+	stores["postgres"] = sweep.Store{Open: func(t testing.TB) storage.Storage {
+		s, err := postgres.Open(ctx, pgtest.URL(t), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}}
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			var driven atomic.Int64
+			wf := flow("waits", func(run *engine.Run) (string, error) {
+				driven.Add(1)
+				return yes.Receive(run)
+			})
+			settings := func(c *engine.Config) {
+				c.MaxRunsInMemory, c.LeaseTTL, c.PollInterval = int(2*n), 8*time.Second, 200*time.Millisecond
+			}
+			await := func(want int64) {
+				t.Helper()
+				for end := time.Now().Add(5 * time.Minute); driven.Load() < want; time.Sleep(time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatalf("%d of %d runs are executed after 5 minutes", driven.Load(), want)
+					}
+				}
+			}
+			s := store.Open(t)
+			defer func() { s.Close() }()
+			p := boot(t, s, wf, settings)
+			var all sync.WaitGroup
+			for w := range int64(200) {
+				all.Go(func() {
+					for i := w; i < n; i += 200 {
+						if _, err := wf.Start(ctx, p, fmt.Sprint(i), ""); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			await(n)
+			p.kill()
+
+			driven.Store(0)
+			began := time.Now()
+			if store.Reopen != nil {
+				s = store.Reopen(t, s)
+			}
+			var claims, calls, before atomic.Int64
+			p = bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+				switch key := string(c.Key) + string(c.Range.Start); {
+				case strings.HasPrefix(key, "wf:"), strings.HasPrefix(key, "inbox:"):
+				case len(c.Batch.Ops) > 0 && strings.HasPrefix(string(c.Batch.Ops[0].Key), "wf:"):
+					claims.Add(1)
+				default:
+					return storagetest.None // of the engine: its lease, its duties
+				}
+				calls.Add(1)
+				if driven.Load() == 0 {
+					before.Add(1)
+				}
+				return storagetest.None
+			}), wf, settings)
+			await(1)
+			first := time.Since(began)
+			await(n)
+			t.Logf("%d runs: the first is executed after %v and %d calls, all after %v and %d", n, first.Round(time.Millisecond), before.Load(), time.Since(began).Round(time.Millisecond), calls.Load())
+			if got := claims.Load(); got < n || got > n+n/100 {
+				t.Errorf("%d claims of %d runs", got, n)
+			}
+			if got := calls.Load(); got > 4*n+n/20 {
+				t.Errorf("%d calls for %d runs, want 4 each", got, n)
+			}
+			if got := before.Load(); got > 1_000 {
+				t.Errorf("%d calls before the first run is executed, want a few pages at most", got)
+			}
+			p.kill()
+		})
+	}
 }
