@@ -39,6 +39,10 @@ const (
 	// is alive belongs to the deployment on which the run stays or will start.
 	ReasonUnregistered Reason = "unregistered"
 
+	// ReasonNewerRelease: a newer release of Weft has used something in the run that this one
+	// does not know: Attention.Name. Only an engine of that release executes or ends it.
+	ReasonNewerRelease Reason = "newer-release"
+
 	// ReasonNoProgress: the process died each time this run was executed, ten times or more,
 	// and at least the last three times no other quarantined run was executed with it.
 	// After engine.Engine.Resume it is executed again.

@@ -60,6 +60,7 @@ const (
 	ReasonNonDeterminism = weft.ReasonNonDeterminism
 	ReasonUnregistered   = weft.ReasonUnregistered
 	ReasonNoProgress     = weft.ReasonNoProgress
+	ReasonNewerRelease   = weft.ReasonNewerRelease
 	ReasonStuck          = weft.ReasonStuck
 	ReasonUnresponsive   = weft.ReasonUnresponsive
 	ReasonDamaged        = weft.ReasonDamaged

@@ -38,6 +38,7 @@ type killer struct {
 	mu     sync.Mutex // guards what follows, and lines of out
 	random *rand.Rand
 	left   struct{ kills, pauses int }
+	turn   bool // whose turn the next process is
 }
 
 // stall is the longest time that anything may take.
@@ -309,13 +310,23 @@ type process struct {
 	killed bool
 }
 
+// program returns the build of which the next process is.
+func (k *killer) program() (string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.turn = !k.turn; k.turns != "" && k.turn {
+		return k.turns, nil
+	}
+	return os.Executable()
+}
+
 // spawn starts a process, and waits until its engine runs.
 func (k *killer) spawn(ctx context.Context, name string) (*process, error) {
-	self, err := os.Executable()
+	program, err := k.program()
 	if err != nil {
 		return nil, err
 	}
-	p := &process{name: name, cmd: exec.CommandContext(ctx, self), stderr: &tail{}, read: make(chan struct{})}
+	p := &process{name: name, cmd: exec.CommandContext(ctx, program), stderr: &tail{}, read: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), childEnv+"=1")
 	p.cmd.Stderr = p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

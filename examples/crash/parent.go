@@ -106,11 +106,15 @@ func (p *parent) life(ctx context.Context, finish bool) error {
 // spawn starts a child and gives it its plan. Its stdin stays open: a child that
 // loses it has lost its parent and ends.
 func (p *parent) spawn(ctx context.Context, finish bool, stderr io.Writer) (*exec.Cmd, io.Reader, error) {
-	self, err := os.Executable()
+	program, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
 	}
-	cmd := exec.CommandContext(ctx, self)
+	if p.turns != "" && !finish && p.ledger.life%2 == 0 {
+		program = p.turns
+		p.ledger.turns++
+	}
+	cmd := exec.CommandContext(ctx, program)
 	cmd.Env = append(os.Environ(), childEnv+"=1")
 	cmd.Stderr = stderr
 	stdin, err := cmd.StdinPipe()

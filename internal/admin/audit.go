@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"unicode/utf8"
 
 	"github.com/weft-go/weft"
@@ -42,6 +43,9 @@ func (e *Admin) act(verb journal.Verb, name string, decide func(ctx context.Cont
 			return said.recorded(ctx, e.Store, wf)
 		},
 		Decide: func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
+			if err := wf.Understood(); err != nil {
+				return nil, fmt.Errorf("engine: %s %q: %w", name, wf.ID, err)
+			}
 			if err := said.note(ctx, e.Store, wf); err != nil {
 				return nil, err
 			}

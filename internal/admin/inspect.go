@@ -44,6 +44,10 @@ func (e *Admin) infoOf(ctx context.Context, wf *journal.Workflow, who *roster) (
 	if wf.Status.Terminal() || e.Executing(wf.ID) != nil {
 		return info, nil
 	}
+	if need := wf.Unmet(); need != "" {
+		info.Attention = append(info.Attention, weft.Attention{Reason: weft.ReasonNewerRelease, Name: need, Detail: wf.Understood().Error(), Since: info.CreatedAt})
+		return info, nil
+	}
 	why, err := e.leftAlone(ctx, wf, who)
 	if why != "" {
 		info.Attention = append(info.Attention, weft.Attention{Reason: weft.ReasonUnregistered, Name: wf.Type, Detail: why, Since: info.CreatedAt})

@@ -45,6 +45,9 @@ func (e *Admin) purge(ctx context.Context, id string, by weft.Actor) (again bool
 	case !wf.Tombstone() && !wf.Status.Terminal():
 		return false, fmt.Errorf("%w: purge %q: it has not ended", weft.ErrNotApplicable, id)
 	}
+	if err := wf.Understood(); err != nil {
+		return false, fmt.Errorf("engine: purge %q: %w", id, err)
+	}
 	if !wf.Tombstone() {
 		old := wf
 		wf, err = e.bury(ctx, old)

@@ -42,6 +42,9 @@ func (e *Admin) resumeWorkflow(ctx context.Context, id string, by weft.Actor) er
 			return said.recorded(ctx, e.Store, wf)
 		},
 		Decide: func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
+			if err := wf.Understood(); err != nil {
+				return nil, fmt.Errorf("engine: resume %q: %w", id, err)
+			}
 			switch {
 			case wf.Status == checkpoint.StatusFailed:
 				w, err := e.retryFailed(ctx, wf, verb)

@@ -39,6 +39,8 @@ func TestGoldenRecords(t *testing.T) {
 	alone.Deaths, alone.Alone = 9, 2
 	parked := running
 	parked.Owner, parked.Awaits, parked.Heard, parked.Facing = "", []string{"approved"}, 3, []string{"signal approved"}
+	needing := running
+	needing.Needs = []string{"reset"}
 	pinned := running
 	pinned.Deployment = "2026-07-29"
 	child, retried, compensated := running, running, running
@@ -60,6 +62,7 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-suspect":     wf(suspect),
 		"workflow-alone":       wf(alone),
 		"workflow-parked":      wf(parked),
+		"workflow-needing":     wf(needing),
 		"workflow-completed":   wf(completed),
 		"workflow-failed":      wf(failed),
 		"workflow-cancelled":   wf(cancelled),

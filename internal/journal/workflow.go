@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
@@ -98,6 +100,10 @@ type Workflow struct {
 	Waits bool   `cbor:"28,keyasint,omitempty"`
 	Slot  int    `cbor:"29,keyasint,omitempty"`
 
+	// Needs are abilities that an engine must have to execute, end or purge the run. The
+	// commit that first uses one adds it. See Unmet.
+	Needs []string `cbor:"31,keyasint,omitempty"`
+
 	key     []byte // nil: not made yet
 	raw     []byte
 	unknown record.Unknown
@@ -149,6 +155,31 @@ type Attention struct {
 
 // Tombstone reports whether the workflow was purged and only its next number is kept.
 func (w *Workflow) Tombstone() bool { return w.Next > 0 }
+
+// abilities are those that a run may need and this release has. What every release can do is
+// not among them. A release that stores something which an earlier one would not understand
+// adds a name here.
+var abilities []string
+
+// Unmet returns the first of the run's needs that this release does not know, or "". Then a
+// newer release has made something of the run that this one would misunderstand: this engine
+// may read the run, send it signals and record a request to cancel it, and nothing else.
+func (w *Workflow) Unmet() string {
+	for _, need := range w.Needs {
+		if !slices.Contains(abilities, need) {
+			return need
+		}
+	}
+	return ""
+}
+
+// Understood returns an error that wraps storage.ErrFutureFormat if the run has an unmet need.
+func (w *Workflow) Understood() error {
+	if need := w.Unmet(); need != "" {
+		return fmt.Errorf("%w: workflow %q uses %q, which only a newer release knows; use an engine of that release", storage.ErrFutureFormat, w.ID, need)
+	}
+	return nil
+}
 
 // Parked reports whether the run is parked until something happens.
 func (w *Workflow) Parked() bool {

@@ -71,6 +71,9 @@ func (e *Env) Types() []string { return slices.Sorted(maps.Keys(e.Workflows)) }
 // Fits returns the definition with which this engine may execute wf, a claimed run or one
 // to be started. If the engine may not execute it, Fits returns nil and the reason.
 func (e *Env) Fits(wf *journal.Workflow) (def *Definition, why string) {
+	if need := wf.Unmet(); need != "" {
+		return nil, fmt.Sprintf("a newer release has used %q in it", need)
+	}
 	if def = e.Workflows[wf.Type]; def == nil {
 		return nil, "this engine has no workflow of this name"
 	}

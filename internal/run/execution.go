@@ -269,6 +269,9 @@ func (x *Execution) nextEvent() (logged, bool, error) {
 		case err != nil:
 			return logged{}, false, err
 		default:
+			if err := x.understands(c); err != nil {
+				return logged{}, false, err
+			}
 			x.record(c, true)
 			if c.Number == x.Hold.Head {
 				x.replayed()
@@ -283,6 +286,30 @@ func (x *Execution) nextEvent() (logged, bool, error) {
 	x.Ops.learnt = e.place
 	x.noteReplay()
 	return e, true, nil
+}
+
+// understands returns an error that wraps storage.ErrFutureFormat if c has an event, or is about
+// an operation, of a kind that this release does not know. To pass over it would be to
+// execute another history than the one that is recorded.
+func (x *Execution) understands(c checkpoint.Checkpoint) error {
+	for _, e := range c.Events {
+		what := ""
+		switch e.Kind {
+		case checkpoint.KindClaimed, checkpoint.KindSkipped, checkpoint.KindDispatched, checkpoint.KindNoted,
+			checkpoint.KindStarted, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired,
+			checkpoint.KindReceived, checkpoint.KindMissed, checkpoint.KindAsked, checkpoint.KindActed,
+			checkpoint.KindHeld, checkpoint.KindSurvived, checkpoint.KindGivenUp, checkpoint.KindParked,
+			checkpoint.KindCameBack, checkpoint.KindEnded, checkpoint.KindCompensating:
+			if e.Of == "" || kinds[e.Of] {
+				continue
+			}
+			what = fmt.Sprintf("operation %s of kind %q", e.Operation, e.Of)
+		default:
+			what = fmt.Sprintf("event of kind %q", e.Kind)
+		}
+		return fmt.Errorf("%w: checkpoint %d of workflow %q has an %s, which only a newer release knows", storage.ErrFutureFormat, c.Number, x.ID, what)
+	}
+	return nil
 }
 
 // delivering reports whether there are durable events that were not delivered.

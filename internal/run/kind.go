@@ -37,6 +37,15 @@ var (
 	ofCompensation = &kind{name: "compensation", give: giveRecorded}
 )
 
+// kinds are the names of all kinds.
+var kinds = map[string]bool{}
+
+func init() {
+	for _, k := range []*kind{ofActivity, ofStep, ofTimer, ofReceive, ofSend, ofBranch, ofChild, ofTransaction, ofDetached, ofCancellation, ofCompensation} {
+		kinds[k.name] = true
+	}
+}
+
 // giveRecorded decodes the recorded result.
 func giveRecorded(r *Handle, o *operation, result any) error {
 	if result == nil {

@@ -1,0 +1,236 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/storage"
+)
+
+// ability is one that only a newer release has.
+const ability = "reset"
+
+// needs makes ability a need of a run, as a newer release would.
+func needs(t *testing.T, s storage.Storage, id string) {
+	t.Helper()
+	wf, err := journal.Load(ctx, s, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := *wf
+	next.Needs = []string{ability}
+	_, put, err := next.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// FMT-13, FMT-15: a run in which a newer release has used something that this one does not know
+// is claimed on no path: not by the poll, not from the line of a queue, not with a signal, and
+// not from an engine that died. Reading it, a signal and a request to cancel it work, and
+// what would change more of it is refused. The runs beside it are executed. Once the need is
+// gone, so is it.
+func TestRunOfANewerRelease(t *testing.T) {
+	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		wf := flow("w", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		queued := wf.With(engine.StartOptions{Queue: "reports"})
+		settings := func(c *engine.Config) {
+			leases(c)
+			c.ParkAfter = time.Millisecond
+			c.Queues = []engine.Queue{{Name: "reports", Concurrency: 1}}
+		}
+
+		p := boot(t, s, wf, settings)
+		start(t, wf, p, "parked", "")
+		start(t, wf, p, "held", "")
+		time.Sleep(time.Second)
+		p.stop(t)
+		client := made(t, s, wf, func(c *engine.Config) { c.Workflows = nil })
+		start(t, wf, client, "due", "")
+		start(t, queued, client, "in line", "")
+		start(t, queued, client, "behind", "")
+		client.Close()
+		all := []string{"parked", "held", "due", "in line"}
+		for _, id := range all {
+			needs(t, s, id)
+		}
+		ownedByTheDead(t, s, "held")
+
+		if store.Reopen != nil {
+			s = store.Reopen(t, s)
+		}
+		p = boot(t, s, wf, settings)
+		time.Sleep(time.Minute)
+		for _, id := range all {
+			send(t, yes, p, id, "ann", "evt_1")
+		}
+		send(t, yes, p, "behind", "ann", "evt_1")
+		if got := result(t, wf.Handle(p, "behind")); got != "ann" {
+			t.Errorf("the run behind it in the line: %q", got)
+		}
+		time.Sleep(time.Hour)
+		before := map[string][]byte{}
+		for _, id := range all {
+			i := describe(t, p, id)
+			if len(i.Attention) != 1 || i.Attention[0].Reason != engine.ReasonNewerRelease || i.Attention[0].Name != ability {
+				t.Errorf("%s: %+v, want that a newer release is needed", id, i.Attention)
+			}
+			if got := kinds(historyOf(t, p.Engine, id)); slices.Contains(got, checkpoint.KindReceived) || i.Status.Terminal() {
+				t.Errorf("%s is %s: %v", id, i.Status, got)
+			}
+			var exported bytes.Buffer
+			if err := p.Export(ctx, id, &exported); err != nil && !errors.Is(err, engine.ErrNotFound) {
+				t.Errorf("export of %s: %v", id, err)
+			}
+			before[id] = get(t, s, keys.Workflow(id))
+			for what, err := range map[string]error{
+				"resume":       p.Resume(ctx, id, audit),
+				"resolve":      p.Resolve(ctx, id, "1", activity.Failed("no"), audit),
+				"clear signal": p.ClearSignal(ctx, id, yes.Name, "evt_1", audit),
+			} {
+				if !errors.Is(err, storage.ErrFutureFormat) || !strings.Contains(err.Error(), ability) {
+					t.Errorf("%s of %s: %v, want that only a newer release knows %q", what, id, err, ability)
+				}
+			}
+			if now := get(t, s, keys.Workflow(id)); string(now) != string(before[id]) {
+				t.Errorf("%s was rewritten", id)
+			}
+			if err := wf.Handle(p, id).Cancel(ctx, engine.Actor{Reason: "enough"}); err != nil {
+				t.Errorf("cancel of %s: %v", id, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		for _, id := range all {
+			if i := describe(t, p, id); i.Cancel == nil || i.Status.Terminal() {
+				t.Errorf("%s: %+v, want the request recorded and the run as it is", id, i)
+			}
+		}
+	})
+}
+
+// An ended run with a need is not purged, and its failure is not taken back.
+func TestEndedRunOfANewerRelease(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("w", func(*engine.Run) (string, error) { return "", errBroke })
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", "")
+		if _, err := outcome(h); err == nil {
+			t.Error("it has not failed")
+		}
+		needs(t, s, "o")
+		raw := get(t, s, keys.Workflow("o"))
+		for what, err := range map[string]error{"purge": p.Purge(ctx, "o", audit), "resume": p.Resume(ctx, "o", audit)} {
+			if !errors.Is(err, storage.ErrFutureFormat) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if now := get(t, s, keys.Workflow("o")); string(now) != string(raw) {
+			t.Error("it was rewritten")
+		}
+		if _, err := outcome(h); err == nil || errors.Is(err, storage.ErrFutureFormat) {
+			t.Errorf("result: %v, want the failure", err)
+		}
+	})
+}
+
+// FMT-13: an event or an operation of a kind that this release does not know is not passed over:
+// the run is held, and continues when its history is understood.
+func TestHistoryOfANewerRelease(t *testing.T) {
+	for what, change := range map[string]func(*checkpoint.Event){
+		"event":     func(e *checkpoint.Event) { e.Kind = "rewound" },
+		"operation": func(e *checkpoint.Event) { e.Of = "hook" },
+	} {
+		virtual(t, func(t *testing.T) {
+			s := fresh(t)
+			called := 0
+			wf := flow("w", func(run *engine.Run) (string, error) {
+				engine.Step(run, "s", func(context.Context) (int, error) { called++; return 1, nil })
+				return yes.Receive(run)
+			})
+			p := boot(t, s, wf, parking)
+			start(t, wf, p, "o", "")
+			time.Sleep(time.Second)
+			p.stop(t)
+			changeSettled(t, s, "o", change)
+			p = boot(t, s, wf, parking)
+			send(t, yes, p, "o", "ann", "evt_1")
+			time.Sleep(time.Minute)
+			i := describe(t, p, "o")
+			if len(i.Attention) != 1 || i.Attention[0].Reason != engine.ReasonDamaged || !strings.Contains(i.Attention[0].Detail, "newer release") || called != 1 {
+				t.Errorf("%s of an unknown kind: %+v, called %d times", what, i, called)
+			}
+		})
+	}
+}
+
+// ownedByTheDead makes a parked run one of an incarnation that died.
+func ownedByTheDead(t *testing.T, s storage.Storage, id string) {
+	t.Helper()
+	const dead = "host-00000000000000000000000000"
+	wf, err := journal.Load(ctx, s, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := *wf
+	next.Owner = dead
+	_, put, err := next.Seal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := storage.Batch{Ops: []storage.Op{put, storage.Put(keys.Held(dead, id), nil)}}
+	if wf.Todo != nil {
+		b.Ops = append(b.Ops, storage.Delete(wf.Todo))
+	}
+	if err := s.Commit(ctx, b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// changeSettled changes the events of a workflow that settle an operation.
+func changeSettled(t *testing.T, s storage.Storage, id string, change func(*checkpoint.Event)) {
+	t.Helper()
+	changed := 0
+	for _, key := range entries(t, s, "wf:"+id+":ckpt:") {
+		var c struct {
+			Generation string             `cbor:"1,keyasint"`
+			Commit     []byte             `cbor:"2,keyasint"`
+			Time       int64              `cbor:"3,keyasint"`
+			Events     []checkpoint.Event `cbor:"4,keyasint,omitempty"`
+		}
+		if _, err := record.Open([]byte(key), get(t, s, []byte(key)), journal.Version, &c); err != nil {
+			t.Fatal(err)
+		}
+		for i := range c.Events {
+			if c.Events[i].Kind == checkpoint.KindSettled {
+				change(&c.Events[i])
+				changed++
+			}
+		}
+		raw, err := record.Seal([]byte(key), journal.Version, &c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, []byte(key), raw)
+	}
+	if changed != 1 {
+		t.Fatalf("%d events settle an operation, want 1", changed)
+	}
+}
