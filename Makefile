@@ -23,6 +23,7 @@ torture:
 	go run ./examples/crash -kills 1000 -store postgres
 	go run ./examples/cluster -kills 2000 -pauses 2000 -engines 4
 	go run ./examples/cluster -kills 1000 -pauses 1000 -engines 4 -store sqlite
+	testdata/releases/run 1000
 	go run ./examples/payment -kills 1000 -store sqlite
 	go run ./examples/payment -kills 1000 -store postgres
 

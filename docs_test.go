@@ -196,7 +196,7 @@ func TestDeploymentsAreDocumented(t *testing.T) {
 	for _, words := range []string{
 		"**Safe CAS.**", "**Fail fast.**", "**Single owner.**",
 		"CheckpointOwnershipCapabilityError", "OwnershipModeError",
-		"## Mixed versions", "**Drain**", "**Keep them out**", "recovers by itself", "lease your deployment tool has",
+		"## Upgrade and downgrade of Weft", "**Drain**", "**Keep them out**", "recovers by itself", "lease your deployment tool has",
 	} {
 		if !strings.Contains(string(text), words) {
 			t.Errorf("docs/guides/operating.md does not say %q", words)

@@ -177,6 +177,12 @@ func TestHistoryOfANewerRelease(t *testing.T) {
 			if len(i.Attention) != 1 || i.Attention[0].Reason != engine.ReasonDamaged || !strings.Contains(i.Attention[0].Detail, "newer release") || called != 1 {
 				t.Errorf("%s of an unknown kind: %+v, called %d times", what, i, called)
 			}
+			p.stop(t)
+			changeSettled(t, s, "o", func(e *checkpoint.Event) { e.Kind, e.Of = checkpoint.KindSettled, "step" })
+			p = boot(t, s, wf, parking)
+			if got := result(t, wf.Handle(p, "o")); got != "ann" || called != 1 {
+				t.Errorf("%s of a known kind again: %q, called %d times", what, got, called)
+			}
 		})
 	}
 }
@@ -204,33 +210,31 @@ func ownedByTheDead(t *testing.T, s storage.Storage, id string) {
 	}
 }
 
-// changeSettled changes the events of a workflow that settle an operation.
+// changeSettled changes the event of a workflow that settles its first operation, a step.
 func changeSettled(t *testing.T, s storage.Storage, id string, change func(*checkpoint.Event)) {
 	t.Helper()
 	changed := 0
 	for _, key := range entries(t, s, "wf:"+id+":ckpt:") {
 		var c struct {
-			Generation string             `cbor:"1,keyasint"`
-			Commit     []byte             `cbor:"2,keyasint"`
-			Time       int64              `cbor:"3,keyasint"`
-			Events     []checkpoint.Event `cbor:"4,keyasint,omitempty"`
+			Events []checkpoint.Event `cbor:"4,keyasint,omitempty"`
 		}
-		if _, err := record.Open([]byte(key), get(t, s, []byte(key)), journal.Version, &c); err != nil {
+		rest, err := record.Open([]byte(key), get(t, s, []byte(key)), journal.Version, &c)
+		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range c.Events {
-			if c.Events[i].Kind == checkpoint.KindSettled {
+			if c.Events[i].Operation == "1" {
 				change(&c.Events[i])
 				changed++
 			}
 		}
-		raw, err := record.Seal([]byte(key), journal.Version, &c, nil)
+		raw, err := record.Seal([]byte(key), journal.Version, &c, rest)
 		if err != nil {
 			t.Fatal(err)
 		}
 		put(t, s, []byte(key), raw)
 	}
 	if changed != 1 {
-		t.Fatalf("%d events settle an operation, want 1", changed)
+		t.Fatalf("%d events are of operation 1, want 1", changed)
 	}
 }
