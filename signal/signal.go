@@ -117,10 +117,12 @@ func (s *Signal[T]) receive(run Runner, within *time.Duration) (v T, ok bool, er
 // Accepted is the answer to a signal: the same each time an ID is sent, over any
 // transport.
 type Accepted struct {
-	Accepted                         bool
-	WorkflowID, SignalName, SignalID string
-	AcceptedAt                       time.Time
-	SignalStorageKey                 string
+	Accepted         bool      `json:"accepted"` // always true
+	WorkflowID       string    `json:"workflowId"`
+	SignalName       string    `json:"signalName"`
+	SignalID         string    `json:"signalId"`
+	AcceptedAt       time.Time `json:"acceptedAt"`       // when it was accepted first
+	SignalStorageKey string    `json:"signalStorageKey"` // the key under which its payload was stored
 }
 
 // Internal to Weft: what package engine and transports need.
