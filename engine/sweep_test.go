@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -51,6 +52,10 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"orphan":   orphan,
 	"lines":    inLine,
 	"answers":  answersOf,
+	"purge":    purging,
+	"clearing": clearing,
+	"beats":    beating,
+	"expiry":   forgetting,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
@@ -98,6 +103,17 @@ func onPostgres(t *testing.T) sweep.Store {
 		}
 		return s
 	}}
+}
+
+// What a step writes in the transaction of its checkpoint is there once, whatever call goes
+// wrong, and whatever happens to the transaction.
+func TestEveryTransactionMayFail(t *testing.T) {
+	torture.Slow(t)
+	stride := 1
+	if torture.Raced() {
+		stride = 7
+	}
+	t.Logf("%d plays", sweep.Every(t, sweepStores["sqlite"], stride, transactions))
 }
 
 // A run goes on on PostgreSQL, whatever call to it goes wrong. Engines there are
@@ -956,6 +972,179 @@ func deploys(w *sweep.World) sweep.Scenario {
 			}
 			active, err := eng.ActiveDeployment(ctx)
 			return one + two + active, err
+		},
+	}
+}
+
+// purging: a workflow is purged as soon as it has ended, and its id used again. Its tombstone
+// expires.
+func purging(*sweep.World) sweep.Scenario {
+	wf := &engine.Workflow[int, string]{Name: "quick", Func: func(run *engine.Run, n int) (string, error) {
+		return fmt.Sprint("done ", n), run.Sleep(time.Second)
+	}}
+	audit := engine.Actor{Name: "ann", Reason: "test"}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"kept"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			learnt := ""
+			for _, id := range []string{"kept", "gone", "gone"} {
+				h, err := wf.Start(ctx, eng, id, 7)
+				if err != nil {
+					return "", err
+				}
+				got, err := h.Result(ctx)
+				if err != nil {
+					return "", err
+				}
+				if learnt += got + " "; id == "gone" {
+					if err := eng.Purge(ctx, id, audit); err != nil {
+						return "", err
+					}
+					if _, err := eng.Describe(ctx, id); !errors.Is(err, engine.ErrNotFound) {
+						return "", fmt.Errorf("describe of what was purged: %w", err)
+					}
+				}
+			}
+			time.Sleep(3 * 24 * time.Hour)
+			return learnt, nil
+		},
+	}
+}
+
+// clearing: signals that nobody receives are removed by an operator.
+func clearing(*sweep.World) sweep.Scenario {
+	junk, end := &signal.Signal[int]{Name: "junk"}, &signal.Signal[int]{Name: "end"}
+	wf := &engine.Workflow[int, string]{Name: "clearing", Func: func(run *engine.Run, _ int) (string, error) {
+		n, err := end.Receive(run)
+		if err != nil {
+			return "", err
+		}
+		_, ok, err := junk.ReceiveWithin(run, 0)
+		return fmt.Sprint(n, ok), err
+	}}
+	audit := engine.Actor{Name: "ann", Reason: "test"}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"clearing"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "clearing", 0)
+			if err != nil {
+				return "", err
+			}
+			for i := range 2 {
+				if _, err := junk.Send(ctx, eng, h.ID(), i, &signal.Options{ID: fmt.Sprint(i)}); err != nil {
+					return "", err
+				}
+			}
+			for i := range 2 {
+				err := eng.ClearSignal(ctx, h.ID(), junk.Name, fmt.Sprint(i), audit)
+				if err != nil && !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) { // it was cleared before the fault
+					return "", err
+				}
+			}
+			if _, err := end.Send(ctx, eng, h.ID(), 1, &signal.Options{ID: "end"}); err != nil {
+				return "", err
+			}
+			return h.Result(ctx)
+		},
+	}
+}
+
+// beating: an import reports how far it has come, and the next attempt continues there.
+func beating(w *sweep.World) sweep.Scenario {
+	load := &activity.Activity[int, int]{
+		Name:  "load",
+		Retry: activity.Retry{MaxAttempts: -1, Backoff: time.Minute},
+		Run: func(ctx context.Context, rows int) (int, error) {
+			row, _ := activity.Progress[int](ctx) // 0 before the first beat
+			for ; row < rows; row++ {
+				w.Effect(fmt.Sprint("row ", row))
+				if err := activity.Heartbeat(ctx, row+1); err != nil {
+					return 0, err
+				}
+				time.Sleep(time.Hour) // until this beat is stored
+				if row == 1 && activity.InfoFrom(ctx).Attempt == 1 {
+					return 0, errBroke
+				}
+			}
+			return row, nil
+		},
+	}
+	wf := &engine.Workflow[int, string]{Name: "beating", Func: func(run *engine.Run, n int) (string, error) {
+		rows, err := load.Do(run, n)
+		return fmt.Sprint(rows), err
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"beating"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "beating", 4)
+			if err != nil {
+				return "", err
+			}
+			return h.Result(ctx)
+		},
+	}
+}
+
+// forgetting: the acceptance of a signal is forgotten after its time.
+func forgetting(*sweep.World) sweep.Scenario {
+	wf := &engine.Workflow[int, string]{Name: "forgetting", Func: func(run *engine.Run, _ int) (string, error) {
+		n, err := (&signal.Signal[int]{Name: "go"}).Receive(run)
+		return fmt.Sprint(n), err
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"forgetting"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "forgetting", 0)
+			if err != nil {
+				return "", err
+			}
+			id := "1"
+			_, err = eng.SendSignal(ctx, signal.Message{WorkflowID: h.ID(), Name: "go", ID: &id, Payload: 7, ExpiresAfter: time.Hour})
+			if err != nil && !errors.Is(err, engine.ErrTerminal) { // it was accepted, and forgotten, before the fault
+				return "", err
+			}
+			got, err := h.Result(ctx)
+			time.Sleep(3 * 24 * time.Hour)
+			return got, err
+		},
+	}
+}
+
+// transactions: two steps write rows in the transactions of their checkpoints.
+func transactions(*sweep.World) sweep.Scenario {
+	wf := &engine.Workflow[int, string]{Name: "transactions", Func: func(run *engine.Run, n int) (string, error) {
+		rows := 0
+		for range n {
+			var err error
+			rows, err = sqlite.Transact(run, "book", func(ctx context.Context, tx *sql.Tx) (int, error) {
+				if _, err := tx.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS seats (n INTEGER)"); err != nil {
+					return 0, err
+				}
+				if _, err := tx.ExecContext(ctx, "INSERT INTO seats VALUES (1)"); err != nil {
+					return 0, err
+				}
+				var rows int
+				return rows, tx.QueryRowContext(ctx, "SELECT count(*) FROM seats").Scan(&rows)
+			})
+			if err != nil {
+				return "", err
+			}
+		}
+		return fmt.Sprint(rows, " seats"), nil
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"transactions"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "transactions", 2)
+			if err != nil {
+				return "", err
+			}
+			return h.Result(ctx)
 		},
 	}
 }

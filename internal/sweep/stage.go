@@ -94,7 +94,7 @@ func Play(t *testing.T, set func(t testing.TB) *Stage) (err error) {
 // live runs one incarnation of a process: an engine until Drive succeeds or the store crashes.
 func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error) {
 	f := storagetest.NewFaulty(inner, s.Decide)
-	eng, err := engine.New(s.config(f))
+	eng, err := engine.New(s.config(s.opened(f, inner)))
 	if err != nil {
 		return false, err
 	}
@@ -140,13 +140,62 @@ func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error)
 	return false, err
 }
 
-func (s *Stage) config(f *storagetest.Faulty) engine.Config {
+// opened returns the store of an incarnation, with transactions if inner has them.
+func (s *Stage) opened(f *storagetest.Faulty, inner storage.Storage) storage.Storage {
+	if t, ok := storage.As[storage.Transactor](inner); ok {
+		return &transactor{Faulty: f, inner: t, decide: s.Decide}
+	}
+	return f
+}
+
+// A transactor is a Faulty whose transactions have faults too: a call of Transact is one call.
+type transactor struct {
+	*storagetest.Faulty
+	inner  storage.Transactor
+	decide func(storagetest.Call) storagetest.Fault
+}
+
+func (t *transactor) Unwrap() storage.Storage { return t.Faulty }
+
+func (t *transactor) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
+	select {
+	case <-t.Crashed():
+		return storagetest.ErrCrashed
+	default:
+	}
+	fault := t.decide(storagetest.Call{Method: "Transact"})
+	switch fault {
+	case storagetest.CrashBefore:
+		t.Crash()
+		return storagetest.ErrCrashed
+	case storagetest.ErrorBefore:
+		return storagetest.ErrInjected
+	}
+	err := t.inner.Transact(ctx, func(ctx context.Context) (storage.Batch, error) {
+		b, err := f(ctx)
+		if err == nil && fault == storagetest.CancelMiddle {
+			err = fmt.Errorf("%w: the server went away", storage.ErrTransactionLost)
+		}
+		return b, err
+	})
+	switch {
+	case fault == storagetest.CrashAfter:
+		t.Crash()
+		return storagetest.ErrCrashed
+	case fault == storagetest.ErrorAfter:
+		return storagetest.ErrInjected
+	}
+	return err
+}
+
+func (s *Stage) config(f storage.Storage) engine.Config {
 	c := s.Config
 	c.Storage = f
 	c.Name = "sweep"
 	c.PollInterval = cmp.Or(c.PollInterval, Poll)
 	c.LeaseTTL = 3 * c.PollInterval
 	c.SignalIDRetention = 365 * 24 * time.Hour // longer than a run: a client may send again at its end
+	c.TombstoneRetention = 24 * time.Hour
 	c.Logger = slog.New(slog.DiscardHandler)
 	return c
 }

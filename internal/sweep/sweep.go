@@ -191,6 +191,8 @@ func (p *played) stage(s Store, scenario func(*World) Scenario, call int, fault 
 // Where describes a call by its keys.
 func Where(c storagetest.Call) string {
 	switch c.Method {
+	case "Transact":
+		return "Transact"
 	case "Get":
 		return fmt.Sprintf("Get %s", c.Key)
 	case "Scan":
