@@ -30,6 +30,7 @@ func look(context.Context, int) (activity.Verification[int], error) {
 	return activity.NotCompleted[int](), nil
 }
 
+// A definition that makes no sense is refused. ACT-9: without a key there is no verifier.
 func TestCheck(t *testing.T) {
 	broke := errors.New("broke")
 	for _, c := range []struct {
@@ -242,6 +243,7 @@ func TestCall(t *testing.T) {
 		{a.With(activity.Options{IdempotencyKey: "mine", Timeout: time.Second, TotalTimeout: time.Hour}), "mine", time.Second, time.Hour},
 		{&act{Name: "charge", Run: work, Idempotent: true}, "", activity.DefaultKeyedTimeout, activity.DefaultKeyedTimeout},
 		{&act{Name: "charge", Run: work}, "", activity.DefaultTimeout, activity.DefaultTimeout},
+		{&act{Name: "charge", Run: work, Timeout: time.Hour}, "", time.Hour, time.Hour},
 	} {
 		var got activity.Call
 		c.a.Go(runner{call: &got}, 42)

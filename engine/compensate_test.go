@@ -189,8 +189,8 @@ func TestCompensateAndCancel(t *testing.T) {
 	}
 }
 
-// ACT-10, ACT-11: Compensate is told of the call that it undoes: its key and its place;
-// and of itself the phase, its own attempt, and a token above all others.
+// ACT-10, ACT-11: an attempt is told its number, with a key and without one. Compensate is
+// told of the call that it undoes: its key and its place; and of itself the phase, its own attempt, and a token above all others.
 func TestInfoOfACompensation(t *testing.T) {
 	for _, key := range []string{"", "booking/7"} {
 		virtual(t, func(t *testing.T) {
@@ -230,6 +230,11 @@ func TestInfoOfACompensation(t *testing.T) {
 			failure(t, start(t, wf, p, "o", ""), "no hotel")
 			if len(done) != 3 || len(undone) != 3 {
 				t.Fatalf("%d attempts, and %d to undo; want 3", len(done), len(undone))
+			}
+			for n, got := range done {
+				if got.Attempt != n+1 {
+					t.Errorf("attempt %d is told that it is number %d", n+1, got.Attempt)
+				}
 			}
 			token := done[2].FencingToken
 			for n, got := range undone {

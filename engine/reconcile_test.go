@@ -719,6 +719,70 @@ func TestDerivedKeys(t *testing.T) {
 	})
 }
 
+// ACT-1, ACT-2, ACT-3, ACT-4: a record is of one operation of one workflow, under the name
+// that the activity has. A second call with the same key is another operation, and is made.
+// A workflow that is started without an id gets one.
+func TestEachOperationHasARecordOfItsOwn(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		a, b := keyed(func(_ context.Context, n int) (string, error) { return fmt.Sprint("run ", n), nil }, nil)
+		wf := flow("checkout", func(run *engine.Run) (string, error) {
+			one, err := a.Do(run, "42")
+			two, err2 := a.Do(run, "42")
+			return one + ", " + two, errors.Join(err, err2)
+		})
+		p := boot(t, s, wf)
+		for _, c := range [][2]string{{"o:1", "run 1, run 2"}, {"o:2", "run 3, run 4"}, {"", "run 5, run 6"}} {
+			if got := result(t, start(t, wf, p, c[0], "")); got != c[1] {
+				t.Errorf("%s learnt %q, want %q", c[0], got, c[1])
+			}
+		}
+		if runs, _, _ := b.counts(); runs != 6 {
+			t.Errorf("%d attempts, want one for each of six calls", runs)
+		}
+		want := []string{
+			"act:o%3A1:charge:1:order%2F42", "act:o%3A1:charge:2:order%2F42",
+			"act:o%3A2:charge:1:order%2F42", "act:o%3A2:charge:2:order%2F42",
+		}
+		if got := entries(t, s, "act:o"); !slices.Equal(got, want) {
+			t.Errorf("records %q, want %q", got, want)
+		}
+		if got := entries(t, s, "act:"); len(got) != 6 || len(entries(t, s, "act::")) > 0 {
+			t.Errorf("records %q, want two more, of a workflow with an id", got)
+		}
+		p.stop(t)
+	})
+}
+
+// ACT-5: a call from outside of the run's branches would have another number each time. It
+// is refused, and leaves no record.
+func TestWhatHasNoPlaceHasNoRecord(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		a, b := keyed(func(context.Context, int) (string, error) { return "", nil }, nil)
+		var refused error
+		wf := flow("checkout", func(run *engine.Run) (string, error) {
+			_, err := engine.Step(run, "step", func(context.Context) (string, error) {
+				_, refused = a.Do(run, "42")
+				return "", nil
+			})
+			return "", errors.Join(err, run.Sleep(time.Minute))
+		})
+		p := boot(t, s, wf)
+		result(t, start(t, wf, p, "o", ""))
+		if !errors.Is(refused, engine.ErrForeignRun) {
+			t.Errorf("error %v, want ErrForeignRun", refused)
+		}
+		if runs, _, _ := b.counts(); runs != 0 {
+			t.Errorf("%d attempts, want none", runs)
+		}
+		if acts := entries(t, s, "act:"); len(acts) != 0 {
+			t.Errorf("records %q, want none", acts)
+		}
+		p.stop(t)
+	})
+}
+
 // Interleaving 37: a record that an earlier generation left under the same operation and
 // key is not seen, and does not stand in the way.
 func TestARecordOfAnotherLifeIsNotSeen(t *testing.T) {

@@ -40,7 +40,7 @@ var families = map[string]func(id, name, sid string) []byte{
 	"meta":   func(_, name, _ string) []byte { return keys.Meta(name) },
 }
 
-// FMT-1, FMT-3, FMT-4, FMT-7: the keys of records.
+// FMT-1, FMT-3, FMT-4, FMT-7, ACT-2, ACT-25: the keys of records.
 func TestKeysAreWhereTheContractSays(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{string(keys.Workflow("order 1")), "wf:order%201"},
@@ -49,7 +49,7 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 		{string(keys.Checkpoint("o", 7)), "wf:o:ckpt:00000000000000000007"},
 		{string(keys.Signal("o:1", "a/b", "x%")), "sig:o%3A1:a%2Fb:x%25"},
 		{string(keys.Accepted("o", "a", "x")), "sigres:o:a:x"},
-		{string(keys.Activity("o 1", "charge/card", "3.1", "order:42")), "act:o%201:charge%2Fcard:3.1:order%3A42"}, // ACT-2
+		{string(keys.Activity("o 1", "charge/card", "3.1", "order:42")), "act:o%201:charge%2Fcard:3.1:order%3A42"},
 		{string(keys.Beat("o 1", "3.1")), "beat:o%201:3.1"},
 		{string(keys.Inbox("o", 3)), "inbox:o:00000000000000000003"},
 		{string(keys.SignalCounter("o")), "sigseq:o"},
@@ -77,6 +77,15 @@ func TestDistinctTuplesHaveDistinctKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := [3]string{part.Draw(t, "id"), part.Draw(t, "name"), part.Draw(t, "sid")}
 		b := [3]string{part.Draw(t, "id"), part.Draw(t, "name"), part.Draw(t, "sid")}
+		switch rapid.SampledFrom([]string{"another", "divided elsewhere", "escaped"}).Draw(t, "b") {
+		case "divided elsewhere":
+			words := strings.Split(strings.Join(a[:], ":"), ":")
+			i := rapid.IntRange(1, len(words)-2).Draw(t, "first border")
+			j := rapid.IntRange(i+1, len(words)-1).Draw(t, "second border")
+			b = [3]string{strings.Join(words[:i], ":"), strings.Join(words[i:j], ":"), strings.Join(words[j:], ":")}
+		case "escaped":
+			b = [3]string{a[0], a[1], strings.ReplaceAll(a[2], ":", "%3A")}
+		}
 		for _, family := range []string{"sig", "sigres", "wake"} {
 			ka, kb := families[family](a[0], a[1], a[2]), families[family](b[0], b[1], b[2])
 			if bytes.Equal(ka, kb) != (a == b) {
@@ -89,12 +98,15 @@ func TestDistinctTuplesHaveDistinctKeys(t *testing.T) {
 	})
 }
 
-// ACT-1, ACT-26, ACT-27, ACT-28, ACT-29, ACT-30, ACT-25: a record of a reconciled activity is
+// ACT-1, ACT-2, ACT-25, ACT-26, ACT-27, ACT-28, ACT-29, ACT-30: a record of a reconciled activity is
 // found under its own workflow, name, operation and key, and under no other.
 func FuzzActivityKeysAreInjective(f *testing.F) {
 	parts := []string{"a", "a:", ":a", "a:b", "b", "%", "%3A", "/", "\x00", " ", "%00", "1.1", "1", ".1", "", "é", "e\u0301"}
 	for i, p := range parts {
 		q := parts[(i+1)%len(parts)]
+		f.Add(p, "a", "a", "a", q, "a", "a", "a")
+		f.Add("a", p, "a", "a", "a", q, "a", "a")
+		f.Add("a", "a", p, "a", "a", "a", q, "a")
 		f.Add("a", "a", "a", p, "a", "a", "a", q)
 		f.Add(p, q, "1", "k", q, p, "1", "k")
 		f.Add("o", p+":"+q, "1", "k", "o", p, q+":1", "k")
@@ -113,7 +125,7 @@ func FuzzActivityKeysAreInjective(f *testing.F) {
 	})
 }
 
-// FMT-8, FMT-11, FMT-17, FMT-18, FMT-19, FMT-20, FMT-24: a scan of one family returns no keys
+// FMT-8, FMT-11, FMT-17, FMT-18, FMT-19, FMT-20, FMT-24, ACT-25: a scan of one family returns no keys
 // of another, whatever the ids are.
 func TestFamiliesAreAdditive(t *testing.T) {
 	for _, id := range []string{"a", "wf:a", "sig", "sigres", ":", "a:ckpt:1", "\x00", "wf", "op", "upd"} {

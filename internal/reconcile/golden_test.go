@@ -83,7 +83,7 @@ func TestGoldenRecords(t *testing.T) {
 	})
 }
 
-// A record can be read back, is found under its own key only, and keeps the fields of a
+// ACT-29: a record can be read back, is found under its own key only, and keeps the fields of a
 // later release.
 func TestRecordRoundTrip(t *testing.T) {
 	s := new(memory.Store)
@@ -105,7 +105,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	if err := s.Commit(t.Context(), storage.Batch{If: []storage.Condition{got.Unchanged()}}); err != nil || !bytes.Equal(got.Unchanged().Value, sealed.Unchanged().Value) {
 		t.Errorf("it is not what it was: %v", err)
 	}
-	if _, err := ReadRecord(t.Context(), s, "o", "charge", "1", "other"); !errors.Is(err, storage.ErrNotFound) { // ACT-29
+	if _, err := ReadRecord(t.Context(), s, "o", "charge", "1", "other"); !errors.Is(err, storage.ErrNotFound) {
 		t.Errorf("another key: %v", err)
 	}
 	for generation, want := range map[string]int{"G": 1, "other": 0} {

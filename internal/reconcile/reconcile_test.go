@@ -56,7 +56,8 @@ func answer(s activity.State, waited time.Duration) Happened {
 
 const long = time.Hour // past every Settle
 
-// Every row of the table of decisions. ACT-31 to ACT-51 where a row is one of them.
+// Every row of the table of decisions, ACT-31 to ACT-51 where a row is one of them, and what
+// is recorded then: ACT-17 to ACT-24.
 func TestNext(t *testing.T) {
 	park := func(p *activity.Policy) { p.OnIndeterminate = activity.AwaitOperator }
 	late := after(1, verified, Happened{What: Expired})
@@ -201,6 +202,9 @@ func TestNext(t *testing.T) {
 				t.Errorf("got %v after %v, %s, settled %v, %q %q\nwant %v after %v, %s, settled %v, %q %q", d.Do, d.After, got.Status, got.Settled, f.Category, f.Message,
 					c.do, c.after, c.status, c.settled, c.category, c.message)
 			}
+			if got.HasResult && string(got.Result) != "5" { // ACT-18
+				t.Errorf("the result is recorded as %q, want 5", got.Result)
+			}
 			if diff := cmp.Diff(c.r, before, cmpopts.IgnoreUnexported(Record{})); diff != "" {
 				t.Errorf("Next changed its argument: %s", diff)
 			}
@@ -252,10 +256,11 @@ func TestNoAnswerMakesNoSuccess(t *testing.T) {
 	}
 }
 
-// ACT-20, ACT-46, interleaving 30: what is counted when an attempt starts.
+// ACT-17, ACT-20, ACT-21, ACT-22, ACT-46, interleaving 30: what is counted and recorded when
+// an attempt starts.
 func TestDispatched(t *testing.T) {
 	r := left(1)
-	if r.Attempt != 1 || r.Token != 8 || r.Epoch != 7 || r.CreatedAt != r.UpdatedAt || r.Deadline != r.UpdatedAt+30_000_000 || r.Status != StatusIndeterminate {
+	if r.Attempt != 1 || r.Token != 8 || r.Epoch != 7 || r.CreatedAt != noon.Add(-time.Minute).UnixMicro() || r.CreatedAt != r.UpdatedAt || r.Deadline != r.UpdatedAt+30_000_000 || r.Status != StatusIndeterminate {
 		t.Errorf("the first: %+v", r)
 	}
 	failed := after(1, verified, Happened{What: Erred, Failure: busy}).Released(noon, time.Second)
