@@ -277,6 +277,47 @@ func (b *bank) checkInfo(t *testing.T, restarted time.Time, patient bool) {
 	}
 }
 
+// ACT-33: what the verifier answers is durable before the workflow learns it. If the process
+// dies before that, the workflow has learnt nothing, and the verifier is asked again.
+func TestAVerifiersResultIsDurableBeforeItIsLearnt(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		a, b := keyed(func(context.Context, int) (string, error) { return "", errBroke },
+			func(n int) activity.Verification[string] {
+				return activity.CompletedWithResult(fmt.Sprint("answer ", n))
+			})
+		var learnt []string
+		wf := flow("checkout", func(run *engine.Run) (string, error) {
+			out, err := a.Do(run, "42")
+			learnt = append(learnt, sprint(out, err))
+			return out, err
+		})
+		p := bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if _, asked, _ := b.counts(); asked > 0 && c.Method == "Commit" && touches(c.Batch, "act:") {
+				return storagetest.CrashBefore
+			}
+			return storagetest.None
+		}), wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		if _, asked, _ := b.counts(); asked != 1 || len(learnt) > 0 {
+			t.Errorf("the verifier was asked %d times, and the workflow has learnt %q from an answer that is not durable", asked, learnt)
+		}
+		p.kill()
+		if r := recordOf(t, s, "order/42"); r.Settled {
+			t.Fatalf("the record is %s: this tests nothing", r.Status)
+		}
+		p = boot(t, s, wf)
+		if got := result(t, wf.Handle(p, "o")); got != "answer 2" {
+			t.Errorf("learnt %q, want the second answer", got)
+		}
+		if r := recordOf(t, s, "order/42"); r.Status != reconcile.StatusCompleted || !r.HasResult || string(r.Result) != `"answer 2"` {
+			t.Errorf("the record is %s with %s, want the second answer", r.Status, r.Result)
+		}
+		p.stop(t)
+	})
+}
+
 // keyed is an activity whose attempts and verifications are scripts.
 func keyed(run func(ctx context.Context, n int) (string, error), verify func(n int) activity.Verification[string]) (*charging, *bank) {
 	b := &bank{}
@@ -323,7 +364,8 @@ func recordOf(t testing.TB, s storage.Storage, key string) reconcile.Record {
 	return r
 }
 
-// Of attempts that come back: their errors, their time, and what is asked then.
+// Of attempts that come back: their errors, their time, and what is asked then. ACT-37 to
+// ACT-39, ACT-42, ACT-43, ACT-45 to ACT-47
 func TestReconcileWithoutACrash(t *testing.T) {
 	no := func(int) activity.Verification[string] { return activity.NotCompleted[string]() }
 	yes := func(int) activity.Verification[string] { return activity.CompletedWithResult("verified") }
