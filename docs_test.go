@@ -186,8 +186,9 @@ func size(s storage.Size) string {
 	return fmt.Sprintf("%d, %d MiB", s.Ops, s.Bytes>>20)
 }
 
-// OWN-1, OWN-4, OWN-20: the classes of deployment are documented, and what an operator
-// sees to before engines of another release may have the store.
+// OWN-1, OWN-4, OWN-8, OWN-20, FMT-14: the classes of deployment are documented, which bytes
+// a commit compares, what a single owner promises, and what an operator sees to before engines
+// of another release may have the store.
 func TestDeploymentsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("docs/guides/operating.md")
 	if err != nil {
@@ -196,6 +197,7 @@ func TestDeploymentsAreDocumented(t *testing.T) {
 	for _, words := range []string{
 		"**Safe CAS.**", "**Fail fast.**", "**Single owner.**",
 		"CheckpointOwnershipCapabilityError", "OwnershipModeError",
+		"the workflow's record is, byte for byte, what the owner has read", "exactly one engine, in one process, uses the store",
 		"## Upgrade and downgrade of Weft", "**Drain**", "**Keep them out**", "recovers by itself", "lease your deployment tool has",
 	} {
 		if !strings.Contains(string(text), words) {

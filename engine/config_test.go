@@ -175,7 +175,8 @@ func (l lacking) Capabilities() storage.Capabilities {
 }
 func (l lacking) Unwrap() storage.Storage { return l.Storage }
 
-// CAP-7, CAP-8, CAP-9, OWN-4, OWN-24: what each mode needs of a store.
+// CAP-7, CAP-8, CAP-9, OWN-4, OWN-5, OWN-11, OWN-24: what each mode needs of a store. What a
+// store does not claim is not taken from what it wraps, or from the mode.
 func TestModesNeedCapabilities(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -228,3 +228,43 @@ func TestZombieIsFenced(t *testing.T) {
 		store.sleeps.Store(false)
 	})
 }
+
+// OWN-2, OWN-9, OWN-25: engines that want the same run claim it before they execute any of it. Who
+// loses that race executes nothing, also if it lost it while its claim was on the way to the
+// store: engines share nothing else.
+func TestWhoLosesARaceExecutesNothing(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := sharing{fresh(t)}
+		var ran tally
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			_, err := engine.Step(run, "s", func(context.Context) (int, error) {
+				time.Sleep(time.Minute)
+				return ran.add("s"), nil
+			})
+			return "done", err
+		})
+		var slow atomic.Int32
+		h := &hooked{Storage: s, beforeCommit: func(b storage.Batch) {
+			if touches(b, "held:a") && slow.Add(1) == 1 {
+				time.Sleep(10 * time.Second) // meanwhile b claims
+			}
+		}}
+		client := made(t, s, as("client"))
+		defer client.Close()
+		start(t, wf, client, "o", "")
+		var ofA heard
+		boot(t, h, wf, as("a"), ofA.listen)
+		time.Sleep(3 * time.Second)
+		boot(t, s, wf, as("b"))
+		if got := result(t, wf.Handle(client, "o")); got != "done" {
+			t.Errorf("result %q", got)
+		}
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff([]string{"lost race o"}, ofA.told()); diff != "" {
+			t.Errorf("a was told (-want +got):\n%s", diff)
+		}
+		if n := ran.of("s"); n != 1 {
+			t.Errorf("the step was executed %d times, want once", n)
+		}
+	})
+}

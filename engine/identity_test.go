@@ -201,7 +201,7 @@ func TestWhatIdentifiesAnOperation(t *testing.T) {
 	}
 }
 
-// A run that an earlier release began, with less in its records, goes on.
+// FMT-10, FMT-23: a run that an earlier release began, with less in its records, goes on.
 func TestRunOfAnEarlierRelease(t *testing.T) {
 	for _, c := range changes {
 		if strings.Contains(c.name, "without a time limit") {

@@ -61,7 +61,7 @@ func contents(t testing.TB, s storage.Storage) map[string]string {
 	return all
 }
 
-// FMT-13, FMT-26: an engine does not open the store of a newer release, and does not run
+// FMT-13, FMT-14, FMT-26: an engine does not open the store of a newer release, and does not run
 // on one that has become it since it was opened. It writes nothing.
 func TestStoreOfANewerReleaseIsRefused(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s storage.Storage) {

@@ -253,7 +253,7 @@ func TestList(t *testing.T) {
 	})
 }
 
-// Purge removes what has ended, and nothing else; its id starts anew.
+// FMT-16, FMT-25: Purge removes what has ended, and nothing else; its id starts anew.
 func TestPurge(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)

@@ -29,7 +29,7 @@ func there(t *testing.T, s storage.Storage, key []byte) bool {
 	return err == nil
 }
 
-// SIG-27, SIG-44, OP-35: an acceptance is deleted when it has expired and its signal
+// FMT-16, FMT-25, SIG-27, SIG-44, OP-35: an acceptance is deleted when it has expired and its signal
 // was consumed; if the signal waits, it is kept, and checked again.
 func TestForget(t *testing.T) {
 	s := new(memory.Store)
@@ -56,7 +56,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// OP-35: a decision on a record that is deleted or replaced meanwhile removes nothing.
+// FMT-16, OP-35: a decision on a record that is deleted or replaced meanwhile removes nothing.
 func TestForgetIsByCompare(t *testing.T) {
 	s := new(memory.Store)
 	in := incoming("approved", "1", "v")

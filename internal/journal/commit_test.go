@@ -98,8 +98,8 @@ func TestVerdictsHaveNames(t *testing.T) {
 	}
 }
 
-// OWN-6, OWN-7, OWN-8, OWN-26, FMT-2: what an append compares, byte for byte, and that it is
-// one batch.
+// OWN-2, OWN-6, OWN-7, OWN-8, OWN-26, FMT-2: what an append compares, byte for byte, and that it
+// is one batch.
 func TestAppendComparesRecordHeadAndNext(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
@@ -169,7 +169,8 @@ func TestAppendComparesBytesAsRead(t *testing.T) {
 	}
 }
 
-// OWN-21, CK2: if two writers append to the same head, one succeeds.
+// OWN-2, OWN-3, OWN-21, CK2: if two writers append to the same head, one succeeds, and the other
+// is told that it was overtaken.
 func TestTwoCannotAppendToOneHead(t *testing.T) {
 	s := new(memory.Store)
 	h := started(t, s, "o", "me")
@@ -181,6 +182,34 @@ func TestTwoCannotAppendToOneHead(t *testing.T) {
 	}
 	if after := dump(t, s); fmt.Sprint(before) != fmt.Sprint(after) {
 		t.Error("the loser has written something")
+	}
+}
+
+// OWN-26: a checkpoint and all that belongs to it, such as the record, the entries of indexes and
+// what is deleted, are given to the store in one batch.
+func TestCheckpointIsOneBatch(t *testing.T) {
+	inner := new(memory.Store)
+	h := started(t, inner, "o", "me")
+	var batches []storage.Batch
+	s := storagetest.NewFaulty(inner, func(c storagetest.Call) storagetest.Fault {
+		if c.Method == "Commit" {
+			batches = append(batches, c.Batch)
+		}
+		return storagetest.None
+	})
+	next := *h.Workflow
+	next.State++
+	w, err := h.Append(Change{
+		Events:   []checkpoint.Event{{Kind: checkpoint.KindFired}},
+		Workflow: &next,
+		Ops:      []storage.Op{storage.Put(keys.Todo(0, noon, "o", "N"), nil), storage.Delete(keys.Inbox("o", 1))},
+	}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, s, w)
+	if len(batches) != 1 || len(batches[0].Ops) != 4 || len(batches[0].If) != 3 {
+		t.Errorf("%d batches, the first with %d operations and %d conditions, want one with 4 and 3", len(batches), len(batches[0].Ops), len(batches[0].If))
 	}
 }
 
@@ -369,7 +398,7 @@ func (answering) Scan(context.Context, storage.Range) ([]storage.Entry, error) {
 func (answering) Capabilities() storage.Capabilities                           { return storage.Capabilities{} }
 func (answering) Close() error                                                 { return nil }
 
-// Interleaving 5: a claimer has read the history up to n, and the old owner commits n+1. The
+// OWN-25, interleaving 5: a claimer has read the history up to n, and the old owner commits n+1. The
 // claim is refused, so that n+1 is not executed twice.
 func TestClaimOnAnOldHead(t *testing.T) {
 	s := new(memory.Store)

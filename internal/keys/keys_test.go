@@ -40,7 +40,7 @@ var families = map[string]func(id, name, sid string) []byte{
 	"meta":   func(_, name, _ string) []byte { return keys.Meta(name) },
 }
 
-// FMT-1, FMT-3, FMT-4, FMT-7, ACT-2, ACT-25: the keys of records.
+// FMT-1, FMT-2, FMT-3, FMT-4, FMT-7, ACT-2, ACT-25: the keys of records.
 func TestKeysAreWhereTheContractSays(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{string(keys.Workflow("order 1")), "wf:order%201"},
