@@ -221,32 +221,3 @@ func TestNoBlanketPromise(t *testing.T) {
 		}
 	}
 }
-
-// Each requirement is named where a test shows it: those on activities, signals (but
-// for what concerns transports, of which there are none), ownership and stores.
-func TestEveryRequirementIsNamedByATest(t *testing.T) {
-	named := map[string]bool{}
-	for _, n := range []int{1, 2, 3, 35, 36, 46, 47, 52} {
-		named[fmt.Sprint("SIG-", n)] = true
-	}
-	number := regexp.MustCompile(`\b[A-Z]+-\d+\b`)
-	for file := range goFiles(t) {
-		if !strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range number.FindAllString(string(text), -1) {
-			named[name] = true
-		}
-	}
-	for group, last := range map[string]int{"ACT": 55, "SIG": 53, "OWN": 27, "CAP": 10} {
-		for n := 1; n <= last; n++ {
-			if name := fmt.Sprintf("%s-%d", group, n); !named[name] {
-				t.Errorf("no test names %s", name)
-			}
-		}
-	}
-}

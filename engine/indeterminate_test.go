@@ -32,7 +32,7 @@ func tear(t *testing.T, s storage.Storage, id, name, signalID string) {
 func indeterminate(t *testing.T, how string, err error, log *lines) {
 	t.Helper()
 	var i *signal.IndeterminateError
-	if !errors.As(err, &i) || !errors.Is(err, signal.ErrConflict) || !strings.Contains(err.Error(), "SignalAcceptanceIndeterminate") {
+	if !errors.As(err, &i) || !errors.Is(err, signal.ErrConflict) || i.Code() != "SignalAcceptanceIndeterminate" || !strings.Contains(err.Error(), i.Code()) {
 		t.Errorf("%s: %v, want an *IndeterminateError", how, err)
 		return
 	}
@@ -133,7 +133,7 @@ func TestAcceptanceIsIndeterminateAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A run whose own signal is indeterminate is told so, and does not try for ever.
+// SIG-51: a run whose own signal is indeterminate is told so, and does not try for ever.
 func TestSendFromThatIsIndeterminate(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		h := &hooked{Storage: new(memory.Store)}

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -134,6 +135,27 @@ func TestSignalIDsAreAcceptedOnce(t *testing.T) {
 		defer client.Close()
 		again("from another engine", client)
 	})
+}
+
+// SIG-7: an ID is taken for one signal of one workflow. Another signal of that workflow, and
+// that signal of another workflow, may have it too.
+func TestSignalIDsAreOfOneWorkflowAndName(t *testing.T) {
+	s := fresh(t)
+	e := made(t, s)
+	defer e.Close()
+	for _, id := range []string{"o", "p"} {
+		start(t, receiving(1), e, id, "")
+		for _, to := range []*signal.Signal[string]{approved, {Name: "other"}} {
+			want := signal.Accepted{Accepted: true, WorkflowID: id, SignalName: to.Name, SignalID: "evt_1", SignalStorageKey: "sig:" + id + ":" + to.Name + ":evt_1"}
+			a, err := to.Send(ctx, e, id, id+to.Name, &signal.Options{ID: "evt_1"})
+			if a.AcceptedAt = want.AcceptedAt; err != nil || a != want {
+				t.Errorf("%s to %s: %+v, %v, want %+v", to.Name, id, a, err, want)
+			}
+		}
+		if got := signalsOf(t, e, id); !slices.Equal(got, []string{"approved/evt_1", "other/evt_1"}) {
+			t.Errorf("for %s wait %q", id, got)
+		}
+	}
 }
 
 // SIG-9, SIG-11, SIG-14, SIG-15, OP-6: signal ids and names at the door.

@@ -19,7 +19,7 @@ func (e *ConflictError) Error() string {
 
 func (e *ConflictError) Unwrap() error { return ErrConflict }
 
-// An IndeterminateError is SignalAcceptanceIndeterminate: the payload of this ID exists
+// An IndeterminateError has the Code SignalAcceptanceIndeterminate: the payload of this ID exists
 // and its acceptance does not, as in a damaged or partly restored store. Nothing was
 // enqueued. Sending again does not help until an operator has looked
 // (engine.Engine.Signals) and cleared it (ClearSignal), or the workflow was purged. It
@@ -31,9 +31,12 @@ type IndeterminateError struct {
 }
 
 func (e *IndeterminateError) Error() string {
-	return fmt.Sprintf("signal: send %q of %s to %q: SignalAcceptanceIndeterminate: its payload is there and its acceptance is not (%s)",
-		e.SignalID, e.SignalName, e.WorkflowID, e.CorrelationID)
+	return fmt.Sprintf("signal: send %q of %s to %q: %s: its payload is there and its acceptance is not (%s)",
+		e.SignalID, e.SignalName, e.WorkflowID, e.Code(), e.CorrelationID)
 }
+
+// Code returns the name of the error that every transport uses: SignalAcceptanceIndeterminate.
+func (e *IndeterminateError) Code() string { return "SignalAcceptanceIndeterminate" }
 
 func (e *IndeterminateError) Unwrap() error { return ErrConflict }
 

@@ -48,7 +48,7 @@ func TestGoldenRecords(t *testing.T) {
 	})
 }
 
-// SIG-38, SG1: payload, place, response, expiry and counter are one batch, which
+// SIG-12, SIG-38, SG1: payload, place, response, expiry and counter are one batch, which
 // succeeds only if none of the first three exists and the counter is unchanged since it
 // was read.
 func TestAcceptIsOneConditionalBatch(t *testing.T) {

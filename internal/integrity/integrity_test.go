@@ -105,7 +105,9 @@ func problems(t *testing.T, all map[string][]byte, now time.Time) []string {
 	return integrity.Check(t.Context(), s, now)
 }
 
-// Each property is missed when it does not hold: an entry was lost, or belongs to nothing.
+// Each property is missed when it does not hold: an entry was lost, or belongs to nothing. What
+// the engine stores has them all. SIG-19, SIG-24, SIG-25: the response that is stored names the
+// signal of its key, and the key of the payload, which is there.
 func TestCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := populated(t)

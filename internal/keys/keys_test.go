@@ -40,7 +40,7 @@ var families = map[string]func(id, name, sid string) []byte{
 	"meta":   func(_, name, _ string) []byte { return keys.Meta(name) },
 }
 
-// FMT-1, FMT-2, FMT-3, FMT-4, FMT-7, ACT-2, ACT-25: the keys of records.
+// FMT-1, FMT-2, FMT-3, FMT-4, FMT-7, ACT-2, ACT-25, SIG-19: the keys of records.
 func TestKeysAreWhereTheContractSays(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{string(keys.Workflow("order 1")), "wf:order%201"},
@@ -74,6 +74,21 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 // separators and escapes.
 func TestDistinctTuplesHaveDistinctKeys(t *testing.T) {
 	part := rapid.SampledFrom([]string{"a", ":", "%", "/", "\x00", "a:b", "b", "%3A", "in", ":in", "ckpt", "a:ckpt:1", "é", "e\u0301", "A", " a", "a "})
+	for _, c := range [][2][3]string{
+		{{"a:b", "c", "d"}, {"a", "b:c", "d"}},
+		{{"a", "b:c", "d"}, {"a", "b", "c:d"}},
+		{{"a", "b", ":"}, {"a", "b:", ""}},
+		{{"a:", "b", "c"}, {"a", ":b", "c"}},
+		{{"a%3Ab", "c", "d"}, {"a:b", "c", "d"}},
+		{{"a", "b", "c%25"}, {"a", "b", "c%"}},
+	} {
+		for _, family := range []string{"sig", "sigres", "wake"} {
+			a, b := c[0], c[1]
+			if k := families[family](a[0], a[1], a[2]); bytes.Equal(k, families[family](b[0], b[1], b[2])) {
+				t.Errorf("%s: %q and %q have one key, %q", family, a, b, k)
+			}
+		}
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		a := [3]string{part.Draw(t, "id"), part.Draw(t, "name"), part.Draw(t, "sid")}
 		b := [3]string{part.Draw(t, "id"), part.Draw(t, "name"), part.Draw(t, "sid")}
