@@ -442,7 +442,7 @@ func (x *Execution) rest() (idle bool, _ error) {
 // for the clock.
 func (x *Execution) untilNext() (wait time.Duration, ok bool) {
 	wait, ok = x.Probation.rest(x.Hold.Workflow)
-	x.Ops.shorten(x.time())
+	x.shorten()
 	if due, some := x.Ops.nextDue(!x.stopping); some && x.blocked == nil {
 		if rest := x.until(due); !ok || rest < wait {
 			wait, ok = rest, true
@@ -474,11 +474,12 @@ type pause struct {
 
 // shorten brings pauses forward that a clock made too long: it was ahead when they began, was
 // set right, and nothing was recorded meanwhile. So the run's time went back.
-func (t *table) shorten(now time.Time) {
-	for _, o := range t.timed {
-		if p := &o.paused; o.due.Equal(p.until) && now.Add(p.took).Before(o.due) {
-			p.until = now.Add(p.took)
-			o.due = p.until
+func (x *Execution) shorten() {
+	for _, o := range x.Ops.timed {
+		if p := &o.paused; !p.until.IsZero() && o.due.Equal(p.until) {
+			if latest := x.time().Add(p.took); latest.Before(o.due) {
+				o.due, p.until = latest, latest
+			}
 		}
 	}
 }
