@@ -62,8 +62,8 @@ func TestSecondOpenerIsRefused(t *testing.T) {
 	got(t, open(t, path, nil), "a", "1")
 }
 
-// TestLinkIsTheSameFile is an interleaving: without resolving links, a file opened under
-// two names would have two locks.
+// Interleaving 25: without resolving links, a file opened under two names would have two
+// locks.
 func TestLinkIsTheSameFile(t *testing.T) {
 	dir := t.TempDir()
 	path, link, dirLink := filepath.Join(dir, "store.db"), filepath.Join(dir, "link.db"), filepath.Join(t.TempDir(), "dir")
@@ -81,8 +81,7 @@ func TestLinkIsTheSameFile(t *testing.T) {
 	got(t, open(t, path, nil), "a", "1")
 }
 
-// TestStaleLockFileIsNoLock is an interleaving: a stale lock file locks nothing, whatever
-// it contains.
+// Interleaving 25: a stale lock file locks nothing, whatever it contains.
 func TestStaleLockFileIsNoLock(t *testing.T) {
 	path := newPath(t)
 	if err := os.WriteFile(path+".lock", []byte("1\n"), 0o644); err != nil {
