@@ -56,7 +56,7 @@ var arrows = map[string][]string{
 	"internal/limits":      {"internal/lock"},
 	"internal/export":      {"storage", "checkpoint", "internal/journal"},
 	"internal/sweep":       {"storage", "storage/storagetest", "checkpoint", "engine", "internal/integrity", "internal/keys", "internal/journal"},
-	"internal/integrity":   {"storage", "internal/run", "internal/acceptance", "internal/journal", "internal/keys", "internal/reconcile", "internal/record"},
+	"internal/integrity":   {"checkpoint", "storage", "internal/run", "internal/acceptance", "internal/journal", "internal/keys", "internal/reconcile", "internal/record"},
 	"enginetest":           {"engine", "activity", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep", "internal/journal"},
 	"internal/programs":    {"engine", "activity", "future", "signal", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep"},
 	"internal/golden":      {"internal/record"},

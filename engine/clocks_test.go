@@ -21,8 +21,8 @@ import (
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-// withWrongClocks plays f on each store, in virtual time.
-func withWrongClocks(t *testing.T, f func(t *testing.T, store sweep.Store)) {
+// onStoresInVirtualTime plays f on each store, in virtual time.
+func onStoresInVirtualTime(t *testing.T, f func(t *testing.T, store sweep.Store)) {
 	for name, store := range sweepStores {
 		t.Run(name, func(t *testing.T) { virtual(t, func(t *testing.T) { f(t, store) }) })
 	}
@@ -52,7 +52,7 @@ func parking(c *engine.Config) { leases(c); c.ParkAfter = time.Millisecond }
 // What is to be done now is done now, whatever the clock of who wrote that says: a start,
 // a signal to a parked run, a request to stop, a retry.
 func TestClientWhoseClockIsAhead(t *testing.T) {
-	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
 		defer s.Close()
 		for _, by := range []time.Duration{time.Hour, decade, -decade} {
@@ -121,7 +121,7 @@ func TestClientWhoseClockIsAhead(t *testing.T) {
 // waits for afterwards takes as long as it should, live, after a takeover by an engine
 // whose clock is right, and parked; and its time does not go back, nor stand still.
 func TestCommitUnderAClockThatIsAhead(t *testing.T) {
-	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		for _, by := range []time.Duration{time.Hour, 25 * time.Hour, decade} {
 			if by != time.Hour && !strings.HasSuffix(t.Name(), "memory") {
 				continue // the engine does the same on all stores
@@ -208,7 +208,7 @@ func sleepAfterAJump(t *testing.T, store sweep.Store, by time.Duration, how stri
 // An engine whose clock was ahead until it ended, whether it shut down cleanly or not,
 // has put runs where nobody looks for as long. Those who come after it do.
 func TestRunParkedByAClockThatIsAhead(t *testing.T) {
-	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		for _, killed := range []bool{false, true} {
 			s := store.Open(t)
 			wf := flow("w", func(run *engine.Run) (string, error) { return "", run.Sleep(20 * time.Second) })
@@ -242,7 +242,7 @@ func TestRunParkedByAClockThatIsAhead(t *testing.T) {
 // A clock jumps ahead and is set right, and nothing is recorded meanwhile. The pause before
 // the next question to a verifier that began in between takes no longer for that.
 func TestPauseBetweenTwoJumps(t *testing.T) {
-	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
 		var clock wall
 		questions := 0
@@ -296,6 +296,34 @@ func TestTransactionBetweenTwoJumps(t *testing.T) {
 	})
 }
 
+// The engine stops in such a pause, after the clock was set right: the run is parked, and
+// found when the pause would have ended.
+func TestStopInAPauseBetweenTwoJumps(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		inner, err := sqlite.Open(filepath.Join(t.TempDir(), "weft.db"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer inner.Close()
+		var clock wall
+		s := &losing{Store: inner, lost: func() { clock.jump(decade) }}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			return sqlite.Transact(run, "book", func(context.Context, *sql.Tx) (string, error) { return "booked", nil })
+		})
+		p := bootAt(t, s, &clock, wf)
+		h := start(t, wf, p, "o", "")
+		time.Sleep(10 * time.Millisecond)
+		clock.jump(-decade)
+		p.stop(t)
+		p = bootAt(t, inner, &clock, wf)
+		begun := time.Now()
+		if got, err := outcome(wf.Handle(p, h.ID())); got != "booked" || err != nil || time.Since(begun) > time.Minute {
+			t.Errorf("got %q, %v after %v; %q", got, err, time.Since(begun), entries(t, inner, "todo:"))
+		}
+		p.kill()
+	})
+}
+
 // losing is a store that loses its first transaction, and calls lost then.
 type losing struct {
 	*sqlite.Store
@@ -316,7 +344,7 @@ func (l *losing) Transact(ctx context.Context, f func(ctx context.Context) (stor
 // A clock jumps ahead and is set right, and the engine ends before it looks at its clock
 // again. In between it parked a run. The next engine finds that run in time.
 func TestRunParkedBetweenTwoJumps(t *testing.T) {
-	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		for _, killed := range []bool{false, true} {
 			s := store.Open(t)
 			wf := flow("w", func(run *engine.Run) (string, error) { return "", run.Sleep(20 * time.Second) })
@@ -396,7 +424,7 @@ func TestRetriesAfterACommitThatWasAhead(t *testing.T) {
 // runs, and of one that begins with it.
 func TestClockAheadForgetsNothing(t *testing.T) {
 	const by = 25 * time.Hour
-	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		for _, from := range []string{"in its life", "from its start"} {
 			s := store.Open(t)
 			wf := receiving(2)
@@ -449,7 +477,7 @@ func TestClockAheadForgetsNothing(t *testing.T) {
 // SG1: likewise of one that died before it had looked at the store: all that is known of
 // it is what its clock said. The engine before it had a right one.
 func TestClockAheadOfAnEngineThatDiedAtOnce(t *testing.T) {
-	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
 		defer func() { s.Close() }()
 		wf := receiving(2)
@@ -615,7 +643,7 @@ func TestAcceptanceOutlivesAnEngineThatWasBehind(t *testing.T) {
 // SG1: the same where no engine has met the one that was behind: each has the store for
 // itself, one after the other. An hour after that one has ended, its clock counts no more.
 func TestAcceptanceOutlivesAnEngineThatNobodyMet(t *testing.T) {
-	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
 		defer func() { s.Close() }()
 		wf := receiving(2)
@@ -662,7 +690,7 @@ func TestAcceptanceOutlivesAnEngineThatNobodyMet(t *testing.T) {
 // Where the clocks are right, an engine that was stopped and is followed at once by another
 // has nothing remembered for longer.
 func TestForgettingAfterARestart(t *testing.T) {
-	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
 		defer func() { s.Close() }()
 		wf := receiving(2)
@@ -713,7 +741,7 @@ func TestAcceptanceByAClockThatWasBehind(t *testing.T) {
 
 // Clocks that were not set yet: before 1970, in its first second, and in its first hours.
 func TestClocksOf1970(t *testing.T) {
-	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		for _, at := range []time.Duration{-time.Second, 0, time.Hour, -decade, time.Millisecond, 999 * time.Millisecond} {
 			if at != -time.Second && !strings.HasSuffix(t.Name(), "memory") {
 				continue // the engine does the same on all stores

@@ -43,10 +43,9 @@ func needs(t *testing.T, s storage.Storage, id string) {
 // FMT-13, FMT-15: a run in which a newer release has used something that this one does not know
 // is claimed on no path: not by the poll, not from the line of a queue, not with a signal, and
 // not from an engine that died. Reading it, a signal and a request to cancel it work, and
-// what would change more of it is refused. The runs beside it are executed. Once the need is
-// gone, so is it.
+// what would change more of it is refused. The runs beside it are executed.
 func TestRunOfANewerRelease(t *testing.T) {
-	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
 		defer func() { s.Close() }()
 		wf := flow("w", func(run *engine.Run) (string, error) { return yes.Receive(run) })
@@ -85,7 +84,7 @@ func TestRunOfANewerRelease(t *testing.T) {
 		if got := result(t, wf.Handle(p, "behind")); got != "ann" {
 			t.Errorf("the run behind it in the line: %q", got)
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Minute)
 		before := map[string][]byte{}
 		for _, id := range all {
 			i := describe(t, p, id)
@@ -96,8 +95,11 @@ func TestRunOfANewerRelease(t *testing.T) {
 				t.Errorf("%s is %s: %v", id, i.Status, got)
 			}
 			var exported bytes.Buffer
-			if err := p.Export(ctx, id, &exported); err != nil && !errors.Is(err, engine.ErrNotFound) {
+			if err := p.Export(ctx, id, &exported); err != nil {
 				t.Errorf("export of %s: %v", id, err)
+			}
+			if err := p.Replay(ctx, &exported); !errors.Is(err, storage.ErrFutureFormat) {
+				t.Errorf("replay of %s: %v, want that only a newer release understands it", id, err)
 			}
 			before[id] = get(t, s, keys.Workflow(id))
 			for what, err := range map[string]error{
@@ -121,6 +123,69 @@ func TestRunOfANewerRelease(t *testing.T) {
 			if i := describe(t, p, id); i.Cancel == nil || i.Status.Terminal() {
 				t.Errorf("%s: %+v, want the request recorded and the run as it is", id, i)
 			}
+		}
+	})
+}
+
+// FMT-15: a run that gets a need while this engine executes it is put down.
+func TestRunThatANewerReleaseChanges(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		var ended error
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			engine.Step(run, "s", func(ctx context.Context) (int, error) {
+				select {
+				case <-ctx.Done():
+					ended = ctx.Err()
+				case <-time.After(time.Minute):
+				}
+				return 1, nil
+			})
+			return "done", nil
+		})
+		p := boot(t, s, wf, leases)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		needs(t, s, "o")
+		time.Sleep(10 * time.Minute)
+		if i := describe(t, p, "o"); i.Status.Terminal() || len(i.Attention) != 1 || i.Attention[0].Reason != engine.ReasonNewerRelease {
+			t.Errorf("%+v, want it put down, and that a newer release is needed", i)
+		}
+		if got := kinds(historyOf(t, p.Engine, "o")); slices.Contains(got, checkpoint.KindSettled) {
+			t.Errorf("%v: it went on; its step ended with %v", got, ended)
+		}
+		p.stop(t)
+	})
+}
+
+// A tombstone with a need is of a purge that a newer release began: it alone knows what belongs
+// to the run. Nobody else sweeps it, starts over it, or lets it expire.
+func TestTombstoneOfANewerRelease(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("w", func(*engine.Run) (string, error) { return "done", nil })
+		p := boot(t, s, wf, func(c *engine.Config) { c.PollInterval, c.TombstoneRetention = time.Minute, time.Hour })
+		for _, id := range []string{"o", "z"} {
+			result(t, start(t, wf, p, id, ""))
+			if err := p.Purge(ctx, id, audit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		needs(t, s, "o")
+		put(t, s, keys.Beat("o", "1"), []byte("left by the purge"))
+		for what, do := range map[string]func() error{
+			"purge": func() error { return p.Purge(ctx, "o", audit) },
+			"start": func() error { _, err := wf.Start(ctx, p, "o", ""); return err },
+		} {
+			if err := do(); !errors.Is(err, storage.ErrFutureFormat) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		time.Sleep(5 * time.Hour)
+		want := []string{"beat:o:1", "wf:o"} // and nothing of the tombstone after it
+		if got := append(entries(t, s, "beat:"), entries(t, s, "wf:")...); !slices.Equal(got, want) {
+			t.Errorf("%q is left, want %q", got, want)
 		}
 	})
 }

@@ -668,11 +668,12 @@ func TestManyInProgress(t *testing.T) {
 			first := time.Since(began)
 			await(n)
 			t.Logf("%d runs: the first is executed after %v and %d calls, all after %v and %d", n, first.Round(time.Millisecond), before.Load(), time.Since(began).Round(time.Millisecond), calls.Load())
-			if got := claims.Load(); got < n || got > n+n/100 {
+			if got := claims.Load(); got < n {
 				t.Errorf("%d claims of %d runs", got, n)
 			}
-			if got := calls.Load(); got > 4*n+n/20 {
-				t.Errorf("%d calls for %d runs, want 4 each", got, n)
+			// On a slow machine a lease may be lost, and the runs are claimed again.
+			if got, most := calls.Load(), 4*claims.Load()+n/20; got > most {
+				t.Errorf("%d calls for %d claims, want 4 each", got, claims.Load())
 			}
 			if got := before.Load(); got > 1_000 {
 				t.Errorf("%d calls before the first run is executed, want a few pages at most", got)

@@ -189,7 +189,7 @@ func TestRestoredStoresRepeatNoToken(t *testing.T) {
 // Restored may fail at any call to the store, and at the next one too. Who calls it again,
 // in the same process or after a crash in another, has the tokens that it promises.
 func TestEveryStoreCallOfRestoredMayFail(t *testing.T) {
-	withWrongClocks(t, func(t *testing.T, store sweep.Store) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		r := newRestoring(t)
 		s := store.Open(t)
 		backup, highest := r.before(s)

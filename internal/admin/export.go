@@ -20,6 +20,7 @@ func (e *Admin) Export(ctx context.Context, id string, w io.Writer) error {
 		Workflow:   wf.Type,
 		Generation: wf.Generation,
 		Status:     wf.Status,
+		Needs:      wf.Needs,
 		Started:    journal.Time(wf.StartedAt),
 		Codec:      in.Codec,
 	}

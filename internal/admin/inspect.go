@@ -41,11 +41,11 @@ func (e *Admin) describe(ctx context.Context, id string) (weft.Info, error) {
 // infoOf returns the state of wf, including whether no engine can execute it.
 func (e *Admin) infoOf(ctx context.Context, wf *journal.Workflow, who *roster) (weft.Info, error) {
 	info := run.InfoOf(wf)
-	if wf.Status.Terminal() || e.Executing(wf.ID) != nil {
-		return info, nil
-	}
 	if need := wf.Unmet(); need != "" {
 		info.Attention = append(info.Attention, weft.Attention{Reason: weft.ReasonNewerRelease, Name: need, Detail: wf.Understood().Error(), Since: info.CreatedAt})
+		return info, nil
+	}
+	if wf.Status.Terminal() || e.Executing(wf.ID) != nil {
 		return info, nil
 	}
 	why, err := e.leftAlone(ctx, wf, who)

@@ -31,7 +31,10 @@ func (e *Admin) Replay(ctx context.Context, history io.Reader) error {
 	defer l.Cancel(nil)
 	defer context.AfterFunc(ctx, func() { l.Cancel(context.Cause(ctx)) })()
 
-	wf := &journal.Workflow{ID: p.ID, Type: p.Workflow, Generation: p.Generation, Status: checkpoint.StatusRunning, StartedAt: journal.Micro(p.Started)}
+	wf := &journal.Workflow{ID: p.ID, Type: p.Workflow, Generation: p.Generation, Status: checkpoint.StatusRunning, StartedAt: journal.Micro(p.Started), Needs: p.Needs}
+	if err := wf.Understood(); err != nil {
+		return fmt.Errorf("engine: replay: %w", err)
+	}
 	for _, a := range p.Retries {
 		wf.Retries = append(wf.Retries, a.Recorded())
 	}

@@ -27,6 +27,7 @@ type Preamble struct {
 	Workflow   string            `json:"workflow"`
 	Generation string            `json:"generation"`
 	Status     checkpoint.Status `json:"status"`
+	Needs      []string          `json:"needs,omitempty"` // see journal.Workflow
 	Retries    []Retry           `json:"retries,omitempty"`
 	Started    time.Time         `json:"started,omitzero"`
 	Input      json.RawMessage   `json:"input,omitempty"` // if it is valid JSON

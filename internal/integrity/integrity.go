@@ -29,6 +29,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
@@ -196,6 +197,9 @@ func (c *checked) workflow(e entry) {
 	if wf.Owner == "" && wf.Todo != nil && !c.has(wf.Todo) {
 		c.wrong(e.Key, "its entry %s is missing", wf.Todo)
 	}
+	if wf.Owner == "" && wf.Todo == nil && wf.Status == checkpoint.StatusPending {
+		c.wrong(e.Key, "it is pending, and nothing has an engine find it")
+	}
 	if wf.Slot > 0 && !c.has(keys.Slot(wf.Queue, wf.Slot)) {
 		c.wrong(e.Key, "its slot %d of queue %q is free", wf.Slot, wf.Queue)
 	}
@@ -228,7 +232,7 @@ func (c *checked) held(e entry) {
 }
 
 func (c *checked) line(e entry) {
-	if wf := c.workflows[e.parts[3]]; wf == nil || !wf.Waits || wf.Queue != e.parts[1] || string(wf.Todo) != string(e.Key) {
+	if wf := c.workflows[e.parts[3]]; wf == nil || wf.Status.Terminal() || !wf.Waits || wf.Queue != e.parts[1] || string(wf.Todo) != string(e.Key) {
 		c.wrong(e.Key, "the workflow does not wait in this place of this queue")
 	}
 }
@@ -239,7 +243,7 @@ func (c *checked) slot(e entry) {
 		c.wrong(e.Key, "%v", err)
 		return
 	}
-	if wf := c.workflows[s.ID]; wf == nil || wf.Generation != s.Generation || wf.Slot == 0 || string(keys.Slot(wf.Queue, wf.Slot)) != string(e.Key) {
+	if wf := c.workflows[s.ID]; wf == nil || wf.Status.Terminal() || wf.Generation != s.Generation || wf.Slot == 0 || string(keys.Slot(wf.Queue, wf.Slot)) != string(e.Key) {
 		c.wrong(e.Key, "workflow %q does not occupy this slot", s.ID)
 	}
 }

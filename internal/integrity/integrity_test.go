@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/integrity"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -129,6 +131,20 @@ func TestCheck(t *testing.T) {
 		move := func(from, to string) func(map[string][]byte) {
 			return func(m map[string][]byte) { m[to] = m[key(from)] }
 		}
+		change := func(id string, f func(wf *journal.Workflow)) func(map[string][]byte) {
+			return func(m map[string][]byte) {
+				wf, err := journal.OpenWorkflow(id, m["wf:"+id])
+				if err != nil {
+					t.Fatal(err)
+				}
+				f(wf)
+				_, put, err := wf.Seal()
+				if err != nil {
+					t.Fatal(err)
+				}
+				m["wf:"+id] = put.Value
+			}
+		}
 		for _, c := range []struct {
 			name   string
 			change func(m map[string][]byte)
@@ -147,16 +163,42 @@ func TestCheck(t *testing.T) {
 			{"a place in the line that is lost", lose("op:"), "entry op:"},
 			{"a place in the line of a run that does not wait", move("op:", "op:reports:0:first"), "does not wait"},
 			{"a slot that is free", lose("slot:"), "slot 1"},
-			{"a slot of nothing", lose("wf:first"), "no such workflow"},
-			{"a child that is lost", lose("wf:child"), "no child"},
-			{"a child of nothing", lose("wf:parent"), "no such workflow"},
-			{"an effect of nothing", move("act:", "act:ghost:charge:1:k"), "no such workflow"},
-			{"an effect of another workflow", move("act:", "act:busy:charge:1:k"), "act:busy"},
+			{"a slot of a run without one", change("first", func(wf *journal.Workflow) { wf.Slot = 0 }), `workflow "first" does not occupy this slot`},
+			{"a slot of an ended run", change("first", func(wf *journal.Workflow) { wf.Status = checkpoint.StatusFailed }), `workflow "first" does not occupy this slot`},
+			{"a place in the line of an ended run", change("second", func(wf *journal.Workflow) { wf.Status = checkpoint.StatusFailed }), "does not wait in this place"},
+			{"a pending run that nobody finds", change("second", func(wf *journal.Workflow) { wf.Todo = nil }), "nothing has an engine find it"},
+			{"a list of another generation", change("busy", func(wf *journal.Workflow) { wf.Generation = "G" }), `lists workflow "busy", which does not exist in this generation`},
+			{"a child that is lost", lose("wf:child"), `no child "child"`},
+			{"a child of nothing", lose("wf:parent"), "kid:parent:1: there is no such workflow"},
+			{"a child of another generation of the parent", change("parent", func(wf *journal.Workflow) { wf.Generation = "G" }), "of the parent, which has generation G"},
+			{"a child with another parent", change("child", func(wf *journal.Workflow) { wf.Parent.Operation = "9" }), `child "child" has another parent`},
+			{"a child whose end is not recorded", change("child", func(wf *journal.Workflow) { wf.Status = checkpoint.StatusFailed }), `child "child" is failed, and its end is not recorded`},
+			{"an effect of nothing", lose("wf:child"), "act:child:charge:1:k: there is no such workflow"},
+			{"an effect of another generation", change("child", func(wf *journal.Workflow) { wf.Generation = "G" }), "of the workflow, which has generation G"},
+			{"a tombstone in the list", func(m map[string][]byte) {
+				wf, err := journal.OpenWorkflow("purged", m["wf:purged"])
+				if err != nil {
+					t.Fatal(err)
+				}
+				m["ix:"+wf.Generation] = nil
+			}, "wf:purged: it was purged, and is in the list"},
+			{"a tombstone that never expires", func(m map[string][]byte) {
+				for k := range m {
+					if strings.HasPrefix(k, "exp:") && strings.Contains(k, ":tomb:") {
+						delete(m, k)
+					}
+				}
+			}, "no entry says when this tombstone expires"},
 			{"a signal that was not accepted", lose("sigres:"), "was not accepted"},
 			{"a signal without a place", lose("inbox:"), "0 places"},
 			{"a place without a signal", lose("sig:"), "does not wait"},
-			{"an acceptance that never expires", lose("exp:"), "expires"},
-			{"a response of another signal", move("sigres:", "sigres:busy:approved:evt_2"), "sigres:busy"},
+			{"an acceptance that never expires", func(m map[string][]byte) {
+				for k := range m {
+					if strings.HasPrefix(k, "exp:") && strings.Contains(k, ":sig:") {
+						delete(m, k)
+					}
+				}
+			}, "sigres:first:approved:evt_1: no entry says when it expires"},
 			{"a counter of nothing", move("sigseq:", "sigseq:ghost"), "no such workflow"},
 			{"a progress of nothing", func(m map[string][]byte) { m["beat:ghost:1"] = nil }, "no such workflow"},
 			{"another family", func(m map[string][]byte) { m["foo:bar"] = nil }, "no such family"},

@@ -22,6 +22,7 @@ func (h *Hold) Bury(now, expires time.Time) (*Write, error) {
 		Generation: wf.Generation,
 		Next:       max(h.Head+1, wf.Base),
 		PurgedAt:   Micro(now),
+		Needs:      wf.Needs,
 		unknown:    wf.unknown,
 	})
 }
@@ -31,8 +32,11 @@ const purgePage = 500
 // Sweep deletes everything that belongs to a tombstone's id, one page at a time, and only
 // while the tombstone exists, so that it deletes nothing of a new generation of the id. It may
 // be interrupted anywhere and started again. storage.ErrConflict means that the id has a new
-// generation.
+// generation, storage.ErrFutureFormat that only a newer release knows what belongs to it.
 func Sweep(ctx context.Context, s storage.Storage, tomb *Workflow) error {
+	if err := tomb.Understood(); err != nil {
+		return err
+	}
 	limit := purgePage
 	if most := s.Capabilities().MaxBatch; most.Ops > 0 {
 		limit = max(1, min(limit, most.Ops-1)) // and the condition

@@ -162,8 +162,9 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 var abilities []string
 
 // Unmet returns the first of the run's needs that this release does not know, or "". Then a
-// newer release has made something of the run that this one would misunderstand: this engine
-// may read the run, send it signals and record a request to cancel it, and nothing else.
+// newer release has made something of the run that this one would misunderstand. The engine
+// may read the run, send it signals, record a request to cancel it, and report to it the end
+// of a child. It must not execute, end, purge or otherwise rewrite it.
 func (w *Workflow) Unmet() string {
 	for _, need := range w.Needs {
 		if !slices.Contains(abilities, need) {

@@ -167,6 +167,7 @@ func (h *played) stage(store sweep.Store, p *Program, blows []Blow) *sweep.Stage
 		After:   h.await,
 		Closing: func(ctx context.Context, s storage.Storage) { h.look(ctx, s, ws) },
 		// Each fault ends at most one incarnation.
+		Check:    true,
 		Lives:    len(blows) + 1,
 		Patience: 1000 * 24 * time.Hour,
 	}

@@ -603,6 +603,11 @@ func (x *Execution) refresh() error {
 		x.Cancel(errors.New("engine: run was taken over"))
 		return context.Cause(x.Ctx)
 	}
+	if err := wf.Understood(); err != nil {
+		x.host.Log.Error("weft: run released", "workflow", x.ID, "error", err)
+		x.Cancel(err)
+		return context.Cause(x.Ctx)
+	}
 	x.Hold = x.Hold.With(wf)
 	if x.blocked != nil && x.blocked.again {
 		x.blocked = nil

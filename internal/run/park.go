@@ -65,6 +65,7 @@ func (x *Execution) idle() (time.Duration, bool) {
 // after this commit finds the run unclaimed. If there are too many children for conditions,
 // park looks for ended children after the commit.
 func (x *Execution) park() error {
+	x.shorten()
 	wf := *x.Hold.Workflow
 	change := journal.Change{
 		Events:   []checkpoint.Event{{Kind: checkpoint.KindParked}},

@@ -369,22 +369,25 @@ func (x *Execution) follow(o *operation, h reconcile.Happened) {
 	told := h.What == reconcile.Answered || h.What == reconcile.Found
 	if told && (d.Do == reconcile.Dispatch || d.Do == reconcile.Verify) {
 		k.next, k.why = d.Do, d.Why
-		o.paused = pause{h.Now.Add(d.After), d.After}
-		x.timeAt(o, o.paused.until)
+		if at := h.Now.Add(d.After); x.timeAt(o, at) {
+			o.paused = pause{at, d.After}
+		}
 		return
 	}
 	k.happened = &h
 	x.Ops.pend(o)
 }
 
-// timeAt makes o due at the given time, or leaves its due time if that is later.
-func (x *Execution) timeAt(o *operation, at time.Time) {
-	if o.due.Before(at) {
+// timeAt makes o due at the given time, or leaves its due time if that is later. It reports
+// which.
+func (x *Execution) timeAt(o *operation, at time.Time) (moved bool) {
+	if moved = o.due.Before(at); moved {
 		o.due = at
 	}
 	if !o.timed {
 		x.Ops.time(o)
 	}
+	return moved
 }
 
 // reconciledAnswer processes an attempt's answer. An answer that comes after the attempt has

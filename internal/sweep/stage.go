@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,6 +47,7 @@ type Stage struct {
 	// Closing checks the store at the end.
 	Closing func(ctx context.Context, s storage.Storage)
 
+	Check    bool          // check after each incarnation that the records of the store agree
 	Lives    int           // maximum number of incarnations
 	Patience time.Duration // time limit of an incarnation
 
@@ -78,7 +80,9 @@ func Play(t *testing.T, set func(t testing.TB) *Stage) (err error) {
 			s.Begin(life)
 			var done bool
 			done, err = s.live(t, inner)
-			s.Problems = append(s.Problems, integrity.Check(t.Context(), inner, time.Time{})...) // also after a crash
+			if s.Check { // also after a crash
+				s.Problems = append(s.Problems, integrity.Check(t.Context(), inner, time.Time{})...)
+			}
 			if done {
 				break
 			}
@@ -93,8 +97,14 @@ func Play(t *testing.T, set func(t testing.TB) *Stage) (err error) {
 
 // live runs one incarnation of a process: an engine until Drive succeeds or the store crashes.
 func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error) {
-	f := storagetest.NewFaulty(inner, s.Decide)
-	eng, err := engine.New(s.config(s.opened(f, inner)))
+	var mu sync.Mutex
+	decide := func(c storagetest.Call) storagetest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		return s.Decide(c)
+	}
+	f := storagetest.NewFaulty(inner, decide)
+	eng, err := engine.New(s.config(opened(f, inner, decide)))
 	if err != nil {
 		return false, err
 	}
@@ -141,9 +151,9 @@ func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error)
 }
 
 // opened returns the store of an incarnation, with transactions if inner has them.
-func (s *Stage) opened(f *storagetest.Faulty, inner storage.Storage) storage.Storage {
+func opened(f *storagetest.Faulty, inner storage.Storage, decide func(storagetest.Call) storagetest.Fault) storage.Storage {
 	if t, ok := storage.As[storage.Transactor](inner); ok {
-		return &transactor{Faulty: f, inner: t, decide: s.Decide}
+		return &transactor{Faulty: f, inner: t, decide: decide}
 	}
 	return f
 }
@@ -158,10 +168,8 @@ type transactor struct {
 func (t *transactor) Unwrap() storage.Storage { return t.Faulty }
 
 func (t *transactor) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
-	select {
-	case <-t.Crashed():
+	if t.gone() {
 		return storagetest.ErrCrashed
-	default:
 	}
 	fault := t.decide(storagetest.Call{Method: "Transact"})
 	switch fault {
@@ -182,10 +190,21 @@ func (t *transactor) Transact(ctx context.Context, f func(ctx context.Context) (
 	case fault == storagetest.CrashAfter:
 		t.Crash()
 		return storagetest.ErrCrashed
+	case t.gone(): // another call has crashed the process meanwhile
+		return storagetest.ErrCrashed
 	case fault == storagetest.ErrorAfter:
 		return storagetest.ErrInjected
 	}
 	return err
+}
+
+func (t *transactor) gone() bool {
+	select {
+	case <-t.Crashed():
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *Stage) config(f storage.Storage) engine.Config {

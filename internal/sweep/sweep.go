@@ -183,6 +183,7 @@ func (p *played) stage(s Store, scenario func(*World) Scenario, call int, fault 
 			p.effects = world.Effects()
 			p.problems = append(p.problems, Inspect(ctx, s, sc.IDs, []string{"held:", "todo:", "wake:", "sig:", "inbox:", "op:", "slot:"})...)
 		},
+		Check:    true,
 		Lives:    lives,
 		Patience: 50 * 24 * time.Hour,
 	}

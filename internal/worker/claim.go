@@ -124,6 +124,13 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 	case err != nil && !missing:
 		return nil, err
 	}
+	if !missing && wf.Unmet() != "" { // its entries may mean something else
+		l.leaveAlone(p.entry)
+		if l.once("newer " + p.id) {
+			l.Worker.Log.Warn("weft: a run is not executed", "workflow", p.id, "error", wf.Understood())
+		}
+		return nil, nil
+	}
 	if missing || wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner || wf.Waits != (p.ticket != nil) {
 		return nil, l.drop(ctx, p.entry)
 	}

@@ -150,6 +150,8 @@ func (x *expiry) expireTombstone(ctx context.Context, entry []byte, id, generati
 	case errors.Is(err, storage.ErrNotFound):
 	case err != nil:
 		return err
+	case wf.Unmet() != "":
+		return nil // an engine of the newer release removes it
 	case wf.Tombstone() && wf.Generation == generation:
 		if err := journal.Sweep(ctx, x.incarnation.Worker.Store, wf); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -18,6 +19,7 @@ type unclaimed struct {
 	todo        trail.Trail          // of entries that are due at a time
 	early       map[string]time.Time // entries due immediately, written by a clock that is ahead: when first seen
 	astray      bool                 // a parked run may have a wrong due time, from a clock that was ahead
+	astrayFrom  []byte               // where to continue with that; nil: at the beginning
 }
 
 // look claims the unclaimed workflows that are due. It then has the quarantine execute the
@@ -112,9 +114,18 @@ func (u *unclaimed) pickUpAstray(ctx context.Context) error {
 	now := l.Worker.Now()
 	crew := newCrew(l)
 	defer crew.wait()
-	for entry, err := range storage.All(ctx, l.Worker.Store, keys.TodoNext(0, now)) {
+	later, read := keys.TodoNext(0, now), 0
+	if bytes.Compare(u.astrayFrom, later.Start) > 0 {
+		later.Start = u.astrayFrom
+	}
+	for entry, err := range storage.All(ctx, l.Worker.Store, later) {
 		if err != nil {
 			return err
+		}
+		if read++; read > astrayAtOnce {
+			u.astrayFrom = entry.Key
+			l.PokeNow() // continue after the other duties
+			return nil
 		}
 		if parked, ok := keys.Parked(entry.Key); !ok || parked.Sub(now) < membership.MostAhead || l.leavesAlone(entry.Key) {
 			continue
@@ -127,13 +138,16 @@ func (u *unclaimed) pickUpAstray(ctx context.Context) error {
 			return err // there is no room: the next look continues
 		}
 	}
-	u.astray = false
+	u.astray, u.astrayFrom = false, nil
 	return nil
 }
 
+// astrayAtOnce is how many entries pickUpAstray reads in one look.
+const astrayAtOnce = 20_000
+
 // goneAstray has the poll look for parked runs with a wrong due time.
 func (l *Incarnation) goneAstray() {
-	l.unclaimed.astray = true
+	l.unclaimed.astray, l.unclaimed.astrayFrom = true, nil
 	l.PokeNow()
 }
 
