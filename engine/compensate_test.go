@@ -190,7 +190,8 @@ func TestCompensateAndCancel(t *testing.T) {
 }
 
 // ACT-10, ACT-11: an attempt is told its number, with a key and without one. Compensate is
-// told of the call that it undoes: its key and its place; and of itself the phase, its own attempt, and a token above all others.
+// told of the call that it undoes: its key and its place; and of itself the phase, its own
+// attempt, and a token above all others.
 func TestInfoOfACompensation(t *testing.T) {
 	for _, key := range []string{"", "booking/7"} {
 		virtual(t, func(t *testing.T) {

@@ -38,7 +38,7 @@ type killer struct {
 	mu     sync.Mutex // guards what follows, and lines of out
 	random *rand.Rand
 	left   struct{ kills, pauses int }
-	turn   bool // whose turn the next process is
+	odd    bool // whether an odd number of processes was started
 }
 
 // stall is the longest time that anything may take.
@@ -314,8 +314,8 @@ type process struct {
 func (k *killer) program() (string, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.turn = !k.turn; k.turns != "" && k.turn {
-		return k.turns, nil
+	if k.odd = !k.odd; k.other != "" && k.odd {
+		return k.other, nil
 	}
 	return os.Executable()
 }

@@ -44,7 +44,7 @@ type options struct {
 	where    string        // the store; "": a new one
 	patience time.Duration // time limit for orders that do not end; a minute
 	inside   bool          // stop inside commits only
-	turns    string        // another build of this program; "": none
+	other    string        // another build of this program; "": none
 	careless bool          // with stores that do not compare, to show that this is detected
 }
 
@@ -62,7 +62,7 @@ func main() {
 	flag.IntVar(&o.clients, "clients", 6, "orders that each process has under way at once")
 	flag.Uint64Var(&o.seed, "seed", rand.Uint64(), "decides whom it hits, and when")
 	flag.StringVar(&o.where, "at", "", "address of an empty PostgreSQL database, or a folder for SQLite; a private server, from Debian's packages, or a temporary folder")
-	flag.StringVar(&o.turns, "turns", "", "another build of this program, such as one with an earlier release of Weft: every other process is of that build")
+	flag.StringVar(&o.other, "other", "", "another build of this program, such as one with an earlier release of Weft: every other process is of that build")
 	flag.Parse()
 	o.patience = stall
 	if err := run(context.Background(), o, os.Stdout); err != nil {

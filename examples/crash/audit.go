@@ -144,8 +144,8 @@ func (l *ledger) print(w io.Writer, took time.Duration) {
 		fmt.Fprintf(t, "%s\t%d\t%s\n", name, n, fmt.Sprintf(words, args...))
 	}
 	row("kills", l.kills, "%d found an effect in flight, %d a start or a signal, %d nothing yet begun", l.hits, l.requests, l.openings)
-	if l.turns > 0 {
-		row("turns", l.turns, "lives of the other build, and as many of this one")
+	if l.others > 0 {
+		row("other build", l.others, "of the children were of it")
 	}
 	row("workflows", len(l.orders), "%d completed; they changed hands %d times, at most %d times in a row without progress", completed, l.handovers, l.fruitless)
 	row("steps", l.steps, "in their histories, each once")

@@ -15,7 +15,7 @@ type ledger struct {
 	hits       int // kills that found an effect in flight
 	requests   int // kills that found a start or a signal in flight
 	openings   int // kills before the child had done anything
-	turns      int // lives of another build
+	others     int // lives of another build
 	lines      int // printed in this life
 	next       int // the first order number that is free
 	orders     map[int]*entry

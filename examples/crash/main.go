@@ -34,7 +34,7 @@ type options struct {
 	span    time.Duration
 	dir     string
 	pg      string
-	turns   string
+	other   string
 }
 
 func main() {
@@ -49,7 +49,7 @@ func main() {
 	flag.DurationVar(&o.span, "span", 200*time.Millisecond, "how long the child lives at most, once it works; twice its start-up if that is longer")
 	flag.StringVar(&o.dir, "dir", "", "where the store is kept; a new temporary directory")
 	flag.StringVar(&o.pg, "pg", "", "address of a PostgreSQL server; a private one, from Debian's packages")
-	flag.StringVar(&o.turns, "turns", "", "another build of this program, such as one with an earlier release of Weft: every other child is of that build")
+	flag.StringVar(&o.other, "other", "", "another build of this program, such as one with an earlier release of Weft: every other child is of that build")
 	flag.Parse()
 	if err := run(context.Background(), o, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "crash:", err)

@@ -110,9 +110,9 @@ func (p *parent) spawn(ctx context.Context, finish bool, stderr io.Writer) (*exe
 	if err != nil {
 		return nil, nil, err
 	}
-	if p.turns != "" && !finish && p.ledger.life%2 == 0 {
-		program = p.turns
-		p.ledger.turns++
+	if p.other != "" && !finish && p.ledger.life%2 == 0 {
+		program = p.other
+		p.ledger.others++
 	}
 	cmd := exec.CommandContext(ctx, program)
 	cmd.Env = append(os.Environ(), childEnv+"=1")
