@@ -71,7 +71,9 @@ func TestSimulation(t *testing.T) {
 		return
 	case os.Getenv("WEFT_TORTURE") != "":
 		first, n = rand.Uint64()>>1, 50_000
-	case torture.Raced() || testing.Short(): // others than without
+	case testing.Short():
+		first, n = 10_000, 200
+	case torture.Raced(): // others than without
 		first, n = 10_000, 500
 	}
 	met := map[string]int{}
