@@ -4,7 +4,7 @@
 test:
 	@files=$$(gofmt -l .); test -z "$$files" || { echo "not formatted: $$files"; exit 1; }
 	go vet ./...
-	go test -race -timeout 20m ./...
+	go test -race -timeout 1h ./...
 
 # The inner loop: no servers and no kills.
 quick:
@@ -24,6 +24,7 @@ torture:
 	go run ./examples/cluster -kills 2000 -pauses 2000 -engines 4
 	go run ./examples/cluster -kills 1000 -pauses 1000 -engines 4 -store sqlite
 	testdata/releases/run 1000
+	testdata/mutants/run
 	go run ./examples/payment -kills 1000 -store sqlite
 	go run ./examples/payment -kills 1000 -store postgres
 

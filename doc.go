@@ -8,7 +8,7 @@
 // is no separate server: a store is a SQLite or bbolt file beside your program, or a
 // table in your PostgreSQL.
 //
-// This is a whole program. Its workflow sleeps and then runs one activity. Run it
+// This is a whole program. Its workflow sleeps and then runs one step. Run it
 // twice with the same hello.db, or kill it while it sleeps: the greeting is
 // computed once, and the answer stays the same.
 //
@@ -20,40 +20,33 @@
 //		"log"
 //		"time"
 //
-//		"github.com/weft-go/weft/activity"
 //		"github.com/weft-go/weft/engine"
 //		"github.com/weft-go/weft/storage/sqlite"
 //	)
 //
-//	var greet = &activity.Activity[string, string]{
-//		Name: "greet",
-//		Run:  func(ctx context.Context, name string) (string, error) { return "hello, " + name, nil },
-//	}
-//
-//	var hello = &engine.Workflow[string, string]{
-//		Name: "hello",
-//		Func: func(run *engine.Run, name string) (string, error) {
-//			if err := run.Sleep(2 * time.Second); err != nil {
-//				return "", err
-//			}
-//			return greet.Do(run, name)
-//		},
-//	}
+//	var hello = &engine.Workflow[string, string]{Name: "hello", Func: func(run *engine.Run, name string) (string, error) {
+//		if err := run.Sleep(2 * time.Second); err != nil {
+//			return "", err
+//		}
+//		return engine.Step(run, "greet", func(context.Context) (string, error) { return "hello, " + name, nil })
+//	}}
 //
 //	func main() {
 //		ctx := context.Background()
-//		store := must(sqlite.Open("hello.db", nil))
-//		eng := must(engine.New(engine.Config{Storage: store, Workflows: []engine.Definition{hello}}))
-//		go eng.Run(ctx)
-//		h := must(hello.Start(ctx, eng, "hello-1", "ann"))
-//		fmt.Println(must(h.Result(ctx)))
-//	}
-//
-//	func must[T any](v T, err error) T {
+//		store, err := sqlite.Open("hello.db", nil)
 //		if err != nil {
 //			log.Fatal(err)
 //		}
-//		return v
+//		eng, err := engine.New(engine.Config{Storage: store, Workflows: []engine.Definition{hello}})
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		go eng.Run(ctx)
+//		h, err := hello.Start(ctx, eng, "hello-1", "ann")
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		fmt.Println(h.Result(ctx))
 //	}
 //
 // # What is promised
@@ -87,6 +80,8 @@
 //
 // # Where to go next
 //
+//   - docs/start.md in the repository builds a shop in six steps, and docs/README.md lists
+//     all guides.
 //   - Package engine runs workflows; package activity defines steps with external
 //     effects, and package signal messages to a workflow.
 //   - Packages storage/sqlite and storage/bolt keep a store in a file, storage/postgres

@@ -1,19 +1,26 @@
 package weft_test
 
 import (
+	"bufio"
 	"fmt"
 	"go/doc/comment"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode"
 
 	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
 	"github.com/weft-go/weft/storage/memory"
@@ -23,7 +30,8 @@ import (
 
 // TestPrograms vets every Go example in the Markdown files, each of which is a
 // whole file, and the one in engine/doc.go. It runs the program on the front page, which is
-// that in doc.go, twice: it answers the same.
+// that in doc.go, twice: it answers the same. Files of the programs that TestSessions runs have
+// a name, and are vetted there.
 func TestPrograms(t *testing.T) {
 	front := programs(t, "README.md")
 	if len(front) != 1 {
@@ -42,7 +50,7 @@ func TestPrograms(t *testing.T) {
 		run := exec.Command(built)
 		run.Dir = dir
 		out, err := run.Output()
-		if got, want := string(out), "hello, ann\n"; err != nil || got != want {
+		if got, want := string(out), "hello, ann <nil>\n"; err != nil || got != want {
 			t.Errorf("the program in README.md printed %q, want %q; %v", got, want, err)
 		}
 	}
@@ -64,29 +72,58 @@ func vet(t *testing.T, from, program string) string {
 		name = "main_test.go"
 	}
 	file := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(file, []byte(program), 0o644); err != nil {
-		t.Fatal(err)
+	write(t, from, file, program)
+	cmd := exec.Command("go", "vet", file)
+	if strings.Contains(program, module+"/otelweft") {
+		cmd.Dir = "otelweft" // a module of its own
 	}
-	if out, err := exec.Command("gofmt", "-l", file).CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("an example in %s is not formatted: %s %v\n%s", from, out, err, program)
-	}
-	if out, err := exec.Command("go", "vet", file).CombinedOutput(); err != nil {
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("an example in %s: go vet: %v\n%s\n%s", from, err, out, program)
 	}
 	return file
 }
 
-var fence = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+// write writes a file of an example, and checks the format of one in Go.
+func write(t *testing.T, from, file, program string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(program), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if filepath.Ext(file) != ".go" {
+		return
+	}
+	if out, err := exec.Command("gofmt", "-l", file).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("an example in %s is not formatted: %s %v\n%s", from, out, err, program)
+	}
+}
 
-// programs are the Go examples in a Markdown file.
-func programs(t *testing.T, file string) (found []string) {
+// A block is a code block of a Markdown file. Its name follows the language.
+type block struct{ language, name, text string }
+
+var fence = regexp.MustCompile("(?ms)^```([^\\s`]*)(?: ([^\n]+))?\n(.*?)^```$")
+
+func blocks(t *testing.T, file string) (found []block) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range fence.FindAllStringSubmatch(string(text), -1) {
-		found = append(found, m[1])
+		found = append(found, block{m[1], m[2], m[3]})
+	}
+	return found
+}
+
+// programs are the Go examples in a Markdown file that have no name.
+func programs(t *testing.T, file string) (found []string) {
+	t.Helper()
+	for _, b := range blocks(t, file) {
+		if b.language == "go" && b.name == "" {
+			found = append(found, b.text)
+		}
 	}
 	return found
 }
@@ -121,7 +158,7 @@ func docProgram(t *testing.T, file string) string {
 	return ""
 }
 
-// TestAdapterTable compares the table of stores in README.md with what the
+// TestAdapterTable compares the table of stores in docs/guides/stores.md with what the
 // adapters claim, which storagetest proves. CAP-10
 func TestAdapterTable(t *testing.T) {
 	dir := t.TempDir()
@@ -160,15 +197,15 @@ func TestAdapterTable(t *testing.T) {
 		fmt.Fprintf(&want, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", row.name,
 			yes(c.ConditionalBatch), yes(c.AtomicBatch), yes(c.ReadAfterWrite), c.ScanConsistency, yes(c.Durable), yes(c.Shared), size(c.MaxBatch))
 	}
-	readme, err := os.ReadFile("README.md")
+	guide, err := os.ReadFile("docs/guides/stores.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(readme), "<!-- adapters")
+	_, rest, _ := strings.Cut(string(guide), "<!-- adapters")
 	_, rest, _ = strings.Cut(rest, "-->\n")
 	got, _, ok := strings.Cut(rest, "<!-- end -->")
 	if !ok || strings.TrimSpace(got) != strings.TrimSpace(want.String()) {
-		t.Errorf("the table of stores in README.md is not what the adapters claim. It should be:\n%s", want.String())
+		t.Errorf("the table of stores in docs/guides/stores.md is not what the adapters claim. It should be:\n%s", want.String())
 	}
 }
 
@@ -190,18 +227,24 @@ func size(s storage.Size) string {
 // a commit compares, what a single owner promises, and what an operator sees to before engines
 // of another release may have the store.
 func TestDeploymentsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("docs/guides/operating.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, words := range []string{
-		"**Safe CAS.**", "**Fail fast.**", "**Single owner.**",
-		"CheckpointOwnershipCapabilityError", "OwnershipModeError",
-		"the workflow's record is, byte for byte, what the owner has read", "exactly one engine, in one process, uses the store",
-		"## Upgrade and downgrade of Weft", "**Drain**", "**Keep them out**", "recovers by itself", "lease your deployment tool has",
+	for file, all := range map[string][]string{
+		"docs/guides/stores.md": {
+			"**Safe CAS.**", "**Fail fast.**", "**Single owner.**",
+			"CheckpointOwnershipCapabilityError", "OwnershipModeError",
+			"the workflow's record is, byte for byte, what the owner has read", "exactly one engine, in one process, uses the store",
+		},
+		"docs/guides/operating.md": {
+			"## Upgrade and downgrade of Weft", "**Drain**", "**Keep them out**", "recovers by itself", "lease your deployment tool has",
+		},
 	} {
-		if !strings.Contains(string(text), words) {
-			t.Errorf("docs/guides/operating.md does not say %q", words)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, words := range all {
+			if !strings.Contains(string(text), words) {
+				t.Errorf("%s does not say %q", file, words)
+			}
 		}
 	}
 }
@@ -209,7 +252,7 @@ func TestDeploymentsAreDocumented(t *testing.T) {
 // ACT-55: the documents say that Weft alone does not make an external effect happen
 // exactly once, and what a user must give to the external system.
 func TestNoBlanketPromise(t *testing.T) {
-	for _, file := range []string{"README.md", "docs/guides/activities.md"} {
+	for _, file := range []string{"README.md", "docs/guarantees.md", "docs/guides/activities.md"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -220,4 +263,250 @@ func TestNoBlanketPromise(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSessions does what the Markdown files tell their readers to do. A block with a name, such as
+// "```go main.go", is a file of the page's program, and replaces one with that name. A block "```console" is a session:
+// commands, each after "$ ", and what they print. A program whose output ends with "signal: killed"
+// is killed a second after it has printed the lines before.
+func TestSessions(t *testing.T) {
+	torture.Slow(t)
+	pages := 0
+	for _, page := range markdown(t) {
+		all := blocks(t, page)
+		if !slices.ContainsFunc(all, block.isOfSession) {
+			continue
+		}
+		pages++
+		t.Run(page, func(t *testing.T) {
+			t.Parallel() // they mostly wait
+			dir, named, run := shop(t), 0, 0
+			for _, b := range all {
+				switch {
+				case b.language == "console":
+					session(t, page, dir, b.text)
+					run = named
+				case b.name != "":
+					write(t, page, filepath.Join(dir, b.name), b.text)
+					named++
+				}
+			}
+			if run < named {
+				t.Errorf("%s has a file after its last session: nothing runs it", page)
+			}
+		})
+	}
+	if pages < 13 {
+		t.Errorf("found %d pages with sessions", pages)
+	}
+}
+
+// isOfSession reports whether b is a session, or a file that one uses.
+func (b block) isOfSession() bool { return b.language == "console" || b.name != "" }
+
+// shop makes a folder with a module that is called shop and uses this one.
+func shop(t *testing.T) (dir string) {
+	t.Helper()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mod, err := os.ReadFile("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := os.ReadFile("go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const weft = "github.com/weft-go/weft"
+	text := strings.Replace(string(mod), "module "+weft, "module shop", 1) +
+		"\nrequire " + weft + " v0.0.0\n\nreplace " + weft + " => " + here + "\n"
+	dir = t.TempDir()
+	for name, data := range map[string]string{"go.mod": text, "go.sum": string(sum)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// varying is what is not compared: durations, and lines of this module's code.
+var varying = regexp.MustCompile(`\d+\.\d+s|\(cached\)|\breplay\.go:\d+`)
+
+// session runs the commands of a session and compares what they print with what the page shows.
+func session(t *testing.T, page, dir, text string) {
+	t.Helper()
+	if out, err := command(dir, "go", "vet", ".").CombinedOutput(); err != nil {
+		t.Fatalf("%s: go vet: %v\n%s", page, err, out)
+	}
+	program := filepath.Join(t.TempDir(), "program")
+	if strings.Contains(text, "$ go run . ") {
+		if out, err := command(dir, "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+			t.Fatalf("%s: go build: %v\n%s", page, err, out)
+		}
+	}
+	for _, part := range strings.Split("\n"+text, "\n$ ")[1:] {
+		lines := strings.Split(strings.TrimSuffix(part, "\n"), "\n")
+		line, want := lines[0], lines[1:]
+		var cmd *exec.Cmd
+		if args, ok := strings.CutPrefix(line, "go run . "); ok && !strings.Contains(args, ">") {
+			cmd = command(dir, program, strings.Fields(args)...)
+		} else {
+			cmd = command(dir, "sh", "-c", line)
+		}
+		got := play(t, cmd, want)
+		for i := range got {
+			got[i] = varying.ReplaceAllString(strings.TrimRight(got[i], " "), "N")
+		}
+		for i := range want {
+			want[i] = varying.ReplaceAllString(want[i], "N")
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %s\nprints:\n%s\n\nthe page shows:\n%s", page, line, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+func command(dir, name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	return cmd
+}
+
+const killed = "signal: killed"
+
+// play runs cmd and returns the lines that it prints, and how it ended if it did not end well, as
+// "go run" does. A shell says that itself.
+func play(t *testing.T, cmd *exec.Cmd, want []string) (got []string) {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := func() { _ = cmd.Process.Kill() }
+	defer time.AfterFunc(2*time.Minute, kill).Stop()
+	doomed := len(want) > 0 && want[len(want)-1] == killed
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		got = append(got, lines.Text())
+		if doomed && len(got) == len(want)-1 {
+			defer time.AfterFunc(time.Second, kill).Stop()
+		}
+	}
+	if err := cmd.Wait(); err != nil && filepath.Base(cmd.Path) == "program" {
+		got = append(got, err.Error())
+	}
+	return got
+}
+
+var (
+	code    = regexp.MustCompile("`[^`]+`")
+	link    = regexp.MustCompile(`\[[^\]]*\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+
+	// mention is how Go code and text name a page.
+	mention = regexp.MustCompile(`\bdocs/[\w/-]+\.md(?:#[\w-]+)?`)
+	section = regexp.MustCompile(`(docs/[\w/-]+\.md) says what to do under "([^"]+)"`)
+)
+
+// TestLinks checks that each relative link in the Markdown files leads to a file or a heading, and
+// each page that they or the code name exists. Every page under docs can be reached from
+// README.md; of the decisions, their folder.
+func TestLinks(t *testing.T) {
+	anchors, links := map[string]map[string]bool{}, map[string][]string{}
+	for _, page := range markdown(t) {
+		data, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := fence.ReplaceAllString(string(data), "")
+		anchors[page] = map[string]bool{}
+		for _, m := range heading.FindAllStringSubmatch(text, -1) {
+			anchors[page][anchor(m[1])] = true
+		}
+		for _, m := range link.FindAllStringSubmatch(code.ReplaceAllString(text, "code"), -1) {
+			if !strings.Contains(m[1], ":") { // not of another site
+				links[page] = append(links[page], m[1])
+			}
+		}
+	}
+	// resolve returns the page that a link on another leads to.
+	resolve := func(from, to string) string {
+		file, anchor, anchored := strings.Cut(to, "#")
+		target := path.Join(path.Dir(from), file)
+		if file == "" {
+			target = from
+		}
+		info, err := os.Stat(target)
+		if err != nil {
+			t.Errorf("%s names %s: %v", from, to, err)
+			return ""
+		}
+		if info.IsDir() && anchors[path.Join(target, "README.md")] != nil {
+			target = path.Join(target, "README.md")
+		}
+		if anchored && !anchors[target][anchor] {
+			t.Errorf("%s names %s: there is no such heading", from, to)
+		}
+		return target
+	}
+	reached, queue := map[string]bool{"README.md": true}, []string{"README.md"}
+	for len(queue) > 0 {
+		page := queue[0]
+		queue = queue[1:]
+		for _, to := range links[page] {
+			if target := resolve(page, to); !reached[target] {
+				reached[target] = true
+				queue = append(queue, target)
+			}
+		}
+	}
+	for page := range anchors {
+		if reached[page] {
+			continue
+		}
+		for _, to := range links[page] {
+			resolve(page, to)
+		}
+		if strings.HasPrefix(page, "docs/") && !strings.HasPrefix(page, "docs/decisions/") {
+			t.Errorf("no link leads from README.md to %s", page)
+		}
+	}
+	if !reached["docs/decisions"] {
+		t.Error("no link leads from README.md to docs/decisions")
+	}
+	named := 0
+	for _, file := range append(markdown(t), slices.Collect(maps.Keys(goFiles(t)))...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range mention.FindAllString(string(text), -1) {
+			resolve("", m)
+			named++
+		}
+		for _, m := range section.FindAllStringSubmatch(string(text), -1) {
+			resolve("", m[1]+"#"+anchor(m[2]))
+		}
+	}
+	if len(reached) < 20 || named < 10 {
+		t.Errorf("reached %d pages, and found the names of %d", len(reached), named)
+	}
+}
+
+// anchor is what GitHub makes of a heading.
+func anchor(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, heading)
 }

@@ -22,6 +22,10 @@ var (
 	// ErrTerminal: the workflow has ended. The error is a *TerminalError.
 	ErrTerminal = errors.New("engine: workflow has ended")
 
+	// ErrHeld: the workflow is held, and nothing is executed for it. The error is a
+	// *HeldError.
+	ErrHeld = errors.New("engine: workflow is held")
+
 	// ErrInvalid: an id, a name or a payload is empty, too large, not UTF-8 or
 	// not encodable. Nothing was written.
 	ErrInvalid = errors.New("engine: invalid")
@@ -37,7 +41,8 @@ var (
 	ErrClosed = errors.New("engine: closed")
 
 	// ErrCancelled: in a run, its cancellation was requested, or the function of
-	// engine.Run.WithCancel was called. From Result, the workflow ended cancelled.
+	// engine.Run.WithCancel was called. From Result, the workflow ended cancelled, or was
+	// terminated.
 	ErrCancelled = errors.New("engine: workflow cancelled")
 
 	// ErrTimeout: in a run, the timeout of engine.Run.WithTimeout has passed.
@@ -48,7 +53,7 @@ var (
 
 	// ErrForeignRun: a Run was used outside its branch: inside an activity or a
 	// Step, in a goroutine that the workflow started itself, or after the workflow
-	// function returned.
+	// function returned. The error that wraps it says in which call.
 	ErrForeignRun = errors.New("engine: run used outside its branch")
 )
 
@@ -107,17 +112,102 @@ func (e *TerminalError) Error() string {
 
 func (e *TerminalError) Unwrap() error { return ErrTerminal }
 
+// A HeldError is returned by engine.Engine.Cancel if the request is durable and the workflow is
+// held, so that its function cannot react to the request. It does when the workflow continues.
+// engine.Engine.Terminate ends the workflow as it is. It wraps ErrHeld.
+type HeldError struct {
+	WorkflowID string
+	Reason     Reason
+	Detail     string
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("engine: cancel %q: the request is recorded, but the workflow is held (%s: %s), so its function cannot react; remove the cause and call Resume, or end it with Terminate", e.WorkflowID, e.Reason, e.Detail)
+}
+
+func (e *HeldError) Unwrap() error { return ErrHeld }
+
 // A NonDeterminismError means that a workflow function did not do in a replay what
 // its history has recorded. The run does not fail, it is held: it continues with code
-// that agrees with the history. An empty Operation stands for the end of the function.
-type NonDeterminismError struct{ WorkflowID, Operation, Recorded, Asked string }
+// that agrees with the history. An empty Operation stands for the end of the function. Line is
+// the place in the code that started the operation, such as "shop/order.go:42", or empty if
+// it is not known.
+type NonDeterminismError struct{ WorkflowID, Operation, Recorded, Asked, Line string }
 
 func (e *NonDeterminismError) Error() string {
 	if e.Operation == "" {
-		return fmt.Sprintf("engine: replay of %q: its end was %s and is now %s", e.WorkflowID, e.Recorded, e.Asked)
+		return fmt.Sprintf("engine: replay of %q: its end was %s and is now %s: the function returns something else, or earlier%s", e.WorkflowID, e.Recorded, e.Asked, advice)
 	}
-	return fmt.Sprintf("engine: replay of %q: operation %s was %s and is now %s", e.WorkflowID, e.Operation, e.Recorded, e.Asked)
+	asked := e.Asked
+	if e.Line != "" {
+		asked += fmt.Sprintf(" (at %s)", e.Line)
+	}
+	return fmt.Sprintf("engine: replay of %q: operation %s was %s and is now %s: it, or a call before it in the same branch, was changed, added, removed or moved%s", e.WorkflowID, e.Operation, e.Recorded, asked, advice)
 }
+
+// A MapError is returned by engine.Map if not every element has a result. It wraps the errors of
+// its items, and Cause.
+type MapError struct {
+	Name       string      // of the Map
+	Of         int         // elements
+	Items      []ItemError // elements whose branch failed, in their order
+	NotStarted int         // elements at the end without a branch
+	Cause      error       // why they have none: ErrCancelled or ErrTimeout
+}
+
+// An ItemError is the error of the branch that a Map has started for in[Index].
+type ItemError struct {
+	Index     int
+	Operation string
+	Err       error
+}
+
+func (e *ItemError) Error() string {
+	return fmt.Sprintf("item %d (operation %s): %v", e.Index, e.Operation, e.Err)
+}
+
+func (e *ItemError) Unwrap() error { return e.Err }
+
+// mostItems is how many items the text of a MapError names.
+const mostItems = 5
+
+func (e *MapError) Error() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "map %s: ", e.Name)
+	if n := len(e.Items); n > 0 {
+		fmt.Fprintf(&text, "%d of %d items failed: ", n, e.Of)
+	}
+	for i := range e.Items[:min(len(e.Items), mostItems)] {
+		if i > 0 {
+			text.WriteString("; ")
+		}
+		text.WriteString(e.Items[i].Error())
+	}
+	if n := len(e.Items) - mostItems; n > 0 {
+		fmt.Fprintf(&text, "; and %d more", n)
+	}
+	if e.NotStarted > 0 {
+		if len(e.Items) > 0 {
+			text.WriteString("; ")
+		}
+		fmt.Fprintf(&text, "%d of %d items were not started: %v", e.NotStarted, e.Of, e.Cause)
+	}
+	return text.String()
+}
+
+func (e *MapError) Unwrap() []error {
+	var errs []error
+	for i := range e.Items {
+		errs = append(errs, &e.Items[i])
+	}
+	if e.Cause != nil {
+		errs = append(errs, e.Cause)
+	}
+	return errs
+}
+
+// advice is where a *NonDeterminismError refers to.
+const advice = "; what to do: https://github.com/weft-go/weft/blob/main/docs/guides/workflows.md#when-code-and-history-disagree"
 
 // A TransactLimitError is the cause with which the context of a function in a
 // transaction ends if the function takes too long. On a store with a single writer,

@@ -6,26 +6,33 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// Info is the state of a workflow.
+// Info is the state of a workflow. Fields that are empty are absent from its JSON.
 type Info struct {
-	ID, Workflow                  string
-	Status                        checkpoint.Status
-	Attention                     []Attention // why it needs an operator
-	Cancel                        *Cancellation
-	Waiting                       []string // what it waits for; only of a run that is parked, waits in a queue, or is executed by this engine
-	Parent                        string   // the id of its parent; "": none
-	Queue                         string   // in which it waits, or waited, to be admitted
-	Owner                         string   // the incarnation that owns it
-	Deployment                    string   // the one it is pinned to; "": none
-	Epoch                         uint64   // rises whenever the owner changes
-	CreatedAt, StartedAt, EndedAt time.Time
+	ID         string            `json:"id"`
+	Workflow   string            `json:"workflow"`
+	Status     checkpoint.Status `json:"status"`
+	Failure    string            `json:"failure,omitempty"`   // the text of the error that Result returns, if it has failed or was cancelled
+	Attention  []Attention       `json:"attention,omitempty"` // why it needs an operator
+	Cancel     *Cancellation     `json:"cancel,omitempty"`
+	Waiting    []string          `json:"waiting,omitempty"`    // what it waits for; only of a run that is parked, waits in a queue, has no engine, or is executed by this one
+	Unreceived []string          `json:"unreceived,omitempty"` // the signals that wait although it has not asked for them; only from Describe, of a run that is parked or executed by this engine
+	Parent     string            `json:"parent,omitempty"`     // the id of its parent; "": none
+	Queue      string            `json:"queue,omitempty"`      // in which it waits, or waited, to be admitted
+	Owner      string            `json:"owner,omitempty"`      // the incarnation that owns it
+	Deployment string            `json:"deployment,omitempty"` // the one it is pinned to; "": none
+	Epoch      uint64            `json:"epoch,omitempty"`      // rises whenever the owner changes
+	CreatedAt  time.Time         `json:"createdAt,omitzero"`
+	StartedAt  time.Time         `json:"startedAt,omitzero"`
+	EndedAt    time.Time         `json:"endedAt,omitzero"`
 }
 
 // An Attention is a reason why a running workflow needs an operator.
 type Attention struct {
-	Reason                  Reason
-	Operation, Name, Detail string
-	Since                   time.Time
+	Reason    Reason    `json:"reason"`
+	Operation string    `json:"operation,omitempty"`
+	Name      string    `json:"name,omitempty"`
+	Detail    string    `json:"detail,omitempty"`
+	Since     time.Time `json:"since,omitzero"`
 }
 
 // A Reason is the kind of an Attention.
@@ -65,6 +72,11 @@ const (
 	// ReasonBadDefinition: an activity that the workflow uses has an invalid definition.
 	ReasonBadDefinition Reason = "bad-definition"
 
+	// ReasonBadInput: the workflow called an activity with an idempotency key with an input that
+	// cannot be encoded, or decoded again. No attempt was made. The run continues with code that
+	// gives it another input. Releases before this reason recorded ReasonBadDefinition.
+	ReasonBadInput Reason = "bad-input"
+
 	// ReasonUndecodable: the current code cannot decode something that is stored for the run:
 	// its input, a result or a signal. The workflow's function has not seen it. The run
 	// continues with code that can decode it: an engine that starts with such code tries by
@@ -85,36 +97,43 @@ const (
 	ReasonUncompensated Reason = "uncompensated"
 )
 
-// A Cancellation is a request to cancel a workflow.
+// A Cancellation is a request to cancel a workflow, or its termination.
 type Cancellation struct {
-	By     string // who requested it; "" if the request did not say, or the parent ended
-	Reason string
-	At     time.Time
+	By     string    `json:"by,omitempty"` // who requested it; "" if the request did not say, or the parent ended
+	Reason string    `json:"reason,omitempty"`
+	At     time.Time `json:"at,omitzero"`
+
+	// Terminated: an operator has ended the workflow with engine.Engine.Terminate. It was not
+	// asked to stop.
+	Terminated bool `json:"terminated,omitempty"`
 }
 
 // An EngineInfo describes an incarnation: an execution of engine.Engine.Run, or the part of it under
 // one lease.
 type EngineInfo struct {
-	Incarnation string // its unique name, which begins with Config.Name
-	Name        string
-	Deployment  string   // its Config.Deployment
-	Workflows   []string // the names of the workflows that it executes
-	Queues      []string // that it serves, besides runs without a queue
+	Incarnation string   `json:"incarnation"` // its unique name, which begins with Config.Name
+	Name        string   `json:"name,omitempty"`
+	Deployment  string   `json:"deployment,omitempty"` // its Config.Deployment
+	Workflows   []string `json:"workflows,omitempty"`  // the names of the workflows that it executes
+	Queues      []string `json:"queues,omitempty"`     // that it serves, besides runs without a queue
 
 	// Alive is false if it has stopped, or was found dead. On a Shared store it
 	// takes a LeaseTTL, and another running engine, to find it dead.
-	Alive    bool
-	LeaseTTL time.Duration // zero: this store needs no leases
-	Runs     int           // how many it owns
+	Alive    bool          `json:"alive"`
+	LeaseTTL time.Duration `json:"leaseTtl,omitempty"` // zero: this store needs no leases
+	Runs     int           `json:"runs"`               // how many it owns
 
-	Since   time.Time
-	Stopped time.Time // zero: it has not shut down cleanly
+	Since   time.Time `json:"since,omitzero"`
+	Stopped time.Time `json:"stopped,omitzero"` // zero: it has not shut down cleanly
 
 	// How often it claimed a run from another incarnation, lost the race for a claim,
 	// was refused a commit because it did not own the run any more, and did not know
 	// the outcome of a commit. For another engine, the values are those of its last
 	// renewal.
-	Takeovers, LostRaces, Fenced, Unknown uint64
+	Takeovers uint64 `json:"takeovers"`
+	LostRaces uint64 `json:"lostRaces"`
+	Fenced    uint64 `json:"fenced"`
+	Unknown   uint64 `json:"unknown"`
 }
 
 // A Filter selects the workflows that List yields. A zero field selects all.
@@ -127,11 +146,12 @@ type Filter struct {
 
 // A SignalInfo describes a signal that was accepted and is not consumed.
 type SignalInfo struct {
-	Name, ID   string
-	AcceptedAt time.Time
-	Bytes      int // of the payload
+	Name       string    `json:"name"`
+	ID         string    `json:"id"`
+	AcceptedAt time.Time `json:"acceptedAt,omitzero"`
+	Bytes      int       `json:"bytes"` // of the payload
 
 	// Indeterminate: the payload exists, but the record of its acceptance does not.
 	// Sending the signal again returns a *signal.IndeterminateError until it is cleared.
-	Indeterminate bool
+	Indeterminate bool `json:"indeterminate,omitempty"`
 }

@@ -85,9 +85,14 @@ type Queue struct {
 
 	// Concurrency limits the runs of the queue that have been admitted and have not ended.
 	// It is at most 10,000; zero means no limit. A run counts also while it is parked,
-	// while it is held, and while its engine is dead and no other has taken it over. So a
+	// while it is held (see ReleaseHeld), and while its engine is dead and no other has taken it over. So a
 	// run must not wait for a workflow in the same queue, such as its own child.
 	Concurrency int
+
+	// ReleaseHeld frees the slot of a run when it is held. When the run continues it has no
+	// slot, so then Concurrency may be exceeded by it. Without ReleaseHeld, as many held runs
+	// as there are slots stop the queue until an operator acts.
+	ReleaseHeld bool
 
 	// Rate limits how many runs are admitted within a period, by the wall clocks of the
 	// engines. It may be off by the difference between these clocks. Its Count is at most

@@ -30,7 +30,9 @@ import (
 // An Activity is a function with effects outside the store. Only Name and Run are
 // required. Fill it in before the engine starts, and do not change it afterwards.
 type Activity[In, Out any] struct {
-	// Name is recorded in histories and never changes.
+	// Name is recorded in histories and never changes. Two activities of one engine must not
+	// have the same name. If their types differ, a run that calls the second one is held with
+	// engine.ReasonBadDefinition.
 	Name string
 
 	// Run does the work, once per attempt. Its in is a copy of the call's input as it
@@ -196,6 +198,9 @@ func (a *Activity[In, Out]) Go(run Runner, in In) *future.Future[Out] {
 }
 
 func (a *Activity[In, Out]) begin(run Runner, in In) future.Operation {
+	if run == nil {
+		panic("activity: " + a.Name + " was called with a nil Run: use the one that the workflow function, or its branch, was given")
+	}
 	c := Call{
 		Definition: a,
 		Policy:     a.policy(),

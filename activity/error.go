@@ -17,6 +17,10 @@ var (
 	// ErrStopped is the cause of an attempt's context when the engine stops. The
 	// activity will run again where the workflow continues.
 	ErrStopped = errors.New("activity: engine stops")
+
+	// ErrTerminated is the cause of an attempt's context when an operator has terminated
+	// the workflow. Nobody looks at the attempt's outcome any more.
+	ErrTerminated = errors.New("activity: workflow terminated")
 )
 
 // An Error is the failure of an activity's or a step's last attempt. Its text is the

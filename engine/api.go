@@ -65,6 +65,7 @@ const (
 	ReasonUnresponsive   = weft.ReasonUnresponsive
 	ReasonDamaged        = weft.ReasonDamaged
 	ReasonBadDefinition  = weft.ReasonBadDefinition
+	ReasonBadInput       = weft.ReasonBadInput
 	ReasonUndecodable    = weft.ReasonUndecodable
 	ReasonIndeterminate  = weft.ReasonIndeterminate
 	ReasonUncompensated  = weft.ReasonUncompensated
@@ -82,8 +83,66 @@ type (
 	// Codec encodes and decodes inputs, results and signals. See [weft.Codec].
 	Codec = weft.Codec
 
-	// Events are callbacks for metrics. See [weft.Events].
+	// Events are callbacks for metrics and traces. See [weft.Events].
 	Events = weft.Events
+
+	// StartingEvent: a workflow is about to be started. See [weft.StartingEvent].
+	StartingEvent = weft.StartingEvent
+
+	// StartedEvent: a start was accepted. See [weft.StartedEvent].
+	StartedEvent = weft.StartedEvent
+
+	// AdmittedEvent: a run has left the line of its queue. See [weft.AdmittedEvent].
+	AdmittedEvent = weft.AdmittedEvent
+
+	// ExecutionBeganEvent: an engine begins to execute a run. See [weft.ExecutionBeganEvent].
+	ExecutionBeganEvent = weft.ExecutionBeganEvent
+
+	// ReplayedEvent: the history of a run was read. See [weft.ReplayedEvent].
+	ReplayedEvent = weft.ReplayedEvent
+
+	// ExecutionEndedEvent: an engine executes a run no longer. See [weft.ExecutionEndedEvent].
+	ExecutionEndedEvent = weft.ExecutionEndedEvent
+
+	// EndedEvent: a run has ended. See [weft.EndedEvent].
+	EndedEvent = weft.EndedEvent
+
+	// AttemptBeganEvent: a function is about to be called. See [weft.AttemptBeganEvent].
+	AttemptBeganEvent = weft.AttemptBeganEvent
+
+	// AttemptEndedEvent: the function has returned. See [weft.AttemptEndedEvent].
+	AttemptEndedEvent = weft.AttemptEndedEvent
+
+	// RetryScheduledEvent: an attempt has failed, and more follows. See [weft.RetryScheduledEvent].
+	RetryScheduledEvent = weft.RetryScheduledEvent
+
+	// AttentionRaisedEvent: a run needs an operator. See [weft.AttentionRaisedEvent].
+	AttentionRaisedEvent = weft.AttentionRaisedEvent
+
+	// AttentionClearedEvent: a run no longer needs an operator for a reason. See [weft.AttentionClearedEvent].
+	AttentionClearedEvent = weft.AttentionClearedEvent
+
+	// SignalAcceptedEvent: a call that sends a signal has got its answer. See [weft.SignalAcceptedEvent].
+	SignalAcceptedEvent = weft.SignalAcceptedEvent
+
+	// SignalReceivedEvent: a run has received a signal. See [weft.SignalReceivedEvent].
+	SignalReceivedEvent = weft.SignalReceivedEvent
+
+	// CommittedEvent: the store has answered a commit. See [weft.CommittedEvent].
+	CommittedEvent = weft.CommittedEvent
+
+	// Exit is why an engine executes a run no longer. See [weft.Exit].
+	Exit = weft.Exit
+
+	// AttemptOutcome says how the call of a function ended. See [weft.AttemptOutcome].
+	AttemptOutcome = weft.AttemptOutcome
+
+	// CommitOutcome is what the answer of a store says. See [weft.CommitOutcome].
+	CommitOutcome = weft.CommitOutcome
+
+	// Propagator carries values of a context from a start to the attempts of the run. See
+	// [weft.Propagator].
+	Propagator = weft.Propagator
 
 	// TakeoverEvent: a run was claimed from another owner. See [weft.TakeoverEvent].
 	TakeoverEvent = weft.TakeoverEvent
@@ -104,6 +163,32 @@ type (
 	DeposedEvent = weft.DeposedEvent
 )
 
+// Why an engine executes a run no longer.
+const (
+	ExitEnded    = weft.ExitEnded
+	ExitParked   = weft.ExitParked
+	ExitHeld     = weft.ExitHeld
+	ExitReleased = weft.ExitReleased
+)
+
+// How the call of a function ended.
+const (
+	AttemptCompleted = weft.AttemptCompleted
+	AttemptFailed    = weft.AttemptFailed
+	AttemptTimedOut  = weft.AttemptTimedOut
+	AttemptPanicked  = weft.AttemptPanicked
+	AttemptCancelled = weft.AttemptCancelled
+	AttemptLeaseLost = weft.AttemptLeaseLost
+)
+
+// What the answer of a store says of a commit.
+const (
+	CommitApplied  = weft.CommitApplied
+	CommitConflict = weft.CommitConflict
+	CommitUnknown  = weft.CommitUnknown
+	CommitFailed   = weft.CommitFailed
+)
+
 // Modes of ownership.
 const (
 	OwnershipCASRequired = weft.OwnershipCASRequired
@@ -113,11 +198,12 @@ const (
 // JSON is the default codec.
 var JSON = weft.JSON
 
-// Maximum sizes in bytes of an encoded input, result or signal payload, and of an attempt's
-// encoded progress.
+// Maximum sizes in bytes of an encoded input, result or signal payload, of an attempt's
+// encoded progress, and of the headers of a start.
 const (
 	MaxPayload  = weft.MaxPayload
 	MaxProgress = weft.MaxProgress
+	MaxHeaders  = weft.MaxHeaders
 )
 
 // Errors for callers to test with errors.Is. Package weft says what each of them means.
@@ -125,6 +211,7 @@ var (
 	ErrNotFound           = weft.ErrNotFound
 	ErrExists             = weft.ErrExists
 	ErrTerminal           = weft.ErrTerminal
+	ErrHeld               = weft.ErrHeld
 	ErrInvalid            = weft.ErrInvalid
 	ErrNotApplicable      = weft.ErrNotApplicable
 	ErrNoActiveDeployment = weft.ErrNoActiveDeployment
@@ -148,11 +235,18 @@ type (
 	// [weft.OwnershipModeError].
 	OwnershipModeError = weft.OwnershipModeError
 
+	// MapError: elements of a Map have no result. See [weft.MapError].
+	MapError = weft.MapError
+	// ItemError: a branch of a Map failed. See [weft.ItemError].
+	ItemError = weft.ItemError
 	// WorkflowError: a workflow failed. See [weft.WorkflowError].
 	WorkflowError = weft.WorkflowError
 
 	// TerminalError: a workflow has ended. See [weft.TerminalError].
 	TerminalError = weft.TerminalError
+
+	// HeldError: a workflow is held and cannot react. See [weft.HeldError].
+	HeldError = weft.HeldError
 
 	// NonDeterminismError: a replay differs from the history. See [weft.NonDeterminismError].
 	NonDeterminismError = weft.NonDeterminismError

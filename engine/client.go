@@ -95,6 +95,9 @@ func (e *Engine) Result(ctx context.Context, id, workflow string, result any) er
 // returns the request in Info.Cancel, also if the workflow completed. A second request
 // changes nothing, and its error is nil too. Both fields of by may be empty.
 //
+// If the workflow is held, the request is durable and the error is a *HeldError: its
+// function reacts when it continues, or Terminate ends it.
+//
 // If a request and the end of the workflow race, the one that is committed first counts.
 // If that is the end, the error is a *TerminalError, and Info.Cancel stays nil. Other
 // errors: ErrNotFound, ErrInvalid, ErrClosed, the store's.

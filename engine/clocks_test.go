@@ -274,18 +274,10 @@ func TestPauseBetweenTwoJumps(t *testing.T) {
 // try of a transaction that was lost.
 func TestTransactionBetweenTwoJumps(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		inner, err := sqlite.Open(filepath.Join(t.TempDir(), "weft.db"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer inner.Close()
 		var clock wall
-		s := &losing{Store: inner, lost: func() {
+		wf, s := bookingOnce(t, func() {
 			clock.jump(decade)
 			time.AfterFunc(50*time.Millisecond, func() { clock.jump(-decade) })
-		}}
-		wf := flow("w", func(run *engine.Run) (string, error) {
-			return sqlite.Transact(run, "book", func(context.Context, *sql.Tx) (string, error) { return "booked", nil })
 		})
 		p := bootAt(t, s, &clock, wf)
 		begun := time.Now()
@@ -300,28 +292,33 @@ func TestTransactionBetweenTwoJumps(t *testing.T) {
 // found when the pause would have ended.
 func TestStopInAPauseBetweenTwoJumps(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		inner, err := sqlite.Open(filepath.Join(t.TempDir(), "weft.db"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer inner.Close()
 		var clock wall
-		s := &losing{Store: inner, lost: func() { clock.jump(decade) }}
-		wf := flow("w", func(run *engine.Run) (string, error) {
-			return sqlite.Transact(run, "book", func(context.Context, *sql.Tx) (string, error) { return "booked", nil })
-		})
+		wf, s := bookingOnce(t, func() { clock.jump(decade) })
 		p := bootAt(t, s, &clock, wf)
 		h := start(t, wf, p, "o", "")
 		time.Sleep(10 * time.Millisecond)
 		clock.jump(-decade)
 		p.stop(t)
-		p = bootAt(t, inner, &clock, wf)
+		p = bootAt(t, s, &clock, wf)
 		begun := time.Now()
 		if got, err := outcome(wf.Handle(p, h.ID())); got != "booked" || err != nil || time.Since(begun) > time.Minute {
-			t.Errorf("got %q, %v after %v; %q", got, err, time.Since(begun), entries(t, inner, "todo:"))
+			t.Errorf("got %q, %v after %v; %q", got, err, time.Since(begun), entries(t, s, "todo:"))
 		}
 		p.kill()
 	})
+}
+
+// bookingOnce returns a workflow with one transaction, and a store that loses the first one and
+// calls lost then.
+func bookingOnce(t *testing.T, lost func()) (*engine.Workflow[string, string], *losing) {
+	s, err := sqlite.Open(filepath.Join(t.TempDir(), "weft.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return flow("w", func(run *engine.Run) (string, error) {
+		return sqlite.Transact(run, "book", func(context.Context, *sql.Tx) (string, error) { return "booked", nil })
+	}), &losing{Store: s, lost: lost}
 }
 
 // losing is a store that loses its first transaction, and calls lost then.

@@ -96,8 +96,12 @@ type Config struct {
 	// Logger gets messages for operators. The default is slog.Default().
 	Logger *slog.Logger
 
-	// Events are callbacks for metrics.
+	// Events are callbacks for metrics and traces.
 	Events Events
+
+	// Propagator carries values of the context of a start, such as those of a trace, to the
+	// attempts of the run. The default is none.
+	Propagator Propagator
 }
 
 func (c Config) withDefaults() Config {
@@ -176,12 +180,21 @@ func (c Config) check() error {
 	}
 	c.checkWorkflows(wrong)
 	c.checkQueues(wrong)
+	titles := map[string]int{}
 	for i, a := range c.Activities {
 		if payload.IsNil(a) {
 			wrong(fmt.Sprintf("Activities[%d]", i), "is nil")
-		} else if err := a.Check(); err != nil {
-			errs = append(errs, fmt.Errorf("engine: config: Activities[%d]: %w", i, err))
+			continue
 		}
+		if err := a.Check(); err != nil {
+			errs = append(errs, fmt.Errorf("engine: config: Activities[%d]: %w", i, err))
+			continue
+		}
+		if first, ok := titles[a.Title()]; ok {
+			wrong(fmt.Sprintf("Activities[%d].Name", i), "%q is already the name of Activities[%d]", a.Title(), first)
+			continue
+		}
+		titles[a.Title()] = i
 	}
 	codecs := append([]Codec{c.Codec}, c.Codecs...)
 	for i, codec := range codecs {
@@ -213,6 +226,14 @@ func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
 		}
 		if d.Run == nil {
 			wrong(field+".Func", "is nil")
+		}
+		if c.Codec == JSON {
+			if err := payload.Lossless(d.In); err != nil {
+				wrong(field, "%q: its input cannot be stored as it is: %v", d.Name, err)
+			}
+			if err := payload.Lossless(d.Out); err != nil {
+				wrong(field, "%q: its result cannot be stored as it is: %v", d.Name, err)
+			}
 		}
 		if d.Pinned && c.Deployment == "" {
 			wrong(field+".Pinned", "needs a Config.Deployment")
@@ -249,7 +270,8 @@ func (c Config) settings() run.Settings {
 		StopTimeout:        c.StopTimeout,
 		SignalIDRetention:  c.SignalIDRetention,
 		TombstoneRetention: c.TombstoneRetention,
-		Events:             c.Events,
+		Events:             run.Guarded(c.Events, c.Logger),
+		Propagator:         c.Propagator,
 	}
 }
 

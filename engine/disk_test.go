@@ -477,7 +477,8 @@ func TestImageOfADiskInUse(t *testing.T) {
 			t.Parallel()
 			var server *pgtest.Server
 			if store == "postgres" {
-				server = pgtest.Start(t, "max_wal_size=64MB", "min_wal_size=32MB") // it is copied
+				// It is copied. A commit takes long while others are under way, so that it is met.
+				server = pgtest.Start(t, "max_wal_size=64MB", "min_wal_size=32MB", "commit_delay=20000", "commit_siblings=1")
 			}
 			met := map[string]int{}
 			for n := range rounds {

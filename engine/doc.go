@@ -38,6 +38,10 @@
 // ends. An [Engine] whose Run is not called is a client: it starts, signals and inspects
 // workflows that other engines on the store execute. [Engine.In] returns a client that works
 // within a transaction of the host. [Config] has all settings. Tools use [Client].
+package engine
+
+// The rest is for those who change this module: how a run is executed, which package does what,
+// the goroutines and the locks.
 //
 // # How a run is executed
 //
@@ -80,7 +84,8 @@
 //     decides nothing. config checks the configuration; engine has New, Run and Close; client
 //     and operator have the other methods of Engine; tx is a client in the host's
 //     transaction; run and workflow are what a workflow function is written with; api has the
-//     names of package weft; serial checks conditions for OwnershipSingleOwner.
+//     names of package weft; serial checks conditions for OwnershipSingleOwner;
+//     events tells of commits.
 //   - internal/run: one run in memory. A new kind of operation goes here.
 //   - internal/worker: finds runs, claims them, and executes them under a lease. A new
 //     periodic duty goes here.
@@ -127,6 +132,7 @@
 //   - One that waits for the attempts of a run when its driver ends (run, attempt).
 //   - Short ones for user code that might end its goroutine: decoders (run, handle, readable)
 //     and functions in a transaction (run, transact).
+//   - One for each terminated workflow whose children are to be asked to stop (worker, dismiss).
 //   - One measures the scheduling delay of goroutines (limits, gate, probe), while attempts
 //     wait to start or more than a few are in progress.
 //   - Timers: the ends of attempts and of verifier calls, heartbeats, rates of activities,
@@ -140,4 +146,6 @@
 // order, while it reads and commits. A build with the tag weftlocks checks this for all
 // mutexes of package lock. The state of an execution has no lock: it belongs to the driver,
 // and to the branch that has the turn while the driver waits for it.
-package engine
+//
+// Callbacks of Config.Events and the Propagator are user code: that build also checks that no
+// lock is held when one is called.

@@ -81,7 +81,7 @@ func New(c Config) (*Engine, error) {
 	if c.Ownership == OwnershipSingleOwner {
 		e.Store = newSerial(c.Storage)
 	}
-	e.Store = waiting.Store{Storage: e.Store, Closing: e.Closing}
+	e.Store = told(waiting.Store{Storage: e.Store, Closing: e.Closing}, e.Events.Committed)
 	for _, codec := range c.Codecs {
 		e.Codecs.ByName[codec.Name()] = codec
 	}

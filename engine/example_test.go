@@ -89,7 +89,7 @@ func ExampleQueue() {
 	defer stop()
 	fmt.Println(print.Handle(eng, "invoice-2").Result(ctx))
 	// Output:
-	// pending [admission to queue "printer"] <nil>
+	// pending [admission to queue "printer" an engine: none runs] <nil>
 	// printing invoice-1
 	// printing label-1
 	// printing invoice-2

@@ -290,9 +290,13 @@ func TestProgressIsFenced(t *testing.T) {
 				t.Fatal(err)
 			}
 			put(t, s, op.Key, op.Value)
+			lost := activity.ErrLeaseLost
+			if changed.Status.Terminal() {
+				lost = activity.ErrTerminated
+			}
 			begun := time.Now()
 			cause := <-causes
-			if took := time.Since(begun); c.fenced && (cause != activity.ErrLeaseLost || took > 10*time.Second) || !c.fenced && cause != nil {
+			if took := time.Since(begun); c.fenced && (cause != lost || took > 10*time.Second) || !c.fenced && cause != nil {
 				t.Errorf("%s: told %v after %v", c.name, cause, took)
 			}
 			synctest.Wait()

@@ -40,7 +40,7 @@ func needs(t *testing.T, s storage.Storage, id string) {
 	}
 }
 
-// FMT-13, FMT-15: a run in which a newer release has used something that this one does not know
+// FMT-13, FMT-15, UPG-1, UPG-2, UPG-9: a run in which a newer release has used something that this one does not know
 // is claimed on no path: not by the poll, not from the line of a queue, not with a signal, and
 // not from an engine that died. Reading it, a signal and a request to cancel it work, and
 // what would change more of it is refused. The runs beside it are executed.
@@ -127,7 +127,7 @@ func TestRunOfANewerRelease(t *testing.T) {
 	})
 }
 
-// FMT-15: a run that gets a need while this engine executes it is put down.
+// FMT-15, UPG-9: a run that gets a need while this engine executes it is put down.
 func TestRunThatANewerReleaseChanges(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
@@ -190,7 +190,7 @@ func TestTombstoneOfANewerRelease(t *testing.T) {
 	})
 }
 
-// An ended run with a need is not purged, and its failure is not taken back.
+// UPG-2: an ended run with a need is not purged, and its failure is not taken back.
 func TestEndedRunOfANewerRelease(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
@@ -216,7 +216,7 @@ func TestEndedRunOfANewerRelease(t *testing.T) {
 	})
 }
 
-// FMT-13: an event or an operation of a kind that this release does not know is not passed over:
+// FMT-13, UPG-4: an event or an operation of a kind that this release does not know is not passed over:
 // the run is held, and continues when its history is understood.
 func TestHistoryOfANewerRelease(t *testing.T) {
 	for what, change := range map[string]func(*checkpoint.Event){

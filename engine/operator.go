@@ -58,6 +58,10 @@ func (e *Engine) ActiveDeployment(ctx context.Context) (string, error) {
 // activity.Failed that it will not be. After these two the workflow undoes what is left,
 // and ends.
 //
+// A wrong answer can be corrected with another call of Resolve as long as the run has not
+// recorded the first one, for example while no engine executes it. Later the error is
+// ErrNotApplicable.
+//
 // An answer that is given before the outcome of the activity or of its verifier is known
 // takes precedence. NotCompleted is accepted only if the Attention names the operation,
 // because otherwise an attempt may be in progress. Errors: ErrNotApplicable if there is
@@ -151,6 +155,27 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 	return e.admin.Replay(ctx, history)
 }
 
+// Terminate ends a workflow at once, whatever it is doing: also if it is held, waits, undoes
+// its effects, ignores its cancellation, or has a damaged history. Its function is not asked,
+// nothing is undone, and the workflow is cancelled. From then on no engine records anything for
+// it. The contexts of its attempts end with activity.ErrTerminated as soon as their engine
+// notices: usually at its next poll, and within half a minute if the function blocks. What an attempt
+// has done by then in the outside world stays done. The history names the operations with an
+// idempotency key whose outcome was not known, and Info.Cancel has who terminated the workflow.
+//
+// A parent is told that the workflow was cancelled. Children are asked to stop, unless their
+// OnParentEnd is ParentEndAbandon. Its slot of a queue is free. A terminated workflow cannot
+// be resumed. Prefer Cancel, which lets the function clean up.
+//
+// The change is durable when Terminate returns nil, and the history has who made it and why.
+// Errors: ErrNotFound, ErrInvalid, ErrClosed, a *TerminalError if it has ended,
+// storage.ErrFutureFormat if only a newer release understands it, storage.ErrCorrupt if its
+// record or that of its parent is damaged, the store's. After an error of the store the outcome
+// is unknown: call it again.
+func (e *Engine) Terminate(ctx context.Context, id string, by Actor) error {
+	return e.admin.Terminate(ctx, id, by)
+}
+
 // Activate makes a deployment the active one. Runs of Pinned workflows that have not begun
 // will start there, on engines with this Config.Deployment: workflows that are started
 // after Activate has returned, and those that were started before and have not begun. Runs
@@ -180,7 +205,7 @@ func (e *Engine) Rollback(ctx context.Context, by Actor) error {
 // Restored waits for the end of the second in which it was called. The change is durable
 // when it returns, and the log has who made it and why. It applies to every engine that
 // starts to run on the store afterwards, whatever its clock says. Calling Restored again
-// does no harm. The guide on operating describes everything that a restore requires.
+// does no harm. docs/guides/operating.md says what to do under "Backup and restore".
 //
 // Errors: ErrInvalid, ErrNotApplicable if this engine runs, ErrClosed, the store's. After
 // any error other than the first three, call it again.

@@ -56,7 +56,7 @@ func TestEndFromElsewhereStands(t *testing.T) {
 		w, err := hold.Append(journal.Change{
 			Events:   []checkpoint.Event{{Kind: checkpoint.KindEnded, Name: string(checkpoint.StatusCancelled), By: "ann"}},
 			Workflow: &ended,
-			Ops:      []storage.Op{out, storage.Delete(keys.Held(read.Owner, "o"))},
+			Ops:      []storage.Op{out},
 		}, time.Now())
 		if err != nil {
 			t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/sqlite"
@@ -24,6 +25,32 @@ import (
 
 func parkAfter(d time.Duration) func(*engine.Config) {
 	return func(c *engine.Config) { c.ParkAfter = d }
+}
+
+// Who looks at a run does not keep it in memory.
+func TestDescribedRunsAreParked(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		wf := flow("waits", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		p := boot(t, s, wf, parkAfter(2*time.Second))
+		start(t, wf, p, "w", "")
+		begun := time.Now()
+		for describe(t, p, "w").Owner != "" {
+			if time.Since(begun) > 10*time.Second {
+				t.Fatal("it is not parked")
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		if took := time.Since(begun); took < 2*time.Second {
+			t.Errorf("it was parked after %v", took)
+		}
+		tell(t, yes, p, "w", "ann")
+		if got := result(t, wf.Handle(p, "w")); got != "ann" {
+			t.Errorf("got %q", got)
+		}
+		p.stop(t)
+	})
 }
 
 // A run that only waits leaves memory, and comes back for a signal, a due time, the

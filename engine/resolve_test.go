@@ -95,6 +95,126 @@ func ends(t testing.TB, c engine.Client, want string) {
 	}
 }
 
+// A wrong answer can be corrected while nothing is built on it. The history has both.
+func TestResolveIsCorrected(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		wf := asking("checkout")
+		approved := flow("approved", func(run *engine.Run) (string, error) {
+			got, err := wf.Func(run, "")
+			if err != nil {
+				return "", err
+			}
+			_, err = yes.Receive(run)
+			return got, err
+		})
+		p := boot(t, s, approved)
+		start(t, approved, p, "o", "")
+		asksFor(t, p)
+		p.stop(t)
+		client := made(t, s)
+		if err := client.Resolve(ctx, "o", "1", activity.CompletedWithResult(receipt{"wrong"}), bob); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Resolve(ctx, "o", "1", activity.CompletedWithResult(receipt{"right"}), bob); err != nil {
+			t.Fatalf("correction: %v", err)
+		}
+		client.Close()
+		p = boot(t, s, approved)
+		eventually(t, "it goes on", func() bool { return len(describe(t, p, "o").Attention) == 0 })
+		err := p.Resolve(ctx, "o", "1", activity.CompletedWithResult(receipt{"late"}), bob)
+		if !errors.Is(err, engine.ErrNotApplicable) || !strings.Contains(err.Error(), "has its outcome already, and the workflow goes on with it") {
+			t.Errorf("a correction after the run went on: %v", err)
+		}
+		tell(t, yes, p, "o", "ann")
+		ends(t, p, "right")
+		answers := 0
+		for c, err := range p.History(ctx, "o") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range c.Events {
+				if e.Kind == checkpoint.KindActed && strings.HasPrefix(e.Name, "resolve 1: ") {
+					answers++
+				}
+			}
+		}
+		if answers != 2 {
+			t.Errorf("the history has %d answers, want 2", answers)
+		}
+		p.stop(t)
+	})
+}
+
+// A correction that meets the run either replaces the answer, or is refused.
+func TestResolveIsCorrectedOrRefused(t *testing.T) {
+	met := map[string]int{}
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		wf := asking("checkout")
+		p := boot(t, s, wf)
+		for range 30 {
+			start(t, wf, p, "o", "")
+			asksFor(t, p)
+			resolve(t, p, "1", activity.CompletedWithResult(receipt{"first"}))
+			err := p.Resolve(ctx, "o", "1", activity.CompletedWithResult(receipt{"second"}), bob)
+			want := "second"
+			if err != nil {
+				want = "first"
+				if !errors.Is(err, engine.ErrNotApplicable) && !errors.Is(err, engine.ErrTerminal) {
+					t.Fatalf("correction: %v", err)
+				}
+			}
+			met[want]++
+			ends(t, p, want)
+			if err := p.Purge(ctx, "o", bob); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.stop(t)
+	})
+	if met["first"] == 0 || met["second"] == 0 {
+		t.Errorf("met %v: too few to mean anything", met)
+	}
+}
+
+// The last answer about a compensation counts.
+func TestResolveOfACompensationIsCorrected(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		var undone atomic.Int64
+		act := &activity.Activity[string, string]{
+			Name: "act",
+			Run:  func(context.Context, string) (string, error) { return "", nil },
+			Compensate: func(context.Context, string, string) error {
+				if undone.Add(1) == 1 {
+					return activity.Permanent(errBroke)
+				}
+				return nil
+			},
+		}
+		wf := flow("w", func(run *engine.Run) (string, error) {
+			if _, err := act.Do(run, ""); err != nil {
+				return "", err
+			}
+			return "", errBroke
+		})
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		eventually(t, "it asks", func() bool { return heldFor(describe(t, p, "o"), engine.ReasonUncompensated) })
+		p.stop(t)
+		client := made(t, s)
+		for _, a := range []activity.Answer{activity.Failed("it cannot be undone"), activity.NotCompleted[any]()} {
+			if err := client.Resolve(ctx, "o", "1.undo", a, bob); err != nil {
+				t.Fatal(err)
+			}
+		}
+		client.Close()
+		p = boot(t, s, wf)
+		if _, err := outcome(wf.Handle(p, "o")); err == nil || undone.Load() != 2 {
+			t.Errorf("%v after %d calls of Compensate, want 2", err, undone.Load())
+		}
+		p.stop(t)
+	})
+}
+
 // An engine that knows what an activity returns, because it is in Config.Activities or
 // because a run of it has called the activity, refuses a person's result of another type,
 // and one that could not be read again. Nothing is written.
@@ -267,37 +387,6 @@ func TestResolveOfAnotherTypeIsCorrected(t *testing.T) {
 			})
 		})
 	}
-}
-
-// An engine whose runs call two activities of one name refuses what is a result of
-// neither. It cannot tell which of them is meant: the run's owner does.
-func TestResolveOfTwoActivitiesOfOneName(t *testing.T) {
-	onAllStores(t, func(t *testing.T, s storage.Storage) {
-		wf := asking("checkout")
-		other := flow("other", func(run *engine.Run) (string, error) {
-			n, err := (&activity.Activity[string, int]{
-				Name:           "charge",
-				IdempotencyKey: func(string) string { return "other" },
-				Run:            func(context.Context, string) (int, error) { return 5, nil },
-			}).Do(run, "")
-			return sprint(n), err
-		})
-		p := boot(t, s, wf, other)
-		result(t, start(t, other, p, "x", ""))
-		start(t, wf, p, "o", "")
-		asksFor(t, p)
-		err := p.Resolve(ctx, "o", "1", activity.CompletedWithResult(true), audit)
-		if !errors.Is(err, engine.ErrInvalid) || !strings.Contains(err.Error(), "returns int") || !strings.Contains(err.Error(), "returns engine_test.receipt") {
-			t.Errorf("a bool: %v, want ErrInvalid that names both types", err)
-		}
-		if err := p.Resolve(ctx, "o", "1", activity.CompletedWithResult(5), bob); err != nil {
-			t.Fatal(err)
-		}
-		asksFor(t, p, asksBob...)
-		resolve(t, p, "1", activity.CompletedWithResult(receipt{"ch_7"}))
-		ends(t, p, "ch_7")
-		p.stop(t)
-	})
 }
 
 // A person answers with another type while the attempt is under way, or while what it came

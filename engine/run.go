@@ -13,8 +13,9 @@ import (
 )
 
 // A Run is a workflow function's handle on its run, as testing.T is a test's. It belongs to
-// the goroutine of the function. Used in another goroutine, its methods return
-// ErrForeignRun.
+// the goroutine of the function. Used in another goroutine while the function waits, or after it
+// has returned, its methods return ErrForeignRun. A call from another goroutine while the
+// function itself computes is a data race that is not detected.
 //
 // A Run is not a context, because a workflow function must not do I/O. Activities and steps
 // get a context.
@@ -23,7 +24,12 @@ type Run handle
 // handle is what a Run is inside. Only the engine makes one.
 type handle = inner.Handle
 
-func (r *Run) handle() *inner.Handle { return (*inner.Handle)(r) }
+func (r *Run) handle() *inner.Handle {
+	if r == nil {
+		panic("engine: the Run is nil: use the one that the workflow function, or its branch, was given")
+	}
+	return (*inner.Handle)(r)
+}
 
 // ID returns the workflow's id.
 func (r *Run) ID() string {
@@ -154,9 +160,13 @@ func All[T any](run *Run, fs ...*future.Future[T]) ([]T, error) {
 
 // Map calls f for each element of in, each in its own branch, with at most limit branches at
 // a time; a limit below one means no limit. It waits for all branches and returns the
-// results in the order of in. The error joins the errors of the branches. The result of a
+// results in the order of in. If some have failed, the error is a *MapError. The result of a
 // branch that failed is the zero value. After the workflow was cancelled, or the time limit
 // of run has passed, Map starts no further branches.
+//
+// The limit may be changed while runs are in progress: it is no part of their histories. The
+// exception is a lower limit for a run whose branches clean up after the end of their scope: the
+// run may be held, and continues with the old limit.
 func Map[In, Out any](run *Run, name string, limit int, in []In, f func(run *Run, in In) (Out, error)) ([]Out, error) {
 	return inner.Map(run.handle(), name, limit, in, func(run *inner.Handle, in In) (Out, error) { return f((*Run)(run), in) })
 }

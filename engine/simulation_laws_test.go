@@ -338,9 +338,16 @@ func (l *laws) rewritten(o *opening, t *touched, was []byte) {
 	case after.Owner != before.Owner && after.Owner != "":
 		l.wrong("OW6: %s goes to %s without a claim", id, after.Owner)
 	}
-	if owned && l.owners[before.Owner] != o {
+	if owned && l.owners[before.Owner] != o && !terminates(appended) {
 		l.wrong("CK4: %s commits to %s, which is %q's", o.name, id, before.Owner)
 	}
+}
+
+// terminates reports whether an operator ends the run, who is not its owner.
+func terminates(appended []checkpoint.Checkpoint) bool {
+	return slices.ContainsFunc(appended[len(appended)-1].Events, func(e checkpoint.Event) bool {
+		return e.Kind == checkpoint.KindActed && e.Name == "terminate"
+	})
 }
 
 // claimed judges a claim.
@@ -385,9 +392,17 @@ func (l *laws) stale(o *opening, b storage.Batch) bool {
 			continue
 		}
 		run := l.of(parts[1])
+		if slices.ContainsFunc(b.Ops, isDismissal) {
+			return false // an operator ends it
+		}
 		return run.record != nil && !claims(b, run.record) && run.record.Owner != "" && l.owners[run.record.Owner] != o
 	}
 	return false
+}
+
+func isDismissal(op storage.Op) bool {
+	parts, err := storage.SplitKey(op.Key)
+	return err == nil && parts[0] == "exp" && parts[2] == "kids"
 }
 
 // claims says that b changes the owner of wf: it puts another's held entry.

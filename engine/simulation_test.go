@@ -32,11 +32,11 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-// What repeats itself in a simulation does not do so at the same moments as other things:
-// which of two is first is for the scheduler alone to say.
+// What repeats itself in a simulation does not do so at the same moments as other things: Go
+// fires the timers of one moment in a random order. So simTTL is no sum of the others.
 const (
 	simTick = 25 * time.Millisecond
-	simTTL  = 307 * time.Millisecond
+	simTTL  = 307*time.Millisecond + 7919*time.Nanosecond
 	simPoll = 97 * time.Millisecond
 	simRest = 53 * time.Millisecond
 	simCalm = 30 * time.Second // within which everything must end when the faults do
@@ -133,7 +133,7 @@ var simMeets = map[string]int{
 	"killed": 25, "paused": 50, "stopped": 25, "clock jumps": 25, "wake-ups dropped": 80,
 	"error before": 200, "error after": 50, "answer late": 200, "lands late": 40, "landed late": 15, "refused late": 30, "withdrawn": 25,
 	"takeovers": 25, "leases lost": 40, "lost races": 3, "unknown outcomes": 150, "stale commits refused": 2,
-	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8,
+	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4,
 }
 
 // A simulation is the play of one seed.
@@ -335,7 +335,15 @@ func (s *simulation) employ() {
 		}
 		if s.dice.IntN(4) == 0 {
 			s.asked[id] = true
+			ended := s.hash(2, id, "terminate") == 0
 			s.client(id+" cancel", after+time.Duration(s.dice.IntN(1500))*time.Millisecond, func(ctx context.Context, e *engine.Engine) error {
+				if ended {
+					err := e.Terminate(ctx, id, audit)
+					if err == nil {
+						s.meet("terminated")
+					}
+					return err
+				}
 				return work.Handle(e, id).Cancel(ctx, engine.Actor{Reason: "enough"})
 			})
 		}

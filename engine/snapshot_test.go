@@ -457,7 +457,7 @@ func TestInputThatCannotBeCopied(t *testing.T) {
 		p = boot(t, s, wf)
 		h := wf.Handle(p, "o")
 		time.Sleep(10 * time.Minute)
-		if i := describe(t, p, "o"); i.Status.Terminal() || !heldFor(i, engine.ReasonBadDefinition) {
+		if i := describe(t, p, "o"); i.Status.Terminal() || !heldFor(i, engine.ReasonBadInput) {
 			_, err := outcome(h)
 			t.Errorf("%+v, %v; want it held", i, err)
 		}

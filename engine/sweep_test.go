@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/internal/pgtest"
@@ -56,6 +57,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"clearing": clearing,
 	"beats":    beating,
 	"expiry":   forgetting,
+	"ending":   terminating,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
@@ -1008,6 +1010,78 @@ func purging(*sweep.World) sweep.Scenario {
 			}
 			time.Sleep(3 * 24 * time.Hour)
 			return learnt, nil
+		},
+	}
+}
+
+// terminating: an operator ends a parent whose activity is in progress; a child of each kind
+// follows, or does not.
+func terminating(*sweep.World) sweep.Scenario {
+	act := &activity.Activity[int, string]{Name: "hang", Timeout: 30 * 24 * time.Hour, Run: func(ctx context.Context, _ int) (string, error) {
+		<-ctx.Done()
+		return "", context.Cause(ctx)
+	}}
+	sub := &engine.Workflow[int, string]{Name: "sub", Func: func(run *engine.Run, _ int) (string, error) {
+		return "", run.Sleep(30 * 24 * time.Hour)
+	}}
+	wf := &engine.Workflow[int, string]{Name: "parent", Func: func(run *engine.Run, n int) (string, error) {
+		sub.AsChild(engine.ChildOptions{ID: "cancel"}).Go(run, 0)
+		sub.AsChild(engine.ChildOptions{ID: "abandon", OnParentEnd: engine.ParentEndAbandon}).Go(run, 0)
+		sub.AsChild(engine.ChildOptions{ID: "await", OnParentEnd: engine.ParentEndAwait}).Go(run, 0)
+		return act.Do(run, n)
+	}}
+	audit := engine.Actor{Name: "ann", Reason: "test"}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf, sub},
+		IDs:       []string{"parent", "cancel", "await"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "parent", 1)
+			if err != nil {
+				return "", err
+			}
+			for { // until it has started them
+				_, err := eng.Describe(ctx, "await")
+				if err == nil {
+					break
+				}
+				if !errors.Is(err, engine.ErrNotFound) {
+					return "", err
+				}
+				time.Sleep(time.Hour)
+			}
+			if err := eng.Terminate(ctx, "parent", audit); err != nil && !errors.Is(err, engine.ErrTerminal) {
+				return "", err
+			}
+			if _, err := h.Result(ctx); !errors.Is(err, engine.ErrCancelled) {
+				return "", fmt.Errorf("result: %w", err)
+			}
+			for _, id := range []string{"cancel", "await"} {
+				if _, err := sub.Handle(eng, id).Result(ctx); !errors.Is(err, engine.ErrCancelled) {
+					return "", fmt.Errorf("result of %s: %w", id, err)
+				}
+			}
+			i, err := eng.Describe(ctx, "abandon")
+			if err != nil {
+				return "", err
+			}
+			if i.Cancel != nil && i.Cancel.Reason != audit.Reason {
+				return "", fmt.Errorf("abandon was asked to stop: %+v", i.Cancel)
+			}
+			ends := 0
+			for c, err := range eng.History(ctx, "parent") {
+				if err != nil {
+					return "", err
+				}
+				for _, e := range c.Events {
+					if e.Kind == checkpoint.KindActed || e.Kind == checkpoint.KindEnded {
+						ends++
+					}
+				}
+			}
+			if err := eng.Terminate(ctx, "abandon", audit); err != nil && !errors.Is(err, engine.ErrTerminal) {
+				return "", err
+			}
+			return fmt.Sprint(ends), nil
 		},
 	}
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/weft-go/weft/signal"
@@ -28,6 +29,7 @@ var _ Client = (*Tx)(nil)
 func (e *Engine) In(tx storage.Tx) *Tx {
 	in := e.worker.Env
 	in.Store, in.Closing = tx, nil
+	in.Events.Started, in.Events.Ended, in.Events.SignalAccepted = nil, nil, nil // the host may roll back
 	t := &Tx{staging: assemble(in, e.config, e.worker.Gate)}
 	switch {
 	case e.config.Ownership == OwnershipSingleOwner:
@@ -66,12 +68,16 @@ func (t *Tx) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted,
 	return t.staging.SendSignal(ctx, m)
 }
 
-// Cancel stages a cancellation request.
+// Cancel stages a cancellation request. Of a workflow that is held, its error is nil too.
 func (t *Tx) Cancel(ctx context.Context, id string, by Actor) error {
 	if t.refused != nil {
 		return t.refused
 	}
-	return t.staging.Cancel(ctx, id, by)
+	err := t.staging.Cancel(ctx, id, by)
+	if errors.Is(err, ErrHeld) {
+		return nil // it is staged
+	}
+	return err
 }
 
 // Describe returns the state of a workflow, as the transaction sees it.
@@ -84,5 +90,5 @@ func (t *Tx) Describe(ctx context.Context, id string) (Info, error) {
 
 // Result returns ErrNotApplicable: no workflow ends inside a transaction.
 func (t *Tx) Result(ctx context.Context, id, workflow string, result any) error {
-	return fmt.Errorf("%w: result of %q inside a transaction", ErrNotApplicable, id)
+	return fmt.Errorf("%w: result of %q inside a transaction: wait for it after the commit", ErrNotApplicable, id)
 }

@@ -212,7 +212,7 @@ func (s *laterStore) turn(ctx context.Context) {
 	}
 }
 
-// FMT-9, FMT-11, FMT-12: this release works on a store where a later one has been, and
+// FMT-9, FMT-11, FMT-12, UPG-3: this release works on a store where a later one has been, and
 // loses nothing of what that has added to records, or to structs in them. The scenarios
 // of the sweep are played with crashes; the later release's turn is before each life.
 func TestWhatALaterReleaseWroteIsKept(t *testing.T) {

@@ -128,4 +128,17 @@ func TestErrorOfAResultTellsWhatItWaitedFor(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	})
+	virtual(t, func(t *testing.T) {
+		wf := flow("w", func(run *engine.Run) (string, error) { return "", nil })
+		e := made(t, fresh(t), wf)
+		defer e.Close()
+		h := start(t, wf, e, "order-42", "")
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := h.Result(ctx)
+		want := `engine: result of workflow "order-42": context deadline exceeded while waiting for its end; no engine has begun it`
+		if fmt.Sprint(err) != want {
+			t.Errorf("where no engine runs: got %v, want %s", err, want)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"reflect"
 
 	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/internal/payload"
@@ -47,7 +48,14 @@ func (w *Workflow[In, Out]) With(o StartOptions) *Workflow[In, Out] {
 type Definition interface{ define() *inner.Definition }
 
 func (w *Workflow[In, Out]) define() *inner.Definition {
-	d := &inner.Definition{Name: w.Name, Pinned: w.Pinned, Queue: w.Defaults.Queue, Errors: w.Errors}
+	d := &inner.Definition{
+		Name:   w.Name,
+		Pinned: w.Pinned,
+		Queue:  w.Defaults.Queue,
+		Errors: w.Errors,
+		In:     reflect.TypeFor[In](),
+		Out:    reflect.TypeFor[Out](),
+	}
 	if w.Func != nil {
 		d.Run = func(run *inner.Handle, decode func(v any) error) (any, error) {
 			var in In
@@ -69,6 +77,7 @@ func (w *Workflow[In, Out]) define() *inner.Definition {
 // engine that has it as a Pinned workflow; ErrClosed. After any other error it is
 // unknown whether the workflow was started: try again with the same id.
 func (w *Workflow[In, Out]) Start(ctx context.Context, c Client, id string, in In) (*Handle[Out], error) {
+	checkClient(c, "the start", w.Name)
 	info, err := c.StartWorkflow(ctx, &StartRequest{Workflow: w.Name, ID: id, Input: in, Options: w.Defaults})
 	if err != nil {
 		return nil, err
@@ -85,7 +94,15 @@ func (w *Workflow[In, Out]) Request(id string, in In) *StartRequest {
 // Handle returns the handle of a workflow that was started before. It does not
 // access the store.
 func (w *Workflow[In, Out]) Handle(c Client, id string) *Handle[Out] {
+	checkClient(c, "a handle", w.Name)
 	return &Handle[Out]{c, w.Name, id, w.Errors}
+}
+
+// checkClient panics if c is nil.
+func checkClient(c Client, what, workflow string) {
+	if payload.IsNil(c) {
+		panic("engine: " + what + " of workflow " + workflow + " needs a client, such as an *engine.Engine, and got nil")
+	}
 }
 
 // A Handle refers to one started workflow.
@@ -113,7 +130,7 @@ func (h *Handle[Out]) Result(ctx context.Context) (Out, error) {
 
 // Cancel requests the cancellation of the workflow. A nil error means that the request
 // is durable, not that the workflow will end cancelled: see Result. A *TerminalError
-// means that it had already ended. See Engine.Cancel.
+// means that it had already ended, and a *HeldError that it is held. See Engine.Cancel.
 func (h *Handle[Out]) Cancel(ctx context.Context, by Actor) error {
 	return h.client.Cancel(ctx, h.id, by)
 }

@@ -3,10 +3,13 @@ package enginetest
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 )
 
@@ -38,10 +41,11 @@ func (p *played) differs(again *played) (fs []finding) {
 		one, two := p.ends[id], again.ends[id]
 		switch {
 		case two.status == "":
-			fs = append(fs, finding{"id", []string{
-				fmt.Sprintf("workflow %s is there only the first time.", id),
-				"Start it with an id of yours: then a client that tries again does not start another.",
-			}})
+			advice := "Start it with an id of yours: then a client that tries again does not start another."
+			if d, ok := p.words.names.starter(id); ok {
+				advice = fmt.Sprintf("The run of %s has chosen this id, in operation %s. Derive it from the run's input and id, or choose none.", p.words.names.of(d.run), d.operation)
+			}
+			fs = append(fs, finding{"id", []string{fmt.Sprintf("workflow %s is there only the first time.", id), advice}})
 		case one.status != two.status:
 			fs = append(fs, finding{"end of " + id, []string{fmt.Sprintf("%s ended as %v, and then as %v.", id, one, two)}})
 		case one.result != two.result:
@@ -146,7 +150,7 @@ func (p *played) ended(calm *played, explained bool) (fs []finding) {
 	wrong := func(id string, lines ...string) { fs = append(fs, finding{"end of " + id, lines}) }
 	for _, id := range slices.Sorted(maps.Keys(calm.ends)) {
 		was, is := calm.ends[id], p.ends[id]
-		if was.result == unstable && was.status == is.status || is == was {
+		if was.status == is.status && (was.result == unstable || p.agrees(is.result, calm, was.result)) {
 			continue
 		}
 		switch {
@@ -157,7 +161,11 @@ func (p *played) ended(calm *played, explained bool) (fs []finding) {
 				"The workflow function did something else when it was replayed. Time, chance and the world must come",
 				"to it through its *engine.Run, an activity, a step or a signal.")
 		case was.status == is.status:
-			lines := []string{"result of " + id + " differs:", "    here         " + cut(is.result), "    undisturbed  " + cut(was.result)}
+			what := "result"
+			if is.status == string(checkpoint.StatusFailed) {
+				what = "error"
+			}
+			lines := []string{what + " of " + id + " differs:", "    here         " + cut(is.result), "    undisturbed  " + cut(was.result)}
 			if !explained {
 				lines = append(lines, "What a workflow returns must come from its input, its *engine.Run and the outcomes of what it began.")
 			}
@@ -172,6 +180,34 @@ func (p *played) ended(calm *played, explained bool) (fs []finding) {
 		}
 	}
 	return fs
+}
+
+var number = regexp.MustCompile(`\d+`)
+
+// agrees reports whether two results are the same except for the numbers of attempts, which
+// count the processes that died: each number that differs is that of the last attempt of one
+// operation that failed, in both plays.
+func (p *played) agrees(result string, calm *played, undisturbed string) bool {
+	here, there := number.FindAllString(result, -1), number.FindAllString(undisturbed, -1)
+	if number.ReplaceAllString(result, "0") != number.ReplaceAllString(undisturbed, "0") {
+		return false
+	}
+	for i, n := range here {
+		if n != there[i] && !p.attempted(n, calm, there[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// attempted reports whether an operation failed in attempt n, and undisturbed in attempt m.
+func (p *played) attempted(n string, calm *played, m string) bool {
+	for d, last := range p.attempts {
+		if was, ok := calm.attempts[d]; ok && strconv.Itoa(last) == n && strconv.Itoa(was) == m {
+			return true
+		}
+	}
+	return false
 }
 
 func shown(e end) string {

@@ -44,9 +44,11 @@ type Scenario struct {
 // The test fails if some play does not end like the one without failures: if an effect
 // happened more often (unless it is in MayRepeat) or less often, if a workflow ended
 // otherwise or not at all or is held, if Drive does not succeed or Check reports an
-// error. The report says where, once for each kind of problem. Results that differ
+// error. The report says where, once for each kind of problem. A play without failures that
+// makes more than 5,000 commits is ended, and the test fails. Results that differ
 // between two plays without failures, such as those with a time or a random number in
-// them, are not compared.
+// them, are not compared. The ids that the engine makes for children, and the numbers of
+// attempts that failed, may differ.
 //
 // Scenarios are played in a testing/synctest bubble, so what scenario creates must not
 // wait for anything outside.
@@ -60,11 +62,13 @@ func CrashEverywhere(t *testing.T, scenario func(world *Recorder) Scenario) {
 }
 
 func everywhere(t *testing.T, scenario func(world *Recorder) Scenario) *report {
-	calm, again := play(t, scenario, nil, way{}), play(t, scenario, nil, way{})
-	r := &report{plays: 2, calls: len(calm.calls)}
+	calm := play(t, scenario, nil, way{})
+	r := &report{plays: 1, calls: len(calm.calls)}
 	if r.add(place{words: "undisturbed"}, calm.trouble); !r.empty() {
 		return r // report it once, and not for each play
 	}
+	again := play(t, scenario, nil, way{})
+	r.plays++
 	if r.add(place{words: "played twice, undisturbed"}, calm.differs(again)); !r.empty() {
 		return r
 	}

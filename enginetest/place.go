@@ -50,13 +50,21 @@ func (w way) place(call, calls int, what string, write bool) place {
 }
 
 // A reader describes calls to the store in words. It remembers the first checkpoint of
-// each workflow, to count from 1.
+// each workflow, to count from 1, and which run has started which.
 type reader struct {
 	first map[string]uint64
+	names names
 }
 
 // read describes c: "commit of checkpoint 2 of order-42 (charge settled)".
 func (r *reader) read(c storagetest.Call) string {
+	for _, o := range c.Batch.Ops {
+		r.names.learn(o)
+	}
+	return r.names.replace(r.words(c))
+}
+
+func (r *reader) words(c storagetest.Call) string {
 	switch c.Method {
 	case "Get":
 		return "read of " + record(c.Key)
@@ -103,13 +111,8 @@ func asked(o storage.Op) string {
 
 // checkpoint says which checkpoint o puts, if it puts one.
 func (r *reader) checkpoint(o storage.Op) string {
-	parts, err := storage.SplitKey(o.Key)
-	if err != nil || o.Kind != storage.PutOp || len(parts) != 4 || parts[2] != "ckpt" {
-		return ""
-	}
-	id := parts[1]
-	n, err := strconv.ParseUint(parts[3], 10, 64)
-	if err != nil {
+	id, n, ok := numbered(o)
+	if !ok {
 		return ""
 	}
 	if r.first == nil {
@@ -121,14 +124,30 @@ func (r *reader) checkpoint(o storage.Op) string {
 	return fmt.Sprintf("checkpoint %d of %s (%s)", n-r.first[id]+1, id, events(id, n, o))
 }
 
-// events are those of the checkpoint that o puts, in words.
-func events(id string, n uint64, o storage.Op) string {
+// numbered returns the number of the checkpoint that o puts, and the workflow's id. ok is false
+// if it puts none.
+func numbered(o storage.Op) (id string, n uint64, ok bool) {
+	parts, err := storage.SplitKey(o.Key)
+	if err != nil || o.Kind != storage.PutOp || len(parts) != 4 || parts[2] != "ckpt" {
+		return "", 0, false
+	}
+	n, err = strconv.ParseUint(parts[3], 10, 64)
+	return parts[1], n, err == nil
+}
+
+// decoded returns the checkpoint that o puts.
+func decoded(id string, n uint64, o storage.Op) (*journal.Entry, error) {
 	alone := new(memory.Store)
 	ctx := context.Background()
 	if err := alone.Commit(ctx, storage.Batch{Ops: []storage.Op{o}}); err != nil {
-		return err.Error()
+		return nil, err
 	}
-	c, err := journal.Read(ctx, alone, id, n)
+	return journal.Read(ctx, alone, id, n)
+}
+
+// events are those of the checkpoint that o puts, in words.
+func events(id string, n uint64, o storage.Op) string {
+	c, err := decoded(id, n, o)
 	if err != nil {
 		return err.Error()
 	}

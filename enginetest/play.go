@@ -25,17 +25,29 @@ const (
 	forever = 3 * longest
 )
 
+// mostCommits is how many commits a play without failures may make, apart from renewals of leases.
+// Each of them is a place for several crashes, and more could not be played in any reasonable time. A
+// play with a failure may make twice as many.
+const mostCommits = 5_000
+
 // A played is the outcome of one play of a scenario.
 type played struct {
-	calls   []call
-	struck  string // the call that failed; "": none
-	wrote   bool   // it is a commit
-	effects []Effect
-	keyed   map[string]bool // activities with an idempotency key
-	ends    map[string]end  // by workflow id
-	may     map[string]bool
-	trouble []finding
+	calls    []call
+	words    reader
+	struck   string // the call that failed; "": none
+	wrote    bool   // it is a commit
+	effects  []Effect
+	keyed    map[string]bool // activities with an idempotency key
+	ends     map[string]end  // by workflow id; at the end by its name, see names
+	attempts map[doing]int   // of what failed: the last attempt
+	may      map[string]bool
+	most     int             // the maximum number of commits
+	endless  context.Context // ends when there have been more
+	trouble  []finding
 }
+
+// A doing is an operation of a run.
+type doing struct{ run, operation string }
 
 // A call to the store.
 type call struct {
@@ -63,7 +75,7 @@ func (e end) String() string {
 // play plays the scenario. The first call for which strike returns true, given its
 // number, fails; with a nil strike none fails.
 func play(t *testing.T, scenario func(*Recorder) Scenario, strike func(n int, c call) bool, w way) *played {
-	p := &played{ends: map[string]end{}, may: map[string]bool{}}
+	p := &played{ends: map[string]end{}, attempts: map[doing]int{}, may: map[string]bool{}}
 	err := sweep.Play(t, func(t testing.TB) *sweep.Stage { return p.stage(t, scenario, strike, w) })
 	if err != nil {
 		p.note("drive", fmt.Sprintf("Drive has no success: %v", err))
@@ -77,34 +89,53 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike f
 	for _, name := range sc.MayRepeat {
 		p.may[name] = true
 	}
-	var words reader
-	met := map[string]int{}
+	met, commits := map[string]int{}, 0
+	var tooMany context.CancelFunc
+	p.most = mostCommits
+	if strike != nil {
+		p.most *= 2
+	}
+	p.endless, tooMany = context.WithCancel(context.Background())
 	s := &sweep.Stage{
 		Store:  sweep.Store{Open: sc.Open},
 		Config: engine.Config{Workflows: sc.Workflows, Queues: sc.queues(), Deployment: deployment},
 		Before: p.activate,
 		Decide: func(c storagetest.Call) storagetest.Fault {
-			now := call{words: words.read(c), write: c.Method == "Commit"}
+			now := call{words: p.words.read(c), write: c.Method == "Commit"}
 			met[now.words]++
 			now.nth = met[now.words]
 			p.calls = append(p.calls, now)
+			if now.write && !c.Batch.Urgent {
+				commits++
+			}
+			if commits > p.most {
+				tooMany()
+				return storagetest.ErrorBefore // a run that never waits would not end
+			}
 			if strike == nil || p.struck != "" || !strike(len(p.calls), now) {
 				return storagetest.None
 			}
 			p.struck, p.wrote = now.words, now.write
-			if w.crash() {
-				world.die()
-			}
 			return w.fault
 		},
-		Begin: func(int) { world.live() },
+		Begin:   func(int) { world.live() },
+		Crashed: world.die, // not earlier: until the store has crashed it records what becomes of effects
 		Drive: func(ctx context.Context, eng *engine.Engine) error {
 			synctest.Wait() // until it is ready for starts
-			return sc.Drive(ctx, eng)
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(p.endless, cancel)()
+			err := sc.Drive(ctx, eng)
+			if err != nil && p.endless.Err() != nil {
+				return p.goesOn()
+			}
+			return err
 		},
 		After: p.await,
 		Closing: func(ctx context.Context, s storage.Storage) {
 			p.effects, p.keyed = world.Effects(), world.keyed
+			p.countAttempts(ctx, s)
+			p.rename()
 			if sc.Check != nil {
 				p.check(t, sc.Check, world)
 			}
@@ -120,6 +151,12 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike f
 		s.Store.Open = func(testing.TB) storage.Storage { return new(memory.Store) }
 	}
 	return s
+}
+
+// goesOn is the error of a play that has made more commits than it may.
+func (p *played) goesOn() error {
+	return fmt.Errorf("the scenario does not end: it has made %d commits. "+
+		"Play a part that ends, with fewer rounds of a loop, or have Drive cancel the workflow", p.most)
 }
 
 func (sc *Scenario) queues() []engine.Queue {
@@ -164,17 +201,27 @@ func (p *played) await(ctx context.Context, eng *engine.Engine, s storage.Storag
 	defer outside.Close()
 	began := time.Now()
 	for pause := time.Second; ; pause = min(2*pause, 24*time.Hour) {
+		synctest.Wait() // a run that is started while the list is read is not in it
 		open := p.look(ctx, outside)
 		switch {
 		case len(open) == 0 || ctx.Err() != nil:
 			return
+		case p.endless.Err() != nil:
+			p.note("drive", p.goesOn().Error())
+			for _, id := range open {
+				p.waitsFor(ctx, eng, id, fmt.Sprintf("after %d commits", p.most))
+			}
+			return
 		case time.Since(began) > longest:
 			for _, id := range open {
-				p.waitsFor(ctx, eng, id)
+				p.waitsFor(ctx, eng, id, fmt.Sprintf("%d days after Drive had returned", int(longest.Hours()/24)))
 			}
 			return
 		}
-		time.Sleep(pause)
+		select {
+		case <-time.After(pause):
+		case <-p.endless.Done():
+		}
 	}
 }
 
@@ -205,14 +252,54 @@ func (p *played) look(ctx context.Context, eng *engine.Engine) (open []string) {
 	return open
 }
 
-// waitsFor records what a workflow waits for that does not end.
-func (p *played) waitsFor(ctx context.Context, eng *engine.Engine, id string) {
-	e := end{status: "not ended", result: fmt.Sprintf("%d days after Drive had returned it is %s", int(longest.Hours()/24), p.ends[id].status)}
+// waitsFor records what a workflow waits for that has not ended at some time.
+func (p *played) waitsFor(ctx context.Context, eng *engine.Engine, id, when string) {
+	e := end{status: "not ended", result: when + " it is " + string(p.ends[id].status)}
 	if i, err := eng.Describe(ctx, id); err == nil && len(i.Waiting) > 0 {
 		e.result += fmt.Sprintf(" and waits for %v", i.Waiting)
 	}
 	p.ends[id] = e
-	p.note("end of "+id, id+" has "+e.String())
+	name := p.words.names.of(id)
+	p.note("end of "+name, name+" has "+p.words.names.replace(e.String()))
+}
+
+// countAttempts records the numbers of the attempts that failed.
+func (p *played) countAttempts(ctx context.Context, s storage.Storage) {
+	outside, err := p.outside(s)
+	if err != nil {
+		return
+	}
+	defer outside.Close()
+	for id := range p.ends {
+		for c, err := range outside.History(ctx, id) {
+			if err != nil {
+				break // its end, which was read before, says what is wrong
+			}
+			for _, e := range c.Events {
+				if e.Attempt > 0 && (e.Error != "" || e.Category != "") {
+					p.attempts[doing{id, e.Operation}] = e.Attempt
+				}
+			}
+		}
+	}
+}
+
+// rename replaces the ids that the engine has made by what they have in common with those of
+// other plays.
+func (p *played) rename() {
+	n := &p.words.names
+	ends, attempts := map[string]end{}, map[doing]int{}
+	for id, e := range p.ends {
+		ends[n.of(id)] = end{e.status, n.replace(e.result)}
+	}
+	for d, number := range p.attempts {
+		attempts[doing{n.of(d.run), d.operation}] = number
+	}
+	for i := range p.effects {
+		e := &p.effects[i]
+		e.Name, e.WorkflowID = n.replace(e.Name), n.of(e.WorkflowID)
+	}
+	p.ends, p.attempts = ends, attempts
 }
 
 // outcome is the result of a workflow, or why there is none.

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/storage/memory"
@@ -24,6 +23,11 @@ var audit = engine.Actor{Name: "enginetest", Reason: "a test begins"}
 // channel that was made before. When f returns the engine is closed; if a goroutine of
 // f or of an activity does not end then, the test fails.
 //
+// If nothing can happen any more, because the test waits for something that nobody does, the
+// test fails and the engine is closed. The message says what each run waits for, and where
+// workflow functions and activities block on something outside the engine. To know this, Run
+// lets two centuries pass in which no run changes.
+//
 // The engine serves the queues that the workflows name in their Defaults, without
 // limits.
 //
@@ -37,7 +41,7 @@ func Run(t *testing.T, workflows []engine.Definition, f func(t *testing.T, eng *
 			Queues:       engine.QueuesOf(workflows),
 			Name:         "enginetest",
 			Deployment:   deployment,
-			PollInterval: time.Hour, // only this engine writes
+			PollInterval: year, // only this engine writes
 			Logger:       slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {
@@ -53,6 +57,9 @@ func Run(t *testing.T, workflows []engine.Definition, f func(t *testing.T, eng *
 			<-ran
 		}()
 		synctest.Wait() // until it is ready for starts
+		over := make(chan struct{})
+		defer close(over)
+		go watch(t, eng, over)
 		f(t, eng)
 	})
 }

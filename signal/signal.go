@@ -37,6 +37,7 @@ type Options struct {
 // other error the signal may have been accepted, unless it is an
 // *engine.InterruptedError that says otherwise: send it again.
 func (s *Signal[T]) Send(ctx context.Context, to Sender, workflowID string, v T, o *Options) (Accepted, error) {
+	s.mustNot(to == nil, "sent to a nil engine")
 	m := Message{WorkflowID: workflowID, Name: s.Name, Payload: v, ExpiresAfter: s.ExpiresAfter}
 	if o != nil {
 		m.ID = &o.ID
@@ -50,6 +51,7 @@ func (s *Signal[T]) Send(ctx context.Context, to Sender, workflowID string, v T,
 // engine.ErrExists. If an acceptance of the ID is remembered, its answer is returned
 // and nothing starts. Otherwise it is like Send.
 func (s *Signal[T]) SendWithStart(ctx context.Context, to Sender, start Start, v T, o *Options) (Accepted, error) {
+	s.mustNot(to == nil, "sent to a nil engine")
 	m := Message{Start: start, Name: s.Name, Payload: v, ExpiresAfter: s.ExpiresAfter}
 	if o != nil {
 		m.ID = &o.ID
@@ -62,6 +64,7 @@ func (s *Signal[T]) SendWithStart(ctx context.Context, to Sender, start Start, v
 // wraps engine.ErrNotFound, ErrTerminal or ErrInvalid; or it is engine.ErrCancelled,
 // and then the signal may have been accepted.
 func (s *Signal[T]) SendFrom(run Runner, workflowID string, v T) error {
+	s.mustNot(run == nil, "used with a nil Run: use the one that the workflow function, or its branch, was given")
 	m := Message{WorkflowID: workflowID, Name: s.Name, Payload: v, ExpiresAfter: s.ExpiresAfter}
 	return run.Await(run.ForwardSignal(m), nil)
 }
@@ -85,6 +88,7 @@ func (s *Signal[T]) ReceiveWithin(run Runner, d time.Duration) (v T, ok bool, er
 // signal is consumed when the workflow waits for the future: when Select chooses it, or
 // by Get. Otherwise it stays in the inbox.
 func (s *Signal[T]) Next(run Runner) *future.Future[T] {
+	s.mustNot(run == nil, "used with a nil Run: use the one that the workflow function, or its branch, was given")
 	return future.New[T](run.ReceiveSignal(Wait{Name: s.Name, New: value[T]}))
 }
 
@@ -100,7 +104,14 @@ func (s *Signal[T]) Drain(run Runner) (all []T, err error) {
 	}
 }
 
+func (s *Signal[T]) mustNot(misused bool, how string) {
+	if misused {
+		panic("signal: " + s.Name + " is " + how)
+	}
+}
+
 func (s *Signal[T]) receive(run Runner, within *time.Duration) (v T, ok bool, err error) {
+	s.mustNot(run == nil, "used with a nil Run: use the one that the workflow function, or its branch, was given")
 	op := run.ReceiveSignal(Wait{
 		Name:   s.Name,
 		Within: within,

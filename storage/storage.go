@@ -95,6 +95,10 @@ var (
 	// the store open, check what is at the path, and open the store again.
 	ErrMoved = errors.New("storage: a file of the store was deleted, renamed or replaced while it was open; stop, and open the store again")
 
+	// ErrInUse is returned when a store is opened that admits one process at a time, and is
+	// open already. Adapters wrap it in the error of Open.
+	ErrInUse = errors.New("storage: the store is open in another process, or in this one already")
+
 	// ErrFutureFormat means that a newer release wrote the data. Nothing was changed.
 	ErrFutureFormat = errors.New("storage: written by a newer release")
 )
@@ -158,6 +162,12 @@ type Batch struct {
 
 	// Urgent batches never wait to be grouped with others: for lease renewals.
 	Urgent bool
+
+	// Group, if not nil, is where Commit puts how many batches shared a transaction, this one
+	// included. They were committed, or refused because of their conditions. Commit leaves it as it is
+	// if it returns any other error, or if the adapter does not group, and does not write it after it
+	// has returned.
+	Group *int
 }
 
 // A Condition is a requirement on the state of one key.

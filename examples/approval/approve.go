@@ -81,9 +81,12 @@ func (o *office) decide(run *engine.Run, e Expense) (Decision, error) {
 		case late:
 			e.Boss += "'s boss"
 		case stop:
-			c, _ := stop.Get(run)
+			c, err := stop.Get(run)
+			if err != nil {
+				return Decision{}, err
+			}
 			d := Decision{Why: "withdrawn: " + c.Reason}
-			_, err := o.tell.Do(run.WithoutCancel(), d) // even if the run is cancelled
+			_, err = o.tell.Do(run.WithoutCancel(), d) // even if the run is cancelled
 			return d, err
 		}
 	}

@@ -14,7 +14,7 @@ func TestApproval(t *testing.T) {
 	program, db := exampletest.Build(t), filepath.Join(t.TempDir(), "approval.db")
 	start := func() *exampletest.Play { return exampletest.Start(t, program, "-db", db, "-wait", "3s") }
 	p := start()
-	first := p.Until("telling everybody")
+	first := p.UntilNumber() + p.Until("telling everybody")
 	first += p.Kill()
 	printed := start().End()
 	for _, want := range []string{

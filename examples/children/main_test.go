@@ -15,6 +15,7 @@ func TestChildren(t *testing.T) {
 	start := func() *exampletest.Play { return exampletest.Start(t, program, "-db", db) }
 
 	p := start()
+	p.UntilNumber()
 	p.Until("lisbon/flight, asking")
 	p.Kill()
 

@@ -39,6 +39,18 @@ func testOptions(t *testing.T, store string, least int) options {
 	return o
 }
 
+// torment runs the test, each time on a new store.
+func torment(t *testing.T, o options) {
+	t.Helper()
+	err := withLongerLeases(o, func(o options) error {
+		o.where = testOptions(t, o.store, 0).where
+		return run(t.Context(), o, t.Output())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // OWN-2, OWN-3, OWN-7, OWN-9, OWN-21, OWN-25, OW1, OW2, OW3, OW6, OW7, AC5, T4: several
 // processes on one store, which are stopped and killed, WEFT_KILLS times each.
 // WEFT_SEED repeats the choice of processes.
@@ -46,9 +58,7 @@ func TestCluster(t *testing.T) {
 	torture.Slow(t)
 	for store, least := range map[string]int{"postgres": 20, "sqlite": 10} {
 		t.Run(store, func(t *testing.T) {
-			if err := run(t.Context(), testOptions(t, store, least), t.Output()); err != nil {
-				t.Fatal(err)
-			}
+			torment(t, testOptions(t, store, least))
 		})
 	}
 }
@@ -65,9 +75,7 @@ func TestStoppedInsideACommit(t *testing.T) {
 			if os.Getenv("WEFT_TORTURE") != "" {
 				o.pauses = 200
 			}
-			if err := run(t.Context(), o, t.Output()); err != nil {
-				t.Fatal(err)
-			}
+			torment(t, o)
 		})
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -347,6 +348,10 @@ func (l *ledger) totals() (kills, pauses int) {
 	return kills, pauses
 }
 
+// errTooFew means that too little has happened to prove anything. On a slow machine, engines
+// lose their leases before they are stopped or killed.
+var errTooFew = errors.New("too few to mean anything")
+
 // verdict reports errors.
 func (l *ledger) verdict(o options) error {
 	l.mu.Lock()
@@ -382,7 +387,7 @@ func (l *ledger) verdict(o options) error {
 		{"stale tokens at the target", l.counts["stale"], stale},
 	} {
 		if least.n < least.c {
-			return fmt.Errorf("%d %s, want at least %d: too few to mean anything", least.n, least.what, least.c)
+			return fmt.Errorf("%w: %d %s, want at least %d", errTooFew, least.n, least.what, least.c)
 		}
 	}
 	return nil

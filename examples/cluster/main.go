@@ -24,6 +24,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -65,9 +66,22 @@ func main() {
 	flag.StringVar(&o.other, "other", "", "another build of this program, such as one with an earlier release of Weft: every other process is of that build")
 	flag.Parse()
 	o.patience = stall
-	if err := run(context.Background(), o, os.Stdout); err != nil {
+	err := withLongerLeases(o, func(o options) error { return run(context.Background(), o, os.Stdout) })
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "cluster:", err)
 		os.Exit(1)
+	}
+}
+
+// withLongerLeases calls try, and again with leases that last three times as long if too little
+// has happened, at most twice.
+func withLongerLeases(o options, try func(options) error) error {
+	for more := 2; ; more-- {
+		err := try(o)
+		if !errors.Is(err, errTooFew) || more == 0 {
+			return err
+		}
+		o.ttl *= 3
 	}
 }
 

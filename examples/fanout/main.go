@@ -138,6 +138,8 @@ func run(ctx context.Context, db string, pace time.Duration) error {
 		}
 		defer os.RemoveAll(dir)
 		db = filepath.Join(dir, "fanout.db")
+	} else {
+		fmt.Printf("Kill me at any moment, with kill -9 %d, and start me again: it goes on from %s.\n\n", os.Getpid(), db)
 	}
 	store, err := sqlite.Open(db, nil)
 	if err != nil {

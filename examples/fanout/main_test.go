@@ -20,7 +20,7 @@ func TestFanout(t *testing.T) {
 	}
 
 	p := exampletest.Start(t, program, "-db", db)
-	first := p.Until("for part 7")
+	first := p.UntilNumber() + p.Until("for part 7")
 	first += p.Kill()
 	second := exampletest.Start(t, program, "-db", db).End()
 	again := 0

@@ -32,7 +32,7 @@ func (h *lines) Handle(ctx context.Context, r slog.Record) error {
 }
 
 func (h *lines) WithAttrs(a []slog.Attr) slog.Handler {
-	return &lines{h.Handler.WithAttrs(a), h.ofRun || a[0].Key == "workflow"}
+	return &lines{h.Handler.WithAttrs(a), h.ofRun || len(a) == 1 && a[0].Key == "workflow"}
 }
 
 func (h *lines) WithGroup(g string) slog.Handler { return &lines{h.Handler.WithGroup(g), h.ofRun} }

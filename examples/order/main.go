@@ -3,7 +3,8 @@
 //	go run ./examples/order
 //
 // Press Enter to approve it; otherwise it approves itself. Kill it at any moment, with
-// Ctrl-C or with kill -9, and start it again: it continues where it stopped. The
+// Ctrl-C or with kill -9 and the number that it prints, and start it again: it continues
+// where it stopped. (The number of "go run" is another one.) The
 // history is in a file, order.db in the current directory unless -db names another.
 package main
 
@@ -56,7 +57,7 @@ func run(ctx context.Context, db string, pace time.Duration) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("Orders are kept in %s. Kill me at any moment and start me again: the order goes on.\n\n", db)
+	fmt.Printf("Orders are kept in %s. Kill me at any moment, with kill -9 %d, and start me again: the order goes on.\n\n", db, os.Getpid())
 	id, err := next(ctx, eng)
 	if err != nil {
 		return err

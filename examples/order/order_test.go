@@ -17,6 +17,7 @@ func TestOrderGoesOnAfterKill(t *testing.T) {
 	}
 
 	p := start()
+	p.UntilNumber()
 	p.Until("charge: charging")
 	p.Kill()
 

@@ -3,12 +3,12 @@ package admin
 import (
 	"context"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/journal"
-	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
@@ -16,22 +16,32 @@ import (
 
 // checkActor refuses an actor that an operator's request cannot record.
 func checkActor(a weft.Actor) error {
-	if a.Name == "" || a.Reason == "" {
-		return invalidActor(a)
+	switch {
+	case blank(a.Name) && blank(a.Reason):
+		return lacking(a, "Name and Reason: who acts, and why")
+	case blank(a.Name):
+		return lacking(a, "Name: who acts")
+	case blank(a.Reason):
+		return lacking(a, "Reason: why")
 	}
 	return checkActorText(a)
 }
 
+func blank(s string) bool { return strings.TrimSpace(s) == "" }
+
 // checkActorText refuses an actor that cannot be recorded. Its fields may be empty.
 func checkActorText(a weft.Actor) error {
-	if len(a.Name)+len(a.Reason) > payload.MaxReason || !utf8.ValidString(a.Name) || !utf8.ValidString(a.Reason) {
-		return invalidActor(a)
+	switch n := len(a.Name) + len(a.Reason); {
+	case n > payload.MaxReason:
+		return payload.Invalid("actor", a.Name, fmt.Sprintf("has a Name and a Reason of %d bytes together, at most %d", n, payload.MaxReason))
+	case !utf8.ValidString(a.Name) || !utf8.ValidString(a.Reason):
+		return payload.Invalid("actor", a.Name, "has a Name or a Reason that is not UTF-8")
 	}
 	return nil
 }
 
-func invalidActor(a weft.Actor) error {
-	return payload.Invalid("actor", a.Name+": "+a.Reason, "needs Name and Reason, together at most 4,096 bytes of UTF-8")
+func lacking(a weft.Actor, what string) error {
+	return fmt.Errorf("%w: weft.Actor{Name: %.40q, Reason: %.40q} lacks %s", weft.ErrInvalid, a.Name, a.Reason, what)
 }
 
 // act returns a change by an operator that the history records as verb.
@@ -43,9 +53,6 @@ func (e *Admin) act(verb journal.Verb, name string, decide func(ctx context.Cont
 			return said.recorded(ctx, e.Store, wf)
 		},
 		Decide: func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
-			if err := wf.Understood(); err != nil {
-				return nil, fmt.Errorf("engine: %s %q: %w", name, wf.ID, err)
-			}
 			if err := said.note(ctx, e.Store, wf); err != nil {
 				return nil, err
 			}
@@ -70,21 +77,11 @@ func (s *auditRecord) note(ctx context.Context, store storage.Storage, wf *journ
 	if s.next != 0 {
 		return nil
 	}
-	r := keys.Checkpoints(wf.ID, wf.Base)
-	r.Reverse, r.Limit = true, 1
-	page, err := store.Scan(ctx, r)
+	hold, err := journal.FindUnread(ctx, store, wf)
 	if err != nil {
 		return err
 	}
-	next := max(wf.Base, 1)
-	for _, last := range page {
-		n, err := keys.Number(last.Key)
-		if err != nil {
-			return err
-		}
-		next = n + 1
-	}
-	s.next, s.before = next, s.count(wf.Verbs)
+	s.next, s.before = max(wf.Base, hold.Head+1), s.count(wf.Verbs)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/waiting"
 )
 
@@ -13,5 +14,19 @@ func (e *Admin) Cancel(ctx context.Context, id string, by weft.Actor) error {
 		return err
 	}
 	call := waiting.New(ctx, "cancel of workflow", id)
-	return call.Explain(e.RequestCancel(call, id, nil, by))
+	return call.Explain(e.cancel(call, id, by))
+}
+
+func (e *Admin) cancel(ctx context.Context, id string, by weft.Actor) error {
+	if err := e.RequestCancel(ctx, id, nil, by); err != nil {
+		return err
+	}
+	wf, err := e.Load(ctx, id)
+	if err != nil || wf.Status.Terminal() {
+		return nil // the request is durable all the same
+	}
+	if a := run.HeldBy(wf); a != nil {
+		return &weft.HeldError{WorkflowID: id, Reason: weft.Reason(a.Reason), Detail: a.Detail}
+	}
+	return nil
 }

@@ -103,7 +103,7 @@ func (e *Admin) replace(ctx context.Context, now, next *run.ActiveRecord) (again
 	certain := true
 	unsure := func(err error) {
 		certain = false
-		e.Log.Warn("weft: outcome of an activation is unknown, trying again", "deployment", next.Deployment, "error", err)
+		e.Log.Warn("weft: outcome of an activation is unknown; trying again", "deployment", next.Deployment, "error", err)
 	}
 	b := storage.Batch{If: []storage.Condition{now.Unchanged()}, Ops: []storage.Op{storage.Put(run.ActiveKey, raw)}}
 	err = journal.Settle(ctx, e.Store, b, unsure, func(ctx context.Context) (bool, error) {

@@ -94,21 +94,44 @@ type roster struct {
 	eng   *Admin
 	read  bool
 	alive []weft.EngineInfo
+	blind bool // the record of an engine is damaged, so it may be alive
+
+	patience time.Duration // how long the drivers of busy runs are waited for, all together
+}
+
+// empty reports whether no engine is alive.
+func (r *roster) empty(ctx context.Context) (bool, error) {
+	if err := r.look(ctx); err != nil {
+		return false, err
+	}
+	return len(r.alive) == 0 && !r.blind && !r.eng.IsRunning(), nil
+}
+
+func (r *roster) look(ctx context.Context) error {
+	if r.read {
+		return nil
+	}
+	for entry, err := range storage.All(ctx, r.eng.Store, keys.Engines()) {
+		if err != nil {
+			return err
+		}
+		info, err := r.eng.engineInfo(entry)
+		switch {
+		case err != nil:
+			r.blind = true
+		case info.Alive:
+			r.alive = append(r.alive, info)
+		}
+	}
+	r.read = true
+	return nil
 }
 
 // missing returns "" if an engine of the deployment that has the workflow is alive, and
 // otherwise a text that says that none is.
 func (r *roster) missing(ctx context.Context, deployment, workflow string) (string, error) {
-	if !r.read {
-		for entry, err := range storage.All(ctx, r.eng.Store, keys.Engines()) {
-			if err != nil {
-				return "", err
-			}
-			if info, err := r.eng.engineInfo(entry); err == nil && info.Alive {
-				r.alive = append(r.alive, info)
-			}
-		}
-		r.read = true
+	if err := r.look(ctx); err != nil {
+		return "", err
 	}
 	for _, i := range r.alive {
 		if i.Deployment == deployment && slices.Contains(i.Workflows, workflow) {
@@ -116,6 +139,17 @@ func (r *roster) missing(ctx context.Context, deployment, workflow string) (stri
 		}
 	}
 	return fmt.Sprintf("no engine of deployment %q is alive that has it", deployment), nil
+}
+
+// missingAnywhere returns "" if an engine that has the workflow may be alive, or none is alive, and
+// otherwise a text that says that none has it.
+func (r *roster) missingAnywhere(ctx context.Context, workflow string) (string, error) {
+	err := r.look(ctx)
+	has := func(i weft.EngineInfo) bool { return slices.Contains(i.Workflows, workflow) }
+	if err != nil || r.blind || len(r.alive) == 0 || slices.ContainsFunc(r.alive, has) {
+		return "", err
+	}
+	return "no engine that is alive has it", nil
 }
 
 // missingActive is missing for the active deployment.

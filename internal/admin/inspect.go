@@ -3,10 +3,16 @@ package admin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
@@ -28,17 +34,98 @@ func (e *Admin) describe(ctx context.Context, id string) (weft.Info, error) {
 	if err != nil {
 		return weft.Info{}, err
 	}
-	info, err := e.infoOf(ctx, wf, &roster{eng: e})
+	who := &roster{eng: e, patience: mostPatience}
+	info, err := e.infoOf(ctx, wf, who)
 	if err != nil {
 		return weft.Info{}, err
 	}
-	if x := e.Executing(id); x != nil && !wf.Status.Terminal() {
-		info.Waiting = x.DescribeWaiting(ctx)
+	if err := e.complete(ctx, &info, wf, who); err != nil {
+		return weft.Info{}, err
 	}
-	return info, nil
+	if !wf.Status.Terminal() {
+		info.Unreceived, err = e.unreceived(ctx, wf, info.Waiting)
+	}
+	return info, err
 }
 
-// infoOf returns the state of wf, including whether no engine can execute it.
+// Limits of how long Describe waits for the driver of a run that is busy, and List for all of
+// them together.
+const (
+	mostPatience = 100 * time.Millisecond
+	mostTogether = time.Second
+)
+
+// complete adds to info what the record of wf does not say: what a run in memory waits for, that
+// it waits for an engine, and why it has no result.
+func (e *Admin) complete(ctx context.Context, info *weft.Info, wf *journal.Workflow, who *roster) error {
+	if wf.Status.Terminal() {
+		return e.explain(ctx, info, wf)
+	}
+	if x := e.Executing(wf.ID); x != nil {
+		began := time.Now()
+		info.Waiting = x.DescribeWaiting(ctx, min(mostPatience, who.patience))
+		who.patience -= min(time.Since(began), who.patience)
+		return nil
+	}
+	if run.Held(wf) {
+		return nil
+	}
+	none, err := who.empty(ctx)
+	if none {
+		info.Waiting = append(slices.Clip(info.Waiting), "an engine: none runs")
+	}
+	return err
+}
+
+// explain sets info.Failure to the text of the error that Result returns.
+func (e *Admin) explain(ctx context.Context, info *weft.Info, wf *journal.Workflow) error {
+	if wf.Status == checkpoint.StatusCompleted {
+		return nil
+	}
+	out, err := journal.ReadOutput(ctx, e.Store, wf)
+	if err != nil {
+		if err = run.Outdated(ctx, e.Store, wf, err); record.Damaged(err) {
+			info.Failure = err.Error()
+			return nil
+		}
+		return err // nil: it was purged or resumed meanwhile
+	}
+	info.Failure = e.failure(&run.Ending{Workflow: wf.Type, Cancel: wf.Cancel, Output: out}, wf.ID).Error()
+	return nil
+}
+
+// mostSignals is how many signals unreceived looks at.
+const mostSignals = 1000
+
+// unreceived describes the signals of wf for which no operation waits. What a run asks for is
+// known only if it is parked, or if this engine executes it.
+func (e *Admin) unreceived(ctx context.Context, wf *journal.Workflow, waiting []string) (words []string, err error) {
+	parked := wf.Owner == "" && len(wf.Facing) > 0
+	if !parked && (e.Executing(wf.ID) == nil || waiting == nil) {
+		return nil, nil // it is unknown what it asks for
+	}
+	page, _, err := acceptance.Inbox(ctx, e.Store, wf.ID, 0, mostSignals)
+	if err != nil {
+		return nil, err
+	}
+	count := map[string]int{}
+	for _, w := range page {
+		count[w.Name]++
+	}
+	for _, name := range slices.Sorted(maps.Keys(count)) {
+		asked := func(s string) bool { return s == "receive "+name || strings.HasPrefix(s, "receive "+name+" until ") }
+		switch n := count[name]; {
+		case slices.ContainsFunc(waiting, asked) || slices.Contains(wf.Awaits, name):
+		case n == 1:
+			words = append(words, fmt.Sprintf("1 signal %s waits, which the workflow has not asked for", name))
+		default:
+			words = append(words, fmt.Sprintf("%d signals %s wait, which the workflow has not asked for", n, name))
+		}
+	}
+	return words, nil
+}
+
+// infoOf returns what the record of wf says, and whether no engine can execute it.
 func (e *Admin) infoOf(ctx context.Context, wf *journal.Workflow, who *roster) (weft.Info, error) {
 	info := run.InfoOf(wf)
 	if need := wf.Unmet(); need != "" {
@@ -57,7 +144,8 @@ func (e *Admin) infoOf(ctx context.Context, wf *journal.Workflow, who *roster) (
 
 // leftAlone returns why no engine can execute wf, as far as e knows, or "". For a run that
 // is pinned to a deployment, or will be, it looks for an engine of the deployment. For any
-// other run, e knows only its own workflows, and nothing if it has none.
+// other run, e knows its own workflows. If it has none, it looks at those of the engines that
+// are alive.
 func (e *Admin) leftAlone(ctx context.Context, wf *journal.Workflow, who *roster) (string, error) {
 	switch {
 	case wf.Deployment != "":
@@ -65,7 +153,7 @@ func (e *Admin) leftAlone(ctx context.Context, wf *journal.Workflow, who *roster
 	case e.Pins(wf):
 		return who.missingActive(ctx, wf.Type)
 	case len(e.Workflows) == 0:
-		return "", nil
+		return who.missingAnywhere(ctx, wf.Type)
 	}
 	_, why := e.Fits(wf)
 	return why, nil
@@ -96,7 +184,7 @@ func (e *Admin) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, er
 		}
 		r := keys.IndexAll()
 		r.Reverse = true
-		who := &roster{eng: e}
+		who := &roster{eng: e, patience: mostTogether}
 		for entry, err := range storage.All(ctx, e.Store, r) {
 			if err == nil {
 				err = e.Refused()
@@ -105,9 +193,12 @@ func (e *Admin) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, er
 				yield(weft.Info{}, err)
 				return
 			}
-			info, err := e.listed(ctx, entry, who)
+			info, wf, err := e.listed(ctx, entry, who)
 			if errors.Is(err, weft.ErrNotFound) || err == nil && !selects(f, info) {
 				continue // purged meanwhile, or not selected
+			}
+			if err == nil {
+				err = e.complete(ctx, &info, wf, who)
 			}
 			if !yield(info, err) || err != nil && !record.Damaged(err) {
 				return
@@ -116,16 +207,17 @@ func (e *Admin) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, er
 	}
 }
 
-func (e *Admin) listed(ctx context.Context, entry storage.Entry, who *roster) (weft.Info, error) {
+func (e *Admin) listed(ctx context.Context, entry storage.Entry, who *roster) (weft.Info, *journal.Workflow, error) {
 	var r run.Row
 	if _, err := record.Open(entry.Key, entry.Value, journal.Version, &r); err != nil {
-		return weft.Info{}, err
+		return weft.Info{}, nil, err
 	}
 	wf, err := e.Load(ctx, r.ID)
 	if err != nil {
-		return weft.Info{ID: r.ID}, err
+		return weft.Info{ID: r.ID}, nil, err
 	}
-	return e.infoOf(ctx, wf, who)
+	info, err := e.infoOf(ctx, wf, who)
+	return info, wf, err
 }
 
 // selects reports whether f selects a workflow.

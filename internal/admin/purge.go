@@ -45,10 +45,10 @@ func (e *Admin) purge(ctx context.Context, id string, by weft.Actor) (again bool
 	case !wf.Tombstone() && !wf.Status.Terminal():
 		return false, fmt.Errorf("%w: purge %q: it has not ended", weft.ErrNotApplicable, id)
 	}
-	if err := wf.Understood(); err != nil {
-		return false, fmt.Errorf("engine: purge %q: %w", id, err)
-	}
 	if !wf.Tombstone() {
+		if err := e.dismissFirst(ctx, wf); err != nil {
+			return false, fmt.Errorf("engine: purge %q: %w", id, err)
+		}
 		old := wf
 		wf, err = e.bury(ctx, old)
 		if err != nil {
@@ -61,13 +61,29 @@ func (e *Admin) purge(ctx context.Context, id string, by weft.Actor) (again bool
 		if err != nil {
 			return false, fmt.Errorf("engine: purge %q: %w", id, err)
 		}
-		e.Log.Info("weft: workflow purged", "workflow", id, "by", by.Name, "why", by.Reason)
+		e.Purged(id, by)
 	}
 	err = journal.Sweep(ctx, e.Store, wf)
 	if errors.Is(err, storage.ErrConflict) {
 		return false, nil // the id was started again, and that start finished the purge
 	}
-	return false, err
+	if err != nil {
+		return false, fmt.Errorf("engine: purge %q: %w", id, err)
+	}
+	return false, nil
+}
+
+// dismissFirst asks the children of wf to stop if it was terminated and they have not been
+// asked, because the purge removes what is known of them.
+func (e *Admin) dismissFirst(ctx context.Context, wf *journal.Workflow) error {
+	_, err := e.Store.Get(ctx, keys.Dismissal(wf.ID, wf.Generation))
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	}
+	return e.Dismiss(ctx, wf.ID, wf.Generation)
 }
 
 func (e *Admin) bury(ctx context.Context, wf *journal.Workflow) (*journal.Workflow, error) {

@@ -36,7 +36,7 @@ func (e *Admin) resolveOperation(ctx context.Context, id, operation string, a ac
 		return e.resolving(ctx, wf, operation, v, result, verb)
 	}))
 	if err == nil {
-		e.Log.Info("weft: operation resolved", "workflow", id, "operation", operation, "as", v.State.String(), "by", by.Name, "why", by.Reason)
+		e.Log.Info("weft: operation resolved", "workflow", id, "operation", operation, "state", v.State.String(), "by", by.Name, "why", by.Reason)
 	}
 	return err
 }
@@ -79,6 +79,9 @@ func (e *Admin) resolving(ctx context.Context, wf *journal.Workflow, operation s
 	i := slices.IndexFunc(records, func(r reconcile.Record) bool { return r.Operation == operation })
 	if i >= 0 {
 		records[i] = run.Reopened(records[i], wf)
+		if records[i].Settled && answered(wf, operation) {
+			records[i] = records[i].Unanswered()
+		}
 	}
 	asked := slices.ContainsFunc(wf.Attention, func(a journal.Attention) bool {
 		return a.Reason == string(weft.ReasonIndeterminate) && a.Operation == operation
@@ -87,9 +90,9 @@ func (e *Admin) resolving(ctx context.Context, wf *journal.Workflow, operation s
 	case i < 0:
 		return nil, fmt.Errorf("%w: resolve %q: operation %q has no idempotency key, or has not started", weft.ErrNotApplicable, wf.ID, operation)
 	case records[i].Settled:
-		return nil, fmt.Errorf("%w: resolve %q: operation %s is %s", weft.ErrNotApplicable, wf.ID, operation, records[i].Status)
+		return nil, fmt.Errorf("%w: resolve %q: operation %s has its outcome already, and the workflow goes on with it: %s", weft.ErrNotApplicable, wf.ID, operation, records[i].Status)
 	case v.State == activity.StateNotCompleted && !asked:
-		return nil, fmt.Errorf("%w: resolve %q: an attempt of operation %s may be in progress", weft.ErrNotApplicable, wf.ID, operation)
+		return nil, fmt.Errorf("%w: resolve %q: an attempt of operation %s may be in progress: wait until the run needs an operator for it", weft.ErrNotApplicable, wf.ID, operation)
 	case v.State == activity.StateCompletedWithResult:
 		if err := e.expected(ctx, records[i].Activity, v.Result, result); err != nil {
 			return nil, err
@@ -109,6 +112,15 @@ func (e *Admin) resolving(ctx context.Context, wf *journal.Workflow, operation s
 	return d, nil
 }
 
+// corrected precedes the name of an answer in histories that another one has replaced.
+const corrected = "corrected: "
+
+// answered reports whether an operator has resolved the operation and the run has not recorded
+// that yet. So nothing is built on the answer, and another one may replace it.
+func answered(wf *journal.Workflow, operation string) bool {
+	return slices.ContainsFunc(wf.Verbs, func(v journal.Verb) bool { return run.IsResolution(v.Name, operation) })
+}
+
 // resolvingUndo decides a Resolve of an operation that undoes a call. The run gets the
 // answer as the verb.
 func (e *Admin) resolvingUndo(wf *journal.Workflow, operation string, v activity.Verdict, verb journal.Verb) (*worker.Changing, error) {
@@ -116,19 +128,25 @@ func (e *Admin) resolvingUndo(wf *journal.Workflow, operation string, v activity
 		return (a.Reason == string(weft.ReasonUncompensated) || a.Reason == string(weft.ReasonUndecodable)) && a.Operation == operation
 	}
 	switch {
-	case !slices.ContainsFunc(wf.Attention, about):
+	case !slices.ContainsFunc(wf.Attention, about) && !answered(wf, operation):
 		return nil, fmt.Errorf("%w: resolve %q: operation %s needs no operator", weft.ErrNotApplicable, wf.ID, operation)
 	case !payload.IsNil(v.Result):
 		return nil, fmt.Errorf("%w: a %T is no result of a Compensate, which has none", weft.ErrInvalid, v.Result)
 	}
 	next := *wf
 	next.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), about)
+	next.Verbs = slices.Clone(wf.Verbs)
+	for i, v := range next.Verbs { // the run acts on the last answer, and the history has all
+		if run.IsResolution(v.Name, operation) {
+			next.Verbs[i].Name = corrected + v.Name
+		}
+	}
 	return e.acting(wf, &next, verb)
 }
 
 // acting returns the decision to replace wf by next and to record verb.
 func (e *Admin) acting(wf, next *journal.Workflow, verb journal.Verb) (*worker.Changing, error) {
-	next.Verbs = append(slices.Clone(wf.Verbs), verb)
+	next.Verbs = append(slices.Clone(next.Verbs), verb)
 	return e.Rewritten(wf, next)
 }
 
@@ -136,15 +154,10 @@ func (e *Admin) acting(wf, next *journal.Workflow, verb journal.Verb) (*worker.C
 // activity with that name returns. If this engine does not know the type, the run's owner
 // checks: see unreadableAnswer.
 func (e *Admin) expected(ctx context.Context, name string, result any, encoded reconcile.Payload) error {
-	var errs []error
-	for _, a := range e.Known(name) {
-		err := e.fitsResult(ctx, a, result, encoded)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		errs = append(errs, err)
+	if a := e.Known(name); a != nil {
+		return e.fitsResult(ctx, a, result, encoded)
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // fitsResult checks that an operator's result is of the type that a returns, and that its

@@ -26,6 +26,7 @@ func (e *Admin) awaitResult(ctx context.Context, id, workflow string, result any
 	}
 	ended, local, release := e.Await(workflow, id)
 	defer release()
+	waitsForEnd := "its end"
 	for {
 		if !local { // this engine does not execute it, or its waiters were already notified
 			wf, err := e.Load(ctx, id)
@@ -37,21 +38,25 @@ func (e *Admin) awaitResult(ctx context.Context, id, workflow string, result any
 			case wf.Status.Terminal():
 				out, err := journal.ReadOutput(ctx, e.Store, wf)
 				if err == nil {
-					return e.result(ctx, wf.Type, id, out, result)
+					return e.result(ctx, &run.Ending{Workflow: wf.Type, Cancel: wf.Cancel, Output: out}, id, result)
 				}
 				if err := run.Outdated(ctx, e.Store, wf, err); err != nil {
 					return err
 				}
 				continue // it was purged or retried meanwhile
+			case wf.Status == checkpoint.StatusPending && !e.Tells(id):
+				waitsForEnd = "its end; no engine has begun it"
+			default:
+				waitsForEnd = "its end"
 			}
 		}
-		waiting.For(ctx, "its end")
+		waiting.For(ctx, waitsForEnd)
 		out, err := e.hear(ctx, ended, id)
 		if err != nil {
 			return err
 		}
 		if x := out; x != nil && (workflow == "" || workflow == x.Workflow) {
-			return e.result(ctx, x.Workflow, id, x.Output, result)
+			return e.result(ctx, x, id, result)
 		}
 		local = false
 	}
@@ -79,22 +84,45 @@ func (e *Admin) hear(ctx context.Context, ended <-chan *run.Ending, id string) (
 }
 
 // result returns an output to a caller: it decodes the result, or returns the error.
-func (e *Admin) result(ctx context.Context, workflow, id string, out *journal.Output, result any) error {
-	switch out.Status {
-	case checkpoint.StatusCompleted:
-		if result == nil {
-			return nil
-		}
-		if err := e.Codecs.Decode(ctx, payload.Payload{Codec: out.Codec, Data: out.Data}, result); err != nil {
-			return fmt.Errorf("engine: result of %q: %w", id, err)
-		}
-		return nil
-	case checkpoint.StatusCancelled:
-		return fmt.Errorf("%w: %q", weft.ErrCancelled, id)
+func (e *Admin) result(ctx context.Context, end *run.Ending, id string, result any) error {
+	if end.Status != checkpoint.StatusCompleted {
+		return e.failure(end, id)
 	}
-	failed := &weft.WorkflowError{WorkflowID: id, Workflow: workflow, Message: out.Error, Stack: out.Stack, SentinelText: out.Sentinel}
-	if d := e.Workflows[workflow]; d != nil {
-		failed.Sentinel = payload.SentinelOf(out.Sentinel, d.Errors)
+	if result == nil {
+		return nil
+	}
+	if err := e.Codecs.Decode(ctx, payload.Payload{Codec: end.Codec, Data: end.Data}, result); err != nil {
+		return fmt.Errorf("engine: result of %q: %w", id, err)
+	}
+	return nil
+}
+
+// failure returns why a workflow has no result: it failed or was cancelled.
+func (e *Admin) failure(end *run.Ending, id string) error {
+	if end.Status == checkpoint.StatusCancelled {
+		how := ""
+		if end.Cancel != nil && end.Cancel.Terminated {
+			how = " was terminated"
+		}
+		return fmt.Errorf("%w: %q%s%s", weft.ErrCancelled, id, how, requested(end.Cancel))
+	}
+	failed := &weft.WorkflowError{WorkflowID: id, Workflow: end.Workflow, Message: end.Error, Stack: end.Stack, SentinelText: end.Sentinel}
+	if d := e.Workflows[end.Workflow]; d != nil {
+		failed.Sentinel = payload.SentinelOf(end.Sentinel, d.Errors)
 	}
 	return failed
+}
+
+// requested returns who requested a cancellation, and why, as the end of a sentence.
+func requested(r *journal.Request) (s string) {
+	if r == nil {
+		return ""
+	}
+	if r.By != "" {
+		s += fmt.Sprintf(", by %q", r.By)
+	}
+	if r.Reason != "" {
+		s += ": " + r.Reason
+	}
+	return s
 }

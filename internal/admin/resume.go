@@ -42,9 +42,6 @@ func (e *Admin) resumeWorkflow(ctx context.Context, id string, by weft.Actor) er
 			return said.recorded(ctx, e.Store, wf)
 		},
 		Decide: func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
-			if err := wf.Understood(); err != nil {
-				return nil, fmt.Errorf("engine: resume %q: %w", id, err)
-			}
 			switch {
 			case wf.Status == checkpoint.StatusFailed:
 				w, err := e.retryFailed(ctx, wf, verb)
@@ -56,7 +53,7 @@ func (e *Admin) resumeWorkflow(ctx context.Context, id string, by weft.Actor) er
 			case wf.Status.Terminal():
 				return nil, &weft.TerminalError{WorkflowID: id, Status: wf.Status}
 			case len(wf.Attention) == 0:
-				return nil, fmt.Errorf("%w: resume %q: it is not held", weft.ErrNotApplicable, id)
+				return nil, fmt.Errorf("%w: resume %q: it is %s, and neither failed nor held", weft.ErrNotApplicable, id, wf.Status)
 			}
 			if err := said.note(ctx, e.Store, wf); err != nil {
 				return nil, err
@@ -85,9 +82,9 @@ func (e *Admin) retryFailed(ctx context.Context, wf *journal.Workflow, verb jour
 	refusal := ""
 	switch {
 	case told:
-		refusal = fmt.Sprintf("its parent %q has been told how it ended", wf.Parent.ID)
+		refusal = fmt.Sprintf("its parent %q has been told how it ended: start a workflow with another id", wf.Parent.ID)
 	case wf.Compensated:
-		refusal = "its calls have been undone"
+		refusal = "its calls have been undone: start a workflow with another id"
 	case len(wf.Retries) >= mostRetries:
 		refusal = fmt.Sprintf("it was retried %d times", mostRetries)
 	}

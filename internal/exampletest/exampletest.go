@@ -4,6 +4,7 @@ package exampletest
 
 import (
 	"bufio"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -74,6 +75,13 @@ func (p *Play) Until(words string) (printed string) {
 			p.t.Fatalf("no %q in a minute; it printed:\n%s", words, printed)
 		}
 	}
+}
+
+// UntilNumber reads the output up to the line that says how to kill the process, by its number,
+// which is not that of "go run".
+func (p *Play) UntilNumber() (printed string) {
+	p.t.Helper()
+	return p.Until(fmt.Sprintf("kill -9 %d", p.cmd.Process.Pid))
 }
 
 // Kill kills the process with SIGKILL. It returns the output since the last call of Until.

@@ -247,6 +247,9 @@ func (q *Queue) applyTo(members []*ticket, batches []storage.Batch) error {
 		if t.err = err; err == nil {
 			t.err = q.verdicts[i]
 		}
+		if err == nil && t.batch.Group != nil {
+			*t.batch.Group = len(members)
+		}
 	}
 	return err
 }

@@ -116,11 +116,17 @@ func errorOf(v any) error {
 func TestOnesWhoWaitShareAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLine(t)
-		for _, k := range []string{"a", "b", "c"} {
-			l.add(t.Context(), put(k))
+		sizes := make([]int, 3)
+		for i, k := range []string{"a", "b", "c"} {
+			b := put(k)
+			b.Group = &sizes[i]
+			l.add(t.Context(), b)
 		}
 		l.run()
 		l.groups([]string{"first"}, []string{"a", "b", "c"})
+		if !slices.Equal(sizes, []int{3, 3, 3}) {
+			t.Errorf("told to be groups of %v", sizes)
+		}
 	})
 }
 

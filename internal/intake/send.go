@@ -42,7 +42,7 @@ func (e *Intake) sendSignal(ctx context.Context, m signal.Message) (signal.Accep
 	if m.Start != nil {
 		return e.sendWithStart(ctx, m)
 	}
-	in, err := e.Incoming(ctx, m)
+	in, err := e.FromOutside(ctx, m)
 	if err != nil {
 		return signal.Accepted{}, err
 	}
@@ -57,12 +57,24 @@ func (e *Intake) Send(ctx context.Context, in *acceptance.Incoming) (signal.Acce
 	if err := ctx.Err(); err != nil {
 		return signal.Accepted{}, err
 	}
-	return e.deliverSignal(ctx, in)
+	began := e.Now()
+	a, err := e.deliverSignal(ctx, in)
+	e.tellAccepted(began, a, err)
+	return a, err
+}
+
+// tellAccepted says how a send ended that began at the given time.
+func (e *Intake) tellAccepted(began time.Time, a signal.Accepted, err error) {
+	if f := e.Events.SignalAccepted; f != nil && err == nil {
+		f(weft.SignalAcceptedEvent{WorkflowID: a.WorkflowID, Signal: a.SignalName, SignalID: a.SignalID, Duplicate: a.AcceptedAt.Before(began.Truncate(time.Microsecond))})
+	}
 }
 
 // sendWithStart starts a workflow with its first signal in one commit, or sends the signal
 // to the workflow that has the id. See signal.Signal.SendWithStart.
-func (e *Intake) sendWithStart(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+func (e *Intake) sendWithStart(ctx context.Context, m signal.Message) (a signal.Accepted, err error) {
+	began := e.Now()
+	defer func() { e.tellAccepted(began, a, err) }()
 	r, ok := m.Start.(*weft.StartRequest)
 	if !ok || r == nil || m.WorkflowID != "" {
 		return signal.Accepted{}, fmt.Errorf("%w: signal %s: Start must be a *StartRequest, and WorkflowID empty", weft.ErrInvalid, m.Name)
@@ -72,7 +84,7 @@ func (e *Intake) sendWithStart(ctx context.Context, m signal.Message) (signal.Ac
 		return signal.Accepted{}, err
 	}
 	m.WorkflowID = s.Workflow.ID
-	if s.first, err = e.Incoming(ctx, m); err != nil {
+	if s.first, err = e.FromOutside(ctx, m); err != nil {
 		return signal.Accepted{}, err
 	}
 	s.Signalled = true
@@ -324,7 +336,7 @@ func (e *Intake) earlier(ctx context.Context, in *acceptance.Incoming) (signal.A
 	if i := (*signal.IndeterminateError)(nil); errors.As(err, &i) {
 		i.CorrelationID = e.NewID()
 		e.Log.Error("weft: signal acceptance is indeterminate: the payload exists, but no record of its acceptance",
-			"workflow", i.WorkflowID, "signal", i.SignalName, "id", i.SignalID, "correlation", i.CorrelationID)
+			"workflow", i.WorkflowID, "signal", i.SignalName, "signal_id", i.SignalID, "correlation_id", i.CorrelationID)
 	}
 	return a, earlier, err
 }

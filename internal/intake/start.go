@@ -42,6 +42,9 @@ type startCall struct {
 // prepareCall validates and encodes a start before anything is written.
 func (e *Intake) prepareCall(ctx context.Context, r *weft.StartRequest) (*startCall, error) {
 	s, err := e.Prepare(ctx, r)
+	if err == nil {
+		err = s.Returns(ctx, r.Input)
+	}
 	return &startCall{PreparedStart: s, intake: e}, err
 }
 
@@ -62,6 +65,7 @@ func (s *startCall) start(ctx context.Context) (weft.Info, error) {
 	}
 	ctx, s.giveUp = context.WithCancelCause(ctx)
 	defer s.giveUp(nil)
+	s.Announce(ctx)
 	for range worker.MostTries {
 		s.Owner = nil
 		if l != nil {
@@ -154,14 +158,14 @@ func (s *startCall) meet(ctx context.Context) (info weft.Info, again bool, err e
 	case there.Type != s.Workflow.Type:
 		return weft.Info{}, false, fmt.Errorf("%w: %q is a run of workflow %q, not of %q", weft.ErrExists, there.ID, there.Type, s.Workflow.Type)
 	}
-	return weft.Info{}, false, fmt.Errorf("%w: %q was started with another input", weft.ErrExists, there.ID)
+	return weft.Info{}, false, fmt.Errorf("%w: %q was started with another input: use another id, or the same input", weft.ErrExists, there.ID)
 }
 
 func (s *startCall) unsure(err error) {
 	if s.Owner != nil {
 		s.Owner.Unsure("start", s.Workflow.ID)(err)
 	} else {
-		s.intake.Log.Warn("weft: outcome of a start is unknown, trying again", "workflow", s.Workflow.ID, "error", err)
+		s.intake.Log.Warn("weft: outcome of a start is unknown; trying again", "workflow", s.Workflow.ID, "type", s.Workflow.Type, "error", err)
 	}
 	if err := s.intake.Refused(); err != nil {
 		s.giveUp(err)

@@ -48,7 +48,7 @@ const Overdue = 2 * time.Hour
 func Check(ctx context.Context, s storage.Storage, now time.Time) (problems []string) {
 	c := &checked{
 		now:       now,
-		stored:    map[string][]byte{},
+		stored:    map[string]bool{},
 		workflows: map[string]*journal.Workflow{},
 		expiring:  map[string]bool{},
 		places:    map[string]int{},
@@ -63,23 +63,19 @@ func Check(ctx context.Context, s storage.Storage, now time.Time) (problems []st
 			continue
 		}
 		c.entries = append(c.entries, entry{e, parts})
-		c.stored[string(e.Key)] = e.Value
-		if parts[0] == "wf" && len(parts) == 2 {
-			if c.workflows[parts[1]], err = journal.OpenWorkflow(parts[1], e.Value); err != nil {
-				c.wrong(e.Key, "%v", err)
-			}
+		c.stored[string(e.Key)] = true
+		switch {
+		case parts[0] == "wf" && len(parts) == 2:
+			c.workflows[parts[1]], err = journal.OpenWorkflow(parts[1], e.Value)
+		case parts[0] == "exp":
+			var kind string
+			var names []string
+			kind, names, err = keys.Expiring(e.Key)
+			c.expiring[string(storage.AppendKey([]byte(kind+":"), names...))] = true
 		}
-	}
-	for _, e := range c.entries {
-		if e.parts[0] != "exp" {
-			continue
-		}
-		kind, names, err := keys.Expiring(e.Key)
 		if err != nil {
 			c.wrong(e.Key, "%v", err)
-			continue
 		}
-		c.expiring[string(storage.AppendKey([]byte(kind+":"), names...))] = true
 	}
 	for _, e := range c.entries { // in the order of keys: places before signals
 		c.check(e)
@@ -91,7 +87,7 @@ func Check(ctx context.Context, s storage.Storage, now time.Time) (problems []st
 type checked struct {
 	now       time.Time
 	entries   []entry
-	stored    map[string][]byte // by key
+	stored    map[string]bool // keys
 	workflows map[string]*journal.Workflow
 	expiring  map[string]bool // by kind and names
 	places    map[string]int  // in inboxes, by the key of the signal
@@ -108,10 +104,7 @@ func (c *checked) wrong(key []byte, format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf("%s: ", key)+fmt.Sprintf(format, args...))
 }
 
-func (c *checked) has(key []byte) bool {
-	_, ok := c.stored[string(key)]
-	return ok
-}
+func (c *checked) has(key []byte) bool { return c.stored[string(key)] }
 
 // families are the families of keys, with the number of components of a key and the check of
 // an entry. Those without a check are about no workflow, or are hints that may be out of date.
@@ -333,6 +326,12 @@ func (c *checked) expires(e entry) {
 	at, err := keys.Expires(e.Key)
 	if err != nil {
 		c.wrong(e.Key, "%v", err)
+		return
+	}
+	if e.parts[2] == "kids" {
+		if wf := c.workflows[e.parts[3]]; wf == nil || wf.Tombstone() || !wf.Status.Terminal() || wf.Generation != e.parts[4] {
+			c.wrong(e.Key, "its children are to be asked to stop, and it has not ended in this generation")
+		}
 		return
 	}
 	if !c.now.IsZero() && c.now.Sub(at) > Overdue {

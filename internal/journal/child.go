@@ -24,6 +24,10 @@ type Child struct {
 	// its parent reads it.
 	End *Output `cbor:"3,keyasint,omitempty"`
 
+	// OnEnd is the child's weft.ParentEnd, for those who end the parent without its
+	// function. Records of a build without this field have 0, which is ParentEndCancel.
+	OnEnd uint8 `cbor:"4,keyasint,omitempty"`
+
 	key, raw []byte
 	unknown  record.Unknown
 }
@@ -32,8 +36,8 @@ type Child struct {
 const childEnd = 3
 
 // NewChild returns the record for a child that is being started.
-func NewChild(p Parent, id string) *Child {
-	return &Child{Parent: p.Generation, ID: id, key: keys.Child(p.ID, p.Operation)}
+func NewChild(p Parent, id string, onEnd uint8) *Child {
+	return &Child{Parent: p.Generation, ID: id, OnEnd: onEnd, key: keys.Child(p.ID, p.Operation)}
 }
 
 // Put returns the operation that stores c.

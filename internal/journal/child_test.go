@@ -17,7 +17,7 @@ import (
 func TestCopyOfAnEndKeepsWhatIsUnknown(t *testing.T) {
 	s := new(memory.Store)
 	wf := &Workflow{ID: "kid", Generation: "K"}
-	link := NewChild(Parent{ID: "o", Generation: "G", Operation: "1"}, wf.ID)
+	link := NewChild(Parent{ID: "o", Generation: "G", Operation: "1"}, wf.ID, 1)
 	put := func(op storage.Op, err error) []byte {
 		t.Helper()
 		if err == nil {

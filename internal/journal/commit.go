@@ -77,8 +77,17 @@ func Judge(w *Write, s Seen) Verdict {
 // when known was read: not ended, of the same generation, and under the same claim of the
 // same owner. No other test decides whether an owner may go on.
 func (w *Workflow) SameOwnership(known *Workflow) bool {
-	return w != nil && known != nil && !w.Tombstone() && !w.Status.Terminal() &&
-		w.Generation == known.Generation && w.Owner == known.Owner && w.Claim == known.Claim
+	return w != nil && known != nil && !w.Tombstone() && !w.Status.Terminal() && w.sameClaim(known)
+}
+
+// TerminatedUnder reports whether the workflow, as w is read now, has ended under the claim of
+// the owner who read it as known. That owner did not end it: then known would have ended.
+func (w *Workflow) TerminatedUnder(known *Workflow) bool {
+	return w != nil && w.Status.Terminal() && !known.Status.Terminal() && w.sameClaim(known)
+}
+
+func (w *Workflow) sameClaim(known *Workflow) bool {
+	return w.Generation == known.Generation && w.Owner == known.Owner && w.Claim == known.Claim
 }
 
 // Commit writes w and resolves an unknown outcome. It calls unknown, if not nil, with the

@@ -144,7 +144,7 @@ func TestAppendComparesRecordHeadAndNext(t *testing.T) {
 	}
 }
 
-// The bytes that were read are compared, even if they contain fields of a later release that
+// UPG-3: the bytes that were read are compared, even if they contain fields of a later release that
 // this one does not know. These fields survive a rewrite.
 func TestAppendComparesBytesAsRead(t *testing.T) {
 	s := new(memory.Store)

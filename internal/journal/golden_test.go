@@ -53,6 +53,9 @@ func TestGoldenRecords(t *testing.T) {
 	failed.Status, failed.EndedAt = checkpoint.StatusFailed, 1767355200000004
 	cancelled.Status, cancelled.EndedAt, cancelled.Cancel = checkpoint.StatusCancelled, 1767355200000004, asked.Cancel
 
+	terminated := cancelled
+	terminated.Cancel = &Request{Reason: "stuck", At: 1767355200000002, By: "ann", Terminated: true}
+
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
 		"workflow-pending":     wf(pending),
 		"workflow-running":     wf(running),
@@ -66,6 +69,7 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-completed":   wf(completed),
 		"workflow-failed":      wf(failed),
 		"workflow-cancelled":   wf(cancelled),
+		"workflow-terminated":  wf(terminated),
 		"workflow-pinned":      wf(pinned),
 		"workflow-waiting":     wf(waiting),
 		"workflow-admitted":    wf(admitted),
@@ -76,6 +80,10 @@ func TestGoldenRecords(t *testing.T) {
 		"child": {
 			Key: keys.Child("order-41", "2.1"), Version: 1, Empty: func() any { return new(Child) },
 			Value: &Child{Parent: gen, ID: "order-42"},
+		},
+		"child-awaited": {
+			Key: keys.Child("order-41", "2.1"), Version: 1, Empty: func() any { return new(Child) },
+			Value: &Child{Parent: gen, ID: "order-42", OnEnd: 2},
 		},
 		"child-ended": {
 			Key: keys.Child("order-41", "2.1"), Version: 1, Empty: func() any { return new(Child) },
@@ -91,6 +99,10 @@ func TestGoldenRecords(t *testing.T) {
 		"input": {
 			Key: keys.Input("order-42"), Version: 1, Empty: func() any { return new(Input) },
 			Value: &Input{Generation: gen, Codec: "cbor", Data: []byte(`{"Cents":4900}`)},
+		},
+		"input-headers": {
+			Key: keys.Input("order-42"), Version: 1, Empty: func() any { return new(Input) },
+			Value: &Input{Generation: gen, Data: []byte(`{"Cents":4900}`), Headers: map[string]string{"tracestate": "a=1", "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
 		},
 		"output": {
 			Key: keys.Output("order-42"), Version: 1, Empty: func() any { return new(Output) },

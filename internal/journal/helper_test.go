@@ -78,7 +78,7 @@ func ended(t testing.TB, s storage.Storage, h *Hold, now time.Time) *Hold {
 	w, err := h.Append(Change{
 		Events:   []checkpoint.Event{{Kind: checkpoint.KindEnded, Name: string(checkpoint.StatusCompleted)}},
 		Workflow: &wf,
-		Ops:      []storage.Op{out, storage.Delete(keys.Held(wf.Owner, wf.ID))},
+		Ops:      []storage.Op{out},
 	}, now)
 	if err != nil {
 		t.Fatal(err)

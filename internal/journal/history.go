@@ -17,13 +17,29 @@ const historyPage = 256
 // Find reads the state of a run without its history: the last checkpoint that belongs to
 // the record.
 func Find(ctx context.Context, s storage.Storage, wf *Workflow) (*Hold, error) {
-	r := keys.Checkpoints(wf.ID, wf.Base)
-	r.Reverse, r.Limit = true, 1
-	page, err := s.Scan(ctx, r)
+	page, err := lastOf(ctx, s, wf)
 	if err != nil {
 		return nil, err
 	}
 	return head(wf, page)
+}
+
+// lastOf reads the entry of the last checkpoint, if there is one.
+func lastOf(ctx context.Context, s storage.Storage, wf *Workflow) ([]storage.Entry, error) {
+	r := keys.Checkpoints(wf.ID, wf.Base)
+	r.Reverse, r.Limit = true, 1
+	return s.Scan(ctx, r)
+}
+
+// FindUnread is Find without reading the last checkpoint, which may be damaged. Times of the
+// next checkpoint do not continue those of the history.
+func FindUnread(ctx context.Context, s storage.Storage, wf *Workflow) (*Hold, error) {
+	page, err := lastOf(ctx, s, wf)
+	if err != nil || len(page) == 0 {
+		return &Hold{Workflow: wf}, err
+	}
+	n, err := keys.Number(page[0].Key)
+	return &Hold{Workflow: wf, Head: n}, err
 }
 
 // head returns the state of a run whose last checkpoint is the last entry of page.

@@ -16,6 +16,10 @@ type Input struct {
 	Generation string `cbor:"1,keyasint"`
 	Codec      string `cbor:"2,keyasint,omitempty"` // "" is JSON
 	Data       []byte `cbor:"3,keyasint,omitempty"`
+
+	// Headers are what the host's Propagator carries to the run's attempts. Execution does not
+	// depend on them.
+	Headers map[string]string `cbor:"4,keyasint,omitempty"`
 }
 
 // An Output is the result or failure of a workflow: wf:{id}:out.

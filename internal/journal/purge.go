@@ -12,6 +12,9 @@ import (
 // tombstone, which prevents its numbers from being used again until expires.
 func (h *Hold) Bury(now, expires time.Time) (*Write, error) {
 	wf := h.Workflow
+	if err := wf.Understood(); err != nil {
+		return nil, err
+	}
 	w := &Write{Before: wf, Batch: storage.Batch{If: []storage.Condition{wf.Unchanged()}}}
 	w.Batch.Ops = []storage.Op{
 		storage.Delete(keys.Index(wf.Generation)),

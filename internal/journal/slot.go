@@ -38,10 +38,13 @@ func (h *Hold) Admit(owner string, slot int, floor uint64, now time.Time) (*Writ
 
 var errWaits = errors.New("checkpoint: claim of a run that was not admitted to its queue")
 
-// depart removes an ended run from its queue: from the line, or from its slot.
+// depart removes an ended run from the lists by which it is found, and from its slot.
 func (w *Write) depart(ended *Workflow) *Workflow {
 	wf := *ended
-	if wf.Waits {
+	if wf.Owner != "" {
+		w.Batch.Ops = append(w.Batch.Ops, storage.Delete(keys.Held(wf.Owner, wf.ID)))
+	}
+	if len(wf.Todo) > 0 {
 		w.Batch.Ops = append(w.Batch.Ops, storage.Delete(wf.Todo))
 		wf.Waits, wf.Todo = false, nil
 	}

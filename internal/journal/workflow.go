@@ -137,11 +137,12 @@ type Verb struct {
 	Why  string `cbor:"3,keyasint"`
 }
 
-// A Request is something that was requested of a run.
+// A Request is a request that a run stop, or its termination.
 type Request struct {
-	Reason string `cbor:"1,keyasint,omitempty"`
-	At     int64  `cbor:"2,keyasint,omitempty"`
-	By     string `cbor:"3,keyasint,omitempty"`
+	Reason     string `cbor:"1,keyasint,omitempty"`
+	At         int64  `cbor:"2,keyasint,omitempty"`
+	By         string `cbor:"3,keyasint,omitempty"`
+	Terminated bool   `cbor:"4,keyasint,omitempty"`
 }
 
 // An Attention says why a running workflow needs a person.

@@ -249,6 +249,9 @@ func Line(queue string, since time.Time, id string) []byte {
 // LineOf is the range of the runs that wait in a queue, oldest first.
 func LineOf(queue string) storage.Range { return storage.Prefix(line(queue)) }
 
+// LineSince returns the time in a Line key.
+func LineSince(k []byte) (time.Time, error) { return timeIn(k, 2) }
+
 func line(queue string) []byte { return append(key("op:", queue), ':') }
 
 // Slot is the key of a slot of a queue for an admitted run: slot:{queue}:{n}.
@@ -292,7 +295,14 @@ func ExpiringSignal(at time.Time, id, name, signalID string) []byte {
 	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":sig:"...), id, name, signalID)
 }
 
-// Expiring splits an exp key: kind is "tomb" or "sig", and names are the components after it.
+// Dismissal is the key that says that the children of a terminated generation are still to be
+// asked to stop: exp:{0}:kids:{id}:{generation}. It is due whatever a clock says.
+func Dismissal(id, generation string) []byte {
+	return storage.AppendKey(append(appendTime([]byte("exp:"), time.UnixMicro(0)), ":kids:"...), id, generation)
+}
+
+// Expiring splits an exp key: kind is "tomb", "sig" or "kids", and names are the components
+// after it.
 func Expiring(k []byte) (kind string, names []string, err error) {
 	parts, err := storage.SplitKey(k)
 	if err != nil || len(parts) < 4 {

@@ -61,6 +61,7 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 		{string(keys.Rate("print%")), "rate:print%25"},
 		{string(keys.Index("G")), "ix:G"},
 		{string(keys.ExpiringTombstone(noon, "o", "G")), "exp:1767355200000000:tomb:o:G"},
+		{string(keys.Dismissal("o:1", "G")), "exp:0000000000000000:kids:o%3A1:G"},
 		{string(keys.Engine("host-1")), "eng:host-1"},
 		{string(keys.Meta("store")), "meta:store"},
 	} {
@@ -290,6 +291,9 @@ func TestKeysTellTheirComponents(t *testing.T) {
 // The todo key of a parked run has the time at which it was written; others do not.
 func TestParked(t *testing.T) {
 	k := keys.TodoParked(0, noon.Add(time.Hour), noon, "o", "N")
+	if at, err := keys.LineSince(keys.Line("print/a4", noon, "o:1")); err != nil || !at.Equal(noon) {
+		t.Errorf("LineSince = %v, %v, want %v", at, err, noon)
+	}
 	if at, ok := keys.Parked(k); !ok || !at.Equal(noon) {
 		t.Errorf("Parked(%q) = %v, %v, want %v", k, at, ok, noon)
 	}

@@ -201,7 +201,7 @@ func (g *Gate) probe() {
 	time.AfterFunc(pause, g.probe)
 	hurry()
 	if tell {
-		g.log.Warn("weft: goroutines wait long for a processor; activities start more slowly", "delay", late, "under way", busy, "workflows that wait", waiting)
+		g.log.Warn("weft: goroutines wait long for a processor; activities start more slowly", "delay", late, "attempts", busy, "waiting", waiting)
 	}
 }
 

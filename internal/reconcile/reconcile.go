@@ -366,6 +366,9 @@ func (r Record) withdrawn(why string) Record {
 	return r
 }
 
+// Unanswered is the record without the answer of an operator.
+func (r Record) Unanswered() Record { return r.withdrawn("") }
+
 // complete settles an operation whose effect has happened.
 func complete(r Record, result Payload, why string) Decision {
 	r.Status, r.Settled = StatusCompleted, true

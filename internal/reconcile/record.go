@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/weft-go/weft/activity"
@@ -195,15 +196,7 @@ func ReadRecord(ctx context.Context, s storage.Storage, workflowID, activity, op
 // keys.
 func Records(ctx context.Context, s storage.Storage, workflowID, generation string) ([]Record, error) {
 	var rs []Record
-	for e, err := range storage.All(ctx, s, keys.ActivitiesOf(workflowID)) {
-		if err != nil {
-			return nil, err
-		}
-		parts, err := storage.SplitKey(e.Key)
-		if err != nil || len(parts) != 5 {
-			return nil, errors.Join(storage.ErrCorrupt, fmt.Errorf("activity: key %q", e.Key), err)
-		}
-		r, err := OpenRecord(parts[1], parts[2], parts[3], parts[4], e.Value)
+	for r, err := range All(ctx, s, workflowID) {
 		if err != nil {
 			return nil, err
 		}
@@ -212,6 +205,31 @@ func Records(ctx context.Context, s storage.Storage, workflowID, generation stri
 		}
 	}
 	return rs, nil
+}
+
+// All yields the records of a workflow, of all generations. One that is damaged comes with an
+// error, and has only its Activity and Operation.
+func All(ctx context.Context, s storage.Storage, workflowID string) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		for e, err := range storage.All(ctx, s, keys.ActivitiesOf(workflowID)) {
+			if err != nil {
+				yield(Record{}, err)
+				return
+			}
+			parts, err := storage.SplitKey(e.Key)
+			if err != nil || len(parts) != 5 {
+				yield(Record{}, errors.Join(storage.ErrCorrupt, fmt.Errorf("activity: key %q", e.Key), err))
+				return
+			}
+			r, err := OpenRecord(parts[1], parts[2], parts[3], parts[4], e.Value)
+			if err != nil {
+				r = Record{Activity: parts[2], Operation: parts[3]}
+			}
+			if !yield(r, err) {
+				return
+			}
+		}
+	}
 }
 
 // A Beat is the progress that an attempt reported last: beat:{workflow}:{operation}. It

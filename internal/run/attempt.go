@@ -28,6 +28,7 @@ type calling struct {
 	attempt    int               // number of the last known attempt
 	ownersLost int               // owners since then that may have started an attempt
 	failures   int
+	lastError  string   // of the last failed attempt
 	working    *attempt // the attempt in progress, until its goroutine has returned
 	answer     *answer  // an attempt's answer, until it is durable
 
@@ -73,7 +74,7 @@ func (x *Execution) attempt(o *operation) {
 		return
 	}
 	info := x.info(o)
-	ctx, cancel := context.WithCancelCause(x.Ctx)
+	ctx, cancel := context.WithCancelCause(x.within)
 	j := &job{x: x, op: o, attempt: attempt{number: info.Attempt, cancel: cancel}, timeout: o.timeout(), permit: o.takePermit(), wf: x.Hold.Workflow}
 	x.host.limits.Begin(j.permit)
 	o.working = &j.attempt
@@ -124,7 +125,7 @@ func (j *job) overdue() {
 	if j.over.Load() {
 		return
 	}
-	j.x.host.Log.Error("weft: attempt of an activity has timed out and ignores cancellation", "workflow", j.x.ID, "type", j.x.Definition.Name, "activity", j.op.name, "operation", j.op.id, "attempt", j.attempt.number)
+	j.op.logger().Warn("weft: attempt of an activity has timed out and ignores cancellation", "attempt", j.attempt.number)
 	j.x.Post(attemptOverdue{j})
 }
 
@@ -196,7 +197,7 @@ func (x *Execution) AwaitAttempts() {
 	select {
 	case <-returned:
 	case <-patience.C:
-		x.host.Log.Error("weft: activity ignores cancellation; its goroutine is left running", "workflow", x.ID, "type", x.Definition.Name)
+		x.logger().Warn("weft: activity ignores cancellation; its goroutine is left running")
 	}
 }
 
@@ -228,10 +229,12 @@ func (x *Execution) info(o *operation) activity.Info {
 // Compensate has no result, and none is encoded: not every codec can encode nil.
 func (x *Execution) call(ctx context.Context, o *operation, a *answer) {
 	returned := false
+	inner, told := x.host.tellCall(ctx, o)
+	defer told.answered(ctx, a)
 	defer func() {
 		if p := recover(); p != nil {
 			f := payload.FailureOf(payload.Panicked(p), string(debug.Stack()), nil)
-			a.failure = &f
+			a.failure, a.panicked = &f, true
 		} else if !returned {
 			a.failure = &payload.Failure{Message: errGoexit.Error()}
 		}
@@ -242,7 +245,7 @@ func (x *Execution) call(ctx context.Context, o *operation, a *answer) {
 		a.failure, a.final, a.noEffect, returned = &f, true, true, true
 		return
 	}
-	v, err := o.call.Run(ctx, in)
+	v, err := o.call.Run(inner, in)
 	returned = true
 	if err == nil && o.undo != nil {
 		return
@@ -302,6 +305,7 @@ type answer struct {
 	jitter  int64            // random number for the pause before the next attempt
 
 	timedOut   bool
+	panicked   bool
 	noEffect   bool // the attempt reports that it had no effect
 	resultLost bool // it succeeded, but its result cannot be stored
 
@@ -357,7 +361,7 @@ func (o *operation) given() (in any, err error) {
 // is zero and o undoes a call, an operator decides.
 func (o *operation) failed(e logged) {
 	o.attempt, o.ownersLost, o.answer = e.Attempt, 0, nil
-	o.failures++
+	o.failures, o.lastError = o.failures+1, e.Error
 	o.due = journal.Time(e.Due)
 	if o.undo != nil && e.Due == 0 {
 		o.undo.held, o.undo.why = true, e.Error

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/future"
@@ -54,33 +56,86 @@ func All[T any](run *Handle, fs ...*future.Future[T]) ([]T, error) {
 
 // Map is engine.Map.
 func Map[In, Out any](run *Handle, name string, limit int, in []In, f func(run *Handle, in In) (Out, error)) ([]Out, error) {
-	if limit < 1 {
-		limit = len(in)
-	}
 	in = slices.Clone(in) // branches that start later must not see changes of the caller
 	var begun []*future.Future[Out]
 	var under []*operation // branches in progress
-	for _, v := range in {
-		if err := run.enter(); err != nil {
+	for len(begun) < len(in) {
+		if err := run.enter("map " + name); err != nil {
 			return nil, err
-		}
-		for len(under) == limit && run.scope.err() == nil {
-			_, _ = run.b.wait(run.scope, under...)
-			under = slices.DeleteFunc(under, func(o *operation) bool { return o.done })
 		}
 		if run.scope.err() != nil {
 			break
 		}
+		if limit > 0 && len(under) >= limit && !run.b.full(run.scope, under) {
+			under = slices.DeleteFunc(under, func(o *operation) bool { return o.done })
+			continue
+		}
+		v := in[len(begun)]
 		future := Go(run, name, func(run *Handle) (Out, error) { return f(run, v) })
 		begun = append(begun, future)
 		if o, ok := future.Operation().(*operation); ok {
 			under = append(under, o)
 		}
 	}
-	results, err := All(run, begun...)
-	if missing := len(in) - len(begun); missing > 0 {
-		results = append(results, make([]Out, missing)...)
-		err = errors.Join(err, run.scope.err())
+	results := make([]Out, len(in))
+	failed := &weft.MapError{Name: name, Of: len(in), NotStarted: len(in) - len(begun)}
+	for i, branch := range begun {
+		v, err := branch.Get(run)
+		if err != nil {
+			failed.Items = append(failed.Items, weft.ItemError{Index: i, Operation: branch.Operation().ID(), Err: err})
+			continue
+		}
+		results[i] = v
 	}
-	return results, err
+	if failed.NotStarted > 0 {
+		failed.Cause = run.scope.err()
+	}
+	if len(failed.Items) > 0 || failed.NotStarted > 0 {
+		return results, failed
+	}
+	return results, nil
+}
+
+// full waits until one of under, the branches that a Map has in progress, is done. It returns
+// true if the Map must start another one instead, because its history says that it did so at
+// this point: the limit was higher then.
+func (b *branch) full(s *scope, under []*operation) (needed bool) {
+	t := &b.x.turns
+	b.atLimit, b.needed = true, false
+	t.full++
+	defer func() {
+		b.atLimit = false
+		t.full--
+	}()
+	_, _ = b.wait(s, under...)
+	return b.needed
+}
+
+// makeRoom has a Map that waits at its limit start one more branch, if the operation with this
+// id is in a branch that it has not started yet. It reports whether there is one.
+func (x *Execution) makeRoom(id string) bool {
+	if x.full == 0 {
+		return false
+	}
+	for b := range x.branches {
+		if n, inside, ok := b.numberOf(id); ok && inside && n > b.begun && b.atLimit && !b.needed {
+			b.needed = true
+			x.queue(b)
+			return true
+		}
+	}
+	return false
+}
+
+// numberOf returns the number that an operation has in b. If the operation is in a branch that b
+// starts, inside is true, and the number is that of the branch.
+func (b *branch) numberOf(id string) (n int, inside, ok bool) {
+	if b.id != "" {
+		if id, ok = strings.CutPrefix(id, b.id+"."); !ok {
+			return 0, false, false
+		}
+	}
+	number, _, inside := strings.Cut(id, ".")
+	n, err := strconv.Atoi(number)
+	return n, inside, err == nil
 }

@@ -44,7 +44,7 @@ func (r *Handle) start(k *kind, workflow string, o weft.StartOptions, options we
 	}
 	s, err := r.x.host.Prepare(r.x.host.Base, &weft.StartRequest{Workflow: workflow, ID: id, Input: in, Options: o})
 	if err == nil && options.OnParentEnd > weft.ParentEndAwait {
-		err = fmt.Errorf("%w: OnParentEnd is %d", weft.ErrInvalid, options.OnParentEnd)
+		err = fmt.Errorf("%w: OnParentEnd is %d: use ParentEndCancel, ParentEndAbandon or ParentEndAwait", weft.ErrInvalid, options.OnParentEnd)
 	}
 	if err != nil {
 		c.settle(outcome{err: err})
@@ -77,6 +77,7 @@ const mostBirths = 100
 // engine is to execute the child.
 func (x *Execution) examine(c *child) error {
 	s := c.starting
+	s.Announce(x.within)
 	if s.Owner = x.Owner; s.host.Pins(s.Workflow) || !s.host.Peers.Takes(s.Workflow) {
 		s.Owner = nil // start it unclaimed: for another engine, for lack of room, or because its claim chooses the deployment
 	}
@@ -160,7 +161,7 @@ func (o *operation) born(c *journal.Change) (*birth, error) {
 	c.If = append(c.If, w.Batch.If...)
 	c.Ops = append(c.Ops, w.Batch.Ops...)
 	if p := s.Workflow.Parent; p != nil {
-		put, err := journal.NewChild(*p, s.Workflow.ID).Put()
+		put, err := journal.NewChild(*p, s.Workflow.ID, uint8(o.child.onEnd)).Put()
 		if err != nil {
 			return nil, err
 		}

@@ -108,6 +108,7 @@ func (x *Execution) learn() error {
 			if err := x.park(); err != nil {
 				return err
 			}
+			x.atRest = time.Time{}
 		}
 	}
 }
@@ -415,11 +416,16 @@ func (x *Execution) rest() (idle bool, _ error) {
 		alarm = t.C
 	}
 	var enough <-chan time.Time
-	if patience, ok := x.idle(); ok && len(x.mailbox.bell) == 0 {
-		if patience <= 0 {
+	patience, ok := x.idle()
+	if !ok {
+		x.atRest = time.Time{}
+	}
+	if ok && len(x.mailbox.bell) == 0 {
+		left := patience - x.rested()
+		if left <= 0 {
 			return true, nil
 		}
-		t := time.NewTimer(patience)
+		t := time.NewTimer(left)
 		defer t.Stop()
 		enough = t.C
 	}
@@ -436,6 +442,15 @@ func (x *Execution) rest() (idle bool, _ error) {
 		return false, errStopped
 	}
 	return idle, nil
+}
+
+// rested returns for how long the run has been idle. Messages that change nothing, such as the
+// question what it waits for, do not interrupt that.
+func (x *Execution) rested() time.Duration {
+	if x.atRest.IsZero() {
+		x.atRest = time.Now()
+	}
+	return time.Since(x.atRest)
 }
 
 // untilNext returns how long it is until something is due. ok is false if nothing waits
@@ -470,6 +485,15 @@ func (t *table) nextDue(attempts bool) (first time.Time, ok bool) {
 type pause struct {
 	until time.Time
 	took  time.Duration
+}
+
+// dueAfter makes o due after a pause that begins now, or leaves its due time if that is later.
+func (x *Execution) dueAfter(o *operation, now time.Time, took time.Duration) {
+	until := now.Add(took)
+	if o.due.Before(until) {
+		o.paused = pause{until, took}
+	}
+	x.timeAt(o, until)
 }
 
 // shorten brings pauses forward that a clock made too long: it was ahead when they began, was

@@ -54,7 +54,8 @@ type Settings struct {
 	StopTimeout        time.Duration
 	SignalIDRetention  time.Duration
 	TombstoneRetention time.Duration
-	Events             weft.Events
+	Events             weft.Events // see Guarded
+	Propagator         weft.Propagator
 }
 
 // Refused returns ErrClosed after Close.

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
@@ -54,6 +56,7 @@ type Execution struct {
 
 	// The fields below belong to whoever has the turn.
 	turns
+	telling
 	Hold          *journal.Hold
 	Past          *journal.Past                               // the history, if the claim read all of it; otherwise nil
 	history       func() (checkpoint.Checkpoint, error, bool) // next checkpoint to replay; nil: none is left
@@ -81,6 +84,7 @@ type Execution struct {
 	stopping      bool                // start nothing new
 	orphanRecords []storage.Op        // deletions of records of children whose operation has its outcome
 	undoing       undoing             // compensation, if the run ends without success
+	atRest        time.Time           // since when it is idle; zero: it is not
 	stays         bool                // do not park before the next checkpoint
 	Probation     *Probation          // set if the run has deaths that are not reset
 	blocked       *fault              // hold the run when its attempts have returned; nil: nothing is wrong
@@ -112,6 +116,7 @@ func New(h *Host, o Owner, def *Definition, hold *journal.Hold) *Execution {
 	}
 	x.Head.Store(hold.Head)
 	x.Ctx, x.Cancel = context.WithCancelCause(o.Context())
+	x.within = x.Ctx
 	x.mailbox.bell = make(chan struct{}, 1)
 	x.visitor.For = x
 	x.turns.init(x)
@@ -142,7 +147,7 @@ func (x *Execution) Ended() *Ending {
 	if x.Output == nil {
 		return nil
 	}
-	return &Ending{x.Definition.Name, x.Output}
+	return &Ending{x.Definition.Name, x.Hold.Workflow.Cancel, x.Output}
 }
 
 // errHeld ends an execution whose run is held.
@@ -153,6 +158,7 @@ func (x *Execution) Drive() error {
 	if err := x.prepare(); err != nil {
 		return err
 	}
+	x.announce()
 	x.startFunction()
 	return x.loop()
 }
@@ -174,12 +180,13 @@ func (x *Execution) WindUp(err error) {
 		}
 		x.attend(weft.ReasonDamaged, "", "", err)
 	default:
-		x.host.Log.Error("weft: run released", "workflow", x.ID, "error", err)
+		x.logger().Error("weft: run released because of an error that is not expected", "error", err)
 	}
 	x.replayed()
 	if x.unwatch != nil {
 		x.unwatch()
 	}
+	x.leave(err)
 	x.Cancel(nil)
 }
 
@@ -208,7 +215,7 @@ func (x *Execution) prepare() error {
 	if err != nil {
 		return err
 	}
-	x.Input = payload.Payload{Codec: in.Codec, Data: in.Data}
+	x.Input, x.headers = payload.Payload{Codec: in.Codec, Data: in.Data}, in.Headers
 	if x.Hold.Head == wf.Base {
 		return nil // never executed before: nothing to replay
 	}
@@ -260,32 +267,41 @@ func (x *Execution) toldOf() bool { return len(x.Hold.Workflow.Verbs) > 0 }
 func (x *Execution) nextEvent() (logged, bool, error) {
 	for x.log.len() == 0 && x.history != nil {
 		x.Ops.late = nil // as it was when this checkpoint was recorded
-		c, err, ok := x.history()
-		switch {
-		case x.Ctx.Err() != nil:
-			return logged{}, false, context.Cause(x.Ctx)
-		case !ok:
-			x.replayed()
-		case err != nil:
+		if err := x.readHistory(); err != nil {
 			return logged{}, false, err
-		default:
-			if err := x.understands(c); err != nil {
-				return logged{}, false, err
-			}
-			x.record(c, true)
-			if c.Number == x.Hold.Head {
-				x.replayed()
-			}
 		}
 	}
 	if x.log.len() == 0 {
-		x.Ops.late = nil
+		x.Ops.late, x.Ops.started = nil, nil
 		return logged{}, false, nil
 	}
 	e := x.log.take()
-	x.Ops.learnt = e.place
+	x.Ops.learnt, x.atRest = e.place, time.Time{}
 	x.noteReplay()
 	return e, true, nil
+}
+
+// readHistory reads the next checkpoint of the history, and queues its events.
+func (x *Execution) readHistory() error {
+	c, err, ok := x.history()
+	switch {
+	case x.Ctx.Err() != nil:
+		return context.Cause(x.Ctx)
+	case !ok:
+		x.caughtUp()
+		return nil
+	case err != nil:
+		return err
+	}
+	if err := x.understands(c); err != nil {
+		return err
+	}
+	x.record(c, true)
+	x.replayEvents += len(c.Events)
+	if c.Number == x.Hold.Head {
+		x.caughtUp()
+	}
+	return nil
 }
 
 // understands returns an error that wraps storage.ErrFutureFormat if c has an event, or is about
@@ -338,6 +354,9 @@ func (x *Execution) noteReplay() {
 
 // deliverEvent applies an event to the run.
 func (x *Execution) deliverEvent(e logged) error {
+	if isOutcome(e.Kind) {
+		return x.deliverOutcome(e)
+	}
 	switch e.Kind {
 	case checkpoint.KindClaimed:
 		if x.claims++; x.claims > 1 && e.Why != checkpoint.HandedOver {
@@ -359,48 +378,58 @@ func (x *Execution) deliverEvent(e logged) error {
 		return x.undoAll(e)
 	case checkpoint.KindActed:
 		x.acted(e)
-	case checkpoint.KindStarted, checkpoint.KindDispatched, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed:
-		o, late := x.Ops.find(e.Operation)
-		if o == nil {
-			asked := "not asked for"
-			if x.result != nil {
-				asked += ": the function has ended"
-			}
-			return &weft.NonDeterminismError{WorkflowID: x.ID, Operation: e.Operation, Recorded: describe(e.Of, e.Name), Asked: asked}
-		}
-		if err := o.compare(e); err != nil {
+	case checkpoint.KindHeld:
+		x.logFailure(x.Ops.byID[e.Operation], e)
+	}
+	return nil
+}
+
+// deliverOutcome applies an event about an operation that the function has started.
+func (x *Execution) deliverOutcome(e logged) error {
+	o, late := x.Ops.find(e.Operation)
+	for o == nil && x.makeRoom(e.Operation) {
+		if err := x.runBranches(); err != nil {
 			return err
 		}
-		if e.Kind == checkpoint.KindDispatched {
-			return o.dispatched(e)
+		o, late = x.Ops.find(e.Operation)
+	}
+	if n := x.differs(o, e); n != nil {
+		return x.firstDifference(n)
+	}
+	o.compareInput(e)
+	if e.Kind == checkpoint.KindDispatched {
+		return o.dispatched(e)
+	}
+	x.completes(o, e)
+	if e.Kind == checkpoint.KindStarted {
+		o.child.begun = true
+		if late {
+			x.dismiss(o)
 		}
-		x.completes(o, e)
-		if e.Kind == checkpoint.KindStarted {
-			o.child.begun = true
-			if late {
-				x.dismiss(o)
-			}
-			if o.kind == ofChild {
-				return nil
-			}
-		}
-		if late && e.Kind != checkpoint.KindFired { // a timer that is waited for again must have fired
+		if o.kind == ofChild {
 			return nil
 		}
-		switch {
-		case e.Kind == checkpoint.KindAttempted:
-			o.failed(e)
-			return nil
-		case x.takesBack(e):
-			o.retried(e)
-			return nil
-		}
-		x.now = e.at
-		o.found = nil // the signal that was found, if any, is the one in this event
-		o.settle(o.outcomeOf(e))
-		if o.undo != nil {
-			x.undoNext()
-		}
+	}
+	if late && e.Kind != checkpoint.KindFired { // a timer that is waited for again must have fired
+		return nil
+	}
+	switch {
+	case e.Kind == checkpoint.KindAttempted:
+		o.failed(e)
+		x.logFailure(o, e)
+		x.tellRetry(o, e)
+		return nil
+	case x.takesBack(e):
+		o.retried(e)
+		return nil
+	}
+	x.now = e.at
+	o.found = nil // the signal that was found, if any, is the one in this event
+	o.settle(o.outcomeOf(e))
+	x.logFailure(o, e)
+	x.tellReceived(o, e)
+	if o.undo != nil {
+		x.undoNext()
 	}
 	return nil
 }
@@ -436,7 +465,7 @@ func (x *Execution) finish() (done bool, err error) {
 			return false, err
 		}
 		change.Events = append(change.Events, checkpoint.Event{Kind: checkpoint.KindEnded, Name: string(out.Status), Error: out.Error})
-		change.Ops = append(change.Ops, put, storage.Delete(keys.Held(wf.Owner, wf.ID)))
+		change.Ops = append(change.Ops, put)
 		change.Workflow = &wf
 		parent, err := x.report(&change, out)
 		if err != nil {
@@ -451,6 +480,7 @@ func (x *Execution) finish() (done bool, err error) {
 		}
 		if done {
 			x.Output = out
+			x.logEnd(out)
 			return true, nil
 		}
 		if x.toldOf() {
@@ -495,7 +525,11 @@ func (t *table) givenUp() (events []checkpoint.Event) {
 // attend records that the run is held. The run keeps its owner, so that no engine claims
 // it again and again; the next incarnation tries to execute it again.
 func (x *Execution) attend(reason weft.Reason, operation, name string, cause error) {
-	x.host.Log.Error("weft: run is held", "workflow", x.ID, "type", x.Definition.Name, "reason", string(reason), "error", cause)
+	if reason == weft.ReasonDamaged {
+		x.logger().Error("weft: run is held because its data is damaged", "operation", operation, "name", name, "reason", string(reason), "error", cause)
+	} else {
+		x.logger().Warn("weft: run is held until somebody mends the cause", "operation", operation, "name", name, "reason", string(reason), "error", cause)
+	}
 	detail := payload.FailureOf(cause, "", nil).Message
 	for {
 		wf := *x.Hold.Workflow
@@ -509,19 +543,34 @@ func (x *Execution) attend(reason weft.Reason, operation, name string, cause err
 		if reason != weft.ReasonNoProgress {
 			wf.Deaths, wf.Alone = 0, 0 // it got this far, and the process did not die
 		}
+		ops := x.host.ReleaseHeld(&wf)
 		event := checkpoint.Event{Kind: checkpoint.KindHeld, Operation: operation, Name: string(reason), Error: detail}
-		done, err := x.commit(journal.Change{Events: []checkpoint.Event{event}, Workflow: &wf})
+		done, err := x.commit(journal.Change{Events: []checkpoint.Event{event}, Workflow: &wf, Ops: ops})
 		if err != nil {
 			if x.Ctx.Err() != nil {
 				return // the next owner finds the same fault
 			}
-			x.host.Log.Error("weft: run is held, but this could not be recorded", "workflow", x.ID, "error", err)
+			x.logger().Warn("weft: run is held, but this could not be recorded", "error", err)
 			return
 		}
 		if done {
+			if len(ops) > 0 {
+				x.Owner.PokeNow() // its slot is free
+			}
 			return
 		}
 	}
+}
+
+// ReleaseHeld takes the slot from wf, which is about to be held, if its queue says so.
+func (h *Host) ReleaseHeld(wf *journal.Workflow) []storage.Op {
+	frees := func(q weft.Queue) bool { return q.Name == wf.Queue && q.ReleaseHeld }
+	if wf.Slot == 0 || !slices.ContainsFunc(h.Served, frees) {
+		return nil
+	}
+	free := storage.Delete(keys.Slot(wf.Queue, wf.Slot))
+	wf.Slot = 0
+	return []storage.Op{free}
 }
 
 // commit appends a checkpoint. If done is true, its events are queued for delivery.
@@ -553,21 +602,27 @@ func (x *Execution) judged(w *journal.Write, verdict journal.Verdict, err error)
 		if x.Probation != nil && x.Hold.Workflow.Deaths == 0 {
 			x.endProbation()
 		}
+		x.host.Changed(w.Before, w.After)
 		return true, nil
 	case journal.Refreshed:
 		return false, x.refresh()
 	case journal.Fenced:
-		x.Owner.Fenced(x.ID)
 		x.Owner.Raise(x.Hold) // the store may have been rewound to before the claim
-		x.host.Log.Warn("weft: run was taken over, or ended elsewhere", "workflow", x.ID)
+		x.Owner.Fenced(x.ID)
+		wf, e := journal.Load(x.Ctx, x.host.Store, x.ID)
+		if e != nil { // purged, or nobody knows
+			wf = nil
+		}
+		x.lose(wf)
+		return false, context.Cause(x.Ctx)
 	case journal.Rewound:
-		x.host.Log.Error("weft: the store has lost acknowledged checkpoints; the run continues from those that are left", "workflow", x.ID, "checkpoint", x.Hold.Head)
+		x.logger().Error("weft: the store has lost acknowledged checkpoints; the run continues from those that are left", "checkpoint", x.Hold.Head)
 		x.Owner.Rewound(x.ID, x.Hold)
 	case journal.Overtaken, journal.Refused:
-		x.host.Log.Error("weft: defect: checkpoint refused although the claim is valid; run released", "workflow", x.ID, "checkpoint", w.Entry.Number, "verdict", verdict)
+		x.logger().Error("weft: defect: checkpoint refused although the claim is valid; run released", "checkpoint", w.Entry.Number, "verdict", verdict)
 	default:
 		if x.Ctx.Err() == nil {
-			x.host.Log.Error("weft: commit failed permanently; run released", "workflow", x.ID, "error", err)
+			x.logger().Error("weft: commit failed permanently; run released", "error", err)
 		}
 	}
 	x.Cancel(fmt.Errorf("engine: run released: commit was %s", verdict))
@@ -600,11 +655,11 @@ func (x *Execution) refresh() error {
 	was := x.Hold.Workflow
 	if !wf.SameOwnership(was) {
 		x.Owner.Fenced(x.ID)
-		x.Cancel(errors.New("engine: run was taken over"))
+		x.lose(wf)
 		return context.Cause(x.Ctx)
 	}
 	if err := wf.Understood(); err != nil {
-		x.host.Log.Error("weft: run released", "workflow", x.ID, "error", err)
+		x.logger().Warn("weft: run released, because a newer release has used something in it", "error", err)
 		x.Cancel(err)
 		return context.Cause(x.Ctx)
 	}
@@ -617,12 +672,24 @@ func (x *Execution) refresh() error {
 	return nil
 }
 
+// lose ends the execution, because the run has another owner, or has ended. wf is its record
+// now, or nil.
+func (x *Execution) lose(wf *journal.Workflow) {
+	if wf.TerminatedUnder(x.Hold.Workflow) {
+		x.logger().Info("weft: run was terminated")
+		x.Cancel(activity.ErrTerminated)
+		return
+	}
+	x.logger().Warn("weft: run was taken over, or ended elsewhere")
+	x.Cancel(errors.New("engine: run was taken over"))
+}
+
 // DescribeWaiting asks the driver what the run waits for. It returns nil if the driver is
-// busy.
-func (x *Execution) DescribeWaiting(ctx context.Context) []string {
+// busy for longer than patience.
+func (x *Execution) DescribeWaiting(ctx context.Context, patience time.Duration) []string {
 	answer := make(chan []string, 1)
 	x.Post(waitsFor{answer})
-	busy := time.NewTimer(100 * time.Millisecond)
+	busy := time.NewTimer(patience)
 	defer busy.Stop()
 	select {
 	case words := <-answer:
@@ -637,5 +704,6 @@ func (x *Execution) DescribeWaiting(ctx context.Context) []string {
 // An Ending is how a workflow ended.
 type Ending struct {
 	Workflow string
+	Cancel   *journal.Request // the request to cancel it, or nil
 	*journal.Output
 }

@@ -72,11 +72,11 @@ func (r *Handle) Step(name string, f func(ctx context.Context) (any, error)) fut
 	})
 }
 
-// enter checks that the caller may use r. If the run is being released, or the driver no
-// longer waits for the function, enter ends the goroutine.
-func (r *Handle) enter() error {
+// enter checks that the caller may use r for a call. If the run is being released, or the driver
+// no longer waits for the function, enter ends the goroutine.
+func (r *Handle) enter(call string) error {
 	if !r.b.active.Load() {
-		return weft.ErrForeignRun
+		return r.foreign(call)
 	}
 	if r.x.gone() || r.x.unwinding {
 		runtime.Goexit()
@@ -84,10 +84,15 @@ func (r *Handle) enter() error {
 	return nil
 }
 
+// foreign returns the error of a call that was made with r outside of r's branch.
+func (r *Handle) foreign(call string) error {
+	return fmt.Errorf("%w: %s in workflow %q: use the Run that the function, or its branch, was given, and not in an activity, a step or a goroutine", weft.ErrForeignRun, call, r.x.ID)
+}
+
 // startOperation makes an operation. If it cannot be started, the operation has its error as its
 // outcome already, or is a refusal.
 func (r *Handle) startOperation(k *kind, name string, call *activity.Call) future.Operation {
-	if err := r.enter(); err != nil {
+	if err := r.enter(describe(k.name, name)); err != nil {
 		return refusal{err}
 	}
 	o := r.x.Ops.newOperation(r.b, r.scope, k, name)
@@ -110,8 +115,12 @@ func (refusal) ID() string { return "" }
 
 // RunActivity is engine.Run.RunActivity.
 func (r *Handle) RunActivity(c activity.Call) future.Operation {
-	if err := c.Definition.Check(); err != nil {
-		if e := r.enter(); e != nil {
+	err := c.Definition.Check()
+	if err == nil {
+		err = r.x.host.know(c.Definition)
+	}
+	if err != nil {
+		if e := r.enter(describe(ofActivity.name, c.Policy.Name)); e != nil {
 			return refusal{e}
 		}
 		r.hold(weft.ReasonBadDefinition, err)
@@ -123,7 +132,6 @@ func (r *Handle) RunActivity(c activity.Call) future.Operation {
 		if err := storage.Require(r.x.host.Store, "an activity with an idempotency key", "conditionalBatch"); err != nil {
 			return refusal{err}
 		}
-		r.x.host.reconciles(c.Definition)
 	}
 	op := r.startOperation(ofActivity, c.Policy.Name, &c)
 	if o, ok := op.(*operation); ok && !o.done {
@@ -142,9 +150,9 @@ func (r *Handle) Await(op future.Operation, result any) error {
 	}
 	o, ok := op.(*operation)
 	if !ok || o.x != r.x {
-		return weft.ErrForeignRun
+		return fmt.Errorf("%w: workflow %q waits for a future that is not its own", weft.ErrForeignRun, r.x.ID)
 	}
-	if err := r.enter(); err != nil {
+	if err := r.enter("wait for " + describe(o.kind.name, o.name)); err != nil {
 		return err
 	}
 	if _, err := r.b.wait(r.scope, o); err != nil {

@@ -115,7 +115,7 @@ func (x *Execution) reads(b *reconcile.Beat, wf *journal.Workflow, o *operation,
 }
 
 func (x *Execution) unread(o *operation, err error) {
-	x.host.Log.Warn("weft: progress of an activity could not be read", "workflow", x.ID, "activity", o.name, "operation", o.id, "error", err)
+	o.logger().Warn("weft: progress of an activity could not be read", "error", err)
 }
 
 // beat writes the latest progress, and schedules the next write if there is newer progress.
@@ -190,7 +190,7 @@ func (h *heart) write(ctx context.Context) (done bool) {
 		}
 		if err != nil {
 			h.disabled = journal.Hopeless(err)
-			h.j.x.host.Log.Warn("weft: progress of an activity could not be written", "workflow", h.j.x.ID, "activity", h.j.op.name, "operation", h.j.op.id, "error", err)
+			h.j.op.logger().Warn("weft: progress of an activity could not be written", "error", err)
 			return h.disabled
 		}
 	}
@@ -245,7 +245,11 @@ func (h *heart) owned(ctx context.Context) error {
 	was := h.wf
 	if err != nil || !wf.SameOwnership(was) {
 		h.disabled = true
-		h.j.attempt.cancel(activity.ErrLeaseLost)
+		cause := activity.ErrLeaseLost
+		if err == nil && wf.TerminatedUnder(was) {
+			cause = activity.ErrTerminated
+		}
+		h.j.attempt.cancel(cause)
 		return nil
 	}
 	h.wf = wf

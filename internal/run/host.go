@@ -2,8 +2,9 @@ package run
 
 import (
 	"context"
+	"fmt"
 	"reflect"
-	"sync"
+
 	"time"
 
 	"github.com/weft-go/weft"
@@ -22,12 +23,9 @@ type Host struct {
 	limits limits.Limits // of activities and scopes, for attempts
 	Peers  Peers
 
-	// reconciled has the activities with an idempotency key that runs have called, by
-	// the name and the type of their definition: see Known.
-	reconciled sync.Map
-
-	mu      lock.Mutex      // guards changed
-	changed map[string]bool // runs for which a changed input was reported, by generation
+	mu         lock.Mutex
+	changed    map[string]bool                // runs for which a changed input was reported, by generation
+	activities map[string]activity.Definition // of the configuration, and those that runs have called, by name
 }
 
 // An Owner is the incarnation of an engine that owns a run, as the run sees it.
@@ -105,35 +103,36 @@ type Peers interface {
 }
 
 // NewHost returns a host without peers. The caller sets them before any run is executed.
-func NewHost(e Env, gate *limits.Gate) *Host { return &Host{Env: e, Gate: gate} }
-
-// A definitionOf identifies an activity that runs have called. Several definitions may
-// have the same name.
-type definitionOf struct {
-	name string
-	typ  reflect.Type // of the definition
-}
-
-// reconciles notes that runs of this engine call a, which has an idempotency key.
-func (e *Host) reconciles(a activity.Definition) {
-	key := definitionOf{a.Title(), reflect.TypeOf(a)}
-	if _, known := e.reconciled.Load(key); !known {
-		e.reconciled.Store(key, a)
-	}
-}
-
-// Known returns the activities with a name that this engine knows.
-func (e *Host) Known(name string) (as []activity.Definition) {
+func NewHost(e Env, gate *limits.Gate) *Host {
+	h := &Host{Env: e, Gate: gate, activities: map[string]activity.Definition{}}
 	for _, a := range e.Activities {
-		if a.Title() == name {
-			as = append(as, a)
-		}
+		h.activities[a.Title()] = a
 	}
-	e.reconciled.Range(func(key, a any) bool {
-		if key.(definitionOf).name == name {
-			as = append(as, a.(activity.Definition))
-		}
-		return true
-	})
-	return as
+	return h
+}
+
+// mostActivities is how many activities a host knows. There are more only if their names are
+// made at run time.
+const mostActivities = 10_000
+
+// know notes that a run of this engine calls a. It returns a *activity.DefinitionError if the
+// engine knows an activity of this name that has other types.
+func (e *Host) know(a activity.Definition) error {
+	e.mu.Lock()
+	first, known := e.activities[a.Title()]
+	if !known && len(e.activities) < mostActivities {
+		e.activities[a.Title()] = a
+	}
+	e.mu.Unlock()
+	if known && reflect.TypeOf(first) != reflect.TypeOf(a) {
+		return &activity.DefinitionError{Activity: a.Title(), Field: "Name", Problem: fmt.Sprintf("belongs to two activities of this engine, a %T and a %T: give one another name", first, a)}
+	}
+	return nil
+}
+
+// Known returns the activity with a name, or nil if this engine does not know it.
+func (e *Host) Known(name string) activity.Definition {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.activities[name]
 }

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"path"
+	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -57,31 +60,63 @@ func (o *operation) event(kind checkpoint.Kind) checkpoint.Event {
 	return e
 }
 
-// compare returns a *NonDeterminismError if e was recorded for an operation that differs
-// from o. If only the input differs, it reports that. Earlier releases recorded less; what
-// is not recorded is not compared.
-func (o *operation) compare(e logged) error {
+// differs returns what identifies the operation that e was recorded for, and o, if these are not
+// the same. Earlier releases recorded less; what is not recorded is not compared.
+func (o *operation) differs(e logged) (was, is string) {
 	recorded := func() string { return describe(e.Of, e.Name) }
 	asked := func() string { return describe(o.kind.name, o.name) }
-	var was, is string
 	switch {
 	case o.kind.name != e.Of || o.name != e.Name:
-		was, is = recorded(), asked()
+		return recorded(), asked()
 	case e.Branch != "" && e.Branch != o.branch:
-		was, is = inBranch(recorded(), e.Branch), inBranch(asked(), o.branch)
+		return inBranch(recorded(), e.Branch), inBranch(asked(), o.branch)
 	case e.Which != "" && e.Which != o.which:
-		was, is = besides(recorded(), e.Of, e.Which), besides(asked(), o.kind.name, o.which)
+		return besides(recorded(), e.Of, e.Which), besides(asked(), o.kind.name, o.which)
 	case e.Child != "" && o.child != nil && e.Child != o.child.starting.Workflow.ID:
-		was, is = withID(recorded(), e.Child), withID(asked(), o.child.starting.Workflow.ID)
+		return withID(recorded(), e.Child), withID(asked(), o.child.starting.Workflow.ID)
 	case e.Kind == checkpoint.KindMissed && (o.wait == nil || o.wait.Within == nil):
-		was, is = recorded()+" that came to its time limit", asked()+" without one"
-	default:
-		if e.old && len(e.Input) == len(o.digest) && o.digest != (payload.Fingerprint{}) && !bytes.Equal(e.Input, o.digest[:]) {
-			o.x.anotherInput(o)
-		}
-		return nil
+		return recorded() + " that came to its time limit", asked() + " without one"
 	}
-	return &weft.NonDeterminismError{WorkflowID: o.x.ID, Operation: e.Operation, Recorded: was, Asked: is}
+	return "", ""
+}
+
+// compareInput reports an input that differs from the recorded one.
+func (o *operation) compareInput(e logged) {
+	if e.old && len(e.Input) == len(o.digest) && o.digest != (payload.Fingerprint{}) && !bytes.Equal(e.Input, o.digest[:]) {
+		o.x.anotherInput(o)
+	}
+}
+
+// mostCallers is how many calls are noted of an operation's start. Between the user's code and
+// the engine there are a few.
+const mostCallers = 16
+
+// callers returns the calls that lead to the start of an operation.
+func callers() []uintptr {
+	var calls [mostCallers]uintptr
+	return slices.Clone(calls[:runtime.Callers(3, calls[:])])
+}
+
+// ours matches the functions of this module that stand between the user's code and the engine.
+var ours = regexp.MustCompile(`^github\.com/weft-go/weft/(engine|internal/run|activity|signal|future|storage/\w+)\.`)
+
+// line returns the place in the user's code that started o, such as "shop/order.go:42", or "".
+func (o *operation) line() string { return lineOf(o.started) }
+
+func lineOf(calls []uintptr) string {
+	if len(calls) == 0 {
+		return ""
+	}
+	frames := runtime.CallersFrames(calls)
+	for {
+		f, more := frames.Next()
+		if !ours.MatchString(f.Function) {
+			return fmt.Sprintf("%s/%s:%d", path.Base(path.Dir(f.File)), path.Base(f.File), f.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
 }
 
 // describe describes an operation: "activity charge".
@@ -124,7 +159,7 @@ func (x *Execution) anotherInput(o *operation) {
 	if !x.host.tellsOfInput(x.Hold.Workflow.Generation) {
 		return
 	}
-	x.host.Log.Warn("weft: in a replay, an operation was started with an input that differs from the recorded one; the run continues", "workflow", x.ID, "type", x.Definition.Name, "operation", o.id, "what", describe(o.kind.name, o.name))
+	o.logger().Warn("weft: in a replay, an operation was started with an input that differs from the recorded one; the run continues")
 	if f := x.host.Events.InputChanged; f != nil {
 		f(weft.InputChangedEvent{WorkflowID: x.ID, Operation: o.id})
 	}

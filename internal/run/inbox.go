@@ -141,7 +141,7 @@ func (x *Execution) takes(o *operation, p payload.Payload) error {
 func (x *Execution) block(o *operation, cause error) {
 	x.blocked = undecodable(o.id, o.name, cause)
 	x.blocked.again = true
-	x.host.Log.Error("weft: run cannot continue; it is held when its attempts have returned", "workflow", x.ID, "type", x.Definition.Name, "operation", o.id, "error", x.blocked)
+	o.logger().Warn("weft: run cannot continue; it is held when its attempts have returned", "error", x.blocked)
 }
 
 // match takes the first waiting signal of a name, reading the inbox if necessary.

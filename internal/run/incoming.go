@@ -37,6 +37,19 @@ func (e *Env) Incoming(ctx context.Context, m signal.Message) (*acceptance.Incom
 	return in, nil
 }
 
+// FromOutside is Incoming for a message that comes from outside of runs. It also checks, once for
+// each type, that the payload is decoded as it was.
+func (e *Env) FromOutside(ctx context.Context, m signal.Message) (*acceptance.Incoming, error) {
+	in, err := e.Incoming(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.Codecs.Returns(ctx, m.Payload, payload.Payload{Codec: in.Codec, Data: in.Data}); err != nil {
+		return nil, fmt.Errorf("%w: payload of signal %q: %w", weft.ErrInvalid, in.Name, err)
+	}
+	return in, nil
+}
+
 // checkIncoming validates in: first the sizes, then that no name is empty, then that names
 // are UTF-8 and the payload was encodable.
 func (e *Env) checkIncoming(in *acceptance.Incoming, encoding error) error {

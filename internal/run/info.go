@@ -32,7 +32,7 @@ func InfoOf(wf *journal.Workflow) weft.Info {
 		i.Parent = wf.Parent.ID
 	}
 	if c := wf.Cancel; c != nil {
-		i.Cancel = &weft.Cancellation{By: c.By, Reason: c.Reason, At: journal.Time(c.At)}
+		i.Cancel = &weft.Cancellation{By: c.By, Reason: c.Reason, At: journal.Time(c.At), Terminated: c.Terminated}
 	}
 	return i
 }

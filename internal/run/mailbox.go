@@ -128,6 +128,7 @@ func (x *Execution) facing() []string {
 		if !o.due.IsZero() {
 			s += " until " + x.wall(o.due, x.host.Now()).UTC().Format(time.RFC3339)
 		}
+		s += o.progressText()
 		if o.permit != nil && !o.permit.granted {
 			s += ", in line"
 		}

@@ -41,6 +41,8 @@ type operation struct {
 	unresponsive bool // its attempt has not returned, although its timeout and Settle have passed
 	transaction  bool // the step's function runs in the transaction of its checkpoint
 
+	started []uintptr // the calls that started it, in a replay
+
 	due    time.Time           // of a timer, the end of a wait, or an activity's next attempt; zero: never
 	digest payload.Fingerprint // of its input; zero: there is none, or keyed has it
 
@@ -78,6 +80,7 @@ func (o *operation) settle(out outcome) {
 	x.Ops.settled++
 	o.done, o.outcome, o.settled = true, out, x.Ops.settled
 	x.Ops.remove(o)
+	delete(x.Ops.started, o.id)
 	o.stop(weft.ErrCancelled)
 	for _, b := range o.waiters {
 		x.queue(b)
@@ -205,6 +208,9 @@ type table struct {
 	pending        []*operation // reconciled, with something to be recorded
 	outdated       []*operation // reconciled, with a record to be read
 
+	// started has the branches and what is passive, of a replay, until it has its outcome.
+	started map[string]started
+
 	permits int // operations that have a permit for their next attempt, or wait for one
 	Working int // goroutines of attempts and verifiers that have not returned
 
@@ -220,6 +226,12 @@ func (t *table) newOperation(b *branch, s *scope, k *kind, name string) *operati
 		id = b.id + "." + id
 	}
 	o := &operation{x: b.x, kind: k, id: id, name: name, branch: b.path, scope: s}
+	if b.x.delivering() {
+		o.started = callers()
+		if k == ofBranch || o.passive() {
+			t.noteStart(o)
+		}
+	}
 	if !o.passive() {
 		t.add(o)
 		t.fresh = append(t.fresh, o)

@@ -20,6 +20,10 @@ var errParked = errors.New("engine: run is parked")
 // is parked. So replays take only a small part of the time.
 const worth = 20
 
+// longPoll is the longest PollInterval for which a run with a due time before the next poll stays
+// in memory. If the interval is longer, such a run is parked, and the poll is told.
+const longPoll = 12 * time.Hour
+
 // mostFacing is how many of the things that a parked run waits for are recorded.
 const mostFacing = 10
 
@@ -46,7 +50,7 @@ func (x *Execution) idle() (time.Duration, bool) {
 		patience = 0
 	}
 	due, timed := t.nextDue(true)
-	if timed && x.Hold.In(due.Sub(x.time())) <= max(patience, x.host.PollInterval) {
+	if timed && x.Hold.In(due.Sub(x.time())) <= max(patience, min(x.host.PollInterval, longPoll)) {
 		return 0, false
 	}
 	// If this clock is ahead, the run's entry would be too far in the future, and the run
@@ -78,7 +82,9 @@ func (x *Execution) park() error {
 	if len(wf.Facing) > mostFacing {
 		wf.Facing = append(wf.Facing[:mostFacing], "and more")
 	}
+	soon := false
 	if due, ok := x.Ops.nextDue(true); ok {
+		soon = x.Hold.In(due.Sub(x.time())) <= x.host.PollInterval
 		now := x.host.Now() // other engines go by the wall clock
 		wf.Todo = keys.TodoParked(0, x.wall(due, now), now, wf.ID, x.host.NewID())
 		change.Ops = append(change.Ops, storage.Put(wf.Todo, nil))
@@ -122,6 +128,9 @@ func (x *Execution) park() error {
 	}
 	if again != nil {
 		x.lookBack(again)
+	}
+	if soon && x.host.PollInterval > longPoll {
+		x.Owner.PokeNow()
 	}
 	return errParked
 }

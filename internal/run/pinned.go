@@ -84,7 +84,7 @@ func (s *PreparedStart) Place(ctx context.Context) (err error) {
 	case err != nil:
 		return fmt.Errorf("engine: start %q: %w", s.Workflow.ID, err)
 	case s.under.Deployment == "":
-		return fmt.Errorf("%w: start %q: workflow %s is Pinned", weft.ErrNoActiveDeployment, s.Workflow.ID, s.Workflow.Type)
+		return fmt.Errorf("%w: start %q: workflow %s is Pinned; call Engine.Activate first", weft.ErrNoActiveDeployment, s.Workflow.ID, s.Workflow.Type)
 	case !s.host.IsActive(s.under):
 		s.Owner = nil // an engine of that deployment will claim it
 	}

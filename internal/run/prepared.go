@@ -24,6 +24,9 @@ type PreparedStart struct {
 	under    *ActiveRecord // the deployment on which a Pinned workflow starts; nil: any
 
 	Signalled bool // a signal is accepted in the same commit
+
+	announced bool              // Events.Starting was told
+	headers   map[string]string // of Config.Propagator
 }
 
 // Prepare validates and encodes a start before anything is written.
@@ -58,6 +61,14 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 	}, nil
 }
 
+// Returns checks that the input, which s has encoded, is decoded as it was.
+func (s *PreparedStart) Returns(ctx context.Context, input any) error {
+	if err := s.host.Codecs.Returns(ctx, input, s.input); err != nil {
+		return fmt.Errorf("%w: input of %s %q: %w", weft.ErrInvalid, s.Workflow.Type, s.Workflow.ID, err)
+	}
+	return nil
+}
+
 // Decide returns the whole start as one batch.
 func (s *PreparedStart) Decide() (*journal.Write, error) {
 	now := s.host.Now()
@@ -72,7 +83,7 @@ func (s *PreparedStart) Decide() (*journal.Write, error) {
 		return nil, err
 	}
 	w.Batch.If = append(w.Batch.If, under...)
-	in, err := journal.PutInput(s.Workflow.ID, &journal.Input{Generation: s.Workflow.Generation, Codec: s.input.Codec, Data: s.input.Data})
+	in, err := journal.PutInput(s.Workflow.ID, &journal.Input{Generation: s.Workflow.Generation, Codec: s.input.Codec, Data: s.input.Data, Headers: s.headers})
 	if err != nil {
 		return nil, err
 	}
@@ -93,10 +104,11 @@ func EntryOf(wf *journal.Workflow, now time.Time, nonce string) []byte {
 
 // Begun executes the started workflow, or makes the engine look for it.
 func (s *PreparedStart) Begun(w *journal.Write) {
+	s.tellStarted()
 	if s.Owner != nil {
 		def, _ := s.host.Fits(s.Workflow)
 		x := New(s.host, s.Owner, def, w.Hold())
-		x.Input = s.input
+		x.Input, x.headers = s.input, s.headers
 		if !s.Signalled {
 			x.Address = Address{Workflow: w.After}
 		}

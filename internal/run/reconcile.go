@@ -69,10 +69,10 @@ func (r *Handle) reconciliation(c *activity.Call, operation string, input []byte
 		k.key = fmt.Sprintf("weft_%x", sum)
 	}
 	if e := payload.CheckName("idempotency key", k.key, keys.MaxIdempotencyKey); e != nil {
-		err = e
+		r.hold(weft.ReasonBadDefinition, fmt.Errorf("activity %s, operation %s: %w", c.Policy.Name, operation, e))
 	}
 	if err != nil {
-		r.hold(weft.ReasonBadDefinition, fmt.Errorf("activity %s, operation %s: %w", c.Policy.Name, operation, err))
+		r.hold(weft.ReasonBadInput, fmt.Errorf("input of activity %s, operation %s: %w", c.Policy.Name, operation, err))
 	}
 	return k
 }
@@ -100,7 +100,7 @@ func (o *operation) dispatched(e logged) error {
 		}
 		return nil
 	}
-	return &weft.NonDeterminismError{WorkflowID: o.x.ID, Operation: o.id, Recorded: fmt.Sprintf("%s with the key %q", describe(e.Of, e.Name), e.Key), Asked: asked}
+	return &weft.NonDeterminismError{WorkflowID: o.x.ID, Operation: o.id, Recorded: fmt.Sprintf("%s with the key %q", describe(e.Of, e.Name), e.Key), Asked: asked, Line: o.line()}
 }
 
 // abandon notes that the run does not wait for o's outcome any more.
@@ -288,7 +288,7 @@ func (x *Execution) unreadableAnswer(o *operation, r reconcile.Record) (why stri
 	if err == nil || err == errStopped {
 		return "", err
 	}
-	x.host.Log.Error("weft: the result that an operator gave cannot be decoded; it is rejected", "workflow", x.ID, "activity", o.name, "operation", o.id, "error", err)
+	o.logger().Warn("weft: the result that an operator gave cannot be decoded; it is rejected", "error", err)
 	return payload.Recordable(fmt.Sprintf("the answer by %s is rejected, because its result is of another type: activity %s returns %s: %v", cmp.Or(r.By, "a person"), o.name, payload.TypeOf(result), err)), nil
 }
 
@@ -369,25 +369,21 @@ func (x *Execution) follow(o *operation, h reconcile.Happened) {
 	told := h.What == reconcile.Answered || h.What == reconcile.Found
 	if told && (d.Do == reconcile.Dispatch || d.Do == reconcile.Verify) {
 		k.next, k.why = d.Do, d.Why
-		if at := h.Now.Add(d.After); x.timeAt(o, at) {
-			o.paused = pause{at, d.After}
-		}
+		x.dueAfter(o, h.Now, d.After)
 		return
 	}
 	k.happened = &h
 	x.Ops.pend(o)
 }
 
-// timeAt makes o due at the given time, or leaves its due time if that is later. It reports
-// which.
-func (x *Execution) timeAt(o *operation, at time.Time) (moved bool) {
-	if moved = o.due.Before(at); moved {
+// timeAt makes o due at the given time, or leaves its due time if that is later.
+func (x *Execution) timeAt(o *operation, at time.Time) {
+	if o.due.Before(at) {
 		o.due = at
 	}
 	if !o.timed {
 		x.Ops.time(o)
 	}
-	return moved
 }
 
 // reconciledAnswer processes an attempt's answer. An answer that comes after the attempt has
@@ -459,7 +455,7 @@ type verdict struct {
 // message. If the verifier times out, a message says so first.
 func (x *Execution) verify(o *operation) {
 	began := time.Now()
-	ctx, cancel := context.WithCancelCause(x.Ctx)
+	ctx, cancel := context.WithCancelCause(x.within)
 	q := &asking{cancel: cancel}
 	o.keyed.asking = q
 	x.Ops.Working++
@@ -484,12 +480,17 @@ func (x *Execution) verify(o *operation) {
 	heart := &reader{x: x, op: o, wf: x.Hold.Workflow, ctx: ctx}
 	go func() {
 		defer x.attempts.Done()
-		verify := func(ctx context.Context) (activity.Answer, error) {
+		verify := func(ctx context.Context) (a activity.Answer, err error) {
 			in, err := o.given()
 			if err != nil {
 				return nil, err
 			}
-			return o.call.Verify(ctx, in)
+			returned := false
+			inner, told := x.host.tellCall(ctx, o)
+			defer func() { told.verified(ctx, !returned, err) }()
+			a, err = o.call.Verify(inner, in)
+			returned = true
+			return a, err
 		}
 		reconcile.Ask(activity.NewContext(ctx, info, heart), verify, func(v activity.Verdict) {
 			expiry.Stop()
@@ -542,6 +543,7 @@ func (x *Execution) answered(o *operation, v verdict) {
 	h := reconcile.Happened{What: reconcile.Answered, Verdict: v.Verdict, Payload: v.result, Began: v.began}
 	if v.State == activity.StateIndeterminate {
 		k.asked++
+		o.logUnverified(v.Verdict)
 	} else {
 		k.asked = 0
 	}

@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft/activity"
@@ -57,6 +58,11 @@ func Reopened(r reconcile.Record, wf *journal.Workflow) reconcile.Record {
 // Resolution returns the name of the verb in histories.
 func Resolution(operation string, s activity.State) string {
 	return fmt.Sprintf("resolve %s: %s", operation, s)
+}
+
+// IsResolution reports whether the verb with this name has resolved the operation.
+func IsResolution(name, operation string) bool {
+	return strings.HasPrefix(name, fmt.Sprintf("resolve %s: ", operation))
 }
 
 // Retried is the name of the verb in histories.

@@ -22,6 +22,7 @@ type turns struct {
 	x         *Execution
 	branches  map[*branch]bool // branches that have not ended
 	numbered  int
+	full      int // branches that are in a Map, at its limit
 	runnable  fifo[*branch]
 	yielded   chan struct{} // receives when a branch gives the turn back
 	abandoned chan struct{} // closed when the driver no longer waits for a branch
@@ -49,6 +50,9 @@ type branch struct {
 
 	waiting []*operation // it waits for one of these
 	within  *scope       // or for the end of this scope
+
+	atLimit bool // it is in a Map with as many branches as may be
+	needed  bool // the history needs one more
 }
 
 // A result is what a branch's function returned.
@@ -115,7 +119,7 @@ func (b *branch) run() {
 			switch {
 			case t.unwinding:
 				if p != nil {
-					b.x.host.Log.Warn("weft: panic in a deferred function while the run was released", "workflow", b.x.ID, "panic", p)
+					b.x.logger().Warn("weft: panic in a deferred function while the run was released", "error", p)
 				}
 			case p != nil:
 				r = &result{err: payload.Panicked(p), stack: string(debug.Stack())}
@@ -179,6 +183,9 @@ func (b *branch) wait(within *scope, ops ...*operation) (*operation, error) {
 		}
 		if err := within.err(); err != nil && !allEnding(ops) {
 			return nil, err
+		}
+		if b.atLimit && b.needed {
+			return nil, nil
 		}
 		b.watch(within, ops)
 		b.stand()
@@ -277,7 +284,7 @@ func (t *turns) turn(b *branch) bool {
 	}
 	_, back := await(t.x, t.yielded)
 	if !back {
-		t.x.host.Log.Error("weft: workflow function does not return to the engine; its goroutine is left running", "workflow", t.x.ID, "type", t.x.Definition.Name)
+		t.x.logger().Warn("weft: workflow function does not return to the engine; its goroutine is left running")
 		close(t.abandoned)
 	}
 	return back

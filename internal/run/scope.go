@@ -79,7 +79,7 @@ func (x *Execution) end(s *scope, err error) {
 
 // Cancelled is engine.Run.Cancelled.
 func (r *Handle) Cancelled() *future.Future[weft.Cancellation] {
-	if err := r.enter(); err != nil {
+	if err := r.enter("cancellation"); err != nil {
 		return future.New[weft.Cancellation](refusal{err})
 	}
 	return future.New[weft.Cancellation](r.x.Ops.newOperation(r.b, nil, ofCancellation, ""))
@@ -100,7 +100,7 @@ func (r *Handle) WithCancel() (run *Handle, cancel func()) {
 	return &Handle{x: r.x, b: r.b, scope: inner}, func() {
 		switch {
 		case r.x.BusySince.Load() == 0: // no branch has the turn
-			r.x.host.Log.Error("weft: a scope was cancelled from outside of the run's branches; this was ignored", "workflow", r.x.ID)
+			r.x.logger().Warn("weft: a scope was cancelled from outside of the run's branches; this was ignored")
 		case !r.x.gone() && !r.x.unwinding:
 			r.x.end(inner, weft.ErrCancelled)
 		}

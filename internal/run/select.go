@@ -9,7 +9,7 @@ import (
 
 // Select waits until one of the cases has an outcome. See engine.Select.
 func Select[C interface{ Operation() future.Operation }](run *Handle, cases []C) (chosen C, err error) {
-	if err := run.enter(); err != nil {
+	if err := run.enter("select"); err != nil {
 		return chosen, err
 	}
 	var ops []*operation
@@ -23,7 +23,7 @@ func Select[C interface{ Operation() future.Operation }](run *Handle, cases []C)
 			return chosen, o.err
 		case *operation:
 			if o.x != run.x {
-				return chosen, weft.ErrForeignRun
+				return chosen, fmt.Errorf("%w: case %d of a Select in workflow %q is a future of another workflow", weft.ErrForeignRun, i+1, run.x.ID)
 			}
 			if !o.chosen {
 				ops = append(ops, o)

@@ -64,19 +64,19 @@ func (x *Execution) transact(o *operation) (recorded bool, err error) {
 	case errors.Is(err, storage.ErrTransactionLost):
 		o.interrupted++
 		pause := min(100*time.Millisecond<<min(o.interrupted-1, 10), longestPause)
-		x.host.Log.Warn("weft: transaction was lost while its function ran; trying again", "workflow", x.ID, "step", o.name, "times", o.interrupted, "pause", pause, "error", err)
-		x.again(o, pause)
+		o.logger().Warn("weft: transaction was lost while its function ran; trying again", "failures", o.interrupted, "pause", pause, "error", err)
+		x.dueAfter(o, x.time(), pause)
 		return false, nil
 	case a.failure != nil && w == nil && !errors.Is(err, errNotBegun):
 		o.answer = a
 		x.Ops.ready = append(x.Ops.ready, o)
 		return false, nil
 	case w == nil || journal.Hopeless(err):
-		x.host.Log.Warn("weft: transaction did not begin, trying again", "workflow", x.ID, "step", o.name, "error", err)
-		x.again(o, time.Second)
+		o.logger().Warn("weft: transaction did not begin; trying again", "error", err)
+		x.dueAfter(o, x.time(), time.Second)
 		return false, nil
 	case errors.Is(err, storage.ErrConflict):
-		x.again(o, 0) // the function's writes were rolled back
+		x.dueAfter(o, x.time(), 0) // the function's writes were rolled back
 		verdict, err := journal.Examine(x.Ctx, x.store, w)
 		if verdict == journal.Refused {
 			return false, nil // the cause of the conflict is gone
@@ -104,7 +104,7 @@ func (x *Execution) transaction(store storage.Transactor, o *operation, a *answe
 	go func() {
 		err := error(failed) // stays if the function calls Goexit, which ends this goroutine
 		defer func() { done <- err }()
-		err = store.Transact(activity.NewContext(x.Ctx, x.info(o), nil), func(ctx context.Context) (storage.Batch, error) {
+		err = store.Transact(activity.NewContext(x.within, x.info(o), nil), func(ctx context.Context) (storage.Batch, error) {
 			called = true
 			if behind = x.callWithin(ctx, o, a); a.failure != nil {
 				return storage.Batch{}, failed
@@ -125,7 +125,7 @@ func (x *Execution) transaction(store storage.Transactor, o *operation, a *answe
 		x.Probation.back(o)
 	}
 	if !back {
-		x.host.Log.Error("weft: function in a transaction ignores cancellation; its goroutine is left running", "workflow", x.ID, "type", x.Definition.Name, "step", o.name)
+		o.logger().Warn("weft: function in a transaction ignores cancellation; its goroutine is left running")
 		return errStopped
 	}
 	if err != nil && !called {
@@ -164,7 +164,7 @@ func (x *Execution) callWithin(ctx context.Context, o *operation, a *answer) (be
 	exceeded := context.Cause(ctx) == limit
 	switch {
 	case behind != nil && exceeded:
-		x.host.Log.Error("weft: function in a transaction has exceeded its limit and ignores cancellation; the transaction is rolled back while it runs", "workflow", x.ID, "type", x.Definition.Name, "step", o.name, "limit", limit.Limit)
+		o.logger().Warn("weft: function in a transaction has exceeded its limit and ignores cancellation; the transaction is rolled back while it runs", "limit", limit.Limit)
 		a.failure = limitFailure(limit)
 	case behind != nil:
 		a.failure = &payload.Failure{Message: errStopped.Error()} // not used: the engine is stopping
@@ -233,13 +233,6 @@ func (x *Execution) abandon(o *operation, w *journal.Write) (recorded bool, err 
 			return done, err
 		}
 	}
-}
-
-// again makes o due again after a pause.
-func (x *Execution) again(o *operation, after time.Duration) {
-	o.due = x.time().Add(after)
-	o.paused = pause{o.due, after}
-	x.Ops.time(o)
 }
 
 // limitFailure returns the outcome of a step that has taken too long.

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"slices"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -24,11 +23,21 @@ func WakeUp(ops []storage.Op, wf *journal.Workflow, now time.Time, nonce string)
 
 // Held reports whether wf is held: not executed until an operator has fixed something. With
 // the other reasons for attention a run is executed.
-func Held(wf *journal.Workflow) bool {
-	return slices.ContainsFunc(wf.Attention, func(a journal.Attention) bool {
-		r := weft.Reason(a.Reason)
-		return r != weft.ReasonStuck && r != weft.ReasonUnresponsive && r != weft.ReasonIndeterminate && r != weft.ReasonUncompensated
-	})
+func Held(wf *journal.Workflow) bool { return HeldBy(wf) != nil }
+
+// HeldBy returns for what wf is held, or nil.
+func HeldBy(wf *journal.Workflow) *journal.Attention {
+	for i, a := range wf.Attention {
+		if Holds(weft.Reason(a.Reason)) {
+			return &wf.Attention[i]
+		}
+	}
+	return nil
+}
+
+// Holds reports whether a run that needs attention for the reason r is held.
+func Holds(r weft.Reason) bool {
+	return r != weft.ReasonStuck && r != weft.ReasonUnresponsive && r != weft.ReasonIndeterminate && r != weft.ReasonUncompensated
 }
 
 // HeldFor reports whether wf needs attention for the reason r.

@@ -32,6 +32,10 @@ type Stage struct {
 	// Begin is called when incarnation 1, 2, ... starts.
 	Begin func(life int)
 
+	// Crashed is called when the store has crashed, before virtual time advances. It may be
+	// nil.
+	Crashed func()
+
 	// Before is called with the store, which is stamped, before an engine runs on it.
 	// It may be nil.
 	Before func(ctx context.Context, s storage.Storage)
@@ -119,6 +123,9 @@ func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error)
 		case <-content:
 			return
 		case <-f.Crashed():
+			if s.Crashed != nil {
+				s.Crashed()
+			}
 		case <-ctx.Done():
 		}
 		cancel()

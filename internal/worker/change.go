@@ -20,6 +20,9 @@ import (
 type Change struct {
 	Name string // of the call, for errors
 
+	// Anyway applies the change also to a run with an unmet need.
+	Anyway bool
+
 	// Landed reports whether an earlier try was written, which is unknown after a conflict
 	// or an unknown outcome. It gets the workflow's current record.
 	Landed func(ctx context.Context, wf *journal.Workflow) (bool, error)
@@ -32,25 +35,31 @@ type Change struct {
 type Changing struct {
 	Batch storage.Batch
 	Tell  func() // notifies the workflow's owner; also called if the outcome is unknown
+
+	was, next *journal.Workflow // its record before and after; nil: nothing is told
 }
 
 // Change applies c: it reads the workflow, decides, commits, and repeats this until it is
 // certain that c was applied or cannot be.
 func (e *Worker) Change(ctx context.Context, id string, c Change) error {
-	tried := false
+	var last *Changing            // the last try
 	var refused *journal.Workflow // the record whose being unchanged was the only condition of a refused commit
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		wf, err := e.Load(ctx, id)
 		if err != nil {
 			return err
 		}
-		if tried {
+		if last != nil {
 			if done, err := c.Landed(ctx, wf); done || err != nil {
+				e.landed(last, done)
 				return err
 			}
 		}
 		if refused != nil && string(refused.Raw()) == string(wf.Raw()) {
 			return Contradiction(keys.Workflow(id))
+		}
+		if err := wf.Understood(); err != nil && !c.Anyway {
+			return fmt.Errorf("engine: %s %q: %w", c.Name, id, err)
 		}
 		d, err := c.Decide(ctx, wf)
 		if err != nil {
@@ -62,11 +71,12 @@ func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 		if d == nil {
 			return nil
 		}
-		tried = true
+		last = d
 		err = e.Store.Commit(ctx, d.Batch)
 		d.Tell()
 		switch {
 		case err == nil:
+			e.landed(d, true)
 			return nil
 		case ctx.Err() != nil, journal.Hopeless(err):
 			return fmt.Errorf("engine: %s %q: %w", c.Name, id, err)
@@ -78,6 +88,13 @@ func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 		if !backoff.Wait(ctx, wait) {
 			return ctx.Err()
 		}
+	}
+}
+
+// landed reports d if it was applied.
+func (e *Worker) landed(d *Changing, done bool) {
+	if done && d.next != nil {
+		e.Changed(d.was, d.next)
 	}
 }
 
@@ -93,7 +110,7 @@ func (e *Worker) Rewritten(wf, next *journal.Workflow) (*Changing, error) {
 	if e.ExecutionOf(wf) == nil && !wf.Status.Terminal() {
 		b.Ops = run.WakeUp(b.Ops, wf, e.Now(), e.NewID())
 	}
-	return &Changing{b, func() { e.Hint(wf, run.Written{Record: true}) }}, nil
+	return &Changing{b, func() { e.Hint(wf, run.Written{Record: true}) }, wf, next}, nil
 }
 
 // Hint tells the execution of wf that something was written for it. If this engine has no
@@ -120,7 +137,8 @@ func (e *Worker) Hint(wf *journal.Workflow, p run.Message) {
 func (e *Worker) RequestCancel(ctx context.Context, id string, parent *journal.Parent, by weft.Actor) error {
 	mine := journal.Request{By: by.Name, Reason: by.Reason, At: journal.Micro(e.Now())}
 	return e.Change(ctx, id, Change{
-		Name: "cancel",
+		Name:   "cancel",
+		Anyway: true,
 		Landed: func(_ context.Context, wf *journal.Workflow) (bool, error) {
 			return wf.Cancel != nil && *wf.Cancel == mine, nil
 		},

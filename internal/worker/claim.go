@@ -73,9 +73,7 @@ func (l *Incarnation) claim(ctx context.Context, p prospect) (*run.Execution, er
 			}
 			continue
 		}
-		if p.owner != "" && p.owner != l.name {
-			l.tookOver(p.id, p.owner)
-		}
+		l.claimed(p, c.Hold.Workflow, w.After)
 		x := l.Claimed(c, w)
 		l.Launch(x)
 		return x, nil
@@ -125,10 +123,8 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 		return nil, err
 	}
 	if !missing && wf.Unmet() != "" { // its entries may mean something else
-		l.leaveAlone(p.entry)
-		if l.once("newer " + p.id) {
-			l.Worker.Log.Warn("weft: a run is not executed", "workflow", p.id, "error", wf.Understood())
-		}
+		_, why := l.Worker.Fits(wf)
+		l.leaveToOther(p, wf, why)
 		return nil, nil
 	}
 	if missing || wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner || wf.Waits != (p.ticket != nil) {
@@ -140,10 +136,7 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 		l.leaveAlone(p.entry)
 		return nil, nil
 	case def == nil:
-		l.leaveAlone(p.entry)
-		if l.once(why + wf.Type) {
-			l.Worker.Log.Warn("weft: workflows are not executed: "+why, "type", wf.Type, "for example", p.id)
-		}
+		l.leaveToOther(p, wf, why)
 		return nil, nil
 	case l.Worker.Lingers(wf):
 		return nil, nil // an ended execution still has attempts; it pokes the poll when they return
@@ -151,7 +144,7 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 		return nil, nil
 	case run.HeldFor(wf, weft.ReasonNoProgress):
 		if l.once("held " + p.id) {
-			l.Worker.Log.Error("weft: a run that killed its process is held until an operator resumes it", "workflow", p.id)
+			l.Worker.Log.Warn("weft: a run that killed its process is held until an operator resumes it", "workflow", p.id, "type", wf.Type)
 		}
 		return nil, nil
 	}
@@ -181,13 +174,22 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 	return c, nil
 }
 
+// leaveToOther leaves a run that this engine may not execute alone, and logs why once for each
+// type of workflow.
+func (l *Incarnation) leaveToOther(p prospect, wf *journal.Workflow, why string) {
+	l.leaveAlone(p.entry)
+	if l.once(why + wf.Type) {
+		l.Worker.Log.Warn("weft: workflows are not executed by this engine", "workflow", p.id, "type", wf.Type, "reason", why)
+	}
+}
+
 // damaged records in wf that it cannot be claimed, because its head cannot be read. Later
 // polls try again: somebody may restore the head.
 func (l *Incarnation) damaged(ctx context.Context, wf *journal.Workflow, cause error) error {
 	if run.HeldFor(wf, weft.ReasonDamaged) {
 		return nil
 	}
-	l.Worker.Log.Error("weft: the last checkpoint of a workflow is damaged; it is not executed", "workflow", wf.ID, "error", cause)
+	l.Worker.Log.Error("weft: the last checkpoint of a workflow is damaged; it is not executed", "workflow", wf.ID, "type", wf.Type, "error", cause)
 	next := *wf
 	next.State++
 	next.Attention = []journal.Attention{{
@@ -195,13 +197,20 @@ func (l *Incarnation) damaged(ctx context.Context, wf *journal.Workflow, cause e
 		Detail: payload.Recordable(cause.Error()),
 		Since:  journal.Micro(l.Worker.Now()),
 	}}
+	ops := l.Worker.ReleaseHeld(&next)
 	_, put, err := next.Seal()
 	if err != nil {
 		return err
 	}
-	err = l.Worker.Store.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}})
+	err = l.Worker.Store.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: append(ops, put)})
 	if errors.Is(err, storage.ErrConflict) {
 		return nil // the next look reads it again
+	}
+	if err == nil {
+		l.Worker.Changed(wf, &next)
+	}
+	if len(ops) > 0 {
+		l.PokeNow()
 	}
 	return err
 }

@@ -22,7 +22,7 @@ const (
 )
 
 // expiry is the duty to remove what has expired: tombstones, and the accepted responses of
-// signals.
+// signals. It also asks the children of terminated workflows to stop, if that was interrupted.
 type expiry struct {
 	incarnation *Incarnation
 	next        time.Time // when the next entry expires
@@ -116,6 +116,8 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 				break
 			}
 			err = x.expireTombstone(ctx, entry.Key, names[0], names[len(names)-1])
+		case "kids":
+			l.dismiss(names[0], names[len(names)-1])
 		case "sig":
 			var b *storage.Batch
 			if b, err = x.expireSignal(ctx, entry.Key, now, late); b != nil {

@@ -35,7 +35,7 @@ func (h *housekeeping) look(ctx context.Context) error {
 	}
 	// Also at the first look: an engine that is gone may have parked runs between two jumps
 	// of its clock, and its record shows none.
-	h.incarnation.unclaimed.astray, h.incarnation.unclaimed.astrayFrom = true, nil
+	h.incarnation.unclaimed.searchAstray()
 	h.last = time.Now()
 	if err := h.incarnation.forgetEngines(ctx); err != nil {
 		return fmt.Errorf("remove the records of dead engines: %w", err)

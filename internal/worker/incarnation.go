@@ -60,6 +60,7 @@ type Incarnation struct {
 	seen        map[string]bool    // what was reported
 	left        map[string]bool    // entries of runs that other engines execute
 	unsettled   map[string]doubt   // runs to look at
+	dismissing  map[string]bool    // generations whose children are being asked to stop
 	lateSignals map[string]arrival // runs to which a signal may come late
 }
 
@@ -80,6 +81,7 @@ func NewIncarnation(e *Worker) *Incarnation {
 		seen:       map[string]bool{},
 		left:       map[string]bool{},
 		starting:   map[string]int{},
+		dismissing: map[string]bool{},
 	}
 	l.mu.SetRank(lock.Inner)
 	l.active = activeDeployment{incarnation: l}

@@ -37,6 +37,7 @@ func (l *Incarnation) duties() []duty {
 		{"housekeeping", l.always(l.housekeeping.look)},
 		{"functions that block", l.always(l.findStuck)},
 		{"clock", l.always(l.noteJump)},
+		{"purges to be logged", l.always(l.Worker.logPurges)},
 	}
 }
 
@@ -57,7 +58,7 @@ func (l *Incarnation) poll(ctx context.Context) error {
 			next, err := d.look(ctx)
 			rest = min(rest, next)
 			if why := fatal(err); why != "" {
-				l.Worker.Log.Error("weft: "+why+"; all runs are released", "incarnation", l.name, "error", err)
+				l.Worker.Log.Error("weft: store cannot be used any more; all runs are released", "incarnation", l.name, "reason", why, "error", err)
 				l.Cancel(activity.ErrStopped)
 				return err
 			}

@@ -16,7 +16,6 @@ import (
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/record"
-	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/trail"
 	"github.com/weft-go/weft/storage"
 )
@@ -94,39 +93,14 @@ func (d *queueLines) serve(ctx context.Context, q weft.Queue) (opens time.Durati
 // next is wf with the cancellation request. Its function is never called, because it has
 // nothing to clean up.
 func (e *Worker) turnAway(ctx context.Context, wf, next *journal.Workflow) (*Changing, error) {
-	if err := wf.Status.To(checkpoint.StatusCancelled); err != nil {
-		return nil, err
-	}
-	now := e.Now()
-	next.Status, next.EndedAt, next.Attention = checkpoint.StatusCancelled, journal.Micro(now), nil
 	out := &journal.Output{Generation: wf.Generation, Status: checkpoint.StatusCancelled}
 	payload.FailureOf(fmt.Errorf("%w in queue %q", weft.ErrCancelled, wf.Queue), "", nil).Onto(out)
-	put, err := journal.PutOutput(wf.ID, out)
-	if err != nil {
-		return nil, err
-	}
-	change := journal.Change{
-		Events: []checkpoint.Event{
-			{Kind: checkpoint.KindAsked, By: next.Cancel.By, Why: next.Cancel.Reason},
-			{Kind: checkpoint.KindEnded, Name: string(checkpoint.StatusCancelled), Error: out.Error, By: e.EngineName},
-		},
-		Workflow: next,
-		Ops:      []storage.Op{put},
-	}
-	parent, err := e.Report(ctx, e.Store, wf, &change, out)
-	if err != nil {
-		return nil, err
-	}
-	w, err := (&journal.Hold{Workflow: wf}).Append(change, now)
-	if err != nil {
-		return nil, err
-	}
-	return &Changing{w.Batch, func() {
-		e.lookAgain(wf.ID)
-		if parent != nil {
-			e.Hint(parent, run.Written{Children: true})
-		}
-	}}, nil
+	change, _, err := e.Ended(ctx, &journal.Hold{Workflow: wf}, Ending{
+		Next:   next,
+		Output: out,
+		Events: []checkpoint.Event{{Kind: checkpoint.KindAsked, By: next.Cancel.By, Why: next.Cancel.Reason}},
+	})
+	return change, err
 }
 
 // A door admits runs of a queue during one look at its line.

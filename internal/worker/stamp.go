@@ -86,7 +86,7 @@ func checkStamp(key, raw []byte, mode weft.Ownership) error {
 		return fmt.Errorf("engine: read the store's stamp: %w", err)
 	}
 	if s.Format > format {
-		return fmt.Errorf("engine: %w: store format %d, this release knows %d", storage.ErrFutureFormat, s.Format, format)
+		return fmt.Errorf("engine: %w: store format %d, this release knows %d: use the newer release", storage.ErrFutureFormat, s.Format, format)
 	}
 	for _, stored := range []weft.Ownership{weft.OwnershipCASRequired, weft.OwnershipSingleOwner} {
 		if s.Ownership == stored.String() {

@@ -36,11 +36,24 @@ func (l *Incarnation) findStuck(ctx context.Context) error {
 		case since == 0 || busy < tardy:
 		case busy >= lost && x.Stuck.CompareAndSwap(false, true):
 			l.reportStuck(ctx, x, busy)
+		case busy >= lost:
+			l.cutOffTerminated(ctx, x)
 		case l.once(fmt.Sprint("tardy ", x.ID, since)):
 			l.Worker.Log.Warn("weft: workflow function has not called the engine for long", "workflow", x.ID, "type", x.Definition.Name, "for", busy.Round(time.Millisecond), "stack", x.Stack())
 		}
 	}
 	return nil
+}
+
+// cutOffTerminated ends the stuck execution x if its run was terminated. x itself cannot notice.
+func (l *Incarnation) cutOffTerminated(ctx context.Context, x *run.Execution) {
+	if x.Ctx.Err() != nil {
+		return
+	}
+	wf, err := journal.Load(ctx, l.Worker.Store, x.ID)
+	if err == nil && wf.Status.Terminal() && wf.Owner == l.name {
+		l.Worker.CutOff(x)
+	}
 }
 
 func (l *Incarnation) reportStuck(ctx context.Context, x *run.Execution, busy time.Duration) {
@@ -49,7 +62,7 @@ func (l *Incarnation) reportStuck(ctx context.Context, x *run.Execution, busy ti
 		Detail: payload.Recordable(fmt.Sprintf("the function has not called the engine for %v\n%s", busy.Round(time.Second), x.Stack())),
 		Since:  journal.Micro(l.Worker.Now()),
 	}
-	l.Worker.Log.Error("weft: workflow function blocks its run", "workflow", x.ID, "type", x.Definition.Name, "for", busy.Round(time.Second))
+	l.Worker.Log.Warn("weft: workflow function blocks its run", "workflow", x.ID, "type", x.Definition.Name, "for", busy.Round(time.Second))
 	err := l.Worker.Change(ctx, x.ID, Change{
 		Name: "report of the stuck run",
 		Landed: func(_ context.Context, wf *journal.Workflow) (bool, error) {
@@ -68,6 +81,6 @@ func (l *Incarnation) reportStuck(ctx context.Context, x *run.Execution, busy ti
 		},
 	})
 	if err != nil && ctx.Err() == nil {
-		l.Worker.Log.Warn("weft: run is stuck, but this could not be recorded", "workflow", x.ID, "error", err)
+		l.Worker.Log.Warn("weft: run is stuck, but this could not be recorded", "workflow", x.ID, "type", x.Definition.Name, "error", err)
 	}
 }

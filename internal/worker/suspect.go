@@ -137,26 +137,26 @@ func (l *Incarnation) driveSuspects(ctx context.Context) {
 	var since time.Time // start of the wait; zero before the first group
 	for {
 		group := l.quarantine.next()
-		rest := run.ForgetAfter
+		var tick <-chan time.Time
 		if len(group) > 0 {
 			if since.IsZero() {
 				since = time.Now()
 			}
-			rest = run.LongestWait(group[0].deaths) - time.Since(since)
+			rest := run.LongestWait(group[0].deaths) - time.Since(since)
 			if rest <= 0 || l.quarantine.idle() {
 				l.quarantine.release(group)
 				l.drive(ctx, group)
 				since = time.Now()
 				continue
 			}
+			tick = time.After(rest)
 		}
-		tick := time.NewTimer(rest)
 		select {
 		case <-ctx.Done():
 		case <-l.quarantine.wake:
-		case <-tick.C:
+		case <-tick:
 		}
-		if tick.Stop(); ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return
 		}
 	}

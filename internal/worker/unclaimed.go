@@ -145,9 +145,13 @@ func (u *unclaimed) pickUpAstray(ctx context.Context) error {
 // astrayAtOnce is how many entries pickUpAstray reads in one look.
 const astrayAtOnce = 20_000
 
+// searchAstray has the next look search for parked runs with a wrong due time, from the first
+// entry on.
+func (u *unclaimed) searchAstray() { u.astray, u.astrayFrom = true, nil }
+
 // goneAstray has the poll look for parked runs with a wrong due time.
 func (l *Incarnation) goneAstray() {
-	l.unclaimed.astray, l.unclaimed.astrayFrom = true, nil
+	l.unclaimed.searchAstray()
 	l.PokeNow()
 }
 

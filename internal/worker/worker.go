@@ -28,6 +28,8 @@ type Worker struct {
 	lingering map[string]int
 
 	waiters map[string]map[chan *run.Ending]bool
+
+	purges purges
 }
 
 // New returns a worker that executes nothing until Run is called.
@@ -88,7 +90,7 @@ func (e *Worker) live(ctx context.Context) error {
 	return e.Refused()
 }
 
-var errRunning = errors.New("engine: Run is already in progress")
+var errRunning = errors.New("engine: Run is already in progress; call it once, or make another engine with New")
 
 func (e *Worker) beginIncarnation() (*Incarnation, error) {
 	e.mu.Lock()
@@ -125,7 +127,7 @@ func (e *Worker) Close() error {
 		l.Cancel(activity.ErrStopped)
 		<-l.over
 	}
-	return nil
+	return e.logPurges(context.Background())
 }
 
 // Await registers a waiter for the end of a workflow. local reports whether this engine

@@ -2,7 +2,8 @@
 //
 // The host may have its own buckets in the same file. bbolt allows one opener at a
 // time: a second opener fails at once, and engines of an earlier opening are certainly
-// dead.
+// dead. While no engine has it open, several processes may read it with
+// [Options.ReadOnly].
 //
 // # Caveats
 //
@@ -18,6 +19,7 @@
 package bolt
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -29,6 +31,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/weft-go/weft/internal/group"
+	"github.com/weft-go/weft/internal/known"
 	"github.com/weft-go/weft/internal/place"
 	"github.com/weft-go/weft/storage"
 )
@@ -38,17 +41,24 @@ type Options struct {
 	// Bucket is the name of the bucket. Default: "weft". Open creates it if it does
 	// not exist.
 	Bucket string
+
+	// ReadOnly opens an existing store for reading. Several processes may do so at once,
+	// but none while an engine has the store open, and no engine can open it meanwhile.
+	// Commit returns errors.ErrUnsupported. Nothing is written.
+	ReadOnly bool
 }
 
 // A Store is a storage.Storage in a bucket of a bbolt file.
 type Store struct {
-	path    string
-	bucket  []byte
-	opening string
-	db      *bbolt.DB
-	file    *os.File     // the file of db
-	files   *place.Files // the place of file
-	queue   *group.Queue
+	path     string
+	bucket   []byte
+	readOnly bool
+	opening  string
+	db       *bbolt.DB
+	file     *os.File     // the file of db
+	files    *place.Files // the place of file
+	queue    *group.Queue
+	known    known.Keys // of the leader of a group: what the bucket contains
 
 	begin  sync.Mutex            // held while a transaction begins
 	broken atomic.Pointer[error] // the error of all calls after giveUp
@@ -65,15 +75,15 @@ var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 // Open opens the store at path and creates it if it does not exist. A nil o means the
 // defaults.
 func Open(path string, o *Options) (*Store, error) {
-	bucket := "weft"
-	if o != nil && o.Bucket != "" {
-		bucket = o.Bucket
+	var options Options
+	if o != nil {
+		options = *o
 	}
-	return open(path, bucket, mapSize)
+	return open(path, options, mapSize)
 }
 
-func open(path, bucket string, mapSize int) (*Store, error) {
-	s := &Store{path: path, bucket: []byte(bucket), opening: rand.Text()}
+func open(path string, o Options, mapSize int) (*Store, error) {
+	s := &Store{path: path, bucket: []byte(cmp.Or(o.Bucket, "weft")), readOnly: o.ReadOnly, opening: rand.Text()}
 	if err := s.open(mapSize); err != nil {
 		return nil, fmt.Errorf("bolt: open %q: %w", path, err)
 	}
@@ -81,11 +91,11 @@ func open(path, bucket string, mapSize int) (*Store, error) {
 	return s, nil
 }
 
-// Capabilities returns all capabilities but Shared.
+// Capabilities returns all capabilities but Shared, and no batches if read-only.
 func (s *Store) Capabilities() storage.Capabilities {
 	return storage.Capabilities{
-		ConditionalBatch: true,
-		AtomicBatch:      true,
+		ConditionalBatch: !s.readOnly,
+		AtomicBatch:      !s.readOnly,
 		ReadAfterWrite:   true,
 		ScanConsistency:  storage.Snapshot,
 		Durable:          true,
@@ -98,6 +108,9 @@ func (s *Store) Opening() string { return s.opening }
 
 // Commit applies b, grouped with concurrent commits.
 func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
+	if s.readOnly {
+		return s.error("commit", fmt.Errorf("opened read-only: %w", errors.ErrUnsupported))
+	}
 	return s.error("commit", s.queue.Commit(ctx, b))
 }
 

@@ -249,7 +249,7 @@ func TestReadersDoNotWaitForTheWriter(t *testing.T) {
 // TestMapGrows makes the file larger than its initial mapping while others read.
 func TestMapGrows(t *testing.T) {
 	torture.Slow(t)
-	s, err := open(filepath.Join(t.TempDir(), "store.db"), "weft", 1<<20)
+	s, err := open(filepath.Join(t.TempDir(), "store.db"), Options{}, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,5 +280,27 @@ func TestMapGrows(t *testing.T) {
 	wg.Wait()
 	if v, err := s.Get(t.Context(), []byte("key 3")); err != nil || len(v) != 1<<20 {
 		t.Errorf("got %d bytes and error %v, want what was put", len(v), err)
+	}
+}
+
+// Conditions agree with the file after a group of which a part was rolled back.
+func TestConditionsAgreeWithTheFile(t *testing.T) {
+	s := openInside(t)
+	nest(t, s, "bad")
+	if err := s.Commit(t.Context(), batch("key", []byte("1"))); err != nil {
+		t.Fatal(err)
+	}
+	change := storage.Batch{If: []storage.Condition{storage.Equal([]byte("key"), []byte("1"))}, Ops: []storage.Op{storage.Put([]byte("key"), []byte("2"))}}
+	verdicts := make([]error, 2)
+	if err := s.apply([]storage.Batch{change, batch("bad", nil)}, verdicts); err == nil {
+		t.Fatal("a bucket was overwritten")
+	}
+	if err := s.apply([]storage.Batch{change}, verdicts[:1]); err != nil || verdicts[0] != nil {
+		t.Errorf("applied again: %v, %v", err, verdicts[0])
+	}
+	for _, c := range []storage.Condition{storage.Equal([]byte("key"), []byte("2")), storage.Present([]byte("key"))} {
+		if holds, known := s.known.Judge(c); known && !holds {
+			t.Errorf("condition %v is judged wrong", c.Kind)
+		}
 	}
 }

@@ -5,4 +5,4 @@ package bolt
 import "os"
 
 // flock leaves it to bbolt to lock the file.
-func flock(*os.File) error { return nil }
+func flock(*os.File, bool) error { return nil }

@@ -9,14 +9,18 @@ import (
 )
 
 // flock takes the lock that bbolt will take a moment later on the same file.
-func flock(f *os.File) error {
+func flock(f *os.File, readOnly bool) error {
+	how := unix.LOCK_EX
+	if readOnly {
+		how = unix.LOCK_SH
+	}
 	for {
-		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
+		switch err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err {
 		case nil:
 			return nil
 		case unix.EINTR:
 		case unix.EWOULDBLOCK:
-			return errLocked
+			return errInUse
 		default:
 			return &os.PathError{Op: "lock", Path: f.Name(), Err: err}
 		}

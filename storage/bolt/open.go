@@ -20,14 +20,16 @@ import (
 // not memory.
 const mapSize = 256 << 20
 
-var errLocked = errors.New("is open in another process, or in this one already")
+var errInUse = fmt.Errorf("%w; stop that one: one process at a time can open a bbolt file, or several with Options.ReadOnly", storage.ErrInUse)
 
 func (s *Store) open(mapSize int) error {
 	if s.path == "" {
 		return errors.New("no path")
 	}
-	if err := create(s.path, s.bucket); err != nil {
-		return err
+	if !s.readOnly {
+		if err := create(s.path, s.bucket); err != nil {
+			return err
+		}
 	}
 	if err := s.openFile(mapSize); err != nil {
 		if s.file != nil {
@@ -39,14 +41,18 @@ func (s *Store) open(mapSize int) error {
 }
 
 func (s *Store) openFile(mapSize int) error {
+	if s.readOnly {
+		mapSize = 0
+	}
 	o := options(mapSize)
+	o.ReadOnly = s.readOnly
 	o.OpenFile = func(path string, flag int, mode os.FileMode) (*os.File, error) {
 		f, err := os.OpenFile(path, flag, mode)
 		if err != nil {
 			return nil, err
 		}
 		s.file = f
-		if err := flock(f); err != nil { // so that nobody writes during the check
+		if err := flock(f, s.readOnly); err != nil { // so that nobody writes during the check
 			return nil, err
 		}
 		if err := s.place(path); err != nil {
@@ -60,7 +66,7 @@ func (s *Store) openFile(mapSize int) error {
 	})
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
-		return errLocked
+		return errInUse
 	case errors.Is(err, berrors.ErrVersionMismatch):
 		return fmt.Errorf("%w: %w", storage.ErrFutureFormat, err)
 	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum):
@@ -105,7 +111,8 @@ func options(mapSize int) *bbolt.Options {
 	}
 }
 
-// createBucket creates the bucket, and writes only if it does not exist.
+// createBucket creates the bucket, and writes only if it does not exist. In a store that is
+// read-only it must exist.
 func (s *Store) createBucket() error {
 	there := false
 	if err := s.db.View(func(tx *bbolt.Tx) error {
@@ -113,6 +120,9 @@ func (s *Store) createBucket() error {
 		return nil
 	}); err != nil || there {
 		return err
+	}
+	if s.readOnly {
+		return fmt.Errorf("there is no bucket %q", s.bucket)
 	}
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		_, err := tx.CreateBucketIfNotExists(s.bucket)

@@ -53,7 +53,9 @@ func TestSecondOpenerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := open(t, path, nil)
-	refused(t, path, path, locked)
+	if err := refused(t, path, path, locked); !errors.Is(err, storage.ErrInUse) {
+		t.Errorf("got %v, want ErrInUse", err)
+	}
 	refused(t, link, locked)
 	if got := torture.OpenElsewhere(t, path); !strings.Contains(got, locked) || !strings.Contains(got, path) {
 		t.Errorf("in another process: got %q, want %q and %q", got, path, locked)
@@ -181,4 +183,50 @@ func TestFileWithoutFreelistIsRefused(t *testing.T) {
 	}
 	db.Close()
 	refused(t, path, path, "NoFreelistSync")
+}
+
+// Several may read a store, nobody writes it meanwhile, and opening it read-only changes no
+// byte and makes no file.
+func TestReadOnly(t *testing.T) {
+	path := newPath(t)
+	readOnly := &bolt.Options{ReadOnly: true}
+	if s, err := bolt.Open(path, readOnly); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v and error %v for a store that is not there, want ErrNotExist", s, err)
+	}
+	s := open(t, path, nil)
+	put(t, s, "a", "1")
+	if _, err := bolt.Open(path, readOnly); !errors.Is(err, storage.ErrInUse) {
+		t.Errorf("got %v while the store is open, want ErrInUse", err)
+	}
+	s.Close()
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	r, second := open(t, path, readOnly), open(t, path, readOnly)
+	got(t, r, "a", "1")
+	got(t, second, "a", "1")
+	if _, err := bolt.Open(path, nil); !errors.Is(err, storage.ErrInUse) {
+		t.Errorf("got %v while the store is read, want ErrInUse", err)
+	}
+	err = r.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put([]byte("a"), []byte("2"))}})
+	if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), path) {
+		t.Errorf("commit: got %v, want ErrUnsupported and the path", err)
+	}
+	if err := storage.Require(r, "an engine", "conditionalBatch"); err == nil {
+		t.Error("got a read-only store that takes batches")
+	}
+	r.Close()
+	second.Close()
+	if s, err := bolt.Open(path, &bolt.Options{ReadOnly: true, Bucket: "other"}); err == nil || !strings.Contains(err.Error(), "other") {
+		t.Errorf("got %v and error %v for a bucket that is not there, want its name", s, err)
+	}
+	if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+		t.Errorf("the file was changed; %v", err)
+	}
+	if entries, _ := os.ReadDir(filepath.Dir(path)); len(entries) != 1 {
+		t.Errorf("got %v, want one file", entries)
+	}
+	got(t, open(t, path, nil), "a", "1")
 }

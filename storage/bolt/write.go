@@ -42,6 +42,7 @@ func (s *Store) try(batches []storage.Batch, verdicts []error) error {
 		return err
 	})
 	if err != nil {
+		s.known.Forget()
 		s.rollback(tx)
 		return group.Undone(err)
 	}
@@ -60,7 +61,7 @@ func (s *Store) write(tx *bbolt.Tx, batches []storage.Batch, verdicts []error) (
 	}
 	c := b.Cursor() // finds a key as Get does, and reuses its memory
 	for i := range batches {
-		ok, err := hold(c, batches[i].If)
+		ok, err := s.hold(c, batches[i].If)
 		if err != nil {
 			return false, err
 		}
@@ -74,6 +75,7 @@ func (s *Store) write(tx *bbolt.Tx, batches []storage.Batch, verdicts []error) (
 				return false, err
 			}
 		}
+		s.known.Note(&batches[i])
 	}
 	return wrote, nil
 }
@@ -88,6 +90,9 @@ func (s *Store) commit(tx *bbolt.Tx) error {
 		panicked = false
 		return err
 	})
+	if err != nil {
+		s.known.Forget()
+	}
 	if panicked {
 		s.rollback(tx)
 		return group.Undone(err)
@@ -118,8 +123,15 @@ func full(err error) bool {
 		strings.HasPrefix(err.Error(), "file resize error")
 }
 
-func hold(c *bbolt.Cursor, conditions []storage.Condition) (bool, error) {
+// hold reports whether conditions hold. Those on keys that were written or read lately are judged
+// in memory: the file is locked, so nobody else writes.
+func (s *Store) hold(c *bbolt.Cursor, conditions []storage.Condition) (bool, error) {
 	for _, cond := range conditions {
+		if holds, known := s.known.Judge(cond); known && holds {
+			continue
+		} else if known {
+			return false, nil
+		}
 		k, v := c.Seek(cond.Key)
 		there := bytes.Equal(k, cond.Key)
 		if there && v == nil {
@@ -132,6 +144,7 @@ func hold(c *bbolt.Cursor, conditions []storage.Condition) (bool, error) {
 		if !ok {
 			return false, nil
 		}
+		s.known.Learn(cond)
 	}
 	return true, nil
 }

@@ -104,7 +104,7 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options) (_ *Store, err err
 }
 
 // check returns an error if the server cannot give the guarantees of a store, and
-// creates the table if it does not exist.
+// creates the table if it does not exist. In a store that is read-only it must exist.
 func check(ctx context.Context, pool *pgxpool.Pool, o Options) error {
 	c, err := pool.Acquire(ctx)
 	if err != nil {
@@ -114,7 +114,14 @@ func check(ctx context.Context, pool *pgxpool.Pool, o Options) error {
 	if err := checkServer(ctx, c.Conn(), o); err != nil {
 		return err
 	}
-	return migrate(ctx, c.Conn(), o)
+	if !o.ReadOnly {
+		return migrate(ctx, c.Conn(), o)
+	}
+	there, err := checkTable(ctx, c.Conn(), o)
+	if err == nil && !there {
+		err = fmt.Errorf("there is no table %s", o.quoted())
+	}
+	return err
 }
 
 // checkServer checks the settings on which Durable depends.
@@ -149,6 +156,8 @@ func checkServer(ctx context.Context, c *pgx.Conn, o Options) error {
 var (
 	errRecovering = errors.New("the server is recovering, like a standby, and cannot write")
 	errReadOnly   = errors.New("the server is read-only (transaction_read_only is on)")
+
+	errOpenedReadOnly = fmt.Errorf("opened read-only: %w", errors.ErrUnsupported)
 )
 
 // ErrTransactionPooling is returned by Open if there is a pooler, such as PgBouncer in

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -92,6 +93,40 @@ func TestMigrationsAreWhatOpenDoes(t *testing.T) {
 	s := open(t, strings.Replace(url, "postgres@", database+"@", 1), nil)
 	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("a", "1"), put("b", "1")}}))
 	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.DeleteRange(storage.Range{})}}))
+}
+
+// A role that may only read opens a store read-only, and what it opens is never written.
+func TestReadOnly(t *testing.T) {
+	server := pgtest.Shared(t)
+	url := server.Database(t)
+	database := url[strings.LastIndex(url, "/")+1 : strings.Index(url, "?")]
+	server.Exec(t, database, `CREATE ROLE `+database+` LOGIN`)
+	reader, readOnly := strings.Replace(url, "postgres@", database+"@", 1), &postgres.Options{ReadOnly: true}
+	refused(t, reader, readOnly, `there is no table "weft"."store"`)
+	refused(t, url, readOnly, `there is no table "weft"."store"`) // the role may create it
+
+	s := open(t, url, nil)
+	must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("a", "1")}}))
+	server.Exec(t, database, `GRANT USAGE ON SCHEMA weft TO `+database, `GRANT SELECT ON weft.store TO `+database)
+	r := open(t, reader, readOnly)
+	if v, err := r.Get(t.Context(), []byte("a")); err != nil || string(v) != "1" {
+		t.Errorf("got %q and error %v, want 1", v, err)
+	}
+	r = open(t, url, readOnly)
+	err := r.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("a", "2")}})
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("commit: got %v, want ErrUnsupported", err)
+	}
+	err = r.Transact(t.Context(), func(context.Context) (storage.Batch, error) {
+		t.Error("the function of a Transact was called")
+		return storage.Batch{}, nil
+	})
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("transact: got %v, want ErrUnsupported", err)
+	}
+	if err := storage.Require(r, "an engine", "conditionalBatch"); err == nil {
+		t.Error("got a read-only store that takes batches")
+	}
 }
 
 // A server that may lose acknowledged data, or cannot write, is refused.

@@ -58,6 +58,11 @@ type Options struct {
 	// NoListen disables LISTEN and NOTIFY, which some poolers do not support.
 	// Other processes are not notified of changes, and Watch never calls wake.
 	NoListen bool
+
+	// ReadOnly opens an existing store for reading. Commit and Transact return
+	// errors.ErrUnsupported. Nothing is written. The role needs SELECT on the table and
+	// USAGE on the schema.
+	ReadOnly bool
 }
 
 // A Store is a storage.Storage in a table of a PostgreSQL database.
@@ -120,11 +125,12 @@ const pingAfter = 2 * time.Second
 
 var maxBatch = storage.Size{Ops: 10_000, Bytes: 64 << 20}
 
-// Capabilities returns all capabilities, except that with FsyncOff a store is not Durable.
+// Capabilities returns all capabilities, except that with FsyncOff a store is not Durable,
+// and read-only it takes no batches.
 func (s *Store) Capabilities() storage.Capabilities {
 	return storage.Capabilities{
-		ConditionalBatch: true,
-		AtomicBatch:      true,
+		ConditionalBatch: !s.options.ReadOnly,
+		AtomicBatch:      !s.options.ReadOnly,
 		ReadAfterWrite:   true,
 		ScanConsistency:  storage.Snapshot,
 		Durable:          !s.options.FsyncOff,
@@ -138,6 +144,9 @@ func (s *Store) Capabilities() storage.Capabilities {
 // If the server does not answer, for example because the connection was cut, the outcome
 // is unknown; pgconn.SafeToRetry then always reports false.
 func (s *Store) Commit(ctx context.Context, b storage.Batch) error {
+	if s.options.ReadOnly {
+		return wrap("commit", errOpenedReadOnly)
+	}
 	return wrap("commit", s.commit(ctx, b))
 }
 

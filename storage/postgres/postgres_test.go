@@ -1,7 +1,10 @@
 package postgres_test
 
 import (
+	"fmt"
 	"os"
+	"slices"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -59,4 +62,30 @@ func open(t testing.TB, url string, o *postgres.Options) *postgres.Store {
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
+}
+
+// A commit tells how many shared its transaction.
+func TestCommitTellsItsGroup(t *testing.T) {
+	s := open(t, pgtest.URL(t), &postgres.Options{NoListen: true, FsyncOff: true})
+	sizes := make([]int, 200)
+	for round := range 50 {
+		var wg sync.WaitGroup
+		for i := range sizes {
+			sizes[i] = 0
+			wg.Go(func() {
+				b := storage.Batch{Ops: []storage.Op{storage.Put(fmt.Append(nil, i), nil)}, Group: &sizes[i]}
+				if err := s.Commit(t.Context(), b); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := slices.Min(sizes); n < 1 {
+			t.Fatalf("a commit of round %d was in a group of %d", round, n)
+		}
+		if slices.Max(sizes) > 1 {
+			return
+		}
+	}
+	t.Error("no commit of 50 times 200 at once was in a group with another")
 }

@@ -174,6 +174,9 @@ func (s *Store) finish(g []*ticket, met error) {
 	}
 	q.mu.Unlock()
 	for _, t := range answered {
+		if met == nil && t.batch.Group != nil {
+			*t.batch.Group = len(answered)
+		}
 		t.answer()
 	}
 }

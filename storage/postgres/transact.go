@@ -28,7 +28,7 @@ func Transact[T any](run Runner, name string, f func(ctx context.Context, tx pgx
 	err := run.TransactStep(name, &result, func(ctx context.Context) error {
 		tx, ok := ctx.Value(txKey{}).(*observedTx)
 		if !ok {
-			return errors.New("postgres: the engine's store is not a PostgreSQL store")
+			return errors.New("postgres: the engine's store is not a PostgreSQL store: use the Transact of the package that opened it")
 		}
 		v, err := f(ctx, tx)
 		result = v
@@ -49,6 +49,9 @@ var _ storage.Transactor = (*Store)(nil)
 // Transact calls f with a context that carries a pgx.Tx. It commits what f wrote with it
 // together with the batch that f returns. See storage.Transactor.
 func (s *Store) Transact(ctx context.Context, f func(ctx context.Context) (storage.Batch, error)) error {
+	if s.options.ReadOnly {
+		return wrap("transact", errOpenedReadOnly)
+	}
 	if err := ctx.Err(); err != nil {
 		return wrap("transact", err)
 	}

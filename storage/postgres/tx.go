@@ -45,6 +45,9 @@ func (v *view) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, erro
 
 // Commit stages b in a savepoint, and rolls the savepoint back if a condition fails.
 func (v *view) Commit(ctx context.Context, b storage.Batch) error {
+	if v.base.options.ReadOnly {
+		return wrap("stage", errOpenedReadOnly)
+	}
 	if err := b.Check(maxBatch); err != nil {
 		return wrap("stage", err)
 	}

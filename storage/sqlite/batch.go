@@ -9,9 +9,24 @@ import (
 // batch applies b in the open transaction and reports whether its conditions held. If
 // they did not, nothing was written.
 //
+// Conditions on keys that this connection has written or read lately are judged in memory,
+// unless the group is small.
+//
 // Without a DeleteRange all operations are on different keys, so their order does not
 // matter. Then a put can go first and check the conditions in the same statement.
 func (w *writer) batch(b *storage.Batch) (bool, error) {
+	w.conditions = w.conditions[:0]
+	for _, c := range b.If {
+		var holds, known bool
+		if w.trusted {
+			holds, known = w.known.Judge(c)
+		}
+		if !known {
+			w.conditions = append(w.conditions, c)
+		} else if !holds {
+			return false, nil
+		}
+	}
 	does, at := w.gateOf(b)
 	rest := w.conditions
 	for len(rest) > maxConditions || len(rest) > 0 && does == judge {
@@ -34,24 +49,27 @@ func (w *writer) batch(b *storage.Batch) (bool, error) {
 			return false, err
 		}
 	}
+	for _, c := range w.conditions {
+		w.known.Learn(c)
+	}
+	w.known.Note(b)
 	return true, nil
 }
 
-// gateOf chooses the operation whose statement also checks the conditions. It stores
-// the conditions in w.conditions, without the one that the operation implies. It
-// returns judge if there is no such operation, or there are no conditions.
+// gateOf chooses the operation whose statement also checks w.conditions. It removes the
+// condition that the operation implies. It returns judge if there is no such operation, or
+// there are no conditions.
 func (w *writer) gateOf(b *storage.Batch) (does gate, at int) {
-	w.conditions = append(w.conditions[:0], b.If...)
-	if len(b.If) == 0 || b.HasDeleteRange() {
+	if len(w.conditions) == 0 || b.HasDeleteRange() {
 		return judge, 0
 	}
-	for i, c := range b.If {
+	for i, c := range w.conditions {
 		if c.Kind != storage.IsAbsent {
 			continue
 		}
 		for at, o := range b.Ops {
 			if o.Kind == storage.PutOp && string(o.Key) == string(c.Key) {
-				w.conditions = append(w.conditions[:i], b.If[i+1:]...)
+				w.conditions = append(w.conditions[:i], w.conditions[i+1:]...)
 				return insert, at
 			}
 		}

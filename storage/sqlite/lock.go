@@ -1,17 +1,12 @@
 package sqlite
 
-import (
-	"errors"
-	"os"
-)
+import "os"
 
 // A lock is held by one opener of a file at a time, also within one process, or by
 // several that share it. The operating system releases it when the process ends. The
 // file is never removed: removing it while another process holds the lock would let a
 // third one in. Its content is ignored.
 type lock struct{ file *os.File }
-
-var errLocked = errors.New("is open in another process, or in this one already")
 
 // acquire locks the file at path and creates it if it does not exist. It does not wait.
 // If the file was removed between opening and locking it, it tries again.

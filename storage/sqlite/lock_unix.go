@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-go/weft/storage"
 )
 
 func flock(f *os.File, shared bool) error {
@@ -20,7 +22,10 @@ func flock(f *os.File, shared bool) error {
 			return nil
 		case unix.EINTR:
 		case unix.EWOULDBLOCK:
-			return fmt.Errorf("%w: %s is locked", errLocked, f.Name())
+			if shared {
+				return fmt.Errorf("%w, that has it for itself: %s is locked; each must set Options.Shared", storage.ErrInUse, f.Name())
+			}
+			return fmt.Errorf("%w: %s is locked; stop that one, or set Options.Shared in each, which lets several processes open it", storage.ErrInUse, f.Name())
 		default:
 			return &os.PathError{Op: "lock", Path: f.Name(), Err: err}
 		}

@@ -48,7 +48,7 @@ const locked = "is open in another process, or in this one already"
 func TestSecondOpenerIsRefused(t *testing.T) {
 	path := newPath(t)
 	s := open(t, path, nil)
-	refused(t, path, nil, path, locked)
+	refused(t, path, nil, path, locked, "set Options.Shared in each")
 	if got := torture.OpenElsewhere(t, path); !strings.Contains(got, locked) || !strings.Contains(got, path) {
 		t.Errorf("in another process: got %q, want %q and %q", got, path, locked)
 	}
@@ -251,6 +251,9 @@ func TestReadOnly(t *testing.T) {
 	}
 
 	s := open(t, path, nil)
+	if _, err := sqlite.Open(path, nil); !errors.Is(err, storage.ErrInUse) {
+		t.Errorf("got %v for a second opener, want ErrInUse", err)
+	}
 	put(t, s, "a", "1")
 	r, second := open(t, path, readOnly), open(t, path, readOnly)
 	got(t, r, "a", "1")

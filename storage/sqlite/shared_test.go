@@ -57,7 +57,7 @@ func TestExclusiveAndSharingOpenersKeepEachOtherOut(t *testing.T) {
 	if x.Opening() == "" {
 		t.Error("an exclusive opener has no opening")
 	}
-	refused(t, path, shared, locked)
+	refused(t, path, shared, locked, "each must set Options.Shared")
 	got(t, x, "a", "1")
 	x.Close()
 	got(t, open(t, path, shared), "a", "1")

@@ -34,7 +34,7 @@ func Transact[T any](run Runner, name string, f func(ctx context.Context, tx *sq
 	err := run.TransactStep(name, &result, func(ctx context.Context) error {
 		tx, ok := ctx.Value(txKey{}).(*transaction)
 		if !ok {
-			return errors.New("sqlite: the engine's store is not an SQLite store")
+			return errors.New("sqlite: the engine's store is not an SQLite store: use the Transact of the package that opened it")
 		}
 		v, err := f(ctx, tx.Tx)
 		result = v

@@ -8,6 +8,7 @@ import (
 	code "modernc.org/sqlite/lib"
 
 	"github.com/weft-go/weft/internal/group"
+	"github.com/weft-go/weft/internal/known"
 	"github.com/weft-go/weft/internal/place"
 	"github.com/weft-go/weft/internal/stack"
 	"github.com/weft-go/weft/storage"
@@ -22,6 +23,10 @@ type writer struct {
 	sql     statements
 	log     log
 	files   *place.Files // the store's
+
+	known   known.Keys // what the store contained when no other connection had committed since version
+	version int64      // this connection's; it changes when another one commits
+	trusted bool       // no other has: known is what the store contains
 
 	// Reused to save allocations; forget clears them.
 	conditions []storage.Condition
@@ -75,6 +80,7 @@ func busy(d time.Duration) pragma {
 
 // connect connects. Mode "rwc" creates the file if it does not exist.
 func (w *writer) connect(mode string) (err error) {
+	w.version = noVersion // a connection counts from where it began
 	w.conn, err = connect(w.file, mode, w.pragmas)
 	return err
 }
@@ -115,12 +121,28 @@ func (w *writer) try(batches []storage.Batch, verdicts []error) error {
 	if err := w.ready(); err != nil {
 		return err
 	}
-	defer w.forget()
+	finished := false
+	defer func() {
+		if !finished && w.conn != nil { // a panic, in an open transaction
+			w.drop()
+		}
+		w.forget()
+	}()
+	err := w.transaction(batches, verdicts)
+	finished = true
+	return err
+}
+
+func (w *writer) transaction(batches []storage.Batch, verdicts []error) error {
 	if _, err := w.exec(w.sql.begin); err != nil {
 		if primary(err) == code.SQLITE_BUSY {
 			return group.NotBegun(err)
 		}
 		w.drop()
+		return err
+	}
+	if err := w.notice(len(batches)); err != nil {
+		w.rollback()
 		return err
 	}
 	// Here, because nothing can delay the commit from now on, and before COMMIT, because after
@@ -147,6 +169,29 @@ func (w *writer) try(batches []storage.Batch, verdicts []error) error {
 	return nil
 }
 
+// fewBatches is how many batches a group has for which it costs more to see whether another
+// connection has committed than their conditions do.
+const fewBatches = 4
+
+// noVersion is the version of a connection that was not asked for one.
+const noVersion = -1
+
+// notice forgets what is known if another connection has committed since. Its caller has begun
+// a transaction for a group, so that from now on none can.
+func (w *writer) notice(group int) error {
+	if w.trusted = group > fewBatches; !w.trusted {
+		return nil
+	}
+	return w.query("PRAGMA data_version", nil, 1, func(row []driver.Value) error {
+		version, ok := row[0].(int64)
+		if !ok || version != w.version {
+			w.known.Forget()
+		}
+		w.version = version
+		return nil
+	})
+}
+
 // ready reconnects if the connection was dropped, and otherwise keeps the log short.
 func (w *writer) ready() error {
 	if w.conn == nil {
@@ -170,6 +215,7 @@ func (w *writer) ready() error {
 // rollback ends a transaction that failed. If ROLLBACK itself fails, SQLite may have
 // ended the transaction already; the connection is dropped, in case it is broken.
 func (w *writer) rollback() {
+	w.known.Forget()
 	if _, err := w.exec(w.sql.rollback); err != nil {
 		w.drop()
 	}
@@ -190,6 +236,7 @@ func (w *writer) forget() {
 
 // drop closes the connection. The next group connects again.
 func (w *writer) drop() {
+	w.known.Forget()
 	w.conn.close()
 	w.conn = nil
 }

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/signal"
+)
+
+// Verbs that change the store. Each operator's verb is a type with an actor, whose Run calls
+// act: a new one is added beside them, and to command.
+
+type start struct {
+	Workflow string `arg:"" help:"The name of the workflow."`
+	ID       string `arg:"" optional:"" help:"Its id. By default one is generated, and a repeated start is another workflow."`
+	Input    string `default:"null" placeholder:"JSON" help:"The input: JSON, @FILE, or - for standard input (default null)."`
+	Queue    string `placeholder:"NAME" help:"The queue in which it waits."`
+}
+
+func (s *start) Run(e *env) error {
+	input, err := e.payload("input", s.Input)
+	if err != nil {
+		return err
+	}
+	return e.writing(func(c *client) error {
+		i, err := c.StartWorkflow(e, &weft.StartRequest{Workflow: s.Workflow, ID: s.ID, Input: input, Options: weft.StartOptions{Queue: s.Queue}})
+		if err != nil {
+			return err
+		}
+		if e.JSON {
+			return printJSON(e.out, workflowOf(i))
+		}
+		if all, err := c.Engines(e); err == nil {
+			if has, alive := c.workflows(all); alive && !slices.Contains(has, s.Workflow) {
+				e.note("no living engine has a workflow %s; they have: %s", word(s.Workflow), or(names(has)))
+			}
+		}
+		_, err = fmt.Fprintln(e.out, word(i.ID))
+		return err
+	})
+}
+
+type send struct {
+	Workflow string `arg:"" name:"id" help:"The id of the workflow."`
+	Name     string `arg:"" help:"The name of the signal."`
+	ID       string `name:"id" placeholder:"ID" help:"The id of the signal. The same id again is accepted once. By default one is generated."`
+	Payload  string `default:"null" placeholder:"JSON" help:"The payload: JSON, @FILE, or - for standard input (default null)."`
+}
+
+func (s *send) Run(e *env) error {
+	payload, err := e.payload("payload", s.Payload)
+	if err != nil {
+		return err
+	}
+	return e.writing(func(c *client) error {
+		m := signal.Message{WorkflowID: s.Workflow, Name: s.Name, Payload: payload}
+		if s.ID != "" {
+			m.ID = &s.ID
+		}
+		a, err := c.SendSignal(e, m)
+		if err != nil {
+			return err
+		}
+		if e.JSON {
+			return printJSON(e.out, a)
+		}
+		_, err = fmt.Fprintln(e.out, word(a.SignalID))
+		return err
+	})
+}
+
+// payload returns JSON that was given as a flag, in a file or on standard input.
+func (e *env) payload(what, given string) (json.RawMessage, error) {
+	raw, err := []byte(given), error(nil)
+	if given == "-" {
+		raw, err = io.ReadAll(io.LimitReader(e.in, weft.MaxPayload+1))
+	} else if file, ok := strings.CutPrefix(given, "@"); ok {
+		raw, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return nil, misuse("read the %s: %w", what, err)
+	}
+	if !json.Valid(raw) {
+		return nil, misuse("the %s is not JSON: a string needs double quotes within the quotes of the shell", what)
+	}
+	return raw, nil
+}
+
+// actor is who acts, and why.
+type actor struct {
+	By     string `default:"${user}" placeholder:"NAME" help:"Who acts (default ${default})."`
+	Reason string `required:"" placeholder:"TEXT" help:"Why. The history keeps it."`
+}
+
+func (a actor) actor() weft.Actor { return weft.Actor{Name: a.By, Reason: a.Reason} }
+
+// onWorkflow is what an operator's verb needs to know that is about a whole workflow.
+type onWorkflow struct {
+	ID string `arg:"" help:"The id of the workflow."`
+	actor
+}
+
+// act calls do with a client that can write, and prints that it is done.
+func (e *env) act(id, done string, a actor, do func(c *client, by weft.Actor) error) error {
+	if strings.TrimSpace(a.By) == "" || strings.TrimSpace(a.Reason) == "" {
+		return misuse("%s needs a --by and a --reason that are not empty", e.verb)
+	}
+	return e.writing(func(c *client) error {
+		if err := do(c, a.actor()); err != nil {
+			return err
+		}
+		if e.JSON {
+			return printJSON(e.out, struct {
+				ID   string `json:"id"`
+				Done string `json:"done"`
+			}{id, e.verb})
+		}
+		_, err := fmt.Fprintf(e.out, "%s: %s\n", word(id), done)
+		return err
+	})
+}
+
+type cancelRun struct{ onWorkflow }
+
+func (x *cancelRun) Run(e *env) error {
+	return e.act(x.ID, "is asked to stop", x.actor, func(c *client, by weft.Actor) error {
+		if err := c.Cancel(e, x.ID, by); err != nil {
+			return err
+		}
+		i, err := c.Describe(e, x.ID)
+		waits := slices.ContainsFunc(i.Attention, func(a weft.Attention) bool { return a.Reason == weft.ReasonUnregistered })
+		if err == nil && (waits || slices.Contains(i.Waiting, noEngine)) {
+			e.note("no engine executes it, so it does not stop before one does; weft terminate ends it at once")
+		}
+		return nil
+	})
+}
+
+type terminate struct{ onWorkflow }
+
+func (x *terminate) Run(e *env) error {
+	return e.act(x.ID, "is terminated", x.actor, func(c *client, by weft.Actor) error {
+		if err := c.Terminate(e, x.ID, by); err != nil {
+			return err
+		}
+		v := newView()
+		v.learnAll(e, c, x.ID, func(error) {}) // it may have been purged meanwhile
+		for _, o := range v.operations {
+			if o.State == givenUp && o.Of == "activity" && o.Key != "" {
+				e.note("operation %s (%s) was in progress, and may have happened: ask the other system about key %s", text(o.Operation), text(o.Name), word(o.Key))
+			}
+		}
+		return nil
+	})
+}
+
+type resume struct{ onWorkflow }
+
+func (x *resume) Run(e *env) error {
+	return e.act(x.ID, "continues", x.actor, func(c *client, by weft.Actor) error { return c.Resume(e, x.ID, by) })
+}
+
+type purge struct{ onWorkflow }
+
+func (x *purge) Run(e *env) error {
+	return e.act(x.ID, "is purged", x.actor, func(c *client, by weft.Actor) error { return c.Purge(e, x.ID, by) })
+}
+
+type clearSignal struct {
+	ID       string `arg:"" help:"The id of the workflow."`
+	Name     string `arg:"" help:"The name of the signal."`
+	SignalID string `arg:"" help:"The id of the signal."`
+	actor
+}
+
+func (x *clearSignal) Run(e *env) error {
+	return e.act(x.ID, "the signal is removed", x.actor, func(c *client, by weft.Actor) error {
+		return c.ClearSignal(e, x.ID, x.Name, x.SignalID, by)
+	})
+}
+
+type resolve struct {
+	ID        string `arg:"" help:"The id of the workflow."`
+	Operation string `arg:"" help:"The operation that its attention names, such as 3, or 3.undo."`
+	As        string `required:"" enum:"completed,result-lost,not-completed,failed" placeholder:"OUTCOME" help:"What happened. completed: the effect happened; give its --result, except for an undo. result-lost: it happened and its result is lost. not-completed: it did not happen; it is attempted again. failed: it did not happen and is not attempted again."`
+	Result    string `placeholder:"JSON" help:"The result of the activity: JSON, @FILE, or - for standard input."`
+	actor
+}
+
+func (x *resolve) Run(e *env) error {
+	undo := strings.HasSuffix(x.Operation, ".undo")
+	switch {
+	case x.As == "completed" && !undo && x.Result == "":
+		return misuse("--as completed needs the --result of the activity, such as null; without one say --as result-lost")
+	case x.Result != "" && (x.As != "completed" || undo):
+		return misuse("--result goes with --as completed only, and not with an undo")
+	}
+	answer, err := x.answer(e, undo)
+	if err != nil {
+		return err
+	}
+	return e.act(x.ID, "operation "+text(x.Operation)+" is resolved", x.actor, func(c *client, by weft.Actor) error {
+		err := c.Resolve(e, x.ID, x.Operation, answer, by)
+		if err == nil && x.Result != "" {
+			e.note("the engine that executes it decodes the result, and asks again if it cannot: see weft describe")
+		}
+		return err
+	})
+}
+
+func (x *resolve) answer(e *env, undo bool) (activity.Answer, error) {
+	switch {
+	case x.As == "result-lost":
+		return activity.CompletedResultUnavailable[any](), nil
+	case x.As == "not-completed":
+		return activity.NotCompleted[any](), nil
+	case x.As == "failed":
+		return activity.Failed(x.Reason), nil
+	case undo:
+		return activity.CompletedWithResult[any](nil), nil
+	}
+	result, err := e.payload("result", x.Result)
+	return activity.CompletedWithResult(result), err
+}

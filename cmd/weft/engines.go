@@ -1,0 +1,199 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/weft-go/weft"
+)
+
+type engines struct {
+	All bool `help:"List also those that have ended and own no runs."`
+}
+
+func (x engines) Run(e *env) error {
+	return e.reading(func(c *client) error {
+		all, err := c.Engines(e)
+		var t table
+		if !e.JSON {
+			t = newTable(e.out, "ENGINE", "STATE", "RUNS", "SINCE", "DEPLOYMENT", "QUEUES", "WORKFLOWS")
+		}
+		past := 0
+		for _, i := range all {
+			if !x.All && i.Runs == 0 && !c.mayLive(i) {
+				past++
+				continue
+			}
+			if e.JSON {
+				if err := printJSON(e.out, c.engineOf(i)); err != nil {
+					return err
+				}
+				continue
+			}
+			t.row(word(i.Incarnation), c.state(i), fmt.Sprint(i.Runs), at(i.Since), or(text(i.Deployment)), or(names(i.Queues)), or(names(i.Workflows)))
+		}
+		if !e.JSON {
+			t.end()
+		}
+		if past > 0 {
+			e.note("left out are engines that have ended and own no runs: %d; --all lists them", past)
+		}
+		return err
+	})
+}
+
+func names(all []string) string { return text(strings.Join(all, ", ")) }
+
+// workflows returns the names of the workflows of the engines that may be alive, and whether there
+// are any such engines.
+func (c *client) workflows(all []weft.EngineInfo) (names []string, alive bool) {
+	for _, i := range all {
+		if c.mayLive(i) {
+			names, alive = append(names, i.Workflows...), true
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), alive
+}
+
+func (c *client) mayLive(i weft.EngineInfo) bool {
+	state := c.state(i)
+	return state == "alive" || state == "unknown"
+}
+
+// state says whether an engine is alive. An engine that has a SQLite file for itself shows
+// that by its lock only, which a reader must not take: it would keep an engine from starting. Who
+// may write has the lock, so no engine has it.
+func (c *client) state(i weft.EngineInfo) string {
+	switch {
+	case i.Alive:
+		return "alive"
+	case !i.Stopped.IsZero():
+		return "stopped"
+	case c.place.kind == "sqlite" && i.LeaseTTL == 0 && !i.Since.IsZero() && !c.writes:
+		return "unknown"
+	}
+	return "dead"
+}
+
+// Describe is that of the engine, and says nothing about engines that it cannot see.
+func (c *client) Describe(ctx context.Context, id string) (weft.Info, error) {
+	i, err := c.Engine.Describe(ctx, id)
+	return honest(i, func() bool { return c.isBlind(ctx) }), err
+}
+
+// List is that of the engine, and says nothing about engines that it cannot see.
+func (c *client) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, error] {
+	return func(yield func(weft.Info, error) bool) {
+		blind := sync.OnceValue(func() bool { return c.isBlind(ctx) })
+		for i, err := range c.Engine.List(ctx, f) {
+			if !yield(honest(i, blind), err) {
+				return
+			}
+		}
+	}
+}
+
+const (
+	noEngine   = "an engine: none runs"
+	someEngine = "an engine, or is executed: a service may have the store open"
+)
+
+// isBlind reports whether an engine may be alive that c cannot see.
+func (c *client) isBlind(ctx context.Context) bool {
+	all, err := c.Engines(ctx)
+	return err != nil || slices.ContainsFunc(all, func(e weft.EngineInfo) bool { return c.state(e) == "unknown" })
+}
+
+// honest replaces "none runs" in i if an engine may be alive that the command cannot see.
+func honest(i weft.Info, blind func() bool) weft.Info {
+	at := slices.Index(i.Waiting, noEngine)
+	if at < 0 || !blind() {
+		return i
+	}
+	i.Waiting = slices.Clone(i.Waiting)
+	i.Waiting[at] = someEngine
+	return i
+}
+
+func (c *client) engineOf(i weft.EngineInfo) engineJSON {
+	j := engineJSON{
+		Incarnation: i.Incarnation, Name: i.Name, State: c.state(i), Deployment: i.Deployment, Workflows: i.Workflows, Queues: i.Queues,
+		Runs: i.Runs, Since: i.Since.UTC(), Stopped: i.Stopped.UTC(),
+		Takeovers: i.Takeovers, LostRaces: i.LostRaces, Fenced: i.Fenced, Unknown: i.Unknown,
+	}
+	if i.LeaseTTL != 0 {
+		j.LeaseTTL = i.LeaseTTL.String()
+	}
+	return j
+}
+
+type queues struct{}
+
+func (queues) Run(e *env) error {
+	return e.reading(func(c *client) error {
+		all, err := c.queues(e)
+		if e.JSON {
+			for _, q := range all {
+				err = errors.Join(err, printJSON(e.out, q))
+			}
+			return err
+		}
+		t := newTable(e.out, "QUEUE", "ENGINES", "WAITING", "ADMITTED")
+		for _, q := range all {
+			t.row(word(q.Queue), fmt.Sprint(q.Engines), fmt.Sprint(q.Waiting), fmt.Sprint(q.Admitted))
+		}
+		t.end()
+		return err
+	})
+}
+
+// queues counts what engines serve and where workflows are. An engine that may be alive
+// counts.
+func (c *client) queues(e *env) ([]*queueJSON, error) {
+	byName := map[string]*queueJSON{}
+	of := func(name string) *queueJSON {
+		if byName[name] == nil {
+			byName[name] = &queueJSON{Queue: name}
+		}
+		return byName[name]
+	}
+	serving, err := c.Engines(e)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range serving {
+		if !c.mayLive(i) {
+			continue
+		}
+		for _, name := range i.Queues {
+			of(name).Engines++
+		}
+	}
+	unreadable := 0
+	for i, err := range c.List(e, weft.Filter{}) {
+		switch {
+		case damaged(err):
+			unreadable++
+		case err != nil:
+			return nil, err
+		case i.Queue == "" || i.Status.Terminal():
+		case len(i.Waiting) > 0 && strings.HasPrefix(i.Waiting[0], "admission to queue "):
+			of(i.Queue).Waiting++
+		default:
+			of(i.Queue).Admitted++
+		}
+	}
+	all := slices.SortedFunc(maps.Values(byName), func(a, b *queueJSON) int { return cmp.Compare(a.Queue, b.Queue) })
+	if unreadable > 0 {
+		return all, fmt.Errorf("workflows that could not be read, and do not count: %d; weft list says why", unreadable)
+	}
+	return all, nil
+}

@@ -1,0 +1,160 @@
+// Weft is the command for those who operate services with durable workflows. It opens a
+// store and shows what is in it, or acts on a workflow. It needs neither the service's
+// code nor a running engine, and executes nothing itself.
+//
+//	weft list --store sqlite:orders.db
+//	weft describe order-42 --store postgres://localhost/shop
+//	weft cancel order-42 --reason "the customer called" --write --store bolt:orders.bolt
+//
+// A store is opened for reading unless --write is given. docs/guides/the-command.md describes
+// the command, and weft --help its verbs and exit codes.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"os/user"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/weft-go/weft"
+)
+
+// command is the command line.
+type command struct {
+	Store   string        `env:"WEFT_STORE" placeholder:"STORE" help:"The store: sqlite:FILE, bolt:FILE or postgres://URL."`
+	Table   string        `placeholder:"NAME" help:"The table or bucket of the store, if the service has chosen one: TABLE, BUCKET or SCHEMA.TABLE."`
+	Write   bool          `help:"Let a verb change the store. Every verb that does needs this."`
+	JSON    bool          `name:"json" help:"Print JSON: an object, or for a sequence one object per line."`
+	Timeout time.Duration `placeholder:"DURATION" help:"Give up after this time, such as 10s. By default verbs that write have 30s, and the others no limit."`
+
+	List     list     `cmd:"" help:"List workflows, newest first."`
+	Describe describe `cmd:"" help:"Show the state of a workflow, its operations, signals and children."`
+	History  history  `cmd:"" help:"Show the events of a workflow, oldest first."`
+	Watch    watch    `cmd:"" help:"Print the events of a workflow as they happen, until it ends. Fails unless it completes."`
+	Export   export   `cmd:"" help:"Write the history of a workflow as a file for enginetest.Replay, which checks the workflow's code against it."`
+	Engines  engines  `cmd:"" help:"List the engines that use the store, or did so lately."`
+	Queues   queues   `cmd:"" help:"List the queues that are served or in use. Reads all workflows."`
+
+	Start  start `cmd:"" help:"Start a workflow. Prints its id."`
+	Signal send  `cmd:"" help:"Send a signal to a workflow. Prints the id of the signal."`
+
+	Cancel      cancelRun   `cmd:"" help:"Ask a workflow to stop."`
+	Terminate   terminate   `cmd:"" help:"End a workflow at once, without asking it and without undoing anything."`
+	Resume      resume      `cmd:"" help:"Continue a workflow that has failed, or that is held for an operator."`
+	Resolve     resolve     `cmd:"" help:"Set the outcome of an activity with an idempotency key, or of undoing a call."`
+	ClearSignal clearSignal `cmd:"" help:"Remove a signal that a workflow has not received."`
+	Purge       purge       `cmd:"" help:"Remove a workflow that has ended, with its history."`
+
+	Completion completion `cmd:"" help:"Print a script that completes this command in a shell."`
+}
+
+const description = `Weft looks into a store of durable workflows and acts on them.
+
+The store is opened for reading, unless --write is given. SQLite can be read while a service has it open, and written if the service opened it with Shared. bbolt admits one process: stop the service first. PostgreSQL can always be read and written.
+
+Times are UTC. An id that contains spaces, control characters or the like is printed quoted for a shell. Write -- before an id that begins with a hyphen.
+
+Exit codes: 0 done, 1 failed, 2 the command line is wrong and nothing was done.`
+
+// Exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// A usageError is a mistake in the command line. Nothing was written.
+type usageError struct{ error }
+
+func misuse(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// An env is what a verb works with.
+type env struct {
+	command
+	context.Context
+	verb  string
+	model *kong.Application
+	in    io.Reader
+	out   *bufio.Writer // flushed when the verb has returned
+	notes io.Writer     // for what is not part of the output
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // the second signal ends the process
+	os.Exit(run(ctx, os.Args[1:]))
+}
+
+func run(ctx context.Context, args []string) int {
+	e := &env{in: os.Stdin, out: bufio.NewWriter(os.Stdout), notes: os.Stderr}
+	parser, err := kong.New(&e.command,
+		kong.Name("weft"),
+		kong.Description(description),
+		kong.Vars{"user": userName()},
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}),
+	)
+	if err != nil {
+		return e.exit(err)
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return e.exit(misuse("%w: see %s --help", err, verbOf(err)))
+	}
+	e.verb, e.model = parsed.Selected().Name, parser.Model
+	e.Context = ctx
+	if e.Timeout < 0 {
+		return e.exit(misuse("the timeout %v is negative", e.Timeout))
+	}
+	if e.Timeout > 0 {
+		limited, cancel := context.WithTimeout(ctx, e.Timeout)
+		defer cancel()
+		e.Context = limited
+	}
+	err = parsed.Run(e)
+	if flushed := e.out.Flush(); err == nil && flushed != nil {
+		err = fmt.Errorf("write the output: %w", flushed)
+	}
+	return e.exit(err)
+}
+
+// verbOf returns the command whose arguments err is about.
+func verbOf(err error) string {
+	wrong, ok := errors.AsType[*kong.ParseError](err)
+	if !ok || wrong.Context == nil || wrong.Context.Selected() == nil {
+		return "weft"
+	}
+	return "weft " + wrong.Context.Selected().Name
+}
+
+// note prints what is not part of the output.
+func (e *env) note(format string, args ...any) { fmt.Fprintf(e.notes, "weft: "+format+"\n", args...) }
+
+// exit prints err and returns the exit code for it.
+func (e *env) exit(err error) int {
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(e.notes, "weft: %s\n", explained(err))
+	if _, ok := errors.AsType[usageError](err); ok || errors.Is(err, weft.ErrInvalid) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// userName returns the name of the user of the operating system.
+func userName() string {
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		return u.Username
+	}
+	return os.Getenv("USER")
+}

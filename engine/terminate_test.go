@@ -1,0 +1,637 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/integrity"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/internal/torture"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// A terminable is a run in some state that its function does not end by itself.
+type terminable struct {
+	t     *testing.T
+	store sweep.Store
+	s     storage.Storage
+	p     *process
+	cause atomic.Pointer[error] // of the end of an attempt's context
+	begun tally
+
+	options  engine.StartOptions
+	settings func(*engine.Config)
+	release  chan struct{} // what a function blocks on
+}
+
+// boot starts a process with an engine that has the settings of c.
+func (c *terminable) boot(options ...any) *process {
+	if c.settings != nil {
+		options = append(options, c.settings)
+	}
+	return boot(c.t, c.s, options...)
+}
+
+var (
+	endless = flow("endless", func(run *engine.Run) (string, error) {
+		if _, err := engine.Step(run, "begin", func(context.Context) (string, error) { return "", nil }); err != nil {
+			return "", err
+		}
+		return "", run.Sleep(decade)
+	})
+	forgotten = flow("endless", func(run *engine.Run) (string, error) { return yes.Receive(run) }) // another release of endless
+)
+
+// hanging is a workflow whose activity ends only with its context.
+func (c *terminable) hanging() *engine.Workflow[string, string] {
+	act := &activity.Activity[string, string]{
+		Name:           "hang",
+		Timeout:        decade,
+		IdempotencyKey: func(s string) string { return "key" },
+		Verify: func(context.Context, string) (activity.Verification[string], error) {
+			return activity.NotCompleted[string](), nil
+		},
+		Run: func(ctx context.Context, _ string) (string, error) {
+			c.begun.add("hang")
+			<-ctx.Done()
+			cause := context.Cause(ctx)
+			c.cause.Store(&cause)
+			return "done after all", nil
+		},
+	}
+	return flow("hanging", func(run *engine.Run) (string, error) { return act.Do(run, "") })
+}
+
+// stubborn is a workflow that cannot undo what it did.
+func (c *terminable) stubborn() *engine.Workflow[string, string] {
+	act := &activity.Activity[string, string]{
+		Name:       "book",
+		Run:        func(context.Context, string) (string, error) { return "booked", nil },
+		Compensate: func(context.Context, string, string) error { return errBroke },
+	}
+	return flow("stubborn", func(run *engine.Run) (string, error) {
+		if _, err := act.Do(run, ""); err != nil {
+			return "", err
+		}
+		return "", errBroke
+	})
+}
+
+// terminables are the states, each with what starts the run "o" and brings it there.
+var terminables = map[string]func(c *terminable){
+	"in an activity": func(c *terminable) {
+		wf := c.hanging()
+		c.p = boot(c.t, c.s, wf, leases)
+		start(c.t, wf, c.p, "o", "")
+	},
+	"asleep in memory": func(c *terminable) {
+		c.p = boot(c.t, c.s, endless, leases)
+		start(c.t, endless, c.p, "o", "")
+	},
+	"parked with a due time": func(c *terminable) {
+		c.p = boot(c.t, c.s, endless, parking)
+		start(c.t, endless, c.p, "o", "")
+	},
+	"parked for a signal": func(c *terminable) {
+		c.p = boot(c.t, c.s, forgotten, parking)
+		start(c.t, forgotten, c.p, "o", "")
+	},
+	"held": func(c *terminable) {
+		p := c.boot(endless, leases)
+		start(c.t, endless.With(c.options), p, "o", "")
+		time.Sleep(time.Minute)
+		p.kill()
+		c.reopen()
+		c.p = c.boot(forgotten, leases)
+		eventually(c.t, "it is held", func() bool { return heldFor(describe(c.t, c.p, "o"), engine.ReasonNonDeterminism) })
+	},
+	"its head is damaged": func(c *terminable) {
+		p := c.boot(endless, leases)
+		start(c.t, endless.With(c.options), p, "o", "")
+		time.Sleep(time.Minute)
+		p.kill()
+		c.reopen()
+		wf, err := journal.Load(ctx, c.s, "o")
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		hold, err := journal.Find(ctx, c.s, wf)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		put(c.t, c.s, keys.Checkpoint("o", hold.Head), []byte("damaged"))
+		c.p = c.boot(endless, leases)
+		eventually(c.t, "it is held", func() bool { return heldFor(describe(c.t, c.p, "o"), engine.ReasonDamaged) })
+	},
+	"its function blocks": func(c *terminable) {
+		c.release = make(chan struct{})
+		blocks := flow("endless", func(*engine.Run) (string, error) {
+			<-c.release
+			return "", nil
+		})
+		c.p = boot(c.t, c.s, blocks, leases)
+		start(c.t, blocks, c.p, "o", "")
+	},
+	"undoing in vain": func(c *terminable) {
+		wf := c.stubborn()
+		c.p = boot(c.t, c.s, wf, leases)
+		start(c.t, wf, c.p, "o", "")
+	},
+	"cancelled, and deaf to it": func(c *terminable) {
+		wf := flow("endless", func(run *engine.Run) (string, error) { return "", run.WithoutCancel().Sleep(decade) })
+		c.p = boot(c.t, c.s, wf, leases)
+		if err := start(c.t, wf, c.p, "o", "").Cancel(ctx, engine.Actor{Name: "bob", Reason: "please"}); err != nil {
+			c.t.Fatal(err)
+		}
+	},
+	"no engine has its workflow": func(c *terminable) {
+		client := made(c.t, c.s)
+		start(c.t, endless, client, "o", "")
+		client.Close()
+		c.p = boot(c.t, c.s, forgotten.With(engine.StartOptions{}), leases, func(c *engine.Config) { c.Workflows = nil })
+	},
+	"in line": func(c *terminable) {
+		queue := func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "reports", Concurrency: 1}} }
+		wf := endless.With(engine.StartOptions{Queue: "reports"})
+		c.p = boot(c.t, c.s, wf, leases, queue)
+		start(c.t, wf, c.p, "first", "")
+		time.Sleep(time.Second)
+		start(c.t, wf, c.p, "o", "")
+	},
+}
+
+func (c *terminable) reopen() {
+	if c.store.Reopen != nil {
+		c.s = c.store.Reopen(c.t, c.s)
+	}
+}
+
+// OPS-1: Terminate ends a run whatever it is doing, once, for everybody, and nothing is
+// recorded for it afterwards.
+func TestTerminate(t *testing.T) {
+	for state, begin := range terminables {
+		for _, by := range []string{"its engine", "another engine"} {
+			t.Run(state+" by "+by, func(t *testing.T) {
+				onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+					c := &terminable{t: t, store: store, s: store.Open(t)}
+					defer func() { c.s.Close() }()
+					begin(c)
+					time.Sleep(time.Minute)
+					var other engineLike = c.p
+					if by == "another engine" {
+						e := made(t, c.s, leases)
+						defer e.Close()
+						other = e
+					}
+					c.terminated(other)
+				})
+			})
+		}
+	}
+}
+
+// The engine that terminates its own run does not wait until it notices that the function blocks.
+func TestTerminateOfAFunctionThatBlocks(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		ended := make(chan error, 1)
+		act := &activity.Activity[string, string]{Name: "hang", Run: func(ctx context.Context, _ string) (string, error) {
+			<-ctx.Done()
+			ended <- context.Cause(ctx)
+			return "", ctx.Err()
+		}}
+		release := make(chan struct{})
+		blocks := flow("blocks", func(run *engine.Run) (string, error) {
+			act.Go(run, "")
+			if err := run.Sleep(time.Second); err != nil {
+				return "", err
+			}
+			<-release
+			return "", nil
+		})
+		p := boot(t, s, blocks, leases)
+		start(t, blocks, p, "o", "")
+		time.Sleep(2 * time.Second)
+		if err := p.Terminate(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		soon, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if err := p.Result(soon, "o", "", nil); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("result: %v, want ErrCancelled", err)
+		}
+		select {
+		case cause := <-ended:
+			if !errors.Is(cause, activity.ErrTerminated) {
+				t.Errorf("the attempt ended with %v, want ErrTerminated", cause)
+			}
+		case <-soon.Done():
+			t.Error("the context of the attempt has not ended")
+		}
+		close(release)
+		p.stop(t)
+	})
+}
+
+type engineLike interface {
+	engine.Client
+	Terminate(context.Context, string, engine.Actor) error
+	Resume(context.Context, string, engine.Actor) error
+}
+
+func (c *terminable) terminated(by engineLike) {
+	t := c.t
+	t.Helper()
+	undecided := make(chan error, 1)
+	go func() { undecided <- c.p.Result(ctx, "o", "", nil) }() // who waits is told
+	time.Sleep(time.Second)
+	was := describe(t, c.p, "o")
+	if err := by.Terminate(ctx, "o", engine.Actor{Name: "ann", Reason: "it is stuck"}); err != nil {
+		t.Fatalf("terminate: %v", err)
+	}
+	select {
+	case err := <-undecided:
+		if !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("result: %v, want ErrCancelled", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("who waits for the result is not told")
+	}
+	i := describe(t, by, "o")
+	if i.Status != checkpoint.StatusCancelled || len(i.Attention) > 0 || i.EndedAt.IsZero() || i.Cancel == nil || len(i.Waiting) > 0 {
+		t.Errorf("it is described as %+v", i)
+	}
+	if i.Cancel != nil && (i.Cancel.By != "ann" || i.Cancel.Reason != "it is stuck" || !i.Cancel.Terminated) {
+		t.Errorf("the request is %+v", i.Cancel)
+	}
+	if want := `"o" was terminated, by "ann": it is stuck`; !strings.HasSuffix(i.Failure, want) {
+		t.Errorf("the failure is %q, want %q at the end", i.Failure, want)
+	}
+	var end *engine.TerminalError
+	for what, err := range map[string]error{
+		"terminate": by.Terminate(ctx, "o", audit),
+		"cancel":    by.Cancel(ctx, "o", audit),
+		"resume":    by.Resume(ctx, "o", audit),
+	} {
+		if !errors.As(err, &end) || end.Status != checkpoint.StatusCancelled {
+			t.Errorf("%s afterwards: %v, want a *TerminalError", what, err)
+		}
+	}
+	time.Sleep(time.Minute)
+	if cause := c.cause.Load(); c.begun.of("hang") > 0 && (cause == nil || !errors.Is(*cause, activity.ErrTerminated)) {
+		t.Errorf("the attempt ended with %v, want ErrTerminated", cause)
+	}
+	before := entries(t, c.s, "wf:")
+	time.Sleep(time.Minute)
+	if after := entries(t, c.s, "wf:"); !slices.Equal(before, after) {
+		t.Errorf("written after the end: %q, before %q", after, before)
+	}
+	if left := entries(t, c.s, "exp:0000000000000000"); len(left) > 0 {
+		t.Errorf("children are still to be asked: %q", left)
+	}
+	if n := c.begun.of("hang"); n > 1 {
+		t.Errorf("the activity was attempted %d times", n)
+	}
+	soon, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := c.p.Result(soon, "o", "", nil); !errors.Is(err, engine.ErrCancelled) {
+		t.Errorf("result, asked for after the end: %v, want ErrCancelled", err)
+	}
+	if c.release != nil {
+		close(c.release)
+	}
+	c.lastEvents(was)
+	if err := c.p.Purge(ctx, "o", audit); err != nil {
+		t.Errorf("purge: %v", err)
+	}
+	c.p.stop(t)
+	if problems := integrity.Check(ctx, c.s, time.Time{}); len(problems) > 0 && !heldFor(was, engine.ReasonDamaged) {
+		t.Errorf("%q", problems)
+	}
+}
+
+// lastEvents checks what the history says of the end.
+func (c *terminable) lastEvents(was engine.Info) {
+	t := c.t
+	t.Helper()
+	wf, err := journal.Load(ctx, c.s, "o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold, err := journal.Find(ctx, c.s, wf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := journal.Read(ctx, c.s, "o", hold.Head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	acted := func(e checkpoint.Event) bool {
+		return e.Kind == checkpoint.KindActed && e.Name == "terminate" && e.By == "ann" && e.Why == "it is stuck"
+	}
+	n := len(last.Events)
+	if !slices.ContainsFunc(last.Events, acted) || last.Events[n-1].Kind != checkpoint.KindEnded || !strings.Contains(last.Events[n-1].Error, "it is stuck") {
+		t.Errorf("the history ends with %+v", last.Events)
+	}
+	abandoned := func(e checkpoint.Event) bool { return e.Kind == checkpoint.KindGivenUp && e.Name == "hang" }
+	if got, want := slices.ContainsFunc(last.Events, abandoned), c.begun.of("hang") > 0; got != want {
+		t.Errorf("the history names the activity in progress: %v, want %v: %+v", got, want, last.Events)
+	}
+}
+
+// The slot of a terminated run is free for the next one, and its parent is told.
+func TestTerminateFreesTheSlotAndTellsTheParent(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		queued := endless.With(engine.StartOptions{Queue: "reports"})
+		parent := flow("parent", func(run *engine.Run) (string, error) {
+			_, err := queued.AsChild(engine.ChildOptions{ID: "child"}).Do(run, "")
+			if errors.Is(err, engine.ErrCancelled) {
+				return "told: " + err.Error(), nil
+			}
+			return "", err
+		})
+		p := boot(t, s, parent, endless, parking, func(c *engine.Config) {
+			c.Queues = []engine.Queue{{Name: "reports", Concurrency: 1}}
+		})
+		h := start(t, parent, p, "o", "")
+		time.Sleep(time.Second)
+		start(t, queued, p, "behind", "")
+		time.Sleep(time.Minute)
+		if i := describe(t, p, "behind"); i.Status != checkpoint.StatusPending {
+			t.Fatalf("it does not wait: %+v", i)
+		}
+		if err := p.Terminate(ctx, "child", audit); err != nil {
+			t.Fatal(err)
+		}
+		if got := result(t, h); !strings.Contains(got, "terminated by ann: test") {
+			t.Errorf("the parent got %q", got)
+		}
+		eventually(t, "the next one is admitted", func() bool { return describe(t, p, "behind").Status == checkpoint.StatusRunning })
+	})
+}
+
+// OPS-1: the children of a terminated workflow are asked to stop as their ParentEnd says, also
+// if who terminated it died before they were asked, and if the workflow is purged meanwhile.
+func TestTerminateDismissesChildren(t *testing.T) {
+	for _, then := range []string{"", "the caller dies", "the caller dies, and it is purged"} {
+		t.Run(then, func(t *testing.T) {
+			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				s := store.Open(t)
+				defer func() { s.Close() }()
+				ends := map[string]engine.ParentEnd{"cancel": engine.ParentEndCancel, "abandon": engine.ParentEndAbandon, "await": engine.ParentEndAwait}
+				parent := flow("parent", func(run *engine.Run) (string, error) {
+					for _, id := range []string{"abandon", "await", "cancel"} {
+						endless.AsChild(engine.ChildOptions{ID: id, OnParentEnd: ends[id]}).Go(run, "")
+					}
+					return "", run.Sleep(decade)
+				})
+				p := boot(t, s, parent, endless, parking)
+				start(t, parent, p, "o", "")
+				time.Sleep(time.Minute)
+				if then == "" {
+					if err := p.Terminate(ctx, "o", audit); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					dying := &after{Storage: s, put: string(keys.Output("o"))}
+					e := made(t, dying, leases)
+					if err := e.Terminate(ctx, "o", audit); err != nil {
+						t.Fatal(err)
+					}
+					e.Close()
+					if dying.refused == 0 {
+						t.Fatal("no commit was refused")
+					}
+				}
+				if strings.HasSuffix(then, "purged") {
+					if err := p.Purge(ctx, "o", audit); err != nil {
+						t.Fatal(err)
+					}
+				}
+				eventually(t, "the children are asked", func() bool {
+					return describe(t, p, "cancel").Status.Terminal() && describe(t, p, "await").Status.Terminal()
+				})
+				for _, id := range []string{"cancel", "await"} {
+					if i := describe(t, p, id); i.Status != checkpoint.StatusCancelled || i.Cancel.Reason != `termination of parent "o"` {
+						t.Errorf("child %s is %s: %+v", id, i.Status, i.Cancel)
+					}
+				}
+				time.Sleep(time.Minute)
+				if i := describe(t, p, "abandon"); i.Status != checkpoint.StatusRunning || i.Cancel != nil {
+					t.Errorf("the child that is to continue is %s: %+v", i.Status, i.Cancel)
+				}
+				if left := entries(t, s, "exp:0000000000000000"); len(left) > 0 {
+					t.Errorf("the children are still to be asked: %q", left)
+				}
+				p.stop(t)
+				if problems := integrity.Check(ctx, s, time.Time{}); len(problems) > 0 {
+					t.Errorf("%q", problems)
+				}
+			})
+		})
+	}
+}
+
+// An after refuses all commits after the first one that puts a key.
+type after struct {
+	storage.Storage
+	put     string
+	down    bool
+	refused int
+}
+
+func (a *after) Unwrap() storage.Storage { return a.Storage }
+
+func (a *after) Commit(ctx context.Context, b storage.Batch) error {
+	if a.down {
+		a.refused++
+		return errBroke
+	}
+	a.down = slices.ContainsFunc(b.Ops, func(o storage.Op) bool { return string(o.Key) == a.put })
+	return a.Storage.Commit(ctx, b)
+}
+
+// A run that commits without a pause cannot evade its termination.
+func TestTerminateWhatNeverRests(t *testing.T) {
+	torture.Slow(t)
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		var steps atomic.Int64
+		busy := flow("busy", func(run *engine.Run) (string, error) {
+			for {
+				if _, err := engine.Step(run, "step", func(context.Context) (int64, error) { return steps.Add(1), nil }); err != nil {
+					return "", err
+				}
+			}
+		})
+		p := boot(t, s, busy)
+		other := made(t, s)
+		defer other.Close()
+		for i, by := range []engineLike{p, other} {
+			id := sprint(i)
+			start(t, busy, p, id, "")
+			for begun := steps.Load(); steps.Load() < begun+100; {
+				time.Sleep(time.Millisecond)
+			}
+			limit, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			if err := by.Terminate(limit, id, audit); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Result(limit, id, "", nil); !errors.Is(err, engine.ErrCancelled) {
+				t.Errorf("result: %v", err)
+			}
+		}
+		t.Logf("%d steps", steps.Load())
+	})
+}
+
+// After a commit of unknown outcome, Terminate looks whether it was applied.
+func TestTerminateKnowsItsOwnEnd(t *testing.T) {
+	for fault, applied := range map[storagetest.Fault]bool{storagetest.ErrorBefore: false, storagetest.ErrorAfter: true} {
+		onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+			s := store.Open(t)
+			defer func() { s.Close() }()
+			p := boot(t, s, endless, leases)
+			h := start(t, endless, p, "o", "")
+			time.Sleep(time.Minute)
+			met := 0
+			e := made(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+				if c.Method == "Commit" && slices.ContainsFunc(c.Batch.Ops, func(o storage.Op) bool { return string(o.Key) == string(keys.Output("o")) }) {
+					if met++; met == 1 {
+						return fault
+					}
+				}
+				return storagetest.None
+			}), leases)
+			defer e.Close()
+			if err := e.Terminate(ctx, "o", audit); err != nil {
+				t.Errorf("terminate: %v", err)
+			}
+			if want := map[bool]int{false: 2, true: 1}[applied]; met != want {
+				t.Errorf("%d commits, want %d", met, want)
+			}
+			if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {
+				t.Errorf("result: %v", err)
+			}
+		})
+	}
+}
+
+// Bad requests change nothing.
+func TestTerminateRefusesBadRequests(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		p := boot(t, s, endless)
+		start(t, endless, p, "o", "")
+		time.Sleep(time.Second)
+		before := entries(t, s, "")
+		for what, c := range map[string]struct {
+			id   string
+			by   engine.Actor
+			want error
+		}{
+			"no id":             {"", audit, engine.ErrInvalid},
+			"no such workflow":  {"no:such%workflow", audit, engine.ErrNotFound},
+			"an id of bytes":    {"\xff", audit, engine.ErrInvalid},
+			"nobody":            {"o", engine.Actor{Reason: "because"}, engine.ErrInvalid},
+			"for no reason":     {"o", engine.Actor{Name: "ann"}, engine.ErrInvalid},
+			"for a long reason": {"o", engine.Actor{Name: "ann", Reason: strings.Repeat("x", 5000)}, engine.ErrInvalid},
+		} {
+			if err := p.Terminate(ctx, c.id, c.by); !errors.Is(err, c.want) {
+				t.Errorf("%s: %v, want %v", what, err, c.want)
+			}
+		}
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := p.Terminate(ended, "o", audit); !errors.Is(err, context.Canceled) {
+			t.Errorf("with a cancelled context: %v", err)
+		}
+		if now := entries(t, s, ""); !slices.Equal(before, now) {
+			t.Errorf("the store has %q, before %q", now, before)
+		}
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning {
+			t.Errorf("it is %s", i.Status)
+		}
+		p.Close()
+		if err := p.Terminate(ctx, "o", audit); !errors.Is(err, engine.ErrClosed) {
+			t.Errorf("by a closed engine: %v", err)
+		}
+	})
+}
+
+// A cancellation request to a held run is recorded, and the caller is told that it has no effect
+// yet. It has when the run continues.
+func TestCancelOfAHeldRunSaysSo(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		c := &terminable{t: t, store: store, s: store.Open(t)}
+		defer func() { c.s.Close() }()
+		terminables["held"](c)
+		var held *engine.HeldError
+		for range 2 {
+			err := c.p.Cancel(ctx, "o", audit)
+			if !errors.As(err, &held) || !errors.Is(err, engine.ErrHeld) || held.Reason != engine.ReasonNonDeterminism || !strings.Contains(err.Error(), "Terminate") {
+				t.Errorf("cancel: %v, want a *HeldError", err)
+			}
+		}
+		if i := describe(t, c.p, "o"); i.Cancel == nil || i.Cancel.By != "ann" {
+			t.Errorf("the request is not recorded: %+v", i)
+		}
+		c.p.stop(t)
+		c.reopen()
+		c.p = boot(t, c.s, endless, leases)
+		if _, err := outcome(endless.Handle(c.p, "o")); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("with code that agrees: %v, want ErrCancelled", err)
+		}
+	})
+}
+
+// A queue goes on beside its held runs if it says ReleaseHeld, and stands still if not. A run
+// that gave its slot away ends like any other.
+func TestHeldRunReleasesItsSlot(t *testing.T) {
+	for _, state := range []string{"held", "its head is damaged"} {
+		for _, release := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, %v", state, release), func(t *testing.T) {
+				onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+					queue := func(c *engine.Config) {
+						c.Queues = []engine.Queue{{Name: "reports", Concurrency: 1, ReleaseHeld: release}}
+					}
+					c := &terminable{t: t, store: store, s: store.Open(t), options: engine.StartOptions{Queue: "reports"}, settings: queue}
+					defer func() { c.s.Close() }()
+					terminables[state](c)
+					brief := flow("brief", func(*engine.Run) (string, error) { return "done", nil }).With(c.options)
+					c.p.kill()
+					c.reopen()
+					c.p = boot(t, c.s, forgotten, brief, leases, queue)
+					h := start(t, brief, c.p, "behind", "")
+					time.Sleep(time.Minute)
+					want := map[bool]checkpoint.Status{false: checkpoint.StatusPending, true: checkpoint.StatusCompleted}[release]
+					if i := describe(t, c.p, "behind"); i.Status != want {
+						t.Errorf("the run behind it is %s, want %s", i.Status, want)
+					}
+					if err := c.p.Terminate(ctx, "o", audit); err != nil {
+						t.Fatal(err)
+					}
+					result(t, h)
+					if left := entries(t, c.s, "slot:"); len(left) > 0 {
+						t.Errorf("slots are taken: %q", left)
+					}
+				})
+			})
+		}
+	}
+}

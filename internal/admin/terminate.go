@@ -1,0 +1,154 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/reconcile"
+	"github.com/weft-go/weft/internal/waiting"
+	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/storage"
+)
+
+// Terminate is Engine.Terminate.
+func (e *Admin) Terminate(ctx context.Context, id string, by weft.Actor) error {
+	call := waiting.New(ctx, "termination of workflow", id)
+	return call.Explain(e.terminateWorkflow(call, id, by))
+}
+
+func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor) error {
+	if err := errors.Join(checkActor(by), payload.CheckID(id)); err != nil {
+		return err
+	}
+	var tries []*journal.Write
+	var ended *journal.Workflow
+	err := e.Change(ctx, id, worker.Change{
+		Name: "terminate",
+		Landed: func(ctx context.Context, wf *journal.Workflow) (bool, error) {
+			for _, w := range tries {
+				if done, err := journal.Landed(ctx, e.Store, w); done || err != nil {
+					return done, err
+				}
+			}
+			return false, nil
+		},
+		Decide: func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
+			switch {
+			case len(tries) > 0 && wf.Generation != ended.Generation: // purged, and started again
+				return nil, payload.NotFound(id)
+			case wf.Status.Terminal():
+				return nil, &weft.TerminalError{WorkflowID: id, Status: wf.Status}
+			}
+			unfinished, err := e.unfinished(ctx, wf)
+			if err != nil {
+				return nil, err
+			}
+			if len(tries) > 1 { // its owner commits all the time
+				if wf, err = e.interrupt(ctx, wf); err != nil {
+					return nil, err
+				}
+			}
+			d, w, err := e.terminating(ctx, wf, by, unfinished)
+			if err != nil {
+				return nil, err
+			}
+			tries, ended = append(tries, w), wf
+			return d, nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	e.Log.Warn("weft: workflow is terminated", "workflow", id, "by", by.Name, "why", by.Reason)
+	if x := e.ExecutionOf(ended); x != nil {
+		e.CutOff(x)
+	}
+	e.PokePoll() // a slot of its queue may be free
+	soon, cancel := context.WithTimeout(ctx, dismissFor)
+	defer cancel()
+	if err := e.Dismiss(soon, id, ended.Generation); err != nil {
+		e.Log.Warn("weft: children of a terminated workflow were not asked to stop yet; an engine will ask them", "workflow", id, "error", err)
+	}
+	return nil
+}
+
+// dismissFor is how long Terminate asks children to stop. An engine asks the others.
+const dismissFor = 5 * time.Second
+
+// interrupt changes nothing of wf but its state, and returns the new record. The owner's next
+// commit is refused then, and it reads the record before it commits again. This gives the
+// caller time for a commit of its own. If the record has changed, interrupt returns wf.
+func (e *Admin) interrupt(ctx context.Context, wf *journal.Workflow) (*journal.Workflow, error) {
+	next := *wf
+	next.State++
+	after, put, err := next.Seal()
+	if err != nil {
+		return nil, err
+	}
+	err = e.Store.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}})
+	switch {
+	case err == nil:
+		return after, nil
+	case ctx.Err() != nil, journal.Hopeless(err):
+		return nil, fmt.Errorf("engine: terminate %q: %w", wf.ID, err)
+	}
+	return wf, nil // the commit that follows is refused if it is not the record any more
+}
+
+// terminated is the name of the verb in histories.
+const terminated = "terminate"
+
+// terminating decides the end of wf by an operator.
+func (e *Admin) terminating(ctx context.Context, wf *journal.Workflow, by weft.Actor, unfinished []checkpoint.Event) (*worker.Changing, *journal.Write, error) {
+	hold, err := journal.Find(ctx, e.Store, wf)
+	if errors.Is(err, storage.ErrCorrupt) {
+		hold, err = journal.FindUnread(ctx, e.Store, wf)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	next := *wf
+	next.Cancel = &journal.Request{By: by.Name, Reason: by.Reason, At: journal.Micro(e.Now()), Terminated: true}
+	var events []checkpoint.Event
+	for _, v := range append(wf.Verbs[:len(wf.Verbs):len(wf.Verbs)], journal.Verb{Name: terminated, By: by.Name, Why: by.Reason}) {
+		events = append(events, checkpoint.Event{Kind: checkpoint.KindActed, Name: v.Name, By: v.By, Why: v.Why})
+	}
+	next.Verbs = nil
+	out := &journal.Output{Generation: wf.Generation, Status: checkpoint.StatusCancelled}
+	payload.FailureOf(fmt.Errorf("%w: terminated by %s: %s", weft.ErrCancelled, by.Name, by.Reason), "", nil).Onto(out)
+	return e.Ended(ctx, hold, worker.Ending{
+		Next:   &next,
+		Output: out,
+		Events: append(events, unfinished...),
+		Ops:    []storage.Op{storage.Put(keys.Dismissal(wf.ID, wf.Generation), nil)},
+	})
+}
+
+// mostUnfinished is how many operations of unknown fate the history of a terminated workflow
+// names at most.
+const mostUnfinished = 100
+
+// unfinished returns an event for each operation of wf with an idempotency key whose effect may
+// have happened, and about which nobody will ask any more. One whose record is damaged is one of
+// them.
+func (e *Admin) unfinished(ctx context.Context, wf *journal.Workflow) (events []checkpoint.Event, _ error) {
+	for r, err := range reconcile.All(ctx, e.Store, wf.ID) {
+		switch {
+		case err != nil && r.Operation == "":
+			return nil, err
+		case err == nil && (r.Settled || r.Generation != wf.Generation):
+			continue
+		case len(events) == mostUnfinished:
+			return events, nil
+		}
+		events = append(events, checkpoint.Event{Kind: checkpoint.KindGivenUp, Operation: r.Operation, Of: "activity", Name: r.Activity})
+	}
+	return events, nil
+}

@@ -1,0 +1,124 @@
+// Package w5 reaches outside.
+package w5
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/signal"
+)
+
+func requests(run *engine.Run) (*http.Response, error) {
+	return http.Get("http://example.com") // want `http.Get in workflow code: a replay does it again and may get another answer; do it in an activity or an engine.Step \(W5\)`
+}
+
+func client(run *engine.Run, c *http.Client, r *http.Request) (*http.Response, error) {
+	return c.Do(r) // want `http.Client.Do in workflow code`
+}
+
+func dials(run *engine.Run) (net.Conn, error) {
+	return net.Dial("tcp", "example.com:80") // want `net.Dial in workflow code`
+}
+
+func resolves(run *engine.Run, r *net.Resolver) ([]string, error) {
+	return r.LookupHost(nil, "example.com") // want `net.Resolver.LookupHost in workflow code`
+}
+
+func reads(run *engine.Run) ([]byte, error) {
+	return os.ReadFile("config") // want `os.ReadFile in workflow code`
+}
+
+func writes(run *engine.Run, f *os.File) error {
+	_, err := f.WriteString("done") // want `os.File.WriteString in workflow code`
+	return err
+}
+
+func executes(run *engine.Run) ([]byte, error) {
+	return exec.Command("date").Output() // want `exec.Command in workflow code`
+}
+
+func queries(run *engine.Run, db *sql.DB) (n int, err error) {
+	row := db.QueryRow("SELECT 1") // want `sql.DB.QueryRow in workflow code`
+	return n, row.Scan(&n)         // want `sql.Row.Scan in workflow code`
+}
+
+func environment(run *engine.Run) string {
+	return os.Getenv("REGION") // want `os.Getenv in workflow code: it may differ where the run is replayed; read it in an engine.Step, or before the engine starts`
+}
+
+func host(run *engine.Run) (string, error) {
+	return os.Hostname() // want `os.Hostname in workflow code`
+}
+
+func args(run *engine.Run) string {
+	return os.Args[1] // want `os.Args in workflow code`
+}
+
+func processors(run *engine.Run) int {
+	return runtime.NumCPU() // want `runtime.NumCPU in workflow code`
+}
+
+func globs(run *engine.Run) ([]string, error) {
+	return filepath.Glob("*.csv") // want `filepath.Glob in workflow code`
+}
+
+func asks(run *engine.Run) (s string, err error) {
+	_, err = fmt.Scanln(&s) // want `fmt.Scanln in workflow code`
+	return s, err
+}
+
+func exits(run *engine.Run) {
+	os.Exit(1) // want `os.Exit in workflow code`
+}
+
+var (
+	paid  = &signal.Signal[int]{Name: "paid"}
+	other = &engine.Workflow[int, int]{Name: "other", Func: func(run *engine.Run, n int) (int, error) { return n, nil }}
+)
+
+// A client in a workflow acts beside the history.
+func clients(run *engine.Run, eng *engine.Engine) error {
+	h, err := other.Start(context.Background(), eng, "other-1", 1) // want `engine.Workflow.Start in workflow code: it acts beside the history`
+	if err != nil {
+		return err
+	}
+	if _, err := h.Result(context.Background()); err != nil { // want `engine.Handle.Result in workflow code`
+		return err
+	}
+	_, err = paid.Send(context.Background(), eng, "x", 1, nil) // want `signal.Signal.Send in workflow code`
+	return err
+}
+
+// A function with a context that the workflow calls itself.
+func callsDirectly(run *engine.Run) (string, error) { return fetch(context.Background()) }
+
+func fetch(ctx context.Context) (string, error) {
+	r, err := http.Get("http://example.com") // want `http.Get in workflow code \(callsDirectly calls fetch\)`
+	if err != nil {
+		return "", err
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	return string(b), err
+}
+
+var region = os.Getenv("REGION")
+
+func variable(run *engine.Run) string {
+	return region // want `region, whose value uses os.Getenv \(fault.go:\d+\), in workflow code: it may differ`
+}
+
+func reached(run *engine.Run) string { return regionOf() }
+
+func regionOf() string {
+	return region // want `region, whose value uses os.Getenv .* \(reached calls regionOf\)`
+}

@@ -1,0 +1,90 @@
+package w6
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"sync"
+
+	"example.com/corpus/shared"
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+)
+
+const maximum = 10
+
+var (
+	rates   = map[string]int{"eu": 20}
+	pattern = regexp.MustCompile(`^a`)
+	errFull = errors.New("full")
+
+	charge = activity.Activity[int, int]{Name: "charge", Run: func(ctx context.Context, n int) (int, error) { return n, nil }}
+	order  engine.Workflow[int, int]
+
+	prices map[string]int
+	lazily *regexp.Regexp
+	once   sync.Once
+
+	retries  = 3 // a test replaces it
+	internal int // that no workflow reads
+)
+
+func init() {
+	prices = map[string]int{"a": 1}
+	prices["b"] = 2
+	order = engine.Workflow[int, int]{Name: "order", Func: func(run *engine.Run, n int) (int, error) { return n, nil }}
+}
+
+func constant(run *engine.Run) int { return maximum }
+
+func table(run *engine.Run) int { return rates["eu"] }
+
+func compiled(run *engine.Run, s string) bool { return pattern.MatchString(s) }
+
+func sentinel(run *engine.Run) error { return errFull }
+
+func uses(run *engine.Run) (int, error) { return charge.Do(run, 1) }
+
+// The address of a definition is taken to use it.
+func defines() []engine.Definition { return append([]engine.Definition{&order}, definition(&order)) }
+
+func definition(w *engine.Workflow[int, int]) engine.Definition { return w }
+
+func childOf(run *engine.Run) (int, error) { return order.Do(run, 1) }
+
+func initialised(run *engine.Run) int { return prices["a"] }
+
+func compiledOnce(run *engine.Run, s string) bool {
+	once.Do(func() { lazily = regexp.MustCompile("^b") })
+	return lazily.MatchString(s)
+}
+
+func local(run *engine.Run) int {
+	limit := 1
+	limit++
+	return limit
+}
+
+func shadowed(run *engine.Run, limit int) int { limit = 3; return limit }
+
+func inStep(run *engine.Run) (int, error) {
+	return engine.Step(run, "limit", func(context.Context) (int, error) { return limit, nil })
+}
+
+func ofOther(run *engine.Run) string { return shared.Regions[0] }
+
+func replaced(run *engine.Run) int { return retries }
+
+func client() int {
+	internal++
+	return internal + limit
+}
+
+// The pointer is only read.
+func marshals(run *engine.Run) ([]byte, error) { return json.Marshal(rates) }
+
+// The limit of a Map is no part of the history.
+func atOnce(run *engine.Run, in []int) ([]int, error) {
+	return engine.Map(run, "m", *parallel, in, func(_ *engine.Run, n int) (int, error) { return n, nil })
+}

@@ -1,0 +1,90 @@
+// Package w6 uses package variables that change.
+package w6
+
+import (
+	"encoding/json"
+	"flag"
+	"sync/atomic"
+
+	"example.com/corpus/shared"
+	"github.com/weft-go/weft/engine"
+)
+
+var (
+	limit    = 10
+	counter  int
+	settings struct{ Fast bool }
+	registry = map[string]int{}
+	config   struct{ Region string }
+	hits     atomic.Int64
+	current  *struct{ n int }
+)
+
+// Somewhere else in the program.
+func configure(b []byte) error {
+	limit = 20
+	settings.Fast = true
+	registry["a"] = 1
+	hits.Add(1)
+	current.n = 3
+	return json.Unmarshal(b, &config)
+}
+
+func reads(run *engine.Run) int {
+	return limit // want `the package variable limit, which is written at fault.go:\d+, in workflow code: a replay may find another value; pass the value to the workflow, or read it in an engine.Step \(W6\)`
+}
+
+func counts(run *engine.Run) {
+	counter++ // want `the package variable counter, which is written at`
+}
+
+func field(run *engine.Run) bool {
+	return settings.Fast // want `the package variable settings`
+}
+
+func element(run *engine.Run) int {
+	return registry["a"] // want `the package variable registry`
+}
+
+func decoded(run *engine.Run) string {
+	return config.Region // want `the package variable config`
+}
+
+func atomically(run *engine.Run) int64 {
+	return hits.Load() // want `the package variable hits`
+}
+
+func throughPointer(run *engine.Run) int {
+	return current.n // want `the package variable current`
+}
+
+func ofAnother(run *engine.Run) int {
+	return shared.Limit // want `the package variable shared.Limit, which is written at shared.go:\d+,`
+}
+
+func behindFunction(run *engine.Run) int {
+	return shared.Get() // want `shared.Get, which uses the package variable Limit, which is written at shared.go:\d+ \(shared.go:\d+\), in workflow code`
+}
+
+func writes(run *engine.Run) {
+	memo("a", 1)
+}
+
+var memos = map[string]int{}
+
+func memo(k string, v int) {
+	memos[k] = v // want `the package variable memos, .* in workflow code \(writes calls memo\)`
+}
+
+// A branch shares it with other runs.
+func inBranch(run *engine.Run) ([]int, error) {
+	return engine.Map(run, "m", 0, []int{1}, func(run *engine.Run, n int) (int, error) {
+		return limit * n, nil // want `the package variable limit`
+	})
+}
+
+var parallel = flag.Int("parallel", 4, "") // flag.Parse writes it
+
+func flags(run *engine.Run) int {
+	return *parallel // want `the package variable parallel`
+}
