@@ -60,7 +60,7 @@ package engine
 //     wait (internal/run, scheduler).
 //  4. A commit is done, refused, or unknown. After a refusal, journal.Judge says whether the
 //     owner decides again or has lost the run (internal/run, execution, judged).
-//     journal.Settle repeats an unknown commit unchanged until its outcome is certain. Sends
+//     settle.Commit repeats an unknown commit unchanged until its outcome is certain. Sends
 //     (internal/intake, send) and requests (internal/worker, change) look for what they
 //     wrote, and decide again if it is not there.
 //  5. A run that only waits, and for long enough, is parked: it is removed from memory

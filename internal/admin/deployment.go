@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
@@ -106,7 +107,7 @@ func (e *Admin) replace(ctx context.Context, now, next *run.ActiveRecord) (again
 		e.Log.Warn("weft: outcome of an activation is unknown; trying again", "deployment", next.Deployment, "error", err)
 	}
 	b := storage.Batch{If: []storage.Condition{now.Unchanged()}, Ops: []storage.Op{storage.Put(run.ActiveKey, raw)}}
-	err = journal.Settle(ctx, e.Store, b, unsure, func(ctx context.Context) (bool, error) {
+	err = settle.Commit(ctx, e.Store, b, unsure, func(ctx context.Context) (bool, error) {
 		there, err := e.Store.Get(ctx, run.ActiveKey)
 		if errors.Is(err, storage.ErrNotFound) {
 			return false, nil

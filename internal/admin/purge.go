@@ -10,6 +10,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
@@ -96,7 +97,7 @@ func (e *Admin) bury(ctx context.Context, wf *journal.Workflow) (*journal.Workfl
 	if err != nil {
 		return nil, err
 	}
-	err = journal.Settle(ctx, e.Store, w.Batch, nil, func(ctx context.Context) (bool, error) {
+	err = settle.Commit(ctx, e.Store, w.Batch, nil, func(ctx context.Context) (bool, error) {
 		seen, err := journal.Load(ctx, e.Store, wf.ID)
 		if errors.Is(err, storage.ErrNotFound) {
 			return false, nil

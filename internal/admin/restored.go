@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
@@ -68,7 +69,7 @@ func (e *Admin) raiseFloor(ctx context.Context, floor uint64, by weft.Actor) (ag
 		unchanged = storage.Equal(worker.FloorKey, now.Raw)
 	}
 	b := storage.Batch{If: []storage.Condition{unchanged}, Ops: []storage.Op{storage.Put(worker.FloorKey, raw)}}
-	err = journal.Settle(ctx, e.Store, b, nil, func(ctx context.Context) (bool, error) {
+	err = settle.Commit(ctx, e.Store, b, nil, func(ctx context.Context) (bool, error) {
 		there, err := e.Store.Get(ctx, worker.FloorKey)
 		if errors.Is(err, storage.ErrNotFound) {
 			return false, nil

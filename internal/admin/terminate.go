@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/reconcile"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
@@ -96,7 +97,7 @@ func (e *Admin) interrupt(ctx context.Context, wf *journal.Workflow) (*journal.W
 	switch {
 	case err == nil:
 		return after, nil
-	case ctx.Err() != nil, journal.Hopeless(err):
+	case ctx.Err() != nil, settle.Hopeless(err):
 		return nil, fmt.Errorf("engine: terminate %q: %w", wf.ID, err)
 	}
 	return wf, nil // the commit that follows is refused if it is not the record any more

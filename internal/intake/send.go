@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/signal"
@@ -415,7 +416,7 @@ func (e *Intake) accept(ctx context.Context, to run.Address, batch []*sending) (
 			e.sends.settle(s, signal.Accepted{}, s.in.Conflict())
 		case errors.Is(err, storage.ErrConflict) && s.contradicted(to):
 			e.sends.settle(s, signal.Accepted{}, worker.Contradiction(keys.Accepted(s.in.WorkflowID, s.in.Name, s.in.ID)))
-		case journal.Hopeless(err):
+		case settle.Hopeless(err):
 			e.sends.settle(s, signal.Accepted{}, undecided(s.in, err))
 		default:
 			open = append(open, s)

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/signal"
@@ -97,7 +98,7 @@ func (s *startCall) try(ctx context.Context) (info weft.Info, again bool, err er
 	if err != nil {
 		return weft.Info{}, false, err
 	}
-	err = journal.Settle(ctx, s.intake.Store, w.Batch, s.unsure, func(ctx context.Context) (bool, error) {
+	err = settle.Commit(ctx, s.intake.Store, w.Batch, s.unsure, func(ctx context.Context) (bool, error) {
 		wf, err := journal.Load(ctx, s.intake.Store, s.Workflow.ID)
 		if errors.Is(err, storage.ErrNotFound) {
 			return false, nil

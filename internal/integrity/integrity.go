@@ -130,6 +130,12 @@ var families = map[string]struct {
 	"exp":    {[]int{5, 6}, (*checked).expires},
 	"eng":    {[]int{2}, nil},
 	"meta":   {[]int{2}, nil},
+
+	// Of package idempotency, whose own tests check them.
+	"idem":    {[]int{5}, nil},
+	"idemexp": {[]int{6}, nil},
+	"idemver": {[]int{4}, nil},
+	"idemown": {[]int{2}, nil},
 }
 
 func (c *checked) check(e entry) {

@@ -3,11 +3,9 @@ package journal
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
-	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -94,7 +92,7 @@ func (w *Workflow) sameClaim(known *Workflow) bool {
 // error of each. It returns an error only with Unresolved.
 func Commit(ctx context.Context, s storage.Storage, w *Write, unknown func(error)) (Verdict, error) {
 	var verdict Verdict
-	err := Settle(ctx, s, w.Batch, unknown, func(ctx context.Context) (bool, error) {
+	err := settle.Commit(ctx, s, w.Batch, unknown, func(ctx context.Context) (bool, error) {
 		seen, err := look(ctx, s, w)
 		if err != nil {
 			return false, err
@@ -146,49 +144,6 @@ func look(ctx context.Context, s storage.Storage, w *Write) (seen Seen, err erro
 		err = nil
 	}
 	return seen, err
-}
-
-// Settle commits b until the outcome is certain: after an unknown outcome it commits the very
-// same batch again. It returns nil if b was applied, an error that wraps storage.ErrConflict if
-// it certainly was not, and any other error if the outcome is still unknown. mine reports
-// whether the effect of a refused batch is in the store.
-func Settle(ctx context.Context, s storage.Storage, b storage.Batch, unknown func(error), mine func(context.Context) (bool, error)) error {
-	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
-		err := s.Commit(ctx, b)
-		if err == nil {
-			return nil
-		}
-		if errors.Is(err, storage.ErrConflict) {
-			landed, e := mine(ctx)
-			if e == nil && landed {
-				return nil
-			}
-			if e == nil {
-				return err
-			}
-			err = e
-		}
-		if Hopeless(err) || ctx.Err() != nil {
-			return fmt.Errorf("checkpoint: commit: %w", err)
-		}
-		if unknown != nil {
-			unknown(err)
-		}
-		if !backoff.Wait(ctx, pause) {
-			return fmt.Errorf("checkpoint: commit: outcome unknown: %w (%w)", err, context.Cause(ctx))
-		}
-	}
-}
-
-// Hopeless reports whether retrying is useless: the store is closed or damaged, its files were
-// moved, or it cannot accept the batch.
-func Hopeless(err error) bool {
-	for _, e := range []error{storage.ErrInvalidBatch, storage.ErrClosed, storage.ErrMoved, storage.ErrAborted, storage.ErrCorrupt, storage.ErrFutureFormat, errors.ErrUnsupported} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
 }
 
 // Load reads a workflow record, which may be a tombstone. It returns storage.ErrNotFound if

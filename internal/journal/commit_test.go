@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -363,7 +364,7 @@ func TestCommitGivesUpWithItsContext(t *testing.T) {
 func TestSettleKnowsHopelessErrors(t *testing.T) {
 	for _, hopeless := range []error{storage.ErrInvalidBatch, storage.ErrClosed, storage.ErrCorrupt, storage.ErrFutureFormat, errors.ErrUnsupported} {
 		calls := 0
-		err := Settle(ctx, answering{func() error { calls++; return fmt.Errorf("disk: %w", hopeless) }}, storage.Batch{}, func(error) {
+		err := settle.Commit(ctx, answering{func() error { calls++; return fmt.Errorf("disk: %w", hopeless) }}, storage.Batch{}, func(error) {
 			t.Errorf("%v was called unknown", hopeless)
 		}, nil)
 		if !errors.Is(err, hopeless) || calls != 1 {
@@ -378,12 +379,12 @@ func TestSettleOfAConflict(t *testing.T) {
 		landed bool
 		want   error
 	}{{true, nil}, {false, storage.ErrConflict}} {
-		err := Settle(ctx, conflict, storage.Batch{}, nil, func(context.Context) (bool, error) { return c.landed, nil })
+		err := settle.Commit(ctx, conflict, storage.Batch{}, nil, func(context.Context) (bool, error) { return c.landed, nil })
 		if !errors.Is(err, c.want) || err != nil && c.want == nil {
 			t.Errorf("landed %v: %v, want %v", c.landed, err, c.want)
 		}
 	}
-	err := Settle(ctx, conflict, storage.Batch{}, nil, func(context.Context) (bool, error) { return false, storage.ErrCorrupt })
+	err := settle.Commit(ctx, conflict, storage.Batch{}, nil, func(context.Context) (bool, error) { return false, storage.ErrCorrupt })
 	if !errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrConflict) {
 		t.Errorf("a conflict that cannot be looked into: %v, want ErrCorrupt alone", err)
 	}
@@ -437,7 +438,7 @@ func TestSettleComesBackAtItsOwnTime(t *testing.T) {
 		for i := range many {
 			b := storage.Batch{Ops: []storage.Op{storage.Put(fmt.Appendf(nil, "k%d", i), nil)}}
 			done.Go(func() {
-				if err := Settle(ctx, s, b, nil, nil); err != nil {
+				if err := settle.Commit(ctx, s, b, nil, nil); err != nil {
 					t.Errorf("Settle: %v", err)
 				}
 			})

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/reconcile"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -189,7 +190,7 @@ func (h *heart) write(ctx context.Context) (done bool) {
 			err = h.owned(ctx)
 		}
 		if err != nil {
-			h.disabled = journal.Hopeless(err)
+			h.disabled = settle.Hopeless(err)
 			h.j.op.logger().Warn("weft: progress of an activity could not be written", "error", err)
 			return h.disabled
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/internal/backoff"
-	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -29,7 +29,7 @@ func (p RetryReads) Scan(ctx context.Context, r storage.Range) ([]storage.Entry,
 func outlast[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		v, err := read()
-		if err == nil || errors.Is(err, storage.ErrNotFound) || journal.Hopeless(err) || !backoff.Wait(ctx, wait) {
+		if err == nil || errors.Is(err, storage.ErrNotFound) || settle.Hopeless(err) || !backoff.Wait(ctx, wait) {
 			return v, err
 		}
 	}

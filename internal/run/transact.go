@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -71,7 +72,7 @@ func (x *Execution) transact(o *operation) (recorded bool, err error) {
 		o.answer = a
 		x.Ops.ready = append(x.Ops.ready, o)
 		return false, nil
-	case w == nil || journal.Hopeless(err):
+	case w == nil || settle.Hopeless(err):
 		o.logger().Warn("weft: transaction did not begin; trying again", "error", err)
 		x.dueAfter(o, x.time(), time.Second)
 		return false, nil

@@ -8,8 +8,8 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/backoff"
-	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -79,7 +79,7 @@ func Failed(ctx context.Context, err error) bool {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.last != nil && errors.Is(err, w.last) && (ctx.Err() != nil || !journal.Hopeless(err))
+	return w.last != nil && errors.Is(err, w.last) && (ctx.Err() != nil || !settle.Hopeless(err))
 }
 
 // Quoted returns an id in quotes, cut after 200 characters.
@@ -178,7 +178,7 @@ func look[T any](ctx context.Context, closing <-chan struct{}, read func() (T, e
 		if began {
 			met(ctx, err, "the store to read", false)
 		}
-		if !doubtful(ctx) || journal.Hopeless(err) || Closed(closing) || !backoff.Wait(ctx, wait) {
+		if !doubtful(ctx) || settle.Hopeless(err) || Closed(closing) || !backoff.Wait(ctx, wait) {
 			return v, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -78,7 +79,7 @@ func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 		case err == nil:
 			e.landed(d, true)
 			return nil
-		case ctx.Err() != nil, journal.Hopeless(err):
+		case ctx.Err() != nil, settle.Hopeless(err):
 			return fmt.Errorf("engine: %s %q: %w", c.Name, id, err)
 		}
 		// After a conflict or an unknown outcome, read again what is there.

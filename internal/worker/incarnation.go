@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/trail"
 	"github.com/weft-go/weft/storage"
 )
@@ -105,7 +106,7 @@ func (l *Incarnation) register(ctx context.Context) error {
 	defer cancel()
 	b := storage.Batch{If: []storage.Condition{storage.Absent(put.Key)}, Ops: []storage.Op{put}}
 	l.lease, l.registered = put.Value, time.Now()
-	return journal.Settle(ctx, l.Worker.Store, b, l.Unsure("register", ""), func(ctx context.Context) (bool, error) {
+	return settle.Commit(ctx, l.Worker.Store, b, l.Unsure("register", ""), func(ctx context.Context) (bool, error) {
 		_, err := l.Worker.Store.Get(ctx, put.Key) // the name is unique, so the record is this one's
 		return err == nil, err
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -148,7 +149,7 @@ func (l *Incarnation) renew(ctx context.Context) error {
 		Ops:    []storage.Op{put},
 		Urgent: true,
 	}
-	err = journal.Settle(ctx, l.Worker.Store, b, l.Unsure("renewal", ""), func(ctx context.Context) (bool, error) {
+	err = settle.Commit(ctx, l.Worker.Store, b, l.Unsure("renewal", ""), func(ctx context.Context) (bool, error) {
 		raw, err := l.Worker.Store.Get(ctx, put.Key)
 		if errors.Is(err, storage.ErrNotFound) {
 			return false, nil
