@@ -389,7 +389,7 @@ func play(t *testing.T, cmd *exec.Cmd, want []string) (got []string) {
 		t.Fatal(err)
 	}
 	kill := func() { _ = cmd.Process.Kill() }
-	defer time.AfterFunc(2*time.Minute, kill).Stop()
+	defer time.AfterFunc(10*time.Minute, kill).Stop() // it may have to compile first
 	doomed := len(want) > 0 && want[len(want)-1] == killed
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		got = append(got, lines.Text())

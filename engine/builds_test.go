@@ -44,7 +44,7 @@ func (b builder) run() error {
 		Logger:       quiet,
 		ParkAfter:    -1,
 		PollInterval: 50 * time.Millisecond,
-		LeaseTTL:     time.Second,
+		LeaseTTL:     3 * time.Second, // not lost on a slow machine
 	}
 	on(b.Deployment)(&c)
 	eng, err := engine.New(c)

@@ -81,7 +81,11 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := pgtest.Main(m)
-	if err := goleak.Find(); err != nil && code == 0 {
+	err := goleak.Find()
+	for more := 20; err != nil && more > 0; more-- { // it waits for less than half a second
+		err = goleak.Find()
+	}
+	if err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

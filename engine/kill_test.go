@@ -92,7 +92,7 @@ func (c charger) run() error {
 		Workflows:    []engine.Definition{wf},
 		Logger:       quiet,
 		PollInterval: 50 * time.Millisecond,
-		LeaseTTL:     time.Second,
+		LeaseTTL:     2 * time.Second, // not lost on a slow machine
 	})
 	if err != nil {
 		return err

@@ -372,7 +372,7 @@ func TestTenThousandSteps(t *testing.T) {
 			}
 			return
 		}
-		if try == 3 {
+		if try == 10 { // others may have begun to use the machine meanwhile
 			t.Fatalf("median step: %v in the first tenth, %v in the last", first, last)
 		}
 	}

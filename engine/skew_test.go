@@ -271,7 +271,7 @@ func (s *skew) anyone() *seat {
 // try has f succeed with any engine: one that is asked may be killed meanwhile.
 func (s *skew) try(what string, f func(*seat) error) {
 	s.t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		err := f(s.anyone())
 		if err == nil {
 			return

@@ -44,7 +44,7 @@ func TestStagedInTheHostsTransaction(t *testing.T) {
 	}}
 	eng, stop := running(t, store, wf)
 	defer stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 
 	place := func(id string, end func(*sql.Tx) error) error {
@@ -128,7 +128,7 @@ func TestTransactionSeesWhoIsAlive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := eng.Activate(ctx, "blue", engine.Actor{Name: "ann", Reason: "release"}); err != nil {
 		t.Fatal(err)

@@ -118,7 +118,7 @@ func (p *process) ended(t *testing.T, names ...string) map[string]tracetest.Span
 
 func eventually(t *testing.T, ok func() bool, or func() string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal(or())
 		}

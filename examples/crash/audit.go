@@ -108,6 +108,9 @@ func (l *ledger) auditHistory(ctx context.Context, eng *engine.Engine, e *entry)
 	return nil
 }
 
+// enough is whether an eighth of so many kills have found an effect in flight.
+func (l *ledger) enough(kills int) bool { return l.hits*8 >= kills }
+
 // verdict reports errors.
 func (l *ledger) verdict(kills int) error {
 	switch {
@@ -115,7 +118,7 @@ func (l *ledger) verdict(kills int) error {
 		return fmt.Errorf("%d violations", len(l.violations))
 	case l.kills < kills:
 		return fmt.Errorf("%d kills, %d were asked for", l.kills, kills)
-	case l.hits*8 < l.kills:
+	case !l.enough(kills):
 		return fmt.Errorf("%d of %d kills found an effect in flight: too few to mean anything", l.hits, l.kills)
 	}
 	return nil

@@ -29,9 +29,10 @@ func newParent(o options) *parent {
 // stall is how long a child may print nothing.
 const stall = 30 * time.Second
 
-// torture runs children until the kills are done, and lets the last one finish.
+// torture runs children until the kills are done and enough of them have found an effect in
+// flight, and lets the last one finish. On a slow machine that takes more kills.
 func (p *parent) torture(ctx context.Context) error {
-	for p.ledger.kills < p.kills {
+	for p.ledger.kills < p.kills || !p.ledger.enough(p.kills) && p.ledger.kills < 4*p.kills {
 		if err := p.life(ctx, false); err != nil {
 			return err
 		}

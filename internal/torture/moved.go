@@ -147,7 +147,7 @@ func moved(t *testing.T, open Open, take func(*testing.T, string)) {
 func movedUnread(t *testing.T, open Open, take func(*testing.T, string)) {
 	o := fresh(t, open)
 	take(t, o.path)
-	for end := time.Now().Add(20 * time.Second); ; {
+	for end := time.Now().Add(time.Minute); ; {
 		_, err := o.store.Scan(t.Context(), storage.Range{Limit: 1})
 		if errors.Is(err, storage.ErrMoved) {
 			break

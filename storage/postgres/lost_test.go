@@ -56,7 +56,7 @@ func (b *booking) book(n int, f func(ctx context.Context, tx pgx.Tx, call int32)
 	b.t.Helper()
 	b.calls.Store(0)
 	b.f = f
-	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
 	defer cancel()
 	h, err := b.wf.Start(ctx, b.eng, fmt.Sprint("seat ", n), n)
 	must(b.t, err)

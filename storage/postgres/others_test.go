@@ -250,12 +250,12 @@ func TestOpenTransactionOfHost(t *testing.T) {
 			for range 20 {
 				urgent := time.Now()
 				must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put("lease", "1")}, Urgent: true}))
-				if d := time.Since(urgent); d > time.Second {
+				if d := time.Since(urgent); d > 5*time.Second { // who waits for the host waits for longer
 					t.Errorf("an urgent batch took %v", d)
 				}
 			}
 			all.Wait()
-			if d := time.Since(began); d > 4*time.Second {
+			if d := time.Since(began); d > 6*time.Second {
 				t.Errorf("the others took %v", d)
 			}
 			eventually(t, func() bool { return s.InLanes() > 0 })
@@ -386,7 +386,7 @@ func stoppedHolder(t *testing.T, size int, statement string) {
 	for done := false; !done; n++ {
 		one := time.Now()
 		must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{put(fmt.Sprint("warm", 100+n%100), "other")}}))
-		if d := time.Since(one); d > time.Second {
+		if d := time.Since(one); d > postgres.IdleTimeout/2 {
 			t.Errorf("one who wants other rows took %v", d)
 		}
 		select {
@@ -397,7 +397,7 @@ func stoppedHolder(t *testing.T, size int, statement string) {
 		default:
 		}
 	}
-	if d := time.Since(began); d > postgres.IdleTimeout+2*time.Second {
+	if d := time.Since(began); d > 2*postgres.IdleTimeout {
 		t.Errorf("the stopped one's row was free after %v, want %v", d, postgres.IdleTimeout)
 	}
 	p.cutAll()

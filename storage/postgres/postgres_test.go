@@ -17,7 +17,11 @@ import (
 
 func TestMain(m *testing.M) {
 	code := pgtest.Main(m)
-	if err := goleak.Find(); err != nil && code == 0 {
+	err := goleak.Find()
+	for more := 20; err != nil && more > 0; more-- { // it waits for less than half a second
+		err = goleak.Find()
+	}
+	if err != nil && code == 0 {
 		os.Stderr.WriteString(err.Error() + "\n")
 		code = 1
 	}

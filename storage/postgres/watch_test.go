@@ -27,7 +27,7 @@ func TestWatch(t *testing.T) {
 	})
 	wait := func(what string, want bool) {
 		t.Helper()
-		limit := 10 * time.Second
+		limit := time.Minute
 		if !want {
 			limit = 200 * time.Millisecond
 		}

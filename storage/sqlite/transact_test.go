@@ -72,7 +72,7 @@ func TestTransactHasALimitUnderALease(t *testing.T) {
 		})
 	}
 	t.Cleanup(free)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	h, err := long.Start(ctx, engines[0], "long", 1)
 	if err != nil {
@@ -141,7 +141,7 @@ func TestTransactLimitIsTheOutcome(t *testing.T) {
 				Storage:   open(t, path, &sqlite.Options{TransactLimit: 50 * time.Millisecond}),
 				Workflows: []engine.Definition{wf},
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			h, err := wf.Start(ctx, e, "1", 1)
 			if err != nil {
@@ -299,7 +299,7 @@ func TestTransactionThatEndsEarly(t *testing.T) {
 				return err.Error(), nil
 			}}
 			e := engineOn(t, engine.Config{Storage: open(t, path, nil), Workflows: []engine.Definition{wf}})
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			h, err := wf.Start(ctx, e, "o", 1)
 			if err != nil {
