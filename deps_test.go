@@ -32,6 +32,8 @@ var arrows = map[string][]string{
 	"internal/known":       {"storage"},
 	"internal/pgtest":      {"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"internal/keys":        {"storage"},
+	"idempotency":          {".", "storage", "activity", "internal/backoff", "internal/canon", "internal/keys", "internal/payload", "internal/record", "internal/saturate", "internal/settle", "github.com/oklog/ulid/v2"},
+	"internal/canon":       {"github.com/go-json-experiment/json/jsontext", "github.com/wI2L/jsondiff"},
 	"internal/place":       {"storage", "golang.org/x/sys/unix"},
 	"internal/backoff":     {},
 	"internal/settle":      {"storage", "internal/backoff"},
@@ -41,6 +43,9 @@ var arrows = map[string][]string{
 	"signal":               {"future"},
 	"activity":             {"future", "internal/keys"},
 	"engine":               {".", "storage", "checkpoint", "signal", "activity", "future", "internal/admin", "internal/intake", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/limits", "internal/lock", "github.com/oklog/ulid/v2", "internal/journal"},
+	"idempotency/idemhttp": {"idempotency", "activity", "internal/canon", "github.com/dunglas/httpsfv"},
+	"idempotency/webhook":  {"idempotency", "github.com/standard-webhooks/standard-webhooks/libraries/go"},
+	"idempotency/consumer": {"idempotency", "storage"},
 	"internal/admin":       {".", "storage", "checkpoint", "activity", "internal/worker", "internal/run", "internal/membership", "internal/payload", "internal/waiting", "internal/export", "internal/backoff", "internal/keys", "internal/record", "internal/saturate", "internal/acceptance", "internal/journal", "internal/reconcile", "internal/settle"},
 	"internal/intake":      {".", "storage", "checkpoint", "signal", "internal/worker", "internal/run", "internal/waiting", "internal/backoff", "internal/keys", "internal/lock", "internal/acceptance", "internal/journal", "internal/settle"},
 	"internal/worker":      {".", "storage", "checkpoint", "activity", "internal/run", "internal/membership", "internal/trail", "internal/payload", "internal/backoff", "internal/keys", "internal/lock", "internal/record", "internal/saturate", "internal/stack", "internal/acceptance", "internal/journal", "internal/settle"},
@@ -72,6 +77,9 @@ var arrows = map[string][]string{
 	"examples/cluster":     {"engine", "activity", "signal", "checkpoint", "fence", "storage", "storage/...", "internal/pgtest", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "internal/journal"},
 	"examples/payment":     {"engine", "activity", "storage", "storage/...", "internal/pgtest"},
 	"examples/crashtest":   {"engine", "activity", "enginetest"},
+	"examples/webhook":     {"engine", "activity", "signal", "storage", "storage/...", "idempotency", "idempotency/webhook", "github.com/standard-webhooks/standard-webhooks/libraries/go"},
+	"examples/consumer":    {"activity", "storage/...", "idempotency", "idempotency/consumer"},
+	"examples/ingest":      {"storage", "storage/...", "idempotency"},
 	"examples/...":         {"engine", "activity", "signal", "future", "checkpoint", "storage", "storage/..."},
 }
 

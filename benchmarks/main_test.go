@@ -48,8 +48,8 @@ func TestMeasured(t *testing.T) {
 		name := strings.Join([]string{v.Peer, v.Store, v.Mode, v.Workload}, "/")
 		runs[name] = append(runs[name], v.Run)
 	}
-	want := []string{"raw/sqlite/FULL/one", "raw/sqlite/FULL/hundred", "raw/sqlite/FULL/grouped", "weft/sqlite/FULL/w1c200", "weft/sqlite/FULL/w5", "weft/sqlite/FULL/w7", "weft/postgres//w8", "raw/postgres//one", "raw/postgres//hundred", "raw/postgres//grouped"}
-	for _, w := range workloads {
+	want := []string{"raw/sqlite/FULL/one", "raw/sqlite/FULL/hundred", "raw/sqlite/FULL/grouped", "raw/sqlite/FULL/effects", "weft/sqlite/FULL/w1c200", "weft/sqlite/FULL/w5", "weft/sqlite/FULL/w7", "weft/postgres//w8", "raw/postgres//one", "raw/postgres//hundred", "raw/postgres//grouped", "raw/postgres//effects"}
+	for _, w := range slices.Concat(workloads, ledgerWorkloads) {
 		want = append(want, "weft/memory/not durable/"+w.Name)
 	}
 	for _, name := range want {

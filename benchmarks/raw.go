@@ -18,12 +18,13 @@ import (
 var (
 	rawOne     = &Workload{Name: "one", Title: "Raw limit: one row in a transaction, one writer", Parts: only(rawRows(1))}
 	rawHundred = &Workload{Name: "hundred", Title: "Raw limit: 100 rows in a transaction", Parts: only(rawRows(100))}
-	rawGrouped = &Workload{Name: "grouped", Title: "Grouped raw limit: the rows of 100 steps of Weft in a transaction", Parts: only(rawSteps)}
+	rawGrouped = &Workload{Name: "grouped", Title: "Grouped raw limit: the rows of 100 steps of Weft in a transaction", Parts: only(rawGroups("steps/s", recordSteps))}
+	rawEffects = &Workload{Name: "effects", Title: "Grouped raw limit: the rows of 100 effects of the ledger in a transaction", Parts: only(rawGroups("effects/s", recordEffects))}
 
 	rawPeer = &Peer{
 		Name:      "raw",
 		Stores:    []Store{{Name: "sqlite", Mode: "FULL"}, {Name: "bolt"}, {Name: "postgres"}},
-		Workloads: []*Workload{rawOne, rawHundred, rawGrouped},
+		Workloads: []*Workload{rawOne, rawHundred, rawGrouped, rawEffects},
 	}
 )
 
@@ -110,41 +111,43 @@ func newRows(prefix string, n int) func() []storage.Op {
 	}
 }
 
-// rawSteps writes what Weft writes for workflows of ten activities, in
-// transactions of 100 steps and without conditions. It does so again and again,
-// under keys with another prefix.
-func rawSteps(ctx context.Context, c *Child) error {
-	groups, err := recordSteps(ctx, c.Recorded)
-	if err != nil {
-		return err
-	}
-	w, err := raws[c.site.Store](ctx, c.site)
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	n := 0
-	next := func() error {
-		ops := groups[n%len(groups)]
-		for _, o := range ops {
-			binary.BigEndian.PutUint32(o.Key, uint32(n/len(groups)))
+// rawGroups writes what Weft writes for a hundred of something in one transaction, without
+// conditions. It does so again and again, under keys with another prefix. record returns
+// what is written for each hundred; keys have room for a number before them.
+func rawGroups(metric string, record func(ctx context.Context, hundreds int) ([][]storage.Op, error)) func(context.Context, *Child) error {
+	return func(ctx context.Context, c *Child) error {
+		groups, err := record(ctx, max(c.Recorded/10, 1))
+		if err != nil {
+			return err
 		}
-		n++
-		return w.Write(ctx, ops)
-	}
-	if _, _, err := repeat(c.Warm, next); err != nil {
+		w, err := raws[c.site.Store](ctx, c.site)
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		n := 0
+		next := func() error {
+			ops := groups[n%len(groups)]
+			for _, o := range ops {
+				binary.BigEndian.PutUint32(o.Key, uint32(n/len(groups)))
+			}
+			n++
+			return w.Write(ctx, ops)
+		}
+		if _, _, err := repeat(c.Warm, next); err != nil {
+			return err
+		}
+		done, took, err := repeat(c.Load/2, next)
+		if err == nil {
+			c.report(metric, float64(done*100)/took.Seconds())
+		}
 		return err
 	}
-	done, took, err := repeat(c.Load/2, next)
-	if err == nil {
-		c.report("steps/s", float64(done*100)/took.Seconds())
-	}
-	return err
 }
 
-// recordSteps runs workflows as w1c200 does, in memory, and returns what is
-// written for each hundred steps. Keys have room for a number before them.
-func recordSteps(ctx context.Context, workflows int) ([][]storage.Op, error) {
+// recordSteps runs workflows as w1c200 does, in memory.
+func recordSteps(ctx context.Context, hundreds int) ([][]storage.Op, error) {
+	workflows := hundreds * 100 / stepsEach
 	rec := newRecorder(new(memory.Store))
 	sys, err := runWeft(ctx, rec, nil, Site{Probe: new(Probe)})
 	if err != nil {
@@ -161,18 +164,19 @@ func recordSteps(ctx context.Context, workflows int) ([][]storage.Op, error) {
 	if err != nil {
 		return nil, err
 	}
+	return rec.groups(ctx, hundreds)
+}
+
+// groups returns what was written, in so many parts.
+func (r *recorder) groups(ctx context.Context, n int) (groups [][]storage.Op, err error) {
 	var batches [][]storage.Op
-	err = rec.queue.Do(ctx, func() error { batches = rec.batches; return nil }) // between groups
-	if err != nil {
-		return nil, err
-	}
-	var groups [][]storage.Op
-	for n := workflows * stepsEach / 100; n > 0; n-- {
+	err = r.queue.Do(ctx, func() error { batches = r.batches; return nil }) // between groups
+	for ; n > 0 && err == nil; n-- {
 		share := len(batches) / n
 		groups = append(groups, joined(batches[:share]))
 		batches = batches[share:]
 	}
-	return groups, nil
+	return groups, err
 }
 
 // joined is what a transaction of these batches comes to: the last operation on

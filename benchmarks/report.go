@@ -33,6 +33,9 @@ type ratio struct {
 var ratios = []ratio{
 	{"w1c1", "steps/s", rawOne, "rows/s", "of raw, one row"},
 	{"w1c200", "steps/s", rawGrouped, "steps/s", "of grouped raw"},
+	{"l1c1", "effects/s", rawOne, "rows/s", "of raw, one row"},
+	{"l1c200", "effects/s", rawEffects, "effects/s", "of grouped raw"},
+	{"l1uuid", "effects/s", rawEffects, "effects/s", "of grouped raw"},
 }
 
 // A report is what was measured, and how it is printed.

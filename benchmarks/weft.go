@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +30,7 @@ var weftPeer = &Peer{
 		{Name: "postgres"},
 		{Name: "memory", Mode: "not durable", Volatile: true},
 	},
-	Workloads: append(workloads[:len(workloads):len(workloads)], killed, pair),
+	Workloads: slices.Concat(workloads, []*Workload{killed, pair}, ledgerWorkloads),
 	Open:      openWeft,
 }
 

@@ -2,10 +2,11 @@
 //
 //	go run ./examples/webhook
 //
-// The provider delivers as real ones do: some events come late or out of order, and
-// again when the answer was lost. Its event ID is the signal's ID, so an event counts
-// once, however often it is delivered. The first event of a payment starts the
-// payment's workflow, in the same commit.
+// The provider signs its deliveries (Standard Webhooks), and delivers as real ones do:
+// some events come late or out of order, and again when the answer was lost. Package
+// webhook checks the signature and knows the event by its ID, so an event counts once,
+// however often it is delivered. The first event of a payment starts the payment's
+// workflow, in the same commit.
 //
 // Events are accepted in the order in which they arrive. This workflow does not depend
 // on the order: each event adds something, and the last one says how many there are.
@@ -23,9 +24,13 @@ import (
 	"sync"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage/sqlite"
 )
+
+// secret is what the provider signs with. A real one is not in the code.
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 // An Event is a message of the provider about a payment.
 type Event struct {
@@ -86,15 +91,24 @@ func run(ctx context.Context, path string) error {
 	defer stop()
 	work.Go(func() { eng.Run(ctx) })
 
+	ledger, err := idempotency.New(idempotency.Config{Storage: store, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer ledger.Close()
+	hook, err := newHook(ledger, eng, secret)
+	if err != nil {
+		return err
+	}
 	door, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: &webhook{eng}}
+	server := &http.Server{Handler: hook}
 	work.Go(func() { server.Serve(door) })
 	defer server.Close()
 
-	p := provider{url: "http://" + door.Addr().String()}
+	p := provider{url: "http://" + door.Addr().String(), secret: secret}
 	payments := []string{"pay-1", "pay-2", "pay-3"}
 	if err := p.deliver(ctx, payments); err != nil {
 		return err

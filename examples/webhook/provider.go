@@ -8,14 +8,18 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
 // A provider delivers webhooks until they are answered, several at a time and in
 // no particular order. It loses every third answer.
 type provider struct {
-	url            string
+	url, secret    string
 	requests, lost int64
 }
 
@@ -52,7 +56,7 @@ func (p *provider) untilAnswered(ctx context.Context, e Event) error {
 		return err
 	}
 	for {
-		answer, err := p.post(ctx, body)
+		answer, err := p.post(ctx, e.ID, body)
 		if err != nil {
 			return err
 		}
@@ -70,9 +74,12 @@ func (p *provider) untilAnswered(ctx context.Context, e Event) error {
 	}
 }
 
-func (p *provider) post(ctx context.Context, body []byte) (*http.Response, error) {
+func (p *provider) post(ctx context.Context, id string, body []byte) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
 	if err != nil {
+		return nil, err
+	}
+	if r.Header, err = signed(p.secret, id, body); err != nil {
 		return nil, err
 	}
 	answer, err := http.DefaultClient.Do(r)
@@ -82,4 +89,19 @@ func (p *provider) post(ctx context.Context, body []byte) (*http.Response, error
 	defer answer.Body.Close()
 	_, err = io.Copy(io.Discard, answer.Body)
 	return answer, err
+}
+
+// signed returns the headers of a delivery, as Standard Webhooks says.
+func signed(secret, id string, body []byte) (http.Header, error) {
+	key, err := standardwebhooks.NewWebhook(secret)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	signature, err := key.Sign(id, now, body)
+	h := http.Header{}
+	h.Set(standardwebhooks.HeaderWebhookID, id)
+	h.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(now.Unix(), 10))
+	h.Set(standardwebhooks.HeaderWebhookSignature, signature)
+	return h, err
 }

@@ -1,0 +1,591 @@
+package idempotency
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/settle"
+	"github.com/weft-go/weft/storage"
+)
+
+// An attempt claims a key, runs the effect or asks its verifier, and records what came of it.
+type attempt struct {
+	*Ledger
+	*job
+	before *entry  // what the claim replaces; nil: nothing
+	source *source // of an event with an order; as the attempt has left it
+	slot   *entry  // of stepEvict
+	step   step
+
+	evicted *entry  // what slot became
+	former  *source // in whose slot the key is, if its order is another one now
+
+	holder *holder // nil in a transaction
+	claim  *entry  // as it was committed
+}
+
+// Limits of the time for which a caller waits for the store.
+const (
+	claimPatience = 5 * time.Second
+	endPatience   = time.Second
+)
+
+// owed is how many bytes of results are kept in memory until the store takes them.
+const owed = 64 << 20
+
+// make makes the attempt. It is not done if the claim was refused, or its lease was lost, before
+// anything was run: then the caller decides anew.
+func (a *attempt) make(ctx context.Context) (o outcome, done bool) {
+	bounded, cancel := context.WithTimeout(ctx, max(a.wait, claimPatience))
+	defer cancel()
+	if err := a.reserved(ctx); err != nil {
+		return outcome{err: err}, true
+	}
+	h, err := a.hold(bounded)
+	if err != nil {
+		return outcome{err: err}, true
+	}
+	a.holder = h
+	if err := a.readFormer(ctx); err != nil {
+		return outcome{err: err}, true
+	}
+	c, err := a.claiming()
+	if err != nil {
+		return outcome{err: err}, true
+	}
+	switch err := a.commit(bounded, c); {
+	case errors.Is(err, storage.ErrConflict):
+		a.checkHolder(bounded)
+		return o, false
+	case err != nil:
+		a.background.Go(func() { a.takeBack(c) })
+		return outcome{err: fmt.Errorf("idempotency: claim %s: %w", a.hash, err)}, true
+	}
+	a.claim = c.after
+	if err := ctx.Err(); err != nil || h.isLost() {
+		a.giveUp(ctx)
+		return outcome{err: context.Cause(ctx)}, err != nil
+	}
+	return a.act(ctx)
+}
+
+// reserved chooses the effect's id, unless an attempt before has.
+func (a *attempt) reserved(ctx context.Context) (err error) {
+	a.claim = a.nextClaim()
+	if a.claim.EffectID != "" {
+		return nil
+	}
+	if a.reserve == nil {
+		a.claim.EffectID = "eff_" + newID(a.time())
+		return nil
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("idempotency: Reserve of %s: %w", a.name, payload.Panicked(p))
+		}
+	}()
+	r, err := a.reserve(ctx)
+	if err != nil {
+		return err
+	}
+	a.claim.EffectID, a.claim.Data = r.EffectID, bytes.Clone(r.Data)
+	switch {
+	case r.EffectID == "":
+		return fmt.Errorf("%w: Reserve of %s returned no EffectID", ErrInvalid, a.name)
+	case len(r.Data) > maxData:
+		return fmt.Errorf("%w: Reserve of %s returned Data of %d bytes, at most %d are allowed", ErrInvalid, a.name, len(r.Data), maxData)
+	}
+	return checkText("Reservation.EffectID", r.EffectID, maxID)
+}
+
+// nextClaim returns the entry of the claim, as far as it depends on what is stored.
+func (a *attempt) nextClaim() *entry {
+	now := a.time()
+	fresh := &entry{
+		Tenant: a.key.Tenant, SourceType: a.key.SourceType, SourceID: a.key.SourceID,
+		Revision: a.key.Revision, IndexHash: a.key.IndexHash, Action: a.key.Action,
+		FirstSeen: now.UnixMicro(), Updated: now.UnixMicro(),
+	}
+	e := fresh
+	if b := a.before; b != nil {
+		e = b.next(now)
+		e.SealedAt, e.Expires, e.Failure, e.Sentinel, e.By, e.Why = 0, 0, "", "", "", ""
+		if b.Fingerprint != a.fingerprint && b.State == StateReleased {
+			e.FirstSeen, e.Attempt, e.EffectID, e.Data = e.Updated, 0, "", nil
+		}
+	}
+	e.State = StateInProgress
+	e.Attempt++
+	e.Doubt = a.before != nil && a.before.State != StateReleased && (e.Doubt || a.step == stepTakeOver || a.step == stepEvict)
+	return e
+}
+
+// claiming returns the change that claims the key.
+func (a *attempt) claiming() (*change, error) {
+	e := a.claim
+	if err := a.setRequest(a.life, a.job, e); err != nil {
+		return nil, err
+	}
+	e.Owner = make([]byte, 16)
+	rand.Read(e.Owner)
+	e.Holder, e.Opening, e.Keep = "", a.opening, a.retention.Microseconds()
+	if a.holder != nil {
+		e.Holder = a.holder.id
+	}
+	e.Epoch = max(e.Epoch+1, uint64(max(a.time().Unix(), 0))<<20)
+	e.OrderSource, e.OrderVersion = "", ""
+	if a.order != nil {
+		e.OrderSource, e.OrderVersion = a.order.source, a.order.version
+		e.Epoch = max(e.Epoch, a.source.Epoch+1)
+	}
+	c, err := changing(a.key, a.hash, a.before, e)
+	if err != nil {
+		return nil, err
+	}
+	if a.holder != nil {
+		c.If = append(c.If, storage.Present(keys.Holder(a.holder.id)))
+	}
+	if a.former != nil {
+		to := a.former.sequence
+		to.SlotSourceID, to.SlotHash = "", ""
+		if err := a.former.become(c, to); err != nil {
+			return nil, err
+		}
+	}
+	if a.order == nil {
+		return c, nil
+	}
+	if a.step == stepEvict {
+		a.evicted = a.slot.released(a.time())
+		if err := a.also(c, a.slot, a.evicted); err != nil {
+			return nil, err
+		}
+	}
+	return c, a.advance(c, a.source.taken(e, a.hash))
+}
+
+// also has c also replace another entry of the source.
+func (a *attempt) also(c *change, before, after *entry) error {
+	k := before.key()
+	other, err := changing(k, k.Hash(), before, after)
+	if err == nil {
+		c.If, c.Ops = append(c.If, other.If...), append(c.Ops, other.Ops...)
+	}
+	return err
+}
+
+// readFormer reads the order of the source in whose slot the key is, if the definition gives another
+// source now, or none.
+func (a *attempt) readFormer(ctx context.Context) error {
+	b := a.before
+	if b == nil || b.OrderSource == "" || a.order != nil && a.order.source == b.OrderSource {
+		return nil
+	}
+	src, err := readSource(ctx, a.on, a.key.Tenant, a.key.SourceType, b.OrderSource)
+	if err == nil && src.SlotHash == a.hash {
+		a.former = src
+	}
+	return err
+}
+
+// advance has c also write the source of the attempt.
+func (a *attempt) advance(c *change, to sequence) error {
+	if err := a.source.become(c, to); err != nil {
+		return err
+	}
+	c.sequence = &to
+	return nil
+}
+
+// commit commits a change of the attempt until the outcome is certain. Then source is what is stored.
+func (a *attempt) commit(ctx context.Context, c *change) error {
+	err := settle.Commit(ctx, a.on, c.Batch, nil, func(ctx context.Context) (bool, error) { return a.landed(ctx, c) })
+	if err == nil {
+		a.applied(c)
+	}
+	return err
+}
+
+func (a *attempt) applied(c *change) {
+	if c.sequence == nil {
+		return
+	}
+	src := &source{sequence: *c.sequence, key: a.source.key}
+	for _, op := range c.Ops {
+		if op.Kind == storage.PutOp && bytes.Equal(op.Key, src.key) {
+			src.raw = op.Value
+		}
+	}
+	src.UnknownFields = a.source.UnknownFields
+	a.source = src
+}
+
+// landed says whether a refused change of the attempt was applied before: an entry with its owner
+// is of this attempt.
+func (a *attempt) landed(ctx context.Context, c *change) (bool, error) {
+	e, err := a.get(ctx, a.key, a.hash)
+	if err != nil || e == nil || c.after == nil {
+		return false, err
+	}
+	return bytes.Equal(e.Owner, c.after.Owner) && (e.State == StateInProgress) == (c.after.State == StateInProgress), nil
+}
+
+// checkHolder loses the holder if its lease was removed: it was found dead.
+func (a *attempt) checkHolder(ctx context.Context) {
+	if _, err := a.store.Get(ctx, keys.Holder(a.holder.id)); errors.Is(err, storage.ErrNotFound) {
+		a.holder.lose()
+	}
+}
+
+// takeBack releases a claim of unknown outcome, whose caller has left.
+func (a *attempt) takeBack(c *change) {
+	if a.commit(a.life, c) == nil {
+		a.claim = c.after
+		a.giveUp(a.life)
+	}
+}
+
+// giveUp gives up a claim under which nothing was run.
+func (a *attempt) giveUp(ctx context.Context) {
+	next := a.claim.released(a.time())
+	if a.before != nil && a.before.State != StateReleased {
+		next = a.claim.indeterminate(a.time(), a.before.why())
+	}
+	a.record(ctx, next)
+}
+
+// act runs the effect under the claim, or asks its verifier first. It is not done if the lease was lost
+// before Run was called.
+func (a *attempt) act(ctx context.Context) (o outcome, done bool) {
+	if a.step == stepVerify {
+		if o, ended := a.verifyFirst(ctx); ended {
+			return o, true
+		}
+		if err := ctx.Err(); err != nil || a.holder.isLost() {
+			a.record(ctx, a.claim.released(a.time()))
+			return outcome{err: context.Cause(ctx)}, err != nil
+		}
+	}
+	done = true
+	r := returned{err: errExited}
+	exited := true
+	defer func() {
+		if exited {
+			o = a.finish(ctx, r) // Run has ended its goroutine: the caller gets nothing
+		}
+	}()
+	r = a.call(ctx)
+	exited = false
+	return a.finish(ctx, r), true
+}
+
+var errExited = errors.New("the goroutine of Run was ended by runtime.Goexit")
+
+// A returned is what a call of Run came to.
+type returned struct {
+	out any
+	err error
+	cut bool // its context had ended: what it sent may still be on its way
+}
+
+// call calls Run.
+func (a *attempt) call(ctx context.Context) (r returned) {
+	ctx, cancel := context.WithTimeoutCause(a.within(ctx, a.claim, activity.PhaseRun), a.timeout, activity.ErrTimeout)
+	defer cancel()
+	if a.holder != nil {
+		var stop func()
+		ctx, stop = a.holder.whileHeld(ctx)
+		defer stop()
+	}
+	slow := time.AfterFunc(2*a.timeout, func() {
+		a.config.Logger.Warn("idempotency: Run does not return, although its timeout has passed; the key stays claimed", "idempotency_key", a.hash, "effect", a.name)
+	})
+	defer slow.Stop()
+	defer func() {
+		r.cut = r.err != nil && ctx.Err() != nil
+	}()
+	defer func() {
+		if p := recover(); p != nil {
+			a.config.Logger.Error("idempotency: Run panicked", "idempotency_key", a.hash, "effect", a.name, "panic", p, "stack", string(debug.Stack()))
+			r.err = payload.Panicked(p)
+		}
+	}()
+	r.out, r.err = a.run(ctx)
+	return r
+}
+
+// within returns the context of a call of Run or Verify for an attempt.
+func (a *attempt) within(ctx context.Context, e *entry, phase activity.Phase) context.Context {
+	outer, _ := ctx.Value(runningKey{}).(*running)
+	ctx = context.WithValue(ctx, runningKey{}, &running{a.hash, outer})
+	ctx = context.WithValue(ctx, attemptKey{}, Attempt{a.key, a.hash, Reservation{e.EffectID, bytes.Clone(e.Data)}})
+	timeout := a.timeout
+	if phase == activity.PhaseVerify {
+		timeout = a.verifyTimeout
+	}
+	return activity.NewContext(ctx, activity.Info{
+		Phase: phase, Activity: a.name, IdempotencyKey: a.hash,
+		Attempt: e.Attempt, FencingToken: e.Epoch, Deadline: time.Now().Add(timeout),
+	}, nil)
+}
+
+// finish records what Run came to.
+func (a *attempt) finish(ctx context.Context, r returned) outcome {
+	err := r.err
+	switch {
+	case err == nil:
+		return a.seal(ctx, r.out, DecidedNew)
+	case activity.IsNoEffect(err) && a.claim.Doubt:
+		return a.leaveOpen(ctx, "the last attempt had no effect, and it is unknown whether an earlier one had: "+text(err), err)
+	case activity.IsNoEffect(err) && activity.IsPermanent(err):
+		f := payload.FailureOf(err, "", a.errors)
+		next := a.claim.failed(a.time(), f.Message, f.Sentinel)
+		return a.recorded(ctx, next, outcome{decision: DecidedFailed, err: &FailedError{
+			EffectID: next.EffectID, Message: f.Message, Sentinel: payload.SentinelOf(f.Sentinel, a.errors)}})
+	case activity.IsNoEffect(err):
+		return a.free(ctx, err)
+	case a.verify == nil || a.policy == Hold:
+		return a.leaveOpen(ctx, text(err), err)
+	}
+	return a.findOut(ctx, r)
+}
+
+// findOut asks the verifier what Run has done.
+func (a *attempt) findOut(ctx context.Context, r returned) outcome {
+	v, why := a.ask(ctx, a.claim.Attempt, a.claim.Epoch+1)
+	if v.State == activity.StateNotCompleted {
+		if !r.cut || a.fences {
+			return a.free(ctx, r.err)
+		}
+		a.background.Go(func() { a.settleThenAsk(r) })
+		return busy(a.claim, r.err, a.settle)
+	}
+	return a.verified(ctx, v, text(r.err)+"; "+why, r.err)
+}
+
+// settleThenAsk asks again once the request of a Run that was cut off can have no effect any more.
+// Until then the key stays claimed.
+func (a *attempt) settleThenAsk(r returned) {
+	if !backoff.Sleep(a.life, a.settle) {
+		return // the ledger is closed, and the claim lapses
+	}
+	r.cut = false
+	a.findOut(a.life, r)
+}
+
+// verifyFirst asks the verifier what became of an earlier attempt. It has not ended if the effect is to
+// be run.
+func (a *attempt) verifyFirst(ctx context.Context) (outcome, bool) {
+	v, why := a.ask(ctx, a.before.Attempt, a.claim.Epoch)
+	if v.State == activity.StateNotCompleted {
+		if a.before.State == StateInProgress || a.fences || a.trusted() {
+			a.claim.Doubt = false
+			return outcome{}, false
+		}
+		why = "the verifier does not see the effect, which may still happen"
+	}
+	a.claim.Attempt = a.before.Attempt
+	return a.verified(ctx, v, why, nil), true
+}
+
+// verified records a verifier's answer, other than that the effect did not happen for certain.
+func (a *attempt) verified(ctx context.Context, v activity.Verdict, why string, err error) outcome {
+	switch v.State {
+	case activity.StateCompletedWithResult:
+		return a.seal(ctx, v.Result, DecidedNew)
+	case activity.StateCompletedResultUnavailable:
+		next := a.claim.sealed(a.time(), "", result{unavailable: "the verifier says that it is lost"})
+		return a.recorded(ctx, next, outcome{decision: DecidedNew, sealed: true})
+	}
+	return a.leaveOpen(ctx, why, err)
+}
+
+// ask calls Verify for an attempt, with a fencing token that is larger than that of any attempt before.
+// why says why the answer is indeterminate, if it is.
+func (a *attempt) ask(ctx context.Context, number int, token uint64) (v activity.Verdict, why string) {
+	e := *a.claim
+	e.Attempt, e.Epoch = number, token
+	ctx, cancel := context.WithTimeoutCause(a.within(context.WithoutCancel(ctx), &e, activity.PhaseVerify), a.verifyTimeout, activity.ErrTimeout)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			v, why = activity.Verdict{}, "the verifier: "+text(payload.Panicked(p))
+		}
+	}()
+	v, err := a.verify(ctx)
+	switch {
+	case err != nil:
+		return activity.Verdict{}, "the verifier: " + text(err)
+	case v.State == activity.StateIndeterminate:
+		return v, payload.Recordable(v.Reason)
+	case v.State < activity.StateNotCompleted || v.State > activity.StateIndeterminate:
+		return activity.Verdict{}, "the verifier gave no answer"
+	}
+	return v, ""
+}
+
+// seal records a result. Its id is final.
+func (a *attempt) seal(ctx context.Context, out any, d Decision) outcome {
+	r, id := a.result(ctx, out), ""
+	if a.final != nil {
+		id, r = a.finalID(out, r)
+	}
+	return a.recorded(ctx, a.claim.sealed(a.time(), id, r), outcome{decision: d, sealed: true})
+}
+
+// finalID returns the final id. If the definition gives none that can be stored, the reserved one is
+// final: the effect has happened.
+func (a *attempt) finalID(out any, r result) (id string, _ result) {
+	defer func() {
+		if p := recover(); p != nil {
+			a.config.Logger.Error("idempotency: EffectID panicked; the reserved id is final", "effect", a.name, "panic", p)
+			id = ""
+		}
+	}()
+	id = a.final(out)
+	if err := checkText("EffectID", id, maxID); err != nil {
+		a.config.Logger.Error("idempotency: the reserved id is final", "effect", a.name, "error", err)
+		return "", r
+	}
+	return id, r
+}
+
+// free releases the key: nothing happened. The caller gets Run's own error.
+func (a *attempt) free(ctx context.Context, err error) outcome {
+	return a.recorded(ctx, a.claim.released(a.time()), outcome{decision: DecidedReleased, err: err})
+}
+
+// leaveOpen records that nobody knows what happened.
+func (a *attempt) leaveOpen(ctx context.Context, why string, err error) outcome {
+	a.noteAsked()
+	next := a.claim.indeterminate(a.time(), payload.Recordable(why))
+	return a.recorded(ctx, next, outcome{decision: DecidedIndeterminate, err: &IndeterminateError{
+		EffectID: next.EffectID, Attempt: next.Attempt, Reason: next.Failure, Err: err}})
+}
+
+// text returns the text of an error, whose methods are user code.
+func text(err error) string { return payload.FailureOf(err, "", nil).Message }
+
+// recorded records how the attempt ended, and returns o, or why it could not be recorded.
+func (a *attempt) recorded(ctx context.Context, next *entry, o outcome) outcome {
+	landed, err := a.record(ctx, next)
+	switch {
+	case err == nil:
+		o.entry = landed
+		if next.State != StateIndeterminate {
+			a.forgetAsked()
+		}
+		return o
+	case errors.Is(err, ErrFenceLost):
+		return a.lost(ctx, next.EffectID)
+	}
+	return busy(a.claim, err, time.Second)
+}
+
+// lost is the outcome if another holder has taken the key over.
+func (a *attempt) lost(ctx context.Context, orphan string) outcome {
+	o := outcome{decision: DecidedFenceLost, err: &FenceLostError{EffectID: orphan}}
+	if e, err := a.get(context.WithoutCancel(ctx), a.key, a.hash); err == nil && e != nil && e.State == StateSealed {
+		o.entry = e
+	}
+	return o
+}
+
+// record commits the end of the attempt, whatever becomes of ctx. If the store does not take it, the
+// ledger tries on in the background, until it is closed; the caller waits a while, and gets the store's
+// error then. ErrFenceLost means that the claim is no longer this attempt's.
+func (a *attempt) record(ctx context.Context, next *entry) (*entry, error) {
+	c, err := a.ending(next)
+	if err != nil {
+		return nil, err
+	}
+	err = a.on.Commit(context.WithoutCancel(ctx), c.Batch)
+	if err == nil {
+		a.applied(c)
+		return next, nil
+	}
+	if a.tx || settle.Hopeless(err) {
+		return nil, err
+	}
+	type ended struct {
+		*entry
+		error
+	}
+	over := make(chan ended, 1)
+	kept := int64(len(next.Result))
+	if a.owing.Add(kept) > owed && next.State == StateSealed {
+		a.owing.Add(-kept)
+		kept = 0
+		next.Result, next.Unavailable = nil, "the store did not take it in time: "+text(err)
+	}
+	a.background.Go(func() {
+		defer a.owing.Add(-kept)
+		e, err := a.persist(next)
+		over <- ended{e, err}
+	})
+	patience := time.NewTimer(max(a.wait, endPatience))
+	defer patience.Stop()
+	select {
+	case e := <-over:
+		return e.entry, e.error
+	case <-ctx.Done():
+	case <-patience.C:
+	}
+	return nil, err
+}
+
+// ending returns the change that ends the attempt.
+func (a *attempt) ending(next *entry) (*change, error) {
+	c, err := changing(a.key, a.hash, a.claim, next)
+	if err == nil && a.order != nil {
+		err = a.advance(c, a.source.after(next, a.hash))
+	}
+	return c, err
+}
+
+// persist commits the end of the attempt until it is certain.
+func (a *attempt) persist(next *entry) (*entry, error) {
+	for {
+		c, err := a.ending(next)
+		if err != nil {
+			return nil, err
+		}
+		err = a.commit(a.life, c)
+		if err == nil {
+			return next, nil
+		}
+		if !errors.Is(err, storage.ErrConflict) {
+			a.config.Logger.Error("idempotency: an outcome was not recorded; the claim lapses", "idempotency_key", a.hash, "effect_id", next.EffectID, "error", err)
+			return nil, err
+		}
+		if err := a.renewSource(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// renewSource reads the order of the source anew after the end of the attempt was refused, although the
+// claim is still that of the attempt. Otherwise it returns ErrFenceLost.
+func (a *attempt) renewSource() error {
+	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
+		e, err := a.get(a.life, a.key, a.hash)
+		if err == nil && (e == nil || !bytes.Equal(e.raw, a.claim.raw) || a.order == nil) {
+			return ErrFenceLost
+		}
+		if err == nil {
+			a.source, err = readSource(a.life, a.on, a.key.Tenant, a.key.SourceType, a.order.source)
+		}
+		if err == nil || settle.Hopeless(err) || !backoff.Wait(a.life, pause) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,270 @@
+package idemhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"sync/atomic"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/idempotency"
+)
+
+// A guard is what New makes, for any number of handlers.
+type guard struct {
+	Config
+	exempt   exemptions
+	required []string // headers, beside the key
+	conflict idempotency.ConflictPolicy
+	effect   *idempotency.Effect[request, Response]
+}
+
+func (g *guard) wrap(next http.Handler) http.Handler {
+	if next == nil {
+		panic("idemhttp: the handler to guard is nil")
+	}
+	return &guarded{g, next}
+}
+
+// A guarded is a handler behind its guard.
+type guarded struct {
+	*guard
+	next http.Handler
+}
+
+func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if safe(r.Method) || g.exempt.has(r) {
+		g.next.ServeHTTP(w, r)
+		return
+	}
+	to := routeOf(g.next, r)
+	if to.own != nil {
+		to.own.ServeHTTP(w, r)
+		return
+	}
+	key, x, p := g.read(w, r, to.pattern)
+	if p == nil {
+		p = g.do(w, key, x)
+	}
+	if p != nil {
+		NoEffect(r.Context()) // of a guard around this one
+		g.log(r, p)
+		p.send(w)
+	}
+}
+
+// read checks all that can be checked without the ledger.
+func (g *guarded) read(w http.ResponseWriter, r *http.Request, pattern string) (idempotency.Key, *exchange, *problem) {
+	refuse := func(p *problem) (idempotency.Key, *exchange, *problem) { return idempotency.Key{}, nil, p }
+	tenant, err := g.Tenant(r)
+	if err != nil || tenant == "" {
+		return refuse(newProblem(http.StatusUnauthorized, "unauthorized", never, "It is unknown who sends the request."))
+	}
+	body, p := readBody(w, r, g.MaxBody)
+	if p != nil {
+		return refuse(p)
+	}
+	id, p := readKey(r.Header)
+	if p != nil {
+		return refuse(p)
+	}
+	if name, ok := firstMissing(r.Header, g.required); ok {
+		return refuse(missing(name))
+	}
+	q, p := newRequest(r, body)
+	if p != nil {
+		return refuse(p)
+	}
+	key := idempotency.Key{Tenant: tenant, SourceType: g.endpoint(pattern, r), SourceID: id, Action: Action}
+	return key, &exchange{guarded: g, w: w, r: r, request: q, body: body}, nil
+}
+
+// do answers from the ledger, or returns why it does not.
+func (g *guarded) do(w http.ResponseWriter, key idempotency.Key, x *exchange) *problem {
+	effect := g.effect
+	if wait := readWait(x.r.Header); wait > 0 {
+		patient := *effect
+		patient.Wait = wait
+		effect = &patient
+	}
+	// A client that leaves does not end what it began.
+	ctx := context.WithValue(context.WithoutCancel(x.r.Context()), exchangeKey{}, x)
+	receipt, err := effect.Do(ctx, g.Ledger, key, x.request)
+
+	if out := (*unsealed)(nil); errors.As(err, &out) {
+		out.answer.send(w)
+		return nil
+	}
+	switch {
+	case x.answer != nil && (err == nil || errors.Is(err, idempotency.ErrResultUnavailable)):
+		x.answer.send(w)
+		return nil
+	case errors.Is(err, idempotency.ErrInvalid): // what the client sent was checked
+		return internal(err)
+	case err != nil:
+		return problemOf(err, g.conflict)
+	case receipt.Result.Status < 200 || receipt.Result.Status > 999:
+		return problemOf(&idempotency.ResultUnavailableError{EffectID: receipt.EffectID}, g.conflict)
+	}
+	receipt.Result.replay(w)
+	return nil
+}
+
+// log tells the host what the client does not see.
+func (g *guard) log(r *http.Request, p *problem) {
+	if p.cause != nil {
+		g.Logger.ErrorContext(r.Context(), "idemhttp: a request was not answered by its handler", "method", r.Method, "path", r.URL.Path, "code", p.Code, "error", p.cause)
+	}
+}
+
+// An exchange is one request on its way to the handler.
+type exchange struct {
+	*guarded
+	w       http.ResponseWriter
+	r       *http.Request
+	request request
+	body    []byte
+
+	noEffect atomic.Bool // the handler said so
+	answer   *answer     // the handler's, if it is sealed
+}
+
+type exchangeKey struct{}
+
+func exchangeFrom(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// NoEffect says, in a guarded handler, that nothing has happened, whatever the status of the answer. The
+// client gets the answer, it is not stored, and the next request with the key runs. Call it when the answer
+// is decided: a panic after it is a panic all the same. With another context it does nothing.
+func NoEffect(ctx context.Context) {
+	if x := exchangeFrom(ctx); x != nil {
+		x.noEffect.Store(true)
+	}
+}
+
+// unsealed is the error of a handler whose answer its client gets, although it is not stored.
+type unsealed struct {
+	answer *answer
+	why    string
+}
+
+func (e *unsealed) Error() string { return e.why }
+
+// runHandler is the Run of every guard's effect.
+func runHandler(ctx context.Context, _ request) (Response, error) {
+	return exchangeFrom(ctx).run(ctx)
+}
+
+func (x *exchange) run(ctx context.Context) (Response, error) {
+	b := newBuffer(x.w)
+	o := ending{panicked: x.call(ctx, b)}
+	o.late = ctx.Err() != nil
+	o.noEffect = x.noEffect.Load()
+	o.status = b.status
+	fate := o.judge(x.ServerErrors)
+
+	a := b.answer()
+	if p := o.problem(fate); p != nil {
+		a = p.answer(x.w.Header())
+	}
+	why := &unsealed{a, fmt.Sprintf("the handler answered %d", a.status)}
+	switch fate {
+	case release:
+		return Response{}, activity.NoEffect(why)
+	case doubt:
+		return Response{}, why
+	}
+	x.answer = a
+	return a.response(), nil
+}
+
+// call calls the handler, and says whether it panicked.
+func (x *exchange) call(ctx context.Context, b *buffer) (panicked bool) {
+	defer func() {
+		if value := recover(); value != nil {
+			panicked = true
+			if value != http.ErrAbortHandler {
+				x.Logger.ErrorContext(ctx, "idemhttp: a handler panicked", "method", x.r.Method, "path", x.r.URL.Path, "panic", value, "stack", string(debug.Stack()))
+			}
+		}
+	}()
+	x.next.ServeHTTP(b, withBody(x.r.WithContext(ctx), x.body))
+	return false
+}
+
+// A fate is what becomes of a key after its handler.
+type fate uint8
+
+const (
+	seal    fate = iota // the answer is stored
+	release             // nothing has happened
+	doubt               // nobody knows
+)
+
+// An ending is how a call of a handler ended.
+type ending struct {
+	status   int  // 0: it did not set one
+	panicked bool // before or after it answered
+	late     bool // its context had ended
+	noEffect bool // it said so
+}
+
+// judge decides about an answer. One that comes late only counts if it says that the handler succeeded: a handler
+// may take the end of its context for a mistake of the client, or return without an answer.
+func (o ending) judge(policy ServerErrors) fate {
+	switch {
+	case o.panicked:
+		return policy.fate()
+	case o.noEffect:
+		return release
+	case o.status >= 200 && o.status < 400:
+		return seal
+	case o.late:
+		return policy.fate()
+	case o.status == 0: // which is 200
+		return seal
+	case o.status >= 400 && o.status < 500:
+		switch o.status {
+		case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+			return release
+		}
+		return seal
+	}
+	return policy.fate()
+}
+
+// fate is that of a server's error.
+func (s ServerErrors) fate() fate {
+	switch s {
+	case SealServerErrors:
+		return seal
+	case ReleaseServerErrors:
+		return release
+	}
+	return doubt
+}
+
+// problem is the answer in place of the handler's: after a panic, and of one that is late and tells of no error
+// of the server. It is nil if the handler's counts.
+func (o ending) problem(f fate) *problem {
+	status, text := http.StatusInternalServerError, "The request's handler broke off."
+	switch {
+	case o.panicked:
+	case o.late && !o.noEffect && (o.status == 0 || o.status >= 400 && o.status < 500):
+		status, text = http.StatusServiceUnavailable, "The request took too long."
+	default:
+		return nil
+	}
+	switch f {
+	case release:
+		return newProblem(status, "idempotency_unavailable", sameKey, text).after(0)
+	case doubt:
+		return newProblem(status, "idempotency_indeterminate", sameKey, text+" It is unknown whether it has taken effect. It is not repeated.")
+	}
+	return newProblem(status, "internal", never, text)
+}

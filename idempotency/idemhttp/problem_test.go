@@ -1,0 +1,154 @@
+package idemhttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/idempotency"
+	"github.com/weft-go/weft/idempotency/idemhttp"
+)
+
+// FEN-47: a handler passes the error of a Do inside it to Fail. What it answers is not stored: a repetition asks
+// the inner key again.
+func TestFail(t *testing.T) {
+	for _, c := range []struct {
+		err        error
+		status     int
+		code       string
+		retry      string
+		retryAfter string
+	}{
+		{&idempotency.ConflictError{Diff: []idempotency.Change{{Op: "add", Path: "/a"}}, Truncated: true}, 409, "idempotency_conflict", "new-key", ""},
+		{&idempotency.InProgressError{RetryAfter: 1500 * time.Millisecond}, 409, "idempotency_in_progress", "same-key", "2"},
+		{&idempotency.InProgressError{RetryAfter: time.Hour}, 409, "idempotency_in_progress", "same-key", "30"},
+		{&idempotency.InProgressError{RetryAfter: -1}, 409, "idempotency_in_progress", "same-key", "1"},
+		{&idempotency.FenceLostError{}, 409, "idempotency_in_progress", "same-key", "1"},
+		{&idempotency.IndeterminateError{}, 409, "idempotency_indeterminate", "same-key", ""},
+		{&idempotency.IndeterminateError{Err: &idempotency.ConflictError{}}, 409, "idempotency_indeterminate", "same-key", ""},
+		{&idempotency.StaleError{}, 409, "idempotency_stale", "never", ""},
+		{&idempotency.ResultUnavailableError{}, 409, "idempotency_result_unavailable", "never", ""},
+		{&idempotency.FailedError{Message: "declined"}, 422, "idempotency_failed", "never", ""},
+		{fmt.Errorf("refund: %w", &idempotency.FailedError{}), 422, "idempotency_failed", "never", ""},
+		{errors.Join(errors.New("log"), &idempotency.StaleError{}), 409, "idempotency_stale", "never", ""},
+		{idempotency.ErrInvalid, 400, "invalid_request", "never", ""},
+		{idempotency.ErrClosed, 503, "idempotency_unavailable", "same-key", "1"},
+		{errors.New("disk is full"), 503, "idempotency_unavailable", "same-key", "1"},
+		{activity.NoEffect(errors.New("busy")), 503, "idempotency_unavailable", "same-key", "1"},
+	} {
+		t.Run(c.err.Error(), func(t *testing.T) {
+			n := 0
+			h := func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("ETag", `"of the thing"`)
+				n++
+				idemhttp.Fail(w, r, c.err)
+			}
+			s, bare := guarded(t, idemhttp.Config{}, h), serve(t, http.HandlerFunc(h))
+			for i, r := range []reply{s.do(call{}), s.do(call{}), bare.do(call{})} {
+				s.is(r, c.status, c.code)
+				if r.problem.Retry != c.retry || r.header.Get("Retry-After") != c.retryAfter || r.replayed || r.header.Get("ETag") != "" {
+					t.Errorf("%d: %v %s", i, r.header, r.body)
+				}
+				if strings.Contains(r.body, "disk") {
+					t.Errorf("the answer tells of the store: %s", r.body)
+				}
+				if c.code == "idempotency_conflict" && (len(r.problem.Diff) != 1 || !r.problem.Truncated) {
+					t.Errorf("diff %v, truncated %v", r.problem.Diff, r.problem.Truncated)
+				}
+			}
+			if n != 3 {
+				t.Errorf("%d calls, want 3", n)
+			}
+		})
+	}
+}
+
+// FEN-26: Fail answers a conflict as the policies of the guard's ledger say.
+func TestFailPolicy(t *testing.T) {
+	l := open(t, idempotency.Config{Policies: idempotency.Policies{OnConflict: idempotency.ConflictPolicy{Status: 422, IncludeDiff: new(bool)}}})
+	s := guarded(t, idemhttp.Config{Ledger: l}, func(w http.ResponseWriter, r *http.Request) {
+		idemhttp.Fail(w, r, &idempotency.ConflictError{Diff: []idempotency.Change{{Op: "add", Path: "/a"}}})
+	})
+	r := s.do(call{})
+	if s.is(r, 422, "idempotency_conflict"); r.problem.Diff != nil {
+		t.Errorf("diff %v", r.problem.Diff)
+	}
+}
+
+// FEN-46: an effect inside a guarded handler. While its outcome is unknown, each repetition says so; once it is
+// known, the outer key is sealed.
+func TestInnerEffect(t *testing.T) {
+	l, runs := open(t, idempotency.Config{}), 0
+	refund := &idempotency.Effect[int, string]{Name: "refund", Run: func(context.Context, int) (string, error) {
+		runs++
+		return "", errors.New("the line broke")
+	}}
+	inner := idempotency.Key{Tenant: "acme", SourceType: "refund", SourceID: "r1", Action: "refund"}
+	s := guarded(t, idemhttp.Config{Ledger: l}, func(w http.ResponseWriter, r *http.Request) {
+		receipt, err := refund.Do(r.Context(), l, inner, 100)
+		if err != nil {
+			idemhttp.Fail(w, r, err)
+			return
+		}
+		io.WriteString(w, receipt.Result)
+	})
+	for range 3 {
+		s.is(s.do(call{}), 409, "idempotency_indeterminate")
+	}
+	if err := l.Resolve(t.Context(), inner, activity.CompletedWithResult("re_7"), idempotency.Actor{Name: "ann", Reason: "asked the bank"}); err != nil {
+		t.Fatal(err)
+	}
+	s.answered(s.do(call{}), 200, "re_7", false)
+	s.answered(s.do(call{}), 200, "re_7", true)
+	if runs != 1 {
+		t.Errorf("%d runs, want 1", runs)
+	}
+}
+
+// A guard in a guard with the same ledger and endpoint is a mistake that no answer hides, and that uses up no key.
+func TestGuardInGuard(t *testing.T) {
+	h := new(counter)
+	g := guard(t, idemhttp.Config{})
+	s := serve(t, g(g(h)))
+	for range 2 {
+		r := s.do(call{})
+		if s.is(r, 409, "idempotency_in_progress"); r.replayed {
+			t.Error("the answer is stored")
+		}
+	}
+	h.want(t, 0)
+}
+
+// Panics of handlers and errors of the store are logged, with what the client does not see.
+func TestLog(t *testing.T) {
+	var log bytes.Buffer
+	l := open(t, idempotency.Config{})
+	g, err := idemhttp.New(idemhttp.Config{Ledger: l, Tenant: shopOf, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := direct{t, g(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/panic":
+			panic("nil map")
+		case "/abort":
+			panic(http.ErrAbortHandler)
+		}
+		idemhttp.Fail(w, r, errors.New("disk is full"))
+	}))}
+	for _, c := range []struct{ path, want string }{{"/panic", "nil map"}, {"/abort", ""}, {"/fail", "disk is full"}} {
+		log.Reset()
+		s.do(call{path: c.path})
+		if got := log.String(); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: the log is %q, want %q", c.path, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/canon"
+	"github.com/weft-go/weft/internal/payload"
+)
+
+// An outcome is what became of a call.
+type outcome struct {
+	entry    *entry // as far as it is known; nil: nothing is
+	decision Decision
+	err      error
+	sealed   bool // by this call
+	diff     int  // bytes, of a conflict
+}
+
+// do makes one call.
+func (l *Ledger) do(ctx context.Context, j *job) (o outcome) {
+	if err := l.enter(ctx); err != nil {
+		return outcome{err: err}
+	}
+	defer l.leave()
+	switch {
+	case within(ctx, j.hash):
+		o = busy(nil, errWithin, time.Second)
+	case l.tx:
+		o = l.staged(ctx, j)
+	default:
+		o = l.once(ctx, j)
+	}
+	l.report(ctx, j, o)
+	return o
+}
+
+var errWithin = errors.New("this call is made by the Run of the same key")
+
+// A running is the chain of the keys whose Runs a context belongs to.
+type running struct {
+	hash  string
+	outer *running
+}
+
+type runningKey struct{}
+
+// within says whether ctx belongs to the Run of a key.
+func within(ctx context.Context, hash string) bool {
+	r, _ := ctx.Value(runningKey{}).(*running)
+	for ; r != nil; r = r.outer {
+		if r.hash == hash {
+			return true
+		}
+	}
+	return false
+}
+
+// A latch is what the calls of one key in one process share: one of them leads, the others wait for
+// what it comes to, in memory.
+type latch struct {
+	fingerprint string
+	done        chan struct{}
+	entry       *entry // set before done is closed; nil: the others decide for themselves
+}
+
+// latch returns the latch of a key, and whether the caller leads.
+func (l *Ledger) latch(j *job) (lt *latch, leads bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lt = l.latches[j.hash]; lt != nil {
+		return lt, false
+	}
+	lt = &latch{fingerprint: j.fingerprint, done: make(chan struct{})}
+	l.latches[j.hash] = lt
+	return lt, true
+}
+
+func (l *Ledger) unlatch(j *job, lt *latch, o outcome) {
+	if o.entry != nil && (o.entry.State == StateSealed || o.entry.State == StateFailed) && o.decision != DecidedConflict {
+		lt.entry = o.entry
+	}
+	l.mu.Lock()
+	delete(l.latches, j.hash)
+	l.mu.Unlock()
+	close(lt.done)
+}
+
+// once makes one call outside transactions.
+func (l *Ledger) once(ctx context.Context, j *job) outcome {
+	wait, cancel := context.WithTimeout(ctx, max(j.wait, 0))
+	defer cancel()
+	for {
+		lt, leads := l.latch(j)
+		if leads {
+			return l.lead(ctx, wait, j, lt)
+		}
+		if j.wait < 0 || lt.fingerprint != j.fingerprint {
+			if o := l.look(ctx, j); j.wait < 0 || o.decision != DecidedInProgress {
+				return o
+			}
+		}
+		select {
+		case <-lt.done:
+		case <-wait.Done():
+			return busy(nil, context.Cause(ctx), time.Second)
+		}
+		if lt.entry != nil && lt.fingerprint == j.fingerprint {
+			return l.answer(ctx, j, situation{entry: lt.entry, same: true}, alreadyEnded(lt.entry))
+		}
+	}
+}
+
+func alreadyEnded(e *entry) step {
+	if e.State == StateFailed {
+		return stepFailed
+	}
+	return stepDuplicate
+}
+
+// look answers without claiming anything.
+func (l *Ledger) look(ctx context.Context, j *job) outcome {
+	s, _, _, err := l.situation(ctx, j)
+	if err != nil {
+		return outcome{err: err}
+	}
+	switch next := decide(s); next {
+	case stepClaim, stepTakeOver, stepVerify, stepEvict, stepWait:
+		return busy(s.entry, nil, l.goesOn(s.entry))
+	default:
+		return l.answer(ctx, j, s, next)
+	}
+}
+
+// Pauses between two looks at a claim of another process.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = 250 * time.Millisecond
+)
+
+// lead decides and acts until there is an outcome. wait ends when it is to wait no longer.
+func (l *Ledger) lead(ctx, wait context.Context, j *job, lt *latch) (o outcome) {
+	defer func() { l.unlatch(j, lt, o) }()
+	for pause := firstPause; ; {
+		s, src, left, err := l.situation(ctx, j)
+		if err != nil {
+			return outcome{err: err}
+		}
+		switch next := decide(s); next {
+		case stepClaim, stepTakeOver, stepVerify, stepEvict:
+			a := &attempt{Ledger: l, job: j, before: s.entry, source: src, slot: s.order.slot, step: next}
+			o, done := a.make(ctx)
+			if done {
+				return o
+			}
+		case stepWait:
+			if !backoff.Wait(wait, pause) {
+				return busy(s.entry, context.Cause(ctx), max(left, l.goesOn(s.entry)))
+			}
+			pause = min(2*pause, lastPause)
+		default:
+			return l.answer(ctx, j, s, next)
+		}
+	}
+}
+
+// situation reads everything that the decision depends on. left is how long the effect of a dead
+// holder may still happen.
+func (l *Ledger) situation(ctx context.Context, j *job) (s situation, src *source, left time.Duration, err error) {
+	s = situation{policy: j.policy, asked: l.askedLately(j.hash), ordered: j.order != nil}
+	if s.entry, err = l.get(ctx, j.key, j.hash); err != nil {
+		return s, nil, 0, err
+	}
+	if e := s.entry; e != nil {
+		s.same = l.same(ctx, j, e)
+		if e.State == StateInProgress {
+			if s.holder, left, err = l.vitality(ctx, e, j.abated()); err != nil {
+				return s, nil, 0, fmt.Errorf("idempotency: judge the holder of %s: %w", j.hash, err)
+			}
+		}
+	}
+	if j.order != nil {
+		if src, err = readSource(ctx, l.on, j.key.Tenant, j.key.SourceType, j.order.source); err != nil {
+			return s, nil, 0, fmt.Errorf("idempotency: read the order of %q: %w", j.order.source, err)
+		}
+		s.newest = src.Version
+		if s.order, err = l.precedence(ctx, j, src); err != nil {
+			return s, nil, 0, fmt.Errorf("idempotency: read the order of %q: %w", j.order.source, err)
+		}
+	}
+	return s, src, left, nil
+}
+
+// answer returns the outcome of a call that neither acts nor waits.
+func (l *Ledger) answer(ctx context.Context, j *job, s situation, next step) outcome {
+	e := s.entry
+	switch next {
+	case stepDuplicate:
+		return outcome{entry: e, decision: DecidedDuplicate}
+	case stepFailed:
+		return outcome{entry: e, decision: DecidedFailed, err: &FailedError{
+			EffectID: e.EffectID, Message: e.Failure, Sentinel: payload.SentinelOf(e.Sentinel, j.errors)}}
+	case stepStale:
+		return outcome{decision: DecidedStale, err: &StaleError{Version: j.order.version, Sealed: s.newest}}
+	case stepConflict:
+		return l.conflict(ctx, j, e)
+	case stepHold:
+		if e == nil || e.State == StateReleased {
+			return indeterminate(s.order.slot, "another event of the same source is in doubt: "+s.order.slot.why(), nil)
+		}
+		return indeterminate(e, e.why(), nil)
+	}
+	panic(fmt.Sprintf("idempotency: no answer for step %d", next))
+}
+
+// why says why nobody knows what became of e.
+func (e *entry) why() string {
+	if e.State == StateInProgress {
+		return "its holder died, or lost its lease, before the outcome was recorded"
+	}
+	return e.Failure
+}
+
+func indeterminate(e *entry, reason string, cause error) outcome {
+	return outcome{entry: e, decision: DecidedIndeterminate, err: &IndeterminateError{EffectID: e.EffectID, Attempt: e.Attempt, Reason: reason, Err: cause}}
+}
+
+// conflict says where the request of j differs from that of e, which is nil if another event of the
+// same version was sealed.
+func (l *Ledger) conflict(ctx context.Context, j *job, e *entry) outcome {
+	if e == nil || e.State == StateReleased {
+		return outcome{decision: DecidedConflict, err: &ConflictError{}}
+	}
+	c := &ConflictError{EffectID: e.EffectID}
+	if first := l.request(ctx, e); first != nil {
+		d := canon.Compare(first, j.canonical, j.diffValues)
+		c.Diff, c.DiffBytes, c.Truncated = d.Changes, d.Bytes, d.Truncated
+	}
+	return outcome{entry: e, decision: DecidedConflict, err: c, diff: c.DiffBytes}
+}
+
+// busy is the outcome of a call that found somebody at it.
+func busy(e *entry, cause error, after time.Duration) outcome {
+	err := &InProgressError{RetryAfter: after, Err: cause}
+	if e != nil {
+		err.EffectID = e.EffectID
+	}
+	return outcome{entry: e, decision: DecidedInProgress, err: err}
+}
+
+// goesOn returns when to ask again for a claim: after as long as it has gone on, 1 s to 30 s.
+func (l *Ledger) goesOn(e *entry) time.Duration {
+	if e == nil {
+		return time.Second
+	}
+	return min(max(l.time().Sub(micro(e.Updated)), time.Second), 30*time.Second)
+}

@@ -1,0 +1,240 @@
+package idempotency
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/settle"
+	"github.com/weft-go/weft/storage"
+)
+
+// List returns what is known of the keys that f selects, ordered by tenant, source type, source id
+// and hash. An entry that is damaged is an Info whose Err says so. If the store fails, the last pair
+// has the error.
+func (l *Ledger) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		if err := l.enter(ctx); err != nil {
+			yield(Info{}, err)
+			return
+		}
+		defer l.leave()
+		var parts []string
+		switch {
+		case f.SourceID != "":
+			parts = []string{f.Tenant, f.SourceType, f.SourceID}
+		case f.SourceType != "":
+			parts = []string{f.Tenant, f.SourceType}
+		case f.Tenant != "":
+			parts = []string{f.Tenant}
+		}
+		for stored, err := range storage.All(ctx, l.on, keys.Claims(parts...)) {
+			if err != nil {
+				yield(Info{}, fmt.Errorf("idempotency: list: %w", err))
+				return
+			}
+			info, err := l.inspect(ctx, stored)
+			if err != nil {
+				yield(Info{}, fmt.Errorf("idempotency: list: %w", err))
+				return
+			}
+			if info.Err == nil && (f.State != "" && info.State != f.State || f.Lapsed && !info.Lapsed) {
+				continue
+			}
+			if !yield(info, nil) {
+				return
+			}
+		}
+	}
+}
+
+// inspect returns what is told of a stored entry.
+func (l *Ledger) inspect(ctx context.Context, stored storage.Entry) (Info, error) {
+	tenant, sourceType, sourceID, hash, err := keys.ClaimNames(stored.Key)
+	if err != nil {
+		return Info{Err: err}, nil
+	}
+	e, err := openAt(stored.Key, hash, stored.Value)
+	if err != nil {
+		return Info{Key: Key{Tenant: tenant, SourceType: sourceType, SourceID: sourceID}, Hash: hash, Err: err}, nil
+	}
+	info := e.info(hash)
+	if e.State == StateInProgress {
+		v, _, err := l.vitality(ctx, e, 0)
+		if err != nil {
+			return info, err
+		}
+		info.Lapsed = v != living
+	}
+	return info, nil
+}
+
+// Resolve sets the outcome of a key that has lapsed or is indeterminate, as an operator has found it
+// out. a is one of activity.CompletedWithResult, CompletedResultUnavailable, NotCompleted (then the next
+// call runs) and Failed. A result must be of the type of the Effect's: the Ledger does not know it. k is
+// the whole key, Action included.
+//
+// Errors: ErrInvalid, ErrNotFound, ErrNotApplicable, *InProgressError while the holder lives, and the
+// store's.
+func (l *Ledger) Resolve(ctx context.Context, k Key, a activity.Answer, by Actor) error {
+	if err := errors.Join(k.Check(), checkActor(by)); err != nil {
+		return err
+	}
+	if payload.IsNil(a) {
+		return fmt.Errorf("%w: the answer is nil", ErrInvalid)
+	}
+	v := a.Verdict()
+	var r result
+	switch v.State {
+	case activity.StateNotCompleted, activity.StateFailed:
+	case activity.StateCompletedResultUnavailable:
+		r.unavailable = "the operator says that it is lost"
+	case activity.StateCompletedWithResult:
+		if r = l.result(ctx, v.Result); r.unavailable != "" {
+			return fmt.Errorf("%w: the result: %s", ErrInvalid, r.unavailable)
+		}
+	default:
+		return fmt.Errorf("%w: the answer %v cannot be an outcome", ErrInvalid, v.State)
+	}
+	return l.operate(ctx, k, func(e *entry) (*entry, error) {
+		if e.State != StateInProgress && e.State != StateIndeterminate {
+			return nil, fmt.Errorf("%w: the key is %s", ErrNotApplicable, e.State)
+		}
+		now := l.time()
+		var next *entry
+		switch v.State {
+		case activity.StateNotCompleted:
+			next = e.released(now)
+		case activity.StateFailed:
+			next = e.failed(now, payload.Recordable(v.Reason), "")
+		default:
+			next = e.sealed(now, "", r)
+		}
+		next.Owner = nil // the attempt's own end is refused from now on
+		next.By, next.Why = by.Name, by.Reason
+		return next, nil
+	})
+}
+
+// Forget removes all that is known of a key, also of one that is damaged: the next call runs. k is the
+// whole key, Action included. It is logged.
+//
+// Errors: ErrInvalid, ErrNotFound, *InProgressError while the holder lives, and the store's.
+func (l *Ledger) Forget(ctx context.Context, k Key, by Actor) error {
+	if err := errors.Join(k.Check(), checkActor(by)); err != nil {
+		return err
+	}
+	err := l.operate(ctx, k, func(*entry) (*entry, error) { return nil, nil })
+	if errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat) {
+		err = l.forgetDamaged(ctx, k)
+	}
+	if err == nil {
+		l.config.Logger.Warn("idempotency: a key was forgotten", "idempotency_key", k.Hash(), "source_type", k.SourceType, "source_id", k.SourceID, "by", by.Name, "reason", by.Reason)
+	}
+	return err
+}
+
+// operate replaces the entry of a key by what change returns, unless its holder lives.
+func (l *Ledger) operate(ctx context.Context, k Key, change func(*entry) (*entry, error)) error {
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	defer l.leave()
+	hash := k.Hash()
+	for {
+		e, err := l.get(ctx, k, hash)
+		if err != nil {
+			return err
+		}
+		if e == nil {
+			return fmt.Errorf("%w: %s", ErrNotFound, hash)
+		}
+		if e.State == StateInProgress {
+			v, _, err := l.vitality(ctx, e, 0)
+			if err != nil {
+				return err
+			}
+			if v == living {
+				return &InProgressError{EffectID: e.EffectID, RetryAfter: l.goesOn(e)}
+			}
+		}
+		next, err := change(e)
+		if err != nil {
+			return err
+		}
+		err = l.replace(ctx, k, hash, e, next)
+		if !errors.Is(err, storage.ErrConflict) {
+			return err
+		}
+	}
+}
+
+// replace commits next in the place of e, and what follows for the order of its source.
+func (l *Ledger) replace(ctx context.Context, k Key, hash string, e, next *entry) error {
+	c, err := changing(k, hash, e, next)
+	if err != nil {
+		return err
+	}
+	if e.OrderSource != "" {
+		src, err := readSource(ctx, l.on, k.Tenant, k.SourceType, e.OrderSource)
+		if err != nil {
+			return err
+		}
+		if to, changed := src.without(next, hash); changed {
+			if err := src.become(c, to); err != nil {
+				return err
+			}
+		}
+	}
+	return settle.Commit(ctx, l.on, c.Batch, nil, func(ctx context.Context) (bool, error) {
+		raw, err := l.on.Get(ctx, c.key)
+		if errors.Is(err, storage.ErrNotFound) {
+			return next == nil, nil
+		}
+		return err == nil && next != nil && bytes.Equal(raw, next.raw), err
+	})
+}
+
+// forgetDamaged removes what is stored for a key, whatever it is. Its entry in the list of what expires
+// is removed when it is due.
+func (l *Ledger) forgetDamaged(ctx context.Context, k Key) error {
+	if err := l.enter(ctx); err != nil {
+		return err
+	}
+	defer l.leave()
+	at := k.stored(k.Hash())
+	raw, err := l.on.Get(ctx, at)
+	if err != nil {
+		return err
+	}
+	b := storage.Batch{If: []storage.Condition{storage.Equal(at, raw)}, Ops: []storage.Op{storage.Delete(at)}}
+	return settle.Commit(ctx, l.on, b, nil, func(ctx context.Context) (bool, error) {
+		_, err := l.on.Get(ctx, at)
+		if errors.Is(err, storage.ErrNotFound) {
+			return true, nil
+		}
+		return false, err
+	})
+}
+
+// maxActor is the most bytes of an Actor's fields together.
+const maxActor = 4096
+
+func checkActor(a Actor) error {
+	switch {
+	case strings.TrimSpace(a.Name) == "" || strings.TrimSpace(a.Reason) == "":
+		return fmt.Errorf("%w: the Actor has no Name or no Reason", ErrInvalid)
+	case len(a.Name)+len(a.Reason) > maxActor:
+		return fmt.Errorf("%w: the Actor has %d bytes, at most %d are allowed", ErrInvalid, len(a.Name)+len(a.Reason), maxActor)
+	case !utf8.ValidString(a.Name) || !utf8.ValidString(a.Reason):
+		return fmt.Errorf("%w: the Actor is not valid UTF-8", ErrInvalid)
+	}
+	return nil
+}

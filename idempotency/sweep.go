@@ -1,0 +1,260 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+const (
+	sweepEvery  = time.Minute
+	sweepAtMost = 100     // entries that are removed in one commit
+	sweepBytes  = 1 << 20 // of one commit
+)
+
+// sweeps forgets what may be forgotten, again and again, until the ledger is closed.
+func (l *Ledger) sweeps() {
+	for backoff.Wait(l.life, sweepEvery) {
+		if _, err := l.sweep(l.life); err != nil && l.life.Err() == nil {
+			l.config.Logger.Warn("idempotency: sweep failed; it is tried again", "error", err)
+		}
+	}
+}
+
+// sweep removes leases of dead holders, and entries that are due. It returns how many entries it
+// removed.
+func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
+	l.dropAsked()
+	compared, err := l.observeAll(ctx)
+	if err != nil {
+		return 0, err
+	}
+	now := l.time()
+	if why := l.clock.doubt(); why != "" {
+		l.config.Logger.Error("idempotency: nothing is forgotten, because the wall clock cannot be trusted", "reason", why)
+		return 0, nil
+	}
+	if !compared {
+		return 0, nil // the next sweep knows more
+	}
+	var due []*change
+	size := storage.Size{}
+	flush := func() error {
+		n, err := l.remove(ctx, due)
+		removed, due, size = removed+n, due[:0], storage.Size{}
+		return err
+	}
+	r := keys.ClaimsExpiredAt(now)
+	for e, err := range storage.All(ctx, l.store, r) {
+		if err != nil {
+			return removed, err
+		}
+		c, err := l.forgetting(ctx, e.Key)
+		if err != nil {
+			l.config.Logger.Error("idempotency: a key that is due cannot be forgotten", "key", string(e.Key), "error", err)
+			continue
+		}
+		if c == nil {
+			continue
+		}
+		s := c.Size()
+		most := l.store.Capabilities().MaxBatch
+		if len(due) >= sweepAtMost || len(due) > 0 && (size.Bytes+s.Bytes > sweepBytes || most.Ops > 0 && size.Ops+s.Ops > most.Ops) {
+			if err := flush(); err != nil {
+				return removed, err
+			}
+		}
+		due, size = append(due, c), storage.Size{Ops: size.Ops + s.Ops, Bytes: size.Bytes + s.Bytes}
+	}
+	return removed, flush()
+}
+
+// forgetting returns the change that forgets what an ExpiringClaim key names; nil if it is to stay. The
+// entry itself says whether it is due.
+func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*change, error) {
+	at, tenant, sourceType, sourceID, hash, err := keys.ExpiringClaimNames(expiring)
+	if err != nil {
+		return nil, err
+	}
+	e, err := l.find(ctx, keys.Claim(tenant, sourceType, sourceID, hash), hash)
+	if err != nil {
+		return nil, err
+	}
+	if e == nil || e.Expires != at.UnixMicro() {
+		return &change{Batch: storage.Batch{Ops: []storage.Op{storage.Delete(expiring)}}}, nil // of an entry that is no more
+	}
+	c, err := changing(e.key(), hash, e, nil)
+	if err != nil || e.OrderSource == "" {
+		return c, err
+	}
+	src, err := readSource(ctx, l.store, tenant, sourceType, e.OrderSource)
+	switch {
+	case err != nil || src.Hash != hash:
+		return c, err
+	}
+	if slot, err := l.inSlot(ctx, tenant, sourceType, src); err != nil || slot != nil {
+		return nil, err // its version still decides about what is under way
+	}
+	return c, src.become(c, sequence{})
+}
+
+// remove commits changes, all at once, or one by one if that is refused.
+func (l *Ledger) remove(ctx context.Context, due []*change) (n int, err error) {
+	var all storage.Batch
+	for _, c := range due {
+		all.If, all.Ops = append(all.If, c.If...), append(all.Ops, c.Ops...)
+	}
+	if len(due) == 0 {
+		return 0, nil
+	}
+	err = l.store.Commit(ctx, all)
+	if err == nil {
+		return len(due), nil
+	}
+	if !errors.Is(err, storage.ErrConflict) {
+		return 0, err
+	}
+	for _, c := range due {
+		switch err := l.store.Commit(ctx, c.Batch); {
+		case err == nil:
+			n++
+		case !errors.Is(err, storage.ErrConflict):
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// observeAll judges all leases, so that those of dead holders are removed even if nobody asks for their
+// keys. It says whether the clocks of all others that may live were compared with ours.
+func (l *Ledger) observeAll(ctx context.Context) (compared bool, err error) {
+	there := map[string]bool{}
+	for e, err := range storage.All(ctx, l.store, keys.Holders()) {
+		if err != nil {
+			return false, err
+		}
+		id, err := keys.Last(e.Key)
+		if err == nil {
+			if h := l.holder.Load(); h != nil && h.id == id && !h.isLost() {
+				continue
+			}
+			there[id] = true
+			_, err = l.observe(ctx, id, e.Key, e.Value)
+		}
+		if err != nil {
+			l.config.Logger.Error("idempotency: a holder's lease cannot be judged", "key", string(e.Key), "error", err)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	compared = true
+	for id, s := range l.sightings {
+		if !there[id] {
+			delete(l.sightings, id)
+		}
+		compared = compared && (s.compared || !there[id])
+	}
+	for id, since := range l.dead {
+		if time.Since(since) > rememberDead {
+			delete(l.dead, id)
+		}
+	}
+	return compared, nil
+}
+
+// rememberDead is how long a ledger remembers when it found a holder dead. If its claims are asked for
+// later, it finds that again.
+const rememberDead = 24 * time.Hour
+
+// dropAsked forgets keys about whose doubt nobody has asked for long.
+func (l *Ledger) dropAsked() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for hash, a := range l.asked {
+		if time.Since(a.next) > time.Hour {
+			delete(l.asked, hash)
+		}
+	}
+}
+
+// A clock reads the wall clock, and compares it with the monotonic clock and with the wall clocks of other
+// holders. A reading that has parted from the monotonic clock by more than a minute is not believed for
+// an hour: until then the time is that of the reading before, and what has passed since. A process that is alone,
+// and wrong from its start, finds nothing to compare with: so a Retention is twice the time for which it
+// matters.
+type clock struct {
+	mu        sync.Mutex // guards the fields below
+	believed  reading
+	candidate reading   // what is to be believed in an hour; zero: nothing
+	parted    time.Time // monotonic time at which clocks were last found to differ; zero: never
+	why       string
+}
+
+// A reading is what both clocks showed at one moment.
+type reading struct{ wall, mono time.Time }
+
+// at returns what the wall clock should show later.
+func (r reading) at(mono time.Time) time.Time { return r.wall.Add(mono.Sub(r.mono)) }
+
+const (
+	mostDrift  = time.Minute
+	distrusted = time.Hour // after clocks were found to differ
+)
+
+// read returns the time. wall is what the wall clock shows.
+func (c *clock) read(wall time.Time) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := reading{wall.Round(0), time.Now()}
+	expected := c.believed.at(now.mono)
+	drift := now.wall.Sub(expected)
+	switch {
+	case c.believed.mono.IsZero():
+		c.believed = now
+	case drift.Abs() <= mostDrift:
+		c.candidate = reading{}
+		if now.mono.Sub(c.believed.mono) > distrusted { // clocks that run at different speeds are no jump
+			c.believed = now
+		}
+	default:
+		c.part(fmt.Sprintf("it jumped by %v", drift.Round(time.Second)))
+		if c.candidate.mono.IsZero() || now.wall.Sub(c.candidate.at(now.mono)).Abs() > mostDrift {
+			c.candidate = now
+		}
+		if now.mono.Sub(c.candidate.mono) < distrusted {
+			return expected
+		}
+		c.believed, c.candidate = now, reading{}
+	}
+	return now.wall
+}
+
+// doubt returns why the time cannot be trusted, or "".
+func (c *clock) doubt() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.parted.IsZero() || time.Since(c.parted) > distrusted {
+		return ""
+	}
+	return c.why
+}
+
+// compare notes whether the wall clock of another holder, which was read at most ago, differs from ours.
+func (c *clock) compare(theirs, ours time.Time, ago time.Duration) {
+	if d := ours.Sub(theirs); d > mostDrift+ago || d < -mostDrift {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.part(fmt.Sprintf("it differs by %v from that of another process", d.Round(time.Second)))
+	}
+}
+
+func (c *clock) part(why string) { c.parted, c.why = time.Now(), why }
+
+// time returns the time by the wall clock, as far as it is to be believed.
+func (l *core) time() time.Time { return l.clock.read(l.now()) }

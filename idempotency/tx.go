@@ -1,0 +1,120 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/storage"
+)
+
+// In returns a Ledger inside tx, a transaction of the host on the Ledger's own store: its claims and
+// results take effect if and only if the host commits. So what Run does on tx happens once, whatever
+// crashes. If tx is on another store, the methods return ErrOtherStore. It belongs to the goroutine
+// that owns tx, and need not be closed.
+//
+// Do does not wait for others, except that the database may have it wait for another transaction
+// with the same key; in two transactions, take several keys in one order, or they deadlock. If Run
+// returns an error, the claim is taken back, and Do returns that error. After any error, roll back.
+// What needs Effect.Verify is an *IndeterminateError: ask outside a transaction.
+//
+// Keep the transaction short, and commit before you answer anybody. SQLite has one writer, so
+// until tx ends all others wait, also this Ledger outside tx. At an isolation level above READ
+// COMMITTED, PostgreSQL aborts the transaction where another one had the key.
+func (l *Ledger) In(tx storage.Tx) *Ledger {
+	in := &Ledger{core: l.core, on: tx, tx: true}
+	if !wraps(l.store, tx.Base()) {
+		in.refused = ErrOtherStore
+	}
+	return in
+}
+
+// wraps reports whether inner is s, or a store that s wraps.
+func wraps(s, inner storage.Storage) bool {
+	for s != inner {
+		w, ok := s.(storage.Wrapper)
+		if !ok {
+			return false
+		}
+		s = w.Unwrap()
+	}
+	return true
+}
+
+// refusals is how often a claim in a transaction is decided anew. Each time somebody else has changed
+// the key meanwhile.
+const refusals = 100
+
+// staged makes one call in a transaction.
+func (l *Ledger) staged(ctx context.Context, j *job) outcome {
+	for range refusals {
+		s, src, left, err := l.situation(ctx, j)
+		if err != nil {
+			return outcome{err: err}
+		}
+		switch next := decide(s); next {
+		case stepClaim, stepTakeOver, stepEvict:
+			a := &attempt{Ledger: l, job: j, before: s.entry, source: src, slot: s.order.slot, step: next}
+			if o, done := a.stage(ctx); done {
+				return o
+			}
+		case stepVerify:
+			return indeterminate(s.entry, s.entry.why()+"; the verifier is not asked in a transaction", nil)
+		case stepWait:
+			return busy(s.entry, nil, max(left, l.goesOn(s.entry)))
+		default:
+			return l.answer(ctx, j, s, next)
+		}
+	}
+	return busy(nil, errors.New("others change the key all the time"), time.Second)
+}
+
+// stage makes the attempt in a transaction. It is not done if the claim was refused.
+func (a *attempt) stage(ctx context.Context) (o outcome, done bool) {
+	if err := a.reserved(ctx); err != nil {
+		return outcome{err: err}, true
+	}
+	if err := a.readFormer(ctx); err != nil {
+		return outcome{err: err}, true
+	}
+	c, err := a.claiming()
+	if err != nil {
+		return outcome{err: err}, true
+	}
+	before := a.source
+	switch err := a.on.Commit(ctx, c.Batch); {
+	case errors.Is(err, storage.ErrConflict):
+		return o, false
+	case err != nil:
+		return outcome{err: fmt.Errorf("idempotency: claim %s in a transaction: %w", a.hash, err)}, true
+	}
+	a.claim = c.after
+	a.applied(c)
+	ran, cancel := context.WithTimeoutCause(a.within(ctx, a.claim, activity.PhaseRun), a.timeout, activity.ErrTimeout)
+	defer cancel()
+	out, err := a.run(ran)
+	if err != nil {
+		return outcome{decision: DecidedReleased, err: errors.Join(err, a.unstage(ctx, before))}, true
+	}
+	return a.seal(ctx, out, DecidedNew), true
+}
+
+// unstage takes the claim back out of the transaction.
+func (a *attempt) unstage(ctx context.Context, source *source) error {
+	c, err := changing(a.key, a.hash, a.claim, a.before)
+	if err == nil && a.order != nil {
+		err = a.advance(c, source.sequence)
+	}
+	if err == nil && a.evicted != nil {
+		err = a.also(c, a.evicted, a.slot)
+	}
+	if err == nil {
+		err = a.on.Commit(context.WithoutCancel(ctx), c.Batch)
+	}
+	if err != nil {
+		return fmt.Errorf("idempotency: take the claim of %s back: %w", a.hash, err)
+	}
+	return nil
+}
