@@ -27,6 +27,7 @@ torture:
 	testdata/mutants/run
 	go run ./examples/payment -kills 1000 -store sqlite
 	go run ./examples/payment -kills 1000 -store postgres
+	cd idempotency/consumer/natstest && WEFT_TORTURE=1 go test -race -timeout 10m -count=1 ./...
 
 # Faults made by hand, each of which some test must find.
 mutants:

@@ -13,6 +13,8 @@ import (
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/reconcile"
+	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
@@ -29,8 +31,9 @@ type attempt struct {
 	evicted *entry  // what slot became
 	former  *source // in whose slot the key is, if its order is another one now
 
-	holder *holder // nil in a transaction
-	claim  *entry  // as it was committed
+	holder   *holder   // nil in a transaction
+	claim    *entry    // as it was committed
+	deadline time.Time // of Run; zero: it was not called
 }
 
 // Limits of the time for which a caller waits for the store.
@@ -58,7 +61,7 @@ func (a *attempt) make(ctx context.Context) (o outcome, done bool) {
 	if err := a.readFormer(ctx); err != nil {
 		return outcome{err: err}, true
 	}
-	c, err := a.claiming()
+	c, err := a.claiming(ctx)
 	if err != nil {
 		return outcome{err: err}, true
 	}
@@ -67,7 +70,7 @@ func (a *attempt) make(ctx context.Context) (o outcome, done bool) {
 		a.checkHolder(bounded)
 		return o, false
 	case err != nil:
-		a.background.Go(func() { a.takeBack(c) })
+		a.owe(func() { a.takeBack(c) })
 		return outcome{err: fmt.Errorf("idempotency: claim %s: %w", a.hash, err)}, true
 	}
 	a.claim = c.after
@@ -130,9 +133,9 @@ func (a *attempt) nextClaim() *entry {
 }
 
 // claiming returns the change that claims the key.
-func (a *attempt) claiming() (*change, error) {
+func (a *attempt) claiming(ctx context.Context) (*change, error) {
 	e := a.claim
-	if err := a.setRequest(a.life, a.job, e); err != nil {
+	if err := a.setRequest(ctx, a.job, e); err != nil {
 		return nil, err
 	}
 	e.Owner = make([]byte, 16)
@@ -166,6 +169,7 @@ func (a *attempt) claiming() (*change, error) {
 	}
 	if a.step == stepEvict {
 		a.evicted = a.slot.released(a.time())
+		a.evicted.Owner = nil // so that its end is refused
 		if err := a.also(c, a.slot, a.evicted); err != nil {
 			return nil, err
 		}
@@ -230,13 +234,14 @@ func (a *attempt) applied(c *change) {
 }
 
 // landed says whether a refused change of the attempt was applied before: an entry with its owner
-// is of this attempt.
+// is of this attempt. Then it is what the change has left.
 func (a *attempt) landed(ctx context.Context, c *change) (bool, error) {
 	e, err := a.get(ctx, a.key, a.hash)
-	if err != nil || e == nil || c.after == nil {
+	if err != nil || e == nil || !bytes.Equal(e.Owner, c.after.Owner) || e.State != c.after.State {
 		return false, err
 	}
-	return bytes.Equal(e.Owner, c.after.Owner) && (e.State == StateInProgress) == (c.after.State == StateInProgress), nil
+	c.after = e
+	return true, nil
 }
 
 // checkHolder loses the holder if its lease was removed: it was found dead.
@@ -266,6 +271,18 @@ func (a *attempt) giveUp(ctx context.Context) {
 // act runs the effect under the claim, or asks its verifier first. It is not done if the lease was lost
 // before Run was called.
 func (a *attempt) act(ctx context.Context) (o outcome, done bool) {
+	orderly := false
+	defer func() {
+		if p := recover(); p != nil || !orderly { // user code panicked, or ended its goroutine: then the caller gets nothing
+			o, done = a.leaveOpen(ctx, brokeOff, errBrokeOff), true
+		}
+	}()
+	o, done = a.verifyOrRun(ctx)
+	orderly = true
+	return o, done
+}
+
+func (a *attempt) verifyOrRun(ctx context.Context) (o outcome, done bool) {
 	if a.step == stepVerify {
 		if o, ended := a.verifyFirst(ctx); ended {
 			return o, true
@@ -275,12 +292,11 @@ func (a *attempt) act(ctx context.Context) (o outcome, done bool) {
 			return outcome{err: context.Cause(ctx)}, err != nil
 		}
 	}
-	done = true
 	r := returned{err: errExited}
 	exited := true
 	defer func() {
 		if exited {
-			o = a.finish(ctx, r) // Run has ended its goroutine: the caller gets nothing
+			o, done = a.finish(ctx, r), true
 		}
 	}()
 	r = a.call(ctx)
@@ -288,17 +304,23 @@ func (a *attempt) act(ctx context.Context) (o outcome, done bool) {
 	return a.finish(ctx, r), true
 }
 
+const brokeOff = "user code panicked or ended its goroutine"
+
+var errBrokeOff = errors.New(brokeOff)
+
 var errExited = errors.New("the goroutine of Run was ended by runtime.Goexit")
 
 // A returned is what a call of Run came to.
 type returned struct {
-	out any
-	err error
-	cut bool // its context had ended: what it sent may still be on its way
+	out  any
+	err  error
+	said bool // Run returned err; otherwise it has not returned
+	cut  bool // its context had ended: what it sent may still be on its way, until the deadline and for Settle
 }
 
 // call calls Run.
 func (a *attempt) call(ctx context.Context) (r returned) {
+	a.deadline = time.Now().Add(a.timeout)
 	ctx, cancel := context.WithTimeoutCause(a.within(ctx, a.claim, activity.PhaseRun), a.timeout, activity.ErrTimeout)
 	defer cancel()
 	if a.holder != nil {
@@ -306,7 +328,7 @@ func (a *attempt) call(ctx context.Context) (r returned) {
 		ctx, stop = a.holder.whileHeld(ctx)
 		defer stop()
 	}
-	slow := time.AfterFunc(2*a.timeout, func() {
+	slow := time.AfterFunc(saturate.Times(2, a.timeout), func() {
 		a.config.Logger.Warn("idempotency: Run does not return, although its timeout has passed; the key stays claimed", "idempotency_key", a.hash, "effect", a.name)
 	})
 	defer slow.Stop()
@@ -320,6 +342,7 @@ func (a *attempt) call(ctx context.Context) (r returned) {
 		}
 	}()
 	r.out, r.err = a.run(ctx)
+	r.said = true
 	return r
 }
 
@@ -341,17 +364,18 @@ func (a *attempt) within(ctx context.Context, e *entry, phase activity.Phase) co
 // finish records what Run came to.
 func (a *attempt) finish(ctx context.Context, r returned) outcome {
 	err := r.err
+	none := r.said && activity.IsNoEffect(err)
 	switch {
 	case err == nil:
 		return a.seal(ctx, r.out, DecidedNew)
-	case activity.IsNoEffect(err) && a.claim.Doubt:
+	case none && a.claim.Doubt:
 		return a.leaveOpen(ctx, "the last attempt had no effect, and it is unknown whether an earlier one had: "+text(err), err)
-	case activity.IsNoEffect(err) && activity.IsPermanent(err):
+	case none && activity.IsPermanent(err):
 		f := payload.FailureOf(err, "", a.errors)
 		next := a.claim.failed(a.time(), f.Message, f.Sentinel)
 		return a.recorded(ctx, next, outcome{decision: DecidedFailed, err: &FailedError{
 			EffectID: next.EffectID, Message: f.Message, Sentinel: payload.SentinelOf(f.Sentinel, a.errors)}})
-	case activity.IsNoEffect(err):
+	case none:
 		return a.free(ctx, err)
 	case a.verify == nil || a.policy == Hold:
 		return a.leaveOpen(ctx, text(err), err)
@@ -361,40 +385,45 @@ func (a *attempt) finish(ctx context.Context, r returned) outcome {
 
 // findOut asks the verifier what Run has done.
 func (a *attempt) findOut(ctx context.Context, r returned) outcome {
-	v, why := a.ask(ctx, a.claim.Attempt, a.claim.Epoch+1)
+	v := a.ask(ctx, a.claim.Attempt, a.claim.Epoch+1)
 	if v.State == activity.StateNotCompleted {
 		if !r.cut || a.fences {
 			return a.free(ctx, r.err)
 		}
 		a.background.Go(func() { a.settleThenAsk(r) })
-		return busy(a.claim, r.err, a.settle)
+		return busy(a.claim, r.err, a.mayBeLate())
 	}
-	return a.verified(ctx, v, text(r.err)+"; "+why, r.err)
+	return a.verified(ctx, v, text(r.err)+"; "+v.Reason, r.err)
 }
 
 // settleThenAsk asks again once the request of a Run that was cut off can have no effect any more.
 // Until then the key stays claimed.
 func (a *attempt) settleThenAsk(r returned) {
-	if !backoff.Sleep(a.life, a.settle) {
+	if !backoff.Sleep(a.life, a.mayBeLate()) {
 		return // the ledger is closed, and the claim lapses
 	}
 	r.cut = false
 	a.findOut(a.life, r)
 }
 
+// mayBeLate returns how long the effect of Run may still happen.
+func (a *attempt) mayBeLate() time.Duration {
+	return saturate.Add(max(time.Until(a.deadline), 0), a.settle)
+}
+
 // verifyFirst asks the verifier what became of an earlier attempt. It has not ended if the effect is to
 // be run.
 func (a *attempt) verifyFirst(ctx context.Context) (outcome, bool) {
-	v, why := a.ask(ctx, a.before.Attempt, a.claim.Epoch)
+	v := a.ask(ctx, a.before.Attempt, a.claim.Epoch)
 	if v.State == activity.StateNotCompleted {
 		if a.before.State == StateInProgress || a.fences || a.trusted() {
 			a.claim.Doubt = false
 			return outcome{}, false
 		}
-		why = "the verifier does not see the effect, which may still happen"
+		v.Reason = "the verifier does not see the effect, which may still happen"
 	}
 	a.claim.Attempt = a.before.Attempt
-	return a.verified(ctx, v, why, nil), true
+	return a.verified(ctx, v, v.Reason, nil), true
 }
 
 // verified records a verifier's answer, other than that the effect did not happen for certain.
@@ -409,42 +438,37 @@ func (a *attempt) verified(ctx context.Context, v activity.Verdict, why string, 
 	return a.leaveOpen(ctx, why, err)
 }
 
-// ask calls Verify for an attempt, with a fencing token that is larger than that of any attempt before.
-// why says why the answer is indeterminate, if it is.
-func (a *attempt) ask(ctx context.Context, number int, token uint64) (v activity.Verdict, why string) {
+// ask calls Verify for an attempt, with a fencing token that is larger than that of any attempt before. A
+// verifier that does not answer in time is not waited for.
+func (a *attempt) ask(ctx context.Context, number int, token uint64) activity.Verdict {
 	e := *a.claim
 	e.Attempt, e.Epoch = number, token
 	ctx, cancel := context.WithTimeoutCause(a.within(context.WithoutCancel(ctx), &e, activity.PhaseVerify), a.verifyTimeout, activity.ErrTimeout)
 	defer cancel()
-	defer func() {
-		if p := recover(); p != nil {
-			v, why = activity.Verdict{}, "the verifier: "+text(payload.Panicked(p))
-		}
-	}()
-	v, err := a.verify(ctx)
-	switch {
-	case err != nil:
-		return activity.Verdict{}, "the verifier: " + text(err)
-	case v.State == activity.StateIndeterminate:
-		return v, payload.Recordable(v.Reason)
-	case v.State < activity.StateNotCompleted || v.State > activity.StateIndeterminate:
-		return activity.Verdict{}, "the verifier gave no answer"
+	told := make(chan activity.Verdict, 1)
+	go reconcile.Ask(ctx, a.verify, func(v activity.Verdict) { told <- v })
+	var v activity.Verdict
+	select {
+	case v = <-told:
+	case <-ctx.Done():
+		v = activity.Verdict{State: activity.StateIndeterminate, Reason: "the verifier timed out"}
 	}
-	return v, ""
+	v.Reason = payload.Recordable(v.Reason)
+	return v
 }
 
 // seal records a result. Its id is final.
 func (a *attempt) seal(ctx context.Context, out any, d Decision) outcome {
 	r, id := a.result(ctx, out), ""
 	if a.final != nil {
-		id, r = a.finalID(out, r)
+		id = a.finalID(out)
 	}
 	return a.recorded(ctx, a.claim.sealed(a.time(), id, r), outcome{decision: d, sealed: true})
 }
 
 // finalID returns the final id. If the definition gives none that can be stored, the reserved one is
 // final: the effect has happened.
-func (a *attempt) finalID(out any, r result) (id string, _ result) {
+func (a *attempt) finalID(out any) (id string) {
 	defer func() {
 		if p := recover(); p != nil {
 			a.config.Logger.Error("idempotency: EffectID panicked; the reserved id is final", "effect", a.name, "panic", p)
@@ -454,9 +478,9 @@ func (a *attempt) finalID(out any, r result) (id string, _ result) {
 	id = a.final(out)
 	if err := checkText("EffectID", id, maxID); err != nil {
 		a.config.Logger.Error("idempotency: the reserved id is final", "effect", a.name, "error", err)
-		return "", r
+		return ""
 	}
-	return id, r
+	return id
 }
 
 // free releases the key: nothing happened. The caller gets Run's own error.
@@ -527,7 +551,7 @@ func (a *attempt) record(ctx context.Context, next *entry) (*entry, error) {
 		kept = 0
 		next.Result, next.Unavailable = nil, "the store did not take it in time: "+text(err)
 	}
-	a.background.Go(func() {
+	a.owe(func() {
 		defer a.owing.Add(-kept)
 		e, err := a.persist(next)
 		over <- ended{e, err}
@@ -561,7 +585,7 @@ func (a *attempt) persist(next *entry) (*entry, error) {
 		}
 		err = a.commit(a.life, c)
 		if err == nil {
-			return next, nil
+			return c.after, nil
 		}
 		if !errors.Is(err, storage.ErrConflict) {
 			a.config.Logger.Error("idempotency: an outcome was not recorded; the claim lapses", "idempotency_key", a.hash, "effect_id", next.EffectID, "error", err)

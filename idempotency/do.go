@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -114,8 +115,8 @@ type job struct {
 
 	reserve func(ctx context.Context) (Reservation, error) // nil: a ULID
 	run     func(ctx context.Context) (any, error)
-	verify  func(ctx context.Context) (activity.Verdict, error) // nil: there is none
-	final   func(out any) string                                // nil: the reserved id
+	verify  func(ctx context.Context) (activity.Answer, error) // nil: there is none
+	final   func(out any) string                               // nil: the reserved id
 	errors  []error
 
 	policy                                          Abandoned
@@ -168,10 +169,7 @@ func (e *Effect[In, Out]) job(l *Ledger, k Key, in In) (j *job, err error) {
 		j.reserve = func(ctx context.Context) (Reservation, error) { return e.Reserve(ctx, in) }
 	}
 	if e.Verify != nil {
-		j.verify = func(ctx context.Context) (activity.Verdict, error) {
-			v, err := e.Verify(ctx, in)
-			return v.Verdict(), err
-		}
+		j.verify = func(ctx context.Context) (activity.Answer, error) { return e.Verify(ctx, in) }
 	}
 	if e.EffectID != nil {
 		j.final = func(out any) string {
@@ -205,7 +203,9 @@ func identify(j *job, request any) (err error) {
 			return stored, nil
 		}
 		v := reflect.New(t)
-		if err := json.Unmarshal(stored, v.Interface()); err != nil {
+		d := json.NewDecoder(bytes.NewReader(stored))
+		d.UseNumber() // an any keeps all digits
+		if err := d.Decode(v.Interface()); err != nil {
 			return nil, err
 		}
 		return canon.Value(v.Elem().Interface())
@@ -215,7 +215,7 @@ func identify(j *job, request any) (err error) {
 
 // same says whether e was made for the request of j. A field that was added to the type of the
 // request since then makes no other request, so the stored one is also compared as today's code
-// would have it.
+// would have it, if that loses nothing of it.
 func (l *Ledger) same(ctx context.Context, j *job, e *entry) bool {
 	if e.Fingerprint == j.fingerprint {
 		return true
@@ -228,7 +228,11 @@ func (l *Ledger) same(ctx context.Context, j *job, e *entry) bool {
 		return true
 	}
 	again, err := rereading(j, stored)
-	return err == nil && bytes.Equal(again, j.canonical)
+	return err == nil && bytes.Equal(again, j.canonical) && onlyAdds(canon.Compare(stored, again, false))
+}
+
+func onlyAdds(d canon.Diff) bool {
+	return !d.Truncated && !slices.ContainsFunc(d.Changes, func(c Change) bool { return c.Op != "add" })
 }
 
 func rereading(j *job, stored []byte) (again []byte, err error) {

@@ -37,11 +37,7 @@ func FuzzEntry(f *testing.F) {
 		if e, err := open(k, hash, data); err == nil && e.key() != k {
 			t.Errorf("got the entry of %+v", e.key())
 		}
-		body := data[min(len(data), 7):]
-		whole := append([]byte{'W', 'f', version, 0, 0, 0, 0}, body...)
-		table := crc32.MakeTable(crc32.Castagnoli)
-		sum := crc32.Update(crc32.Update(crc32.Update(0, table, at), table, []byte{version}), table, body)
-		binary.BigEndian.PutUint32(whole[3:], sum)
+		whole := sealedBody(at, data[min(len(data), 7):])
 		e, err := open(k, hash, whole)
 		found, err2 := openAt(at, hash, whole)
 		if (err == nil) != (err2 == nil) {
@@ -67,7 +63,12 @@ func FuzzEntry(f *testing.F) {
 			}
 		}
 		_ = e.info(hash)
-		for _, next := range []*entry{e.released(time.Unix(1, 0)), e.sealed(time.Unix(1, 0), "id", result{}), e.indeterminate(time.Unix(1, 0), "why")} {
+		now := time.Unix(1, 0)
+		follow := []*entry{e.next(now)}
+		if e.State == StateInProgress || e.State == StateIndeterminate {
+			follow = append(follow, e.released(now), e.sealed(now, "id", result{}), e.failed(now, "no", ""), e.indeterminate(now, "why"))
+		}
+		for _, next := range follow {
 			c, err := changing(k, hash, e, next)
 			if err != nil {
 				t.Fatalf("what was opened cannot be sealed: %v", err)
@@ -86,7 +87,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// FuzzLease and FuzzSequence: the same of the other records.
+// FuzzLease: the same of the lease of a holder.
 func FuzzLease(f *testing.F) {
 	f.Add([]byte("\xa2\x02aN\x04\x01"))
 	f.Fuzz(func(t *testing.T, body []byte) {
@@ -97,6 +98,7 @@ func FuzzLease(f *testing.F) {
 	})
 }
 
+// sealedBody returns body in an envelope with a right checksum.
 func sealedBody(key, body []byte) []byte {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	whole := append([]byte{'W', 'f', version, 0, 0, 0, 0}, body...)

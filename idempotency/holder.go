@@ -234,6 +234,10 @@ func (l *Ledger) observe(ctx context.Context, id string, key, raw []byte) (time.
 	if !ok || last.raw != string(raw) || time.Since(last.since) < saturate.Times(r.TTL, time.Microsecond) {
 		return time.Time{}, nil
 	}
+	if l.tx { // the removal would wait for the transaction, which waits for it
+		l.background.Go(func() { l.removeLease(l.life, key, raw) })
+		return time.Time{}, nil
+	}
 	switch err := l.removeLease(ctx, key, raw); {
 	case errors.Is(err, storage.ErrConflict):
 		return time.Time{}, nil // it was renewed, or another holder was faster
@@ -246,6 +250,10 @@ func (l *Ledger) observe(ctx context.Context, id string, key, raw []byte) (time.
 
 // bury removes the lease of a holder that is certainly dead. Others may have done so.
 func (l *Ledger) bury(ctx context.Context, key, raw []byte) error {
+	if l.tx {
+		l.background.Go(func() { l.removeLease(l.life, key, raw) })
+		return nil
+	}
 	err := l.removeLease(ctx, key, raw)
 	if errors.Is(err, storage.ErrConflict) {
 		return nil

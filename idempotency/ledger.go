@@ -140,6 +140,7 @@ type core struct {
 	life       context.Context // ends when the ledger is closed
 	end        context.CancelFunc
 	background sync.WaitGroup
+	owed       sync.WaitGroup // of those in the background that have something to write
 
 	registering chan struct{} // has one element while a holder is registered
 	holder      atomic.Pointer[holder]
@@ -176,6 +177,9 @@ func New(c Config) (*Ledger, error) {
 	} else {
 		for _, needed := range []string{"conditionalBatch", "atomicBatch", "readAfterWrite"} {
 			errs = append(errs, storage.Require(c.Storage, "package idempotency", needed))
+		}
+		if x, ok := storage.As[storage.Exclusive](c.Storage); !c.Storage.Capabilities().Shared && (!ok || x.Opening() == "") {
+			bad("Storage", "is neither Shared nor a storage.Exclusive, so nobody can tell which holders are dead")
 		}
 		most := weft.MaxPayload
 		if b := c.Storage.Capabilities().MaxBatch.Bytes; b > 0 {
@@ -233,6 +237,7 @@ func (l *Ledger) Close() error {
 	l.closed = true
 	l.mu.Unlock()
 	l.calls.Wait()
+	l.settleDebts()
 	l.end()
 	l.background.Wait()
 	if !was {
@@ -242,6 +247,31 @@ func (l *Ledger) Close() error {
 	}
 	return nil
 }
+
+// owe has f, which has something to write, run in the background.
+func (l *core) owe(f func()) {
+	l.owed.Add(1)
+	l.background.Go(func() {
+		defer l.owed.Done()
+		f()
+	})
+}
+
+// settleDebts waits a while for what has something to write.
+func (l *core) settleDebts() {
+	done := make(chan struct{})
+	l.background.Go(func() {
+		defer close(done)
+		l.owed.Wait()
+	})
+	select {
+	case <-done:
+	case <-time.After(closePatience):
+	}
+}
+
+// closePatience is how long Close waits for a store that does not take what the ledger has to write.
+const closePatience = 5 * time.Second
 
 // retirePatience is how long Close tries to remove the lease.
 const retirePatience = 5 * time.Second

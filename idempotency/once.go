@@ -170,10 +170,11 @@ func (l *Ledger) lead(ctx, wait context.Context, j *job, lt *latch) (o outcome) 
 // situation reads everything that the decision depends on. left is how long the effect of a dead
 // holder may still happen.
 func (l *Ledger) situation(ctx context.Context, j *job) (s situation, src *source, left time.Duration, err error) {
-	s = situation{policy: j.policy, asked: l.askedLately(j.hash), ordered: j.order != nil}
+	s = situation{policy: j.policy, ordered: j.order != nil}
 	if s.entry, err = l.get(ctx, j.key, j.hash); err != nil {
 		return s, nil, 0, err
 	}
+	s.asked = l.askedLately(j.hash, s.entry)
 	if e := s.entry; e != nil {
 		s.same = l.same(ctx, j, e)
 		if e.State == StateInProgress {

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
@@ -68,10 +69,10 @@ func (l *Ledger) inspect(ctx context.Context, stored storage.Entry) (Info, error
 	info := e.info(hash)
 	if e.State == StateInProgress {
 		v, _, err := l.vitality(ctx, e, 0)
-		if err != nil {
+		if err != nil && !record.Damaged(err) {
 			return info, err
 		}
-		info.Lapsed = v != living
+		info.Lapsed, info.Err = v != living, err
 	}
 	return info, nil
 }
@@ -132,7 +133,7 @@ func (l *Ledger) Forget(ctx context.Context, k Key, by Actor) error {
 		return err
 	}
 	err := l.operate(ctx, k, func(*entry) (*entry, error) { return nil, nil })
-	if errors.Is(err, storage.ErrCorrupt) || errors.Is(err, storage.ErrFutureFormat) {
+	if errors.Is(err, errUnreadable) {
 		err = l.forgetDamaged(ctx, k)
 	}
 	if err == nil {
@@ -140,6 +141,8 @@ func (l *Ledger) Forget(ctx context.Context, k Key, by Actor) error {
 	}
 	return err
 }
+
+var errUnreadable = errors.New("the record of the key cannot be read")
 
 // operate replaces the entry of a key by what change returns, unless its holder lives.
 func (l *Ledger) operate(ctx context.Context, k Key, change func(*entry) (*entry, error)) error {
@@ -150,6 +153,9 @@ func (l *Ledger) operate(ctx context.Context, k Key, change func(*entry) (*entry
 	hash := k.Hash()
 	for {
 		e, err := l.get(ctx, k, hash)
+		if record.Damaged(err) {
+			return fmt.Errorf("%w: %w", errUnreadable, err)
+		}
 		if err != nil {
 			return err
 		}

@@ -79,7 +79,7 @@ func (a *attempt) stage(ctx context.Context) (o outcome, done bool) {
 	if err := a.readFormer(ctx); err != nil {
 		return outcome{err: err}, true
 	}
-	c, err := a.claiming()
+	c, err := a.claiming(ctx)
 	if err != nil {
 		return outcome{err: err}, true
 	}

@@ -2,9 +2,12 @@ package idempotency
 
 import "time"
 
-// An asking says when the verifier of a key is asked again.
+// An asking says when the verifier of a key is asked again about an attempt.
 type asking struct {
-	first time.Time // when this ledger first found the key in doubt
+	firstSeen int64 // with attempt: which attempt
+	attempt   int
+
+	over  time.Time // from when on the effect can happen for no longer than Settle
 	next  time.Time // not before
 	pause time.Duration
 }
@@ -15,21 +18,30 @@ const (
 	lastAsk  = time.Minute
 )
 
-// askedLately says whether the verifier of a key is not to be asked yet.
-func (l *Ledger) askedLately(hash string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.asked[hash]
-	return a != nil && time.Now().Before(a.next)
+func (q *asking) about(e *entry) bool {
+	return q != nil && e != nil && q.firstSeen == e.FirstSeen && q.attempt == e.Attempt
 }
 
-// noteAsked notes that the key of the attempt is in doubt: the verifier was asked, or there is none.
+// askedLately says whether the verifier is not to be asked yet about the last attempt of e.
+func (l *Ledger) askedLately(hash string, e *entry) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.asked[hash]
+	return q.about(e) && time.Now().Before(q.next)
+}
+
+// noteAsked notes that the attempt is in doubt: the verifier was asked about it, or there is none. If it was
+// made by somebody else, it may have begun just now.
 func (a *attempt) noteAsked() {
+	e, over := a.claim, a.deadline
+	if over.IsZero() {
+		over = time.Now().Add(a.timeout)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	q := a.asked[a.hash]
-	if q == nil {
-		q = &asking{first: time.Now()}
+	if !q.about(e) {
+		q = &asking{firstSeen: e.FirstSeen, attempt: e.Attempt, over: over}
 		a.asked[a.hash] = q
 	}
 	q.pause = min(max(2*q.pause, firstAsk), lastAsk)
@@ -42,11 +54,11 @@ func (a *attempt) forgetAsked() {
 	delete(a.asked, a.hash)
 }
 
-// trusted says whether an effect that the verifier does not see can no longer happen: this ledger has
-// known for the time of Settle that the key is in doubt.
+// trusted says whether the effect of the attempt before, if the verifier does not see it, can no longer
+// happen.
 func (a *attempt) trusted() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	q := a.asked[a.hash]
-	return q != nil && time.Since(q.first) >= a.settle
+	return q.about(a.before) && time.Since(q.over) >= a.settle
 }

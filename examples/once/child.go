@@ -80,19 +80,26 @@ func (w *worker) work(ctx context.Context) error {
 	}
 	var clients sync.WaitGroup
 	for range w.Clients {
-		clients.Go(func() { w.serve(ctx) })
+		clients.Go(func() {
+			if err := w.serve(ctx); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		})
 	}
 	clients.Wait()
 	return w.ledger.Close()
 }
 
 // serve does one task after the other.
-func (w *worker) serve(ctx context.Context) {
+func (w *worker) serve(ctx context.Context) error {
 	for {
 		var t task
 		switch status, err := w.post(ctx, "/task", nil, &t); {
-		case err != nil || status == http.StatusGone:
-			return
+		case err != nil:
+			return err
+		case status == http.StatusGone:
+			return nil
 		case status == http.StatusNoContent:
 			time.Sleep(5 * time.Millisecond) // there is none at the moment
 			continue
@@ -100,7 +107,7 @@ func (w *worker) serve(ctx context.Context) {
 		o := w.do(ctx, t)
 		o.Task, o.Witnessed = t, w.witness.take()
 		if _, err := w.post(ctx, "/outcome", o, nil); err != nil {
-			return
+			return err
 		}
 	}
 }

@@ -52,17 +52,28 @@ func calling(ctx context.Context, k Kind) call {
 	return call{k, idempotency.AttemptFrom(ctx).Hash, i.Attempt, i.FencingToken, i.Deadline}
 }
 
+// timeout returns how long an attempt may last. Where it takes a lease until a worker is known to be
+// dead, what it has sent must be able to arrive still later.
+func timeout(k Kind, shared bool, t, lease time.Duration) time.Duration {
+	if k == verified && shared {
+		return lease + t
+	}
+	return t
+}
+
 func (w *worker) definitions() map[Kind]*idempotency.Effect[Refund, string] {
 	all := map[Kind]*idempotency.Effect[Refund, string]{}
 	for _, k := range []Kind{verified, fenced, held, repeated} {
 		e := &idempotency.Effect[Refund, string]{
 			Name:    "refund",
-			Timeout: w.Timeout, Settle: w.Settle, Wait: w.Timeout,
+			Timeout: timeout(k, stores[w.Store].shared, w.Timeout, w.Lease), Settle: w.Settle, Wait: w.Timeout,
 			Run: func(ctx context.Context, _ Refund) (string, error) { return w.run(ctx, k) },
 		}
 		switch k {
 		case verified, fenced:
-			e.Verify = func(ctx context.Context, _ Refund) (activity.Verification[string], error) { return w.find(ctx, calling(ctx, k)) }
+			e.Verify = func(ctx context.Context, _ Refund) (activity.Verification[string], error) {
+				return w.find(ctx, calling(ctx, k))
+			}
 			e.VerifyFences = k == fenced
 		case held:
 			e.OnAbandoned = idempotency.Hold

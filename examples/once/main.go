@@ -104,7 +104,10 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%w (seed %d)", err, o.seed)
 	}
-	if err := k.desk.audit(ctx, s, o); err != nil {
+	if !k.desk.failed() { // else callers were not answered
+		err = k.desk.audit(ctx, s, o)
+	}
+	if err != nil {
 		return fmt.Errorf("%w (seed %d)", err, o.seed)
 	}
 	k.desk.print(out, time.Since(began))

@@ -51,8 +51,8 @@ const (
 
 // Config configures a guard. Ledger and Tenant are required. Zero values select the defaults.
 type Config struct {
-	// Ledger has the answers. The guard does not close it. Its Policies say which headers are required, with
-	// which status conflicts are answered, and whether with a diff.
+	// Ledger has the answers. The guard does not close it: do so after http.Server.Shutdown. Its Policies say
+	// which headers are required, with which status conflicts are answered, and whether with a diff.
 	Ledger *idempotency.Ledger
 
 	// Tenant returns whose request it is: 1 to 100 bytes of UTF-8 without NUL, from what authentication found

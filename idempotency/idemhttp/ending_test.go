@@ -203,6 +203,39 @@ func abandon(t *testing.T, policy idempotency.Abandoned, crash bool) {
 	}
 }
 
+// FEN-48, FEN-63: a handler whose key another process has taken over meanwhile does not answer: its client is told to
+// ask again, and gets the answer of the other.
+func TestFenceLost(t *testing.T) {
+	for _, status := range []int{201, 429, 500} {
+		synctest.Test(t, func(t *testing.T) {
+			store, end := new(memory.Store), make(chan struct{})
+			on := func(h http.HandlerFunc) direct {
+				l := open(t, idempotency.Config{Storage: storagetest.NewFaulty(store, nil)}) // to the other, its holder is dead
+				return direct{t, guard(t, idemhttp.Config{Ledger: l, OnAbandoned: idempotency.TakeOver})(h)}
+			}
+			paused := on(func(w http.ResponseWriter, r *http.Request) {
+				<-end
+				w.WriteHeader(status)
+				io.WriteString(w, "late")
+			})
+			other := on(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "done") })
+			over := make(chan reply, 1)
+			go func() { over <- paused.do(call{}) }()
+			synctest.Wait()
+			if r := other.do(call{}); r.status != 200 || r.body != "done" || r.replayed {
+				t.Errorf("the other: %d %s", r.status, r.body)
+			}
+			close(end)
+			if r := <-over; r.status != 409 || r.problem.Code != "idempotency_in_progress" || r.problem.Retry != "same-key" || r.header.Get("Retry-After") != "1" {
+				t.Errorf("%d: %d %v %s", status, r.status, r.header, r.body)
+			}
+			if r := paused.do(call{}); r.status != 200 || r.body != "done" || !r.replayed {
+				t.Errorf("then %d %s", r.status, r.body)
+			}
+		})
+	}
+}
+
 // An operator gives the answer of a request whose outcome was unknown, or says that it failed.
 func TestResolve(t *testing.T) {
 	key := idempotency.Key{Tenant: "acme", SourceType: "POST /refunds", SourceID: "k1", Action: idemhttp.Action}

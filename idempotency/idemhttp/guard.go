@@ -44,6 +44,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		to.own.ServeHTTP(w, r)
 		return
 	}
+	r.Pattern = to.pattern // as the ServeMux does, for middleware that logs it
 	key, x, p := g.read(w, r, to.pattern)
 	if p == nil {
 		p = g.do(w, key, x)
@@ -93,7 +94,7 @@ func (g *guarded) do(w http.ResponseWriter, key idempotency.Key, x *exchange) *p
 	ctx := context.WithValue(context.WithoutCancel(x.r.Context()), exchangeKey{}, x)
 	receipt, err := effect.Do(ctx, g.Ledger, key, x.request)
 
-	if out := (*unsealed)(nil); errors.As(err, &out) {
+	if out, ok := errors.AsType[*unsealed](err); ok {
 		out.answer.send(w)
 		return nil
 	}
@@ -148,12 +149,9 @@ func NoEffect(ctx context.Context) {
 }
 
 // unsealed is the error of a handler whose answer its client gets, although it is not stored.
-type unsealed struct {
-	answer *answer
-	why    string
-}
+type unsealed struct{ answer *answer }
 
-func (e *unsealed) Error() string { return e.why }
+func (e *unsealed) Error() string { return fmt.Sprintf("the handler answered %d", e.answer.status) }
 
 // runHandler is the Run of every guard's effect.
 func runHandler(ctx context.Context, _ request) (Response, error) {
@@ -172,12 +170,11 @@ func (x *exchange) run(ctx context.Context) (Response, error) {
 	if p := o.problem(fate); p != nil {
 		a = p.answer(x.w.Header())
 	}
-	why := &unsealed{a, fmt.Sprintf("the handler answered %d", a.status)}
 	switch fate {
 	case release:
-		return Response{}, activity.NoEffect(why)
+		return Response{}, activity.NoEffect(&unsealed{a})
 	case doubt:
-		return Response{}, why
+		return Response{}, &unsealed{a}
 	}
 	x.answer = a
 	return a.response(), nil

@@ -78,6 +78,7 @@ type site struct {
 func serve(t *testing.T, h http.Handler) site {
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
+	s.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return site{t, s}
 }
 
@@ -95,6 +96,7 @@ type call struct {
 	kind               string   // the media type; "-" is none
 	shop               string   // "-" is none
 	header             [2]string
+	chunked            bool // the length of the body is not said
 }
 
 func (c call) request(url string) *http.Request {
@@ -107,6 +109,9 @@ func (c call) request(url string) *http.Request {
 	r, err := http.NewRequest(or(c.method, "POST"), url+or(c.path, "/refunds"), strings.NewReader(c.body))
 	if err != nil {
 		panic(err)
+	}
+	if c.chunked {
+		r.ContentLength = -1
 	}
 	set := func(name, value string) {
 		if value != "-" && name != "" {
@@ -141,9 +146,7 @@ type problem struct {
 
 func (s site) do(c call) reply {
 	s.t.Helper()
-	client := s.Client()
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	answer, err := client.Do(c.request(s.URL))
+	answer, err := s.Client().Do(c.request(s.URL))
 	if err != nil {
 		s.t.Fatal(err)
 	}

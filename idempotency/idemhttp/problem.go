@@ -124,7 +124,7 @@ func outermost(err error) error {
 }
 
 // Fail answers with the error of a Do inside the handler, as the guard answers its own: problem+json, with
-// 409, 422 or 503, and Retry-After if the request may be repeated. It also calls NoEffect: whatever became of the
+// 400, 409, 422 or 503, and Retry-After if the request may be repeated. It also calls NoEffect: whatever became of the
 // inner key, a repetition asks it again, and this answer must not be stored. Outside a guard it answers the
 // same. Errors of your own, such as one that Run marked with activity.NoEffect, answer yourself: here they are
 // 503, as those of the store.

@@ -29,15 +29,19 @@ type request struct {
 // larger request, so a conflict could not tell the difference anyway.
 const largeJSON = 64 << 10
 
+// trusted is for how many bytes there is memory before they come.
+const trusted = 16 << 10
+
 // readBody returns the whole body, of at most most bytes.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, *problem) {
-	var body bytes.Buffer
-	if n := min(r.ContentLength, most); n > 0 {
-		body.Grow(int(n) + bytes.MinRead)
+	if r.ContentLength > most {
+		return nil, tooLarge(most)
 	}
+	var body bytes.Buffer
+	body.Grow(int(min(max(r.ContentLength, 0), trusted)) + bytes.MinRead)
 	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, most))
-	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
-		return nil, newProblem(http.StatusRequestEntityTooLarge, "too_large", never, fmt.Sprintf("The body has more than %d bytes.", most))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge(most)
 	}
 	if err != nil {
 		return nil, newProblem(http.StatusBadRequest, "invalid_request", never, "The body could not be read.")
@@ -46,6 +50,10 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, *prob
 		return nil, internal(errors.New("the body was read before the guard, so requests cannot be compared: put the guard before what reads it"))
 	}
 	return body.Bytes(), nil
+}
+
+func tooLarge(most int64) *problem {
+	return newProblem(http.StatusRequestEntityTooLarge, "too_large", never, fmt.Sprintf("The body has more than %d bytes.", most))
 }
 
 // newRequest returns the request that r with this body is.

@@ -160,6 +160,7 @@ func TestBody(t *testing.T) {
 	}{
 		{"too large", call{body: `"` + strings.Repeat("x", 99) + `"`}, 413, "too_large"},
 		{"too large, of another type", call{body: strings.Repeat("x", 101), kind: "text/plain"}, 413, "too_large"},
+		{"too large, of unknown length", call{body: strings.Repeat("x", 101), chunked: true}, 413, "too_large"},
 		{"too large, without a key", call{body: strings.Repeat("x", 101), key: "-"}, 413, "too_large"},
 		{"no JSON", call{body: `{`}, 400, "invalid_json"},
 		{"two documents", call{body: `{}{}`}, 400, "invalid_json"},
@@ -183,6 +184,13 @@ func TestBody(t *testing.T) {
 	}
 	h.want(t, 0)
 	s.answered(s.do(call{body: `"` + strings.Repeat("x", 98) + `"`}), 200, "call 1", false)
+}
+
+// The default limit of a body is 1 MiB.
+func TestDefaultMaxBody(t *testing.T) {
+	s := serve(t, guard(t, idemhttp.Config{})(new(counter)))
+	s.is(s.do(call{kind: "text/plain", body: strings.Repeat("x", 1<<20+1)}), 413, "too_large")
+	s.answered(s.do(call{kind: "text/plain", body: strings.Repeat("x", 1<<20)}), 200, "call 1", false)
 }
 
 // FEN-63: a body that ends too early is not handled, and its key is not used up.

@@ -30,7 +30,8 @@ type route struct {
 
 var redirects = reflect.TypeOf(http.RedirectHandler("/", http.StatusTemporaryRedirect))
 
-// routeOf asks h, and any ServeMux directly inside it, where r goes.
+// routeOf asks h, and any ServeMux directly inside it, where r goes. A RedirectHandler has no effect, so it
+// does not matter who made it.
 func routeOf(h http.Handler, r *http.Request) route {
 	mux, ok := h.(*http.ServeMux)
 	if !ok {
@@ -69,7 +70,7 @@ func shorten(name string) string {
 	return strings.ToValidUTF8(name[:maxEndpoint-len(tail)], "") + tail
 }
 
-// exemptions are requests that pass without a key.
+// exemptions are requests that pass without a key. A nil mux has none.
 type exemptions struct{ mux *http.ServeMux }
 
 // An exemption is what exemptions has for a pattern, unlike what the ServeMux makes itself.
@@ -78,6 +79,9 @@ type exemption struct{}
 func (exemption) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
 func newExemptions(patterns []string) (exemptions, error) {
+	if len(patterns) == 0 {
+		return exemptions{}, nil
+	}
 	e := exemptions{http.NewServeMux()}
 	for _, p := range patterns {
 		if err := e.add(p); err != nil {
@@ -101,6 +105,9 @@ func (e exemptions) add(pattern string) (err error) {
 // has says that r is exempt. A path with "..", "//" or the like, escaped or not, never is: routers
 // disagree on where it leads.
 func (e exemptions) has(r *http.Request) bool {
+	if e.mux == nil {
+		return false
+	}
 	h, _ := e.mux.Handler(r)
 	_, ok := h.(exemption)
 	return ok && clean(r.URL.Path)

@@ -109,8 +109,15 @@ func TestEndpoints(t *testing.T) {
 				mux.Handle(c.outside, h)
 				h = mux
 			}
-			s := serve(t, h)
+			pattern := make(chan string, 1)
+			s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				h.ServeHTTP(w, r)
+				pattern <- r.Pattern
+			}))
 			r := s.do(call{path: c.path, header: [2]string{"Endpoint", c.endpoint}})
+			if got := <-pattern; got != c.inside+c.outside {
+				t.Errorf("a middleware sees the pattern %q, want %q", got, c.inside+c.outside)
+			}
 			got := attempt.Key.SourceType
 			if got != c.want {
 				t.Errorf("%d: endpoint %q, want %q", r.status, got, c.want)

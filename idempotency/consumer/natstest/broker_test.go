@@ -3,6 +3,8 @@ package natstest
 import (
 	"context"
 	"encoding/json"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,10 +26,14 @@ type Order struct{ ID string }
 
 // A broker is a JetStream server with a stream and a consumer.
 type broker struct {
-	t   *testing.T
-	url string
-	nc  *nats.Conn
-	js  jetstream.JetStream
+	t         *testing.T
+	url       string
+	nc        *nats.Conn
+	js        jetstream.JetStream
+	published uint64
+
+	mu    sync.Mutex
+	acked []uint64 // sequence numbers of the messages that were acknowledged, as the server reports them
 }
 
 func startBroker(t *testing.T) *broker {
@@ -56,10 +62,31 @@ func startBroker(t *testing.T) *broker {
 	}
 	if _, err := b.js.CreateConsumer(t.Context(), topic, jetstream.ConsumerConfig{
 		Durable: topic, AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait, MaxAckPending: ackPending,
+		SampleFrequency: "100%", // report each acknowledgement
 	}); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := b.nc.Subscribe("$JS.EVENT.METRIC.CONSUMER.ACK."+topic+"."+topic, b.hear); err != nil {
+		t.Fatal(err)
+	}
 	return b
+}
+
+// hear notes what was acknowledged.
+func (b *broker) hear(m *nats.Msg) {
+	var report server.JSConsumerAckMetric
+	if err := json.Unmarshal(m.Data, &report); err != nil {
+		panic(err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.acked = append(b.acked, report.StreamSeq)
+}
+
+func (b *broker) heard() []uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.acked)
 }
 
 // publish publishes orders, and returns when all of them are stored.
@@ -80,9 +107,7 @@ func (b *broker) publish(ids ...string) {
 	case <-time.After(safetyNet):
 		b.t.Fatal("the messages were not stored")
 	}
-	if n := b.info().NumPending; n != uint64(len(ids)) {
-		b.t.Fatalf("%d messages are stored, want %d", n, len(ids))
-	}
+	b.published += uint64(len(ids))
 }
 
 func (b *broker) info() *jetstream.ConsumerInfo {
@@ -98,7 +123,7 @@ func (b *broker) info() *jetstream.ConsumerInfo {
 	return i
 }
 
-// drained waits until all messages are acknowledged. ended is closed if that cannot happen any more.
+// drained waits until all messages are acknowledged. ended says that this cannot happen any more.
 func (b *broker) drained(limit time.Duration, ended <-chan error) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), limit)
@@ -107,7 +132,7 @@ func (b *broker) drained(limit time.Duration, ended <-chan error) {
 	defer look.Stop()
 	for {
 		i := b.info()
-		if i.NumPending == 0 && i.NumAckPending == 0 {
+		if i.AckFloor.Stream == b.published {
 			return
 		}
 		select {
@@ -115,7 +140,7 @@ func (b *broker) drained(limit time.Duration, ended <-chan error) {
 		case err := <-ended:
 			b.t.Fatalf("the consumer has ended: %v", err)
 		case <-ctx.Done():
-			b.t.Fatalf("%d messages are not delivered and %d not acknowledged", i.NumPending, i.NumAckPending)
+			b.t.Fatalf("of %d messages %d are not delivered and %d not acknowledged", b.published, i.NumPending, i.NumAckPending)
 		}
 	}
 }
