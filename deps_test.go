@@ -80,6 +80,8 @@ var arrows = map[string][]string{
 	"examples/webhook":     {"engine", "activity", "signal", "storage", "storage/...", "idempotency", "idempotency/webhook", "github.com/standard-webhooks/standard-webhooks/libraries/go"},
 	"examples/consumer":    {"activity", "storage/...", "idempotency", "idempotency/consumer"},
 	"examples/ingest":      {"storage", "storage/...", "idempotency"},
+	"examples/refunds":     {"engine", "activity", "storage", "storage/...", "idempotency", "idempotency/idemhttp", "internal/pgtest", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
+	"examples/once":        {"activity", "storage", "storage/...", "idempotency", "internal/pgtest", "internal/keys", "internal/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"examples/...":         {"engine", "activity", "signal", "future", "checkpoint", "storage", "storage/..."},
 }
 

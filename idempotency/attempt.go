@@ -42,6 +42,9 @@ const (
 	endPatience   = time.Second
 )
 
+// verifierGrace is how long a verifier that is late is waited for, whatever it answers.
+const verifierGrace = time.Second
+
 // owed is how many bytes of results are kept in memory until the store takes them.
 const owed = 64 << 20
 
@@ -321,7 +324,7 @@ type returned struct {
 // call calls Run.
 func (a *attempt) call(ctx context.Context) (r returned) {
 	a.deadline = time.Now().Add(a.timeout)
-	ctx, cancel := context.WithTimeoutCause(a.within(ctx, a.claim, activity.PhaseRun), a.timeout, activity.ErrTimeout)
+	ctx, cancel := a.within(ctx, a.claim, activity.PhaseRun, a.timeout)
 	defer cancel()
 	if a.holder != nil {
 		var stop func()
@@ -347,18 +350,16 @@ func (a *attempt) call(ctx context.Context) (r returned) {
 }
 
 // within returns the context of a call of Run or Verify for an attempt.
-func (a *attempt) within(ctx context.Context, e *entry, phase activity.Phase) context.Context {
+func (a *attempt) within(ctx context.Context, e *entry, phase activity.Phase, timeout time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, activity.ErrTimeout)
+	deadline, _ := ctx.Deadline()
 	outer, _ := ctx.Value(runningKey{}).(*running)
 	ctx = context.WithValue(ctx, runningKey{}, &running{a.hash, outer})
 	ctx = context.WithValue(ctx, attemptKey{}, Attempt{a.key, a.hash, Reservation{e.EffectID, bytes.Clone(e.Data)}})
-	timeout := a.timeout
-	if phase == activity.PhaseVerify {
-		timeout = a.verifyTimeout
-	}
 	return activity.NewContext(ctx, activity.Info{
 		Phase: phase, Activity: a.name, IdempotencyKey: a.hash,
-		Attempt: e.Attempt, FencingToken: e.Epoch, Deadline: time.Now().Add(timeout),
-	}, nil)
+		Attempt: e.Attempt, FencingToken: e.Epoch, Deadline: deadline,
+	}, nil), cancel
 }
 
 // finish records what Run came to.
@@ -443,7 +444,7 @@ func (a *attempt) verified(ctx context.Context, v activity.Verdict, why string, 
 func (a *attempt) ask(ctx context.Context, number int, token uint64) activity.Verdict {
 	e := *a.claim
 	e.Attempt, e.Epoch = number, token
-	ctx, cancel := context.WithTimeoutCause(a.within(context.WithoutCancel(ctx), &e, activity.PhaseVerify), a.verifyTimeout, activity.ErrTimeout)
+	ctx, cancel := a.within(context.WithoutCancel(ctx), &e, activity.PhaseVerify, a.verifyTimeout)
 	defer cancel()
 	told := make(chan activity.Verdict, 1)
 	go reconcile.Ask(ctx, a.verify, func(v activity.Verdict) { told <- v })
@@ -452,6 +453,10 @@ func (a *attempt) ask(ctx context.Context, number int, token uint64) activity.Ve
 	case v = <-told:
 	case <-ctx.Done():
 		v = activity.Verdict{State: activity.StateIndeterminate, Reason: "the verifier timed out"}
+		select { // a verifier that heeds its context has ended when Do returns
+		case <-told:
+		case <-time.After(verifierGrace):
+		}
 	}
 	v.Reason = payload.Recordable(v.Reason)
 	return v

@@ -488,3 +488,36 @@ func TestStoreThatIsNeitherSharedNorExclusive(t *testing.T) {
 		t.Errorf("got %v, want ErrInvalid", err)
 	}
 }
+
+// Section 3: Timeout ends Run's context and VerifyTimeout Verify's, by the real clock too, with activity.ErrTimeout as
+// the cause; both contexts tell their deadline.
+func TestTimeoutsInRealTime(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		l := ledger(t, s)
+		var causes []error
+		waits := func(ctx context.Context) error {
+			if _, ok := ctx.Deadline(); !ok || activity.InfoFrom(ctx).Deadline.IsZero() {
+				t.Error("the context has no deadline")
+			}
+			select {
+			case <-ctx.Done():
+				causes = append(causes, context.Cause(ctx))
+				return ctx.Err()
+			case <-time.After(time.Minute):
+				return errors.New("the context has not ended after a minute")
+			}
+		}
+		e := &idempotency.Effect[refund, string]{
+			Name: "refund", Timeout: 20 * time.Millisecond, VerifyTimeout: 20 * time.Millisecond,
+			Run:    func(ctx context.Context, _ refund) (string, error) { return "", waits(ctx) },
+			Verify: func(ctx context.Context, _ refund) (v activity.Verification[string], err error) { return v, waits(ctx) },
+		}
+		_, err := e.Do(t.Context(), l, key, one)
+		if !errors.Is(err, idempotency.ErrIndeterminate) {
+			t.Errorf("got %v", err)
+		}
+		if len(causes) != 2 || causes[0] != activity.ErrTimeout || causes[1] != activity.ErrTimeout {
+			t.Errorf("causes %v", causes)
+		}
+	})
+}

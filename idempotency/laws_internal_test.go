@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,11 +30,11 @@ type laws struct {
 	seals     map[string]int           // by key of the store
 	sealed    map[string]time.Duration // true time of the last seal, since begun
 	forgotten map[string]int
-	claims    int
+	changed   map[string]int // how often entries changed, by the states between which
 }
 
 func newLaws(s storage.Storage) *laws {
-	return &laws{Storage: s, begun: time.Now(), seals: map[string]int{}, sealed: map[string]time.Duration{}, forgotten: map[string]int{}}
+	return &laws{Storage: s, begun: time.Now(), seals: map[string]int{}, sealed: map[string]time.Duration{}, forgotten: map[string]int{}, changed: map[string]int{}}
 }
 
 // alone is a store that one process opens at a time.
@@ -122,6 +123,7 @@ func (l *laws) judge(at string, was, is *entry, b storage.Batch) {
 		l.wrong("%s from %q to %q: %s", at, from, to, fmt.Sprintf(format, args...))
 	}
 	now := time.Since(l.begun)
+	l.changed[string(cmp.Or(from, "none"))+" to "+string(cmp.Or(to, "none"))]++
 	if !slices.Contains(changes[from], to) {
 		wrong("this is no transition")
 	}
@@ -161,7 +163,6 @@ func (l *laws) judge(at string, was, is *entry, b storage.Batch) {
 		}
 		return
 	}
-	l.claims++
 	if !slices.ContainsFunc(b.If, func(c storage.Condition) bool {
 		return c.Kind == storage.IsPresent && bytes.Equal(c.Key, keys.Holder(is.Holder))
 	}) {

@@ -248,14 +248,14 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// A logged is a slog.Handler that keeps the records of decisions.
-type logged struct{ records []slog.Record }
+// A decisionLog is a slog.Handler that keeps the records of decisions.
+type decisionLog struct{ records []slog.Record }
 
-func (l *logged) Enabled(context.Context, slog.Level) bool { return true }
-func (l *logged) WithAttrs([]slog.Attr) slog.Handler       { return l }
-func (l *logged) WithGroup(string) slog.Handler            { return l }
+func (l *decisionLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l *decisionLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *decisionLog) WithGroup(string) slog.Handler            { return l }
 
-func (l *logged) Handle(_ context.Context, r slog.Record) error {
+func (l *decisionLog) Handle(_ context.Context, r slog.Record) error {
 	if r.Message == "idempotency: decided" {
 		l.records = append(l.records, r)
 	}
@@ -269,7 +269,7 @@ func TestLogFields(t *testing.T) {
 	for _, fields := range [][]string{nil, five, all} {
 		synctest.Test(t, func(t *testing.T) {
 			begun := time.Now()
-			log := &logged{}
+			log := &decisionLog{}
 			l, err := idempotency.New(idempotency.Config{
 				Storage:  new(memory.Store),
 				Logger:   slog.New(log),

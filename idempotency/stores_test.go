@@ -139,25 +139,25 @@ func (j *journal) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// A logged is a record of a journal.
-type logged struct {
+// A logLine is a record of a journal.
+type logLine struct {
 	level slog.Level
 	text  string
 	attrs map[string]string
 }
 
-func (j *journal) all() (all []logged) {
+func (j *journal) all() (all []logLine) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, r := range j.records {
-		l := logged{r.Level, r.Message, map[string]string{}}
+		l := logLine{r.Level, r.Message, map[string]string{}}
 		r.Attrs(func(a slog.Attr) bool { l.attrs[a.Key] = a.Value.String(); return true })
 		all = append(all, l)
 	}
 	return all
 }
 
-func (j *journal) of(text string) (found []logged) {
+func (j *journal) of(text string) (found []logLine) {
 	for _, l := range j.all() {
 		if l.text == text {
 			found = append(found, l)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -25,7 +26,7 @@ import (
 // COMMITTED, PostgreSQL aborts the transaction where another one had the key.
 func (l *Ledger) In(tx storage.Tx) *Ledger {
 	in := &Ledger{core: l.core, on: tx, tx: true}
-	if !wraps(l.store, tx.Base()) {
+	if payload.IsNil(tx) || !wraps(l.store, tx.Base()) {
 		in.refused = ErrOtherStore
 	}
 	return in
@@ -92,7 +93,7 @@ func (a *attempt) stage(ctx context.Context) (o outcome, done bool) {
 	}
 	a.claim = c.after
 	a.applied(c)
-	ran, cancel := context.WithTimeoutCause(a.within(ctx, a.claim, activity.PhaseRun), a.timeout, activity.ErrTimeout)
+	ran, cancel := a.within(ctx, a.claim, activity.PhaseRun, a.timeout)
 	defer cancel()
 	out, err := a.run(ran)
 	if err != nil {

@@ -482,7 +482,7 @@ func TestInWritesNothingOutside(t *testing.T) {
 	gone, err := idempotency.New(idempotency.Config{Storage: dead, Logger: discard, Lease: time.Second})
 	must(t, err)
 	begun, end := make(chan bool), make(chan bool)
-	slow := &idempotency.Effect[refund, string]{Name: "refund", Run: func(context.Context, refund) (string, error) {
+	slow := &idempotency.Effect[refund, string]{Name: "refund", Wait: -1, Run: func(context.Context, refund) (string, error) {
 		close(begun)
 		<-end
 		return "done", nil
