@@ -23,6 +23,12 @@ torture:
 	go run ./examples/crash -kills 1000 -store postgres
 	go run ./examples/cluster -kills 2000 -pauses 2000 -engines 4
 	go run ./examples/cluster -kills 1000 -pauses 1000 -engines 4 -store sqlite
+	go run ./examples/once -kills 1000 -store sqlite
+	go run ./examples/once -kills 1000 -store bolt
+	go run ./examples/once -kills 1000 -store shared
+	go run ./examples/once -kills 1000 -store postgres
+	go run ./examples/once -pauses 200 -store shared
+	go run ./examples/once -pauses 200 -store postgres
 	testdata/releases/run 1000
 	testdata/mutants/run
 	go run ./examples/payment -kills 1000 -store sqlite

@@ -91,6 +91,7 @@ var testModules = []string{
 	"pgregory.net/rapid",
 	"github.com/anishathalye/porcupine",
 	"go.uber.org/goleak",
+	"github.com/jackc/pgx/v5", // for transactions of the host
 }
 
 // TestArrows reads the imports of every package. Tests of a package may import
