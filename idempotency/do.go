@@ -159,7 +159,7 @@ func (e *Effect[In, Out]) job(l *Ledger, k Key, in In) (j *job, err error) {
 		return nil, err
 	}
 	if e.Order != nil {
-		j.order = &ordering{e.Order.Source(in), e.Order.Version(in), e.Order.Compare, e.Order.Ties}
+		j.order = &ordering{e.Order.Source(in), e.Order.Version(in), guarded(e.Order.Compare), e.Order.Ties}
 		if err := j.order.check(); err != nil {
 			return nil, err
 		}

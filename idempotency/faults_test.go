@@ -339,6 +339,11 @@ func (w *world) run(ctx context.Context, in request) (string, error) {
 	if id := w.ids[in]; id != "" && id != a.EffectID && !w.forgets {
 		w.wrong("another reservation: %q, then %q", id, a.EffectID)
 	}
+	for asked, id := range w.ids {
+		if asked.ID == in.ID && asked != in && id == a.EffectID {
+			w.wrong("another request has the reservation of %+v", asked)
+		}
+	}
 	w.ids[in] = a.EffectID
 	w.runs[in.ID]++
 	n := w.runs[in.ID]

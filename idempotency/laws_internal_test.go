@@ -26,6 +26,7 @@ type laws struct {
 	mu        sync.Mutex // guards the fields below; held while a batch is committed
 	forgets   bool       // an operator forgets keys, or the sweep does
 	due       func(e *entry, sealed time.Duration) string
+	buried    func(holder string) // whose lease was removed
 	wrongs    []string
 	seals     map[string]int           // by key of the store
 	sealed    map[string]time.Duration // true time of the last seal, since begun
@@ -62,6 +63,11 @@ func (l *laws) Commit(ctx context.Context, b storage.Batch) error {
 	err := l.Storage.Commit(ctx, b)
 	if errors.Is(err, storage.ErrConflict) {
 		return err
+	}
+	for _, op := range b.Ops {
+		if holder, ok := strings.CutPrefix(string(op.Key), "idemown:"); ok && err == nil && op.Kind == storage.DeleteOp && l.buried != nil {
+			l.buried(holder)
+		}
 	}
 	for at, after := range l.entries(b) { // also after an error: it may have been applied
 		if was := before[at]; (was == nil) != (after == nil) || was != nil && !bytes.Equal(was.raw, after.raw) {

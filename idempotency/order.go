@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
@@ -102,6 +103,18 @@ type ordering struct {
 	source, version string
 	compare         func(a, b string) (int, error)
 	ties            bool
+}
+
+// guarded returns compare, which is user code, with panics as errors.
+func guarded(compare func(a, b string) (int, error)) func(a, b string) (int, error) {
+	return func(a, b string) (n int, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = payload.Panicked(p)
+			}
+		}()
+		return compare(a, b)
+	}
 }
 
 func (o *ordering) check() error {
