@@ -99,6 +99,8 @@ func (a *attempt) reserved(ctx context.Context) (err error) {
 			err = fmt.Errorf("idempotency: Reserve of %s: %w", a.name, payload.Panicked(p))
 		}
 	}()
+	ctx, over := a.running(ctx, a.hash)
+	defer over()
 	r, err := a.reserve(ctx)
 	if err != nil {
 		return err
@@ -353,13 +355,12 @@ func (a *attempt) call(ctx context.Context) (r returned) {
 func (a *attempt) within(ctx context.Context, e *entry, phase activity.Phase, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, activity.ErrTimeout)
 	deadline, _ := ctx.Deadline()
-	outer, _ := ctx.Value(runningKey{}).(*running)
-	ctx = context.WithValue(ctx, runningKey{}, &running{a.hash, outer})
+	ctx, over := a.running(ctx, a.hash)
 	ctx = context.WithValue(ctx, attemptKey{}, Attempt{a.key, a.hash, Reservation{e.EffectID, bytes.Clone(e.Data)}})
 	return activity.NewContext(ctx, activity.Info{
 		Phase: phase, Activity: a.name, IdempotencyKey: a.hash,
 		Attempt: e.Attempt, FencingToken: e.Epoch, Deadline: deadline,
-	}, nil), cancel
+	}, nil), func() { over(); cancel() }
 }
 
 // finish records what Run came to.
@@ -404,7 +405,7 @@ func (a *attempt) settleThenAsk(r returned) {
 		return // the ledger is closed, and the claim lapses
 	}
 	r.cut = false
-	a.findOut(a.life, r)
+	a.report(a.life, a.job, a.findOut(a.life, r))
 }
 
 // mayBeLate returns how long the effect of Run may still happen.

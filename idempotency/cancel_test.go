@@ -227,7 +227,7 @@ func TestSealThatIsTakenInTime(t *testing.T) {
 	})
 }
 
-// Section 3: a claim that the store refuses or does not take runs nothing.
+// FEN-11, section 3: a claim that the store refuses or does not take runs nothing.
 func TestClaimThatIsNotTaken(t *testing.T) {
 	for _, fails := range []struct {
 		name string

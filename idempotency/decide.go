@@ -34,7 +34,7 @@ type situation struct {
 	asked   bool      // the verifier was asked a moment ago
 	ordered bool
 	order   precedence
-	newest  string // version of the newest event of the source that is sealed
+	source  *source // of an event with an order
 }
 
 // A precedence says how an event stands to the others of its source.

@@ -77,6 +77,7 @@ func receipt[Out any](ctx context.Context, l *Ledger, j *job, o outcome) (Receip
 	r := Receipt[Out]{Decision: o.decision}
 	e := o.entry
 	if e == nil {
+		r.EffectID = o.effectID
 		return r, o.err
 	}
 	r.EffectID, r.Attempt = e.EffectID, e.Attempt

@@ -210,7 +210,11 @@ func (l *Ledger) death(ctx context.Context, id, opening string) (time.Time, erro
 // observe judges a lease. If it has not changed for its whole time, observe removes it.
 func (l *Ledger) observe(ctx context.Context, id string, key, raw []byte) (time.Time, error) {
 	r, err := openLease(key, raw)
-	if err != nil {
+	damaged := errors.Is(err, storage.ErrCorrupt)
+	switch {
+	case damaged: // its holder loses it with the next renewal
+		r = &lease{Opening: l.opening, TTL: l.config.Lease.Microseconds()}
+	case err != nil:
 		return time.Time{}, err
 	}
 	switch {
@@ -225,10 +229,11 @@ func (l *Ledger) observe(ctx context.Context, id string, key, raw []byte) (time.
 	l.mu.Lock()
 	last, ok := l.sightings[id]
 	if !ok || last.raw != string(raw) {
-		if ok { // it was renewed since then
-			l.clock.compare(micro(r.Clock), l.now(), time.Since(last.since))
+		compared := damaged
+		if !damaged {
+			compared = l.clock.compare(micro(r.Clock), l.now(), ok, time.Since(last.since))
 		}
-		l.sightings[id] = sighting{string(raw), time.Now(), ok}
+		l.sightings[id] = sighting{string(raw), time.Now(), compared}
 	}
 	l.mu.Unlock()
 	if !ok || last.raw != string(raw) || time.Since(last.since) < saturate.Times(r.TTL, time.Microsecond) {

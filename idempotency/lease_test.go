@@ -208,7 +208,7 @@ func TestClaimOfALostLease(t *testing.T) {
 	})
 }
 
-// Section 3: "Who sees the same bytes for a Lease of his monotonic clock deletes them": not a moment earlier; a renewal starts that time again.
+// FEN-11, section 3: "Who sees the same bytes for a Lease of his monotonic clock deletes them": not a moment earlier; a renewal starts that time again.
 func TestTakeOverAfterALease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sharedStore()
@@ -325,7 +325,7 @@ func TestLateSealUnderHold(t *testing.T) {
 	})
 }
 
-// Section 3: "who was found dead claims nothing more": a claim needs its holder's lease. The call goes on as a new holder.
+// FEN-11, section 3: "who was found dead claims nothing more": a claim needs its holder's lease. The call goes on as a new holder.
 func TestHolderFoundDeadClaimsNothing(t *testing.T) {
 	for name, s := range map[string]interface {
 		storage.Storage

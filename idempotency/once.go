@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/canon"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 )
 
@@ -16,8 +18,9 @@ type outcome struct {
 	entry    *entry // as far as it is known; nil: nothing is
 	decision Decision
 	err      error
-	sealed   bool // by this call
-	diff     int  // bytes, of a conflict
+	effectID string // if there is no entry: of the event that stands in the way
+	sealed   bool   // by this call
+	diff     int    // bytes, of a conflict
 }
 
 // do makes one call.
@@ -27,7 +30,7 @@ func (l *Ledger) do(ctx context.Context, j *job) (o outcome) {
 	}
 	defer l.leave()
 	switch {
-	case within(ctx, j.hash):
+	case l.within(ctx, j.hash):
 		o = busy(nil, errWithin, time.Second)
 	case l.tx:
 		o = l.staged(ctx, j)
@@ -42,21 +45,30 @@ var errWithin = errors.New("this call is made by the Run of the same key")
 
 // A running is the chain of the keys whose Runs a context belongs to.
 type running struct {
-	hash  string
-	outer *running
+	ledger *core
+	hash   string
+	over   atomic.Bool // it has returned
+	outer  *running
 }
 
 type runningKey struct{}
 
-// within says whether ctx belongs to the Run of a key.
-func within(ctx context.Context, hash string) bool {
+// within says whether ctx belongs to a Run of a key that has not returned.
+func (l *Ledger) within(ctx context.Context, hash string) bool {
 	r, _ := ctx.Value(runningKey{}).(*running)
 	for ; r != nil; r = r.outer {
-		if r.hash == hash {
+		if r.hash == hash && r.ledger == l.core && !r.over.Load() {
 			return true
 		}
 	}
 	return false
+}
+
+// running returns a context for user code that is called for a key, until over is called.
+func (l *Ledger) running(ctx context.Context, hash string) (_ context.Context, over func()) {
+	outer, _ := ctx.Value(runningKey{}).(*running)
+	r := &running{ledger: l.core, hash: hash, outer: outer}
+	return context.WithValue(ctx, runningKey{}, r), func() { r.over.Store(true) }
 }
 
 // A latch is what the calls of one key in one process share: one of them leads, the others wait for
@@ -106,6 +118,9 @@ func (l *Ledger) once(ctx context.Context, j *job) outcome {
 		select {
 		case <-lt.done:
 		case <-wait.Done():
+			if ctx.Err() == nil {
+				return l.look(ctx, j)
+			}
 			return busy(nil, context.Cause(ctx), time.Second)
 		}
 		if lt.entry != nil && lt.fingerprint == j.fingerprint {
@@ -187,7 +202,7 @@ func (l *Ledger) situation(ctx context.Context, j *job) (s situation, src *sourc
 		if src, err = readSource(ctx, l.on, j.key.Tenant, j.key.SourceType, j.order.source); err != nil {
 			return s, nil, 0, fmt.Errorf("idempotency: read the order of %q: %w", j.order.source, err)
 		}
-		s.newest = src.Version
+		s.source = src
 		if s.order, err = l.precedence(ctx, j, src); err != nil {
 			return s, nil, 0, fmt.Errorf("idempotency: read the order of %q: %w", j.order.source, err)
 		}
@@ -205,8 +220,12 @@ func (l *Ledger) answer(ctx context.Context, j *job, s situation, next step) out
 		return outcome{entry: e, decision: DecidedFailed, err: &FailedError{
 			EffectID: e.EffectID, Message: e.Failure, Sentinel: payload.SentinelOf(e.Sentinel, j.errors)}}
 	case stepStale:
-		return outcome{decision: DecidedStale, err: &StaleError{Version: j.order.version, Sealed: s.newest}}
+		return outcome{decision: DecidedStale, effectID: l.newest(ctx, j, s), err: &StaleError{Version: j.order.version, Sealed: s.source.Version}}
 	case stepConflict:
+		if e == nil || e.State == StateReleased { // another event has this version
+			id := l.newest(ctx, j, s)
+			return outcome{decision: DecidedConflict, effectID: id, err: &ConflictError{EffectID: id}}
+		}
 		return l.conflict(ctx, j, e)
 	case stepHold:
 		if e == nil || e.State == StateReleased {
@@ -229,12 +248,17 @@ func indeterminate(e *entry, reason string, cause error) outcome {
 	return outcome{entry: e, decision: DecidedIndeterminate, err: &IndeterminateError{EffectID: e.EffectID, Attempt: e.Attempt, Reason: reason, Err: cause}}
 }
 
-// conflict says where the request of j differs from that of e, which is nil if another event of the
-// same version was sealed.
-func (l *Ledger) conflict(ctx context.Context, j *job, e *entry) outcome {
-	if e == nil || e.State == StateReleased {
-		return outcome{decision: DecidedConflict, err: &ConflictError{}}
+// newest returns the effect's id of the newest event of the source of j, if it is known.
+func (l *Ledger) newest(ctx context.Context, j *job, s situation) string {
+	e, err := l.find(ctx, keys.Claim(j.key.Tenant, j.key.SourceType, s.source.SourceID, s.source.Hash), s.source.Hash)
+	if err != nil || e == nil {
+		return ""
 	}
+	return e.EffectID
+}
+
+// conflict says where the request of j differs from that of e.
+func (l *Ledger) conflict(ctx context.Context, j *job, e *entry) outcome {
 	c := &ConflictError{EffectID: e.EffectID}
 	if first := l.request(ctx, e); first != nil {
 		d := canon.Compare(first, j.canonical, j.diffValues)

@@ -190,7 +190,10 @@ func (l *Ledger) replace(ctx context.Context, k Key, hash string, e, next *entry
 	}
 	if e.OrderSource != "" {
 		src, err := readSource(ctx, l.on, k.Tenant, k.SourceType, e.OrderSource)
-		if err != nil {
+		switch {
+		case errors.Is(err, storage.ErrCorrupt) && next == nil: // it is forgotten, too
+			src.sequence = sequence{SlotHash: hash}
+		case err != nil:
 			return err
 		}
 		if to, changed := src.without(next, hash); changed {

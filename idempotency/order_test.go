@@ -169,7 +169,7 @@ func TestOrderOneAtATime(t *testing.T) {
 	})
 }
 
-// Section 3, Order: while a living event has the slot, others are in progress; its end of each kind but doubt frees the slot.
+// FEN-38, section 3, Order: while a living event has the slot, others are in progress; its end of each kind but doubt frees the slot.
 func TestOrderSlot(t *testing.T) {
 	for name, end := range map[string]error{"sealed": nil, "released": activity.NoEffect(errBroke), "failed": activity.NoEffect(activity.Permanent(errBroke)), "doubt": errBroke} {
 		t.Run(name, func(t *testing.T) {

@@ -11,7 +11,7 @@ func (l *Ledger) report(ctx context.Context, j *job, o outcome) {
 	if o.decision == "" {
 		return
 	}
-	r := Report{Key: j.key, Hash: j.hash, Decision: o.decision, DiffBytes: o.diff}
+	r := Report{Key: j.key, Hash: j.hash, Decision: o.decision, EffectID: o.effectID, DiffBytes: o.diff}
 	if e := o.entry; e != nil {
 		r.EffectID, r.Attempt, r.FirstSeen = e.EffectID, e.Attempt, micro(e.FirstSeen)
 		if o.sealed {

@@ -121,8 +121,8 @@ func TestDiff(t *testing.T) {
 				t.Errorf("%v", paths)
 			}
 		}
-		// At the limit of what is kept, and above. {"A":1,"B":2,"Text":"…"} has 24 bytes beside the text.
-		for n, kept := range map[int]bool{64<<10 - 24: true, 64<<10 - 23: false} {
+		// At the limit of what is kept, and above. {"A":1,"B":2,"Text":"…"} has 23 bytes beside the text.
+		for n, kept := range map[int]bool{64<<10 - 23: true, 64<<10 - 22: false} {
 			k := key
 			k.Revision = fmt.Sprint(n)
 			large := request{1, 2, strings.Repeat("x", n)}

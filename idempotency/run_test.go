@@ -410,7 +410,7 @@ func TestEffectID(t *testing.T) {
 	})
 }
 
-// Section 2, Reserve: of a fresh key, stored with its claim, the same in every attempt; Run and Verify get it.
+// FEN-15, section 2, Reserve: of a fresh key, stored with its claim, the same in every attempt; Run and Verify get it.
 func TestReserve(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {
 		l, reserved := ledger(t, s), 0

@@ -41,7 +41,7 @@ func blocking(begun *atomic.Int32, let <-chan struct{}) *idempotency.Effect[int,
 	}
 }
 
-// FEN-52: 64 callers of one key in one process read it once, and write a claim and a seal.
+// FEN-29, FEN-52: 64 callers of one key in one process read it once, and write a claim and a seal.
 func TestCallersOfOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sharedStore()

@@ -364,7 +364,7 @@ func evenLedger(t *testing.T, c Config, now func() time.Time) *Ledger {
 	}
 	l.Close()
 	made := &core{
-		config: l.config, store: l.store, codecs: l.codecs, begun: time.Now(), now: now,
+		config: l.config, store: l.store, codecs: l.codecs, opening: l.opening, begun: time.Now(), now: now,
 		registering: make(chan struct{}, 1),
 		latches:     map[string]*latch{},
 		sightings:   map[string]sighting{},
@@ -952,7 +952,9 @@ func (s *simulation) aftermath(t *testing.T) error {
 	}
 	s.ctx = context.Background()
 	h := s.boot(t)
+	s.mu.Lock()
 	h.free = true
+	s.mu.Unlock()
 	time.Sleep(2*time.Hour + simRetention)
 	left, leases := 0, 0
 	for e := range storage.All(context.Background(), s.laws.Storage, storage.Range{}) {

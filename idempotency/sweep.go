@@ -40,7 +40,7 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 		l.config.Logger.Error("idempotency: nothing is forgotten, because the wall clock cannot be trusted", "reason", why)
 		return 0, nil
 	}
-	if !compared {
+	if !compared && !l.clock.comparedLately() {
 		return 0, nil // the next sweep knows more
 	}
 	var due []*change
@@ -193,6 +193,7 @@ type clock struct {
 	believed  reading
 	candidate reading   // what is to be believed in an hour; zero: nothing
 	parted    time.Time // monotonic time at which clocks were last found to differ; zero: never
+	compared  time.Time // monotonic time at which the clock was last compared with that of another holder
 	why       string
 }
 
@@ -245,13 +246,29 @@ func (c *clock) doubt() string {
 	return c.why
 }
 
-// compare notes whether the wall clock of another holder, which was read at most ago, differs from ours.
-func (c *clock) compare(theirs, ours time.Time, ago time.Duration) {
-	if d := ours.Sub(theirs); d > mostDrift+ago || d < -mostDrift {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+// compare notes whether the wall clock of another holder differs from ours. If renewed, its lease was
+// written at most ago; otherwise at an unknown time, so that only clocks that agree say something. It returns
+// whether they could be compared.
+func (c *clock) compare(theirs, ours time.Time, renewed bool, ago time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := ours.Sub(theirs)
+	if d.Abs() > mostDrift && !renewed {
+		return false
+	}
+	c.compared = time.Now()
+	if d > mostDrift+ago || d < -mostDrift {
 		c.part(fmt.Sprintf("it differs by %v from that of another process", d.Round(time.Second)))
 	}
+	return true
+}
+
+// comparedLately says whether the clock was compared with that of another holder within an hour. Without that,
+// a process whose clock was wrong from its start would believe it.
+func (c *clock) comparedLately() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.compared.IsZero() && time.Since(c.compared) < distrusted
 }
 
 func (c *clock) part(why string) { c.parted, c.why = time.Now(), why }

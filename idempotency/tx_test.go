@@ -27,6 +27,8 @@ type host struct {
 	store storage.Storage
 	begin func() *hostTx
 	count func() int // committed rows
+
+	waits func() int // sessions that wait for a lock; nil: there are none
 }
 
 // A hostTx is a transaction of the host.
@@ -103,6 +105,12 @@ func postgresHost(t *testing.T, o pgx.TxOptions) host {
 		},
 		count: func() (n int) {
 			if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM done`).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		},
+		waits: func() (n int) {
+			if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&n); err != nil {
 				t.Fatal(err)
 			}
 			return n
@@ -290,7 +298,7 @@ func TestInRivals(t *testing.T) {
 			rival := h.begin()
 			r := start(t.Context(), l.In(rival), inserting(rival, nil), key, one)
 			outside := start(t.Context(), l, (&target{}).effect(), key, one)
-			waiting(t, h.store, 2)
+			waiting(t, h, 2)
 			select {
 			case a := <-r:
 				t.Fatalf("the rival did not wait: %+v", a)
@@ -338,10 +346,13 @@ func TestInRivals(t *testing.T) {
 }
 
 // waiting waits until n sessions of the database wait for others.
-func waiting(t *testing.T, s storage.Storage, n int) {
+func waiting(t *testing.T, h host, n int) {
 	t.Helper()
-	_ = s
-	time.Sleep(300 * time.Millisecond) // only makes the test stricter: it holds for any time
+	for begun := time.Now(); h.waits() < n; time.Sleep(10 * time.Millisecond) {
+		if time.Since(begun) > time.Minute {
+			t.Fatalf("%d sessions wait, want %d", h.waits(), n)
+		}
+	}
 }
 
 // Section 3: "at higher levels tx aborts": the call returns an error of the transaction, and seals nothing.

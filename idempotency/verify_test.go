@@ -396,7 +396,7 @@ func TestIndeterminateThenNotCompleted(t *testing.T) {
 	}
 }
 
-// Section 3: "NoEffect(err): released; but indeterminate if an earlier attempt is in doubt (TakeOver), so that no other request takes the key"; also
+// FEN-27, section 3: "NoEffect(err): released; but indeterminate if an earlier attempt is in doubt (TakeOver), so that no other request takes the key"; also
 // Permanent. A success, and a Verify that knows, end the doubt.
 func TestDoubt(t *testing.T) {
 	for _, c := range []struct {
@@ -442,7 +442,7 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
-// Section 3: the doubt of an attempt whose process died counts as well.
+// FEN-27, FEN-61, section 3: the doubt of an attempt whose process died counts as well.
 func TestDoubtAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &provider{}

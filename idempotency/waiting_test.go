@@ -97,7 +97,7 @@ func TestCancelledWaiting(t *testing.T) {
 	}
 }
 
-// Section 3: in one process callers of one key share a latch: those behind the first wait in memory. 64 callers make one read and two commits (and
+// FEN-29, section 3: in one process callers of one key share a latch: those behind the first wait in memory. 64 callers make one read and two commits (and
 // one for the lease).
 func TestLatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
