@@ -257,7 +257,7 @@ func (c *clock) compare(theirs, ours time.Time, renewed bool, ago time.Duration)
 		return false
 	}
 	c.compared = time.Now()
-	if d > mostDrift+ago || d < -mostDrift {
+	if renewed && (d > mostDrift+ago || d < -mostDrift) {
 		c.part(fmt.Sprintf("it differs by %v from that of another process", d.Round(time.Second)))
 	}
 	return true

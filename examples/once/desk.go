@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -129,7 +130,7 @@ func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case "/refund":
 		if decode(w, r, &c) {
-			d.serveRefund(w, worker, c)
+			d.serveRefund(w, r, worker, c)
 		}
 	case "/find":
 		if decode(w, r, &c) {
@@ -145,7 +146,10 @@ func (d *desk) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func decode(w http.ResponseWriter, r *http.Request, v any) bool {
-	err := json.NewDecoder(r.Body).Decode(v)
+	body, err := io.ReadAll(r.Body) // to its end: else a client that leaves is not noticed
+	if err == nil {
+		err = json.Unmarshal(body, v)
+	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	}

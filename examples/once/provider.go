@@ -54,7 +54,7 @@ func (d *desk) spring(worker string, k Kind, s stage) *trap {
 
 // serveRefund makes a refund, unless the request is lost on its way. It goes on even if the worker
 // does not wait any more.
-func (d *desk) serveRefund(w http.ResponseWriter, worker string, c call) {
+func (d *desk) serveRefund(w http.ResponseWriter, r *http.Request, worker string, c call) {
 	d.mu.Lock()
 	x, way := d.random.Float64(), time.Duration(d.random.Int64N(int64(2*time.Millisecond)))
 	switch d.random.IntN(40) { // some take so long that their callers have left
@@ -66,7 +66,7 @@ func (d *desk) serveRefund(w http.ResponseWriter, worker string, c call) {
 	d.arrived(worker, c)
 	d.mu.Unlock()
 	if x < d.lose/3 {
-		cut(w)
+		lose(w, r, x < d.lose/6)
 		return
 	}
 	if t := d.spring(worker, c.Kind, before); t == nil {
@@ -84,7 +84,7 @@ func (d *desk) serveRefund(w http.ResponseWriter, worker string, c call) {
 	number, status := d.apply(c)
 	d.spring(worker, c.Kind, after)
 	if x < d.lose {
-		cut(w)
+		lose(w, r, x < d.lose*5/6)
 		return
 	}
 	w.WriteHeader(status)
@@ -163,6 +163,17 @@ func (d *desk) serveFind(w http.ResponseWriter, worker string, c call) {
 		return
 	}
 	_ = json.NewEncoder(w).Encode(reply{b.numbers[0]})
+}
+
+// lose loses a reply: the worker finds its connection cut or, if silent, waits in vain.
+func lose(w http.ResponseWriter, r *http.Request, silent bool) {
+	if silent {
+		select {
+		case <-r.Context().Done():
+		case <-time.After(stall):
+		}
+	}
+	cut(w)
 }
 
 // cut ends the connection without a reply.
