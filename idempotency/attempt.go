@@ -149,7 +149,7 @@ func (a *attempt) claiming(ctx context.Context) (*change, error) {
 	if a.holder != nil {
 		e.Holder = a.holder.id
 	}
-	e.Epoch = max(e.Epoch+1, uint64(max(a.time().Unix(), 0))<<20)
+	e.Epoch = max(e.Epoch+1, uint64(max(a.time().UnixMicro(), 0))) // above that of a forgotten entry, too
 	e.OrderSource, e.OrderVersion = "", ""
 	if a.order != nil {
 		e.OrderSource, e.OrderVersion = a.order.source, a.order.version
@@ -392,7 +392,7 @@ func (a *attempt) findOut(ctx context.Context, r returned) outcome {
 		if !r.cut || a.fences {
 			return a.free(ctx, r.err)
 		}
-		a.background.Go(func() { a.settleThenAsk(r) })
+		a.background.Go(func() { a.settleThenAsk(context.WithoutCancel(ctx), r) })
 		return busy(a.claim, r.err, a.mayBeLate())
 	}
 	return a.verified(ctx, v, text(r.err)+"; "+v.Reason, r.err)
@@ -400,12 +400,12 @@ func (a *attempt) findOut(ctx context.Context, r returned) outcome {
 
 // settleThenAsk asks again once the request of a Run that was cut off can have no effect any more.
 // Until then the key stays claimed.
-func (a *attempt) settleThenAsk(r returned) {
+func (a *attempt) settleThenAsk(ctx context.Context, r returned) {
 	if !backoff.Sleep(a.life, a.mayBeLate()) {
 		return // the ledger is closed, and the claim lapses
 	}
 	r.cut = false
-	a.report(a.life, a.job, a.findOut(a.life, r))
+	a.report(ctx, a.job, a.findOut(ctx, r))
 }
 
 // mayBeLate returns how long the effect of Run may still happen.

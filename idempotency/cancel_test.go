@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -292,7 +293,7 @@ func TestAfterClose(t *testing.T) {
 		errs := map[string]error{}
 		_, errs["Do"] = g.effect().Do(t.Context(), l, key, one)
 		_, errs["Lookup"] = g.effect().Lookup(t.Context(), l, key)
-		errs["Resolve"] = l.Resolve(t.Context(), k, activity.NotCompleted[string](), by)
+		errs["Resolve"] = l.Resolve(t.Context(), k, 0, activity.NotCompleted[string](), by)
 		errs["Forget"] = l.Forget(t.Context(), k, by)
 		for _, err := range l.List(t.Context(), idempotency.Filter{}) {
 			errs["List"] = err
@@ -352,10 +353,10 @@ func TestCloseGivesUpWhatTheStoreDoesNotTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := exclusiveStore(), new(target)
 		l := ledger(t, s)
-		tries := 0
+		var tries atomic.Int64
 		s.onCommit(func(_ context.Context, b storage.Batch, apply func() error) error {
 			if ends(b) {
-				tries++
+				tries.Add(1)
 				return errDown
 			}
 			return apply()
@@ -366,17 +367,17 @@ func TestCloseGivesUpWhatTheStoreDoesNotTake(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if tries < 10 {
-			t.Errorf("%d tries in a minute", tries)
+		if tries.Load() < 10 {
+			t.Errorf("%d tries in a minute", tries.Load())
 		}
 		begun := time.Now()
 		l.Close()
 		if took := time.Since(begun); took > 30*time.Second {
 			t.Errorf("Close took %v", took)
 		}
-		before := tries
+		before := tries.Load()
 		time.Sleep(time.Minute)
-		if tries != before {
+		if tries.Load() != before {
 			t.Error("it is tried again after Close")
 		}
 		s.onCommit(nil)

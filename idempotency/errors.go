@@ -18,7 +18,8 @@ var (
 	// ErrNotSealed is returned by Lookup if the key has no result.
 	ErrNotSealed = errors.New("idempotency: the key has no result")
 
-	// ErrNotApplicable is returned by Resolve if the key is neither lapsed nor indeterminate.
+	// ErrNotApplicable is returned by Resolve if the key is neither lapsed nor indeterminate, or has
+	// had another attempt since the one that was examined.
 	ErrNotApplicable = errors.New("idempotency: not applicable")
 
 	// ErrOtherStore is returned by the methods of a Ledger that In returned, if the transaction

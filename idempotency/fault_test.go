@@ -11,6 +11,7 @@ import (
 	"math"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -108,26 +109,39 @@ func TestEffectIDThatPanicsKeepsTheResult(t *testing.T) {
 func TestSettleIsOfTheLatestAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := ledger(t, exclusiveStore())
+		var mu sync.Mutex // guards what follows
 		var runs []time.Time
 		answer := activity.Indeterminate[string]("the provider is down")
+		answers := func(a activity.Verification[string]) {
+			mu.Lock()
+			defer mu.Unlock()
+			answer = a
+		}
 		e := &idempotency.Effect[refund, string]{
 			Name: "refund", Timeout: time.Second, Settle: 30 * time.Second,
 			Run: func(ctx context.Context, _ refund) (string, error) {
+				mu.Lock()
 				runs = append(runs, time.Now())
+				mu.Unlock()
 				<-ctx.Done()
 				return "", ctx.Err()
 			},
-			Verify: func(context.Context, refund) (activity.Verification[string], error) { return answer, nil },
+			Verify: func(context.Context, refund) (activity.Verification[string], error) {
+				mu.Lock()
+				defer mu.Unlock()
+				return answer, nil
+			},
 		}
 		do := func() { e.Do(t.Context(), l, key, one) }
 		do()                         // the first attempt is cut off, and nobody knows
 		time.Sleep(45 * time.Second) // long enough for its request
-		answer = activity.NotCompleted[string]()
+		answers(activity.NotCompleted[string]())
 		go do() // runs again
 		time.Sleep(500 * time.Millisecond)
-		answer = activity.Indeterminate[string]("the provider is down") // when the second one is cut off
+		answers(activity.Indeterminate[string]("the provider is down")) // when the second one is cut off
 		time.Sleep(time.Second)
-		answer = activity.NotCompleted[string]()
+		synctest.Wait()
+		answers(activity.NotCompleted[string]())
 		if len(runs) != 2 {
 			t.Fatalf("%d runs, want 2", len(runs))
 		}

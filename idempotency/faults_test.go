@@ -143,7 +143,7 @@ func reserving(w *world, e *Effect[request, string]) {
 var operator = Actor{Name: "ann", Reason: "asked the bank"}
 
 func resolving(a activity.Answer) func(w *world, p *process) {
-	return func(w *world, p *process) { p.l.Resolve(p.ctx, first.key(), a, operator) }
+	return func(w *world, p *process) { p.l.Resolve(p.ctx, first.key(), 0, a, operator) }
 }
 
 var scenarios = []scenario{
@@ -501,7 +501,7 @@ func (w *world) operate(p *process, all []request) {
 			}
 			w.mu.Unlock()
 		}
-		err := p.l.Resolve(p.ctx, in.key(), a, operator)
+		err := p.l.Resolve(p.ctx, in.key(), 0, a, operator)
 		if err != nil && !errors.Is(err, ErrInProgress) && !errors.Is(err, storagetest.ErrInjected) && !p.dead() {
 			w.wrong("Resolve: %v", err)
 		}

@@ -626,3 +626,53 @@ func TestExpiryBefore1970(t *testing.T) {
 		}
 	})
 }
+
+// A slowStore applies renewals and answers them late, and then takes none any more.
+type slowStore struct {
+	*laws
+	late time.Duration
+	cut  bool
+}
+
+func (s *slowStore) Commit(ctx context.Context, b storage.Batch) error {
+	if len(b.If) == 0 || b.If[0].Kind != storage.IsEqual || !strings.HasPrefix(string(b.If[0].Key), "idemown:") {
+		return s.laws.Commit(ctx, b)
+	}
+	if s.cut {
+		return storagetest.ErrInjected
+	}
+	s.cut = true
+	err := s.laws.Commit(ctx, b)
+	time.Sleep(s.late)
+	return err
+}
+
+// FEN-11, section 3: a holder trusts its lease for a Lease from when the last renewal that was stored left, however late
+// the answer came. So whoever finds it dead finds it after it knows that itself.
+func TestLeaseIsTrustedFromWhenItLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		l := b.ledger(&slowStore{laws: b.laws, late: 2 * time.Second}, faultLease, nil)
+		e := b.effect(Hold, giving("done"))
+		b.must(e.Do(t.Context(), l, first.key(), first))
+		h := l.holder.Load()
+		other := b.ledger(b, faultLease, nil)
+		for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			dead, err := other.death(t.Context(), h.id, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !dead.IsZero() {
+				break
+			}
+			if time.Since(begun) > time.Minute {
+				t.Fatal("it is never found dead")
+			}
+		}
+		synctest.Wait() // for the timers of this very moment
+		if !h.isLost() {
+			t.Errorf("it is found dead at %v, and trusts its lease", time.Since(b.begun))
+		}
+		b.done()
+	})
+}

@@ -140,11 +140,11 @@ type core struct {
 	life       context.Context // ends when the ledger is closed
 	end        context.CancelFunc
 	background sync.WaitGroup
-	owed       sync.WaitGroup // of those in the background that have something to write
 
 	registering chan struct{} // has one element while a holder is registered
 	holder      atomic.Pointer[holder]
 	owing       atomic.Int64 // bytes of results that the store has not taken yet
+	debts       atomic.Int64 // how many in the background have something to write
 
 	mu        sync.Mutex // guards the fields below
 	closed    bool
@@ -250,23 +250,17 @@ func (l *Ledger) Close() error {
 
 // owe has f, which has something to write, run in the background.
 func (l *core) owe(f func()) {
-	l.owed.Add(1)
+	l.debts.Add(1)
 	l.background.Go(func() {
-		defer l.owed.Done()
+		defer l.debts.Add(-1)
 		f()
 	})
 }
 
 // settleDebts waits a while for what has something to write.
 func (l *core) settleDebts() {
-	done := make(chan struct{})
-	l.background.Go(func() {
-		defer close(done)
-		l.owed.Wait()
-	})
-	select {
-	case <-done:
-	case <-time.After(closePatience):
+	for end := time.Now().Add(closePatience); l.debts.Load() > 0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 

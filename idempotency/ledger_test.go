@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -249,4 +248,27 @@ func dump(t testing.TB, s storage.Storage) string {
 	return string(all)
 }
 
-var _ = time.Now
+// An operator's answer about an attempt is not that about a later one.
+func TestResolveOfAnEarlierAttempt(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		g, l := &target{fail: func(int) error { return errors.New("no reply") }}, ledger(t, s)
+		e := g.effect()
+		e.OnAbandoned = idempotency.TakeOver
+		for range 2 {
+			if _, err := e.Do(t.Context(), l, key, refund{"p1", 100}); !errors.Is(err, idempotency.ErrIndeterminate) {
+				t.Fatal(err)
+			}
+		}
+		k, by := key, idempotency.Actor{Name: "ann", Reason: "asked the bank"}
+		k.Action = e.Name
+		if err := l.Resolve(t.Context(), k, 1, activity.NotCompleted[string](), by); !errors.Is(err, idempotency.ErrNotApplicable) {
+			t.Errorf("about the first of two attempts: %v, want ErrNotApplicable", err)
+		}
+		if err := l.Resolve(t.Context(), k, 2, activity.CompletedWithResult("found"), by); err != nil {
+			t.Error(err)
+		}
+		if r, err := e.Do(t.Context(), l, key, refund{"p1", 100}); err != nil || r.Result != "found" {
+			t.Errorf("then: %+v, %v", r, err)
+		}
+	})
+}

@@ -82,9 +82,13 @@ func (l *Ledger) inspect(ctx context.Context, stored storage.Entry) (Info, error
 // call runs) and Failed. A result must be of the type of the Effect's: the Ledger does not know it. k is
 // the whole key, Action included.
 //
+// attempt is the attempt whose outcome that is, as an Info and an *IndeterminateError tell it. If there
+// was another one since then, the operator has examined too little, and nothing changes. Zero means the
+// last one, whichever it is; then only one operator at a time may be at it.
+//
 // Errors: ErrInvalid, ErrNotFound, ErrNotApplicable, *InProgressError while the holder lives, and the
 // store's.
-func (l *Ledger) Resolve(ctx context.Context, k Key, a activity.Answer, by Actor) error {
+func (l *Ledger) Resolve(ctx context.Context, k Key, attempt int, a activity.Answer, by Actor) error {
 	if err := errors.Join(k.Check(), checkActor(by)); err != nil {
 		return err
 	}
@@ -107,6 +111,9 @@ func (l *Ledger) Resolve(ctx context.Context, k Key, a activity.Answer, by Actor
 	return l.operate(ctx, k, func(e *entry) (*entry, error) {
 		if e.State != StateInProgress && e.State != StateIndeterminate {
 			return nil, fmt.Errorf("%w: the key is %s", ErrNotApplicable, e.State)
+		}
+		if attempt != 0 && attempt != e.Attempt {
+			return nil, fmt.Errorf("%w: the answer is about attempt %d, and the last one is %d", ErrNotApplicable, attempt, e.Attempt)
 		}
 		now := l.time()
 		var next *entry

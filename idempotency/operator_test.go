@@ -192,7 +192,7 @@ func TestDamagedRecords(t *testing.T) {
 				if _, err := e.Lookup(t.Context(), l, k); !errors.Is(err, want) {
 					t.Errorf("Lookup: %v", err)
 				}
-				if err := l.Resolve(t.Context(), whole, activity.NotCompleted[string](), by); !errors.Is(err, want) {
+				if err := l.Resolve(t.Context(), whole, 0, activity.NotCompleted[string](), by); !errors.Is(err, want) {
 					t.Errorf("Resolve: %v", err)
 				}
 				for _, f := range []idempotency.Filter{{}, {Tenant: key.Tenant}, {State: idempotency.StateSealed}, {Lapsed: true}} {
@@ -249,7 +249,7 @@ func TestResolve(t *testing.T) {
 						brings(t, l, key, idempotency.StateIndeterminate)
 					}
 					before := info(t, l, key)
-					must(t, l.Resolve(t.Context(), whole(key), c.answer, by))
+					must(t, l.Resolve(t.Context(), whole(key), 0, c.answer, by))
 					i := info(t, l, key)
 					if i.State != c.state || i.By != by || i.EffectID != before.EffectID || i.Attempt != before.Attempt || !i.FirstSeen.Equal(before.FirstSeen) || i.Expires.IsZero() || !i.Updated.After(before.Updated) {
 						t.Errorf("before %+v, after %+v", before, i)
@@ -261,7 +261,7 @@ func TestResolve(t *testing.T) {
 					if c.name == "completed" && r.Result != "found" || c.name == "failed" && !strings.Contains(err.Error(), "no such payment") {
 						t.Errorf("then: %+v, %v", r, err)
 					}
-					if err := l.Resolve(t.Context(), whole(key), c.answer, by); !errors.Is(err, idempotency.ErrNotApplicable) {
+					if err := l.Resolve(t.Context(), whole(key), 0, c.answer, by); !errors.Is(err, idempotency.ErrNotApplicable) {
 						t.Errorf("again: %v", err)
 					}
 				})
@@ -282,13 +282,13 @@ func TestResolveRefuses(t *testing.T) {
 				return map[idempotency.State]error{idempotency.StateReleased: activity.NoEffect(errBroke), idempotency.StateFailed: activity.NoEffect(activity.Permanent(errBroke))}[st]
 			}}
 			g.effect().Do(t.Context(), l, k, one)
-			if err := l.Resolve(t.Context(), whole(k), no, by); !errors.Is(err, idempotency.ErrNotApplicable) {
+			if err := l.Resolve(t.Context(), whole(k), 0, no, by); !errors.Is(err, idempotency.ErrNotApplicable) {
 				t.Errorf("%s: %v", st, err)
 			}
 		}
 		unknown := key
 		unknown.SourceID = "unknown"
-		if err := l.Resolve(t.Context(), whole(unknown), no, by); !errors.Is(err, idempotency.ErrNotFound) {
+		if err := l.Resolve(t.Context(), whole(unknown), 0, no, by); !errors.Is(err, idempotency.ErrNotFound) {
 			t.Errorf("unknown: %v", err)
 		}
 		brings(t, l, key, idempotency.StateIndeterminate)
@@ -312,7 +312,7 @@ func TestResolveRefuses(t *testing.T) {
 			"not UTF-8":        {whole(key), no, idempotency.Actor{Name: "ann", Reason: "\xff"}},
 			"reason not UTF-8": {whole(key), no, idempotency.Actor{Name: "\xff", Reason: "r"}},
 		} {
-			if err := l.Resolve(t.Context(), c.k, c.a, c.by); !errors.Is(err, idempotency.ErrInvalid) {
+			if err := l.Resolve(t.Context(), c.k, 0, c.a, c.by); !errors.Is(err, idempotency.ErrInvalid) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if c.a == no {
@@ -338,7 +338,7 @@ func TestOperatorsAndLiveClaims(t *testing.T) {
 		synctest.Wait()
 		for name, l := range map[string]*idempotency.Ledger{"its own": l, "another": other} {
 			var busy *idempotency.InProgressError
-			if err := l.Resolve(t.Context(), whole(key), activity.NotCompleted[string](), by); !errors.As(err, &busy) || busy.EffectID == "" || busy.RetryAfter <= 0 {
+			if err := l.Resolve(t.Context(), whole(key), 0, activity.NotCompleted[string](), by); !errors.As(err, &busy) || busy.EffectID == "" || busy.RetryAfter <= 0 {
 				t.Errorf("%s: Resolve: %v", name, err)
 			}
 			if err := l.Forget(t.Context(), whole(key), by); !errors.As(err, &busy) {
@@ -354,7 +354,7 @@ func TestOperatorsAndLiveClaims(t *testing.T) {
 		for !info(t, other, key).Lapsed {
 			time.Sleep(100 * time.Millisecond)
 		}
-		must(t, other.Resolve(t.Context(), whole(key), activity.CompletedWithResult("resolved"), by))
+		must(t, other.Resolve(t.Context(), whole(key), 0, activity.CompletedWithResult("resolved"), by))
 		close(release)
 		if a := <-c; !errors.Is(a.err, idempotency.ErrFenceLost) || a.Result != "resolved" {
 			t.Errorf("the late seal: %+v", a)

@@ -251,13 +251,13 @@ func TestOrderDoubtEnds(t *testing.T) {
 				}
 			}, idempotency.ErrStale},
 			"completed": {func(t *testing.T, l *idempotency.Ledger, m *mirror, v event) {
-				must(t, l.Resolve(t.Context(), acting(keyOf(v)), activity.CompletedWithResult("found"), by))
+				must(t, l.Resolve(t.Context(), acting(keyOf(v)), 0, activity.CompletedWithResult("found"), by))
 			}, idempotency.ErrStale},
 			"not completed": {func(t *testing.T, l *idempotency.Ledger, m *mirror, v event) {
-				must(t, l.Resolve(t.Context(), acting(keyOf(v)), activity.NotCompleted[string](), by))
+				must(t, l.Resolve(t.Context(), acting(keyOf(v)), 0, activity.NotCompleted[string](), by))
 			}, nil},
 			"failed": {func(t *testing.T, l *idempotency.Ledger, m *mirror, v event) {
-				must(t, l.Resolve(t.Context(), acting(keyOf(v)), activity.Failed("no"), by))
+				must(t, l.Resolve(t.Context(), acting(keyOf(v)), 0, activity.Failed("no"), by))
 			}, nil},
 			"forget": {func(t *testing.T, l *idempotency.Ledger, m *mirror, v event) {
 				must(t, l.Forget(t.Context(), acting(keyOf(v)), by))
@@ -355,7 +355,7 @@ func TestOrderAfterACrash(t *testing.T) {
 				if !errors.Is(err, idempotency.ErrIndeterminate) {
 					t.Errorf("got %+v, %v", r, err)
 				}
-				must(t, l.Resolve(t.Context(), acting(keyOf(v)), activity.CompletedWithResult("found"), by))
+				must(t, l.Resolve(t.Context(), acting(keyOf(v)), 0, activity.CompletedWithResult("found"), by))
 				if r, err := m.effect(policy).Do(t.Context(), l, keyOf(next), next); err != nil {
 					t.Errorf("then: %+v, %v", r, err)
 				}

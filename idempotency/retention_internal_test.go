@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,15 +23,26 @@ import (
 // A watched store tells of its commits. It is shared.
 type watched struct {
 	storage.Storage
+
+	mu     sync.Mutex
 	commit func(b storage.Batch, apply func() error) error // nil: apply
 }
 
 func (w *watched) Commit(ctx context.Context, b storage.Batch) error {
+	w.mu.Lock()
+	commit := w.commit
+	w.mu.Unlock()
 	apply := func() error { return w.Storage.Commit(ctx, b) }
-	if w.commit != nil {
-		return w.commit(b, apply)
+	if commit != nil {
+		return commit(b, apply)
 	}
 	return apply()
+}
+
+func (w *watched) onCommit(f func(b storage.Batch, apply func() error) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.commit = f
 }
 
 func (w *watched) Capabilities() storage.Capabilities {
@@ -167,7 +179,7 @@ func TestWhatIsForgotten(t *testing.T) {
 		if n, m := count(t, s, "idem:"), count(t, s, "idemexp:"); n != 3 || m != 0 {
 			t.Errorf("%d records, %d entries long after it", n, m)
 		}
-		if err := l.Resolve(t.Context(), keyNumber(3), activity.NotCompleted[string](), Actor{Name: "ann", Reason: "asked"}); err != nil {
+		if err := l.Resolve(t.Context(), keyNumber(3), 0, activity.NotCompleted[string](), Actor{Name: "ann", Reason: "asked"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2*time.Hour - time.Minute)
@@ -236,7 +248,7 @@ func TestSweepInBatches(t *testing.T) {
 			}
 		}
 		var sizes []int
-		s.commit = func(b storage.Batch, apply func() error) error {
+		s.onCommit(func(b storage.Batch, apply func() error) error {
 			if n := removals(b); n > 0 {
 				sizes = append(sizes, n)
 				if len(b.If) < n {
@@ -244,12 +256,13 @@ func TestSweepInBatches(t *testing.T) {
 				}
 			}
 			return apply()
-		}
+		})
 		time.Sleep(2*time.Hour + 2*time.Minute)
+		synctest.Wait()
 		if !slices.Equal(sizes, []int{100, 100, 50}) || count(t, s, "idem") != 1 { // the lease is left
 			t.Errorf("commits of %v, %d left", sizes, count(t, s, "idem"))
 		}
-		s.commit = nil
+		s.onCommit(nil)
 	})
 }
 
@@ -272,7 +285,7 @@ func TestSweepOneByOne(t *testing.T) {
 		}
 		var sizes []int
 		e := ended(nil)
-		s.commit = func(b storage.Batch, apply func() error) error {
+		s.onCommit(func(b storage.Batch, apply func() error) error {
 			n := removals(b)
 			if n == 0 {
 				return apply()
@@ -283,15 +296,16 @@ func TestSweepOneByOne(t *testing.T) {
 				}
 			}
 			return apply()
-		}
+		})
 		time.Sleep(2*time.Hour + 2*time.Minute)
+		synctest.Wait()
 		if !slices.Equal(sizes, []int{10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}) {
 			t.Errorf("commits of %v", sizes)
 		}
 		if r, err := e.Do(t.Context(), l, keyNumber(7), 1); err != nil || r.Decision != DecidedDuplicate || count(t, s, "idem:") != 1 {
 			t.Errorf("%+v, %v; %d left", r, err, count(t, s, "idem:"))
 		}
-		s.commit = nil
+		s.onCommit(nil)
 	})
 }
 
@@ -307,23 +321,24 @@ func TestSweepGoesOn(t *testing.T) {
 		if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(k.stored(k.Hash()), []byte("damaged"))}}); err != nil {
 			t.Fatal(err)
 		}
-		fails := true
-		s.commit = func(b storage.Batch, apply func() error) error {
-			if removals(b) > 0 && fails {
+		var fails atomic.Bool
+		fails.Store(true)
+		s.onCommit(func(b storage.Batch, apply func() error) error {
+			if removals(b) > 0 && fails.Load() {
 				return errNo
 			}
 			return apply()
-		}
+		})
 		time.Sleep(2*time.Hour + 5*time.Minute)
 		if n := count(t, s, "idem:"); n != 5 || log.count("sweep failed") == 0 {
 			t.Errorf("%d left while the store fails", n)
 		}
-		fails = false
+		fails.Store(false)
 		time.Sleep(2 * time.Minute)
 		if n := count(t, s, "idem:"); n != 1 || log.count("a key that is due cannot be forgotten") == 0 {
 			t.Errorf("%d left", n)
 		}
-		s.commit = nil
+		s.onCommit(nil)
 	})
 }
 
@@ -339,8 +354,8 @@ func TestClockJumps(t *testing.T) {
 			t.Run(fmt.Sprintf("%s after %v", name, after), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s, log := newWatched(), new(texts)
-					var wrong time.Duration
-					l := opens(t, s, log, func() time.Duration { return wrong })
+					var wrong atomic.Int64
+					l := opens(t, s, log, func() time.Duration { return time.Duration(wrong.Load()) })
 					other := opens(t, s, nil, nil)
 					e := ended(nil)
 					e.Retention = 3 * time.Hour
@@ -360,7 +375,7 @@ func TestClockJumps(t *testing.T) {
 					done := make(chan error, 1)
 					go func() { _, err := slow.Do(t.Context(), l, keyNumber(2), 1); done <- err }()
 					time.Sleep(after)
-					wrong = jump
+					wrong.Store(int64(jump))
 					do(3)
 					time.Sleep(50 * time.Minute)
 					if n := count(t, s, "idem:"); n != 3 {
@@ -374,7 +389,7 @@ func TestClockJumps(t *testing.T) {
 							t.Errorf("key %d: %+v", n, r)
 						}
 					}
-					wrong = 0
+					wrong.Store(0)
 					time.Sleep(70 * time.Minute)
 					if r := do(3); r.Decision != DecidedDuplicate { // sealed 2 h ago, kept for 3
 						t.Errorf("sealed by the wrong clock: %+v", r)

@@ -223,6 +223,7 @@ func (h *simHost) Commit(ctx context.Context, b storage.Batch) error {
 func (h *simHost) Capabilities() storage.Capabilities { return h.laws.Capabilities() }
 func (h *simHost) Close() error                       { return nil }
 
+// simCaller is the key of the name of a caller in its context.
 type simCaller struct{}
 
 // await has a call wait for its turn.
@@ -669,7 +670,8 @@ func (s *simulation) judge(j *simJob, in simInput, r Receipt[string], err error)
 	return kind != "conflict" || stored.State == StateSealed || stored.State == StateFailed
 }
 
-// operator resolves what is held, when no request of it is on its way and no Run is.
+// operator lists what lapsed or is indeterminate, examines it when no request of it is on its way and no Run is, and
+// resolves the attempt that it has examined.
 func (s *simulation) operator() {
 	for i := 0; backoff.Sleep(s.ctx, 5*time.Second+time.Duration(s.draw(1_000_000, i, "operator"))); i++ {
 		hs := s.living()
@@ -677,26 +679,40 @@ func (s *simulation) operator() {
 			continue
 		}
 		h := hs[s.draw(len(hs), i, "operator of")]
-		for _, j := range s.jobs {
-			if j.def.OnAbandoned != Hold && !j.ignorant {
+		ctx, cancel := context.WithTimeout(context.WithValue(backoff.Even(h.ctx), simCaller{}, "operator"), time.Minute)
+		for info, err := range h.l.List(ctx, Filter{}) {
+			j := s.job(info.Key)
+			if err != nil || j == nil || info.State != StateIndeterminate && !info.Lapsed || j.def.OnAbandoned != Hold && !j.ignorant {
 				continue
 			}
-			s.mu.Lock()
-			quiet := j.active == 0 && !slices.ContainsFunc(s.wire, func(l letter) bool { return l.job == j })
-			var a activity.Answer = activity.NotCompleted[string]()
-			if j.effects > 0 {
-				a = activity.CompletedWithResult(j.result)
-			}
-			s.mu.Unlock()
-			if !quiet {
-				continue
-			}
-			ctx := context.WithValue(backoff.Even(h.ctx), simCaller{}, "operator")
-			if err := h.l.Resolve(ctx, j.key, a, operator); err == nil {
+			if a := s.examine(j); a != nil && h.l.Resolve(ctx, j.key, info.Attempt, a, operator) == nil {
 				s.meet("resolved")
 			}
 		}
+		cancel()
 	}
+}
+
+func (s *simulation) job(k Key) *simJob {
+	for _, j := range s.jobs {
+		if j.key == k {
+			return j
+		}
+	}
+	return nil
+}
+
+// examine finds out what became of a key; nil: it cannot be told yet.
+func (s *simulation) examine(j *simJob) activity.Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case j.active > 0 || slices.ContainsFunc(s.wire, func(l letter) bool { return l.job == j }):
+		return nil
+	case j.effects > 0:
+		return activity.CompletedWithResult(j.result)
+	}
+	return activity.NotCompleted[string]()
 }
 
 // land has the requests arrive whose time has come.

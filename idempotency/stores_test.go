@@ -157,6 +157,12 @@ func (j *journal) all() (all []logLine) {
 	return all
 }
 
+func (j *journal) reset() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.records = nil
+}
+
 func (j *journal) of(text string) (found []logLine) {
 	for _, l := range j.all() {
 		if l.text == text {

@@ -193,8 +193,10 @@ type clock struct {
 	believed  reading
 	candidate reading   // what is to be believed in an hour; zero: nothing
 	parted    time.Time // monotonic time at which clocks were last found to differ; zero: never
-	compared  time.Time // monotonic time at which the clock was last compared with that of another holder
-	why       string
+
+	// Monotonic times at which the clock was last compared with that of another holder, and found to differ.
+	compared, contradicted time.Time
+	why                    string
 }
 
 // A reading is what both clocks showed at one moment.
@@ -228,7 +230,8 @@ func (c *clock) read(wall time.Time) time.Time {
 		if c.candidate.mono.IsZero() || now.wall.Sub(c.candidate.at(now.mono)).Abs() > mostDrift {
 			c.candidate = now
 		}
-		if now.mono.Sub(c.candidate.mono) < distrusted {
+		contradicted := !c.contradicted.IsZero() && now.mono.Sub(c.contradicted) < distrusted
+		if contradicted || now.mono.Sub(c.candidate.mono) < distrusted {
 			return expected
 		}
 		c.believed, c.candidate = now, reading{}
@@ -258,6 +261,7 @@ func (c *clock) compare(theirs, ours time.Time, renewed bool, ago time.Duration)
 	}
 	c.compared = time.Now()
 	if renewed && (d > mostDrift+ago || d < -mostDrift) {
+		c.contradicted = c.compared
 		c.part(fmt.Sprintf("it differs by %v from that of another process", d.Round(time.Second)))
 	}
 	return true

@@ -284,62 +284,48 @@ func TestInBrokenTransaction(t *testing.T) {
 	})
 }
 
-// Section 3: duplicates wait for the row until tx ends; at READ COMMITTED the fresh read then sees the rival's seal,
-// and after a rollback the duplicate runs.
+// Section 3: duplicates wait for the row until tx ends, in another transaction and outside; at READ COMMITTED the fresh read then
+// sees the rival's seal, and after a rollback the duplicate runs.
 func TestInRivals(t *testing.T) {
-	for _, rolledBack := range []bool{false, true} {
-		name := map[bool]string{false: "commit", true: "rollback"}[rolledBack]
-		t.Run(name, func(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		inside, rollback bool
+	}{
+		{"inside, after a commit", true, false}, {"inside, after a rollback", true, true},
+		{"outside, after a commit", false, false}, {"outside, after a rollback", false, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			h := postgresHost(t, pgx.TxOptions{})
 			l := ledger(t, h.store)
-			tx := h.begin()
+			tx, end := h.begin(), func() error { return nil }
 			first, err := inserting(tx, nil).Do(t.Context(), l.In(tx), key, one)
 			must(t, err)
-			rival := h.begin()
-			r := start(t.Context(), l.In(rival), inserting(rival, nil), key, one)
-			outside := start(t.Context(), l, (&target{}).effect(), key, one)
-			waiting(t, h, 2)
+			in, e := l, (&target{}).effect()
+			if c.inside {
+				rival := h.begin()
+				in, e, end = l.In(rival), inserting(rival, nil), rival.commit
+			}
+			duplicate := start(t.Context(), in, e, key, one)
+			waiting(t, h, 1)
 			select {
-			case a := <-r:
-				t.Fatalf("the rival did not wait: %+v", a)
-			case a := <-outside:
-				t.Fatalf("the call outside did not wait: %+v", a)
+			case a := <-duplicate:
+				t.Fatalf("it did not wait: %+v", a)
 			default:
 			}
-			if rolledBack {
+			want := idempotency.DecidedDuplicate
+			if c.rollback {
+				want = idempotency.DecidedNew
 				must(t, tx.rollback())
 			} else {
 				must(t, tx.commit())
 			}
-			news := 0
-			var inside, out answer
-			// one of the two may wait for the other's transaction
-			select {
-			case inside = <-r:
-				must(t, rival.commit())
-				out = await(t, outside, "answer outside")
-			case out = <-outside:
-				inside = await(t, r, "answer of the rival")
-				must(t, rival.commit())
-			case <-time.After(time.Minute):
-				t.Fatal("nobody goes on")
+			a := await(t, duplicate, "answer")
+			if a.err != nil || a.Decision != want || (a.EffectID == first.EffectID) == c.rollback {
+				t.Errorf("got %+v, the first was %+v", a, first)
 			}
-			for _, a := range []answer{inside, out} {
-				if a.err != nil {
-					t.Errorf("got %+v", a)
-				}
-				if a.Decision == idempotency.DecidedNew {
-					news++
-				}
-				if !rolledBack && a.EffectID != first.EffectID {
-					t.Errorf("got %+v, want the effect %s", a, first.EffectID)
-				}
-			}
-			if inside.EffectID != out.EffectID {
-				t.Errorf("two effects: %s and %s", inside.EffectID, out.EffectID)
-			}
-			if want := map[bool]int{false: 0, true: 1}[rolledBack]; news != want {
-				t.Errorf("%d new, want %d", news, want)
+			must(t, end())
+			if r, err := e.Lookup(t.Context(), l, key); err != nil || r.EffectID != a.EffectID {
+				t.Errorf("sealed: %+v, %v", r, err)
 			}
 		})
 	}
@@ -391,7 +377,7 @@ func TestInOtherStore(t *testing.T) {
 		_, err := e.Do(t.Context(), in, key, one)
 		errs := map[string]error{"Do": err}
 		_, errs["Lookup"] = e.Lookup(t.Context(), in, key)
-		errs["Resolve"] = in.Resolve(t.Context(), k, activity.NotCompleted[string](), by)
+		errs["Resolve"] = in.Resolve(t.Context(), k, 0, activity.NotCompleted[string](), by)
 		errs["Forget"] = in.Forget(t.Context(), k, by)
 		for _, err := range in.List(t.Context(), idempotency.Filter{}) {
 			errs["List"] = err

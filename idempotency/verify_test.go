@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,14 +122,14 @@ func TestSettle(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := ledger(t, exclusiveStore())
-				landed := false
+				var landed atomic.Bool
 				p := &provider{run: func(ctx context.Context) error {
-					time.AfterFunc(29*time.Second, func() { landed = true })
+					time.AfterFunc(29*time.Second, func() { landed.Store(true) })
 					<-ctx.Done()
 					return ctx.Err()
 				}}
 				p.answer = func(context.Context) (activity.Verification[string], error) {
-					if landed {
+					if landed.Load() {
 						return activity.CompletedWithResult("found"), nil
 					}
 					return activity.NotCompleted[string](), nil

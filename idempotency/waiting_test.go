@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,10 +12,14 @@ import (
 	"github.com/weft-go/weft/idempotency"
 )
 
+var counting sync.Mutex // guards the counters of takes
+
 // takes returns an effect that takes a time, and then ends as end says.
 func takes(d time.Duration, runs *int, end error) *idempotency.Effect[refund, string] {
 	return &idempotency.Effect[refund, string]{Name: "refund", Timeout: time.Hour, Run: func(ctx context.Context, _ refund) (string, error) {
+		counting.Lock()
 		*runs++
+		counting.Unlock()
 		select {
 		case <-time.After(d):
 		case <-ctx.Done():

@@ -138,7 +138,7 @@ func (w *worker) resolve(ctx context.Context, t task) error {
 		if err != nil {
 			return err
 		}
-		err = w.ledger.Resolve(ctx, k, v, idempotency.Actor{Name: "operator", Reason: "the provider's books"})
+		err = w.ledger.Resolve(ctx, k, info.Attempt, v, idempotency.Actor{Name: "operator", Reason: "the provider's books"})
 		if errors.Is(err, idempotency.ErrNotApplicable) {
 			return nil // it has an outcome
 		}

@@ -263,7 +263,7 @@ func TestResolve(t *testing.T) {
 				w.WriteHeader(500)
 			})
 			s.is(s.do(call{}), 500, "")
-			if err := l.Resolve(t.Context(), key, c.answer, by); err != nil {
+			if err := l.Resolve(t.Context(), key, 0, c.answer, by); err != nil {
 				t.Fatal(err)
 			}
 			r := s.do(call{})

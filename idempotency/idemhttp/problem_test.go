@@ -103,7 +103,7 @@ func TestInnerEffect(t *testing.T) {
 	for range 3 {
 		s.is(s.do(call{}), 409, "idempotency_indeterminate")
 	}
-	if err := l.Resolve(t.Context(), inner, activity.CompletedWithResult("re_7"), idempotency.Actor{Name: "ann", Reason: "asked the bank"}); err != nil {
+	if err := l.Resolve(t.Context(), inner, 0, activity.CompletedWithResult("re_7"), idempotency.Actor{Name: "ann", Reason: "asked the bank"}); err != nil {
 		t.Fatal(err)
 	}
 	s.answered(s.do(call{}), 200, "re_7", false)
