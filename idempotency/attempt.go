@@ -81,6 +81,7 @@ func (a *attempt) make(ctx context.Context) (o outcome, done bool) {
 		a.giveUp(ctx)
 		return outcome{err: context.Cause(ctx)}, err != nil
 	}
+	cancel()
 	return a.act(ctx)
 }
 

@@ -75,8 +75,8 @@ func (l *Ledger) running(ctx context.Context, hash string) (_ context.Context, o
 // what it comes to, in memory.
 type latch struct {
 	fingerprint string
-	done        chan struct{}
-	entry       *entry // set before done is closed; nil: the others decide for themselves
+	done        chan struct{} // made by the first of the others; guarded by core.mu
+	entry       *entry        // set before done is closed; nil: the others decide for themselves
 }
 
 // latch returns the latch of a key, and whether the caller leads.
@@ -84,9 +84,12 @@ func (l *Ledger) latch(j *job) (lt *latch, leads bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if lt = l.latches[j.hash]; lt != nil {
+		if lt.done == nil {
+			lt.done = make(chan struct{})
+		}
 		return lt, false
 	}
-	lt = &latch{fingerprint: j.fingerprint, done: make(chan struct{})}
+	lt = &latch{fingerprint: j.fingerprint}
 	l.latches[j.hash] = lt
 	return lt, true
 }
@@ -96,32 +99,35 @@ func (l *Ledger) unlatch(j *job, lt *latch, o outcome) {
 		lt.entry = o.entry
 	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	delete(l.latches, j.hash)
-	l.mu.Unlock()
-	close(lt.done)
+	if lt.done != nil {
+		close(lt.done)
+	}
 }
 
 // once makes one call outside transactions.
 func (l *Ledger) once(ctx context.Context, j *job) outcome {
-	wait, cancel := context.WithTimeout(ctx, max(j.wait, 0))
-	defer cancel()
+	until := time.Now().Add(max(j.wait, 0))
 	for {
 		lt, leads := l.latch(j)
 		if leads {
-			return l.lead(ctx, wait, j, lt)
+			return l.lead(ctx, until, j, lt)
 		}
 		if j.wait < 0 || lt.fingerprint != j.fingerprint {
 			if o := l.look(ctx, j); j.wait < 0 || o.decision != DecidedInProgress {
 				return o
 			}
 		}
+		patience := time.NewTimer(time.Until(until))
 		select {
 		case <-lt.done:
-		case <-wait.Done():
-			if ctx.Err() == nil {
-				return l.look(ctx, j)
-			}
+			patience.Stop()
+		case <-ctx.Done():
+			patience.Stop()
 			return busy(nil, context.Cause(ctx), time.Second)
+		case <-patience.C:
+			return l.look(ctx, j)
 		}
 		if lt.entry != nil && lt.fingerprint == j.fingerprint {
 			return l.answer(ctx, j, situation{entry: lt.entry, same: true}, alreadyEnded(lt.entry))
@@ -156,8 +162,8 @@ const (
 	lastPause  = 250 * time.Millisecond
 )
 
-// lead decides and acts until there is an outcome. wait ends when it is to wait no longer.
-func (l *Ledger) lead(ctx, wait context.Context, j *job, lt *latch) (o outcome) {
+// lead decides and acts until there is an outcome. It waits for others until a time.
+func (l *Ledger) lead(ctx context.Context, until time.Time, j *job, lt *latch) (o outcome) {
 	defer func() { l.unlatch(j, lt, o) }()
 	for pause := firstPause; ; {
 		s, src, left, err := l.situation(ctx, j)
@@ -172,7 +178,7 @@ func (l *Ledger) lead(ctx, wait context.Context, j *job, lt *latch) (o outcome) 
 				return o
 			}
 		case stepWait:
-			if !backoff.Wait(wait, pause) {
+			if rest := time.Until(until); rest <= 0 || !backoff.Wait(ctx, min(pause, rest)) {
 				return busy(s.entry, context.Cause(ctx), max(left, l.goesOn(s.entry)))
 			}
 			pause = min(2*pause, lastPause)
