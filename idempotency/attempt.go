@@ -129,7 +129,7 @@ func (a *attempt) nextClaim() *entry {
 		e = b.next(now)
 		e.SealedAt, e.Expires, e.Failure, e.Sentinel, e.By, e.Why = 0, 0, "", "", "", ""
 		if b.Fingerprint != a.fingerprint && b.State == StateReleased {
-			e.FirstSeen, e.Attempt, e.EffectID, e.Data = e.Updated, 0, "", nil
+			e.FirstSeen, e.EffectID, e.Data = e.Updated, "", nil // and Attempt counts on
 		}
 	}
 	e.State = StateInProgress
@@ -380,7 +380,7 @@ func (a *attempt) finish(ctx context.Context, r returned) outcome {
 			EffectID: next.EffectID, Message: f.Message, Sentinel: payload.SentinelOf(f.Sentinel, a.errors)}})
 	case none:
 		return a.free(ctx, err)
-	case a.verify == nil || a.policy == Hold:
+	case a.verify == nil:
 		return a.leaveOpen(ctx, text(err), err)
 	}
 	return a.findOut(ctx, r)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -22,9 +23,11 @@ import (
 type bench struct {
 	*laws
 	t       *testing.T
-	runs    int
-	effects int
-	tokens  []uint64 // in the order in which Run and Verify got them
+	runs    atomic.Int32
+	effects atomic.Int32
+
+	mu     sync.Mutex
+	tokens []uint64 // in the order in which Run and Verify got them; guarded by mu
 }
 
 func newBench(t *testing.T) *bench {
@@ -50,21 +53,27 @@ func (b *bench) effect(policy Abandoned, run func(ctx context.Context, in reques
 	return &Effect[request, string]{
 		Name: "pay", OnAbandoned: policy, Timeout: 2 * time.Second, Settle: time.Second, Wait: 10 * time.Second,
 		Run: func(ctx context.Context, in request) (string, error) {
-			b.runs++
-			b.tokens = append(b.tokens, activity.InfoFrom(ctx).FencingToken)
+			b.runs.Add(1)
+			b.token(ctx)
 			if ctx.Err() != nil {
 				b.t.Errorf("Run begins with a context that has ended: %v", context.Cause(ctx))
 			}
 			return run(ctx, in)
 		},
 		Verify: func(ctx context.Context, in request) (activity.Verification[string], error) {
-			b.tokens = append(b.tokens, activity.InfoFrom(ctx).FencingToken)
-			if b.effects > 0 {
+			b.token(ctx)
+			if b.effects.Load() > 0 {
 				return activity.CompletedWithResult("found"), nil
 			}
 			return activity.NotCompleted[string](), nil
 		},
 	}
+}
+
+func (b *bench) token(ctx context.Context) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tokens = append(b.tokens, activity.InfoFrom(ctx).FencingToken)
 }
 
 func (b *bench) entry(in request) *entry {
@@ -111,8 +120,8 @@ func TestCutOffRequestIsAwaited(t *testing.T) {
 		b := newBench(t)
 		l := b.ledger(b, faultLease, nil)
 		e := b.effect(VerifyOrHold, func(ctx context.Context, _ request) (string, error) {
-			time.AfterFunc(2500*time.Millisecond, func() { b.effects++ }) // within Timeout and Settle
-			if b.runs > 1 {
+			time.AfterFunc(2500*time.Millisecond, func() { b.effects.Add(1) }) // within Timeout and Settle
+			if b.runs.Load() > 1 {
 				return "second", nil
 			}
 			<-ctx.Done()
@@ -125,8 +134,8 @@ func TestCutOffRequestIsAwaited(t *testing.T) {
 		}
 		r := b.must(e.Do(t.Context(), l, first.key(), first))
 		time.Sleep(time.Minute)
-		if r.Result != "found" || b.effects != 1 || b.runs != 1 {
-			t.Errorf("%+v, %d effects in %d runs", r, b.effects, b.runs)
+		if r.Result != "found" || b.effects.Load() != 1 || b.runs.Load() != 1 {
+			t.Errorf("%+v, %d effects in %d runs", r, b.effects.Load(), b.runs.Load())
 		}
 		b.done()
 	})
@@ -151,11 +160,11 @@ func TestRunDoesNotBeginAfterItsCallerLeft(t *testing.T) {
 		if _, err := e.Do(ctx, l, first.key(), first); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		if got := b.entry(first); b.runs != 0 || got.State != StateReleased {
-			t.Errorf("%d runs; stored is %+v", b.runs, got)
+		if got := b.entry(first); b.runs.Load() != 0 || got.State != StateReleased {
+			t.Errorf("%d runs; stored is %+v", b.runs.Load(), got)
 		}
-		if r := b.must(e.Do(t.Context(), l, first.key(), first)); r.Result != "done" || b.runs != 1 {
-			t.Errorf("%+v in %d runs", r, b.runs)
+		if r := b.must(e.Do(t.Context(), l, first.key(), first)); r.Result != "done" || b.runs.Load() != 1 {
+			t.Errorf("%+v in %d runs", r, b.runs.Load())
 		}
 		b.done()
 	})
@@ -183,11 +192,17 @@ func lapse(b *bench, e *Effect[request, string], in request) {
 func TestRunDoesNotBeginAfterTheLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		e := b.effect(VerifyOrHold, giving("done"))
+		e := b.effect(VerifyOrHold, func(ctx context.Context, _ request) (string, error) {
+			synctest.Wait() // for what ends ctx with the lease
+			if ctx.Err() != nil {
+				t.Errorf("Run begins without a lease: %v", context.Cause(ctx))
+			}
+			return "done", nil
+		})
 		lapse(b, e, first)
-		cut := false
+		var cut atomic.Bool
 		f := storagetest.NewFaulty(b, func(c storagetest.Call) storagetest.Fault {
-			if cut && c.Method == "Commit" && strings.HasPrefix(string(c.Batch.Ops[0].Key), "idemown:") && c.Batch.If[0].Kind == storage.IsEqual {
+			if cut.Load() && c.Method == "Commit" && strings.HasPrefix(string(c.Batch.Ops[0].Key), "idemown:") && c.Batch.If[0].Kind == storage.IsEqual {
 				return storagetest.ErrorBefore // renewals
 			}
 			return storagetest.None
@@ -197,17 +212,17 @@ func TestRunDoesNotBeginAfterTheLeaseIsLost(t *testing.T) {
 		e.Verify = func(ctx context.Context, in request) (activity.Verification[string], error) {
 			asked++
 			if asked == 1 {
-				cut = true
+				cut.Store(true)
 				time.Sleep(2 * faultLease)
-				cut = false
+				cut.Store(false)
 			}
 			return activity.NotCompleted[string](), nil
 		}
 		l := b.ledger(f, faultLease, nil)
 		before := b.entry(first)
 		r := b.must(e.Do(t.Context(), l, first.key(), first))
-		if after := b.entry(first); r.Result != "done" || b.runs != 1 || asked == 0 || after.Holder == before.Holder {
-			t.Errorf("%+v, %d runs, asked %d times, %+v", r, b.runs, asked, after)
+		if after := b.entry(first); r.Result != "done" || b.runs.Load() != 1 || asked == 0 || after.Holder == before.Holder {
+			t.Errorf("%+v, %d runs, asked %d times, %+v", r, b.runs.Load(), asked, after)
 		}
 		b.done()
 	})
@@ -219,7 +234,7 @@ func TestVerifyFencesOffTheAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		e := b.effect(VerifyOrHold, func(context.Context, request) (string, error) {
-			if b.runs == 1 {
+			if b.runs.Load() == 1 {
 				return "", errBoom
 			}
 			return "done", nil
@@ -238,6 +253,20 @@ func TestVerifyFencesOffTheAttempt(t *testing.T) {
 		}
 		b.done()
 	})
+}
+
+// Section 3, Forgetting: a ledger reads its wall clock when it is opened, so that a jump from then on is noticed.
+func TestClockIsReadAtOnce(t *testing.T) {
+	l, err := New(Config{Storage: new(memory.Store), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	l.clock.mu.Lock()
+	defer l.clock.mu.Unlock()
+	if l.clock.believed.mono.IsZero() {
+		t.Error("it has not been read")
+	}
 }
 
 // Section 3, Forgetting: a wall clock that jumps in the first minute of a ledger, before its first sweep, is noticed:
@@ -369,8 +398,8 @@ func TestRecordThatCannotBe(t *testing.T) {
 			if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(at, raw)}}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := e.Do(t.Context(), l, first.key(), first); !errors.Is(err, storage.ErrCorrupt) || b.runs != 1 {
-				t.Errorf("got %v after %d runs", err, b.runs)
+			if _, err := e.Do(t.Context(), l, first.key(), first); !errors.Is(err, storage.ErrCorrupt) || b.runs.Load() != 1 {
+				t.Errorf("got %v after %d runs", err, b.runs.Load())
 			}
 			if err := l.Forget(t.Context(), first.key(), operator); err != nil {
 				t.Error("Forget:", err)
@@ -421,10 +450,9 @@ func stateOf(b *bench) string {
 func TestSealAfterItsOrderWasWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		fails := 0
+		var fails atomic.Int32
 		f := storagetest.NewFaulty(b, func(c storagetest.Call) storagetest.Fault {
-			if fails > 0 && c.Method == "Get" {
-				fails--
+			if c.Method == "Get" && fails.Add(-1) >= 0 {
 				return storagetest.ErrorBefore
 			}
 			return storagetest.None
@@ -435,14 +463,14 @@ func TestSealAfterItsOrderWasWritten(t *testing.T) {
 				if err := l.Forget(ctx, older.key(), operator); err != nil { // it is the newest that is sealed
 					t.Error(err)
 				}
-				fails = 3
+				fails.Store(3)
 			}
 			return "done " + in.ID, nil
 		})
 		ordered(nil, e)
 		b.must(e.Do(t.Context(), l, older.key(), older))
 		b.must(e.Do(t.Context(), l, newer.key(), newer))
-		if fails != 0 {
+		if fails.Load() >= 0 {
 			t.Error("nothing was read after the refusal")
 		}
 		b.done()

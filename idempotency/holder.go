@@ -231,7 +231,7 @@ func (l *Ledger) observe(ctx context.Context, id string, key, raw []byte) (time.
 	if !ok || last.raw != string(raw) {
 		compared := damaged
 		if !damaged {
-			compared = l.clock.compare(micro(r.Clock), l.now(), ok, time.Since(last.since))
+			compared = l.clock.compare(micro(r.Clock), l.now(), ok, min(time.Since(last.since), saturate.Times(r.TTL, time.Microsecond)))
 		}
 		l.sightings[id] = sighting{string(raw), time.Now(), compared}
 	}

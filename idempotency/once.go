@@ -178,7 +178,10 @@ func (l *Ledger) lead(ctx context.Context, until time.Time, j *job, lt *latch) (
 				return o
 			}
 		case stepWait:
-			if rest := time.Until(until); rest <= 0 || !backoff.Wait(ctx, min(pause, rest)) {
+			wait, cancel := context.WithDeadline(ctx, until)
+			waited := backoff.Wait(wait, pause)
+			cancel()
+			if !waited {
 				return busy(s.entry, context.Cause(ctx), max(left, l.goesOn(s.entry)))
 			}
 			pause = min(2*pause, lastPause)

@@ -27,6 +27,10 @@ func (l *Ledger) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 			return
 		}
 		defer l.leave()
+		if err := f.check(); err != nil {
+			yield(Info{}, err)
+			return
+		}
 		var parts []string
 		switch {
 		case f.SourceID != "":
@@ -54,6 +58,18 @@ func (l *Ledger) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 			}
 		}
 	}
+}
+
+func (f Filter) check() error {
+	switch f.State {
+	case "", StateInProgress, StateReleased, StateSealed, StateFailed, StateIndeterminate:
+	default:
+		return fmt.Errorf("%w: Filter.State %q is no state", ErrInvalid, f.State)
+	}
+	if f.SourceID != "" && f.SourceType == "" {
+		return fmt.Errorf("%w: Filter.SourceID is set, and SourceType is not", ErrInvalid)
+	}
+	return nil
 }
 
 // inspect returns what is told of a stored entry.

@@ -237,7 +237,7 @@ func acting(k idempotency.Key) idempotency.Key {
 	return k
 }
 
-// Section 3, Order: a doubt ends by its redelivery, by Resolve and by Forget; then the next event runs.
+// FEN-38, section 3, Order: a doubt ends by its redelivery, by Resolve and by Forget; then the next event runs.
 func TestOrderDoubtEnds(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {
 		for name, c := range map[string]struct {

@@ -463,7 +463,7 @@ func TestReserveOfAnotherRequest(t *testing.T) {
 		}}
 		first, _ := g.effect().Do(t.Context(), l, key, one)
 		r, err := g.effect().Do(t.Context(), l, key, refund{"p1", 200})
-		if err != nil || r.Decision != idempotency.DecidedNew || r.EffectID == first.EffectID || r.Attempt != 1 || r.FirstSeen.Before(first.FirstSeen) {
+		if err != nil || r.Decision != idempotency.DecidedNew || r.EffectID == first.EffectID || r.Attempt != 2 || r.FirstSeen.Before(first.FirstSeen) {
 			t.Errorf("first %+v, then %+v, %v", first, r, err)
 		}
 		if _, err := g.effect().Do(t.Context(), l, key, one); !errors.Is(err, idempotency.ErrConflict) {
