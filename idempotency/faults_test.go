@@ -52,7 +52,6 @@ type scenario struct {
 	effects map[string][2]int // least and most, by ID, where the policy does not say
 	forgets bool
 	resolve activity.Answer // what an operator says of what is held; nil: the truth
-	alone   bool            // only on an exclusive store: it would take too long otherwise
 	virtual bool            // only in virtual time
 }
 

@@ -959,14 +959,14 @@ func (s *simulation) aftermath(t *testing.T) error {
 		return errors.New(strings.Join(wrong, "\n"))
 	}
 	for _, j := range s.jobs {
-		at := string(j.key.stored(j.key.Hash()))
-		if n := s.laws.seals[at]; n > 1 && s.laws.forgotten[at] == 0 {
+		at := j.key.stored(j.key.Hash())
+		if n := s.laws.seals[string(at)]; n > 1 && s.laws.forgotten[string(at)] == 0 {
 			return fmt.Errorf("%s: %d seals", j.name, n)
 		}
 		sealed := len(j.receipts) > 0
 		truthful := !j.liar
 		switch n := j.effects; {
-		case j.def.OnAbandoned == TakeOver || !truthful || s.laws.forgotten[at] > 0:
+		case j.def.OnAbandoned == TakeOver || !truthful || s.laws.forgotten[string(at)] > 0:
 			if sealed && n == 0 && truthful {
 				return fmt.Errorf("FEN-27: %s is answered and has not happened", j.name)
 			}
