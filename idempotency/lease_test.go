@@ -159,6 +159,7 @@ func TestLeaseLost(t *testing.T) {
 		if a := <-c; a.err != nil || a.Result != "late" {
 			t.Errorf("what Run came to: %+v", a)
 		}
+		synctest.Wait() // for the one who logs it
 		if n := len(j.of("idempotency: the lease is lost; claims may be taken over")); n != 1 {
 			t.Errorf("%d logs", n)
 		}

@@ -374,8 +374,8 @@ func TestWait(t *testing.T) {
 		{"respond-async", 20 * time.Second, 0, false, "5"},
 		{"wait=30", 20 * time.Second, 15 * time.Second, true, ""},
 		{"respond-async, wait=30", 20 * time.Second, 15 * time.Second, true, ""},
-		{"wait=10", 20 * time.Second, 10 * time.Second, false, "1"},
-		{"wait=100", time.Minute, 30 * time.Second, false, "1"},
+		{"wait=10", 20 * time.Second, 10 * time.Second, false, "15"},
+		{"wait=100", time.Minute, 30 * time.Second, false, "30"},
 	} {
 		t.Run(c.prefer, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -84,5 +84,5 @@ func ExampleNew() {
 	// booked 4900 cents
 	// 200 {"effect_id":"booking-7-2","decision":"new"}
 	// 200 {"effect_id":"booking-7-2","decision":"duplicate"}
-	// 200 {"effect_id":"","decision":"stale"}
+	// 200 {"effect_id":"booking-7-2","decision":"stale"}
 }
