@@ -134,7 +134,6 @@ func duplicates(ctx context.Context, c *Child) error {
 		return err
 	}
 	c.report("duplicate, us", micros(took2, calls))
-	c.report("duplicate less the read, us", micros(took2, calls)-micros(took, reads))
 	return nil
 }
 
@@ -182,7 +181,6 @@ func guard(ctx context.Context, c *Child) error {
 	}
 	c.report("effect, us", micros(took, bare))
 	c.report("guarded request, us", micros(took2, requests))
-	c.report("guarded request less the effect, us", micros(took2, requests)-micros(took, bare))
 	return nil
 }
 
