@@ -24,6 +24,8 @@ type Info struct {
 	CreatedAt  time.Time         `json:"createdAt,omitzero"`
 	StartedAt  time.Time         `json:"startedAt,omitzero"`
 	EndedAt    time.Time         `json:"endedAt,omitzero"`
+	Labels     map[string]string `json:"labels,omitempty"`  // see StartOptions.Labels
+	Damaged    string            `json:"damaged,omitempty"` // what is wrong with its record, of which only the ID is known; only in a Page
 }
 
 // An Attention is a reason why a running workflow needs an operator.
@@ -136,12 +138,24 @@ type EngineInfo struct {
 	Unknown   uint64 `json:"unknown"`
 }
 
-// A Filter selects the workflows that List yields. A zero field selects all.
+// A Filter selects workflows. A zero field selects all. It also determines the order of the
+// list. With an IDPrefix, the workflows are in the order of their ids. With Parent or Attention,
+// or if nothing else is set, they are in the order in which they were created. With Labels,
+// Workflow or Status, they are in the order in which they came into the status that they have:
+// when they were created, began, were resumed after a failure, or ended.
 type Filter struct {
-	Workflow  string
-	Status    checkpoint.Status
-	Attention bool   // only those that need an operator
-	Parent    string // only its children
+	Workflow  string            // only those of this name
+	Status    checkpoint.Status // only those with this status
+	Attention bool              // only those that need an operator
+	Parent    string            // only children of the workflow with this id
+	TopLevel  bool              // only those without a parent
+	Labels    map[string]string // only those with all of these labels and values
+	IDPrefix  string            // only those whose ids begin with this
+
+	// After and Before select by the time of the order: when a workflow came into its
+	// status, or when it was created. After is included, Before is not. A time of creation
+	// is compared in milliseconds.
+	After, Before time.Time
 }
 
 // A SignalInfo describes a signal that was accepted and is not consumed.

@@ -110,6 +110,13 @@ type StartOptions struct {
 	// (engine.Config.Queues) executes the workflow. Empty means no queue. A child does not
 	// inherit its parent's queue.
 	Queue string
+
+	// Labels are for finding the workflow with a Filter: at most 16 of them. A name has 1 to 64
+	// bytes and does not begin with "weft.", which is reserved. A value has 1 to 128 bytes. All
+	// are UTF-8, and together they have at most 1,024 bytes. A child does not inherit its
+	// parent's labels. They are no part of what makes two starts the same: if the id is in
+	// use, the labels of a repeated start are ignored.
+	Labels map[string]string
 }
 
 // MaxProgress is the maximum size in bytes of an attempt's encoded progress.

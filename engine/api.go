@@ -44,8 +44,14 @@ type (
 	// Cancellation is a request to cancel a workflow. See [weft.Cancellation].
 	Cancellation = weft.Cancellation
 
-	// Filter selects the workflows that List yields. See [weft.Filter].
+	// Filter selects workflows. See [weft.Filter].
 	Filter = weft.Filter
+
+	// PageRequest says which page of a list is wanted. See [weft.PageRequest].
+	PageRequest = weft.PageRequest
+
+	// Page is a part of a list. See [weft.Page].
+	Page[T any] = weft.Page[T]
 
 	// SignalInfo describes a signal that was accepted and is not consumed. See
 	// [weft.SignalInfo].

@@ -132,6 +132,8 @@ package engine
 //   - One that waits for the attempts of a run when its driver ends (run, attempt).
 //   - Short ones for user code that might end its goroutine: decoders (run, handle, readable)
 //     and functions in a transaction (run, transact).
+//   - One that completes the lists of workflows after an earlier release has used the store
+//     (worker, lists).
 //   - One for each terminated workflow whose children are to be asked to stop (worker, dismiss).
 //   - One measures the scheduling delay of goroutines (limits, gate, probe), while attempts
 //     wait to start or more than a few are in progress.

@@ -44,8 +44,8 @@ func readClocks() journal.Reading {
 // New checks the configuration and the store and returns an engine. The engine
 // executes nothing until Run is called. The error joins a *ConfigError for each
 // mistake in c; or it is a *CheckpointOwnershipCapabilityError, an
-// *OwnershipModeError, or the store's. New claims no run. It writes one record,
-// the store's stamp, if the store is new.
+// *OwnershipModeError, or the store's. New claims no run. If the store is new, it
+// writes two small records about it.
 func New(c Config) (*Engine, error) {
 	c = c.withDefaults()
 	if err := c.check(); err != nil {

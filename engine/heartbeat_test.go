@@ -285,11 +285,13 @@ func TestProgressIsFenced(t *testing.T) {
 			}
 			changed := *record
 			c.change(&changed)
-			_, op, err := changed.Seal()
+			_, ops, err := journal.Replace(record, &changed)
 			if err != nil {
 				t.Fatal(err)
 			}
-			put(t, s, op.Key, op.Value)
+			if err := s.Commit(ctx, storage.Batch{Ops: ops}); err != nil {
+				t.Fatal(err)
+			}
 			lost := activity.ErrLeaseLost
 			if changed.Status.Terminal() {
 				lost = activity.ErrTerminated

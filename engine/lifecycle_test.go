@@ -83,7 +83,7 @@ func TestCancelledContext(t *testing.T) {
 	if err := e.Run(done); err != nil {
 		t.Errorf("Run told to stop before it began: %v, want nil", err)
 	}
-	if after := len(entries(t, s, "wf:")); after != 0 || before != 1 {
+	if after := len(entries(t, s, "wf:")); after != 0 || before != 2 {
 		t.Errorf("%d records before, %d of workflows after", before, after)
 	}
 }

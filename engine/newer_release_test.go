@@ -31,11 +31,11 @@ func needs(t *testing.T, s storage.Storage, id string) {
 	}
 	next := *wf
 	next.Needs = []string{ability}
-	_, put, err := next.Seal()
+	_, ops, err := journal.Replace(wf, &next)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}}); err != nil {
+	if err := s.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: ops}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -262,11 +262,11 @@ func ownedByTheDead(t *testing.T, s storage.Storage, id string) {
 	}
 	next := *wf
 	next.Owner = dead
-	_, put, err := next.Seal()
+	_, ops, err := journal.Replace(wf, &next)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := storage.Batch{Ops: []storage.Op{put, storage.Put(keys.Held(dead, id), nil)}}
+	b := storage.Batch{Ops: append(ops, storage.Put(keys.Held(dead, id), nil))}
 	if wf.Todo != nil {
 		b.Ops = append(b.Ops, storage.Delete(wf.Todo))
 	}

@@ -9,9 +9,39 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// List yields the workflows that f selects, newest first. A workflow whose record is
-// damaged, or was written by a newer release, is yielded as its id and that error, and
-// the others follow. Any other error ends the sequence.
+// Page returns a page of the workflows that f selects, newest first, or oldest first if
+// r.Ascending. See Filter for the order. What a call has started, ended or labelled is in the
+// next page that is read after it returned.
+//
+// While workflows start and end, no workflow is in two pages of a list, and none is missed whose
+// status and labels stay as they are. An ascending list in the order in which workflows came into
+// their status ends with what was there when its first page was read. In a list with Attention,
+// those with an Attention in their records come first, in the order of creation, and then those
+// that no engine that is alive can execute.
+//
+// A page takes about as long however many workflows there are, if f has only a Workflow, a
+// Status, both, one label with or without a Status, a Parent, Attention, an IDPrefix or nothing,
+// and times. For another f the page may be short: Page reads at most 10,000 entries for it.
+//
+// A workflow whose record is damaged, or was written by a newer release, has only its ID and
+// Info.Damaged. Errors: ErrInvalid, also for a Cursor of another filter or order; ErrClosed; the
+// store's.
+func (e *Engine) Page(ctx context.Context, f Filter, r PageRequest) (Page[Info], error) {
+	return e.admin.Page(ctx, f, r)
+}
+
+// Count returns how many workflows f selects, and whether these are all: it stops at most. If f is
+// none of those for which Page reads one list, Count also stops after 10,000 entries, or after
+// most if that is greater. Then it returns false. Errors: ErrInvalid, also if most is less than 1;
+// ErrClosed; the store's; what wraps storage.ErrCorrupt, if a record is damaged that it has to
+// read.
+func (e *Engine) Count(ctx context.Context, f Filter, most int) (n int, all bool, err error) {
+	return e.admin.Count(ctx, f, most)
+}
+
+// List yields the workflows that f selects, newest first. It reads one Page after the other. A
+// workflow whose record is damaged, or was written by a newer release, is yielded as its id and
+// that error, and the others follow. Any other error ends the sequence.
 func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return e.admin.List(ctx, f)
 }

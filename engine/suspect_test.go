@@ -18,7 +18,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/journal"
-	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
@@ -350,11 +349,13 @@ func TestDeathsThatAnEarlierReleaseCounted(t *testing.T) {
 		}
 		old := *r
 		old.Deaths, old.Alone = 9, 0
-		_, op, err := old.Seal()
+		_, ops, err := journal.Replace(r, &old)
 		if err != nil {
 			t.Fatal(err)
 		}
-		put(t, s, keys.Workflow("o"), op.Value)
+		if err := s.Commit(ctx, storage.Batch{Ops: ops}); err != nil {
+			t.Fatal(err)
+		}
 		p = boot(t, s, wf)
 		if got := result(t, wf.Handle(p, "o")); got != "done" {
 			t.Errorf("result %q", got)

@@ -19,6 +19,7 @@ import (
 	"github.com/weft-go/weft/internal/golden"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
@@ -57,10 +58,15 @@ var recordKinds = map[string]fate{
 	"rate":            rewritten,
 	"wake":            noValue,
 	"ix":              written,
+	"ls":              written,
+	"ll":              written,
+	"lp":              written,
+	"la":              written,
 	"exp":             noValue,
 	"meta store":      written,
 	"meta deployment": rewritten,
 	"meta floor":      rewritten,
+	"meta lists":      rewritten,
 }
 
 // kindOf is the kind of the record under a key.
@@ -251,6 +257,25 @@ func TestWhatALaterReleaseWroteIsKept(t *testing.T) {
 				}
 				s.turn(ctx)
 			}
+		})
+	})
+	t.Run("lists", func(t *testing.T) { // a release that kept none of them has left its mark
+		virtual(t, func(t *testing.T) {
+			s := &laterStore{Storage: new(memory.Store), t: t, met: met, kept: kept}
+			wf := flow("wf", nil2).With(engine.StartOptions{Labels: map[string]string{"team": "blue"}})
+			p := boot(t, s, wf)
+			result(t, start(t, wf, p, "o", ""))
+			p.stop(t)
+			key := keys.Meta("lists")
+			raw, err := record.Seal(key, journal.Version, &struct{}{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, s, key, raw)
+			s.turn(ctx)
+			q := boot(t, s, wf)
+			time.Sleep(time.Minute)
+			q.stop(t)
 		})
 	})
 	for kind, what := range recordKinds {

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -14,11 +13,9 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
-	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/waiting"
-	"github.com/weft-go/weft/storage"
 )
 
 // Describe is Engine.Describe.
@@ -173,57 +170,4 @@ func (e *Admin) History(ctx context.Context, id string) iter.Seq2[checkpoint.Che
 			}
 		}
 	}
-}
-
-// List is Engine.List.
-func (e *Admin) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, error] {
-	return func(yield func(weft.Info, error) bool) {
-		if err := e.Refused(); err != nil {
-			yield(weft.Info{}, err)
-			return
-		}
-		r := keys.IndexAll()
-		r.Reverse = true
-		who := &roster{eng: e, patience: mostTogether}
-		for entry, err := range storage.All(ctx, e.Store, r) {
-			if err == nil {
-				err = e.Refused()
-			}
-			if err != nil {
-				yield(weft.Info{}, err)
-				return
-			}
-			info, wf, err := e.listed(ctx, entry, who)
-			if errors.Is(err, weft.ErrNotFound) || err == nil && !selects(f, info) {
-				continue // purged meanwhile, or not selected
-			}
-			if err == nil {
-				err = e.complete(ctx, &info, wf, who)
-			}
-			if !yield(info, err) || err != nil && !record.Damaged(err) {
-				return
-			}
-		}
-	}
-}
-
-func (e *Admin) listed(ctx context.Context, entry storage.Entry, who *roster) (weft.Info, *journal.Workflow, error) {
-	var r run.Row
-	if _, err := record.Open(entry.Key, entry.Value, journal.Version, &r); err != nil {
-		return weft.Info{}, nil, err
-	}
-	wf, err := e.Load(ctx, r.ID)
-	if err != nil {
-		return weft.Info{ID: r.ID}, nil, err
-	}
-	info, err := e.infoOf(ctx, wf, who)
-	return info, wf, err
-}
-
-// selects reports whether f selects a workflow.
-func selects(f weft.Filter, i weft.Info) bool {
-	return (f.Workflow == "" || f.Workflow == i.Workflow) &&
-		(f.Status == "" || f.Status == i.Status) &&
-		(f.Parent == "" || f.Parent == i.Parent) &&
-		(!f.Attention || len(i.Attention) > 0)
 }

@@ -89,11 +89,11 @@ const dismissFor = 5 * time.Second
 func (e *Admin) interrupt(ctx context.Context, wf *journal.Workflow) (*journal.Workflow, error) {
 	next := *wf
 	next.State++
-	after, put, err := next.Seal()
+	after, ops, err := journal.Replace(wf, &next)
 	if err != nil {
 		return nil, err
 	}
-	err = e.Store.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}})
+	err = e.Store.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: ops})
 	switch {
 	case err == nil:
 		return after, nil

@@ -4,8 +4,8 @@
 // checked at any time, as long as nobody writes meanwhile. Tests check them after commits and
 // at the end of scenarios.
 //
-//   - The list of all workflows (ix) has each workflow that was not purged exactly once, in its
-//     current generation, and nothing else.
+//   - Each workflow that was not purged has exactly the entries in lists (ix, ls, ll, lp, la) that
+//     follow from its record, and the lists have nothing else.
 //   - A workflow that has ended has an output, and one that has not has none, unless an
 //     operator resumed it after a failure.
 //   - A workflow that has not ended has an owner if and only if there is a held entry with
@@ -35,7 +35,6 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/internal/record"
-	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -114,6 +113,10 @@ var families = map[string]struct {
 }{
 	"wf":     {[]int{2, 3, 4}, (*checked).workflow},
 	"ix":     {[]int{2}, (*checked).listed},
+	"ls":     {[]int{5}, (*checked).listed},
+	"ll":     {[]int{6}, (*checked).listed},
+	"lp":     {[]int{3}, (*checked).listed},
+	"la":     {[]int{2}, (*checked).listed},
 	"held":   {[]int{3}, (*checked).held},
 	"todo":   {[]int{5}, nil},
 	"wake":   {[]int{4}, nil},
@@ -175,8 +178,10 @@ func (c *checked) workflow(e entry) {
 	if len(e.parts) > 2 {
 		return
 	}
-	if !c.has(keys.Index(wf.Generation)) {
-		c.wrong(e.Key, "it is not in the list of all workflows")
+	for _, row := range wf.Rows() {
+		if !c.has(row) {
+			c.wrong(e.Key, "its entry %s in a list is missing", row)
+		}
 	}
 	if !c.has(keys.Input(wf.ID)) {
 		c.wrong(e.Key, "it has no input")
@@ -205,22 +210,19 @@ func (c *checked) workflow(e entry) {
 }
 
 func (c *checked) tombstone(e entry, wf *journal.Workflow) {
-	if c.has(keys.Index(wf.Generation)) {
-		c.wrong(e.Key, "it was purged, and is in the list of all workflows")
-	}
 	if !c.expiring[string(storage.AppendKey([]byte("tomb:"), wf.ID, wf.Generation))] {
 		c.wrong(e.Key, "no entry says when this tombstone expires")
 	}
 }
 
 func (c *checked) listed(e entry) {
-	var r run.Row
-	if _, err := record.Open(e.Key, e.Value, journal.Version, &r); err != nil {
+	id, err := journal.OpenRow(e.Entry)
+	if err != nil {
 		c.wrong(e.Key, "%v", err)
 		return
 	}
-	if wf := c.workflows[r.ID]; wf == nil || wf.Tombstone() || wf.Generation != e.parts[1] {
-		c.wrong(e.Key, "it lists workflow %q, which does not exist in this generation", r.ID)
+	if wf := c.workflows[id]; wf == nil || !wf.Listed(e.Key) {
+		c.wrong(e.Key, "it lists workflow %q, whose record does not say so", id)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -138,11 +139,11 @@ func TestCheck(t *testing.T) {
 					t.Fatal(err)
 				}
 				f(wf)
-				_, put, err := wf.Seal()
+				_, ops, err := journal.Replace(nil, wf)
 				if err != nil {
 					t.Fatal(err)
 				}
-				m["wf:"+id] = put.Value
+				m["wf:"+id] = ops[0].Value
 			}
 		}
 		for _, c := range []struct {
@@ -150,7 +151,7 @@ func TestCheck(t *testing.T) {
 			change func(m map[string][]byte)
 			want   string
 		}{
-			{"a list without a workflow", lose("ix:"), "not in the list"},
+			{"a list without a workflow", lose("ix:"), "in a list is missing"},
 			{"a list with a workflow twice", move("ix:", "ix:0"), "checksum"},
 			{"a workflow without an input", lose("wf:busy:in"), "no input"},
 			{"an end without an output", lose("wf:ended:out"), "has no output"},
@@ -167,7 +168,13 @@ func TestCheck(t *testing.T) {
 			{"a slot of an ended run", change("first", func(wf *journal.Workflow) { wf.Status = checkpoint.StatusFailed }), `workflow "first" does not occupy this slot`},
 			{"a place in the line of an ended run", change("second", func(wf *journal.Workflow) { wf.Status = checkpoint.StatusFailed }), "does not wait in this place"},
 			{"a pending run that nobody finds", change("second", func(wf *journal.Workflow) { wf.Todo = nil }), "nothing has an engine find it"},
-			{"a list of another generation", change("busy", func(wf *journal.Workflow) { wf.Generation = "G" }), `lists workflow "busy", which does not exist in this generation`},
+			{"a list of another generation", change("busy", func(wf *journal.Workflow) { wf.Generation = "G" }), `lists workflow "busy", whose record does not say so`},
+			{"a list of a status that is lost", lose("ls:"), "its entry ls:"},
+			{"a list of another status", change("busy", func(wf *journal.Workflow) { wf.Status = checkpoint.StatusFailed }), `lists workflow "busy", whose record does not say so`},
+			{"a child that is not listed", lose("lp:"), "its entry lp:parent:"},
+			{"a list of children of nobody", change("child", func(wf *journal.Workflow) { wf.Parent = nil }), `lists workflow "child", whose record does not say so`},
+			{"an Attention that is not listed", change("busy", func(wf *journal.Workflow) { wf.Attention = []journal.Attention{{Reason: "stuck"}} }), "its entry la:"},
+			{"a label that is not listed", change("busy", func(wf *journal.Workflow) { wf.Labels = map[string]string{"team": "blue"} }), "its entry ll:team:blue:running:"},
 			{"a child that is lost", lose("wf:child"), `no child "child"`},
 			{"a child of nothing", lose("wf:parent"), "kid:parent:1: there is no such workflow"},
 			{"a child of another generation of the parent", change("parent", func(wf *journal.Workflow) { wf.Generation = "G" }), "of the parent, which has generation G"},
@@ -180,8 +187,12 @@ func TestCheck(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				m["ix:"+wf.Generation] = nil
-			}, "wf:purged: it was purged, and is in the list"},
+				row, err := journal.PutRow(keys.Index(wf.Generation), wf.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m[string(row.Key)] = row.Value
+			}, `lists workflow "purged", whose record does not say so`},
 			{"a tombstone that never expires", func(m map[string][]byte) {
 				for k := range m {
 					if strings.HasPrefix(k, "exp:") && strings.Contains(k, ":tomb:") {

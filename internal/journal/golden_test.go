@@ -39,6 +39,8 @@ func TestGoldenRecords(t *testing.T) {
 	alone.Deaths, alone.Alone = 9, 2
 	parked := running
 	parked.Owner, parked.Awaits, parked.Heard, parked.Facing = "", []string{"approved"}, 3, []string{"signal approved"}
+	labelled := running
+	labelled.Labels = map[string]string{"team": "blue", "customer": "42"}
 	needing := running
 	needing.Needs = []string{"reset"}
 	pinned := running
@@ -57,6 +59,8 @@ func TestGoldenRecords(t *testing.T) {
 	terminated.Cancel = &Request{Reason: "stuck", At: 1767355200000002, By: "ann", Terminated: true}
 
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
+		"row":                  {Key: keys.Index(gen), Version: 1, Value: &Row{ID: "order-42"}, Empty: func() any { return new(Row) }},
+		"workflow-labelled":    wf(labelled),
 		"workflow-pending":     wf(pending),
 		"workflow-running":     wf(running),
 		"workflow-asked":       wf(asked),

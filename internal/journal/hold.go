@@ -120,12 +120,12 @@ func (w *Write) rewrite(next *Workflow) error {
 	if next.Status.Terminal() {
 		next = w.depart(next)
 	}
-	after, put, err := next.Seal()
+	after, ops, err := Replace(w.Before, next)
 	if err != nil {
 		return err
 	}
 	w.After = after
-	w.Batch.Ops = append(w.Batch.Ops, put)
+	w.Batch.Ops = append(w.Batch.Ops, ops...)
 	return nil
 }
 

@@ -268,7 +268,7 @@ func TestClaimRecordsVerbs(t *testing.T) {
 	h := started(t, s, "o", "me")
 	wf := *h.Workflow
 	wf.State, wf.Verbs = 1, []Verb{{"retry", "ann", "mended"}}
-	_, put, err := wf.Seal()
+	_, put, err := wf.seal()
 	if err != nil {
 		t.Fatal(err)
 	}

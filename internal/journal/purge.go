@@ -16,10 +16,7 @@ func (h *Hold) Bury(now, expires time.Time) (*Write, error) {
 		return nil, err
 	}
 	w := &Write{Before: wf, Batch: storage.Batch{If: []storage.Condition{wf.Unchanged()}}}
-	w.Batch.Ops = []storage.Op{
-		storage.Delete(keys.Index(wf.Generation)),
-		storage.Put(keys.ExpiringTombstone(expires, wf.ID, wf.Generation), nil),
-	}
+	w.Batch.Ops = []storage.Op{storage.Put(keys.ExpiringTombstone(expires, wf.ID, wf.Generation), nil)}
 	return w, w.rewrite(&Workflow{
 		ID:         wf.ID,
 		Generation: wf.Generation,

@@ -104,6 +104,9 @@ type Workflow struct {
 	// commit that first uses one adds it. See Unmet.
 	Needs []string `cbor:"31,keyasint,omitempty"`
 
+	// Labels are for finding the run in lists, by name.
+	Labels map[string]string `cbor:"32,keyasint,omitempty"`
+
 	key     []byte // nil: not made yet
 	raw     []byte
 	unknown record.Unknown
@@ -200,8 +203,8 @@ func (w *Workflow) Unchanged() storage.Condition {
 	return storage.Equal(w.key, w.raw)
 }
 
-// Seal returns a copy of w with its encoding, and the operation that stores it.
-func (w *Workflow) Seal() (*Workflow, storage.Op, error) {
+// seal returns a copy of w with its encoding, and the operation that stores it.
+func (w *Workflow) seal() (*Workflow, storage.Op, error) {
 	key := keys.Workflow(w.ID)
 	raw, err := record.Seal(key, Version, w, w.unknown)
 	if err != nil {

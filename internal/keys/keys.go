@@ -233,6 +233,9 @@ func timeIn(k []byte, i int) (time.Time, error) {
 	return time.UnixMicro(micro), nil
 }
 
+// Lines is the range of the lines of all queues.
+func Lines() storage.Range { return storage.Prefix([]byte("op:")) }
+
 // Todos is the range of all todo entries.
 func Todos() storage.Range { return storage.Prefix([]byte("todo:")) }
 
@@ -282,6 +285,83 @@ func Index(generation string) []byte { return key("ix:", generation) }
 
 // IndexAll is the range of that list.
 func IndexAll() storage.Range { return storage.Prefix([]byte("ix:")) }
+
+// Listed is the key of a workflow in the list of a type and a status, in the order in which
+// workflows came into the status: ls:{type}:{status}:{time}:{generation}.
+func Listed(workflow, status string, since time.Time, generation string) []byte {
+	return storage.AppendKey(append(appendTime(append(key("ls:", workflow, status), ':'), since), ':'), generation)
+}
+
+// ListOf is the range of the list of a type and a status.
+func ListOf(workflow, status string) storage.Range {
+	return storage.Prefix(append(key("ls:", workflow, status), ':'))
+}
+
+// ListsAfter is the range of the lists of all types after one; "" means of all.
+func ListsAfter(workflow string) storage.Range {
+	r := storage.Prefix([]byte("ls:"))
+	if workflow != "" {
+		r.Start = storage.Prefix(append(key("ls:", workflow), ':')).End
+	}
+	return r
+}
+
+// ListedType returns the type in a Listed key.
+func ListedType(k []byte) (string, error) { return nth(k, 1) }
+
+// Labelled is the key of a workflow in the list of a label, a value and a status:
+// ll:{label}:{value}:{status}:{time}:{generation}.
+func Labelled(label, value, status string, since time.Time, generation string) []byte {
+	return storage.AppendKey(append(appendTime(append(key("ll:", label, value, status), ':'), since), ':'), generation)
+}
+
+// LabelledOf is the range of the list of a label, a value and a status.
+func LabelledOf(label, value, status string) storage.Range {
+	return storage.Prefix(append(key("ll:", label, value, status), ':'))
+}
+
+// ListedChild is the key of a workflow in the list of its parent's children:
+// lp:{parent}:{generation}.
+func ListedChild(parent, generation string) []byte { return key("lp:", parent, generation) }
+
+// ListOfChildren is the range of the list of a parent's children, in order of creation.
+func ListOfChildren(parent string) storage.Range {
+	return storage.Prefix(append(key("lp:", parent), ':'))
+}
+
+// Attended is the key of a workflow in the list of those whose record has an Attention:
+// la:{generation}.
+func Attended(generation string) []byte { return key("la:", generation) }
+
+// AttendedAll is the range of that list, in order of creation.
+func AttendedAll() storage.Range { return storage.Prefix([]byte("la:")) }
+
+// Between restricts a list in the order of times, ListOf or LabelledOf, to the times from
+// after to before, which is excluded. A zero time is no bound.
+func Between(list storage.Range, after, before time.Time) storage.Range {
+	prefix := list.Start
+	if !after.IsZero() {
+		list.Start = appendTime(bytes.Clone(prefix), after)
+	}
+	if !before.IsZero() {
+		list.End = appendTime(bytes.Clone(prefix), before)
+	}
+	return list
+}
+
+// WorkflowsBy is the range of the records of workflows with ids that begin with prefix, and of
+// what is stored under these ids.
+func WorkflowsBy(prefix string) storage.Range { return storage.Prefix(key("wf:", prefix)) }
+
+// UnderWorkflow splits k, a key in a range of WorkflowsBy. own reports whether it is the record
+// of the workflow itself. Otherwise all keys before end, from k on, belong to the workflow.
+func UnderWorkflow(k []byte) (id string, own bool, end []byte, err error) {
+	parts, err := storage.SplitKey(k)
+	if err != nil || len(parts) < 2 {
+		return "", false, nil, fmt.Errorf("%w: key %q", storage.ErrCorrupt, k)
+	}
+	return parts[1], len(parts) == 2, storage.Prefix(append(key("wf:", parts[1]), ':')).End, nil
+}
 
 // ExpiringTombstone is the key that says when the tombstone of a purged generation expires:
 // exp:{time}:tomb:{id}:{generation}.

@@ -37,6 +37,9 @@ type Registration struct {
 	Clock  int64 `cbor:"16,keyasint,omitempty"`
 	Proven int64 `cbor:"17,keyasint,omitempty"`
 
+	// Lists: it keeps all lists of workflows. Earlier releases keep only that of all.
+	Lists bool `cbor:"18,keyasint,omitempty"`
+
 	UnknownFields record.Unknown `cbor:"-"`
 }
 

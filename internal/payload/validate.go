@@ -1,9 +1,14 @@
 package payload
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
+	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/keys"
 )
 
@@ -27,3 +32,63 @@ func CheckName(what, s string, most int) error {
 
 // MaxReason is the maximum size in bytes of the name and the reason of an actor together.
 const MaxReason = 4096
+
+// Limits of labels.
+const (
+	MaxLabels     = 16
+	MaxLabelName  = 64
+	MaxLabelValue = 128
+	MaxLabelBytes = 1024 // all names and values together
+)
+
+// ReservedLabels is how the names of labels begin that only Weft itself sets.
+const ReservedLabels = "weft."
+
+// CheckLabels validates the labels of a workflow.
+func CheckLabels(labels map[string]string) error {
+	if n := len(labels); n > MaxLabels {
+		return fmt.Errorf("%w: %d labels, at most %d", weft.ErrInvalid, n, MaxLabels)
+	}
+	total := 0
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if err := CheckLabel(name, labels[name]); err != nil {
+			return err
+		}
+		total += len(name) + len(labels[name])
+	}
+	if total > MaxLabelBytes {
+		return fmt.Errorf("%w: labels with %d bytes together, at most %d", weft.ErrInvalid, total, MaxLabelBytes)
+	}
+	return nil
+}
+
+// CheckLabel validates one label.
+func CheckLabel(name, value string) error {
+	if err := CheckName("label", name, MaxLabelName); err != nil {
+		return err
+	}
+	if strings.HasPrefix(name, ReservedLabels) {
+		return Invalid("label", name, "begins with weft., which is reserved")
+	}
+	return CheckName(fmt.Sprintf("value of label %q:", name), value, MaxLabelValue)
+}
+
+// CheckFilter validates the strings of a weft.Filter; those that are empty do not count.
+func CheckFilter(workflow, parent, idPrefix string, labels map[string]string) error {
+	for _, c := range []struct {
+		what, s string
+		most    int
+	}{{"workflow name", workflow, keys.MaxName}, {"workflow id", parent, keys.MaxID}, {"prefix of ids", idPrefix, keys.MaxID}} {
+		if c.s != "" {
+			if err := CheckName(c.what, c.s, c.most); err != nil {
+				return err
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if err := errors.Join(CheckName("label", name, MaxLabelName), CheckName(fmt.Sprintf("value of label %q:", name), labels[name], MaxLabelValue)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -232,9 +232,9 @@ type decision struct {
 	undone                *operation   // the compensation that failed and needs an operator, or nil
 }
 
-// Spare is more than the conditions and operations that every checkpoint has, and those of
-// one child's start, together.
-const Spare = 20
+// Spare is more than the conditions and operations that every checkpoint has, with all that
+// can change in lists, and those of one child's start, together.
+const Spare = 80
 
 // room returns how many more conditions and operations c may have.
 func (e *Env) room(c *journal.Change) int { return e.MaxOps - Spare - len(c.If) - len(c.Ops) }

@@ -495,7 +495,7 @@ func (x *Execution) finish() (done bool, err error) {
 func (x *Execution) leftOver() (c journal.Change, err error) {
 	c.Events = x.Ops.givenUp()
 	for _, o := range x.Ops.pending {
-		if len(c.Events) == mostEvents {
+		if len(c.Events) == mostEvents || x.host.room(&c) <= 0 {
 			break
 		}
 		if s, e := x.recorded(o, x.time()); s != nil && o.keyed.abandoned {

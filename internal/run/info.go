@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/journal"
@@ -20,6 +21,7 @@ func InfoOf(wf *journal.Workflow) weft.Info {
 		CreatedAt:  journal.Time(wf.CreatedAt),
 		StartedAt:  journal.Time(wf.StartedAt),
 		EndedAt:    journal.Time(wf.EndedAt),
+		Labels:     maps.Clone(wf.Labels),
 	}
 	for _, a := range wf.Attention {
 		i.Attention = append(i.Attention, weft.Attention{Reason: weft.Reason(a.Reason), Operation: a.Operation, Name: a.Name, Detail: a.Detail, Since: journal.Time(a.Since)})

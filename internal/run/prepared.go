@@ -3,13 +3,13 @@ package run
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
-	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -47,6 +47,9 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 			return nil, err
 		}
 	}
+	if err := payload.CheckLabels(r.Options.Labels); err != nil {
+		return nil, fmt.Errorf("start of %s %q: %w", r.Workflow, id, err)
+	}
 	input, digest, err := h.Codecs.Identify(ctx, r.Input)
 	if err != nil {
 		return nil, fmt.Errorf("%w: input of %s %q: %w", weft.ErrInvalid, r.Workflow, id, err)
@@ -56,7 +59,7 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 	}
 	return &PreparedStart{
 		host:     h,
-		Workflow: &journal.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Digest: digest, Queue: queue, Waits: queue != ""},
+		Workflow: &journal.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Digest: digest, Queue: queue, Waits: queue != "", Labels: maps.Clone(r.Options.Labels)},
 		input:    input,
 	}, nil
 }
@@ -87,10 +90,9 @@ func (s *PreparedStart) Decide() (*journal.Write, error) {
 	if err != nil {
 		return nil, err
 	}
-	row, err := indexRow(s.Workflow)
 	w.Batch.If = append(w.Batch.If, storage.Absent(in.Key)) // an input without a workflow record is damage
-	w.Batch.Ops = append(w.Batch.Ops, in, row)
-	return w, err
+	w.Batch.Ops = append(w.Batch.Ops, in)
+	return w, nil
 }
 
 // EntryOf returns the key of the entry by which an unclaimed wf is found: in the line of
@@ -116,15 +118,4 @@ func (s *PreparedStart) Begun(w *journal.Write) {
 		return
 	}
 	s.host.Peers.PokePoll()
-}
-
-// Row is a workflow's entry in the list of all workflows: ix:{generation}.
-type Row struct {
-	ID string `cbor:"1,keyasint"`
-}
-
-func indexRow(wf *journal.Workflow) (storage.Op, error) {
-	key := keys.Index(wf.Generation)
-	raw, err := record.Seal(key, journal.Version, &Row{wf.ID}, nil)
-	return storage.Put(key, raw), err
 }

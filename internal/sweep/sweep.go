@@ -177,7 +177,7 @@ func (p *played) stage(s Store, scenario func(*World) Scenario, call int, fault 
 		},
 		Tries: 3,
 		After: func(context.Context, *engine.Engine, storage.Storage) {
-			time.Sleep(3 * Poll) // the next poll removes hints
+			time.Sleep(12 * Poll) // by then also an idle engine has removed hints
 		},
 		Closing: func(ctx context.Context, s storage.Storage) {
 			p.effects = world.Effects()

@@ -103,11 +103,11 @@ func (e *Worker) landed(d *Changing, done bool) {
 // owner of the workflow.
 func (e *Worker) Rewritten(wf, next *journal.Workflow) (*Changing, error) {
 	next.State++
-	_, put, err := next.Seal()
+	_, ops, err := journal.Replace(wf, next)
 	if err != nil {
 		return nil, err
 	}
-	b := storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: []storage.Op{put}}
+	b := storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: ops}
 	if e.ExecutionOf(wf) == nil && !wf.Status.Terminal() {
 		b.Ops = run.WakeUp(b.Ops, wf, e.Now(), e.NewID())
 	}

@@ -197,19 +197,19 @@ func (l *Incarnation) damaged(ctx context.Context, wf *journal.Workflow, cause e
 		Detail: payload.Recordable(cause.Error()),
 		Since:  journal.Micro(l.Worker.Now()),
 	}}
-	ops := l.Worker.ReleaseHeld(&next)
-	_, put, err := next.Seal()
+	free := l.Worker.ReleaseHeld(&next)
+	_, ops, err := journal.Replace(wf, &next)
 	if err != nil {
 		return err
 	}
-	err = l.Worker.Store.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: append(ops, put)})
+	err = l.Worker.Store.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: append(ops, free...)})
 	if errors.Is(err, storage.ErrConflict) {
 		return nil // the next look reads it again
 	}
 	if err == nil {
 		l.Worker.Changed(wf, &next)
 	}
-	if len(ops) > 0 {
+	if len(free) > 0 {
 		l.PokeNow()
 	}
 	return err

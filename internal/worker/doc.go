@@ -9,7 +9,7 @@
 //     record and detects dead incarnations. fleet knows the others that are alive. events
 //     counts what happens.
 //   - poll calls duties, in an order that matters: fleet, takeover (runs of dead engines),
-//     unclaimed, queue, wake, expire, active_deployment, stamp, housekeeping, stuck; also
+//     unclaimed, queue, wake, expire, active_deployment, stamp, housekeeping, lists, stuck; also
 //     claim (commits that are still in doubt), late_signals, and poll itself (jumps of the
 //     clock). Further periodic work is a new duty: a file, its state as a field of
 //     Incarnation, and a line in the function duties. Every engine runs all duties, one after

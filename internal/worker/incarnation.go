@@ -53,6 +53,7 @@ type Incarnation struct {
 	expiry       expiry
 	stamped      stampCheck
 	housekeeping housekeeping
+	listing      listing
 
 	mu          lock.Mutex         // guards the fields below
 	open        bool               // accepts new work: registered, and not stopping
@@ -92,6 +93,7 @@ func NewIncarnation(e *Worker) *Incarnation {
 	l.expiry = expiry{incarnation: l}
 	l.stamped = stampCheck{incarnation: l}
 	l.housekeeping = housekeeping{incarnation: l}
+	l.listing.incarnation = l
 	l.ctx, l.Cancel = context.WithCancelCause(e.Base)
 	return l
 }

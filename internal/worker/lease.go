@@ -174,6 +174,7 @@ func (l *Incarnation) record(stopped time.Time) (storage.Op, error) {
 		Workflows:  l.Worker.Types(),
 		Deployment: l.Worker.Deployment,
 		Queues:     l.Worker.Queues(),
+		Lists:      true,
 
 		Clock:  journal.Micro(l.Worker.Now()),
 		Proven: journal.Micro(l.witness.Says()),

@@ -35,6 +35,7 @@ func (l *Incarnation) duties() []duty {
 		{"expiry", l.always(l.expiry.look)},
 		{"stamp of the store", l.always(l.stamped.look)},
 		{"housekeeping", l.always(l.housekeeping.look)},
+		{"lists", l.always(l.listing.look)},
 		{"functions that block", l.always(l.findStuck)},
 		{"clock", l.always(l.noteJump)},
 		{"purges to be logged", l.always(l.Worker.logPurges)},

@@ -24,7 +24,7 @@ type stamp struct {
 // format is the version of the layout of keys and records.
 const format = 1
 
-// SettleMode writes the stamp of a new store. It returns an error for a store that was
+// SettleMode writes the stamp of a new store, and that its lists are complete. It returns an error for a store that was
 // used with another ownership mode or by a newer release.
 func SettleMode(ctx context.Context, s storage.Storage, mode weft.Ownership) error {
 	key := keys.Meta("store")
@@ -40,9 +40,13 @@ func SettleMode(ctx context.Context, s storage.Storage, mode weft.Ownership) err
 		if err != nil {
 			return err
 		}
+		_, lists, err := (&listsRecord{Done: true}).put()
+		if err != nil {
+			return err
+		}
 		err = s.Commit(ctx, storage.Batch{
 			If:  []storage.Condition{storage.Absent(key)},
-			Ops: []storage.Op{storage.Put(key, mine)},
+			Ops: []storage.Op{storage.Put(key, mine), lists},
 		})
 		if err != nil && !errors.Is(err, storage.ErrConflict) {
 			return fmt.Errorf("engine: stamp the store: %w", err)

@@ -30,6 +30,7 @@ type Worker struct {
 	waiters map[string]map[chan *run.Ending]bool
 
 	purges purges
+	listed listsComplete
 }
 
 // New returns a worker that executes nothing until Run is called.

@@ -1,0 +1,239 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// A listsRecord is the record meta:lists: whether each workflow has its entries in lists.
+// Releases before it wrote only those of the list of all workflows. A pass over that list adds
+// the others.
+type listsRecord struct {
+	// Done: a pass has come to its end, or the store began with this record.
+	Done bool `cbor:"1,keyasint,omitempty"`
+
+	// Begun is when the last pass began, and Place the generation that it has come to; "" means
+	// that it has ended.
+	Begun int64  `cbor:"2,keyasint,omitempty"`
+	Place string `cbor:"3,keyasint,omitempty"`
+
+	raw     []byte
+	unknown record.Unknown
+}
+
+func readLists(ctx context.Context, s storage.Storage) (*listsRecord, error) {
+	r, key := new(listsRecord), keys.Meta("lists")
+	raw, err := s.Get(ctx, key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return r, nil
+	}
+	if err == nil {
+		r.unknown, err = record.Open(key, raw, journal.Version, r)
+	}
+	r.raw = raw
+	return r, err
+}
+
+// put returns the operation that stores r, and the condition that it is still as it was read.
+func (r *listsRecord) put() (storage.Condition, storage.Op, error) {
+	key := keys.Meta("lists")
+	raw, err := record.Seal(key, journal.Version, r, r.unknown)
+	unchanged := storage.Absent(key)
+	if r.raw != nil {
+		unchanged = storage.Equal(key, r.raw)
+	}
+	return unchanged, storage.Put(key, raw), err
+}
+
+// listsComplete remembers that ListsComplete returned true: it stays so.
+type listsComplete struct{ known atomic.Bool }
+
+// ListsComplete reports whether each workflow has its entries in lists. Otherwise an engine that
+// runs is adding them, or will.
+func (e *Worker) ListsComplete(ctx context.Context) (bool, error) {
+	if e.listed.known.Load() {
+		return true, nil
+	}
+	r, err := readLists(ctx, e.Store)
+	if r.Done && err == nil {
+		e.listed.known.Store(true)
+	}
+	return r.Done, err
+}
+
+// listing is the duty to complete the lists of workflows that an earlier release has written. It
+// looks once an hour.
+type listing struct {
+	incarnation *Incarnation
+	last        time.Time   // of the last look; zero before it
+	busy        atomic.Bool // a goroutine adds entries
+	failed      atomic.Bool // the last one that did so did not come to the end
+}
+
+func (d *listing) look(ctx context.Context) error {
+	wait := anHour
+	if d.failed.Load() {
+		wait = time.Minute
+	}
+	if d.busy.Load() || !d.last.IsZero() && time.Since(d.last) <= wait {
+		return nil
+	}
+	l := d.incarnation
+	r, err := readLists(ctx, l.Worker.Store)
+	if err != nil {
+		return fmt.Errorf("read the state of the lists: %w", err)
+	}
+	again := !r.Done || r.Place != ""
+	if !again {
+		if again, err = l.withoutLists(ctx, r.Begun); err != nil {
+			return err
+		}
+	}
+	d.last = time.Now()
+	if !again || !l.join() {
+		return nil
+	}
+	d.busy.Store(true)
+	go func() {
+		defer l.Running.Done()
+		defer d.busy.Store(false)
+		err := l.completeLists(l.ctx, r)
+		d.failed.Store(err != nil)
+		if err != nil && l.ctx.Err() == nil {
+			l.Worker.Log.Warn("weft: lists of workflows are not complete yet; trying again in a minute", "error", err)
+		}
+	}()
+	return nil
+}
+
+// withoutLists reports whether an engine that writes no such entries has used the store since a
+// time.
+func (l *Incarnation) withoutLists(ctx context.Context, since int64) (bool, error) {
+	for entry, err := range storage.All(ctx, l.Worker.Store, keys.Engines()) {
+		if err != nil {
+			return false, err
+		}
+		r, err := membership.OpenRegistration(entry.Key, entry.Value)
+		if record.Damaged(err) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if !r.Lists && r.Latest().After(journal.Time(since)) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// listedAtOnce is how many workflows are read before a pass records how far it has come.
+const listedAtOnce = 200
+
+// completeLists makes a pass over all workflows, or goes on with the one that r has begun, and adds
+// the entries that are missing. Several engines may do so at once: then one goes on from where
+// another has come to.
+func (l *Incarnation) completeLists(ctx context.Context, r *listsRecord) error {
+	store := l.Worker.Store
+	if r.Place == "" {
+		r.Begun = journal.Micro(l.Worker.Now())
+	}
+	for {
+		all := keys.IndexAll()
+		all.Limit = listedAtOnce
+		if r.Place != "" {
+			all.Start = append(keys.Index(r.Place), 0)
+		}
+		page, err := store.Scan(ctx, all)
+		if err != nil {
+			return err
+		}
+		if err := l.list(ctx, page); err != nil {
+			return err
+		}
+		if r.Place = ""; len(page) == listedAtOnce {
+			if r.Place, err = keys.Last(page[len(page)-1].Key); err != nil {
+				return err
+			}
+		}
+		r.Done = r.Done || r.Place == ""
+		unchanged, put, err := r.put()
+		if err != nil {
+			return err
+		}
+		err = store.Commit(ctx, storage.Batch{If: []storage.Condition{unchanged}, Ops: []storage.Op{put}})
+		switch {
+		case errors.Is(err, storage.ErrConflict):
+			if r, err = readLists(ctx, store); err != nil {
+				return err
+			}
+		case err != nil:
+			return err
+		default:
+			r.raw = put.Value
+		}
+		if r.Place == "" && r.Done {
+			l.Worker.Log.Info("weft: lists of workflows are complete")
+			return nil
+		}
+	}
+}
+
+// list adds what is missing in lists of the workflows of some entries of the list of all.
+func (l *Incarnation) list(ctx context.Context, entries []storage.Entry) error {
+	for _, entry := range entries {
+		id, err := journal.OpenRow(entry)
+		for tries := 0; err == nil && tries < MostTries; tries++ {
+			var again bool
+			if again, err = l.listOne(ctx, id); !again {
+				break
+			}
+		}
+		if err != nil && !record.Damaged(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// listOne adds what is missing in lists of one workflow. It reports whether to try again because
+// the workflow was changed meanwhile.
+func (l *Incarnation) listOne(ctx context.Context, id string) (again bool, _ error) {
+	store := l.Worker.Store
+	wf, err := journal.Load(ctx, store, id)
+	if errors.Is(err, storage.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	b := storage.Batch{If: []storage.Condition{wf.Unchanged()}}
+	for _, key := range wf.Rows() {
+		_, err := store.Get(ctx, key)
+		if errors.Is(err, storage.ErrNotFound) {
+			var row storage.Op
+			row, err = journal.PutRow(key, id)
+			b.Ops = append(b.Ops, row)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if len(b.Ops) == 0 {
+		return false, nil
+	}
+	err = store.Commit(ctx, b)
+	if errors.Is(err, storage.ErrConflict) {
+		return true, nil
+	}
+	return false, err
+}
