@@ -110,6 +110,17 @@ func (e *Engine) Resolve(ctx context.Context, id, operation string, a activity.A
 	return e.admin.Resolve(ctx, id, operation, a, by)
 }
 
+// Label changes labels of a workflow, also of one that has ended: those that labels names. An
+// empty value removes one. What is changed is in the next Page. The history of a workflow that has
+// not ended records who did this and why. Labels that are as they should be are not written.
+//
+// Errors: ErrInvalid for labels that StartOptions cannot have, and if the workflow would have too
+// many; ErrNotFound, ErrClosed, storage.ErrFutureFormat if only a newer release understands the
+// workflow, the store's.
+func (e *Engine) Label(ctx context.Context, id string, labels map[string]string, by Actor) error {
+	return e.admin.Label(ctx, id, labels, by)
+}
+
 // Resume makes a workflow that has failed, or one that is held for Attention, continue
 // from its last checkpoint. The history records who did this and why.
 //

@@ -54,6 +54,19 @@ func (r *Run) Logger() *slog.Logger {
 	return r.handle().Logger()
 }
 
+// SetLabel sets a label of the workflow, by which Filter finds it; an empty value removes it. It is
+// no operation: it does not wait, and may be called anywhere. The label is stored with the run's
+// next checkpoint, or within about a tenth of a second if there is none. After a crash before that,
+// the function sets it again. A replay does not set again what was stored, so that a label that
+// Engine.Label has changed meanwhile stays as it is.
+//
+// The error is ErrInvalid if the name or the value is not valid, or if the function has set more
+// than a workflow can have: see StartOptions.Labels. Labels from elsewhere do not count for that.
+// If there is no room beside them, the label is not stored, and the log says so.
+func (r *Run) SetLabel(name, value string) error {
+	return r.handle().SetLabel(name, value)
+}
+
 // Sleep waits until d after Now. It survives restarts. A d of zero or less is over at once.
 // The error is ErrCancelled if the workflow was cancelled, and ErrTimeout if the time of
 // Run.WithTimeout has passed.

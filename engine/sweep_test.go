@@ -58,6 +58,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"beats":    beating,
 	"expiry":   forgetting,
 	"ending":   terminating,
+	"labels":   labelling,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {

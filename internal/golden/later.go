@@ -95,6 +95,16 @@ func strip(v any) any {
 	return v
 }
 
+// isMap reports whether v is a map by names, and not a struct, whose fields have numbers.
+func isMap(v map[any]any) bool {
+	for k := range v {
+		if _, named := k.(string); named {
+			return true
+		}
+	}
+	return false
+}
+
 // walk calls f for each struct in v, inner structs first, but not for those inside additional
 // fields.
 func walk(v any, f func(map[any]any)) {
@@ -105,7 +115,9 @@ func walk(v any, f func(map[any]any)) {
 				walk(v[k], f)
 			}
 		}
-		f(v)
+		if !isMap(v) {
+			f(v)
+		}
 	case []any:
 		for _, e := range v {
 			walk(e, f)

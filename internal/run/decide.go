@@ -74,7 +74,8 @@ func (x *Execution) learn() error {
 		}
 		change := d.Change
 		x.recordProbation(&change)
-		if len(change.Events) > 0 {
+		wait, labels := x.labels.due()
+		if len(change.Events) > 0 || labels && wait <= 0 {
 			if len(x.orphanRecords) <= x.host.room(&change) {
 				change.Ops = append(change.Ops, x.orphanRecords...)
 			}
@@ -458,6 +459,9 @@ func (x *Execution) rested() time.Duration {
 func (x *Execution) untilNext() (wait time.Duration, ok bool) {
 	wait, ok = x.Probation.rest(x.Hold.Workflow)
 	x.shorten()
+	if rest, some := x.labels.due(); some && (!ok || rest < wait) {
+		wait, ok = rest, true
+	}
 	if due, some := x.Ops.nextDue(!x.stopping); some && x.blocked == nil {
 		if rest := x.until(due); !ok || rest < wait {
 			wait, ok = rest, true

@@ -110,7 +110,7 @@ func (x *Execution) transaction(store storage.Transactor, o *operation, a *answe
 			if behind = x.callWithin(ctx, o, a); a.failure != nil {
 				return storage.Batch{}, failed
 			}
-			decided, err := x.Hold.AppendAt(journal.Change{Events: []checkpoint.Event{o.succeeded(a)}}, x.host.Read())
+			decided, err := x.appending(journal.Change{Events: []checkpoint.Event{o.succeeded(a)}})
 			if err != nil {
 				return storage.Batch{}, err
 			}
@@ -220,7 +220,7 @@ func (x *Execution) abandon(o *operation, w *journal.Write) (recorded bool, err 
 		e := o.event(checkpoint.KindAttempted)
 		e.Attempt, e.Due = w.Entry.Events[0].Attempt, journal.Micro(x.time())
 		e.Error = "the outcome of its transaction is unknown: given up"
-		given, err := x.Hold.AppendAt(journal.Change{Events: []checkpoint.Event{e}}, x.host.Read())
+		given, err := x.appending(journal.Change{Events: []checkpoint.Event{e}})
 		if err != nil {
 			return false, err
 		}
