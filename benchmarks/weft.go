@@ -30,7 +30,7 @@ var weftPeer = &Peer{
 		{Name: "postgres"},
 		{Name: "memory", Mode: "not durable", Volatile: true},
 	},
-	Workloads: slices.Concat(workloads, []*Workload{killed, pair}, ledgerWorkloads),
+	Workloads: slices.Concat(workloads, []*Workload{killed, pair, listed}, ledgerWorkloads),
 	Open:      openWeft,
 }
 

@@ -81,6 +81,39 @@ func TestSetLabel(t *testing.T) {
 	})
 }
 
+// LST-9: a label that was set just before a crash is set again, and stored.
+func TestLabelThatWasNotStored(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if _, err := engine.Step(run, "s", func(context.Context) (int, error) { return 1, nil }); err != nil {
+				return "", err
+			}
+			if err := run.SetLabel("stage", "waits"); err != nil {
+				return "", err
+			}
+			return approved.Receive(run)
+		})
+		p := boot(t, s, wf)
+		time.Sleep(time.Second)
+		start(t, wf, p, "o", "")
+		time.Sleep(10 * time.Millisecond)
+		if got := describe(t, p, "o"); len(got.Labels) > 0 || len(historyOf(t, p.Engine, "o")) != 2 {
+			t.Fatalf("before the crash: %+v", got)
+		}
+		for range 2 {
+			p.kill()
+			p = boot(t, s, wf)
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		if got := describe(t, p, "o").Labels; got["stage"] != "waits" {
+			t.Errorf("labels %v", got)
+		}
+		p.stop(t)
+	})
+}
+
 // LST-8: what is no label is refused, and nothing is stored.
 func TestLabelsThatAreRefused(t *testing.T) {
 	virtual(t, func(t *testing.T) {
