@@ -535,6 +535,14 @@ func TestListsAreCompleted(t *testing.T) {
 		}
 		client := made(t, s)
 		defer client.Close()
+		asked := describe(t, client, ids[2]) // cancelled a second after it was created
+		late := engine.Filter{Status: checkpoint.StatusCancelled, After: asked.EndedAt, Before: asked.EndedAt.Add(time.Microsecond)}
+		if got := idsOf(paged(t, client, late, 3, false)); !slices.Equal(got, ids[2:3]) {
+			t.Errorf("before: ended at %v, created at %v: %q, want %q", asked.EndedAt, asked.CreatedAt, got, ids[2:3])
+		}
+		if n, all, err := client.Count(ctx, late, 10); n != 1 || !all || err != nil {
+			t.Errorf("before: ended at %v: count %d, %v, %v", asked.EndedAt, n, all, err)
+		}
 		for _, f := range []engine.Filter{{}, {Status: checkpoint.StatusCompleted}, {Labels: map[string]string{"team": "blue"}}} {
 			want := 0
 			for _, id := range ids {

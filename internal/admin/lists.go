@@ -55,6 +55,9 @@ func (e *Admin) listsOf(ctx context.Context, f weft.Filter, c cursor, ascending 
 	case f.IDPrefix != "":
 		return []*list{{spans: []span{{nil, keys.WorkflowsBy(f.IDPrefix)}}, open: openRecord, past: pastWorkflow}}, nil
 	case c.Scan:
+		if byStatus(f) {
+			f.After = time.Time{} // one that was created before it may have come into its status since
+		}
 		return []*list{byCreation(keys.IndexAll())}, nil
 	case f.Parent != "":
 		return []*list{byCreation(keys.ListOfChildren(f.Parent))}, nil
