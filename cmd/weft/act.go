@@ -17,10 +17,11 @@ import (
 // act: a new one is added beside them, and to command.
 
 type start struct {
-	Workflow string `arg:"" help:"The name of the workflow."`
-	ID       string `arg:"" optional:"" help:"Its id. By default one is generated, and a repeated start is another workflow."`
-	Input    string `default:"null" placeholder:"JSON" help:"The input: JSON, @FILE, or - for standard input (default null)."`
-	Queue    string `placeholder:"NAME" help:"The queue in which it waits."`
+	Workflow string   `arg:"" help:"The name of the workflow."`
+	ID       string   `arg:"" optional:"" help:"Its id. By default one is generated, and a repeated start is another workflow."`
+	Input    string   `default:"null" placeholder:"JSON" help:"The input: JSON, @FILE, or - for standard input (default null)."`
+	Queue    string   `placeholder:"NAME" help:"The queue in which it waits."`
+	Label    []string `sep:"none" placeholder:"NAME=VALUE" help:"A label by which weft list finds it. Repeat it for several."`
 }
 
 func (s *start) Run(e *env) error {
@@ -28,8 +29,12 @@ func (s *start) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	labels, err := labelsOf(s.Label)
+	if err != nil {
+		return err
+	}
 	return e.writing(func(c *client) error {
-		i, err := c.StartWorkflow(e, &weft.StartRequest{Workflow: s.Workflow, ID: s.ID, Input: input, Options: weft.StartOptions{Queue: s.Queue}})
+		i, err := c.StartWorkflow(e, &weft.StartRequest{Workflow: s.Workflow, ID: s.ID, Input: input, Options: weft.StartOptions{Queue: s.Queue, Labels: labels}})
 		if err != nil {
 			return err
 		}

@@ -329,6 +329,9 @@ func (v *view) printFacts(e *env) {
 		fact("parent", word(i.Parent))
 	}
 	fact("queue", text(i.Queue))
+	for _, name := range sortedKeys(i.Labels) {
+		fact("label", word(name+"="+i.Labels[name]))
+	}
 	fact("deployment", text(i.Deployment))
 	if i.Owner != "" {
 		fact("owner", fmt.Sprintf("%s, epoch %d", text(i.Owner), i.Epoch))

@@ -101,6 +101,16 @@ func (c *client) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, e
 	}
 }
 
+// Page is that of the engine, and says nothing about engines that it cannot see.
+func (c *client) Page(ctx context.Context, f weft.Filter, r weft.PageRequest) (weft.Page[weft.Info], error) {
+	p, err := c.Engine.Page(ctx, f, r)
+	blind := sync.OnceValue(func() bool { return c.isBlind(ctx) })
+	for n, i := range p.Data {
+		p.Data[n] = honest(i, blind)
+	}
+	return p, err
+}
+
 const (
 	noEngine   = "an engine: none runs"
 	someEngine = "an engine, or is executed: a service may have the store open"

@@ -12,21 +12,22 @@ import (
 // left out.
 
 type workflowJSON struct {
-	ID         string          `json:"id"`
-	Workflow   string          `json:"workflow,omitempty"`
-	Status     string          `json:"status,omitempty"`
-	Attention  []attentionJSON `json:"attention,omitempty"`
-	Waiting    []string        `json:"waiting,omitempty"`
-	Cancel     *cancelJSON     `json:"cancel,omitempty"`
-	Parent     string          `json:"parent,omitempty"`
-	Queue      string          `json:"queue,omitempty"`
-	Owner      string          `json:"owner,omitempty"`
-	Deployment string          `json:"deployment,omitempty"`
-	Epoch      uint64          `json:"epoch,omitempty"`
-	Created    time.Time       `json:"created,omitzero"`
-	Started    time.Time       `json:"started,omitzero"`
-	Ended      time.Time       `json:"ended,omitzero"`
-	Error      string          `json:"error,omitempty"` // why it failed, or, in a list, why it cannot be read
+	ID         string            `json:"id"`
+	Workflow   string            `json:"workflow,omitempty"`
+	Status     string            `json:"status,omitempty"`
+	Attention  []attentionJSON   `json:"attention,omitempty"`
+	Waiting    []string          `json:"waiting,omitempty"`
+	Cancel     *cancelJSON       `json:"cancel,omitempty"`
+	Parent     string            `json:"parent,omitempty"`
+	Queue      string            `json:"queue,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	Owner      string            `json:"owner,omitempty"`
+	Deployment string            `json:"deployment,omitempty"`
+	Epoch      uint64            `json:"epoch,omitempty"`
+	Created    time.Time         `json:"created,omitzero"`
+	Started    time.Time         `json:"started,omitzero"`
+	Ended      time.Time         `json:"ended,omitzero"`
+	Error      string            `json:"error,omitempty"` // why it failed, or, in a list, why it cannot be read
 }
 
 type attentionJSON struct {
@@ -140,9 +141,14 @@ type queueJSON struct {
 	Admitted int    `json:"admitted"` // and not ended
 }
 
+type countJSON struct {
+	Count int  `json:"count"`
+	All   bool `json:"all"` // false: there may be more
+}
+
 func workflowOf(i weft.Info) workflowJSON {
 	w := workflowJSON{
-		ID: i.ID, Workflow: i.Workflow, Status: string(i.Status), Waiting: i.Waiting, Parent: i.Parent, Queue: i.Queue,
+		ID: i.ID, Workflow: i.Workflow, Status: string(i.Status), Waiting: i.Waiting, Parent: i.Parent, Queue: i.Queue, Labels: i.Labels,
 		Owner: i.Owner, Deployment: i.Deployment, Epoch: i.Epoch,
 		Created: i.CreatedAt.UTC(), Started: i.StartedAt.UTC(), Ended: i.EndedAt.UTC(),
 	}

@@ -3,65 +3,97 @@ package main
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/storage"
 )
 
 type list struct {
-	Workflow  string `placeholder:"NAME" help:"Only those of this workflow."`
-	Status    string `enum:"any,pending,running,completed,failed,cancelled" default:"any" placeholder:"STATUS" help:"Only those with this status: pending, running, completed, failed or cancelled."`
-	Attention bool   `help:"Only those that need an operator."`
-	Parent    string `placeholder:"ID" help:"Only the children of this workflow."`
-	Limit     int    `default:"50" placeholder:"N" help:"Show at most N (default 50). 0 shows all."`
-	After     string `placeholder:"ID" help:"Continue after this workflow, the last one of the page before."`
+	filter
+	Limit       int    `default:"50" placeholder:"N" help:"Show at most N (default 50). 0 shows all."`
+	Cursor      string `placeholder:"CURSOR" help:"Continue where a page ended. The page before says with which cursor. Repeat the other flags as they were."`
+	OldestFirst bool   `help:"List the oldest first."`
 }
+
+// mostPage is the most workflows that the engine reads at once.
+const mostPage = 1000
 
 func (l *list) Run(e *env) error {
 	if l.Limit < 0 {
 		return misuse("the limit %d is negative", l.Limit)
 	}
-	return e.reading(func(c *client) error { return l.print(e, c) })
+	f, err := l.selects(time.Now())
+	if err != nil {
+		return err
+	}
+	r := weft.PageRequest{Ascending: l.OldestFirst}
+	if l.Cursor != "" {
+		if r.Cursor, err = l.resume(&f, l.Cursor); err != nil {
+			return err
+		}
+	}
+	return e.reading(func(c *client) error { return l.print(e, c, f, r) })
 }
 
-// print filters here and not in List, because the page begins after a workflow that the filter
-// may not select any more.
-func (l *list) print(e *env, c *client) error {
+// print prints as many pages as the limit allows.
+func (l *list) print(e *env, c *client, f weft.Filter, r weft.PageRequest) error {
 	t := newList(e)
-	shown, unreadable, begun, last := 0, 0, l.After == "", ""
-	for i, err := range c.List(e, weft.Filter{}) {
-		switch {
-		case err != nil && !damaged(err):
+	shown, unreadable := 0, 0
+	for more := true; more; {
+		r.Limit = mostPage
+		if l.Limit > 0 {
+			r.Limit = min(l.Limit-shown, mostPage)
+		}
+		p, err := c.Page(e, f, r)
+		if err != nil {
 			return err
-		case !begun:
-			begun = i.ID == l.After
-			continue
-		case err == nil && !l.selects(i):
-			continue
-		case l.Limit > 0 && shown == l.Limit:
+		}
+		for _, i := range p.Data {
+			if i.Damaged != "" {
+				unreadable++
+			}
+			t.add(i)
+		}
+		shown += len(p.Data)
+		r.Cursor, more = p.Next, p.HasMore
+		if more && shown == l.Limit {
 			t.end()
-			fmt.Fprintf(e.notes, "weft: there are more: continue with --after %s\n", word(last))
+			e.note("there may be more: continue with --cursor %s", l.cursorOf(f, p.Next))
 			return unread(unreadable)
 		}
-		if err != nil {
-			unreadable++
-		}
-		t.add(i, err)
-		shown, last = shown+1, i.ID
 	}
 	t.end()
-	if !begun {
-		return fmt.Errorf("workflow %q of --after is not there any more: begin again without it", l.After)
-	}
 	return unread(unreadable)
 }
 
-func (l *list) selects(i weft.Info) bool {
-	return (l.Workflow == "" || l.Workflow == i.Workflow) &&
-		(l.Status == "any" || checkpoint.Status(l.Status) == i.Status) &&
-		(l.Parent == "" || l.Parent == i.Parent) &&
-		(!l.Attention || len(i.Attention) > 0)
+type count struct {
+	filter
+	Most int `default:"10000" placeholder:"N" help:"Stop at N (default 10000)."`
+}
+
+func (n *count) Run(e *env) error {
+	if n.Most < 1 {
+		return misuse("--most %d is less than 1", n.Most)
+	}
+	f, err := n.selects(time.Now())
+	if err != nil {
+		return err
+	}
+	return e.reading(func(c *client) error {
+		found, all, err := c.Count(e, f, n.Most)
+		switch {
+		case err != nil:
+			return err
+		case e.JSON:
+			return printJSON(e.out, countJSON{found, all})
+		case !all:
+			_, err = fmt.Fprintln(e.out, "at least", found)
+		default:
+			_, err = fmt.Fprintln(e.out, found)
+		}
+		return err
+	})
 }
 
 // damaged reports whether an error of List is about one workflow, and others follow.
@@ -90,20 +122,18 @@ func newList(e *env) *listing {
 	return l
 }
 
-func (l *listing) add(i weft.Info, err error) {
+func (l *listing) add(i weft.Info) {
 	w := workflowOf(i)
-	if err != nil {
-		w.Error = err.Error()
-	}
+	w.Error = i.Damaged
 	if l.e.JSON {
 		_ = printJSON(l.e.out, w) // an error of the output is returned when it is flushed
 		return
 	}
 	status := or(w.Status)
-	if err != nil {
+	if i.Damaged != "" {
 		status = "unreadable"
 	}
-	l.t.row(word(i.ID), or(text(i.Workflow)), status, at(i.CreatedAt), or(detail(i, err)))
+	l.t.row(word(i.ID), or(text(i.Workflow)), status, at(i.CreatedAt), or(detail(i)))
 }
 
 func (l *listing) end() {
@@ -113,11 +143,11 @@ func (l *listing) end() {
 }
 
 // detail says what matters most about a workflow.
-func detail(i weft.Info, err error) string {
+func detail(i weft.Info) string {
 	const most = 80
 	switch {
-	case err != nil:
-		return cut(text(err.Error()), most)
+	case i.Damaged != "":
+		return cut(text(i.Damaged), most)
 	case len(i.Attention) > 0:
 		a := i.Attention[0]
 		s := "needs an operator: " + string(a.Reason)

@@ -35,7 +35,8 @@ type command struct {
 	JSON    bool          `name:"json" help:"Print JSON: an object, or for a sequence one object per line."`
 	Timeout time.Duration `placeholder:"DURATION" help:"Give up after this time, such as 10s. By default verbs that write have 30s, and the others no limit."`
 
-	List     list     `cmd:"" help:"List workflows, newest first."`
+	List     list     `cmd:"" help:"List workflows, a page at a time, newest first."`
+	Count    count    `cmd:"" help:"Count workflows."`
 	Describe describe `cmd:"" help:"Show the state of a workflow, its operations, signals and children."`
 	History  history  `cmd:"" help:"Show the events of a workflow, oldest first."`
 	Watch    watch    `cmd:"" help:"Print the events of a workflow as they happen, until it ends. Fails unless it completes."`

@@ -136,13 +136,13 @@ func fill(t *testing.T, store storage.Storage) {
 	}
 	start("hello", odd, "ann", weft.StartOptions{})
 	s.until(t, odd, terminal)
-	start("order", "order-42", item{"tea", 990}, weft.StartOptions{})
+	start("order", "order-42", item{"tea", 990}, weft.StartOptions{Labels: map[string]string{"region": "north", "team": "tea & more"}})
 	s.until(t, "order-42", func(i weft.Info) bool { return len(i.Attention) > 0 && i.Owner == "" }) // parked
 	id := "click 1"
 	if _, err := s.SendSignal(t.Context(), signal.Message{WorkflowID: "order-42", Name: "other", ID: &id, Payload: "x"}); err != nil {
 		t.Fatal(err)
 	}
-	start("broken", "bad", "x", weft.StartOptions{})
+	start("broken", "bad", "x", weft.StartOptions{Labels: map[string]string{"region": "north"}})
 	s.until(t, "bad", terminal)
 	start("patient", "late", "x", weft.StartOptions{})
 	s.until(t, "late", func(i weft.Info) bool { return len(i.Waiting) > 0 && i.Owner == "" })

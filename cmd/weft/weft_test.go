@@ -214,6 +214,8 @@ var reads = []read{
 	{"attention.txt", []string{"list", "--attention"}},
 	{"running.txt", []string{"list", "--status", "running", "--workflow", "order"}},
 	{"children.txt", []string{"list", "--parent", "order-42"}},
+	{"labelled.txt", []string{"list", "--label", "region=north", "--oldest-first"}},
+	{"count.txt", []string{"count", "--label", "region=north", "--status", "failed"}},
 	{"order.txt", []string{"describe", "order-42"}},
 	{"order.json", []string{"describe", "order-42", "--json"}},
 	{"late.txt", []string{"describe", "late"}},
@@ -268,48 +270,95 @@ func TestOutput(t *testing.T) {
 	})
 }
 
-// A page begins after the last workflow of the one before, even if that is not selected any
-// more.
+// A page says with which cursor the list goes on. Pages have what a list without a limit has, in
+// either order.
 func TestPages(t *testing.T) {
 	onKinds(t, func(t *testing.T, s shell, k kind) {
 		k.filled(t)
-		var all []string
-		for line := range strings.Lines(s.done("list", "--json")) {
-			all = append(all, line)
+		lines := func(args ...string) []string {
+			return slices.Collect(strings.Lines(s.done(append([]string{"list", "--json", "--limit", "0"}, args...)...)))
 		}
-		var paged []string
-		for args := []string{"list", "--json", "--limit", "2"}; ; {
-			out, notes, code := s.run(args...)
-			if code != 0 {
-				t.Fatal(notes)
+		for _, flags := range [][]string{
+			{}, {"--oldest-first"}, {"--workflow", "hello"}, {"--status", "completed", "--oldest-first"}, {"--label", "region=north"},
+			{"--since", "1h", "--until", "0s", "--status", "running"}, {"--since", "1h"}, {"--until", "0s"}, {"--top-level"}, {"--id-prefix", "o"},
+			{"--since", "2020-01-01T00:00:00Z", "--until", "2120-01-01 00:00:00Z"},
+		} {
+			all := lines(flags...)
+			if len(all) == 0 {
+				t.Errorf("%q: none", flags)
 			}
-			page := slices.Collect(strings.Lines(out))
-			paged = append(paged, page...)
-			var last struct{ ID string }
-			if err := json.Unmarshal([]byte(page[len(page)-1]), &last); err != nil {
-				t.Fatal(err)
+			var paged []string
+			for args := append([]string{"list", "--json", "--limit", "1"}, flags...); ; {
+				out, notes, code := s.run(args...)
+				if code != 0 {
+					t.Fatalf("weft %q: %s", args, notes)
+				}
+				paged = append(paged, slices.Collect(strings.Lines(out))...)
+				if notes == "" {
+					break
+				}
+				cursor, ok := strings.CutPrefix(notes, "weft: there may be more: continue with --cursor ")
+				if !ok || len(paged) > len(all) {
+					t.Fatalf("weft %q: %s", args, notes)
+				}
+				args = append(args[:4+len(flags):4+len(flags)], "--cursor", strings.TrimSpace(cursor))
 			}
-			if notes == "" {
-				break
+			if diff := cmp.Diff(all, paged); diff != "" {
+				t.Errorf("%q: (-all +paged)\n%s", flags, diff)
 			}
-			if !strings.HasPrefix(notes, "weft: there are more: continue with --after ") {
-				t.Fatal(notes)
+		}
+		newest, oldest := lines(), lines("--oldest-first")
+		slices.Reverse(oldest)
+		if diff := cmp.Diff(newest, oldest); diff != "" {
+			t.Errorf("(-newest first +oldest first, reversed)\n%s", diff)
+		}
+		if got := lines("--until", "1h"); len(got) > 0 {
+			t.Errorf("until an hour ago: %q", got)
+		}
+		if got := lines("--top-level"); len(got) != len(newest)-1 {
+			t.Errorf("without children: %q", got)
+		}
+		if got := lines("--label", "region=north", "--label", "team=tea & more"); len(got) != 1 || !strings.Contains(got[0], `"id":"order-42"`) {
+			t.Errorf("with two labels: %q", got)
+		}
+		_, notes, _ := s.run("list", "--limit", "1", "--status", "running", "--since", "1h")
+		words := strings.Fields(notes)
+		cursor := words[len(words)-1]
+		s.fails(2, "is not of a page with this filter", "list", "--status", "failed", "--since", "1h", "--cursor", cursor)
+		s.fails(2, "does not belong to this --since and --until", "list", "--status", "running", "--cursor", cursor)
+		s.fails(2, "does not belong to this --since and --until", "list", "--status", "running", "--until", "1h", "--cursor", cursor)
+		s.fails(2, "does not belong to this --since and --until", "list", "--status", "running", "--since", "1h", "--cursor", "x..y")
+		s.fails(2, "is not of a page with this filter", "list", "--cursor", "gone")
+	})
+}
+
+// Workflows are counted by the flags with which they are listed, up to a limit.
+func TestCount(t *testing.T) {
+	onKinds(t, func(t *testing.T, s shell, k kind) {
+		k.filled(t)
+		for _, c := range []struct {
+			args []string
+			want string
+		}{
+			{nil, "6\n"},
+			{[]string{"--most", "6"}, "6\n"},
+			{[]string{"--most", "5"}, "at least 5\n"},
+			{[]string{"--most", "5", "--json"}, `{"count":5,"all":false}` + "\n"},
+			{[]string{"--json"}, `{"count":6,"all":true}` + "\n"},
+			{[]string{"--status", "running"}, "2\n"},
+			{[]string{"--label", "region=north"}, "2\n"},
+			{[]string{"--label", "region=north", "--status", "failed"}, "1\n"},
+			{[]string{"--attention"}, "1\n"},
+			{[]string{"--parent", "order-42"}, "1\n"},
+			{[]string{"--top-level", "--workflow", "hello"}, "2\n"},
+			{[]string{"--since", "1h"}, "6\n"},
+			{[]string{"--until", "1h"}, "0\n"},
+			{[]string{"--id-prefix", "order-"}, "1\n"},
+		} {
+			if out := s.done(append([]string{"count"}, c.args...)...); out != c.want {
+				t.Errorf("weft count %q: %q, want %q", c.args, out, c.want)
 			}
-			args = append(args[:4:4], "--after", last.ID)
 		}
-		if diff := cmp.Diff(all, paged); diff != "" {
-			t.Errorf("(-all +paged)\n%s", diff)
-		}
-		if out := s.done("list", "--json", "--status", "running", "--after", "late"); strings.Count(out, "\n") != 1 || !strings.Contains(out, "order-42") {
-			t.Errorf("after late: %s", out)
-		}
-		if out := s.done("list", "--json", "--status", "running", "--after", "bad"); strings.Count(out, "\n") != 1 || !strings.Contains(out, "order-42") {
-			t.Errorf("after one that is not selected: %s", out)
-		}
-		if out := s.done("list", "--json", "--limit", "0"); out != strings.Join(all, "") {
-			t.Errorf("without a limit: %s", out)
-		}
-		s.fails(1, `workflow "gone" of --after is not there any more`, "list", "--json", "--after", "gone")
 	})
 }
 
@@ -486,7 +535,10 @@ func TestVerbs(t *testing.T) {
 		if out := s.noted("no engine executes it", append([]string{"cancel", "late"}, say...)...); out != "late: is asked to stop\n" {
 			t.Errorf("cancel: %q", out)
 		}
-		s.done("start", "hello", "doomed", "--write")
+		s.done("start", "hello", "doomed", "--label", "team=red", "--label", "a=b=c", "--write")
+		if out := s.done("list", "--label", "a=b=c", "--label", "team=red"); !strings.Contains(out, "doomed") {
+			t.Errorf("list: %s", out)
+		}
 		if out := ask("terminate", "doomed"); out != "doomed: is terminated\n" {
 			t.Errorf("terminate: %q", out)
 		}
@@ -604,6 +656,19 @@ func TestMisuse(t *testing.T) {
 		{s.store, "unknown flag --colour", []string{"list", "--colour"}},
 		{s.store, `--status must be one of "any","pending","running"`, []string{"list", "--status", "done"}},
 		{s.store, "the limit -1 is negative", []string{"list", "--limit=-1"}},
+		{s.store, "unknown flag --after", []string{"list", "--after", "late"}},
+		{s.store, "--most 0 is less than 1", []string{"count", "--most", "0"}},
+		{s.store, "the label ann is not NAME=VALUE", []string{"list", "--label", "ann"}},
+		{s.store, "the label region= is not NAME=VALUE", []string{"count", "--label", "region="}},
+		{s.store, "--label has two values for region, and a workflow has one: north and south", []string{"list", "--label", "region=north", "--label", "region=south"}},
+		{s.store, "the label ann is not NAME=VALUE", []string{"start", "hello", "--label", "ann", "--write"}},
+		{s.store, "begins with weft., which is reserved", []string{"start", "hello", "--label", "weft.x=y", "--write"}},
+		{s.store, "--since yesterday is neither a time such as 2026-07-29T10:00:00Z nor how long ago, such as 2h", []string{"list", "--since", "yesterday"}},
+		{s.store, "--until -2h is neither", []string{"count", "--until=-2h"}},
+		{s.store, "--until 2h is not after --since 1h", []string{"list", "--since", "1h", "--until", "2h"}},
+		{s.store, "--parent selects children, and --top-level those that are none", []string{"list", "--parent", "order-42", "--top-level"}},
+		{s.store, "workflow name", []string{"list", "--workflow", strings.Repeat("x", 101)}},
+		{s.store, "is not of a page with this filter", []string{"list", "--cursor", "x"}},
 		{s.store, "the timeout -1s is negative", []string{"list", "--timeout=-1s"}},
 		{s.store, "the interval 0s is not positive", []string{"watch", "x", "--interval", "0s"}},
 		{s.store, `expected "<id>"`, []string{"describe"}},
@@ -727,6 +792,7 @@ func TestCompletion(t *testing.T) {
 		{"weft re", "resume resolve"},
 		{"weft --store sqlite:x li", "list"},
 		{"weft list --st", "--status --store"},
+		{"weft count --to", "--top-level"},
 		{"weft list --status c", "completed cancelled"},
 		{"weft resolve order-42 2 --as f", "failed"},
 		{"weft cancel x --re", "--reason"},
