@@ -138,23 +138,27 @@ type EngineInfo struct {
 	Unknown   uint64 `json:"unknown"`
 }
 
-// A Filter selects workflows. A zero field selects all. It also determines the order of the
-// list. With an IDPrefix, the workflows are in the order of their ids. With Parent or Attention,
-// or if nothing else is set, they are in the order in which they were created. With Labels,
-// Workflow or Status, they are in the order in which they came into the status that they have:
-// when they were created, began, were resumed after a failure, or ended.
+// A Filter selects the workflows that have all that its fields say. A field that is zero selects
+// all. The Filter also determines the order of the list, by the first of these rules that applies:
+//
+//   - With an IDPrefix: the order of the ids, whatever PageRequest.Ascending says.
+//   - With Parent or Attention: the order in which the workflows were created.
+//   - With Workflow, Status or Labels: the order in which they came into the status that they have,
+//     which is when they were created, began, were resumed after a failure, or ended.
+//   - Otherwise: the order in which they were created.
 type Filter struct {
 	Workflow  string            // only those of this name
 	Status    checkpoint.Status // only those with this status
 	Attention bool              // only those that need an operator
 	Parent    string            // only children of the workflow with this id
 	TopLevel  bool              // only those without a parent
-	Labels    map[string]string // only those with all of these labels and values
+	Labels    map[string]string // only those with all of these labels, with these values: see StartOptions.Labels
 	IDPrefix  string            // only those whose ids begin with this
 
 	// After and Before select by the time of the order: when a workflow came into its
-	// status, or when it was created. After is included, Before is not. A time of creation
-	// is compared in milliseconds.
+	// status, or when it was created, also with an IDPrefix. After is included, Before is
+	// not. A time of creation is compared in milliseconds. A Cursor belongs to these times:
+	// compute them once for all pages of a list.
 	After, Before time.Time
 }
 

@@ -113,9 +113,11 @@ type StartOptions struct {
 
 	// Labels are for finding the workflow with a Filter: at most 16 of them. A name has 1 to 64
 	// bytes and does not begin with "weft.", which is reserved. A value has 1 to 128 bytes. All
-	// are UTF-8, and together they have at most 1,024 bytes. A child does not inherit its
-	// parent's labels. They are no part of what makes two starts the same: if the id is in
-	// use, the labels of a repeated start are ignored.
+	// are UTF-8, and together they have at most 1,024 bytes. engine.Run.SetLabel and
+	// engine.Engine.Label change them later. A child does not inherit its parent's labels. They
+	// are no part of what makes two starts the same: if the id is in use, the labels of a
+	// repeated start are ignored. They are stored as they are, whatever the codec does, and
+	// everyone who lists workflows sees them. So they are no place for secrets or personal data.
 	Labels map[string]string
 }
 

@@ -7,7 +7,7 @@ import (
 // A PageRequest says which page of a list is wanted.
 type PageRequest struct {
 	Limit     int    // the most items of the page, 1 to 1,000; 0 means 100
-	Cursor    string // Page.Next of the page before; "" begins
+	Cursor    string // Page.Next of the page before, for the same filter and order; "" begins
 	Ascending bool   // the oldest first; otherwise the newest
 }
 
@@ -15,9 +15,10 @@ type PageRequest struct {
 type Page[T any] struct {
 	Data []T
 
-	// Next is the Cursor of the page that follows. It is the place behind the last item, also
-	// if nothing follows yet. On an empty page it is the Cursor of the request, unless the call
-	// has passed over what the filter does not select.
+	// Next is the Cursor of the page that follows: the place behind the last item. It is set
+	// also if nothing follows. On an empty page it is the Cursor of the request, unless the call
+	// has passed over what the filter does not select. It does not expire, needs no escaping in a
+	// URL, and is neither encrypted nor signed.
 	Next string
 
 	// HasMore: there may be more after this page. A page may have fewer items than the
@@ -26,7 +27,7 @@ type Page[T any] struct {
 }
 
 // MarshalJSON encodes p as an object with the fields data, cursor, hasMore and tail. The
-// cursor is null if nothing follows. tail is always the place behind the last item.
+// cursor is Next, or null if nothing follows. tail is Next in any case.
 func (p Page[T]) MarshalJSON() ([]byte, error) {
 	o := struct {
 		Data    []T     `json:"data"`

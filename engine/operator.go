@@ -9,38 +9,45 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 )
 
-// Page returns a page of the workflows that f selects, newest first, or oldest first if
-// r.Ascending. See Filter for the order. What a call has started, ended or labelled is in the
-// next page that is read after it returned.
+// Page returns a page of the workflows that f selects, the newest first, or the oldest first with
+// r.Ascending. Filter says in which order. What a call has started, ended or labelled is in every
+// page that is read after the call returned. To read on, call Page again with the same f and
+// Ascending, and with Page.Next as the Cursor, while Page.HasMore is true.
 //
-// While workflows start and end, no workflow is in two pages of a list, and none is missed whose
-// status and labels stay as they are. An ascending list in the order in which workflows came into
-// their status ends with what was there when its first page was read. In a list with Attention,
-// those with an Attention in their records come first, in the order of creation, and then those
-// that no engine that is alive can execute.
+// Workflows may start and end between two pages. No workflow is in two pages of a list, and none is
+// missed whose status and labels stay as they are. A list by the time of the status ends, if it is
+// Ascending, with what was there when its first page was read. With f.Attention, first come the
+// workflows with an Attention in their records. Then come those that no engine that is alive can
+// execute, as far as they are due, wait in a queue or belong to an engine: in no particular order,
+// and a workflow whose reasons change meanwhile may be in two pages.
 //
-// A page takes about as long however many workflows there are, if f has only a Workflow, a
-// Status, both, one label with or without a Status, a Parent, Attention, an IDPrefix or nothing,
-// and times. For another f the page may be short: Page reads at most 10,000 entries for it.
+// A page takes about as long however many workflows there are, if f has nothing but times and one
+// of these: a Workflow, a Status, or both; one label, with or without a Status; a Parent; an
+// IDPrefix; nothing. With Attention, Page also looks at each workflow that is due, waits in a queue
+// or belongs to an engine. For any other f it passes over what f does not select. It reads at most
+// 10,000 entries for a page, so a page may be short, or empty, although there are more.
 //
 // A workflow whose record is damaged, or was written by a newer release, has only its ID and
-// Info.Damaged. Errors: ErrInvalid, also for a Cursor of another filter or order; ErrClosed; the
-// store's.
+// Info.Damaged. Errors: ErrInvalid for an f, a Limit or a Cursor that cannot be, and for a Cursor of
+// another filter or order; ErrClosed; the store's. docs/guides/finding-workflows.md has examples.
 func (e *Engine) Page(ctx context.Context, f Filter, r PageRequest) (Page[Info], error) {
 	return e.admin.Page(ctx, f, r)
 }
 
-// Count returns how many workflows f selects, and whether these are all: it stops at most. If f is
-// none of those for which Page reads one list, Count also stops after 10,000 entries, or after
-// most if that is greater. Then it returns false. Errors: ErrInvalid, also if most is less than 1;
-// ErrClosed; the store's; what wraps storage.ErrCorrupt, if a record is damaged that it has to
-// read.
+// Count returns how many workflows f selects, and whether these are all: it stops at most. It takes
+// time in proportion to the number. It reads no records if f has nothing but times and one of
+// these: a Workflow, a Status, or both; one label, with or without a Status; a Parent; nothing.
+// Otherwise it reads the record of each workflow, and also stops after 10,000 entries, or after most
+// if that is greater.
+//
+// Errors: ErrInvalid, also if most is less than 1; ErrClosed; the store's; what wraps
+// storage.ErrCorrupt, if a record is damaged that it has to read.
 func (e *Engine) Count(ctx context.Context, f Filter, most int) (n int, all bool, err error) {
 	return e.admin.Count(ctx, f, most)
 }
 
-// List yields the workflows that f selects, newest first. It reads one Page after the other. A
-// workflow whose record is damaged, or was written by a newer release, is yielded as its id and
+// List yields all workflows that f selects, the newest first. It reads one Page after the other, in
+// the same order. A workflow whose record is damaged, or was written by a newer release, is yielded as its id and
 // that error, and the others follow. Any other error ends the sequence.
 func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
 	return e.admin.List(ctx, f)
