@@ -177,6 +177,37 @@ func (x *purge) Run(e *env) error {
 	return e.act(x.ID, "is purged", x.actor, func(c *client, by weft.Actor) error { return c.Purge(e, x.ID, by) })
 }
 
+type relabel struct {
+	ID     string   `arg:"" help:"The id of the workflow."`
+	Labels []string `arg:"" name:"label" help:"NAME=VALUE sets a label, and NAME= removes one. Several may be given."`
+	actor
+}
+
+func (x *relabel) Run(e *env) error {
+	set, gone := []string{}, map[string]bool{}
+	for _, l := range x.Labels {
+		if name, removed := strings.CutSuffix(l, "="); removed && name != "" && !strings.Contains(name, "=") {
+			gone[name] = true
+			continue
+		}
+		set = append(set, l)
+	}
+	changes, err := labelsOf(set)
+	if err != nil {
+		return err
+	}
+	if changes == nil {
+		changes = map[string]string{}
+	}
+	for name := range gone {
+		if _, both := changes[name]; both {
+			return misuse("the label %s is both set and removed", word(name))
+		}
+		changes[name] = ""
+	}
+	return e.act(x.ID, "is labelled", x.actor, func(c *client, by weft.Actor) error { return c.Label(e, x.ID, changes, by) })
+}
+
 type clearSignal struct {
 	ID       string `arg:"" help:"The id of the workflow."`
 	Name     string `arg:"" help:"The name of the signal."`

@@ -51,6 +51,7 @@ type command struct {
 	Terminate   terminate   `cmd:"" help:"End a workflow at once, without asking it and without undoing anything."`
 	Resume      resume      `cmd:"" help:"Continue a workflow that has failed, or that is held for an operator."`
 	Resolve     resolve     `cmd:"" help:"Set the outcome of an activity with an idempotency key, or of undoing a call."`
+	Label       relabel     `cmd:"" help:"Change the labels of a workflow, by which weft list finds it."`
 	ClearSignal clearSignal `cmd:"" help:"Remove a signal that a workflow has not received."`
 	Purge       purge       `cmd:"" help:"Remove a workflow that has ended, with its history."`
 

@@ -539,6 +539,12 @@ func TestVerbs(t *testing.T) {
 		if out := s.done("list", "--label", "a=b=c", "--label", "team=red"); !strings.Contains(out, "doomed") {
 			t.Errorf("list: %s", out)
 		}
+		if out := ask("label", "doomed", "team=", "region=a=b", "size=1"); out != "doomed: is labelled\n" {
+			t.Errorf("label: %q", out)
+		}
+		if out := s.done("describe", "doomed"); strings.Contains(out, "team=") || !strings.Contains(out, "region=a=b") || !strings.Contains(out, "size=1") {
+			t.Errorf("describe of a workflow with other labels: %s", out)
+		}
 		if out := ask("terminate", "doomed"); out != "doomed: is terminated\n" {
 			t.Errorf("terminate: %q", out)
 		}
@@ -661,6 +667,11 @@ func TestMisuse(t *testing.T) {
 		{s.store, "the label ann is not NAME=VALUE", []string{"list", "--label", "ann"}},
 		{s.store, "the label region= is not NAME=VALUE", []string{"count", "--label", "region="}},
 		{s.store, "--label has two values for region, and a workflow has one: north and south", []string{"list", "--label", "region=north", "--label", "region=south"}},
+		{s.store, "the label =x is not NAME=VALUE", append([]string{"label", "late", "=x", "--write"}, say...)},
+		{s.store, "the label a is both set and removed", append([]string{"label", "late", "a=1", "a=", "--write"}, say...)},
+		{s.store, `expected "<label> ..."`, append([]string{"label", "late", "--write"}, say...)},
+		{s.store, "which is reserved", append([]string{"label", "late", "weft.x=1", "--write"}, say...)},
+		{s.store, "label changes the store, which is opened for reading: add --write", append([]string{"label", "late", "a=1"}, say...)},
 		{s.store, "the label ann is not NAME=VALUE", []string{"start", "hello", "--label", "ann", "--write"}},
 		{s.store, "begins with weft., which is reserved", []string{"start", "hello", "--label", "weft.x=y", "--write"}},
 		{s.store, "--since yesterday is neither a time such as 2026-07-29T10:00:00Z nor how long ago, such as 2h", []string{"list", "--since", "yesterday"}},
