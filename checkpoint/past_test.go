@@ -84,7 +84,7 @@ func TestPast(t *testing.T) {
 // A missing or damaged input is detected when it is needed, as it is without a past.
 func TestPastDamaged(t *testing.T) {
 	ctx, s := t.Context(), new(memory.Store)
-	wf, _, err := (&journal.Workflow{ID: "w", Generation: "g", Type: "t", Base: 7}).Seal()
+	wf, _, err := journal.Replace(nil, &journal.Workflow{ID: "w", Generation: "g", Type: "t", Base: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
