@@ -64,6 +64,15 @@ func (l *Incarnation) forgetEngines(ctx context.Context) error {
 		if ended := max(r.Since, r.Stopped); !l.witness.Begun() || l.witness.Now(l.Worker.Read()).Sub(journal.Time(ended)) < aDay {
 			continue
 		}
+		if !r.Lists {
+			lists, err := readLists(ctx, l.Worker.Store)
+			if err != nil {
+				return err
+			}
+			if !lists.Done || lists.Place != "" || mayLack(r, lists.Begun) {
+				continue // it is why another pass is made
+			}
+		}
 		held := keys.HeldBy(incarnation)
 		held.Limit = 1
 		page, err := l.Worker.Store.Scan(ctx, held)

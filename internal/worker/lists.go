@@ -39,6 +39,9 @@ func readLists(ctx context.Context, s storage.Storage) (*listsRecord, error) {
 	if err == nil {
 		r.unknown, err = record.Open(key, raw, journal.Version, r)
 	}
+	if errors.Is(err, storage.ErrCorrupt) { // nothing is known: the next pass writes it anew
+		r, err = new(listsRecord), nil
+	}
 	r.raw = raw
 	return r, err
 }
@@ -129,11 +132,18 @@ func (l *Incarnation) withoutLists(ctx context.Context, since int64) (bool, erro
 		if err != nil {
 			return false, err
 		}
-		if !r.Lists && r.Latest().After(journal.Time(since)) {
+		if mayLack(r, since) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// mayLack reports whether an engine may have written workflows without all of their entries after
+// a pass that began at a time, or so late before that the pass has not met them. It may have
+// written for as long as its lease is valid after its record was, and its clock may be behind.
+func mayLack(r *membership.Registration, since int64) bool {
+	return !r.Lists && r.Latest().Add(anHour).After(journal.Time(since))
 }
 
 // listedAtOnce is how many workflows are read before a pass records how far it has come.
@@ -192,11 +202,11 @@ func (l *Incarnation) completeLists(ctx context.Context, r *listsRecord) error {
 func (l *Incarnation) list(ctx context.Context, entries []storage.Entry) error {
 	for _, entry := range entries {
 		id, err := journal.OpenRow(entry)
-		for tries := 0; err == nil && tries < MostTries; tries++ {
-			var again bool
-			if again, err = l.listOne(ctx, id); !again {
-				break
+		for again, tries := true, 0; err == nil && again; tries++ {
+			if tries == MostTries {
+				return fmt.Errorf("list workflow %q: it changes all the time", id)
 			}
+			again, err = l.listOne(ctx, id)
 		}
 		if err != nil && !record.Damaged(err) {
 			return err
