@@ -141,7 +141,8 @@ type EngineInfo struct {
 // A Filter selects the workflows that have all that its fields say. A field that is zero selects
 // all. The Filter also determines the order of the list, by the first of these rules that applies:
 //
-//   - With an IDPrefix: the order of the ids, whatever PageRequest.Ascending says.
+//   - With an IDPrefix: the order of the ids, whatever PageRequest.Ascending says. All that is no
+//     letter, digit, '-', '.', '_' or '~' of ASCII comes before these.
 //   - With Parent or Attention: the order in which the workflows were created.
 //   - With Workflow, Status or Labels: the order in which they came into the status that they have,
 //     which is when they were created, began, were resumed after a failure, or ended.

@@ -55,8 +55,8 @@ func (e *Admin) listsOf(ctx context.Context, f weft.Filter, c cursor, ascending 
 	case f.IDPrefix != "":
 		return []*list{{spans: []span{{nil, keys.WorkflowsBy(f.IDPrefix)}}, open: openRecord, past: pastWorkflow}}, nil
 	case c.Scan:
-		if byStatus(f) {
-			f.After = time.Time{} // one that was created before it may have come into its status since
+		if byStatus(f) { // the times are not those of the creation, but none is before it
+			f.After = time.Time{}
 		}
 		return []*list{byCreation(keys.IndexAll())}, nil
 	case f.Parent != "":
@@ -105,17 +105,18 @@ func (e *Admin) listsOf(ctx context.Context, f weft.Filter, c cursor, ascending 
 
 // types returns the types of all workflows in lists.
 func (e *Admin) types(ctx context.Context) (types []string, _ error) {
-	for last := ""; ; {
-		r := keys.ListsAfter(last)
+	for r := keys.Lists(); ; {
 		r.Limit = 1
 		page, err := e.Store.Scan(ctx, r)
 		if err != nil || len(page) == 0 {
 			return types, err
 		}
-		if last, err = keys.ListedType(page[0].Key); err != nil {
-			return nil, err
+		t, end, err := keys.ListedType(page[0].Key)
+		if err != nil || bytes.Compare(end, page[0].Key) <= 0 { // no key of a list
+			r.Start = append(page[0].Key, 0)
+			continue
 		}
-		types = append(types, last)
+		types, r.Start = append(types, t), end
 	}
 }
 
@@ -196,10 +197,13 @@ func (e *Admin) openAbout(ctx context.Context, r *row) (*journal.Workflow, error
 	return wf, err
 }
 
+// mostOutdated is how many outdated entries of lists one page removes.
+const mostOutdated = 100
+
 // unlist removes entries of lists that are outdated, unless the workflow's record changes
-// meanwhile. What cannot be removed now is passed over again.
+// meanwhile. What is not removed now is passed over again.
 func (e *Admin) unlist(ctx context.Context, rows []*row) {
-	for _, r := range rows {
+	for _, r := range rows[:min(len(rows), mostOutdated)] {
 		if _, err := e.Store.Get(ctx, r.Key); err != nil {
 			continue // its workflow was only changed meanwhile
 		}

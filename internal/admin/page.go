@@ -271,7 +271,7 @@ type cursor struct {
 	// workflows is read instead.
 	Scan bool `cbor:"3,keyasint,omitempty"`
 
-	// Until is when the first page was read, for an ascending list in the order in which
+	// Until is the time after that at which the first page was read, for an ascending list in the order in which
 	// workflows came into their status. Those that came into it later are not in the list,
 	// which would have them twice.
 	Until int64 `cbor:"4,keyasint,omitempty"`
@@ -292,7 +292,7 @@ func (e *Admin) begin(ctx context.Context, f weft.Filter, r weft.PageRequest) (c
 	listed, err := e.ListsComplete(ctx)
 	c.Scan = !listed
 	if r.Ascending && byStatus(f) {
-		c.Until = journal.Micro(e.Now())
+		c.Until = journal.Micro(e.Now()) + 1 // what came into its status just now is there
 	}
 	return c, err
 }
@@ -305,6 +305,7 @@ func (c cursor) seal(f weft.Filter, ascending bool) (string, error) {
 
 // purpose is what the checksum of a cursor covers beside the cursor itself.
 func purpose(f weft.Filter, ascending bool) []byte {
+	f.After, f.Before = f.After.Round(0).UTC(), f.Before.Round(0).UTC() // whatever their time zones
 	raw, err := json.Marshal(struct {
 		weft.Filter
 		Ascending bool

@@ -297,17 +297,16 @@ func ListOf(workflow, status string) storage.Range {
 	return storage.Prefix(append(key("ls:", workflow, status), ':'))
 }
 
-// ListsAfter is the range of the lists of all types after one; "" means of all.
-func ListsAfter(workflow string) storage.Range {
-	r := storage.Prefix([]byte("ls:"))
-	if workflow != "" {
-		r.Start = storage.Prefix(append(key("ls:", workflow), ':')).End
-	}
-	return r
-}
+// Lists is the range of the lists of all types.
+func Lists() storage.Range { return storage.Prefix([]byte("ls:")) }
 
-// ListedType returns the type in a Listed key.
-func ListedType(k []byte) (string, error) { return nth(k, 1) }
+// ListedType returns the type in a Listed key, and the end of the lists of the type.
+func ListedType(k []byte) (workflow string, end []byte, err error) {
+	if workflow, err = nth(k, 1); err == nil && workflow == "" {
+		err = fmt.Errorf("%w: key %q", storage.ErrCorrupt, k)
+	}
+	return workflow, storage.Prefix(append(key("ls:", workflow), ':')).End, err
+}
 
 // Labelled is the key of a workflow in the list of a label, a value and a status:
 // ll:{label}:{value}:{status}:{time}:{generation}.
@@ -337,14 +336,15 @@ func Attended(generation string) []byte { return key("la:", generation) }
 func AttendedAll() storage.Range { return storage.Prefix([]byte("la:")) }
 
 // Between restricts a list in the order of times, ListOf or LabelledOf, to the times from
-// after to before, which is excluded. A zero time is no bound.
+// after to before, which is excluded. A zero time is no bound. Times in lists are whole
+// microseconds.
 func Between(list storage.Range, after, before time.Time) storage.Range {
 	prefix := list.Start
 	if !after.IsZero() {
-		list.Start = appendTime(bytes.Clone(prefix), after)
+		list.Start = appendTime(bytes.Clone(prefix), after.Add(999))
 	}
 	if !before.IsZero() {
-		list.End = appendTime(bytes.Clone(prefix), before)
+		list.End = appendTime(bytes.Clone(prefix), before.Add(999))
 	}
 	return list
 }

@@ -1,0 +1,667 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/integrity"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// unlisted removes from s what a release without these lists does not write. Of meta:lists it
+// leaves what the store had if keep.
+func unlisted(t testing.TB, s storage.Storage, keep bool) {
+	t.Helper()
+	families := []string{"ls:", "ll:", "lp:", "la:"}
+	if !keep {
+		families = append(families, "meta:lists")
+	}
+	for _, family := range families {
+		for _, key := range entries(t, s, family) {
+			if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete([]byte(key))}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// missing are the problems of the store with lists.
+func missing(s storage.Storage) (problems []string) {
+	for _, p := range integrity.Check(ctx, s, time.Time{}) {
+		if strings.Contains(p, "list") {
+			problems = append(problems, p)
+		}
+	}
+	return problems
+}
+
+// endedAt returns when a workflow ended, a whole microsecond.
+func endedAt(t testing.TB, p *process, id string) time.Time {
+	t.Helper()
+	time.Sleep(time.Second)
+	return describe(t, p, id).EndedAt
+}
+
+// LST-2: After is included and Before is not, to the nanosecond in a list in the order of
+// statuses; in the order of creation to the millisecond. A page and a count agree.
+func TestPageAtTheEdgesOfTimes(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("wf", nil2)
+		p := boot(t, s, wf)
+		time.Sleep(time.Second)
+		start(t, wf.With(engine.StartOptions{Labels: map[string]string{"team": "blue"}}), p, "o", "")
+		at := endedAt(t, p, "o")
+		made := describe(t, p, "o").CreatedAt.Truncate(time.Millisecond)
+		none := time.Time{}
+		far := time.Date(292277, 1, 1, 0, 0, 0, 0, time.UTC)
+		for _, f := range []engine.Filter{{Workflow: "wf"}, {Status: checkpoint.StatusCompleted}, {Labels: map[string]string{"team": "blue"}}, {}, {IDPrefix: "o"}} {
+			unit, at := time.Nanosecond, at
+			if f.IDPrefix != "" || f.Workflow == "" && f.Status == "" && f.Labels == nil {
+				unit, at = time.Millisecond, made
+			}
+			for _, c := range []struct {
+				after, before time.Time
+				want          int
+			}{
+				{none, none, 1}, {at, none, 1}, {at.Add(1), none, 0}, {at.Add(unit), none, 0}, {at.Add(-1), none, 1},
+				{none, at, 0}, {none, at.Add(1), 1}, {none, at.Add(unit), 1}, {none, at.Add(-1), 0},
+				{at, at.Add(unit), 1}, {at.Add(unit), at, 0}, {at, at, 0},
+				{time.Unix(-1<<40, 0), far, 1}, {far, none, 0}, {none, time.Unix(-1<<40, 0), 0},
+			} {
+				f.After, f.Before = c.after, c.before
+				for _, ascending := range []bool{false, true} {
+					if got := paged(t, p.Engine, f, 10, ascending); len(got) != c.want {
+						t.Errorf("%+v: a page of %d, want %d", f, len(got), c.want)
+					}
+				}
+				if n, all, err := p.Count(ctx, f, 10); n != c.want || !all || err != nil {
+					t.Errorf("%+v: a count of %d, %v, %v, want %d", f, n, all, err, c.want)
+				}
+			}
+		}
+		p.stop(t)
+	})
+}
+
+// LST-1: a page has what was started and ended at the very moment at which it is read, in both
+// orders.
+func TestPageOfThisMoment(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("wf", nil2)
+		p := boot(t, s)
+		for i := range 3 {
+			start(t, wf, p, sprint("o", i), "")
+			for _, ascending := range []bool{false, true} {
+				if got := paged(t, p.Engine, engine.Filter{Workflow: "wf"}, 10, ascending); len(got) != i+1 {
+					t.Errorf("ascending %v: %q, want %d", ascending, idsOf(got), i+1)
+				}
+			}
+			if err := p.Terminate(ctx, sprint("o", i), audit); err != nil {
+				t.Fatal(err)
+			}
+			for _, ascending := range []bool{false, true} {
+				if got := paged(t, p.Engine, engine.Filter{Status: checkpoint.StatusCancelled}, 10, ascending); len(got) != i+1 {
+					t.Errorf("ascending %v: ended are %q, want %d", ascending, idsOf(got), i+1)
+				}
+			}
+		}
+		p.stop(t)
+	})
+}
+
+// LST-4: a cursor is of an instant, and not of the place where the clock hangs.
+func TestCursorOfAnotherTimeZone(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("wf", nil2)
+		p := boot(t, s, wf)
+		now := time.Now()
+		for i := range 3 {
+			time.Sleep(time.Millisecond)
+			start(t, wf, p, sprint("o", i), "")
+		}
+		page, err := p.Page(ctx, engine.Filter{After: now}, engine.PageRequest{Limit: 2})
+		if err != nil || !page.HasMore {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		for _, again := range []time.Time{now.UTC(), now.Round(0), now.In(time.FixedZone("x", 3600))} {
+			rest, err := p.Page(ctx, engine.Filter{After: again}, engine.PageRequest{Cursor: page.Next})
+			if err != nil || len(rest.Data) != 1 {
+				t.Errorf("%v: %+v, %v", again, rest, err)
+			}
+		}
+		if _, err := p.Page(ctx, engine.Filter{After: now.Add(1)}, engine.PageRequest{Cursor: page.Next}); !errors.Is(err, engine.ErrInvalid) {
+			t.Errorf("another time: %v, want ErrInvalid", err)
+		}
+		p.stop(t)
+	})
+}
+
+// LST-10: while lists are not complete, times select by what they are of: not by the creation,
+// where the list is by status.
+func TestTimesWhileListsAreIncomplete(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("wf", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Hour) })
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Hour + time.Second)
+		p.kill()
+		unlisted(t, s, false)
+		e := made(t, s)
+		defer e.Close()
+		f := engine.Filter{Workflow: "wf", After: time.Now().Add(-time.Minute)}
+		if got := paged(t, e, f, 10, false); len(got) != 1 {
+			t.Errorf("ended within the last minute: %q, want 1", idsOf(got))
+		}
+		if n, all, err := e.Count(ctx, f, 10); n != 1 || !all || err != nil {
+			t.Errorf("count: %d, %v, %v", n, all, err)
+		}
+		f.After, f.Before = time.Time{}, time.Now().Add(-time.Minute)
+		if got := paged(t, e, f, 10, true); len(got) != 0 {
+			t.Errorf("ended before: %q, want none", idsOf(got))
+		}
+	})
+}
+
+// LST-3: the time in a list never goes back, whatever the clocks of engines say.
+func TestListsAfterAClockThatIsAhead(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		var ahead wall
+		ahead.jump(time.Hour)
+		failing := flow("wf", func(*engine.Run) (string, error) { return "", errBroke })
+		since := func() (at int64) {
+			wf, err := journal.Load(ctx, s, "o")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return wf.Since()
+		}
+		p := bootAt(t, s, &ahead, failing, leases)
+		start(t, failing, p, "o", "")
+		time.Sleep(time.Second)
+		failed := since()
+		p.stop(t)
+		q := boot(t, s, failing, leases)
+		if err := q.Resume(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		if again := since(); again < failed {
+			t.Errorf("resumed %v before its end", time.Duration(failed-again)*time.Microsecond)
+		}
+		time.Sleep(time.Second)
+		if again := since(); again < failed {
+			t.Errorf("ended again %v before its first end", time.Duration(failed-again)*time.Microsecond)
+		}
+		q.stop(t)
+	})
+}
+
+// LST-10: a damaged record of how far lists are complete is not the end of them: it is written
+// anew. That of a later release stays.
+func TestDamagedRecordOfLists(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("wf", nil2)
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		p.stop(t)
+		key := keys.Meta("lists")
+		put(t, s, key, []byte("damaged"))
+		e := made(t, s)
+		defer e.Close()
+		f := engine.Filter{Status: checkpoint.StatusCompleted}
+		if got := paged(t, e, f, 10, false); len(got) != 1 {
+			t.Errorf("%q, want 1", idsOf(got))
+		}
+		q := boot(t, s, wf)
+		time.Sleep(time.Minute)
+		q.stop(t)
+		if raw := get(t, s, key); string(raw) == "damaged" {
+			t.Error("it is still damaged")
+		}
+		later, err := record.Seal(key, journal.Version+1, &struct{}{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, key, later)
+		q = boot(t, s, wf)
+		time.Sleep(time.Minute)
+		q.stop(t)
+		if raw := get(t, s, key); !bytes.Equal(raw, later) {
+			t.Error("what a later release wrote was replaced")
+		}
+	})
+}
+
+// earlierRelease makes the registrations in s those of an engine of a release without these lists, which
+// ended at a time, or was killed after it had renewed its lease last at that time.
+func earlierRelease(t testing.TB, s storage.Storage, change func(r *membership.Registration)) {
+	t.Helper()
+	for _, key := range entries(t, s, "eng:") {
+		r, err := membership.OpenRegistration([]byte(key), get(t, s, []byte(key)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Lists = false
+		change(r)
+		raw, err := record.Seal([]byte(key), journal.Version, r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, []byte(key), raw)
+	}
+}
+
+// LST-10: what an engine of a release without these lists did after they had been completed is
+// added, however that engine ended, and however long ago it began.
+func TestListsAfterAnEarlierRelease(t *testing.T) {
+	for name, change := range map[string]func(r *membership.Registration){
+		"stopped":                    func(*membership.Registration) {},
+		"killed, and began long ago": func(r *membership.Registration) { r.Stopped, r.Dead, r.Since = 0, true, 1 },
+		"its last renewal was before": func(r *membership.Registration) {
+			r.Stopped, r.Dead = 0, true
+			r.Clock -= 61_000_000
+			r.Since = r.Clock
+		},
+		"stopped, and its clock is slow": func(r *membership.Registration) { r.Stopped -= 90_000_000; r.Clock, r.Since = r.Stopped, r.Stopped },
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := fresh(t)
+				wf := flow("wf", nil2)
+				time.Sleep(30 * 24 * time.Hour)
+				old := boot(t, s, wf, leases)
+				unlisted(t, s, false)
+				p := boot(t, s, wf, leases)
+				time.Sleep(time.Minute)
+				p.stop(t)
+				start(t, wf, old, "o", "")
+				time.Sleep(time.Millisecond)
+				old.stop(t)
+				unlisted(t, s, true)
+				earlierRelease(t, s, change)
+				q := boot(t, s, wf, leases)
+				time.Sleep(3 * time.Hour)
+				if got := paged(t, q.Engine, engine.Filter{Workflow: "wf"}, 10, false); len(got) != 1 {
+					t.Errorf("%q, want 1", idsOf(got))
+				}
+				if m := missing(s); len(m) > 0 {
+					t.Errorf("%q", m)
+				}
+				q.stop(t)
+			})
+		})
+	}
+}
+
+// LST-10: the mark of an earlier release stays until its work is listed, though the store fails
+// meanwhile.
+func TestListsAreCompletedAfterTheStoreFailed(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("wf", nil2)
+		time.Sleep(30 * 24 * time.Hour)
+		old := boot(t, s, wf, leases)
+		start(t, wf, old, "o", "")
+		time.Sleep(time.Second)
+		old.stop(t)
+		unlisted(t, s, true)
+		earlierRelease(t, s, func(r *membership.Registration) { r.Stopped, r.Dead, r.Since = 0, true, 1 })
+		var fails atomic.Bool
+		fails.Store(true)
+		q := bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Commit" && touches(c.Batch, "meta:lists") && fails.Load() {
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		}), wf, leases)
+		time.Sleep(2 * time.Hour)
+		q.stop(t)
+		unlisted(t, s, true)
+		fails.Store(false)
+		q = boot(t, s, wf, leases)
+		time.Sleep(3 * time.Hour)
+		if m := missing(s); len(m) > 0 {
+			t.Errorf("%q", m)
+		}
+		q.stop(t)
+	})
+}
+
+// LST-5: keys that are no keys of a list are passed over, too.
+func TestPageWithDamagedKeys(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("wf", nil2)
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		for _, key := range []string{"ls:%", "ls:", "ls::completed:x", "ls:a%zz:b", "ls:wf", "ls:wf:completed", "ls:zz", "ls:zz:completed:0:%", "todo:000:-%", "op:x", "held:x", "ix:%", "la:%"} {
+			put(t, s, []byte(key), []byte("damaged"))
+		}
+		done := make(chan bool)
+		for _, f := range []engine.Filter{{}, {Status: checkpoint.StatusCompleted}, {Workflow: "wf"}, {Attention: true}} {
+			go func() {
+				defer func() { done <- true }()
+				got := 0
+				r := engine.PageRequest{Limit: 2}
+				for range 100 {
+					page, err := p.Page(ctx, f, r)
+					if err != nil {
+						t.Errorf("%+v: %v", f, err)
+						return
+					}
+					for _, i := range page.Data {
+						if i.ID == "o" {
+							got++
+						}
+						if i.ID != "o" && i.Damaged == "" {
+							t.Errorf("%+v: %+v", f, i)
+						}
+					}
+					if !page.HasMore {
+						break
+					}
+					r.Cursor = page.Next
+				}
+				if want := 1; got != want && !f.Attention {
+					t.Errorf("%+v: %d times, want %d", f, got, want)
+				}
+			}()
+			select {
+			case <-done:
+			case <-time.After(time.Hour):
+				t.Fatalf("%+v: no end", f)
+			}
+		}
+		p.kill()
+	})
+}
+
+// LST-2: ids that begin alike and have whatever characters are told apart by a prefix, and none
+// is passed over.
+func TestPageByPrefixOfIDs(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		act := counting(new(tally), "act")
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			for i := range 3 {
+				if _, err := act.Do(run, sprint(i)); err != nil {
+					return "", err
+				}
+			}
+			return "", nil
+		})
+		p := boot(t, s, wf)
+		long := strings.Repeat("é:", 66) + "%\x00"
+		ids := []string{"a", "a1", "a:", "a:b", "a:ckpt", "a:in", "a%", "a%3A", "a\x00", "a-", "a~", "aa", "ab", "b", ":", ":a", "%", "\x00", "\x00\x00", "é", "\xf4\x8f\xbf\xbf", long, long[:199] + "x"}
+		for _, id := range ids {
+			start(t, wf, p, id, "")
+		}
+		time.Sleep(time.Second)
+		prefixes := []string{"none"}
+		for _, id := range ids {
+			for n := range id {
+				if n > 0 && n < 8 {
+					prefixes = append(prefixes, id[:n])
+				}
+			}
+			prefixes = append(prefixes, id)
+		}
+		for _, prefix := range prefixes {
+			var want []string
+			for _, id := range ids {
+				if strings.HasPrefix(id, prefix) {
+					want = append(want, id)
+				}
+			}
+			slices.SortFunc(want, func(a, b string) int { return bytes.Compare(keys.Workflow(a), keys.Workflow(b)) })
+			for _, limit := range []int{1, 2, 100} {
+				if got := idsOf(paged(t, p.Engine, engine.Filter{IDPrefix: prefix}, limit, false)); !slices.Equal(got, want) {
+					t.Errorf("%q by %d: %q, want %q", prefix, limit, got, want)
+				}
+			}
+			if n, all, err := p.Count(ctx, engine.Filter{IDPrefix: prefix}, 1000); n != len(want) || !all || err != nil {
+				t.Errorf("%q: count is %d, %v, %v", prefix, n, all, err)
+			}
+		}
+		p.stop(t)
+	})
+}
+
+// widest are 16 labels of together 1 KiB, all of whose characters are escaped in keys.
+func widest() map[string]string {
+	labels := map[string]string{}
+	for i := range 16 {
+		labels[fmt.Sprintf("%02d:%%", i)] = strings.Repeat("\x00", 60)
+	}
+	return labels
+}
+
+// LST-2, LST-8: names, ids and labels of the greatest lengths, all escaped, are found.
+func TestPageOfTheLongestNames(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		name, id := strings.Repeat(":", keys.MaxName), strings.Repeat("%", keys.MaxID)
+		value := strings.Repeat("\x00", 128)
+		labels := map[string]string{strings.Repeat(":", 64): value}
+		wf := flow(name, nil2)
+		e := made(t, s)
+		defer e.Close()
+		start(t, wf.With(engine.StartOptions{Labels: labels}), e, id, "")
+		start(t, wf.With(engine.StartOptions{Labels: widest()}), e, id[1:], "")
+		for _, f := range []engine.Filter{{Workflow: name}, {Status: checkpoint.StatusPending}, {Workflow: name, Status: checkpoint.StatusPending}, {Labels: labels}, {IDPrefix: id}} {
+			got := paged(t, e, f, 1, false)
+			if !slices.Contains(idsOf(got), id) {
+				t.Errorf("%.30v: %d", f, len(got))
+			}
+		}
+		if got := paged(t, e, engine.Filter{Labels: widest()}, 1, false); len(got) != 1 {
+			t.Errorf("by 16 labels: %d", len(got))
+		}
+		if m := missing(s); len(m) > 0 {
+			t.Errorf("%.200q", m)
+		}
+	})
+}
+
+// LST-5: a page removes only some of many outdated entries, so that it does not take longer than
+// reading, and the pages after it the others. What changes meanwhile stays.
+func TestPageRemovesOutdatedEntriesLittleByLittle(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("wf", nil2)
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		for i := range 500 {
+			row, err := journal.PutRow(keys.Listed("wf", "failed", time.Now(), sprint("G", i)), "o")
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, s, row.Key, row.Value)
+		}
+		f := engine.Filter{Status: checkpoint.StatusFailed}
+		for left := 500; left > 0; {
+			if page, err := p.Page(ctx, f, engine.PageRequest{}); err != nil || len(page.Data) > 0 || page.HasMore {
+				t.Fatalf("%+v, %v", page, err)
+			}
+			n := len(entries(t, s, "ls:wf:failed:"))
+			if n >= left || left-n > 100 {
+				t.Fatalf("a page has removed %d of %d", left-n, left)
+			}
+			left = n
+		}
+		p.stop(t)
+	})
+}
+
+// LST-5: an outdated entry that became the workflow's own again, or whose workflow is started
+// meanwhile, is not removed.
+func TestPageKeepsWhatIsListedAgain(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &hooked{Storage: fresh(t)}
+		wf := flow("wf", func(*engine.Run) (string, error) { return "", errBroke })
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		real := entries(t, s, "ls:")
+		if len(real) != 1 {
+			t.Fatalf("%q", real)
+		}
+		record, err := journal.Load(ctx, s, "o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		running := *record // as if it was not ended yet
+		running.Status, running.EndedAt = checkpoint.StatusRunning, 0
+		_, ops, err := journal.Replace(record, &running)
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := get(t, s, []byte(real[0]))
+		if err := s.Commit(ctx, storage.Batch{Ops: ops}); err != nil {
+			t.Fatal(err)
+		}
+		put(t, s, []byte(real[0]), row) // outdated
+		met := false
+		s.beforeCommit = func(b storage.Batch) {
+			if met || len(b.Ops) == 0 || string(b.Ops[0].Key) != real[0] {
+				return
+			}
+			met = true // now it ends
+			after, err := journal.Load(ctx, s.Storage, "o")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, ops, err := journal.Replace(after, record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Storage.Commit(ctx, storage.Batch{Ops: ops}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := paged(t, p.Engine, engine.Filter{Status: checkpoint.StatusFailed}, 10, false); len(got) > 0 {
+			t.Errorf("%q", idsOf(got))
+		}
+		if !met {
+			t.Fatal("nothing was removed")
+		}
+		if m := missing(s); len(m) > 0 {
+			t.Errorf("%q", m)
+		}
+		p.kill()
+	})
+}
+
+// Of a store that fails, or a context that has ended, a page says so.
+func TestPageOfAStoreThatFails(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		p, _ := many(t, s)
+		p.kill()
+		var fail atomic.Int64
+		var calls atomic.Int64
+		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if n := fail.Load(); n > 0 && calls.Add(1) == n {
+				return storagetest.ErrorBefore
+			}
+			return storagetest.None
+		})
+		e := made(t, f)
+		defer e.Close()
+		for _, filter := range []engine.Filter{{}, {Status: checkpoint.StatusCompleted}, {Attention: true}, {IDPrefix: "q"}, {Labels: map[string]string{"team": "blue"}}} {
+			ended, cancel := context.WithCancel(ctx)
+			cancel()
+			if page, err := e.Page(ended, filter, engine.PageRequest{}); !errors.Is(err, context.Canceled) || len(page.Data) > 0 {
+				t.Errorf("%+v: %+v, %v, want context.Canceled", filter, page, err)
+			}
+			if _, _, err := e.Count(ended, filter, 10); !errors.Is(err, context.Canceled) {
+				t.Errorf("%+v: %v, want context.Canceled", filter, err)
+			}
+			for n := int64(1); ; n++ {
+				calls.Store(0)
+				fail.Store(n)
+				page, err := e.Page(ctx, filter, engine.PageRequest{})
+				if calls.Load() < n {
+					break
+				}
+				if !errors.Is(err, storagetest.ErrInjected) || len(page.Data) > 0 {
+					t.Fatalf("%+v, call %d: %+v, %v", filter, n, page, err)
+				}
+			}
+			fail.Store(0)
+		}
+	})
+}
+
+// LST-5: a count agrees with the pages: what is damaged is one of them.
+func TestCountOfDamagedRecords(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("wf", nil2)
+		p := boot(t, s, wf)
+		for i := range 3 {
+			start(t, wf, p, sprint("o", i), "")
+		}
+		time.Sleep(time.Second)
+		put(t, s, keys.Workflow("o1"), []byte("damaged"))
+		for _, f := range []engine.Filter{{}, {Workflow: "wf"}, {IDPrefix: "o"}, {TopLevel: true}} {
+			n, all, err := p.Count(ctx, f, 10)
+			if err != nil || !all || n != len(paged(t, p.Engine, f, 10, false)) {
+				t.Errorf("%+v: %d, %v, %v", f, n, all, err)
+			}
+		}
+		p.kill()
+	})
+}
+
+// LST-11: a list of what needs an operator has what waits in vain in a line, and what is due and
+// nobody executes, each once, while others come and go.
+func TestPageOfWhatWaitsInVain(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		known := flow("known", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Hour) })
+		unknown := flow("unknown", nil2)
+		asks := flow("asks", func(run *engine.Run) (string, error) { return puzzling(new(atomic.Bool)).Do(run, "x") })
+		queue := func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "served", Concurrency: 1}} }
+		p := boot(t, s, known, asks, queue)
+		for i := range 3 {
+			start(t, known.With(engine.StartOptions{Queue: "served"}), p, sprint("k", i), "")
+			start(t, unknown.With(engine.StartOptions{Queue: "served"}), p, sprint("uq", i), "")
+			start(t, unknown, p, sprint("u", i), "")
+			start(t, asks, p, sprint("a", i), "")
+		}
+		time.Sleep(time.Minute)
+		for _, limit := range []int{1, 2, 100} {
+			got := idsOf(paged(t, p.Engine, engine.Filter{Attention: true}, limit, false))
+			slices.Sort(got)
+			if want := []string{"a0", "a1", "a2", "u0", "u1", "u2", "uq0", "uq1", "uq2"}; !slices.Equal(got, want) {
+				t.Errorf("by %d: %q, want %q", limit, got, want)
+			}
+		}
+		if n, all, err := p.Count(ctx, engine.Filter{Attention: true}, 100); n != 9 || !all || err != nil {
+			t.Errorf("count: %d, %v, %v", n, all, err)
+		}
+		p.kill()
+	})
+}
