@@ -11,13 +11,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
@@ -662,6 +665,259 @@ func TestPageOfWhatWaitsInVain(t *testing.T) {
 		if n, all, err := p.Count(ctx, engine.Filter{Attention: true}, 100); n != 9 || !all || err != nil {
 			t.Errorf("count: %d, %v, %v", n, all, err)
 		}
+		// To an engine that knows none of them, also those that p executes are nobody's.
+		e := made(t, s, flow("other", nil2))
+		defer e.Close()
+		got := idsOf(paged(t, e, engine.Filter{Attention: true}, 2, false))
+		slices.Sort(got)
+		if want := []string{"a0", "a1", "a2", "k0", "k1", "k2", "u0", "u1", "u2", "uq0", "uq1", "uq2"}; !slices.Equal(got, want) {
+			t.Errorf("of another engine: %q, want %q", got, want)
+		}
 		p.kill()
+	})
+}
+
+// A readMeter counts what is read of it.
+type readMeter struct {
+	storage.Storage
+	read int // records, and scans that found none
+}
+
+func (m *readMeter) Unwrap() storage.Storage { return m.Storage }
+
+func (m *readMeter) Get(ctx context.Context, key []byte) ([]byte, error) {
+	m.read++
+	return m.Storage.Get(ctx, key)
+}
+
+func (m *readMeter) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	page, err := m.Storage.Scan(ctx, r)
+	m.read += max(len(page), 1)
+	return page, err
+}
+
+// LST-2, LST-6: how much a page reads depends on its size, and not on how many workflows there
+// are or how long their histories are. A count stops at what is asked for.
+func TestPageReadsLittle(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			for range 30 {
+				if err := run.Sleep(time.Minute); err != nil {
+					return "", err
+				}
+			}
+			return "", errBroke
+		})
+		sub := flow("sub", nil2)
+		parent := flow("parent", func(run *engine.Run) (string, error) {
+			for i := range 200 {
+				sub.AsChild(engine.ChildOptions{ID: sprint("c", i)}).Go(run, "")
+			}
+			return "", run.Sleep(24 * time.Hour)
+		})
+		held := flow("held", func(run *engine.Run) (string, error) { return puzzling(new(atomic.Bool)).Do(run, "x") })
+		p := boot(t, s, wf, sub, parent, held)
+		blue := map[string]string{"team": "blue"}
+		for i := range 200 {
+			start(t, wf.With(engine.StartOptions{Labels: blue}), p, sprint("o", i), "")
+			start(t, held, p, sprint("h", i), "")
+		}
+		start(t, parent, p, "p", "")
+		time.Sleep(time.Hour)
+		p.stop(t)
+		m := &readMeter{Storage: s}
+		e := made(t, m, wf, sub, parent, held)
+		defer e.Close()
+		if _, err := e.Page(ctx, engine.Filter{}, engine.PageRequest{Limit: 1}); err != nil { // what an engine reads once
+			t.Fatal(err)
+		}
+		now := time.Now()
+		for _, f := range []engine.Filter{
+			{}, {Workflow: "wf"}, {Status: checkpoint.StatusFailed}, {Workflow: "wf", Status: checkpoint.StatusFailed}, {Labels: blue},
+			{Labels: blue, Status: checkpoint.StatusFailed}, {Parent: "p"}, {Attention: true}, {IDPrefix: "o"}, {IDPrefix: "o1"},
+			{After: now.Add(-24 * time.Hour)}, {Before: now}, {Workflow: "wf", After: now.Add(-24 * time.Hour), Before: now},
+		} {
+			for _, ascending := range []bool{false, true} {
+				r := engine.PageRequest{Limit: 3, Ascending: ascending}
+				for n := range 4 {
+					m.read = 0
+					page, err := e.Page(ctx, f, r)
+					if err != nil || len(page.Data) != 3 || !page.HasMore {
+						t.Fatalf("%+v, page %d: %d, %v, %v", f, n, len(page.Data), page.HasMore, err)
+					}
+					if m.read > 100 {
+						t.Errorf("%+v, ascending %v, page %d: %d records read", f, ascending, n, m.read)
+					}
+					r.Cursor = page.Next
+				}
+			}
+		}
+		m.read = 0
+		n, all, err := e.Count(ctx, engine.Filter{TopLevel: true}, 5)
+		if n != 5 || all || err != nil || m.read > 1100 {
+			t.Errorf("a count up to 5: %d, %v, %v, %d records read", n, all, err, m.read)
+		}
+	})
+}
+
+// LST-10: workflows start and end while lists are completed, and engines die: no entry is missing
+// or outdated afterwards, an engine goes on where another has come to, and lists are answered by
+// reading all workflows until the end.
+func TestListsAreCompletedBesideWork(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("wf", func(run *engine.Run) (string, error) { return approved.Receive(run) })
+		p := boot(t, s, wf)
+		for i := range 450 {
+			start(t, wf.With(engine.StartOptions{Labels: map[string]string{"team": "blue"}}), p, fmt.Sprintf("o%03d", i), "")
+		}
+		time.Sleep(time.Second)
+		p.kill()
+		unlisted(t, s, false)
+		listed := func() int { return len(entries(t, s, "ls:wf:")) }
+		whole := func(when string, e *engine.Engine, want int) {
+			t.Helper()
+			f := engine.Filter{Labels: map[string]string{"team": "blue"}}
+			if got := paged(t, e, f, 100, false); len(got) != want {
+				t.Errorf("%s: a list of %d, want %d", when, len(got), want)
+			}
+		}
+		// The first engine dies when it has come to a place.
+		marks := 0
+		var f *storagetest.Faulty
+		f = storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Commit" && touches(c.Batch, "meta:lists") {
+				if marks++; marks == 2 {
+					return storagetest.CrashBefore
+				}
+			}
+			return storagetest.None
+		})
+		bootOn(t, f, wf)
+		time.Sleep(time.Minute)
+		if n := listed(); n < 200 || n >= 450 {
+			t.Fatalf("%d are listed by the engine that died", n)
+		}
+		client := made(t, s)
+		defer client.Close()
+		whole("half complete", client, 450)
+		// The second goes on. While it adds entries, workflows end just before each commit.
+		between := &hooked{Storage: s}
+		again, ended := 0, 0
+		between.beforeCommit = func(b storage.Batch) {
+			if len(b.If) != 1 || touches(b, "wf:") || !touches(b, "ls:wf:running:") {
+				return
+			}
+			id := string(b.If[0].Key[len("wf:"):])
+			if id < "o200" {
+				again++
+			}
+			if ended++; ended > 20 {
+				return
+			}
+			if err := client.Terminate(ctx, id, audit); err != nil {
+				t.Error(err)
+			}
+		}
+		q := boot(t, between, wf)
+		time.Sleep(time.Minute)
+		if again > 0 || ended <= 20 {
+			t.Errorf("it began again with %d, and added entries of %d", again, ended)
+		}
+		if m := missing(s); len(m) > 0 {
+			t.Errorf("%d: %.500q", len(m), m)
+		}
+		whole("complete", client, 450)
+		q.kill()
+	})
+}
+
+// LST-12: with 16 labels no batch is larger than 256 operations: neither a start with its signal,
+// nor those of children, nor a checkpoint with many results, nor an end with much unfinished, nor
+// a retry.
+func TestBatchesWithLabelsAreBounded(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const most = 256
+		s := &hooked{Storage: fresh(t), max: storage.Size{Ops: most}}
+		largest := 0
+		s.beforeCommit = func(b storage.Batch) { largest = max(largest, b.Size().Ops) }
+		var fail atomic.Bool
+		fail.Store(true)
+		all := func(run *engine.Run, act *activity.Activity[string, int]) (fs []*future.Future[int]) {
+			for i := range 400 {
+				fs = append(fs, act.Go(run, sprint(i)))
+			}
+			return fs
+		}
+		act := counting(new(tally), "act")
+		act.IdempotencyKey = func(s string) string { return s }
+		never := &activity.Activity[string, int]{Name: "never", IdempotencyKey: func(s string) string { return s }, Run: func(ctx context.Context, _ string) (int, error) {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		}}
+		sub := flow("sub", nil2)
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			for i := range 15 {
+				if err := run.SetLabel(fmt.Sprintf("%02d:%%", i), "set"); err != nil {
+					return "", err
+				}
+			}
+			if _, err := approved.Receive(run); err != nil {
+				return "", err
+			}
+			kids := []*future.Future[string]{}
+			for range 300 {
+				kids = append(kids, sub.Go(run, ""))
+			}
+			for _, f := range all(run, act) {
+				if _, err := f.Get(run); err != nil {
+					return "", err
+				}
+			}
+			for _, kid := range kids {
+				if _, err := kid.Get(run); err != nil {
+					return "", err
+				}
+			}
+			all(run, never)
+			for range 40 { // more cannot be retried with so small batches
+				flow("waits", nil2).AsChild(engine.ChildOptions{OnParentEnd: engine.ParentEndCancel}).Go(run, "")
+			}
+			if err := run.Sleep(time.Minute); err != nil {
+				return "", err
+			}
+			if fail.Load() {
+				return "", errBroke
+			}
+			return "done", nil
+		})
+		p := boot(t, s, wf, sub, func(c *engine.Config) { leases(c); c.MaxRunsInMemory = 5000 })
+		labelled := wf.With(engine.StartOptions{Labels: widest()})
+		if _, err := approved.SendWithStart(ctx, p, labelled.Request("o", ""), "v", &signal.Options{ID: "1"}); err != nil {
+			t.Fatal(err)
+		}
+		h := wf.Handle(p, "o")
+		if _, err := outcome(h); !errors.Is(err, errBroke) && err == nil {
+			t.Errorf("the first end: %v", err)
+		}
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusFailed || len(i.Labels) != 16 {
+			t.Errorf("%s with %d labels, %v", i.Status, len(i.Labels), i.Attention)
+		}
+		fail.Store(false)
+		if err := p.Resume(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		if got := result(t, h); got != "done" {
+			t.Errorf("%q", got)
+		}
+		if m := missing(s); len(m) > 0 {
+			t.Errorf("%.500q", m)
+		}
+		t.Logf("the largest batch has %d operations and conditions", largest)
+		if largest > most {
+			t.Errorf("a batch has %d operations and conditions, at most %d", largest, most)
+		}
+		p.stop(t)
 	})
 }
