@@ -921,3 +921,102 @@ func TestBatchesWithLabelsAreBounded(t *testing.T) {
 		p.stop(t)
 	})
 }
+
+// LST-12, LST-7: after each commit the entries of each workflow in lists are those that follow
+// from its record, whatever changes it.
+func TestListsFollowEachVerb(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &hooked{Storage: fresh(t)}
+		met := map[string]bool{}
+		s.afterCommit = func(b storage.Batch) error {
+			for _, o := range b.Ops {
+				if family, _, _ := strings.Cut(string(o.Key), ":"); family == "ls" || family == "ll" || family == "lp" || family == "la" {
+					met[fmt.Sprint(o.Kind, family)] = true
+				}
+			}
+			if m := missing(s.Storage); len(m) > 0 {
+				return fmt.Errorf("after %q: %q", b.Ops[0].Key, m)
+			}
+			return nil
+		}
+		known := new(atomic.Bool)
+		asks := flow("asks", func(run *engine.Run) (string, error) { return puzzling(known).Do(run, "x") })
+		fails := new(atomic.Bool)
+		fails.Store(true)
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			asks.Go(run, "")
+			if err := run.SetLabel("stage", "begun"); err != nil {
+				return "", err
+			}
+			if err := run.Sleep(time.Hour); err != nil {
+				return "", err
+			}
+			if fails.Load() {
+				return "", errBroke
+			}
+			return approved.Receive(run)
+		})
+		p := boot(t, s, wf, asks, parking)
+		blue := engine.StartOptions{Labels: map[string]string{"team": "blue"}}
+		done := func(what string, err error) {
+			t.Helper()
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+			time.Sleep(2 * time.Minute)
+		}
+		held := func(id string) string {
+			t.Helper()
+			i := describe(t, p, id)
+			if len(i.Attention) == 0 {
+				t.Fatalf("%q is not held: %+v", id, i)
+			}
+			return i.Attention[0].Operation
+		}
+		start(t, wf.With(blue), p, "o", "")
+		start(t, asks.With(blue), p, "a", "")
+		start(t, asks.With(blue), p, "b", "")
+		time.Sleep(2 * time.Minute)
+		done("label", p.Label(ctx, "a", map[string]string{"team": "red"}, audit))
+		held("a")
+		done("cancel of what is held", p.Cancel(ctx, "a", engine.Actor{}))
+		done("terminate of what is held", p.Terminate(ctx, "b", audit))
+		time.Sleep(2 * time.Hour)
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusFailed {
+			t.Fatalf("%+v", i)
+		}
+		fails.Store(false)
+		done("retry", p.Resume(ctx, "o", audit))
+		time.Sleep(2 * time.Hour)
+		done("label of a parked run", p.Label(ctx, "o", map[string]string{"team": "red", "stage": ""}, audit))
+		for i := range 2 {
+			if _, err := approved.Send(ctx, p, "o", "v", &signal.Options{ID: sprint(i)}); err != nil && !errors.Is(err, engine.ErrTerminal) {
+				t.Error(err)
+			}
+		}
+		time.Sleep(time.Hour)
+		start(t, asks.With(blue), p, "c", "")
+		time.Sleep(2 * time.Minute)
+		held("c")
+		known.Store(true)
+		done("resume of what is held", p.Resume(ctx, "c", audit))
+		done("terminate", func() error {
+			if err := p.Terminate(ctx, "o", audit); !errors.Is(err, engine.ErrTerminal) {
+				return err
+			}
+			return nil
+		}())
+		done("purge", p.Purge(ctx, "o", audit))
+		for _, kind := range []storage.OpKind{storage.PutOp, storage.DeleteOp} {
+			for _, family := range []string{"ls", "ll", "la"} {
+				if !met[fmt.Sprint(kind, family)] {
+					t.Errorf("no %v of %s", kind, family)
+				}
+			}
+		}
+		p.stop(t)
+		if m := missing(s.Storage); len(m) > 0 {
+			t.Errorf("%q", m)
+		}
+	})
+}
