@@ -189,7 +189,7 @@ func TestListsAfterAClockThatIsAhead(t *testing.T) {
 		s := fresh(t)
 		var ahead wall
 		ahead.jump(time.Hour)
-		failing := flow("wf", func(*engine.Run) (string, error) { return "", errBroke })
+		failing := flow("wf", func(run *engine.Run) (string, error) { return "", errors.Join(run.Sleep(time.Millisecond), errBroke) })
 		since := func() (at int64) {
 			wf, err := journal.Load(ctx, s, "o")
 			if err != nil {

@@ -40,8 +40,9 @@ func (e *Engine) Page(ctx context.Context, f Filter, r PageRequest) (Page[Info],
 // Otherwise it reads the record of each workflow, and also stops after 10,000 entries, or after most
 // if that is greater.
 //
-// A workflow whose record is damaged counts, as it is in a Page. Errors: ErrInvalid, also if most
-// is less than 1; ErrClosed; the store's.
+// A workflow whose record is damaged counts, as it is in a Page. One that comes into another status
+// meanwhile may count twice, or not at all. Errors: ErrInvalid, also if most is less than 1;
+// ErrClosed; the store's.
 func (e *Engine) Count(ctx context.Context, f Filter, most int) (n int, all bool, err error) {
 	return e.admin.Count(ctx, f, most)
 }

@@ -176,8 +176,8 @@ func idsOf(infos []engine.Info) (ids []string) {
 	return ids
 }
 
-// LST-1, LST-2: a page has what the filter selects, in its order, whatever its size, on each
-// store; List and Count agree with it. A page says of each workflow what Describe does.
+// LST-1, LST-2, LST-3, LST-6, LST-9: a page has what the filter selects, each once, in its order,
+// whatever its size, on each store; List and Count agree with it. A page says of each workflow what Describe does.
 func TestPage(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)

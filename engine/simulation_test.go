@@ -133,7 +133,7 @@ var simMeets = map[string]int{
 	"killed": 25, "paused": 50, "stopped": 25, "clock jumps": 25, "wake-ups dropped": 80,
 	"error before": 200, "error after": 50, "answer late": 200, "lands late": 40, "landed late": 15, "refused late": 30, "withdrawn": 25,
 	"takeovers": 25, "leases lost": 40, "lost races": 3, "unknown outcomes": 150, "stale commits refused": 2,
-	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4,
+	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4, "labelled": 20,
 }
 
 // A simulation is the play of one seed.
@@ -310,9 +310,18 @@ func (s *simulation) employ() {
 		s.chores[id] = cs
 		after := time.Duration(s.dice.IntN(300)) * time.Millisecond
 		s.client(id+" start", after, func(ctx context.Context, e *engine.Engine) error {
-			_, err := work.Start(ctx, e, id, cs)
+			_, err := work.With(engine.StartOptions{Labels: map[string]string{"team": "blue", "run": id}}).Start(ctx, e, id, cs)
 			return err
 		})
+		if s.dice.IntN(3) == 0 { // by an operator
+			s.client(id+" label", after+time.Duration(s.dice.IntN(800))*time.Millisecond, func(ctx context.Context, e *engine.Engine) error {
+				if err := e.Label(ctx, id, map[string]string{"team": "red", "seen": "yes"}, audit); err != nil {
+					return err
+				}
+				s.meet("labelled")
+				return nil
+			})
+		}
 		for n := range s.hears(cs) {
 			var first signal.Accepted
 			for again := range 1 + s.dice.IntN(2) {

@@ -213,6 +213,11 @@ func (s *simulation) definitions(h *host) (work *engine.Workflow[[]chore, []stri
 		naps := 0
 		for _, c := range cs {
 			var v any = c.V
+			if c.V%3 == 0 {
+				if err := run.SetLabel("at", fmt.Sprint(c.Do, c.V)); err != nil {
+					return nil, err
+				}
+			}
 			switch c.Do {
 			case "step":
 				v, err = engine.Step(run, "step", func(ctx context.Context) (int, error) { return s.plain(ctx, h, c.V) })
