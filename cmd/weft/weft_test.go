@@ -318,7 +318,7 @@ func TestPages(t *testing.T) {
 		if got := lines("--top-level"); len(got) != len(newest)-1 {
 			t.Errorf("without children: %q", got)
 		}
-		if got := lines("--label", "region=north", "--label", "team=tea & more"); len(got) != 1 || !strings.Contains(got[0], `"id":"order-42"`) {
+		if got := lines("--label", "team=tea & more", "--label", "region=north"); len(got) != 1 || !strings.Contains(got[0], `"id":"order-42"`) {
 			t.Errorf("with two labels: %q", got)
 		}
 		_, notes, _ := s.run("list", "--limit", "1", "--status", "running", "--since", "1h")
