@@ -47,6 +47,9 @@ const decade = 10 * 365 * 24 * time.Hour
 
 func leases(c *engine.Config) { c.PollInterval, c.LeaseTTL = time.Second, 3*time.Second }
 
+// rareLeases is for tests that last for hours.
+func rareLeases(c *engine.Config) { c.PollInterval, c.LeaseTTL = 10*time.Second, 30*time.Second }
+
 func parking(c *engine.Config) { leases(c); c.ParkAfter = time.Millisecond }
 
 // What is to be done now is done now, whatever the clock of who wrote that says: a start,
@@ -565,7 +568,7 @@ func TestEnginesWhoseClocksDiffer(t *testing.T) {
 		clocks[2].jump(30 * time.Hour)
 		var ps []*process
 		for i := range clocks {
-			ps = append(ps, bootAt(t, s, &clocks[i], wf, leases))
+			ps = append(ps, bootAt(t, s, &clocks[i], wf, rareLeases))
 		}
 		start(t, wf, ps[0], "o", "")
 		time.Sleep(time.Minute)
@@ -650,7 +653,7 @@ func TestAcceptanceOutlivesAnEngineThatNobodyMet(t *testing.T) {
 			if store.Reopen != nil {
 				s = store.Reopen(t, s)
 			}
-			return bootAt(t, s, clock, wf, leases)
+			return bootAt(t, s, clock, wf, rareLeases)
 		}
 		p := begin(&right)
 		start(t, wf, p, "o", "")
@@ -692,7 +695,7 @@ func TestForgettingAfterARestart(t *testing.T) {
 		defer func() { s.Close() }()
 		wf := receiving(2)
 		var clock wall
-		p := bootAt(t, s, &clock, wf, leases, func(c *engine.Config) { c.SignalIDRetention = 2 * time.Hour })
+		p := bootAt(t, s, &clock, wf, rareLeases, func(c *engine.Config) { c.SignalIDRetention = 2 * time.Hour })
 		start(t, wf, p, "o", "")
 		first := send(t, approved, p, "o", "v", "evt_1")
 		time.Sleep(2*time.Hour - 10*time.Minute)
@@ -701,7 +704,7 @@ func TestForgettingAfterARestart(t *testing.T) {
 			s = store.Reopen(t, s)
 		}
 		time.Sleep(time.Minute)
-		p = bootAt(t, s, &clock, wf, leases)
+		p = bootAt(t, s, &clock, wf, rareLeases)
 		time.Sleep(8 * time.Minute)
 		if a := send(t, approved, p, "o", "v", "evt_1"); a != first {
 			t.Errorf("got %+v, want the first answer %+v", a, first)
@@ -719,7 +722,7 @@ func TestAcceptanceByAClockThatWasBehind(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		wf := receiving(2)
 		var clock wall
-		p := bootAt(t, new(memory.Store), &clock, wf)
+		p := bootAt(t, new(memory.Store), &clock, wf, rareLeases)
 		start(t, wf, p, "o", "")
 		time.Sleep(time.Minute)
 		clock.jump(-30 * time.Hour)

@@ -99,7 +99,7 @@ func TestForgettingRacesWithARetry(t *testing.T) {
 					}
 				}
 			}
-			p = boot(t, h, wf)
+			p = boot(t, h, wf, rareLeases)
 			start(t, wf, p, "o", "")
 			answer := send(t, approved, p, "o", "v", "evt_1")
 			first.Store(&answer)
@@ -123,7 +123,7 @@ func TestForgettingRacesWithARetry(t *testing.T) {
 				}
 				return nil
 			}
-			p := boot(t, h, wf)
+			p := boot(t, h, wf, rareLeases)
 			o := start(t, wf, p, "o", "")
 			first := send(t, approved, p, "o", "v", "evt_1")
 			time.Sleep(time.Minute)
@@ -165,7 +165,7 @@ func TestForgettingIsBounded(t *testing.T) {
 				largest = max(largest, len(b.Ops))
 			}
 		}
-		boot(t, h, wf)
+		boot(t, h, wf, rareLeases)
 		time.Sleep(25 * time.Hour)
 		if left := entries(t, h, "sigres:"); len(left) != 1 {
 			t.Errorf("%d acceptances are left, want the damaged one", len(left))
