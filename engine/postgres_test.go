@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/postgres"
@@ -24,14 +26,17 @@ type repeated struct {
 }
 
 // What an engine does on a store in memory it does on PostgreSQL. Tests that take
-// their time there are for WEFT_TORTURE. Not among them are those that tell what
-// only a store with one opener does, which knows at once that an engine is dead,
-// and those that sleep for days, and so poll a real server a hundred thousand
-// times.
+// their time there are for WEFT_TORTURE; with the race detector it is every fifth of
+// the others. Not among them are those that tell what only a store with one opener does,
+// which knows at once that an engine is dead, and those that sleep for days, and so poll
+// a real server a hundred thousand times.
 func TestOnPostgres(t *testing.T) {
 	tests := repeatedOnPostgres
-	if os.Getenv("WEFT_TORTURE") != "" {
-		tests = append(tests, slowOnPostgres...)
+	switch {
+	case os.Getenv("WEFT_TORTURE") != "":
+		tests = slices.Concat(tests, slowOnPostgres)
+	case torture.Raced(): // .ci/run has all of them without the race detector
+		tests = everyFifth(tests)
 	}
 	defer func(was func(testing.TB) storage.Storage) { fresh, repeating = was, false }(fresh)
 	repeating = true
@@ -56,6 +61,13 @@ func TestOnPostgres(t *testing.T) {
 			}
 		})
 	}
+}
+
+func everyFifth(tests []repeated) (some []repeated) {
+	for i := 0; i < len(tests); i += 5 {
+		some = append(some, tests[i])
+	}
+	return some
 }
 
 var repeatedOnPostgres = []repeated{

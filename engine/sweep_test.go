@@ -71,7 +71,7 @@ func TestEveryStoreCallMayFail(t *testing.T) {
 		case adapter == "memory":
 			stride = 1
 			if torture.Raced() {
-				stride = 7
+				stride = 13
 			}
 		case torture.Raced():
 			stride = 71
