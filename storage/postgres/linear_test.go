@@ -13,7 +13,7 @@ import (
 // answer is lost; and sometimes elsewhere.
 func TestLinearizable(t *testing.T) {
 	p, url := proxied(t, pgtest.URL(t))
-	s := openTwo(t, url)
+	s := openTwo(t, url, "")
 	commits, cuts := 0, map[action]int{}
 	p.on(func(m message) action {
 		do := pass

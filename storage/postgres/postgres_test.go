@@ -28,24 +28,34 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func TestStorage(t *testing.T) { suite(t, nil) }
+func TestStorage(t *testing.T) {
+	suite(t, func(t testing.TB) place { return place{pgtest.URL(t), nil} })
+}
 
-func TestStorageNoListen(t *testing.T) { suite(t, &postgres.Options{NoListen: true}) }
+func TestStorageNoListen(t *testing.T) {
+	url, n := pgtest.URL(t), 0
+	suite(t, func(testing.TB) place { // schemas are made more quickly than databases
+		n++
+		return place{url, &postgres.Options{NoListen: true, Schema: fmt.Sprint("store", n)}}
+	})
+}
 
-func suite(t *testing.T, o *postgres.Options) {
-	urls := map[storage.Storage]string{}
+// A place is where a store has its tables.
+type place struct {
+	url     string
+	options *postgres.Options
+}
+
+func suite(t *testing.T, empty func(testing.TB) place) {
+	places := map[storage.Storage]place{}
+	at := func(t testing.TB, p place) storage.Storage {
+		s := open(t, p.url, p.options)
+		places[s] = p
+		return s
+	}
 	storagetest.Run(t, storagetest.Adapter{
-		Open: func(t testing.TB) storage.Storage {
-			url := pgtest.URL(t)
-			s := open(t, url, o)
-			urls[s] = url
-			return s
-		},
-		Reopen: func(t testing.TB, s storage.Storage) storage.Storage {
-			r := open(t, urls[s], o)
-			urls[r] = urls[s]
-			return r
-		},
+		Open:   func(t testing.TB) storage.Storage { return at(t, empty(t)) },
+		Reopen: func(t testing.TB, s storage.Storage) storage.Storage { return at(t, places[s]) },
 		Want: &storage.Capabilities{
 			ConditionalBatch: true,
 			AtomicBatch:      true,
