@@ -191,7 +191,7 @@ func TestRetryOfAReconciledActivity(t *testing.T) {
 					}
 					return a.Do(run, "42")
 				})
-				p := boot(t, s, wf)
+				p := boot(t, s, wf, rareLeases)
 				h := start(t, wf, p, "o", "")
 				time.Sleep(2 * time.Hour)
 				if out, err := outcome(h); err == nil {
@@ -201,7 +201,7 @@ func TestRetryOfAReconciledActivity(t *testing.T) {
 				retry(t, p, "o")
 				time.Sleep(time.Hour)
 				p.kill()
-				p = boot(t, s, wf)
+				p = boot(t, s, wf, rareLeases)
 				h = wf.Handle(p, "o")
 				time.Sleep(time.Hour)
 				if c.resolve != nil {

@@ -75,7 +75,7 @@ func TestStuckFunctionComesBack(t *testing.T) {
 						}
 					}
 				}
-				p := boot(t, s, wf)
+				p := boot(t, s, wf, rareLeases)
 				start(t, wf, p, "w", "")
 				time.Sleep(23 * time.Hour)
 				if i := describe(t, p, "w"); !heldFor(i, engine.ReasonIndeterminate) {
