@@ -20,8 +20,10 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -1017,6 +1019,140 @@ func TestListsFollowEachVerb(t *testing.T) {
 		p.stop(t)
 		if m := missing(s.Storage); len(m) > 0 {
 			t.Errorf("%q", m)
+		}
+	})
+}
+
+// LST-1, LST-5, LST-10, LST-12: whatever call to the store goes wrong while pages are read, outdated
+// entries are removed and lists are completed, and whoever dies of it: lists are right afterwards.
+func TestEveryCallForListsMayFail(t *testing.T) {
+	blue := map[string]string{"team": "blue"}
+	var known *memory.Store // with workflows of all kinds
+	outdated := func(t *testing.T, s storage.Storage) {
+		for i := range 3 {
+			row, err := journal.PutRow(keys.Listed("quick", "failed", time.Now(), sprint("G", i)), []string{"q-0", "nobody", "w-2"}[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, s, row.Key, row.Value)
+		}
+	}
+	read := func(e *engine.Engine) (all string, _ error) {
+		for _, f := range []engine.Filter{{Status: checkpoint.StatusFailed}, {Labels: blue}, {Attention: true}, {IDPrefix: "q"}, {Parent: "p-20"}} {
+			r := engine.PageRequest{Limit: 4}
+			for more := true; more; {
+				page, err := e.Page(ctx, f, r)
+				if err != nil {
+					return "", err
+				}
+				all += fmt.Sprint(idsOf(page.Data))
+				more, r.Cursor = page.HasMore, page.Next
+			}
+		}
+		n, whole, err := e.Count(ctx, engine.Filter{Labels: blue}, 100)
+		return all + fmt.Sprint(n, whole), err
+	}
+	// every plays part, with each fault at each call to the store, until it makes no more.
+	every := func(t *testing.T, prepare func(t *testing.T, s storage.Storage), part func(t *testing.T, f *storagetest.Faulty, calm bool), after func(t *testing.T, s storage.Storage)) {
+		faults := append(slices.Clone(sweep.Faults), storagetest.None)
+		for n, last := 1, 1; n <= last; n++ {
+			for _, fault := range faults {
+				s := snapshot(t, known)
+				prepare(t, s)
+				var calls atomic.Int64
+				f := storagetest.NewFaulty(s, func(storagetest.Call) storagetest.Fault {
+					if calls.Add(1) == int64(n) {
+						return fault
+					}
+					return storagetest.None
+				})
+				part(t, f, fault == storagetest.None)
+				if fault == storagetest.None {
+					last = int(calls.Load())
+				}
+				after(t, s)
+				if t.Failed() {
+					t.Fatalf("%s call %d", sweep.Names[fault], n)
+				}
+			}
+		}
+	}
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		p, _ := many(t, s)
+		p.stop(t)
+		known = snapshot(t, s)
+		e := made(t, s)
+		want, err := read(e)
+		if err != nil || !strings.Contains(want, "f-1") {
+			t.Fatal(want, err)
+		}
+		e.Close()
+		every(t, outdated, func(t *testing.T, f *storagetest.Faulty, calm bool) {
+			e, err := engine.New(engine.Config{Storage: f, Logger: quiet})
+			if err != nil {
+				if calm {
+					t.Error(err)
+				}
+				return
+			}
+			defer e.Close()
+			if got, err := read(e); err == nil && got != want || err != nil && calm {
+				t.Errorf("read %q, %v, want %q", got, err, want)
+			}
+		}, func(t *testing.T, s storage.Storage) {
+			e := made(t, s)
+			defer e.Close()
+			for range 2 { // what could not be removed, is at the next time
+				if got, err := read(e); got != want || err != nil {
+					t.Errorf("read %q, %v, want %q", got, err, want)
+				}
+			}
+			if m := missing(s); len(m) > 0 {
+				t.Errorf("%.500q", m)
+			}
+		})
+	})
+}
+
+// LST-10, LST-12: whatever call to the store goes wrong while an engine completes lists, whether
+// it dies of it or not, they are complete in the end.
+func TestEveryCallOfTheCompletionMayFail(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		p, _ := many(t, s)
+		p.stop(t)
+		unlisted(t, s, false)
+		known := snapshot(t, s)
+		of := func(c storagetest.Call) bool { // a call for lists
+			return string(c.Key) == "meta:lists" || bytes.HasPrefix(c.Key, []byte("l")) || bytes.HasPrefix(c.Range.Start, []byte("ix:")) ||
+				c.Method == "Commit" && !touches(c.Batch, "wf:") && (touches(c.Batch, "meta:lists") || touches(c.Batch, "l"))
+		}
+		for n, last := 1, 1; n <= last; n++ {
+			for _, fault := range append(slices.Clone(sweep.Faults), storagetest.None) {
+				s := snapshot(t, known)
+				var calls atomic.Int64
+				f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+					if of(c) && calls.Add(1) == int64(n) {
+						return fault
+					}
+					return storagetest.None
+				})
+				p := bootOn(t, f, leases)
+				time.Sleep(70 * time.Second)
+				if fault == storagetest.None {
+					last = int(calls.Load())
+				}
+				p.kill()
+				if fault == storagetest.CrashBefore || fault == storagetest.CrashAfter {
+					q := boot(t, s, leases)
+					time.Sleep(70 * time.Second)
+					q.kill()
+				}
+				if m := missing(s); len(m) > 0 {
+					t.Fatalf("%s call %d of %d: %.500q", sweep.Names[fault], n, last, m)
+				}
+			}
 		}
 	})
 }

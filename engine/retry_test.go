@@ -747,7 +747,7 @@ func revival(w *sweep.World) sweep.Scenario {
 		Workflows: []engine.Definition{wf},
 		IDs:       []string{"revival"},
 		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
-			h, err := wf.Start(ctx, eng, "revival", 7)
+			h, err := wf.With(engine.StartOptions{Labels: widest()}).Start(ctx, eng, "revival", 7)
 			if err != nil {
 				return "", err
 			}

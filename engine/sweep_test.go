@@ -574,7 +574,7 @@ func children(w *sweep.World) sweep.Scenario {
 		Workflows: []engine.Definition{wf, sub},
 		IDs:       []string{"parent", "awaited", "detached"},
 		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
-			h, err := wf.Start(ctx, eng, "parent", 3)
+			h, err := wf.With(engine.StartOptions{Labels: widest()}).Start(ctx, eng, "parent", 3)
 			if err != nil {
 				return "", err
 			}
@@ -1103,7 +1103,7 @@ func clearing(*sweep.World) sweep.Scenario {
 		Workflows: []engine.Definition{wf},
 		IDs:       []string{"clearing"},
 		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
-			h, err := wf.Start(ctx, eng, "clearing", 0)
+			h, err := wf.With(engine.StartOptions{Labels: widest()}).Start(ctx, eng, "clearing", 0)
 			if err != nil {
 				return "", err
 			}

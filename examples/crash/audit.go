@@ -33,7 +33,51 @@ func (l *ledger) audit(ctx context.Context, open opener, dir string) error {
 			return err
 		}
 	}
-	return errors.Join(l.auditLeftovers(ctx, store), eng.Close())
+	return errors.Join(l.auditLeftovers(ctx, store), l.auditLists(ctx, eng), eng.Close())
+}
+
+// auditLists checks that each order that has completed is listed as that, once. If an earlier
+// release has executed some, an engine of this one adds what is missing.
+func (l *ledger) auditLists(ctx context.Context, eng *engine.Engine) error {
+	ctx, stop := context.WithTimeout(ctx, time.Minute)
+	defer stop()
+	ran := make(chan error, 1)
+	go func() { ran <- eng.Run(ctx) }()
+	want := map[string]bool{}
+	for _, e := range l.orders {
+		info, err := eng.Describe(ctx, orderID(e.n))
+		if err == nil && info.Status == checkpoint.StatusCompleted {
+			want[info.ID] = true
+		}
+	}
+	completed := engine.Filter{Workflow: "order", Status: checkpoint.StatusCompleted}
+	for {
+		listed, n := map[string]bool{}, 0
+		r := engine.PageRequest{Limit: 1000}
+		for more := true; more; {
+			page, err := eng.Page(ctx, completed, r)
+			if err != nil {
+				return errors.Join(err, <-ran)
+			}
+			for _, info := range page.Data {
+				listed[info.ID] = true
+				n++
+			}
+			r.Cursor, more = page.Next, page.HasMore
+		}
+		switch {
+		case n != len(listed):
+			l.violate("%d orders are listed as completed %d times", len(listed), n)
+		case maps.Equal(listed, want):
+		case ctx.Err() == nil && len(listed) < len(want):
+			time.Sleep(100 * time.Millisecond)
+			continue
+		default:
+			l.violate("%d orders are listed as completed, want %d", len(listed), len(want))
+		}
+		stop()
+		return <-ran
+	}
 }
 
 // auditLeftovers checks that no work is left: no engine owns a run, no signal waits.
