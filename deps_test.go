@@ -33,7 +33,7 @@ var arrows = map[string][]string{
 	"internal/pgtest":      {"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"internal/keys":        {"storage"},
 	"idempotency":          {".", "storage", "activity", "internal/backoff", "internal/canon", "internal/keys", "internal/payload", "internal/reconcile", "internal/record", "internal/saturate", "internal/settle", "github.com/oklog/ulid/v2"},
-	"internal/canon":       {"github.com/go-json-experiment/json/jsontext", "github.com/wI2L/jsondiff"},
+	"internal/canon":       {"github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext", "github.com/go-json-experiment/json/v1", "github.com/wI2L/jsondiff"},
 	"internal/place":       {"storage", "golang.org/x/sys/unix"},
 	"internal/backoff":     {},
 	"internal/settle":      {"storage", "internal/backoff"},

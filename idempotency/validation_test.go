@@ -262,6 +262,8 @@ func TestRequestIsValidated(t *testing.T) {
 		}
 		for name, in := range map[string]any{
 			"function": func() {}, "channel": make(chan int), "infinity": math.Inf(1), "panics": panicsAsJSON{}, "huge": strings.Repeat("x", weft.MaxPayload+1),
+			"not UTF-8": "a\xff", "not UTF-8, within": map[string][]any{"a": {1, "\xff"}}, "a name that is not UTF-8": map[string]int{"\xff": 1},
+			"a text that is not UTF-8": notUTF8{}, "JSON that is not UTF-8": rawJSON("\"\xff\""),
 			"invalid JSON": rawJSON("{"), "duplicate members": rawJSON(`{"a":1,"a":2}`), "huge exponent": rawJSON(`1e10000`), "lone surrogate": rawJSON(`"\ud800"`),
 		} {
 			if err := do(in, nil); !errors.Is(err, idempotency.ErrInvalid) {
@@ -274,8 +276,20 @@ func TestRequestIsValidated(t *testing.T) {
 		if left := dump(t, s); left != "" || ran {
 			t.Errorf("ran %v, written %s", ran, left)
 		}
+		for n, in := range []any{"\ufffd", `\ufffd`, rawJSON(`"\ufffd"`), map[string]any{"\ufffd": rawJSON(`"\ufffd"`)}} {
+			k := key
+			k.Revision = fmt.Sprint(n)
+			e := &idempotency.Effect[any, string]{Name: "any", Run: func(context.Context, any) (string, error) { return "", nil }}
+			if _, err := e.Do(t.Context(), l, k, in); err != nil {
+				t.Errorf("%q, which is valid: %v", in, err)
+			}
+		}
 	})
 }
+
+type notUTF8 struct{}
+
+func (notUTF8) MarshalText() ([]byte, error) { return []byte{0xff}, nil }
 
 type rawJSON string
 

@@ -8,14 +8,18 @@
 package canon
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 )
 
 // scheme is stored with every fingerprint. It must change if the canonical form of any
@@ -43,14 +47,31 @@ func JSON(data []byte) ([]byte, error) {
 }
 
 // Value returns the canonical form of the JSON encoding of v, as encoding/json makes it,
-// which is what the JSON codec of an engine uses. Strings that are not valid UTF-8 differ
-// only in what is valid: encoding/json replaces the rest.
+// which is what the JSON codec of an engine uses. A string that is not valid UTF-8 is an
+// error that wraps ErrInvalidJSON: encoding/json replaces what is not valid, so that different
+// values would be equal.
 func Value(v any) ([]byte, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("canon: %w", err)
 	}
+	// A valid U+FFFD is not escaped, unless v has a MarshalJSON that does so.
+	if bytes.Contains(data, []byte(`\ufffd`)) {
+		if err := checkUTF8(v); err != nil {
+			return nil, err
+		}
+	}
 	return JSON(data)
+}
+
+// checkUTF8 returns an error if v contains a string that is not valid UTF-8. It encodes v as
+// encoding/json does, but replaces nothing.
+func checkUTF8(v any) error {
+	err := jsonv2.MarshalWrite(io.Discard, v, jsonv1.DefaultOptionsV1(), jsontext.AllowInvalidUTF8(false))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidJSON, err)
+	}
+	return nil
 }
 
 // Fingerprint returns the tag of a canonical document: the scheme and a SHA-256.

@@ -488,3 +488,33 @@ func decoded(t *testing.T, data []byte) (v any) {
 	}
 	return v
 }
+
+// Strings that are not valid UTF-8 are refused wherever encoding/json would replace what is not valid. What it leaves as it is
+// is not refused.
+func TestValuesThatAreNotUTF8(t *testing.T) {
+	type named struct {
+		A string `json:"a,omitempty"`
+		B string `json:"-"`
+		c string
+	}
+	for _, v := range []any{"\xff", []string{"a", "\xc3"}, map[string]string{"\xff": ""}, named{A: "\xed\xa0\x80"}, &named{A: "\xff"}, []any{named{A: "\xff"}}, "\ufffd\xff", json.RawMessage("\"\xff\"")} {
+		if got, err := canon.Value(v); !errors.Is(err, canon.ErrInvalidJSON) {
+			t.Errorf("%q: %q, %v", v, got, err)
+		}
+	}
+	for _, c := range []struct {
+		v    any
+		want string
+	}{
+		{"\ufffd", "\"\ufffd\""},
+		{`\ufffd`, `"\\ufffd"`},
+		{json.RawMessage(`"\ufffd"`), "\"\ufffd\""},
+		{[]byte("\xff"), `"/w=="`},
+		{named{A: `\ufffd`, B: "\xff", c: "\xff"}, `{"a":"\\ufffd"}`},
+		{map[string]any{"b": json.RawMessage(`"\ufffd"`), "a": 1.5}, "{\"a\":1.5,\"b\":\"\ufffd\"}"},
+	} {
+		if got, err := canon.Value(c.v); err != nil || string(got) != c.want {
+			t.Errorf("%q: %q, %v, want %q", c.v, got, err, c.want)
+		}
+	}
+}
