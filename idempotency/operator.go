@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -235,25 +236,59 @@ func (l *Ledger) replace(ctx context.Context, k Key, hash string, e, next *entry
 }
 
 // forgetDamaged removes what is stored for a key, whatever it is. Its entry in the list of what expires
-// is removed when it is due.
+// is removed when it is due. The record does not say which order it has, so all of its source type are read.
 func (l *Ledger) forgetDamaged(ctx context.Context, k Key) error {
 	if err := l.enter(ctx); err != nil {
 		return err
 	}
 	defer l.leave()
-	at := k.stored(k.Hash())
-	raw, err := l.on.Get(ctx, at)
-	if err != nil {
-		return err
-	}
-	b := storage.Batch{If: []storage.Condition{storage.Equal(at, raw)}, Ops: []storage.Op{storage.Delete(at)}}
-	return settle.Commit(ctx, l.on, b, nil, func(ctx context.Context) (bool, error) {
-		_, err := l.on.Get(ctx, at)
-		if errors.Is(err, storage.ErrNotFound) {
-			return true, nil
+	hash := k.Hash()
+	for {
+		at := k.stored(hash)
+		raw, err := l.on.Get(ctx, at)
+		if err != nil {
+			return err
 		}
-		return false, err
-	})
+		c := &change{Batch: storage.Batch{If: []storage.Condition{storage.Equal(at, raw)}, Ops: []storage.Op{storage.Delete(at)}}}
+		if err := l.leaveOrders(ctx, c, k, hash); err != nil {
+			return err
+		}
+		err = settle.Commit(ctx, l.on, c.Batch, nil, func(ctx context.Context) (bool, error) {
+			_, err := l.on.Get(ctx, at)
+			if errors.Is(err, storage.ErrNotFound) {
+				return true, nil
+			}
+			return false, err
+		})
+		if !errors.Is(err, storage.ErrConflict) {
+			return err
+		}
+		if now, err := l.on.Get(ctx, at); err != nil || !bytes.Equal(now, raw) {
+			return cmp.Or(err, error(storage.ErrConflict)) // it is not what was damaged
+		}
+	}
+}
+
+// leaveOrders has c also remove a key from the orders that name it.
+func (l *Ledger) leaveOrders(ctx context.Context, c *change, k Key, hash string) error {
+	for e, err := range storage.All(ctx, l.on, keys.Orders(k.Tenant, k.SourceType)) {
+		if err != nil {
+			return err
+		}
+		src, err := openSource(e.Key, e.Value)
+		if record.Damaged(err) {
+			continue // Forget of a key that names it removes it
+		}
+		if err != nil {
+			return err
+		}
+		if to, changed := src.without(nil, hash); changed {
+			if err := src.become(c, to); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // maxActor is the most bytes of an Actor's fields together.

@@ -33,16 +33,22 @@ type source struct {
 }
 
 func readSource(ctx context.Context, s storage.Storage, tenant, sourceType, name string) (*source, error) {
-	src := &source{key: keys.Order(tenant, sourceType, name)}
-	raw, err := s.Get(ctx, src.key)
+	key := keys.Order(tenant, sourceType, name)
+	raw, err := s.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
-		return src, nil
+		return &source{key: key}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	src.raw = raw
-	src.UnknownFields, err = record.Open(src.key, raw, version, &src.sequence)
+	return openSource(key, raw)
+}
+
+// openSource reads a stored sequence. If it is damaged, the source has only its key and its bytes.
+func openSource(key, raw []byte) (*source, error) {
+	src := &source{key: key, raw: raw}
+	var err error
+	src.UnknownFields, err = record.Open(key, raw, version, &src.sequence)
 	return src, err
 }
 

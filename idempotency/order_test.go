@@ -294,6 +294,47 @@ func TestOrderDoubtEnds(t *testing.T) {
 	})
 }
 
+// FEN-38: Forget of a damaged key leaves nothing of it in the order of its source, which its record does not tell any more, and
+// nothing else is changed.
+func TestForgetOfADamagedEvent(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		l := ledger(t, s)
+		other := event{"other", "b", "7"}
+		if _, err := new(mirror).effect(idempotency.Hold).Do(t.Context(), l, keyOf(other), other); err != nil {
+			t.Fatal(err)
+		}
+		untouched := dump(t, s)
+		m, doubted := inDoubt(t, l)
+		first, next := event{"e1", "a", "1"}, event{"e3", "a", "3"}
+		forget := func(v event) {
+			t.Helper()
+			k := acting(keyOf(v))
+			must(t, s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(stored(t, s, k).Key, []byte("damaged"))}}))
+			must(t, l.Forget(t.Context(), k, by))
+		}
+		forget(doubted) // which was in the slot
+		e := m.effect(idempotency.Hold)
+		if _, err := e.Do(t.Context(), l, keyOf(first), event{"e1", "a", "1"}); err != nil {
+			t.Errorf("a duplicate: %v", err)
+		}
+		older := event{"e0", "a", "0"}
+		if _, err := e.Do(t.Context(), l, keyOf(older), older); !errors.Is(err, idempotency.ErrStale) {
+			t.Errorf("older than what is sealed: %v", err)
+		}
+		if r, err := e.Do(t.Context(), l, keyOf(next), next); err != nil || r.Decision != idempotency.DecidedNew {
+			t.Errorf("the next: %+v, %v", r, err)
+		}
+		forget(first)
+		forget(next) // which was the newest
+		if n := sequences(t, s); n != 1 {
+			t.Errorf("%d records of order are left, want that of the other source", n)
+		}
+		if left := dump(t, s); !strings.Contains(left, untouched) {
+			t.Errorf("left is %s, want also %s", left, untouched)
+		}
+	})
+}
+
 // Section 3, Order: "under TakeOver a newer event's claim releases what lapsed or is indeterminate"; not an older one's, not another policy's, and nothing
 // that lives.
 func TestOrderEvict(t *testing.T) {

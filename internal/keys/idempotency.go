@@ -59,6 +59,11 @@ func Order(tenant, sourceType, source string) []byte {
 	return key("idemver:", tenant, sourceType, source)
 }
 
+// Orders is the range of the Order keys of one source type.
+func Orders(tenant, sourceType string) storage.Range {
+	return storage.Prefix(append(key("idemver:", tenant, sourceType), ':'))
+}
+
 // Holder is the key of the lease of whoever holds claims: idemown:{holder}.
 func Holder(holder string) []byte { return key("idemown:", holder) }
 
