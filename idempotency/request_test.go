@@ -180,7 +180,7 @@ func TestConflictInEachState(t *testing.T) {
 	})
 }
 
-// FEN-48: requests that mean the same are the same: order of members, spelling of numbers and strings.
+// FEN-16: requests that mean the same are the same: order of members, spelling of numbers and strings.
 func TestCanonicalRequests(t *testing.T) {
 	l, runs := ledger(t, exclusiveStore()), 0
 	e := ordering[rawJSON](&runs)
