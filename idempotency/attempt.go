@@ -51,38 +51,45 @@ const owed = 64 << 20
 // make makes the attempt. It is not done if the claim was refused, or its lease was lost, before
 // anything was run: then the caller decides anew.
 func (a *attempt) make(ctx context.Context) (o outcome, done bool) {
+	if o, done, claimed := a.take(ctx); !claimed {
+		return o, done
+	}
+	return a.act(ctx)
+}
+
+// take claims the key. If it does not, it returns what make does.
+func (a *attempt) take(ctx context.Context) (o outcome, done, claimed bool) {
 	bounded, cancel := context.WithTimeout(ctx, max(a.wait, claimPatience))
 	defer cancel()
 	if err := a.reserved(ctx); err != nil {
-		return outcome{err: err}, true
+		return outcome{err: err}, true, false
 	}
 	h, err := a.hold(bounded)
 	if err != nil {
-		return outcome{err: err}, true
+		return outcome{err: err}, true, false
 	}
 	a.holder = h
 	if err := a.readFormer(ctx); err != nil {
-		return outcome{err: err}, true
+		return outcome{err: err}, true, false
 	}
 	c, err := a.claiming(ctx)
 	if err != nil {
-		return outcome{err: err}, true
+		return outcome{err: err}, true, false
 	}
 	switch err := a.commit(bounded, c); {
 	case errors.Is(err, storage.ErrConflict):
 		a.checkHolder(bounded)
-		return o, false
+		return o, false, false
 	case err != nil:
 		a.owe(func() { a.takeBack(c) })
-		return outcome{err: fmt.Errorf("idempotency: claim %s: %w", a.hash, err)}, true
+		return outcome{err: fmt.Errorf("idempotency: claim %s: %w", a.hash, err)}, true, false
 	}
 	a.claim = c.after
 	if err := ctx.Err(); err != nil || h.isLost() {
 		a.giveUp(ctx)
-		return outcome{err: context.Cause(ctx)}, err != nil
+		return outcome{err: context.Cause(ctx)}, err != nil, false
 	}
-	cancel()
-	return a.act(ctx)
+	return o, false, true
 }
 
 // reserved chooses the effect's id, unless an attempt before has.
@@ -100,9 +107,9 @@ func (a *attempt) reserved(ctx context.Context) (err error) {
 			err = fmt.Errorf("idempotency: Reserve of %s: %w", a.name, payload.Panicked(p))
 		}
 	}()
-	ctx, over := a.running(ctx, a.hash)
-	defer over()
-	r, err := a.reserve(ctx)
+	c := &call{Context: ctx, ledger: a.core, job: a.job}
+	defer c.over.Store(true)
+	r, err := a.reserve(c)
 	if err != nil {
 		return err
 	}
@@ -356,12 +363,11 @@ func (a *attempt) call(ctx context.Context) (r returned) {
 func (a *attempt) within(ctx context.Context, e *entry, phase activity.Phase, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, activity.ErrTimeout)
 	deadline, _ := ctx.Deadline()
-	ctx, over := a.running(ctx, a.hash)
-	ctx = context.WithValue(ctx, attemptKey{}, Attempt{a.key, a.hash, Reservation{e.EffectID, bytes.Clone(e.Data)}})
-	return activity.NewContext(ctx, activity.Info{
+	c := &call{Context: ctx, ledger: a.core, job: a.job, entry: e}
+	return activity.NewContext(c, activity.Info{
 		Phase: phase, Activity: a.name, IdempotencyKey: a.hash,
 		Attempt: e.Attempt, FencingToken: e.Epoch, Deadline: deadline,
-	}, nil), func() { over(); cancel() }
+	}, nil), func() { c.over.Store(true); cancel() }
 }
 
 // finish records what Run came to.

@@ -131,8 +131,10 @@ type attemptKey struct{}
 
 // AttemptFrom returns the Attempt that ctx was made for, or the zero Attempt.
 func AttemptFrom(ctx context.Context) Attempt {
-	a, _ := ctx.Value(attemptKey{}).(Attempt)
-	return a
+	if c, ok := ctx.Value(attemptKey{}).(*call); ok {
+		return c.attempt()
+	}
+	return Attempt{}
 }
 
 // An Order makes events of one source take effect one at a time, and the older ones not after a

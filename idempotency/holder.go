@@ -53,12 +53,18 @@ type holder struct {
 	raw  []byte             // the lease as it is stored; of renew
 	lost context.Context    // ends when the lease is lost
 	lose context.CancelFunc // ends lost
+
+	mu   sync.Mutex // guards runs
+	runs map[context.Context]context.CancelCauseFunc
 }
 
 func (h *holder) isLost() bool { return h.lost.Err() != nil }
 
 // hold returns the present holder. It registers a new one if there is none.
 func (l *Ledger) hold(ctx context.Context) (*holder, error) {
+	if h := l.holder.Load(); h != nil && !h.isLost() {
+		return h, nil
+	}
 	select {
 	case l.registering <- struct{}{}:
 	case <-ctx.Done():
@@ -68,8 +74,9 @@ func (l *Ledger) hold(ctx context.Context) (*holder, error) {
 	if h := l.holder.Load(); h != nil && !h.isLost() {
 		return h, nil
 	}
-	h := &holder{id: newID(l.time())}
+	h := &holder{id: newID(l.time()), runs: map[context.Context]context.CancelCauseFunc{}}
 	h.lost, h.lose = context.WithCancel(l.life)
+	context.AfterFunc(h.lost, h.cutOff)
 	put, err := l.lease(h)
 	if err != nil {
 		return nil, err
@@ -79,6 +86,7 @@ func (l *Ledger) hold(ctx context.Context) (*holder, error) {
 	b := storage.Batch{If: []storage.Condition{storage.Absent(put.Key)}, Ops: []storage.Op{put}, Urgent: true}
 	if err := settle.Commit(ctx, l.store, b, nil, l.reads(put)); err != nil {
 		present.Delete(h.id)
+		h.lose()
 		return nil, fmt.Errorf("idempotency: register a holder of claims: %w", err)
 	}
 	h.raw = put.Value
@@ -281,8 +289,27 @@ func (l *Ledger) died(id string) time.Time {
 }
 
 // whileHeld returns a context that also ends, with activity.ErrLeaseLost, when h is lost.
-func (h *holder) whileHeld(ctx context.Context) (context.Context, func()) {
+func (h *holder) whileHeld(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(h.lost, func() { cancel(activity.ErrLeaseLost) })
-	return ctx, func() { stop(); cancel(nil) }
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isLost() {
+		cancel(activity.ErrLeaseLost)
+	}
+	h.runs[ctx] = cancel
+	return ctx, func() {
+		h.mu.Lock()
+		delete(h.runs, ctx)
+		h.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+// cutOff ends the Runs of h, which is lost.
+func (h *holder) cutOff() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, cancel := range h.runs {
+		cancel(activity.ErrLeaseLost)
+	}
 }

@@ -55,14 +55,14 @@ func (k Key) Check() error {
 		name, value string
 		most        int
 	}{
-		{"Tenant", k.Tenant, maxTenant},
-		{"SourceType", k.SourceType, maxSourceType},
-		{"SourceID", k.SourceID, maxSource},
-		{"Revision", k.Revision, maxSource},
-		{"IndexHash", k.IndexHash, maxSource},
-		{"Action", k.Action, maxAction},
+		{"Key.Tenant", k.Tenant, maxTenant},
+		{"Key.SourceType", k.SourceType, maxSourceType},
+		{"Key.SourceID", k.SourceID, maxSource},
+		{"Key.Revision", k.Revision, maxSource},
+		{"Key.IndexHash", k.IndexHash, maxSource},
+		{"Key.Action", k.Action, maxAction},
 	} {
-		if err := checkText("Key."+f.name, f.value, f.most); err != nil {
+		if err := checkText(f.name, f.value, f.most); err != nil {
 			return err
 		}
 	}

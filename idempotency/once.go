@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,32 +44,43 @@ func (l *Ledger) do(ctx context.Context, j *job) (o outcome) {
 
 var errWithin = errors.New("this call is made by the Run of the same key")
 
-// A running is the chain of the keys whose Runs a context belongs to.
-type running struct {
+// A call is the context of user code that is called for a key. within finds those around it.
+type call struct {
+	context.Context
 	ledger *core
-	hash   string
+	job    *job
+	entry  *entry      // of the attempt in question; nil: Reserve is called
 	over   atomic.Bool // it has returned
-	outer  *running
 }
 
-type runningKey struct{}
+type callKey struct{}
 
-// within says whether ctx belongs to a Run of a key that has not returned.
-func (l *Ledger) within(ctx context.Context, hash string) bool {
-	r, _ := ctx.Value(runningKey{}).(*running)
-	for ; r != nil; r = r.outer {
-		if r.hash == hash && r.ledger == l.core && !r.over.Load() {
-			return true
+func (c *call) Value(key any) any {
+	switch key.(type) {
+	case callKey:
+		return c
+	case attemptKey:
+		if c.entry != nil {
+			return c
 		}
 	}
-	return false
+	return c.Context.Value(key)
 }
 
-// running returns a context for user code that is called for a key, until over is called.
-func (l *Ledger) running(ctx context.Context, hash string) (_ context.Context, over func()) {
-	outer, _ := ctx.Value(runningKey{}).(*running)
-	r := &running{ledger: l.core, hash: hash, outer: outer}
-	return context.WithValue(ctx, runningKey{}, r), func() { r.over.Store(true) }
+func (c *call) attempt() Attempt {
+	return Attempt{c.job.key, c.job.hash, Reservation{c.entry.EffectID, bytes.Clone(c.entry.Data)}}
+}
+
+// within says whether ctx belongs to user code that is called for a key and has not returned.
+func (l *Ledger) within(ctx context.Context, hash string) bool {
+	c, _ := ctx.Value(callKey{}).(*call)
+	for c != nil {
+		if c.job.hash == hash && c.ledger == l.core && !c.over.Load() {
+			return true
+		}
+		c, _ = c.Context.Value(callKey{}).(*call)
+	}
+	return false
 }
 
 // A latch is what the calls of one key in one process share: one of them leads, the others wait for
