@@ -787,8 +787,7 @@ func TestListsAreCompletedBesideWork(t *testing.T) {
 		}
 		// The first engine dies when it has come to a place.
 		marks := 0
-		var f *storagetest.Faulty
-		f = storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
 			if c.Method == "Commit" && touches(c.Batch, "meta:lists") {
 				if marks++; marks == 2 {
 					return storagetest.CrashBefore
