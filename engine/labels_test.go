@@ -114,7 +114,7 @@ func TestLabelThatWasNotStored(t *testing.T) {
 	})
 }
 
-// LST-8: what is no label is refused, and nothing is stored.
+// LST-8, LST-9: what is no label is refused, and nothing is stored.
 func TestLabelsThatAreRefused(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
