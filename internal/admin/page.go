@@ -145,7 +145,7 @@ func (e *Admin) page(ctx context.Context, f weft.Filter, r weft.PageRequest, who
 	p.Next = r.Cursor
 	var outdated []*row
 	defer func() { e.unlist(ctx, outdated) }()
-	read := 0
+	read, behind := 0, at // the last row
 	for ; at.List < len(lists); at.List, at.Place = at.List+1, nil {
 		l := lists[at.List]
 		rows := l.rows(e.Store, at.Place, limit+1)
@@ -157,7 +157,8 @@ func (e *Admin) page(ctx context.Context, f weft.Filter, r weft.PageRequest, who
 			case row == nil:
 			case len(found) == limit, read == mostRows:
 				p.HasMore = true
-				return found, p, nil
+				p.Next, err = behind.seal(f, r.Ascending)
+				return found, p, err
 			default:
 				read++
 				got, err := e.listed(ctx, f, l, row, who)
@@ -171,16 +172,17 @@ func (e *Admin) page(ctx context.Context, f weft.Filter, r weft.PageRequest, who
 					outdated = append(outdated, row)
 				}
 				at.Place = row.place
-				if p.Next, err = at.seal(f, r.Ascending); err != nil {
-					return nil, p, err
-				}
+				behind = at
 			}
 			if row == nil {
 				break
 			}
 		}
 	}
-	return found, p, nil
+	if read > 0 {
+		p.Next, err = behind.seal(f, r.Ascending)
+	}
+	return found, p, err
 }
 
 // listed returns what f selects of a row: one workflow or none.
