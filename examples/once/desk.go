@@ -259,6 +259,8 @@ func (d *desk) note(worker string, o outcome) {
 	case t.Other && o.Known == idempotency.ErrConflict.Error():
 		d.counts["conflicts"]++
 		d.open--
+	case t.Other && o.Known == "" && o.Decision == "" && o.Err != "": // of the store, which was busy, for example
+		d.unanswered(b, o)
 	case t.Other || o.Known == idempotency.ErrConflict.Error():
 		d.violate(b, "another request was answered %q %s, the same one was not: %v", o.Decision, o.Err, t.Other)
 		d.open--
