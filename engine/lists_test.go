@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -842,8 +843,13 @@ func TestBatchesWithLabelsAreBounded(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const most = 256
 		s := &hooked{Storage: fresh(t), max: storage.Size{Ops: most}}
+		var mu sync.Mutex
 		largest := 0
-		s.beforeCommit = func(b storage.Batch) { largest = max(largest, b.Size().Ops) }
+		s.beforeCommit = func(b storage.Batch) {
+			mu.Lock()
+			defer mu.Unlock()
+			largest = max(largest, b.Size().Ops)
+		}
 		var fail atomic.Bool
 		fail.Store(true)
 		all := func(run *engine.Run, act *activity.Activity[string, int]) (fs []*future.Future[int]) {
@@ -916,11 +922,13 @@ func TestBatchesWithLabelsAreBounded(t *testing.T) {
 		if m := missing(s); len(m) > 0 {
 			t.Errorf("%.500q", m)
 		}
+		p.stop(t)
+		mu.Lock()
+		defer mu.Unlock()
 		t.Logf("the largest batch has %d operations and conditions", largest)
 		if largest > most {
 			t.Errorf("a batch has %d operations and conditions, at most %d", largest, most)
 		}
-		p.stop(t)
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 // narrow is s with small batches: a commit has room for the conditions of three children,
 // so that four are many.
 func narrow(s storage.Storage) *hooked {
-	return &hooked{Storage: s, max: storage.Size{Ops: 24, Bytes: 1 << 20}}
+	return &hooked{Storage: s, max: storage.Size{Ops: 84, Bytes: 1 << 20}}
 }
 
 // As many parents as there is room for runs, each of more children than one commit can
