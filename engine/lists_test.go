@@ -806,17 +806,17 @@ func TestListsAreCompletedBesideWork(t *testing.T) {
 		whole("half complete", client, 450)
 		// The second goes on. While it adds entries, workflows end just before each commit.
 		between := &hooked{Storage: s}
-		var looked, ended int
+		var looked, ended atomic.Int64
 		between.afterGet = func(key []byte) {
 			if bytes.HasPrefix(key, []byte("ls:")) {
-				looked++
+				looked.Add(1)
 			}
 		}
 		between.beforeCommit = func(b storage.Batch) {
 			if len(b.If) != 1 || touches(b, "wf:") || !touches(b, "ls:wf:running:") {
 				return
 			}
-			if ended++; ended > 20 {
+			if ended.Add(1) > 20 {
 				return
 			}
 			if err := client.Terminate(ctx, string(b.If[0].Key[len("wf:"):]), audit); err != nil {
@@ -825,8 +825,8 @@ func TestListsAreCompletedBesideWork(t *testing.T) {
 		}
 		q := boot(t, between, wf)
 		time.Sleep(time.Minute)
-		if looked < 250 || looked > 300 || ended <= 20 {
-			t.Errorf("it has looked at the entries of %d workflows, and added those of %d", looked, ended)
+		if looked.Load() < 250 || looked.Load() > 300 || ended.Load() <= 20 {
+			t.Errorf("it has looked at the entries of %d workflows, and added those of %d", looked.Load(), ended.Load())
 		}
 		if m := missing(s); len(m) > 0 {
 			t.Errorf("%d: %.500q", len(m), m)
