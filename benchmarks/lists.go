@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/future"
 )
 
 // listed measures pages of 100 workflows, and the few that run among many that have ended.
@@ -38,10 +39,16 @@ func lists(ctx context.Context, c *Child) (err error) {
 		return "", run.Sleep(24 * time.Hour)
 	}}
 	parent := &engine.Workflow[int, string]{Name: "parent", Func: func(run *engine.Run, n int) (string, error) {
+		var begun []*future.Future[string]
 		for i := range n {
-			waits.AsChild(engine.ChildOptions{ID: fmt.Sprint("child-", i), OnParentEnd: engine.ParentEndAbandon}).Go(run, "")
+			begun = append(begun, waits.AsChild(engine.ChildOptions{ID: fmt.Sprint("child-", i), OnParentEnd: engine.ParentEndAbandon}).Go(run, ""))
 		}
-		return "", run.Sleep(24 * time.Hour)
+		for _, f := range begun {
+			if _, err := f.Get(run); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
 	}}
 	e, err := engine.New(engine.Config{Storage: s, Workflows: []engine.Definition{quick, waits, parent}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
