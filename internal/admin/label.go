@@ -44,11 +44,7 @@ func checkChanges(labels map[string]string) error {
 		return fmt.Errorf("%w: no label is named", weft.ErrInvalid)
 	}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		value := labels[name]
-		if value == "" {
-			value = "-" // to remove a label is to have a name for it
-		}
-		if err := payload.CheckLabel(name, value); err != nil {
+		if err := payload.CheckLabelChange(name, labels[name]); err != nil {
 			return err
 		}
 	}

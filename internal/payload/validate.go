@@ -73,6 +73,15 @@ func CheckLabel(name, value string) error {
 	return CheckName(fmt.Sprintf("value of label %q:", name), value, MaxLabelValue)
 }
 
+// CheckLabelChange validates a change of one label. An empty value removes the label: then only
+// the name counts.
+func CheckLabelChange(name, value string) error {
+	if value == "" {
+		value = "-"
+	}
+	return CheckLabel(name, value)
+}
+
 // CheckFilter validates the strings of a weft.Filter; those that are empty do not count.
 func CheckFilter(workflow, parent, idPrefix string, labels map[string]string) error {
 	for _, c := range []struct {

@@ -22,20 +22,10 @@ func (r *Handle) SetLabel(name, value string) error {
 		return err
 	}
 	x := r.x
-	own := maps.Clone(x.labels.own)
-	if own == nil {
-		own = map[string]string{}
-	}
-	delete(own, name)
-	checked := value
-	if value == "" {
-		checked = "-" // to remove a label is to have a name for it
-	} else {
-		own[name] = value
-	}
-	if err := payload.CheckLabel(name, checked); err != nil {
+	if err := payload.CheckLabelChange(name, value); err != nil {
 		return fmt.Errorf("set a label: %w", err)
 	}
+	own := Relabelled(x.labels.own, map[string]string{name: value})
 	if err := payload.CheckLabels(own); err != nil {
 		return fmt.Errorf("set label %q: %w", name, err)
 	}

@@ -24,8 +24,8 @@ type stamp struct {
 // format is the version of the layout of keys and records.
 const format = 1
 
-// SettleMode writes the stamp of a new store, and that its lists are complete. It returns an error for a store that was
-// used with another ownership mode or by a newer release.
+// SettleMode writes the stamp of a new store, and that its lists are complete. It returns an
+// error for a store that was used with another ownership mode or by a newer release.
 func SettleMode(ctx context.Context, s storage.Storage, mode weft.Ownership) error {
 	key := keys.Meta("store")
 	for range MostTries {
