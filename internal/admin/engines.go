@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
 )
@@ -89,14 +90,34 @@ func (e *Admin) engineInfo(entry storage.Entry) (weft.EngineInfo, error) {
 	}, nil
 }
 
-// A roster has the incarnations that were alive when it was first read.
+// A roster has the incarnations that were alive when it was first read. Several goroutines may use it.
 type roster struct {
-	eng   *Admin
+	eng *Admin
+
+	turn  chan struct{} // a lock that may be held while the store is read, in virtual time too
 	read  bool
 	alive []weft.EngineInfo
 	blind bool // the record of an engine is damaged, so it may be alive
 
-	patience time.Duration // how long the drivers of busy runs are waited for, all together
+	patience time.Duration // how long the drivers of busy runs are still waited for, all together
+}
+
+func (e *Admin) newRoster(patience time.Duration) *roster {
+	return &roster{eng: e, turn: make(chan struct{}, 1), patience: patience}
+}
+
+// ask asks the driver of a run what the run waits for.
+func (r *roster) ask(ctx context.Context, x *run.Execution) []string {
+	r.turn <- struct{}{}
+	patience := min(mostPatience, r.patience)
+	<-r.turn
+	began := time.Now()
+	defer func() {
+		r.turn <- struct{}{}
+		r.patience -= min(time.Since(began), r.patience)
+		<-r.turn
+	}()
+	return x.DescribeWaiting(ctx, patience)
 }
 
 // empty reports whether no engine is alive.
@@ -107,7 +128,10 @@ func (r *roster) empty(ctx context.Context) (bool, error) {
 	return len(r.alive) == 0 && !r.blind && !r.eng.IsRunning(), nil
 }
 
+// look reads the incarnations, once. Afterwards alive and blind do not change.
 func (r *roster) look(ctx context.Context) error {
+	r.turn <- struct{}{}
+	defer func() { <-r.turn }()
 	if r.read {
 		return nil
 	}

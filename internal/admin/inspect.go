@@ -31,7 +31,7 @@ func (e *Admin) describe(ctx context.Context, id string) (weft.Info, error) {
 	if err != nil {
 		return weft.Info{}, err
 	}
-	who := &roster{eng: e, patience: mostPatience}
+	who := e.newRoster(mostPatience)
 	info, err := e.infoOf(ctx, wf, who)
 	if err != nil {
 		return weft.Info{}, err
@@ -59,9 +59,7 @@ func (e *Admin) complete(ctx context.Context, info *weft.Info, wf *journal.Workf
 		return e.explain(ctx, info, wf)
 	}
 	if x := e.Executing(wf.ID); x != nil {
-		began := time.Now()
-		info.Waiting = x.DescribeWaiting(ctx, min(mostPatience, who.patience))
-		who.patience -= min(time.Since(began), who.patience)
+		info.Waiting = who.ask(ctx, x)
 		return nil
 	}
 	if run.Held(wf) {

@@ -39,7 +39,8 @@ type span struct {
 // A row is an entry of the store that leads to a workflow.
 type row struct {
 	storage.Entry
-	place    []byte
+	in       *list
+	at       cursor // behind the row
 	id       string
 	outdated bool // the workflow's record does not say that it is in this list
 }
@@ -222,6 +223,41 @@ func (e *Admin) unlist(ctx context.Context, rows []*row) {
 	}
 }
 
+// A walk goes through several lists, one after the other.
+type walk struct {
+	store storage.Storage
+	lists []*list
+	at    cursor // behind the row that was taken last
+	rows  *rows  // of the list at; nil: it is not begun
+	chunk int
+}
+
+// walk returns a walk from a place on that reads about so many rows at once.
+func (e *Admin) walk(lists []*list, from cursor, chunk int) *walk {
+	return &walk{store: e.Store, lists: lists, at: from, chunk: chunk}
+}
+
+// take returns the next rows, at most n; none at the end.
+func (w *walk) take(ctx context.Context, n int) (taken []*row, _ error) {
+	for len(taken) < n && w.at.List < len(w.lists) {
+		if w.rows == nil {
+			w.rows = w.lists[w.at.List].rows(w.store, w.at.Place, w.chunk)
+		}
+		r, err := w.rows.next(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if r == nil {
+			w.at.List, w.at.Place, w.rows = w.at.List+1, nil, nil
+			continue
+		}
+		w.at.Place = r.at.Place
+		r.at = w.at
+		taken = append(taken, r)
+	}
+	return taken, nil
+}
+
 // rows are what is left of a list.
 type rows struct {
 	*list
@@ -293,7 +329,7 @@ func (m *rows) next(ctx context.Context) (*row, error) {
 	if first == nil {
 		return nil, nil
 	}
-	r := &row{Entry: first.page[0], place: place}
+	r := &row{Entry: first.page[0], in: m.list, at: cursor{Place: place}}
 	first.page, first.at = first.page[1:], r.Key
 	if m.past != nil {
 		past := m.past(r.Key)

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -27,7 +29,7 @@ const (
 
 // Page is Engine.Page.
 func (e *Admin) Page(ctx context.Context, f weft.Filter, r weft.PageRequest) (weft.Page[weft.Info], error) {
-	found, p, err := e.page(ctx, f, r, &roster{eng: e, patience: mostTogether})
+	found, p, err := e.page(ctx, f, r, e.newRoster(mostTogether))
 	if err != nil {
 		return weft.Page[weft.Info]{}, err
 	}
@@ -43,7 +45,7 @@ func (e *Admin) Page(ctx context.Context, f weft.Filter, r weft.PageRequest) (we
 // List is Engine.List.
 func (e *Admin) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, error] {
 	return func(yield func(weft.Info, error) bool) {
-		who := &roster{eng: e, patience: mostTogether}
+		who := e.newRoster(mostTogether)
 		for r := (weft.PageRequest{}); ; {
 			found, p, err := e.page(ctx, f, r, who)
 			if err != nil {
@@ -83,40 +85,36 @@ func (e *Admin) Count(ctx context.Context, f weft.Filter, most int) (n int, all 
 	if err != nil {
 		return 0, false, err
 	}
-	read := 0
-	who := &roster{eng: e}
-	onlyKeys := listed && exact(f)
-	for _, l := range lists {
-		rows := l.rows(e.Store, nil, mostPage)
-		for {
-			row, err := rows.next(ctx)
-			if err == nil {
-				err = e.Refused()
-			}
-			switch {
-			case err != nil:
-				return 0, false, err
-			case row == nil:
-			case n == most, !onlyKeys && read >= max(mostRows, most):
-				return n, false, nil
-			case onlyKeys:
+	var (
+		read     = 0
+		who      = e.newRoster(0)
+		onlyKeys = listed && exact(f)
+	)
+	for w := e.walk(lists, cursor{}, mostPage); ; {
+		room := min(most-n, max(mostRows, most)-read)
+		rows, err := w.take(ctx, min(max(room, 1), mostPage))
+		switch {
+		case err != nil:
+			return 0, false, err
+		case len(rows) == 0:
+			return n, true, nil
+		case room <= 0:
+			return n, false, nil
+		case onlyKeys:
+			n += len(rows)
+			continue
+		}
+		read += len(rows)
+		found, err := e.listedOf(ctx, f, rows, who)
+		if err != nil {
+			return 0, false, err
+		}
+		for _, l := range found {
+			if l != nil {
 				n++
-			default:
-				read++
-				found, err := e.listed(ctx, f, l, row, who)
-				if err != nil {
-					return 0, false, err
-				}
-				if found != nil {
-					n++
-				}
-			}
-			if row == nil {
-				break
 			}
 		}
 	}
-	return n, true, nil
 }
 
 // A listing is one workflow of a page.
@@ -145,52 +143,70 @@ func (e *Admin) page(ctx context.Context, f weft.Filter, r weft.PageRequest, who
 	p.Next = r.Cursor
 	var outdated []*row
 	defer func() { e.unlist(ctx, outdated) }()
-	read, behind := 0, at // the last row
-	for ; at.List < len(lists); at.List, at.Place = at.List+1, nil {
-		l := lists[at.List]
-		rows := l.rows(e.Store, at.Place, limit+1)
-		for {
-			row, err := rows.next(ctx)
-			switch {
-			case err != nil:
-				return nil, p, err
-			case row == nil:
-			case len(found) == limit, read == mostRows:
-				p.HasMore = true
-				p.Next, err = behind.seal(f, r.Ascending)
-				return found, p, err
-			default:
-				read++
-				got, err := e.listed(ctx, f, l, row, who)
-				if err != nil {
-					return nil, p, err
-				}
-				if got != nil {
-					found = append(found, *got)
-				}
-				if row.outdated {
-					outdated = append(outdated, row)
-				}
-				at.Place = row.place
-				behind = at
+	for w, read := e.walk(lists, at, limit+1), 0; ; {
+		room := min(limit-len(found), mostRows-read)
+		rows, err := w.take(ctx, max(room, 1))
+		if err != nil {
+			return nil, p, err
+		}
+		if len(rows) == 0 || room <= 0 {
+			p.HasMore = len(rows) > 0
+			if read > 0 {
+				p.Next, err = at.seal(f, r.Ascending)
 			}
-			if row == nil {
-				break
+			return found, p, err
+		}
+		read += len(rows)
+		got, err := e.listedOf(ctx, f, rows, who)
+		if err != nil {
+			return nil, p, err
+		}
+		for i, row := range rows {
+			if got[i] != nil {
+				found = append(found, *got[i])
+			}
+			if row.outdated {
+				outdated = append(outdated, row)
+			}
+			at = row.at
+		}
+	}
+}
+
+// mostLooks is how many records a page reads at once. On a server that takes hardly longer than one.
+const mostLooks = 64
+
+// listedOf returns what f selects of each of rows. It reads several at once.
+func (e *Admin) listedOf(ctx context.Context, f weft.Filter, rows []*row, who *roster) ([]*listing, error) {
+	found, errs := make([]*listing, len(rows)), make([]error, len(rows))
+	var next atomic.Int64
+	var failed atomic.Bool
+	work := func() {
+		for !failed.Load() {
+			i := int(next.Add(1) - 1)
+			if i >= len(rows) {
+				return
+			}
+			if found[i], errs[i] = e.listed(ctx, f, rows[i], who); errs[i] != nil {
+				failed.Store(true)
 			}
 		}
 	}
-	if read > 0 {
-		p.Next, err = behind.seal(f, r.Ascending)
+	var others sync.WaitGroup
+	for range min(mostLooks, len(rows)) - 1 {
+		others.Go(work)
 	}
-	return found, p, err
+	work()
+	others.Wait()
+	return found, cmp.Or(errs...)
 }
 
 // listed returns what f selects of a row: one workflow or none.
-func (e *Admin) listed(ctx context.Context, f weft.Filter, l *list, row *row, who *roster) (*listing, error) {
+func (e *Admin) listed(ctx context.Context, f weft.Filter, row *row, who *roster) (*listing, error) {
 	if err := e.Refused(); err != nil {
 		return nil, err
 	}
-	wf, err := l.open(ctx, row)
+	wf, err := row.in.open(ctx, row)
 	if record.Damaged(err) {
 		return &listing{info: weft.Info{ID: row.id}, err: err}, nil
 	}
