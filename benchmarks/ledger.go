@@ -185,7 +185,7 @@ func guard(ctx context.Context, c *Child) error {
 }
 
 // recordEffects makes effects as l1c200 does, in memory.
-func recordEffects(ctx context.Context, hundreds int) ([][]storage.Op, error) {
+func recordEffects(ctx context.Context, hundreds, size int) ([][]storage.Op, error) {
 	rec := newRecorder(new(memory.Store))
 	l, done, err := openLedger(rec)
 	if err != nil {
@@ -199,5 +199,5 @@ func recordEffects(ctx context.Context, hundreds int) ([][]storage.Op, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rec.groups(ctx, hundreds)
+	return rec.groups(ctx, hundreds*100/size)
 }

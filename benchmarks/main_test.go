@@ -48,7 +48,7 @@ func TestMeasured(t *testing.T) {
 		name := strings.Join([]string{v.Peer, v.Store, v.Mode, v.Workload}, "/")
 		runs[name] = append(runs[name], v.Run)
 	}
-	want := []string{"raw/sqlite/FULL/one", "raw/sqlite/FULL/hundred", "raw/sqlite/FULL/grouped", "raw/sqlite/FULL/effects", "weft/sqlite/FULL/w1c200", "weft/sqlite/FULL/w5", "weft/sqlite/FULL/w7", "weft/postgres//w8", "raw/postgres//one", "raw/postgres//hundred", "raw/postgres//grouped", "raw/postgres//effects"}
+	want := []string{"raw/sqlite/FULL/one", "raw/sqlite/FULL/hundred", "raw/sqlite/FULL/grouped", "raw/sqlite/FULL/effects", "raw/sqlite/FULL/claims", "weft/sqlite/FULL/w1c200", "weft/sqlite/FULL/w5", "weft/sqlite/FULL/w7", "weft/postgres//w8", "raw/postgres//one", "raw/postgres//hundred", "raw/postgres//grouped", "raw/postgres//effects", "raw/postgres//claims"}
 	for _, w := range slices.Concat(workloads, ledgerWorkloads) {
 		want = append(want, "weft/memory/not durable/"+w.Name)
 	}

@@ -18,13 +18,14 @@ import (
 var (
 	rawOne     = &Workload{Name: "one", Title: "Raw limit: one row in a transaction, one writer", Parts: only(rawRows(1))}
 	rawHundred = &Workload{Name: "hundred", Title: "Raw limit: 100 rows in a transaction", Parts: only(rawRows(100))}
-	rawGrouped = &Workload{Name: "grouped", Title: "Grouped raw limit: the rows of 100 steps of Weft in a transaction", Parts: only(rawGroups("steps/s", recordSteps))}
-	rawEffects = &Workload{Name: "effects", Title: "Grouped raw limit: the rows of 100 effects of the ledger in a transaction", Parts: only(rawGroups("effects/s", recordEffects))}
+	rawGrouped = &Workload{Name: "grouped", Title: "Grouped raw limit: the rows of 100 steps of Weft in a transaction", Parts: only(rawGroups("steps/s", 100, recordSteps))}
+	rawEffects = &Workload{Name: "effects", Title: "Grouped raw limit: the rows of 100 effects of the ledger in a transaction", Parts: only(rawGroups("effects/s", 100, recordEffects))}
+	rawCommits = &Workload{Name: "claims", Title: "Grouped raw limit: the rows of 100 effects of the ledger in two transactions, as claims have to be stored before effects happen", Parts: only(rawGroups("effects/s", 50, recordEffects))}
 
 	rawPeer = &Peer{
 		Name:      "raw",
 		Stores:    []Store{{Name: "sqlite", Mode: "FULL"}, {Name: "bolt"}, {Name: "postgres"}},
-		Workloads: []*Workload{rawOne, rawHundred, rawGrouped, rawEffects},
+		Workloads: []*Workload{rawOne, rawHundred, rawGrouped, rawEffects, rawCommits},
 	}
 )
 
@@ -111,12 +112,12 @@ func newRows(prefix string, n int) func() []storage.Op {
 	}
 }
 
-// rawGroups writes what Weft writes for a hundred of something in one transaction, without
+// rawGroups writes what Weft writes for so many of something in one transaction, without
 // conditions. It does so again and again, under keys with another prefix. record returns
-// what is written for each hundred; keys have room for a number before them.
-func rawGroups(metric string, record func(ctx context.Context, hundreds int) ([][]storage.Op, error)) func(context.Context, *Child) error {
+// what is written for so many; keys have room for a number before them.
+func rawGroups(metric string, size int, record func(ctx context.Context, hundreds, size int) ([][]storage.Op, error)) func(context.Context, *Child) error {
 	return func(ctx context.Context, c *Child) error {
-		groups, err := record(ctx, max(c.Recorded/10, 1))
+		groups, err := record(ctx, max(c.Recorded/10, 1), size)
 		if err != nil {
 			return err
 		}
@@ -139,14 +140,14 @@ func rawGroups(metric string, record func(ctx context.Context, hundreds int) ([]
 		}
 		done, took, err := repeat(c.Load/2, next)
 		if err == nil {
-			c.report(metric, float64(done*100)/took.Seconds())
+			c.report(metric, float64(done*size)/took.Seconds())
 		}
 		return err
 	}
 }
 
 // recordSteps runs workflows as w1c200 does, in memory.
-func recordSteps(ctx context.Context, hundreds int) ([][]storage.Op, error) {
+func recordSteps(ctx context.Context, hundreds, size int) ([][]storage.Op, error) {
 	workflows := hundreds * 100 / stepsEach
 	rec := newRecorder(new(memory.Store))
 	sys, err := runWeft(ctx, rec, nil, Site{Probe: new(Probe)})
@@ -164,7 +165,7 @@ func recordSteps(ctx context.Context, hundreds int) ([][]storage.Op, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rec.groups(ctx, hundreds)
+	return rec.groups(ctx, hundreds*100/size)
 }
 
 // groups returns what was written, in so many parts.

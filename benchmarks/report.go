@@ -35,7 +35,9 @@ var ratios = []ratio{
 	{"w1c200", "steps/s", rawGrouped, "steps/s", "of grouped raw"},
 	{"l1c1", "effects/s", rawOne, "rows/s", "of raw, one row"},
 	{"l1c200", "effects/s", rawEffects, "effects/s", "of grouped raw"},
+	{"l1c200", "effects/s", rawCommits, "effects/s", "of grouped raw, claims first"},
 	{"l1uuid", "effects/s", rawEffects, "effects/s", "of grouped raw"},
+	{"l1uuid", "effects/s", rawCommits, "effects/s", "of grouped raw, claims first"},
 }
 
 // A report is what was measured, and how it is printed.
