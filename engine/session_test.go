@@ -1,12 +1,15 @@
 package engine_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
@@ -16,6 +19,7 @@ import (
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/postgres"
 )
 
 // A proving store is a shared one in memory that is a storage.Prover.
@@ -368,4 +372,69 @@ func TestKilledOnPostgresIsSucceededBeforeItsLease(t *testing.T) {
 			k.play(t, pgtest.URL(t))
 		})
 	}
+}
+
+// The server ends the session of an engine that lives, alone or with all of its connections. The
+// engine withdraws the proof, keeps its runs and has another session later. A machine that stands
+// still may be too late once.
+func TestSessionIsCutByTheServer(t *testing.T) {
+	torture.Slow(t)
+	for name, which := range map[string]string{"alone": `'weft engine a-%'`, "with all connections": `'%a-%'`} {
+		t.Run(name, func(t *testing.T) {
+			url := pgtest.URL(t)
+			wf, _ := unending()
+			options := func(name string) func(c *engine.Config) {
+				return func(c *engine.Config) { c.Name, c.LeaseTTL, c.PollInterval = name, 2*time.Second, 50*time.Millisecond }
+			}
+			open := func(name string) *postgres.Store {
+				s, err := postgres.Open(ctx, url+"&application_name="+name+"-", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { s.Close() })
+				return s
+			}
+			s := open("a")
+			a := boot(t, s, wf, options("a"))
+			boot(t, open("b"), wf, options("b"))
+			conn, err := pgx.Connect(ctx, url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close(ctx)
+			kept := 0
+			for round := range 3 {
+				id := fmt.Sprint(round)
+				start(t, wf, a, id, "")
+				before := describe(t, a, id).Owner
+				proof := published(t, s, before, "")
+				if _, err := conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE `+which); err != nil {
+					t.Fatal(err)
+				}
+				for end := time.Now().Add(time.Minute); describe(t, a, id).Owner == before; time.Sleep(10 * time.Millisecond) {
+					if p := published(t, s, before, proof); p != "" && p != proof {
+						kept++
+						break
+					}
+					if time.Now().After(end) {
+						t.Fatal("the engine has no other session after a minute")
+					}
+				}
+			}
+			if kept < 2 {
+				t.Errorf("the engine kept its runs in %d of 3 rounds, want them all", kept)
+			}
+		})
+	}
+}
+
+// published returns the proof in the record of an engine, or other if there is none.
+func published(t *testing.T, s storage.Storage, incarnation, other string) string {
+	t.Helper()
+	key := keys.Engine(incarnation)
+	r, err := membership.OpenRegistration(key, get(t, s, key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmp.Or(r.Session, other)
 }
