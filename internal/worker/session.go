@@ -86,7 +86,7 @@ func (l *Incarnation) openSession(ctx context.Context, p storage.Prover) (s stor
 	s, err := p.OpenSession(ctx, l.name, saturate.Times(2, l.Worker.LeaseTTL))
 	if err != nil {
 		if ctx.Err() == nil && l.once("session") {
-			l.Worker.Log.Warn("weft: no session could be opened in the store; meanwhile others notice the death of this engine by its lease", "incarnation", l.name, "error", err)
+			l.Worker.Log.Warn("weft: engine has no session; others notice its death by its lease", "incarnation", l.name, "error", err)
 		}
 		return nil, true
 	}
