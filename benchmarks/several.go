@@ -19,7 +19,7 @@ var (
 	killed = &Workload{
 		Name:   "w7",
 		Title:  "W7: the process dies with workflows in an activity; then a restart",
-		Stores: []string{"sqlite", "bolt"}, // elsewhere it is the time of a lease
+		Stores: []string{"sqlite", "bolt", "postgres"}, // which know that the process is dead before its lease ends
 		Parts:  []func(context.Context, *Child) error{dieInFlight, driveAgain},
 	}
 	pair = &Workload{

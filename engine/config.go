@@ -73,7 +73,8 @@ type Config struct {
 
 	// LeaseTTL is the time after which other engines on a Shared store take over from
 	// an engine that does not renew its lease. The default is 15 s, the minimum is
-	// 100 ms. Other stores need no leases.
+	// 100 ms. Other stores need no leases. A store that is a storage.Prover, such as
+	// PostgreSQL, may prove sooner that an engine is dead.
 	LeaseTTL time.Duration
 
 	// StopTimeout is how long activities may continue after the context of Run has

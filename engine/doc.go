@@ -67,8 +67,9 @@ package engine
 //     (internal/run, park, idle). See [Config.ParkAfter]. A due time, a signal, the end of a
 //     child or a cancellation request brings it back.
 //  6. The last checkpoint has the result. If an owner dies, other engines detect that because
-//     its lease is not renewed, or because the store has been opened again since
-//     (internal/worker, incarnation, vital), and claim its runs (takeover).
+//     its lease is not renewed, because its session has ended (internal/worker, session), or
+//     because the store has been opened again since (internal/worker, incarnation, vital), and
+//     claim its runs (takeover).
 //  7. An incarnation that loses its lease ends the contexts of its attempts with
 //     activity.ErrLeaseLost (internal/worker, lease, depose), commits nothing more for its
 //     runs, waits for the attempts for at most Config.StopTimeout (internal/run, attempt,
@@ -115,7 +116,7 @@ package engine
 //     ignores the end of its context for Config.StopTimeout: it is abandoned and logged.
 //   - One renews the lease (worker, lease), on a store that several processes share. Run
 //     starts it, and ends it last. A timer ends the incarnation if the lease is not renewed
-//     in time.
+//     in time. One holds the session (worker, session), if the store is a storage.Prover.
 //   - One executes suspects (worker, suspect), and one waits for writes to each list that the
 //     store can watch (worker, listen). Run starts them, and they end with its context.
 //   - Up to 64 claim runs (worker, crew), while the poll waits for them, and up to 64 claim

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,6 +39,7 @@ type charger struct {
 	Bank         string // URL of the other side, which lives in another process
 	Verify       bool
 	Die          string // at which window, by its own hand; the bank sees to the others
+	LeaseTTL     time.Duration
 }
 
 func (c charger) open() (storage.Storage, error) {
@@ -92,7 +94,7 @@ func (c charger) run() error {
 		Workflows:    []engine.Definition{wf},
 		Logger:       quiet,
 		PollInterval: 50 * time.Millisecond,
-		LeaseTTL:     2 * time.Second, // not lost on a slow machine
+		LeaseTTL:     c.LeaseTTL,
 	})
 	if err != nil {
 		return err
@@ -174,6 +176,7 @@ func die() {
 // counts, and the answer that its verifier gets then.
 type killing struct {
 	store, window, answer string // no answer: there is no verifier
+	lease                 time.Duration
 
 	mu                       sync.Mutex
 	attempts, effects, asked int
@@ -223,7 +226,7 @@ func (k *killing) play(t *testing.T, where string) {
 	bank := httptest.NewServer(k)
 	bank.Config.SetKeepAlivesEnabled(false)
 	defer bank.Close()
-	c := charger{Store: k.store, Where: where, Bank: bank.URL, Verify: k.answer != "", Die: k.window}
+	c := charger{Store: k.store, Where: where, Bank: bank.URL, Verify: k.answer != "", Die: k.window, LeaseTTL: cmp.Or(k.lease, 2*time.Second)} // not lost on a slow machine
 	first, heard := k.begin(ctx, t, c)
 	if k.window == "W7" {
 		for k.count() == 0 && ctx.Err() == nil {

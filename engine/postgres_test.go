@@ -43,9 +43,9 @@ func TestOnPostgres(t *testing.T) {
 	url, stores := pgtest.URL(t), 0
 	fresh = func(t testing.TB) storage.Storage {
 		stores++
-		// Without LISTEN: in a synctest bubble time stands still while a
-		// connection is being read.
-		o := &postgres.Options{Schema: fmt.Sprint("test", stores), NoListen: true}
+		// Without LISTEN and sessions: in a synctest bubble time stands still while
+		// a connection is being read.
+		o := &postgres.Options{Schema: fmt.Sprint("test", stores), NoListen: true, LeaseOnly: true}
 		s, err := postgres.Open(context.Background(), url, o)
 		if err != nil {
 			t.Fatal(err)

@@ -41,7 +41,7 @@ func TestRandomProgramsOnPostgres(t *testing.T) {
 	plays := 0
 	playPrograms(t, "postgres", sweep.Store{Open: func(t testing.TB) storage.Storage {
 		plays++
-		s, err := postgres.New(context.Background(), pgtest.Pool(t, url), &postgres.Options{Schema: fmt.Sprintf("program%d", plays), NoListen: true, FsyncOff: true})
+		s, err := postgres.New(context.Background(), pgtest.Pool(t, url), &postgres.Options{Schema: fmt.Sprintf("program%d", plays), NoListen: true, LeaseOnly: true, FsyncOff: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -594,7 +594,7 @@ func TestRestoredBackup(t *testing.T) {
 
 // An engine that is started while 10,000 workflows are in progress, because the one before was
 // killed, claims and replays them with four calls each, and the first after a few pages. The
-// times are logged: on PostgreSQL the lease of the engine before has to expire first.
+// times are logged.
 func TestManyInProgress(t *testing.T) {
 	torture.Slow(t)
 	n := int64(10_000)

@@ -98,9 +98,9 @@ func onPostgres(t *testing.T) sweep.Store {
 	plays := 0
 	return sweep.Store{Open: func(t testing.TB) storage.Storage {
 		plays++
-		// Without LISTEN: in a synctest bubble time stands still while a
-		// connection is being read.
-		s, err := postgres.New(context.Background(), pgtest.Pool(t, url), &postgres.Options{Schema: fmt.Sprintf("play%d", plays), NoListen: true})
+		// Without LISTEN and sessions: in a synctest bubble time stands still while
+		// a connection is being read.
+		s, err := postgres.New(context.Background(), pgtest.Pool(t, url), &postgres.Options{Schema: fmt.Sprintf("play%d", plays), NoListen: true, LeaseOnly: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -55,6 +55,41 @@ type Exclusive interface {
 	Opening() string
 }
 
+// A Prover is a Shared store that can prove that a process no longer has the store open, sooner
+// than its lease runs out. An engine holds a session as long as it lives, and publishes the
+// session's proof. Other engines ask the store whether the session has ended.
+//
+// An ended session proves that a connection has ended, and no more. So an engine whose session
+// ends while it lives withdraws the proof at once, and others look twice before they believe it.
+type Prover interface {
+	Storage
+
+	// OpenSession opens a session that ends with this process at the latest, also if the process
+	// is killed. It ends earlier if it is closed, or if its connection is lost. Silence alone,
+	// as from a process that is stopped, does not end it before silence has passed. name tells
+	// operators of the store whose session it is. The session is nil if none would prove
+	// anything here. Close of the store does not close it.
+	OpenSession(ctx context.Context, name string, silence time.Duration) (Session, error)
+
+	// SessionsEnded reports for each proof whether its session has certainly ended. It is false
+	// for a session that lasts, and whenever this is not known: for a proof of another kind, or
+	// if the store has restarted since.
+	SessionsEnded(ctx context.Context, proofs []string) ([]bool, error)
+}
+
+// A Session of a Prover lasts as long as the process that opened it, unless it is closed or lost.
+type Session interface {
+	// Proof identifies the session to SessionsEnded, in any process.
+	Proof() string
+
+	// Lost returns a channel that is closed when the session may have ended although it was not
+	// closed. Until Close, it may also last.
+	Lost() <-chan struct{}
+
+	// Close ends the session. It may be called more than once.
+	Close()
+}
+
 // A Tx is a store inside a transaction of the host. What is committed to it takes
 // effect if and only if the host commits. An adapter's WithTx returns one. It belongs
 // to the goroutine that owns the transaction.

@@ -40,6 +40,9 @@ type Registration struct {
 	// Lists: it keeps all lists of workflows. Earlier releases keep only that of all.
 	Lists bool `cbor:"18,keyasint,omitempty"`
 
+	// Session is the proof of its session: see storage.Prover.
+	Session string `cbor:"19,keyasint,omitempty"`
+
 	UnknownFields record.Unknown `cbor:"-"`
 }
 

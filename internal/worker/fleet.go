@@ -30,6 +30,7 @@ import (
 type fleet struct {
 	members   []string             // without this one
 	refreshed time.Time            // when members was last read
+	pause     time.Duration        // until it is read again
 	gone      map[string]time.Time // when an incarnation that owns runs was found gone
 
 	others  map[string]membership.Vitality // all other incarnations, in the fleet or not
@@ -37,34 +38,42 @@ type fleet struct {
 	calm    bool                           // there are no others, or they have not changed for a LeaseTTL
 }
 
-// refreshFleet reads the fleet, at most once per PollInterval.
-func (l *Incarnation) refreshFleet(ctx context.Context) error {
+// refreshFleet reads the fleet, at most once per PollInterval, or sooner to look at sessions.
+func (l *Incarnation) refreshFleet(ctx context.Context) (next time.Duration, _ error) {
 	l.fleet.calm = false
-	if !l.Shared() || time.Since(l.fleet.refreshed) < l.Worker.PollInterval {
-		return nil
+	if !l.Shared() {
+		return l.Worker.PollInterval, nil
 	}
-	var members []string
-	others := map[string]membership.Vitality{}
-	told := map[string]membership.Testimony{}
+	if time.Since(l.fleet.refreshed) < l.fleet.pause {
+		return l.fleet.pause, nil
+	}
+	l.fleet.pause = l.Worker.PollInterval
+	var engines []engine
 	for entry, err := range storage.All(ctx, l.Worker.Store, keys.Engines()) {
 		if err != nil {
-			return err
+			return l.fleet.pause, err
 		}
 		incarnation, err := keys.Last(entry.Key)
 		if err != nil || incarnation == l.name {
 			continue
 		}
-		r, err := membership.OpenRegistration(entry.Key, entry.Value)
-		if err != nil {
-			continue // a damaged record is no member of any fleet
+		if r, err := membership.OpenRegistration(entry.Key, entry.Value); err == nil { // a damaged record is no member of any fleet
+			engines = append(engines, engine{incarnation, entry.Value, r})
 		}
-		v, err := l.judge(ctx, incarnation, entry.Value, r)
+	}
+	pause, unseen := l.lookAtSessions(ctx, engines)
+	var members []string
+	others := map[string]membership.Vitality{}
+	told := map[string]membership.Testimony{}
+	for _, o := range engines {
+		incarnation, r := o.incarnation, o.registration
+		v, err := l.judge(ctx, incarnation, o.raw, r)
 		if err != nil {
-			return err
+			return l.fleet.pause, err
 		}
 		others[incarnation] = v
 		if v == membership.Alive {
-			told[incarnation] = membership.Testimony{Raw: string(entry.Value), Wall: journal.Time(r.Clock), Proven: journal.Time(r.Proven), At: time.Now()}
+			told[incarnation] = membership.Testimony{Raw: string(o.raw), Wall: journal.Time(r.Clock), Proven: journal.Time(r.Proven), At: time.Now()}
 		} else {
 			l.ledAstray(incarnation, r)
 		}
@@ -78,9 +87,16 @@ func (l *Incarnation) refreshFleet(ctx context.Context) error {
 	if !maps.Equal(others, l.fleet.others) {
 		l.fleet.others, l.fleet.changed = others, now
 	}
-	l.fleet.members, l.fleet.refreshed = members, now
+	l.fleet.members, l.fleet.refreshed, l.fleet.pause = members, now, pause
 	l.fleet.calm = len(others) == 0 || now.Sub(l.fleet.changed) > l.Worker.LeaseTTL
-	return nil
+	return pause, unseen
+}
+
+// An engine is another incarnation, with its record as it was read.
+type engine struct {
+	incarnation  string
+	raw          []byte
+	registration *membership.Registration
 }
 
 // isPeer reports whether a live incarnation is in this one's fleet.

@@ -42,6 +42,7 @@ type Incarnation struct {
 
 	stopRenewals func()              // stops the renewals
 	hurry        chan struct{}       // asks for an early renewal, because goroutines are scheduled late
+	session      session             // proves to others that this incarnation lives
 	fleet        fleet               // used by the poll only
 	sightings    map[string]sighting // leases of others; used by the poll only
 
@@ -80,6 +81,7 @@ func NewIncarnation(e *Worker) *Incarnation {
 		poke:       make(chan struct{}, 1),
 		quarantine: newQuarantine(),
 		hurry:      make(chan struct{}, 1),
+		session:    session{lost: make(chan struct{}, 1)},
 		seen:       map[string]bool{},
 		left:       map[string]bool{},
 		starting:   map[string]int{},

@@ -101,6 +101,9 @@ func (l *Incarnation) restUntil(ctx context.Context, left time.Time, took time.D
 		case <-ctx.Done():
 			t.Stop()
 			return false
+		case <-l.session.lost:
+			t.Stop()
+			return true
 		case <-l.hurry:
 			t.Stop()
 			next = left.Add(short)
@@ -182,6 +185,7 @@ func (l *Incarnation) record(stopped time.Time) (storage.Op, error) {
 	l.Counts.Store(r)
 	if l.Shared() {
 		r.Nonce, r.TTL = l.Worker.NewID(), int64(l.Worker.LeaseTTL/time.Microsecond)
+		r.Session = l.session.current()
 	}
 	key := keys.Engine(l.name)
 	raw, err := record.Seal(key, journal.Version, r, nil)
@@ -192,17 +196,19 @@ func (l *Incarnation) record(stopped time.Time) (storage.Op, error) {
 type sighting struct {
 	raw   string
 	since time.Time
+	ended time.Time // when its session was first found ended; zero: it was not
+	twice bool      // it was found so again, after secondLook
 }
 
-// observe judges the lease of another incarnation. If it has not changed for a whole TTL,
-// observe declares the incarnation dead.
+// observe judges the lease of another incarnation. If it has not changed for a whole TTL, or
+// its session has certainly ended, observe declares the incarnation dead.
 func (l *Incarnation) observe(ctx context.Context, incarnation string, raw []byte, r *membership.Registration) (membership.Vitality, error) {
 	last, ok := l.sightings[incarnation]
 	if !ok || last.raw != string(raw) {
-		l.sightings[incarnation] = sighting{string(raw), time.Now()}
+		l.sightings[incarnation] = sighting{raw: string(raw), since: time.Now()}
 		return membership.Alive, nil
 	}
-	if time.Since(last.since) < saturate.Times(r.TTL, time.Microsecond) {
+	if !last.twice && time.Since(last.since) < saturate.Times(r.TTL, time.Microsecond) {
 		return membership.Alive, nil
 	}
 	r.Dead = true
@@ -222,6 +228,6 @@ func (l *Incarnation) observe(ctx context.Context, incarnation string, raw []byt
 		return membership.Alive, err // unknown: the next look reads the record again
 	}
 	delete(l.sightings, incarnation)
-	l.Worker.Log.Warn("weft: engine is dead; its runs will be taken over", "incarnation", incarnation)
+	l.Worker.Log.Warn("weft: engine is dead; its runs will be taken over", "incarnation", incarnation, "proven", last.twice)
 	return membership.Dead, nil
 }

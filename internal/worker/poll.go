@@ -26,7 +26,7 @@ func (l *Incarnation) duties() []duty {
 	return []duty{
 		{"runs in doubt", l.always(l.settleDoubts)},
 		{"signals that may come late", l.always(l.hear)},
-		{"other engines", l.always(l.refreshFleet)},
+		{"other engines", l.refreshFleet},
 		{"active deployment", l.always(l.active.look)},
 		{"runs of dead engines", l.takeover.look},
 		{"unclaimed runs", l.unclaimed.look},

@@ -67,6 +67,7 @@ func (e *Worker) live(ctx context.Context) error {
 	if err := e.outgrown(ctx); errors.As(err, &newer) {
 		return err // the store was upgraded since New or the previous incarnation
 	}
+	defer l.holdSession(ctx)()
 	err = l.register(ctx)
 	if err == nil {
 		err = l.readFloor(ctx)

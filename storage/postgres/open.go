@@ -16,7 +16,7 @@ import (
 //
 // url is a libpq connection string, either a URL or a list of keywords and values. Of
 // several hosts it uses the first that is neither read-only nor in recovery. The store
-// has at most 20 connections.
+// has at most 20 connections if one engine runs on it, and one more for each other engine.
 func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 	full := withDefaults(o)
 	config, err := pgxpool.ParseConfig(url)
@@ -46,8 +46,8 @@ func Open(ctx context.Context, url string, o *Options) (*Store, error) {
 }
 
 // New opens the store in the database of the host's pool, and creates it if it does not
-// exist. Reads go through the pool. Commits use at most eight other connections, made
-// with the configuration of the pool. Close leaves the pool open.
+// exist. Reads go through the pool. Commits use at most eight other connections, and
+// each engine one, made with the configuration of the pool. Close leaves the pool open.
 func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Store, error) {
 	s, err := open(ctx, pool, withDefaults(o))
 	if err != nil {

@@ -11,7 +11,8 @@
 //
 // A [Store] reads through a pool and commits on its own connections: two that commit
 // groups, one for urgent batches and, when they are needed, up to four for batches
-// that wait for rows locked by others, and one that listens. These connections keep
+// that wait for rows locked by others, and one that listens. Each engine on it holds one more,
+// by which others notice its death: see [Store.OpenSession]. These connections keep
 // session settings and prepared statements, so a pooler between the store and the
 // server must give each its own session: run PgBouncer in session mode, with at least
 // as many server connections as it has clients. Its transaction and statement modes
@@ -58,6 +59,11 @@ type Options struct {
 	// NoListen disables LISTEN and NOTIFY, which some poolers do not support.
 	// Other processes are not notified of changes, and Watch never calls wake.
 	NoListen bool
+
+	// LeaseOnly has engines on this store notice the death of others by their leases only, and
+	// hold no session that would prove their own: see storage.Prover. Set it in tests in virtual
+	// time.
+	LeaseOnly bool
 
 	// ReadOnly opens an existing store for reading. Commit and Transact return
 	// errors.ErrUnsupported. Nothing is written. The role needs SELECT on the table and
@@ -115,7 +121,7 @@ const (
 	maxConns   = 20
 	committers = 2
 	maxLanes   = 4
-	poolConns  = maxConns - committers - maxLanes - 2
+	poolConns  = maxConns - committers - maxLanes - 3 // an urgent one, one that listens, an engine's session
 	idleConn   = 20 * time.Second
 )
 

@@ -16,6 +16,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if url := os.Getenv(holderEnv); url != "" {
+		fmt.Fprintln(os.Stderr, holdSession(url))
+		os.Exit(1)
+	}
 	code := pgtest.Main(m)
 	err := goleak.Find()
 	for more := 20; err != nil && more > 0; more-- { // it waits for less than half a second

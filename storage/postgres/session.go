@@ -30,35 +30,45 @@ func (s *Store) newSession(lockTimeout time.Duration) *session {
 	return &session{store: s, lockTimeout: lockTimeout, waits: lockTimeout == laneLockTimeout}
 }
 
-// connect makes a connection with the configuration of the pool.
+// connect connects, and prepares the statements.
 func (c *session) connect(ctx context.Context) error {
+	conn, err := c.store.connect(ctx, c.lockTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		return c.prepare(ctx, conn.PgConn())
+	})
+	if err == nil {
+		c.conn = conn
+	}
+	return err
+}
+
+// connect makes a connection with the configuration of the pool, and calls then with it.
+func (s *Store) connect(ctx context.Context, lockTimeout time.Duration, then func(context.Context, *pgx.Conn) error) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	pool := c.store.pool.Config()
+	pool := s.pool.Config()
 	config := pool.ConnConfig
 	if pool.BeforeConnect != nil {
 		if err := pool.BeforeConnect(ctx, config); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	setUpEach(config, c.lockTimeout)
+	setUpEach(config, lockTimeout)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if pool.AfterConnect != nil {
 		err = pool.AfterConnect(ctx, conn)
 	}
 	if err == nil {
-		err = c.prepare(ctx, conn.PgConn())
+		err = then(ctx, conn)
 	}
 	if err != nil {
 		conn.Close(ctx)
 		<-conn.PgConn().CleanupDone()
-		return err
+		return nil, err
 	}
-	c.conn = conn
-	return nil
+	return conn, nil
 }
 
 // prepare prepares the statements in one round trip.

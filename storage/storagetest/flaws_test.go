@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -596,6 +597,66 @@ var flaws = []flaw{
 	{"does not tell its Opening", []string{"OpeningIsUnique"}, nil, func() Adapter {
 		return Adapter{Open: func(testing.TB) storage.Storage { return struct{ storage.Storage }{new(memory.Store)} }}
 	}},
+	spoilProof("says that every session has ended", func(known, _ bool) bool { return known }),
+	spoilProof("says that sessions it does not know have ended", func(known, ended bool) bool { return !known || ended }),
+	{"ends sessions when it is closed", []string{"SessionIsProven"}, nil, func() Adapter {
+		s := &proving{Storage: new(memory.Store), spoil: func(_, ended bool) bool { return ended }}
+		return Adapter{
+			Open: func(testing.TB) storage.Storage { return NewFaulty(s, nil) },
+			Reopen: func(testing.TB, storage.Storage) storage.Storage {
+				s.spoil = func(known, _ bool) bool { return known }
+				return NewFaulty(s, nil)
+			},
+		}
+	}},
+}
+
+// A proving store is a Prover. spoil changes what it says of a session.
+type proving struct {
+	storage.Storage
+	spoil func(known, ended bool) bool
+	mu    sync.Mutex
+	ended map[string]bool
+}
+
+type provingSession struct {
+	store *proving
+	proof string
+}
+
+func (s *proving) OpenSession(context.Context, string, time.Duration) (storage.Session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended == nil {
+		s.ended = map[string]bool{}
+	}
+	p := fmt.Sprint(len(s.ended))
+	s.ended[p] = false
+	return &provingSession{s, p}, nil
+}
+
+func (s *proving) SessionsEnded(_ context.Context, proofs []string) (all []bool, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range proofs {
+		ended, known := s.ended[p]
+		all = append(all, s.spoil(known, ended))
+	}
+	return all, nil
+}
+
+func (s *provingSession) Proof() string         { return s.proof }
+func (s *provingSession) Lost() <-chan struct{} { return nil }
+func (s *provingSession) Close() {
+	s.store.mu.Lock()
+	defer s.store.mu.Unlock()
+	s.store.ended[s.proof] = true
+}
+
+func spoilProof(what string, spoil func(known, ended bool) bool) flaw {
+	return flaw{what, []string{"SessionIsProven"}, nil, func() Adapter {
+		return Adapter{Open: func(testing.TB) storage.Storage { return &proving{Storage: new(memory.Store), spoil: spoil} }}
+	}}
 }
 
 // spoilRange returns a flaw that changes the range of a Scan.

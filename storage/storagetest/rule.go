@@ -106,4 +106,5 @@ var rules = []rule{
 	{"CloseStopsGoroutines", "Close stops the goroutines that the store started", nil, closeStopsGoroutines},
 	{"ReopenKeeps", "acknowledged batches are present when the store is opened again", nil, reopenKeeps},
 	{"OpeningIsUnique", "each opening of a store that is not Shared has a unique Opening", nil, openingIsUnique},
+	{"SessionIsProven", "a session of a storage.Prover has not ended before its Close, also if its store is closed, and has ended soon after it", nil, sessionIsProven},
 }
