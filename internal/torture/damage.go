@@ -30,12 +30,16 @@ func Damage(t *testing.T, n int, open Open, create func(path string)) {
 	whole := filepath.Join(t.TempDir(), "whole.db")
 	create(whole)
 	var files []file
+	var filled []int // the indexes of those that are not empty
 	if err := filepath.WalkDir(filepath.Dir(whole), func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		data, err := os.ReadFile(name)
-		if suffix, ok := strings.CutPrefix(name, whole); ok && len(data) > 0 {
+		if suffix, ok := strings.CutPrefix(name, whole); ok {
+			if len(data) > 0 {
+				filled = append(filled, len(files))
+			}
 			files = append(files, file{suffix, data})
 		}
 		return err
@@ -54,7 +58,7 @@ func Damage(t *testing.T, n int, open Open, create func(path string)) {
 			noticed, corrupt := 0, 0
 			path := filepath.Join(t.TempDir(), "damaged.db")
 			for range n {
-				i := r.IntN(len(files))
+				i := filled[r.IntN(len(filled))]
 				damaged := slices.Clone(files)
 				damaged[i].data = kind.damage(r, bytes.Clone(files[i].data))
 				errs := useFiles(t, open, path, damaged)
