@@ -153,6 +153,10 @@ func (s *Store) pebbleOptions(d *disk) *pebble.Options {
 		L0StopWritesThreshold:       1000, // a commit must not wait until there is room for a compaction
 		ReadOnly:                    s.options.ReadOnly,
 	}
+	// One compaction at a time: the next one is found when it is done. Pebble's default looks for
+	// one ten times a second also in a store that nobody uses.
+	o.CompactionConcurrencyRange = func() (lower, upper int) { return 1, 1 }
+	o.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // most conditions ask whether a new key is absent
 	}
