@@ -27,6 +27,9 @@ const format = pebble.FormatTableFormatV6
 
 var errInUse = fmt.Errorf("%w; stop that one: one process at a time can open the folder, or several with Options.ReadOnly", storage.ErrInUse)
 
+// memTables is how many tables may be in memory until one of them is written.
+const memTables = 4
+
 // take creates the folder if it does not exist, and locks it.
 func (s *Store) take() error {
 	if s.path == "" {
@@ -147,9 +150,9 @@ func (s *Store) pebbleOptions(d *disk) *pebble.Options {
 		Logger:                      logger{d},
 		EventListener:               &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}}, // the read has the error
 		FormatMajorVersion:          format,
-		CacheSize:                   s.options.CacheSize,
+		CacheSize:                   s.options.CacheSize + memTables*int64(s.options.MemTableSize), // pebble takes the tables from it
 		MemTableSize:                uint64(s.options.MemTableSize),
-		MemTableStopWritesThreshold: 4,
+		MemTableStopWritesThreshold: memTables,
 		L0StopWritesThreshold:       1000, // a commit must not wait until there is room for a compaction
 		ReadOnly:                    s.options.ReadOnly,
 	}
