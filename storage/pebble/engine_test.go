@@ -7,36 +7,56 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weft-go/weft/internal/torture"
 )
 
-// TestEngine runs tests of the engine, of the ledger and of the examples on this store.
+// TestEngine runs tests of the engine and of the ledger on this store: those with a subtest for
+// bbolt. With WEFT_TORTURE it runs every scenario whose every fifth call to the store fails, and
+// otherwise some.
 //
 // They are in another module, which does not know pebble. So the go command is given a workspace of
 // both modules, and an overlay in which the package storage/bolt opens stores of pebble: whatever
-// runs on bbolt, runs on pebble here.
+// runs on bbolt, runs on pebble here. They run without the race detector, which the other tests of
+// this package have.
 func TestEngine(t *testing.T) {
 	torture.Slow(t)
 	at := newElsewhere(t)
-	for _, c := range []struct{ packages, tests string }{
-		{"./engine", "^(" + strings.Join(engineTests, "|") + ")$/^bolt"},
-		{"./engine", "^(TestProcessesThatAreKilled|TestProcessesThatARunKills)$"},
-		{"./idempotency", "/^bolt$"},
-	} {
-		at.run(t, "test", "-count=1", "-timeout=10m", "-v", "-run="+c.tests, c.packages)
+	scenarios, tests := "(order|signals|purge|labels)", some
+	if os.Getenv("WEFT_TORTURE") != "" {
+		scenarios, tests = "", slices.Concat(some, others)
 	}
+	at.run(t, "test", "-count=1", "-timeout=10m", "-v", "-run=^("+strings.Join(tests, "|")+")$/^bolt", "./engine", "./idempotency")
+	at.run(t, "test", "-count=1", "-timeout=10m", "-v", "-run=^TestEveryStoreCallMayFail$/^bolt/"+scenarios, "./engine")
 }
 
-// engineTests are those with a subtest for bbolt that need at most seconds.
-var engineTests = []string{"TestEveryStoreCallMayFail"}
+// All tests of the engine with a subtest for bbolt are in one of these lists, except those that need
+// a store in one file: TestDamagedFileNeverGivesAnotherPayload, TestImageOfADiskInUse and
+// TestErrorsOfAFullDisk. The tests of this package do what these do.
+var (
+	some = []string{
+		"TestAnOperatorDecidesWhatTimedOut", "TestCancelMeetsTheEnd", "TestEachWindowAndEachAnswer",
+		"TestEqualSendsAtOnce", "TestFaultsOnRealStores", "TestKeyAndContentAreOfOneMoment", "TestPageOfTheLongestNames",
+		"TestProgressInFiles", "TestReadingRacesWithPurge", "TestReadingWhatIsPurgedMeanwhile", "TestResolve.*",
+		"TestRestoredStoresRepeatNoToken", "TestRetryOfWhatIsPurgedMeanwhile", "TestRollingDeployOnFiles", "TestSenderDies",
+		"TestSignalClearedWhileItIsReceived", "TestStoreOfANewerReleaseIsRefused", "TestTerminateWhatNeverRests",
+		"TestWhatTimedOutIsRecordedAsThat",
+	}
+	others = []string{
+		"TestActivitiesThatCompute", "TestAnotherInputIsTold", "TestAttemptThatChangesItsInput",
+		"TestBranchChangesWhatAnotherHasSent", "TestCompensateWhoseResultCannotBeDecoded", "TestInfoHasTheFailureOfResult",
+		"TestInput.*", "TestKilledInEachWindow", "TestLateReturnLeavesTheQuestion", "TestManyInProgress", "TestProcessesThatARunKills",
+		"TestRandomPrograms", "TestReplayOfWhatCannotBeDecodedIsHeld", "TestResult.*", "TestTimeoutOfCenturies",
+	}
+)
 
 // TestCrash kills the program of examples/crash, which runs on this store.
 func TestCrash(t *testing.T) {
 	torture.Slow(t)
-	kills := "20"
+	kills := "10"
 	if n := os.Getenv("WEFT_KILLS"); n != "" {
 		kills = n
 	}
@@ -50,7 +70,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// Elsewhere is the root of the repository, with this store in the place of another.
+// An elsewhere is the root of the repository, with this store in the place of another.
 type elsewhere struct{ root, work, overlay string }
 
 func newElsewhere(t *testing.T) elsewhere {
@@ -69,7 +89,7 @@ func newElsewhere(t *testing.T) elsewhere {
 	for _, f := range files {
 		replace[f] = "" // there is no such file
 	}
-	replace[files[0]] = filepath.Join(here, "testdata", "bolt.go")
+	replace[filepath.Join(e.root, "storage", "bolt", "bolt.go")] = filepath.Join(here, "testdata", "bolt.go")
 	overlay, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		t.Fatal(err)
@@ -90,9 +110,6 @@ func newElsewhere(t *testing.T) elsewhere {
 func (e elsewhere) run(t *testing.T, command string, args ...string) {
 	t.Helper()
 	flags := []string{command, "-overlay=" + e.overlay}
-	if torture.Raced() {
-		flags = append(flags, "-race")
-	}
 	c := exec.CommandContext(t.Context(), filepath.Join(runtime.GOROOT(), "bin", "go"), append(flags, args...)...)
 	c.Dir = e.root
 	c.Env = append(os.Environ(), "GOWORK="+e.work, "GOFLAGS=-mod=readonly")
