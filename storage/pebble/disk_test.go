@@ -673,3 +673,35 @@ func TestMissingMark(t *testing.T) {
 		}
 	}
 }
+
+// A condition sees the batches before it in its group, also on a key that is too long to be
+// remembered. It does not see those that were refused.
+func TestConditionsOfAGroup(t *testing.T) {
+	s, err := openOn(newMemory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	long := bytes.Repeat([]byte("k"), 1000)
+	one := []storage.Op{storage.Put(long, []byte("1"))}
+	batches := []storage.Batch{
+		{If: []storage.Condition{storage.Absent(long)}, Ops: one},
+		{If: []storage.Condition{storage.Absent(long)}, Ops: []storage.Op{storage.Put(long, []byte("refused"))}},
+		{If: []storage.Condition{storage.Equal(long, []byte("1"))}, Ops: []storage.Op{storage.Put(long, []byte("2"))}},
+		{If: []storage.Condition{storage.Equal(long, []byte("2"))}, Ops: []storage.Op{storage.Delete(long)}},
+		{If: []storage.Condition{storage.Present(long)}, Ops: one},
+		{If: []storage.Condition{storage.Absent(long)}, Ops: []storage.Op{storage.Put(long, []byte("3"))}},
+	}
+	verdicts := make([]error, len(batches))
+	if err := s.apply(batches, verdicts); err != nil {
+		t.Fatal(err)
+	}
+	for i, refused := range []bool{false, true, false, false, true, false} {
+		if errors.Is(verdicts[i], storage.ErrConflict) != refused {
+			t.Errorf("batch %d: got %v, refused is %v", i, verdicts[i], refused)
+		}
+	}
+	if v, err := s.Get(t.Context(), long); err != nil || string(v) != "3" {
+		t.Errorf("got %q and error %v, want 3", v, err)
+	}
+}
