@@ -705,3 +705,42 @@ func TestConditionsOfAGroup(t *testing.T) {
 		t.Errorf("got %q and error %v, want 3", v, err)
 	}
 }
+
+// A power loss while a store is created leaves one that opens, whatever the disk had of what was not
+// synced.
+func TestPowerLossWhileItIsCreated(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if n, err := strconv.ParseUint(os.Getenv("WEFT_SEED"), 10, 64); err == nil {
+		seed = n
+	}
+	t.Logf("WEFT_SEED=%d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	each := rounds(50, 10, 5)
+	var mu sync.Mutex
+	var images []image
+	memory := newMemory()
+	s, err := openOn(&tap{memory, func(what string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for range each {
+			images = append(images, image{what: what, disk: memory.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: r})})
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range images {
+		s, err := openOn(x.disk)
+		if err != nil {
+			t.Fatalf("image %d of %d, before %s: %v", i, len(images), x.what, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d images", len(images))
+}
