@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -110,7 +109,7 @@ func newElsewhere(t *testing.T) elsewhere {
 func (e elsewhere) run(t *testing.T, command string, args ...string) {
 	t.Helper()
 	flags := []string{command, "-overlay=" + e.overlay}
-	c := exec.CommandContext(t.Context(), filepath.Join(runtime.GOROOT(), "bin", "go"), append(flags, args...)...)
+	c := exec.CommandContext(t.Context(), "go", append(flags, args...)...)
 	c.Dir = e.root
 	c.Env = append(os.Environ(), "GOWORK="+e.work, "GOFLAGS=-mod=readonly")
 	out, err := c.CombinedOutput()
