@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weft-go/weft/internal/storebench"
 	"github.com/weft-go/weft/internal/torture"
@@ -176,6 +177,7 @@ func TestBackup(t *testing.T) {
 	}
 	for round := range 10 {
 		for acked[0].Load() < int64(100*(round+1)) && !t.Failed() {
+			time.Sleep(time.Millisecond)
 		}
 		var before [len(acked)]int64
 		for w := range acked {
