@@ -45,6 +45,7 @@ torture:
 	testdata/mutants/run
 	go run ./examples/payment -kills 1000 -store sqlite
 	go run ./examples/payment -kills 1000 -store postgres
+	cd storage/pebble && WEFT_TORTURE=1 WEFT_KILLS=200 WEFT_DAMAGES=10000 go test -timeout 2h -count=1 ./...
 	cd idempotency/consumer/natstest && WEFT_TORTURE=1 go test -race -timeout 10m -count=1 ./...
 
 # Faults made by hand, each of which some test must find.

@@ -204,6 +204,8 @@ func TestAdapterTable(t *testing.T) {
 	_, rest, _ := strings.Cut(string(guide), "<!-- adapters")
 	_, rest, _ = strings.Cut(rest, "-->\n")
 	got, _, ok := strings.Cut(rest, "<!-- end -->")
+	// Its module compares it: this one does not depend on pebble.
+	got = regexp.MustCompile("(?m)^\\| `storage/pebble` .*\n").ReplaceAllString(got, "")
 	if !ok || strings.TrimSpace(got) != strings.TrimSpace(want.String()) {
 		t.Errorf("the table of stores in docs/guides/stores.md is not what the adapters claim. It should be:\n%s", want.String())
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // listed measures pages of 100 workflows, and the few that run among many that have ended.
-var listed = &Workload{Name: "w9", Title: "W9: a page of 100 workflows, of few and of many", Stores: []string{"sqlite", "bolt", "postgres"}, Parts: only(lists)}
+var listed = &Workload{Name: "w9", Title: "W9: a page of 100 workflows, of few and of many", Stores: []string{"sqlite", "bolt", "pebble", "postgres"}, Parts: only(lists)}
 
 // fewListed is how many workflows there are at first.
 const fewListed = 1000

@@ -13,7 +13,7 @@ import (
 
 // drivers are the modules whose version a figure depends on.
 var drivers = []string{
-	"modernc.org/sqlite", "go.etcd.io/bbolt", "github.com/jackc/pgx/v5",
+	"modernc.org/sqlite", "go.etcd.io/bbolt", "github.com/cockroachdb/pebble/v2", "github.com/jackc/pgx/v5",
 	"github.com/riverqueue/river", "go.temporal.io/server", "go.temporal.io/sdk",
 }
 

@@ -49,7 +49,7 @@ func TestMeasured(t *testing.T) {
 		runs[name] = append(runs[name], v.Run)
 	}
 	want := []string{"raw/sqlite/FULL/one", "raw/sqlite/FULL/hundred", "raw/sqlite/FULL/grouped", "raw/sqlite/FULL/effects", "raw/sqlite/FULL/claims", "weft/sqlite/FULL/w1c200", "weft/sqlite/FULL/w5", "weft/sqlite/FULL/w7", "weft/postgres//w8", "raw/postgres//one", "raw/postgres//hundred", "raw/postgres//grouped", "raw/postgres//effects", "raw/postgres//claims"}
-	for _, w := range slices.Concat(workloads, ledgerWorkloads) {
+	for _, w := range slices.Concat(workloads, []*Workload{stepsUUID}, ledgerWorkloads) {
 		want = append(want, "weft/memory/not durable/"+w.Name)
 	}
 	for _, name := range want {
@@ -108,7 +108,7 @@ func TestNumber(t *testing.T) {
 // TestOnly takes what any of the patterns matches.
 func TestOnly(t *testing.T) {
 	for filter, want := range map[string]int{
-		"weft/memory/w1c1": 1, "*/*/w1c1": 3, "WEFT/sqlite": len(workloads) + 1, "raw/bolt": 3, "weft/oracle": 0, "weft/memory/w1c1/x": 0,
+		"weft/memory/w1c1": 1, "*/*/w1c1": 4, "WEFT/sqlite": len(workloads) + 1, "raw/bolt": 3, "raw/pebble": 3, "weft/oracle": 0, "weft/memory/w1c1/x": 0,
 	} {
 		p := &plan{only: []string{filter}}
 		if got := p.tasks(); len(got) < want || want == 0 && len(got) > 0 {

@@ -24,7 +24,7 @@ var (
 
 	rawPeer = &Peer{
 		Name:      "raw",
-		Stores:    []Store{{Name: "sqlite", Mode: "FULL"}, {Name: "bolt"}, {Name: "postgres"}},
+		Stores:    []Store{{Name: "sqlite", Mode: "FULL"}, {Name: "bolt"}, {Name: "pebble"}, {Name: "postgres"}},
 		Workloads: []*Workload{rawOne, rawHundred, rawGrouped, rawEffects, rawCommits},
 	}
 )
@@ -40,6 +40,7 @@ type raw interface {
 var raws = map[string]func(ctx context.Context, s Site) (raw, error){
 	"sqlite":   openRawSQLite,
 	"bolt":     openRawBolt,
+	"pebble":   openRawPebble,
 	"postgres": openRawPostgres,
 }
 

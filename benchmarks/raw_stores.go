@@ -3,8 +3,11 @@ package main
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
+	"log"
 	"path/filepath"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/jackc/pgx/v5"
 	"go.etcd.io/bbolt"
 	"modernc.org/sqlite"
@@ -108,6 +111,42 @@ func (r rawBolt) Write(_ context.Context, ops []storage.Op) error {
 		}
 		return err
 	})
+}
+
+// A rawPebble is pebble as it comes.
+type rawPebble struct{ db *pebble.DB }
+
+func openRawPebble(_ context.Context, s Site) (raw, error) {
+	db, err := pebble.Open(filepath.Join(s.Dir, "raw.pebble"), &pebble.Options{Logger: quiet{}})
+	if err != nil {
+		return nil, err
+	}
+	return rawPebble{db}, nil
+}
+
+// quiet leaves out what pebble says of its files. What is fatal ends the measurement.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)              {}
+func (quiet) Errorf(format string, args ...any) { log.Printf(format, args...) }
+func (quiet) Fatalf(format string, args ...any) { log.Fatalf(format, args...) }
+
+func (r rawPebble) Close() error { return r.db.Close() }
+
+func (r rawPebble) Write(_ context.Context, ops []storage.Op) error {
+	b := r.db.NewBatch()
+	for _, o := range ops {
+		var err error
+		if o.Kind == storage.DeleteOp {
+			err = b.Delete(o.Key, nil)
+		} else {
+			err = b.Set(o.Key, o.Value, nil)
+		}
+		if err != nil {
+			return errors.Join(err, b.Close())
+		}
+	}
+	return errors.Join(r.db.Apply(b, pebble.Sync), b.Close())
 }
 
 // A rawPostgres writes a transaction in one round trip.

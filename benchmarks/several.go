@@ -19,7 +19,7 @@ var (
 	killed = &Workload{
 		Name:   "w7",
 		Title:  "W7: the process dies with workflows in an activity; then a restart",
-		Stores: []string{"sqlite", "bolt", "postgres"}, // which know that the process is dead before its lease ends
+		Stores: []string{"sqlite", "bolt", "pebble", "postgres"}, // which know that the process is dead before its lease ends
 		Parts:  []func(context.Context, *Child) error{dieInFlight, driveAgain},
 	}
 	pair = &Workload{
@@ -191,7 +191,7 @@ func (c *Child) work(ctx context.Context, s share) error {
 		return err
 	}
 	defer sys.Close()
-	if _, _, err := load(ctx, sys, "warm-"+s.Prefix, s.At, c.Warm, s.Shape); err != nil {
+	if _, _, err := load(ctx, sys, counted("warm-"+s.Prefix), s.At, c.Warm, s.Shape); err != nil {
 		return err
 	}
 	fmt.Println("ready")
@@ -200,7 +200,7 @@ func (c *Child) work(ctx context.Context, s share) error {
 		return err
 	}
 	var done turnout
-	if done.Workflows, done.Took, err = load(ctx, sys, s.Prefix, s.At, c.Load, s.Shape); err != nil {
+	if done.Workflows, done.Took, err = load(ctx, sys, counted(s.Prefix), s.At, c.Load, s.Shape); err != nil {
 		return err
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(done); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
 	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/pebble"
 	"github.com/weft-go/weft/storage/postgres"
 	"github.com/weft-go/weft/storage/sqlite"
 )
@@ -27,10 +28,11 @@ var weftPeer = &Peer{
 	Stores: []Store{
 		{Name: "sqlite", Mode: "FULL"},
 		{Name: "bolt"},
+		{Name: "pebble"},
 		{Name: "postgres"},
 		{Name: "memory", Mode: "not durable", Volatile: true},
 	},
-	Workloads: slices.Concat(workloads, []*Workload{killed, pair, listed}, ledgerWorkloads),
+	Workloads: slices.Concat(workloads, []*Workload{stepsUUID, killed, pair, listed}, ledgerWorkloads),
 	Open:      openWeft,
 }
 
@@ -52,6 +54,8 @@ func openStore(ctx context.Context, s Site) (storage.Storage, error) {
 		return sqlite.Open(filepath.Join(s.Dir, "weft.db"), nil)
 	case "bolt":
 		return bolt.Open(filepath.Join(s.Dir, "weft.bolt"), nil)
+	case "pebble":
+		return pebble.Open(filepath.Join(s.Dir, "weft.pebble"), nil)
 	case "postgres":
 		return postgres.Open(ctx, s.URL, nil)
 	case "memory":

@@ -46,8 +46,9 @@ func only(f func(context.Context, *Child) error) []func(context.Context, *Child)
 
 // The workloads W1 to W6. An activity does nothing and returns a short string.
 var (
-	stepsOne  = &Workload{Name: "w1c1", Title: "W1 c1: workflows of 10 activities in sequence, one after the other", Parts: only(sequence(1))}
-	stepsMany = &Workload{Name: "w1c200", Title: "W1 c200: the same, 200 at once", Parts: only(sequence(crowd))}
+	stepsOne  = &Workload{Name: "w1c1", Title: "W1 c1: workflows of 10 activities in sequence, one after the other", Parts: only(sequence(1, counted("w")))}
+	stepsMany = &Workload{Name: "w1c200", Title: "W1 c200: the same, 200 at once", Parts: only(sequence(crowd, counted("w")))}
+	stepsUUID = &Workload{Name: "w1uuid", Title: "W1 c200, ids are random UUIDs", Parts: only(sequence(crowd, random))}
 	signals   = &Workload{Name: "w2", Title: "W2: workflows that wait for one signal", Parts: only(signalled)}
 	parallel  = &Workload{Name: "w3", Title: "W3: one workflow, 1,000 activities side by side", Parts: only(fanOut)}
 	long      = &Workload{Name: "w4", Title: "W4: one workflow, 5,000 activities in sequence", Parts: only(longRun)}
@@ -59,7 +60,7 @@ var (
 
 const stepsEach = 10
 
-func sequence(at int) func(ctx context.Context, c *Child) error {
+func sequence(at int, id func(int64) string) func(ctx context.Context, c *Child) error {
 	return func(ctx context.Context, c *Child) error {
 		sys, err := c.open(ctx)
 		if err != nil {
@@ -70,7 +71,7 @@ func sequence(at int) func(ctx context.Context, c *Child) error {
 			return err
 		}
 		before := usageOf(sys)
-		n, took, err := load(ctx, sys, "w", at, c.Load, Shape{Steps: stepsEach})
+		n, took, err := load(ctx, sys, id, at, c.Load, Shape{Steps: stepsEach})
 		if err != nil {
 			return err
 		}
@@ -286,19 +287,19 @@ const lowLoad = 5 * time.Millisecond
 
 // warm works for a while, so that logs have grown and code was paged in.
 func (c *Child) warm(ctx context.Context, sys System, at int) error {
-	_, _, err := load(ctx, sys, "warm", min(at, 50), c.Warm, Shape{Steps: 1})
+	_, _, err := load(ctx, sys, counted("warm"), min(at, 50), c.Warm, Shape{Steps: 1})
 	runtime.GC()
 	return err
 }
 
 // load runs workflows, at so many at once, until d is over, and then those that
-// have begun. took is all of it. Their ids are counted up, as orders are.
-func load(ctx context.Context, sys System, prefix string, at int, d time.Duration, s Shape) (n int64, took time.Duration, err error) {
+// have begun. took is all of it. id returns the id of workflow 1, 2 and so on.
+func load(ctx context.Context, sys System, id func(int64) string, at int, d time.Duration, s Shape) (n int64, took time.Duration, err error) {
 	began := time.Now()
 	var count, number atomic.Int64
 	err = each(ctx, at, at, func(int) error {
 		for i := 0; i == 0 || time.Since(began) < d; i++ {
-			id := fmt.Sprintf("%s-%09d", prefix, number.Add(1))
+			id := id(number.Add(1))
 			if err := sys.Start(ctx, id, s); err != nil {
 				return err
 			}
@@ -310,6 +311,11 @@ func load(ctx context.Context, sys System, prefix string, at int, d time.Duratio
 		return nil
 	})
 	return count.Load(), time.Since(began), err
+}
+
+// counted are ids that are counted up, as orders are.
+func counted(prefix string) func(int64) string {
+	return func(i int64) string { return fmt.Sprintf("%s-%09d", prefix, i) }
 }
 
 // parkAll starts workflows and waits until all of them wait.

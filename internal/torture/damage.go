@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -21,26 +22,29 @@ import (
 // of that under the race detector, or as many as WEFT_DAMAGES says. Calls may return errors, if
 // these name the file, and values with flipped bits. They must neither end the process nor hang.
 //
-// The files are copies of those that create makes: the file at path and those whose names begin
-// with path.
+// The files are copies of those that create makes: what is at path, a file or a folder, and the
+// files whose names begin with path.
 func Damage(t *testing.T, n int, open Open, create func(path string)) {
 	Slow(t)
 	r := seeded(t)
 	whole := filepath.Join(t.TempDir(), "whole.db")
 	create(whole)
-	names, err := filepath.Glob(whole + "*")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var files []file
-	for _, name := range names {
+	var filled []int // the indexes of those that are not empty
+	if err := filepath.WalkDir(filepath.Dir(whole), func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
 		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
+		if suffix, ok := strings.CutPrefix(name, whole); ok {
+			if len(data) > 0 {
+				filled = append(filled, len(files))
+			}
+			files = append(files, file{suffix, data})
 		}
-		if len(data) > 0 {
-			files = append(files, file{strings.TrimPrefix(name, whole), data})
-		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 	if raced {
 		n /= 5
@@ -54,7 +58,7 @@ func Damage(t *testing.T, n int, open Open, create func(path string)) {
 			noticed, corrupt := 0, 0
 			path := filepath.Join(t.TempDir(), "damaged.db")
 			for range n {
-				i := r.IntN(len(files))
+				i := filled[r.IntN(len(filled))]
 				damaged := slices.Clone(files)
 				damaged[i].data = kind.damage(r, bytes.Clone(files[i].data))
 				errs := useFiles(t, open, path, damaged)
@@ -76,10 +80,10 @@ func Damage(t *testing.T, n int, open Open, create func(path string)) {
 }
 
 func useFiles(t *testing.T, open Open, path string, files []file) []error {
+	defer os.RemoveAll(path) // if it is a folder
 	for _, f := range files {
-		if err := os.WriteFile(path+f.suffix, f.data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path+f.suffix), 0o700))
+		must(t, os.WriteFile(path+f.suffix, f.data, 0o600))
 		defer os.Remove(path + f.suffix)
 	}
 	return use(open, path)

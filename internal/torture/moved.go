@@ -15,7 +15,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Moved deletes, renames or replaces the files of an open store, in every possible way. It checks
+// Moved deletes, renames or replaces the files of an open store, or its folder, in every possible way. It checks
 // that from then on nothing is acknowledged and all calls return storage.ErrMoved. It also checks
 // that what a second opening of the path acknowledged survives when the first is closed.
 func Moved(t *testing.T, open Open) {
@@ -26,11 +26,16 @@ func Moved(t *testing.T, open Open) {
 	ways := map[string]func(t *testing.T, path string){
 		"all files are deleted": func(t *testing.T, path string) {
 			for _, name := range names {
-				must(t, os.Remove(filepath.Join(filepath.Dir(path), name)))
+				must(t, os.RemoveAll(filepath.Join(filepath.Dir(path), name)))
 			}
 		},
 		"the file is replaced": func(t *testing.T, path string) {
-			must(t, os.WriteFile(path+".backup", nil, 0o600))
+			if info, err := os.Stat(path); err == nil && info.IsDir() {
+				must(t, os.Rename(path, path+".old"))
+				must(t, os.Mkdir(path+".backup", 0o700))
+			} else {
+				must(t, os.WriteFile(path+".backup", nil, 0o600))
+			}
 			must(t, os.Rename(path+".backup", path))
 		},
 		"the folder is renamed": func(t *testing.T, path string) {
@@ -43,7 +48,7 @@ func Moved(t *testing.T, open Open) {
 	}
 	for _, name := range names {
 		ways[name+" is deleted"] = func(t *testing.T, path string) {
-			must(t, os.Remove(filepath.Join(filepath.Dir(path), name)))
+			must(t, os.RemoveAll(filepath.Join(filepath.Dir(path), name)))
 		}
 		ways[name+" is renamed"] = func(t *testing.T, path string) {
 			file := filepath.Join(filepath.Dir(path), name)

@@ -1,0 +1,339 @@
+package pebble
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weft-go/weft/internal/place"
+	"github.com/weft-go/weft/storage"
+)
+
+// A disk is the file system that a database writes to.
+//
+// Pebble ends the process when it cannot write its log or its manifest, in the middle of its
+// critical sections. A disk does not let it notice. At the first such error the disk fails:
+// what pebble writes from then on goes to memory or nowhere, as if the power had gone, and
+// every call succeeds. Who has committed asks for the failure before anything is acknowledged.
+// So pebble can always finish what it does, can be read, and can be closed. The files are those
+// of a crash at the moment of the failure.
+type disk struct {
+	vfs.FS
+	dir    string
+	files  *place.Files // the place of dir; nil if FS is in memory
+	failed atomic.Pointer[error]
+	log    atomic.Pointer[place.Files] // the place of the log
+
+	memory  *vfs.MemFS    // has what is created after the failure
+	waiting chan struct{} // closed by abandon
+	once    sync.Once
+}
+
+func newDisk(below vfs.FS, dir string, files *place.Files) *disk {
+	d := &disk{FS: below, dir: dir, files: files, memory: vfs.NewMem(), waiting: make(chan struct{})}
+	d.memory.MkdirAll(dir, 0o700)
+	return d
+}
+
+// fail makes err the failure, unless there is one.
+func (d *disk) fail(err error) {
+	if !full(err) && !errors.Is(err, storage.ErrMoved) {
+		err = fmt.Errorf("the store has failed; close it and open it again: %w", err)
+	}
+	d.failed.CompareAndSwap(nil, &err)
+}
+
+func (d *disk) failure() error {
+	if err := d.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// full reports whether err says that there is no room.
+func full(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+}
+
+// check returns the failure. It fails if the folder or the log has moved.
+func (d *disk) check() error { return d.look((*place.Files).Check) }
+
+// readable is check for reads. They can continue when the disk is full.
+func (d *disk) readable() error {
+	err := d.look((*place.Files).Glance)
+	if full(err) {
+		return nil
+	}
+	return err
+}
+
+func (d *disk) look(look func(*place.Files) error) error {
+	if err := d.failure(); err != nil || d.files == nil {
+		return err
+	}
+	err := look(d.files)
+	if log := d.log.Load(); err == nil && log != nil {
+		err = look(log)
+	}
+	if errors.Is(err, storage.ErrMoved) {
+		d.fail(err)
+	}
+	return err
+}
+
+// abandon ends the waiting of compactions, before the database is closed.
+func (d *disk) abandon() { d.once.Do(func() { close(d.waiting) }) }
+
+// pause keeps pebble from trying a compaction again at once.
+func (d *disk) pause() {
+	again := time.NewTimer(time.Second)
+	defer again.Stop()
+	select {
+	case <-again.C:
+	case <-d.waiting:
+	}
+}
+
+// mine reports whether name is a file of the database, and not of a backup.
+func (d *disk) mine(name string) bool { return filepath.Dir(name) == d.dir }
+
+// A kind of file says what follows from an error.
+type kind int
+
+const (
+	vital   kind = iota // the log, the manifest and so on: the disk fails, and pebble does not notice
+	flushed             // a table with what was in memory: the disk fails, and pebble tries again
+	merged              // a table that a compaction writes: pebble tries again
+)
+
+func kindOf(name string, c vfs.DiskWriteCategory) kind {
+	switch {
+	case !strings.HasSuffix(name, ".sst"):
+		return vital
+	case c == "pebble-memtable-flush":
+		return flushed
+	}
+	return merged
+}
+
+func (d *disk) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return d.create(name, kindOf(name, c), func() (vfs.File, error) { return d.FS.Create(name, c) })
+}
+
+func (d *disk) ReuseForWrite(last, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	return d.create(name, kindOf(name, c), func() (vfs.File, error) { return d.FS.ReuseForWrite(last, name, c) })
+}
+
+func (d *disk) create(name string, k kind, create func() (vfs.File, error)) (vfs.File, error) {
+	if !d.mine(name) {
+		return create()
+	}
+	err := d.check()
+	if err == nil && strings.HasPrefix(filepath.Base(name), "marker.") {
+		// A marker names a file that pebble has created, and pebble syncs the folder after both.
+		// A power loss might leave the marker without the file.
+		err = d.syncDir()
+	}
+	if err == nil {
+		var f vfs.File
+		if f, err = create(); err == nil {
+			if strings.HasSuffix(name, ".log") && d.files != nil {
+				if log, err := place.Of(name); err == nil {
+					d.log.Store(log)
+				} else {
+					d.fail(err)
+				}
+			}
+			return &file{f, d, k}, nil
+		}
+	}
+	if k == merged {
+		d.pause()
+		return nil, err
+	}
+	d.fail(err)
+	return d.memory.Create(name, vfs.WriteCategoryUnspecified)
+}
+
+func (d *disk) syncDir() error {
+	f, err := d.FS.OpenDir(d.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func (d *disk) OpenReadWrite(name string, c vfs.DiskWriteCategory, o ...vfs.OpenOption) (vfs.File, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	f, err := d.FS.OpenReadWrite(name, c, o...)
+	if err != nil || !d.mine(name) {
+		return f, err
+	}
+	return &file{f, d, kindOf(name, c)}, nil
+}
+
+func (d *disk) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
+	if d.inMemory(name) {
+		return d.memory.Open(name, o...)
+	}
+	return d.FS.Open(name, o...)
+}
+
+func (d *disk) OpenDir(name string) (vfs.File, error) {
+	f, err := d.FS.OpenDir(name)
+	if err != nil || name != d.dir {
+		return f, err
+	}
+	return &file{f, d, vital}, nil
+}
+
+func (d *disk) Stat(name string) (vfs.FileInfo, error) {
+	if d.inMemory(name) {
+		return d.memory.Stat(name)
+	}
+	return d.FS.Stat(name)
+}
+
+// inMemory reports whether name was created after the failure.
+func (d *disk) inMemory(name string) bool {
+	if d.failure() == nil || !d.mine(name) {
+		return false
+	}
+	_, err := d.memory.Stat(name)
+	return err == nil
+}
+
+func (d *disk) Remove(name string) error {
+	switch {
+	case !d.mine(name) || d.check() == nil:
+		return d.FS.Remove(name)
+	case d.inMemory(name):
+		return d.memory.Remove(name)
+	}
+	return nil
+}
+
+func (d *disk) RemoveAll(name string) error {
+	if d.mine(name) || name == d.dir {
+		if err := d.check(); err != nil {
+			return err
+		}
+	}
+	return d.FS.RemoveAll(name)
+}
+
+func (d *disk) Rename(last, name string) error {
+	if d.inMemory(last) {
+		return d.memory.Rename(last, name)
+	}
+	if err := d.check(); err != nil {
+		return err
+	}
+	return d.FS.Rename(last, name)
+}
+
+func (d *disk) Link(last, name string) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	return d.FS.Link(last, name)
+}
+
+// Lock returns a lock without effect: the store has locked the folder.
+func (d *disk) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+
+func (d *disk) Unwrap() vfs.FS { return d.FS }
+
+// A file is one that pebble writes.
+type file struct {
+	vfs.File
+	disk *disk
+	kind kind
+}
+
+// do writes or syncs.
+func (f *file) do(write func() error) error {
+	err := f.disk.failure()
+	if err == nil {
+		if err = write(); err == nil {
+			return nil
+		}
+		if f.kind != merged {
+			f.disk.fail(err)
+		}
+	}
+	if f.kind == vital {
+		return nil
+	}
+	return err
+}
+
+func (f *file) Write(p []byte) (n int, err error) {
+	n = len(p)
+	err = f.do(func() error {
+		n, err = f.File.Write(p)
+		return err
+	})
+	if err == nil {
+		n = len(p)
+	}
+	return n, err
+}
+
+func (f *file) WriteAt(p []byte, at int64) (n int, err error) {
+	n = len(p)
+	err = f.do(func() error {
+		n, err = f.File.WriteAt(p, at)
+		return err
+	})
+	if err == nil {
+		n = len(p)
+	}
+	return n, err
+}
+
+func (f *file) Sync() error     { return f.do(f.File.Sync) }
+func (f *file) SyncData() error { return f.do(f.File.SyncData) }
+
+func (f *file) SyncTo(n int64) (whole bool, err error) {
+	err = f.do(func() error {
+		whole, err = f.File.SyncTo(n)
+		return err
+	})
+	return whole, err
+}
+
+// Preallocate is an optimization, and need not succeed.
+func (f *file) Preallocate(at, n int64) error {
+	if f.disk.failure() == nil {
+		f.File.Preallocate(at, n)
+	}
+	return nil
+}
+
+// Close closes the file also after a failure.
+func (f *file) Close() error {
+	err := f.File.Close()
+	if err == nil {
+		return nil
+	}
+	return f.do(func() error { return err })
+}
+
+// A logger receives what pebble says before it would end the process.
+type logger struct{ disk *disk }
+
+func (logger) Infof(string, ...any)  {}
+func (logger) Errorf(string, ...any) {}
+
+func (l logger) Fatalf(format string, args ...any) { l.disk.fail(fmt.Errorf(format, args...)) }

@@ -1,0 +1,746 @@
+package pebble
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/weft-go/weft/internal/torture"
+	"github.com/weft-go/weft/storage"
+)
+
+// A tap calls before, before each call that changes something below. If that returns an error, the
+// call fails with it.
+type tap struct {
+	vfs.FS
+	before func(what string) error
+}
+
+type tapped struct {
+	vfs.File
+	tap  *tap
+	name string
+}
+
+func (t *tap) wrap(f vfs.File, err error, name string) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &tapped{f, t, name}, nil
+}
+
+func (t *tap) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := t.before("create " + name); err != nil {
+		return nil, err
+	}
+	f, err := t.FS.Create(name, c)
+	return t.wrap(f, err, name)
+}
+
+func (t *tap) ReuseForWrite(last, name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := t.before("reuse " + name); err != nil {
+		return nil, err
+	}
+	f, err := t.FS.ReuseForWrite(last, name, c)
+	return t.wrap(f, err, name)
+}
+
+func (t *tap) OpenDir(name string) (vfs.File, error) {
+	f, err := t.FS.OpenDir(name)
+	return t.wrap(f, err, name)
+}
+
+func (t *tap) Remove(name string) error {
+	if err := t.before("remove " + name); err != nil {
+		return err
+	}
+	return t.FS.Remove(name)
+}
+
+func (t *tap) Rename(last, name string) error {
+	if err := t.before("rename " + name); err != nil {
+		return err
+	}
+	return t.FS.Rename(last, name)
+}
+
+func (t *tap) Link(last, name string) error {
+	if err := t.before("link " + name); err != nil {
+		return err
+	}
+	return t.FS.Link(last, name)
+}
+
+func (f *tapped) Write(p []byte) (int, error) {
+	if err := f.tap.before("write " + f.name); err != nil {
+		n, _ := f.File.Write(p[:len(p)/2]) // as a disk that becomes full does
+		return n, err
+	}
+	return f.File.Write(p)
+}
+
+func (f *tapped) sync(sync func() error) error {
+	if err := f.tap.before("sync " + f.name); err != nil {
+		return err
+	}
+	return sync()
+}
+
+func (f *tapped) Sync() error     { return f.sync(f.File.Sync) }
+func (f *tapped) SyncData() error { return f.sync(f.File.SyncData) }
+
+// openOn opens a store in memory whose tables are so small that they are flushed every few dozen
+// commits.
+func openOn(below vfs.FS) (*Store, error) {
+	s := &Store{path: "/store", fs: below, options: Options{MemTableSize: 1 << 20}}
+	err := s.open()
+	return s, err
+}
+
+func newMemory() *vfs.MemFS {
+	m := vfs.NewCrashableMem()
+	if err := m.MkdirAll("/store", 0o700); err != nil {
+		panic(err)
+	}
+	root, err := m.OpenDir("/")
+	if err != nil {
+		panic(err)
+	}
+	defer root.Close()
+	if err := root.Sync(); err != nil {
+		panic(err)
+	}
+	return m
+}
+
+const writers = 4
+
+// A workload is writers, each of which counts with conditional batches, and deletes a range now and
+// then.
+type workload struct {
+	acked [writers]atomic.Int64 // the last that was acknowledged, or that a reader has seen
+	tried [writers]atomic.Int64
+}
+
+func counter(w int) []byte          { return fmt.Appendf(nil, "counter:%d", w) }
+func witness(w int, n int64) []byte { return fmt.Appendf(nil, "witness:%d:%08d", w, n) }
+func decimal(n int64) []byte        { return strconv.AppendInt(nil, n, 10) }
+
+var padding = bytes.Repeat([]byte("x"), 16<<10)
+
+// step commits the next number of w.
+func (l *workload) step(t *testing.T, s *Store, w int) error {
+	last := l.acked[w].Load()
+	n := last + 1
+	l.tried[w].Store(n)
+	b := storage.Batch{Ops: []storage.Op{storage.Put(counter(w), decimal(n)), storage.Put(witness(w, n), padding)}}
+	if last == 0 {
+		b.If = []storage.Condition{storage.Absent(counter(w))}
+	} else {
+		b.If = []storage.Condition{storage.Equal(counter(w), decimal(last)), storage.Present(witness(w, last))}
+	}
+	if n%16 == 0 {
+		b.Ops = append(b.Ops, storage.DeleteRange(storage.Range{Start: witness(w, 0), End: witness(w, n-1)}))
+	}
+	err := s.Commit(t.Context(), b)
+	if err == nil {
+		l.acked[w].Store(n)
+	}
+	return err
+}
+
+// look reads the number of w. Whoever has seen it must see it after a power loss.
+func (l *workload) look(t *testing.T, s *Store, w int) error {
+	before := l.acked[w].Load()
+	v, err := s.Get(t.Context(), counter(w))
+	if errors.Is(err, storage.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil {
+		return err
+	}
+	if n < before {
+		return fmt.Errorf("writer %d: read %d after %d was acknowledged", w, n, before)
+	}
+	for last := before; last < n && !l.acked[w].CompareAndSwap(last, n); last = l.acked[w].Load() {
+	}
+	return nil
+}
+
+// holds checks that a store has what was acknowledged, and no batch in part.
+func holds(t *testing.T, s *Store, acked, tried [writers]int64) error {
+	for w := range writers {
+		n := int64(0)
+		v, err := s.Get(t.Context(), counter(w))
+		if err == nil {
+			n, err = strconv.ParseInt(string(v), 10, 64)
+		} else if errors.Is(err, storage.ErrNotFound) {
+			err = nil
+		}
+		if err != nil || n < acked[w] || n > tried[w] {
+			return fmt.Errorf("writer %d: got %d and error %v, want %d to %d", w, n, err, acked[w], tried[w])
+		}
+		page, err := s.Scan(t.Context(), storage.Prefix(fmt.Appendf(nil, "witness:%d:", w)))
+		first := n - n%16 - 1
+		if n%16 == 15 || first < 1 {
+			first = max(1, first)
+		}
+		want := int(n - first + 1)
+		if n == 0 {
+			want = 0
+		}
+		if err != nil || len(page) != want {
+			return fmt.Errorf("writer %d at %d: got %d witnesses and error %v, want %d", w, n, len(page), err, want)
+		}
+	}
+	return nil
+}
+
+func (l *workload) counts() (acked, tried [writers]int64) {
+	for w := range writers {
+		acked[w] = l.acked[w].Load()
+	}
+	for w := range writers {
+		tried[w] = l.tried[w].Load()
+	}
+	return acked, tried
+}
+
+// rounds is how many a test has: many with WEFT_TORTURE, few under the race detector.
+func rounds(torturing, gate, raced int) int {
+	switch {
+	case os.Getenv("WEFT_TORTURE") != "":
+		return torturing
+	case torture.Raced():
+		return raced
+	}
+	return gate
+}
+
+// TestPowerLoss takes an image of the disk before every call that changes it: what was synced, and
+// in every other image some of what was not. Nothing may be lost that was acknowledged or read.
+func TestPowerLoss(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if n, err := strconv.ParseUint(os.Getenv("WEFT_SEED"), 10, 64); err == nil {
+		seed = n
+	}
+	t.Logf("WEFT_SEED=%d", seed)
+	images, each := rounds(20_000, 2000, 500), 500
+	at := image{disk: newMemory()}
+	tables := 0
+	for round := range images / each {
+		at = playPowerLoss(t, rand.New(rand.NewPCG(seed, uint64(round))), at, each, &tables)
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d images, %d tables", images, tables)
+	if tables < 3*images/each {
+		t.Errorf("got %d tables written in %d images, want more: this proves little", tables, images)
+	}
+}
+
+// An image is what a power loss may leave of a disk.
+type image struct {
+	what         string // the call that came next
+	disk         *vfs.MemFS
+	acked, tried [writers]int64
+}
+
+// playPowerLoss opens the store of an image, and takes n images while it is in use. It checks them,
+// and returns the last one.
+func playPowerLoss(t *testing.T, r *rand.Rand, start image, n int, tables *int) (last image) {
+	var mu sync.Mutex
+	var images []image
+	var load workload
+	for w := range writers {
+		load.acked[w].Store(start.acked[w])
+		load.tried[w].Store(start.tried[w])
+	}
+	enough := make(chan struct{})
+	below := &tap{start.disk, func(what string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(images) == n {
+			return nil
+		}
+		i := image{what: what}
+		i.acked, _ = load.counts() // before the image
+		cfg := vfs.CrashCloneCfg{}
+		if len(images)%2 == 1 {
+			cfg = vfs.CrashCloneCfg{UnsyncedDataPercent: 10 + r.IntN(90), RNG: r}
+		}
+		i.disk = start.disk.CrashClone(cfg)
+		_, i.tried = load.counts() // after it
+		if strings.HasPrefix(what, "create") && strings.HasSuffix(what, ".sst") {
+			*tables++
+		}
+		if images = append(images, i); len(images) == n {
+			close(enough)
+		}
+		return nil
+	}}
+	s, err := openOn(below)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for w := range writers {
+		if err := load.look(t, s, w); err != nil { // what the image has of what was tried
+			t.Fatal(err)
+		}
+		load.tried[w].Store(load.acked[w].Load())
+	}
+	var wg sync.WaitGroup
+	for w := range writers {
+		for _, act := range []func() error{
+			func() error { return load.step(t, s, w) },
+			func() error { return load.look(t, s, w) },
+		} {
+			wg.Go(func() {
+				for {
+					select {
+					case <-enough:
+						return
+					default:
+					}
+					if err := act(); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	last = images[n-1]
+	last.disk = last.disk.CrashClone(vfs.CrashCloneCfg{})
+	for i, x := range images {
+		s, err := openOn(x.disk)
+		if err != nil {
+			t.Errorf("image %d, before %s: %v", i, x.what, err)
+			return last
+		}
+		err = errors.Join(holds(t, s, x.acked, x.tried), s.Close())
+		if err != nil {
+			t.Errorf("image %d, before %s: %v", i, x.what, err)
+			return last
+		}
+	}
+	return last
+}
+
+// TestEveryCallToTheDiskMayFail makes each call that changes the disk fail, once or from then on.
+// Nothing that was acknowledged is lost, and what is read was acknowledged or tried. After an I/O
+// error the store refuses everything; after a full disk it continues.
+func TestEveryCallToTheDiskMayFail(t *testing.T) {
+	stride := rounds(1, 3, 17)
+	for name, how := range map[string]struct {
+		err  error
+		once bool
+	}{
+		"input/output error, once":     {syscall.EIO, true},
+		"input/output error":           {syscall.EIO, false},
+		"read-only file system":        {syscall.EROFS, false},
+		"full, once":                   {syscall.ENOSPC, true},
+		"full, and then there is room": {syscall.ENOSPC, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			failures := 0
+			for at := int64(1); ; at += int64(stride) {
+				if !playFailure(t, at, how.err, how.once) {
+					t.Logf("%d of %d calls failed", failures, at)
+					if failures < 100/stride {
+						t.Errorf("got %d failures, want more", failures)
+					}
+					return
+				}
+				failures++
+				if t.Failed() {
+					t.Logf("call %d", at)
+					return
+				}
+			}
+		})
+	}
+}
+
+func playFailure(t *testing.T, at int64, failure error, once bool) (failed bool) {
+	var calls atomic.Int64
+	var room atomic.Bool
+	var what atomic.Value
+	memory := newMemory()
+	below := &tap{memory, func(w string) error {
+		n := calls.Add(1)
+		if room.Load() || n < at || once && n > at {
+			return nil
+		}
+		if n == at {
+			what.Store(w)
+		}
+		return failure
+	}}
+	watch := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf("hangs after call %d, %v", at, what.Load())) })
+	defer watch.Stop()
+	wrong := func(format string, args ...any) {
+		t.Helper()
+		t.Errorf("call %d, %v: %s", at, what.Load(), fmt.Sprintf(format, args...))
+	}
+	var load workload
+	s, err := openOn(below)
+	if err == nil {
+		var wg sync.WaitGroup
+		var errs [writers]error
+		for w := range writers {
+			wg.Go(func() {
+				for n := 0; n < 60 && errs[w] == nil; n++ {
+					errs[w] = load.step(t, s, w)
+				}
+			})
+		}
+		wg.Wait()
+		acked, tried := load.counts()
+		isFull := failure == syscall.ENOSPC
+		for w, err := range errs {
+			if err != nil && !errors.Is(err, failure) {
+				wrong("writer %d: got %v, want %v", w, err, failure)
+			}
+			if err == nil {
+				continue
+			}
+			if _, err := s.Get(t.Context(), counter(w)); isFull == (err != nil && !errors.Is(err, storage.ErrNotFound)) {
+				wrong("a read after it: got %v", err)
+			}
+			if err := s.Commit(t.Context(), storage.Batch{}); !isFull && !errors.Is(err, failure) {
+				wrong("a commit after it: got %v, want %v", err, failure)
+			}
+		}
+		if isFull {
+			if err := holds(t, s, acked, tried); err != nil {
+				wrong("while it is full: %v", err)
+			}
+			room.Store(true)
+			if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put([]byte("room"), nil)}}); err != nil {
+				wrong("there is room again: got %v", err)
+			}
+			if _, err := s.Get(t.Context(), []byte("room")); err != nil {
+				wrong("there is room again: read %v", err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			wrong("close: %v", err)
+		}
+	} else if !errors.Is(err, failure) {
+		wrong("open: got %v, want %v", err, failure)
+	}
+	acked, tried := load.counts()
+	again, err := openOn(memory)
+	if err != nil {
+		wrong("open again: %v", err)
+		return true
+	}
+	if err := errors.Join(holds(t, again, acked, tried), again.Close()); err != nil {
+		wrong("opened again: %v", err)
+	}
+	return calls.Load() >= at
+}
+
+// TestReadsSeeOnlyWhatIsSynced holds a commit while it is synced.
+func TestReadsSeeOnlyWhatIsSynced(t *testing.T) {
+	var held atomic.Bool
+	reached, goOn := make(chan struct{}), make(chan struct{})
+	below := &tap{newMemory(), func(what string) error {
+		if held.Load() && strings.HasPrefix(what, "sync") && strings.HasSuffix(what, ".log") {
+			held.Store(false)
+			close(reached)
+			<-goOn
+		}
+		return nil
+	}}
+	s, err := openOn(below)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var load workload
+	for range 20 {
+		if err := load.step(t, s, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held.Store(true)
+	done := make(chan error)
+	go func() { done <- load.step(t, s, 0) }()
+	<-reached
+	before := func() error { return holds(t, s, [writers]int64{20}, [writers]int64{20}) }
+	if err := before(); err != nil {
+		t.Errorf("while 21 is synced: %v", err)
+	}
+	close(goOn)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if err := holds(t, s, [writers]int64{21}, [writers]int64{21}); err != nil {
+		t.Error(err)
+	}
+}
+
+// openInside opens a store in files.
+func openInside(t testing.TB, path string) *Store {
+	t.Helper()
+	s, err := Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// Damage to a table, the log, the manifest or another file is an error, and never ends the process.
+func TestDamagedFile(t *testing.T) {
+	torture.Damage(t, 500, func(path string) (storage.Storage, error) {
+		s, err := Open(path, nil)
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}, func(path string) {
+		s := openInside(t, path)
+		torture.Fill(t, s)
+		if err := s.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		torture.Fill(t, s)
+		s.Close()
+	})
+}
+
+// Damage in the middle of the log is an error. A torn end, as a power loss leaves it, is not.
+func TestDamagedLog(t *testing.T) {
+	for name, c := range map[string]struct {
+		damage  func(log []byte, size int) []byte
+		corrupt bool
+	}{
+		"a bit in the middle": {func(log []byte, size int) []byte { log[size/2] ^= 4; return log }, true},
+		"zeros in the middle": {func(log []byte, size int) []byte { clear(log[size/2 : size/2+512]); return log }, true},
+		"a torn end":          {func(log []byte, size int) []byte { return log[:size-100] }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "store")
+			s := openInside(t, path)
+			for i := range 100 {
+				if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(fmt.Appendf(nil, "key %03d", i), bytes.Repeat([]byte("v"), 300))}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			logs, err := filepath.Glob(filepath.Join(path, "*.log"))
+			if err != nil || len(logs) != 1 {
+				t.Fatalf("got the logs %v and error %v, want one", logs, err)
+			}
+			log, err := os.ReadFile(logs[0]) // as after a kill
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(logs[0], c.damage(log, len(bytes.TrimRight(log, "\x00"))), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, err = Open(path, nil)
+			if !c.corrupt {
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				if _, err := s.Get(t.Context(), []byte("key 098")); err != nil {
+					t.Errorf("the commit before the last: got %v", err)
+				}
+				return
+			}
+			if !errors.Is(err, storage.ErrCorrupt) || !strings.Contains(err.Error(), path) {
+				t.Errorf("got %v, want ErrCorrupt and the path", err)
+			}
+		})
+	}
+}
+
+// The file with the last commits is removed, and nothing else.
+func TestLogThatMoved(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store")
+	s := openInside(t, path)
+	put := storage.Batch{Ops: []storage.Op{storage.Put([]byte("a"), nil)}}
+	if err := s.Commit(t.Context(), put); err != nil {
+		t.Fatal(err)
+	}
+	logs, _ := filepath.Glob(filepath.Join(path, "*.log"))
+	for _, log := range logs {
+		if err := os.Remove(log); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Commit(t.Context(), put); !errors.Is(err, storage.ErrMoved) {
+		t.Errorf("got %v, want ErrMoved", err)
+	}
+	if _, err := s.Get(t.Context(), []byte("a")); !errors.Is(err, storage.ErrMoved) {
+		t.Errorf("read: got %v, want ErrMoved", err)
+	}
+}
+
+// A folder of a newer format is refused before anything in it is changed.
+func TestNewerFormat(t *testing.T) {
+	for _, newer := range []string{fmt.Sprintf("%03d", format+1), "999"} {
+		path := filepath.Join(t.TempDir(), "store")
+		s := openInside(t, path)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		markers, _ := filepath.Glob(filepath.Join(path, "marker.format-version.*"))
+		if len(markers) != 1 {
+			t.Fatalf("got the markers %v, want one", markers)
+		}
+		if err := os.Rename(markers[0], strings.TrimSuffix(markers[0], filepath.Ext(markers[0]))+"."+newer); err != nil {
+			t.Fatal(err)
+		}
+		before := list(t, path)
+		if _, err := Open(path, nil); !errors.Is(err, storage.ErrFutureFormat) {
+			t.Errorf("format %s: got %v, want ErrFutureFormat", newer, err)
+		}
+		if after := list(t, path); after != before {
+			t.Errorf("format %s: got the files\n%s\nwant\n%s", newer, after, before)
+		}
+	}
+}
+
+func list(t *testing.T, dir string) string {
+	t.Helper()
+	var all strings.Builder
+	if err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			fmt.Fprintln(&all, name, info.Size())
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
+
+// Without one of its marks, a store must not look like an empty one.
+func TestMissingMark(t *testing.T) {
+	for _, mark := range []string{"marker.format-version.*", "marker.manifest.*", "MANIFEST-*", "*.sst"} {
+		path := filepath.Join(t.TempDir(), "store")
+		s := openInside(t, path)
+		torture.Fill(t, s)
+		if err := errors.Join(s.db.Flush(), s.Close()); err != nil {
+			t.Fatal(err)
+		}
+		names, _ := filepath.Glob(filepath.Join(path, mark))
+		if len(names) == 0 {
+			t.Fatalf("no %s", mark)
+		}
+		for _, name := range names {
+			if err := os.Remove(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s, err := Open(path, nil); !errors.Is(err, storage.ErrCorrupt) {
+			s.Close()
+			t.Errorf("without %s: got %v, want ErrCorrupt", mark, err)
+		}
+	}
+}
+
+// A condition sees the batches before it in its group, also on a key that is too long to be
+// remembered. It does not see those that were refused.
+func TestConditionsOfAGroup(t *testing.T) {
+	s, err := openOn(newMemory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	long := bytes.Repeat([]byte("k"), 1000)
+	one := []storage.Op{storage.Put(long, []byte("1"))}
+	batches := []storage.Batch{
+		{If: []storage.Condition{storage.Absent(long)}, Ops: one},
+		{If: []storage.Condition{storage.Absent(long)}, Ops: []storage.Op{storage.Put(long, []byte("refused"))}},
+		{If: []storage.Condition{storage.Equal(long, []byte("1"))}, Ops: []storage.Op{storage.Put(long, []byte("2"))}},
+		{If: []storage.Condition{storage.Equal(long, []byte("2"))}, Ops: []storage.Op{storage.Delete(long)}},
+		{If: []storage.Condition{storage.Present(long)}, Ops: one},
+		{If: []storage.Condition{storage.Absent(long)}, Ops: []storage.Op{storage.Put(long, []byte("3"))}},
+	}
+	verdicts := make([]error, len(batches))
+	if err := s.apply(batches, verdicts); err != nil {
+		t.Fatal(err)
+	}
+	for i, refused := range []bool{false, true, false, false, true, false} {
+		if errors.Is(verdicts[i], storage.ErrConflict) != refused {
+			t.Errorf("batch %d: got %v, refused is %v", i, verdicts[i], refused)
+		}
+	}
+	if v, err := s.Get(t.Context(), long); err != nil || string(v) != "3" {
+		t.Errorf("got %q and error %v, want 3", v, err)
+	}
+}
+
+// A power loss while a store is created leaves one that opens, whatever the disk had of what was not
+// synced.
+func TestPowerLossWhileItIsCreated(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if n, err := strconv.ParseUint(os.Getenv("WEFT_SEED"), 10, 64); err == nil {
+		seed = n
+	}
+	t.Logf("WEFT_SEED=%d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	each := rounds(50, 10, 5)
+	var mu sync.Mutex
+	var images []image
+	memory := newMemory()
+	s, err := openOn(&tap{memory, func(what string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for range each {
+			images = append(images, image{what: what, disk: memory.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: r})})
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, x := range images {
+		s, err := openOn(x.disk)
+		if err != nil {
+			t.Fatalf("image %d of %d, before %s: %v", i, len(images), x.what, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d images", len(images))
+}

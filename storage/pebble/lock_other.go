@@ -1,0 +1,14 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd)
+
+package pebble
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+)
+
+func flock(*os.File, bool) error {
+	return fmt.Errorf("lock: not on %s: %w", runtime.GOOS, errors.ErrUnsupported)
+}
