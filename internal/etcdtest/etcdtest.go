@@ -7,6 +7,7 @@ package etcdtest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -122,18 +123,13 @@ func launch(o Options) (_ *Cluster, err error) {
 
 // identify asks for the IDs of the members.
 func (c *Cluster) identify() error {
-	answer, err := http.Post("http://"+c.Members[0].Address+"/v3/cluster/member/list", "application/json", strings.NewReader("{}"))
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
 	var list struct {
 		Members []struct {
 			ID    uint64   `json:",string"`
 			Peers []string `json:"peerURLs"`
 		}
 	}
-	if err := json.NewDecoder(answer.Body).Decode(&list); err != nil {
+	if err := c.Members[0].ask(http.DefaultClient, "/v3/cluster/member/list", &list); err != nil {
 		return err
 	}
 	for _, m := range c.Members {
@@ -280,6 +276,39 @@ func (m *Member) run() error {
 
 // patience is how long a member may take to answer.
 const patience = time.Minute
+
+// Leader returns the member that most recently became the leader, as far as the members know.
+func (c *Cluster) Leader() (*Member, error) {
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		var leader, term uint64
+		for _, m := range c.Members {
+			var status struct {
+				Leader uint64 `json:",string"`
+				Term   uint64 `json:"raftTerm,string"`
+			}
+			if m.ask(&client, "/v3/maintenance/status", &status) == nil && status.Term > term {
+				leader, term = status.Leader, status.Term
+			}
+		}
+		for _, m := range c.Members {
+			if m.id == strconv.FormatUint(leader, 16) {
+				return m, nil
+			}
+		}
+	}
+	return nil, errors.New("etcdtest: the cluster has no leader")
+}
+
+// ask makes a call without arguments.
+func (m *Member) ask(client *http.Client, call string, answer any) error {
+	got, err := client.Post("http://"+m.Address+call, "application/json", strings.NewReader("{}"))
+	if err != nil {
+		return err
+	}
+	defer got.Body.Close()
+	return json.NewDecoder(got.Body).Decode(answer)
+}
 
 // Ready waits until the member answers and has a leader.
 func (m *Member) Ready() error {

@@ -18,8 +18,8 @@
 //
 //   - Automatic compaction: the servers' --auto-compaction-mode and --auto-compaction-retention.
 //     etcd keeps every earlier version of a key until it is compacted.
-//   - Room: a cluster whose database has reached --quota-backend-bytes refuses to write until an
-//     operator has compacted and defragmented it and disarmed its alarm. [Store.Space] returns
+//   - Room: a cluster whose database has reached --quota-backend-bytes accepts only batches
+//     that delete until an operator has compacted and defragmented it and disarmed its alarm. [Store.Space] returns
 //     how full it is.
 //   - Its own disk: a commit takes as long as a majority of the members needs to sync it.
 //
@@ -32,6 +32,7 @@ package etcd
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,13 +82,13 @@ const (
 	// silence is how long a member may take to answer before other calls turn to the next.
 	silence = 2 * time.Second
 
-	// commitTimeout is longer than a server waits for a transaction, which is seven seconds
-	// by default: if we give up first, we learn no error.
-	commitTimeout = 10 * time.Second
+	// commitTimeout is shorter than a server waits for a transaction that was lost with a leader,
+	// which is seven seconds by default. When it gives up it knows no more than we do.
+	commitTimeout = 5 * time.Second
 
 	// urgentTimeout is shorter: a lease whose renewal has an unknown outcome is read and
 	// renewed again while it lasts.
-	urgentTimeout = 4 * time.Second
+	urgentTimeout = 3 * time.Second
 
 	readTimeout = 12 * time.Second
 
@@ -133,10 +134,16 @@ func (s *Store) commit(ctx context.Context, b storage.Batch) error {
 		return nil
 	case b.Urgent:
 		return s.alone(b, urgentTimeout)
-	case len(b.Ops) == 0 || b.HasDeleteRange():
+	case !puts(b) || b.HasDeleteRange():
 		return s.alone(b, commitTimeout)
 	}
 	return s.queue.commit(ctx, b)
+}
+
+// puts reports whether b puts anything. If not, a cluster without room accepts it, unless it is
+// sent with puts.
+func puts(b storage.Batch) bool {
+	return slices.ContainsFunc(b.Ops, func(o storage.Op) bool { return o.Kind == storage.PutOp })
 }
 
 // begin counts a call that Close waits for. It fails after Close.

@@ -98,7 +98,9 @@ func (s *Store) pageAt(ctx context.Context, start, end string, limit int, revers
 		if !answer.More || len(page) >= limit {
 			return page, nil
 		}
-		revision = answer.Header.Revision
+		if revision == 0 { // later answers have the revision of the store, not that of the page
+			revision = answer.Header.Revision
+		}
 		if last := string(answer.Kvs[len(answer.Kvs)-1].Key); reverse {
 			end = last
 		} else {

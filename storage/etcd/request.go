@@ -123,7 +123,7 @@ func (s *Store) request(b storage.Batch) clientv3.Op {
 	default:
 		ops = s.layout.operations(b)
 	}
-	if len(b.Ops) > 0 && !b.Urgent {
+	if puts(b) && !b.Urgent {
 		ops = append(ops, s.watch.note(b))
 	}
 	return clientv3.OpTxn(conditions, ops, nil)

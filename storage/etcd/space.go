@@ -14,8 +14,8 @@ type Space struct {
 	InUse int64 // of Size: the rest is reused, and given back by defragmentation
 	Quota int64 // at which the cluster refuses to write; 0 if the server does not tell
 
-	// Exhausted: some member has reached its quota, and the cluster refuses to write. Delete
-	// what is not needed, compact, defragment every member and disarm the alarm, with
+	// Exhausted: some member has reached its quota, and the cluster accepts only batches that
+	// delete. Delete what is not needed, compact, defragment every member and disarm the alarm, with
 	// etcdctl.
 	Exhausted bool
 }

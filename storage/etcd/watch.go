@@ -15,8 +15,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A watcher hears what other processes change. Every transaction that is not urgent puts a note
-// of the keys that it changes under one key, which every store watches. To watch the entries
+// A watcher hears what other processes change. Every transaction that puts entries and
+// is not urgent also puts a note of what it changes under one key, which every store watches. To watch the entries
 // themselves would send their values to every process, and wake it at every renewal of a lease.
 type watcher struct {
 	store *Store
@@ -39,7 +39,8 @@ const (
 
 // Watch calls wake after other processes, or other stores of this process, changed something
 // under prefix, until ctx is done. It also calls wake once at the beginning, and whenever it may
-// have missed a change. Urgent batches do not wake it.
+// have missed a change. Urgent batches, and those that only
+// delete, do not wake it.
 func (s *Store) Watch(ctx context.Context, prefix []byte, wake func()) error {
 	return wrap("watch", s.watchPrefix(ctx, string(prefix), wake))
 }
