@@ -165,6 +165,7 @@ func build() (string, error) {
 	// The go command keeps the program that it has built, and prints where.
 	cmd := exec.Command("go", "tool", "-n", "github.com/weft-go/weft/storage/etcd/server")
 	cmd.Dir = module
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-buildvcs=false")
 	var problems bytes.Buffer
 	cmd.Stderr = &problems
 	out, err := cmd.Output()
