@@ -6,6 +6,8 @@ package etcdtest
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +31,30 @@ type Options struct {
 	Members int
 	Flags   []string // of every member
 	Sync    bool     // sync to disk, which a test that kills processes does not need
+	TLS     *TLS     // for clients
+}
+
+// TLS is the files of a certificate of the members, and a pool that has it.
+type TLS struct {
+	Cert, Key string
+	Pool      *x509.CertPool
+}
+
+// scheme begins the addresses for clients.
+func (o *Options) scheme() string {
+	if o.TLS != nil {
+		return "https://"
+	}
+	return "http://"
+}
+
+// http is a client for what etcdtest asks the members.
+func (o *Options) http() *http.Client {
+	transport := &http.Transport{DisableKeepAlives: true}
+	if o.TLS != nil {
+		transport.TLSClientConfig = &tls.Config{RootCAs: o.TLS.Pool}
+	}
+	return &http.Client{Timeout: time.Second, Transport: transport}
 }
 
 // A Cluster is members in a temporary directory.
@@ -129,7 +155,7 @@ func (c *Cluster) identify() error {
 			Peers []string `json:"peerURLs"`
 		}
 	}
-	if err := c.Members[0].ask(http.DefaultClient, "/v3/cluster/member/list", &list); err != nil {
+	if err := c.Members[0].ask(c.options.http(), "/v3/cluster/member/list", &list); err != nil {
 		return err
 	}
 	for _, m := range c.Members {
@@ -210,7 +236,7 @@ func (c *Cluster) stop() {
 // Endpoints returns the addresses of the members for clients.
 func (c *Cluster) Endpoints() (all []string) {
 	for _, m := range c.Members {
-		all = append(all, "http://"+m.Client.Addr())
+		all = append(all, c.options.scheme()+m.Client.Addr())
 	}
 	return all
 }
@@ -241,8 +267,8 @@ func (m *Member) args() []string {
 	args := []string{
 		"--name", m.Name,
 		"--data-dir", filepath.Join(m.cluster.dir, m.Name),
-		"--listen-client-urls", "http://" + m.Address,
-		"--advertise-client-urls", "http://" + m.Client.Addr(),
+		"--listen-client-urls", m.cluster.options.scheme() + m.Address,
+		"--advertise-client-urls", m.cluster.options.scheme() + m.Client.Addr(),
 		"--listen-peer-urls", "http://" + m.peer,
 		"--initial-advertise-peer-urls", "http://" + m.Peer.Addr(),
 		"--initial-cluster", strings.Join(cluster, ","),
@@ -253,6 +279,9 @@ func (m *Member) args() []string {
 	}
 	if !m.cluster.options.Sync {
 		args = append(args, "--unsafe-no-fsync")
+	}
+	if t := m.cluster.options.TLS; t != nil {
+		args = append(args, "--cert-file", t.Cert, "--key-file", t.Key)
 	}
 	return append(args, m.cluster.options.Flags...)
 }
@@ -280,7 +309,7 @@ const patience = time.Minute
 
 // Leader returns the member that most recently became the leader, as far as the members know.
 func (c *Cluster) Leader() (*Member, error) {
-	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := c.options.http()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		var leader, term uint64
 		for _, m := range c.Members {
@@ -288,7 +317,7 @@ func (c *Cluster) Leader() (*Member, error) {
 				Leader uint64 `json:",string"`
 				Term   uint64 `json:"raftTerm,string"`
 			}
-			if m.ask(&client, "/v3/maintenance/status", &status) == nil && status.Term > term {
+			if m.ask(client, "/v3/maintenance/status", &status) == nil && status.Term > term {
 				leader, term = status.Leader, status.Term
 			}
 		}
@@ -303,7 +332,7 @@ func (c *Cluster) Leader() (*Member, error) {
 
 // ask makes a call without arguments.
 func (m *Member) ask(client *http.Client, call string, answer any) error {
-	got, err := client.Post("http://"+m.Address+call, "application/json", strings.NewReader("{}"))
+	got, err := client.Post(m.cluster.options.scheme()+m.Address+call, "application/json", strings.NewReader("{}"))
 	if err != nil {
 		return err
 	}
@@ -313,9 +342,9 @@ func (m *Member) ask(client *http.Client, call string, answer any) error {
 
 // Ready waits until the member answers and has a leader.
 func (m *Member) Ready() error {
-	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	client := m.cluster.options.http()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if answer, err := client.Get("http://" + m.Address + "/health"); err == nil {
+		if answer, err := client.Get(m.cluster.options.scheme() + m.Address + "/health"); err == nil {
 			answer.Body.Close()
 			if answer.StatusCode == http.StatusOK {
 				return nil

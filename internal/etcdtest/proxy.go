@@ -115,16 +115,18 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 	defer p.drop(w)
 	from := bufio.NewReaderSize(client, 64<<10)
-	if start, err := from.Peek(len(preface)); err != nil && len(start) == 0 {
+	start, err := from.Peek(len(preface))
+	switch {
+	case err != nil:
 		return
-	} else if string(start) == preface {
+	case string(start) == preface:
 		var both sync.WaitGroup
 		both.Go(func() { defer w.cut(); p.forward(w, from) })
 		both.Go(func() { defer w.cut(); w.back() })
 		both.Wait()
 		return
-	}
-	if !p.know(w, sender(from)) {
+	case start[0] < 'A' || start[0] > 'Z': // TLS
+	case !p.know(w, sender(from)):
 		return
 	}
 	var both sync.WaitGroup
