@@ -8,8 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
@@ -17,6 +20,7 @@ import (
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
+	"github.com/weft-go/weft/storage/etcd"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/postgres"
 	"github.com/weft-go/weft/storage/sqlite"
@@ -28,6 +32,7 @@ var weftPeer = &Peer{
 		{Name: "sqlite", Mode: "FULL"},
 		{Name: "bolt"},
 		{Name: "postgres"},
+		{Name: "etcd", Mode: "3 members"},
 		{Name: "memory", Mode: "not durable", Volatile: true},
 	},
 	Workloads: slices.Concat(workloads, []*Workload{killed, pair, listed}, ledgerWorkloads),
@@ -54,6 +59,9 @@ func openStore(ctx context.Context, s Site) (storage.Storage, error) {
 		return bolt.Open(filepath.Join(s.Dir, "weft.bolt"), nil)
 	case "postgres":
 		return postgres.Open(ctx, s.URL, nil)
+	case "etcd":
+		prefix, members, _ := strings.Cut(s.URL, " ")
+		return etcd.Open(ctx, clientv3.Config{Endpoints: strings.Fields(members)}, &etcd.Options{Prefix: prefix})
 	case "memory":
 		return new(memory.Store), nil
 	}

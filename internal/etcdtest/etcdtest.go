@@ -1,5 +1,5 @@
 // Package etcdtest starts etcd clusters for tests: real processes, which are built from the module
-// storage/etcd/server. Members and clients reach each other through proxies, which can part
+// storage/etcd/testdata/server. Members and clients reach each other through proxies, which can part
 // members and cut connections. A member stops with the process that started it, even if that
 // process is killed.
 package etcdtest
@@ -31,6 +31,7 @@ type Options struct {
 	Members int
 	Flags   []string // of every member
 	Sync    bool     // sync to disk, which a test that kills processes does not need
+	Direct  bool     // without proxies, to measure
 	TLS     *TLS     // for clients
 }
 
@@ -127,6 +128,9 @@ func launch(o Options) (_ *Cluster, err error) {
 		if m.peer, err = free(); err != nil {
 			return nil, err
 		}
+		if o.Direct {
+			continue
+		}
 		if m.Client, err = newProxy(m.Address); err != nil {
 			return nil, err
 		}
@@ -160,7 +164,7 @@ func (c *Cluster) identify() error {
 	}
 	for _, m := range c.Members {
 		for _, known := range list.Members {
-			if slices.Contains(known.Peers, "http://"+m.Peer.Addr()) {
+			if slices.Contains(known.Peers, "http://"+m.forOthers()) {
 				m.id = strconv.FormatUint(known.ID, 16)
 			}
 		}
@@ -187,9 +191,9 @@ func build() (string, error) {
 		return built.path, nil
 	}
 	_, here, _, _ := runtime.Caller(0)
-	module := filepath.Join(filepath.Dir(here), "..", "..", "storage", "etcd", "server")
+	module := filepath.Join(filepath.Dir(here), "..", "..", "storage", "etcd", "testdata", "server")
 	// The go command keeps the program that it has built, and prints where.
-	cmd := exec.Command("go", "tool", "-n", "github.com/weft-go/weft/storage/etcd/server")
+	cmd := exec.Command("go", "tool", "-n", "github.com/weft-go/weft/storage/etcd/testdata/server")
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-buildvcs=false")
 	var problems bytes.Buffer
@@ -236,7 +240,7 @@ func (c *Cluster) stop() {
 // Endpoints returns the addresses of the members for clients.
 func (c *Cluster) Endpoints() (all []string) {
 	for _, m := range c.Members {
-		all = append(all, c.options.scheme()+m.Client.Addr())
+		all = append(all, c.options.scheme()+m.forClients())
 	}
 	return all
 }
@@ -259,18 +263,34 @@ func (c *Cluster) Heal() {
 	}
 }
 
+// forClients returns the address that clients use.
+func (m *Member) forClients() string {
+	if m.Client == nil {
+		return m.Address
+	}
+	return m.Client.Addr()
+}
+
+// forOthers returns the address that the other members use.
+func (m *Member) forOthers() string {
+	if m.Peer == nil {
+		return m.peer
+	}
+	return m.Peer.Addr()
+}
+
 func (m *Member) args() []string {
 	var cluster []string
 	for _, other := range m.cluster.Members {
-		cluster = append(cluster, other.Name+"=http://"+other.Peer.Addr())
+		cluster = append(cluster, other.Name+"=http://"+other.forOthers())
 	}
 	args := []string{
 		"--name", m.Name,
 		"--data-dir", filepath.Join(m.cluster.dir, m.Name),
 		"--listen-client-urls", m.cluster.options.scheme() + m.Address,
-		"--advertise-client-urls", m.cluster.options.scheme() + m.Client.Addr(),
+		"--advertise-client-urls", m.cluster.options.scheme() + m.forClients(),
 		"--listen-peer-urls", "http://" + m.peer,
-		"--initial-advertise-peer-urls", "http://" + m.Peer.Addr(),
+		"--initial-advertise-peer-urls", "http://" + m.forOthers(),
 		"--initial-cluster", strings.Join(cluster, ","),
 		"--initial-cluster-state", "new",
 		"--heartbeat-interval", "50",

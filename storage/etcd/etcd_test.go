@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"fmt"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -111,6 +112,19 @@ func TestStorageOfTwo(t *testing.T) {
 		Reopen: func(t testing.TB, s storage.Storage) storage.Storage { return two(t, s.(*inturn.Stores).Name) },
 		Want:   &want,
 	})
+}
+
+// The row of this store in the table of stores. The root, which cannot open one, compares the same
+// capabilities with the rest of the table.
+func TestRowOfTheGuide(t *testing.T) {
+	guide, err := os.ReadFile("../../docs/guides/stores.md")
+	must(t, err)
+	yes := map[bool]string{true: "yes", false: "no"}
+	row := fmt.Sprintf("| `storage/etcd` | %s | %s | %s | %s | %s | %s | %d, %d MiB |\n",
+		yes[want.ConditionalBatch], yes[want.AtomicBatch], yes[want.ReadAfterWrite], want.ScanConsistency, yes[want.Durable], yes[want.Shared], want.MaxBatch.Ops, want.MaxBatch.Bytes>>20)
+	if !strings.Contains(string(guide), row) {
+		t.Errorf("docs/guides/stores.md does not have the row that it should have:\n%s", row)
+	}
 }
 
 func must(t testing.TB, err error) {

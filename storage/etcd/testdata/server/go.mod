@@ -1,4 +1,4 @@
-module github.com/weft-go/weft/storage/etcd/server
+module github.com/weft-go/weft/storage/etcd/testdata/server
 
 go 1.26.0
 
@@ -66,4 +66,4 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-tool github.com/weft-go/weft/storage/etcd/server
+tool github.com/weft-go/weft/storage/etcd/testdata/server
