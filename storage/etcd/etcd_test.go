@@ -1,6 +1,7 @@
 package etcd_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -19,6 +20,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	flag.Set("test.parallel", "4") // faults mostly wait
 	code := m.Run()
 	stopShared()
 	err := goleak.Find()
