@@ -1,4 +1,4 @@
-.PHONY: quick locks test test-a-n test-o-z test-others torture mutants bench measure
+.PHONY: quick locks test test-a-n test-o-z test-others etcd torture mutants bench measure
 
 # The whole gate of a change, but for what .ci/run adds. The tests of engine take the longest, one
 # after the other, and many of all tests wait: for a disk, for other processes, until a lease has run
@@ -17,6 +17,12 @@ test-o-z:
 
 test-others:
 	go test -race -timeout 1h -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $$(go list ./... | grep -v '/engine$$')
+
+# What engine's tests do on every store, and crashes and errors at some calls, on etcd. The whole of
+# those takes ten minutes: WEFT_SWEEP=. make etcd
+WEFT_SWEEP ?= ^(steps|signals)$$
+etcd:
+	storage/etcd/testdata/root/run test -count=1 -timeout 30m -run '^(TestInfoHasTheFailureOfResult|TestPageOfTheLongestNames|TestReading.*|TestRetryOfWhatIsPurgedMeanwhile|TestSignalClearedWhileItIsReceived|TestResolve.*|TestTerminateWhatNeverRests|TestWhatTimedOutIsRecordedAsThat|TestAnOperatorDecidesWhatTimedOut|TestReplayOfWhatCannotBeDecodedIsHeld|TestCompensateWhoseResultCannotBeDecoded|TestLateReturnLeavesTheQuestion)$$/^etcd$$|^TestEveryStoreCallMayFail$$/^etcd$$/$(WEFT_SWEEP)' ./engine
 
 # The inner loop: no servers and no kills.
 quick:
@@ -46,6 +52,10 @@ torture:
 	go run ./examples/payment -kills 1000 -store sqlite
 	go run ./examples/payment -kills 1000 -store postgres
 	cd storage/pebble && WEFT_TORTURE=1 WEFT_KILLS=200 WEFT_DAMAGES=10000 go test -timeout 2h -count=1 ./...
+	cd storage/etcd && WEFT_TORTURE=1 go test -race -timeout 2h -count=1 ./...
+	WEFT_SWEEP=. $(MAKE) etcd
+	storage/etcd/testdata/root/run run ./examples/crash -kills 1000 -store etcd
+	storage/etcd/testdata/root/run run ./examples/cluster -kills 1000 -pauses 1000 -engines 3 -store etcd
 	cd idempotency/consumer/natstest && WEFT_TORTURE=1 go test -race -timeout 10m -count=1 ./...
 
 # Faults made by hand, each of which some test must find.

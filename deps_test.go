@@ -70,6 +70,7 @@ var arrows = map[string][]string{
 	"internal/storebench":  {"storage"},
 	"internal/inturn":      {"storage"},
 	"internal/linear":      {"internal/torture", "storage", "storage/storagetest", "github.com/anishathalye/porcupine"},
+	"internal/etcdtest":    {},
 	"internal/exampletest": {},
 	"internal/torture":     {"storage", "golang.org/x/sys/unix", "go.uber.org/goleak"},
 	"cmd/weft":             {".", "engine", "activity", "checkpoint", "signal", "storage", "storage/bolt", "storage/postgres", "storage/sqlite", "github.com/alecthomas/kong"},

@@ -179,21 +179,25 @@ func TestAdapterTable(t *testing.T) {
 	b, err := bolt.Open(filepath.Join(dir, "c.bolt"), nil)
 	bo := open(b, err)
 	pg, err := postgres.Open(t.Context(), pgtest.URL(t), nil)
+	// It is a module of its own, whose test has the same.
+	etcd := storage.Capabilities{ConditionalBatch: true, AtomicBatch: true, ReadAfterWrite: true, ScanConsistency: storage.Snapshot,
+		Durable: true, Shared: true, MaxBatch: storage.Size{Ops: 127, Bytes: 1 << 20}}
 
 	var want strings.Builder
 	want.WriteString("| store | conditional batch | atomic batch | read after write | scan | durable | shared | largest batch |\n|---|---|---|---|---|---|---|---|\n")
 	for _, row := range []struct {
-		name  string
-		store storage.Storage
+		name string
+		c    storage.Capabilities
 	}{
-		{"`storage/sqlite`", durable},
-		{"`storage/sqlite`, `Relaxed`", relaxed},
-		{"`storage/sqlite`, `Shared`", shared},
-		{"`storage/bolt`", bo},
-		{"`storage/postgres`", open(pg, err)},
-		{"`storage/memory`", new(memory.Store)},
+		{"`storage/sqlite`", durable.Capabilities()},
+		{"`storage/sqlite`, `Relaxed`", relaxed.Capabilities()},
+		{"`storage/sqlite`, `Shared`", shared.Capabilities()},
+		{"`storage/bolt`", bo.Capabilities()},
+		{"`storage/postgres`", open(pg, err).Capabilities()},
+		{"`storage/etcd`", etcd},
+		{"`storage/memory`", new(memory.Store).Capabilities()},
 	} {
-		c := row.store.Capabilities()
+		c := row.c
 		fmt.Fprintf(&want, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", row.name,
 			yes(c.ConditionalBatch), yes(c.AtomicBatch), yes(c.ReadAfterWrite), c.ScanConsistency, yes(c.Durable), yes(c.Shared), size(c.MaxBatch))
 	}

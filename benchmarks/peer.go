@@ -68,7 +68,7 @@ type Shape struct {
 type Site struct {
 	Store string
 	Dir   string // its own
-	URL   string // of a PostgreSQL database of its own, where Store is "postgres"
+	URL   string // where Store is "postgres", of a database of its own; where it is "etcd", a prefix of its own and the members
 	Room  int    // how many runs, and activities, it has at a time; 0: its default
 	Probe *Probe
 }

@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weft-go/weft/internal/etcdtest"
 )
 
 // A plan is what is measured, and how often.
@@ -32,6 +34,8 @@ type plan struct {
 
 	home     string // the directory of this run
 	server   *server
+	cluster  *etcdtest.Cluster
+	prefixes int               // of stores in the cluster
 	programs map[string]string // by build tag
 	builds   []*debug.BuildInfo
 	failed   []string
@@ -133,6 +137,13 @@ func (p *plan) run(ctx context.Context, add func(value)) (err error) {
 	if err := p.build(ctx, turns); err != nil {
 		return err
 	}
+	if slices.ContainsFunc(turns, func(t turn) bool { return uses(t, "etcd") }) {
+		var stop func()
+		if p.cluster, stop, err = etcdtest.Launch(etcdtest.Options{Members: 3, Sync: true, Direct: true}); err != nil {
+			return fmt.Errorf("etcd: %w", err)
+		}
+		defer stop()
+	}
 	if slices.ContainsFunc(turns, func(t turn) bool { return uses(t, "postgres") }) {
 		if p.server, err = startServer(ctx, p.url); err != nil {
 			return fmt.Errorf("PostgreSQL: %w", err)
@@ -208,6 +219,10 @@ func (p *plan) measure(ctx context.Context, round int, j job, add func(value)) e
 			return err
 		}
 		defer drop()
+	}
+	if j.store.Name == "etcd" {
+		p.prefixes++
+		t.URL = fmt.Sprintf("job%d/ %s", p.prefixes, strings.Join(p.cluster.Endpoints(), " "))
 	}
 	for part := range j.workload.Parts {
 		if part > 0 && j.store.Volatile {

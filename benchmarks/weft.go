@@ -8,8 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
@@ -17,6 +20,7 @@ import (
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
+	"github.com/weft-go/weft/storage/etcd"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/pebble"
 	"github.com/weft-go/weft/storage/postgres"
@@ -30,6 +34,7 @@ var weftPeer = &Peer{
 		{Name: "bolt"},
 		{Name: "pebble"},
 		{Name: "postgres"},
+		{Name: "etcd", Mode: "3 members"},
 		{Name: "memory", Mode: "not durable", Volatile: true},
 	},
 	Workloads: slices.Concat(workloads, []*Workload{stepsUUID, killed, pair, listed}, ledgerWorkloads),
@@ -58,6 +63,9 @@ func openStore(ctx context.Context, s Site) (storage.Storage, error) {
 		return pebble.Open(filepath.Join(s.Dir, "weft.pebble"), nil)
 	case "postgres":
 		return postgres.Open(ctx, s.URL, nil)
+	case "etcd":
+		prefix, members, _ := strings.Cut(s.URL, " ")
+		return etcd.Open(ctx, clientv3.Config{Endpoints: strings.Fields(members)}, &etcd.Options{Prefix: prefix})
 	case "memory":
 		return new(memory.Store), nil
 	}

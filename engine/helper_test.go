@@ -81,6 +81,9 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := pgtest.Main(m)
+	for _, f := range afterAll {
+		f()
+	}
 	err := goleak.Find()
 	for more := 20; err != nil && more > 0; more-- { // it waits for less than half a second
 		err = goleak.Find()
@@ -91,6 +94,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
+
+// afterAll is called after the last test, for stores that adapters in modules of their own add.
+var afterAll []func()
 
 var (
 	ctx   = context.Background()

@@ -24,21 +24,25 @@ import (
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
+// realStores open a new store of each kind. Adapters in modules of their own add theirs: see
+// testdata/root in their folders.
+var realStores = map[string]func(t *testing.T) (storage.Storage, error){
+	"memory": func(*testing.T) (storage.Storage, error) { return new(memory.Store), nil },
+	"sqlite": func(t *testing.T) (storage.Storage, error) {
+		return stored(sqlite.Open(filepath.Join(t.TempDir(), "store"), nil))
+	},
+	"bolt": func(t *testing.T) (storage.Storage, error) {
+		return stored(bolt.Open(filepath.Join(t.TempDir(), "store"), nil))
+	},
+	"postgres": func(t *testing.T) (storage.Storage, error) {
+		return stored(postgres.Open(ctx, pgtest.URL(t), nil))
+	},
+}
+
 // onAllStores runs f on a new store of each kind, in real time.
 func onAllStores(t *testing.T, f func(t *testing.T, s storage.Storage)) {
 	t.Helper()
-	for name, open := range map[string]func(t *testing.T) (storage.Storage, error){
-		"memory": func(*testing.T) (storage.Storage, error) { return new(memory.Store), nil },
-		"sqlite": func(t *testing.T) (storage.Storage, error) {
-			return stored(sqlite.Open(filepath.Join(t.TempDir(), "store"), nil))
-		},
-		"bolt": func(t *testing.T) (storage.Storage, error) {
-			return stored(bolt.Open(filepath.Join(t.TempDir(), "store"), nil))
-		},
-		"postgres": func(t *testing.T) (storage.Storage, error) {
-			return stored(postgres.Open(ctx, pgtest.URL(t), nil))
-		},
-	} {
+	for name, open := range realStores {
 		t.Run(name, func(t *testing.T) {
 			s, err := open(t)
 			if err != nil {

@@ -76,7 +76,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	defer stop()
-	if o.store == "postgres" {
+	if _, shared := servers[o.store]; shared {
 		o.span = max(o.span, 500*time.Millisecond) // leases must expire during a child's life
 	}
 	fmt.Fprintf(out, "crash: -store %s -kills %d -seed %d, in %s\n", o.store, o.kills, o.seed, o.dir)

@@ -39,13 +39,20 @@ func openPostgres(dir string) (storage.Storage, error) {
 	return postgres.Open(context.Background(), string(url), nil)
 }
 
-// serve starts a server for the store in dir, if it needs one: that at url, or a
-// private one if url is empty, which ends with the program.
+// servers start what the store in a directory needs: a server at an address, or a private one if
+// that is empty, which ends with the program.
+var servers = map[string]func(dir, url string) (stop func(), err error){"postgres": servePostgres}
+
+// serve starts a server for the store in dir, if it needs one.
 func serve(store, dir, url string) (stop func(), err error) {
-	stop = func() {}
-	if store != "postgres" {
-		return stop, nil
+	if start, ok := servers[store]; ok {
+		return start(dir, url)
 	}
+	return func() {}, nil
+}
+
+func servePostgres(dir, url string) (stop func(), err error) {
+	stop = func() {}
 	if url == "" {
 		var server *pgtest.Server
 		if server, stop, err = pgtest.Launch(); err != nil {

@@ -39,18 +39,33 @@ const (
 // WEFT_TORTURE), and expects each to be linearizable. Besides calls that fail in s, some calls
 // are made to fail before or after they reach s. WEFT_SEED repeats the calls, but not their
 // interleaving.
-func Check(t *testing.T, s storage.Storage) { check(t, s, true) }
+func Check(t *testing.T, s storage.Storage) { check(t, s, true, some()) }
 
 // CheckWithoutRanges is Check without DeleteRange.
-func CheckWithoutRanges(t *testing.T, s storage.Storage) { check(t, s, false) }
+func CheckWithoutRanges(t *testing.T, s storage.Storage) { check(t, s, false, some()) }
 
-func check(t *testing.T, s storage.Storage, ranges bool) {
+// During is Check for as many histories as begin while more reports true, and at least a few.
+func During(t *testing.T, s storage.Storage, more func() bool) {
+	check(t, s, true, func(first int) int {
+		if first > 0 && !more() {
+			return 0
+		}
+		return atOnce
+	})
+}
+
+// some tells check how many histories are to be recorded next, after so many.
+func some() func(first int) int {
 	histories := 100
 	if os.Getenv("WEFT_TORTURE") != "" {
 		histories = 1000
 	} else if torture.Raced() {
 		histories = 20
 	}
+	return func(first int) int { return min(atOnce, histories-first) }
+}
+
+func check(t *testing.T, s storage.Storage, ranges bool, next func(first int) int) {
 	seed := uint64(time.Now().UnixNano())
 	if n, err := strconv.ParseUint(os.Getenv("WEFT_SEED"), 10, 64); err == nil {
 		seed = n
@@ -59,11 +74,12 @@ func check(t *testing.T, s storage.Storage, ranges bool) {
 	begun := time.Now()
 	var total tally
 	var judging time.Duration
-	for first := 0; first < histories && !t.Failed(); first += atOnce {
+	histories := 0
+	for n := next(0); n > 0 && !t.Failed(); n = next(histories) {
 		var all sync.WaitGroup
-		recorded := make([]*history, min(atOnce, histories-first))
+		recorded := make([]*history, n)
 		for i := range recorded {
-			recorded[i] = newHistory(s, seed, uint64(first+i))
+			recorded[i] = newHistory(s, seed, uint64(histories+i))
 			recorded[i].ranges = ranges
 			all.Go(recorded[i].record)
 		}
@@ -76,6 +92,7 @@ func check(t *testing.T, s storage.Storage, ranges bool) {
 			total.add(&h.tally)
 		}
 		judging += time.Since(since)
+		histories += n
 	}
 	t.Logf("%d histories in %v, %v of it judging: %s", histories, time.Since(begun).Round(time.Millisecond), judging.Round(time.Millisecond), &total)
 	if err := total.enough(); err != nil && !t.Failed() {
