@@ -42,7 +42,11 @@ func (s *Store) Scan(ctx context.Context, r storage.Range) (page []storage.Entry
 		if r.End != nil && bytes.Compare(r.Start, r.End) >= 0 {
 			return nil
 		}
-		it, err := v.NewIter(&pebble.IterOptions{LowerBound: r.Start, UpperBound: r.End})
+		bounds := pebble.IterOptions{UpperBound: r.End}
+		if len(r.Start) > 0 { // pebble expects no empty bound
+			bounds.LowerBound = r.Start
+		}
+		it, err := v.NewIter(&bounds)
 		if err != nil {
 			return translate(err)
 		}
