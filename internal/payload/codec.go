@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/internal/digest"
 	"github.com/weft-go/weft/internal/journal"
 )
 
@@ -56,9 +55,9 @@ func (c *Codecs) encodeAny(ctx context.Context, v any) (Payload, error) {
 	return Payload{name, bytes.Clone(data)}, nil
 }
 
-// Identify encodes v and also returns the digest of its plaintext. A panic while v is
+// Identify encodes v and also returns a digest of its plaintext. A panic while v is
 // encoded is returned as an error.
-func (c *Codecs) Identify(ctx context.Context, v any) (p Payload, id digest.Digest, err error) {
+func (c *Codecs) Identify(ctx context.Context, v any) (p Payload, digest []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("encode %T: %w", v, Panicked(r))
@@ -66,18 +65,19 @@ func (c *Codecs) Identify(ctx context.Context, v any) (p Payload, id digest.Dige
 	}()
 	p, err = c.Encode(ctx, v)
 	if err != nil {
-		return p, id, err
+		return p, nil, err
 	}
 	plain := p.Data
 	if p.Codec != "" {
 		if plain, err = json.Marshal(v); err != nil {
-			return p, id, fmt.Errorf("identify %T: %w", v, err)
+			return p, nil, fmt.Errorf("identify %T: %w", v, err)
 		}
 	}
-	return p, digest.Of(plain), nil
+	sum := sha256.Sum256(plain)
+	return p, sum[:], nil
 }
 
-// Digest returns the SHA-256 of v's plaintext. A panic while v is
+// Digest returns the digest of v's plaintext, as Identify does. A panic while v is
 // encoded is returned as an error.
 func Digest(v any) (sum []byte, err error) {
 	defer func() {
