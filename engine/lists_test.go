@@ -952,8 +952,11 @@ func TestBatchesWithLabelsAreBounded(t *testing.T) {
 func TestListsFollowEachVerb(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := &hooked{Storage: fresh(t)}
+		var mu sync.Mutex
 		met := map[string]bool{}
 		s.afterCommit = func(b storage.Batch) error {
+			mu.Lock()
+			defer mu.Unlock()
 			for _, o := range b.Ops {
 				if family, _, _ := strings.Cut(string(o.Key), ":"); family == "ls" || family == "ll" || family == "lp" || family == "la" {
 					met[fmt.Sprint(o.Kind, family)] = true
