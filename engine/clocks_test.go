@@ -724,7 +724,7 @@ func TestAcceptanceByAClockThatWasBehind(t *testing.T) {
 		var clock wall
 		p := bootAt(t, new(memory.Store), &clock, wf, rareLeases)
 		start(t, wf, p, "o", "")
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + 3*time.Second) // between two looks at what has expired
 		clock.jump(-30 * time.Hour)
 		first := send(t, approved, p, "o", "v", "evt_1")
 		clock.jump(30 * time.Hour)
