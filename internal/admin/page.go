@@ -93,6 +93,9 @@ func (e *Admin) Count(ctx context.Context, f weft.Filter, most int) (n int, all 
 	for w := e.walk(lists, cursor{}, mostPage); ; {
 		room := min(most-n, max(mostRows, most)-read)
 		rows, err := w.take(ctx, min(max(room, 1), mostPage))
+		if err == nil {
+			err = e.Refused()
+		}
 		switch {
 		case err != nil:
 			return 0, false, err
