@@ -171,9 +171,7 @@ func (a *attempt) claiming(ctx context.Context) (*change, error) {
 		c.If = append(c.If, storage.Present(keys.Holder(a.holder.id)))
 	}
 	if a.former != nil {
-		to := a.former.sequence
-		to.SlotSourceID, to.SlotHash = "", ""
-		if err := a.former.become(c, to); err != nil {
+		if err := a.former.become(c, a.former.vacated()); err != nil {
 			return nil, err
 		}
 	}
