@@ -1,13 +1,13 @@
 package acceptance
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"time"
 
+	"github.com/weft-go/weft/internal/digest"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/signal"
@@ -21,12 +21,12 @@ type Incoming struct {
 	WorkflowID, Name, ID string
 	Codec                string // "" is JSON
 	Data                 []byte
-	Digest               []byte        // of the plaintext
+	Digest               digest.Digest
 	Memory               time.Duration // minimum time for which its acceptance is remembered
 }
 
 // SamePayload says that in and other, which have one ID, also have one payload.
-func (in *Incoming) SamePayload(other *Incoming) bool { return bytes.Equal(in.Digest, other.Digest) }
+func (in *Incoming) SamePayload(other *Incoming) bool { return in.Digest.Same(other.Digest) }
 
 // Conflict is the error of an ID that was accepted with another payload.
 func (in *Incoming) Conflict() error {
@@ -44,6 +44,11 @@ type accepted struct {
 	ExpiresAt        int64  `cbor:"6,keyasint"`
 	Digest           []byte `cbor:"7,keyasint"`
 	Generation       string `cbor:"8,keyasint"`
+	Canonical        []byte `cbor:"9,keyasint,omitempty"` // with Digest, it identifies the payload
+}
+
+func (a *accepted) identity() digest.Digest {
+	return digest.Digest{Plain: a.Digest, Canonical: a.Canonical}
 }
 
 func (a *accepted) response() signal.Accepted {
@@ -101,7 +106,7 @@ func Earlier(ctx context.Context, s storage.Storage, in *Incoming) (signal.Accep
 		return signal.Accepted{}, false, err
 	case a == nil:
 		return signal.Accepted{}, false, &signal.IndeterminateError{WorkflowID: in.WorkflowID, SignalName: in.Name, SignalID: in.ID, CorrelationID: ""}
-	case !bytes.Equal(a.Digest, in.Digest):
+	case !a.identity().Same(in.Digest):
 		return signal.Accepted{}, false, in.Conflict()
 	}
 	return a.response(), true, nil
@@ -228,7 +233,8 @@ func (d *Acceptance) add(in *Incoming, consumed bool, generation string, seq uin
 		SignalStorageKey: string(payloadKey),
 		AcceptedAt:       now.UnixMicro(),
 		ExpiresAt:        expires.UnixMicro(),
-		Digest:           in.Digest,
+		Digest:           in.Digest.Plain,
+		Canonical:        in.Digest.Canonical,
 		Generation:       generation,
 	}
 	p := &Payload{generation, in.Codec, in.Data}

@@ -33,6 +33,14 @@ func TestGoldenRecords(t *testing.T) {
 				AcceptedAt: 1767355200000000, ExpiresAt: 1767441600000000, Digest: bytes.Repeat([]byte{0xd1}, 32), Generation: gen,
 			},
 		},
+		"accepted-canonical": {
+			Key: keys.Accepted("order-42", "approved", "evt:1"), Version: version, Empty: func() any { return new(accepted) },
+			Value: &accepted{
+				WorkflowID: "order-42", SignalName: "approved", SignalID: "evt:1", SignalStorageKey: string(payloadKey),
+				AcceptedAt: 1767355200000000, ExpiresAt: 1767441600000000, Digest: bytes.Repeat([]byte{0xd1}, 32), Generation: gen,
+				Canonical: bytes.Repeat([]byte{0xd2}, 32),
+			},
+		},
 		"place": {
 			Key: keys.Inbox("order-42", 7), Version: version, Empty: func() any { return new(place) },
 			Value: &place{Name: "approved", ID: "evt:1"},

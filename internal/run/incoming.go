@@ -26,8 +26,8 @@ func (e *Env) Incoming(ctx context.Context, m signal.Message) (*acceptance.Incom
 	if in.Memory <= 0 {
 		in.Memory = e.SignalIDRetention
 	}
-	p, digest, err := e.Codecs.Identify(ctx, m.Payload)
-	in.Codec, in.Data, in.Digest = p.Codec, p.Data, digest
+	p, id, err := e.Codecs.Identify(ctx, m.Payload)
+	in.Codec, in.Data, in.Digest = p.Codec, p.Data, id
 	if err := e.checkIncoming(in, err); err != nil {
 		return nil, err
 	}
