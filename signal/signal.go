@@ -31,8 +31,9 @@ type Options struct {
 // Send sends v to a workflow. When it returns without an error the signal is durable.
 //
 // A second Send with the same ID and value returns what the first did, even after the
-// workflow has ended. Values are the same if their JSON is, in any order of members. Errors: a *ConflictError for the same ID with another value; an
-// *IndeterminateError; engine.ErrInvalid, ErrNotFound, ErrTerminal, ErrClosed; a
+// workflow has ended. Values are the same if their JSON is, whatever the order of members
+// and the spelling of numbers. Errors: a *ConflictError for the same ID with another
+// value; an *IndeterminateError; engine.ErrInvalid, ErrNotFound, ErrTerminal, ErrClosed; a
 // *storage.CapabilityError for an ID on a store without ConditionalBatch. After any
 // other error the signal may have been accepted, unless it is an
 // *engine.InterruptedError that says otherwise: send it again.
