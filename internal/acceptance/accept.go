@@ -19,6 +19,7 @@ const version = 1
 // An Incoming is a signal that is to be accepted, encoded.
 type Incoming struct {
 	WorkflowID, Name, ID string
+	Generated            bool   // the ID was made for this call, which alone has it
 	Codec                string // "" is JSON
 	Data                 []byte
 	Digest               digest.Digest
@@ -87,7 +88,7 @@ type counter struct {
 }
 
 // Earlier returns the answer that was given to in's ID before, and false if there was
-// none. Another payload is a *ConflictError. A payload without an accepted response is
+// none. The answer is a repetition, unless the call alone has the ID. Another payload is a *ConflictError. A payload without an accepted response is
 // an *IndeterminateError: only part of a batch exists, and whether the sender got an
 // answer cannot be determined.
 func Earlier(ctx context.Context, s storage.Storage, in *Incoming) (signal.Accepted, bool, error) {
@@ -109,7 +110,9 @@ func Earlier(ctx context.Context, s storage.Storage, in *Incoming) (signal.Accep
 	case !a.identity().Same(in.Digest):
 		return signal.Accepted{}, false, in.Conflict()
 	}
-	return a.response(), true, nil
+	answer := a.response()
+	answer.Repeated = !in.Generated
+	return answer, true, nil
 }
 
 // readAccepted reads the accepted response of in's ID; nil is none.

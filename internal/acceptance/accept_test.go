@@ -180,8 +180,13 @@ func TestEarlier(t *testing.T) {
 	first := accept(t, s, in)
 	later := *in
 	later.Memory = time.Hour
+	first.Repeated = true
 	if a, ok, err := Earlier(ctx, s, &later); !ok || err != nil || a != first {
 		t.Errorf("again: %+v, %v, %v, want %+v", a, ok, err, first)
+	}
+	later.Generated, first.Repeated = true, false // then its own sender looks
+	if a, ok, err := Earlier(ctx, s, &later); !ok || err != nil || a != first {
+		t.Errorf("of a generated ID: %+v, %v, %v, want %+v", a, ok, err, first)
 	}
 	other := incoming("approved", "x", "secret")
 	_, ok, err := Earlier(ctx, s, other)

@@ -21,7 +21,7 @@ func (e *Env) Incoming(ctx context.Context, m signal.Message) (*acceptance.Incom
 	if m.ID != nil {
 		in.ID = *m.ID
 	} else {
-		in.ID = "sig_" + e.NewID()
+		in.ID, in.Generated = "sig_"+e.NewID(), true
 	}
 	if in.Memory <= 0 {
 		in.Memory = e.SignalIDRetention
