@@ -62,6 +62,7 @@ var arrows = map[string][]string{
 	"internal/stack":       {},
 	"internal/limits":      {"internal/lock"},
 	"internal/export":      {"storage", "checkpoint", "internal/journal"},
+	"internal/stage":       {"storage"},
 	"internal/sweep":       {"storage", "storage/storagetest", "checkpoint", "engine", "internal/integrity", "internal/keys", "internal/journal"},
 	"internal/integrity":   {"checkpoint", "storage", "internal/acceptance", "internal/journal", "internal/keys", "internal/reconcile", "internal/record"},
 	"enginetest":           {"engine", "activity", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep", "internal/journal"},
