@@ -34,7 +34,7 @@ func (r *Handle) ForwardSignal(m signal.Message) future.Operation {
 		refused = foreign(to)
 	}
 	if refused == nil {
-		o.digest = payload.Fingerprint(in.Digest)
+		o.digest = payload.Fingerprint(in.Digest.Plain)
 	}
 	o.which = word(m.WorkflowID)
 	o.call = &activity.Call{
