@@ -169,6 +169,11 @@ func (s *startCall) meet(ctx context.Context) (info weft.Info, again bool, err e
 	}
 	same := there.Type == s.Workflow.Type && there.Identity().Same(s.Workflow.Identity())
 	if same && !s.fresh {
+		if err := s.intake.Rests(ctx, there.Unchanged()); errors.Is(err, storage.ErrConflict) {
+			return s.meet(ctx)
+		} else if err != nil {
+			return weft.Info{}, false, err
+		}
 		return run.InfoOf(there), false, nil
 	}
 	return weft.Info{}, false, &weft.ExistsError{WorkflowID: there.ID, Workflow: there.Type, Status: there.Status, Asked: s.Workflow.Type, Same: same}

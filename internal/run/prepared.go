@@ -9,6 +9,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/namespace"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
 )
@@ -72,6 +73,10 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 	}
 	if deployment != "" {
 		s.Workflow.StartOn(deployment)
+	}
+	if name, _, ok := namespace.Split(id); ok {
+		s.Workflow.Needs = append(s.Workflow.Needs, namespace.Need)
+		s.Workflow.Labels = Relabelled(s.Workflow.Labels, map[string]string{namespace.Label: name})
 	}
 	return s, nil
 }
