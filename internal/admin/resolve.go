@@ -35,7 +35,7 @@ func (e *Admin) resolveOperation(ctx context.Context, id, operation string, a ac
 	err = e.Change(ctx, id, e.act(verb, "resolve", func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
 		return e.resolving(ctx, wf, operation, v, result, verb)
 	}))
-	if err == nil {
+	if err == nil && !e.Staged { // the host may roll back
 		e.Log.Info("weft: operation resolved", "workflow", id, "operation", operation, "state", v.State.String(), "by", by.Name, "why", by.Reason)
 	}
 	return err

@@ -63,7 +63,7 @@ func (e *Admin) resumeWorkflow(ctx context.Context, id string, by weft.Actor) er
 			return e.acting(wf, &next, verb)
 		},
 	})
-	if err == nil {
+	if err == nil && !e.Staged { // the host may roll back
 		e.Log.Info("weft: workflow is resumed", "workflow", id, "by", by.Name, "why", by.Reason)
 	}
 	return err

@@ -41,10 +41,15 @@ func TestGoldenRecords(t *testing.T) {
 	parked.Owner, parked.Awaits, parked.Heard, parked.Facing = "", []string{"approved"}, 3, []string{"signal approved"}
 	labelled := running
 	labelled.Labels = map[string]string{"team": "blue", "customer": "42"}
+	canonical := running
+	canonical.Canonical = bytes.Repeat([]byte{0xd2}, 32)
 	needing := running
 	needing.Needs = []string{"reset"}
 	pinned := running
 	pinned.Deployment = "2026-07-29"
+	keeping := pending
+	keeping.Needs = nil
+	keeping.StartOn("2026-07-29")
 	child, retried, compensated := running, running, running
 	child.Parent = &Parent{ID: "order-41", Generation: "01JGZ3Q8X0000000000000000B", Operation: "2.1"}
 	retried.Retries = []Retry{{Quiet: Place{Checkpoint: 1856226398208001, Event: 2}, End: 1856226398208003, At: 1767355200000005}}
@@ -61,6 +66,7 @@ func TestGoldenRecords(t *testing.T) {
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
 		"row":                  {Key: keys.Index(gen), Version: 1, Value: &Row{ID: "order-42"}, Empty: func() any { return new(Row) }},
 		"workflow-labelled":    wf(labelled),
+		"workflow-canonical":   wf(canonical),
 		"workflow-pending":     wf(pending),
 		"workflow-running":     wf(running),
 		"workflow-asked":       wf(asked),
@@ -75,6 +81,7 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-cancelled":   wf(cancelled),
 		"workflow-terminated":  wf(terminated),
 		"workflow-pinned":      wf(pinned),
+		"workflow-deployment":  wf(keeping),
 		"workflow-waiting":     wf(waiting),
 		"workflow-admitted":    wf(admitted),
 		"workflow-child":       wf(child),

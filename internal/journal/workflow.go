@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/digest"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/namespace"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
@@ -48,8 +50,9 @@ type Workflow struct {
 	StartedAt int64 `cbor:"10,keyasint,omitempty"`
 	EndedAt   int64 `cbor:"11,keyasint,omitempty"`
 
-	// Digest is a digest of the input's plaintext encoding.
-	Digest []byte `cbor:"12,keyasint,omitempty"`
+	// Digest and Canonical identify the input. See Identity.
+	Digest    []byte `cbor:"12,keyasint,omitempty"`
+	Canonical []byte `cbor:"33,keyasint,omitempty"`
 
 	Cancel    *Request    `cbor:"13,keyasint,omitempty"`
 	Attention []Attention `cbor:"14,keyasint,omitempty"`
@@ -88,8 +91,8 @@ type Workflow struct {
 	// Compensated means that the run has undone its effects before it ended.
 	Compensated bool `cbor:"24,keyasint,omitempty"`
 
-	// Deployment is the deployment to which the run is bound. It is written by the first
-	// claim, or inherited from the parent; "" means any.
+	// Deployment is the deployment to which the run is bound. It is written by the start, see
+	// StartOn, or by the first claim, or inherited from the parent; "" means any.
 	Deployment string `cbor:"25,keyasint,omitempty"`
 
 	// Queue is the queue in which the run waits; "" means none. While Waits is true, the
@@ -157,13 +160,40 @@ type Attention struct {
 	Since     int64  `cbor:"5,keyasint,omitempty"`
 }
 
+// Identity returns what identifies the run's input.
+func (w *Workflow) Identity() digest.Digest {
+	return digest.Digest{Plain: w.Digest, Canonical: w.Canonical}
+}
+
 // Tombstone reports whether the workflow was purged and only its next number is kept.
 func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities []string
+var abilities = []string{keepsChildren, namespace.Need}
+
+// keepsChildren is the ability to start the children of a run on its deployment, Pinned or not.
+const keepsChildren = "deployment"
+
+// StartOn binds a run that is to be started to a deployment, with all of its children.
+func (w *Workflow) StartOn(deployment string) {
+	w.Deployment = deployment
+	w.Needs = append(w.Needs, keepsChildren)
+}
+
+// KeepsChildren reports whether the children of the run start on its deployment, Pinned or not.
+func (w *Workflow) KeepsChildren() bool { return slices.Contains(w.Needs, keepsChildren) }
+
+// Namespace returns the name of the namespace that the run belongs to, or "". A run of an earlier
+// release belongs to none, whatever its id is.
+func (w *Workflow) Namespace() string {
+	if !slices.Contains(w.Needs, namespace.Need) {
+		return ""
+	}
+	name, _, _ := namespace.Split(w.ID)
+	return name
+}
 
 // Unmet returns the first of the run's needs that this release does not know, or "". Then a
 // newer release has made something of the run that this one would misunderstand. The engine

@@ -9,6 +9,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/namespace"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
 )
@@ -41,27 +42,43 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 	if err := payload.CheckID(id); err != nil {
 		return nil, err
 	}
-	queue := r.Options.Queue
+	queue, deployment := r.Options.Queue, r.Options.Deployment
 	if queue != "" {
 		if err := payload.CheckName("queue", queue, keys.MaxName); err != nil {
+			return nil, err
+		}
+		if r.Options.NoQueue {
+			return nil, payload.Invalid("queue", queue, "is given together with NoQueue")
+		}
+	}
+	if deployment != "" {
+		if err := payload.CheckName("deployment", deployment, keys.MaxName); err != nil {
 			return nil, err
 		}
 	}
 	if err := payload.CheckLabels(r.Options.Labels); err != nil {
 		return nil, fmt.Errorf("start of %s %q: %w", r.Workflow, id, err)
 	}
-	input, digest, err := h.Codecs.Identify(ctx, r.Input)
+	input, identity, err := h.Codecs.Identify(ctx, r.Input)
 	if err != nil {
 		return nil, fmt.Errorf("%w: input of %s %q: %w", weft.ErrInvalid, r.Workflow, id, err)
 	}
 	if len(input.Data) > h.MaxPayload {
 		return nil, payload.Invalid("input of workflow", id, fmt.Sprintf("has %d bytes, at most %d", len(input.Data), h.MaxPayload))
 	}
-	return &PreparedStart{
+	s := &PreparedStart{
 		host:     h,
-		Workflow: &journal.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Digest: digest, Queue: queue, Waits: queue != "", Labels: maps.Clone(r.Options.Labels)},
+		Workflow: &journal.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Digest: identity.Plain, Canonical: identity.Canonical, Queue: queue, Waits: queue != "", Labels: maps.Clone(r.Options.Labels)},
 		input:    input,
-	}, nil
+	}
+	if deployment != "" {
+		s.Workflow.StartOn(deployment)
+	}
+	if name, _, ok := namespace.Split(id); ok {
+		s.Workflow.Needs = append(s.Workflow.Needs, namespace.Need)
+		s.Workflow.Labels = Relabelled(s.Workflow.Labels, map[string]string{namespace.Label: name})
+	}
+	return s, nil
 }
 
 // Returns checks that the input, which s has encoded, is decoded as it was.
