@@ -20,28 +20,28 @@ const MaxArtifact = 256 << 20
 // artifactKept is how long an artifact that no deployment has is kept.
 const artifactKept = 24 * time.Hour
 
-// An ArtifactStore keeps the bytes of artifacts, by the SHA-256 of them in 64 lower-case
+// Artifacts keeps the bytes of the artifacts of deployments, by the SHA-256 of them in 64 lower-case
 // hexadecimal digits. It is called by several goroutines at once, and by several processes if
-// they share it. The plane checks each digest before it passes it on.
-type ArtifactStore interface {
+// they share it.
+type Artifacts interface {
 	// Put stores all that r has, and returns its digest and its size in bytes. When it returns
 	// nil, the bytes survive a power loss. Bytes that it has already count as new again: see
 	// Sweep. After an error of r, which it returns wrapped, nothing has been stored.
 	Put(ctx context.Context, r io.Reader) (digest string, size int64, err error)
 
-	// Open returns the bytes and their size. The error wraps fs.ErrNotExist if it has none with
-	// this digest. The caller closes the reader.
-	Open(ctx context.Context, digest string) (io.ReadCloser, int64, error)
+	// Open returns the bytes. The error wraps fs.ErrNotExist if it has none with this digest. The
+	// caller closes the reader.
+	Open(ctx context.Context, digest string) (io.ReadSeekCloser, error)
 
-	// Sweep removes all that was put before a time and that used does not name, and what
-	// interrupted calls of Put have left since then.
+	// Sweep removes all that was put before a time and that used does not report, and what
+	// interrupted calls of Put had left by then.
 	Sweep(ctx context.Context, before time.Time, used func(digest string) bool) error
 }
 
-// Dir returns an ArtifactStore in a folder, which is created if it does not exist. Each artifact
+// Dir keeps artifacts in a folder, which is created if it does not exist. Each artifact
 // is a file whose name is its digest. No other name is ever opened. Give the folder to planes
 // only.
-func Dir(path string) (ArtifactStore, error) {
+func Dir(path string) (Artifacts, error) {
 	path, err := filepath.Abs(path)
 	if err == nil {
 		err = os.MkdirAll(path, 0o700)
@@ -92,19 +92,15 @@ func (f *folder) sync() error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func (f *folder) Open(_ context.Context, digest string) (io.ReadCloser, int64, error) {
+func (f *folder) Open(_ context.Context, digest string) (io.ReadSeekCloser, error) {
 	if !isDigest(digest) {
-		return nil, 0, fmt.Errorf("control: open artifact: %w", fs.ErrNotExist)
+		return nil, fmt.Errorf("control: open artifact: %w", fs.ErrNotExist)
 	}
 	file, err := os.Open(f.file(digest))
 	if err != nil {
-		return nil, 0, fmt.Errorf("control: open artifact: %w", err)
+		return nil, fmt.Errorf("control: open artifact: %w", err)
 	}
-	info, err := file.Stat()
-	if err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("control: open artifact: %w", err), file.Close())
-	}
-	return file, info.Size(), nil
+	return file, nil
 }
 
 func (f *folder) Sweep(ctx context.Context, before time.Time, used func(digest string) bool) error {
@@ -134,7 +130,7 @@ func (f *folder) Sweep(ctx context.Context, before time.Time, used func(digest s
 
 func (f *folder) file(digest string) string { return filepath.Join(f.path, digest) }
 
-// isDigest reports whether s is a SHA-256 as an ArtifactStore names it.
+// isDigest reports whether s is a SHA-256 as Artifacts names them.
 func isDigest(s string) bool {
 	return len(s) == 2*sha256.Size && !strings.ContainsFunc(s, func(c rune) bool { return (c < '0' || c > '9') && (c < 'a' || c > 'f') })
 }
