@@ -1,7 +1,10 @@
 package control
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 )
@@ -90,6 +93,7 @@ type call struct {
 
 	request *http.Request // nil in JSON-RPC
 	note    note
+	audited bool // the audit row is in the store
 }
 
 // A note is what an operation tells the audit row.
@@ -103,7 +107,8 @@ type principal struct {
 	id string
 	Namespace
 	scopes []string
-	home   bool // Namespace is Config.Home
+	home   bool   // Namespace is Config.Home
+	hash   []byte // of the secret it came with
 }
 
 // has reports whether the principal has a scope. admin has all.
@@ -120,6 +125,31 @@ type answer struct {
 	body   any         // encoded as JSON; nil: none
 	header http.Header // further header fields; nil: none
 	stream func(w http.ResponseWriter, r *http.Request)
+}
+
+// code is the status of a.
+func (a answer) code() int {
+	if a.status == 0 {
+		return http.StatusOK
+	}
+	return a.status
+}
+
+// json returns the body, encoded; nil: there is none.
+func (a answer) json() (json.RawMessage, error) {
+	if a.body == nil {
+		return nil, nil
+	}
+	if raw, ok := a.body.(json.RawMessage); ok {
+		return raw, nil
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(a.body); err != nil {
+		return nil, fmt.Errorf("control: encode an answer: %w", err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
 // operations is the table.

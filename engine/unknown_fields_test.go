@@ -63,6 +63,7 @@ var recordKinds = map[string]fate{
 	"lp":              written,
 	"la":              written,
 	"exp":             noValue,
+	"dep":             rewritten,
 	"meta store":      written,
 	"meta deployment": rewritten,
 	"meta floor":      rewritten,

@@ -132,6 +132,7 @@ var families = map[string]struct {
 	"inbox":  {[]int{3}, (*checked).place},
 	"exp":    {[]int{5, 6}, (*checked).expires},
 	"eng":    {[]int{2}, nil},
+	"dep":    {[]int{2}, nil},
 	"meta":   {[]int{2}, nil},
 
 	// Of package idempotency, whose own tests check them.
