@@ -3,64 +3,23 @@ package control
 import (
 	"encoding/json"
 	"strings"
-	"time"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 )
 
-// runBody is a run as a client sees it.
-type runBody struct {
-	RunID        string            `json:"runId"`
-	WorkflowName string            `json:"workflowName"`
-	Status       string            `json:"status"`
-	DeploymentID string            `json:"deploymentId"`
-	Attention    []attentionBody   `json:"attention"`
-	Waiting      []string          `json:"waiting"`
-	Labels       map[string]string `json:"labels"`
-	Cancel       *cancelBody       `json:"cancel,omitempty"`
-	Queue        string            `json:"queue,omitempty"`
-	Parent       string            `json:"parent,omitempty"`
-	CreatedAt    time.Time         `json:"createdAt"`
-	StartedAt    time.Time         `json:"startedAt,omitzero"`
-	EndedAt      time.Time         `json:"endedAt,omitzero"`
-	Input        json.RawMessage   `json:"input,omitempty"`
-	Output       json.RawMessage   `json:"output,omitempty"`
-	Error        *failureBody      `json:"error,omitempty"`
-	Damaged      string            `json:"damaged,omitempty"`
-}
-
-type attentionBody struct {
-	Reason    string    `json:"reason"`
-	Operation string    `json:"operation,omitempty"`
-	Name      string    `json:"name,omitempty"`
-	Detail    string    `json:"detail,omitempty"`
-	Since     time.Time `json:"since,omitzero"`
-}
-
-type cancelBody struct {
-	By         string    `json:"by,omitempty"`
-	Reason     string    `json:"reason,omitempty"`
-	At         time.Time `json:"at,omitzero"`
-	Terminated bool      `json:"terminated,omitempty"`
-}
-
-// failureBody is why a run has no result.
-type failureBody struct {
-	Message string `json:"message"`
-	Code    string `json:"code,omitempty"`  // the text of the workflow's own error that it was
-	Stack   string `json:"stack,omitempty"` // of a panic; for ops:read only
-}
-
 // runOf returns a run as k sees it. The run is one that k may see, with this runId.
-func runOf(k *principal, runID string, i *engine.Info) runBody {
-	b := runBody{
+func runOf(k *principal, runID string, i *engine.Info) wire.Run {
+	b := wire.Run{
 		RunID: runID, WorkflowName: i.Workflow, Status: string(i.Status), DeploymentID: i.Deployment, Queue: i.Queue,
-		Attention: []attentionBody{}, Waiting: []string{}, Labels: map[string]string{},
-		CreatedAt: i.CreatedAt, StartedAt: i.StartedAt, EndedAt: i.EndedAt,
+		Attention: []wire.Attention{}, Waiting: []string{}, Labels: map[string]string{},
+		CreatedAt: i.CreatedAt.UTC(), StartedAt: i.StartedAt.UTC(), EndedAt: i.EndedAt.UTC(),
 	}
 	for _, a := range i.Attention {
-		b.Attention = append(b.Attention, attentionBody{string(a.Reason), a.Operation, a.Name, k.visible(a.Detail), a.Since})
+		b.Attention = append(b.Attention, wire.Attention{
+			Reason: string(a.Reason), Operation: a.Operation, Name: a.Name, Detail: k.visible(a.Detail), Since: a.Since.UTC(),
+		})
 	}
 	for _, w := range i.Waiting {
 		b.Waiting = append(b.Waiting, k.visible(w))
@@ -71,9 +30,9 @@ func runOf(k *principal, runID string, i *engine.Info) runBody {
 		}
 	}
 	if c := i.Cancel; c != nil {
-		b.Cancel = &cancelBody{c.By, c.Reason, c.At, c.Terminated}
+		b.Cancel = &wire.Cancellation{By: c.By, Reason: c.Reason, At: c.At.UTC(), Terminated: c.Terminated}
 	}
-	if parent, ok := k.runID(i.Parent); ok {
+	if parent, ok := k.runID(i.Parent); ok { // another namespace's is left out
 		b.Parent = parent
 	}
 	if i.Damaged != "" {

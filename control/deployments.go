@@ -16,7 +16,8 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/control/wire"
+	"github.com/weft-go/weft/internal/canon"
 	"github.com/weft-go/weft/internal/deployment"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/record"
@@ -36,28 +37,10 @@ func deploymentOperations() []*operation {
 	}
 }
 
-// deploymentBody is a deployment as a client sees it (HTTP-35).
-type deploymentBody struct {
-	DeploymentID string          `json:"deploymentId"`
-	Manifest     json.RawMessage `json:"manifest"`
-	Digest       string          `json:"digest"`
-	Artifact     *artifactBody   `json:"artifact,omitempty"`
-	Status       string          `json:"status"`
-	CreatedAt    time.Time       `json:"createdAt"`
-	CreatedBy    string          `json:"createdBy,omitempty"`
-	ActivatedAt  time.Time       `json:"activatedAt,omitzero"`
-}
-
-type artifactBody struct {
-	SHA256 string `json:"sha256"`
-	Size   int64  `json:"size"`
-	Path   string `json:"path,omitempty"`
-}
-
 // deploymentOf returns a deployment. Its status follows from which one is active (HTTP-36).
-func deploymentOf(r *deployment.Record, active string) deploymentBody {
-	b := deploymentBody{
-		DeploymentID: r.ID, Manifest: r.Manifest, Digest: "sha256:" + hex.EncodeToString(r.Digest), Status: "created",
+func deploymentOf(r *deployment.Record, active string) wire.Deployment {
+	b := wire.Deployment{
+		DeploymentID: r.ID, Manifest: r.Manifest, Digest: canon.Fingerprint(r.Manifest), Status: "created",
 		CreatedAt: journal.Time(r.CreatedAt), CreatedBy: r.CreatedBy, ActivatedAt: journal.Time(r.ActivatedAt),
 	}
 	switch {
@@ -67,7 +50,7 @@ func deploymentOf(r *deployment.Record, active string) deploymentBody {
 		b.Status = "inactive"
 	}
 	if a := r.Artifact; a != nil {
-		b.Artifact = &artifactBody{hex.EncodeToString(a.SHA256), a.Size, a.Path}
+		b.Artifact = &wire.Artifact{Sha256: hex.EncodeToString(a.SHA256), Size: a.Size, Path: a.Path}
 	}
 	return b
 }
@@ -95,12 +78,6 @@ func pointed(a *run.ActiveRecord) storage.Batch {
 	return b
 }
 
-func noActive() error {
-	p := newProblem(http.StatusConflict, "no_active_deployment", "No active deployment. Activate a deployment before triggering runs.")
-	p.Recovery = "Activate a deployment, or name one."
-	return p
-}
-
 // A target is where a run starts.
 type target struct {
 	deploymentID string // "": none
@@ -123,7 +100,7 @@ func (c *call) target(ctx context.Context, tx storage.Tx, workflow string, named
 			return t, err
 		}
 		if t.deploymentID = active.Deployment; t.deploymentID == "" && c.config.RequireDeployment {
-			return t, noActive()
+			return t, noActiveDeployment()
 		}
 	}
 	m := &manifest{}
@@ -163,13 +140,13 @@ func (c *call) target(ctx context.Context, tx storage.Tx, workflow string, named
 // deploymentParams are the parameters of deployments.create.
 type deploymentParams struct {
 	Manifest json.RawMessage `json:"manifest"`
-	Artifact *artifactParams `json:"artifact"`
+	Artifact *artifactParams `json:"artifact,omitempty"`
 }
 
 type artifactParams struct {
 	SHA256 string  `json:"sha256"`
 	Size   int64   `json:"size"`
-	Path   *string `json:"path"`
+	Path   *string `json:"path,omitempty"`
 }
 
 // maxArtifactPath is the longest path of an artifact in bytes. It is never opened.
@@ -280,12 +257,6 @@ func getDeployment(ctx context.Context, c *call, p *deploymentIDParams) (answer,
 
 type noParams struct{}
 
-type activeBody struct {
-	DeploymentID string    `json:"deploymentId"`
-	Previous     string    `json:"previous,omitempty"`
-	ActivatedAt  time.Time `json:"activatedAt"`
-}
-
 // activeDeployment answers which deployment is active (HTTP-12, HTTP-22, HTTP-39).
 func activeDeployment(ctx context.Context, c *call, _ *noParams) (answer, error) {
 	a, err := readPointer(ctx, c.store)
@@ -293,17 +264,17 @@ func activeDeployment(ctx context.Context, c *call, _ *noParams) (answer, error)
 		return answer{}, err
 	}
 	if a.Deployment == "" {
-		return answer{}, noActive()
+		return answer{}, noActiveDeployment()
 	}
-	return answer{body: activeBody{a.Deployment, a.Before, journal.Time(a.At)}}, nil
+	return answer{body: wire.ActiveDeployment{DeploymentID: a.Deployment, Previous: a.Before, ActivatedAt: journal.Time(a.At)}}, nil
 }
 
 // activateParams are the parameters of deployments.activate. ExpectedActive is a string, or null for
 // none; absent, it is not looked at.
 type activateParams struct {
 	ID             string          `json:"id" in:"path"`
-	ExpectedActive json.RawMessage `json:"expectedActive"`
-	Reason         *string         `json:"reason"`
+	ExpectedActive json.RawMessage `json:"expectedActive,omitempty"`
+	Reason         *string         `json:"reason,omitempty"`
 }
 
 func (p *activateParams) check() []issue {
@@ -327,13 +298,6 @@ func (p *activateParams) expected() (_ *string, ok bool) {
 		s = new(string)
 	}
 	return s, true
-}
-
-type activationBody struct {
-	DeploymentID string    `json:"deploymentId"`
-	ActivatedAt  time.Time `json:"activatedAt"`
-	Changed      bool      `json:"changed"`
-	LiveEngines  int       `json:"liveEngines"`
 }
 
 // activateDeployment has new runs begin on a deployment. Pointer, record, answer and audit row are one
@@ -369,7 +333,9 @@ func activateDeployment(ctx context.Context, c *call, p *activateParams) (answer
 		if err != nil {
 			return answer{}, err
 		}
-		return answer{body: activationBody{p.ID, journal.Time(after.At), before.Deployment != p.ID, live}}, nil
+		return answer{body: wire.Activation{
+			DeploymentID: p.ID, ActivatedAt: journal.Time(after.At), Changed: before.Deployment != p.ID, LiveEngines: live,
+		}}, nil
 	})
 }
 
@@ -387,9 +353,7 @@ func (c *call) liveEngines(ctx context.Context, id string) (n int, err error) {
 	return n, nil
 }
 
-type deploymentListParams struct{ pageParams }
-
-func (p *deploymentListParams) check() []issue { return p.checkPage() }
+type deploymentListParams struct{ paging }
 
 // A deploymentPlace is the place of a deployment in the list: by the time of its creation.
 type deploymentPlace struct {
@@ -406,7 +370,7 @@ func (p deploymentPlace) compare(q deploymentPlace) int {
 func listDeployments(ctx context.Context, c *call, p *deploymentListParams) (answer, error) {
 	list := fmt.Sprintf("deployments:%v", p.ascending())
 	var from *deploymentPlace
-	if cursor := p.cursor(); cursor != "" {
+	if cursor := p.Cursor; cursor != "" {
 		if from = new(deploymentPlace); !openCursor(list, cursor, from) {
 			return answer{}, badCursor()
 		}
@@ -428,7 +392,7 @@ func listDeployments(ctx context.Context, c *call, p *deploymentListParams) (ans
 	if err != nil {
 		return answer{}, err
 	}
-	page := weft.Page[deploymentBody]{Next: p.cursor()}
+	page := weft.Page[wire.Deployment]{Next: p.Cursor}
 	size := 0
 	for _, at := range places {
 		r, err := deployment.Load(ctx, c.store, at.ID)
@@ -436,7 +400,7 @@ func listDeployments(ctx context.Context, c *call, p *deploymentListParams) (ans
 			return answer{}, err
 		}
 		size += len(r.Manifest) + 400
-		if len(page.Data) == p.limit() || size > pageBytes && len(page.Data) > 0 {
+		if len(page.Data) == p.limit() || size > maxPageBytes && len(page.Data) > 0 {
 			page.HasMore = true
 			break
 		}
@@ -494,6 +458,3 @@ func getArtifact(ctx context.Context, c *call, p *deploymentIDParams) (answer, e
 		},
 	}, nil
 }
-
-// liveNames is what is known of the workflows of living engines.
-var _ = engine.EngineInfo{}

@@ -2,7 +2,6 @@ package control
 
 import (
 	"encoding/binary"
-	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -19,9 +18,6 @@ func (p place) after(q place) bool {
 	return p.checkpoint > q.checkpoint || p.checkpoint == q.checkpoint && p.position > q.position
 }
 
-// eventMark is how the ids of events begin.
-const eventMark = "evnt_"
-
 // eventID returns the id of an event: the ULID of the milliseconds of its checkpoint, the number
 // of the checkpoint, and the position of the event in it. So ids of one run are in the order of its
 // history.
@@ -31,14 +27,13 @@ func eventID(at time.Time, p place) string {
 	_ = id.SetTime(min(ms, ulid.MaxTime()))
 	binary.BigEndian.PutUint64(id[6:], p.checkpoint)
 	binary.BigEndian.PutUint16(id[14:], uint16(p.position))
-	return eventMark + id.String()
+	return id.String()
 }
 
 // placeOf returns the place of the event with an id. It is false if no event has such an id.
 func placeOf(id string) (place, bool) {
-	text, ok := strings.CutPrefix(id, eventMark)
-	u, err := ulid.ParseStrict(text)
-	if !ok || err != nil || u.String() != text {
+	u, err := ulid.ParseStrict(id)
+	if err != nil || u.String() != id {
 		return place{}, false
 	}
 	return place{binary.BigEndian.Uint64(u[6:]), int(binary.BigEndian.Uint16(u[14:]))}, true

@@ -2,7 +2,6 @@ package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
@@ -19,33 +19,15 @@ import (
 // eventParams are the parameters of runs.events.
 type eventParams struct {
 	RunID       string  `json:"runId" in:"path"`
-	ResolveData *string `json:"resolveData" in:"query"`
-	pageParams
+	ResolveData *string `json:"resolveData,omitempty" in:"query"`
+	paging
 }
 
-func (p *eventParams) check() []issue { return checkResolveData(p.checkPage(), p.ResolveData) }
+func (p *eventParams) check() []issue { return checkResolveData(p.paging.check(), p.ResolveData) }
 
 // eventBody is an event as a client sees it.
 type eventBody struct {
-	EventID    string          `json:"eventId"`
-	Checkpoint uint64          `json:"checkpoint"`
-	CreatedAt  time.Time       `json:"createdAt"`
-	Kind       string          `json:"kind"`
-	Operation  string          `json:"operation,omitempty"`
-	Of         string          `json:"of,omitempty"`
-	Name       string          `json:"name,omitempty"`
-	Attempt    int             `json:"attempt,omitempty"`
-	Result     json.RawMessage `json:"result,omitempty"`
-	Error      *failureBody    `json:"error,omitempty"`
-	Due        time.Time       `json:"due,omitzero"`
-	SignalID   string          `json:"signalId,omitempty"`
-	By         string          `json:"by,omitempty"`
-	Reason     string          `json:"reason,omitempty"`
-	ChildID    string          `json:"childId,omitempty"`
-	Category   string          `json:"category,omitempty"`
-	Branch     string          `json:"branch,omitempty"`
-	Target     string          `json:"target,omitempty"`
-
+	wire.Event
 	at place
 }
 
@@ -54,11 +36,11 @@ type eventBody struct {
 func eventOf(k *principal, c *checkpoint.Checkpoint, position int, data bool) eventBody {
 	e := &c.Events[position]
 	at := place{c.Number, position}
-	b := eventBody{
-		EventID: eventID(c.Time, at), Checkpoint: c.Number, CreatedAt: c.Time.UTC(), at: at,
+	b := eventBody{at: at, Event: wire.Event{
+		EventID: eventID(c.Time, at), Checkpoint: int64(c.Number), CreatedAt: c.Time.UTC(),
 		Kind: string(e.Kind), Operation: e.Operation, Of: e.Of, Name: k.visible(e.Name), Attempt: e.Attempt, SignalID: e.SignalID,
 		By: k.visible(e.By), Reason: k.visible(e.Why), Category: e.Category, Branch: e.Branch,
-	}
+	}}
 	if e.Kind == checkpoint.KindClaimed && !k.operates() {
 		b.By = ""
 	}
@@ -66,7 +48,7 @@ func eventOf(k *principal, c *checkpoint.Checkpoint, position int, data bool) ev
 		b.Result = jsonOf(e.Codec, e.Result)
 	}
 	if e.Error != "" {
-		b.Error = &failureBody{Message: k.visible(e.Error), Code: e.Sentinel}
+		b.Error = &wire.StructuredError{Message: k.visible(e.Error), Code: e.Sentinel}
 		if k.has(scopeOpsRead) {
 			b.Error.Stack = e.Stack
 		}
@@ -96,7 +78,7 @@ func runEvents(ctx context.Context, c *call, p *eventParams) (answer, error) {
 	if c.request != nil && accepts(c.request.Header, eventStream) {
 		return c.followEvents(ctx, id, data)
 	}
-	page, err := c.eventPage(ctx, id, &p.pageParams, data)
+	page, err := c.eventPage(ctx, id, &p.paging, data)
 	return answer{body: page}, err
 }
 
@@ -106,18 +88,18 @@ type eventCursor struct {
 	Position   int    `cbor:"2,keyasint"`
 }
 
-func (c *call) eventPage(ctx context.Context, id string, p *pageParams, data bool) (weft.Page[eventBody], error) {
+func (c *call) eventPage(ctx context.Context, id string, p *paging, data bool) (weft.Page[eventBody], error) {
 	ascending := p.ascending()
 	list := fmt.Sprintf("events:%s:%v", id, ascending)
 	var from *place
-	if cursor := p.cursor(); cursor != "" {
+	if cursor := p.Cursor; cursor != "" {
 		var at eventCursor
 		if !openCursor(list, cursor, &at) {
 			return weft.Page[eventBody]{}, badCursor()
 		}
 		from = &place{at.Checkpoint, at.Position}
 	}
-	page := weft.Page[eventBody]{Next: p.cursor()}
+	page := weft.Page[eventBody]{Next: p.Cursor}
 	var err error
 	if ascending {
 		page.Data, page.HasMore, err = c.eventsUp(ctx, id, from, p.limit(), data)
@@ -149,7 +131,7 @@ func (c *call) eventsUp(ctx context.Context, id string, from *place, limit int, 
 			}
 			e := eventOf(c.who, &cp, i, data)
 			size += e.size()
-			if len(events) == limit || size > pageBytes && len(events) > 0 {
+			if len(events) == limit || size > maxPageBytes && len(events) > 0 {
 				return events, true, nil
 			}
 			events = append(events, e)
@@ -183,7 +165,7 @@ reading:
 	size := 0
 	for i := len(last) - 1; i >= 0; i-- {
 		size += last[i].size()
-		if len(events) == limit || size > pageBytes && len(events) > 0 {
+		if len(events) == limit || size > maxPageBytes && len(events) > 0 {
 			return events, true, nil
 		}
 		events = append(events, last[i])

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
@@ -14,19 +15,19 @@ import (
 
 // listParams are the parameters of runs.list.
 type listParams struct {
-	Workflow   *string  `json:"workflow" in:"query"`
-	Status     *string  `json:"status" in:"query"`
-	Label      []string `json:"label" in:"query"`
-	Attention  *bool    `json:"attention" in:"query"`
-	Parent     *string  `json:"parent" in:"query"`
-	Deployment *string  `json:"deployment" in:"query"`
-	After      *string  `json:"after" in:"query"`
-	Before     *string  `json:"before" in:"query"`
-	pageParams
+	Workflow   *string  `json:"workflow,omitempty" in:"query"`
+	Status     *string  `json:"status,omitempty" in:"query"`
+	Label      []string `json:"label,omitempty" in:"query"`
+	Attention  *bool    `json:"attention,omitempty" in:"query"`
+	Parent     *string  `json:"parent,omitempty" in:"query"`
+	Deployment *string  `json:"deployment,omitempty" in:"query"`
+	After      *string  `json:"after,omitempty" in:"query"`
+	Before     *string  `json:"before,omitempty" in:"query"`
+	paging
 }
 
 func (p *listParams) check() []issue {
-	issues := p.checkPage()
+	issues := p.paging.check()
 	bad := func(path, problem string) { issues = append(issues, issue{path, problem}) }
 	if p.Workflow != nil {
 		issues = checkWorkflowName(issues, "/workflow", *p.Workflow)
@@ -102,11 +103,11 @@ func (p *listParams) filter(k *principal) (engine.Filter, bool) {
 func listRuns(ctx context.Context, c *call, p *listParams) (answer, error) {
 	f, ok := p.filter(c.who)
 	if !ok {
-		return answer{body: weft.Page[runBody]{}}, nil
+		return answer{body: weft.Page[wire.Run]{}}, nil
 	}
-	page, err := within(p.limit(), func(limit int) (weft.Page[runBody], error) {
-		found, err := c.engine.Page(ctx, f, engine.PageRequest{Limit: limit, Cursor: p.cursor(), Ascending: p.ascending()})
-		page := weft.Page[runBody]{Next: found.Next, HasMore: found.HasMore}
+	page, err := within(p.limit(), func(limit int) (weft.Page[wire.Run], error) {
+		found, err := c.engine.Page(ctx, f, engine.PageRequest{Limit: limit, Cursor: p.Cursor, Ascending: p.ascending()})
+		page := weft.Page[wire.Run]{Next: found.Next, HasMore: found.HasMore}
 		for i := range found.Data {
 			if runID, ok := c.who.runID(found.Data[i].ID); ok {
 				page.Data = append(page.Data, runOf(c.who, runID, &found.Data[i]))

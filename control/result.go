@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,15 +10,16 @@ import (
 
 	"github.com/dunglas/httpsfv"
 
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/storage"
 )
-
-// mostWait is how long a request may wait for a result.
-const mostWait = 60 * time.Second
 
 type resultParams struct {
 	RunID string `json:"runId" in:"path"`
-	Wait  *int   `json:"wait" in:"query"` // seconds
+	Wait  *int   `json:"wait,omitempty" in:"query"` // seconds
 }
 
 func (p *resultParams) check() []issue {
@@ -25,13 +27,6 @@ func (p *resultParams) check() []issue {
 		return []issue{{"/wait", "must be 0 to 60"}}
 	}
 	return nil
-}
-
-type resultBody struct {
-	RunID  string          `json:"runId"`
-	Status string          `json:"status"`
-	Result json.RawMessage `json:"result,omitempty"`
-	Error  *failureBody    `json:"error,omitempty"`
 }
 
 // runResult waits for the end of a run, as long as the client asks for.
@@ -48,7 +43,7 @@ func runResult(ctx context.Context, c *call, p *resultParams) (answer, error) {
 	}
 	b, ended, err := c.outcome(ctx, id)
 	if err == nil && !ended {
-		if wait := c.patience(asked); wait > 0 {
+		if wait := min(asked, c.wait); wait > 0 {
 			if err := c.awaitEnd(ctx, id, wait); err != nil {
 				return answer{}, err
 			}
@@ -60,7 +55,7 @@ func runResult(ctx context.Context, c *call, p *resultParams) (answer, error) {
 	}
 	b.RunID = p.RunID
 	if !ended {
-		return answer{status: http.StatusAccepted, body: b}, nil
+		return answer{status: http.StatusAccepted, body: wire.RunPending{RunID: b.RunID, Status: b.Status}}, nil
 	}
 	return answer{body: b}, nil
 }
@@ -100,4 +95,90 @@ func (c *call) awaitEnd(ctx context.Context, id string, wait time.Duration) erro
 		return waitEnded(ctx)
 	}
 	return err
+}
+
+// outcome returns how a run ended, as a result, or its status if it has not.
+func (c *call) outcome(ctx context.Context, id string) (b wire.RunResult, ended bool, err error) {
+	for {
+		wf, err := c.record(ctx, id)
+		if err != nil {
+			return b, false, err
+		}
+		if !wf.Status.Terminal() {
+			return wire.RunResult{Status: string(wf.Status)}, false, nil
+		}
+		out, err := journal.ReadOutput(ctx, c.store, wf)
+		if err == nil {
+			b.Status, b.Result, b.Error = string(wf.Status), nil, c.failureOf(out)
+			if wf.Status == checkpoint.StatusCompleted {
+				b.Result = resultOf(out)
+			}
+			return b, true, nil
+		}
+		if again, err := c.changed(ctx, wf, err); !again {
+			return b, false, err
+		}
+	}
+}
+
+// changed reports whether a run was purged or resumed after wf was read, so that a record that
+// belongs to it is missing, or another one. Otherwise it returns the error with which it was read.
+func (c *call) changed(ctx context.Context, wf *journal.Workflow, cause error) (bool, error) {
+	if !errors.Is(cause, storage.ErrCorrupt) {
+		return false, cause
+	}
+	now, err := c.record(ctx, wf.ID)
+	if err != nil {
+		return false, err
+	}
+	return !bytes.Equal(now.Raw(), wf.Raw()), cause
+}
+
+// resultOf returns the result of a run that completed. It is never absent.
+func resultOf(out *journal.Output) json.RawMessage {
+	if out.Data == nil {
+		return json.RawMessage("null")
+	}
+	return jsonOf(out.Codec, out.Data)
+}
+
+// failureOf returns why a run has no result, or nil.
+func (c *call) failureOf(out *journal.Output) *wire.StructuredError {
+	if out.Status == checkpoint.StatusCompleted {
+		return nil
+	}
+	e := &wire.StructuredError{Message: c.who.visible(out.Error), Code: out.Sentinel}
+	if c.who.has(scopeOpsRead) {
+		e.Stack = out.Stack
+	}
+	return e
+}
+
+// addData adds the input of a run and, if it has ended, its outcome.
+func (c *call) addData(ctx context.Context, id string, b *wire.Run) error {
+	for {
+		wf, err := c.record(ctx, id)
+		if err != nil {
+			return err
+		}
+		in, err := journal.ReadInput(ctx, c.store, wf)
+		var out *journal.Output
+		if err == nil && wf.Status.Terminal() && b.Status == string(wf.Status) {
+			out, err = journal.ReadOutput(ctx, c.store, wf)
+		}
+		if err != nil {
+			if again, err := c.changed(ctx, wf, err); !again {
+				return err
+			}
+			continue
+		}
+		b.Input = jsonOf(in.Codec, in.Data)
+		if out != nil {
+			b.Error = c.failureOf(out)
+			if wf.Status == checkpoint.StatusCompleted {
+				b.Output = resultOf(out)
+			}
+		}
+		return nil
+	}
 }

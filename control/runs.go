@@ -11,10 +11,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
@@ -76,12 +75,12 @@ func reasonOr(reason *string, otherwise string) string {
 // createParams are the parameters of runs.create (HTTP-42).
 type createParams struct {
 	WorkflowName string            `json:"workflowName"`
-	Input        json.RawMessage   `json:"input"`
-	RunID        *string           `json:"runId"`
-	DeploymentID *string           `json:"deploymentId"`
-	SpecVersion  *int              `json:"specVersion"`
-	Queue        *string           `json:"queue"`
-	Labels       map[string]string `json:"labels"`
+	Input        json.RawMessage   `json:"input,omitempty"`
+	RunID        *string           `json:"runId,omitempty"`
+	DeploymentID *string           `json:"deploymentId,omitempty"`
+	SpecVersion  *int              `json:"specVersion,omitempty"`
+	Queue        *string           `json:"queue,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
 }
 
 // newestSpec is the newest version of the world's specification (HTTP-42). An engine's run does
@@ -112,10 +111,7 @@ func (p *createParams) check() (issues []issue) {
 }
 
 func checkWorkflowName(issues []issue, path, name string) []issue {
-	switch {
-	case name == "":
-		return append(issues, issue{path, "is required"})
-	case payload.CheckName("workflow name", name, keys.MaxName) != nil:
+	if payload.CheckName("workflow name", name, keys.MaxName) != nil {
 		return append(issues, issue{path, fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName)})
 	}
 	return issues
@@ -130,19 +126,13 @@ func labelsProblem(labels map[string]string) string {
 		payload.MaxLabels, payload.MaxLabelName, payload.ReservedLabels, payload.MaxLabelValue, payload.MaxLabelBytes)
 }
 
-type createdBody struct {
-	RunID        string `json:"runId"`
-	Status       string `json:"status"`
-	DeploymentID string `json:"deploymentId"`
-}
-
 // createRun starts a run. The start, the answer under its key and the audit row are one commit.
 func createRun(ctx context.Context, c *call, p *createParams) (answer, error) {
 	if !c.who.home && (p.DeploymentID != nil || p.Queue != nil) {
 		return answer{}, homeOnly("deploymentId and queue")
 	}
 	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
-		runID := "wrun_" + newULID()
+		runID := "wrun_" + newULID(time.Now())
 		if p.RunID != nil {
 			runID = *p.RunID
 		}
@@ -154,42 +144,27 @@ func createRun(ctx context.Context, c *call, p *createParams) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		r := &engine.StartRequest{Workflow: p.WorkflowName, ID: id, Input: input(p.Input)}
+		r := &engine.StartRequest{Workflow: p.WorkflowName, ID: id, Input: input(p.Input), New: true}
 		r.Options.Labels = p.Labels
 		r.Options.Deployment, r.Options.Queue = target.deploymentID, target.queue
 		if p.Queue != nil {
 			r.Options.Queue = *p.Queue
 		}
-		if err := c.start(ctx, tx, r, runID, p.RunID != nil); err != nil {
-			return answer{}, err
+		if _, err := c.engine.In(tx).StartWorkflow(ctx, r); err != nil {
+			return answer{}, runExistsOr(runID, err)
 		}
 		return answer{
 			status: http.StatusCreated,
 			header: http.Header{"Location": {"/v1/runs/" + url.PathEscape(runID)}},
-			body:   createdBody{runID, string(checkpoint.StatusPending), target.deploymentID},
+			body:   wire.RunCreated{RunID: runID, Status: string(checkpoint.StatusPending), DeploymentID: target.deploymentID},
 		}, nil
 	})
 }
 
-// start stages a start. If the run may exist, because the client chose its id, it is an error if it
-// does: also if it is the same run.
-func (c *call) start(ctx context.Context, tx storage.Tx, r *engine.StartRequest, runID string, mayExist bool) error {
-	in := c.engine.In(tx)
-	if mayExist {
-		switch there, err := in.Describe(ctx, r.ID); {
-		case err == nil:
-			_, err := in.StartWorkflow(ctx, r) // stages nothing: it says whether it is the same
-			if err != nil && !errors.Is(err, engine.ErrExists) {
-				return err
-			}
-			return runExists(runID, there.Status, err == nil)
-		case !errors.Is(err, engine.ErrNotFound):
-			return err
-		}
-	}
-	_, err := in.StartWorkflow(ctx, r)
-	if exists, ok := errors.AsType[*engine.ExistsError](err); ok {
-		return runExists(runID, exists.Status, exists.Same)
+// runExistsOr returns the problem of a start whose runId is taken, or err.
+func runExistsOr(runID string, err error) error {
+	if e, ok := errors.AsType[*engine.ExistsError](err); ok {
+		return runExists(runID, e.Status, e.Same)
 	}
 	return err
 }
@@ -206,10 +181,6 @@ func input(raw json.RawMessage) any {
 	return raw
 }
 
-func newULID() string {
-	return ulid.MustNew(ulid.Timestamp(time.Now()), ulid.DefaultEntropy()).String()
-}
-
 // homeOnly is the problem of a parameter that only keys of the home namespace may give.
 func homeOnly(what string) *problem {
 	return newProblem(http.StatusForbidden, "missing_scope", "A key of this namespace may not choose "+what+".")
@@ -218,7 +189,7 @@ func homeOnly(what string) *problem {
 // getParams are the parameters of runs.get.
 type getParams struct {
 	RunID       string  `json:"runId" in:"path"`
-	ResolveData *string `json:"resolveData" in:"query"`
+	ResolveData *string `json:"resolveData,omitempty" in:"query"`
 }
 
 func (p *getParams) check() []issue { return checkResolveData(nil, p.ResolveData) }
@@ -251,7 +222,7 @@ func getRun(ctx context.Context, c *call, p *getParams) (answer, error) {
 
 type purgeParams struct {
 	RunID  string  `json:"runId" in:"path"`
-	Reason *string `json:"reason" in:"query"`
+	Reason *string `json:"reason,omitempty" in:"query"`
 }
 
 func (p *purgeParams) check() []issue { return checkReason(nil, p.Reason) }
@@ -269,15 +240,10 @@ func purgeRun(ctx context.Context, c *call, p *purgeParams) (answer, error) {
 
 type cancelParams struct {
 	RunID  string  `json:"runId" in:"path"`
-	Reason *string `json:"reason"`
+	Reason *string `json:"reason,omitempty"`
 }
 
 func (p *cancelParams) check() []issue { return checkReason(nil, p.Reason) }
-
-type acceptedBody struct {
-	Accepted bool   `json:"accepted"`
-	Status   string `json:"status,omitempty"`
-}
 
 func cancelRun(ctx context.Context, c *call, p *cancelParams) (answer, error) {
 	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
@@ -293,7 +259,7 @@ func cancelRun(ctx context.Context, c *call, p *cancelParams) (answer, error) {
 		err = in.Cancel(ctx, id, c.actor(reason))
 		if ended, ok := errors.AsType[*engine.TerminalError](err); ok {
 			if ended.Status == checkpoint.StatusCancelled {
-				return answer{body: acceptedBody{true, string(ended.Status)}}, nil
+				return answer{body: wire.RunCancelled{Accepted: true, Status: string(ended.Status)}}, nil
 			}
 			return answer{}, runTerminal(ended.Status)
 		}
@@ -304,7 +270,7 @@ func cancelRun(ctx context.Context, c *call, p *cancelParams) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		return answer{status: http.StatusAccepted, body: acceptedBody{true, string(now.Status)}}, nil
+		return answer{status: http.StatusAccepted, body: wire.RunCancelled{Accepted: true, Status: string(now.Status)}}, nil
 	})
 }
 
@@ -315,8 +281,8 @@ func runTerminal(status checkpoint.Status) *problem {
 // resumeParams are the parameters of runs.resume (HTTP-59).
 type resumeParams struct {
 	RunID   string          `json:"runId"`
-	Reason  *string         `json:"reason"`
-	Payload json.RawMessage `json:"payload"`
+	Reason  *string         `json:"reason,omitempty"`
+	Payload json.RawMessage `json:"payload,omitempty"`
 }
 
 // maxResumePayload is the largest payload of runs.resume in bytes (HTTP-62).
@@ -357,7 +323,7 @@ func resumeRun(ctx context.Context, c *call, p *resumeParams) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		return answer{body: acceptedBody{Accepted: true}}, nil
+		return answer{body: wire.Accepted{Accepted: true}}, nil
 	})
 }
 
@@ -366,8 +332,8 @@ type resolveParams struct {
 	RunID  string          `json:"runId" in:"path"`
 	Op     string          `json:"op" in:"path"`
 	Answer string          `json:"answer"`
-	Result json.RawMessage `json:"result"`
-	Error  *string         `json:"error"`
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  *string         `json:"error,omitempty"`
 	Reason string          `json:"reason"`
 }
 
@@ -428,6 +394,6 @@ func resolveOperation(ctx context.Context, c *call, p *resolveParams) (answer, e
 		if err := c.engine.In(tx).Resolve(ctx, id, p.Op, p.verdict(), c.actor(p.Reason)); err != nil {
 			return answer{}, err
 		}
-		return answer{body: acceptedBody{Accepted: true}}, nil
+		return answer{body: wire.Accepted{Accepted: true}}, nil
 	})
 }

@@ -10,9 +10,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/keys"
@@ -33,15 +33,15 @@ func signalOperations() []*operation {
 type sendParams struct {
 	RunID    string          `json:"runId" in:"path"`
 	Name     string          `json:"name" in:"path"`
-	Payload  json.RawMessage `json:"payload"`
-	SignalID *string         `json:"signalId"` // SIG-1, SIG-2: optional; empty is not absent
-	Start    *signalStart    `json:"start"`
+	Payload  json.RawMessage `json:"payload,omitempty"`
+	SignalID *string         `json:"signalId,omitempty"` // SIG-1, SIG-2: optional; empty is not absent
+	Start    *signalStart    `json:"start,omitempty"`
 }
 
 // signalStart is the run to start if it does not exist.
 type signalStart struct {
 	WorkflowName string          `json:"workflowName"`
-	Input        json.RawMessage `json:"input"`
+	Input        json.RawMessage `json:"input,omitempty"`
 }
 
 func (p *sendParams) check() (issues []issue) {
@@ -62,20 +62,10 @@ func checkSignalName(issues []issue, name string) []issue {
 	return issues
 }
 
-// sentBody is the answer to a signal: the canonical result of any transport.
-type sentBody struct {
-	Accepted         bool      `json:"accepted"`
-	WorkflowID       string    `json:"workflowId"` // the runId
-	SignalName       string    `json:"signalName"`
-	SignalID         string    `json:"signalId"`
-	AcceptedAt       time.Time `json:"acceptedAt"`
-	SignalStorageKey string    `json:"signalStorageKey"`
-}
-
 // sentOf returns an acceptance as the client of a run knows it: without the namespace.
-func sentOf(runID string, a *signal.Accepted) sentBody {
-	return sentBody{
-		Accepted: a.Accepted, WorkflowID: runID, SignalName: a.SignalName, SignalID: a.SignalID, AcceptedAt: a.AcceptedAt,
+func sentOf(runID string, a *signal.Accepted) wire.SignalAccepted {
+	return wire.SignalAccepted{
+		Accepted: a.Accepted, WorkflowID: runID, SignalName: a.SignalName, SignalID: a.SignalID, AcceptedAt: a.AcceptedAt.UTC(),
 		SignalStorageKey: string(keys.Signal(runID, a.SignalName, a.SignalID)),
 	}
 }
@@ -123,7 +113,7 @@ func (c *call) sent(p *sendParams, send func(context.Context, signal.Message) (s
 	return func(ctx context.Context, m signal.Message) (answer, error) {
 		a, err := send(ctx, m)
 		if err != nil {
-			return answer{}, signalProblem(p.RunID, err)
+			return answer{}, signalProblem(p.RunID, runExistsOr(p.RunID, err))
 		}
 		c.note.deduped = a.Repeated
 		return answer{body: sentOf(p.RunID, &a)}, nil
@@ -152,19 +142,17 @@ func signalProblem(runID string, err error) error {
 
 type signalListParams struct {
 	RunID string `json:"runId" in:"path"`
-	pageParams
+	paging
 }
 
-func (p *signalListParams) check() []issue { return p.checkPage() }
-
+// signalBody is a signal as a client sees it.
 type signalBody struct {
-	Name          string    `json:"name"`
-	SignalID      string    `json:"signalId"`
-	AcceptedAt    time.Time `json:"acceptedAt"`
-	Bytes         int       `json:"bytes"`
-	Indeterminate bool      `json:"indeterminate"`
-
+	wire.Signal
 	at signalPlace
+}
+
+func signalOf(w acceptance.Waiting, indeterminate bool, at signalPlace) signalBody {
+	return signalBody{wire.Signal{Name: w.Name, SignalID: w.ID, AcceptedAt: w.AcceptedAt.UTC(), Bytes: w.Bytes, Indeterminate: indeterminate}, at}
 }
 
 // A signalPlace is the place of a signal in the list of those that wait: first come those of the
@@ -198,12 +186,12 @@ func listSignals(ctx context.Context, c *call, p *signalListParams) (answer, err
 	}
 	var from *signalPlace
 	list := fmt.Sprintf("signals:%s:%v", id, p.ascending())
-	if cursor := p.cursor(); cursor != "" {
+	if cursor := p.Cursor; cursor != "" {
 		if from = new(signalPlace); !openCursor(list, cursor, from) {
 			return answer{}, badCursor()
 		}
 	}
-	page := weft.Page[signalBody]{Next: p.cursor()}
+	page := weft.Page[signalBody]{Next: p.Cursor}
 	if p.ascending() {
 		page.Data, err = c.signalsUp(ctx, id, from, p.limit()+1)
 	} else {
@@ -265,7 +253,7 @@ func (c *call) waitingSignals(ctx context.Context, id string, from *signalPlace)
 			}
 			for _, w := range page {
 				seq = w.Seq + 1
-				if !yield(signalBody{w.Name, w.ID, w.AcceptedAt.UTC(), w.Bytes, false, signalPlace{Seq: w.Seq}}, nil) {
+				if !yield(signalOf(w, false, signalPlace{Seq: w.Seq}), nil) {
 					return
 				}
 			}
@@ -276,7 +264,7 @@ func (c *call) waitingSignals(ctx context.Context, id string, from *signalPlace)
 			if err == nil && from != nil && at.compare(*from) <= 0 {
 				continue
 			}
-			if !yield(signalBody{w.Name, w.ID, w.AcceptedAt.UTC(), w.Bytes, true, at}, err) || err != nil {
+			if !yield(signalOf(w, true, at), err) || err != nil {
 				return
 			}
 		}
@@ -287,7 +275,7 @@ type clearParams struct {
 	RunID    string  `json:"runId" in:"path"`
 	Name     string  `json:"name" in:"path"`
 	SignalID string  `json:"signalId" in:"path"`
-	Reason   *string `json:"reason" in:"query"`
+	Reason   *string `json:"reason,omitempty" in:"query"`
 }
 
 func (p *clearParams) check() []issue {

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 	"time"
+
+	"github.com/weft-go/weft/internal/lock"
 )
 
 // Limits of what waits.
@@ -19,10 +20,11 @@ const (
 
 // waits counts what waits in this process.
 type waits struct {
-	mu      sync.Mutex
+	mu      lock.Mutex
 	polls   map[string]int // by key
 	streams map[string]int // by key
 	all     int            // streams
+	hooks   int            // webhooks
 }
 
 // name names a key in a process.
@@ -58,6 +60,21 @@ func (w *waits) stream(k *principal) (release func(), err error) {
 	}
 	w.all++
 	return release, nil
+}
+
+// webhook counts a webhook until release is called. It is false if there are too many.
+func (w *waits) webhook() (release func(), ok bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.hooks >= mostWebhooks {
+		return nil, false
+	}
+	w.hooks++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.hooks--
+	}, true
 }
 
 // take counts one of a key. The caller holds mu.
