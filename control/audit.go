@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type auditRow struct {
 	Status         int    `cbor:"16,keyasint"`
 	Code           string `cbor:"17,keyasint,omitempty"` // of the problem
 	Count          int    `cbor:"18,keyasint,omitempty"` // how many the row stands for; 0: one
+	Reason         string `cbor:"19,keyasint,omitempty"` // what the client gave as the reason
 }
 
 const (
@@ -55,7 +57,7 @@ func (c *call) newAuditRow(status int, code string) *auditRow {
 		ID: newULID(now), Action: c.op.name, Resource: short(c.resource), Result: resultSuccess,
 		IP: c.ip, UserAgent: short(c.agent), CreatedAt: now.UnixMicro(), Lane: c.op.lane(), Deduped: c.note.deduped,
 		CorrelationID: c.correlationID, RunID: short(c.note.runID), IdempotencyKey: short(c.idempotencyKey),
-		Status: status, Code: code,
+		Status: status, Code: code, Reason: short(c.note.reason),
 	}
 	if code != "" {
 		row.Result = resultFailure
@@ -64,6 +66,30 @@ func (c *call) newAuditRow(status int, code string) *auditRow {
 		row.KeyID, row.Project, row.Environment = c.who.id, c.who.Project, c.who.Environment
 	}
 	return row
+}
+
+// audit has the row of a call written. The rows of changes that succeeded are in the store when
+// audit returns; mutate has stored its own. If the store does not take one, the answer stays true, and
+// the log has it.
+func (c *call) audit(ctx context.Context, status int, code string) {
+	if c.op.unaudited || c.audited {
+		return
+	}
+	row := c.newAuditRow(status, code)
+	by := c.ip
+	if c.who != nil {
+		by = c.who.tenant() + "/" + c.who.id
+	}
+	switch {
+	case c.who == nil && code != "", status == http.StatusForbidden, status == http.StatusTooManyRequests:
+		c.auditor.refused(foldKey{code, by}, row)
+	case code == "" && c.op.method != http.MethodGet && !c.note.deduped && !c.op.batch:
+		if err := c.auditor.commit(context.WithoutCancel(ctx), []*auditRow{row}); err != nil {
+			c.log.Error("an audit row is lost: the store did not take it", "operation", row.Action, "correlation", row.CorrelationID, "error", err)
+		}
+	default:
+		c.auditor.add(row)
+	}
 }
 
 // short cuts a text, and takes out what would break a line of a log.

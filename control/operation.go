@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 )
 
 // An operation is one row of the table of operations: a route, a JSON-RPC method and an audit action
@@ -21,6 +22,10 @@ type operation struct {
 	restOnly bool // JSON-RPC does not have it
 	unread   bool // the pipeline does not read the body: run reads call.request
 	do       action
+
+	batch     bool // the operation rpc: it has no parameters of its own
+	unsecured bool // served whatever Config.HTTPS says, and after Close
+	unaudited bool
 }
 
 // keyRule says what an operation makes of an idempotency key.
@@ -41,9 +46,10 @@ type action struct {
 
 // A field is a parameter of an operation.
 type field struct {
-	name string
-	in   string // "path", "query" or "body"
-	kind fieldKind
+	name     string
+	in       string // "path", "query" or "body"
+	kind     fieldKind
+	required bool // its json tag has no omitempty
 }
 
 // fieldKind says how the text of a path or query is read.
@@ -63,9 +69,9 @@ type issue struct {
 }
 
 // act returns the action of a function. P is a struct of the operation's parameters: json tags name
-// them, the tag in:"path" or in:"query" says where REST has them (else in the body). Parameters
-// are optional unless P says otherwise: if *P has a method check() []issue, it is called.
-// Unknown and doubled parameters, and null where P has no json.RawMessage, are refused.
+// them, the tag in:"path" or in:"query" says where REST has them (else in the body). One whose json
+// tag lacks omitempty is required. Unknown and doubled parameters, and null where P has no
+// json.RawMessage, are refused. If *P has a method check() []issue, it is called then.
 func act[P any](run func(ctx context.Context, c *call, p *P) (answer, error)) action {
 	return action{
 		fields: fieldsOf[P](),
@@ -88,8 +94,7 @@ type call struct {
 	idempotencyKey string // "": none
 	correlationID  string
 	ip, agent      string
-	inBatch        bool // of a JSON-RPC batch: it must not wait
-	rpc            bool
+	wait           time.Duration // the longest that it may wait; 0 in a JSON-RPC batch
 
 	request *http.Request // nil in JSON-RPC
 	note    note
@@ -100,6 +105,7 @@ type call struct {
 type note struct {
 	runID   string // as the client knows it
 	deduped bool
+	reason  string // what the client gave as the reason
 }
 
 // A principal is whose request it is.
@@ -151,10 +157,3 @@ func (a answer) json() (json.RawMessage, error) {
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
-
-// operations is the table.
-func operations() []*operation {
-	return slices.Concat(planeOperations(), runOperations(), signalOperations(), deploymentOperations())
-}
-
-func planeOperations() []*operation { return nil }

@@ -15,7 +15,7 @@ import (
 // fieldsOf returns the parameters of the struct P, also those of its embedded structs.
 func fieldsOf[P any]() (fields []field) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[P]()) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Anonymous || name == "" || name == "-" {
 			continue
 		}
@@ -23,7 +23,7 @@ func fieldsOf[P any]() (fields []field) {
 		if in == "" {
 			in = "body"
 		}
-		fields = append(fields, field{name: name, in: in, kind: kindOf(f.Type)})
+		fields = append(fields, field{name: name, in: in, kind: kindOf(f.Type), required: !strings.Contains(options, "omitempty")})
 	}
 	return fields
 }
@@ -83,12 +83,35 @@ func readParams[P any](raw []byte) (any, []issue) {
 	if err := decodeStrictly(raw, p); err != nil {
 		return nil, []issue{{err.path, err.problem}}
 	}
+	if issues := missing(fieldsOf[P](), raw); len(issues) > 0 {
+		return nil, issues
+	}
 	if c, ok := any(p).(checker); ok {
 		if issues := c.check(); len(issues) > 0 {
 			return nil, issues
 		}
 	}
 	return p, nil
+}
+
+// missing returns the required parameters that raw, which is valid, does not have.
+func missing(fields []field, raw []byte) (issues []issue) {
+	var all map[string]jsontext.Value
+	for _, f := range fields {
+		if !f.required {
+			continue
+		}
+		if all == nil {
+			all = map[string]jsontext.Value{}
+			if err := jsonv2.Unmarshal(raw, &all); err != nil {
+				return []issue{{"", "must be an object"}}
+			}
+		}
+		if _, ok := all[f.name]; !ok {
+			issues = append(issues, issue{pointer(f.name), "is required"})
+		}
+	}
+	return issues
 }
 
 // gather returns the parameters of a REST request as one JSON object: those of its path and its query,

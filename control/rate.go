@@ -215,7 +215,7 @@ func rateLimited(rest time.Duration) *problem {
 }
 
 // header sets the fields that say what a key may still do.
-func (a allowance) header(h http.Header, now time.Time) {
+func (a allowance) header(h http.Header) {
 	if a.limit == 0 {
 		return
 	}

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weft-go/weft/idempotency/idemhttp"
+	"github.com/weft-go/weft/internal/httpheader"
 )
 
 // Times of one request.
@@ -38,58 +38,77 @@ type exchange struct {
 	from  peer
 
 	correlationID string
-	wait          time.Duration // the longest that it may wait
-	allowance     allowance
+}
+
+// newExchange begins an answer with what every answer has.
+func (p *Plane) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
+	x := &exchange{
+		Plane: p, w: w, r: r, conn: http.NewResponseController(w), began: time.Now(),
+		from: p.config.Proxies.peerOf(r), correlationID: correlation(r.Header),
+	}
+	h := w.Header()
+	h.Set(correlationHeader, x.correlationID)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	return x
 }
 
 // ServeHTTP serves one request. The order of its checks is: path, https, token, scope, rate, media type,
 // size, header, strict JSON, shape; then the operation's own. What is refused before a commit stores
 // nothing.
 func (p *Plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{
-		Plane: p, w: w, r: r, conn: http.NewResponseController(w), began: time.Now(),
-		from: p.config.Proxies.peerOf(r), correlationID: correlation(r.Header), wait: mostWait,
-	}
-	h := w.Header()
-	h.Set(correlationHeader, x.correlationID)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
+	x := p.newExchange(w, r)
 	op, path, allowed := p.router.find(r.Method, r.URL)
 	switch {
 	case op == nil && allowed != nil:
-		h.Set("Allow", strings.Join(allowed, ", "))
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
 		x.refuse(newProblem(http.StatusMethodNotAllowed, "method_not_allowed", "The method is not allowed here."))
 		return
 	case op == nil:
 		x.refuse(notFound("Path"))
 		return
 	}
-	if !p.enter() && !op.unsecured {
-		x.refuse(closing())
-		return
-	} else if !op.unsecured {
+	if p.enter() {
 		defer p.leave()
+		x.serve(op, path)
+		return
 	}
-	x.serve(op, path)
+	switch {
+	case op.unsecured:
+		x.serve(op, path)
+	case op.batch:
+		x.refuseRPC(closing())
+	default:
+		x.refuse(closing())
+	}
 }
 
 // serve answers a call of an operation.
 func (x *exchange) serve(op *operation, path map[string]string) {
 	c := &call{
 		Plane: x.Plane, op: op, resource: op.resource(path), correlationID: x.correlationID,
-		ip: x.ip(), agent: x.r.UserAgent(), request: x.r, wait: x.wait,
+		ip: x.ip(), agent: x.r.UserAgent(), request: x.r, wait: mostWait,
 	}
 	c.note.runID = path["runId"]
-	defer func() {
-		if v := recover(); v != nil {
-			if v == http.ErrAbortHandler {
-				panic(v)
-			}
-			x.finish(c, answer{}, internal(fmt.Errorf("panic: %v\n%s", v, debug.Stack())))
-		}
-	}()
-	ctx := x.r.Context()
-	bad := x.secure(x.r, op, x.from)
+	a, bad := x.answer(x.r.Context(), c, path)
+	x.finish(c, a, bad)
+}
+
+// guarded makes a panic a problem.
+func guarded(bad **problem) {
+	if v := recover(); v != nil {
+		*bad = internal(fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
+	}
+}
+
+// answer makes the checks that need no body, and runs the operation.
+func (x *exchange) answer(ctx context.Context, c *call, path map[string]string) (a answer, bad *problem) {
+	defer guarded(&bad)
+	op := c.op
+	if x.conn.SetWriteDeadline(time.Time{}) != nil { // a host's limit might pass while the call waits
+		c.wait = hiddenWait
+	}
+	bad = x.secure(x.r, op, x.from)
 	if bad == nil && op.scopes != nil {
 		c.who, bad = x.authenticate(ctx, x.r.Header, x.from.address)
 	}
@@ -97,14 +116,14 @@ func (x *exchange) serve(op *operation, path map[string]string) {
 		bad = op.permits(c.who)
 	}
 	if bad == nil && c.who != nil && !op.batch {
-		x.allowance, bad = x.rates.permit(ctx, c.who)
-		x.allowance.header(x.w.Header(), time.Now())
+		var a allowance
+		a, bad = x.rates.permit(ctx, c.who)
+		a.header(x.w.Header())
 	}
-	var a answer
-	if bad == nil {
-		a, bad = x.run(ctx, c, path)
+	if bad != nil {
+		return answer{}, bad
 	}
-	x.finish(c, a, bad)
+	return x.run(ctx, c, path)
 }
 
 // run reads the request and runs the operation.
@@ -116,7 +135,6 @@ func (x *exchange) run(ctx context.Context, c *call, path map[string]string) (an
 			return answer{}, bad
 		}
 	}
-	c.wait = x.wait
 	if bad := c.readKey(x.r.Header); bad != nil {
 		return answer{}, bad
 	}
@@ -185,7 +203,7 @@ func (x *exchange) body(op *operation) ([]byte, *problem) {
 		return nil, tooLarge(most)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		x.w.Header().Set("Connection", "close")
-		return nil, newProblem(http.StatusRequestTimeout, "timeout", "The body did not come in time")
+		return nil, newProblem(http.StatusRequestTimeout, "request_timeout", "The body did not come in time")
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, newProblem(http.StatusBadRequest, "invalid_request", "The body could not be read")
 	}
@@ -218,10 +236,10 @@ func (c *call) readKey(h http.Header) *problem {
 	if c.op.key == keyUnused {
 		return nil
 	}
-	key, err := idemhttp.ReadKey(h)
+	key, err := httpheader.Key(h)
 	switch {
-	case errors.Is(err, idemhttp.ErrNoKey) && c.op.key == keyOptional:
-	case errors.Is(err, idemhttp.ErrNoKey):
+	case errors.Is(err, httpheader.ErrNoKey) && c.op.key == keyOptional:
+	case errors.Is(err, httpheader.ErrNoKey):
 		return keyRequiredProblem()
 	case err != nil:
 		return newProblem(http.StatusBadRequest, "idempotency_key_invalid", err.Error())
@@ -238,8 +256,12 @@ func keyRequiredProblem() *problem {
 
 // finish answers, and tells the audit and Config.Observe.
 func (x *exchange) finish(c *call, a answer, bad *problem) {
-	x.account(c, a, bad, time.Since(x.began))
-	if bad != nil {
+	c.account(x.r.Context(), a, bad, time.Since(x.began))
+	switch {
+	case bad != nil && c.op.batch:
+		x.refuseRPC(bad)
+		return
+	case bad != nil:
 		x.refuse(bad)
 		return
 	}
@@ -247,7 +269,7 @@ func (x *exchange) finish(c *call, a answer, bad *problem) {
 }
 
 // account tells the log, the audit and Config.Observe what became of a call.
-func (c *call) account(a answer, bad *problem, took time.Duration) {
+func (c *call) account(ctx context.Context, a answer, bad *problem, took time.Duration) {
 	status, code := a.code(), ""
 	if bad != nil {
 		status, code = bad.Status, bad.Code
@@ -255,28 +277,50 @@ func (c *call) account(a answer, bad *problem, took time.Duration) {
 	if bad != nil && status >= 500 {
 		c.log.Error("an operation failed", "operation", c.op.name, "status", status, "code", code, "correlation", c.correlationID, "error", bad.cause)
 	}
-	c.record(status, code)
+	c.audit(ctx, status, code)
 	if c.config.Observe != nil {
 		r := Report{Operation: c.op.name, Lane: c.op.lane(), RPC: c.request == nil, Status: status, Code: code, Deduped: c.note.deduped, Took: took}
 		if c.who != nil {
 			r.KeyID = c.who.id
 		}
-		c.config.Observe(c.ctx(), r)
+		c.config.Observe(ctx, r)
 	}
 }
 
 // refuse answers with a problem.
 func (x *exchange) refuse(p *problem) {
 	q := *p
+	if q.CorrelationID == "" {
+		q.CorrelationID = x.correlationID
+	}
+	h := q.header()
+	h.Set("Content-Type", "application/problem+json")
+	x.send(answer{status: q.Status, header: h, body: &q})
+}
+
+// refuseRPC answers a body of JSON-RPC as a whole with a problem.
+func (x *exchange) refuseRPC(p *problem) {
+	q := *p
 	q.CorrelationID = x.correlationID
-	h := http.Header{"Content-Type": {"application/problem+json"}}
+	status := http.StatusOK
+	switch q.Status {
+	case http.StatusUnauthorized, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusServiceUnavailable:
+		status = q.Status
+	}
+	body := rpcError("", rpcCode(q.Status), q.Message, &rpcProblem{problem: &q, HTTPStatus: q.Status, RetryAfter: q.retryAfter})
+	x.send(answer{status: status, header: q.header(), body: body})
+}
+
+// header returns the fields that a problem is answered with.
+func (q *problem) header() http.Header {
+	h := http.Header{}
 	if q.Status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="weft"`)
 	}
 	if q.retryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(q.retryAfter))
 	}
-	x.send(answer{status: q.Status, header: h, body: &q})
+	return h
 }
 
 // send writes an answer, whatever time limit the host has for that.
