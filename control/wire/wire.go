@@ -534,9 +534,6 @@ type Issues struct {
 	Issues []Issue `json:"issues"`
 }
 
-// JSON Any JSON.
-type JSON = json.RawMessage
-
 // Key defines model for Key.
 type Key struct {
 	CreatedAt   time.Time `json:"createdAt"`
