@@ -21,16 +21,20 @@
 //     that waits.
 //   - An accepted signal and a tombstone have an entry that says when they expire (exp).
 //     Nothing is left long after that.
+//   - The record of a deployment (dep) is under an id that a deployment may have, and its digest
+//     and its artifact's are SHA-256.
 package integrity
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/deployment"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/reconcile"
@@ -132,6 +136,7 @@ var families = map[string]struct {
 	"inbox":  {[]int{3}, (*checked).place},
 	"exp":    {[]int{5, 6}, (*checked).expires},
 	"eng":    {[]int{2}, nil},
+	"dep":    {[]int{2}, (*checked).deployment},
 	"meta":   {[]int{2}, nil},
 
 	// Of package idempotency, whose own tests check them.
@@ -139,6 +144,18 @@ var families = map[string]struct {
 	"idemexp": {[]int{6}, nil},
 	"idemver": {[]int{4}, nil},
 	"idemown": {[]int{2}, nil},
+}
+
+func (c *checked) deployment(e entry) {
+	d, err := deployment.Open(e.Entry)
+	switch {
+	case err != nil:
+		c.wrong(e.Key, "%v", err)
+	case !deployment.ValidID(d.ID):
+		c.wrong(e.Key, "no deployment may have this id")
+	case len(d.Digest) != 0 && len(d.Digest) != sha256.Size, d.Artifact != nil && len(d.Artifact.SHA256) != sha256.Size:
+		c.wrong(e.Key, "a digest is no SHA-256")
+	}
 }
 
 func (c *checked) check(e entry) {
