@@ -45,7 +45,9 @@ type commandError struct {
 	err error
 }
 
-func (e *commandError) Error() string { return e.c.String() + ": " + e.err.Error() + "\n" + string(e.out) }
+func (e *commandError) Error() string {
+	return e.c.String() + ": " + e.err.Error() + "\n" + string(e.out)
+}
 
 // npm returns the folder of what is installed from npm, and installs it the first time.
 func npm(t testing.TB) string {
