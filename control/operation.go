@@ -49,7 +49,7 @@ type field struct {
 	name     string
 	in       string // "path", "query" or "body"
 	kind     fieldKind
-	required bool // its json tag has no omitempty
+	required bool // a text, number or bool whose json tag has no omitempty
 }
 
 // fieldKind says how the text of a path or query is read.
@@ -69,8 +69,8 @@ type issue struct {
 }
 
 // act returns the action of a function. P is a struct of the operation's parameters: json tags name
-// them, the tag in:"path" or in:"query" says where REST has them (else in the body). One whose json
-// tag lacks omitempty is required. Unknown and doubled parameters, and null where P has no
+// them, the tag in:"path" or in:"query" says where REST has them (else in the body). A text, number
+// or bool there whose json tag lacks omitempty is required, unless it is a pointer. Unknown and doubled parameters, and null where P has no
 // json.RawMessage, are refused. If *P has a method check() []issue, it is called then.
 func act[P any](run func(ctx context.Context, c *call, p *P) (answer, error)) action {
 	return action{

@@ -23,9 +23,13 @@ func fieldsOf[P any]() (fields []field) {
 		if in == "" {
 			in = "body"
 		}
-		fields = append(fields, field{name: name, in: in, kind: kindOf(f.Type), required: !strings.Contains(options, "omitempty")})
+		fields = append(fields, field{name: name, in: in, kind: kindOf(f.Type), required: in != "query" && !strings.Contains(options, "omitempty") && isScalar(f.Type.Kind())})
 	}
 	return fields
+}
+
+func isScalar(k reflect.Kind) bool {
+	return k == reflect.String || k == reflect.Bool || k >= reflect.Int && k <= reflect.Float64
 }
 
 func kindOf(t reflect.Type) fieldKind {

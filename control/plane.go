@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/stage"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -52,9 +53,6 @@ func New(c Config) (*Plane, error) {
 	if err := c.Guard.check(); err != nil {
 		return nil, err
 	}
-	if c.Engine.Ownership() == engine.OwnershipSingleOwner {
-		return nil, &ConfigError{"Engine", "has OwnershipSingleOwner: all writes must go through the engine, and a plane stages them with its own"}
-	}
 	s := c.Engine.Store()
 	for _, needed := range []string{"conditionalBatch", "atomicBatch", "readAfterWrite"} {
 		if err := storage.Require(s, "package control", needed); err != nil {
@@ -71,6 +69,9 @@ func New(c Config) (*Plane, error) {
 	p.rates = &rates{plane: p, limit: c.RateLimit}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
+	if _, err := c.Engine.In(stage.New(s)).Describe(ctx, "@"); errors.Is(err, engine.ErrNotApplicable) {
+		return nil, &ConfigError{"Engine", "has OwnershipSingleOwner: all writes must go through the engine, and a plane adds its own to them"}
+	}
 	for _, k := range c.Keys {
 		if err := p.seedKey(ctx, k); err != nil {
 			return nil, err
