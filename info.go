@@ -156,6 +156,13 @@ type Filter struct {
 	Labels    map[string]string // only those with all of these labels, with these values: see StartOptions.Labels
 	IDPrefix  string            // only those whose ids begin with this
 
+	// Deployment: only those that are bound to this deployment.
+	Deployment string `json:",omitempty"` // so that a Cursor of an earlier release is still one
+
+	// NoNamespace: only those that belong to no namespace. The workflows of a namespace have the
+	// label weft.namespace, so Labels selects those.
+	NoNamespace bool `json:",omitempty"`
+
 	// After and Before select by the time of the order: when a workflow came into its
 	// status, or when it was created, also with an IDPrefix. After is included, Before is
 	// not. A time of creation is compared in milliseconds. A Cursor belongs to these times:

@@ -27,7 +27,7 @@ import (
 
 func deploymentOperations() []*operation {
 	return []*operation{
-		{name: "deployments.create", method: "POST", path: "/v1/deployments", scopes: []string{scopeDeployWrite}, key: keyOptional, home: true, do: act(createDeployment)},
+		{name: "deployments.create", method: "POST", path: "/v1/deployments", scopes: []string{scopeDeployWrite}, key: keyOptional, home: true, upload: true, do: act(createDeployment)},
 		{name: "deployments.list", method: "GET", path: "/v1/deployments", scopes: []string{scopeDeployRead}, home: true, do: act(listDeployments)},
 		{name: "deployments.active", method: "GET", path: "/v1/deployments/active", scopes: []string{scopeDeployRead}, do: act(activeDeployment)},
 		{name: "deployments.get", method: "GET", path: "/v1/deployments/{id}", scopes: []string{scopeDeployRead}, home: true, do: act(getDeployment)},
@@ -137,9 +137,9 @@ func (c *call) target(ctx context.Context, tx storage.Tx, workflow string, named
 	return t, nil
 }
 
-// deploymentParams are the parameters of deployments.create.
+// deploymentParams are the parameters of deployments.create, which a multipart request has as parts.
 type deploymentParams struct {
-	Manifest json.RawMessage `json:"manifest"`
+	Manifest json.RawMessage `json:"manifest,omitempty"`
 	Artifact *artifactParams `json:"artifact,omitempty"`
 }
 
@@ -152,7 +152,8 @@ type artifactParams struct {
 // maxArtifactPath is the longest path of an artifact in bytes. It is never opened.
 const maxArtifactPath = 1 << 10
 
-func (p *deploymentParams) check() (issues []issue) {
+// problems returns what is wrong with p once all of it has been read.
+func (p *deploymentParams) problems() (issues []issue) {
 	bad := func(path, problem string) { issues = append(issues, issue{path, problem}) }
 	if p.Manifest == nil {
 		bad("/manifest", "is required")
@@ -171,12 +172,27 @@ func (p *deploymentParams) check() (issues []issue) {
 	return issues
 }
 
-// createDeployment records a deployment. It does not activate it (HTTP-30).
-func createDeployment(ctx context.Context, c *call, p *deploymentParams) (answer, error) {
+// manifest reads the manifest.
+func (p *deploymentParams) manifest() (*manifest, error) {
 	m, err := readManifest(p.Manifest)
 	if bad, ok := errors.AsType[*manifestError](err); ok {
-		return answer{}, newProblem(http.StatusBadRequest, bad.code, bad.problem)
-	} else if err != nil {
+		return nil, newProblem(http.StatusBadRequest, bad.code, bad.problem)
+	}
+	return m, err
+}
+
+// createDeployment records a deployment. It does not activate it (HTTP-30).
+func createDeployment(ctx context.Context, c *call, p *deploymentParams) (answer, error) {
+	if c.request != nil && isMultipart(c.request.Header) {
+		if err := c.readUpload(ctx, p); err != nil {
+			return answer{}, err
+		}
+	}
+	if issues := p.problems(); len(issues) > 0 {
+		return answer{}, invalid(issues...)
+	}
+	m, err := p.manifest()
+	if err != nil {
 		return answer{}, err
 	}
 	digest := sha256.Sum256(m.canonical)
@@ -254,8 +270,6 @@ func getDeployment(ctx context.Context, c *call, p *deploymentIDParams) (answer,
 	}
 	return answer{body: deploymentOf(r, active.Deployment)}, nil
 }
-
-type noParams struct{}
 
 // activeDeployment answers which deployment is active (HTTP-12, HTTP-22, HTTP-39).
 func activeDeployment(ctx context.Context, c *call, _ *noParams) (answer, error) {

@@ -21,6 +21,7 @@ type operation struct {
 	home     bool // only for keys of the home namespace
 	restOnly bool // JSON-RPC does not have it
 	unread   bool // the pipeline does not read the body: run reads call.request
+	upload   bool // its body may also be multipart/form-data, which the pipeline does not read
 	do       action
 
 	batch     bool // the operation rpc: it has no parameters of its own
@@ -96,7 +97,8 @@ type call struct {
 	ip, agent      string
 	wait           time.Duration // the longest that it may wait; 0 in a JSON-RPC batch
 
-	request *http.Request // nil in JSON-RPC
+	request *http.Request            // nil in JSON-RPC
+	conn    *http.ResponseController // of request
 	note    note
 	audited bool // the audit row is in the store
 }

@@ -32,6 +32,9 @@ type Plane struct {
 	hits      *hitCounter
 	probe     prober
 	polls     waiters
+	streams   waiters
+	webhooks  waiters
+	names     names
 
 	closing chan struct{} // closed by Close: waits and streams end
 
@@ -88,7 +91,7 @@ func New(c Config) (*Plane, error) {
 // operations is the table of all operations.
 func operations() []*operation {
 	return slices.Concat(diagnosticOperations(), rpcOperations(), keyOperations(), auditOperations(),
-		runOperations(), signalOperations(), deploymentOperations())
+		runOperations(), signalOperations(), deploymentOperations(), webhookOperations(), laterOperations())
 }
 
 // enter counts a call under way. It returns false if the plane is closed.
@@ -139,7 +142,7 @@ func (p *Plane) Run(ctx context.Context) error {
 }
 
 func (p *Plane) forget(ctx context.Context) error {
-	return errors.Join(p.forgetAudit(ctx), p.hits.forget(ctx, time.Now()))
+	return errors.Join(p.forgetAudit(ctx), p.hits.forget(ctx, time.Now()), p.sweepArtifacts(ctx))
 }
 
 // Close ends long polls and streams, waits for the calls under way, and writes what is left of the

@@ -42,13 +42,11 @@ func runResult(ctx context.Context, c *call, p *resultParams) (answer, error) {
 		asked = preferredWait(c.request.Header)
 	}
 	b, ended, err := c.outcome(ctx, id)
-	if err == nil && !ended {
-		if wait := min(asked, c.wait); wait > 0 {
-			if err := c.awaitEnd(ctx, id, wait); err != nil {
-				return answer{}, err
-			}
-			b, ended, err = c.outcome(ctx, id)
+	if err == nil && !ended && asked > 0 {
+		if err := c.awaitEnd(ctx, id, asked); err != nil {
+			return answer{}, err
 		}
+		b, ended, err = c.outcome(ctx, id)
 	}
 	if err != nil {
 		return answer{}, err
@@ -77,24 +75,25 @@ func preferredWait(h http.Header) time.Duration {
 	return time.Duration(min(max(seconds, 0), int64(mostWait/time.Second))) * time.Second
 }
 
-// awaitEnd waits until the run has ended, the time is up, the plane closes or the key is revoked. It is
-// an error only if it cannot find out.
+// awaitEnd waits until the run has ended, the time is up or the plane closes. It is an error if it
+// cannot find out, or if the key was revoked meanwhile.
 func (c *call) awaitEnd(ctx context.Context, id string, wait time.Duration) error {
-	release, ok := c.waits.poll(c.who)
-	if !ok {
-		return nil // too many wait: this one is answered at once
-	}
+	ctx, release, ok := c.waits(ctx, wait)
 	defer release()
-	ctx, cancel := c.watched(ctx, wait)
-	defer cancel()
+	if !ok {
+		return nil // it is answered at once
+	}
 	err := c.engine.Result(ctx, id, "", nil)
-	if failed := (*engine.WorkflowError)(nil); err == nil || errors.As(err, &failed) || errors.Is(err, engine.ErrCancelled) {
+	failed := (*engine.WorkflowError)(nil)
+	switch {
+	case err == nil, errors.As(err, &failed), errors.Is(err, engine.ErrCancelled):
 		return nil
+	case ctx.Err() == nil:
+		return err
+	case !c.stillValid(context.WithoutCancel(ctx), c.who):
+		return unknownKey()
 	}
-	if ctx.Err() != nil {
-		return waitEnded(ctx)
-	}
-	return err
+	return nil
 }
 
 // outcome returns how a run ended, as a result, or its status if it has not.

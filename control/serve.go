@@ -177,7 +177,7 @@ func (c *call) perform(ctx context.Context, raw []byte) (answer, *problem) {
 // body reads the body of a request.
 func (x *exchange) body(op *operation) ([]byte, *problem) {
 	r := x.r
-	if !op.takesBody() || r.ContentLength == 0 {
+	if !op.takesBody() || r.ContentLength == 0 || op.upload && isMultipart(r.Header) {
 		return nil, nil
 	}
 	if len(r.Header["Content-Encoding"]) > 0 {

@@ -17,8 +17,11 @@ import (
 // eventStream is the media type of server-sent events.
 const eventStream = "text/event-stream"
 
-// Times of streams.
+// Limits of streams.
 const (
+	mostStreams    = 100 // of a process
+	mostKeyStreams = 8   // of a key
+
 	streamPoll    = 500 * time.Millisecond // between two looks at the store
 	streamBeat    = 15 * time.Second       // between two comments
 	streamWrite   = 10 * time.Second       // for one write
@@ -78,21 +81,38 @@ func (c *call) followEvents(ctx context.Context, id string, data bool) (answer, 
 			return answer{status: http.StatusNoContent}, nil
 		}
 	}
-	release, err := c.waits.stream(c.who)
-	if err != nil {
+	if err := c.enterStream(); err != nil {
 		return answer{}, err
 	}
 	return answer{
 		header: http.Header{"Content-Type": {eventStream}},
 		stream: func(w http.ResponseWriter, r *http.Request) {
-			defer release()
+			defer c.streams.leave(c.keyName())
 			s := &eventWriter{w: w, control: http.NewResponseController(w)}
-			ctx, cancel := c.watched(r.Context(), s.bound())
-			defer cancel()
+			ctx, release := c.hold(r.Context())
+			defer release()
+			if most := s.bound(); most > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, most)
+				defer cancel()
+			}
 			_ = c.follow(ctx, s, id, at, data) // the client connects again
 		},
 	}, nil
 }
+
+// enterStream counts a stream, which streams.leave ends. The error is a problem if there are too many.
+func (c *call) enterStream() error {
+	if c.streams.enter(c.keyName(), mostKeyStreams, mostStreams) {
+		return nil
+	}
+	p := newProblem(http.StatusTooManyRequests, "rate_limited", "The key, or this process, has as many streams as it may.").after(streamBeat)
+	p.Retry = sameKey
+	return p
+}
+
+// keyName names the caller's key in this process.
+func (c *call) keyName() string { return c.who.tenant() + "/" + c.who.id }
 
 // An eventWriter writes server-sent events.
 type eventWriter struct {
@@ -151,7 +171,7 @@ func (c *call) follow(ctx context.Context, s *eventWriter, id string, at *place,
 		for changed := false; !changed; {
 			select {
 			case <-ctx.Done():
-				return context.Cause(ctx)
+				return ctx.Err()
 			case <-beat.C:
 				// The run may also have been purged meanwhile, so its record is read too.
 				if changed, err = true, s.write(": \n\n"); err != nil {

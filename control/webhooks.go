@@ -32,12 +32,11 @@ func receiveWebhook(_ context.Context, c *call, p *webhookParams) (answer, error
 	if handler == nil {
 		return answer{}, notFound("Provider")
 	}
-	release, ok := c.waits.webhook()
-	if !ok {
+	if !c.webhooks.enter("", mostWebhooks, mostWebhooks) {
 		return answer{}, retryLater("busy", "The service receives as many webhooks at once as it may.")
 	}
 	return answer{stream: func(w http.ResponseWriter, r *http.Request) {
-		defer release()
+		defer c.webhooks.leave("")
 		conn := http.NewResponseController(w)
 		conn.SetReadDeadline(time.Now().Add(webhookTime))
 		conn.SetWriteDeadline(time.Now().Add(webhookTime + writePatience))

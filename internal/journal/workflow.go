@@ -8,6 +8,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/digest"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/namespace"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
@@ -170,7 +171,17 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities []string
+var abilities = []string{namespace.Need}
+
+// Namespace returns the name of the namespace that the run belongs to, or "". A run of an earlier
+// release belongs to none, whatever its id is.
+func (w *Workflow) Namespace() string {
+	if !slices.Contains(w.Needs, namespace.Need) {
+		return ""
+	}
+	name, _, _ := namespace.Split(w.ID)
+	return name
+}
 
 // Unmet returns the first of the run's needs that this release does not know, or "". Then a
 // newer release has made something of the run that this one would misunderstand. The engine

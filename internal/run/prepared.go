@@ -9,6 +9,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/namespace"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
 )
@@ -57,11 +58,16 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 	if len(input.Data) > h.MaxPayload {
 		return nil, payload.Invalid("input of workflow", id, fmt.Sprintf("has %d bytes, at most %d", len(input.Data), h.MaxPayload))
 	}
-	return &PreparedStart{
+	s := &PreparedStart{
 		host:     h,
 		Workflow: &journal.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Digest: identity.Plain, Canonical: identity.Canonical, Queue: queue, Waits: queue != "", Labels: maps.Clone(r.Options.Labels)},
 		input:    input,
-	}, nil
+	}
+	if name, _, ok := namespace.Split(id); ok {
+		s.Workflow.Needs = []string{namespace.Need}
+		s.Workflow.Labels = Relabelled(s.Workflow.Labels, map[string]string{namespace.Label: name})
+	}
+	return s, nil
 }
 
 // Returns checks that the input, which s has encoded, is decoded as it was.
