@@ -95,9 +95,10 @@ func (p *Plane) stillValid(ctx context.Context, who *principal) bool {
 	return err != nil || k != nil && k.valid(time.Now())
 }
 
-// permits returns a problem unless a principal may call an operation.
+// permits returns a problem unless a principal may call an operation. One without scopes asks for none: it needs
+// no key, or, as rpc, any key.
 func (o *operation) permits(who *principal) *problem {
-	if o.scopes == nil {
+	if len(o.scopes) == 0 {
 		return nil
 	}
 	for _, s := range o.scopes {

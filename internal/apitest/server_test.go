@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -125,7 +124,7 @@ var (
 			return "", errors.New("the connection was cut")
 		},
 		Verify: func(context.Context, string) (activity.Verification[string], error) {
-			return activity.Indeterminate[string](), nil
+			return activity.Indeterminate[string]("the provider does not answer"), nil
 		},
 		VerifyRetry:     activity.Retry{MaxAttempts: 1},
 		Settle:          time.Millisecond,
@@ -251,5 +250,3 @@ func eventually(t testing.TB, what string, holds func() bool) {
 		time.Sleep(5 * time.Millisecond)
 	}
 }
-
-var _ = fmt.Sprint
