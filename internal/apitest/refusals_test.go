@@ -139,6 +139,9 @@ func TestEveryBodyIsChecked(t *testing.T) {
 		s.must(r, http.StatusUnsupportedMediaType)
 	}
 	for _, o := range documented(t, http.StatusRequestEntityTooLarge) {
+		if o.id == "webhooks.receive" {
+			continue // TestWebhooks
+		}
 		r := sample(o)
 		r.body = `{"a":"` + strings.Repeat("a", 3<<10) + `"}`
 		s.must(r, http.StatusRequestEntityTooLarge)
