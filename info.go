@@ -19,7 +19,7 @@ type Info struct {
 	Parent     string            `json:"parent,omitempty"`     // the id of its parent; "": none
 	Queue      string            `json:"queue,omitempty"`      // in which it waits, or waited, to be admitted
 	Owner      string            `json:"owner,omitempty"`      // the incarnation that owns it
-	Deployment string            `json:"deployment,omitempty"` // the one it is pinned to; "": none
+	Deployment string            `json:"deployment,omitempty"` // the one on which it stays; "": none
 	Epoch      uint64            `json:"epoch,omitempty"`      // rises whenever the owner changes
 	CreatedAt  time.Time         `json:"createdAt,omitzero"`
 	StartedAt  time.Time         `json:"startedAt,omitzero"`

@@ -15,6 +15,8 @@
 //   - A parent's record of a child (kid) belongs to a workflow that exists. Unless the parent
 //     has ended or the record has the child's end, the child exists, has not ended, and names
 //     this parent.
+//   - A run that keeps its children on its deployment has one. Each of its children is on a
+//     deployment, and keeps its own children there.
 //   - A record of an activity's effect (act) and the progress of an attempt (beat) belong to a
 //     workflow that exists.
 //   - A signal that waits was accepted, and has one place in the inbox. Each place has a signal
@@ -221,6 +223,9 @@ func (c *checked) workflow(e entry) {
 	if wf.Owner == "" && wf.Todo == nil && wf.Status == checkpoint.StatusPending {
 		c.wrong(e.Key, "it is pending, and nothing has an engine find it")
 	}
+	if wf.KeepsChildren() && wf.Deployment == "" {
+		c.wrong(e.Key, "its children are to start on its deployment, and it has none")
+	}
 	if wf.Slot > 0 && !c.has(keys.Slot(wf.Queue, wf.Slot)) {
 		c.wrong(e.Key, "its slot %d of queue %q is free", wf.Slot, wf.Queue)
 	}
@@ -289,6 +294,8 @@ func (c *checked) child(e entry) {
 		c.wrong(e.Key, "child %q is %s, and its end is not recorded", kid.ID, wf.Status)
 	case wf.Parent == nil || wf.Parent.ID != parent.ID || wf.Parent.Generation != parent.Generation || wf.Parent.Operation != e.parts[2]:
 		c.wrong(e.Key, "child %q has another parent: %+v", kid.ID, wf.Parent)
+	case parent.KeepsChildren() && !wf.KeepsChildren():
+		c.wrong(e.Key, "child %q was not started on deployment %q of its parent, or another one", kid.ID, parent.Deployment)
 	}
 }
 

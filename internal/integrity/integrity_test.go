@@ -189,6 +189,8 @@ func TestCheck(t *testing.T) {
 			{"a child of nothing", lose("wf:parent"), "kid:parent:1: there is no such workflow"},
 			{"a child of another generation of the parent", change("parent", func(wf *journal.Workflow) { wf.Generation = "G" }), "of the parent, which has generation G"},
 			{"a child with another parent", change("child", func(wf *journal.Workflow) { wf.Parent.Operation = "9" }), `child "child" has another parent`},
+			{"a run that keeps its children nowhere", change("parent", func(wf *journal.Workflow) { wf.StartOn("") }), "it has none"},
+			{"a child that is not kept", change("parent", func(wf *journal.Workflow) { wf.StartOn("blue") }), `child "child" was not started on deployment "blue"`},
 			{"a child whose end is not recorded", change("child", func(wf *journal.Workflow) { wf.Status = checkpoint.StatusFailed }), `child "child" is failed, and its end is not recorded`},
 			{"an effect of nothing", lose("wf:child"), "act:child:charge:1:k: there is no such workflow"},
 			{"an effect of another generation", change("child", func(wf *journal.Workflow) { wf.Generation = "G" }), "of the workflow, which has generation G"},

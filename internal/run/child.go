@@ -53,9 +53,7 @@ func (r *Handle) start(k *kind, workflow string, o weft.StartOptions, options we
 	}
 	if k == ofChild {
 		s.Workflow.Parent = &journal.Parent{ID: r.x.ID, Generation: r.x.Hold.Workflow.Generation, Operation: c.id}
-	}
-	if def := r.x.host.Workflows[workflow]; k == ofChild && def != nil && def.Pinned {
-		s.Workflow.Deployment = r.x.Hold.Workflow.Deployment
+		s.inherit(r.x.Hold.Workflow)
 	}
 	c.digest = payload.Fingerprint(s.Workflow.Digest)
 	c.child = &child{starting: s, onEnd: options.OnParentEnd, errors: errs, foreign: !ours, ready: options.ID == ""}
@@ -157,7 +155,7 @@ func (o *operation) born(c *journal.Change) (*birth, error) {
 		return b, nil
 	}
 	if o.child.taken {
-		e.Kind, e.Error = checkpoint.KindSettled, fmt.Sprintf("%v: %q", weft.ErrExists, e.Child)
+		e.Kind, e.Error = checkpoint.KindSettled, (&weft.ExistsError{WorkflowID: e.Child}).Error()
 		c.Events = append(c.Events, e)
 		return b, nil
 	}
@@ -276,7 +274,7 @@ func (o *operation) endOfChild(e logged) error {
 	case e.Why == "" && e.Sentinel == weft.ErrInvalid.Error():
 		return foreign(e.Child)
 	case e.Why == "":
-		return fmt.Errorf("%w: %q", weft.ErrExists, e.Child)
+		return &weft.ExistsError{WorkflowID: e.Child}
 	}
 	failed := &weft.WorkflowError{WorkflowID: e.Child, Workflow: o.name, Message: e.Error, Stack: e.Stack, SentinelText: e.Sentinel}
 	failed.Sentinel = payload.SentinelOf(e.Sentinel, o.child.errors, o.x.Definition.Errors)

@@ -42,9 +42,17 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 	if err := payload.CheckID(id); err != nil {
 		return nil, err
 	}
-	queue := r.Options.Queue
+	queue, deployment := r.Options.Queue, r.Options.Deployment
 	if queue != "" {
 		if err := payload.CheckName("queue", queue, keys.MaxName); err != nil {
+			return nil, err
+		}
+		if r.Options.NoQueue {
+			return nil, payload.Invalid("queue", queue, "is given together with NoQueue")
+		}
+	}
+	if deployment != "" {
+		if err := payload.CheckName("deployment", deployment, keys.MaxName); err != nil {
 			return nil, err
 		}
 	}
@@ -66,6 +74,9 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 	if name, _, ok := namespace.Split(id); ok {
 		s.Workflow.Needs = []string{namespace.Need}
 		s.Workflow.Labels = Relabelled(s.Workflow.Labels, map[string]string{namespace.Label: name})
+	}
+	if deployment != "" {
+		s.Workflow.StartOn(deployment)
 	}
 	return s, nil
 }
