@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"mime/multipart"
 	"net/http"
 	"os"
@@ -216,14 +217,14 @@ func TestReadyAsksTheStore(t *testing.T) {
 
 func TestWebhooks(t *testing.T) {
 	store := new(memory.Store)
-	ledger, err := idempotency.New(idempotency.Config{Storage: store})
+	ledger, err := idempotency.New(idempotency.Config{Storage: store, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ledger.Close() })
 	type paid struct{ ID, Data string }
 	hook, err := webhook.New(webhook.Config[paid, string]{
-		Ledger: ledger, Provider: "acme",
+		Ledger: ledger, Provider: "acme", Logger: slog.New(slog.DiscardHandler),
 		Signature: func(h http.Header, _ []byte) (http.Header, error) {
 			if h.Get("X-Signature") != "good" {
 				return nil, errors.New("wrong")

@@ -184,7 +184,9 @@ func TestRunsEnd(t *testing.T) {
 		s.post(cancel, "", nil, 200)
 		s.refusal(s.post("/v1/runs/resume", "", members{"runId": run}, 409), 409, "run_terminal")
 		s.must(request{method: "DELETE", path: "/v1/runs/" + run + "?reason=privacy", secret: admin}, 204)
-		s.refusal(s.must(request{method: "DELETE", path: "/v1/runs/" + run, secret: admin}, 404), 404, "not_found")
+		s.must(request{method: "DELETE", path: "/v1/runs/" + run, secret: admin}, 204) // again
+		s.refusal(s.must(request{method: "DELETE", path: "/v1/runs/none", secret: admin}, 404), 404, "not_found")
+		s.refusal(s.get("/v1/runs/"+run, 404), 404, "not_found")
 		s.refusal(s.post(cancel, "", nil, 404), 404, "not_found")
 		s.refusal(s.post(cancel, "c,1", nil, 400), 400, "idempotency_key_invalid")
 
@@ -246,8 +248,8 @@ func TestSignals(t *testing.T) {
 		if len(listed.Data) != 1 || listed.Data[0].SignalID != "evt_0" || listed.Data[0].Bytes != 1 {
 			t.Errorf("the signals are %+v", listed)
 		}
-		s.refusal(s.must(request{method: "DELETE", path: path + "other/evt_0?reason=r", secret: admin}, 409), 409, "not_applicable")
-		s.refusal(s.must(request{method: "DELETE", path: path + "other/none", secret: admin}, 404), 404, "not_found")
+		s.refusal(s.must(request{method: "DELETE", path: path + "other/none", secret: admin}, 409), 409, "not_applicable")
+		s.refusal(s.must(request{method: "DELETE", path: "/v1/runs/none/signals/other/evt_0", secret: admin}, 404), 404, "not_found")
 		s.tear(run, "other", "evt_0")
 		torn := s.post(path+"other", "", members{"payload": 1, "signalId": "evt_0"}, 409)
 		s.refusal(torn, 409, "SignalAcceptanceIndeterminate")
@@ -282,7 +284,7 @@ func TestSignals(t *testing.T) {
 func (s *server) tear(runID, name, signalID string) {
 	s.t.Helper()
 	b := storage.Batch{Ops: []storage.Op{storage.Delete(keys.Accepted(runID, name, signalID))}}
-	entries, err := s.store.Scan(s.t.Context(), keys.Inbox(runID))
+	entries, err := s.store.Scan(s.t.Context(), keys.InboxFrom(runID, 0))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -46,8 +46,8 @@ func serve(t testing.TB, store storage.Storage, changes ...func(*control.Config)
 	occurred.mu.Lock()
 	occurred.began[topLevel(t.Name())] = true
 	occurred.mu.Unlock()
-	quiet := slog.New(slog.DiscardHandler)
-	eng, err := engine.New(engine.Config{Storage: store, Workflows: workflows, Logger: quiet, PollInterval: 50 * time.Millisecond})
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	eng, err := engine.New(engine.Config{Storage: store, Workflows: workflows, Logger: log, PollInterval: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func serve(t testing.TB, store storage.Storage, changes ...func(*control.Config)
 	ran := make(chan error, 1)
 	go func() { ran <- eng.Run(ctx) }()
 	c := control.Config{
-		Engine: eng, Logger: quiet, RateLimit: 1_000_000,
+		Engine: eng, Logger: log, RateLimit: 1_000_000,
 		Keys: []control.Key{
 			{ID: "admin", Secret: admin, Scopes: []string{"admin"}},
 			{ID: "stranger", Secret: stranger, Scopes: []string{"admin"}, Project: "acme", Environment: "prod"},
