@@ -106,10 +106,9 @@ func (p *Plane) stillValid(ctx context.Context, who *principal) bool {
 	return err != nil || k != nil && k.valid(time.Now())
 }
 
-// permits returns a problem unless a principal may call an operation. One without scopes asks for none: it needs
-// no key, or, as rpc, any key.
+// permits returns a problem unless a principal may call an operation.
 func (o *operation) permits(who *principal) *problem {
-	if len(o.scopes) == 0 {
+	if len(o.scopes) == 0 { // nil: no key is needed; none: any key will do
 		return nil
 	}
 	for _, s := range o.scopes {
