@@ -46,6 +46,7 @@ var arrows = map[string][]string{
 	"idempotency/idemhttp": {"idempotency", "activity", "internal/canon", "github.com/dunglas/httpsfv"},
 	"idempotency/webhook":  {"idempotency", "github.com/standard-webhooks/standard-webhooks/libraries/go"},
 	"idempotency/consumer": {"idempotency", "storage"},
+	"client":               {".", "engine", "activity", "checkpoint", "signal", "storage", "control/wire", "internal/backoff"},
 	"internal/admin":       {".", "storage", "checkpoint", "activity", "internal/worker", "internal/run", "internal/membership", "internal/payload", "internal/waiting", "internal/export", "internal/backoff", "internal/keys", "internal/record", "internal/saturate", "internal/acceptance", "internal/journal", "internal/reconcile", "internal/settle", "github.com/oklog/ulid/v2"},
 	"internal/intake":      {".", "storage", "checkpoint", "signal", "internal/worker", "internal/run", "internal/waiting", "internal/backoff", "internal/keys", "internal/lock", "internal/acceptance", "internal/journal", "internal/settle"},
 	"internal/worker":      {".", "storage", "checkpoint", "activity", "internal/run", "internal/membership", "internal/trail", "internal/payload", "internal/backoff", "internal/keys", "internal/lock", "internal/record", "internal/saturate", "internal/stack", "internal/acceptance", "internal/journal", "internal/settle"},
