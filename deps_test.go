@@ -74,6 +74,7 @@ var arrows = map[string][]string{
 	"internal/etcdtest":    {},
 	"internal/exampletest": {},
 	"internal/torture":     {"storage", "golang.org/x/sys/unix", "go.uber.org/goleak"},
+	"control/wire":         {},
 	"cmd/weft":             {".", "engine", "activity", "checkpoint", "signal", "storage", "storage/bolt", "storage/postgres", "storage/sqlite", "github.com/alecthomas/kong"},
 	"examples/crash":       {"engine", "activity", "signal", "checkpoint", "storage", "storage/...", "internal/pgtest"},
 	"examples/cluster":     {"engine", "activity", "signal", "checkpoint", "fence", "storage", "storage/...", "internal/pgtest", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "internal/journal"},
