@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
@@ -27,7 +28,7 @@ const (
 //
 //	invalid_request and other 400, too_large    weft.ErrInvalid
 //	not_found                                   weft.ErrNotFound
-//	run_exists                                  a *weft.ExistsError, weft.ErrExists
+//	run_exists                                  weft.ErrExists
 //	run_terminal                                a *weft.TerminalError, weft.ErrTerminal
 //	not_applicable, active_changed              weft.ErrNotApplicable
 //	no_active_deployment                        weft.ErrNoActiveDeployment
@@ -46,8 +47,9 @@ type Error struct {
 	Unknown       bool          // the call may have taken effect
 	Body          []byte        // the answer, which may be of a proxy; nil if its status was of success
 
-	call string
-	err  error
+	call    string
+	details details
+	err     error
 }
 
 func (e *Error) Error() string {
@@ -106,7 +108,7 @@ func errorOf(r *request, a reply, now time.Time) *Error {
 	if strings.HasSuffix(kind, "json") && json.Unmarshal(a.body, &p) != nil {
 		p = problem{}
 	}
-	e.Code, e.Message, e.Retry = p.Code, p.Message, p.Retry
+	e.Code, e.Message, e.Retry, e.details = p.Code, p.Message, p.Retry, p.Details
 	if e.Message == "" {
 		e.Message = p.Detail
 	}
@@ -135,26 +137,26 @@ func to(h http.Header) string {
 // cause returns the error that the engine returns in process.
 func (p *problem) cause(about subject, status int, e *Error) error {
 	run := cmp.Or(p.Details.RunID, p.Details.WorkflowID, about.run)
-	switch p.Code {
+	switch wire.Code(p.Code) {
 	case "":
 		return nil
-	case "not_found":
+	case wire.CodeNotFound:
 		return weft.ErrNotFound
-	case "run_exists":
+	case wire.CodeRunExists:
 		return weft.ErrExists
-	case "run_terminal":
+	case wire.CodeRunTerminal:
 		return &weft.TerminalError{WorkflowID: run, Status: p.Details.Status}
-	case "not_applicable", "active_changed":
+	case wire.CodeNotApplicable, wire.CodeActiveChanged:
 		return weft.ErrNotApplicable
-	case "no_active_deployment":
+	case wire.CodeNoActiveDeployment:
 		return weft.ErrNoActiveDeployment
-	case "SignalPayloadConflict":
+	case wire.CodeSignalPayloadConflict:
 		return &signal.ConflictError{WorkflowID: run, SignalName: cmp.Or(p.Details.SignalName, about.signal), SignalID: cmp.Or(p.Details.SignalID, about.signalID)}
-	case "SignalAcceptanceIndeterminate":
+	case wire.CodeSignalAcceptanceIndeterminate:
 		return &signal.IndeterminateError{WorkflowID: run, SignalName: cmp.Or(p.Details.SignalName, about.signal), SignalID: cmp.Or(p.Details.SignalID, about.signalID), CorrelationID: cmp.Or(p.CorrelationID, e.CorrelationID)}
-	case "damaged":
+	case wire.CodeDamaged:
 		return storage.ErrCorrupt
-	case "closing":
+	case wire.CodeClosing:
 		return weft.ErrClosed
 	}
 	if status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge {

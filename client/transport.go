@@ -55,6 +55,9 @@ type reply struct {
 // call sends r until an attempt is answered for good, and decodes the answer into out, a pointer or
 // nil.
 func (c *Client) call(ctx context.Context, r *request, out any) (reply, error) {
+	if r.path == "" {
+		return reply{}, fmt.Errorf("%w: %s: an id or a name is empty, or is . or ..", weft.ErrInvalid, r.what)
+	}
 	body, contentType, err := r.encode()
 	if err != nil {
 		return reply{}, err
@@ -238,10 +241,24 @@ func quoted(key string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
 }
 
-// in returns a part of a path, escaped. Unlike url.PathEscape it leaves nothing that a server or a
-// proxy could take for a folder: "." and ".." are refused by the control plane, whichever way they
-// are written.
-func in(part string) string { return url.PathEscape(part) }
+// transferTime is how long a body takes at the least rate that a control plane accepts, 64 KiB/s.
+func transferTime(bytes int) time.Duration {
+	return time.Duration(bytes) * time.Second / (64 << 10)
+}
+
+// path returns the path of parts, such as ids, each escaped. It is "" if a part is empty, "." or "..":
+// a proxy would take these for another path.
+func path(parts ...string) string {
+	var s strings.Builder
+	s.WriteString("/v1")
+	for _, p := range parts {
+		if p == "" || p == "." || p == ".." {
+			return ""
+		}
+		s.WriteString("/" + url.PathEscape(p))
+	}
+	return s.String()
+}
 
 // seconds returns a number of whole seconds for a query.
 func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }

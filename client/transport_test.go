@@ -24,11 +24,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const secret = "weft_sk_a-secret-that-nobody-may-see"
 
-// A wire is a transport without a network. It answers by a function, so that a test may be in
+// A roundTrip is a transport without a network. It answers by a function, so that a test may be in
 // virtual time.
-type wire func(*http.Request) (*http.Response, error)
+type roundTrip func(*http.Request) (*http.Response, error)
 
-func (w wire) RoundTrip(q *http.Request) (*http.Response, error) {
+func (w roundTrip) RoundTrip(q *http.Request) (*http.Response, error) {
 	if q.Body != nil {
 		data, err := io.ReadAll(q.Body)
 		if err != nil {
@@ -52,7 +52,7 @@ func answer(status int, body string, header ...string) *http.Response {
 	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(body))}
 }
 
-func over(t *testing.T, w wire) *Client {
+func over(t *testing.T, w roundTrip) *Client {
 	t.Helper()
 	c, err := New("https://shop.internal/weft/", secret, &Options{Transport: w})
 	if err != nil {
@@ -176,7 +176,7 @@ func TestContextEnds(t *testing.T) {
 		}
 		for _, c := range []struct {
 			name    string
-			w       wire
+			w       roundTrip
 			writes  bool
 			unknown bool
 			took    time.Duration // at most
@@ -272,7 +272,7 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 func TestTheSecretIsNotPrinted(t *testing.T) {
 	var printed strings.Builder
 	synctest.Test(t, func(t *testing.T) {
-		for _, w := range []wire{
+		for _, w := range []roundTrip{
 			func(*http.Request) (*http.Response, error) { return nil, io.EOF },
 			func(*http.Request) (*http.Response, error) { return answer(401, `{"code":"unauthorized"}`), nil },
 			func(*http.Request) (*http.Response, error) {
