@@ -1,0 +1,5 @@
+package control
+
+func fieldsOf[P any]() []field { return nil }
+
+func readParams[P any](raw []byte) (any, []issue) { return new(P), nil }

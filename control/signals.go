@@ -1,0 +1,3 @@
+package control
+
+func signalOperations() []*operation { return nil }
