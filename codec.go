@@ -11,7 +11,7 @@ import (
 // what it encoded, so the name must never change. Keep codecs that were used earlier
 // in engine.Config.Codecs.
 //
-// A codec may encrypt: inputs are compared by a digest of their JSON, not of what
+// A codec may encrypt: inputs are compared by digests of their JSON, not of what
 // Encode returns.
 //
 // If the input of an activity contains a pointer, a map or an interface, each attempt

@@ -244,8 +244,8 @@ type AttentionClearedEvent struct {
 	Operation            string
 }
 
-// A SignalAcceptedEvent: a call that sends a signal has got its answer. Duplicate reports that the
-// signal had been accepted before the call began, by the clocks of the engines.
+// A SignalAcceptedEvent: a call that sends a signal has got its answer. Duplicate is
+// signal.Accepted.Repeated.
 type SignalAcceptedEvent struct {
 	WorkflowID, Signal, SignalID string
 	Duplicate                    bool

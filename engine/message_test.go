@@ -42,7 +42,7 @@ func TestMessages(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", body, err)
 			}
-			return a
+			return canonical(a)
 		}
 		first := send(t, approved, p, "o", "a", "evt:1")
 		if first.SignalStorageKey != "sig:o:approved:evt%3A1" {

@@ -40,7 +40,8 @@ func sendAtOnce(to signal.Sender, round string, n int) ([]signal.Accepted, error
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			answers[i], errs[i] = approved.Send(ctx, to, round, "v", &signal.Options{ID: "evt"})
+			a, err := approved.Send(ctx, to, round, "v", &signal.Options{ID: "evt"})
+			answers[i], errs[i] = canonical(a), err
 		})
 	}
 	wg.Wait()

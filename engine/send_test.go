@@ -26,7 +26,7 @@ func sent(t testing.TB, to signal.Sender, id, v, signalID string) signal.Accepte
 	if err != nil {
 		t.Errorf("send %q to %q: %v", v, id, err)
 	}
-	return a
+	return canonical(a)
 }
 
 // gated holds every acceptance of signals up until it is let through.

@@ -28,6 +28,12 @@ func send[T any](t testing.TB, s *signal.Signal[T], to signal.Sender, id string,
 	if err != nil {
 		t.Fatalf("send %v to %q: %v", v, id, err)
 	}
+	return canonical(a)
+}
+
+// canonical is the part of an answer that is the same for all sends of one ID.
+func canonical(a signal.Accepted) signal.Accepted {
+	a.Repeated = false
 	return a
 }
 
@@ -98,7 +104,7 @@ func TestSignalIDsAreAcceptedOnce(t *testing.T) {
 		}
 		again := func(when string, to signal.Sender) {
 			t.Helper()
-			if a, err := approved.Send(ctx, to, "o", "a", &signal.Options{ID: "evt_1"}); err != nil || a != first {
+			if a, err := approved.Send(ctx, to, "o", "a", &signal.Options{ID: "evt_1"}); err != nil || canonical(a) != first {
 				t.Errorf("%s: %+v, %v, want the first answer %+v", when, a, err, first)
 			}
 			_, err := approved.Send(ctx, to, "o", "secret", &signal.Options{ID: "evt_1"})

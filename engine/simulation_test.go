@@ -333,9 +333,9 @@ func (s *simulation) employ() {
 					s.laws.mu.Lock()
 					defer s.laws.mu.Unlock()
 					if first == (signal.Accepted{}) {
-						first = a
+						first = canonical(a)
 					}
-					if a != first {
+					if canonical(a) != first {
 						s.laws.wrong("SG1: answered %+v and then %+v", first, a)
 					}
 					return nil

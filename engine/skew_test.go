@@ -292,6 +292,7 @@ func (s *skew) send(id string, n int) {
 		if err != nil {
 			return err
 		}
+		a = canonical(a)
 		if first, again := s.answers[what]; again {
 			s.count("signals sent again", 1)
 			if a != first {

@@ -57,12 +57,16 @@ func TestStagedInTheHostsTransaction(t *testing.T) {
 			return err
 		}
 		in := eng.In(store.WithTx(tx))
-		for range 2 { // the second meets what the first staged
+		for i := range 2 { // the second meets what the first staged
 			if _, err := wf.Start(ctx, in, id, id); err != nil {
 				return err
 			}
-			if _, err := paid.Send(ctx, in, id, "ann", &signal.Options{ID: "1"}); err != nil {
+			a, err := paid.Send(ctx, in, id, "ann", &signal.Options{ID: "1"})
+			if err != nil {
 				return err
+			}
+			if a.Repeated != (i > 0) {
+				t.Errorf("send %d: repeated is %v", i, a.Repeated)
 			}
 		}
 		if _, err := wf.Start(ctx, in, id, "another"); !errors.Is(err, engine.ErrExists) {

@@ -72,8 +72,9 @@ func (w *Workflow[In, Out]) define() *inner.Definition {
 // generated. When Start returns without an error, the start is durable.
 //
 // Start is idempotent: if the id is in use by the same workflow with the same
-// input, running or ended, Start returns a handle of it. Errors: ErrExists for any
-// other use of an id that is in use; ErrInvalid; ErrNoActiveDeployment, if c is an
+// input, running or ended, Start returns a handle of it. Inputs are the same if their
+// JSON is, whatever the order of members and the spelling of numbers. Errors: ErrExists
+// for any other use of an id that is in use; ErrInvalid; ErrNoActiveDeployment, if c is an
 // engine that has it as a Pinned workflow; ErrClosed. After any other error it is
 // unknown whether the workflow was started: try again with the same id.
 func (w *Workflow[In, Out]) Start(ctx context.Context, c Client, id string, in In) (*Handle[Out], error) {

@@ -58,7 +58,11 @@ func FuzzSignalIDs(f *testing.F) {
 			if err != nil || a.SignalName != c[0] || a.SignalID != c[1] {
 				t.Fatalf("%q: %+v, %v", c, a, err)
 			}
-			if first, ok := sent[c]; ok && a != first {
+			first, again := sent[c]
+			if a.Repeated != again {
+				t.Fatalf("%q: %+v, sent before: %v", c, a, again)
+			}
+			if a.Repeated = false; again && a != first {
 				t.Fatalf("%q again: %+v, first %+v", c, a, first)
 			}
 			sent[c] = a

@@ -31,8 +31,9 @@ type Options struct {
 // Send sends v to a workflow. When it returns without an error the signal is durable.
 //
 // A second Send with the same ID and value returns what the first did, even after the
-// workflow has ended. Errors: a *ConflictError for the same ID with another value; an
-// *IndeterminateError; engine.ErrInvalid, ErrNotFound, ErrTerminal, ErrClosed; a
+// workflow has ended. Values are the same if their JSON is, whatever the order of members
+// and the spelling of numbers. Errors: a *ConflictError for the same ID with another
+// value; an *IndeterminateError; engine.ErrInvalid, ErrNotFound, ErrTerminal, ErrClosed; a
 // *storage.CapabilityError for an ID on a store without ConditionalBatch. After any
 // other error the signal may have been accepted, unless it is an
 // *engine.InterruptedError that says otherwise: send it again.
@@ -126,7 +127,7 @@ func (s *Signal[T]) receive(run Runner, within *time.Duration) (v T, ok bool, er
 }
 
 // Accepted is the answer to a signal: the same each time an ID is sent, over any
-// transport.
+// transport, except for Repeated.
 type Accepted struct {
 	Accepted         bool      `json:"accepted"` // always true
 	WorkflowID       string    `json:"workflowId"`
@@ -134,6 +135,11 @@ type Accepted struct {
 	SignalID         string    `json:"signalId"`
 	AcceptedAt       time.Time `json:"acceptedAt"`       // when it was accepted first
 	SignalStorageKey string    `json:"signalStorageKey"` // the key under which its payload was stored
+
+	// Repeated: an earlier call had the ID accepted, so this one enqueued nothing. Of several
+	// calls with one ID, one is not Repeated, and it may be one that got an error. Repeated is
+	// not part of the canonical answer: to compare two answers, set it to false in both.
+	Repeated bool `json:"-"`
 }
 
 // Internal to Weft: what package engine and transports need.

@@ -1,13 +1,13 @@
 package acceptance
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"time"
 
+	"github.com/weft-go/weft/internal/digest"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/signal"
@@ -19,14 +19,15 @@ const version = 1
 // An Incoming is a signal that is to be accepted, encoded.
 type Incoming struct {
 	WorkflowID, Name, ID string
+	Generated            bool   // the ID was made for this call, which alone has it
 	Codec                string // "" is JSON
 	Data                 []byte
-	Digest               []byte        // of the plaintext
+	Digest               digest.Digest
 	Memory               time.Duration // minimum time for which its acceptance is remembered
 }
 
 // SamePayload says that in and other, which have one ID, also have one payload.
-func (in *Incoming) SamePayload(other *Incoming) bool { return bytes.Equal(in.Digest, other.Digest) }
+func (in *Incoming) SamePayload(other *Incoming) bool { return in.Digest.Same(other.Digest) }
 
 // Conflict is the error of an ID that was accepted with another payload.
 func (in *Incoming) Conflict() error {
@@ -44,6 +45,11 @@ type accepted struct {
 	ExpiresAt        int64  `cbor:"6,keyasint"`
 	Digest           []byte `cbor:"7,keyasint"`
 	Generation       string `cbor:"8,keyasint"`
+	Canonical        []byte `cbor:"9,keyasint,omitempty"` // with Digest, it identifies the payload
+}
+
+func (a *accepted) identity() digest.Digest {
+	return digest.Digest{Plain: a.Digest, Canonical: a.Canonical}
 }
 
 func (a *accepted) response() signal.Accepted {
@@ -82,7 +88,7 @@ type counter struct {
 }
 
 // Earlier returns the answer that was given to in's ID before, and false if there was
-// none. Another payload is a *ConflictError. A payload without an accepted response is
+// none. The answer is a repetition, unless the call alone has the ID. Another payload is a *ConflictError. A payload without an accepted response is
 // an *IndeterminateError: only part of a batch exists, and whether the sender got an
 // answer cannot be determined.
 func Earlier(ctx context.Context, s storage.Storage, in *Incoming) (signal.Accepted, bool, error) {
@@ -101,10 +107,12 @@ func Earlier(ctx context.Context, s storage.Storage, in *Incoming) (signal.Accep
 		return signal.Accepted{}, false, err
 	case a == nil:
 		return signal.Accepted{}, false, &signal.IndeterminateError{WorkflowID: in.WorkflowID, SignalName: in.Name, SignalID: in.ID, CorrelationID: ""}
-	case !bytes.Equal(a.Digest, in.Digest):
+	case !a.identity().Same(in.Digest):
 		return signal.Accepted{}, false, in.Conflict()
 	}
-	return a.response(), true, nil
+	answer := a.response()
+	answer.Repeated = !in.Generated
+	return answer, true, nil
 }
 
 // readAccepted reads the accepted response of in's ID; nil is none.
@@ -228,7 +236,8 @@ func (d *Acceptance) add(in *Incoming, consumed bool, generation string, seq uin
 		SignalStorageKey: string(payloadKey),
 		AcceptedAt:       now.UnixMicro(),
 		ExpiresAt:        expires.UnixMicro(),
-		Digest:           in.Digest,
+		Digest:           in.Digest.Plain,
+		Canonical:        in.Digest.Canonical,
 		Generation:       generation,
 	}
 	p := &Payload{generation, in.Codec, in.Data}

@@ -33,6 +33,14 @@ func TestGoldenRecords(t *testing.T) {
 				AcceptedAt: 1767355200000000, ExpiresAt: 1767441600000000, Digest: bytes.Repeat([]byte{0xd1}, 32), Generation: gen,
 			},
 		},
+		"accepted-canonical": {
+			Key: keys.Accepted("order-42", "approved", "evt:1"), Version: version, Empty: func() any { return new(accepted) },
+			Value: &accepted{
+				WorkflowID: "order-42", SignalName: "approved", SignalID: "evt:1", SignalStorageKey: string(payloadKey),
+				AcceptedAt: 1767355200000000, ExpiresAt: 1767441600000000, Digest: bytes.Repeat([]byte{0xd1}, 32), Generation: gen,
+				Canonical: bytes.Repeat([]byte{0xd2}, 32),
+			},
+		},
 		"place": {
 			Key: keys.Inbox("order-42", 7), Version: version, Empty: func() any { return new(place) },
 			Value: &place{Name: "approved", ID: "evt:1"},
@@ -172,8 +180,13 @@ func TestEarlier(t *testing.T) {
 	first := accept(t, s, in)
 	later := *in
 	later.Memory = time.Hour
+	first.Repeated = true
 	if a, ok, err := Earlier(ctx, s, &later); !ok || err != nil || a != first {
 		t.Errorf("again: %+v, %v, %v, want %+v", a, ok, err, first)
+	}
+	later.Generated, first.Repeated = true, false // then its own sender looks
+	if a, ok, err := Earlier(ctx, s, &later); !ok || err != nil || a != first {
+		t.Errorf("of a generated ID: %+v, %v, %v, want %+v", a, ok, err, first)
 	}
 	other := incoming("approved", "x", "secret")
 	_, ok, err := Earlier(ctx, s, other)

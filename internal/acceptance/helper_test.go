@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weft-go/weft/internal/digest"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
@@ -23,7 +24,7 @@ const generation = "GEN"
 func incoming(name, id, data string) *Incoming {
 	return &Incoming{
 		WorkflowID: "order-42", Name: name, ID: id,
-		Data: []byte(data), Digest: []byte("digest of " + data), Memory: 24 * time.Hour,
+		Data: []byte(data), Digest: digest.Of([]byte(data)), Memory: 24 * time.Hour,
 	}
 }
 

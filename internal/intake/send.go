@@ -58,24 +58,22 @@ func (e *Intake) Send(ctx context.Context, in *acceptance.Incoming) (signal.Acce
 	if err := ctx.Err(); err != nil {
 		return signal.Accepted{}, err
 	}
-	began := e.Now()
 	a, err := e.deliverSignal(ctx, in)
-	e.tellAccepted(began, a, err)
+	e.tellAccepted(a, err)
 	return a, err
 }
 
-// tellAccepted says how a send ended that began at the given time.
-func (e *Intake) tellAccepted(began time.Time, a signal.Accepted, err error) {
+// tellAccepted says how a send ended.
+func (e *Intake) tellAccepted(a signal.Accepted, err error) {
 	if f := e.Events.SignalAccepted; f != nil && err == nil {
-		f(weft.SignalAcceptedEvent{WorkflowID: a.WorkflowID, Signal: a.SignalName, SignalID: a.SignalID, Duplicate: a.AcceptedAt.Before(began.Truncate(time.Microsecond))})
+		f(weft.SignalAcceptedEvent{WorkflowID: a.WorkflowID, Signal: a.SignalName, SignalID: a.SignalID, Duplicate: a.Repeated})
 	}
 }
 
 // sendWithStart starts a workflow with its first signal in one commit, or sends the signal
 // to the workflow that has the id. See signal.Signal.SendWithStart.
 func (e *Intake) sendWithStart(ctx context.Context, m signal.Message) (a signal.Accepted, err error) {
-	began := e.Now()
-	defer func() { e.tellAccepted(began, a, err) }()
+	defer func() { e.tellAccepted(a, err) }()
 	r, ok := m.Start.(*weft.StartRequest)
 	if !ok || r == nil || m.WorkflowID != "" {
 		return signal.Accepted{}, fmt.Errorf("%w: signal %s: Start must be a *StartRequest, and WorkflowID empty", weft.ErrInvalid, m.Name)
@@ -116,7 +114,8 @@ type sending struct {
 	turn chan struct{} // notifies it that it is answered, or is the leader now
 
 	// Owned by the leader of the line.
-	look    bool // it may have been accepted: check first
+	look    bool        // it may have been accepted: check first
+	tried   []time.Time // of each commit of unknown outcome: the time of the acceptance that it was to write
 	refused run.Address
 	times   int // how often it was refused on the address refused
 
@@ -322,6 +321,9 @@ func (e *Intake) replay(ctx context.Context, s *sending) (answered bool, err err
 		return false, err
 	}
 	if earlier || err != nil {
+		if slices.ContainsFunc(s.tried, a.AcceptedAt.Equal) {
+			a.Repeated = false // by this call
+		}
 		e.sends.settle(s, a, err)
 	}
 	return earlier || err != nil, nil
@@ -411,7 +413,9 @@ func (e *Intake) accept(ctx context.Context, to run.Address, batch []*sending) (
 	for _, s := range batch {
 		switch i := first[[2]string{s.in.Name, s.in.ID}]; {
 		case err == nil && s.in.SamePayload(ins[i]):
-			e.sends.settle(s, d.Arrived[i].Answer, nil)
+			a := d.Arrived[i].Answer
+			a.Repeated = s.in != ins[i]
+			e.sends.settle(s, a, nil)
 		case err == nil:
 			e.sends.settle(s, signal.Accepted{}, s.in.Conflict())
 		case errors.Is(err, storage.ErrConflict) && s.contradicted(to):
@@ -419,6 +423,9 @@ func (e *Intake) accept(ctx context.Context, to run.Address, batch []*sending) (
 		case settle.Hopeless(err):
 			e.sends.settle(s, signal.Accepted{}, undecided(s.in, err))
 		default:
+			if d != nil && s.in == ins[i] && !errors.Is(err, storage.ErrConflict) {
+				s.tried = append(s.tried, d.Arrived[i].Answer.AcceptedAt)
+			}
 			open = append(open, s)
 		}
 	}

@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -154,7 +153,7 @@ func (s *startCall) meet(ctx context.Context) (info weft.Info, again bool, err e
 		s.Replaces = there
 		err := journal.Sweep(ctx, s.intake.Store, there)
 		return weft.Info{}, err == nil || errors.Is(err, storage.ErrConflict), err
-	case there.Type == s.Workflow.Type && bytes.Equal(there.Digest, s.Workflow.Digest):
+	case there.Type == s.Workflow.Type && there.Identity().Same(s.Workflow.Identity()):
 		return run.InfoOf(there), false, nil
 	case there.Type != s.Workflow.Type:
 		return weft.Info{}, false, fmt.Errorf("%w: %q is a run of workflow %q, not of %q", weft.ErrExists, there.ID, there.Type, s.Workflow.Type)

@@ -41,6 +41,8 @@ func TestGoldenRecords(t *testing.T) {
 	parked.Owner, parked.Awaits, parked.Heard, parked.Facing = "", []string{"approved"}, 3, []string{"signal approved"}
 	labelled := running
 	labelled.Labels = map[string]string{"team": "blue", "customer": "42"}
+	canonical := running
+	canonical.Canonical = bytes.Repeat([]byte{0xd2}, 32)
 	needing := running
 	needing.Needs = []string{"reset"}
 	pinned := running
@@ -61,6 +63,7 @@ func TestGoldenRecords(t *testing.T) {
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
 		"row":                  {Key: keys.Index(gen), Version: 1, Value: &Row{ID: "order-42"}, Empty: func() any { return new(Row) }},
 		"workflow-labelled":    wf(labelled),
+		"workflow-canonical":   wf(canonical),
 		"workflow-pending":     wf(pending),
 		"workflow-running":     wf(running),
 		"workflow-asked":       wf(asked),

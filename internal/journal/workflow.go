@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/digest"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -48,8 +49,9 @@ type Workflow struct {
 	StartedAt int64 `cbor:"10,keyasint,omitempty"`
 	EndedAt   int64 `cbor:"11,keyasint,omitempty"`
 
-	// Digest is a digest of the input's plaintext encoding.
-	Digest []byte `cbor:"12,keyasint,omitempty"`
+	// Digest and Canonical identify the input. See Identity.
+	Digest    []byte `cbor:"12,keyasint,omitempty"`
+	Canonical []byte `cbor:"33,keyasint,omitempty"`
 
 	Cancel    *Request    `cbor:"13,keyasint,omitempty"`
 	Attention []Attention `cbor:"14,keyasint,omitempty"`
@@ -155,6 +157,11 @@ type Attention struct {
 	Name      string `cbor:"3,keyasint,omitempty"`
 	Detail    string `cbor:"4,keyasint,omitempty"`
 	Since     int64  `cbor:"5,keyasint,omitempty"`
+}
+
+// Identity returns what identifies the run's input.
+func (w *Workflow) Identity() digest.Digest {
+	return digest.Digest{Plain: w.Digest, Canonical: w.Canonical}
 }
 
 // Tombstone reports whether the workflow was purged and only its next number is kept.

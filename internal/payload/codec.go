@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/internal/digest"
 	"github.com/weft-go/weft/internal/journal"
 )
 
@@ -55,9 +56,9 @@ func (c *Codecs) encodeAny(ctx context.Context, v any) (Payload, error) {
 	return Payload{name, bytes.Clone(data)}, nil
 }
 
-// Identify encodes v and also returns a digest of its plaintext. A panic while v is
+// Identify encodes v and also returns the digest of its plaintext. A panic while v is
 // encoded is returned as an error.
-func (c *Codecs) Identify(ctx context.Context, v any) (p Payload, digest []byte, err error) {
+func (c *Codecs) Identify(ctx context.Context, v any) (p Payload, id digest.Digest, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("encode %T: %w", v, Panicked(r))
@@ -65,19 +66,18 @@ func (c *Codecs) Identify(ctx context.Context, v any) (p Payload, digest []byte,
 	}()
 	p, err = c.Encode(ctx, v)
 	if err != nil {
-		return p, nil, err
+		return p, id, err
 	}
 	plain := p.Data
 	if p.Codec != "" {
 		if plain, err = json.Marshal(v); err != nil {
-			return p, nil, fmt.Errorf("identify %T: %w", v, err)
+			return p, id, fmt.Errorf("identify %T: %w", v, err)
 		}
 	}
-	sum := sha256.Sum256(plain)
-	return p, sum[:], nil
+	return p, digest.Of(plain), nil
 }
 
-// Digest returns the digest of v's plaintext, as Identify does. A panic while v is
+// Digest returns the SHA-256 of v's plaintext. A panic while v is
 // encoded is returned as an error.
 func Digest(v any) (sum []byte, err error) {
 	defer func() {

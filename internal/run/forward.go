@@ -29,7 +29,7 @@ func (r *Handle) ForwardSignal(m signal.Message) future.Operation {
 	m.ID, m.ExpiresAfter = &id, max(m.ExpiresAfter, forwardMemory)
 	in, refused := x.host.Incoming(x.host.Base, m) // encodes the payload as it is now
 	if refused == nil {
-		o.digest = payload.Fingerprint(in.Digest)
+		o.digest = payload.Fingerprint(in.Digest.Plain)
 	}
 	o.which = word(m.WorkflowID)
 	o.call = &activity.Call{

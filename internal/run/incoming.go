@@ -21,13 +21,13 @@ func (e *Env) Incoming(ctx context.Context, m signal.Message) (*acceptance.Incom
 	if m.ID != nil {
 		in.ID = *m.ID
 	} else {
-		in.ID = "sig_" + e.NewID()
+		in.ID, in.Generated = "sig_"+e.NewID(), true
 	}
 	if in.Memory <= 0 {
 		in.Memory = e.SignalIDRetention
 	}
-	p, digest, err := e.Codecs.Identify(ctx, m.Payload)
-	in.Codec, in.Data, in.Digest = p.Codec, p.Data, digest
+	p, id, err := e.Codecs.Identify(ctx, m.Payload)
+	in.Codec, in.Data, in.Digest = p.Codec, p.Data, id
 	if err := e.checkIncoming(in, err); err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 	if err := payload.CheckLabels(r.Options.Labels); err != nil {
 		return nil, fmt.Errorf("start of %s %q: %w", r.Workflow, id, err)
 	}
-	input, digest, err := h.Codecs.Identify(ctx, r.Input)
+	input, identity, err := h.Codecs.Identify(ctx, r.Input)
 	if err != nil {
 		return nil, fmt.Errorf("%w: input of %s %q: %w", weft.ErrInvalid, r.Workflow, id, err)
 	}
@@ -59,7 +59,7 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 	}
 	return &PreparedStart{
 		host:     h,
-		Workflow: &journal.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Digest: digest, Queue: queue, Waits: queue != "", Labels: maps.Clone(r.Options.Labels)},
+		Workflow: &journal.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Digest: identity.Plain, Canonical: identity.Canonical, Queue: queue, Waits: queue != "", Labels: maps.Clone(r.Options.Labels)},
 		input:    input,
 	}, nil
 }
