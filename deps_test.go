@@ -46,7 +46,6 @@ var arrows = map[string][]string{
 	"idempotency/idemhttp": {"idempotency", "activity", "internal/canon", "github.com/dunglas/httpsfv"},
 	"idempotency/webhook":  {"idempotency", "github.com/standard-webhooks/standard-webhooks/libraries/go"},
 	"idempotency/consumer": {"idempotency", "storage"},
-	"client":               {".", "engine", "activity", "checkpoint", "signal", "storage", "control/wire", "internal/backoff"},
 	"control":              {".", "storage", "checkpoint", "activity", "signal", "engine", "idempotency", "control/wire", "internal/backoff", "internal/canon", "internal/keys", "internal/lock", "internal/payload", "internal/record", "internal/settle", "internal/stage", "github.com/creachadair/jrpc2", "github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext", "github.com/oklog/ulid/v2"},
 	"internal/admin":       {".", "storage", "checkpoint", "activity", "internal/worker", "internal/run", "internal/membership", "internal/payload", "internal/waiting", "internal/export", "internal/backoff", "internal/keys", "internal/record", "internal/saturate", "internal/acceptance", "internal/journal", "internal/reconcile", "internal/settle", "github.com/oklog/ulid/v2"},
 	"internal/intake":      {".", "storage", "checkpoint", "signal", "internal/worker", "internal/run", "internal/waiting", "internal/backoff", "internal/keys", "internal/lock", "internal/acceptance", "internal/journal", "internal/settle"},
@@ -77,7 +76,8 @@ var arrows = map[string][]string{
 	"internal/exampletest": {},
 	"internal/torture":     {"storage", "golang.org/x/sys/unix", "go.uber.org/goleak"},
 	"control/wire":         {},
-	"cmd/weft":             {".", "engine", "activity", "checkpoint", "signal", "storage", "storage/bolt", "storage/postgres", "storage/sqlite", "github.com/alecthomas/kong"},
+	"client":               {".", "engine", "activity", "checkpoint", "signal", "storage", "control/wire", "internal/backoff"},
+	"cmd/weft":             {".", "engine", "activity", "checkpoint", "signal", "client", "control", "control/wire", "storage", "storage/bolt", "storage/postgres", "storage/sqlite", "github.com/alecthomas/kong"},
 	"examples/crash":       {"engine", "activity", "signal", "checkpoint", "storage", "storage/...", "internal/pgtest"},
 	"examples/cluster":     {"engine", "activity", "signal", "checkpoint", "fence", "storage", "storage/...", "internal/pgtest", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "internal/journal"},
 	"examples/payment":     {"engine", "activity", "storage", "storage/...", "internal/pgtest"},
@@ -87,6 +87,7 @@ var arrows = map[string][]string{
 	"examples/ingest":      {"storage", "storage/...", "idempotency"},
 	"examples/refunds":     {"engine", "activity", "storage", "storage/...", "idempotency", "idempotency/idemhttp", "internal/pgtest", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"examples/once":        {"activity", "storage", "storage/...", "idempotency", "internal/pgtest", "internal/keys", "internal/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
+	"examples/restarts":    {".", "engine", "checkpoint", "signal", "client", "control/wire", "internal/pgtest"},
 	"examples/...":         {"engine", "activity", "signal", "future", "checkpoint", "storage", "storage/..."},
 }
 
