@@ -16,7 +16,7 @@ var (
 	ErrNotFound = errors.New("engine: workflow not found")
 
 	// ErrExists: the id of a start is in use by another workflow, or by the same
-	// workflow with another input.
+	// workflow with another input. The error is an *ExistsError.
 	ErrExists = errors.New("engine: workflow id is taken")
 
 	// ErrTerminal: the workflow has ended. The error is a *TerminalError.
@@ -99,6 +99,33 @@ func (e *WorkflowError) Error() string {
 }
 
 func (e *WorkflowError) Unwrap() error { return e.Sentinel }
+
+// An ExistsError means that the id of a start is in use. It wraps ErrExists. In a run, of a child
+// or a detached workflow, it has the WorkflowID only.
+type ExistsError struct {
+	WorkflowID string
+	Workflow   string            // the name of the workflow that has the id
+	Status     checkpoint.Status // its status when the start was refused
+	Asked      string            // the name of the workflow that was to be started
+
+	// Same: Workflow and input are those of the start. This can be only if StartRequest.New was
+	// set; otherwise the start returns the workflow, and no error.
+	Same bool
+}
+
+func (e *ExistsError) Error() string {
+	switch {
+	case e.Workflow == "":
+		return fmt.Sprintf("%v: %q", ErrExists, e.WorkflowID)
+	case e.Same:
+		return fmt.Sprintf("%v: %q was started before with the same input, and is %s", ErrExists, e.WorkflowID, e.Status)
+	case e.Workflow != e.Asked:
+		return fmt.Sprintf("%v: %q is a run of workflow %q, not of %q", ErrExists, e.WorkflowID, e.Workflow, e.Asked)
+	}
+	return fmt.Sprintf("%v: %q was started with another input: use another id, or the same input", ErrExists, e.WorkflowID)
+}
+
+func (e *ExistsError) Unwrap() error { return ErrExists }
 
 // A TerminalError means that a workflow has ended, with Status. It wraps ErrTerminal.
 type TerminalError struct {

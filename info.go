@@ -19,7 +19,7 @@ type Info struct {
 	Parent     string            `json:"parent,omitempty"`     // the id of its parent; "": none
 	Queue      string            `json:"queue,omitempty"`      // in which it waits, or waited, to be admitted
 	Owner      string            `json:"owner,omitempty"`      // the incarnation that owns it
-	Deployment string            `json:"deployment,omitempty"` // the one it is pinned to; "": none
+	Deployment string            `json:"deployment,omitempty"` // the one on which it stays; "": none
 	Epoch      uint64            `json:"epoch,omitempty"`      // rises whenever the owner changes
 	CreatedAt  time.Time         `json:"createdAt,omitzero"`
 	StartedAt  time.Time         `json:"startedAt,omitzero"`
@@ -155,6 +155,13 @@ type Filter struct {
 	TopLevel  bool              // only those without a parent
 	Labels    map[string]string // only those with all of these labels, with these values: see StartOptions.Labels
 	IDPrefix  string            // only those whose ids begin with this
+
+	// Deployment: only those that are bound to this deployment.
+	Deployment string `json:",omitempty"` // so that a Cursor of an earlier release is still one
+
+	// NoNamespace: only those that belong to no namespace. The workflows of a namespace have the
+	// label weft.namespace, so Labels selects those.
+	NoNamespace bool `json:",omitempty"`
 
 	// After and Before select by the time of the order: when a workflow came into its
 	// status, or when it was created, also with an IDPrefix. After is included, Before is

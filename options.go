@@ -42,6 +42,12 @@ type StartRequest struct {
 	ID       string // empty: the engine generates one
 	Input    any    // may be json.RawMessage
 	Options  StartOptions
+
+	// New: the workflow must not exist yet. An id that is in use is then an *ExistsError also if
+	// its workflow was started with the same input, and ExistsError.Same says so. After an error
+	// that leaves open whether the workflow was started, this may be the workflow of the same
+	// call.
+	New bool
 }
 
 // StartID returns the id of the workflow. It makes r a signal.Start.
@@ -107,9 +113,24 @@ const MaxPayload = 16 << 20
 // StartOptions are the options of a start. The zero value is right for most workflows.
 type StartOptions struct {
 	// Queue is the queue in which the workflow waits until an engine that serves it
-	// (engine.Config.Queues) executes the workflow. Empty means no queue. A child does not
-	// inherit its parent's queue.
+	// (engine.Config.Queues) executes the workflow. Empty means no queue, but for a StartRequest
+	// without NoQueue: then it means the queue of the engine's own definition of the workflow
+	// (engine.Workflow.Defaults), if engine.Config.Workflows of the engine that accepts the start
+	// has it. A child does not inherit its parent's queue.
 	Queue string
+
+	// NoQueue: the workflow waits in no queue, whatever the engine's definition says. A start
+	// with an engine.Workflow sets it if its options name no Queue. With a Queue it is
+	// ErrInvalid.
+	NoQueue bool
+
+	// Deployment is the deployment on which the run and its children are from their start, Pinned
+	// or not: only engines with this engine.Config.Deployment execute them, and they wait while
+	// there is none. It need not be active. Empty means: where a workflow that is Pinned or not
+	// is executed otherwise, see engine.Workflow.Pinned. A child that has a Deployment in its own
+	// options is on that one. A detached workflow does not inherit it. It has at most 100 bytes of
+	// UTF-8. If the id of a repeated start is in use, it is ignored.
+	Deployment string
 
 	// Labels are for finding the workflow with a Filter: at most 16 of them. A name has 1 to 64
 	// bytes and does not begin with "weft.", which is reserved. A value has 1 to 128 bytes. All

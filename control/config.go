@@ -1,10 +1,14 @@
 package control
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft/engine"
@@ -56,6 +60,118 @@ type Config struct {
 
 	// Logger gets messages for operators. The default is slog.Default().
 	Logger *slog.Logger
+}
+
+// A ConfigError describes a problem of one field of a Config. New joins all of them.
+type ConfigError struct{ Field, Problem string }
+
+func (e *ConfigError) Error() string { return fmt.Sprintf("control: config: %s %s", e.Field, e.Problem) }
+
+// Defaults and limits of a Config.
+const (
+	DefaultRateLimit      = 120
+	DefaultIdempotencyTTL = 24 * time.Hour
+	DefaultMaxBody        = 1 << 20
+
+	mostBody       = 16 << 20
+	leastTTL       = 10 * time.Minute
+	leastSecret    = 24
+	mostProxies    = 100
+	defaultProject = "default"
+)
+
+func (c Config) withDefaults() Config {
+	c.RateLimit = cmp.Or(c.RateLimit, DefaultRateLimit)
+	c.IdempotencyTTL = cmp.Or(c.IdempotencyTTL, DefaultIdempotencyTTL)
+	c.MaxBody = cmp.Or(c.MaxBody, DefaultMaxBody)
+	if c.Home == (Namespace{}) {
+		c.Home = Namespace{defaultProject, defaultProject}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	c.Keys = slices.Clone(c.Keys)
+	for i := range c.Keys {
+		if k := &c.Keys[i]; k.Project == "" && k.Environment == "" {
+			k.Project, k.Environment = c.Home.Project, c.Home.Environment
+		}
+	}
+	return c
+}
+
+// check returns all problems of c, joined.
+func (c Config) check() error {
+	var errs []error
+	wrong := func(field, format string, args ...any) {
+		errs = append(errs, &ConfigError{field, fmt.Sprintf(format, args...)})
+	}
+	if c.Engine == nil {
+		wrong("Engine", "is nil")
+	}
+	for _, issue := range c.Home.check() {
+		wrong("Home", "%s %s", issue.Path[1:], issue.Problem)
+	}
+	if c.RateLimit < 0 {
+		wrong("RateLimit", "is negative: %d", c.RateLimit)
+	}
+	if c.HTTPS > HTTPSStrict {
+		wrong("HTTPS", "is unknown: %d", c.HTTPS)
+	}
+	if c.Proxies.Hops < 0 || c.Proxies.Hops > mostProxies {
+		wrong("Proxies.Hops", "must be 0 to %d: %d", mostProxies, c.Proxies.Hops)
+	}
+	if c.Proxies.Hops > 0 && len(c.Proxies.Trusted) == 0 {
+		wrong("Proxies.Trusted", "is empty, so Hops has no effect: say which proxies they are")
+	}
+	for i, p := range c.Proxies.Trusted {
+		if !p.IsValid() {
+			wrong(fmt.Sprintf("Proxies.Trusted[%d]", i), "is not valid")
+		}
+	}
+	if c.IdempotencyTTL < leastTTL {
+		wrong("IdempotencyTTL", "is %v, at least %v: clients repeat requests for minutes", c.IdempotencyTTL, leastTTL)
+	}
+	if c.MaxBody < 0 || c.MaxBody > mostBody {
+		wrong("MaxBody", "must be at most %d bytes: %d", mostBody, c.MaxBody)
+	}
+	for name, h := range c.Webhooks {
+		if h == nil || name == "" {
+			wrong("Webhooks", "has %q without a handler or a name", name)
+		}
+	}
+	ids, secrets := map[string]int{}, map[string]int{}
+	for i, k := range c.Keys {
+		field := fmt.Sprintf("Keys[%d]", i)
+		if err := k.check(); err != "" {
+			wrong(field, "%s", err) // without the secret
+			continue
+		}
+		name := k.Project + "/" + k.Environment + "/" + k.ID
+		if first, ok := ids[name]; ok {
+			wrong(field, "has the ID of Keys[%d]: %q", first, k.ID)
+		}
+		if first, ok := secrets[k.Secret]; ok {
+			wrong(field, "has the Secret of Keys[%d]", first)
+		}
+		ids[name], secrets[k.Secret] = i, i
+	}
+	return errors.Join(errs...)
+}
+
+// check returns a problem of k, or "".
+func (k Key) check() string {
+	if !keyIDPattern.MatchString(k.ID) {
+		return fmt.Sprintf("needs an ID of 1 to 100 of A-Z a-z 0-9 _ . -: %q", k.ID)
+	}
+	for _, issues := range [][]issue{Namespace{k.Project, k.Environment}.check(), checkScopes(k.Scopes)} {
+		for _, i := range issues {
+			return fmt.Sprintf("(%q): %s %s", k.ID, i.Path[1:], i.Problem)
+		}
+	}
+	if len(k.Secret) < leastSecret || !visible(k.Secret, maxToken) {
+		return fmt.Sprintf("(%q): its Secret must be %d to %d bytes of visible ASCII", k.ID, leastSecret, maxToken)
+	}
+	return ""
 }
 
 // A Namespace is what a key belongs to, and with it runs, idempotency keys, rates and audit rows.

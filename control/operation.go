@@ -1,9 +1,13 @@
 package control
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
+	"time"
 )
 
 // An operation is one row of the table of operations: a route, a JSON-RPC method and an audit action
@@ -17,7 +21,12 @@ type operation struct {
 	home     bool // only for keys of the home namespace
 	restOnly bool // JSON-RPC does not have it
 	unread   bool // the pipeline does not read the body: run reads call.request
+	upload   bool // its body may also be multipart/form-data, which the pipeline does not read
 	do       action
+
+	batch     bool // the operation rpc: it has no parameters of its own
+	unsecured bool // served whatever Config.HTTPS says, and after Close
+	unaudited bool
 }
 
 // keyRule says what an operation makes of an idempotency key.
@@ -38,9 +47,10 @@ type action struct {
 
 // A field is a parameter of an operation.
 type field struct {
-	name string
-	in   string // "path", "query" or "body"
-	kind fieldKind
+	name     string
+	in       string // "path", "query" or "body"
+	kind     fieldKind
+	required bool // a text, number or bool whose json tag has no omitempty
 }
 
 // fieldKind says how the text of a path or query is read.
@@ -60,9 +70,9 @@ type issue struct {
 }
 
 // act returns the action of a function. P is a struct of the operation's parameters: json tags name
-// them, the tag in:"path" or in:"query" says where REST has them (else in the body). Parameters
-// are optional unless P says otherwise: if *P has a method check() []issue, it is called.
-// Unknown and doubled parameters, and null where P has no json.RawMessage, are refused.
+// them, the tag in:"path" or in:"query" says where REST has them (else in the body). A text, number
+// or bool there whose json tag lacks omitempty is required, unless it is a pointer. Unknown and doubled parameters, and null where P has no
+// json.RawMessage, are refused. If *P has a method check() []issue, it is called then.
 func act[P any](run func(ctx context.Context, c *call, p *P) (answer, error)) action {
 	return action{
 		fields: fieldsOf[P](),
@@ -85,17 +95,19 @@ type call struct {
 	idempotencyKey string // "": none
 	correlationID  string
 	ip, agent      string
-	inBatch        bool // of a JSON-RPC batch: it must not wait
-	rpc            bool
+	wait           time.Duration // the longest that it may wait; 0 in a JSON-RPC batch
 
-	request *http.Request // nil in JSON-RPC
+	request *http.Request            // nil in JSON-RPC
+	conn    *http.ResponseController // of request
 	note    note
+	audited bool // the audit row is in the store
 }
 
 // A note is what an operation tells the audit row.
 type note struct {
 	runID   string // as the client knows it
 	deduped bool
+	reason  string // what the client gave as the reason
 }
 
 // A principal is whose request it is.
@@ -103,7 +115,8 @@ type principal struct {
 	id string
 	Namespace
 	scopes []string
-	home   bool // Namespace is Config.Home
+	home   bool   // Namespace is Config.Home
+	hash   []byte // of the secret it came with
 }
 
 // has reports whether the principal has a scope. admin has all.
@@ -122,9 +135,27 @@ type answer struct {
 	stream func(w http.ResponseWriter, r *http.Request)
 }
 
-// operations is the table.
-func operations() []*operation {
-	return slices.Concat(planeOperations(), runOperations(), signalOperations(), deploymentOperations())
+// code is the status of a.
+func (a answer) code() int {
+	if a.status == 0 {
+		return http.StatusOK
+	}
+	return a.status
 }
 
-func planeOperations() []*operation { return nil }
+// json returns the body, encoded; nil: there is none.
+func (a answer) json() (json.RawMessage, error) {
+	if a.body == nil {
+		return nil, nil
+	}
+	if raw, ok := a.body.(json.RawMessage); ok {
+		return raw, nil
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(a.body); err != nil {
+		return nil, fmt.Errorf("control: encode an answer: %w", err)
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}

@@ -1,6 +1,12 @@
 package control
 
-import "net/http"
+import (
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/weft-go/weft/idempotency"
+)
 
 // Values of problem.Retry: whether a client may send the request again.
 const (
@@ -24,6 +30,10 @@ type problem struct {
 	Recovery      string   `json:"recovery,omitempty"` // what to do about it
 	Details       any      `json:"details,omitempty"`
 
+	// Of idempotency_conflict: where the requests differ, as in RFC 6902.
+	Diff          []idempotency.Change `json:"diff,omitempty"`
+	DiffTruncated bool                 `json:"diff_truncated,omitempty"`
+
 	retryAfter int   // seconds; 0: not said
 	cause      error // for the log only
 }
@@ -40,6 +50,12 @@ func newProblem(status int, code, message string) *problem {
 // with adds details: a struct or map.
 func (p *problem) with(details any) *problem {
 	p.Details = details
+	return p
+}
+
+// after has p say when to send the request again: in 1 s at least.
+func (p *problem) after(d time.Duration) *problem {
+	p.retryAfter = max(int(math.Ceil(d.Seconds())), 1)
 	return p
 }
 

@@ -248,6 +248,9 @@ type (
 	// WorkflowError: a workflow failed. See [weft.WorkflowError].
 	WorkflowError = weft.WorkflowError
 
+	// ExistsError: the id of a start is in use. See [weft.ExistsError].
+	ExistsError = weft.ExistsError
+
 	// TerminalError: a workflow has ended. See [weft.TerminalError].
 	TerminalError = weft.TerminalError
 

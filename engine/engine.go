@@ -136,6 +136,13 @@ func checkStore(s storage.Storage, mode Ownership) error {
 // Only one Run may be in progress at a time.
 func (e *Engine) Run(ctx context.Context) error { return e.worker.Run(ctx) }
 
+// Poke has the engine look now for what others have written for it, such as what was staged in a
+// Tx that was committed just now. It returns at once, and does nothing while Run is not in progress.
+func (e *Engine) Poke() { e.worker.PokePoll() }
+
+// Store returns the Config.Storage of the engine.
+func (e *Engine) Store() storage.Storage { return e.config.Storage }
+
 // Close stops the engine at once. It cancels the contexts of activities, releases
 // all runs as they are, and returns when no goroutine of the engine runs any more,
 // except for user code that ignores the end of its context for StopTimeout. It may

@@ -231,6 +231,8 @@ func (e *Engine) Terminate(ctx context.Context, id string, by Actor) error {
 // that have begun stay on their deployment. No engine of the deployment needs to run yet.
 // Activating the active deployment does nothing.
 //
+// Where a control plane keeps a record of the deployment, it has the time of the activation.
+//
 // The change is durable when Activate returns, and the log has who made it and why. Errors:
 // ErrInvalid, ErrClosed. After any other error the outcome is unknown: see ActiveDeployment.
 func (e *Engine) Activate(ctx context.Context, deployment string, by Actor) error {

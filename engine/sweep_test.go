@@ -920,7 +920,8 @@ func answersOf(*sweep.World) sweep.Scenario {
 }
 
 // deploys: a run and its child stay on their deployment while another one is active,
-// on which nothing begins until it is rolled back.
+// on which nothing begins until it is rolled back. A run whose start names a deployment is there
+// meanwhile, with a child that is not Pinned.
 func deploys(w *sweep.World) sweep.Scenario {
 	act := effect(w, "a")
 	kid := &engine.Workflow[int, string]{Name: "kid", Pinned: true, Func: func(run *engine.Run, i int) (string, error) {
@@ -940,10 +941,12 @@ func deploys(w *sweep.World) sweep.Scenario {
 		b, err := kid.Do(run, 10*i)
 		return a + b, err
 	}}
+	loose := &engine.Workflow[int, string]{Name: "loose", Func: func(run *engine.Run, i int) (string, error) { return act.Do(run, i) }}
+	outer := &engine.Workflow[int, string]{Name: "outer", Func: func(run *engine.Run, i int) (string, error) { return loose.Do(run, i) }}
 	return sweep.Scenario{
-		Workflows:  []engine.Definition{wf, kid},
+		Workflows:  []engine.Definition{wf, kid, loose, outer},
 		Deployment: "blue",
-		IDs:        []string{"first", "second"},
+		IDs:        []string{"first", "second", "third"},
 		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
 			if err := eng.Activate(ctx, "blue", audit); err != nil {
 				return "", err
@@ -962,7 +965,15 @@ func deploys(w *sweep.World) sweep.Scenario {
 			if err != nil {
 				return "", err
 			}
+			third, err := outer.With(engine.StartOptions{Deployment: "blue"}).Start(ctx, eng, "third", 3)
+			if err != nil {
+				return "", err
+			}
 			one, err := first.Result(ctx)
+			if err != nil {
+				return "", err
+			}
+			three, err := third.Result(ctx)
 			if err != nil {
 				return "", err
 			}
@@ -974,7 +985,7 @@ func deploys(w *sweep.World) sweep.Scenario {
 				return "", err
 			}
 			active, err := eng.ActiveDeployment(ctx)
-			return one + two + active, err
+			return one + two + three + active, err
 		},
 	}
 }

@@ -5,17 +5,27 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
-// A Tx is a client of an engine inside a transaction of the host. Its starts, signals
-// and cancellation requests take effect if and only if the host commits: a nil error
-// means that they are staged. It executes no runs: after the commit, an engine finds
-// what was staged within a PollInterval.
+// A Tx is a client of an engine inside a transaction of the host. Its starts, signals,
+// cancellation requests and actions of operators take effect if and only if the host commits:
+// a nil error means that they are staged. Nothing is logged, and no callback of Events but
+// Starting is called, because the host may roll back. It executes no runs: after the commit,
+// an engine finds what was staged within a PollInterval, or at once after Engine.Poke.
+//
+// What is staged belongs to the host's transaction together with what it rests on. This
+// includes a call that writes nothing, such as the start of a workflow that exists: the host's
+// commit fails if that has changed meanwhile. An error of a method other than those of the store
+// stages nothing, and says what was so when the method looked.
 //
 // A Tx locks what it accesses until the host's transaction ends. So use it last in
 // the transaction and commit soon.
+//
+// Purge and Restored need several commits, so a Tx does not have them.
 type Tx struct {
 	staging *Engine // on the transaction; it is never run
 	refused error
@@ -28,8 +38,8 @@ var _ Client = (*Tx)(nil)
 // has OwnershipSingleOwner, because then all writes must go through the engine.
 func (e *Engine) In(tx storage.Tx) *Tx {
 	in := e.worker.Env
-	in.Store, in.Closing = tx, nil
-	in.Events.Started, in.Events.Ended, in.Events.SignalAccepted = nil, nil, nil // the host may roll back
+	in.Store, in.Closing, in.Staged = tx, nil, true
+	in.Events = weft.Events{Starting: in.Events.Starting} // the host may roll back
 	t := &Tx{staging: assemble(in, e.config, e.worker.Gate)}
 	switch {
 	case e.config.Ownership == OwnershipSingleOwner:
@@ -78,6 +88,66 @@ func (t *Tx) Cancel(ctx context.Context, id string, by Actor) error {
 		return nil // it is staged
 	}
 	return err
+}
+
+// Activate stages an activation. See Engine.Activate.
+func (t *Tx) Activate(ctx context.Context, deployment string, by Actor) error {
+	if t.refused != nil {
+		return t.refused
+	}
+	return t.staging.Activate(ctx, deployment, by)
+}
+
+// Rollback stages a rollback to the deployment that was active before, as the transaction sees
+// it. See Engine.Rollback.
+func (t *Tx) Rollback(ctx context.Context, by Actor) error {
+	if t.refused != nil {
+		return t.refused
+	}
+	return t.staging.Rollback(ctx, by)
+}
+
+// Resume stages that a failed or held workflow continues. See Engine.Resume.
+func (t *Tx) Resume(ctx context.Context, id string, by Actor) error {
+	if t.refused != nil {
+		return t.refused
+	}
+	return t.staging.Resume(ctx, id, by)
+}
+
+// Resolve stages the outcome of an activity. See Engine.Resolve. Of the types of results it knows
+// those of Config.Activities.
+func (t *Tx) Resolve(ctx context.Context, id, operation string, a activity.Answer, by Actor) error {
+	if t.refused != nil {
+		return t.refused
+	}
+	return t.staging.Resolve(ctx, id, operation, a, by)
+}
+
+// ClearSignal stages the removal of a signal that waits. See Engine.ClearSignal.
+func (t *Tx) ClearSignal(ctx context.Context, id, name, signalID string, by Actor) error {
+	if t.refused != nil {
+		return t.refused
+	}
+	return t.staging.ClearSignal(ctx, id, name, signalID, by)
+}
+
+// Label stages changes of labels. See Engine.Label.
+func (t *Tx) Label(ctx context.Context, id string, labels map[string]string, by Actor) error {
+	if t.refused != nil {
+		return t.refused
+	}
+	return t.staging.Label(ctx, id, labels, by)
+}
+
+// Terminate stages the end of a workflow. See Engine.Terminate. After the commit, an engine asks
+// its children to stop. An owner that commits all the time may get ahead of the host's commit
+// again and again; Engine.Terminate can interrupt it, and a Tx cannot.
+func (t *Tx) Terminate(ctx context.Context, id string, by Actor) error {
+	if t.refused != nil {
+		return t.refused
+	}
+	return t.staging.Terminate(ctx, id, by)
 }
 
 // Describe returns the state of a workflow, as the transaction sees it.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/deployment"
 	"github.com/weft-go/weft/internal/golden"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
@@ -63,6 +64,7 @@ var recordKinds = map[string]fate{
 	"lp":              written,
 	"la":              written,
 	"exp":             noValue,
+	"dep":             rewritten,
 	"meta store":      written,
 	"meta deployment": rewritten,
 	"meta floor":      rewritten,
@@ -319,11 +321,19 @@ func telling(w *sweep.World) sweep.Scenario {
 	}
 }
 
-// activating: one deployment after the other becomes the active one.
+// activating: one deployment after the other becomes the active one. Each is activated twice, and
+// has a record of its own.
 func activating(*sweep.World) sweep.Scenario {
 	return sweep.Scenario{Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
 		for i := range 4 {
-			if err := eng.Activate(ctx, fmt.Sprintf("build-%d", i), audit); err != nil {
+			b, err := (&deployment.Record{ID: fmt.Sprintf("build-%d", i%2), CreatedBy: "ann"}).Create()
+			if err == nil {
+				err = eng.Store().Commit(ctx, b)
+			}
+			if err != nil && !errors.Is(err, storage.ErrConflict) {
+				return "", err
+			}
+			if err := eng.Activate(ctx, fmt.Sprintf("build-%d", i%2), audit); err != nil {
 				return "", err
 			}
 		}

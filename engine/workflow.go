@@ -24,7 +24,8 @@ type Workflow[In, Out any] struct {
 	// Pinned keeps a run on the deployment on which it started: only engines of that
 	// Config.Deployment execute it, and it waits while there is none. It starts on the
 	// active deployment, see Engine.Activate. A child of a pinned run starts on its
-	// parent's. Runs of other workflows continue in any engine that has the workflow.
+	// parent's. Runs of other workflows continue in any engine that has the workflow. A
+	// run, Pinned or not, whose StartOptions have a Deployment starts on that one.
 	Pinned bool
 
 	// Defaults are the options of every start.
@@ -73,13 +74,13 @@ func (w *Workflow[In, Out]) define() *inner.Definition {
 //
 // Start is idempotent: if the id is in use by the same workflow with the same
 // input, running or ended, Start returns a handle of it. Inputs are the same if their
-// JSON is, whatever the order of members and the spelling of numbers. Errors: ErrExists
+// JSON is, whatever the order of members and the spelling of numbers. Errors: an *ExistsError
 // for any other use of an id that is in use; ErrInvalid; ErrNoActiveDeployment, if c is an
 // engine that has it as a Pinned workflow; ErrClosed. After any other error it is
 // unknown whether the workflow was started: try again with the same id.
 func (w *Workflow[In, Out]) Start(ctx context.Context, c Client, id string, in In) (*Handle[Out], error) {
 	checkClient(c, "the start", w.Name)
-	info, err := c.StartWorkflow(ctx, &StartRequest{Workflow: w.Name, ID: id, Input: in, Options: w.Defaults})
+	info, err := c.StartWorkflow(ctx, &StartRequest{Workflow: w.Name, ID: id, Input: in, Options: w.options()})
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +90,14 @@ func (w *Workflow[In, Out]) Start(ctx context.Context, c Client, id string, in I
 // Request returns the start as a value, for signal.Signal.SendWithStart. Give it
 // an id: with an empty one, every send starts another workflow.
 func (w *Workflow[In, Out]) Request(id string, in In) *StartRequest {
-	return &StartRequest{Workflow: w.Name, ID: id, Input: in, Options: w.Defaults}
+	return &StartRequest{Workflow: w.Name, ID: id, Input: in, Options: w.options()}
+}
+
+// options returns w.Defaults. They are complete: if they name no queue, there is none.
+func (w *Workflow[In, Out]) options() StartOptions {
+	o := w.Defaults
+	o.NoQueue = o.NoQueue || o.Queue == ""
+	return o
 }
 
 // Handle returns the handle of a workflow that was started before. It does not
@@ -154,7 +162,7 @@ func (w *Workflow[In, Out]) AsChild(o ChildOptions) *Workflow[In, Out] {
 //
 //   - a *WorkflowError if the child failed or was cancelled; it wraps ErrCancelled if the
 //     child was cancelled;
-//   - ErrExists if its ChildOptions.ID is taken;
+//   - an *ExistsError if its ChildOptions.ID is taken;
 //   - ErrCancelled if the parent is cancelled. Then the child is cancelled too, unless
 //     OnParentEnd is ParentEndAbandon;
 //   - ErrTimeout if the time of Run.WithTimeout has passed.

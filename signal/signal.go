@@ -48,8 +48,8 @@ func (s *Signal[T]) Send(ctx context.Context, to Sender, workflowID string, v T,
 
 // SendWithStart starts a workflow, an *engine.StartRequest, and sends v to it, in one
 // commit: the workflow never exists without its signal. If the workflow was started
-// before with the same input, it only gets the signal; any other use of its id is
-// engine.ErrExists. If an acceptance of the ID is remembered, its answer is returned
+// before with the same input, it only gets the signal; any other use of its id is an
+// *engine.ExistsError. If an acceptance of the ID is remembered, its answer is returned
 // and nothing starts. Otherwise it is like Send.
 func (s *Signal[T]) SendWithStart(ctx context.Context, to Sender, start Start, v T, o *Options) (Accepted, error) {
 	s.mustNot(to == nil, "sent to a nil engine")

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/internal/deployment"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
@@ -19,20 +21,20 @@ import (
 )
 
 // Activate is Engine.Activate.
-func (e *Admin) Activate(ctx context.Context, deployment string, by weft.Actor) error {
-	if err := errors.Join(checkActor(by), payload.CheckName("deployment", deployment, keys.MaxName)); err != nil {
+func (e *Admin) Activate(ctx context.Context, id string, by weft.Actor) error {
+	if err := errors.Join(checkActor(by), payload.CheckName("deployment", id, keys.MaxName)); err != nil {
 		return err
 	}
-	call := waiting.New(ctx, "activation of deployment", deployment)
+	call := waiting.New(ctx, "activation of deployment", id)
 	return call.Explain(e.point(call, "activate", by, func(now *run.ActiveRecord, err error) (*run.ActiveRecord, error) {
 		switch {
 		case err != nil && (!errors.Is(err, storage.ErrCorrupt) || now.Raw == nil):
 			return nil, err
-		case now.Deployment == deployment:
+		case now.Deployment == id:
 			return nil, nil
 		}
 		// This also replaces a damaged record, because nothing else can repair it.
-		return &run.ActiveRecord{Deployment: deployment, Before: now.Deployment}, nil
+		return &run.ActiveRecord{Deployment: id, Before: now.Deployment}, nil
 	}))
 }
 
@@ -74,8 +76,14 @@ func (e *Admin) point(ctx context.Context, verb string, by weft.Actor, decide fu
 		}
 		now, err := e.Active(ctx)
 		next, err := decide(now, err)
-		if next == nil || err != nil {
+		if err != nil {
 			return err
+		}
+		if next == nil {
+			if err := e.Rests(ctx, now.Unchanged()); !errors.Is(err, storage.ErrConflict) {
+				return err
+			}
+			continue
 		}
 		next.By, next.Why, next.At, next.UnknownFields = by.Name, by.Reason, journal.Micro(e.Now()), now.UnknownFields
 		again, err := e.replace(ctx, now, next)
@@ -83,7 +91,7 @@ func (e *Admin) point(ctx context.Context, verb string, by weft.Actor, decide fu
 			return fmt.Errorf("engine: %s %q: %w", verb, next.Deployment, err)
 		}
 		if !again {
-			e.Log.Info("weft: deployment is active", "deployment", next.Deployment, "before", now.Deployment, "verb", verb, "by", by.Name, "why", by.Reason)
+			e.did(slog.LevelInfo, "weft: deployment is active", "deployment", next.Deployment, "before", now.Deployment, "verb", verb, "by", by.Name, "why", by.Reason)
 			e.PokePoll()
 			return nil
 		}
@@ -93,7 +101,8 @@ func (e *Admin) point(ctx context.Context, verb string, by weft.Actor, decide fu
 
 var errPointed = errors.New("another deployment was activated meanwhile; it is unknown whether this one was active before")
 
-// replace replaces now by next. It reports whether to decide again because the record was
+// replace replaces now by next, and notes the time in the deployment's own record, if there is one.
+// It reports whether to decide again because the record was
 // changed first. If the outcome of a commit was unknown it returns errPointed instead,
 // because next may have been active before that change.
 func (e *Admin) replace(ctx context.Context, now, next *run.ActiveRecord) (again bool, err error) {
@@ -106,7 +115,12 @@ func (e *Admin) replace(ctx context.Context, now, next *run.ActiveRecord) (again
 		certain = false
 		e.Log.Warn("weft: outcome of an activation is unknown; trying again", "deployment", next.Deployment, "error", err)
 	}
-	b := storage.Batch{If: []storage.Condition{now.Unchanged()}, Ops: []storage.Op{storage.Put(run.ActiveKey, raw)}}
+	b, err := deployment.Activated(ctx, e.Store, next.Deployment, journal.Time(next.At))
+	if err != nil {
+		return false, err
+	}
+	b.If = append(b.If, now.Unchanged())
+	b.Ops = append(b.Ops, storage.Put(run.ActiveKey, raw))
 	err = settle.Commit(ctx, e.Store, b, unsure, func(ctx context.Context) (bool, error) {
 		there, err := e.Store.Get(ctx, run.ActiveKey)
 		if errors.Is(err, storage.ErrNotFound) {

@@ -25,7 +25,7 @@ func (e *Admin) Label(ctx context.Context, id string, labels map[string]string, 
 	return call.Explain(e.Change(call, id, e.act(verb, "label", func(_ context.Context, wf *journal.Workflow) (*worker.Changing, error) {
 		next := *wf
 		next.Labels = run.Relabelled(wf.Labels, labels)
-		if err := payload.CheckLabels(next.Labels); err != nil {
+		if err := payload.CheckRelabelled(next.Labels); err != nil {
 			return nil, fmt.Errorf("label workflow %q: %w", id, err)
 		}
 		switch {

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/namespace"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -82,6 +83,9 @@ func (e *Admin) listsOf(ctx context.Context, f weft.Filter, c cursor, ascending 
 	switch {
 	case len(f.Labels) > 0:
 		name := slices.Min(slices.Collect(maps.Keys(f.Labels)))
+		if f.Labels[namespace.Label] != "" {
+			name = namespace.Label // so that it does not matter what other namespaces have
+		}
 		for _, s := range statuses {
 			add(keys.LabelledOf(name, f.Labels[name], string(s)))
 		}

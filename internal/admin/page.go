@@ -16,6 +16,8 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/namespace"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/record"
 )
@@ -251,6 +253,8 @@ func selectsRecord(f weft.Filter, wf *journal.Workflow) bool {
 		(f.Status == "" || f.Status == wf.Status) &&
 		(f.Parent == "" || f.Parent == parent) &&
 		(!f.TopLevel || parent == "") &&
+		(f.Deployment == "" || f.Deployment == wf.Deployment) &&
+		(!f.NoNamespace || wf.Labels[namespace.Label] == "") &&
 		strings.HasPrefix(wf.ID, f.IDPrefix) &&
 		(f.After.IsZero() || !at.Before(f.After)) &&
 		(f.Before.IsZero() || at.Before(f.Before))
@@ -264,7 +268,7 @@ func byStatus(f weft.Filter) bool {
 
 // exact reports whether the lists that are read for f have exactly what f selects.
 func exact(f weft.Filter) bool {
-	if f.Attention || f.TopLevel || f.IDPrefix != "" || len(f.Labels) > 1 {
+	if f.Attention || f.TopLevel || f.Deployment != "" || f.NoNamespace || f.IDPrefix != "" || len(f.Labels) > 1 {
 		return false
 	}
 	if f.Parent != "" {
@@ -279,6 +283,14 @@ func checkFilter(f weft.Filter) error {
 	case "", checkpoint.StatusPending, checkpoint.StatusRunning, checkpoint.StatusCompleted, checkpoint.StatusFailed, checkpoint.StatusCancelled:
 	default:
 		return payload.Invalid("status", string(f.Status), "is none of pending, running, completed, failed and cancelled")
+	}
+	if f.Deployment != "" {
+		if err := payload.CheckName("deployment", f.Deployment, keys.MaxName); err != nil {
+			return err
+		}
+	}
+	if ns, ok := f.Labels[namespace.Label]; ok && f.NoNamespace {
+		return payload.Invalid("filter", ns, "wants workflows of this namespace, and of none")
 	}
 	return payload.CheckFilter(f.Workflow, f.Parent, f.IDPrefix, f.Labels)
 }

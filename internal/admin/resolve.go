@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/weft-go/weft"
@@ -36,7 +37,7 @@ func (e *Admin) resolveOperation(ctx context.Context, id, operation string, a ac
 		return e.resolving(ctx, wf, operation, v, result, verb)
 	}))
 	if err == nil {
-		e.Log.Info("weft: operation resolved", "workflow", id, "operation", operation, "state", v.State.String(), "by", by.Name, "why", by.Reason)
+		e.did(slog.LevelInfo, "weft: operation resolved", "workflow", id, "operation", operation, "state", v.State.String(), "by", by.Name, "why", by.Reason)
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
@@ -64,7 +65,7 @@ func (e *Admin) resumeWorkflow(ctx context.Context, id string, by weft.Actor) er
 		},
 	})
 	if err == nil {
-		e.Log.Info("weft: workflow is resumed", "workflow", id, "by", by.Name, "why", by.Reason)
+		e.did(slog.LevelInfo, "weft: workflow is resumed", "workflow", id, "by", by.Name, "why", by.Reason)
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 
 	"github.com/weft-go/weft"
@@ -64,7 +65,7 @@ func (e *Admin) clearSignal(ctx context.Context, id, name, signalID string, by w
 		return e.clearing(ctx, wf, name, signalID, verb)
 	}))
 	if err == nil {
-		e.Log.Info("weft: signal cleared", "workflow", id, "signal", name, "signal_id", signalID, "by", by.Name, "why", by.Reason)
+		e.did(slog.LevelInfo, "weft: signal cleared", "workflow", id, "signal", name, "signal_id", signalID, "by", by.Name, "why", by.Reason)
 	}
 	return err
 }

@@ -51,7 +51,7 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor)
 			if err != nil {
 				return nil, err
 			}
-			if len(tries) > 1 { // its owner commits all the time
+			if len(tries) > 1 && !e.Staged { // its owner commits all the time
 				if wf, err = e.interrupt(ctx, wf); err != nil {
 					return nil, err
 				}
@@ -64,8 +64,8 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor)
 			return d, nil
 		},
 	})
-	if err != nil {
-		return err
+	if err != nil || e.Staged {
+		return err // after the commit an engine finds that it ended, and asks its children to stop
 	}
 	e.Log.Warn("weft: workflow is terminated", "workflow", id, "by", by.Name, "why", by.Reason)
 	if x := e.ExecutionOf(ended); x != nil {

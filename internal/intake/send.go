@@ -332,7 +332,16 @@ func (e *Intake) replay(ctx context.Context, s *sending) (answered bool, err err
 // earlier returns the answer that was given to in before. A repeated try reads it before the workflow,
 // so that a repeated send is answered also after the workflow has ended.
 func (e *Intake) earlier(ctx context.Context, in *acceptance.Incoming) (signal.Accepted, bool, error) {
+	standing, err := e.standing(ctx, in)
+	if err != nil {
+		return signal.Accepted{}, false, err
+	}
 	a, earlier, err := acceptance.Earlier(ctx, e.Store, in)
+	if earlier && err == nil {
+		if err = e.Rests(ctx, standing...); errors.Is(err, storage.ErrConflict) {
+			return e.earlier(ctx, in)
+		}
+	}
 	if x := e.Executing(in.WorkflowID); earlier && x != nil {
 		x.Post(run.Written{Inbox: true}) // the first sender may have died before it notified the run
 	}
@@ -342,6 +351,20 @@ func (e *Intake) earlier(ctx context.Context, in *acceptance.Incoming) (signal.A
 			"workflow", i.WorkflowID, "signal", i.SignalName, "signal_id", i.SignalID, "correlation_id", i.CorrelationID)
 	}
 	return a, earlier, err
+}
+
+// standing returns, in a transaction of the host, the condition that the answer to in's ID is the
+// one that is there now. Outside of one it reads nothing.
+func (e *Intake) standing(ctx context.Context, in *acceptance.Incoming) ([]storage.Condition, error) {
+	if !e.Staged {
+		return nil, nil
+	}
+	key := keys.Accepted(in.WorkflowID, in.Name, in.ID)
+	raw, err := e.Store.Get(ctx, key)
+	if errors.Is(err, storage.ErrNotFound) {
+		return []storage.Condition{storage.Present(key)}, nil
+	}
+	return []storage.Condition{storage.Equal(key, raw)}, err
 }
 
 // addressOf returns the address for batch: the last known one if this engine executes the

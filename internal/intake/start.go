@@ -32,6 +32,7 @@ func (e *Intake) StartWorkflow(ctx context.Context, r *weft.StartRequest) (weft.
 type startCall struct {
 	*run.PreparedStart
 	intake *Intake
+	fresh  bool // StartRequest.New
 
 	first    *acceptance.Incoming // accepted in the same commit; nil: none
 	accepted signal.Accepted      // the answer to first, if there is one
@@ -41,11 +42,23 @@ type startCall struct {
 
 // prepareCall validates and encodes a start before anything is written.
 func (e *Intake) prepareCall(ctx context.Context, r *weft.StartRequest) (*startCall, error) {
-	s, err := e.Prepare(ctx, r)
+	s, err := e.Prepare(ctx, e.queued(r))
 	if err == nil {
 		err = s.Returns(ctx, r.Input)
 	}
-	return &startCall{PreparedStart: s, intake: e}, err
+	return &startCall{PreparedStart: s, intake: e, fresh: r.New}, err
+}
+
+// queued returns r with the queue of the workflow's definition, if r leaves the queue open and
+// this engine has the definition.
+func (e *Intake) queued(r *weft.StartRequest) *weft.StartRequest {
+	def := e.Workflows[r.Workflow]
+	if def == nil || r.Options.Queue != "" || r.Options.NoQueue {
+		return r
+	}
+	q := *r
+	q.Options.Queue = def.Queue
+	return &q
 }
 
 // start writes the start, or returns the workflow that already has the id.
@@ -139,7 +152,7 @@ func (s *startCall) accept(w *journal.Write) (signal.Accepted, error) {
 }
 
 // meet handles the case that the id of the start is in use. It returns the workflow that
-// has it if that is the same start, or reports whether to try again.
+// has it if that is the same start and need not be new, or reports whether to try again.
 func (s *startCall) meet(ctx context.Context) (info weft.Info, again bool, err error) {
 	there, err := journal.Load(ctx, s.intake.Store, s.Workflow.ID)
 	switch {
@@ -153,12 +166,17 @@ func (s *startCall) meet(ctx context.Context) (info weft.Info, again bool, err e
 		s.Replaces = there
 		err := journal.Sweep(ctx, s.intake.Store, there)
 		return weft.Info{}, err == nil || errors.Is(err, storage.ErrConflict), err
-	case there.Type == s.Workflow.Type && there.Identity().Same(s.Workflow.Identity()):
-		return run.InfoOf(there), false, nil
-	case there.Type != s.Workflow.Type:
-		return weft.Info{}, false, fmt.Errorf("%w: %q is a run of workflow %q, not of %q", weft.ErrExists, there.ID, there.Type, s.Workflow.Type)
 	}
-	return weft.Info{}, false, fmt.Errorf("%w: %q was started with another input: use another id, or the same input", weft.ErrExists, there.ID)
+	same := there.Type == s.Workflow.Type && there.Identity().Same(s.Workflow.Identity())
+	if same && !s.fresh {
+		if err := s.intake.Rests(ctx, there.Unchanged()); errors.Is(err, storage.ErrConflict) {
+			return s.meet(ctx)
+		} else if err != nil {
+			return weft.Info{}, false, err
+		}
+		return run.InfoOf(there), false, nil
+	}
+	return weft.Info{}, false, &weft.ExistsError{WorkflowID: there.ID, Workflow: there.Type, Status: there.Status, Asked: s.Workflow.Type, Same: same}
 }
 
 func (s *startCall) unsure(err error) {

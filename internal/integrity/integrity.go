@@ -15,22 +15,28 @@
 //   - A parent's record of a child (kid) belongs to a workflow that exists. Unless the parent
 //     has ended or the record has the child's end, the child exists, has not ended, and names
 //     this parent.
+//   - A run that keeps its children on its deployment has one. Each of its children is on a
+//     deployment, and keeps its own children there.
 //   - A record of an activity's effect (act) and the progress of an attempt (beat) belong to a
 //     workflow that exists.
 //   - A signal that waits was accepted, and has one place in the inbox. Each place has a signal
 //     that waits.
 //   - An accepted signal and a tombstone have an entry that says when they expire (exp).
 //     Nothing is left long after that.
+//   - The record of a deployment (dep) is under an id that a deployment may have, and its digest
+//     and its artifact's are SHA-256.
 package integrity
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/deployment"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/reconcile"
@@ -132,6 +138,7 @@ var families = map[string]struct {
 	"inbox":  {[]int{3}, (*checked).place},
 	"exp":    {[]int{5, 6}, (*checked).expires},
 	"eng":    {[]int{2}, nil},
+	"dep":    {[]int{2}, (*checked).deployment},
 	"meta":   {[]int{2}, nil},
 
 	// Of package idempotency, whose own tests check them.
@@ -139,6 +146,18 @@ var families = map[string]struct {
 	"idemexp": {[]int{6}, nil},
 	"idemver": {[]int{4}, nil},
 	"idemown": {[]int{2}, nil},
+}
+
+func (c *checked) deployment(e entry) {
+	d, err := deployment.Open(e.Entry)
+	switch {
+	case err != nil:
+		c.wrong(e.Key, "%v", err)
+	case !deployment.ValidID(d.ID):
+		c.wrong(e.Key, "no deployment may have this id")
+	case len(d.Digest) != 0 && len(d.Digest) != sha256.Size, d.Artifact != nil && len(d.Artifact.SHA256) != sha256.Size:
+		c.wrong(e.Key, "a digest is no SHA-256")
+	}
 }
 
 func (c *checked) check(e entry) {
@@ -203,6 +222,9 @@ func (c *checked) workflow(e entry) {
 	}
 	if wf.Owner == "" && wf.Todo == nil && wf.Status == checkpoint.StatusPending {
 		c.wrong(e.Key, "it is pending, and nothing has an engine find it")
+	}
+	if wf.KeepsChildren() && wf.Deployment == "" {
+		c.wrong(e.Key, "its children are to start on its deployment, and it has none")
 	}
 	if wf.Slot > 0 && !c.has(keys.Slot(wf.Queue, wf.Slot)) {
 		c.wrong(e.Key, "its slot %d of queue %q is free", wf.Slot, wf.Queue)
@@ -272,6 +294,8 @@ func (c *checked) child(e entry) {
 		c.wrong(e.Key, "child %q is %s, and its end is not recorded", kid.ID, wf.Status)
 	case wf.Parent == nil || wf.Parent.ID != parent.ID || wf.Parent.Generation != parent.Generation || wf.Parent.Operation != e.parts[2]:
 		c.wrong(e.Key, "child %q has another parent: %+v", kid.ID, wf.Parent)
+	case parent.KeepsChildren() && !wf.KeepsChildren():
+		c.wrong(e.Key, "child %q was not started on deployment %q of its parent, or another one", kid.ID, parent.Deployment)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/deployment"
 	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
@@ -146,6 +147,15 @@ func TestCheck(t *testing.T) {
 				m["wf:"+id] = ops[0].Value
 			}
 		}
+		create := func(d deployment.Record) func(map[string][]byte) {
+			return func(m map[string][]byte) {
+				b, err := d.Create()
+				if err != nil {
+					t.Fatal(err)
+				}
+				m[string(b.Ops[0].Key)] = b.Ops[0].Value
+			}
+		}
 		for _, c := range []struct {
 			name   string
 			change func(m map[string][]byte)
@@ -179,6 +189,8 @@ func TestCheck(t *testing.T) {
 			{"a child of nothing", lose("wf:parent"), "kid:parent:1: there is no such workflow"},
 			{"a child of another generation of the parent", change("parent", func(wf *journal.Workflow) { wf.Generation = "G" }), "of the parent, which has generation G"},
 			{"a child with another parent", change("child", func(wf *journal.Workflow) { wf.Parent.Operation = "9" }), `child "child" has another parent`},
+			{"a run that keeps its children nowhere", change("parent", func(wf *journal.Workflow) { wf.StartOn("") }), "it has none"},
+			{"a child that is not kept", change("parent", func(wf *journal.Workflow) { wf.StartOn("blue") }), `child "child" was not started on deployment "blue"`},
 			{"a child whose end is not recorded", change("child", func(wf *journal.Workflow) { wf.Status = checkpoint.StatusFailed }), `child "child" is failed, and its end is not recorded`},
 			{"an effect of nothing", lose("wf:child"), "act:child:charge:1:k: there is no such workflow"},
 			{"an effect of another generation", change("child", func(wf *journal.Workflow) { wf.Generation = "G" }), "of the workflow, which has generation G"},
@@ -212,6 +224,10 @@ func TestCheck(t *testing.T) {
 			}, "sigres:first:approved:evt_1: no entry says when it expires"},
 			{"a counter of nothing", move("sigseq:", "sigseq:ghost"), "no such workflow"},
 			{"a progress of nothing", func(m map[string][]byte) { m["beat:ghost:1"] = nil }, "no such workflow"},
+			{"a deployment that is damaged", func(m map[string][]byte) { m["dep:blue"] = []byte("x") }, "dep:blue"},
+			{"a deployment of another name", create(deployment.Record{ID: "active"}), "no deployment may have this id"},
+			{"a deployment with half a digest", create(deployment.Record{ID: "blue", Digest: []byte{1}}), "is no SHA-256"},
+			{"a deployment with an artifact without a digest", create(deployment.Record{ID: "blue", Artifact: &deployment.Artifact{Size: 1}}), "is no SHA-256"},
 			{"another family", func(m map[string][]byte) { m["foo:bar"] = nil }, "no such family"},
 			{"another number of components", func(m map[string][]byte) { m["ix:a:b"] = nil }, "components"},
 			{"a record that is damaged", func(m map[string][]byte) { m["wf:busy"] = []byte("x") }, "wf:busy"},

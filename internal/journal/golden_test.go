@@ -47,6 +47,9 @@ func TestGoldenRecords(t *testing.T) {
 	needing.Needs = []string{"reset"}
 	pinned := running
 	pinned.Deployment = "2026-07-29"
+	keeping := pending
+	keeping.Needs = nil
+	keeping.StartOn("2026-07-29")
 	child, retried, compensated := running, running, running
 	child.Parent = &Parent{ID: "order-41", Generation: "01JGZ3Q8X0000000000000000B", Operation: "2.1"}
 	retried.Retries = []Retry{{Quiet: Place{Checkpoint: 1856226398208001, Event: 2}, End: 1856226398208003, At: 1767355200000005}}
@@ -78,6 +81,7 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-cancelled":   wf(cancelled),
 		"workflow-terminated":  wf(terminated),
 		"workflow-pinned":      wf(pinned),
+		"workflow-deployment":  wf(keeping),
 		"workflow-waiting":     wf(waiting),
 		"workflow-admitted":    wf(admitted),
 		"workflow-child":       wf(child),

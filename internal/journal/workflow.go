@@ -8,6 +8,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/digest"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/namespace"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
@@ -90,8 +91,8 @@ type Workflow struct {
 	// Compensated means that the run has undone its effects before it ended.
 	Compensated bool `cbor:"24,keyasint,omitempty"`
 
-	// Deployment is the deployment to which the run is bound. It is written by the first
-	// claim, or inherited from the parent; "" means any.
+	// Deployment is the deployment to which the run is bound. It is written by the start, see
+	// StartOn, or by the first claim, or inherited from the parent; "" means any.
 	Deployment string `cbor:"25,keyasint,omitempty"`
 
 	// Queue is the queue in which the run waits; "" means none. While Waits is true, the
@@ -170,7 +171,29 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities []string
+var abilities = []string{namespace.Need, keepsChildren}
+
+// Namespace returns the name of the namespace that the run belongs to, or "". A run of an earlier
+// release belongs to none, whatever its id is.
+func (w *Workflow) Namespace() string {
+	if !slices.Contains(w.Needs, namespace.Need) {
+		return ""
+	}
+	name, _, _ := namespace.Split(w.ID)
+	return name
+}
+
+// keepsChildren is the ability to start the children of a run on its deployment, Pinned or not.
+const keepsChildren = "deployment"
+
+// StartOn binds a run that is to be started to a deployment, with all of its children.
+func (w *Workflow) StartOn(deployment string) {
+	w.Deployment = deployment
+	w.Needs = append(w.Needs, keepsChildren)
+}
+
+// KeepsChildren reports whether the children of the run start on its deployment, Pinned or not.
+func (w *Workflow) KeepsChildren() bool { return slices.Contains(w.Needs, keepsChildren) }
 
 // Unmet returns the first of the run's needs that this release does not know, or "". Then a
 // newer release has made something of the run that this one would misunderstand. The engine

@@ -406,6 +406,12 @@ func ExpiresNext(at time.Time) storage.Range {
 // Expires returns the time in an exp key.
 func Expires(k []byte) (time.Time, error) { return timeIn(k, 1) }
 
+// Deployment is the key of what is known of a deployment: dep:{id}.
+func Deployment(id string) []byte { return key("dep:", id) }
+
+// Deployments is the range of all deployments, in the order of their ids.
+func Deployments() storage.Range { return storage.Prefix([]byte("dep:")) }
+
 // Meta is the key of a record about the store as a whole: meta:{name}.
 func Meta(name string) []byte { return key("meta:", name) }
 

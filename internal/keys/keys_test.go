@@ -41,6 +41,7 @@ var families = map[string]func(id, name, sid string) []byte{
 	"exp":    func(id, _, sid string) []byte { return keys.ExpiringTombstone(noon, id, sid) },
 	"act":    func(id, name, sid string) []byte { return keys.Activity(id, name, "3.1", sid) },
 	"beat":   func(id, _, sid string) []byte { return keys.Beat(id, sid) },
+	"dep":    func(_, name, _ string) []byte { return keys.Deployment(name) },
 	"meta":   func(_, name, _ string) []byte { return keys.Meta(name) },
 }
 
@@ -71,6 +72,7 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 		{string(keys.ExpiringTombstone(noon, "o", "G")), "exp:1767355200000000:tomb:o:G"},
 		{string(keys.Dismissal("o:1", "G")), "exp:0000000000000000:kids:o%3A1:G"},
 		{string(keys.Engine("host-1")), "eng:host-1"},
+		{string(keys.Deployment("green_1")), "dep:green_1"},
 		{string(keys.Meta("store")), "meta:store"},
 	} {
 		if c.got != c.want {

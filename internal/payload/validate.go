@@ -62,6 +62,14 @@ func CheckLabels(labels map[string]string) error {
 	return nil
 }
 
+// CheckRelabelled is CheckLabels for a workflow that exists, which may have labels of Weft's own.
+// These do not count.
+func CheckRelabelled(labels map[string]string) error {
+	theirs := maps.Clone(labels)
+	maps.DeleteFunc(theirs, func(name, _ string) bool { return strings.HasPrefix(name, ReservedLabels) })
+	return CheckLabels(theirs)
+}
+
 // CheckLabel validates one label.
 func CheckLabel(name, value string) error {
 	if err := CheckName("label", name, MaxLabelName); err != nil {

@@ -23,6 +23,7 @@ type child struct {
 	onEnd    weft.ParentEnd
 	errors   []error
 
+	foreign   bool           // its id is of another namespace than the run's
 	begun     bool           // its start is durable
 	taken     bool           // its id is taken by another workflow
 	ready     bool           // the start may be decided: the id needs no check, or was checked
@@ -38,9 +39,9 @@ func (r *Handle) start(k *kind, workflow string, o weft.StartOptions, options we
 	if !ok || c.done {
 		return op
 	}
-	id := options.ID
+	id, ours := r.x.named(options.ID)
 	if id == "" {
-		id = r.x.derived("wrun_", c.id)
+		id, _ = r.x.named(r.x.derived("wrun_", c.id))
 	}
 	s, err := r.x.host.Prepare(r.x.host.Base, &weft.StartRequest{Workflow: workflow, ID: id, Input: in, Options: o})
 	if err == nil && options.OnParentEnd > weft.ParentEndAwait {
@@ -52,12 +53,10 @@ func (r *Handle) start(k *kind, workflow string, o weft.StartOptions, options we
 	}
 	if k == ofChild {
 		s.Workflow.Parent = &journal.Parent{ID: r.x.ID, Generation: r.x.Hold.Workflow.Generation, Operation: c.id}
-	}
-	if def := r.x.host.Workflows[workflow]; k == ofChild && def != nil && def.Pinned {
-		s.Workflow.Deployment = r.x.Hold.Workflow.Deployment
+		s.inherit(r.x.Hold.Workflow)
 	}
 	c.digest = payload.Fingerprint(s.Workflow.Digest)
-	c.child = &child{starting: s, onEnd: options.OnParentEnd, errors: errs, ready: options.ID == ""}
+	c.child = &child{starting: s, onEnd: options.OnParentEnd, errors: errs, foreign: !ours, ready: options.ID == ""}
 	return op
 }
 
@@ -76,6 +75,10 @@ const mostBirths = 100
 // examine checks whether the id of a child that is to be started is free, and whether this
 // engine is to execute the child.
 func (x *Execution) examine(c *child) error {
+	if c.foreign {
+		c.ready = true
+		return nil
+	}
 	s := c.starting
 	s.Announce(x.within)
 	if s.Owner = x.Owner; s.host.Pins(s.Workflow) || !s.host.Peers.Takes(s.Workflow) {
@@ -146,8 +149,13 @@ func (o *operation) born(c *journal.Change) (*birth, error) {
 	b := &birth{op: o, starting: *o.child.starting}
 	e := o.event(checkpoint.KindStarted)
 	e.Child = b.starting.Workflow.ID
+	if o.child.foreign { // recorded, because a run of an earlier release may have started it
+		e.Kind, e.Error, e.Sentinel = checkpoint.KindSettled, foreign(e.Child).Error(), weft.ErrInvalid.Error()
+		c.Events = append(c.Events, e)
+		return b, nil
+	}
 	if o.child.taken {
-		e.Kind, e.Error = checkpoint.KindSettled, fmt.Sprintf("%v: %q", weft.ErrExists, e.Child)
+		e.Kind, e.Error = checkpoint.KindSettled, (&weft.ExistsError{WorkflowID: e.Child}).Error()
 		c.Events = append(c.Events, e)
 		return b, nil
 	}
@@ -263,8 +271,10 @@ func (o *operation) endOfChild(e logged) error {
 	switch {
 	case e.Kind == checkpoint.KindStarted || e.Why == string(checkpoint.StatusCompleted):
 		return nil
+	case e.Why == "" && e.Sentinel == weft.ErrInvalid.Error():
+		return foreign(e.Child)
 	case e.Why == "":
-		return fmt.Errorf("%w: %q", weft.ErrExists, e.Child)
+		return &weft.ExistsError{WorkflowID: e.Child}
 	}
 	failed := &weft.WorkflowError{WorkflowID: e.Child, Workflow: o.name, Message: e.Error, Stack: e.Stack, SentinelText: e.Sentinel}
 	failed.Sentinel = payload.SentinelOf(e.Sentinel, o.child.errors, o.x.Definition.Errors)

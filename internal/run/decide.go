@@ -235,7 +235,7 @@ type decision struct {
 
 // Spare is more than the conditions and operations that every checkpoint has, with all that
 // can change in lists, and those of one child's start, together.
-const Spare = 80
+const Spare = 84
 
 // room returns how many more conditions and operations c may have.
 func (e *Env) room(c *journal.Change) int { return e.MaxOps - Spare - len(c.If) - len(c.Ops) }

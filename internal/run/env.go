@@ -39,6 +39,10 @@ type Env struct {
 	Opening    string        // identifies this opening of an exclusive store; "": the store is shared
 	Rehearsing bool          // only workflow functions are run
 	Closing    chan struct{} // closed by Close; nil: this is part of a transaction, and never closed
+
+	// Staged: Store is a transaction of the host, who may roll it back. Nothing that is done is told
+	// or logged, and what a call rests on when it writes nothing is a condition of the transaction.
+	Staged bool
 }
 
 // Settings are the fields of Config that are plain values, with their defaults.
@@ -64,6 +68,16 @@ func (e *Env) Refused() error {
 		return weft.ErrClosed
 	}
 	return nil
+}
+
+// Rests has the transaction of the host, if e is part of one, depend on conditions: a call
+// succeeds without a write because of them. storage.ErrConflict means that they do not hold any
+// more. Outside of a transaction nothing can be built on the answer, and Rests does nothing.
+func (e *Env) Rests(ctx context.Context, conditions ...storage.Condition) error {
+	if !e.Staged {
+		return nil
+	}
+	return e.Store.Commit(ctx, storage.Batch{If: conditions})
 }
 
 // Types returns the names of the workflows that e has, sorted.

@@ -25,9 +25,14 @@ func (r *Handle) ForwardSignal(m signal.Message) future.Operation {
 	if !ok || o.done {
 		return op
 	}
+	to, ours := x.named(m.WorkflowID)
+	m.WorkflowID = to
 	id := x.derived("sig_", o.id)
 	m.ID, m.ExpiresAfter = &id, max(m.ExpiresAfter, forwardMemory)
 	in, refused := x.host.Incoming(x.host.Base, m) // encodes the payload as it is now
+	if refused == nil && !ours {
+		refused = foreign(to)
+	}
 	if refused == nil {
 		o.digest = payload.Fingerprint(in.Digest.Plain)
 	}

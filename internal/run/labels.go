@@ -86,7 +86,7 @@ func (x *Execution) relabelled(labels map[string]string) map[string]string {
 	next := Relabelled(labels, nil)
 	for _, name := range slices.Sorted(maps.Keys(x.labels.pending)) {
 		with := Relabelled(next, map[string]string{name: x.labels.pending[name]})
-		if err := payload.CheckLabels(with); err != nil {
+		if err := payload.CheckRelabelled(with); err != nil {
 			x.logger().Warn("weft: label of a workflow is not stored", "name", name, "error", err)
 			continue
 		}

@@ -91,6 +91,18 @@ func (s *PreparedStart) Place(ctx context.Context) (err error) {
 	return nil
 }
 
+// inherit puts a child on the deployment of its parent, if the parent or the child stays there.
+func (s *PreparedStart) inherit(parent *journal.Workflow) {
+	def := s.host.Workflows[s.Workflow.Type]
+	switch {
+	case s.Workflow.Deployment != "": // its own options say where
+	case parent.KeepsChildren():
+		s.Workflow.StartOn(parent.Deployment)
+	case def != nil && def.Pinned:
+		s.Workflow.Deployment = parent.Deployment
+	}
+}
+
 // bind binds wf, which is claimed when it is started, to the active deployment. It returns
 // the condition that the deployment is still active.
 func (s *PreparedStart) bind(wf *journal.Workflow) []storage.Condition {

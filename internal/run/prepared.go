@@ -9,6 +9,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/namespace"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
 )
@@ -41,9 +42,17 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 	if err := payload.CheckID(id); err != nil {
 		return nil, err
 	}
-	queue := r.Options.Queue
+	queue, deployment := r.Options.Queue, r.Options.Deployment
 	if queue != "" {
 		if err := payload.CheckName("queue", queue, keys.MaxName); err != nil {
+			return nil, err
+		}
+		if r.Options.NoQueue {
+			return nil, payload.Invalid("queue", queue, "is given together with NoQueue")
+		}
+	}
+	if deployment != "" {
+		if err := payload.CheckName("deployment", deployment, keys.MaxName); err != nil {
 			return nil, err
 		}
 	}
@@ -57,11 +66,19 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 	if len(input.Data) > h.MaxPayload {
 		return nil, payload.Invalid("input of workflow", id, fmt.Sprintf("has %d bytes, at most %d", len(input.Data), h.MaxPayload))
 	}
-	return &PreparedStart{
+	s := &PreparedStart{
 		host:     h,
 		Workflow: &journal.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Digest: identity.Plain, Canonical: identity.Canonical, Queue: queue, Waits: queue != "", Labels: maps.Clone(r.Options.Labels)},
 		input:    input,
-	}, nil
+	}
+	if name, _, ok := namespace.Split(id); ok {
+		s.Workflow.Needs = []string{namespace.Need}
+		s.Workflow.Labels = Relabelled(s.Workflow.Labels, map[string]string{namespace.Label: name})
+	}
+	if deployment != "" {
+		s.Workflow.StartOn(deployment)
+	}
+	return s, nil
 }
 
 // Returns checks that the input, which s has encoded, is decoded as it was.

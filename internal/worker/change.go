@@ -69,6 +69,9 @@ func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 			}
 			continue
 		}
+		if d == nil && e.Staged { // there is nothing to write as long as the record is this one
+			d = &Changing{Batch: storage.Batch{If: []storage.Condition{wf.Unchanged()}}, Tell: func() {}}
+		}
 		if d == nil {
 			return nil
 		}
