@@ -28,7 +28,7 @@ const (
 //
 //	invalid_request and other 400, too_large    weft.ErrInvalid
 //	not_found                                   weft.ErrNotFound
-//	run_exists                                  weft.ErrExists
+//	run_exists                                  a *weft.ExistsError, weft.ErrExists
 //	run_terminal                                a *weft.TerminalError, weft.ErrTerminal
 //	not_applicable, active_changed              weft.ErrNotApplicable
 //	no_active_deployment                        weft.ErrNoActiveDeployment
@@ -47,9 +47,8 @@ type Error struct {
 	Unknown       bool          // the call may have taken effect
 	Body          []byte        // the answer, which may be of a proxy; nil if its status was of success
 
-	call    string
-	details details
-	err     error
+	call string
+	err  error
 }
 
 func (e *Error) Error() string {
@@ -85,10 +84,9 @@ type problem struct {
 
 // details are those of all problems.
 type details struct {
-	RunID    string            `json:"runId"`
-	Workflow string            `json:"workflowName"`
-	Status   checkpoint.Status `json:"status"`
-	Same     bool              `json:"same"`
+	RunID  string            `json:"runId"`
+	Status checkpoint.Status `json:"status"`
+	Same   bool              `json:"same"`
 
 	WorkflowID string `json:"workflowId"`
 	SignalName string `json:"signalName"`
@@ -108,7 +106,7 @@ func errorOf(r *request, a reply, now time.Time) *Error {
 	if strings.HasSuffix(kind, "json") && json.Unmarshal(a.body, &p) != nil {
 		p = problem{}
 	}
-	e.Code, e.Message, e.Retry, e.details = p.Code, p.Message, p.Retry, p.Details
+	e.Code, e.Message, e.Retry = p.Code, p.Message, p.Retry
 	if e.Message == "" {
 		e.Message = p.Detail
 	}
@@ -143,7 +141,7 @@ func (p *problem) cause(about subject, status int, e *Error) error {
 	case wire.CodeNotFound:
 		return weft.ErrNotFound
 	case wire.CodeRunExists:
-		return weft.ErrExists
+		return &weft.ExistsError{WorkflowID: run, Workflow: about.workflow, Asked: about.workflow, Status: p.Details.Status, Same: p.Details.Same}
 	case wire.CodeRunTerminal:
 		return &weft.TerminalError{WorkflowID: run, Status: p.Details.Status}
 	case wire.CodeNotApplicable, wire.CodeActiveChanged:

@@ -17,8 +17,9 @@ import (
 )
 
 // Page returns a page of the workflows that f selects, the newest first, or the oldest first with
-// r.Ascending. See engine.Engine.Page. The fields TopLevel and IDPrefix of f cannot be asked for:
-// the error wraps errors.ErrUnsupported.
+// r.Ascending. See engine.Engine.Page. The key decides whose workflows these are. The
+// fields TopLevel, IDPrefix and NoNamespace of f cannot be asked for: the error wraps
+// errors.ErrUnsupported.
 func (c *Client) Page(ctx context.Context, f weft.Filter, r weft.PageRequest) (weft.Page[weft.Info], error) {
 	q, err := filterQuery(f)
 	if err != nil {
@@ -60,8 +61,8 @@ func (c *Client) Events(ctx context.Context, id string, r weft.PageRequest) (wef
 
 // filterQuery returns the query of a list of workflows.
 func filterQuery(f weft.Filter) (url.Values, error) {
-	if f.TopLevel || f.IDPrefix != "" {
-		return nil, fmt.Errorf("client: list workflows: a control plane does not select by TopLevel or IDPrefix: %w", errors.ErrUnsupported)
+	if f.TopLevel || f.IDPrefix != "" || f.NoNamespace {
+		return nil, fmt.Errorf("client: list workflows: a control plane does not select by TopLevel, IDPrefix or NoNamespace: %w", errors.ErrUnsupported)
 	}
 	q := url.Values{}
 	set := func(name, value string) {
@@ -72,7 +73,7 @@ func filterQuery(f weft.Filter) (url.Values, error) {
 	set("workflow", f.Workflow)
 	set("status", string(f.Status))
 	set("parent", f.Parent)
-	//TMP set("deployment", f.Deployment)
+	set("deployment", f.Deployment)
 	if f.Attention {
 		q.Set("attention", "true")
 	}

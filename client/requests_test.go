@@ -33,8 +33,8 @@ func TestRequests(t *testing.T) {
 		answer string
 		call   func(ctx context.Context, c *Client) error
 	}{
-		{`POST /v1/runs + {"input":{"a":1},"labels":{"x":"y"},"queue":"q","runId":"o/1","workflowName":"w"}`, `{"runId":"o/1"}`, func(ctx context.Context, c *Client) error {
-			_, err := c.StartWorkflow(ctx, &weft.StartRequest{Workflow: "w", ID: "o/1", Input: json.RawMessage(`{"a":1}`), Options: weft.StartOptions{Queue: "q", Labels: map[string]string{"x": "y"}}})
+		{`POST /v1/runs + {"deploymentId":"v1","input":{"a":1},"labels":{"x":"y"},"queue":"q","runId":"o/1","workflowName":"w"}`, `{"runId":"o/1"}`, func(ctx context.Context, c *Client) error {
+			_, err := c.StartWorkflow(ctx, &weft.StartRequest{Workflow: "w", ID: "o/1", Input: json.RawMessage(`{"a":1}`), Options: weft.StartOptions{Queue: "q", Deployment: "v1", Labels: map[string]string{"x": "y"}}})
 			return err
 		}},
 		{`POST /v1/runs + {"input":null,"workflowName":"w"}`, `{}`, func(ctx context.Context, c *Client) error {
@@ -68,9 +68,9 @@ func TestRequests(t *testing.T) {
 			return err
 		}},
 		{`DELETE /v1/runs/o/signals/s/evt%201 +`, ``, func(ctx context.Context, c *Client) error { return c.ClearSignal(ctx, "o", "s", evt, weft.Actor{}) }},
-		{`GET /v1/runs?after=2026-07-29T10%3A00%3A00.000001Z&attention=true&before=2026-07-30T10%3A00%3A00Z&label=a%3Ab&label=c%3Ad%3Ae&parent=p&status=running&workflow=w`, `{}`, func(ctx context.Context, c *Client) error {
+		{`GET /v1/runs?after=2026-07-29T10%3A00%3A00.000001Z&attention=true&before=2026-07-30T10%3A00%3A00Z&deployment=v1&label=a%3Ab&label=c%3Ad%3Ae&parent=p&status=running&workflow=w`, `{}`, func(ctx context.Context, c *Client) error {
 			_, err := c.Page(ctx, weft.Filter{
-				Workflow: "w", Status: checkpoint.StatusRunning, Attention: true, Parent: "p", Labels: map[string]string{"c": "d:e", "a": "b"},
+				Workflow: "w", Status: checkpoint.StatusRunning, Attention: true, Parent: "p", Deployment: "v1", Labels: map[string]string{"c": "d:e", "a": "b"},
 				After: time.Date(2026, 7, 29, 10, 0, 0, 1000, time.UTC), Before: time.Date(2026, 7, 30, 12, 0, 0, 0, time.FixedZone("", 7200)),
 			}, weft.PageRequest{})
 			return err
@@ -259,6 +259,8 @@ func TestErrorsAreThoseOfTheEngine(t *testing.T) {
 		}
 		var want error
 		switch c.code {
+		case "run_exists":
+			want = &weft.ExistsError{WorkflowID: "o", Status: checkpoint.StatusFailed}
 		case "run_terminal":
 			want = &weft.TerminalError{WorkflowID: "o", Status: checkpoint.StatusFailed}
 		case "SignalPayloadConflict":
@@ -281,6 +283,9 @@ func TestStartingWhatIsThere(t *testing.T) {
 		c := over(t, func(q *http.Request) (*http.Response, error) {
 			return answer(409, fmt.Sprintf(`{"code":"run_exists","message":"m","retry":"never","details":{"runId":"o","status":"running","same":%v}}`, same)), nil
 		})
+		if _, err := c.StartWorkflow(t.Context(), &weft.StartRequest{Workflow: "w", ID: "o", Input: 1, New: true}); !errors.Is(err, weft.ErrExists) {
+			t.Errorf("it must be new, and the error is %v", err)
+		}
 		i, err := c.StartWorkflow(t.Context(), &weft.StartRequest{Workflow: "w", ID: "o", Input: 1})
 		if same && (err != nil || i.ID != "o" || i.Workflow != "w" || i.Status != checkpoint.StatusRunning) || !same && !errors.Is(err, weft.ErrExists) {
 			t.Errorf("same: %v: %+v, %v", same, i, err)

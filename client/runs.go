@@ -21,10 +21,12 @@ const longest = 30 * time.Second
 
 // StartWorkflow starts the workflow that r describes. See engine.Workflow.Start. Its status is
 // pending, whatever the run does by then. If the id is in use by the same workflow with the same
-// input, StartWorkflow returns that run, with its id, workflow and status.
+// input, StartWorkflow returns that run, with its id, workflow and status, unless r.New is set. If
+// no queue is named, the run waits in that of the workflow's definition, also with
+// StartOptions.NoQueue.
 //
 // Errors, beside those of every call: weft.ErrInvalid, also for a workflow that no engine has and
-// a queue or a deployment that is for keys of the home namespace; weft.ErrExists;
+// a queue or a deployment that is for keys of the home namespace; a *weft.ExistsError;
 // weft.ErrNoActiveDeployment; weft.ErrNotFound if there is no such deployment.
 func (c *Client) StartWorkflow(ctx context.Context, r *weft.StartRequest) (weft.Info, error) {
 	what := fmt.Sprintf("start workflow %q", r.Workflow)
@@ -32,14 +34,14 @@ func (c *Client) StartWorkflow(ctx context.Context, r *weft.StartRequest) (weft.
 	if err != nil {
 		return weft.Info{}, err
 	}
-	body := wire.CreateRun{WorkflowName: r.Workflow, Input: input, RunID: optional(r.ID), Queue: optional(r.Options.Queue), Labels: r.Options.Labels} //TMP
+	body := wire.CreateRun{WorkflowName: r.Workflow, Input: input, RunID: optional(r.ID), Queue: optional(r.Options.Queue), Labels: r.Options.Labels, DeploymentID: optional(r.Options.Deployment)}
 	var started wire.RunCreated
 	_, err = c.call(ctx, &request{
 		what: what, method: http.MethodPost, path: "/v1/runs", body: body, keyed: true, writes: true,
 		about: subject{run: r.ID, workflow: r.Workflow},
 	}, &started)
-	if e, ok := errors.AsType[*Error](err); ok && e.Code == string(wire.CodeRunExists) && e.details.Same {
-		return weft.Info{ID: e.details.RunID, Workflow: r.Workflow, Status: e.details.Status}, nil
+	if there, ok := errors.AsType[*weft.ExistsError](err); ok && there.Same && !r.New {
+		return weft.Info{ID: there.WorkflowID, Workflow: r.Workflow, Status: there.Status}, nil
 	}
 	if err != nil {
 		return weft.Info{}, err

@@ -18,7 +18,7 @@ import (
 // random one, so that its attempts are one signal.
 //
 // A Message with ExpiresAfter, and one whose Start has options, cannot be sent this way: the error
-// wraps errors.ErrUnsupported, and nothing is sent. Other errors, beside those of every call: a
+// wraps errors.ErrUnsupported, and nothing is sent. Accepted.Repeated is always false. Other errors, beside those of every call: a
 // *signal.ConflictError, a *signal.IndeterminateError, a *weft.TerminalError, weft.ErrNotFound,
 // weft.ErrExists, weft.ErrInvalid.
 func (c *Client) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
@@ -67,8 +67,8 @@ func startOf(s signal.Start) (*wire.SignalStart, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: its Start is a %T, want a *weft.StartRequest", weft.ErrInvalid, s)
 	}
-	if r.Options.Queue != "" || len(r.Options.Labels) > 0 {
-		return nil, fmt.Errorf("a start of workflow %q that goes with a signal cannot have a queue, a deployment or labels: start it first: %w", r.Workflow, errors.ErrUnsupported)
+	if r.Options.Queue != "" || r.Options.Deployment != "" || r.New || len(r.Options.Labels) > 0 {
+		return nil, fmt.Errorf("a start of workflow %q that goes with a signal cannot have a queue, a deployment or labels, or be New: start it first: %w", r.Workflow, errors.ErrUnsupported)
 	}
 	input, err := encoded(fmt.Sprintf("start workflow %q", r.Workflow), "input", r.Input)
 	return &wire.SignalStart{WorkflowName: r.Workflow, Input: input}, err

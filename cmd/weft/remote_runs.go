@@ -81,7 +81,7 @@ func (l *runsList) Run(e *env) error {
 	if err != nil {
 		return err
 	}
-	f := weft.Filter{Workflow: l.Workflow, Status: checkpoint.Status(l.Status), Labels: labels, Attention: l.Attention, Parent: l.Parent}
+	f := weft.Filter{Workflow: l.Workflow, Status: checkpoint.Status(l.Status), Labels: labels, Attention: l.Attention, Parent: l.Parent, Deployment: l.Deployment}
 	return e.remotely(l.plane, func(c *remote.Client) error {
 		t := newList(e)
 		return pages(e, l.paged, func(r weft.PageRequest) (weft.Page[weft.Info], error) { return c.Page(e, f, r) },
