@@ -86,7 +86,7 @@ func (p *listParams) filter(k *principal) (engine.Filter, bool) {
 		f.Status = checkpoint.Status(*p.Status)
 	}
 	if p.Deployment != nil {
-		filterDeployment(&f, *p.Deployment)
+		f.Deployment = *p.Deployment
 	}
 	f.Attention = p.Attention != nil && *p.Attention
 	if p.Parent != nil {

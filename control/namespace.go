@@ -3,6 +3,9 @@ package control
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/namespace"
 )
 
 // The engine's id of a run of a namespace is @project/environment/runId. Those of the home namespace
@@ -20,7 +23,19 @@ func (k *principal) prefix() string {
 	if k.home {
 		return ""
 	}
-	return namespaceMark + k.tenant() + "/"
+	return namespace.Prefix(k.tenant())
+}
+
+// restrict has a filter select only runs that k may see.
+func (k *principal) restrict(f *engine.Filter) {
+	if k.home {
+		f.NoNamespace = true
+		return
+	}
+	if f.Labels == nil {
+		f.Labels = map[string]string{}
+	}
+	f.Labels[namespace.Label] = k.tenant()
 }
 
 // engineID returns the engine's id of a run. It is false if no run has this runId.

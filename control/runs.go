@@ -144,9 +144,9 @@ func createRun(ctx context.Context, c *call, p *createParams) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		r := &engine.StartRequest{Workflow: p.WorkflowName, ID: id, Input: input(p.Input)}
+		r := &engine.StartRequest{Workflow: p.WorkflowName, ID: id, Input: input(p.Input), New: true}
 		r.Options.Labels = p.Labels
-		startOn(r, target)
+		r.Options.Deployment, r.Options.Queue = target.deploymentID, target.queue
 		if p.Queue != nil {
 			r.Options.Queue = *p.Queue
 		}
@@ -163,7 +163,7 @@ func createRun(ctx context.Context, c *call, p *createParams) (answer, error) {
 
 // runExistsOr returns the problem of a start whose runId is taken, or err.
 func runExistsOr(runID string, err error) error {
-	if e, ok := errors.AsType[*existsError](err); ok {
+	if e, ok := errors.AsType[*engine.ExistsError](err); ok {
 		return runExists(runID, e.Status, e.Same)
 	}
 	return err

@@ -97,7 +97,7 @@ func sendSignal(ctx context.Context, c *call, p *sendParams) (answer, error) {
 				return answer{}, err
 			}
 			r := &engine.StartRequest{Workflow: p.Start.WorkflowName, ID: id, Input: input(p.Start.Input)}
-			startOn(r, target)
+			r.Options.Deployment, r.Options.Queue = target.deploymentID, target.queue
 			m.Start, m.WorkflowID = r, ""
 		} else if err != nil {
 			return answer{}, err
