@@ -127,6 +127,9 @@ func run(ctx context.Context, args []string) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
+	if args[0] == "serve" {
+		args = twoHyphens(args)
+	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
 		return e.exit(misuse("%w: see %s --help", err, verbOf(err)))
@@ -146,6 +149,22 @@ func run(ctx context.Context, args []string) int {
 		err = fmt.Errorf("write the output: %w", flushed)
 	}
 	return e.exit(err)
+}
+
+// twoHyphens returns args with two hyphens before flags that were given with one, as those of Go
+// programs are. No flag has a name of one letter but -h.
+func twoHyphens(args []string) []string {
+	var all []string
+	for i, a := range args {
+		if a == "--" {
+			return append(all, args[i:]...)
+		}
+		if len(a) > 2 && a[0] == '-' && a[1] != '-' {
+			a = "-" + a
+		}
+		all = append(all, a)
+	}
+	return all
 }
 
 // verbOf returns the command whose arguments err is about.

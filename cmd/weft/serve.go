@@ -29,6 +29,8 @@ import (
 // demoDeployment names the demonstration's workflows. Another number means other code.
 const demoDeployment = "demo-1"
 
+// A serve serves a control plane. The secrets that it needs are in files that only its user can
+// read, or in the environment: others can see the command line.
 type serve struct {
 	Listen     string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where to listen (default ${default}). Other machines must come by https: see --tls-cert and --trusted-proxy."`
 	Demo       bool   `help:"Execute a demonstration workflow, checkout. Without a store it is sqlite:weft-demo.db; without keys, one is made."`
