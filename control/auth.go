@@ -72,8 +72,19 @@ func (p *Plane) authenticate(ctx context.Context, h http.Header, from netip.Addr
 	}
 	hash := secretHash(t)
 	exempt := p.strangers.accepted(hash)
-	if !exempt && !p.strangers.may(from, time.Now()) {
-		return nil, rateLimited(time.Second)
+	if !exempt {
+		release, err := p.strangers.turn(ctx, hash)
+		if err != nil {
+			return nil, storeUnavailable(err)
+		}
+		if exempt = p.strangers.accepted(hash); exempt {
+			release()
+		} else {
+			defer release()
+			if !p.strangers.may(from, time.Now()) {
+				return nil, rateLimited(time.Second)
+			}
+		}
 	}
 	k, err := readKey(ctx, p.store, hash)
 	if err != nil {
@@ -136,6 +147,41 @@ type strangers struct {
 	since time.Time            // the second that tries is of
 	tries map[netip.Addr]int   // in this second
 	known map[[32]byte]struct{} // hashes of tokens that were accepted
+
+	asking map[[32]byte]chan struct{} // hashes of tokens for which somebody asks the store; closed at the end
+}
+
+// turn waits until nobody else asks the store for a token that was not accepted yet. So a key whose
+// first requests come all at once is no more of a stranger than one whose requests come one by one.
+func (s *strangers) turn(ctx context.Context, hash []byte) (release func(), err error) {
+	token := [32]byte(hash)
+	for {
+		s.mu.Lock()
+		other := s.asking[token]
+		if other == nil {
+			if s.asking == nil {
+				s.asking = map[[32]byte]chan struct{}{}
+			}
+			done := make(chan struct{})
+			s.asking[token] = done
+			s.mu.Unlock()
+			return func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				delete(s.asking, token)
+				close(done)
+			}, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		if s.accepted(hash) {
+			return func() {}, nil
+		}
+	}
 }
 
 // may reports whether an address may try a token, and counts it.

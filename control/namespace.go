@@ -71,6 +71,8 @@ func runIDProblem(id string) string {
 		return "has more than 128 bytes"
 	case !utf8.ValidString(id):
 		return "is not UTF-8"
+	case strings.ContainsRune(id, 0):
+		return "contains NUL" // no path may
 	case strings.HasPrefix(id, namespaceMark):
 		return "begins with @"
 	case id == "." || id == "..":

@@ -8,7 +8,7 @@ import (
 func TestRunIDs(t *testing.T) {
 	for id, ok := range map[string]bool{
 		"a": true, "a@b": true, "...": true, "a/b": true, "%2F": true, "ä": true, strings.Repeat("a", 128): true,
-		"": false, "@": false, "@a/b/c": false, ".": false, "..": false, "\xff": false, strings.Repeat("a", 129): false,
+		"": false, "@": false, "@a/b/c": false, ".": false, "..": false, "\xff": false, "a\x00b": false, strings.Repeat("a", 129): false,
 	} {
 		if got := runIDProblem(id) == ""; got != ok {
 			t.Errorf("%q is a runId: %v, want %v", id, got, ok)
