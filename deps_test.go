@@ -80,7 +80,8 @@ var arrows = map[string][]string{
 	"internal/exampletest": {},
 	"internal/torture":     {"storage", "golang.org/x/sys/unix", "go.uber.org/goleak"},
 	"control/wire":         {},
-	"cmd/weft":             {".", "engine", "activity", "checkpoint", "signal", "storage", "storage/bolt", "storage/postgres", "storage/sqlite", "github.com/alecthomas/kong"},
+	"client":               {".", "engine", "activity", "checkpoint", "signal", "storage", "control/wire", "internal/backoff"},
+	"cmd/weft":             {".", "engine", "activity", "checkpoint", "signal", "client", "control", "control/wire", "storage", "storage/bolt", "storage/postgres", "storage/sqlite", "github.com/alecthomas/kong"},
 	"examples/crash":       {"engine", "activity", "signal", "checkpoint", "storage", "storage/...", "internal/pgtest"},
 	"examples/cluster":     {"engine", "activity", "signal", "checkpoint", "fence", "storage", "storage/...", "internal/pgtest", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "internal/journal"},
 	"examples/payment":     {"engine", "activity", "storage", "storage/...", "internal/pgtest"},
@@ -90,6 +91,7 @@ var arrows = map[string][]string{
 	"examples/ingest":      {"storage", "storage/...", "idempotency"},
 	"examples/refunds":     {"engine", "activity", "storage", "storage/...", "idempotency", "idempotency/idemhttp", "internal/pgtest", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"examples/once":        {"activity", "storage", "storage/...", "idempotency", "internal/pgtest", "internal/keys", "internal/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
+	"examples/restarts":    {".", "engine", "checkpoint", "signal", "client", "control/wire", "internal/pgtest"},
 	"examples/...":         {"engine", "activity", "signal", "future", "checkpoint", "storage", "storage/..."},
 }
 

@@ -70,7 +70,8 @@ func (c *call) newAuditRow(status int, code string) *auditRow {
 }
 
 // audit has the row of a call written. The rows of changes that succeeded are in the store when
-// audit returns; mutate has stored its own. If the store does not take one, the answer stays true, and
+// audit returns; mutate has stored its own. So is that of a repetition if the row follows the change:
+// the process may have died between the two. If the store does not take one, the answer stays true, and
 // the log has it.
 func (c *call) audit(ctx context.Context, status int, code string) {
 	if c.op.unaudited || c.audited || c.op.batch && code == "" { // each request of a batch has its own row
@@ -84,7 +85,7 @@ func (c *call) audit(ctx context.Context, status int, code string) {
 	switch {
 	case c.who == nil && code != "", status == http.StatusForbidden, status == http.StatusTooManyRequests:
 		c.auditor.refused(foldKey{code, by}, row)
-	case code == "" && c.op.method != http.MethodGet && !c.note.deduped:
+	case code == "" && c.op.method != http.MethodGet && (!c.note.deduped || c.op.follows):
 		if err := c.auditor.commit(context.WithoutCancel(ctx), []*auditRow{row}); err != nil {
 			c.log.Error("an audit row is lost: the store did not take it", "operation", row.Action, "correlation", row.CorrelationID, "error", err)
 		}

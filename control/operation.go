@@ -27,6 +27,7 @@ type operation struct {
 	batch     bool // the operation rpc: it has no parameters of its own
 	unsecured bool // served whatever Config.HTTPS says, and after Close
 	unaudited bool
+	follows   bool // the audit row of a change is a commit of its own
 }
 
 // keyRule says what an operation makes of an idempotency key.

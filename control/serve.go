@@ -92,7 +92,7 @@ func (p *Plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (x *exchange) serve(op *operation, path map[string]string) {
 	c := &call{
 		Plane: x.Plane, op: op, resource: op.resource(path), correlationID: x.correlationID,
-		ip: x.ip(), agent: x.r.UserAgent(), request: x.r, wait: mostWait, behalf: behalf(x.r.Header),
+		ip: x.ip(), agent: x.r.UserAgent(), request: x.r, conn: x.conn, wait: mostWait, behalf: behalf(x.r.Header),
 	}
 	c.note.runID = path["runId"]
 	a, bad := x.answer(x.r.Context(), c, path)

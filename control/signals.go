@@ -24,7 +24,7 @@ import (
 func signalOperations() []*operation {
 	return []*operation{
 		{name: "signals.list", method: "GET", path: "/v1/runs/{runId}/signals", scopes: []string{scopeRunsRead}, do: act(listSignals)},
-		{name: "signals.send", method: "POST", path: "/v1/runs/{runId}/signals/{name}", scopes: []string{scopeSignalsWrite, scopeRunsWrite}, do: act(sendSignal)},
+		{name: "signals.send", method: "POST", path: "/v1/runs/{runId}/signals/{name}", scopes: []string{scopeSignalsWrite, scopeRunsWrite}, follows: true, do: act(sendSignal)},
 		{name: "signals.clear", method: "DELETE", path: "/v1/runs/{runId}/signals/{name}/{signalId}", scopes: []string{scopeRunsOperate}, key: keyOptional, do: act(clearSignal)},
 	}
 }
