@@ -166,8 +166,8 @@ func TestUnknownOutcomesAreSettled(t *testing.T) {
 				return lost
 			})
 			w := do("POST", "/v1/runs", start, "Idempotency-Key", "k")
-			if w.Code != 201 {
-				t.Fatalf("landed %v: got %d %s", landed, w.Code, w.Body)
+			if w.Code != 201 || w.Header().Get("Idempotent-Replayed") != "" {
+				t.Fatalf("landed %v: got %d %v %s, want the first answer", landed, w.Code, w.Header(), w.Body)
 			}
 			for _, b := range batches {
 				if b != batches[0] {
