@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -191,4 +192,77 @@ func TestOfOthersIsAbsent(t *testing.T) {
 			}
 		}
 	}
+}
+
+// §8: what waits ends within 10 s of the revocation of its key, and is told so.
+func TestRevokedWhileItWaits(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store))
+		p := piped(t, x)
+		secret := x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}).is(201).object()["secret"].(string)
+		x.do("POST", "/v1/runs", adminSecret, `{"workflowName":"w","runId":"r"}`, "Idempotency-Key", "k").is(201)
+		ask := func() (int, time.Duration) {
+			c := p.dial()
+			defer c.Close()
+			began := time.Now()
+			go fmt.Fprintf(c, "GET /v1/runs/r/result?wait=60 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", secret)
+			a, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a.StatusCode, time.Since(began)
+		}
+		if status, took := ask(); status != 202 || took != time.Minute { // the server's own limit is 5 s
+			t.Errorf("got %d after %v, want 202 after a minute", status, took)
+		}
+		time.AfterFunc(12*time.Second, func() { x.do("DELETE", "/v1/keys/shop", adminSecret, nil).is(204) })
+		if status, took := ask(); status != 401 || took < 12*time.Second || took > 22*time.Second {
+			t.Errorf("revoked after 12 s: got %d after %v, want 401 within 10 s", status, took)
+		}
+	})
+}
+
+// §8: where middleware hides the connection's deadlines, a wait is at most 5 s.
+func TestAWaitBehindMiddleware(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store)) // a recorder has no deadlines
+		x.do("POST", "/v1/runs", adminSecret, `{"workflowName":"w","runId":"r"}`, "Idempotency-Key", "k").is(201)
+		began := time.Now()
+		if x.do("GET", "/v1/runs/r/result?wait=60", adminSecret, nil).is(202); time.Since(began) != 5*time.Second {
+			t.Errorf("got the answer after %v, want 5 s", time.Since(began))
+		}
+	})
+}
+
+// A store that does not take audit rows does not keep Close for longer than 10 s.
+func TestCloseDoesNotWaitForTheAudit(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &stuckAudit{Storage: new(memory.Store)}
+		x := planeOn(t, s)
+		for range 500 {
+			x.do("GET", "/v1/keys", adminSecret, nil).is(200)
+		}
+		began := time.Now()
+		x.plane.Close()
+		if took := time.Since(began); took > 11*time.Second {
+			t.Errorf("Close took %v, want 10 s at most", took)
+		}
+		if !strings.Contains(x.log.String(), "audit rows are lost") {
+			t.Errorf("the log says nothing of lost rows: %s", x.log)
+		}
+	})
+}
+
+// A stuckAudit takes no audit rows.
+type stuckAudit struct{ storage.Storage }
+
+func (s *stuckAudit) Unwrap() storage.Storage { return s.Storage }
+
+func (s *stuckAudit) Commit(ctx context.Context, b storage.Batch) error {
+	for _, o := range b.Ops {
+		if strings.HasPrefix(string(o.Key), "ctl:audit:") {
+			return errors.New("the disk is full")
+		}
+	}
+	return s.Storage.Commit(ctx, b)
 }
