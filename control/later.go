@@ -34,6 +34,13 @@ type publishParams struct {
 	Opts      *publishOptions `json:"opts,omitempty"`
 }
 
+func (p *publishParams) check() []issue {
+	if p.Message == nil {
+		return []issue{{"/message", "is required"}}
+	}
+	return nil
+}
+
 type publishOptions struct {
 	DeploymentID   *string `json:"deploymentId,omitempty"`
 	IdempotencyKey *string `json:"idempotencyKey,omitempty"`

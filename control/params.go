@@ -23,13 +23,9 @@ func fieldsOf[P any]() (fields []field) {
 		if in == "" {
 			in = "body"
 		}
-		fields = append(fields, field{name: name, in: in, kind: kindOf(f.Type), required: in != "query" && !strings.Contains(options, "omitempty") && isScalar(f.Type.Kind())})
+		fields = append(fields, field{name: name, in: in, kind: kindOf(f.Type), required: in != "query" && !strings.Contains(options, "omitempty")})
 	}
 	return fields
-}
-
-func isScalar(k reflect.Kind) bool {
-	return k == reflect.String || k == reflect.Bool || k >= reflect.Int && k <= reflect.Float64
 }
 
 func kindOf(t reflect.Type) fieldKind {

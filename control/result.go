@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,8 +12,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/internal/journal"
-	"github.com/weft-go/weft/storage"
 )
 
 type resultParams struct {
@@ -98,86 +95,43 @@ func (c *call) awaitEnd(ctx context.Context, id string, wait time.Duration) erro
 
 // outcome returns how a run ended, as a result, or its status if it has not.
 func (c *call) outcome(ctx context.Context, id string) (b wire.RunResult, ended bool, err error) {
-	for {
-		wf, err := c.record(ctx, id)
-		if err != nil {
-			return b, false, err
-		}
-		if !wf.Status.Terminal() {
-			return wire.RunResult{Status: string(wf.Status)}, false, nil
-		}
-		out, err := journal.ReadOutput(ctx, c.store, wf)
-		if err == nil {
-			b.Status, b.Result, b.Error = string(wf.Status), nil, c.failureOf(out)
-			if wf.Status == checkpoint.StatusCompleted {
-				b.Result = resultOf(out)
-			}
-			return b, true, nil
-		}
-		if again, err := c.changed(ctx, wf, err); !again {
-			return b, false, err
-		}
-	}
-}
-
-// changed reports whether a run was purged or resumed after wf was read, so that a record that
-// belongs to it is missing, or another one. Otherwise it returns the error with which it was read.
-func (c *call) changed(ctx context.Context, wf *journal.Workflow, cause error) (bool, error) {
-	if !errors.Is(cause, storage.ErrCorrupt) {
-		return false, cause
-	}
-	now, err := c.record(ctx, wf.ID)
+	wf, err := c.record(ctx, id)
 	if err != nil {
-		return false, err
+		return b, false, err
 	}
-	return !bytes.Equal(now.Raw(), wf.Raw()), cause
+	if !wf.Status.Terminal() {
+		return wire.RunResult{Status: string(wf.Status)}, false, nil
+	}
+	p, err := c.engine.Payloads(ctx, id)
+	if err != nil {
+		return b, false, err
+	}
+	b.Status, b.Result, b.Error = string(p.Info.Status), resultOf(&p), c.failureOf(&p)
+	return b, p.Info.Status.Terminal(), nil // an operator may have resumed it meanwhile
 }
 
-// resultOf returns the result of a run that completed. It is never absent.
-func resultOf(out *journal.Output) json.RawMessage {
-	if out.Data == nil {
+// resultOf returns the result of a run that completed, or nil. A result is never absent.
+func resultOf(p *engine.Payloads) json.RawMessage {
+	switch {
+	case p.Result == nil:
+		return nil
+	case p.Result.Data == nil:
 		return json.RawMessage("null")
 	}
-	return jsonOf(out.Codec, out.Data)
+	return jsonOf(p.Result.Codec, p.Result.Data)
 }
 
-// failureOf returns why a run has no result, or nil.
-func (c *call) failureOf(out *journal.Output) *wire.StructuredError {
-	if out.Status == checkpoint.StatusCompleted {
-		return nil
+// failureOf returns why a run that has ended has no result, or nil.
+func (c *call) failureOf(p *engine.Payloads) *wire.StructuredError {
+	if p.Failure == nil {
+		if p.Info.Status != checkpoint.StatusCancelled {
+			return nil
+		}
+		return &wire.StructuredError{Message: c.who.visible(p.Info.Failure)}
 	}
-	e := &wire.StructuredError{Message: c.who.visible(out.Error), Code: out.Sentinel}
+	e := &wire.StructuredError{Message: c.who.visible(p.Failure.Message), Code: p.Failure.SentinelText}
 	if c.who.has(scopeOpsRead) {
-		e.Stack = out.Stack
+		e.Stack = p.Failure.Stack
 	}
 	return e
-}
-
-// addData adds the input of a run and, if it has ended, its outcome.
-func (c *call) addData(ctx context.Context, id string, b *wire.Run) error {
-	for {
-		wf, err := c.record(ctx, id)
-		if err != nil {
-			return err
-		}
-		in, err := journal.ReadInput(ctx, c.store, wf)
-		var out *journal.Output
-		if err == nil && wf.Status.Terminal() && b.Status == string(wf.Status) {
-			out, err = journal.ReadOutput(ctx, c.store, wf)
-		}
-		if err != nil {
-			if again, err := c.changed(ctx, wf, err); !again {
-				return err
-			}
-			continue
-		}
-		b.Input = jsonOf(in.Codec, in.Data)
-		if out != nil {
-			b.Error = c.failureOf(out)
-			if wf.Status == checkpoint.StatusCompleted {
-				b.Output = resultOf(out)
-			}
-		}
-		return nil
-	}
 }

@@ -206,17 +206,16 @@ func getRun(ctx context.Context, c *call, p *getParams) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	info, err := c.engine.Describe(ctx, id)
+	if p.ResolveData != nil && *p.ResolveData != "all" {
+		info, err := c.engine.Describe(ctx, id)
+		return answer{body: runOf(c.who, p.RunID, &info)}, err
+	}
+	data, err := c.engine.Payloads(ctx, id)
 	if err != nil {
 		return answer{}, err
 	}
-	b := runOf(c.who, p.RunID, &info)
-	if p.ResolveData != nil && *p.ResolveData != "all" {
-		return answer{body: b}, nil
-	}
-	if err := c.addData(ctx, id, &b); err != nil {
-		return answer{}, err
-	}
+	b := runOf(c.who, p.RunID, &data.Info)
+	b.Input, b.Output, b.Error = jsonOf(data.Input.Codec, data.Input.Data), resultOf(&data), c.failureOf(&data)
 	return answer{body: b}, nil
 }
 

@@ -35,6 +35,12 @@ type (
 	// Info is the state of a workflow. See [weft.Info].
 	Info = weft.Info
 
+	// Payloads are the input and the outcome of a workflow as stored. See [weft.Payloads].
+	Payloads = weft.Payloads
+
+	// Encoded is an encoded value. See [weft.Encoded].
+	Encoded = weft.Encoded
+
 	// Attention is a reason why a running workflow needs an operator. See [weft.Attention].
 	Attention = weft.Attention
 

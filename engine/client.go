@@ -10,7 +10,8 @@ import (
 
 // A Client is the untyped interface for transports, tools and dashboards. An *Engine and a
 // *Tx implement it. Later releases may add methods, so an implementation in another package
-// embeds UnimplementedClient.
+// embeds UnimplementedClient. If its errors are those of the engine, a Handle and a
+// signal.Signal work with it as with an engine.
 type Client interface {
 	signal.Sender
 
@@ -18,7 +19,9 @@ type Client interface {
 	StartWorkflow(ctx context.Context, r *StartRequest) (Info, error)
 
 	// Result waits for the end of a workflow and decodes its result into result,
-	// a pointer or nil. An empty workflow name stands for any.
+	// a pointer or nil. An empty workflow name stands for any. The error of a workflow that
+	// failed is a new *WorkflowError. If the client does not have the workflow, Sentinel is nil,
+	// and Handle.Result sets it to the one of Workflow.Errors whose text is SentinelText.
 	Result(ctx context.Context, id, workflow string, result any) error
 
 	// Cancel requests the cancellation of a workflow. See Engine.Cancel.
@@ -103,6 +106,13 @@ func (e *Engine) Result(ctx context.Context, id, workflow string, result any) er
 // errors: ErrNotFound, ErrInvalid, ErrClosed, the store's.
 func (e *Engine) Cancel(ctx context.Context, id string, by Actor) error {
 	return e.admin.Cancel(ctx, id, by)
+}
+
+// Payloads returns the input and the outcome of a workflow as they are stored, without decoding
+// them, and the state to which they belong. It does not wait for the end of the workflow. Errors:
+// ErrNotFound, ErrInvalid, ErrClosed, storage.ErrCorrupt if one of them is damaged, the store's.
+func (e *Engine) Payloads(ctx context.Context, id string) (Payloads, error) {
+	return e.admin.Payloads(ctx, id)
 }
 
 // Describe returns the state of a workflow. Errors: ErrNotFound, ErrInvalid,

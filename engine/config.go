@@ -244,6 +244,8 @@ func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
 			switch {
 			case err == nil:
 				wrong(field+".Errors", "contains nil")
+			case err.Error() == "":
+				wrong(field+".Errors", "has an error without a text, by which errors are recorded")
 			case texts[err.Error()]:
 				wrong(field+".Errors", "has two errors with the text %q", err.Error())
 			default:

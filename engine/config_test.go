@@ -75,6 +75,11 @@ func TestConfigMistakesAreAllNamed(t *testing.T) {
 			w.Errors = []error{errBroke, nil}
 			c.Workflows = []engine.Definition{&w}
 		}, []string{"Workflows[0].Errors"}},
+		{"workflow's error without a text", func(c *engine.Config) {
+			w := *ok
+			w.Errors = []error{errors.New("")}
+			c.Workflows = []engine.Definition{&w}
+		}, []string{"Workflows[0].Errors"}},
 		{"workflow's errors of one text", func(c *engine.Config) {
 			w := *ok
 			w.Errors = []error{errBroke, errors.New("broke")}

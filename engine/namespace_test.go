@@ -194,7 +194,7 @@ func TestOnlyRunsOfANamespaceNeedIt(t *testing.T) {
 	})
 }
 
-// UPG-4: a run that an earlier release started with such an id, and that needs nothing, goes on as it
+// A run that an earlier release started with such an id, and that needs nothing, goes on as it
 // would there: the ids that it names are as its code says, whatever they are.
 func TestRunOfAnEarlierReleaseHasNoNamespace(t *testing.T) {
 	virtual(t, func(t *testing.T) {

@@ -3,7 +3,9 @@ package engine_test
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
@@ -108,4 +110,35 @@ func TestUnknownCommitIsNoRepetition(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Of equal sends that share a commit, one is the first.
+func TestOneOfEqualSendsInACommitIsTheFirst(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := newGated(fresh(t))
+		e := made(t, s)
+		defer e.Close()
+		start(t, receiving(1), e, "o", "")
+		var wg sync.WaitGroup
+		wg.Go(func() { sent(t, e, "o", "v", "leads") }) // waits at the gate, and the others behind it
+		synctest.Wait()
+		var firsts atomic.Int32
+		for range 16 {
+			wg.Go(func() {
+				a, err := approved.Send(ctx, e, "o", "v", &signal.Options{ID: "evt_1"})
+				if err != nil {
+					t.Error(err)
+				}
+				if !a.Repeated {
+					firsts.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		close(s.gate)
+		wg.Wait()
+		if n := firsts.Load(); n != 1 || s.commits.Load() != 2 {
+			t.Errorf("%d are the first, want 1; %d commits, want 2", n, s.commits.Load())
+		}
+	})
 }

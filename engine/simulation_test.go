@@ -133,7 +133,7 @@ var simMeets = map[string]int{
 	"killed": 25, "paused": 50, "stopped": 25, "clock jumps": 25, "wake-ups dropped": 80,
 	"error before": 200, "error after": 50, "answer late": 200, "lands late": 40, "landed late": 15, "refused late": 30, "withdrawn": 25,
 	"takeovers": 25, "leases lost": 40, "lost races": 3, "unknown outcomes": 150, "stale commits refused": 2,
-	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4, "labelled": 20,
+	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4, "labelled": 20, "on a deployment": 30,
 }
 
 // A simulation is the play of one seed.
@@ -208,6 +208,9 @@ func simulate(t *testing.T, seed uint64) *simulation {
 	return s
 }
 
+// simDeployment is that of all engines.
+const simDeployment = "sim"
+
 // boot begins a process.
 func (s *simulation) boot(t *testing.T, name string) *host {
 	h := &host{opening: &opening{simulation: s, name: name, n: len(s.hosts), free: true}, over: make(chan struct{})}
@@ -215,7 +218,7 @@ func (s *simulation) boot(t *testing.T, name string) *host {
 	draw := s.dice.IntN
 	h.eng = made(t, h.opening, func(c *engine.Config) {
 		c.Workflows = ws
-		c.Name, c.Logger = name, slog.New(slog.DiscardHandler)
+		c.Name, c.Logger, c.Deployment = name, slog.New(slog.DiscardHandler), simDeployment
 		c.LeaseTTL, c.PollInterval, c.StopTimeout = simTTL, simPoll, time.Second
 		c.ParkAfter = []time.Duration{-1, simRest, time.Hour}[draw(3)]
 		c.MaxRunsInMemory = []int{0, 0, 2}[draw(3)]
@@ -310,7 +313,15 @@ func (s *simulation) employ() {
 		s.chores[id] = cs
 		after := time.Duration(s.dice.IntN(300)) * time.Millisecond
 		s.client(id+" start", after, func(ctx context.Context, e *engine.Engine) error {
-			_, err := work.With(engine.StartOptions{Labels: map[string]string{"team": "blue", "run": id}}).Start(ctx, e, id, cs)
+			o := engine.StartOptions{Labels: map[string]string{"team": "blue", "run": id}}
+			placed := s.hash(2, id, "deployment") == 0
+			if placed { // its children stay there, as integrity.Check says
+				o.Deployment = simDeployment
+			}
+			_, err := work.With(o).Start(ctx, e, id, cs)
+			if err == nil && placed {
+				s.meet("on a deployment")
+			}
 			return err
 		})
 		if s.dice.IntN(3) == 0 { // by an operator

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/internal/deployment"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/pgtest"
@@ -346,6 +347,66 @@ func TestStagedVerbsAreOneCommit(t *testing.T) {
 		p := boot(t, s, flow("staged", func(*engine.Run) (string, error) { return "ended", nil }))
 		if got, err := soon(wf.Handle(p, "n")); got != "ended" || err != nil {
 			t.Errorf("got %q, %v", got, err)
+		}
+	})
+}
+
+// A ledger and an engine on one stage are one commit: an effect that starts a workflow happens with
+// its receipt, or neither. Of two that meet, one has a conflict and then gets the receipt. What
+// fails leaves no claim.
+func TestLedgerAndEngineInOneCommit(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		e := made(t, s)
+		defer e.Close()
+		ledger, err := idempotency.New(idempotency.Config{Storage: s, Logger: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ledger.Close()
+		key := idempotency.Key{SourceType: "POST /v1/runs", SourceID: "k", Action: "runs.create"}
+		create := func(tx storage.Tx, id string, fails error) (idempotency.Receipt[string], error) {
+			return idempotency.Do(ctx, ledger.In(tx), key, "input", func(ctx context.Context) (string, error) {
+				_, err := flow("staged", nil2).Start(ctx, e.In(tx), id, "")
+				return id, errors.Join(err, fails)
+			})
+		}
+		there := func(id string) bool {
+			_, err := e.Describe(ctx, id)
+			return err == nil
+		}
+
+		broken := staging(s)
+		if _, err := create(broken, "w-0", errBroke); !errors.Is(err, errBroke) {
+			t.Errorf("one that fails: got %v, want its error", err)
+		}
+		if raw, err := broken.Get(ctx, keys.Claim("", key.SourceType, key.SourceID, key.Hash())); !errors.Is(err, storage.ErrNotFound) {
+			t.Errorf("one that fails: its claim is staged: %q, %v", raw, err)
+		}
+
+		one, two := staging(s), staging(s)
+		for id, tx := range map[string]storage.Tx{"w-1": one, "w-2": two} {
+			if r, err := create(tx, id, nil); err != nil || r.Decision != idempotency.DecidedNew || r.Result != id {
+				t.Fatalf("%s: %+v, %v", id, r, err)
+			}
+		}
+		if there("w-1") || there("w-2") {
+			t.Error("started before the commit")
+		}
+		if err := one.commit(); err != nil {
+			t.Fatal(err)
+		}
+		if err := two.commit(); !errors.Is(err, storage.ErrConflict) {
+			t.Errorf("the second with the key: got %v, want ErrConflict", err)
+		}
+		again := staging(s)
+		if r, err := create(again, "w-3", nil); err != nil || r.Decision != idempotency.DecidedDuplicate || r.Result != "w-1" {
+			t.Errorf("again: %+v, %v, want the first receipt", r, err)
+		}
+		if err := again.commit(); err != nil {
+			t.Fatal(err)
+		}
+		if !there("w-1") || there("w-0") || there("w-2") || there("w-3") {
+			t.Error("there is another workflow than w-1, or it is missing")
 		}
 	})
 }

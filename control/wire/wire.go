@@ -18,8 +18,10 @@ const (
 	CodeDeploymentExists              Code = "deployment_exists"
 	CodeHTTPSRequired                 Code = "https_required"
 	CodeIdempotencyConflict           Code = "idempotency_conflict"
+	CodeIdempotencyIndeterminate      Code = "idempotency_indeterminate"
 	CodeIdempotencyKeyInvalid         Code = "idempotency_key_invalid"
 	CodeIdempotencyRequired           Code = "idempotency_required"
+	CodeIdempotencyResultUnavailable  Code = "idempotency_result_unavailable"
 	CodeInternal                      Code = "internal"
 	CodeInvalidDeploymentID           Code = "invalid_deployment_id"
 	CodeInvalidManifest               Code = "invalid_manifest"
@@ -63,9 +65,13 @@ func (e Code) Valid() bool {
 		return true
 	case CodeIdempotencyConflict:
 		return true
+	case CodeIdempotencyIndeterminate:
+		return true
 	case CodeIdempotencyKeyInvalid:
 		return true
 	case CodeIdempotencyRequired:
+		return true
+	case CodeIdempotencyResultUnavailable:
 		return true
 	case CodeInternal:
 		return true
@@ -533,9 +539,6 @@ type Issue struct {
 type Issues struct {
 	Issues []Issue `json:"issues"`
 }
-
-// JSON Any JSON.
-type JSON = json.RawMessage
 
 // Key defines model for Key.
 type Key struct {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/deployment"
@@ -91,7 +90,10 @@ func (e *Admin) point(ctx context.Context, verb string, by weft.Actor, decide fu
 			return fmt.Errorf("engine: %s %q: %w", verb, next.Deployment, err)
 		}
 		if !again {
-			e.did(slog.LevelInfo, "weft: deployment is active", "deployment", next.Deployment, "before", now.Deployment, "verb", verb, "by", by.Name, "why", by.Reason)
+			if e.Staged {
+				return nil // the host may roll back
+			}
+			e.Log.Info("weft: deployment is active", "deployment", next.Deployment, "before", now.Deployment, "verb", verb, "by", by.Name, "why", by.Reason)
 			e.PokePoll()
 			return nil
 		}

@@ -1,6 +1,6 @@
 // Package admin does what clients and operators ask for about workflows that exist (result,
-// cancel, terminate, resolve, resume, signals, purge, inspect, export, replay_check), about
-// engines (engines), deployments (deployment) and the store (restored).
+// payloads, cancel, terminate, resolve, resume, signals, purge, inspect, export, replay_check),
+// about engines (engines), deployments (deployment) and the store (restored).
 //
 // A new verb that changes a running workflow uses the loop in package worker, Change, and the
 // functions in audit, which record who acts and why. The verb decides a new record of the

@@ -31,6 +31,11 @@ func (e *Admin) describe(ctx context.Context, id string) (weft.Info, error) {
 	if err != nil {
 		return weft.Info{}, err
 	}
+	return e.stateOf(ctx, wf)
+}
+
+// stateOf returns the state of wf, also what its record does not say.
+func (e *Admin) stateOf(ctx context.Context, wf *journal.Workflow) (weft.Info, error) {
 	who := e.newRoster(mostPatience)
 	info, err := e.infoOf(ctx, wf, who)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 
 	"github.com/weft-go/weft"
@@ -36,8 +35,8 @@ func (e *Admin) resolveOperation(ctx context.Context, id, operation string, a ac
 	err = e.Change(ctx, id, e.act(verb, "resolve", func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
 		return e.resolving(ctx, wf, operation, v, result, verb)
 	}))
-	if err == nil {
-		e.did(slog.LevelInfo, "weft: operation resolved", "workflow", id, "operation", operation, "state", v.State.String(), "by", by.Name, "why", by.Reason)
+	if err == nil && !e.Staged { // the host may roll back
+		e.Log.Info("weft: operation resolved", "workflow", id, "operation", operation, "state", v.State.String(), "by", by.Name, "why", by.Reason)
 	}
 	return err
 }

@@ -106,6 +106,11 @@ func (e *Admin) failure(end *run.Ending, id string) error {
 		}
 		return fmt.Errorf("%w: %q%s%s", weft.ErrCancelled, id, how, requested(end.Cancel))
 	}
+	return e.failed(end, id)
+}
+
+// failed returns the error of a workflow that has failed.
+func (e *Admin) failed(end *run.Ending, id string) *weft.WorkflowError {
 	failed := &weft.WorkflowError{WorkflowID: id, Workflow: end.Workflow, Message: end.Error, Stack: end.Stack, SentinelText: end.Sentinel}
 	if d := e.Workflows[end.Workflow]; d != nil {
 		failed.Sentinel = payload.SentinelOf(end.Sentinel, d.Errors)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
@@ -64,8 +63,8 @@ func (e *Admin) resumeWorkflow(ctx context.Context, id string, by weft.Actor) er
 			return e.acting(wf, &next, verb)
 		},
 	})
-	if err == nil {
-		e.did(slog.LevelInfo, "weft: workflow is resumed", "workflow", id, "by", by.Name, "why", by.Reason)
+	if err == nil && !e.Staged { // the host may roll back
+		e.Log.Info("weft: workflow is resumed", "workflow", id, "by", by.Name, "why", by.Reason)
 	}
 	return err
 }

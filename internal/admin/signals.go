@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"slices"
 
 	"github.com/weft-go/weft"
@@ -64,8 +63,8 @@ func (e *Admin) clearSignal(ctx context.Context, id, name, signalID string, by w
 	err := e.Change(ctx, id, e.act(verb, "clear signal of", func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
 		return e.clearing(ctx, wf, name, signalID, verb)
 	}))
-	if err == nil {
-		e.did(slog.LevelInfo, "weft: signal cleared", "workflow", id, "signal", name, "signal_id", signalID, "by", by.Name, "why", by.Reason)
+	if err == nil && !e.Staged { // the host may roll back
+		e.Log.Info("weft: signal cleared", "workflow", id, "signal", name, "signal_id", signalID, "by", by.Name, "why", by.Reason)
 	}
 	return err
 }

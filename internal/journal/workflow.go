@@ -171,17 +171,7 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities = []string{namespace.Need, keepsChildren}
-
-// Namespace returns the name of the namespace that the run belongs to, or "". A run of an earlier
-// release belongs to none, whatever its id is.
-func (w *Workflow) Namespace() string {
-	if !slices.Contains(w.Needs, namespace.Need) {
-		return ""
-	}
-	name, _, _ := namespace.Split(w.ID)
-	return name
-}
+var abilities = []string{keepsChildren, namespace.Need}
 
 // keepsChildren is the ability to start the children of a run on its deployment, Pinned or not.
 const keepsChildren = "deployment"
@@ -194,6 +184,16 @@ func (w *Workflow) StartOn(deployment string) {
 
 // KeepsChildren reports whether the children of the run start on its deployment, Pinned or not.
 func (w *Workflow) KeepsChildren() bool { return slices.Contains(w.Needs, keepsChildren) }
+
+// Namespace returns the name of the namespace that the run belongs to, or "". A run of an earlier
+// release belongs to none, whatever its id is.
+func (w *Workflow) Namespace() string {
+	if !slices.Contains(w.Needs, namespace.Need) {
+		return ""
+	}
+	name, _, _ := namespace.Split(w.ID)
+	return name
+}
 
 // Unmet returns the first of the run's needs that this release does not know, or "". Then a
 // newer release has made something of the run that this one would misunderstand. The engine

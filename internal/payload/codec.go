@@ -188,8 +188,12 @@ func MatchSentinel(err error, sentinels []error) error {
 	return nil
 }
 
-// SentinelOf returns the first sentinel whose recorded text is text, or nil.
+// SentinelOf returns the first sentinel whose recorded text is text, or nil. An empty text means
+// that the error matched none.
 func SentinelOf(text string, lists ...[]error) error {
+	if text == "" {
+		return nil
+	}
 	for _, list := range lists {
 		for _, s := range list {
 			if Recordable(s.Error()) == text {

@@ -1,6 +1,7 @@
 package payload
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/weft-go/weft"
@@ -23,4 +24,14 @@ func repeat(c byte, n int) string {
 		b[i] = c
 	}
 	return string(b)
+}
+
+// An error that matched none has no text of a sentinel, and matches none when it is read either.
+func TestSentinelOf(t *testing.T) {
+	none, broke := errors.New(""), errors.New("broke")
+	for text, want := range map[string]error{"": nil, "other": nil, "broke": broke} {
+		if got := SentinelOf(text, []error{none}, []error{broke}); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
 }

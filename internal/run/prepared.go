@@ -71,12 +71,12 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 		Workflow: &journal.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Digest: identity.Plain, Canonical: identity.Canonical, Queue: queue, Waits: queue != "", Labels: maps.Clone(r.Options.Labels)},
 		input:    input,
 	}
-	if name, _, ok := namespace.Split(id); ok {
-		s.Workflow.Needs = []string{namespace.Need}
-		s.Workflow.Labels = Relabelled(s.Workflow.Labels, map[string]string{namespace.Label: name})
-	}
 	if deployment != "" {
 		s.Workflow.StartOn(deployment)
+	}
+	if name, _, ok := namespace.Split(id); ok {
+		s.Workflow.Needs = append(s.Workflow.Needs, namespace.Need)
+		s.Workflow.Labels = Relabelled(s.Workflow.Labels, map[string]string{namespace.Label: name})
 	}
 	return s, nil
 }
