@@ -58,7 +58,7 @@ func (c *call) newAuditRow(status int, code string) *auditRow {
 		ID: newULID(now), Action: c.op.name, Resource: short(c.resource), Result: resultSuccess,
 		IP: c.ip, UserAgent: short(c.agent), CreatedAt: now.UnixMicro(), Lane: c.op.lane(), Deduped: c.note.deduped,
 		CorrelationID: c.correlationID, RunID: short(cmp.Or(c.note.runID, c.behalf)), IdempotencyKey: short(c.idempotencyKey),
-		Status: status, Code: code, Reason: short(c.note.reason),
+		Status: status, Code: code, Reason: short(c.reason()),
 	}
 	if code != "" {
 		row.Result = resultFailure

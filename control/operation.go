@@ -109,7 +109,6 @@ type call struct {
 type note struct {
 	runID   string // as the client knows it
 	deduped bool
-	reason  string // what the client gave as the reason
 }
 
 // A principal is whose request it is.
