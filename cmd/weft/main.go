@@ -6,8 +6,13 @@
 //	weft describe order-42 --store postgres://localhost/shop
 //	weft cancel order-42 --reason "the customer called" --write --store bolt:orders.bolt
 //
+// It also serves a control plane over HTTP, and calls one:
+//
+//	weft serve --store sqlite:orders.db --keys keys.json
+//	weft runs list --url https://shop.internal --key-file shop.key
+//
 // A store is opened for reading unless --write is given. docs/guides/the-command.md describes
-// the command, and weft --help its verbs and exit codes.
+// the command, docs/guides/http.md what it does over HTTP, and weft --help its verbs and exit codes.
 package main
 
 import (
@@ -55,6 +60,14 @@ type command struct {
 	ClearSignal clearSignal `cmd:"" help:"Remove a signal that a workflow has not received."`
 	Purge       purge       `cmd:"" help:"Remove a workflow that has ended, with its history."`
 
+	Serve             serve             `cmd:"" help:"Serve a control plane for the store over HTTP, until it is told to stop."`
+	Runs              runs              `cmd:"" help:"Act on runs over a control plane."`
+	Signals           signals           `cmd:"" help:"Send signals to runs over a control plane, and look at them."`
+	Deployments       deployments       `cmd:"" help:"Record and activate deployments over a control plane."`
+	Keys              keys              `cmd:"" help:"Make, list, rotate and revoke keys of a control plane: over --url, or in a --store."`
+	Audit             audit             `cmd:"" help:"List what was done over a control plane, newest first."`
+	ValidateOwnership validateOwnership `cmd:"" help:"Ask a control plane whether requests came that another world should have got. Exit codes: 0 pass, 1 failure, and with --strict 2 for warnings."`
+
 	Completion completion `cmd:"" help:"Print a script that completes this command in a shell."`
 }
 
@@ -70,7 +83,13 @@ Exit codes: 0 done, 1 failed, 2 the command line is wrong and nothing was done.`
 const (
 	exitFailed = 1
 	exitUsage  = 2
+	exitWarned = 2 // of validate-ownership --strict
 )
+
+// An exitCode ends the command without a message.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
 // A usageError is a mistake in the command line. Nothing was written.
 type usageError struct{ error }
@@ -99,7 +118,7 @@ func run(ctx context.Context, args []string) int {
 	parser, err := kong.New(&e.command,
 		kong.Name("weft"),
 		kong.Description(description),
-		kong.Vars{"user": userName()},
+		kong.Vars{"user": userName(), "demo": demoDeployment},
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true, WrapUpperBound: 100}),
 	)
 	if err != nil {
@@ -107,6 +126,9 @@ func run(ctx context.Context, args []string) int {
 	}
 	if len(args) == 0 {
 		args = []string{"--help"}
+	}
+	if args[0] == "serve" {
+		args = twoHyphens(args)
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
@@ -129,13 +151,29 @@ func run(ctx context.Context, args []string) int {
 	return e.exit(err)
 }
 
+// twoHyphens returns args with two hyphens before flags that were given with one, as those of Go
+// programs are. No flag has a name of one letter but -h.
+func twoHyphens(args []string) []string {
+	var all []string
+	for i, a := range args {
+		if a == "--" {
+			return append(all, args[i:]...)
+		}
+		if len(a) > 2 && a[0] == '-' && a[1] != '-' {
+			a = "-" + a
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
 // verbOf returns the command whose arguments err is about.
 func verbOf(err error) string {
 	wrong, ok := errors.AsType[*kong.ParseError](err)
 	if !ok || wrong.Context == nil || wrong.Context.Selected() == nil {
 		return "weft"
 	}
-	return "weft " + wrong.Context.Selected().Name
+	return wrong.Context.Selected().FullPath()
 }
 
 // note prints what is not part of the output.
@@ -145,6 +183,9 @@ func (e *env) note(format string, args ...any) { fmt.Fprintf(e.notes, "weft: "+f
 func (e *env) exit(err error) int {
 	if err == nil {
 		return 0
+	}
+	if code, ok := errors.AsType[exitCode](err); ok {
+		return int(code)
 	}
 	fmt.Fprintf(e.notes, "weft: %s\n", explained(err))
 	if _, ok := errors.AsType[usageError](err); ok || errors.Is(err, weft.ErrInvalid) {

@@ -163,11 +163,17 @@ func (p place) adapter(e *env, write bool) (storage.Storage, error) {
 	case "bolt":
 		return opened(bolt.Open(p.at, &bolt.Options{Bucket: p.table, ReadOnly: !write}))
 	}
-	o := &postgres.Options{Table: p.table, FsyncOff: true, NoListen: !write, ReadOnly: !write}
-	if schema, table, ok := strings.Cut(p.table, "."); ok {
-		o.Schema, o.Table = schema, table
-	}
+	o := p.postgresOptions()
+	o.FsyncOff, o.NoListen, o.ReadOnly = true, !write, !write
 	return opened(postgres.Open(e, p.at, o))
+}
+
+// postgresOptions returns options with the table of p.
+func (p place) postgresOptions() *postgres.Options {
+	if schema, table, ok := strings.Cut(p.table, "."); ok {
+		return &postgres.Options{Schema: schema, Table: table}
+	}
+	return &postgres.Options{Table: p.table}
 }
 
 // opened returns no store if there is an error, and not one that is a nil pointer.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/dunglas/httpsfv"
+
+	"github.com/weft-go/weft/internal/httpheader"
 )
 
 // FEN-46, FEN-63: every spelling of the header is one key, or refused.
@@ -86,7 +88,7 @@ func FuzzReadKey(f *testing.F) {
 		want := ""
 		if bareKey.MatchString(value) {
 			want = value
-		} else if m := quotedKey.FindStringSubmatch(value); m != nil && len(escapes.Replace(m[1])) <= maxKey {
+		} else if m := quotedKey.FindStringSubmatch(value); m != nil && len(escapes.Replace(m[1])) <= httpheader.MaxKey {
 			want = escapes.Replace(m[1])
 		}
 		key, p := readKey(http.Header{keyHeader: {value}})

@@ -146,6 +146,9 @@ var families = map[string]struct {
 	"idemexp": {[]int{6}, nil},
 	"idemver": {[]int{4}, nil},
 	"idemown": {[]int{2}, nil},
+
+	// Of package control, likewise.
+	"ctl": {[]int{2, 3, 4}, nil},
 }
 
 func (c *checked) deployment(e entry) {

@@ -1,0 +1,164 @@
+package client
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/control/wire"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+// Codes that the client itself gives to an Error.
+const (
+	CodeNoAnswer  = "no_answer"  // no attempt was answered; the Status is 0
+	CodeBadAnswer = "bad_answer" // the answer is not one of a control plane
+)
+
+// An Error says that a control plane has refused a call, or has not answered it. It unwraps to the
+// error that the engine returns in process, if there is one: see its Code.
+//
+//	invalid_request and other 400, too_large    weft.ErrInvalid
+//	not_found                                   weft.ErrNotFound
+//	run_exists                                  a *weft.ExistsError, weft.ErrExists
+//	run_terminal                                a *weft.TerminalError, weft.ErrTerminal
+//	not_applicable, active_changed              weft.ErrNotApplicable
+//	no_active_deployment                        weft.ErrNoActiveDeployment
+//	SignalPayloadConflict                       a *signal.ConflictError, signal.ErrConflict
+//	SignalAcceptanceIndeterminate               a *signal.IndeterminateError, signal.ErrConflict
+//	damaged                                     storage.ErrCorrupt
+//	closing                                     weft.ErrClosed
+//	no_answer                                   the error of the connection
+type Error struct {
+	Status        int           // of the answer; 0: there was none
+	Code          string        // such as "run_exists"
+	Message       string        // for people
+	CorrelationID string        // of the answer, in the logs and the audit trail of the control plane
+	Retry         string        // whether a repetition may help: "never", "same-key", "new-key" or ""
+	RetryAfter    time.Duration // what the last answer has asked for; 0: it has not
+	Unknown       bool          // the call may have taken effect
+	Body          []byte        // the answer, which may be of a proxy; nil if its status was of success
+
+	call string
+	err  error
+}
+
+func (e *Error) Error() string {
+	s := "client: " + e.call + ": "
+	if e.Status != 0 {
+		s += fmt.Sprintf("%d ", e.Status)
+	}
+	s += e.Code + ": " + e.Message
+	if e.Unknown {
+		s += ", outcome unknown"
+	}
+	if e.CorrelationID != "" {
+		s += " (" + e.CorrelationID + ")"
+	}
+	return s
+}
+
+func (e *Error) Unwrap() error { return e.err }
+
+// A subject is what a call is about, for the error that it returns in process.
+type subject struct{ run, workflow, signal, signalID string }
+
+// A problem is an error as a control plane answers it.
+type problem struct {
+	Code          string  `json:"code"`
+	Message       string  `json:"message"`
+	Detail        string  `json:"detail"`
+	Retry         string  `json:"retry"`
+	CorrelationID string  `json:"correlationId"`
+	Required      any     `json:"required"`
+	Details       details `json:"details"`
+}
+
+// details are those of all problems.
+type details struct {
+	RunID  string            `json:"runId"`
+	Status checkpoint.Status `json:"status"`
+	Same   bool              `json:"same"`
+
+	WorkflowID string `json:"workflowId"`
+	SignalName string `json:"signalName"`
+	SignalID   string `json:"signalId"`
+}
+
+// errorOf returns the error of an answer that is not successful. What is no problem of a control
+// plane, as of a proxy, gets a code of its status.
+func errorOf(r *request, a reply, now time.Time) *Error {
+	e := &Error{
+		Status: a.status, Body: a.body, call: r.what,
+		CorrelationID: a.header.Get("X-Workflow-Correlation-Id"),
+		RetryAfter:    afterOf(a.header, now),
+	}
+	var p problem
+	kind, _, _ := mime.ParseMediaType(a.header.Get("Content-Type"))
+	if strings.HasSuffix(kind, "json") && json.Unmarshal(a.body, &p) != nil {
+		p = problem{}
+	}
+	e.Code, e.Message, e.Retry = p.Code, p.Message, p.Retry
+	if e.Message == "" {
+		e.Message = p.Detail
+	}
+	if p.CorrelationID != "" && e.CorrelationID == "" {
+		e.CorrelationID = p.CorrelationID
+	}
+	switch {
+	case e.Code == "" && a.status >= 300 && a.status < 400:
+		e.Code, e.Message = CodeBadAnswer, "the server redirects"+to(a.header)+", which this client does not follow: give the control plane's own address"
+	case e.Code == "":
+		e.Code, e.Message = CodeBadAnswer, fmt.Sprintf("the answer is not of a control plane: %s", http.StatusText(a.status))
+	}
+	e.err = p.cause(r.about, a.status, e)
+	return e
+}
+
+// to returns where a redirection leads, without what may be a secret.
+func to(h http.Header) string {
+	u, err := url.Parse(h.Get("Location"))
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	return " to " + u.Host
+}
+
+// cause returns the error that the engine returns in process.
+func (p *problem) cause(about subject, status int, e *Error) error {
+	run := cmp.Or(p.Details.RunID, p.Details.WorkflowID, about.run)
+	switch wire.Code(p.Code) {
+	case "":
+		return nil
+	case wire.CodeNotFound:
+		return weft.ErrNotFound
+	case wire.CodeRunExists:
+		return &weft.ExistsError{WorkflowID: run, Workflow: about.workflow, Asked: about.workflow, Status: p.Details.Status, Same: p.Details.Same}
+	case wire.CodeRunTerminal:
+		return &weft.TerminalError{WorkflowID: run, Status: p.Details.Status}
+	case wire.CodeNotApplicable, wire.CodeActiveChanged:
+		return weft.ErrNotApplicable
+	case wire.CodeNoActiveDeployment:
+		return weft.ErrNoActiveDeployment
+	case wire.CodeSignalPayloadConflict:
+		return &signal.ConflictError{WorkflowID: run, SignalName: cmp.Or(p.Details.SignalName, about.signal), SignalID: cmp.Or(p.Details.SignalID, about.signalID)}
+	case wire.CodeSignalAcceptanceIndeterminate:
+		return &signal.IndeterminateError{WorkflowID: run, SignalName: cmp.Or(p.Details.SignalName, about.signal), SignalID: cmp.Or(p.Details.SignalID, about.signalID), CorrelationID: cmp.Or(p.CorrelationID, e.CorrelationID)}
+	case wire.CodeDamaged:
+		return storage.ErrCorrupt
+	case wire.CodeClosing:
+		return weft.ErrClosed
+	}
+	if status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge {
+		return weft.ErrInvalid
+	}
+	return nil
+}

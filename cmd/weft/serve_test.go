@@ -1,0 +1,516 @@
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/storage"
+)
+
+// A planeShell runs verbs over a control plane that another process serves.
+type planeShell struct {
+	shell
+	process *exec.Cmd
+	url     string
+	keys    string // the file of keys
+	printed string // the first line
+	log     *bytes.Buffer
+	ended   chan struct{}
+}
+
+// serveWith starts "weft serve" and waits until it listens.
+func (s shell) serveWith(env []string, args ...string) *planeShell {
+	s.t.Helper()
+	x := &planeShell{shell: s, keys: filepath.Join(s.t.TempDir(), "keys.json"), log: new(bytes.Buffer), ended: make(chan struct{})}
+	x.begin(env, args...)
+	return x
+}
+
+func (x *planeShell) begin(env []string, args ...string) {
+	x.t.Helper()
+	cmd := x.command(append([]string{"serve", "--listen", "127.0.0.1:0", "--keys", x.keys}, args...)...)
+	cmd.Env = append(cmd.Env, env...)
+	cmd.Stderr = x.log
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	x.process, x.ended = cmd, ended
+	lines := make(chan string, 100)
+	go func() {
+		defer close(ended)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			select {
+			case lines <- s.Text():
+			default:
+			}
+		}
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
+	}()
+	x.t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+	select {
+	case x.printed = <-lines:
+	case <-ended:
+		x.t.Fatalf("weft serve has ended: %s", x.log)
+	case <-time.After(time.Minute):
+		x.t.Fatal("weft serve prints nothing")
+	}
+	address := regexp.MustCompile(`^weft serves (https?://\S+) on `).FindStringSubmatch(x.printed)
+	if address == nil {
+		x.t.Fatalf("weft serve has printed %q", x.printed)
+	}
+	x.url = address[1]
+}
+
+// command runs a verb with WEFT_URL set.
+func (x *planeShell) command(args ...string) *exec.Cmd {
+	cmd := x.shell.command(args...)
+	cmd.Env = append(cmd.Env, "WEFT_URL="+x.url)
+	return cmd
+}
+
+func (x *planeShell) run(args ...string) (out, notes string, code int) {
+	x.t.Helper()
+	cmd := x.command(append(args, "--key-file", x.keys)...)
+	var o, n bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &o, &n
+	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+		x.t.Fatal(err)
+	}
+	return o.String(), n.String(), cmd.ProcessState.ExitCode()
+}
+
+func (x *planeShell) done(args ...string) string {
+	x.t.Helper()
+	out, notes, code := x.run(args...)
+	if code != 0 || notes != "" {
+		x.t.Fatalf("weft %q: exit code %d: %s", args, code, notes)
+	}
+	return strings.TrimSuffix(out, "\n")
+}
+
+func (x *planeShell) fails(want int, words string, args ...string) {
+	x.t.Helper()
+	out, notes, code := x.run(args...)
+	if code != want || out != "" || !strings.Contains(notes, words) || strings.Count(notes, "\n") != 1 {
+		x.t.Errorf("weft %q: exit code %d, output %q, error %q; want %d, none, one line with %q", args, code, out, notes, want, words)
+	}
+}
+
+// stop sends SIGTERM, and expects the process to end well.
+func (x *planeShell) stop() {
+	x.t.Helper()
+	if err := x.process.Process.Signal(syscall.SIGTERM); err != nil {
+		x.t.Fatal(err)
+	}
+	select {
+	case <-x.ended:
+	case <-time.After(30 * time.Second):
+		x.t.Fatal("weft serve goes on after SIGTERM")
+	}
+	if code := x.process.ProcessState.ExitCode(); code != 0 {
+		x.t.Errorf("after SIGTERM the exit code is %d: %s", code, x.log)
+	}
+}
+
+// secret returns the secret of the first key of the file.
+func (x *planeShell) secret() string {
+	x.t.Helper()
+	data, err := os.ReadFile(x.keys)
+	var all []struct{ Secret string }
+	if err != nil || json.Unmarshal(data, &all) != nil || len(all) == 0 {
+		x.t.Fatal(string(data), err)
+	}
+	return all[0].Secret
+}
+
+// What a newcomer does: an order with an approval, over the verbs, on each store. HTTP-24: it goes on
+// after a restart.
+func TestServe(t *testing.T) {
+	onKinds(t, func(t *testing.T, s shell, k kind) {
+		x := s.serveWith(nil, "--demo")
+		if info, err := os.Stat(x.keys); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the file of keys is %v, %v", info, err)
+		}
+		if got := x.done("runs", "start", "checkout", "order-1", "--input", `{"cents":4900}`, "--label", "region=north"); got != "order-1" {
+			t.Errorf("start: %s", got)
+		}
+		if got := x.done("runs", "start", "checkout", "order-1", "--input", `{"cents":4900}`); got != "order-1" { // OP-22
+			t.Errorf("start, again: %s", got)
+		}
+		x.fails(1, "run_exists", "runs", "start", "checkout", "order-1", "--input", `{"cents":1}`)
+		first := x.done("runs", "start", "checkout", "--input", `{"cents":49000}`, "--idempotency-key", "k")
+		if again := x.done("runs", "start", "checkout", "--input", `{"cents":49000}`, "--idempotency-key", "k"); again != first || !strings.HasPrefix(first, "wrun_") {
+			t.Errorf("the same key again starts %s, and before %s", again, first)
+		}
+		if got := x.done("runs", "result", "order-1"); got != `{"receipt":"receipt of order-1","cents":4900}` {
+			t.Errorf("result: %s", got)
+		}
+		x.fails(1, "run_terminal", "runs", "cancel", "order-1", "--reason", "late")
+		x.stop()
+
+		x.begin(nil, "--demo")
+		if got := x.done("signals", "send", first, "approved", "--payload", `"ann"`, "--id", "evt"); got != "evt" {
+			t.Errorf("send: %s", got)
+		}
+		if got := x.done("runs", "result", first); !strings.Contains(got, `"approvedBy":"ann"`) {
+			t.Errorf("result: %s", got)
+		}
+		x.fails(1, "SignalPayloadConflict", "signals", "send", first, "approved", "--payload", `"bob"`, "--id", "evt")
+		if got := x.done("runs", "list", "--label", "region=north"); strings.Count(got, "\n") != 1 || !strings.Contains(got, "order-1") {
+			t.Errorf("list: %s", got)
+		}
+		out, notes, _ := x.run("runs", "list", "--limit", "1", "--json")
+		if strings.Count(out, "\n") != 1 || !strings.Contains(notes, "continue with --cursor ") {
+			t.Errorf("list: %s, %s", out, notes)
+		}
+		cursor := strings.TrimSpace(notes[strings.LastIndex(notes, " "):])
+		if got := x.done("runs", "list", "--json", "--cursor", cursor); !strings.Contains(got, "order-1") || strings.Contains(got, first) {
+			t.Errorf("the next page: %s", got)
+		}
+		if got := x.done("runs", "get", "order-1"); !strings.Contains(got, "deployment  demo-1") || !strings.Contains(got, `input       {"cents":4900}`) {
+			t.Errorf("get: %s", got)
+		}
+		if got := x.done("runs", "events", "order-1"); !strings.Contains(got, "step pay") {
+			t.Errorf("events: %s", got)
+		}
+		if got := x.done("signals", "list", first); strings.Contains(got, "evt") {
+			t.Errorf("a signal that was received is listed: %s", got)
+		}
+		if got := x.done("runs", "start", "checkout", "order-3", "--input", `{"cents":49000}`); got != "order-3" {
+			t.Errorf("start: %s", got)
+		}
+		x.done("signals", "send", "order-3", "other", "--id", "o")
+		if got := x.done("signals", "clear", "order-3", "other", "o", "--reason", "a mistake"); got != "order-3: the signal is removed" {
+			t.Errorf("clear: %s", got)
+		}
+		if got := x.done("runs", "cancel", "order-3", "--reason", "the customer called"); got != "order-3: is asked to stop" {
+			t.Errorf("cancel: %s", got)
+		}
+		x.fails(1, "cancelled", "runs", "result", "order-3")
+		if got := x.done("runs", "purge", "order-3", "--reason", "a test"); got != "order-3: is purged" {
+			t.Errorf("purge: %s", got)
+		}
+		x.fails(1, "not_found", "runs", "get", "order-3")
+		if got := x.done("audit", "--action", "runs.cancel", "--result", "success"); !strings.Contains(got, "demo ") || !strings.Contains(got, "/v1/runs/order-3/cancel") {
+			t.Errorf("audit: %s", got)
+		}
+		if got := x.done("validate-ownership", "--strict"); !strings.HasPrefix(got, "ownership: pass") { // HTTP-104
+			t.Errorf("validate-ownership: %s", got)
+		}
+		x.stop()
+		k.with(t, func(storage.Storage) {}) // nobody has it open
+	})
+}
+
+// A build is rolled out and back. HTTP-31, HTTP-34
+func TestDeploymentVerbs(t *testing.T) {
+	x := shell{t: t, program: program(t), store: newKind(t, "sqlite").store}.serveWith(nil, "--demo")
+	if got := x.done("deployments", "active"); got != "demo-1" {
+		t.Errorf("active: %s", got)
+	}
+	manifest := filepath.Join(t.TempDir(), "shop-2.json")
+	if err := os.WriteFile(manifest, []byte(`{"deploymentId":"shop-2","workflows":[{"name":"checkout"}]}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // OP-38
+		if got := x.done("deployments", "create", "@"+manifest); got != "shop-2: is recorded" {
+			t.Errorf("create: %s", got)
+		}
+	}
+	x.fails(1, "deployment_exists", "deployments", "create", `{"deploymentId":"shop-2"}`)
+	x.fails(1, "active_changed", "deployments", "activate", "shop-2", "--expect-none")
+	out, notes, code := x.run("deployments", "activate", "shop-2", "--expect", "demo-1", "--reason", "a release")
+	if code != 0 || out != "shop-2: is active\n" || !strings.Contains(notes, "no living engine is of deployment shop-2") {
+		t.Errorf("activate: %d, %s, %s", code, out, notes)
+	}
+	if got := x.done("deployments", "activate", "demo-1"); got != "demo-1: is active" {
+		t.Errorf("back: %s", got)
+	}
+	if got := x.done("deployments", "activate", "demo-1", "--expect", "shop-2"); got != "demo-1: was active already" {
+		t.Errorf("again: %s", got)
+	}
+	if got := x.done("deployments", "list"); !strings.Contains(got, "inactive") || !strings.Contains(got, "demo-1") {
+		t.Errorf("list: %s", got)
+	}
+	if got := x.done("deployments", "get", "shop-2"); !strings.Contains(got, `"workflows":[{"name":"checkout"}]`) {
+		t.Errorf("get: %s", got)
+	}
+	x.fails(1, "not_configured", "deployments", "create", `{"deploymentId":"shop-3"}`, "--artifact", manifest)
+}
+
+// Keys are made, rotated and revoked over the control plane, and in the store: the first one, and when
+// all are lost. The secret alone is on the standard output.
+func TestKeyVerbs(t *testing.T) {
+	onKinds(t, func(t *testing.T, s shell, k kind) {
+		x := s.serveWith(nil, "--demo")
+		made := x.done("keys", "create", "reader", "--scope", "runs:read", "--expires", "1h")
+		if !strings.HasPrefix(made, "weft_sk_") || strings.Contains(made, "\n") {
+			t.Fatalf("create: %q", made)
+		}
+		as := func(secret string, args ...string) (string, int) {
+			cmd := x.command(args...)
+			cmd.Env = append(cmd.Env, "WEFT_KEY="+secret)
+			out, _ := cmd.CombinedOutput()
+			return string(out), cmd.ProcessState.ExitCode()
+		}
+		if out, code := as(made, "runs", "list"); code != 0 {
+			t.Errorf("with the new key: %s", out)
+		}
+		if out, code := as(made, "runs", "start", "checkout"); code != 1 || !strings.Contains(out, "missing_scope") {
+			t.Errorf("without the scope: %d, %s", code, out)
+		}
+		out, notes, code := x.run("keys", "rotate", "reader", "--grace", "0s")
+		if code != 0 || !strings.HasPrefix(out, "weft_sk_") || strings.TrimSpace(out) == made {
+			t.Errorf("rotate: %d, %s, %s", code, out, notes)
+		}
+		if out, code := as(made, "runs", "list"); code != 1 || !strings.Contains(out, "unauthorized") {
+			t.Errorf("with the former secret: %d, %s", code, out)
+		}
+		x.fails(1, "key_exists", "keys", "create", "reader", "--scope", "runs:read")
+		if got := x.done("keys", "revoke", "reader"); got != "reader: is revoked" {
+			t.Errorf("revoke: %s", got)
+		}
+		if got := x.done("keys", "list"); !strings.Contains(got, `["runs:read"]`) || strings.Contains(got, "weft_sk_") {
+			t.Errorf("list: %s", got)
+		}
+		x.done("keys", "revoke", "demo")
+		x.fails(1, "unauthorized", "runs", "list")
+		x.stop()
+
+		// All keys are lost.
+		s.fails(2, "add --write", "keys", "create", "admin", "--scope", "admin")
+		for _, id := range []string{"admin", "second"} {
+			if made = strings.TrimSpace(s.done("keys", "create", id, "--scope", "admin", "--write")); !strings.HasPrefix(made, "weft_sk_") {
+				t.Fatalf("create in the store: %q", made)
+			}
+		}
+		if got := s.done("keys", "list", "--write", "--json"); strings.Count(got, `"keyId"`) < 4 {
+			t.Errorf("list in the store: %s", got)
+		}
+		x.begin(nil)
+		if out, code := as(made, "audit", "--action", "keys.create"); code != 0 || !strings.Contains(out, "weft-command") {
+			t.Errorf("with the key of the store: %d, %s", code, out)
+		}
+		x.stop()
+	})
+}
+
+// Without the demonstration it executes nothing: it starts the workflows of workers that share the
+// store, on their deployment.
+func TestServeForWorkers(t *testing.T) {
+	x := shell{t: t, program: program(t), store: newKind(t, "sqlite").store}
+	first := x.serveWith(nil, "--demo")
+	first.stop()
+	x2 := x.serveWith(nil, "--demo", "--activate=false")
+	x2.stop()
+
+	k := newKind(t, "sqlite")
+	s := shell{t: t, program: program(t), store: k.store}
+	keys := filepath.Join(t.TempDir(), "keys.json")
+	if err := os.WriteFile(keys, []byte(`[{"id":"shop","secret":"weft_sk_0123456789abcdef0123456789","scopes":["admin"]}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	y := &planeShell{shell: s, keys: keys, log: new(bytes.Buffer)}
+	y.begin(nil)
+	y.fails(1, "no_active_deployment", "runs", "start", "hello") // HTTP-28
+	y.fails(1, "no_active_deployment", "deployments", "active")
+	y.stop()
+	y.begin(nil, "--deployment", "shop-1", "--activate=false")
+	y.fails(1, "no_active_deployment", "deployments", "active")
+	y.stop()
+	y.begin(nil, "--deployment", "shop-1")
+	if got := y.done("deployments", "active"); got != "shop-1" {
+		t.Errorf("active: %s", got)
+	}
+	y.stop()
+	y.begin(nil, "--deployment", "shop-2") // one was active
+	if got := y.done("deployments", "active"); got != "shop-1" {
+		t.Errorf("active after another start: %s", got)
+	}
+}
+
+// HTTP-104: the exit codes of validate-ownership --strict: 0 pass, 1 failure, 2 warnings.
+func TestValidateOwnership(t *testing.T) {
+	for _, c := range []struct {
+		env          []string
+		hit          bool
+		word         string
+		strict, lazy int
+	}{
+		{nil, false, "pass", 0, 0},
+		{[]string{"WORKFLOW_EXECUTION_MODE=remote"}, false, "pass", 0, 0},
+		{[]string{"WORKFLOW_EXECUTION_MODE=remote"}, true, "warn", 2, 0},
+		{[]string{"WORKFLOW_EXECUTION_MODE=remote", "WORKFLOW_STRICT_REMOTE=1", "WORKFLOW_TARGET_WORLD=workflow-studio/world-remote"}, true, "fail", 1, 1},
+	} {
+		x := shell{t: t, program: program(t), store: newKind(t, "sqlite").store}.serveWith(c.env, "--demo")
+		if c.hit {
+			q, err := http.NewRequest("POST", x.url+"/.well-known/workflow/v1/step", strings.NewReader(`{}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, h := range []string{"x-vqs-signature", "x-vqs-delivery-id", "x-workflow-queue-provider"} {
+				q.Header.Set(h, "x")
+			}
+			q.Header.Set("Content-Type", "application/json")
+			a, err := http.DefaultClient.Do(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.Body.Close()
+			if a.StatusCode != http.StatusConflict {
+				t.Errorf("an unexpected request is answered with %d", a.StatusCode)
+			}
+		}
+		for end := time.Now().Add(time.Minute); c.hit; { // hits are written a little later
+			if out, _, _ := x.run("validate-ownership"); !strings.Contains(out, "pass") {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("the hit is not counted")
+			}
+		}
+		for strict, want := range map[bool]int{true: c.strict, false: c.lazy} {
+			out, notes, code := x.run("validate-ownership", fmt.Sprintf("--strict=%v", strict))
+			if code != want || !strings.HasPrefix(out, "ownership: "+c.word+": ") || notes != "" {
+				t.Errorf("%v, hit %v, strict %v: exit code %d, %s%s; want %d", c.env, c.hit, strict, code, out, notes, want)
+			}
+		}
+		x.stop()
+	}
+}
+
+// What is wrong with the command line is said before anything is opened, and no secret is shown.
+func TestServeRefuses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "orders.db")
+	s := shell{t: t, program: program(t), store: "sqlite:" + path}
+	file := func(mode os.FileMode, text string) string {
+		name := filepath.Join(t.TempDir(), "keys.json")
+		if err := os.WriteFile(name, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	const secret = "weft_sk_0123456789abcdef0123456789"
+	good := fmt.Sprintf(`[{"id":"shop","secret":%q,"scopes":["admin"]}]`, secret)
+	for _, c := range []struct {
+		words string
+		code  int
+		args  []string
+	}{
+		{"is not HOST:PORT", 2, []string{"--listen", "8080"}},
+		{"must come by https", 2, []string{"--listen", "0.0.0.0:0"}},
+		{"must come by https", 2, []string{"--listen", ":0"}},
+		{"go together", 2, []string{"--tls-cert", path}},
+		{"neither an address nor a prefix", 2, []string{"--trusted-proxy", "shop"}},
+		{"--hops 0", 2, []string{"--trusted-proxy", "10.0.0.0/8", "--hops", "0"}},
+		{"--rate-limit 0", 2, []string{"--rate-limit", "0"}},
+		{"there is no file of keys", 2, []string{"--keys", path + ".keys"}},
+		{"chmod 600", 1, []string{"--keys", file(0o640, good)}},
+		{"is not a JSON array of keys", 1, []string{"--keys", file(0o600, good[1:])}},
+		{"is not a JSON array of keys", 1, []string{"--keys", file(0o600, strings.Replace(good, "scopes", "scope", 1))}},
+		{"set WEFT_STORE instead", 2, []string{"--store", "postgres://ann:" + secret + "@127.0.0.1:1/shop"}},
+		{"the store is not", 2, []string{"--store", "mysql:x"}},
+	} {
+		_, notes, code := s.run(append([]string{"serve"}, c.args...)...)
+		if code != c.code || !strings.Contains(notes, c.words) || strings.Contains(notes, secret) {
+			t.Errorf("weft serve %q: exit code %d: %s", c.args, code, notes)
+		}
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("a store was made")
+	}
+	for _, c := range []struct {
+		words string
+		env   string
+		args  []string
+	}{
+		{"no control plane is named", "", []string{"runs", "list"}},
+		{"no key is given", "WEFT_URL=http://127.0.0.1:1", []string{"runs", "list"}},
+		{"would show the key", "WEFT_KEY=" + secret, []string{"runs", "list", "--url", "http://shop.internal"}},
+		{"there is no key file", "WEFT_URL=http://127.0.0.1:1", []string{"runs", "list", "--key-file", path + ".key"}},
+	} {
+		cmd := s.command(c.args...)
+		cmd.Env = append(cmd.Env, c.env)
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(string(out), c.words) || strings.Contains(string(out), secret) {
+			t.Errorf("weft %q: exit code %d: %s", c.args, code, out)
+		}
+	}
+}
+
+// The secret of a key is in no log, not in the store, and not on a command line. HTTP-5
+func TestSecretsStaySecret(t *testing.T) {
+	k := newKind(t, "sqlite")
+	x := shell{t: t, program: program(t), store: k.store}.serveWith(nil, "--demo")
+	secret := x.secret()
+	x.done("runs", "start", "checkout", "order-1")
+	x.fails(1, "not_found", "runs", "get", "gone")
+	if runtime.GOOS == "linux" {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", x.process.Process.Pid))
+		if err != nil || bytes.Contains(line, []byte(secret)) {
+			t.Errorf("the command line is %q, %v", line, err)
+		}
+	}
+	x.stop()
+	if strings.Contains(x.log.String(), secret) {
+		t.Errorf("the log has the secret: %s", x.log)
+	}
+	dir := filepath.Dir(strings.TrimPrefix(k.store, "sqlite:"))
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) == 0 {
+		t.Fatal(entries, err)
+	}
+	for _, f := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
+		if err != nil || bytes.Contains(data, []byte(secret)) {
+			t.Errorf("%s has the secret, or cannot be read: %v", f.Name(), err)
+		}
+	}
+}
+
+// The flags of serve may have one hyphen, as those of Go programs.
+func TestOneHyphen(t *testing.T) {
+	s := shell{t: t, program: program(t)}
+	path := filepath.Join(t.TempDir(), "weft.db")
+	_, notes, code := s.run("serve", "-store", "sqlite:"+path, "-demo", "-listen", "nowhere")
+	if code != 2 || !strings.Contains(notes, "nowhere is not HOST:PORT") {
+		t.Errorf("%d: %s", code, notes)
+	}
+}
+
+// A request head has at most 32 KiB, and a slow one is cut off.
+func TestLargeHeads(t *testing.T) {
+	x := shell{t: t, program: program(t), store: newKind(t, "sqlite").store}.serveWith(nil, "--demo")
+	q, err := http.NewRequest("GET", x.url+"/v1/health", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("X-Large", strings.Repeat("x", 40<<10))
+	a, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Body.Close()
+	if a.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a head of 40 KiB is answered with %d", a.StatusCode)
+	}
+}

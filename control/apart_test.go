@@ -1,0 +1,281 @@
+package control
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// What a key may not see is absent: on every route that names a run, the answer is that for a run that
+// is not there, but for the id of the request. Nothing of the run changes.
+func TestOtherNamespacesAreAbsent(t *testing.T) {
+	eachStore(t, func(t *testing.T, store storage.Storage) {
+		s := idle(t, store)
+		for _, who := range []string{home, acmeTest, other} {
+			s.start(who, "wait", "secret", "input")
+			s.call(who, "POST", at("secret", "signals", "go"), `{"signalId":"s","payload":1}`).is(t, 200, "")
+		}
+		correlation := regexp.MustCompile(`"correlationId":"[^"]*"`)
+		answer := func(runID string, o *operation) string {
+			path, body := o.path, any(nil)
+			for name, value := range map[string]string{"runId": runID, "name": "go", "signalId": "s", "op": "1"} {
+				path = strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(value))
+			}
+			switch o.name {
+			case "runs.resume":
+				body = map[string]any{"runId": runID}
+			case "runs.resolve":
+				body = `{"answer":"failed","reason":"r"}`
+			}
+			var more []string
+			if o.key != keyUnused {
+				more = []string{"Idempotency-Key", fresh()}
+			}
+			r := s.call(acme, o.method, path, body, more...)
+			return fmt.Sprint(r.status, correlation.ReplaceAllString(string(r.raw), ""))
+		}
+		before := records(t, store, "")
+		routes := 0
+		for _, o := range operations() {
+			if !strings.Contains(o.path, "{runId}") && o.name != "runs.resume" || o.name == "runs.stream" {
+				continue
+			}
+			routes++
+			want := answer("nobody", o)
+			if !strings.HasPrefix(want, "404{") {
+				t.Errorf("%s: %s", o.name, want)
+			}
+			for _, id := range []string{"secret", "@other/prod/secret", "@acme/test/secret", "@acme/prod/secret", "@default/default/secret", "../test/secret", "secret\r\nx: y"} {
+				if got := answer(id, o); got != want {
+					t.Errorf("%s of %q: %s, want %s", o.name, id, got, want)
+				}
+			}
+		}
+		if routes < 10 {
+			t.Errorf("only %d routes name a run", routes)
+		}
+		s.plane.auditor.flush(t.Context())
+		if after := records(t, store, "") - records(t, store, "ctl:"); after > before {
+			t.Errorf("%d records were written", after-before)
+		}
+		for _, who := range []string{home, acmeTest, other} {
+			if r := s.call(who, "GET", at("secret"), nil).is(t, 200, ""); r.text("status") != "pending" || r.body["cancel"] != nil {
+				t.Errorf("got %s", r.raw)
+			}
+		}
+		if r := s.call(acme, "GET", "/v1/runs", nil).is(t, 200, ""); len(r.data()) != 0 {
+			t.Errorf("listed %s", r.raw)
+		}
+		// A child of a stranger is left out, and so is the stranger as a parent.
+		if r := s.call(acme, "GET", "/v1/runs?parent=secret", nil).is(t, 200, ""); len(r.data()) != 0 {
+			t.Errorf("listed %s", r.raw)
+		}
+	})
+}
+
+// An id in an input does not reach a stranger's run: the run that names it fails, and the stranger's
+// stays as it is.
+func TestARunReachesNoStranger(t *testing.T) {
+	s := open(t, nil)
+	s.start(other, "wait", "kid", nil)
+	s.start(acme, "parent", "p", "@other/prod/kid2")
+	if r := s.call(acme, "GET", at("p", "result")+"?wait=20", nil).is(t, 200, ""); r.text("status") != "failed" || strings.Contains(string(r.raw), "@acme/prod") {
+		t.Errorf("got %s", r.raw)
+	}
+	s.start(acme, "parent", "q", "kid")
+	s.await("the child", func() bool { return s.call(acme, "GET", at("kid"), nil).status == 200 })
+	if r := s.call(other, "GET", at("kid"), nil).is(t, 200, ""); r.body["parent"] != nil {
+		t.Errorf("got %s", r.raw)
+	}
+}
+
+// Deployments, engines and the world belong to the store: only keys of the home namespace may use them,
+// except that any may ask which deployment is active.
+func TestWhatBelongsToTheStore(t *testing.T) {
+	s := idle(t, nil)
+	for _, o := range operations() {
+		if !o.home {
+			continue
+		}
+		path := o.path
+		for _, name := range []string{"id", "area", "action"} {
+			path = strings.ReplaceAll(path, "{"+name+"}", "x")
+		}
+		var body any
+		if o.takesBody() {
+			body = `{}`
+		}
+		s.call(acme, o.method, path, body).is(t, 403, "missing_scope")
+	}
+	s.call(acme, "GET", "/v1/deployments/active", nil).is(t, 409, "no_active_deployment")
+}
+
+// HTTP-12, HTTP-13, HTTP-14, HTTP-15, HTTP-16: a key has a scope for what it does, or gets 403 with the
+// scopes of which it needs one.
+func TestScopesOfOperations(t *testing.T) {
+	const none = "a-key-that-may-read-audit-0"
+	s := idle(t, nil, func(c *Config, _ *engine.Config) {
+		c.Keys = append(c.Keys[:len(c.Keys):len(c.Keys)], Key{ID: "auditor", Secret: none, Scopes: []string{"audit:read"}})
+	})
+	want := map[string]string{
+		"deployments.active": "[deploy:read]", "runs.create": "[trigger:write]", "runs.resume": "[runs:write]",
+		"world.deployment_id": "[world:proxy]", "world.queue.publish": "[world:proxy]", "world.call": "[world:proxy]",
+		"runs.get": "[runs:read]", "runs.list": "[runs:read]", "runs.result": "[runs:read]", "runs.events": "[runs:read]", "runs.stream": "[runs:read]",
+		"runs.cancel": "[runs:write]", "runs.resolve": "[runs:operate]", "runs.purge": "[runs:operate]",
+		"signals.send": "[signals:write runs:write]", "signals.list": "[runs:read]", "signals.clear": "[runs:operate]", "hooks.resume": "[signals:write]",
+		"deployments.create": "[deploy:write]", "deployments.list": "[deploy:read]", "deployments.get": "[deploy:read]",
+		"deployments.artifact": "[deploy:read]", "deployments.activate": "[deploy:write]",
+	}
+	seen := 0
+	for _, o := range operations() {
+		scopes, ok := want[o.name]
+		if !ok {
+			continue
+		}
+		seen++
+		path := regexp.MustCompile(`\{[a-zA-Z]+\}`).ReplaceAllString(o.path, "x")
+		var body any
+		if o.takesBody() {
+			body = `not even JSON`
+		}
+		r := s.call(none, o.method, path, body).is(t, 403, "missing_scope")
+		if got := fmt.Sprint(r.body["required"]); got != scopes {
+			t.Errorf("%s: required %s, want %s", o.name, got, scopes)
+		}
+	}
+	if seen != len(want) {
+		t.Errorf("%d of %d operations", seen, len(want))
+	}
+}
+
+// What a later release has is answered with 501, after scope and shape.
+func TestWhatComesLater(t *testing.T) {
+	s := idle(t, nil)
+	for _, c := range []struct{ method, path, body string }{
+		{"GET", "/v1/runs/x/streams/y", ""},
+		{"POST", "/v1/hooks/resume", `{"token":"t","payload":1}`},
+		{"POST", "/v1/queue/publish", `{"queueName":"q","message":{},"opts":{"idempotencyKey":"k"}}`},
+		{"POST", "/v1/world/events/create", `{}`},
+	} {
+		var body any
+		if c.body != "" {
+			body = c.body
+		}
+		s.call(home, c.method, c.path, body).is(t, 501, "not_configured")
+	}
+	s.call(home, "POST", "/v1/hooks/resume", `{}`).is(t, 400, "invalid_request")
+	s.call(home, "POST", "/v1/queue/publish", `{"queueName":"q"}`).is(t, 400, "invalid_request")
+}
+
+// Webhooks are the host's handlers. They need no key, and get the body as it came.
+func TestWebhooks(t *testing.T) {
+	idle(t, nil).call("", "POST", "/v1/webhooks/acme", `{}`).is(t, 501, "not_configured")
+	release := make(chan struct{})
+	s := idle(t, nil, func(c *Config, _ *engine.Config) {
+		c.Webhooks = map[string]http.Handler{"acme": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			switch {
+			case err != nil:
+				w.WriteHeader(http.StatusRequestEntityTooLarge)
+			case string(body) == "wait":
+				<-release
+			default:
+				fmt.Fprintf(w, `{"got":%q,"type":%q}`, body, r.Header.Get("Content-Type"))
+			}
+		})}
+	})
+	r := s.call("", "POST", "/v1/webhooks/acme", "not JSON", "Content-Type", "text/plain").is(t, 200, "")
+	if string(r.raw) != `{"got":"not JSON","type":"text/plain"}` {
+		t.Errorf("got %s", r.raw)
+	}
+	s.call("", "POST", "/v1/webhooks/none", `{}`).is(t, 404, "not_found")
+	s.call("", "POST", "/v1/webhooks/acme", strings.Repeat("x", 1<<20+1)).is(t, 413, "")
+	done := make(chan struct{})
+	for range mostWebhooks {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			s.try("", "POST", "/v1/webhooks/acme", "wait")
+		}()
+	}
+	s.await("64 webhooks", func() bool {
+		s.plane.webhooks.mu.Lock()
+		defer s.plane.webhooks.mu.Unlock()
+		return s.plane.webhooks.total == mostWebhooks
+	})
+	if r := s.call("", "POST", "/v1/webhooks/acme", "x").is(t, 503, "busy"); r.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	close(release)
+	for range mostWebhooks {
+		<-done
+	}
+}
+
+// An outcome that stays unknown is said to be unknown. The same request gets the answer of the first,
+// whether that took effect or not.
+func TestAnUnknownOutcome(t *testing.T) {
+	for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter} {
+		synctest.Test(t, func(t *testing.T) {
+			inner, failing := new(memory.Store), false
+			faulty := storagetest.NewFaulty(inner, func(c storagetest.Call) storagetest.Fault {
+				for _, o := range c.Batch.Ops {
+					if failing && strings.HasPrefix(string(o.Key), "wf:") {
+						return fault
+					}
+				}
+				return storagetest.None
+			})
+			p := boot(t, faulty)
+			defer p.close()
+			failing = true
+			begun := time.Now()
+			w := p.post("/v1/runs", "k", `{"workflowName":"echo"}`)
+			if w.Code != 503 || !strings.Contains(w.Body.String(), `"code":"outcome_unknown"`) || w.Header().Get("Retry-After") == "" {
+				t.Errorf("got %d %s", w.Code, w.Body)
+			}
+			if took := time.Since(begun); took < 10*time.Second || took > 11*time.Second {
+				t.Errorf("it was settled for %v, want 10 s", took)
+			}
+			failing = false
+			if w := p.post("/v1/runs", "k", `{"workflowName":"echo"}`); w.Code != 201 || (w.Header().Get("Idempotent-Replayed") != "") != (fault == storagetest.ErrorAfter) || records(t, inner, "ix:") != 1 {
+				t.Errorf("repeated: %d %s", w.Code, w.Body)
+			}
+		})
+	}
+}
+
+// HTTP-51, HTTP-55, HTTP-56: an answer is kept for 24 h after it was sealed. Then the key is new: a
+// runId that is in use is taken.
+func TestAKeyIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := boot(t, new(memory.Store))
+		defer p.close()
+		named, free := `{"workflowName":"echo","runId":"order-42"}`, `{"workflowName":"echo"}`
+		first, other := p.post("/v1/runs", "a", named), p.post("/v1/runs", "b", free)
+		if first.Code != 201 || other.Code != 201 {
+			t.Fatal(first.Body, other.Body)
+		}
+		time.Sleep(23*time.Hour + 59*time.Minute)
+		if w := p.post("/v1/runs", "a", named); w.Code != 201 || w.Header().Get("Idempotent-Replayed") != "true" {
+			t.Errorf("before: %d %s", w.Code, w.Body)
+		}
+		time.Sleep(2 * time.Hour)
+		if w := p.post("/v1/runs", "a", named); w.Code != 409 || !strings.Contains(w.Body.String(), "run_exists") {
+			t.Errorf("after: %d %s", w.Code, w.Body)
+		}
+		if w := p.post("/v1/runs", "b", free); w.Code != 201 || w.Body.String() == other.Body.String() {
+			t.Errorf("after: %d %s", w.Code, w.Body)
+		}
+	})
+}

@@ -1,0 +1,149 @@
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// MaxArtifact is the largest artifact of a deployment, in bytes.
+const MaxArtifact = 256 << 20
+
+// artifactKept is how long an artifact that no deployment has is kept.
+const artifactKept = 24 * time.Hour
+
+// Artifacts keeps the bytes of the artifacts of deployments, by the SHA-256 of them in 64 lower-case
+// hexadecimal digits. It is called by several goroutines at once, and by several processes if
+// they share it.
+type Artifacts interface {
+	// Put stores all that r has, and returns its digest and its size in bytes. When it returns
+	// nil, the bytes survive a power loss. Bytes that it has already count as new again: see
+	// Sweep. After an error of r, which it returns wrapped, nothing has been stored.
+	Put(ctx context.Context, r io.Reader) (digest string, size int64, err error)
+
+	// Open returns the bytes. The error wraps fs.ErrNotExist if it has none with this digest. The
+	// caller closes the reader.
+	Open(ctx context.Context, digest string) (io.ReadSeekCloser, error)
+
+	// Sweep removes all that was put before a time and that used does not report, and what
+	// interrupted calls of Put had left by then.
+	Sweep(ctx context.Context, before time.Time, used func(digest string) bool) error
+}
+
+// Dir keeps artifacts in a folder, which is created if it does not exist. Each artifact
+// is a file whose name is its digest. No other name is ever opened. Give the folder to planes
+// only.
+func Dir(path string) (Artifacts, error) {
+	path, err := filepath.Abs(path)
+	if err == nil {
+		err = os.MkdirAll(path, 0o700)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("control: folder of artifacts: %w", err)
+	}
+	return &folder{path}, nil
+}
+
+type folder struct{ path string }
+
+// upload is how the names of files begin that are not complete.
+const upload = "upload-"
+
+func (f *folder) Put(ctx context.Context, r io.Reader) (digest string, size int64, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("control: store artifact: %w", err)
+		}
+	}()
+	file, err := os.CreateTemp(f.path, upload)
+	if err != nil {
+		return "", 0, err
+	}
+	defer os.Remove(file.Name()) // it is not there any more if it was renamed
+	defer file.Close()
+	sum := sha256.New()
+	if size, err = io.Copy(io.MultiWriter(file, sum), untilEnd{ctx, r}); err != nil {
+		return "", 0, err
+	}
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
+		return "", 0, err
+	}
+	digest = hex.EncodeToString(sum.Sum(nil))
+	if err := os.Rename(file.Name(), f.file(digest)); err != nil {
+		return "", 0, err
+	}
+	return digest, size, f.sync()
+}
+
+// sync makes the names in the folder durable.
+func (f *folder) sync() error {
+	d, err := os.Open(f.path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+func (f *folder) Open(_ context.Context, digest string) (io.ReadSeekCloser, error) {
+	if !isDigest(digest) {
+		return nil, fmt.Errorf("control: open artifact: %w", fs.ErrNotExist)
+	}
+	file, err := os.Open(f.file(digest))
+	if err != nil {
+		return nil, fmt.Errorf("control: open artifact: %w", err)
+	}
+	return file, nil
+}
+
+func (f *folder) Sweep(ctx context.Context, before time.Time, used func(digest string) bool) error {
+	entries, err := os.ReadDir(f.path)
+	if err != nil {
+		return fmt.Errorf("control: sweep artifacts: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		name := e.Name()
+		incomplete := strings.HasPrefix(name, upload)
+		if !incomplete && (!isDigest(name) || used(name)) {
+			continue
+		}
+		if info, err := e.Info(); err != nil || !info.ModTime().Before(before) {
+			continue // another process has removed it, or has put it again
+		}
+		if err := os.Remove(filepath.Join(f.path, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("control: sweep artifacts: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f *folder) file(digest string) string { return filepath.Join(f.path, digest) }
+
+// isDigest reports whether s is a SHA-256 as Artifacts names them.
+func isDigest(s string) bool {
+	return len(s) == 2*sha256.Size && !strings.ContainsFunc(s, func(c rune) bool { return (c < '0' || c > '9') && (c < 'a' || c > 'f') })
+}
+
+// untilEnd is a reader that ends with its context.
+type untilEnd struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r untilEnd) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.Reader.Read(p)
+}

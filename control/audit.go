@@ -1,0 +1,343 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+)
+
+// An auditRow says that somebody called an operation: ctl:audit:{ns}:{ULID}.
+type auditRow struct {
+	ID             string `cbor:"1,keyasint"` // a ULID
+	KeyID          string `cbor:"2,keyasint,omitempty"`
+	Project        string `cbor:"3,keyasint,omitempty"` // of the key
+	Environment    string `cbor:"4,keyasint,omitempty"`
+	Action         string `cbor:"5,keyasint"`
+	Resource       string `cbor:"6,keyasint"`
+	Result         string `cbor:"7,keyasint"` // success or failure
+	IP             string `cbor:"8,keyasint,omitempty"`
+	UserAgent      string `cbor:"9,keyasint,omitempty"`
+	CreatedAt      int64  `cbor:"10,keyasint"`
+	Lane           string `cbor:"11,keyasint"`
+	Deduped        bool   `cbor:"12,keyasint,omitempty"`
+	CorrelationID  string `cbor:"13,keyasint"`
+	RunID          string `cbor:"14,keyasint,omitempty"`
+	IdempotencyKey string `cbor:"15,keyasint,omitempty"`
+	Status         int    `cbor:"16,keyasint"`
+	Code           string `cbor:"17,keyasint,omitempty"` // of the problem
+	Count          int    `cbor:"18,keyasint,omitempty"` // how many the row stands for; 0: one
+	Reason         string `cbor:"19,keyasint,omitempty"` // what the client gave as the reason
+}
+
+const (
+	resultSuccess = "success"
+	resultFailure = "failure"
+)
+
+// maxAuditText is the length in bytes to which texts of a row are cut.
+const maxAuditText = 256
+
+// newAuditRow returns the row of a call that was answered with a status and, if it failed, a code.
+func (c *call) newAuditRow(status int, code string) *auditRow {
+	now := time.Now()
+	row := &auditRow{
+		ID: newULID(now), Action: c.op.name, Resource: short(c.resource), Result: resultSuccess,
+		IP: c.ip, UserAgent: short(c.agent), CreatedAt: now.UnixMicro(), Lane: c.op.lane(), Deduped: c.note.deduped,
+		CorrelationID: c.correlationID, RunID: short(cmp.Or(c.note.runID, c.behalf)), IdempotencyKey: short(c.idempotencyKey),
+		Status: status, Code: code, Reason: short(c.reason()),
+	}
+	if code != "" {
+		row.Result = resultFailure
+	}
+	if c.who != nil {
+		row.KeyID, row.Project, row.Environment = c.who.id, c.who.Project, c.who.Environment
+	}
+	return row
+}
+
+// audit has the row of a call written. The rows of changes that succeeded are in the store when
+// audit returns; mutate has stored its own. So is that of a repetition if the row follows the change:
+// the process may have died between the two. If the store does not take one, the answer stays true, and
+// the log has it.
+func (c *call) audit(ctx context.Context, status int, code string) {
+	if c.op.unaudited || c.audited || c.op.batch && code == "" { // each request of a batch has its own row
+		return
+	}
+	row := c.newAuditRow(status, code)
+	by := c.ip
+	if c.who != nil {
+		by = c.who.tenant() + "/" + c.who.id
+	}
+	switch {
+	case c.who == nil && code != "", status == http.StatusForbidden, status == http.StatusTooManyRequests:
+		c.auditor.refused(foldKey{code, by}, row)
+	case code == "" && c.op.method != http.MethodGet && (!c.note.deduped || c.op.follows):
+		if err := c.auditor.commit(context.WithoutCancel(ctx), []*auditRow{row}); err != nil {
+			c.log.Error("an audit row is lost: the store did not take it", "operation", row.Action, "correlation", row.CorrelationID, "error", err)
+		}
+	default:
+		c.auditor.add(row)
+	}
+}
+
+// short cuts a text, and takes out what would break a line of a log.
+func short(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+	if len(s) <= maxAuditText {
+		return s
+	}
+	n := maxAuditText
+	for !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+func newULID(at time.Time) string {
+	ms := uint64(max(at.UnixMilli(), 0))
+	return ulid.MustNew(min(ms, ulid.MaxTime()), ulid.DefaultEntropy()).String()
+}
+
+// key is where a row is stored. Rows of nobody are the home namespace's.
+func (row *auditRow) key(home Namespace) []byte {
+	ns := home
+	if row.KeyID != "" {
+		ns = Namespace{row.Project, row.Environment}
+	}
+	return keys.ControlAudit(ns.tenant(), row.ID)
+}
+
+// put returns the operation that stores a row.
+func (row *auditRow) put(home Namespace) (storage.Op, error) {
+	at := row.key(home)
+	data, err := record.Seal(at, recordVersion, row, nil)
+	return storage.Put(at, data), err
+}
+
+// foldFor is how long refusals of one kind are counted in one row.
+const foldFor = 10 * time.Second
+
+// A foldKey names refusals that are counted together: what no rate limits must not fill the store.
+type foldKey struct {
+	code string
+	by   string // an address, or a key of a namespace
+}
+
+// A fold is the row of such refusals, and until when it counts.
+type fold struct {
+	row     *auditRow
+	until   time.Time
+	written int // the Count that is stored
+}
+
+// Limits of what an auditor has in memory.
+const (
+	auditDelay    = 50 * time.Millisecond
+	auditPatience = 10 * time.Second // how long a store that fails is tried
+	maxAuditRows  = 20_000
+	maxFolds      = 10_000
+	maxAuditBatch = 200
+)
+
+// An auditor writes audit rows up to auditDelay after the call. While it has any, a goroutine
+// writes them.
+type auditor struct {
+	store storage.Storage
+	home  Namespace
+	log   *slog.Logger
+
+	work sync.WaitGroup  // the goroutine
+	life context.Context // of writes; it ends auditPatience after close at the latest
+	end  context.CancelFunc
+
+	mu      lock.Mutex
+	rows    []*auditRow // to be written
+	folds   map[foldKey]*fold
+	writing bool // the goroutine runs
+	lost    int  // rows that were dropped since the last log message
+	closing chan struct{}
+	closed  bool
+}
+
+func newAuditor(s storage.Storage, home Namespace, log *slog.Logger) *auditor {
+	a := &auditor{store: s, home: home, log: log, folds: map[foldKey]*fold{}, closing: make(chan struct{})}
+	a.life, a.end = context.WithCancel(context.Background())
+	return a
+}
+
+// add has a row written soon.
+func (a *auditor) add(row *auditRow) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.enqueue(row)
+}
+
+// refused has a refusal written soon: the first of its kind in foldFor as a row, and how many others
+// there were at the end of that time.
+func (a *auditor) refused(k foldKey, row *auditRow) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	if f := a.folds[k]; f != nil && now.Before(f.until) {
+		f.row.Count++
+		return
+	}
+	if len(a.folds) >= maxFolds {
+		k = foldKey{code: k.code} // too many addresses: all others are one
+		if f := a.folds[k]; f != nil && now.Before(f.until) {
+			f.row.Count++
+			return
+		}
+	}
+	row.Count = 1
+	stored := *row
+	stored.Count = 0
+	a.folds[k] = &fold{row: row, until: now.Add(foldFor), written: 1}
+	a.enqueue(&stored)
+}
+
+// enqueue adds a row while mu is held.
+func (a *auditor) enqueue(row *auditRow) {
+	if len(a.rows) >= maxAuditRows || a.closed {
+		a.lost++
+	} else {
+		a.rows = append(a.rows, row)
+	}
+	if !a.writing && !a.closed {
+		a.writing = true
+		a.work.Go(a.write)
+	}
+}
+
+// write writes rows until there are none and no fold counts.
+func (a *auditor) write() {
+	for {
+		wait, done := a.next()
+		if done {
+			return
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-a.closing:
+			t.Stop()
+		}
+		a.flush(a.life)
+	}
+}
+
+// next returns how long to wait before the next flush. It is done if there is nothing to wait for.
+func (a *auditor) next() (wait time.Duration, done bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.rows) > 0 {
+		return auditDelay, false
+	}
+	if len(a.folds) == 0 || a.closed {
+		a.writing = false
+		return 0, true
+	}
+	wait = foldFor
+	now := time.Now()
+	for _, f := range a.folds {
+		wait = min(wait, f.until.Sub(now))
+	}
+	return max(wait, auditDelay), false
+}
+
+// flush writes what there is.
+func (a *auditor) flush(ctx context.Context) {
+	a.mu.Lock()
+	now := time.Now()
+	for k, f := range a.folds {
+		if a.closed || !now.Before(f.until) {
+			if f.row.Count > f.written {
+				counted := *f.row
+				a.rows = append(a.rows, &counted)
+			}
+			delete(a.folds, k)
+		}
+	}
+	rows, lost := a.rows, a.lost
+	a.rows, a.lost = nil, 0
+	a.mu.Unlock()
+	if lost > 0 {
+		a.log.Error("audit rows are lost: the store is too slow for them", "rows", lost)
+	}
+	for len(rows) > 0 {
+		n := min(len(rows), a.batch())
+		if err := a.commit(ctx, rows[:n]); err != nil {
+			a.log.Error("audit rows are lost: the store did not take them", "rows", n, "error", err)
+		}
+		rows = rows[n:]
+	}
+}
+
+// batch is how many rows are written at once.
+func (a *auditor) batch() int {
+	n := maxAuditBatch
+	if most := a.store.Capabilities().MaxBatch; most.Ops > 0 {
+		n = min(n, most.Ops)
+	}
+	if most := a.store.Capabilities().MaxBatch; most.Bytes > 0 {
+		n = min(n, max(1, most.Bytes/4096)) // texts of a row are cut, so it is smaller
+	}
+	return n
+}
+
+// commit writes rows. A row is the same however often it is written, so an unknown outcome does no
+// harm.
+func (a *auditor) commit(ctx context.Context, rows []*auditRow) error {
+	var b storage.Batch
+	for _, row := range rows {
+		op, err := row.put(a.home)
+		if err != nil {
+			return err
+		}
+		b.Ops = append(b.Ops, op)
+	}
+	ctx, cancel := context.WithTimeout(ctx, auditPatience)
+	defer cancel()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := a.store.Commit(ctx, b)
+		if err == nil || errors.Is(err, storage.ErrClosed) || errors.Is(err, storage.ErrInvalidBatch) {
+			return err
+		}
+		if !backoff.Wait(ctx, pause) {
+			return err
+		}
+	}
+}
+
+// close writes what there is, within auditPatience, and has rows that come later lost.
+func (a *auditor) close() {
+	defer a.end()
+	defer time.AfterFunc(auditPatience, a.end).Stop()
+	a.mu.Lock()
+	if !a.closed {
+		a.closed = true
+		close(a.closing)
+	}
+	a.mu.Unlock()
+	a.work.Wait()
+	a.flush(a.life)
+}

@@ -1,0 +1,228 @@
+package control_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// HTTP-74 to HTTP-83, HTTP-105: what the audit says of a call, on each store and after a restart.
+func TestAuditRows(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		x := serve(t, s)
+		x.do("POST", "/v1/keys", otherSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}, "X-Workflow-Correlation-Id", "c1", "User-Agent", "curl/8").is(201)
+		x.do("POST", "/v1/keys", otherSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}).fails(409, "key_exists")
+		x.do("GET", "/v1/runs/order-42", otherSecret, nil).fails(404, "not_found")
+		x.do("GET", "/v1/keys?limit=7", otherSecret, nil, "X-Workflow-Run-Id", "order-43").is(200)
+		x.audit(otherSecret, "action=keys.list", 1)
+		if err := x.plane.Close(); err != nil {
+			t.Fatal(err)
+		}
+		x = serve(t, s)
+		row := x.audit(otherSecret, "action=keys.create&result=success", 1)[0]
+		for name, want := range map[string]any{
+			"keyId": "other", "project": "acme", "environment": "prod", "action": "keys.create", "resource": "/v1/keys",
+			"result": "success", "ip": "127.0.0.1", "userAgent": "curl/8",
+		} {
+			if row[name] != want {
+				t.Errorf("%s: got %v, want %v", name, row[name], want)
+			}
+		}
+		at, err := time.Parse(time.RFC3339, row["createdAt"].(string))
+		if err != nil || time.Since(at).Abs() > time.Minute || len(row["id"].(string)) != 26 {
+			t.Errorf("got %v", row)
+		}
+		if m := row["metadata"].(map[string]any); m["lane"] != "public" || m["correlationId"] != "c1" || m["status"] != float64(201) || len(m) != 3 {
+			t.Errorf("got the metadata %v", m)
+		}
+		if m := x.audit(otherSecret, "result=failure&action=keys.create", 1)[0]["metadata"].(map[string]any); m["code"] != "key_exists" {
+			t.Errorf("a failure: got the metadata %v", m)
+		}
+		row = x.audit(otherSecret, "runId=order-42", 1)[0]
+		if row["action"] != "runs.get" || row["resource"] != "/v1/runs/order-42" || row["metadata"].(map[string]any)["runId"] != "order-42" {
+			t.Errorf("got %v", row)
+		}
+		row = x.audit(otherSecret, "runId=order-43", 1)[0]
+		if row["action"] != "keys.list" || row["resource"] != "/v1/keys" {
+			t.Errorf("got %v", row) // without the query
+		}
+		if rows := x.audit(adminSecret, "action=keys.create", 0); len(rows) > 0 {
+			t.Errorf("home has rows of acme: %v", rows)
+		}
+	})
+}
+
+// HTTP-76, HTTP-77, HTTP-80: the lane, the key of a request, and that its answer was given before.
+func TestAuditMetadata(t *testing.T) {
+	x := serve(t, new(memory.Store))
+	for range 2 {
+		x.do("POST", "/v1/runs", adminSecret, `{"workflowName":"w","runId":"r"}`, "Idempotency-Key", "order-42").is(201)
+	}
+	x.do("POST", "/v1/runs", adminSecret, `{"workflowName":"w"}`, "Idempotency-Key", "order-42").fails(409, "idempotency_conflict")
+	x.do("GET", "/v1/world/deployment-id", adminSecret, nil).is(409)
+	var got []string
+	for _, row := range x.audit(adminSecret, "action=runs.create", 3) {
+		m := row["metadata"].(map[string]any)
+		got = append(got, fmt.Sprint(m["lane"], m["runId"], m["idempotencyKey"], m["deduped"], m["code"]))
+	}
+	if want := "publicrorder-42<nil> <nil>"; got[2] != want {
+		t.Errorf("the first: got %s, want %s", got[2], want)
+	}
+	if want := "publicrorder-42true <nil>"; got[1] != want {
+		t.Errorf("the repetition: got %s, want %s", got[1], want)
+	}
+	if !strings.HasSuffix(got[0], "order-42<nil>idempotency_conflict") {
+		t.Errorf("the other request: got %s", got[0])
+	}
+	row := x.audit(adminSecret, "action=world.deployment_id", 1)[0]
+	if m := row["metadata"].(map[string]any); m["lane"] != "world_proxy" || row["result"] != "failure" {
+		t.Errorf("got %v", row)
+	}
+}
+
+// HTTP-83: rows of nobody have no key, and are the home namespace's. Texts are cut, and have no line breaks.
+func TestAuditOfNobody(t *testing.T) {
+	x := serve(t, new(memory.Store))
+	x.do("GET", "/v1/runs/"+url.PathEscape("a\r\nb"), "", nil, "User-Agent", strings.Repeat("é", 300)).is(401)
+	row := x.audit(adminSecret, "action=runs.get&result=failure", 1)[0]
+	if row["keyId"] != nil || row["project"] != nil || row["environment"] != nil {
+		t.Errorf("got %v", row)
+	}
+	if agent := row["userAgent"].(string); len(agent) != 256 || !strings.HasPrefix(agent, "ééé") {
+		t.Errorf("got the user agent %q", agent)
+	}
+	if strings.ContainsAny(fmt.Sprint(row["resource"], row["metadata"]), "\r\n\x00") {
+		t.Errorf("got %q", row)
+	}
+	if rows := x.audit(otherSecret, "", 0); len(keysOf(rows, "keyId")) > 1 {
+		t.Errorf("acme has rows of nobody: %v", rows)
+	}
+}
+
+// What no rate bounds does not fill the store: of refusals of one kind, the first in 10 s is a row, and
+// says how many there were.
+func TestRefusalsAreCounted(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store))
+		for range 5 {
+			x.do("GET", "/v1/keys", "", nil).is(401)
+			x.do("GET", "/v1/keys", readerSecret, nil).is(403)
+		}
+		time.Sleep(time.Second)
+		if rows := x.do("GET", "/v1/audit?result=failure", adminSecret, nil).data(); len(rows) != 2 {
+			t.Fatalf("after a second: got %d rows, want 2: %v", len(rows), rows)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		rows := x.do("GET", "/v1/audit?result=failure", adminSecret, nil).data()
+		if len(rows) != 2 {
+			t.Fatalf("after 11 s: got %d rows, want 2: %v", len(rows), rows)
+		}
+		for _, row := range rows {
+			if m := row["metadata"].(map[string]any); m["count"] != float64(5) {
+				t.Errorf("got the count %v, want 5: %v", m["count"], row)
+			}
+		}
+		x.do("GET", "/v1/keys", "", nil).is(401)
+		time.Sleep(time.Second)
+		if rows := x.do("GET", "/v1/audit?result=failure", adminSecret, nil).data(); len(rows) != 3 {
+			t.Errorf("the next one: got %d rows, want 3", len(rows))
+		}
+	})
+}
+
+// Audit rows are forgotten after 90 days, of all namespaces.
+func TestAuditIsForgotten(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- x.plane.Run(ctx) }()
+		count := func(key string) int { return len(x.do("GET", "/v1/audit?action=keys.create", key, nil).data()) }
+		make := func(key string) {
+			x.do("POST", "/v1/keys", key, map[string]any{"scopes": []string{"runs:read"}}).is(201)
+		}
+		make(adminSecret)
+		make(otherSecret)
+		time.Sleep(45 * 24 * time.Hour)
+		make(adminSecret)
+		make(otherSecret)
+		time.Sleep(45*24*time.Hour - time.Hour)
+		if a, b := count(adminSecret), count(otherSecret); a != 2 || b != 2 {
+			t.Errorf("before 90 days: got %d and %d rows, want 2 and 2", a, b)
+		}
+		time.Sleep(2 * time.Hour)
+		if a, b := count(adminSecret), count(otherSecret); a != 1 || b != 1 {
+			t.Errorf("after 90 days: got %d and %d rows, want 1 and 1", a, b)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// T-10: who reads the audit upwards stays 5 s behind, so that no row comes in behind its cursor.
+func TestAuditUpwards(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store))
+		make := func() {
+			x.do("POST", "/v1/keys", otherSecret, map[string]any{"scopes": []string{"runs:read"}}).is(201)
+		}
+		const up = "/v1/audit?action=keys.create&sortOrder=asc&limit=2&cursor="
+		make()
+		time.Sleep(4 * time.Second)
+		if rows := x.do("GET", up, otherSecret, nil).data(); len(rows) != 0 {
+			t.Errorf("after 4 s: got %v", rows)
+		}
+		if rows := x.do("GET", "/v1/audit?action=keys.create", otherSecret, nil).data(); len(rows) != 1 {
+			t.Errorf("downwards: got %v", rows)
+		}
+		time.Sleep(2 * time.Second)
+		page := x.do("GET", up, otherSecret, nil)
+		if rows := page.data(); len(rows) != 1 {
+			t.Fatalf("after 6 s: got %v", rows)
+		}
+		tail := page.object()["tail"].(string)
+		make()
+		make()
+		make()
+		time.Sleep(6 * time.Second)
+		page = x.do("GET", up+tail, otherSecret, nil)
+		if rows := page.data(); len(rows) != 2 || page.object()["hasMore"] != true {
+			t.Errorf("the next page: got %s", page.body)
+		}
+		page = x.do("GET", up+page.object()["cursor"].(string), otherSecret, nil)
+		if rows := page.data(); len(rows) != 1 || page.object()["hasMore"] != false {
+			t.Errorf("the last page: got %s", page.body)
+		}
+		from := time.Now().Add(-7 * time.Second).UTC().Format(time.RFC3339Nano)
+		if rows := x.do("GET", "/v1/audit?action=keys.create&from="+url.QueryEscape(from), otherSecret, nil).data(); len(rows) != 3 {
+			t.Errorf("from: got %v", rows)
+		}
+		if rows := x.do("GET", "/v1/audit?action=keys.create&to="+url.QueryEscape(from), otherSecret, nil).data(); len(rows) != 1 {
+			t.Errorf("to: got %v", rows)
+		}
+		if rows := x.do("GET", "/v1/audit?keyId=nobody", otherSecret, nil).data(); len(rows) != 0 {
+			t.Errorf("of another key: got %v", rows)
+		}
+	})
+}
+
+// A cursor of another namespace leads nowhere.
+func TestAuditCursorOfAnother(t *testing.T) {
+	x := serve(t, new(memory.Store))
+	x.do("GET", "/v1/keys", adminSecret, nil)
+	x.audit(adminSecret, "", 1)
+	tail := x.do("GET", "/v1/audit", adminSecret, nil).object()["tail"].(string)
+	x.do("GET", "/v1/audit?cursor="+tail, otherSecret, nil).fails(400, "invalid_request")
+	x.do("GET", "/v1/audit?cursor="+tail, adminSecret, nil).is(200)
+}

@@ -1,0 +1,194 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/deployment"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// A process is a plane, and an engine that executes nothing, on a store that may fail.
+type process struct {
+	t     *testing.T
+	plane *Plane
+	close func()
+}
+
+func boot(t *testing.T, s storage.Storage) *process {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	e, err := engine.New(engine.Config{Storage: s, Workflows: workflows(), Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := New(Config{Engine: e, Keys: siteKeys[:1], Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &process{t, p, func() {
+		p.Close()
+		e.Close()
+	}}
+}
+
+// post makes a request without a network.
+func (p *process) post(path, key, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("POST", path, strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer "+home)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Idempotency-Key", key)
+	w := httptest.NewRecorder()
+	p.plane.ServeHTTP(w, r)
+	return w
+}
+
+// everyFault calls f once for each fault at each call to a store that comes after f has armed it, in
+// virtual time. inner is the store behind it, which has no faults.
+func everyFault(t *testing.T, f func(t *testing.T, inner, faulty storage.Storage, arm func())) {
+	for fault, name := range map[storagetest.Fault]string{
+		storagetest.ErrorBefore: "error before", storagetest.ErrorAfter: "error after",
+		storagetest.CrashBefore: "crash before", storagetest.CrashAfter: "crash after",
+	} {
+		for n, hit := 1, true; hit; n++ {
+			hit = false
+			synctest.Test(t, func(t *testing.T) {
+				inner := new(memory.Store)
+				armed, calls := false, 0
+				faulty := storagetest.NewFaulty(inner, func(storagetest.Call) storagetest.Fault {
+					if !armed {
+						return storagetest.None
+					}
+					if calls++; calls != n {
+						return storagetest.None
+					}
+					hit = true
+					return fault
+				})
+				f(t, inner, faulty, func() { armed = true })
+			})
+			if t.Failed() {
+				t.Fatalf("with %s call %d", name, n)
+			}
+			if !hit && n < 5 {
+				t.Fatalf("there were only %d calls", n-1)
+			}
+		}
+	}
+}
+
+// A process that dies, or whose store fails, before or after any call to the store while it answers a
+// create: the client repeats it and gets one run, and its answer never changes.
+func TestACreateSurvivesEveryFault(t *testing.T) {
+	const body = `{"workflowName":"echo","input":{"cents":4900}}`
+	everyFault(t, func(t *testing.T, inner, faulty storage.Storage, arm func()) {
+		first := boot(t, faulty)
+		arm()
+		w := first.post("/v1/runs", "k", body)
+		first.close()
+		answers := map[string]bool{}
+		if w.Code == 201 {
+			answers[w.Body.String()] = true
+		} else if w.Code < 500 {
+			t.Errorf("got %d %s", w.Code, w.Body)
+		}
+		second := boot(t, storagetest.NewFaulty(inner, nil))
+		defer second.close()
+		for range 2 {
+			w := second.post("/v1/runs", "k", body)
+			if w.Code != 201 {
+				t.Errorf("repeated: %d %s", w.Code, w.Body)
+			}
+			answers[w.Body.String()] = true
+		}
+		if len(answers) != 1 {
+			t.Errorf("the answers are %v", answers)
+		}
+		if n := records(t, inner, "ix:"); n != 1 {
+			t.Errorf("%d runs", n)
+		}
+		for a := range answers {
+			oneAuditRow(t, second, "runs.create", a)
+		}
+	})
+}
+
+// oneAuditRow checks that the run of an answer has one audit row that is not of a repetition.
+func oneAuditRow(t *testing.T, p *process, action, created string) {
+	t.Helper()
+	var a struct{ RunID string }
+	if err := json.Unmarshal([]byte(created), &a); err != nil {
+		t.Fatal(err)
+	}
+	p.plane.auditor.flush(context.Background())
+	n := 0
+	for e, err := range storage.All(t.Context(), p.plane.store, storage.Prefix([]byte("ctl:audit:"))) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var row auditRow
+		if _, err := record.Open(e.Key, e.Value, recordVersion, &row); err != nil {
+			t.Fatal(err)
+		}
+		if row.Action == action && row.Result == resultSuccess && !row.Deduped && row.RunID == a.RunID {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d audit rows of %s with run %q, want 1", n, action, a.RunID)
+	}
+}
+
+// The same for an activation: the answer never changes, and the deployment is active.
+func TestAnActivationSurvivesEveryFault(t *testing.T) {
+	everyFault(t, func(t *testing.T, inner, faulty storage.Storage, arm func()) {
+		first := boot(t, faulty)
+		for _, id := range []string{"v1", "v2"} {
+			if w := first.post("/v1/deployments", id, fmt.Sprintf(`{"manifest":{"deploymentId":%q}}`, id)); w.Code != 201 {
+				t.Fatal(w.Body)
+			}
+		}
+		if w := first.post("/v1/deployments/v1/activate", "k1", `{}`); w.Code != 200 {
+			t.Fatal(w.Body)
+		}
+		arm()
+		w := first.post("/v1/deployments/v2/activate", "k", `{"expectedActive":"v1"}`)
+		first.close()
+		answers := map[string]bool{}
+		if w.Code == 200 {
+			answers[w.Body.String()] = true
+		} else if w.Code < 500 {
+			t.Errorf("got %d %s", w.Code, w.Body)
+		}
+		second := boot(t, storagetest.NewFaulty(inner, nil))
+		defer second.close()
+		for range 2 {
+			w := second.post("/v1/deployments/v2/activate", "k", `{"expectedActive":"v1"}`)
+			if w.Code != 200 {
+				t.Errorf("repeated: %d %s", w.Code, w.Body)
+			}
+			answers[w.Body.String()] = true
+		}
+		if len(answers) != 1 {
+			t.Errorf("the answers are %v", answers)
+		}
+		pointer, err := readPointer(t.Context(), inner)
+		if err != nil || pointer.Deployment != "v2" || pointer.Before != "v1" {
+			t.Errorf("the pointer is %+v, %v", pointer, err)
+		}
+		row, err := deployment.Load(t.Context(), inner, "v2")
+		if err != nil || row.ActivatedAt != pointer.At {
+			t.Errorf("the record was activated at %d, the pointer at %d, %v", row.ActivatedAt, pointer.At, err)
+		}
+	})
+}

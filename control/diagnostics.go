@@ -1,0 +1,168 @@
+package control
+
+import (
+	"context"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/control/wire"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
+)
+
+func diagnosticOperations() []*operation {
+	ops := []string{scopeOpsRead}
+	return []*operation{
+		{name: "health.get", method: http.MethodGet, path: "/v1/health", unsecured: true, unaudited: true, do: act(getHealth)},
+		{name: "health.ready", method: http.MethodGet, path: "/v1/ready", unsecured: true, unaudited: true, do: act(getReady)},
+		{name: "openapi.get", method: http.MethodGet, path: "/v1/openapi.json", unaudited: true, do: act(getDocument)},
+		{name: "engines.list", method: http.MethodGet, path: "/v1/engines", scopes: ops, home: true, do: act(listEngines)},
+		{name: "diagnostics.ownership", method: http.MethodGet, path: "/v1/diagnostics/ownership", scopes: ops, home: true, do: act(getOwnership)},
+	}
+}
+
+type noParams struct{}
+
+const healthTime = "2006-01-02T15:04:05.000Z"
+
+func getHealth(context.Context, *call, *noParams) (answer, error) {
+	return answer{body: wire.Health{Healthy: true, Timestamp: time.Now().UTC().Format(healthTime)}}, nil
+}
+
+// A readiness is what the store has said lately.
+type readiness struct {
+	at            time.Time
+	store, engine bool
+}
+
+// Times of health.ready.
+const (
+	readyFor      = time.Second // for which the store is not asked again
+	readyPatience = 2 * time.Second
+)
+
+// A prober asks the store at most once in readyFor, whatever the number of requests.
+type prober struct {
+	last   atomic.Pointer[readiness]
+	asking chan struct{} // has one element while somebody asks
+}
+
+func (p *Plane) ready(ctx context.Context) readiness {
+	for {
+		if r := p.probe.last.Load(); r != nil && time.Since(r.at) < readyFor {
+			return *r
+		}
+		select {
+		case p.probe.asking <- struct{}{}:
+		case <-ctx.Done():
+			return readiness{}
+		}
+		if r := p.probe.last.Load(); r == nil || time.Since(r.at) >= readyFor {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyPatience)
+			r := readiness{}
+			_, _, err := readRecord(ctx, p.store, keys.ControlHits(), &hitsRecord{})
+			r.store = err == nil
+			if r.store {
+				engines, _ := p.engine.Engines(ctx) // with those that are not damaged
+				r.engine = slices.ContainsFunc(engines, func(e engine.EngineInfo) bool { return e.Alive })
+			}
+			cancel()
+			r.at = time.Now()
+			p.probe.last.Store(&r)
+		}
+		<-p.probe.asking
+	}
+}
+
+// getReady says whether requests can be served. A plane whose engine executes nothing serves
+// them too: workers on its store do.
+func getReady(ctx context.Context, c *call, _ *noParams) (answer, error) {
+	r := c.Plane.ready(ctx)
+	body := wire.Ready{Ready: r.store && !c.isClosing(), Store: r.store, Engine: r.engine}
+	if !body.Ready {
+		return answer{status: http.StatusServiceUnavailable, body: body, header: http.Header{"Retry-After": {"1"}}}, nil
+	}
+	return answer{body: body}, nil
+}
+
+//go:embed openapi.json
+var document []byte
+
+func getDocument(context.Context, *call, *noParams) (answer, error) {
+	return answer{body: json.RawMessage(document)}, nil
+}
+
+type listEnginesParams struct{ paging }
+
+func listEngines(ctx context.Context, c *call, p *listEnginesParams) (answer, error) {
+	engines, err := c.engine.Engines(ctx)
+	if len(engines) == 0 && err != nil {
+		return answer{}, err
+	}
+	slices.SortFunc(engines, func(a, b engine.EngineInfo) int { return strings.Compare(a.Incarnation, b.Incarnation) })
+	if !p.ascending() {
+		slices.Reverse(engines)
+	}
+	behind, err := base64.RawURLEncoding.DecodeString(p.Cursor)
+	if err != nil {
+		return answer{}, badCursor()
+	}
+	page := weft.Page[wire.Engine]{Next: p.Cursor}
+	for _, e := range engines {
+		if order := strings.Compare(e.Incarnation, string(behind)); len(behind) > 0 && (p.ascending() && order <= 0 || !p.ascending() && order >= 0) {
+			continue
+		}
+		if len(page.Data) == p.limit() {
+			page.HasMore = true
+			break
+		}
+		page.Data = append(page.Data, engineOf(e))
+		page.Next = base64.RawURLEncoding.EncodeToString([]byte(e.Incarnation))
+	}
+	return answer{body: page}, nil
+}
+
+func engineOf(e engine.EngineInfo) wire.Engine {
+	return wire.Engine{
+		Incarnation: e.Incarnation, Name: e.Name, Deployment: e.Deployment, Workflows: e.Workflows, Queues: e.Queues,
+		Alive: e.Alive, LeaseTTL: int64(e.LeaseTTL), Runs: e.Runs, Since: e.Since, Stopped: e.Stopped,
+		Takeovers: e.Takeovers, LostRaces: e.LostRaces, Fenced: e.Fenced, Unknown: e.Unknown,
+	}
+}
+
+func getOwnership(ctx context.Context, c *call, _ *noParams) (answer, error) {
+	g := c.config.Guard
+	total, lately, last, err := c.hits.read(ctx, time.Now())
+	if err != nil {
+		return answer{}, err
+	}
+	body := wire.Ownership{
+		RemoteModeEnabled: g.remote(), StrictMode: g.strict(), ExpectedTargetWorld: g.expected(),
+		LifetimeUnexpectedHits: total, UnexpectedHitsLast15M: lately, Status: ownershipStatus(g, lately),
+	}
+	if g != nil && g.TargetWorld != "" {
+		body.TargetWorld = &g.TargetWorld
+	}
+	if !last.IsZero() {
+		body.LastUnexpectedHitAt = &last
+	}
+	return answer{body: body}, nil
+}
+
+// ownershipStatus is pass without recent hits, and with them warn, or fail if the guard is strict.
+func ownershipStatus(g *Guard, lately int64) string {
+	switch {
+	case lately == 0:
+		return "pass"
+	case g.strict():
+		return "fail"
+	}
+	return "warn"
+}

@@ -1,0 +1,294 @@
+package control_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/control"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+const newSecret = "the-new-secret-of-the-shop"
+
+func withKeys(keys ...control.Key) func(*control.Config) {
+	return func(c *control.Config) { c.Keys = append(homeKeys(), keys...) }
+}
+
+// HTTP-8, HTTP-9, HTTP-105: New writes Config.Keys, and nothing if they are there as they should be.
+func TestSeeding(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		shop := control.Key{ID: "shop", Secret: "the-first-secret-of-the-shop", Scopes: []string{"runs:read", "trigger:write"}}
+		serve(t, s, withKeys(shop)).do("GET", "/v1/runs", shop.Secret, nil).is(200)
+
+		before := dump(t, s)
+		shop.Scopes = []string{"trigger:write", "runs:read"} // the same
+		x := planeOn(t, s, withKeys(shop))
+		if after := dump(t, s); keysDiffer(before, after) {
+			t.Errorf("equal keys were written again: %v, then %v", before, after)
+		}
+		if strings.Contains(x.log.String(), "Config.Keys") {
+			t.Errorf("equal keys were logged: %s", x.log)
+		}
+
+		shop.Scopes = []string{"runs:read"}
+		x = serve(t, s, withKeys(shop))
+		x.do("GET", "/v1/runs", shop.Secret, nil).is(200)
+		x.do("POST", "/v1/runs", shop.Secret, nil).fails(403, "missing_scope")
+		if !strings.Contains(x.log.String(), "a key of Config.Keys has replaced what was stored") {
+			t.Errorf("other scopes were not logged: %s", x.log)
+		}
+
+		old := shop.Secret
+		shop.Secret = newSecret
+		x = serve(t, s, withKeys(shop))
+		x.do("GET", "/v1/runs", newSecret, nil).is(200)
+		x.do("GET", "/v1/runs", old, nil).is(200) // for an hour: another process may not know the new one yet
+
+		shop.Secret = old // a process that was not told of the new one
+		x = serve(t, s, withKeys(shop))
+		if !strings.Contains(x.log.String(), "was rotated out: it stays out") {
+			t.Errorf("a former secret was not logged: %s", x.log)
+		}
+		if got := x.do("POST", "/v1/keys/shop/rotate", adminSecret, map[string]any{"graceSeconds": 0}).is(200); got.object()["keyId"] != "shop" {
+			t.Errorf("got %s", got.body)
+		}
+		x.do("GET", "/v1/runs", newSecret, nil).is(401)
+
+		serve(t, s).do("GET", "/v1/keys", adminSecret, nil).is(200) // what leaves Config stays
+		x.do("DELETE", "/v1/keys/shop", adminSecret, nil).is(204)
+		shop.Secret = newSecret
+		x = serve(t, s, withKeys(shop))
+		x.do("GET", "/v1/runs", newSecret, nil).is(401)
+	})
+}
+
+// keysDiffer reports whether records of keys differ.
+func keysDiffer(a, b map[string]string) bool {
+	for _, all := range []map[string]string{a, b} {
+		for k := range all {
+			if strings.HasPrefix(k, "ctl:key") && a[k] != b[k] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// HTTP-9: a key that was revoked stays out, also if Config still has it.
+func TestARevokedSeedStaysOut(t *testing.T) {
+	s := new(memory.Store)
+	x := serve(t, s)
+	x.do("DELETE", "/v1/keys/reader", adminSecret, nil).is(204)
+	x = serve(t, s)
+	x.do("GET", "/v1/runs", readerSecret, nil).fails(401, "unauthorized").says("Invalid API key")
+	if !strings.Contains(x.log.String(), "a key of Config.Keys was revoked: it stays out") {
+		t.Errorf("it was not logged: %s", x.log)
+	}
+	x.do("DELETE", "/v1/keys/reader", adminSecret, nil).is(204) // again
+}
+
+// HTTP-7: after a revocation and after the expiry the next request to any process is refused.
+func TestKeysEnd(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		x, y := serve(t, s), serve(t, s)
+		made := x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}).is(201).object()
+		secret := made["secret"].(string)
+		if len(secret) != len("weft_sk_")+43 || !strings.HasPrefix(secret, "weft_sk_") {
+			t.Errorf("got the secret %q", secret)
+		}
+		x.do("GET", "/v1/runs", secret, nil).is(200)
+		y.do("GET", "/v1/runs", secret, nil).is(200)
+
+		rotated := x.do("POST", "/v1/keys/shop/rotate", adminSecret, nil).is(200).object()
+		if rotated["secret"] == secret || rotated["keyId"] != "shop" || rotated["formerValidUntil"] == nil {
+			t.Errorf("rotate: got %v", rotated)
+		}
+		for _, z := range []*site{x, y} { // the former is good for an hour
+			z.do("GET", "/v1/runs", secret, nil).is(200)
+			z.do("GET", "/v1/runs", rotated["secret"].(string), nil).is(200)
+		}
+		again := x.do("POST", "/v1/keys/shop/rotate", adminSecret, map[string]any{"graceSeconds": 0}).is(200).object()
+		y.do("GET", "/v1/runs", rotated["secret"].(string), nil).is(401)
+		y.do("GET", "/v1/runs", again["secret"].(string), nil).is(200)
+
+		x.do("DELETE", "/v1/keys/shop", adminSecret, nil).is(204)
+		for _, z := range []*site{x, y} {
+			z.do("GET", "/v1/runs", secret, nil).fails(401, "unauthorized").says("Invalid API key")
+			z.do("GET", "/v1/runs", again["secret"].(string), nil).is(401)
+		}
+		x.do("POST", "/v1/keys/shop/rotate", adminSecret, nil).fails(404, "not_found")
+		x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}).fails(409, "key_exists")
+	})
+}
+
+// HTTP-7: the times of keys, to the second.
+func TestTimesOfKeys(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store))
+		expires := time.Now().Add(time.Hour)
+		secret := x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}, "expiresAt": expires}).is(201).object()["secret"].(string)
+		rotated := x.do("POST", "/v1/keys/shop/rotate", adminSecret, map[string]any{"graceSeconds": 60}).is(200).object()
+		next := rotated["secret"].(string)
+		for _, c := range []struct {
+			after        time.Duration
+			former, used int
+		}{{59 * time.Second, 200, 200}, {time.Second, 401, 200}, {58*time.Minute + 59*time.Second, 401, 200}, {time.Second, 401, 401}} {
+			time.Sleep(c.after)
+			x.do("GET", "/v1/runs", secret, nil).is(c.former)
+			x.do("GET", "/v1/runs", next, nil).is(c.used)
+		}
+		x.do("POST", "/v1/keys", adminSecret, map[string]any{"scopes": []string{"runs:read"}, "expiresAt": time.Now()}).fails(400, "invalid_request")
+	})
+}
+
+// HTTP-4, HTTP-10: what is known of a key. Its id is its namespace's: no answer tells of others.
+func TestKeysOfNamespaces(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		x := serve(t, s)
+		x.do("POST", "/v1/keys", otherSecret, map[string]any{"keyId": "root", "scopes": []string{"runs:read"}}).is(201) // home has one too
+		x.do("POST", "/v1/keys", otherSecret, map[string]any{"keyId": "root", "scopes": []string{"runs:read"}}).fails(409, "key_exists")
+		x.do("POST", "/v1/keys/reader/rotate", otherSecret, nil).fails(404, "not_found")
+		x.do("DELETE", "/v1/keys/reader", otherSecret, nil).fails(404, "not_found")
+		x.do("POST", "/v1/keys", otherSecret, map[string]any{"project": "default", "environment": "default", "scopes": []string{"admin"}}).fails(403, "missing_scope")
+		x.do("GET", "/v1/keys?environment=test", otherSecret, nil).fails(403, "missing_scope")
+		x.do("DELETE", "/v1/keys/reader?project=default&environment=default", otherSecret, nil).fails(403, "missing_scope")
+
+		mine := x.do("GET", "/v1/keys?sortOrder=asc", otherSecret, nil).data()
+		if ids := keysOf(mine, "keyId"); len(ids) != 2 || ids[0] != "other" || ids[1] != "root" {
+			t.Errorf("the keys of acme: got %v", mine)
+		}
+		if k := mine[0]; k["project"] != "acme" || k["environment"] != "prod" || k["createdAt"] == nil || k["secret"] != nil || k["scopes"].([]any)[0] != "admin" {
+			t.Errorf("got %v", k)
+		}
+		if all := x.do("GET", "/v1/keys", adminSecret, nil).data(); len(all) != 4 {
+			t.Errorf("all keys: got %v", all)
+		}
+		if its := x.do("GET", "/v1/keys?project=acme&environment=prod", adminSecret, nil).data(); len(its) != 2 {
+			t.Errorf("the keys of acme for home: got %v", its)
+		}
+		x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "test", "project": "acme", "environment": "test", "scopes": []string{"runs:read"}}).is(201)
+		x.do("DELETE", "/v1/keys/test?project=acme&environment=test", adminSecret, nil).is(204)
+	})
+}
+
+// Keys are listed a page at a time, and a cursor belongs to its list.
+func TestPagesOfKeys(t *testing.T) {
+	x := serve(t, new(memory.Store))
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		x.do("POST", "/v1/keys", otherSecret, map[string]any{"keyId": id, "scopes": []string{"runs:read"}}).is(201)
+	}
+	for order, want := range map[string]string{"asc": "a b c d e other", "desc": "other e d c b a"} {
+		var got []string
+		cursor := ""
+		for range 10 {
+			r := x.do("GET", "/v1/keys?limit=4&sortOrder="+order+"&cursor="+cursor, otherSecret, nil)
+			for _, id := range keysOf(r.data(), "keyId") {
+				got = append(got, id.(string))
+			}
+			if r.object()["hasMore"] != true {
+				if r.object()["cursor"] != nil {
+					t.Errorf("the last page has the cursor %v", r.object()["cursor"])
+				}
+				break
+			}
+			cursor = r.object()["cursor"].(string)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %v, want %s", order, got, want)
+		}
+	}
+	root := x.do("GET", "/v1/keys?limit=1&sortOrder=desc", adminSecret, nil).object()["tail"].(string)
+	x.do("GET", "/v1/keys?cursor="+root, otherSecret, nil).fails(400, "invalid_request")
+	for _, bad := range []string{"x", "!", strings.Repeat("a", 3000)} {
+		x.do("GET", "/v1/keys?cursor="+bad, otherSecret, nil).fails(400, "invalid_request")
+	}
+	x.do("GET", "/v1/keys?limit=0", otherSecret, nil).fails(400, "invalid_request")
+	x.do("GET", "/v1/keys?limit=1001", otherSecret, nil).fails(400, "invalid_request")
+	x.do("GET", "/v1/keys?sortOrder=up", otherSecret, nil).fails(400, "invalid_request")
+}
+
+// What a key must not be is refused, with the name of the field.
+func TestBadKeys(t *testing.T) {
+	x := serve(t, new(memory.Store))
+	for body, path := range map[string]string{
+		`{}`:                                          "/scopes",
+		`{"scopes":[]}`:                               "/scopes",
+		`{"scopes":["root"]}`:                         "/scopes",
+		`{"scopes":["Admin"]}`:                        "/scopes",
+		`{"scopes":["runs:read"],"keyId":""}`:         "/keyId",
+		`{"scopes":["runs:read"],"keyId":"a/b"}`:      "/keyId",
+		`{"scopes":["runs:read"],"keyId":null}`:       "/keyId",
+		`{"scopes":["runs:read"],"keyid":"a"}`:        "/keyid",
+		`{"scopes":["runs:read"],"project":"a b"}`:    "/project",
+		`{"scopes":["runs:read"],"environment":"é"}`:  "/environment",
+		`{"scopes":["runs:read"],"expiresAt":"soon"}`: "/expiresAt",
+		`{"scopes":["runs:read"],"secret":"mine"}`:    "/secret",
+	} {
+		r := x.do("POST", "/v1/keys", adminSecret, body).fails(400, "invalid_request")
+		issues, _ := r.object()["details"].(map[string]any)["issues"].([]any)
+		if len(issues) != 1 || issues[0].(map[string]any)["path"] != path {
+			t.Errorf("%s: got %s, want a problem of %s", body, r.body, path)
+		}
+	}
+	x.do("POST", "/v1/keys/reader/rotate", adminSecret, `{"graceSeconds":2592001}`).fails(400, "invalid_request")
+	x.do("POST", "/v1/keys/reader/rotate", adminSecret, `{"graceSeconds":-1}`).fails(400, "invalid_request")
+}
+
+// New says what is wrong with its configuration, and writes nothing then.
+func TestConfig(t *testing.T) {
+	long := strings.Repeat("s", 24)
+	for what, c := range map[string]struct {
+		change func(*control.Config)
+		field  string
+	}{
+		"no engine":         {func(c *control.Config) { c.Engine = nil }, "Engine"},
+		"short secret":      {func(c *control.Config) { c.Keys[0].Secret = "short" }, "Keys[0]"},
+		"secret with space": {func(c *control.Config) { c.Keys[0].Secret = long + " " }, "Keys[0]"},
+		"no id":             {func(c *control.Config) { c.Keys[1].ID = "" }, "Keys[1]"},
+		"unknown scope":     {func(c *control.Config) { c.Keys[0].Scopes = []string{"root"} }, "Keys[0]"},
+		"no scope":          {func(c *control.Config) { c.Keys[0].Scopes = nil }, "Keys[0]"},
+		"two of one id":     {func(c *control.Config) { c.Keys[1].ID = "root" }, "Keys[1]"},
+		"two of one secret": {func(c *control.Config) { c.Keys[1].Secret = adminSecret }, "Keys[1]"},
+		"half a namespace":  {func(c *control.Config) { c.Keys[0].Project = "acme" }, "Keys[0]"},
+		"home":              {func(c *control.Config) { c.Home = control.Namespace{Project: "a/b", Environment: "c"} }, "Home"},
+		"rate":              {func(c *control.Config) { c.RateLimit = -1 }, "RateLimit"},
+		"https":             {func(c *control.Config) { c.HTTPS = 7 }, "HTTPS"},
+		"hops":              {func(c *control.Config) { c.Proxies.Hops = 1 }, "Proxies.Trusted"},
+		"ttl":               {func(c *control.Config) { c.IdempotencyTTL = time.Second }, "IdempotencyTTL"},
+		"body":              {func(c *control.Config) { c.MaxBody = 17 << 20 }, "MaxBody"},
+		"webhook":           {func(c *control.Config) { c.Webhooks = map[string]http.Handler{"acme": nil} }, "Webhooks"},
+	} {
+		s := new(memory.Store)
+		cfg, _ := configOf(t, s)
+		before := dump(t, s)
+		c.change(&cfg)
+		p, err := control.New(cfg)
+		if p != nil {
+			p.Close()
+		}
+		if bad, ok := errors.AsType[*control.ConfigError](err); !ok || bad.Field != c.field {
+			t.Errorf("%s: got %v, want a problem of %s", what, err, c.field)
+		}
+		if err != nil && (strings.Contains(err.Error(), adminSecret) || strings.Contains(err.Error(), long)) {
+			t.Errorf("%s: the error has a secret: %v", what, err)
+		}
+		if after := dump(t, s); len(after) != len(before) {
+			t.Errorf("%s: got %v in the store", what, after)
+		}
+	}
+}
+
+// A secret belongs to one key, also across processes.
+func TestASecretOfAnotherKey(t *testing.T) {
+	s := new(memory.Store)
+	serve(t, s)
+	cfg, _ := configOf(t, s)
+	cfg.Keys = []control.Key{{ID: "thief", Secret: readerSecret, Scopes: []string{"admin"}}}
+	if _, err := control.New(cfg); err == nil || !strings.Contains(err.Error(), "thief") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,119 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/control/wire"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/httpheader"
+)
+
+type resultParams struct {
+	RunID string `json:"runId" in:"path"`
+	Wait  *int   `json:"wait,omitempty" in:"query"` // seconds
+}
+
+func (p *resultParams) check() []issue {
+	if p.Wait != nil && (*p.Wait < 0 || *p.Wait > int(mostWait/time.Second)) {
+		return []issue{{"/wait", "must be 0 to 60"}}
+	}
+	return nil
+}
+
+// runResult waits for the end of a run, as long as the client asks for.
+func runResult(ctx context.Context, c *call, p *resultParams) (answer, error) {
+	id, err := c.at(p.RunID)
+	if err != nil {
+		return answer{}, err
+	}
+	asked := time.Duration(0)
+	if p.Wait != nil {
+		asked = time.Duration(*p.Wait) * time.Second
+	} else if c.request != nil {
+		asked = httpheader.Wait(c.request.Header, mostWait)
+	}
+	b, ended, err := c.outcome(ctx, id)
+	if err == nil && !ended && asked > 0 {
+		if err := c.awaitEnd(ctx, id, asked); err != nil {
+			return answer{}, err
+		}
+		b, ended, err = c.outcome(ctx, id)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	b.RunID = p.RunID
+	if !ended {
+		return answer{status: http.StatusAccepted, body: wire.RunPending{RunID: b.RunID, Status: b.Status}}, nil
+	}
+	return answer{body: b}, nil
+}
+
+// awaitEnd waits until the run has ended, the time is up or the plane closes. It is an error if it
+// cannot find out, or if the key was revoked meanwhile.
+func (c *call) awaitEnd(ctx context.Context, id string, wait time.Duration) error {
+	ctx, release, ok := c.waits(ctx, wait)
+	defer release()
+	if !ok {
+		return nil // it is answered at once
+	}
+	err := c.engine.Result(ctx, id, "", nil)
+	failed := (*engine.WorkflowError)(nil)
+	switch {
+	case err == nil, errors.As(err, &failed), errors.Is(err, engine.ErrCancelled):
+		return nil
+	case ctx.Err() == nil:
+		return err
+	case !c.stillValid(context.WithoutCancel(ctx), c.who):
+		return unknownKey()
+	}
+	return nil
+}
+
+// outcome returns how a run ended, as a result, or its status if it has not.
+func (c *call) outcome(ctx context.Context, id string) (b wire.RunResult, ended bool, err error) {
+	wf, err := c.record(ctx, id)
+	if err != nil {
+		return b, false, err
+	}
+	if !wf.Status.Terminal() {
+		return wire.RunResult{Status: string(wf.Status)}, false, nil
+	}
+	p, err := c.engine.Payloads(ctx, id)
+	if err != nil {
+		return b, false, err
+	}
+	b.Status, b.Result, b.Error = string(p.Info.Status), resultOf(&p), c.failureOf(&p)
+	return b, p.Info.Status.Terminal(), nil // an operator may have resumed it meanwhile
+}
+
+// resultOf returns the result of a run that completed, or nil. A result is never absent.
+func resultOf(p *engine.Payloads) json.RawMessage {
+	switch {
+	case p.Result == nil:
+		return nil
+	case p.Result.Data == nil:
+		return json.RawMessage("null")
+	}
+	return jsonOf(p.Result.Codec, p.Result.Data)
+}
+
+// failureOf returns why a run that has ended has no result, or nil.
+func (c *call) failureOf(p *engine.Payloads) *wire.StructuredError {
+	if p.Failure == nil {
+		if p.Info.Status != checkpoint.StatusCancelled {
+			return nil
+		}
+		return &wire.StructuredError{Message: c.who.visible(p.Info.Failure)}
+	}
+	e := &wire.StructuredError{Message: c.who.visible(p.Failure.Message), Code: p.Failure.SentinelText}
+	if c.who.has(scopeOpsRead) {
+		e.Stack = p.Failure.Stack
+	}
+	return e
+}

@@ -1,0 +1,246 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/creachadair/jrpc2"
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/weft-go/weft/control/wire"
+	"github.com/weft-go/weft/internal/httpheader"
+)
+
+func rpcOperations() []*operation {
+	return []*operation{{
+		name: "rpc", method: http.MethodPost, path: "/v1/rpc", scopes: []string{}, restOnly: true, batch: true,
+		do: action{read: readParams[struct{}]},
+	}}
+}
+
+// Limits of JSON-RPC.
+const (
+	maxRequests = 100      // of a batch
+	maxRPCID    = 128      // bytes
+	maxAnswers  = 16 << 20 // bytes of answers from which on a batch reads nothing more
+)
+
+// Codes of JSON-RPC 2.0, and ours.
+const (
+	rpcParseError     = -32700
+	rpcInvalidRequest = -32600
+	rpcNoMethod       = -32601
+	rpcInvalidParams  = -32602
+	rpcInternal       = -32603
+	rpcOther          = -32000
+)
+
+// rpcCode is the code of a status.
+func rpcCode(status int) int {
+	switch status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
+		return rpcInvalidParams
+	case http.StatusUnauthorized:
+		return -32010
+	case http.StatusForbidden:
+		return -32011
+	case http.StatusNotFound:
+		return -32020
+	case http.StatusConflict:
+		return -32021
+	case http.StatusTooManyRequests:
+		return -32024
+	case http.StatusInternalServerError:
+		return rpcInternal
+	case http.StatusNotImplemented:
+		return -32025
+	case http.StatusServiceUnavailable:
+		return -32026
+	}
+	return rpcOther
+}
+
+// rpcError is the answer to a request that failed. An id of nil is null.
+func rpcError(id string, code int, message string, data any) json.RawMessage {
+	e := wire.RPCError{Jsonrpc: jrpc2.Version, ID: rpcID(id), Error: wire.RPCErrorObject{Code: code, Message: message}}
+	if data != nil {
+		raw, _ := answer{body: data}.json() // of a problem
+		e.Error.Data = &raw
+	}
+	raw, _ := answer{body: e}.json()
+	return raw
+}
+
+func rpcID(id string) json.RawMessage {
+	if id == "" {
+		return json.RawMessage("null")
+	}
+	return json.RawMessage(id)
+}
+
+// An rpcProblem is a problem as the data of an error.
+type rpcProblem struct {
+	*problem
+	HTTPStatus int `json:"httpStatus"`
+	RetryAfter int `json:"retryAfter,omitempty"` // seconds
+}
+
+// rpc answers a body of JSON-RPC 2.0.
+func (x *exchange) rpc(ctx context.Context, c *call, body []byte) answer {
+	if err := checkJSON(body, maxDepth+3); err != nil { // an array, a request and its params are around
+		return answer{body: rpcError("", rpcParseError, "Parse error: the body "+err.Error(), nil)}
+	}
+	requests, err := jrpc2.ParseRequests(body)
+	if err != nil {
+		return answer{body: rpcError("", rpcInvalidRequest, "Invalid Request", nil)}
+	}
+	if n := len(requests); n == 0 || n > maxRequests {
+		return answer{body: rpcError("", rpcInvalidRequest, "Invalid Request: a batch has 1 to "+strconv.Itoa(maxRequests)+" requests", nil)}
+	}
+	if !requests[0].Batch {
+		if a := x.rpcOne(ctx, c, requests[0], 0); a != nil {
+			return answer{body: a}
+		}
+		return answer{status: http.StatusNoContent}
+	}
+	answers := []byte{'['}
+	for _, r := range requests {
+		if a := x.rpcOne(ctx, c, r, len(answers)); a != nil {
+			if len(answers) > 1 {
+				answers = append(answers, ',')
+			}
+			answers = append(answers, a...)
+		}
+	}
+	if len(answers) == 1 {
+		return answer{status: http.StatusNoContent}
+	}
+	return answer{body: json.RawMessage(append(answers, ']'))}
+}
+
+// rpcOne executes one request: of a batch with so many bytes of answers. The answer to a notification is
+// nil.
+func (x *exchange) rpcOne(ctx context.Context, whole *call, r *jrpc2.ParsedRequest, answered int) json.RawMessage {
+	switch {
+	case r.Error != nil:
+		return rpcError("", rpcInvalidRequest, "Invalid Request: "+r.Error.Message, nil)
+	case r.Method == "":
+		return rpcError("", rpcInvalidRequest, "Invalid Request: method is required", nil)
+	case len(r.ID) > maxRPCID:
+		return rpcError("", rpcInvalidRequest, "Invalid Request: id has more than 128 bytes", nil)
+	}
+	reply := func(raw json.RawMessage) json.RawMessage {
+		if r.ID == "" {
+			return nil
+		}
+		return raw
+	}
+	op := x.router.byName[r.Method]
+	if op == nil || op.restOnly {
+		return reply(rpcError(r.ID, rpcNoMethod, "Method not found: "+short(r.Method), nil))
+	}
+	c := &call{
+		Plane: x.Plane, op: op, who: whole.who, resource: op.path, correlationID: x.correlationID,
+		ip: whole.ip, agent: whole.agent, wait: whole.wait, behalf: whole.behalf,
+	}
+	if r.Batch {
+		c.wait = 0
+	}
+	began := time.Now()
+	a, bad := x.rpcCall(ctx, c, r.Params, answered)
+	var result json.RawMessage
+	if bad == nil {
+		var err error
+		if result, err = a.json(); err != nil {
+			bad = internal(err)
+		}
+	}
+	c.account(ctx, a, bad, time.Since(began))
+	if bad != nil {
+		q := *bad
+		if q.CorrelationID == "" {
+			q.CorrelationID = x.correlationID
+		}
+		return reply(rpcError(r.ID, rpcCode(q.Status), q.Message, &rpcProblem{problem: &q, HTTPStatus: q.Status, RetryAfter: q.retryAfter}))
+	}
+	if result == nil {
+		result = json.RawMessage("null")
+	}
+	raw, err := answer{body: wire.RPCResult{Jsonrpc: jrpc2.Version, ID: rpcID(r.ID), Result: result}}.json()
+	if err != nil {
+		return reply(rpcError(r.ID, rpcInternal, "Internal error", nil))
+	}
+	return reply(raw)
+}
+
+// rpcCall authorises and performs one request.
+func (x *exchange) rpcCall(ctx context.Context, c *call, params json.RawMessage, answered int) (_ answer, bad *problem) {
+	defer guarded(&bad)
+	raw, path, bad := c.rpcParams(params)
+	if path != nil {
+		c.resource = c.op.resource(path)
+		c.note.runID = path["runId"]
+	}
+	if denied := c.op.permits(c.who); denied != nil {
+		return answer{}, denied
+	}
+	if c.op.scopes != nil {
+		a, limited := x.rates.permit(ctx, c.who)
+		a.header(x.w.Header())
+		if limited != nil {
+			return answer{}, limited
+		}
+	}
+	if bad != nil {
+		return answer{}, bad
+	}
+	if c.op.method == http.MethodGet && answered >= maxAnswers {
+		return answer{}, newProblem(http.StatusRequestEntityTooLarge, "too_large", "The answers to this batch have 16 MiB already")
+	}
+	if c.op.key == keyRequired && c.idempotencyKey == "" {
+		return answer{}, keyRequiredProblem()
+	}
+	return c.perform(ctx, raw)
+}
+
+// rpcParams returns the parameters without the idempotency key, which it sets, and those of the REST path.
+func (c *call) rpcParams(params json.RawMessage) (jsontext.Value, map[string]string, *problem) {
+	all := map[string]jsontext.Value{}
+	if len(params) > 0 {
+		if bytes.TrimSpace(params)[0] != '{' {
+			return nil, nil, invalid(issue{"", "must be an object: parameters are by name"})
+		}
+		if err := jsonv2.Unmarshal(params, &all); err != nil {
+			return nil, nil, invalid(issue{"", syntaxProblem(err).Error()})
+		}
+	}
+	path := map[string]string{}
+	for _, f := range c.op.do.fields {
+		if f.in != "path" {
+			continue
+		}
+		var text string
+		if v, ok := all[f.name]; ok && jsonv2.Unmarshal(v, &text) == nil {
+			path[f.name] = text
+		}
+	}
+	var bad *problem
+	if v, ok := all["idempotencyKey"]; ok && c.op.key != keyUnused && c.op.field("idempotencyKey") == nil {
+		delete(all, "idempotencyKey")
+		if err := jsonv2.Unmarshal(v, &c.idempotencyKey); err != nil || v.Kind() != jsontext.KindString {
+			bad = invalid(issue{"/idempotencyKey", "must be a string"})
+		} else if err := httpheader.CheckKey(c.idempotencyKey); err != nil && c.idempotencyKey != "" {
+			bad = newProblem(http.StatusBadRequest, "idempotency_key_invalid", err.Error())
+		}
+	}
+	raw, err := jsonv2.Marshal(all, jsonv2.Deterministic(true))
+	if err != nil {
+		bad = invalid(issue{"", "is not valid JSON"})
+	}
+	return raw, path, bad
+}

@@ -1,0 +1,392 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-go/weft/internal/httpheader"
+)
+
+// Times of one request.
+const (
+	bodyPatience  = 30 * time.Second // within which the body must come
+	writePatience = 10 * time.Second // within which the client must take the answer
+
+	// Within which the rest of a body must come that nobody wants. Otherwise the connection ends.
+	unreadPatience = time.Second
+
+	hiddenWait = 5 * time.Second // the longest wait if middleware hides the connection's deadlines
+)
+
+const correlationHeader = "X-Workflow-Correlation-Id"
+
+// An exchange is one HTTP request and its answer.
+type exchange struct {
+	*Plane
+	w     http.ResponseWriter
+	r     *http.Request
+	conn  *http.ResponseController
+	began time.Time
+	from  peer
+
+	correlationID string
+	consumed      bool // the body was asked for
+}
+
+// newExchange begins an answer with what every answer has.
+func (p *Plane) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
+	x := &exchange{
+		Plane: p, w: w, r: r, conn: http.NewResponseController(w), began: time.Now(),
+		from: p.config.Proxies.peerOf(r), correlationID: correlation(r.Header),
+	}
+	h := w.Header()
+	h.Set(correlationHeader, x.correlationID)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	return x
+}
+
+// ServeHTTP serves one request. The order of its checks is: path, https, token, scope, rate, media type,
+// size, header, strict JSON, shape; then the operation's own. What is refused before a commit stores
+// nothing.
+func (p *Plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := p.newExchange(w, r)
+	op, path, allowed := p.router.find(r.Method, r.URL)
+	switch {
+	case op == nil && allowed != nil:
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		x.refuse(newProblem(http.StatusMethodNotAllowed, "method_not_allowed", "The method is not allowed here."))
+		return
+	case op == nil:
+		x.refuse(notFound("Path"))
+		return
+	}
+	if p.enter() {
+		defer p.leave()
+		x.serve(op, path)
+		return
+	}
+	switch {
+	case op.unsecured:
+		x.serve(op, path)
+	case op.batch:
+		x.refuseRPC(closing())
+	default:
+		x.refuse(closing())
+	}
+}
+
+// serve answers a call of an operation.
+func (x *exchange) serve(op *operation, path map[string]string) {
+	c := &call{
+		Plane: x.Plane, op: op, resource: op.resource(path), correlationID: x.correlationID,
+		ip: x.ip(), agent: x.r.UserAgent(), request: x.r, conn: x.conn, wait: mostWait, behalf: behalf(x.r.Header),
+	}
+	c.note.runID = path["runId"]
+	a, bad := x.answer(x.r.Context(), c, path)
+	x.finish(c, a, bad)
+}
+
+// guarded makes a panic a problem.
+func guarded(bad **problem) {
+	if v := recover(); v != nil {
+		*bad = internal(fmt.Errorf("panic: %v\n%s", v, debug.Stack()))
+	}
+}
+
+// answer makes the checks that need no body, and runs the operation.
+func (x *exchange) answer(ctx context.Context, c *call, path map[string]string) (a answer, bad *problem) {
+	defer guarded(&bad)
+	op := c.op
+	if x.conn.SetWriteDeadline(time.Time{}) != nil { // a host's limit might pass while the call waits
+		c.wait = hiddenWait
+	}
+	bad = x.secure(x.r, op, x.from)
+	if bad == nil && op.scopes != nil {
+		c.who, bad = x.authenticate(ctx, x.r.Header, x.from.address)
+	}
+	if bad == nil {
+		bad = op.permits(c.who)
+	}
+	if bad == nil && c.who != nil && !op.batch {
+		var a allowance
+		a, bad = x.rates.permit(ctx, c.who)
+		a.header(x.w.Header())
+	}
+	if bad != nil {
+		return answer{}, bad
+	}
+	return x.run(ctx, c, path)
+}
+
+// run reads the request and runs the operation.
+func (x *exchange) run(ctx context.Context, c *call, path map[string]string) (answer, *problem) {
+	var body []byte
+	x.consumed = c.op.unread || c.op.upload // by the operation
+	if !c.op.unread {
+		var bad *problem
+		if body, bad = x.body(c.op); bad != nil {
+			return answer{}, bad
+		}
+	}
+	if bad := c.readKey(x.r.Header); bad != nil {
+		return answer{}, bad
+	}
+	if c.op.batch {
+		return x.rpc(ctx, c, body), nil
+	}
+	if len(body) > 0 {
+		if err := checkJSON(body, maxDepth); err != nil {
+			return answer{}, invalid(issue{err.path, err.problem})
+		}
+	}
+	query, err := url.ParseQuery(x.r.URL.RawQuery)
+	if err != nil {
+		return answer{}, invalid(issue{"", "the query is not well-formed"})
+	}
+	raw, issues := c.op.gather(path, query, body)
+	if len(issues) > 0 {
+		return answer{}, invalid(issues...)
+	}
+	return c.perform(ctx, raw)
+}
+
+// perform reads the parameters and runs the operation: from here on all transports are alike.
+func (c *call) perform(ctx context.Context, raw []byte) (answer, *problem) {
+	params, issues := c.op.do.read(raw)
+	if len(issues) > 0 {
+		return answer{}, invalid(issues...)
+	}
+	c.raw, c.params = raw, params
+	a, err := c.op.do.run(ctx, c)
+	if err != nil {
+		if gone(ctx, err) {
+			return answer{}, storeUnavailable(err) // nobody will read it
+		}
+		return answer{}, c.explain(err, c.op.method != http.MethodGet)
+	}
+	return a, nil
+}
+
+// body reads the body of a request.
+func (x *exchange) body(op *operation) ([]byte, *problem) {
+	r := x.r
+	if !op.takesBody() || r.ContentLength == 0 || op.upload && isMultipart(r.Header) {
+		return nil, nil
+	}
+	if len(r.Header["Content-Encoding"]) > 0 {
+		return nil, newProblem(http.StatusUnsupportedMediaType, "unsupported_media_type", "The body must not have a Content-Encoding")
+	}
+	if (len(r.Header["Content-Type"]) > 0 || r.ContentLength > 0) && !isJSON(r.Header) {
+		return nil, notJSON()
+	}
+	most := x.config.MaxBody
+	if r.ContentLength > most {
+		return nil, tooLarge(most)
+	}
+	x.consumed = true
+	if err := x.conn.SetReadDeadline(time.Now().Add(bodyPatience)); err == nil {
+		// Without a deadline, the server notices a client that leaves, however long it waits.
+		defer x.conn.SetReadDeadline(time.Time{})
+	}
+	var body bytes.Buffer
+	_, err := body.ReadFrom(http.MaxBytesReader(x.w, r.Body, most))
+	switch _, over := errors.AsType[*http.MaxBytesError](err); {
+	case over:
+		return nil, tooLarge(most)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		x.w.Header().Set("Connection", "close")
+		return nil, newProblem(http.StatusRequestTimeout, "request_timeout", "The body did not come in time")
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, newProblem(http.StatusBadRequest, "invalid_request", "The body could not be read")
+	}
+	if body.Len() > 0 && !isJSON(r.Header) {
+		return nil, notJSON()
+	}
+	return body.Bytes(), nil
+}
+
+func tooLarge(most int64) *problem {
+	return newProblem(http.StatusRequestEntityTooLarge, "too_large", fmt.Sprintf("The body has more than %d bytes", most))
+}
+
+func notJSON() *problem {
+	return newProblem(http.StatusUnsupportedMediaType, "unsupported_media_type", "The body must be application/json")
+}
+
+func isJSON(h http.Header) bool {
+	values := h["Content-Type"]
+	if len(values) != 1 {
+		return false
+	}
+	t, params, err := mime.ParseMediaType(values[0])
+	charset, has := params["charset"]
+	return err == nil && t == "application/json" && (!has || strings.EqualFold(charset, "utf-8"))
+}
+
+// readKey reads the idempotency key of a REST request.
+func (c *call) readKey(h http.Header) *problem {
+	if c.op.key == keyUnused {
+		return nil
+	}
+	key, err := httpheader.Key(h)
+	switch {
+	case errors.Is(err, httpheader.ErrNoKey) && c.op.key == keyOptional:
+	case errors.Is(err, httpheader.ErrNoKey):
+		return keyRequiredProblem()
+	case err != nil:
+		return newProblem(http.StatusBadRequest, "idempotency_key_invalid", err.Error())
+	}
+	c.idempotencyKey = key
+	return nil
+}
+
+func keyRequiredProblem() *problem {
+	p := newProblem(http.StatusBadRequest, "idempotency_required", "Idempotency-Key header is required")
+	p.Recovery = "Send the header with a key that names this request, and the same one if you send it again."
+	return p
+}
+
+// finish answers, and tells the audit and Config.Observe.
+func (x *exchange) finish(c *call, a answer, bad *problem) {
+	c.account(x.r.Context(), a, bad, time.Since(x.began))
+	switch {
+	case bad != nil && c.op.batch:
+		x.refuseRPC(bad)
+		return
+	case bad != nil:
+		x.refuse(bad)
+		return
+	}
+	x.send(a)
+}
+
+// account tells the log, the audit and Config.Observe what became of a call.
+func (c *call) account(ctx context.Context, a answer, bad *problem, took time.Duration) {
+	status, code := a.code(), ""
+	if bad != nil {
+		status, code = bad.Status, bad.Code
+	}
+	if bad != nil && status >= 500 && !gone(ctx, bad.cause) {
+		c.log.Error("an operation failed", "operation", c.op.name, "status", status, "code", code, "correlation", c.correlationID, "error", bad.cause)
+	}
+	c.audit(ctx, status, code)
+	if c.config.Observe != nil {
+		r := Report{Operation: c.op.name, Lane: c.op.lane(), RPC: c.request == nil, Status: status, Code: code, Deduped: c.note.deduped, Took: took}
+		if c.who != nil {
+			r.KeyID = c.who.id
+		}
+		c.config.Observe(ctx, r)
+	}
+}
+
+// refuse answers with a problem.
+func (x *exchange) refuse(p *problem) {
+	q := *p
+	if q.CorrelationID == "" {
+		q.CorrelationID = x.correlationID
+	}
+	h := q.header()
+	h.Set("Content-Type", "application/problem+json")
+	x.send(answer{status: q.Status, header: h, body: &q})
+}
+
+// refuseRPC answers a body of JSON-RPC as a whole with a problem.
+func (x *exchange) refuseRPC(p *problem) {
+	q := *p
+	q.CorrelationID = x.correlationID
+	status := http.StatusOK
+	switch q.Status {
+	case http.StatusUnauthorized, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusServiceUnavailable:
+		status = q.Status
+	}
+	body := rpcError("", rpcCode(q.Status), q.Message, &rpcProblem{problem: &q, HTTPStatus: q.Status, RetryAfter: q.retryAfter})
+	x.send(answer{status: status, header: q.header(), body: body})
+}
+
+// header returns the fields that a problem is answered with.
+func (q *problem) header() http.Header {
+	h := http.Header{}
+	if q.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="weft"`)
+	}
+	if q.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(q.retryAfter))
+	}
+	return h
+}
+
+// send writes an answer, whatever time limit the host has for that.
+func (x *exchange) send(a answer) {
+	for name, values := range a.header {
+		x.w.Header()[name] = values
+	}
+	if a.stream != nil {
+		a.stream(x.w, x.r)
+		return
+	}
+	x.conn.SetWriteDeadline(time.Now().Add(writePatience))
+	if !x.consumed && x.r.ContentLength != 0 {
+		// The server reads the rest of the body before it answers: not for as long as the client likes.
+		x.conn.SetReadDeadline(time.Now().Add(unreadPatience))
+	}
+	body, err := a.json()
+	if err != nil {
+		x.log.Error("an answer cannot be encoded", "correlation", x.correlationID, "error", err)
+		x.w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	h := x.w.Header()
+	if body != nil {
+		if h.Get("Content-Type") == "" {
+			h.Set("Content-Type", "application/json")
+		}
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	x.w.WriteHeader(a.code())
+	x.w.Write(body) // a client that has left is not told
+}
+
+func (x *exchange) ip() string {
+	if !x.from.address.IsValid() {
+		return ""
+	}
+	return x.from.address.WithZone("").String()
+}
+
+// correlation returns the id by which a client finds its request in logs and audit: its own, or a
+// random one.
+func correlation(h http.Header) string {
+	if values := h[correlationHeader]; len(values) == 1 && visible(values[0], 128) {
+		return values[0]
+	}
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // a UUID of version 4
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// behalf returns the run on whose behalf a request is made, if its client says so.
+func behalf(h http.Header) string {
+	if values := h["X-Workflow-Run-Id"]; len(values) == 1 && runIDProblem(values[0]) == "" {
+		return values[0]
+	}
+	return ""
+}
+
+// visible reports whether s is 1 to most bytes of visible ASCII.
+func visible(s string, most int) bool {
+	return s != "" && len(s) <= most && !strings.ContainsFunc(s, func(c rune) bool { return c < 0x21 || c > 0x7e })
+}

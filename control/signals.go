@@ -1,0 +1,300 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/control/wire"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+func signalOperations() []*operation {
+	return []*operation{
+		{name: "signals.list", method: "GET", path: "/v1/runs/{runId}/signals", scopes: []string{scopeRunsRead}, do: act(listSignals)},
+		{name: "signals.send", method: "POST", path: "/v1/runs/{runId}/signals/{name}", scopes: []string{scopeSignalsWrite, scopeRunsWrite}, follows: true, do: act(sendSignal)},
+		{name: "signals.clear", method: "DELETE", path: "/v1/runs/{runId}/signals/{name}/{signalId}", scopes: []string{scopeRunsOperate}, key: keyOptional, do: act(clearSignal)},
+	}
+}
+
+// sendParams are the parameters of signals.send.
+type sendParams struct {
+	RunID    string          `json:"runId" in:"path"`
+	Name     string          `json:"name" in:"path"`
+	Payload  json.RawMessage `json:"payload,omitempty"`
+	SignalID *string         `json:"signalId,omitempty"` // SIG-1, SIG-2: optional; empty is not absent
+	Start    *signalStart    `json:"start,omitempty"`
+}
+
+// signalStart is the run to start if it does not exist.
+type signalStart struct {
+	WorkflowName string          `json:"workflowName"`
+	Input        json.RawMessage `json:"input,omitempty"`
+}
+
+func (p *sendParams) check() (issues []issue) {
+	issues = checkSignalName(issues, p.Name)
+	if p.SignalID != nil && payload.CheckSignalID(*p.SignalID) != nil {
+		issues = append(issues, issue{"/signalId", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxSignalID)})
+	}
+	if p.Start != nil {
+		issues = checkWorkflowName(issues, "/start/workflowName", p.Start.WorkflowName)
+	}
+	return issues
+}
+
+func checkSignalName(issues []issue, name string) []issue {
+	if payload.CheckName("signal name", name, keys.MaxName) != nil {
+		issues = append(issues, issue{"/name", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName)})
+	}
+	return issues
+}
+
+// sentOf returns an acceptance as the client of a run knows it: without the namespace.
+func sentOf(runID string, a *signal.Accepted) wire.SignalAccepted {
+	return wire.SignalAccepted{
+		Accepted: a.Accepted, WorkflowID: runID, SignalName: a.SignalName, SignalID: a.SignalID, AcceptedAt: a.AcceptedAt.UTC(),
+		SignalStorageKey: string(keys.Signal(runID, a.SignalName, a.SignalID)),
+	}
+}
+
+// sendSignal sends a signal. The engine has it share a commit with others for the same run. With a
+// start, it is a commit of its own, which the audit row is part of.
+func sendSignal(ctx context.Context, c *call, p *sendParams) (answer, error) {
+	m := signal.Message{Name: p.Name, ID: p.SignalID, Payload: input(p.Payload)}
+	if p.Start == nil {
+		id, err := c.at(p.RunID)
+		if err != nil {
+			return answer{}, err
+		}
+		m.WorkflowID = id
+		return c.sent(p, c.engine.SendSignal)(ctx, m)
+	}
+	if !c.who.has(scopeTriggerWrite) {
+		return answer{}, missingScope(scopeTriggerWrite)
+	}
+	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
+		id, err := c.at(p.RunID)
+		if err != nil {
+			return answer{}, err
+		}
+		in := c.engine.In(tx)
+		if _, err := in.Describe(ctx, id); errors.Is(err, engine.ErrNotFound) {
+			target, err := c.target(ctx, tx, p.Start.WorkflowName, nil)
+			if err != nil {
+				return answer{}, err
+			}
+			r := &engine.StartRequest{Workflow: p.Start.WorkflowName, ID: id, Input: input(p.Start.Input)}
+			r.Options.Deployment, r.Options.Queue = target.deploymentID, target.queue
+			m.Start, m.WorkflowID = r, ""
+		} else if err != nil {
+			return answer{}, err
+		} else {
+			m.Start = &engine.StartRequest{Workflow: p.Start.WorkflowName, ID: id, Input: input(p.Start.Input)}
+		}
+		return c.sent(p, in.SendSignal)(ctx, m)
+	})
+}
+
+// sent returns a function that sends a signal by send and answers what came of it.
+func (c *call) sent(p *sendParams, send func(context.Context, signal.Message) (signal.Accepted, error)) func(context.Context, signal.Message) (answer, error) {
+	return func(ctx context.Context, m signal.Message) (answer, error) {
+		a, err := send(ctx, m)
+		if err != nil {
+			return answer{}, signalProblem(p.RunID, runExistsOr(p.RunID, err))
+		}
+		c.note.deduped = a.Repeated
+		return answer{body: sentOf(p.RunID, &a)}, nil
+	}
+}
+
+// signalProblem returns the problem of a signal that conflicts with another one, or err. It shows no
+// payload (SIG-50), and a repetition does not help (SIG-51).
+func signalProblem(runID string, err error) error {
+	details := func(name, id string) map[string]any {
+		return map[string]any{"workflowId": runID, "signalName": name, "signalId": id}
+	}
+	if e, ok := errors.AsType[*signal.IndeterminateError](err); ok {
+		p := newProblem(http.StatusConflict, e.Code(), "The payload of this signalId is there, and its acceptance is not.").
+			with(details(e.SignalName, e.SignalID)).because(err)
+		p.CorrelationID = e.CorrelationID
+		p.Recovery = "An operator looks at the signal and clears it; then it may be sent again."
+		return p
+	}
+	if e, ok := errors.AsType[*signal.ConflictError](err); ok {
+		return newProblem(http.StatusConflict, "SignalPayloadConflict", "The signalId was accepted with another payload.").
+			with(details(e.SignalName, e.SignalID))
+	}
+	return err
+}
+
+type signalListParams struct {
+	RunID string `json:"runId" in:"path"`
+	paging
+}
+
+// signalBody is a signal as a client sees it.
+type signalBody struct {
+	wire.Signal
+	at signalPlace
+}
+
+func signalOf(w acceptance.Waiting, indeterminate bool, at signalPlace) signalBody {
+	return signalBody{wire.Signal{Name: w.Name, SignalID: w.ID, AcceptedAt: w.AcceptedAt.UTC(), Bytes: w.Bytes, Indeterminate: indeterminate}, at}
+}
+
+// A signalPlace is the place of a signal in the list of those that wait: first come those of the
+// inbox, in the order of acceptance, then those whose acceptance is indeterminate, in the order of
+// name and id.
+type signalPlace struct {
+	Seq  uint64 `cbor:"1,keyasint,omitempty"` // in the inbox
+	Rest bool   `cbor:"2,keyasint,omitempty"` // it is not in the inbox
+	Name string `cbor:"3,keyasint,omitempty"`
+	ID   string `cbor:"4,keyasint,omitempty"`
+}
+
+func (p signalPlace) compare(q signalPlace) int {
+	if p.Rest != q.Rest {
+		if q.Rest {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(p.Seq, q.Seq), strings.Compare(p.Name, q.Name), strings.Compare(p.ID, q.ID))
+}
+
+// listSignals answers a page of the signals of a run that it has not received.
+func listSignals(ctx context.Context, c *call, p *signalListParams) (answer, error) {
+	id, err := c.at(p.RunID)
+	if err != nil {
+		return answer{}, err
+	}
+	if _, err := c.record(ctx, id); err != nil {
+		return answer{}, err
+	}
+	var from *signalPlace
+	list := fmt.Sprintf("signals:%s:%v", id, p.ascending())
+	if cursor := p.Cursor; cursor != "" {
+		if from = new(signalPlace); !openCursor(list, cursor, from) {
+			return answer{}, badCursor()
+		}
+	}
+	page := weft.Page[signalBody]{Next: p.Cursor}
+	if p.ascending() {
+		page.Data, err = c.signalsUp(ctx, id, from, p.limit()+1)
+	} else {
+		page.Data, err = c.signalsDown(ctx, id, from, p.limit()+1)
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	if len(page.Data) > p.limit() {
+		page.Data, page.HasMore = page.Data[:p.limit()], true
+	}
+	if n := len(page.Data); n > 0 {
+		page.Next, err = sealCursor(list, &page.Data[n-1].at)
+	}
+	return answer{body: page}, err
+}
+
+// signalsUp returns the first signals behind a place, at most limit of them.
+func (c *call) signalsUp(ctx context.Context, id string, from *signalPlace, limit int) (found []signalBody, err error) {
+	for s, err := range c.waitingSignals(ctx, id, from) {
+		if err != nil {
+			return nil, err
+		}
+		if found = append(found, s); len(found) == limit {
+			break
+		}
+	}
+	return found, nil
+}
+
+// signalsDown returns the last signals before a place, at most limit of them, the last one first.
+func (c *call) signalsDown(ctx context.Context, id string, from *signalPlace, limit int) (found []signalBody, err error) {
+	for s, err := range c.waitingSignals(ctx, id, nil) {
+		if err != nil {
+			return nil, err
+		}
+		if from != nil && s.at.compare(*from) >= 0 {
+			break
+		}
+		found = append(found, s)
+	}
+	found = found[max(0, len(found)-limit):]
+	slices.Reverse(found)
+	return found, nil
+}
+
+// waitingSignals yields the signals of a run that it has not received, behind a place.
+func (c *call) waitingSignals(ctx context.Context, id string, from *signalPlace) iter.Seq2[signalBody, error] {
+	return func(yield func(signalBody, error) bool) {
+		seq := uint64(0)
+		if from != nil && !from.Rest {
+			seq = from.Seq + 1
+		}
+		for last := from != nil && from.Rest; !last; {
+			page, end, err := acceptance.Inbox(ctx, c.store, id, seq, storage.DefaultLimit)
+			if err != nil {
+				yield(signalBody{}, err)
+				return
+			}
+			for _, w := range page {
+				seq = w.Seq + 1
+				if !yield(signalOf(w, false, signalPlace{Seq: w.Seq}), nil) {
+					return
+				}
+			}
+			last = end
+		}
+		for w, err := range acceptance.Unaccounted(ctx, c.store, id) {
+			at := signalPlace{Rest: true, Name: w.Name, ID: w.ID}
+			if err == nil && from != nil && at.compare(*from) <= 0 {
+				continue
+			}
+			if !yield(signalOf(w, true, at), err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+type clearParams struct {
+	RunID    string  `json:"runId" in:"path"`
+	Name     string  `json:"name" in:"path"`
+	SignalID string  `json:"signalId" in:"path"`
+	Reason   *string `json:"reason,omitempty" in:"query"`
+}
+
+func (p *clearParams) check() []issue {
+	issues := checkSignalName(nil, p.Name)
+	if payload.CheckSignalID(p.SignalID) != nil {
+		issues = append(issues, issue{"/signalId", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxSignalID)})
+	}
+	return checkReason(issues, p.Reason)
+}
+
+func clearSignal(ctx context.Context, c *call, p *clearParams) (answer, error) {
+	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
+		id, err := c.at(p.RunID)
+		if err != nil {
+			return answer{}, err
+		}
+		if err := c.engine.In(tx).ClearSignal(ctx, id, p.Name, p.SignalID, c.actor(p.Reason, "clear")); err != nil {
+			return answer{}, err
+		}
+		return answer{status: http.StatusNoContent}, nil
+	})
+}

@@ -1,0 +1,223 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+// rpc calls a method by JSON-RPC with an id, and returns the envelope.
+func (s *site) rpc(key, id, method, params string) reply {
+	s.t.Helper()
+	return s.call(key, "POST", "/v1/rpc", fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params)).is(s.t, 200, "")
+}
+
+// result is the result of an envelope, as it came.
+func (r reply) result(t *testing.T) string {
+	t.Helper()
+	var e struct{ Result, Error json.RawMessage }
+	if err := json.Unmarshal(r.raw, &e); err != nil || e.Result == nil {
+		t.Fatalf("no result: %s, %v", r.raw, err)
+	}
+	return string(e.Result)
+}
+
+// SIG-1, SIG-2, SIG-6: without a signalId each request is a new signal, by REST and by JSON-RPC.
+func TestASignalNeedsNoID(t *testing.T) {
+	s := idle(t, nil)
+	s.start(acme, "wait", "w", nil)
+	ids := map[string]bool{}
+	for _, body := range []string{"", "{}", `{"payload":1}`, `{"payload":1}`} {
+		var r reply
+		if body == "" {
+			r = s.call(acme, "POST", at("w", "signals", "go"), nil).is(t, 200, "")
+		} else {
+			r = s.call(acme, "POST", at("w", "signals", "go"), body).is(t, 200, "")
+		}
+		ids[r.text("signalId")] = true
+		if r.body["accepted"] != true || r.text("workflowId") != "w" || r.text("signalName") != "go" || r.text("signalStorageKey") != "sig:w:go:"+r.text("signalId") {
+			t.Errorf("got %s", r.raw)
+		}
+	}
+	for range 2 {
+		var a struct{ SignalID string }
+		if err := json.Unmarshal([]byte(s.rpc(acme, "1", "signals.send", `{"runId":"w","name":"go","payload":1}`).result(t)), &a); err != nil {
+			t.Fatal(err)
+		}
+		ids[a.SignalID] = true
+	}
+	if len(ids) != 6 || ids[""] {
+		t.Errorf("ids are %v, want 6", ids)
+	}
+}
+
+// SIG-1, SIG-2: a signalId that is none is refused by each transport, and nothing is written.
+func TestBadSignalIDs(t *testing.T) {
+	s := idle(t, nil)
+	s.start(home, "wait", "w", nil)
+	for _, id := range []string{`""`, `null`, `7`, `["a"]`, `"` + strings.Repeat("x", 129) + `"`} {
+		s.call(home, "POST", at("w", "signals", "go"), `{"signalId":`+id+`}`).is(t, 400, "invalid_request")
+		if r := s.rpc(home, "1", "signals.send", `{"runId":"w","name":"go","signalId":`+id+`}`); !strings.Contains(string(r.raw), `"code":-32602`) {
+			t.Errorf("%s: %s", id, r.raw)
+		}
+	}
+	s.call(home, "POST", at("w", "signals", "go"), `{"signalID":"x"}`).is(t, 400, "invalid_request")
+	s.call(home, "POST", at("w", "signals", strings.Repeat("n", 101)), `{}`).is(t, 400, "invalid_request")
+	if n := records(t, s.store, "sig"); n != 0 {
+		t.Errorf("%d records of signals were written", n)
+	}
+}
+
+// SIG-3, SIG-35, SIG-36, SIG-52: a signal that is sent again has the first answer, also by another
+// transport, and after the run has ended. JSON-RPC has it in an envelope with the id of the request.
+func TestARepeatedSignal(t *testing.T) {
+	eachStore(t, func(t *testing.T, store storage.Storage) {
+		s := open(t, store)
+		s.start(acme, "wait", "w", nil)
+		send := func() reply {
+			return s.call(acme, "POST", at("w", "signals", "go"), `{"payload":{"a":1,"b":2},"signalId":"evt_1"}`).is(t, 200, "")
+		}
+		first := send()
+		s.awaitStatus(acme, "w", checkpoint.StatusCompleted)
+		if again := send(); !bytes.Equal(first.raw, again.raw) {
+			t.Errorf("got %s, first %s", again.raw, first.raw)
+		}
+		for _, id := range []string{`"a"`, `17`} {
+			r := s.rpc(acme, id, "signals.send", `{"runId":"w","name":"go","payload":{"b":2,"a":1},"signalId":"evt_1"}`)
+			if r.result(t) != string(first.raw) || !strings.Contains(string(r.raw), `"id":`+id) {
+				t.Errorf("got %s, first %s", r.raw, first.raw)
+			}
+		}
+		// The engine's own answer is the same signal.
+		a, err := proceed.Send(t.Context(), s.engine, "@acme/prod/w", json.RawMessage(`{"a":1,"b":2}`), &signal.Options{ID: "evt_1"})
+		if err != nil || a.AcceptedAt.UTC().Format("2006-01-02T15:04:05.999999Z") != first.text("acceptedAt") {
+			t.Errorf("got %+v, %v; first %s", a, err, first.raw)
+		}
+		if n := records(t, store, "sigres:"); n != 1 {
+			t.Errorf("%d signals were accepted, want 1", n)
+		}
+	})
+}
+
+// A signal with the id of another payload conflicts. The answer shows no payload.
+func TestASignalOfAnotherPayload(t *testing.T) {
+	s := idle(t, nil)
+	s.start(acme, "wait", "w", nil)
+	s.call(acme, "POST", at("w", "signals", "go"), `{"payload":"secret one","signalId":"s"}`).is(t, 200, "")
+	r := s.call(acme, "POST", at("w", "signals", "go"), `{"payload":"secret two","signalId":"s"}`).is(t, 409, "SignalPayloadConflict")
+	if d := r.details(); d["workflowId"] != "w" || d["signalName"] != "go" || d["signalId"] != "s" || bytes.Contains(r.raw, []byte("secret")) {
+		t.Errorf("got %s", r.raw)
+	}
+}
+
+// SIG-46, SIG-47, SIG-49, SIG-50, SIG-51: a signal whose acceptance is indeterminate is answered with
+// 409, by JSON-RPC with -32021. An operator sees it and clears it; then it can be sent.
+func TestAnIndeterminateSignal(t *testing.T) {
+	s := idle(t, nil)
+	s.start(acme, "wait", "w", nil)
+	body := `{"payload":"secret","signalId":"s"}`
+	s.call(acme, "POST", at("w", "signals", "go"), body).is(t, 200, "")
+	lost := keys.Accepted("@acme/prod/w", "go", "s")
+	if err := s.store.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Delete(lost), storage.DeleteRange(keys.InboxFrom("@acme/prod/w", 0))}}); err != nil {
+		t.Fatal(err)
+	}
+	r := s.call(acme, "POST", at("w", "signals", "go"), body).is(t, 409, "SignalAcceptanceIndeterminate")
+	d := r.details()
+	if d["workflowId"] != "w" || d["signalName"] != "go" || d["signalId"] != "s" || len(d) != 3 {
+		t.Errorf("details %v", d)
+	}
+	if r.text("retry") != "never" || bytes.Contains(r.raw, []byte("secret")) || bytes.Contains(r.raw, []byte("@acme")) {
+		t.Errorf("got %s", r.raw)
+	}
+	if id := r.text("correlationId"); id == "" || id == r.header.Get(correlationHeader) {
+		t.Errorf("correlationId %q is not the engine's", id)
+	}
+	rpc := s.rpc(acme, `"x"`, "signals.send", `{"runId":"w","name":"go","payload":"secret","signalId":"s"}`)
+	if raw := string(rpc.raw); !strings.Contains(raw, `"code":-32021`) || !strings.Contains(raw, `"SignalAcceptanceIndeterminate"`) || !strings.Contains(raw, `"id":"x"`) || strings.Contains(raw, "secret") {
+		t.Errorf("got %s", raw)
+	}
+	list := s.call(acme, "GET", at("w", "signals"), nil).is(t, 200, "").data()
+	if len(list) != 1 || list[0]["indeterminate"] != true || list[0]["signalId"] != "s" {
+		t.Errorf("listed %v", list)
+	}
+	s.call(acme, "DELETE", at("w", "signals", "go", "s")+"?reason=looked", nil).is(t, 204, "")
+	s.call(acme, "DELETE", at("w", "signals", "go", "s"), nil).is(t, 409, "not_applicable")
+	s.call(acme, "POST", at("w", "signals", "go"), body).is(t, 200, "")
+}
+
+// A signal to a run that has ended, or that is not there.
+func TestASignalToNobody(t *testing.T) {
+	s := open(t, nil)
+	s.start(acme, "echo", "e", nil)
+	s.awaitStatus(acme, "e", checkpoint.StatusCompleted)
+	if d := s.call(acme, "POST", at("e", "signals", "go"), `{}`).is(t, 409, "run_terminal").details(); d["status"] != "completed" {
+		t.Errorf("details %v", d)
+	}
+	s.call(acme, "POST", at("x", "signals", "go"), `{}`).is(t, 404, "not_found")
+	s.call(other, "POST", at("e", "signals", "go"), `{}`).is(t, 404, "not_found")
+}
+
+// A signal with a start starts the run if it is not there, in one commit. It needs both scopes.
+func TestASignalThatStarts(t *testing.T) {
+	const sender = "a-key-that-sends-signals-0"
+	s := open(t, nil, func(c *Config, _ *engine.Config) {
+		c.Keys = append(c.Keys[:len(c.Keys):len(c.Keys)], Key{ID: "sender", Secret: sender, Scopes: []string{"signals:write"}})
+	})
+	body := `{"payload":[1],"signalId":"s","start":{"workflowName":"wait","input":{"n":1}}}`
+	if r := s.call(sender, "POST", at("w", "signals", "go"), body).is(t, 403, "missing_scope"); fmt.Sprint(r.body["required"]) != "[trigger:write]" {
+		t.Errorf("got %s", r.raw)
+	}
+	first := s.call(home, "POST", at("w", "signals", "go"), body).is(t, 200, "")
+	if r := s.call(home, "GET", at("w", "result")+"?wait=20", nil).is(t, 200, ""); fmt.Sprint(r.body["result"]) != "[1]" {
+		t.Errorf("got %s", r.raw)
+	}
+	if again := s.call(home, "POST", at("w", "signals", "go"), body).is(t, 200, ""); !bytes.Equal(first.raw, again.raw) {
+		t.Errorf("got %s, first %s", again.raw, first.raw)
+	}
+	s.call(home, "POST", at("w", "signals", "go"), `{"start":{"workflowName":"echo"}}`).is(t, 409, "run_exists")
+	s.call(home, "POST", at("v", "signals", "go"), `{"start":{}}`).is(t, 400, "invalid_request")
+	s.call(home, "POST", at("v", "signals", "go"), `{"start":null}`).is(t, 400, "invalid_request")
+	s.call(sender, "POST", at("v", "signals", "go"), `{}`).is(t, 404, "not_found")
+}
+
+// Signals that wait are listed in pages, in both orders.
+func TestListSignals(t *testing.T) {
+	s := idle(t, nil)
+	s.start(acme, "wait", "w", nil)
+	var want []string
+	for i := range 5 {
+		id := fmt.Sprint("s", 5-i)
+		s.call(acme, "POST", at("w", "signals", "go"), map[string]any{"signalId": id, "payload": i}).is(t, 200, "")
+		want = append(want, id)
+	}
+	for _, order := range []string{"asc", "desc"} {
+		var got []string
+		for cursor, more := "", true; more; {
+			r := s.call(acme, "GET", at("w", "signals")+"?limit=2&sortOrder="+order+"&cursor="+url.QueryEscape(cursor), nil).is(t, 200, "")
+			for _, d := range r.data() {
+				got = append(got, fmt.Sprint(d["signalId"]))
+			}
+			cursor, more = r.text("tail"), r.body["hasMore"] == true
+		}
+		if order == "desc" {
+			for i, j := 0, len(got)-1; i < j; i, j = i+1, j-1 {
+				got[i], got[j] = got[j], got[i]
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: got %v, want %v", order, got, want)
+		}
+	}
+	s.start(acme, "wait", "v", nil)
+	cursor := s.call(acme, "GET", at("w", "signals")+"?limit=1", nil).text("cursor")
+	s.call(acme, "GET", at("v", "signals")+"?cursor="+cursor, nil).is(t, 400, "invalid_request")
+}

@@ -1,0 +1,213 @@
+package control
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/weft-go/weft/internal/deployment"
+	"github.com/weft-go/weft/storage"
+)
+
+// Limits of uploads.
+const (
+	uploadRate  = 64 << 10 // bytes a second at least
+	uploadGrace = 10 * time.Second
+	uploadFrame = 1 << 20 // bytes of a request beside the artifact
+)
+
+// isMultipart reports whether a request is a form with files.
+func isMultipart(h http.Header) bool {
+	values := h["Content-Type"]
+	if len(values) != 1 {
+		return false
+	}
+	t, _, err := mime.ParseMediaType(values[0])
+	return err == nil && t == "multipart/form-data"
+}
+
+// readUpload reads the manifest and the artifact of a multipart request into p. The artifact is
+// stored as it comes, so the manifest must come first and be good. No name that the client gives is
+// the name of a file.
+func (c *call) readUpload(ctx context.Context, p *deploymentParams) error {
+	if c.config.Artifacts == nil {
+		return notConfigured("This service does not keep artifacts.")
+	}
+	if len(c.request.Header["Content-Encoding"]) > 0 {
+		return newProblem(http.StatusUnsupportedMediaType, "unsupported_media_type", "The body must not have a Content-Encoding")
+	}
+	body := c.paced(c.request.Body)
+	defer body.end()
+	c.request.Body = io.NopCloser(body)
+	parts, err := c.request.MultipartReader()
+	if err != nil {
+		return invalid(issue{"", "is not well-formed multipart/form-data"})
+	}
+	if err := c.readParts(ctx, parts, p); err != nil {
+		return body.explain(err)
+	}
+	raw, err := json.Marshal(p)
+	c.raw = raw
+	return err
+}
+
+func (c *call) readParts(ctx context.Context, parts *multipart.Reader, p *deploymentParams) error {
+	for {
+		part, err := parts.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		switch name := part.FormName(); {
+		case name == "manifest" && p.Manifest == nil:
+			raw, err := io.ReadAll(io.LimitReader(part, uploadFrame))
+			if err != nil {
+				return err
+			}
+			if err := checkJSON(raw, maxDepth); err != nil {
+				return invalid(issue{"/manifest" + err.path, err.problem})
+			}
+			p.Manifest = raw
+			if _, err := p.manifest(); err != nil {
+				return err
+			}
+		case name == "artifact" && p.Manifest == nil:
+			return invalid(issue{"/artifact", "comes before the manifest"})
+		case name == "artifact" && p.Artifact == nil:
+			digest, size, err := c.config.Artifacts.Put(ctx, part)
+			if err != nil {
+				return err
+			}
+			if !isDigest(digest) {
+				return fmt.Errorf("control: Config.Artifacts: Put returned %.100q, which is no SHA-256", digest)
+			}
+			p.Artifact = &artifactParams{SHA256: digest, Size: size}
+		case name == "manifest" || name == "artifact":
+			return invalid(issue{pointer(name), "occurs twice"})
+		default:
+			return invalid(issue{pointer(name), "is unknown"})
+		}
+	}
+	if p.Manifest != nil && p.Artifact == nil {
+		return invalid(issue{"/artifact", "is required"})
+	}
+	return nil
+}
+
+// A pacedBody is the body of an upload: it must not be slower than uploadRate, nor too large.
+type pacedBody struct {
+	io.Reader
+	conn  *http.ResponseController
+	began time.Time
+	read  int64
+	over  bool // it is too large
+	late  bool // it is too slow
+	cut   bool // it could not be read to its end
+}
+
+func (c *call) paced(body io.Reader) *pacedBody {
+	return &pacedBody{Reader: body, conn: c.conn, began: time.Now()}
+}
+
+func (b *pacedBody) Read(p []byte) (int, error) {
+	due := b.began.Add(uploadGrace + time.Duration(b.read)*time.Second/uploadRate)
+	b.conn.SetReadDeadline(due) // where middleware hides the connection, the time is looked at between reads
+	if time.Now().After(due) {
+		b.late = true
+		return 0, os.ErrDeadlineExceeded
+	}
+	n, err := b.Reader.Read(p)
+	if b.read += int64(n); b.read > MaxArtifact+uploadFrame {
+		b.over = true
+		return 0, errTooLarge
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		b.late = true
+	case err != nil && !errors.Is(err, io.EOF):
+		b.cut = true
+	}
+	return n, err
+}
+
+var errTooLarge = errors.New("control: the body is too large")
+
+// end lets the next request have its own time.
+func (b *pacedBody) end() { b.conn.SetReadDeadline(time.Time{}) }
+
+// explain returns the problem of an upload that failed.
+func (b *pacedBody) explain(err error) error {
+	_, known := errors.AsType[*problem](err)
+	switch {
+	case known:
+		return err
+	case b.over:
+		return tooLarge(MaxArtifact)
+	case b.late:
+		return newProblem(http.StatusRequestTimeout, "request_timeout", fmt.Sprintf("The body must come with %d bytes a second at least.", uploadRate))
+	case b.cut, errors.Is(err, io.ErrUnexpectedEOF):
+		return newProblem(http.StatusBadRequest, "invalid_request", "The body could not be read")
+	case errors.Is(err, io.EOF), errors.Is(err, multipart.ErrMessageTooLarge):
+		return invalid(issue{"", "is not well-formed multipart/form-data"})
+	}
+	return internal(err) // of the artifacts
+}
+
+// sendArtifact writes the bytes of an artifact. Each part must be taken in time.
+func sendArtifact(w http.ResponseWriter, file io.ReadSeeker) {
+	size, err := file.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler) // nothing has been written: the client sees that the connection ends
+	}
+	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+	w.Header().Set("Content-Disposition", "attachment")
+	conn := http.NewResponseController(w)
+	for part := make([]byte, 64<<10); ; {
+		n, err := file.Read(part)
+		conn.SetWriteDeadline(time.Now().Add(writePatience))
+		if _, failed := w.Write(part[:n]); failed != nil || errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// sweepArtifacts removes the artifacts that no deployment has had for a day.
+func (p *Plane) sweepArtifacts(ctx context.Context) error {
+	if p.config.Artifacts == nil {
+		return nil
+	}
+	before := time.Now().Add(-artifactKept)
+	used := map[string]bool{}
+	all := deployment.Range("")
+	all.Limit = 32 // manifests may be large
+	for e, err := range storage.All(ctx, p.store, all) {
+		if err != nil {
+			return err
+		}
+		r, err := deployment.Open(e)
+		if err != nil {
+			return err // whose artifact may be one of those that would be removed
+		}
+		if r.Artifact != nil {
+			used[hex.EncodeToString(r.Artifact.SHA256)] = true
+		}
+	}
+	return p.config.Artifacts.Sweep(ctx, before, func(digest string) bool { return used[digest] })
+}
