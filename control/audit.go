@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -56,7 +57,7 @@ func (c *call) newAuditRow(status int, code string) *auditRow {
 	row := &auditRow{
 		ID: newULID(now), Action: c.op.name, Resource: short(c.resource), Result: resultSuccess,
 		IP: c.ip, UserAgent: short(c.agent), CreatedAt: now.UnixMicro(), Lane: c.op.lane(), Deduped: c.note.deduped,
-		CorrelationID: c.correlationID, RunID: short(c.note.runID), IdempotencyKey: short(c.idempotencyKey),
+		CorrelationID: c.correlationID, RunID: short(cmp.Or(c.note.runID, c.behalf)), IdempotencyKey: short(c.idempotencyKey),
 		Status: status, Code: code, Reason: short(c.reason()),
 	}
 	if code != "" {
@@ -73,7 +74,7 @@ func (c *call) newAuditRow(status int, code string) *auditRow {
 // the process may have died between the two. If the store does not take one, the answer stays true, and
 // the log has it.
 func (c *call) audit(ctx context.Context, status int, code string) {
-	if c.op.unaudited || c.audited {
+	if c.op.unaudited || c.audited || c.op.batch && code == "" { // each request of a batch has its own row
 		return
 	}
 	row := c.newAuditRow(status, code)
@@ -84,7 +85,7 @@ func (c *call) audit(ctx context.Context, status int, code string) {
 	switch {
 	case c.who == nil && code != "", status == http.StatusForbidden, status == http.StatusTooManyRequests:
 		c.auditor.refused(foldKey{code, by}, row)
-	case code == "" && c.op.method != http.MethodGet && (!c.note.deduped || c.op.follows) && !c.op.batch:
+	case code == "" && c.op.method != http.MethodGet && (!c.note.deduped || c.op.follows):
 		if err := c.auditor.commit(context.WithoutCancel(ctx), []*auditRow{row}); err != nil {
 			c.log.Error("an audit row is lost: the store did not take it", "operation", row.Action, "correlation", row.CorrelationID, "error", err)
 		}

@@ -96,6 +96,7 @@ type call struct {
 	idempotencyKey string // "": none
 	correlationID  string
 	ip, agent      string
+	behalf         string        // the run on whose behalf it is made, by its client
 	wait           time.Duration // the longest that it may wait; 0 in a JSON-RPC batch
 
 	request *http.Request            // nil in JSON-RPC

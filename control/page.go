@@ -47,4 +47,6 @@ func (p *paging) request() weft.PageRequest {
 }
 
 // badCursor is the problem of a cursor that no page had.
-func badCursor() *problem { return invalid(issue{"/cursor", "is not the cursor of a page of this list"}) }
+func badCursor() *problem {
+	return invalid(issue{"/cursor", "is not the cursor of a page of this list"})
+}
