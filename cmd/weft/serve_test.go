@@ -275,7 +275,7 @@ func TestKeyVerbs(t *testing.T) {
 		if out, code := as(made, "runs", "list"); code != 0 {
 			t.Errorf("with the new key: %s", out)
 		}
-		if out, code := as(made, "runs", "start", "checkout"); code != 1 || !strings.Contains(out, "missing_scope") {
+		if out, code := as(made, "runs", "start", "checkout"); code != 1 || !strings.Contains(out, "missing_scope") || !strings.Contains(out, "use a key with the scope") {
 			t.Errorf("without the scope: %d, %s", code, out)
 		}
 		out, notes, code := x.run("keys", "rotate", "reader", "--grace", "0s")
