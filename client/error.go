@@ -26,16 +26,16 @@ const (
 // An Error says that a control plane has refused a call, or has not answered it. It unwraps to the
 // error that the engine returns in process, if there is one: see its Code.
 //
-//	invalid_request and other 400, too_large    weft.ErrInvalid
-//	not_found                                   weft.ErrNotFound
-//	run_exists                                  a *weft.ExistsError, weft.ErrExists
-//	run_terminal                                a *weft.TerminalError, weft.ErrTerminal
-//	not_applicable, active_changed              weft.ErrNotApplicable
-//	no_active_deployment                        weft.ErrNoActiveDeployment
+//	invalid_request and other 400, too_large    engine.ErrInvalid
+//	not_found                                   engine.ErrNotFound
+//	run_exists                                  a *engine.ExistsError, engine.ErrExists
+//	run_terminal                                a *engine.TerminalError, engine.ErrTerminal
+//	not_applicable, active_changed              engine.ErrNotApplicable
+//	no_active_deployment                        engine.ErrNoActiveDeployment
 //	SignalPayloadConflict                       a *signal.ConflictError, signal.ErrConflict
 //	SignalAcceptanceIndeterminate               a *signal.IndeterminateError, signal.ErrConflict
 //	damaged                                     storage.ErrCorrupt
-//	closing                                     weft.ErrClosed
+//	closing                                     engine.ErrClosed
 //	no_answer                                   the error of the connection
 type Error struct {
 	Status        int           // of the answer; 0: there was none

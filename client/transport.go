@@ -56,7 +56,7 @@ type reply struct {
 // nil.
 func (c *Client) call(ctx context.Context, r *request, out any) (reply, error) {
 	if r.path == "" {
-		return reply{}, fmt.Errorf("%w: %s: an id or a name is empty, or is . or ..", weft.ErrInvalid, r.what)
+		return reply{}, fmt.Errorf("%w: %s: an id or a name is empty, or is \".\" or \"..\"", weft.ErrInvalid, r.what)
 	}
 	body, contentType, err := r.encode()
 	if err != nil {
