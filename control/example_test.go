@@ -48,9 +48,9 @@ func Example() {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Println(a.StatusCode, string(body), a.Header.Get("Idempotent-Replayed"))
+		fmt.Println(a.StatusCode, string(body), a.Header.Get("Idempotent-Replayed") == "true")
 	}
 	// Output:
-	// 201 {"deploymentId":"","runId":"order-42","status":"pending"}
+	// 201 {"deploymentId":"","runId":"order-42","status":"pending"} false
 	// 201 {"deploymentId":"","runId":"order-42","status":"pending"} true
 }
