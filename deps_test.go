@@ -91,6 +91,7 @@ var arrows = map[string][]string{
 	"examples/ingest":      {"storage", "storage/...", "idempotency"},
 	"examples/refunds":     {"engine", "activity", "storage", "storage/...", "idempotency", "idempotency/idemhttp", "internal/pgtest", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"examples/once":        {"activity", "storage", "storage/...", "idempotency", "internal/pgtest", "internal/keys", "internal/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
+	"examples/http":        {"engine", "signal", "client", "control", "storage", "storage/..."},
 	"examples/restarts":    {".", "engine", "checkpoint", "signal", "client", "control/wire", "internal/pgtest"},
 	"examples/...":         {"engine", "activity", "signal", "future", "checkpoint", "storage", "storage/..."},
 }

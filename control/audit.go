@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -56,8 +57,8 @@ func (c *call) newAuditRow(status int, code string) *auditRow {
 	row := &auditRow{
 		ID: newULID(now), Action: c.op.name, Resource: short(c.resource), Result: resultSuccess,
 		IP: c.ip, UserAgent: short(c.agent), CreatedAt: now.UnixMicro(), Lane: c.op.lane(), Deduped: c.note.deduped,
-		CorrelationID: c.correlationID, RunID: short(c.note.runID), IdempotencyKey: short(c.idempotencyKey),
-		Status: status, Code: code, Reason: short(c.note.reason),
+		CorrelationID: c.correlationID, RunID: short(cmp.Or(c.note.runID, c.behalf)), IdempotencyKey: short(c.idempotencyKey),
+		Status: status, Code: code, Reason: short(c.reason()),
 	}
 	if code != "" {
 		row.Result = resultFailure
@@ -73,7 +74,7 @@ func (c *call) newAuditRow(status int, code string) *auditRow {
 // the process may have died between the two. If the store does not take one, the answer stays true, and
 // the log has it.
 func (c *call) audit(ctx context.Context, status int, code string) {
-	if c.op.unaudited || c.audited {
+	if c.op.unaudited || c.audited || c.op.batch && code == "" { // each request of a batch has its own row
 		return
 	}
 	row := c.newAuditRow(status, code)
@@ -84,7 +85,7 @@ func (c *call) audit(ctx context.Context, status int, code string) {
 	switch {
 	case c.who == nil && code != "", status == http.StatusForbidden, status == http.StatusTooManyRequests:
 		c.auditor.refused(foldKey{code, by}, row)
-	case code == "" && c.op.method != http.MethodGet && (!c.note.deduped || c.op.follows) && !c.op.batch:
+	case code == "" && c.op.method != http.MethodGet && (!c.note.deduped || c.op.follows):
 		if err := c.auditor.commit(context.WithoutCancel(ctx), []*auditRow{row}); err != nil {
 			c.log.Error("an audit row is lost: the store did not take it", "operation", row.Action, "correlation", row.CorrelationID, "error", err)
 		}
@@ -164,7 +165,9 @@ type auditor struct {
 	home  Namespace
 	log   *slog.Logger
 
-	work sync.WaitGroup // the goroutine
+	work sync.WaitGroup  // the goroutine
+	life context.Context // of writes; it ends auditPatience after close at the latest
+	end  context.CancelFunc
 
 	mu      lock.Mutex
 	rows    []*auditRow // to be written
@@ -176,7 +179,9 @@ type auditor struct {
 }
 
 func newAuditor(s storage.Storage, home Namespace, log *slog.Logger) *auditor {
-	return &auditor{store: s, home: home, log: log, folds: map[foldKey]*fold{}, closing: make(chan struct{})}
+	a := &auditor{store: s, home: home, log: log, folds: map[foldKey]*fold{}, closing: make(chan struct{})}
+	a.life, a.end = context.WithCancel(context.Background())
+	return a
 }
 
 // add has a row written soon.
@@ -225,7 +230,6 @@ func (a *auditor) enqueue(row *auditRow) {
 
 // write writes rows until there are none and no fold counts.
 func (a *auditor) write() {
-	ctx := context.Background()
 	for {
 		wait, done := a.next()
 		if done {
@@ -237,7 +241,7 @@ func (a *auditor) write() {
 		case <-a.closing:
 			t.Stop()
 		}
-		a.flush(ctx)
+		a.flush(a.life)
 	}
 }
 
@@ -324,8 +328,10 @@ func (a *auditor) commit(ctx context.Context, rows []*auditRow) error {
 	}
 }
 
-// close writes what there is, and has rows that come later lost.
+// close writes what there is, within auditPatience, and has rows that come later lost.
 func (a *auditor) close() {
+	defer a.end()
+	defer time.AfterFunc(auditPatience, a.end).Stop()
 	a.mu.Lock()
 	if !a.closed {
 		a.closed = true
@@ -333,5 +339,5 @@ func (a *auditor) close() {
 	}
 	a.mu.Unlock()
 	a.work.Wait()
-	a.flush(context.Background())
+	a.flush(a.life)
 }

@@ -144,8 +144,8 @@ const (
 // that this process has accepted is exempt, so that nobody can lock out those who share its address.
 type strangers struct {
 	mu    lock.Mutex
-	since time.Time            // the second that tries is of
-	tries map[netip.Addr]int   // in this second
+	since time.Time             // the second that tries is of
+	tries map[netip.Addr]int    // in this second
 	known map[[32]byte]struct{} // hashes of tokens that were accepted
 
 	asking map[[32]byte]chan struct{} // hashes of tokens for which somebody asks the store; closed at the end

@@ -65,7 +65,9 @@ type Config struct {
 // A ConfigError describes a problem of one field of a Config. New joins all of them.
 type ConfigError struct{ Field, Problem string }
 
-func (e *ConfigError) Error() string { return fmt.Sprintf("control: config: %s %s", e.Field, e.Problem) }
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("control: config: %s %s", e.Field, e.Problem)
+}
 
 // Defaults and limits of a Config.
 const (

@@ -47,6 +47,11 @@ func TestGoldenRecords(t *testing.T) {
 
 		"rate": r(keys.ControlRate(ns, "shop"), &rateRecord{Window: 29455920, Taken: 17}, func() any { return new(rateRecord) }),
 		"hit":  r([]byte("ctl:hit:0000000029455920"), &hitRecord{Seconds: []int64{0, 2, 1}}, func() any { return new(hitRecord) }),
+		// Cursors are no records, but clients keep them.
+		"cursor-deployments": r([]byte("deployments:false"), &deploymentPlace{CreatedAt: 1767355200000000, ID: "shop-7"}, func() any { return new(deploymentPlace) }),
+		"cursor-signals":     r([]byte("signals:r:true"), &signalPlace{Seq: 3, Rest: true, Name: "approved", ID: "evt_1"}, func() any { return new(signalPlace) }),
+		"cursor-events":      r([]byte("events:r:true"), &eventCursor{Checkpoint: 7, Position: 1}, func() any { return new(eventCursor) }),
+
 		"hits": r(keys.ControlHits(), &hitsRecord{Total: 3, Last: 1767355202000000}, func() any { return new(hitsRecord) }),
 	})
 }

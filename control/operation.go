@@ -96,6 +96,7 @@ type call struct {
 	idempotencyKey string // "": none
 	correlationID  string
 	ip, agent      string
+	behalf         string        // the run on whose behalf it is made, by its client
 	wait           time.Duration // the longest that it may wait; 0 in a JSON-RPC batch
 
 	request *http.Request            // nil in JSON-RPC
@@ -108,7 +109,6 @@ type call struct {
 type note struct {
 	runID   string // as the client knows it
 	deduped bool
-	reason  string // what the client gave as the reason
 }
 
 // A principal is whose request it is.

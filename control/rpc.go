@@ -146,7 +146,7 @@ func (x *exchange) rpcOne(ctx context.Context, whole *call, r *jrpc2.ParsedReque
 	}
 	c := &call{
 		Plane: x.Plane, op: op, who: whole.who, resource: op.path, correlationID: x.correlationID,
-		ip: whole.ip, agent: whole.agent, wait: whole.wait,
+		ip: whole.ip, agent: whole.agent, wait: whole.wait, behalf: whole.behalf,
 	}
 	if r.Batch {
 		c.wait = 0

@@ -46,13 +46,11 @@ func (c *call) at(runID string) (string, error) {
 
 func errNoRun() error { return notFound("Run") }
 
-// actor returns who acts, and why: the reason that the client gave, which the audit has too, or what
-// stands for none.
+// actor returns who acts, and why: the reason that the client gave, or what stands for none.
 func (c *call) actor(reason *string, otherwise string) engine.Actor {
 	if reason == nil || strings.TrimSpace(*reason) == "" {
 		return engine.Actor{Name: c.who.id, Reason: otherwise}
 	}
-	c.note.reason = *reason
 	return engine.Actor{Name: c.who.id, Reason: *reason}
 }
 

@@ -23,7 +23,11 @@ import (
 const (
 	bodyPatience  = 30 * time.Second // within which the body must come
 	writePatience = 10 * time.Second // within which the client must take the answer
-	hiddenWait    = 5 * time.Second  // the longest wait if middleware hides the connection's deadlines
+
+	// Within which the rest of a body must come that nobody wants. Otherwise the connection ends.
+	unreadPatience = time.Second
+
+	hiddenWait = 5 * time.Second // the longest wait if middleware hides the connection's deadlines
 )
 
 const correlationHeader = "X-Workflow-Correlation-Id"
@@ -38,6 +42,7 @@ type exchange struct {
 	from  peer
 
 	correlationID string
+	consumed      bool // the body was asked for
 }
 
 // newExchange begins an answer with what every answer has.
@@ -87,7 +92,7 @@ func (p *Plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (x *exchange) serve(op *operation, path map[string]string) {
 	c := &call{
 		Plane: x.Plane, op: op, resource: op.resource(path), correlationID: x.correlationID,
-		ip: x.ip(), agent: x.r.UserAgent(), request: x.r, conn: x.conn, wait: mostWait,
+		ip: x.ip(), agent: x.r.UserAgent(), request: x.r, conn: x.conn, wait: mostWait, behalf: behalf(x.r.Header),
 	}
 	c.note.runID = path["runId"]
 	a, bad := x.answer(x.r.Context(), c, path)
@@ -129,6 +134,7 @@ func (x *exchange) answer(ctx context.Context, c *call, path map[string]string) 
 // run reads the request and runs the operation.
 func (x *exchange) run(ctx context.Context, c *call, path map[string]string) (answer, *problem) {
 	var body []byte
+	x.consumed = c.op.unread || c.op.upload // by the operation
 	if !c.op.unread {
 		var bad *problem
 		if body, bad = x.body(c.op); bad != nil {
@@ -183,15 +189,14 @@ func (x *exchange) body(op *operation) ([]byte, *problem) {
 	if len(r.Header["Content-Encoding"]) > 0 {
 		return nil, newProblem(http.StatusUnsupportedMediaType, "unsupported_media_type", "The body must not have a Content-Encoding")
 	}
+	if (len(r.Header["Content-Type"]) > 0 || r.ContentLength > 0) && !isJSON(r.Header) {
+		return nil, notJSON()
+	}
 	most := x.config.MaxBody
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
 	}
-	if len(r.Header["Content-Type"]) > 0 || r.ContentLength > 0 {
-		if !isJSON(r.Header) {
-			return nil, notJSON()
-		}
-	}
+	x.consumed = true
 	if err := x.conn.SetReadDeadline(time.Now().Add(bodyPatience)); err == nil {
 		// Without a deadline, the server notices a client that leaves, however long it waits.
 		defer x.conn.SetReadDeadline(time.Time{})
@@ -274,7 +279,7 @@ func (c *call) account(ctx context.Context, a answer, bad *problem, took time.Du
 	if bad != nil {
 		status, code = bad.Status, bad.Code
 	}
-	if bad != nil && status >= 500 {
+	if bad != nil && status >= 500 && !gone(ctx, bad.cause) {
 		c.log.Error("an operation failed", "operation", c.op.name, "status", status, "code", code, "correlation", c.correlationID, "error", bad.cause)
 	}
 	c.audit(ctx, status, code)
@@ -333,6 +338,10 @@ func (x *exchange) send(a answer) {
 		return
 	}
 	x.conn.SetWriteDeadline(time.Now().Add(writePatience))
+	if !x.consumed && x.r.ContentLength != 0 {
+		// The server reads the rest of the body before it answers: not for as long as the client likes.
+		x.conn.SetReadDeadline(time.Now().Add(unreadPatience))
+	}
 	body, err := a.json()
 	if err != nil {
 		x.log.Error("an answer cannot be encoded", "correlation", x.correlationID, "error", err)
@@ -367,6 +376,14 @@ func correlation(h http.Header) string {
 	rand.Read(b[:])
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80 // a UUID of version 4
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// behalf returns the run on whose behalf a request is made, if its client says so.
+func behalf(h http.Header) string {
+	if values := h["X-Workflow-Run-Id"]; len(values) == 1 && runIDProblem(values[0]) == "" {
+		return values[0]
+	}
+	return ""
 }
 
 // visible reports whether s is 1 to most bytes of visible ASCII.

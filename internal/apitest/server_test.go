@@ -105,6 +105,18 @@ var (
 	checkout = &engine.Workflow[json.RawMessage, json.RawMessage]{Name: "checkout", Func: func(run *engine.Run, _ json.RawMessage) (json.RawMessage, error) {
 		return approved.Receive(run)
 	}}
+	// collect returns what signals approved bring, up to the one that brings "last".
+	collect = &engine.Workflow[json.RawMessage, []json.RawMessage]{Name: "collect", Func: func(run *engine.Run, _ json.RawMessage) (all []json.RawMessage, _ error) {
+		for {
+			payload, err := approved.Receive(run)
+			if err != nil {
+				return nil, err
+			}
+			if all = append(all, payload); string(payload) == `"last"` {
+				return all, nil
+			}
+		}
+	}}
 	// echo returns its input.
 	echo = &engine.Workflow[json.RawMessage, json.RawMessage]{Name: "echo", Func: func(_ *engine.Run, in json.RawMessage) (json.RawMessage, error) {
 		return in, nil
@@ -130,7 +142,7 @@ var (
 		Settle:          time.Millisecond,
 		OnIndeterminate: activity.AwaitOperator,
 	}
-	workflows = []engine.Definition{checkout, echo, refused, doubtful}
+	workflows = []engine.Definition{checkout, collect, echo, refused, doubtful}
 )
 
 // A request is one of HTTP.
