@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 // statusesFile has a row for every documented answer: the operation, the status, and a test that provokes it.
@@ -18,6 +21,11 @@ const statusesFile = "testdata/statuses.txt"
 // statusesFile. A test that did not run is not missed.
 func TestMain(m *testing.M) {
 	status := m.Run()
+	http.DefaultClient.CloseIdleConnections()
+	if err := goleak.Find(); err != nil && status == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		status = 1
+	}
 	if status == 0 && len(occurred.began) > 0 {
 		if err := checkStatuses(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
