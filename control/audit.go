@@ -165,7 +165,9 @@ type auditor struct {
 	home  Namespace
 	log   *slog.Logger
 
-	work sync.WaitGroup // the goroutine
+	work sync.WaitGroup  // the goroutine
+	life context.Context // of writes; it ends auditPatience after close at the latest
+	end  context.CancelFunc
 
 	mu      lock.Mutex
 	rows    []*auditRow // to be written
@@ -177,7 +179,9 @@ type auditor struct {
 }
 
 func newAuditor(s storage.Storage, home Namespace, log *slog.Logger) *auditor {
-	return &auditor{store: s, home: home, log: log, folds: map[foldKey]*fold{}, closing: make(chan struct{})}
+	a := &auditor{store: s, home: home, log: log, folds: map[foldKey]*fold{}, closing: make(chan struct{})}
+	a.life, a.end = context.WithCancel(context.Background())
+	return a
 }
 
 // add has a row written soon.
@@ -226,7 +230,6 @@ func (a *auditor) enqueue(row *auditRow) {
 
 // write writes rows until there are none and no fold counts.
 func (a *auditor) write() {
-	ctx := context.Background()
 	for {
 		wait, done := a.next()
 		if done {
@@ -238,7 +241,7 @@ func (a *auditor) write() {
 		case <-a.closing:
 			t.Stop()
 		}
-		a.flush(ctx)
+		a.flush(a.life)
 	}
 }
 
@@ -325,8 +328,10 @@ func (a *auditor) commit(ctx context.Context, rows []*auditRow) error {
 	}
 }
 
-// close writes what there is, and has rows that come later lost.
+// close writes what there is, within auditPatience, and has rows that come later lost.
 func (a *auditor) close() {
+	defer a.end()
+	defer time.AfterFunc(auditPatience, a.end).Stop()
 	a.mu.Lock()
 	if !a.closed {
 		a.closed = true
@@ -334,5 +339,5 @@ func (a *auditor) close() {
 	}
 	a.mu.Unlock()
 	a.work.Wait()
-	a.flush(context.Background())
+	a.flush(a.life)
 }

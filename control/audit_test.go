@@ -59,6 +59,34 @@ func TestAuditRows(t *testing.T) {
 	})
 }
 
+// HTTP-76, HTTP-77, HTTP-80: the lane, the key of a request, and that its answer was given before.
+func TestAuditMetadata(t *testing.T) {
+	x := serve(t, new(memory.Store))
+	for range 2 {
+		x.do("POST", "/v1/runs", adminSecret, `{"workflowName":"w","runId":"r"}`, "Idempotency-Key", "order-42").is(201)
+	}
+	x.do("POST", "/v1/runs", adminSecret, `{"workflowName":"w"}`, "Idempotency-Key", "order-42").fails(409, "idempotency_conflict")
+	x.do("GET", "/v1/world/deployment-id", adminSecret, nil).is(409)
+	var got []string
+	for _, row := range x.audit(adminSecret, "action=runs.create", 3) {
+		m := row["metadata"].(map[string]any)
+		got = append(got, fmt.Sprint(m["lane"], m["runId"], m["idempotencyKey"], m["deduped"], m["code"]))
+	}
+	if want := "publicrorder-42<nil> <nil>"; got[2] != want {
+		t.Errorf("the first: got %s, want %s", got[2], want)
+	}
+	if want := "publicrorder-42true <nil>"; got[1] != want {
+		t.Errorf("the repetition: got %s, want %s", got[1], want)
+	}
+	if !strings.HasSuffix(got[0], "order-42<nil>idempotency_conflict") {
+		t.Errorf("the other request: got %s", got[0])
+	}
+	row := x.audit(adminSecret, "action=world.deployment_id", 1)[0]
+	if m := row["metadata"].(map[string]any); m["lane"] != "world_proxy" || row["result"] != "failure" {
+		t.Errorf("got %v", row)
+	}
+}
+
 // HTTP-83: rows of nobody have no key, and are the home namespace's. Texts are cut, and have no line breaks.
 func TestAuditOfNobody(t *testing.T) {
 	x := serve(t, new(memory.Store))

@@ -340,7 +340,7 @@ func activateDeployment(ctx context.Context, c *call, p *activateParams) (answer
 			return answer{}, newProblem(http.StatusConflict, "active_changed", "Another deployment is active than the one expected.").
 				with(map[string]any{"deploymentId": now})
 		}
-		if err := c.engine.In(tx).Activate(ctx, p.ID, c.actor(reasonOr(p.Reason, "activate"))); err != nil {
+		if err := c.engine.In(tx).Activate(ctx, p.ID, c.actor(p.Reason, "activate")); err != nil {
 			return answer{}, err
 		}
 		after, err := readPointer(ctx, tx)

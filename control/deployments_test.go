@@ -148,6 +148,7 @@ func TestADeploymentIsCreatedOnce(t *testing.T) {
 	for _, body := range []string{
 		`{"manifest":{"deploymentId":"v1","a":1}}`,
 		`{"manifest":{"deploymentId":"v1","a":1,"b":2}}`,
+		`{"manifest":{"deploymentId":"v1","a":1,"b":3},"artifact":{"sha256":"` + sum + `","size":7}}`,
 		`{"manifest":{"deploymentId":"v1","a":1,"b":2},"artifact":{"sha256":"` + sum + `","size":8}}`,
 	} {
 		create(body).is(t, 409, "deployment_exists")

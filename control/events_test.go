@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -197,6 +198,63 @@ func (r *recorder) Write(p []byte) (int, error) {
 func (r *recorder) Flush()                           {}
 func (r *recorder) SetWriteDeadline(time.Time) error { return nil }
 func (r *recorder) SetReadDeadline(time.Time) error  { return nil }
+
+// A long poll whose key is revoked ends within 10 s, as one with an unknown key.
+func TestAPollEndsWithItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := boot(t, new(memory.Store))
+		defer p.close()
+		if w := p.post("/v1/runs", "k", `{"workflowName":"wait","runId":"w"}`); w.Code != 201 {
+			t.Fatal(w.Body)
+		}
+		got := make(chan *httptest.ResponseRecorder)
+		go func() {
+			r := httptest.NewRequest("GET", "/v1/runs/w/result?wait=60", nil)
+			r.Header.Set("Authorization", "Bearer "+home)
+			out := &patient{ResponseRecorder: httptest.NewRecorder()}
+			p.plane.ServeHTTP(out, r)
+			got <- out.ResponseRecorder
+		}()
+		synctest.Wait()
+		if w := p.post("/v1/rpc", "", `{"jsonrpc":"2.0","id":1,"method":"keys.revoke","params":{"id":"root"}}`); w.Code != 200 || strings.Contains(w.Body.String(), "error") {
+			t.Fatal(w.Body)
+		}
+		revoked := time.Now()
+		if w := <-got; w.Code != 401 {
+			t.Errorf("got %d %s", w.Code, w.Body)
+		}
+		if took := time.Since(revoked); took > 10*time.Second {
+			t.Errorf("the poll ended %v after the revocation of its key", took)
+		}
+	})
+}
+
+// A patient recorder takes the deadlines of a connection.
+type patient struct{ *httptest.ResponseRecorder }
+
+func (*patient) SetWriteDeadline(time.Time) error { return nil }
+func (*patient) SetReadDeadline(time.Time) error  { return nil }
+
+// Where middleware hides the deadlines of the connection, nothing waits for more than 5 s.
+func TestHiddenDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := boot(t, new(memory.Store))
+		defer p.close()
+		if w := p.post("/v1/runs", "k", `{"workflowName":"wait","runId":"w"}`); w.Code != 201 {
+			t.Fatal(w.Body)
+		}
+		for _, c := range []struct{ path, accept string }{{"/v1/runs/w/result?wait=60", "*/*"}, {"/v1/runs/w/events", "text/event-stream"}} {
+			r := httptest.NewRequest("GET", c.path, nil)
+			r.Header.Set("Authorization", "Bearer "+home)
+			r.Header.Set("Accept", c.accept)
+			begun := time.Now()
+			p.plane.ServeHTTP(httptest.NewRecorder(), r)
+			if took := time.Since(begun); took != 5*time.Second {
+				t.Errorf("%s took %v, want 5 s", c.path, took)
+			}
+		}
+	})
+}
 
 // While nothing happens, a comment comes every 15 s. A key that is revoked ends the stream within 10 s.
 func TestQuietStreams(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -323,8 +322,4 @@ func keysOf(rows []map[string]any, name string) (values []any) {
 		values = append(values, row[name])
 	}
 	return values
-}
-
-func contains(texts []string, text string) bool {
-	return slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, text) })
 }

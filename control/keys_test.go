@@ -10,7 +10,6 @@ import (
 	"github.com/weft-go/weft/control"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
-	"github.com/weft-go/weft/storage/storagetest"
 )
 
 const newSecret = "the-new-secret-of-the-shop"
@@ -152,16 +151,8 @@ func TestKeysOfNamespaces(t *testing.T) {
 		x := serve(t, s)
 		x.do("POST", "/v1/keys", otherSecret, map[string]any{"keyId": "root", "scopes": []string{"runs:read"}}).is(201) // home has one too
 		x.do("POST", "/v1/keys", otherSecret, map[string]any{"keyId": "root", "scopes": []string{"runs:read"}}).fails(409, "key_exists")
-		for what, r := range map[string]*reply{
-			"rotate":    x.do("POST", "/v1/keys/reader/rotate", otherSecret, nil),
-			"revoke":    x.do("DELETE", "/v1/keys/reader", otherSecret, nil),
-			"of nobody": x.do("DELETE", "/v1/keys/nobody", otherSecret, nil),
-		} {
-			if r.fails(404, "not_found"); strings.Replace(string(r.body), r.object()["correlationId"].(string), "", 1) !=
-				strings.Replace(string(x.do("DELETE", "/v1/keys/nobody", otherSecret, nil).body), "", "", 1) && what == "" {
-				t.Errorf("%s: got %s", what, r.body)
-			}
-		}
+		x.do("POST", "/v1/keys/reader/rotate", otherSecret, nil).fails(404, "not_found")
+		x.do("DELETE", "/v1/keys/reader", otherSecret, nil).fails(404, "not_found")
 		x.do("POST", "/v1/keys", otherSecret, map[string]any{"project": "default", "environment": "default", "scopes": []string{"admin"}}).fails(403, "missing_scope")
 		x.do("GET", "/v1/keys?environment=test", otherSecret, nil).fails(403, "missing_scope")
 		x.do("DELETE", "/v1/keys/reader?project=default&environment=default", otherSecret, nil).fails(403, "missing_scope")
@@ -210,11 +201,11 @@ func TestPagesOfKeys(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", order, got, want)
 		}
 	}
-	mine := x.do("GET", "/v1/keys?limit=1", adminSecret, nil).object()["tail"].(string)
+	root := x.do("GET", "/v1/keys?limit=1&sortOrder=desc", adminSecret, nil).object()["tail"].(string)
+	x.do("GET", "/v1/keys?cursor="+root, otherSecret, nil).fails(400, "invalid_request")
 	for _, bad := range []string{"x", "!", strings.Repeat("a", 3000)} {
 		x.do("GET", "/v1/keys?cursor="+bad, otherSecret, nil).fails(400, "invalid_request")
 	}
-	_ = mine
 	x.do("GET", "/v1/keys?limit=0", otherSecret, nil).fails(400, "invalid_request")
 	x.do("GET", "/v1/keys?limit=1001", otherSecret, nil).fails(400, "invalid_request")
 	x.do("GET", "/v1/keys?sortOrder=up", otherSecret, nil).fails(400, "invalid_request")
@@ -300,15 +291,4 @@ func TestASecretOfAnotherKey(t *testing.T) {
 	if _, err := control.New(cfg); err == nil || !strings.Contains(err.Error(), "thief") {
 		t.Errorf("got %v", err)
 	}
-}
-
-// New refuses a store on which a plane cannot be.
-func TestStores(t *testing.T) {
-	s := new(memory.Store)
-	cfg, _ := configOf(t, s)
-	_ = cfg
-	if _, err := control.New(control.Config{}); err == nil {
-		t.Error("without an engine: got nil")
-	}
-	_ = storagetest.None
 }

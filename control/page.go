@@ -1,9 +1,5 @@
 package control
 
-import (
-	"github.com/weft-go/weft"
-)
-
 // paging is embedded in the parameters of an operation that answers with a page.
 type paging struct {
 	Limit     *int   `json:"limit,omitempty" in:"query"` // 1 to 1,000; nil: 100
@@ -40,11 +36,6 @@ func (p *paging) limit() int {
 }
 
 func (p *paging) ascending() bool { return p.SortOrder == "asc" }
-
-// request returns the page that is wanted, for the engine.
-func (p *paging) request() weft.PageRequest {
-	return weft.PageRequest{Limit: p.limit(), Cursor: p.Cursor, Ascending: p.ascending()}
-}
 
 // badCursor is the problem of a cursor that no page had.
 func badCursor() *problem {

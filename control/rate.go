@@ -10,7 +10,6 @@ import (
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
-	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -22,9 +21,6 @@ const rateWindow = time.Minute
 type rateRecord struct {
 	Window int64 `cbor:"1,keyasint"` // minutes since 1970
 	Taken  int   `cbor:"2,keyasint"`
-
-	raw     []byte
-	unknown record.Unknown
 }
 
 // A taking is what a process does to get permits.

@@ -7,11 +7,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/dunglas/httpsfv"
-
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/httpheader"
 )
 
 type resultParams struct {
@@ -36,7 +35,7 @@ func runResult(ctx context.Context, c *call, p *resultParams) (answer, error) {
 	if p.Wait != nil {
 		asked = time.Duration(*p.Wait) * time.Second
 	} else if c.request != nil {
-		asked = preferredWait(c.request.Header)
+		asked = httpheader.Wait(c.request.Header, mostWait)
 	}
 	b, ended, err := c.outcome(ctx, id)
 	if err == nil && !ended && asked > 0 {
@@ -53,23 +52,6 @@ func runResult(ctx context.Context, c *call, p *resultParams) (answer, error) {
 		return answer{status: http.StatusAccepted, body: wire.RunPending{RunID: b.RunID, Status: b.Status}}, nil
 	}
 	return answer{body: b}, nil
-}
-
-// preferredWait is how long a client would like to wait: the wait of a Prefer header (RFC 7240, section
-// 4.3). A header that is no dictionary of RFC 9651 is ignored, as RFC 7240 allows.
-func preferredWait(h http.Header) time.Duration {
-	values := h["Prefer"]
-	if len(values) == 0 {
-		return 0
-	}
-	prefer, err := httpsfv.UnmarshalDictionary(values)
-	if err != nil {
-		return 0
-	}
-	member, _ := prefer.Get("wait")
-	item, _ := member.(httpsfv.Item)
-	seconds, _ := item.Value.(int64)
-	return time.Duration(min(max(seconds, 0), int64(mostWait/time.Second))) * time.Second
 }
 
 // awaitEnd waits until the run has ended, the time is up or the plane closes. It is an error if it

@@ -46,8 +46,13 @@ func (c *call) at(runID string) (string, error) {
 
 func errNoRun() error { return notFound("Run") }
 
-// actor returns who acts on a run, and why.
-func (c *call) actor(reason string) engine.Actor { return engine.Actor{Name: c.who.id, Reason: reason} }
+// actor returns who acts, and why: the reason that the client gave, or what stands for none.
+func (c *call) actor(reason *string, otherwise string) engine.Actor {
+	if reason == nil || strings.TrimSpace(*reason) == "" {
+		return engine.Actor{Name: c.who.id, Reason: otherwise}
+	}
+	return engine.Actor{Name: c.who.id, Reason: *reason}
+}
 
 // maxReason is the longest reason in bytes (HTTP-61).
 const maxReason = 1 << 10
@@ -62,14 +67,6 @@ func checkReason(issues []issue, reason *string) []issue {
 		issues = append(issues, issue{"/reason", "is not UTF-8"})
 	}
 	return issues
-}
-
-// reasonOr returns a reason, or what is recorded if the client gave none.
-func reasonOr(reason *string, otherwise string) string {
-	if reason == nil || strings.TrimSpace(*reason) == "" {
-		return otherwise
-	}
-	return *reason
 }
 
 // createParams are the parameters of runs.create (HTTP-42).
@@ -231,7 +228,7 @@ func purgeRun(ctx context.Context, c *call, p *purgeParams) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if err := c.engine.Purge(ctx, id, c.actor(reasonOr(p.Reason, "purge"))); err != nil {
+	if err := c.engine.Purge(ctx, id, c.actor(p.Reason, "purge")); err != nil {
 		return answer{}, err
 	}
 	return answer{status: http.StatusNoContent}, nil
@@ -251,11 +248,7 @@ func cancelRun(ctx context.Context, c *call, p *cancelParams) (answer, error) {
 			return answer{}, err
 		}
 		in := c.engine.In(tx)
-		reason := ""
-		if p.Reason != nil {
-			reason = *p.Reason
-		}
-		err = in.Cancel(ctx, id, c.actor(reason))
+		err = in.Cancel(ctx, id, c.actor(p.Reason, ""))
 		if ended, ok := errors.AsType[*engine.TerminalError](err); ok {
 			if ended.Status == checkpoint.StatusCancelled {
 				return answer{body: wire.RunCancelled{Accepted: true, Status: string(ended.Status)}}, nil
@@ -315,7 +308,7 @@ func resumeRun(ctx context.Context, c *call, p *resumeParams) (answer, error) {
 		if p.Payload != nil {
 			return answer{}, newProblem(http.StatusConflict, "not_applicable", "The run takes no payload when it is resumed: send it a signal.")
 		}
-		err = in.Resume(ctx, id, c.actor(reasonOr(p.Reason, "resume")))
+		err = in.Resume(ctx, id, c.actor(p.Reason, "resume"))
 		if errors.Is(err, engine.ErrNotApplicable) && now.Status != checkpoint.StatusFailed {
 			err = nil // it is neither failed nor held: Poke, after the commit, has the engine look at it
 		}
@@ -390,7 +383,7 @@ func resolveOperation(ctx context.Context, c *call, p *resolveParams) (answer, e
 		if err != nil {
 			return answer{}, err
 		}
-		if err := c.engine.In(tx).Resolve(ctx, id, p.Op, p.verdict(), c.actor(p.Reason)); err != nil {
+		if err := c.engine.In(tx).Resolve(ctx, id, p.Op, p.verdict(), c.actor(&p.Reason, "")); err != nil {
 			return answer{}, err
 		}
 		return answer{body: wire.Accepted{Accepted: true}}, nil

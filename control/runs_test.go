@@ -175,11 +175,11 @@ func TestAnotherStartIsAConflict(t *testing.T) {
 	s.call(home, "POST", "/v1/runs", `{"workflowName":"echo"}`, "Idempotency-Key", null).is(t, 409, "idempotency_conflict")
 }
 
-// HTTP-49, HTTP-50, HTTP-57: of 64 equal requests at once, all get the same answer, and there is one run.
-// Only answers that are complete are in the ledger.
+// HTTP-49, HTTP-50, HTTP-57: of 64 equal requests at once to two planes, all get the same answer, and
+// there is one run. Only answers that are complete are in the ledger.
 func Test64StartsAtOnceAreOne(t *testing.T) {
 	eachStore(t, func(t *testing.T, store storage.Storage) {
-		s := open(t, store)
+		planes := []*site{open(t, store), idle(t, store)}
 		const n = 64
 		replies, errs := make([]reply, n), make([]error, n)
 		var all sync.WaitGroup
@@ -187,7 +187,7 @@ func Test64StartsAtOnceAreOne(t *testing.T) {
 		for i := range n {
 			all.Go(func() {
 				<-begin
-				replies[i], errs[i] = s.try(acme, "POST", "/v1/runs", `{"workflowName":"echo","input":[1,2,3]}`, "Idempotency-Key", "one")
+				replies[i], errs[i] = planes[i%2].try(acme, "POST", "/v1/runs", `{"workflowName":"echo","input":[1,2,3]}`, "Idempotency-Key", "one")
 			})
 		}
 		close(begin)
@@ -197,7 +197,7 @@ func Test64StartsAtOnceAreOne(t *testing.T) {
 				t.Fatalf("reply %d: %d %s, %v; the first is %s", i, r.status, r.raw, errs[i], replies[0].raw)
 			}
 		}
-		if n := len(s.call(acme, "GET", "/v1/runs", nil).data()); n != 1 {
+		if n := len(planes[0].call(acme, "GET", "/v1/runs", nil).data()); n != 1 {
 			t.Errorf("%d runs, want 1", n)
 		}
 		if n := records(t, store, "idem:"); n != 1 {

@@ -279,7 +279,7 @@ func (c *call) account(ctx context.Context, a answer, bad *problem, took time.Du
 	if bad != nil {
 		status, code = bad.Status, bad.Code
 	}
-	if bad != nil && status >= 500 {
+	if bad != nil && status >= 500 && !gone(ctx, bad.cause) {
 		c.log.Error("an operation failed", "operation", c.op.name, "status", status, "code", code, "correlation", c.correlationID, "error", bad.cause)
 	}
 	c.audit(ctx, status, code)

@@ -292,7 +292,7 @@ func clearSignal(ctx context.Context, c *call, p *clearParams) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		if err := c.engine.In(tx).ClearSignal(ctx, id, p.Name, p.SignalID, c.actor(reasonOr(p.Reason, "clear"))); err != nil {
+		if err := c.engine.In(tx).ClearSignal(ctx, id, p.Name, p.SignalID, c.actor(p.Reason, "clear")); err != nil {
 			return answer{}, err
 		}
 		return answer{status: http.StatusNoContent}, nil

@@ -43,6 +43,9 @@ var families = map[string]func(id, name, sid string) []byte{
 	"beat":   func(id, _, sid string) []byte { return keys.Beat(id, sid) },
 	"dep":    func(_, name, _ string) []byte { return keys.Deployment(name) },
 	"meta":   func(_, name, _ string) []byte { return keys.Meta(name) },
+	"keyid":  func(_, name, sid string) []byte { return keys.ControlKeyID(name, sid) },
+	"audit":  func(_, name, sid string) []byte { return keys.ControlAudit(name, sid) },
+	"taken":  func(_, name, sid string) []byte { return keys.ControlRate(name, sid) },
 }
 
 // FMT-1, FMT-2, FMT-3, FMT-4, FMT-7, ACT-2, ACT-25, SIG-19: the keys of records.
@@ -74,6 +77,12 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 		{string(keys.Engine("host-1")), "eng:host-1"},
 		{string(keys.Deployment("green_1")), "dep:green_1"},
 		{string(keys.Meta("store")), "meta:store"},
+		{string(keys.ControlKey("00ff")), "ctl:key:00ff"},
+		{string(keys.ControlKeyID("acme/prod", "shop.1")), "ctl:keyid:acme%2Fprod:shop.1"},
+		{string(keys.ControlAudit("acme/prod", "01J")), "ctl:audit:acme%2Fprod:01J"},
+		{string(keys.ControlRate("acme/prod", "shop")), "ctl:rate:acme%2Fprod:shop"},
+		{string(keys.ControlHit(noon.Add(59 * time.Second))), "ctl:hit:0000000029455920"},
+		{string(keys.ControlHits()), "ctl:hits"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)
@@ -314,5 +323,49 @@ func TestParked(t *testing.T) {
 		if at, ok := keys.Parked(k); ok {
 			t.Errorf("Parked(%q) = %v", k, at)
 		}
+	}
+}
+
+// The ranges of the control plane's records hold one namespace, one time.
+func TestControlRanges(t *testing.T) {
+	in := func(r storage.Range, k []byte) bool {
+		return bytes.Compare(k, r.Start) >= 0 && (r.End == nil || bytes.Compare(k, r.End) < 0)
+	}
+	for _, c := range []struct {
+		r    storage.Range
+		k    []byte
+		want bool
+	}{
+		{keys.ControlKeyIDs("acme/prod"), keys.ControlKeyID("acme/prod", "a"), true},
+		{keys.ControlKeyIDs("acme/prod"), keys.ControlKeyID("acme/prod2", "a"), false},
+		{keys.ControlKeyIDs("acme/prod"), keys.ControlKeyID("acme/pro", "a"), false},
+		{keys.ControlKeyIDs(""), keys.ControlKeyID("acme/prod", "a"), true},
+		{keys.ControlKeyIDs(""), keys.ControlKey("00ff"), false},
+		{keys.ControlAudits("acme/prod"), keys.ControlAudit("acme/prod", "01J"), true},
+		{keys.ControlAudits("acme/prod"), keys.ControlAudit("acme/test", "01J"), false},
+		{keys.ControlAudits(""), keys.ControlAudit("acme/test", "01J"), true},
+		{keys.ControlHitsUntil(noon), keys.ControlHit(noon), false},
+		{keys.ControlHitsUntil(noon), keys.ControlHit(noon.Add(-time.Second)), true},
+		{keys.ControlHitsUntil(noon.Add(time.Hour)), keys.ControlHits(), false},
+		{keys.ControlHitsFrom(noon), keys.ControlHit(noon), true},
+		{keys.ControlHitsFrom(noon), keys.ControlHit(noon.Add(-time.Second)), false},
+		{keys.ControlHitsFrom(noon), keys.ControlHits(), false},
+	} {
+		if got := in(c.r, c.k); got != c.want {
+			t.Errorf("%q in %q to %q: got %v, want %v", c.k, c.r.Start, c.r.End, got, c.want)
+		}
+	}
+	ns, name, err := keys.ControlNames(keys.ControlAudit("acme/prod", "01J"))
+	if ns != "acme/prod" || name != "01J" || err != nil {
+		t.Errorf("got %q, %q, %v", ns, name, err)
+	}
+	if _, _, err := keys.ControlNames(keys.ControlKey("00ff")); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("of another family: got %v", err)
+	}
+	if at, err := keys.ControlHitMinute(keys.ControlHit(noon.Add(time.Second))); !at.Equal(noon) || err != nil {
+		t.Errorf("got %v, %v, want %v", at, err, noon)
+	}
+	if _, err := keys.ControlHitMinute(keys.ControlHits()); !errors.Is(err, storage.ErrCorrupt) {
+		t.Errorf("of another family: got %v", err)
 	}
 }

@@ -1,0 +1,268 @@
+package control_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/control"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// A pipes is a listener without a network, so that deadlines of connections are in virtual time.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+}
+
+func newPipes() *pipes { return &pipes{make(chan net.Conn), make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { close(p.closed); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+
+func (p *pipes) dial() net.Conn {
+	ours, theirs := net.Pipe()
+	p.conns <- theirs
+	return ours
+}
+
+// piped serves a plane without a network, by a server with short limits of its own.
+func piped(t *testing.T, x *site) *pipes {
+	p := newPipes()
+	srv := &http.Server{Handler: x.plane, WriteTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second}
+	done := make(chan struct{})
+	go func() { defer close(done); srv.Serve(p) }()
+	t.Cleanup(func() { srv.Close(); <-done; synctest.Wait() })
+	return p
+}
+
+// §8: a body has 30 s, whatever the server's limits are, and then the answer is 408.
+func TestASlowBody(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := piped(t, planeOn(t, new(memory.Store)))
+		// post sends a body, one byte a second, and returns the answer and how long it took.
+		post := func(body string) (status int, answer string, took time.Duration) {
+			c := p.dial()
+			var writing sync.WaitGroup
+			defer writing.Wait()
+			defer c.Close()
+			writing.Go(func() {
+				fmt.Fprintf(c, "POST /v1/keys HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", adminSecret, len(body))
+				for i := range len(body) {
+					time.Sleep(time.Second)
+					if _, err := io.WriteString(c, body[i:i+1]); err != nil {
+						return
+					}
+				}
+			})
+			began := time.Now()
+			a, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(a.Body)
+			return a.StatusCode, string(text), time.Since(began)
+		}
+		const body = `{"scopes":["runs:read"]}`
+		if status, text, took := post(body); status != 201 {
+			t.Errorf("24 s: got %d %s after %v, want 201", status, text, took)
+		}
+		if status, text, took := post(body + strings.Repeat(" ", 50)); status != 408 || !strings.Contains(text, `"request_timeout"`) || took != 30*time.Second {
+			t.Errorf("got %d %s after %v, want 408 after 30 s", status, text, took)
+		}
+	})
+}
+
+// §8: a client that does not read its answer has 10 s.
+func TestASlowReader(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := piped(t, planeOn(t, new(memory.Store)))
+		c := p.dial()
+		defer c.Close()
+		fmt.Fprintf(c, "GET /v1/openapi.json HTTP/1.1\r\nHost: x\r\n\r\n")
+		time.Sleep(11 * time.Second)
+		n, err := io.Copy(io.Discard, c)
+		if n > 64<<10 || err != nil {
+			t.Errorf("after 11 s: read %d bytes, %v, want the end of the connection", n, err)
+		}
+	})
+}
+
+// HTTP-6: a record counts only if it is of this very secret.
+func TestTheHashIsCompared(t *testing.T) {
+	s := new(memory.Store)
+	x := serve(t, s)
+	x.do("GET", "/v1/runs", readerSecret, nil).is(200)
+	// Damage that has a valid checksum: the record of one secret under the key of another one.
+	at := func(secret string) []byte {
+		sum := sha256.Sum256([]byte(secret))
+		return keys.ControlKey(hex.EncodeToString(sum[:]))
+	}
+	value, err := s.Get(context.Background(), at(adminSecret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(context.Background(), storage.Batch{Ops: []storage.Op{storage.Put(at("stranger"), value)}}); err != nil {
+		t.Fatal(err)
+	}
+	x.do("GET", "/v1/runs", "stranger", nil).fails(500, "damaged")
+}
+
+// §8: secrets are nowhere but with their clients: not in the store, not in the log.
+func TestSecretsAreNowhere(t *testing.T) {
+	s := new(memory.Store)
+	x := serve(t, s, withKeys(control.Key{ID: "shop", Secret: newSecret, Scopes: []string{"runs:read"}}))
+	made := x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "k", "scopes": []string{"runs:read"}}).is(201).object()["secret"].(string)
+	x.do("GET", "/v1/runs?token="+made, made, nil).is(400)
+	x.do("GET", "/v1/keys/"+made, made, nil)
+	x.do("GET", "/v1/runs", made+"x", nil).is(401)
+	x.do("POST", "/v1/rpc", adminSecret, `{"jsonrpc":"2.0","id":1,"method":"keys.rotate","params":{"id":"k"}}`).is(200)
+	cfg, _ := configOf(t, s)
+	cfg.Keys = []control.Key{{ID: "shop", Secret: made, Scopes: []string{"runs:write"}}}
+	if _, err := control.New(cfg); err == nil || strings.Contains(err.Error(), made) {
+		t.Errorf("the secret of another key: got %v", err)
+	}
+	x.audit(adminSecret, "result=failure", 2)
+	x.plane.Close()
+	for _, secret := range []string{adminSecret, readerSecret, otherSecret, newSecret, made} {
+		if has(t, s, secret) {
+			t.Errorf("the store has %q", secret)
+		}
+		if strings.Contains(x.log.String(), secret) {
+			t.Errorf("the log has %q", secret)
+		}
+	}
+}
+
+// §8: what belongs to another namespace is answered as what does not exist, on every route.
+func TestOfOthersIsAbsent(t *testing.T) {
+	x := serve(t, new(memory.Store))
+	x.do("POST", "/v1/runs", adminSecret, `{"workflowName":"w","runId":"r1"}`, "Idempotency-Key", "k").is(201)
+	x.do("POST", "/v1/runs", otherSecret, `{"workflowName":"w","runId":"r2"}`, "Idempotency-Key", "k").is(201)
+	for _, c := range []struct{ method, path, body string }{
+		{"GET", "/v1/runs/%s", ""}, {"GET", "/v1/runs/%s/result", ""}, {"GET", "/v1/runs/%s/events", ""}, {"GET", "/v1/runs/%s/signals", ""},
+		{"POST", "/v1/runs/%s/cancel", "{}"}, {"POST", "/v1/runs/%s/operations/1/resolve", `{"answer":"not-completed","reason":"r"}`},
+		{"DELETE", "/v1/runs/%s", ""}, {"POST", "/v1/runs/%s/signals/s", "{}"}, {"DELETE", "/v1/runs/%s/signals/s/i", ""},
+		{"POST", "/v1/runs/resume", `{"runId":"%s"}`}, {"POST", "/v1/keys/%s/rotate", "{}"}, {"DELETE", "/v1/keys/%s", ""},
+	} {
+		ask := func(key, id string) string {
+			path, body := c.path, any(c.body)
+			if strings.Contains(path, "%s") {
+				path = fmt.Sprintf(path, id)
+			} else {
+				body = fmt.Sprintf(c.body, id)
+			}
+			if body == "" {
+				body = nil
+			}
+			r := x.do(c.method, path, key, body, "X-Workflow-Correlation-Id", "c")
+			return fmt.Sprintf("%d %s", r.status, strings.ReplaceAll(string(r.body), id, "ID"))
+		}
+		for key, ids := range map[string][]string{adminSecret: {"r2", "other", "acme%2Fprod%2Fr2", "%40acme%2Fprod%2Fr2"}, otherSecret: {"r1", "reader", "%40acme%2Fprod%2Fr2"}} {
+			unknown := ask(key, "nobody")
+			for _, id := range ids {
+				if strings.Contains(c.path, "/keys/") && strings.Contains(id, "%") {
+					continue
+				}
+				if got := ask(key, id); got != unknown && !strings.HasPrefix(got, "400") {
+					t.Errorf("%s %s of %s: got %s, want %s", c.method, c.path, id, got, unknown)
+				}
+			}
+		}
+	}
+}
+
+// §8: what waits ends within 10 s of the revocation of its key, and is told so.
+func TestRevokedWhileItWaits(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store))
+		p := piped(t, x)
+		secret := x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}).is(201).object()["secret"].(string)
+		x.do("POST", "/v1/runs", adminSecret, `{"workflowName":"w","runId":"r"}`, "Idempotency-Key", "k").is(201)
+		ask := func() (int, time.Duration) {
+			c := p.dial()
+			defer c.Close()
+			began := time.Now()
+			go fmt.Fprintf(c, "GET /v1/runs/r/result?wait=60 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", secret)
+			a, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a.StatusCode, time.Since(began)
+		}
+		if status, took := ask(); status != 202 || took != time.Minute { // the server's own limit is 5 s
+			t.Errorf("got %d after %v, want 202 after a minute", status, took)
+		}
+		time.AfterFunc(12*time.Second, func() { x.do("DELETE", "/v1/keys/shop", adminSecret, nil).is(204) })
+		if status, took := ask(); status != 401 || took < 12*time.Second || took > 22*time.Second {
+			t.Errorf("revoked after 12 s: got %d after %v, want 401 within 10 s", status, took)
+		}
+	})
+}
+
+// §8: where middleware hides the connection's deadlines, a wait is at most 5 s.
+func TestAWaitBehindMiddleware(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store)) // a recorder has no deadlines
+		x.do("POST", "/v1/runs", adminSecret, `{"workflowName":"w","runId":"r"}`, "Idempotency-Key", "k").is(201)
+		began := time.Now()
+		if x.do("GET", "/v1/runs/r/result?wait=60", adminSecret, nil).is(202); time.Since(began) != 5*time.Second {
+			t.Errorf("got the answer after %v, want 5 s", time.Since(began))
+		}
+	})
+}
+
+// A store that does not take audit rows does not keep Close for longer than 10 s.
+func TestCloseDoesNotWaitForTheAudit(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &stuckAudit{Storage: new(memory.Store)}
+		x := planeOn(t, s)
+		for range 500 {
+			x.do("GET", "/v1/keys", adminSecret, nil).is(200)
+		}
+		began := time.Now()
+		x.plane.Close()
+		if took := time.Since(began); took > 11*time.Second {
+			t.Errorf("Close took %v, want 10 s at most", took)
+		}
+		if !strings.Contains(x.log.String(), "audit rows are lost") {
+			t.Errorf("the log says nothing of lost rows: %s", x.log)
+		}
+	})
+}
+
+// A stuckAudit takes no audit rows.
+type stuckAudit struct{ storage.Storage }
+
+func (s *stuckAudit) Unwrap() storage.Storage { return s.Storage }
+
+func (s *stuckAudit) Commit(ctx context.Context, b storage.Batch) error {
+	for _, o := range b.Ops {
+		if strings.HasPrefix(string(o.Key), "ctl:audit:") {
+			return errors.New("the disk is full")
+		}
+	}
+	return s.Storage.Commit(ctx, b)
+}
