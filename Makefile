@@ -47,6 +47,8 @@ torture:
 	go run ./examples/once -kills 1000 -store postgres
 	go run ./examples/once -pauses 200 -store shared
 	go run ./examples/once -pauses 200 -store postgres
+	go run ./examples/restarts -kills 200 -store sqlite
+	go run ./examples/restarts -kills 200 -store postgres
 	testdata/releases/run 1000
 	testdata/mutants/run
 	go run ./examples/payment -kills 1000 -store sqlite

@@ -71,6 +71,8 @@ type Site struct {
 	URL   string // where Store is "postgres", of a database of its own; where it is "etcd", a prefix of its own and the members
 	Room  int    // how many runs, and activities, it has at a time; 0: its default
 	Probe *Probe
+
+	Recorded bool // what Weft has written is written to it: a raw store then has the tables of Weft's
 }
 
 // A Probe is told by workflow functions and activities how far they are: they

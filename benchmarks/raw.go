@@ -122,7 +122,9 @@ func rawGroups(metric string, size int, record func(ctx context.Context, hundred
 		if err != nil {
 			return err
 		}
-		w, err := raws[c.site.Store](ctx, c.site)
+		site := c.site
+		site.Recorded = true
+		w, err := raws[site.Store](ctx, site)
 		if err != nil {
 			return err
 		}

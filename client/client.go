@@ -42,7 +42,7 @@ type Options struct {
 
 // New returns a client of the control plane at address, such as "https://shop.internal". If the
 // service serves it below a path, the address has that path. key is the secret of an API key. New
-// does not connect. Its errors are weft.ErrInvalid: an address with anything but a scheme, a host
+// does not connect. Its errors are engine.ErrInvalid: an address with anything but a scheme, a host
 // and a path; http to another machine without Options.PlainHTTP; a key that is empty or not
 // visible ASCII.
 func New(address, key string, o *Options) (*Client, error) {

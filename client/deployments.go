@@ -62,7 +62,7 @@ func (c *Client) Deployments(ctx context.Context, r weft.PageRequest) (weft.Page
 	return pageOf[wire.Deployment](ctx, c, "list deployments", "/v1/deployments", nil, r, subject{})
 }
 
-// Deployment returns a deployment. Errors, beside those of every call: weft.ErrNotFound.
+// Deployment returns a deployment. Errors, beside those of every call: engine.ErrNotFound.
 func (c *Client) Deployment(ctx context.Context, id string) (wire.Deployment, error) {
 	if id == "active" { // the route of another operation
 		return wire.Deployment{}, fmt.Errorf("%w: no deployment has the id %q", weft.ErrNotFound, id)
@@ -73,7 +73,7 @@ func (c *Client) Deployment(ctx context.Context, id string) (wire.Deployment, er
 }
 
 // ActiveDeployment returns the deployment on which new runs start. Errors, beside those of every
-// call: weft.ErrNoActiveDeployment.
+// call: engine.ErrNoActiveDeployment.
 func (c *Client) ActiveDeployment(ctx context.Context) (wire.ActiveDeployment, error) {
 	var a wire.ActiveDeployment
 	_, err := c.call(ctx, &request{what: "get the active deployment", method: http.MethodGet, path: "/v1/deployments/active"}, &a)
@@ -94,7 +94,7 @@ func IfNoneActive() Expected { return Expected{json.RawMessage("null")} }
 
 // Activate makes a deployment the one on which new runs start, also to go back to an earlier one.
 // Runs that are there already stay on theirs. The zero Expected expects nothing. Errors, beside those of every call:
-// weft.ErrNotFound, and weft.ErrNotApplicable if another one is active than expected.
+// engine.ErrNotFound, and engine.ErrNotApplicable if another one is active than expected.
 func (c *Client) Activate(ctx context.Context, id string, e Expected, by weft.Actor) (wire.Activation, error) {
 	var a wire.Activation
 	_, err := c.call(ctx, &request{

@@ -26,16 +26,16 @@ const (
 // An Error says that a control plane has refused a call, or has not answered it. It unwraps to the
 // error that the engine returns in process, if there is one: see its Code.
 //
-//	invalid_request and other 400, too_large    weft.ErrInvalid
-//	not_found                                   weft.ErrNotFound
-//	run_exists                                  a *weft.ExistsError, weft.ErrExists
-//	run_terminal                                a *weft.TerminalError, weft.ErrTerminal
-//	not_applicable, active_changed              weft.ErrNotApplicable
-//	no_active_deployment                        weft.ErrNoActiveDeployment
+//	invalid_request and other 400, too_large    engine.ErrInvalid
+//	not_found                                   engine.ErrNotFound
+//	run_exists                                  a *engine.ExistsError, engine.ErrExists
+//	run_terminal                                a *engine.TerminalError, engine.ErrTerminal
+//	not_applicable, active_changed              engine.ErrNotApplicable
+//	no_active_deployment                        engine.ErrNoActiveDeployment
 //	SignalPayloadConflict                       a *signal.ConflictError, signal.ErrConflict
 //	SignalAcceptanceIndeterminate               a *signal.IndeterminateError, signal.ErrConflict
 //	damaged                                     storage.ErrCorrupt
-//	closing                                     weft.ErrClosed
+//	closing                                     engine.ErrClosed
 //	no_answer                                   the error of the connection
 type Error struct {
 	Status        int           // of the answer; 0: there was none
@@ -52,11 +52,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	s := "client: " + e.call + ": "
-	if e.Status != 0 {
-		s += fmt.Sprintf("%d ", e.Status)
-	}
-	s += e.Code + ": " + e.Message
+	s := "client: " + e.call + ": " + e.answer()
 	if e.Unknown {
 		s += ", outcome unknown"
 	}
@@ -64,6 +60,14 @@ func (e *Error) Error() string {
 		s += " (" + e.CorrelationID + ")"
 	}
 	return s
+}
+
+// answer is what the answer says.
+func (e *Error) answer() string {
+	if e.Status == 0 {
+		return e.Code + ": " + e.Message
+	}
+	return fmt.Sprintf("%d %s: %s", e.Status, e.Code, e.Message)
 }
 
 func (e *Error) Unwrap() error { return e.err }

@@ -25,9 +25,9 @@ const longest = 30 * time.Second
 // no queue is named, the run waits in that of the workflow's definition, also with
 // StartOptions.NoQueue.
 //
-// Errors, beside those of every call: weft.ErrInvalid, also for a workflow that no engine has and
-// a queue or a deployment that is for keys of the home namespace; a *weft.ExistsError;
-// weft.ErrNoActiveDeployment; weft.ErrNotFound if there is no such deployment.
+// Errors, beside those of every call: engine.ErrInvalid, also for a workflow that no engine has and
+// a queue or a deployment that is for keys of the home namespace; a *engine.ExistsError;
+// engine.ErrNoActiveDeployment; engine.ErrNotFound if there is no such deployment.
 func (c *Client) StartWorkflow(ctx context.Context, r *weft.StartRequest) (weft.Info, error) {
 	what := fmt.Sprintf("start workflow %q", r.Workflow)
 	input, err := encoded(what, "input", r.Input)
@@ -56,9 +56,9 @@ func (c *Client) StartWorkflow(ctx context.Context, r *weft.StartRequest) (weft.
 // empty workflow name stands for any. See engine.Handle.Result. It asks the control plane again and
 // again, each time for up to half a minute, for as long as the context lasts.
 //
-// Errors, beside those of every call: a *weft.WorkflowError, without a Stack unless the key has
-// ops:read; weft.ErrCancelled; weft.ErrNotFound, also if the run is one of another workflow; a
-// *weft.DecodeError if the result was encoded by a codec that Options.Codecs does not have.
+// Errors, beside those of every call: a *engine.WorkflowError, without a Stack unless the key has
+// ops:read; engine.ErrCancelled; engine.ErrNotFound, also if the run is one of another workflow; a
+// *engine.DecodeError if the result was encoded by a codec that Options.Codecs does not have.
 func (c *Client) Result(ctx context.Context, id, workflow string, result any) error {
 	what := fmt.Sprintf("result of workflow %q", id)
 	if workflow != "" {

@@ -19,8 +19,8 @@ import (
 //
 // A Message with ExpiresAfter, and one whose Start has options, cannot be sent this way: the error
 // wraps errors.ErrUnsupported, and nothing is sent. Accepted.Repeated is always false. Other errors, beside those of every call: a
-// *signal.ConflictError, a *signal.IndeterminateError, a *weft.TerminalError, weft.ErrNotFound,
-// weft.ErrExists, weft.ErrInvalid.
+// *signal.ConflictError, a *signal.IndeterminateError, a *engine.TerminalError, engine.ErrNotFound,
+// engine.ErrExists, engine.ErrInvalid.
 func (c *Client) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
 	id := m.WorkflowID
 	start, err := startOf(m.Start)

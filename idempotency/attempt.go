@@ -171,9 +171,7 @@ func (a *attempt) claiming(ctx context.Context) (*change, error) {
 		c.If = append(c.If, storage.Present(keys.Holder(a.holder.id)))
 	}
 	if a.former != nil {
-		to := a.former.sequence
-		to.SlotSourceID, to.SlotHash = "", ""
-		if err := a.former.become(c, to); err != nil {
+		if err := a.former.become(c, a.former.vacated()); err != nil {
 			return nil, err
 		}
 	}
@@ -528,10 +526,12 @@ func (a *attempt) recorded(ctx context.Context, next *entry, o outcome) outcome 
 	return busy(a.claim, err, time.Second)
 }
 
-// lost is the outcome if another holder has taken the key over.
+// lost is the outcome if another holder has taken the key over. The outcome has the receipt that is sealed now,
+// unless that is of another request: the key may have been released in between.
 func (a *attempt) lost(ctx context.Context, orphan string) outcome {
 	o := outcome{decision: DecidedFenceLost, err: &FenceLostError{EffectID: orphan}}
-	if e, err := a.get(context.WithoutCancel(ctx), a.key, a.hash); err == nil && e != nil && e.State == StateSealed {
+	ctx = context.WithoutCancel(ctx)
+	if e, err := a.get(ctx, a.key, a.hash); err == nil && e != nil && e.State == StateSealed && a.same(ctx, a.job, e) {
 		o.entry = e
 	}
 	return o

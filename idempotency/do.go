@@ -82,7 +82,7 @@ func receipt[Out any](ctx context.Context, l *Ledger, j *job, o outcome) (Receip
 	}
 	r.EffectID, r.Attempt = e.EffectID, e.Attempt
 	r.FirstSeen, r.SealedAt = micro(e.FirstSeen), micro(e.SealedAt)
-	if e.State != StateSealed {
+	if e.State != StateSealed || o.decision == DecidedConflict { // then the result is of another request
 		return r, o.err
 	}
 	if e.Unavailable != "" {

@@ -89,6 +89,66 @@ func TestEvictedEventIsNotSealed(t *testing.T) {
 	})
 }
 
+// FEN-15, section 3: a call that lost its key gets nothing of another request that has the key now, and those that
+// wait for this call in its process get a conflict.
+func TestFenceLostToAnotherRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sharedStore()
+		mine := ledger(t, s, lease(6*time.Second))
+		theirs := ledger(t, s.another(), lease(6*time.Second))
+		begun, end := make(chan bool), make(chan bool)
+		slow := &idempotency.Effect[refund, string]{Name: "refund", OnAbandoned: idempotency.TakeOver, Run: func(context.Context, refund) (string, error) {
+			close(begun)
+			<-end // it ignores its context
+			return "mine", nil
+		}}
+		type result struct {
+			r   idempotency.Receipt[string]
+			err error
+		}
+		ask := func() chan result {
+			told := make(chan result, 1)
+			go func() {
+				r, err := slow.Do(t.Context(), mine, key, one)
+				told <- result{r, err}
+			}()
+			return told
+		}
+		leads := ask()
+		<-begun
+		s.onCommit(func(_ context.Context, b storage.Batch, apply func() error) error {
+			if renews(b) {
+				return errDown
+			}
+			return apply()
+		})
+		for i := info(t, theirs, key); i == nil || !i.Lapsed; i = info(t, theirs, key) {
+			time.Sleep(time.Second)
+		}
+		k := key
+		k.Action = "refund"
+		if err := theirs.Resolve(t.Context(), k, 1, activity.NotCompleted[string](), idempotency.Actor{Name: "ann", Reason: "asked the bank"}); err != nil {
+			t.Error(err)
+		}
+		another, fast := one, *slow
+		another.Cents++
+		fast.Run = func(context.Context, refund) (string, error) { return "theirs", nil }
+		if r, err := fast.Do(t.Context(), theirs, key, another); err != nil || r.Result != "theirs" {
+			t.Errorf("the other request: %+v, %v", r, err)
+		}
+		s.onCommit(nil)
+		waits := ask()
+		synctest.Wait()
+		close(end)
+		if got := <-leads; !errors.Is(got.err, idempotency.ErrFenceLost) || got.r.Result != "" || got.r.EffectID != "" {
+			t.Errorf("the call that lost its key: %+v, %v; want ErrFenceLost, and nothing of the other request", got.r, got.err)
+		}
+		if got := <-waits; !errors.Is(got.err, idempotency.ErrConflict) || got.r.Result != "" {
+			t.Errorf("the call that waited for it: %+v, %v, want ErrConflict", got.r, got.err)
+		}
+	})
+}
+
 // FEN-13, FEN-15: an EffectID that panics costs the final id, but not the result.
 func TestEffectIDThatPanicsKeepsTheResult(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {

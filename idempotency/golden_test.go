@@ -56,10 +56,11 @@ func TestGoldenRecords(t *testing.T) {
 		"entry-indeterminate": at(func(e *entry) {
 			e.State, e.Failure, e.Doubt, e.Attempt = StateIndeterminate, "timed out", true, 2
 		}),
-		"entry-ordered": at(func(e *entry) { e.OrderSource, e.OrderVersion = "account:7", "12" }),
-		"lease":         held(lease{Nonce: "NONCE", TTL: 30000000, Clock: 1767355200000000}),
-		"lease-alone":   held(lease{Opening: "OPENING", Nonce: "NONCE", Clock: 1767355200000000}),
-		"sequence":      order(sequence{Version: "12", SourceID: k.SourceID, Hash: k.Hash(), Epoch: 1853212}),
-		"sequence-slot": order(sequence{Version: "12", SourceID: k.SourceID, Hash: k.Hash(), Epoch: 1853212, SlotSourceID: "req2", SlotHash: strings.Repeat("a", 64)}),
+		"entry-ordered":       at(func(e *entry) { e.OrderSource, e.OrderVersion = "account:7", "12" }),
+		"lease":               held(lease{Nonce: "NONCE", TTL: 30000000, Clock: 1767355200000000}),
+		"lease-alone":         held(lease{Opening: "OPENING", Nonce: "NONCE", Clock: 1767355200000000}),
+		"sequence":            order(sequence{Version: "12", SourceID: k.SourceID, Hash: k.Hash(), Epoch: 1853212}),
+		"sequence-slot":       order(sequence{Version: "12", SourceID: k.SourceID, Hash: k.Hash(), Epoch: 1853212, SlotSourceID: "req2", SlotHash: strings.Repeat("a", 64)}),
+		"sequence-slot-epoch": order(sequence{SlotSourceID: "req2", SlotHash: strings.Repeat("a", 64), SlotEpoch: 1853213}),
 	})
 }

@@ -278,6 +278,8 @@ func inconsistencies(s storage.Storage) (wrong []string, leases int) {
 			e := entries[at]
 			if e == nil || e.State != StateInProgress && e.State != StateIndeterminate || e.OrderSource != parts[3] {
 				bad("the slot of %s names what is not under way: %+v", stored.Key, e)
+			} else if src.SlotEpoch != e.Epoch {
+				bad("the slot of %s was taken with the token %d, and the claim has %d", stored.Key, src.SlotEpoch, e.Epoch)
 			}
 			slots[at] = string(stored.Key)
 		}

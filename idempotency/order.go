@@ -23,6 +23,11 @@ type sequence struct {
 	SlotSourceID string `cbor:"5,keyasint,omitempty"` // of what is under way
 	SlotHash     string `cbor:"6,keyasint,omitempty"` // "": nothing is
 
+	// SlotEpoch is the fencing token of the claim that took the slot. So no two claims leave the same
+	// record, and a batch that was decided when an event had the slot is refused if that event has
+	// left the slot and taken it again.
+	SlotEpoch uint64 `cbor:"7,keyasint,omitempty"`
+
 	UnknownFields record.Unknown `cbor:"-"`
 }
 
@@ -72,14 +77,20 @@ func (src *source) become(c *change, next sequence) error {
 
 // taken returns s with e in the slot.
 func (s sequence) taken(e *entry, hash string) sequence {
-	s.SlotSourceID, s.SlotHash = e.SourceID, hash
+	s.SlotSourceID, s.SlotHash, s.SlotEpoch = e.SourceID, hash, e.Epoch
+	return s
+}
+
+// vacated returns s with nothing in the slot.
+func (s sequence) vacated() sequence {
+	s.SlotSourceID, s.SlotHash, s.SlotEpoch = "", "", 0
 	return s
 }
 
 // after returns s after a claim has ended as e says.
 func (s sequence) after(e *entry, hash string) sequence {
 	if s.SlotHash == hash && e.State != StateIndeterminate {
-		s.SlotSourceID, s.SlotHash = "", ""
+		s = s.vacated()
 	}
 	if e.State == StateSealed {
 		s.Version, s.SourceID, s.Hash, s.Epoch = e.OrderVersion, e.SourceID, hash, e.Epoch
@@ -95,8 +106,7 @@ func (src *source) without(next *entry, hash string) (to sequence, changed bool)
 	case src.SlotHash == hash && next != nil:
 		return to.after(next, hash), true
 	case src.SlotHash == hash:
-		to.SlotSourceID, to.SlotHash = "", ""
-		return to, true
+		return to.vacated(), true
 	case src.Hash == hash && next == nil:
 		to.Version, to.SourceID, to.Hash, to.Epoch = "", "", "", 0
 		return to, true

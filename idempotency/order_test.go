@@ -1,6 +1,7 @@
 package idempotency_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -210,6 +211,61 @@ func TestOrderSlot(t *testing.T) {
 			})
 		})
 	}
+}
+
+// FEN-38, section 3, Order: a claim that lands late is refused if another event has left the slot and
+// taken it again meanwhile, so that the slot names the same event as when the claim was decided.
+func TestLateClaimOfASlotThatWasTakenAgain(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		slow := &hooked{inner: s, shared: true}
+		mine, theirs := ledger(t, slow), ledger(t, slow.another())
+		first, second := event{"e1", "a", "1"}, event{"e2", "a", "2"}
+		begun, end, ended := make(chan bool, 1), make(chan error), make(chan bool)
+		theirEffect := inOrderOf(idempotency.Hold, func(context.Context, event) (string, error) {
+			begun <- true
+			return "", <-end
+		})
+		try := func() { // of the first event
+			theirEffect.Do(t.Context(), theirs, keyOf(first), first)
+			ended <- true
+		}
+		go try()
+		<-begun
+
+		// The second event finds the first one in the slot, and its attempt over.
+		at := []byte("idem:shop%3A1:acme:e1:")
+		met := false
+		slow.onGet(func(_ context.Context, key []byte) error {
+			if bytes.HasPrefix(key, at) && !met {
+				met = true
+				end <- activity.NoEffect(errBroke)
+				<-ended
+			}
+			return nil
+		})
+		// When its claim lands, there is a second attempt of the first event, of unknown outcome.
+		var landed error
+		slow.onCommit(func(_ context.Context, b storage.Batch, apply func() error) error {
+			if !claims(b) {
+				return apply()
+			}
+			slow.onCommit(nil)
+			go try()
+			<-begun
+			end <- errBroke
+			<-ended
+			landed = apply()
+			return landed
+		})
+		m := new(mirror)
+		_, err := m.effect(idempotency.Hold).Do(t.Context(), mine, keyOf(second), second)
+		if !met || !errors.Is(landed, storage.ErrConflict) {
+			t.Errorf("the late claim: %v, want a conflict", landed)
+		}
+		if !errors.Is(err, idempotency.ErrIndeterminate) || m.got() != "" {
+			t.Errorf("got %v, applied %q; want nothing while the first event is in doubt", err, m.got())
+		}
+	})
 }
 
 // inDoubt leaves an event of version 2 in doubt, whose slot it keeps. The version 1 is sealed before it.

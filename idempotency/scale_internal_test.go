@@ -76,7 +76,7 @@ func TestSweepLeavesNothing(t *testing.T) {
 	l := sweeper(t, s)
 	const entries = 2000
 	var sizes []int64
-	for range 4 {
+	for range 8 { // the log is copied to the file every 16 MiB
 		expired(t, s, entries)
 		if n, err := l.sweep(t.Context()); n != entries || err != nil {
 			t.Fatalf("removed %d, %v", n, err)
@@ -90,8 +90,8 @@ func TestSweepLeavesNothing(t *testing.T) {
 		}
 		sizes = append(sizes, f.Size())
 	}
-	if sizes[3] > sizes[1]*5/4 {
-		t.Errorf("the file grows: %v", sizes)
+	if sizes[3] < 1<<20 || sizes[7] > sizes[3]*5/4 {
+		t.Errorf("the file grows, or was not written: %v", sizes)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -20,7 +21,12 @@ func (completion) Run(e *env) error {
 	global := flags(e.model.Flags, values)
 	for _, v := range e.model.Children {
 		verbs = append(verbs, v.Name)
-		fmt.Fprintf(&cases, "\t%s) words=%q ;;\n", v.Name, flags(v.Flags, values)+" "+global)
+		var subs []string // the verbs of a group
+		all := v.Flags
+		for _, sub := range v.Children {
+			subs, all = append(subs, sub.Name), append(all, sub.Flags...)
+		}
+		fmt.Fprintf(&cases, "\t%s) words=%q subs=%q ;;\n", v.Name, flags(all, values)+" "+global, strings.Join(subs, " "))
 	}
 	var enums strings.Builder
 	for _, flag := range sortedKeys(values) {
@@ -32,7 +38,7 @@ func (completion) Run(e *env) error {
 
 const script = `# completion of weft for bash: source <(weft completion bash)
 _weft() {
-	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb= words word
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb= words subs word
 	COMPREPLY=()
 	case $prev in
 %s	esac
@@ -46,6 +52,8 @@ _weft() {
 	esac
 	if [[ $cur == -* ]]; then
 		COMPREPLY=($(compgen -W "$words" -- "$cur"))
+	elif [[ $prev == "$verb" ]]; then
+		COMPREPLY=($(compgen -W "$subs" -- "$cur"))
 	fi
 }
 complete -o default -F _weft weft
@@ -55,7 +63,9 @@ complete -o default -F _weft weft
 func flags(all []*kong.Flag, values map[string]string) string {
 	var found []string
 	for _, f := range all {
-		found = append(found, "--"+f.Name)
+		if name := "--" + f.Name; !slices.Contains(found, name) { // verbs of a group share flags
+			found = append(found, name)
+		}
 		if f.Enum != "" {
 			values[f.Name] = strings.TrimSpace(strings.ReplaceAll(f.Enum, ",", " "))
 		}

@@ -3,9 +3,17 @@ package main_test
 import (
 	"bufio"
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	remote "github.com/weft-go/weft/client"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -275,7 +284,7 @@ func TestKeyVerbs(t *testing.T) {
 		if out, code := as(made, "runs", "list"); code != 0 {
 			t.Errorf("with the new key: %s", out)
 		}
-		if out, code := as(made, "runs", "start", "checkout"); code != 1 || !strings.Contains(out, "missing_scope") {
+		if out, code := as(made, "runs", "start", "checkout"); code != 1 || !strings.Contains(out, "missing_scope") || !strings.Contains(out, "use a key with the scope") {
 			t.Errorf("without the scope: %d, %s", code, out)
 		}
 		out, notes, code := x.run("keys", "rotate", "reader", "--grace", "0s")
@@ -513,4 +522,80 @@ func TestLargeHeads(t *testing.T) {
 	if a.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("a head of 40 KiB is answered with %d", a.StatusCode)
 	}
+}
+
+// HTTP-92: off loopback it serves https, and only that.
+func TestServeByTLS(t *testing.T) {
+	dir := t.TempDir()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: certificate}, "key.pem": {Type: "EC PRIVATE KEY", Bytes: der}} {
+		data := pem.EncodeToMemory(block)
+		roots.AppendCertsFromPEM(data)
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x := shell{t: t, program: program(t), store: newKind(t, "sqlite").store}.serveWith(nil, "--demo",
+		"--listen", "0.0.0.0:0", "--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"))
+	_, port, found := strings.Cut(strings.TrimPrefix(x.url, "https://"), "]:")
+	if !found {
+		_, port, _ = strings.Cut(strings.TrimPrefix(x.url, "https://"), ":")
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
+	defer transport.CloseIdleConnections()
+	c, err := remote.New("https://127.0.0.1:"+port, x.secret(), &remote.Options{Transport: transport})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.ActiveDeployment(t.Context()); err != nil {
+		t.Error(err)
+	}
+	// A server that is not trusted is not asked again.
+	c, err = remote.New("https://127.0.0.1:"+port, x.secret(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.ActiveDeployment(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("without its certificate: %v", err)
+	}
+	x.stop()
+
+	// A proxy that is trusted may add https; without it, requests are refused.
+	x.begin(nil, "--demo", "--listen", "0.0.0.0:0", "--trusted-proxy", "127.0.0.1")
+	_, port, _ = strings.Cut(strings.TrimPrefix(strings.Replace(x.url, "[::]", "", 1), "http://"), ":")
+	for proto, want := range map[string]int{"": 400, "http": 400, "https": 200} {
+		q, err := http.NewRequest("GET", "http://127.0.0.1:"+port+"/v1/deployments/active", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Header.Set("Authorization", "Bearer "+x.secret())
+		if proto != "" {
+			q.Header.Set("X-Forwarded-Proto", proto)
+		}
+		a, err := http.DefaultClient.Do(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+		if a.StatusCode != want {
+			t.Errorf("forwarded by %q: %d, want %d", proto, a.StatusCode, want)
+		}
+	}
+	x.stop()
 }

@@ -17,6 +17,8 @@ import (
 	"unicode/utf16"
 
 	"github.com/weft-go/weft"
+	remote "github.com/weft-go/weft/client"
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -129,7 +131,10 @@ func printJSON(w io.Writer, v any) error {
 
 // explained returns an error on one line, with what can be done about it.
 func explained(err error) string {
-	s := strings.TrimPrefix(text(joined(err.Error())), "engine: ")
+	s := strings.TrimPrefix(strings.TrimPrefix(text(joined(err.Error())), "engine: "), "client: ")
+	if answer, ok := errors.AsType[*remote.Error](err); ok {
+		return s + advised(answer)
+	}
 	unfinished, _ := errors.AsType[*weft.InterruptedError](err)
 	switch {
 	case unfinished != nil && unfinished.Unknown:
@@ -144,6 +149,29 @@ func explained(err error) string {
 		return s + ": give more time with --timeout"
 	}
 	return s
+}
+
+// advised returns what can be done about an error of a control plane, after a colon.
+func advised(e *remote.Error) string {
+	switch {
+	case e.Unknown:
+		return ": see whether it happened before you repeat it"
+	case e.Code == remote.CodeNoAnswer:
+		return ": check --url, and whether it runs"
+	}
+	switch wire.Code(e.Code) {
+	case wire.CodeUnauthorized:
+		return ": check WEFT_KEY or --key-file; weft keys create makes a key"
+	case wire.CodeMissingScope:
+		return ": use a key with the scope; weft keys create makes one"
+	case wire.CodeNoActiveDeployment:
+		return ": see weft deployments"
+	case wire.CodeRunExists:
+		return ": give another id, or the same workflow and input as before"
+	case wire.CodeSignalAcceptanceIndeterminate:
+		return ": look at it with weft signals list, and clear it"
+	}
+	return ""
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

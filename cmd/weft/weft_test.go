@@ -808,6 +808,10 @@ func TestCompletion(t *testing.T) {
 		{"weft resolve order-42 2 --as f", "failed"},
 		{"weft cancel x --re", "--reason"},
 		{"weft describe orde", ""},
+		{"weft runs re", "result resume resolve"},
+		{"weft deployments activate x --exp", "--expect --expect-none"},
+		{"weft keys list ro", ""},
+		{"weft signals send --ur", "--url"},
 	} {
 		out, err := exec.Command(bash, "-c", `source "$0"; COMP_WORDS=($1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _weft; echo "${COMPREPLY[*]}"`, script, c.line).CombinedOutput()
 		if err != nil || strings.TrimSpace(string(out)) != c.want {

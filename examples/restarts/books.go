@@ -23,6 +23,8 @@ import (
 type books struct {
 	mu     sync.Mutex
 	orders []*order
+	active []string          // the keys of the activations that were answered
+	last   string            // the deployment of the last one
 	first  map[string][]byte // the first answer to each write
 	count  struct{ answers, replays, lost int }
 	found
@@ -44,17 +46,26 @@ func (b *books) add(o *order) {
 	b.orders = append(b.orders, o)
 }
 
+func (b *books) activated(key, deployment string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.active, b.last = append(b.active, key), deployment
+}
+
 // String says what happened.
 func (b *books) String() string {
-	return fmt.Sprintf("%d orders, %d answers to writes, %d of them to repetitions; %d requests without an answer; %d duplicates, %d lost, %d changed answers, %d writes without an audit row",
-		len(b.orders), b.count.answers, b.count.replays, b.count.lost, len(b.duplicates), len(b.lost), len(b.changed), len(b.unaudited))
+	return fmt.Sprintf("%d orders, %d activations, %d answers to writes, %d of them to repetitions; %d requests without an answer; %d duplicates, %d lost, %d changed answers, %d writes without an audit row",
+		len(b.orders), len(b.active), b.count.answers, b.count.replays, b.count.lost, len(b.duplicates), len(b.lost), len(b.changed), len(b.unaudited))
 }
 
 // verdict is an error if something is wrong, or if too little happened to tell.
 func (b *books) verdict() error {
-	for what, all := range map[string][]string{"duplicates": b.duplicates, "lost": b.lost, "changed answers": b.changed, "writes without an audit row": b.unaudited} {
-		if len(all) > 0 {
-			return fmt.Errorf("violations: %d %s, such as %s", len(all), what, strings.Join(all[:min(len(all), 5)], ", "))
+	for _, v := range []struct {
+		what string
+		all  []string
+	}{{"duplicates", b.duplicates}, {"lost", b.lost}, {"changed answers", b.changed}, {"writes without an audit row", b.unaudited}} {
+		if len(v.all) > 0 {
+			return fmt.Errorf("violations: %d %s, such as %s", len(v.all), v.what, strings.Join(v.all[:min(len(v.all), 5)], ", "))
 		}
 	}
 	if len(b.orders) == 0 || b.count.lost == 0 || b.count.replays == 0 {
@@ -128,13 +139,14 @@ type view struct {
 	output  map[string]string      // who has approved a run
 	created map[string]int         // audit rows of starts that were no repetitions, by their idempotency key
 	sent    map[string]int         // audit rows of signals, by their run
+	active  string                 // the active deployment
 }
 
 // compare waits until all orders have ended, and compares what the control plane says with the books.
 func (b *books) compare(ctx context.Context, c *client.Client) error {
 	for _, s := range []checkpoint.Status{checkpoint.StatusPending, checkpoint.StatusRunning} {
 		for end := time.Now().Add(2 * time.Minute); ; {
-			p, err := c.Page(ctx, weft.Filter{Status: s}, weft.PageRequest{Limit: 1})
+			p, err := c.Page(ctx, weft.Filter{Status: s, Deployment: served}, weft.PageRequest{Limit: 1})
 			if err != nil {
 				return err
 			}
@@ -154,14 +166,19 @@ func (b *books) compare(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	changed := b.changed
-	b.found = examine(b.orders, v)
+	b.found = examine(b.orders, b.active, b.last, v)
 	b.changed = append(b.changed, changed...)
 	return nil
 }
 
 // look asks the control plane.
 func look(ctx context.Context, c *client.Client, orders []*order) (v view, err error) {
-	v = view{map[string][]weft.Info{}, map[string]int{}, map[string]string{}, map[string]int{}, map[string]int{}}
+	v = view{map[string][]weft.Info{}, map[string]int{}, map[string]string{}, map[string]int{}, map[string]int{}, ""}
+	active, err := c.ActiveDeployment(ctx)
+	if err != nil {
+		return v, err
+	}
+	v.active = active.DeploymentID
 	for i, err := range c.List(ctx, weft.Filter{}) {
 		if err != nil {
 			return v, err
@@ -169,7 +186,7 @@ func look(ctx context.Context, c *client.Client, orders []*order) (v view, err e
 		v.runs[i.Labels["key"]] = append(v.runs[i.Labels["key"]], i)
 	}
 	for _, o := range orders {
-		if !o.approves {
+		if !o.approves || o.deployment != served {
 			continue
 		}
 		signals, err := c.Signals(ctx, o.run, weft.PageRequest{})
@@ -192,13 +209,15 @@ func look(ctx context.Context, c *client.Client, orders []*order) (v view, err e
 		}
 		v.output[o.run] = receipt.ApprovedBy
 	}
+	first := func(r wire.AuditRow) {
+		if !r.Metadata.Deduped {
+			v.created[r.Metadata.IdempotencyKey]++
+		}
+	}
 	for action, note := range map[string]func(wire.AuditRow){
-		"runs.create": func(r wire.AuditRow) {
-			if !r.Metadata.Deduped {
-				v.created[r.Metadata.IdempotencyKey]++
-			}
-		},
-		"signals.send": func(r wire.AuditRow) { v.sent[r.Metadata.RunID]++ },
+		"runs.create":          first,
+		"deployments.activate": first,
+		"signals.send":         func(r wire.AuditRow) { v.sent[r.Metadata.RunID]++ },
 	} {
 		for r := (weft.PageRequest{Limit: 1000}); ; {
 			p, err := c.Audit(ctx, client.AuditFilter{Action: action, Result: "success"}, r)
@@ -216,8 +235,20 @@ func look(ctx context.Context, c *client.Client, orders []*order) (v view, err e
 	return v, nil
 }
 
-// examine says what is wrong.
-func examine(orders []*order, v view) (f found) {
+// examine says what is wrong. activations are the keys of those that were answered, and last is the
+// deployment of the last one.
+func examine(orders []*order, activations []string, last string, v view) (f found) {
+	if v.active != last {
+		f.lost = append(f.lost, "the activation of "+last)
+	}
+	for _, key := range activations {
+		switch n := v.created[key]; {
+		case n == 0:
+			f.unaudited = append(f.unaudited, key)
+		case n > 1:
+			f.duplicates = append(f.duplicates, key+" in the audit trail")
+		}
+	}
 	known := map[string]bool{}
 	for _, o := range orders {
 		known[o.key] = true
@@ -225,7 +256,7 @@ func examine(orders []*order, v view) (f found) {
 		switch {
 		case len(runs) > 1:
 			f.duplicates = append(f.duplicates, o.key)
-		case !slices.ContainsFunc(runs, func(i weft.Info) bool { return i.ID == o.run && i.Status == checkpoint.StatusCompleted }):
+		case !slices.ContainsFunc(runs, o.isRun):
 			f.lost = append(f.lost, o.key)
 		}
 		switch n := v.created[o.key]; {
@@ -237,14 +268,17 @@ func examine(orders []*order, v view) (f found) {
 		if !o.approves {
 			continue
 		}
+		if v.sent[o.run] == 0 {
+			f.unaudited = append(f.unaudited, "approval of "+o.key)
+		}
+		if o.deployment != served {
+			continue // nobody has received it
+		}
 		if v.left[o.run] > 0 {
 			f.duplicates = append(f.duplicates, "approval of "+o.key)
 		}
 		if v.output[o.run] != o.key {
 			f.lost = append(f.lost, "approval of "+o.key)
-		}
-		if v.sent[o.run] == 0 {
-			f.unaudited = append(f.unaudited, "approval of "+o.key)
 		}
 	}
 	for key := range v.runs {
@@ -252,6 +286,15 @@ func examine(orders []*order, v view) (f found) {
 			f.duplicates = append(f.duplicates, "a run with the key "+key)
 		}
 	}
-	slices.Sort(f.duplicates)
 	return f
+}
+
+// isRun reports whether a run is the one that the customer was told of. On the served deployment it
+// has completed, and on the other one it waits.
+func (o *order) isRun(i weft.Info) bool {
+	want := checkpoint.StatusCompleted
+	if o.deployment != served {
+		want = checkpoint.StatusPending
+	}
+	return i.ID == o.run && i.Deployment == o.deployment && i.Status == want
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,23 +10,22 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/client"
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
 )
 
 // An order, and what the customers were told of it.
 type order struct {
-	key      string // the idempotency key of its start, and its label "key"
-	approves bool
-	run      string
-	accepted signal.Accepted // of its approval
+	key        string // the idempotency key of its start, and its label "key"
+	approves   bool
+	run        string
+	deployment string          // on which it begins
+	accepted   signal.Accepted // of its approval
 }
 
-// The definitions of the demonstration, as far as a client needs them.
-var (
-	checkout = &engine.Workflow[map[string]int, map[string]any]{Name: "checkout"}
-	approved = &signal.Signal[string]{Name: "approved"}
-)
+// approved is the signal of the demonstration.
+var approved = &signal.Signal[string]{Name: "approved"}
 
 // A crowd is customers at work.
 type crowd struct {
@@ -51,7 +51,44 @@ func shop(ctx context.Context, c *client.Client, b *books, o options) *crowd {
 			}
 		})
 	}
+	x.wg.Go(func() {
+		if err := release(ctx, c, b, o, x.enough); err != nil {
+			x.once.Do(func() { x.err = err; close(x.broken) })
+		}
+	})
 	return x
+}
+
+// The deployments of the demonstration: the one that "weft serve" executes, and one that no engine
+// has, so that its orders wait.
+const (
+	served   = "demo-1"
+	unserved = "demo-2"
+)
+
+// release activates the two deployments by turns, the served one last. It repeats each activation,
+// after it was answered.
+func release(ctx context.Context, c *client.Client, b *books, o options, enough <-chan struct{}) error {
+	_, err := insist(ctx, func() (wire.Deployment, error) {
+		return c.CreateDeployment(ctx, json.RawMessage(`{"deploymentId": "`+unserved+`", "workflows": [{"name": "checkout"}]}`), nil)
+	})
+	for n := 0; err == nil; n++ {
+		more := sleep(ctx, 10*o.pause, enough)
+		deployment := []string{unserved, served}[n%2]
+		key := fmt.Sprintf("activation-%06d", n)
+		for range 2 {
+			if _, err = insist(ctx, func() (wire.Activation, error) {
+				return c.Activate(client.WithIdempotencyKey(ctx, key), deployment, client.Expected{}, engine.Actor{Reason: key})
+			}); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+		}
+		b.activated(key, deployment)
+		if !more && deployment == served {
+			return nil
+		}
+	}
+	return err
 }
 
 func (x *crowd) failed() <-chan struct{} { return x.broken }
@@ -70,22 +107,18 @@ func (o *order) place(ctx context.Context, c *client.Client) error {
 	if o.approves {
 		cents = 49_000
 	}
-	labelled := checkout.With(engine.StartOptions{Labels: map[string]string{"key": o.key}})
+	start := engine.StartRequest{Workflow: "checkout", Input: map[string]int{"cents": cents}, Options: engine.StartOptions{Labels: map[string]string{"key": o.key}}}
 	for range 2 {
-		run, err := insist(ctx, func() (string, error) {
-			h, err := labelled.Start(client.WithIdempotencyKey(ctx, o.key), c, "", map[string]int{"cents": cents})
-			if err != nil {
-				return "", err
-			}
-			return h.ID(), nil
+		i, err := insist(ctx, func() (engine.Info, error) {
+			return c.StartWorkflow(client.WithIdempotencyKey(ctx, o.key), &start)
 		})
 		if err != nil {
 			return fmt.Errorf("start of %s: %w", o.key, err)
 		}
-		if o.run != "" && run != o.run {
-			return fmt.Errorf("start of %s: the run is %s, and was %s", o.key, run, o.run)
+		if o.run != "" && (i.ID != o.run || i.Deployment != o.deployment) {
+			return fmt.Errorf("start of %s: the run is %s on %s, and was %s on %s", o.key, i.ID, i.Deployment, o.run, o.deployment)
 		}
-		o.run = run
+		o.run, o.deployment = i.ID, i.Deployment
 	}
 	for range 2 {
 		if !o.approves {

@@ -6,7 +6,7 @@
 //
 // It builds the command weft and runs "weft serve -demo" as a process of its own. Customers start
 // orders and approve some of them, through package client, which asks again for answers that were
-// lost. They also repeat what was answered. Meanwhile the process is killed and started again, some
+// lost. They also repeat what was answered. New orders begin on another deployment again and again. Meanwhile the process is killed and started again, some
 // of the times while it starts.
 //
 // At the end it compares what the customers were told with the runs, the signals and the audit trail

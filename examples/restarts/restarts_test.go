@@ -16,7 +16,7 @@ import (
 )
 
 // HTTP-49, HTTP-57, HTTP-58, HTTP-74: whenever "weft serve" is killed, each order is started once, each
-// answer stays the same, and each acknowledged write has an audit row. WEFT_KILLS kills per store.
+// answer stays the same, also after an activation, and each acknowledged write has an audit row. WEFT_KILLS kills per store.
 func TestRestarts(t *testing.T) {
 	torture.Slow(t)
 	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), "6"))
@@ -41,12 +41,13 @@ func TestRestarts(t *testing.T) {
 // a time.
 func TestWrong(t *testing.T) {
 	good := func() ([]*order, view) {
-		return []*order{{key: "k", approves: true, run: "r"}}, view{
-			runs:    map[string][]weft.Info{"k": {{ID: "r", Status: checkpoint.StatusCompleted}}},
+		return []*order{{key: "k", approves: true, run: "r", deployment: served}}, view{
+			runs:    map[string][]weft.Info{"k": {{ID: "r", Status: checkpoint.StatusCompleted, Deployment: served}}},
 			left:    map[string]int{"r": 0},
 			output:  map[string]string{"r": "k"},
-			created: map[string]int{"k": 1},
+			created: map[string]int{"k": 1, "a": 1},
 			sent:    map[string]int{"r": 1},
+			active:  served,
 		}
 	}
 	for _, c := range []struct {
@@ -66,13 +67,21 @@ func TestWrong(t *testing.T) {
 		{"two approvals", func(_ *order, v *view) { v.left["r"] = 1 }, "1 duplicates"},
 		{"no audit row of the start", func(_ *order, v *view) { v.created["k"] = 0 }, "1 writes without an audit row"},
 		{"two audit rows of the start", func(_ *order, v *view) { v.created["k"] = 2 }, "1 duplicates"},
+		{"it waits on the other deployment", func(o *order, v *view) {
+			o.deployment = unserved
+			v.runs["k"][0].Deployment, v.runs["k"][0].Status = unserved, checkpoint.StatusPending
+		}, ""},
+		{"it is on another deployment", func(_ *order, v *view) { v.runs["k"][0].Deployment = unserved }, "1 lost"},
+		{"another deployment is active", func(_ *order, v *view) { v.active = unserved }, "1 lost"},
+		{"no audit row of the activation", func(_ *order, v *view) { v.created["a"] = 0 }, "1 writes without an audit row"},
+		{"two audit rows of the activation", func(_ *order, v *view) { v.created["a"] = 2 }, "1 duplicates"},
 		{"no audit row of the approval", func(_ *order, v *view) { v.sent["r"] = 0 }, "1 writes without an audit row"},
 	} {
 		orders, v := good()
 		c.change(orders[0], &v)
 		b := newBooks()
 		b.orders, b.count.lost, b.count.replays = orders, 1, 1
-		b.found = examine(orders, v)
+		b.found = examine(orders, []string{"a"}, served, v)
 		err := b.verdict()
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)

@@ -166,7 +166,7 @@ func TestForeignFileIsNotTouched(t *testing.T) {
 }
 
 // host opens the database as the host application would.
-func host(t *testing.T, path string) *sql.DB {
+func host(t testing.TB, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
@@ -176,7 +176,7 @@ func host(t *testing.T, path string) *sql.DB {
 	return db
 }
 
-func exec(t *testing.T, db *sql.DB, statement string) {
+func exec(t testing.TB, db *sql.DB, statement string) {
 	t.Helper()
 	if _, err := db.Exec(statement); err != nil {
 		t.Fatalf("%s: %v", statement, err)
@@ -229,7 +229,9 @@ func TestCommitWaitsForTheHost(t *testing.T) {
 func TestForeignTableIsRefused(t *testing.T) {
 	for _, create := range []string{
 		`CREATE TABLE weft (id INTEGER PRIMARY KEY, v TEXT)`,
-		`CREATE TABLE weft (k BLOB PRIMARY KEY, v BLOB NOT NULL)`,
+		`CREATE TABLE weft (k BLOB PRIMARY KEY, v BLOB NOT NULL)`, // its keys may be NULL
+		`CREATE TABLE weft (k BLOB NOT NULL, v BLOB NOT NULL)`,
+		`CREATE TABLE weft (k BLOB PRIMARY KEY NOT NULL, v BLOB)`,
 		`CREATE TABLE weft (k TEXT PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID`,
 		`CREATE TABLE weft (k BLOB PRIMARY KEY, v BLOB) WITHOUT ROWID`,
 		`CREATE TABLE weft (k BLOB PRIMARY KEY, v BLOB NOT NULL, w) WITHOUT ROWID`,

@@ -52,11 +52,24 @@ func TestStorage(t *testing.T) {
 	}
 	relaxed := durable
 	relaxed.Durable = false
-	t.Run("full", func(t *testing.T) { runSuite(t, nil, durable) })
-	t.Run("relaxed", func(t *testing.T) { runSuite(t, &sqlite.Options{Relaxed: true}, relaxed) })
+	t.Run("full", func(t *testing.T) { runSuite(t, newPath, nil, durable) })
+	t.Run("relaxed", func(t *testing.T) { runSuite(t, newPath, &sqlite.Options{Relaxed: true}, relaxed) })
+	t.Run("earlier table", func(t *testing.T) { runSuite(t, newEarlier, &sqlite.Options{Relaxed: true}, relaxed) })
 }
 
-func runSuite(t *testing.T, o *sqlite.Options, want storage.Capabilities) {
+// newEarlier returns the path of a new file with the table of earlier releases.
+func newEarlier(t testing.TB) string {
+	t.Helper()
+	path := newPath(t)
+	db := host(t, path)
+	exec(t, db, `CREATE TABLE weft (k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID`)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func runSuite(t *testing.T, newPath func(testing.TB) string, o *sqlite.Options, want storage.Capabilities) {
 	paths := map[storage.Storage]string{}
 	at := func(t testing.TB, path string) storage.Storage {
 		s := open(t, path, o)
