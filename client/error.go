@@ -52,11 +52,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	s := "client: " + e.call + ": "
-	if e.Status != 0 {
-		s += fmt.Sprintf("%d ", e.Status)
-	}
-	s += e.Code + ": " + e.Message
+	s := "client: " + e.call + ": " + e.answer()
 	if e.Unknown {
 		s += ", outcome unknown"
 	}
@@ -64,6 +60,14 @@ func (e *Error) Error() string {
 		s += " (" + e.CorrelationID + ")"
 	}
 	return s
+}
+
+// answer is what the answer says.
+func (e *Error) answer() string {
+	if e.Status == 0 {
+		return e.Code + ": " + e.Message
+	}
+	return fmt.Sprintf("%d %s: %s", e.Status, e.Code, e.Message)
 }
 
 func (e *Error) Unwrap() error { return e.err }

@@ -67,7 +67,6 @@ func (c *Client) call(ctx context.Context, r *request, out any) (reply, error) {
 		return reply{}, err
 	}
 	unknown := false // an attempt may have taken effect
-	var last *Error
 	for failures := 1; ; failures++ {
 		answered, o, failed := c.try(ctx, r, body, contentType, key)
 		if failed == nil {
@@ -78,22 +77,21 @@ func (c *Client) call(ctx context.Context, r *request, out any) (reply, error) {
 		}
 		unknown = r.writes && o.leaves(unknown)
 		if o.status == 0 && ctx.Err() != nil {
-			return reply{}, c.interrupted(ctx, r, "an answer of "+c.base, unknown, last)
+			return reply{}, c.interrupted(ctx, r, "an answer of "+c.base, unknown, nil)
 		}
-		last = failed
-		last.Unknown = unknown
+		failed.Unknown = unknown
 		if !o.again(failures, !r.unsafe) {
-			return reply{}, last
+			return reply{}, failed
 		}
 		pause := o.pause(failures, c.random)
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < pause || !backoff.Sleep(ctx, pause) {
-			return reply{}, c.interrupted(ctx, r, "the next attempt", unknown, last)
+			return reply{}, c.interrupted(ctx, r, "the next attempt, after "+failed.answer(), unknown, failed)
 		}
 	}
 }
 
-// try makes one attempt. If it has failed, try returns what for outcome.again, and the error of
-// the call in case there is no other attempt.
+// try makes one attempt. If it has failed, try returns how, and the error of the call in case there is
+// no other attempt.
 func (c *Client) try(ctx context.Context, r *request, body []byte, contentType, key string) (reply, outcome, *Error) {
 	ctx, cancel := context.WithTimeout(ctx, c.attempt+r.wait)
 	defer cancel()
@@ -158,7 +156,7 @@ func (c *Client) cause(err error) string {
 }
 
 // interrupted is the error of a call whose context ends before there is an answer, or before it
-// could be attempted again.
+// could be attempted again. last is the answer to the attempt before, or nil.
 func (c *Client) interrupted(ctx context.Context, r *request, waitedFor string, unknown bool, last *Error) error {
 	ended := ctx.Err()
 	if ended == nil {
@@ -169,7 +167,7 @@ func (c *Client) interrupted(ctx context.Context, r *request, waitedFor string, 
 	}
 	e := &weft.InterruptedError{Call: r.what, Unknown: unknown, WaitedFor: waitedFor, ReadOnly: !r.writes, Ended: ended}
 	if last != nil {
-		e.Last = last
+		e.Err = last
 	}
 	return e
 }

@@ -90,6 +90,9 @@ func TestAChangeIsOneBatch(t *testing.T) {
 		if w.Code != 201 {
 			t.Fatalf("got %d %s", w.Code, w.Body)
 		}
+		if s.keys.Load() == nil {
+			t.Fatal("no commit had an audit row")
+		}
 		var families []string
 		for _, k := range *s.keys.Load() {
 			family, _, _ := strings.Cut(k, ":")

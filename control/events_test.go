@@ -148,7 +148,7 @@ func TestFollowEvents(t *testing.T) {
 	})
 }
 
-// A stream ends when the plane closes, when the run is purged, and soon after its key is revoked.
+// A stream ends when the plane closes. The client is not told that the run has ended: it connects again.
 func TestStreamsEnd(t *testing.T) {
 	s := open(t, nil)
 	s.start(home, "wait", "w", nil)

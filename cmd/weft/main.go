@@ -1,6 +1,6 @@
 // Weft is the command for those who operate services with durable workflows. It opens a
 // store and shows what is in it, or acts on a workflow. It needs neither the service's
-// code nor a running engine, and executes nothing itself.
+// code nor a running engine, and executes nothing itself but a demonstration.
 //
 //	weft list --store sqlite:orders.db
 //	weft describe order-42 --store postgres://localhost/shop
@@ -71,7 +71,7 @@ type command struct {
 	Completion completion `cmd:"" help:"Print a script that completes this command in a shell."`
 }
 
-const description = `Weft looks into a store of durable workflows and acts on them.
+const description = `Weft looks into a store of durable workflows and acts on them. It also serves a store over HTTP (serve), and calls such a server (runs, signals, deployments, keys, audit), which needs --url and a key, and no --store or --write.
 
 The store is opened for reading, unless --write is given. SQLite can be read while a service has it open, and written if the service opened it with Shared. bbolt admits one process: stop the service first. PostgreSQL can always be read and written.
 

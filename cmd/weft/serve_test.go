@@ -439,7 +439,7 @@ func TestServeRefuses(t *testing.T) {
 		{"set WEFT_STORE instead", 2, []string{"--store", "postgres://ann:" + secret + "@127.0.0.1:1/shop"}},
 		{"the store is not", 2, []string{"--store", "mysql:x"}},
 	} {
-		_, notes, code := s.run(append([]string{"serve"}, c.args...)...)
+		_, notes, code := s.run(append([]string{"serve", "--timeout", "10s"}, c.args...)...)
 		if code != c.code || !strings.Contains(notes, c.words) || strings.Contains(notes, secret) {
 			t.Errorf("weft serve %q: exit code %d: %s", c.args, code, notes)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -34,8 +35,9 @@ type operation struct {
 	public           bool // no key is needed
 	home             bool
 	rpc              bool
-	later            bool // this release answers 501
-	body             map[string]any
+	later            bool              // this release answers 501
+	body             map[string]string // media type: the place of its schema in the document
+	query            map[string]bool   // the parameters that there are
 	responses        map[int]response
 }
 
@@ -103,16 +105,26 @@ func (d *document) operation(method, path string, o map[string]any) *operation {
 	for _, s := range scopes {
 		op.scopes = append(op.scopes, s.(string))
 	}
+	place := "/paths/" + escape(path) + "/" + strings.ToLower(method)
 	if body, ok := o["requestBody"].(map[string]any); ok {
-		op.body = object(body, "content")
+		op.body = map[string]string{}
+		for media := range object(body, "content") {
+			op.body[media] = place + "/requestBody/content/" + escape(media) + "/schema"
+		}
+	}
+	op.query = map[string]bool{}
+	parameters, _ := o["parameters"].([]any)
+	for _, p := range parameters {
+		if _, p := d.follow("", p.(map[string]any)); p["in"] == "query" {
+			op.query[p["name"].(string)] = true
+		}
 	}
 	for status, r := range object(o, "responses") {
 		n, err := strconv.Atoi(status)
 		if err != nil {
 			continue // redocly's rules refuse it
 		}
-		place := "/paths/" + escape(path) + "/" + strings.ToLower(method) + "/responses/" + status
-		place, found := d.follow(place, r.(map[string]any))
+		place, found := d.follow(place+"/responses/"+status, r.(map[string]any))
 		res := response{map[string]header{}, map[string]string{}}
 		for name, h := range object(found, "headers") {
 			_, h := d.follow("", h.(map[string]any))
@@ -226,6 +238,28 @@ func (d *document) check(op *operation, status int, h http.Header, body []byte) 
 	}
 	if err := d.validate(place, body); err != nil {
 		bad("%v", err)
+	}
+	return problems
+}
+
+// checkRequest says what the document does not allow of a request.
+func (d *document) checkRequest(op *operation, r *http.Request, body []byte) (problems []string) {
+	if op.id != "webhooks.receive" { // its query is the provider's
+		for name := range r.URL.Query() {
+			if !op.query[name] {
+				problems = append(problems, fmt.Sprintf("the parameter %s is not documented", name))
+			}
+		}
+	}
+	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	switch place, ok := op.body[media]; {
+	case len(body) == 0:
+	case !ok:
+		problems = append(problems, fmt.Sprintf("the media type %q is not documented", media))
+	case strings.HasSuffix(media, "json") && op.id != "rpc": // a batch may have bad requests
+		if err := d.validate(place, body); err != nil {
+			problems = append(problems, err.Error())
+		}
 	}
 	return problems
 }
@@ -350,6 +384,16 @@ func TestChecker(t *testing.T) {
 	}
 	if problems := d.check(op, 409, with("Content-Type", "application/problem+json"), problem("run_terminal")); problems != nil {
 		t.Errorf("a good problem: %q", problems)
+	}
+	for body, good := range map[string]bool{`{"reason":"r"}`: true, ``: true, `{"why":"r"}`: false, `{"reason":1}`: false} {
+		r := &http.Request{Header: http.Header{"Content-Type": {"application/json; charset=utf-8"}}, URL: &url.URL{}}
+		if problems := d.checkRequest(op, r, []byte(body)); (problems == nil) != good {
+			t.Errorf("the body %s: %q", body, problems)
+		}
+		r.URL.RawQuery = "more=1"
+		if d.checkRequest(op, r, []byte(body)) == nil {
+			t.Error("an unknown parameter is not found")
+		}
 	}
 	for path, want := range map[string]string{"/v1/runs/resume": "runs.resume", "/v1/runs/x/cancel": "runs.cancel", "/v1/runs": "runs.create"} {
 		if got := d.find("POST", path); got == nil || got.id != want {

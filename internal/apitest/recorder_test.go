@@ -2,6 +2,7 @@ package apitest
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"sync"
 	"testing"
@@ -17,6 +18,8 @@ type recorder struct {
 
 func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := &capture{ResponseWriter: w}
+	var sent bytes.Buffer
+	r.Body = &tee{r.Body, &sent}
 	rec.next.ServeHTTP(c, r)
 	if c.status == 0 {
 		c.status, c.header = http.StatusOK, w.Header().Clone()
@@ -27,9 +30,26 @@ func (rec *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		id = op.id
 		occurred.add(pair{op.id, c.status}, rec.t.Name())
 	}
+	if op != nil && c.status < 300 { // what is accepted is documented, too
+		for _, problem := range rec.document.checkRequest(op, r, sent.Bytes()) {
+			rec.t.Errorf("%s %s (%s) was accepted: %s\n%.2000s", r.Method, r.URL, id, problem, sent.Bytes())
+		}
+	}
 	for _, problem := range rec.document.check(op, c.status, c.header, c.body.Bytes()) {
 		rec.t.Errorf("%s %s (%s) was answered %d: %s\n%.2000s", r.Method, r.URL, id, c.status, problem, c.body.Bytes())
 	}
+}
+
+// A tee is a body that keeps what is read.
+type tee struct {
+	io.ReadCloser
+	read *bytes.Buffer
+}
+
+func (t *tee) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	t.read.Write(p[:n])
+	return n, err
 }
 
 // A capture is a ResponseWriter that keeps what is written.

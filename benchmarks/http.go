@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/weft-go/weft/control"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/signal"
+)
+
+// overHTTP measures the control plane beside direct calls of the same engine, in turn. Nothing is executed: a start and a
+// signal are one commit each.
+var overHTTP = &Workload{Name: "h1", Title: "H1: requests over 64 connections, beside 64 direct callers", Stores: []string{"sqlite", "bolt", "pebble", "postgres"}, Parts: only(plane)}
+
+const connections = 64
+
+func plane(ctx context.Context, c *Child) (err error) {
+	s, err := openStore(ctx, c.site)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	none := slog.New(slog.DiscardHandler)
+	workflow := &engine.Workflow[json.RawMessage, string]{Name: "w", Func: func(*engine.Run, json.RawMessage) (string, error) { return "", nil }}
+	e, err := engine.New(engine.Config{Storage: s, Workflows: []engine.Definition{workflow}, Logger: none})
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	const secret = "weft_sk_of-a-benchmark-on-loopback"
+	p, err := control.New(control.Config{Engine: e, RateLimit: 1_000_000, Logger: none, Keys: []control.Key{{ID: "bench", Secret: secret, Scopes: []string{"admin"}}}})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{Handler: p}
+	go srv.Serve(listener)
+	defer srv.Close()
+	transport := &http.Transport{MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections}
+	defer transport.CloseIdleConnections()
+	do := func(method, path, key, body string, want int) error {
+		r, err := http.NewRequestWithContext(ctx, method, "http://"+listener.Addr().String()+path, bytes.NewReader([]byte(body)))
+		if err != nil {
+			return err
+		}
+		r.Header.Set("Authorization", "Bearer "+secret)
+		if body != "" {
+			r.Header.Set("Content-Type", "application/json")
+		}
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		a, err := transport.RoundTrip(r)
+		if err != nil {
+			return err
+		}
+		defer a.Body.Close()
+		text, err := io.ReadAll(a.Body)
+		if err == nil && a.StatusCode != want {
+			err = fmt.Errorf("%s %s: status %d: %s", method, path, a.StatusCode, text)
+		}
+		return err
+	}
+	target := func(i int) string { return fmt.Sprint("target-", i) }
+	const input = `{"cents":4900,"sku":"apple"}`
+	for i := range connections {
+		if _, err := e.StartWorkflow(ctx, &engine.StartRequest{Workflow: "w", ID: target(i), Input: json.RawMessage(input)}); err != nil {
+			return err
+		}
+	}
+
+	for _, m := range []struct {
+		name         string
+		direct, http func(i int) error
+	}{
+		{
+			"creates",
+			func(int) error {
+				_, err := e.StartWorkflow(ctx, &engine.StartRequest{Workflow: "w", ID: uuid.NewString(), Input: json.RawMessage(input)})
+				return err
+			},
+			func(int) error {
+				return do("POST", "/v1/runs", uuid.NewString(), `{"workflowName":"w","input":`+input+`}`, http.StatusCreated)
+			},
+		},
+		{
+			"signals",
+			func(i int) error {
+				id := uuid.NewString()
+				_, err := e.SendSignal(ctx, signal.Message{WorkflowID: target(i), Name: "paid", ID: &id, Payload: json.RawMessage(input)})
+				return err
+			},
+			func(i int) error {
+				return do("POST", "/v1/runs/"+target(i)+"/signals/paid", "", `{"signalId":"`+uuid.NewString()+`","payload":`+input+`}`, http.StatusOK)
+			},
+		},
+		{
+			"gets",
+			func(i int) error { _, err := e.Payloads(ctx, target(i)); return err },
+			func(i int) error { return do("GET", "/v1/runs/"+target(i), "", "", http.StatusOK) },
+		},
+	} {
+		if _, _, err := rateOf(ctx, c.Warm, m.http); err != nil {
+			return err
+		}
+		var direct, over []float64
+		var took []time.Duration
+		for range 4 {
+			rate, _, err := rateOf(ctx, c.Load/4, m.direct)
+			if err != nil {
+				return err
+			}
+			direct = append(direct, rate)
+			rate, times, err := rateOf(ctx, c.Load/4, m.http)
+			if err != nil {
+				return err
+			}
+			over, took = append(over, rate), append(took, times...)
+		}
+		slices.Sort(took)
+		c.report(m.name+"/s, direct", median(direct))
+		c.report(m.name+"/s, over HTTP", median(over))
+		c.report(m.name+", over HTTP of direct", median(over)/median(direct))
+		c.report(m.name+" over HTTP, p99, ms", float64(took[len(took)*99/100].Microseconds())/1000)
+	}
+	return nil
+}
+
+// rateOf calls f from 64 goroutines until the time is over, each with its number. It returns the calls a second,
+// and how long each took.
+func rateOf(ctx context.Context, d time.Duration, f func(i int) error) (rate float64, took []time.Duration, err error) {
+	var mu sync.Mutex
+	began := time.Now()
+	err = each(ctx, connections, connections, func(i int) error {
+		var mine []time.Duration
+		for time.Since(began) < d {
+			asked := time.Now()
+			if err := f(i); err != nil {
+				return err
+			}
+			mine = append(mine, time.Since(asked))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		took = append(took, mine...)
+		return nil
+	})
+	return float64(len(took)) / time.Since(began).Seconds(), took, err
+}
