@@ -275,6 +275,7 @@ func TestSignals(t *testing.T) {
 		if got := s.ended("by-signal"); string(got.Result) != "7" {
 			t.Errorf("the result is %s", got.Result)
 		}
+		s.refusal(s.post("/v1/runs/by-signal/signals/approved", "", members{"payload": 8, "signalId": "evt_9", "start": members{"workflowName": "echo"}}, 409), 409, "run_exists")
 		s.refusal(s.post("/v1/runs/x/signals/approved", "", members{"start": members{"workflowName": "nothing"}}, 400), 400, "unknown_workflow")
 	})
 }
