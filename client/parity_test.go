@@ -245,7 +245,7 @@ func TestOverTheWireAsInProcess(t *testing.T) {
 	}
 }
 
-// SIG-48: an indeterminate acceptance is a *client.Error with this code, and a *signal.IndeterminateError.
+// SIG-48, SIG-49, SIG-51: an indeterminate acceptance is a *client.Error with this code, and a *signal.IndeterminateError.
 // An operator clears it, and then the signal is accepted.
 func TestIndeterminate(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {

@@ -121,7 +121,7 @@ func TestWhatBelongsToTheStore(t *testing.T) {
 	s.call(acme, "GET", "/v1/deployments/active", nil).is(t, 409, "no_active_deployment")
 }
 
-// HTTP-12, HTTP-13, HTTP-14, HTTP-15, HTTP-16: a key has a scope for what it does, or gets 403 with the
+// HTTP-11 to HTTP-16: a key has a scope for what it does, or gets 403 with the
 // scopes of which it needs one.
 func TestScopesOfOperations(t *testing.T) {
 	const none = "a-key-that-may-read-audit-0"

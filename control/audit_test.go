@@ -87,7 +87,7 @@ func TestAuditMetadata(t *testing.T) {
 	}
 }
 
-// HTTP-83: rows of nobody have no key, and are the home namespace's. Texts are cut, and have no line breaks.
+// HTTP-75, HTTP-83: rows of nobody have no key, and are the home namespace's. Texts are cut, and have no line breaks.
 func TestAuditOfNobody(t *testing.T) {
 	x := serve(t, new(memory.Store))
 	x.do("GET", "/v1/runs/"+url.PathEscape("a\r\nb"), "", nil, "User-Agent", strings.Repeat("é", 300)).is(401)

@@ -114,7 +114,7 @@ func TestDeploymentsAreActivated(t *testing.T) {
 			t.Errorf("%q is active", got)
 		}
 		row := s.call(home, "GET", "/v1/deployments/v1", nil).is(t, 200, "")
-		if row.text("status") != "active" || row.text("activatedAt") == first.text("activatedAt") {
+		if row.text("status") != "active" || row.text("activatedAt") == "" || row.text("activatedAt") == first.text("activatedAt") {
 			t.Errorf("got %s", row.raw)
 		}
 		s.call(home, "GET", "/v1/deployments/v9", nil).is(t, 404, "not_found")
@@ -135,12 +135,15 @@ func TestThePointerSurvivesARestart(t *testing.T) {
 	}
 }
 
-// OP-38: the same deployment again is answered with 200, another one with its id is a conflict.
+// HTTP-35, OP-38: the same deployment again is answered with 200, another one with its id is a conflict.
 func TestADeploymentIsCreatedOnce(t *testing.T) {
 	s := idle(t, nil)
 	const sum = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 	create := func(body string) reply { return s.call(home, "POST", "/v1/deployments", body) }
 	first := create(`{"manifest":{"deploymentId":"v1","a":1,"b":2},"artifact":{"sha256":"`+sum+`","size":7,"path":"../../etc/passwd"}}`).is(t, 201, "")
+	if a, _ := first.body["artifact"].(map[string]any); a["path"] != "../../etc/passwd" || a["sha256"] != sum || a["size"] != 7.0 || first.text("deploymentId") != "v1" || fmt.Sprint(first.body["manifest"]) != "map[a:1 b:2 deploymentId:v1]" {
+		t.Errorf("got %s", first.raw)
+	}
 	again := create(`{"manifest":{"b":2,"deploymentId":"v1","a":1.0},"artifact":{"sha256":"`+sum+`","size":7}}`).is(t, 200, "")
 	if !bytes.Equal(first.raw, again.raw) {
 		t.Errorf("got %s, first %s", again.raw, first.raw)
@@ -164,7 +167,7 @@ func TestADeploymentIsCreatedOnce(t *testing.T) {
 	s.call(home, "GET", "/v1/deployments/v1/artifact", nil).is(t, 501, "not_configured")
 }
 
-// expectedActive: only what is expected is replaced. OP-38: to activate the active one changes nothing,
+// HTTP-31: with expectedActive, only what is expected is replaced. OP-38: to activate the active one changes nothing,
 // whatever is expected.
 func TestExpectedActive(t *testing.T) {
 	s := idle(t, nil)
@@ -228,7 +231,7 @@ func TestRunsStayOnTheirDeployment(t *testing.T) {
 	}
 }
 
-// HTTP-33: a start that is committed after an activation is on the new deployment. The activation
+// HTTP-20, HTTP-33: a start that is committed after an activation is on the new deployment. The activation
 // comes between the decision of the start and its commit.
 func TestAStartDependsOnThePointer(t *testing.T) {
 	for _, c := range []string{"", "v1"} {

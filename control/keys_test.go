@@ -78,7 +78,7 @@ func keysDiffer(a, b map[string]string) bool {
 	return false
 }
 
-// HTTP-9: a key that was revoked stays out, also if Config still has it.
+// HTTP-7, HTTP-9: a key that was revoked stays out, also if Config still has it.
 func TestARevokedSeedStaysOut(t *testing.T) {
 	s := new(memory.Store)
 	x := serve(t, s)

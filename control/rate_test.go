@@ -22,7 +22,8 @@ func limited(n int) func(*control.Config) { return func(c *control.Config) { c.R
 // share nothing.
 func TestRateLimit(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		x := planeOn(t, new(memory.Store), limited(0)) // the default
+		namesake := control.Key{ID: "reader", Project: "acme", Environment: "prod", Secret: newSecret, Scopes: []string{"runs:read"}}
+		x := planeOn(t, new(memory.Store), withKeys(namesake), limited(0)) // the default
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute + 30*time.Second)))
 		next := time.Now().Truncate(time.Minute).Add(time.Minute)
 		for i := range 120 {
@@ -41,6 +42,7 @@ func TestRateLimit(t *testing.T) {
 		}
 		x.do("GET", "/v1/runs", adminSecret, nil).is(200)
 		x.do("GET", "/v1/runs", otherSecret, nil).is(200)
+		x.do("GET", "/v1/runs", newSecret, nil).is(200) // of the same name in another project
 		x.do("GET", "/v1/health", "", nil).is(200)
 
 		time.Sleep(30*time.Second - time.Millisecond)

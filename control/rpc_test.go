@@ -52,7 +52,7 @@ func (x *site) rpc(key, body string, header ...string) []rpcAnswer {
 	return answers
 }
 
-// §5: what is no request of JSON-RPC 2.0, and what is one that fails. The id comes back as it was sent.
+// SIG-47, §5: what is no request of JSON-RPC 2.0, and what is one that fails. The id comes back as it was sent.
 func TestRPCErrors(t *testing.T) {
 	x := serve(t, new(memory.Store))
 	hundred := `{"jsonrpc":"2.0","id":1,"method":"health.get"}`
@@ -162,7 +162,7 @@ func TestRPCAsAWhole(t *testing.T) {
 	}
 }
 
-// §5: the requests of a batch are answered in their order, each authorised, counted and audited by itself;
+// SIG-36, §5: the requests of a batch are answered in their order, each authorised, counted and audited by itself;
 // notifications are executed and not answered.
 func TestRPCBatch(t *testing.T) {
 	x := serve(t, new(memory.Store), limited(5))

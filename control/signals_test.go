@@ -108,7 +108,7 @@ func TestARepeatedSignal(t *testing.T) {
 	})
 }
 
-// A signal with the id of another payload conflicts. The answer shows no payload.
+// SIG-50: a signal with the id of another payload conflicts. The answer shows no payload.
 func TestASignalOfAnotherPayload(t *testing.T) {
 	s := idle(t, nil)
 	s.start(acme, "wait", "w", nil)

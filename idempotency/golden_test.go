@@ -8,7 +8,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 )
 
-// The bytes of the records of ledgers.
+// HTTP-51: the bytes of the records of ledgers.
 func TestGoldenRecords(t *testing.T) {
 	k := Key{"shop:1", "refund-request", "req%1", "", "", "refund"}
 	at := func(change func(e *entry)) golden.Record {
