@@ -288,7 +288,7 @@ Start an order, and get its receipt two seconds later:
        -d '{"workflowName":"checkout","runId":"order-42","input":{"cents":4900}}' $WEFT_URL/v1/runs
   curl -H "Authorization: Bearer $WEFT_KEY" "$WEFT_URL/v1/runs/order-42/result?wait=30"
 
-From %d cents on, an order waits for an approval:
+From %d cents on, an order waits for an approval (in a clone, weft is go run ./cmd/weft):
 
   weft runs start checkout order-43 --input '{"cents":49000}'
   weft signals send order-43 approved --payload '"ann"'
