@@ -260,7 +260,8 @@ func TestUnknownWorkflow(t *testing.T) {
 	s.call(home, "POST", "/v1/runs", `{"workflowName":"echo"}`, "Idempotency-Key", key).is(t, 201, "") // the key is still free
 }
 
-// HTTP-50: a create is one commit, and one for its permit. So is a create with an id of the client.
+// HTTP-50: a create is one commit, and one for its permit: no claim in progress is ever stored. So is a create with
+// an id of the client.
 func TestCommitsOfACreate(t *testing.T) {
 	var commits counter
 	s := idle(t, &counting{Storage: new(memory.Store), count: &commits}, func(c *Config, _ *engine.Config) { c.RateLimit = 1000 })
