@@ -338,8 +338,9 @@ func (x *exchange) send(a answer) {
 		return
 	}
 	x.conn.SetWriteDeadline(time.Now().Add(writePatience))
-	if !x.consumed && x.r.ContentLength != 0 {
-		// The server reads the rest of the body before it answers: not for as long as the client likes.
+	if x.r.ContentLength != 0 && (!x.consumed || a.code() >= http.StatusBadRequest) {
+		// The server reads the rest of the body before it answers, or before it closes the connection: not for as long
+		// as the client likes. What is refused may have been read in part.
 		x.conn.SetReadDeadline(time.Now().Add(unreadPatience))
 	}
 	body, err := a.json()

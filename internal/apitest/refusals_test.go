@@ -1,12 +1,15 @@
 package apitest
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -148,14 +151,14 @@ func TestEveryBodyIsChecked(t *testing.T) {
 	}
 }
 
-// A body that does not come within 30 s is 408.
+// A body that does not come within 30 s is 408, and the connection ends: who sends slowly holds nothing.
 func TestEveryBodyComesInTime(t *testing.T) {
 	t.Parallel()
 	s := serve(t, new(memory.Store))
 	var all sync.WaitGroup
 	for _, o := range documented(t, http.StatusRequestTimeout) {
 		all.Go(func() {
-			if got := s.slow(o); !strings.Contains(got, " 408 ") {
+			if got := s.slow(o, ""); !strings.Contains(got, " 408 ") {
 				t.Errorf("%s was answered %q", o.id, got)
 			}
 		})
@@ -163,8 +166,9 @@ func TestEveryBodyComesInTime(t *testing.T) {
 	all.Wait()
 }
 
-// slow sends all of a request but its last byte, and returns the first line of the answer.
-func (s *server) slow(o *operation) string {
+// slow sends all of a request but its last byte, with further header lines, and returns the first line of the
+// answer. The server must end the connection within 5 s of it.
+func (s *server) slow(o *operation, header string) string {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
 		return err.Error()
@@ -174,13 +178,30 @@ func (s *server) slow(o *operation) string {
 		return err.Error()
 	}
 	r := sample(o)
-	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: weft\r\nAuthorization: Bearer %s\r\nIdempotency-Key: k\r\nContent-Type: application/json\r\nContent-Length: 3\r\n\r\n{}", r.method, r.path, admin)
-	answer, err := io.ReadAll(conn)
-	if err != nil && len(answer) == 0 {
+	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: weft\r\nAuthorization: Bearer %s\r\nIdempotency-Key: k\r\nContent-Type: application/json\r\n%sContent-Length: 3\r\n\r\n{}", r.method, r.path, admin, header)
+	answer := bufio.NewReader(conn)
+	line, err := answer.ReadString('\n')
+	if err != nil {
 		return err.Error()
 	}
-	line, _, _ := strings.Cut(string(answer), "\r\n")
-	return line + " "
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err.Error()
+	}
+	if _, err := io.Copy(io.Discard, answer); errors.Is(err, os.ErrDeadlineExceeded) {
+		return "the connection stays open after " + line
+	}
+	return line
+}
+
+// A request that is refused before its body has come ends the connection, too.
+func TestNoRefusalWaitsForTheBody(t *testing.T) {
+	t.Parallel()
+	s := serve(t, new(memory.Store))
+	for id, want := range map[string]string{"runs.create": " 415 ", "deployments.create": " 415 ", "world.call": " 501 ", "runs.get": " 404 "} {
+		if got := s.slow(loadDocument(t).byID(id), "Content-Encoding: gzip\r\n"); !strings.Contains(got, want) {
+			t.Errorf("%s was answered %q, want%s", id, got, want)
+		}
+	}
 }
 
 // HTTP-87: the key's rate bounds every operation that needs a key.
