@@ -82,7 +82,7 @@ func (c *call) explain(err error, write bool) *problem {
 	p := c.Plane.explain(err, write)
 	if p.Code == "outcome_unknown" && c.idempotencyKey == "" {
 		if recovery := c.insteadOfAgain(); recovery != "" {
-			p.Retry, p.Recovery, p.retryAfter = never, recovery, 0
+			p.Retry, p.Recovery = never, recovery
 		}
 	}
 	return p
