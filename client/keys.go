@@ -42,6 +42,6 @@ func (c *Client) RevokeKey(ctx context.Context, id, project, environment string)
 	if environment != "" {
 		q.Set("environment", environment)
 	}
-	_, err := c.call(ctx, &request{what: fmt.Sprintf("revoke key %q", id), method: http.MethodDelete, path: path("keys", id), query: q, writes: true, goneIsDone: true}, nil)
+	_, err := c.call(ctx, &request{what: fmt.Sprintf("revoke key %q", id), method: http.MethodDelete, path: path("keys", id), query: q, writes: true}, nil)
 	return err
 }

@@ -25,13 +25,16 @@ type outcome struct {
 	err        error         // why there was no answer
 	retry      string        // what the answer says about a repetition: "never", "same-key", "new-key" or ""
 	retryAfter time.Duration // what the answer asks for; 0: it does not
-	code       string        // of the answer
+	code       string        // of the answer; CodeBadAnswer: it is not of a control plane
 }
+
+// ofPlane reports whether a control plane has answered, and nothing in front of it.
+func (o outcome) ofPlane() bool { return o.code != "" && o.code != CodeBadAnswer }
 
 // untouched reports whether the server has certainly not acted on the request.
 func (o outcome) untouched() bool {
 	if o.status != 0 {
-		return o.status < 500 && o.status != http.StatusRequestTimeout || o.status == http.StatusServiceUnavailable && o.code != "" && o.code != "outcome_unknown"
+		return o.status < 500 && o.status != http.StatusRequestTimeout || o.status == http.StatusServiceUnavailable && o.ofPlane() && o.code != "outcome_unknown"
 	}
 	dial, ok := errors.AsType[*net.OpError](o.err)
 	return ok && dial.Op == "dial" || unreachable(o.err)
@@ -39,10 +42,13 @@ func (o outcome) untouched() bool {
 
 // leaves reports whether the call may have taken effect after this attempt, if it may have done so
 // before it or not. An answer that refuses the request says of all attempts that they had no
-// effect, unless it was given before the server looked for the first attempt's.
+// effect, unless it was given before the server looked for the first attempt's, or by a proxy.
 func (o outcome) leaves(unknown bool) bool {
 	if !o.untouched() {
 		return true
+	}
+	if !o.ofPlane() {
+		return unknown
 	}
 	switch o.status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusConflict, http.StatusGone, http.StatusUnprocessableEntity:

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/internal/backoff"
 )
 
@@ -36,7 +37,7 @@ type request struct {
 	unsafe     bool // a repetition has another answer, or another effect: see outcome.untouched
 	about      subject
 	wait       time.Duration // how long the server is asked to wait
-	goneIsDone bool          // 404 after an attempt of unknown outcome means that that has succeeded
+	goneIsDone bool          // 404 not_found after an attempt of unknown outcome means that that has succeeded
 }
 
 // A raw body has a type of its own.
@@ -72,7 +73,7 @@ func (c *Client) call(ctx context.Context, r *request, out any) (reply, error) {
 		if failed == nil {
 			return answered, c.decode(r, answered, out)
 		}
-		if r.goneIsDone && unknown && o.status == http.StatusNotFound {
+		if r.goneIsDone && unknown && o.status == http.StatusNotFound && o.code == string(wire.CodeNotFound) {
 			return reply{status: http.StatusNoContent}, nil
 		}
 		unknown = r.writes && o.leaves(unknown)

@@ -240,6 +240,34 @@ func TestRemovedBefore(t *testing.T) {
 	})
 }
 
+// A proxy that finds nothing says nothing about what an attempt before has removed. Nothing says so of
+// the revocation of a key, which can be repeated.
+func TestNothingSaysThatItIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		notFound := `{"code":"not_found","message":"Not found"}`
+		for _, c := range []struct {
+			name, second string
+			do           func(*Client) error
+			unknown      bool
+		}{
+			{"purge, a proxy", `<html>`, func(c *Client) error { return c.Purge(t.Context(), "r", weft.Actor{}) }, true},
+			{"revoke, a proxy", `<html>`, func(c *Client) error { return c.RevokeKey(t.Context(), "k", "", "") }, true},
+			{"revoke", notFound, func(c *Client) error { return c.RevokeKey(t.Context(), "k", "", "") }, false},
+		} {
+			n := 0
+			err := c.do(over(t, func(*http.Request) (*http.Response, error) {
+				if n++; n == 1 {
+					return answer(502, `{}`), nil
+				}
+				return answer(404, c.second), nil
+			}))
+			if e, ok := errors.AsType[*Error](err); !ok || e.Status != 404 || e.Unknown != c.unknown {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+	})
+}
+
 // Redirects are not followed: the key is for one server.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	var followed atomic.Bool

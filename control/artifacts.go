@@ -33,7 +33,11 @@ type Artifacts interface {
 	// caller closes the reader.
 	Open(ctx context.Context, digest string) (io.ReadSeekCloser, error)
 
-	// Sweep removes all that was put before a time and that used does not report, and what
+	// Keep has the bytes count as put now, if it has them. Without them it does nothing. It is called before a
+	// deployment gets the artifact.
+	Keep(ctx context.Context, digest string) error
+
+	// Sweep removes all that was put or kept before a time and that used does not report, and what
 	// interrupted calls of Put had left by then.
 	Sweep(ctx context.Context, before time.Time, used func(digest string) bool) error
 }
@@ -103,6 +107,17 @@ func (f *folder) Open(_ context.Context, digest string) (io.ReadSeekCloser, erro
 	return file, nil
 }
 
+func (f *folder) Keep(_ context.Context, digest string) error {
+	if !isDigest(digest) {
+		return nil
+	}
+	now := time.Now()
+	if err := os.Chtimes(f.file(digest), now, now); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("control: keep artifact: %w", err)
+	}
+	return nil
+}
+
 func (f *folder) Sweep(ctx context.Context, before time.Time, used func(digest string) bool) error {
 	entries, err := os.ReadDir(f.path)
 	if err != nil {
@@ -114,6 +129,12 @@ func (f *folder) Sweep(ctx context.Context, before time.Time, used func(digest s
 			return err
 		}
 		name := e.Name()
+		if digest, ok := strings.CutPrefix(name, swept); ok && isDigest(digest) { // left by a process that died
+			if err := os.Rename(filepath.Join(f.path, name), f.file(digest)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, fmt.Errorf("control: sweep artifacts: %w", err))
+			}
+			continue // until the next time
+		}
 		incomplete := strings.HasPrefix(name, upload)
 		if !incomplete && (!isDigest(name) || used(name)) {
 			continue
@@ -121,11 +142,31 @@ func (f *folder) Sweep(ctx context.Context, before time.Time, used func(digest s
 		if info, err := e.Info(); err != nil || !info.ModTime().Before(before) {
 			continue // another process has removed it, or has put it again
 		}
-		if err := os.Remove(filepath.Join(f.path, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := f.remove(name, before); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("control: sweep artifacts: %w", err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// swept is how the names of files begin that are about to be removed.
+const swept = "swept-"
+
+// remove removes a file, unless it has been put or kept since it was looked at. It is renamed first: from
+// then on Keep does not find it, so that what it says of the time is final.
+func (f *folder) remove(name string, before time.Time) error {
+	file, away := filepath.Join(f.path, name), filepath.Join(f.path, swept+name)
+	if err := os.Rename(file, away); err != nil {
+		return err
+	}
+	info, err := os.Stat(away)
+	if err != nil {
+		return err
+	}
+	if !info.ModTime().Before(before) {
+		return os.Rename(away, file)
+	}
+	return os.Remove(away)
 }
 
 func (f *folder) file(digest string) string { return filepath.Join(f.path, digest) }

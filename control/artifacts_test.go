@@ -82,6 +82,46 @@ func TestDirKeepsNothingOfAnUploadThatFails(t *testing.T) {
 	}
 }
 
+// What a deployment gets while a sweep is under way stays.
+func TestDirKeeps(t *testing.T) {
+	ctx := t.Context()
+	d, path := dir(t)
+	digest, _, err := d.Put(ctx, strings.NewReader(build))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	age := func() {
+		if err := os.Chtimes(d.file(digest), now, now.Add(-25*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	age()
+	before := now.Add(-artifactKept)
+	if err := errors.Join(d.Keep(ctx, digest), d.remove(digest, before)); err != nil { // kept between look and removal
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(d.file(digest)); err != nil {
+		t.Error("what was kept is removed:", err)
+	}
+	if err := os.Rename(d.file(digest), filepath.Join(path, swept+digest)); err != nil { // a process dies there
+		t.Fatal(err)
+	}
+	if err := errors.Join(d.Keep(ctx, digest), d.Keep(ctx, "../x"), d.Sweep(ctx, before, func(string) bool { return true })); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(d.file(digest)); err != nil {
+		t.Error("it is not back:", err)
+	}
+	age()
+	if err := d.Sweep(ctx, before, func(string) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(path); err != nil || len(left) != 0 {
+		t.Error(left, err)
+	}
+}
+
 // What no deployment has goes after a day. What is put again is new again.
 func TestDirSweeps(t *testing.T) {
 	ctx := t.Context()

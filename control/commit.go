@@ -149,7 +149,23 @@ func (c *call) seal(a answer) (sealed, error) {
 	s := sealed{Status: a.code(), Location: a.header.Get("Location"), RunID: c.note.runID}
 	body, err := a.json()
 	s.Body = body
+	if err != nil {
+		return s, err
+	}
+	kept, err := json.Marshal(s)
+	if err == nil && len(kept) > c.mostSealed() {
+		err = newProblem(http.StatusRequestEntityTooLarge, "too_large", "The answer is too large to be kept under an idempotency key. Nothing was changed.")
+	}
 	return s, err
+}
+
+// mostSealed is how large an answer may be that the ledger keeps, in bytes of JSON.
+func (p *Plane) mostSealed() int {
+	most := idempotency.DefaultMaxResult
+	if b := p.store.Capabilities().MaxBatch.Bytes; b > 0 {
+		most = min(most, b/4) // as for every ledger
+	}
+	return most
 }
 
 func (s sealed) answer(again bool) answer {

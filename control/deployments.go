@@ -206,6 +206,11 @@ func createDeployment(ctx context.Context, c *call, p *deploymentParams) (answer
 		if a.Path != nil {
 			r.Artifact.Path = *a.Path
 		}
+		if c.config.Artifacts != nil { // it may be old, and without a deployment so far
+			if err := c.config.Artifacts.Keep(ctx, a.SHA256); err != nil {
+				return answer{}, internal(err)
+			}
+		}
 	}
 	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
 		header := http.Header{"Location": {"/v1/deployments/" + r.ID}}

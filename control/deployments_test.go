@@ -457,6 +457,15 @@ func TestArtifacts(t *testing.T) {
 	s.call(home, "GET", "/v1/deployments/v4/artifact", nil).is(t, 404, "not_found")
 	s.call(acme, "GET", "/v1/deployments/v1/artifact", nil).is(t, 403, "missing_scope")
 
+	// A deployment that names an old artifact has it count as new.
+	if err := os.Chtimes(filepath.Join(path, fmt.Sprint(a["sha256"])), time.Now(), time.Now().Add(-25*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	s.call(home, "POST", "/v1/deployments", map[string]any{"manifest": map[string]any{"deploymentId": "v5"}, "artifact": map[string]any{"sha256": a["sha256"], "size": a["size"]}}).is(t, 201, "")
+	if info, err := os.Stat(filepath.Join(path, fmt.Sprint(a["sha256"]))); err != nil || time.Since(info.ModTime()) > time.Hour {
+		t.Errorf("the artifact of a new deployment may be swept: %v", err)
+	}
+
 	// What no deployment has goes after a day.
 	names, err := os.ReadDir(path)
 	if err != nil || len(names) < 2 {

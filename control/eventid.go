@@ -38,3 +38,9 @@ func placeOf(id string) (place, bool) {
 	}
 	return place{binary.BigEndian.Uint64(u[6:]), int(binary.BigEndian.Uint16(u[14:]))}, true
 }
+
+// sameTime reports whether two ids of events, which are valid, have the same time.
+func sameTime(a, b string) bool { return a[:ulidTime] == b[:ulidTime] }
+
+// ulidTime is how many characters of a ULID are its time.
+const ulidTime = 10

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -146,7 +147,7 @@ func (c *call) eventsDown(ctx context.Context, id string, from *place, limit int
 	if err != nil {
 		return nil, false, err
 	}
-	var last []eventBody // the last ones so far, in the order of the history
+	last := &newest{most: limit}
 reading:
 	for cp, err := range history {
 		if err != nil {
@@ -156,21 +157,29 @@ reading:
 			if from != nil && !from.after(place{cp.Number, i}) {
 				break reading
 			}
-			if last = append(last, eventOf(c.who, &cp, i, data)); len(last) > 2*limit {
-				more = true
-				last = append(last[:0], last[len(last)-limit:]...)
-			}
+			last.add(eventOf(c.who, &cp, i, data))
 		}
 	}
-	size := 0
-	for i := len(last) - 1; i >= 0; i-- {
-		size += last[i].size()
-		if len(events) == limit || size > maxPageBytes && len(events) > 0 {
-			return events, true, nil
-		}
-		events = append(events, last[i])
+	slices.Reverse(last.events)
+	return last.events, last.dropped, nil
+}
+
+// newest has the last of the events that were added, in their order: as many as are one page.
+type newest struct {
+	most    int // events
+	events  []eventBody
+	size    int  // bytes of events
+	dropped bool // there were more
+}
+
+func (n *newest) add(e eventBody) {
+	n.events = append(n.events, e)
+	n.size += e.size()
+	for len(n.events) > n.most || n.size > maxPageBytes && len(n.events) > 1 {
+		n.size -= n.events[0].size()
+		n.events[0] = eventBody{} // so that its result is not kept
+		n.events, n.dropped = n.events[1:], true
 	}
-	return events, more, nil
 }
 
 // size is about how many bytes of JSON an event has.

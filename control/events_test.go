@@ -148,6 +148,30 @@ func TestFollowEvents(t *testing.T) {
 	})
 }
 
+// After a purge, the runId may be of another run. Its events are all new to a client that continues.
+func TestFollowAnotherLife(t *testing.T) {
+	s := open(t, nil)
+	last := ""
+	for life := range 2 {
+		s.start(acme, "wait", "w", nil)
+		s.awaitStatus(acme, "w", checkpoint.StatusRunning)
+		s.call(acme, "POST", at("w", "signals", "go"), `{"payload":1}`).is(t, 200, "")
+		s.awaitStatus(acme, "w", checkpoint.StatusCompleted)
+		page := s.call(acme, "GET", at("w", "events")+"?sortOrder=asc", nil).data()
+		if life == 0 {
+			last = fmt.Sprint(page[len(page)-1]["eventId"])
+			s.call(acme, "DELETE", at("w"), nil).is(t, 204, "")
+			continue
+		}
+		_, events := s.follow(acme, "w", last)
+		for i, want := range page {
+			if got := next(t, events); got.id != want["eventId"] {
+				t.Fatalf("event %d is %v, want %v", i, got, want["eventId"])
+			}
+		}
+	}
+}
+
 // A stream ends when the plane closes. The client is not told that the run has ended: it connects again.
 func TestStreamsEnd(t *testing.T) {
 	s := open(t, nil)

@@ -36,12 +36,14 @@ func (p *Plane) explain(err error, write bool) *problem {
 		{engine.ErrNotApplicable, newProblem(http.StatusConflict, "not_applicable", "This does not apply to the state that it is in.")},
 		{storage.ErrCorrupt, damaged()},
 		{storage.ErrFutureFormat, damaged()},
-		{engine.ErrClosed, closing()},
-		{idempotency.ErrClosed, closing()},
+		{idempotency.ErrInvalid, newProblem(http.StatusRequestEntityTooLarge, "too_large", "The request is too large to be kept under an idempotency key.")},
 	} {
 		if errors.Is(err, known.sentinel) {
 			return known.problem.because(err)
 		}
+	}
+	if !write && (errors.Is(err, engine.ErrClosed) || errors.Is(err, idempotency.ErrClosed)) {
+		return closing().because(err)
 	}
 	if e, ok := errors.AsType[*stage.TooLargeError](err); ok {
 		return newProblem(http.StatusRequestEntityTooLarge, "too_large", "The request is too large for one change of the store.").because(e)
@@ -73,6 +75,31 @@ func keyProblem(err error) *problem {
 		}
 	}
 	return nil
+}
+
+// explain is that of the plane. If a repetition could be a second effect, it does not ask for one.
+func (c *call) explain(err error, write bool) *problem {
+	p := c.Plane.explain(err, write)
+	if p.Code == "outcome_unknown" && c.idempotencyKey == "" {
+		if recovery := c.insteadOfAgain(); recovery != "" {
+			p.Retry, p.Recovery = never, recovery
+		}
+	}
+	return p
+}
+
+// insteadOfAgain says what to do if the outcome is unknown and a repetition would be a second effect;
+// "": it would not.
+func (c *call) insteadOfAgain() string {
+	switch c.op.name {
+	case "signals.send":
+		if p, ok := c.params.(*sendParams); ok && p.SignalID == nil {
+			return "The signal may have been accepted, and sent again it is another one. Send signals with a signalId: then the same request can be sent again."
+		}
+	case "keys.create", "keys.rotate":
+		return "List the keys. If the change was made, rotate the key: the secret is told only once."
+	}
+	return ""
 }
 
 func noActiveDeployment() *problem {

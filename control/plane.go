@@ -80,7 +80,7 @@ func New(c Config) (*Plane, error) {
 			return nil, err
 		}
 	}
-	ledger, err := idempotency.New(idempotency.Config{Storage: s, Logger: c.Logger})
+	ledger, err := idempotency.New(idempotency.Config{Storage: s, Logger: c.Logger, MaxResult: p.mostSealed()})
 	if err != nil {
 		return nil, fmt.Errorf("control: the ledger of idempotency keys: %w", err)
 	}

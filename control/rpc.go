@@ -234,7 +234,7 @@ func (c *call) rpcParams(params json.RawMessage) (jsontext.Value, map[string]str
 		delete(all, "idempotencyKey")
 		if err := jsonv2.Unmarshal(v, &c.idempotencyKey); err != nil || v.Kind() != jsontext.KindString {
 			bad = invalid(issue{"/idempotencyKey", "must be a string"})
-		} else if err := httpheader.CheckKey(c.idempotencyKey); err != nil && c.idempotencyKey != "" {
+		} else if err := httpheader.CheckKey(c.idempotencyKey); err != nil {
 			bad = newProblem(http.StatusBadRequest, "idempotency_key_invalid", err.Error())
 		}
 	}

@@ -230,6 +230,10 @@ func TestRPCIsREST(t *testing.T) {
 			t.Errorf("the key %q: got %+v", key, a[0])
 		}
 	}
+	a = x.rpc(adminSecret, `{"jsonrpc":"2.0","id":1,"method":"runs.resume","params":{"idempotencyKey":"","runId":"r"}}`)
+	if a[0].Error == nil || a[0].Error.Data["code"] != "idempotency_key_invalid" {
+		t.Errorf("an empty key where none is needed: got %+v", a[0])
+	}
 	a = x.rpc(adminSecret, `{"jsonrpc":"2.0","id":1,"method":"runs.create","params":{"idempotencyKey":7,"workflowName":"w"}}`)
 	if a[0].Error == nil || a[0].Error.Code != -32602 {
 		t.Errorf("a number as the key: got %+v", a[0])

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/signal"
@@ -102,6 +103,17 @@ func sendSignal(ctx context.Context, c *call, p *sendParams) (answer, error) {
 		} else if err != nil {
 			return answer{}, err
 		} else {
+			// The start is not looked at, so the run must still be there when this is committed.
+			wf, err := journal.Load(ctx, tx, id)
+			if errors.Is(err, storage.ErrNotFound) || err == nil && wf.Tombstone() {
+				return answer{}, storage.ErrConflict // purged since
+			}
+			if err != nil {
+				return answer{}, err
+			}
+			if err := tx.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}}); err != nil {
+				return answer{}, err
+			}
 			m.Start = &engine.StartRequest{Workflow: p.Start.WorkflowName, ID: id, Input: input(p.Start.Input)}
 		}
 		return c.sent(p, in.SendSignal)(ctx, m)

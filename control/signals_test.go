@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
 )
 
 // rpc calls a method by JSON-RPC with an id, and returns the envelope.
@@ -164,6 +166,43 @@ func TestASignalToNobody(t *testing.T) {
 	}
 	s.call(acme, "POST", at("x", "signals", "go"), `{}`).is(t, 404, "not_found")
 	s.call(other, "POST", at("e", "signals", "go"), `{}`).is(t, 404, "not_found")
+}
+
+// A purging store has a run purged once it was read.
+type purging struct {
+	storage.Storage
+	key   string
+	purge func()
+}
+
+func (p *purging) Unwrap() storage.Storage { return p.Storage }
+
+func (p *purging) Get(ctx context.Context, key []byte) ([]byte, error) {
+	value, err := p.Storage.Get(ctx, key)
+	if purge := p.purge; purge != nil && string(key) == p.key && err == nil {
+		p.purge = nil
+		purge()
+	}
+	return value, err
+}
+
+// A run that was there and is purged meanwhile is started as any other: on the active deployment, which must
+// be there.
+func TestASignalThatStartsAnew(t *testing.T) {
+	store := &purging{Storage: new(memory.Store), key: string(keys.Workflow("w"))}
+	s := idle(t, store, func(c *Config, _ *engine.Config) { c.RequireDeployment = true })
+	if _, err := s.engine.StartWorkflow(t.Context(), &engine.StartRequest{Workflow: "wait", ID: "w"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.engine.Terminate(t.Context(), "w", engine.Actor{Name: "ann", Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	store.purge = func() {
+		if err := s.engine.Purge(t.Context(), "w", engine.Actor{Name: "ann", Reason: "test"}); err != nil {
+			t.Error(err)
+		}
+	}
+	s.call(home, "POST", at("w", "signals", "go"), `{"start":{"workflowName":"wait"}}`).is(t, 409, "no_active_deployment")
 }
 
 // A signal with a start starts the run if it is not there, in one commit. It needs both scopes.

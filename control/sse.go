@@ -55,10 +55,35 @@ func lastEventID(h http.Header) (*place, error) {
 	return &at, nil
 }
 
+// place returns the place behind which a client wants to continue, or nil: also if the event that it
+// names is of a former life of the run, which has then been purged.
+func (c *call) place(ctx context.Context, id string) (*place, error) {
+	at, err := lastEventID(c.request.Header)
+	if err != nil || at == nil {
+		return nil, err
+	}
+	_, history, err := c.history(ctx, id, at)
+	if err != nil {
+		return nil, err
+	}
+	for cp, err := range history {
+		if err != nil {
+			return nil, err
+		}
+		if cp.Number == at.checkpoint && sameTime(eventID(cp.Time, *at), c.request.Header.Get("Last-Event-ID")) {
+			return at, nil
+		}
+		if cp.Number >= at.checkpoint {
+			break
+		}
+	}
+	return nil, nil
+}
+
 // followEvents answers the events of a run behind Last-Event-ID, and then those to come, until the run
 // has ended. If nothing is left of a run that has ended, the answer is 204.
 func (c *call) followEvents(ctx context.Context, id string, data bool) (answer, error) {
-	at, err := lastEventID(c.request.Header)
+	at, err := c.place(ctx, id)
 	if err != nil {
 		return answer{}, err
 	}

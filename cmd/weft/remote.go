@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/tls"
 	"io"
 	"log/slog"
@@ -41,30 +42,33 @@ func (e *env) remotely(p plane, f func(c *remote.Client) error) error {
 	return f(c)
 }
 
-// ownKey is the id of the key with which this command works on a store.
-const ownKey = "weft-command"
+// newOwnKey returns a key with which this command works on a store. Its id is its own, so that another
+// process does not revoke it.
+func newOwnKey() control.Key {
+	return control.Key{ID: "weft-command-" + rand.Text()[:8], Secret: newSecret(), Scopes: []string{"admin"}, ExpiresAt: time.Now().Add(time.Minute)}
+}
 
 // onStore calls f with a client of a control plane on the store, in this process. So the first key can
 // be made, and one when all are lost. What f does is in the audit trail, under a key that
 // is revoked afterwards.
 func (e *env) onStore(f func(c *remote.Client) error) error {
 	return e.writing(func(c *client) error {
-		secret := newSecret()
+		own := newOwnKey()
 		p, err := control.New(control.Config{
 			Engine: c.Engine,
-			Keys:   []control.Key{{ID: ownKey, Secret: secret, Scopes: []string{"admin"}, ExpiresAt: time.Now().Add(time.Minute)}},
+			Keys:   []control.Key{own},
 			Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			return err
 		}
 		defer p.Close()
-		inside, err := remote.New("http://localhost", secret, &remote.Options{Transport: handled{http: p}})
+		inside, err := remote.New("http://localhost", own.Secret, &remote.Options{Transport: handled{http: p}})
 		if err != nil {
 			return err
 		}
 		err = f(inside)
-		if revoked := inside.RevokeKey(e, ownKey, "", ""); err == nil {
+		if revoked := inside.RevokeKey(e, own.ID, "", ""); err == nil {
 			err = revoked
 		}
 		return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -105,10 +104,8 @@ func (s *serve) check(e *env) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	if u, err := url.Parse(e.Store); err == nil && u.User != nil && e.Store != os.Getenv("WEFT_STORE") {
-		if _, has := u.User.Password(); has {
-			return place{}, misuse("every user of this machine can see a password on the command line: set WEFT_STORE instead of --store")
-		}
+	if at.kind == "postgres" && e.Store != os.Getenv("WEFT_STORE") && mayHavePassword(at.at) {
+		return place{}, misuse("every user of this machine can see a password on the command line: set WEFT_STORE instead of --store")
 	}
 	host, _, err := net.SplitHostPort(s.Listen)
 	if err != nil {
@@ -127,6 +124,17 @@ func (s *serve) check(e *env) (place, error) {
 		return place{}, misuse("--rate-limit %d is less than 1", s.RateLimit)
 	}
 	return at, nil
+}
+
+// mayHavePassword reports whether a URL of PostgreSQL has a password, or cannot be parsed.
+func mayHavePassword(store string) bool {
+	u, err := url.Parse(store)
+	if err != nil {
+		return true
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	_, has := u.User.Password()
+	return err != nil || has || query.Has("password") || query.Has("sslpassword")
 }
 
 // config returns what the flags say of the plane.
@@ -216,7 +224,7 @@ func (s *serve) plane(ctx context.Context, c control.Config) (*control.Plane, er
 	if err == nil || s.build() == "" || !s.Activate {
 		return control.New(c)
 	}
-	own := control.Key{ID: ownKey + "-" + rand.Text()[:8], Secret: newSecret(), Scopes: []string{"admin"}, ExpiresAt: time.Now().Add(time.Minute)}
+	own := newOwnKey()
 	c.Keys = append(c.Keys, own)
 	p, err := control.New(c)
 	if err != nil {

@@ -436,6 +436,8 @@ func TestServeRefuses(t *testing.T) {
 		{"chmod 600", 1, []string{"--keys", file(0o640, good)}},
 		{"is not a JSON array of keys", 1, []string{"--keys", file(0o600, good[1:])}},
 		{"is not a JSON array of keys", 1, []string{"--keys", file(0o600, strings.Replace(good, "scopes", "scope", 1))}},
+		{"set WEFT_STORE instead", 2, []string{"--store", "postgres://ann@127.0.0.1:1/shop?password=" + secret}},
+		{"set WEFT_STORE instead", 2, []string{"--store", "postgres://ann:" + secret + "%@127.0.0.1:1/shop"}},
 		{"set WEFT_STORE instead", 2, []string{"--store", "postgres://ann:" + secret + "@127.0.0.1:1/shop"}},
 		{"the store is not", 2, []string{"--store", "mysql:x"}},
 	} {

@@ -1,0 +1,94 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/idempotency"
+	"github.com/weft-go/weft/storage"
+)
+
+// An engine that closes in the middle of a write may have made it. What a repetition would do twice is not
+// repeated, unless it has an idempotency key.
+func TestWhatMayHaveTakenEffect(t *testing.T) {
+	id := "s"
+	for _, c := range []struct {
+		op, key string
+		params  any
+		write   bool
+		code    string
+		retry   string
+	}{
+		{"runs.purge", "", nil, true, "outcome_unknown", sameKey},
+		{"runs.purge", "", nil, false, "closing", sameKey},
+		{"signals.send", "", &sendParams{}, true, "outcome_unknown", never},
+		{"signals.send", "", &sendParams{SignalID: &id}, true, "outcome_unknown", sameKey},
+		{"keys.create", "", nil, true, "outcome_unknown", never},
+		{"keys.rotate", "", nil, true, "outcome_unknown", never},
+		{"keys.create", "k", nil, true, "outcome_unknown", sameKey},
+	} {
+		call := &call{Plane: &Plane{}, op: &operation{name: c.op}, params: c.params, idempotencyKey: c.key}
+		p := call.explain(fmt.Errorf("purge: %w", engine.ErrClosed), c.write)
+		if p.Status != 503 || p.Code != c.code || p.Retry != c.retry || p.retryAfter == 0 || c.write && p.Recovery == "" {
+			t.Errorf("%s, key %q, write %v: %+v", c.op, c.key, c.write, p)
+		}
+	}
+}
+
+// What the ledger cannot keep is refused, and nothing is changed.
+func TestWhatTheLedgerCannotKeep(t *testing.T) {
+	s := idle(t, nil)
+	if p := s.plane.explain(fmt.Errorf("%w: the request has too many bytes", idempotency.ErrInvalid), false); p.Status != 413 || p.Code != "too_large" || p.Retry != never {
+		t.Errorf("a request: %+v", p)
+	}
+	op := &operation{name: "large", method: "POST", path: "/large"}
+	for size, want := range map[int]bool{idempotency.DefaultMaxResult - 100: true, idempotency.DefaultMaxResult: false} {
+		c := &call{Plane: s.plane, op: op, who: &principal{id: "k"}, raw: []byte("{}"), idempotencyKey: fmt.Sprint(size), correlationID: "c"}
+		key := []byte("large:" + fmt.Sprint(size))
+		change := func(ctx context.Context, tx storage.Tx) (answer, error) {
+			return answer{body: json.RawMessage(`"` + strings.Repeat("x", size-2) + `"`)}, tx.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put(key, []byte("x"))}})
+		}
+		first, err := c.mutate(t.Context(), change)
+		if p, ok := err.(*problem); want != (err == nil) || !want && (!ok || p.Status != http.StatusRequestEntityTooLarge) {
+			t.Errorf("%d bytes: %v", size, err)
+			continue
+		}
+		if _, err := s.store.Get(t.Context(), key); want != (err == nil) {
+			t.Errorf("%d bytes: the change: %v", size, err)
+		}
+		if !want {
+			continue
+		}
+		again, err := c.mutate(t.Context(), change)
+		if err != nil || string(again.body.(json.RawMessage)) != string(first.body.(json.RawMessage)) {
+			t.Errorf("%d bytes: the replay: %v", size, err)
+		}
+	}
+}
+
+// A page of the newest events never holds more than a page.
+func TestNewestIsBounded(t *testing.T) {
+	n := &newest{most: 1000}
+	for i := range 100 {
+		e := eventBody{at: place{uint64(i), 0}}
+		e.Result = make(json.RawMessage, maxPageBytes/4)
+		n.add(e)
+		if n.size > maxPageBytes || len(n.events) > 4 || n.events[len(n.events)-1].at.checkpoint != uint64(i) {
+			t.Fatalf("after %d: %d events of %d bytes", i, len(n.events), n.size)
+		}
+	}
+	if !n.dropped {
+		t.Error("none was dropped")
+	}
+	n.add(eventBody{Event: n.events[0].Event})
+	large := eventBody{}
+	large.Result = make(json.RawMessage, 2*maxPageBytes)
+	if n.add(large); len(n.events) != 1 {
+		t.Errorf("%d events beside one that is larger than a page", len(n.events))
+	}
+}
