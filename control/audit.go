@@ -174,12 +174,13 @@ type auditor struct {
 	folds   map[foldKey]*fold
 	writing bool // the goroutine runs
 	lost    int  // rows that were dropped since the last log message
+	wake    chan struct{} // has an element if rows came while the goroutine waited for a fold
 	closing chan struct{}
 	closed  bool
 }
 
 func newAuditor(s storage.Storage, home Namespace, log *slog.Logger) *auditor {
-	a := &auditor{store: s, home: home, log: log, folds: map[foldKey]*fold{}, closing: make(chan struct{})}
+	a := &auditor{store: s, home: home, log: log, folds: map[foldKey]*fold{}, wake: make(chan struct{}, 1), closing: make(chan struct{})}
 	a.life, a.end = context.WithCancel(context.Background())
 	return a
 }
@@ -220,7 +221,12 @@ func (a *auditor) enqueue(row *auditRow) {
 	if len(a.rows) >= maxAuditRows || a.closed {
 		a.lost++
 	} else {
-		a.rows = append(a.rows, row)
+		if a.rows = append(a.rows, row); len(a.rows) == 1 && a.writing {
+			select {
+			case a.wake <- struct{}{}:
+			default:
+			}
+		}
 	}
 	if !a.writing && !a.closed {
 		a.writing = true
@@ -238,6 +244,9 @@ func (a *auditor) write() {
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
+		case <-a.wake: // a row does not wait until a fold ends
+			t.Stop()
+			continue
 		case <-a.closing:
 			t.Stop()
 		}

@@ -138,6 +138,20 @@ func TestRefusalsAreCounted(t *testing.T) {
 	})
 }
 
+// A refusal whose repetitions are counted does not delay the rows that follow it.
+func TestRowsDoNotWaitForRefusals(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store))
+		x.do("GET", "/v1/keys", "", nil).is(401)
+		time.Sleep(time.Second)
+		x.do("GET", "/v1/keys", adminSecret, nil).is(200)
+		time.Sleep(100 * time.Millisecond)
+		if rows := x.do("GET", "/v1/audit?action=keys.list&result=success", adminSecret, nil).data(); len(rows) != 1 {
+			t.Errorf("after 100 ms: got %d rows, want 1", len(rows))
+		}
+	})
+}
+
 // Audit rows are forgotten after 90 days, of all namespaces.
 func TestAuditIsForgotten(t *testing.T) {
 	virtual(t, func(t *testing.T) {
