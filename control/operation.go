@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -95,7 +96,8 @@ type call struct {
 
 	idempotencyKey string // "": none
 	correlationID  string
-	ip, agent      string
+	from           netip.Addr
+	agent          string
 	behalf         string        // the run on whose behalf it is made, by its client
 	wait           time.Duration // the longest that it may wait; 0 in a JSON-RPC batch
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"runtime/debug"
@@ -43,6 +44,8 @@ type exchange struct {
 
 	correlationID string
 	consumed      bool // the body was asked for
+	counted       bool // a request of JSON-RPC in the body was counted by the rate
+	refused       bool // one was refused before that
 }
 
 // newExchange begins an answer with what every answer has.
@@ -92,7 +95,7 @@ func (p *Plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (x *exchange) serve(op *operation, path map[string]string) {
 	c := &call{
 		Plane: x.Plane, op: op, resource: op.resource(path), correlationID: x.correlationID,
-		ip: x.ip(), agent: x.r.UserAgent(), request: x.r, conn: x.conn, wait: mostWait, behalf: behalf(x.r.Header),
+		from: x.from.address, agent: x.r.UserAgent(), request: x.r, conn: x.conn, wait: mostWait, behalf: behalf(x.r.Header),
 	}
 	c.note.runID = path["runId"]
 	a, bad := x.answer(x.r.Context(), c, path)
@@ -138,6 +141,9 @@ func (x *exchange) run(ctx context.Context, c *call, path map[string]string) (an
 	if !c.op.unread {
 		var bad *problem
 		if body, bad = x.body(c.op); bad != nil {
+			if c.op.batch {
+				bad = x.refusedBatch(ctx, c, bad)
+			}
 			return answer{}, bad
 		}
 	}
@@ -145,7 +151,7 @@ func (x *exchange) run(ctx context.Context, c *call, path map[string]string) (an
 		return answer{}, bad
 	}
 	if c.op.batch {
-		return x.rpc(ctx, c, body), nil
+		return x.rpc(ctx, c, body)
 	}
 	if len(body) > 0 {
 		if err := checkJSON(body, maxDepth); err != nil {
@@ -359,11 +365,12 @@ func (x *exchange) send(a answer) {
 	x.w.Write(body) // a client that has left is not told
 }
 
-func (x *exchange) ip() string {
-	if !x.from.address.IsValid() {
+// address is an address as the audit has it.
+func address(a netip.Addr) string {
+	if !a.IsValid() {
 		return ""
 	}
-	return x.from.address.WithZone("").String()
+	return a.WithZone("").String()
 }
 
 // correlation returns the id by which a client finds its request in logs and audit: its own, or a
