@@ -466,8 +466,8 @@ func getArtifact(ctx context.Context, c *call, p *deploymentIDParams) (answer, e
 	}
 	return answer{
 		header: http.Header{"Content-Type": {"application/octet-stream"}},
+		end:    func() { file.Close() },
 		stream: func(w http.ResponseWriter, _ *http.Request) {
-			defer file.Close()
 			sendArtifact(w, file)
 		},
 	}, nil

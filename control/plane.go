@@ -34,6 +34,7 @@ type Plane struct {
 	polls     waiters
 	streams   waiters
 	webhooks  waiters
+	bodies    waiters // of webhooks
 	names     names
 
 	closing chan struct{} // closed by Close: waits and streams end

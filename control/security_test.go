@@ -95,6 +95,26 @@ func TestASlowBody(t *testing.T) {
 	})
 }
 
+// A webhook that is refused, and a call of the world, do not wait for a body that does not come.
+func TestARefusedBodyIsNotWaitedFor(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := piped(t, planeOn(t, new(memory.Store)))
+		for _, path := range []string{"/v1/webhooks/acme", "/v1/world/events/create"} {
+			c := p.dial()
+			go fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\n", path, adminSecret)
+			began := time.Now()
+			a, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); a.StatusCode != 501 || took > 2*time.Second {
+				t.Errorf("%s: got %d after %v, want 501 within 2 s", path, a.StatusCode, took)
+			}
+			c.Close()
+		}
+	})
+}
+
 // §8: a client that does not read its answer has 10 s.
 func TestASlowReader(t *testing.T) {
 	virtual(t, func(t *testing.T) {
