@@ -467,8 +467,10 @@ func getArtifact(ctx context.Context, c *call, p *deploymentIDParams) (answer, e
 	return answer{
 		header: http.Header{"Content-Type": {"application/octet-stream"}},
 		end:    func() { file.Close() },
-		stream: func(w http.ResponseWriter, _ *http.Request) {
-			sendArtifact(w, file)
+		stream: func(w http.ResponseWriter, r *http.Request) {
+			ctx, release := c.hold(r.Context())
+			defer release()
+			sendArtifact(ctx, w, file)
 		},
 	}, nil
 }
