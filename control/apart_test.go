@@ -202,7 +202,11 @@ func TestWebhooks(t *testing.T) {
 		t.Errorf("got %s", r.raw)
 	}
 	s.call("", "POST", "/v1/webhooks/none", `{}`).is(t, 404, "not_found")
-	s.call("", "POST", "/v1/webhooks/acme", strings.Repeat("x", 1<<20+1)).is(t, 413, "too_large")
+	large := httptest.NewRecorder() // over a network, the connection may end before the client has read the answer
+	s.plane.ServeHTTP(large, httptest.NewRequest("POST", "/v1/webhooks/acme", strings.NewReader(strings.Repeat("x", 1<<20+1))))
+	if large.Code != 413 {
+		t.Errorf("a large body: got %d", large.Code)
+	}
 	done := make(chan struct{})
 	for range mostProviderWebhooks {
 		go func() {
