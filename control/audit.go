@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,7 +57,7 @@ func (c *call) newAuditRow(status int, code string) *auditRow {
 	now := time.Now()
 	row := &auditRow{
 		ID: newULID(now), Action: c.op.name, Resource: short(c.resource), Result: resultSuccess,
-		IP: c.ip, UserAgent: short(c.agent), CreatedAt: now.UnixMicro(), Lane: c.op.lane(), Deduped: c.note.deduped,
+		IP: address(c.from), UserAgent: short(c.agent), CreatedAt: now.UnixMicro(), Lane: c.op.lane(), Deduped: c.note.deduped,
 		CorrelationID: c.correlationID, RunID: short(cmp.Or(c.note.runID, c.behalf)), IdempotencyKey: short(c.idempotencyKey),
 		Status: status, Code: code, Reason: short(c.reason()),
 	}
@@ -78,13 +79,15 @@ func (c *call) audit(ctx context.Context, status int, code string) {
 		return
 	}
 	row := c.newAuditRow(status, code)
-	by := c.ip
+	fold := foldKey{code: code, by: network(c.from).String()}
 	if c.who != nil {
-		by = c.who.tenant() + "/" + c.who.id
+		fold.tenant, fold.by = c.who.tenant(), c.who.id
 	}
 	switch {
-	case c.who == nil && code != "", status == http.StatusForbidden, status == http.StatusTooManyRequests:
-		c.auditor.refused(foldKey{code, by}, row)
+	case code != "" && (c.who == nil || c.op.batch), status == http.StatusForbidden, status == http.StatusTooManyRequests:
+		c.auditor.refused(fold, row)
+	case c.who == nil:
+		c.auditor.add(row) // it costs nobody a commit of its own
 	case code == "" && c.op.method != http.MethodGet && (!c.note.deduped || c.op.follows):
 		if err := c.auditor.commit(context.WithoutCancel(ctx), []*auditRow{row}); err != nil {
 			c.log.Error("an audit row is lost: the store did not take it", "operation", row.Action, "correlation", row.CorrelationID, "error", err)
@@ -138,8 +141,9 @@ const foldFor = 10 * time.Second
 
 // A foldKey names refusals that are counted together: what no rate limits must not fill the store.
 type foldKey struct {
-	code string
-	by   string // an address, or a key of a namespace
+	code   string
+	tenant string // the namespace of the key; "": there is none
+	by     string // the network, or the id of the key
 }
 
 // A fold is the row of such refusals, and until when it counts.
@@ -154,7 +158,7 @@ const (
 	auditDelay    = 50 * time.Millisecond
 	auditPatience = 10 * time.Second // how long a store that fails is tried
 	maxAuditRows  = 20_000
-	maxFolds      = 10_000
+	maxFolds      = 1000 // at once; so many rows at most in foldFor, and one for each code and namespace
 	maxAuditBatch = 200
 )
 
@@ -172,14 +176,15 @@ type auditor struct {
 	mu      lock.Mutex
 	rows    []*auditRow // to be written
 	folds   map[foldKey]*fold
-	writing bool // the goroutine runs
-	lost    int  // rows that were dropped since the last log message
+	writing bool          // the goroutine runs
+	lost    int           // rows that were dropped since the last log message
+	wake    chan struct{} // has an element if rows came while the goroutine waited for a fold
 	closing chan struct{}
 	closed  bool
 }
 
 func newAuditor(s storage.Storage, home Namespace, log *slog.Logger) *auditor {
-	a := &auditor{store: s, home: home, log: log, folds: map[foldKey]*fold{}, closing: make(chan struct{})}
+	a := &auditor{store: s, home: home, log: log, folds: map[foldKey]*fold{}, wake: make(chan struct{}, 1), closing: make(chan struct{})}
 	a.life, a.end = context.WithCancel(context.Background())
 	return a
 }
@@ -202,7 +207,7 @@ func (a *auditor) refused(k foldKey, row *auditRow) {
 		return
 	}
 	if len(a.folds) >= maxFolds {
-		k = foldKey{code: k.code} // too many addresses: all others are one
+		k.by = "" // too many networks or keys: all others are one
 		if f := a.folds[k]; f != nil && now.Before(f.until) {
 			f.row.Count++
 			return
@@ -220,7 +225,12 @@ func (a *auditor) enqueue(row *auditRow) {
 	if len(a.rows) >= maxAuditRows || a.closed {
 		a.lost++
 	} else {
-		a.rows = append(a.rows, row)
+		if a.rows = append(a.rows, row); len(a.rows) == 1 && a.writing {
+			select {
+			case a.wake <- struct{}{}:
+			default:
+			}
+		}
 	}
 	if !a.writing && !a.closed {
 		a.writing = true
@@ -238,6 +248,9 @@ func (a *auditor) write() {
 		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
+		case <-a.wake: // a row does not wait until a fold ends
+			t.Stop()
+			continue
 		case <-a.closing:
 			t.Stop()
 		}
@@ -272,6 +285,8 @@ func (a *auditor) flush(ctx context.Context) {
 		if a.closed || !now.Before(f.until) {
 			if f.row.Count > f.written {
 				counted := *f.row
+				// After close, the row itself may not be written yet, and a batch has a key once.
+				a.rows = slices.DeleteFunc(a.rows, func(r *auditRow) bool { return r.ID == counted.ID })
 				a.rows = append(a.rows, &counted)
 			}
 			delete(a.folds, k)

@@ -3,6 +3,7 @@ package control_test
 import (
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -136,6 +137,48 @@ func TestRefusalsAreCounted(t *testing.T) {
 			t.Errorf("the next one: got %d rows, want 3", len(rows))
 		}
 	})
+}
+
+// A refusal whose repetitions are counted does not delay the rows that follow it.
+func TestRowsDoNotWaitForRefusals(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store))
+		x.do("GET", "/v1/keys", "", nil).is(401)
+		time.Sleep(time.Second)
+		x.do("GET", "/v1/keys", adminSecret, nil).is(200)
+		time.Sleep(100 * time.Millisecond)
+		if rows := x.do("GET", "/v1/audit?action=keys.list&result=success", adminSecret, nil).data(); len(rows) != 1 {
+			t.Errorf("after 100 ms: got %d rows, want 1", len(rows))
+		}
+	})
+}
+
+// Refusals of nobody are counted by network, as strangers are, and there are not more rows than some.
+func TestRefusalsOfManyAddresses(t *testing.T) {
+	for what, c := range map[string]struct {
+		address func(i int) string
+		most    int
+	}{
+		"a /64":         {func(i int) string { return fmt.Sprintf("[2001:db8::%x]:1", i+1) }, 2},
+		"many networks": {func(i int) string { return fmt.Sprintf("10.1.%d.%d:1", i/250, i%250) }, 1002},
+	} {
+		x := planeOn(t, new(memory.Store))
+		for i := range 1500 {
+			q := httptest.NewRequest("GET", "/v1/keys", nil)
+			q.RemoteAddr = c.address(i)
+			x.plane.ServeHTTP(httptest.NewRecorder(), q)
+		}
+		x.plane.Close()
+		n := 0
+		for key := range dump(t, x.store) {
+			if strings.HasPrefix(key, "ctl:audit:") {
+				n++
+			}
+		}
+		if n == 0 || n > c.most {
+			t.Errorf("%s: got %d rows, want %d at most", what, n, c.most)
+		}
+	}
 }
 
 // Audit rows are forgotten after 90 days, of all namespaces.

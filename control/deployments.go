@@ -471,9 +471,11 @@ func getArtifact(ctx context.Context, c *call, p *deploymentIDParams) (answer, e
 	}
 	return answer{
 		header: http.Header{"Content-Type": {"application/octet-stream"}},
-		stream: func(w http.ResponseWriter, _ *http.Request) {
-			defer file.Close()
-			sendArtifact(w, file)
+		end:    func() { file.Close() },
+		stream: func(w http.ResponseWriter, r *http.Request) {
+			ctx, release := c.hold(r.Context())
+			defer release()
+			sendArtifact(ctx, w, file)
 		},
 	}, nil
 }

@@ -512,7 +512,7 @@ func TestAnUploadHasAKey(t *testing.T) {
 func TestUploadsThatEndEarly(t *testing.T) {
 	s := idle(t, nil)
 	s.upload("manifest", `{"deploymentId":"v1"}`, "artifact", "x").is(t, 501, "not_configured")
-	paced := (&call{Plane: s.plane, conn: http.NewResponseController(nil)}).paced(strings.NewReader("slow"))
+	paced := (&call{Plane: s.plane, conn: http.NewResponseController(nil)}).paced(t.Context(), strings.NewReader("slow"))
 	paced.began = time.Now().Add(-uploadGrace - time.Second)
 	if _, err := io.ReadAll(paced); err == nil || !paced.late {
 		t.Errorf("a slow body: %v", err)
@@ -520,7 +520,7 @@ func TestUploadsThatEndEarly(t *testing.T) {
 	if p, ok := paced.explain(io.ErrUnexpectedEOF).(*problem); !ok || p.Status != 408 {
 		t.Errorf("got %v", p)
 	}
-	large := (&call{Plane: s.plane, conn: http.NewResponseController(nil)}).paced(strings.NewReader("x"))
+	large := (&call{Plane: s.plane, conn: http.NewResponseController(nil)}).paced(t.Context(), strings.NewReader("x"))
 	large.read = MaxArtifact + uploadFrame
 	if _, err := io.ReadAll(large); err == nil || !large.over {
 		t.Errorf("a large body: %v", err)

@@ -53,14 +53,14 @@ package control
 //     of the audit at once.
 //  2. The checks follow in this order: https (forwarded), token (auth), scope and namespace (auth, permits), rate
 //     (rate), media type, size, header (serve), strict JSON (strict), shape (params). A body is not read before the
-//     rate has been counted. What is refused stores nothing but its audit row.
+//     rate has been counted, but for JSON-RPC, whose requests count. What is refused stores nothing but its audit row.
 //  3. The parameters of path, query and body become one JSON object (params, gather), as JSON-RPC sends
 //     them. From there on (serve, perform) all transports are alike: the object is decoded into the
 //     parameters of the operation, which then runs with a call.
 //  4. An operation that changes something does so in call.mutate (commit): it stages its change, the ledger
 //     its answer, and the batch has the audit row too.
 //  5. An error becomes a problem (explain), and the answer is written (serve, finish). The audit is told
-//     (audit), and Config.Observe.
+//     (audit), and Config.Observe: before the answer, but of a webhook after its handler.
 //
 // A body of JSON-RPC is taken apart by rpc. Each of its requests is authorised, counted and audited by itself.
 //

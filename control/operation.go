@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -21,6 +22,7 @@ type operation struct {
 	home     bool // only for keys of the home namespace
 	restOnly bool // JSON-RPC does not have it
 	unread   bool // the pipeline does not read the body: run reads call.request
+	hosted   bool // a handler of the host answers it: what became of it is known afterwards
 	upload   bool // its body may also be multipart/form-data, which the pipeline does not read
 	do       action
 
@@ -95,14 +97,16 @@ type call struct {
 
 	idempotencyKey string // "": none
 	correlationID  string
-	ip, agent      string
+	from           netip.Addr
+	agent          string
 	behalf         string        // the run on whose behalf it is made, by its client
 	wait           time.Duration // the longest that it may wait; 0 in a JSON-RPC batch
 
-	request *http.Request            // nil in JSON-RPC
-	conn    *http.ResponseController // of request
-	note    note
-	audited bool // the audit row is in the store
+	exchange *exchange                // nil in JSON-RPC
+	request  *http.Request            // nil in JSON-RPC
+	conn     *http.ResponseController // of request
+	note     note
+	audited  bool // the audit row is in the store
 }
 
 // A note is what an operation tells the audit row.
@@ -134,6 +138,7 @@ type answer struct {
 	body   any         // encoded as JSON; nil: none
 	header http.Header // further header fields; nil: none
 	stream func(w http.ResponseWriter, r *http.Request)
+	end    func() // frees what the answer holds, whether it was written or not; nil: nothing
 }
 
 // code is the status of a.

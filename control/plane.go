@@ -34,6 +34,7 @@ type Plane struct {
 	polls     waiters
 	streams   waiters
 	webhooks  waiters
+	bodies    waiters // of webhooks
 	names     names
 
 	closing chan struct{} // closed by Close: waits and streams end
@@ -145,9 +146,10 @@ func (p *Plane) forget(ctx context.Context) error {
 	return errors.Join(p.forgetAudit(ctx), p.hits.forget(ctx, time.Now()), p.sweepArtifacts(ctx))
 }
 
-// Close ends long polls and streams, waits for the calls under way, and writes what is left of the
+// Close ends long polls, streams, uploads and downloads of artifacts, waits for the calls under way, and writes what is left of the
 // audit. Requests that come later are answered with 503. It may be called more than once. The engine
-// and its store stay open.
+// and its store stay open. A client that sends its body slowly may keep it for half a minute: close the
+// server's connections to be done sooner.
 func (p *Plane) Close() error {
 	p.mu.Lock()
 	first := !p.closed

@@ -90,17 +90,45 @@ type rpcProblem struct {
 	RetryAfter int `json:"retryAfter,omitempty"` // seconds
 }
 
-// rpc answers a body of JSON-RPC 2.0.
-func (x *exchange) rpc(ctx context.Context, c *call, body []byte) answer {
+// rpc answers a body of JSON-RPC 2.0. Its requests are counted by themselves. If none was and any was
+// refused, the body counts as one request: what costs the service anything has a limit.
+func (x *exchange) rpc(ctx context.Context, c *call, body []byte) (answer, *problem) {
+	a := x.rpcAll(ctx, c, body)
+	if x.refused && !x.counted {
+		if limited := x.refusedBatch(ctx, c, nil); limited != nil {
+			return answer{}, limited
+		}
+	}
+	return a, nil
+}
+
+// refusedBatch takes a permit for a body that is refused as a whole. It returns why, or that the limit
+// is reached.
+func (x *exchange) refusedBatch(ctx context.Context, c *call, why *problem) *problem {
+	a, limited := x.rates.permit(context.WithoutCancel(ctx), c.who) // also if the client has left
+	a.header(x.w.Header())
+	if limited != nil {
+		return limited
+	}
+	return why
+}
+
+// refuseRequest is rpcError for what is no request of an operation.
+func (x *exchange) refuseRequest(id string, code int, message string) json.RawMessage {
+	x.refused = true
+	return rpcError(id, code, message, nil)
+}
+
+func (x *exchange) rpcAll(ctx context.Context, c *call, body []byte) answer {
 	if err := checkJSON(body, maxDepth+3); err != nil { // an array, a request and its params are around
-		return answer{body: rpcError("", rpcParseError, "Parse error: the body "+err.Error(), nil)}
+		return answer{body: x.refuseRequest("", rpcParseError, "Parse error: the body "+err.Error())}
 	}
 	requests, err := jrpc2.ParseRequests(body)
 	if err != nil {
-		return answer{body: rpcError("", rpcInvalidRequest, "Invalid Request", nil)}
+		return answer{body: x.refuseRequest("", rpcInvalidRequest, "Invalid Request")}
 	}
 	if n := len(requests); n == 0 || n > maxRequests {
-		return answer{body: rpcError("", rpcInvalidRequest, "Invalid Request: a batch has 1 to "+strconv.Itoa(maxRequests)+" requests", nil)}
+		return answer{body: x.refuseRequest("", rpcInvalidRequest, "Invalid Request: a batch has 1 to "+strconv.Itoa(maxRequests)+" requests")}
 	}
 	if !requests[0].Batch {
 		if a := x.rpcOne(ctx, c, requests[0], 0); a != nil {
@@ -128,11 +156,11 @@ func (x *exchange) rpc(ctx context.Context, c *call, body []byte) answer {
 func (x *exchange) rpcOne(ctx context.Context, whole *call, r *jrpc2.ParsedRequest, answered int) json.RawMessage {
 	switch {
 	case r.Error != nil:
-		return rpcError("", rpcInvalidRequest, "Invalid Request: "+r.Error.Message, nil)
+		return x.refuseRequest("", rpcInvalidRequest, "Invalid Request: "+r.Error.Message)
 	case r.Method == "":
-		return rpcError("", rpcInvalidRequest, "Invalid Request: method is required", nil)
+		return x.refuseRequest("", rpcInvalidRequest, "Invalid Request: method is required")
 	case len(r.ID) > maxRPCID:
-		return rpcError("", rpcInvalidRequest, "Invalid Request: id has more than 128 bytes", nil)
+		return x.refuseRequest("", rpcInvalidRequest, "Invalid Request: id has more than 128 bytes")
 	}
 	reply := func(raw json.RawMessage) json.RawMessage {
 		if r.ID == "" {
@@ -142,11 +170,11 @@ func (x *exchange) rpcOne(ctx context.Context, whole *call, r *jrpc2.ParsedReque
 	}
 	op := x.router.byName[r.Method]
 	if op == nil || op.restOnly {
-		return reply(rpcError(r.ID, rpcNoMethod, "Method not found: "+short(r.Method), nil))
+		return reply(x.refuseRequest(r.ID, rpcNoMethod, "Method not found: "+short(r.Method)))
 	}
 	c := &call{
 		Plane: x.Plane, op: op, who: whole.who, resource: op.path, correlationID: x.correlationID,
-		ip: whole.ip, agent: whole.agent, wait: whole.wait, behalf: whole.behalf,
+		from: whole.from, agent: whole.agent, wait: whole.wait, behalf: whole.behalf,
 	}
 	if r.Batch {
 		c.wait = 0
@@ -187,9 +215,11 @@ func (x *exchange) rpcCall(ctx context.Context, c *call, params json.RawMessage,
 		c.note.runID = path["runId"]
 	}
 	if denied := c.op.permits(c.who); denied != nil {
+		x.refused = true
 		return answer{}, denied
 	}
 	if c.op.scopes != nil {
+		x.counted = true
 		a, limited := x.rates.permit(ctx, c.who)
 		a.header(x.w.Header())
 		if limited != nil {

@@ -162,7 +162,44 @@ func TestRPCAsAWhole(t *testing.T) {
 	}
 }
 
+<<<<<<< HEAD
 // SIG-36, §5: the requests of a batch are answered in their order, each authorised, counted and audited by itself;
+=======
+// What is refused as a whole, or has nothing that counts, counts as one request, and refusals of one kind are
+// one row of the audit.
+func TestRPCRefusalsAreCounted(t *testing.T) {
+	for what, c := range map[string]struct{ body, kind string }{
+		"text":               {`{}`, "text/plain"},
+		"bad JSON":           {`{`, "application/json"},
+		"an empty batch":     {`[]`, "application/json"},
+		"no request":         {`7`, "application/json"},
+		"an unknown method":  {`[{"jsonrpc":"2.0","method":"nothing"}]`, "application/json"},
+		"hidden by a health": {`[{"jsonrpc":"2.0","method":"health.get"},7]`, "application/json"},
+		"large":              {`"` + strings.Repeat("x", 300) + `"`, "application/json"},
+	} {
+		x := serve(t, new(memory.Store), limited(3), func(c *control.Config) { c.MaxBody = 200 })
+		for range 3 {
+			x.do("POST", "/v1/rpc", adminSecret, c.body, "Content-Type", c.kind)
+		}
+		a := x.do("POST", "/v1/rpc", adminSecret, c.body, "Content-Type", c.kind).object()
+		if e, _ := a["error"].(map[string]any); e["code"] != -32024.0 {
+			t.Errorf("%s: the fourth: got %v, want the limit", what, a)
+		}
+		x.plane.Close()
+		n := 0
+		for key := range dump(t, x.store) {
+			if strings.HasPrefix(key, "ctl:audit:") {
+				n++
+			}
+		}
+		if n > 2 {
+			t.Errorf("%s: got %d audit rows, want one for each code", what, n)
+		}
+	}
+}
+
+// §5: the requests of a batch are answered in their order, each authorised, counted and audited by itself;
+>>>>>>> mend-a
 // notifications are executed and not answered.
 func TestRPCBatch(t *testing.T) {
 	x := serve(t, new(memory.Store), limited(5))

@@ -95,6 +95,65 @@ func TestASlowBody(t *testing.T) {
 	})
 }
 
+// A webhook that is refused, and a call of the world, do not wait for a body that does not come.
+func TestARefusedBodyIsNotWaitedFor(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := piped(t, planeOn(t, new(memory.Store)))
+		for _, path := range []string{"/v1/webhooks/acme", "/v1/world/events/create"} {
+			c := p.dial()
+			go fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: 100\r\n\r\n", path, adminSecret)
+			began := time.Now()
+			a, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); a.StatusCode != 501 || took > 2*time.Second {
+				t.Errorf("%s: got %d after %v, want 501 within 2 s", path, a.StatusCode, took)
+			}
+			c.Close()
+		}
+	})
+}
+
+// Close ends an upload and a download whose client is slow.
+func TestCloseEndsArtifacts(t *testing.T) {
+	dir, err := control.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := serve(t, new(memory.Store), func(c *control.Config) { c.Artifacts = dir })
+	head := "--b\r\nContent-Disposition: form-data; name=\"manifest\"\r\n\r\n{\"deploymentId\":\"d1\"}\r\n--b\r\nContent-Disposition: form-data; name=\"artifact\"\r\n\r\n"
+	x.do("POST", "/v1/deployments", adminSecret, head+strings.Repeat("x", 32<<20)+"\r\n--b--\r\n", "Content-Type", "multipart/form-data; boundary=b").is(201)
+	dial := func(request string, args ...any) net.Conn {
+		c, err := net.Dial("tcp", strings.TrimPrefix(x.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, request, args...)
+		return c
+	}
+	down := dial("GET /v1/deployments/d1/artifact HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", adminSecret)
+	defer down.Close()
+	if _, err := io.ReadFull(down, make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	up := dial("POST /v1/deployments HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: multipart/form-data; boundary=b\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n", adminSecret)
+	defer up.Close()
+	answers := bufio.NewReader(up)
+	if line, err := answers.ReadString('\n'); err != nil || !strings.Contains(line, "100") { // the plane reads the body
+		t.Fatal(line, err)
+	}
+	answers.ReadString('\n')
+	began := time.Now()
+	x.plane.Close()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("Close took %v", took)
+	}
+	if a, err := http.ReadResponse(answers, nil); err != nil || a.StatusCode != 503 {
+		t.Errorf("the upload: got %v, %v, want 503", a, err)
+	}
+}
+
 // §8: a client that does not read its answer has 10 s.
 func TestASlowReader(t *testing.T) {
 	virtual(t, func(t *testing.T) {

@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"runtime/debug"
@@ -42,7 +44,9 @@ type exchange struct {
 	from  peer
 
 	correlationID string
-	consumed      bool // the body was asked for
+	consumed      bool // nothing is left of the body, or the server knows that the connection ends
+	counted       bool // a request of JSON-RPC in the body was counted by the rate
+	refused       bool // one was refused before that
 }
 
 // newExchange begins an answer with what every answer has.
@@ -92,10 +96,13 @@ func (p *Plane) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (x *exchange) serve(op *operation, path map[string]string) {
 	c := &call{
 		Plane: x.Plane, op: op, resource: op.resource(path), correlationID: x.correlationID,
-		ip: x.ip(), agent: x.r.UserAgent(), request: x.r, conn: x.conn, wait: mostWait, behalf: behalf(x.r.Header),
+		exchange: x, from: x.from.address, agent: x.r.UserAgent(), request: x.r, conn: x.conn, wait: mostWait, behalf: behalf(x.r.Header),
 	}
 	c.note.runID = path["runId"]
 	a, bad := x.answer(x.r.Context(), c, path)
+	if a.end != nil {
+		defer a.end()
+	}
 	x.finish(c, a, bad)
 }
 
@@ -134,10 +141,12 @@ func (x *exchange) answer(ctx context.Context, c *call, path map[string]string) 
 // run reads the request and runs the operation.
 func (x *exchange) run(ctx context.Context, c *call, path map[string]string) (answer, *problem) {
 	var body []byte
-	x.consumed = c.op.unread || c.op.upload // by the operation
 	if !c.op.unread {
 		var bad *problem
 		if body, bad = x.body(c.op); bad != nil {
+			if c.op.batch {
+				bad = x.refusedBatch(ctx, c, bad)
+			}
 			return answer{}, bad
 		}
 	}
@@ -145,7 +154,7 @@ func (x *exchange) run(ctx context.Context, c *call, path map[string]string) (an
 		return answer{}, bad
 	}
 	if c.op.batch {
-		return x.rpc(ctx, c, body), nil
+		return x.rpc(ctx, c, body)
 	}
 	if len(body) > 0 {
 		if err := checkJSON(body, maxDepth); err != nil {
@@ -192,7 +201,16 @@ func (x *exchange) body(op *operation) ([]byte, *problem) {
 	if (len(r.Header["Content-Type"]) > 0 || r.ContentLength > 0) && !isJSON(r.Header) {
 		return nil, notJSON()
 	}
-	most := x.config.MaxBody
+	body, bad := x.read()
+	if bad == nil && len(body) > 0 && !isJSON(r.Header) {
+		return nil, notJSON()
+	}
+	return body, bad
+}
+
+// read reads a body of any type.
+func (x *exchange) read() ([]byte, *problem) {
+	r, most := x.r, x.config.MaxBody
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
 	}
@@ -211,9 +229,6 @@ func (x *exchange) body(op *operation) ([]byte, *problem) {
 		return nil, newProblem(http.StatusRequestTimeout, "request_timeout", "The body did not come in time")
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, newProblem(http.StatusBadRequest, "invalid_request", "The body could not be read")
-	}
-	if body.Len() > 0 && !isJSON(r.Header) {
-		return nil, notJSON()
 	}
 	return body.Bytes(), nil
 }
@@ -261,6 +276,10 @@ func keyRequiredProblem() *problem {
 
 // finish answers, and tells the audit and Config.Observe.
 func (x *exchange) finish(c *call, a answer, bad *problem) {
+	if bad == nil && c.op.hosted {
+		x.host(c, a)
+		return
+	}
 	c.account(x.r.Context(), a, bad, time.Since(x.began))
 	switch {
 	case bad != nil && c.op.batch:
@@ -272,6 +291,51 @@ func (x *exchange) finish(c *call, a answer, bad *problem) {
 	}
 	x.send(a)
 }
+
+// host has a handler of the host answer, and tells afterwards what it answered.
+func (x *exchange) host(c *call, a answer) {
+	w := &statusWriter{ResponseWriter: x.w}
+	x.w = w
+	done := false
+	defer func() {
+		status := w.code()
+		if !done && w.status == 0 { // it panicked
+			status = http.StatusInternalServerError
+		}
+		var bad *problem
+		if status >= 400 {
+			bad = newProblem(status, "webhook_refused", "The handler has refused the webhook")
+		}
+		c.account(x.r.Context(), answer{status: status}, bad, time.Since(x.began))
+	}()
+	x.send(a)
+	done = true
+}
+
+// A statusWriter knows the status that was written.
+type statusWriter struct {
+	http.ResponseWriter
+	status int // 0: none yet
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 && status >= 200 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Write(p []byte) (int, error) {
+	w.status = w.code()
+	return w.ResponseWriter.Write(p)
+}
+
+func (w *statusWriter) Flush() { http.NewResponseController(w.ResponseWriter).Flush() }
+
+// Unwrap lets a http.ResponseController find the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *statusWriter) code() int { return cmp.Or(w.status, http.StatusOK) }
 
 // account tells the log, the audit and Config.Observe what became of a call.
 func (c *call) account(ctx context.Context, a answer, bad *problem, took time.Duration) {
@@ -360,11 +424,12 @@ func (x *exchange) send(a answer) {
 	x.w.Write(body) // a client that has left is not told
 }
 
-func (x *exchange) ip() string {
-	if !x.from.address.IsValid() {
+// address is an address as the audit has it.
+func address(a netip.Addr) string {
+	if !a.IsValid() {
 		return ""
 	}
-	return x.from.address.WithZone("").String()
+	return a.WithZone("").String()
 }
 
 // correlation returns the id by which a client finds its request in logs and audit: its own, or a

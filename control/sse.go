@@ -111,8 +111,8 @@ func (c *call) followEvents(ctx context.Context, id string, data bool) (answer, 
 	}
 	return answer{
 		header: http.Header{"Content-Type": {eventStream}},
+		end:    func() { c.streams.leave(c.keyName()) },
 		stream: func(w http.ResponseWriter, r *http.Request) {
-			defer c.streams.leave(c.keyName())
 			s := &eventWriter{w: w, control: http.NewResponseController(w)}
 			ctx, release := c.hold(r.Context())
 			defer release()
@@ -126,7 +126,7 @@ func (c *call) followEvents(ctx context.Context, id string, data bool) (answer, 
 	}, nil
 }
 
-// enterStream counts a stream, which streams.leave ends. The error is a problem if there are too many.
+// enterStream counts a stream, which the end of its answer frees. The error is a problem if there are too many.
 func (c *call) enterStream() error {
 	if c.streams.enter(c.keyName(), mostKeyStreams, mostStreams) {
 		return nil

@@ -45,7 +45,9 @@ func (c *call) readUpload(ctx context.Context, p *deploymentParams) error {
 	if len(c.request.Header["Content-Encoding"]) > 0 {
 		return newProblem(http.StatusUnsupportedMediaType, "unsupported_media_type", "The body must not have a Content-Encoding")
 	}
-	body := c.paced(c.request.Body)
+	held, release := c.hold(ctx)
+	defer release()
+	body := c.paced(held, c.request.Body)
 	defer body.end()
 	c.request.Body = io.NopCloser(body)
 	parts, err := c.request.MultipartReader()
@@ -53,6 +55,12 @@ func (c *call) readUpload(ctx context.Context, p *deploymentParams) error {
 		return invalid(issue{"", "is not well-formed multipart/form-data"})
 	}
 	if err := c.readParts(ctx, parts, p); err != nil {
+		if held.Err() != nil && c.isClosing() {
+			return closing()
+		}
+		if held.Err() != nil && ctx.Err() == nil {
+			return unknownKey()
+		}
 		return body.explain(err)
 	}
 	raw, err := json.Marshal(p)
@@ -108,6 +116,8 @@ func (c *call) readParts(ctx context.Context, parts *multipart.Reader, p *deploy
 // A pacedBody is the body of an upload: it must not be slower than uploadRate, nor too large.
 type pacedBody struct {
 	io.Reader
+	ctx   context.Context // reads end with it
+	stop  func() bool
 	conn  *http.ResponseController
 	began time.Time
 	read  int64
@@ -116,13 +126,17 @@ type pacedBody struct {
 	cut   bool // it could not be read to its end
 }
 
-func (c *call) paced(body io.Reader) *pacedBody {
-	return &pacedBody{Reader: body, conn: c.conn, began: time.Now()}
+func (c *call) paced(ctx context.Context, body io.Reader) *pacedBody {
+	stop := context.AfterFunc(ctx, func() { c.conn.SetReadDeadline(time.Unix(1, 0)) }) // ends a read under way
+	return &pacedBody{Reader: body, ctx: ctx, stop: stop, conn: c.conn, began: time.Now()}
 }
 
 func (b *pacedBody) Read(p []byte) (int, error) {
 	due := b.began.Add(uploadGrace + time.Duration(b.read)*time.Second/uploadRate)
 	b.conn.SetReadDeadline(due) // where middleware hides the connection, the time is looked at between reads
+	if b.ctx.Err() != nil {
+		return 0, context.Cause(b.ctx)
+	}
 	if time.Now().After(due) {
 		b.late = true
 		return 0, os.ErrDeadlineExceeded
@@ -144,7 +158,10 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 var errTooLarge = errors.New("control: the body is too large")
 
 // end lets the next request have its own time.
-func (b *pacedBody) end() { b.conn.SetReadDeadline(time.Time{}) }
+func (b *pacedBody) end() {
+	b.stop()
+	b.conn.SetReadDeadline(time.Time{})
+}
 
 // explain returns the problem of an upload that failed.
 func (b *pacedBody) explain(err error) error {
@@ -164,8 +181,9 @@ func (b *pacedBody) explain(err error) error {
 	return internal(err) // of the artifacts
 }
 
-// sendArtifact writes the bytes of an artifact. Each part must be taken in time.
-func sendArtifact(w http.ResponseWriter, file io.ReadSeeker) {
+// sendArtifact writes the bytes of an artifact. Each part must be taken in time. If ctx ends, so does the
+// connection.
+func sendArtifact(ctx context.Context, w http.ResponseWriter, file io.ReadSeeker) {
 	size, err := file.Seek(0, io.SeekEnd)
 	if err == nil {
 		_, err = file.Seek(0, io.SeekStart)
@@ -176,9 +194,13 @@ func sendArtifact(w http.ResponseWriter, file io.ReadSeeker) {
 	w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 	w.Header().Set("Content-Disposition", "attachment")
 	conn := http.NewResponseController(w)
+	defer context.AfterFunc(ctx, func() { conn.SetWriteDeadline(time.Unix(1, 0)) })() // ends a write under way
 	for part := make([]byte, 64<<10); ; {
 		n, err := file.Read(part)
 		conn.SetWriteDeadline(time.Now().Add(writePatience))
+		if ctx.Err() != nil {
+			panic(http.ErrAbortHandler)
+		}
 		if _, failed := w.Write(part[:n]); failed != nil || errors.Is(err, io.EOF) {
 			return
 		}

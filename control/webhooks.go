@@ -1,15 +1,20 @@
 package control
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"time"
 )
 
 // Limits of webhooks.
 const (
-	mostWebhooks = 64 // at once
-	webhookTime  = 30 * time.Second
+	mostWebhooks         = 64  // that handlers have at once
+	mostProviderWebhooks = 48  // of one provider: the others have the rest
+	mostBodies           = 256 // that come at once
+	mostNetworkBodies    = 64  // from one network
+	webhookTime          = 30 * time.Second
 )
 
 type webhookParams struct {
@@ -18,7 +23,7 @@ type webhookParams struct {
 
 func webhookOperations() []*operation {
 	return []*operation{
-		{name: "webhooks.receive", method: "POST", path: "/v1/webhooks/{provider}", restOnly: true, unread: true, do: act(receiveWebhook)},
+		{name: "webhooks.receive", method: "POST", path: "/v1/webhooks/{provider}", restOnly: true, unread: true, hosted: true, do: act(receiveWebhook)},
 	}
 }
 
@@ -32,18 +37,38 @@ func receiveWebhook(_ context.Context, c *call, p *webhookParams) (answer, error
 	if handler == nil {
 		return answer{}, notFound("Provider")
 	}
-	if !c.webhooks.enter("", mostWebhooks, mostWebhooks) {
-		return answer{}, retryLater("busy", "The service receives as many webhooks at once as it may.")
+	body, err := c.webhookBody()
+	if err != nil {
+		return answer{}, err
 	}
-	return answer{stream: func(w http.ResponseWriter, r *http.Request) {
-		defer c.webhooks.leave("")
+	if !c.webhooks.enter(p.Provider, mostProviderWebhooks, mostWebhooks) {
+		return answer{}, busyWithWebhooks()
+	}
+	return answer{end: func() { c.webhooks.leave(p.Provider) }, stream: func(w http.ResponseWriter, r *http.Request) {
 		conn := http.NewResponseController(w)
-		conn.SetReadDeadline(time.Now().Add(webhookTime))
 		conn.SetWriteDeadline(time.Now().Add(webhookTime + writePatience))
 		ctx, cancel := context.WithTimeout(r.Context(), webhookTime)
 		defer cancel()
 		r = r.WithContext(ctx)
-		r.Body = http.MaxBytesReader(w, r.Body, c.config.MaxBody)
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		handler.ServeHTTP(w, r)
 	}}, nil
+}
+
+// webhookBody reads the body before a handler is asked for: who sends it slowly keeps no handler from others.
+func (c *call) webhookBody() ([]byte, error) {
+	from := network(c.from).String()
+	if !c.bodies.enter(from, mostNetworkBodies, mostBodies) {
+		return nil, busyWithWebhooks()
+	}
+	defer c.bodies.leave(from)
+	body, bad := c.exchange.read()
+	if bad != nil {
+		return nil, bad
+	}
+	return body, nil
+}
+
+func busyWithWebhooks() *problem {
+	return retryLater("busy", "The service receives as many webhooks at once as it may.")
 }

@@ -349,7 +349,7 @@ func (s *serve) until(e *env, l net.Listener, p *control.Plane, eng *engine.Engi
 			errs = append(errs, errors.New("serve: a part of it has ended by itself"))
 		}
 	}
-	p.Close() // long polls and streams end, so that the server can
+	begin(p.Close) // long polls and streams end, so that the server can
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
 	defer cancel()
 	if err := server.Shutdown(patience); err != nil {
