@@ -162,9 +162,6 @@ func TestRPCAsAWhole(t *testing.T) {
 	}
 }
 
-<<<<<<< HEAD
-// SIG-36, §5: the requests of a batch are answered in their order, each authorised, counted and audited by itself;
-=======
 // What is refused as a whole, or has nothing that counts, counts as one request, and refusals of one kind are
 // one row of the audit.
 func TestRPCRefusalsAreCounted(t *testing.T) {
@@ -198,8 +195,7 @@ func TestRPCRefusalsAreCounted(t *testing.T) {
 	}
 }
 
-// §5: the requests of a batch are answered in their order, each authorised, counted and audited by itself;
->>>>>>> mend-a
+// SIG-36, §5: the requests of a batch are answered in their order, each authorised, counted and audited by itself;
 // notifications are executed and not answered.
 func TestRPCBatch(t *testing.T) {
 	x := serve(t, new(memory.Store), limited(5))
