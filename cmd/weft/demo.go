@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/weft-go/weft/engine"
@@ -39,7 +38,8 @@ var (
 			}
 			done.ApprovedBy = by
 		}
-		paid, err := engine.Step(run, "pay", func(context.Context) (string, error) { return fmt.Sprintf("receipt of %s", run.ID()), nil })
+		id := run.ID() // a step may not use run
+		paid, err := engine.Step(run, "pay", func(context.Context) (string, error) { return "receipt of " + id, nil })
 		if err != nil {
 			return receipt{}, err
 		}
