@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 func testOptions(t *testing.T, store string) options {
-	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), "25"))
+	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), "15"))
 	if err != nil {
 		t.Fatal("WEFT_KILLS:", err)
 	}
