@@ -2,12 +2,18 @@ package control
 
 import (
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // Each size that the document limits may be what it says, and not a byte more. The sizes are numbers here, so
@@ -163,4 +169,81 @@ func (w *waiters) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.total
+}
+
+// A webhook whose body comes slowly keeps no handler from others. 64 bodies come from one network at once.
+func TestSlowWebhooksHoldNoPlace(t *testing.T) {
+	s := idle(t, nil, func(c *Config, _ *engine.Config) {
+		c.Webhooks = map[string]http.Handler{"acme": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	})
+	post := func(from string, body io.Reader) int {
+		r := httptest.NewRequest("POST", "/v1/webhooks/acme", body)
+		r.RemoteAddr = from
+		w := httptest.NewRecorder()
+		s.plane.ServeHTTP(w, r)
+		return w.Code
+	}
+	const here, there = "192.0.2.1:1", "198.51.100.1:1"
+	done := make(chan int)
+	var ends []*io.PipeWriter
+	for range 64 {
+		body, end := io.Pipe()
+		ends = append(ends, end)
+		go func() { done <- post(here, body) }()
+	}
+	s.await("64 bodies", func() bool { return s.plane.bodies.count() == 64 })
+	if code := post(here, strings.NewReader("x")); code != 503 {
+		t.Errorf("another body of the network is answered %d, want 503", code)
+	}
+	if code := post(there, strings.NewReader("x")); code != 200 {
+		t.Errorf("a body of another network is answered %d, want 200", code)
+	}
+	for _, end := range ends {
+		end.Close()
+	}
+	for range ends {
+		if code := <-done; code != 200 && code != 503 { // 48 of them have a place at once
+			t.Errorf("a body that came slowly is answered %d", code)
+		}
+	}
+	if n := s.plane.bodies.count() + s.plane.webhooks.count(); n != 0 {
+		t.Errorf("%d are left", n)
+	}
+}
+
+// A webhook costs nobody a commit of its own: its row of the audit is written with others.
+func TestWebhooksAreAuditedTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		commits := 0
+		store := storagetest.NewFaulty(new(memory.Store), func(c storagetest.Call) storagetest.Fault {
+			if len(c.Batch.Ops) > 0 {
+				commits++
+			}
+			return storagetest.None
+		})
+		e, err := engine.New(engine.Config{Storage: store, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		p, err := New(Config{Engine: e, Logger: slog.New(slog.DiscardHandler), Webhooks: map[string]http.Handler{"acme": http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		before := commits
+		for range 20 {
+			w := httptest.NewRecorder()
+			if p.ServeHTTP(w, httptest.NewRequest("POST", "/v1/webhooks/acme", strings.NewReader("x"))); w.Code != 200 {
+				t.Errorf("answered %d", w.Code)
+			}
+		}
+		time.Sleep(time.Second)
+		if n := commits - before; n != 1 {
+			t.Errorf("20 webhooks at once cost %d commits, want 1", n)
+		}
+		if n := records(t, store, "ctl:audit:"); n != 20 {
+			t.Errorf("got %d audit rows, want 20", n)
+		}
+	})
 }
