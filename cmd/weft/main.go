@@ -64,7 +64,7 @@ type command struct {
 	Runs              runs              `cmd:"" help:"Act on runs over a control plane."`
 	Signals           signals           `cmd:"" help:"Send signals to runs over a control plane, and look at them."`
 	Deployments       deployments       `cmd:"" help:"Record and activate deployments over a control plane."`
-	Keys              keys              `cmd:"" help:"Make, list, rotate and revoke keys of a control plane: over --url, or in a --store."`
+	Keys              keys              `cmd:"" help:"Make, list, rotate and revoke keys of a control plane: over --url, or with --write in a --store."`
 	Audit             audit             `cmd:"" help:"List what was done over a control plane, newest first."`
 	ValidateOwnership validateOwnership `cmd:"" help:"Ask a control plane whether requests came that another world should have got. Exit codes: 0 pass, 1 failure, and with --strict 2 for warnings."`
 
