@@ -83,7 +83,7 @@ type Execution struct {
 	refused       bool                // no place was free in this round
 	stopping      bool                // start nothing new
 	orphanRecords []storage.Op        // deletions of records of children whose operation has its outcome
-	labels        labels              // that the function has set
+	riders        riders              // what the function has asked for that is no operation
 	undoing       undoing             // compensation, if the run ends without success
 	atRest        time.Time           // since when it is idle; zero: it is not
 	stays         bool                // do not park before the next checkpoint
@@ -298,7 +298,7 @@ func (x *Execution) readHistory() error {
 		return err
 	}
 	x.record(c, true)
-	x.storedLabels(c.Events)
+	x.riders.stored(c.Events)
 	x.replayEvents += len(c.Events)
 	if c.Number == x.Hold.Head {
 		x.caughtUp()
@@ -600,7 +600,7 @@ func (x *Execution) judged(w *journal.Write, verdict journal.Verdict, err error)
 		x.Hold = w.Hold()
 		x.Head.Store(x.Hold.Head)
 		x.record(w.Entry.Checkpoint, false)
-		x.storedLabels(w.Entry.Events)
+		x.riders.stored(w.Entry.Events)
 		x.stays = false
 		if x.Probation != nil && x.Hold.Workflow.Deaths == 0 {
 			x.endProbation()
