@@ -38,6 +38,9 @@ func (x *Execution) learn() error {
 				return err
 			}
 		}
+		if done, err := x.recordChoices(); done || err != nil {
+			return err
+		}
 		if err := x.unstick(); err != nil {
 			return err
 		}

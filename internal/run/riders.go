@@ -31,12 +31,13 @@ type rider interface {
 
 // riders are the riders of a run.
 type riders struct {
-	labels labels
+	versions versions
+	labels   labels
 
 	since time.Time // when something was first asked for that is not stored; zero: everything is stored
 }
 
-func (r *riders) all() []rider { return []rider{&r.labels} }
+func (r *riders) all() []rider { return []rider{&r.versions, &r.labels} }
 
 // asked notes that something was asked for.
 func (r *riders) asked() {
