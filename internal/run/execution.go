@@ -227,6 +227,7 @@ func (x *Execution) prepare() error {
 	}
 	x.history, x.endHistory = next, stop
 	x.replayBegan = time.Now()
+	x.lookAhead()
 	x.noteReplay()
 	return nil
 }
@@ -286,7 +287,7 @@ func (x *Execution) nextEvent() (logged, bool, error) {
 
 // readHistory reads the next checkpoint of the history, and queues its events.
 func (x *Execution) readHistory() error {
-	next := x.readOn()
+	next := x.takePast()
 	c, err, ok := next.Checkpoint, next.err, next.ok
 	switch {
 	case x.Ctx.Err() != nil:

@@ -17,18 +17,21 @@ type past struct {
 	ok  bool
 }
 
-// readOn returns the next checkpoint of the history, after it has read on until one counts: passed
-// must know whether one does.
-func (x *Execution) readOn() past {
-	var next past
-	switch l := &x.ahead; {
-	case l.quiet.len() > 0:
-		next = l.quiet.take()
-	case l.counts:
-		next, l.counting, l.counts = l.counting, past{}, false
-	default:
-		next = x.readNext()
+// takePast returns the next checkpoint of the history.
+func (x *Execution) takePast() past {
+	l := &x.ahead
+	if l.quiet.len() > 0 {
+		return l.quiet.take()
 	}
+	next := l.counting
+	l.counting, l.counts = past{}, false
+	x.lookAhead()
+	return next
+}
+
+// lookAhead reads on until a checkpoint counts, or to the end: passed must know whether one does,
+// before the function continues.
+func (x *Execution) lookAhead() {
 	for l := &x.ahead; !l.counts && !l.end; {
 		p := x.readNext()
 		if l.counts = p.ok && p.err == nil && counts(p.Events); l.counts {
@@ -37,7 +40,6 @@ func (x *Execution) readOn() past {
 			l.quiet.put(p)
 		}
 	}
-	return next
 }
 
 func (x *Execution) readNext() past {
