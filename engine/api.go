@@ -50,6 +50,9 @@ type (
 	// Cancellation is a request to cancel a workflow. See [weft.Cancellation].
 	Cancellation = weft.Cancellation
 
+	// Rehearsal: whether a run could go on with the code of an engine. See [weft.Rehearsal].
+	Rehearsal = weft.Rehearsal
+
 	// Filter selects workflows. See [weft.Filter].
 	Filter = weft.Filter
 
@@ -262,6 +265,9 @@ type (
 
 	// HeldError: a workflow is held and cannot react. See [weft.HeldError].
 	HeldError = weft.HeldError
+
+	// UnknownVersionError: a run goes by a version that the code does not have. See [weft.UnknownVersionError].
+	UnknownVersionError = weft.UnknownVersionError
 
 	// NonDeterminismError: a replay differs from the history. See [weft.NonDeterminismError].
 	NonDeterminismError = weft.NonDeterminismError

@@ -39,6 +39,8 @@ func TestGoldenRecords(t *testing.T) {
 	alone.Deaths, alone.Alone = 9, 2
 	parked := running
 	parked.Owner, parked.Awaits, parked.Heard, parked.Facing = "", []string{"approved"}, 3, []string{"signal approved"}
+	versioned := running
+	versioned.Choose(Choice{Change: "fraud-check", Version: 1}, Choice{Change: "ship-late", Version: 2, From: Place{Checkpoint: 1856226398208001, Event: 2}})
 	labelled := running
 	labelled.Labels = map[string]string{"team": "blue", "customer": "42"}
 	canonical := running
@@ -66,6 +68,7 @@ func TestGoldenRecords(t *testing.T) {
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
 		"row":                  {Key: keys.Index(gen), Version: 1, Value: &Row{ID: "order-42"}, Empty: func() any { return new(Row) }},
 		"workflow-labelled":    wf(labelled),
+		"workflow-versioned":   wf(versioned),
 		"workflow-canonical":   wf(canonical),
 		"workflow-pending":     wf(pending),
 		"workflow-running":     wf(running),
@@ -164,6 +167,10 @@ func TestGoldenRecords(t *testing.T) {
 				{Kind: checkpoint.KindSettled, Operation: "1.2", Of: "activity", Name: "charge", Attempt: 1, Result: []byte(`1`), Input: []byte{1, 2, 3, 4, 5, 6, 7, 8}, Branch: "stay"},
 				{Kind: checkpoint.KindFired, Operation: "2", Of: "timer", Which: "sleep"},
 			},
+		}),
+		"checkpoint-versioned": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc6}, 16), Time: 1767355200000011,
+			Events: []checkpoint.Event{{Kind: checkpoint.KindVersioned, Name: "fraud-check", Version: 2}},
 		}),
 		"checkpoint-ahead": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc5}, 16), Time: 1767355200000010, Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "3", Of: "timer"}}, Ahead: 3600000000,

@@ -38,6 +38,9 @@ func (x *Execution) learn() error {
 				return err
 			}
 		}
+		if done, err := x.recordChoices(); done || err != nil {
+			return err
+		}
 		if err := x.unstick(); err != nil {
 			return err
 		}
@@ -74,8 +77,8 @@ func (x *Execution) learn() error {
 		}
 		change := d.Change
 		x.recordProbation(&change)
-		wait, labels := x.labels.due()
-		if len(change.Events) > 0 || labels && wait <= 0 {
+		wait, riders := x.riders.due()
+		if len(change.Events) > 0 || riders && wait <= 0 {
 			if len(x.orphanRecords) <= x.host.room(&change) {
 				change.Ops = append(change.Ops, x.orphanRecords...)
 			}
@@ -459,7 +462,7 @@ func (x *Execution) rested() time.Duration {
 func (x *Execution) untilNext() (wait time.Duration, ok bool) {
 	wait, ok = x.Probation.rest(x.Hold.Workflow)
 	x.shorten()
-	if rest, some := x.labels.due(); some && (!ok || rest < wait) {
+	if rest, some := x.riders.due(); some && (!ok || rest < wait) {
 		wait, ok = rest, true
 	}
 	if due, some := x.Ops.nextDue(!x.stopping); some && x.blocked == nil {
