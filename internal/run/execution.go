@@ -84,6 +84,7 @@ type Execution struct {
 	stopping      bool                // start nothing new
 	orphanRecords []storage.Op        // deletions of records of children whose operation has its outcome
 	labels        labels              // that the function has set
+	values        values              // likewise
 	undoing       undoing             // compensation, if the run ends without success
 	atRest        time.Time           // since when it is idle; zero: it is not
 	stays         bool                // do not park before the next checkpoint
@@ -243,6 +244,10 @@ func (x *Execution) loop() error {
 			if err := x.deliverEvent(event); err != nil {
 				return err
 			}
+		case !x.fit():
+			if err := x.storeFirst(); err != nil {
+				return err
+			}
 		case x.result == nil || x.awaits() || x.undoing.op != nil || x.toldOf():
 			if err := x.learn(); err != nil {
 				return err
@@ -299,6 +304,7 @@ func (x *Execution) readHistory() error {
 	}
 	x.record(c, true)
 	x.storedLabels(c.Events)
+	x.replayedValues(c.Events)
 	x.replayEvents += len(c.Events)
 	if c.Number == x.Hold.Head {
 		x.caughtUp()
@@ -497,7 +503,7 @@ func (x *Execution) finish() (done bool, err error) {
 func (x *Execution) leftOver() (c journal.Change, err error) {
 	c.Events = x.Ops.givenUp()
 	for _, o := range x.Ops.pending {
-		if len(c.Events) == mostEvents || x.host.room(&c) <= 0 {
+		if len(c.Events) == mostEvents || x.room(&c) <= 0 {
 			break
 		}
 		if s, e := x.recorded(o, x.time()); s != nil && o.keyed.abandoned {
@@ -601,6 +607,7 @@ func (x *Execution) judged(w *journal.Write, verdict journal.Verdict, err error)
 		x.Head.Store(x.Hold.Head)
 		x.record(w.Entry.Checkpoint, false)
 		x.storedLabels(w.Entry.Events)
+		x.storedValues(w.Entry.Events)
 		x.stays = false
 		if x.Probation != nil && x.Hold.Workflow.Deaths == 0 {
 			x.endProbation()

@@ -67,7 +67,17 @@ func atRest(events []checkpoint.Event) bool {
 	})
 }
 
-// appending decides the next checkpoint of the run, with the labels that are not stored.
+// unstored returns how long it is until the labels and values that the function has set are stored
+// by themselves, and whether there are any that are not stored.
+func (x *Execution) unstored() (wait time.Duration, ok bool) {
+	wait, ok = x.labels.due()
+	if rest, some := x.values.due(); some && (!ok || rest < wait) {
+		return rest, true
+	}
+	return wait, ok
+}
+
+// appending decides the next checkpoint of the run, with the labels and values that are not stored.
 func (x *Execution) appending(c journal.Change) (*journal.Write, error) {
 	if len(x.labels.pending) > 0 && atRest(c.Events) {
 		wf := *x.Hold.Workflow
@@ -76,6 +86,13 @@ func (x *Execution) appending(c journal.Change) (*journal.Write, error) {
 		}
 		wf.Labels = x.relabelled(wf.Labels)
 		c.Workflow = &wf
+	}
+	if atRest(c.Events) {
+		ops, err := x.putValues()
+		if err != nil {
+			return nil, err
+		}
+		c.Ops = append(slices.Clip(c.Ops), ops...)
 	}
 	return x.Hold.AppendAt(c, x.host.Read())
 }
