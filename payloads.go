@@ -20,9 +20,9 @@ type Payloads struct {
 
 // A ValueInfo is a value that a workflow has published. See engine.Value.
 type ValueInfo struct {
-	Name     string
-	StoredAt time.Time
-	Value    Encoded
+	Name  string
+	SetAt time.Time // what Run.Now returned when it was set
+	Value Encoded
 }
 
 // An Encoded is an encoded value.

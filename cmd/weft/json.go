@@ -142,11 +142,11 @@ type queueJSON struct {
 }
 
 type valueJSON struct {
-	Name   string          `json:"name"`
-	Stored time.Time       `json:"stored,omitzero"`
-	Value  json.RawMessage `json:"value,omitempty"`
-	Data   []byte          `json:"data,omitempty"` // of another codec than JSON
-	Codec  string          `json:"codec,omitempty"`
+	Name  string          `json:"name"`
+	Set   time.Time       `json:"set,omitzero"`
+	Value json.RawMessage `json:"value,omitempty"`
+	Data  []byte          `json:"data,omitempty"` // of another codec than JSON
+	Codec string          `json:"codec,omitempty"`
 }
 
 type countJSON struct {

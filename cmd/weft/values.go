@@ -10,7 +10,7 @@ func (v *values) Run(e *env) error {
 	return e.reading(func(c *client) error {
 		var t table
 		if !e.JSON {
-			t = newTable(e.out, "VALUE", "STORED", "IS")
+			t = newTable(e.out, "VALUE", "SET", "IS")
 		}
 		for v, err := range c.Values(e, v.ID) {
 			switch {
@@ -21,7 +21,7 @@ func (v *values) Run(e *env) error {
 					return err
 				}
 			default:
-				t.row(word(v.Name), at(v.StoredAt), payload(v.Value.Data, v.Value.Codec, most))
+				t.row(word(v.Name), at(v.SetAt), payload(v.Value.Data, v.Value.Codec, most))
 			}
 		}
 		if !e.JSON {
@@ -33,5 +33,5 @@ func (v *values) Run(e *env) error {
 
 func valueOf(v weft.ValueInfo) valueJSON {
 	p := payloadOf(v.Value.Data, v.Value.Codec)
-	return valueJSON{Name: v.Name, Stored: v.StoredAt.UTC(), Value: p.Result, Data: p.Data, Codec: p.Codec}
+	return valueJSON{Name: v.Name, Set: v.SetAt.UTC(), Value: p.Result, Data: p.Data, Codec: p.Codec}
 }

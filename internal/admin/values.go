@@ -140,7 +140,7 @@ func (e *Admin) Values(ctx context.Context, id string) iter.Seq2[weft.ValueInfo,
 					continue // of a workflow that is being purged
 				}
 				if err == nil {
-					v.StoredAt, v.Value = journal.Time(p.At), encoded(p.Codec, p.Data)
+					v.SetAt, v.Value = journal.Time(p.At), encoded(p.Codec, p.Data)
 				}
 			}
 			if !yield(v, err) || err != nil {

@@ -14,7 +14,7 @@ type Published struct {
 	Generation string `cbor:"1,keyasint"`
 	Codec      string `cbor:"2,keyasint,omitempty"` // "" is JSON
 	Data       []byte `cbor:"3,keyasint,omitempty"`
-	At         int64  `cbor:"4,keyasint,omitempty"` // when it was stored, in microseconds since 1970
+	At         int64  `cbor:"4,keyasint,omitempty"` // the run's time when it was set, in microseconds since 1970
 }
 
 // PutPublished returns the operation that stores p under a name.

@@ -98,7 +98,7 @@ func (x *Execution) attempt(o *operation) {
 func (x *Execution) setOff() error {
 	jobs := x.jobs
 	x.jobs = nil
-	if _, unstored := x.unstored(); len(jobs) == 1 && x.Ops.Working == 1 && len(x.Ops.byID) == 1 && !unstored {
+	if len(jobs) == 1 && x.Ops.Working == 1 && len(x.Ops.byID) == 1 && !x.riders.waits() {
 		j := jobs[0]
 		jobs[0], x.jobs = nil, jobs[:0]
 		if !x.lend(j) {

@@ -74,11 +74,8 @@ func (x *Execution) learn() error {
 		}
 		change := d.Change
 		x.recordProbation(&change)
-		wait, unstored := x.unstored()
-		if len(change.Events) > 0 || unstored && wait <= 0 {
-			if len(change.Events) == 0 && len(x.values.pending) > 0 {
-				change.Events = []checkpoint.Event{{Kind: checkpoint.KindNoted, Why: checkpoint.AllValues}}
-			}
+		wait, riders := x.riders.due()
+		if len(change.Events) > 0 || riders && wait <= 0 {
 			if len(x.orphanRecords) <= x.room(&change) {
 				change.Ops = append(change.Ops, x.orphanRecords...)
 			}
@@ -244,7 +241,7 @@ const Spare = 84
 func (e *Env) room(c *journal.Change) int { return e.MaxOps - Spare - len(c.If) - len(c.Ops) }
 
 // room is Env.room for a checkpoint of x, which may store values.
-func (x *Execution) room(c *journal.Change) int { return x.host.room(c) - len(x.values.pending) }
+func (x *Execution) room(c *journal.Change) int { return x.host.room(c) - len(x.riders.values.pending) }
 
 // taken removes what d has made durable from the table.
 func (x *Execution) taken(d *decision) {
@@ -465,7 +462,7 @@ func (x *Execution) rested() time.Duration {
 func (x *Execution) untilNext() (wait time.Duration, ok bool) {
 	wait, ok = x.Probation.rest(x.Hold.Workflow)
 	x.shorten()
-	if rest, some := x.unstored(); some && (!ok || rest < wait) {
+	if rest, some := x.riders.due(); some && (!ok || rest < wait) {
 		wait, ok = rest, true
 	}
 	if due, some := x.Ops.nextDue(!x.stopping); some && x.blocked == nil {

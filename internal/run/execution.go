@@ -83,8 +83,7 @@ type Execution struct {
 	refused       bool                // no place was free in this round
 	stopping      bool                // start nothing new
 	orphanRecords []storage.Op        // deletions of records of children whose operation has its outcome
-	labels        labels              // that the function has set
-	values        values              // likewise
+	riders        riders              // what the function has asked for that is no operation
 	undoing       undoing             // compensation, if the run ends without success
 	atRest        time.Time           // since when it is idle; zero: it is not
 	stays         bool                // do not park before the next checkpoint
@@ -303,8 +302,7 @@ func (x *Execution) readHistory() error {
 		return err
 	}
 	x.record(c, true)
-	x.storedLabels(c.Events)
-	x.replayedValues(c.Events)
+	x.riders.stored(c.Events)
 	x.replayEvents += len(c.Events)
 	if c.Number == x.Hold.Head {
 		x.caughtUp()
@@ -606,8 +604,10 @@ func (x *Execution) judged(w *journal.Write, verdict journal.Verdict, err error)
 		x.Hold = w.Hold()
 		x.Head.Store(x.Hold.Head)
 		x.record(w.Entry.Checkpoint, false)
-		x.storedLabels(w.Entry.Events)
-		x.storedValues(w.Entry.Events)
+		values := len(x.riders.values.pending)
+		if x.riders.stored(w.Entry.Events); len(x.riders.values.pending) < values {
+			x.Owner.ValuesStored(x.ID)
+		}
 		x.stays = false
 		if x.Probation != nil && x.Hold.Workflow.Deaths == 0 {
 			x.endProbation()

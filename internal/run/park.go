@@ -42,8 +42,7 @@ func (x *Execution) waits() bool {
 // must not be parked.
 func (x *Execution) idle() (time.Duration, bool) {
 	t := &x.Ops
-	_, unstored := x.unstored()
-	if x.stays || unstored || !x.waits() || x.host.Now().UnixMicro() <= 0 { // a clock before 1970 is not set yet, and keys cannot represent its times
+	if x.stays || x.riders.waits() || !x.waits() || x.host.Now().UnixMicro() <= 0 { // a clock before 1970 is not set yet, and keys cannot represent its times
 		return 0, false
 	}
 	patience := max(x.host.ParkAfter, saturate.Times(worth, x.replayTook))
