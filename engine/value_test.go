@@ -440,6 +440,54 @@ func TestValuesThatAreRefused(t *testing.T) {
 	})
 }
 
+// QRY-2, QRY-6: if a checkpoint has no room for all values, several store them. If the process dies
+// between these, the next one stores all of them.
+func TestValuesInSeveralCheckpoints(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &hooked{Storage: fresh(t), max: storage.Size{Ops: 90, Bytes: 1 << 20}}
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			for i := range 99 {
+				if err := (&engine.Value[int]{Name: fmt.Sprintf("%02d", i)}).Set(run, i); err != nil {
+					return "", err
+				}
+			}
+			if err := errors.Join(phase.Set(run, "the last"), run.SetLabel("stage", "waits")); err != nil {
+				return "", err
+			}
+			return approved.Receive(run)
+		})
+		p := bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Commit" && touches(c.Batch, "wf:o:pub:") {
+				return storagetest.CrashAfter
+			}
+			return storagetest.None
+		}), wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		p.kill()
+		if n := len(entries(t, s, "wf:o:pub:")); n == 0 || n == 100 {
+			t.Fatalf("%d values before the crash, want some of them", n)
+		}
+		for range 2 { // the second one has nothing to do
+			p = boot(t, s, wf)
+			time.Sleep(time.Second)
+			if got, err := phase.Read(ctx, p, "o"); got != "the last" || err != nil {
+				t.Errorf("read %q, %v, want the last", got, err)
+			}
+			if n := len(entries(t, s, "wf:o:pub:")); n != 100 {
+				t.Errorf("%d values, want 100", n)
+			}
+			if got := describe(t, p, "o").Labels["stage"]; got != "waits" {
+				t.Errorf("label %q, want waits", got)
+			}
+			if n := valuesOnly(historyOf(t, p.Engine, "o")); n > 5 {
+				t.Errorf("%d checkpoints only for values", n)
+			}
+			p.kill()
+		}
+	})
+}
+
 type failsToEncode struct{}
 
 func (failsToEncode) MarshalJSON() ([]byte, error) { panic("no") }
@@ -542,7 +590,7 @@ func TestValuesOfAnotherLife(t *testing.T) {
 func publishing(*sweep.World) sweep.Scenario {
 	wf := &engine.Workflow[string, string]{Name: "publishing", Func: func(run *engine.Run, _ string) (string, error) {
 		many := func(n int) {
-			for i := range 60 {
+			for i := range 20 {
 				if err := (&engine.Value[int]{Name: fmt.Sprintf("part %02d", i)}).Set(run, n); err != nil {
 					panic(err)
 				}
