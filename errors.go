@@ -139,6 +139,16 @@ func (e *TerminalError) Error() string {
 
 func (e *TerminalError) Unwrap() error { return ErrTerminal }
 
+// A NoValueError means that a workflow exists and has not published a value of this name. It wraps
+// ErrNotFound.
+type NoValueError struct{ WorkflowID, Name string }
+
+func (e *NoValueError) Error() string {
+	return fmt.Sprintf("engine: workflow %q has not published the value %q", e.WorkflowID, e.Name)
+}
+
+func (e *NoValueError) Unwrap() error { return ErrNotFound }
+
 // A HeldError is returned by engine.Engine.Cancel if the request is durable and the workflow is
 // held, so that its function cannot react to the request. It does when the workflow continues.
 // engine.Engine.Terminate ends the workflow as it is. It wraps ErrHeld.

@@ -38,6 +38,9 @@ type (
 	// Payloads are the input and the outcome of a workflow as stored. See [weft.Payloads].
 	Payloads = weft.Payloads
 
+	// ValueInfo is a value that a workflow has published. See [weft.ValueInfo].
+	ValueInfo = weft.ValueInfo
+
 	// Encoded is an encoded value. See [weft.Encoded].
 	Encoded = weft.Encoded
 
@@ -262,6 +265,9 @@ type (
 
 	// TerminalError: a workflow has ended. See [weft.TerminalError].
 	TerminalError = weft.TerminalError
+
+	// NoValueError: a workflow has not published a value. See [weft.NoValueError].
+	NoValueError = weft.NoValueError
 
 	// HeldError: a workflow is held and cannot react. See [weft.HeldError].
 	HeldError = weft.HeldError

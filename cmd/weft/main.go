@@ -43,6 +43,7 @@ type command struct {
 	List     list     `cmd:"" help:"List workflows, a page at a time, newest first."`
 	Count    count    `cmd:"" help:"Count workflows."`
 	Describe describe `cmd:"" help:"Show the state of a workflow, its operations, signals and children."`
+	Values   values   `cmd:"" help:"Show the values that a workflow has published, such as how far it is."`
 	History  history  `cmd:"" help:"Show the events of a workflow, oldest first."`
 	Watch    watch    `cmd:"" help:"Print the events of a workflow as they happen, until it ends. Fails unless it completes."`
 	Export   export   `cmd:"" help:"Write the history of a workflow as a file for enginetest.Replay, which checks the workflow's code against it."`

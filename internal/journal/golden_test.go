@@ -105,6 +105,10 @@ func TestGoldenRecords(t *testing.T) {
 				Generation: "01JGZ3Q8X0000000000000000B", Status: checkpoint.StatusFailed, Error: "card declined", Stack: "goroutine 1", Sentinel: "declined",
 			}},
 		},
+		"published": {
+			Key: keys.Published("order-42", "progress"), Version: 1, Empty: func() any { return new(Published) },
+			Value: &Published{Generation: gen, Codec: "cbor", Data: []byte{0x18, 0x32}, At: 1767355200000006},
+		},
 		"slot": {
 			Key: keys.Slot("print", 3), Version: 1, Empty: func() any { return new(Slot) },
 			Value: &Slot{ID: "order-42", Generation: gen},
@@ -174,6 +178,10 @@ func TestGoldenRecords(t *testing.T) {
 		}),
 		"checkpoint-ahead": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc5}, 16), Time: 1767355200000010, Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "3", Of: "timer"}}, Ahead: 3600000000,
+		}),
+		"checkpoint-values": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc6}, 16), Time: 1767355200000011,
+			Events: []checkpoint.Event{{Kind: checkpoint.KindNoted, Why: checkpoint.SomeValues}, {Kind: checkpoint.KindNoted, Why: checkpoint.AllValues}},
 		}),
 		"checkpoint-skip": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc1}, 16), Time: 1767355200000007, Events: []checkpoint.Event{{Kind: checkpoint.KindSkipped}}, Skip: 1856226398208100,
