@@ -15,8 +15,13 @@ func (e *Admin) Export(ctx context.Context, id string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	return e.export(ctx, wf, in, w)
+}
+
+// export writes the history of wf, which was started with in.
+func (e *Admin) export(ctx context.Context, wf *journal.Workflow, in *journal.Input, w io.Writer) error {
 	p := export.Preamble{
-		ID:         id,
+		ID:         wf.ID,
 		Workflow:   wf.Type,
 		Generation: wf.Generation,
 		Status:     wf.Status,

@@ -1,12 +1,17 @@
 package run
 
-import "reflect"
+import (
+	"reflect"
+
+	"github.com/weft-go/weft"
+)
 
 // A Definition is a workflow without its type parameters.
 type Definition struct {
 	Name   string
 	Pinned bool
 	Queue  string // where its runs wait by default
+	Kept   weft.Retention
 	Errors []error
 	In     reflect.Type // of its input
 	Out    reflect.Type // of its result
