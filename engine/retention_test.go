@@ -20,6 +20,7 @@ import (
 	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -28,7 +29,7 @@ import (
 // retaining keeps workflows for so long, and is for tests that last for hours.
 func retaining(r engine.Retention) func(*engine.Config) {
 	return func(c *engine.Config) {
-		c.PollInterval, c.LeaseTTL = 10*time.Second, 30*time.Second
+		c.PollInterval, c.LeaseTTL = 20*time.Second, time.Minute
 		c.Retention = r
 	}
 }
@@ -481,11 +482,20 @@ func TestProtectWhileItIsArchived(t *testing.T) {
 	})
 }
 
+// inVirtualMemory is onStoresInVirtualTime for the store in memory.
+func inVirtualMemory(t *testing.T, f func(t *testing.T, store sweep.Store)) {
+	virtual(t, func(t *testing.T) { f(t, sweepStores["memory"]) })
+}
+
 // Delete removes a workflow whatever it is doing, and does so once.
 func TestDelete(t *testing.T) {
 	for state, begin := range terminables {
 		t.Run(state, func(t *testing.T) {
-			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+			play := onStoresInVirtualTime
+			if state != "in an activity" && state != "parked for a signal" && os.Getenv("WEFT_TORTURE") == "" {
+				play = inVirtualMemory
+			}
+			play(t, func(t *testing.T, store sweep.Store) {
 				c := &terminable{t: t, store: store, s: store.Open(t)}
 				defer func() { c.s.Close() }()
 				begin(c)
@@ -519,6 +529,19 @@ func TestDelete(t *testing.T) {
 			})
 		})
 	}
+}
+
+// RET-5: whatever call to the store fails, or at whichever the process is killed, a workflow is removed
+// once it is old, and the next one of its id sees nothing of it.
+func TestRetentionWhateverFails(t *testing.T) {
+	stride := 17
+	switch {
+	case os.Getenv("WEFT_TORTURE") != "":
+		stride = 1
+	case torture.Raced():
+		stride = 71
+	}
+	t.Logf("%d plays", sweep.Every(t, sweepStores["memory"], stride, removing))
 }
 
 // RET-6: a parent is removed before its abandoned child ends, a child before its parent looks how
@@ -568,7 +591,12 @@ func TestRetentionWaitsForSignals(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
 		defer func() { s.Close() }()
-		wf := flow("hears", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		wf := flow("hears", func(run *engine.Run) (string, error) {
+			if err := run.Sleep(time.Second); err != nil { // until both are accepted
+				return "", err
+			}
+			return yes.Receive(run)
+		})
 		p := boot(t, s, wf, archiving(nil), func(c *engine.Config) { c.SignalIDRetention = 30 * time.Minute })
 		h := start(t, wf, p, "o", "")
 		ids := []string{"first", "second"}
