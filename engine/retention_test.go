@@ -652,7 +652,7 @@ func TestRetentionLooksLittleByLittle(t *testing.T) {
 		s := &looker{Storage: new(memory.Store)}
 		wf := ending("usual")
 		first := boot(t, s, wf)
-		const protected, more = 250, 2050
+		const protected, more = 150, 1900
 		var wg sync.WaitGroup
 		next := atomic.Int64{}
 		for range 50 {
@@ -721,7 +721,7 @@ func TestRetentionAfterAJumpOfTheClock(t *testing.T) {
 // beside them, or begin anew.
 func TestWhatComesBesideARemoval(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {
-		rounds := 20
+		rounds := 6
 		if os.Getenv("WEFT_TORTURE") != "" {
 			rounds = 500
 		}

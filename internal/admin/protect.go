@@ -15,34 +15,41 @@ import (
 // Protect is Engine.Protect.
 func (e *Admin) Protect(ctx context.Context, id string, by weft.Actor) error {
 	call := waiting.New(ctx, "protection of workflow", id)
-	return call.Explain(e.protection(call, id, "protect", by, func(next *journal.Workflow) bool {
+	changed, err := e.protection(call, id, "protect", by, func(next *journal.Workflow) bool {
 		if next.Protected != nil {
 			return false
 		}
 		next.Protect(journal.Protection{By: by.Name, Reason: by.Reason, At: journal.Micro(e.Now())})
 		return true
-	}))
+	})
+	if changed {
+		e.Log.Info("weft: workflow is protected", "workflow", id, "by", by.Name, "why", by.Reason)
+	}
+	return call.Explain(err)
 }
 
 // Unprotect is Engine.Unprotect.
 func (e *Admin) Unprotect(ctx context.Context, id string, by weft.Actor) error {
 	call := waiting.New(ctx, "end of the protection of workflow", id)
-	return call.Explain(e.protection(call, id, "unprotect", by, func(next *journal.Workflow) bool {
+	changed, err := e.protection(call, id, "unprotect", by, func(next *journal.Workflow) bool {
 		if next.Protected == nil {
 			return false
 		}
 		next.Unprotect()
 		return true
-	}))
+	})
+	if changed {
+		e.Log.Info("weft: workflow is not protected any more", "workflow", id, "by", by.Name, "why", by.Reason)
+	}
+	return call.Explain(err)
 }
 
 // protection changes the record of a workflow by change, which returns false if the record is as it
-// should be.
-func (e *Admin) protection(ctx context.Context, id, name string, by weft.Actor, change func(next *journal.Workflow) bool) error {
+// should be. It reports whether the record was changed.
+func (e *Admin) protection(ctx context.Context, id, name string, by weft.Actor, change func(next *journal.Workflow) bool) (changed bool, _ error) {
 	if err := errors.Join(checkActor(by), payload.CheckID(id)); err != nil {
-		return err
+		return false, err
 	}
-	changed := false
 	verb := journal.Verb{Name: name, By: by.Name, Why: by.Reason}
 	err := e.Change(ctx, id, e.act(verb, name, func(_ context.Context, wf *journal.Workflow) (*worker.Changing, error) {
 		next := *wf
@@ -56,10 +63,7 @@ func (e *Admin) protection(ctx context.Context, id, name string, by weft.Actor, 
 		changed = true
 		return e.acting(wf, &next, verb)
 	}))
-	if err == nil && changed {
-		e.Log.Info("weft: protection of a workflow is changed", "workflow", id, "change", name, "by", by.Name, "why", by.Reason)
-	}
-	return err
+	return changed && err == nil, err
 }
 
 // removable returns an error that wraps ErrProtected if wf must not be removed.
