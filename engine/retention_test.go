@@ -487,7 +487,8 @@ func inVirtualMemory(t *testing.T, f func(t *testing.T, store sweep.Store)) {
 	virtual(t, func(t *testing.T) { f(t, sweepStores["memory"]) })
 }
 
-// Delete removes a workflow whatever it is doing, and does so once.
+// RET-10: Delete removes a workflow whatever it is doing, and does so once. An attempt that is late
+// finds that it was terminated.
 func TestDelete(t *testing.T) {
 	for state, begin := range terminables {
 		t.Run(state, func(t *testing.T) {
@@ -523,6 +524,9 @@ func TestDelete(t *testing.T) {
 				}
 				c.p.stop(t)
 				intact(t, c.s)
+				if cause := c.cause.Load(); state == "in an activity" && (cause == nil || !errors.Is(*cause, activity.ErrTerminated)) {
+					t.Errorf("the attempt ended with %v, want ErrTerminated", cause)
+				}
 				if left := entries(t, c.s, "held:"); len(left) > 0 {
 					t.Errorf("left: %q", left)
 				}
