@@ -78,8 +78,8 @@ func intact(t testing.TB, s storage.Storage) {
 	}
 }
 
-// RET-1, RET-2: workflows are removed when they have ended for as long as their retention says, each
-// by how it ended, and what has not ended stays.
+// RET-1, RET-2, RET-5: workflows are removed when they have ended for as long as their retention says,
+// each by how it ended, with all that belongs to them, and what has not ended stays.
 func TestRetention(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)

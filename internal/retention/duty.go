@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/admin"
+	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/internal/worker"
@@ -29,6 +30,7 @@ const (
 	mistrust   = 10 * time.Minute // that while
 	anew       = time.Hour        // after which a list is looked at from its beginning again
 	pause      = time.Minute      // after the store has failed
+	polite     = 9                // while this engine executes runs, a rest of so many times what the work took
 )
 
 // A keeper is the duty of one incarnation. It looks in a goroutine, because archiving takes time
@@ -107,7 +109,11 @@ func (k *keeper) pass(ctx context.Context, now time.Time, lists []*list) {
 	var unarchived refusals
 	for _, l := range lists {
 		for left > 0 && l.isDue(now) {
+			began := time.Now()
 			n, err := k.goOn(ctx, l, now, left, &unarchived)
+			if n > 0 && k.InMemory() > 0 {
+				backoff.Wait(ctx, saturate.Times(polite, time.Since(began)))
+			}
 			if err != nil {
 				if ctx.Err() == nil {
 					k.failed = time.Now()
