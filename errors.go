@@ -33,6 +33,10 @@ var (
 	// ErrNotApplicable: the call does not apply to the current state.
 	ErrNotApplicable = errors.New("engine: not applicable")
 
+	// ErrProtected: an operator has protected the workflow with engine.Engine.Protect, so it is
+	// not removed. Nothing was written.
+	ErrProtected = errors.New("engine: workflow is protected")
+
 	// ErrNoActiveDeployment: no deployment was activated with engine.Engine.Activate, and a
 	// caller wanted to start a Pinned workflow or asked for the active deployment.
 	ErrNoActiveDeployment = errors.New("engine: no deployment is active")

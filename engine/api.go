@@ -19,6 +19,9 @@ type (
 	// ParentEnd says what happens to a child when its parent ends. See [weft.ParentEnd].
 	ParentEnd = weft.ParentEnd
 
+	// Protection says who has protected a workflow from being removed. See [weft.Protection].
+	Protection = weft.Protection
+
 	// Actor is who acts on a workflow, and why. See [weft.Actor].
 	Actor = weft.Actor
 )
@@ -91,6 +94,9 @@ const (
 
 // Parts of Config.
 type (
+	// Retention says how long workflows are kept after they have ended. See [weft.Retention].
+	Retention = weft.Retention
+
 	// Queue is where workflows wait to be executed. See [weft.Queue].
 	Queue = weft.Queue
 
@@ -124,6 +130,12 @@ type (
 
 	// EndedEvent: a run has ended. See [weft.EndedEvent].
 	EndedEvent = weft.EndedEvent
+
+	// RemovedEvent: a workflow was removed from the store. See [weft.RemovedEvent].
+	RemovedEvent = weft.RemovedEvent
+
+	// Removal is why a workflow was removed. See [weft.Removal].
+	Removal = weft.Removal
 
 	// AttemptBeganEvent: a function is about to be called. See [weft.AttemptBeganEvent].
 	AttemptBeganEvent = weft.AttemptBeganEvent
@@ -189,6 +201,13 @@ const (
 	ExitReleased = weft.ExitReleased
 )
 
+// Why a workflow was removed.
+const (
+	RemovedByRetention = weft.RemovedByRetention
+	RemovedByPurge     = weft.RemovedByPurge
+	RemovedByDelete    = weft.RemovedByDelete
+)
+
 // How the call of a function ended.
 const (
 	AttemptCompleted = weft.AttemptCompleted
@@ -232,6 +251,7 @@ var (
 	ErrHeld               = weft.ErrHeld
 	ErrInvalid            = weft.ErrInvalid
 	ErrNotApplicable      = weft.ErrNotApplicable
+	ErrProtected          = weft.ErrProtected
 	ErrNoActiveDeployment = weft.ErrNoActiveDeployment
 	ErrClosed             = weft.ErrClosed
 	ErrCancelled          = weft.ErrCancelled

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -250,4 +251,49 @@ func ExampleValue() {
 	// waits to be packed <nil>
 	// tea packed by ann <nil>
 	// on its way <nil>
+}
+
+// Completed orders are kept for a year, and everything else for a week. What is in dispute stays,
+// and what must go goes at once.
+func ExampleRetention() {
+	const day = 24 * time.Hour
+	order := &engine.Workflow[string, string]{
+		Name:      "order",
+		Retention: engine.Retention{Completed: 365 * day},
+		Func:      func(run *engine.Run, what string) (string, error) { return "shipped " + what, nil },
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: []engine.Definition{order},
+		Retention: engine.Retention{Completed: 7 * day, Failed: 7 * day, Cancelled: 7 * day},
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go eng.Run(ctx)
+	defer eng.Close()
+	defer stop()
+	h, err := order.Start(ctx, eng, "order-42", "a lamp")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(h.Result(ctx))
+
+	law := engine.Actor{Name: "legal department", Reason: "case 7"}
+	fmt.Println(eng.Protect(ctx, "order-42", law))
+	err = eng.Delete(ctx, "order-42", engine.Actor{Name: "ann", Reason: "the customer asked for it"})
+	fmt.Println(errors.Is(err, engine.ErrProtected))
+	fmt.Println(eng.Unprotect(ctx, "order-42", law))
+	fmt.Println(eng.Delete(ctx, "order-42", engine.Actor{Name: "ann", Reason: "the customer asked for it"}))
+	_, err = eng.Describe(ctx, "order-42")
+	fmt.Println(errors.Is(err, engine.ErrNotFound))
+	// Output:
+	// shipped a lamp <nil>
+	// <nil>
+	// true
+	// <nil>
+	// <nil>
+	// true
 }

@@ -60,6 +60,9 @@ type command struct {
 	Label       relabel     `cmd:"" help:"Change the labels of a workflow, by which weft list finds it."`
 	ClearSignal clearSignal `cmd:"" help:"Remove a signal that a workflow has not received."`
 	Purge       purge       `cmd:"" help:"Remove a workflow that has ended, with its history."`
+	Protect     protect     `cmd:"" help:"Keep a workflow from being removed, by whomever."`
+	Unprotect   unprotect   `cmd:"" help:"Let a workflow that is protected be removed again."`
+	Delete      deleteRun   `cmd:"" help:"Remove a workflow at once, with its history. One that has not ended is terminated first."`
 
 	Serve             serve             `cmd:"" help:"Serve a control plane for the store over HTTP, until it is told to stop."`
 	Runs              runs              `cmd:"" help:"Act on runs over a control plane."`

@@ -65,7 +65,11 @@ func TestGoldenRecords(t *testing.T) {
 	terminated := cancelled
 	terminated.Cancel = &Request{Reason: "stuck", At: 1767355200000002, By: "ann", Terminated: true}
 
+	protected := completed
+	protected.Protect(Protection{By: "law", Reason: "case 7", At: 1767355200000006})
+
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
+		"workflow-protected":   wf(protected),
 		"row":                  {Key: keys.Index(gen), Version: 1, Value: &Row{ID: "order-42"}, Empty: func() any { return new(Row) }},
 		"workflow-labelled":    wf(labelled),
 		"workflow-versioned":   wf(versioned),

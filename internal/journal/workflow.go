@@ -114,6 +114,9 @@ type Workflow struct {
 	// change, in the order in which they were made.
 	Versions []Choice `cbor:"34,keyasint,omitempty"`
 
+	// Protected: the run is not removed. See Protect.
+	Protected *Protection `cbor:"50,keyasint,omitempty"`
+
 	key     []byte // nil: not made yet
 	raw     []byte
 	unknown record.Unknown
@@ -163,6 +166,13 @@ type Request struct {
 	Terminated bool   `cbor:"4,keyasint,omitempty"`
 }
 
+// A Protection says who has protected a run from being removed, and why.
+type Protection struct {
+	By     string `cbor:"1,keyasint"`
+	Reason string `cbor:"2,keyasint"`
+	At     int64  `cbor:"3,keyasint"`
+}
+
 // An Attention says why a running workflow needs a person.
 type Attention struct {
 	Reason    string `cbor:"1,keyasint"`
@@ -183,7 +193,7 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities = []string{keepsChildren, namespace.Need, versions}
+var abilities = []string{keepsChildren, namespace.Need, versions, protects}
 
 // versions is the ability to go on by the run's choices, and to leave it to an engine whose code
 // has their versions.
@@ -207,6 +217,27 @@ func (w *Workflow) Chosen(change string) *Choice {
 
 // keepsChildren is the ability to start the children of a run on its deployment, Pinned or not.
 const keepsChildren = "deployment"
+
+// protects is the ability to leave a run that is protected where it is.
+const protects = "protected"
+
+// Protect protects the run from being removed. A release that does not know of protection must not
+// remove it either.
+func (w *Workflow) Protect(p Protection) {
+	w.Protected = &p
+	if !slices.Contains(w.Needs, protects) {
+		w.Needs = append(slices.Clip(w.Needs), protects)
+	}
+}
+
+// Unprotect permits that the run is removed.
+func (w *Workflow) Unprotect() {
+	w.Protected = nil
+	w.Needs = slices.DeleteFunc(slices.Clone(w.Needs), func(need string) bool { return need == protects })
+	if len(w.Needs) == 0 {
+		w.Needs = nil
+	}
+}
 
 // StartOn binds a run that is to be started to a deployment, with all of its children.
 func (w *Workflow) StartOn(deployment string) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -58,7 +59,9 @@ type Settings struct {
 	StopTimeout        time.Duration
 	SignalIDRetention  time.Duration
 	TombstoneRetention time.Duration
-	Events             weft.Events // see Guarded
+	Retention          weft.Retention
+	Archive            func(ctx context.Context, i weft.Info, history io.Reader) error // nil: workflows are not archived
+	Events             weft.Events                                                     // see Guarded
 	Propagator         weft.Propagator
 }
 

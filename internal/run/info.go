@@ -39,6 +39,9 @@ func InfoOf(wf *journal.Workflow) weft.Info {
 	if wf.Parent != nil {
 		i.Parent = wf.Parent.ID
 	}
+	if p := wf.Protected; p != nil {
+		i.Protected = &weft.Protection{By: p.By, Reason: p.Reason, At: journal.Time(p.At)}
+	}
 	if c := wf.Cancel; c != nil {
 		i.Cancel = &weft.Cancellation{By: c.By, Reason: c.Reason, At: journal.Time(c.At), Terminated: c.Terminated}
 	}

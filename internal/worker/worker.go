@@ -17,6 +17,7 @@ import (
 // them. Its methods are safe for concurrent use.
 type Worker struct {
 	*run.Host
+	Duties []Duty // of other packages; set before Run is called
 
 	mu          lock.Mutex                // guards what follows, and the closing of Closing
 	incarnation *Incarnation              // of the Run in progress; nil: none
