@@ -110,13 +110,7 @@ func (s *startCall) try(ctx context.Context) (info weft.Info, again bool, err er
 	if err != nil {
 		return weft.Info{}, false, err
 	}
-	err = settle.Commit(ctx, s.intake.Store, w.Batch, s.unsure, func(ctx context.Context) (bool, error) {
-		wf, err := journal.Load(ctx, s.intake.Store, s.Workflow.ID)
-		if errors.Is(err, storage.ErrNotFound) {
-			return false, nil
-		}
-		return err == nil && wf.Generation == s.Workflow.Generation, err
-	})
+	err = settle.Commit(ctx, s.intake.Store, w.Batch, s.unsure, s.landed)
 	switch {
 	case err == nil:
 		s.Begun(w)

@@ -13,17 +13,17 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A duty is one task of the poll. Only the goroutine of the poll uses its state.
-type duty struct {
-	name string // for logs
+// A Duty is one task of the poll. Only the goroutine of the poll uses its state.
+type Duty struct {
+	Name string // for logs
 
-	// look does the work that is due. It returns how long the next look may wait at most.
-	look func(ctx context.Context) (next time.Duration, err error)
+	// Look does the work that is due. It returns how long the next look may wait at most.
+	Look func(ctx context.Context) (next time.Duration, err error)
 }
 
 // duties returns the tasks of each poll, in order.
-func (l *Incarnation) duties() []duty {
-	return []duty{
+func (l *Incarnation) duties() []Duty {
+	return append([]Duty{
 		{"runs in doubt", l.always(l.settleDoubts)},
 		{"signals that may come late", l.always(l.hear)},
 		{"other engines", l.refreshFleet},
@@ -39,7 +39,7 @@ func (l *Incarnation) duties() []duty {
 		{"functions that block", l.always(l.findStuck)},
 		{"clock", l.always(l.noteJump)},
 		{"purges to be logged", l.always(l.Worker.logPurges)},
-	}
+	}, l.Worker.Further...)
 }
 
 // always returns the look of a duty that runs at least once per PollInterval.
@@ -56,7 +56,7 @@ func (l *Incarnation) poll(ctx context.Context) error {
 	for ctx.Err() == nil {
 		rest := l.Worker.PollInterval
 		for _, d := range duties {
-			next, err := d.look(ctx)
+			next, err := d.Look(ctx)
 			rest = min(rest, next)
 			if why := fatal(err); why != "" {
 				l.Worker.Log.Error("weft: store cannot be used any more; all runs are released", "incarnation", l.name, "reason", why, "error", err)
@@ -64,7 +64,7 @@ func (l *Incarnation) poll(ctx context.Context) error {
 				return err
 			}
 			if err != nil && ctx.Err() == nil {
-				l.Worker.Log.Warn("weft: poll failed", "duty", d.name, "error", err)
+				l.Worker.Log.Warn("weft: poll failed", "duty", d.Name, "error", err)
 			}
 		}
 		tick := time.NewTimer(rest)

@@ -18,6 +18,10 @@ import (
 type Worker struct {
 	*run.Host
 
+	// Further are duties of packages above this one. They come last in each poll. The engine sets
+	// them before Run.
+	Further []Duty
+
 	mu          lock.Mutex                // guards what follows, and the closing of Closing
 	incarnation *Incarnation              // of the Run in progress; nil: none
 	runs        map[string]*run.Execution // that this engine executes, by id
