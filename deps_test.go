@@ -19,7 +19,9 @@ const module = "github.com/weft-go/weft"
 // import. To add one is a decision, and this is where it is made. "..." stands
 // for everything below.
 var arrows = map[string][]string{
-	".":                    {"activity", "checkpoint", "internal/jsontext"},
+	".":                    {"activity", "checkpoint", "internal/cron", "internal/jsontext"},
+	"internal/cron":        {"github.com/netresearch/go-cron"},
+	"internal/schedule":    {".", "storage", "checkpoint", "internal/admin", "internal/cron", "internal/digest", "internal/intake", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/lock", "internal/record", "internal/saturate", "internal/journal", "internal/settle"},
 	"future":               {},
 	"fence":                {},
 	"storage":              {},
@@ -42,7 +44,7 @@ var arrows = map[string][]string{
 	"checkpoint":           {},
 	"signal":               {"future"},
 	"activity":             {"future", "internal/keys"},
-	"engine":               {".", "storage", "checkpoint", "signal", "activity", "future", "internal/admin", "internal/intake", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/limits", "internal/lock", "github.com/oklog/ulid/v2", "internal/journal"},
+	"engine":               {".", "storage", "checkpoint", "signal", "activity", "future", "internal/admin", "internal/intake", "internal/schedule", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/limits", "internal/lock", "github.com/oklog/ulid/v2", "internal/journal"},
 	"idempotency/idemhttp": {"idempotency", "activity", "internal/canon", "internal/httpheader", "github.com/dunglas/httpsfv"},
 	"internal/httpheader":  {"github.com/dunglas/httpsfv"},
 	"idempotency/webhook":  {"idempotency", "github.com/standard-webhooks/standard-webhooks/libraries/go"},
@@ -53,7 +55,7 @@ var arrows = map[string][]string{
 	"internal/admin":       {"internal/namespace", ".", "storage", "checkpoint", "activity", "internal/worker", "internal/run", "internal/deployment", "internal/membership", "internal/payload", "internal/waiting", "internal/export", "internal/backoff", "internal/keys", "internal/record", "internal/saturate", "internal/acceptance", "internal/journal", "internal/reconcile", "internal/settle", "github.com/oklog/ulid/v2"},
 	"internal/intake":      {".", "storage", "checkpoint", "signal", "internal/worker", "internal/run", "internal/waiting", "internal/backoff", "internal/keys", "internal/lock", "internal/acceptance", "internal/journal", "internal/settle"},
 	"internal/worker":      {".", "storage", "checkpoint", "activity", "internal/run", "internal/membership", "internal/trail", "internal/payload", "internal/backoff", "internal/keys", "internal/lock", "internal/record", "internal/saturate", "internal/stack", "internal/acceptance", "internal/journal", "internal/settle"},
-	"internal/run":         {".", "storage", "checkpoint", "signal", "activity", "future", "internal/payload", "internal/waiting", "internal/limits", "internal/export", "internal/backoff", "internal/keys", "internal/lock", "internal/record", "internal/saturate", "internal/acceptance", "internal/journal", "internal/reconcile", "internal/settle", "internal/namespace"},
+	"internal/run":         {".", "storage", "checkpoint", "signal", "activity", "future", "internal/digest", "internal/payload", "internal/waiting", "internal/limits", "internal/export", "internal/backoff", "internal/keys", "internal/lock", "internal/record", "internal/saturate", "internal/acceptance", "internal/journal", "internal/reconcile", "internal/settle", "internal/namespace"},
 	"internal/journal":     {"checkpoint", "storage", "internal/backoff", "internal/digest", "internal/keys", "internal/record", "internal/saturate", "internal/settle", "internal/namespace"},
 	"internal/acceptance":  {"signal", "storage", "internal/digest", "internal/keys", "internal/record", "internal/saturate"},
 	"internal/reconcile":   {"activity", "storage", "internal/keys", "internal/record", "internal/saturate"},

@@ -19,8 +19,34 @@ type (
 	// ParentEnd says what happens to a child when its parent ends. See [weft.ParentEnd].
 	ParentEnd = weft.ParentEnd
 
+	// Schedule starts a workflow again and again. See [weft.Schedule].
+	Schedule = weft.Schedule
+
+	// Overlap says what a schedule does while the workflow before has not ended. See
+	// [weft.Overlap].
+	Overlap = weft.Overlap
+
+	// Missed says what a schedule does with times that have passed. See [weft.Missed].
+	Missed = weft.Missed
+
 	// Actor is who acts on a workflow, and why. See [weft.Actor].
 	Actor = weft.Actor
+)
+
+// What a schedule does at a time when the workflow before has not ended.
+const (
+	OverlapSkip      = weft.OverlapSkip
+	OverlapWait      = weft.OverlapWait
+	OverlapCancel    = weft.OverlapCancel
+	OverlapTerminate = weft.OverlapTerminate
+	OverlapAllow     = weft.OverlapAllow
+)
+
+// What a schedule does with times that have passed.
+const (
+	MissedLast = weft.MissedLast
+	MissedAll  = weft.MissedAll
+	MissedNone = weft.MissedNone
 )
 
 // What happens to a child when its parent ends.
@@ -65,6 +91,15 @@ type (
 
 	// EngineInfo describes an incarnation of an engine. See [weft.EngineInfo].
 	EngineInfo = weft.EngineInfo
+
+	// ScheduleInfo is the state of a schedule. See [weft.ScheduleInfo].
+	ScheduleInfo = weft.ScheduleInfo
+
+	// ScheduledRun is a workflow that a schedule has started. See [weft.ScheduledRun].
+	ScheduledRun = weft.ScheduledRun
+
+	// Pause says who has paused a schedule. See [weft.Pause].
+	Pause = weft.Pause
 )
 
 // Kinds of Attention.
@@ -218,6 +253,9 @@ const (
 	MaxHeaders  = weft.MaxHeaders
 )
 
+// MaxScheduleID is the maximum length of the id of a schedule in bytes.
+const MaxScheduleID = weft.MaxScheduleID
+
 // Errors for callers to test with errors.Is. Package weft says what each of them means.
 var (
 	ErrNotFound           = weft.ErrNotFound
@@ -226,6 +264,7 @@ var (
 	ErrHeld               = weft.ErrHeld
 	ErrInvalid            = weft.ErrInvalid
 	ErrNotApplicable      = weft.ErrNotApplicable
+	ErrBusy               = weft.ErrBusy
 	ErrNoActiveDeployment = weft.ErrNoActiveDeployment
 	ErrClosed             = weft.ErrClosed
 	ErrCancelled          = weft.ErrCancelled

@@ -25,7 +25,7 @@ func (e *Admin) Terminate(ctx context.Context, id string, by weft.Actor) error {
 }
 
 func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor) error {
-	if err := errors.Join(checkActor(by), payload.CheckID(id)); err != nil {
+	if err := errors.Join(CheckActor(by), payload.CheckID(id)); err != nil {
 		return err
 	}
 	var tries []*journal.Write

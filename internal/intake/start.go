@@ -42,11 +42,17 @@ type startCall struct {
 
 // prepareCall validates and encodes a start before anything is written.
 func (e *Intake) prepareCall(ctx context.Context, r *weft.StartRequest) (*startCall, error) {
-	s, err := e.Prepare(ctx, e.queued(r))
-	if err == nil {
-		err = s.Returns(ctx, r.Input)
-	}
+	s, err := e.PrepareStart(ctx, r)
 	return &startCall{PreparedStart: s, intake: e, fresh: r.New}, err
+}
+
+// PrepareStart validates and encodes a start from outside of any run.
+func (e *Intake) PrepareStart(ctx context.Context, r *weft.StartRequest) (*run.PreparedStart, error) {
+	s, err := e.Prepare(ctx, e.queued(r))
+	if err != nil {
+		return nil, err
+	}
+	return s, s.Returns(ctx, r.Input)
 }
 
 // queued returns r with the queue of the workflow's definition, if r leaves the queue open and
