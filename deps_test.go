@@ -71,7 +71,7 @@ var arrows = map[string][]string{
 	"internal/export":      {"storage", "checkpoint", "internal/journal"},
 	"internal/stage":       {"storage"},
 	"internal/sweep":       {"storage", "storage/storagetest", "checkpoint", "engine", "internal/integrity", "internal/keys", "internal/journal"},
-	"internal/integrity":   {"checkpoint", "storage", "internal/deployment", "internal/acceptance", "internal/journal", "internal/keys", "internal/reconcile", "internal/record"},
+	"internal/integrity":   {"checkpoint", "storage", "internal/deployment", "internal/schedule", "internal/acceptance", "internal/journal", "internal/keys", "internal/reconcile", "internal/record"},
 	"enginetest":           {"engine", "activity", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep", "internal/journal"},
 	"internal/programs":    {"engine", "activity", "future", "signal", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep"},
 	"internal/golden":      {"internal/record"},

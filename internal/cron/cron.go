@@ -170,8 +170,10 @@ func (c *Calendar) Next(m Mark) (next time.Time, ok bool) {
 			next, ok = t, true
 		}
 	}
-	ok = ok && next.Before(last) && (c.until.IsZero() || next.Before(c.until))
-	return next.UTC(), ok
+	if !ok || !next.Before(last) || !c.until.IsZero() && !next.Before(c.until) {
+		return time.Time{}, false
+	}
+	return next.UTC(), true
 }
 
 func (c *Calendar) nextInterval(after time.Time) time.Time {

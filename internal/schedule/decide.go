@@ -160,3 +160,14 @@ func (r *Record) note(problem string, now time.Time) (news bool) {
 	}
 	return problem != ""
 }
+
+// Continues reports whether r has times that have not been dealt with, as far as this machine knows
+// its zone.
+func (r *Record) Continues() bool {
+	c, err := r.times().Calendar()
+	if err != nil {
+		return false
+	}
+	_, ok := c.Next(r.mark())
+	return ok
+}
