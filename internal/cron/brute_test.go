@@ -41,7 +41,7 @@ func TestNextIsWhatEveryMinuteSays(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, change := range changesOf(zone) {
-			if each == 1 && dice.IntN(8) > 0 {
+			if each == 1 && dice.IntN(16) > 0 {
 				continue
 			}
 			changes++
@@ -50,7 +50,7 @@ func TestNextIsWhatEveryMinuteSays(t *testing.T) {
 			}
 		}
 	}
-	if changes < 100 {
+	if changes < 50 {
 		t.Errorf("only %d changes were met", changes)
 	}
 }

@@ -63,7 +63,15 @@ func TestGoldenRecords(t *testing.T) {
 	terminated := cancelled
 	terminated.Cancel = &Request{Reason: "stuck", At: 1767355200000002, By: "ann", Terminated: true}
 
+	delayed := pending
+	delayed.Needs = nil
+	delayed.Delay(noon)
+	ofSchedule := pending
+	ofSchedule.Schedule = "report"
+
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
+		"workflow-delayed":     wf(delayed),
+		"workflow-scheduled":   wf(ofSchedule),
 		"row":                  {Key: keys.Index(gen), Version: 1, Value: &Row{ID: "order-42"}, Empty: func() any { return new(Row) }},
 		"workflow-labelled":    wf(labelled),
 		"workflow-canonical":   wf(canonical),
