@@ -132,7 +132,9 @@ func (s *Schedules) serve(ctx context.Context, id string, entry []byte) (unneede
 			}
 			return false, s.drop(ctx, &Record{ID: id}, entry)
 		case damaged(err):
-			s.once("damaged "+id, "weft: the record of a schedule is damaged; it starts nothing", "schedule", id, "error", err)
+			if s.once("damaged " + id) {
+				s.Log.Error("weft: the record of a schedule is damaged; it starts nothing", "schedule", id, "error", err)
+			}
 			return false, nil
 		case err != nil:
 			return false, err
@@ -173,7 +175,9 @@ func (s *Schedules) drop(ctx context.Context, r *Record, entry []byte) error {
 func (s *Schedules) attempt(ctx context.Context, r *Record, entry []byte) (idle, again bool, _ error) {
 	c, err := r.calendar()
 	if err != nil {
-		s.once(err.Error(), "weft: this engine leaves a schedule to others", "schedule", r.ID, "error", err)
+		if s.once(err.Error()) {
+			s.Log.Warn("weft: this engine leaves a schedule to others", "schedule", r.ID, "error", err)
+		}
 		return false, false, nil
 	}
 	now := s.Now()
@@ -243,7 +247,7 @@ func (s *Schedules) start(ctx context.Context, f *firing) (again bool, _ error) 
 	_, err = s.StartTogether(ctx, p, b)
 	switch {
 	case err == nil:
-		s.Log.Debug("weft: schedule has started a workflow", "schedule", r.ID, "workflow", o.id, "missed", f.step.missed)
+		s.Log.Debug("weft: schedule has started a workflow", "schedule", r.ID, "workflow", o.id)
 		return false, nil
 	case errors.Is(err, storage.ErrConflict):
 		return s.refused(ctx, f)
@@ -363,7 +367,7 @@ func (s *Schedules) refused(ctx context.Context, f *firing) (again bool, _ error
 		unchanged.If = []storage.Condition{there.Unchanged()}
 	}
 	if problem != "" && next.note(problem, f.now) {
-		s.Log.Warn("weft: schedule could not start a workflow", "schedule", r.ID, "problem", problem)
+		s.Log.Warn("weft: schedule could not start a workflow", "schedule", r.ID, "reason", problem)
 	}
 	next.look(f.calendar, time.Time{})
 	return s.commit(ctx, r, next, f.entry, unchanged)
@@ -374,7 +378,7 @@ func (s *Schedules) troubled(ctx context.Context, r *Record, entry []byte, cause
 	now := s.Now()
 	next := *r
 	if next.note(cause.Error(), now) {
-		s.Log.Warn("weft: schedule could not start a workflow; trying again every minute", "schedule", r.ID, "problem", cause)
+		s.Log.Warn("weft: schedule could not start a workflow", "schedule", r.ID, "reason", cause)
 	}
 	next.Due = keys.ScheduleDue(now.Add(retryAfter), r.ID)
 	_, err := s.commit(ctx, r, &next, entry, storage.Batch{}) // after a conflict the next look decides
@@ -384,16 +388,16 @@ func (s *Schedules) troubled(ctx context.Context, r *Record, entry []byte, cause
 // mostTold is how many messages are remembered.
 const mostTold = 10_000
 
-// once logs a warning, unless it did so before.
-func (s *Schedules) once(what, message string, args ...any) {
+// once reports whether it is called with what for the first time, so that it is logged once.
+func (s *Schedules) once(what string) bool {
 	s.mu.Lock()
-	known := s.told[what]
-	if s.told == nil || len(s.told) >= mostTold {
+	defer s.mu.Unlock()
+	if s.told[what] {
+		return false
+	}
+	if s.told == nil || len(s.told) >= mostTold { // some things will be reported again
 		s.told = map[string]bool{}
 	}
 	s.told[what] = true
-	s.mu.Unlock()
-	if !known {
-		s.Log.Warn(message, args...)
-	}
+	return true
 }

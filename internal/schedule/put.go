@@ -65,7 +65,7 @@ func (s *Schedules) put(ctx context.Context, put *Record) error {
 			continue
 		}
 		if err == nil {
-			s.Log.Info("weft: schedule is put", "schedule", put.ID, "workflow", put.Workflow, "new", isNew, "by", put.By, "why", put.Why)
+			s.acted("put", put.ID, weft.Actor{Name: put.By, Reason: put.Why})
 		}
 		return err
 	}

@@ -34,8 +34,8 @@ type Schedules struct {
 // A verb is an action of an operator on a schedule. do returns the record that is to follow, or nil if
 // there is nothing to write, as there is after the verb was done.
 type verb struct {
-	name, done string // for errors and for the log
-	do         func(r *Record, now time.Time) (next *Record, err error)
+	name string // for errors and for the log
+	do   func(r *Record, now time.Time) (next *Record, err error)
 }
 
 // change reads a schedule, decides and commits, until it is certain that v was done or cannot be.
@@ -58,7 +58,7 @@ func (s *Schedules) change(ctx context.Context, id string, by weft.Actor, v verb
 			continue
 		}
 		if err == nil {
-			s.Log.Info("weft: schedule is "+v.done, "schedule", id, "by", by.Name, "why", by.Reason)
+			s.acted(v.name, id, by)
 			s.PokePoll()
 		}
 		return explain(err)
@@ -110,11 +110,16 @@ func (s *Schedules) begin(ctx context.Context, what, id string, by weft.Actor) (
 	return call, call.Explain, errors.Join(admin.CheckActor(by), checkID(id))
 }
 
+// acted logs what an operator did.
+func (s *Schedules) acted(verb, id string, by weft.Actor) {
+	s.Log.Info("weft: operator acted on a schedule", "schedule", id, "verb", verb, "by", by.Name, "why", by.Reason)
+}
+
 func checkID(id string) error { return payload.CheckName("schedule id", id, weft.MaxScheduleID) }
 
 // Pause is Engine.PauseSchedule.
 func (s *Schedules) Pause(ctx context.Context, id string, by weft.Actor) error {
-	return s.change(ctx, id, by, verb{"pause", "paused", func(r *Record, now time.Time) (*Record, error) {
+	return s.change(ctx, id, by, verb{"pause", func(r *Record, now time.Time) (*Record, error) {
 		if r.Pause != nil {
 			return nil, nil
 		}
@@ -129,7 +134,7 @@ func (s *Schedules) Pause(ctx context.Context, id string, by weft.Actor) error {
 
 // Resume is Engine.ResumeSchedule.
 func (s *Schedules) Resume(ctx context.Context, id string, by weft.Actor) error {
-	return s.change(ctx, id, by, verb{"resumption", "resumed", func(r *Record, now time.Time) (*Record, error) {
+	return s.change(ctx, id, by, verb{"resumption", func(r *Record, now time.Time) (*Record, error) {
 		if r.Pause == nil && r.Cursor <= journal.Micro(now) {
 			return nil, nil
 		}
@@ -173,7 +178,7 @@ func (s *Schedules) delete(ctx context.Context, id string, by weft.Actor) error 
 			return false, err
 		})
 		if err == nil {
-			s.Log.Info("weft: schedule is deleted", "schedule", id, "by", by.Name, "why", by.Reason)
+			s.acted("deletion", id, by)
 			return nil
 		}
 		if !errors.Is(err, storage.ErrConflict) {

@@ -28,7 +28,7 @@ func (s *Schedules) Trigger(ctx context.Context, id string, by weft.Actor) (weft
 	if err != nil {
 		return weft.Info{}, explain(err)
 	}
-	s.Log.Info("weft: schedule is triggered", "schedule", id, "workflow", info.ID, "by", by.Name, "why", by.Reason)
+	s.acted("trigger", id, by)
 	return info, nil
 }
 
