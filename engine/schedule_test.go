@@ -21,6 +21,7 @@ import (
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/schedule"
 	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -148,6 +149,18 @@ func TestEachTimeIsStartedOnce(t *testing.T) {
 		equal(t, "starts", scheduleOf(t, client).Started, len(got))
 		agreeing(t, s)
 	})
+}
+
+// SCH-1: whatever call to the store goes wrong, each time is started once, and one that waits is
+// started after the end of the workflow before.
+func TestScheduleWhateverCallFails(t *testing.T) {
+	stride := 3
+	if os.Getenv("WEFT_TORTURE") != "" {
+		stride = 1
+	} else if torture.Raced() {
+		stride = 17
+	}
+	t.Logf("%d plays", sweep.Every(t, sweepStores["memory"], stride, scheduling))
 }
 
 // SCH-1, SCH-9: on every store a time is started exactly then, and its workflow knows it.
@@ -473,10 +486,10 @@ func TestOverlap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				s := new(memory.Store)
-				long := flow("long", func(run *engine.Run) (string, error) { return "", run.Sleep(140 * time.Minute) })
+				long := flow("long", func(run *engine.Run) (string, error) { return "", run.Sleep(140*time.Minute + 30*time.Second) })
 				p := boot(t, s, long, leases)
 				putSchedule(t, p.Engine, hourly(long, func(s *engine.Schedule) { s.Overlap = c.overlap }))
-				time.Sleep(150 * time.Minute)
+				time.Sleep(150*time.Minute + 30*time.Second)
 				if c.end != nil {
 					if err := c.end(p, "report@"+at(time.Hour)); err != nil {
 						t.Fatal(err)
@@ -485,9 +498,9 @@ func TestOverlap(t *testing.T) {
 					equal(t, "within a poll", scheduleOf(t, p.Engine).Last.ID, "report@"+at(2*time.Hour))
 				}
 				time.Sleep(95 * time.Minute)
-				if c.overlap == engine.OverlapWait && c.end == nil { // it has ended after 200 minutes
+				if c.overlap == engine.OverlapWait && c.end == nil { // it has ended after 200 minutes and a half
 					i := scheduleOf(t, p.Engine)
-					if late := i.Last.StartedAt.Sub(midnight.Add(200 * time.Minute)); late < 0 || late > 2*time.Second {
+					if late := i.Last.StartedAt.Sub(midnight.Add(200*time.Minute + 30*time.Second)); late < 0 || late > 2*time.Second {
 						t.Errorf("the one that waited was started %v after the end", late)
 					}
 				}
