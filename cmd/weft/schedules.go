@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	_ "time/tzdata" // so that the command knows the zones of schedules on every machine
 
 	"github.com/weft-go/weft"
 )

@@ -36,7 +36,12 @@ func (s *Schedules) look(ctx context.Context) (next time.Duration, _ error) {
 	}
 	l := &round{schedules: s, places: make(chan struct{}, atOnce)}
 	served := map[string]bool{}
-	for e, err := range storage.All(ctx, s.Store, keys.DueUntil(now)) {
+	due := keys.DueUntil(now)
+	if s.place != nil {
+		due.Start = s.place
+	}
+	s.place = nil
+	for e, err := range storage.All(ctx, s.Store, due) {
 		if err != nil {
 			return 0, errors.Join(err, l.end(ctx))
 		}
@@ -47,11 +52,11 @@ func (s *Schedules) look(ctx context.Context) (next time.Duration, _ error) {
 		if kind != "sch" {
 			continue
 		}
-		if served[id] { // a hint and its own entry: the next look
-			s.PokePoll()
+		if served[id] { // by a hint: that was for everything that is due
 			continue
 		}
 		if len(served) == mostDue {
+			s.place = e.Key
 			s.PokePoll() // continue after the other duties
 			break
 		}
@@ -317,7 +322,9 @@ func (s *Schedules) overlapping(ctx context.Context, f *firing, running *journal
 			return ended(err)
 		}
 	case weft.OverlapTerminate:
-		err = s.Admin.Terminate(ctx, running.ID, by)
+		if err = s.Admin.Terminate(ctx, running.ID, by); damaged(err) {
+			return false, s.troubled(ctx, r, f.entry, err)
+		}
 		return ended(err)
 	}
 	next := *r

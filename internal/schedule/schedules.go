@@ -27,8 +27,10 @@ type Schedules struct {
 	*intake.Intake
 	Admin *admin.Admin
 
+	place []byte // where the duty continues; nil: at the beginning. Used by the poll only
+
 	mu   lock.Mutex
-	told map[string]bool // what was logged by the duty, so that it is once
+	told map[string]bool // what was logged by the duty, so that it is once; guarded by mu
 }
 
 // A verb is an action of an operator on a schedule. do returns the record that is to follow, or nil if
