@@ -56,7 +56,7 @@ func TestSchedules(t *testing.T) {
 			t.Errorf("show, paused: %s, %v", out, err)
 		}
 		id := strings.Trim(strings.TrimSpace(ask("trigger", "nightly report")), "'")
-		if out := s.done("describe", id); !strings.Contains(out, "weft.schedule='nightly report'") {
+		if out := s.done("describe", id); !strings.Contains(out, "'weft.schedule=nightly report'") {
 			t.Errorf("describe of what was triggered: %s", out)
 		}
 		second := append([]string{"schedules", "trigger", "nightly report"}, say...)
