@@ -168,16 +168,17 @@ func TestScheduleOnEachStore(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
 		defer s.Close()
-		p := boot(t, s, nightly, leases)
-		zero := time.Now().Truncate(time.Hour)
-		putSchedule(t, p.Engine, hourly(nightly, nil))
-		time.Sleep(150 * time.Minute)
+		p := boot(t, s, nightly, rareLeases)
+		tenth := time.Now().Truncate(10 * time.Minute)
+		putSchedule(t, p.Engine, hourly(nightly, func(s *engine.Schedule) { s.Every = 10 * time.Minute }))
+		time.Sleep(25 * time.Minute)
 		i := scheduleOf(t, p.Engine)
-		want := "report@" + zero.Add(2*time.Hour).UTC().Format(time.RFC3339)
-		if i.Last == nil || i.Last.ID != want || !i.Last.StartedAt.Equal(zero.Add(2*time.Hour)) || i.Started != 2 {
+		second := tenth.Add(20 * time.Minute).UTC()
+		want := "report@" + second.Format(time.RFC3339)
+		if i.Last == nil || i.Last.ID != want || !i.Last.StartedAt.Equal(second) || i.Started != 2 {
 			t.Fatalf("got %+v, want %s as the last of 2, at its time", i.Last, want)
 		}
-		equal(t, "result", result(t, nightly.Handle(p, want)), zero.Add(2*time.Hour).UTC().Format(time.RFC3339)+" true")
+		equal(t, "result", result(t, nightly.Handle(p, want)), second.Format(time.RFC3339)+" true")
 		if err := p.PauseSchedule(ctx, "report", audit); err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +190,7 @@ func TestScheduleOnEachStore(t *testing.T) {
 		if err := p.DeleteSchedule(ctx, "report", audit); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Hour)
+		time.Sleep(15 * time.Minute)
 		equal(t, "left of it", append(entries(t, s, "sch:"), entries(t, s, "due:")...), "[]")
 		if _, err := p.Describe(ctx, want); err != nil {
 			t.Errorf("its workflow: %v", err)
@@ -204,8 +205,8 @@ func TestWeeklyIntervalAcrossRestarts(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
 		week := 7 * 24 * time.Hour
-		for i := range 24 * 16 {
-			p := boot(t, s, nightly, rareLeases)
+		for i := range 24 * 13 {
+			p := boot(t, s, nightly, func(c *engine.Config) { c.PollInterval = 10 * time.Minute })
 			if i == 0 {
 				putSchedule(t, p.Engine, hourly(nightly, func(s *engine.Schedule) { s.Every, s.Offset = week, time.Hour }))
 			}
@@ -241,14 +242,14 @@ func TestMissedTimes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				s := new(memory.Store)
-				p := boot(t, s, nightly, leases)
+				p := boot(t, s, nightly, rareLeases)
 				putSchedule(t, p.Engine, hourly(nightly, func(s *engine.Schedule) {
 					s.Missed, s.Within, s.Overlap = c.missed, c.within, engine.OverlapAllow
 				}))
 				time.Sleep(90 * time.Minute)
 				p.kill()
 				time.Sleep(5 * time.Hour)
-				p = boot(t, s, nightly, leases)
+				p = boot(t, s, nightly, rareLeases)
 				time.Sleep(time.Hour)
 				var want []string
 				for _, h := range c.want {
@@ -427,7 +428,7 @@ func TestTrigger(t *testing.T) {
 func TestJitterAndTheLastTime(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
-		p := boot(t, s, nightly, leases)
+		p := boot(t, s, nightly, func(c *engine.Config) { c.PollInterval = time.Minute })
 		putSchedule(t, p.Engine, hourly(nightly, func(s *engine.Schedule) {
 			s.Jitter, s.Until = 24*time.Hour, midnight.Add(5*time.Hour)
 		}))
@@ -487,20 +488,20 @@ func TestOverlap(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				s := new(memory.Store)
 				long := flow("long", func(run *engine.Run) (string, error) { return "", run.Sleep(140*time.Minute + 30*time.Second) })
-				p := boot(t, s, long, leases)
+				p := boot(t, s, long, rareLeases)
 				putSchedule(t, p.Engine, hourly(long, func(s *engine.Schedule) { s.Overlap = c.overlap }))
 				time.Sleep(150*time.Minute + 30*time.Second)
 				if c.end != nil {
 					if err := c.end(p, "report@"+at(time.Hour)); err != nil {
 						t.Fatal(err)
 					}
-					time.Sleep(2 * time.Second)
+					time.Sleep(11 * time.Second)
 					equal(t, "within a poll", scheduleOf(t, p.Engine).Last.ID, "report@"+at(2*time.Hour))
 				}
 				time.Sleep(95 * time.Minute)
 				if c.overlap == engine.OverlapWait && c.end == nil { // it has ended after 200 minutes and a half
 					i := scheduleOf(t, p.Engine)
-					if late := i.Last.StartedAt.Sub(midnight.Add(200*time.Minute + 30*time.Second)); late < 0 || late > 2*time.Second {
+					if late := i.Last.StartedAt.Sub(midnight.Add(200*time.Minute + 30*time.Second)); late < 0 || late > 11*time.Second {
 						t.Errorf("the one that waited was started %v after the end", late)
 					}
 				}
@@ -535,7 +536,7 @@ func TestOverlapWithAResumedWorkflow(t *testing.T) {
 			}
 			return "", run.Sleep(3 * time.Hour)
 		})
-		p := boot(t, s, w, leases)
+		p := boot(t, s, w, rareLeases)
 		putSchedule(t, p.Engine, hourly(w, func(s *engine.Schedule) { s.Overlap = engine.OverlapSkip }))
 		time.Sleep(90 * time.Minute)
 		fails = false
@@ -560,7 +561,7 @@ func TestCursorAheadOfTheClock(t *testing.T) {
 		putSchedule(t, made(t, s), hourly(nightly, func(s *engine.Schedule) { s.Missed, s.Overlap = engine.MissedAll, engine.OverlapAllow }))
 		time.Sleep(5 * time.Second)
 		early.kill()
-		p := boot(t, s, nightly, leases)
+		p := boot(t, s, nightly, rareLeases)
 		done := []string{at(time.Hour), at(2 * time.Hour)}
 		equal(t, "started early", scheduled(t, p.Engine), done)
 		time.Sleep(10 * time.Second)
@@ -624,7 +625,7 @@ func TestSamePut(t *testing.T) {
 func TestStartsThatFail(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
-		p := boot(t, s, nightly, fiveMinutes, leases)
+		p := boot(t, s, nightly, fiveMinutes, rareLeases)
 		putSchedule(t, p.Engine, hourly(nightly, nil))
 		start(t, fiveMinutes, p, "report@"+at(time.Hour), "")
 		start(t, nightly, p, "report@"+at(2*time.Hour), "in") // as a backfill does
@@ -641,7 +642,7 @@ func TestStartsThatFail(t *testing.T) {
 		pinned := flow("pinned", nil)
 		pinned.Func, pinned.Pinned = nightly.Func, true
 		s = new(memory.Store)
-		p = boot(t, s, pinned, leases, func(c *engine.Config) { c.Deployment = "blue" })
+		p = boot(t, s, pinned, rareLeases, func(c *engine.Config) { c.Deployment = "blue" })
 		zero := time.Now().Truncate(time.Hour)
 		putSchedule(t, p.Engine, hourly(pinned, nil))
 		time.Sleep(70 * time.Minute)
@@ -651,7 +652,7 @@ func TestStartsThatFail(t *testing.T) {
 		if err := p.Activate(ctx, "blue", audit); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute + time.Second)
+		time.Sleep(time.Minute + 11*time.Second)
 		if i := scheduleOf(t, p.Engine); i.Problem != "" || i.Started != 1 || !i.Last.At.Equal(zero.Add(time.Hour)) {
 			t.Errorf("with a deployment: got %+v", i)
 		}
@@ -663,13 +664,13 @@ func TestStartsThatFail(t *testing.T) {
 func TestScheduleWithAQueue(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
-		p := boot(t, s, nightly, leases) // it does not serve the queue
+		p := boot(t, s, nightly, rareLeases) // it does not serve the queue
 		putSchedule(t, p.Engine, hourly(nightly.With(engine.StartOptions{Queue: "q"}), nil))
 		time.Sleep(150 * time.Minute)
 		equal(t, "in line", len(entries(t, s, "op:q:")), 1)
 		i := scheduleOf(t, p.Engine)
 		equal(t, "started and skipped", fmt.Sprint(i.Started, i.Skipped), "1 1")
-		server := boot(t, s, nightly, leases, func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "q", Concurrency: 1}} })
+		server := boot(t, s, nightly, rareLeases, func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "q", Concurrency: 1}} })
 		result(t, nightly.Handle(server, "report@"+at(time.Hour)))
 		time.Sleep(time.Hour)
 		equal(t, "started", scheduleOf(t, p.Engine).Started, 2)
@@ -749,7 +750,7 @@ func TestInvalidSchedules(t *testing.T) {
 func TestScheduleOfAnUnknownZone(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
-		p := boot(t, s, nightly, leases)
+		p := boot(t, s, nightly, rareLeases)
 		putSchedule(t, p.Engine, hourly(nightly, func(s *engine.Schedule) { s.Every, s.Cron, s.Zone = 0, []string{"0 * * * *"}, "Europe/Berlin" }))
 		rezone(t, s, "Europe/Atlantis")
 		raw := get(t, s, keys.Schedule("report"))
@@ -762,7 +763,7 @@ func TestScheduleOfAnUnknownZone(t *testing.T) {
 			t.Errorf("trigger: got %v, want ErrNotApplicable", err)
 		}
 		rezone(t, s, "Europe/Berlin")
-		time.Sleep(2 * time.Second)
+		time.Sleep(11 * time.Second)
 		equal(t, "then", scheduled(t, p.Engine), []string{at(2 * time.Hour)})
 	})
 }
@@ -787,7 +788,7 @@ func rezone(t *testing.T, s storage.Storage, zone string) {
 func TestDamagedSchedule(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
-		p := boot(t, s, nightly, leases)
+		p := boot(t, s, nightly, rareLeases)
 		putSchedule(t, p.Engine, hourly(nightly, func(s *engine.Schedule) { s.ID = "damaged" }))
 		putSchedule(t, p.Engine, hourly(nightly, nil))
 		put(t, s, keys.Schedule("damaged"), []byte("x"))
@@ -807,7 +808,7 @@ func TestDamagedSchedule(t *testing.T) {
 		if err := p.DeleteSchedule(ctx, "damaged", audit); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(5 * time.Second)
+		time.Sleep(11 * time.Second)
 		equal(t, "entries", len(entries(t, s, "due:")), 1)
 		equal(t, "left", scheduleOf(t, p.Engine).Schedule.ID, "report")
 	})
