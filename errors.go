@@ -12,7 +12,7 @@ import (
 
 // Errors for callers to test with errors.Is.
 var (
-	// ErrNotFound: no workflow has this id.
+	// ErrNotFound: no workflow, or no schedule, has this id.
 	ErrNotFound = errors.New("engine: workflow not found")
 
 	// ErrExists: the id of a start is in use by another workflow, or by the same
@@ -36,6 +36,9 @@ var (
 	// ErrProtected: an operator has protected the workflow with engine.Engine.Protect, so it is
 	// not removed. Nothing was written.
 	ErrProtected = errors.New("engine: workflow is protected")
+
+	// ErrBusy: too much of this kind waits already. Nothing was written; try again later.
+	ErrBusy = errors.New("engine: busy")
 
 	// ErrNoActiveDeployment: no deployment was activated with engine.Engine.Activate, and a
 	// caller wanted to start a Pinned workflow or asked for the active deployment.

@@ -175,6 +175,14 @@ type StartOptions struct {
 	// repeated start are ignored. They are stored as they are, whatever the codec does, and
 	// everyone who lists workflows sees them. So they are no place for secrets or personal data.
 	Labels map[string]string
+
+	// StartAt delays the workflow: nothing is executed before this time, whatever is sent to the
+	// workflow. Signals wait for it. A workflow that is cancelled before is cancelled at once, and its
+	// function is never called. If the workflow has a queue, it joins the line then. A time that has
+	// passed, as the zero time, means no delay. It must be before the year 2200. Until the workflow
+	// begins, engines of earlier releases leave it alone. It is no part of what makes two starts
+	// the same.
+	StartAt time.Time
 }
 
 // MaxProgress is the maximum size in bytes of an attempt's encoded progress.

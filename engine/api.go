@@ -22,8 +22,34 @@ type (
 	// Protection says who has protected a workflow from being removed. See [weft.Protection].
 	Protection = weft.Protection
 
+	// Schedule starts a workflow again and again. See [weft.Schedule].
+	Schedule = weft.Schedule
+
+	// Overlap says what a schedule does while the workflow before has not ended. See
+	// [weft.Overlap].
+	Overlap = weft.Overlap
+
+	// Missed says what a schedule does with times that have passed. See [weft.Missed].
+	Missed = weft.Missed
+
 	// Actor is who acts on a workflow, and why. See [weft.Actor].
 	Actor = weft.Actor
+)
+
+// What a schedule does at a time when the workflow before has not ended.
+const (
+	OverlapSkip      = weft.OverlapSkip
+	OverlapWait      = weft.OverlapWait
+	OverlapCancel    = weft.OverlapCancel
+	OverlapTerminate = weft.OverlapTerminate
+	OverlapAllow     = weft.OverlapAllow
+)
+
+// What a schedule does with times that have passed.
+const (
+	MissedLast = weft.MissedLast
+	MissedAll  = weft.MissedAll
+	MissedNone = weft.MissedNone
 )
 
 // What happens to a child when its parent ends.
@@ -74,6 +100,15 @@ type (
 
 	// EngineInfo describes an incarnation of an engine. See [weft.EngineInfo].
 	EngineInfo = weft.EngineInfo
+
+	// ScheduleInfo is the state of a schedule. See [weft.ScheduleInfo].
+	ScheduleInfo = weft.ScheduleInfo
+
+	// ScheduledRun is a workflow that a schedule has started. See [weft.ScheduledRun].
+	ScheduledRun = weft.ScheduledRun
+
+	// Pause says who has paused a schedule. See [weft.Pause].
+	Pause = weft.Pause
 )
 
 // Kinds of Attention.
@@ -243,6 +278,9 @@ const (
 	MaxHeaders  = weft.MaxHeaders
 )
 
+// MaxScheduleID is the maximum length of the id of a schedule in bytes.
+const MaxScheduleID = weft.MaxScheduleID
+
 // Errors for callers to test with errors.Is. Package weft says what each of them means.
 var (
 	ErrNotFound           = weft.ErrNotFound
@@ -252,6 +290,7 @@ var (
 	ErrInvalid            = weft.ErrInvalid
 	ErrNotApplicable      = weft.ErrNotApplicable
 	ErrProtected          = weft.ErrProtected
+	ErrBusy               = weft.ErrBusy
 	ErrNoActiveDeployment = weft.ErrNoActiveDeployment
 	ErrClosed             = weft.ErrClosed
 	ErrCancelled          = weft.ErrCancelled

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/retention"
 	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/schedule"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
@@ -26,6 +27,8 @@ type Engine struct {
 	intake *intake.Intake
 	admin  *admin.Admin
 	config Config
+
+	schedules *schedule.Schedules
 }
 
 // assemble returns the engine for e.
@@ -34,8 +37,9 @@ func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
 	in := &intake.Intake{Worker: w}
 	w.Peers = in
 	a := &admin.Admin{Worker: w}
-	w.Duties = []worker.Duty{retention.Duty(a)}
-	return &Engine{worker: w, intake: in, admin: a, config: c}
+	s := &schedule.Schedules{Intake: in, Admin: a}
+	w.Duties = []worker.Duty{retention.Duty(a), s.Duty()}
+	return &Engine{worker: w, intake: in, admin: a, schedules: s, config: c}
 }
 
 // readClocks reads both clocks at once.

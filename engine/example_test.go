@@ -297,3 +297,74 @@ func ExampleRetention() {
 	// <nil>
 	// true
 }
+
+// A report is started at the times of a schedule, and once more when somebody asks for it.
+func ExampleEngine_PutSchedule() {
+	ctx := context.Background()
+	report := &engine.Workflow[string, string]{Name: "report", Func: func(run *engine.Run, shop string) (string, error) {
+		at, scheduled := run.Nominal()
+		if !scheduled {
+			return shop + ", because somebody asked", nil
+		}
+		return fmt.Sprintf("%s, at the whole second: %t", shop, at.Equal(at.Truncate(time.Second))), nil
+	}}
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: []engine.Definition{report},
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer eng.Close()
+	go eng.Run(ctx)
+
+	ann := engine.Actor{Name: "ann", Reason: "the boss wants reports"}
+	s := engine.Schedule{ID: "reports", Start: report.Request("", "north"), Every: time.Second} // in a service: Cron, and a Zone
+	if err := eng.PutSchedule(ctx, s, ann); err != nil {
+		log.Fatal(err)
+	}
+	last := func() string {
+		for i, err := range eng.Schedules(ctx, "reports") {
+			if err != nil {
+				log.Fatal(err)
+			}
+			if i.Last != nil {
+				return i.Last.ID
+			}
+		}
+		return ""
+	}
+	for last() == "" {
+		time.Sleep(10 * time.Millisecond)
+	}
+	fmt.Println(report.Handle(eng, last()).Result(ctx))
+
+	s.Overlap = engine.OverlapAllow
+	if err := eng.PutSchedule(ctx, s, ann); err != nil { // the same ID: it is replaced
+		log.Fatal(err)
+	}
+	asked, err := eng.Trigger(ctx, "reports", ann)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(report.Handle(eng, asked.ID).Result(ctx))
+	// Output:
+	// north, at the whole second: true <nil>
+	// north, because somebody asked <nil>
+}
+
+// The times of a schedule, around the night in which the clocks in Berlin are set forward.
+func ExampleSchedule_next() {
+	s := engine.Schedule{Cron: []string{"30 2 * * *"}, Zone: "Europe/Berlin"}
+	times, err := s.Next(time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC), 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, t := range times {
+		fmt.Println(t)
+	}
+	// Output:
+	// 2026-03-29 01:00:00 +0000 UTC
+	// 2026-03-30 00:30:00 +0000 UTC
+}

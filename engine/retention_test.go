@@ -50,7 +50,7 @@ func ending(name string) *engine.Workflow[string, string] {
 }
 
 // gone says whether no workflow has the id.
-func gone(t testing.TB, c engine.Client, id string) bool {
+func removed(t testing.TB, c engine.Client, id string) bool {
 	t.Helper()
 	_, err := c.Describe(ctx, id)
 	if err != nil && !errors.Is(err, engine.ErrNotFound) {
@@ -63,7 +63,7 @@ func gone(t testing.TB, c engine.Client, id string) bool {
 func there(t testing.TB, c engine.Client, ids ...string) (found []string) {
 	t.Helper()
 	for _, id := range ids {
-		if !gone(t, c, id) {
+		if !removed(t, c, id) {
 			found = append(found, id)
 		}
 	}
@@ -171,7 +171,7 @@ func TestRetentionIsOfWhoHasTheWorkflow(t *testing.T) {
 		other.stop(t)
 		none := boot(t, s, wf, retaining(engine.Retention{}))
 		time.Sleep(2 * time.Hour)
-		if gone(t, none, "done") {
+		if removed(t, none, "done") {
 			t.Error("a workflow that nobody says when to remove is gone")
 		}
 		none.stop(t)
@@ -263,13 +263,13 @@ func TestArchive(t *testing.T) {
 		}
 		for call, after := range []time.Duration{3 * time.Minute, time.Hour + time.Minute} {
 			time.Sleep(after)
-			if n := a.calls(); n != call+1 || gone(t, p, "o") {
-				t.Fatalf("archived %d times, gone: %t; want %d times, and there", n, gone(t, p, "o"), call+1)
+			if n := a.calls(); n != call+1 || removed(t, p, "o") {
+				t.Fatalf("archived %d times, gone: %t; want %d times, and there", n, removed(t, p, "o"), call+1)
 			}
 		}
 		time.Sleep(time.Hour + time.Minute)
-		if n := a.calls(); n != 3 || !gone(t, p, "o") {
-			t.Fatalf("archived %d times, gone: %t; want 3 times, and gone", n, gone(t, p, "o"))
+		if n := a.calls(); n != 3 || !removed(t, p, "o") {
+			t.Fatalf("archived %d times, gone: %t; want 3 times, and gone", n, removed(t, p, "o"))
 		}
 		if i := a.infos[2]; i.ID != "o" || i.Status != checkpoint.StatusFailed || i.Labels["team"] != "blue" || !strings.Contains(i.Failure, "broke") {
 			t.Errorf("archived last: %+v", i)
@@ -307,11 +307,11 @@ func TestArchiveThatMisbehaves(t *testing.T) {
 				p := boot(t, s, wf, archiving(c.archive), log.logger())
 				result(t, start(t, wf, p, "o", "done"))
 				time.Sleep(3 * time.Minute)
-				if gone(t, p, "o") != c.gone {
+				if removed(t, p, "o") != c.gone {
 					t.Errorf("gone: %t, want %t", !c.gone, c.gone)
 				}
 				p.stop(t)
-				if other := made(t, s, wf); gone(t, other, "o") != c.gone {
+				if other := made(t, s, wf); removed(t, other, "o") != c.gone {
 					t.Errorf("gone after the engine has stopped: %t, want %t", !c.gone, c.gone)
 				}
 			})
@@ -335,14 +335,14 @@ func TestArchiveOfAPurge(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := p.Purge(ctx, "purged", audit); !errors.Is(err, errBroke) || gone(t, p, "purged") {
-			t.Errorf("purge, not archived: %v, gone: %t", err, gone(t, p, "purged"))
+		if err := p.Purge(ctx, "purged", audit); !errors.Is(err, errBroke) || removed(t, p, "purged") {
+			t.Errorf("purge, not archived: %v, gone: %t", err, removed(t, p, "purged"))
 		}
-		if err := p.Purge(ctx, "purged", audit); err != nil || !gone(t, p, "purged") {
-			t.Errorf("purge: %v, gone: %t", err, gone(t, p, "purged"))
+		if err := p.Purge(ctx, "purged", audit); err != nil || !removed(t, p, "purged") {
+			t.Errorf("purge: %v, gone: %t", err, removed(t, p, "purged"))
 		}
-		if err := p.Delete(ctx, "deleted", audit); err != nil || !gone(t, p, "deleted") {
-			t.Errorf("delete: %v, gone: %t", err, gone(t, p, "deleted"))
+		if err := p.Delete(ctx, "deleted", audit); err != nil || !removed(t, p, "deleted") {
+			t.Errorf("delete: %v, gone: %t", err, removed(t, p, "deleted"))
 		}
 		if n := a.calls(); n != 2 {
 			t.Errorf("archived %d times, want 2", n)
@@ -393,7 +393,7 @@ func TestProtect(t *testing.T) {
 					t.Errorf("%s of %s: %v, want ErrProtected", verb, id, err)
 				}
 			}
-			if gone(t, p, id) {
+			if removed(t, p, id) {
 				t.Errorf("%s is gone", id)
 			}
 		}
@@ -406,7 +406,7 @@ func TestProtect(t *testing.T) {
 			t.Errorf("not protected, it needs %v, and says %v, %v", wf.Needs, wf.Protected, err)
 		}
 		time.Sleep(time.Hour)
-		if !gone(t, p, "done") || gone(t, p, "runs") {
+		if !removed(t, p, "done") || gone(t, p, "runs") {
 			t.Error("an hour later the one that is not protected is there, or the other is gone")
 		}
 		for _, verb := range []func(context.Context, string, engine.Actor) error{p.Protect, p.Unprotect} {
@@ -448,8 +448,8 @@ func TestProtectWhileItIsRemoved(t *testing.T) {
 					}
 				}}, wf)
 				err := remove(operator, id)
-				if !errors.Is(err, engine.ErrProtected) || gone(t, p, id) {
-					t.Errorf("%s of one that %s: %v, gone: %t", verb, how, err, gone(t, p, id))
+				if !errors.Is(err, engine.ErrProtected) || removed(t, p, id) {
+					t.Errorf("%s of one that %s: %v, gone: %t", verb, how, err, removed(t, p, id))
 				}
 				operator.Close()
 			}
@@ -508,7 +508,7 @@ func TestDelete(t *testing.T) {
 				if err := e.Delete(ctx, "o", audit); err != nil {
 					t.Errorf("delete: %v", err)
 				}
-				if !gone(t, e, "o") {
+				if !removed(t, e, "o") {
 					t.Error("it is there")
 				}
 				if err := e.Delete(ctx, "o", audit); err != nil && !errors.Is(err, engine.ErrNotFound) {
@@ -616,7 +616,7 @@ func TestRetentionWaitsForSignals(t *testing.T) {
 			t.Errorf("the signal again: %+v, %v", again, err)
 		}
 		time.Sleep(time.Hour)
-		if !gone(t, p, "o") {
+		if !removed(t, p, "o") {
 			t.Error("an hour after its signals were to be remembered, it is there")
 		}
 		if _, err := p.SendSignal(ctx, signal.Message{WorkflowID: "o", Name: yes.Name, ID: &ids[0], Payload: "yes"}); !errors.Is(err, engine.ErrNotFound) {
@@ -688,7 +688,7 @@ func TestRetentionLooksLittleByLittle(t *testing.T) {
 		}
 		result(t, start(t, wf, p, "later", "done"))
 		time.Sleep(5 * time.Minute)
-		if !gone(t, p, "later") {
+		if !removed(t, p, "later") {
 			t.Error("what ended behind those that have to stay is there")
 		}
 		p.stop(t)
@@ -709,11 +709,11 @@ func TestRetentionAfterAJumpOfTheClock(t *testing.T) {
 			time.Sleep(9 * time.Minute)
 			clock.jump(by)
 			time.Sleep(9*time.Minute + 30*time.Second)
-			if gone(t, p, "o") {
+			if removed(t, p, "o") {
 				t.Errorf("removed less than ten minutes after a jump by %v", by)
 			}
 			time.Sleep(time.Minute)
-			if !gone(t, p, "o") {
+			if !removed(t, p, "o") {
 				t.Errorf("ten minutes after a jump by %v it is there", by)
 			}
 			p.stop(t)
@@ -775,7 +775,7 @@ func TestWhatComesBesideARemoval(t *testing.T) {
 			if err := p.Delete(ctx, id, audit); err != nil && !errors.Is(err, engine.ErrNotFound) {
 				t.Errorf("delete again: %v", err)
 			}
-			if !gone(t, p, id) {
+			if !removed(t, p, id) {
 				t.Errorf("%s is there", id)
 			}
 		}

@@ -60,6 +60,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"labels":   labelling,
 	"values":   publishing,
 	"old":      removing,
+	"schedule": scheduling,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
@@ -1230,6 +1231,49 @@ func forgetting(*sweep.World) sweep.Scenario {
 			got, err := h.Result(ctx)
 			time.Sleep(3 * 24 * time.Hour)
 			return got, err
+		},
+	}
+}
+
+// scheduling: a schedule with two times. The second one waits for the end of the first workflow.
+func scheduling(w *sweep.World) sweep.Scenario {
+	act := effect(w, "report")
+	wf := &engine.Workflow[int, string]{Name: "nightly", Func: func(run *engine.Run, n int) (string, error) {
+		if err := run.Sleep(70 * time.Minute); err != nil {
+			return "", err
+		}
+		at, _ := run.Nominal()
+		_, err := act.Do(run, at.Hour())
+		return fmt.Sprint(n, at.Format(time.RFC3339)), err
+	}}
+	s := engine.Schedule{
+		ID: "report", Start: wf.Request("", 7), Every: time.Hour, Overlap: engine.OverlapWait, Missed: engine.MissedAll,
+		Until: midnight.Add(150 * time.Minute),
+	}
+	first, second := s.RunID(midnight.Add(time.Hour)), s.RunID(midnight.Add(2*time.Hour))
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{first, second},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			if err := eng.PutSchedule(ctx, s, audit); err != nil {
+				return "", err
+			}
+			time.Sleep(5 * time.Hour)
+			all := ""
+			for _, id := range []string{first, second} {
+				out, err := wf.Handle(eng, id).Result(ctx)
+				if err != nil {
+					return "", err
+				}
+				all += out + " "
+			}
+			for i, err := range eng.Schedules(ctx, "report") {
+				if err != nil {
+					return "", err
+				}
+				all += fmt.Sprint(i.Started, i.Missed, i.Skipped, i.Problem)
+			}
+			return all, eng.PauseSchedule(ctx, "report", audit)
 		},
 	}
 }

@@ -66,6 +66,8 @@ var recordKinds = map[string]fate{
 	"la":              written,
 	"exp":             noValue,
 	"dep":             rewritten,
+	"sch":             rewritten,
+	"due":             noValue,
 	"meta store":      written,
 	"meta deployment": rewritten,
 	"meta floor":      rewritten,

@@ -50,6 +50,8 @@ type command struct {
 	Engines  engines  `cmd:"" help:"List the engines that use the store, or did so lately."`
 	Queues   queues   `cmd:"" help:"List the queues that are served or in use. Reads all workflows."`
 
+	Schedules schedules `cmd:"" help:"List the schedules of the store, trigger, pause, resume or delete one."`
+
 	Start  start `cmd:"" help:"Start a workflow. Prints its id."`
 	Signal send  `cmd:"" help:"Send a signal to a workflow. Prints the id of the signal."`
 

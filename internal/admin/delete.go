@@ -20,7 +20,7 @@ func (e *Admin) Delete(ctx context.Context, id string, by weft.Actor) error {
 }
 
 func (e *Admin) deleteWorkflow(ctx context.Context, id string, by weft.Actor) error {
-	if err := errors.Join(checkActor(by), payload.CheckID(id), e.Refused()); err != nil {
+	if err := errors.Join(CheckActor(by), payload.CheckID(id), e.Refused()); err != nil {
 		return err
 	}
 	generation := ""

@@ -47,7 +47,7 @@ func (e *Admin) Unprotect(ctx context.Context, id string, by weft.Actor) error {
 // protection changes the record of a workflow by change, which returns false if the record is as it
 // should be. It reports whether the record was changed.
 func (e *Admin) protection(ctx context.Context, id, name string, by weft.Actor, change func(next *journal.Workflow) bool) (changed bool, _ error) {
-	if err := errors.Join(checkActor(by), payload.CheckID(id)); err != nil {
+	if err := errors.Join(CheckActor(by), payload.CheckID(id)); err != nil {
 		return false, err
 	}
 	verb := journal.Verb{Name: name, By: by.Name, Why: by.Reason}

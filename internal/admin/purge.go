@@ -23,7 +23,7 @@ func (e *Admin) Purge(ctx context.Context, id string, by weft.Actor) error {
 }
 
 func (e *Admin) purgeWorkflow(ctx context.Context, id string, by weft.Actor, cause weft.Removal) error {
-	if err := errors.Join(checkActor(by), payload.CheckID(id), e.Refused()); err != nil {
+	if err := errors.Join(CheckActor(by), payload.CheckID(id), e.Refused()); err != nil {
 		return err
 	}
 	for range worker.MostTries {

@@ -26,7 +26,7 @@ func (e *Admin) Terminate(ctx context.Context, id string, by weft.Actor) error {
 
 // terminateWorkflow terminates a workflow unless may returns an error for its record.
 func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor, may func(wf *journal.Workflow) error) error {
-	if err := errors.Join(checkActor(by), payload.CheckID(id)); err != nil {
+	if err := errors.Join(CheckActor(by), payload.CheckID(id)); err != nil {
 		return err
 	}
 	var tries []*journal.Write

@@ -67,9 +67,16 @@ func TestGoldenRecords(t *testing.T) {
 
 	protected := completed
 	protected.Protect(Protection{By: "law", Reason: "case 7", At: 1767355200000006})
+	delayed := pending
+	delayed.Needs = nil
+	delayed.Delay(noon)
+	ofSchedule := pending
+	ofSchedule.Schedule = "report"
 
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
 		"workflow-protected":   wf(protected),
+		"workflow-delayed":     wf(delayed),
+		"workflow-scheduled":   wf(ofSchedule),
 		"row":                  {Key: keys.Index(gen), Version: 1, Value: &Row{ID: "order-42"}, Empty: func() any { return new(Row) }},
 		"workflow-labelled":    wf(labelled),
 		"workflow-versioned":   wf(versioned),

@@ -117,6 +117,14 @@ type Workflow struct {
 	// Protected: the run is not removed. See Protect.
 	Protected *Protection `cbor:"50,keyasint,omitempty"`
 
+	// StartAt, until the run begins, is when it may begin at the earliest; zero means at once. A
+	// run with a queue joins the line then. See Delay.
+	StartAt int64 `cbor:"40,keyasint,omitempty"`
+
+	// Schedule is the id of the schedule that has started the run; "" means none. An engine looks
+	// at the schedule when the run has ended.
+	Schedule string `cbor:"41,keyasint,omitempty"`
+
 	key     []byte // nil: not made yet
 	raw     []byte
 	unknown record.Unknown
@@ -193,7 +201,7 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities = []string{keepsChildren, namespace.Need, versions, protects}
+var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater}
 
 // versions is the ability to go on by the run's choices, and to leave it to an engine whose code
 // has their versions.
@@ -213,6 +221,47 @@ func (w *Workflow) Chosen(change string) *Choice {
 		return &w.Versions[i]
 	}
 	return nil
+}
+
+// startsLater is the ability to leave a run alone until its StartAt. A run needs it until it begins.
+const startsLater = "delay"
+
+// Delay has a run that is to be started begin at a time, and not before.
+func (w *Workflow) Delay(until time.Time) {
+	w.StartAt, w.Waits = Micro(until), false
+	w.Needs = append(w.Needs, startsLater)
+}
+
+// Delayed reports whether the run was delayed and has not begun, nor joined the line of its queue.
+func (w *Workflow) Delayed() bool { return w.StartAt != 0 }
+
+// MayStart reports whether the time has come at which a delayed run may begin. It is true for any
+// other run.
+func (w *Workflow) MayStart(now time.Time) bool { return w.StartAt == 0 || Micro(now) >= w.StartAt }
+
+// Enqueue decides that a delayed run joins the line of its queue.
+func (w *Workflow) Enqueue(now time.Time) (storage.Batch, error) {
+	next := *w
+	next.undelay()
+	next.State++
+	next.Waits, next.Todo = true, keys.Line(w.Queue, now, w.ID)
+	_, ops, err := Replace(w, &next)
+	return storage.Batch{
+		If:  []storage.Condition{w.Unchanged()},
+		Ops: append(ops, storage.Delete(w.Todo), storage.Put(next.Todo, nil)),
+	}, err
+}
+
+// undelay notes that a run is not delayed any more.
+func (w *Workflow) undelay() {
+	if w.StartAt == 0 {
+		return
+	}
+	w.StartAt = 0
+	w.Needs = slices.DeleteFunc(slices.Clone(w.Needs), func(need string) bool { return need == startsLater })
+	if len(w.Needs) == 0 {
+		w.Needs = nil
+	}
 }
 
 // keepsChildren is the ability to start the children of a run on its deployment, Pinned or not.

@@ -121,7 +121,7 @@ func (e *Env) Fits(wf *journal.Workflow) (def *Definition, why string) {
 // MayDrive reports whether this engine may claim wf in its current state.
 func (e *Env) MayDrive(wf *journal.Workflow) bool {
 	def, _ := e.Fits(wf)
-	return def != nil && !wf.Waits && e.Serves(wf.Queue)
+	return def != nil && !wf.Waits && !wf.Delayed() && e.Serves(wf.Queue)
 }
 
 // PerTTL is how many times per LeaseTTL a lease is renewed.

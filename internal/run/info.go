@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/journal"
@@ -35,6 +36,9 @@ func InfoOf(wf *journal.Workflow) weft.Info {
 	i.Waiting = wf.Facing
 	if wf.Waits {
 		i.Waiting = []string{fmt.Sprintf("admission to queue %q", wf.Queue)}
+	}
+	if wf.Delayed() {
+		i.Waiting = []string{"its start at " + journal.Time(wf.StartAt).Format(time.RFC3339)}
 	}
 	if wf.Parent != nil {
 		i.Parent = wf.Parent.ID

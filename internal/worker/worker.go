@@ -17,7 +17,10 @@ import (
 // them. Its methods are safe for concurrent use.
 type Worker struct {
 	*run.Host
-	Duties []Duty // of other packages; set before Run is called
+
+	// Duties are those of packages above this one. They come last in each poll. The engine sets
+	// them before Run.
+	Duties []Duty
 
 	mu          lock.Mutex                // guards what follows, and the closing of Closing
 	incarnation *Incarnation              // of the Run in progress; nil: none
