@@ -54,6 +54,73 @@ func ExampleWorkflow() {
 	// ship completed <nil>
 }
 
+// An order waits for its payment while the code changes. The new code checks the address before it
+// ships, which it did not do before. An order that has passed the check's place is shipped without.
+func ExampleRun_Version() {
+	paid := &signal.Signal[bool]{Name: "paid"}
+	build := func(newest int) *engine.Workflow[string, string] {
+		w := &engine.Workflow[string, string]{Name: "order", Func: func(run *engine.Run, city string) (string, error) {
+			if newest > 0 && run.Version("check-address") >= 1 {
+				city += " (checked)"
+			}
+			city, err := engine.Step(run, "reserve", func(context.Context) (string, error) { return city, nil })
+			if err != nil {
+				return "", err
+			}
+			if _, err := paid.Receive(run); err != nil {
+				return "", err
+			}
+			return "shipped to " + city, nil
+		}}
+		if newest > 0 {
+			w.Versions = map[string]int{"check-address": newest}
+		}
+		return w
+	}
+	store := new(memory.Store)
+	deploy := func(newest int, do func(eng *engine.Engine, order *engine.Workflow[string, string])) {
+		order := build(newest)
+		eng, err := engine.New(engine.Config{Storage: store, Workflows: []engine.Definition{order}, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			log.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		ran := make(chan error)
+		go func() { ran <- eng.Run(ctx) }()
+		do(eng, order)
+		stop()
+		<-ran
+	}
+	begin := func(eng *engine.Engine, order *engine.Workflow[string, string], id string) {
+		if _, err := order.Start(context.Background(), eng, id, "Lisbon"); err != nil {
+			log.Fatal(err)
+		}
+		for { // until it waits for its payment
+			if i, err := eng.Describe(context.Background(), id); err == nil && len(i.Waiting) == 1 && i.Waiting[0] == "receive paid" {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+	deploy(0, func(eng *engine.Engine, order *engine.Workflow[string, string]) { begin(eng, order, "order-1") })
+	deploy(1, func(eng *engine.Engine, order *engine.Workflow[string, string]) {
+		begin(eng, order, "order-2")
+		for _, id := range []string{"order-1", "order-2"} {
+			if _, err := paid.Send(context.Background(), eng, id, true, nil); err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println(order.Handle(eng, id).Result(context.Background()))
+			i, err := eng.Describe(context.Background(), id)
+			fmt.Println(i.Versions, err)
+		}
+	})
+	// Output:
+	// shipped to Lisbon <nil>
+	// map[] <nil>
+	// shipped to Lisbon (checked) <nil>
+	// map[check-address:1] <nil>
+}
+
 // Of all orders that wait to be printed one is printed at a time, in the order in which
 // they came, whatever number of engines serves the queue.
 func ExampleQueue() {
