@@ -41,6 +41,9 @@ type (
 	// Payloads are the input and the outcome of a workflow as stored. See [weft.Payloads].
 	Payloads = weft.Payloads
 
+	// ValueInfo is a value that a workflow has published. See [weft.ValueInfo].
+	ValueInfo = weft.ValueInfo
+
 	// Encoded is an encoded value. See [weft.Encoded].
 	Encoded = weft.Encoded
 
@@ -52,6 +55,9 @@ type (
 
 	// Cancellation is a request to cancel a workflow. See [weft.Cancellation].
 	Cancellation = weft.Cancellation
+
+	// Rehearsal: whether a run could go on with the code of an engine. See [weft.Rehearsal].
+	Rehearsal = weft.Rehearsal
 
 	// Filter selects workflows. See [weft.Filter].
 	Filter = weft.Filter
@@ -280,8 +286,14 @@ type (
 	// TerminalError: a workflow has ended. See [weft.TerminalError].
 	TerminalError = weft.TerminalError
 
+	// NoValueError: a workflow has not published a value. See [weft.NoValueError].
+	NoValueError = weft.NoValueError
+
 	// HeldError: a workflow is held and cannot react. See [weft.HeldError].
 	HeldError = weft.HeldError
+
+	// UnknownVersionError: a run goes by a version that the code does not have. See [weft.UnknownVersionError].
+	UnknownVersionError = weft.UnknownVersionError
 
 	// NonDeterminismError: a replay differs from the history. See [weft.NonDeterminismError].
 	NonDeterminismError = weft.NonDeterminismError

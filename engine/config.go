@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -255,6 +256,7 @@ func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
 		if d.Pinned && c.Deployment == "" {
 			wrong(field+".Pinned", "needs a Config.Deployment")
 		}
+		checkVersions(field+".Versions", d.Versions, wrong)
 		texts := map[string]bool{}
 		for _, err := range d.Errors {
 			switch {
@@ -272,6 +274,26 @@ func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
 			wrong(field+".Name", "%q is already the name of Workflows[%d]", d.Name, first)
 		}
 		seen[d.Name] = i
+	}
+}
+
+// Limits of Workflow.Versions.
+const (
+	mostChanges   = 32
+	mostChangeLen = 64
+)
+
+func checkVersions(field string, versions map[string]int, wrong func(field, format string, args ...any)) {
+	if n := len(versions); n > mostChanges {
+		wrong(field, "has %d changes, at most %d", n, mostChanges)
+	}
+	for _, change := range slices.Sorted(maps.Keys(versions)) {
+		switch n := versions[change]; {
+		case payload.CheckName("", change, mostChangeLen) != nil:
+			wrong(field, "has a change whose name is not 1 to %d bytes of UTF-8: %q", mostChangeLen, change)
+		case n < 1:
+			wrong(field, "has version %d of the change %q: versions are counted from 1", n, change)
+		}
 	}
 }
 

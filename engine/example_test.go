@@ -207,6 +207,52 @@ func ExampleEngine_Activate() {
 	// eve's order, paid by card, finished by august <nil>
 }
 
+// A shop shows a customer how far an order is. The workflow publishes it, and the page reads it.
+func ExampleValue() {
+	stage := &engine.Value[string]{Name: "stage"}
+	packed := &signal.Signal[string]{Name: "packed"}
+	order := &engine.Workflow[string, string]{
+		Name: "order",
+		Func: func(run *engine.Run, article string) (string, error) {
+			if err := stage.Set(run, "waits to be packed"); err != nil {
+				return "", err
+			}
+			by, err := packed.Receive(run)
+			if err != nil {
+				return "", err
+			}
+			return article + " packed by " + by, stage.Set(run, "on its way")
+		},
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: []engine.Definition{order},
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go eng.Run(ctx)
+	defer eng.Close()
+	defer stop()
+
+	h, err := order.Start(ctx, eng, "order-42", "tea")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(stage.Await(ctx, eng, "order-42", func(string) bool { return true }))
+	if _, err := packed.Send(ctx, eng, "order-42", "ann", nil); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(h.Result(ctx))
+	fmt.Println(stage.Read(ctx, eng, "order-42"))
+	// Output:
+	// waits to be packed <nil>
+	// tea packed by ann <nil>
+	// on its way <nil>
+}
+
 // Completed orders are kept for a year, and everything else for a week. What is in dispute stays,
 // and what must go goes at once.
 func ExampleRetention() {

@@ -235,6 +235,42 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 	return e.admin.Replay(ctx, history)
 }
 
+// Rehearse replays the workflows that f selects against the code of this engine, and yields for each
+// whether it could go on: before a deploy, with the new code, which runs the deploy would hold.
+// It runs no activity and no step, and writes nothing. Engines may use the store meanwhile. The
+// engine's Run need not be called. Rehearse leaves out workflows that this engine would not
+// execute: those of a type that it does not have, those that stay on another deployment, and
+// those that have ended, unless f selects their Status.
+//
+// Rehearsal.Err is nil if the run would go on. It is one of these, perhaps joined:
+//
+//   - a *NonDeterminismError, or another error of Replay: the run would be held;
+//   - an *InputChangedError: the run would go on, and an operation of it would get the outcome
+//     that was recorded for another input;
+//   - an *UnknownVersionError, or one that wraps storage.ErrFutureFormat: this code would leave the run alone;
+//   - storage.ErrCorrupt: a record of the run is damaged, and it is held already.
+//
+// It is not checked what the code does after the end of a history. So a run that has come less
+// far than its history says may still be held later.
+//
+// An error ends the sequence: ErrInvalid for an f that cannot be, or for a Filter.Workflow that the
+// engine does not have; ErrClosed; ctx's; the store's.
+func (e *Engine) Rehearse(ctx context.Context, f Filter) iter.Seq2[Rehearsal, error] {
+	return e.admin.Rehearse(ctx, f)
+}
+
+// ExportSample exports workflows that f selects, the newest first, so that a test replays them:
+// see enginetest.Replay. It exports at most each workflows of a shape. Workflows have the same
+// shape if their types are the same, the kinds and names of their operations, their choices of
+// versions, and their ends. It calls create with each one that it exports, writes to what create
+// returns as Export does, and closes it. It reads the histories of all workflows that f selects.
+//
+// Errors: ErrInvalid for an f that cannot be, and for an each of less than 1; what create, Write or
+// Close returns; those of List and Export. Workflows that are purged meanwhile are left out.
+func (e *Engine) ExportSample(ctx context.Context, f Filter, each int, create func(Info) (io.WriteCloser, error)) error {
+	return e.admin.ExportSample(ctx, f, each, create)
+}
+
 // Terminate ends a workflow at once, whatever it is doing: also if it is held, waits, undoes
 // its effects, ignores its cancellation, or has a damaged history. Its function is not asked,
 // nothing is undone, and the workflow is cancelled. From then on no engine records anything for

@@ -58,6 +58,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"expiry":   forgetting,
 	"ending":   terminating,
 	"labels":   labelling,
+	"values":   publishing,
 	"old":      removing,
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 
 	"github.com/weft-go/weft/future"
@@ -39,6 +40,12 @@ type Workflow[In, Out any] struct {
 	// also after a restart. They are recorded by their text.
 	Errors []error
 
+	// Versions are the changes of Func that Run.Version is asked for, and the newest version of
+	// each, from 1. At most 32, with names of 1 to 64 bytes of UTF-8. A change stays here until no
+	// run goes by it any more: an engine that does not have it, or only an earlier version of it,
+	// leaves such runs to others.
+	Versions map[string]int
+
 	child ChildOptions
 }
 
@@ -61,6 +68,8 @@ func (w *Workflow[In, Out]) define() *inner.Definition {
 		Errors: w.Errors,
 		In:     reflect.TypeFor[In](),
 		Out:    reflect.TypeFor[Out](),
+
+		Versions: maps.Clone(w.Versions),
 	}
 	if w.Func != nil {
 		d.Run = func(run *inner.Handle, decode func(v any) error) (any, error) {

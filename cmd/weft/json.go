@@ -148,6 +148,14 @@ type queueJSON struct {
 	Admitted int    `json:"admitted"` // and not ended
 }
 
+type valueJSON struct {
+	Name  string          `json:"name"`
+	Set   time.Time       `json:"set,omitzero"`
+	Value json.RawMessage `json:"value,omitempty"`
+	Data  []byte          `json:"data,omitempty"` // of another codec than JSON
+	Codec string          `json:"codec,omitempty"`
+}
+
 type countJSON struct {
 	Count int  `json:"count"`
 	All   bool `json:"all"` // false: there may be more

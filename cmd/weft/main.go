@@ -43,6 +43,7 @@ type command struct {
 	List     list     `cmd:"" help:"List workflows, a page at a time, newest first."`
 	Count    count    `cmd:"" help:"Count workflows."`
 	Describe describe `cmd:"" help:"Show the state of a workflow, its operations, signals and children."`
+	Values   values   `cmd:"" help:"Show the values that a workflow has published, such as how far it is."`
 	History  history  `cmd:"" help:"Show the events of a workflow, oldest first."`
 	Watch    watch    `cmd:"" help:"Print the events of a workflow as they happen, until it ends. Fails unless it completes."`
 	Export   export   `cmd:"" help:"Write the history of a workflow as a file for enginetest.Replay, which checks the workflow's code against it."`
@@ -67,7 +68,7 @@ type command struct {
 	Runs              runs              `cmd:"" help:"Act on runs over a control plane."`
 	Signals           signals           `cmd:"" help:"Send signals to runs over a control plane, and look at them."`
 	Deployments       deployments       `cmd:"" help:"Record and activate deployments over a control plane."`
-	Keys              keys              `cmd:"" help:"Make, list, rotate and revoke keys of a control plane: over --url, or in a --store."`
+	Keys              keys              `cmd:"" help:"Make, list, rotate and revoke keys of a control plane: over --url, or with --write in a --store."`
 	Audit             audit             `cmd:"" help:"List what was done over a control plane, newest first."`
 	ValidateOwnership validateOwnership `cmd:"" help:"Ask a control plane whether requests came that another world should have got. Exit codes: 0 pass, 1 failure, and with --strict 2 for warnings."`
 

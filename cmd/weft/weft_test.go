@@ -218,6 +218,8 @@ var reads = []read{
 	{"count.txt", []string{"count", "--label", "region=north", "--status", "failed"}},
 	{"order.txt", []string{"describe", "order-42"}},
 	{"order.json", []string{"describe", "order-42", "--json"}},
+	{"values.txt", []string{"values", "order-42"}},
+	{"values.json", []string{"values", "order-42", "--json"}},
 	{"late.txt", []string{"describe", "late"}},
 	{"bad.txt", []string{"describe", "bad"}},
 	{"odd.txt", []string{"describe", odd}},

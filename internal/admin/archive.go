@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"github.com/weft-go/weft/internal/journal"
@@ -57,7 +58,7 @@ func (e *Admin) archive(ctx context.Context, wf *journal.Workflow) error {
 		}()
 		err = e.Archive(ctx, info, reader)
 	}()
-	err = e.export(ctx, wf, in, writer)
+	err = e.export(ctx, &snapshot{wf, in, math.MaxUint64}, writer) // all of it: the workflow has ended
 	writer.CloseWithError(err)
 	if errors.Is(err, errUnread) { // it need not read to the end
 		err = nil

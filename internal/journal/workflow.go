@@ -110,6 +110,10 @@ type Workflow struct {
 	// Labels are for finding the run in lists, by name.
 	Labels map[string]string `cbor:"32,keyasint,omitempty"`
 
+	// Versions are the choices between versions of changes of the workflow's code, one for each
+	// change, in the order in which they were made.
+	Versions []Choice `cbor:"34,keyasint,omitempty"`
+
 	// Protected: the run is not removed. See Protect.
 	Protected *Protection `cbor:"50,keyasint,omitempty"`
 
@@ -138,6 +142,14 @@ type Retry struct {
 
 // Covers reports whether an event at p, if it is a failure, is revoked.
 func (r Retry) Covers(p Place) bool { return p.After(r.Quiet) && p.Checkpoint <= r.End }
+
+// A Choice is the version of a change by which a run goes on from a place. Before that, it
+// went by version 0.
+type Choice struct {
+	Change  string `cbor:"1,keyasint"`
+	Version int    `cbor:"2,keyasint"`
+	From    Place  `cbor:"3,keyasint"`
+}
 
 // A Verb is an action of an operator.
 type Verb struct {
@@ -181,7 +193,27 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities = []string{keepsChildren, namespace.Need, protects}
+var abilities = []string{keepsChildren, namespace.Need, versions, protects}
+
+// versions is the ability to go on by the run's choices, and to leave it to an engine whose code
+// has their versions.
+const versions = "versions"
+
+// Choose adds choices between versions to the record.
+func (w *Workflow) Choose(choices ...Choice) {
+	w.Versions = slices.Concat(w.Versions, choices)
+	if !slices.Contains(w.Needs, versions) {
+		w.Needs = append(slices.Clip(w.Needs), versions)
+	}
+}
+
+// Chosen returns the run's choice of a change, or nil if there is none.
+func (w *Workflow) Chosen(change string) *Choice {
+	if i := slices.IndexFunc(w.Versions, func(c Choice) bool { return c.Change == change }); i >= 0 {
+		return &w.Versions[i]
+	}
+	return nil
+}
 
 // keepsChildren is the ability to start the children of a run on its deployment, Pinned or not.
 const keepsChildren = "deployment"

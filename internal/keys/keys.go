@@ -34,6 +34,15 @@ func Input(id string) []byte { return append(key("wf:", id), ":in"...) }
 // Output is the key of a workflow's result or failure: wf:{id}:out.
 func Output(id string) []byte { return append(key("wf:", id), ":out"...) }
 
+// Published is the key of a value that a workflow has published: wf:{id}:pub:{name}.
+func Published(id, name string) []byte { return storage.AppendKey(published(id), name) }
+
+// PublishedBy is the range of the values that a workflow has published, in the order of their
+// names.
+func PublishedBy(id string) storage.Range { return storage.Prefix(published(id)) }
+
+func published(id string) []byte { return append(key("wf:", id), ":pub:"...) }
+
 // Checkpoint is the key of checkpoint n: wf:{id}:ckpt:{n}.
 func Checkpoint(id string, n uint64) []byte {
 	return appendNumber(append(key("wf:", id), ":ckpt:"...), n, numberDigits)

@@ -23,6 +23,12 @@ func InfoOf(wf *journal.Workflow) weft.Info {
 		EndedAt:    journal.Time(wf.EndedAt),
 		Labels:     maps.Clone(wf.Labels),
 	}
+	for _, c := range wf.Versions {
+		if i.Versions == nil {
+			i.Versions = map[string]int{}
+		}
+		i.Versions[c.Change] = c.Version
+	}
 	for _, a := range wf.Attention {
 		i.Attention = append(i.Attention, weft.Attention{Reason: weft.Reason(a.Reason), Operation: a.Operation, Name: a.Name, Detail: a.Detail, Since: journal.Time(a.Since)})
 	}

@@ -26,7 +26,7 @@ import (
 // claim is a compare-and-swap.
 
 // A fleet is the set of live incarnations that share the work: they run the same workflows
-// of the same deployment and serve the same queues as this one.
+// of the same deployment, with the same versions of changes, and serve the same queues as this one.
 type fleet struct {
 	members   []string             // without this one
 	refreshed time.Time            // when members was last read
@@ -102,7 +102,8 @@ type engine struct {
 // isPeer reports whether a live incarnation is in this one's fleet.
 func (l *Incarnation) isPeer(r *membership.Registration) bool {
 	e := l.Worker
-	return r.Deployment == e.Deployment && slices.Equal(r.Workflows, e.Types()) && slices.Equal(r.Queues, e.Queues())
+	return r.Deployment == e.Deployment && slices.Equal(r.Workflows, e.Types()) && slices.Equal(r.Queues, e.Queues()) &&
+		maps.EqualFunc(r.Versions, e.Versions(), maps.Equal[map[string]int])
 }
 
 // leftFleet removes an incarnation that is gone from the fleet. It returns when it was first

@@ -30,6 +30,10 @@ type Worker struct {
 
 	waiters map[string]map[chan *run.Ending]bool
 
+	// observers wait for values of runs, by id. They are notified when a value is stored, and when
+	// the run ends or leaves memory.
+	observers map[string]map[chan struct{}]bool
+
 	purges purges
 	listed listsComplete
 }
@@ -41,6 +45,7 @@ func New(h *run.Host) *Worker {
 		runs:      map[string]*run.Execution{},
 		lingering: map[string]int{},
 		waiters:   map[string]map[chan *run.Ending]bool{},
+		observers: map[string]map[chan struct{}]bool{},
 	}
 	w.mu.SetRank(lock.Outer)
 	return w
@@ -177,6 +182,7 @@ func (e *Worker) tellAll(id string, end *run.Ending) {
 		default:
 		}
 	}
+	e.notifyObservers(id)
 }
 
 // Tells reports whether this engine executes id and will still notify its waiters.
