@@ -59,7 +59,7 @@ func (k *keeper) goOn(ctx context.Context, l *list, now time.Time, most int, una
 // old is the range of the entries behind l.place that are old enough.
 func (l *list) old(now time.Time) storage.Range {
 	all := keys.ListOf(l.workflow, string(l.status))
-	r := keys.Between(all, time.Time{}, now.Add(-l.kept).Add(time.Microsecond))
+	r := keys.Between(all, time.Time{}, now.Add(-l.kept).Truncate(time.Microsecond).Add(time.Microsecond)) // times in lists are whole
 	if l.place != nil {
 		r.Start = append(l.place[:len(l.place):len(l.place)], 0)
 	}
