@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/limits"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/retention"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
@@ -32,7 +33,9 @@ func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
 	w := worker.New(run.NewHost(e, gate))
 	in := &intake.Intake{Worker: w}
 	w.Peers = in
-	return &Engine{worker: w, intake: in, admin: &admin.Admin{Worker: w}, config: c}
+	a := &admin.Admin{Worker: w}
+	w.Duties = []worker.Duty{retention.Duty(a)}
+	return &Engine{worker: w, intake: in, admin: a, config: c}
 }
 
 // readClocks reads both clocks at once.

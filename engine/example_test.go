@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -204,4 +205,95 @@ func ExampleEngine_Activate() {
 	// Output:
 	// bob's order, paid by card, finished by july <nil>
 	// eve's order, paid by card, finished by august <nil>
+}
+
+// A shop shows a customer how far an order is. The workflow publishes it, and the page reads it.
+func ExampleValue() {
+	stage := &engine.Value[string]{Name: "stage"}
+	packed := &signal.Signal[string]{Name: "packed"}
+	order := &engine.Workflow[string, string]{
+		Name: "order",
+		Func: func(run *engine.Run, article string) (string, error) {
+			if err := stage.Set(run, "waits to be packed"); err != nil {
+				return "", err
+			}
+			by, err := packed.Receive(run)
+			if err != nil {
+				return "", err
+			}
+			return article + " packed by " + by, stage.Set(run, "on its way")
+		},
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: []engine.Definition{order},
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go eng.Run(ctx)
+	defer eng.Close()
+	defer stop()
+
+	h, err := order.Start(ctx, eng, "order-42", "tea")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(stage.Await(ctx, eng, "order-42", func(string) bool { return true }))
+	if _, err := packed.Send(ctx, eng, "order-42", "ann", nil); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(h.Result(ctx))
+	fmt.Println(stage.Read(ctx, eng, "order-42"))
+	// Output:
+	// waits to be packed <nil>
+	// tea packed by ann <nil>
+	// on its way <nil>
+}
+
+// Completed orders are kept for a year, and everything else for a week. What is in dispute stays,
+// and what must go goes at once.
+func ExampleRetention() {
+	const day = 24 * time.Hour
+	order := &engine.Workflow[string, string]{
+		Name:      "order",
+		Retention: engine.Retention{Completed: 365 * day},
+		Func:      func(run *engine.Run, what string) (string, error) { return "shipped " + what, nil },
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: []engine.Definition{order},
+		Retention: engine.Retention{Completed: 7 * day, Failed: 7 * day, Cancelled: 7 * day},
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go eng.Run(ctx)
+	defer eng.Close()
+	defer stop()
+	h, err := order.Start(ctx, eng, "order-42", "a lamp")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(h.Result(ctx))
+
+	law := engine.Actor{Name: "legal department", Reason: "case 7"}
+	fmt.Println(eng.Protect(ctx, "order-42", law))
+	err = eng.Delete(ctx, "order-42", engine.Actor{Name: "ann", Reason: "the customer asked for it"})
+	fmt.Println(errors.Is(err, engine.ErrProtected))
+	fmt.Println(eng.Unprotect(ctx, "order-42", law))
+	fmt.Println(eng.Delete(ctx, "order-42", engine.Actor{Name: "ann", Reason: "the customer asked for it"}))
+	_, err = eng.Describe(ctx, "order-42")
+	fmt.Println(errors.Is(err, engine.ErrNotFound))
+	// Output:
+	// shipped a lamp <nil>
+	// <nil>
+	// true
+	// <nil>
+	// <nil>
+	// true
 }

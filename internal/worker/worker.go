@@ -17,6 +17,7 @@ import (
 // them. Its methods are safe for concurrent use.
 type Worker struct {
 	*run.Host
+	Duties []Duty // of other packages; set before Run is called
 
 	mu          lock.Mutex                // guards what follows, and the closing of Closing
 	incarnation *Incarnation              // of the Run in progress; nil: none
@@ -29,6 +30,10 @@ type Worker struct {
 
 	waiters map[string]map[chan *run.Ending]bool
 
+	// observers wait for values of runs, by id. They are notified when a value is stored, and when
+	// the run ends or leaves memory.
+	observers map[string]map[chan struct{}]bool
+
 	purges purges
 	listed listsComplete
 }
@@ -40,6 +45,7 @@ func New(h *run.Host) *Worker {
 		runs:      map[string]*run.Execution{},
 		lingering: map[string]int{},
 		waiters:   map[string]map[chan *run.Ending]bool{},
+		observers: map[string]map[chan struct{}]bool{},
 	}
 	w.mu.SetRank(lock.Outer)
 	return w
@@ -176,6 +182,7 @@ func (e *Worker) tellAll(id string, end *run.Ending) {
 		default:
 		}
 	}
+	e.notifyObservers(id)
 }
 
 // Tells reports whether this engine executes id and will still notify its waiters.
