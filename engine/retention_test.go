@@ -49,7 +49,7 @@ func ending(name string) *engine.Workflow[string, string] {
 	}}
 }
 
-// gone says whether no workflow has the id.
+// removed says whether no workflow has the id.
 func removed(t testing.TB, c engine.Client, id string) bool {
 	t.Helper()
 	_, err := c.Describe(ctx, id)

@@ -117,7 +117,7 @@ func (b *branch) run() {
 		if r == nil {
 			p := recover()
 			switch {
-			case t.unwinding:
+			case t.gone(), t.unwinding:
 				if p != nil {
 					b.x.logger().Warn("weft: panic in a deferred function while the run was released", "error", p)
 				}
@@ -315,8 +315,12 @@ func (t *turns) unwind() {
 }
 
 // endBranches ends the remaining branches, one at a time. It returns false if one of them
-// does not return to the engine.
+// does not return to the engine. That one may still be executed, and reads t: then nothing of t may be
+// changed any more.
 func (t *turns) endBranches() bool {
+	if t.gone() {
+		return false
+	}
 	t.unwinding = true
 	for _, b := range t.inOrder() {
 		if !b.started {
