@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	_ "time/tzdata" // not that of the machine
@@ -286,7 +287,20 @@ func TestManyMissedTimes(t *testing.T) {
 			t.Errorf("%d entries", d)
 		}
 		time.Sleep(time.Second)
-		p := boot(t, s, nightly, leases)
+		commits, many := 0, make(chan struct{})
+		tooMany := sync.OnceFunc(func() { close(many) })
+		var mu sync.Mutex
+		p := boot(t, s, nightly, leases, func(c *engine.Config) {
+			c.Events.Committed = func(engine.CommittedEvent) {
+				mu.Lock()
+				defer mu.Unlock()
+				if commits++; commits == 100 {
+					tooMany()
+				}
+			}
+		})
+		go func() { <-many; p.end() }()
+		defer tooMany()
 		time.Sleep(400 * time.Millisecond)
 		for i, err := range client.Schedules(ctx, "") {
 			if err != nil {
