@@ -93,6 +93,7 @@ package engine
 //   - internal/intake: starts, and signals from outside and from runs.
 //   - internal/admin: what clients and operators ask for about workflows that exist. A new
 //     verb of operators goes here.
+//   - internal/schedule: schedules. Its duty starts their workflows; internal/cron computes the times.
 //   - internal/membership: the record of an engine, and the time that has certainly passed.
 //   - internal/limits: how many attempts may run, and how often they may start.
 //   - internal/payload: codecs, digests, and the checks of sizes and names.
@@ -105,7 +106,7 @@ package engine
 //   - internal/keys: all keys of the store. internal/record: how a record is encoded.
 //   - checkpoint, signal, activity and future: what users see of these.
 //
-// Calls go down: from engine to admin and intake, from these to worker, from worker to run,
+// Calls go down: from engine to schedule, admin and intake, from schedule to these two, from them to worker, from worker to run,
 // and from all of them to the rest. run calls its worker only through the interfaces Owner and
 // Peers (internal/run, host).
 //
@@ -121,6 +122,7 @@ package engine
 //     store can watch (worker, listen). Run starts them, and they end with its context.
 //   - Up to 64 claim runs (worker, crew), while the poll waits for them, and up to 64 claim
 //     suspects.
+//   - Up to 64 serve schedules that are due (schedule, fire), while the poll waits for them.
 //   - The driver of each run (worker, claim, Launch). It ends when the run has ended, is
 //     parked, is held or has another owner, and when its incarnation stops or loses its
 //     lease. When an attempt runs in the driver's goroutine and something else happens,
