@@ -19,6 +19,9 @@ type (
 	// ParentEnd says what happens to a child when its parent ends. See [weft.ParentEnd].
 	ParentEnd = weft.ParentEnd
 
+	// Protection says who has protected a workflow from being removed. See [weft.Protection].
+	Protection = weft.Protection
+
 	// Schedule starts a workflow again and again. See [weft.Schedule].
 	Schedule = weft.Schedule
 
@@ -64,6 +67,9 @@ type (
 	// Payloads are the input and the outcome of a workflow as stored. See [weft.Payloads].
 	Payloads = weft.Payloads
 
+	// ValueInfo is a value that a workflow has published. See [weft.ValueInfo].
+	ValueInfo = weft.ValueInfo
+
 	// Encoded is an encoded value. See [weft.Encoded].
 	Encoded = weft.Encoded
 
@@ -75,6 +81,9 @@ type (
 
 	// Cancellation is a request to cancel a workflow. See [weft.Cancellation].
 	Cancellation = weft.Cancellation
+
+	// Rehearsal: whether a run could go on with the code of an engine. See [weft.Rehearsal].
+	Rehearsal = weft.Rehearsal
 
 	// Filter selects workflows. See [weft.Filter].
 	Filter = weft.Filter
@@ -120,6 +129,9 @@ const (
 
 // Parts of Config.
 type (
+	// Retention says how long workflows are kept after they have ended. See [weft.Retention].
+	Retention = weft.Retention
+
 	// Queue is where workflows wait to be executed. See [weft.Queue].
 	Queue = weft.Queue
 
@@ -153,6 +165,12 @@ type (
 
 	// EndedEvent: a run has ended. See [weft.EndedEvent].
 	EndedEvent = weft.EndedEvent
+
+	// RemovedEvent: a workflow was removed from the store. See [weft.RemovedEvent].
+	RemovedEvent = weft.RemovedEvent
+
+	// Removal is why a workflow was removed. See [weft.Removal].
+	Removal = weft.Removal
 
 	// AttemptBeganEvent: a function is about to be called. See [weft.AttemptBeganEvent].
 	AttemptBeganEvent = weft.AttemptBeganEvent
@@ -218,6 +236,13 @@ const (
 	ExitReleased = weft.ExitReleased
 )
 
+// Why a workflow was removed.
+const (
+	RemovedByRetention = weft.RemovedByRetention
+	RemovedByPurge     = weft.RemovedByPurge
+	RemovedByDelete    = weft.RemovedByDelete
+)
+
 // How the call of a function ended.
 const (
 	AttemptCompleted = weft.AttemptCompleted
@@ -264,6 +289,7 @@ var (
 	ErrHeld               = weft.ErrHeld
 	ErrInvalid            = weft.ErrInvalid
 	ErrNotApplicable      = weft.ErrNotApplicable
+	ErrProtected          = weft.ErrProtected
 	ErrBusy               = weft.ErrBusy
 	ErrNoActiveDeployment = weft.ErrNoActiveDeployment
 	ErrClosed             = weft.ErrClosed
@@ -299,8 +325,14 @@ type (
 	// TerminalError: a workflow has ended. See [weft.TerminalError].
 	TerminalError = weft.TerminalError
 
+	// NoValueError: a workflow has not published a value. See [weft.NoValueError].
+	NoValueError = weft.NoValueError
+
 	// HeldError: a workflow is held and cannot react. See [weft.HeldError].
 	HeldError = weft.HeldError
+
+	// UnknownVersionError: a run goes by a version that the code does not have. See [weft.UnknownVersionError].
+	UnknownVersionError = weft.UnknownVersionError
 
 	// NonDeterminismError: a replay differs from the history. See [weft.NonDeterminismError].
 	NonDeterminismError = weft.NonDeterminismError

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/limits"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/retention"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/schedule"
 	"github.com/weft-go/weft/internal/waiting"
@@ -37,7 +38,7 @@ func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
 	w.Peers = in
 	a := &admin.Admin{Worker: w}
 	s := &schedule.Schedules{Intake: in, Admin: a}
-	w.Further = []worker.Duty{s.Duty()}
+	w.Duties = []worker.Duty{retention.Duty(a), s.Duty()}
 	return &Engine{worker: w, intake: in, admin: a, schedules: s, config: c}
 }
 

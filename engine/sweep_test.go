@@ -58,6 +58,8 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"expiry":   forgetting,
 	"ending":   terminating,
 	"labels":   labelling,
+	"values":   publishing,
+	"old":      removing,
 	"schedule": scheduling,
 }
 
@@ -1005,6 +1007,55 @@ func purging(*sweep.World) sweep.Scenario {
 				}
 			}
 			time.Sleep(3 * 24 * time.Hour)
+			return learnt, nil
+		},
+	}
+}
+
+// removing: retention removes what has ended, and its id is used again; one is protected.
+func removing(w *sweep.World) sweep.Scenario {
+	wf := &engine.Workflow[int, string]{
+		Name:      "old",
+		Retention: engine.Retention{Completed: 10 * time.Minute},
+		Func: func(run *engine.Run, n int) (string, error) {
+			return engine.Step(run, "do", func(context.Context) (string, error) { return fmt.Sprint("done ", n), nil })
+		},
+	}
+	audit := engine.Actor{Name: "ann", Reason: "test"}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"kept"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			learnt := ""
+			for _, id := range []string{"kept", "gone", "gone"} {
+				h, err := wf.Start(ctx, eng, id, 7)
+				if err != nil {
+					return "", err
+				}
+				got, err := h.Result(ctx)
+				if err != nil {
+					return "", err
+				}
+				if learnt += got + " "; id == "kept" {
+					if err := eng.Protect(ctx, id, audit); err != nil {
+						return "", err
+					}
+					continue
+				}
+				for hours := 0; err == nil; hours++ {
+					if hours == 24 {
+						return "", errors.New("what is older than its retention is there after a day")
+					}
+					time.Sleep(time.Hour)
+					_, err = eng.Describe(ctx, id)
+				}
+				if !errors.Is(err, engine.ErrNotFound) {
+					return "", err
+				}
+			}
+			if err := eng.Purge(ctx, "kept", audit); !errors.Is(err, engine.ErrProtected) {
+				return "", fmt.Errorf("purge of what is protected: %w", err)
+			}
 			return learnt, nil
 		},
 	}

@@ -44,6 +44,7 @@ var recordKinds = map[string]fate{
 	"wf in":           written,
 	"wf out":          replaced, // by that of the next end, if the failure was taken back
 	"wf ckpt":         written,
+	"wf pub":          replaced, // by the next value
 	"sig":             written,
 	"inbox":           written,
 	"sigres":          written,

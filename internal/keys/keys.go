@@ -34,6 +34,15 @@ func Input(id string) []byte { return append(key("wf:", id), ":in"...) }
 // Output is the key of a workflow's result or failure: wf:{id}:out.
 func Output(id string) []byte { return append(key("wf:", id), ":out"...) }
 
+// Published is the key of a value that a workflow has published: wf:{id}:pub:{name}.
+func Published(id, name string) []byte { return storage.AppendKey(published(id), name) }
+
+// PublishedBy is the range of the values that a workflow has published, in the order of their
+// names.
+func PublishedBy(id string) storage.Range { return storage.Prefix(published(id)) }
+
+func published(id string) []byte { return append(key("wf:", id), ":pub:"...) }
+
 // Checkpoint is the key of checkpoint n: wf:{id}:ckpt:{n}.
 func Checkpoint(id string, n uint64) []byte {
 	return appendNumber(append(key("wf:", id), ":ckpt:"...), n, numberDigits)
@@ -90,6 +99,9 @@ func InboxFrom(id string, seq uint64) storage.Range {
 
 // Accepted is the key of the accepted response of a signal: sigres:{id}:{name}:{signal id}.
 func Accepted(id, name, signalID string) []byte { return key("sigres:", id, name, signalID) }
+
+// AcceptedOf is the range of the accepted responses of a workflow's signals.
+func AcceptedOf(id string) storage.Range { return storage.Prefix(append(key("sigres:", id), ':')) }
 
 // SignalCounter is the key of a workflow's counter of accepted signals: sigseq:{id}.
 func SignalCounter(id string) []byte { return key("sigseq:", id) }
@@ -307,6 +319,9 @@ func ListedType(k []byte) (workflow string, end []byte, err error) {
 	}
 	return workflow, storage.Prefix(append(key("ls:", workflow), ':')).End, err
 }
+
+// ListedSince returns the time in a Listed key.
+func ListedSince(k []byte) (time.Time, error) { return timeIn(k, 3) }
 
 // Labelled is the key of a workflow in the list of a label, a value and a status:
 // ll:{label}:{value}:{status}:{time}:{generation}.

@@ -22,6 +22,7 @@ var families = map[string]func(id, name, sid string) []byte{
 	"in":     func(id, _, _ string) []byte { return keys.Input(id) },
 	"out":    func(id, _, _ string) []byte { return keys.Output(id) },
 	"ckpt":   func(id, _, _ string) []byte { return keys.Checkpoint(id, math.MaxUint64) },
+	"pub":    func(id, name, _ string) []byte { return keys.Published(id, name) },
 	"sig":    keys.Signal,
 	"inbox":  func(id, _, _ string) []byte { return keys.Inbox(id, math.MaxUint64) },
 	"sigres": keys.Accepted,
@@ -57,6 +58,7 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 		{string(keys.Input("o")), "wf:o:in"},
 		{string(keys.Output("o")), "wf:o:out"},
 		{string(keys.Checkpoint("o", 7)), "wf:o:ckpt:00000000000000000007"},
+		{string(keys.Published("o:1", "how far")), "wf:o%3A1:pub:how%20far"},
 		{string(keys.Signal("o:1", "a/b", "x%")), "sig:o%3A1:a%2Fb:x%25"},
 		{string(keys.Accepted("o", "a", "x")), "sigres:o:a:x"},
 		{string(keys.Activity("o 1", "charge/card", "3.1", "order:42")), "act:o%201:charge%2Fcard:3.1:order%3A42"},
@@ -174,7 +176,7 @@ func TestFamiliesAreAdditive(t *testing.T) {
 			for _, scan := range []string{"wf:", "sig:", "upd:", "op:"} {
 				r := storage.Prefix([]byte(scan))
 				in := bytes.Compare(k, r.Start) >= 0 && bytes.Compare(k, r.End) < 0
-				mine := name+":" == scan || scan == "wf:" && (name == "in" || name == "out" || name == "ckpt")
+				mine := name+":" == scan || scan == "wf:" && (name == "in" || name == "out" || name == "ckpt" || name == "pub")
 				if in != mine {
 					t.Errorf("a scan of %s meets %q, a record of %s", scan, k, name)
 				}

@@ -24,6 +24,12 @@ func InfoOf(wf *journal.Workflow) weft.Info {
 		EndedAt:    journal.Time(wf.EndedAt),
 		Labels:     maps.Clone(wf.Labels),
 	}
+	for _, c := range wf.Versions {
+		if i.Versions == nil {
+			i.Versions = map[string]int{}
+		}
+		i.Versions[c.Change] = c.Version
+	}
 	for _, a := range wf.Attention {
 		i.Attention = append(i.Attention, weft.Attention{Reason: weft.Reason(a.Reason), Operation: a.Operation, Name: a.Name, Detail: a.Detail, Since: journal.Time(a.Since)})
 	}
@@ -36,6 +42,9 @@ func InfoOf(wf *journal.Workflow) weft.Info {
 	}
 	if wf.Parent != nil {
 		i.Parent = wf.Parent.ID
+	}
+	if p := wf.Protected; p != nil {
+		i.Protected = &weft.Protection{By: p.By, Reason: p.Reason, At: journal.Time(p.At)}
 	}
 	if c := wf.Cancel; c != nil {
 		i.Cancel = &weft.Cancellation{By: c.By, Reason: c.Reason, At: journal.Time(c.At), Terminated: c.Terminated}

@@ -25,7 +25,9 @@ const (
 )
 
 // Duty returns the duty to serve all schedules of the store.
-func (s *Schedules) Duty() worker.Duty { return worker.Duty{Name: "schedules", Look: s.look} }
+func (s *Schedules) Duty() worker.Duty {
+	return worker.Duty{Name: "schedules", Begin: func(*worker.Incarnation) func(context.Context) (time.Duration, error) { return s.look }}
+}
 
 // look serves the schedules that are due.
 func (s *Schedules) look(ctx context.Context) (next time.Duration, _ error) {

@@ -13,17 +13,25 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A Duty is one task of the poll. Only the goroutine of the poll uses its state.
+// A duty is one task of the poll. Only the goroutine of the poll uses its state.
+type duty struct {
+	name string // for logs
+
+	// look does the work that is due. It returns how long the next look may wait at most.
+	look func(ctx context.Context) (next time.Duration, err error)
+}
+
+// A Duty is a task of each poll that belongs to another package.
 type Duty struct {
 	Name string // for logs
 
-	// Look does the work that is due. It returns how long the next look may wait at most.
-	Look func(ctx context.Context) (next time.Duration, err error)
+	// Begin returns the look of an incarnation: see duty. It is called once for each.
+	Begin func(l *Incarnation) (look func(ctx context.Context) (next time.Duration, err error))
 }
 
 // duties returns the tasks of each poll, in order.
-func (l *Incarnation) duties() []Duty {
-	return append([]Duty{
+func (l *Incarnation) duties() []duty {
+	own := []duty{
 		{"runs in doubt", l.always(l.settleDoubts)},
 		{"signals that may come late", l.always(l.hear)},
 		{"other engines", l.refreshFleet},
@@ -39,7 +47,11 @@ func (l *Incarnation) duties() []Duty {
 		{"functions that block", l.always(l.findStuck)},
 		{"clock", l.always(l.noteJump)},
 		{"purges to be logged", l.always(l.Worker.logPurges)},
-	}, l.Worker.Further...)
+	}
+	for _, d := range l.Worker.Duties {
+		own = append(own, duty{d.Name, d.Begin(l)})
+	}
+	return own
 }
 
 // always returns the look of a duty that runs at least once per PollInterval.
@@ -56,7 +68,7 @@ func (l *Incarnation) poll(ctx context.Context) error {
 	for ctx.Err() == nil {
 		rest := l.Worker.PollInterval
 		for _, d := range duties {
-			next, err := d.Look(ctx)
+			next, err := d.look(ctx)
 			rest = min(rest, next)
 			if why := fatal(err); why != "" {
 				l.Worker.Log.Error("weft: store cannot be used any more; all runs are released", "incarnation", l.name, "reason", why, "error", err)
@@ -64,7 +76,7 @@ func (l *Incarnation) poll(ctx context.Context) error {
 				return err
 			}
 			if err != nil && ctx.Err() == nil {
-				l.Worker.Log.Warn("weft: poll failed", "duty", d.Name, "error", err)
+				l.Worker.Log.Warn("weft: poll failed", "duty", d.name, "error", err)
 			}
 		}
 		tick := time.NewTimer(rest)

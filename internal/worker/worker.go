@@ -18,9 +18,9 @@ import (
 type Worker struct {
 	*run.Host
 
-	// Further are duties of packages above this one. They come last in each poll. The engine sets
+	// Duties are those of packages above this one. They come last in each poll. The engine sets
 	// them before Run.
-	Further []Duty
+	Duties []Duty
 
 	mu          lock.Mutex                // guards what follows, and the closing of Closing
 	incarnation *Incarnation              // of the Run in progress; nil: none
@@ -33,6 +33,10 @@ type Worker struct {
 
 	waiters map[string]map[chan *run.Ending]bool
 
+	// observers wait for values of runs, by id. They are notified when a value is stored, and when
+	// the run ends or leaves memory.
+	observers map[string]map[chan struct{}]bool
+
 	purges purges
 	listed listsComplete
 }
@@ -44,6 +48,7 @@ func New(h *run.Host) *Worker {
 		runs:      map[string]*run.Execution{},
 		lingering: map[string]int{},
 		waiters:   map[string]map[chan *run.Ending]bool{},
+		observers: map[string]map[chan struct{}]bool{},
 	}
 	w.mu.SetRank(lock.Outer)
 	return w
@@ -180,6 +185,7 @@ func (e *Worker) tellAll(id string, end *run.Ending) {
 		default:
 		}
 	}
+	e.notifyObservers(id)
 }
 
 // Tells reports whether this engine executes id and will still notify its waiters.
