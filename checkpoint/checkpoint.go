@@ -60,6 +60,7 @@ const (
 	KindParked     Kind = "parked"     // put aside until there is something new
 	KindCameBack   Kind = "came back"  // the function, or the attempt of Operation, that needed a person
 	KindEnded      Kind = "ended"      // Name is the status
+	KindContinued  Kind = "continued"  // as new: a life of the run begins, and By has ended the one before
 
 	// KindCompensating: the function ended without success, and its effects are now being
 	// undone. Name is the final status to come, and Error the reason.

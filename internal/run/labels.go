@@ -54,11 +54,12 @@ func (l *labels) due() (wait time.Duration, ok bool) {
 
 // atRest reports whether the driver wrote a checkpoint with these events while every branch
 // waited: then it has the labels that were set before it. Claims are written by whoever takes the
-// run, and a run is also held while its function has not come to rest.
+// run, and a run is also held while its function has not come to rest. A checkpoint that begins a
+// life has the labels of the life before.
 func atRest(events []checkpoint.Event) bool {
 	return !slices.ContainsFunc(events, func(e checkpoint.Event) bool {
 		switch e.Kind {
-		case checkpoint.KindClaimed, checkpoint.KindSkipped, checkpoint.KindParked:
+		case checkpoint.KindClaimed, checkpoint.KindSkipped, checkpoint.KindParked, checkpoint.KindContinued:
 			return true
 		case checkpoint.KindHeld:
 			return e.Of == ""
