@@ -33,6 +33,9 @@ var (
 	// ErrNotApplicable: the call does not apply to the current state.
 	ErrNotApplicable = errors.New("engine: not applicable")
 
+	// ErrBusy: something else happens to the workflow at this moment. Make the call again.
+	ErrBusy = errors.New("engine: busy")
+
 	// ErrNoActiveDeployment: no deployment was activated with engine.Engine.Activate, and a
 	// caller wanted to start a Pinned workflow or asked for the active deployment.
 	ErrNoActiveDeployment = errors.New("engine: no deployment is active")

@@ -2,8 +2,10 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"io"
 
+	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/export"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/run"
@@ -11,6 +13,27 @@ import (
 
 // Export is Engine.Export.
 func (e *Admin) Export(ctx context.Context, id string, w io.Writer) error {
+	out := &counting{Writer: w}
+	for tries := 1; ; tries++ {
+		if err := e.exportLife(ctx, id, out); !errors.Is(err, weft.ErrBusy) || out.written || tries == mostTries {
+			return err
+		}
+	}
+}
+
+// A counting writer notes whether anything was written.
+type counting struct {
+	io.Writer
+	written bool
+}
+
+func (c *counting) Write(p []byte) (int, error) {
+	c.written = true
+	return c.Writer.Write(p)
+}
+
+// exportLife writes the history of the present life of a workflow.
+func (e *Admin) exportLife(ctx context.Context, id string, w io.Writer) error {
 	wf, in, err := e.begun(ctx, id)
 	if err != nil {
 		return err
@@ -21,7 +44,9 @@ func (e *Admin) Export(ctx context.Context, id string, w io.Writer) error {
 		Generation: wf.Generation,
 		Status:     wf.Status,
 		Needs:      wf.Needs,
-		Started:    journal.Time(wf.StartedAt),
+		Started:    wf.Began(),
+		Life:       wf.Life,
+		First:      wf.First,
 		Codec:      in.Codec,
 	}
 	for _, r := range wf.Retries {

@@ -17,8 +17,13 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// version is the version of the format that Write writes.
-const version = 1
+// Versions of the format. Version 2 adds lives. A history is written in the first version that can
+// say what is in it.
+const (
+	plain     = 1
+	withLives = 2
+	version   = withLives
+)
 
 // A Preamble is the first line of an exported history.
 type Preamble struct {
@@ -30,6 +35,8 @@ type Preamble struct {
 	Needs      []string          `json:"needs,omitempty"` // see journal.Workflow
 	Retries    []Retry           `json:"retries,omitempty"`
 	Started    time.Time         `json:"started,omitzero"`
+	Life       int               `json:"life,omitempty"`  // see journal.Workflow, as is First
+	First      uint64            `json:"first,omitempty"` // since version 2
 	Input      json.RawMessage   `json:"input,omitempty"` // if it is valid JSON
 	Data       []byte            `json:"data,omitempty"`  // the input otherwise
 	Codec      string            `json:"codec,omitempty"`
@@ -95,7 +102,9 @@ type eventFields struct {
 // Write writes an exported history: p and then the checkpoints, as a line of JSON each. It
 // returns an error of checkpoints unchanged.
 func Write(w io.Writer, p Preamble, checkpoints iter.Seq2[checkpoint.Checkpoint, error]) error {
-	p.History = version
+	if p.History = plain; p.Life > 0 {
+		p.History = withLives
+	}
 	buffered := bufio.NewWriter(w)
 	lines := json.NewEncoder(buffered)
 	lines.SetEscapeHTML(false)

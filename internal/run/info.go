@@ -22,6 +22,8 @@ func InfoOf(wf *journal.Workflow) weft.Info {
 		StartedAt:  journal.Time(wf.StartedAt),
 		EndedAt:    journal.Time(wf.EndedAt),
 		Labels:     maps.Clone(wf.Labels),
+		Life:       wf.Life,
+		LifeAt:     journal.Time(wf.LifeAt),
 	}
 	for _, a := range wf.Attention {
 		i.Attention = append(i.Attention, weft.Attention{Reason: weft.Reason(a.Reason), Operation: a.Operation, Name: a.Name, Detail: a.Detail, Since: journal.Time(a.Since)})

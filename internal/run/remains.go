@@ -11,7 +11,7 @@ import (
 // When a run continues as new, its earlier lives are of no use any more. The commit that begins the
 // next life removes up to mostRemoved of their records, and later commits of the run remove the
 // checkpoints that are left, up to removedAtOnce each. If the run does not get that far, an entry
-// (exp) has an engine remove them after remainsKept: see Host.RemoveRemains.
+// (exp) has an engine remove them after remainsKept: see worker, former_lives.
 const (
 	mostRemoved   = 1000
 	removedAtOnce = 50
@@ -90,29 +90,42 @@ func (x *Execution) leaveBehind(l *journal.Life) (left remains, err error) {
 // formerRecords returns the deletions of up to n records of operations with numbers below first,
 // and whether there are more.
 func (x *Execution) formerRecords(first uint64, n int) (ops []storage.Op, more bool, err error) {
-	next := journal.Workflow{First: first}
-	for _, r := range formerRanges(x.ID) {
+	next := *x.Hold.Workflow
+	next.First = first
+	for _, r := range recordRanges(x.ID) {
 		for e, err := range storage.All(x.Ctx, x.store, r) {
 			if err != nil {
 				return nil, false, err
 			}
-			operation, err := keys.Operation(e.Key)
-			if err != nil {
+			switch former, err := IsFormer(&next, e.Key); {
+			case err != nil:
 				return nil, false, err
-			}
-			if !next.Former(operation) {
-				continue
-			}
-			if len(ops) == n {
+			case !former:
+			case len(ops) == n:
 				return ops, true, nil
+			default:
+				ops = append(ops, storage.Delete(e.Key))
 			}
-			ops = append(ops, storage.Delete(e.Key))
 		}
 	}
 	return ops, false, nil
 }
 
-// formerRanges are the ranges of the records of a workflow's operations.
-func formerRanges(id string) []storage.Range {
+// recordRanges are the ranges of the records of a workflow's operations.
+func recordRanges(id string) []storage.Range {
 	return []storage.Range{keys.ActivitiesOf(id), keys.BeatsOf(id), keys.ChildrenOf(id)}
+}
+
+// FormerRanges are the ranges in which the records of earlier lives of wf are: see IsFormer.
+func FormerRanges(wf *journal.Workflow) []storage.Range {
+	return append(recordRanges(wf.ID), wf.FormerCheckpoints())
+}
+
+// IsFormer reports whether a key in one of FormerRanges belongs to an earlier life of wf.
+func IsFormer(wf *journal.Workflow, key []byte) (bool, error) {
+	if keys.IsCheckpoint(wf.ID, key) {
+		return true, nil
+	}
+	operation, err := keys.Operation(key)
+	return wf.Former(operation), err
 }
