@@ -231,6 +231,7 @@ var (
 	ErrClosed             = weft.ErrClosed
 	ErrCancelled          = weft.ErrCancelled
 	ErrTimeout            = weft.ErrTimeout
+	ErrBusy               = weft.ErrBusy
 	ErrNoCase             = weft.ErrNoCase
 	ErrForeignRun         = weft.ErrForeignRun
 )
