@@ -229,6 +229,7 @@ func TestWhatALifeLeavesBehind(t *testing.T) {
 			return "", run.Sleep(decade)
 		}}
 		hang := &activity.Activity[int, int]{Name: "hang", Run: func(ctx context.Context, n int) (int, error) {
+			ended.add("begun")
 			<-ctx.Done()
 			ended.add("attempt")
 			return 0, ctx.Err()
@@ -255,7 +256,7 @@ func TestWhatALifeLeavesBehind(t *testing.T) {
 		at := time.Now()
 		result(t, start(t, w, p, "w", 0))
 		eventually(t, "all have ended", func() bool {
-			return ended.of("cancel") == count && ended.of("await") == 3 && ended.of("attempt") == count
+			return ended.of("cancel") == count && ended.of("await") == 3 && ended.of("attempt") == ended.of("begun")
 		})
 		if begun.Sub(at) < 2*time.Minute {
 			t.Errorf("the next life began after %v", begun.Sub(at))
@@ -346,7 +347,10 @@ func TestRemainsOfALongLife(t *testing.T) {
 				p := boot(t, s, w)
 				start(t, w, p, "w", 0)
 				inLife(t, p, "w", 1)
-				eventually(t, "the next life waits", func() bool { return len(describe(t, p, "w").Waiting) > 0 })
+				eventually(t, "the next life waits", func() bool {
+					waiting := describe(t, p, "w").Waiting
+					return len(waiting) == 1 && strings.HasPrefix(waiting[0], "timer")
+				})
 				left, exp := len(entries(t, s, "wf:w:ckpt:"))-1-c.next, len(entries(t, s, "exp:"))
 				if c.next > 0 && (left != 0 || exp != 0) || c.next == 0 && (left < 400 || exp != 1) {
 					t.Fatalf("%d checkpoints are left, and %d entries", left, exp)
@@ -861,7 +865,7 @@ func TestHistoryOfALifeThatEndsMeanwhile(t *testing.T) {
 		})
 		p := boot(t, s, w)
 		start(t, w, p, "w", 0)
-		eventually(t, "it waits for a signal", func() bool { return len(describe(t, p, "w").Waiting) > 0 })
+		eventually(t, "it waits for a signal", func() bool { return slices.Contains(describe(t, p, "w").Waiting, "receive yes") })
 		reader := made(t, s, w)
 		defer reader.Close()
 		n, last := 0, error(nil)
