@@ -69,14 +69,25 @@ func readPointer(ctx context.Context, s storage.Storage) (*run.ActiveRecord, err
 	return a, err
 }
 
-// pointed returns the batch that is committed only if the active deployment is still a.
+// pointed returns the batch that is committed only if the active deployment is still a. A batch must
+// change what it wants absent. So the first of them stores a record that says that none is active:
+// those that follow only compare it, and do not wait for each other.
 func pointed(a *run.ActiveRecord) storage.Batch {
 	b := storage.Batch{If: []storage.Condition{a.Unchanged()}}
-	if a.Raw == nil { // a batch must change what it wants absent: deleted, it stays absent
-		b.Ops = []storage.Op{storage.Delete(run.ActiveKey)}
+	if a.Raw == nil {
+		b.Ops = []storage.Op{storage.Put(run.ActiveKey, nothingActive)}
 	}
 	return b
 }
+
+// nothingActive is the stored record that says that no deployment is active.
+var nothingActive = func() []byte {
+	raw, err := record.Seal(run.ActiveKey, journal.Version, &run.ActiveRecord{}, nil)
+	if err != nil {
+		panic(err) // never: the record has nothing that could be refused
+	}
+	return raw
+}()
 
 // A target is where a run starts.
 type target struct {

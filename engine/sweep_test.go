@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,17 +64,9 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 func TestEveryStoreCallMayFail(t *testing.T) {
 	torture.Slow(t)
 	for adapter, store := range sweepStores {
-		stride := 5
-		switch {
-		case os.Getenv("WEFT_TORTURE") != "":
-			stride = 1
-		case adapter == "memory":
-			stride = 1
-			if torture.Raced() {
-				stride = 13
-			}
-		case torture.Raced():
-			stride = 71
+		stride := torture.Rounds(1, 5, 149)
+		if adapter == "memory" {
+			stride = torture.Rounds(1, 3, 41)
 		}
 		for name, scenario := range scenarios {
 			t.Run(adapter+"/"+name, func(t *testing.T) {
@@ -113,10 +104,7 @@ func onPostgres(t *testing.T) sweep.Store {
 // wrong, and whatever happens to the transaction.
 func TestEveryTransactionMayFail(t *testing.T) {
 	torture.Slow(t)
-	stride := 1
-	if torture.Raced() {
-		stride = 7
-	}
+	stride := torture.Rounds(1, 1, 23)
 	t.Logf("%d plays", sweep.Every(t, sweepStores["sqlite"], stride, transactions))
 }
 
@@ -124,12 +112,7 @@ func TestEveryTransactionMayFail(t *testing.T) {
 // succeeded when their leases have run out.
 func TestEveryPostgresCallMayFail(t *testing.T) {
 	store := onPostgres(t)
-	stride := 11
-	if os.Getenv("WEFT_TORTURE") != "" {
-		stride = 2
-	} else if torture.Raced() {
-		stride = 193
-	}
+	stride := torture.Rounds(2, 11, 397)
 	for name, scenario := range scenarios {
 		if name == "unbidden" {
 			continue // its engines have the same handle

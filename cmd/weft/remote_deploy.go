@@ -61,21 +61,10 @@ type deploymentsList struct {
 
 func (x *deploymentsList) Run(e *env) error {
 	return e.remotely(x.plane, func(c *remote.Client) error {
-		var t table
-		if !e.JSON {
-			t = newTable(e.out, "ID", "STATUS", "CREATED", "BY", "ACTIVATED")
-		}
-		return pages(e, x.paged, func(r weft.PageRequest) (weft.Page[wire.Deployment], error) { return c.Deployments(e, r) },
-			func(d wire.Deployment) error {
-				if e.JSON {
-					return printJSON(e.out, d)
-				}
-				t.row(word(d.DeploymentID), or(text(d.Status)), at(d.CreatedAt), or(text(d.CreatedBy)), at(d.ActivatedAt))
-				return nil
-			}, func() {
-				if !e.JSON {
-					t.end()
-				}
+		return tabled(e, x.paged, []string{"ID", "STATUS", "CREATED", "BY", "ACTIVATED"},
+			func(r weft.PageRequest) (weft.Page[wire.Deployment], error) { return c.Deployments(e, r) },
+			func(d wire.Deployment) []string {
+				return []string{word(d.DeploymentID), or(text(d.Status)), at(d.CreatedAt), or(text(d.CreatedBy)), at(d.ActivatedAt)}
 			})
 	})
 }
@@ -229,22 +218,11 @@ type keysList struct {
 
 func (x *keysList) Run(e *env) error {
 	return x.with(e, func(c *remote.Client) error {
-		var t table
-		if !e.JSON {
-			t = newTable(e.out, "ID", "PROJECT", "ENVIRONMENT", "SCOPES", "CREATED", "EXPIRES", "REVOKED")
-		}
-		return pages(e, x.paged, func(r weft.PageRequest) (weft.Page[wire.Key], error) { return c.Keys(e, r) },
-			func(k wire.Key) error {
-				if e.JSON {
-					return printJSON(e.out, k)
-				}
+		return tabled(e, x.paged, []string{"ID", "PROJECT", "ENVIRONMENT", "SCOPES", "CREATED", "EXPIRES", "REVOKED"},
+			func(r weft.PageRequest) (weft.Page[wire.Key], error) { return c.Keys(e, r) },
+			func(k wire.Key) []string {
 				scopes, _ := json.Marshal(k.Scopes) // strings have JSON
-				t.row(word(k.KeyID), or(text(k.Project)), or(text(k.Environment)), text(string(scopes)), at(k.CreatedAt), at(k.ExpiresAt), at(k.RevokedAt))
-				return nil
-			}, func() {
-				if !e.JSON {
-					t.end()
-				}
+				return []string{word(k.KeyID), or(text(k.Project)), or(text(k.Environment)), text(string(scopes)), at(k.CreatedAt), at(k.ExpiresAt), at(k.RevokedAt)}
 			})
 	})
 }

@@ -535,6 +535,10 @@ func TestVerbs(t *testing.T) {
 		if out := s.noted("no engine executes it", append([]string{"cancel", "late"}, say...)...); out != "late: is asked to stop\n" {
 			t.Errorf("cancel: %q", out)
 		}
+		s.done("start", "hello", "on-shop-8", "--deployment", "shop-8", "--write")
+		if out := s.done("describe", "on-shop-8", "--json"); !strings.Contains(out, `"deployment":"shop-8"`) {
+			t.Errorf("start on a deployment: %s", out)
+		}
 		s.done("start", "hello", "doomed", "--label", "team=red", "--label", "a=b=c", "--write")
 		if out := s.done("list", "--label", "a=b=c", "--label", "team=red"); !strings.Contains(out, "doomed") {
 			t.Errorf("list: %s", out)
@@ -854,6 +858,7 @@ func TestNotes(t *testing.T) {
 		defer v.stop()
 		s.noted("no living engine has a workflow helo; they have: broken, hello, order, patient", "start", "helo", "typo", "--write")
 		s.done("start", "hello", "known", "--write")
+		s.noted("no living engine is of deployment shop-8: it waits for one", "start", "hello", "next", "--deployment", "shop-8", "--write")
 		if out := s.done("list", "--attention"); !strings.Contains(out, "typo") || !strings.Contains(out, "unregistered") {
 			t.Errorf("list --attention: %s", out)
 		}
