@@ -173,5 +173,5 @@ func (x *Execution) tellLength() {
 		return
 	}
 	x.toldLength = true
-	x.logger().Warn("weft: history of a run is long, and every replay reads all of it; let the workflow continue as new: see engine.ContinueAsNew", "events", x.delivered)
+	x.logger().Warn("weft: history of a run is long, and every replay reads all of it; let the workflow continue as new: see engine.ContinueAsNew", "count", x.delivered)
 }
