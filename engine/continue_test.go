@@ -219,7 +219,7 @@ func TestWhoeverWaitsFollowsThroughAllLives(t *testing.T) {
 // given up, however many there are.
 func TestWhatALifeLeavesBehind(t *testing.T) {
 	virtual(t, func(t *testing.T) {
-		const count = 1200
+		const count = 300
 		var ended tally
 		child := &engine.Workflow[string, string]{Name: "child", Func: func(run *engine.Run, d string) (string, error) {
 			defer ended.add(d)
@@ -261,8 +261,8 @@ func TestWhatALifeLeavesBehind(t *testing.T) {
 		if begun.Sub(at) < 2*time.Minute {
 			t.Errorf("the next life began after %v", begun.Sub(at))
 		}
-		if left := entries(t, s, "kid:"); len(left) > 300 {
-			t.Errorf("%d records of children are left at once", len(left))
+		if left := entries(t, s, "kid:"); len(left) > 0 {
+			t.Errorf("%d records of children are left", len(left))
 		}
 		for _, problem := range integrity.Check(ctx, s, time.Time{}) {
 			t.Error(problem)
@@ -761,9 +761,7 @@ func TestListsOfARunThatContinues(t *testing.T) {
 		if err := p.Resume(ctx, "w", audit); err != nil {
 			t.Fatal(err)
 		}
-		tell(t, yes, p, "w", "0")
-		inLife(t, p, "w", 1)
-		time.Sleep(time.Second)
+		time.Sleep(time.Minute)
 		rows := func() (all []string) {
 			for _, family := range []string{"ix:", "ls:", "ll:", "slot:"} {
 				all = append(all, entries(t, s, family)...)
@@ -771,6 +769,8 @@ func TestListsOfARunThatContinues(t *testing.T) {
 			return all
 		}
 		was := rows()
+		tell(t, yes, p, "w", "0")
+		inLife(t, p, "w", 1)
 		start(t, w.With(engine.StartOptions{Queue: "q"}), p, "waits", 0)
 		for life := range 3 {
 			tell(t, yes, p, "w", fmt.Sprint(life+1))
