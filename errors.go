@@ -12,7 +12,7 @@ import (
 
 // Errors for callers to test with errors.Is.
 var (
-	// ErrNotFound: no workflow has this id.
+	// ErrNotFound: no workflow, or no schedule, has this id.
 	ErrNotFound = errors.New("engine: workflow not found")
 
 	// ErrExists: the id of a start is in use by another workflow, or by the same
@@ -33,7 +33,12 @@ var (
 	// ErrNotApplicable: the call does not apply to the current state.
 	ErrNotApplicable = errors.New("engine: not applicable")
 
-	// ErrBusy: something else happens to the workflow at this moment. Make the call again.
+	// ErrProtected: an operator has protected the workflow with engine.Engine.Protect, so it is
+	// not removed. Nothing was written.
+	ErrProtected = errors.New("engine: workflow is protected")
+
+	// ErrBusy: too much of this kind waits already, or the workflow has continued as new while its
+	// history was read. Nothing was written; try again later.
 	ErrBusy = errors.New("engine: busy")
 
 	// ErrNoActiveDeployment: no deployment was activated with engine.Engine.Activate, and a
@@ -142,6 +147,16 @@ func (e *TerminalError) Error() string {
 
 func (e *TerminalError) Unwrap() error { return ErrTerminal }
 
+// A NoValueError means that a workflow exists and has not published a value of this name. It wraps
+// ErrNotFound.
+type NoValueError struct{ WorkflowID, Name string }
+
+func (e *NoValueError) Error() string {
+	return fmt.Sprintf("engine: workflow %q has not published the value %q", e.WorkflowID, e.Name)
+}
+
+func (e *NoValueError) Unwrap() error { return ErrNotFound }
+
 // A HeldError is returned by engine.Engine.Cancel if the request is durable and the workflow is
 // held, so that its function cannot react to the request. It does when the workflow continues.
 // engine.Engine.Terminate ends the workflow as it is. It wraps ErrHeld.
@@ -173,6 +188,29 @@ func (e *NonDeterminismError) Error() string {
 		asked += fmt.Sprintf(" (at %s)", e.Line)
 	}
 	return fmt.Sprintf("engine: replay of %q: operation %s was %s and is now %s: it, or a call before it in the same branch, was changed, added, removed or moved%s", e.WorkflowID, e.Operation, e.Recorded, asked, advice)
+}
+
+// An UnknownVersionError means that a run goes by a version of a change that its Workflow.Versions do
+// not have: the code is older than what the run has begun to do, or the change was removed too
+// early. The run is not held. Engines with such code leave it to others.
+type UnknownVersionError struct {
+	WorkflowID string
+	Change     string
+	Version    int // by which the run goes
+	Newest     int // that the code has; 0: it does not have the change
+}
+
+func (e *UnknownVersionError) Error() string {
+	return fmt.Sprintf("engine: workflow %q: %s", e.WorkflowID, e.Problem())
+}
+
+// Problem returns what is wrong, without the id of the workflow.
+func (e *UnknownVersionError) Problem() string {
+	has := "do not have it"
+	if e.Newest > 0 {
+		has = fmt.Sprintf("have version %d", e.Newest)
+	}
+	return fmt.Sprintf("it goes by version %d of the change %q, and the Versions of its workflow %s", e.Version, e.Change, has)
 }
 
 // A MapError is returned by engine.Map if not every element has a result. It wraps the errors of

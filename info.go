@@ -26,8 +26,10 @@ type Info struct {
 	Life       int               `json:"life,omitempty"`  // how often it has continued as new: see engine.ContinueAsNew
 	LifeAt     time.Time         `json:"lifeAt,omitzero"` // when its present life began, if it has continued as new
 	EndedAt    time.Time         `json:"endedAt,omitzero"`
-	Labels     map[string]string `json:"labels,omitempty"`  // see StartOptions.Labels
-	Damaged    string            `json:"damaged,omitempty"` // what is wrong with its record, of which only the ID is known; only in a Page
+	Labels     map[string]string `json:"labels,omitempty"`    // see StartOptions.Labels
+	Versions   map[string]int    `json:"versions,omitempty"`  // by which it goes on, by change: see engine.Workflow.Versions
+	Protected  *Protection       `json:"protected,omitempty"` // it is not removed, see engine.Engine.Protect; nil: it may be
+	Damaged    string            `json:"damaged,omitempty"`   // what is wrong with its record, of which only the ID is known; only in a Page
 }
 
 // An Attention is a reason why a running workflow needs an operator.
@@ -46,8 +48,9 @@ const (
 	// ReasonNonDeterminism: the current code does not do what the history has recorded.
 	ReasonNonDeterminism Reason = "non-determinism"
 
-	// ReasonUnregistered: no engine that this one knows of has the workflow, or none that
-	// is alive belongs to the deployment on which the run stays or will start.
+	// ReasonUnregistered: no engine that this one knows of has the workflow, or the versions of
+	// changes by which the run goes, or none that is alive belongs to the deployment on which the
+	// run stays or will start.
 	ReasonUnregistered Reason = "unregistered"
 
 	// ReasonNewerRelease: a newer release of Weft has used something in the run that this one
@@ -112,6 +115,13 @@ type Cancellation struct {
 	Terminated bool `json:"terminated,omitempty"`
 }
 
+// A Protection says who has protected a workflow from being removed, why, and since when.
+type Protection struct {
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at,omitzero"`
+}
+
 // An EngineInfo describes an incarnation: an execution of engine.Engine.Run, or the part of it under
 // one lease.
 type EngineInfo struct {
@@ -120,6 +130,10 @@ type EngineInfo struct {
 	Deployment  string   `json:"deployment,omitempty"` // its Config.Deployment
 	Workflows   []string `json:"workflows,omitempty"`  // the names of the workflows that it executes
 	Queues      []string `json:"queues,omitempty"`     // that it serves, besides runs without a queue
+
+	// Versions are the newest versions of changes that it has, by workflow and change. See
+	// engine.Workflow.Versions.
+	Versions map[string]map[string]int `json:"versions,omitempty"`
 
 	// Alive is false if it has stopped, or was found dead. On a Shared store it
 	// takes a LeaseTTL, and another running engine, to find it dead.
@@ -138,6 +152,15 @@ type EngineInfo struct {
 	LostRaces uint64 `json:"lostRaces"`
 	Fenced    uint64 `json:"fenced"`
 	Unknown   uint64 `json:"unknown"`
+}
+
+// A Rehearsal says whether a run could go on with the code of an engine.
+type Rehearsal struct {
+	ID       string
+	Workflow string
+
+	// Err is nil if the run would go on. See engine.Engine.Rehearse.
+	Err error
 }
 
 // A Filter selects the workflows that have all that its fields say. A field that is zero selects

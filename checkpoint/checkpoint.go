@@ -36,6 +36,7 @@ type Event struct {
 	Other     string `cbor:"19,keyasint,omitempty"` // of a contradiction, the second observation
 	Branch    string `cbor:"20,keyasint,omitempty"` // the names of the operation's branch and of those around it: "a/b"; "" is the main one
 	Which     string `cbor:"21,keyasint,omitempty"` // of a signal, the workflow it is sent to; of a timer, "sleep" or "limit"
+	Version   int    `cbor:"22,keyasint,omitempty"` // of the change Name, by which the run goes on
 }
 
 // A Kind is the kind of an event.
@@ -58,6 +59,7 @@ const (
 	KindSurvived   Kind = "survived"   // a suspect has shown that it does not kill its process, or not soon
 	KindGivenUp    Kind = "given up"   // was under way when the workflow's function returned
 	KindParked     Kind = "parked"     // put aside until there is something new
+	KindVersioned  Kind = "versioned"  // the run goes on by Version of the change Name
 	KindCameBack   Kind = "came back"  // the function, or the attempt of Operation, that needed a person
 	KindEnded      Kind = "ended"      // Name is the status
 	KindContinued  Kind = "continued"  // as new: a life of the run begins, and By has ended the one before
@@ -65,6 +67,12 @@ const (
 	// KindCompensating: the function ended without success, and its effects are now being
 	// undone. Name is the final status to come, and Error the reason.
 	KindCompensating Kind = "compensating"
+)
+
+// Why a KindNoted without an Operation was recorded: to store values that the function has set.
+const (
+	AllValues  = "values are stored"
+	SomeValues = "values are stored, and more follow"
 )
 
 // Why a run was claimed from an owner that shut down cleanly. Otherwise the owner crashed.

@@ -349,12 +349,7 @@ func activateDeployment(ctx context.Context, c *call, p *activateParams) (answer
 			return answer{}, err
 		}
 		if expected, _ := p.expected(); before.Deployment != p.ID && expected != nil && *expected != before.Deployment {
-			var now any
-			if before.Deployment != "" {
-				now = before.Deployment
-			}
-			return answer{}, newProblem(http.StatusConflict, "active_changed", "Another deployment is active than the one expected.").
-				with(map[string]any{"deploymentId": now})
+			return answer{}, activeChanged(before.Deployment)
 		}
 		if err := c.engine.In(tx).Activate(ctx, p.ID, c.actor(p.Reason, "activate")); err != nil {
 			return answer{}, err
@@ -367,6 +362,14 @@ func activateDeployment(ctx context.Context, c *call, p *activateParams) (answer
 			DeploymentID: p.ID, ActivatedAt: journal.Time(after.At), Changed: before.Deployment != p.ID, LiveEngines: live,
 		}}, nil
 	})
+}
+
+// activeChanged is the problem of an activation that expected another deployment to be active than this one; "": none is.
+func activeChanged(now string) *problem {
+	if now == "" {
+		return newProblem(http.StatusConflict, "active_changed", "No deployment is active, and another state was expected.").with(map[string]any{"deploymentId": nil})
+	}
+	return newProblem(http.StatusConflict, "active_changed", "Deployment "+now+" is active, and another state was expected.").with(map[string]any{"deploymentId": now})
 }
 
 // liveEngines counts the engines of a deployment that are alive.

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,12 +119,14 @@ func TestPlacesOfWebhooks(t *testing.T) {
 	s := idle(t, nil, func(c *Config, _ *engine.Config) {
 		c.Webhooks = map[string]http.Handler{"acme": wait, "bank": wait, "post": wait}
 	})
+	end := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(end) // otherwise a failure would wait for the handlers
 	post := func(provider string) int {
 		w := httptest.NewRecorder()
 		s.plane.ServeHTTP(w, httptest.NewRequest("POST", "/v1/webhooks/"+provider, strings.NewReader("x")))
 		return w.Code
 	}
-	done := make(chan int)
+	done := make(chan int, 100)
 	held := 0
 	hold := func(provider string, n int) {
 		for range n {
@@ -150,7 +154,7 @@ func TestPlacesOfWebhooks(t *testing.T) {
 	for _, provider := range []string{"acme", "bank", "post"} {
 		refused(provider)
 	}
-	close(release)
+	end()
 	for range held {
 		if code := <-done; code != 200 {
 			t.Errorf("a webhook that had a place is answered %d", code)
@@ -184,10 +188,11 @@ func TestSlowWebhooksHoldNoPlace(t *testing.T) {
 		return w.Code
 	}
 	const here, there = "192.0.2.1:1", "198.51.100.1:1"
-	done := make(chan int)
+	done := make(chan int, 64)
 	var ends []*io.PipeWriter
 	for range 64 {
 		body, end := io.Pipe()
+		t.Cleanup(func() { end.Close() })
 		ends = append(ends, end)
 		go func() { done <- post(here, body) }()
 	}
@@ -214,10 +219,10 @@ func TestSlowWebhooksHoldNoPlace(t *testing.T) {
 // A webhook costs nobody a commit of its own: its row of the audit is written with others.
 func TestWebhooksAreAuditedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		commits := 0
+		var commits atomic.Int64
 		store := storagetest.NewFaulty(new(memory.Store), func(c storagetest.Call) storagetest.Fault {
 			if len(c.Batch.Ops) > 0 {
-				commits++
+				commits.Add(1)
 			}
 			return storagetest.None
 		})
@@ -231,7 +236,7 @@ func TestWebhooksAreAuditedTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		before := commits
+		before := commits.Load()
 		for range 20 {
 			w := httptest.NewRecorder()
 			if p.ServeHTTP(w, httptest.NewRequest("POST", "/v1/webhooks/acme", strings.NewReader("x"))); w.Code != 200 {
@@ -239,7 +244,7 @@ func TestWebhooksAreAuditedTogether(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
-		if n := commits - before; n != 1 {
+		if n := commits.Load() - before; n != 1 {
 			t.Errorf("20 webhooks at once cost %d commits, want 1", n)
 		}
 		if n := records(t, store, "ctl:audit:"); n != 20 {

@@ -1,9 +1,12 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime"
 	"slices"
@@ -89,6 +92,19 @@ type Config struct {
 	// is 30 days.
 	TombstoneRetention time.Duration
 
+	// Retention is how long workflows are kept after they have ended. The default is for ever.
+	// Workflow.Retention may differ. Engines remove the workflows of their Workflows, by their own
+	// configuration: where that differs, the shortest time applies. See docs/guides/retention.md.
+	Retention Retention
+
+	// Archive gets each workflow that is about to be removed, by Retention or by Engine.Purge, with
+	// what Engine.Export writes of it. If it returns an error, the workflow stays, and is archived
+	// again later. The same workflow may be archived several times, also after Archive has returned
+	// nil: if the process dies, or the workflow was changed meanwhile. What was archived last is
+	// what is removed. It is called by several goroutines at once. If it ignores the end of its
+	// context for StopTimeout, it is abandoned. Engine.Delete does not call it.
+	Archive func(ctx context.Context, i Info, history io.Reader) error
+
 	// Codec encodes what this engine stores. The default is JSON. Codecs decode what
 	// other codecs encoded earlier.
 	Codec  Codec
@@ -166,6 +182,7 @@ func (c Config) check() error {
 	for name, d := range map[string]time.Duration{
 		"PollInterval": c.PollInterval, "StopTimeout": c.StopTimeout, "LeaseTTL": c.LeaseTTL,
 		"SignalIDRetention": c.SignalIDRetention, "TombstoneRetention": c.TombstoneRetention,
+		"Retention.Completed": c.Retention.Completed, "Retention.Failed": c.Retention.Failed, "Retention.Cancelled": c.Retention.Cancelled,
 	} {
 		if d < 0 {
 			wrong(name, "is negative: %v", d)
@@ -239,6 +256,7 @@ func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
 		if d.Pinned && c.Deployment == "" {
 			wrong(field+".Pinned", "needs a Config.Deployment")
 		}
+		checkVersions(field+".Versions", d.Versions, wrong)
 		texts := map[string]bool{}
 		for _, err := range d.Errors {
 			switch {
@@ -259,6 +277,26 @@ func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
 	}
 }
 
+// Limits of Workflow.Versions.
+const (
+	mostChanges   = 32
+	mostChangeLen = 64
+)
+
+func checkVersions(field string, versions map[string]int, wrong func(field, format string, args ...any)) {
+	if n := len(versions); n > mostChanges {
+		wrong(field, "has %d changes, at most %d", n, mostChanges)
+	}
+	for _, change := range slices.Sorted(maps.Keys(versions)) {
+		switch n := versions[change]; {
+		case payload.CheckName("", change, mostChangeLen) != nil:
+			wrong(field, "has a change whose name is not 1 to %d bytes of UTF-8: %q", mostChangeLen, change)
+		case n < 1:
+			wrong(field, "has version %d of the change %q: versions are counted from 1", n, change)
+		}
+	}
+}
+
 // settings returns the plain values of c.
 func (c Config) settings() run.Settings {
 	return run.Settings{
@@ -273,6 +311,8 @@ func (c Config) settings() run.Settings {
 		StopTimeout:        c.StopTimeout,
 		SignalIDRetention:  c.SignalIDRetention,
 		TombstoneRetention: c.TombstoneRetention,
+		Retention:          c.Retention,
+		Archive:            c.Archive,
 		Events:             run.Guarded(c.Events, c.Logger),
 		Propagator:         c.Propagator,
 	}

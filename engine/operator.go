@@ -167,12 +167,43 @@ func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by 
 }
 
 // Purge removes a workflow that has ended, with everything that belongs to it. Its
-// id may then be used again, but its numbers are not reused. Errors: ErrNotFound,
-// ErrNotApplicable for a workflow that has not ended, ErrInvalid. If a purge was
-// interrupted, another call of Purge finishes it, or the next start of the id, or
-// later an engine.
+// id may then be used again, but its numbers are not reused. If this engine has a
+// Config.Archive, the workflow is archived first; if that fails, it stays, and Purge returns
+// the error. Errors: ErrNotFound, ErrNotApplicable for a workflow that has not ended,
+// ErrProtected, ErrInvalid. If a purge was interrupted, another call of Purge finishes it, or
+// the next start of the id, or later an engine.
 func (e *Engine) Purge(ctx context.Context, id string, by Actor) error {
 	return e.admin.Purge(ctx, id, by)
+}
+
+// Delete removes a workflow, with everything that belongs to it, whatever it is doing and
+// without archiving it. One that has not ended is terminated first, see Terminate, so its
+// children are asked to stop and its parent is told that it was cancelled. What the parent and
+// others have recorded of it stays: a result that the parent got, signals that it sent. If a
+// Delete was interrupted, the workflow may have been terminated and not removed: call it again.
+//
+// Errors: ErrProtected, ErrNotFound, ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer
+// release understands the workflow, the store's.
+func (e *Engine) Delete(ctx context.Context, id string, by Actor) error {
+	return e.admin.Delete(ctx, id, by)
+}
+
+// Protect keeps a workflow from being removed, until Unprotect: retention leaves it, and Purge and
+// Delete return ErrProtected. It may be running or have ended, and goes on as before otherwise. It
+// can be terminated. Once Protect has returned nil, nobody removes it. Info.Protected has who
+// protected it and why, and so has the history of a workflow that has not ended. If it is
+// protected already, nothing changes.
+//
+// Errors: ErrNotFound, ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer release
+// understands the workflow, the store's.
+func (e *Engine) Protect(ctx context.Context, id string, by Actor) error {
+	return e.admin.Protect(ctx, id, by)
+}
+
+// Unprotect takes back Protect. If the workflow is older than its Retention, an engine removes it
+// within about an hour. If it is not protected, nothing changes. The errors are those of Protect.
+func (e *Engine) Unprotect(ctx context.Context, id string, by Actor) error {
+	return e.admin.Unprotect(ctx, id, by)
 }
 
 // Export writes the history of a workflow to w, for enginetest.Replay and for human
@@ -202,6 +233,42 @@ func (e *Engine) Export(ctx context.Context, id string, w io.Writer) error {
 // file that is not such a history.
 func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 	return e.admin.Replay(ctx, history)
+}
+
+// Rehearse replays the workflows that f selects against the code of this engine, and yields for each
+// whether it could go on: before a deploy, with the new code, which runs the deploy would hold.
+// It runs no activity and no step, and writes nothing. Engines may use the store meanwhile. The
+// engine's Run need not be called. Rehearse leaves out workflows that this engine would not
+// execute: those of a type that it does not have, those that stay on another deployment, and
+// those that have ended, unless f selects their Status.
+//
+// Rehearsal.Err is nil if the run would go on. It is one of these, perhaps joined:
+//
+//   - a *NonDeterminismError, or another error of Replay: the run would be held;
+//   - an *InputChangedError: the run would go on, and an operation of it would get the outcome
+//     that was recorded for another input;
+//   - an *UnknownVersionError, or one that wraps storage.ErrFutureFormat: this code would leave the run alone;
+//   - storage.ErrCorrupt: a record of the run is damaged, and it is held already.
+//
+// It is not checked what the code does after the end of a history. So a run that has come less
+// far than its history says may still be held later.
+//
+// An error ends the sequence: ErrInvalid for an f that cannot be, or for a Filter.Workflow that the
+// engine does not have; ErrClosed; ctx's; the store's.
+func (e *Engine) Rehearse(ctx context.Context, f Filter) iter.Seq2[Rehearsal, error] {
+	return e.admin.Rehearse(ctx, f)
+}
+
+// ExportSample exports workflows that f selects, the newest first, so that a test replays them:
+// see enginetest.Replay. It exports at most each workflows of a shape. Workflows have the same
+// shape if their types are the same, the kinds and names of their operations, their choices of
+// versions, and their ends. It calls create with each one that it exports, writes to what create
+// returns as Export does, and closes it. It reads the histories of all workflows that f selects.
+//
+// Errors: ErrInvalid for an f that cannot be, and for an each of less than 1; what create, Write or
+// Close returns; those of List and Export. Workflows that are purged meanwhile are left out.
+func (e *Engine) ExportSample(ctx context.Context, f Filter, each int, create func(Info) (io.WriteCloser, error)) error {
+	return e.admin.ExportSample(ctx, f, each, create)
 }
 
 // Terminate ends a workflow at once, whatever it is doing: also if it is held, waits, undoes

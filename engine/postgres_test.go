@@ -62,9 +62,10 @@ func TestOnPostgres(t *testing.T) {
 	}
 }
 
-func every(stride int, tests []repeated) (some []repeated) {
-	for i := rand.IntN(stride); i < len(tests); i += stride {
-		some = append(some, tests[i])
+// every returns each stride-th of all; where they begin is drawn.
+func every[T any](stride int, all []T) (some []T) {
+	for i := rand.IntN(stride); i < len(all); i += stride {
+		some = append(some, all[i])
 	}
 	return some
 }

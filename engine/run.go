@@ -36,6 +36,13 @@ func (r *Run) ID() string {
 	return r.handle().ID()
 }
 
+// Nominal returns the time for which a Schedule has started the workflow. It is in the workflow's
+// id, so it is also there if the workflow was started under the id that the schedule would have
+// used. It returns false for any other workflow, and for one that Engine.Trigger has started.
+func (r *Run) Nominal() (at time.Time, ok bool) {
+	return r.handle().Nominal()
+}
+
 // Now returns the time of the checkpoint whose event the run has received last. It is the
 // same in a replay. It never goes back, even if an engine's clock is set back.
 func (r *Run) Now() time.Time {
@@ -73,6 +80,32 @@ func (r *Run) Logger() *slog.Logger {
 // If there is no room beside them, the label is not stored, and the log says so.
 func (r *Run) SetLabel(name, value string) error {
 	return r.handle().SetLabel(name, value)
+}
+
+// Version returns by which version of a change the run goes on from here. 0 is the code before the
+// change. Workflow.Versions has the newest version of each change.
+//
+//	if run.Version("fraud-check") >= 1 {
+//		if _, err := fraud.Do(run, order); err != nil {
+//			return Receipt{}, err
+//		}
+//	}
+//
+// A run that has gone on from this place before goes on as it did. So runs that have passed it with the
+// old code keep to the old code, also in a replay. A run that comes here for the first time goes by the
+// newest version, and from then on by this one. Its history records the choice before anything of
+// the changed code has an effect. Info.Versions has it. If the run waited here or was held here, and
+// has recorded nothing since, it comes here for the first time.
+//
+// Version is no operation: it takes no number and does not wait. A call may be added anywhere, and may
+// be removed while the change is in Workflow.Versions. It answers for this moment: in a loop it may
+// return 0 for the first iterations and 1 for later ones. Where two places belong together, ask
+// once and keep the answer. Ask before a Map, not in it, if the limit of the Map may change.
+//
+// A change that Workflow.Versions does not have holds the run with ReasonBadDefinition. Used where
+// other methods return ErrForeignRun, Version panics with that error.
+func (r *Run) Version(change string) int {
+	return r.handle().Version(change)
 }
 
 // Sleep waits until d after Now. It survives restarts. A d of zero or less is over at once.

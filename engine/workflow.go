@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 
 	"github.com/weft-go/weft/future"
@@ -31,9 +32,19 @@ type Workflow[In, Out any] struct {
 	// Defaults are the options of every start.
 	Defaults StartOptions
 
+	// Retention is how long runs are kept after they have ended. Times that are zero are those of
+	// Config.Retention. A negative one means for ever.
+	Retention Retention
+
 	// Errors are sentinels that callers of Result can test for with errors.Is,
 	// also after a restart. They are recorded by their text.
 	Errors []error
+
+	// Versions are the changes of Func that Run.Version is asked for, and the newest version of
+	// each, from 1. At most 32, with names of 1 to 64 bytes of UTF-8. A change stays here until no
+	// run goes by it any more: an engine that does not have it, or only an earlier version of it,
+	// leaves such runs to others.
+	Versions map[string]int
 
 	child ChildOptions
 }
@@ -53,9 +64,12 @@ func (w *Workflow[In, Out]) define() *inner.Definition {
 		Name:   w.Name,
 		Pinned: w.Pinned,
 		Queue:  w.Defaults.Queue,
+		Kept:   w.Retention,
 		Errors: w.Errors,
 		In:     reflect.TypeFor[In](),
 		Out:    reflect.TypeFor[Out](),
+
+		Versions: maps.Clone(w.Versions),
 	}
 	if w.Func != nil {
 		d.Run = func(run *inner.Handle, decode func(v any) error) (any, error) {

@@ -228,6 +228,24 @@ func (x *purge) Run(e *env) error {
 	return e.act(x.ID, "is purged", x.actor, func(c *client, by weft.Actor) error { return c.Purge(e, x.ID, by) })
 }
 
+type protect struct{ onWorkflow }
+
+func (x *protect) Run(e *env) error {
+	return e.act(x.ID, "is protected", x.actor, func(c *client, by weft.Actor) error { return c.Protect(e, x.ID, by) })
+}
+
+type unprotect struct{ onWorkflow }
+
+func (x *unprotect) Run(e *env) error {
+	return e.act(x.ID, "is not protected", x.actor, func(c *client, by weft.Actor) error { return c.Unprotect(e, x.ID, by) })
+}
+
+type deleteRun struct{ onWorkflow }
+
+func (x *deleteRun) Run(e *env) error {
+	return e.act(x.ID, "is deleted", x.actor, func(c *client, by weft.Actor) error { return c.Delete(e, x.ID, by) })
+}
+
 type relabel struct {
 	ID     string   `arg:"" help:"The id of the workflow."`
 	Labels []string `arg:"" name:"label" help:"NAME=VALUE sets a label, and NAME= removes one. Several may be given."`

@@ -146,12 +146,13 @@ type keys struct {
 	Revoke keysRevoke `cmd:"" help:"Make all secrets of a key invalid at once."`
 }
 
-// anyPlane is the control plane, or a store if no URL is given.
+// anyPlane is the control plane, or the store if it is to be written or no URL is given.
 type anyPlane struct{ plane }
 
-// with calls f with a client of the control plane, or of one on the store.
+// with calls f with a client of the control plane, or of one on the store. The environment may name both:
+// --write, which no verb over a control plane needs, says that the store is meant.
 func (p anyPlane) with(e *env, f func(c *remote.Client) error) error {
-	if p.URL == "" && e.Store != "" {
+	if e.Write || p.URL == "" && e.Store != "" {
 		return e.onStore(f)
 	}
 	return e.remotely(p.plane, f)

@@ -218,6 +218,8 @@ var reads = []read{
 	{"count.txt", []string{"count", "--label", "region=north", "--status", "failed"}},
 	{"order.txt", []string{"describe", "order-42"}},
 	{"order.json", []string{"describe", "order-42", "--json"}},
+	{"values.txt", []string{"values", "order-42"}},
+	{"values.json", []string{"values", "order-42", "--json"}},
 	{"late.txt", []string{"describe", "late"}},
 	{"bad.txt", []string{"describe", "bad"}},
 	{"odd.txt", []string{"describe", odd}},
@@ -553,6 +555,23 @@ func TestVerbs(t *testing.T) {
 			t.Errorf("terminate: %q", out)
 		}
 		s.fails(1, "has ended", append([]string{"terminate", "doomed"}, say...)...)
+		if out := ask("protect", "doomed"); out != "doomed: is protected\n" {
+			t.Errorf("protect: %q", out)
+		}
+		if out := s.done("describe", "doomed"); !strings.Contains(out, "protected") {
+			t.Errorf("describe of a workflow that is protected: %s", out)
+		}
+		for _, verb := range []string{"purge", "delete"} {
+			s.fails(1, "workflow is protected", append([]string{verb, "doomed"}, say...)...)
+		}
+		if out := ask("unprotect", "doomed"); out != "doomed: is not protected\n" {
+			t.Errorf("unprotect: %q", out)
+		}
+		s.done("start", "hello", "unwanted", "--write")
+		if out := ask("delete", "unwanted"); out != "unwanted: is deleted\n" {
+			t.Errorf("delete: %q", out)
+		}
+		s.fails(1, "not found", "describe", "unwanted")
 		if out := ask("clear-signal", "order-42", "other", "click 1", "--json"); out != `{"id":"order-42","done":"clear-signal"}`+"\n" {
 			t.Errorf("clear-signal: %q", out)
 		}

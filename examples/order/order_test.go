@@ -4,7 +4,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/weft-go/weft/enginetest"
 	"github.com/weft-go/weft/internal/exampletest"
 )
 
@@ -41,4 +43,10 @@ func TestOrderGoesOnAfterKill(t *testing.T) {
 	p.Until("order-1 was done already")
 	p.Until("order-2 is done")
 	p.End()
+}
+
+// VER-10: today's code replays samples of runs that an earlier build has executed. Engine.ExportSample
+// has exported them.
+func TestSamplesReplay(t *testing.T) {
+	enginetest.Replay(t, "testdata/*.history", newShop(time.Second).order)
 }

@@ -79,6 +79,7 @@ func (e *Admin) engineInfo(entry storage.Entry) (weft.EngineInfo, error) {
 		Deployment:  r.Deployment,
 		Workflows:   r.Workflows,
 		Queues:      r.Queues,
+		Versions:    r.Versions,
 		Alive:       alive,
 		LeaseTTL:    saturate.Times(r.TTL, time.Microsecond),
 		Since:       journal.Time(r.Since),
@@ -151,33 +152,48 @@ func (r *roster) look(ctx context.Context) error {
 	return nil
 }
 
-// missing returns "" if an engine of the deployment that has the workflow is alive, and
+// missing returns "" if an engine of the deployment that can go on with wf is alive, and
 // otherwise a text that says that none is.
-func (r *roster) missing(ctx context.Context, deployment, workflow string) (string, error) {
+func (r *roster) missing(ctx context.Context, deployment string, wf *journal.Workflow) (string, error) {
 	if err := r.look(ctx); err != nil {
 		return "", err
 	}
 	for _, i := range r.alive {
-		if i.Deployment == deployment && slices.Contains(i.Workflows, workflow) {
+		if i.Deployment == deployment && goesOnWith(i, wf) {
 			return "", nil
 		}
 	}
-	return fmt.Sprintf("no engine of deployment %q is alive that has it", deployment), nil
+	return fmt.Sprintf("no engine of deployment %q is alive that has it%s", deployment, inVersions(wf)), nil
 }
 
-// missingAnywhere returns "" if an engine that has the workflow may be alive, or none is alive, and
+// goesOnWith reports whether an engine has the workflow wf, in the versions by which wf goes.
+func goesOnWith(i weft.EngineInfo, wf *journal.Workflow) bool {
+	def := run.Definition{Versions: i.Versions[wf.Type]}
+	return slices.Contains(i.Workflows, wf.Type) && def.Unknown(wf) == nil
+}
+
+// inVersions names the versions by which wf goes.
+func inVersions(wf *journal.Workflow) string {
+	words := ""
+	for _, c := range wf.Versions {
+		words += fmt.Sprintf(", with version %d of the change %q", c.Version, c.Change)
+	}
+	return words
+}
+
+// missingAnywhere returns "" if an engine that can go on with wf may be alive, or none is alive, and
 // otherwise a text that says that none has it.
-func (r *roster) missingAnywhere(ctx context.Context, workflow string) (string, error) {
+func (r *roster) missingAnywhere(ctx context.Context, wf *journal.Workflow) (string, error) {
 	err := r.look(ctx)
-	has := func(i weft.EngineInfo) bool { return slices.Contains(i.Workflows, workflow) }
+	has := func(i weft.EngineInfo) bool { return goesOnWith(i, wf) }
 	if err != nil || r.blind || len(r.alive) == 0 || slices.ContainsFunc(r.alive, has) {
 		return "", err
 	}
-	return "no engine that is alive has it", nil
+	return "no engine that is alive has it" + inVersions(wf), nil
 }
 
 // missingActive is missing for the active deployment.
-func (r *roster) missingActive(ctx context.Context, workflow string) (string, error) {
+func (r *roster) missingActive(ctx context.Context, wf *journal.Workflow) (string, error) {
 	a, err := r.eng.Active(ctx)
 	switch {
 	case record.Damaged(err):
@@ -187,5 +203,5 @@ func (r *roster) missingActive(ctx context.Context, workflow string) (string, er
 	case a.Deployment == "":
 		return "no deployment is active", nil
 	}
-	return r.missing(ctx, a.Deployment, workflow)
+	return r.missing(ctx, a.Deployment, wf)
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/export"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/run"
@@ -34,12 +36,63 @@ func (c *counting) Write(p []byte) (int, error) {
 
 // exportLife writes the history of the present life of a workflow.
 func (e *Admin) exportLife(ctx context.Context, id string, w io.Writer) error {
-	wf, in, err := e.begun(ctx, id)
+	s, err := e.snapshot(ctx, id)
 	if err != nil {
 		return err
 	}
+	return e.export(ctx, s, w)
+}
+
+// export writes s.
+func (e *Admin) export(ctx context.Context, s *snapshot, w io.Writer) error {
+	return export.Write(w, s.preamble(), e.historyOf(ctx, s))
+}
+
+// A snapshot is the beginning of a workflow and of its history, up to a checkpoint.
+type snapshot struct {
+	wf   *journal.Workflow
+	in   *journal.Input
+	head uint64
+}
+
+// snapshot reads the state of a workflow that may be in progress. The record has all choices and
+// retries up to the head.
+func (e *Admin) snapshot(ctx context.Context, id string) (*snapshot, error) {
+	for {
+		wf, in, err := e.begun(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		hold, err := journal.FindUnread(ctx, e.Store, wf)
+		if err != nil {
+			return nil, err
+		}
+		now, err := e.Load(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if now.Generation == wf.Generation && now.Life == wf.Life && len(now.Versions) == len(wf.Versions) && len(now.Retries) == len(wf.Retries) {
+			return &snapshot{wf, in, hold.Head}, nil
+		}
+	}
+}
+
+// historyOf yields the checkpoints of s.
+func (e *Admin) historyOf(ctx context.Context, s *snapshot) iter.Seq2[checkpoint.Checkpoint, error] {
+	return func(yield func(checkpoint.Checkpoint, error) bool) {
+		for c, err := range e.HistoryOf(ctx, s.wf) {
+			if err == nil && c.Number > s.head || !yield(c, err) {
+				return
+			}
+		}
+	}
+}
+
+// preamble returns what an export of s says of it beside its history.
+func (s *snapshot) preamble() export.Preamble {
+	wf, in := s.wf, s.in
 	p := export.Preamble{
-		ID:         id,
+		ID:         wf.ID,
 		Workflow:   wf.Type,
 		Generation: wf.Generation,
 		Status:     wf.Status,
@@ -52,8 +105,11 @@ func (e *Admin) exportLife(ctx context.Context, id string, w io.Writer) error {
 	for _, r := range wf.Retries {
 		p.Retries = append(p.Retries, export.RetryOf(r))
 	}
+	for _, c := range wf.Versions {
+		p.Versions = append(p.Versions, export.ChoiceOf(c))
+	}
 	p.Input, p.Data = export.Readable(in.Codec, in.Data)
-	return export.Write(w, p, e.HistoryOf(ctx, wf))
+	return p
 }
 
 // begun reads a workflow's record and the input that belongs to it.

@@ -150,11 +150,11 @@ func (e *Admin) infoOf(ctx context.Context, wf *journal.Workflow, who *roster) (
 func (e *Admin) leftAlone(ctx context.Context, wf *journal.Workflow, who *roster) (string, error) {
 	switch {
 	case wf.Deployment != "":
-		return who.missing(ctx, wf.Deployment, wf.Type)
+		return who.missing(ctx, wf.Deployment, wf)
 	case e.Pins(wf):
-		return who.missingActive(ctx, wf.Type)
+		return who.missingActive(ctx, wf)
 	case len(e.Workflows) == 0:
-		return who.missingAnywhere(ctx, wf.Type)
+		return who.missingAnywhere(ctx, wf)
 	}
 	_, why := e.Fits(wf)
 	return why, nil

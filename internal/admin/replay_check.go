@@ -23,11 +23,16 @@ func (e *Admin) Replay(ctx context.Context, history io.Reader) error {
 	if err != nil {
 		return err
 	}
-	def := e.Workflows[p.Workflow]
+	return replay(ctx, e.rehearsal(), p, checkpoints)
+}
+
+// replay compares a history with the function of its workflow. w is a rehearsal.
+func replay(ctx context.Context, w *worker.Worker, p export.Preamble, checkpoints []checkpoint.Checkpoint) error {
+	def := w.Workflows[p.Workflow]
 	if def == nil {
 		return fmt.Errorf("engine: replay of %q: Config.Workflows has none of the name %q", p.ID, p.Workflow)
 	}
-	l := worker.NewIncarnation(e.rehearsal())
+	l := worker.NewIncarnation(w)
 	defer l.Cancel(nil)
 	defer context.AfterFunc(ctx, func() { l.Cancel(context.Cause(ctx)) })()
 
@@ -39,6 +44,12 @@ func (e *Admin) Replay(ctx context.Context, history io.Reader) error {
 	for _, a := range p.Retries {
 		wf.Retries = append(wf.Retries, a.Recorded())
 	}
+	for _, c := range p.Versions {
+		wf.Versions = append(wf.Versions, c.Recorded())
+	}
+	if unknown := def.Unknown(wf); unknown != nil {
+		return unknown
+	}
 	hold := &journal.Hold{Workflow: wf}
 	if last := len(checkpoints) - 1; last >= 0 {
 		hold.Head, hold.HeadTime = checkpoints[last].Number, checkpoints[last].Time
@@ -48,7 +59,7 @@ func (e *Admin) Replay(ctx context.Context, history io.Reader) error {
 	if p.Input != nil {
 		x.Input.Data = p.Input
 	}
-	err = x.Rehearse(checkpoints)
+	err := x.Rehearse(checkpoints)
 	if ctx.Err() != nil {
 		return fmt.Errorf("engine: replay of %q: %w", p.ID, context.Cause(ctx))
 	}

@@ -17,12 +17,13 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Versions of the format. Version 2 adds lives. A history is written in the first version that can
-// say what is in it.
+// Versions of the format. Write writes the oldest one that has all that there is to write, so that
+// earlier releases can read most histories.
 const (
-	plain     = 1
-	withLives = 2
-	version   = withLives
+	first   = 1
+	choices = 2 // of versions of changes
+	lives   = 3 // of runs that have continued as new
+	latest  = lives
 )
 
 // A Preamble is the first line of an exported history.
@@ -34,9 +35,10 @@ type Preamble struct {
 	Status     checkpoint.Status `json:"status"`
 	Needs      []string          `json:"needs,omitempty"` // see journal.Workflow
 	Retries    []Retry           `json:"retries,omitempty"`
+	Versions   []Choice          `json:"versions,omitempty"`
 	Started    time.Time         `json:"started,omitzero"`
 	Life       int               `json:"life,omitempty"`  // see journal.Workflow, as is First
-	First      uint64            `json:"first,omitempty"` // since version 2
+	First      uint64            `json:"first,omitempty"` // since version 3
 	Input      json.RawMessage   `json:"input,omitempty"` // if it is valid JSON
 	Data       []byte            `json:"data,omitempty"`  // the input otherwise
 	Codec      string            `json:"codec,omitempty"`
@@ -58,6 +60,24 @@ func RetryOf(r journal.Retry) Retry {
 // Recorded converts r to the form of a workflow record.
 func (r Retry) Recorded() journal.Retry {
 	return journal.Retry{Quiet: journal.Place{Checkpoint: r.Checkpoint, Event: r.Event}, End: r.End, At: journal.Micro(r.At)}
+}
+
+// A Choice is a journal.Choice in an exported history.
+type Choice struct {
+	Change     string `json:"change"`
+	Version    int    `json:"version"`
+	Checkpoint uint64 `json:"checkpoint,omitempty"` // from this checkpoint
+	Event      int    `json:"event,omitempty"`      // and this event in it on
+}
+
+// ChoiceOf converts c to its exported form.
+func ChoiceOf(c journal.Choice) Choice {
+	return Choice{c.Change, c.Version, c.From.Checkpoint, c.From.Event}
+}
+
+// Recorded converts c to the form of a workflow record.
+func (c Choice) Recorded() journal.Choice {
+	return journal.Choice{Change: c.Change, Version: c.Version, From: journal.Place{Checkpoint: c.Checkpoint, Event: c.Event}}
 }
 
 // A checkpointLine is any line after the first: a checkpoint.
@@ -97,13 +117,18 @@ type eventFields struct {
 	Other     string          `json:"other,omitempty"`
 	Branch    string          `json:"branch,omitempty"`
 	Which     string          `json:"which,omitempty"`
+	Version   int             `json:"version,omitempty"`
 }
 
 // Write writes an exported history: p and then the checkpoints, as a line of JSON each. It
 // returns an error of checkpoints unchanged.
 func Write(w io.Writer, p Preamble, checkpoints iter.Seq2[checkpoint.Checkpoint, error]) error {
-	if p.History = plain; p.Life > 0 {
-		p.History = withLives
+	p.History = first
+	if len(p.Versions) > 0 {
+		p.History = choices
+	}
+	if p.Life > 0 {
+		p.History = lives
 	}
 	buffered := bufio.NewWriter(w)
 	lines := json.NewEncoder(buffered)
@@ -169,8 +194,8 @@ func Read(r io.Reader) (p Preamble, history []checkpoint.Checkpoint, err error) 
 	lines := json.NewDecoder(r)
 	lines.DisallowUnknownFields()
 	if err := lines.Decode(&p); err != nil {
-		if p.History > version {
-			return p, nil, fmt.Errorf("%w: exported history of version %d, this release knows %d", storage.ErrFutureFormat, p.History, version)
+		if p.History > latest {
+			return p, nil, fmt.Errorf("%w: exported history of version %d, this release knows %d", storage.ErrFutureFormat, p.History, latest)
 		}
 		return p, nil, fmt.Errorf("%w: exported history: %w", storage.ErrCorrupt, err)
 	}

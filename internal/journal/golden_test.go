@@ -39,6 +39,8 @@ func TestGoldenRecords(t *testing.T) {
 	alone.Deaths, alone.Alone = 9, 2
 	parked := running
 	parked.Owner, parked.Awaits, parked.Heard, parked.Facing = "", []string{"approved"}, 3, []string{"signal approved"}
+	versioned := running
+	versioned.Choose(Choice{Change: "fraud-check", Version: 1}, Choice{Change: "ship-late", Version: 2, From: Place{Checkpoint: 1856226398208001, Event: 2}})
 	labelled := running
 	labelled.Labels = map[string]string{"team": "blue", "customer": "42"}
 	canonical := running
@@ -66,10 +68,21 @@ func TestGoldenRecords(t *testing.T) {
 	later := running
 	later.Base, later.Claim, later.Life, later.First, later.LifeAt = running.Base+7, running.Base+7, 3, 12, 1767355200000009
 	later.Resumed, later.Needs = 1767355200000005, []string{"lives"}
+	protected := completed
+	protected.Protect(Protection{By: "law", Reason: "case 7", At: 1767355200000006})
+	delayed := pending
+	delayed.Needs = nil
+	delayed.Delay(noon)
+	ofSchedule := pending
+	ofSchedule.Schedule = "report"
 
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
+		"workflow-protected":   wf(protected),
+		"workflow-delayed":     wf(delayed),
+		"workflow-scheduled":   wf(ofSchedule),
 		"row":                  {Key: keys.Index(gen), Version: 1, Value: &Row{ID: "order-42"}, Empty: func() any { return new(Row) }},
 		"workflow-labelled":    wf(labelled),
+		"workflow-versioned":   wf(versioned),
 		"workflow-canonical":   wf(canonical),
 		"workflow-life":        wf(later),
 		"workflow-pending":     wf(pending),
@@ -106,6 +119,10 @@ func TestGoldenRecords(t *testing.T) {
 			Value: &Child{Parent: gen, ID: "order-42", End: &Output{
 				Generation: "01JGZ3Q8X0000000000000000B", Status: checkpoint.StatusFailed, Error: "card declined", Stack: "goroutine 1", Sentinel: "declined",
 			}},
+		},
+		"published": {
+			Key: keys.Published("order-42", "progress"), Version: 1, Empty: func() any { return new(Published) },
+			Value: &Published{Generation: gen, Codec: "cbor", Data: []byte{0x18, 0x32}, At: 1767355200000006},
 		},
 		"slot": {
 			Key: keys.Slot("print", 3), Version: 1, Empty: func() any { return new(Slot) },
@@ -182,8 +199,16 @@ func TestGoldenRecords(t *testing.T) {
 				{Kind: checkpoint.KindFired, Operation: "2", Of: "timer", Which: "sleep"},
 			},
 		}),
+		"checkpoint-versioned": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc6}, 16), Time: 1767355200000011,
+			Events: []checkpoint.Event{{Kind: checkpoint.KindVersioned, Name: "fraud-check", Version: 2}},
+		}),
 		"checkpoint-ahead": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc5}, 16), Time: 1767355200000010, Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "3", Of: "timer"}}, Ahead: 3600000000,
+		}),
+		"checkpoint-values": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc6}, 16), Time: 1767355200000011,
+			Events: []checkpoint.Event{{Kind: checkpoint.KindNoted, Why: checkpoint.SomeValues}, {Kind: checkpoint.KindNoted, Why: checkpoint.AllValues}},
 		}),
 		"checkpoint-skip": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc1}, 16), Time: 1767355200000007, Events: []checkpoint.Event{{Kind: checkpoint.KindSkipped}}, Skip: 1856226398208100,

@@ -64,7 +64,7 @@ func (w *Workflow) again(base, first uint64, at time.Time) *Workflow {
 	if n := len(w.Retries); n > 0 {
 		next.Resumed = max(w.Resumed, w.Retries[n-1].At)
 	}
-	next.Retries, next.Quiet, next.Attention = nil, nil, nil
+	next.Versions, next.Retries, next.Quiet, next.Attention = nil, nil, nil, nil
 	next.Awaits, next.Facing, next.Heard = nil, nil, 0
 	if !slices.Contains(w.Needs, lives) {
 		next.Needs = append(slices.Clip(w.Needs), lives)

@@ -120,6 +120,21 @@ type Workflow struct {
 	// Labels are for finding the run in lists, by name.
 	Labels map[string]string `cbor:"32,keyasint,omitempty"`
 
+	// Versions are the choices between versions of changes of the workflow's code, one for each
+	// change, in the order in which they were made.
+	Versions []Choice `cbor:"34,keyasint,omitempty"`
+
+	// Protected: the run is not removed. See Protect.
+	Protected *Protection `cbor:"50,keyasint,omitempty"`
+
+	// StartAt, until the run begins, is when it may begin at the earliest; zero means at once. A
+	// run with a queue joins the line then. See Delay.
+	StartAt int64 `cbor:"40,keyasint,omitempty"`
+
+	// Schedule is the id of the schedule that has started the run; "" means none. An engine looks
+	// at the schedule when the run has ended.
+	Schedule string `cbor:"41,keyasint,omitempty"`
+
 	key     []byte // nil: not made yet
 	raw     []byte
 	unknown record.Unknown
@@ -146,6 +161,14 @@ type Retry struct {
 // Covers reports whether an event at p, if it is a failure, is revoked.
 func (r Retry) Covers(p Place) bool { return p.After(r.Quiet) && p.Checkpoint <= r.End }
 
+// A Choice is the version of a change by which a run goes on from a place. Before that, it
+// went by version 0.
+type Choice struct {
+	Change  string `cbor:"1,keyasint"`
+	Version int    `cbor:"2,keyasint"`
+	From    Place  `cbor:"3,keyasint"`
+}
+
 // A Verb is an action of an operator.
 type Verb struct {
 	Name string `cbor:"1,keyasint"`
@@ -159,6 +182,13 @@ type Request struct {
 	At         int64  `cbor:"2,keyasint,omitempty"`
 	By         string `cbor:"3,keyasint,omitempty"`
 	Terminated bool   `cbor:"4,keyasint,omitempty"`
+}
+
+// A Protection says who has protected a run from being removed, and why.
+type Protection struct {
+	By     string `cbor:"1,keyasint"`
+	Reason string `cbor:"2,keyasint"`
+	At     int64  `cbor:"3,keyasint"`
 }
 
 // An Attention says why a running workflow needs a person.
@@ -181,10 +211,92 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities = []string{keepsChildren, namespace.Need, lives}
+var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater, lives}
+
+// versions is the ability to go on by the run's choices, and to leave it to an engine whose code
+// has their versions.
+const versions = "versions"
+
+// Choose adds choices between versions to the record.
+func (w *Workflow) Choose(choices ...Choice) {
+	w.Versions = slices.Concat(w.Versions, choices)
+	if !slices.Contains(w.Needs, versions) {
+		w.Needs = append(slices.Clip(w.Needs), versions)
+	}
+}
+
+// Chosen returns the run's choice of a change, or nil if there is none.
+func (w *Workflow) Chosen(change string) *Choice {
+	if i := slices.IndexFunc(w.Versions, func(c Choice) bool { return c.Change == change }); i >= 0 {
+		return &w.Versions[i]
+	}
+	return nil
+}
+
+// startsLater is the ability to leave a run alone until its StartAt. A run needs it until it begins.
+const startsLater = "delay"
+
+// Delay has a run that is to be started begin at a time, and not before.
+func (w *Workflow) Delay(until time.Time) {
+	w.StartAt, w.Waits = Micro(until), false
+	w.Needs = append(w.Needs, startsLater)
+}
+
+// Delayed reports whether the run was delayed and has not begun, nor joined the line of its queue.
+func (w *Workflow) Delayed() bool { return w.StartAt != 0 }
+
+// MayStart reports whether the time has come at which a delayed run may begin. It is true for any
+// other run.
+func (w *Workflow) MayStart(now time.Time) bool { return w.StartAt == 0 || Micro(now) >= w.StartAt }
+
+// Enqueue decides that a delayed run joins the line of its queue.
+func (w *Workflow) Enqueue(now time.Time) (storage.Batch, error) {
+	next := *w
+	next.undelay()
+	next.State++
+	next.Waits, next.Todo = true, keys.Line(w.Queue, now, w.ID)
+	_, ops, err := Replace(w, &next)
+	return storage.Batch{
+		If:  []storage.Condition{w.Unchanged()},
+		Ops: append(ops, storage.Delete(w.Todo), storage.Put(next.Todo, nil)),
+	}, err
+}
+
+// undelay notes that a run is not delayed any more.
+func (w *Workflow) undelay() {
+	if w.StartAt == 0 {
+		return
+	}
+	w.StartAt = 0
+	w.Needs = slices.DeleteFunc(slices.Clone(w.Needs), func(need string) bool { return need == startsLater })
+	if len(w.Needs) == 0 {
+		w.Needs = nil
+	}
+}
 
 // keepsChildren is the ability to start the children of a run on its deployment, Pinned or not.
 const keepsChildren = "deployment"
+
+// protects is the ability to leave a run that is protected where it is.
+const protects = "protected"
+
+// Protect protects the run from being removed. A release that does not know of protection must not
+// remove it either.
+func (w *Workflow) Protect(p Protection) {
+	w.Protected = &p
+	if !slices.Contains(w.Needs, protects) {
+		w.Needs = append(slices.Clip(w.Needs), protects)
+	}
+}
+
+// Unprotect permits that the run is removed.
+func (w *Workflow) Unprotect() {
+	w.Protected = nil
+	w.Needs = slices.DeleteFunc(slices.Clone(w.Needs), func(need string) bool { return need == protects })
+	if len(w.Needs) == 0 {
+		w.Needs = nil
+	}
+}
 
 // StartOn binds a run that is to be started to a deployment, with all of its children.
 func (w *Workflow) StartOn(deployment string) {

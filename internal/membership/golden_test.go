@@ -26,8 +26,12 @@ func TestGoldenRegistrations(t *testing.T) {
 			Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000,
 			Workflows: []string{"order", "refund"}, Takeovers: 4, LostRaces: 3, Fenced: 2, Unknown: 1,
 		}),
-		"engine-lists":    engine(Registration{Name: "host", Opening: "OPENING", Since: 1767355200000000, Lists: true}),
-		"engine-session":  engine(Registration{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000, Session: "1767355100000000 1767355150000000 -42"}),
+		"engine-lists":   engine(Registration{Name: "host", Opening: "OPENING", Since: 1767355200000000, Lists: true}),
+		"engine-session": engine(Registration{Name: "host", Since: 1767355200000000, Nonce: "01JGZ3Q8X0000000000000000C", TTL: 15000000, Session: "1767355100000000 1767355150000000 -42"}),
+		"engine-versions": engine(Registration{
+			Name: "host", Since: 1767355200000000, Workflows: []string{"order", "refund"},
+			Versions: map[string]map[string]int{"order": {"fraud-check": 1, "ship-late": 2}, "refund": {"ledger": 1}},
+		}),
 		"engine-deployed": engine(Registration{Name: "host", Opening: "OPENING", Since: 1767355200000000, Deployment: "2026-07-29"}),
 	})
 }

@@ -43,6 +43,9 @@ type Registration struct {
 	// Session is the proof of its session: see storage.Prover.
 	Session string `cbor:"19,keyasint,omitempty"`
 
+	// Versions are the newest versions of changes, by workflow and change, that it has.
+	Versions map[string]map[string]int `cbor:"20,keyasint,omitempty"`
+
 	UnknownFields record.Unknown `cbor:"-"`
 }
 

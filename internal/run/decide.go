@@ -38,6 +38,9 @@ func (x *Execution) learn() error {
 				return err
 			}
 		}
+		if done, err := x.recordChoices(); done || err != nil {
+			return err
+		}
 		if err := x.unstick(); err != nil {
 			return err
 		}
@@ -74,9 +77,9 @@ func (x *Execution) learn() error {
 		}
 		change := d.Change
 		x.recordProbation(&change)
-		wait, labels := x.labels.due()
-		if len(change.Events) > 0 || labels && wait <= 0 {
-			if len(x.orphanRecords) <= x.host.room(&change) {
+		wait, riders := x.riders.due()
+		if len(change.Events) > 0 || riders && wait <= 0 {
+			if len(x.orphanRecords) <= x.room(&change) {
 				change.Ops = append(change.Ops, x.orphanRecords...)
 			}
 			remove, left := x.remains.remove(x.ID, max(min(removedAtOnce, x.host.room(&change)-1), 0))
@@ -242,6 +245,9 @@ const Spare = 84
 // room returns how many more conditions and operations c may have.
 func (e *Env) room(c *journal.Change) int { return e.MaxOps - Spare - len(c.If) - len(c.Ops) }
 
+// room is Env.room for a checkpoint of x, which may store values.
+func (x *Execution) room(c *journal.Change) int { return x.host.room(c) - len(x.riders.values.pending) }
+
 // taken removes what d has made durable from the table.
 func (x *Execution) taken(d *decision) {
 	t := &x.Ops
@@ -264,7 +270,7 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 	c := &d.Change
 	size := 0
 	full := func() bool {
-		return len(c.Events) >= mostEvents || size >= x.host.MaxBytes || len(c.Ops) > 0 && x.host.room(c) <= 0
+		return len(c.Events) >= mostEvents || size >= x.host.MaxBytes || len(c.Ops) > 0 && x.room(c) <= 0
 	}
 	add := func(e checkpoint.Event) {
 		c.Events = append(c.Events, e)
@@ -461,7 +467,7 @@ func (x *Execution) rested() time.Duration {
 func (x *Execution) untilNext() (wait time.Duration, ok bool) {
 	wait, ok = x.Probation.rest(x.Hold.Workflow)
 	x.shorten()
-	if rest, some := x.labels.due(); some && (!ok || rest < wait) {
+	if rest, some := x.riders.due(); some && (!ok || rest < wait) {
 		wait, ok = rest, true
 	}
 	if due, some := x.Ops.nextDue(!x.stopping); some && x.blocked == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -58,7 +59,9 @@ type Settings struct {
 	StopTimeout        time.Duration
 	SignalIDRetention  time.Duration
 	TombstoneRetention time.Duration
-	Events             weft.Events // see Guarded
+	Retention          weft.Retention
+	Archive            func(ctx context.Context, i weft.Info, history io.Reader) error // nil: workflows are not archived
+	Events             weft.Events                                                     // see Guarded
 	Propagator         weft.Propagator
 }
 
@@ -83,6 +86,20 @@ func (e *Env) Rests(ctx context.Context, conditions ...storage.Condition) error 
 // Types returns the names of the workflows that e has, sorted.
 func (e *Env) Types() []string { return slices.Sorted(maps.Keys(e.Workflows)) }
 
+// Versions returns the newest versions of changes that e has, by workflow and change.
+func (e *Env) Versions() map[string]map[string]int {
+	var all map[string]map[string]int
+	for name, def := range e.Workflows {
+		if len(def.Versions) > 0 {
+			if all == nil {
+				all = map[string]map[string]int{}
+			}
+			all[name] = def.Versions
+		}
+	}
+	return all
+}
+
 // Fits returns the definition with which this engine may execute wf, a claimed run or one
 // to be started. If the engine may not execute it, Fits returns nil and the reason.
 func (e *Env) Fits(wf *journal.Workflow) (def *Definition, why string) {
@@ -95,13 +112,16 @@ func (e *Env) Fits(wf *journal.Workflow) (def *Definition, why string) {
 	if wf.Deployment != "" && wf.Deployment != e.Deployment {
 		return nil, fmt.Sprintf("it stays on deployment %q", wf.Deployment)
 	}
+	if unknown := def.Unknown(wf); unknown != nil {
+		return nil, unknown.Problem()
+	}
 	return def, ""
 }
 
 // MayDrive reports whether this engine may claim wf in its current state.
 func (e *Env) MayDrive(wf *journal.Workflow) bool {
 	def, _ := e.Fits(wf)
-	return def != nil && !wf.Waits && e.Serves(wf.Queue)
+	return def != nil && !wf.Waits && !wf.Delayed() && e.Serves(wf.Queue)
 }
 
 // PerTTL is how many times per LeaseTTL a lease is renewed.

@@ -59,7 +59,8 @@ type Execution struct {
 	telling
 	Hold          *journal.Hold
 	Past          *journal.Past                               // the history, if the claim read all of it; otherwise nil
-	history       func() (checkpoint.Checkpoint, error, bool) // next checkpoint to replay; nil: none is left
+	history       func() (checkpoint.Checkpoint, error, bool) // next checkpoint to read; nil: none is left to replay
+	ahead         lookahead
 	endHistory    func()
 	replayBegan   time.Time
 	replayTook    time.Duration
@@ -73,6 +74,7 @@ type Execution struct {
 	root          scope              // scope of the function's Run
 	Ops           table
 	Inbox         inbox
+	makesRoom     bool                // an event needs what the branches do now
 	delivery      *Delivery           // a signal to accept and receive in one commit
 	recordStale   bool                // the workflow record may have changed
 	childrenStale bool                // children may have ended
@@ -83,7 +85,7 @@ type Execution struct {
 	refused       bool                // no place was free in this round
 	stopping      bool                // start nothing new
 	orphanRecords []storage.Op        // deletions of records of children whose operation has its outcome
-	labels        labels              // that the function has set
+	riders        riders              // what the function has asked for that is no operation
 	undoing       undoing             // compensation, if the run ends without success
 	delivered     int                 // events of this life up to the one delivered last
 	undelivered   int                 // events of the first checkpoint, if they are not delivered
@@ -235,6 +237,7 @@ func (x *Execution) prepare() error {
 	}
 	x.history, x.endHistory = next, stop
 	x.replayBegan = time.Now()
+	x.lookAhead()
 	x.noteReplay()
 	return nil
 }
@@ -251,6 +254,10 @@ func (x *Execution) loop() error {
 			return err
 		case ok:
 			if err := x.deliverEvent(event); err != nil {
+				return err
+			}
+		case !x.fit():
+			if err := x.storeFirst(); err != nil {
 				return err
 			}
 		case x.result == nil || x.awaits() || x.undoing.op != nil || x.toldOf():
@@ -287,16 +294,15 @@ func (x *Execution) nextEvent() (logged, bool, error) {
 		return logged{}, false, nil
 	}
 	e := x.log.take()
-	x.Ops.learnt, x.atRest = e.place, time.Time{}
-	x.delivered, x.undelivered = x.delivered+x.undelivered+1, 0
+	x.atRest = time.Time{}
 	x.noteReplay()
-	x.tellLength()
 	return e, true, nil
 }
 
 // readHistory reads the next checkpoint of the history, and queues its events.
 func (x *Execution) readHistory() error {
-	c, err, ok := x.history()
+	next := x.takePast()
+	c, err, ok := next.Checkpoint, next.err, next.ok
 	switch {
 	case x.Ctx.Err() != nil:
 		return context.Cause(x.Ctx)
@@ -310,7 +316,7 @@ func (x *Execution) readHistory() error {
 		return err
 	}
 	x.record(c, true)
-	x.storedLabels(c.Events)
+	x.riders.stored(c.Events)
 	x.replayEvents += len(c.Events)
 	if c.Number == x.Hold.Head {
 		x.caughtUp()
@@ -328,7 +334,7 @@ func (x *Execution) understands(c checkpoint.Checkpoint) error {
 		case checkpoint.KindClaimed, checkpoint.KindSkipped, checkpoint.KindDispatched, checkpoint.KindNoted,
 			checkpoint.KindStarted, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired,
 			checkpoint.KindReceived, checkpoint.KindMissed, checkpoint.KindAsked, checkpoint.KindActed,
-			checkpoint.KindHeld, checkpoint.KindSurvived, checkpoint.KindGivenUp, checkpoint.KindParked,
+			checkpoint.KindHeld, checkpoint.KindSurvived, checkpoint.KindGivenUp, checkpoint.KindParked, checkpoint.KindVersioned,
 			checkpoint.KindCameBack, checkpoint.KindEnded, checkpoint.KindCompensating, checkpoint.KindContinued:
 			if e.Of == "" || kinds[e.Of] {
 				continue
@@ -351,7 +357,7 @@ func (x *Execution) replayed() {
 		x.endHistory()
 		x.replayTook = time.Since(x.replayBegan)
 	}
-	x.history, x.endHistory = nil, nil
+	x.history, x.endHistory, x.ahead = nil, nil, lookahead{}
 }
 
 // record queues the events of a durable checkpoint for delivery.
@@ -372,6 +378,7 @@ func (x *Execution) deliverEvent(e logged) error {
 	if isOutcome(e.Kind) {
 		return x.deliverOutcome(e)
 	}
+	x.learnt(e)
 	switch e.Kind {
 	case checkpoint.KindClaimed:
 		if x.claims++; x.claims > 1 && e.Why != checkpoint.HandedOver {
@@ -403,11 +410,15 @@ func (x *Execution) deliverEvent(e logged) error {
 func (x *Execution) deliverOutcome(e logged) error {
 	o, late := x.Ops.find(e.Operation)
 	for o == nil && x.makeRoom(e.Operation) {
-		if err := x.runBranches(); err != nil {
+		x.makesRoom = true
+		err := x.runBranches()
+		x.makesRoom = false
+		if err != nil {
 			return err
 		}
 		o, late = x.Ops.find(e.Operation)
 	}
+	x.learnt(e)
 	if n := x.differs(o, e); n != nil {
 		return x.firstDifference(n)
 	}
@@ -457,6 +468,9 @@ func (x *Execution) finish() (done bool, err error) {
 			if o.keyed != nil && o.keyed.sent {
 				o.abandon()
 			}
+		}
+		if done, err := x.recordChoices(); done || err != nil {
+			return false, err
 		}
 		if err := errors.Join(x.reread(), x.dismissals()); err != nil {
 			return false, err
@@ -521,7 +535,7 @@ func (x *Execution) finish() (done bool, err error) {
 func (x *Execution) leftOver() (c journal.Change, err error) {
 	c.Events = x.Ops.givenUp()
 	for _, o := range x.Ops.pending {
-		if len(c.Events) == mostEvents || x.host.room(&c) <= 0 {
+		if len(c.Events) == mostEvents || x.room(&c) <= 0 {
 			break
 		}
 		if s, e := x.recorded(o, x.time()); s != nil && o.keyed.abandoned {
@@ -630,7 +644,10 @@ func (x *Execution) judged(w *journal.Write, verdict journal.Verdict, err error)
 		x.Hold = w.Hold()
 		x.Head.Store(x.Hold.Head)
 		x.record(w.Entry.Checkpoint, false)
-		x.storedLabels(w.Entry.Events)
+		values := len(x.riders.values.pending)
+		if x.riders.stored(w.Entry.Events); len(x.riders.values.pending) < values {
+			x.Owner.ValuesStored(x.ID)
+		}
 		x.stays = false
 		if x.Probation != nil && x.Hold.Workflow.Deaths == 0 {
 			x.endProbation()

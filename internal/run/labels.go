@@ -4,19 +4,16 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
-	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 )
 
 // SetLabel is engine.Run.SetLabel.
 //
-// A label is no operation. It is stored with the next checkpoint that the driver writes while
-// every branch waits: see atRest. So a replay knows which labels were stored: those that it
-// asks for before it reads such a checkpoint. It must not store these again, because an operator
-// may have changed them since. The error depends only on what the function itself has done.
+// A label is a rider. So a replay knows which labels were stored: those that it asks for before it
+// reads a checkpoint that counts. It must not store these again, because an operator may have
+// changed them since. The error depends only on what the function itself has done.
 func (r *Handle) SetLabel(name, value string) error {
 	if err := r.enter("SetLabel " + name); err != nil {
 		return err
@@ -25,15 +22,17 @@ func (r *Handle) SetLabel(name, value string) error {
 	if err := payload.CheckLabelChange(name, value); err != nil {
 		return fmt.Errorf("set a label: %w", err)
 	}
-	own := Relabelled(x.labels.own, map[string]string{name: value})
+	l := &x.riders.labels
+	own := Relabelled(l.own, map[string]string{name: value})
 	if err := payload.CheckLabels(own); err != nil {
 		return fmt.Errorf("set label %q: %w", name, err)
 	}
-	x.labels.own = own
-	if x.labels.pending == nil {
-		x.labels.pending, x.labels.since = map[string]string{}, time.Now()
+	l.own = own
+	if l.pending == nil {
+		l.pending = map[string]string{}
 	}
-	x.labels.pending[name] = value
+	l.pending[name] = value
+	x.riders.asked()
 	return nil
 }
 
@@ -41,52 +40,23 @@ func (r *Handle) SetLabel(name, value string) error {
 type labels struct {
 	own     map[string]string // by name, as the function has them
 	pending map[string]string // that are not stored; "" removes one
-	since   time.Time         // when the first of these was set
 }
 
-// soon is how long a label waits for a checkpoint to be stored with.
-const soon = 100 * time.Millisecond
+func (l *labels) waits() bool { return len(l.pending) > 0 }
 
-// due returns how long it is until the labels are stored by themselves, and whether any are to be.
-func (l *labels) due() (wait time.Duration, ok bool) {
-	return soon - time.Since(l.since), len(l.pending) > 0
-}
+func (l *labels) stored() { l.pending = nil }
 
-// atRest reports whether the driver wrote a checkpoint with these events while every branch
-// waited: then it has the labels that were set before it. Claims are written by whoever takes the
-// run, and a run is also held while its function has not come to rest. A checkpoint that begins a
-// life has the labels of the life before.
-func atRest(events []checkpoint.Event) bool {
-	return !slices.ContainsFunc(events, func(e checkpoint.Event) bool {
-		switch e.Kind {
-		case checkpoint.KindClaimed, checkpoint.KindSkipped, checkpoint.KindParked, checkpoint.KindContinued:
-			return true
-		case checkpoint.KindHeld:
-			return e.Of == ""
-		}
-		return false
-	})
-}
-
-// appending decides the next checkpoint of the run, with the labels that are not stored.
-func (x *Execution) appending(c journal.Change) (*journal.Write, error) {
-	if len(x.labels.pending) > 0 && atRest(c.Events) {
-		wf := *x.Hold.Workflow
-		if c.Workflow != nil {
-			wf = *c.Workflow
-		}
-		wf.Labels = x.relabelled(wf.Labels)
-		c.Workflow = &wf
-	}
-	return x.Hold.AppendAt(c, x.host.Read())
+func (l *labels) ride(x *Execution, c *journal.Change) {
+	wf := x.rewriting(c)
+	wf.Labels = x.relabelled(wf.Labels)
 }
 
 // relabelled returns labels with those that are not stored. One for which there is no room is left
 // out.
 func (x *Execution) relabelled(labels map[string]string) map[string]string {
 	next := Relabelled(labels, nil)
-	for _, name := range slices.Sorted(maps.Keys(x.labels.pending)) {
-		with := Relabelled(next, map[string]string{name: x.labels.pending[name]})
+	for _, name := range slices.Sorted(maps.Keys(x.riders.labels.pending)) {
+		with := Relabelled(next, map[string]string{name: x.riders.labels.pending[name]})
 		if err := payload.CheckRelabelled(with); err != nil {
 			x.logger().Warn("weft: label of a workflow is not stored", "name", name, "error", err)
 			continue
@@ -106,11 +76,4 @@ func Relabelled(labels, changes map[string]string) map[string]string {
 		}
 	}
 	return next
-}
-
-// storedLabels notes that a checkpoint with these events is in the history.
-func (x *Execution) storedLabels(events []checkpoint.Event) {
-	if atRest(events) {
-		x.labels.pending = nil
-	}
 }

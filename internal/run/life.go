@@ -73,18 +73,22 @@ func (x *Execution) continueAsNew() (done bool, err error) {
 		return false, nil
 	}
 	wf := *x.Hold.Workflow
-	if len(x.labels.pending) > 0 {
-		wf.Labels = x.relabelled(wf.Labels)
-	}
 	if x.Probation == nil || x.Probation.shown() {
 		wf.Deaths, wf.Alone = 0, 0
 	}
+	with := journal.Change{Workflow: &wf}
+	for _, r := range []rider{&x.riders.labels, &x.riders.values} { // the next life has no choices
+		if r.waits() {
+			r.ride(x, &with)
+		}
+	}
 	in := x.result.next.input
 	life := journal.Life{
-		Workflow: &wf,
+		Workflow: with.Workflow,
 		Input:    &journal.Input{Codec: in.Codec, Data: in.Data, Headers: x.headers},
 		First:    uint64(x.result.begun) + 1,
 		GivenUp:  x.givenUp(),
+		Ops:      with.Ops,
 	}
 	moves, err := x.move(&life)
 	if err != nil {
@@ -162,6 +166,13 @@ func (x *Execution) move(l *journal.Life) (moves bool, err error) {
 	}
 	wf.Deployment = a.Deployment
 	return true, nil
+}
+
+// learnt notes that e is the event delivered last.
+func (x *Execution) learnt(e logged) {
+	x.Ops.learnt = e.place
+	x.delivered, x.undelivered = x.delivered+x.undelivered+1, 0
+	x.tellLength()
 }
 
 // A history from so many events on is long: to replay it takes long, and all of it is kept.

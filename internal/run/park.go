@@ -42,7 +42,7 @@ func (x *Execution) waits() bool {
 // must not be parked.
 func (x *Execution) idle() (time.Duration, bool) {
 	t := &x.Ops
-	if x.stays || len(x.labels.pending) > 0 || !x.waits() || x.host.Now().UnixMicro() <= 0 { // a clock before 1970 is not set yet, and keys cannot represent its times
+	if x.stays || x.riders.waits() || !x.waits() || x.host.Now().UnixMicro() <= 0 { // a clock before 1970 is not set yet, and keys cannot represent its times
 		return 0, false
 	}
 	patience := max(x.host.ParkAfter, saturate.Times(worth, x.replayTook))
@@ -183,7 +183,7 @@ func (x *Execution) endedUnseen() (bool, error) {
 func (x *Execution) releaseForShutdown() error {
 	if waited, err := x.release(); err != nil {
 		return err
-	} else if len(waited.Events) > 0 {
+	} else if len(waited.Events) > 0 || x.riders.versions.waits() {
 		if _, err := x.commit(waited); err != nil {
 			return err
 		}

@@ -21,6 +21,7 @@ func (x *Execution) Rehearse(history []checkpoint.Checkpoint) error {
 		next++
 		return history[next-1], nil, true
 	}
+	x.lookAhead()
 	x.noteReplay()
 	x.startFunction()
 	var end checkpoint.Event

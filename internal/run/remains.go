@@ -63,7 +63,7 @@ func (r remains) none() bool { return len(r.checkpoints) == 0 && !r.more }
 // leaveBehind adds to l the deletions of what this life and earlier ones have stored, as far as
 // there is room. It returns what is left.
 func (x *Execution) leaveBehind(l *journal.Life) (left remains, err error) {
-	room := min(mostRemoved, x.host.room(&journal.Change{If: l.If})-2) // and the entry, old and new
+	room := min(mostRemoved, x.host.room(&journal.Change{If: l.If, Ops: l.Ops})-2) // and the entry, old and new
 	records, more, err := x.formerRecords(l.First, max(room, 0))
 	if err != nil {
 		return left, err

@@ -26,7 +26,7 @@ import (
 // claim is a compare-and-swap.
 
 // A fleet is the set of live incarnations that share the work: they run the same workflows
-// of the same deployment and serve the same queues as this one.
+// of the same deployment, with the same versions of changes, and serve the same queues as this one.
 type fleet struct {
 	members   []string             // without this one
 	refreshed time.Time            // when members was last read
@@ -102,7 +102,8 @@ type engine struct {
 // isPeer reports whether a live incarnation is in this one's fleet.
 func (l *Incarnation) isPeer(r *membership.Registration) bool {
 	e := l.Worker
-	return r.Deployment == e.Deployment && slices.Equal(r.Workflows, e.Types()) && slices.Equal(r.Queues, e.Queues())
+	return r.Deployment == e.Deployment && slices.Equal(r.Workflows, e.Types()) && slices.Equal(r.Queues, e.Queues()) &&
+		maps.EqualFunc(r.Versions, e.Versions(), maps.Equal[map[string]int])
 }
 
 // leftFleet removes an incarnation that is gone from the fleet. It returns when it was first
@@ -147,6 +148,10 @@ func (l *Incarnation) rank(id string) (before int) {
 	}
 	return before
 }
+
+// First reports whether, of the engines with the same workflows, this one is to do what needs only
+// one of them. While the fleet changes, several may be. Only the poll calls it.
+func (l *Incarnation) First(what string) bool { return l.rank(what) == 0 }
 
 // weigh returns a hash of incarnation and id that is the same in every process.
 func weigh(incarnation, id string) uint64 {

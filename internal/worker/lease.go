@@ -178,6 +178,7 @@ func (l *Incarnation) record(stopped time.Time) (storage.Op, error) {
 		Deployment: l.Worker.Deployment,
 		Queues:     l.Worker.Queues(),
 		Lists:      true,
+		Versions:   l.Worker.Versions(),
 
 		Clock:  journal.Micro(l.Worker.Now()),
 		Proven: journal.Micro(l.witness.Says()),

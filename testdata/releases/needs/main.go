@@ -41,9 +41,13 @@ const plain = "plain"
 var uses = []struct {
 	ability string
 	start   engine.StartRequest
+	then    func(ctx context.Context, eng *engine.Engine, id string) error // after the start; nil: nothing
 }{
-	{"deployment", engine.StartRequest{ID: "on-a-deployment", Options: engine.StartOptions{Deployment: deployment}}},
-	{"namespace", engine.StartRequest{ID: "@acme/prod/order-1"}},
+	{"deployment", engine.StartRequest{ID: "on-a-deployment", Options: engine.StartOptions{Deployment: deployment}}, nil},
+	{"namespace", engine.StartRequest{ID: "@acme/prod/order-1"}, nil},
+	{"protected", engine.StartRequest{ID: "protected"}, func(ctx context.Context, eng *engine.Engine, id string) error {
+		return eng.Protect(ctx, id, engine.Actor{Name: "law", Reason: "case 7"})
+	}},
 }
 
 func main() {
@@ -152,6 +156,14 @@ func start(ctx context.Context, at string) ([][]byte, error) {
 		for _, r := range all {
 			r.Workflow = "order"
 			if _, err := eng.StartWorkflow(ctx, &r); err != nil {
+				return err
+			}
+		}
+		for _, u := range uses {
+			if u.then == nil {
+				continue
+			}
+			if err := u.then(ctx, eng, u.start.ID); err != nil {
 				return err
 			}
 		}
