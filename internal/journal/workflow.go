@@ -40,13 +40,13 @@ type Workflow struct {
 
 	// Life is how often the run has continued as new. From then on, First is the number of
 	// the first operation of the present life, and LifeAt is when that life began. See Continue.
-	Life   int    `cbor:"50,keyasint,omitempty"`
-	First  uint64 `cbor:"51,keyasint,omitempty"`
-	LifeAt int64  `cbor:"52,keyasint,omitempty"`
+	Life   int    `cbor:"45,keyasint,omitempty"`
+	First  uint64 `cbor:"46,keyasint,omitempty"`
+	LifeAt int64  `cbor:"47,keyasint,omitempty"`
 
 	// Resumed is when the run was last retried in an earlier life. It belongs to the order of
 	// lists: see Since.
-	Resumed int64 `cbor:"53,keyasint,omitempty"`
+	Resumed int64 `cbor:"48,keyasint,omitempty"`
 
 	// Deaths counts the successive owners that crashed, since the run last showed that
 	// it does not cause this.
