@@ -825,7 +825,7 @@ func TestReadersBesideAContinuation(t *testing.T) {
 				Number               uint64
 			}
 			d := json.NewDecoder(bytes.NewReader(b.Bytes()))
-			if err := d.Decode(&line); err != nil || line.History != 2 || line.Life != line.Input {
+			if err := d.Decode(&line); err != nil || line.History != 3 || line.Life != line.Input {
 				t.Errorf("%s%s: %+v, %v", when.get, when.scan, line, err)
 			}
 			if n := strings.Count(b.String(), `"continued"`); n != 1 {
