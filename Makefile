@@ -33,9 +33,11 @@ quick:
 locks:
 	go test -short -tags weftlocks ./internal/lock ./engine
 
-# The same tests with more rounds.
+# The same tests with more rounds. The simulations are there again without the race detector, with which no
+# seed is played twice.
 torture:
 	WEFT_TORTURE=1 WEFT_RESTARTS=200 WEFT_KILLS=1000 WEFT_DAMAGES=10000 go test -race -timeout 2h -count=1 ./...
+	WEFT_TORTURE=1 go test -timeout 2h -count=1 -run 'TestSimulation$$' ./engine ./idempotency
 	go run ./examples/crash -kills 1000 -store sqlite
 	go run ./examples/crash -kills 1000 -store bolt
 	go run ./examples/crash -kills 1000 -store postgres

@@ -12,7 +12,7 @@ import (
 
 // Errors for callers to test with errors.Is.
 var (
-	// ErrNotFound: no workflow has this id.
+	// ErrNotFound: no workflow, or no schedule, has this id.
 	ErrNotFound = errors.New("engine: workflow not found")
 
 	// ErrExists: the id of a start is in use by another workflow, or by the same
@@ -32,6 +32,13 @@ var (
 
 	// ErrNotApplicable: the call does not apply to the current state.
 	ErrNotApplicable = errors.New("engine: not applicable")
+
+	// ErrProtected: an operator has protected the workflow with engine.Engine.Protect, so it is
+	// not removed. Nothing was written.
+	ErrProtected = errors.New("engine: workflow is protected")
+
+	// ErrBusy: too much of this kind waits already. Nothing was written; try again later.
+	ErrBusy = errors.New("engine: busy")
 
 	// ErrNoActiveDeployment: no deployment was activated with engine.Engine.Activate, and a
 	// caller wanted to start a Pinned workflow or asked for the active deployment.
@@ -138,6 +145,16 @@ func (e *TerminalError) Error() string {
 }
 
 func (e *TerminalError) Unwrap() error { return ErrTerminal }
+
+// A NoValueError means that a workflow exists and has not published a value of this name. It wraps
+// ErrNotFound.
+type NoValueError struct{ WorkflowID, Name string }
+
+func (e *NoValueError) Error() string {
+	return fmt.Sprintf("engine: workflow %q has not published the value %q", e.WorkflowID, e.Name)
+}
+
+func (e *NoValueError) Unwrap() error { return ErrNotFound }
 
 // A HeldError is returned by engine.Engine.Cancel if the request is durable and the workflow is
 // held, so that its function cannot react to the request. It does when the workflow continues.

@@ -58,6 +58,10 @@ type Events struct {
 	// driver, or that of the caller who ended it.
 	Ended func(EndedEvent)
 
+	// Removed: a workflow that had ended was removed from the store. Records of a large one may
+	// still be being deleted. The goroutine is the one that removed it.
+	Removed func(RemovedEvent)
+
 	// AttemptBegan: a function of an activity, a step or a send is about to be called. The
 	// function gets the values of the context that AttemptBegan returns. The goroutine is the
 	// one that calls the function. Nothing durable says so of an attempt without an
@@ -188,6 +192,24 @@ type EndedEvent struct {
 	Status                      checkpoint.Status
 	Took                        time.Duration
 }
+
+// A RemovedEvent: a workflow that had ended was removed. Kept is how long ago it had ended, by the
+// clocks of the engines.
+type RemovedEvent struct {
+	WorkflowID, Workflow string
+	Status               checkpoint.Status
+	Cause                Removal
+	Kept                 time.Duration
+}
+
+// A Removal is why a workflow was removed.
+type Removal string
+
+const (
+	RemovedByRetention Removal = "retention" // it was older than its Retention
+	RemovedByPurge     Removal = "purge"     // engine.Engine.Purge
+	RemovedByDelete    Removal = "delete"    // engine.Engine.Delete
+)
 
 // An AttemptBeganEvent: a function of an activity, a step or a send is about to be called.
 type AttemptBeganEvent struct {

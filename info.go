@@ -24,9 +24,10 @@ type Info struct {
 	CreatedAt  time.Time         `json:"createdAt,omitzero"`
 	StartedAt  time.Time         `json:"startedAt,omitzero"`
 	EndedAt    time.Time         `json:"endedAt,omitzero"`
-	Labels     map[string]string `json:"labels,omitempty"`   // see StartOptions.Labels
-	Versions   map[string]int    `json:"versions,omitempty"` // by which it goes on, by change: see engine.Workflow.Versions
-	Damaged    string            `json:"damaged,omitempty"`  // what is wrong with its record, of which only the ID is known; only in a Page
+	Labels     map[string]string `json:"labels,omitempty"`    // see StartOptions.Labels
+	Versions   map[string]int    `json:"versions,omitempty"`  // by which it goes on, by change: see engine.Workflow.Versions
+	Protected  *Protection       `json:"protected,omitempty"` // it is not removed, see engine.Engine.Protect; nil: it may be
+	Damaged    string            `json:"damaged,omitempty"`   // what is wrong with its record, of which only the ID is known; only in a Page
 }
 
 // An Attention is a reason why a running workflow needs an operator.
@@ -110,6 +111,13 @@ type Cancellation struct {
 	// Terminated: an operator has ended the workflow with engine.Engine.Terminate. It was not
 	// asked to stop.
 	Terminated bool `json:"terminated,omitempty"`
+}
+
+// A Protection says who has protected a workflow from being removed, why, and since when.
+type Protection struct {
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at,omitzero"`
 }
 
 // An EngineInfo describes an incarnation: an execution of engine.Engine.Run, or the part of it under

@@ -1,9 +1,12 @@
 package weft
 
 import (
+	"cmp"
 	"fmt"
+	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
 )
 
 // An Actor is who acts on a workflow, and why. Both fields are required, except by Cancel.
@@ -52,6 +55,38 @@ type StartRequest struct {
 
 // StartID returns the id of the workflow. It makes r a signal.Start.
 func (r *StartRequest) StartID() string { return r.ID }
+
+// Retention says how long workflows are kept after they have ended, by how they ended. In
+// engine.Config, zero means for ever. In engine.Workflow, zero means as in engine.Config, and a
+// negative time means for ever.
+type Retention struct {
+	Completed time.Duration
+	Failed    time.Duration
+	Cancelled time.Duration // also those that an operator has terminated
+}
+
+// After returns for how long a workflow with a status is kept. Zero or less means for ever, and is
+// what After returns for a workflow that has not ended.
+func (r Retention) After(s checkpoint.Status) time.Duration {
+	switch s {
+	case checkpoint.StatusCompleted:
+		return r.Completed
+	case checkpoint.StatusFailed:
+		return r.Failed
+	case checkpoint.StatusCancelled:
+		return r.Cancelled
+	}
+	return 0
+}
+
+// Or returns r with the times of other in place of those that are zero.
+func (r Retention) Or(other Retention) Retention {
+	return Retention{
+		Completed: cmp.Or(r.Completed, other.Completed),
+		Failed:    cmp.Or(r.Failed, other.Failed),
+		Cancelled: cmp.Or(r.Cancelled, other.Cancelled),
+	}
+}
 
 // Ownership is how an engine prevents two owners of one workflow from both writing.
 // The zero value is the safe mode. New refuses unknown values.
@@ -140,6 +175,14 @@ type StartOptions struct {
 	// repeated start are ignored. They are stored as they are, whatever the codec does, and
 	// everyone who lists workflows sees them. So they are no place for secrets or personal data.
 	Labels map[string]string
+
+	// StartAt delays the workflow: nothing is executed before this time, whatever is sent to the
+	// workflow. Signals wait for it. A workflow that is cancelled before is cancelled at once, and its
+	// function is never called. If the workflow has a queue, it joins the line then. A time that has
+	// passed, as the zero time, means no delay. It must be before the year 2200. Until the workflow
+	// begins, engines of earlier releases leave it alone. It is no part of what makes two starts
+	// the same.
+	StartAt time.Time
 }
 
 // MaxProgress is the maximum size in bytes of an attempt's encoded progress.

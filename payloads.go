@@ -1,5 +1,7 @@
 package weft
 
+import "time"
+
 // Payloads are the input and the outcome of a workflow, as they are stored, with its state at that
 // time. They are for transports: the codec of the caller decodes them.
 type Payloads struct {
@@ -14,6 +16,13 @@ type Payloads struct {
 	// Sentinel by SentinelText. Of a workflow that was cancelled, Info.Failure has the text of
 	// the error, which wraps ErrCancelled.
 	Failure *WorkflowError
+}
+
+// A ValueInfo is a value that a workflow has published. See engine.Value.
+type ValueInfo struct {
+	Name  string
+	SetAt time.Time // what Run.Now returned when it was set
+	Value Encoded
 }
 
 // An Encoded is an encoded value.

@@ -33,6 +33,7 @@ require (
 	github.com/kr/pretty v0.3.1 // indirect
 	github.com/kr/text v0.2.0 // indirect
 	github.com/minio/minlz v1.0.1-0.20250507153514-87eb42fe8882 // indirect
+	github.com/netresearch/go-cron v0.9.1 // indirect
 	github.com/rogpeppe/go-internal v1.14.1 // indirect
 )
 

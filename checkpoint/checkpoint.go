@@ -68,6 +68,12 @@ const (
 	KindCompensating Kind = "compensating"
 )
 
+// Why a KindNoted without an Operation was recorded: to store values that the function has set.
+const (
+	AllValues  = "values are stored"
+	SomeValues = "values are stored, and more follow"
+)
+
 // Why a run was claimed from an owner that shut down cleanly. Otherwise the owner crashed.
 const (
 	HandedOver = "handed over" // with nothing under way

@@ -23,13 +23,16 @@ const longest = 30 * time.Second
 // pending, whatever the run does by then. If the id is in use by the same workflow with the same
 // input, StartWorkflow returns that run, with its id, workflow and status, unless r.New is set. If
 // no queue is named, the run waits in that of the workflow's definition, also with
-// StartOptions.NoQueue.
+// StartOptions.NoQueue. With StartOptions.StartAt the error wraps errors.ErrUnsupported.
 //
 // Errors, beside those of every call: engine.ErrInvalid, also for a workflow that no engine has and
 // a queue or a deployment that is for keys of the home namespace; a *engine.ExistsError;
 // engine.ErrNoActiveDeployment; engine.ErrNotFound if there is no such deployment.
 func (c *Client) StartWorkflow(ctx context.Context, r *weft.StartRequest) (weft.Info, error) {
 	what := fmt.Sprintf("start workflow %q", r.Workflow)
+	if !r.Options.StartAt.IsZero() {
+		return weft.Info{}, fmt.Errorf("%s: a control plane cannot delay a start: %w", what, errors.ErrUnsupported)
+	}
 	input, err := encoded(what, "input", r.Input)
 	if err != nil {
 		return weft.Info{}, err

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -197,6 +198,8 @@ func TestWebhooks(t *testing.T) {
 			}
 		})}
 	})
+	end := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(end) // otherwise a failure would wait for the handlers
 	r := s.call("", "POST", "/v1/webhooks/acme", "not JSON", "Content-Type", "text/plain").is(t, 200, "")
 	if string(r.raw) != `{"got":"not JSON","type":"text/plain"}` {
 		t.Errorf("got %s", r.raw)
@@ -207,7 +210,7 @@ func TestWebhooks(t *testing.T) {
 	if large.Code != 413 {
 		t.Errorf("a large body: got %d", large.Code)
 	}
-	done := make(chan struct{})
+	done := make(chan struct{}, mostProviderWebhooks)
 	for range mostProviderWebhooks {
 		go func() {
 			defer func() { done <- struct{}{} }()
@@ -222,7 +225,7 @@ func TestWebhooks(t *testing.T) {
 	if r := s.call("", "POST", "/v1/webhooks/acme", "x").is(t, 503, "busy"); r.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
-	close(release)
+	end()
 	for range mostProviderWebhooks {
 		<-done
 	}

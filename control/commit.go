@@ -60,7 +60,7 @@ func (c *call) attempt(ctx context.Context, apply func(ctx context.Context, tx s
 	row := c.newAuditRow(a.code(), "")
 	put, err := row.put(c.config.Home)
 	if err == nil {
-		err = tx.Commit(ctx, storage.Batch{If: []storage.Condition{storage.Absent(put.Key)}, Ops: []storage.Op{put}})
+		err = tx.Add(ctx, storage.Batch{If: []storage.Condition{storage.Absent(put.Key)}, Ops: []storage.Op{put}})
 	}
 	var b storage.Batch
 	if err == nil {

@@ -69,14 +69,25 @@ func readPointer(ctx context.Context, s storage.Storage) (*run.ActiveRecord, err
 	return a, err
 }
 
-// pointed returns the batch that is committed only if the active deployment is still a.
+// pointed returns the batch that is committed only if the active deployment is still a. A batch must
+// change what it wants absent. So the first of them stores a record that says that none is active:
+// those that follow only compare it, and do not wait for each other.
 func pointed(a *run.ActiveRecord) storage.Batch {
 	b := storage.Batch{If: []storage.Condition{a.Unchanged()}}
-	if a.Raw == nil { // a batch must change what it wants absent: deleted, it stays absent
-		b.Ops = []storage.Op{storage.Delete(run.ActiveKey)}
+	if a.Raw == nil {
+		b.Ops = []storage.Op{storage.Put(run.ActiveKey, nothingActive)}
 	}
 	return b
 }
+
+// nothingActive is the stored record that says that no deployment is active.
+var nothingActive = func() []byte {
+	raw, err := record.Seal(run.ActiveKey, journal.Version, &run.ActiveRecord{}, nil)
+	if err != nil {
+		panic(err) // never: the record has nothing that could be refused
+	}
+	return raw
+}()
 
 // A target is where a run starts.
 type target struct {
@@ -338,12 +349,7 @@ func activateDeployment(ctx context.Context, c *call, p *activateParams) (answer
 			return answer{}, err
 		}
 		if expected, _ := p.expected(); before.Deployment != p.ID && expected != nil && *expected != before.Deployment {
-			var now any
-			if before.Deployment != "" {
-				now = before.Deployment
-			}
-			return answer{}, newProblem(http.StatusConflict, "active_changed", "Another deployment is active than the one expected.").
-				with(map[string]any{"deploymentId": now})
+			return answer{}, activeChanged(before.Deployment)
 		}
 		if err := c.engine.In(tx).Activate(ctx, p.ID, c.actor(p.Reason, "activate")); err != nil {
 			return answer{}, err
@@ -356,6 +362,14 @@ func activateDeployment(ctx context.Context, c *call, p *activateParams) (answer
 			DeploymentID: p.ID, ActivatedAt: journal.Time(after.At), Changed: before.Deployment != p.ID, LiveEngines: live,
 		}}, nil
 	})
+}
+
+// activeChanged is the problem of an activation that expected another deployment to be active than this one; "": none is.
+func activeChanged(now string) *problem {
+	if now == "" {
+		return newProblem(http.StatusConflict, "active_changed", "No deployment is active, and another state was expected.").with(map[string]any{"deploymentId": nil})
+	}
+	return newProblem(http.StatusConflict, "active_changed", "Deployment "+now+" is active, and another state was expected.").with(map[string]any{"deploymentId": now})
 }
 
 // liveEngines counts the engines of a deployment that are alive.

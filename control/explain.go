@@ -34,6 +34,7 @@ func (p *Plane) explain(err error, write bool) *problem {
 		{engine.ErrNotFound, notFound("Run")},
 		{engine.ErrNoActiveDeployment, noActiveDeployment()},
 		{engine.ErrNotApplicable, newProblem(http.StatusConflict, "not_applicable", "This does not apply to the state that it is in.")},
+		{engine.ErrProtected, newProblem(http.StatusConflict, "not_applicable", "The run is protected: it is not removed before an operator unprotects it.")},
 		{storage.ErrCorrupt, damaged()},
 		{storage.ErrFutureFormat, damaged()},
 		{idempotency.ErrInvalid, newProblem(http.StatusRequestEntityTooLarge, "too_large", "The request is too large to be kept under an idempotency key.")},

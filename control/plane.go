@@ -31,13 +31,14 @@ type Plane struct {
 	auditor   *auditor
 	hits      *hitCounter
 	probe     prober
+	holds     holds
 	polls     waiters
 	streams   waiters
 	webhooks  waiters
 	bodies    waiters // of webhooks
 	names     names
 
-	closing chan struct{} // closed by Close: waits and streams end
+	closing chan struct{} // closed by Close
 
 	mu     lock.Mutex // guards the fields below
 	closed bool
@@ -71,6 +72,7 @@ func New(c Config) (*Plane, error) {
 		probe:   prober{asking: make(chan struct{}, 1)},
 	}
 	p.rates = &rates{plane: p, limit: c.RateLimit}
+	p.holds.valid = p.stillValid
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	if _, err := c.Engine.In(stage.New(s)).Describe(ctx, "@"); errors.Is(err, engine.ErrNotApplicable) {
@@ -158,7 +160,9 @@ func (p *Plane) Close() error {
 	if first {
 		close(p.closing)
 	}
+	p.holds.close()
 	p.calls.Wait()
+	p.holds.wait()
 	p.hits.close()
 	p.auditor.close()
 	return p.ledger.Close()

@@ -7,10 +7,13 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
@@ -272,6 +275,74 @@ func TestCommitsOfACreate(t *testing.T) {
 			t.Errorf("%s: %d commits, want 1 for the create and 1 for the permit", body, n)
 		}
 	}
+}
+
+// A create reads its key, its idempotency key, the active deployment, and whether its run is there: each
+// adds to the time of every create. Creates change no row that another one needs, so that none waits for another.
+func TestWhatACreateTouches(t *testing.T) {
+	seen := &watched{Storage: new(memory.Store)}
+	s := idle(t, seen, func(c *Config, _ *engine.Config) { c.RateLimit = 1_000_000 })
+	create := func() {
+		s.call(home, "POST", "/v1/runs", `{"workflowName":"echo","input":1,"runId":"`+fresh()+`"}`, "Idempotency-Key", fresh()).is(t, 201, "")
+	}
+	create() // it takes permits, and looks which engines live
+	seen.take()
+	create()
+	want := []string{"read ctl", "read idem", "read meta:deployment", "read wf", "read wf", "write ctl", "write idem", "write idemexp", "write ix", "write ls", "write todo", "write wf", "write wf"}
+	if diff := cmp.Diff(want, seen.take()); diff != "" {
+		t.Errorf("a create reads and writes otherwise (-want +got):\n%s", diff)
+	}
+	s.deploy("v1", "").is(t, 201, "")
+	s.activate("v1", "").is(t, 200, "") // the record that says that none is active is no obstacle
+	if r := s.start(home, "echo", "", nil); r.text("deploymentId") != "v1" {
+		t.Errorf("after an activation: %s", r.raw)
+	}
+}
+
+// A watched store records which families of keys are read and written. meta keys are named whole.
+type watched struct {
+	storage.Storage
+	mu   sync.Mutex
+	seen []string
+}
+
+func (s *watched) Unwrap() storage.Storage { return s.Storage }
+
+func (s *watched) saw(what string, key []byte) {
+	family, _, _ := strings.Cut(string(key), ":")
+	if family == "meta" {
+		family = string(key)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = append(s.seen, what+" "+family)
+}
+
+// take returns what was seen, sorted, and forgets it.
+func (s *watched) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := s.seen
+	s.seen = nil
+	slices.Sort(seen)
+	return seen
+}
+
+func (s *watched) Get(ctx context.Context, key []byte) ([]byte, error) {
+	s.saw("read", key)
+	return s.Storage.Get(ctx, key)
+}
+
+func (s *watched) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	s.saw("scan", r.Start)
+	return s.Storage.Scan(ctx, r)
+}
+
+func (s *watched) Commit(ctx context.Context, b storage.Batch) error {
+	for _, o := range b.Ops {
+		s.saw("write", o.Key)
+	}
+	return s.Storage.Commit(ctx, b)
 }
 
 type counter struct {

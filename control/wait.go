@@ -9,9 +9,8 @@ import (
 
 // Limits of calls that wait.
 const (
-	mostWait    = 60 * time.Second
-	maxWaiting  = 1000 // long polls of a key; more are answered at once
-	revokeCheck = 5 * time.Second
+	mostWait   = 60 * time.Second
+	maxWaiting = 1000 // long polls of a key; more are answered at once
 )
 
 // A waiters counts what waits, by key.
@@ -43,35 +42,6 @@ func (w *waiters) leave(key string) {
 	w.total--
 	if w.byKey[key]--; w.byKey[key] <= 0 {
 		delete(w.byKey, key)
-	}
-}
-
-// hold returns a context for a call that waits or streams: it ends when ctx does, when the plane closes,
-// and within 10 s of the revocation of the caller's key. Call release when the call waits no longer.
-func (c *call) hold(ctx context.Context) (_ context.Context, release func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer cancel()
-		t := time.NewTicker(revokeCheck)
-		defer t.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-c.closing:
-				return
-			case <-t.C:
-				if c.who != nil && !c.stillValid(ctx, c.who) {
-					return
-				}
-			}
-		}
-	}()
-	return ctx, func() {
-		cancel()
-		<-done
 	}
 }
 

@@ -19,8 +19,37 @@ type (
 	// ParentEnd says what happens to a child when its parent ends. See [weft.ParentEnd].
 	ParentEnd = weft.ParentEnd
 
+	// Protection says who has protected a workflow from being removed. See [weft.Protection].
+	Protection = weft.Protection
+
+	// Schedule starts a workflow again and again. See [weft.Schedule].
+	Schedule = weft.Schedule
+
+	// Overlap says what a schedule does while the workflow before has not ended. See
+	// [weft.Overlap].
+	Overlap = weft.Overlap
+
+	// Missed says what a schedule does with times that have passed. See [weft.Missed].
+	Missed = weft.Missed
+
 	// Actor is who acts on a workflow, and why. See [weft.Actor].
 	Actor = weft.Actor
+)
+
+// What a schedule does at a time when the workflow before has not ended.
+const (
+	OverlapSkip      = weft.OverlapSkip
+	OverlapWait      = weft.OverlapWait
+	OverlapCancel    = weft.OverlapCancel
+	OverlapTerminate = weft.OverlapTerminate
+	OverlapAllow     = weft.OverlapAllow
+)
+
+// What a schedule does with times that have passed.
+const (
+	MissedLast = weft.MissedLast
+	MissedAll  = weft.MissedAll
+	MissedNone = weft.MissedNone
 )
 
 // What happens to a child when its parent ends.
@@ -37,6 +66,9 @@ type (
 
 	// Payloads are the input and the outcome of a workflow as stored. See [weft.Payloads].
 	Payloads = weft.Payloads
+
+	// ValueInfo is a value that a workflow has published. See [weft.ValueInfo].
+	ValueInfo = weft.ValueInfo
 
 	// Encoded is an encoded value. See [weft.Encoded].
 	Encoded = weft.Encoded
@@ -68,6 +100,15 @@ type (
 
 	// EngineInfo describes an incarnation of an engine. See [weft.EngineInfo].
 	EngineInfo = weft.EngineInfo
+
+	// ScheduleInfo is the state of a schedule. See [weft.ScheduleInfo].
+	ScheduleInfo = weft.ScheduleInfo
+
+	// ScheduledRun is a workflow that a schedule has started. See [weft.ScheduledRun].
+	ScheduledRun = weft.ScheduledRun
+
+	// Pause says who has paused a schedule. See [weft.Pause].
+	Pause = weft.Pause
 )
 
 // Kinds of Attention.
@@ -88,6 +129,9 @@ const (
 
 // Parts of Config.
 type (
+	// Retention says how long workflows are kept after they have ended. See [weft.Retention].
+	Retention = weft.Retention
+
 	// Queue is where workflows wait to be executed. See [weft.Queue].
 	Queue = weft.Queue
 
@@ -121,6 +165,12 @@ type (
 
 	// EndedEvent: a run has ended. See [weft.EndedEvent].
 	EndedEvent = weft.EndedEvent
+
+	// RemovedEvent: a workflow was removed from the store. See [weft.RemovedEvent].
+	RemovedEvent = weft.RemovedEvent
+
+	// Removal is why a workflow was removed. See [weft.Removal].
+	Removal = weft.Removal
 
 	// AttemptBeganEvent: a function is about to be called. See [weft.AttemptBeganEvent].
 	AttemptBeganEvent = weft.AttemptBeganEvent
@@ -186,6 +236,13 @@ const (
 	ExitReleased = weft.ExitReleased
 )
 
+// Why a workflow was removed.
+const (
+	RemovedByRetention = weft.RemovedByRetention
+	RemovedByPurge     = weft.RemovedByPurge
+	RemovedByDelete    = weft.RemovedByDelete
+)
+
 // How the call of a function ended.
 const (
 	AttemptCompleted = weft.AttemptCompleted
@@ -221,6 +278,9 @@ const (
 	MaxHeaders  = weft.MaxHeaders
 )
 
+// MaxScheduleID is the maximum length of the id of a schedule in bytes.
+const MaxScheduleID = weft.MaxScheduleID
+
 // Errors for callers to test with errors.Is. Package weft says what each of them means.
 var (
 	ErrNotFound           = weft.ErrNotFound
@@ -229,6 +289,8 @@ var (
 	ErrHeld               = weft.ErrHeld
 	ErrInvalid            = weft.ErrInvalid
 	ErrNotApplicable      = weft.ErrNotApplicable
+	ErrProtected          = weft.ErrProtected
+	ErrBusy               = weft.ErrBusy
 	ErrNoActiveDeployment = weft.ErrNoActiveDeployment
 	ErrClosed             = weft.ErrClosed
 	ErrCancelled          = weft.ErrCancelled
@@ -262,6 +324,9 @@ type (
 
 	// TerminalError: a workflow has ended. See [weft.TerminalError].
 	TerminalError = weft.TerminalError
+
+	// NoValueError: a workflow has not published a value. See [weft.NoValueError].
+	NoValueError = weft.NoValueError
 
 	// HeldError: a workflow is held and cannot react. See [weft.HeldError].
 	HeldError = weft.HeldError

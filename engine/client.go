@@ -30,6 +30,14 @@ type Client interface {
 	// Describe returns the state of a workflow.
 	Describe(ctx context.Context, id string) (Info, error)
 
+	// ReadValue decodes a value that a workflow has published into value, a pointer. See
+	// Value.Read.
+	ReadValue(ctx context.Context, id, name string, value any) error
+
+	// AwaitValue calls enough with a value, and again with later ones, until it returns true or an
+	// error. The argument of enough decodes the value into a pointer. See Value.Await.
+	AwaitValue(ctx context.Context, id, name string, enough func(decode func(value any) error) (bool, error)) error
+
 	embedsUnimplementedClient()
 }
 
@@ -66,6 +74,16 @@ func (UnimplementedClient) Cancel(context.Context, string, Actor) error {
 // Describe returns an error that wraps errors.ErrUnsupported.
 func (UnimplementedClient) Describe(context.Context, string) (Info, error) {
 	return Info{}, unimplemented("Describe")
+}
+
+// ReadValue returns an error that wraps errors.ErrUnsupported.
+func (UnimplementedClient) ReadValue(context.Context, string, string, any) error {
+	return unimplemented("ReadValue")
+}
+
+// AwaitValue returns an error that wraps errors.ErrUnsupported.
+func (UnimplementedClient) AwaitValue(context.Context, string, string, func(func(any) error) (bool, error)) error {
+	return unimplemented("AwaitValue")
 }
 
 func (UnimplementedClient) embedsUnimplementedClient() {}

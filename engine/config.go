@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -90,6 +92,19 @@ type Config struct {
 	// is 30 days.
 	TombstoneRetention time.Duration
 
+	// Retention is how long workflows are kept after they have ended. The default is for ever.
+	// Workflow.Retention may differ. Engines remove the workflows of their Workflows, by their own
+	// configuration: where that differs, the shortest time applies. See docs/guides/retention.md.
+	Retention Retention
+
+	// Archive gets each workflow that is about to be removed, by Retention or by Engine.Purge, with
+	// what Engine.Export writes of it. If it returns an error, the workflow stays, and is archived
+	// again later. The same workflow may be archived several times, also after Archive has returned
+	// nil: if the process dies, or the workflow was changed meanwhile. What was archived last is
+	// what is removed. It is called by several goroutines at once. If it ignores the end of its
+	// context for StopTimeout, it is abandoned. Engine.Delete does not call it.
+	Archive func(ctx context.Context, i Info, history io.Reader) error
+
 	// Codec encodes what this engine stores. The default is JSON. Codecs decode what
 	// other codecs encoded earlier.
 	Codec  Codec
@@ -167,6 +182,7 @@ func (c Config) check() error {
 	for name, d := range map[string]time.Duration{
 		"PollInterval": c.PollInterval, "StopTimeout": c.StopTimeout, "LeaseTTL": c.LeaseTTL,
 		"SignalIDRetention": c.SignalIDRetention, "TombstoneRetention": c.TombstoneRetention,
+		"Retention.Completed": c.Retention.Completed, "Retention.Failed": c.Retention.Failed, "Retention.Cancelled": c.Retention.Cancelled,
 	} {
 		if d < 0 {
 			wrong(name, "is negative: %v", d)
@@ -295,6 +311,8 @@ func (c Config) settings() run.Settings {
 		StopTimeout:        c.StopTimeout,
 		SignalIDRetention:  c.SignalIDRetention,
 		TombstoneRetention: c.TombstoneRetention,
+		Retention:          c.Retention,
+		Archive:            c.Archive,
 		Events:             run.Guarded(c.Events, c.Logger),
 		Propagator:         c.Propagator,
 	}

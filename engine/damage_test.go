@@ -41,7 +41,7 @@ func stored[S storage.Storage](s S, err error) (storage.Storage, error) {
 // error, and never another payload or a dead process.
 func TestDamagedFileNeverGivesAnotherPayload(t *testing.T) {
 	torture.Slow(t)
-	rounds := 50 // the gate has 1,000
+	rounds := torture.Rounds(50, 50, 10) // the gate has more without the race detector
 	if n, _ := strconv.Atoi(os.Getenv("WEFT_DAMAGES")); n > 0 {
 		rounds = n
 	}

@@ -93,6 +93,7 @@ package engine
 //   - internal/intake: starts, and signals from outside and from runs.
 //   - internal/admin: what clients and operators ask for about workflows that exist. A new
 //     verb of operators goes here.
+//   - internal/retention: removes workflows that ended long enough ago.
 //   - internal/membership: the record of an engine, and the time that has certainly passed.
 //   - internal/limits: how many attempts may run, and how often they may start.
 //   - internal/payload: codecs, digests, and the checks of sizes and names.
@@ -105,7 +106,7 @@ package engine
 //   - internal/keys: all keys of the store. internal/record: how a record is encoded.
 //   - checkpoint, signal, activity and future: what users see of these.
 //
-// Calls go down: from engine to admin and intake, from these to worker, from worker to run,
+// Calls go down: from engine to retention, admin and intake, from these to worker, from worker to run,
 // and from all of them to the rest. run calls its worker only through the interfaces Owner and
 // Peers (internal/run, host).
 //
@@ -136,6 +137,9 @@ package engine
 //   - One that completes the lists of workflows after an earlier release has used the store
 //     (worker, lists).
 //   - One for each terminated workflow whose children are to be asked to stop (worker, dismiss).
+//   - One that removes workflows older than their retention, while there are any (retention, duty),
+//     and up to 16 that read and archive them for it. One for each call of Config.Archive (admin,
+//     archive), which is abandoned like other user code.
 //   - One measures the scheduling delay of goroutines (limits, gate, probe), while attempts
 //     wait to start or more than a few are in progress.
 //   - Timers: the ends of attempts and of verifier calls, heartbeats, rates of activities,

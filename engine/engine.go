@@ -12,7 +12,9 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/limits"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/retention"
 	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/schedule"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
@@ -25,6 +27,8 @@ type Engine struct {
 	intake *intake.Intake
 	admin  *admin.Admin
 	config Config
+
+	schedules *schedule.Schedules
 }
 
 // assemble returns the engine for e.
@@ -32,7 +36,10 @@ func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
 	w := worker.New(run.NewHost(e, gate))
 	in := &intake.Intake{Worker: w}
 	w.Peers = in
-	return &Engine{worker: w, intake: in, admin: &admin.Admin{Worker: w}, config: c}
+	a := &admin.Admin{Worker: w}
+	s := &schedule.Schedules{Intake: in, Admin: a}
+	w.Duties = []worker.Duty{retention.Duty(a), s.Duty()}
+	return &Engine{worker: w, intake: in, admin: a, schedules: s, config: c}
 }
 
 // readClocks reads both clocks at once.

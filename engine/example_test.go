@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -271,4 +272,166 @@ func ExampleEngine_Activate() {
 	// Output:
 	// bob's order, paid by card, finished by july <nil>
 	// eve's order, paid by card, finished by august <nil>
+}
+
+// A shop shows a customer how far an order is. The workflow publishes it, and the page reads it.
+func ExampleValue() {
+	stage := &engine.Value[string]{Name: "stage"}
+	packed := &signal.Signal[string]{Name: "packed"}
+	order := &engine.Workflow[string, string]{
+		Name: "order",
+		Func: func(run *engine.Run, article string) (string, error) {
+			if err := stage.Set(run, "waits to be packed"); err != nil {
+				return "", err
+			}
+			by, err := packed.Receive(run)
+			if err != nil {
+				return "", err
+			}
+			return article + " packed by " + by, stage.Set(run, "on its way")
+		},
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: []engine.Definition{order},
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go eng.Run(ctx)
+	defer eng.Close()
+	defer stop()
+
+	h, err := order.Start(ctx, eng, "order-42", "tea")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(stage.Await(ctx, eng, "order-42", func(string) bool { return true }))
+	if _, err := packed.Send(ctx, eng, "order-42", "ann", nil); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(h.Result(ctx))
+	fmt.Println(stage.Read(ctx, eng, "order-42"))
+	// Output:
+	// waits to be packed <nil>
+	// tea packed by ann <nil>
+	// on its way <nil>
+}
+
+// Completed orders are kept for a year, and everything else for a week. What is in dispute stays,
+// and what must go goes at once.
+func ExampleRetention() {
+	const day = 24 * time.Hour
+	order := &engine.Workflow[string, string]{
+		Name:      "order",
+		Retention: engine.Retention{Completed: 365 * day},
+		Func:      func(run *engine.Run, what string) (string, error) { return "shipped " + what, nil },
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: []engine.Definition{order},
+		Retention: engine.Retention{Completed: 7 * day, Failed: 7 * day, Cancelled: 7 * day},
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go eng.Run(ctx)
+	defer eng.Close()
+	defer stop()
+	h, err := order.Start(ctx, eng, "order-42", "a lamp")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(h.Result(ctx))
+
+	law := engine.Actor{Name: "legal department", Reason: "case 7"}
+	fmt.Println(eng.Protect(ctx, "order-42", law))
+	err = eng.Delete(ctx, "order-42", engine.Actor{Name: "ann", Reason: "the customer asked for it"})
+	fmt.Println(errors.Is(err, engine.ErrProtected))
+	fmt.Println(eng.Unprotect(ctx, "order-42", law))
+	fmt.Println(eng.Delete(ctx, "order-42", engine.Actor{Name: "ann", Reason: "the customer asked for it"}))
+	_, err = eng.Describe(ctx, "order-42")
+	fmt.Println(errors.Is(err, engine.ErrNotFound))
+	// Output:
+	// shipped a lamp <nil>
+	// <nil>
+	// true
+	// <nil>
+	// <nil>
+	// true
+}
+
+// A report is started at the times of a schedule, and once more when somebody asks for it.
+func ExampleEngine_PutSchedule() {
+	ctx := context.Background()
+	report := &engine.Workflow[string, string]{Name: "report", Func: func(run *engine.Run, shop string) (string, error) {
+		at, scheduled := run.Nominal()
+		if !scheduled {
+			return shop + ", because somebody asked", nil
+		}
+		return fmt.Sprintf("%s, at the whole second: %t", shop, at.Equal(at.Truncate(time.Second))), nil
+	}}
+	eng, err := engine.New(engine.Config{
+		Storage:   new(memory.Store),
+		Workflows: []engine.Definition{report},
+		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer eng.Close()
+	go eng.Run(ctx)
+
+	ann := engine.Actor{Name: "ann", Reason: "the boss wants reports"}
+	s := engine.Schedule{ID: "reports", Start: report.Request("", "north"), Every: time.Second} // in a service: Cron, and a Zone
+	if err := eng.PutSchedule(ctx, s, ann); err != nil {
+		log.Fatal(err)
+	}
+	last := func() string {
+		for i, err := range eng.Schedules(ctx, "reports") {
+			if err != nil {
+				log.Fatal(err)
+			}
+			if i.Last != nil {
+				return i.Last.ID
+			}
+		}
+		return ""
+	}
+	for last() == "" {
+		time.Sleep(10 * time.Millisecond)
+	}
+	fmt.Println(report.Handle(eng, last()).Result(ctx))
+
+	s.Overlap = engine.OverlapAllow
+	if err := eng.PutSchedule(ctx, s, ann); err != nil { // the same ID: it is replaced
+		log.Fatal(err)
+	}
+	asked, err := eng.Trigger(ctx, "reports", ann)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(report.Handle(eng, asked.ID).Result(ctx))
+	// Output:
+	// north, at the whole second: true <nil>
+	// north, because somebody asked <nil>
+}
+
+// The times of a schedule, around the night in which the clocks in Berlin are set forward.
+func ExampleSchedule_next() {
+	s := engine.Schedule{Cron: []string{"30 2 * * *"}, Zone: "Europe/Berlin"}
+	times, err := s.Next(time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC), 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, t := range times {
+		fmt.Println(t)
+	}
+	// Output:
+	// 2026-03-29 01:00:00 +0000 UTC
+	// 2026-03-30 00:30:00 +0000 UTC
 }

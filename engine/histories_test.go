@@ -139,10 +139,7 @@ func (c *correspondence) post(r *rand.Rand, client int, to signal.Sender) (answe
 // that receives, are those of an office without faults.
 func TestHistoriesOfSends(t *testing.T) {
 	torture.Slow(t)
-	histories := 300
-	if os.Getenv("WEFT_TORTURE") != "" {
-		histories = 5000
-	}
+	histories := torture.Rounds(5000, 300, 60)
 	seed := uint64(time.Now().UnixNano())
 	if n, err := strconv.ParseUint(os.Getenv("WEFT_SEED"), 10, 64); err == nil {
 		seed = n

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -1081,7 +1083,7 @@ func TestEveryCallForListsMayFail(t *testing.T) {
 	// every plays part, with each fault at each call to the store, until it makes no more.
 	every := func(t *testing.T, prepare func(t *testing.T, s storage.Storage), part func(t *testing.T, f *storagetest.Faulty, calm bool), after func(t *testing.T, s storage.Storage)) {
 		faults := append(slices.Clone(sweep.Faults), storagetest.None)
-		for n, last := 1, 1; n <= last; n++ {
+		for n, last := 1, 1; n <= last; n += torture.Rounds(1, 1, 1+rand.IntN(7)) {
 			for _, fault := range faults {
 				s := snapshot(t, known)
 				prepare(t, s)
@@ -1154,7 +1156,7 @@ func TestEveryCallOfTheCompletionMayFail(t *testing.T) {
 			return string(c.Key) == "meta:lists" || bytes.HasPrefix(c.Key, []byte("l")) || bytes.HasPrefix(c.Range.Start, []byte("ix:")) ||
 				c.Method == "Commit" && !touches(c.Batch, "wf:") && (touches(c.Batch, "meta:lists") || touches(c.Batch, "l"))
 		}
-		for n, last := 1, 1; n <= last; n++ {
+		for n, last := 1, 1; n <= last; n += torture.Rounds(1, 1, 1+rand.IntN(7)) {
 			for _, fault := range append(slices.Clone(sweep.Faults), storagetest.None) {
 				s := snapshot(t, known)
 				var calls atomic.Int64

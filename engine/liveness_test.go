@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -468,10 +468,7 @@ func TestRunsGetOnWhenFaultsStop(t *testing.T) {
 // LV3: when runs have ended, with their branches, activities and children, the
 // engine has the goroutines that it had before; and none after its end.
 func TestGoroutinesGoWithTheirRuns(t *testing.T) {
-	runs := 500
-	if os.Getenv("WEFT_TORTURE") != "" {
-		runs = 100_000 / 2 // each has a child
-	}
+	runs := torture.Rounds(100_000/2, 500, 100) // each has a child
 	virtual(t, func(t *testing.T) {
 		act := &activity.Activity[string, int]{Name: "act", Run: func(context.Context, string) (int, error) {
 			time.Sleep(time.Second)

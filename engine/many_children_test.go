@@ -134,17 +134,12 @@ func TestParentOfManyIsParkedWhileAChildEnds(t *testing.T) {
 func TestEveryCallOfAParentOfManyMayFail(t *testing.T) {
 	for name, s := range allStores(t) {
 		t.Run(name, func(t *testing.T) {
-			stride := 1
-			switch {
-			case os.Getenv("WEFT_TORTURE") != "":
-			case name == "postgres":
-				stride = 131
-			case name != "memory" && torture.Raced():
-				stride = 97
-			case name != "memory":
-				stride = 23
-			case torture.Raced():
-				stride = 7
+			stride := torture.Rounds(1, 23, 193)
+			switch name {
+			case "memory":
+				stride = torture.Rounds(1, 1, 23)
+			case "postgres":
+				stride = torture.Rounds(1, 131, 263)
 			}
 			small := sweep.Store{Open: func(t testing.TB) storage.Storage { return narrow(s.Open(t)) }}
 			if s.Reopen != nil {

@@ -167,12 +167,43 @@ func (e *Engine) ClearSignal(ctx context.Context, id, name, signalID string, by 
 }
 
 // Purge removes a workflow that has ended, with everything that belongs to it. Its
-// id may then be used again, but its numbers are not reused. Errors: ErrNotFound,
-// ErrNotApplicable for a workflow that has not ended, ErrInvalid. If a purge was
-// interrupted, another call of Purge finishes it, or the next start of the id, or
-// later an engine.
+// id may then be used again, but its numbers are not reused. If this engine has a
+// Config.Archive, the workflow is archived first; if that fails, it stays, and Purge returns
+// the error. Errors: ErrNotFound, ErrNotApplicable for a workflow that has not ended,
+// ErrProtected, ErrInvalid. If a purge was interrupted, another call of Purge finishes it, or
+// the next start of the id, or later an engine.
 func (e *Engine) Purge(ctx context.Context, id string, by Actor) error {
 	return e.admin.Purge(ctx, id, by)
+}
+
+// Delete removes a workflow, with everything that belongs to it, whatever it is doing and
+// without archiving it. One that has not ended is terminated first, see Terminate, so its
+// children are asked to stop and its parent is told that it was cancelled. What the parent and
+// others have recorded of it stays: a result that the parent got, signals that it sent. If a
+// Delete was interrupted, the workflow may have been terminated and not removed: call it again.
+//
+// Errors: ErrProtected, ErrNotFound, ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer
+// release understands the workflow, the store's.
+func (e *Engine) Delete(ctx context.Context, id string, by Actor) error {
+	return e.admin.Delete(ctx, id, by)
+}
+
+// Protect keeps a workflow from being removed, until Unprotect: retention leaves it, and Purge and
+// Delete return ErrProtected. It may be running or have ended, and goes on as before otherwise. It
+// can be terminated. Once Protect has returned nil, nobody removes it. Info.Protected has who
+// protected it and why, and so has the history of a workflow that has not ended. If it is
+// protected already, nothing changes.
+//
+// Errors: ErrNotFound, ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer release
+// understands the workflow, the store's.
+func (e *Engine) Protect(ctx context.Context, id string, by Actor) error {
+	return e.admin.Protect(ctx, id, by)
+}
+
+// Unprotect takes back Protect. If the workflow is older than its Retention, an engine removes it
+// within about an hour. If it is not protected, nothing changes. The errors are those of Protect.
+func (e *Engine) Unprotect(ctx context.Context, id string, by Actor) error {
+	return e.admin.Unprotect(ctx, id, by)
 }
 
 // Export writes the history of a workflow to w, for enginetest.Replay and for human

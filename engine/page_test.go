@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -188,7 +189,7 @@ func TestPage(t *testing.T) {
 			all = append(all, describe(t, p, id))
 		}
 		from, to := all[5].CreatedAt.Truncate(time.Millisecond), all[15].CreatedAt
-		for _, f := range filters(from, to) {
+		for _, f := range every(torture.Rounds(1, 1, 3), filters(from, to)) {
 			if f.Labels != nil && f.Labels["team"] == "" {
 				continue
 			}
@@ -353,7 +354,8 @@ func TestPagesWhileWorkflowsChange(t *testing.T) {
 			start(t, failing.With(labels), p, sprint("f", i), "")
 		}
 		time.Sleep(time.Second)
-		for _, f := range []engine.Filter{{}, {Workflow: "waits"}, {Labels: labels.Labels}, {Status: checkpoint.StatusRunning}, {Status: checkpoint.StatusFailed}, {IDPrefix: "s"}} {
+		all := []engine.Filter{{}, {Workflow: "waits"}, {Labels: labels.Labels}, {Status: checkpoint.StatusRunning}, {Status: checkpoint.StatusFailed}, {IDPrefix: "s"}}
+		for _, f := range every(torture.Rounds(1, 1, 3), all) {
 			for _, ascending := range []bool{false, true} {
 				seen := map[string]int{}
 				r := engine.PageRequest{Limit: 3, Ascending: ascending}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -397,12 +396,7 @@ func TestWaitingRunsMakeRoom(t *testing.T) {
 // and each of them can be woken. W5 of the benchmarks has the figures.
 func TestManyParked(t *testing.T) {
 	torture.Slow(t)
-	n := 10_000
-	if os.Getenv("WEFT_TORTURE") != "" {
-		n = 100_000
-	} else if torture.Raced() {
-		n = 2_000
-	}
+	n := torture.Rounds(100_000, 10_000, 500)
 	path := filepath.Join(t.TempDir(), "store")
 	open := func() *sqlite.Store {
 		s, err := sqlite.Open(path, nil)

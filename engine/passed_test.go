@@ -70,10 +70,7 @@ func soonDone(t *testing.T, h *engine.Handle[string], within time.Duration) {
 // each poll; what it has is found within one all the same, and what was written late not
 // much later.
 func TestWhatIsPassedOverIsReadSeldom(t *testing.T) {
-	n := 20_000
-	if torture.Raced() {
-		n = 3_000
-	}
+	n := torture.Rounds(20_000, 20_000, 1_000)
 	virtual(t, func(t *testing.T) {
 		s := &metered{Storage: fresh(t)}
 		foreign, own := flow("foreign", nil2), flow("own", nil2)

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"testing"
@@ -26,18 +27,16 @@ type repeated struct {
 }
 
 // What an engine does on a store in memory it does on PostgreSQL. Tests that take
-// their time there are for WEFT_TORTURE; with the race detector it is every fifth of
-// the others. Not among them are those that tell what only a store with one opener does,
+// their time there are for WEFT_TORTURE; of the others it is every second one, and every twelfth
+// with the race detector: where they begin is drawn. Not among them are those that tell what only a store with one opener does,
 // which knows at once that an engine is dead, and those that sleep for days, and so poll
 // a real server a hundred thousand times.
 func TestOnPostgres(t *testing.T) {
 	tests := repeatedOnPostgres
-	switch {
-	case os.Getenv("WEFT_TORTURE") != "":
+	if os.Getenv("WEFT_TORTURE") != "" {
 		tests = slices.Concat(tests, slowOnPostgres)
-	case torture.Raced(): // .ci/run has all of them without the race detector
-		tests = everyFifth(tests)
 	}
+	tests = every(torture.Rounds(1, 2, 12), tests)
 	defer func(was func(testing.TB) storage.Storage) { fresh, repeating = was, false }(fresh)
 	repeating = true
 	url, stores := pgtest.URL(t), 0
@@ -63,9 +62,10 @@ func TestOnPostgres(t *testing.T) {
 	}
 }
 
-func everyFifth(tests []repeated) (some []repeated) {
-	for i := 0; i < len(tests); i += 5 {
-		some = append(some, tests[i])
+// every returns each stride-th of all; where they begin is drawn.
+func every[T any](stride int, all []T) (some []T) {
+	for i := rand.IntN(stride); i < len(all); i += stride {
+		some = append(some, all[i])
 	}
 	return some
 }

@@ -50,14 +50,12 @@ func TestRandomProgramsOnPostgres(t *testing.T) {
 }
 
 func playPrograms(t *testing.T, adapter string, store sweep.Store) {
-	n := 200
+	n := torture.Rounds(2000, 200, 10)
 	if adapter == "memory" {
-		n = 2000
+		n = torture.Rounds(20_000, 600, 60)
 	}
-	if os.Getenv("WEFT_TORTURE") != "" {
-		n *= 10
-	} else if torture.Raced() || testing.Short() {
-		n /= 10
+	if testing.Short() {
+		n = min(n, 60)
 	}
 	seed := rand.Uint64()
 	if s := os.Getenv("WEFT_SEED"); s != "" {

@@ -597,10 +597,7 @@ func TestRestoredBackup(t *testing.T) {
 // times are logged.
 func TestManyInProgress(t *testing.T) {
 	torture.Slow(t)
-	n := int64(10_000)
-	if torture.Raced() {
-		n = 1_000
-	}
+	n := int64(torture.Rounds(1_000, 10_000, 250))
 	stores := maps.Clone(sweepStores)
 	stores["postgres"] = sweep.Store{Open: func(t testing.TB) storage.Storage {
 		s, err := postgres.Open(ctx, pgtest.URL(t), nil)

@@ -36,6 +36,13 @@ func (r *Run) ID() string {
 	return r.handle().ID()
 }
 
+// Nominal returns the time for which a Schedule has started the workflow. It is in the workflow's
+// id, so it is also there if the workflow was started under the id that the schedule would have
+// used. It returns false for any other workflow, and for one that Engine.Trigger has started.
+func (r *Run) Nominal() (at time.Time, ok bool) {
+	return r.handle().Nominal()
+}
+
 // Now returns the time of the checkpoint whose event the run has received last. It is the
 // same in a replay. It never goes back, even if an engine's clock is set back.
 func (r *Run) Now() time.Time {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
@@ -27,12 +28,7 @@ import (
 // atOnce is how many send one signal at the same time.
 const atOnce = 64
 
-func onceRounds(usual int) int {
-	if os.Getenv("WEFT_TORTURE") != "" {
-		return 1000
-	}
-	return usual
-}
+func onceRounds(usual int) int { return torture.Rounds(1000, usual, usual/5) }
 
 // sendAtOnce sends the signal evt of a round n times at the same time.
 func sendAtOnce(to signal.Sender, round string, n int) ([]signal.Accepted, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -295,10 +295,7 @@ func TestSignalToAWaitingRunCostsLittle(t *testing.T) {
 
 // crowdOfSignals is how many signals wait for one workflow.
 func crowdOfSignals() int {
-	if os.Getenv("WEFT_TORTURE") != "" {
-		return 100_000
-	}
-	return 10_000
+	return torture.Rounds(100_000, 10_000, 3_000)
 }
 
 // Interleaving 33 (first half), LV5, T16: however many signals wait, they are

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -59,22 +58,17 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"expiry":   forgetting,
 	"ending":   terminating,
 	"labels":   labelling,
+	"values":   publishing,
+	"old":      removing,
+	"schedule": scheduling,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
 	torture.Slow(t)
 	for adapter, store := range sweepStores {
-		stride := 5
-		switch {
-		case os.Getenv("WEFT_TORTURE") != "":
-			stride = 1
-		case adapter == "memory":
-			stride = 1
-			if torture.Raced() {
-				stride = 13
-			}
-		case torture.Raced():
-			stride = 71
+		stride := torture.Rounds(1, 5, 149)
+		if adapter == "memory" {
+			stride = torture.Rounds(1, 3, 41)
 		}
 		for name, scenario := range scenarios {
 			t.Run(adapter+"/"+name, func(t *testing.T) {
@@ -112,10 +106,7 @@ func onPostgres(t *testing.T) sweep.Store {
 // wrong, and whatever happens to the transaction.
 func TestEveryTransactionMayFail(t *testing.T) {
 	torture.Slow(t)
-	stride := 1
-	if torture.Raced() {
-		stride = 7
-	}
+	stride := torture.Rounds(1, 1, 23)
 	t.Logf("%d plays", sweep.Every(t, sweepStores["sqlite"], stride, transactions))
 }
 
@@ -123,12 +114,7 @@ func TestEveryTransactionMayFail(t *testing.T) {
 // succeeded when their leases have run out.
 func TestEveryPostgresCallMayFail(t *testing.T) {
 	store := onPostgres(t)
-	stride := 11
-	if os.Getenv("WEFT_TORTURE") != "" {
-		stride = 2
-	} else if torture.Raced() {
-		stride = 193
-	}
+	stride := torture.Rounds(2, 11, 397)
 	for name, scenario := range scenarios {
 		if name == "unbidden" {
 			continue // its engines have the same handle
@@ -1026,6 +1012,55 @@ func purging(*sweep.World) sweep.Scenario {
 	}
 }
 
+// removing: retention removes what has ended, and its id is used again; one is protected.
+func removing(w *sweep.World) sweep.Scenario {
+	wf := &engine.Workflow[int, string]{
+		Name:      "old",
+		Retention: engine.Retention{Completed: 10 * time.Minute},
+		Func: func(run *engine.Run, n int) (string, error) {
+			return engine.Step(run, "do", func(context.Context) (string, error) { return fmt.Sprint("done ", n), nil })
+		},
+	}
+	audit := engine.Actor{Name: "ann", Reason: "test"}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"kept"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			learnt := ""
+			for _, id := range []string{"kept", "gone", "gone"} {
+				h, err := wf.Start(ctx, eng, id, 7)
+				if err != nil {
+					return "", err
+				}
+				got, err := h.Result(ctx)
+				if err != nil {
+					return "", err
+				}
+				if learnt += got + " "; id == "kept" {
+					if err := eng.Protect(ctx, id, audit); err != nil {
+						return "", err
+					}
+					continue
+				}
+				for hours := 0; err == nil; hours++ {
+					if hours == 24 {
+						return "", errors.New("what is older than its retention is there after a day")
+					}
+					time.Sleep(time.Hour)
+					_, err = eng.Describe(ctx, id)
+				}
+				if !errors.Is(err, engine.ErrNotFound) {
+					return "", err
+				}
+			}
+			if err := eng.Purge(ctx, "kept", audit); !errors.Is(err, engine.ErrProtected) {
+				return "", fmt.Errorf("purge of what is protected: %w", err)
+			}
+			return learnt, nil
+		},
+	}
+}
+
 // terminating: an operator ends a parent whose activity is in progress; a child of each kind
 // follows, or does not.
 func terminating(*sweep.World) sweep.Scenario {
@@ -1196,6 +1231,49 @@ func forgetting(*sweep.World) sweep.Scenario {
 			got, err := h.Result(ctx)
 			time.Sleep(3 * 24 * time.Hour)
 			return got, err
+		},
+	}
+}
+
+// scheduling: a schedule with two times. The second one waits for the end of the first workflow.
+func scheduling(w *sweep.World) sweep.Scenario {
+	act := effect(w, "report")
+	wf := &engine.Workflow[int, string]{Name: "nightly", Func: func(run *engine.Run, n int) (string, error) {
+		if err := run.Sleep(70 * time.Minute); err != nil {
+			return "", err
+		}
+		at, _ := run.Nominal()
+		_, err := act.Do(run, at.Hour())
+		return fmt.Sprint(n, at.Format(time.RFC3339)), err
+	}}
+	s := engine.Schedule{
+		ID: "report", Start: wf.Request("", 7), Every: time.Hour, Overlap: engine.OverlapWait, Missed: engine.MissedAll,
+		Until: midnight.Add(150 * time.Minute),
+	}
+	first, second := s.RunID(midnight.Add(time.Hour)), s.RunID(midnight.Add(2*time.Hour))
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{first, second},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			if err := eng.PutSchedule(ctx, s, audit); err != nil {
+				return "", err
+			}
+			time.Sleep(5 * time.Hour)
+			all := ""
+			for _, id := range []string{first, second} {
+				out, err := wf.Handle(eng, id).Result(ctx)
+				if err != nil {
+					return "", err
+				}
+				all += out + " "
+			}
+			for i, err := range eng.Schedules(ctx, "report") {
+				if err != nil {
+					return "", err
+				}
+				all += fmt.Sprint(i.Started, i.Missed, i.Skipped, i.Problem)
+			}
+			return all, eng.PauseSchedule(ctx, "report", audit)
 		},
 	}
 }

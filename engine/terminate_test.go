@@ -385,7 +385,7 @@ func TestTerminateFreesTheSlotAndTellsTheParent(t *testing.T) {
 	})
 }
 
-// OPS-1: the children of a terminated workflow are asked to stop as their ParentEnd says, also
+// OPS-1, RET-6: the children of a terminated workflow are asked to stop as their ParentEnd says, also
 // if who terminated it died before they were asked, and if the workflow is purged meanwhile.
 func TestTerminateDismissesChildren(t *testing.T) {
 	for _, then := range []string{"", "the caller dies", "the caller dies, and it is purged"} {

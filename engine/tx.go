@@ -162,3 +162,16 @@ func (t *Tx) Describe(ctx context.Context, id string) (Info, error) {
 func (t *Tx) Result(ctx context.Context, id, workflow string, result any) error {
 	return fmt.Errorf("%w: result of %q inside a transaction: wait for it after the commit", ErrNotApplicable, id)
 }
+
+// ReadValue decodes a value that a workflow has published, as the transaction sees it.
+func (t *Tx) ReadValue(ctx context.Context, id, name string, value any) error {
+	if t.refused != nil {
+		return t.refused
+	}
+	return t.staging.ReadValue(ctx, id, name, value)
+}
+
+// AwaitValue returns ErrNotApplicable: no workflow goes on inside a transaction.
+func (t *Tx) AwaitValue(ctx context.Context, id, name string, enough func(decode func(value any) error) (bool, error)) error {
+	return fmt.Errorf("%w: wait for value %q of %q inside a transaction: wait for it after the commit", ErrNotApplicable, name, id)
+}

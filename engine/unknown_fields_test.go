@@ -44,6 +44,7 @@ var recordKinds = map[string]fate{
 	"wf in":           written,
 	"wf out":          replaced, // by that of the next end, if the failure was taken back
 	"wf ckpt":         written,
+	"wf pub":          replaced, // by the next value
 	"sig":             written,
 	"inbox":           written,
 	"sigres":          written,
@@ -65,6 +66,8 @@ var recordKinds = map[string]fate{
 	"la":              written,
 	"exp":             noValue,
 	"dep":             rewritten,
+	"sch":             rewritten,
+	"due":             noValue,
 	"meta store":      written,
 	"meta deployment": rewritten,
 	"meta floor":      rewritten,

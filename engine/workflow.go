@@ -32,6 +32,10 @@ type Workflow[In, Out any] struct {
 	// Defaults are the options of every start.
 	Defaults StartOptions
 
+	// Retention is how long runs are kept after they have ended. Times that are zero are those of
+	// Config.Retention. A negative one means for ever.
+	Retention Retention
+
 	// Errors are sentinels that callers of Result can test for with errors.Is,
 	// also after a restart. They are recorded by their text.
 	Errors []error
@@ -60,6 +64,7 @@ func (w *Workflow[In, Out]) define() *inner.Definition {
 		Name:   w.Name,
 		Pinned: w.Pinned,
 		Queue:  w.Defaults.Queue,
+		Kept:   w.Retention,
 		Errors: w.Errors,
 		In:     reflect.TypeFor[In](),
 		Out:    reflect.TypeFor[Out](),

@@ -623,13 +623,7 @@ func inject(at map[int]storagetest.Fault) func(storagetest.Call) storagetest.Fau
 // it happens as often as its policy allows, is sealed once, has one receipt, and none before the seal; the
 // records fit together. WEFT_TORTURE makes more pairs.
 func TestFaults(t *testing.T) {
-	pairs := 30
-	switch {
-	case os.Getenv("WEFT_TORTURE") != "":
-		pairs = 1000
-	case torture.Raced():
-		pairs = 5
-	}
+	pairs := torture.Rounds(1000, 30, 2)
 	cases := 0
 	for i := range scenarios {
 		s := &scenarios[i]
@@ -651,7 +645,7 @@ func TestFaults(t *testing.T) {
 				switch {
 				case os.Getenv("WEFT_TORTURE") != "":
 				case torture.Raced():
-					step = max(2, calls/10)
+					step = max(2, calls/5)
 				case calls > 40:
 					step = calls / 20 // it waits for a lease: most calls are alike
 				}
@@ -696,13 +690,7 @@ func TestFaultsOnRealStores(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer inner.Close()
-			every := 12
-			if torture.Raced() {
-				every = 24
-			}
-			if os.Getenv("WEFT_TORTURE") != "" {
-				every = 1
-			}
+			every := torture.Rounds(1, 12, 72)
 			turn, cases := len(name), 0 // not the same cases on each store
 			for i := range scenarios {
 				s := &scenarios[i]

@@ -73,14 +73,15 @@ func TestSweepLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	l := sweeper(t, s)
 	const entries = 2000
 	var sizes []int64
 	for range 8 { // the log is copied to the file every 16 MiB
 		expired(t, s, entries)
+		l := sweeper(t, s) // a new one has not yet begun to sweep by itself
 		if n, err := l.sweep(t.Context()); n != entries || err != nil {
 			t.Fatalf("removed %d, %v", n, err)
 		}
+		l.Close()
 		if n := remaining(t, s); n != 0 {
 			t.Fatalf("%d keys remain", n)
 		}

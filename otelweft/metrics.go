@@ -20,6 +20,7 @@ const (
 	activityKey  = attribute.Key("weft.activity")
 	phaseKey     = attribute.Key("weft.phase")
 	outcomeKey   = attribute.Key("weft.outcome")
+	causeKey     = attribute.Key("weft.cause")
 	reasonKey    = attribute.Key("weft.reason")
 	duplicateKey = attribute.Key("weft.duplicate")
 )
@@ -35,7 +36,7 @@ var (
 )
 
 type instruments struct {
-	runStarts                         metric.Int64Counter
+	runStarts, runsRemoved            metric.Int64Counter
 	runDuration, queueWait            metric.Float64Histogram
 	executionsActive, attemptsActive  metric.Int64UpDownCounter
 	executionDuration, replayDuration metric.Float64Histogram
@@ -76,6 +77,7 @@ func (i *instruments) make(m metric.Meter) error {
 	*i = instruments{
 		runStarts:         counter("weft.run.starts", "{run}", "Starts that the store has accepted."),
 		runDuration:       seconds("weft.run.duration", "Time from the start of a run to its end.", long),
+		runsRemoved:       counter("weft.run.removed", "{run}", "Runs that were removed from the store after their end."),
 		queueWait:         seconds("weft.queue.wait", "Time that a run has waited in the line of its queue.", long),
 		executionsActive:  active("weft.execution.active", "{execution}", "Runs that this engine executes."),
 		executionDuration: seconds("weft.execution.duration", "Time for which an engine has executed a run without interruption.", long),
@@ -146,6 +148,10 @@ func (i *instruments) replayed(e engine.ReplayedEvent) {
 
 func (i *instruments) ended(e engine.EndedEvent) {
 	i.runDuration.Record(background, e.Took.Seconds(), with(queued(e.Workflow, e.Queue, statusKey.String(string(e.Status)))...))
+}
+
+func (i *instruments) removed(e engine.RemovedEvent) {
+	i.runsRemoved.Add(background, 1, with(workflowKey.String(e.Workflow), statusKey.String(string(e.Status)), causeKey.String(string(e.Cause))))
 }
 
 // began counts an execution that has begun, and left one that has ended.

@@ -126,6 +126,7 @@ func (o *Observer) Instrument(c *engine.Config) {
 	e.Replayed = after(e.Replayed, o.replayed)
 	e.ExecutionEnded = end(e.ExecutionEnded, o.executionEnded)
 	e.Ended = after(e.Ended, o.ended)
+	e.Removed = after(e.Removed, o.removed)
 	e.AttemptBegan = begin(e.AttemptBegan, o.attemptBegan)
 	e.AttemptEnded = end(e.AttemptEnded, o.attemptEnded)
 	e.RetryScheduled = after(e.RetryScheduled, o.retryScheduled)

@@ -16,67 +16,113 @@ import (
 // Verbs that change the store. Each operator's verb is a type with an actor, whose Run calls
 // act: a new one is added beside them, and to command.
 
-type start struct {
-	Workflow string   `arg:"" help:"The name of the workflow."`
-	ID       string   `arg:"" optional:"" help:"Its id. By default one is generated, and a repeated start is another workflow."`
-	Input    string   `default:"null" placeholder:"JSON" help:"The input: JSON, @FILE, or - for standard input (default null)."`
-	Queue    string   `placeholder:"NAME" help:"The queue in which it waits."`
-	Label    []string `sep:"none" placeholder:"NAME=VALUE" help:"A label by which weft list finds it. Repeat it for several."`
+// starting is what is to be started, here or over a control plane.
+type starting struct {
+	Workflow   string   `arg:"" help:"The name of the workflow."`
+	ID         string   `arg:"" optional:"" help:"Its id. By default one is generated, and a start that is repeated is another workflow."`
+	Input      string   `default:"null" placeholder:"JSON" help:"The input: JSON, @FILE, or - for standard input (default null)."`
+	Queue      string   `placeholder:"NAME" help:"The queue in which it waits."`
+	Deployment string   `placeholder:"ID" help:"The deployment that executes it and its children, whichever is active."`
+	Label      []string `sep:"none" placeholder:"NAME=VALUE" help:"A label by which weft list finds it. Repeat it for several."`
 }
 
-func (s *start) Run(e *env) error {
+// request reads the input and the labels.
+func (s *starting) request(e *env) (*weft.StartRequest, error) {
 	input, err := e.payload("input", s.Input)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	labels, err := labelsOf(s.Label)
+	if err != nil {
+		return nil, err
+	}
+	options := weft.StartOptions{Queue: s.Queue, Deployment: s.Deployment, Labels: labels}
+	return &weft.StartRequest{Workflow: s.Workflow, ID: s.ID, Input: input, Options: options}, nil
+}
+
+// started prints the id of what was started.
+func (e *env) started(i weft.Info) error {
+	if e.JSON {
+		return printJSON(e.out, workflowOf(i))
+	}
+	_, err := fmt.Fprintln(e.out, word(i.ID))
+	return err
+}
+
+type start struct{ starting }
+
+func (s *start) Run(e *env) error {
+	r, err := s.request(e)
 	if err != nil {
 		return err
 	}
 	return e.writing(func(c *client) error {
-		i, err := c.StartWorkflow(e, &weft.StartRequest{Workflow: s.Workflow, ID: s.ID, Input: input, Options: weft.StartOptions{Queue: s.Queue, Labels: labels}})
+		i, err := c.StartWorkflow(e, r)
 		if err != nil {
 			return err
 		}
-		if e.JSON {
-			return printJSON(e.out, workflowOf(i))
+		if !e.JSON {
+			c.warn(e, i)
 		}
-		if all, err := c.Engines(e); err == nil {
-			if has, alive := c.workflows(all); alive && !slices.Contains(has, s.Workflow) {
-				e.note("no living engine has a workflow %s; they have: %s", word(s.Workflow), or(names(has)))
-			}
-		}
-		_, err = fmt.Fprintln(e.out, word(i.ID))
-		return err
+		return e.started(i)
 	})
 }
 
-type send struct {
+// warn says if no living engine executes what was started.
+func (c *client) warn(e *env, i weft.Info) {
+	all, err := c.Engines(e)
+	if err != nil {
+		return
+	}
+	has, alive := c.workflows(all)
+	switch {
+	case alive && !slices.Contains(has, i.Workflow):
+		e.note("no living engine has a workflow %s; they have: %s", word(i.Workflow), or(names(has)))
+	case alive && i.Deployment != "" && !slices.ContainsFunc(all, func(g weft.EngineInfo) bool { return c.mayLive(g) && g.Deployment == i.Deployment }):
+		e.note("no living engine is of deployment %s: it waits for one", word(i.Deployment))
+	}
+}
+
+// sending is a signal that is to be sent, here or over a control plane.
+type sending struct {
 	Workflow string `arg:"" name:"id" help:"The id of the workflow."`
 	Name     string `arg:"" help:"The name of the signal."`
 	ID       string `name:"id" placeholder:"ID" help:"The id of the signal. The same id again is accepted once. By default one is generated."`
 	Payload  string `default:"null" placeholder:"JSON" help:"The payload: JSON, @FILE, or - for standard input (default null)."`
 }
 
-func (s *send) Run(e *env) error {
+// message reads the payload.
+func (s *sending) message(e *env) (signal.Message, error) {
 	payload, err := e.payload("payload", s.Payload)
+	m := signal.Message{WorkflowID: s.Workflow, Name: s.Name, Payload: payload}
+	if s.ID != "" {
+		m.ID = &s.ID
+	}
+	return m, err
+}
+
+// sent prints the id of a signal that was accepted.
+func (e *env) sent(a signal.Accepted) error {
+	if e.JSON {
+		return printJSON(e.out, a)
+	}
+	_, err := fmt.Fprintln(e.out, word(a.SignalID))
+	return err
+}
+
+type send struct{ sending }
+
+func (s *send) Run(e *env) error {
+	m, err := s.message(e)
 	if err != nil {
 		return err
 	}
 	return e.writing(func(c *client) error {
-		m := signal.Message{WorkflowID: s.Workflow, Name: s.Name, Payload: payload}
-		if s.ID != "" {
-			m.ID = &s.ID
-		}
 		a, err := c.SendSignal(e, m)
 		if err != nil {
 			return err
 		}
-		if e.JSON {
-			return printJSON(e.out, a)
-		}
-		_, err = fmt.Fprintln(e.out, word(a.SignalID))
-		return err
+		return e.sent(a)
 	})
 }
 
@@ -120,15 +166,20 @@ func (e *env) act(id, done string, a actor, do func(c *client, by weft.Actor) er
 		if err := do(c, a.actor()); err != nil {
 			return err
 		}
-		if e.JSON {
-			return printJSON(e.out, struct {
-				ID   string `json:"id"`
-				Done string `json:"done"`
-			}{id, e.verb})
-		}
-		_, err := fmt.Fprintf(e.out, "%s: %s\n", word(id), done)
-		return err
+		return e.done(id, done)
 	})
+}
+
+// done prints that a verb about id has done something.
+func (e *env) done(id, what string) error {
+	if e.JSON {
+		return printJSON(e.out, struct {
+			ID   string `json:"id"`
+			Done string `json:"done"`
+		}{id, e.verb})
+	}
+	_, err := fmt.Fprintf(e.out, "%s: %s\n", word(id), what)
+	return err
 }
 
 type cancelRun struct{ onWorkflow }
@@ -175,6 +226,24 @@ type purge struct{ onWorkflow }
 
 func (x *purge) Run(e *env) error {
 	return e.act(x.ID, "is purged", x.actor, func(c *client, by weft.Actor) error { return c.Purge(e, x.ID, by) })
+}
+
+type protect struct{ onWorkflow }
+
+func (x *protect) Run(e *env) error {
+	return e.act(x.ID, "is protected", x.actor, func(c *client, by weft.Actor) error { return c.Protect(e, x.ID, by) })
+}
+
+type unprotect struct{ onWorkflow }
+
+func (x *unprotect) Run(e *env) error {
+	return e.act(x.ID, "is not protected", x.actor, func(c *client, by weft.Actor) error { return c.Unprotect(e, x.ID, by) })
+}
+
+type deleteRun struct{ onWorkflow }
+
+func (x *deleteRun) Run(e *env) error {
+	return e.act(x.ID, "is deleted", x.actor, func(c *client, by weft.Actor) error { return c.Delete(e, x.ID, by) })
 }
 
 type relabel struct {

@@ -355,6 +355,9 @@ func (v *view) printFacts(e *env) {
 		}
 		fact("stop", s+because(c.Reason))
 	}
+	if p := i.Protected; p != nil {
+		fact("protected", fmt.Sprintf("since %s by %s", at(p.At), text(p.By))+because(p.Reason))
+	}
 	for _, what := range i.Waiting {
 		fact("waits for", text(what))
 	}

@@ -64,6 +64,9 @@ func happened(e checkpoint.Event) string {
 	case checkpoint.KindDispatched:
 		return fmt.Sprintf("%s: attempt %d starts with key %s%s", what, e.Attempt, word(e.Key), because(e.Why))
 	case checkpoint.KindNoted:
+		if e.Operation == "" {
+			return cut(text(e.Why), most)
+		}
 		return what + ": " + cut(text(e.Why), most)
 	case checkpoint.KindStarted:
 		return what + ": started as " + word(e.Child)

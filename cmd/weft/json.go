@@ -18,6 +18,7 @@ type workflowJSON struct {
 	Attention  []attentionJSON   `json:"attention,omitempty"`
 	Waiting    []string          `json:"waiting,omitempty"`
 	Cancel     *cancelJSON       `json:"cancel,omitempty"`
+	Protected  *protectedJSON    `json:"protected,omitempty"`
 	Parent     string            `json:"parent,omitempty"`
 	Queue      string            `json:"queue,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
@@ -44,6 +45,12 @@ type cancelJSON struct {
 	At     time.Time `json:"at,omitzero"`
 
 	Terminated bool `json:"terminated,omitempty"`
+}
+
+type protectedJSON struct {
+	By     string    `json:"by"`
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at,omitzero"`
 }
 
 type descriptionJSON struct {
@@ -141,6 +148,14 @@ type queueJSON struct {
 	Admitted int    `json:"admitted"` // and not ended
 }
 
+type valueJSON struct {
+	Name  string          `json:"name"`
+	Set   time.Time       `json:"set,omitzero"`
+	Value json.RawMessage `json:"value,omitempty"`
+	Data  []byte          `json:"data,omitempty"` // of another codec than JSON
+	Codec string          `json:"codec,omitempty"`
+}
+
 type countJSON struct {
 	Count int  `json:"count"`
 	All   bool `json:"all"` // false: there may be more
@@ -157,6 +172,9 @@ func workflowOf(i weft.Info) workflowJSON {
 	}
 	if c := i.Cancel; c != nil {
 		w.Cancel = &cancelJSON{c.By, c.Reason, c.At.UTC(), c.Terminated}
+	}
+	if p := i.Protected; p != nil {
+		w.Protected = &protectedJSON{p.By, p.Reason, p.At.UTC()}
 	}
 	return w
 }

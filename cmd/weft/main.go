@@ -43,11 +43,14 @@ type command struct {
 	List     list     `cmd:"" help:"List workflows, a page at a time, newest first."`
 	Count    count    `cmd:"" help:"Count workflows."`
 	Describe describe `cmd:"" help:"Show the state of a workflow, its operations, signals and children."`
+	Values   values   `cmd:"" help:"Show the values that a workflow has published, such as how far it is."`
 	History  history  `cmd:"" help:"Show the events of a workflow, oldest first."`
 	Watch    watch    `cmd:"" help:"Print the events of a workflow as they happen, until it ends. Fails unless it completes."`
 	Export   export   `cmd:"" help:"Write the history of a workflow as a file for enginetest.Replay, which checks the workflow's code against it."`
 	Engines  engines  `cmd:"" help:"List the engines that use the store, or did so lately."`
 	Queues   queues   `cmd:"" help:"List the queues that are served or in use. Reads all workflows."`
+
+	Schedules schedules `cmd:"" help:"List the schedules of the store, trigger, pause, resume or delete one."`
 
 	Start  start `cmd:"" help:"Start a workflow. Prints its id."`
 	Signal send  `cmd:"" help:"Send a signal to a workflow. Prints the id of the signal."`
@@ -59,12 +62,15 @@ type command struct {
 	Label       relabel     `cmd:"" help:"Change the labels of a workflow, by which weft list finds it."`
 	ClearSignal clearSignal `cmd:"" help:"Remove a signal that a workflow has not received."`
 	Purge       purge       `cmd:"" help:"Remove a workflow that has ended, with its history."`
+	Protect     protect     `cmd:"" help:"Keep a workflow from being removed, by whomever."`
+	Unprotect   unprotect   `cmd:"" help:"Let a workflow that is protected be removed again."`
+	Delete      deleteRun   `cmd:"" help:"Remove a workflow at once, with its history. One that has not ended is terminated first."`
 
 	Serve             serve             `cmd:"" help:"Serve a control plane for the store over HTTP, until it is told to stop."`
 	Runs              runs              `cmd:"" help:"Act on runs over a control plane."`
 	Signals           signals           `cmd:"" help:"Send signals to runs over a control plane, and look at them."`
 	Deployments       deployments       `cmd:"" help:"Record and activate deployments over a control plane."`
-	Keys              keys              `cmd:"" help:"Make, list, rotate and revoke keys of a control plane: over --url, or in a --store."`
+	Keys              keys              `cmd:"" help:"Make, list, rotate and revoke keys of a control plane: over --url, or with --write in a --store."`
 	Audit             audit             `cmd:"" help:"List what was done over a control plane, newest first."`
 	ValidateOwnership validateOwnership `cmd:"" help:"Ask a control plane whether requests came that another world should have got. Exit codes: 0 pass, 1 failure, and with --strict 2 for warnings."`
 

@@ -61,21 +61,10 @@ type deploymentsList struct {
 
 func (x *deploymentsList) Run(e *env) error {
 	return e.remotely(x.plane, func(c *remote.Client) error {
-		var t table
-		if !e.JSON {
-			t = newTable(e.out, "ID", "STATUS", "CREATED", "BY", "ACTIVATED")
-		}
-		return pages(e, x.paged, func(r weft.PageRequest) (weft.Page[wire.Deployment], error) { return c.Deployments(e, r) },
-			func(d wire.Deployment) error {
-				if e.JSON {
-					return printJSON(e.out, d)
-				}
-				t.row(word(d.DeploymentID), or(text(d.Status)), at(d.CreatedAt), or(text(d.CreatedBy)), at(d.ActivatedAt))
-				return nil
-			}, func() {
-				if !e.JSON {
-					t.end()
-				}
+		return tabled(e, x.paged, []string{"ID", "STATUS", "CREATED", "BY", "ACTIVATED"},
+			func(r weft.PageRequest) (weft.Page[wire.Deployment], error) { return c.Deployments(e, r) },
+			func(d wire.Deployment) []string {
+				return []string{word(d.DeploymentID), or(text(d.Status)), at(d.CreatedAt), or(text(d.CreatedBy)), at(d.ActivatedAt)}
 			})
 	})
 }
@@ -157,12 +146,13 @@ type keys struct {
 	Revoke keysRevoke `cmd:"" help:"Make all secrets of a key invalid at once."`
 }
 
-// anyPlane is the control plane, or a store if no URL is given.
+// anyPlane is the control plane, or the store if it is to be written or no URL is given.
 type anyPlane struct{ plane }
 
-// with calls f with a client of the control plane, or of one on the store.
+// with calls f with a client of the control plane, or of one on the store. The environment may name both:
+// --write, which no verb over a control plane needs, says that the store is meant.
 func (p anyPlane) with(e *env, f func(c *remote.Client) error) error {
-	if p.URL == "" && e.Store != "" {
+	if e.Write || p.URL == "" && e.Store != "" {
 		return e.onStore(f)
 	}
 	return e.remotely(p.plane, f)
@@ -229,22 +219,11 @@ type keysList struct {
 
 func (x *keysList) Run(e *env) error {
 	return x.with(e, func(c *remote.Client) error {
-		var t table
-		if !e.JSON {
-			t = newTable(e.out, "ID", "PROJECT", "ENVIRONMENT", "SCOPES", "CREATED", "EXPIRES", "REVOKED")
-		}
-		return pages(e, x.paged, func(r weft.PageRequest) (weft.Page[wire.Key], error) { return c.Keys(e, r) },
-			func(k wire.Key) error {
-				if e.JSON {
-					return printJSON(e.out, k)
-				}
+		return tabled(e, x.paged, []string{"ID", "PROJECT", "ENVIRONMENT", "SCOPES", "CREATED", "EXPIRES", "REVOKED"},
+			func(r weft.PageRequest) (weft.Page[wire.Key], error) { return c.Keys(e, r) },
+			func(k wire.Key) []string {
 				scopes, _ := json.Marshal(k.Scopes) // strings have JSON
-				t.row(word(k.KeyID), or(text(k.Project)), or(text(k.Environment)), text(string(scopes)), at(k.CreatedAt), at(k.ExpiresAt), at(k.RevokedAt))
-				return nil
-			}, func() {
-				if !e.JSON {
-					t.end()
-				}
+				return []string{word(k.KeyID), or(text(k.Project)), or(text(k.Environment)), text(string(scopes)), at(k.CreatedAt), at(k.ExpiresAt), at(k.RevokedAt)}
 			})
 	})
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	remote "github.com/weft-go/weft/client"
 	"github.com/weft-go/weft/control/wire"
-	wsignal "github.com/weft-go/weft/signal"
 )
 
 // runs are the verbs about runs of a control plane.
@@ -63,6 +62,25 @@ func pages[T any](e *env, p paged, read func(weft.PageRequest) (weft.Page[T], er
 	}
 	end()
 	return nil
+}
+
+// tabled prints the items of pages as a table, or as JSON.
+func tabled[T any](e *env, p paged, columns []string, read func(weft.PageRequest) (weft.Page[T], error), cells func(T) []string) error {
+	var t table
+	if !e.JSON {
+		t = newTable(e.out, columns...)
+	}
+	return pages(e, p, read, func(item T) error {
+		if e.JSON {
+			return printJSON(e.out, item)
+		}
+		t.row(cells(item)...)
+		return nil
+	}, func() {
+		if !e.JSON {
+			t.end()
+		}
+	})
 }
 
 type runsList struct {
@@ -148,20 +166,12 @@ func shownJSON(data json.RawMessage) string {
 
 type runsStart struct {
 	plane
-	Workflow       string   `arg:"" help:"The name of the workflow."`
-	ID             string   `arg:"" optional:"" help:"The id of the run. By default one is made."`
-	Input          string   `default:"null" placeholder:"JSON" help:"The input: JSON, @FILE, or - for standard input (default null)."`
-	Queue          string   `placeholder:"NAME" help:"The queue in which it waits."`
-	Label          []string `sep:"none" placeholder:"NAME=VALUE" help:"A label by which it is found. Repeat it for several."`
-	IdempotencyKey string   `placeholder:"KEY" help:"The same key again, with the same arguments, starts nothing and prints the same id."`
+	starting
+	IdempotencyKey string `placeholder:"KEY" help:"The same key again, with the same arguments, starts nothing and prints the same id."`
 }
 
 func (s *runsStart) Run(e *env) error {
-	input, err := e.payload("input", s.Input)
-	if err != nil {
-		return err
-	}
-	labels, err := labelsOf(s.Label)
+	r, err := s.request(e)
 	if err != nil {
 		return err
 	}
@@ -170,15 +180,11 @@ func (s *runsStart) Run(e *env) error {
 		if s.IdempotencyKey != "" {
 			ctx = remote.WithIdempotencyKey(ctx, s.IdempotencyKey)
 		}
-		i, err := c.StartWorkflow(ctx, &weft.StartRequest{Workflow: s.Workflow, ID: s.ID, Input: input, Options: weft.StartOptions{Queue: s.Queue, Labels: labels}})
+		i, err := c.StartWorkflow(ctx, r)
 		if err != nil {
 			return err
 		}
-		if e.JSON {
-			return printJSON(e.out, workflowOf(i))
-		}
-		_, err = fmt.Fprintln(e.out, word(i.ID))
-		return err
+		return e.started(i)
 	})
 }
 
@@ -203,82 +209,50 @@ type runsEvents struct {
 
 func (x *runsEvents) Run(e *env) error {
 	return e.remotely(x.plane, func(c *remote.Client) error {
-		var t table
-		if !e.JSON {
-			t = newTable(e.out, "TIME", "EVENT", "OPERATION", "WHAT", "DETAIL")
-		}
-		return pages(e, paged{Limit: x.Limit, Cursor: x.Cursor, OldestFirst: true},
+		return tabled(e, paged{Limit: x.Limit, Cursor: x.Cursor, OldestFirst: true}, []string{"TIME", "EVENT", "OPERATION", "WHAT", "DETAIL"},
 			func(r weft.PageRequest) (weft.Page[wire.Event], error) { return c.Events(e, x.ID, r) },
-			func(v wire.Event) error {
-				if e.JSON {
-					return printJSON(e.out, v)
-				}
+			func(v wire.Event) []string {
 				detail := shownJSON(v.Result)
 				if v.Error != nil {
 					detail = text(v.Error.Message)
 				}
-				t.row(exactly(v.CreatedAt), or(text(v.Kind)), or(text(v.Operation)), or(text(strings.TrimSpace(v.Of+" "+v.Name))), or(cut(detail, 80)))
-				return nil
-			}, func() {
-				if !e.JSON {
-					t.end()
-				}
+				return []string{exactly(v.CreatedAt), or(text(v.Kind)), or(text(v.Operation)), or(text(strings.TrimSpace(v.Of + " " + v.Name))), or(cut(detail, 80))}
 			})
 	})
 }
 
-// done prints that a verb about id has done something.
-func (e *env) done(id, what string) error {
-	if e.JSON {
-		return printJSON(e.out, struct {
-			ID   string `json:"id"`
-			Done string `json:"done"`
-		}{id, e.verb})
-	}
-	_, err := fmt.Fprintf(e.out, "%s: %s\n", word(id), what)
-	return err
-}
-
-type runsCancel struct {
+// An action is a verb about a run that only needs to know why.
+type action struct {
 	oneRun
 	sure
 }
+
+// do calls f, and prints that it is done.
+func (x *action) do(e *env, done string, f func(c *remote.Client, by weft.Actor) error) error {
+	return e.remotely(x.plane, func(c *remote.Client) error {
+		if err := f(c, x.by()); err != nil {
+			return err
+		}
+		return e.done(x.ID, done)
+	})
+}
+
+type runsCancel struct{ action }
 
 func (x *runsCancel) Run(e *env) error {
-	return e.remotely(x.plane, func(c *remote.Client) error {
-		if err := c.Cancel(e, x.ID, x.by()); err != nil {
-			return err
-		}
-		return e.done(x.ID, "is asked to stop")
-	})
+	return x.do(e, "is asked to stop", func(c *remote.Client, by weft.Actor) error { return c.Cancel(e, x.ID, by) })
 }
 
-type runsResume struct {
-	oneRun
-	sure
-}
+type runsResume struct{ action }
 
 func (x *runsResume) Run(e *env) error {
-	return e.remotely(x.plane, func(c *remote.Client) error {
-		if err := c.Resume(e, x.ID, x.by()); err != nil {
-			return err
-		}
-		return e.done(x.ID, "continues")
-	})
+	return x.do(e, "continues", func(c *remote.Client, by weft.Actor) error { return c.Resume(e, x.ID, by) })
 }
 
-type runsPurge struct {
-	oneRun
-	sure
-}
+type runsPurge struct{ action }
 
 func (x *runsPurge) Run(e *env) error {
-	return e.remotely(x.plane, func(c *remote.Client) error {
-		if err := c.Purge(e, x.ID, x.by()); err != nil {
-			return err
-		}
-		return e.done(x.ID, "is purged")
-	})
+	return x.do(e, "is purged", func(c *remote.Client, by weft.Actor) error { return c.Purge(e, x.ID, by) })
 }
 
 type runsResolve struct {
@@ -321,31 +295,20 @@ type signals struct {
 
 type signalsSend struct {
 	plane
-	Target  string `arg:"" name:"run" help:"The id of the run."`
-	Name    string `arg:"" help:"The name of the signal."`
-	ID      string `name:"id" placeholder:"ID" help:"The id of the signal. The same id again is accepted once. By default one is made."`
-	Payload string `default:"null" placeholder:"JSON" help:"The payload: JSON, @FILE, or - for standard input (default null)."`
+	sending
 }
 
 func (s *signalsSend) Run(e *env) error {
-	payload, err := e.payload("payload", s.Payload)
+	m, err := s.message(e)
 	if err != nil {
 		return err
-	}
-	m := wsignal.Message{WorkflowID: s.Target, Name: s.Name, Payload: payload, ID: nil}
-	if s.ID != "" {
-		m.ID = &s.ID
 	}
 	return e.remotely(s.plane, func(c *remote.Client) error {
 		a, err := c.SendSignal(e, m)
 		if err != nil {
 			return err
 		}
-		if e.JSON {
-			return printJSON(e.out, a)
-		}
-		_, err = fmt.Fprintln(e.out, word(a.SignalID))
-		return err
+		return e.sent(a)
 	})
 }
 
@@ -356,42 +319,27 @@ type signalsList struct {
 
 func (x *signalsList) Run(e *env) error {
 	return e.remotely(x.plane, func(c *remote.Client) error {
-		var t table
-		if !e.JSON {
-			t = newTable(e.out, "NAME", "ID", "ACCEPTED", "BYTES", "DETAIL")
-		}
-		return pages(e, x.paged, func(r weft.PageRequest) (weft.Page[weft.SignalInfo], error) { return c.Signals(e, x.ID, r) },
-			func(s weft.SignalInfo) error {
-				if e.JSON {
-					return printJSON(e.out, s)
-				}
+		return tabled(e, x.paged, []string{"NAME", "ID", "ACCEPTED", "BYTES", "DETAIL"},
+			func(r weft.PageRequest) (weft.Page[weft.SignalInfo], error) { return c.Signals(e, x.ID, r) },
+			func(s weft.SignalInfo) []string {
 				detail := ""
 				if s.Indeterminate {
 					detail = "its acceptance is indeterminate"
 				}
-				t.row(word(s.Name), word(s.ID), at(s.AcceptedAt), fmt.Sprint(s.Bytes), or(detail))
-				return nil
-			}, func() {
-				if !e.JSON {
-					t.end()
-				}
+				return []string{word(s.Name), word(s.ID), at(s.AcceptedAt), fmt.Sprint(s.Bytes), or(detail)}
 			})
 	})
 }
 
 type signalsClear struct {
-	oneRun
+	action
 	Name     string `arg:"" help:"The name of the signal."`
 	SignalID string `arg:"" help:"The id of the signal."`
-	sure
 }
 
 func (x *signalsClear) Run(e *env) error {
-	return e.remotely(x.plane, func(c *remote.Client) error {
-		if err := c.ClearSignal(e, x.ID, x.Name, x.SignalID, x.by()); err != nil {
-			return err
-		}
-		return e.done(x.ID, "the signal is removed")
+	return x.do(e, "the signal is removed", func(c *remote.Client, by weft.Actor) error {
+		return c.ClearSignal(e, x.ID, x.Name, x.SignalID, by)
 	})
 }
 
@@ -419,21 +367,10 @@ func (x *audit) Run(e *env) error {
 	}
 	f := remote.AuditFilter{Action: x.Action, Result: x.Result, KeyID: x.KeyID, RunID: x.RunID, From: from, To: to}
 	return e.remotely(x.plane, func(c *remote.Client) error {
-		var t table
-		if !e.JSON {
-			t = newTable(e.out, "TIME", "KEY", "OPERATION", "RESULT", "RESOURCE", "DETAIL")
-		}
-		return pages(e, x.paged, func(r weft.PageRequest) (weft.Page[wire.AuditRow], error) { return c.Audit(e, f, r) },
-			func(a wire.AuditRow) error {
-				if e.JSON {
-					return printJSON(e.out, a)
-				}
-				t.row(exactly(a.CreatedAt), or(word(a.KeyID)), or(text(a.Action)), or(text(a.Result)), or(text(a.Resource)), or(auditDetail(a.Metadata)))
-				return nil
-			}, func() {
-				if !e.JSON {
-					t.end()
-				}
+		return tabled(e, x.paged, []string{"TIME", "KEY", "OPERATION", "RESULT", "RESOURCE", "DETAIL"},
+			func(r weft.PageRequest) (weft.Page[wire.AuditRow], error) { return c.Audit(e, f, r) },
+			func(a wire.AuditRow) []string {
+				return []string{exactly(a.CreatedAt), or(word(a.KeyID)), or(text(a.Action)), or(text(a.Result)), or(text(a.Resource)), or(auditDetail(a.Metadata))}
 			})
 	})
 }

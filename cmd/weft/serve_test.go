@@ -130,6 +130,12 @@ func (x *planeShell) stop() {
 	if err := x.process.Process.Signal(syscall.SIGTERM); err != nil {
 		x.t.Fatal(err)
 	}
+	x.ends()
+}
+
+// ends waits until the process has ended, well.
+func (x *planeShell) ends() {
+	x.t.Helper()
 	select {
 	case <-x.ended:
 	case <-time.After(30 * time.Second):
@@ -257,6 +263,13 @@ func TestDeploymentVerbs(t *testing.T) {
 	if got := x.done("deployments", "activate", "demo-1", "--expect", "shop-2"); got != "demo-1: was active already" {
 		t.Errorf("again: %s", got)
 	}
+	if got := x.done("runs", "start", "checkout", "on-shop-2", "--deployment", "shop-2"); got != "on-shop-2" {
+		t.Errorf("start: %s", got)
+	}
+	if got := x.done("runs", "get", "on-shop-2"); !strings.Contains(got, "deployment  shop-2") {
+		t.Errorf("a start on a deployment that is not active: %s", got)
+	}
+	x.fails(1, "not_found", "runs", "start", "checkout", "--deployment", "shop-9")
 	if got := x.done("deployments", "list"); !strings.Contains(got, "inactive") || !strings.Contains(got, "demo-1") {
 		t.Errorf("list: %s", got)
 	}
@@ -308,7 +321,8 @@ func TestKeyVerbs(t *testing.T) {
 		// All keys are lost.
 		s.fails(2, "add --write", "keys", "create", "admin", "--scope", "admin")
 		for _, id := range []string{"admin", "second"} {
-			if made = strings.TrimSpace(s.done("keys", "create", id, "--scope", "admin", "--write")); !strings.HasPrefix(made, "weft_sk_") {
+			// WEFT_URL is set, too: of a control plane that has ended.
+			if made = x.done("keys", "create", id, "--scope", "admin", "--write"); !strings.HasPrefix(made, "weft_sk_") {
 				t.Fatalf("create in the store: %q", made)
 			}
 		}

@@ -41,12 +41,17 @@ var (
 		Run:   func(context.Context, string) (string, error) { return "", errors.New("it rains\tagain") },
 	}
 	approved = &signal.Signal[string]{Name: "approved"}
+	stage    = &engine.Value[string]{Name: "stage"}
+	left     = &engine.Value[[]string]{Name: "to do\x1b[31m"}
 
 	hello = &engine.Workflow[string, string]{Name: "hello", Func: func(run *engine.Run, name string) (string, error) {
 		return engine.Step(run, "greet", func(context.Context) (string, error) { return "hello, " + name, nil })
 	}}
 	order = &engine.Workflow[item, string]{Name: "order", Func: func(run *engine.Run, i item) (string, error) {
 		if _, err := hello.Do(run, i.Article); err != nil {
+			return "", err
+		}
+		if err := errors.Join(stage.Set(run, "charging\x07"), left.Set(run, []string{"charge", "approve"})); err != nil {
 			return "", err
 		}
 		paid, err := charge.Do(run, i)

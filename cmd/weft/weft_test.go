@@ -218,6 +218,8 @@ var reads = []read{
 	{"count.txt", []string{"count", "--label", "region=north", "--status", "failed"}},
 	{"order.txt", []string{"describe", "order-42"}},
 	{"order.json", []string{"describe", "order-42", "--json"}},
+	{"values.txt", []string{"values", "order-42"}},
+	{"values.json", []string{"values", "order-42", "--json"}},
 	{"late.txt", []string{"describe", "late"}},
 	{"bad.txt", []string{"describe", "bad"}},
 	{"odd.txt", []string{"describe", odd}},
@@ -535,6 +537,10 @@ func TestVerbs(t *testing.T) {
 		if out := s.noted("no engine executes it", append([]string{"cancel", "late"}, say...)...); out != "late: is asked to stop\n" {
 			t.Errorf("cancel: %q", out)
 		}
+		s.done("start", "hello", "on-shop-8", "--deployment", "shop-8", "--write")
+		if out := s.done("describe", "on-shop-8", "--json"); !strings.Contains(out, `"deployment":"shop-8"`) {
+			t.Errorf("start on a deployment: %s", out)
+		}
 		s.done("start", "hello", "doomed", "--label", "team=red", "--label", "a=b=c", "--write")
 		if out := s.done("list", "--label", "a=b=c", "--label", "team=red"); !strings.Contains(out, "doomed") {
 			t.Errorf("list: %s", out)
@@ -549,6 +555,23 @@ func TestVerbs(t *testing.T) {
 			t.Errorf("terminate: %q", out)
 		}
 		s.fails(1, "has ended", append([]string{"terminate", "doomed"}, say...)...)
+		if out := ask("protect", "doomed"); out != "doomed: is protected\n" {
+			t.Errorf("protect: %q", out)
+		}
+		if out := s.done("describe", "doomed"); !strings.Contains(out, "protected") {
+			t.Errorf("describe of a workflow that is protected: %s", out)
+		}
+		for _, verb := range []string{"purge", "delete"} {
+			s.fails(1, "workflow is protected", append([]string{verb, "doomed"}, say...)...)
+		}
+		if out := ask("unprotect", "doomed"); out != "doomed: is not protected\n" {
+			t.Errorf("unprotect: %q", out)
+		}
+		s.done("start", "hello", "unwanted", "--write")
+		if out := ask("delete", "unwanted"); out != "unwanted: is deleted\n" {
+			t.Errorf("delete: %q", out)
+		}
+		s.fails(1, "not found", "describe", "unwanted")
 		if out := ask("clear-signal", "order-42", "other", "click 1", "--json"); out != `{"id":"order-42","done":"clear-signal"}`+"\n" {
 			t.Errorf("clear-signal: %q", out)
 		}
@@ -854,6 +877,7 @@ func TestNotes(t *testing.T) {
 		defer v.stop()
 		s.noted("no living engine has a workflow helo; they have: broken, hello, order, patient", "start", "helo", "typo", "--write")
 		s.done("start", "hello", "known", "--write")
+		s.noted("no living engine is of deployment shop-8: it waits for one", "start", "hello", "next", "--deployment", "shop-8", "--write")
 		if out := s.done("list", "--attention"); !strings.Contains(out, "typo") || !strings.Contains(out, "unregistered") {
 			t.Errorf("list --attention: %s", out)
 		}

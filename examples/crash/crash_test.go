@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 func testOptions(t *testing.T, store string) options {
-	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), "25"))
+	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), "15"))
 	if err != nil {
 		t.Fatal("WEFT_KILLS:", err)
 	}
@@ -94,6 +94,38 @@ func TestLedgerFindsWhatCannotBeRight(t *testing.T) {
 				t.Errorf("violations %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+// On a store so slow that a child works for a while before anything is in flight, enough kills find
+// an effect in flight nevertheless, and children do not live much longer than that takes.
+func TestSpanAdaptsToTheStore(t *testing.T) {
+	const least, kills = 500 * time.Millisecond, 200
+	for _, slow := range []time.Duration{0, least / 2, least, 5 * least, 10 * least} {
+		random := rand.New(rand.NewPCG(1, uint64(slow)))
+		span, hits, longest := least, 0, least
+		for range kills {
+			life := time.Duration(random.Int64N(int64(span) + 1))
+			hit := life > slow && random.IntN(2) == 0 // an effect is in flight half of the time
+			if hit {
+				hits++
+			}
+			span = nextSpan(span, least, hit)
+			longest = max(longest, span)
+		}
+		t.Logf("after %v: %d hits, spans up to %v", slow, hits, longest)
+		if hits*6 < kills {
+			t.Errorf("of %d kills, %d hit if nothing is in flight for %v: want a sixth at least, so that an eighth of all do", kills, hits, slow)
+		}
+		if limit := 8 * max(least, slow); longest > limit {
+			t.Errorf("children work for up to %v if nothing is in flight for %v: want at most %v", longest, slow, limit)
+		}
+	}
+	if got := nextSpan(30*least, least, false); got != 30*least {
+		t.Errorf("the span grows to %v, want a limit of %v", got, 30*least)
+	}
+	if got := nextSpan(least, least, true); got != least {
+		t.Errorf("the span shrinks to %v, want no less than %v", got, least)
 	}
 }
 

@@ -12,12 +12,13 @@ import (
 type ledger struct {
 	life       int // of the child, from 1
 	kills      int
-	hits       int // kills that found an effect in flight
-	requests   int // kills that found a start or a signal in flight
-	openings   int // kills before the child had done anything
-	others     int // lives of another build
-	lines      int // printed in this life
-	next       int // the first order number that is free
+	hits       int  // kills that found an effect in flight
+	requests   int  // kills that found a start or a signal in flight
+	openings   int  // kills before the child had done anything
+	others     int  // lives of another build
+	lines      int  // printed in this life
+	worked     bool // in this life: it has executed an order
+	next       int  // the first order number that is free
 	orders     map[int]*entry
 	open       map[int]*entry // those without a result
 	repeated   []string       // effects that were seen more than once
@@ -70,7 +71,7 @@ func (l *ledger) plan(o options, finish bool) plan {
 // begin begins the next life.
 func (l *ledger) begin() {
 	l.life++
-	l.lines = 0
+	l.lines, l.worked = 0, false
 }
 
 // killed ends a life by a kill, and records what was in flight.
@@ -117,6 +118,7 @@ func (l *ledger) read(line string) {
 		l.orders[n], l.open[n] = e, e
 		l.next = max(l.next, n+1)
 	}
+	l.worked = l.worked || word[0] == "learnt" || word[0] == "effect" || word[0] == "refused"
 	switch {
 	case word[0] == "open":
 		e.asked = l.life

@@ -46,7 +46,7 @@ func main() {
 	flag.StringVar(&o.store, "store", "sqlite", "one of "+storeNames())
 	flag.Uint64Var(&o.seed, "seed", rand.Uint64(), "decides the moments of the kills")
 	flag.IntVar(&o.clients, "clients", 16, "orders under way at once")
-	flag.DurationVar(&o.span, "span", 200*time.Millisecond, "how long the child lives at most, once it works; twice its start-up if that is longer")
+	flag.DurationVar(&o.span, "span", 200*time.Millisecond, "how long the child lives at most, once it works; twice its start-up if that is longer, and up to thirty times as long if too few kills find an effect in flight")
 	flag.StringVar(&o.dir, "dir", "", "where the store is kept; a new temporary directory")
 	flag.StringVar(&o.pg, "pg", "", "address of a PostgreSQL server; a private one, from Debian's packages")
 	flag.StringVar(&o.other, "other", "", "another build of this program, such as one with an earlier release of Weft: every other child is of that build")

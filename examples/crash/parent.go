@@ -20,19 +20,20 @@ type parent struct {
 	random  *rand.Rand
 	ledger  *ledger
 	startup time.Duration // how long a child took until it was ready, last
+	span    time.Duration // how long a child works at most: see nextSpan
 }
 
 func newParent(o options) *parent {
-	return &parent{options: o, random: rand.New(rand.NewPCG(o.seed, 1)), ledger: newLedger(), startup: 50 * time.Millisecond}
+	return &parent{options: o, random: rand.New(rand.NewPCG(o.seed, 1)), ledger: newLedger(), startup: 50 * time.Millisecond, span: o.span}
 }
 
 // stall is how long a child may print nothing.
-const stall = 30 * time.Second
+const stall = time.Minute
 
 // torture runs children until the kills are done and enough of them have found an effect in
-// flight, and lets the last one finish. On a slow machine that takes more kills.
+// flight, and lets the last one finish. Until the span is right for the machine, that may take more kills.
 func (p *parent) torture(ctx context.Context) error {
-	for p.ledger.kills < p.kills || !p.ledger.enough(p.kills) && p.ledger.kills < 4*p.kills {
+	for p.ledger.kills < p.kills || !p.ledger.enough(p.kills) && p.ledger.kills < 2*p.kills {
 		if err := p.life(ctx, false); err != nil {
 			return err
 		}
@@ -43,14 +44,41 @@ func (p *parent) torture(ctx context.Context) error {
 	return p.life(ctx, true)
 }
 
-// fuse says when the child is killed: one in eight while it opens the store and
-// recovers, the others while it works. The first child works in any case, so that, if two
-// builds alternate, the other build has created the store.
-func (p *parent) fuse() (afterWork bool, d time.Duration) {
-	if p.random.IntN(8) == 0 && p.ledger.life > 0 {
-		return false, p.upTo(p.startup + p.startup/2)
+// A moment is where a child's remaining time begins.
+type moment int
+
+const (
+	atStart moment = iota // of the process: it is killed while it opens the store
+	atReady               // its clients have begun: it is killed while it takes over what a dead child owned
+	atWork                // it executes an order
+)
+
+// fuse says when the child is killed: of eight, one while it opens the store, and two while it
+// takes over orders, which on a shared store waits until the lease of the child before has expired.
+// The others execute orders by then. The first child works in any case, so that, if two builds
+// alternate, the other build has created the store.
+func (p *parent) fuse() (from moment, d time.Duration) {
+	switch n := p.random.IntN(8); {
+	case p.ledger.life == 0 || n > 2:
+		return atWork, p.upTo(p.span)
+	case n > 0:
+		return atReady, p.upTo(p.span)
+	default:
+		return atStart, p.upTo(p.startup + p.startup/2)
 	}
-	return true, p.upTo(max(p.span, 2*p.startup)) // on a slow machine, live longer
+}
+
+// nextSpan is how long the next child works at most, after one that worked for up to span was
+// killed. A kill that hit, which is one that found an effect in flight, shortens the span, and one
+// that did not lengthens it, within once and thirty times least. So a quarter of these kills
+// hit, however slow the store is, and more if the least span is long enough.
+func nextSpan(span, least time.Duration, hit bool) time.Duration {
+	if hit {
+		span = span / 5 * 4
+	} else {
+		span = span / 100 * 108
+	}
+	return min(max(span, least), 30*least)
 }
 
 func (p *parent) upTo(d time.Duration) time.Duration {
@@ -70,10 +98,15 @@ func (p *parent) life(ctx context.Context, finish bool) error {
 	defer watchdog.Stop()
 	kill := time.AfterFunc(time.Hour, func() { killed.Store(true); _ = cmd.Process.Kill() })
 	defer kill.Stop()
-	afterWork, d := p.fuse()
-	if !finish && !afterWork {
-		kill.Reset(d)
+	from, d := p.fuse()
+	lit := finish
+	light := func(at moment) {
+		if at == from && !lit {
+			lit = true
+			kill.Reset(d)
+		}
 	}
+	light(atStart)
 	p.ledger.begin()
 	lines := bufio.NewReader(stdout)
 	for {
@@ -89,8 +122,10 @@ func (p *parent) life(ctx context.Context, finish bool) error {
 			p.startup = time.Since(began)
 			continue
 		}
-		if p.ledger.read(line); !finish && afterWork && p.ledger.lines == 1 {
-			kill.Reset(d)
+		p.ledger.read(line)
+		light(atReady)
+		if p.ledger.worked {
+			light(atWork)
 		}
 	}
 	err = cmd.Wait()
@@ -98,7 +133,11 @@ func (p *parent) life(ctx context.Context, finish bool) error {
 	case stalled.Load():
 		p.ledger.violate("the child said nothing for %v", stall)
 	case killed.Load() && err != nil:
+		hits := p.ledger.hits
 		p.ledger.killed()
+		if p.ledger.worked {
+			p.span = nextSpan(p.span, max(p.options.span, 2*p.startup), p.ledger.hits > hits)
+		}
 	case !finish || err != nil:
 		return fmt.Errorf("the child ended by itself: %v\n%s", err, last(stderr.Bytes(), 4096))
 	}

@@ -66,3 +66,20 @@ func outlived(ctx context.Context, s storage.Storage, entry []byte, now time.Tim
 	}
 	return b, nil
 }
+
+// Remembers reports whether an accepted response of a signal of the workflow has not expired yet.
+func Remembers(ctx context.Context, s storage.Storage, workflowID string, now time.Time) (bool, error) {
+	for e, err := range storage.All(ctx, s, keys.AcceptedOf(workflowID)) {
+		if err != nil {
+			return false, err
+		}
+		var a accepted
+		if _, err := record.Open(e.Key, e.Value, version, &a); err != nil {
+			return false, err
+		}
+		if a.ExpiresAt > now.UnixMicro() {
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// checkActor refuses an actor that an operator's request cannot record.
-func checkActor(a weft.Actor) error {
+// CheckActor refuses an actor that an operator's request cannot record.
+func CheckActor(a weft.Actor) error {
 	switch {
 	case blank(a.Name) && blank(a.Reason):
 		return lacking(a, "Name and Reason: who acts, and why")

@@ -21,7 +21,7 @@ import (
 
 // Activate is Engine.Activate.
 func (e *Admin) Activate(ctx context.Context, id string, by weft.Actor) error {
-	if err := errors.Join(checkActor(by), payload.CheckName("deployment", id, keys.MaxName)); err != nil {
+	if err := errors.Join(CheckActor(by), payload.CheckName("deployment", id, keys.MaxName)); err != nil {
 		return err
 	}
 	call := waiting.New(ctx, "activation of deployment", id)
@@ -39,7 +39,7 @@ func (e *Admin) Activate(ctx context.Context, id string, by weft.Actor) error {
 
 // Rollback is Engine.Rollback.
 func (e *Admin) Rollback(ctx context.Context, by weft.Actor) error {
-	if err := checkActor(by); err != nil {
+	if err := CheckActor(by); err != nil {
 		return err
 	}
 	call := waiting.New(ctx, "rollback of", "the active deployment")

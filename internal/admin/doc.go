@@ -1,6 +1,6 @@
 // Package admin does what clients and operators ask for about workflows that exist (result,
-// payloads, cancel, terminate, resolve, resume, signals, purge, inspect, export, replay_check,
-// rehearse),
+// payloads, cancel, terminate, resolve, resume, signals, purge, delete, protect, archive, inspect,
+// export, replay_check, rehearse),
 // about engines (engines), deployments (deployment) and the store (restored).
 //
 // A new verb that changes a running workflow uses the loop in package worker, Change, and the

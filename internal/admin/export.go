@@ -17,6 +17,11 @@ func (e *Admin) Export(ctx context.Context, id string, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	return e.export(ctx, s, w)
+}
+
+// export writes s.
+func (e *Admin) export(ctx context.Context, s *snapshot, w io.Writer) error {
 	return export.Write(w, s.preamble(), e.historyOf(ctx, s))
 }
 

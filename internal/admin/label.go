@@ -17,7 +17,7 @@ import (
 
 // Label is Engine.Label.
 func (e *Admin) Label(ctx context.Context, id string, labels map[string]string, by weft.Actor) error {
-	if err := errors.Join(checkActor(by), payload.CheckID(id), checkChanges(labels)); err != nil {
+	if err := errors.Join(CheckActor(by), payload.CheckID(id), checkChanges(labels)); err != nil {
 		return err
 	}
 	call := waiting.New(ctx, "labels of workflow", id)

@@ -25,7 +25,7 @@ func (e *Admin) Resolve(ctx context.Context, id, operation string, a activity.An
 
 func (e *Admin) resolveOperation(ctx context.Context, id, operation string, a activity.Answer, by weft.Actor) error {
 	v, result, err := e.personal(a, operation)
-	if err := errors.Join(checkActor(by), err); err != nil {
+	if err := errors.Join(CheckActor(by), err); err != nil {
 		return err
 	}
 	verb := journal.Verb{Name: run.Resolution(operation, v.State), By: by.Name, Why: by.Reason}

@@ -20,7 +20,7 @@ import (
 
 // Restored is Engine.Restored.
 func (e *Admin) Restored(ctx context.Context, above uint64, by weft.Actor) error {
-	if err := checkActor(by); err != nil {
+	if err := CheckActor(by); err != nil {
 		return err
 	}
 	if above >= math.MaxInt64 {

@@ -22,7 +22,7 @@ func (e *Admin) Resume(ctx context.Context, id string, by weft.Actor) error {
 }
 
 func (e *Admin) resumeWorkflow(ctx context.Context, id string, by weft.Actor) error {
-	if err := checkActor(by); err != nil {
+	if err := CheckActor(by); err != nil {
 		return err
 	}
 	verb := journal.Verb{Name: run.Retried, By: by.Name, Why: by.Reason}

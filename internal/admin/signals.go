@@ -56,7 +56,7 @@ func (e *Admin) ClearSignal(ctx context.Context, id, name, signalID string, by w
 }
 
 func (e *Admin) clearSignal(ctx context.Context, id, name, signalID string, by weft.Actor) error {
-	if err := errors.Join(checkActor(by), payload.CheckName("signal name", name, keys.MaxName), payload.CheckSignalID(signalID)); err != nil {
+	if err := errors.Join(CheckActor(by), payload.CheckName("signal name", name, keys.MaxName), payload.CheckSignalID(signalID)); err != nil {
 		return err
 	}
 	verb := journal.Verb{Name: "clear signal " + name + " " + signalID, By: by.Name, Why: by.Reason}

@@ -21,11 +21,12 @@ import (
 // Terminate is Engine.Terminate.
 func (e *Admin) Terminate(ctx context.Context, id string, by weft.Actor) error {
 	call := waiting.New(ctx, "termination of workflow", id)
-	return call.Explain(e.terminateWorkflow(call, id, by))
+	return call.Explain(e.terminateWorkflow(call, id, by, func(*journal.Workflow) error { return nil }))
 }
 
-func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor) error {
-	if err := errors.Join(checkActor(by), payload.CheckID(id)); err != nil {
+// terminateWorkflow terminates a workflow unless may returns an error for its record.
+func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor, may func(wf *journal.Workflow) error) error {
+	if err := errors.Join(CheckActor(by), payload.CheckID(id)); err != nil {
 		return err
 	}
 	var tries []*journal.Write
@@ -46,6 +47,9 @@ func (e *Admin) terminateWorkflow(ctx context.Context, id string, by weft.Actor)
 				return nil, payload.NotFound(id)
 			case wf.Status.Terminal():
 				return nil, &weft.TerminalError{WorkflowID: id, Status: wf.Status}
+			}
+			if err := may(wf); err != nil {
+				return nil, err
 			}
 			unfinished, err := e.unfinished(ctx, wf)
 			if err != nil {

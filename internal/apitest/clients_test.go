@@ -59,7 +59,7 @@ func script(t testing.TB, s *server, name, runID string, into any) {
 // A client in TypeScript, on types that are made of the document, compiles under tsc --strict, and runs.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, store storage.Storage) {
+	onTwoStores(t, func(t *testing.T, store storage.Storage) {
 		s := serve(t, store)
 		var got struct {
 			Status, Accepted, Code string
@@ -83,7 +83,7 @@ func TestTypeScript(t *testing.T) {
 // The client of json-rpc-2.0, which knows nothing of Weft, does all of §5.
 func TestJSONRPC20(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, store storage.Storage) {
+	onTwoStores(t, func(t *testing.T, store storage.Storage) {
 		s := serve(t, store)
 		var got, want any
 		script(t, s, "rpc.js", "order-rpc", &got)
@@ -110,7 +110,7 @@ func shell(t testing.TB, s *server, commands string) string {
 // The commands of the guide, with curl.
 func TestCurl(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, store storage.Storage) {
+	onTwoStores(t, func(t *testing.T, store storage.Storage) {
 		s := serve(t, store)
 		const create = `curl -sS -H "$AUTH" -H 'Idempotency-Key: order-42' -H 'Content-Type: application/json' \
 			-d '{"workflowName":"checkout","input":{"cents":4900}}' $URL/v1/runs`
@@ -135,7 +135,7 @@ func TestCurl(t *testing.T) {
 // SIG-35, SIG-36, SIG-52: one signal by every transport has one result, and is delivered once.
 func TestOneSignalByEveryTransport(t *testing.T) {
 	t.Parallel()
-	onStores(t, func(t *testing.T, store storage.Storage) {
+	onTwoStores(t, func(t *testing.T, store storage.Storage) {
 		s := serve(t, store)
 		s.post("/v1/runs", "k", members{"workflowName": "collect", "runId": "order-7"}, 201)
 		const payload = `{"receipt":"r1"}`

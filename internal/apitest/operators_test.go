@@ -204,15 +204,16 @@ func TestDocumentIsServed(t *testing.T) {
 
 // ready is 503 while the store does not answer, and health is 200.
 func TestReadyAsksTheStore(t *testing.T) {
-	store := new(memory.Store)
-	s := serve(t, store)
-	s.must(request{method: "GET", path: "/v1/ready"}, 200)
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the store is missed", func() bool { return s.send(request{method: "GET", path: "/v1/ready"}).status == 503 })
-	s.must(request{method: "GET", path: "/v1/health"}, 200)
-	s.refusal(s.send(request{method: "GET", path: "/v1/runs", secret: admin}), 503, "store_unavailable")
+	onStores(t, func(t *testing.T, store storage.Storage) {
+		s := serve(t, store)
+		s.must(request{method: "GET", path: "/v1/ready"}, 200)
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the store is missed", func() bool { return s.send(request{method: "GET", path: "/v1/ready"}).status == 503 })
+		s.must(request{method: "GET", path: "/v1/health"}, 200)
+		s.refusal(s.send(request{method: "GET", path: "/v1/runs", secret: admin}), 503, "store_unavailable")
+	})
 }
 
 func TestWebhooks(t *testing.T) {

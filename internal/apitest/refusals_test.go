@@ -215,17 +215,18 @@ func TestEveryOperationIsCounted(t *testing.T) {
 
 // A record that is damaged is 500, of every operation that reads the key.
 func TestEveryOperationNoticesDamage(t *testing.T) {
-	store := new(memory.Store)
-	s := serve(t, store)
-	sum := sha256.Sum256([]byte(admin))
-	s.get("/v1/runs", http.StatusOK) // from now on, the token is none of the unknown ones, whose number is bounded
-	b := storage.Batch{Ops: []storage.Op{storage.Put(keys.ControlKey(hex.EncodeToString(sum[:])), []byte("damaged"))}}
-	if err := store.Commit(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range documented(t, http.StatusInternalServerError) {
-		s.refusal(s.send(sample(o)), http.StatusInternalServerError, "damaged")
-	}
+	onStores(t, func(t *testing.T, store storage.Storage) {
+		s := serve(t, store)
+		sum := sha256.Sum256([]byte(admin))
+		s.get("/v1/runs", http.StatusOK) // from now on, the token is none of the unknown ones, whose number is bounded
+		b := storage.Batch{Ops: []storage.Op{storage.Put(keys.ControlKey(hex.EncodeToString(sum[:])), []byte("damaged"))}}
+		if err := store.Commit(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range documented(t, http.StatusInternalServerError) {
+			s.refusal(s.send(sample(o)), http.StatusInternalServerError, "damaged")
+		}
+	})
 }
 
 // Operations of a later release are 501, after the checks that all operations have.

@@ -17,9 +17,12 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/control"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/bolt"
 	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/postgres"
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
@@ -75,7 +78,7 @@ func serve(t testing.TB, store storage.Storage, changes ...func(*control.Config)
 			t.Errorf("the plane: %v", err)
 		}
 		stop()
-		if err := <-ran; err != nil && !errors.Is(err, context.Canceled) {
+		if err := <-ran; err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, storage.ErrClosed) { // by the test
 			t.Errorf("the engine: %v", err)
 		}
 		eng.Close()
@@ -83,11 +86,37 @@ func serve(t testing.TB, store storage.Storage, changes ...func(*control.Config)
 	return &server{t: t, url: web.URL, store: store, eng: eng, plane: plane}
 }
 
-// stores are those that a test of the whole is run on.
+// stores opens a new store of each kind.
+var stores = map[string]func(t *testing.T) (storage.Storage, error){
+	"memory": func(*testing.T) (storage.Storage, error) { return new(memory.Store), nil },
+	"sqlite": func(t *testing.T) (storage.Storage, error) {
+		return sqlite.Open(filepath.Join(t.TempDir(), "weft.db"), nil)
+	},
+	"bolt": func(t *testing.T) (storage.Storage, error) {
+		return bolt.Open(filepath.Join(t.TempDir(), "weft.bolt"), nil)
+	},
+	"postgres": func(t *testing.T) (storage.Storage, error) {
+		return postgres.Open(context.Background(), pgtest.URL(t), nil)
+	},
+}
+
+// onStores runs a test on a new store of each kind.
 func onStores(t *testing.T, test func(t *testing.T, store storage.Storage)) {
-	t.Run("memory", func(t *testing.T) { test(t, new(memory.Store)) })
-	t.Run("sqlite", func(t *testing.T) {
-		store, err := sqlite.Open(filepath.Join(t.TempDir(), "weft.db"), nil)
+	for name := range stores {
+		onStore(t, name, test)
+	}
+}
+
+// onTwoStores runs a test of a client that knows nothing of Weft on the two stores that are the quickest. What it
+// sends and gets is on all stores what onStores has compared.
+func onTwoStores(t *testing.T, test func(t *testing.T, store storage.Storage)) {
+	onStore(t, "memory", test)
+	onStore(t, "sqlite", test)
+}
+
+func onStore(t *testing.T, name string, test func(t *testing.T, store storage.Storage)) {
+	t.Run(name, func(t *testing.T) {
+		store, err := stores[name](t)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/weft-go/weft/internal/pgtest"
 )
 
 // statusesFile has a row for every documented answer: the operation, the status, and a test that provokes it.
@@ -20,7 +22,7 @@ const statusesFile = "testdata/statuses.txt"
 // TestMain runs the tests, and then compares the answers that have occurred with the document and with
 // statusesFile. A test that did not run is not missed.
 func TestMain(m *testing.M) {
-	status := m.Run()
+	status := pgtest.Main(m)
 	http.DefaultClient.CloseIdleConnections()
 	if err := goleak.Find(); err != nil && status == 0 {
 		fmt.Fprintln(os.Stderr, err)

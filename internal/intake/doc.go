@@ -1,7 +1,8 @@
 // Package intake writes starts that come from outside of any run, and signals, also those that
 // runs send.
 //
-// start writes a start, and has the worker execute the run if it has room. send writes
+// start writes a start, and has the worker execute the run if it has room. together does so in one
+// commit with what another package has decided. send writes
 // signals: those for one workflow that are sent at the same time share a commit. hand_over
 // gives a signal to a run that waits for it in memory. If the run is parked, claim_on_signal
 // claims it in the commit that accepts the signal, or the commit writes an entry by which an

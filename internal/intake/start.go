@@ -42,11 +42,17 @@ type startCall struct {
 
 // prepareCall validates and encodes a start before anything is written.
 func (e *Intake) prepareCall(ctx context.Context, r *weft.StartRequest) (*startCall, error) {
-	s, err := e.Prepare(ctx, e.queued(r))
-	if err == nil {
-		err = s.Returns(ctx, r.Input)
-	}
+	s, err := e.PrepareStart(ctx, r)
 	return &startCall{PreparedStart: s, intake: e, fresh: r.New}, err
+}
+
+// PrepareStart validates and encodes a start from outside of any run.
+func (e *Intake) PrepareStart(ctx context.Context, r *weft.StartRequest) (*run.PreparedStart, error) {
+	s, err := e.Prepare(ctx, e.queued(r))
+	if err != nil {
+		return nil, err
+	}
+	return s, s.Returns(ctx, r.Input)
 }
 
 // queued returns r with the queue of the workflow's definition, if r leaves the queue open and
@@ -110,13 +116,7 @@ func (s *startCall) try(ctx context.Context) (info weft.Info, again bool, err er
 	if err != nil {
 		return weft.Info{}, false, err
 	}
-	err = settle.Commit(ctx, s.intake.Store, w.Batch, s.unsure, func(ctx context.Context) (bool, error) {
-		wf, err := journal.Load(ctx, s.intake.Store, s.Workflow.ID)
-		if errors.Is(err, storage.ErrNotFound) {
-			return false, nil
-		}
-		return err == nil && wf.Generation == s.Workflow.Generation, err
-	})
+	err = settle.Commit(ctx, s.intake.Store, w.Batch, s.unsure, s.landed)
 	switch {
 	case err == nil:
 		s.Begun(w)

@@ -23,6 +23,8 @@
 //     that waits.
 //   - An accepted signal and a tombstone have an entry that says when they expire (exp).
 //     Nothing is left long after that.
+//   - The entry that says when to look at a schedule (due) exists if its record names one. One that
+//     is not paused has one unless it has no more times.
 //   - The record of a deployment (dep) is under an id that a deployment may have, and its digest
 //     and its artifact's are SHA-256.
 package integrity
@@ -41,6 +43,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/schedule"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -139,6 +142,8 @@ var families = map[string]struct {
 	"exp":    {[]int{5, 6}, (*checked).expires},
 	"eng":    {[]int{2}, nil},
 	"dep":    {[]int{2}, (*checked).deployment},
+	"sch":    {[]int{2}, (*checked).schedule},
+	"due":    {[]int{4}, nil},
 	"meta":   {[]int{2}, nil},
 
 	// Of package idempotency, whose own tests check them.
@@ -149,6 +154,18 @@ var families = map[string]struct {
 
 	// Of package control, likewise.
 	"ctl": {[]int{2, 3, 4}, nil},
+}
+
+func (c *checked) schedule(e entry) {
+	r, err := schedule.Open(e.Entry)
+	switch {
+	case err != nil:
+		c.wrong(e.Key, "%v", err)
+	case r.Due != nil && !c.has(r.Due):
+		c.wrong(e.Key, "its entry %s is missing", r.Due)
+	case r.Due == nil && (len(r.Triggered) > 0 || r.Pause == nil && r.Continues()):
+		c.wrong(e.Key, "it has times to come, and nothing has an engine look at it")
+	}
 }
 
 func (c *checked) deployment(e entry) {

@@ -79,9 +79,13 @@ func (w *Workflow) SameOwnership(known *Workflow) bool {
 }
 
 // TerminatedUnder reports whether the workflow, as w is read now, has ended under the claim of
-// the owner who read it as known. That owner did not end it: then known would have ended.
+// the owner who read it as known, or was even removed since. That owner did not end it: then known
+// would have ended.
 func (w *Workflow) TerminatedUnder(known *Workflow) bool {
-	return w != nil && w.Status.Terminal() && !known.Status.Terminal() && w.sameClaim(known)
+	if w == nil || known.Status.Terminal() {
+		return false
+	}
+	return w.Tombstone() || w.Generation != known.Generation || w.Status.Terminal() && w.sameClaim(known)
 }
 
 func (w *Workflow) sameClaim(known *Workflow) bool {

@@ -65,7 +65,18 @@ func TestGoldenRecords(t *testing.T) {
 	terminated := cancelled
 	terminated.Cancel = &Request{Reason: "stuck", At: 1767355200000002, By: "ann", Terminated: true}
 
+	protected := completed
+	protected.Protect(Protection{By: "law", Reason: "case 7", At: 1767355200000006})
+	delayed := pending
+	delayed.Needs = nil
+	delayed.Delay(noon)
+	ofSchedule := pending
+	ofSchedule.Schedule = "report"
+
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
+		"workflow-protected":   wf(protected),
+		"workflow-delayed":     wf(delayed),
+		"workflow-scheduled":   wf(ofSchedule),
 		"row":                  {Key: keys.Index(gen), Version: 1, Value: &Row{ID: "order-42"}, Empty: func() any { return new(Row) }},
 		"workflow-labelled":    wf(labelled),
 		"workflow-versioned":   wf(versioned),
@@ -104,6 +115,10 @@ func TestGoldenRecords(t *testing.T) {
 			Value: &Child{Parent: gen, ID: "order-42", End: &Output{
 				Generation: "01JGZ3Q8X0000000000000000B", Status: checkpoint.StatusFailed, Error: "card declined", Stack: "goroutine 1", Sentinel: "declined",
 			}},
+		},
+		"published": {
+			Key: keys.Published("order-42", "progress"), Version: 1, Empty: func() any { return new(Published) },
+			Value: &Published{Generation: gen, Codec: "cbor", Data: []byte{0x18, 0x32}, At: 1767355200000006},
 		},
 		"slot": {
 			Key: keys.Slot("print", 3), Version: 1, Empty: func() any { return new(Slot) },
@@ -174,6 +189,10 @@ func TestGoldenRecords(t *testing.T) {
 		}),
 		"checkpoint-ahead": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc5}, 16), Time: 1767355200000010, Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "3", Of: "timer"}}, Ahead: 3600000000,
+		}),
+		"checkpoint-values": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc6}, 16), Time: 1767355200000011,
+			Events: []checkpoint.Event{{Kind: checkpoint.KindNoted, Why: checkpoint.SomeValues}, {Kind: checkpoint.KindNoted, Why: checkpoint.AllValues}},
 		}),
 		"checkpoint-skip": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc1}, 16), Time: 1767355200000007, Events: []checkpoint.Event{{Kind: checkpoint.KindSkipped}}, Skip: 1856226398208100,

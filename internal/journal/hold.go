@@ -217,6 +217,7 @@ func (w *Write) take(wf *Workflow, owner string, claim uint64, now time.Time) {
 	if wf.Status == checkpoint.StatusPending {
 		wf.Status, wf.StartedAt = checkpoint.StatusRunning, Micro(now)
 	}
+	wf.undelay()
 }
 
 // Apart returns a copy of h for a claim under which the run is driven while no other run with
@@ -244,7 +245,7 @@ func (h *Hold) Deaths(clean bool) int {
 
 // Create decides the start of a workflow, where nothing exists or on the tombstone of its id.
 // With an owner, it is claimed at once. Without one, todo is the key by which it is found. A
-// workflow with a queue has no owner, and todo is its place in the line. Its checkpoint numbers
+// workflow with a queue has no owner, and todo is its place in the line, unless it is delayed. Its checkpoint numbers
 // start at floor or above; floor is the owner's.
 func Create(wf *Workflow, on *Workflow, owner string, todo []byte, floor uint64, now time.Time) (*Write, error) {
 	next := *wf
@@ -256,7 +257,7 @@ func Create(wf *Workflow, on *Workflow, owner string, todo []byte, floor uint64,
 	}
 	w := &Write{Before: on, Batch: storage.Batch{If: []storage.Condition{free}}}
 	if owner == "" {
-		next.Todo, next.Waits = todo, wf.Queue != ""
+		next.Todo, next.Waits = todo, wf.Queue != "" && !wf.Delayed()
 		w.Batch.Ops = append(w.Batch.Ops, storage.Put(todo, nil))
 		return w, w.rewrite(&next)
 	}

@@ -27,6 +27,45 @@ func (h *Hold) Bury(now, expires time.Time) (*Write, error) {
 	})
 }
 
+// Remove decides a whole purge, if no more than most records belong to the workflow: Bury and the
+// deletion of these records in one batch. Otherwise it is Bury, whole is false, and Sweep deletes
+// the records after the write. What is stored beside a write of Remove, such as the progress of a
+// late attempt, is deleted by the next start of the id, or when the tombstone expires.
+func Remove(ctx context.Context, s storage.Storage, wf *Workflow, most int, now, expires time.Time) (w *Write, whole bool, _ error) {
+	h := &Hold{Workflow: wf}
+	var gone []storage.Op
+	for _, r := range keys.Children(wf.ID) {
+		r.Limit = most + 1 - len(gone)
+		page, err := s.Scan(ctx, r)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, e := range page {
+			if keys.IsCheckpoint(wf.ID, e.Key) {
+				n, err := keys.Number(e.Key)
+				if err != nil {
+					return nil, false, err
+				}
+				h.Head = max(h.Head, n)
+			}
+			gone = append(gone, storage.Delete(e.Key))
+		}
+		if len(gone) > most {
+			if h, err = FindUnread(ctx, s, wf); err != nil {
+				return nil, false, err
+			}
+			w, err = h.Bury(now, expires)
+			return w, false, err
+		}
+	}
+	w, err := h.Bury(now, expires)
+	if err != nil {
+		return nil, false, err
+	}
+	w.Batch.Ops = append(w.Batch.Ops, gone...)
+	return w, true, nil
+}
+
 const purgePage = 500
 
 // Sweep deletes everything that belongs to a tombstone's id, one page at a time, and only

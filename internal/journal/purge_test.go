@@ -236,3 +236,41 @@ func TestFutureRecordsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A small workflow is removed with all that belongs to it in one batch. Of a large one only the
+// record is replaced, and what is left is swept. Both leave the same tombstone.
+func TestRemove(t *testing.T) {
+	for _, steps := range []int{0, 5, 40} {
+		s := new(memory.Store)
+		h := started(t, s, "a", "me")
+		for range steps {
+			h = commit(t, s, appended(t, h, noon, checkpoint.Event{Kind: checkpoint.KindFired}))
+		}
+		h = ended(t, s, h, noon)
+		started(t, s, "a:b", "me")
+		n, other := children(t, s, "a"), children(t, s, "a:b")
+		for _, most := range []int{n - 1, n} {
+			wantWhole := most == n
+			w, whole, err := Remove(ctx, s, load(t, s, "a"), most, noon, noon.Add(time.Hour))
+			if err != nil || whole != wantWhole {
+				t.Fatalf("%d records, at most %d: whole %t, %v", n, most, whole, err)
+			}
+			alone, err := h.Bury(noon, noon.Add(time.Hour))
+			if err != nil || string(alone.After.Raw()) != string(w.After.Raw()) {
+				t.Errorf("%d records, at most %d: tombstone %+v, %v; want %+v", n, most, w.After, err, alone.After)
+			}
+			if !whole {
+				continue
+			}
+			if err := s.Commit(ctx, w.Batch); err != nil {
+				t.Fatal(err)
+			}
+			if left := children(t, s, "a"); left != 0 {
+				t.Errorf("%d records are left", left)
+			}
+			if left := children(t, s, "a:b"); left != other {
+				t.Errorf("of another workflow %d records are left, want %d", left, other)
+			}
+		}
+	}
+}

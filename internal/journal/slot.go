@@ -38,7 +38,8 @@ func (h *Hold) Admit(owner string, slot int, floor uint64, now time.Time) (*Writ
 
 var errWaits = errors.New("checkpoint: claim of a run that was not admitted to its queue")
 
-// depart removes an ended run from the lists by which it is found, and from its slot.
+// depart removes an ended run from the lists by which it is found, and from its slot. If a schedule
+// has started it, an engine looks at the schedule next.
 func (w *Write) depart(ended *Workflow) *Workflow {
 	wf := *ended
 	if wf.Owner != "" {
@@ -51,6 +52,10 @@ func (w *Write) depart(ended *Workflow) *Workflow {
 	if wf.Slot > 0 {
 		w.Batch.Ops = append(w.Batch.Ops, storage.Delete(keys.Slot(wf.Queue, wf.Slot)))
 		wf.Slot = 0
+	}
+	wf.undelay()
+	if wf.Schedule != "" {
+		w.Batch.Ops = append(w.Batch.Ops, storage.Put(keys.ScheduleHint(wf.Schedule), nil))
 	}
 	return &wf
 }

@@ -114,6 +114,17 @@ type Workflow struct {
 	// change, in the order in which they were made.
 	Versions []Choice `cbor:"34,keyasint,omitempty"`
 
+	// Protected: the run is not removed. See Protect.
+	Protected *Protection `cbor:"50,keyasint,omitempty"`
+
+	// StartAt, until the run begins, is when it may begin at the earliest; zero means at once. A
+	// run with a queue joins the line then. See Delay.
+	StartAt int64 `cbor:"40,keyasint,omitempty"`
+
+	// Schedule is the id of the schedule that has started the run; "" means none. An engine looks
+	// at the schedule when the run has ended.
+	Schedule string `cbor:"41,keyasint,omitempty"`
+
 	key     []byte // nil: not made yet
 	raw     []byte
 	unknown record.Unknown
@@ -163,6 +174,13 @@ type Request struct {
 	Terminated bool   `cbor:"4,keyasint,omitempty"`
 }
 
+// A Protection says who has protected a run from being removed, and why.
+type Protection struct {
+	By     string `cbor:"1,keyasint"`
+	Reason string `cbor:"2,keyasint"`
+	At     int64  `cbor:"3,keyasint"`
+}
+
 // An Attention says why a running workflow needs a person.
 type Attention struct {
 	Reason    string `cbor:"1,keyasint"`
@@ -183,7 +201,7 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities = []string{keepsChildren, namespace.Need, versions}
+var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater}
 
 // versions is the ability to go on by the run's choices, and to leave it to an engine whose code
 // has their versions.
@@ -205,8 +223,70 @@ func (w *Workflow) Chosen(change string) *Choice {
 	return nil
 }
 
+// startsLater is the ability to leave a run alone until its StartAt. A run needs it until it begins.
+const startsLater = "delay"
+
+// Delay has a run that is to be started begin at a time, and not before.
+func (w *Workflow) Delay(until time.Time) {
+	w.StartAt, w.Waits = Micro(until), false
+	w.Needs = append(w.Needs, startsLater)
+}
+
+// Delayed reports whether the run was delayed and has not begun, nor joined the line of its queue.
+func (w *Workflow) Delayed() bool { return w.StartAt != 0 }
+
+// MayStart reports whether the time has come at which a delayed run may begin. It is true for any
+// other run.
+func (w *Workflow) MayStart(now time.Time) bool { return w.StartAt == 0 || Micro(now) >= w.StartAt }
+
+// Enqueue decides that a delayed run joins the line of its queue.
+func (w *Workflow) Enqueue(now time.Time) (storage.Batch, error) {
+	next := *w
+	next.undelay()
+	next.State++
+	next.Waits, next.Todo = true, keys.Line(w.Queue, now, w.ID)
+	_, ops, err := Replace(w, &next)
+	return storage.Batch{
+		If:  []storage.Condition{w.Unchanged()},
+		Ops: append(ops, storage.Delete(w.Todo), storage.Put(next.Todo, nil)),
+	}, err
+}
+
+// undelay notes that a run is not delayed any more.
+func (w *Workflow) undelay() {
+	if w.StartAt == 0 {
+		return
+	}
+	w.StartAt = 0
+	w.Needs = slices.DeleteFunc(slices.Clone(w.Needs), func(need string) bool { return need == startsLater })
+	if len(w.Needs) == 0 {
+		w.Needs = nil
+	}
+}
+
 // keepsChildren is the ability to start the children of a run on its deployment, Pinned or not.
 const keepsChildren = "deployment"
+
+// protects is the ability to leave a run that is protected where it is.
+const protects = "protected"
+
+// Protect protects the run from being removed. A release that does not know of protection must not
+// remove it either.
+func (w *Workflow) Protect(p Protection) {
+	w.Protected = &p
+	if !slices.Contains(w.Needs, protects) {
+		w.Needs = append(slices.Clip(w.Needs), protects)
+	}
+}
+
+// Unprotect permits that the run is removed.
+func (w *Workflow) Unprotect() {
+	w.Protected = nil
+	w.Needs = slices.DeleteFunc(slices.Clone(w.Needs), func(need string) bool { return need == protects })
+	if len(w.Needs) == 0 {
+		w.Needs = nil
+	}
+}
 
 // StartOn binds a run that is to be started to a deployment, with all of its children.
 func (w *Workflow) StartOn(deployment string) {

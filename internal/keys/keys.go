@@ -34,6 +34,15 @@ func Input(id string) []byte { return append(key("wf:", id), ":in"...) }
 // Output is the key of a workflow's result or failure: wf:{id}:out.
 func Output(id string) []byte { return append(key("wf:", id), ":out"...) }
 
+// Published is the key of a value that a workflow has published: wf:{id}:pub:{name}.
+func Published(id, name string) []byte { return storage.AppendKey(published(id), name) }
+
+// PublishedBy is the range of the values that a workflow has published, in the order of their
+// names.
+func PublishedBy(id string) storage.Range { return storage.Prefix(published(id)) }
+
+func published(id string) []byte { return append(key("wf:", id), ":pub:"...) }
+
 // Checkpoint is the key of checkpoint n: wf:{id}:ckpt:{n}.
 func Checkpoint(id string, n uint64) []byte {
 	return appendNumber(append(key("wf:", id), ":ckpt:"...), n, numberDigits)
@@ -90,6 +99,9 @@ func InboxFrom(id string, seq uint64) storage.Range {
 
 // Accepted is the key of the accepted response of a signal: sigres:{id}:{name}:{signal id}.
 func Accepted(id, name, signalID string) []byte { return key("sigres:", id, name, signalID) }
+
+// AcceptedOf is the range of the accepted responses of a workflow's signals.
+func AcceptedOf(id string) storage.Range { return storage.Prefix(append(key("sigres:", id), ':')) }
 
 // SignalCounter is the key of a workflow's counter of accepted signals: sigseq:{id}.
 func SignalCounter(id string) []byte { return key("sigseq:", id) }
@@ -308,6 +320,9 @@ func ListedType(k []byte) (workflow string, end []byte, err error) {
 	return workflow, storage.Prefix(append(key("ls:", workflow), ':')).End, err
 }
 
+// ListedSince returns the time in a Listed key.
+func ListedSince(k []byte) (time.Time, error) { return timeIn(k, 3) }
+
 // Labelled is the key of a workflow in the list of a label, a value and a status:
 // ll:{label}:{value}:{status}:{time}:{generation}.
 func Labelled(label, value, status string, since time.Time, generation string) []byte {
@@ -411,6 +426,49 @@ func Deployment(id string) []byte { return key("dep:", id) }
 
 // Deployments is the range of all deployments, in the order of their ids.
 func Deployments() storage.Range { return storage.Prefix([]byte("dep:")) }
+
+// Schedule is the key of a schedule: sch:{id}.
+func Schedule(id string) []byte { return key("sch:", id) }
+
+// Schedules is the range of the schedules with ids that begin with prefix, in the order of their
+// ids.
+func Schedules(prefix string) storage.Range { return storage.Prefix(key("sch:", prefix)) }
+
+// ScheduleDue is the key of the entry that says when to look at a schedule: due:{time}:sch:{id}.
+func ScheduleDue(at time.Time, id string) []byte {
+	return storage.AppendKey(append(appendTime([]byte("due:"), at), ":sch:"...), id)
+}
+
+// ScheduleHint is the key of an entry to look at a schedule, due whatever a clock says:
+// due:{0}:sch:{id}.
+func ScheduleHint(id string) []byte { return ScheduleDue(time.UnixMicro(0), id) }
+
+// DueOf splits a due key: kind is "sch", and id names what is to be looked at.
+func DueOf(k []byte) (kind, id string, err error) {
+	parts, err := storage.SplitKey(k)
+	if err != nil || len(parts) != 4 {
+		return "", "", fmt.Errorf("%w: key %q", storage.ErrCorrupt, k)
+	}
+	return parts[2], parts[3], nil
+}
+
+// DueTime returns the time in a due key.
+func DueTime(k []byte) (time.Time, error) { return timeIn(k, 1) }
+
+// DueAll is the range of all due entries, in the order of their times.
+func DueAll() storage.Range { return storage.Prefix([]byte("due:")) }
+
+// DueUntil is the range of the entries that are due at a time.
+func DueUntil(at time.Time) storage.Range {
+	return storage.Range{Start: []byte("due:"), End: append(appendTime([]byte("due:"), at), ';')}
+}
+
+// DueNext is the range of the entries that become due after a time.
+func DueNext(at time.Time) storage.Range {
+	r := DueAll()
+	r.Start = DueUntil(at).End
+	return r
+}
 
 // Meta is the key of a record about the store as a whole: meta:{name}.
 func Meta(name string) []byte { return key("meta:", name) }

@@ -22,6 +22,7 @@ var families = map[string]func(id, name, sid string) []byte{
 	"in":     func(id, _, _ string) []byte { return keys.Input(id) },
 	"out":    func(id, _, _ string) []byte { return keys.Output(id) },
 	"ckpt":   func(id, _, _ string) []byte { return keys.Checkpoint(id, math.MaxUint64) },
+	"pub":    func(id, name, _ string) []byte { return keys.Published(id, name) },
 	"sig":    keys.Signal,
 	"inbox":  func(id, _, _ string) []byte { return keys.Inbox(id, math.MaxUint64) },
 	"sigres": keys.Accepted,
@@ -42,6 +43,8 @@ var families = map[string]func(id, name, sid string) []byte{
 	"act":    func(id, name, sid string) []byte { return keys.Activity(id, name, "3.1", sid) },
 	"beat":   func(id, _, sid string) []byte { return keys.Beat(id, sid) },
 	"dep":    func(_, name, _ string) []byte { return keys.Deployment(name) },
+	"sch":    func(id, _, _ string) []byte { return keys.Schedule(id) },
+	"due":    func(id, _, _ string) []byte { return keys.ScheduleDue(noon, id) },
 	"meta":   func(_, name, _ string) []byte { return keys.Meta(name) },
 	"keyid":  func(_, name, sid string) []byte { return keys.ControlKeyID(name, sid) },
 	"audit":  func(_, name, sid string) []byte { return keys.ControlAudit(name, sid) },
@@ -55,6 +58,7 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 		{string(keys.Input("o")), "wf:o:in"},
 		{string(keys.Output("o")), "wf:o:out"},
 		{string(keys.Checkpoint("o", 7)), "wf:o:ckpt:00000000000000000007"},
+		{string(keys.Published("o:1", "how far")), "wf:o%3A1:pub:how%20far"},
 		{string(keys.Signal("o:1", "a/b", "x%")), "sig:o%3A1:a%2Fb:x%25"},
 		{string(keys.Accepted("o", "a", "x")), "sigres:o:a:x"},
 		{string(keys.Activity("o 1", "charge/card", "3.1", "order:42")), "act:o%201:charge%2Fcard:3.1:order%3A42"},
@@ -76,6 +80,9 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 		{string(keys.Dismissal("o:1", "G")), "exp:0000000000000000:kids:o%3A1:G"},
 		{string(keys.Engine("host-1")), "eng:host-1"},
 		{string(keys.Deployment("green_1")), "dep:green_1"},
+		{string(keys.Schedule("re:port")), "sch:re%3Aport"},
+		{string(keys.ScheduleDue(noon, "re:port")), "due:1767355200000000:sch:re%3Aport"},
+		{string(keys.ScheduleHint("o")), "due:0000000000000000:sch:o"},
 		{string(keys.Meta("store")), "meta:store"},
 		{string(keys.ControlKey("00ff")), "ctl:key:00ff"},
 		{string(keys.ControlKeyID("acme/prod", "shop.1")), "ctl:keyid:acme%2Fprod:shop.1"},
@@ -169,7 +176,7 @@ func TestFamiliesAreAdditive(t *testing.T) {
 			for _, scan := range []string{"wf:", "sig:", "upd:", "op:"} {
 				r := storage.Prefix([]byte(scan))
 				in := bytes.Compare(k, r.Start) >= 0 && bytes.Compare(k, r.End) < 0
-				mine := name+":" == scan || scan == "wf:" && (name == "in" || name == "out" || name == "ckpt")
+				mine := name+":" == scan || scan == "wf:" && (name == "in" || name == "out" || name == "ckpt" || name == "pub")
 				if in != mine {
 					t.Errorf("a scan of %s meets %q, a record of %s", scan, k, name)
 				}

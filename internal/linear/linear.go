@@ -35,7 +35,7 @@ const (
 	atOnce  = 4 // concurrent histories, so that sets and histories share groups of commits
 )
 
-// Check records 100 histories of 1,000 calls on s (20 under the race detector, 1,000 with
+// Check records 40 histories of 1,000 calls on s (8 under the race detector, 1,000 with
 // WEFT_TORTURE), and expects each to be linearizable. Besides calls that fail in s, some calls
 // are made to fail before or after they reach s. WEFT_SEED repeats the calls, but not their
 // interleaving.
@@ -56,12 +56,7 @@ func During(t *testing.T, s storage.Storage, more func() bool) {
 
 // some tells check how many histories are to be recorded next, after so many.
 func some() func(first int) int {
-	histories := 100
-	if os.Getenv("WEFT_TORTURE") != "" {
-		histories = 1000
-	} else if torture.Raced() {
-		histories = 20
-	}
+	histories := torture.Rounds(1000, 40, 8)
 	return func(first int) int { return min(atOnce, histories-first) }
 }
 

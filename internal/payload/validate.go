@@ -103,7 +103,11 @@ func CheckFilter(workflow, parent, idPrefix string, labels map[string]string) er
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		if err := errors.Join(CheckName("label", name, MaxLabelName), CheckName(fmt.Sprintf("value of label %q:", name), labels[name], MaxLabelValue)); err != nil {
+		most := MaxLabelValue
+		if strings.HasPrefix(name, ReservedLabels) { // its value is an id
+			most = keys.MaxID
+		}
+		if err := errors.Join(CheckName("label", name, MaxLabelName), CheckName(fmt.Sprintf("value of label %q:", name), labels[name], most)); err != nil {
 			return err
 		}
 	}

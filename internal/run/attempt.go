@@ -93,11 +93,12 @@ func (x *Execution) attempt(o *operation) {
 }
 
 // setOff starts the prepared attempts, each in a goroutine of its own. If there is only one
-// operation, the driver runs its attempt inline: see inline_attempt.
+// operation, the driver runs its attempt inline: see inline_attempt. It does not if there is something
+// that it has to store after a moment.
 func (x *Execution) setOff() error {
 	jobs := x.jobs
 	x.jobs = nil
-	if len(jobs) == 1 && x.Ops.Working == 1 && len(x.Ops.byID) == 1 {
+	if len(jobs) == 1 && x.Ops.Working == 1 && len(x.Ops.byID) == 1 && !x.riders.waits() {
 		j := jobs[0]
 		jobs[0], x.jobs = nil, jobs[:0]
 		if !x.lend(j) {

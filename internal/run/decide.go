@@ -79,7 +79,7 @@ func (x *Execution) learn() error {
 		x.recordProbation(&change)
 		wait, riders := x.riders.due()
 		if len(change.Events) > 0 || riders && wait <= 0 {
-			if len(x.orphanRecords) <= x.host.room(&change) {
+			if len(x.orphanRecords) <= x.room(&change) {
 				change.Ops = append(change.Ops, x.orphanRecords...)
 			}
 			done, err := x.commit(change)
@@ -243,6 +243,9 @@ const Spare = 84
 // room returns how many more conditions and operations c may have.
 func (e *Env) room(c *journal.Change) int { return e.MaxOps - Spare - len(c.If) - len(c.Ops) }
 
+// room is Env.room for a checkpoint of x, which may store values.
+func (x *Execution) room(c *journal.Change) int { return x.host.room(c) - len(x.riders.values.pending) }
+
 // taken removes what d has made durable from the table.
 func (x *Execution) taken(d *decision) {
 	t := &x.Ops
@@ -265,7 +268,7 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 	c := &d.Change
 	size := 0
 	full := func() bool {
-		return len(c.Events) >= mostEvents || size >= x.host.MaxBytes || len(c.Ops) > 0 && x.host.room(c) <= 0
+		return len(c.Events) >= mostEvents || size >= x.host.MaxBytes || len(c.Ops) > 0 && x.room(c) <= 0
 	}
 	add := func(e checkpoint.Event) {
 		c.Events = append(c.Events, e)

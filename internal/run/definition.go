@@ -12,6 +12,7 @@ type Definition struct {
 	Name   string
 	Pinned bool
 	Queue  string // where its runs wait by default
+	Kept   weft.Retention
 	Errors []error
 	In     reflect.Type // of its input
 	Out    reflect.Type // of its result

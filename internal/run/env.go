@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -58,7 +59,9 @@ type Settings struct {
 	StopTimeout        time.Duration
 	SignalIDRetention  time.Duration
 	TombstoneRetention time.Duration
-	Events             weft.Events // see Guarded
+	Retention          weft.Retention
+	Archive            func(ctx context.Context, i weft.Info, history io.Reader) error // nil: workflows are not archived
+	Events             weft.Events                                                     // see Guarded
 	Propagator         weft.Propagator
 }
 
@@ -118,7 +121,7 @@ func (e *Env) Fits(wf *journal.Workflow) (def *Definition, why string) {
 // MayDrive reports whether this engine may claim wf in its current state.
 func (e *Env) MayDrive(wf *journal.Workflow) bool {
 	def, _ := e.Fits(wf)
-	return def != nil && !wf.Waits && e.Serves(wf.Queue)
+	return def != nil && !wf.Waits && !wf.Delayed() && e.Serves(wf.Queue)
 }
 
 // PerTTL is how many times per LeaseTTL a lease is renewed.

@@ -29,6 +29,7 @@ func Guarded(ev weft.Events, log *slog.Logger) weft.Events {
 		Replayed:         guarded(log, "Replayed", ev.Replayed),
 		ExecutionEnded:   guardedEnd(log, "ExecutionEnded", ev.ExecutionEnded),
 		Ended:            guarded(log, "Ended", ev.Ended),
+		Removed:          guarded(log, "Removed", ev.Removed),
 		AttemptBegan:     guardedBegin(log, "AttemptBegan", ev.AttemptBegan),
 		AttemptEnded:     guardedEnd(log, "AttemptEnded", ev.AttemptEnded),
 		RetryScheduled:   guarded(log, "RetryScheduled", ev.RetryScheduled),

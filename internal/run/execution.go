@@ -246,6 +246,10 @@ func (x *Execution) loop() error {
 			if err := x.deliverEvent(event); err != nil {
 				return err
 			}
+		case !x.fit():
+			if err := x.storeFirst(); err != nil {
+				return err
+			}
 		case x.result == nil || x.awaits() || x.undoing.op != nil || x.toldOf():
 			if err := x.learn(); err != nil {
 				return err
@@ -509,7 +513,7 @@ func (x *Execution) finish() (done bool, err error) {
 func (x *Execution) leftOver() (c journal.Change, err error) {
 	c.Events = x.Ops.givenUp()
 	for _, o := range x.Ops.pending {
-		if len(c.Events) == mostEvents || x.host.room(&c) <= 0 {
+		if len(c.Events) == mostEvents || x.room(&c) <= 0 {
 			break
 		}
 		if s, e := x.recorded(o, x.time()); s != nil && o.keyed.abandoned {
@@ -612,7 +616,10 @@ func (x *Execution) judged(w *journal.Write, verdict journal.Verdict, err error)
 		x.Hold = w.Hold()
 		x.Head.Store(x.Hold.Head)
 		x.record(w.Entry.Checkpoint, false)
-		x.riders.stored(w.Entry.Events)
+		values := len(x.riders.values.pending)
+		if x.riders.stored(w.Entry.Events); len(x.riders.values.pending) < values {
+			x.Owner.ValuesStored(x.ID)
+		}
 		x.stays = false
 		if x.Probation != nil && x.Hold.Workflow.Deaths == 0 {
 			x.endProbation()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -26,6 +27,16 @@ type Handle struct {
 
 // ID is engine.Run.ID.
 func (r *Handle) ID() string { return r.x.ID }
+
+// Nominal is engine.Run.Nominal.
+func (r *Handle) Nominal() (at time.Time, ok bool) {
+	i := strings.LastIndexByte(r.x.ID, '@')
+	at, err := time.Parse(time.RFC3339, r.x.ID[i+1:])
+	if i < 0 || err != nil || (weft.Schedule{ID: r.x.ID[:i]}).RunID(at) != r.x.ID {
+		return time.Time{}, false
+	}
+	return at, true
+}
 
 // Now is engine.Run.Now.
 func (r *Handle) Now() time.Time { return r.x.now }

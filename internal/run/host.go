@@ -62,6 +62,9 @@ type Owner interface {
 	// Interrupted reports that attempts were cut off.
 	Interrupted()
 
+	// ValuesStored notifies those who wait for a value of a run.
+	ValuesStored(id string)
+
 	// PokeNow has the owner look for work now.
 	PokeNow()
 

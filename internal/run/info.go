@@ -3,6 +3,7 @@ package run
 import (
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/journal"
@@ -36,8 +37,14 @@ func InfoOf(wf *journal.Workflow) weft.Info {
 	if wf.Waits {
 		i.Waiting = []string{fmt.Sprintf("admission to queue %q", wf.Queue)}
 	}
+	if wf.Delayed() {
+		i.Waiting = []string{"its start at " + journal.Time(wf.StartAt).Format(time.RFC3339)}
+	}
 	if wf.Parent != nil {
 		i.Parent = wf.Parent.ID
+	}
+	if p := wf.Protected; p != nil {
+		i.Protected = &weft.Protection{By: p.By, Reason: p.Reason, At: journal.Time(p.At)}
 	}
 	if c := wf.Cancel; c != nil {
 		i.Cancel = &weft.Cancellation{By: c.By, Reason: c.Reason, At: journal.Time(c.At), Terminated: c.Terminated}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/internal/digest"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/namespace"
@@ -32,6 +33,41 @@ type PreparedStart struct {
 
 // Prepare validates and encodes a start before anything is written.
 func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStart, error) {
+	s, err := h.prepare(r)
+	if err != nil {
+		return nil, err
+	}
+	input, identity, err := h.Codecs.Identify(ctx, r.Input)
+	if err != nil {
+		return nil, fmt.Errorf("%w: input of %s %q: %w", weft.ErrInvalid, r.Workflow, s.Workflow.ID, err)
+	}
+	return s, s.put(input, identity)
+}
+
+// PrepareEncoded is Prepare for an input that was encoded before. r.Input is ignored.
+func (h *Host) PrepareEncoded(r *weft.StartRequest, input payload.Payload, identity digest.Digest) (*PreparedStart, error) {
+	s, err := h.prepare(r)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.put(input, identity)
+}
+
+// Input returns the encoded input of s.
+func (s *PreparedStart) Input() payload.Payload { return s.input }
+
+// put adds the input to s.
+func (s *PreparedStart) put(input payload.Payload, identity digest.Digest) error {
+	if len(input.Data) > s.host.MaxPayload {
+		return payload.Invalid("input of workflow", s.Workflow.ID, fmt.Sprintf("has %d bytes, at most %d", len(input.Data), s.host.MaxPayload))
+	}
+	s.input = input
+	s.Workflow.Digest, s.Workflow.Canonical = identity.Plain, identity.Canonical
+	return nil
+}
+
+// prepare validates everything of a start but its input.
+func (h *Host) prepare(r *weft.StartRequest) (*PreparedStart, error) {
 	if err := payload.CheckName("workflow name", r.Workflow, keys.MaxName); err != nil {
 		return nil, err
 	}
@@ -59,27 +95,25 @@ func (h *Host) Prepare(ctx context.Context, r *weft.StartRequest) (*PreparedStar
 	if err := payload.CheckLabels(r.Options.Labels); err != nil {
 		return nil, fmt.Errorf("start of %s %q: %w", r.Workflow, id, err)
 	}
-	input, identity, err := h.Codecs.Identify(ctx, r.Input)
-	if err != nil {
-		return nil, fmt.Errorf("%w: input of %s %q: %w", weft.ErrInvalid, r.Workflow, id, err)
+	if !r.Options.StartAt.Before(lastStart) {
+		return nil, payload.Invalid("start of workflow", id, fmt.Sprintf("is to be delayed until %v, which is after the year 2199", r.Options.StartAt))
 	}
-	if len(input.Data) > h.MaxPayload {
-		return nil, payload.Invalid("input of workflow", id, fmt.Sprintf("has %d bytes, at most %d", len(input.Data), h.MaxPayload))
-	}
-	s := &PreparedStart{
-		host:     h,
-		Workflow: &journal.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Digest: identity.Plain, Canonical: identity.Canonical, Queue: queue, Waits: queue != "", Labels: maps.Clone(r.Options.Labels)},
-		input:    input,
-	}
+	wf := &journal.Workflow{ID: id, Generation: h.NewID(), Type: r.Workflow, Queue: queue, Waits: queue != "", Labels: maps.Clone(r.Options.Labels)}
 	if deployment != "" {
-		s.Workflow.StartOn(deployment)
+		wf.StartOn(deployment)
 	}
 	if name, _, ok := namespace.Split(id); ok {
-		s.Workflow.Needs = append(s.Workflow.Needs, namespace.Need)
-		s.Workflow.Labels = Relabelled(s.Workflow.Labels, map[string]string{namespace.Label: name})
+		wf.Needs = append(wf.Needs, namespace.Need)
+		wf.Labels = Relabelled(wf.Labels, map[string]string{namespace.Label: name})
 	}
-	return s, nil
+	if r.Options.StartAt.After(h.Now()) {
+		wf.Delay(r.Options.StartAt)
+	}
+	return &PreparedStart{host: h, Workflow: wf}, nil
 }
+
+// lastStart is the time before which a delayed workflow must start: keys have no later ones.
+var lastStart = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Returns checks that the input, which s has encoded, is decoded as it was.
 func (s *PreparedStart) Returns(ctx context.Context, input any) error {
@@ -113,8 +147,11 @@ func (s *PreparedStart) Decide() (*journal.Write, error) {
 }
 
 // EntryOf returns the key of the entry by which an unclaimed wf is found: in the line of
-// its queue, or in the list of unclaimed workflows.
+// its queue, or in the list of unclaimed workflows. One that is delayed is in that list too.
 func EntryOf(wf *journal.Workflow, now time.Time, nonce string) []byte {
+	if wf.Delayed() {
+		return keys.Todo(0, journal.Time(wf.StartAt), wf.ID, nonce)
+	}
 	if wf.Queue != "" {
 		return keys.Line(wf.Queue, now, wf.ID)
 	}

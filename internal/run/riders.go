@@ -33,11 +33,12 @@ type rider interface {
 type riders struct {
 	versions versions
 	labels   labels
+	values   values
 
 	since time.Time // when something was first asked for that is not stored; zero: everything is stored
 }
 
-func (r *riders) all() []rider { return []rider{&r.versions, &r.labels} }
+func (r *riders) all() []rider { return []rider{&r.versions, &r.labels, &r.values} }
 
 // asked notes that something was asked for.
 func (r *riders) asked() {
@@ -71,7 +72,8 @@ func (r *riders) stored(events []checkpoint.Event) {
 // counts reports whether the driver wrote a checkpoint with these events while every branch
 // waited: then it has everything that the function had asked for. The others do not count: claims
 // are written by whoever takes the run, a parked run has only been put aside, a run is also held
-// while its function has not come to rest, and an operator can end it at any time.
+// while its function has not come to rest, and an operator can end it at any time. A checkpoint with
+// some of the values does not count because the others follow: see storeFirst.
 func counts(events []checkpoint.Event) bool {
 	return !slices.ContainsFunc(events, func(e checkpoint.Event) bool {
 		switch e.Kind {
@@ -81,6 +83,8 @@ func counts(events []checkpoint.Event) bool {
 			return e.Of == ""
 		case checkpoint.KindEnded:
 			return e.By != ""
+		case checkpoint.KindNoted:
+			return e.Operation == "" && e.Why == checkpoint.SomeValues
 		}
 		return false
 	})

@@ -10,12 +10,12 @@ import (
 )
 
 // WakeUp adds to ops an entry that has the owner of wf look at it, or the next owner if it
-// has none. A run that waits in a line needs no entry.
+// has none. A run that waits in a line, or is delayed, needs no entry.
 func WakeUp(ops []storage.Op, wf *journal.Workflow, now time.Time, nonce string) []storage.Op {
 	switch {
 	case wf.Owner != "":
 		return append(ops, storage.Put(keys.Wake(wf.Owner, wf.ID, nonce), nil))
-	case wf.Waits:
+	case wf.Waits, wf.Delayed():
 		return ops
 	}
 	return append(ops, storage.Put(keys.TodoNow(0, now, wf.ID, nonce), nil))

@@ -153,7 +153,14 @@ func (t *Tx) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error)
 // errors.ErrUnsupported for a DeleteRange, because conditions on the keys in its range could not
 // be judged later. After ErrStale, and after an error of the store, which both come with
 // storage.ErrAborted, the Tx cannot be used any more.
-func (t *Tx) Commit(ctx context.Context, b storage.Batch) error {
+func (t *Tx) Commit(ctx context.Context, b storage.Batch) error { return t.add(ctx, b, true) }
+
+// Add stages b as Commit does, but reads nothing: the store alone judges conditions on keys that no
+// earlier batch names, when the union is committed. It is for conditions that can hardly fail, such
+// as that a new id is absent.
+func (t *Tx) Add(ctx context.Context, b storage.Batch) error { return t.add(ctx, b, false) }
+
+func (t *Tx) add(ctx context.Context, b storage.Batch, read bool) error {
 	if t.aborted != nil {
 		return t.aborted
 	}
@@ -167,7 +174,7 @@ func (t *Tx) Commit(ctx context.Context, b storage.Batch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	carried, err := t.judge(ctx, b.If)
+	carried, err := t.judge(ctx, b.If, read)
 	if err != nil {
 		return err
 	}
@@ -187,8 +194,9 @@ func (t *Tx) Commit(ctx context.Context, b storage.Batch) error {
 	return nil
 }
 
-// judge returns those of the conditions that the union gets, or ErrConflict.
-func (t *Tx) judge(ctx context.Context, conditions []storage.Condition) (carried []storage.Condition, _ error) {
+// judge returns those of the conditions that the union gets, or ErrConflict. If it is not to read, it
+// does not judge those on keys that no earlier batch names.
+func (t *Tx) judge(ctx context.Context, conditions []storage.Condition, read bool) (carried []storage.Condition, _ error) {
 	for _, c := range conditions {
 		r := t.rows[string(c.Key)]
 		if r != nil && r.op != nil {
@@ -198,6 +206,10 @@ func (t *Tx) judge(ctx context.Context, conditions []storage.Condition) (carried
 			continue
 		}
 		earlier := r != nil && r.on != nil
+		if r == nil && !read {
+			carried = append(carried, c)
+			continue
+		}
 		if now, ok := t.seen[string(c.Key)]; ok && !earlier && now.Kind == c.Kind && bytes.Equal(now.Value, c.Value) {
 			carried = append(carried, c) // it was read just now
 			continue

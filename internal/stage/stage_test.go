@@ -304,6 +304,44 @@ func (n narrow) Capabilities() storage.Capabilities {
 	return c
 }
 
+// Add reads nothing: the store judges when the union is committed. What is staged is judged at once.
+func TestAddLeavesTheConditionsToTheStore(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		put(t, s, "k", "1")
+		tx := stage.New(&unread{s, t})
+		create := func(key string) storage.Batch {
+			k := []byte(key)
+			return storage.Batch{If: []storage.Condition{storage.Absent(k)}, Ops: []storage.Op{storage.Put(k, nil)}}
+		}
+		for _, key := range []string{"a", "k"} {
+			if err := tx.Add(t.Context(), create(key)); err != nil {
+				t.Fatalf("%s: %v", key, err)
+			}
+		}
+		if err := tx.Add(t.Context(), create("a")); !errors.Is(err, storage.ErrConflict) {
+			t.Errorf("what is staged is created again: got %v, want ErrConflict", err)
+		}
+		b, err := tx.Batch()
+		if err != nil || len(b.If) != 2 {
+			t.Fatalf("union: %v, %v, want both conditions", b, err)
+		}
+		if err := s.Commit(t.Context(), b); !errors.Is(err, storage.ErrConflict) {
+			t.Errorf("the union creates what is there: got %v, want ErrConflict", err)
+		}
+	})
+}
+
+// An unread store fails the test when it is read.
+type unread struct {
+	storage.Storage
+	t *testing.T
+}
+
+func (s *unread) Get(ctx context.Context, key []byte) ([]byte, error) {
+	s.t.Errorf("%q was read", key)
+	return s.Storage.Get(ctx, key)
+}
+
 func TestStageRefusesWhatNoUnionHas(t *testing.T) {
 	tx := stage.New(new(memory.Store))
 	for what, c := range map[string]struct {

@@ -5,6 +5,7 @@ package sweep
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -80,7 +81,8 @@ var Names = map[storagetest.Fault]string{
 }
 
 // Every runs the scenario without a fault, and then with each of faults, by default all, at each
-// stride-th call. It returns the number of runs.
+// stride-th call. The first of these calls is drawn, so that in time it is every call. It returns the
+// number of runs.
 func Every(t *testing.T, s Store, stride int, scenario func(*World) Scenario, faults ...storagetest.Fault) int {
 	t.Helper()
 	if faults == nil {
@@ -88,7 +90,7 @@ func Every(t *testing.T, s Store, stride int, scenario func(*World) Scenario, fa
 	}
 	calm := play(t, s, scenario, 0, storagetest.None)
 	plays := 1
-	for call := 1; call <= calm.calls; call += stride {
+	for call := 1 + rand.IntN(max(1, min(stride, calm.calls))); call <= calm.calls; call += stride {
 		for _, fault := range faults {
 			p := play(t, s, scenario, call, fault)
 			plays++

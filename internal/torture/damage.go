@@ -18,7 +18,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// Damage opens and uses stores with damaged files: n with a flipped bit and n truncated, a fifth
+// Damage opens and uses stores with damaged files: n with a flipped bit and n truncated, a fiftieth
 // of that under the race detector, or as many as WEFT_DAMAGES says. Calls may return errors, if
 // these name the file, and values with flipped bits. They must neither end the process nor hang.
 //
@@ -46,10 +46,7 @@ func Damage(t *testing.T, n int, open Open, create func(path string)) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if raced {
-		n /= 5
-	}
-	n = count("WEFT_DAMAGES", n)
+	n = count("WEFT_DAMAGES", Rounds(n, n, n/50))
 	for _, kind := range []struct {
 		name   string
 		damage func(*rand.Rand, []byte) []byte

@@ -155,7 +155,7 @@ func (e *Worker) RequestCancel(ctx context.Context, id string, parent *journal.P
 			}
 			next := *wf
 			next.Cancel = &mine
-			if wf.Waits && wf.Status == checkpoint.StatusPending && wf.Unmet() == "" {
+			if (wf.Waits || wf.Delayed()) && wf.Status == checkpoint.StatusPending && wf.Unmet() == "" {
 				return e.turnAway(ctx, wf, &next)
 			}
 			return e.Rewritten(wf, &next)

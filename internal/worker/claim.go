@@ -130,6 +130,11 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 	if missing || wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner || wf.Waits != (p.ticket != nil) {
 		return nil, l.drop(ctx, p.entry)
 	}
+	if wf.Delayed() {
+		if begins, err := l.delayed(ctx, wf, p.entry); !begins {
+			return nil, err
+		}
+	}
 	def, why := l.Worker.Fits(wf)
 	switch {
 	case !l.Worker.Serves(wf.Queue):
@@ -172,6 +177,32 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 		return l.bind(ctx, c, p.entry)
 	}
 	return c, nil
+}
+
+// delayed reports whether wf, which is delayed, may begin now. If it has a queue, it joins the line
+// instead, whether this engine serves the queue or not. An entry other than its own does not have
+// it begin early.
+func (l *Incarnation) delayed(ctx context.Context, wf *journal.Workflow, entry []byte) (begins bool, _ error) {
+	now := l.Worker.Now()
+	switch {
+	case !wf.MayStart(now) && string(entry) != string(wf.Todo):
+		return false, l.drop(ctx, entry)
+	case !wf.MayStart(now):
+		return false, nil
+	case wf.Queue == "":
+		return true, nil
+	}
+	b, err := wf.Enqueue(now)
+	if err != nil {
+		return false, err
+	}
+	if err = l.Worker.Store.Commit(ctx, b); err == nil {
+		l.PokeNow() // the duty for queues may have looked before
+	}
+	if errors.Is(err, storage.ErrConflict) {
+		err = nil // the next look reads it again
+	}
+	return false, err
 }
 
 // leaveToOther leaves a run that this engine may not execute alone, and logs why once for each
@@ -266,8 +297,8 @@ func (l *Incarnation) CarryOn(x *run.Execution, drive func() error) {
 		return
 	}
 	x.WindUp(err)
-	if x.Output != nil && x.Hold.Workflow.Queue != "" {
-		l.PokeNow() // its slot is free
+	if wf := x.Hold.Workflow; x.Output != nil && (wf.Queue != "" || wf.Schedule != "") {
+		l.PokeNow() // its slot is free, or its schedule may have waited for it
 	}
 	l.Worker.tell(x)
 	x.Shut()

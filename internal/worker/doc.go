@@ -12,9 +12,11 @@
 //     unclaimed, queue, wake, expire, active_deployment, stamp, housekeeping, lists, stuck; also
 //     claim (commits that are still in doubt), late_signals, and poll itself (jumps of the
 //     clock). Further periodic work is a new duty: a file, its state as a field of
-//     Incarnation, and a line in the function duties. Every engine runs all duties, one after
+//     Incarnation, and a line in the function duties. One that needs the packages above is a Duty,
+//     which package engine hands to the worker. Every engine runs all duties, one after
 //     the other, and two engines may do the same at once; so a duty that may find much limits
-//     its work per look (see expire). listen makes the poll look at once when the store
+//     its work per look (see expire). A duty that needs packages above this one, such as
+//     schedules and retention, is in Worker.Duties. listen makes the poll look at once when the store
 //     reports a write.
 //   - claim makes this engine the owner of a run, starts its driver and removes it from
 //     memory when that ends. crew claims several runs at a time. suspect quarantines runs

@@ -149,6 +149,10 @@ func (l *Incarnation) rank(id string) (before int) {
 	return before
 }
 
+// First reports whether, of the engines with the same workflows, this one is to do what needs only
+// one of them. While the fleet changes, several may be. Only the poll calls it.
+func (l *Incarnation) First(what string) bool { return l.rank(what) == 0 }
+
 // weigh returns a hash of incarnation and id that is the same in every process.
 func weigh(incarnation, id string) uint64 {
 	h := fnv.New64a()

@@ -221,6 +221,28 @@ func (l *Incarnation) join() bool {
 	return true
 }
 
+// Go calls f in a goroutine, for which the incarnation waits when it stops. It returns false, and
+// calls nothing, if the incarnation is stopping.
+func (l *Incarnation) Go(f func()) bool {
+	if !l.join() {
+		return false
+	}
+	go func() {
+		defer l.Running.Done()
+		f()
+	}()
+	return true
+}
+
+// Certain returns a time that has certainly passed: see membership.Witness. It returns false while
+// none is known.
+func (l *Incarnation) Certain() (time.Time, bool) {
+	if !l.witness.Begun() {
+		return time.Time{}, false
+	}
+	return l.witness.Now(l.Worker.Read()), true
+}
+
 // BeginStart records that a start of id is in progress. The caller calls over when the
 // execution is launched, or when there will be none.
 func (l *Incarnation) BeginStart(id string) (over func()) {

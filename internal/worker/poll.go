@@ -21,9 +21,17 @@ type duty struct {
 	look func(ctx context.Context) (next time.Duration, err error)
 }
 
+// A Duty is a task of each poll that belongs to another package.
+type Duty struct {
+	Name string // for logs
+
+	// Begin returns the look of an incarnation: see duty. It is called once for each.
+	Begin func(l *Incarnation) (look func(ctx context.Context) (next time.Duration, err error))
+}
+
 // duties returns the tasks of each poll, in order.
 func (l *Incarnation) duties() []duty {
-	return []duty{
+	own := []duty{
 		{"runs in doubt", l.always(l.settleDoubts)},
 		{"signals that may come late", l.always(l.hear)},
 		{"other engines", l.refreshFleet},
@@ -40,6 +48,10 @@ func (l *Incarnation) duties() []duty {
 		{"clock", l.always(l.noteJump)},
 		{"purges to be logged", l.always(l.Worker.logPurges)},
 	}
+	for _, d := range l.Worker.Duties {
+		own = append(own, duty{d.Name, d.Begin(l)})
+	}
+	return own
 }
 
 // always returns the look of a duty that runs at least once per PollInterval.

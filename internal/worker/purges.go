@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/lock"
 )
 
@@ -21,8 +22,12 @@ type purged struct {
 	id, why string // of the first
 }
 
-// Purged logs that a workflow was purged, now or with others.
-func (e *Worker) Purged(id string, by weft.Actor) {
+// Purged tells that a workflow, which is wf no more, was purged. It logs that with others.
+func (e *Worker) Purged(wf *journal.Workflow, cause weft.Removal, by weft.Actor) {
+	id := wf.ID
+	if f := e.Events.Removed; f != nil {
+		f(weft.RemovedEvent{WorkflowID: id, Workflow: wf.Type, Status: wf.Status, Cause: cause, Kept: max(e.Now().Sub(journal.Time(wf.EndedAt)), 0)})
+	}
 	e.Log.Debug("weft: workflow purged", "workflow", id, "by", by.Name, "why", by.Reason)
 	e.purges.mu.Lock()
 	defer e.purges.mu.Unlock()

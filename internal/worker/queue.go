@@ -89,12 +89,16 @@ func (d *queueLines) serve(ctx context.Context, q weft.Queue) (opens time.Durati
 	return 0, nil
 }
 
-// turnAway returns the change that cancels wf, which waits in a line and has not begun.
+// turnAway returns the change that cancels wf, which waits in a line or is delayed, and has not begun.
 // next is wf with the cancellation request. Its function is never called, because it has
 // nothing to clean up.
 func (e *Worker) turnAway(ctx context.Context, wf, next *journal.Workflow) (*Changing, error) {
 	out := &journal.Output{Generation: wf.Generation, Status: checkpoint.StatusCancelled}
-	payload.FailureOf(fmt.Errorf("%w in queue %q", weft.ErrCancelled, wf.Queue), "", nil).Onto(out)
+	where := fmt.Sprintf("in queue %q", wf.Queue)
+	if wf.Delayed() {
+		where = "before its start at " + journal.Time(wf.StartAt).Format(time.RFC3339)
+	}
+	payload.FailureOf(fmt.Errorf("%w %s", weft.ErrCancelled, where), "", nil).Onto(out)
 	change, _, err := e.Ended(ctx, &journal.Hold{Workflow: wf}, Ending{
 		Next:   next,
 		Output: out,

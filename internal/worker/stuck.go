@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/storage"
 )
 
 // A turn of user code lasts from one call of the engine to the next, usually microseconds. A
@@ -45,13 +47,14 @@ func (l *Incarnation) findStuck(ctx context.Context) error {
 	return nil
 }
 
-// cutOffTerminated ends the stuck execution x if its run was terminated. x itself cannot notice.
+// cutOffTerminated ends the stuck execution x if its run was terminated, and perhaps removed or
+// started again since. x itself cannot notice.
 func (l *Incarnation) cutOffTerminated(ctx context.Context, x *run.Execution) {
 	if x.Ctx.Err() != nil {
 		return
 	}
 	wf, err := journal.Load(ctx, l.Worker.Store, x.ID)
-	if err == nil && wf.Status.Terminal() && wf.Owner == l.name {
+	if errors.Is(err, storage.ErrNotFound) || err == nil && (wf.Tombstone() || wf.Status.Terminal() || wf.Owner != l.name) {
 		l.Worker.CutOff(x)
 	}
 }

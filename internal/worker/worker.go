@@ -18,6 +18,10 @@ import (
 type Worker struct {
 	*run.Host
 
+	// Duties are those of packages above this one. They come last in each poll. The engine sets
+	// them before Run.
+	Duties []Duty
+
 	mu          lock.Mutex                // guards what follows, and the closing of Closing
 	incarnation *Incarnation              // of the Run in progress; nil: none
 	runs        map[string]*run.Execution // that this engine executes, by id
@@ -28,6 +32,10 @@ type Worker struct {
 	lingering map[string]int
 
 	waiters map[string]map[chan *run.Ending]bool
+
+	// observers wait for values of runs, by id. They are notified when a value is stored, and when
+	// the run ends or leaves memory.
+	observers map[string]map[chan struct{}]bool
 
 	purges purges
 	listed listsComplete
@@ -40,6 +48,7 @@ func New(h *run.Host) *Worker {
 		runs:      map[string]*run.Execution{},
 		lingering: map[string]int{},
 		waiters:   map[string]map[chan *run.Ending]bool{},
+		observers: map[string]map[chan struct{}]bool{},
 	}
 	w.mu.SetRank(lock.Outer)
 	return w
@@ -176,6 +185,7 @@ func (e *Worker) tellAll(id string, end *run.Ending) {
 		default:
 		}
 	}
+	e.notifyObservers(id)
 }
 
 // Tells reports whether this engine executes id and will still notify its waiters.

@@ -223,17 +223,6 @@ func (l *workload) counts() (acked, tried [writers]int64) {
 	return acked, tried
 }
 
-// rounds is how many a test has: many with WEFT_TORTURE, few under the race detector.
-func rounds(torturing, gate, raced int) int {
-	switch {
-	case os.Getenv("WEFT_TORTURE") != "":
-		return torturing
-	case torture.Raced():
-		return raced
-	}
-	return gate
-}
-
 // TestPowerLoss takes an image of the disk before every call that changes it: what was synced, and
 // in every other image some of what was not. Nothing may be lost that was acknowledged or read.
 func TestPowerLoss(t *testing.T) {
@@ -242,7 +231,7 @@ func TestPowerLoss(t *testing.T) {
 		seed = n
 	}
 	t.Logf("WEFT_SEED=%d", seed)
-	images, each := rounds(20_000, 2000, 500), 500
+	images, each := torture.Rounds(20_000, 1000, 500), 500
 	at := image{disk: newMemory()}
 	tables := 0
 	for round := range images / each {
@@ -353,7 +342,7 @@ func playPowerLoss(t *testing.T, r *rand.Rand, start image, n int, tables *int) 
 // Nothing that was acknowledged is lost, and what is read was acknowledged or tried. After an I/O
 // error the store refuses everything; after a full disk it continues.
 func TestEveryCallToTheDiskMayFail(t *testing.T) {
-	stride := rounds(1, 3, 17)
+	stride := torture.Rounds(1, 5, 41)
 	for name, how := range map[string]struct {
 		err  error
 		once bool
@@ -715,7 +704,7 @@ func TestPowerLossWhileItIsCreated(t *testing.T) {
 	}
 	t.Logf("WEFT_SEED=%d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	each := rounds(50, 10, 5)
+	each := torture.Rounds(50, 10, 5)
 	var mu sync.Mutex
 	var images []image
 	memory := newMemory()

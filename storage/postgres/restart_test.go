@@ -10,17 +10,15 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/torture"
 )
 
 // The server is killed under load, and recovers. No acknowledged step is lost, none is stored
 // twice, unknown outcomes are resolved, and no conflict is reported without a competing
-// writer. WEFT_RESTARTS sets the number of restarts; the default is 20, and 50 with
-// WEFT_TORTURE.
+// writer. WEFT_RESTARTS sets the number of restarts; the default is 20, 6 with the race
+// detector, and 50 with WEFT_TORTURE.
 func TestRestarts(t *testing.T) {
-	restarts := 20
-	if os.Getenv("WEFT_TORTURE") != "" {
-		restarts = 50
-	}
+	restarts := torture.Rounds(50, 20, 6)
 	if n, err := strconv.Atoi(os.Getenv("WEFT_RESTARTS")); err == nil {
 		restarts = n
 	}

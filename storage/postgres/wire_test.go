@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/postgres"
 )
@@ -139,7 +140,7 @@ func TestLostCommits(t *testing.T) {
 	p, url := proxied(t, direct)
 	s := open(t, url, nil)
 	var commits, lost, unknown atomic.Int64
-	want := int64(200)
+	want := int64(torture.Rounds(200, 200, 60))
 	if testing.Short() {
 		want = 20
 	}

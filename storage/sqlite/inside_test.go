@@ -166,7 +166,8 @@ func TestOneBadBatchFailsAlone(t *testing.T) {
 func TestLogIsBounded(t *testing.T) {
 	torture.Slow(t)
 	s := openInside(t)
-	s.writer.log.limit = 8 << 20
+	megabyte := torture.Rounds(1<<20, 1<<20, 1<<17)
+	s.writer.log.limit = int64(8 * megabyte)
 	size := func() int64 {
 		info, err := os.Stat(s.path + "-wal")
 		if err != nil {
@@ -182,7 +183,7 @@ func TestLogIsBounded(t *testing.T) {
 				s.writer.log.next = time.Time{}
 			}
 			// SQLite does not write pages that are unchanged.
-			if err := s.Commit(t.Context(), batch(fmt.Sprint("key ", n%50), bytes.Repeat([]byte{byte(n)}, 250_000))); err != nil {
+			if err := s.Commit(t.Context(), batch(fmt.Sprint("key ", n%50), bytes.Repeat([]byte{byte(n)}, megabyte*24/100))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -218,7 +219,7 @@ func TestLogIsBounded(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	if truncated < 3 {
-		t.Errorf("the log was truncated %d times while 1,000 MiB were written and readers came and went; it has %d MiB", truncated, size()>>20)
+		t.Errorf("the log was truncated %d times while a thousand times %d bytes were written and readers came and went; it has %d", truncated, megabyte, size())
 	}
 
 	r, err := newReader(s.path, s.options) // a long read, as in another process
@@ -231,15 +232,15 @@ func TestLogIsBounded(t *testing.T) {
 	}
 	ask(t, r.conn, "SELECT count(*) FROM weft")
 	write(20)
-	if got := size(); got < 16<<20 {
-		t.Errorf("got a log of %d MiB, want what the reader holds back", got>>20)
+	if got := size(); got < int64(16*megabyte) {
+		t.Errorf("got a log of %d bytes, want what the reader holds back", got)
 	}
 	if _, err := r.exec("COMMIT"); err != nil {
 		t.Fatal(err)
 	}
 	write(3)
-	if got := size(); got > 8<<20 {
-		t.Errorf("got a log of %d MiB after the reader had ended, want at most 8", got>>20)
+	if got := size(); got > s.writer.log.limit {
+		t.Errorf("got a log of %d bytes after the reader had ended, want at most %d", got, s.writer.log.limit)
 	}
 }
 

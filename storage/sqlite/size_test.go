@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/sqlite"
 )
@@ -13,7 +14,7 @@ import (
 // than 2 KiB has a page of 4 KiB for itself: that is the worst.
 func TestRoomOfValues(t *testing.T) {
 	const total = 1 << 20
-	for length := 100; length <= 64<<10; length += length/7 + 1 {
+	for length := 100; length <= 64<<10; length += length/torture.Rounds(7, 7, 2) + 1 {
 		path := newPath(t)
 		s := open(t, path, &sqlite.Options{Relaxed: true})
 		value, n := make([]byte, length), total/length

@@ -1,0 +1,139 @@
+package control
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/internal/torture"
+)
+
+// pollMemory is how much memory a thousand long polls may take (§10.5 of the specification).
+const pollMemory = 40 << 20
+
+// manyPolls returns how many long polls a test has: as many as a key may have. With the race detector, which makes all
+// of this several times slower, they are fewer; then the other places of the key count as taken.
+func (s *site) manyPolls() int {
+	n := maxWaiting
+	if torture.Raced() && os.Getenv("WEFT_TORTURE") == "" {
+		n /= 5
+	}
+	for range maxWaiting - n {
+		s.plane.polls.enter("default/default/root", maxWaiting, 0)
+	}
+	return n
+}
+
+// A thousand long polls of one key take little memory. Other requests are answered meanwhile, and so are all of
+// the polls when their runs have ended. One more poll of the key is answered at once.
+func TestManyPolls(t *testing.T) {
+	const runs = 10
+	s := open(t, nil)
+	for i := range runs {
+		s.start(home, "wait", fmt.Sprint("r", i), nil)
+	}
+	s.call(home, "GET", at("r0", "result"), nil).is(t, 202, "")
+	n := s.manyPolls()
+	goroutines, before := runtime.NumGoroutine(), inUse()
+	polls := s.poll(n, func(i int) string { return fmt.Sprint("r", i%runs) })
+	most := int64(pollMemory) * int64(n) / maxWaiting
+	if torture.Raced() {
+		most *= 2 // frames are larger
+	}
+	if more := int64(inUse()) - int64(before); more > most {
+		t.Errorf("%d polls take %d bytes, want %d at most", n, more, most)
+	} else {
+		t.Logf("%d polls take %d KiB", n, more>>10)
+	}
+
+	began := time.Now()
+	s.call(home, "GET", at("r0", "result")+"?wait=60", nil).is(t, 202, "") // one too many
+	for i := range 20 {
+		s.call(home, "GET", at(fmt.Sprint("r", i%runs)), nil).is(t, 200, "")
+		s.start(acme, "echo", fmt.Sprint("e", i), i)
+		s.call(acme, "GET", at(fmt.Sprint("e", i), "result")+"?wait=30", nil).is(t, 200, "")
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("other requests took %v beside the polls", took)
+	}
+	if got := s.plane.polls.count(); got != maxWaiting {
+		t.Errorf("%d polls wait, want %d", got, maxWaiting)
+	}
+
+	for i := range runs {
+		s.call(home, "POST", at(fmt.Sprint("r", i), "signals", "go"), fmt.Sprintf(`{"payload":%d}`, i)).is(t, 200, "")
+	}
+	answered := 0
+	for i, c := range polls {
+		a, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatalf("poll %d: %v", i, err)
+		}
+		body, err := io.ReadAll(a.Body)
+		if want := fmt.Sprintf(`"result":%d`, i%runs); err != nil || a.StatusCode != 200 || !strings.Contains(string(body), want) {
+			t.Fatalf("poll %d: got %d %s, %v, want %s", i, a.StatusCode, body, err, want)
+		}
+		answered++
+		c.Close()
+	}
+	if answered != n {
+		t.Errorf("%d polls were answered, want %d", answered, n)
+	}
+	s.left(maxWaiting-n, goroutines)
+}
+
+// Nothing is left of a thousand long polls whose clients have gone away.
+func TestPollsOfClientsThatLeave(t *testing.T) {
+	s := open(t, nil)
+	s.start(home, "wait", "r", nil)
+	s.call(home, "GET", at("r", "result"), nil).is(t, 202, "")
+	n, goroutines := s.manyPolls(), runtime.NumGoroutine()
+	for _, c := range s.poll(n, func(int) string { return "r" }) {
+		c.Close()
+	}
+	s.left(maxWaiting-n, goroutines)
+	s.call(home, "GET", at("r"), nil).is(t, 200, "")
+}
+
+// poll begins n long polls, each on a connection of its own, and returns when all of them wait. A connection has
+// no goroutine and no buffer on the side of the client, so what it takes is the server's.
+func (s *site) poll(n int, runID func(i int) string) []net.Conn {
+	s.t.Helper()
+	conns := make([]net.Conn, n)
+	for i := range conns {
+		c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.t.Cleanup(func() { c.Close() })
+		if _, err := fmt.Fprintf(c, "GET %s?wait=60 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", at(runID(i), "result"), home); err != nil {
+			s.t.Fatal(err)
+		}
+		conns[i] = c
+	}
+	s.await(fmt.Sprint(n, " polls"), func() bool { return s.plane.polls.count() == maxWaiting })
+	return conns
+}
+
+// left waits until so many polls are left, and not more goroutines.
+func (s *site) left(polls, goroutines int) {
+	s.t.Helper()
+	s.await("the end of all polls", func() bool { return s.plane.polls.count() == polls })
+	s.await(fmt.Sprintf("the end of their goroutines: %d are to be left", goroutines), func() bool { return runtime.NumGoroutine() <= goroutines })
+}
+
+// inUse returns how many bytes of memory are in use, after the garbage is collected.
+func inUse() uint64 {
+	runtime.GC()
+	runtime.GC() // what finalizers held
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse + m.StackInuse
+}

@@ -1,0 +1,145 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// STA-1: nothing of a delayed workflow is executed before its time, also not by a signal or a hint. Then
+// it begins, and has received what was sent.
+func TestDelayedStart(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		word := &signal.Signal[string]{Name: "word"}
+		w := &engine.Workflow[string, string]{Name: "w", Func: func(run *engine.Run, _ string) (string, error) {
+			got, err := word.Receive(run)
+			return got + " " + run.Now().UTC().Format(time.RFC3339), err
+		}}
+		p := boot(t, s, w, rareLeases)
+		begins := time.Now().Add(time.Hour).Truncate(time.Second)
+		h := start(t, w.With(engine.StartOptions{StartAt: begins}), p, "later", "")
+		i := describe(t, p, "later")
+		if i.Status != checkpoint.StatusPending || !slices.ContainsFunc(i.Waiting, func(s string) bool { return strings.HasPrefix(s, "its start at ") }) {
+			t.Errorf("got %s, waiting for %q", i.Status, i.Waiting)
+		}
+		if wf := loaded(t, s, "later"); !slices.Contains(wf.Needs, "delay") {
+			t.Errorf("it needs %q", wf.Needs)
+		}
+		for range 3 {
+			if _, err := word.Send(ctx, p, "later", "hello", nil); err != nil {
+				t.Fatal(err)
+			}
+			put(t, s, keys.TodoNow(0, time.Now(), "later", "hint"), nil) // as a release before writes it
+			time.Sleep(10 * time.Minute)
+			equal(t, "after a signal", describe(t, p, "later").Status, checkpoint.StatusPending)
+		}
+		equal(t, "entries that lead to it", len(entries(t, s, "todo:")), 1)
+		p.stop(t)
+		p = boot(t, s, w, rareLeases)
+		h = w.Handle(p, h.ID())
+		equal(t, "result", result(t, h), "hello "+begins.UTC().Format(time.RFC3339))
+		if late := describe(t, p, "later").StartedAt.Sub(begins); late < 0 || late > 10*time.Second {
+			t.Errorf("it began %v late", late)
+		}
+		if wf := loaded(t, s, "later"); len(wf.Needs) > 0 || wf.StartAt != 0 {
+			t.Errorf("after its begin it needs %q", wf.Needs)
+		}
+	})
+}
+
+func loaded(t *testing.T, s storage.Storage, id string) *journal.Workflow {
+	t.Helper()
+	wf, err := journal.Load(ctx, s, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wf
+}
+
+// STA-1: a delayed workflow that is cancelled is cancelled at once, and its function never called.
+func TestCancelledBeforeItsStart(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		var c tally
+		w := flow("w", func(*engine.Run) (string, error) { c.add("called"); return "", nil })
+		p := boot(t, s, w, rareLeases, func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "q"}} })
+		for id, queue := range map[string]string{"a": "", "b": "q"} {
+			h := start(t, w.With(engine.StartOptions{StartAt: time.Now().Add(time.Hour), Queue: queue}), p, id, "")
+			if err := h.Cancel(ctx, audit); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, id, describe(t, p, id).Status, checkpoint.StatusCancelled)
+			end := historyOf(t, p.Engine, id)[0].Events
+			if text := end[len(end)-1].Error; !strings.Contains(text, "before its start at 2000-01-01T01:00:00Z") {
+				t.Errorf("%s: its history ends with %q", id, text)
+			}
+			if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {
+				t.Errorf("%s: got %v", id, err)
+			}
+			equal(t, "needs", loaded(t, s, id).Needs, "[]")
+		}
+		time.Sleep(2 * time.Hour)
+		equal(t, "calls", c.of("called"), 0)
+		equal(t, "entries", append(entries(t, s, "todo:"), entries(t, s, "op:")...), "[]")
+	})
+}
+
+// STA-1: a delayed workflow with a queue joins the line when its time has come, and behind those that
+// wait there already. An engine that does not serve the queue moves it.
+func TestDelayedStartInAQueue(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		w := flow("w", func(run *engine.Run) (string, error) { return "", run.Sleep(10 * time.Minute) })
+		other := boot(t, s, rareLeases)
+		queued := w.With(engine.StartOptions{Queue: "q"})
+		start(t, w.With(engine.StartOptions{Queue: "q", StartAt: time.Now().Add(time.Hour)}), other, "delayed", "")
+		time.Sleep(50 * time.Minute)
+		start(t, queued, other, "first", "")
+		equal(t, "in line", len(entries(t, s, "op:q:")), 1)
+		time.Sleep(11 * time.Minute)
+		equal(t, "in line at its time", len(entries(t, s, "op:q:")), 2)
+		equal(t, "elsewhere", len(entries(t, s, "todo:")), 0)
+		p := boot(t, s, w, rareLeases, func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "q", Concurrency: 1}} })
+		result(t, w.Handle(p, "delayed"))
+		a, b := describe(t, p, "first"), describe(t, p, "delayed")
+		if b.StartedAt.Before(a.EndedAt) {
+			t.Errorf("the delayed one began at %v, and the first one ended at %v", b.StartedAt, a.EndedAt)
+		}
+	})
+}
+
+// A child may be delayed too, a start in the past is not, and one far in the future is refused.
+func TestDelayedStarts(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		child := flow("child", func(run *engine.Run) (string, error) { return run.Now().UTC().Format(time.RFC3339), nil })
+		parent := flow("parent", func(run *engine.Run) (string, error) {
+			return child.With(engine.StartOptions{StartAt: midnight.Add(50 * time.Minute)}).Do(run, "")
+		})
+		p := boot(t, s, child, parent, rareLeases)
+		equal(t, "child", result(t, start(t, parent, p, "parent", "")), midnight.Add(50*time.Minute).Format(time.RFC3339))
+		now := time.Now()
+		result(t, start(t, child.With(engine.StartOptions{StartAt: now.Add(-time.Hour)}), p, "past", ""))
+		if took := time.Since(now); took > time.Second {
+			t.Errorf("one that was to begin before began %v later", took)
+		}
+		_, err := p.StartWorkflow(context.Background(), &engine.StartRequest{Workflow: "child", Options: engine.StartOptions{StartAt: now.AddDate(300, 0, 0)}})
+		if !errors.Is(err, engine.ErrInvalid) {
+			t.Errorf("in 300 years: got %v, want ErrInvalid", err)
+		}
+	})
+}

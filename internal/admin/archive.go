@@ -1,0 +1,87 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/payload"
+)
+
+// An ArchiveError means that Config.Archive has not taken a workflow, which therefore stays.
+type ArchiveError struct {
+	ID    string
+	Cause error
+}
+
+func (e *ArchiveError) Error() string {
+	return fmt.Sprintf("archive workflow %q: %v", e.ID, e.Cause)
+}
+
+func (e *ArchiveError) Unwrap() error { return e.Cause }
+
+var (
+	errUnread  = errors.New("engine: Config.Archive has returned")
+	errGone    = errors.New("engine: Config.Archive has ended its goroutine")
+	errIgnores = errors.New("engine: Config.Archive ignores the end of its context, and is abandoned")
+)
+
+// archive hands wf, which has ended, to Config.Archive, if there is one. The function reads what
+// this goroutine exports, in a goroutine of its own, because it may end that or never return.
+func (e *Admin) archive(ctx context.Context, wf *journal.Workflow) error {
+	if e.Archive == nil {
+		return nil
+	}
+	info, err := e.stateOf(ctx, wf)
+	if err != nil {
+		return err
+	}
+	in, err := journal.ReadInput(ctx, e.Store, wf)
+	if err != nil {
+		return err
+	}
+	reader, writer := io.Pipe()
+	defer context.AfterFunc(ctx, func() { writer.CloseWithError(context.Cause(ctx)) })()
+	taken := make(chan error, 1)
+	go func() {
+		err := errGone
+		defer func() {
+			if p := recover(); p != nil {
+				err = payload.Panicked(p)
+			}
+			reader.CloseWithError(errUnread)
+			taken <- err
+		}()
+		err = e.Archive(ctx, info, reader)
+	}()
+	err = e.export(ctx, &snapshot{wf, in, math.MaxUint64}, writer) // all of it: the workflow has ended
+	writer.CloseWithError(err)
+	if errors.Is(err, errUnread) { // it need not read to the end
+		err = nil
+	}
+	if refused := e.answer(ctx, taken); err == nil && refused != nil {
+		return &ArchiveError{wf.ID, refused}
+	}
+	return err
+}
+
+// answer waits for what Config.Archive returns, for at most StopTimeout after the end of ctx.
+func (e *Admin) answer(ctx context.Context, taken <-chan error) error {
+	select {
+	case err := <-taken:
+		return err
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(e.StopTimeout)
+	defer late.Stop()
+	select {
+	case err := <-taken:
+		return errors.Join(err, context.Cause(ctx))
+	case <-late.C:
+		return errIgnores
+	}
+}

@@ -1,0 +1,412 @@
+package schedule
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/internal/cron"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/storage"
+)
+
+const (
+	atOnce  = 64    // schedules that are served at the same time
+	mostDue = 2_000 // schedules that are served in one look
+	hints   = 100   // hints that are removed in one commit
+)
+
+// Duty returns the duty to serve all schedules of the store.
+func (s *Schedules) Duty() worker.Duty {
+	return worker.Duty{Name: "schedules", Begin: func(*worker.Incarnation) func(context.Context) (time.Duration, error) { return s.look }}
+}
+
+// look serves the schedules that are due.
+func (s *Schedules) look(ctx context.Context) (next time.Duration, _ error) {
+	now := s.Now()
+	rest, err := s.rest(ctx, keys.DueAll(), now)
+	if err != nil || rest > 0 { // the common case
+		return rest, err
+	}
+	l := &round{schedules: s, places: make(chan struct{}, atOnce)}
+	served := map[string]bool{}
+	due := keys.DueUntil(now)
+	if s.place != nil {
+		due.Start = s.place
+	}
+	s.place = nil
+	for e, err := range storage.All(ctx, s.Store, due) {
+		if err != nil {
+			return 0, errors.Join(err, l.end(ctx))
+		}
+		kind, id, err := keys.DueOf(e.Key)
+		if err != nil {
+			return 0, errors.Join(err, l.end(ctx))
+		}
+		if kind != "sch" {
+			continue
+		}
+		if served[id] { // by a hint: that was for everything that is due
+			continue
+		}
+		if len(served) == mostDue {
+			s.place = e.Key
+			s.PokePoll() // continue after the other duties
+			break
+		}
+		served[id] = true
+		l.serve(ctx, id, e.Key)
+	}
+	if err := l.end(ctx); err != nil {
+		return s.PollInterval, err
+	}
+	return s.rest(ctx, keys.DueNext(now), now)
+}
+
+// rest returns how long it is until the first entry of a range is due, and at most PollInterval.
+func (s *Schedules) rest(ctx context.Context, r storage.Range, now time.Time) (time.Duration, error) {
+	r.Limit = 1
+	page, err := s.Store.Scan(ctx, r)
+	if err != nil || len(page) == 0 {
+		return s.PollInterval, err
+	}
+	at, err := keys.DueTime(page[0].Key)
+	return max(0, min(s.PollInterval, at.Sub(now))), err
+}
+
+// A round serves the schedules of one look, several at the same time.
+type round struct {
+	schedules *Schedules
+	places    chan struct{} // has an element for each that is being served
+	all       sync.WaitGroup
+
+	mu   lock.Mutex // guards the fields below
+	errs []error
+	gone [][]byte // hints that are not needed any more
+}
+
+func (l *round) serve(ctx context.Context, id string, entry []byte) {
+	l.places <- struct{}{}
+	l.all.Go(func() {
+		defer func() { <-l.places }()
+		unneeded, err := l.schedules.serve(ctx, id, entry)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if err != nil {
+			l.errs = append(l.errs, fmt.Errorf("schedule %q: %w", id, err))
+		}
+		if unneeded {
+			l.gone = append(l.gone, entry)
+		}
+	})
+}
+
+// end waits for those that are being served, and removes the hints that are not needed any more.
+func (l *round) end(ctx context.Context) error {
+	l.all.Wait()
+	for len(l.gone) > 0 {
+		n := min(len(l.gone), hints)
+		var b storage.Batch
+		for _, entry := range l.gone[:n] {
+			b.Ops = append(b.Ops, storage.Delete(entry))
+		}
+		l.gone = l.gone[n:]
+		if err := l.schedules.Store.Commit(ctx, b); err != nil {
+			return errors.Join(append(l.errs, err)...)
+		}
+	}
+	return errors.Join(l.errs...)
+}
+
+// serve does what is to be done for a schedule of which entry is due. It reports whether entry is an
+// unneeded hint. No record names one, so it may be removed without a condition.
+func (s *Schedules) serve(ctx context.Context, id string, entry []byte) (unneeded bool, _ error) {
+	hint := bytes.Equal(entry, keys.ScheduleHint(id))
+	for range worker.MostTries {
+		r, err := Load(ctx, s.Store, id)
+		switch {
+		case errors.Is(err, weft.ErrNotFound):
+			if hint {
+				return true, nil
+			}
+			return false, s.drop(ctx, &Record{ID: id}, entry)
+		case damaged(err):
+			if s.once("damaged " + id) {
+				s.Log.Error("weft: the record of a schedule is damaged; it starts nothing", "schedule", id, "error", err)
+			}
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		idle, again, err := s.attempt(ctx, r, entry)
+		switch {
+		case err != nil:
+			return false, err
+		case idle && hint:
+			return true, nil
+		case idle:
+			return false, s.drop(ctx, r, entry)
+		case !again:
+			return false, nil
+		}
+	}
+	r, err := Load(ctx, s.Store, id)
+	if err != nil {
+		return false, err
+	}
+	return false, s.troubled(ctx, r, entry, worker.Contradiction(keys.Schedule(id)))
+}
+
+// drop removes an entry that r does not name.
+func (s *Schedules) drop(ctx context.Context, r *Record, entry []byte) error {
+	b := storage.Batch{If: []storage.Condition{r.Unchanged()}, Ops: []storage.Op{storage.Delete(entry)}}
+	if r.raw == nil { // a batch must change what it wants absent: deleted, it stays absent
+		b.Ops = append(b.Ops, storage.Delete(keys.Schedule(r.ID)))
+	}
+	if err := s.Store.Commit(ctx, b); err != nil && !errors.Is(err, storage.ErrConflict) {
+		return err
+	}
+	return nil // after a conflict the next look decides
+}
+
+// attempt does what is to be done for r now. It reports whether there was nothing to do and r does not
+// name entry, or whether to decide again because something has changed meanwhile.
+func (s *Schedules) attempt(ctx context.Context, r *Record, entry []byte) (idle, again bool, _ error) {
+	c, err := r.calendar()
+	if err != nil {
+		if s.once(err.Error()) {
+			s.Log.Warn("weft: this engine leaves a schedule to others", "schedule", r.ID, "error", err)
+		}
+		return false, false, nil
+	}
+	now := s.Now()
+	step := r.decide(c, now)
+	if step.start != nil {
+		again, err = s.start(ctx, &firing{r, c, step, entry, now})
+		return false, again, err
+	}
+	next := *r
+	next.dealt(c, step)
+	next.look(c, time.Time{})
+	if step.passed.IsZero() && bytes.Equal(next.Due, r.Due) {
+		return !bytes.Equal(entry, r.Due), false, nil
+	}
+	again, err = s.commit(ctx, r, &next, entry, storage.Batch{})
+	return false, again, err
+}
+
+// A firing is a try to start a workflow of a schedule.
+type firing struct {
+	record   *Record
+	calendar *cron.Calendar
+	step     step
+	entry    []byte // by which the schedule was found; nil: by a call
+	now      time.Time
+}
+
+// passed returns the record after the times that the firing has passed over.
+func (f *firing) passed() *Record {
+	next := *f.record
+	next.dealt(f.calendar, f.step)
+	return &next
+}
+
+// begun returns the record after the start of p.
+func (f *firing) begun(p *run.PreparedStart) *Record {
+	next := f.passed()
+	next.started(f.calendar, f.step.start, p.Workflow.Generation, f.now)
+	next.note("", f.now)
+	next.look(f.calendar, time.Time{})
+	return next
+}
+
+// start starts the workflow of f, unless the one before has not ended: then Overlap says what
+// happens. It reports whether to decide again.
+func (s *Schedules) start(ctx context.Context, f *firing) (again bool, _ error) {
+	r, o := f.record, f.step.start
+	running, unchanged, err := s.lastOf(ctx, r, o.id)
+	if damaged(err) {
+		return false, s.troubled(ctx, r, f.entry, err)
+	}
+	if err != nil {
+		return false, err
+	}
+	if running != nil && r.Overlap != weft.OverlapAllow {
+		return s.overlapping(ctx, f, running, unchanged)
+	}
+	p, err := s.prepared(r, o)
+	if err != nil {
+		return false, s.troubled(ctx, r, f.entry, err)
+	}
+	_, b, err := r.replace(f.begun(p), f.entry)
+	if err != nil {
+		return false, err
+	}
+	b.If, b.Ops = append(b.If, unchanged.If...), append(b.Ops, unchanged.Ops...)
+	_, err = s.StartTogether(ctx, p, b)
+	switch {
+	case err == nil:
+		s.Log.Debug("weft: schedule has started a workflow", "schedule", r.ID, "workflow", o.id)
+		return false, nil
+	case errors.Is(err, storage.ErrConflict):
+		return s.refused(ctx, f)
+	case errors.Is(err, weft.ErrNoActiveDeployment), errors.Is(err, weft.ErrInvalid), errors.Is(err, storage.ErrInvalidBatch):
+		return false, s.troubled(ctx, r, f.entry, err)
+	}
+	return false, err
+}
+
+// prepared returns the start of a workflow of r.
+func (s *Schedules) prepared(r *Record, o *occasion) (*run.PreparedStart, error) {
+	p, err := s.PrepareEncoded(r.request(o.id), r.input(), r.identity())
+	if err != nil {
+		return nil, err
+	}
+	p.Workflow.Schedule = r.ID
+	p.Workflow.Labels = run.Relabelled(p.Workflow.Labels, map[string]string{Label: r.ID})
+	return p, nil
+}
+
+// Label is the name of the label that each workflow of a schedule has. Its value is the id of the
+// schedule.
+const Label = "weft.schedule"
+
+// lastOf returns the workflow that r has started last, if it has not ended, and the conditions that
+// this is still so. They do not include the workflow with the id starting, which has conditions of
+// its own.
+func (s *Schedules) lastOf(ctx context.Context, r *Record, starting string) (running *journal.Workflow, unchanged storage.Batch, _ error) {
+	if r.Last == nil || r.Overlap == weft.OverlapAllow {
+		return nil, storage.Batch{}, nil
+	}
+	wf, err := journal.Load(ctx, s.Store, r.Last.ID)
+	key := keys.Workflow(r.Last.ID)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+		// A batch must change what it wants absent: deleted, it stays absent.
+		unchanged = storage.Batch{If: []storage.Condition{storage.Absent(key)}, Ops: []storage.Op{storage.Delete(key)}}
+	case err != nil:
+		return nil, storage.Batch{}, fmt.Errorf("read workflow %q, which was started last: %w", r.Last.ID, err)
+	default:
+		unchanged.If = []storage.Condition{wf.Unchanged()}
+		if !wf.Tombstone() && !wf.Status.Terminal() && wf.Generation == r.Last.Generation {
+			running = wf
+		}
+	}
+	if r.Last.ID == starting {
+		unchanged = storage.Batch{}
+	}
+	return running, unchanged, nil
+}
+
+// overlapping does what Overlap says while the workflow before is running. It reports whether to
+// decide again.
+func (s *Schedules) overlapping(ctx context.Context, f *firing, running *journal.Workflow, unchanged storage.Batch) (again bool, err error) {
+	r := f.record
+	by := weft.Actor{Name: "weft", Reason: fmt.Sprintf("schedule %q: the next workflow is due", r.ID)}
+	switch r.Overlap {
+	case weft.OverlapSkip:
+		next := f.passed()
+		next.done(f.calendar, f.step.start)
+		next.Skips++
+		next.look(f.calendar, time.Time{})
+		return s.commit(ctx, r, next, f.entry, unchanged)
+	case weft.OverlapCancel:
+		if running.Cancel == nil {
+			err = s.RequestCancel(ctx, running.ID, nil, by)
+			return ended(err)
+		}
+	case weft.OverlapTerminate:
+		if err = s.Admin.Terminate(ctx, running.ID, by); damaged(err) {
+			return false, s.troubled(ctx, r, f.entry, err)
+		}
+		return ended(err)
+	}
+	next := *r
+	next.Due = keys.ScheduleDue(f.now.Add(retryAfter), r.ID)
+	return s.commit(ctx, r, &next, f.entry, unchanged)
+}
+
+// ended reports whether to decide again after a workflow was asked to end, which may have ended by
+// itself.
+func ended(err error) (again bool, _ error) {
+	if errors.Is(err, weft.ErrTerminal) || errors.Is(err, weft.ErrNotFound) {
+		err = nil
+	}
+	return err == nil, err
+}
+
+// refused finds out why a start was refused. If the id is in use, its time is passed over.
+func (s *Schedules) refused(ctx context.Context, f *firing) (again bool, _ error) {
+	r, o := f.record, f.step.start
+	now, err := Load(ctx, s.Store, r.ID)
+	if errors.Is(err, weft.ErrNotFound) || err == nil && !bytes.Equal(now.raw, r.raw) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	there, err := journal.Load(ctx, s.Store, o.id)
+	if errors.Is(err, storage.ErrNotFound) {
+		return true, nil // another condition did not hold
+	}
+	if err != nil && !damaged(err) {
+		return false, err
+	}
+	next := f.passed()
+	next.done(f.calendar, o)
+	var unchanged storage.Batch
+	problem := ""
+	switch {
+	case err != nil:
+		problem = err.Error()
+	case there.Tombstone(), there.Schedule == r.ID:
+	case there.Type == r.Workflow && there.Identity().Same(r.identity()): // somebody has started it already
+	default:
+		problem = fmt.Sprintf("the id %q belongs to another workflow, of type %s; its time is passed over", o.id, there.Type)
+	}
+	if err == nil {
+		unchanged.If = []storage.Condition{there.Unchanged()}
+	}
+	if problem != "" && next.note(problem, f.now) {
+		s.Log.Warn("weft: schedule could not start a workflow", "schedule", r.ID, "reason", problem)
+	}
+	next.look(f.calendar, time.Time{})
+	return s.commit(ctx, r, next, f.entry, unchanged)
+}
+
+// troubled records why r could not start a workflow, and has an engine try again in a minute.
+func (s *Schedules) troubled(ctx context.Context, r *Record, entry []byte, cause error) error {
+	now := s.Now()
+	next := *r
+	if next.note(cause.Error(), now) {
+		s.Log.Warn("weft: schedule could not start a workflow", "schedule", r.ID, "reason", cause)
+	}
+	next.Due = keys.ScheduleDue(now.Add(retryAfter), r.ID)
+	_, err := s.commit(ctx, r, &next, entry, storage.Batch{}) // after a conflict the next look decides
+	return err
+}
+
+// mostTold is how many messages are remembered.
+const mostTold = 10_000
+
+// once reports whether it is called with what for the first time, so that it is logged once.
+func (s *Schedules) once(what string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.told[what] {
+		return false
+	}
+	if s.told == nil || len(s.told) >= mostTold { // some things will be reported again
+		s.told = map[string]bool{}
+	}
+	s.told[what] = true
+	return true
+}
