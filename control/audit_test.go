@@ -181,6 +181,26 @@ func TestRefusalsOfManyAddresses(t *testing.T) {
 	}
 }
 
+// Refusals whose row is not written yet when the plane closes are one row, with their number.
+func TestRefusalsAtTheEnd(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := planeOn(t, new(memory.Store))
+		for range 3 {
+			x.do("GET", "/v1/keys", "", nil).is(401)
+		}
+		x.plane.Close()
+		n := 0
+		for key := range dump(t, x.store) {
+			if strings.HasPrefix(key, "ctl:audit:") {
+				n++
+			}
+		}
+		if n != 1 || strings.Contains(x.log.String(), "audit rows are lost") {
+			t.Errorf("got %d rows, want 1; the log is %s", n, x.log)
+		}
+	})
+}
+
 // Audit rows are forgotten after 90 days, of all namespaces.
 func TestAuditIsForgotten(t *testing.T) {
 	virtual(t, func(t *testing.T) {
