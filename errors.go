@@ -37,7 +37,8 @@ var (
 	// not removed. Nothing was written.
 	ErrProtected = errors.New("engine: workflow is protected")
 
-	// ErrBusy: too much of this kind waits already. Nothing was written; try again later.
+	// ErrBusy: too much of this kind waits already, or the workflow has continued as new while its
+	// history was read. Nothing was written; try again later.
 	ErrBusy = errors.New("engine: busy")
 
 	// ErrNoActiveDeployment: no deployment was activated with engine.Engine.Activate, and a

@@ -180,6 +180,9 @@ const (
 	// ExitHeld: the run needs an operator before it can continue.
 	ExitHeld Exit = "held"
 
+	// ExitContinued: the run continues as new, and the engine executes its next life.
+	ExitContinued Exit = "continued"
+
 	// ExitReleased: the engine stops, has lost its lease or the run, or could not commit; or
 	// the run was terminated.
 	ExitReleased Exit = "released"

@@ -23,6 +23,8 @@ type Info struct {
 	Epoch      uint64            `json:"epoch,omitempty"`      // rises whenever the owner changes
 	CreatedAt  time.Time         `json:"createdAt,omitzero"`
 	StartedAt  time.Time         `json:"startedAt,omitzero"`
+	Life       int               `json:"life,omitempty"`  // how often it has continued as new: see engine.ContinueAsNew
+	LifeAt     time.Time         `json:"lifeAt,omitzero"` // when its present life began, if it has continued as new
 	EndedAt    time.Time         `json:"endedAt,omitzero"`
 	Labels     map[string]string `json:"labels,omitempty"`    // see StartOptions.Labels
 	Versions   map[string]int    `json:"versions,omitempty"`  // by which it goes on, by change: see engine.Workflow.Versions

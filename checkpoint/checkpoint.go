@@ -62,6 +62,7 @@ const (
 	KindVersioned  Kind = "versioned"  // the run goes on by Version of the change Name
 	KindCameBack   Kind = "came back"  // the function, or the attempt of Operation, that needed a person
 	KindEnded      Kind = "ended"      // Name is the status
+	KindContinued  Kind = "continued"  // as new: a life of the run begins, and By has ended the one before
 
 	// KindCompensating: the function ended without success, and its effects are now being
 	// undone. Name is the final status to come, and Error the reason.

@@ -195,7 +195,7 @@ func infoOf(r wire.Run) weft.Info {
 	i := weft.Info{
 		ID: r.RunID, Workflow: r.WorkflowName, Status: checkpoint.Status(r.Status), Deployment: r.DeploymentID,
 		Waiting: r.Waiting, Labels: r.Labels, Queue: r.Queue, Parent: r.Parent, Damaged: r.Damaged,
-		CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, EndedAt: r.EndedAt,
+		CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, Life: r.Life, LifeAt: r.LifeAt, EndedAt: r.EndedAt,
 	}
 	for _, a := range r.Attention {
 		i.Attention = append(i.Attention, weft.Attention{Reason: weft.Reason(a.Reason), Operation: a.Operation, Name: a.Name, Detail: a.Detail, Since: a.Since})

@@ -14,7 +14,7 @@ func runOf(k *principal, runID string, i *engine.Info) wire.Run {
 	b := wire.Run{
 		RunID: runID, WorkflowName: i.Workflow, Status: string(i.Status), DeploymentID: i.Deployment, Queue: i.Queue,
 		Attention: []wire.Attention{}, Waiting: []string{}, Labels: map[string]string{},
-		CreatedAt: i.CreatedAt.UTC(), StartedAt: i.StartedAt.UTC(), EndedAt: i.EndedAt.UTC(),
+		CreatedAt: i.CreatedAt.UTC(), StartedAt: i.StartedAt.UTC(), Life: i.Life, LifeAt: i.LifeAt.UTC(), EndedAt: i.EndedAt.UTC(),
 	}
 	for _, a := range i.Attention {
 		b.Attention = append(b.Attention, wire.Attention{

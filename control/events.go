@@ -226,8 +226,11 @@ func wholeLife(ctx context.Context, s storage.Storage, wf *journal.Workflow, his
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		for cp, err := range history {
 			if err != nil {
-				if now, e := journal.Load(ctx, s, wf.ID); errors.Is(e, storage.ErrNotFound) || e == nil && now.Generation != wf.Generation {
+				switch now, e := journal.Load(ctx, s, wf.ID); {
+				case errors.Is(e, storage.ErrNotFound) || e == nil && now.Generation != wf.Generation:
 					err = errNoRun()
+				case e == nil && now.Life != wf.Life:
+					err = fmt.Errorf("%w: run has continued as new while its events were read; read again", engine.ErrBusy)
 				}
 			}
 			if !yield(cp, err) || err != nil {

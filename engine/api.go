@@ -230,10 +230,11 @@ type (
 
 // Why an engine executes a run no longer.
 const (
-	ExitEnded    = weft.ExitEnded
-	ExitParked   = weft.ExitParked
-	ExitHeld     = weft.ExitHeld
-	ExitReleased = weft.ExitReleased
+	ExitEnded     = weft.ExitEnded
+	ExitParked    = weft.ExitParked
+	ExitHeld      = weft.ExitHeld
+	ExitContinued = weft.ExitContinued
+	ExitReleased  = weft.ExitReleased
 )
 
 // Why a workflow was removed.

@@ -93,6 +93,7 @@ package engine
 //   - internal/intake: starts, and signals from outside and from runs.
 //   - internal/admin: what clients and operators ask for about workflows that exist. A new
 //     verb of operators goes here.
+//   - internal/schedule: schedules. Its duty starts their workflows; internal/cron computes the times.
 //   - internal/retention: removes workflows that ended long enough ago.
 //   - internal/membership: the record of an engine, and the time that has certainly passed.
 //   - internal/limits: how many attempts may run, and how often they may start.
@@ -106,8 +107,9 @@ package engine
 //   - internal/keys: all keys of the store. internal/record: how a record is encoded.
 //   - checkpoint, signal, activity and future: what users see of these.
 //
-// Calls go down: from engine to retention, admin and intake, from these to worker, from worker to run,
-// and from all of them to the rest. run calls its worker only through the interfaces Owner and
+// Calls go down: from engine to schedule, retention, admin and intake, from schedule and
+// retention to the other two, from these to worker, from worker to run, and from all of them to
+// the rest. run calls its worker only through the interfaces Owner and
 // Peers (internal/run, host).
 //
 // # Goroutines
@@ -122,6 +124,7 @@ package engine
 //     store can watch (worker, listen). Run starts them, and they end with its context.
 //   - Up to 64 claim runs (worker, crew), while the poll waits for them, and up to 64 claim
 //     suspects.
+//   - Up to 64 serve schedules that are due (schedule, fire), while the poll waits for them.
 //   - The driver of each run (worker, claim, Launch). It ends when the run has ended, is
 //     parked, is held or has another owner, and when its incarnation stops or loses its
 //     lease. When an attempt runs in the driver's goroutine and something else happens,

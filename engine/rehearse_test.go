@@ -239,13 +239,21 @@ func TestExportSample(t *testing.T) {
 		defer func() { s.Close() }()
 		none := edits(&effects)[0]
 		now := edited(&effects, none)
-		other := flow("other", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		other := flow("other", func(run *engine.Run) (string, error) {
+			if strings.HasPrefix(run.ID(), "busy") {
+				if _, err := engine.Step(run, "work", func(context.Context) (int, error) { return 1, nil }); err != nil {
+					return "", err
+				}
+			}
+			return yes.Receive(run)
+		})
 		p := boot(t, s, now, other, unhurried)
 		for i := range 3 {
 			start(t, now, p, sprint("begun", i), "o")
 			start(t, now, p, sprint("ended", i), "o")
 			start(t, now, p, sprint("young", i), "young")
 			start(t, other, p, sprint("other", i), "")
+			start(t, other, p, sprint("busy", i), "")
 			send(t, yes, p, sprint("ended", i), "ann", "evt")
 			result(t, now.Handle(p, sprint("ended", i)))
 		}
@@ -280,7 +288,7 @@ func TestExportSample(t *testing.T) {
 					t.Errorf("%s: %s", id, f)
 				}
 			}
-			if got, want := sprint(shapes), sprint(map[string]int{"begun": each, "ended": each, "young": each, "other": each}); got != want {
+			if got, want := sprint(shapes), sprint(map[string]int{"begun": each, "ended": each, "young": each, "other": each, "busy": each}); got != want {
 				t.Errorf("%d each: %s, want %s", each, got, want)
 			}
 		}

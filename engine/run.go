@@ -55,6 +55,14 @@ func (r *Run) Random() *rand.Rand {
 	return r.handle().Random()
 }
 
+// HistoryLen returns how many events the history of the run has, up to the one that it has
+// received last: one or a few for each operation. After ContinueAsNew it counts from the beginning
+// again. It is the same in a replay. A replay reads the whole history, so let a workflow that goes
+// on and on continue as new after some thousands.
+func (r *Run) HistoryLen() int {
+	return r.handle().HistoryLen()
+}
+
 // Logger returns the engine's logger with the workflow's id. It logs nothing while the run
 // is replayed.
 func (r *Run) Logger() *slog.Logger {
@@ -176,6 +184,30 @@ func (r *Run) ForwardSignal(m signal.Message) future.Operation {
 // Afterwards *result is the recorded result, decoded into a zero value as in a replay.
 func (r *Run) TransactStep(name string, result any, f func(ctx context.Context) error) error {
 	return r.handle().TransactStep(name, result, f)
+}
+
+// ContinueAsNew returns the error with which a workflow function ends the present life of its run,
+// and begins the next one: the function is called again, with in as its input and an empty history.
+// Both is one commit, so the run is in one life or the other whatever fails. A workflow that never
+// ends does this again and again, so that its history stays short. Only returning the error has an
+// effect, wrapped or not.
+//
+// The next life has the same id. It gets the signals that were not received, the labels, the place
+// in the queue and a request to stop. Whoever waits for the result, and a parent, waits for the last
+// life. Numbers of operations go on, so that no key or id that is derived from one is used twice.
+// All else of the life before is gone: what its calls had to undo in case of a failure, its timers,
+// and calls that it has not waited for, as if it had returned. Children are asked to stop or awaited
+// as at the end of a run: see ChildOptions.OnParentEnd. A run of a Pinned workflow goes to the
+// active deployment, except a child and a run whose StartOptions name a Deployment.
+//
+// It is a function and not a method of Workflow, because a workflow cannot refer to itself in its
+// own definition. The type of in must be the workflow's In.
+//
+// Other errors: ErrNotApplicable for another type of in, or in a branch; ErrInvalid if in cannot be
+// encoded, or is not decoded as it was; ErrForeignRun. The workflow fails if its function returns
+// one of these.
+func ContinueAsNew(run *Run, in any) error {
+	return run.handle().ContinueAsNew(in)
 }
 
 // Step runs f inline, as an activity without a definition. f is called once if the engine

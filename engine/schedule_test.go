@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	_ "time/tzdata" // not that of the machine
@@ -158,7 +159,7 @@ func TestScheduleWhateverCallFails(t *testing.T) {
 	if os.Getenv("WEFT_TORTURE") != "" {
 		stride = 1
 	} else if torture.Raced() {
-		stride = 17
+		stride = 71
 	}
 	t.Logf("%d plays", sweep.Every(t, sweepStores["memory"], stride, scheduling))
 }
@@ -204,23 +205,27 @@ func TestScheduleOnEachStore(t *testing.T) {
 func TestWeeklyIntervalAcrossRestarts(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
-		week := 7 * 24 * time.Hour
-		for i := range 24 * 13 {
-			p := boot(t, s, nightly, func(c *engine.Config) { c.PollInterval = 10 * time.Minute })
-			if i == 0 {
-				putSchedule(t, p.Engine, hourly(nightly, func(s *engine.Schedule) { s.Every, s.Offset = week, time.Hour }))
-			}
+		const week = 7 * 24 * time.Hour
+		putSchedule(t, made(t, s), hourly(nightly, func(s *engine.Schedule) {
+			s.Every = week
+			s.Offset = 2*24*time.Hour + 210*time.Minute // the 1st of January 1970 was a Thursday, and that of 2000 a Saturday
+		}))
+		for n := range 12 {
+			p := boot(t, s, nightly, rareLeases)
 			time.Sleep(time.Hour)
 			p.stop(t)
+			if n == 5 {
+				time.Sleep(week - 6*time.Hour) // nothing is due meanwhile
+			}
 		}
 		client := made(t, s)
-		// The 1st of January 1970 was a Thursday, and that of 2000 a Saturday.
-		thursday := 5*24*time.Hour + time.Hour
-		equal(t, "times", scheduled(t, client), []string{at(thursday), at(thursday + week)})
+		first := 210 * time.Minute
+		equal(t, "times", scheduled(t, client), []string{at(first), at(first + week)})
 		i := scheduleOf(t, client)
 		if late := i.Last.StartedAt.Sub(i.Last.At); late < 0 || late > 2*time.Second {
 			t.Errorf("it was %v late", late)
 		}
+		equal(t, "missed", i.Missed, 0)
 	})
 }
 
@@ -286,7 +291,20 @@ func TestManyMissedTimes(t *testing.T) {
 			t.Errorf("%d entries", d)
 		}
 		time.Sleep(time.Second)
-		p := boot(t, s, nightly, leases)
+		commits, many := 0, make(chan struct{})
+		tooMany := sync.OnceFunc(func() { close(many) })
+		var mu sync.Mutex
+		p := boot(t, s, nightly, leases, func(c *engine.Config) {
+			c.Events.Committed = func(engine.CommittedEvent) {
+				mu.Lock()
+				defer mu.Unlock()
+				if commits++; commits == 100 {
+					tooMany()
+				}
+			}
+		})
+		go func() { <-many; p.end() }()
+		defer tooMany()
 		time.Sleep(400 * time.Millisecond)
 		for i, err := range client.Schedules(ctx, "") {
 			if err != nil {

@@ -28,6 +28,7 @@ type laws struct {
 	ttl   time.Duration
 
 	vouched func(key string) bool // that an effect has happened
+	met     func(what string)
 
 	mu      sync.Mutex // guards what follows
 	broken  []string
@@ -107,7 +108,9 @@ type touched struct {
 	*lawful
 	id       string
 	appended []checkpoint.Checkpoint
-	record   []byte // anew
+	removed  []uint64 // checkpoints
+	input    bool     // it has another one
+	record   []byte   // anew
 }
 
 // applied judges a commit of o's that has been done.
@@ -152,6 +155,7 @@ func (l *laws) applied(o *opening, b storage.Batch, was map[string][]byte) {
 		case len(t.appended) > 0:
 			l.byOwner(o, t.lawful)
 		}
+		l.lives(t)
 		l.waits(t.lawful)
 	}
 	if slices.ContainsFunc(b.Ops, func(op storage.Op) bool { return engineOf(op.Key) == "" }) {
@@ -164,10 +168,18 @@ func (l *laws) applied(o *opening, b storage.Batch, was map[string][]byte) {
 // run takes in a change of a key of a workflow's.
 func (l *laws) run(t *touched, op storage.Op, parts int, there, gone bool) {
 	switch {
+	case gone && parts == 4:
+		n, err := keys.Number(op.Key)
+		if err != nil {
+			l.wrong("%v", err)
+		}
+		t.removed = append(t.removed, n)
 	case gone:
 		l.wrong("CK1: %q is deleted", op.Key)
 	case parts == 2:
 		t.record = op.Value
+	case there && bytes.Equal(op.Key, keys.Input(t.id)):
+		t.input = true
 	case there:
 		l.wrong("CK2: %q is written again", op.Key)
 	case parts == 4:
@@ -182,6 +194,32 @@ func (l *laws) run(t *touched, op storage.Op, parts int, there, gone bool) {
 			return
 		}
 		t.appended = append(t.appended, c.Checkpoint)
+	}
+}
+
+// begun returns the event that a life begins with c, if one does that another life came before.
+func begun(c checkpoint.Checkpoint) (e checkpoint.Event, ok bool) {
+	i := slices.IndexFunc(c.Events, func(e checkpoint.Event) bool { return e.Kind == checkpoint.KindContinued })
+	if i < 0 {
+		return e, false
+	}
+	return c.Events[i], true
+}
+
+// lives judges that a run continues as new all at once, and that only what belongs to earlier lives
+// is removed (CAN-6, CAN-8).
+func (l *laws) lives(t *touched) {
+	for _, n := range t.removed {
+		if t.lawful.record != nil && n >= t.lawful.record.Base {
+			l.wrong("CAN-6: checkpoint %d of %s is removed, and its life began with %d", n, t.id, t.lawful.record.Base)
+		}
+	}
+	continued := len(t.appended) > 0
+	if continued {
+		_, continued = begun(t.appended[len(t.appended)-1])
+	}
+	if continued != t.input {
+		l.wrong("CAN-8: %s continues as new: %v, and has another input: %v", t.id, continued, t.input)
 	}
 }
 
@@ -282,6 +320,9 @@ func (l *laws) event(run *lawful, c *checkpoint.Checkpoint, e checkpoint.Event) 
 	case checkpoint.KindHeld:
 		l.wrong("a run is held: %s: %s", e.Name, e.Error)
 	case checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed:
+		if run.record != nil && run.record.Former(e.Operation) {
+			l.wrong("CAN-6: operation %s has its outcome in checkpoint %d, and is of an earlier life", e.Operation, c.Number)
+		}
 		if run.outcomes[e.Operation] {
 			l.wrong("AC2, TM3, SG4: operation %s has another outcome in checkpoint %d", e.Operation, c.Number)
 		}
@@ -362,6 +403,16 @@ func (l *laws) claimed(o *opening, run *lawful, before, after *journal.Workflow,
 	}
 	last := appended[len(appended)-1]
 	claim := last.Events[0]
+	if as, continued := begun(last); continued {
+		if after.Life != before.Life+1 || after.Base != last.Number || l.owners[before.Owner] != o || as.By != before.Owner || after.Owner != "" && after.Owner != before.Owner {
+			l.wrong("CAN-8: %s continues %s, which is %s's: from life %d to %d, which begins with %d, in checkpoint %d", o.name, id, before.Owner, before.Life, after.Life, after.Base, last.Number)
+		}
+		l.met("continued")
+		if claim = last.Events[len(last.Events)-1]; after.Owner == "" {
+			run.claim = after.Claim
+			return
+		}
+	}
 	switch {
 	case after.Claim <= run.claim || after.Claim != last.Number || claim.Kind != checkpoint.KindClaimed || claim.By != after.Owner:
 		l.wrong("OW1: claim %d of %s by %s: its checkpoint %d says %s by %s", after.Claim, id, after.Owner, last.Number, claim.Kind, claim.By)
@@ -391,7 +442,7 @@ func (l *laws) stale(o *opening, b storage.Batch) bool {
 	defer l.mu.Unlock()
 	for _, op := range b.Ops {
 		parts, err := storage.SplitKey(op.Key)
-		if err != nil || len(parts) != 4 || parts[0] != "wf" {
+		if err != nil || len(parts) != 4 || parts[0] != "wf" || op.Kind != storage.PutOp {
 			continue
 		}
 		run := l.of(parts[1])

@@ -131,7 +131,7 @@ var simMeets = map[string]int{
 	"killed": 25, "paused": 50, "stopped": 25, "clock jumps": 25, "wake-ups dropped": 80,
 	"error before": 200, "error after": 50, "answer late": 200, "lands late": 40, "landed late": 15, "refused late": 30, "withdrawn": 25,
 	"takeovers": 25, "leases lost": 40, "lost races": 3, "unknown outcomes": 150, "stale commits refused": 2,
-	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4, "labelled": 20, "on a deployment": 30,
+	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4, "labelled": 20, "on a deployment": 30, "continued": 20,
 }
 
 // A simulation is the play of one seed.
@@ -198,6 +198,7 @@ func simulate(t *testing.T, seed uint64) *simulation {
 	}
 	s.laws = newLaws(s.store, simTTL)
 	s.laws.vouched = func(key string) bool { return s.ledger.done[key] }
+	s.laws.met = s.meet
 	virtual(t, func(t *testing.T) {
 		if err := s.play(t); err != nil {
 			t.Fatalf("%v\n\nWEFT_SEED=%d go test -v -run TestSimulation ./engine repeats this. The last turns were:\n%s", err, seed, strings.Join(s.trace[max(0, len(s.trace)-60):], "\n"))
@@ -316,7 +317,7 @@ func (s *simulation) employ() {
 			if placed { // its children stay there, as integrity.Check says
 				o.Deployment = simDeployment
 			}
-			_, err := work.With(o).Start(ctx, e, id, cs)
+			_, err := work.With(o).Start(ctx, e, id, shift{Chores: cs})
 			if err == nil && placed {
 				s.meet("on a deployment")
 			}

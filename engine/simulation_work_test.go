@@ -20,7 +20,15 @@ type chore struct {
 	Ms int // how long it takes or waits
 }
 
-var choreKinds = []string{"step", "plain", "fenced", "fenced", "settled", "mail", "both", "nap", "hear", "kid"}
+var choreKinds = []string{"step", "plain", "fenced", "fenced", "settled", "mail", "both", "nap", "hear", "kid", "again"}
+
+// A shift is what a life of a simulated run begins with: what is to be done, and what the lives
+// before have done.
+type shift struct {
+	Chores []chore
+	All    []string
+	Naps   int
+}
 
 func drawChores(dice *rand.Rand, v *int, most int, kinds []string) (cs []chore) {
 	for range 1 + dice.IntN(most) {
@@ -45,7 +53,7 @@ func promised(cs []chore) (all []string) {
 	heard := 0
 	for _, c := range cs {
 		switch c.Do {
-		case "nap":
+		case "nap", "again":
 		case "hear":
 			all = append(all, fmt.Sprint("heard ", heard))
 			heard++
@@ -186,7 +194,7 @@ func (s *simulation) verify(ctx context.Context, v int, fenced bool) (activity.V
 }
 
 // definitions are the workflows, as h has them.
-func (s *simulation) definitions(h *host) (work *engine.Workflow[[]chore, []string], all []engine.Definition) {
+func (s *simulation) definitions(h *host) (work *engine.Workflow[shift, []string], all []engine.Definition) {
 	soon := activity.Retry{MaxAttempts: -1, Backoff: 1, MaxBackoff: 1}
 	key := func(v int) string { return fmt.Sprint("order/", v) }
 	const timeout = 165*time.Millisecond + 137*time.Microsecond
@@ -209,9 +217,9 @@ func (s *simulation) definitions(h *host) (work *engine.Workflow[[]chore, []stri
 		}
 		return fenced.Do(run, c.V)
 	}}
-	work = &engine.Workflow[[]chore, []string]{Name: "work", Func: func(run *engine.Run, cs []chore) (all []string, err error) {
-		naps := 0
-		for _, c := range cs {
+	work = &engine.Workflow[shift, []string]{Name: "work", Func: func(run *engine.Run, begun shift) (all []string, err error) {
+		all, naps := begun.All, begun.Naps
+		for i, c := range begun.Chores {
 			var v any = c.V
 			if c.V%3 == 0 {
 				if err := run.SetLabel("at", fmt.Sprint(c.Do, c.V)); err != nil {
@@ -243,6 +251,16 @@ func (s *simulation) definitions(h *host) (work *engine.Workflow[[]chore, []stri
 				v, err = word.Receive(run)
 			case "kid":
 				v, err = kid.Do(run, c)
+			case "again":
+				if c.V%2 == 0 { // leave something behind
+					plain.Go(run, c.V+2000)
+					kid.AsChild(engine.ChildOptions{OnParentEnd: engine.ParentEnd(c.V / 2 % 3)}).Go(run, chore{V: c.V + 3000, Ms: c.Ms})
+					err = s.sleep(run, naps, c.Ms)
+					naps++
+				}
+				if err == nil {
+					err = engine.ContinueAsNew(run, shift{begun.Chores[i+1:], all, naps})
+				}
 			}
 			if err != nil {
 				return nil, err

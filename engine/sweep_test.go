@@ -58,6 +58,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"expiry":   forgetting,
 	"ending":   terminating,
 	"labels":   labelling,
+	"lives":    living,
 	"values":   publishing,
 	"old":      removing,
 	"schedule": scheduling,
@@ -1309,6 +1310,80 @@ func transactions(*sweep.World) sweep.Scenario {
 				return "", err
 			}
 			return h.Result(ctx)
+		},
+	}
+}
+
+// living: a run continues as new twice. Each life charges, receives a signal, starts a child that
+// outlives it, and leaves an attempt and a child behind.
+func living(w *sweep.World) sweep.Scenario {
+	charge := effect(w, "charge")
+	charge.IdempotencyKey = func(i int) string { return fmt.Sprint("charge ", i) }
+	charge.Verify = func(_ context.Context, i int) (activity.Verification[string], error) {
+		if w.Effects()[fmt.Sprint("charge ", i)] > 0 {
+			return activity.CompletedWithResult(fmt.Sprint("charge", i)), nil
+		}
+		return activity.NotCompleted[string](), nil
+	}
+	hang := &activity.Activity[int, string]{Name: "hang", Timeout: 30 * 24 * time.Hour, IdempotencyKey: func(i int) string { return fmt.Sprint("hang ", i) },
+		OnIndeterminate: activity.AwaitOperator,
+		Run: func(ctx context.Context, _ int) (string, error) {
+			<-ctx.Done()
+			return "", activity.NoEffect(context.Cause(ctx))
+		}}
+	word := &signal.Signal[string]{Name: "word"}
+	sub := &engine.Workflow[int, string]{Name: "sub", Func: func(run *engine.Run, n int) (string, error) {
+		return "", run.Sleep(time.Duration(n) * time.Hour)
+	}}
+	type state struct {
+		Life  int
+		Words string
+	}
+	wf := &engine.Workflow[state, string]{Name: "lives", Func: func(run *engine.Run, s state) (string, error) {
+		c, err := charge.Do(run, s.Life)
+		if err != nil {
+			return "", err
+		}
+		sub.AsChild(engine.ChildOptions{ID: fmt.Sprint("cancel", s.Life)}).Go(run, 24*30)
+		sub.AsChild(engine.ChildOptions{ID: fmt.Sprint("abandon", s.Life), OnParentEnd: engine.ParentEndAbandon}).Go(run, 5)
+		hang.Go(run, s.Life)
+		w, err := word.Receive(run)
+		if err != nil {
+			return "", err
+		}
+		s.Words += c + w
+		if s.Life++; s.Life < 3 {
+			return "", engine.ContinueAsNew(run, s)
+		}
+		return s.Words, nil
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf, sub},
+		IDs:       []string{"lives", "cancel0", "abandon0", "cancel1", "abandon1", "cancel2", "abandon2"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "lives", state{})
+			if err != nil {
+				return "", err
+			}
+			for i := range 3 {
+				if _, err := word.Send(ctx, eng, "lives", fmt.Sprint(i), &signal.Options{ID: fmt.Sprint(i)}); err != nil {
+					return "", err
+				}
+				time.Sleep(time.Hour)
+			}
+			out, err := h.Result(ctx)
+			if err != nil {
+				return "", err
+			}
+			for i := range 3 {
+				if _, err := sub.Handle(eng, fmt.Sprint("cancel", i)).Result(ctx); !errors.Is(err, engine.ErrCancelled) {
+					return "", fmt.Errorf("result of child %d: %w", i, err)
+				}
+				if _, err := sub.Handle(eng, fmt.Sprint("abandon", i)).Result(ctx); err != nil {
+					return "", err
+				}
+			}
+			return out, nil
 		},
 	}
 }

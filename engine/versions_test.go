@@ -116,14 +116,15 @@ func TestVersion(t *testing.T) {
 	})
 }
 
-// VER-4: calls are deleted in one step, also one of two at the same place, while the change stays in
+// VER-4, VER-6, VER-7: calls are deleted in one step, also one of two at the same place, while the change stays in
 // Versions. A run that goes by a version which the code does not have any more is left alone, and
 // Describe says why.
 func TestVersionIsRemoved(t *testing.T) {
+	newest := map[string]int{"a": 1, "b": 2}
 	both := func(calls ...string) *engine.Workflow[string, string] {
 		wf := flow("w", func(run *engine.Run) (string, error) {
-			for _, c := range calls {
-				if v := run.Version(c); v != 1 {
+			for _, c := range slices.Concat(calls, calls) {
+				if v := run.Version(c); v != newest[c] {
 					return "", fmt.Errorf("%s is %d", c, v)
 				}
 			}
@@ -136,7 +137,7 @@ func TestVersionIsRemoved(t *testing.T) {
 			by, _, err := yes.ReceiveWithin(run, 30*time.Minute)
 			return by, err
 		})
-		wf.Versions = map[string]int{"a": 1, "b": 1}
+		wf.Versions = maps.Clone(newest)
 		return wf
 	}
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
@@ -169,6 +170,9 @@ func TestVersionIsRemoved(t *testing.T) {
 		send(t, yes, p, "new", "ann", "evt")
 		if got := result(t, gone.Handle(p, "new")); got != "ann" {
 			t.Errorf("the run without choices: %q", got)
+		}
+		if i := describe(t, p, "new"); i.Versions != nil {
+			t.Errorf("a run that has not asked goes by %v", i.Versions)
 		}
 		time.Sleep(time.Hour)
 		client := made(t, p.store)

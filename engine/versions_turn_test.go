@@ -202,6 +202,9 @@ func (w *ways) play(t *testing.T, store sweep.Store, deploys []deploy) (calls in
 		}
 		// It went the old way up to a place, and then one other.
 		ways := slices.Compact(strings.Fields(strings.ReplaceAll(strings.Trim(string(out.Data), `"`), "+", "")))
+		if !slices.ContainsFunc(deploys, func(d deploy) bool { return d.newest == 0 }) && ways[0] == "way0" {
+			w.wrong = append(w.wrong, fmt.Sprintf("it went %s, and there was no old code", out.Data))
+		}
 		if len(ways) > 2 || len(ways) == 2 && ways[0] != "way0" {
 			w.wrong = append(w.wrong, fmt.Sprintf("it went %s", out.Data))
 		}
@@ -231,7 +234,8 @@ func checkDeploys(t *testing.T, store sweep.Store, deploys ...deploy) (calls int
 }
 
 // VER-1, VER-5, VER-6: the build with the change takes over from the one without, whatever call the
-// first one dies at, and however the second one is followed by either.
+// first one dies at, and however the second one is followed by either. Where all have the change, no run goes
+// the old way.
 func TestVersionAfterEveryKill(t *testing.T) {
 	stride := 11
 	switch {
@@ -241,6 +245,7 @@ func TestVersionAfterEveryKill(t *testing.T) {
 		stride = 31
 	}
 	for name, deploys := range map[string][]deploy{
+		"only new ones":  {{newest: 1, lasts: 5 * time.Hour}, {newest: 1, lasts: time.Hour}},
 		"the old one":    {{newest: 0, lasts: time.Hour}, {newest: 1, lasts: time.Hour}},
 		"the new one":    {{newest: 1, lasts: 5 * time.Hour}, {newest: 0, lasts: time.Hour}},
 		"the newest one": {{newest: 2, lasts: 5 * time.Hour}, {newest: 0, lasts: time.Hour}, {newest: 1, lasts: time.Hour}},

@@ -324,6 +324,9 @@ func (v *view) printFacts(e *env) {
 	fact("workflow", text(i.Workflow))
 	fact("created", at(i.CreatedAt))
 	fact("started", at(i.StartedAt))
+	if i.Life > 0 {
+		fact("life", fmt.Sprintf("%d, since %s", i.Life, at(i.LifeAt)))
+	}
 	fact("ended", at(i.EndedAt))
 	if i.Parent != "" {
 		fact("parent", word(i.Parent))

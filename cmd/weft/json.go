@@ -27,6 +27,8 @@ type workflowJSON struct {
 	Epoch      uint64            `json:"epoch,omitempty"`
 	Created    time.Time         `json:"created,omitzero"`
 	Started    time.Time         `json:"started,omitzero"`
+	Life       int               `json:"life,omitempty"`
+	LifeAt     time.Time         `json:"lifeAt,omitzero"`
 	Ended      time.Time         `json:"ended,omitzero"`
 	Error      string            `json:"error,omitempty"` // why it failed, or, in a list, why it cannot be read
 }
@@ -165,7 +167,7 @@ func workflowOf(i weft.Info) workflowJSON {
 	w := workflowJSON{
 		ID: i.ID, Workflow: i.Workflow, Status: string(i.Status), Waiting: i.Waiting, Parent: i.Parent, Queue: i.Queue, Labels: i.Labels,
 		Owner: i.Owner, Deployment: i.Deployment, Epoch: i.Epoch,
-		Created: i.CreatedAt.UTC(), Started: i.StartedAt.UTC(), Ended: i.EndedAt.UTC(),
+		Created: i.CreatedAt.UTC(), Started: i.StartedAt.UTC(), Life: i.Life, LifeAt: i.LifeAt.UTC(), Ended: i.EndedAt.UTC(),
 	}
 	for _, a := range i.Attention {
 		w.Attention = append(w.Attention, attentionJSON{string(a.Reason), a.Operation, a.Name, a.Detail, a.Since.UTC()})

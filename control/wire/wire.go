@@ -814,6 +814,12 @@ type Run struct {
 	Input  json.RawMessage   `json:"input,omitempty,omitzero"`
 	Labels map[string]string `json:"labels"`
 
+	// Life How often it has continued as new.
+	Life int `json:"life,omitempty,omitzero"`
+
+	// LifeAt When its present life began, if it has continued as new.
+	LifeAt time.Time `json:"lifeAt,omitempty,omitzero"`
+
 	// Output Its result. If it is not JSON, `{codec, base64}`.
 	Output json.RawMessage `json:"output,omitempty,omitzero"`
 

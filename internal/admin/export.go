@@ -2,9 +2,11 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"io"
 	"iter"
 
+	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/export"
 	"github.com/weft-go/weft/internal/journal"
@@ -13,6 +15,27 @@ import (
 
 // Export is Engine.Export.
 func (e *Admin) Export(ctx context.Context, id string, w io.Writer) error {
+	out := &counting{Writer: w}
+	for tries := 1; ; tries++ {
+		if err := e.exportLife(ctx, id, out); !errors.Is(err, weft.ErrBusy) || out.written || tries == mostTries {
+			return err
+		}
+	}
+}
+
+// A counting writer notes whether anything was written.
+type counting struct {
+	io.Writer
+	written bool
+}
+
+func (c *counting) Write(p []byte) (int, error) {
+	c.written = true
+	return c.Writer.Write(p)
+}
+
+// exportLife writes the history of the present life of a workflow.
+func (e *Admin) exportLife(ctx context.Context, id string, w io.Writer) error {
 	s, err := e.snapshot(ctx, id)
 	if err != nil {
 		return err
@@ -48,7 +71,7 @@ func (e *Admin) snapshot(ctx context.Context, id string) (*snapshot, error) {
 		if err != nil {
 			return nil, err
 		}
-		if now.Generation == wf.Generation && len(now.Versions) == len(wf.Versions) && len(now.Retries) == len(wf.Retries) {
+		if now.Generation == wf.Generation && now.Life == wf.Life && len(now.Versions) == len(wf.Versions) && len(now.Retries) == len(wf.Retries) {
 			return &snapshot{wf, in, hold.Head}, nil
 		}
 	}
@@ -74,7 +97,9 @@ func (s *snapshot) preamble() export.Preamble {
 		Generation: wf.Generation,
 		Status:     wf.Status,
 		Needs:      wf.Needs,
-		Started:    journal.Time(wf.StartedAt),
+		Started:    wf.Began(),
+		Life:       wf.Life,
+		First:      wf.First,
 		Codec:      in.Codec,
 	}
 	for _, r := range wf.Retries {

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -162,15 +163,28 @@ func (e *Admin) leftAlone(ctx context.Context, wf *journal.Workflow, who *roster
 // History is Engine.History.
 func (e *Admin) History(ctx context.Context, id string) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
-		wf, err := e.Load(ctx, id)
-		if err != nil {
-			yield(checkpoint.Checkpoint{}, err)
-			return
-		}
-		for c, err := range e.HistoryOf(ctx, wf) {
-			if !yield(c, err) {
+		for tries := 1; ; tries++ {
+			wf, err := e.Load(ctx, id)
+			if err != nil {
+				yield(checkpoint.Checkpoint{}, err)
+				return
+			}
+			begun := false
+			for c, err := range e.HistoryOf(ctx, wf) {
+				if errors.Is(err, weft.ErrBusy) && !begun && tries < mostTries {
+					break
+				}
+				if begun = true; !yield(c, err) || err != nil {
+					return
+				}
+			}
+			if begun {
 				return
 			}
 		}
 	}
 }
+
+// mostTries is how often the history of a run that continues as new meanwhile is read from its
+// beginning.
+const mostTries = 10

@@ -32,7 +32,11 @@ func (e *Admin) resolveOperation(ctx context.Context, id, operation string, a ac
 	if run.Undoes(operation) && v.Reason != "" {
 		verb.Why += ": " + v.Reason
 	}
+	var life lifeline
 	err = e.Change(ctx, id, e.act(verb, "resolve", func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
+		if err := life.holds(wf, "resolve"); err != nil {
+			return nil, err
+		}
 		return e.resolving(ctx, wf, operation, v, result, verb)
 	}))
 	if err == nil && !e.Staged { // the host may roll back
@@ -76,7 +80,7 @@ func (e *Admin) resolving(ctx context.Context, wf *journal.Workflow, operation s
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(records, func(r reconcile.Record) bool { return r.Operation == operation })
+	i := slices.IndexFunc(records, func(r reconcile.Record) bool { return r.Operation == operation && !wf.Former(operation) })
 	if i >= 0 {
 		records[i] = run.Reopened(records[i], wf)
 		if records[i].Settled && answered(wf, operation) {

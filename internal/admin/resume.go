@@ -28,6 +28,7 @@ func (e *Admin) resumeWorkflow(ctx context.Context, id string, by weft.Actor) er
 	verb := journal.Verb{Name: run.Retried, By: by.Name, Why: by.Reason}
 	said := auditRecord{verb: verb}
 	var tries []*journal.Write // to take back a failure
+	var life lifeline
 	err := e.Change(ctx, id, worker.Change{
 		Name: "resume",
 		Landed: func(ctx context.Context, wf *journal.Workflow) (bool, error) {
@@ -42,6 +43,9 @@ func (e *Admin) resumeWorkflow(ctx context.Context, id string, by weft.Actor) er
 			return said.recorded(ctx, e.Store, wf)
 		},
 		Decide: func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
+			if err := life.holds(wf, "resume"); err != nil {
+				return nil, err
+			}
 			switch {
 			case wf.Status == checkpoint.StatusFailed:
 				w, err := e.retryFailed(ctx, wf, verb)
@@ -142,7 +146,11 @@ func (e *Admin) catchUp(ctx context.Context, wf *journal.Workflow, w *journal.Wr
 		if err != nil {
 			return err
 		}
-		if c.Parent != wf.Generation || c.End != nil {
+		operation, err := keys.Operation(entry.Key)
+		if err != nil {
+			return err
+		}
+		if c.Parent != wf.Generation || c.End != nil || wf.Former(operation) {
 			continue
 		}
 		if open++; open > run.MostKids || 4*open > e.MaxOps-run.Spare {

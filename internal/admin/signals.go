@@ -40,7 +40,7 @@ func (e *Admin) Signals(ctx context.Context, id string) iter.Seq2[weft.SignalInf
 		}
 		for w, err := range acceptance.Unaccounted(ctx, e.Store, id) {
 			if err == nil {
-				err = e.SameLife(ctx, wf) // a purge deletes one record after the other
+				err = e.SameGeneration(ctx, wf) // a purge deletes one record after the other
 			}
 			if !yield(weft.SignalInfo{Name: w.Name, ID: w.ID, Bytes: w.Bytes, Indeterminate: err == nil}, err) || err != nil {
 				return

@@ -148,7 +148,7 @@ func (e *Admin) unfinished(ctx context.Context, wf *journal.Workflow) (events []
 		switch {
 		case err != nil && r.Operation == "":
 			return nil, err
-		case err == nil && (r.Settled || r.Generation != wf.Generation):
+		case err == nil && (r.Settled || r.Generation != wf.Generation), wf.Former(r.Operation):
 			continue
 		case len(events) == mostUnfinished:
 			return events, nil

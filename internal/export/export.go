@@ -22,7 +22,8 @@ import (
 const (
 	first   = 1
 	choices = 2 // of versions of changes
-	latest  = choices
+	lives   = 3 // of runs that have continued as new
+	latest  = lives
 )
 
 // A Preamble is the first line of an exported history.
@@ -36,6 +37,8 @@ type Preamble struct {
 	Retries    []Retry           `json:"retries,omitempty"`
 	Versions   []Choice          `json:"versions,omitempty"`
 	Started    time.Time         `json:"started,omitzero"`
+	Life       int               `json:"life,omitempty"`  // see journal.Workflow, as is First
+	First      uint64            `json:"first,omitempty"` // since version 3
 	Input      json.RawMessage   `json:"input,omitempty"` // if it is valid JSON
 	Data       []byte            `json:"data,omitempty"`  // the input otherwise
 	Codec      string            `json:"codec,omitempty"`
@@ -123,6 +126,9 @@ func Write(w io.Writer, p Preamble, checkpoints iter.Seq2[checkpoint.Checkpoint,
 	p.History = first
 	if len(p.Versions) > 0 {
 		p.History = choices
+	}
+	if p.Life > 0 {
+		p.History = lives
 	}
 	buffered := bufio.NewWriter(w)
 	lines := json.NewEncoder(buffered)

@@ -23,6 +23,8 @@
 //     that waits.
 //   - An accepted signal and a tombstone have an entry that says when they expire (exp).
 //     Nothing is left long after that.
+//   - A run has no checkpoint and no record of an operation (act, beat, kid) of an earlier life,
+//     unless an entry (exp) says when these are removed.
 //   - The entry that says when to look at a schedule (due) exists if its record names one. One that
 //     is not paused has one unless it has no more times.
 //   - The record of a deployment (dep) is under an id that a deployment may have, and its digest
@@ -30,6 +32,7 @@
 package integrity
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -134,7 +137,7 @@ var families = map[string]struct {
 	"rate":   {[]int{2}, nil},
 	"kid":    {[]int{3}, (*checked).child},
 	"act":    {[]int{5}, (*checked).effect},
-	"beat":   {[]int{3}, func(c *checked, e entry) { c.belongs(e) }},
+	"beat":   {[]int{3}, (*checked).progress},
 	"sig":    {[]int{4}, (*checked).signal},
 	"sigres": {[]int{4}, (*checked).accepted},
 	"sigseq": {[]int{2}, func(c *checked, e entry) { c.belongs(e) }},
@@ -215,6 +218,7 @@ func (c *checked) workflow(e entry) {
 		return
 	}
 	if len(e.parts) > 2 {
+		c.former(e, wf, keys.IsCheckpoint(wf.ID, e.Key) && bytes.Compare(e.Key, keys.Checkpoint(wf.ID, wf.Base)) < 0)
 		return
 	}
 	for _, row := range wf.Rows() {
@@ -234,6 +238,9 @@ func (c *checked) workflow(e entry) {
 	if wf.Status.Terminal() {
 		return
 	}
+	if (wf.Life > 0) != slices.Contains(wf.Needs, "lives") {
+		c.wrong(e.Key, "it is in life %d, and needs %v", wf.Life, wf.Needs)
+	}
 	if wf.Owner != "" && !c.has(keys.Held(wf.Owner, wf.ID)) {
 		c.wrong(e.Key, "it is owned by %s, and there is no held entry", wf.Owner)
 	}
@@ -248,6 +255,13 @@ func (c *checked) workflow(e entry) {
 	}
 	if wf.Slot > 0 && !c.has(keys.Slot(wf.Queue, wf.Slot)) {
 		c.wrong(e.Key, "its slot %d of queue %q is free", wf.Slot, wf.Queue)
+	}
+}
+
+// former checks e, which belongs to wf, and to an earlier life of it if former is true.
+func (c *checked) former(e entry, wf *journal.Workflow, former bool) {
+	if former && !c.expiring[string(storage.AppendKey([]byte("life:"), wf.ID, wf.Generation))] {
+		c.wrong(e.Key, "it belongs to an earlier life of the workflow, and no entry has it removed")
 	}
 }
 
@@ -303,6 +317,7 @@ func (c *checked) child(e entry) {
 	case kid.Parent != parent.Generation:
 		c.wrong(e.Key, "it is of generation %s of the parent, which has generation %s", kid.Parent, parent.Generation)
 	}
+	c.former(e, parent, parent.Former(e.parts[2]))
 	if kid.End != nil || parent.Status.Terminal() { // no end of a child is recorded any more
 		return
 	}
@@ -319,8 +334,17 @@ func (c *checked) child(e entry) {
 	}
 }
 
+func (c *checked) progress(e entry) {
+	if wf := c.belongs(e); wf != nil {
+		c.former(e, wf, wf.Former(e.parts[2]))
+	}
+}
+
 func (c *checked) effect(e entry) {
 	wf := c.belongs(e)
+	if wf != nil {
+		c.former(e, wf, wf.Former(e.parts[3]))
+	}
 	r, err := reconcile.OpenRecord(e.parts[1], e.parts[2], e.parts[3], e.parts[4], e.Value)
 	switch {
 	case err != nil:

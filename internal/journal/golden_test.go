@@ -65,6 +65,9 @@ func TestGoldenRecords(t *testing.T) {
 	terminated := cancelled
 	terminated.Cancel = &Request{Reason: "stuck", At: 1767355200000002, By: "ann", Terminated: true}
 
+	later := running
+	later.Base, later.Claim, later.Life, later.First, later.LifeAt = running.Base+7, running.Base+7, 3, 12, 1767355200000009
+	later.Resumed, later.Needs = 1767355200000005, []string{"lives"}
 	protected := completed
 	protected.Protect(Protection{By: "law", Reason: "case 7", At: 1767355200000006})
 	delayed := pending
@@ -81,6 +84,7 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-labelled":    wf(labelled),
 		"workflow-versioned":   wf(versioned),
 		"workflow-canonical":   wf(canonical),
+		"workflow-life":        wf(later),
 		"workflow-pending":     wf(pending),
 		"workflow-running":     wf(running),
 		"workflow-asked":       wf(asked),
@@ -133,6 +137,10 @@ func TestGoldenRecords(t *testing.T) {
 			Key: keys.Input("order-42"), Version: 1, Empty: func() any { return new(Input) },
 			Value: &Input{Generation: gen, Data: []byte(`{"Cents":4900}`), Headers: map[string]string{"tracestate": "a=1", "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
 		},
+		"input-life": {
+			Key: keys.Input("order-42"), Version: 1, Empty: func() any { return new(Input) },
+			Value: &Input{Generation: gen, Data: []byte(`{"Cents":4900}`), Life: 3},
+		},
 		"output": {
 			Key: keys.Output("order-42"), Version: 1, Empty: func() any { return new(Output) },
 			Value: &Output{Generation: gen, Status: checkpoint.StatusCompleted, Codec: "cbor", Data: []byte(`{"ChargeID":"ch_1"}`)},
@@ -156,6 +164,14 @@ func TestGoldenRecords(t *testing.T) {
 				{Kind: checkpoint.KindSurvived},
 				{Kind: checkpoint.KindActed, Name: "retry", By: "ann", Why: "mended"},
 				{Kind: checkpoint.KindEnded, Name: "completed"},
+			},
+		}),
+		"checkpoint-continued": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc8}, 16), Time: 1767355200000009,
+			Events: []checkpoint.Event{
+				{Kind: checkpoint.KindGivenUp, Operation: "11", Of: "activity", Name: "charge", Attempt: 1},
+				{Kind: checkpoint.KindContinued, By: "host-01JGZ"},
+				{Kind: checkpoint.KindClaimed, By: "host-01JGZ", Why: checkpoint.HandedOver},
 			},
 		}),
 		"checkpoint-keyed": ckpt(stored{

@@ -53,7 +53,7 @@ func head(wf *Workflow, page []storage.Entry) (*Hold, error) {
 		return nil, err
 	}
 	if c.generation != wf.Generation {
-		return nil, fmt.Errorf("%w: record %q is of another life", storage.ErrCorrupt, last.Key)
+		return nil, fmt.Errorf("%w: record %q is of another generation", storage.ErrCorrupt, last.Key)
 	}
 	return &Hold{Workflow: wf, Head: c.Number, HeadTime: c.Time, ahead: c.ahead}, nil
 }
@@ -104,7 +104,7 @@ func (p *Past) Then(w *Write) *Past {
 func (p *Past) Input(wf *Workflow) (*Input, error) {
 	var in Input
 	_, err := owned(keys.Input(wf.ID), p.input, wf, &in, &in.Generation)
-	return &in, err
+	return &in, in.of(wf, err)
 }
 
 // Reader returns a function that returns the checkpoints of wf one by one, as History does, and
@@ -112,7 +112,7 @@ func (p *Past) Input(wf *Workflow) (*Input, error) {
 func (p *Past) Reader(wf *Workflow) func() (checkpoint.Checkpoint, error, bool) {
 	left, order := p.history, sequence{wf: wf, next: wf.Base}
 	return func() (checkpoint.Checkpoint, error, bool) {
-		for len(left) > 0 {
+		for len(left) > 0 && !order.over {
 			e := left[0]
 			left = left[1:]
 			if c, own, err := order.take(e); own || err != nil {
@@ -123,9 +123,10 @@ func (p *Past) Reader(wf *Workflow) func() (checkpoint.Checkpoint, error, bool) 
 	}
 }
 
-// History yields the checkpoints of wf in order. If one is missing, it yields
+// History yields the checkpoints of the present life of wf in order. If one is missing, it yields
 // storage.ErrCorrupt, unless an earlier checkpoint said that the numbers are not used. It skips
-// checkpoints of other generations of the id.
+// checkpoints of other generations of the id, and ends before those of a later life: then the run
+// has continued as new since wf was read.
 func History(ctx context.Context, s storage.Storage, wf *Workflow) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		r := keys.Checkpoints(wf.ID, wf.Base)
@@ -137,7 +138,7 @@ func History(ctx context.Context, s storage.Storage, wf *Workflow) iter.Seq2[che
 			if err == nil {
 				c, own, err = order.take(e)
 			}
-			if own && !yield(c, err) || err != nil {
+			if own && !yield(c, err) || err != nil || order.over {
 				return
 			}
 		}
@@ -150,9 +151,10 @@ type sequence struct {
 	next  uint64
 	owner string
 	epoch uint64
+	over  bool // a later life begins here
 }
 
-// take decodes the next entry, and reports whether it belongs to this generation.
+// take decodes the next entry, and reports whether it belongs to this generation and life.
 func (s *sequence) take(e storage.Entry) (_ checkpoint.Checkpoint, own bool, err error) {
 	c, err := decode(s.wf, e)
 	if err != nil {
@@ -164,11 +166,15 @@ func (s *sequence) take(e storage.Entry) (_ checkpoint.Checkpoint, own bool, err
 	if c.Number != s.next {
 		return checkpoint.Checkpoint{}, true, fmt.Errorf("%w: checkpoint %d of %q is missing", storage.ErrCorrupt, s.next, s.wf.ID)
 	}
+	if c.Number > s.wf.Base && begins(c.Events) {
+		s.over = true
+		return checkpoint.Checkpoint{}, false, nil
+	}
 	if s.next++; c.skip > 0 {
 		s.next = c.skip
 	}
 	for _, ev := range c.Events {
-		if ev.Kind == checkpoint.KindClaimed {
+		if ev.Kind == checkpoint.KindClaimed || ev.Kind == checkpoint.KindContinued {
 			s.owner, s.epoch = ev.By, c.Number
 		}
 	}

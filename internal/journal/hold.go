@@ -16,6 +16,7 @@ type Hold struct {
 	Workflow *Workflow
 	Head     uint64
 	HeadTime time.Time
+	Events   int // in the head, if this process wrote it
 
 	key   []byte        // of the head; nil: not made yet
 	ahead time.Duration // by which HeadTime was ahead of the wall clock of who wrote it
@@ -48,7 +49,7 @@ type Write struct {
 // Hold returns the owner's knowledge after the write is done.
 func (w *Write) Hold() *Hold {
 	c := &w.Entry
-	return &Hold{Workflow: w.After, Head: c.Number, HeadTime: c.Time, key: w.Batch.Ops[w.put].Key, ahead: c.ahead, mono: w.mono}
+	return &Hold{Workflow: w.After, Head: c.Number, HeadTime: c.Time, Events: len(c.Events), key: w.Batch.Ops[w.put].Key, ahead: c.ahead, mono: w.mono}
 }
 
 // Append decides how to commit the next checkpoint: the batch applies the change if the

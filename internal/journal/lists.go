@@ -39,7 +39,7 @@ func (w *Workflow) Rows() [][]byte {
 // last retried, or ended. It never goes back, whatever the clocks of engines say, so that
 // nobody who reads a list from its newest entry on meets a workflow twice.
 func (w *Workflow) Since() int64 {
-	since := w.CreatedAt
+	since := max(w.CreatedAt, w.Resumed)
 	if w.Status != checkpoint.StatusPending {
 		since = max(since, w.StartedAt, w.EndedAt)
 	}

@@ -20,6 +20,9 @@ type Input struct {
 	// Headers are what the host's Propagator carries to the run's attempts. Execution does not
 	// depend on them.
 	Headers map[string]string `cbor:"4,keyasint,omitempty"`
+
+	// Life is the life of the run that began with it. See Workflow.Life.
+	Life int `cbor:"5,keyasint,omitempty"`
 }
 
 // An Output is the result or failure of a workflow: wf:{id}:out.
@@ -54,7 +57,15 @@ func put(key []byte, v any) (storage.Op, error) {
 func ReadInput(ctx context.Context, s storage.Storage, wf *Workflow) (*Input, error) {
 	var in Input
 	_, err := belonging(ctx, s, keys.Input(wf.ID), wf, &in, &in.Generation)
-	return &in, err
+	return &in, in.of(wf, err)
+}
+
+// of returns err, or an error if in is not the input of the present life of wf.
+func (in *Input) of(wf *Workflow, err error) error {
+	if err == nil && in.Life != wf.Life {
+		return fmt.Errorf("%w: record %q is of life %d of the workflow, which is in life %d", storage.ErrCorrupt, keys.Input(wf.ID), in.Life, wf.Life)
+	}
+	return err
 }
 
 // ReadOutput reads the output of wf, which has ended.
@@ -84,7 +95,7 @@ func owned(key, raw []byte, wf *Workflow, v any, generation *string) (record.Unk
 		return nil, err
 	}
 	if *generation != wf.Generation {
-		return nil, fmt.Errorf("%w: record %q is of another life", storage.ErrCorrupt, key)
+		return nil, fmt.Errorf("%w: record %q is of another generation", storage.ErrCorrupt, key)
 	}
 	return unknown, nil
 }

@@ -35,8 +35,18 @@ type Workflow struct {
 	// State counts the changes of this record by others than its owner.
 	State uint64 `cbor:"6,keyasint,omitempty"`
 
-	// Base is the number of the first checkpoint.
+	// Base is the number of the first checkpoint of the present life.
 	Base uint64 `cbor:"7,keyasint,omitempty"`
+
+	// Life is how often the run has continued as new. From then on, First is the number of
+	// the first operation of the present life, and LifeAt is when that life began. See Continue.
+	Life   int    `cbor:"45,keyasint,omitempty"`
+	First  uint64 `cbor:"46,keyasint,omitempty"`
+	LifeAt int64  `cbor:"47,keyasint,omitempty"`
+
+	// Resumed is when the run was last retried in an earlier life. It belongs to the order of
+	// lists: see Since.
+	Resumed int64 `cbor:"48,keyasint,omitempty"`
 
 	// Deaths counts the successive owners that crashed, since the run last showed that
 	// it does not cause this.
@@ -201,7 +211,7 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater}
+var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater, lives}
 
 // versions is the ability to go on by the run's choices, and to leave it to an engine whose code
 // has their versions.

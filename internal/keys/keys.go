@@ -118,6 +118,17 @@ func ActivitiesOf(id string) storage.Range { return storage.Prefix(append(key("a
 // Beat is the key of the progress that an attempt reported last: beat:{id}:{operation}.
 func Beat(id, operation string) []byte { return key("beat:", id, operation) }
 
+// BeatsOf is the range of the progress of a workflow's attempts.
+func BeatsOf(id string) storage.Range { return storage.Prefix(append(key("beat:", id), ':')) }
+
+// Operation returns the operation in an act, beat or kid key.
+func Operation(k []byte) (string, error) {
+	if bytes.HasPrefix(k, []byte("act:")) {
+		return nth(k, 3)
+	}
+	return nth(k, 2)
+}
+
 // Children returns the ranges of everything that belongs to a workflow, except for its
 // record: what a purge deletes.
 func Children(id string) []storage.Range {
@@ -396,8 +407,14 @@ func Dismissal(id, generation string) []byte {
 	return storage.AppendKey(append(appendTime([]byte("exp:"), time.UnixMicro(0)), ":kids:"...), id, generation)
 }
 
-// Expiring splits an exp key: kind is "tomb", "sig" or "kids", and names are the components
-// after it.
+// FormerLife is the key that says when what earlier lives of a generation have left is removed:
+// exp:{time}:life:{id}:{generation}.
+func FormerLife(at time.Time, id, generation string) []byte {
+	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":life:"...), id, generation)
+}
+
+// Expiring splits an exp key: kind is "tomb", "sig", "kids" or "life", and names are the
+// components after it.
 func Expiring(k []byte) (kind string, names []string, err error) {
 	parts, err := storage.SplitKey(k)
 	if err != nil || len(parts) < 4 {

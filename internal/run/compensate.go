@@ -54,9 +54,9 @@ func (x *Execution) completes(o *operation, e logged) {
 }
 
 // mustUndo reports whether the function has ended without success, there are calls to be
-// undone, and undoing has not begun.
+// undone, and undoing has not begun. A run that continues as new undoes nothing.
 func (x *Execution) mustUndo() bool {
-	return len(x.undoing.calls) > 0 && x.undoing.status == "" && x.ending().Status != checkpoint.StatusCompleted
+	return len(x.undoing.calls) > 0 && x.undoing.status == "" && !x.continues() && x.ending().Status != checkpoint.StatusCompleted
 }
 
 // ending returns the output of the run. A cancellation request that comes during undoing

@@ -82,6 +82,8 @@ func (x *Execution) learn() error {
 			if len(x.orphanRecords) <= x.room(&change) {
 				change.Ops = append(change.Ops, x.orphanRecords...)
 			}
+			remove, left := x.remains.remove(x.ID, max(min(removedAtOnce, x.host.room(&change)-1), 0))
+			change.Ops = append(change.Ops, remove...)
 			done, err := x.commit(change)
 			if !done {
 				x.undoStart(d.born, err == nil)
@@ -90,7 +92,7 @@ func (x *Execution) learn() error {
 				return err
 			}
 			if done {
-				x.orphanRecords = nil
+				x.orphanRecords, x.remains = nil, left
 				x.launchBorn(d.born)
 				x.taken(d)
 				return nil

@@ -202,6 +202,8 @@ func (x *Execution) leave(err error) {
 	switch {
 	case x.Output != nil:
 		e.Exit, e.Status, e.Error = weft.ExitEnded, x.Output.Status, x.Output.Error
+	case x.next != nil:
+		e.Exit = weft.ExitContinued
 	case err == errParked:
 		e.Exit = weft.ExitParked
 	case Held(x.Hold.Workflow):

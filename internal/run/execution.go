@@ -87,6 +87,12 @@ type Execution struct {
 	orphanRecords []storage.Op        // deletions of records of children whose operation has its outcome
 	riders        riders              // what the function has asked for that is no operation
 	undoing       undoing             // compensation, if the run ends without success
+	delivered     int                 // events of this life up to the one delivered last
+	undelivered   int                 // events of the first checkpoint, if they are not delivered
+	toldLength    bool                // it was logged that the history is long
+	stored        []span              // the checkpoints of this life
+	remains       remains             // of earlier lives
+	next          *Execution          // of the next life; nil: the run has not continued as new
 	atRest        time.Time           // since when it is idle; zero: it is not
 	stays         bool                // do not park before the next checkpoint
 	Probation     *Probation          // set if the run has deaths that are not reset
@@ -113,11 +119,15 @@ func New(h *Host, o Owner, def *Definition, hold *journal.Hold) *Execution {
 		ID:            hold.Workflow.ID,
 		Hold:          hold.From(time.Now()),
 		childrenStale: true,
-		now:           journal.Time(hold.Workflow.StartedAt),
+		now:           hold.Workflow.Began(),
 		began:         time.Now(),
 		begunAt:       hold.Now(h.Read()),
 	}
 	x.Head.Store(hold.Head)
+	if hold.Head > 0 && hold.Head == hold.Workflow.Base {
+		x.undelivered = hold.Events
+		x.noteStored(hold.Head)
+	}
 	x.Ctx, x.Cancel = context.WithCancelCause(o.Context())
 	x.within = x.Ctx
 	x.mailbox.bell = make(chan struct{}, 1)
@@ -325,7 +335,7 @@ func (x *Execution) understands(c checkpoint.Checkpoint) error {
 			checkpoint.KindStarted, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired,
 			checkpoint.KindReceived, checkpoint.KindMissed, checkpoint.KindAsked, checkpoint.KindActed,
 			checkpoint.KindHeld, checkpoint.KindSurvived, checkpoint.KindGivenUp, checkpoint.KindParked, checkpoint.KindVersioned,
-			checkpoint.KindCameBack, checkpoint.KindEnded, checkpoint.KindCompensating:
+			checkpoint.KindCameBack, checkpoint.KindEnded, checkpoint.KindCompensating, checkpoint.KindContinued:
 			if e.Of == "" || kinds[e.Of] {
 				continue
 			}
@@ -352,6 +362,7 @@ func (x *Execution) replayed() {
 
 // record queues the events of a durable checkpoint for delivery.
 func (x *Execution) record(c checkpoint.Checkpoint, old bool) {
+	x.noteStored(c.Number)
 	for i, e := range c.Events {
 		x.log.put(logged{e, c.Time, old, journal.Place{Checkpoint: c.Number, Event: i}})
 	}
@@ -367,7 +378,7 @@ func (x *Execution) deliverEvent(e logged) error {
 	if isOutcome(e.Kind) {
 		return x.deliverOutcome(e)
 	}
-	x.Ops.learnt = e.place
+	x.learnt(e)
 	switch e.Kind {
 	case checkpoint.KindClaimed:
 		if x.claims++; x.claims > 1 && e.Why != checkpoint.HandedOver {
@@ -407,7 +418,7 @@ func (x *Execution) deliverOutcome(e logged) error {
 		}
 		o, late = x.Ops.find(e.Operation)
 	}
-	x.Ops.learnt = e.place
+	x.learnt(e)
 	if n := x.differs(o, e); n != nil {
 		return x.firstDifference(n)
 	}
@@ -449,7 +460,8 @@ func (x *Execution) deliverOutcome(e logged) error {
 	return nil
 }
 
-// finish records the end of the run. done is false if there is something to record first.
+// finish records the end of the run, or that it continues as new. done is false if there is
+// something to record first.
 func (x *Execution) finish() (done bool, err error) {
 	for {
 		for o := range x.Ops.all() {
@@ -462,6 +474,16 @@ func (x *Execution) finish() (done bool, err error) {
 		}
 		if err := errors.Join(x.reread(), x.dismissals()); err != nil {
 			return false, err
+		}
+		if x.continues() {
+			if done, err := x.continueAsNew(); done || err != nil {
+				return done, err
+			}
+			if x.toldOf() {
+				x.Ops.takeUp()
+				return false, nil
+			}
+			continue
 		}
 		out := x.ending()
 		wf := *x.Hold.Workflow
@@ -599,8 +621,14 @@ func (x *Execution) commit(c journal.Change) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	return x.committed(w, len(c.If) > 0)
+}
+
+// committed commits w. conditional reports whether w has conditions beside those of the run itself.
+// See commit.
+func (x *Execution) committed(w *journal.Write, conditional bool) (done bool, err error) {
 	verdict, err := journal.Commit(x.Ctx, x.store, w, x.unsure)
-	if verdict == journal.Refused && len(c.If) > 0 {
+	if verdict == journal.Refused && conditional {
 		x.Ops.outdateAll()
 		x.forgetSignals()
 		x.childrenStale = true

@@ -46,6 +46,9 @@ func (r *Handle) Random() *rand.Rand {
 	if r.b.random == nil {
 		h := fnv.New128a()
 		h.Write([]byte(r.x.Hold.Workflow.Generation + ":" + r.b.id))
+		if life := r.x.Hold.Workflow.Life; life > 0 {
+			fmt.Fprintf(h, ":%d", life)
+		}
 		var seed [32]byte
 		h.Sum(seed[:0])
 		r.b.random = rand.New(rand.NewChaCha8(seed))

@@ -23,6 +23,8 @@ func InfoOf(wf *journal.Workflow) weft.Info {
 		StartedAt:  journal.Time(wf.StartedAt),
 		EndedAt:    journal.Time(wf.EndedAt),
 		Labels:     maps.Clone(wf.Labels),
+		Life:       wf.Life,
+		LifeAt:     journal.Time(wf.LifeAt),
 	}
 	for _, c := range wf.Versions {
 		if i.Versions == nil {

@@ -74,8 +74,24 @@ func Outdated(ctx context.Context, s storage.Storage, wf *journal.Workflow, caus
 	return nil
 }
 
-// SameLife returns ErrNotFound if the generation of wf has been purged since it was read.
-func (e *Env) SameLife(ctx context.Context, wf *journal.Workflow) error {
+// SameGeneration returns ErrNotFound if the generation of wf has been purged since it was read.
+func (e *Env) SameGeneration(ctx context.Context, wf *journal.Workflow) error {
+	_, err := e.again(ctx, wf)
+	return err
+}
+
+// sameLife returns ErrNotFound as SameGeneration does, and ErrBusy if wf has continued as new since
+// it was read.
+func (e *Env) sameLife(ctx context.Context, wf *journal.Workflow) error {
+	now, err := e.again(ctx, wf)
+	if err == nil && now.Life != wf.Life {
+		return fmt.Errorf("%w: workflow %q has continued as new while the history of its life before was read; read again", weft.ErrBusy, wf.ID)
+	}
+	return err
+}
+
+// again reads the record of wf again. The error is ErrNotFound if its generation has been purged.
+func (e *Env) again(ctx context.Context, wf *journal.Workflow) (*journal.Workflow, error) {
 	now, err := e.Load(ctx, wf.ID)
 	if err == nil && now.Generation != wf.Generation {
 		err = payload.NotFound(wf.ID)
@@ -83,19 +99,19 @@ func (e *Env) SameLife(ctx context.Context, wf *journal.Workflow) error {
 	if errors.Is(err, weft.ErrNotFound) {
 		err = fmt.Errorf("%w: it was purged while it was read", err)
 	}
-	return err
+	return now, err
 }
 
-// HistoryOf yields the checkpoints of wf, as journal.History does. If wf is purged
-// meanwhile, it ends with ErrNotFound, because the rest of a history is neither damaged nor
-// complete.
+// HistoryOf yields the checkpoints of the life in which wf was read, as journal.History does. If
+// wf is purged meanwhile, it ends with ErrNotFound, because the rest of a history is neither
+// damaged nor complete. If wf continues as new meanwhile and the rest is gone, it ends with ErrBusy.
 func (e *Env) HistoryOf(ctx context.Context, wf *journal.Workflow) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		ended := false
 		for c, err := range journal.History(ctx, e.Store, wf) {
 			if err != nil {
 				if Outdated(ctx, e.Store, wf, err) == nil {
-					if gone := e.SameLife(ctx, wf); gone != nil {
+					if gone := e.sameLife(ctx, wf); gone != nil {
 						err = gone
 					}
 				}
@@ -112,7 +128,7 @@ func (e *Env) HistoryOf(ctx context.Context, wf *journal.Workflow) iter.Seq2[che
 		if ended {
 			return // the history is complete
 		}
-		if err := e.SameLife(ctx, wf); err != nil {
+		if err := e.SameGeneration(ctx, wf); err != nil {
 			yield(checkpoint.Checkpoint{}, err)
 		}
 	}

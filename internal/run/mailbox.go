@@ -75,13 +75,18 @@ func (x *Execution) Shut() {
 }
 
 // pass forwards messages that no driver of x will read. If one of them reports a write
-// for the run, and the run has not ended, the engine looks at the run again.
+// for the run, and the run has not ended, its next life looks, or the engine looks at the run
+// again.
 func (x *Execution) pass(posts ...Message) {
 	look := false
 	for _, p := range posts {
 		look = p.forward(x) || look
 	}
-	if look && x.Output == nil {
+	switch {
+	case !look || x.Output != nil:
+	case x.next != nil:
+		x.next.Post(Anything)
+	default:
 		x.Owner.Doubt(x.ID)
 	}
 }

@@ -72,6 +72,10 @@ func (x *Execution) endsAs(end checkpoint.Event) error {
 		}
 		return n
 	}
+	if x.continues() {
+		n.Asked = "to continue as new"
+		return n
+	}
 	out := x.ending()
 	if string(out.Status) == end.Name {
 		return nil

@@ -72,12 +72,13 @@ func (r *riders) stored(events []checkpoint.Event) {
 // counts reports whether the driver wrote a checkpoint with these events while every branch
 // waited: then it has everything that the function had asked for. The others do not count: claims
 // are written by whoever takes the run, a parked run has only been put aside, a run is also held
-// while its function has not come to rest, and an operator can end it at any time. A checkpoint with
+// while its function has not come to rest, and an operator can end it at any time. One that begins a
+// life has what the function had asked for in the life before. A checkpoint with
 // some of the values does not count because the others follow: see storeFirst.
 func counts(events []checkpoint.Event) bool {
 	return !slices.ContainsFunc(events, func(e checkpoint.Event) bool {
 		switch e.Kind {
-		case checkpoint.KindClaimed, checkpoint.KindSkipped, checkpoint.KindParked:
+		case checkpoint.KindClaimed, checkpoint.KindSkipped, checkpoint.KindParked, checkpoint.KindContinued:
 			return true
 		case checkpoint.KindHeld:
 			return e.Of == ""

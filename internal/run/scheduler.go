@@ -61,7 +61,10 @@ type result struct {
 	err   error
 	stack string // stack of a panic
 
-	encoded payload.Payload // value, encoded; only of the workflow function
+	// Only of the workflow function.
+	encoded payload.Payload // value, encoded
+	next    *continuation   // in err; nil: there is none
+	begun   int             // the number of its last operation
 }
 
 func (t *turns) init(x *Execution) {
@@ -87,6 +90,8 @@ func (t *turns) branch(of *operation, s *scope, body func(run *Handle) (any, err
 	b := &branch{x: t.x, of: of, body: body, scope: s, resume: make(chan struct{})}
 	if of != nil {
 		b.id, b.path = of.id, within(of.branch, of.name)
+	} else if first := t.x.Hold.Workflow.First; first > 0 {
+		b.begun = int(first) - 1
 	}
 	t.numbered++
 	b.number = t.numbered
@@ -147,6 +152,9 @@ func (t *turns) end(b *branch, r *result) {
 	case r == nil:
 	case b.of == nil:
 		r.encode(t.x) // at once: other branches may still modify the value
+		if r.begun = b.begun; r.stack == "" {
+			r.next = t.x.continuationOf(r.err)
+		}
 		t.result = r
 	case r.err != nil:
 		b.of.settle(outcome{err: r.failure()})

@@ -102,7 +102,8 @@ func (r *Record) ripe(c *cron.Calendar, nominal time.Time) time.Time {
 	return nominal.Add(time.Duration(h.Sum64()%uint64(most/time.Millisecond)) * time.Millisecond)
 }
 
-// look sets when an engine looks at r next, and not before notBefore.
+// look sets when an engine looks at r next, and not before notBefore. So no record names a hint, which
+// is due at the time zero.
 func (r *Record) look(c *cron.Calendar, notBefore time.Time) {
 	var at time.Time
 	switch next, ok := c.Next(r.mark()); {

@@ -45,11 +45,11 @@ func (s *Schedules) look(ctx context.Context) (next time.Duration, _ error) {
 	s.place = nil
 	for e, err := range storage.All(ctx, s.Store, due) {
 		if err != nil {
-			return 0, errors.Join(err, l.end(ctx))
+			return s.PollInterval, errors.Join(err, l.end(ctx))
 		}
 		kind, id, err := keys.DueOf(e.Key)
 		if err != nil {
-			return 0, errors.Join(err, l.end(ctx))
+			return s.PollInterval, errors.Join(err, l.end(ctx))
 		}
 		if kind != "sch" {
 			continue
@@ -79,7 +79,10 @@ func (s *Schedules) rest(ctx context.Context, r storage.Range, now time.Time) (t
 		return s.PollInterval, err
 	}
 	at, err := keys.DueTime(page[0].Key)
-	return max(0, min(s.PollInterval, at.Sub(now))), err
+	if err != nil {
+		return s.PollInterval, err
+	}
+	return max(0, min(s.PollInterval, at.Sub(now))), nil
 }
 
 // A round serves the schedules of one look, several at the same time.
@@ -195,7 +198,7 @@ func (s *Schedules) attempt(ctx context.Context, r *Record, entry []byte) (idle,
 	}
 	next := *r
 	next.dealt(c, step)
-	next.look(c, time.Time{})
+	next.look(c, now)
 	if step.passed.IsZero() && bytes.Equal(next.Due, r.Due) {
 		return !bytes.Equal(entry, r.Due), false, nil
 	}
@@ -224,7 +227,7 @@ func (f *firing) begun(p *run.PreparedStart) *Record {
 	next := f.passed()
 	next.started(f.calendar, f.step.start, p.Workflow.Generation, f.now)
 	next.note("", f.now)
-	next.look(f.calendar, time.Time{})
+	next.look(f.calendar, f.now)
 	return next
 }
 
@@ -246,7 +249,7 @@ func (s *Schedules) start(ctx context.Context, f *firing) (again bool, _ error) 
 	if err != nil {
 		return false, s.troubled(ctx, r, f.entry, err)
 	}
-	_, b, err := r.replace(f.begun(p), f.entry)
+	next, b, err := r.replace(f.begun(p), f.entry)
 	if err != nil {
 		return false, err
 	}
@@ -254,6 +257,9 @@ func (s *Schedules) start(ctx context.Context, f *firing) (again bool, _ error) 
 	_, err = s.StartTogether(ctx, p, b)
 	switch {
 	case err == nil:
+		if next.Due != nil && bytes.Compare(next.Due, keys.DueUntil(f.now).End) < 0 {
+			s.PokePoll() // another time has passed
+		}
 		s.Log.Debug("weft: schedule has started a workflow", "schedule", r.ID, "workflow", o.id)
 		return false, nil
 	case errors.Is(err, storage.ErrConflict):
@@ -316,7 +322,7 @@ func (s *Schedules) overlapping(ctx context.Context, f *firing, running *journal
 		next := f.passed()
 		next.done(f.calendar, f.step.start)
 		next.Skips++
-		next.look(f.calendar, time.Time{})
+		next.look(f.calendar, f.now)
 		return s.commit(ctx, r, next, f.entry, unchanged)
 	case weft.OverlapCancel:
 		if running.Cancel == nil {
@@ -378,7 +384,7 @@ func (s *Schedules) refused(ctx context.Context, f *firing) (again bool, _ error
 	if problem != "" && next.note(problem, f.now) {
 		s.Log.Warn("weft: schedule could not start a workflow", "schedule", r.ID, "reason", problem)
 	}
-	next.look(f.calendar, time.Time{})
+	next.look(f.calendar, f.now)
 	return s.commit(ctx, r, next, f.entry, unchanged)
 }
 

@@ -297,6 +297,10 @@ func (l *Incarnation) CarryOn(x *run.Execution, drive func() error) {
 		return
 	}
 	x.WindUp(err)
+	if next := x.Next(); next != nil {
+		l.continueAs(next, x)
+		return
+	}
 	if wf := x.Hold.Workflow; x.Output != nil && (wf.Queue != "" || wf.Schedule != "") {
 		l.PokeNow() // its slot is free, or its schedule may have waited for it
 	}
@@ -316,6 +320,16 @@ func (l *Incarnation) CarryOn(x *run.Execution, drive func() error) {
 		l.Worker.linger(x, -1)
 		l.PokeNow()
 	}
+	l.Running.Done()
+}
+
+// continueAs executes the next life of a run whose execution x has ended. It does not wait for
+// attempts of the life before: these were given up, and nothing that they do concerns the next.
+func (l *Incarnation) continueAs(next, x *run.Execution) {
+	x.Shut() // what was sent to x is for next
+	l.Launch(next)
+	l.remove(x)
+	x.AwaitAttempts()
 	l.Running.Done()
 }
 

@@ -22,7 +22,8 @@ const (
 )
 
 // expiry is the duty to remove what has expired: tombstones, and the accepted responses of
-// signals. It also asks the children of terminated workflows to stop, if that was interrupted.
+// signals. It also asks the children of terminated workflows to stop, if that was interrupted, and
+// removes what earlier lives of runs have left.
 type expiry struct {
 	incarnation *Incarnation
 	next        time.Time // when the next entry expires
@@ -118,6 +119,9 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 			err = x.expireTombstone(ctx, entry.Key, names[0], names[len(names)-1])
 		case "kids":
 			l.dismiss(names[0], names[len(names)-1])
+		case "life":
+			removed++
+			err = x.removeFormerLives(ctx, entry.Key, names[0], names[len(names)-1])
 		case "sig":
 			var b *storage.Batch
 			if b, err = x.expireSignal(ctx, entry.Key, now, late); b != nil {
