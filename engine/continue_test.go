@@ -490,7 +490,8 @@ func TestALaterLifeUndoesNothingOfAnEarlierOne(t *testing.T) {
 
 // CAN-9: a verb that was decided on one life is not done to another.
 func TestVerbsOfAnEarlierLife(t *testing.T) {
-	onAllStores(t, func(t *testing.T, s storage.Storage) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
 		var known atomic.Bool
 		pay := puzzling(&known)
 		w := again("w", 9, func(run *engine.Run, life int) error {
@@ -503,7 +504,7 @@ func TestVerbsOfAnEarlierLife(t *testing.T) {
 		asked := func(life int) string {
 			t.Helper()
 			var i engine.Info
-			waitFor(t, "a person is asked", func() bool {
+			eventually(t, "a person is asked", func() bool {
 				i = describe(t, p, "w")
 				return i.Life == life && len(i.Attention) > 0
 			})
@@ -512,7 +513,7 @@ func TestVerbsOfAnEarlierLife(t *testing.T) {
 		next := func(life int) {
 			t.Helper()
 			tell(t, yes, p, "w", fmt.Sprint(life))
-			waitFor(t, "the next life", func() bool { return describe(t, p, "w").Life == life })
+			eventually(t, "the next life", func() bool { return describe(t, p, "w").Life == life })
 			asked(life)
 		}
 		life := 0
