@@ -83,7 +83,11 @@ func TestCancelledBeforeItsStart(t *testing.T) {
 				t.Fatal(err)
 			}
 			equal(t, id, describe(t, p, id).Status, checkpoint.StatusCancelled)
-			end := historyOf(t, p.Engine, id)[0].Events
+			history := historyOf(t, p.Engine, id)
+			if len(history) == 0 {
+				t.Fatalf("%s: it is not cancelled at once", id)
+			}
+			end := history[0].Events
 			if text := end[len(end)-1].Error; !strings.Contains(text, "before its start at 2000-01-01T01:00:00Z") {
 				t.Errorf("%s: its history ends with %q", id, text)
 			}

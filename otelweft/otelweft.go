@@ -18,6 +18,7 @@
 //
 //	weft.run.starts           counter    workflow, queue
 //	weft.run.duration         histogram  workflow, queue, status
+//	weft.run.removed          counter    workflow, status, cause
 //	weft.queue.wait           histogram  workflow, queue
 //	weft.execution.active     up-down    workflow
 //	weft.execution.duration   histogram  workflow, exit

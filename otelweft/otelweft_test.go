@@ -386,6 +386,15 @@ func TestFailedAndHeld(t *testing.T) {
 		"weft.attention.cleared {reason} reason=bad-definition workflow=asks": 1,
 		"weft.run.duration s status=cancelled workflow=asks":                  1,
 	})
+	for id, remove := range map[string]func(context.Context, string, engine.Actor) error{"o-1": p.Purge, "o-2": p.Delete} {
+		if err := remove(t.Context(), id, engine.Actor{Name: "ann", Reason: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.expect(t, map[string]int64{
+		"weft.run.removed {run} cause=purge status=failed workflow=fails":    1,
+		"weft.run.removed {run} cause=delete status=cancelled workflow=asks": 1,
+	})
 }
 
 // An operation that has failed ends when its last attempt did, although the run goes on.
