@@ -186,7 +186,7 @@ func TestReplayOfWhatIsNoHistory(t *testing.T) {
 		{"another file", "{\"a\":1}\n", storage.ErrCorrupt, ""},
 		{"half a line", string(whole[:len(whole)-10]), storage.ErrCorrupt, ""},
 		{"without its last line", string(bytes.Join(lines[:len(lines)-2], nil)), storage.ErrCorrupt, "truncated"},
-		{"of a newer release", strings.Replace(string(whole), `{"history":1,`, `{"history":9,"new":1,`, 1), storage.ErrFutureFormat, "version 9"},
+		{"of a newer release", strings.Replace(string(whole), `{"history":1,`, `{"history":99,"new":1,`, 1), storage.ErrFutureFormat, "version 99"},
 		{"of a workflow that nobody has", strings.Replace(string(whole), `"workflow":"tour"`, `"workflow":"trip"`, 1), nil, `"trip"`},
 		{"with another input", strings.Replace(string(whole), `"input":7`, `"input":"seven"`, 1), nil, "input"},
 		{"with a codec that nobody has", strings.Replace(string(whole), `"input":7`, `"data":"AAAA","codec":"rot13"`, 1), nil, `"rot13"`},

@@ -148,6 +148,9 @@ func TestVersionIsRemoved(t *testing.T) {
 			start(t, both(), p, id, "")
 		}
 		time.Sleep(time.Minute)
+		if got := sprint(chosen(historyOf(t, p.Engine, "1"))); got != "[a=1 b=2]" {
+			t.Errorf("choices %s, want one of each change", got)
+		}
 		for i, calls := range [][]string{{"a"}, {"b"}, {}} {
 			p.stop(t)
 			p = boot(t, s, both(calls...), unhurried)
