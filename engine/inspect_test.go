@@ -179,3 +179,21 @@ func TestInfoHasJSON(t *testing.T) {
 		}
 	}
 }
+
+// A workflow that has not begun has a history without checkpoints.
+func TestHistoryOfWhatHasNotBegun(t *testing.T) {
+	work := &engine.Workflow[string, string]{Name: "work", Func: func(*engine.Run, string) (string, error) { return "", nil }}
+	e, err := engine.New(engine.Config{Storage: new(memory.Store), Workflows: []engine.Definition{work}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	if _, err := work.Start(ctx, e, "w", ""); err != nil {
+		t.Fatal(err)
+	}
+	limited, stop := context.WithTimeout(ctx, time.Minute)
+	defer stop()
+	for c, err := range e.History(limited, "w") {
+		t.Errorf("got %+v, %v, want nothing", c, err)
+	}
+}

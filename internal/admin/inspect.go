@@ -169,16 +169,16 @@ func (e *Admin) History(ctx context.Context, id string) iter.Seq2[checkpoint.Che
 				yield(checkpoint.Checkpoint{}, err)
 				return
 			}
-			begun := false
+			begun, again := false, false
 			for c, err := range e.HistoryOf(ctx, wf) {
-				if errors.Is(err, weft.ErrBusy) && !begun && tries < mostTries {
+				if again = errors.Is(err, weft.ErrBusy) && !begun && tries < mostTries; again {
 					break
 				}
 				if begun = true; !yield(c, err) || err != nil {
 					return
 				}
 			}
-			if begun {
+			if !again {
 				return
 			}
 		}
