@@ -293,7 +293,7 @@ func TestProgressIsFenced(t *testing.T) {
 				t.Fatal(err)
 			}
 			lost := activity.ErrLeaseLost
-			if changed.Status.Terminal() {
+			if changed.Status.Terminal() || changed.Generation != record.Generation { // it has ended, or was removed
 				lost = activity.ErrTerminated
 			}
 			begun := time.Now()

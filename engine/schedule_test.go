@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 	_ "time/tzdata" // not that of the machine
@@ -542,10 +543,11 @@ func TestOverlap(t *testing.T) {
 func TestOverlapWithAResumedWorkflow(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
-		fails := true
+		var fails atomic.Bool
+		fails.Store(true)
 		w := flow("w", func(run *engine.Run) (string, error) {
 			if _, err := engine.Step(run, "s", func(context.Context) (int, error) {
-				if fails {
+				if fails.Load() {
 					return 0, errBroke
 				}
 				return 0, nil
@@ -557,7 +559,7 @@ func TestOverlapWithAResumedWorkflow(t *testing.T) {
 		p := boot(t, s, w, rareLeases)
 		putSchedule(t, p.Engine, hourly(w, func(s *engine.Schedule) { s.Overlap = engine.OverlapSkip }))
 		time.Sleep(90 * time.Minute)
-		fails = false
+		fails.Store(false)
 		if err := p.Resume(ctx, "report@"+at(time.Hour), audit); err != nil {
 			t.Fatal(err)
 		}

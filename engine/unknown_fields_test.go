@@ -41,7 +41,7 @@ const (
 // recordKinds is every kind of record that there is, and what becomes of it.
 var recordKinds = map[string]fate{
 	"wf":              rewritten,
-	"wf in":           written,
+	"wf in":           replaced, // by that of the next life
 	"wf out":          replaced, // by that of the next end, if the failure was taken back
 	"wf ckpt":         written,
 	"wf pub":          replaced, // by the next value
