@@ -49,7 +49,7 @@ func TestMeasured(t *testing.T) {
 		runs[name] = append(runs[name], v.Run)
 	}
 	want := []string{"raw/sqlite/FULL/one", "raw/sqlite/FULL/hundred", "raw/sqlite/FULL/grouped", "raw/sqlite/FULL/effects", "raw/sqlite/FULL/claims", "weft/sqlite/FULL/w1c200", "weft/sqlite/FULL/w5", "weft/sqlite/FULL/w7", "weft/postgres//w8", "weft/etcd/3 members/w1c200", "raw/postgres//one", "raw/postgres//hundred", "raw/postgres//grouped", "raw/postgres//effects", "raw/postgres//claims"}
-	for _, w := range slices.Concat(workloads, []*Workload{stepsUUID}, ledgerWorkloads) {
+	for _, w := range slices.Concat(workloads, []*Workload{stepsUUID, retained}, ledgerWorkloads) {
 		want = append(want, "weft/memory/not durable/"+w.Name)
 	}
 	for _, name := range want {

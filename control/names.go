@@ -9,7 +9,7 @@ import (
 	"github.com/weft-go/weft/internal/record"
 )
 
-// namesFresh is how long it counts that a living engine had a workflow, or that none lived.
+// namesFresh is how long it counts that a living engine had a workflow.
 const namesFresh = time.Second
 
 // names remembers which workflows the living engines have, so that not every start reads the records
@@ -18,7 +18,6 @@ type names struct {
 	mu   lock.Mutex
 	at   time.Time // when they were read
 	have map[string]bool
-	none bool // no engine lived
 }
 
 // known reports whether a living engine has a workflow, or none lives: then nobody can tell.
@@ -41,7 +40,7 @@ func (n *names) known(ctx context.Context, e *engine.Engine, workflow string) (b
 			have[w] = true
 		}
 	}
-	n.set(have, !living, at)
+	n.set(have, at)
 	return have[workflow] || !living || err != nil, nil
 }
 
@@ -49,11 +48,11 @@ func (n *names) has(workflow string, now time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	age := now.Sub(n.at)
-	return (n.have[workflow] || n.none) && age >= 0 && age < namesFresh
+	return n.have[workflow] && age >= 0 && age < namesFresh
 }
 
-func (n *names) set(have map[string]bool, none bool, at time.Time) {
+func (n *names) set(have map[string]bool, at time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.have, n.none, n.at = have, none, at
+	n.have, n.at = have, at
 }

@@ -279,7 +279,8 @@ func TestCommitsOfACreate(t *testing.T) {
 	}
 }
 
-// A create reads its key, its idempotency key, the active deployment, and whether its run is there: each
+// A create reads its key, its idempotency key, the active deployment, which engines live (none does here; else it
+// knows that for a second), and whether its run is there: each
 // adds to the time of every create. Creates change no row that another one needs, so that none waits for another.
 func TestWhatACreateTouches(t *testing.T) {
 	seen := &watched{Storage: new(memory.Store)}
@@ -287,10 +288,10 @@ func TestWhatACreateTouches(t *testing.T) {
 	create := func() {
 		s.call(home, "POST", "/v1/runs", `{"workflowName":"echo","input":1,"runId":"`+fresh()+`"}`, "Idempotency-Key", fresh()).is(t, 201, "")
 	}
-	create() // it takes permits, and looks which engines live
+	create() // it takes permits, and stores that no deployment is active
 	seen.take()
 	create()
-	want := []string{"read ctl", "read idem", "read meta:deployment", "read wf", "read wf", "write ctl", "write idem", "write idemexp", "write ix", "write ls", "write todo", "write wf", "write wf"}
+	want := []string{"read ctl", "read idem", "read meta:deployment", "read wf", "read wf", "scan eng", "scan held", "write ctl", "write idem", "write idemexp", "write ix", "write ls", "write todo", "write wf", "write wf"}
 	if diff := cmp.Diff(want, seen.take()); diff != "" {
 		t.Errorf("a create reads and writes otherwise (-want +got):\n%s", diff)
 	}
