@@ -66,9 +66,7 @@ func (w *Workflow) again(base, first uint64, at time.Time) *Workflow {
 	}
 	next.Versions, next.Retries, next.Quiet, next.Attention = nil, nil, nil, nil
 	next.Awaits, next.Facing, next.Heard = nil, nil, 0
-	if !slices.Contains(w.Needs, lives) {
-		next.Needs = append(slices.Clip(w.Needs), lives)
-	}
+	next.need(lives)
 	return &next
 }
 

@@ -213,6 +213,13 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // adds a name here.
 var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater, lives}
 
+// need notes an ability that whoever drives, ends or removes the run must have.
+func (w *Workflow) need(ability string) {
+	if !slices.Contains(w.Needs, ability) {
+		w.Needs = append(slices.Clip(w.Needs), ability)
+	}
+}
+
 // versions is the ability to go on by the run's choices, and to leave it to an engine whose code
 // has their versions.
 const versions = "versions"
@@ -220,9 +227,7 @@ const versions = "versions"
 // Choose adds choices between versions to the record.
 func (w *Workflow) Choose(choices ...Choice) {
 	w.Versions = slices.Concat(w.Versions, choices)
-	if !slices.Contains(w.Needs, versions) {
-		w.Needs = append(slices.Clip(w.Needs), versions)
-	}
+	w.need(versions)
 }
 
 // Chosen returns the run's choice of a change, or nil if there is none.
@@ -239,7 +244,7 @@ const startsLater = "delay"
 // Delay has a run that is to be started begin at a time, and not before.
 func (w *Workflow) Delay(until time.Time) {
 	w.StartAt, w.Waits = Micro(until), false
-	w.Needs = append(w.Needs, startsLater)
+	w.need(startsLater)
 }
 
 // Delayed reports whether the run was delayed and has not begun, nor joined the line of its queue.
@@ -284,9 +289,7 @@ const protects = "protected"
 // remove it either.
 func (w *Workflow) Protect(p Protection) {
 	w.Protected = &p
-	if !slices.Contains(w.Needs, protects) {
-		w.Needs = append(slices.Clip(w.Needs), protects)
-	}
+	w.need(protects)
 }
 
 // Unprotect permits that the run is removed.
@@ -301,7 +304,7 @@ func (w *Workflow) Unprotect() {
 // StartOn binds a run that is to be started to a deployment, with all of its children.
 func (w *Workflow) StartOn(deployment string) {
 	w.Deployment = deployment
-	w.Needs = append(w.Needs, keepsChildren)
+	w.need(keepsChildren)
 }
 
 // KeepsChildren reports whether the children of the run start on its deployment, Pinned or not.
