@@ -657,7 +657,14 @@ func TestRetriedChild(t *testing.T) {
 
 // AC4: while an attempt that was left behind by the end of the workflow lives, the
 // retried one attempts nothing in this process. What was given up is attempted anew.
+// This holds from the moment that the end is durable, before the engine has been told.
 func TestRetryWaitsForAttemptsLeftBehind(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		t.Run(fmt.Sprint("early ", early), func(t *testing.T) { retryWithAttemptsLeftBehind(t, early) })
+	}
+}
+
+func retryWithAttemptsLeftBehind(t *testing.T, early bool) {
 	virtual(t, func(t *testing.T) {
 		var mended atomic.Bool
 		var alive, most atomic.Int32
@@ -685,11 +692,27 @@ func TestRetryWaitsForAttemptsLeftBehind(t *testing.T) {
 			}
 			return f.Get(run)
 		})
-		p := boot(t, fresh(t), wf)
+		store := &hooked{Storage: fresh(t)}
+		p := boot(t, store, wf)
+		again := func() {
+			mended.Store(true)
+			retry(t, p, "o")
+		}
+		var once atomic.Bool
+		store.afterCommit = func(b storage.Batch) error {
+			if early && touches(b, "wf:o:out") && once.CompareAndSwap(false, true) {
+				again()
+				time.Sleep(time.Minute) // polls pass before the engine knows of the end
+			}
+			return nil
+		}
 		h := start(t, wf, p, "o", "")
-		failure(t, h, "broke")
-		mended.Store(true)
-		retry(t, p, "o")
+		if early {
+			time.Sleep(2 * time.Minute)
+		} else {
+			failure(t, h, "broke")
+			again()
+		}
 		send(t, approved, p, "o", "come on", "") // nor does a signal have it claimed
 		time.Sleep(30 * time.Minute)
 		if got := seen(); len(got) != 1 {

@@ -43,6 +43,7 @@ type Execution struct {
 	Recovering bool // there is a history to replay
 	Input      payload.Payload
 	Output     *journal.Output // set when the end of the run is durable
+	Lingers    atomic.Bool     // its end may be durable, and attempts have not returned
 	Head       atomic.Uint64   // the number of the last checkpoint
 	attempts   sync.WaitGroup  // attempts that have not returned
 	replaying  atomic.Bool     // user code repeats what it did before
@@ -511,7 +512,11 @@ func (x *Execution) finish() (done bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		x.Lingers.Store(x.Ops.Working > 0) // others may see the end, and retry the run, before commit returns
 		done, err = x.commit(change)
+		if !done && err == nil {
+			x.Lingers.Store(false)
+		}
 		if parent != nil {
 			x.host.Peers.Hint(parent, Written{Children: true}) // even if the outcome is unknown
 		}

@@ -89,5 +89,6 @@ func (e *Worker) linger(x *run.Execution, by int) {
 func (e *Worker) Lingers(wf *journal.Workflow) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.lingering[wf.Generation] > 0
+	x := e.runs[wf.ID] // may be of another generation; its id is free soon
+	return e.lingering[wf.Generation] > 0 || x != nil && x.Lingers.Load()
 }
