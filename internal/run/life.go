@@ -87,6 +87,7 @@ func (x *Execution) continueAsNew() (done bool, err error) {
 		Workflow: with.Workflow,
 		Input:    &journal.Input{Codec: in.Codec, Data: in.Data, Headers: x.headers},
 		First:    uint64(x.result.begun) + 1,
+		Updates:  x.updates.count,
 		GivenUp:  x.givenUp(),
 		Ops:      with.Ops,
 	}
