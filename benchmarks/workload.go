@@ -31,11 +31,12 @@ type Size struct {
 	Recorded         int // workflows whose rows are those of the grouped raw limit
 	Jobs             int
 	Listed           int // workflows in the larger of two stores with lists
+	Lived            int // activities of a workflow that continues as new
 }
 
 var (
-	full  = Size{Warm: time.Second, Load: 4 * time.Second, Idle: 5 * time.Second, Bursts: 25, Samples: 300, Repeat: 15, Steps: 5000, Parked: 10000, Woken: 5000, Recorded: 2000, Jobs: 50000, Listed: 100000}
-	quick = Size{Warm: 300 * time.Millisecond, Load: time.Second, Idle: time.Second, Bursts: 5, Samples: 60, Repeat: 5, Steps: 5000, Parked: 2000, Woken: 1000, Recorded: 2000, Jobs: 10000, Listed: 20000}
+	full  = Size{Warm: time.Second, Load: 4 * time.Second, Idle: 5 * time.Second, Bursts: 25, Samples: 300, Repeat: 15, Steps: 5000, Parked: 10000, Woken: 5000, Recorded: 2000, Jobs: 50000, Listed: 100000, Lived: 1000000}
+	quick = Size{Warm: 300 * time.Millisecond, Load: time.Second, Idle: time.Second, Bursts: 5, Samples: 60, Repeat: 5, Steps: 5000, Parked: 2000, Woken: 1000, Recorded: 2000, Jobs: 10000, Listed: 20000, Lived: 20000}
 )
 
 const crowd = 200 // callers at once, where a workload has many
