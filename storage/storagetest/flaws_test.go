@@ -786,11 +786,15 @@ func starveOne(s *flawed) {
 			others.Add(1)
 			return s.Storage.Commit(ctx, b)
 		}
-		for last := int64(-1); last < others.Load(); runtime.Gosched() {
-			if last = others.Load(); last > 10_000 {
-				return errors.New("busy")
-			}
+		last, since := others.Load(), time.Now()
+		for time.Since(since) < time.Second { // on a busy machine the others stand still for some milliseconds
 			time.Sleep(time.Millisecond)
+			switch n := others.Load(); {
+			case n > 10_000:
+				return errors.New("busy")
+			case n > last:
+				last, since = n, time.Now()
+			}
 		}
 		return s.Storage.Commit(ctx, b)
 	}
