@@ -51,10 +51,11 @@ func lives(ctx context.Context, c *Child) error {
 		return err
 	}
 	defer e.Close()
-	running, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- e.Run(running) }()
-	defer func() { stop(); <-ended }()
+	return whileRunning(ctx, e, func() error { return live(ctx, c, s, e, way, &done) })
+}
+
+// live measures way, of which e executes the activities that done counts.
+func live(ctx context.Context, c *Child, s storage.Storage, e *engine.Engine, way *engine.Workflow[Way, int], done *atomic.Int64) error {
 	runs := 0
 	start := func(w Way) (*engine.Handle[int], error) {
 		done.Store(0)

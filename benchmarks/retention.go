@@ -39,11 +39,7 @@ func retain(ctx context.Context, c *Child) (err error) {
 			return err
 		}
 		defer e.Close()
-		running, stop := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- e.Run(running) }()
-		defer func() { stop(); <-ended }()
-		return f(e, &removed)
+		return whileRunning(ctx, e, func() error { return f(e, &removed) })
 	}
 	round := 0
 	fill := func(e *engine.Engine) (n int64, took time.Duration, _ error) {

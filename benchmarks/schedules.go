@@ -49,15 +49,6 @@ func schedules(ctx context.Context, c *Child) error {
 		return err
 	}
 	defer e.Close()
-	running := func(f func() error) error {
-		ctx, stop := context.WithCancel(ctx)
-		ended := make(chan error, 1)
-		go func() { ended <- e.Run(ctx) }()
-		err := f()
-		stop()
-		<-ended
-		return err
-	}
 	completed := func(want int) error {
 		for {
 			got, _, err := e.Count(ctx, engine.Filter{Workflow: "quick", Status: checkpoint.StatusCompleted}, want)
@@ -75,7 +66,7 @@ func schedules(ctx context.Context, c *Child) error {
 		})
 	}
 	idle := func(what string) error {
-		return running(func() error {
+		return whileRunning(ctx, e, func() error {
 			time.Sleep(2 * time.Second) // it has started
 			before := s.reads.Load()
 			time.Sleep(c.Idle)
@@ -92,7 +83,7 @@ func schedules(ctx context.Context, c *Child) error {
 	if err := idle(fmt.Sprintf("%d schedules", n)); err != nil {
 		return err
 	}
-	if err := running(func() error {
+	if err := whileRunning(ctx, e, func() error {
 		began := time.Now()
 		if err := each(ctx, n, crowd, func(i int) error {
 			_, err := quick.Start(ctx, e, fmt.Sprint("plain-", i), "")
@@ -116,7 +107,7 @@ func schedules(ctx context.Context, c *Child) error {
 		return err
 	}
 	time.Sleep(3 * time.Second)
-	return running(func() error {
+	return whileRunning(ctx, e, func() error {
 		began := time.Now()
 		if err := completed(2 * n); err != nil {
 			return err
@@ -124,4 +115,13 @@ func schedules(ctx context.Context, c *Child) error {
 		c.report("starts/s of schedules, all due at once", float64(n)/time.Since(began).Seconds())
 		return nil
 	})
+}
+
+// whileRunning calls f while e executes workflows, and waits until e has stopped.
+func whileRunning(ctx context.Context, e *engine.Engine, f func() error) error {
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- e.Run(ctx) }()
+	defer func() { stop(); <-ended }()
+	return f()
 }
