@@ -37,6 +37,7 @@ type Event struct {
 	Branch    string `cbor:"20,keyasint,omitempty"` // the names of the operation's branch and of those around it: "a/b"; "" is the main one
 	Which     string `cbor:"21,keyasint,omitempty"` // of a signal, the workflow it is sent to; of a timer, "sleep" or "limit"
 	Version   int    `cbor:"22,keyasint,omitempty"` // of the change Name, by which the run goes on
+	Seq       uint64 `cbor:"23,keyasint,omitempty"` // of a received signal, its place in the order of acceptance
 }
 
 // A Kind is the kind of an event.

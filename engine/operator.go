@@ -292,6 +292,41 @@ func (e *Engine) Terminate(ctx context.Context, id string, by Actor) error {
 	return e.admin.Terminate(ctx, id, by)
 }
 
+// Reset takes a workflow back to an earlier point of its history, from where it runs again: with
+// corrected code, and with everything that it had learnt by then. The workflow may be running, held,
+// parked or ended. The history stays, and has who made the reset and why.
+//
+// Before is an operation of the history, such as "3", or a branch. The point is directly before the
+// first thing that the history says of it; "" is the start. Everything that the history says from
+// there on is passed over when the run is executed, as if it had not happened. What had its outcome
+// by then is not executed again. The operation before, and what the function begins behind the point,
+// is begun anew, as operations with ids that end in ~1, or ~2 after the second reset. So no
+// idempotency key that is derived from an operation is used again, while a key of the workflow's own
+// is. What had begun and had no outcome by then keeps one that a reconciliation record has, and is
+// attempted again otherwise. Effects that happened behind the point are not undone.
+//
+//   - Signals that were received behind the point are there again, in their places.
+//   - A child that was begun before the point and ended later is told again; one that still runs is
+//     waited for. A child that was begun behind the point is asked to stop, unless it has
+//     a ChildID: if the function starts a child of that id, type and input, it gets this one, and
+//     otherwise the child is asked to stop when the workflow ends.
+//   - Versions of changes that were chosen behind the point are chosen again, and values that were
+//     set behind it are gone. Labels stay.
+//   - A cancellation request that was delivered behind the point is gone, and so is a termination.
+//   - Time limits that begin behind the point count from the reset on. Run.Now is as it was.
+//   - A workflow of a queue waits there again, at the end of the line.
+//
+// Errors: ErrNotFound, also if the history has no such operation; ErrNotApplicable for a workflow
+// that has not begun, for a child whose parent has been told how it ended, if the workflow has undone
+// a call that completed before the point, if what is behind the point does not fit into one commit of
+// the store, and after a hundred resets; ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer
+// release understands the workflow, storage.ErrCorrupt if its history is damaged, the store's. After
+// an error of the store the outcome is unknown: look at the history. docs/guides/resets-and-bulk.md
+// says when to use it.
+func (e *Engine) Reset(ctx context.Context, id, before string, by Actor) error {
+	return e.admin.Reset(ctx, id, before, by)
+}
+
 // Activate makes a deployment the active one. Runs of Pinned workflows that have not begun
 // will start there, on engines with this Config.Deployment: workflows that are started
 // after Activate has returned, and those that were started before and have not begun. Runs

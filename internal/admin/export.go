@@ -55,8 +55,8 @@ type snapshot struct {
 	head uint64
 }
 
-// snapshot reads the state of a workflow that may be in progress. The record has all choices and
-// retries up to the head.
+// snapshot reads the state of a workflow that may be in progress. The record has all choices,
+// retries and resets up to the head.
 func (e *Admin) snapshot(ctx context.Context, id string) (*snapshot, error) {
 	for {
 		wf, in, err := e.begun(ctx, id)
@@ -71,7 +71,7 @@ func (e *Admin) snapshot(ctx context.Context, id string) (*snapshot, error) {
 		if err != nil {
 			return nil, err
 		}
-		if now.Generation == wf.Generation && now.Life == wf.Life && len(now.Versions) == len(wf.Versions) && len(now.Retries) == len(wf.Retries) {
+		if now.Generation == wf.Generation && now.Life == wf.Life && len(now.Versions) == len(wf.Versions) && len(now.Retries) == len(wf.Retries) && len(now.Resets) == len(wf.Resets) {
 			return &snapshot{wf, in, hold.Head}, nil
 		}
 	}
@@ -107,6 +107,9 @@ func (s *snapshot) preamble() export.Preamble {
 	}
 	for _, c := range wf.Versions {
 		p.Versions = append(p.Versions, export.ChoiceOf(c))
+	}
+	for _, r := range wf.Resets {
+		p.Resets = append(p.Resets, export.ResetOf(r))
 	}
 	p.Input, p.Data = export.Readable(in.Codec, in.Data)
 	return p

@@ -44,6 +44,9 @@ func replay(ctx context.Context, w *worker.Worker, p export.Preamble, checkpoint
 	for _, a := range p.Retries {
 		wf.Retries = append(wf.Retries, a.Recorded())
 	}
+	for _, r := range p.Resets {
+		wf.Resets = append(wf.Resets, r.Recorded())
+	}
 	for _, c := range p.Versions {
 		wf.Versions = append(wf.Versions, c.Recorded())
 	}

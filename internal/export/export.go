@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
@@ -23,7 +24,8 @@ const (
 	first   = 1
 	choices = 2 // of versions of changes
 	lives   = 3 // of runs that have continued as new
-	latest  = lives
+	resets  = 4 // of runs that were reset
+	latest  = resets
 )
 
 // A Preamble is the first line of an exported history.
@@ -36,6 +38,7 @@ type Preamble struct {
 	Needs      []string          `json:"needs,omitempty"` // see journal.Workflow
 	Retries    []Retry           `json:"retries,omitempty"`
 	Versions   []Choice          `json:"versions,omitempty"`
+	Resets     []Reset           `json:"resets,omitempty"` // since version 4
 	Started    time.Time         `json:"started,omitzero"`
 	Life       int               `json:"life,omitempty"`  // see journal.Workflow, as is First
 	First      uint64            `json:"first,omitempty"` // since version 3
@@ -80,6 +83,25 @@ func (c Choice) Recorded() journal.Choice {
 	return journal.Choice{Change: c.Change, Version: c.Version, From: journal.Place{Checkpoint: c.Checkpoint, Event: c.Event}}
 }
 
+// A Reset is a journal.Reset in an exported history.
+type Reset struct {
+	Before     string    `json:"before,omitempty"`
+	Checkpoint uint64    `json:"checkpoint,omitempty"` // events after this checkpoint
+	Event      int       `json:"event,omitempty"`      // and after this event in it
+	To         uint64    `json:"to"`                   // up to this checkpoint are passed over
+	At         time.Time `json:"at"`
+}
+
+// ResetOf converts r to its exported form.
+func ResetOf(r journal.Reset) Reset {
+	return Reset{r.Before, r.Point.Checkpoint, r.Point.Event, r.To, journal.Time(r.At)}
+}
+
+// Recorded converts r to the form of a workflow record.
+func (r Reset) Recorded() journal.Reset {
+	return journal.Reset{Before: r.Before, Point: journal.Place{Checkpoint: r.Checkpoint, Event: r.Event}, To: r.To, At: journal.Micro(r.At)}
+}
+
 // A checkpointLine is any line after the first: a checkpoint.
 type checkpointLine struct {
 	Number uint64    `json:"number"`
@@ -118,6 +140,7 @@ type eventFields struct {
 	Branch    string          `json:"branch,omitempty"`
 	Which     string          `json:"which,omitempty"`
 	Version   int             `json:"version,omitempty"`
+	Seq       uint64          `json:"-"` // a replay does not need it
 }
 
 // Write writes an exported history: p and then the checkpoints, as a line of JSON each. It
@@ -129,6 +152,9 @@ func Write(w io.Writer, p Preamble, checkpoints iter.Seq2[checkpoint.Checkpoint,
 	}
 	if p.Life > 0 {
 		p.History = lives
+	}
+	if len(p.Resets) > 0 {
+		p.History = resets
 	}
 	buffered := bufio.NewWriter(w)
 	lines := json.NewEncoder(buffered)
@@ -153,9 +179,19 @@ func Write(w io.Writer, p Preamble, checkpoints iter.Seq2[checkpoint.Checkpoint,
 // Retried is the name of the verb that makes an ended run continue.
 const Retried = "retry"
 
+// ResetTo returns the name of the verb that resets a run to before an operation; "" is its start.
+func ResetTo(before string) string {
+	if before == "" {
+		return resetTo + "the start"
+	}
+	return resetTo + "before " + before
+}
+
+const resetTo = "reset to "
+
 // TakesEndBack reports whether e makes a run that had ended continue.
 func TakesEndBack(e checkpoint.Event) bool {
-	return e.Kind == checkpoint.KindActed && e.Name == Retried
+	return e.Kind == checkpoint.KindActed && (e.Name == Retried || strings.HasPrefix(e.Name, resetTo))
 }
 
 func tell(c checkpoint.Checkpoint) checkpointLine {

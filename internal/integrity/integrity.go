@@ -232,7 +232,7 @@ func (c *checked) workflow(e entry) {
 	switch has := c.has(keys.Output(wf.ID)); {
 	case wf.Status.Terminal() && !has:
 		c.wrong(e.Key, "it is %s, and has no output", wf.Status)
-	case !wf.Status.Terminal() && has && len(wf.Retries) == 0:
+	case !wf.Status.Terminal() && has && len(wf.Retries)+len(wf.Resets) == 0:
 		c.wrong(e.Key, "it is %s, and has an output", wf.Status)
 	}
 	if wf.Status.Terminal() {

@@ -68,6 +68,8 @@ func TestGoldenRecords(t *testing.T) {
 	later := running
 	later.Base, later.Claim, later.Life, later.First, later.LifeAt = running.Base+7, running.Base+7, 3, 12, 1767355200000009
 	later.Resumed, later.Needs = 1767355200000005, []string{"lives"}
+	reset := running
+	reset.Resets, reset.Needs = []Reset{{Before: "3", Point: Place{Checkpoint: 1856226398208001, Event: 2}, To: 1856226398208009, At: 1767355200000007}}, []string{"resets"}
 	protected := completed
 	protected.Protect(Protection{By: "law", Reason: "case 7", At: 1767355200000006})
 	delayed := pending
@@ -104,6 +106,7 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-admitted":    wf(admitted),
 		"workflow-child":       wf(child),
 		"workflow-retried":     wf(retried),
+		"workflow-reset":       wf(reset),
 		"workflow-compensated": wf(compensated),
 		"workflow-quiet":       wf(quiet),
 		"child": {
@@ -198,6 +201,10 @@ func TestGoldenRecords(t *testing.T) {
 				{Kind: checkpoint.KindSettled, Operation: "1.2", Of: "activity", Name: "charge", Attempt: 1, Result: []byte(`1`), Input: []byte{1, 2, 3, 4, 5, 6, 7, 8}, Branch: "stay"},
 				{Kind: checkpoint.KindFired, Operation: "2", Of: "timer", Which: "sleep"},
 			},
+		}),
+		"checkpoint-place": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc7}, 16), Time: 1767355200000012,
+			Events: []checkpoint.Event{{Kind: checkpoint.KindReceived, Operation: "4", Of: "receive", Name: "approved", Result: []byte(`"bob"`), SignalID: "evt_1", Seq: 17}},
 		}),
 		"checkpoint-versioned": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc6}, 16), Time: 1767355200000011,

@@ -180,8 +180,8 @@ func (h *Hold) On(deployment string) *Hold {
 
 // Retry decides that a failed run continues from its last checkpoint, without an owner. todo
 // is the key by which it is found, or its new place in the line of its queue. Its history is
-// kept, and continues with who requested the retry and why. This is the only way out of a
-// terminal status.
+// kept, and continues with who requested the retry and why. Reset is the only other way out of
+// a terminal status.
 func (h *Hold) Retry(by Verb, todo []byte, now time.Time) (*Write, error) {
 	wf := *h.Workflow
 	if wf.Status != checkpoint.StatusFailed {

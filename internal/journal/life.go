@@ -61,10 +61,9 @@ func (h *Hold) Continue(l Life, now Reading) (*Write, error) {
 func (w *Workflow) again(base, first uint64, at time.Time) *Workflow {
 	next := *w
 	next.Base, next.Claim, next.Life, next.First, next.LifeAt = base, base, w.Life+1, first, Micro(at)
-	if n := len(w.Retries); n > 0 {
-		next.Resumed = max(w.Resumed, w.Retries[n-1].At)
-	}
-	next.Versions, next.Retries, next.Quiet, next.Attention = nil, nil, nil, nil
+	next.Resumed = max(w.Resumed, w.TakenUp())
+	next.Versions, next.Retries, next.Resets, next.Quiet, next.Attention = nil, nil, nil, nil, nil
+	next.Needs = slices.DeleteFunc(slices.Clone(w.Needs), func(need string) bool { return need == resets })
 	next.Awaits, next.Facing, next.Heard = nil, nil, 0
 	next.need(lives)
 	return &next
@@ -86,8 +85,10 @@ func (w *Workflow) Began() time.Time {
 
 // Former reports whether an operation, by its id, belongs to an earlier life of the workflow.
 func (w *Workflow) Former(operation string) bool {
-	number, _, _ := strings.Cut(operation, ".")
-	n, err := strconv.ParseUint(number, 10, 64)
+	if end := strings.IndexAny(operation, ".~"); end >= 0 {
+		operation = operation[:end]
+	}
+	n, err := strconv.ParseUint(operation, 10, 64)
 	return err == nil && n < w.First
 }
 

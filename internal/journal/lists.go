@@ -35,18 +35,26 @@ func (w *Workflow) Rows() [][]byte {
 	return rows
 }
 
+// TakenUp returns when the workflow was last retried or reset in its present life; 0 means never.
+func (w *Workflow) TakenUp() (at int64) {
+	if n := len(w.Retries); n > 0 {
+		at = w.Retries[n-1].At
+	}
+	if n := len(w.Resets); n > 0 {
+		at = max(at, w.Resets[n-1].At)
+	}
+	return at
+}
+
 // Since returns when the workflow came into its status: when it was created, began or was
-// last retried, or ended. It never goes back, whatever the clocks of engines say, so that
+// last retried or reset, or ended. It never goes back, whatever the clocks of engines say, so that
 // nobody who reads a list from its newest entry on meets a workflow twice.
 func (w *Workflow) Since() int64 {
 	since := max(w.CreatedAt, w.Resumed)
 	if w.Status != checkpoint.StatusPending {
 		since = max(since, w.StartedAt, w.EndedAt)
 	}
-	if n := len(w.Retries); n > 0 {
-		since = max(since, w.Retries[n-1].At)
-	}
-	return since
+	return max(since, w.TakenUp())
 }
 
 // sameRows reports whether w has the entries of before. It is quicker than comparing them.

@@ -44,7 +44,7 @@ type Workflow struct {
 	First  uint64 `cbor:"46,keyasint,omitempty"`
 	LifeAt int64  `cbor:"47,keyasint,omitempty"`
 
-	// Resumed is when the run was last retried in an earlier life. It belongs to the order of
+	// Resumed is when the run was last retried or reset in an earlier life. It belongs to the order of
 	// lists: see Since.
 	Resumed int64 `cbor:"48,keyasint,omitempty"`
 
@@ -126,6 +126,9 @@ type Workflow struct {
 
 	// Protected: the run is not removed. See Protect.
 	Protected *Protection `cbor:"50,keyasint,omitempty"`
+
+	// Resets are those of the present life, in order.
+	Resets []Reset `cbor:"65,keyasint,omitempty"`
 
 	// StartAt, until the run begins, is when it may begin at the earliest; zero means at once. A
 	// run with a queue joins the line then. See Delay.
@@ -211,7 +214,7 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater, lives}
+var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater, lives, resets}
 
 // need notes an ability that whoever drives, ends or removes the run must have.
 func (w *Workflow) need(ability string) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/weft-go/weft"
@@ -136,6 +135,6 @@ func (b *branch) numberOf(id string) (n int, inside, ok bool) {
 		}
 	}
 	number, _, inside := strings.Cut(id, ".")
-	n, err := strconv.Atoi(number)
+	n, err := numbered(number)
 	return n, inside, err == nil
 }

@@ -30,6 +30,7 @@ type child struct {
 	dismissed bool           // its cancellation was requested because the parent ends
 	waiting   *journal.Child // its record as read last, without its end
 	ended     *journal.Child // its record with its end
+	found     *adoption      // it was started before the run was reset, and is taken up
 }
 
 // start begins an operation that starts a workflow.
@@ -87,6 +88,7 @@ func (x *Execution) examine(c *child) error {
 	if c.ready {
 		return nil
 	}
+	c.taken, c.found = false, nil
 	there, err := journal.Load(x.Ctx, x.store, c.starting.Workflow.ID)
 	switch {
 	case errors.Is(err, storage.ErrNotFound):
@@ -102,7 +104,10 @@ func (x *Execution) examine(c *child) error {
 		}
 		c.starting.Replaces = there
 	default:
-		c.taken = true
+		if c.found, err = x.adopts(c, there); err != nil {
+			return err
+		}
+		c.taken = c.found == nil
 	}
 	c.ready = true
 	return nil
@@ -159,6 +164,10 @@ func (o *operation) born(c *journal.Change) (*birth, error) {
 		c.Events = append(c.Events, e)
 		return b, nil
 	}
+	if a := o.child.found; a != nil {
+		c.Events = append(c.Events, e)
+		return b, a.take(o, c)
+	}
 	s := &b.starting
 	w, err := s.Decide()
 	if err != nil {
@@ -181,8 +190,11 @@ func (o *operation) born(c *journal.Change) (*birth, error) {
 // launchBorn begins to execute the children that a commit has started.
 func (x *Execution) launchBorn(born []*birth) {
 	for _, b := range born {
-		if b.write != nil {
+		switch {
+		case b.write != nil:
 			b.starting.Begun(b.write)
+		case b.op.child.found != nil:
+			x.childrenStale = true // it may have ended
 		}
 	}
 }
@@ -207,7 +219,7 @@ func (x *Execution) readChildren() error {
 	}
 	x.childrenStale = false
 	x.orphanRecords = nil
-	if !x.Ops.hasChildren() {
+	if !x.Ops.hasChildren() && len(x.left) == 0 {
 		return nil
 	}
 	for entry, err := range storage.All(x.Ctx, x.store, keys.ChildrenOf(x.ID)) {
@@ -232,6 +244,7 @@ func (x *Execution) readChild(entry storage.Entry) error {
 	switch {
 	case err != nil || c.Parent != x.Hold.Workflow.Generation:
 		return err
+	case c.End == nil && x.isStray(operation, c), o != nil && o.child != nil && !o.child.begun:
 	case o == nil || o.child == nil:
 		if len(x.orphanRecords) < mostBirths {
 			x.orphanRecords = append(x.orphanRecords, c.Delete())

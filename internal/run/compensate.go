@@ -37,11 +37,11 @@ type undo struct {
 	why  string     // the last error, if held
 }
 
-// undoSuffix is appended to the id of a call to make the id of the operation that undoes it.
-const undoSuffix = ".undo"
+// UndoSuffix is appended to the id of a call to make the id of the operation that undoes it.
+const UndoSuffix = ".undo"
 
 // Undoes reports whether operation is the undoing of a call.
-func Undoes(operation string) bool { return strings.HasSuffix(operation, undoSuffix) }
+func Undoes(operation string) bool { return strings.HasSuffix(operation, UndoSuffix) }
 
 func (o *operation) held() bool { return o.undo != nil && o.undo.held }
 
@@ -120,7 +120,7 @@ func (x *Execution) undoNext() {
 	u.op = &operation{
 		x:       x,
 		kind:    ofCompensation,
-		id:      c.op.id + undoSuffix,
+		id:      c.op.id + UndoSuffix,
 		name:    c.op.name,
 		scope:   &scope{},
 		calling: calling{call: &call, input: c.op.input, undo: &undo{of: c.op}},

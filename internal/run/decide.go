@@ -220,6 +220,9 @@ func (x *Execution) look() error {
 	if err := x.readChildren(); err != nil {
 		return err
 	}
+	if err := x.stopDerived(); err != nil {
+		return err
+	}
 	for _, o := range x.Ops.toStart[:min(len(x.Ops.toStart), mostBirths)] {
 		if err := x.examine(o.child); err != nil {
 			return err

@@ -129,6 +129,6 @@ func (in *inbox) passed(w acceptance.Waiting) {
 // receives returns the event that o received f.
 func (o *operation) receives(f *found) checkpoint.Event {
 	e := o.event(checkpoint.KindReceived)
-	e.Result, e.Codec, e.SignalID = f.Data, f.Codec, f.ID
+	e.Result, e.Codec, e.SignalID, e.Seq = f.Data, f.Codec, f.ID, f.Seq
 	return e
 }

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/weft-go/weft"
@@ -144,7 +143,7 @@ func precedes(a, b string) bool {
 			return false
 		}
 	}
-	x, err1 := strconv.Atoi(as[last])
-	y, err2 := strconv.Atoi(bs[last])
+	x, err1 := numbered(as[last])
+	y, err2 := numbered(bs[last])
 	return err1 == nil && err2 == nil && x < y
 }

@@ -80,6 +80,8 @@ type Execution struct {
 	recordStale   bool                // the workflow record may have changed
 	childrenStale bool                // children may have ended
 	dismissed     []*journal.Workflow // children to cancel
+	left          map[string]string   // children whose start a replay has passed over: the operation of each, by its id
+	strays        map[string]*stray   // those of them that were not taken up, by operation
 	jobs          []*job              // prepared attempts that are not yet started
 	unwatch       func() bool         // stops the callback that replaces the driver when ctx ends
 	places        int                 // places of MaxActivities that were reserved for queued attempts
@@ -284,20 +286,26 @@ func (x *Execution) toldOf() bool { return len(x.Hold.Workflow.Verbs) > 0 }
 
 // nextEvent returns the next durable event that was not delivered.
 func (x *Execution) nextEvent() (logged, bool, error) {
-	for x.log.len() == 0 && x.history != nil {
-		x.Ops.late = nil // as it was when this checkpoint was recorded
-		if err := x.readHistory(); err != nil {
-			return logged{}, false, err
+	for {
+		for x.log.len() == 0 && x.history != nil {
+			x.Ops.late = nil // as it was when this checkpoint was recorded
+			if err := x.readHistory(); err != nil {
+				return logged{}, false, err
+			}
 		}
+		if x.log.len() == 0 {
+			x.Ops.late, x.Ops.started = nil, nil
+			return logged{}, false, nil
+		}
+		e := x.log.take()
+		x.atRest = time.Time{}
+		x.noteReplay()
+		if n := x.coveredBy(e); n > 0 {
+			x.passOver(e, n)
+			continue
+		}
+		return e, true, nil
 	}
-	if x.log.len() == 0 {
-		x.Ops.late, x.Ops.started = nil, nil
-		return logged{}, false, nil
-	}
-	e := x.log.take()
-	x.atRest = time.Time{}
-	x.noteReplay()
-	return e, true, nil
 }
 
 // readHistory reads the next checkpoint of the history, and queues its events.
@@ -317,7 +325,10 @@ func (x *Execution) readHistory() error {
 		return err
 	}
 	x.record(c, true)
-	x.riders.stored(c.Events)
+	if x.stands(c) {
+		x.riders.stored(c.Events)
+	}
+	x.goBack(c)
 	x.replayEvents += len(c.Events)
 	if c.Number == x.Hold.Head {
 		x.caughtUp()
@@ -383,7 +394,7 @@ func (x *Execution) deliverEvent(e logged) error {
 	switch e.Kind {
 	case checkpoint.KindClaimed:
 		if x.claims++; x.claims > 1 && e.Why != checkpoint.HandedOver {
-			x.Ops.ownerLost(e.at)
+			x.Ops.ownerLost(e.at, 0)
 		}
 	case checkpoint.KindAsked:
 		x.now = e.at
@@ -430,6 +441,7 @@ func (x *Execution) deliverOutcome(e logged) error {
 	x.completes(o, e)
 	if e.Kind == checkpoint.KindStarted {
 		o.child.begun = true
+		delete(x.left, e.Child)
 		if late {
 			x.dismiss(o)
 		}
@@ -473,7 +485,7 @@ func (x *Execution) finish() (done bool, err error) {
 		if done, err := x.recordChoices(); done || err != nil {
 			return false, err
 		}
-		if err := errors.Join(x.reread(), x.dismissals()); err != nil {
+		if err := errors.Join(x.reread(), x.dismissals(), x.stopStrays()); err != nil {
 			return false, err
 		}
 		if x.continues() {

@@ -209,7 +209,7 @@ func (r *Handle) ReceiveSignal(w signal.Wait) future.Operation {
 	if o, ok := op.(*operation); ok {
 		o.wait = &w
 		if w.Within != nil {
-			o.due = after(r.x.now, *w.Within)
+			o.due = after(o.begins(), *w.Within)
 		}
 	}
 	return op

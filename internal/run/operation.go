@@ -25,6 +25,7 @@ type operation struct {
 	x        *Execution
 	kind     *kind
 	id, name string
+	reset    int    // the number of the reset behind whose point it has begun; 0 is none
 	branch   string // path of the branch that started it
 	which    string // what else identifies it: see checkpoint.Event
 	scope    *scope
@@ -225,7 +226,8 @@ func (t *table) newOperation(b *branch, s *scope, k *kind, name string) *operati
 	if b.id != "" {
 		id = b.id + "." + id
 	}
-	o := &operation{x: b.x, kind: k, id: id, name: name, branch: b.path, scope: s}
+	id, reset := b.x.again(id)
+	o := &operation{x: b.x, kind: k, id: id, reset: reset, name: name, branch: b.path, scope: s}
 	if b.x.delivering() {
 		o.started = callers()
 		if k == ofBranch || o.passive() {
@@ -338,10 +340,11 @@ func (t *table) find(id string) (o *operation, late bool) {
 }
 
 // ownerLost counts, for each operation with a call that was due at the time at, that the
-// previous owner may have started an attempt.
-func (t *table) ownerLost(at time.Time) {
+// previous owner may have started an attempt. It leaves out those that begin with the reset of
+// the number before, or with a later one; 0 leaves out none.
+func (t *table) ownerLost(at time.Time, before int) {
 	for o := range t.all() {
-		if o.call != nil && !o.held() && !o.due.After(at) {
+		if o.call != nil && !o.held() && !o.due.After(at) && (before == 0 || o.reset < before) {
 			o.ownersLost++
 		}
 	}

@@ -4,7 +4,7 @@ import "github.com/weft-go/weft/checkpoint"
 
 // A lookahead has the checkpoints of the history that were read before their turn.
 type lookahead struct {
-	quiet    fifo[past] // those that do not count
+	quiet    fifo[past] // those that do not count, or that a replay passes over
 	counting past       // behind them, the first one that counts
 	counts   bool       // there is such a one
 	end      bool       // there is nothing more to read
@@ -34,7 +34,7 @@ func (x *Execution) takePast() past {
 func (x *Execution) lookAhead() {
 	for l := &x.ahead; !l.counts && !l.end; {
 		p := x.readNext()
-		if l.counts = p.ok && p.err == nil && counts(p.Events); l.counts {
+		if l.counts = p.ok && p.err == nil && counts(p.Events) && x.stands(p.Checkpoint); l.counts {
 			l.counting = p
 		} else {
 			l.quiet.put(p)

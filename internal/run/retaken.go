@@ -36,13 +36,11 @@ func (o *operation) retried(e logged) {
 	o.x.Ops.time(o)
 }
 
-// since returns the time at which a limit that was set at t starts to count: t or the last
-// retry of the run, if that is later.
+// since returns the time at which a limit that was set at t starts to count: t, or the last
+// retry or reset of the run, if that is later.
 func (x *Execution) since(t time.Time) time.Time {
-	if n := len(x.Hold.Workflow.Retries); n > 0 {
-		if again := journal.Time(x.Hold.Workflow.Retries[n-1].At); again.After(t) {
-			return again
-		}
+	if again := journal.Time(x.Hold.Workflow.TakenUp()); again.After(t) {
+		return again
 	}
 	return t
 }

@@ -24,7 +24,7 @@ func (r *Handle) After(d time.Duration) *future.Future[time.Time] {
 func (r *Handle) timer(d time.Duration) future.Operation {
 	op := r.startOperation(ofTimer, "", nil)
 	if o, ok := op.(*operation); ok {
-		o.due, o.which = after(r.x.now, d), ofSleep
+		o.due, o.which = after(o.begins(), d), ofSleep
 	}
 	return op
 }

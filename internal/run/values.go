@@ -50,6 +50,9 @@ func (r *Handle) Publish(name string, v any) error {
 	if err := x.riders.values.set(value{name, put}); err != nil {
 		return err
 	}
+	if len(x.Hold.Workflow.Resets) > 0 {
+		x.riders.values.latest = replaced(x.riders.values.latest, value{name, put})
+	}
 	x.riders.asked()
 	return nil
 }
@@ -58,6 +61,7 @@ func (r *Handle) Publish(name string, v any) error {
 type values struct {
 	names   map[string]bool
 	pending []value // that are not stored, in the order in which their names came
+	latest  []value // of all names, if the run was reset
 }
 
 // A value is one that the function has set.
@@ -75,12 +79,17 @@ func (vs *values) set(v value) error {
 		vs.names = map[string]bool{}
 	}
 	vs.names[v.name] = true
-	if i := slices.IndexFunc(vs.pending, func(p value) bool { return p.name == v.name }); i >= 0 {
-		vs.pending[i] = v
-		return nil
-	}
-	vs.pending = append(vs.pending, v)
+	vs.pending = replaced(vs.pending, v)
 	return nil
+}
+
+// replaced returns vs with v, in place of another value of its name if there is one.
+func replaced(vs []value, v value) []value {
+	if i := slices.IndexFunc(vs, func(p value) bool { return p.name == v.name }); i >= 0 {
+		vs[i] = v
+		return vs
+	}
+	return append(vs, v)
 }
 
 func (vs *values) waits() bool { return len(vs.pending) > 0 }

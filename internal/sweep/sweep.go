@@ -265,6 +265,9 @@ func history(ctx context.Context, s storage.Storage, wf *journal.Workflow) (prob
 		}
 		for i, e := range c.Events {
 			place := journal.Place{Checkpoint: c.Number, Event: i}
+			if wf.PassedOver(place) {
+				continue
+			}
 			if e.Kind == checkpoint.KindSettled && e.Error != "" && slices.ContainsFunc(wf.Retries, func(r journal.Retry) bool { return r.Covers(place) }) {
 				continue
 			}

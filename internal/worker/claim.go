@@ -309,7 +309,9 @@ func (l *Incarnation) CarryOn(x *run.Execution, drive func() error) {
 	switch {
 	case x.Output == nil: // no attempts may be left when the run is executed again
 		x.AwaitAttempts()
-		l.remove(x)
+		if l.remove(x); x.Lingers.Load() {
+			l.PokeNow() // it was reset
+		}
 	case x.Ops.Working == 0:
 		l.remove(x)
 		x.AwaitAttempts()

@@ -1,0 +1,402 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/waiting"
+	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/storage"
+)
+
+// Reset is Engine.Reset.
+func (e *Admin) Reset(ctx context.Context, id, before string, by weft.Actor) error {
+	call := waiting.New(ctx, "reset of workflow", id)
+	return call.Explain(e.resetWorkflow(call, id, before, by))
+}
+
+// mostResets is how often a workflow can be reset. Each reset is kept in its record.
+const mostResets = 100
+
+func (e *Admin) resetWorkflow(ctx context.Context, id, before string, by weft.Actor) (err error) {
+	if err := errors.Join(CheckActor(by), payload.CheckID(id), checkOperation(before)); err != nil {
+		return err
+	}
+	var tries []*journal.Write
+	var life lifeline
+	var driven *run.Execution
+	defer func() {
+		if err != nil && driven != nil {
+			driven.Lingers.Store(false)
+		}
+	}()
+	read := &reading{before: before}
+	err = e.Change(ctx, id, worker.Change{
+		Name: "reset",
+		Landed: func(ctx context.Context, wf *journal.Workflow) (bool, error) {
+			for _, w := range tries {
+				if done, err := journal.Landed(ctx, e.Store, w); done || err != nil {
+					return done, err
+				}
+			}
+			return false, nil
+		},
+		Decide: func(ctx context.Context, wf *journal.Workflow) (*worker.Changing, error) {
+			if err := life.holds(wf, "reset"); err != nil {
+				return nil, err
+			}
+			if len(tries) > 1 && !e.Staged { // its owner commits all the time
+				if wf, err = e.interrupt(ctx, wf); err != nil {
+					return nil, err
+				}
+			}
+			w, err := e.resetting(ctx, wf, read, by)
+			if err != nil {
+				return nil, err
+			}
+			tries = append(tries, w)
+			if x := e.ExecutionOf(wf); x != nil && !e.Staged {
+				driven = x
+				x.Lingers.Store(true) // not before its attempts have returned
+			}
+			return &worker.Changing{Batch: w.Batch, Tell: func() {
+				e.Hint(wf, run.Written{Record: true})
+				e.PokePoll()
+			}}, nil
+		},
+	})
+	if err != nil || e.Staged { // the host may roll back
+		return err
+	}
+	e.Log.Info("weft: workflow is reset", "workflow", id, "operation", before, "by", by.Name, "why", by.Reason)
+	if driven != nil {
+		driven.Cancel(errReset)
+	}
+	return nil
+}
+
+var errReset = errors.New("engine: run was reset")
+
+func checkOperation(id string) error {
+	if id == "" {
+		return nil
+	}
+	return payload.CheckName("operation", id, keys.MaxID)
+}
+
+// resetting decides the reset of wf.
+func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *reading, by weft.Actor) (*journal.Write, error) {
+	refused := func(format string, args ...any) (*journal.Write, error) {
+		return nil, fmt.Errorf("%w: reset %q: %s", weft.ErrNotApplicable, wf.ID, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case wf.StartedAt == 0:
+		return refused("it has not begun")
+	case len(wf.Resets) >= mostResets:
+		return refused("it was reset %d times", mostResets)
+	}
+	var also []storage.Condition
+	if wf.Status.Terminal() {
+		told, conditions, err := e.told(ctx, wf)
+		if err != nil {
+			return nil, err
+		}
+		if told {
+			return refused("its parent %q has been told how it ended: start a workflow with another id", wf.Parent.ID)
+		}
+		also = conditions
+	}
+	if err := read.on(ctx, e.Store, wf); err != nil {
+		return nil, err
+	}
+	if !read.found {
+		return nil, fmt.Errorf("%w: reset %q: its history has no operation %q", weft.ErrNotFound, wf.ID, read.before)
+	}
+	if why := read.refusal(wf); why != "" {
+		return refused("%s", why)
+	}
+	hold, err := journal.Find(ctx, e.Store, wf)
+	if err != nil {
+		return nil, err
+	}
+	terminated := wf.Cancel != nil && wf.Cancel.Terminated
+	if terminated && !e.Staged { // its children are asked to stop, and not those that it will start
+		if err := e.Dismiss(ctx, wf.ID, wf.Generation); err != nil {
+			return nil, err
+		}
+	}
+	now := e.Now()
+	to := journal.Rewind{
+		Before: read.operation,
+		Point:  read.point,
+		By:     journal.Verb{Name: run.ResetTo(read.operation), By: by.Name, Why: by.Reason},
+		Todo:   run.EntryOf(wf, now, e.NewID()),
+	}
+	if read.asked || !wf.Status.Terminal() && !read.askedBehind {
+		to.Cancel = wf.Cancel // it was delivered before the point, or is still to be delivered
+	}
+	w, err := hold.Reset(to, now)
+	if err != nil {
+		return nil, err
+	}
+	w.Batch.If = append(w.Batch.If, also...)
+	if terminated {
+		w.Batch.Ops = append(w.Batch.Ops, storage.Delete(keys.Dismissal(wf.ID, wf.Generation)))
+	}
+	if wf.Owner != "" && e.ExecutionOf(wf) == nil {
+		w.Batch.Ops = run.WakeUp(w.Batch.Ops, wf, now, e.NewID())
+	}
+	for _, putBack := range []func(context.Context, *journal.Workflow, *reading, *journal.Write, time.Time) error{
+		// Updates that were accepted behind the point belong here, when there are updates: pending
+		// again, without an answer.
+		e.signalsAgain, e.childrenAgain, e.valuesGone,
+	} {
+		if err := putBack(ctx, wf, read, w, now); err != nil {
+			return nil, err
+		}
+	}
+	size := 0
+	for _, o := range w.Batch.Ops {
+		size += len(o.Key) + len(o.Value)
+	}
+	if n := len(w.Batch.If) + len(w.Batch.Ops); n > e.MaxOps || size > e.MaxBytes {
+		return refused("the signals and children behind the point do not fit into one commit: it has %d entries of %d bytes, at most %d of %d; reset it to a later operation", n, size, e.MaxOps, e.MaxBytes)
+	}
+	return w, nil
+}
+
+// signalsAgain adds to w the signals that were received behind the point.
+func (e *Admin) signalsAgain(ctx context.Context, wf *journal.Workflow, read *reading, w *journal.Write, now time.Time) error {
+	for _, r := range read.received {
+		r.WorkflowID, r.Generation, r.Memory = wf.ID, wf.Generation, e.SignalIDRetention
+		b, err := acceptance.Again(ctx, e.Store, r, now)
+		if errors.Is(err, acceptance.ErrForgotten) {
+			return fmt.Errorf("%w: reset %q: %w", weft.ErrNotApplicable, wf.ID, err)
+		}
+		if err != nil {
+			return err
+		}
+		w.Batch.If, w.Batch.Ops = append(w.Batch.If, b.If...), append(w.Batch.Ops, b.Ops...)
+	}
+	return nil
+}
+
+// childrenAgain adds to w the records of children that were begun before the point, and whose end the
+// run has not been told by then.
+func (e *Admin) childrenAgain(ctx context.Context, wf *journal.Workflow, read *reading, w *journal.Write, _ time.Time) error {
+	there := map[string]bool{}
+	for entry, err := range storage.All(ctx, e.Store, keys.ChildrenOf(wf.ID)) {
+		if err != nil {
+			return err
+		}
+		c, err := journal.OpenChild(entry)
+		if err != nil {
+			return err
+		}
+		operation, err := keys.Operation(entry.Key)
+		if err != nil {
+			return err
+		}
+		if _, begun := read.children[operation]; !begun || c.Parent != wf.Generation {
+			continue
+		}
+		there[operation] = true
+		if c.End == nil && wf.Status.Terminal() { // then it has told nobody
+			if err := e.tellEnd(ctx, wf, c, w); err != nil {
+				return err
+			}
+		}
+	}
+	for _, operation := range slices.Sorted(maps.Keys(read.children)) {
+		k := read.children[operation]
+		if there[operation] {
+			continue
+		}
+		if k.end == nil { // it was asked to stop, and forgotten
+			kid, end, err := e.endOf(ctx, k.id)
+			gone := errors.Is(err, storage.ErrNotFound)
+			switch {
+			case err != nil && !gone:
+				return err
+			case gone || kid.Tombstone() || kid.Parent == nil || kid.Parent.Generation != wf.Generation:
+				end = &journal.Output{Generation: wf.Generation, Status: checkpoint.StatusFailed, Error: "it was purged before its parent had looked"}
+			}
+			if k.end = end; !gone {
+				w.Batch.If = append(w.Batch.If, kid.Unchanged())
+			}
+		}
+		c, absent := run.Again(journal.Parent{ID: wf.ID, Generation: wf.Generation, Operation: operation}, k.id, k.end)
+		put, err := c.Put()
+		if err != nil {
+			return err
+		}
+		w.Batch.If, w.Batch.Ops = append(w.Batch.If, absent), append(w.Batch.Ops, put)
+	}
+	return nil
+}
+
+// valuesGone adds to w the deletions of values that may have been published behind the point. The run
+// stores again what it has published before.
+func (e *Admin) valuesGone(ctx context.Context, wf *journal.Workflow, read *reading, w *journal.Write, _ time.Time) error {
+	since := wf.Began()
+	if read.at.After(since) {
+		since = read.at
+	}
+	for entry, err := range storage.All(ctx, e.Store, keys.PublishedBy(wf.ID)) {
+		if err != nil {
+			return err
+		}
+		_, v, err := journal.OpenPublished(entry)
+		if err != nil {
+			return err
+		}
+		if v.Generation == wf.Generation && v.At >= journal.Micro(since) {
+			w.Batch.Ops = append(w.Batch.Ops, storage.Delete(entry.Key))
+		}
+	}
+	return nil
+}
+
+// A reading is what a reset has read of the history. It goes on where it stopped if the run has
+// committed meanwhile.
+type reading struct {
+	before string
+	last   uint64 // the last checkpoint that was read; 0: none
+
+	found     bool
+	operation string        // that before names
+	point     journal.Place // of the last event on which the function went on
+	at        time.Time     // when that was
+
+	asked       bool // the cancellation request was delivered before the point
+	askedBehind bool // and behind it
+	undoing     bool // the run has begun to undo its effects
+	undoes      bool // and had begun by the point
+	completed   []string
+	undone      map[string]bool // operations, as far as it is recorded
+	unplaced    string          // a signal that was received behind the point, and whose place is not known
+	received    []acceptance.Received
+	children    map[string]*begunChild // by operation
+}
+
+// A begunChild was begun before the point, and the run was not told of its end by then.
+type begunChild struct {
+	id  string
+	end *journal.Output // that the run was told of behind the point
+}
+
+// on reads the history of wf up to now.
+func (r *reading) on(ctx context.Context, s storage.Storage, wf *journal.Workflow) error {
+	if r.last == 0 {
+		r.found, r.undone, r.children = r.before == "", map[string]bool{}, map[string]*begunChild{}
+	}
+	since := *wf
+	since.Base = max(wf.Base, r.last)
+	for c, err := range journal.History(ctx, s, &since) {
+		if err != nil {
+			return err
+		}
+		if c.Number == r.last {
+			continue
+		}
+		for i, ev := range c.Events {
+			if p := (journal.Place{Checkpoint: c.Number, Event: i}); !wf.PassedOver(p) {
+				r.take(c, p, ev)
+			}
+		}
+		r.last = c.Number
+	}
+	return nil
+}
+
+// take takes in an event that a replay delivers.
+func (r *reading) take(c checkpoint.Checkpoint, p journal.Place, ev checkpoint.Event) {
+	if !r.found {
+		r.operation, r.found = named(ev.Operation, r.before)
+	}
+	behind := r.found
+	if !behind && run.GoesOn(ev.Kind) {
+		r.point, r.at = p, c.Time
+	}
+	if undone, is := strings.CutSuffix(ev.Operation, run.UndoSuffix); is {
+		r.undone[undone] = true
+		return
+	}
+	switch ev.Kind {
+	case checkpoint.KindAsked:
+		r.asked, r.askedBehind = r.asked || !behind, behind
+	case checkpoint.KindCompensating:
+		r.undoing, r.undoes = true, !behind
+	case checkpoint.KindReceived:
+		switch {
+		case !behind:
+		case ev.Seq == 0:
+			r.unplaced = ev.Name
+		default:
+			r.received = append(r.received, acceptance.Received{Seq: ev.Seq, Name: ev.Name, ID: ev.SignalID, Codec: ev.Codec, Data: ev.Result, At: c.Time})
+		}
+	case checkpoint.KindStarted:
+		if !behind && ev.Of == "child" {
+			r.children[ev.Operation] = &begunChild{id: ev.Child}
+		}
+	case checkpoint.KindSettled:
+		switch k := r.children[ev.Operation]; {
+		case k != nil && behind:
+			k.end = &journal.Output{
+				Status: checkpoint.Status(ev.Why), Codec: ev.Codec, Data: ev.Result,
+				Error: ev.Error, Stack: ev.Stack, Sentinel: ev.Sentinel,
+			}
+		case k != nil:
+			delete(r.children, ev.Operation)
+		case !behind && ev.Of == "activity" && ev.Error == "" && ev.Category == "":
+			r.completed = append(r.completed, ev.Operation)
+		}
+	}
+}
+
+// named reports whether before names the operation, or a branch that it is in, and returns the id of
+// what it names. An id without a reset also names what was begun again in its place.
+func named(operation, before string) (id string, ok bool) {
+	for end := 0; end < len(operation); {
+		next := strings.IndexByte(operation[end:], '.')
+		if next < 0 {
+			next = len(operation) - end
+		}
+		if id = operation[:end+next]; id == before || run.Place(id) == before {
+			return id, true
+		}
+		end += next + 1
+	}
+	return "", false
+}
+
+// refusal returns why the run cannot be reset to the point, or "".
+func (r *reading) refusal(wf *journal.Workflow) string {
+	switch {
+	case run.Undoes(r.operation) || r.undoes:
+		return "its calls are being undone from that point on; reset it to before one of them"
+	case r.unplaced != "":
+		return fmt.Sprintf("an earlier release has received a signal %s behind the point, and its place among the others is not known", r.unplaced)
+	}
+	if !r.undoing {
+		return ""
+	}
+	for _, id := range r.completed {
+		if r.undone[id] || !wf.Compensated {
+			return fmt.Sprintf("operation %s, which has completed before that point, was undone, or is being undone; reset it to before that", id)
+		}
+	}
+	return ""
+}
