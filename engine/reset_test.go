@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -204,4 +205,542 @@ func callsOf(ids []string) (calls []string) {
 	return calls
 }
 
-var _ = signal.Options{}
+// reset resets what can be.
+func reset(t testing.TB, p engineLike, id, before string) {
+	t.Helper()
+	if err := p.Reset(ctx, id, before, audit); err != nil {
+		t.Fatalf("reset %q to before %q: %v", id, before, err)
+	}
+}
+
+// OPS-2, OPS-9: a run is reset while it runs, is parked or held, after every end, twice, and to before a
+// reset. An owner is fenced, also another engine, and the function goes on from the point.
+func TestResetOfARunInAnyState(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		var calls tally
+		bad := false
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			for i := range 3 {
+				name := fmt.Sprint("step ", i+1)
+				if _, err := engine.Step(run, name, func(context.Context) (string, error) { calls.add(name); return "", nil }); err != nil {
+					return "", err
+				}
+			}
+			v, err := yes.Receive(run)
+			if bad || err != nil {
+				return "", errors.Join(err, errBroke)
+			}
+			return v, nil
+		})
+		p := boot(t, s, wf, leases)
+		other := made(t, s, leases)
+		defer other.Close()
+		h := start(t, wf, p, "o", "")
+		want := func(when string, n1, n2, n3 int) {
+			t.Helper()
+			time.Sleep(10 * time.Second)
+			if got := [3]int{calls.of("step 1"), calls.of("step 2"), calls.of("step 3")}; got != [3]int{n1, n2, n3} {
+				t.Errorf("%s: steps were called %v times, want %v", when, got, [3]int{n1, n2, n3})
+			}
+		}
+		want("at first", 1, 1, 1)
+		reset(t, p, "o", "3")
+		want("while it waits", 1, 1, 2)
+		reset(t, other, "o", "3~1")
+		want("again, by another engine", 1, 1, 3)
+		reset(t, other, "o", "2")
+		want("to before a reset", 1, 2, 4)
+		p.stop(t)
+		p = boot(t, s, wf, parking)
+		h = wf.Handle(p, "o")
+		time.Sleep(10 * time.Second)
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning || len(i.Waiting) != 1 {
+			t.Errorf("%+v", i)
+		}
+		reset(t, p, "o", "3")
+		want("while it is parked", 1, 2, 5)
+		send(t, yes, p, "o", "done", "evt")
+		if got := result(t, h); got != "done" {
+			t.Errorf("got %q", got)
+		}
+		reset(t, p, "o", "3")
+		if got := result(t, h); got != "done" {
+			t.Errorf("completed and reset: got %q", got)
+		}
+		want("completed", 1, 2, 6)
+		bad = true
+		reset(t, p, "o", "4")
+		if _, err := outcome(h); !strings.Contains(fmt.Sprint(err), "broke") {
+			t.Errorf("with bad code: %v", err)
+		}
+		bad = false
+		reset(t, p, "o", "4")
+		if got := result(t, h); got != "done" {
+			t.Errorf("failed and reset: got %q", got)
+		}
+		reset(t, p, "o", "")
+		if got := result(t, h); got != "done" {
+			t.Errorf("to the start: got %q", got)
+		}
+		want("to the start", 2, 3, 7)
+		var acted []string
+		for _, c := range historyOf(t, p.Engine, "o") {
+			for _, e := range c.Events {
+				if e.Kind == checkpoint.KindActed {
+					acted = append(acted, e.Name+" by "+e.By)
+				}
+			}
+		}
+		if len(acted) != 8 || acted[0] != "reset to before 3 by "+audit.Name || acted[7] != "reset to the start by "+audit.Name {
+			t.Errorf("the history has %q", acted)
+		}
+		var file bytes.Buffer
+		if err := p.Export(ctx, "o", &file); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Replay(ctx, &file); err != nil {
+			t.Errorf("replay of the export: %v", err)
+		}
+		whole(t, s)
+	})
+}
+
+// OPS-3: signals that were received behind the point are there again, in their places and before
+// those that wait. An id that was sent has its first answer, also if the acceptance was forgotten.
+func TestSignalsOfAReset(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		for _, forgotten := range []bool{false, true} {
+			s := store.Open(t)
+			wf := flow("wf", func(run *engine.Run) (string, error) {
+				all := ""
+				for range 4 {
+					v, err := yes.Receive(run)
+					if err != nil {
+						return "", err
+					}
+					all += v
+				}
+				return all, nil
+			})
+			memory := func(c *engine.Config) { c.SignalIDRetention = time.Minute }
+			p := boot(t, s, wf, rareLeases, memory)
+			start(t, wf, p, "o", "")
+			first := map[string]signal.Accepted{}
+			for _, v := range []string{"a", "b", "c"} {
+				first[v] = send(t, yes, p, "o", v, v)
+			}
+			time.Sleep(10 * time.Second)
+			if forgotten {
+				time.Sleep(3 * time.Hour)
+			}
+			if left := len(entries(t, s, "sigres:")); (left == 0) != forgotten {
+				t.Fatalf("%d acceptances are remembered", left)
+			}
+			if forgotten { // it is remembered again, and again forgotten in time
+				first = map[string]signal.Accepted{}
+			}
+			p.stop(t)
+			reset(t, made(t, s, memory), "o", "2")
+			var waiting []string
+			e := made(t, s, memory)
+			for i, err := range e.Signals(ctx, "o") {
+				if err != nil || i.Indeterminate {
+					t.Errorf("%+v, %v", i, err)
+				}
+				waiting = append(waiting, i.ID)
+			}
+			if fmt.Sprint(waiting) != "[b c]" {
+				t.Errorf("waiting %v", waiting)
+			}
+			for _, v := range []string{"b", "c"} {
+				again := send(t, yes, e, "o", v, v)
+				if was, ok := first[v]; ok && again.AcceptedAt != was.AcceptedAt {
+					t.Errorf("%s: %+v, first %+v", v, again, was)
+				}
+				if _, err := yes.Send(ctx, e, "o", "other", &signal.Options{ID: v}); !errors.Is(err, signal.ErrConflict) {
+					t.Errorf("another payload: %v", err)
+				}
+			}
+			p = boot(t, s, wf, rareLeases, memory)
+			send(t, yes, p, "o", "d", "d")
+			if got := result(t, wf.Handle(p, "o")); got != "abcd" {
+				t.Errorf("received %q", got)
+			}
+			whole(t, s)
+			p.stop(t)
+			s.Close()
+		}
+	})
+}
+
+// OPS-4, OPS-5, OPS-6: a child that was begun before the point is told again if it ended since, and
+// waited for otherwise. One that was begun behind it is asked to stop, or taken up if it has a
+// ChildID.
+func TestChildrenOfAReset(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		var begun tally
+		kid := flow("kid", nil)
+		kid.Func = func(run *engine.Run, in string) (string, error) {
+			_, err := engine.Step(run, "s", func(context.Context) (string, error) { begun.add(in); return "", nil })
+			if err != nil {
+				return "", err
+			}
+			switch in {
+			case "brief", "named brief":
+				return in, nil
+			}
+			v, err := yes.Receive(run)
+			return in + v, err
+		}
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			brief, long := kid.AsChild(engine.ChildOptions{}).Go(run, "brief"), kid.AsChild(engine.ChildOptions{ID: "long"}).Go(run, "long")
+			if err := run.Sleep(time.Second); err != nil { // 3
+				return "", err
+			}
+			if err := run.Sleep(time.Second); err != nil { // 4
+				return "", err
+			}
+			kid.AsChild(engine.ChildOptions{}).Go(run, "derived")                       // 5
+			named := kid.AsChild(engine.ChildOptions{ID: "named"}).Go(run, "named")     // 6
+			over := kid.AsChild(engine.ChildOptions{ID: "over"}).Go(run, "named brief") // 7
+			a, err1 := brief.Get(run)
+			o, err2 := over.Get(run)
+			b, err3 := named.Get(run)
+			c, err4 := long.Get(run)
+			return strings.Join([]string{a, o, b, c}, " "), errors.Join(err1, err2, err3, err4)
+		})
+		p := boot(t, s, wf, kid, leases)
+		h := start(t, wf, p, "o", "")
+		time.Sleep(10 * time.Second)
+		var derived string
+		for _, c := range historyOf(t, p.Engine, "o") {
+			for _, e := range c.Events {
+				if e.Kind == checkpoint.KindStarted && e.Operation == "5" {
+					derived = e.Child
+				}
+			}
+		}
+		reset(t, p, "o", "4")
+		time.Sleep(10 * time.Second)
+		if i := describe(t, p, derived); i.Status != checkpoint.StatusCancelled || i.Cancel == nil || !strings.Contains(i.Cancel.Reason, "reset of parent") {
+			t.Errorf("the child with a derived id is %+v", i)
+		}
+		for _, id := range []string{"long", "named"} {
+			send(t, yes, p, id, "!", "")
+		}
+		if got := result(t, h); got != "brief named brief named! long!" {
+			t.Errorf("got %q", got)
+		}
+		for in, n := range map[string]int{"brief": 1, "long": 1, "named": 1, "named brief": 1, "derived": 2} {
+			if begun.of(in) != n {
+				t.Errorf("child %q was begun %d times, want %d", in, begun.of(in), n)
+			}
+		}
+		reset(t, p, "o", "4")
+		if got := result(t, h); got != "brief named brief named! long!" {
+			t.Errorf("after the end: got %q", got)
+		}
+		if err := p.Reset(ctx, "long", "1", audit); !errors.Is(err, engine.ErrNotApplicable) {
+			t.Errorf("a child of a parent that was told: %v", err)
+		}
+		whole(t, s)
+	})
+}
+
+// OPS-4, OPS-5: a child whose parent was told how it ended cannot be reset. A parent that had ended
+// before, and so was not told, is no obstacle.
+func TestResetOfAChildThatWasTold(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		kid := flow("kid", func(run *engine.Run) (string, error) {
+			_, err := yes.Receive(run)
+			return "grown", errors.Join(err, run.Sleep(time.Second))
+		})
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			a, err := kid.AsChild(engine.ChildOptions{ID: "kid"}).Do(run, "")
+			if err != nil {
+				return "", err
+			}
+			b, err := yes.Receive(run)
+			return a + b, err
+		})
+		p := boot(t, s, wf, kid, leases)
+		h := start(t, wf, p, "o", "")
+		send(t, yes, p, "o", " up", "")
+		eventually(t, "the child is there", func() bool { _, err := p.Describe(ctx, "kid"); return err == nil })
+		send(t, yes, p, "kid", "", "")
+		time.Sleep(500 * time.Millisecond)
+		reset(t, p, "kid", "1") // it has not ended
+		if got := result(t, h); got != "grown up" {
+			t.Errorf("got %q", got)
+		}
+		reset(t, p, "o", "2")
+		p.kill()
+		e := made(t, s)
+		defer e.Close()
+		if err := e.Reset(ctx, "kid", "1", audit); !errors.Is(err, engine.ErrNotApplicable) || !strings.Contains(err.Error(), "told") {
+			t.Errorf("the child: %v", err)
+		}
+		left := flow("left", func(run *engine.Run) (string, error) {
+			kid.AsChild(engine.ChildOptions{ID: "alone", OnParentEnd: engine.ParentEndAbandon}).Go(run, "")
+			return "", nil
+		})
+		p = boot(t, s, left, kid, leases)
+		result(t, start(t, left, p, "left", ""))
+		send(t, yes, p, "alone", "", "")
+		alone := kid.Handle(p, "alone")
+		result(t, alone)
+		reset(t, p, "alone", "1")
+		if got := result(t, alone); got != "grown" {
+			t.Errorf("a child of a parent that had ended: %q", got)
+		}
+	})
+}
+
+// OPS-7: a value that was set behind the point is gone, and one from before it is as it was then. Choices
+// of versions behind the point are made again.
+func TestValuesAndVersionsOfAReset(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		code := func(newest int, more bool) *engine.Workflow[string, string] {
+			wf := flow("wf", func(run *engine.Run) (string, error) {
+				set(run, "begun", 1)
+				early := run.Version("early")
+				if err := run.Sleep(time.Second); err != nil {
+					return "", err
+				}
+				set(run, "half", 2)
+				if err := run.Sleep(time.Second); err != nil { // 2
+					return "", err
+				}
+				late := run.Version("late")
+				if err := errors.Join(phase.Set(run, "late"), run.Sleep(time.Second)); err != nil { // 3
+					return "", err
+				}
+				if more {
+					third := &engine.Value[string]{Name: "third"}
+					if err := third.Set(run, "x"); err != nil {
+						return "", err
+					}
+				}
+				_, err := yes.Receive(run)
+				return fmt.Sprint(early, late), err
+			})
+			wf.Versions = map[string]int{"early": newest, "late": newest}
+			return wf
+		}
+		p := boot(t, s, code(1, true), leases)
+		start(t, code(1, true), p, "o", "")
+		time.Sleep(10 * time.Second)
+		p.stop(t)
+		reset(t, made(t, s), "o", "2")
+		if got := valuesOf(t, made(t, s), "o"); got["third"] != "" || got["stage"] == `"late"` {
+			t.Errorf("before the replay: values %v", got)
+		}
+		wf := code(2, false)
+		p = boot(t, s, wf, leases)
+		time.Sleep(500 * time.Millisecond)
+		if got := valuesOf(t, p.Engine, "o"); len(got) != 2 || got["stage"] != `"half"` || got["progress 50%: a/b"] != "2" {
+			t.Errorf("at the point: values %v", got)
+		}
+		time.Sleep(10 * time.Second)
+		if got := valuesOf(t, p.Engine, "o"); len(got) != 2 || got["stage"] != `"late"` {
+			t.Errorf("after the reset: values %v", got)
+		}
+		p.stop(t)
+		p = boot(t, s, wf, leases)
+		send(t, yes, p, "o", "", "")
+		if got := result(t, wf.Handle(p, "o")); got != "1 2" {
+			t.Errorf("versions %q, want that of before the point, and the newest", got)
+		}
+		whole(t, s)
+	})
+}
+
+// OPS-8: what cannot be done is refused, and nothing is written.
+func TestResetIsRefused(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		book := &activity.Activity[string, string]{
+			Name:       "book",
+			Run:        func(_ context.Context, s string) (string, error) { return s, nil },
+			Compensate: func(_ context.Context, _, _ string) error { return nil },
+		}
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			_, err1 := book.Do(run, "a")
+			_, err2 := book.Do(run, "b")
+			return "", errors.Join(err1, err2, errBroke)
+		})
+		later := flow("later", func(*engine.Run) (string, error) { return "", nil })
+		p := boot(t, s, wf, later, leases)
+		h := start(t, wf, p, "o", "")
+		if _, err := outcome(h); err == nil {
+			t.Fatal("it has not failed")
+		}
+		start(t, later.With(engine.StartOptions{StartAt: time.Now().Add(time.Hour)}), p, "later", "")
+		was := entries(t, s, "wf:")
+		for _, c := range []struct {
+			id, before string
+			want       error
+		}{
+			{"o", "7", engine.ErrNotFound},
+			{"o", "1~1", engine.ErrNotFound},
+			{"nobody", "1", engine.ErrNotFound},
+			{"o", "2", engine.ErrNotApplicable},      // 1 was undone
+			{"o", "1.undo", engine.ErrNotApplicable}, // 2 was
+			{"later", "", engine.ErrNotApplicable},
+			{"o", strings.Repeat("1", 500), engine.ErrInvalid},
+			{"", "1", engine.ErrInvalid},
+		} {
+			if err := p.Reset(ctx, c.id, c.before, audit); !errors.Is(err, c.want) {
+				t.Errorf("reset %q to %q: %v, want %v", c.id, c.before, err, c.want)
+			}
+		}
+		if err := p.Reset(ctx, "o", "1", engine.Actor{}); !errors.Is(err, engine.ErrInvalid) {
+			t.Errorf("without an actor: %v", err)
+		}
+		if is := entries(t, s, "wf:"); !slices.Equal(is, was) {
+			t.Errorf("written: %q, before %q", is, was)
+		}
+		reset(t, p, "o", "1")
+		if _, err := outcome(h); err == nil {
+			t.Error("it has not failed again")
+		}
+	})
+}
+
+// A cancellation and a termination behind the point are gone, and a request before it stays. Time
+// limits count from the reset on.
+func TestResetOfWhatWasStopped(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		for _, how := range []string{"cancelled", "terminated"} {
+			s := store.Open(t)
+			wf := flow("wf", func(run *engine.Run) (string, error) {
+				if err := run.Sleep(time.Second); err != nil {
+					return "", err
+				}
+				v, ok, err := yes.ReceiveWithin(run, time.Minute)
+				return fmt.Sprint(v, ok), err
+			})
+			p := boot(t, s, wf, rareLeases)
+			h := start(t, wf, p, "o", "")
+			time.Sleep(10 * time.Second)
+			stop := p.Cancel
+			if how == "terminated" {
+				stop = p.Terminate
+			}
+			if err := stop(ctx, "o", audit); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {
+				t.Fatalf("%s: %v", how, err)
+			}
+			time.Sleep(10 * time.Minute)
+			before := "1"
+			if how == "cancelled" {
+				before = ""
+			}
+			reset(t, p, "o", before)
+			time.Sleep(30 * time.Second)
+			if i := describe(t, p, "o"); i.Cancel != nil || i.Status != checkpoint.StatusRunning {
+				t.Errorf("%s, and reset: %+v", how, i)
+			}
+			send(t, yes, p, "o", "in time ", "")
+			if got := result(t, h); got != "in time true" {
+				t.Errorf("%s: got %q", how, got)
+			}
+			whole(t, s)
+			p.stop(t)
+			s.Close()
+		}
+	})
+}
+
+// A run of a queue gives its slot back and waits in the line again.
+func TestResetOfARunInAQueue(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		queue := func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "print", Concurrency: 1}} }
+		wf := flow("wf", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		p := boot(t, s, wf, leases, queue)
+		in := wf.With(engine.StartOptions{Queue: "print"})
+		a := start(t, in, p, "a", "")
+		time.Sleep(5 * time.Second)
+		b := start(t, in, p, "b", "")
+		send(t, yes, p, "a", "one", "")
+		if got := result(t, a); got != "one" {
+			t.Errorf("got %q", got)
+		}
+		time.Sleep(5 * time.Second)
+		reset(t, p, "a", "1")
+		time.Sleep(5 * time.Second)
+		if i := describe(t, p, "a"); i.Status.Terminal() {
+			t.Errorf("it has passed the one in the slot: %+v", i)
+		}
+		reset(t, p, "b", "")
+		if got := result(t, a); got != "one" {
+			t.Errorf("got %q", got)
+		}
+		send(t, yes, p, "b", "two", "")
+		if got := result(t, b); got != "two" {
+			t.Errorf("got %q", got)
+		}
+		if left := entries(t, s, "slot:"); len(left) > 0 {
+			t.Errorf("slots %q", left)
+		}
+		whole(t, s)
+	})
+}
+
+// resetting: a workflow that has ended is reset to where it receives a signal.
+func resetting(w *sweep.World) sweep.Scenario {
+	act := effect(w, "a")
+	wf := &engine.Workflow[int, string]{Name: "wf", Func: func(run *engine.Run, i int) (string, error) {
+		a, err1 := act.Do(run, i)
+		v, err2 := yes.Receive(run)
+		b, err3 := act.Do(run, i+1)
+		return a + v + b, errors.Join(err1, err2, err3)
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"o"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			h, err := wf.Start(ctx, eng, "o", 7)
+			if err != nil {
+				return "", err
+			}
+			if _, err := yes.Send(ctx, eng, "o", "yes", &signal.Options{ID: "evt"}); err != nil {
+				return "", err
+			}
+			if _, err := h.Result(ctx); err != nil {
+				return "", err
+			}
+			n := 0
+			for c, err := range eng.History(ctx, "o") {
+				if err != nil {
+					return "", err
+				}
+				for _, e := range c.Events {
+					if e.Kind == checkpoint.KindActed {
+						n++
+					}
+				}
+			}
+			if n == 0 {
+				if err := eng.Reset(ctx, "o", "2", audit); err != nil {
+					return "", err
+				}
+			}
+			got, err := h.Result(ctx)
+			return got, err
+		},
+	}
+}

@@ -250,6 +250,7 @@ type engineLike interface {
 	engine.Client
 	Terminate(context.Context, string, engine.Actor) error
 	Resume(context.Context, string, engine.Actor) error
+	Reset(context.Context, string, string, engine.Actor) error
 }
 
 func (c *terminable) terminated(by engineLike) {
