@@ -321,7 +321,7 @@ func (e *Engine) Terminate(ctx context.Context, id string, by Actor) error {
 // a call that completed before the point, if what is behind the point does not fit into one commit of
 // the store, and after a hundred resets; ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer
 // release understands the workflow, storage.ErrCorrupt if its history is damaged, the store's. After
-// an error of the store the outcome is unknown: look at the history. docs/guides/resets-and-bulk.md
+// an error of the store the outcome is unknown: look at the history. docs/guides/resets.md
 // says when to use it.
 func (e *Engine) Reset(ctx context.Context, id, before string, by Actor) error {
 	return e.admin.Reset(ctx, id, before, by)

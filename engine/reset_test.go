@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/integrity"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -248,6 +249,9 @@ func TestResetOfARunInAnyState(t *testing.T) {
 		want("at first", 1, 1, 1)
 		reset(t, p, "o", "3")
 		want("while it waits", 1, 1, 2)
+		if wf, err := journal.Load(ctx, s, "o"); err != nil || !slices.Contains(wf.Needs, "resets") {
+			t.Errorf("an earlier release may execute it: %v, %v", wf, err)
+		}
 		reset(t, other, "o", "3~1")
 		want("again, by another engine", 1, 1, 3)
 		reset(t, other, "o", "2")

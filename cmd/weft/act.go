@@ -222,6 +222,20 @@ func (x *resume) Run(e *env) error {
 	return e.act(x.ID, "continues", x.actor, func(c *client, by weft.Actor) error { return c.Resume(e, x.ID, by) })
 }
 
+type resetRun struct {
+	ID     string `arg:"" help:"The id of the workflow."`
+	Before string `arg:"" help:"The operation, such as 3 or 3.1, as weft history shows it, or start."`
+	actor
+}
+
+func (x *resetRun) Run(e *env) error {
+	before := x.Before
+	if before == "start" {
+		before = ""
+	}
+	return e.act(x.ID, "is reset", x.actor, func(c *client, by weft.Actor) error { return c.Reset(e, x.ID, before, by) })
+}
+
 type purge struct{ onWorkflow }
 
 func (x *purge) Run(e *env) error {

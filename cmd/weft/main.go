@@ -58,6 +58,7 @@ type command struct {
 	Cancel      cancelRun   `cmd:"" help:"Ask a workflow to stop."`
 	Terminate   terminate   `cmd:"" help:"End a workflow at once, without asking it and without undoing anything."`
 	Resume      resume      `cmd:"" help:"Continue a workflow that has failed, or that is held for an operator."`
+	Reset       resetRun    `cmd:"" help:"Take a workflow back to before an operation of its history, from where it runs again."`
 	Resolve     resolve     `cmd:"" help:"Set the outcome of an activity with an idempotency key, or of undoing a call."`
 	Label       relabel     `cmd:"" help:"Change the labels of a workflow, by which weft list finds it."`
 	ClearSignal clearSignal `cmd:"" help:"Remove a signal that a workflow has not received."`

@@ -577,6 +577,10 @@ func TestVerbs(t *testing.T) {
 		}
 		ask("purge", odd)
 		ask("resume", "bad")
+		s.fails(1, `no operation "77"`, append([]string{"reset", "bad", "77"}, say...)...)
+		if out := ask("reset", "bad", "start"); out != "bad: is reset\n" {
+			t.Errorf("reset: %q", out)
+		}
 		s.fails(1, "not found", "describe", odd)
 		s.fails(1, "has ended", append([]string{"cancel", strings.TrimSpace(firstChild(t, s))}, say...)...)
 
@@ -823,7 +827,7 @@ func TestCompletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ line, want string }{
-		{"weft re", "resume resolve"},
+		{"weft re", "resume reset resolve"},
 		{"weft --store sqlite:x li", "list"},
 		{"weft list --st", "--status --store"},
 		{"weft count --to", "--top-level"},
