@@ -308,7 +308,7 @@ func (e *Engine) Terminate(ctx context.Context, id string, by Actor) error {
 //   - Signals that were received behind the point are there again, in their places.
 //   - A child that was begun before the point and ended later is told again; one that still runs is
 //     waited for. A child that was begun behind the point is asked to stop, unless it has
-//     a ChildID: if the function starts a child of that id, type and input, it gets this one, and
+//     a ChildOptions.ID: if the function starts a child of that id, type and input, it gets this one, and
 //     otherwise the child is asked to stop when the workflow ends.
 //   - Versions of changes that were chosen behind the point are chosen again, and values that were
 //     set behind it are gone. Labels stay.

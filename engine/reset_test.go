@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,8 +18,11 @@ import (
 	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // A journey is a workflow with an operation of each kind, and what it saw on its way.
@@ -455,6 +459,64 @@ func TestChildrenOfAReset(t *testing.T) {
 	})
 }
 
+// OPS-6: a child with a ChildID that was begun behind the point, and that the function does not start again, is asked to
+// stop when the workflow ends, also by the next owner. One of another input is not taken up: its id is taken.
+func TestChildThatIsNotTakenUp(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		kid := flow("kid", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		code := func(id, in string) *engine.Workflow[string, string] {
+			return flow("wf", func(run *engine.Run) (string, error) {
+				if err := run.Sleep(time.Second); err != nil {
+					return "", err
+				}
+				if id != "" {
+					if _, err := kid.AsChild(engine.ChildOptions{ID: id}).Do(run, in); err != nil { // 2
+						return "", err
+					}
+				}
+				return yes.Receive(run)
+			})
+		}
+		p := boot(t, s, code("kid", "a"), kid, leases)
+		start(t, code("kid", "a"), p, "o", "")
+		time.Sleep(5 * time.Second)
+		p.stop(t)
+		reset(t, made(t, s), "o", "2")
+		p = boot(t, s, code("kid", "b"), kid, leases)
+		if _, err := outcome(code("", "").Handle(p, "o")); !strings.Contains(fmt.Sprint(err), "is taken") {
+			t.Errorf("another input: %v", err)
+		}
+		if i := describe(t, p, "kid"); i.Cancel == nil || !strings.Contains(i.Cancel.Reason, "reset of parent") {
+			t.Errorf("the child is %+v", i)
+		}
+		p.stop(t)
+
+		p = boot(t, s, code("second", "a"), kid, leases)
+		start(t, code("second", "a"), p, "p", "")
+		time.Sleep(5 * time.Second)
+		p.stop(t)
+		reset(t, made(t, s), "p", "2")
+		p = boot(t, s, code("", ""), kid, leases)
+		time.Sleep(5 * time.Second)
+		if i := describe(t, p, "second"); i.Cancel != nil {
+			t.Errorf("the function has not ended, and the child is %+v", i)
+		}
+		p.stop(t)
+		p = boot(t, s, code("", ""), kid, leases)
+		send(t, yes, p, "p", "done", "")
+		if got := result(t, code("", "").Handle(p, "p")); got != "done" {
+			t.Errorf("got %q", got)
+		}
+		time.Sleep(10 * time.Second)
+		if i := describe(t, p, "second"); i.Status != checkpoint.StatusCancelled || i.Cancel == nil || !strings.Contains(i.Cancel.Reason, "reset of parent") {
+			t.Errorf("the child is %+v", i)
+		}
+		whole(t, s)
+	})
+}
+
 // OPS-4, OPS-5: a child whose parent was told how it ended cannot be reset. A parent that had ended
 // before, and so was not told, is no obstacle.
 func TestResetOfAChildThatWasTold(t *testing.T) {
@@ -512,19 +574,21 @@ func TestValuesAndVersionsOfAReset(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
 		defer func() { s.Close() }()
+		owner := &engine.Value[string]{Name: "owner"}
 		code := func(newest int, more bool) *engine.Workflow[string, string] {
 			wf := flow("wf", func(run *engine.Run) (string, error) {
 				set(run, "begun", 1)
 				early := run.Version("early")
-				if err := run.Sleep(time.Second); err != nil {
+				if err := errors.Join(owner.Set(run, "ann"), run.Sleep(time.Second)); err != nil {
 					return "", err
 				}
+				mid := run.Version("mid") // at the point
 				set(run, "half", 2)
 				if err := run.Sleep(time.Second); err != nil { // 2
 					return "", err
 				}
 				late := run.Version("late")
-				if err := errors.Join(phase.Set(run, "late"), run.Sleep(time.Second)); err != nil { // 3
+				if err := errors.Join(phase.Set(run, "late"), owner.Set(run, "bob"), run.Sleep(time.Second)); err != nil { // 3
 					return "", err
 				}
 				if more {
@@ -534,9 +598,9 @@ func TestValuesAndVersionsOfAReset(t *testing.T) {
 					}
 				}
 				_, err := yes.Receive(run)
-				return fmt.Sprint(early, late), err
+				return fmt.Sprint(early, mid, late), err
 			})
-			wf.Versions = map[string]int{"early": newest, "late": newest}
+			wf.Versions = map[string]int{"early": newest, "mid": newest, "late": newest}
 			return wf
 		}
 		p := boot(t, s, code(1, true), leases)
@@ -544,24 +608,24 @@ func TestValuesAndVersionsOfAReset(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		p.stop(t)
 		reset(t, made(t, s), "o", "2")
-		if got := valuesOf(t, made(t, s), "o"); got["third"] != "" || got["stage"] == `"late"` {
+		if got := valuesOf(t, made(t, s), "o"); got["third"] != "" || got["stage"] == `"late"` || got["owner"] == `"bob"` {
 			t.Errorf("before the replay: values %v", got)
 		}
 		wf := code(2, false)
 		p = boot(t, s, wf, leases)
 		time.Sleep(500 * time.Millisecond)
-		if got := valuesOf(t, p.Engine, "o"); len(got) != 2 || got["stage"] != `"half"` || got["progress 50%: a/b"] != "2" {
+		if got := valuesOf(t, p.Engine, "o"); len(got) != 3 || got["stage"] != `"half"` || got["progress 50%: a/b"] != "2" || got["owner"] != `"ann"` {
 			t.Errorf("at the point: values %v", got)
 		}
 		time.Sleep(10 * time.Second)
-		if got := valuesOf(t, p.Engine, "o"); len(got) != 2 || got["stage"] != `"late"` {
+		if got := valuesOf(t, p.Engine, "o"); len(got) != 3 || got["stage"] != `"late"` || got["owner"] != `"bob"` {
 			t.Errorf("after the reset: values %v", got)
 		}
 		p.stop(t)
 		p = boot(t, s, wf, leases)
 		send(t, yes, p, "o", "", "")
-		if got := result(t, wf.Handle(p, "o")); got != "1 2" {
-			t.Errorf("versions %q, want that of before the point, and the newest", got)
+		if got := result(t, wf.Handle(p, "o")); got != "1 2 2" {
+			t.Errorf("versions %q, want that of before the point, and twice the newest", got)
 		}
 		whole(t, s)
 	})
@@ -617,6 +681,48 @@ func TestResetIsRefused(t *testing.T) {
 		if _, err := outcome(h); err == nil {
 			t.Error("it has not failed again")
 		}
+	})
+}
+
+// OPS-9: of two resets at once, the second goes back from what the first has made of the history. To before the
+// same operation it may go, although that has not begun since.
+func TestResetBesideAReset(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			for range 4 {
+				if err := run.Sleep(time.Second); err != nil {
+					return "", err
+				}
+			}
+			return "done", nil
+		})
+		p := boot(t, s, wf, leases)
+		result(t, start(t, wf, p, "o", ""))
+		p.stop(t)
+		first := made(t, s)
+		defer first.Close()
+		var once sync.Once
+		second := made(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Commit" {
+				once.Do(func() { reset(t, first, "o", "2") })
+			}
+			return storagetest.None
+		}))
+		defer second.Close()
+		if err := second.Reset(ctx, "o", "4", audit); !errors.Is(err, engine.ErrNotFound) { // it was passed over
+			t.Errorf("got %v", err)
+		}
+		once = sync.Once{}
+		reset(t, second, "o", "2")
+		p = boot(t, s, wf, leases)
+		if got := result(t, wf.Handle(p, "o")); got != "done" {
+			t.Errorf("got %q", got)
+		}
+		if ids := operations(historyOf(t, p.Engine, "o")); fmt.Sprint(ids) != "[1 2 3 4 2~3 3~3 4~3]" {
+			t.Errorf("operations %v", ids)
+		}
+		whole(t, s)
 	})
 }
 
@@ -702,6 +808,12 @@ func TestResetOfARunInAQueue(t *testing.T) {
 		}
 		whole(t, s)
 	})
+}
+
+// OPS-2, OPS-3: whatever call to the store fails, or at whichever the process is killed, a workflow is reset
+// once, and ends.
+func TestResetWhateverFails(t *testing.T) {
+	t.Logf("%d plays", sweep.Every(t, sweepStores["memory"], torture.Rounds(1, 3, 41), resetting))
 }
 
 // resetting: a workflow that has ended is reset to where it receives a signal.

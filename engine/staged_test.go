@@ -168,6 +168,7 @@ func stagedVerbs() []verb {
 		{name: "label again", do: labelL, seen: info("l", func(i engine.Info) bool { return i.Labels["team"] == "blue" }), disturb: label("l"), nothing: true},
 		{name: "terminate", do: func(in *engine.Tx) error { return in.Terminate(ctx, "t", audit) }, seen: info("t", func(i engine.Info) bool { return i.Status == checkpoint.StatusCancelled }), disturb: label("t")},
 		{name: "resume", do: func(in *engine.Tx) error { return in.Resume(ctx, "f", audit) }, seen: info("f", func(i engine.Info) bool { return i.Status == checkpoint.StatusRunning }), disturb: label("f")},
+		{name: "reset", do: func(in *engine.Tx) error { return in.Reset(ctx, "d", "1", audit) }, seen: info("d", func(i engine.Info) bool { return i.Status == checkpoint.StatusRunning }), disturb: label("d")},
 		{name: "resolve", do: func(in *engine.Tx) error {
 			return in.Resolve(ctx, "o", "1", activity.Failed("it never came"), audit)
 		}, seen: func(e *engine.Engine, in *engine.Tx) bool {
@@ -193,8 +194,10 @@ func recordIn(s storage.Storage, key string) string {
 func prepare(t *testing.T, s storage.Storage) *engine.Engine {
 	t.Helper()
 	fails := flow("fails", func(*engine.Run) (string, error) { return "", errBroke })
+	done := flow("done", func(run *engine.Run) (string, error) { return "", run.Sleep(time.Millisecond) })
 	asks := asking("asks")
-	p := boot(t, s, fails, asks)
+	p := boot(t, s, fails, done, asks)
+	result(t, start(t, done, p, "d", ""))
 	start(t, asks, p, "o", "")
 	if _, err := soon(start(t, fails, p, "f", "")); err == nil {
 		t.Fatal("it did not fail")

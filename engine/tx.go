@@ -150,6 +150,15 @@ func (t *Tx) Terminate(ctx context.Context, id string, by Actor) error {
 	return t.staging.Terminate(ctx, id, by)
 }
 
+// Reset stages that a workflow goes back to an earlier point of its history. See Engine.Reset and, of an
+// owner that commits all the time, Terminate.
+func (t *Tx) Reset(ctx context.Context, id, before string, by Actor) error {
+	if t.refused != nil {
+		return t.refused
+	}
+	return t.staging.Reset(ctx, id, before, by)
+}
+
 // Describe returns the state of a workflow, as the transaction sees it.
 func (t *Tx) Describe(ctx context.Context, id string) (Info, error) {
 	if t.refused != nil {

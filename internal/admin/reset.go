@@ -274,6 +274,9 @@ func (e *Admin) valuesGone(ctx context.Context, wf *journal.Workflow, read *read
 type reading struct {
 	before string
 	last   uint64 // the last checkpoint that was read; 0: none
+	resets int    // that the run had then
+
+	again bool // the operation was gone back to before, and has not begun since
 
 	found     bool
 	operation string        // that before names
@@ -299,8 +302,9 @@ type begunChild struct {
 
 // on reads the history of wf up to now.
 func (r *reading) on(ctx context.Context, s storage.Storage, wf *journal.Workflow) error {
-	if r.last == 0 {
-		r.found, r.undone, r.children = r.before == "", map[string]bool{}, map[string]*begunChild{}
+	n := len(wf.Resets)
+	if r.last == 0 || n != r.resets || r.again { // a reset takes back what was read
+		*r = reading{before: r.before, resets: n, found: r.before == "", undone: map[string]bool{}, children: map[string]*begunChild{}}
 	}
 	since := *wf
 	since.Base = max(wf.Base, r.last)
@@ -317,6 +321,10 @@ func (r *reading) on(ctx context.Context, s storage.Storage, wf *journal.Workflo
 			}
 		}
 		r.last = c.Number
+	}
+	if !r.found && n > 0 {
+		r.operation, r.again = named(wf.Resets[n-1].Before, r.before)
+		r.found = r.again
 	}
 	return nil
 }
