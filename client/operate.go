@@ -20,6 +20,16 @@ func (c *Client) Resume(ctx context.Context, id string, by weft.Actor) error {
 	return err
 }
 
+// Reset takes a workflow back to before an operation of its history; "" is the start. See
+// engine.Engine.Reset.
+func (c *Client) Reset(ctx context.Context, id, before string, by weft.Actor) error {
+	_, err := c.call(ctx, &request{
+		what: fmt.Sprintf("reset workflow %q", id), method: http.MethodPost, path: path("runs", id, "reset"),
+		body: wire.ResetRun{Before: before, Reason: reason(by)}, keyed: true, writes: true, about: subject{run: id},
+	}, nil)
+	return err
+}
+
 // An Answer is what an operator knows of an operation whose outcome nobody else knows.
 type Answer struct {
 	Outcome Outcome

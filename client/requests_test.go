@@ -51,6 +51,8 @@ func TestRequests(t *testing.T) {
 			return nil
 		}},
 		{`POST /v1/runs/resume + {"reason":"ann: why not","runId":"o"}`, `{}`, func(ctx context.Context, c *Client) error { return c.Resume(ctx, "o", by) }},
+		{`POST /v1/runs/o/reset + {"before":"3.1","reason":"ann: why not"}`, `{}`, func(ctx context.Context, c *Client) error { return c.Reset(ctx, "o", "3.1", by) }},
+		{`POST /v1/runs/o/reset + {"before":""}`, `{}`, func(ctx context.Context, c *Client) error { return c.Reset(ctx, "o", "", weft.Actor{}) }},
 		{`POST /v1/runs/o/operations/3.undo/resolve + {"answer":"failed","error":"gone","reason":"ann: why not"}`, `{}`, func(ctx context.Context, c *Client) error {
 			return c.Resolve(ctx, "o", "3.undo", Answer{Outcome: Failed, Error: "gone"}, by)
 		}},

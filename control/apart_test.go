@@ -38,6 +38,8 @@ func TestOtherNamespacesAreAbsent(t *testing.T) {
 			switch o.name {
 			case "runs.resume":
 				body = map[string]any{"runId": runID}
+			case "runs.reset":
+				body = `{"before":"1"}`
 			case "runs.resolve":
 				body = `{"answer":"failed","reason":"r"}`
 			}
@@ -135,7 +137,7 @@ func TestScopesOfOperations(t *testing.T) {
 		"deployments.active": "[deploy:read]", "runs.create": "[trigger:write]", "runs.resume": "[runs:write]",
 		"world.deployment_id": "[world:proxy]", "world.queue.publish": "[world:proxy]", "world.call": "[world:proxy]",
 		"runs.get": "[runs:read]", "runs.list": "[runs:read]", "runs.result": "[runs:read]", "runs.events": "[runs:read]", "runs.stream": "[runs:read]",
-		"runs.cancel": "[runs:write]", "runs.resolve": "[runs:operate]", "runs.purge": "[runs:operate]",
+		"runs.cancel": "[runs:write]", "runs.reset": "[runs:operate]", "runs.resolve": "[runs:operate]", "runs.purge": "[runs:operate]",
 		"signals.send": "[signals:write runs:write]", "signals.list": "[runs:read]", "signals.clear": "[runs:operate]", "hooks.resume": "[signals:write]",
 		"deployments.create": "[deploy:write]", "deployments.list": "[deploy:read]", "deployments.get": "[deploy:read]",
 		"deployments.artifact": "[deploy:read]", "deployments.activate": "[deploy:write]",

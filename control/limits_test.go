@@ -69,6 +69,9 @@ func TestSizesAtTheirEdges(t *testing.T) {
 		{"the reason of a resumption", 1 << 10, 200, 400, `"path":"/reason"`, func(n int) *httptest.ResponseRecorder {
 			return do("POST", "/v1/runs/resume", `{"runId":"r","reason":"`+x(n)+`"}`)
 		}},
+		{"the reason of a reset", 1 << 10, 409, 400, `"path":"/reason"`, func(n int) *httptest.ResponseRecorder {
+			return do("POST", "/v1/runs/r/reset", `{"before":"","reason":"`+x(n)+`"}`)
+		}},
 		{"the reason of a purge", 1 << 10, 409, 400, `"path":"/reason"`, func(n int) *httptest.ResponseRecorder {
 			return do("DELETE", "/v1/runs/r?reason="+x(n), "")
 		}},

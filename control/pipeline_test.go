@@ -301,6 +301,7 @@ func TestScopes(t *testing.T) {
 		{"GET", "/v1/runs/r/events", []string{"runs:read"}},
 		{"POST", "/v1/runs/r/cancel", []string{"runs:write"}},
 		{"POST", "/v1/runs/resume", []string{"runs:write"}},
+		{"POST", "/v1/runs/r/reset", []string{"runs:operate"}},
 		{"POST", "/v1/runs/r/operations/1/resolve", []string{"runs:operate"}},
 		{"DELETE", "/v1/runs/r", []string{"runs:operate"}},
 		{"POST", "/v1/runs/r/signals/s", []string{"signals:write", "runs:write"}},

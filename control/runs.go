@@ -30,6 +30,7 @@ func runOperations() []*operation {
 		{name: "runs.result", method: "GET", path: "/v1/runs/{runId}/result", scopes: []string{scopeRunsRead}, do: act(runResult)},
 		{name: "runs.events", method: "GET", path: "/v1/runs/{runId}/events", scopes: []string{scopeRunsRead}, do: act(runEvents)},
 		{name: "runs.cancel", method: "POST", path: "/v1/runs/{runId}/cancel", scopes: []string{scopeRunsWrite}, key: keyOptional, do: act(cancelRun)},
+		{name: "runs.reset", method: "POST", path: "/v1/runs/{runId}/reset", scopes: []string{scopeRunsOperate}, key: keyOptional, do: act(resetRun)},
 		{name: "runs.resolve", method: "POST", path: "/v1/runs/{runId}/operations/{op}/resolve", scopes: []string{scopeRunsOperate}, key: keyOptional, do: act(resolveOperation)},
 	}
 }
@@ -311,6 +312,37 @@ func resumeRun(ctx context.Context, c *call, p *resumeParams) (answer, error) {
 		err = in.Resume(ctx, id, c.actor(p.Reason, "resume"))
 		if errors.Is(err, engine.ErrNotApplicable) && now.Status != checkpoint.StatusFailed {
 			err = nil // it is neither failed nor held: Poke, after the commit, has the engine look at it
+		}
+		if err != nil {
+			return answer{}, err
+		}
+		return answer{body: wire.Accepted{Accepted: true}}, nil
+	})
+}
+
+// resetParams are the parameters of runs.reset. Nobody goes back to the start because a member is missing.
+type resetParams struct {
+	RunID  string  `json:"runId" in:"path"`
+	Before string  `json:"before"`
+	Reason *string `json:"reason,omitempty"`
+}
+
+func (p *resetParams) check() []issue { return checkReason(nil, p.Reason) }
+
+// resetRun takes a run back to before an operation of its history.
+func resetRun(ctx context.Context, c *call, p *resetParams) (answer, error) {
+	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
+		id, err := c.at(p.RunID)
+		if err != nil {
+			return answer{}, err
+		}
+		in := c.engine.In(tx)
+		if _, err := in.Describe(ctx, id); err != nil {
+			return answer{}, err
+		}
+		err = in.Reset(ctx, id, p.Before, c.actor(p.Reason, "reset"))
+		if errors.Is(err, engine.ErrNotFound) {
+			return answer{}, notFound("Operation").because(err)
 		}
 		if err != nil {
 			return answer{}, err

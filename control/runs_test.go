@@ -532,6 +532,39 @@ func TestResume(t *testing.T) {
 	resume(fmt.Sprintf(`{"runId":%q,"payload":%q}`, waiting, strings.Repeat("p", 64<<10))).is(t, 400, "invalid_request")
 }
 
+// OPS-2, OPS-8: runs.reset takes a run back, whatever it is doing. Without a point it is refused.
+func TestReset(t *testing.T) {
+	s := open(t, nil)
+	id := s.start(acme, "wait", "", nil).text("runId")
+	s.call(acme, "POST", at(id, "signals", "go"), `{"payload":"first"}`).is(t, 200, "")
+	s.awaitStatus(acme, id, checkpoint.StatusCompleted)
+	reset := func(id, body string) reply { return s.call(acme, "POST", at(id, "reset"), body) }
+	for _, bad := range []string{`{}`, `{"before":1}`, `{"before":null}`, `{"before":"","reason":"` + strings.Repeat("r", 1025) + `"}`, `{"before":"` + strings.Repeat("1", 500) + `"}`} {
+		reset(id, bad).is(t, 400, "invalid_request")
+	}
+	if r := reset(id, `{"before":"77"}`).is(t, 404, "not_found"); !strings.Contains(string(r.raw), "Operation") {
+		t.Errorf("got %s", r.raw)
+	}
+	reset("nobody", `{"before":""}`).is(t, 404, "not_found")
+	before := s.call(acme, "GET", at(id), nil).body["startedAt"]
+	if r := reset(id, `{"before":"1","reason":"it received what was for another"}`).is(t, 200, ""); string(r.raw) != `{"accepted":true}` {
+		t.Errorf("got %s", r.raw)
+	}
+	if r := s.call(acme, "GET", at(id, "result")+"?wait=20", nil).is(t, 200, ""); r.body["result"] != "first" {
+		t.Errorf("got %s", r.raw)
+	}
+	events := string(s.call(acme, "GET", at(id, "events"), nil).raw)
+	if !strings.Contains(events, `"reason":"it received what was for another"`) || !strings.Contains(events, `"operation":"1~1"`) {
+		t.Errorf("the history is %s", events)
+	}
+	if now := s.call(acme, "GET", at(id), nil).body["startedAt"]; now != before {
+		t.Errorf("it started at %v, and before at %v", now, before)
+	}
+	idle := idle(t, nil)
+	id = idle.start(acme, "wait", "", nil).text("runId")
+	idle.call(acme, "POST", at(id, "reset"), `{"before":""}`).is(t, 409, "not_applicable") // it has not begun
+}
+
 // runs.resolve sets the outcome of an operation that nobody else knows.
 func TestResolve(t *testing.T) {
 	s := open(t, nil)

@@ -61,6 +61,6 @@ func ExampleEngine_Reset() {
 	fmt.Println(h.Result(ctx))
 	// Output:
 	// reserved
-	// engine: workflow invoice "invoice-42": unknown country
+	// engine: workflow invoice "invoice-42": activity compute tax: attempt 1: unknown country
 	// 200 <nil>
 }

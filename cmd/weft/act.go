@@ -222,18 +222,26 @@ func (x *resume) Run(e *env) error {
 	return e.act(x.ID, "continues", x.actor, func(c *client, by weft.Actor) error { return c.Resume(e, x.ID, by) })
 }
 
+// before is where a reset goes back to.
+type before struct {
+	Before string `arg:"" help:"The operation, such as 3 or 3.1, as the history shows it, or start."`
+}
+
+// operation returns the operation for the engine, to which the start is none.
+func (b before) operation() string {
+	if b.Before == "start" {
+		return ""
+	}
+	return b.Before
+}
+
 type resetRun struct {
-	ID     string `arg:"" help:"The id of the workflow."`
-	Before string `arg:"" help:"The operation, such as 3 or 3.1, as weft history shows it, or start."`
-	actor
+	onWorkflow
+	before
 }
 
 func (x *resetRun) Run(e *env) error {
-	before := x.Before
-	if before == "start" {
-		before = ""
-	}
-	return e.act(x.ID, "is reset", x.actor, func(c *client, by weft.Actor) error { return c.Reset(e, x.ID, before, by) })
+	return e.act(x.ID, "is reset", x.actor, func(c *client, by weft.Actor) error { return c.Reset(e, x.ID, x.operation(), by) })
 }
 
 type purge struct{ onWorkflow }

@@ -21,6 +21,7 @@ type runs struct {
 	Events  runsEvents  `cmd:"" help:"Show the events of a run, oldest first."`
 	Cancel  runsCancel  `cmd:"" help:"Ask a run to stop."`
 	Resume  runsResume  `cmd:"" help:"Continue a run that has failed, or that is held for an operator."`
+	Reset   runsReset   `cmd:"" help:"Take a run back to before an operation of its history, from where it runs again."`
 	Resolve runsResolve `cmd:"" help:"Set the outcome of an operation that nobody knows."`
 	Purge   runsPurge   `cmd:"" help:"Remove a run that has ended."`
 }
@@ -247,6 +248,15 @@ type runsResume struct{ action }
 
 func (x *runsResume) Run(e *env) error {
 	return x.do(e, "continues", func(c *remote.Client, by weft.Actor) error { return c.Resume(e, x.ID, by) })
+}
+
+type runsReset struct {
+	action
+	before
+}
+
+func (x *runsReset) Run(e *env) error {
+	return x.do(e, "is reset", func(c *remote.Client, by weft.Actor) error { return c.Reset(e, x.ID, x.operation(), by) })
 }
 
 type runsPurge struct{ action }

@@ -741,6 +741,15 @@ type Ready struct {
 	Store bool `json:"store"`
 }
 
+// ResetRun defines model for ResetRun.
+type ResetRun struct {
+	// Before The operation, as the events name it, or a branch. An empty string is the start.
+	Before string `json:"before"`
+
+	// Reason Why, for the history and the audit log.
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
 // ResolveOperation defines model for ResolveOperation.
 type ResolveOperation struct {
 	Answer string `json:"answer"`
@@ -1449,6 +1458,18 @@ type RunsResolveParams struct {
 	XWorkflowRunID WorkflowRunID `json:"x-workflow-run-id,omitempty,omitzero"`
 }
 
+// RunsResetParams defines parameters for RunsReset.
+type RunsResetParams struct {
+	// IdempotencyKey Names the request. A repetition gets the first answer.
+	IdempotencyKey OptionalKey `json:"Idempotency-Key,omitempty,omitzero"`
+
+	// XWorkflowCorrelationID An id that the answer, the audit row and the logs have too. Without it, or with one that is not at most 128 visible ASCII characters, a UUID is made.
+	XWorkflowCorrelationID CorrelationID `json:"x-workflow-correlation-id,omitempty,omitzero"`
+
+	// XWorkflowRunID For the audit log, the run on whose behalf the request is made, if the operation is not about a run.
+	XWorkflowRunID WorkflowRunID `json:"x-workflow-run-id,omitempty,omitzero"`
+}
+
 // RunsResultParams defines parameters for RunsResult.
 type RunsResultParams struct {
 	// Wait How long to wait for the end of the run, in seconds.
@@ -1586,6 +1607,9 @@ type RunsCancelJSONRequestBody = CancelRun
 
 // RunsResolveJSONRequestBody defines body for RunsResolve for application/json ContentType.
 type RunsResolveJSONRequestBody = ResolveOperation
+
+// RunsResetJSONRequestBody defines body for RunsReset for application/json ContentType.
+type RunsResetJSONRequestBody = ResetRun
 
 // SignalsSendJSONRequestBody defines body for SignalsSend for application/json ContentType.
 type SignalsSendJSONRequestBody = SendSignal

@@ -87,6 +87,14 @@ func TestGoClient(t *testing.T) {
 		if err := c.Resolve(ctx, "order-42", "1", client.Answer{Outcome: client.Completed, Result: json.RawMessage(`"r1"`)}, by); !errors.Is(err, engine.ErrTerminal) && !errors.Is(err, engine.ErrNotApplicable) {
 			t.Errorf("an operation of a cancelled run is resolved: %v", err)
 		}
+		must(c.Reset(ctx, "order-42", "", by))
+		if err := c.Reset(ctx, "order-42", "77", by); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("a reset to an operation that there is not: %v", err)
+		}
+		must(c.Cancel(ctx, "order-42", by))
+		if _, err := order.Result(ctx); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("the result is %v", err)
+		}
 		must(c.Purge(ctx, "order-42", by))
 		if _, err := c.Describe(ctx, "order-42"); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("a purged run: %v", err)

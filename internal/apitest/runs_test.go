@@ -209,6 +209,17 @@ func TestRunsContinue(t *testing.T) {
 		s.refusal(s.post("/v1/runs/resume", "", members{"runId": "none"}, 404), 404, "not_found")
 		s.refusal(s.post("/v1/runs/resume", "", members{"runId": failed, "payload": nil}, 409), 409, "not_applicable")
 
+		reset := "/v1/runs/" + failed + "/reset"
+		first = s.post(reset, "b1", members{"before": "", "reason": "the release of Tuesday"}, 200)
+		s.ended(failed)
+		if again := s.post(reset, "b1", members{"before": "", "reason": "the release of Tuesday"}, 200); string(again.body) != string(first.body) || again.header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("the repetition was answered %v %s", again.header, again.body)
+		}
+		s.refusal(s.post(reset, "b1", members{"before": "1"}, 409), 409, "idempotency_conflict")
+		s.refusal(s.post(reset, "", members{"before": "77"}, 404), 404, "not_found")
+		s.refusal(s.post(reset, "", members{}, 400), 400, "invalid_request")
+		s.refusal(s.post("/v1/runs/none/reset", "", members{"before": ""}, 404), 404, "not_found")
+
 		run := s.start("doubtful", nil)
 		var operation string
 		eventually(t, "the run needs an operator", func() bool {
