@@ -206,6 +206,7 @@ func (x *terminate) Run(e *env) error {
 			return err
 		}
 		v := newView()
+		_, v.resets, _ = c.preamble(e, x.ID)
 		v.learnAll(e, c, x.ID, func(error) {}) // it may have been purged meanwhile
 		for _, o := range v.operations {
 			if o.State == givenUp && o.Of == "activity" && o.Key != "" {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -33,6 +34,7 @@ func (d *describe) Run(e *env) error {
 type view struct {
 	info       weft.Info
 	input      json.RawMessage
+	resets     []reset
 	result     json.RawMessage
 	why        string // it has no result
 	operations []*operation
@@ -72,7 +74,7 @@ func (d *describe) look(e *env, c *client) (*view, error) {
 			v.unread = errors.Join(v.unread, err)
 		}
 	}
-	v.input, err = c.input(e, d.ID)
+	v.input, v.resets, err = c.preamble(e, d.ID)
 	missed(err)
 	if info.Status.Terminal() {
 		v.result, v.why = c.outcome(e, info)
@@ -92,19 +94,35 @@ func (d *describe) look(e *env, c *client) (*view, error) {
 	return v, nil
 }
 
-// input returns the input of a workflow from the first line of its exported history, or nil if
-// it is not JSON.
-func (c *client) input(e *env, id string) (json.RawMessage, error) {
+// A reset says which events a workflow passes over: those behind an event of a checkpoint, up to
+// another checkpoint.
+type reset struct {
+	Checkpoint uint64
+	Event      int
+	To         uint64
+}
+
+// covers reports whether the workflow passes over an event of a checkpoint.
+func (r reset) covers(checkpoint uint64, event int) bool {
+	return checkpoint <= r.To && (checkpoint > r.Checkpoint || checkpoint == r.Checkpoint && event > r.Event)
+}
+
+// preamble returns the input of a workflow from the first line of its exported history, or nil if
+// it is not JSON, and its resets.
+func (c *client) preamble(e *env, id string) (json.RawMessage, []reset, error) {
 	var first firstLine
 	if err := c.Export(e, id, &first); err != nil && !errors.Is(err, errEnough) {
-		return nil, err
+		return nil, nil, err
 	}
-	var p struct{ Input json.RawMessage }
+	var p struct {
+		Input  json.RawMessage
+		Resets []reset
+	}
 	if first.line == nil {
-		return nil, errors.New("the input could not be exported")
+		return nil, nil, errors.New("the input could not be exported")
 	}
 	err := json.Unmarshal(first.line, &p)
-	return p.Input, err
+	return p.Input, p.Resets, err
 }
 
 // A firstLine keeps the first line that is written to it, and refuses the rest.
@@ -144,14 +162,18 @@ func shown(result json.RawMessage, why string) string {
 func (v *view) learnAll(e *env, c *client, id string, missed func(error)) {
 	for p, err := range c.History(e, id) {
 		missed(err)
-		for _, ev := range p.Events {
-			v.learn(p, ev)
+		for i, ev := range p.Events {
+			v.learn(p, ev, slices.ContainsFunc(v.resets, func(r reset) bool { return r.covers(p.Number, i) }))
 		}
 	}
 }
 
-// learn adds an event to what is known of its operation.
-func (v *view) learn(c checkpoint.Checkpoint, e checkpoint.Event) {
+// passedOver is the state of an operation from behind the point to which the workflow was reset.
+const passedOver = "passed over"
+
+// learn adds an event to what is known of its operation. Of one that is passed over only that it has
+// been is known.
+func (v *view) learn(c checkpoint.Checkpoint, e checkpoint.Event, passed bool) {
 	if e.By != "" && (e.Kind == checkpoint.KindActed || e.Kind == checkpoint.KindAsked) {
 		v.acts = append(v.acts, at(c.Time)+"  "+happened(e))
 	}
@@ -163,6 +185,12 @@ func (v *view) learn(c checkpoint.Checkpoint, e checkpoint.Event) {
 		o = &operation{operationJSON: operationJSON{Operation: e.Operation}}
 		v.byName[e.Operation] = o
 		v.operations = append(v.operations, o)
+		if passed {
+			o.State, o.Of, o.Name, o.Time = passedOver, e.Of, e.Name, c.Time.UTC()
+		}
+	}
+	if passed {
+		return
 	}
 	if state := o.learn(e); state != "" {
 		o.State = state

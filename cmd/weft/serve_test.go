@@ -221,6 +221,14 @@ func TestServe(t *testing.T) {
 			t.Errorf("cancel: %s", got)
 		}
 		x.fails(1, "cancelled", "runs", "result", "order-3")
+		if got := x.done("runs", "reset", "order-3", "start", "--reason", "the customer wants it after all"); got != "order-3: is reset" {
+			t.Errorf("reset: %s", got)
+		}
+		x.fails(1, "not_found", "runs", "reset", "order-3", "77", "--reason", "a test")
+		x.done("signals", "send", "order-3", "approved", "--payload", `"ann"`)
+		if got := x.done("runs", "result", "order-3"); !strings.Contains(got, `"approvedBy":"ann"`) {
+			t.Errorf("the result after a reset: %s", got)
+		}
 		if got := x.done("runs", "purge", "order-3", "--reason", "a test"); got != "order-3: is purged" {
 			t.Errorf("purge: %s", got)
 		}

@@ -67,7 +67,7 @@ func TestHeldOperationKeepsItsOutcome(t *testing.T) {
 		{Kind: checkpoint.KindSettled, Operation: "2", Of: "activity", Name: "ship", Attempt: 1, Error: "no answer", Category: "indeterminate"},
 		{Kind: checkpoint.KindHeld, Operation: "2", Name: "indeterminate", Error: "nobody knows"}, // after Resume
 	} {
-		v.learn(checkpoint.Checkpoint{}, e)
+		v.learn(checkpoint.Checkpoint{}, e, false)
 	}
 	if o := v.operations[0]; o.State != "completed" || o.result != `"ch_1"` || o.Error != "" {
 		t.Errorf("the one that has completed is shown as %+v", o)

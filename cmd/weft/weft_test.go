@@ -604,6 +604,13 @@ func TestVerbs(t *testing.T) {
 				t.Errorf("%q: %s, want %s", id, out, want)
 			}
 		}
+		if out := s.done("describe", "bad"); !strings.Contains(out, "ann did: reset to the start") {
+			t.Errorf("the history does not say who reset it: %s", out)
+		}
+		ask("reset", "again", "1")
+		if out := s.done("describe", "again"); !regexp.MustCompile(`\n +1 .* passed over `).MatchString(out) || !strings.Contains(out, "again is running") {
+			t.Errorf("describe of a workflow that was reset: %s", out)
+		}
 		if out := s.done("describe", "order-42"); !strings.Contains(out, "ann did: resolve 2") || !strings.Contains(out, "told so") {
 			t.Errorf("the history does not say who acted and why: %s", out)
 		}
@@ -835,7 +842,7 @@ func TestCompletion(t *testing.T) {
 		{"weft resolve order-42 2 --as f", "failed"},
 		{"weft cancel x --re", "--reason"},
 		{"weft describe orde", ""},
-		{"weft runs re", "result resume resolve"},
+		{"weft runs re", "result resume reset resolve"},
 		{"weft deployments activate x --exp", "--expect --expect-none"},
 		{"weft keys list ro", ""},
 		{"weft signals send --ur", "--url"},
