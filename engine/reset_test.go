@@ -860,7 +860,12 @@ func resetting(w *sweep.World) sweep.Scenario {
 			if err != nil {
 				return "", err
 			}
-			return h.Result(ctx)
+			got, err := h.Result(ctx)
+			if err != nil {
+				return "", err
+			}
+			n, err = acts(ctx, eng, "o")
+			return fmt.Sprint(got, " after ", n), err
 		},
 	}
 }
