@@ -239,7 +239,7 @@ func TestResetOfARunInAnyState(t *testing.T) {
 		p := boot(t, s, wf, leases)
 		other := made(t, s, leases)
 		defer other.Close()
-		h := start(t, wf, p, "o", "")
+		start(t, wf, p, "o", "")
 		want := func(when string, n1, n2, n3 int) {
 			t.Helper()
 			time.Sleep(10 * time.Second)
@@ -259,7 +259,7 @@ func TestResetOfARunInAnyState(t *testing.T) {
 		want("to before a reset", 1, 2, 4)
 		p.stop(t)
 		p = boot(t, s, wf, parking)
-		h = wf.Handle(p, "o")
+		h := wf.Handle(p, "o")
 		time.Sleep(10 * time.Second)
 		if i := describe(t, p, "o"); i.Status != checkpoint.StatusRunning || len(i.Waiting) != 1 {
 			t.Errorf("%+v", i)
@@ -721,6 +721,38 @@ func TestResetBesideAReset(t *testing.T) {
 		}
 		whole(t, s)
 	})
+}
+
+// OPS-2: a reset whose outcome is unknown is made once, whether it was applied or not.
+func TestResetKnowsItself(t *testing.T) {
+	for fault, commits := range map[storagetest.Fault]int{storagetest.ErrorBefore: 2, storagetest.ErrorAfter: 1} {
+		onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+			s := store.Open(t)
+			defer func() { s.Close() }()
+			wf := flow("wf", func(run *engine.Run) (string, error) { return "done", run.Sleep(time.Second) })
+			p := boot(t, s, wf, leases)
+			result(t, start(t, wf, p, "o", ""))
+			p.stop(t)
+			met := 0
+			e := made(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+				if c.Method == "Commit" {
+					if met++; met == 1 {
+						return fault
+					}
+				}
+				return storagetest.None
+			}))
+			defer e.Close()
+			reset(t, e, "o", "1")
+			if n, err := acts(ctx, e, "o"); met != commits || n != 1 || err != nil {
+				t.Errorf("%d commits and %d resets, want %d and 1: %v", met, n, commits, err)
+			}
+			p = boot(t, s, wf, leases)
+			if got := result(t, wf.Handle(p, "o")); got != "done" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
 }
 
 // A cancellation and a termination behind the point are gone, and a request before it stays. Time
