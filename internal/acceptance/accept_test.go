@@ -41,6 +41,14 @@ func TestGoldenRecords(t *testing.T) {
 				Canonical: bytes.Repeat([]byte{0xd2}, 32),
 			},
 		},
+		"resumed": {
+			Key: keys.Resumed(keys.TokenHash("invoice/7"), "evt:1"), Version: version, Empty: func() any { return new(accepted) },
+			Value: &accepted{
+				WorkflowID: "order-42", SignalName: "hook/hook_01JGZ3Q8X0000000000000000B", SignalID: "evt:1",
+				SignalStorageKey: string(keys.Signal("order-42", "hook/hook_01JGZ3Q8X0000000000000000B", "evt:1")),
+				AcceptedAt:       1767355200000000, ExpiresAt: 1767441600000000, Digest: bytes.Repeat([]byte{0xd1}, 32), Generation: gen,
+			},
+		},
 		"place": {
 			Key: keys.Inbox("order-42", 7), Version: version, Empty: func() any { return new(place) },
 			Value: &place{Name: "approved", ID: "evt:1"},

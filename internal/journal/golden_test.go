@@ -76,7 +76,11 @@ func TestGoldenRecords(t *testing.T) {
 	ofSchedule := pending
 	ofSchedule.Schedule = "report"
 
+	hooked := running
+	hooked.OpensHook()
+
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
+		"workflow-hooked":      wf(hooked),
 		"workflow-protected":   wf(protected),
 		"workflow-delayed":     wf(delayed),
 		"workflow-scheduled":   wf(ofSchedule),
@@ -106,6 +110,14 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-retried":     wf(retried),
 		"workflow-compensated": wf(compensated),
 		"workflow-quiet":       wf(quiet),
+		"hook": {
+			Key: keys.Hook("order-42", "hook_01JGZ3Q8X0000000000000000B"), Version: 1, Empty: func() any { return new(Hook) },
+			Value: &Hook{Generation: gen, TokenHash: keys.TokenHash("invoice/7"), Name: "paid", Operation: "2.1"},
+		},
+		"hook-address": {
+			Key: keys.HookAddress(keys.TokenHash("invoice/7")), Version: 1, Empty: func() any { return new(HookAddress) },
+			Value: &HookAddress{WorkflowID: "order-42", Generation: gen, HookID: "hook_01JGZ3Q8X0000000000000000B"},
+		},
 		"child": {
 			Key: keys.Child("order-41", "2.1"), Version: 1, Empty: func() any { return new(Child) },
 			Value: &Child{Parent: gen, ID: "order-42"},
@@ -202,6 +214,14 @@ func TestGoldenRecords(t *testing.T) {
 		"checkpoint-versioned": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc6}, 16), Time: 1767355200000011,
 			Events: []checkpoint.Event{{Kind: checkpoint.KindVersioned, Name: "fraud-check", Version: 2}},
+		}),
+		"checkpoint-hooks": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc9}, 16), Time: 1767355200000012,
+			Events: []checkpoint.Event{
+				{Kind: checkpoint.KindOpened, Operation: "1", Of: "hook", Name: "paid", Result: []byte(`{"id":"hook_01JGZ3Q8X0000000000000000B","token":"invoice/7"}`), Input: []byte{1, 2, 3, 4, 5, 6, 7, 8}},
+				{Kind: checkpoint.KindSettled, Operation: "2", Of: "hook", Name: "paid", Error: "token is taken", Child: "order-41"},
+				{Kind: checkpoint.KindDisposed, Operation: "3", Of: "disposal", Name: "paid"},
+			},
 		}),
 		"checkpoint-ahead": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc5}, 16), Time: 1767355200000010, Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "3", Of: "timer"}}, Ahead: 3600000000,

@@ -211,7 +211,7 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater, lives}
+var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater, lives, opensHooks}
 
 // need notes an ability that whoever drives, ends or removes the run must have.
 func (w *Workflow) need(ability string) {

@@ -7,6 +7,8 @@ package keys
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,6 +25,7 @@ const (
 	MaxSignalID       = 128
 	MaxIdempotencyKey = 200
 	MaxBranchDepth    = 16
+	MaxToken          = 512 // only its hash is in keys
 )
 
 // Workflow is the key of a workflow record: wf:{id}.
@@ -129,11 +132,30 @@ func Operation(k []byte) (string, error) {
 	return nth(k, 2)
 }
 
+// TokenHash returns what keys have of the token of a hook. A token itself is in no key.
+func TokenHash(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// HookAddress is the key that tells which open hook has a token: hook:{hash of the token}.
+func HookAddress(hash string) []byte { return key("hook:", hash) }
+
+// Hook is the key of a workflow's record of a hook: hk:{id}:{hook}.
+func Hook(id, hook string) []byte { return key("hk:", id, hook) }
+
+// HooksOf is the range of a workflow's records of its hooks.
+func HooksOf(id string) storage.Range { return storage.Prefix(append(key("hk:", id), ':')) }
+
+// Resumed is the key of the first answer to a resume with an ID:
+// hres:{hash of the token}:{signal id}.
+func Resumed(hash, signalID string) []byte { return key("hres:", hash, signalID) }
+
 // Children returns the ranges of everything that belongs to a workflow, except for its
 // record: what a purge deletes.
 func Children(id string) []storage.Range {
 	var rs []storage.Range
-	for _, family := range []string{"wf:", "sig:", "inbox:", "sigres:", "act:", "beat:", "kid:"} {
+	for _, family := range []string{"wf:", "sig:", "inbox:", "sigres:", "act:", "beat:", "kid:", "hk:"} {
 		rs = append(rs, storage.Prefix(append(key(family, id), ':')))
 	}
 	return append(rs, only(SignalCounter(id)))
@@ -401,6 +423,12 @@ func ExpiringSignal(at time.Time, id, name, signalID string) []byte {
 	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":sig:"...), id, name, signalID)
 }
 
+// ExpiringResumed is the key that says when the first answer to a resume expires:
+// exp:{time}:hres:{hash of the token}:{signal id}.
+func ExpiringResumed(at time.Time, hash, signalID string) []byte {
+	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":hres:"...), hash, signalID)
+}
+
 // Dismissal is the key that says that the children of a terminated generation are still to be
 // asked to stop: exp:{0}:kids:{id}:{generation}. It is due whatever a clock says.
 func Dismissal(id, generation string) []byte {
@@ -413,7 +441,7 @@ func FormerLife(at time.Time, id, generation string) []byte {
 	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":life:"...), id, generation)
 }
 
-// Expiring splits an exp key: kind is "tomb", "sig", "kids" or "life", and names are the
+// Expiring splits an exp key: kind is "tomb", "sig", "hres", "kids" or "life", and names are the
 // components after it.
 func Expiring(k []byte) (kind string, names []string, err error) {
 	parts, err := storage.SplitKey(k)

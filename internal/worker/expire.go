@@ -122,7 +122,7 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		case "life":
 			removed++
 			err = x.removeFormerLives(ctx, entry.Key, names[0], names[len(names)-1])
-		case "sig":
+		case "sig", "hres":
 			var b *storage.Batch
 			if b, err = x.expireSignal(ctx, entry.Key, now, late); b != nil {
 				removed++
