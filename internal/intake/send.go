@@ -30,6 +30,11 @@ type Intake struct {
 
 // SendSignal is Engine.SendSignal.
 func (e *Intake) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+	if m.Token != nil {
+		call := waiting.New(ctx, "resume of hook", m.Name)
+		a, err := e.resume(call, m)
+		return a, call.Explain(err)
+	}
 	id := m.WorkflowID
 	if r, ok := m.Start.(*weft.StartRequest); ok && r != nil {
 		id = r.ID
@@ -245,7 +250,7 @@ const mostSends = 250
 func (e *Intake) lead(ctx context.Context, s *sending) {
 	id, count := s.in.WorkflowID, mostSends
 	if most := e.Store.Capabilities().MaxBatch.Ops; most > 0 {
-		count = max(1, min(count, most/8)) // each signal has conditions and operations, and so has the batch
+		count = max(1, min(count, most/12)) // each signal has conditions and operations, and so has the batch
 	}
 	open := []*sending{s}
 	for wait, most := time.Microsecond, time.Second; ; wait = min(4*wait, most) { // the first wait is almost none
@@ -277,7 +282,10 @@ func (e *Intake) round(ctx context.Context, id string, batch []*sending) (open [
 	for i, s := range batch {
 		answered := false
 		if s.look {
-			if answered, err = e.replay(ctx, s); err != nil {
+			if answered, err = e.replay(ctx, s); err == nil && !answered {
+				answered, err = e.moved(ctx, s)
+			}
+			if err != nil {
 				return append(open, batch[i:]...), false, err
 			}
 		}
@@ -359,12 +367,8 @@ func (e *Intake) standing(ctx context.Context, in *acceptance.Incoming) ([]stora
 	if !e.Staged {
 		return nil, nil
 	}
-	key := keys.Accepted(in.WorkflowID, in.Name, in.ID)
-	raw, err := e.Store.Get(ctx, key)
-	if errors.Is(err, storage.ErrNotFound) {
-		return []storage.Condition{storage.Present(key)}, nil
-	}
-	return []storage.Condition{storage.Equal(key, raw)}, err
+	c, err := acceptance.Standing(ctx, e.Store, in)
+	return []storage.Condition{c}, err
 }
 
 // addressOf returns the address for batch: the last known one if this engine executes the
@@ -411,6 +415,7 @@ func (e *Intake) thinks(wf *journal.Workflow, batch []*sending) bool {
 // returns those that have to be checked and decided again: only the recorded acceptance
 // shows what was written. lost reports a conflict.
 func (e *Intake) accept(ctx context.Context, to run.Address, batch []*sending) (open []*sending, lost bool) {
+	batch, open = together(batch)
 	var ins []*acceptance.Incoming
 	first := map[[2]string]int{} // of name and ID: the place in ins
 	var untried []*sending

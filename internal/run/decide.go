@@ -162,6 +162,8 @@ func (x *Execution) setGoing() {
 			x.begunBy(o, now)
 		case o.child != nil && !o.child.begun:
 			x.Ops.toStart = append(x.Ops.toStart, o)
+		case o.hook != nil:
+			x.hooks.asked = append(x.hooks.asked, o)
 		}
 	}
 	clear(x.Ops.fresh)
@@ -225,6 +227,9 @@ func (x *Execution) look() error {
 			return err
 		}
 	}
+	if err := x.lookForTokens(); err != nil {
+		return err
+	}
 	return x.lookForSignals()
 }
 
@@ -235,6 +240,7 @@ type decision struct {
 	born                  []*birth     // the starts of children
 	reconciled            []*sealed    // the records of pending operations
 	responsiveness        []*operation // attempts that became unresponsive, or returned after all
+	hooked                hooked       // what it does to hooks
 	undone                *operation   // the compensation that failed and needs an operator, or nil
 }
 
@@ -254,6 +260,7 @@ func (x *Execution) taken(d *decision) {
 	t.ready = slices.Delete(t.ready, 0, d.answers)
 	t.toStart, t.endedChildren = t.toStart[d.births:], t.endedChildren[d.ends:]
 	t.responsiveness = t.responsiveness[len(d.responsiveness):]
+	x.hooks.changed(&d.hooked)
 	for _, s := range d.reconciled {
 		x.written(s)
 	}
@@ -347,6 +354,22 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 	}
 	if x.stopping {
 		return d, nil
+	}
+	for _, o := range x.hooks.asked[:min(len(x.hooks.asked), hooksAtOnce)] {
+		if o.open {
+			if full() {
+				break
+			}
+			e, fits, err := x.hook(o, d)
+			if err != nil {
+				return nil, err
+			}
+			if !fits {
+				break
+			}
+			add(e)
+		}
+		d.hooked.asked++
 	}
 	for _, o := range x.Ops.toStart {
 		if full() || d.births == mostBirths || slices.ContainsFunc(d.born, o.namesake) {

@@ -125,7 +125,7 @@ func (x *Execution) firstDifference(n *weft.NonDeterminismError) *weft.NonDeterm
 // started.
 func isOutcome(k checkpoint.Kind) bool {
 	switch k {
-	case checkpoint.KindStarted, checkpoint.KindDispatched, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed:
+	case checkpoint.KindStarted, checkpoint.KindDispatched, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed, checkpoint.KindOpened, checkpoint.KindDisposed:
 		return true
 	}
 	return false

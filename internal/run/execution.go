@@ -86,6 +86,7 @@ type Execution struct {
 	refused       bool                // no place was free in this round
 	stopping      bool                // start nothing new
 	orphanRecords []storage.Op        // deletions of records of children whose operation has its outcome
+	hooks         hooks               // of the run
 	riders        riders              // what the function has asked for that is no operation
 	undoing       undoing             // compensation, if the run ends without success
 	delivered     int                 // events of this life up to the one delivered last
@@ -336,7 +337,7 @@ func (x *Execution) understands(c checkpoint.Checkpoint) error {
 			checkpoint.KindStarted, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired,
 			checkpoint.KindReceived, checkpoint.KindMissed, checkpoint.KindAsked, checkpoint.KindActed,
 			checkpoint.KindHeld, checkpoint.KindSurvived, checkpoint.KindGivenUp, checkpoint.KindParked, checkpoint.KindVersioned,
-			checkpoint.KindCameBack, checkpoint.KindEnded, checkpoint.KindCompensating, checkpoint.KindContinued:
+			checkpoint.KindCameBack, checkpoint.KindEnded, checkpoint.KindCompensating, checkpoint.KindContinued, checkpoint.KindOpened, checkpoint.KindDisposed:
 			if e.Of == "" || kinds[e.Of] {
 				continue
 			}
@@ -437,6 +438,9 @@ func (x *Execution) deliverOutcome(e logged) error {
 			return nil
 		}
 	}
+	if late && e.Kind == checkpoint.KindOpened {
+		x.hooks.unclaimed(e.Operation)
+	}
 	if late && e.Kind != checkpoint.KindFired { // a timer that is waited for again must have fired
 		return nil
 	}
@@ -536,8 +540,11 @@ func (x *Execution) finish() (done bool, err error) {
 }
 
 // leftOver returns the change that gives up the operations that were unfinished when the
-// function returned.
+// function returned, and frees the tokens of the run's hooks.
 func (x *Execution) leftOver() (c journal.Change, err error) {
+	if c.Ops, err = x.freeTokens(); err != nil {
+		return c, err
+	}
 	c.Events = x.Ops.givenUp()
 	for _, o := range x.Ops.pending {
 		if len(c.Events) == mostEvents || x.room(&c) <= 0 {

@@ -24,6 +24,9 @@ var (
 	ofBranch   = &kind{name: "branch", give: giveValue}
 	ofChild    = &kind{name: "child", give: giveRecorded}
 
+	ofHook     = &kind{name: "hook", give: giveRecorded}
+	ofDisposal = &kind{name: "disposal", give: giveNothing} // of a hook
+
 	// A step that runs in the transaction of its checkpoint.
 	ofTransaction = &kind{name: "transaction", give: giveRecorded}
 
@@ -41,7 +44,7 @@ var (
 var kinds = map[string]bool{}
 
 func init() {
-	for _, k := range []*kind{ofActivity, ofStep, ofTimer, ofReceive, ofSend, ofBranch, ofChild, ofTransaction, ofDetached, ofCancellation, ofCompensation} {
+	for _, k := range []*kind{ofActivity, ofStep, ofTimer, ofReceive, ofSend, ofBranch, ofChild, ofTransaction, ofDetached, ofCancellation, ofCompensation, ofHook, ofDisposal} {
 		kinds[k.name] = true
 	}
 }

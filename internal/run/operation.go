@@ -50,7 +50,8 @@ type operation struct {
 	calling
 	receiving
 	timing
-	child *child // set if it starts a workflow
+	child *child   // set if it starts a workflow
+	hook  *hooking // set if it opens a hook, or disposes of one
 }
 
 // An outcome is what an operation's Await returns.
@@ -160,6 +161,10 @@ func (o *operation) outcomeOf(e logged) outcome {
 	out := outcome{result: payload.Payload{Codec: e.Codec, Data: e.Result}, signalID: e.SignalID, received: e.Kind == checkpoint.KindReceived, at: e.at}
 	if o.child != nil {
 		out.err = o.endOfChild(e)
+		return out
+	}
+	if o.hook != nil {
+		out.err = o.refusedHook(e)
 		return out
 	}
 	if e.Kind == checkpoint.KindSettled && (e.Error != "" || e.Category != "") {
