@@ -62,6 +62,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"values":   publishing,
 	"old":      removing,
 	"schedule": scheduling,
+	"hooks":    hooking,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
