@@ -20,7 +20,6 @@ import (
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/sqlite"
-	"github.com/weft-go/weft/storage/storagetest"
 )
 
 var paid = &signal.Hook[string]{Name: "paid"}
@@ -58,7 +57,7 @@ func resume(t testing.TB, to signal.Sender, token, v, id string) signal.Accepted
 	return a
 }
 
-// HOK-1, HOK-2: a token resumes the run that has opened the hook, also while it is parked. Sent again,
+// A token resumes the run that has opened the hook, also while it is parked. Sent again,
 // also after the end and the purge, it gets the first answer. No key has the token.
 func TestHook(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
@@ -115,7 +114,7 @@ func TestHook(t *testing.T) {
 	})
 }
 
-// HOK-3: the answer to a resume is forgotten when its acceptance is, and not before.
+// The answer to a resume is forgotten when its acceptance is, and not before.
 func TestAnswerToAResumeExpires(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
@@ -156,7 +155,7 @@ func TestAnswerToAResumeExpires(t *testing.T) {
 	})
 }
 
-// HOK-4: three runs have one token in turn. A resume of the first one is answered as it was, and the
+// Three runs have one token in turn. A resume of the first one is answered as it was, and the
 // others get nothing of it.
 func TestTokenInTurn(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
@@ -194,7 +193,7 @@ func TestTokenInTurn(t *testing.T) {
 	})
 }
 
-// HOK-5: a token has one open hook. Another Open of it is refused, also by the same run, until the hook
+// A token has one open hook. Another Open of it is refused, also by the same run, until the hook
 // is disposed of. What the hook got before can still be received.
 func TestTokenIsTaken(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
@@ -286,9 +285,9 @@ func TestHooksEndWithTheirRun(t *testing.T) {
 				return v, err
 			})
 			freeing := 0
-			f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			counted := &witnessed{s, func(b storage.Batch) {
 				n, ends := 0, false
-				for _, op := range c.Batch.Ops {
+				for _, op := range b.Ops {
 					if strings.HasPrefix(string(op.Key), "hook:") && op.Kind == storage.DeleteOp {
 						n++
 					}
@@ -300,9 +299,8 @@ func TestHooksEndWithTheirRun(t *testing.T) {
 						t.Errorf("%s: a commit frees %d tokens, and ends the run: %v", end, n, ends)
 					}
 				}
-				return storagetest.None
-			})
-			p := bootOn(t, f, wf)
+			}}
+			p := boot(t, counted, wf)
 			h := start(t, wf, p, "o", "")
 			eventually(t, "all are open", func() bool { return len(entries(t, s, "hook:")) == many })
 			intact(t, s)
@@ -320,7 +318,23 @@ func TestHooksEndWithTheirRun(t *testing.T) {
 	})
 }
 
-// HOK-6: a run has at most 1,000 open hooks, or as many as half of the store's largest batch holds.
+// witnessed is a store that tells which batches it has committed.
+type witnessed struct {
+	storage.Storage
+	committed func(b storage.Batch)
+}
+
+func (o *witnessed) Unwrap() storage.Storage { return o.Storage }
+
+func (o *witnessed) Commit(ctx context.Context, b storage.Batch) error {
+	err := o.Storage.Commit(ctx, b)
+	if err == nil {
+		o.committed(b)
+	}
+	return err
+}
+
+// A run has at most 1,000 open hooks, or as many as half of the store's largest batch holds.
 func TestTooManyHooks(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		for most, s := range map[int]storage.Storage{1000: new(memory.Store), 58: &hooked{Storage: new(memory.Store), max: storage.Size{Ops: 200}}} {
@@ -364,7 +378,7 @@ func TestTooManyHooks(t *testing.T) {
 	})
 }
 
-// HOK-7: hooks stay open when the run continues as new, with what waits in them. An Open of the same
+// Hooks stay open when the run continues as new, with what waits in them. An Open of the same
 // token takes the hook over; one that is not taken over is free at the end.
 func TestHookOverLives(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
@@ -431,7 +445,7 @@ func TestHookOverLives(t *testing.T) {
 	})
 }
 
-// HOK-8: a retry opens the hooks again that were open when the run failed. If another run has one of
+// A retry opens the hooks again that were open when the run failed. If another run has one of
 // the tokens, it is refused and nothing is written.
 func TestRetryOpensHooks(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
@@ -495,7 +509,7 @@ func TestRetryOpensHooks(t *testing.T) {
 	})
 }
 
-// HOK-9: what is no token, a name or a message of a hook is refused before anything is written.
+// What is no token, a name or a message of a hook is refused before anything is written.
 func TestHooksThatAreRefused(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
@@ -559,7 +573,7 @@ func TestHooksThatAreRefused(t *testing.T) {
 	})
 }
 
-// HOK-10: of many resumes with one ID, over two engines, one is received, and all get its answer. Those
+// Of many resumes with one ID, over two engines, one is received, and all get its answer. Those
 // with different IDs are all received, in the order of their acceptance.
 func TestManyResumes(t *testing.T) {
 	const many = 64
@@ -621,7 +635,7 @@ func TestManyResumes(t *testing.T) {
 	q.stop(t)
 }
 
-// HOK-11: a resume in a transaction of the host is staged, and so is what it rests on.
+// A resume in a transaction of the host is staged, and so is what it rests on.
 func TestResumeInATransaction(t *testing.T) {
 	onAllTransactions(t, func(t *testing.T, s storage.Storage, begin func(testing.TB) hostTx, staged bool) {
 		wf := waitsFor("wf")
@@ -655,7 +669,7 @@ func TestResumeInATransaction(t *testing.T) {
 	})
 }
 
-// HOK-12: a hook that was opened when the time of its scope was up is nobody's: the run may open the
+// A hook that was opened when the time of its scope was up is nobody's: the run may open the
 // token again, also in a replay.
 func TestHookThatCameTooLate(t *testing.T) {
 	virtual(t, func(t *testing.T) {
