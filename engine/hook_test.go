@@ -318,6 +318,62 @@ func TestHooksEndWithTheirRun(t *testing.T) {
 	})
 }
 
+// The record of a hook is damaged: the run is held when it ends, and an operator can end it. That
+// frees the tokens of its hooks, and those of no other run.
+func TestDamagedHook(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		other := waitsFor("other")
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			for _, token := range []string{"a", "b"} {
+				if _, err := paid.Open(run, &signal.HookOptions{Token: token}); err != nil {
+					return "", err
+				}
+			}
+			return approved.Receive(run)
+		})
+		p := boot(t, s, wf, other, parking)
+		start(t, other, p, "other", "c")
+		start(t, wf, p, "o", "")
+		eventually(t, "they are open", func() bool { return len(entries(t, s, "hook:")) == 3 })
+		p.kill()
+		r, err := journal.Load(ctx, s, "o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		hooks, err := journal.Hooks(ctx, s, r)
+		if err != nil || len(hooks) != 2 {
+			t.Fatalf("%d hooks, %v", len(hooks), err)
+		}
+		put(t, s, keys.Hook("o", hooks[0].ID), []byte("damaged"))
+
+		p = boot(t, s, wf, other, parking)
+		send(t, approved, p, "o", "x", "")
+		eventually(t, "it is held", func() bool { return heldFor(describe(t, p, "o"), engine.ReasonDamaged) })
+		if err := p.Terminate(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		if i := describe(t, p, "o"); i.Status != checkpoint.StatusCancelled {
+			t.Errorf("terminated, and it is %s", i.Status)
+		}
+		if open := entries(t, s, "hook:"); len(open) != 1 {
+			t.Errorf("terminated, and the tokens are %q", open)
+		}
+		next := start(t, other, p, "next", "a")
+		tokenOf(t, p, "next")
+		resume(t, p, "a", "to next", "x")
+		if got := result(t, next); got != "to next" {
+			t.Errorf("result %q", got)
+		}
+		if err := p.Purge(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		intact(t, s)
+		p.stop(t)
+	})
+}
+
 // witnessed is a store that tells which batches it has committed.
 type witnessed struct {
 	storage.Storage

@@ -211,15 +211,15 @@ func (l *sends) next(id string) {
 
 // gather adds to batch the sends that have joined the line, up to the limits of one
 // commit.
-func (l *sends) gather(id string, batch []*sending, count, bytes int) []*sending {
+func (l *sends) gather(id string, batch []*sending, ops, bytes int) []*sending {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range batch {
-		bytes -= len(s.in.Data)
+		ops, bytes = ops-s.ops(), bytes-len(s.in.Data)
 	}
 	line := l.lines[id]
-	for len(line) > 0 && len(batch) < count && len(line[0].in.Data) <= bytes {
-		bytes -= len(line[0].in.Data)
+	for len(line) > 0 && len(batch) < mostSends && line[0].ops() <= ops && len(line[0].in.Data) <= bytes {
+		ops, bytes = ops-line[0].ops(), bytes-len(line[0].in.Data)
 		batch, line = append(batch, line[0]), line[1:]
 	}
 	l.lines[id] = line
@@ -246,17 +246,22 @@ func (l *sends) pass(id string, open []*sending) {
 // mostSends is the maximum number of signals accepted in one commit.
 const mostSends = 250
 
+// ops is how many conditions and operations s has in a batch at most, with its share of those that
+// the batch has anyway.
+func (s *sending) ops() int {
+	if s.in.Resume != nil {
+		return 12
+	}
+	return 8
+}
+
 // lead commits s and those behind it until s is answered.
 func (e *Intake) lead(ctx context.Context, s *sending) {
-	id, count := s.in.WorkflowID, mostSends
-	if most := e.Store.Capabilities().MaxBatch.Ops; most > 0 {
-		count = max(1, min(count, most/12)) // each signal has conditions and operations, and so has the batch
-	}
-	open := []*sending{s}
+	id, open := s.in.WorkflowID, []*sending{s}
 	for wait, most := time.Microsecond, time.Second; ; wait = min(4*wait, most) { // the first wait is almost none
 		var lost bool
 		var err error
-		open, lost, err = e.round(ctx, id, e.sends.gather(id, open, count, e.MaxBytes))
+		open, lost, err = e.round(ctx, id, e.sends.gather(id, open, e.MaxOps, e.MaxBytes))
 		if s.answered {
 			break
 		}

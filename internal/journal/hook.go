@@ -102,6 +102,21 @@ func Hooks(ctx context.Context, s storage.Storage, w *Workflow) (hs []*Hook, _ e
 	return hs, nil
 }
 
+// TokensOf returns the operations that free the tokens of the hooks of w. It reads which hooks have
+// the tokens of all runs, and not the records of the hooks of w, which may be damaged. An address that
+// is damaged stays.
+func TokensOf(ctx context.Context, s storage.Storage, w *Workflow) (ops []storage.Op, _ error) {
+	for e, err := range storage.All(ctx, s, keys.HookAddresses) {
+		if err != nil {
+			return nil, err
+		}
+		if a, err := OpenHookAddress(e); err == nil && a.Of(w) {
+			ops = append(ops, storage.Delete(e.Key))
+		}
+	}
+	return ops, nil
+}
+
 // ReadHookAddress reads which hook has a token; nil is none.
 func ReadHookAddress(ctx context.Context, s storage.Storage, hash string) (*HookAddress, error) {
 	key := keys.HookAddress(hash)

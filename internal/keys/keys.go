@@ -141,6 +141,9 @@ func TokenHash(token string) string {
 // HookAddress is the key that tells which open hook has a token: hook:{hash of the token}.
 func HookAddress(hash string) []byte { return key("hook:", hash) }
 
+// HookAddresses is the range of the addresses of all hooks.
+var HookAddresses = storage.Prefix([]byte("hook:"))
+
 // Hook is the key of a workflow's record of a hook: hk:{id}:{hook}.
 func Hook(id, hook string) []byte { return key("hk:", id, hook) }
 
