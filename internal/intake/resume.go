@@ -43,6 +43,8 @@ func (e *Intake) resume(ctx context.Context, m signal.Message) (signal.Accepted,
 // resumeOnce answers a resume that was accepted before, or sends it to the hook that has the token
 // now. The error is errMoved or weft.ErrTerminal if that hook is not open any more.
 func (e *Intake) resumeOnce(ctx context.Context, in *acceptance.Incoming) (signal.Accepted, error) {
+	// The hook is read before the answer: if it was closed by then, no answer comes after that.
+	hook, err := journal.ReadHookAddress(ctx, e.Store, in.Resume.TokenHash)
 	if !in.Generated { // whoever has the token by now
 		a, earlier, err := e.earlier(ctx, in)
 		if earlier || err != nil {
@@ -50,7 +52,6 @@ func (e *Intake) resumeOnce(ctx context.Context, in *acceptance.Incoming) (signa
 			return a, resuming(err)
 		}
 	}
-	hook, err := journal.ReadHookAddress(ctx, e.Store, in.Resume.TokenHash)
 	switch {
 	case err != nil:
 		return signal.Accepted{}, resuming(err)
