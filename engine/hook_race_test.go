@@ -5,13 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -68,6 +72,13 @@ var racer = &engine.Workflow[raced, string]{Name: "racer", Func: func(run *engin
 			if v, ok, err = h.ReceiveWithin(run, time.Microsecond); ok {
 				got = append(got, v)
 			}
+		}
+	case in.Then == "dispose then wait":
+		if _, err = goOn.Receive(run); err == nil {
+			err = h.Dispose(run)
+		}
+		if err == nil {
+			_, err = goOn.Receive(run)
 		}
 	case in.Then == "end":
 		_, err = goOn.Receive(run)
@@ -185,6 +196,30 @@ var hookRaces = map[string]struct {
 			r.t.Errorf("%s: received %q", r.id, got)
 		}
 	}},
+	"two runs open one token": {[]string{"the first has it", "the second has it"}, func(r *hookRace) {
+		var a, b *engine.Handle[string]
+		second := r.id + " too"
+		both(func() { a = r.start(r.id, "receive") }, func() { b = r.start(second, "receive") })
+		r.taken(true)
+		to, err := r.resume(r.p, "v", "x")
+		r.must(err)
+		if r.found = "the first has it"; to.WorkflowID == second {
+			r.found, a, b = "the second has it", b, a
+		}
+		if got := r.ends(a); got != "v" {
+			r.t.Errorf("%s: received %q: %s", r.id, got, r.found)
+		}
+		for range 100 { // the other one was refused, or came after the end
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+			_, err := b.Result(ctx)
+			cancel()
+			if err == nil || strings.Contains(err.Error(), signal.ErrTokenTaken.Error()) {
+				return
+			}
+			_, _ = r.resume(r.q, "w", "y")
+		}
+		r.t.Errorf("%s: the other one does not end", r.id)
+	}},
 	"disposal": {[]string{"accepted", "no open hook"}, func(r *hookRace) {
 		h := r.begin(r.id, "dispose")
 		var err error
@@ -286,6 +321,154 @@ func (r *hookRace) againstEnd(end func() error) {
 	if again, err := r.resume(r.p, "v", "x"); (err == nil) != (there == nil) || err == nil && canonical(again) != canonical(a) {
 		r.t.Errorf("%s: %s, and again %+v, %v", r.id, r.found, again, err)
 	}
+}
+
+// What happens to a hook just after a resume has read which hook has the token.
+func TestResumeThatComesTooLate(t *testing.T) {
+	accepted := func(id string, repeated bool) func(signal.Accepted, error) bool {
+		return func(a signal.Accepted, err error) bool {
+			return err == nil && a.WorkflowID == id && a.Repeated == repeated
+		}
+	}
+	failed := func(with error) func(signal.Accepted, error) bool {
+		return func(_ signal.Accepted, err error) bool { return errors.Is(err, with) }
+	}
+	on := func(r *hookRace) { _, err := goOn.Send(ctx, r.p, r.id, "", nil); r.must(err) }
+	for name, c := range map[string]struct {
+		then  string
+		event func(r *hookRace, h *engine.Handle[string])
+		want  func(signal.Accepted, error) bool
+	}{
+		"nothing":             {"receive", func(*hookRace, *engine.Handle[string]) {}, accepted("o", false)},
+		"disposed":            {"dispose", func(r *hookRace, _ *engine.Handle[string]) { on(r); r.taken(false) }, failed(engine.ErrNotFound)},
+		"ended":               {"end", func(r *hookRace, h *engine.Handle[string]) { on(r); r.ends(h) }, failed(engine.ErrNotFound)},
+		"terminated":          {"end", func(r *hookRace, h *engine.Handle[string]) { r.must(r.p.Terminate(ctx, "o", audit)) }, failed(engine.ErrNotFound)},
+		"continued":           {"continue", func(r *hookRace, h *engine.Handle[string]) { on(r); time.Sleep(time.Second) }, accepted("o", false)},
+		"resumed and ended":   {"receive", func(r *hookRace, h *engine.Handle[string]) { _, err := r.resume(r.p, "v", "x"); r.must(err); r.ends(h) }, accepted("o", true)},
+		"resumed otherwise":   {"receive", func(r *hookRace, h *engine.Handle[string]) { _, err := r.resume(r.p, "w", "x"); r.must(err); r.ends(h) }, failed(signal.ErrConflict)},
+		"ended and purged":    {"end", func(r *hookRace, h *engine.Handle[string]) { on(r); r.ends(h); r.must(r.p.Purge(ctx, "o", audit)) }, failed(engine.ErrNotFound)},
+		"another run's":       {"end", func(r *hookRace, h *engine.Handle[string]) { on(r); r.ends(h); r.begin("next", "receive") }, accepted("next", false)},
+		"another run's, live": {"dispose then wait", func(r *hookRace, h *engine.Handle[string]) { on(r); r.taken(false); r.begin("next", "receive") }, accepted("next", false)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				s := store.Open(t)
+				defer s.Close()
+				p := boot(t, s, racer, parking)
+				r := &hookRace{t: t, s: s, p: p, wf: racer, id: "o"}
+				h := r.begin("o", c.then)
+				time.Sleep(time.Second)
+				happened := false
+				late := made(t, &hooked{Storage: s, afterGet: func(key []byte) {
+					if k := string(key); !happened && (strings.HasPrefix(k, "hook:") || strings.HasPrefix(k, "hres:")) {
+						happened = true
+						c.event(r, h)
+					}
+				}}, racer)
+				defer late.Close()
+				if a, err := r.resume(late, "v", "x"); !happened || !c.want(a, err) {
+					t.Errorf("answered %+v, %v", a, err)
+				}
+				time.Sleep(time.Second)
+				intact(t, s)
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// Two branches of one run open one token at once: one has it. So it is in a replay.
+func TestTwoOpensOfOneToken(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			var fs []*future.Future[string]
+			for range 2 {
+				fs = append(fs, engine.Go(run, "open", func(run *engine.Run) (string, error) {
+					h, err := paid.Open(run, &signal.HookOptions{Token: "token"})
+					if errors.Is(err, signal.ErrTokenTaken) {
+						return "taken", nil
+					}
+					if err != nil {
+						return "", err
+					}
+					return h.Receive(run)
+				}))
+			}
+			got, err := engine.All(run, fs...)
+			slices.Sort(got)
+			return strings.Join(got, ","), err
+		})
+		p := boot(t, s, wf, parking)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		p.kill()
+		if store.Reopen != nil {
+			s = store.Reopen(t, s)
+		}
+		p = boot(t, s, wf, parking)
+		time.Sleep(time.Minute)
+		resume(t, p, "token", "v", "x")
+		got, err := wf.Handle(p, "o").Result(ctx)
+		if err != nil || got != "taken,v" {
+			t.Errorf("result %q, %v", got, err)
+		}
+		opened := 0
+		for _, k := range kinds(historyOf(t, p.Engine, "o")) {
+			if k == checkpoint.KindOpened {
+				opened++
+			}
+		}
+		if opened != 1 {
+			t.Errorf("opened %d times", opened)
+		}
+		intact(t, s)
+		p.stop(t)
+	})
+}
+
+// Many resumes at once, of a store whose batches hold only some of them.
+func TestResumesInSmallBatches(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const many, hooks = 64, 4
+		s := &hooked{Storage: fresh(t), max: storage.Size{Ops: 100, Bytes: 1 << 20}}
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			var fs []*future.Future[int]
+			for i := range hooks {
+				h, err := paid.Open(run, &signal.HookOptions{Token: fmt.Sprint(i)})
+				if err != nil {
+					return "", err
+				}
+				fs = append(fs, engine.Go(run, "receive", func(run *engine.Run) (n int, _ error) {
+					for ; n < many/hooks; n++ {
+						if _, err := h.Receive(run); err != nil {
+							return n, err
+						}
+					}
+					return n, nil
+				}))
+			}
+			got, err := engine.All(run, fs...)
+			return fmt.Sprint(got), err
+		})
+		p := boot(t, s, wf, parking)
+		client := made(t, s)
+		defer client.Close()
+		h := start(t, wf, p, "o", "")
+		eventually(t, "all are open", func() bool { return len(entries(t, s, "hook:")) == hooks })
+		time.Sleep(time.Minute)
+		var wg sync.WaitGroup
+		for i := range many {
+			wg.Go(func() { resume(t, client, fmt.Sprint(i%hooks), "v", fmt.Sprint(i)) })
+		}
+		wg.Wait()
+		if got := result(t, h); got != "[16 16 16 16]" {
+			t.Errorf("received %q", got)
+		}
+		intact(t, s)
+		p.stop(t)
+	})
 }
 
 // A resume of a hook against all that may happen to the hook: it is accepted before that, and then
