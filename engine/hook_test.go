@@ -141,6 +141,9 @@ func TestAnswerToAResumeExpires(t *testing.T) {
 		if a := resume(t, p, "t", "1", "x"); !a.Repeated { // it waits, and is remembered for as long
 			t.Error("accepted twice while it waits")
 		}
+		if kept := entries(t, s, "hres:"); len(kept) != 1 {
+			t.Errorf("it waits, and its answers are %q", kept)
+		}
 		time.Sleep(8 * time.Hour)
 		if left := slices.Concat(entries(t, s, "hres:"), entries(t, s, "exp:")); len(left) > 0 {
 			t.Errorf("it has expired, and there is %q", left)
