@@ -728,6 +728,27 @@ func TestResumeInATransaction(t *testing.T) {
 	})
 }
 
+// The answer to a resume that was made before rests on its record.
+func TestStagedRepetitionOfAResumeRestsOnItsAnswer(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		wf := waitsFor("wf")
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", "token")
+		tokenOf(t, p, "o")
+		resume(t, p, "token", "v", "x")
+		result(t, h)
+		tx := staging(s)
+		resume(t, p.In(tx), "token", "v", "x")
+		if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(keys.Resumed(keys.TokenHash("token"), "x"))}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.commit(); !errors.Is(err, storage.ErrConflict) {
+			t.Errorf("the answer was forgotten meanwhile: got %v, want ErrConflict", err)
+		}
+		p.stop(t)
+	})
+}
+
 // A hook that was opened when the time of its scope was up is nobody's: the run may open the
 // token again, also in a replay.
 func TestHookThatCameTooLate(t *testing.T) {
