@@ -310,7 +310,9 @@ func (r *hookRace) againstEnd(end func() error) {
 	var err error
 	both(func() { a, err = r.resume(r.q, "v", "x") }, func() { r.must(end()) })
 	r.accepted(err, "", "")
-	_, _ = h.Result(ctx)
+	if _, err := outcome(h); errors.Is(err, context.DeadlineExceeded) {
+		r.t.Errorf("%s: it does not end", r.id)
+	}
 	_, there := r.s.Get(ctx, keys.Signal(r.id, a.SignalName, "x"))
 	if (there == nil) != (err == nil) {
 		r.t.Errorf("%s: %s, and its payload: %v", r.id, r.found, there)
@@ -410,7 +412,7 @@ func TestTwoOpensOfOneToken(t *testing.T) {
 		p = boot(t, s, wf, parking)
 		time.Sleep(time.Minute)
 		resume(t, p, "token", "v", "x")
-		got, err := wf.Handle(p, "o").Result(ctx)
+		got, err := outcome(wf.Handle(p, "o"))
 		if err != nil || got != "taken,v" {
 			t.Errorf("result %q, %v", got, err)
 		}
