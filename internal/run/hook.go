@@ -170,20 +170,21 @@ func (o *operation) examineHook(open map[string]*journal.Hook) (err error) {
 	if h.holder, err = journal.ReadHookAddress(x.Ctx, x.store, hash); err != nil {
 		return err
 	}
-	id := ""
+	is := journal.Hook{Generation: x.Hold.Workflow.Generation, TokenHash: hash}
 	switch {
 	case h.holder == nil && h.is != nil && open[h.is.ID] == nil:
 		return nil // examined before
 	case h.holder == nil:
-		id = "hook_" + x.host.NewID()
+		is.ID = "hook_" + x.host.NewID()
 	case x.takesOver(h.holder, open):
-		id = h.holder.HookID
+		is = *open[h.holder.HookID]
 	default:
 		h.is = nil
 		return nil
 	}
-	h.is = &journal.Hook{Generation: x.Hold.Workflow.Generation, TokenHash: hash, Name: o.name, Operation: o.id, ID: id}
-	h.result, err = x.host.encode(signal.Opened{ID: id, Token: h.token})
+	is.Name, is.Operation = o.name, o.id
+	h.is = &is
+	h.result, err = x.host.encode(signal.Opened{ID: is.ID, Token: h.token})
 	return err
 }
 
