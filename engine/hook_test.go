@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -203,15 +204,18 @@ func TestTokenIsTaken(t *testing.T) {
 		s := store.Open(t)
 		defer s.Close()
 		other := waitsFor("other")
-		var taken *signal.TokenError
+		var refusal atomic.Pointer[signal.TokenError]
 		wf := flow("wf", func(run *engine.Run) (string, error) {
 			h, err := paid.Open(run, &signal.HookOptions{Token: "token"})
 			if err != nil {
 				return "", err
 			}
-			if _, err := paid.Open(run, &signal.HookOptions{Token: "token"}); !errors.As(err, &taken) || !errors.Is(err, signal.ErrTokenTaken) {
+			_, err = paid.Open(run, &signal.HookOptions{Token: "token"})
+			taken, ok := errors.AsType[*signal.TokenError](err)
+			if !ok || !errors.Is(err, signal.ErrTokenTaken) {
 				return "", fmt.Errorf("opened twice: %v", err)
 			}
+			refusal.Store(&signal.TokenError{WorkflowID: taken.WorkflowID})
 			if _, err := approved.Receive(run); err != nil {
 				return "", err
 			}
@@ -231,7 +235,7 @@ func TestTokenIsTaken(t *testing.T) {
 		p := boot(t, s, wf, other, parking)
 		h := start(t, wf, p, "o", "")
 		time.Sleep(time.Minute)
-		if taken == nil || taken.WorkflowID != "o" || strings.Contains(taken.Error(), "token\"") {
+		if taken := refusal.Load(); taken == nil || taken.WorkflowID != "o" || strings.Contains(taken.Error(), "token\"") {
 			t.Errorf("opened twice: %v", taken)
 		}
 		refused := start(t, other, p, "refused", "token")
@@ -572,9 +576,9 @@ func TestRetryOpensHooks(t *testing.T) {
 func TestHooksThatAreRefused(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
-		var errs []error
+		var refusals atomic.Pointer[[]error]
 		wf := flow("wf", func(run *engine.Run) (string, error) {
-			errs = nil
+			var errs []error
 			open := func(h *signal.Hook[string], token string) {
 				_, err := h.Open(run, &signal.HookOptions{Token: token})
 				errs = append(errs, err)
@@ -586,12 +590,14 @@ func TestHooksThatAreRefused(t *testing.T) {
 			open(&signal.Hook[string]{}, "x")
 			open(&signal.Hook[string]{Name: strings.Repeat("a", 101)}, "x")
 			open(paid, strings.Repeat("a", 512))
+			refusals.Store(&errs)
 			return approved.Receive(run)
 		})
 		p := boot(t, s, wf)
 		h := start(t, wf, p, "o", "")
 		eventually(t, "it is open", func() bool { return len(entries(t, s, "hook:")) == 1 })
 		time.Sleep(time.Second)
+		errs := *refusals.Load()
 		for i, err := range errs {
 			if valid := i == len(errs)-1; valid != (err == nil) || !valid && !errors.Is(err, engine.ErrInvalid) || strings.Contains(fmt.Sprint(err), "acme") {
 				t.Errorf("open %d: %v", i, err)
