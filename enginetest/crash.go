@@ -3,6 +3,7 @@ package enginetest
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/storage"
@@ -22,6 +23,10 @@ type Scenario struct {
 	// again when it has failed and after a crash, as a client retries, so it names what
 	// it does: ids for workflows, IDs for signals. ctx ends when the process dies.
 	Drive func(ctx context.Context, eng *engine.Engine) error
+
+	// Timeout is how long Drive may take in one process, in virtual time; zero is 1,200 days. A
+	// workflow that lives for years needs more.
+	Timeout time.Duration
 
 	// Check inspects the world at the end of each play; it may be nil. What it reports
 	// with Errorf or Fatalf is shown with the place of the crash.

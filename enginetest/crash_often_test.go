@@ -72,3 +72,25 @@ func TestCrashOftenOfAShortScenario(t *testing.T) {
 		t.Errorf("%d plays, want more", r.plays)
 	}
 }
+
+// A scenario may take longer than the usual limit of 1,200 days.
+func TestTimeoutOfAScenario(t *testing.T) {
+	years := func(limit time.Duration) *report {
+		return often(t, 20, func(world *Recorder) Scenario {
+			w := simple(func(run *engine.Run) (string, error) { return "", run.Sleep(4 * 365 * 24 * time.Hour) })
+			s := ordering(w)
+			start := s.Drive
+			s.Timeout = limit
+			s.Drive = func(ctx context.Context, eng *engine.Engine) error {
+				if err := start(ctx, eng); err != nil {
+					return err
+				}
+				_, err := w.Handle(eng, "order-42").Result(ctx)
+				return err
+			}
+			return s
+		})
+	}
+	found(t, years(5*365*24*time.Hour))
+	found(t, years(0), "undisturbed:\n", "Drive has no success", "deadline exceeded")
+}

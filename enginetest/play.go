@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +20,7 @@ import (
 )
 
 // The time limits, in virtual time, for the workflows of a scenario to end, and for the
-// clients to succeed.
+// clients to succeed if the scenario has no Timeout.
 const (
 	longest = 400 * 24 * time.Hour
 	forever = 3 * longest
@@ -154,7 +155,7 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike s
 		},
 		Tries:    1,
 		Lives:    1,
-		Patience: forever,
+		Patience: cmp.Or(sc.Timeout, forever),
 	}
 	if failures > 0 {
 		s.Tries, s.Lives = 3, 5+failures
