@@ -41,7 +41,7 @@ func (x *Execution) learn() error {
 		if done, err := x.recordChoices(); done || err != nil {
 			return err
 		}
-		if err := x.unstick(); err != nil {
+		if done, err := x.unstick(); done || err != nil {
 			return err
 		}
 		if err := x.dismissals(); err != nil {

@@ -183,7 +183,7 @@ func (x *Execution) endedUnseen() (bool, error) {
 func (x *Execution) releaseForShutdown() error {
 	if waited, err := x.release(); err != nil {
 		return err
-	} else if len(waited.Events) > 0 || x.riders.versions.waits() {
+	} else if len(waited.Events) > 0 || x.riders.waits() {
 		if _, err := x.commit(waited); err != nil {
 			return err
 		}

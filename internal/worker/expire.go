@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	mostExpired   = 2000 // maximum number of removals in one look
+	mostExpired   = 2000 // maximum number of entries in one look
 	expiredAtOnce = 100  // maximum number of signals removed in one commit
 )
 
@@ -29,6 +29,7 @@ type expiry struct {
 	next        time.Time // when the next entry expires
 	last        time.Time // time of the last complete look
 	swept       time.Time // everything that expires before this was removed
+	place       []byte    // the entry at which the next look continues; nil: at the beginning
 }
 
 // look removes what has expired. Until the next known expiry it looks only rarely.
@@ -90,17 +91,29 @@ func (l *Incarnation) testify(ctx context.Context) error {
 	return nil
 }
 
-// until removes what has expired, and reports whether that was all. An entry that expires
+// until removes what has expired, and reports whether that was all. If not, the next look goes on where
+// this one stopped, also past entries that have to stay. An entry that expires
 // before x.swept was written since then by a clock that is behind. It is kept for a full
 // retention from now on.
 func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 	l := x.incarnation
-	removed := 0
+	looked := 0
 	var signals []storage.Batch
-	for entry, err := range storage.All(ctx, l.Worker.Store, keys.ExpiredAt(now)) {
+	expired := keys.ExpiredAt(now)
+	if x.place != nil {
+		expired.Start = x.place
+	}
+	x.place = nil // after an error, from the beginning
+	for entry, err := range storage.All(ctx, l.Worker.Store, expired) {
 		if err != nil {
 			return false, err
 		}
+		if looked == mostExpired {
+			x.place = entry.Key
+			l.PokeNow() // continue after the other duties
+			return false, x.commitExpired(ctx, signals)
+		}
+		looked++
 		kind, names, err := keys.Expiring(entry.Key)
 		if err != nil {
 			return false, err
@@ -111,7 +124,6 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		}
 		switch late := at.Before(x.swept); kind {
 		case "tomb":
-			removed++
 			if late {
 				err = x.putOff(ctx, entry.Key, keys.ExpiringTombstone(now.Add(l.Worker.TombstoneRetention), names[0], names[len(names)-1]))
 				break
@@ -120,12 +132,10 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		case "kids":
 			l.dismiss(names[0], names[len(names)-1])
 		case "life":
-			removed++
 			err = x.removeFormerLives(ctx, entry.Key, names[0], names[len(names)-1])
 		case "sig":
 			var b *storage.Batch
 			if b, err = x.expireSignal(ctx, entry.Key, now, late); b != nil {
-				removed++
 				signals = append(signals, *b)
 			}
 		}
@@ -135,10 +145,6 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		}
 		if err != nil {
 			return false, err
-		}
-		if removed == mostExpired {
-			l.PokeNow() // continue after the other duties
-			return false, x.commitExpired(ctx, signals)
 		}
 	}
 	return true, x.commitExpired(ctx, signals)
