@@ -97,6 +97,7 @@ func (s *snapshot) preamble() export.Preamble {
 		Started:    wf.Began(),
 		Life:       wf.Life,
 		First:      wf.First,
+		Updates:    wf.Updates,
 		Codec:      in.Codec,
 	}
 	for _, r := range wf.Retries {

@@ -67,6 +67,9 @@ func (x *Execution) learn() error {
 		if err := x.reread(); err != nil {
 			return err
 		}
+		if done, err := x.takeUpdate(); done || err != nil {
+			return err
+		}
 		now := x.time()
 		d, err := x.decide(now)
 		if err != nil {
@@ -105,6 +108,9 @@ func (x *Execution) learn() error {
 		}
 		if x.stopping && x.Ops.Working == 0 {
 			return x.releaseForShutdown()
+		}
+		if x.takesUpdate() {
+			continue
 		}
 		idle, err := x.rest()
 		if err != nil {
@@ -225,6 +231,9 @@ func (x *Execution) look() error {
 			return err
 		}
 	}
+	if err := x.lookForUpdates(); err != nil {
+		return err
+	}
 	return x.lookForSignals()
 }
 
@@ -288,6 +297,21 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 		if d.answers++; !o.done {
 			add(o.answered(now))
 		}
+	}
+	for _, o := range x.updates.open {
+		if full() {
+			return d, nil
+		}
+		if o.update.answer == nil {
+			continue
+		}
+		e, ops, err := o.answers(now)
+		if err != nil {
+			return nil, err
+		}
+		add(e)
+		c.Ops = append(c.Ops, ops...)
+		size += len(o.update.answer.Data)
 	}
 	for _, o := range x.Ops.endedChildren {
 		if full() {

@@ -87,6 +87,7 @@ type Execution struct {
 	stopping      bool                // start nothing new
 	orphanRecords []storage.Op        // deletions of records of children whose operation has its outcome
 	riders        riders              // what the function has asked for that is no operation
+	updates       updates             // that were asked for, and that it executes
 	undoing       undoing             // compensation, if the run ends without success
 	delivered     int                 // events of this life up to the one delivered last
 	undelivered   int                 // events of the first checkpoint, if they are not delivered
@@ -125,6 +126,7 @@ func New(h *Host, o Owner, def *Definition, hold *journal.Hold) *Execution {
 		began:         time.Now(),
 		begunAt:       hold.Now(h.Read()),
 	}
+	x.updates.stale, x.updates.count = true, hold.Workflow.Updates
 	x.Head.Store(hold.Head)
 	if hold.Head > 0 && hold.Head == hold.Workflow.Base {
 		x.undelivered = hold.Events
@@ -262,7 +264,7 @@ func (x *Execution) loop() error {
 			if err := x.storeFirst(); err != nil {
 				return err
 			}
-		case x.result == nil || x.awaits() || x.undoing.op != nil || x.toldOf():
+		case x.result == nil || x.awaits() || x.undoing.op != nil || x.toldOf() || len(x.updates.open) > 0:
 			if err := x.learn(); err != nil {
 				return err
 			}
@@ -337,7 +339,8 @@ func (x *Execution) understands(c checkpoint.Checkpoint) error {
 			checkpoint.KindStarted, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired,
 			checkpoint.KindReceived, checkpoint.KindMissed, checkpoint.KindAsked, checkpoint.KindActed,
 			checkpoint.KindHeld, checkpoint.KindSurvived, checkpoint.KindGivenUp, checkpoint.KindParked, checkpoint.KindVersioned,
-			checkpoint.KindCameBack, checkpoint.KindEnded, checkpoint.KindCompensating, checkpoint.KindContinued:
+			checkpoint.KindCameBack, checkpoint.KindEnded, checkpoint.KindCompensating, checkpoint.KindContinued,
+			checkpoint.KindAccepted, checkpoint.KindAnswered:
 			if e.Of == "" || kinds[e.Of] {
 				continue
 			}
@@ -404,6 +407,10 @@ func (x *Execution) deliverEvent(e logged) error {
 		x.acted(e)
 	case checkpoint.KindHeld:
 		x.logFailure(x.Ops.byID[e.Operation], e)
+	case checkpoint.KindAccepted:
+		return x.beginUpdate(e)
+	case checkpoint.KindAnswered:
+		x.updateAnswered(e)
 	}
 	return nil
 }
@@ -652,7 +659,7 @@ func (x *Execution) judged(w *journal.Write, verdict journal.Verdict, err error)
 		x.record(w.Entry.Checkpoint, false)
 		values := len(x.riders.values.pending)
 		if x.riders.stored(w.Entry.Events); len(x.riders.values.pending) < values {
-			x.Owner.ValuesStored(x.ID)
+			x.Owner.Stored(x.ID)
 		}
 		x.stays = false
 		if x.Probation != nil && x.Hold.Workflow.Deaths == 0 {
@@ -724,6 +731,7 @@ func (x *Execution) refresh() error {
 		x.blocked = nil
 	}
 	x.forgetSignals()
+	x.updates.stale = true
 	x.Ops.outdateAll()
 	return nil
 }

@@ -66,8 +66,8 @@ type Owner interface {
 	// Interrupted reports that attempts were cut off.
 	Interrupted()
 
-	// ValuesStored notifies those who wait for a value of a run.
-	ValuesStored(id string)
+	// Stored notifies those who wait for a value of a run, or for the answer to an update.
+	Stored(id string)
 
 	// PokeNow has the owner look for work now.
 	PokeNow()

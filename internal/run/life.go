@@ -90,6 +90,7 @@ func (x *Execution) continueAsNew() (done bool, err error) {
 		Workflow: with.Workflow,
 		Input:    &journal.Input{Codec: in.Codec, Data: in.Data, Headers: x.headers},
 		First:    uint64(x.result.begun) + 1,
+		Updates:  x.updates.count,
 		GivenUp:  x.givenUp(),
 		Ops:      with.Ops,
 	}
@@ -115,7 +116,7 @@ func (x *Execution) continueAsNew() (done bool, err error) {
 		return false, err
 	}
 	if x.riders.values.waits() {
-		x.Owner.ValuesStored(x.ID)
+		x.Owner.Stored(x.ID)
 	}
 	if life.Todo != nil {
 		x.host.Peers.PokePoll()

@@ -21,8 +21,8 @@ const (
 	expiredAtOnce = 100  // maximum number of signals removed in one commit
 )
 
-// expiry is the duty to remove what has expired: tombstones, and the accepted responses of
-// signals. It also asks the children of terminated workflows to stop, if that was interrupted, and
+// expiry is the duty to remove what has expired: tombstones, the accepted responses of signals, and
+// the answers to updates. It also asks the children of terminated workflows to stop, if that was interrupted, and
 // removes what earlier lives of runs have left.
 type expiry struct {
 	incarnation *Incarnation
@@ -133,6 +133,11 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 			l.dismiss(names[0], names[len(names)-1])
 		case "life":
 			err = x.removeFormerLives(ctx, entry.Key, names[0], names[len(names)-1])
+		case "upd":
+			var b *storage.Batch
+			if b, err = x.expireAnswer(ctx, entry.Key, now, late); b != nil {
+				signals = append(signals, *b)
+			}
 		case "sig":
 			var b *storage.Batch
 			if b, err = x.expireSignal(ctx, entry.Key, now, late); b != nil {
@@ -185,6 +190,20 @@ func (x *expiry) expireSignal(ctx context.Context, entry []byte, now time.Time, 
 	if record.Damaged(err) {
 		if x.incarnation.once("expired " + string(entry)) {
 			x.incarnation.Worker.Log.Error("weft: an accepted signal cannot be read; it is not removed", "error", err)
+		}
+		return nil, nil
+	}
+	return &b, err
+}
+
+// expireAnswer returns the batch that removes the answer to an update, or keeps it longer if late is
+// set. It returns nil if the record is damaged.
+func (x *expiry) expireAnswer(ctx context.Context, entry []byte, now time.Time, late bool) (*storage.Batch, error) {
+	w := x.incarnation.Worker
+	b, err := acceptance.ForgetAnswer(ctx, w.Store, entry, now, late, w.SignalIDRetention)
+	if record.Damaged(err) {
+		if x.incarnation.once("expired " + string(entry)) {
+			w.Log.Error("weft: the answer to an update cannot be read; it is not removed", "error", err)
 		}
 		return nil, nil
 	}
