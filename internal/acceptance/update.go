@@ -87,10 +87,11 @@ func (a *Answer) Put(id, update string, now time.Time, memory time.Duration) ([]
 func Taken(id, update string, stored bool) (ifs []storage.Condition, ops []storage.Op) {
 	key := keys.Update(id, update)
 	ifs = []storage.Condition{storage.Absent(keys.Answer(id, update))}
+	ops = []storage.Op{storage.Delete(key)} // or it stays absent
 	if !stored {
-		return append(ifs, storage.Absent(key)), nil
+		return append(ifs, storage.Absent(key)), ops
 	}
-	return append(ifs, storage.Present(key)), []storage.Op{storage.Delete(key)}
+	return append(ifs, storage.Present(key)), ops
 }
 
 // Admit returns the batch that stores u as the next of a workflow with the counter counted, if there is
@@ -116,8 +117,9 @@ func Admit(id string, u *Update, counted []byte) (b storage.Batch, _ error) {
 	if counted != nil {
 		same = storage.Equal(key, counted)
 	}
-	b.If = []storage.Condition{same, storage.Absent(at), storage.Absent(keys.Answer(id, u.ID))}
-	b.Ops = []storage.Op{storage.Put(at, raw), storage.Put(key, counter)}
+	answer := keys.Answer(id, u.ID)
+	b.If = []storage.Condition{same, storage.Absent(at), storage.Absent(answer)}
+	b.Ops = []storage.Op{storage.Put(at, raw), storage.Put(key, counter), storage.Delete(answer)} // it stays absent
 	return b, nil
 }
 

@@ -1,0 +1,687 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+var errNegative = errors.New("negative")
+
+// increase adds to the sum of a workflow, and answers with it.
+var increase = &engine.Update[int, int]{Name: "add: a/b", Errors: []error{errNegative, errBroke}}
+
+// totals is a workflow that adds until it gets a signal. Each addition is a step, and in its own order.
+func totals(done *tally) *engine.Workflow[string, string] {
+	return flow("sums", func(run *engine.Run) (string, error) {
+		sum := 0
+		if err := increase.Handle(run, func(n int) error {
+			if n < 0 {
+				return fmt.Errorf("%w: %d", errNegative, n)
+			}
+			return nil
+		}, func(run *engine.Run, n int) (int, error) {
+			sum += n
+			now := sum
+			_, err := engine.Step(run, "note", func(context.Context) (int, error) { return done.add(fmt.Sprint(n)), nil })
+			if n == 13 {
+				return 0, errBroke
+			}
+			return now, err
+		}); err != nil {
+			return "", err
+		}
+		_, err := approved.Receive(run)
+		return fmt.Sprint(sum), err
+	})
+}
+
+func by(id string) *engine.UpdateOptions { return &engine.UpdateOptions{ID: id} }
+
+// add calls the update, which must be answered.
+func add(t testing.TB, c engine.Client, id, update string, n, want int) {
+	t.Helper()
+	got, err := increase.Call(ctx, c, id, n, by(update))
+	if got != want || err != nil {
+		t.Errorf("update %s of %s: %d, %v, want %d", update, id, got, err, want)
+	}
+}
+
+// count returns how many events of a kind a history has.
+func count(cs []checkpoint.Checkpoint, k checkpoint.Kind) (n int) {
+	for _, c := range cs {
+		for _, e := range c.Events {
+			if e.Kind == k {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// UPD-1, UPD-2, UPD-3, UPD-7: an update is executed once for each id and has one answer: also for those
+// who ask again while it is executed, after it, in another engine, after a crash, and after the end of the
+// workflow. Another content is a mismatch. A refusal leaves nothing in the history. After a purge nothing
+// of it is left.
+func TestUpdate(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		done := &tally{}
+		wf := totals(done)
+		p := boot(t, s, wf, leases)
+		other := made(t, s, leases)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		add(t, p, "o", "1", 5, 5)
+		add(t, p, "o", "1", 5, 5)
+		add(t, other, "o", "1", 5, 5)
+		add(t, other, "o", "2", 7, 12)
+		add(t, p, "o", "2", 7, 12)
+
+		var all sync.WaitGroup
+		for i := range 6 {
+			c := []engine.Client{p, other}[i%2]
+			all.Go(func() { add(t, c, "o", "3", 100, 112) })
+		}
+		all.Wait()
+
+		checkpoints := len(historyOf(t, p.Engine, "o"))
+		for _, c := range []engine.Client{p, other, p} {
+			for _, update := range []string{"no", "none"} {
+				_, err := increase.Call(ctx, c, "o", -1, by(update))
+				rejected, ok := errors.AsType[*engine.RejectedError](err)
+				if !ok || !errors.Is(err, engine.ErrRejected) || !errors.Is(err, errNegative) || rejected.Message != "negative: -1" || rejected.UpdateID != update {
+					t.Errorf("refused update: %#v", err)
+				}
+			}
+			for _, update := range []string{"1", "no"} {
+				if _, err := increase.Call(ctx, c, "o", 6, by(update)); !errors.Is(err, engine.ErrMismatch) || strings.Contains(err.Error(), "6") {
+					t.Errorf("another input: %v, want ErrMismatch without it", err)
+				}
+			}
+			if err := c.CallUpdate(ctx, &engine.UpdateRequest{WorkflowID: "o", Update: "other", ID: &[]string{"1"}[0], Input: 5}, nil); !errors.Is(err, engine.ErrMismatch) {
+				t.Errorf("another name: %v, want ErrMismatch", err)
+			}
+		}
+		if n := len(historyOf(t, p.Engine, "o")); n != checkpoints {
+			t.Errorf("the history has %d checkpoints after refusals, and had %d", n, checkpoints)
+		}
+		if _, err := increase.Call(ctx, p, "o", 13, by("fails")); !errors.Is(err, errBroke) {
+			t.Errorf("update that fails: %v", err)
+		} else if failed, ok := errors.AsType[*engine.UpdateError](err); !ok || failed.Message != "broke" {
+			t.Errorf("update that fails: %#v", err)
+		}
+
+		p.kill()
+		p = boot(t, s, wf, leases)
+		time.Sleep(time.Minute)
+		add(t, p, "o", "1", 5, 5)
+		add(t, p, "o", "4", 1, 126)
+		send(t, approved, p, "o", "x", "x")
+		if got := result(t, wf.Handle(p, "o")); got != "126" {
+			t.Errorf("the sum is %s, want 126", got)
+		}
+		cs := historyOf(t, p.Engine, "o")
+		if a, b := count(cs, checkpoint.KindAccepted), count(cs, checkpoint.KindAnswered); a != 5 || b != 5 {
+			t.Errorf("%d acceptances and %d answers, want 5", a, b)
+		}
+		if n := done.of("5"); n != 1 {
+			t.Errorf("executed %d times, want 1", n)
+		}
+		add(t, other, "o", "3", 100, 112)
+		if _, err := increase.Call(ctx, other, "o", -1, by("no")); !errors.Is(err, errNegative) {
+			t.Errorf("refused update after the end: %v", err)
+		}
+		_, err := increase.Call(ctx, other, "o", 1, by("late"))
+		if ended, ok := errors.AsType[*engine.TerminalError](err); !ok || ended.Status != checkpoint.StatusCompleted {
+			t.Errorf("update of an ended workflow: %v, want a *TerminalError", err)
+		}
+		if err := p.Purge(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range []string{"upd:", "upr:"} {
+			if left := entries(t, s, family); len(left) > 0 {
+				t.Errorf("purged, and there is %q", left)
+			}
+		}
+		if _, err := increase.Call(ctx, other, "o", 5, by("1")); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("purged: %v, want ErrNotFound", err)
+		}
+		start(t, wf, p, "o", "")
+		add(t, other, "o", "3", 1, 1)
+		p.stop(t)
+	})
+}
+
+// UPD-2, RET-7: an answer is remembered for SignalIDRetention, and keeps its workflow for so long.
+func TestAnswerExpires(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := totals(&tally{})
+		wf.Retention.Completed = time.Hour
+		p := boot(t, s, wf, rareLeases, func(c *engine.Config) { c.SignalIDRetention = 10 * time.Hour })
+		start(t, wf, p, "o", "")
+		add(t, p, "o", "1", 5, 5)
+		if _, err := increase.Call(ctx, p, "o", -1, by("no")); !errors.Is(err, errNegative) {
+			t.Error(err)
+		}
+		send(t, approved, p, "o", "x", "x")
+		time.Sleep(8 * time.Hour)
+		add(t, p, "o", "1", 5, 5)
+		time.Sleep(4 * time.Hour)
+		if left := append(entries(t, s, "upr:"), entries(t, s, "exp:")...); len(left) > 1 { // a tombstone
+			t.Errorf("after their time there is %q", left)
+		}
+		if _, err := p.Describe(ctx, "o"); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("after its time: %v, want it removed", err)
+		}
+		p.stop(t)
+	})
+}
+
+// UPD-4: a workflow does not end while an update is in progress. If its function fails, or it is
+// cancelled, the update gets ErrCancelled. The answer is there before the end.
+func TestUpdateInProgressAtTheEnd(t *testing.T) {
+	slow := &engine.Update[string, string]{Name: "slow"}
+	more := &signal.Signal[string]{Name: "more"}
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := &engine.Workflow[string, string]{Name: "wf", Func: func(run *engine.Run, end string) (string, error) {
+			if err := slow.Handle(run, nil, func(run *engine.Run, in string) (string, error) {
+				w, err := more.Receive(run)
+				if err != nil {
+					return "", err
+				}
+				return in + w, nil
+			}); err != nil {
+				return "", err
+			}
+			if _, err := approved.Receive(run); err != nil {
+				return "", err
+			}
+			switch end {
+			case "fails":
+				return "", errBroke
+			case "continues":
+				return "", engine.ContinueAsNew(run, "")
+			}
+			return "ended", nil
+		}}
+		p := boot(t, s, wf, parking)
+		for _, end := range []string{"returns", "fails", "cancelled", "continues"} {
+			id := "o" + end
+			h := start(t, wf, p, id, end)
+			var got string
+			var err error
+			answered := make(chan struct{})
+			go func() {
+				defer close(answered)
+				got, err = slow.Call(ctx, p, id, "a", by("1"))
+			}()
+			time.Sleep(time.Minute) // it is parked meanwhile
+			if end == "cancelled" {
+				if err := h.Cancel(ctx, audit); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				send(t, approved, p, id, "x", "x")
+			}
+			time.Sleep(time.Minute)
+			if end == "returns" || end == "continues" {
+				if i := describe(t, p, id); i.Status != checkpoint.StatusRunning {
+					t.Errorf("%s: it is %s, with an update in progress", end, i.Status)
+				}
+				if _, err := slow.Call(patient(t, time.Minute), p, id, "b", by("2")); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%s: update after the function has ended: %v, want it to wait", end, err)
+				}
+				send(t, more, p, id, "b", "b")
+			}
+			<-answered
+			switch end {
+			case "returns", "continues":
+				if got != "ab" || err != nil {
+					t.Errorf("%s: %q, %v", end, got, err)
+				}
+			default:
+				failed, ok := errors.AsType[*engine.UpdateError](err)
+				if !ok || !errors.Is(err, engine.ErrCancelled) || errors.Is(err, engine.ErrTerminated) {
+					t.Errorf("%s: %v, want an *UpdateError with ErrCancelled: %+v", end, err, failed)
+				}
+			}
+			if end == "continues" { // UPD-5: what waited is accepted by the next life, and answers are found in it
+				send(t, more, p, id, "c", "c")
+				if got, err := slow.Call(ctx, p, id, "b", by("2")); got != "bc" || err != nil {
+					t.Errorf("%s: update of the next life: %q, %v", end, got, err)
+				}
+				if got, err := slow.Call(ctx, p, id, "a", by("1")); got != "ab" || err != nil {
+					t.Errorf("%s: answer of the first life: %q, %v", end, got, err)
+				}
+				for _, e := range historyOf(t, p.Engine, id) {
+					for _, e := range e.Events {
+						if e.Kind == checkpoint.KindAccepted && e.Operation != "u2" {
+							t.Errorf("%s: the second update is operation %s, want u2", end, e.Operation)
+						}
+					}
+				}
+				send(t, approved, p, id, "y", "y")
+			}
+			if out, err := outcome(h); end == "returns" && (out != "ended" || err != nil) {
+				t.Errorf("%s: %q, %v", end, out, err)
+			}
+		}
+		p.stop(t)
+	})
+}
+
+// patient returns a context that ends after d.
+func patient(t testing.TB, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// UPD-6: the end of the workflow is told to those who wait, at once. What was accepted is answered with
+// ErrTerminated after a termination.
+func TestUpdateOfAnEndedWorkflow(t *testing.T) {
+	never := &engine.Update[string, string]{Name: "never"}
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if err := never.Handle(run, nil, func(run *engine.Run, in string) (string, error) {
+				return approved.Receive(run)
+			}); err != nil {
+				return "", err
+			}
+			return "", run.Sleep(24 * time.Hour)
+		})
+		p := boot(t, s, wf, leases)
+		other := made(t, s, leases)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		var all sync.WaitGroup
+		for _, c := range []engine.Client{p, other} {
+			all.Go(func() {
+				_, err := never.Call(ctx, c, "o", "a", by("1"))
+				if !errors.Is(err, engine.ErrTerminated) || !errors.Is(err, engine.ErrCancelled) {
+					t.Errorf("accepted update of a terminated workflow: %v, want ErrTerminated", err)
+				}
+			})
+			all.Go(func() {
+				err := c.CallUpdate(ctx, &engine.UpdateRequest{WorkflowID: "o", Update: "unknown"}, nil)
+				if !errors.Is(err, engine.ErrTerminal) {
+					t.Errorf("update that waited: %v, want ErrTerminal", err)
+				}
+			})
+		}
+		time.Sleep(time.Minute)
+		began := time.Now()
+		if err := p.Terminate(ctx, "o", audit); err != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("told after %v", took)
+		}
+		if _, err := never.Call(ctx, other, "o", "a", by("1")); !errors.Is(err, engine.ErrTerminated) {
+			t.Errorf("asked again: %v, want ErrTerminated", err)
+		}
+		p.stop(t)
+	})
+}
+
+// UPD-9: without a handler an update waits, to the caller's deadline, and is accepted when there is one.
+// Only so many wait, and only so many are in progress.
+func TestUpdatesThatWait(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		most := 0
+		open := 0
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if _, err := approved.Receive(run); err != nil {
+				return "", err
+			}
+			if err := increase.Handle(run, nil, func(run *engine.Run, n int) (int, error) {
+				open++
+				most = max(most, open)
+				err := run.Sleep(time.Second)
+				open--
+				return n, err
+			}); err != nil {
+				return "", err
+			}
+			return approved.Receive(run)
+		})
+		p := boot(t, s, wf, leases)
+		other := made(t, s, leases)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		if _, err := increase.Call(patient(t, time.Minute), p, "o", 1, by("early")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("without a handler: %v, want the deadline's error", err)
+		}
+		var all sync.WaitGroup
+		for i := range 250 {
+			c := []engine.Client{p, other}[i%2]
+			all.Go(func() { add(t, c, "o", fmt.Sprint(i), i, i) })
+		}
+		time.Sleep(time.Minute)
+		send(t, approved, p, "o", "x", "x")
+		all.Wait()
+		add(t, p, "o", "early", 1, 1)
+		if most != 100 {
+			t.Errorf("%d were in progress at once, want 100", most)
+		}
+		send(t, approved, p, "o", "y", "y")
+		result(t, wf.Handle(p, "o"))
+		p.stop(t)
+	})
+}
+
+// UPD-9: about 1,000 may wait.
+func TestTooManyUpdates(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := flow("wf", func(run *engine.Run) (string, error) { return approved.Receive(run) })
+		p := boot(t, s, wf, leases)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		soon := patient(t, time.Hour)
+		for i := range 1000 {
+			go func() { _, _ = increase.Call(soon, p, "o", i, nil) }()
+		}
+		time.Sleep(30 * time.Minute)
+		if _, err := increase.Call(soon, p, "o", 1, nil); !errors.Is(err, engine.ErrBusy) {
+			t.Errorf("one too many: %v, want ErrBusy", err)
+		}
+		time.Sleep(time.Hour)
+		p.stop(t)
+	})
+}
+
+// UPD-10: names and ids have limits, and a store must have conditions.
+func TestUpdatesThatAreInvalid(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			nop := func(run *engine.Run, n int) (int, error) { return n, nil }
+			var errs []error
+			for _, name := range []string{"", strings.Repeat("n", 101), "\xff"} {
+				errs = append(errs, (&engine.Update[int, int]{Name: name}).Handle(run, nil, nop))
+			}
+			for i := range 33 {
+				if err := (&engine.Update[int, int]{Name: fmt.Sprint(i)}).Handle(run, nil, nop); (err != nil) != (i == 32) {
+					errs = append(errs, fmt.Errorf("handler %d: %w", i, err))
+				} else if err != nil {
+					errs = append(errs, err)
+				}
+			}
+			for i, err := range errs {
+				if !errors.Is(err, engine.ErrInvalid) {
+					t.Errorf("handler %d: %v, want ErrInvalid", i, err)
+				}
+			}
+			return approved.Receive(run)
+		})
+		s := fresh(t)
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		before := snapshot(t, s)
+		for _, id := range []string{"", strings.Repeat("i", 129), "\xff"} {
+			if _, err := increase.Call(ctx, p, "o", 1, by(id)); !errors.Is(err, engine.ErrInvalid) {
+				t.Errorf("id %q: %v, want ErrInvalid", id, err)
+			}
+		}
+		for _, name := range []string{"", strings.Repeat("n", 101), "\xff"} {
+			if err := p.CallUpdate(ctx, &engine.UpdateRequest{WorkflowID: "o", Update: name}, nil); !errors.Is(err, engine.ErrInvalid) {
+				t.Errorf("name %q: %v, want ErrInvalid", name, err)
+			}
+		}
+		for _, in := range []any{func() {}, strings.Repeat("x", engine.MaxPayload)} {
+			if err := p.CallUpdate(ctx, &engine.UpdateRequest{WorkflowID: "o", Update: "0", Input: in}, nil); !errors.Is(err, engine.ErrInvalid) {
+				t.Errorf("input %T: %v, want ErrInvalid", in, err)
+			}
+		}
+		if err := p.CallUpdate(ctx, &engine.UpdateRequest{WorkflowID: "o", Update: "0", Start: wf.Request("o", "")}, nil); !errors.Is(err, engine.ErrInvalid) {
+			t.Errorf("two workflows: %v, want ErrInvalid", err)
+		}
+		if !sameBut(t, before, snapshot(t, s), "eng:", "meta:") {
+			t.Error("something was written")
+		}
+		if _, err := increase.Call(ctx, p, "none", 1, nil); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("no workflow: %v, want ErrNotFound", err)
+		}
+		if _, err := increase.Call(ctx, new(engine.Tx), "o", 1, nil); !errors.Is(err, engine.ErrNotApplicable) {
+			t.Errorf("in a transaction: %v, want ErrNotApplicable", err)
+		}
+		p.close()
+	})
+}
+
+// UPD-3: a check that panics refuses, and so does one that ends its goroutine. An input that cannot be
+// decoded is refused.
+func TestChecksThatPanic(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if err := increase.Handle(run, func(n int) error {
+				if _, err := engine.Step(run, "in a check", func(context.Context) (int, error) { return 1, nil }); !errors.Is(err, engine.ErrForeignRun) {
+					t.Errorf("step in a check: %v, want ErrForeignRun", err)
+				}
+				if n == 1 {
+					panic("oh")
+				}
+				t.SkipNow() // Goexit
+				return nil
+			}, func(run *engine.Run, n int) (int, error) { return n, nil }); err != nil {
+				return "", err
+			}
+			return approved.Receive(run)
+		})
+		p := boot(t, fresh(t), wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Second)
+		before := len(historyOf(t, p.Engine, "o"))
+		if _, err := increase.Call(ctx, p, "o", 1, nil); !errors.Is(err, engine.ErrRejected) || !strings.Contains(err.Error(), "oh") {
+			t.Errorf("panic: %v, want ErrRejected", err)
+		}
+		if err := p.CallUpdate(ctx, &engine.UpdateRequest{WorkflowID: "o", Update: increase.Name, Input: "text"}, nil); !errors.Is(err, engine.ErrRejected) {
+			t.Errorf("text for a number: %v, want ErrRejected", err)
+		}
+		if after := len(historyOf(t, p.Engine, "o")); after != before {
+			t.Errorf("%d checkpoints, want %d", after, before)
+		}
+		send(t, approved, p, "o", "x", "x")
+		result(t, wf.Handle(p, "o"))
+		p.stop(t)
+	})
+}
+
+// UPD-11: a parked run is claimed for an update that it handles, and for no other. What comes while it
+// parks is found.
+func TestUpdateOfAParkedRun(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := totals(&tally{})
+		p := boot(t, s, wf, parking)
+		other := made(t, s, parking)
+		start(t, wf, p, "o", "")
+		claims := func() int { return count(historyOf(t, other, "o"), checkpoint.KindClaimed) }
+		sum := 0
+		for i := range 4 {
+			time.Sleep(time.Minute)
+			if i := describe(t, p, "o"); i.Owner != "" {
+				t.Fatalf("%+v, want it parked", i)
+			}
+			before := claims()
+			if err := other.CallUpdate(patient(t, time.Minute), &engine.UpdateRequest{WorkflowID: "o", Update: "unknown"}, nil); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("update without a handler: %v", err)
+			}
+			if n := claims(); n != before {
+				t.Errorf("claimed for an update that it does not handle")
+			}
+			sum += i
+			add(t, []engine.Client{p, other}[i%2], "o", fmt.Sprint(i), i, sum)
+			if n := claims(); n != before+1 {
+				t.Errorf("claimed %d times, want 1", n-before)
+			}
+		}
+		// At each moment of parking.
+		for i := range 40 {
+			time.Sleep(time.Duration(i) * time.Millisecond / 4)
+			add(t, other, "o", fmt.Sprint("p", i), 1, sum+i+1)
+		}
+		p.stop(t)
+	})
+}
+
+// UPD-11: an update that is admitted just before the commit that parks the run is not overlooked.
+func TestUpdateWhileItParks(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := totals(&tally{})
+		other := made(t, s, parking)
+		var once sync.Once
+		var answer error
+		answered := make(chan struct{})
+		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			for _, o := range c.Batch.Ops {
+				if wf, err := journal.OpenWorkflow("o", o.Value); err == nil && string(o.Key) == string(keys.Workflow("o")) && wf.Parked() {
+					once.Do(func() {
+						go func() {
+							defer close(answered)
+							_, answer = increase.Call(ctx, other, "o", 1, by("1"))
+						}()
+						time.Sleep(100 * time.Millisecond)
+					})
+				}
+			}
+			return storagetest.None
+		})
+		p := bootOn(t, f, wf, parking)
+		start(t, wf, p, "o", "")
+		<-answered
+		if answer != nil {
+			t.Error(answer)
+		}
+		p.stop(t)
+	})
+}
+
+// UPD-12: code that does not handle an update that the history accepts is held, and goes on when it does.
+func TestHandlerIsRemoved(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		wf := totals(&tally{})
+		p := boot(t, s, wf, leases)
+		start(t, wf, p, "o", "")
+		add(t, p, "o", "1", 5, 5)
+		p.kill()
+		without := flow("sums", func(run *engine.Run) (string, error) { return approved.Receive(run) })
+		p = boot(t, s, without, leases)
+		time.Sleep(time.Minute)
+		i := describe(t, p, "o")
+		if !heldFor(i, engine.ReasonNonDeterminism) || i.Attention[0].Operation != "u1" {
+			t.Errorf("%+v, want it held", i)
+		}
+		p.stop(t)
+		p = boot(t, s, wf, leases)
+		add(t, p, "o", "2", 1, 6)
+		p.stop(t)
+	})
+}
+
+// UPD-12: signals behind an update are received as before, in their order.
+func TestSignalsBehindAnUpdate(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			sum := 0
+			if err := increase.Handle(run, nil, func(_ *engine.Run, n int) (int, error) {
+				sum += n
+				return sum, nil
+			}); err != nil {
+				return "", err
+			}
+			all := ""
+			for range 20 {
+				v, err := approved.Receive(run)
+				if err != nil {
+					return "", err
+				}
+				all += v
+			}
+			return fmt.Sprint(all, sum), nil
+		})
+		p := boot(t, s, wf, leases)
+		other := made(t, s, leases)
+		start(t, wf, p, "o", "")
+		for i := range 10 {
+			send(t, approved, p, "o", fmt.Sprint("a", i), fmt.Sprint("a", i))
+			add(t, []engine.Client{p, other}[i%2], "o", fmt.Sprint(i), 1, i+1)
+			send(t, approved, []engine.Client{p, other}[i/2%2], "o", fmt.Sprint("b", i), fmt.Sprint("b", i))
+			if i == 5 {
+				p.kill()
+				p = boot(t, s, wf, leases)
+			}
+		}
+		want := ""
+		for i := range 10 {
+			want += fmt.Sprint("a", i, "b", i)
+		}
+		if got := result(t, wf.Handle(p, "o")); got != want+"10" {
+			t.Errorf("received %s", got)
+		}
+		p.stop(t)
+	})
+}
+
+// UPD-1: a start and an update are one commit, and are repeated together.
+func TestUpdateWithStart(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := totals(&tally{})
+		p := boot(t, s, wf, leases)
+		other := made(t, s, leases)
+		for i, c := range []engine.Client{p, other} {
+			id := fmt.Sprint("o", i)
+			for range 2 {
+				if got, err := increase.CallWithStart(ctx, c, wf.Request(id, ""), 5, by("1")); got != 5 || err != nil {
+					t.Errorf("%d, %v, want 5", got, err)
+				}
+			}
+			if got, err := increase.CallWithStart(ctx, c, wf.Request(id, ""), 5, by("2")); got != 10 || err != nil {
+				t.Errorf("%d, %v, want 10", got, err)
+			}
+			if _, err := increase.CallWithStart(ctx, c, wf.Request(id, "other"), 5, by("3")); !errors.Is(err, engine.ErrExists) {
+				t.Errorf("another input: %v, want ErrExists", err)
+			}
+			send(t, approved, c, id, "x", "x")
+			if got := result(t, wf.Handle(c, id)); got != "10" {
+				t.Errorf("the sum is %s, want 10", got)
+			}
+			if got, err := increase.CallWithStart(ctx, c, wf.Request(id, ""), 5, by("1")); got != 5 || err != nil {
+				t.Errorf("after the end: %d, %v, want 5", got, err)
+			}
+		}
+		p.stop(t)
+	})
+}
+
