@@ -684,4 +684,3 @@ func TestUpdateWithStart(t *testing.T) {
 		p.stop(t)
 	})
 }
-
