@@ -84,8 +84,8 @@ type Config struct {
 	// ended. The default is 10 s.
 	StopTimeout time.Duration
 
-	// SignalIDRetention is how long an accepted signal ID is remembered. The default is
-	// 24 h.
+	// SignalIDRetention is how long an accepted signal ID, and the answer to an update, are
+	// remembered. The default is 24 h.
 	SignalIDRetention time.Duration
 
 	// TombstoneRetention is how long the numbers of a purged id are remembered. The default

@@ -376,7 +376,7 @@ func TestUpdatesThatWait(t *testing.T) {
 			t.Errorf("without a handler: %v, want the deadline's error", err)
 		}
 		var all sync.WaitGroup
-		for i := range 250 {
+		for i := range 130 {
 			c := []engine.Client{p, other}[i%2]
 			all.Go(func() { add(t, c, "o", fmt.Sprint(i), i, i) })
 		}
