@@ -4,17 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -172,17 +177,17 @@ func TestAnswerExpires(t *testing.T) {
 		s := store.Open(t)
 		defer s.Close()
 		wf := totals(&tally{})
-		wf.Retention.Completed = time.Hour
-		p := boot(t, s, wf, rareLeases, func(c *engine.Config) { c.SignalIDRetention = 10 * time.Hour })
+		wf.Retention.Completed = 10 * time.Minute
+		p := boot(t, s, wf, rareLeases, func(c *engine.Config) { c.SignalIDRetention = 2 * time.Hour })
 		start(t, wf, p, "o", "")
 		add(t, p, "o", "1", 5, 5)
 		if _, err := increase.Call(ctx, p, "o", -1, by("no")); !errors.Is(err, errNegative) {
 			t.Error(err)
 		}
 		send(t, approved, p, "o", "x", "x")
-		time.Sleep(8 * time.Hour)
+		time.Sleep(90 * time.Minute)
 		add(t, p, "o", "1", 5, 5)
-		time.Sleep(4 * time.Hour)
+		time.Sleep(2 * time.Hour)
 		if left := append(entries(t, s, "upr:"), entries(t, s, "exp:")...); len(left) > 1 { // a tombstone
 			t.Errorf("after their time there is %q", left)
 		}
@@ -193,8 +198,9 @@ func TestAnswerExpires(t *testing.T) {
 	})
 }
 
-// UPD-4: a workflow does not end while an update is in progress. If its function fails, or it is
-// cancelled, the update gets ErrCancelled. The answer is there before the end.
+// UPD-4, UPD-5: a workflow does not end while an update is in progress. If its function fails, or it is
+// cancelled, the update gets ErrCancelled. The answer is there before the end. A run that continues as
+// new accepts in its next life what waits, and has the answers of the life before.
 func TestUpdateInProgressAtTheEnd(t *testing.T) {
 	slow := &engine.Update[string, string]{Name: "slow"}
 	more := &signal.Signal[string]{Name: "more"}
@@ -263,7 +269,7 @@ func TestUpdateInProgressAtTheEnd(t *testing.T) {
 					t.Errorf("%s: %v, want an *UpdateError with ErrCancelled: %+v", end, err, failed)
 				}
 			}
-			if end == "continues" { // UPD-5: what waited is accepted by the next life, and answers are found in it
+			if end == "continues" {
 				send(t, more, p, id, "c", "c")
 				if got, err := slow.Call(ctx, p, id, "b", by("2")); got != "bc" || err != nil {
 					t.Errorf("%s: update of the next life: %q, %v", end, got, err)
@@ -402,14 +408,29 @@ func TestTooManyUpdates(t *testing.T) {
 		start(t, wf, p, "o", "")
 		time.Sleep(time.Second)
 		soon := patient(t, time.Hour)
-		for i := range 1000 {
-			go func() { _, _ = increase.Call(soon, p, "o", i, nil) }()
+		if err := p.CallUpdate(patient(t, time.Second), &engine.UpdateRequest{WorkflowID: "o", Update: "unknown"}, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("the first: %v", err)
 		}
-		time.Sleep(30 * time.Minute)
+		waits, err := journal.Load(ctx, s, "o")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 999 {
+			counted, err := acceptance.Counter(ctx, s, "o")
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := acceptance.Admit("o", &acceptance.Update{ID: fmt.Sprint(i), Generation: waits.Generation, Name: "unknown"}, counted)
+			if err == nil {
+				err = s.Commit(ctx, b)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
 		if _, err := increase.Call(soon, p, "o", 1, nil); !errors.Is(err, engine.ErrBusy) {
 			t.Errorf("one too many: %v, want ErrBusy", err)
 		}
-		time.Sleep(time.Hour)
 		p.stop(t)
 	})
 }
@@ -485,7 +506,7 @@ func TestChecksThatPanic(t *testing.T) {
 				if n == 1 {
 					panic("oh")
 				}
-				t.SkipNow() // Goexit
+				runtime.Goexit()
 				return nil
 			}, func(run *engine.Run, n int) (int, error) { return n, nil }); err != nil {
 				return "", err
@@ -498,6 +519,9 @@ func TestChecksThatPanic(t *testing.T) {
 		before := len(historyOf(t, p.Engine, "o"))
 		if _, err := increase.Call(ctx, p, "o", 1, nil); !errors.Is(err, engine.ErrRejected) || !strings.Contains(err.Error(), "oh") {
 			t.Errorf("panic: %v, want ErrRejected", err)
+		}
+		if _, err := increase.Call(ctx, p, "o", 2, nil); !errors.Is(err, engine.ErrRejected) {
+			t.Errorf("Goexit: %v, want ErrRejected", err)
 		}
 		if err := p.CallUpdate(ctx, &engine.UpdateRequest{WorkflowID: "o", Update: increase.Name, Input: "text"}, nil); !errors.Is(err, engine.ErrRejected) {
 			t.Errorf("text for a number: %v, want ErrRejected", err)
@@ -554,27 +578,37 @@ func TestUpdateOfAParkedRun(t *testing.T) {
 func TestUpdateWhileItParks(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
-		wf := totals(&tally{})
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if err := increase.Handle(run, nil, func(run *engine.Run, n int) (int, error) { return n, nil }); err != nil {
+				return "", err
+			}
+			return "", run.Sleep(24 * time.Hour)
+		})
 		other := made(t, s, parking)
-		var once sync.Once
+		var armed atomic.Bool
 		var answer error
 		answered := make(chan struct{})
 		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
 			for _, o := range c.Batch.Ops {
-				if wf, err := journal.OpenWorkflow("o", o.Value); err == nil && string(o.Key) == string(keys.Workflow("o")) && wf.Parked() {
-					once.Do(func() {
-						go func() {
-							defer close(answered)
-							_, answer = increase.Call(ctx, other, "o", 1, by("1"))
-						}()
-						time.Sleep(100 * time.Millisecond)
-					})
+				if string(o.Key) != string(keys.Workflow("o")) || o.Kind != storage.PutOp {
+					continue
+				}
+				wf, err := journal.OpenWorkflow("o", o.Value)
+				if err == nil && wf.Parked() && armed.CompareAndSwap(true, false) {
+					go func() {
+						defer close(answered)
+						_, answer = increase.Call(patient(t, time.Hour), other, "o", 1, by("1"))
+					}()
+					time.Sleep(time.Millisecond)
 				}
 			}
 			return storagetest.None
 		})
 		p := bootOn(t, f, wf, parking)
 		start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		armed.Store(true)
+		add(t, p, "o", "0", 5, 5)
 		<-answered
 		if answer != nil {
 			t.Error(answer)
@@ -679,6 +713,51 @@ func TestUpdateWithStart(t *testing.T) {
 			}
 			if got, err := increase.CallWithStart(ctx, c, wf.Request(id, ""), 5, by("1")); got != 5 || err != nil {
 				t.Errorf("after the end: %d, %v, want 5", got, err)
+			}
+		}
+		p.stop(t)
+	})
+}
+
+// UPD-8: whatever call to the store fails, and whenever the process dies, what was accepted is answered
+// once, and what was not is accepted when the client calls again.
+func TestUpdatesWhateverCallFails(t *testing.T) {
+	t.Logf("%d plays", sweep.Every(t, sweepStores["memory"], torture.Rounds(1, 3, 41), updating))
+}
+
+// The record of a workflow says that it has an update, from the first commit with one on.
+func TestUpdatesAreNoted(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := totals(&tally{})
+		p := boot(t, s, wf, leases)
+		other := made(t, s, leases)
+		soon := patient(t, time.Minute)
+		for id, call := range map[string]func() error{
+			"admitted": func() error {
+				return other.CallUpdate(soon, &engine.UpdateRequest{WorkflowID: "admitted", Update: "unknown"}, nil)
+			},
+			"refused": func() error {
+				_, err := increase.Call(ctx, p, "refused", -1, nil)
+				return err
+			},
+			"accepted": func() error {
+				_, err := increase.Call(ctx, p, "accepted", 1, nil)
+				return err
+			},
+			"started": func() error {
+				_, err := increase.CallWithStart(ctx, p, wf.Request("started", ""), 1, nil)
+				return err
+			},
+		} {
+			if id != "started" {
+				start(t, wf, p, id, "")
+				time.Sleep(time.Second)
+			}
+			err := call()
+			if w, e := journal.Load(ctx, s, id); e != nil || !w.Updated() {
+				t.Errorf("%s (%v): the record does not say that it has an update: %v", id, err, e)
 			}
 		}
 		p.stop(t)
