@@ -171,7 +171,8 @@ func TestUpdate(t *testing.T) {
 	})
 }
 
-// UPD-2, RET-7: an answer is remembered for SignalIDRetention, and keeps its workflow for so long.
+// UPD-2, RET-7: an answer is remembered for SignalIDRetention after the end, and keeps its workflow for so
+// long.
 func TestAnswerExpires(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
@@ -194,6 +195,26 @@ func TestAnswerExpires(t *testing.T) {
 		if _, err := p.Describe(ctx, "o"); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("after its time: %v, want it removed", err)
 		}
+		p.stop(t)
+	})
+}
+
+// UPD-2: after its time an answer is forgotten, also while the workflow runs.
+func TestAnswerIsForgotten(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := totals(&tally{})
+		p := boot(t, s, wf, rareLeases, func(c *engine.Config) { c.SignalIDRetention = time.Hour })
+		start(t, wf, p, "o", "")
+		add(t, p, "o", "1", 5, 5)
+		time.Sleep(time.Hour / 2)
+		add(t, p, "o", "1", 5, 5)
+		time.Sleep(time.Hour)
+		if left := append(entries(t, s, "upr:"), entries(t, s, "exp:")...); len(left) > 0 {
+			t.Errorf("after its time there is %q", left)
+		}
+		add(t, p, "o", "1", 5, 10)
 		p.stop(t)
 	})
 }
@@ -491,6 +512,45 @@ func TestUpdatesThatAreInvalid(t *testing.T) {
 			t.Errorf("in a transaction: %v, want ErrNotApplicable", err)
 		}
 		p.close()
+	})
+}
+
+// UPD-10: what one caller asks for is accepted in that order, also what he no longer waits for.
+func TestUpdatesInOrder(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		got := ""
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			got = ""
+			if _, err := approved.Receive(run); err != nil {
+				return "", err
+			}
+			if err := increase.Handle(run, nil, func(run *engine.Run, n int) (int, error) {
+				got += fmt.Sprint(n, " ")
+				return n, nil
+			}); err != nil {
+				return "", err
+			}
+			_, err := approved.Receive(run)
+			return got, err
+		})
+		p := boot(t, s, wf, leases)
+		start(t, wf, p, "o", "")
+		want := ""
+		for i := range 30 {
+			if _, err := increase.Call(patient(t, time.Second), p, "o", i, by(fmt.Sprint((i*7)%30))); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("update %d: %v, want it to wait", i, err)
+			}
+			want += fmt.Sprint(i, " ")
+		}
+		send(t, approved, p, "o", "x", "x")
+		add(t, p, "o", "last", 100, 100)
+		send(t, approved, p, "o", "y", "y")
+		if got := result(t, wf.Handle(p, "o")); got != want+"100 " {
+			t.Errorf("accepted in the order %s", got)
+		}
+		p.stop(t)
 	})
 }
 
