@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -142,6 +143,13 @@ func TestUpdate(t *testing.T) {
 		cs := historyOf(t, p.Engine, "o")
 		if a, b := count(cs, checkpoint.KindAccepted), count(cs, checkpoint.KindAnswered); a != 5 || b != 5 {
 			t.Errorf("%d acceptances and %d answers, want 5", a, b)
+		}
+		var exported bytes.Buffer
+		if err := p.Export(ctx, "o", &exported); err != nil {
+			t.Error(err)
+		}
+		if err := p.Replay(ctx, &exported); err != nil {
+			t.Errorf("replay: %v", err)
 		}
 		if n := done.of("5"); n != 1 {
 			t.Errorf("executed %d times, want 1", n)
@@ -297,6 +305,13 @@ func TestUpdateInProgressAtTheEnd(t *testing.T) {
 				}
 				if got, err := slow.Call(ctx, p, id, "a", by("1")); got != "ab" || err != nil {
 					t.Errorf("%s: answer of the first life: %q, %v", end, got, err)
+				}
+				var exported bytes.Buffer
+				if err := p.Export(ctx, id, &exported); err != nil || !strings.Contains(exported.String(), `"history":4`) {
+					t.Errorf("%s: export: %v: %s", end, err, exported.String())
+				}
+				if err := p.Replay(ctx, &exported); err != nil {
+					t.Errorf("%s: replay: %v", end, err)
 				}
 				for _, e := range historyOf(t, p.Engine, id) {
 					for _, e := range e.Events {
@@ -512,6 +527,37 @@ func TestUpdatesThatAreInvalid(t *testing.T) {
 			t.Errorf("in a transaction: %v, want ErrNotApplicable", err)
 		}
 		p.close()
+	})
+}
+
+// UPD-1: an update is answered also while a step takes long, and several are executed at the same time.
+func TestUpdateDuringAStep(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if err := increase.Handle(run, nil, func(run *engine.Run, n int) (int, error) {
+				return n, run.Sleep(time.Duration(n) * time.Second)
+			}); err != nil {
+				return "", err
+			}
+			return engine.Step(run, "long", func(ctx context.Context) (string, error) {
+				time.Sleep(time.Hour)
+				return "done", nil
+			})
+		})
+		p := boot(t, fresh(t), wf)
+		start(t, wf, p, "o", "")
+		time.Sleep(time.Minute)
+		began := time.Now()
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() { add(t, p, "o", fmt.Sprint(i), 10, 10) })
+		}
+		all.Wait()
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("answered after %v, want 10 s", took)
+		}
+		result(t, wf.Handle(p, "o"))
+		p.stop(t)
 	})
 }
 
