@@ -16,12 +16,10 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
-	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
-	"github.com/weft-go/weft/storage/storagetest"
 )
 
 var errNegative = errors.New("negative")
@@ -680,47 +678,51 @@ func TestUpdateOfAParkedRun(t *testing.T) {
 	})
 }
 
-// UPD-11: an update that is admitted just before the commit that parks the run is not overlooked.
+// UPD-11: an update that is admitted just before the commit that parks the run is not overlooked, and one
+// that is admitted just after it neither.
 func TestUpdateWhileItParks(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		s := fresh(t)
-		wf := flow("wf", func(run *engine.Run) (string, error) {
-			if err := increase.Handle(run, nil, func(run *engine.Run, n int) (int, error) { return n, nil }); err != nil {
-				return "", err
-			}
-			return "", run.Sleep(24 * time.Hour)
-		})
-		other := made(t, s, parking)
-		var armed atomic.Bool
-		var answer error
-		answered := make(chan struct{})
-		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
-			for _, o := range c.Batch.Ops {
-				if string(o.Key) != string(keys.Workflow("o")) || o.Kind != storage.PutOp {
-					continue
+	for _, before := range []bool{true, false} {
+		virtual(t, func(t *testing.T) {
+			wf := flow("wf", func(run *engine.Run) (string, error) {
+				if err := increase.Handle(run, nil, func(run *engine.Run, n int) (int, error) { return n, nil }); err != nil {
+					return "", err
 				}
-				wf, err := journal.OpenWorkflow("o", o.Value)
-				if err == nil && wf.Parked() && armed.CompareAndSwap(true, false) {
-					go func() {
-						defer close(answered)
-						_, answer = increase.Call(patient(t, time.Hour), other, "o", 1, by("1"))
-					}()
+				return "", run.Sleep(24 * time.Hour)
+			})
+			h := &hooked{Storage: fresh(t)}
+			// Another engine, which notifies the first one through the store only.
+			other := made(t, h, parking)
+			var armed atomic.Bool
+			var answer error
+			var all sync.WaitGroup
+			act := func(b storage.Batch) {
+				if parks(b, "o") && armed.CompareAndSwap(true, false) {
+					all.Go(func() { _, answer = increase.Call(patient(t, 10*time.Minute), other, "o", 1, by("1")) })
 					time.Sleep(time.Millisecond)
+					if waits := entries(t, h.Storage, "upd:"); len(waits) != 1 {
+						t.Errorf("while the run parks, %q is admitted, want one update", waits)
+					}
 				}
 			}
-			return storagetest.None
+			if before {
+				h.beforeCommit = act
+			} else {
+				h.afterCommit = func(b storage.Batch) error { act(b); return nil }
+			}
+			p := boot(t, h, wf, parking)
+			start(t, wf, p, "o", "")
+			add(t, p, "o", "0", 5, 5) // so that the record says that it has updates
+			time.Sleep(time.Minute)
+			armed.Store(true)
+			add(t, p, "o", "2", 6, 6)
+			time.Sleep(time.Second)
+			all.Wait()
+			if armed.Load() || answer != nil {
+				t.Errorf("before the commit: %v; not met: %v; update: %v", before, armed.Load(), answer)
+			}
+			p.stop(t)
 		})
-		p := bootOn(t, f, wf, parking)
-		start(t, wf, p, "o", "")
-		time.Sleep(time.Minute)
-		armed.Store(true)
-		add(t, p, "o", "0", 5, 5)
-		<-answered
-		if answer != nil {
-			t.Error(answer)
-		}
-		p.stop(t)
-	})
+	}
 }
 
 // UPD-12: code that does not handle an update that the history accepts is held, and goes on when it does.
