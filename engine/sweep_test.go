@@ -1390,11 +1390,12 @@ func living(w *sweep.World) sweep.Scenario {
 }
 
 // updating: updates that are executed and refused, before and after a start, in two lives, from memory
-// and from the store, with signals between them.
+// and from the store, with signals between them. One waits in the store for the second life.
 func updating(w *sweep.World) sweep.Scenario {
 	charge := effect(w, "charge")
 	word := &signal.Signal[string]{Name: "word"}
 	spend := &engine.Update[int, string]{Name: "spend", Errors: []error{errNegative}}
+	later := &engine.Update[int, string]{Name: "later"}
 	type state struct{ Life, Sum int }
 	wf := &engine.Workflow[state, string]{Name: "updates", Func: func(run *engine.Run, s state) (string, error) {
 		if err := spend.Handle(run, func(n int) error {
@@ -1413,6 +1414,11 @@ func updating(w *sweep.World) sweep.Scenario {
 		}); err != nil {
 			return "", err
 		}
+		if s.Life == 1 {
+			if err := later.Handle(run, nil, func(run *engine.Run, n int) (string, error) { return charge.Do(run, n) }); err != nil {
+				return "", err
+			}
+		}
 		if _, err := word.Receive(run); err != nil {
 			return "", err
 		}
@@ -1430,7 +1436,19 @@ func updating(w *sweep.World) sweep.Scenario {
 			if err != nil {
 				return "", err
 			}
+			soon, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			if _, err := later.Call(soon, eng, "updates", 1000, by("later")); err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
+				return "", err
+			}
 			for i := range 2 {
+				if i == 1 {
+					a, err := later.Call(ctx, eng, "updates", 1000, by("later"))
+					if err != nil {
+						return "", err
+					}
+					all += a
+				}
 				for range 2 {
 					_, err := spend.Call(ctx, eng, "updates", -1, by(fmt.Sprint("no", i)))
 					if !errors.Is(err, errNegative) {

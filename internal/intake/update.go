@@ -82,8 +82,7 @@ func (c *updateCall) ask(ctx context.Context) (*acceptance.Answer, error) {
 	if x == nil {
 		return nil, nil
 	}
-	waiting.On(ctx, "the run to answer it")
-	waiting.LeftTo(ctx, true, nil)
+	waitsFor(ctx, "the run to answer it")
 	m := &run.Asking{Call: c.UpdateCall, Done: make(chan *acceptance.Answer, 1)}
 	x.Post(m)
 	select {
@@ -134,6 +133,13 @@ func (c *updateCall) rest(ctx context.Context) error {
 	return nil
 }
 
+// waitsFor records that the call of ctx waits for the run, which may execute the update also when nobody
+// waits any more.
+func waitsFor(ctx context.Context, what string) {
+	waiting.LeftTo(ctx, true, nil)
+	waiting.On(ctx, what)
+}
+
 // look reads what is known of the update: its answer, that it waits, or nothing. Then it admits it.
 // known reports that it waits. The record of the workflow is read first: if it has ended by then,
 // nothing changes any more.
@@ -164,7 +170,7 @@ func (c *updateCall) look(ctx context.Context) (_ *acceptance.Answer, known bool
 	case a != nil && wf.Status.Terminal():
 		return nil, false, c.terminated(wf)
 	case a != nil:
-		waiting.On(ctx, "the run to answer it")
+		waitsFor(ctx, "the run to answer it")
 		return nil, true, nil
 	}
 	u, err := acceptance.ReadUpdate(ctx, e.Store, wf.ID, wf.Generation, c.ID)
@@ -176,7 +182,7 @@ func (c *updateCall) look(ctx context.Context) (_ *acceptance.Answer, known bool
 	case wf.Status.Terminal():
 		return nil, false, &weft.TerminalError{WorkflowID: wf.ID, Status: wf.Status}
 	case u != nil:
-		waiting.On(ctx, "the run to accept it")
+		waitsFor(ctx, "the run to accept it")
 		return nil, true, nil
 	}
 	known, err = c.admit(ctx, wf)
@@ -229,7 +235,7 @@ func (c *updateCall) admit(ctx context.Context, wf *journal.Workflow) (known boo
 	}
 	switch {
 	case err == nil:
-		waiting.On(ctx, "the run to accept it")
+		waitsFor(ctx, "the run to accept it")
 		return true, nil
 	case errors.Is(err, storage.ErrConflict):
 		return false, nil
