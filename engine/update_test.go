@@ -857,11 +857,13 @@ func TestUpdateWhileItParks(t *testing.T) {
 			// Another engine, which notifies the first one through the store only.
 			other := made(t, h, parking)
 			var armed atomic.Bool
-			var answer error
-			var all sync.WaitGroup
+			answer := make(chan error, 1)
 			act := func(b storage.Batch) {
 				if parks(b, "o") && armed.CompareAndSwap(true, false) {
-					all.Go(func() { _, answer = increase.Call(patient(t, 10*time.Minute), other, "o", 1, by("1")) })
+					go func() {
+						_, err := increase.Call(patient(t, 10*time.Minute), other, "o", 1, by("1"))
+						answer <- err
+					}()
 					time.Sleep(time.Millisecond)
 					if waits := entries(t, h.Storage, "upd:"); len(waits) != 1 {
 						t.Errorf("while the run parks, %q is admitted, want one update", waits)
@@ -880,9 +882,11 @@ func TestUpdateWhileItParks(t *testing.T) {
 			armed.Store(true)
 			add(t, p, "o", "2", 6, 6)
 			time.Sleep(time.Second)
-			all.Wait()
-			if armed.Load() || answer != nil {
-				t.Errorf("before the commit: %v; not met: %v; update: %v", before, armed.Load(), answer)
+			if armed.Load() {
+				t.Fatalf("before the commit: %v: it is not met", before)
+			}
+			if err := <-answer; err != nil {
+				t.Errorf("before the commit: %v: %v", before, err)
 			}
 			p.stop(t)
 		}
