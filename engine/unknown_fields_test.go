@@ -49,6 +49,8 @@ var recordKinds = map[string]fate{
 	"inbox":           written,
 	"sigres":          written,
 	"sigseq":          rewritten,
+	"upd":             written,
+	"upr":             replaced, // by the answer
 	"act":             rewritten,
 	"beat":            rewritten,
 	"kid":             rewritten,

@@ -23,7 +23,8 @@ const (
 	first   = 1
 	choices = 2 // of versions of changes
 	lives   = 3 // of runs that have continued as new
-	latest  = lives
+	updates = 4 // of runs that have continued as new and had updates before
+	latest  = updates
 )
 
 // A Preamble is the first line of an exported history.
@@ -37,10 +38,11 @@ type Preamble struct {
 	Retries    []Retry           `json:"retries,omitempty"`
 	Versions   []Choice          `json:"versions,omitempty"`
 	Started    time.Time         `json:"started,omitzero"`
-	Life       int               `json:"life,omitempty"`  // see journal.Workflow, as is First
-	First      uint64            `json:"first,omitempty"` // since version 3
-	Input      json.RawMessage   `json:"input,omitempty"` // if it is valid JSON
-	Data       []byte            `json:"data,omitempty"`  // the input otherwise
+	Life       int               `json:"life,omitempty"`    // see journal.Workflow, as is First
+	First      uint64            `json:"first,omitempty"`   // since version 3
+	Updates    int               `json:"updates,omitempty"` // likewise, since version 4
+	Input      json.RawMessage   `json:"input,omitempty"`   // if it is valid JSON
+	Data       []byte            `json:"data,omitempty"`    // the input otherwise
 	Codec      string            `json:"codec,omitempty"`
 }
 
@@ -129,6 +131,9 @@ func Write(w io.Writer, p Preamble, checkpoints iter.Seq2[checkpoint.Checkpoint,
 	}
 	if p.Life > 0 {
 		p.History = lives
+	}
+	if p.Updates > 0 {
+		p.History = updates
 	}
 	buffered := bufio.NewWriter(w)
 	lines := json.NewEncoder(buffered)

@@ -21,7 +21,9 @@
 //     workflow that exists.
 //   - A signal that waits was accepted, and has one place in the inbox. Each place has a signal
 //     that waits.
-//   - An accepted signal and a tombstone have an entry that says when they expire (exp).
+//   - An update waits, or was accepted or refused, but not both. A workflow with one says so. One that
+//     was accepted, or whose workflow was not terminated, is answered before the workflow ends.
+//   - An accepted signal, the answer to an update, and a tombstone have an entry that says when they expire (exp).
 //     Nothing is left long after that.
 //   - A token belongs to a hook of a run that has not ended, and each hook (hk) of such a run has its
 //     token. A run with hooks says that it needs them.
@@ -147,6 +149,8 @@ var families = map[string]struct {
 	"hook":   {[]int{2}, (*checked).hookAddress},
 	"hk":     {[]int{3}, (*checked).hook},
 	"hres":   {[]int{3}, (*checked).resumed},
+	"upd":    {[]int{3}, (*checked).update},
+	"upr":    {[]int{3}, (*checked).answer},
 	"exp":    {[]int{5, 6}, (*checked).expires},
 	"eng":    {[]int{2}, nil},
 	"dep":    {[]int{2}, (*checked).deployment},
@@ -383,6 +387,46 @@ func (c *checked) place(e entry) {
 	signal := keys.Signal(e.parts[1], w.Name, w.ID)
 	if c.places[string(signal)]++; !c.has(signal) {
 		c.wrong(e.Key, "signal %q of %q does not wait", w.ID, w.Name)
+	}
+}
+
+func (c *checked) update(e entry) {
+	wf := c.belongs(e)
+	if wf == nil {
+		return
+	}
+	u, err := acceptance.OpenUpdate(e.Entry)
+	switch {
+	case err != nil:
+		c.wrong(e.Key, "%v", err)
+	case u.Generation != wf.Generation:
+		c.wrong(e.Key, "it is of generation %s of the workflow, which has generation %s", u.Generation, wf.Generation)
+	case c.has(keys.Answer(wf.ID, u.ID)):
+		c.wrong(e.Key, "the update waits, and was accepted or refused")
+	case !wf.Updated():
+		c.wrong(e.Key, "the workflow does not say that it has an update")
+	}
+}
+
+func (c *checked) answer(e entry) {
+	wf := c.belongs(e)
+	if wf == nil {
+		return
+	}
+	a, err := acceptance.OpenAnswer(e.Entry)
+	switch {
+	case err != nil:
+		c.wrong(e.Key, "%v", err)
+	case a.Generation != wf.Generation:
+		c.wrong(e.Key, "it is of generation %s of the workflow, which has generation %s", a.Generation, wf.Generation)
+	case !wf.Updated():
+		c.wrong(e.Key, "the workflow does not say that it has an update")
+	case a.State == acceptance.Accepted:
+		if wf.Status.Terminal() && (wf.Cancel == nil || !wf.Cancel.Terminated) {
+			c.wrong(e.Key, "the update was accepted and not answered, and the workflow is %s", wf.Status)
+		}
+	case !c.expiring[string(storage.AppendKey([]byte("upd:"), e.parts[1:]...))]:
+		c.wrong(e.Key, "no entry says when the answer expires")
 	}
 }
 

@@ -68,6 +68,9 @@ func TestGoldenRecords(t *testing.T) {
 	later := running
 	later.Base, later.Claim, later.Life, later.First, later.LifeAt = running.Base+7, running.Base+7, 3, 12, 1767355200000009
 	later.Resumed, later.Needs = 1767355200000005, []string{"lives"}
+	updated := parked
+	updated.Handles, updated.Updates = []string{"move"}, 4
+	updated.Update()
 	protected := completed
 	protected.Protect(Protection{By: "law", Reason: "case 7", At: 1767355200000006})
 	delayed := pending
@@ -89,6 +92,7 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-versioned":   wf(versioned),
 		"workflow-canonical":   wf(canonical),
 		"workflow-life":        wf(later),
+		"workflow-updated":     wf(updated),
 		"workflow-pending":     wf(pending),
 		"workflow-running":     wf(running),
 		"workflow-asked":       wf(asked),
@@ -193,6 +197,13 @@ func TestGoldenRecords(t *testing.T) {
 				{Kind: checkpoint.KindNoted, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Why: "attempt 1 returned a result after its time was up"},
 				{Kind: checkpoint.KindSettled, Operation: "1", Of: "activity", Name: "charge", Attempt: 1, Error: "it returned", Other: "it did not complete", Category: "contradiction"},
 				{Kind: checkpoint.KindGivenUp, Operation: "2", Of: "activity", Name: "charge", Attempt: 1},
+			},
+		}),
+		"checkpoint-updates": ckpt(stored{
+			Generation: gen, Commit: []byte("0123456789abcdef"), Time: 1767355200000000,
+			Events: []checkpoint.Event{
+				{Kind: checkpoint.KindAccepted, Operation: "u1", Of: "update", Name: "move", Key: "click-7", Result: []byte(`"home"`)},
+				{Kind: checkpoint.KindAnswered, Operation: "u1", Of: "update", Name: "move", Key: "click-7", Error: "shipped"},
 			},
 		}),
 		"checkpoint-lives": ckpt(stored{

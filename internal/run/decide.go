@@ -41,7 +41,7 @@ func (x *Execution) learn() error {
 		if done, err := x.recordChoices(); done || err != nil {
 			return err
 		}
-		if err := x.unstick(); err != nil {
+		if done, err := x.unstick(); done || err != nil {
 			return err
 		}
 		if err := x.dismissals(); err != nil {
@@ -65,6 +65,9 @@ func (x *Execution) learn() error {
 			continue
 		}
 		if err := x.reread(); err != nil {
+			return err
+		}
+		if done, err := x.takeUpdate(); done || err != nil {
 			return err
 		}
 		now := x.time()
@@ -105,6 +108,9 @@ func (x *Execution) learn() error {
 		}
 		if x.stopping && x.Ops.Working == 0 {
 			return x.releaseForShutdown()
+		}
+		if x.takesUpdate() {
+			continue
 		}
 		idle, err := x.rest()
 		if err != nil {
@@ -230,6 +236,9 @@ func (x *Execution) look() error {
 	if err := x.lookForTokens(); err != nil {
 		return err
 	}
+	if err := x.lookForUpdates(); err != nil {
+		return err
+	}
 	return x.lookForSignals()
 }
 
@@ -295,6 +304,21 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 		if d.answers++; !o.done {
 			add(o.answered(now))
 		}
+	}
+	for _, o := range x.updates.open {
+		if full() {
+			return d, nil
+		}
+		if o.update.answer == nil {
+			continue
+		}
+		e, ops, err := o.answers(now)
+		if err != nil {
+			return nil, err
+		}
+		add(e)
+		c.Ops = append(c.Ops, ops...)
+		size += len(o.update.answer.Data)
 	}
 	for _, o := range x.Ops.endedChildren {
 		if full() {

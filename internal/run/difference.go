@@ -58,10 +58,10 @@ func (x *Execution) missing(e logged) *weft.NonDeterminismError {
 		}
 		outer := e.Operation[:i]
 		s, known := x.Ops.at(outer)
-		if known && s.kind == ofBranch || !known && !x.isToStart(outer) {
+		if known && s.kind.branches() || !known && !x.isToStart(outer) {
 			continue
 		}
-		n.Operation, n.Recorded = outer, describe(ofBranch.name, nameAt(e.Branch, strings.Count(outer, ".")))
+		n.Operation, n.Recorded = outer, describe(branchKind(outer).name, nameAt(e.Branch, strings.Count(outer, ".")))
 		return x.asks(n, s)
 	}
 	s, _ := x.Ops.at(e.Operation)

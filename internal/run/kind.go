@@ -6,6 +6,9 @@ import (
 	"github.com/weft-go/weft"
 )
 
+// branches reports whether an operation of kind k is executed by a branch.
+func (k *kind) branches() bool { return k == ofBranch || k == ofUpdate }
+
 // A kind says what the operations of one kind have in common.
 type kind struct {
 	name    string // recorded, and compared on replay
@@ -36,6 +39,9 @@ var (
 	// The cancellation request, as a case of a Select.
 	ofCancellation = &kind{name: "cancellation", passive: true, give: giveCancellation}
 
+	// It executes an update. Its id does not come from the function: see update.
+	ofUpdate = &kind{name: "update", give: giveNothing}
+
 	// It undoes a call of an activity.
 	ofCompensation = &kind{name: "compensation", give: giveRecorded}
 )
@@ -44,7 +50,7 @@ var (
 var kinds = map[string]bool{}
 
 func init() {
-	for _, k := range []*kind{ofActivity, ofStep, ofTimer, ofReceive, ofSend, ofBranch, ofChild, ofTransaction, ofDetached, ofCancellation, ofCompensation, ofHook, ofDisposal} {
+	for _, k := range []*kind{ofActivity, ofStep, ofTimer, ofReceive, ofSend, ofBranch, ofChild, ofTransaction, ofDetached, ofCancellation, ofCompensation, ofHook, ofDisposal, ofUpdate} {
 		kinds[k.name] = true
 	}
 }

@@ -50,8 +50,9 @@ type operation struct {
 	calling
 	receiving
 	timing
-	child *child   // set if it starts a workflow
-	hook  *hooking // set if it opens a hook, or disposes of one
+	child  *child    // set if it starts a workflow
+	hook   *hooking  // set if it opens a hook, or disposes of one
+	update *updating // set if it executes an update
 }
 
 // An outcome is what an operation's Await returns.
@@ -93,7 +94,7 @@ func (o *operation) settle(out outcome) {
 
 // cut settles o because its scope has ended.
 func (o *operation) cut(err error) {
-	if o.kind == ofBranch {
+	if o.kind.branches() {
 		return // the operations in the branch are cut instead
 	}
 	if o.open {

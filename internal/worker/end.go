@@ -40,7 +40,7 @@ func (e *Worker) Ended(ctx context.Context, h *journal.Hold, end Ending) (*Chang
 	}
 	now := e.Now()
 	next.Status, next.EndedAt = out.Status, journal.Micro(now)
-	next.Attention, next.Awaits, next.Facing, next.Heard = nil, nil, nil, 0
+	next.Attention, next.Awaits, next.Handles, next.Facing, next.Heard = nil, nil, nil, nil, 0
 	put, err := journal.PutOutput(wf.ID, out)
 	if err != nil {
 		return nil, nil, err
