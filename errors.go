@@ -41,6 +41,13 @@ var (
 	// history was read. Nothing was written; try again later.
 	ErrBusy = errors.New("engine: busy")
 
+	// ErrMismatch: the ID of an update was used before, in the same workflow, for another update or
+	// with another input. Nothing was written.
+	ErrMismatch = errors.New("engine: id was used for something else")
+
+	// ErrRejected: the check of a workflow has refused an update. The error is a *RejectedError.
+	ErrRejected = errors.New("engine: update rejected")
+
 	// ErrNoActiveDeployment: no deployment was activated with engine.Engine.Activate, and a
 	// caller wanted to start a Pinned workflow or asked for the active deployment.
 	ErrNoActiveDeployment = errors.New("engine: no deployment is active")
@@ -52,6 +59,9 @@ var (
 	// engine.Run.WithCancel was called. From Result, the workflow ended cancelled, or was
 	// terminated.
 	ErrCancelled = errors.New("engine: workflow cancelled")
+
+	// ErrTerminated: the workflow was terminated while it executed an update. It wraps ErrCancelled.
+	ErrTerminated = fmt.Errorf("%w: terminated", ErrCancelled)
 
 	// ErrTimeout: in a run, the timeout of engine.Run.WithTimeout has passed.
 	ErrTimeout = errors.New("engine: time is up")
@@ -156,6 +166,43 @@ func (e *NoValueError) Error() string {
 }
 
 func (e *NoValueError) Unwrap() error { return ErrNotFound }
+
+// A RejectedError means that the check of a workflow has refused an update, and that the workflow
+// has done nothing for it. It wraps ErrRejected, and Sentinel if there is one. The same ID gets the
+// same answer again.
+type RejectedError struct {
+	WorkflowID, Update, UpdateID string
+	Message                      string // of the error that the check returned
+	Sentinel                     error  // one of engine.Update.Errors that it matched, or nil
+	SentinelText                 string // the text of that error; "": none
+}
+
+func (e *RejectedError) Error() string {
+	return fmt.Sprintf("engine: workflow %q rejected update %s: %s", e.WorkflowID, e.Update, e.Message)
+}
+
+func (e *RejectedError) Unwrap() []error {
+	if e.Sentinel == nil {
+		return []error{ErrRejected}
+	}
+	return []error{ErrRejected, e.Sentinel}
+}
+
+// An UpdateError means that a workflow has accepted an update, and that executing it has failed. It
+// wraps Sentinel if there is one.
+type UpdateError struct {
+	WorkflowID, Update, UpdateID string
+	Message                      string
+	Stack                        string // of a panic
+	Sentinel                     error  // one of engine.Update.Errors, ErrCancelled, ErrTerminated or ErrTimeout; or nil
+	SentinelText                 string // the text of that error; "": none
+}
+
+func (e *UpdateError) Error() string {
+	return fmt.Sprintf("engine: workflow %q: update %s: %s", e.WorkflowID, e.Update, e.Message)
+}
+
+func (e *UpdateError) Unwrap() error { return e.Sentinel }
 
 // A HeldError is returned by engine.Engine.Cancel if the request is durable and the workflow is
 // held, so that its function cannot react to the request. It does when the workflow continues.

@@ -53,6 +53,18 @@ type StartRequest struct {
 	New bool
 }
 
+// An UpdateRequest describes a call of an update, without its types. See engine.Update.Call.
+type UpdateRequest struct {
+	WorkflowID string  // empty if Start is set
+	Update     string  // its name
+	ID         *string // 1 to 128 bytes of UTF-8; nil: one is generated
+	Input      any     // may be json.RawMessage
+
+	// Start, if not nil, starts the workflow if it does not exist. The start and the update are then
+	// one commit.
+	Start *StartRequest
+}
+
 // StartID returns the id of the workflow. It makes r a signal.Start.
 func (r *StartRequest) StartID() string { return r.ID }
 

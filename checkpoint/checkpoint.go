@@ -17,7 +17,7 @@ type Checkpoint struct {
 type Event struct {
 	Kind      Kind   `cbor:"1,keyasint"`
 	Operation string `cbor:"2,keyasint,omitempty"` // its place in the workflow: "3"
-	Of        string `cbor:"3,keyasint,omitempty"` // what the operation is: "activity", "step", "timer", "receive", "branch", "child", "detached", "compensation"
+	Of        string `cbor:"3,keyasint,omitempty"` // what the operation is: "activity", "step", "timer", "receive", "branch", "child", "detached", "compensation", "hook", "disposal", "update"
 	Name      string `cbor:"4,keyasint,omitempty"`
 	Attempt   int    `cbor:"5,keyasint,omitempty"`
 	Result    []byte `cbor:"6,keyasint,omitempty"` // encoded by Codec
@@ -29,8 +29,8 @@ type Event struct {
 	SignalID  string `cbor:"12,keyasint,omitempty"`
 	By        string `cbor:"13,keyasint,omitempty"`
 	Why       string `cbor:"14,keyasint,omitempty"`
-	Child     string `cbor:"15,keyasint,omitempty"` // the id of a workflow that was started
-	Key       string `cbor:"16,keyasint,omitempty"` // idempotency key of an attempt that leaves
+	Child     string `cbor:"15,keyasint,omitempty"` // the id of a workflow that was started, or that has the token of a hook
+	Key       string `cbor:"16,keyasint,omitempty"` // idempotency key of an attempt that leaves; the ID of an update
 	Input     []byte `cbor:"17,keyasint,omitempty"` // digest of its input's plaintext, or of another operation's the first 8 bytes
 	Category  string `cbor:"18,keyasint,omitempty"` // of a failure: an activity.Category
 	Other     string `cbor:"19,keyasint,omitempty"` // of a contradiction, the second observation
@@ -62,7 +62,11 @@ const (
 	KindParked     Kind = "parked"     // put aside until there is something new
 	KindVersioned  Kind = "versioned"  // the run goes on by Version of the change Name
 	KindCameBack   Kind = "came back"  // the function, or the attempt of Operation, that needed a person
+	KindAccepted   Kind = "accepted"   // an update, with the input Result: Operation executes it
+	KindAnswered   Kind = "answered"   // an update is executed; if Error is set, it failed
 	KindEnded      Kind = "ended"      // Name is the status
+	KindOpened     Kind = "opened"     // a hook: Result has its id and its token
+	KindDisposed   Kind = "disposed"   // of a hook: its token is free
 	KindContinued  Kind = "continued"  // as new: a life of the run begins, and By has ended the one before
 
 	// KindCompensating: the function ended without success, and its effects are now being

@@ -65,6 +65,10 @@ func TestRequests(t *testing.T) {
 			_, err := c.SendSignal(ctx, signal.Message{Start: &weft.StartRequest{Workflow: "w", ID: "o", Input: 1}, Name: "s", ID: &evt})
 			return err
 		}},
+		{`POST /v1/hooks/resume {"payload":1,"resumeId":"evt 1","token":"a/b"}`, `{}`, func(ctx context.Context, c *Client) error {
+			_, err := (&signal.Hook[int]{Name: "paid"}).Resume(ctx, c, "a/b", 1, &signal.Options{ID: evt})
+			return err
+		}},
 		{`GET /v1/runs/o/signals?cursor=c&limit=3&sortOrder=asc`, `{}`, func(ctx context.Context, c *Client) error {
 			_, err := c.Signals(ctx, "o", weft.PageRequest{Limit: 3, Cursor: "c", Ascending: true})
 			return err
@@ -178,6 +182,7 @@ func TestWhatCannotBeSent(t *testing.T) {
 	})
 	ctx := t.Context()
 	start := func(r *weft.StartRequest) error { _, err := c.StartWorkflow(ctx, r); return err }
+	token := "t"
 	send := func(m signal.Message) error { _, err := c.SendSignal(ctx, m); return err }
 	page := func(f weft.Filter) error { _, err := c.Page(ctx, f, weft.PageRequest{}); return err }
 	for name, x := range map[string]struct{ err, want error }{
@@ -187,6 +192,8 @@ func TestWhatCannotBeSent(t *testing.T) {
 		"no id":                   {c.Cancel(ctx, "", by), weft.ErrInvalid},
 		"a key that is a dot":     {c.RevokeKey(ctx, ".", "", ""), weft.ErrInvalid},
 		"a signal that expires":   {send(signal.Message{WorkflowID: "o", Name: "s", ExpiresAfter: time.Hour}), errors.ErrUnsupported},
+		"a token and a workflow":  {send(signal.Message{WorkflowID: "o", Token: &token, Name: "s"}), weft.ErrInvalid},
+		"a resume that expires":   {send(signal.Message{Token: &token, Name: "s", ExpiresAfter: time.Hour}), errors.ErrUnsupported},
 		"labels of another start": {send(signal.Message{Start: &weft.StartRequest{Workflow: "w", ID: "o", Options: weft.StartOptions{Labels: map[string]string{"a": "b"}}}, Name: "s"}), errors.ErrUnsupported},
 		"no child":                {page(weft.Filter{TopLevel: true}), errors.ErrUnsupported},
 		"by prefix":               {page(weft.Filter{IDPrefix: "o"}), errors.ErrUnsupported},

@@ -15,13 +15,17 @@ import (
 )
 
 // SendSignal sends a signal to a workflow. See signal.Signal.Send. A signal without an ID gets a
-// random one, so that its attempts are one signal.
+// random one, so that its attempts are one signal. A Message with a Token resumes the open hook that has
+// it: see signal.Hook.Resume. In a namespace, the token may be without the namespace.
 //
 // A Message with ExpiresAfter, and one whose Start has options, cannot be sent this way: the error
 // wraps errors.ErrUnsupported, and nothing is sent. Accepted.Repeated is always false. Other errors, beside those of every call: a
 // *signal.ConflictError, a *signal.IndeterminateError, a *engine.TerminalError, engine.ErrNotFound,
 // engine.ErrExists, engine.ErrInvalid.
 func (c *Client) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+	if m.Token != nil && (m.WorkflowID != "" || m.Start != nil) {
+		return signal.Accepted{}, fmt.Errorf("client: resume of hook %q: %w: a message has a Token, or it has a WorkflowID or a Start", m.Name, weft.ErrInvalid)
+	}
 	id := m.WorkflowID
 	start, err := startOf(m.Start)
 	if err != nil {
@@ -33,6 +37,9 @@ func (c *Client) SendSignal(ctx context.Context, m signal.Message) (signal.Accep
 		}
 	}
 	what := fmt.Sprintf("signal %q to workflow %q", m.Name, id)
+	if m.Token != nil {
+		what = fmt.Sprintf("resume of hook %q", m.Name)
+	}
 	if m.ExpiresAfter != 0 {
 		return signal.Accepted{}, fmt.Errorf("client: %s: its ExpiresAfter cannot be sent to a control plane, which uses Config.SignalIDRetention of its engine: %w", what, errors.ErrUnsupported)
 	}
@@ -44,12 +51,14 @@ func (c *Client) SendSignal(ctx context.Context, m signal.Message) (signal.Accep
 		made := rand.Text()
 		m.ID = &made
 	}
+	r := &request{what: what, method: http.MethodPost, writes: true, about: subject{run: id, signal: m.Name, signalID: *m.ID}}
+	if m.Token != nil {
+		r.path, r.body = path("hooks", "resume"), wire.ResumeHook{Token: *m.Token, Payload: payload, ResumeID: m.ID}
+	} else {
+		r.path, r.body = path("runs", id, "signals", m.Name), wire.SendSignal{Payload: payload, SignalID: m.ID, Start: start}
+	}
 	var accepted wire.SignalAccepted
-	_, err = c.call(ctx, &request{
-		what: what, method: http.MethodPost, path: path("runs", id, "signals", m.Name), writes: true,
-		body: wire.SendSignal{Payload: payload, SignalID: m.ID, Start: start}, about: subject{run: id, signal: m.Name, signalID: *m.ID},
-	}, &accepted)
-	if err != nil {
+	if _, err = c.call(ctx, r, &accepted); err != nil {
 		return signal.Accepted{}, err
 	}
 	return signal.Accepted{

@@ -169,7 +169,6 @@ func TestWhatComesLater(t *testing.T) {
 	s := idle(t, nil)
 	for _, c := range []struct{ method, path, body string }{
 		{"GET", "/v1/runs/x/streams/y", ""},
-		{"POST", "/v1/hooks/resume", `{"token":"t","payload":1}`},
 		{"POST", "/v1/queue/publish", `{"queueName":"q","message":{},"opts":{"idempotencyKey":"k"}}`},
 		{"POST", "/v1/world/events/create", `{}`},
 	} {
@@ -179,7 +178,6 @@ func TestWhatComesLater(t *testing.T) {
 		}
 		s.call(home, c.method, c.path, body).is(t, 501, "not_configured")
 	}
-	s.call(home, "POST", "/v1/hooks/resume", `{}`).is(t, 400, "invalid_request")
 	s.call(home, "POST", "/v1/queue/publish", `{"queueName":"q"}`).is(t, 400, "invalid_request")
 }
 

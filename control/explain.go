@@ -97,6 +97,10 @@ func (c *call) insteadOfAgain() string {
 		if p, ok := c.params.(*sendParams); ok && p.SignalID == nil {
 			return "The signal may have been accepted, and sent again it is another one. Send signals with a signalId: then the same request can be sent again."
 		}
+	case "hooks.resume":
+		if p, ok := c.params.(*hookParams); ok && p.ResumeID == nil {
+			return "The hook may have been resumed, and to resume it again would be another signal. Send a resumeId: then the same request can be sent again."
+		}
 	case "keys.create", "keys.rotate":
 		return "List the keys. If the change was made, rotate the key: the secret is told only once."
 	}

@@ -6,12 +6,11 @@ import (
 	"net/http"
 )
 
-// laterOperations are those of hooks, streams and the world, which this release does not have. Their
+// laterOperations are those of streams and the world, which this release does not have. Their
 // keys and scopes are checked all the same.
 func laterOperations() []*operation {
 	return []*operation{
 		{name: "runs.stream", method: "GET", path: "/v1/runs/{runId}/streams/{name}", scopes: []string{scopeRunsRead}, do: act(later[streamParams]("streams"))},
-		{name: "hooks.resume", method: "POST", path: "/v1/hooks/resume", scopes: []string{scopeSignalsWrite}, do: act(later[hookParams]("hooks"))},
 		{name: "world.queue.publish", method: "POST", path: "/v1/queue/publish", scopes: []string{scopeWorldProxy}, home: true, do: act(later[publishParams]("a world"))},
 		{name: "world.call", method: "POST", path: "/v1/world/{area}/{action}", scopes: []string{scopeWorldProxy}, home: true, restOnly: true, unread: true, do: act(later[worldParams]("a world"))},
 	}
@@ -20,12 +19,6 @@ func laterOperations() []*operation {
 type streamParams struct {
 	RunID string `json:"runId" in:"path"`
 	Name  string `json:"name" in:"path"`
-}
-
-type hookParams struct {
-	Token    string          `json:"token"`
-	Payload  json.RawMessage `json:"payload,omitempty"`
-	ResumeID *string         `json:"resumeId,omitempty"`
 }
 
 type publishParams struct {

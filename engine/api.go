@@ -10,6 +10,9 @@ type (
 	// StartRequest describes a start. See [weft.StartRequest].
 	StartRequest = weft.StartRequest
 
+	// UpdateRequest describes a call of an update. See [weft.UpdateRequest].
+	UpdateRequest = weft.UpdateRequest
+
 	// StartOptions are the options of a start. See [weft.StartOptions].
 	StartOptions = weft.StartOptions
 
@@ -292,6 +295,9 @@ var (
 	ErrNotApplicable      = weft.ErrNotApplicable
 	ErrProtected          = weft.ErrProtected
 	ErrBusy               = weft.ErrBusy
+	ErrMismatch           = weft.ErrMismatch
+	ErrRejected           = weft.ErrRejected
+	ErrTerminated         = weft.ErrTerminated
 	ErrNoActiveDeployment = weft.ErrNoActiveDeployment
 	ErrClosed             = weft.ErrClosed
 	ErrCancelled          = weft.ErrCancelled
@@ -328,6 +334,12 @@ type (
 
 	// NoValueError: a workflow has not published a value. See [weft.NoValueError].
 	NoValueError = weft.NoValueError
+
+	// RejectedError: a workflow has refused an update. See [weft.RejectedError].
+	RejectedError = weft.RejectedError
+
+	// UpdateError: a workflow has failed to execute an update. See [weft.UpdateError].
+	UpdateError = weft.UpdateError
 
 	// HeldError: a workflow is held and cannot react. See [weft.HeldError].
 	HeldError = weft.HeldError

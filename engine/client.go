@@ -38,6 +38,11 @@ type Client interface {
 	// error. The argument of enough decodes the value into a pointer. See Value.Await.
 	AwaitValue(ctx context.Context, id, name string, enough func(decode func(value any) error) (bool, error)) error
 
+	// CallUpdate calls an update, waits for the answer and decodes it into result, a pointer or nil.
+	// The Sentinel of a *RejectedError or an *UpdateError may be nil: Update.Call sets it to the one of
+	// Update.Errors whose text is SentinelText. See Update.Call.
+	CallUpdate(ctx context.Context, r *UpdateRequest, result any) error
+
 	embedsUnimplementedClient()
 }
 
@@ -84,6 +89,11 @@ func (UnimplementedClient) ReadValue(context.Context, string, string, any) error
 // AwaitValue returns an error that wraps errors.ErrUnsupported.
 func (UnimplementedClient) AwaitValue(context.Context, string, string, func(func(any) error) (bool, error)) error {
 	return unimplemented("AwaitValue")
+}
+
+// CallUpdate returns an error that wraps errors.ErrUnsupported.
+func (UnimplementedClient) CallUpdate(context.Context, *UpdateRequest, any) error {
+	return unimplemented("CallUpdate")
 }
 
 func (UnimplementedClient) embedsUnimplementedClient() {}

@@ -84,8 +84,8 @@ type Config struct {
 	// ended. The default is 10 s.
 	StopTimeout time.Duration
 
-	// SignalIDRetention is how long an accepted signal ID is remembered. The default is
-	// 24 h.
+	// SignalIDRetention is how long an accepted signal ID, and the answer to an update, are
+	// remembered. The default is 24 h.
 	SignalIDRetention time.Duration
 
 	// TombstoneRetention is how long the numbers of a purged id are remembered. The default
@@ -99,10 +99,17 @@ type Config struct {
 
 	// Archive gets each workflow that is about to be removed, by Retention or by Engine.Purge, with
 	// what Engine.Export writes of it. If it returns an error, the workflow stays, and is archived
-	// again later. The same workflow may be archived several times, also after Archive has returned
-	// nil: if the process dies, or the workflow was changed meanwhile. What was archived last is
-	// what is removed. It is called by several goroutines at once. If it ignores the end of its
-	// context for StopTimeout, it is abandoned. Engine.Delete does not call it.
+	// again later.
+	//
+	// It also gets each life of a run that is about to continue as new, because the history of that
+	// life is deleted then. Info.Status is running, and Info.Life says which life it is. If it
+	// returns an error, the run does not continue until a later call has returned nil.
+	//
+	// The same workflow may be archived several times, also after Archive has returned nil: if the
+	// process dies, or the workflow was changed meanwhile. What was archived last is what is
+	// removed. Archive is called by several goroutines at once, and each run that continues waits for
+	// it. If it ignores the end of its context for StopTimeout, it is abandoned. Engine.Delete does
+	// not call it.
 	Archive func(ctx context.Context, i Info, history io.Reader) error
 
 	// Codec encodes what this engine stores. The default is JSON. Codecs decode what

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -19,6 +20,8 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/integrity"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -851,21 +854,7 @@ func TestReadersBesideAContinuation(t *testing.T) {
 func TestHistoryOfALifeThatEndsMeanwhile(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := fresh(t)
-		w := again("w", 1, func(run *engine.Run, life int) error {
-			if life == 1 {
-				return run.Sleep(time.Hour)
-			}
-			for range 300 {
-				if _, err := engine.Step(run, "s", func(context.Context) (int, error) { return 0, nil }); err != nil {
-					return err
-				}
-			}
-			_, err := yes.Receive(run)
-			return err
-		})
-		p := boot(t, s, w)
-		start(t, w, p, "w", 0)
-		eventually(t, "it waits for a signal", func() bool { return slices.Contains(describe(t, p, "w").Waiting, "receive yes") })
+		p, w := long(t, s)
 		reader := made(t, s, w)
 		defer reader.Close()
 		n, last := 0, error(nil)
@@ -884,6 +873,153 @@ func TestHistoryOfALifeThatEndsMeanwhile(t *testing.T) {
 		}
 	})
 }
+
+// What an engine cannot remove, because only a newer release knows what belongs to it, holds up nothing
+// else that has expired, and costs no more than a look now and then.
+func TestRemainsOfANewerReleaseHoldUpNothing(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &metered{Storage: fresh(t)}
+		w := flow("w", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		client := made(t, s, w)
+		defer client.Close()
+		start(t, w, client, "newer", "")
+		needs(t, s, "newer")
+		wf, err := journal.Load(ctx, s, "newer")
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n = 4500
+		for i := range n {
+			put(t, s, keys.FormerLife(time.Now().Add(time.Duration(i)*time.Millisecond), "newer", wf.Generation), nil)
+		}
+		time.Sleep(time.Minute)
+		put(t, s, keys.FormerLife(time.Now(), "gone", wf.Generation), nil)
+		bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if c.N > 200*n { // it begins anew at once, for ever
+				return storagetest.CrashBefore
+			}
+			return storagetest.None
+		}), w)
+		time.Sleep(10 * time.Minute)
+		if left := entries(t, s, "exp:"); len(left) != n || strings.Contains(left[n-1], "gone") {
+			t.Errorf("%d entries are left, the last is %s", len(left), left[len(left)-1])
+		}
+		began := s.gets.Load()
+		time.Sleep(100 * time.Second)
+		if gets := s.gets.Load() - began; gets > 12*n {
+			t.Errorf("%d records were read in 100 polls, with %d entries that stay", gets, n)
+		}
+	})
+}
+
+// long is a run whose first life has a history that is not read at once, and that continues when it
+// gets the signal yes. It returns when the run waits for that.
+func long(t *testing.T, s storage.Storage) (p *process, w *engine.Workflow[int, int]) {
+	t.Helper()
+	w = again("w", 1, func(run *engine.Run, life int) error {
+		if life == 1 {
+			return run.Sleep(time.Hour)
+		}
+		for range 300 {
+			if _, err := engine.Step(run, "s", func(context.Context) (int, error) { return 0, nil }); err != nil {
+				return err
+			}
+		}
+		_, err := yes.Receive(run)
+		return err
+	})
+	p = boot(t, s, w)
+	start(t, w, p, "w", 0)
+	eventually(t, "it waits for a signal", func() bool { return slices.Contains(describe(t, p, "w").Waiting, "receive yes") })
+	return p, w
+}
+
+// VER-9, VER-10, CAN-12: a rehearsal and a sample that meet a run as it continues as new read its next
+// life, as History and Export do, and go on with the others.
+func TestRehearsalBesideAContinuation(t *testing.T) {
+	for name, read := range map[string]func(e *engine.Engine) (ids []string, err error){
+		"Rehearse": func(e *engine.Engine) (ids []string, err error) {
+			for r, err := range e.Rehearse(ctx, engine.Filter{}) {
+				if err = errors.Join(err, r.Err); err != nil {
+					return ids, err
+				}
+				ids = append(ids, r.ID)
+			}
+			return ids, nil
+		},
+		"ExportSample": func(e *engine.Engine) (ids []string, err error) {
+			err = e.ExportSample(ctx, engine.Filter{}, 9, func(i engine.Info) (io.WriteCloser, error) {
+				ids = append(ids, i.ID)
+				return sink{}, nil
+			})
+			return ids, err
+		},
+		"History": func(e *engine.Engine) (ids []string, err error) {
+			for _, err := range e.History(ctx, "w") {
+				if err != nil {
+					return nil, err
+				}
+			}
+			return []string{"w", "before"}, nil
+		},
+		"Export": func(e *engine.Engine) (ids []string, err error) {
+			return []string{"w", "before"}, e.Export(ctx, "w", io.Discard)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := fresh(t)
+				before := flow("before", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+				client := made(t, s, before)
+				defer client.Close()
+				start(t, before, client, "before", "") // listed behind it
+				time.Sleep(time.Second)
+				p, w := long(t, s)
+				continues := func() {
+					tell(t, yes, p, "w", "")
+					inLife(t, p, "w", 1)
+				}
+				// The last read of the record before the history is read.
+				reads := map[string]int{"Rehearse": 3, "ExportSample": 3, "History": 1, "Export": 2}[name]
+				reader := made(t, &afterwards{Storage: s, key: "wf:w", reads: reads, happens: continues}, w, before)
+				defer reader.Close()
+				ids, err := read(reader)
+				if err != nil || !slices.Equal(ids, []string{"w", "before"}) {
+					t.Errorf("%v, %v", ids, err)
+				}
+				if got := describe(t, p, "w").Life; got != 1 {
+					t.Errorf("it is in life %d: nothing was tested", got)
+				}
+			})
+		})
+	}
+}
+
+// An afterwards has something happen after a record was read for the n-th time.
+type afterwards struct {
+	storage.Storage
+	key     string
+	reads   int
+	happens func()
+}
+
+func (a *afterwards) Unwrap() storage.Storage { return a.Storage }
+
+func (a *afterwards) Get(ctx context.Context, key []byte) ([]byte, error) {
+	v, err := a.Storage.Get(ctx, key)
+	if string(key) == a.key {
+		if a.reads--; a.reads == 0 {
+			a.happens()
+		}
+	}
+	return v, err
+}
+
+// A sink is written to in vain.
+type sink struct{}
+
+func (sink) Write(b []byte) (int, error) { return len(b), nil }
+func (sink) Close() error                { return nil }
 
 // A replay says that a function that returned, or failed, continues as new now.
 func TestReplayOfAnEndThatContinuesNow(t *testing.T) {

@@ -37,6 +37,9 @@ func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
 	in := &intake.Intake{Worker: w}
 	w.Peers = in
 	a := &admin.Admin{Worker: w}
+	if e.Archive != nil {
+		w.ArchiveLife = a.ArchiveLife
+	}
 	s := &schedule.Schedules{Intake: in, Admin: a}
 	w.Duties = []worker.Duty{retention.Duty(a), s.Duty()}
 	return &Engine{worker: w, intake: in, admin: a, schedules: s, config: c}

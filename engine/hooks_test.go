@@ -30,4 +30,7 @@ func SetBase(e *Engine, ctx context.Context) { e.worker.Base = ctx }
 func TurnIsLate(e *Engine) { e.worker.HurryUp() }
 
 // Every decision of every test is made twice, and the second time it is the same.
-func init() { run.DecideTwice() }
+func init() {
+	run.DecideTwice()
+	run.PanicAtDefects()
+}

@@ -248,7 +248,8 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 //   - an *InputChangedError: the run would go on, and an operation of it would get the outcome
 //     that was recorded for another input;
 //   - an *UnknownVersionError, or one that wraps storage.ErrFutureFormat: this code would leave the run alone;
-//   - storage.ErrCorrupt: a record of the run is damaged, and it is held already.
+//   - storage.ErrCorrupt: a record of the run is damaged, and it is held already;
+//   - ErrBusy: nothing is known of the run, because it has continued as new each time that it was read.
 //
 // It is not checked what the code does after the end of a history. So a run that has come less
 // far than its history says may still be held later.
@@ -266,7 +267,8 @@ func (e *Engine) Rehearse(ctx context.Context, f Filter) iter.Seq2[Rehearsal, er
 // returns as Export does, and closes it. It reads the histories of all workflows that f selects.
 //
 // Errors: ErrInvalid for an f that cannot be, and for an each of less than 1; what create, Write or
-// Close returns; those of List and Export. Workflows that are purged meanwhile are left out.
+// Close returns; those of List and Export. Workflows that are purged meanwhile,
+// or that continue as new each time that they are read, are left out.
 func (e *Engine) ExportSample(ctx context.Context, f Filter, each int, create func(Info) (io.WriteCloser, error)) error {
 	return e.admin.ExportSample(ctx, f, each, create)
 }

@@ -88,7 +88,7 @@ func TestWhatIsPassedOverIsReadSeldom(t *testing.T) {
 		if gets := s.gets.Load() - gets; gets > int64(n+1000) {
 			t.Errorf("%d records are read in the first three minutes, with %d entries", gets, n)
 		}
-		if rows, calls := s.during(10 * time.Minute); rows > int64(12*n) || calls > 600*8 {
+		if rows, calls := s.during(10 * time.Minute); rows > int64(12*n) || calls > 600*7 {
 			t.Errorf("%d rows and %d calls in ten minutes, with %d entries", rows, calls, n)
 		}
 		t.Logf("%d rows", s.rows.Load()-began)

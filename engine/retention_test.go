@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +26,7 @@ import (
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // retaining keeps workflows for so long, and is for tests that last for hours.
@@ -276,6 +279,162 @@ func TestArchive(t *testing.T) {
 		}
 		if a.texts[2] != export.String() {
 			t.Errorf("archived\n%s\nexported\n%s", a.texts[2], export.String())
+		}
+		p.stop(t)
+		intact(t, s)
+	})
+}
+
+// RET-3: a run continues as new only when its archive has taken the life that it leaves. Until then
+// nothing of it is deleted. The run goes on when the archive works again.
+func TestArchiveOfEachLife(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		w := again("w", 2, func(run *engine.Run, life int) error {
+			if _, err := engine.Step(run, fmt.Sprint("step of life ", life), func(context.Context) (int, error) { return life, nil }); err != nil {
+				return err
+			}
+			return run.Sleep(time.Minute)
+		})
+		var p *process
+		a := &archive{}
+		a.answer = func(call int) error {
+			switch call {
+			case 1, 2, 3:
+				return errBroke
+			case 4: // the life changes while it is archived
+				return p.Label(ctx, "w", map[string]string{"team": "blue"}, audit)
+			}
+			return nil
+		}
+		log := &lines{}
+		p = boot(t, s, w, archiving(a.put), log.logger())
+		h := start(t, w, p, "w", 0)
+		time.Sleep(time.Minute + 2*time.Second)
+		if i := describe(t, p, "w"); i.Life != 0 || a.calls() != 2 || log.count("was not archived") != 2 {
+			t.Errorf("life %d, archived %d times, told %d times; want the first life, which is not archived", i.Life, a.calls(), log.count("was not archived"))
+		}
+		if ks := kinds(historyOf(t, p.Engine, "w")); !slices.Contains(ks, checkpoint.KindFired) {
+			t.Errorf("its history is %v", ks)
+		}
+		inLife(t, p, "w", 1)
+		result(t, h)
+		if err := p.Purge(ctx, "w", audit); err != nil {
+			t.Fatal(err)
+		}
+		if n := a.calls(); n != 7 {
+			t.Fatalf("archived %d times, want 7", n)
+		}
+		for i, c := range []struct {
+			call, life int
+			status     checkpoint.Status
+			label      string
+		}{{3, 0, checkpoint.StatusRunning, ""}, {4, 0, checkpoint.StatusRunning, "blue"}, {5, 1, checkpoint.StatusRunning, "blue"}, {6, 2, checkpoint.StatusCompleted, "blue"}} {
+			got, text := a.infos[c.call], a.texts[c.call]
+			if got.ID != "w" || got.Life != c.life || got.Status != c.status || got.Labels["team"] != c.label {
+				t.Errorf("%d: archived %+v", i, got)
+			}
+			if step := fmt.Sprint("step of life ", c.life); !strings.Contains(text, step) || strings.Count(text, "step of life") != strings.Count(text, step) {
+				t.Errorf("%d: archived, of life %d:\n%s", i, c.life, text)
+			}
+			if err := p.Replay(ctx, strings.NewReader(text)); err != nil {
+				t.Errorf("%d: replay: %v", i, err)
+			}
+		}
+		p.stop(t)
+		intact(t, s)
+	})
+}
+
+// RET-3: whatever call to the store fails, or at whichever the process is killed, no run continues before
+// its archive has the life that it leaves.
+func TestArchiveOfEachLifeWhateverFails(t *testing.T) {
+	w := again("w", 2, func(run *engine.Run, life int) error {
+		_, err := engine.Step(run, "s", func(context.Context) (int, error) { return life, nil })
+		return err
+	})
+	// play plays with a fault at a call to the store, and returns how many there were.
+	play := func(t *testing.T, at int, fault storagetest.Fault) (calls int) {
+		s, a := fresh(t), &archive{}
+		kept := func(c *engine.Config) {
+			archiving(a.put)(c)
+			c.Retention = engine.Retention{} // result is to find it
+		}
+		has := func(life int) bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return slices.ContainsFunc(a.infos, func(i engine.Info) bool { return i.Life == life })
+		}
+		checked := &hooked{Storage: s, beforeCommit: func(b storage.Batch) {
+			wf, err := journal.Load(ctx, s, "w")
+			continues := err == nil && touches(b, "wf:w:in") && slices.ContainsFunc(b.If, func(c storage.Condition) bool { // not applied before
+				return string(c.Key) == "wf:w" && string(c.Value) == string(wf.Raw())
+			})
+			if continues && !has(wf.Life) {
+				t.Errorf("life %d is left before it is archived", wf.Life)
+			}
+		}}
+		var begun atomic.Bool
+		p := bootOn(t, storagetest.NewFaulty(checked, func(storagetest.Call) storagetest.Fault {
+			if !begun.Load() {
+				return storagetest.None
+			}
+			if calls++; calls == at {
+				return fault
+			}
+			return storagetest.None
+		}), w, kept)
+		begun.Store(true)
+		within, cancel := context.WithTimeout(ctx, time.Minute) // a start in a process that is dead does not return
+		defer cancel()
+		_, err := w.Start(within, p, "w", 0)
+		time.Sleep(time.Minute)
+		p.kill()
+		p = boot(t, checked, w, kept)
+		if err != nil {
+			start(t, w, p, "w", 0)
+		}
+		result(t, w.Handle(p, "w"))
+		p.stop(t)
+		intact(t, s)
+		return calls
+	}
+	stride := 3
+	if os.Getenv("WEFT_TORTURE") != "" {
+		stride = 1
+	}
+	virtual(t, func(t *testing.T) {
+		calls := play(t, 0, storagetest.None)
+		for _, fault := range sweep.Faults {
+			for at := 1 + rand.IntN(stride); at <= calls; at += stride {
+				if play(t, at, fault); t.Failed() {
+					t.Fatalf("%s call %d of %d", sweep.Names[fault], at, calls)
+				}
+			}
+		}
+	})
+}
+
+// RET-3: an engine that stops while its archive refuses a life does not wait for that. The next one
+// archives it.
+func TestEngineStopsWhileALifeIsNotArchived(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		w := again("w", 1, func(run *engine.Run, life int) error { return nil })
+		a := &archive{}
+		p := boot(t, s, w, archiving(func(context.Context, engine.Info, io.Reader) error { return errBroke }))
+		start(t, w, p, "w", 0)
+		time.Sleep(10 * time.Minute)
+		began := time.Now()
+		p.stop(t)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the engine has stopped after %v", took)
+		}
+		p = boot(t, s, w, archiving(a.put))
+		result(t, w.Handle(p, "w"))
+		if n := a.calls(); n != 1 {
+			t.Errorf("archived %d times, want 1", n)
 		}
 		p.stop(t)
 		intact(t, s)

@@ -175,6 +175,17 @@ func (r *Run) ForwardSignal(m signal.Message) future.Operation {
 	return r.handle().ForwardSignal(m)
 }
 
+// OpenHook begins to open a hook. Package signal calls it; workflow functions call Hook.Open.
+func (r *Run) OpenHook(name, token string) future.Operation {
+	return r.handle().OpenHook(name, token)
+}
+
+// DisposeHook begins to dispose of a hook. Package signal calls it; workflow functions call
+// OpenHook.Dispose.
+func (r *Run) DisposeHook(name, id string) future.Operation {
+	return r.handle().DisposeHook(name, id)
+}
+
 // TransactStep is for the Transact functions of the adapters. It runs a step whose function
 // runs in the transaction that commits its checkpoint, so that the function's writes there
 // happen exactly once. result points to where f leaves its result.

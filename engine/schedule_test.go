@@ -26,6 +26,7 @@ import (
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // nightly is a workflow that returns its nominal time.
@@ -104,6 +105,46 @@ func agreeing(t testing.TB, s storage.Storage) {
 	for _, problem := range integrity.Check(ctx, s, time.Time{}) {
 		t.Error(problem)
 	}
+}
+
+// Schedules that are not due for a while cost an idle engine hardly a read. One that is put through this engine
+// starts in time all the same, and one that another program puts at most ten polls late.
+func TestIdleReadsOfSchedules(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		reads := map[int]int64{}
+		for _, n := range []int{0, 10_000} {
+			s := &metered{Storage: fresh(t)}
+			client := made(t, s, nightly)
+			p := bootOn(t, storagetest.NewFaulty(s, nil), nightly)
+			for i := range n {
+				putSchedule(t, client, hourly(nightly, func(s *engine.Schedule) {
+					s.ID, s.Every = fmt.Sprint("day ", i), 240*time.Hour
+				}))
+			}
+			time.Sleep(time.Minute)
+			_, reads[n] = s.during(10 * time.Minute)
+			for _, c := range []struct {
+				by   *engine.Engine
+				id   string
+				late time.Duration
+			}{{p.Engine, "here", 0}, {client, "elsewhere", 10 * time.Second}} {
+				putSchedule(t, c.by, hourly(nightly, func(s *engine.Schedule) { s.ID, s.Every = c.id, 5*time.Second }))
+				time.Sleep(5*time.Second + c.late + time.Millisecond)
+				if len(entries(t, s, "wf:"+c.id)) == 0 {
+					t.Errorf("put %s: nothing was started within %v of its time", c.id, c.late)
+				}
+				if err := client.DeleteSchedule(ctx, c.id, audit); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Minute)
+			}
+			p.stop(t)
+			client.Close()
+		}
+		if ratio := float64(reads[10_000]) / float64(reads[0]); ratio > 1.05 {
+			t.Errorf("%d reads in ten minutes with 10,000 schedules, and %d without: %.3f", reads[10_000], reads[0], ratio)
+		}
+	})
 }
 
 // SCH-1: three engines whose clocks are minutes apart, which are killed all the time, start one
@@ -579,7 +620,7 @@ func TestCursorAheadOfTheClock(t *testing.T) {
 		ahead.jump(150 * time.Minute)
 		early := bootAt(t, s, &ahead, nightly, leases)
 		putSchedule(t, made(t, s), hourly(nightly, func(s *engine.Schedule) { s.Missed, s.Overlap = engine.MissedAll, engine.OverlapAllow }))
-		time.Sleep(5 * time.Second)
+		time.Sleep(15 * time.Second)
 		early.kill()
 		p := boot(t, s, nightly, rareLeases)
 		done := []string{at(time.Hour), at(2 * time.Hour)}

@@ -60,9 +60,11 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"labels":   labelling,
 	"lives":    living,
 	"values":   publishing,
+	"updates":  updating,
 	"old":      removing,
 	"schedule": scheduling,
 	"reset":    resetting,
+	"hooks":    hooking,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {
@@ -1385,6 +1387,96 @@ func living(w *sweep.World) sweep.Scenario {
 				}
 			}
 			return out, nil
+		},
+	}
+}
+
+// updating: updates that are executed and refused, before and after a start, in two lives, from memory
+// and from the store, with signals between them. One waits in the store for the second life.
+func updating(w *sweep.World) sweep.Scenario {
+	charge := effect(w, "charge")
+	word := &signal.Signal[string]{Name: "word"}
+	spend := &engine.Update[int, string]{Name: "spend", Errors: []error{errNegative}}
+	later := &engine.Update[int, string]{Name: "later"}
+	type state struct{ Life, Sum int }
+	wf := &engine.Workflow[state, string]{Name: "updates", Func: func(run *engine.Run, s state) (string, error) {
+		if err := spend.Handle(run, func(n int) error {
+			if n < 0 {
+				return errNegative
+			}
+			return nil
+		}, func(run *engine.Run, n int) (string, error) {
+			s.Sum += n
+			sum := s.Sum
+			c, err := charge.Do(run, sum)
+			if err != nil {
+				return "", err
+			}
+			return fmt.Sprint(c, sum), nil
+		}); err != nil {
+			return "", err
+		}
+		if s.Life == 1 {
+			if err := later.Handle(run, nil, func(run *engine.Run, n int) (string, error) { return charge.Do(run, n) }); err != nil {
+				return "", err
+			}
+		}
+		if _, err := word.Receive(run); err != nil {
+			return "", err
+		}
+		if s.Life++; s.Life < 2 {
+			return "", engine.ContinueAsNew(run, s)
+		}
+		return fmt.Sprint(s.Sum), nil
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		IDs:       []string{"updates"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
+			all := ""
+			one, err := spend.CallWithStart(ctx, eng, wf.Request("updates", state{}), 5, by("one"))
+			if err != nil {
+				return "", err
+			}
+			soon, cancel := context.WithTimeout(ctx, time.Minute)
+			defer cancel()
+			if _, err := later.Call(soon, eng, "updates", 1000, by("later")); err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
+				return "", err
+			}
+			for i := range 2 {
+				if i == 1 {
+					a, err := later.Call(ctx, eng, "updates", 1000, by("later"))
+					if err != nil {
+						return "", err
+					}
+					all += a
+				}
+				for range 2 {
+					_, err := spend.Call(ctx, eng, "updates", -1, by(fmt.Sprint("no", i)))
+					if !errors.Is(err, errNegative) {
+						return "", fmt.Errorf("refused: %w", err)
+					}
+					a, err := spend.Call(ctx, eng, "updates", 1, by(fmt.Sprint("yes", i)))
+					if err != nil {
+						return "", err
+					}
+					all += a
+				}
+				if _, err := word.Send(ctx, eng, "updates", fmt.Sprint(i), &signal.Options{ID: fmt.Sprint(i)}); err != nil {
+					return "", err
+				}
+				time.Sleep(time.Hour)
+			}
+			h := wf.Handle(eng, "updates")
+			out, err := h.Result(ctx)
+			if err != nil {
+				return "", err
+			}
+			again, err := spend.Call(ctx, eng, "updates", 5, by("one"))
+			if again != one || err != nil {
+				return "", fmt.Errorf("after the end: %q, %w, and it was %q", again, err, one)
+			}
+			return one + all + out, nil
 		},
 	}
 }

@@ -180,6 +180,11 @@ func (t *Tx) ReadValue(ctx context.Context, id, name string, value any) error {
 	return t.staging.ReadValue(ctx, id, name, value)
 }
 
+// CallUpdate returns ErrNotApplicable: no workflow answers inside a transaction.
+func (t *Tx) CallUpdate(ctx context.Context, r *UpdateRequest, result any) error {
+	return fmt.Errorf("%w: update inside a transaction: call it after the commit", ErrNotApplicable)
+}
+
 // AwaitValue returns ErrNotApplicable: no workflow goes on inside a transaction.
 func (t *Tx) AwaitValue(ctx context.Context, id, name string, enough func(decode func(value any) error) (bool, error)) error {
 	return fmt.Errorf("%w: wait for value %q of %q inside a transaction: wait for it after the commit", ErrNotApplicable, name, id)

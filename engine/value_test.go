@@ -196,6 +196,82 @@ func TestValueOfAHeldRun(t *testing.T) {
 	})
 }
 
+// QRY-2, LST-9: what a run has set is stored when its engine stops, also if that is at once: the run may
+// be parked then, and nobody executes it until something happens.
+func TestValueIsStoredWhenTheEngineStops(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			set(run, "waits", 2)
+			if err := run.SetLabel("stage", "waits"); err != nil {
+				return "", err
+			}
+			return approved.Receive(run)
+		})
+		p := boot(t, s, wf)
+		start(t, wf, p, "o", "")
+		p.stop(t)
+		client := made(t, s, wf)
+		defer client.Close()
+		if i := describe(t, client, "o"); i.Owner != "" || i.Labels["stage"] != "waits" {
+			t.Errorf("%+v, want it parked, and its label", i)
+		}
+		if got, err := phase.Read(ctx, client, "o"); got != "waits" || err != nil {
+			t.Errorf("read %q, %v, want waits", got, err)
+		}
+	})
+}
+
+// RET-5: the values of a workflow are gone as soon as it is, also if its removal is interrupted there.
+func TestValuesOfAnInterruptedRemoval(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			set(run, "begun", 1)
+			for range 210 { // more than one commit removes
+				if _, err := engine.Step(run, "s", func(context.Context) (int, error) { return 1, nil }); err != nil {
+					return "", err
+				}
+			}
+			return "", nil
+		})
+		p := boot(t, s, wf)
+		result(t, start(t, wf, p, "o", ""))
+		p.stop(t)
+		removed := 0
+		f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			if c.Method != "Commit" {
+				return storagetest.None
+			}
+			if removed++; removed > 1 {
+				return storagetest.CrashBefore
+			}
+			return storagetest.None
+		})
+		client := made(t, f, wf)
+		defer client.Close()
+		if err := client.Purge(ctx, "o", audit); err == nil {
+			t.Fatal("the purge was not interrupted")
+		}
+		reader := made(t, s, wf)
+		defer reader.Close()
+		if left := entries(t, s, "wf:o:ckpt:"); len(left) == 0 {
+			t.Fatal("nothing is left: the removal was one commit")
+		}
+		if got, err := phase.Read(ctx, reader, "o"); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("read %q, %v, want ErrNotFound", got, err)
+		}
+		if err := reader.Purge(ctx, "o", audit); err != nil {
+			t.Error(err)
+		}
+		if left := entries(t, s, "wf:o:"); len(left) > 0 {
+			t.Errorf("left: %v", left)
+		}
+	})
+}
+
 // QRY-2: a value that was set just before a crash is set again, and stored.
 func TestValueThatWasNotStored(t *testing.T) {
 	virtual(t, func(t *testing.T) {

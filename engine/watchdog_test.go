@@ -14,7 +14,8 @@ import (
 
 // A function that does not come back to the engine is told of after a second, and
 // after half a minute it needs a person, who is told where it is; until it comes
-// back after all. Others go on meanwhile.
+// back after all. Others go on meanwhile. VER-5: that it came back is recorded and delivered before
+// anything else is.
 func TestStuckFunction(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		log := new(lines)

@@ -59,29 +59,26 @@ func (p *played) differs(again *played) (fs []finding) {
 const unstable = "\x00"
 
 // beside reports how p differs from calm, the play without failures.
-func (p *played) beside(calm *played, w way) []finding {
+func (p *played) beside(calm *played) []finding {
 	fs := p.trouble
 	one, two := counts(calm.effects), counts(p.effects)
 	names := maps.Clone(one)
 	maps.Copy(names, two)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if two[name] < one[name] || two[name] > one[name] && !p.may[name] {
-			fs = append(fs, p.effect(name, one[name], two[name], w))
+			fs = append(fs, p.effect(name, one[name], two[name]))
 		}
 	}
 	return append(fs, p.ended(calm, len(fs) > 0)...)
 }
 
 // effect is the finding that an effect happened too often or not often enough.
-func (p *played) effect(name string, calm, now int, w way) finding {
+func (p *played) effect(name string, calm, now int) finding {
 	f := finding{about: "effect " + name}
 	f.lines = append(f.lines, fmt.Sprintf("%q happened %s, undisturbed %s", name, times(now), times(calm)))
 	var table [][]string
 	who := map[doer]bool{}
-	for _, e := range p.effects {
-		if e.Name != name {
-			continue
-		}
+	for _, e := range p.telling(name) {
 		row := []string{"    outside of any activity", "", "", ""}
 		if e.WorkflowID != "" {
 			d := doer{e.Activity, e.Phase == activity.PhaseCompensate}
@@ -89,7 +86,9 @@ func (p *played) effect(name string, calm, now int, w way) finding {
 			who[d] = true
 		}
 		switch {
-		case !w.crash():
+		case p.deaths == 0:
+		case p.deaths > 1:
+			row = append(row, fmt.Sprintf("process %d", e.Life))
 		case e.Life == 1:
 			row = append(row, "before the crash")
 		default:
@@ -103,6 +102,27 @@ func (p *played) effect(name string, calm, now int, w way) finding {
 		f.lines = append(f.lines, p.remedies(name, doers)...)
 	}
 	return f
+}
+
+// mostRows is how often an effect may have happened that is shown each time.
+const mostRows = 20
+
+// telling are the effects to show of those with a name: if they are many, those that one operation had
+// several times.
+func (p *played) telling(name string) []Effect {
+	named := slices.DeleteFunc(slices.Clone(p.effects), func(e Effect) bool { return e.Name != name })
+	if len(named) <= mostRows {
+		return named
+	}
+	times := map[doing]int{}
+	for _, e := range named {
+		times[doing{e.WorkflowID, e.Operation}]++
+	}
+	repeated := slices.DeleteFunc(slices.Clone(named), func(e Effect) bool { return times[doing{e.WorkflowID, e.Operation}] == 1 })
+	if len(repeated) == 0 {
+		repeated = named
+	}
+	return repeated[:min(mostRows, len(repeated))]
 }
 
 // A doer had an effect: an activity, or its Compensate.

@@ -3,6 +3,7 @@ package enginetest
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/storage"
@@ -22,6 +23,10 @@ type Scenario struct {
 	// again when it has failed and after a crash, as a client retries, so it names what
 	// it does: ids for workflows, IDs for signals. ctx ends when the process dies.
 	Drive func(ctx context.Context, eng *engine.Engine) error
+
+	// Timeout is how long Drive may take in one process, in virtual time; zero is 1,200 days. A
+	// workflow that lives for years needs more.
+	Timeout time.Duration
 
 	// Check inspects the world at the end of each play; it may be nil. What it reports
 	// with Errorf or Fatalf is shown with the place of the crash.
@@ -62,15 +67,9 @@ func CrashEverywhere(t *testing.T, scenario func(world *Recorder) Scenario) {
 }
 
 func everywhere(t *testing.T, scenario func(world *Recorder) Scenario) *report {
-	calm := play(t, scenario, nil, way{})
-	r := &report{plays: 1, calls: len(calm.calls)}
-	if r.add(place{words: "undisturbed"}, calm.trouble); !r.empty() {
+	calm, r := undisturbed(t, scenario)
+	if !r.empty() {
 		return r // report it once, and not for each play
-	}
-	again := play(t, scenario, nil, way{})
-	r.plays++
-	if r.add(place{words: "played twice, undisturbed"}, calm.differs(again)); !r.empty() {
-		return r
 	}
 	for i, c := range calm.calls {
 		for _, w := range ways {
@@ -80,14 +79,39 @@ func everywhere(t *testing.T, scenario func(world *Recorder) Scenario) *report {
 			// The calls of concurrent goroutines come in any order, so a call is
 			// identified by its description, or by its number where the description
 			// changes each time.
-			p := play(t, scenario, func(_ int, now call) bool { return now == c }, w)
+			p := play(t, scenario, once(w, func(_ int, now call) bool { return now == c }), 1)
 			r.plays++
 			if p.struck == "" {
-				p = play(t, scenario, func(n int, _ call) bool { return n == i+1 }, w)
+				p = play(t, scenario, once(w, func(n int, _ call) bool { return n == i+1 }), 1)
 				r.plays++
 			}
-			r.add(w.place(i+1, len(calm.calls), p.struck, p.wrote), p.beside(calm, w))
+			r.add(w.place(i+1, len(calm.calls), p.struck, p.wrote), p.beside(calm))
 		}
 	}
 	return r
+}
+
+// undisturbed plays the scenario twice without failures.
+func undisturbed(t *testing.T, scenario func(world *Recorder) Scenario) (*played, *report) {
+	calm := play(t, scenario, nil, 0)
+	r := &report{plays: 1, calls: len(calm.calls)}
+	if r.add(place{words: "undisturbed"}, calm.trouble); !r.empty() {
+		return calm, r
+	}
+	again := play(t, scenario, nil, 0)
+	r.plays++
+	r.add(place{words: "played twice, undisturbed"}, calm.differs(again))
+	return calm, r
+}
+
+// once makes the first call fail for which is returns true.
+func once(w way, is func(n int, c call) bool) strike {
+	struck := false
+	return func(n int, c call) (way, bool) {
+		if struck || !is(n, c) {
+			return way{}, false
+		}
+		struck = true
+		return w, true
+	}
 }

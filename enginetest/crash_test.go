@@ -39,16 +39,20 @@ func (b *bank) charge(ctx context.Context, key, order string) string {
 	return receipt
 }
 
-// checkout charges an order after a day. keyed says that the bank gets the idempotency
-// key.
-func checkout(b *bank, keyed bool) *engine.Workflow[string, string] {
-	charge := &activity.Activity[string, string]{Name: "charge", Run: func(ctx context.Context, order string) (string, error) {
+// charging charges an order. keyed says that the bank gets the idempotency key.
+func charging(b *bank, keyed bool) *activity.Activity[string, string] {
+	return &activity.Activity[string, string]{Name: "charge", Run: func(ctx context.Context, order string) (string, error) {
 		key := ""
 		if i := activity.InfoFrom(ctx); keyed {
 			key = i.WorkflowID + "/" + i.Operation
 		}
 		return b.charge(ctx, key, order), nil
 	}}
+}
+
+// checkout charges an order after a day.
+func checkout(b *bank, keyed bool) *engine.Workflow[string, string] {
+	charge := charging(b, keyed)
 	return &engine.Workflow[string, string]{Name: "checkout", Func: func(run *engine.Run, order string) (string, error) {
 		if err := run.Sleep(24 * time.Hour); err != nil {
 			return "", err

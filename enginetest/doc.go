@@ -6,6 +6,7 @@
 //   - [CrashEverywhere] plays a scenario repeatedly. Each time the process dies at
 //     another call to the store. It reports which external effects happened twice, and
 //     where. A [Recorder] records these effects.
+//   - [CrashOften] plays it with many crashes in one play, for what is too long for that.
 //   - [Replay] checks that today's code still replays histories that were exported
 //     before.
 package enginetest

@@ -30,10 +30,6 @@ var ways = []way{
 	{storagetest.CancelMiddle, "context cancelled in", "", false},
 }
 
-func (w way) crash() bool {
-	return w.fault == storagetest.CrashBefore || w.fault == storagetest.CrashAfter
-}
-
 // A place is where a play was disturbed, in words: "crash at store call 7 of 9, commit
 // of checkpoint 2 of order-42 (charge settled), before it was written".
 type place struct {

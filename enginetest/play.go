@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,7 +20,7 @@ import (
 )
 
 // The time limits, in virtual time, for the workflows of a scenario to end, and for the
-// clients to succeed.
+// clients to succeed if the scenario has no Timeout.
 const (
 	longest = 400 * 24 * time.Hour
 	forever = 3 * longest
@@ -27,15 +28,19 @@ const (
 
 // mostCommits is how many commits a play without failures may make, apart from renewals of leases.
 // Each of them is a place for several crashes, and more could not be played in any reasonable time. A
-// play with a failure may make twice as many.
-const mostCommits = 5_000
+// play with failures may make twice as many, and mostRepeated more for each failure.
+const (
+	mostCommits  = 5_000
+	mostRepeated = 100
+)
 
 // A played is the outcome of one play of a scenario.
 type played struct {
 	calls    []call
 	words    reader
-	struck   string // the call that failed; "": none
+	struck   string // the last call that failed; "": none
 	wrote    bool   // it is a commit
+	deaths   int    // of processes
 	effects  []Effect
 	keyed    map[string]bool // activities with an idempotency key
 	ends     map[string]end  // by workflow id; at the end by its name, see names
@@ -54,6 +59,7 @@ type call struct {
 	words string
 	nth   int // of those with these words, from 1
 	write bool
+	step  bool // a commit that is no renewal of a lease
 }
 
 // An end is how a workflow stands when everything is over.
@@ -72,18 +78,20 @@ func (e end) String() string {
 	return e.status + ": " + e.result
 }
 
-// play plays the scenario. The first call for which strike returns true, given its
-// number, fails; with a nil strike none fails.
-func play(t *testing.T, scenario func(*Recorder) Scenario, strike func(n int, c call) bool, w way) *played {
+// A strike decides whether call n fails, and in which way. Calls are numbered from 1.
+type strike func(n int, c call) (w way, fails bool)
+
+// play plays the scenario. At most failures of its calls fail, as strike decides.
+func play(t *testing.T, scenario func(*Recorder) Scenario, strike strike, failures int) *played {
 	p := &played{ends: map[string]end{}, attempts: map[doing]int{}, may: map[string]bool{}}
-	err := sweep.Play(t, func(t testing.TB) *sweep.Stage { return p.stage(t, scenario, strike, w) })
+	err := sweep.Play(t, func(t testing.TB) *sweep.Stage { return p.stage(t, scenario, strike, failures) })
 	if err != nil {
 		p.note("drive", fmt.Sprintf("Drive has no success: %v", err))
 	}
 	return p
 }
 
-func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike func(n int, c call) bool, w way) *sweep.Stage {
+func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike strike, failures int) *sweep.Stage {
 	world := new(Recorder)
 	sc := scenario(world)
 	for _, name := range sc.MayRepeat {
@@ -92,8 +100,8 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike f
 	met, commits := map[string]int{}, 0
 	var tooMany context.CancelFunc
 	p.most = mostCommits
-	if strike != nil {
-		p.most *= 2
+	if failures > 0 {
+		p.most = 2*mostCommits + (failures-1)*mostRepeated
 	}
 	p.endless, tooMany = context.WithCancel(context.Background())
 	s := &sweep.Stage{
@@ -102,17 +110,22 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike f
 		Before: p.activate,
 		Decide: func(c storagetest.Call) storagetest.Fault {
 			now := call{words: p.words.read(c), write: c.Method == "Commit"}
+			now.step = now.write && !c.Batch.Urgent
 			met[now.words]++
 			now.nth = met[now.words]
 			p.calls = append(p.calls, now)
-			if now.write && !c.Batch.Urgent {
+			if now.step {
 				commits++
 			}
 			if commits > p.most {
 				tooMany()
 				return storagetest.ErrorBefore // a run that never waits would not end
 			}
-			if strike == nil || p.struck != "" || !strike(len(p.calls), now) {
+			if failures == 0 {
+				return storagetest.None
+			}
+			w, fails := strike(len(p.calls), now)
+			if !fails {
 				return storagetest.None
 			}
 			p.struck, p.wrote = now.words, now.write
@@ -133,7 +146,7 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike f
 		},
 		After: p.await,
 		Closing: func(ctx context.Context, s storage.Storage) {
-			p.effects, p.keyed = world.Effects(), world.keyed
+			p.effects, p.keyed, p.deaths = world.Effects(), world.keyed, world.deaths
 			p.countAttempts(ctx, s)
 			p.rename()
 			if sc.Check != nil {
@@ -142,10 +155,10 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike f
 		},
 		Tries:    1,
 		Lives:    1,
-		Patience: forever,
+		Patience: cmp.Or(sc.Timeout, forever),
 	}
-	if strike != nil {
-		s.Tries, s.Lives = 3, 6
+	if failures > 0 {
+		s.Tries, s.Lives = 3, 5+failures
 	}
 	if s.Store.Open == nil {
 		s.Store.Open = func(testing.TB) storage.Storage { return new(memory.Store) }

@@ -152,7 +152,8 @@ type Sender interface {
 // A Message is a signal without its type. Transports create one.
 type Message struct {
 	WorkflowID   string
-	Start        Start // instead of WorkflowID: starts it first if there is none
+	Start        Start   // instead of WorkflowID: starts it first if there is none
+	Token        *string // instead of WorkflowID: of the open hook that gets it, and Name is the hook's
 	Name         string
 	ID           *string       // nil: one is generated
 	Payload      any           // may be json.RawMessage
@@ -167,6 +168,8 @@ type Runner interface {
 	future.Runner
 	ReceiveSignal(Wait) future.Operation
 	ForwardSignal(Message) future.Operation
+	OpenHook(name, token string) future.Operation // its result is an Opened
+	DisposeHook(name, id string) future.Operation
 }
 
 // A Wait is one request to receive. Take is called with the payload, unless nothing

@@ -82,6 +82,10 @@ func happened(e checkpoint.Event) string {
 		return what + ": due"
 	case checkpoint.KindReceived:
 		return fmt.Sprintf("%s: received %s: %s", what, word(e.SignalID), payload(e.Result, e.Codec, most))
+	case checkpoint.KindAccepted:
+		return fmt.Sprintf("%s: accepted %s: %s", what, word(e.Key), payload(e.Result, e.Codec, most))
+	case checkpoint.KindAnswered:
+		return fmt.Sprintf("%s: answered %s%s", what, word(e.Key), because(e.Error))
 	case checkpoint.KindMissed:
 		return what + ": no signal in time"
 	case checkpoint.KindAsked:

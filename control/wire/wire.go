@@ -771,7 +771,9 @@ type ResumeHook struct {
 
 	// ResumeID Names the call, for repetitions.
 	ResumeID *string `json:"resumeId,omitempty"`
-	Token    string  `json:"token"`
+
+	// Token A secret, or an address that the workflow has chosen.
+	Token string `json:"token"`
 }
 
 // ResumeRun defines model for ResumeRun.

@@ -1,10 +1,12 @@
 package acceptance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/weft-go/weft/internal/digest"
@@ -24,6 +26,49 @@ type Incoming struct {
 	Data                 []byte
 	Digest               digest.Digest
 	Memory               time.Duration // minimum time for which its acceptance is remembered
+
+	// Resume is set if the signal resumes a hook.
+	Resume *Resume
+}
+
+// A Resume is what the acceptance of a signal to a hook depends on.
+type Resume struct {
+	TokenHash string
+	Address   []byte // of the open hook that has the token, as it is stored
+}
+
+// answers are the keys under which the answer to in's ID may be. The answer to a resume with an ID
+// belongs to the token: it is also there when the run is not any more.
+func (in *Incoming) answers() (ks [][]byte) {
+	if in.Resume != nil && !in.Generated {
+		ks = append(ks, keys.Resumed(in.Resume.TokenHash, in.ID))
+	}
+	if in.WorkflowID != "" {
+		ks = append(ks, keys.Accepted(in.WorkflowID, in.Name, in.ID))
+	}
+	return ks
+}
+
+// Standing returns the condition that the answer to in's ID is the one that is there now, or is there.
+func Standing(ctx context.Context, s storage.Storage, in *Incoming) (storage.Condition, error) {
+	key, raw, err := readAnswer(ctx, s, in)
+	if raw == nil {
+		return storage.Present(key), err
+	}
+	return storage.Equal(key, raw), err
+}
+
+// readAnswer reads the answer to in's ID; nil is none.
+func readAnswer(ctx context.Context, s storage.Storage, in *Incoming) (key, raw []byte, err error) {
+	for _, key = range in.answers() {
+		if raw, err = s.Get(ctx, key); err == nil {
+			return key, raw, nil
+		}
+		if !errors.Is(err, storage.ErrNotFound) {
+			return key, nil, err
+		}
+	}
+	return key, nil, nil
 }
 
 // SamePayload says that in and other, which have one ID, also have one payload.
@@ -93,6 +138,9 @@ type counter struct {
 // answer cannot be determined.
 func Earlier(ctx context.Context, s storage.Storage, in *Incoming) (signal.Accepted, bool, error) {
 	a, err := readAccepted(ctx, s, in)
+	if a == nil && err == nil && in.WorkflowID == "" {
+		return signal.Accepted{}, false, nil
+	}
 	if a == nil && err == nil {
 		_, err = s.Get(ctx, keys.Signal(in.WorkflowID, in.Name, in.ID))
 		switch {
@@ -108,7 +156,7 @@ func Earlier(ctx context.Context, s storage.Storage, in *Incoming) (signal.Accep
 	case a == nil:
 		return signal.Accepted{}, false, &signal.IndeterminateError{WorkflowID: in.WorkflowID, SignalName: in.Name, SignalID: in.ID, CorrelationID: ""}
 	case !a.identity().Same(in.Digest):
-		return signal.Accepted{}, false, in.Conflict()
+		return signal.Accepted{}, false, &signal.ConflictError{WorkflowID: a.WorkflowID, SignalName: a.SignalName, SignalID: a.SignalID}
 	}
 	answer := a.response()
 	answer.Repeated = !in.Generated
@@ -117,12 +165,8 @@ func Earlier(ctx context.Context, s storage.Storage, in *Incoming) (signal.Accep
 
 // readAccepted reads the accepted response of in's ID; nil is none.
 func readAccepted(ctx context.Context, s storage.Storage, in *Incoming) (*accepted, error) {
-	key := keys.Accepted(in.WorkflowID, in.Name, in.ID)
-	raw, err := s.Get(ctx, key)
-	if errors.Is(err, storage.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
+	key, raw, err := readAnswer(ctx, s, in)
+	if raw == nil {
 		return nil, err
 	}
 	var a accepted
@@ -184,7 +228,8 @@ func (d *Acceptance) Waiting() []Waiting {
 
 // Accept decides the acceptance of signals of one workflow. For each of them it writes
 // the payload, its place in the inbox, the accepted response and the entry by which
-// that expires, if there is no payload and no response. It also writes the counter, if
+// that expires, if there is no payload and no response. For a resume of a hook it also writes the
+// answer for the token, if the hook is still open. It also writes the counter, if
 // that is unchanged since it was read. No two of them may have one ID. The caller adds
 // its condition on the workflow.
 func Accept(ins []*Incoming, generation string, counted []byte, now time.Time) (*Acceptance, error) {
@@ -243,17 +288,23 @@ func (d *Acceptance) add(in *Incoming, consumed bool, generation string, seq uin
 	p := &Payload{generation, in.Codec, in.Data}
 	pl := &place{in.Name, in.ID, a.AcceptedAt, len(in.Data)}
 	d.Batch.If = append(d.Batch.If, storage.Absent(acceptedKey), storage.Absent(payloadKey))
-	records := []struct {
-		key []byte
-		v   any
-	}{
+	records := []sealing{
 		{acceptedKey, a},
 		{payloadKey, p},
 		{keys.Inbox(in.WorkflowID, seq), pl},
 	}
 	if consumed {
-		records = records[:1]
+		records = records[:1:1]
 		d.Batch.Ops = append(d.Batch.Ops, storage.Delete(payloadKey)) // it stays absent
+	}
+	if to := in.Resume; to != nil {
+		d.requireOpen(to)
+		if !in.Generated {
+			key := keys.Resumed(to.TokenHash, in.ID)
+			d.Batch.If = append(d.Batch.If, storage.Absent(key))
+			records = append(records, sealing{key, a})
+			d.Batch.Ops = append(d.Batch.Ops, storage.Put(keys.ExpiringResumed(expires, to.TokenHash, in.ID), nil))
+		}
 	}
 	for _, r := range records {
 		raw, err := record.Seal(r.key, version, r.v, nil)
@@ -267,6 +318,21 @@ func (d *Acceptance) add(in *Incoming, consumed bool, generation string, seq uin
 	w.Payload = p
 	d.Arrived = append(d.Arrived, Arrival{w, a.response()})
 	return nil
+}
+
+// sealing is a record to be stored.
+type sealing struct {
+	key []byte
+	v   any
+}
+
+// requireOpen adds the condition that a hook is open, unless it is there already. Two signals of one
+// acceptance that are for one token must be for one hook.
+func (d *Acceptance) requireOpen(to *Resume) {
+	open := storage.Equal(keys.HookAddress(to.TokenHash), to.Address)
+	if !slices.ContainsFunc(d.Batch.If, func(c storage.Condition) bool { return bytes.Equal(c.Key, open.Key) }) {
+		d.Batch.If = append(d.Batch.If, open)
+	}
 }
 
 // A Waiting is a signal in a workflow's inbox.

@@ -41,6 +41,14 @@ func TestGoldenRecords(t *testing.T) {
 				Canonical: bytes.Repeat([]byte{0xd2}, 32),
 			},
 		},
+		"resumed": {
+			Key: keys.Resumed(keys.TokenHash("invoice/7"), "evt:1"), Version: version, Empty: func() any { return new(accepted) },
+			Value: &accepted{
+				WorkflowID: "order-42", SignalName: "hook/hook_01JGZ3Q8X0000000000000000B", SignalID: "evt:1",
+				SignalStorageKey: string(keys.Signal("order-42", "hook/hook_01JGZ3Q8X0000000000000000B", "evt:1")),
+				AcceptedAt:       1767355200000000, ExpiresAt: 1767441600000000, Digest: bytes.Repeat([]byte{0xd1}, 32), Generation: gen,
+			},
+		},
 		"place": {
 			Key: keys.Inbox("order-42", 7), Version: version, Empty: func() any { return new(place) },
 			Value: &place{Name: "approved", ID: "evt:1"},
@@ -48,6 +56,30 @@ func TestGoldenRecords(t *testing.T) {
 		"place-told": {
 			Key: keys.Inbox("order-42", 7), Version: version, Empty: func() any { return new(place) },
 			Value: &place{"approved", "evt:1", 1767355200000000, 5},
+		},
+		"update": {
+			Key: keys.Update("order-42", "click-7"), Version: version, Empty: func() any { return new(Update) },
+			Value: &Update{Generation: gen, Name: "move", Codec: "cbor", Data: []byte(`"home"`), Digest: bytes.Repeat([]byte{0xd1}, 32),
+				Canonical: bytes.Repeat([]byte{0xd2}, 32), Seq: 7, At: 1767355200000000},
+		},
+		"answer-accepted": {
+			Key: keys.Answer("order-42", "click-7"), Version: version, Empty: func() any { return new(Answer) },
+			Value: &Answer{Generation: gen, Name: "move", State: Accepted, Digest: bytes.Repeat([]byte{0xd1}, 32), At: 1767355200000000},
+		},
+		"answer-completed": {
+			Key: keys.Answer("order-42", "click-7"), Version: version, Empty: func() any { return new(Answer) },
+			Value: &Answer{Generation: gen, Name: "move", State: Completed, Digest: bytes.Repeat([]byte{0xd1}, 32), Canonical: bytes.Repeat([]byte{0xd2}, 32),
+				At: 1767355200000000, ExpiresAt: 1767441600000000, Codec: "cbor", Data: []byte(`"T-1"`)},
+		},
+		"answer-failed": {
+			Key: keys.Answer("order-42", "click-7"), Version: version, Empty: func() any { return new(Answer) },
+			Value: &Answer{Generation: gen, Name: "move", State: Failed, Digest: bytes.Repeat([]byte{0xd1}, 32),
+				At: 1767355200000000, ExpiresAt: 1767441600000000, Error: "panic: oh", Stack: "main.go:1", Sentinel: "oh"},
+		},
+		"answer-rejected": {
+			Key: keys.Answer("order-42", "click-7"), Version: version, Empty: func() any { return new(Answer) },
+			Value: &Answer{Generation: gen, Name: "move", State: Rejected, Digest: bytes.Repeat([]byte{0xd1}, 32),
+				At: 1767355200000000, ExpiresAt: 1767441600000000, Error: "shipped", Sentinel: "shipped"},
 		},
 		"counter": {
 			Key: keys.SignalCounter("order-42"), Version: version, Empty: func() any { return new(counter) },

@@ -30,15 +30,10 @@ func Remember(ctx context.Context, s storage.Storage, entry []byte, now time.Tim
 
 func outlived(ctx context.Context, s storage.Storage, entry []byte, now time.Time, keep bool) (storage.Batch, error) {
 	b := storage.Batch{Ops: []storage.Op{storage.Delete(entry)}}
-	_, names, err := keys.Expiring(entry)
-	if err == nil && len(names) != 3 {
-		err = fmt.Errorf("%w: key %q", storage.ErrCorrupt, entry)
-	}
+	key, again, err := expiring(entry)
 	if err != nil {
 		return b, err
 	}
-	id, name, signalID := names[0], names[1], names[2]
-	key := keys.Accepted(id, name, signalID)
 	raw, err := s.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
 		return b, nil // purged
@@ -54,17 +49,34 @@ func outlived(ctx context.Context, s storage.Storage, entry []byte, now time.Tim
 		return b, nil // of a later acceptance, which has its own entry
 	}
 	b.If = append(b.If, storage.Equal(key, raw))
-	_, err = s.Get(ctx, keys.Signal(id, name, signalID))
+	_, err = s.Get(ctx, keys.Signal(a.WorkflowID, a.SignalName, a.SignalID))
 	switch {
 	case errors.Is(err, storage.ErrNotFound) && !keep:
 		b.Ops = append(b.Ops, storage.Delete(key))
 	case err != nil && !errors.Is(err, storage.ErrNotFound):
 		return b, err
 	default:
-		again := now.Add(max(saturate.Times(a.ExpiresAt-a.AcceptedAt, time.Microsecond), time.Minute))
-		b.Ops = append(b.Ops, storage.Put(keys.ExpiringSignal(again, id, name, signalID), nil))
+		later := now.Add(max(saturate.Times(a.ExpiresAt-a.AcceptedAt, time.Microsecond), time.Minute))
+		b.Ops = append(b.Ops, storage.Put(again(later), nil))
 	}
 	return b, nil
+}
+
+// expiring returns the key of the accepted response that an entry is about, and how the entry is put
+// off.
+func expiring(entry []byte) (key []byte, again func(at time.Time) []byte, err error) {
+	kind, names, err := keys.Expiring(entry)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case kind == "sig" && len(names) == 3:
+		id, name, signalID := names[0], names[1], names[2]
+		return keys.Accepted(id, name, signalID), func(at time.Time) []byte { return keys.ExpiringSignal(at, id, name, signalID) }, nil
+	case kind == "hres" && len(names) == 2:
+		hash, signalID := names[0], names[1]
+		return keys.Resumed(hash, signalID), func(at time.Time) []byte { return keys.ExpiringResumed(at, hash, signalID) }, nil
+	}
+	return nil, nil, fmt.Errorf("%w: key %q", storage.ErrCorrupt, entry)
 }
 
 // Remembers reports whether an accepted response of a signal of the workflow has not expired yet.

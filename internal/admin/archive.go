@@ -8,8 +8,10 @@ import (
 	"math"
 	"time"
 
+	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/run"
 )
 
 // An ArchiveError means that Config.Archive has not taken a workflow, which therefore stays.
@@ -30,8 +32,7 @@ var (
 	errIgnores = errors.New("engine: Config.Archive ignores the end of its context, and is abandoned")
 )
 
-// archive hands wf, which has ended, to Config.Archive, if there is one. The function reads what
-// this goroutine exports, in a goroutine of its own, because it may end that or never return.
+// archive hands wf, which has ended, to Config.Archive, if there is one.
 func (e *Admin) archive(ctx context.Context, wf *journal.Workflow) error {
 	if e.Archive == nil {
 		return nil
@@ -40,6 +41,18 @@ func (e *Admin) archive(ctx context.Context, wf *journal.Workflow) error {
 	if err != nil {
 		return err
 	}
+	return e.handOver(ctx, info, wf, math.MaxUint64) // all of it: the workflow has ended
+}
+
+// ArchiveLife hands the present life of wf, a run that is about to continue as new, to Config.Archive.
+// head is its last checkpoint.
+func (e *Admin) ArchiveLife(ctx context.Context, wf *journal.Workflow, head uint64) error {
+	return e.handOver(ctx, run.InfoOf(wf), wf, head)
+}
+
+// handOver calls Config.Archive with the history of wf up to the checkpoint head. The function reads
+// what this goroutine exports, in a goroutine of its own, because it may end that or never return.
+func (e *Admin) handOver(ctx context.Context, info weft.Info, wf *journal.Workflow, head uint64) error {
 	in, err := journal.ReadInput(ctx, e.Store, wf)
 	if err != nil {
 		return err
@@ -58,7 +71,7 @@ func (e *Admin) archive(ctx context.Context, wf *journal.Workflow) error {
 		}()
 		err = e.Archive(ctx, info, reader)
 	}()
-	err = e.export(ctx, &snapshot{wf, in, math.MaxUint64}, writer) // all of it: the workflow has ended
+	err = e.export(ctx, &snapshot{wf, in, head}, writer)
 	writer.CloseWithError(err)
 	if errors.Is(err, errUnread) { // it need not read to the end
 		err = nil

@@ -2,11 +2,9 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"io"
 	"iter"
 
-	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/export"
 	"github.com/weft-go/weft/internal/journal"
@@ -16,11 +14,10 @@ import (
 // Export is Engine.Export.
 func (e *Admin) Export(ctx context.Context, id string, w io.Writer) error {
 	out := &counting{Writer: w}
-	for tries := 1; ; tries++ {
-		if err := e.exportLife(ctx, id, out); !errors.Is(err, weft.ErrBusy) || out.written || tries == mostTries {
-			return err
-		}
-	}
+	return readLife(func() (begun bool, err error) {
+		err = e.exportLife(ctx, id, out)
+		return out.written, err
+	})
 }
 
 // A counting writer notes whether anything was written.
@@ -100,6 +97,7 @@ func (s *snapshot) preamble() export.Preamble {
 		Started:    wf.Began(),
 		Life:       wf.Life,
 		First:      wf.First,
+		Updates:    wf.Updates,
 		Codec:      in.Codec,
 	}
 	for _, r := range wf.Retries {

@@ -163,28 +163,38 @@ func (e *Admin) leftAlone(ctx context.Context, wf *journal.Workflow, who *roster
 // History is Engine.History.
 func (e *Admin) History(ctx context.Context, id string) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
-		for tries := 1; ; tries++ {
+		err := readLife(func() (begun bool, err error) {
 			wf, err := e.Load(ctx, id)
 			if err != nil {
-				yield(checkpoint.Checkpoint{}, err)
-				return
+				return false, err
 			}
-			begun, again := false, false
 			for c, err := range e.HistoryOf(ctx, wf) {
-				if again = errors.Is(err, weft.ErrBusy) && !begun && tries < mostTries; again {
-					break
+				if err != nil {
+					return begun, err
 				}
-				if begun = true; !yield(c, err) || err != nil {
-					return
+				if begun = true; !yield(c, nil) {
+					return true, nil
 				}
 			}
-			if !again {
-				return
-			}
+			return begun, nil
+		})
+		if err != nil {
+			yield(checkpoint.Checkpoint{}, err)
 		}
 	}
 }
 
-// mostTries is how often the history of a run that continues as new meanwhile is read from its
-// beginning.
+// mostTries is how often a run that continues as new meanwhile is read from its beginning.
 const mostTries = 10
+
+// readLife calls read, which reads a run and its history, again if the run has continued as new
+// meanwhile. begun says that something was passed on that cannot be taken back. The error is ErrBusy
+// if the run has continued after that, or each time.
+func readLife(read func() (begun bool, err error)) error {
+	for tries := 1; ; tries++ {
+		begun, err := read()
+		if !errors.Is(err, weft.ErrBusy) || begun || tries == mostTries {
+			return err
+		}
+	}
+}

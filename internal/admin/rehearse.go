@@ -68,7 +68,7 @@ const mostTurn = time.Minute
 func (e *Admin) rehearse(ctx context.Context, id string) (why, err error) {
 	s, history, err := e.readHistory(ctx, id)
 	switch {
-	case record.Damaged(err):
+	case record.Damaged(err), errors.Is(err, weft.ErrBusy):
 		return err, nil
 	case err != nil:
 		return nil, err
@@ -85,20 +85,22 @@ func (e *Admin) rehearse(ctx context.Context, id string) (why, err error) {
 	return why, nil
 }
 
-// readHistory reads a workflow and its history.
-func (e *Admin) readHistory(ctx context.Context, id string) (*snapshot, []checkpoint.Checkpoint, error) {
-	s, err := e.snapshot(ctx, id)
-	if err != nil {
-		return nil, nil, err
-	}
-	var history []checkpoint.Checkpoint
-	for c, err := range e.historyOf(ctx, s) {
-		if err != nil {
-			return nil, nil, err
+// readHistory reads a workflow and its history. See readLife.
+func (e *Admin) readHistory(ctx context.Context, id string) (s *snapshot, history []checkpoint.Checkpoint, _ error) {
+	err := readLife(func() (begun bool, err error) {
+		history = nil
+		if s, err = e.snapshot(ctx, id); err != nil {
+			return false, err
 		}
-		history = append(history, c)
-	}
-	return s, history, nil
+		for c, err := range e.historyOf(ctx, s) {
+			if err != nil {
+				return false, err
+			}
+			history = append(history, c)
+		}
+		return false, nil
+	})
+	return s, history, err
 }
 
 // ExportSample is Engine.ExportSample.
@@ -115,8 +117,8 @@ func (e *Admin) ExportSample(ctx context.Context, f weft.Filter, each int, creat
 			return err
 		}
 		s, history, err := e.readHistory(ctx, info.ID)
-		if errors.Is(err, weft.ErrNotFound) {
-			continue // it was purged meanwhile
+		if errors.Is(err, weft.ErrNotFound) || errors.Is(err, weft.ErrBusy) {
+			continue // it was purged meanwhile, or continues as new all the time
 		}
 		if err != nil {
 			return err

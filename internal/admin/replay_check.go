@@ -37,7 +37,7 @@ func replay(ctx context.Context, w *worker.Worker, p export.Preamble, checkpoint
 	defer context.AfterFunc(ctx, func() { l.Cancel(context.Cause(ctx)) })()
 
 	wf := &journal.Workflow{ID: p.ID, Type: p.Workflow, Generation: p.Generation, Status: checkpoint.StatusRunning, StartedAt: journal.Micro(p.Started), Needs: p.Needs,
-		Life: p.Life, First: p.First, LifeAt: journal.Micro(p.Started)}
+		Life: p.Life, First: p.First, Updates: p.Updates, LifeAt: journal.Micro(p.Started)}
 	if err := wf.Understood(); err != nil {
 		return fmt.Errorf("engine: replay: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -105,7 +106,35 @@ func (e *Admin) retryFailed(ctx context.Context, wf *journal.Workflow, verb jour
 		return nil, err
 	}
 	w.Batch.If = append(w.Batch.If, conditions...)
-	return w, e.catchUp(ctx, wf, w)
+	hooks, err := e.reopen(ctx, wf, w)
+	if err != nil {
+		return nil, err
+	}
+	return w, e.catchUp(ctx, wf, w, hooks)
+}
+
+// reopen adds to a retry of wf that the hooks that were open at the end of wf have their tokens again,
+// and returns how many there are. If another hook has one of the tokens, the error wraps a
+// *signal.TokenError.
+func (e *Admin) reopen(ctx context.Context, wf *journal.Workflow, w *journal.Write) (n int, err error) {
+	hooks, err := journal.Hooks(ctx, e.Store, wf)
+	if err != nil {
+		return 0, err
+	}
+	for _, h := range hooks {
+		switch holder, err := journal.ReadHookAddress(ctx, e.Store, h.TokenHash); {
+		case err != nil:
+			return 0, err
+		case holder != nil:
+			return 0, fmt.Errorf("engine: resume %q: its hook %s: %w", wf.ID, h.Name, &signal.TokenError{WorkflowID: holder.WorkflowID})
+		}
+		free, put, err := h.Occupy(wf)
+		if err != nil {
+			return 0, err
+		}
+		w.Batch.If, w.Batch.Ops = append(w.Batch.If, free), append(w.Batch.Ops, put)
+	}
+	return len(hooks), nil
 }
 
 // told reports whether wf is a child whose parent has been told how it ended, or will be.
@@ -136,7 +165,7 @@ func (e *Admin) told(ctx context.Context, wf *journal.Workflow) (told bool, cond
 
 // catchUp adds to a retry of wf the ends of children that were not delivered to wf because
 // it had ended before them.
-func (e *Admin) catchUp(ctx context.Context, wf *journal.Workflow, w *journal.Write) error {
+func (e *Admin) catchUp(ctx context.Context, wf *journal.Workflow, w *journal.Write, hooks int) error {
 	open := 0
 	for entry, err := range storage.All(ctx, e.Store, keys.ChildrenOf(wf.ID)) {
 		if err != nil {
@@ -153,7 +182,7 @@ func (e *Admin) catchUp(ctx context.Context, wf *journal.Workflow, w *journal.Wr
 		if c.Parent != wf.Generation || c.End != nil || wf.Former(operation) {
 			continue
 		}
-		if open++; open > run.MostKids || 4*open > e.MaxOps-run.Spare {
+		if open++; open > run.MostKids || 4*open+2*hooks > e.MaxOps-run.Spare {
 			return fmt.Errorf("%w: resume %q: more than %d of its children had not ended when it failed", weft.ErrNotApplicable, wf.ID, open-1)
 		}
 		if err := e.tellEnd(ctx, wf, c, w); err != nil {

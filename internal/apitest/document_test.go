@@ -376,7 +376,7 @@ func TestChecker(t *testing.T) {
 		"no operation":               {nil, 200, good, body},
 		"405 without Allow":          {nil, 405, with("Content-Type", "application/problem+json"), problem("method_not_allowed")},
 		"429 without Retry-After":    {op, 429, with("Content-Type", "application/problem+json"), problem("rate_limited")},
-		"an operation that is later": {d.byID("hooks.resume"), 200, good, body},
+		"an operation that is later": {d.byID("runs.stream"), 200, good, body},
 	} {
 		if problems := d.check(c.op, c.status, c.h, c.body); problems == nil {
 			t.Errorf("%s is not found", name)

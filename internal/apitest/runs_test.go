@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weft-go/weft/control"
 	"github.com/weft-go/weft/control/wire"
@@ -288,6 +289,35 @@ func TestSignals(t *testing.T) {
 		}
 		s.refusal(s.post("/v1/runs/by-signal/signals/approved", "", members{"payload": 8, "signalId": "evt_9", "start": members{"workflowName": "echo"}}, 409), 409, "run_exists")
 		s.refusal(s.post("/v1/runs/x/signals/approved", "", members{"start": members{"workflowName": "nothing"}}, 400), 400, "unknown_workflow")
+	})
+}
+
+func TestHooks(t *testing.T) {
+	onStores(t, func(t *testing.T, store storage.Storage) {
+		s := serve(t, store)
+		run := s.start("invoice", "invoice/7")
+		for range 1000 { // until it is open
+			if strings.Contains(string(s.get("/v1/runs/"+run+"/events", 200).body), `"opened"`) {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		const path = "/v1/hooks/resume"
+		body := members{"token": "invoice/7", "payload": members{"receipt": "r1"}, "resumeId": "evt_1"}
+		first := s.post(path, "", body, 200)
+		if got := decode[wire.SignalAccepted](t, first); got.WorkflowID != run || got.SignalID != "evt_1" {
+			t.Errorf("accepted %+v", got)
+		}
+		if got := s.ended(run); string(got.Result) != `{"receipt":"r1"}` {
+			t.Errorf("the result is %s", got.Result)
+		}
+		if again := s.post(path, "", body, 200); string(again.body) != string(first.body) {
+			t.Errorf("the repetition was answered %s, want %s", again.body, first.body)
+		}
+		s.refusal(s.post(path, "", members{"token": "invoice/7", "payload": 2, "resumeId": "evt_1"}, 409), 409, "SignalPayloadConflict")
+		s.refusal(s.post(path, "", members{"token": "invoice/7", "payload": 2}, 404), 404, "not_found")
+		s.refusal(s.post(path, "", members{"token": "none"}, 404), 404, "not_found")
+		s.refusal(s.post(path, "", `{"token":""}`, 400), 400, "invalid_request")
 	})
 }
 

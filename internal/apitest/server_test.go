@@ -171,7 +171,17 @@ var (
 		Settle:          time.Millisecond,
 		OnIndeterminate: activity.AwaitOperator,
 	}
-	workflows = []engine.Definition{checkout, collect, echo, refused, doubtful}
+	// invoice returns what resumes its hook.
+	invoice = &engine.Workflow[string, json.RawMessage]{Name: "invoice", Func: func(run *engine.Run, token string) (json.RawMessage, error) {
+		hook := &signal.Hook[json.RawMessage]{Name: "paid"}
+		h, err := hook.Open(run, &signal.HookOptions{Token: token})
+		if err != nil {
+			return nil, err
+		}
+		return h.Receive(run)
+	}}
+
+	workflows = []engine.Definition{checkout, invoice, collect, echo, refused, doubtful}
 )
 
 // A request is one of HTTP.

@@ -24,8 +24,8 @@ const (
 	first   = 1
 	choices = 2 // of versions of changes
 	lives   = 3 // of runs that have continued as new
-	resets  = 4 // of runs that were reset
-	latest  = resets
+	asks    = 4 // of runs that were reset, or have continued as new and had updates before
+	latest  = asks
 )
 
 // A Preamble is the first line of an exported history.
@@ -40,10 +40,11 @@ type Preamble struct {
 	Versions   []Choice          `json:"versions,omitempty"`
 	Resets     []Reset           `json:"resets,omitempty"` // since version 4
 	Started    time.Time         `json:"started,omitzero"`
-	Life       int               `json:"life,omitempty"`  // see journal.Workflow, as is First
-	First      uint64            `json:"first,omitempty"` // since version 3
-	Input      json.RawMessage   `json:"input,omitempty"` // if it is valid JSON
-	Data       []byte            `json:"data,omitempty"`  // the input otherwise
+	Life       int               `json:"life,omitempty"`    // see journal.Workflow, as is First
+	First      uint64            `json:"first,omitempty"`   // since version 3
+	Updates    int               `json:"updates,omitempty"` // likewise, since version 4
+	Input      json.RawMessage   `json:"input,omitempty"`   // if it is valid JSON
+	Data       []byte            `json:"data,omitempty"`    // the input otherwise
 	Codec      string            `json:"codec,omitempty"`
 }
 
@@ -153,8 +154,8 @@ func Write(w io.Writer, p Preamble, checkpoints iter.Seq2[checkpoint.Checkpoint,
 	if p.Life > 0 {
 		p.History = lives
 	}
-	if len(p.Resets) > 0 {
-		p.History = resets
+	if p.Updates > 0 || len(p.Resets) > 0 {
+		p.History = asks
 	}
 	buffered := bufio.NewWriter(w)
 	lines := json.NewEncoder(buffered)

@@ -30,6 +30,11 @@ type Intake struct {
 
 // SendSignal is Engine.SendSignal.
 func (e *Intake) SendSignal(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+	if m.Token != nil {
+		call := waiting.New(ctx, "resume of hook", m.Name)
+		a, err := e.resume(call, m)
+		return a, call.Explain(err)
+	}
 	id := m.WorkflowID
 	if r, ok := m.Start.(*weft.StartRequest); ok && r != nil {
 		id = r.ID
@@ -206,15 +211,15 @@ func (l *sends) next(id string) {
 
 // gather adds to batch the sends that have joined the line, up to the limits of one
 // commit.
-func (l *sends) gather(id string, batch []*sending, count, bytes int) []*sending {
+func (l *sends) gather(id string, batch []*sending, ops, bytes int) []*sending {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range batch {
-		bytes -= len(s.in.Data)
+		ops, bytes = ops-s.ops(), bytes-len(s.in.Data)
 	}
 	line := l.lines[id]
-	for len(line) > 0 && len(batch) < count && len(line[0].in.Data) <= bytes {
-		bytes -= len(line[0].in.Data)
+	for len(line) > 0 && len(batch) < mostSends && line[0].ops() <= ops && len(line[0].in.Data) <= bytes {
+		ops, bytes = ops-line[0].ops(), bytes-len(line[0].in.Data)
 		batch, line = append(batch, line[0]), line[1:]
 	}
 	l.lines[id] = line
@@ -241,17 +246,22 @@ func (l *sends) pass(id string, open []*sending) {
 // mostSends is the maximum number of signals accepted in one commit.
 const mostSends = 250
 
+// ops is how many conditions and operations s has in a batch at most, with its share of those that
+// the batch has anyway.
+func (s *sending) ops() int {
+	if s.in.Resume != nil {
+		return 12
+	}
+	return 8
+}
+
 // lead commits s and those behind it until s is answered.
 func (e *Intake) lead(ctx context.Context, s *sending) {
-	id, count := s.in.WorkflowID, mostSends
-	if most := e.Store.Capabilities().MaxBatch.Ops; most > 0 {
-		count = max(1, min(count, most/8)) // each signal has conditions and operations, and so has the batch
-	}
-	open := []*sending{s}
+	id, open := s.in.WorkflowID, []*sending{s}
 	for wait, most := time.Microsecond, time.Second; ; wait = min(4*wait, most) { // the first wait is almost none
 		var lost bool
 		var err error
-		open, lost, err = e.round(ctx, id, e.sends.gather(id, open, count, e.MaxBytes))
+		open, lost, err = e.round(ctx, id, e.sends.gather(id, open, e.MaxOps, e.MaxBytes))
 		if s.answered {
 			break
 		}
@@ -277,7 +287,10 @@ func (e *Intake) round(ctx context.Context, id string, batch []*sending) (open [
 	for i, s := range batch {
 		answered := false
 		if s.look {
-			if answered, err = e.replay(ctx, s); err != nil {
+			if answered, err = e.replay(ctx, s); err == nil && !answered {
+				answered, err = e.moved(ctx, s)
+			}
+			if err != nil {
 				return append(open, batch[i:]...), false, err
 			}
 		}
@@ -359,12 +372,8 @@ func (e *Intake) standing(ctx context.Context, in *acceptance.Incoming) ([]stora
 	if !e.Staged {
 		return nil, nil
 	}
-	key := keys.Accepted(in.WorkflowID, in.Name, in.ID)
-	raw, err := e.Store.Get(ctx, key)
-	if errors.Is(err, storage.ErrNotFound) {
-		return []storage.Condition{storage.Present(key)}, nil
-	}
-	return []storage.Condition{storage.Equal(key, raw)}, err
+	c, err := acceptance.Standing(ctx, e.Store, in)
+	return []storage.Condition{c}, err
 }
 
 // addressOf returns the address for batch: the last known one if this engine executes the
@@ -411,6 +420,7 @@ func (e *Intake) thinks(wf *journal.Workflow, batch []*sending) bool {
 // returns those that have to be checked and decided again: only the recorded acceptance
 // shows what was written. lost reports a conflict.
 func (e *Intake) accept(ctx context.Context, to run.Address, batch []*sending) (open []*sending, lost bool) {
+	batch, open = together(batch)
 	var ins []*acceptance.Incoming
 	first := map[[2]string]int{} // of name and ID: the place in ins
 	var untried []*sending

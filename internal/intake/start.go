@@ -37,6 +37,8 @@ type startCall struct {
 	first    *acceptance.Incoming // accepted in the same commit; nil: none
 	accepted signal.Accepted      // the answer to first, if there is one
 
+	update *run.UpdateCall // admitted in the same commit; nil: none
+
 	giveUp context.CancelCauseFunc
 }
 
@@ -137,8 +139,14 @@ func (s *startCall) try(ctx context.Context) (info weft.Info, again bool, err er
 	return weft.Info{}, false, fmt.Errorf("engine: start %q: %w", s.Workflow.ID, err)
 }
 
-// accept adds the acceptance of the first signal to the start.
+// accept adds the acceptance of the first signal, or the admission of an update, to the start.
 func (s *startCall) accept(w *journal.Write) (signal.Accepted, error) {
+	if u := s.update; u != nil {
+		b, err := acceptance.Admit(u.WorkflowID, u.Record(s.Workflow.Generation, s.intake.Now()), nil)
+		w.Batch.If = append(w.Batch.If, b.If...)
+		w.Batch.Ops = append(w.Batch.Ops, b.Ops...)
+		return signal.Accepted{}, err
+	}
 	if s.first == nil {
 		return signal.Accepted{}, nil
 	}

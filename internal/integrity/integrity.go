@@ -21,8 +21,12 @@
 //     workflow that exists.
 //   - A signal that waits was accepted, and has one place in the inbox. Each place has a signal
 //     that waits.
-//   - An accepted signal and a tombstone have an entry that says when they expire (exp).
+//   - An update waits, or was accepted or refused, but not both. A workflow with one says so. One that
+//     was accepted, or whose workflow was not terminated, is answered before the workflow ends.
+//   - An accepted signal, the answer to an update, and a tombstone have an entry that says when they expire (exp).
 //     Nothing is left long after that.
+//   - A token belongs to a hook of a run that has not ended, and each hook (hk) of such a run has its
+//     token. A run with hooks says that it needs them.
 //   - A run has no checkpoint and no record of an operation (act, beat, kid) of an earlier life,
 //     unless an entry (exp) says when these are removed.
 //   - The entry that says when to look at a schedule (due) exists if its record names one. One that
@@ -142,6 +146,11 @@ var families = map[string]struct {
 	"sigres": {[]int{4}, (*checked).accepted},
 	"sigseq": {[]int{2}, func(c *checked, e entry) { c.belongs(e) }},
 	"inbox":  {[]int{3}, (*checked).place},
+	"hook":   {[]int{2}, (*checked).hookAddress},
+	"hk":     {[]int{3}, (*checked).hook},
+	"hres":   {[]int{3}, (*checked).resumed},
+	"upd":    {[]int{3}, (*checked).update},
+	"upr":    {[]int{3}, (*checked).answer},
 	"exp":    {[]int{5, 6}, (*checked).expires},
 	"eng":    {[]int{2}, nil},
 	"dep":    {[]int{2}, (*checked).deployment},
@@ -381,6 +390,46 @@ func (c *checked) place(e entry) {
 	}
 }
 
+func (c *checked) update(e entry) {
+	wf := c.belongs(e)
+	if wf == nil {
+		return
+	}
+	u, err := acceptance.OpenUpdate(e.Entry)
+	switch {
+	case err != nil:
+		c.wrong(e.Key, "%v", err)
+	case u.Generation != wf.Generation:
+		c.wrong(e.Key, "it is of generation %s of the workflow, which has generation %s", u.Generation, wf.Generation)
+	case c.has(keys.Answer(wf.ID, u.ID)):
+		c.wrong(e.Key, "the update waits, and was accepted or refused")
+	case !wf.Updated():
+		c.wrong(e.Key, "the workflow does not say that it has an update")
+	}
+}
+
+func (c *checked) answer(e entry) {
+	wf := c.belongs(e)
+	if wf == nil {
+		return
+	}
+	a, err := acceptance.OpenAnswer(e.Entry)
+	switch {
+	case err != nil:
+		c.wrong(e.Key, "%v", err)
+	case a.Generation != wf.Generation:
+		c.wrong(e.Key, "it is of generation %s of the workflow, which has generation %s", a.Generation, wf.Generation)
+	case !wf.Updated():
+		c.wrong(e.Key, "the workflow does not say that it has an update")
+	case a.State == acceptance.Accepted:
+		if wf.Status.Terminal() && (wf.Cancel == nil || !wf.Cancel.Terminated) {
+			c.wrong(e.Key, "the update was accepted and not answered, and the workflow is %s", wf.Status)
+		}
+	case !c.expiring[string(storage.AppendKey([]byte("upd:"), e.parts[1:]...))]:
+		c.wrong(e.Key, "no entry says when the answer expires")
+	}
+}
+
 func (c *checked) accepted(e entry) {
 	if c.belongs(e) == nil {
 		return
@@ -394,6 +443,46 @@ func (c *checked) accepted(e entry) {
 		c.wrong(e.Key, "its response is of another signal: %+v", a)
 	}
 	if !c.expiring[string(storage.AppendKey([]byte("sig:"), e.parts[1:]...))] {
+		c.wrong(e.Key, "no entry says when it expires")
+	}
+}
+
+func (c *checked) hookAddress(e entry) {
+	a, err := journal.OpenHookAddress(e.Entry)
+	if err != nil {
+		c.wrong(e.Key, "%v", err)
+		return
+	}
+	wf := c.workflows[a.WorkflowID]
+	switch {
+	case wf == nil || wf.Tombstone() || wf.Status.Terminal() || !a.Of(wf):
+		c.wrong(e.Key, "workflow %q, which has this token, has ended", a.WorkflowID)
+	case !c.has(keys.Hook(a.WorkflowID, a.HookID)):
+		c.wrong(e.Key, "workflow %q has no hook %s", a.WorkflowID, a.HookID)
+	}
+}
+
+func (c *checked) hook(e entry) {
+	wf := c.belongs(e)
+	h, err := journal.OpenHook(e.Entry)
+	switch {
+	case err != nil:
+		c.wrong(e.Key, "%v", err)
+	case wf == nil:
+	case h.Generation != wf.Generation:
+		c.wrong(e.Key, "it is of generation %s of the workflow, which has generation %s", h.Generation, wf.Generation)
+	case !wf.HasHooks():
+		c.wrong(e.Key, "the workflow does not say that it needs hooks: %v", wf.Needs)
+	case !wf.Status.Terminal() && !c.has(keys.HookAddress(h.TokenHash)):
+		c.wrong(e.Key, "the hook is open, and nothing has its token")
+	}
+}
+
+func (c *checked) resumed(e entry) {
+	if _, err := acceptance.OpenAccepted(e.Entry); err != nil {
+		c.wrong(e.Key, "%v", err)
+	}
+	if !c.expiring[string(storage.AppendKey([]byte("hres:"), e.parts[1:]...))] {
 		c.wrong(e.Key, "no entry says when it expires")
 	}
 }

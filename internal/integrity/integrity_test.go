@@ -32,9 +32,18 @@ var (
 			return activity.NotCompleted[string](), nil
 		},
 	}
-	quick = &engine.Workflow[string, string]{Name: "quick", Func: func(*engine.Run, string) (string, error) { return "done", nil }}
-	waits = &engine.Workflow[string, string]{Name: "waits", Func: func(run *engine.Run, in string) (string, error) {
+	change = &engine.Update[int, int]{Name: "change"}
+	quick  = &engine.Workflow[string, string]{Name: "quick", Func: func(*engine.Run, string) (string, error) { return "done", nil }}
+	waits  = &engine.Workflow[string, string]{Name: "waits", Func: func(run *engine.Run, in string) (string, error) {
 		if _, err := charge.Do(run, in); err != nil {
+			return "", err
+		}
+		if err := change.Handle(run, nil, func(run *engine.Run, n int) (int, error) {
+			if n > 1 {
+				return n, run.Sleep(time.Hour)
+			}
+			return n, nil
+		}); err != nil {
 			return "", err
 		}
 		return "", run.Sleep(24 * time.Hour)
@@ -83,6 +92,14 @@ func populated(t *testing.T) map[string][]byte {
 	time.Sleep(time.Minute)
 	must(queued.Start(ctx, e, "second", "k"))
 	must(approved.Send(ctx, e, "first", "yes", &signal.Options{ID: "evt_1"}))
+	must(change.Call(ctx, e, "first", 1, &engine.UpdateOptions{ID: "one"}))
+	for id, n := range map[string]int{"first": 2, "busy": 3} { // one is in progress, the other waits
+		soon, cancel := context.WithTimeout(ctx, time.Minute)
+		if _, err := change.Call(soon, e, id, n, &engine.UpdateOptions{ID: "other"}); err == nil {
+			t.Fatal("the update is answered")
+		}
+		cancel()
+	}
 	time.Sleep(time.Minute)
 	all := map[string][]byte{}
 	for entry, err := range storage.All(ctx, s, storage.Range{}) {
@@ -222,6 +239,20 @@ func TestCheck(t *testing.T) {
 					}
 				}
 			}, "sigres:first:approved:evt_1: no entry says when it expires"},
+			{"an update of nothing", move("upd:", "upd:ghost:x"), "no such workflow"},
+			{"an update of another generation", change("busy", func(wf *journal.Workflow) { wf.Generation = "G" }), "upd:busy:other: it is of generation"},
+			{"an update that waits and is answered", func(m map[string][]byte) { m["upr:busy:other"] = m["upr:first:one"] }, "the update waits, and was accepted or refused"},
+			{"an update that is not noted", change("busy", func(wf *journal.Workflow) { wf.Needs = nil }), "upd:busy:other: the workflow does not say that it has an update"},
+			{"an answer that is not noted", change("first", func(wf *journal.Workflow) { wf.Needs = nil }), "upr:first:one: the workflow does not say that it has an update"},
+			{"an answer of another generation", change("first", func(wf *journal.Workflow) { wf.Generation = "G" }), "upr:first:one: it is of generation"},
+			{"an update that is not answered at the end", change("first", func(wf *journal.Workflow) { wf.Status = checkpoint.StatusFailed }), "accepted and not answered, and the workflow is failed"},
+			{"an answer that never expires", func(m map[string][]byte) {
+				for k := range m {
+					if strings.HasPrefix(k, "exp:") && strings.Contains(k, ":upd:") {
+						delete(m, k)
+					}
+				}
+			}, "upr:first:one: no entry says when the answer expires"},
 			{"a counter of nothing", move("sigseq:", "sigseq:ghost"), "no such workflow"},
 			{"a progress of nothing", func(m map[string][]byte) { m["beat:ghost:1"] = nil }, "no such workflow"},
 			{"a deployment that is damaged", func(m map[string][]byte) { m["dep:blue"] = []byte("x") }, "dep:blue"},

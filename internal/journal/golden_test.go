@@ -70,6 +70,9 @@ func TestGoldenRecords(t *testing.T) {
 	later.Resumed, later.Needs = 1767355200000005, []string{"lives"}
 	reset := running
 	reset.Resets, reset.Needs = []Reset{{Before: "3", Point: Place{Checkpoint: 1856226398208001, Event: 2}, To: 1856226398208009, At: 1767355200000007}}, []string{"resets"}
+	updated := parked
+	updated.Handles, updated.Updates = []string{"move"}, 4
+	updated.Update()
 	protected := completed
 	protected.Protect(Protection{By: "law", Reason: "case 7", At: 1767355200000006})
 	delayed := pending
@@ -78,7 +81,11 @@ func TestGoldenRecords(t *testing.T) {
 	ofSchedule := pending
 	ofSchedule.Schedule = "report"
 
+	hooked := running
+	hooked.OpensHook()
+
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
+		"workflow-hooked":      wf(hooked),
 		"workflow-protected":   wf(protected),
 		"workflow-delayed":     wf(delayed),
 		"workflow-scheduled":   wf(ofSchedule),
@@ -87,6 +94,7 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-versioned":   wf(versioned),
 		"workflow-canonical":   wf(canonical),
 		"workflow-life":        wf(later),
+		"workflow-updated":     wf(updated),
 		"workflow-pending":     wf(pending),
 		"workflow-running":     wf(running),
 		"workflow-asked":       wf(asked),
@@ -109,6 +117,14 @@ func TestGoldenRecords(t *testing.T) {
 		"workflow-reset":       wf(reset),
 		"workflow-compensated": wf(compensated),
 		"workflow-quiet":       wf(quiet),
+		"hook": {
+			Key: keys.Hook("order-42", "hook_01JGZ3Q8X0000000000000000B"), Version: 1, Empty: func() any { return new(Hook) },
+			Value: &Hook{Generation: gen, TokenHash: keys.TokenHash("invoice/7"), Name: "paid", Operation: "2.1"},
+		},
+		"hook-address": {
+			Key: keys.HookAddress(keys.TokenHash("invoice/7")), Version: 1, Empty: func() any { return new(HookAddress) },
+			Value: &HookAddress{WorkflowID: "order-42", Generation: gen, HookID: "hook_01JGZ3Q8X0000000000000000B"},
+		},
 		"child": {
 			Key: keys.Child("order-41", "2.1"), Version: 1, Empty: func() any { return new(Child) },
 			Value: &Child{Parent: gen, ID: "order-42"},
@@ -186,6 +202,13 @@ func TestGoldenRecords(t *testing.T) {
 				{Kind: checkpoint.KindGivenUp, Operation: "2", Of: "activity", Name: "charge", Attempt: 1},
 			},
 		}),
+		"checkpoint-updates": ckpt(stored{
+			Generation: gen, Commit: []byte("0123456789abcdef"), Time: 1767355200000000,
+			Events: []checkpoint.Event{
+				{Kind: checkpoint.KindAccepted, Operation: "u1", Of: "update", Name: "move", Key: "click-7", Result: []byte(`"home"`)},
+				{Kind: checkpoint.KindAnswered, Operation: "u1", Of: "update", Name: "move", Key: "click-7", Error: "shipped"},
+			},
+		}),
 		"checkpoint-lives": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc4}, 16), Time: 1767355200000009,
 			Events: []checkpoint.Event{
@@ -209,6 +232,14 @@ func TestGoldenRecords(t *testing.T) {
 		"checkpoint-versioned": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc6}, 16), Time: 1767355200000011,
 			Events: []checkpoint.Event{{Kind: checkpoint.KindVersioned, Name: "fraud-check", Version: 2}},
+		}),
+		"checkpoint-hooks": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xc9}, 16), Time: 1767355200000012,
+			Events: []checkpoint.Event{
+				{Kind: checkpoint.KindOpened, Operation: "1", Of: "hook", Name: "paid", Result: []byte(`{"id":"hook_01JGZ3Q8X0000000000000000B","token":"invoice/7"}`), Input: []byte{1, 2, 3, 4, 5, 6, 7, 8}},
+				{Kind: checkpoint.KindSettled, Operation: "2", Of: "hook", Name: "paid", Error: "token is taken", Child: "order-41"},
+				{Kind: checkpoint.KindDisposed, Operation: "3", Of: "disposal", Name: "paid"},
+			},
 		}),
 		"checkpoint-ahead": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc5}, 16), Time: 1767355200000010, Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "3", Of: "timer"}}, Ahead: 3600000000,

@@ -214,7 +214,7 @@ func (w *Write) take(wf *Workflow, owner string, claim uint64, now time.Time) {
 	}
 	w.Batch.Ops = append(w.Batch.Ops, storage.Put(keys.Held(owner, wf.ID), nil))
 	wf.Owner, wf.Claim = owner, claim
-	wf.Attention, wf.Awaits, wf.Facing, wf.Heard = nil, nil, nil, 0
+	wf.Attention, wf.Awaits, wf.Handles, wf.Facing, wf.Heard = nil, nil, nil, nil, 0
 	if wf.Status == checkpoint.StatusPending {
 		wf.Status, wf.StartedAt = checkpoint.StatusRunning, Micro(now)
 	}

@@ -20,6 +20,7 @@ type Life struct {
 	Workflow *Workflow // the record before, with what else changes
 	Input    *Input
 	First    uint64 // the number of its first operation
+	Updates  int    // that the run has accepted so far
 	Todo     []byte // the entry by which it is found, if nobody is to own it; nil: the owner keeps it
 
 	GivenUp []checkpoint.Event  // what the life before has given up
@@ -50,6 +51,7 @@ func (h *Hold) Continue(l Life, now Reading) (*Write, error) {
 	w.Batch.If = append(w.Batch.If, l.If...)
 	w.Batch.Ops = append(append(w.Batch.Ops, put), l.Ops...)
 	next := l.Workflow.again(w.Entry.Number, l.First, w.Entry.Time)
+	next.Updates = l.Updates
 	if l.Todo != nil {
 		w.Batch.Ops = append(w.Batch.Ops, storage.Delete(keys.Held(was.Owner, was.ID)), storage.Put(l.Todo, nil))
 		next.Owner, next.Todo = "", l.Todo
@@ -64,7 +66,7 @@ func (w *Workflow) again(base, first uint64, at time.Time) *Workflow {
 	next.Resumed = max(w.Resumed, w.TakenUp())
 	next.Versions, next.Retries, next.Resets, next.Quiet, next.Attention = nil, nil, nil, nil, nil
 	next.Needs = slices.DeleteFunc(slices.Clone(w.Needs), func(need string) bool { return need == resets })
-	next.Awaits, next.Facing, next.Heard = nil, nil, 0
+	next.Awaits, next.Handles, next.Facing, next.Heard = nil, nil, nil, 0
 	next.need(lives)
 	return &next
 }
@@ -83,12 +85,21 @@ func (w *Workflow) Began() time.Time {
 	return Time(w.StartedAt)
 }
 
+// UpdatePrefix begins the ids of the operations that execute updates: the first one is "u1". The
+// others are numbers.
+const UpdatePrefix = "u"
+
 // Former reports whether an operation, by its id, belongs to an earlier life of the workflow.
 func (w *Workflow) Former(operation string) bool {
+	number := operation
 	if end := strings.IndexAny(operation, ".~"); end >= 0 {
-		operation = operation[:end]
+		number = operation[:end]
 	}
-	n, err := strconv.ParseUint(operation, 10, 64)
+	if update, ok := strings.CutPrefix(number, UpdatePrefix); ok {
+		n, err := strconv.Atoi(update)
+		return err == nil && n <= w.Updates
+	}
+	n, err := strconv.ParseUint(number, 10, 64)
 	return err == nil && n < w.First
 }
 

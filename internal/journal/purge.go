@@ -28,8 +28,9 @@ func (h *Hold) Bury(now, expires time.Time) (*Write, error) {
 }
 
 // Remove decides a whole purge, if no more than most records belong to the workflow: Bury and the
-// deletion of these records in one batch. Otherwise it is Bury, whole is false, and Sweep deletes
-// the records after the write. What is stored beside a write of Remove, such as the progress of a
+// deletion of these records in one batch. Otherwise it is Bury with the deletion of the values that
+// the workflow has published, which are read without its record; whole is false, and Sweep deletes the
+// other records after the write. What is stored beside a write of Remove, such as the progress of a
 // late attempt, is deleted by the next start of the id, or when the tombstone expires.
 func Remove(ctx context.Context, s storage.Storage, wf *Workflow, most int, now, expires time.Time) (w *Write, whole bool, _ error) {
 	h := &Hold{Workflow: wf}
@@ -54,7 +55,9 @@ func Remove(ctx context.Context, s storage.Storage, wf *Workflow, most int, now,
 			if h, err = FindUnread(ctx, s, wf); err != nil {
 				return nil, false, err
 			}
-			w, err = h.Bury(now, expires)
+			if w, err = h.Bury(now, expires); err == nil {
+				err = w.unpublish(ctx, s, most)
+			}
 			return w, false, err
 		}
 	}
@@ -64,6 +67,24 @@ func Remove(ctx context.Context, s storage.Storage, wf *Workflow, most int, now,
 	}
 	w.Batch.Ops = append(w.Batch.Ops, gone...)
 	return w, true, nil
+}
+
+// unpublish adds the deletion of values that the workflow has published to w, at most so many.
+func (w *Write) unpublish(ctx context.Context, s storage.Storage, most int) error {
+	r := keys.PublishedBy(w.Before.ID)
+	r.Limit = min(most, 16) // values may be large
+	n := 0
+	for e, err := range storage.All(ctx, s, r) {
+		if err != nil {
+			return err
+		}
+		if n == most {
+			break
+		}
+		n++
+		w.Batch.Ops = append(w.Batch.Ops, storage.Delete(e.Key))
+	}
+	return nil
 }
 
 const purgePage = 500

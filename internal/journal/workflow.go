@@ -84,8 +84,15 @@ type Workflow struct {
 	// Awaits are the names of the signals for which a parked run is claimed.
 	Awaits []string `cbor:"20,keyasint,omitempty"`
 
-	// Heard is the number of signals that the workflow had accepted when it was parked.
-	// None of them that is still pending has one of these names.
+	// Handles are the names of the updates for which a parked run is claimed.
+	Handles []string `cbor:"60,keyasint,omitempty"`
+
+	// Updates is the number of updates that earlier lives of the run have accepted. Those of the
+	// present life are numbered on from it.
+	Updates int `cbor:"61,keyasint,omitempty"`
+
+	// Heard is the number of signals that the workflow had accepted, and of updates that were
+	// admitted, when it was parked. None of them that is still pending has one of these names.
 	Heard uint64 `cbor:"26,keyasint,omitempty"`
 
 	// Facing describes what a parked run waits for.
@@ -214,7 +221,7 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater, lives, resets}
+var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater, lives, updates, opensHooks, resets}
 
 // need notes an ability that whoever drives, ends or removes the run must have.
 func (w *Workflow) need(ability string) {
@@ -232,6 +239,16 @@ func (w *Workflow) Choose(choices ...Choice) {
 	w.Versions = slices.Concat(w.Versions, choices)
 	w.need(versions)
 }
+
+// updates is the ability to execute the updates that a run has accepted, and to delete their records
+// with the run.
+const updates = "updates"
+
+// Updated reports whether the run has had an update.
+func (w *Workflow) Updated() bool { return slices.Contains(w.Needs, updates) }
+
+// Update notes that the run has an update.
+func (w *Workflow) Update() { w.need(updates) }
 
 // Chosen returns the run's choice of a change, or nil if there is none.
 func (w *Workflow) Chosen(change string) *Choice {

@@ -7,6 +7,8 @@ package keys
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"strconv"
 	"strings"
@@ -23,6 +25,7 @@ const (
 	MaxSignalID       = 128
 	MaxIdempotencyKey = 200
 	MaxBranchDepth    = 16
+	MaxToken          = 512 // only its hash is in keys
 )
 
 // Workflow is the key of a workflow record: wf:{id}.
@@ -106,6 +109,18 @@ func AcceptedOf(id string) storage.Range { return storage.Prefix(append(key("sig
 // SignalCounter is the key of a workflow's counter of accepted signals: sigseq:{id}.
 func SignalCounter(id string) []byte { return key("sigseq:", id) }
 
+// Update is the key of an update that a workflow has not accepted or refused yet: upd:{id}:{update}.
+func Update(id, update string) []byte { return key("upd:", id, update) }
+
+// UpdatesOf is the range of a workflow's updates that are not accepted or refused yet.
+func UpdatesOf(id string) storage.Range { return storage.Prefix(append(key("upd:", id), ':')) }
+
+// Answer is the key of the acceptance, and later of the answer, of an update: upr:{id}:{update}.
+func Answer(id, update string) []byte { return key("upr:", id, update) }
+
+// AnswersOf is the range of the acceptances and answers of a workflow's updates.
+func AnswersOf(id string) storage.Range { return storage.Prefix(append(key("upr:", id), ':')) }
+
 // Activity is the key of the record of one operation's effect:
 // act:{id}:{activity}:{operation}:{idempotency key}.
 func Activity(id, activity, operation, idempotencyKey string) []byte {
@@ -129,11 +144,33 @@ func Operation(k []byte) (string, error) {
 	return nth(k, 2)
 }
 
+// TokenHash returns what keys have of the token of a hook. A token itself is in no key.
+func TokenHash(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// HookAddress is the key that tells which open hook has a token: hook:{hash of the token}.
+func HookAddress(hash string) []byte { return key("hook:", hash) }
+
+// HookAddresses is the range of the addresses of all hooks.
+var HookAddresses = storage.Prefix([]byte("hook:"))
+
+// Hook is the key of a workflow's record of a hook: hk:{id}:{hook}.
+func Hook(id, hook string) []byte { return key("hk:", id, hook) }
+
+// HooksOf is the range of a workflow's records of its hooks.
+func HooksOf(id string) storage.Range { return storage.Prefix(append(key("hk:", id), ':')) }
+
+// Resumed is the key of the first answer to a resume with an ID:
+// hres:{hash of the token}:{signal id}.
+func Resumed(hash, signalID string) []byte { return key("hres:", hash, signalID) }
+
 // Children returns the ranges of everything that belongs to a workflow, except for its
 // record: what a purge deletes.
 func Children(id string) []storage.Range {
 	var rs []storage.Range
-	for _, family := range []string{"wf:", "sig:", "inbox:", "sigres:", "act:", "beat:", "kid:"} {
+	for _, family := range []string{"wf:", "sig:", "inbox:", "sigres:", "upd:", "upr:", "act:", "beat:", "kid:", "hk:"} {
 		rs = append(rs, storage.Prefix(append(key(family, id), ':')))
 	}
 	return append(rs, only(SignalCounter(id)))
@@ -401,6 +438,18 @@ func ExpiringSignal(at time.Time, id, name, signalID string) []byte {
 	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":sig:"...), id, name, signalID)
 }
 
+// ExpiringResumed is the key that says when the first answer to a resume expires:
+// exp:{time}:hres:{hash of the token}:{signal id}.
+func ExpiringResumed(at time.Time, hash, signalID string) []byte {
+	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":hres:"...), hash, signalID)
+}
+
+// ExpiringAnswer is the key that says when the answer of an update expires:
+// exp:{time}:upd:{id}:{update}.
+func ExpiringAnswer(at time.Time, id, update string) []byte {
+	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":upd:"...), id, update)
+}
+
 // Dismissal is the key that says that the children of a terminated generation are still to be
 // asked to stop: exp:{0}:kids:{id}:{generation}. It is due whatever a clock says.
 func Dismissal(id, generation string) []byte {
@@ -413,7 +462,7 @@ func FormerLife(at time.Time, id, generation string) []byte {
 	return storage.AppendKey(append(appendTime([]byte("exp:"), at), ":life:"...), id, generation)
 }
 
-// Expiring splits an exp key: kind is "tomb", "sig", "kids" or "life", and names are the
+// Expiring splits an exp key: kind is "tomb", "sig", "upd", "hres", "kids" or "life", and names are the
 // components after it.
 func Expiring(k []byte) (kind string, names []string, err error) {
 	parts, err := storage.SplitKey(k)

@@ -123,6 +123,9 @@ func (k *keeper) decide(ctx context.Context, l *list, entry storage.Entry, now t
 		return nil, nil
 	}
 	remembers, err := acceptance.Remembers(ctx, k.Store, id, now)
+	if !remembers && err == nil && wf.Updated() {
+		remembers, err = acceptance.RemembersAnswers(ctx, k.Store, id, journal.Time(wf.EndedAt), now, k.SignalIDRetention)
+	}
 	switch {
 	case remembers, record.Damaged(err):
 		return nil, nil

@@ -93,7 +93,7 @@ func (x *Execution) undoAll(e logged) error {
 		return x.cause()
 	}
 	for o := range x.Ops.all() {
-		if o.cut(weft.ErrCancelled); o.kind == ofBranch { // its goroutine was ended and cannot settle it
+		if o.cut(weft.ErrCancelled); o.kind.branches() { // its goroutine was ended and cannot settle it
 			o.settle(outcome{err: weft.ErrCancelled, cut: true})
 		}
 	}

@@ -41,7 +41,7 @@ func (x *Execution) learn() error {
 		if done, err := x.recordChoices(); done || err != nil {
 			return err
 		}
-		if err := x.unstick(); err != nil {
+		if done, err := x.unstick(); done || err != nil {
 			return err
 		}
 		if err := x.dismissals(); err != nil {
@@ -65,6 +65,9 @@ func (x *Execution) learn() error {
 			continue
 		}
 		if err := x.reread(); err != nil {
+			return err
+		}
+		if done, err := x.takeUpdate(); done || err != nil {
 			return err
 		}
 		now := x.time()
@@ -105,6 +108,9 @@ func (x *Execution) learn() error {
 		}
 		if x.stopping && x.Ops.Working == 0 {
 			return x.releaseForShutdown()
+		}
+		if x.takesUpdate() {
+			continue
 		}
 		idle, err := x.rest()
 		if err != nil {
@@ -162,6 +168,8 @@ func (x *Execution) setGoing() {
 			x.begunBy(o, now)
 		case o.child != nil && !o.child.begun:
 			x.Ops.toStart = append(x.Ops.toStart, o)
+		case o.hook != nil:
+			x.hooks.asked = append(x.hooks.asked, o)
 		}
 	}
 	clear(x.Ops.fresh)
@@ -228,6 +236,12 @@ func (x *Execution) look() error {
 			return err
 		}
 	}
+	if err := x.lookForTokens(); err != nil {
+		return err
+	}
+	if err := x.lookForUpdates(); err != nil {
+		return err
+	}
 	return x.lookForSignals()
 }
 
@@ -238,6 +252,7 @@ type decision struct {
 	born                  []*birth     // the starts of children
 	reconciled            []*sealed    // the records of pending operations
 	responsiveness        []*operation // attempts that became unresponsive, or returned after all
+	hooked                hooked       // what it does to hooks
 	undone                *operation   // the compensation that failed and needs an operator, or nil
 }
 
@@ -257,6 +272,7 @@ func (x *Execution) taken(d *decision) {
 	t.ready = slices.Delete(t.ready, 0, d.answers)
 	t.toStart, t.endedChildren = t.toStart[d.births:], t.endedChildren[d.ends:]
 	t.responsiveness = t.responsiveness[len(d.responsiveness):]
+	x.hooks.changed(&d.hooked)
 	for _, s := range d.reconciled {
 		x.written(s)
 	}
@@ -291,6 +307,21 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 		if d.answers++; !o.done {
 			add(o.answered(now))
 		}
+	}
+	for _, o := range x.updates.open {
+		if full() {
+			return d, nil
+		}
+		if o.update.answer == nil {
+			continue
+		}
+		e, ops, err := o.answers(now)
+		if err != nil {
+			return nil, err
+		}
+		add(e)
+		c.Ops = append(c.Ops, ops...)
+		size += len(o.update.answer.Data)
 	}
 	for _, o := range x.Ops.endedChildren {
 		if full() {
@@ -350,6 +381,22 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 	}
 	if x.stopping {
 		return d, nil
+	}
+	for _, o := range x.hooks.asked[:min(len(x.hooks.asked), hooksAtOnce)] {
+		if o.open {
+			if full() {
+				break
+			}
+			e, fits, err := x.hook(o, d)
+			if err != nil {
+				return nil, err
+			}
+			if !fits {
+				break
+			}
+			add(e)
+		}
+		d.hooked.asked++
 	}
 	for _, o := range x.Ops.toStart {
 		if full() || d.births == mostBirths || slices.ContainsFunc(d.born, o.namesake) {

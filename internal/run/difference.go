@@ -57,10 +57,10 @@ func (x *Execution) missing(e logged) *weft.NonDeterminismError {
 		}
 		outer := e.Operation[:i]
 		s, known := x.Ops.at(outer)
-		if known && s.kind == ofBranch || !known && !x.isToStart(outer) {
+		if known && s.kind.branches() || !known && !x.isToStart(outer) {
 			continue
 		}
-		n.Operation, n.Recorded = outer, describe(ofBranch.name, nameAt(e.Branch, strings.Count(outer, ".")))
+		n.Operation, n.Recorded = outer, describe(branchKind(outer).name, nameAt(e.Branch, strings.Count(outer, ".")))
 		return x.asks(n, s)
 	}
 	s, _ := x.Ops.at(e.Operation)
@@ -124,7 +124,7 @@ func (x *Execution) firstDifference(n *weft.NonDeterminismError) *weft.NonDeterm
 // started.
 func isOutcome(k checkpoint.Kind) bool {
 	switch k {
-	case checkpoint.KindStarted, checkpoint.KindDispatched, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed:
+	case checkpoint.KindStarted, checkpoint.KindDispatched, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed, checkpoint.KindOpened, checkpoint.KindDisposed:
 		return true
 	}
 	return false

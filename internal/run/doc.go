@@ -29,6 +29,7 @@
 //     an engine look at a run. probation watches a run whose owner has died. watchdog has the
 //     stack of a function that does not return to the engine. retaken is what follows when an
 //     operator has resumed the run.
+//   - update executes what the run is asked to do, and answers.
 //   - riders stores what the function asks for that is no operation: versions, labels, and values
 //     that others read. passed tells a replay whether the function was behind a place before.
 //   - events calls the host's callbacks, and its propagator, which carries the context of a start.

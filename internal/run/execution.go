@@ -88,13 +88,16 @@ type Execution struct {
 	refused       bool                // no place was free in this round
 	stopping      bool                // start nothing new
 	orphanRecords []storage.Op        // deletions of records of children whose operation has its outcome
+	hooks         hooks               // of the run
 	riders        riders              // what the function has asked for that is no operation
+	updates       updates             // that were asked for, and that it executes
 	undoing       undoing             // compensation, if the run ends without success
 	delivered     int                 // events of this life up to the one delivered last
 	undelivered   int                 // events of the first checkpoint, if they are not delivered
 	toldLength    bool                // it was logged that the history is long
 	stored        []span              // the checkpoints of this life
 	remains       remains             // of earlier lives
+	archive       archiving           // of this life, before the run continues as new
 	next          *Execution          // of the next life; nil: the run has not continued as new
 	atRest        time.Time           // since when it is idle; zero: it is not
 	stays         bool                // do not park before the next checkpoint
@@ -126,6 +129,7 @@ func New(h *Host, o Owner, def *Definition, hold *journal.Hold) *Execution {
 		began:         time.Now(),
 		begunAt:       hold.Now(h.Read()),
 	}
+	x.updates.stale, x.updates.count = true, hold.Workflow.Updates
 	x.Head.Store(hold.Head)
 	if hold.Head > 0 && hold.Head == hold.Workflow.Base {
 		x.undelivered = hold.Events
@@ -263,7 +267,7 @@ func (x *Execution) loop() error {
 			if err := x.storeFirst(); err != nil {
 				return err
 			}
-		case x.result == nil || x.awaits() || x.undoing.op != nil || x.toldOf():
+		case x.result == nil || x.awaits() || x.undoing.op != nil || x.toldOf() || len(x.updates.open) > 0:
 			if err := x.learn(); err != nil {
 				return err
 			}
@@ -347,7 +351,8 @@ func (x *Execution) understands(c checkpoint.Checkpoint) error {
 			checkpoint.KindStarted, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired,
 			checkpoint.KindReceived, checkpoint.KindMissed, checkpoint.KindAsked, checkpoint.KindActed,
 			checkpoint.KindHeld, checkpoint.KindSurvived, checkpoint.KindGivenUp, checkpoint.KindParked, checkpoint.KindVersioned,
-			checkpoint.KindCameBack, checkpoint.KindEnded, checkpoint.KindCompensating, checkpoint.KindContinued:
+			checkpoint.KindCameBack, checkpoint.KindEnded, checkpoint.KindCompensating, checkpoint.KindContinued,
+			checkpoint.KindAccepted, checkpoint.KindAnswered, checkpoint.KindOpened, checkpoint.KindDisposed:
 			if e.Of == "" || kinds[e.Of] {
 				continue
 			}
@@ -414,6 +419,10 @@ func (x *Execution) deliverEvent(e logged) error {
 		x.acted(e)
 	case checkpoint.KindHeld:
 		x.logFailure(x.Ops.byID[e.Operation], e)
+	case checkpoint.KindAccepted:
+		return x.beginUpdate(e)
+	case checkpoint.KindAnswered:
+		x.updateAnswered(e)
 	}
 	return nil
 }
@@ -448,6 +457,9 @@ func (x *Execution) deliverOutcome(e logged) error {
 		if o.kind == ofChild {
 			return nil
 		}
+	}
+	if late && e.Kind == checkpoint.KindOpened {
+		x.hooks.unclaimed(e.Operation)
 	}
 	if late && e.Kind != checkpoint.KindFired { // a timer that is waited for again must have fired
 		return nil
@@ -548,8 +560,11 @@ func (x *Execution) finish() (done bool, err error) {
 }
 
 // leftOver returns the change that gives up the operations that were unfinished when the
-// function returned.
+// function returned, and frees the tokens of the run's hooks.
 func (x *Execution) leftOver() (c journal.Change, err error) {
+	if c.Ops, err = x.freeTokens(); err != nil {
+		return c, err
+	}
 	c.Events = x.Ops.givenUp()
 	for _, o := range x.Ops.pending {
 		if len(c.Events) == mostEvents || x.room(&c) <= 0 {
@@ -663,7 +678,7 @@ func (x *Execution) judged(w *journal.Write, verdict journal.Verdict, err error)
 		x.record(w.Entry.Checkpoint, false)
 		values := len(x.riders.values.pending)
 		if x.riders.stored(w.Entry.Events); len(x.riders.values.pending) < values {
-			x.Owner.ValuesStored(x.ID)
+			x.Owner.Stored(x.ID)
 		}
 		x.stays = false
 		if x.Probation != nil && x.Hold.Workflow.Deaths == 0 {
@@ -735,6 +750,7 @@ func (x *Execution) refresh() error {
 		x.blocked = nil
 	}
 	x.forgetSignals()
+	x.updates.stale = true
 	x.Ops.outdateAll()
 	return nil
 }

@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -30,6 +31,9 @@ func (r *Handle) ForwardSignal(m signal.Message) future.Operation {
 	id := x.derived("sig_", o.id)
 	m.ID, m.ExpiresAfter = &id, max(m.ExpiresAfter, forwardMemory)
 	in, refused := x.host.Incoming(x.host.Base, m) // encodes the payload as it is now
+	if m.Token != nil {
+		refused = fmt.Errorf("%w: a workflow sends a signal to a workflow, and not to a token", weft.ErrInvalid)
+	}
 	if refused == nil && !ours {
 		refused = foreign(to)
 	}

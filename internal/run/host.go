@@ -23,6 +23,10 @@ type Host struct {
 	limits limits.Limits // of activities and scopes, for attempts
 	Peers  Peers
 
+	// ArchiveLife hands the present life of a run, up to the checkpoint head, to Config.Archive. It
+	// returns nil if that has taken it. nil: lives are not archived.
+	ArchiveLife func(ctx context.Context, wf *journal.Workflow, head uint64) error
+
 	mu         lock.Mutex
 	changed    map[string]bool                // runs for which a changed input was reported, by generation
 	activities map[string]activity.Definition // of the configuration, and those that runs have called, by name
@@ -62,8 +66,8 @@ type Owner interface {
 	// Interrupted reports that attempts were cut off.
 	Interrupted()
 
-	// ValuesStored notifies those who wait for a value of a run.
-	ValuesStored(id string)
+	// Stored notifies those who wait for a value of a run, or for the answer to an update.
+	Stored(id string)
 
 	// PokeNow has the owner look for work now.
 	PokeNow()

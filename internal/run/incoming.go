@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/weft-go/weft"
@@ -26,10 +27,16 @@ func (e *Env) Incoming(ctx context.Context, m signal.Message) (*acceptance.Incom
 	if in.Memory <= 0 {
 		in.Memory = e.SignalIDRetention
 	}
+	if m.Token != nil {
+		in.Name, in.Resume = "", &acceptance.Resume{TokenHash: keys.TokenHash(*m.Token)}
+	}
 	p, id, err := e.Codecs.Identify(ctx, m.Payload)
 	in.Codec, in.Data, in.Digest = p.Codec, p.Data, id
-	if err := e.checkIncoming(in, err); err != nil {
+	if err := e.checkIncoming(in, m, err); err != nil {
 		return nil, err
+	}
+	if m.Token != nil {
+		return in, storage.Require(e.Store, "a hook", "conditionalBatch")
 	}
 	if m.ID != nil {
 		return in, storage.Require(e.Store, "a signal with an ID", "conditionalBatch")
@@ -45,21 +52,28 @@ func (e *Env) FromOutside(ctx context.Context, m signal.Message) (*acceptance.In
 		return nil, err
 	}
 	if err := e.Codecs.Returns(ctx, m.Payload, payload.Payload{Codec: in.Codec, Data: in.Data}); err != nil {
-		return nil, fmt.Errorf("%w: payload of signal %q: %w", weft.ErrInvalid, in.Name, err)
+		return nil, fmt.Errorf("%w: payload of signal %q: %w", weft.ErrInvalid, m.Name, err)
 	}
 	return in, nil
 }
 
 // checkIncoming validates in: first the sizes, then that no name is empty, then that names
 // are UTF-8 and the payload was encodable.
-func (e *Env) checkIncoming(in *acceptance.Incoming, encoding error) error {
-	names := []struct {
+func (e *Env) checkIncoming(in *acceptance.Incoming, m signal.Message, encoding error) error {
+	type name struct {
 		what, s string
 		most    int
-	}{
+	}
+	names := []name{
 		{"workflow id", in.WorkflowID, keys.MaxID},
 		{"signal name", in.Name, keys.MaxName},
 		{"signal id", in.ID, keys.MaxSignalID},
+	}
+	if m.Token != nil { // the hook that has the token says of which workflow it is
+		names = names[2:]
+		if err := CheckToken(*m.Token, MaxFullToken); err != nil {
+			return err
+		}
 	}
 	for _, n := range names {
 		if len(n.s) > n.most {
@@ -67,10 +81,10 @@ func (e *Env) checkIncoming(in *acceptance.Incoming, encoding error) error {
 		}
 	}
 	if errors.Is(encoding, payload.ErrTooLarge) {
-		return fmt.Errorf("%w: payload of signal %.40q: %w", weft.ErrInvalid, in.Name, encoding)
+		return fmt.Errorf("%w: payload of signal %.40q: %w", weft.ErrInvalid, m.Name, encoding)
 	}
 	if len(in.Data) > e.MaxPayload {
-		return payload.Invalid("payload of signal", in.Name, fmt.Sprintf("has %d bytes, at most %d", len(in.Data), e.MaxPayload))
+		return payload.Invalid("payload of signal", m.Name, fmt.Sprintf("has %d bytes, at most %d", len(in.Data), e.MaxPayload))
 	}
 	for _, n := range names {
 		if n.s == "" {
@@ -83,7 +97,10 @@ func (e *Env) checkIncoming(in *acceptance.Incoming, encoding error) error {
 		}
 	}
 	if encoding != nil {
-		return fmt.Errorf("%w: payload of signal %q: %w", weft.ErrInvalid, in.Name, encoding)
+		return fmt.Errorf("%w: payload of signal %q: %w", weft.ErrInvalid, m.Name, encoding)
+	}
+	if strings.HasPrefix(in.Name, signal.HookPrefix) {
+		return payload.Invalid("signal name", in.Name, "belongs to a hook, which only its token can resume")
 	}
 	return nil
 }

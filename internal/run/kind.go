@@ -6,6 +6,9 @@ import (
 	"github.com/weft-go/weft"
 )
 
+// branches reports whether an operation of kind k is executed by a branch.
+func (k *kind) branches() bool { return k == ofBranch || k == ofUpdate }
+
 // A kind says what the operations of one kind have in common.
 type kind struct {
 	name    string // recorded, and compared on replay
@@ -24,6 +27,9 @@ var (
 	ofBranch   = &kind{name: "branch", give: giveValue}
 	ofChild    = &kind{name: "child", give: giveRecorded}
 
+	ofHook     = &kind{name: "hook", give: giveRecorded}
+	ofDisposal = &kind{name: "disposal", give: giveNothing} // of a hook
+
 	// A step that runs in the transaction of its checkpoint.
 	ofTransaction = &kind{name: "transaction", give: giveRecorded}
 
@@ -33,6 +39,9 @@ var (
 	// The cancellation request, as a case of a Select.
 	ofCancellation = &kind{name: "cancellation", passive: true, give: giveCancellation}
 
+	// It executes an update. Its id does not come from the function: see update.
+	ofUpdate = &kind{name: "update", give: giveNothing}
+
 	// It undoes a call of an activity.
 	ofCompensation = &kind{name: "compensation", give: giveRecorded}
 )
@@ -41,7 +50,7 @@ var (
 var kinds = map[string]bool{}
 
 func init() {
-	for _, k := range []*kind{ofActivity, ofStep, ofTimer, ofReceive, ofSend, ofBranch, ofChild, ofTransaction, ofDetached, ofCancellation, ofCompensation} {
+	for _, k := range []*kind{ofActivity, ofStep, ofTimer, ofReceive, ofSend, ofBranch, ofChild, ofTransaction, ofDetached, ofCancellation, ofCompensation, ofHook, ofDisposal, ofUpdate} {
 		kinds[k.name] = true
 	}
 }

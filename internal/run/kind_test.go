@@ -36,7 +36,7 @@ func TestOwnKindsAreKnown(t *testing.T) {
 			t.Errorf("events of kind %q: %v", kind, err)
 		}
 	}
-	for _, e := range []checkpoint.Event{{Kind: "rewound"}, {Kind: checkpoint.KindFired, Of: "hook"}} {
+	for _, e := range []checkpoint.Event{{Kind: "rewound"}, {Kind: checkpoint.KindFired, Of: "wish"}} {
 		if err := x.understands(checkpoint.Checkpoint{Events: []checkpoint.Event{e}}); !errors.Is(err, storage.ErrFutureFormat) {
 			t.Errorf("%+v: %v", e, err)
 		}

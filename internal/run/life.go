@@ -72,6 +72,9 @@ func (x *Execution) continueAsNew() (done bool, err error) {
 	if x.toldOf() {
 		return false, nil
 	}
+	if done, err := x.archiveLife(); !done || err != nil {
+		return false, err
+	}
 	wf := *x.Hold.Workflow
 	if x.Probation == nil || x.Probation.shown() {
 		wf.Deaths, wf.Alone = 0, 0
@@ -87,6 +90,7 @@ func (x *Execution) continueAsNew() (done bool, err error) {
 		Workflow: with.Workflow,
 		Input:    &journal.Input{Codec: in.Codec, Data: in.Data, Headers: x.headers},
 		First:    uint64(x.result.begun) + 1,
+		Updates:  x.updates.count,
 		GivenUp:  x.givenUp(),
 		Ops:      with.Ops,
 	}
@@ -96,6 +100,9 @@ func (x *Execution) continueAsNew() (done bool, err error) {
 	}
 	if moves || x.stopping {
 		life.Todo = keys.TodoNow(0, x.host.Now().Add(-x.Owner.Ahead()), wf.ID, x.host.NewID())
+	}
+	if err := x.atPlace(nil); err != nil {
+		return false, err
 	}
 	left, err := x.leaveBehind(&life)
 	if err != nil {
@@ -107,6 +114,9 @@ func (x *Execution) continueAsNew() (done bool, err error) {
 	}
 	if done, err = x.committed(w, len(life.If) > 0); !done || err != nil {
 		return false, err
+	}
+	if x.riders.values.waits() {
+		x.Owner.Stored(x.ID)
 	}
 	if life.Todo != nil {
 		x.host.Peers.PokePoll()
@@ -124,6 +134,7 @@ func (x *Execution) Next() *Execution { return x.next }
 func (x *Execution) nextLife(left remains) *Execution {
 	n := New(x.host, x.Owner, x.Definition, x.Hold)
 	n.Input, n.headers, n.remains = x.result.next.input, x.headers, left
+	n.Stuck.Store(x.Stuck.Load()) // a report of that may come only now
 	if t := x.Probation; t != nil {
 		n.Probation = &Probation{Deaths: t.Deaths, Alone: t.Alone, Began: t.Began}
 	}

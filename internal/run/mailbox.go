@@ -72,6 +72,7 @@ func (x *Execution) Shut() {
 		x.pass(x.delivery)
 	}
 	x.pass(m.take()...)
+	x.updates.leaveToStore()
 }
 
 // pass forwards messages that no driver of x will read. If one of them reports a write

@@ -22,10 +22,11 @@ type Written struct {
 	Inbox    bool // there may be new signals
 	Children bool // children may have ended
 	Record   bool // the workflow record may have changed
+	Updates  bool // there may be new updates
 }
 
 // Anything is for senders that do not know what was written.
-var Anything = Written{Inbox: true, Children: true, Record: true}
+var Anything = Written{Inbox: true, Children: true, Record: true, Updates: true}
 
 func (m Written) read(x *Execution) {
 	if m.Inbox {
@@ -33,6 +34,7 @@ func (m Written) read(x *Execution) {
 	}
 	x.childrenStale = x.childrenStale || m.Children
 	x.recordStale = x.recordStale || m.Record
+	x.updates.stale = x.updates.stale || m.Updates
 }
 
 func (m Written) forward(*Execution) bool { return true }

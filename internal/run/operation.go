@@ -51,7 +51,9 @@ type operation struct {
 	calling
 	receiving
 	timing
-	child *child // set if it starts a workflow
+	child  *child    // set if it starts a workflow
+	hook   *hooking  // set if it opens a hook, or disposes of one
+	update *updating // set if it executes an update
 }
 
 // An outcome is what an operation's Await returns.
@@ -93,7 +95,7 @@ func (o *operation) settle(out outcome) {
 
 // cut settles o because its scope has ended.
 func (o *operation) cut(err error) {
-	if o.kind == ofBranch {
+	if o.kind.branches() {
 		return // the operations in the branch are cut instead
 	}
 	if o.open {
@@ -161,6 +163,10 @@ func (o *operation) outcomeOf(e logged) outcome {
 	out := outcome{result: payload.Payload{Codec: e.Codec, Data: e.Result}, signalID: e.SignalID, received: e.Kind == checkpoint.KindReceived, at: e.at}
 	if o.child != nil {
 		out.err = o.endOfChild(e)
+		return out
+	}
+	if o.hook != nil {
+		out.err = o.refusedHook(e)
 		return out
 	}
 	if e.Kind == checkpoint.KindSettled && (e.Error != "" || e.Category != "") {

@@ -35,7 +35,7 @@ const MostKids = 1000
 // waits reports whether the run does nothing but wait.
 func (x *Execution) waits() bool {
 	t := &x.Ops
-	return t.Working == 0 && len(t.ready)+len(t.toStart)+len(t.queued)+len(t.fresh)+len(t.pending)+len(t.responsiveness)+t.permits == 0 && !t.settling()
+	return t.Working == 0 && len(t.ready)+len(t.toStart)+len(t.queued)+len(t.fresh)+len(t.pending)+len(t.responsiveness)+t.permits == 0 && !t.settling() && !x.updates.answering()
 }
 
 // idle returns after how much time at rest the run is parked. It returns false if the run
@@ -78,7 +78,7 @@ func (x *Execution) park() error {
 	}
 	wf.Owner = ""
 	x.parkDeaths(&wf)
-	wf.Awaits, wf.Facing = x.Ops.awaited(), x.facing()
+	wf.Awaits, wf.Handles, wf.Facing = x.Ops.awaited(), x.handles(), x.facing()
 	if len(wf.Facing) > mostFacing {
 		wf.Facing = append(wf.Facing[:mostFacing], "and more")
 	}
@@ -89,7 +89,7 @@ func (x *Execution) park() error {
 		wf.Todo = keys.TodoParked(0, x.wall(due, now), now, wf.ID, x.host.NewID())
 		change.Ops = append(change.Ops, storage.Put(wf.Todo, nil))
 	}
-	if len(wf.Awaits) > 0 {
+	if len(wf.Awaits)+len(wf.Handles) > 0 {
 		counted, err := acceptance.Counter(x.Ctx, x.store, x.ID)
 		if err != nil {
 			return err
@@ -102,13 +102,16 @@ func (x *Execution) park() error {
 		}
 	}
 	x.Inbox.hinted()
-	x.childrenStale = true
+	x.childrenStale, x.updates.stale = true, true
 	if err := x.look(); err != nil {
 		return err
 	}
 	kids, known := x.Ops.kidsUnchanged()
 	if d, err := x.decide(x.time()); err != nil || len(d.Events) > 0 {
 		return err
+	}
+	if x.hasUpdate() {
+		return nil
 	}
 	if !known {
 		x.stays = true
@@ -183,7 +186,7 @@ func (x *Execution) endedUnseen() (bool, error) {
 func (x *Execution) releaseForShutdown() error {
 	if waited, err := x.release(); err != nil {
 		return err
-	} else if len(waited.Events) > 0 || x.riders.versions.waits() {
+	} else if len(waited.Events) > 0 || x.riders.waits() {
 		if _, err := x.commit(waited); err != nil {
 			return err
 		}

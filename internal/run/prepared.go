@@ -25,7 +25,7 @@ type PreparedStart struct {
 	input    payload.Payload
 	under    *ActiveRecord // the deployment on which a Pinned workflow starts; nil: any
 
-	Signalled bool // a signal is accepted in the same commit
+	Signalled bool // a signal is accepted, or an update admitted, in the same commit
 
 	announced bool              // Events.Starting was told
 	headers   map[string]string // of Config.Propagator

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -93,7 +94,10 @@ func counts(events []checkpoint.Event) bool {
 
 // appending decides the next checkpoint of the run, with what rides in it.
 func (x *Execution) appending(c journal.Change) (*journal.Write, error) {
-	if x.riders.waits() && counts(c.Events) {
+	if counts(c.Events) {
+		if err := x.atPlace(c.Events); err != nil {
+			return nil, err
+		}
 		for _, r := range x.riders.all() {
 			if r.waits() {
 				r.ride(x, &c)
@@ -102,6 +106,39 @@ func (x *Execution) appending(c journal.Change) (*journal.Write, error) {
 	}
 	return x.Hold.AppendAt(c, x.host.Read())
 }
+
+// atPlace returns an *undeliveredError if durable events are not delivered. A checkpoint that counts,
+// or that ends the present life, must not be made then.
+func (x *Execution) atPlace(events []checkpoint.Event) error {
+	if !x.delivering() {
+		return nil
+	}
+	err := &undeliveredError{x.log.len(), events}
+	if testHookDefect != nil {
+		testHookDefect(err)
+	}
+	return err
+}
+
+// An undeliveredError is a defect of this package. A checkpoint that counts was to be made while
+// durable events were not delivered. A replay delivers them first. So it would take what the function
+// asks for behind them for stored, although the function had not come there when the checkpoint was
+// made. The run is released instead: its next owner replays what is durable.
+type undeliveredError struct {
+	undelivered int                // events that were recorded and not delivered
+	events      []checkpoint.Event // of the checkpoint
+}
+
+func (e *undeliveredError) Error() string {
+	var kinds []checkpoint.Kind // nothing of the payloads
+	for _, event := range e.events {
+		kinds = append(kinds, event.Kind)
+	}
+	return fmt.Sprintf("engine: defect: checkpoint with events of the kinds %q was to be made while %d events are not delivered", kinds, e.undelivered)
+}
+
+// testHookDefect, if set by a test, is called with each defect.
+var testHookDefect func(error)
 
 // rewriting returns the workflow record that c writes, to be changed further. If c has none yet, it
 // is a copy of the present one.

@@ -156,6 +156,11 @@ func (t *turns) end(b *branch, r *result) {
 			r.next = t.x.continuationOf(r.err)
 		}
 		t.result = r
+		if r.err != nil && r.next == nil {
+			t.x.updates.cut(t.x)
+		}
+	case b.of.update != nil:
+		b.of.update.ended(t.x, r)
 	case r.err != nil:
 		b.of.settle(outcome{err: r.failure()})
 	default:

@@ -29,6 +29,10 @@ func (x *Execution) Receives() bool {
 	return len(x.mailbox.receiving) > 0
 }
 
+// PanicAtDefects has a checkpoint that must not be made panic instead of being refused, for tests. It
+// must be called before any run is executed.
+func PanicAtDefects() { testHookDefect = func(err error) { panic(err) } }
+
 // DecideTwice has every decision made twice and compared, for tests: a decision draws nothing
 // and changes nothing. It must be called before any run is executed.
 func DecideTwice() {

@@ -146,7 +146,7 @@ func (x *Execution) storeFirst() error {
 	})
 	if done {
 		vs.pending = slices.Delete(vs.pending, 0, n)
-		x.Owner.ValuesStored(x.ID)
+		x.Owner.Stored(x.ID)
 	}
 	return err
 }

@@ -16,24 +16,26 @@ import (
 // comeBack records that no branch has the turn.
 func (x *Execution) comeBack() { x.BusySince.Store(0) }
 
-// unstick removes the attention for a stuck function that has returned to the engine.
-func (x *Execution) unstick() error {
+// unstick removes the attention for a stuck function that has returned to the engine. done is true
+// if it has recorded that.
+func (x *Execution) unstick() (done bool, err error) {
 	for x.Stuck.Load() {
 		if err := x.refresh(); err != nil {
-			return err
+			return false, err
 		}
 		wf := *x.Hold.Workflow
 		wf.State++ // makes a concurrent report conflict
 		wf.Attention = slices.DeleteFunc(slices.Clone(wf.Attention), func(a journal.Attention) bool { return a.Reason == string(weft.ReasonStuck) })
 		done, err := x.commit(journal.Change{Events: []checkpoint.Event{{Kind: checkpoint.KindCameBack}}, Workflow: &wf})
 		if err != nil {
-			return err
+			return false, err
 		}
 		if done {
 			x.Stuck.Store(false)
+			return true, nil
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // label labels a goroutine of user code, for profiles and for stack.

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
@@ -26,30 +27,87 @@ const (
 
 // Duty returns the duty to serve all schedules of the store.
 func (s *Schedules) Duty() worker.Duty {
-	return worker.Duty{Name: "schedules", Begin: func(*worker.Incarnation) func(context.Context) (time.Duration, error) { return s.look }}
+	return worker.Duty{Name: "schedules", Begin: func(*worker.Incarnation) func(context.Context) (time.Duration, error) {
+		return (&server{Schedules: s}).look
+	}}
 }
 
-// look serves the schedules that are due.
-func (s *Schedules) look(ctx context.Context) (next time.Duration, _ error) {
-	now := s.Now()
-	rest, err := s.rest(ctx, keys.DueAll(), now)
-	if err != nil || rest > 0 { // the common case
-		return rest, err
+// A server is the duty of one incarnation. Only the poll uses it.
+//
+// While no schedule is due within a minute, it asks the store only rarely: what another process has put
+// is then found before it is too late for MissedNone. It asks at once if a schedule was written through
+// this engine. If a schedule waits for the end of a workflow, its entry is due within a minute: so the
+// server of the engine that has let it wait looks in each poll for the hint of that end.
+type server struct {
+	*Schedules
+	idle  bool      // nothing is due within a minute, as of the last look
+	next  time.Time // when the first schedule is due, if idle is set; zero: there is none
+	last  time.Time // the last look
+	place []byte    // where the next look continues; nil: at the beginning
+}
+
+// look serves the schedules that are due. It returns after how much time there is something to do.
+func (v *server) look(ctx context.Context) (time.Duration, error) {
+	now := v.Now()
+	if news := v.news.Swap(false); !news && v.rests(now) {
+		return v.wait(now), nil
 	}
-	l := &round{schedules: s, places: make(chan struct{}, atOnce)}
+	v.idle = false
+	first, ok, err := v.first(ctx, keys.DueAll())
+	due := ok && !first.After(now)
+	if due {
+		if err = v.round(ctx, now); err == nil { // what is left is looked at in the next poll
+			first, ok, err = v.first(ctx, keys.DueNext(now))
+		}
+	}
+	if err != nil {
+		return v.PollInterval, err
+	}
+	v.idle, v.next, v.last = !due && (!ok || first.Sub(now) > retryAfter), first, time.Now()
+	return v.wait(now), nil
+}
+
+// rests reports whether the store need not be asked at the time now.
+func (v *server) rests(now time.Time) bool {
+	rarely := min(saturate.Times(run.Rarely, v.PollInterval), max(v.PollInterval, grace))
+	return v.idle && (v.next.IsZero() || now.Before(v.next)) && time.Since(v.last) < rarely
+}
+
+// wait returns how long it is from now until the first schedule is due, and at most PollInterval.
+func (v *server) wait(now time.Time) time.Duration {
+	if v.next.IsZero() {
+		return v.PollInterval
+	}
+	return max(0, min(v.PollInterval, v.next.Sub(now)))
+}
+
+// first returns when the first entry of a range is due, or false if there is none.
+func (s *Schedules) first(ctx context.Context, r storage.Range) (at time.Time, ok bool, _ error) {
+	r.Limit = 1
+	page, err := s.Store.Scan(ctx, r)
+	if err != nil || len(page) == 0 {
+		return time.Time{}, false, err
+	}
+	at, err = keys.DueTime(page[0].Key)
+	return at, err == nil, err
+}
+
+// round serves the schedules that are due at the time now, at most mostDue.
+func (v *server) round(ctx context.Context, now time.Time) error {
+	l := &round{schedules: v.Schedules, places: make(chan struct{}, atOnce)}
 	served := map[string]bool{}
 	due := keys.DueUntil(now)
-	if s.place != nil {
-		due.Start = s.place
+	if v.place != nil {
+		due.Start = v.place
 	}
-	s.place = nil
-	for e, err := range storage.All(ctx, s.Store, due) {
+	v.place = nil
+	for e, err := range storage.All(ctx, v.Store, due) {
 		if err != nil {
-			return s.PollInterval, errors.Join(err, l.end(ctx))
+			return errors.Join(err, l.end(ctx))
 		}
 		kind, id, err := keys.DueOf(e.Key)
 		if err != nil {
-			return s.PollInterval, errors.Join(err, l.end(ctx))
+			return errors.Join(err, l.end(ctx))
 		}
 		if kind != "sch" {
 			continue
@@ -58,31 +116,14 @@ func (s *Schedules) look(ctx context.Context) (next time.Duration, _ error) {
 			continue
 		}
 		if len(served) == mostDue {
-			s.place = e.Key
-			s.PokePoll() // continue after the other duties
+			v.place = e.Key
+			v.PokePoll() // continue after the other duties
 			break
 		}
 		served[id] = true
 		l.serve(ctx, id, e.Key)
 	}
-	if err := l.end(ctx); err != nil {
-		return s.PollInterval, err
-	}
-	return s.rest(ctx, keys.DueNext(now), now)
-}
-
-// rest returns how long it is until the first entry of a range is due, and at most PollInterval.
-func (s *Schedules) rest(ctx context.Context, r storage.Range, now time.Time) (time.Duration, error) {
-	r.Limit = 1
-	page, err := s.Store.Scan(ctx, r)
-	if err != nil || len(page) == 0 {
-		return s.PollInterval, err
-	}
-	at, err := keys.DueTime(page[0].Key)
-	if err != nil {
-		return s.PollInterval, err
-	}
-	return max(0, min(s.PollInterval, at.Sub(now))), nil
+	return l.end(ctx)
 }
 
 // A round serves the schedules of one look, several at the same time.

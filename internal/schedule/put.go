@@ -33,7 +33,7 @@ func (s *Schedules) Put(ctx context.Context, p weft.Schedule, by weft.Actor) err
 	}
 	put.By, put.Why = by.Name, by.Reason
 	err = explain(s.put(ctx, put))
-	s.PokePoll()
+	s.tell() // also after an error: the outcome may be unknown
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -27,10 +28,16 @@ type Schedules struct {
 	*intake.Intake
 	Admin *admin.Admin
 
-	place []byte // where the duty continues; nil: at the beginning. Used by the poll only
+	news atomic.Bool // a schedule was written: the duty is to look
 
 	mu   lock.Mutex
 	told map[string]bool // what was logged by the duty, so that it is once; guarded by mu
+}
+
+// tell has the duty look at once, because a schedule was written.
+func (s *Schedules) tell() {
+	s.news.Store(true)
+	s.PokePoll()
 }
 
 // A verb is an action of an operator on a schedule. do returns the record that is to follow, or nil if
@@ -61,7 +68,7 @@ func (s *Schedules) change(ctx context.Context, id string, by weft.Actor, v verb
 		}
 		if err == nil {
 			s.acted(v.name, id, by)
-			s.PokePoll()
+			s.tell()
 		}
 		return explain(err)
 	}

@@ -99,7 +99,7 @@ func (s *Schedules) startLater(ctx context.Context, f *firing, by weft.Actor) (w
 		}
 		return weft.Info{}, err
 	}
-	s.PokePoll()
+	s.tell()
 	return weft.Info{ID: id, Workflow: r.Workflow, Status: checkpoint.StatusPending, Queue: r.Queue, Waiting: []string{fmt.Sprintf("the end of workflow %q", r.Last.ID)}}, nil
 }
 

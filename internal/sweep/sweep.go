@@ -183,7 +183,7 @@ func (p *played) stage(s Store, scenario func(*World) Scenario, call int, fault 
 		},
 		Closing: func(ctx context.Context, s storage.Storage) {
 			p.effects = world.Effects()
-			p.problems = append(p.problems, Inspect(ctx, s, sc.IDs, []string{"held:", "todo:", "wake:", "sig:", "inbox:", "op:", "slot:"})...)
+			p.problems = append(p.problems, Inspect(ctx, s, sc.IDs, []string{"held:", "todo:", "wake:", "sig:", "inbox:", "upd:", "op:", "slot:"})...)
 		},
 		Check:    true,
 		Lives:    lives,
@@ -240,12 +240,13 @@ func Inspect(ctx context.Context, s storage.Storage, ids, families []string) (pr
 }
 
 // history checks CK2 and CK3 for one workflow: numbers are dense, each operation has one
-// outcome, each signal was received once, times do not decrease, and the end comes last and
+// outcome, each signal was received once, each update was accepted and answered once, times do not decrease, and the end comes last and
 // agrees with the record. A failure need not be the end if an operator revoked it, together
 // with the failed operations that led to it.
 func history(ctx context.Context, s storage.Storage, wf *journal.Workflow) (problems []string) {
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	outcomes, signals := map[string]int{}, map[string]int{}
+	accepted, answered := map[string]int{}, map[string]int{}
 	var last checkpoint.Checkpoint
 	var ended []string
 	for c, err := range journal.History(ctx, s, wf) {
@@ -274,6 +275,10 @@ func history(ctx context.Context, s storage.Storage, wf *journal.Workflow) (prob
 			switch e.Kind {
 			case checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed:
 				outcomes[e.Operation]++
+			case checkpoint.KindAccepted:
+				accepted[e.Key]++
+			case checkpoint.KindAnswered:
+				answered[e.Key]++
 			case checkpoint.KindEnded:
 				ended = append(ended, e.Name)
 			}
@@ -291,6 +296,11 @@ func history(ctx context.Context, s storage.Storage, wf *journal.Workflow) (prob
 	for sig, n := range signals {
 		if n != 1 {
 			wrong("signal %s was received %d times", sig, n)
+		}
+	}
+	for update, n := range accepted {
+		if n != 1 || answered[update] != 1 {
+			wrong("update %s was accepted %d times, and answered %d times", update, n, answered[update])
 		}
 	}
 	if len(ended) != 1 || ended[0] != string(wf.Status) {

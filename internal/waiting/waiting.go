@@ -137,6 +137,15 @@ func For(ctx context.Context, what string) {
 	}
 }
 
+// On records what the call of ctx waits for now.
+func On(ctx context.Context, what string) {
+	if w := waitOf(ctx); w != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.pending = what
+	}
+}
+
 // doubtful reports whether something may have been written for the call of ctx.
 func doubtful(ctx context.Context) bool {
 	w := waitOf(ctx)

@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
@@ -28,8 +30,9 @@ type Ending struct {
 	Ops    []storage.Op
 }
 
-// Ended returns the change that ends the workflow of h, and its write. The parent is told, and
-// an owner is fenced by the same commit.
+// Ended returns the change that ends the workflow of h, and its write. The parent is told, an owner
+// is fenced, and the tokens of hooks are freed by the same commit. No hook is opened in between,
+// because a condition is that the head of h is still the last checkpoint.
 func (e *Worker) Ended(ctx context.Context, h *journal.Hold, end Ending) (*Changing, *journal.Write, error) {
 	wf, next, out := h.Workflow, end.Next, end.Output
 	if err := wf.Status.To(out.Status); err != nil {
@@ -37,13 +40,17 @@ func (e *Worker) Ended(ctx context.Context, h *journal.Hold, end Ending) (*Chang
 	}
 	now := e.Now()
 	next.Status, next.EndedAt = out.Status, journal.Micro(now)
-	next.Attention, next.Awaits, next.Facing, next.Heard = nil, nil, nil, 0
+	next.Attention, next.Awaits, next.Handles, next.Facing, next.Heard = nil, nil, nil, nil, 0
 	put, err := journal.PutOutput(wf.ID, out)
 	if err != nil {
 		return nil, nil, err
 	}
+	frees, err := freed(ctx, e.Store, wf)
+	if err != nil {
+		return nil, nil, err
+	}
 	ended := checkpoint.Event{Kind: checkpoint.KindEnded, Name: string(out.Status), Error: out.Error, By: e.EngineName}
-	change := journal.Change{Events: append(end.Events, ended), Workflow: next, Ops: append(end.Ops, put)}
+	change := journal.Change{Events: append(end.Events, ended), Workflow: next, Ops: slices.Concat(end.Ops, frees, []storage.Op{put})}
 	parent, err := e.Report(ctx, e.Store, wf, &change, out)
 	if err != nil {
 		return nil, nil, err
@@ -64,4 +71,18 @@ func (e *Worker) Ended(ctx context.Context, h *journal.Hold, end Ending) (*Chang
 			e.Hint(parent, run.Written{Children: true})
 		}
 	}, wf, next}, w, nil
+}
+
+// freed returns the operations that free the tokens of the hooks of wf, which was read before. If the
+// record of a hook is damaged, it looks at the tokens of all runs: what is damaged must not keep an
+// operator from ending the run.
+func freed(ctx context.Context, s storage.Storage, wf *journal.Workflow) (ops []storage.Op, err error) {
+	hooks, err := journal.Hooks(ctx, s, wf)
+	if errors.Is(err, storage.ErrCorrupt) {
+		return journal.TokensOf(ctx, s, wf)
+	}
+	for _, h := range hooks {
+		ops = append(ops, h.Free())
+	}
+	return ops, err
 }

@@ -17,18 +17,19 @@ import (
 )
 
 const (
-	mostExpired   = 2000 // maximum number of removals in one look
+	mostExpired   = 2000 // maximum number of entries in one look
 	expiredAtOnce = 100  // maximum number of signals removed in one commit
 )
 
-// expiry is the duty to remove what has expired: tombstones, and the accepted responses of
-// signals. It also asks the children of terminated workflows to stop, if that was interrupted, and
+// expiry is the duty to remove what has expired: tombstones, the accepted responses of signals, and
+// the answers to updates. It also asks the children of terminated workflows to stop, if that was interrupted, and
 // removes what earlier lives of runs have left.
 type expiry struct {
 	incarnation *Incarnation
 	next        time.Time // when the next entry expires
 	last        time.Time // time of the last complete look
 	swept       time.Time // everything that expires before this was removed
+	place       []byte    // the entry at which the next look continues; nil: at the beginning
 }
 
 // look removes what has expired. Until the next known expiry it looks only rarely.
@@ -90,17 +91,29 @@ func (l *Incarnation) testify(ctx context.Context) error {
 	return nil
 }
 
-// until removes what has expired, and reports whether that was all. An entry that expires
+// until removes what has expired, and reports whether that was all. If not, the next look goes on where
+// this one stopped, also past entries that have to stay. An entry that expires
 // before x.swept was written since then by a clock that is behind. It is kept for a full
 // retention from now on.
 func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 	l := x.incarnation
-	removed := 0
+	looked := 0
 	var signals []storage.Batch
-	for entry, err := range storage.All(ctx, l.Worker.Store, keys.ExpiredAt(now)) {
+	expired := keys.ExpiredAt(now)
+	if x.place != nil {
+		expired.Start = x.place
+	}
+	x.place = nil // after an error, from the beginning
+	for entry, err := range storage.All(ctx, l.Worker.Store, expired) {
 		if err != nil {
 			return false, err
 		}
+		if looked == mostExpired {
+			x.place = entry.Key
+			l.PokeNow() // continue after the other duties
+			return false, x.commitExpired(ctx, signals)
+		}
+		looked++
 		kind, names, err := keys.Expiring(entry.Key)
 		if err != nil {
 			return false, err
@@ -111,7 +124,6 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		}
 		switch late := at.Before(x.swept); kind {
 		case "tomb":
-			removed++
 			if late {
 				err = x.putOff(ctx, entry.Key, keys.ExpiringTombstone(now.Add(l.Worker.TombstoneRetention), names[0], names[len(names)-1]))
 				break
@@ -120,12 +132,15 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		case "kids":
 			l.dismiss(names[0], names[len(names)-1])
 		case "life":
-			removed++
 			err = x.removeFormerLives(ctx, entry.Key, names[0], names[len(names)-1])
-		case "sig":
+		case "upd":
+			var b *storage.Batch
+			if b, err = x.expireAnswer(ctx, entry.Key, now, late); b != nil {
+				signals = append(signals, *b)
+			}
+		case "sig", "hres":
 			var b *storage.Batch
 			if b, err = x.expireSignal(ctx, entry.Key, now, late); b != nil {
-				removed++
 				signals = append(signals, *b)
 			}
 		}
@@ -135,10 +150,6 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 		}
 		if err != nil {
 			return false, err
-		}
-		if removed == mostExpired {
-			l.PokeNow() // continue after the other duties
-			return false, x.commitExpired(ctx, signals)
 		}
 	}
 	return true, x.commitExpired(ctx, signals)
@@ -179,6 +190,20 @@ func (x *expiry) expireSignal(ctx context.Context, entry []byte, now time.Time, 
 	if record.Damaged(err) {
 		if x.incarnation.once("expired " + string(entry)) {
 			x.incarnation.Worker.Log.Error("weft: an accepted signal cannot be read; it is not removed", "error", err)
+		}
+		return nil, nil
+	}
+	return &b, err
+}
+
+// expireAnswer returns the batch that removes the answer to an update, or keeps it longer if late is
+// set. It returns nil if the record is damaged.
+func (x *expiry) expireAnswer(ctx context.Context, entry []byte, now time.Time, late bool) (*storage.Batch, error) {
+	w := x.incarnation.Worker
+	b, err := acceptance.ForgetAnswer(ctx, w.Store, entry, now, late, w.SignalIDRetention)
+	if record.Damaged(err) {
+		if x.incarnation.once("expired " + string(entry)) {
+			w.Log.Error("weft: the answer to an update cannot be read; it is not removed", "error", err)
 		}
 		return nil, nil
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-go/weft/internal/run"
 )
 
-// MayArrive remembers that a run of this engine may get a signal of which the sender will
+// MayArrive remembers that a run of this engine may get a signal, or an update, of which the sender will
 // not notify it: the sender timed out, but its commit may still take effect.
 func (e *Worker) MayArrive(id string) {
 	e.mu.Lock()
@@ -43,7 +43,7 @@ func (l *Incarnation) hear(context.Context) error {
 		was := expecting[id]
 		is, x := was, l.Worker.Executing(id)
 		if x != nil && time.Since(is.told) >= is.told.Sub(is.since) {
-			x.Post(run.Written{Inbox: true})
+			x.Post(run.Written{Inbox: true, Updates: true})
 			is.told = time.Now()
 		}
 		l.mu.Lock()

@@ -1,7 +1,7 @@
 package worker
 
-// Observe registers an observer of the values of a workflow. The channel receives after a value was
-// stored, or the workflow has ended, if this engine did it. What others do is not notified.
+// Observe registers an observer of the values of a workflow, and of answers to its updates. The channel
+// receives after one was stored, or the workflow has ended, if this engine did it. What others do is not notified.
 func (e *Worker) Observe(id string) (changed <-chan struct{}, release func()) {
 	c := make(chan struct{}, 1)
 	e.mu.Lock()
@@ -29,8 +29,8 @@ func (e *Worker) notifyObservers(id string) {
 	}
 }
 
-// ValuesStored notifies those who wait for a value of a run.
-func (l *Incarnation) ValuesStored(id string) {
+// Stored notifies those who wait for a value of a run, or for the answer to an update.
+func (l *Incarnation) Stored(id string) {
 	l.Worker.mu.Lock()
 	defer l.Worker.mu.Unlock()
 	l.Worker.notifyObservers(id)

@@ -48,7 +48,7 @@ const array = await failure("runs.get", [runId]);
 const unknown = await failure("runs.destroy");
 const conflict = await failure("runs.create", { ...start, workflowName: "echo" });
 const terminal = await failure("runs.cancel", { runId });
-const later = await failure("hooks.resume", { token: "t" });
+const later = await failure("runs.stream", { runId: "x", name: "y" });
 
 console.log(JSON.stringify({
   created: created.runId, same: JSON.stringify(created) === JSON.stringify(again),

@@ -48,6 +48,15 @@ var uses = []struct {
 	{"protected", engine.StartRequest{ID: "protected"}, func(ctx context.Context, eng *engine.Engine, id string) error {
 		return eng.Protect(ctx, id, engine.Actor{Name: "law", Reason: "case 7"})
 	}},
+	{"updates", engine.StartRequest{ID: "updated"}, func(ctx context.Context, eng *engine.Engine, id string) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		err := eng.CallUpdate(ctx, &engine.UpdateRequest{WorkflowID: id, Update: "nobody handles it"}, nil)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil // it waits
+		}
+		return fmt.Errorf("update: %w", err)
+	}},
 }
 
 func main() {

@@ -1,0 +1,118 @@
+package intake
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/waiting"
+	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/signal"
+)
+
+// errMoved answers a resume whose hook is not open any more. It was not accepted. Another hook may
+// have the token now.
+var errMoved = errors.New("engine: hook is not open any more")
+
+// resume sends a signal to the open hook that has a token. See signal.Hook.Resume.
+func (e *Intake) resume(ctx context.Context, m signal.Message) (signal.Accepted, error) {
+	if m.WorkflowID != "" || m.Start != nil {
+		return signal.Accepted{}, fmt.Errorf("%w: resume of hook %s: a message has a Token, or it has a WorkflowID or a Start", weft.ErrInvalid, m.Name)
+	}
+	in, err := e.FromOutside(ctx, m)
+	if err == nil {
+		err = e.Refused()
+	}
+	if err != nil {
+		return signal.Accepted{}, err
+	}
+	for range worker.MostTries {
+		a, err := e.resumeOnce(ctx, in)
+		if !errors.Is(err, errMoved) && !errors.Is(err, weft.ErrTerminal) {
+			return a, err
+		}
+	}
+	return signal.Accepted{}, worker.Contradiction(keys.HookAddress(in.Resume.TokenHash))
+}
+
+// resumeOnce answers a resume that was accepted before, or sends it to the hook that has the token
+// now. The error is errMoved or weft.ErrTerminal if that hook is not open any more.
+func (e *Intake) resumeOnce(ctx context.Context, in *acceptance.Incoming) (signal.Accepted, error) {
+	// The hook is read before the answer: if it was closed by then, no answer comes after that.
+	hook, err := journal.ReadHookAddress(ctx, e.Store, in.Resume.TokenHash)
+	if !in.Generated { // whoever has the token by now
+		a, earlier, err := e.earlier(ctx, in)
+		if earlier || err != nil {
+			e.tellAccepted(a, err)
+			return a, resuming(err)
+		}
+	}
+	switch {
+	case err != nil:
+		return signal.Accepted{}, resuming(err)
+	case hook == nil:
+		return signal.Accepted{}, noHook()
+	}
+	to := *in
+	to.WorkflowID, to.Name = hook.WorkflowID, signal.HookPrefix+hook.HookID
+	to.Resume = &acceptance.Resume{TokenHash: in.Resume.TokenHash, Address: hook.Raw()}
+	a, err := e.Send(ctx, &to)
+	if errors.Is(err, weft.ErrNotFound) { // it has ended, and was purged
+		err = errMoved
+	}
+	return a, err
+}
+
+// noHook is the error of a token that no open hook has.
+func noHook() error { return fmt.Errorf("%w: no open hook has the token", weft.ErrNotFound) }
+
+// resuming says what failed.
+func resuming(err error) error {
+	if err == nil || errors.Is(err, signal.ErrConflict) {
+		return err
+	}
+	return fmt.Errorf("engine: resume of a hook: %w", err)
+}
+
+// moved answers s with errMoved if it resumes a hook that is not open any more. Whoever was refused
+// asks this before the refusal counts as a contradiction.
+func (e *Intake) moved(ctx context.Context, s *sending) (answered bool, err error) {
+	if s.in.Resume == nil {
+		return false, nil
+	}
+	hook, err := journal.ReadHookAddress(ctx, e.Store, s.in.Resume.TokenHash)
+	if waiting.Failed(ctx, err) {
+		return false, err
+	}
+	if err == nil && (hook == nil || !bytes.Equal(hook.Raw(), s.in.Resume.Address)) {
+		err = errMoved
+	}
+	if err != nil {
+		e.sends.settle(s, signal.Accepted{}, err)
+	}
+	return err != nil, nil
+}
+
+// together splits a batch: two resumes of one token that know of different hooks are not accepted
+// together, because at most one of the hooks is open.
+func together(batch []*sending) (now, later []*sending) {
+	hooks := map[string][]byte{}
+	for _, s := range batch {
+		if r := s.in.Resume; r != nil {
+			known, ok := hooks[r.TokenHash]
+			if ok && !bytes.Equal(known, r.Address) {
+				s.look = true
+				later = append(later, s)
+				continue
+			}
+			hooks[r.TokenHash] = r.Address
+		}
+		now = append(now, s)
+	}
+	return now, later
+}
