@@ -320,8 +320,10 @@ func (e *Engine) Terminate(ctx context.Context, id string, by Actor) error {
 //
 // Errors: ErrNotFound, also if the history has no such operation; ErrNotApplicable for a workflow
 // that has not begun, for a child whose parent has been told how it ended, if the workflow has undone
-// a call that completed before the point, if what is behind the point does not fit into one commit of
-// the store, and after a hundred resets; ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer
+// a call that completed before the point, if it has accepted or answered an update, or has opened or
+// disposed of a hook, behind the point, if what is behind the point does not fit into one commit of
+// the store, and after a hundred resets; a *signal.TokenError if another hook has a token now that a
+// hook of the workflow had at the end; ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer
 // release understands the workflow, storage.ErrCorrupt if its history is damaged, the store's. After
 // an error of the store the outcome is unknown: look at the history. docs/guides/resets.md
 // says when to use it.

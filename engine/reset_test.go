@@ -681,6 +681,86 @@ func TestResetIsRefused(t *testing.T) {
 	})
 }
 
+// OPS-8: a run is not reset to before an update that it has accepted or answered, or to before a hook that it has
+// opened or disposed of. After that point it is reset, and the hooks that were open at its end are open again.
+func TestResetBeforeUpdatesAndHooks(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		double := &engine.Update[int, int]{Name: "double"}
+		other := waitsFor("other")
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if err := double.Handle(run, nil, func(run *engine.Run, n int) (int, error) {
+				return 2 * n, run.Sleep(time.Minute)
+			}); err != nil {
+				return "", err
+			}
+			err1 := run.Sleep(time.Second)
+			kept, err2 := paid.Open(run, &signal.HookOptions{Token: "kept"})
+			gone, err3 := paid.Open(run, &signal.HookOptions{Token: "gone"})
+			err4 := run.Sleep(time.Second)
+			if err := errors.Join(err1, err2, err3, err4); err != nil {
+				return "", err
+			}
+			v, err1 := yes.Receive(run) // 5
+			err2 = run.Sleep(2 * time.Minute)
+			err3 = gone.Dispose(run) // 7
+			err4 = run.Sleep(time.Second)
+			w, _, err5 := kept.ReceiveWithin(run, time.Minute) // 9
+			return v + w, errors.Join(err1, err2, err3, err4, err5)
+		})
+		p := boot(t, s, wf, other, leases)
+		h := start(t, wf, p, "o", "")
+		time.Sleep(10 * time.Second)
+		var answer int
+		var failed error
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			answer, failed = double.Call(ctx, p, "o", 4, by("1"))
+		}()
+		time.Sleep(10 * time.Second)
+		send(t, yes, p, "o", "v", "v")
+		<-answered
+		if answer != 8 || failed != nil {
+			t.Fatalf("answered %d, %v", answer, failed)
+		}
+		if got := result(t, h); got != "v" {
+			t.Fatalf("result %q", got)
+		}
+		holder := start(t, other, p, "holder", "kept")
+		tokenOf(t, p, "holder")
+		time.Sleep(time.Second)
+		was := snapshot(t, s)
+		for _, before := range []string{"", "1", "2", "4", "5", "u1", "u1.1", "6", "7"} {
+			if err := p.Reset(ctx, "o", before, audit); !errors.Is(err, engine.ErrNotApplicable) || !strings.Contains(err.Error(), "cannot take that back") {
+				t.Errorf("before %q: %v, want that it cannot be taken back", before, err)
+			}
+		}
+		var taken *signal.TokenError
+		if err := p.Reset(ctx, "o", "8", audit); !errors.As(err, &taken) || taken.WorkflowID != "holder" {
+			t.Errorf("reset: %v, want a TokenError with holder", err)
+		}
+		if !sameBut(t, was, snapshot(t, s), "eng:", "meta:") {
+			t.Error("a reset that was refused has written something")
+		}
+		resume(t, p, "kept", "x", "x")
+		result(t, holder)
+		reset(t, p, "o", "8")
+		if open := entries(t, s, "hook:"); len(open) != 1 {
+			t.Errorf("open after the reset: %q", open)
+		}
+		resume(t, p, "kept", "w", "w")
+		if got := result(t, h); got != "vw" {
+			t.Errorf("result %q after the reset", got)
+		}
+		if got, err := double.Call(ctx, p, "o", 4, by("1")); got != 8 || err != nil {
+			t.Errorf("answer after the reset: %d, %v", got, err)
+		}
+		whole(t, s)
+	})
+}
+
 // OPS-9: of two resets at once, the second goes back from what the first has made of the history. To before the
 // same operation it may go, although that has not begun since.
 func TestResetBesideAReset(t *testing.T) {

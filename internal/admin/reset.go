@@ -159,9 +159,7 @@ func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *readi
 		w.Batch.Ops = run.WakeUp(w.Batch.Ops, wf, now, e.NewID())
 	}
 	for _, putBack := range []func(context.Context, *journal.Workflow, *reading, *journal.Write, time.Time) error{
-		// Updates that were accepted behind the point belong here, when there are updates: pending
-		// again, without an answer.
-		e.signalsAgain, e.childrenAgain, e.valuesGone,
+		e.signalsAgain, e.childrenAgain, e.valuesGone, e.hooksAgain,
 	} {
 		if err := putBack(ctx, wf, read, w, now); err != nil {
 			return nil, err
@@ -269,6 +267,15 @@ func (e *Admin) valuesGone(ctx context.Context, wf *journal.Workflow, read *read
 	return nil
 }
 
+// hooksAgain adds to w that the hooks which were open at the end of the run have their tokens again.
+func (e *Admin) hooksAgain(ctx context.Context, wf *journal.Workflow, _ *reading, w *journal.Write, _ time.Time) error {
+	if !wf.Status.Terminal() {
+		return nil
+	}
+	_, err := e.reopen(ctx, "reset", wf, w)
+	return err
+}
+
 // A reading is what a reset has read of the history. It goes on where it stopped if the run has
 // committed meanwhile.
 type reading struct {
@@ -290,6 +297,7 @@ type reading struct {
 	completed   []string
 	undone      map[string]bool // operations, as far as it is recorded
 	unplaced    string          // a signal that was received behind the point, and whose place is not known
+	fixed       string          // what has happened behind the point and cannot be taken back
 	received    []acceptance.Received
 	children    map[string]*begunChild // by operation
 }
@@ -345,6 +353,14 @@ func (r *reading) take(c checkpoint.Checkpoint, p journal.Place, ev checkpoint.E
 	switch ev.Kind {
 	case checkpoint.KindAsked:
 		r.asked, r.askedBehind = r.asked || !behind, behind
+	case checkpoint.KindAccepted, checkpoint.KindAnswered:
+		if behind {
+			r.fixed = fmt.Sprintf("update %s was %s", ev.Key, ev.Kind)
+		}
+	case checkpoint.KindOpened, checkpoint.KindDisposed:
+		if behind {
+			r.fixed = fmt.Sprintf("hook %s was %s", ev.Name, ev.Kind)
+		}
 	case checkpoint.KindCompensating:
 		r.undoing, r.undoes = true, !behind
 	case checkpoint.KindReceived:
@@ -397,6 +413,8 @@ func (r *reading) refusal(wf *journal.Workflow) string {
 		return "its calls are being undone from that point on; reset it to before one of them"
 	case r.unplaced != "":
 		return fmt.Sprintf("an earlier release has received a signal %s behind the point, and its place among the others is not known", r.unplaced)
+	case r.fixed != "":
+		return r.fixed + " behind the point, and a reset cannot take that back; reset it to a later operation"
 	}
 	if !r.undoing {
 		return ""

@@ -26,7 +26,11 @@ import (
 // operation of it has come to. A reset goes back to directly behind such an event. Code that ran
 // before that event is fixed by it: a checkpoint that counts stands behind.
 func GoesOn(k checkpoint.Kind) bool {
-	return isOutcome(k) || k == checkpoint.KindAsked || k == checkpoint.KindCompensating
+	switch k {
+	case checkpoint.KindAsked, checkpoint.KindCompensating, checkpoint.KindAccepted, checkpoint.KindAnswered:
+		return true
+	}
+	return isOutcome(k)
 }
 
 // again returns the id of the operation that the function begins now in the place id, and the number
