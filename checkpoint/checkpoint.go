@@ -30,7 +30,7 @@ type Event struct {
 	By        string `cbor:"13,keyasint,omitempty"`
 	Why       string `cbor:"14,keyasint,omitempty"`
 	Child     string `cbor:"15,keyasint,omitempty"` // the id of a workflow that was started, or that has the token of a hook
-	Key       string `cbor:"16,keyasint,omitempty"` // idempotency key of an attempt that leaves; the ID of an update
+	Key       string `cbor:"16,keyasint,omitempty"` // idempotency key of an attempt that leaves; the ID of an update or of a hook
 	Input     []byte `cbor:"17,keyasint,omitempty"` // digest of its input's plaintext, or of another operation's the first 8 bytes
 	Category  string `cbor:"18,keyasint,omitempty"` // of a failure: an activity.Category
 	Other     string `cbor:"19,keyasint,omitempty"` // of a contradiction, the second observation
@@ -38,6 +38,7 @@ type Event struct {
 	Which     string `cbor:"21,keyasint,omitempty"` // of a signal, the workflow it is sent to; of a timer, "sleep" or "limit"
 	Version   int    `cbor:"22,keyasint,omitempty"` // of the change Name, by which the run goes on
 	Seq       uint64 `cbor:"23,keyasint,omitempty"` // of a received signal, its place in the order of acceptance
+	Was       []byte `cbor:"24,keyasint,omitempty"` // of a hook, its record before; none: there was none
 }
 
 // A Kind is the kind of an event.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
@@ -681,84 +683,442 @@ func TestResetIsRefused(t *testing.T) {
 	})
 }
 
-// OPS-8: a run is not reset to before an update that it has accepted or answered, or to before a hook that it has
-// opened or disposed of. After that point it is reset, and the hooks that were open at its end are open again.
-func TestResetBeforeUpdatesAndHooks(t *testing.T) {
+// OPS-2, OPS-3: updates that were accepted behind the point are pending again, in their order, and are answered anew,
+// under other ids. One that was accepted before the point and answered behind it is answered anew. Those
+// who ask for an answer wait for it.
+func TestUpdatesOfAReset(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
 		defer func() { s.Close() }()
-		double := &engine.Update[int, int]{Name: "double"}
-		other := waitsFor("other")
+		factor := 1
+		var order []string
+		double := &engine.Update[int, string]{Name: "double", Errors: []error{errNegative}}
 		wf := flow("wf", func(run *engine.Run) (string, error) {
-			if err := double.Handle(run, nil, func(run *engine.Run, n int) (int, error) {
-				return 2 * n, run.Sleep(time.Minute)
+			order = nil
+			if err := double.Handle(run, func(n int) error {
+				if n < 0 {
+					return errNegative
+				}
+				return nil
+			}, func(run *engine.Run, n int) (string, error) {
+				order = append(order, fmt.Sprint(n))
+				v, err := engine.Step(run, "times", func(context.Context) (int, error) { return n * factor, nil })
+				return fmt.Sprint(v), errors.Join(err, run.Sleep(time.Second))
 			}); err != nil {
 				return "", err
 			}
-			err1 := run.Sleep(time.Second)
-			kept, err2 := paid.Open(run, &signal.HookOptions{Token: "kept"})
-			gone, err3 := paid.Open(run, &signal.HookOptions{Token: "gone"})
-			err4 := run.Sleep(time.Second)
-			if err := errors.Join(err1, err2, err3, err4); err != nil {
-				return "", err
-			}
-			v, err1 := yes.Receive(run) // 5
-			err2 = run.Sleep(2 * time.Minute)
-			err3 = gone.Dispose(run) // 7
-			err4 = run.Sleep(time.Second)
-			w, _, err5 := kept.ReceiveWithin(run, time.Minute) // 9
-			return v + w, errors.Join(err1, err2, err3, err4, err5)
+			err := run.Sleep(time.Second)
+			v, err2 := yes.Receive(run) // 2
+			return v, errors.Join(err, err2)
 		})
-		p := boot(t, s, wf, other, leases)
+		call := func(c engine.Client, id string, n int, want string) {
+			t.Helper()
+			if got, err := double.Call(ctx, c, "o", n, by(id)); got != want || err != nil {
+				t.Errorf("update %s: %q, %v, want %q", id, got, err, want)
+			}
+		}
+		p := boot(t, s, wf, leases)
 		h := start(t, wf, p, "o", "")
 		time.Sleep(10 * time.Second)
-		var answer int
-		var failed error
-		answered := make(chan struct{})
-		go func() {
-			defer close(answered)
-			answer, failed = double.Call(ctx, p, "o", 4, by("1"))
-		}()
-		time.Sleep(10 * time.Second)
-		send(t, yes, p, "o", "v", "v")
-		<-answered
-		if answer != 8 || failed != nil {
-			t.Fatalf("answered %d, %v", answer, failed)
+		for i := range 4 {
+			call(p, fmt.Sprint(i+1), i+1, fmt.Sprint(i+1))
 		}
+		if _, err := double.Call(ctx, p, "o", -1, by("no")); !errors.Is(err, engine.ErrRejected) {
+			t.Errorf("refused update: %v", err)
+		}
+		send(t, yes, p, "o", "v", "v")
 		if got := result(t, h); got != "v" {
 			t.Fatalf("result %q", got)
 		}
-		holder := start(t, other, p, "holder", "kept")
-		tokenOf(t, p, "holder")
-		time.Sleep(time.Second)
-		was := snapshot(t, s)
-		for _, before := range []string{"", "1", "2", "4", "5", "u1", "u1.1", "6", "7"} {
-			if err := p.Reset(ctx, "o", before, audit); !errors.Is(err, engine.ErrNotApplicable) || !strings.Contains(err.Error(), "cannot take that back") {
-				t.Errorf("before %q: %v, want that it cannot be taken back", before, err)
+		for n, c := range []struct {
+			before  string
+			pending int
+			want    []string // answers
+			ids     []string // of updates in the history, as it stands
+		}{
+			{"u3", 2, []string{"1", "2", "30", "40"}, []string{"u1", "u2", "u3~1", "u4~1"}},
+			{"u3.1", 1, []string{"1", "2", "300", "400"}, []string{"u1", "u2", "u3~1", "u4~2"}},
+			{"u2.2", 2, []string{"1", "2", "3000", "4000"}, []string{"u1", "u2", "u3~3", "u4~3"}},
+			{"1", 4, []string{"10000", "20000", "30000", "40000"}, []string{"u1~4", "u2~4", "u3~4", "u4~4"}},
+		} {
+			factor *= 10
+			p.stop(t)
+			client := made(t, s)
+			reset(t, client, "o", c.before)
+			if got := entries(t, s, "upd:"); len(got) != c.pending {
+				t.Errorf("before %s: pending %q, want %d", c.before, got, c.pending)
+			}
+			if got := entries(t, s, "upr:"); len(got) != 5-c.pending {
+				t.Errorf("before %s: answers %q, want %d and a refusal", c.before, got, 4-c.pending)
+			}
+			if got := entries(t, s, "exp:"); n == 0 && len(got) != 4 { // of 1, 2, the refusal, the signal
+				t.Errorf("before %s: expire %q", c.before, got)
+			}
+			intact(t, s)
+			if _, err := double.Call(ctx, client, "o", 7, by("4")); !errors.Is(err, engine.ErrMismatch) {
+				t.Errorf("before %s: another input: %v, want ErrMismatch", c.before, err)
+			}
+			waits := make(chan string, 1)
+			go func() {
+				got, err := double.Call(ctx, client, "o", 4, by("4"))
+				waits <- fmt.Sprint(got, err)
+			}()
+			time.Sleep(time.Second)
+			if len(waits) > 0 {
+				t.Errorf("before %s: answered before it runs: %s", c.before, <-waits)
+			}
+			p = boot(t, s, wf, leases)
+			for i, want := range c.want {
+				call(p, fmt.Sprint(i+1), i+1, want)
+			}
+			if got := <-waits; got != c.want[3]+"<nil>" {
+				t.Errorf("before %s: who waited got %s", c.before, got)
+			}
+			if got := strings.Join(order, " "); got != "1 2 3 4" {
+				t.Errorf("before %s: executed in the order %s", c.before, got)
+			}
+			if _, err := double.Call(ctx, p, "o", -1, by("no")); !errors.Is(err, engine.ErrRejected) {
+				t.Errorf("before %s: refused update: %v", c.before, err)
+			}
+			if got := result(t, h); got != "v" {
+				t.Errorf("before %s: result %q", c.before, got)
+			}
+			record, err := journal.Load(ctx, s, "o")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ids []string
+			for _, cp := range historyOf(t, p.Engine, "o") {
+				for i, e := range cp.Events {
+					if e.Kind == checkpoint.KindAccepted && !record.PassedOver(journal.Place{Checkpoint: cp.Number, Event: i}) {
+						ids = append(ids, e.Operation)
+					}
+				}
+			}
+			if !slices.Equal(ids, c.ids) {
+				t.Errorf("before %s: updates %q, want %q", c.before, ids, c.ids)
+			}
+			whole(t, s)
+		}
+		if err := p.Reset(ctx, "o", "u9", audit); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("to before an update that there is not: %v", err)
+		}
+		p.stop(t)
+	})
+}
+
+// An update in progress goes back with a run that was terminated, and one whose answer is forgotten with one
+// that has ended.
+func TestUpdatesOfAResetAfterTheEnd(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		slow := &engine.Update[int, int]{Name: "slow"}
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if err := slow.Handle(run, nil, func(run *engine.Run, n int) (int, error) {
+				return n, run.Sleep(time.Minute)
+			}); err != nil {
+				return "", err
+			}
+			_, err := yes.Receive(run)
+			return "", errors.Join(err, run.Sleep(time.Second)) // 2
+		})
+		p := boot(t, s, wf, leases, func(c *engine.Config) { c.SignalIDRetention = time.Hour })
+		start(t, wf, p, "killed", "")
+		time.Sleep(10 * time.Second)
+		if _, err := slow.Call(patient(t, 10*time.Second), p, "killed", 1, by("1")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("answered: %v", err)
+		}
+		if err := p.Terminate(ctx, "killed", audit); err != nil {
+			t.Fatal(err)
+		}
+		for _, before := range []string{"u1", "u1.1"} {
+			if _, err := slow.Call(ctx, p, "killed", 1, by("1")); before == "u1" && !errors.Is(err, engine.ErrTerminated) {
+				t.Errorf("terminated: %v", err)
+			}
+			reset(t, p, "killed", before)
+			if got, err := slow.Call(ctx, p, "killed", 1, by("1")); got != 1 || err != nil {
+				t.Errorf("after the reset to %s: %d, %v", before, got, err)
+			}
+			whole(t, s)
+		}
+		h := start(t, wf, p, "old", "")
+		for n := range 2 {
+			if got, err := slow.Call(ctx, p, "old", n, by(fmt.Sprint(n))); got != n || err != nil {
+				t.Fatalf("answered %d, %v", got, err)
 			}
 		}
-		var taken *signal.TokenError
-		if err := p.Reset(ctx, "o", "8", audit); !errors.As(err, &taken) || taken.WorkflowID != "holder" {
-			t.Errorf("reset: %v, want a TokenError with holder", err)
+		send(t, yes, p, "old", "v", "v")
+		result(t, h)
+		time.Sleep(3 * time.Hour)
+		for _, before := range []string{"u1", "u1.1", "u2.1"} {
+			if got := entries(t, s, "upr:{old}"); len(got) != 0 {
+				t.Fatalf("not forgotten: %q", got)
+			}
+			reset(t, p, "old", before)
+			for n := range 2 {
+				if got, err := slow.Call(ctx, p, "old", n, by(fmt.Sprint(n))); got != n || err != nil && !errors.Is(err, engine.ErrTerminal) {
+					t.Errorf("after the reset to %s: %d, %v", before, got, err)
+				}
+			}
+			if got := result(t, h); got != "" {
+				t.Errorf("result %q", got)
+			}
+			whole(t, s)
+			time.Sleep(3 * time.Hour)
 		}
-		if !sameBut(t, was, snapshot(t, s), "eng:", "meta:") {
-			t.Error("a reset that was refused has written something")
+		p.stop(t)
+	})
+}
+
+// A life after a reset uses no number that was passed over: no update, and no operation.
+func TestLifeAfterAReset(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		buggy := true
+		calls := &tally{}
+		keyed := &activity.Activity[int, string]{Name: "keyed", Idempotent: true, Run: func(ctx context.Context, n int) (string, error) {
+			calls.add(activity.InfoFrom(ctx).IdempotencyKey)
+			return fmt.Sprint(n), nil
+		}}
+		wf := &engine.Workflow[int, string]{Name: "wf", Func: func(run *engine.Run, life int) (string, error) {
+			if err := increase.Handle(run, nil, func(run *engine.Run, n int) (int, error) {
+				_, err := keyed.Do(run, n)
+				return n + life, err
+			}); err != nil {
+				return "", err
+			}
+			many := 2
+			if buggy {
+				many = 6
+			}
+			all := ""
+			for i := range many {
+				v, err := keyed.Do(run, 10*life+i)
+				if err != nil {
+					return "", err
+				}
+				all += v + " "
+			}
+			if _, err := yes.Receive(run); err != nil {
+				return "", err
+			}
+			if life == 0 {
+				return "", engine.ContinueAsNew(run, 1)
+			}
+			return all, nil
+		}}
+		p := boot(t, s, wf, leases)
+		h := start(t, wf, p, "o", 0)
+		time.Sleep(10 * time.Second)
+		add(t, p, "o", "1", 100, 100)
+		add(t, p, "o", "2", 200, 200)
+		buggy = false
+		reset(t, p, "o", "2")
+		add(t, p, "o", "1", 100, 100)
+		add(t, p, "o", "2", 200, 200)
+		send(t, yes, p, "o", "a", "a")
+		time.Sleep(10 * time.Second)
+		buggy = true
+		add(t, p, "o", "3", 300, 301)
+		send(t, yes, p, "o", "b", "b")
+		if got := result(t, h); got != "10 11 12 13 14 15 " {
+			t.Errorf("result %q", got)
 		}
-		resume(t, p, "kept", "x", "x")
-		result(t, holder)
-		reset(t, p, "o", "8")
-		if open := entries(t, s, "hook:"); len(open) != 1 {
-			t.Errorf("open after the reset: %q", open)
+		for k, n := range calls.n {
+			if n > 1 {
+				t.Errorf("the key %s was used %d times", k, n)
+			}
 		}
-		resume(t, p, "kept", "w", "w")
-		if got := result(t, h); got != "vw" {
-			t.Errorf("result %q after the reset", got)
-		}
-		if got, err := double.Call(ctx, p, "o", 4, by("1")); got != 8 || err != nil {
-			t.Errorf("answer after the reset: %d, %v", got, err)
+		for _, e := range historyOf(t, p.Engine, "o") {
+			for _, e := range e.Events {
+				if e.Kind == checkpoint.KindAccepted && e.Operation != "u3" {
+					t.Errorf("the third update is operation %s, want u3", e.Operation)
+				}
+			}
 		}
 		whole(t, s)
+		p.stop(t)
 	})
+}
+
+// The hooks are open that were open at the point, and no others, while the run runs and after it has ended. If
+// another run has one of their tokens, the reset is refused and nothing is written.
+func TestHooksOfAReset(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		other := waitsFor("other")
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			err1 := run.Sleep(time.Second)
+			kept, err2 := paid.Open(run, &signal.HookOptions{Token: "kept"}) // 2
+			gone, err3 := paid.Open(run, &signal.HookOptions{Token: "gone"}) // 3
+			if err := errors.Join(err1, err2, err3, run.Sleep(time.Second)); err != nil {
+				return "", err
+			}
+			err1 = gone.Dispose(run) // 5
+			err2 = run.Sleep(time.Second)
+			gone, err3 = paid.Open(run, &signal.HookOptions{Token: "gone"}) // 7
+			if err := errors.Join(err1, err2, err3, run.Sleep(time.Second)); err != nil {
+				return "", err
+			}
+			late, err := paid.Open(run, &signal.HookOptions{Token: "late"}) // 9
+			if err != nil {
+				return "", err
+			}
+			v, err1 := late.Receive(run) // 10
+			err2 = late.Dispose(run)     // 11
+			w, _, err3 := kept.ReceiveWithin(run, time.Minute)
+			x, _, err4 := gone.ReceiveWithin(run, time.Minute)
+			return v + w + x, errors.Join(err1, err2, err3, err4)
+		})
+		// hooks returns which tokens are taken, and how many records the hooks of o have.
+		tokens := func() (taken string, records int) {
+			for _, token := range []string{"kept", "gone", "late"} {
+				if a, err := journal.ReadHookAddress(ctx, s, keys.TokenHash(token)); err != nil {
+					t.Fatal(err)
+				} else if a != nil {
+					taken += token + " "
+				}
+			}
+			return taken, len(entries(t, s, "hk:"))
+		}
+		open := map[string]string{
+			"": "", "1": "", "2": "", "3": "kept ", "4": "kept gone ", "5": "kept gone ", "6": "kept ", "7": "kept ",
+			"8": "kept gone ", "9": "kept gone ", "10": "kept gone late ", "11": "kept gone late ", "12": "kept gone ",
+		}
+		for _, ended := range []bool{false, true} {
+			for _, before := range slices.Sorted(maps.Keys(open)) {
+				if !ended && before > "10" {
+					continue
+				}
+				p := boot(t, s, wf, other, parking)
+				h := start(t, wf, p, "o", "")
+				time.Sleep(10 * time.Second)
+				ids := map[string]string{}
+				for e, err := range storage.All(ctx, s, keys.HooksOf("o")) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					k, err := journal.OpenHook(e)
+					if err != nil {
+						t.Fatal(err)
+					}
+					ids[k.TokenHash] = k.ID
+				}
+				if ended {
+					resume(t, p, "late", "first", "")
+					if got := result(t, h); got != "first" {
+						t.Fatalf("result %q", got)
+					}
+					if want := open[before]; want != "" {
+						token := strings.Fields(want)[len(strings.Fields(want))-1]
+						holder := start(t, other, p, "holder", token)
+						tokenOf(t, p, "holder")
+						time.Sleep(time.Second)
+						was := snapshot(t, s)
+						var taken *signal.TokenError
+						if err := p.Reset(ctx, "o", before, audit); !errors.As(err, &taken) || taken.WorkflowID != "holder" {
+							t.Errorf("before %q: %v, want a TokenError with holder", before, err)
+						}
+						if !sameBut(t, was, snapshot(t, s), "eng:", "meta:") {
+							t.Errorf("before %q: a reset that was refused has written something", before)
+						}
+						resume(t, p, token, "x", "")
+						result(t, holder)
+						if err := p.Purge(ctx, "holder", audit); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				p.stop(t)
+				reset(t, made(t, s), "o", before)
+				taken, records := tokens()
+				if taken != open[before] || records != len(strings.Fields(taken)) {
+					t.Errorf("before %q, ended %v: taken %q, and %d records; want %q", before, ended, taken, records, open[before])
+				}
+				intact(t, s)
+				p = boot(t, s, wf, other, parking)
+				time.Sleep(10 * time.Second)
+				resume(t, p, "kept", " 2", "")
+				resume(t, p, "gone", " 3", "")
+				want := "again 2 3"
+				if ended && (before == "11" || before == "12") {
+					want = "first 2 3"
+				} else {
+					if ended && before == "10" {
+						want = "first 2 3"
+					} else {
+						resume(t, p, "late", "again", "")
+					}
+				}
+				if got := result(t, h); got != want {
+					t.Errorf("before %q, ended %v: result %q, want %q", before, ended, got, want)
+				}
+				whole(t, s)
+				if err := p.Purge(ctx, "o", audit); err != nil {
+					t.Fatal(err)
+				}
+				p.stop(t)
+			}
+		}
+	})
+}
+
+// A hook that the run has taken over behind the point is that of the life before again.
+func TestHooksOfAResetOverLives(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		wf := &engine.Workflow[int, string]{Name: "wf", Func: func(run *engine.Run, life int) (string, error) {
+			err1 := run.Sleep(time.Second)
+			h, err2 := paid.Open(run, &signal.HookOptions{Token: "token"})
+			if err := errors.Join(err1, err2); err != nil {
+				return "", err
+			}
+			if life == 0 {
+				return "", engine.ContinueAsNew(run, 1)
+			}
+			v, err1 := h.Receive(run) // 5
+			return v, errors.Join(err1, h.Dispose(run))
+		}}
+		p := boot(t, s, wf, leases)
+		h := start(t, wf, p, "o", 0)
+		time.Sleep(10 * time.Second)
+		was := slices.Collect(maps.Values(rowsOf(t, s, "hook:")))
+		for _, before := range []string{"4", "5", ""} {
+			resume(t, p, "token", "v", "v"+before)
+			if got := result(t, h); got != "v" {
+				t.Fatalf("result %q", got)
+			}
+			reset(t, p, "o", before)
+			time.Sleep(10 * time.Second)
+			if is := slices.Collect(maps.Values(rowsOf(t, s, "hook:"))); len(is) != 1 || is[0] != was[0] {
+				t.Errorf("before %q: the token is that of %q, want %q", before, is, was)
+			}
+			if got := result(t, h); got != "v" { // what the hook got waits in it
+				t.Errorf("before %q: result %q", before, got)
+			}
+			whole(t, s)
+			reset(t, p, "o", "")
+			result(t, h)
+		}
+		p.stop(t)
+	})
+}
+
+// rowsOf are the entries of the store whose keys begin with a prefix.
+func rowsOf(t testing.TB, s storage.Storage, prefix string) map[string]string {
+	t.Helper()
+	rows := map[string]string{}
+	for e, err := range storage.All(ctx, s, storage.Prefix([]byte(prefix))) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows[string(e.Key)] = string(e.Value)
+	}
+	return rows
 }
 
 // OPS-9: of two resets at once, the second goes back from what the first has made of the history. To before the

@@ -24,8 +24,8 @@ type Received struct {
 	Memory     time.Duration // minimum time for which its acceptance is remembered, if that was forgotten
 }
 
-// ErrForgotten means that the acceptance of a signal was forgotten, and cannot be made again: the
-// digest of its plaintext is not known.
+// ErrForgotten means that the acceptance of a signal or an update was forgotten, and cannot be made
+// again: the digest of its plaintext is not known.
 var ErrForgotten = errors.New("its acceptance was forgotten, and its payload is not JSON")
 
 // Again decides that a signal which was consumed is there again, in its place in the inbox, and that
@@ -66,4 +66,94 @@ func Again(ctx context.Context, s storage.Storage, r Received, now time.Time) (s
 	return b, errors.Join(err,
 		put(keys.Signal(r.WorkflowID, r.Name, r.ID), &Payload{r.Generation, r.Codec, r.Data}),
 		put(keys.Inbox(r.WorkflowID, r.Seq), &place{r.Name, r.ID, at.UnixMicro(), len(r.Data)}))
+}
+
+// A TakenUpdate is an update that a run had accepted, as its history has it.
+type TakenUpdate struct {
+	WorkflowID string
+	Generation string
+	ID, Name   string
+	Codec      string // "" is JSON
+	Data       []byte
+	At         time.Time // when it was accepted
+}
+
+// Pending decides that u, which was accepted, is pending again, without an answer. It comes before
+// those that were never accepted, in the order of At. If an update with its ID was admitted since the
+// answer was forgotten, that one is pending.
+func (u *TakenUpdate) Pending(ctx context.Context, s storage.Storage) (b storage.Batch, _ error) {
+	key := keys.Update(u.WorkflowID, u.ID)
+	_, err := s.Get(ctx, key)
+	if err == nil {
+		b.If = []storage.Condition{storage.Present(key)}
+		return b, nil
+	}
+	if !errors.Is(err, storage.ErrNotFound) {
+		return b, err
+	}
+	b, id, err := u.forget(ctx, s)
+	if err != nil {
+		return b, err
+	}
+	raw, err := record.Seal(key, version, &Update{
+		Generation: u.Generation,
+		Name:       u.Name,
+		Codec:      u.Codec,
+		Data:       u.Data,
+		Digest:     id.Plain,
+		Canonical:  id.Canonical,
+		At:         u.At.UnixMicro(),
+	}, nil)
+	b.If = append(b.If, storage.Absent(key))
+	b.Ops = append(b.Ops, storage.Put(key, raw), storage.Delete(keys.Answer(u.WorkflowID, u.ID)))
+	return b, err
+}
+
+// Unanswered decides that u, which was answered, is accepted and has no answer.
+func (u *TakenUpdate) Unanswered(ctx context.Context, s storage.Storage) (storage.Batch, error) {
+	b, id, err := u.forget(ctx, s)
+	if err != nil {
+		return b, err
+	}
+	a := &Answer{
+		Generation: u.Generation,
+		Name:       u.Name,
+		State:      Accepted,
+		Digest:     id.Plain,
+		Canonical:  id.Canonical,
+		At:         u.At.UnixMicro(),
+	}
+	put, err := a.Put(u.WorkflowID, u.ID, time.Time{}, 0)
+	b.If = append(b.If, storage.Absent(keys.Update(u.WorkflowID, u.ID)))
+	b.Ops = append(b.Ops, put...)
+	return b, err
+}
+
+// forget decides on the record of an update as it is now, which the caller replaces: its answer does
+// not expire any more. It returns what identifies the input of u.
+func (u *TakenUpdate) forget(ctx context.Context, s storage.Storage) (b storage.Batch, id digest.Digest, _ error) {
+	key := keys.Answer(u.WorkflowID, u.ID)
+	raw, err := s.Get(ctx, key)
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		return b, id, err
+	}
+	var a *Answer
+	if err == nil {
+		if a, err = OpenAnswer(storage.Entry{Key: key, Value: raw}); err != nil {
+			return b, id, err
+		}
+		b.If = []storage.Condition{storage.Equal(key, raw)}
+		if a.ExpiresAt != 0 {
+			b.Ops = []storage.Op{storage.Delete(keys.ExpiringAnswer(time.UnixMicro(a.ExpiresAt), u.WorkflowID, u.ID))}
+		}
+	} else {
+		b.If = []storage.Condition{storage.Absent(key)}
+	}
+	switch {
+	case u.Codec == "":
+		return b, digest.Of(u.Data), nil
+	case a == nil || a.State == Rejected || a.Name != u.Name: // of another update with this ID
+		return b, id, fmt.Errorf("update %q with the ID %q: %w", u.Name, u.ID, ErrForgotten)
+	}
+	return b, digest.Digest{Plain: a.Digest, Canonical: a.Canonical}, nil
 }

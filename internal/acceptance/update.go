@@ -22,7 +22,7 @@ type Update struct {
 	Data       []byte `cbor:"4,keyasint,omitempty"`
 	Digest     []byte `cbor:"5,keyasint"`
 	Canonical  []byte `cbor:"6,keyasint,omitempty"` // with Digest, it identifies the input
-	Seq        uint64 `cbor:"7,keyasint"`           // its place in the order of acceptance of the workflow's signals
+	Seq        uint64 `cbor:"7,keyasint"`           // its place in the order of acceptance of the workflow's signals; 0: it was accepted before, see Pending
 	At         int64  `cbor:"8,keyasint,omitempty"` // when it was admitted, in microseconds since 1970
 
 	ID string `cbor:"-"`
@@ -190,7 +190,7 @@ func Updates(ctx context.Context, s storage.Storage, id, generation string) (us 
 			us = append(us, u)
 		}
 	}
-	slices.SortFunc(us, func(a, b *Update) int { return cmp.Compare(a.Seq, b.Seq) })
+	slices.SortFunc(us, func(a, b *Update) int { return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.At, b.At)) })
 	return us, nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -159,7 +160,7 @@ func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *readi
 		w.Batch.Ops = run.WakeUp(w.Batch.Ops, wf, now, e.NewID())
 	}
 	for _, putBack := range []func(context.Context, *journal.Workflow, *reading, *journal.Write, time.Time) error{
-		e.signalsAgain, e.childrenAgain, e.valuesGone, e.hooksAgain,
+		e.signalsAgain, e.updatesAgain, e.hooksAgain, e.childrenAgain, e.valuesGone,
 	} {
 		if err := putBack(ctx, wf, read, w, now); err != nil {
 			return nil, err
@@ -170,7 +171,7 @@ func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *readi
 		size += len(o.Key) + len(o.Value)
 	}
 	if n := len(w.Batch.If) + len(w.Batch.Ops); n > e.MaxOps || size > e.MaxBytes {
-		return refused("the signals and children behind the point do not fit into one commit: it has %d entries of %d bytes, at most %d of %d; reset it to a later operation", n, size, e.MaxOps, e.MaxBytes)
+		return refused("the signals, updates, hooks and children behind the point do not fit into one commit: it has %d entries of %d bytes, at most %d of %d; reset it to a later operation", n, size, e.MaxOps, e.MaxBytes)
 	}
 	return w, nil
 }
@@ -267,13 +268,104 @@ func (e *Admin) valuesGone(ctx context.Context, wf *journal.Workflow, read *read
 	return nil
 }
 
-// hooksAgain adds to w that the hooks which were open at the end of the run have their tokens again.
-func (e *Admin) hooksAgain(ctx context.Context, wf *journal.Workflow, _ *reading, w *journal.Write, _ time.Time) error {
-	if !wf.Status.Terminal() {
-		return nil
+// updatesAgain adds to w that updates which were accepted behind the point are pending again, and that
+// those which were accepted before it and answered behind it have no answer.
+func (e *Admin) updatesAgain(ctx context.Context, wf *journal.Workflow, read *reading, w *journal.Write, _ time.Time) error {
+	again := func(u *acceptance.TakenUpdate, decide func(context.Context, storage.Storage) (storage.Batch, error)) error {
+		u.WorkflowID, u.Generation = wf.ID, wf.Generation
+		b, err := decide(ctx, e.Store)
+		if errors.Is(err, acceptance.ErrForgotten) {
+			return fmt.Errorf("%w: reset %q: %w", weft.ErrNotApplicable, wf.ID, err)
+		}
+		w.Batch.If, w.Batch.Ops = append(w.Batch.If, b.If...), append(w.Batch.Ops, b.Ops...)
+		return err
 	}
-	_, err := e.reopen(ctx, "reset", wf, w)
-	return err
+	for _, u := range read.unanswered {
+		if err := again(u, u.Unanswered); err != nil {
+			return err
+		}
+	}
+	var last time.Time
+	for _, u := range read.pending {
+		if u.At = u.At.Truncate(time.Microsecond); !u.At.After(last) {
+			u.At = last.Add(time.Microsecond) // their order
+		}
+		last = u.At
+		if err := again(u, u.Pending); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hooksAgain adds to w that the hooks which were open at the point are open, and no others. If another
+// run has one of their tokens, the error wraps a *signal.TokenError.
+func (e *Admin) hooksAgain(ctx context.Context, wf *journal.Workflow, read *reading, w *journal.Write, _ time.Time) error {
+	stored, err := journal.Hooks(ctx, e.Store, wf)
+	if err != nil {
+		return err
+	}
+	hooks := map[string]*journal.Hook{}
+	for _, h := range stored {
+		hooks[h.ID] = h
+	}
+	open := !wf.Status.Terminal() // the end has freed the tokens
+	free := map[string]string{}   // tokens that hooks have which are not to be open: their ids
+	var closed []*journal.Hook    // that need their tokens again
+	for _, id := range slices.Sorted(maps.Keys(read.hooks)) {
+		is, was := hooks[id], read.hooks[id]
+		if delete(hooks, id); was == nil {
+			if is != nil {
+				w.Batch.Ops = append(w.Batch.Ops, is.Delete())
+			}
+			if is != nil && open {
+				free[is.TokenHash] = id
+			}
+			continue
+		}
+		h, err := journal.OpenHook(storage.Entry{Key: keys.Hook(wf.ID, id), Value: was})
+		if err != nil {
+			return err
+		}
+		w.Batch.Ops = append(w.Batch.Ops, h.PutBack())
+		if is == nil || !open {
+			closed = append(closed, h)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(hooks)) {
+		if !open {
+			closed = append(closed, hooks[id])
+		}
+	}
+	for _, h := range closed {
+		holder, err := journal.ReadHookAddress(ctx, e.Store, h.TokenHash)
+		if err != nil {
+			return err
+		}
+		absent, put, err := h.Occupy(wf)
+		if err != nil {
+			return err
+		}
+		if holder != nil {
+			if id, ok := free[h.TokenHash]; !ok || !holder.Of(wf) || holder.HookID != id {
+				return fmt.Errorf("engine: reset %q: its hook %s: %w", wf.ID, h.Name, &signal.TokenError{WorkflowID: holder.WorkflowID})
+			}
+			delete(free, h.TokenHash)
+			absent = holder.Unchanged()
+		}
+		w.Batch.If, w.Batch.Ops = append(w.Batch.If, absent), append(w.Batch.Ops, put)
+	}
+	for _, hash := range slices.Sorted(maps.Keys(free)) {
+		holder, err := journal.ReadHookAddress(ctx, e.Store, hash)
+		if err != nil {
+			return err
+		}
+		if holder != nil && holder.Of(wf) && holder.HookID == free[hash] {
+			w.Batch.If = append(w.Batch.If, holder.Unchanged())
+			w.Batch.Ops = append(w.Batch.Ops, storage.Delete(keys.HookAddress(hash)))
+		}
+	}
+	return nil
 }
 
 // A reading is what a reset has read of the history. It goes on where it stopped if the run has
@@ -297,9 +389,13 @@ type reading struct {
 	completed   []string
 	undone      map[string]bool // operations, as far as it is recorded
 	unplaced    string          // a signal that was received behind the point, and whose place is not known
-	fixed       string          // what has happened behind the point and cannot be taken back
 	received    []acceptance.Received
 	children    map[string]*begunChild // by operation
+
+	open       map[string]*acceptance.TakenUpdate // by ID: updates that were accepted and not answered by the point
+	unanswered []*acceptance.TakenUpdate          // those of them that were answered behind it
+	pending    []*acceptance.TakenUpdate          // updates that were accepted behind it
+	hooks      map[string][]byte                  // the records that hooks had at the point, by ID; nil: there was none
 }
 
 // A begunChild was begun before the point, and the run was not told of its end by then.
@@ -312,7 +408,8 @@ type begunChild struct {
 func (r *reading) on(ctx context.Context, s storage.Storage, wf *journal.Workflow) error {
 	n := len(wf.Resets)
 	if r.last == 0 || n != r.resets || r.again { // a reset takes back what was read
-		*r = reading{before: r.before, resets: n, found: r.before == "", undone: map[string]bool{}, children: map[string]*begunChild{}}
+		*r = reading{before: r.before, resets: n, found: r.before == "", undone: map[string]bool{}, children: map[string]*begunChild{},
+			open: map[string]*acceptance.TakenUpdate{}, hooks: map[string][]byte{}}
 	}
 	since := *wf
 	since.Base = max(wf.Base, r.last)
@@ -353,13 +450,24 @@ func (r *reading) take(c checkpoint.Checkpoint, p journal.Place, ev checkpoint.E
 	switch ev.Kind {
 	case checkpoint.KindAsked:
 		r.asked, r.askedBehind = r.asked || !behind, behind
-	case checkpoint.KindAccepted, checkpoint.KindAnswered:
-		if behind {
-			r.fixed = fmt.Sprintf("update %s was %s", ev.Key, ev.Kind)
+	case checkpoint.KindAccepted:
+		u := &acceptance.TakenUpdate{ID: ev.Key, Name: ev.Name, Codec: ev.Codec, Data: ev.Result, At: c.Time}
+		switch {
+		case !behind:
+			r.open[u.ID] = u
+		case r.open[u.ID] == nil: // else its answer was forgotten, and it was accepted again
+			r.pending = append(slices.DeleteFunc(r.pending, func(p *acceptance.TakenUpdate) bool { return p.ID == u.ID }), u)
+		}
+	case checkpoint.KindAnswered:
+		switch u := r.open[ev.Key]; {
+		case !behind:
+			delete(r.open, ev.Key)
+		case u != nil && !slices.Contains(r.unanswered, u):
+			r.unanswered = append(r.unanswered, u)
 		}
 	case checkpoint.KindOpened, checkpoint.KindDisposed:
-		if behind {
-			r.fixed = fmt.Sprintf("hook %s was %s", ev.Name, ev.Kind)
+		if _, known := r.hooks[ev.Key]; behind && !known && ev.Key != "" {
+			r.hooks[ev.Key] = ev.Was
 		}
 	case checkpoint.KindCompensating:
 		r.undoing, r.undoes = true, !behind
@@ -413,8 +521,6 @@ func (r *reading) refusal(wf *journal.Workflow) string {
 		return "its calls are being undone from that point on; reset it to before one of them"
 	case r.unplaced != "":
 		return fmt.Sprintf("an earlier release has received a signal %s behind the point, and its place among the others is not known", r.unplaced)
-	case r.fixed != "":
-		return r.fixed + " behind the point, and a reset cannot take that back; reset it to a later operation"
 	}
 	if !r.undoing {
 		return ""

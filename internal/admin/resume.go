@@ -106,17 +106,17 @@ func (e *Admin) retryFailed(ctx context.Context, wf *journal.Workflow, verb jour
 		return nil, err
 	}
 	w.Batch.If = append(w.Batch.If, conditions...)
-	hooks, err := e.reopen(ctx, "resume", wf, w)
+	hooks, err := e.reopen(ctx, wf, w)
 	if err != nil {
 		return nil, err
 	}
 	return w, e.catchUp(ctx, wf, w, hooks)
 }
 
-// reopen adds to a retry or a reset of wf that the hooks that were open at the end of wf have their tokens again,
+// reopen adds to a retry of wf that the hooks that were open at the end of wf have their tokens again,
 // and returns how many there are. If another hook has one of the tokens, the error wraps a
 // *signal.TokenError.
-func (e *Admin) reopen(ctx context.Context, verb string, wf *journal.Workflow, w *journal.Write) (n int, err error) {
+func (e *Admin) reopen(ctx context.Context, wf *journal.Workflow, w *journal.Write) (n int, err error) {
 	hooks, err := journal.Hooks(ctx, e.Store, wf)
 	if err != nil {
 		return 0, err
@@ -126,7 +126,7 @@ func (e *Admin) reopen(ctx context.Context, verb string, wf *journal.Workflow, w
 		case err != nil:
 			return 0, err
 		case holder != nil:
-			return 0, fmt.Errorf("engine: %s %q: its hook %s: %w", verb, wf.ID, h.Name, &signal.TokenError{WorkflowID: holder.WorkflowID})
+			return 0, fmt.Errorf("engine: resume %q: its hook %s: %w", wf.ID, h.Name, &signal.TokenError{WorkflowID: holder.WorkflowID})
 		}
 		free, put, err := h.Occupy(wf)
 		if err != nil {

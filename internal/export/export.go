@@ -142,6 +142,7 @@ type eventFields struct {
 	Which     string          `json:"which,omitempty"`
 	Version   int             `json:"version,omitempty"`
 	Seq       uint64          `json:"-"` // a replay does not need it
+	Was       []byte          `json:"-"` // likewise
 }
 
 // Write writes an exported history: p and then the checkpoints, as a line of JSON each. It

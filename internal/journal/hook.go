@@ -56,6 +56,12 @@ func (h Hook) Put(id string) (*Hook, storage.Op, error) {
 // Unchanged returns the condition that the stored record is still the one that was read or written.
 func (h *Hook) Unchanged() storage.Condition { return storage.Equal(h.key, h.raw) }
 
+// Raw returns the stored bytes.
+func (h *Hook) Raw() []byte { return h.raw }
+
+// PutBack returns the operation that stores the record as it was read.
+func (h *Hook) PutBack() storage.Op { return storage.Put(h.key, h.raw) }
+
 // Delete returns the operation that deletes the record.
 func (h *Hook) Delete() storage.Op { return storage.Delete(h.key) }
 

@@ -83,7 +83,7 @@ func (h *Hold) Reset(to Rewind, now time.Time) (*Write, error) {
 	wf.Owner, wf.Slot, wf.Todo, wf.Waits = "", 0, to.Todo, wf.Queue != ""
 	wf.Status, wf.EndedAt, wf.Quiet, wf.Compensated = checkpoint.StatusRunning, 0, nil, false
 	wf.Cancel, wf.Verbs, wf.Attention, wf.Deaths, wf.Alone = to.Cancel, nil, nil, 0, 0
-	wf.Awaits, wf.Facing, wf.Heard = nil, nil, 0
+	wf.Awaits, wf.Handles, wf.Facing, wf.Heard = nil, nil, nil, 0
 	wf.State++
 	wf.need(resets)
 	return w, w.rewrite(&wf)

@@ -81,6 +81,7 @@ type Execution struct {
 	childrenStale bool                // children may have ended
 	dismissed     []*journal.Workflow // children to cancel
 	left          map[string]string   // children whose start a replay has passed over: the operation of each, by its id
+	beyond        numbers             // of what a replay has passed over
 	strays        map[string]*stray   // those of them that were not taken up, by operation
 	jobs          []*job              // prepared attempts that are not yet started
 	unwatch       func() bool         // stops the callback that replaces the driver when ctx ends

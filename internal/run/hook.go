@@ -232,7 +232,11 @@ func (x *Execution) hook(o *operation, d *decision) (e checkpoint.Event, fits bo
 		if h.is != nil && h.holder != nil {
 			c.Ops = append(c.Ops, h.is.Free())
 		}
-		return o.event(checkpoint.KindDisposed), true, nil
+		e = o.event(checkpoint.KindDisposed)
+		if h.is != nil {
+			e.Key, e.Was = h.is.ID, h.is.Raw()
+		}
+		return e, true, nil
 	}
 	e = o.event(checkpoint.KindSettled)
 	most := x.host.MostHooks()
@@ -241,7 +245,9 @@ func (x *Execution) hook(o *operation, d *decision) (e checkpoint.Event, fits bo
 		e.Child, e.Error = h.holder.WorkflowID, (&signal.TokenError{WorkflowID: h.holder.WorkflowID}).Error()
 		return e, true, nil
 	case h.holder != nil:
-		c.If = append(c.If, x.hooks.open[h.is.ID].Unchanged())
+		was := x.hooks.open[h.is.ID]
+		c.If = append(c.If, was.Unchanged())
+		e.Was = was.Raw()
 	case len(x.hooks.open)+len(d.hooked.opened) >= most:
 		e.Error = fmt.Sprintf("the run has %d open hooks, and may have no more: dispose of those that it does not need", most)
 		return e, true, nil
@@ -261,7 +267,7 @@ func (x *Execution) hook(o *operation, d *decision) (e checkpoint.Event, fits bo
 	if !x.Hold.Workflow.HasHooks() {
 		x.rewriting(c).OpensHook()
 	}
-	e.Kind, e.Result, e.Codec = checkpoint.KindOpened, h.result.Data, h.result.Codec
+	e.Kind, e.Key, e.Result, e.Codec = checkpoint.KindOpened, is.ID, h.result.Data, h.result.Codec
 	return e, true, nil
 }
 

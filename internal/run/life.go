@@ -85,12 +85,15 @@ func (x *Execution) continueAsNew() (done bool, err error) {
 			r.ride(x, &with)
 		}
 	}
+	if err := x.noteBeyond(); err != nil {
+		return false, err
+	}
 	in := x.result.next.input
 	life := journal.Life{
 		Workflow: with.Workflow,
 		Input:    &journal.Input{Codec: in.Codec, Data: in.Data, Headers: x.headers},
-		First:    uint64(x.result.begun) + 1,
-		Updates:  x.updates.count,
+		First:    uint64(max(x.result.begun, x.beyond.operation)) + 1,
+		Updates:  max(x.updates.count, x.beyond.update),
 		GivenUp:  x.givenUp(),
 		Ops:      with.Ops,
 	}

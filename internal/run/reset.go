@@ -91,6 +91,7 @@ func (x *Execution) coveredBy(e logged) (reset int) {
 // passOver notes of e, which the reset of this number has a replay pass over, what is still of use:
 // how many attempts were made of what has begun before, and which children were started.
 func (x *Execution) passOver(e logged, reset int) {
+	x.beyond.note(e.Operation)
 	switch e.Kind {
 	case checkpoint.KindClaimed:
 		if x.claims++; x.claims > 1 && e.Why != checkpoint.HandedOver {
@@ -106,6 +107,43 @@ func (x *Execution) passOver(e logged, reset int) {
 			o.attempt, o.ownersLost = max(o.attempt, e.Attempt), 0
 		}
 	}
+}
+
+// numbers are the highest ones of operations of the function, and of updates. The next life numbers
+// its own from there on.
+type numbers struct{ operation, update int }
+
+// note takes in the number of an operation, or of the branch that it is in.
+func (n *numbers) note(id string) {
+	first, _, _ := strings.Cut(id, ".")
+	most := &n.operation
+	if update, ok := strings.CutPrefix(first, journal.UpdatePrefix); ok {
+		first, most = update, &n.update
+	}
+	if i, err := numbered(first); err == nil {
+		*most = max(*most, i)
+	}
+}
+
+// noteBeyond takes in the operations that have a record and, if they were passed over, perhaps nothing
+// in the history.
+func (x *Execution) noteBeyond() error {
+	if len(x.Hold.Workflow.Resets) == 0 {
+		return nil
+	}
+	for _, r := range recordRanges(x.ID) {
+		for e, err := range storage.All(x.Ctx, x.store, r) {
+			if err != nil {
+				return err
+			}
+			operation, err := keys.Operation(e.Key)
+			if err != nil {
+				return err
+			}
+			x.beyond.note(operation)
+		}
+	}
+	return nil
 }
 
 // goBack is called when c was read. If c is a reset, the owner before it may have begun an attempt of

@@ -386,10 +386,11 @@ func (x *Execution) accept(c *UpdateCall, from *Asking) error {
 		return err
 	}
 	ifs, ops := acceptance.Taken(x.ID, c.ID, from == nil)
+	id, _ := x.again(journal.UpdatePrefix + strconv.Itoa(u.count+1))
 	change := journal.Change{
 		Events: []checkpoint.Event{{
 			Kind:      checkpoint.KindAccepted,
-			Operation: journal.UpdatePrefix + strconv.Itoa(u.count+1),
+			Operation: id,
 			Of:        ofUpdate.name,
 			Name:      c.Name,
 			Key:       c.ID,
@@ -466,7 +467,7 @@ func (x *Execution) refuse(c *UpdateCall, from *Asking, why *payload.Failure) (a
 // beginUpdate begins to execute the update that e accepts.
 func (x *Execution) beginUpdate(e logged) error {
 	u := &x.updates
-	n, err := strconv.Atoi(strings.TrimPrefix(e.Operation, journal.UpdatePrefix))
+	n, err := numbered(strings.TrimPrefix(e.Operation, journal.UpdatePrefix))
 	if err != nil {
 		return fmt.Errorf("%w: event %q of workflow %q is about operation %q", storage.ErrCorrupt, e.Kind, x.ID, e.Operation)
 	}
