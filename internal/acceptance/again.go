@@ -124,8 +124,9 @@ func (u *TakenUpdate) Unanswered(ctx context.Context, s storage.Storage) (storag
 		At:         u.At.UnixMicro(),
 	}
 	put, err := a.Put(u.WorkflowID, u.ID, time.Time{}, 0)
-	b.If = append(b.If, storage.Absent(keys.Update(u.WorkflowID, u.ID)))
-	b.Ops = append(b.Ops, put...)
+	key := keys.Update(u.WorkflowID, u.ID)
+	b.If = append(b.If, storage.Absent(key))
+	b.Ops = append(append(b.Ops, put...), storage.Delete(key)) // it stays absent
 	return b, err
 }
 
