@@ -308,6 +308,9 @@ func (e *Engine) Terminate(ctx context.Context, id string, by Actor) error {
 // attempted again otherwise. Effects that happened behind the point are not undone.
 //
 //   - Signals that were received behind the point are there again, in their places.
+//   - Updates that were accepted behind the point are pending again, and their answers are gone. Those
+//     that were accepted before the point and answered behind it are answered anew.
+//   - Hooks are open that were open at the point, and no others.
 //   - A child that was begun before the point and ended later is told again; one that still runs is
 //     waited for. A child that was begun behind the point is asked to stop, unless it has
 //     a ChildOptions.ID: if the function starts a child of that id, type and input, it gets this one, and
@@ -320,10 +323,9 @@ func (e *Engine) Terminate(ctx context.Context, id string, by Actor) error {
 //
 // Errors: ErrNotFound, also if the history has no such operation; ErrNotApplicable for a workflow
 // that has not begun, for a child whose parent has been told how it ended, if the workflow has undone
-// a call that completed before the point, if it has accepted or answered an update, or has opened or
-// disposed of a hook, behind the point, if what is behind the point does not fit into one commit of
-// the store, and after a hundred resets; a *signal.TokenError if another hook has a token now that a
-// hook of the workflow had at the end; ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer
+// a call that completed before the point, if what is behind the point does not fit into one commit of
+// the store, and after a hundred resets; a *signal.TokenError if the hook of another workflow has the
+// token of one that was open at the point; ErrInvalid, ErrClosed, storage.ErrFutureFormat if only a newer
 // release understands the workflow, storage.ErrCorrupt if its history is damaged, the store's. After
 // an error of the store the outcome is unknown: look at the history. docs/guides/resets.md
 // says when to use it.

@@ -1300,12 +1300,23 @@ func acts(ctx context.Context, eng *engine.Engine, id string) (n int, err error)
 	return n, nil
 }
 
-// resetting: a workflow that has ended is reset to where it receives a signal.
+// resetting: a workflow that has ended is reset to before it opens a hook, answers an update, and receives a
+// signal.
 func resetting(w *sweep.World) sweep.Scenario {
 	act := effect(w, "a")
 	wf := &engine.Workflow[int, string]{Name: "wf", Func: func(run *engine.Run, i int) (string, error) {
 		a, err1 := act.Do(run, i)
+		h, err := paid.Open(run, &signal.HookOptions{Token: "resetting"})
+		if err == nil {
+			err = increase.Handle(run, nil, func(run *engine.Run, n int) (int, error) { return n + 1, run.Sleep(time.Second) })
+		}
+		if err != nil {
+			return "", err
+		}
 		v, err2 := yes.Receive(run)
+		if err := h.Dispose(run); err != nil {
+			return "", err
+		}
 		b, err3 := act.Do(run, i+1)
 		return a + v + b, errors.Join(err1, err2, err3)
 	}}
@@ -1314,6 +1325,10 @@ func resetting(w *sweep.World) sweep.Scenario {
 		IDs:       []string{"o"},
 		Drive: func(ctx context.Context, eng *engine.Engine) (string, error) {
 			h, err := wf.Start(ctx, eng, "o", 7)
+			if err != nil {
+				return "", err
+			}
+			one, err := increase.Call(ctx, eng, "o", 1, by("1"))
 			if err != nil {
 				return "", err
 			}
@@ -1330,12 +1345,16 @@ func resetting(w *sweep.World) sweep.Scenario {
 			if err != nil {
 				return "", err
 			}
+			two, err := increase.Call(ctx, eng, "o", 1, by("1"))
+			if err != nil {
+				return "", err
+			}
 			got, err := h.Result(ctx)
 			if err != nil {
 				return "", err
 			}
 			n, err = acts(ctx, eng, "o")
-			return fmt.Sprint(got, " after ", n), err
+			return fmt.Sprint(got, one, two, " after ", n), err
 		},
 	}
 }
