@@ -147,6 +147,34 @@ func TestIdleReadsOfSchedules(t *testing.T) {
 	})
 }
 
+// SCH-4: what another program puts is found within ten polls or a minute, whichever is less, and in the next
+// poll if that is rarer. So no time of it is missed.
+func TestWhatAnotherProgramPutsIsNotMissed(t *testing.T) {
+	for _, poll := range []time.Duration{time.Second, 7 * time.Second, 26 * time.Second, 47 * time.Second, 59 * time.Second} {
+		t.Run(poll.String(), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := fresh(t)
+				client := made(t, s, nightly)
+				defer client.Close()
+				p := boot(t, s, nightly, func(c *engine.Config) { c.PollInterval, c.LeaseTTL = poll, 4*time.Minute })
+				late := min(10*poll, time.Minute)
+				for range 10 { // the polls have another phase each time
+					time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour - time.Millisecond)))
+					putSchedule(t, client, hourly(nightly, func(s *engine.Schedule) { s.Missed = engine.MissedNone }))
+					time.Sleep(late + 100*time.Millisecond)
+					if i := scheduleOf(t, client); i.Started != 1 || i.Missed != 0 {
+						t.Errorf("%d are started and %d missed %v after its time, want one started", i.Started, i.Missed, late)
+					}
+					if err := client.DeleteSchedule(ctx, "report", audit); err != nil {
+						t.Error(err)
+					}
+				}
+				p.stop(t)
+			})
+		})
+	}
+}
+
 // SCH-1: three engines whose clocks are minutes apart, which are killed all the time, start one
 // workflow for each time.
 func TestEachTimeIsStartedOnce(t *testing.T) {
