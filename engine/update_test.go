@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/acceptance"
@@ -344,8 +345,14 @@ func TestAnswerIsForgotten(t *testing.T) {
 
 // UPD-4, UPD-5: a workflow does not end while an update is in progress. If its function fails, or it is
 // cancelled, the update gets ErrCancelled. The answer is there before the end. A run that continues as
-// new accepts in its next life what waits, and has the answers of the life before.
+// new accepts in its next life what waits, and has the answers of the life before. It leaves no records of
+// what the updates of that life did.
 func TestUpdateInProgressAtTheEnd(t *testing.T) {
+	echo := &activity.Activity[string, string]{
+		Name: "echo", Idempotent: true,
+		IdempotencyKey: func(in string) string { return in },
+		Run:            func(_ context.Context, in string) (string, error) { return in, nil },
+	}
 	slow := &engine.Update[string, string]{Name: "slow"}
 	more := &signal.Signal[string]{Name: "more"}
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
@@ -357,7 +364,7 @@ func TestUpdateInProgressAtTheEnd(t *testing.T) {
 				if err != nil {
 					return "", err
 				}
-				return in + w, nil
+				return echo.Do(run, in+w)
 			}); err != nil {
 				return "", err
 			}
@@ -414,6 +421,7 @@ func TestUpdateInProgressAtTheEnd(t *testing.T) {
 				}
 			}
 			if end == "continues" {
+				agreeing(t, s)
 				send(t, more, p, id, "c", "c")
 				if got, err := slow.Call(ctx, p, id, "b", by("2")); got != "bc" || err != nil {
 					t.Errorf("%s: update of the next life: %q, %v", end, got, err)

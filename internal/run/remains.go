@@ -64,7 +64,7 @@ func (r remains) none() bool { return len(r.checkpoints) == 0 && !r.more }
 // there is room. It returns what is left.
 func (x *Execution) leaveBehind(l *journal.Life) (left remains, err error) {
 	room := min(mostRemoved, x.host.room(&journal.Change{If: l.If, Ops: l.Ops})-2) // and the entry, old and new
-	records, more, err := x.formerRecords(l.First, max(room, 0))
+	records, more, err := x.formerRecords(l, max(room, 0))
 	if err != nil {
 		return left, err
 	}
@@ -87,11 +87,11 @@ func (x *Execution) leaveBehind(l *journal.Life) (left remains, err error) {
 	return left, nil
 }
 
-// formerRecords returns the deletions of up to n records of operations with numbers below first,
-// and whether there are more.
-func (x *Execution) formerRecords(first uint64, n int) (ops []storage.Op, more bool, err error) {
+// formerRecords returns the deletions of up to n records of operations of lives before l, and whether
+// there are more.
+func (x *Execution) formerRecords(l *journal.Life, n int) (ops []storage.Op, more bool, err error) {
 	next := *x.Hold.Workflow
-	next.First = first
+	next.First, next.Updates = l.First, l.Updates
 	for _, r := range recordRanges(x.ID) {
 		for e, err := range storage.All(x.Ctx, x.store, r) {
 			if err != nil {
