@@ -230,7 +230,10 @@ func (s *simulation) definitions(h *host) (work *engine.Workflow[shift, []string
 	}}
 	work = &engine.Workflow[shift, []string]{Name: "work", Versions: map[string]int{"spelling": 1}, Func: func(run *engine.Run, begun shift) (all []string, err error) {
 		all, naps := begun.All, begun.Naps
-		if err := ask.Handle(run, refuse, func(run *engine.Run, v int) (int, error) { return fenced.Do(run, v) }); err != nil {
+		if err := ask.Handle(run, refuse, func(run *engine.Run, v int) (int, error) {
+			own := activity.Options{Timeout: timeout + time.Duration(1+v%10)*1013*time.Microsecond} // no two attempts of a run end at the same time
+			return fenced.With(own).Do(run, v)
+		}); err != nil {
 			return nil, err
 		}
 		for i, c := range begun.Chores {
