@@ -41,6 +41,8 @@ func waitsFor(name string) *engine.Workflow[string, string] {
 // tokenOf waits for the token that waitsFor has.
 func tokenOf(t testing.TB, c engine.Client, id string) string {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, time.Hour)
+	defer cancel()
 	token, err := phase.Await(ctx, c, id, func(token string) bool { return token != "" })
 	if err != nil {
 		t.Fatalf("token of %q: %v", id, err)
@@ -236,7 +238,7 @@ func TestTokenIsTaken(t *testing.T) {
 		h := start(t, wf, p, "o", "")
 		time.Sleep(time.Minute)
 		if taken := refusal.Load(); taken == nil || taken.WorkflowID != "o" || strings.Contains(taken.Error(), "token\"") {
-			t.Errorf("opened twice: %v", taken)
+			t.Fatalf("opened twice: %v", taken)
 		}
 		refused := start(t, other, p, "refused", "token")
 		if _, err := outcome(refused); !strings.Contains(fmt.Sprint(err), signal.ErrTokenTaken.Error()) || !strings.Contains(fmt.Sprint(err), `"o"`) {
