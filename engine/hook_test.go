@@ -891,3 +891,70 @@ func sleep(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// A resume that is repeated tells a run of this engine what was accepted: whoever resumed the hook
+// before may have died before it told anybody.
+func TestRepeatedResumeIsTold(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := waitsFor("wf")
+		p := boot(t, s, wf, func(c *engine.Config) { c.PollInterval, c.LeaseTTL = 10*time.Minute, 30*time.Minute })
+		h := start(t, wf, p, "o", "token")
+		tokenOf(t, p, "o")
+		time.Sleep(time.Minute)
+		resume(t, made(t, s), "token", "x", "1") // of another process
+		began := time.Now()
+		if a := resume(t, p, "token", "x", "1"); !a.Repeated {
+			t.Errorf("accepted twice: %+v", a)
+		}
+		if got := result(t, h); got != "x" {
+			t.Errorf("result %q", got)
+		}
+		if late := time.Since(began); late > time.Second {
+			t.Errorf("received after %v", late)
+		}
+		p.stop(t)
+	})
+}
+
+// What a commit takes over, or disposes of, does not count when it opens a hook, too: the run may
+// still have as many as it may have.
+func TestLastHookBesideOthers(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const most = 58
+		s := &hooked{Storage: new(memory.Store), max: storage.Size{Ops: 200}}
+		wf := &engine.Workflow[int, string]{Name: "wf", Func: func(run *engine.Run, life int) (string, error) {
+			if life == 0 {
+				for i := range most - 1 {
+					if _, err := paid.Open(run, &signal.HookOptions{Token: fmt.Sprint(i)}); err != nil {
+						return "", err
+					}
+				}
+				return "", engine.ContinueAsNew(run, 1)
+			}
+			over, last := run.OpenHook("paid", "0"), run.OpenHook("paid", "last")
+			var first signal.Opened
+			if err := errors.Join(run.Await(over, &first), run.Await(last, nil)); err != nil {
+				return "", fmt.Errorf("beside one that is taken over: %w", err)
+			}
+			gone, next := run.DisposeHook("paid", first.ID), run.OpenHook("paid", "next")
+			if err := errors.Join(run.Await(gone, nil), run.Await(next, nil)); err != nil {
+				return "", fmt.Errorf("beside one that is disposed of: %w", err)
+			}
+			if _, err := paid.Open(run, nil); !errors.Is(err, engine.ErrBusy) {
+				return "", fmt.Errorf("one too many: %v", err)
+			}
+			return "done", nil
+		}}
+		p := boot(t, s, wf)
+		if got, err := outcome(start(t, wf, p, "o", 0)); got != "done" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+		if left := entries(t, s, "hook:"); len(left) > 0 {
+			t.Errorf("%d tokens are taken", len(left))
+		}
+		intact(t, s)
+		p.stop(t)
+	})
+}

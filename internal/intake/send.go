@@ -355,7 +355,7 @@ func (e *Intake) earlier(ctx context.Context, in *acceptance.Incoming) (signal.A
 			return e.earlier(ctx, in)
 		}
 	}
-	if x := e.Executing(in.WorkflowID); earlier && x != nil {
+	if x := e.Executing(a.WorkflowID); earlier && x != nil {
 		x.Post(run.Written{Inbox: true}) // the first sender may have died before it notified the run
 	}
 	if i := (*signal.IndeterminateError)(nil); errors.As(err, &i) {
