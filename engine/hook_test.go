@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -955,6 +956,69 @@ func TestLastHookBesideOthers(t *testing.T) {
 			t.Errorf("%d tokens are taken", len(left))
 		}
 		intact(t, s)
+		p.stop(t)
+	})
+}
+
+// An exported history of hooks replays, also in the life that has taken one over. Another token is
+// another operation, and the error does not show it.
+func TestReplayOfHooks(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		token := "secret"
+		wf := &engine.Workflow[int, string]{Name: "wf", Func: func(run *engine.Run, life int) (string, error) {
+			h, err := paid.Open(run, &signal.HookOptions{Token: token})
+			if err != nil {
+				return "", err
+			}
+			if life == 0 {
+				return "", engine.ContinueAsNew(run, 1)
+			}
+			if _, err := paid.Open(run, &signal.HookOptions{Token: token}); !errors.Is(err, signal.ErrTokenTaken) {
+				return "", fmt.Errorf("opened twice: %v", err)
+			}
+			minted, err := paid.Open(run, nil)
+			if err != nil {
+				return "", err
+			}
+			set(run, minted.Token(), 1)
+			if _, err := h.Receive(run); err != nil {
+				return "", err
+			}
+			return minted.Token(), errors.Join(minted.Dispose(run), run.Sleep(time.Hour))
+		}}
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", 0)
+		minted := tokenOf(t, p, "o")
+		exported := func() []byte {
+			var b bytes.Buffer
+			if err := p.Export(ctx, "o", &b); err != nil {
+				t.Fatal(err)
+			}
+			return b.Bytes()
+		}
+		replays := func(when string) {
+			if err := p.Replay(ctx, bytes.NewReader(exported())); err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+		}
+		replays("while the hooks are open")
+		resume(t, p, "secret", "x", "1")
+		time.Sleep(time.Minute)
+		replays("when one was disposed of")
+		if got := result(t, h); got != minted {
+			t.Errorf("result %q, want the token %q", got, minted)
+		}
+		replays("when the run has ended")
+		before := snapshot(t, s)
+		token = "elsewhere"
+		err := p.Replay(ctx, bytes.NewReader(exported()))
+		if err == nil || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "elsewhere") {
+			t.Errorf("with another token: %v", err)
+		}
+		if !sameBut(t, before, snapshot(t, s), "eng:", "meta:") {
+			t.Error("a replay has written something")
+		}
 		p.stop(t)
 	})
 }
