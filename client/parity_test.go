@@ -281,9 +281,11 @@ func script(t *testing.T, c engine.Client) (lines []string) {
 	update("the same refusal after the end", "run-6", "nowhere", "click-3")
 	update("another update after the end", "run-6", "far", "click-6")
 	update("an update of what does not exist", "run-gone", "far", "click-7")
-	_, err = where.Await(ctx, c, "run-6", func(moves []string) bool { return len(moves) == 3 })
+	bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, err = where.Await(bounded, c, "run-6", func(moves []string) bool { return len(moves) == 3 })
 	note("a value after the end", "", err)
-	_, err = (&engine.Value[int]{Name: "none"}).Await(ctx, c, "run-6", func(int) bool { return true })
+	_, err = (&engine.Value[int]{Name: "none"}).Await(bounded, c, "run-6", func(int) bool { return true })
 	note("no value after the end", "", err)
 
 	_, err = checkout.Handle(c, "run-gone").Describe(ctx)
