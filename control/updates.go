@@ -104,8 +104,9 @@ func callUpdate(ctx context.Context, c *call, p *updateParams) (answer, error) {
 func (c *call) updateProblem(p *updateParams, updateID string, err error) error {
 	details := map[string]any{"runId": p.RunID, "updateName": p.Name, "updateId": updateID}
 	if e, ok := errors.AsType[*engine.RejectedError](err); ok {
-		details["error"] = wire.StructuredError{Message: c.who.visible(e.Message), Code: e.SentinelText}
-		return newProblem(http.StatusConflict, "update_rejected", "The run has refused the update.").with(details)
+		refusal := wire.StructuredError{Message: c.who.visible(e.Message), Code: e.SentinelText}
+		details["error"] = refusal
+		return newProblem(http.StatusConflict, "update_rejected", "The run has refused the update: "+refusal.Message).with(details)
 	}
 	if e, ok := errors.AsType[*engine.UpdateError](err); ok {
 		failure := wire.StructuredError{Message: c.who.visible(e.Message), Code: e.SentinelText}
@@ -113,7 +114,7 @@ func (c *call) updateProblem(p *updateParams, updateID string, err error) error 
 			failure.Stack = e.Stack
 		}
 		details["error"] = failure
-		return newProblem(http.StatusConflict, "update_failed", "The run has accepted the update, and it has failed.").with(details)
+		return newProblem(http.StatusConflict, "update_failed", "The run has accepted the update, and it has failed: "+failure.Message).with(details)
 	}
 	switch {
 	case errors.Is(err, engine.ErrMismatch):
