@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
@@ -793,6 +794,11 @@ func TestChecksThatPanic(t *testing.T) {
 		before := len(historyOf(t, p.Engine, "o"))
 		if _, err := increase.Call(ctx, p, "o", 1, nil); !errors.Is(err, engine.ErrRejected) || !strings.Contains(err.Error(), "oh") {
 			t.Errorf("panic: %v, want ErrRejected", err)
+		}
+		for e, err := range storage.All(ctx, p.Store(), keys.AnswersOf("o")) { // for who looks into the store
+			if err != nil || !bytes.Contains(e.Value, []byte("update_test.go")) {
+				t.Errorf("the refusal is %q, %v, want the stack of the panic", e.Value, err)
+			}
 		}
 		if _, err := increase.Call(ctx, p, "o", 2, nil); !errors.Is(err, engine.ErrRejected) {
 			t.Errorf("Goexit: %v, want ErrRejected", err)
