@@ -55,6 +55,8 @@ torture:
 	testdata/mutants/run
 	go run ./examples/payment -kills 1000 -store sqlite
 	go run ./examples/payment -kills 1000 -store postgres
+	go run ./examples/subscription -kills 200 -store sqlite
+	go run ./examples/subscription -kills 200 -store postgres
 	cd storage/pebble && WEFT_TORTURE=1 WEFT_KILLS=200 WEFT_DAMAGES=10000 go test -timeout 2h -count=1 ./...
 	cd storage/etcd && WEFT_TORTURE=1 go test -race -timeout 2h -count=1 ./...
 	WEFT_SWEEP=. $(MAKE) etcd

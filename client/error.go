@@ -34,6 +34,11 @@ const (
 //	no_active_deployment                        engine.ErrNoActiveDeployment
 //	SignalPayloadConflict                       a *signal.ConflictError, signal.ErrConflict
 //	SignalAcceptanceIndeterminate               a *signal.IndeterminateError, signal.ErrConflict
+//	update_rejected                             a *engine.RejectedError, engine.ErrRejected
+//	update_failed                               a *engine.UpdateError
+//	update_mismatch                             engine.ErrMismatch
+//	busy, of an update                          engine.ErrBusy
+//	no_value                                    a *engine.NoValueError, engine.ErrNotFound
 //	damaged                                     storage.ErrCorrupt
 //	closing                                     engine.ErrClosed
 //	no_answer                                   the error of the connection
@@ -73,7 +78,11 @@ func (e *Error) answer() string {
 func (e *Error) Unwrap() error { return e.err }
 
 // A subject is what a call is about, for the error that it returns in process.
-type subject struct{ run, workflow, signal, signalID string }
+type subject struct {
+	run, workflow, signal, signalID, update, updateID, value string
+
+	awaits bool // the call waits for a value
+}
 
 // A problem is an error as a control plane answers it.
 type problem struct {
@@ -95,6 +104,8 @@ type details struct {
 	WorkflowID string `json:"workflowId"`
 	SignalName string `json:"signalName"`
 	SignalID   string `json:"signalId"`
+
+	Error wire.StructuredError `json:"error"`
 }
 
 // errorOf returns the error of an answer that is not successful. What is no problem of a control
@@ -156,6 +167,24 @@ func (p *problem) cause(about subject, status int, e *Error) error {
 		return &signal.ConflictError{WorkflowID: run, SignalName: cmp.Or(p.Details.SignalName, about.signal), SignalID: cmp.Or(p.Details.SignalID, about.signalID)}
 	case wire.CodeSignalAcceptanceIndeterminate:
 		return &signal.IndeterminateError{WorkflowID: run, SignalName: cmp.Or(p.Details.SignalName, about.signal), SignalID: cmp.Or(p.Details.SignalID, about.signalID), CorrelationID: cmp.Or(p.CorrelationID, e.CorrelationID)}
+	case wire.CodeUpdateRejected:
+		return &weft.RejectedError{WorkflowID: run, Update: about.update, UpdateID: about.updateID, Message: p.Details.Error.Message, SentinelText: p.Details.Error.Code}
+	case wire.CodeUpdateFailed:
+		return &weft.UpdateError{
+			WorkflowID: run, Update: about.update, UpdateID: about.updateID, Message: p.Details.Error.Message, Stack: p.Details.Error.Stack,
+			Sentinel: sentinelOfUpdate(p.Details.Error.Code), SentinelText: p.Details.Error.Code,
+		}
+	case wire.CodeUpdateMismatch:
+		return weft.ErrMismatch
+	case wire.CodeBusy:
+		if about.update != "" {
+			return weft.ErrBusy
+		}
+	case wire.CodeNoValue:
+		if p.Details.Status.Terminal() && about.awaits {
+			return &weft.TerminalError{WorkflowID: run, Status: p.Details.Status}
+		}
+		return &weft.NoValueError{WorkflowID: run, Name: about.value}
 	case wire.CodeDamaged:
 		return storage.ErrCorrupt
 	case wire.CodeClosing:
@@ -163,6 +192,16 @@ func (p *problem) cause(about subject, status int, e *Error) error {
 	}
 	if status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge {
 		return weft.ErrInvalid
+	}
+	return nil
+}
+
+// sentinelOfUpdate returns the sentinel that any update may fail with, by its text.
+func sentinelOfUpdate(text string) error {
+	for _, s := range []error{weft.ErrTerminated, weft.ErrCancelled, weft.ErrTimeout} {
+		if s.Error() == text {
+			return s
+		}
 	}
 	return nil
 }

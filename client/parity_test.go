@@ -49,6 +49,30 @@ var (
 		by, err := approved.Receive(run)
 		return "approved by " + by, err
 	}}
+	move    = &engine.Update[string, string]{Name: "move", Errors: []error{errRefused}}
+	where   = &engine.Value[[]string]{Name: "where"}
+	shipped = &signal.Signal[string]{Name: "shipped"}
+	// moving returns where it was moved to, when it is shipped.
+	moving = &engine.Workflow[cart, []string]{Name: "moving", Func: func(run *engine.Run, _ cart) ([]string, error) {
+		moves := []string{}
+		err := move.Handle(run, func(to string) error {
+			if to == "nowhere" {
+				return fmt.Errorf("%s: %w", to, errRefused)
+			}
+			return nil
+		}, func(run *engine.Run, to string) (string, error) {
+			if to == "far" {
+				return "", fmt.Errorf("%s: %w", to, errRefused)
+			}
+			moves = append(moves, to)
+			return fmt.Sprint(to, " is number ", len(moves)), where.Set(run, moves)
+		})
+		if err != nil {
+			return nil, err
+		}
+		_, err = shipped.Receive(run)
+		return moves, err
+	}}
 	parcel = &engine.Workflow[cart, string]{Name: "parcel", Func: func(*engine.Run, cart) (string, error) { return "", nil }}
 )
 
@@ -80,7 +104,7 @@ func onAllStores(t *testing.T, f func(t *testing.T, s storage.Storage)) {
 func served(t *testing.T, s storage.Storage, plane control.Config) (*engine.Engine, *client.Client) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	eng, err := engine.New(engine.Config{Storage: s, Deployment: "shop-1", Workflows: []engine.Definition{checkout, parcel}, PollInterval: 20 * time.Millisecond, Logger: log})
+	eng, err := engine.New(engine.Config{Storage: s, Deployment: "shop-1", Workflows: []engine.Definition{checkout, parcel, moving}, PollInterval: 20 * time.Millisecond, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +146,7 @@ func said(v any, err error) string {
 	for name, target := range map[string]error{
 		"ErrNotFound": weft.ErrNotFound, "ErrExists": weft.ErrExists, "ErrTerminal": weft.ErrTerminal, "ErrInvalid": weft.ErrInvalid,
 		"ErrNotApplicable": weft.ErrNotApplicable, "ErrCancelled": weft.ErrCancelled, "ErrConflict": signal.ErrConflict, "errRefused": errRefused,
-		"DeadlineExceeded": context.DeadlineExceeded,
+		"DeadlineExceeded": context.DeadlineExceeded, "ErrRejected": weft.ErrRejected, "ErrMismatch": weft.ErrMismatch,
 	} {
 		if errors.Is(err, target) {
 			is = append(is, name)
@@ -137,6 +161,15 @@ func said(v any, err error) string {
 	}
 	if e, ok := errors.AsType[*weft.WorkflowError](err); ok {
 		is = append(is, fmt.Sprintf("WorkflowError %s %s %s", e.WorkflowID, e.Workflow, e.Message))
+	}
+	if e, ok := errors.AsType[*weft.RejectedError](err); ok {
+		is = append(is, fmt.Sprintf("RejectedError %+v", *e))
+	}
+	if e, ok := errors.AsType[*weft.UpdateError](err); ok {
+		is = append(is, fmt.Sprintf("UpdateError %+v", *e))
+	}
+	if e, ok := errors.AsType[*weft.NoValueError](err); ok {
+		is = append(is, fmt.Sprintf("NoValueError %+v", *e))
 	}
 	if e, ok := errors.AsType[*signal.ConflictError](err); ok {
 		is = append(is, fmt.Sprintf("ConflictError %+v", *e))
@@ -208,6 +241,52 @@ func script(t *testing.T, c engine.Client) (lines []string) {
 	a, err := approved.SendWithStart(ctx, c, &weft.StartRequest{Workflow: "checkout", ID: "run-5", Input: cart{Approval: true}}, "ann", &signal.Options{ID: "first"})
 	note("a signal with its start", a.WorkflowID, err)
 	result("the result of that", checkout.Handle(c, "run-5"))
+
+	if _, err := moving.Start(ctx, c, "run-6", cart{}); err != nil {
+		t.Fatal(err)
+	}
+	update := func(what, id, to, updateID string) {
+		v, err := move.Call(ctx, c, id, to, &engine.UpdateOptions{ID: updateID})
+		note(what, v, err)
+	}
+	update("an update", "run-6", "Park Lane 2", "click/1 é")
+	update("another update", "run-6", "Main Street 1", "click-2")
+	update("the same update", "run-6", "Park Lane 2", "click/1 é")
+	update("another input", "run-6", "Main Street 1", "click/1 é")
+	update("an update that is refused", "run-6", "nowhere", "click-3")
+	update("an update that fails", "run-6", "far", "click-4")
+	update("an update with an empty ID", "run-6", "far", "")
+	v, err := where.Await(ctx, c, "run-6", func(moves []string) bool { return len(moves) == 2 })
+	note("a value that is awaited", v, err)
+	v, err = where.Read(ctx, c, "run-6")
+	note("a value", v, err)
+	_, err = (&engine.Value[int]{Name: "none"}).Read(ctx, c, "run-6")
+	note("a value that is not published", "", err)
+	_, err = where.Read(ctx, c, "run-gone")
+	note("a value of what does not exist", "", err)
+	short, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
+	_, err = where.Await(short, c, "run-6", func(moves []string) bool { return len(moves) == 3 })
+	note("a value that never comes", "", err)
+	cancel()
+	short, cancel = context.WithTimeout(ctx, 200*time.Millisecond)
+	_, err = (&engine.Update[int, int]{Name: "none"}).Call(short, c, "run-6", 1, &engine.UpdateOptions{ID: "click-5"})
+	cancel()
+	note("an update that is not handled", "", err)
+	if _, err := shipped.Send(ctx, c, "run-6", "ann", nil); err != nil {
+		t.Fatal(err)
+	}
+	moved, err := moving.Handle(c, "run-6").Result(ctx)
+	note("the result after the updates", moved, err)
+	update("the same update after the end", "run-6", "Park Lane 2", "click/1 é")
+	update("the same refusal after the end", "run-6", "nowhere", "click-3")
+	update("another update after the end", "run-6", "far", "click-6")
+	update("an update of what does not exist", "run-gone", "far", "click-7")
+	bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	_, err = where.Await(bounded, c, "run-6", func(moves []string) bool { return len(moves) == 3 })
+	note("a value after the end", "", err)
+	_, err = (&engine.Value[int]{Name: "none"}).Await(bounded, c, "run-6", func(int) bool { return true })
+	note("no value after the end", "", err)
 
 	_, err = checkout.Handle(c, "run-gone").Describe(ctx)
 	note("what does not exist", "", err)

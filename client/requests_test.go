@@ -69,6 +69,27 @@ func TestRequests(t *testing.T) {
 			_, err := (&signal.Hook[int]{Name: "paid"}).Resume(ctx, c, "a/b", 1, &signal.Options{ID: evt})
 			return err
 		}},
+		{`POST /v1/runs/o/updates/a%20b?wait=30 {"input":{"to":"x"},"updateId":"evt 1"}`, `{"result":1}`, func(ctx context.Context, c *Client) error {
+			n, err := (&engine.Update[map[string]string, int]{Name: "a b"}).Call(ctx, c, "o", map[string]string{"to": "x"}, &engine.UpdateOptions{ID: evt})
+			if err == nil && n != 1 {
+				err = fmt.Errorf("the answer is %d", n)
+			}
+			return err
+		}},
+		{`GET /v1/runs/o/values/a%20b`, `{"value":1}`, func(ctx context.Context, c *Client) error {
+			_, err := (&engine.Value[int]{Name: "a b"}).Read(ctx, c, "o")
+			return err
+		}},
+		{`GET /v1/runs/o/values/v?wait=30`, `{"value":1,"version":"x"}`, func(ctx context.Context, c *Client) error {
+			_, err := (&engine.Value[int]{Name: "v"}).Await(ctx, c, "o", func(n int) bool { return n == 1 })
+			return err
+		}},
+		{`GET /v1/runs/o/values`, `{}`, func(ctx context.Context, c *Client) error {
+			for _, err := range c.Values(ctx, "o") {
+				return err
+			}
+			return nil
+		}},
 		{`GET /v1/runs/o/signals?cursor=c&limit=3&sortOrder=asc`, `{}`, func(ctx context.Context, c *Client) error {
 			_, err := c.Signals(ctx, "o", weft.PageRequest{Limit: 3, Cursor: "c", Ascending: true})
 			return err
@@ -195,6 +216,9 @@ func TestWhatCannotBeSent(t *testing.T) {
 		"a token and a workflow":  {send(signal.Message{WorkflowID: "o", Token: &token, Name: "s"}), weft.ErrInvalid},
 		"a resume that expires":   {send(signal.Message{Token: &token, Name: "s", ExpiresAfter: time.Hour}), errors.ErrUnsupported},
 		"labels of another start": {send(signal.Message{Start: &weft.StartRequest{Workflow: "w", ID: "o", Options: weft.StartOptions{Labels: map[string]string{"a": "b"}}}, Name: "s"}), errors.ErrUnsupported},
+		"an update with a start":  {c.CallUpdate(ctx, &weft.UpdateRequest{Start: &weft.StartRequest{Workflow: "w", ID: "o"}, Update: "u"}, nil), errors.ErrUnsupported},
+		"an input that is none":   {c.CallUpdate(ctx, &weft.UpdateRequest{WorkflowID: "o", Update: "u", Input: func() {}}, nil), weft.ErrInvalid},
+		"no name of a value":      {c.ReadValue(ctx, "o", "", nil), weft.ErrInvalid},
 		"no child":                {page(weft.Filter{TopLevel: true}), errors.ErrUnsupported},
 		"by prefix":               {page(weft.Filter{IDPrefix: "o"}), errors.ErrUnsupported},
 	} {

@@ -139,6 +139,7 @@ func TestScopesOfOperations(t *testing.T) {
 		"runs.get": "[runs:read]", "runs.list": "[runs:read]", "runs.result": "[runs:read]", "runs.events": "[runs:read]", "runs.stream": "[runs:read]",
 		"runs.cancel": "[runs:write]", "runs.reset": "[runs:operate]", "runs.resolve": "[runs:operate]", "runs.purge": "[runs:operate]",
 		"signals.send": "[signals:write runs:write]", "signals.list": "[runs:read]", "signals.clear": "[runs:operate]", "hooks.resume": "[signals:write]",
+		"updates.call": "[signals:write runs:write]", "values.list": "[runs:read]", "values.get": "[runs:read]",
 		"deployments.create": "[deploy:write]", "deployments.list": "[deploy:read]", "deployments.get": "[deploy:read]",
 		"deployments.artifact": "[deploy:read]", "deployments.activate": "[deploy:write]",
 	}

@@ -97,6 +97,10 @@ func (c *call) insteadOfAgain() string {
 		if p, ok := c.params.(*sendParams); ok && p.SignalID == nil {
 			return "The signal may have been accepted, and sent again it is another one. Send signals with a signalId: then the same request can be sent again."
 		}
+	case "updates.call":
+		if p, ok := c.params.(*updateParams); ok && p.UpdateID == nil {
+			return "The run may have accepted the update, and called again it is another one. Call updates with an updateId: then the same request can be sent again."
+		}
 	case "hooks.resume":
 		if p, ok := c.params.(*hookParams); ok && p.ResumeID == nil {
 			return "The hook may have been resumed, and to resume it again would be another signal. Send a resumeId: then the same request can be sent again."

@@ -28,6 +28,8 @@ func TestWhatMayHaveTakenEffect(t *testing.T) {
 		{"runs.purge", "", nil, false, "closing", sameKey},
 		{"signals.send", "", &sendParams{}, true, "outcome_unknown", never},
 		{"signals.send", "", &sendParams{SignalID: &id}, true, "outcome_unknown", sameKey},
+		{"updates.call", "", &updateParams{}, true, "outcome_unknown", never},
+		{"updates.call", "", &updateParams{UpdateID: &id}, true, "outcome_unknown", sameKey},
 		{"keys.create", "", nil, true, "outcome_unknown", never},
 		{"keys.rotate", "", nil, true, "outcome_unknown", never},
 		{"keys.create", "k", nil, true, "outcome_unknown", sameKey},

@@ -10,7 +10,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/internal/httpheader"
 )
 
 type resultParams struct {
@@ -31,12 +30,7 @@ func runResult(ctx context.Context, c *call, p *resultParams) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	asked := time.Duration(0)
-	if p.Wait != nil {
-		asked = time.Duration(*p.Wait) * time.Second
-	} else if c.request != nil {
-		asked = httpheader.Wait(c.request.Header, mostWait)
-	}
+	asked := c.asked(p.Wait)
 	b, ended, err := c.outcome(ctx, id)
 	if err == nil && !ended && asked > 0 {
 		if err := c.awaitEnd(ctx, id, asked); err != nil {

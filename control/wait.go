@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weft-go/weft/internal/httpheader"
 	"github.com/weft-go/weft/internal/lock"
 )
 
@@ -43,6 +44,18 @@ func (w *waiters) leave(key string) {
 	if w.byKey[key]--; w.byKey[key] <= 0 {
 		delete(w.byKey, key)
 	}
+}
+
+// asked is how long a client asks the call to wait: by the parameter wait, in seconds, or by the header
+// Prefer.
+func (c *call) asked(wait *int) time.Duration {
+	if wait != nil {
+		return time.Duration(*wait) * time.Second
+	}
+	if c.request != nil {
+		return httpheader.Wait(c.request.Header, mostWait)
+	}
+	return 0
 }
 
 // waits returns a context for a long poll of at most d, and whether it may wait at all: not in a batch,

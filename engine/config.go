@@ -103,7 +103,8 @@ type Config struct {
 	//
 	// It also gets each life of a run that is about to continue as new, because the history of that
 	// life is deleted then. Info.Status is running, and Info.Life says which life it is. If it
-	// returns an error, the run does not continue until a later call has returned nil.
+	// returns an error, the run does not continue until a later call has returned nil. If the history
+	// is damaged, the run is held with ReasonDamaged.
 	//
 	// The same workflow may be archived several times, also after Archive has returned nil: if the
 	// process dies, or the workflow was changed meanwhile. What was archived last is what is

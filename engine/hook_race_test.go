@@ -525,3 +525,81 @@ func TestHookRaces(t *testing.T) {
 		intact(t, s)
 	})
 }
+
+// A lateStore does not report what becomes of the first acceptance of a signal. It is written later.
+type lateStore struct {
+	storage.Storage
+	refused bool
+	before  string                // the first read of such a key after that
+	land    func(b storage.Batch) // before it
+	first   *storage.Batch
+}
+
+func (l *lateStore) Unwrap() storage.Storage { return l.Storage }
+
+func (l *lateStore) Commit(ctx context.Context, b storage.Batch) error {
+	if !l.refused && touches(b, "sigres:") {
+		l.refused, l.first = true, &b
+		return errBroke
+	}
+	return l.Storage.Commit(ctx, b)
+}
+
+func (l *lateStore) Get(ctx context.Context, key []byte) ([]byte, error) {
+	if b := l.first; b != nil && strings.HasPrefix(string(key), l.before) {
+		l.first = nil
+		l.land(*b)
+	}
+	return l.Storage.Get(ctx, key)
+}
+
+// A signal without an ID takes effect after its sender has looked for it, and ends the run. The sender
+// does not say that it came too late.
+func TestResumeThatLandsLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		before string
+		send   func(to signal.Sender) (signal.Accepted, error)
+	}{
+		"before the token is read":   {"hook:", func(to signal.Sender) (signal.Accepted, error) { return paid.Resume(ctx, to, "token", "x", nil) }},
+		"before the run is read":     {"wf:", func(to signal.Sender) (signal.Accepted, error) { return paid.Resume(ctx, to, "token", "x", nil) }},
+		"a signal that is no resume": {"wf:", func(to signal.Sender) (signal.Accepted, error) { return approved.Send(ctx, to, "o", "x", nil) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				s := store.Open(t)
+				defer s.Close()
+				wf := flow("wf", func(run *engine.Run) (string, error) {
+					h, err := paid.Open(run, &signal.HookOptions{Token: "token"})
+					if err != nil {
+						return "", err
+					}
+					resumed, signalled := h.Next(run), approved.Next(run)
+					c, err := engine.Select(run, resumed, signalled)
+					if err != nil {
+						return "", err
+					}
+					if c == resumed {
+						return resumed.Get(run)
+					}
+					return signalled.Get(run)
+				})
+				p := boot(t, s, wf)
+				h := start(t, wf, p, "o", "")
+				time.Sleep(time.Minute)
+				landed := false
+				late := made(t, &lateStore{Storage: s, before: c.before, land: func(b storage.Batch) {
+					if err := s.Commit(ctx, b); err != nil {
+						t.Errorf("late: %v", err)
+					}
+					landed = result(t, h) == "x"
+				}})
+				defer late.Close()
+				if a, err := c.send(late); err != nil || a.WorkflowID != "o" || !landed {
+					t.Errorf("answered %+v, %v, want o; landed: %v", a, err, landed)
+				}
+				intact(t, s)
+				p.stop(t)
+			})
+		})
+	}
+}

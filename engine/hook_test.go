@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,8 @@ func waitsFor(name string) *engine.Workflow[string, string] {
 // tokenOf waits for the token that waitsFor has.
 func tokenOf(t testing.TB, c engine.Client, id string) string {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, time.Hour)
+	defer cancel()
 	token, err := phase.Await(ctx, c, id, func(token string) bool { return token != "" })
 	if err != nil {
 		t.Fatalf("token of %q: %v", id, err)
@@ -236,7 +239,7 @@ func TestTokenIsTaken(t *testing.T) {
 		h := start(t, wf, p, "o", "")
 		time.Sleep(time.Minute)
 		if taken := refusal.Load(); taken == nil || taken.WorkflowID != "o" || strings.Contains(taken.Error(), "token\"") {
-			t.Errorf("opened twice: %v", taken)
+			t.Fatalf("opened twice: %v", taken)
 		}
 		refused := start(t, other, p, "refused", "token")
 		if _, err := outcome(refused); !strings.Contains(fmt.Sprint(err), signal.ErrTokenTaken.Error()) || !strings.Contains(fmt.Sprint(err), `"o"`) {
@@ -888,4 +891,134 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// A resume that is repeated tells a run of this engine what was accepted: whoever resumed the hook
+// before may have died before it told anybody.
+func TestRepeatedResumeIsTold(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := waitsFor("wf")
+		p := boot(t, s, wf, func(c *engine.Config) { c.PollInterval, c.LeaseTTL = 10*time.Minute, 30*time.Minute })
+		h := start(t, wf, p, "o", "token")
+		tokenOf(t, p, "o")
+		time.Sleep(time.Minute)
+		resume(t, made(t, s), "token", "x", "1") // of another process
+		began := time.Now()
+		if a := resume(t, p, "token", "x", "1"); !a.Repeated {
+			t.Errorf("accepted twice: %+v", a)
+		}
+		if got := result(t, h); got != "x" {
+			t.Errorf("result %q", got)
+		}
+		if late := time.Since(began); late > time.Second {
+			t.Errorf("received after %v", late)
+		}
+		p.stop(t)
+	})
+}
+
+// What a commit takes over, or disposes of, does not count when it opens a hook, too: the run may
+// still have as many as it may have.
+func TestLastHookBesideOthers(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		const most = 58
+		s := &hooked{Storage: new(memory.Store), max: storage.Size{Ops: 200}}
+		wf := &engine.Workflow[int, string]{Name: "wf", Func: func(run *engine.Run, life int) (string, error) {
+			if life == 0 {
+				for i := range most - 1 {
+					if _, err := paid.Open(run, &signal.HookOptions{Token: fmt.Sprint(i)}); err != nil {
+						return "", err
+					}
+				}
+				return "", engine.ContinueAsNew(run, 1)
+			}
+			over, last := run.OpenHook("paid", "0"), run.OpenHook("paid", "last")
+			var first signal.Opened
+			if err := errors.Join(run.Await(over, &first), run.Await(last, nil)); err != nil {
+				return "", fmt.Errorf("beside one that is taken over: %w", err)
+			}
+			gone, next := run.DisposeHook("paid", first.ID), run.OpenHook("paid", "next")
+			if err := errors.Join(run.Await(gone, nil), run.Await(next, nil)); err != nil {
+				return "", fmt.Errorf("beside one that is disposed of: %w", err)
+			}
+			if _, err := paid.Open(run, nil); !errors.Is(err, engine.ErrBusy) {
+				return "", fmt.Errorf("one too many: %v", err)
+			}
+			return "done", nil
+		}}
+		p := boot(t, s, wf)
+		if got, err := outcome(start(t, wf, p, "o", 0)); got != "done" || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+		if left := entries(t, s, "hook:"); len(left) > 0 {
+			t.Errorf("%d tokens are taken", len(left))
+		}
+		intact(t, s)
+		p.stop(t)
+	})
+}
+
+// An exported history of hooks replays, also in the life that has taken one over. Another token is
+// another operation, and the error does not show it.
+func TestReplayOfHooks(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		token := "secret"
+		wf := &engine.Workflow[int, string]{Name: "wf", Func: func(run *engine.Run, life int) (string, error) {
+			h, err := paid.Open(run, &signal.HookOptions{Token: token})
+			if err != nil {
+				return "", err
+			}
+			if life == 0 {
+				return "", engine.ContinueAsNew(run, 1)
+			}
+			if _, err := paid.Open(run, &signal.HookOptions{Token: token}); !errors.Is(err, signal.ErrTokenTaken) {
+				return "", fmt.Errorf("opened twice: %v", err)
+			}
+			minted, err := paid.Open(run, nil)
+			if err != nil {
+				return "", err
+			}
+			set(run, minted.Token(), 1)
+			if _, err := h.Receive(run); err != nil {
+				return "", err
+			}
+			return minted.Token(), errors.Join(minted.Dispose(run), run.Sleep(time.Hour))
+		}}
+		p := boot(t, s, wf)
+		h := start(t, wf, p, "o", 0)
+		minted := tokenOf(t, p, "o")
+		exported := func() []byte {
+			var b bytes.Buffer
+			if err := p.Export(ctx, "o", &b); err != nil {
+				t.Fatal(err)
+			}
+			return b.Bytes()
+		}
+		replays := func(when string) {
+			if err := p.Replay(ctx, bytes.NewReader(exported())); err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+		}
+		replays("while the hooks are open")
+		resume(t, p, "secret", "x", "1")
+		time.Sleep(time.Minute)
+		replays("when one was disposed of")
+		if got := result(t, h); got != minted {
+			t.Errorf("result %q, want the token %q", got, minted)
+		}
+		replays("when the run has ended")
+		before := snapshot(t, s)
+		token = "elsewhere"
+		err := p.Replay(ctx, bytes.NewReader(exported()))
+		if err == nil || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "elsewhere") {
+			t.Errorf("with another token: %v", err)
+		}
+		if !sameBut(t, before, snapshot(t, s), "eng:", "meta:") {
+			t.Error("a replay has written something")
+		}
+		p.stop(t)
+	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
@@ -439,6 +440,190 @@ func TestEngineStopsWhileALifeIsNotArchived(t *testing.T) {
 		p.stop(t)
 		intact(t, s)
 	})
+}
+
+// RET-3: a life that is damaged cannot be archived, so its run is held: to try again does not help. It goes on
+// when the record is mended. What Config.Archive says of damage of its own is a refusal as any other.
+func TestArchiveOfADamagedLife(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		w := again("w", 1, func(run *engine.Run, life int) error {
+			if life == 1 {
+				return nil
+			}
+			if _, err := engine.Step(run, "s", func(context.Context) (int, error) { return 1, nil }); err != nil {
+				return err
+			}
+			_, err := yes.Receive(run)
+			return err
+		})
+		a := &archive{answer: func(call int) error {
+			if call == 1 {
+				return fmt.Errorf("the archive is damaged: %w", storage.ErrCorrupt)
+			}
+			return nil
+		}}
+		p := boot(t, s, w, archiving(a.put))
+		for _, c := range []struct {
+			id  string
+			key func(id string, cs []checkpoint.Checkpoint) []byte
+		}{
+			{"history", func(id string, cs []checkpoint.Checkpoint) []byte { return keys.Checkpoint(id, cs[1].Number) }},
+			{"input", func(id string, _ []checkpoint.Checkpoint) []byte { return keys.Input(id) }},
+		} {
+			start(t, w, p, c.id, 0)
+			eventually(t, "it waits for a signal", func() bool { return slices.Contains(describe(t, p, c.id).Waiting, "receive yes") })
+			key := c.key(c.id, historyOf(t, p.Engine, c.id))
+			whole := get(t, s, key)
+			damaged := slices.Clone(whole)
+			damaged[len(damaged)-1] ^= 1
+			put(t, s, key, damaged)
+			tell(t, yes, p, c.id, "")
+			time.Sleep(10 * time.Second)
+			if i := describe(t, p, c.id); !heldFor(i, engine.ReasonDamaged) || i.Life != 0 || !strings.Contains(i.Attention[0].Detail, string(key)) {
+				t.Errorf("%+v, want it held in its first life, and the record %q named", i, key)
+			}
+			put(t, s, key, whole)
+		}
+		if n := a.calls(); n != 0 {
+			t.Errorf("archived %d times before the records are mended", n)
+		}
+		p.stop(t)
+		p = boot(t, s, w, archiving(a.put))
+		result(t, w.Handle(p, "history"))
+		result(t, w.Handle(p, "input"))
+		if n := a.calls(); n != 3 {
+			t.Errorf("archived %d times, want 3: one was refused", n)
+		}
+		p.stop(t)
+		intact(t, s)
+	})
+}
+
+// RET-3: an archive of a life that takes as long as it may, or that ignores its context, holds up neither
+// the end of its engine for longer than StopTimeout allows, nor another engine.
+func TestArchiveOfALifeThatBlocks(t *testing.T) {
+	const stopTimeout = 20 * time.Second
+	for name, ignores := range map[string]bool{"heeds its context": false, "ignores its context": true} {
+		// blocking returns an archive that blocks, and what it has noted: how many calls there were, and why its context has ended.
+		blocking := func(let chan struct{}) (archive func(context.Context, engine.Info, io.Reader) error, calls *atomic.Int64, why *atomic.Pointer[error]) {
+			calls, why = new(atomic.Int64), new(atomic.Pointer[error])
+			return func(ctx context.Context, _ engine.Info, _ io.Reader) error {
+				calls.Add(1)
+				<-ctx.Done()
+				cause := context.Cause(ctx)
+				why.Store(&cause)
+				if ignores {
+					<-let
+				}
+				return nil
+			}, calls, why
+		}
+		most := stopTimeout + time.Second // until the context ends
+		grace := time.Second              // from then on
+		if ignores {
+			most, grace = most+stopTimeout, grace+stopTimeout
+		}
+		patient := func(archive func(context.Context, engine.Info, io.Reader) error) func(*engine.Config) {
+			return func(c *engine.Config) {
+				leases(c)
+				c.Archive, c.StopTimeout = archive, stopTimeout
+			}
+		}
+		w := again("w", 1, func(run *engine.Run, life int) error { return nil })
+		for end, c := range map[string]struct {
+			stop func(t *testing.T, p *process)
+			most time.Duration
+		}{
+			"is stopped": {func(t *testing.T, p *process) { p.stop(t) }, most},
+			"is closed":  {func(t *testing.T, p *process) { p.close() }, grace},
+			"is killed":  {func(t *testing.T, p *process) { p.kill() }, grace},
+		} {
+			t.Run(name+", engine "+end, func(t *testing.T) {
+				virtual(t, func(t *testing.T) {
+					s, let, a := fresh(t), make(chan struct{}), &archive{}
+					defer func() { close(let); time.Sleep(time.Second) }()
+					blocks, calls, _ := blocking(let)
+					p := boot(t, s, w, patient(blocks))
+					start(t, w, p, "w", 0)
+					time.Sleep(time.Minute)
+					if i := describe(t, p, "w"); i.Life != 0 || calls.Load() != 1 {
+						t.Errorf("%+v after %d calls, want it in its first life", i, calls.Load())
+					}
+					began := time.Now()
+					c.stop(t, p)
+					if took := time.Since(began); took > c.most {
+						t.Errorf("the engine has ended after %v, want %v at most", took, c.most)
+					}
+					p = boot(t, s, w, patient(a.put))
+					result(t, w.Handle(p, "w"))
+					if n := a.calls(); n != 1 {
+						t.Errorf("archived %d times, want 1", n)
+					}
+					p.stop(t)
+					intact(t, s)
+				})
+			})
+		}
+		t.Run(name+", lease is lost", func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s, let, a := sharing{fresh(t)}, make(chan struct{}), &archive{}
+				defer func() { close(let); time.Sleep(time.Second) }()
+				blocks, calls, why := blocking(let)
+				var apart atomic.Bool
+				p := bootOn(t, storagetest.NewFaulty(s, func(storagetest.Call) storagetest.Fault {
+					if apart.Load() {
+						return storagetest.ErrorBefore
+					}
+					return storagetest.None
+				}), w, patient(blocks))
+				start(t, w, p, "w", 0)
+				time.Sleep(time.Minute)
+				apart.Store(true)
+				other := boot(t, s, w, patient(a.put))
+				within, cancel := context.WithTimeout(ctx, time.Minute)
+				defer cancel()
+				if _, err := w.Handle(other, "w").Result(within); err != nil || a.calls() != 1 {
+					t.Errorf("another engine: %v, archived %d times, want 1", err, a.calls())
+				}
+				apart.Store(false)
+				time.Sleep(grace)
+				h := start(t, w, p, "next", 1) // it comes back as another incarnation
+				if _, err := h.Result(within); err != nil {
+					t.Errorf("the engine itself, later: %v", err)
+				}
+				if err := why.Load(); calls.Load() != 1 || err == nil || !errors.Is(*err, activity.ErrLeaseLost) {
+					t.Errorf("%d calls, the context of the first has ended with %v", calls.Load(), err)
+				}
+				other.stop(t)
+				p.stop(t)
+				intact(t, s)
+			})
+		})
+		t.Run(name+", run is terminated", func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s, let := fresh(t), make(chan struct{})
+				defer func() { close(let); time.Sleep(time.Second) }()
+				blocks, _, why := blocking(let)
+				p := boot(t, s, w, patient(blocks))
+				start(t, w, p, "w", 0)
+				time.Sleep(time.Minute)
+				if err := p.Terminate(ctx, "w", audit); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(grace)
+				if i := describe(t, p, "w"); i.Status != checkpoint.StatusCancelled || i.Life != 0 {
+					t.Errorf("%+v, want it cancelled in its first life", i)
+				}
+				if err := why.Load(); err == nil || !errors.Is(*err, activity.ErrTerminated) {
+					t.Errorf("the context of the archive has ended with %v", err)
+				}
+				p.stop(t)
+				intact(t, s)
+			})
+		})
+	}
 }
 
 // RET-3: what Config.Archive does beside returning an error is no archive, unless it returns nil.

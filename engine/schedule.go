@@ -13,8 +13,8 @@ import (
 // not started. Other changes leave what waits or was missed as it is. A schedule that is paused stays
 // paused.
 //
-// An engine that is idle finds what another process has put, or asked for by Trigger, within ten
-// PollIntervals, or within a minute if that is sooner.
+// An engine that is idle finds what another engine has put, or asked for by Trigger, within ten
+// PollIntervals, or within a minute if that is sooner, but not before its next poll.
 //
 // The schedule is durable when PutSchedule returns nil. Errors: ErrInvalid for a schedule that cannot
 // be, such as one with a cron expression that matches no time, with an unknown zone, or with both or

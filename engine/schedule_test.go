@@ -147,6 +147,95 @@ func TestIdleReadsOfSchedules(t *testing.T) {
 	})
 }
 
+// SCH-4: what another program puts is found within ten polls or a minute, whichever is less, and in the next
+// poll if that is rarer. So no time of it is missed.
+func TestWhatAnotherProgramPutsIsNotMissed(t *testing.T) {
+	for _, poll := range []time.Duration{time.Second, 7 * time.Second, 26 * time.Second, 47 * time.Second, 59 * time.Second} {
+		t.Run(poll.String(), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := fresh(t)
+				client := made(t, s, nightly)
+				defer client.Close()
+				p := boot(t, s, nightly, func(c *engine.Config) { c.PollInterval, c.LeaseTTL = poll, 4*time.Minute })
+				late := min(10*poll, time.Minute)
+				for range 10 { // the polls have another phase each time
+					time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour - time.Millisecond)))
+					putSchedule(t, client, hourly(nightly, func(s *engine.Schedule) { s.Missed = engine.MissedNone }))
+					time.Sleep(late + 100*time.Millisecond)
+					if i := scheduleOf(t, client); i.Started != 1 || i.Missed != 0 {
+						t.Errorf("%d are started and %d missed %v after its time, want one started", i.Started, i.Missed, late)
+					}
+					if err := client.DeleteSchedule(ctx, "report", audit); err != nil {
+						t.Error(err)
+					}
+				}
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// SCH-10: what another program has triggered, and what waits for the end of a workflow, starts within ten polls
+// of that, whatever happens meanwhile to the engine that has let it wait.
+func TestWaitingStartIsFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		engines int
+		happens func(t *testing.T, s storage.Storage, clock *wall, all []*process)
+	}{
+		"nothing happens":     {1, func(*testing.T, storage.Storage, *wall, []*process) {}},
+		"the clock goes back": {1, func(_ *testing.T, _ storage.Storage, clock *wall, _ []*process) { clock.jump(-2 * time.Hour) }},
+		"the clock goes on":   {1, func(_ *testing.T, _ storage.Storage, clock *wall, _ []*process) { clock.jump(30 * time.Minute) }},
+		"an engine dies":      {2, func(_ *testing.T, _ storage.Storage, _ *wall, all []*process) { all[0].kill() }},
+		"the other one dies":  {2, func(_ *testing.T, _ storage.Storage, _ *wall, all []*process) { all[1].kill() }},
+		"it is put again": {2, func(t *testing.T, s storage.Storage, _ *wall, _ []*process) {
+			client := made(t, s, fiveMinutes)
+			defer client.Close()
+			putSchedule(t, client, hourly(fiveMinutes, func(s *engine.Schedule) { s.Overlap, s.Every = engine.OverlapWait, 240*time.Hour }))
+		}},
+		"another one takes its place": {1, func(t *testing.T, s storage.Storage, _ *wall, all []*process) {
+			all[0].stop(t)
+			boot(t, s, fiveMinutes, leases)
+		}},
+	} {
+		for _, early := range []time.Duration{3 * time.Minute, 20 * time.Second, 2 * time.Second} { // before the end
+			t.Run(fmt.Sprint(name, ", ", early), func(t *testing.T) {
+				virtual(t, func(t *testing.T) {
+					s := sharing{fresh(t)}
+					clock := new(wall)
+					client := made(t, s, fiveMinutes)
+					defer client.Close()
+					all := []*process{bootAt(t, s, clock, fiveMinutes, leases)}
+					for range c.engines - 1 {
+						all = append(all, boot(t, s, fiveMinutes, leases))
+					}
+					time.Sleep(30 * time.Second)
+					putSchedule(t, client, hourly(fiveMinutes, func(s *engine.Schedule) { s.Overlap, s.Every = engine.OverlapWait, 240*time.Hour }))
+					trigger := func() string {
+						i, err := client.Trigger(ctx, "report", audit)
+						if err != nil {
+							t.Fatal(err)
+						}
+						return i.ID
+					}
+					first := trigger()
+					time.Sleep(5*time.Minute - early)
+					second := trigger()
+					time.Sleep(early / 2)
+					c.happens(t, s, clock, all)
+					eventually(t, "the first ends", func() bool {
+						return describe(t, client, first).Status.Terminal()
+					})
+					time.Sleep(10*time.Second + 200*time.Millisecond)
+					if removed(t, client, second) {
+						t.Errorf("%s has not started 10 s after the end of %s: %+v", second, first, scheduleOf(t, client))
+					}
+					agreeing(t, s)
+				})
+			})
+		}
+	}
+}
+
 // SCH-1: three engines whose clocks are minutes apart, which are killed all the time, start one
 // workflow for each time.
 func TestEachTimeIsStartedOnce(t *testing.T) {

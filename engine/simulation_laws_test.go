@@ -140,6 +140,10 @@ func (l *laws) applied(o *opening, b storage.Batch, was map[string][]byte) {
 		case "eng":
 			l.lease(o, parts[1], op, there)
 		case "wf":
+			if len(parts) == 4 && parts[2] == "pub" {
+				l.met("values stored")
+				continue
+			}
 			l.run(touch(parts[1]), op, len(parts), there, gone)
 		case "sigres", "inbox", "sig":
 			l.signal(touch(parts[1]), op, parts, there, gone)
@@ -442,7 +446,7 @@ func (l *laws) stale(o *opening, b storage.Batch) bool {
 	defer l.mu.Unlock()
 	for _, op := range b.Ops {
 		parts, err := storage.SplitKey(op.Key)
-		if err != nil || len(parts) != 4 || parts[0] != "wf" || op.Kind != storage.PutOp {
+		if err != nil || len(parts) != 4 || parts[0] != "wf" || parts[2] == "pub" || op.Kind != storage.PutOp {
 			continue
 		}
 		run := l.of(parts[1])

@@ -132,6 +132,7 @@ var simMeets = map[string]int{
 	"error before": 200, "error after": 50, "answer late": 200, "lands late": 40, "landed late": 15, "refused late": 30, "withdrawn": 25,
 	"takeovers": 25, "leases lost": 40, "lost races": 3, "unknown outcomes": 150, "stale commits refused": 2,
 	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4, "labelled": 20, "on a deployment": 30, "continued": 20,
+	"updates answered": 90, "updates refused": 25, "updates cut": 2, "values stored": 35,
 }
 
 // A simulation is the play of one seed.
@@ -352,6 +353,9 @@ func (s *simulation) employ() {
 				})
 			}
 		}
+		for n := range s.dice.IntN(3) {
+			s.inquire(id, 10_000*(i+1)+n, after+time.Duration(s.dice.IntN(800))*time.Millisecond)
+		}
 		if s.dice.IntN(4) == 0 {
 			s.asked[id] = true
 			ended := s.hash(2, id, "terminate") == 0
@@ -366,6 +370,45 @@ func (s *simulation) employ() {
 				return work.Handle(e, id).Cancel(ctx, engine.Actor{Reason: "enough"})
 			})
 		}
+	}
+}
+
+// inquire has two clients call one update of a run. Both get the same answer, if the run does not end
+// before.
+func (s *simulation) inquire(id string, v int, after time.Duration) {
+	var first string
+	for again := range 2 {
+		s.client(fmt.Sprint(id, " ask ", v, again), after, func(ctx context.Context, e *engine.Engine) error {
+			got, err := ask.Call(ctx, e, id, v, &engine.UpdateOptions{ID: fmt.Sprint(v)})
+			answer := fmt.Sprint("answered ", got)
+			var failed *engine.UpdateError
+			switch {
+			case err == nil:
+			case errors.Is(err, errRefused):
+				answer = "refused"
+			case errors.As(err, &failed):
+				answer = "cut off"
+			default:
+				return err // also if it ended before
+			}
+			s.meet("updates " + strings.Fields(answer)[0])
+			s.laws.mu.Lock()
+			defer s.laws.mu.Unlock()
+			want := fmt.Sprint("answered ", v)
+			if refuse(v) != nil {
+				want = "refused"
+			}
+			switch {
+			case first == "":
+				first = answer
+			case first != answer:
+				s.laws.wrong("UPD-1: update %d of %s: %s, and then %s", v, id, first, answer)
+			}
+			if answer != want && !(answer == "cut off" && s.asked[id]) {
+				s.laws.wrong("UPD-1: update %d of %s: %s, want %s", v, id, answer, want)
+			}
+			return nil
+		})
 	}
 }
 

@@ -86,8 +86,19 @@ type ledger struct {
 var (
 	errLostReply = errors.New("the reply is lost")
 	errStale     = errors.New("stale token")
+	errRefused   = errors.New("refused")
 	word         = &signal.Signal[string]{Name: "word"}
+	ask          = &engine.Update[int, int]{Name: "ask", Errors: []error{errRefused}}
+	far          = &engine.Value[int]{Name: "far"}
 )
+
+// refuse refuses every third update.
+func refuse(v int) error {
+	if v%3 == 0 {
+		return errRefused
+	}
+	return nil
+}
 
 // hash draws from the seed and what is given, whoever comes first.
 func (s *simulation) hash(n int, of ...any) int {
@@ -217,12 +228,24 @@ func (s *simulation) definitions(h *host) (work *engine.Workflow[shift, []string
 		}
 		return fenced.Do(run, c.V)
 	}}
-	work = &engine.Workflow[shift, []string]{Name: "work", Func: func(run *engine.Run, begun shift) (all []string, err error) {
+	work = &engine.Workflow[shift, []string]{Name: "work", Versions: map[string]int{"spelling": 1}, Func: func(run *engine.Run, begun shift) (all []string, err error) {
 		all, naps := begun.All, begun.Naps
+		if err := ask.Handle(run, refuse, func(run *engine.Run, v int) (int, error) {
+			own := activity.Options{Timeout: timeout + time.Duration(1+v%10)*1013*time.Microsecond} // no two attempts of a run end at the same time
+			return fenced.With(own).Do(run, v)
+		}); err != nil {
+			return nil, err
+		}
 		for i, c := range begun.Chores {
 			var v any = c.V
 			if c.V%3 == 0 {
 				if err := run.SetLabel("at", fmt.Sprint(c.Do, c.V)); err != nil {
+					return nil, err
+				}
+			}
+			if c.V%5 == 0 {
+				run.Version("spelling")
+				if err := far.Set(run, len(all)); err != nil {
 					return nil, err
 				}
 			}

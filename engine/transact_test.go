@@ -207,3 +207,33 @@ func TestTransactThatDoesNotComeBack(t *testing.T) {
 		}
 	})
 }
+
+// A function in a transaction that comes back just when it is left behind meets an execution that is
+// being wound up.
+func TestTransactThatComesBackWhenItIsLeft(t *testing.T) {
+	for range 20 {
+		virtual(t, func(t *testing.T) {
+			wf := flow("w", func(run *engine.Run) (string, error) {
+				n := 0
+				return fmt.Sprint(n), run.TransactStep("late", &n, func(ctx context.Context) error {
+					<-ctx.Done()
+					time.Sleep(time.Minute)
+					return nil
+				})
+			})
+			s := fresh(t)
+			p := boot(t, transacting{s}, wf, func(c *engine.Config) { c.StopTimeout = time.Minute })
+			start(t, wf, p, "w", "")
+			time.Sleep(time.Second)
+			p.close()
+			time.Sleep(time.Second)
+			p = boot(t, transacting{s}, wf)
+			time.Sleep(time.Second)
+			if i := describe(t, p, "w"); i.Status.Terminal() || len(i.Attention) > 0 {
+				t.Errorf("%+v", i)
+			}
+			p.close()
+			time.Sleep(2 * time.Minute)
+		})
+	}
+}

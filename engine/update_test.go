@@ -12,10 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
@@ -344,8 +346,14 @@ func TestAnswerIsForgotten(t *testing.T) {
 
 // UPD-4, UPD-5: a workflow does not end while an update is in progress. If its function fails, or it is
 // cancelled, the update gets ErrCancelled. The answer is there before the end. A run that continues as
-// new accepts in its next life what waits, and has the answers of the life before.
+// new accepts in its next life what waits, and has the answers of the life before. It leaves no records of
+// what the updates of that life did.
 func TestUpdateInProgressAtTheEnd(t *testing.T) {
+	echo := &activity.Activity[string, string]{
+		Name: "echo", Idempotent: true,
+		IdempotencyKey: func(in string) string { return in },
+		Run:            func(_ context.Context, in string) (string, error) { return in, nil },
+	}
 	slow := &engine.Update[string, string]{Name: "slow"}
 	more := &signal.Signal[string]{Name: "more"}
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
@@ -357,7 +365,7 @@ func TestUpdateInProgressAtTheEnd(t *testing.T) {
 				if err != nil {
 					return "", err
 				}
-				return in + w, nil
+				return echo.Do(run, in+w)
 			}); err != nil {
 				return "", err
 			}
@@ -414,6 +422,7 @@ func TestUpdateInProgressAtTheEnd(t *testing.T) {
 				}
 			}
 			if end == "continues" {
+				agreeing(t, s)
 				send(t, more, p, id, "c", "c")
 				if got, err := slow.Call(ctx, p, id, "b", by("2")); got != "bc" || err != nil {
 					t.Errorf("%s: update of the next life: %q, %v", end, got, err)
@@ -785,6 +794,11 @@ func TestChecksThatPanic(t *testing.T) {
 		before := len(historyOf(t, p.Engine, "o"))
 		if _, err := increase.Call(ctx, p, "o", 1, nil); !errors.Is(err, engine.ErrRejected) || !strings.Contains(err.Error(), "oh") {
 			t.Errorf("panic: %v, want ErrRejected", err)
+		}
+		for e, err := range storage.All(ctx, p.Store(), keys.AnswersOf("o")) { // for who looks into the store
+			if err != nil || !bytes.Contains(e.Value, []byte("update_test.go")) {
+				t.Errorf("the refusal is %q, %v, want the stack of the panic", e.Value, err)
+			}
 		}
 		if _, err := increase.Call(ctx, p, "o", 2, nil); !errors.Is(err, engine.ErrRejected) {
 			t.Errorf("Goexit: %v, want ErrRejected", err)

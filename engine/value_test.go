@@ -223,6 +223,38 @@ func TestValueIsStoredWhenTheEngineStops(t *testing.T) {
 	})
 }
 
+// QRY-2: what a run has set is stored when its engine stops, also if somebody else changes the run just then.
+func TestValueIsStoredBesideAnOperator(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			set(run, "waits", 2)
+			return approved.Receive(run)
+		})
+		client := made(t, s, wf)
+		defer client.Close()
+		times := 0
+		p := bootOn(t, storagetest.NewFaulty(&hooked{Storage: s, beforeCommit: func(b storage.Batch) {
+			if touches(b, "wf:o:pub:") {
+				if times++; times == 1 {
+					if err := client.Label(ctx, "o", map[string]string{"team": "blue"}, audit); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}}, nil), wf)
+		start(t, wf, p, "o", "")
+		p.stop(t)
+		if i := describe(t, client, "o"); i.Owner != "" || i.Labels["team"] != "blue" {
+			t.Errorf("%+v, want it parked, and its label", i)
+		}
+		if got, err := phase.Read(ctx, client, "o"); got != "waits" || err != nil || times != 2 {
+			t.Errorf("read %q, %v, want waits; it was to be stored %d times", got, err, times)
+		}
+	})
+}
+
 // RET-5: the values of a workflow are gone as soon as it is, also if its removal is interrupted there.
 func TestValuesOfAnInterruptedRemoval(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
@@ -325,6 +357,14 @@ func TestSetIsAddedAndRemoved(t *testing.T) {
 				return approved.Receive(run)
 			})
 		}
+		booted := func(wf *engine.Workflow[string, string]) *process {
+			return bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+				if c.N > 1000 { // it stores the same again at once, for ever
+					return storagetest.CrashBefore
+				}
+				return storagetest.None
+			}), wf)
+		}
 		for i, c := range []struct{ first, second, want string }{
 			{"", "waits", "waits"},
 			{"added", "waits", "waits"}, // before what was stored
@@ -333,13 +373,13 @@ func TestSetIsAddedAndRemoved(t *testing.T) {
 			{"", "another", "waits"}, // a place that counts as passed
 		} {
 			wf := build(c.first, c.second)
-			p := boot(t, s, wf)
+			p := booted(wf)
 			if i == 0 {
 				start(t, wf, p, "o", "")
 			}
 			time.Sleep(time.Second)
 			if got, err := phase.Read(ctx, p, "o"); got != c.want || err != nil {
-				t.Errorf("build %d: read %q, %v, want %q", i, got, err, c.want)
+				t.Fatalf("build %d: read %q, %v, want %q", i, got, err, c.want)
 			}
 			if info := describe(t, p, "o"); len(info.Attention) > 0 {
 				t.Errorf("build %d: %+v", i, info.Attention)
@@ -347,7 +387,7 @@ func TestSetIsAddedAndRemoved(t *testing.T) {
 			p.kill()
 		}
 		wf := build("", "")
-		p := boot(t, s, wf)
+		p := booted(wf)
 		send(t, approved, p, "o", "", "x")
 		result(t, wf.Handle(p, "o"))
 		p.stop(t)

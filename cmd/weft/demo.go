@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weft-go/weft/engine"
@@ -9,7 +10,7 @@ import (
 )
 
 // What weft serve -demo executes: an order that is paid, perhaps after somebody has approved it, and
-// is shipped a little later.
+// is shipped a little later. Before it is paid, it may be amended.
 
 // An order is the input of checkout.
 type order struct {
@@ -28,9 +29,30 @@ const needsApproval = 10_000
 
 var (
 	approved = &signal.Signal[string]{Name: "approved"}
+	amend    = &engine.Update[order, receipt]{Name: "amend", Errors: []error{errPaid, errFree}}
+	stage    = &engine.Value[string]{Name: "stage"}
+	errPaid  = errors.New("the order is paid")
+	errFree  = errors.New("nothing is free")
 
 	checkout = &engine.Workflow[order, receipt]{Name: "checkout", Func: func(run *engine.Run, o order) (receipt, error) {
 		done := receipt{Cents: o.Cents}
+		if err := amend.Handle(run, func(o order) error {
+			switch {
+			case done.Receipt != "":
+				return errPaid
+			case o.Cents <= 0:
+				return errFree
+			}
+			return nil
+		}, func(_ *engine.Run, o order) (receipt, error) {
+			done.Cents = o.Cents
+			return done, nil
+		}); err != nil {
+			return receipt{}, err
+		}
+		if err := stage.Set(run, "to be paid"); err != nil {
+			return receipt{}, err
+		}
 		if o.Cents >= needsApproval {
 			by, err := approved.Receive(run)
 			if err != nil {
@@ -44,6 +66,9 @@ var (
 			return receipt{}, err
 		}
 		done.Receipt = paid
+		if err := stage.Set(run, "paid"); err != nil {
+			return receipt{}, err
+		}
 		return done, run.Sleep(2 * time.Second) // until the parcel is packed
 	}}
 )

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -19,6 +21,8 @@ type runs struct {
 	Start   runsStart   `cmd:"" help:"Start a run. Prints its id."`
 	Result  runsResult  `cmd:"" help:"Wait until a run has ended, and print its result. Fails unless it completes."`
 	Events  runsEvents  `cmd:"" help:"Show the events of a run, oldest first."`
+	Values  runsValues  `cmd:"" help:"Show the values that a run has published, such as how far it is."`
+	Update  runsUpdate  `cmd:"" help:"Ask a run to do something, and print its answer. Fails if the run refuses it."`
 	Cancel  runsCancel  `cmd:"" help:"Ask a run to stop."`
 	Resume  runsResume  `cmd:"" help:"Continue a run that has failed, or that is held for an operator."`
 	Reset   runsReset   `cmd:"" help:"Take a run back to before an operation of its history, from where it runs again."`
@@ -219,6 +223,41 @@ func (x *runsEvents) Run(e *env) error {
 				}
 				return []string{exactly(v.CreatedAt), or(text(v.Kind)), or(text(v.Operation)), or(text(strings.TrimSpace(v.Of + " " + v.Name))), or(cut(detail, 80))}
 			})
+	})
+}
+
+type runsValues struct{ oneRun }
+
+func (x *runsValues) Run(e *env) error {
+	return e.remotely(x.plane, func(c *remote.Client) error { return e.listValues(c.Values(e, x.ID)) })
+}
+
+type runsUpdate struct {
+	oneRun
+	Name     string `arg:"" help:"The name of the update."`
+	UpdateID string `name:"id" placeholder:"ID" help:"The id of the update. The same id again is the same update and gets the same answer. By default one is generated."`
+	Input    string `default:"null" placeholder:"JSON" help:"The input: JSON, @FILE, or - for standard input (default null)."`
+}
+
+func (x *runsUpdate) Run(e *env) error {
+	input, err := e.payload("input", x.Input)
+	if err != nil {
+		return err
+	}
+	id := x.UpdateID
+	if id == "" {
+		id = "upd_" + rand.Text()
+	}
+	return e.remotely(x.plane, func(c *remote.Client) error {
+		var answer json.RawMessage
+		err := c.CallUpdate(e, &weft.UpdateRequest{WorkflowID: x.ID, Update: x.Name, ID: &id, Input: input}, &answer)
+		if unfinished, ok := errors.AsType[*weft.InterruptedError](err); ok && unfinished.Unknown {
+			e.note("to ask for the answer of the same update, repeat this with --id %s", word(id))
+		}
+		if err != nil {
+			return err
+		}
+		return printJSON(e.out, answer)
 	})
 }
 

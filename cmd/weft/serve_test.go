@@ -183,10 +183,24 @@ func TestServe(t *testing.T) {
 		x.stop()
 
 		x.begin(nil, "--demo")
+		if got := x.done("runs", "values", first); !strings.Contains(got, `"to be paid"`) {
+			t.Errorf("values: %s", got)
+		}
+		for range 2 {
+			if got := x.done("runs", "update", first, "amend", "--input", `{"cents":50000}`, "--id", "click-1"); got != `{"receipt":"","cents":50000}` {
+				t.Errorf("update: %s", got)
+			}
+		}
+		x.fails(1, "update_mismatch", "runs", "update", first, "amend", "--input", `{"cents":1}`, "--id", "click-1")
+		x.fails(1, "nothing is free", "runs", "update", first, "amend")
+		x.fails(1, "run_terminal", "runs", "update", "order-1", "amend", "--input", `{"cents":1}`)
+		if out, notes, code := x.run("--timeout", "2s", "runs", "update", first, "ship"); code != 1 || out != "" || !strings.Contains(notes, "repeat this with --id upd_") {
+			t.Errorf("an update that is not handled: exit code %d, output %q, error %q", code, out, notes)
+		}
 		if got := x.done("signals", "send", first, "approved", "--payload", `"ann"`, "--id", "evt"); got != "evt" {
 			t.Errorf("send: %s", got)
 		}
-		if got := x.done("runs", "result", first); !strings.Contains(got, `"approvedBy":"ann"`) {
+		if got := x.done("runs", "result", first); !strings.Contains(got, `"approvedBy":"ann"`) || !strings.Contains(got, `"cents":50000`) {
 			t.Errorf("result: %s", got)
 		}
 		x.fails(1, "SignalPayloadConflict", "signals", "send", first, "approved", "--payload", `"bob"`, "--id", "evt")

@@ -1,34 +1,41 @@
 package main
 
-import "github.com/weft-go/weft"
+import (
+	"iter"
+
+	"github.com/weft-go/weft"
+)
 
 type values struct {
 	ID string `arg:"" help:"The id of the workflow."`
 }
 
 func (v *values) Run(e *env) error {
-	return e.reading(func(c *client) error {
-		var t table
-		if !e.JSON {
-			t = newTable(e.out, "VALUE", "SET", "IS")
-		}
-		for v, err := range c.Values(e, v.ID) {
-			switch {
-			case err != nil:
+	return e.reading(func(c *client) error { return e.listValues(c.Values(e, v.ID)) })
+}
+
+// listValues prints values.
+func (e *env) listValues(all iter.Seq2[weft.ValueInfo, error]) error {
+	var t table
+	if !e.JSON {
+		t = newTable(e.out, "VALUE", "SET", "IS")
+	}
+	for v, err := range all {
+		switch {
+		case err != nil:
+			return err
+		case e.JSON:
+			if err := printJSON(e.out, valueOf(v)); err != nil {
 				return err
-			case e.JSON:
-				if err := printJSON(e.out, valueOf(v)); err != nil {
-					return err
-				}
-			default:
-				t.row(word(v.Name), at(v.SetAt), payload(v.Value.Data, v.Value.Codec, most))
 			}
+		default:
+			t.row(word(v.Name), at(v.SetAt), payload(v.Value.Data, v.Value.Codec, most))
 		}
-		if !e.JSON {
-			t.end()
-		}
-		return nil
-	})
+	}
+	if !e.JSON {
+		t.end()
+	}
+	return nil
 }
 
 func valueOf(v weft.ValueInfo) valueJSON {

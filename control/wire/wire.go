@@ -30,6 +30,7 @@ const (
 	CodeMethodNotAllowed              Code = "method_not_allowed"
 	CodeMissingScope                  Code = "missing_scope"
 	CodeNoActiveDeployment            Code = "no_active_deployment"
+	CodeNoValue                       Code = "no_value"
 	CodeNotApplicable                 Code = "not_applicable"
 	CodeNotConfigured                 Code = "not_configured"
 	CodeNotFound                      Code = "not_found"
@@ -46,6 +47,9 @@ const (
 	CodeUnauthorized                  Code = "unauthorized"
 	CodeUnknownWorkflow               Code = "unknown_workflow"
 	CodeUnsupportedMediaType          Code = "unsupported_media_type"
+	CodeUpdateFailed                  Code = "update_failed"
+	CodeUpdateMismatch                Code = "update_mismatch"
+	CodeUpdateRejected                Code = "update_rejected"
 )
 
 // Valid indicates whether the value is a known member of the Code enum.
@@ -89,6 +93,8 @@ func (e Code) Valid() bool {
 		return true
 	case CodeNoActiveDeployment:
 		return true
+	case CodeNoValue:
+		return true
 	case CodeNotApplicable:
 		return true
 	case CodeNotConfigured:
@@ -120,6 +126,12 @@ func (e Code) Valid() bool {
 	case CodeUnknownWorkflow:
 		return true
 	case CodeUnsupportedMediaType:
+		return true
+	case CodeUpdateFailed:
+		return true
+	case CodeUpdateMismatch:
+		return true
+	case CodeUpdateRejected:
 		return true
 	default:
 		return false
@@ -301,6 +313,15 @@ type AuditRow struct {
 	Resource  string `json:"resource"`
 	Result    string `json:"result"`
 	UserAgent string `json:"userAgent,omitempty,omitzero"`
+}
+
+// CallUpdate defines model for CallUpdate.
+type CallUpdate struct {
+	// Input Any JSON; by default null.
+	Input json.RawMessage `json:"input,omitempty,omitzero"`
+
+	// UpdateID Names the update, for repetitions. By default one is made.
+	UpdateID *string `json:"updateId,omitempty"`
 }
 
 // CancelRun defines model for CancelRun.
@@ -981,12 +1002,61 @@ type StructuredError struct {
 	Stack string `json:"stack,omitempty,omitzero"`
 }
 
+// UpdateAnswer The same each time an update with an id is called, over any transport.
+type UpdateAnswer struct {
+	// Result What the run has answered. If it is not JSON, `{codec, base64}`.
+	Result json.RawMessage `json:"result"`
+
+	// RunID The id of a run. At most 128 bytes of UTF-8, no `@` in front, and not `.` or `..`.
+	RunID      RunID  `json:"runId"`
+	UpdateID   string `json:"updateId"`
+	UpdateName string `json:"updateName"`
+}
+
+// UpdatePending defines model for UpdatePending.
+type UpdatePending struct {
+	// RunID The id of a run. At most 128 bytes of UTF-8, no `@` in front, and not `.` or `..`.
+	RunID      RunID  `json:"runId"`
+	UpdateID   string `json:"updateId"`
+	UpdateName string `json:"updateName"`
+}
+
 // UploadDeployment defines model for UploadDeployment.
 type UploadDeployment struct {
 	Artifact []byte `json:"artifact"`
 
 	// Manifest What a deployment is. Members other than these are kept as they are.
 	Manifest Manifest `json:"manifest"`
+}
+
+// Value defines model for Value.
+type Value struct {
+	Name string `json:"name"`
+
+	// SetAt When the run has set it.
+	SetAt time.Time `json:"setAt"`
+
+	// Status The state of the run when the value was read.
+	Status string `json:"status"`
+
+	// Value The value. If it is not JSON, `{codec, base64}`.
+	Value json.RawMessage `json:"value"`
+
+	// Version Another one after each change, for `after`.
+	Version string `json:"version"`
+}
+
+// ValuePage defines model for ValuePage.
+type ValuePage struct {
+	// Cursor The place behind the last item, for the next request; null: nothing follows.
+	Cursor *string `json:"cursor"`
+	Data   []Value `json:"data"`
+
+	// HasMore More may follow.
+	HasMore bool `json:"hasMore"`
+
+	// Tail The place behind the last item, also if nothing follows yet.
+	Tail string `json:"tail"`
 }
 
 // WebhookAccepted defines model for WebhookAccepted.
@@ -1541,6 +1611,54 @@ type RunsStreamParams struct {
 	XWorkflowRunID WorkflowRunID `json:"x-workflow-run-id,omitempty,omitzero"`
 }
 
+// UpdatesCallParams defines parameters for UpdatesCall.
+type UpdatesCallParams struct {
+	// Wait How long to wait for the answer, in seconds.
+	Wait int `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
+
+	// Prefer How long to wait, as `wait=30` (RFC 7240).
+	Prefer string `json:"Prefer,omitempty,omitzero"`
+
+	// XWorkflowCorrelationID An id that the answer, the audit row and the logs have too. Without it, or with one that is not at most 128 visible ASCII characters, a UUID is made.
+	XWorkflowCorrelationID CorrelationID `json:"x-workflow-correlation-id,omitempty,omitzero"`
+
+	// XWorkflowRunID For the audit log, the run on whose behalf the request is made, if the operation is not about a run.
+	XWorkflowRunID WorkflowRunID `json:"x-workflow-run-id,omitempty,omitzero"`
+}
+
+// ValuesListParams defines parameters for ValuesList.
+type ValuesListParams struct {
+	// Limit The most items of the page.
+	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The `cursor` or `tail` of the page before, of a request with the same filter and order.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+
+	// XWorkflowCorrelationID An id that the answer, the audit row and the logs have too. Without it, or with one that is not at most 128 visible ASCII characters, a UUID is made.
+	XWorkflowCorrelationID CorrelationID `json:"x-workflow-correlation-id,omitempty,omitzero"`
+
+	// XWorkflowRunID For the audit log, the run on whose behalf the request is made, if the operation is not about a run.
+	XWorkflowRunID WorkflowRunID `json:"x-workflow-run-id,omitempty,omitzero"`
+}
+
+// ValuesGetParams defines parameters for ValuesGet.
+type ValuesGetParams struct {
+	// Wait How long to wait, in seconds.
+	Wait int `form:"wait,omitempty" json:"wait,omitempty,omitzero"`
+
+	// After The version of the value that the client has.
+	After string `form:"after,omitempty" json:"after,omitempty,omitzero"`
+
+	// Prefer How long to wait, as `wait=30` (RFC 7240).
+	Prefer string `json:"Prefer,omitempty,omitzero"`
+
+	// XWorkflowCorrelationID An id that the answer, the audit row and the logs have too. Without it, or with one that is not at most 128 visible ASCII characters, a UUID is made.
+	XWorkflowCorrelationID CorrelationID `json:"x-workflow-correlation-id,omitempty,omitzero"`
+
+	// XWorkflowRunID For the audit log, the run on whose behalf the request is made, if the operation is not about a run.
+	XWorkflowRunID WorkflowRunID `json:"x-workflow-run-id,omitempty,omitzero"`
+}
+
 // WebhooksReceiveJSONBody defines parameters for WebhooksReceive.
 type WebhooksReceiveJSONBody = json.RawMessage
 
@@ -1615,6 +1733,9 @@ type RunsResetJSONRequestBody = ResetRun
 
 // SignalsSendJSONRequestBody defines body for SignalsSend for application/json ContentType.
 type SignalsSendJSONRequestBody = SendSignal
+
+// UpdatesCallJSONRequestBody defines body for UpdatesCall for application/json ContentType.
+type UpdatesCallJSONRequestBody = CallUpdate
 
 // WebhooksReceiveJSONRequestBody defines body for WebhooksReceive for application/json ContentType.
 type WebhooksReceiveJSONRequestBody = WebhooksReceiveJSONBody

@@ -80,9 +80,9 @@ func (l *ledger) auditLists(ctx context.Context, eng *engine.Engine) error {
 	}
 }
 
-// auditLeftovers checks that no work is left: no engine owns a run, no signal waits.
+// auditLeftovers checks that no work is left: no engine owns a run, no signal and no update waits.
 func (l *ledger) auditLeftovers(ctx context.Context, store storage.Storage) error {
-	for _, family := range []string{"held:", "sig:", "inbox:"} {
+	for _, family := range []string{"held:", "sig:", "inbox:", "upd:"} {
 		for e, err := range storage.All(ctx, store, storage.Prefix([]byte(family))) {
 			if err != nil {
 				return err
@@ -117,11 +117,14 @@ func (l *ledger) auditOrder(ctx context.Context, eng *engine.Engine, e *entry) e
 	if want := e.learnt["reserve"] + "+" + e.learnt["charge"] + "+" + e.learnt["ship"]; result != want {
 		l.violate("order-%d: result is %s, its workflow had learnt %s", e.n, result, want)
 	}
+	if e.updated != e.learnt["note"] {
+		l.violate("order-%d: its update was answered with %s, its workflow had learnt %s", e.n, e.updated, e.learnt["note"])
+	}
 	return l.auditHistory(ctx, eng, e)
 }
 
-// auditHistory checks that each operation has one outcome in the history, and
-// that the approval that was acknowledged is the one that was received.
+// auditHistory checks that each operation has one outcome in the history, that the update
+// was accepted and answered once, and that the approval that was acknowledged is the one that was received.
 func (l *ledger) auditHistory(ctx context.Context, eng *engine.Engine, e *entry) error {
 	var got []string
 	claims, inARow := 0, 0
@@ -139,6 +142,8 @@ func (l *ledger) auditHistory(ctx context.Context, eng *engine.Engine, e *entry)
 				claims++
 			case checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindEnded:
 				got = append(got, string(ev.Kind)+ev.Name)
+			case checkpoint.KindAccepted, checkpoint.KindAnswered:
+				got = append(got, string(ev.Kind)+ev.Key)
 			case checkpoint.KindReceived:
 				got = append(got, string(ev.Kind)+ev.SignalID)
 			}
@@ -146,7 +151,11 @@ func (l *ledger) auditHistory(ctx context.Context, eng *engine.Engine, e *entry)
 	}
 	l.handovers += claims - 1
 	l.steps += len(got) - 1
-	if want := []string{"settledreserve", "received" + approvalID, "settledcharge", "fired", "settledship", "endedcompleted"}; !slices.Equal(got, want) {
+	noted := []string{}
+	if e.updated != "" {
+		noted = []string{"accepted" + noteID, "settlednote", "answered" + noteID}
+	}
+	if want := slices.Concat([]string{"settledreserve"}, noted, []string{"received" + approvalID, "settledcharge", "fired", "settledship", "endedcompleted"}); !slices.Equal(got, want) {
 		l.violate("order-%d: its history is %v, want %v", e.n, got, want)
 	}
 	return nil
@@ -170,10 +179,13 @@ func (l *ledger) verdict(kills int) error {
 
 // print prints the table.
 func (l *ledger) print(w io.Writer, took time.Duration) {
-	var started, sent, results, completed, effects int
+	var started, updated, sent, results, completed, effects int
 	for _, e := range l.orders {
 		if e.started != "" {
 			started++
+		}
+		if e.updated != "" {
+			updated++
 		}
 		if e.sent != "" {
 			sent++
@@ -190,13 +202,13 @@ func (l *ledger) print(w io.Writer, took time.Duration) {
 	row := func(name string, n int, words string, args ...any) {
 		fmt.Fprintf(t, "%s\t%d\t%s\n", name, n, fmt.Sprintf(words, args...))
 	}
-	row("kills", l.kills, "%d found an effect in flight, %d a start or a signal, %d nothing yet begun", l.hits, l.requests, l.openings)
+	row("kills", l.kills, "%d found an effect in flight, %d a start, an update or a signal, %d nothing yet begun", l.hits, l.requests, l.openings)
 	if l.others > 0 {
 		row("other build", l.others, "of the children were of it")
 	}
 	row("workflows", len(l.orders), "%d completed; they changed hands %d times, at most %d times in a row without progress", completed, l.handovers, l.fruitless)
 	row("steps", l.steps, "in their histories, each once")
-	row("acknowledged", started+sent+results, "%d starts, %d signals, %d results", started, sent, results)
+	row("acknowledged", started+updated+sent+results, "%d starts, %d updates, %d signals, %d results", started, updated, sent, results)
 	row("effects", effects, "and %d attempts that were refused and tried again", l.refusals)
 	row("seen more than once", len(l.repeated), "all of them in flight at a kill, unless listed below")
 	row("held", l.held, "taken for what kills the process, and driven again by an operator's verb")

@@ -26,12 +26,13 @@ type plan struct {
 	Open       []task // orders in progress, as far as the parent knows
 	Next       int    // the first number that is free
 	Finish     bool   // start no new orders; exit when all have ended
+	Updates    bool   // call an update of each order
 }
 
 // A task is an order and what was acknowledged of it.
 type task struct {
-	N             int
-	Started, Sent bool
+	N                      int
+	Started, Updated, Sent bool
 }
 
 // child is a process that hosts an engine. It ends when it is killed, when its parent
@@ -95,7 +96,7 @@ func host(ctx context.Context, p plan, say func(string, ...any)) error {
 	for range p.Clients {
 		clients.Go(func() {
 			for t := range tasks {
-				c := client{eng, order, say, t}
+				c := client{eng, order, say, t, p.Updates}
 				if err := c.serve(ctx); err != nil {
 					say("trouble order-%d %v", t.N, err)
 				}
@@ -120,9 +121,10 @@ type client struct {
 	order *engine.Workflow[int, string]
 	say   func(string, ...any)
 	task
+	updates bool
 }
 
-// serve starts the order, approves it and waits for its result. What was acknowledged
+// serve starts the order, calls its update, approves it and waits for its result. What was acknowledged
 // to an earlier process is repeated for even numbers, which must give the same answer,
 // and not repeated for odd ones.
 func (c *client) serve(ctx context.Context) error {
@@ -140,6 +142,13 @@ func (c *client) serve(ctx context.Context) error {
 		return fmt.Errorf("describe: %w", err)
 	}
 	c.say("started %s %d", id, info.CreatedAt.UnixMicro())
+	if c.updates && (!c.Updated || repeat) {
+		noted, err := note.Call(ctx, c.eng, id, c.N, &engine.UpdateOptions{ID: noteID})
+		if err != nil {
+			return fmt.Errorf("update: %w", err)
+		}
+		c.say("updated %s %s", id, noted)
+	}
 	if !c.Sent || repeat {
 		a, err := approved.Send(ctx, c.eng, id, approval{"ann"}, &signal.Options{ID: approvalID})
 		if err != nil {

@@ -74,6 +74,8 @@ func TestLedgerFindsWhatCannotBeRight(t *testing.T) {
 		{"an outcome of nothing", "learnt order-1 charge charge.1.77", "not begun last"},
 		{"an outcome of another attempt", "effect order-1 charge 1 5; kill; effect order-1 charge 2 6; learnt order-1 charge charge.1.77", "not begun last"},
 		{"a start twice", "started order-1 100; kill; started order-1 200", "start was acknowledged as 100, and later as 200"},
+		{"an update answered twice", "updated order-1 a; kill; updated order-1 b", "update was acknowledged as a, and later as b"},
+		{"an update done twice", "effect order-1 note 1 5; learnt order-1 note note.1.7; kill; effect order-1 note 2 6", "after its outcome had been learnt"},
 		{"a signal twice", "sent order-1 100; kill; sent order-1 200", "approval was acknowledged"},
 		{"two results", "result order-1 a; kill; result order-1 b", "result was acknowledged"},
 		{"trouble", "trouble order-1 held", "the child said"},

@@ -13,7 +13,7 @@ type ledger struct {
 	life       int // of the child, from 1
 	kills      int
 	hits       int  // kills that found an effect in flight
-	requests   int  // kills that found a start or a signal in flight
+	requests   int  // kills that found a start, an update or a signal in flight
 	openings   int  // kills before the child had done anything
 	others     int  // lives of another build
 	lines      int  // printed in this life
@@ -35,6 +35,7 @@ type entry struct {
 	n       int
 	asked   int               // the last life in which a client started with it
 	started string            // when it was created, as first acknowledged
+	updated string            // the answer to its update, as first acknowledged
 	sent    string            // when the approval was accepted, as first acknowledged
 	result  string            // as first acknowledged
 	learnt  map[string]string // what its workflow function has seen
@@ -60,9 +61,9 @@ func (l *ledger) violate(format string, args ...any) {
 
 // plan is what the next child is to do.
 func (l *ledger) plan(o options, finish bool) plan {
-	p := plan{Store: o.store, Dir: o.dir, Clients: o.clients, Next: l.next, Finish: finish}
+	p := plan{Store: o.store, Dir: o.dir, Clients: o.clients, Next: l.next, Finish: finish, Updates: o.other == ""}
 	for _, e := range l.open {
-		p.Open = append(p.Open, task{e.n, e.started != "", e.sent != ""})
+		p.Open = append(p.Open, task{e.n, e.started != "", e.updated != "", e.sent != ""})
 	}
 	slices.SortFunc(p.Open, func(a, b task) int { return cmp.Compare(a.N, b.N) })
 	return p
@@ -126,6 +127,8 @@ func (l *ledger) read(line string) {
 		l.held++
 	case word[0] == "started" && len(word) == 3:
 		l.acknowledged(e, "start", &e.started, word[2])
+	case word[0] == "updated" && len(word) == 3:
+		l.acknowledged(e, "update", &e.updated, word[2])
 	case word[0] == "sent" && len(word) == 3:
 		l.acknowledged(e, "approval", &e.sent, word[2])
 	case word[0] == "result" && len(word) == 3:
@@ -165,7 +168,9 @@ func (l *ledger) learn(e *entry, what, value string) {
 	}
 }
 
-func effectful(what string) bool { return what == "reserve" || what == "charge" || what == "ship" }
+func effectful(what string) bool {
+	return what == "reserve" || what == "note" || what == "charge" || what == "ship"
+}
 
 // attempt records an attempt. One that is refused has no effect.
 func (l *ledger) attempt(e *entry, name string, attempt int, token uint64, happens bool) {

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// A shop is the workload: an order is reserved, approved, charged and, after a while,
-// shipped. say reports to the parent; a reported line survives the process.
+// A shop is the workload: an order is reserved, gets a note by an update, is approved, charged and,
+// after a while, shipped. say reports to the parent; a reported line survives the process.
 type shop struct {
 	say func(format string, args ...any)
 }
@@ -23,6 +23,11 @@ type shop struct {
 type approval struct{ By string }
 
 var approved = &signal.Signal[approval]{Name: "approved"}
+
+var note = &engine.Update[int, string]{Name: "note"}
+
+// noteID is the ID of the update of an order.
+const noteID = "note-1"
 
 // approvalID is the signal ID of an order's approval.
 const approvalID = "approval"
@@ -48,6 +53,15 @@ func (s *shop) order() *engine.Workflow[int, string] {
 				return "", err
 			}
 			learnt("reserve", reserved)
+			if err := note.Handle(run, nil, func(run *engine.Run, _ int) (string, error) {
+				noted, err := engine.Step(run, "note", func(ctx context.Context) (string, error) { return s.effect(ctx), nil })
+				if err == nil {
+					learnt("note", noted)
+				}
+				return noted, err
+			}); err != nil {
+				return "", err
+			}
 			a, err := approved.Receive(run)
 			if err != nil {
 				return "", err

@@ -45,9 +45,13 @@ func (e *Admin) archive(ctx context.Context, wf *journal.Workflow) error {
 }
 
 // ArchiveLife hands the present life of wf, a run that is about to continue as new, to Config.Archive.
-// head is its last checkpoint.
-func (e *Admin) ArchiveLife(ctx context.Context, wf *journal.Workflow, head uint64) error {
-	return e.handOver(ctx, run.InfoOf(wf), wf, head)
+// head is its last checkpoint. refused is why that has not taken it; err is why it could not be read.
+func (e *Admin) ArchiveLife(ctx context.Context, wf *journal.Workflow, head uint64) (refused, err error) {
+	err = e.handOver(ctx, run.InfoOf(wf), wf, head)
+	if refused, ok := errors.AsType[*ArchiveError](err); ok {
+		return refused, nil
+	}
+	return nil, err
 }
 
 // handOver calls Config.Archive with the history of wf up to the checkpoint head. The function reads

@@ -100,6 +100,29 @@ func TestGoClient(t *testing.T) {
 			t.Errorf("a purged run: %v", err)
 		}
 
+		_, err = moving.Start(ctx, c, "order-43", nil)
+		must(err)
+		to, err := move.Call(ctx, c, "order-43", json.RawMessage(`"x"`), &engine.UpdateOptions{ID: "u"})
+		must(err)
+		if string(to) != `"x"` {
+			t.Errorf("the answer is %s", to)
+		}
+		if _, err := move.Call(ctx, c, "order-43", nil, nil); !errors.Is(err, engine.ErrRejected) || !errors.Is(err, errCard) {
+			t.Errorf("a refused update: %v", err)
+		}
+		_, err = moved.Await(ctx, c, "order-43", func(to json.RawMessage) bool { return string(to) == `"x"` })
+		must(err)
+		_, err = moved.Read(ctx, c, "order-43")
+		must(err)
+		var names []string
+		for v, err := range c.Values(ctx, "order-43") {
+			must(err)
+			names = append(names, v.Name)
+		}
+		if len(names) != 2 {
+			t.Errorf("the values are %v", names)
+		}
+
 		_, err = c.CreateDeployment(ctx, json.RawMessage(`{"deploymentId":"shop-7"}`), nil)
 		must(err)
 		_, err = c.UploadDeployment(ctx, json.RawMessage(`{"deploymentId":"shop-8"}`), []byte("bytes"))
@@ -130,7 +153,7 @@ func TestGoClient(t *testing.T) {
 		if len(keys.Data) < 2 {
 			t.Errorf("the keys are %+v", keys)
 		}
-		rows, err := c.Audit(ctx, client.AuditFilter{Action: "runs.create"}, page)
+		rows, err := c.Audit(ctx, client.AuditFilter{Action: "runs.create", RunID: "order-42"}, page)
 		must(err)
 		if len(rows.Data) != 1 {
 			t.Errorf("the rows are %+v", rows)

@@ -151,6 +151,7 @@ func TestRPCAnswersAreThoseOfREST(t *testing.T) {
 			{"runs.list", "/v1/runs?workflow=echo&limit=1", members{"workflow": "echo", "limit": 1}},
 			{"runs.list", "/v1/runs?label=a:b", members{"label": []string{"a:b"}}},
 			{"signals.list", "/v1/runs/" + run + "/signals", members{"runId": run}},
+			{"values.list", "/v1/runs/" + run + "/values?limit=2", members{"runId": run, "limit": 2}},
 			{"deployments.get", "/v1/deployments/shop-7", members{"id": "shop-7"}},
 			{"deployments.list", "/v1/deployments", nil},
 			{"deployments.active", "/v1/deployments/active", nil},

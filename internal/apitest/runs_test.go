@@ -321,6 +321,54 @@ func TestHooks(t *testing.T) {
 	})
 }
 
+func TestUpdates(t *testing.T) {
+	onStores(t, func(t *testing.T, store storage.Storage) {
+		s := serve(t, store)
+		run := s.start("moving", nil)
+		path := "/v1/runs/" + run + "/updates/"
+		body := members{"input": members{"street": "Park Lane 2"}, "updateId": "click-7"}
+		first := s.post(path+"move", "", body, 200)
+		if got := decode[wire.UpdateAnswer](t, first); got.RunID != run || got.UpdateName != "move" || got.UpdateID != "click-7" || string(got.Result) != `{"street":"Park Lane 2"}` {
+			t.Errorf("answered %+v", got)
+		}
+		if again := s.post(path+"move?wait=5", "", body, 200); string(again.body) != string(first.body) {
+			t.Errorf("the repetition was answered %s, want %s", again.body, first.body)
+		}
+		if got := decode[wire.UpdatePending](t, s.post(path+"none?wait=1", "", nil, 202)); got.UpdateName != "none" || got.UpdateID == "" {
+			t.Errorf("answered %+v", got)
+		}
+		s.refusal(s.post(path+"move", "", nil, 409), 409, "update_rejected")
+		s.refusal(s.post(path+"move", "", members{"input": "far"}, 409), 409, "update_failed")
+		s.refusal(s.post(path+"move", "", members{"input": 1, "updateId": "click-7"}, 409), 409, "update_mismatch")
+		s.refusal(s.post(path+"move", "", `{"updateId":""}`, 400), 400, "invalid_request")
+		s.refusal(s.post("/v1/runs/none/updates/move", "", nil, 404), 404, "not_found")
+
+		values := "/v1/runs/" + run + "/values"
+		got := decode[wire.Value](t, s.get(values+"/moved?wait=10", 200))
+		if string(got.Value) != `{"street":"Park Lane 2"}` || got.Status != "running" || got.Version == "" {
+			t.Errorf("the value is %+v", got)
+		}
+		if same := decode[wire.Value](t, s.get(values+"/moved?wait=1&after="+got.Version, 200)); same.Version != got.Version {
+			t.Errorf("the value is %+v", same)
+		}
+		page := decode[wire.ValuePage](t, s.get(values+"?limit=1", 200))
+		if len(page.Data) != 1 || page.Data[0].Name != "moved" || !page.HasMore || page.Cursor == nil {
+			t.Fatalf("the values are %+v", page)
+		}
+		page = decode[wire.ValuePage](t, s.get(values+"?cursor="+*page.Cursor, 200))
+		if len(page.Data) != 1 || page.Data[0].Name != "places" || page.HasMore || page.Cursor != nil {
+			t.Errorf("the values are %+v", page)
+		}
+		s.refusal(s.get(values+"/none", 404), 404, "no_value")
+		s.refusal(s.get("/v1/runs/none/values/moved", 404), 404, "not_found")
+		s.refusal(s.get("/v1/runs/none/values", 404), 404, "not_found")
+
+		s.post("/v1/runs/"+run+"/signals/approved", "", nil, 200)
+		s.ended(run)
+		s.refusal(s.post(path+"move", "", members{"input": 2}, 409), 409, "run_terminal")
+	})
+}
+
 // tear leaves of the acceptance of a signal what a crash between two writes would have left: the payload, and
 // nothing else.
 func (s *server) tear(runID, name, signalID string) {

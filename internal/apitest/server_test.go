@@ -180,8 +180,31 @@ var (
 		}
 		return h.Receive(run)
 	}}
+	move   = &engine.Update[json.RawMessage, json.RawMessage]{Name: "move", Errors: []error{errCard}}
+	moved  = &engine.Value[json.RawMessage]{Name: "moved"}
+	places = &engine.Value[string]{Name: "places"}
+	// moving is moved by updates until it is approved.
+	moving = &engine.Workflow[json.RawMessage, json.RawMessage]{Name: "moving", Func: func(run *engine.Run, _ json.RawMessage) (json.RawMessage, error) {
+		if err := places.Set(run, "all"); err != nil {
+			return nil, err
+		}
+		if err := move.Handle(run, func(to json.RawMessage) error {
+			if string(to) == "null" {
+				return errCard
+			}
+			return nil
+		}, func(run *engine.Run, to json.RawMessage) (json.RawMessage, error) {
+			if string(to) == `"far"` {
+				return nil, errCard
+			}
+			return to, moved.Set(run, to)
+		}); err != nil {
+			return nil, err
+		}
+		return approved.Receive(run)
+	}}
 
-	workflows = []engine.Definition{checkout, invoice, collect, echo, refused, doubtful}
+	workflows = []engine.Definition{checkout, invoice, moving, collect, echo, refused, doubtful}
 )
 
 // A request is one of HTTP.

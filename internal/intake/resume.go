@@ -10,7 +10,6 @@ import (
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/signal"
 )
@@ -79,23 +78,15 @@ func resuming(err error) error {
 	return fmt.Errorf("engine: resume of a hook: %w", err)
 }
 
-// moved answers s with errMoved if it resumes a hook that is not open any more. Whoever was refused
-// asks this before the refusal counts as a contradiction.
-func (e *Intake) moved(ctx context.Context, s *sending) (answered bool, err error) {
-	if s.in.Resume == nil {
+// closed reports whether in resumes a hook that is not open any more. Whoever was refused asks this
+// before he looks for an answer: then no answer comes after that, and if there is none, the resume was
+// not accepted.
+func (e *Intake) closed(ctx context.Context, in *acceptance.Incoming) (bool, error) {
+	if in.Resume == nil {
 		return false, nil
 	}
-	hook, err := journal.ReadHookAddress(ctx, e.Store, s.in.Resume.TokenHash)
-	if waiting.Failed(ctx, err) {
-		return false, err
-	}
-	if err == nil && (hook == nil || !bytes.Equal(hook.Raw(), s.in.Resume.Address)) {
-		err = errMoved
-	}
-	if err != nil {
-		e.sends.settle(s, signal.Accepted{}, err)
-	}
-	return err != nil, nil
+	hook, err := journal.ReadHookAddress(ctx, e.Store, in.Resume.TokenHash)
+	return hook == nil || !bytes.Equal(hook.Raw(), in.Resume.Address), err
 }
 
 // together splits a batch: two resumes of one token that know of different hooks are not accepted

@@ -287,10 +287,7 @@ func (e *Intake) round(ctx context.Context, id string, batch []*sending) (open [
 	for i, s := range batch {
 		answered := false
 		if s.look {
-			if answered, err = e.replay(ctx, s); err == nil && !answered {
-				answered, err = e.moved(ctx, s)
-			}
-			if err != nil {
+			if answered, err = e.again(ctx, s); err != nil {
 				return append(open, batch[i:]...), false, err
 			}
 		}
@@ -307,12 +304,10 @@ func (e *Intake) round(ctx context.Context, id string, batch []*sending) (open [
 	}
 	if err != nil {
 		for i, s := range open {
-			answered := false
-			if !s.look {
-				var failure error
-				if answered, failure = e.replay(ctx, s); failure != nil {
-					return open[i:], false, failure
-				}
+			// Also what it has sent before may have been accepted since it looked.
+			answered, failure := e.replay(ctx, s)
+			if failure != nil {
+				return open[i:], false, failure
 			}
 			if !answered {
 				e.sends.settle(s, signal.Accepted{}, err)
@@ -325,6 +320,25 @@ func (e *Intake) round(ctx context.Context, id string, batch []*sending) (open [
 	}
 	open, lost = e.accept(ctx, to, open)
 	return open, lost, nil
+}
+
+// again answers s, which was refused or whose outcome is unknown, if it was accepted, or resumes a hook
+// that is not open any more. An error means that this could not be read.
+func (e *Intake) again(ctx context.Context, s *sending) (answered bool, err error) {
+	closed, err := e.closed(ctx, s.in)
+	if waiting.Failed(ctx, err) {
+		return false, err
+	}
+	if answered, failure := e.replay(ctx, s); answered || failure != nil {
+		return answered, failure
+	}
+	if err == nil && closed {
+		err = errMoved
+	}
+	if err != nil {
+		e.sends.settle(s, signal.Accepted{}, err)
+	}
+	return err != nil, nil
 }
 
 // replay answers s if it was accepted before. An error means that this could not be read.
@@ -355,7 +369,7 @@ func (e *Intake) earlier(ctx context.Context, in *acceptance.Incoming) (signal.A
 			return e.earlier(ctx, in)
 		}
 	}
-	if x := e.Executing(in.WorkflowID); earlier && x != nil {
+	if x := e.Executing(a.WorkflowID); earlier && x != nil {
 		x.Post(run.Written{Inbox: true}) // the first sender may have died before it notified the run
 	}
 	if i := (*signal.IndeterminateError)(nil); errors.As(err, &i) {

@@ -1,9 +1,11 @@
 package run
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/record"
 )
 
 // An archiving is what is known of the archive of the present life.
@@ -34,18 +36,20 @@ func (x *Execution) archiveLife() (done bool, err error) {
 		}
 		return false, x.waitUntil(a.again)
 	}
-	err = x.host.ArchiveLife(x.Ctx, x.Hold.Workflow, x.Hold.Head)
+	refused, err := x.host.ArchiveLife(x.Ctx, x.Hold.Workflow, x.Hold.Head)
 	switch {
-	case err == nil:
+	case refused == nil && err == nil:
 		a.taken, a.failures, a.again = x.Hold, 0, time.Time{}
 		return true, nil
 	case x.Ctx.Err() != nil:
 		return false, errStopped
+	case record.Damaged(err): // to try again does not help
+		return false, x.outdated(err)
 	}
 	pause := min(firstArchivePause<<min(a.failures, 10), longestArchivePause)
 	a.failures++
 	a.again = time.Now().Add(pause)
-	x.logger().Warn("weft: life of a run was not archived, so the run does not continue as new; trying again", "failures", a.failures, "pause", pause, "error", err)
+	x.logger().Warn("weft: life of a run was not archived, so the run does not continue as new; trying again", "failures", a.failures, "pause", pause, "error", cmp.Or(refused, err))
 	return false, nil
 }
 

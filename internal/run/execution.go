@@ -369,12 +369,14 @@ func (x *Execution) understands(c checkpoint.Checkpoint) error {
 // delivering reports whether there are durable events that were not delivered.
 func (x *Execution) delivering() bool { return x.log.len() > 0 || x.history != nil }
 
-// replayed stops reading the history.
+// replayed stops reading the history. Otherwise it writes nothing: a function in a transaction that was
+// left behind may read x.
 func (x *Execution) replayed() {
-	if x.endHistory != nil {
-		x.endHistory()
-		x.replayTook = time.Since(x.replayBegan)
+	if x.endHistory == nil {
+		return
 	}
+	x.endHistory()
+	x.replayTook = time.Since(x.replayBegan)
 	x.history, x.endHistory, x.ahead = nil, nil, lookahead{}
 }
 

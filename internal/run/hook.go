@@ -202,6 +202,7 @@ type hooked struct {
 	asked    int // how many were taken from hooks.asked
 	opened   []*journal.Hook
 	disposed []*journal.Hook
+	more     int      // how many more hooks the run has then
 	tokens   []string // hashes
 }
 
@@ -228,6 +229,7 @@ func (x *Execution) hook(o *operation, d *decision) (e checkpoint.Event, fits bo
 			c.If = append(c.If, h.is.Unchanged())
 			c.Ops = append(c.Ops, h.is.Delete())
 			d.hooked.disposed = append(d.hooked.disposed, h.is)
+			d.hooked.more--
 		}
 		if h.is != nil && h.holder != nil {
 			c.Ops = append(c.Ops, h.is.Free())
@@ -248,7 +250,7 @@ func (x *Execution) hook(o *operation, d *decision) (e checkpoint.Event, fits bo
 		was := x.hooks.open[h.is.ID]
 		c.If = append(c.If, was.Unchanged())
 		e.Was = was.Raw()
-	case len(x.hooks.open)+len(d.hooked.opened) >= most:
+	case len(x.hooks.open)+d.hooked.more >= most:
 		e.Error = fmt.Sprintf("the run has %d open hooks, and may have no more: dispose of those that it does not need", most)
 		return e, true, nil
 	default:
@@ -257,6 +259,7 @@ func (x *Execution) hook(o *operation, d *decision) (e checkpoint.Event, fits bo
 			return e, false, err
 		}
 		c.If, c.Ops = append(c.If, free), append(c.Ops, put)
+		d.hooked.more++
 	}
 	is, put, err := h.is.Put(x.ID)
 	if err != nil {

@@ -23,9 +23,9 @@ type Host struct {
 	limits limits.Limits // of activities and scopes, for attempts
 	Peers  Peers
 
-	// ArchiveLife hands the present life of a run, up to the checkpoint head, to Config.Archive. It
-	// returns nil if that has taken it. nil: lives are not archived.
-	ArchiveLife func(ctx context.Context, wf *journal.Workflow, head uint64) error
+	// ArchiveLife hands the present life of a run, up to the checkpoint head, to Config.Archive. refused
+	// is why that has not taken it; err is why the life could not be read. nil: lives are not archived.
+	ArchiveLife func(ctx context.Context, wf *journal.Workflow, head uint64) (refused, err error)
 
 	mu         lock.Mutex
 	changed    map[string]bool                // runs for which a changed input was reported, by generation

@@ -187,8 +187,8 @@ func (x *Execution) releaseForShutdown() error {
 	if waited, err := x.release(); err != nil {
 		return err
 	} else if len(waited.Events) > 0 || x.riders.waits() {
-		if _, err := x.commit(waited); err != nil {
-			return err
+		if done, err := x.commit(waited); !done || err != nil {
+			return err // if the run has changed, it is decided again
 		}
 	}
 	if x.waits() {

@@ -87,8 +87,8 @@ func (x *Execution) leaveBehind(l *journal.Life) (left remains, err error) {
 	return left, nil
 }
 
-// formerRecords returns the deletions of up to n records of operations that are not of the life l, and
-// whether there are more.
+// formerRecords returns the deletions of up to n records of operations of lives before l, and whether
+// there are more.
 func (x *Execution) formerRecords(l *journal.Life, n int) (ops []storage.Op, more bool, err error) {
 	next := *x.Hold.Workflow
 	next.First, next.Updates = l.First, l.Updates

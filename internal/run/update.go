@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -344,7 +345,7 @@ func (x *Execution) check(h *handler, c *UpdateCall) (refusal *payload.Failure, 
 		defer func() {
 			stack := ""
 			if p := recover(); p != nil {
-				err = payload.Panicked(p)
+				err, stack = payload.Panicked(p), string(debug.Stack())
 			}
 			if err == nil {
 				done <- nil

@@ -42,7 +42,7 @@ type server struct {
 	*Schedules
 	idle  bool      // nothing is due within a minute, as of the last look
 	next  time.Time // when the first schedule is due, if idle is set; zero: there is none
-	last  time.Time // the last look
+	last  time.Time // when the last look began
 	place []byte    // where the next look continues; nil: at the beginning
 }
 
@@ -52,7 +52,7 @@ func (v *server) look(ctx context.Context) (time.Duration, error) {
 	if news := v.news.Swap(false); !news && v.rests(now) {
 		return v.wait(now), nil
 	}
-	v.idle = false
+	v.idle, v.last = false, time.Now()
 	first, ok, err := v.first(ctx, keys.DueAll())
 	due := ok && !first.After(now)
 	if due {
@@ -63,14 +63,14 @@ func (v *server) look(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return v.PollInterval, err
 	}
-	v.idle, v.next, v.last = !due && (!ok || first.Sub(now) > retryAfter), first, time.Now()
+	v.idle, v.next = !due && (!ok || first.Sub(now) > retryAfter), first
 	return v.wait(now), nil
 }
 
-// rests reports whether the store need not be asked at the time now.
+// rests reports whether the store need not be asked at the time now, because the next poll is soon enough.
 func (v *server) rests(now time.Time) bool {
-	rarely := min(saturate.Times(run.Rarely, v.PollInterval), max(v.PollInterval, grace))
-	return v.idle && (v.next.IsZero() || now.Before(v.next)) && time.Since(v.last) < rarely
+	rarely := min(saturate.Times(run.Rarely, v.PollInterval), grace)
+	return v.idle && (v.next.IsZero() || now.Before(v.next)) && time.Since(v.last) <= rarely-v.PollInterval
 }
 
 // wait returns how long it is from now until the first schedule is due, and at most PollInterval.

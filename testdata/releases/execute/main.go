@@ -1,11 +1,11 @@
-// Execute is an engine of the release that it is built with: of this one, or of the one before. It executes
-// the workflow order, whose child is parcel, and prints the input of each execution that begins. It obeys
-// lines of its standard input, and prints a line when each is done. It ends with its input.
+// Execute is an engine of the release that it is built with, which is the one before. It executes the workflow
+// order, whose child is parcel, and prints the input of each execution that begins. It obeys lines of its
+// standard input, and prints a line when each is done. It ends with its input.
 //
 //	result ID       waits for the result of a workflow
 //	terminate ID    terminates a workflow
 //
-// It must build with both releases, so it uses nothing that is new.
+// It must build with the release before, so it uses nothing that is new.
 package main
 
 import (

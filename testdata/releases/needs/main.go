@@ -1,11 +1,11 @@
 // Needs shows that a release before leaves alone what it would misunderstand.
 //
-//	needs -before FILE -now FILE
+//	needs -before FILE
 //
-// The files are testdata/releases/execute, built with the release before and with this one. On a store, needs
-// starts a run for each ability that the release before does not have, and one that needs nothing new. An
-// engine of the release before executes that one only: it neither executes nor changes the others, and refuses
-// to terminate them. Then an engine of this release finishes all of them.
+// The file is testdata/releases/execute, built with the release before. On a store, needs starts a run for each
+// ability that the release before does not have, and one that needs nothing new. An engine of the release before
+// executes that one only: it neither executes nor changes the others, and refuses to terminate them. Then an
+// engine of this release finishes all of them.
 package main
 
 import (
@@ -20,12 +20,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/postgres"
 	"github.com/weft-go/weft/storage/sqlite"
@@ -37,39 +39,78 @@ const deployment = "shop-7"
 // plain is the id and the input of the run that needs nothing new.
 const plain = "plain"
 
-// uses are starts of runs that need an ability. A release that adds one adds a row here.
-var uses = []struct {
+// A use is the start of a run that needs an ability.
+type use struct {
 	ability string
 	start   engine.StartRequest
+	waits   bool                                                           // it comes to need the ability in its code, and waits then
 	then    func(ctx context.Context, eng *engine.Engine, id string) error // after the start; nil: nothing
-}{
-	{"deployment", engine.StartRequest{ID: "on-a-deployment", Options: engine.StartOptions{Deployment: deployment}}, nil},
-	{"namespace", engine.StartRequest{ID: "@acme/prod/order-1"}, nil},
-	{"protected", engine.StartRequest{ID: "protected"}, func(ctx context.Context, eng *engine.Engine, id string) error {
-		return eng.Protect(ctx, id, engine.Actor{Name: "law", Reason: "case 7"})
-	}},
-	{"updates", engine.StartRequest{ID: "updated"}, func(ctx context.Context, eng *engine.Engine, id string) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		err := eng.CallUpdate(ctx, &engine.UpdateRequest{WorkflowID: id, Update: "nobody handles it"}, nil)
-		if errors.Is(err, context.DeadlineExceeded) {
-			return nil // it waits
-		}
-		return fmt.Errorf("update: %w", err)
-	}},
 }
+
+// uses has a row for each ability. A release that adds one adds a row here.
+func uses() []use {
+	return []use{
+		{"deployment", engine.StartRequest{ID: "on-a-deployment", Options: engine.StartOptions{Deployment: deployment}}, false, nil},
+		{"namespace", engine.StartRequest{ID: "@acme/prod/order-1"}, false, nil},
+		{"delay", engine.StartRequest{ID: "delayed", Options: engine.StartOptions{StartAt: time.Now().Add(3 * time.Second)}}, false, nil},
+		{"protected", engine.StartRequest{ID: "protected"}, false, func(ctx context.Context, eng *engine.Engine, id string) error {
+			return eng.Protect(ctx, id, engine.Actor{Name: "law", Reason: "case 7"})
+		}},
+		{"updates", engine.StartRequest{ID: "updated"}, false, func(ctx context.Context, eng *engine.Engine, id string) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			err := eng.CallUpdate(ctx, &engine.UpdateRequest{WorkflowID: id, Update: "nobody handles it"}, nil)
+			if errors.Is(err, context.DeadlineExceeded) {
+				return nil // it waits
+			}
+			return fmt.Errorf("update: %w", err)
+		}},
+		{"versions", engine.StartRequest{ID: "versioned"}, true, nil},
+		{"lives", engine.StartRequest{ID: "continued"}, true, nil},
+		{"hooks", engine.StartRequest{ID: "hooked"}, true, nil},
+	}
+}
+
+var (
+	proceed = &signal.Signal[bool]{Name: "proceed"}
+	paid    = &signal.Hook[bool]{Name: "paid"}
+
+	// order is that of testdata/releases/execute, with code that needs abilities.
+	order = &engine.Workflow[string, string]{Name: "order", Versions: map[string]int{"wrapping": 1}, Func: func(run *engine.Run, article string) (string, error) {
+		switch article {
+		case "versions":
+			run.Version("wrapping")
+		case "lives":
+			return "", engine.ContinueAsNew(run, "the next life")
+		case "the next life":
+			article = "lives"
+		case "hooks":
+			if _, err := paid.Open(run, nil); err != nil {
+				return "", err
+			}
+		default:
+			return parcel.Do(run, article)
+		}
+		if _, err := proceed.Receive(run); err != nil {
+			return "", err
+		}
+		return parcel.Do(run, article)
+	}}
+	parcel = &engine.Workflow[string, string]{Name: "parcel", Func: func(_ *engine.Run, article string) (string, error) {
+		return "a parcel of " + article, nil
+	}}
+)
 
 func main() {
 	before := flag.String("before", "", "testdata/releases/execute of the release before")
-	now := flag.String("now", "", "and of this release")
 	flag.Parse()
-	if err := run(context.Background(), *before, *now); err != nil {
+	if err := run(context.Background(), *before); err != nil {
 		fmt.Fprintln(os.Stderr, "needs:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, before, now string) error {
+func run(ctx context.Context, before string) error {
 	dir, err := os.MkdirTemp("", "weft-needs-")
 	if err != nil {
 		return err
@@ -82,16 +123,16 @@ func run(ctx context.Context, before, now string) error {
 	defer stop()
 	for _, at := range []string{"sqlite:" + filepath.Join(dir, "weft.db"), server.URL("postgres")} {
 		kind, _, _ := strings.Cut(at, ":")
-		if err := on(ctx, at, before, now); err != nil {
+		if err := on(ctx, at, before); err != nil {
 			return fmt.Errorf("%s: %w", kind, err)
 		}
-		fmt.Printf("%s: the release before left %d runs alone, and this one finished them\n", kind, len(uses))
+		fmt.Printf("%s: the release before left %d runs alone, and this one finished them\n", kind, len(uses()))
 	}
 	return nil
 }
 
 // on does all of it on one store.
-func on(ctx context.Context, at, before, now string) error {
+func on(ctx context.Context, at, before string) error {
 	first, err := launch(before, at) // whose store it is: a file of SQLite that this release makes has another table
 	if err != nil {
 		return err
@@ -100,7 +141,8 @@ func on(ctx context.Context, at, before, now string) error {
 	if err := first.stop(); err != nil {
 		return fmt.Errorf("the release before makes the store: %w", err)
 	}
-	made, err := start(ctx, at)
+	uses := uses()
+	made, err := start(ctx, at, uses)
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
@@ -126,7 +168,7 @@ func on(ctx context.Context, at, before, now string) error {
 			return fmt.Errorf("the release before has executed the run with the need %s, or its child", article)
 		}
 	}
-	left, err := records(ctx, at)
+	left, err := records(ctx, at, uses)
 	if err != nil {
 		return err
 	}
@@ -136,39 +178,55 @@ func on(ctx context.Context, at, before, now string) error {
 		}
 	}
 
-	this, err := launch(now, at)
-	if err != nil {
-		return err
+	if err := with(ctx, at, func(s storage.Storage) error { return finish(ctx, s, uses) }); err != nil {
+		return fmt.Errorf("this release: %w", err)
 	}
-	defer this.kill()
-	for _, u := range uses {
-		if err := this.finishes(u.start.ID, u.ability); err != nil {
-			return fmt.Errorf("this release, and the run with the need %s: %w", u.ability, err)
-		}
-	}
-	return this.stop()
+	return nil
 }
 
-// start starts all runs, by an engine of this release that does not run, and returns their records.
-func start(ctx context.Context, at string) ([][]byte, error) {
+// start starts all runs with an engine of this release. It executes those only that come to need an ability
+// in their code, until they wait. It returns the records of all.
+func start(ctx context.Context, at string, uses []use) ([][]byte, error) {
+	begin := func(eng *engine.Engine, r engine.StartRequest, article string) error {
+		r.Workflow, r.Input = "order", article // by which an execution is known
+		_, err := eng.StartWorkflow(ctx, &r)
+		return err
+	}
 	err := with(ctx, at, func(s storage.Storage) error {
-		eng, err := engine.New(engine.Config{Storage: s, Logger: slog.New(slog.DiscardHandler)})
+		return executing(ctx, s, func(eng *engine.Engine) error {
+			for _, u := range uses {
+				if !u.waits {
+					continue
+				}
+				if err := begin(eng, u.start, u.ability); err != nil {
+					return err
+				}
+				if err := untilItWaits(ctx, eng, u.start.ID); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = with(ctx, at, func(s storage.Storage) error {
+		eng, err := engine.New(config(s))
 		if err != nil {
 			return err
 		}
 		defer eng.Close()
-		all := []engine.StartRequest{{ID: plain, Input: plain}}
-		for _, u := range uses {
-			u.start.Input = u.ability // by which an execution is known
-			all = append(all, u.start)
+		if err := begin(eng, engine.StartRequest{ID: plain}, plain); err != nil {
+			return err
 		}
-		for _, r := range all {
-			r.Workflow = "order"
-			if _, err := eng.StartWorkflow(ctx, &r); err != nil {
+		for _, u := range uses {
+			if u.waits {
+				continue
+			}
+			if err := begin(eng, u.start, u.ability); err != nil {
 				return err
 			}
-		}
-		for _, u := range uses {
 			if u.then == nil {
 				continue
 			}
@@ -181,11 +239,66 @@ func start(ctx context.Context, at string) ([][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return records(ctx, at)
+	return records(ctx, at, uses)
+}
+
+// untilItWaits waits until a run waits for the signal.
+func untilItWaits(ctx context.Context, eng *engine.Engine, id string) error {
+	for range 1000 {
+		i, err := eng.Describe(ctx, id)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(i.Waiting, "receive "+proceed.Name) {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return fmt.Errorf("%s does not wait for its signal", id)
+}
+
+// finish executes all runs to their ends.
+func finish(ctx context.Context, s storage.Storage, uses []use) error {
+	return executing(ctx, s, func(eng *engine.Engine) error {
+		for _, u := range uses {
+			if u.waits {
+				if _, err := proceed.Send(ctx, eng, u.start.ID, true, nil); err != nil {
+					return err
+				}
+			}
+			result, err := order.Handle(eng, u.start.ID).Result(ctx)
+			if err != nil || result != "a parcel of "+u.ability {
+				return fmt.Errorf("the result of the run with the need %s: %q, %v", u.ability, result, err)
+			}
+		}
+		return nil
+	})
+}
+
+func config(s storage.Storage) engine.Config {
+	return engine.Config{
+		Storage: s, Workflows: []engine.Definition{order, parcel}, Deployment: deployment, PollInterval: 20 * time.Millisecond,
+		Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// executing runs an engine while f is called.
+func executing(ctx context.Context, s storage.Storage, f func(*engine.Engine) error) error {
+	eng, err := engine.New(config(s))
+	if err != nil {
+		return err
+	}
+	defer eng.Close()
+	ctx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- eng.Run(ctx) }()
+	err = f(eng)
+	stop()
+	return errors.Join(err, <-ended)
 }
 
 // records returns the records of the runs of uses.
-func records(ctx context.Context, at string) (all [][]byte, err error) {
+func records(ctx context.Context, at string, uses []use) (all [][]byte, err error) {
 	err = with(ctx, at, func(s storage.Storage) error {
 		for _, u := range uses {
 			value, err := s.Get(ctx, keys.Workflow(u.start.ID))

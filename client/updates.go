@@ -1,0 +1,69 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/control/wire"
+	"github.com/weft-go/weft/internal/backoff"
+)
+
+// CallUpdate calls an update, waits for the answer and decodes it into result, a pointer or nil. See
+// engine.Update.Call. An update without an ID gets a random one, so that its attempts are one update. It
+// asks the control plane again and again, each time for up to half a minute, for as long as the context
+// lasts.
+//
+// A request with a Start cannot be sent this way: the error wraps errors.ErrUnsupported, and nothing is
+// sent. Other errors, beside those of every call: a *engine.RejectedError; a *engine.UpdateError, without
+// a Stack unless the key has ops:read; engine.ErrMismatch; a *engine.TerminalError; engine.ErrNotFound;
+// engine.ErrBusy; engine.ErrInvalid; a *engine.DecodeError if the answer was encoded by a codec that
+// Options.Codecs does not have.
+func (c *Client) CallUpdate(ctx context.Context, r *weft.UpdateRequest, result any) error {
+	what := fmt.Sprintf("update %q of workflow %q", r.Update, r.WorkflowID)
+	if r.Start != nil {
+		return fmt.Errorf("client: update %q: a start cannot go with an update: start the workflow first: %w", r.Update, errors.ErrUnsupported)
+	}
+	input, err := encoded(what, "input", r.Input)
+	if err != nil {
+		return err
+	}
+	id := rand.Text()
+	if r.ID != nil {
+		id = *r.ID
+	}
+	for {
+		var answer wire.UpdateAnswer
+		asked, wait := time.Now(), longest
+		if deadline, ok := ctx.Deadline(); ok {
+			wait = max(min(wait, time.Until(deadline)).Truncate(time.Second), time.Second)
+		}
+		q := &request{
+			what: what, method: http.MethodPost, path: path("runs", r.WorkflowID, "updates", r.Update), query: url.Values{"wait": {seconds(wait)}},
+			body: wire.CallUpdate{Input: input, UpdateID: &id}, writes: true, wait: wait,
+			about: subject{run: r.WorkflowID, update: r.Update, updateID: id},
+		}
+		a, err := c.call(ctx, q, &answer)
+		if err != nil {
+			return err
+		}
+		if a.status == http.StatusOK {
+			if result == nil {
+				return nil
+			}
+			if err := c.decodePayload(ctx, answer.Result, result); err != nil {
+				return fmt.Errorf("client: result of update %q of %q: %w", r.Update, r.WorkflowID, err)
+			}
+			return nil
+		}
+		// A control plane that closes answers at once.
+		if time.Since(asked) < time.Second && !backoff.Wait(ctx, time.Second) || ctx.Err() != nil {
+			return c.interrupted(ctx, q, "the run to answer it", true, nil)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package client
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/engine"
+)
+
+// An update without an answer yet is asked for again, with the id that it has, until there is one. Without an ID
+// each call has another.
+func TestAnUpdateIsAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ids []string
+		c := over(t, func(q *http.Request) (*http.Response, error) {
+			var body struct{ UpdateID string }
+			data, err := io.ReadAll(q.Body)
+			if err != nil || json.Unmarshal(data, &body) != nil {
+				t.Errorf("sent was %s, %v", data, err)
+			}
+			ids = append(ids, body.UpdateID)
+			if len(ids)%3 != 0 {
+				return answer(202, `{"runId":"o","updateName":"u","updateId":"`+body.UpdateID+`"}`), nil
+			}
+			return answer(200, `{"runId":"o","updateName":"u","updateId":"`+body.UpdateID+`","result":7}`), nil
+		})
+		for range 2 {
+			if n, err := (&engine.Update[int, int]{Name: "u"}).Call(t.Context(), c, "o", 1, nil); n != 7 || err != nil {
+				t.Errorf("%d, %v", n, err)
+			}
+		}
+		if len(ids) != 6 || ids[0] == "" || ids[0] != ids[1] || ids[0] != ids[2] || ids[3] == ids[0] || ids[3] != ids[5] {
+			t.Errorf("the ids are %q", ids)
+		}
+	})
+}
+
+// What awaits a value is called with each version once, is told that there is none yet by nothing, and ends with
+// the run.
+func TestAValueIsSeenOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := []*http.Response{
+			answer(404, `{"code":"no_value","message":"m","details":{"status":"running"}}`, "Content-Type", "application/problem+json"),
+			answer(200, `{"name":"v","version":"a","status":"running","value":1}`),
+			answer(200, `{"name":"v","version":"a","status":"running","value":1}`),
+			answer(200, `{"name":"v","version":"b","status":"running","value":2}`),
+			answer(200, `{"name":"v","version":"b","status":"failed","value":2}`),
+		}
+		var asked []string
+		c := over(t, func(q *http.Request) (*http.Response, error) {
+			asked = append(asked, q.URL.Query().Get("after"))
+			if len(asked) > len(answers) {
+				return nil, fmt.Errorf("asked %d times", len(asked))
+			}
+			return answers[len(asked)-1], nil
+		})
+		var seen []int
+		_, err := (&engine.Value[int]{Name: "v"}).Await(t.Context(), c, "o", func(n int) bool { seen = append(seen, n); return false })
+		if e, ok := err.(*weft.TerminalError); !ok || e.Status != "failed" || e.WorkflowID != "o" {
+			t.Errorf("%v, want a *TerminalError", err)
+		}
+		if !slices.Equal(seen, []int{1, 2}) || !slices.Equal(asked, []string{"", "", "a", "a", "b"}) {
+			t.Errorf("seen were %v, asked for was what comes after %q", seen, asked)
+		}
+	})
+}
+
+// Errors of updates are those of the engine, with the sentinels that it has itself.
+func TestErrorsOfUpdates(t *testing.T) {
+	for code, want := range map[string]error{"busy": weft.ErrBusy, "update_mismatch": weft.ErrMismatch, "update_rejected": weft.ErrRejected, "update_failed": weft.ErrTerminated} {
+		c := over(t, func(*http.Request) (*http.Response, error) {
+			return answer(409, fmt.Sprintf(`{"code":%q,"message":"m","retry":"never","details":{"error":{"message":"why","code":%q}}}`, code, weft.ErrTerminated), "Content-Type", "application/problem+json"), nil
+		})
+		_, err := (&engine.Update[int, int]{Name: "u"}).Call(t.Context(), c, "o", 1, nil)
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", code, err, want)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/control/wire"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+)
+
+func updateOperations() []*operation {
+	return []*operation{
+		{name: "updates.call", method: "POST", path: "/v1/runs/{runId}/updates/{name}", scopes: []string{scopeSignalsWrite, scopeRunsWrite}, follows: true, do: act(callUpdate)},
+	}
+}
+
+// How long updates.call waits for the answer.
+const (
+	updateWait      = 10 * time.Second // if the client does not say
+	leastUpdateWait = time.Second      // also in a batch of JSON-RPC: the run may be elsewhere, or has to be read
+)
+
+// updateParams are the parameters of updates.call.
+type updateParams struct {
+	RunID    string          `json:"runId" in:"path"`
+	Name     string          `json:"name" in:"path"`
+	Wait     *int            `json:"wait,omitempty" in:"query"` // seconds
+	Input    json.RawMessage `json:"input,omitempty"`
+	UpdateID *string         `json:"updateId,omitempty"`
+}
+
+func (p *updateParams) check() (issues []issue) {
+	if payload.CheckName("name of update", p.Name, keys.MaxName) != nil {
+		issues = append(issues, issue{"/name", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName)})
+	}
+	if p.UpdateID != nil && payload.CheckSignalID(*p.UpdateID) != nil {
+		issues = append(issues, issue{"/updateId", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxSignalID)})
+	}
+	if p.Wait != nil && (*p.Wait < 1 || *p.Wait > int(mostWait/time.Second)) {
+		issues = append(issues, issue{"/wait", "must be 1 to 60"})
+	}
+	return issues
+}
+
+// callUpdate calls an update and waits for the answer, as long as the client asks for. Without an answer
+// by then, the same request asks for it again.
+func callUpdate(ctx context.Context, c *call, p *updateParams) (answer, error) {
+	id, err := c.at(p.RunID)
+	if err != nil {
+		return answer{}, err
+	}
+	updateID := "upd_" + newULID(time.Now())
+	if p.UpdateID != nil {
+		updateID = *p.UpdateID
+	}
+	asked := c.asked(p.Wait)
+	if asked == 0 {
+		asked = updateWait
+	}
+	c.wait = max(c.wait, leastUpdateWait)
+	waiting, release, ok := c.waits(ctx, max(asked, leastUpdateWait))
+	defer release()
+	if !ok {
+		return answer{}, retryLater("busy", "Too many calls of this key wait. Nothing was changed.")
+	}
+	err = c.engine.CallUpdate(waiting, &engine.UpdateRequest{WorkflowID: id, Update: p.Name, ID: &updateID, Input: input(p.Input)}, nil)
+	interrupted, isInterrupted := errors.AsType[*weft.InterruptedError](err)
+	switch {
+	case isInterrupted && interrupted.Last == nil && waiting.Err() != nil:
+		if !c.stillValid(context.WithoutCancel(ctx), c.who) {
+			return answer{}, unknownKey()
+		}
+		return answer{status: http.StatusAccepted, body: wire.UpdatePending{RunID: p.RunID, UpdateName: p.Name, UpdateID: updateID}}, nil
+	case err != nil:
+		return answer{}, c.updateProblem(p, updateID, err)
+	}
+	wf, err := c.record(ctx, id)
+	if err != nil {
+		return answer{}, err
+	}
+	a, err := acceptance.ReadAnswer(ctx, c.store, id, wf.Generation, updateID)
+	if err != nil {
+		return answer{}, err
+	}
+	if a == nil {
+		return answer{}, errNoRun() // it was purged since
+	}
+	result := json.RawMessage("null")
+	if a.Data != nil {
+		result = jsonOf(a.Codec, a.Data)
+	}
+	return answer{body: wire.UpdateAnswer{RunID: p.RunID, UpdateName: p.Name, UpdateID: updateID, Result: result}}, nil
+}
+
+// updateProblem returns the problem of an update that has another answer than a result, or err.
+func (c *call) updateProblem(p *updateParams, updateID string, err error) error {
+	details := map[string]any{"runId": p.RunID, "updateName": p.Name, "updateId": updateID}
+	if e, ok := errors.AsType[*engine.RejectedError](err); ok {
+		refusal := wire.StructuredError{Message: c.who.visible(e.Message), Code: e.SentinelText}
+		details["error"] = refusal
+		return newProblem(http.StatusConflict, "update_rejected", "The run has refused the update: "+refusal.Message).with(details)
+	}
+	if e, ok := errors.AsType[*engine.UpdateError](err); ok {
+		failure := wire.StructuredError{Message: c.who.visible(e.Message), Code: e.SentinelText}
+		if c.who.has(scopeOpsRead) {
+			failure.Stack = e.Stack
+		}
+		details["error"] = failure
+		return newProblem(http.StatusConflict, "update_failed", "The run has accepted the update, and it has failed: "+failure.Message).with(details)
+	}
+	switch {
+	case errors.Is(err, engine.ErrMismatch):
+		return newProblem(http.StatusConflict, "update_mismatch", "The updateId came before with another update, or with another input.").with(details)
+	case errors.Is(err, engine.ErrBusy):
+		return retryLater("busy", "As many updates as may wait for this run. Nothing was changed.").because(err)
+	}
+	return err
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// A parent starts and kills the service, and records its output.
+type parent struct {
+	options
+	address, bank string
+	programs      [3]string // by release
+	random        *rand.Rand
+	killed        int
+	last          int             // the last customer who has subscribed
+	outcomes      map[int]outcome // of the customers who have cancelled
+}
+
+// stall is how long the service may run without printing anything.
+const stall = time.Minute
+
+// build builds a release of the service.
+func (p *parent) build(ctx context.Context, dir string, release int) error {
+	p.programs[release] = filepath.Join(dir, "release-"+strconv.Itoa(release))
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", p.programs[release], "-ldflags", "-X main.release="+strconv.Itoa(release),
+		"github.com/weft-go/weft/examples/subscription")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build release %d: %w\n%s", release, err, out)
+	}
+	return nil
+}
+
+// torture kills services of a release until so many were killed.
+func (p *parent) torture(ctx context.Context, release, kills int) error {
+	for p.killed < kills {
+		if err := p.life(ctx, release, goOn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parent) plan(a aim) plan {
+	l := plan{Store: p.store, Address: p.address, Bank: p.bank, Customers: p.customers, Month: p.month, Next: p.last + 1, Aim: a}
+	for n := 1; n <= p.last; n++ {
+		if _, ended := p.outcomes[n]; !ended {
+			l.Open = append(l.Open, n)
+		}
+	}
+	return l
+}
+
+// life is one process of the service, from its start to its death or, if it has an end, that end. It is
+// killed some time after it has begun to work.
+func (p *parent) life(ctx context.Context, release int, a aim) error {
+	plan, err := json.Marshal(p.plan(a))
+	if err != nil {
+		return err
+	}
+	var stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, p.programs[release])
+	cmd.Env = append(os.Environ(), serviceEnv+"=1")
+	cmd.Stderr = &stderr
+	stdin, err := cmd.StdinPipe() // stays open: a service that loses it has lost its parent
+	if err != nil {
+		return err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if _, err := stdin.Write(append(plan, '\n')); err != nil {
+		return err
+	}
+	var killed atomic.Bool
+	watchdog := time.AfterFunc(stall, func() { _ = cmd.Process.Kill() })
+	defer watchdog.Stop()
+	for lines := bufio.NewReader(stdout); ; {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			break // an incomplete line does not count
+		}
+		watchdog.Reset(stall)
+		if works := p.hear(strings.TrimSuffix(line, "\n")); works && a == goOn {
+			fuse := time.AfterFunc(time.Duration(p.random.Int64N(int64(p.span))), func() { killed.Store(true); _ = cmd.Process.Kill() })
+			defer fuse.Stop()
+		}
+	}
+	err = cmd.Wait()
+	if killed.Load() {
+		p.killed++
+		return nil
+	}
+	if err != nil || a == goOn {
+		return fmt.Errorf("the service ended by itself, and was to %s: %v\n%s", a, err, stderr.Bytes())
+	}
+	return nil
+}
+
+// hear records that a customer subscribes, or what a customer has seen at the end. It reports whether the
+// line says that the service works.
+func (p *parent) hear(line string) (works bool) {
+	number, said, ended := strings.Cut(line, " ")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return false
+	}
+	p.last = max(p.last, n)
+	var o outcome
+	if ended && json.Unmarshal([]byte(said), &o) == nil {
+		p.outcomes[n] = o
+	}
+	return n == 0
+}
