@@ -702,7 +702,10 @@ func TestUpdatesOfAReset(t *testing.T) {
 				return nil
 			}, func(run *engine.Run, n int) (string, error) {
 				order = append(order, fmt.Sprint(n))
-				v, err := engine.Step(run, "times", func(context.Context) (int, error) { return n * factor, nil })
+				v, err := engine.Step(run, "times", func(context.Context) (int, error) {
+					time.Sleep(time.Duration(n) * time.Millisecond) // updates in progress have their results in order
+					return n * factor, nil
+				})
 				return fmt.Sprint(v), errors.Join(err, run.Sleep(time.Second))
 			}); err != nil {
 				return "", err
@@ -872,7 +875,7 @@ func TestUpdatesOfAResetAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A life after a reset uses no number that was passed over: no update, and no operation.
+// OPS-2: a life after a reset uses no number that was passed over: no update, and no operation.
 func TestLifeAfterAReset(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
@@ -944,7 +947,7 @@ func TestLifeAfterAReset(t *testing.T) {
 	})
 }
 
-// The hooks are open that were open at the point, and no others, while the run runs and after it has ended. If
+// OPS-2: the hooks are open that were open at the point, and no others, while the run runs and after it has ended. If
 // another run has one of their tokens, the reset is refused and nothing is written.
 func TestHooksOfAReset(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
@@ -1067,7 +1070,7 @@ func TestHooksOfAReset(t *testing.T) {
 	})
 }
 
-// A hook that the run has taken over behind the point is that of the life before again.
+// OPS-2: a hook that the run has taken over behind the point is that of the life before again.
 func TestHooksOfAResetOverLives(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
