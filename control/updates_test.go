@@ -16,6 +16,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -244,14 +245,13 @@ func TestTooManyUpdatesWait(t *testing.T) {
 func TestARunIsBusy(t *testing.T) {
 	s := idle(t, nil)
 	s.start(acme, "wait", "w", nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	defer all.Wait()
-	defer cancel()
-	for range 1000 {
-		all.Go(func() { _, _ = move.Call(ctx, s.engine, "@acme/prod/w", nil, nil) })
+	waiting := storage.Batch{} // engine.TestTooManyUpdates has updates that were called
+	for i := range 1000 {
+		waiting.Ops = append(waiting.Ops, storage.Put(keys.Update("@acme/prod/w", fmt.Sprint(i)), nil))
 	}
-	s.await("1,000 updates wait", func() bool { return records(t, s.store, "upd:") == 1000 })
+	if err := s.store.Commit(t.Context(), waiting); err != nil {
+		t.Fatal(err)
+	}
 	if r := s.update(acme, "w", `{"updateId":"a"}`).is(t, 503, "busy"); r.header.Get("Retry-After") == "" {
 		t.Errorf("answered %s", r.raw)
 	}

@@ -221,7 +221,7 @@ func TestEndedRunOfANewerRelease(t *testing.T) {
 func TestHistoryOfANewerRelease(t *testing.T) {
 	for what, change := range map[string]func(*checkpoint.Event){
 		"event":     func(e *checkpoint.Event) { e.Kind = "rewound" },
-		"operation": func(e *checkpoint.Event) { e.Of = "hook" },
+		"operation": func(e *checkpoint.Event) { e.Of = "teleport" },
 	} {
 		virtual(t, func(t *testing.T) {
 			s := fresh(t)

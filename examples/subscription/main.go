@@ -69,6 +69,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	defer os.RemoveAll(dir)
 	address := filepath.Join(dir, "subscriptions")
 	if o.store == "postgres" {
+		o.span *= 3 // it takes the next process longer to know that the one before is dead
 		server, stop, err := pgtest.Launch()
 		if err != nil {
 			return err

@@ -27,8 +27,9 @@ type parent struct {
 	outcomes      map[int]outcome // of the customers who have cancelled
 }
 
-// stall is how long the service may run without printing anything.
-const stall = time.Minute
+// stall is how long the service may run without printing anything. What has ended is removed within about a
+// minute of its time.
+const stall = 3 * time.Minute
 
 // build builds a release of the service.
 func (p *parent) build(ctx context.Context, dir string, release int) error {

@@ -62,7 +62,7 @@ type plan struct {
 
 // customer is a customer by number. Some of them stay for more than two years.
 func (p plan) customer(n int) customer {
-	months := 14 + n%20
+	months := 14 + n*7%20
 	return customer{"customer-" + strconv.Itoa(n), p.Month, time.Minute, months, months / 2}
 }
 
@@ -105,11 +105,8 @@ func serve(ctx context.Context, p plan, out io.Writer) error {
 		Storage:           store,
 		Workflows:         []engine.Definition{subscription},
 		SignalIDRetention: remembered,
-		PollInterval:      50 * time.Millisecond,
+		PollInterval:      50 * time.Millisecond, // PostgreSQL tells that the process before was killed
 		Logger:            quiet,
-	}
-	if store.Capabilities().Shared { // no other process reports that this one was killed
-		config.LeaseTTL = 150 * time.Millisecond
 	}
 	eng, err := engine.New(config)
 	if err != nil {
