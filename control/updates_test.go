@@ -15,8 +15,8 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
