@@ -46,6 +46,8 @@ var families = map[string]func(id, name, sid string) []byte{
 	"beat":   func(id, _, sid string) []byte { return keys.Beat(id, sid) },
 	"dep":    func(_, name, _ string) []byte { return keys.Deployment(name) },
 	"sch":    func(id, _, _ string) []byte { return keys.Schedule(id) },
+	"bulk":   func(id, _, _ string) []byte { return keys.Bulk(id) },
+	"bref":   func(id, _, _ string) []byte { return keys.BulkRefusals(id, 7) },
 	"due":    func(id, _, _ string) []byte { return keys.ScheduleDue(noon, id) },
 	"meta":   func(_, name, _ string) []byte { return keys.Meta(name) },
 	"hook":   func(id, _, _ string) []byte { return keys.HookAddress(keys.TokenHash(id)) },
