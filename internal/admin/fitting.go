@@ -33,7 +33,7 @@ type Place struct {
 // The order is one in which no workflow moves: by creation, or by id, or, if f has a Status, by the time at which
 // workflows came into it. One that comes into it later is behind the end. So a workflow that fits
 // all the time is returned once.
-func (e *Admin) Fitting(ctx context.Context, f weft.Filter, since time.Time, at *Place, n int, also func(wf *journal.Workflow) bool) (fits []Fit, next *Place, more bool, _ error) {
+func (e *Admin) Fitting(ctx context.Context, f weft.Filter, since time.Time, at *Place, n int, also func(ctx context.Context, wf *journal.Workflow) (bool, error)) (fits []Fit, next *Place, more bool, _ error) {
 	if at == nil {
 		listed, err := e.ListsComplete(ctx)
 		if err != nil {
@@ -88,6 +88,9 @@ func (e *Admin) fit(ctx context.Context, s selection, r *row) (*Fit, error) {
 	if err != nil || wf == nil || !s.has(wf) {
 		return nil, err
 	}
+	if ok, err := s.also(ctx, wf); !ok || err != nil {
+		return nil, err
+	}
 	return &Fit{ID: wf.ID, Generation: wf.Generation, Life: wf.Life}, nil
 }
 
@@ -95,7 +98,7 @@ func (e *Admin) fit(ctx context.Context, s selection, r *row) (*Fit, error) {
 type selection struct {
 	filter weft.Filter
 	since  time.Time
-	also   func(wf *journal.Workflow) bool
+	also   func(ctx context.Context, wf *journal.Workflow) (bool, error)
 }
 
 // byTime reports whether the times of the filter are those at which workflows came into their status.
@@ -117,7 +120,7 @@ func (s selection) read() weft.Filter {
 	return f
 }
 
-// has reports whether wf is in the selection.
+// has reports whether wf is in the selection, apart from also.
 func (s selection) has(wf *journal.Workflow) bool {
 	f := s.filter
 	f.After, f.Before = time.Time{}, time.Time{}
@@ -135,7 +138,7 @@ func (s selection) has(wf *journal.Workflow) bool {
 		at = journal.Time(wf.Since())
 	}
 	return (s.filter.After.IsZero() || !at.Before(s.filter.After)) &&
-		(s.filter.Before.IsZero() || at.Before(s.filter.Before)) && (s.also == nil || s.also(wf))
+		(s.filter.Before.IsZero() || at.Before(s.filter.Before))
 }
 
 // needed reports whether wf has needed an operator since a time, in microseconds, or longer.

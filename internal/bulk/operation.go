@@ -135,16 +135,25 @@ func refuses(ctx context.Context, err error) bool {
 
 // applies reports whether the operation of r is meant for wf, which its filter selects. What had ended when r
 // began is not to be stopped, and what had not is not to be purged. Nobody wants to have it listed as
-// refused.
-func (r *Record) applies(wf *journal.Workflow) bool {
+// refused. And what r has reset may be in the list once more, because the clock of an engine is behind.
+func (s *Bulks) applies(ctx context.Context, r *Record, wf *journal.Workflow) (bool, error) {
 	since := wf.Since() <= r.At
 	switch r.Do {
 	case weft.BulkCancel, weft.BulkTerminate, weft.BulkSignal:
-		return !wf.Status.Terminal() || !since
+		return !wf.Status.Terminal() || !since, nil
 	case weft.BulkPurge:
-		return wf.Status.Terminal() && since
+		return wf.Status.Terminal() && since, nil
 	case weft.BulkResume:
-		return wf.Status == checkpoint.StatusFailed && since || len(wf.Attention) > 0
+		if (wf.Status != checkpoint.StatusFailed || !since) && len(wf.Attention) == 0 {
+			return false, nil
+		}
+	case weft.BulkReset:
+	default:
+		return true, nil
 	}
-	return true
+	if len(wf.Resets) == 0 && len(wf.Retries) == 0 {
+		return true, nil
+	}
+	acted, err := s.acted(ctx, r, wf)
+	return !acted, err
 }

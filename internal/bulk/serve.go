@@ -213,7 +213,8 @@ func (v *server) turn(ctx context.Context, r, next *Record) error {
 		next.end(v.Now())
 		return nil
 	}
-	fits, place, more, err := v.Admin.Fitting(ctx, r.Filter.filter(), r.began(), r.place(), r.size(), r.applies)
+	applies := func(ctx context.Context, wf *journal.Workflow) (bool, error) { return v.applies(ctx, r, wf) }
+	fits, place, more, err := v.Admin.Fitting(ctx, r.Filter.filter(), r.began(), r.place(), r.size(), applies)
 	if err != nil {
 		return err
 	}

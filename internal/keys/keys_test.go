@@ -92,6 +92,8 @@ func TestKeysAreWhereTheContractSays(t *testing.T) {
 		{string(keys.Deployment("green_1")), "dep:green_1"},
 		{string(keys.Schedule("re:port")), "sch:re%3Aport"},
 		{string(keys.ScheduleDue(noon, "re:port")), "due:1767355200000000:sch:re%3Aport"},
+		{string(keys.Bulk("stop:1")), "bulk:stop%3A1"},
+		{string(keys.BulkRefusals("stop:1", 3)), "bref:stop%3A1:00000000000000000003"},
 		{string(keys.ScheduleHint("o")), "due:0000000000000000:sch:o"},
 		{string(keys.HookAddress(keys.TokenHash("invoice/7"))), "hook:r8Wbu73UYTfY7JLNEJOnwCHN6sUxYHQOhVZHvoDA5nM"},
 		{string(keys.Hook("o:1", "hook_1")), "hk:o%3A1:hook_1"},
