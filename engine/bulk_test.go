@@ -199,7 +199,7 @@ func TestWhatFittedWhenABulkBegan(t *testing.T) {
 			return yes.Receive(run)
 		})
 		other := flow("other", func(run *engine.Run) (string, error) { return yes.Receive(run) })
-		p := boot(t, s, asks, other, leases, func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "one", MaxConcurrent: 1}} })
+		p := boot(t, s, asks, other, leases, func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "one", Concurrency: 1}} })
 		queued := several(t, in(asks, "one"), p, "queued-", 3) // the second begins when the first has ended
 		red := several(t, other.With(engine.StartOptions{Labels: map[string]string{"team": "red"}}), p, "red-", 2)
 		plain := several(t, other, p, "plain-", 2)
