@@ -629,7 +629,7 @@ func bulking(w *sweep.World) sweep.Scenario {
 				if err := eng.StartBulk(ctx, id, b, audit); err != nil {
 					return err
 				}
-				for range 10_000 {
+				for wait := time.Second; wait < 20*24*time.Hour; wait = wait + min(wait, time.Hour) { // polls are rare
 					for i, err := range eng.Bulks(ctx) {
 						if err != nil {
 							return err
@@ -644,7 +644,7 @@ func bulking(w *sweep.World) sweep.Scenario {
 							return nil
 						}
 					}
-					time.Sleep(time.Second)
+					time.Sleep(min(wait, time.Hour))
 				}
 				return fmt.Errorf("bulk %s goes on for ever", id)
 			}
