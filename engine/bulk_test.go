@@ -361,6 +361,104 @@ func TestBulkGoesOnAfterACrash(t *testing.T) {
 	})
 }
 
+// OPS-10: after the death of an engine at any commit of a bulk, whatever it does, it is done to each workflow, and
+// each is counted once.
+func TestEachVerbAfterACrash(t *testing.T) {
+	for _, do := range []engine.Verb{
+		engine.BulkCancel, engine.BulkTerminate, engine.BulkSignal, engine.BulkResume, engine.BulkReset,
+		engine.BulkPurge, engine.BulkDelete, engine.BulkProtect, engine.BulkUnprotect,
+	} {
+		t.Run(string(do), func(t *testing.T) {
+			plays := 0
+			for _, fault := range []storagetest.Fault{storagetest.CrashBefore, storagetest.CrashAfter} {
+				for commit, crashed := 1, true; crashed; commit++ {
+					virtual(t, func(t *testing.T) { crashed = crashedBulk(t, do, commit, fault) })
+					plays++
+				}
+			}
+			if plays < 10 {
+				t.Errorf("only %d plays", plays)
+			}
+		})
+	}
+}
+
+// crashedBulk plays a bulk in which the engine dies at a commit. It returns false if there was no such commit.
+func crashedBulk(t *testing.T, do engine.Verb, commit int, fault storagetest.Fault) (crashed bool) {
+	s := new(memory.Store)
+	var fixed atomic.Bool
+	wf := flow("wf", func(run *engine.Run) (string, error) {
+		if do == engine.BulkPurge {
+			return "", nil
+		}
+		if _, err := engine.Step(run, "try", func(context.Context) (string, error) { return "", nil }); err != nil {
+			return "", err
+		}
+		if (do == engine.BulkResume || do == engine.BulkReset) && !fixed.Load() {
+			return "", errBroke
+		}
+		return yes.Receive(run)
+	})
+	begun, commits := false, 0
+	f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+		if !begun || c.Method != "Commit" {
+			return storagetest.None
+		}
+		if commits++; commits == commit {
+			crashed = true
+			return fault
+		}
+		return storagetest.None
+	})
+	p := bootOn(t, f, wf, leases)
+	ids := several(t, wf, p, "o", 3)
+	time.Sleep(time.Second)
+	if do == engine.BulkUnprotect {
+		for _, id := range ids {
+			if err := p.Protect(ctx, id, audit); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fixed.Store(true)
+	b := engine.Bulk{Do: do, Filter: engine.Filter{IDPrefix: "o"}}
+	if do == engine.BulkSignal {
+		b.Signal = signal.Message{Name: "yes", Payload: "y"}
+	}
+	startBulk(t, p.Engine, "all", b)
+	begun = true
+	time.Sleep(500 * time.Millisecond)
+	p.kill()
+	p = boot(t, s, wf, leases)
+	if i := whenEnded(t, p.Engine, "all"); i.Done != 3 || i.Refused != 0 {
+		t.Errorf("crash at commit %d: %+v", commit, i)
+	}
+	time.Sleep(10 * time.Second)
+	want := map[engine.Verb]string{
+		engine.BulkCancel: "cancelled", engine.BulkTerminate: "cancelled", engine.BulkSignal: "completed", engine.BulkPurge: "gone", engine.BulkDelete: "gone",
+	}[do]
+	for _, id := range ids {
+		if state := stateOf(t, p, id)[0]; want != "" && state != want {
+			t.Errorf("crash at commit %d: %s is %s", commit, id, state)
+		}
+		if want == "gone" {
+			continue
+		}
+		i := describe(t, p, id)
+		if protected := i.Protected != nil; protected != (do == engine.BulkProtect) {
+			t.Errorf("crash at commit %d: %s: protected: %v", commit, id, protected)
+		}
+		if do == engine.BulkResume || do == engine.BulkReset {
+			if n, err := acts(ctx, p.Engine, id); n != 1 || err != nil {
+				t.Errorf("crash at commit %d: operators have acted %d times on %s, %v", commit, n, id, err)
+			}
+		}
+	}
+	p.stop(t)
+	agreeing(t, s)
+	return crashed
+}
+
 // OPS-10: two engines share the bulks; the one that lives takes over those of the one that has died, and
 // before that leaves them alone.
 func TestOneEngineCarriesOutABulk(t *testing.T) {
@@ -388,6 +486,28 @@ func TestOneEngineCarriesOutABulk(t *testing.T) {
 		if i.Engine == "" || after.Engine == i.Engine || after.Done != 30 || after.Refused != 0 {
 			t.Errorf("it went from %+v to %+v", i, after)
 		}
+	})
+}
+
+// OPS-10: an engine that takes over a bulk keeps its rate: it begins nothing sooner after the last operation of the
+// engine before than the rate allows, although it does not know when that was.
+func TestTakeoverKeepsTheRate(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		p := boot(t, s, asks, leases)
+		ids := several(t, asks, p, "o", 5)
+		time.Sleep(time.Second)
+		startBulk(t, p.Engine, "slowly", engine.Bulk{Do: engine.BulkTerminate, Filter: engine.Filter{Workflow: "asks"}, Rate: activity.Rate{Count: 1, Per: time.Hour}})
+		time.Sleep(time.Second)
+		for range 20 { // restarts, each within the hour
+			p.stop(t)
+			p = boot(t, s, asks, leases)
+			time.Sleep(time.Minute)
+		}
+		equal(t, "within 20 minutes", stateOf(t, p, ids...), "[cancelled running running running running]")
+		time.Sleep(5 * time.Hour)
+		equal(t, "after five hours more", stateOf(t, p, ids...), "[cancelled cancelled cancelled cancelled cancelled]")
 	})
 }
 
