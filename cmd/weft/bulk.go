@@ -84,7 +84,7 @@ type bulkJSON struct {
 	Verb      string        `json:"verb,omitempty"`
 	Before    string        `json:"before,omitempty"`
 	Signal    string        `json:"signal,omitempty"`
-	Filter    *weft.Filter  `json:"filter,omitempty"`
+	Filter    *filterJSON   `json:"filter,omitempty"`
 	Rate      string        `json:"rate,omitempty"`
 	By        string        `json:"by,omitempty"`
 	Reason    string        `json:"reason,omitempty"`
@@ -99,6 +99,27 @@ type bulkJSON struct {
 	Error     string        `json:"error,omitempty"` // why it cannot be read
 }
 
+type filterJSON struct {
+	Workflow    string            `json:"workflow,omitempty"`
+	Status      string            `json:"status,omitempty"`
+	Attention   bool              `json:"attention,omitempty"`
+	Parent      string            `json:"parent,omitempty"`
+	TopLevel    bool              `json:"topLevel,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	IDPrefix    string            `json:"idPrefix,omitempty"`
+	Deployment  string            `json:"deployment,omitempty"`
+	NoNamespace bool              `json:"noNamespace,omitempty"`
+	Since       time.Time         `json:"since,omitzero"`
+	Until       time.Time         `json:"until,omitzero"`
+}
+
+func filterOf(f weft.Filter) *filterJSON {
+	return &filterJSON{
+		Workflow: f.Workflow, Status: string(f.Status), Attention: f.Attention, Parent: f.Parent, TopLevel: f.TopLevel, Labels: f.Labels,
+		IDPrefix: f.IDPrefix, Deployment: f.Deployment, NoNamespace: f.NoNamespace, Since: f.After, Until: f.Before,
+	}
+}
+
 type refusalJSON struct {
 	ID     string `json:"id"`
 	Reason string `json:"reason"`
@@ -107,7 +128,7 @@ type refusalJSON struct {
 func bulkOf(i weft.BulkInfo) bulkJSON {
 	b := i.Bulk
 	j := bulkJSON{
-		ID: i.ID, Verb: string(b.Do), Before: b.Before, Signal: b.Signal.Name, Filter: &b.Filter, By: i.By.Name, Reason: i.By.Reason,
+		ID: i.ID, Verb: string(b.Do), Before: b.Before, Signal: b.Signal.Name, Filter: filterOf(b.Filter), By: i.By.Name, Reason: i.By.Reason,
 		Began: i.Began.UTC(), EndedAt: i.EndedAt.UTC(), StoppedBy: i.Stopped, Done: i.Done, Refused: i.Refused, Last: i.Last, Engine: i.Engine,
 	}
 	if b.Rate.Count > 0 {

@@ -60,7 +60,11 @@ func (s *Bulks) may(ctx context.Context, r *Record, m Member, wf *journal.Workfl
 		return payload.NotFound(m.ID)
 	}
 	switch r.Do {
-	case weft.BulkCancel, weft.BulkTerminate:
+	case weft.BulkCancel:
+		if wf.Status.Terminal() && wf.Cancel != nil { // it was asked to stop, and has ended
+			return errDone
+		}
+	case weft.BulkTerminate:
 		by, c := r.actor(), wf.Cancel
 		if wf.Status.Terminal() && c != nil && c.By == by.Name && c.Reason == by.Reason {
 			return errDone
