@@ -470,7 +470,14 @@ func TestOneEngineCarriesOutABulk(t *testing.T) {
 		ids := several(t, asks, a, "o", 30)
 		time.Sleep(time.Second)
 		startBulk(t, a.Engine, "stop", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{Workflow: "asks"}, Rate: activity.Rate{Count: 1, Per: time.Second}})
-		time.Sleep(10500 * time.Millisecond)
+		time.Sleep(500 * time.Millisecond)
+		first := bulkOf(t, b.Engine, "stop").Engine
+		for range 20 {
+			time.Sleep(500 * time.Millisecond)
+			if now := bulkOf(t, b.Engine, "stop").Engine; now != first {
+				t.Fatalf("%s carries it out, and then %s, although both live", first, now)
+			}
+		}
 		i := bulkOf(t, b.Engine, "stop")
 		cancelled := 0
 		for _, s := range stateOf(t, b, ids...) {
