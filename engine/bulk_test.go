@@ -573,7 +573,7 @@ func TestRefusalsOfABulk(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
 		quick := flow("quick", func(run *engine.Run) (string, error) { return "", nil })
-		p := boot(t, s, quick, leases)
+		p := boot(t, s, quick, rareLeases, func(c *engine.Config) { c.TombstoneRetention = time.Hour })
 		const all = 1050
 		ids := several(t, quick, p, "o", all)
 		for _, id := range ids {
@@ -593,9 +593,13 @@ func TestRefusalsOfABulk(t *testing.T) {
 			seen[x.ID] = true
 		}
 		equal(t, "reset in vain", stateOf(t, p, ids[0], ids[all-1]), "[completed completed]") // none is terminated
-		time.Sleep(31 * 24 * time.Hour)
+		time.Sleep(50 * time.Minute)
+		if again := bulkOf(t, p.Engine, "reset"); again.Refused != all {
+			t.Errorf("after 50 minutes: %+v", again)
+		}
+		time.Sleep(15 * time.Minute)
 		for i := range p.Bulks(ctx) {
-			t.Errorf("after a month there is %s", i.ID)
+			t.Errorf("after an hour there is %s", i.ID)
 		}
 		equal(t, "left of it", append(entries(t, s, "bulk:"), entries(t, s, "bref:")...), "[]")
 	})
