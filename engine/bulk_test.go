@@ -399,13 +399,14 @@ func crashedBulk(t *testing.T, do engine.Verb, commit int, fault storagetest.Fau
 		}
 		return yes.Receive(run)
 	})
-	begun, commits := false, 0
+	var begun, died atomic.Bool
+	commits := 0
 	f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
-		if !begun || c.Method != "Commit" {
+		if !begun.Load() || c.Method != "Commit" {
 			return storagetest.None
 		}
 		if commits++; commits == commit {
-			crashed = true
+			died.Store(true)
 			return fault
 		}
 		return storagetest.None
@@ -426,7 +427,7 @@ func crashedBulk(t *testing.T, do engine.Verb, commit int, fault storagetest.Fau
 		b.Signal = signal.Message{Name: "yes", Payload: "y"}
 	}
 	startBulk(t, p.Engine, "all", b)
-	begun = true
+	begun.Store(true)
 	time.Sleep(500 * time.Millisecond)
 	p.kill()
 	p = boot(t, s, wf, leases)
@@ -456,7 +457,7 @@ func crashedBulk(t *testing.T, do engine.Verb, commit int, fault storagetest.Fau
 	}
 	p.stop(t)
 	agreeing(t, s)
-	return crashed
+	return died.Load()
 }
 
 // OPS-10: two engines share the bulks; the one that lives takes over those of the one that has died, and
