@@ -519,6 +519,29 @@ func TestTakeoverKeepsTheRate(t *testing.T) {
 	})
 }
 
+// OPS-10: by a clock that is ahead, what a bulk has reset, and has failed again, fits once more. It is not reset again.
+func TestBulkWithAClockAhead(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		breaks := flow("breaks", func(run *engine.Run) (string, error) { return "", errBroke })
+		p := boot(t, s, breaks, leases)
+		ids := several(t, breaks, p, "o", 3)
+		time.Sleep(time.Second)
+		client := made(t, s)
+		engine.SetNow(client, func() time.Time { return time.Now().Add(time.Hour) })
+		startBulk(t, client, "reset", engine.Bulk{Do: engine.BulkReset, Filter: engine.Filter{Status: checkpoint.StatusFailed}, Rate: activity.Rate{Count: 1, Per: 6 * time.Second}})
+		client.Close()
+		if i := whenEnded(t, p.Engine, "reset"); i.Done != 3 || i.Refused != 0 {
+			t.Errorf("got %+v", i)
+		}
+		for _, id := range ids {
+			if n, err := acts(ctx, p.Engine, id); n != 1 || err != nil {
+				t.Errorf("%s was reset %d times, %v", id, n, err)
+			}
+		}
+	})
+}
+
 // sharedStore is a store that several processes may open.
 type sharedStore struct{ storage.Storage }
 
