@@ -1,18 +1,15 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
+
+	"github.com/weft-go/weft/internal/childproc"
 )
 
 // A parent kills the shop, and records its output.
@@ -61,51 +58,25 @@ func (p *parent) life(ctx context.Context, finish bool) error {
 	if err != nil {
 		return err
 	}
-	plan, err := json.Marshal(p.plan(finish))
-	if err != nil {
-		return err
+	lit := finish
+	shop := childproc.Child{
+		Program: self, Env: childEnv, Plan: p.plan(finish), Stall: stall,
+		Hear: func(line string) (after time.Duration, kill bool) {
+			p.hear(line)
+			if lit {
+				return 0, false
+			}
+			lit = true
+			return time.Duration(p.random.Int64N(int64(p.span))), true
+		},
 	}
-	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, self)
-	cmd.Env = append(os.Environ(), childEnv+"=1")
-	cmd.Stderr = &stderr
-	stdin, err := cmd.StdinPipe() // stays open: a shop that loses it has lost its parent
-	if err != nil {
-		return err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	if _, err := stdin.Write(append(plan, '\n')); err != nil {
-		return err
-	}
-	var killed atomic.Bool
-	watchdog := time.AfterFunc(stall, func() { _ = cmd.Process.Kill() })
-	defer watchdog.Stop()
-	lines := bufio.NewReader(stdout)
-	for n := 0; ; n++ {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			break // an incomplete line does not count
-		}
-		watchdog.Reset(stall)
-		p.hear(strings.TrimSuffix(line, "\n"))
-		if n == 0 && !finish {
-			fuse := time.AfterFunc(time.Duration(p.random.Int64N(int64(p.span))), func() { killed.Store(true); _ = cmd.Process.Kill() })
-			defer fuse.Stop()
-		}
-	}
-	err = cmd.Wait()
-	if killed.Load() {
+	killed, err := shop.Run(ctx)
+	if killed {
 		p.killed++
 		return nil
 	}
 	if err != nil || !finish {
-		return fmt.Errorf("the shop ended by itself: %v\n%s", err, stderr.Bytes())
+		return fmt.Errorf("the shop ended by itself: %v", err)
 	}
 	return nil
 }

@@ -1,19 +1,17 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
+
+	"github.com/weft-go/weft/internal/childproc"
 )
 
 // A parent starts and kills the service, and records its output.
@@ -65,49 +63,22 @@ func (p *parent) plan(a aim) plan {
 // life is one process of the service, from its start to its death or, if it has an end, that end. It is
 // killed some time after it has begun to work.
 func (p *parent) life(ctx context.Context, release int, a aim) error {
-	plan, err := json.Marshal(p.plan(a))
-	if err != nil {
-		return err
+	service := childproc.Child{
+		Program: p.programs[release], Env: serviceEnv, Plan: p.plan(a), Stall: stall,
+		Hear: func(line string) (after time.Duration, kill bool) {
+			if works := p.hear(line); !works || a != goOn {
+				return 0, false
+			}
+			return time.Duration(p.random.Int64N(int64(p.span))), true
+		},
 	}
-	var stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, p.programs[release])
-	cmd.Env = append(os.Environ(), serviceEnv+"=1")
-	cmd.Stderr = &stderr
-	stdin, err := cmd.StdinPipe() // stays open: a service that loses it has lost its parent
-	if err != nil {
-		return err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	if _, err := stdin.Write(append(plan, '\n')); err != nil {
-		return err
-	}
-	var killed atomic.Bool
-	watchdog := time.AfterFunc(stall, func() { _ = cmd.Process.Kill() })
-	defer watchdog.Stop()
-	for lines := bufio.NewReader(stdout); ; {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			break // an incomplete line does not count
-		}
-		watchdog.Reset(stall)
-		if works := p.hear(strings.TrimSuffix(line, "\n")); works && a == goOn {
-			fuse := time.AfterFunc(time.Duration(p.random.Int64N(int64(p.span))), func() { killed.Store(true); _ = cmd.Process.Kill() })
-			defer fuse.Stop()
-		}
-	}
-	err = cmd.Wait()
-	if killed.Load() {
+	killed, err := service.Run(ctx)
+	if killed {
 		p.killed++
 		return nil
 	}
 	if err != nil || a == goOn {
-		return fmt.Errorf("the service ended by itself, and was to %s: %v\n%s", a, err, stderr.Bytes())
+		return fmt.Errorf("the service ended by itself, and was to %s: %v", a, err)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/childproc"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
 	"github.com/weft-go/weft/storage/postgres"
@@ -69,21 +69,8 @@ func (p plan) customer(n int) customer {
 // work is the main function of the service. It ends when it is killed, when its parent has ended, or when its
 // aim is reached.
 func work(in io.Reader, out io.Writer) int {
-	stdin := bufio.NewReader(in)
-	line, err := stdin.ReadBytes('\n')
 	var p plan
-	if err = errors.Join(err, json.Unmarshal(line, &p)); err == nil {
-		go func() {
-			_, _ = io.Copy(io.Discard, stdin)
-			os.Exit(1) // the parent has ended
-		}()
-		err = serve(context.Background(), p, out)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	return childproc.Main(in, &p, func(ctx context.Context) error { return serve(ctx, p, out) })
 }
 
 func serve(ctx context.Context, p plan, out io.Writer) error {
