@@ -180,6 +180,21 @@ func TestUpdate(t *testing.T) {
 	})
 }
 
+// handleIncrease has run refuse what is negative, answer what is small at once, and take a day for the rest.
+func handleIncrease(run *engine.Run) error {
+	return increase.Handle(run, func(n int) error {
+		if n < 0 {
+			return errNegative
+		}
+		return nil
+	}, func(run *engine.Run, n int) (int, error) {
+		if n > 50 {
+			return n, run.Sleep(24 * time.Hour)
+		}
+		return n, nil
+	})
+}
+
 // UPD-2: what is known of an update is looked at in turn: its answer, that it waits, that it is unknown, and
 // the end of its workflow. Another input is a mismatch in each of these states.
 func TestUpdateIsLookedAtInTurn(t *testing.T) {
@@ -187,17 +202,7 @@ func TestUpdateIsLookedAtInTurn(t *testing.T) {
 		s := store.Open(t)
 		defer s.Close()
 		wf := flow("wf", func(run *engine.Run) (string, error) {
-			if err := increase.Handle(run, func(n int) error {
-				if n < 0 {
-					return errNegative
-				}
-				return nil
-			}, func(run *engine.Run, n int) (int, error) {
-				if n > 50 {
-					return n, run.Sleep(24 * time.Hour)
-				}
-				return n, nil
-			}); err != nil {
+			if err := handleIncrease(run); err != nil {
 				return "", err
 			}
 			return approved.Receive(run)
@@ -268,17 +273,7 @@ func TestAnswerExpires(t *testing.T) {
 		s := store.Open(t)
 		defer s.Close()
 		wf := flow("wf", func(run *engine.Run) (string, error) {
-			if err := increase.Handle(run, func(n int) error {
-				if n < 0 {
-					return errNegative
-				}
-				return nil
-			}, func(run *engine.Run, n int) (int, error) {
-				if n > 50 {
-					return n, run.Sleep(24 * time.Hour)
-				}
-				return n, nil
-			}); err != nil {
+			if err := handleIncrease(run); err != nil {
 				return "", err
 			}
 			return "", run.Sleep(10 * time.Minute)
