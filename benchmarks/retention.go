@@ -121,9 +121,12 @@ func retain(ctx context.Context, c *Child) (err error) {
 		return err
 	}
 	return with(time.Millisecond, func(e *engine.Engine, removed *atomic.Int64) error {
-		began := time.Now()
+		if err := until(ctx, func() bool { return removed.Load() > 0 }); err != nil {
+			return err
+		}
+		began, before := time.Now(), removed.Load()
 		beside, err := work(e, "beside", func() bool { return !all(removed) && time.Since(began) < 2*c.Load })
-		c.report("removed/s, beside", float64(removed.Load())/time.Since(began).Seconds())
+		c.report("removed/s, beside", float64(removed.Load()-before)/time.Since(began).Seconds())
 		c.report("steps/s, beside", beside)
 		c.report("steps beside of alone", beside/alone)
 		return err

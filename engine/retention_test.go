@@ -1040,6 +1040,57 @@ func TestRetentionLooksLittleByLittle(t *testing.T) {
 	})
 }
 
+// While an engine executes workflows, it removes others in a tenth of its time. It takes all the time it
+// needs when they should have been gone for an hour, so that a store whose engine is never idle does
+// not grow for ever.
+func TestRetentionBesideWork(t *testing.T) {
+	for _, c := range []struct {
+		overdue     time.Duration
+		least, most time.Duration
+	}{
+		{50 * time.Minute, 25 * time.Second, 75 * time.Second}, // six commits of a second, and rests
+		{70 * time.Minute, 4 * time.Second, 15 * time.Second},
+	} {
+		virtual(t, func(t *testing.T) {
+			const n = 550
+			slow := &hooked{Storage: new(memory.Store), beforeCommit: func(b storage.Batch) {
+				if len(b.Ops) > 100 { // removes many
+					time.Sleep(time.Second)
+				}
+			}}
+			wf := ending("usual")
+			stays := flow("stays", func(run *engine.Run) (string, error) { return "", run.Sleep(24 * time.Hour) })
+			first := boot(t, slow.Storage, wf)
+			for i := range n {
+				result(t, start(t, wf, first, fmt.Sprint(i), "done"))
+			}
+			time.Sleep(time.Hour + c.overdue) // while an engine runs: what passes without one is not certain
+			first.stop(t)
+			var left atomic.Int64
+			left.Store(n)
+			done := make(chan struct{})
+			p := boot(t, slow, wf, stays, parkAfter(48*time.Hour), retaining(engine.Retention{Completed: time.Hour}), func(c *engine.Config) {
+				c.Events.Removed = func(engine.RemovedEvent) {
+					if left.Add(-1) == 0 {
+						close(done)
+					}
+				}
+			})
+			start(t, stays, p, "stays", "")
+			for left.Load() == n {
+				time.Sleep(time.Second)
+			}
+			began := time.Now()
+			<-done
+			if took := time.Since(began); took < c.least || took > c.most {
+				t.Errorf("what is overdue for %v was removed in %v, want %v to %v", c.overdue, took, c.least, c.most)
+			}
+			p.stop(t)
+			intact(t, slow.Storage)
+		})
+	}
+}
+
 // RET-8: for ten minutes after the wall clock has jumped by a minute, nothing is removed.
 func TestRetentionAfterAJumpOfTheClock(t *testing.T) {
 	for _, by := range []time.Duration{time.Minute, -time.Minute} {

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weft-go/weft/internal/keys"
@@ -33,9 +34,13 @@ func (h *Hold) Bury(now, expires time.Time) (*Write, error) {
 // other records after the write. What is stored beside a write of Remove, such as the progress of a
 // late attempt, is deleted by the next start of the id, or when the tombstone expires.
 func Remove(ctx context.Context, s storage.Storage, wf *Workflow, most int, now, expires time.Time) (w *Write, whole bool, _ error) {
+	has, err := featuresOf(ctx, s, wf)
+	if err != nil {
+		return nil, false, err
+	}
 	h := &Hold{Workflow: wf}
 	var gone []storage.Op
-	for _, r := range keys.Children(wf.ID) {
+	for _, r := range keys.ChildrenAmong(wf.ID, has) {
 		r.Limit = most + 1 - len(gone)
 		page, err := s.Scan(ctx, r)
 		if err != nil {
@@ -61,12 +66,23 @@ func Remove(ctx context.Context, s storage.Storage, wf *Workflow, most int, now,
 			return w, false, err
 		}
 	}
-	w, err := h.Bury(now, expires)
+	w, err = h.Bury(now, expires)
 	if err != nil {
 		return nil, false, err
 	}
 	w.Batch.Ops = append(w.Batch.Ops, gone...)
 	return w, true, nil
+}
+
+// featuresOf returns what wf, which has ended, has had. Whatever accepts a signal writes the counter of
+// signals in the same commit.
+func featuresOf(ctx context.Context, s storage.Storage, wf *Workflow) (keys.Features, error) {
+	has := keys.Features{Signals: true, Updates: wf.Updated(), Hooks: wf.HasHooks()}
+	_, err := s.Get(ctx, keys.SignalCounter(wf.ID))
+	if errors.Is(err, storage.ErrNotFound) {
+		has.Signals, err = false, nil
+	}
+	return has, err
 }
 
 // unpublish adds the deletion of values that the workflow has published to w, at most so many.

@@ -274,3 +274,40 @@ func TestRemove(t *testing.T) {
 		}
 	}
 }
+
+// A removal reads what the workflow may have, and that is everything it has.
+func TestRemoveReadsWhatThereMayBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		has  func(*Workflow)
+		keys [][]byte
+	}{
+		"signals": {func(*Workflow) {}, [][]byte{keys.SignalCounter("a"), keys.Signal("a", "n", "s"), keys.Inbox("a", 1), keys.Accepted("a", "n", "s")}},
+		"updates": {(*Workflow).Update, [][]byte{keys.Update("a", "u"), keys.Answer("a", "v")}},
+		"hooks":   {(*Workflow).OpensHook, [][]byte{keys.Hook("a", "h")}},
+		"others":  {func(*Workflow) {}, [][]byte{keys.Activity("a", "charge", "1", "k"), keys.Beat("a", "1"), keys.Child("a", "2")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := new(memory.Store)
+			wf := &Workflow{ID: "a", Generation: "G", Type: "order"}
+			c.has(wf)
+			ended(t, s, create(t, s, wf, nil, "me", noon), noon)
+			var b storage.Batch
+			for _, k := range c.keys {
+				b.Ops = append(b.Ops, storage.Put(k, []byte("x")))
+			}
+			if err := s.Commit(ctx, b); err != nil {
+				t.Fatal(err)
+			}
+			w, whole, err := Remove(ctx, s, load(t, s, "a"), 100, noon, noon.Add(time.Hour))
+			if err != nil || !whole {
+				t.Fatalf("whole %t, %v", whole, err)
+			}
+			if err := s.Commit(ctx, w.Batch); err != nil {
+				t.Fatal(err)
+			}
+			if left := children(t, s, "a"); left != 0 {
+				t.Errorf("%d records are left", left)
+			}
+		})
+	}
+}

@@ -169,11 +169,30 @@ func Resumed(hash, signalID string) []byte { return key("hres:", hash, signalID)
 // Children returns the ranges of everything that belongs to a workflow, except for its
 // record: what a purge deletes.
 func Children(id string) []storage.Range {
-	var rs []storage.Range
-	for _, family := range []string{"wf:", "sig:", "inbox:", "sigres:", "upd:", "upr:", "act:", "beat:", "kid:", "hk:"} {
+	return ChildrenAmong(id, Features{Signals: true, Updates: true, Hooks: true})
+}
+
+// Features are what only some workflows have records for.
+type Features struct{ Signals, Updates, Hooks bool }
+
+// ChildrenAmong is Children without the ranges that are empty because the workflow has never had
+// what they are for: a reader of many small workflows saves most of its reads.
+func ChildrenAmong(id string, has Features) (rs []storage.Range) {
+	families := []string{"wf:", "act:", "beat:", "kid:"}
+	if has.Signals {
+		families = append(families, "sig:", "inbox:", "sigres:")
+		rs = append(rs, only(SignalCounter(id)))
+	}
+	if has.Updates {
+		families = append(families, "upd:", "upr:")
+	}
+	if has.Hooks {
+		families = append(families, "hk:")
+	}
+	for _, family := range families {
 		rs = append(rs, storage.Prefix(append(key(family, id), ':')))
 	}
-	return append(rs, only(SignalCounter(id)))
+	return rs
 }
 
 // Child is the key of a workflow's record of a child that it started: kid:{id}:{operation}.

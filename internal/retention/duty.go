@@ -31,6 +31,7 @@ const (
 	anew       = time.Hour        // after which a list is looked at from its beginning again
 	pause      = time.Minute      // after the store has failed
 	polite     = 9                // while this engine executes runs, a rest of so many times what the work took
+	patience   = time.Hour        // what is overdue for longer is removed without rests
 )
 
 // A keeper is the duty of one incarnation. It looks in a goroutine, because archiving takes time
@@ -110,8 +111,8 @@ func (k *keeper) pass(ctx context.Context, now time.Time, lists []*list) {
 	for _, l := range lists {
 		for left > 0 && l.isDue(now) {
 			began := time.Now()
-			n, err := k.goOn(ctx, l, now, left, &unarchived)
-			if n > 0 && k.InMemory() > 0 {
+			n, overdue, err := k.goOn(ctx, l, now, left, &unarchived)
+			if n > 0 && k.InMemory() > 0 && overdue <= patience {
 				backoff.Wait(ctx, saturate.Times(polite, time.Since(began)))
 			}
 			if err != nil {

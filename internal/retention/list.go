@@ -33,27 +33,31 @@ func (l *list) isDue(now time.Time) bool {
 // atOnce is how many entries are looked at together.
 const atOnce = 100
 
-// goOn looks at the next entries of l, at most so many, and returns how many there were.
-func (k *keeper) goOn(ctx context.Context, l *list, now time.Time, most int, unarchived *refusals) (int, error) {
+// goOn looks at the next entries of l, at most so many, and returns how many there were, and for how
+// long the first of them should have been gone.
+func (k *keeper) goOn(ctx context.Context, l *list, now time.Time, most int, unarchived *refusals) (n int, overdue time.Duration, _ error) {
 	r := l.old(now)
 	r.Limit = min(atOnce, most)
 	page, err := k.Store.Scan(ctx, r)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if l.begun.IsZero() {
 		l.begun = time.Now()
 	}
 	if err := k.remove(ctx, l, page, now, unarchived); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	if len(page) > 0 {
 		l.place = page[len(page)-1].Key
+		if ended, err := keys.ListedSince(page[0].Key); err == nil { // else whoever reads the list says so
+			overdue = now.Sub(ended.Add(l.kept))
+		}
 	}
 	if len(page) < r.Limit {
 		l.due, err = k.next(ctx, l, now)
 	}
-	return len(page), err
+	return len(page), overdue, err
 }
 
 // old is the range of the entries behind l.place that are old enough.
