@@ -482,7 +482,7 @@ func TestHookRaces(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				rounds := torture.Rounds(1000, 100, 20)
 				if fast {
-					rounds = 1000
+					rounds = torture.Rounds(1000, 1000, 300)
 				}
 				quick := func(c *engine.Config) {
 					c.PollInterval, c.LeaseTTL, c.ParkAfter = 20*time.Millisecond, time.Minute, time.Millisecond
