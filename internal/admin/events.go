@@ -116,7 +116,7 @@ func (e *Admin) eventsUp(ctx context.Context, wf *journal.Workflow, from journal
 		next, first = from.Checkpoint, from.Event+1
 	}
 	found := false
-	for c, err := range journal.Log(ctx, e.Store, wf, next, p.limit+1) {
+	for c, err := range journal.Log(ctx, e.Store, wf, next, p.limit+2) {
 		switch {
 		case err != nil:
 			return e.changed(ctx, wf, err)
@@ -146,7 +146,7 @@ func (e *Admin) eventsUp(ctx context.Context, wf *journal.Workflow, from journal
 // life.
 func (e *Admin) eventsDown(ctx context.Context, wf *journal.Workflow, from journal.Place, p *eventPage) error {
 	cursor, found := p.Next, uint64(0)
-	for c, err := range journal.LogBack(ctx, e.Store, wf, from.Checkpoint, p.limit+1) {
+	for c, err := range journal.LogBack(ctx, e.Store, wf, from.Checkpoint, p.limit+2) {
 		last := len(c.Events) - 1
 		switch {
 		case err != nil:
