@@ -194,9 +194,9 @@ func (c *call) follow(ctx context.Context, s *eventWriter, id, after string, dat
 // sendEvents sends the events of a run behind one of them until the run has ended or ctx ends.
 func (c *call) sendEvents(ctx context.Context, id, after string, to chan<- *weft.Event) (err error) {
 	for again := true; again; again = eventsGone(err) {
-		var e weft.Event
-		for e, err = range c.engine.Follow(ctx, id, after) {
-			if err != nil {
+		err = nil
+		for e, failed := range c.engine.Follow(ctx, id, after) {
+			if err = failed; err != nil {
 				break
 			}
 			select {

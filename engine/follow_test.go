@@ -836,6 +836,7 @@ func TestFollowersOfAnything(t *testing.T) {
 						}
 						return
 					case err == nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, engine.ErrClosed), errors.Is(err, storagetest.ErrCrashed):
+						time.Sleep(time.Millisecond)
 					case errors.As(err, &gone) && gone.After == after:
 						restart()
 					default:
