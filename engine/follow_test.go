@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -776,6 +777,71 @@ func TestEventsOfADamagedHistory(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A read that fails ends the sequence. Whoever goes on behind the last event gets all events once, whichever
+// read it is: of a run that has ended, and of one in progress.
+func TestFollowThoughReadsFail(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		w := counter()
+		s := fresh(t)
+		p := boot(t, s, w)
+		for n := 1; ; n++ {
+			id := fmt.Sprint("c", n)
+			start(t, w, p, id, 0)
+			give(t, p.Engine, id, 1, 2)
+			time.Sleep(time.Second)
+			var calls atomic.Int64
+			calls.Store(-1_000_000)
+			e := made(t, storagetest.NewFaulty(s, func(storagetest.Call) storagetest.Fault {
+				if calls.Add(1) == int64(n) {
+					return storagetest.ErrorBefore
+				}
+				return storagetest.None
+			}), w)
+			calls.Store(0)
+			go func() {
+				time.Sleep(10 * time.Second)
+				give(t, p.Engine, id, 3, -1)
+			}()
+			var got []engine.Event
+			after, failed := "", 0
+			for ended := false; !ended; {
+				more, err := followed(e.Follow(ctx, id, after))
+				if got = append(got, more...); len(got) > 0 {
+					after = got[len(got)-1].ID
+				}
+				if interrupted := (*engine.InterruptedError)(nil); err != nil && (!errors.Is(err, storagetest.ErrInjected) || !errors.As(err, &interrupted) || interrupted.Unknown) {
+					t.Fatalf("call %d: %v", n, err)
+				}
+				if ended = err == nil; !ended {
+					failed++
+				}
+			}
+			if diff := cmp.Diff(flat(historyOf(t, p.Engine, id)), without(t, got)); diff != "" {
+				t.Errorf("call %d: not the history: %s", n, diff)
+			}
+			_, err := e.Events(ctx, id, engine.PageRequest{})
+			done := int(calls.Load()) < n
+			e.Close()
+			switch {
+			case done && n < 6:
+				t.Errorf("%d calls are all", n)
+			case done:
+				return
+			case failed+btoi(err != nil) != 1:
+				t.Errorf("call %d: it failed %d times, and the page with %v", n, failed, err)
+			}
+		}
+	})
+}
+
+// btoi returns 1 for true.
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // Followers beside a run that continues as new, is killed, fails and is resumed: each gets what was written,
