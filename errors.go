@@ -167,6 +167,21 @@ func (e *NoValueError) Error() string {
 
 func (e *NoValueError) Unwrap() error { return ErrNotFound }
 
+// An EventsGoneError means that events of a workflow that follow After are not stored any more, because the
+// workflow has continued as new, or that its history has no event After. Nothing was passed over
+// without this error. To read on with the first event that is stored, begin without After.
+type EventsGoneError struct {
+	WorkflowID string
+	After      string // the ID of the last event that was given, or the one of the caller; "": none
+}
+
+func (e *EventsGoneError) Error() string {
+	if e.After == "" {
+		return fmt.Sprintf("engine: workflow %q has continued as new before its first events were read", e.WorkflowID)
+	}
+	return fmt.Sprintf("engine: workflow %q: the events behind %q are not stored any more, or there is no such event", e.WorkflowID, e.After)
+}
+
 // A RejectedError means that the check of a workflow has refused an update, and that the workflow
 // has done nothing for it. It wraps ErrRejected, and Sentinel if there is one. The same ID gets the
 // same answer again.

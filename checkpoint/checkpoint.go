@@ -15,30 +15,30 @@ type Checkpoint struct {
 
 // An Event is something that a run learned.
 type Event struct {
-	Kind      Kind   `cbor:"1,keyasint"`
-	Operation string `cbor:"2,keyasint,omitempty"` // its place in the workflow: "3"
-	Of        string `cbor:"3,keyasint,omitempty"` // what the operation is: "activity", "step", "timer", "receive", "branch", "child", "detached", "compensation", "hook", "disposal", "update"
-	Name      string `cbor:"4,keyasint,omitempty"`
-	Attempt   int    `cbor:"5,keyasint,omitempty"`
-	Result    []byte `cbor:"6,keyasint,omitempty"` // encoded by Codec
-	Codec     string `cbor:"7,keyasint,omitempty"` // "" is JSON
-	Error     string `cbor:"8,keyasint,omitempty"`
-	Stack     string `cbor:"9,keyasint,omitempty"`  // of a panic
-	Sentinel  string `cbor:"10,keyasint,omitempty"` // text of the user's sentinel that the error is
-	Due       int64  `cbor:"11,keyasint,omitempty"` // of the next attempt, in microseconds since 1970
-	SignalID  string `cbor:"12,keyasint,omitempty"`
-	By        string `cbor:"13,keyasint,omitempty"`
-	Why       string `cbor:"14,keyasint,omitempty"`
-	Child     string `cbor:"15,keyasint,omitempty"` // the id of a workflow that was started, or that has the token of a hook
-	Key       string `cbor:"16,keyasint,omitempty"` // idempotency key of an attempt that leaves; the ID of an update or of a hook
-	Input     []byte `cbor:"17,keyasint,omitempty"` // digest of its input's plaintext, or of another operation's the first 8 bytes
-	Category  string `cbor:"18,keyasint,omitempty"` // of a failure: an activity.Category
-	Other     string `cbor:"19,keyasint,omitempty"` // of a contradiction, the second observation
-	Branch    string `cbor:"20,keyasint,omitempty"` // the names of the operation's branch and of those around it: "a/b"; "" is the main one
-	Which     string `cbor:"21,keyasint,omitempty"` // of a signal, the workflow it is sent to; of a timer, "sleep" or "limit"
-	Version   int    `cbor:"22,keyasint,omitempty"` // of the change Name, by which the run goes on
-	Seq       uint64 `cbor:"23,keyasint,omitempty"` // of a received signal, its place in the order of acceptance
-	Was       []byte `cbor:"24,keyasint,omitempty"` // of a hook, its record before; none: there was none
+	Kind      Kind   `cbor:"1,keyasint" json:"kind"`
+	Operation string `cbor:"2,keyasint,omitempty" json:"operation,omitempty"` // its place in the workflow: "3"
+	Of        string `cbor:"3,keyasint,omitempty" json:"of,omitempty"`        // what the operation is: "activity", "step", "timer", "receive", "branch", "child", "detached", "compensation", "hook", "disposal", "update"
+	Name      string `cbor:"4,keyasint,omitempty" json:"name,omitempty"`
+	Attempt   int    `cbor:"5,keyasint,omitempty" json:"attempt,omitempty"`
+	Result    []byte `cbor:"6,keyasint,omitempty" json:"result,omitempty"` // encoded by Codec
+	Codec     string `cbor:"7,keyasint,omitempty" json:"codec,omitempty"`  // "" is JSON
+	Error     string `cbor:"8,keyasint,omitempty" json:"error,omitempty"`
+	Stack     string `cbor:"9,keyasint,omitempty" json:"stack,omitempty"`     // of a panic
+	Sentinel  string `cbor:"10,keyasint,omitempty" json:"sentinel,omitempty"` // text of the user's sentinel that the error is
+	Due       int64  `cbor:"11,keyasint,omitempty" json:"due,omitempty"`      // of the next attempt, in microseconds since 1970
+	SignalID  string `cbor:"12,keyasint,omitempty" json:"signalID,omitempty"`
+	By        string `cbor:"13,keyasint,omitempty" json:"by,omitempty"`
+	Why       string `cbor:"14,keyasint,omitempty" json:"why,omitempty"`
+	Child     string `cbor:"15,keyasint,omitempty" json:"child,omitempty"`    // the id of a workflow that was started, or that has the token of a hook
+	Key       string `cbor:"16,keyasint,omitempty" json:"key,omitempty"`      // idempotency key of an attempt that leaves; the ID of an update or of a hook
+	Input     []byte `cbor:"17,keyasint,omitempty" json:"input,omitempty"`    // digest of its input's plaintext, or of another operation's the first 8 bytes
+	Category  string `cbor:"18,keyasint,omitempty" json:"category,omitempty"` // of a failure: an activity.Category
+	Other     string `cbor:"19,keyasint,omitempty" json:"other,omitempty"`    // of a contradiction, the second observation
+	Branch    string `cbor:"20,keyasint,omitempty" json:"branch,omitempty"`   // the names of the operation's branch and of those around it: "a/b"; "" is the main one
+	Which     string `cbor:"21,keyasint,omitempty" json:"which,omitempty"`    // of a signal, the workflow it is sent to; of a timer, "sleep" or "limit"
+	Version   int    `cbor:"22,keyasint,omitempty" json:"version,omitempty"`  // of the change Name, by which the run goes on
+	Seq       uint64 `cbor:"23,keyasint,omitempty" json:"seq,omitempty"`      // of a received signal, its place in the order of acceptance
+	Was       []byte `cbor:"24,keyasint,omitempty" json:"-"`                  // of a hook, its record before; none: there was none
 }
 
 // A Kind is the kind of an event.

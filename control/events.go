@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"slices"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -26,22 +24,14 @@ type eventParams struct {
 
 func (p *eventParams) check() []issue { return checkResolveData(p.paging.check(), p.ResolveData) }
 
-// eventBody is an event as a client sees it.
-type eventBody struct {
-	wire.Event
-	at place
-}
-
 // eventOf returns an event as k sees it. Who owns a run is for operators of the home namespace
 // only, and stacks are for those who operate.
-func eventOf(k *principal, c *checkpoint.Checkpoint, position int, data bool) eventBody {
-	e := &c.Events[position]
-	at := place{c.Number, position}
-	b := eventBody{at: at, Event: wire.Event{
-		EventID: eventID(c.Time, at), Checkpoint: int64(c.Number), CreatedAt: c.Time.UTC(),
+func eventOf(k *principal, e *weft.Event, data bool) wire.Event {
+	b := wire.Event{
+		EventID: e.ID, Checkpoint: int64(e.Checkpoint), CreatedAt: e.Time.UTC(),
 		Kind: string(e.Kind), Operation: e.Operation, Of: e.Of, Name: k.visible(e.Name), Attempt: e.Attempt, SignalID: e.SignalID,
 		By: k.visible(e.By), Reason: k.visible(e.Why), Category: e.Category, Branch: e.Branch,
-	}}
+	}
 	if e.Kind == checkpoint.KindClaimed && !k.operates() {
 		b.By = ""
 	}
@@ -89,126 +79,77 @@ type eventCursor struct {
 	Position   int    `cbor:"2,keyasint"`
 }
 
-func (c *call) eventPage(ctx context.Context, id string, p *paging, data bool) (weft.Page[eventBody], error) {
-	ascending := p.ascending()
-	list := fmt.Sprintf("events:%s:%v", id, ascending)
-	var from *place
-	if cursor := p.Cursor; cursor != "" {
+// eventPage returns a page of the events of a run. If the event of the cursor is not there any more, because the
+// run has continued as new or was purged, the whole history is behind it.
+func (c *call) eventPage(ctx context.Context, id string, p *paging, data bool) (weft.Page[wire.Event], error) {
+	page, r := weft.Page[wire.Event]{Next: p.Cursor}, weft.PageRequest{Limit: p.limit(), Ascending: p.ascending()}
+	list := fmt.Sprintf("events:%s:%v", id, r.Ascending)
+	gone := false
+	if p.Cursor != "" {
 		var at eventCursor
-		if !openCursor(list, cursor, &at) {
-			return weft.Page[eventBody]{}, badCursor()
+		if !openCursor(list, p.Cursor, &at) {
+			return page, badCursor()
 		}
-		from = &place{at.Checkpoint, at.Position}
+		var err error
+		r.Cursor, err = c.eventAt(ctx, id, at)
+		if gone = errors.Is(err, storage.ErrNotFound); err != nil && !gone {
+			return page, err
+		}
 	}
-	page := weft.Page[eventBody]{Next: p.Cursor}
-	var err error
-	if ascending {
-		page.Data, page.HasMore, err = c.eventsUp(ctx, id, from, p.limit(), data)
-	} else {
-		page.Data, page.HasMore, err = c.eventsDown(ctx, id, from, p.limit(), data)
+	found, err := c.engine.Events(ctx, id, r)
+	if eventsGone(err) {
+		gone, r.Cursor = true, ""
+		found, err = c.engine.Events(ctx, id, r)
 	}
-	if err != nil || len(page.Data) == 0 {
+	if err != nil || len(found.Data) == 0 || gone && !r.Ascending {
 		return page, err
 	}
-	last := page.Data[len(page.Data)-1].at
-	page.Next, err = sealCursor(list, &eventCursor{last.checkpoint, last.position})
+	for i := range found.Data {
+		page.Data = append(page.Data, eventOf(c.who, &found.Data[i], data))
+	}
+	n := fit(page.Data)
+	page.Data, page.HasMore = page.Data[:n], found.HasMore || n < len(found.Data)
+	last, _ := journal.EventPlace(page.Data[len(page.Data)-1].EventID)
+	page.Next, err = sealCursor(list, &eventCursor{last.Checkpoint, last.Event})
 	return page, err
 }
 
-// eventsUp returns the first events behind a place, the oldest first, and whether there are more.
-func (c *call) eventsUp(ctx context.Context, id string, from *place, limit int, data bool) (events []eventBody, more bool, err error) {
-	_, history, err := c.history(ctx, id, from)
+// eventAt returns the id of the event at a place. The error is storage.ErrNotFound if its checkpoint is not there
+// any more.
+func (c *call) eventAt(ctx context.Context, id string, at eventCursor) (string, error) {
+	key := keys.Checkpoint(id, at.Checkpoint)
+	raw, err := c.store.Get(ctx, key)
 	if err != nil {
-		return nil, false, err
+		return "", err
 	}
+	e, _, err := journal.OpenEntry(&journal.Workflow{ID: id}, storage.Entry{Key: key, Value: raw})
+	return journal.EventID(e.Time, journal.Place{Checkpoint: at.Checkpoint, Event: at.Position}), err
+}
+
+// eventsGone reports whether an error says that events are not stored any more.
+func eventsGone(err error) bool {
+	_, gone := errors.AsType[*engine.EventsGoneError](err)
+	return gone
+}
+
+// fit returns how many of events, at least one, have no more bytes than a page may have.
+func fit(events []wire.Event) int {
 	size := 0
-	for cp, err := range history {
-		if err != nil {
-			return nil, false, err
-		}
-		for i := range cp.Events {
-			if from != nil && !(place{cp.Number, i}).after(*from) {
-				continue
-			}
-			e := eventOf(c.who, &cp, i, data)
-			size += e.size()
-			if len(events) == limit || size > maxPageBytes && len(events) > 0 {
-				return events, true, nil
-			}
-			events = append(events, e)
+	for i := range events {
+		if size += sizeOf(&events[i]); size > maxPageBytes && i > 0 {
+			return i
 		}
 	}
-	return events, false, nil
+	return len(events)
 }
 
-// eventsDown returns the last events before a place, the newest first, and whether there are more.
-func (c *call) eventsDown(ctx context.Context, id string, from *place, limit int, data bool) (events []eventBody, more bool, err error) {
-	_, history, err := c.history(ctx, id, nil)
-	if err != nil {
-		return nil, false, err
-	}
-	last := &newest{most: limit}
-reading:
-	for cp, err := range history {
-		if err != nil {
-			return nil, false, err
-		}
-		for i := range cp.Events {
-			if from != nil && !from.after(place{cp.Number, i}) {
-				break reading
-			}
-			last.add(eventOf(c.who, &cp, i, data))
-		}
-	}
-	slices.Reverse(last.events)
-	return last.events, last.dropped, nil
-}
-
-// newest has the last of the events that were added, in their order: as many as are one page.
-type newest struct {
-	most    int // events
-	events  []eventBody
-	size    int  // bytes of events
-	dropped bool // there were more
-}
-
-func (n *newest) add(e eventBody) {
-	n.events = append(n.events, e)
-	n.size += e.size()
-	for len(n.events) > n.most || n.size > maxPageBytes && len(n.events) > 1 {
-		n.size -= n.events[0].size()
-		n.events[0] = eventBody{} // so that its result is not kept
-		n.events, n.dropped = n.events[1:], true
-	}
-}
-
-// size is about how many bytes of JSON an event has.
-func (b *eventBody) size() int {
+// sizeOf is about how many bytes of JSON an event has.
+func sizeOf(b *wire.Event) int {
 	n := 400 + len(b.Result) + len(b.Name) + len(b.Reason) + len(b.Branch)
 	if b.Error != nil {
 		n += len(b.Error.Message) + len(b.Error.Code) + len(b.Error.Stack)
 	}
 	return n
-}
-
-// history returns a run's record, and its history from a place on, or from the beginning.
-func (c *call) history(ctx context.Context, id string, from *place) (*journal.Workflow, iter.Seq2[checkpoint.Checkpoint, error], error) {
-	wf, err := c.record(ctx, id)
-	if err != nil {
-		return nil, nil, err
-	}
-	if from == nil || from.checkpoint <= wf.Base {
-		return wf, c.engine.History(ctx, id), nil
-	}
-	if _, err := c.store.Get(ctx, keys.Checkpoint(id, from.checkpoint)); err != nil {
-		if errors.Is(err, storage.ErrNotFound) { // a place that this history does not have
-			return wf, c.engine.History(ctx, id), nil
-		}
-		return nil, nil, err
-	}
-	since := *wf
-	since.Base = from.checkpoint
-	return wf, wholeLife(ctx, c.store, wf, journal.History(ctx, c.store, &since)), nil
 }
 
 // record returns the record of a run.
@@ -218,26 +159,6 @@ func (p *Plane) record(ctx context.Context, id string) (*journal.Workflow, error
 		return nil, errNoRun()
 	}
 	return wf, err
-}
-
-// wholeLife yields a part of a history. An error of it is that there is no such run, if the run was
-// purged while it was read.
-func wholeLife(ctx context.Context, s storage.Storage, wf *journal.Workflow, history iter.Seq2[checkpoint.Checkpoint, error]) iter.Seq2[checkpoint.Checkpoint, error] {
-	return func(yield func(checkpoint.Checkpoint, error) bool) {
-		for cp, err := range history {
-			if err != nil {
-				switch now, e := journal.Load(ctx, s, wf.ID); {
-				case errors.Is(e, storage.ErrNotFound) || e == nil && now.Generation != wf.Generation:
-					err = errNoRun()
-				case e == nil && now.Life != wf.Life:
-					err = fmt.Errorf("%w: run has continued as new while its events were read; read again", engine.ErrBusy)
-				}
-			}
-			if !yield(cp, err) || err != nil {
-				return
-			}
-		}
-	}
 }
 
 // noSuchRun reports whether an error says that there is no such run.

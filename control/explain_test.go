@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/storage"
@@ -73,24 +74,20 @@ func TestWhatTheLedgerCannotKeep(t *testing.T) {
 	}
 }
 
-// A page of the newest events never holds more than a page.
-func TestNewestIsBounded(t *testing.T) {
-	n := &newest{most: 1000}
-	for i := range 100 {
-		e := eventBody{at: place{uint64(i), 0}}
-		e.Result = make(json.RawMessage, maxPageBytes/4)
-		n.add(e)
-		if n.size > maxPageBytes || len(n.events) > 4 || n.events[len(n.events)-1].at.checkpoint != uint64(i) {
-			t.Fatalf("after %d: %d events of %d bytes", i, len(n.events), n.size)
-		}
+// A page of events has no more bytes than a page may have, but one event at least.
+func TestPagesOfEventsAreBounded(t *testing.T) {
+	events := make([]wire.Event, 100)
+	for i := range events {
+		events[i].Result = make(json.RawMessage, maxPageBytes/4)
 	}
-	if !n.dropped {
-		t.Error("none was dropped")
+	if n := fit(events); n != 3 {
+		t.Errorf("%d events that have a quarter of a page each", n)
 	}
-	n.add(eventBody{Event: n.events[0].Event})
-	large := eventBody{}
-	large.Result = make(json.RawMessage, 2*maxPageBytes)
-	if n.add(large); len(n.events) != 1 {
-		t.Errorf("%d events beside one that is larger than a page", len(n.events))
+	events[0].Result = make(json.RawMessage, 2*maxPageBytes)
+	if n := fit(events); n != 1 {
+		t.Errorf("%d events, and the first one is larger than a page", n)
+	}
+	if n := fit(events[50:52]); n != 2 {
+		t.Errorf("%d of two events that fit", n)
 	}
 }

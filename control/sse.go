@@ -8,10 +8,12 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/weft-go/weft/internal/journal"
-	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/control/wire"
+	"github.com/weft-go/weft/engine"
 )
 
 // eventStream is the media type of server-sent events.
@@ -22,10 +24,9 @@ const (
 	mostStreams    = 100 // of a process
 	mostKeyStreams = 8   // of a key
 
-	streamPoll    = 500 * time.Millisecond // between two looks at the store
-	streamBeat    = 15 * time.Second       // between two comments
-	streamWrite   = 10 * time.Second       // for one write
-	streamBounded = 5 * time.Second        // of a stream whose writes cannot be bounded
+	streamBeat    = 15 * time.Second // between two comments
+	streamWrite   = 10 * time.Second // for one write
+	streamBounded = 5 * time.Second  // of a stream whose writes cannot be bounded
 )
 
 // accepts reports whether a client asks for a media type by its name.
@@ -42,69 +43,46 @@ func accepts(h http.Header, mediaType string) bool {
 	return false
 }
 
-// lastEventID returns the place behind which a client wants to continue, or nil.
-func lastEventID(h http.Header) (*place, error) {
-	values := h["Last-Event-Id"]
-	if len(values) == 0 || len(values) == 1 && values[0] == "" {
-		return nil, nil
+// lastEventID returns the id of the event behind which a client wants to continue, or "".
+func lastEventID(h http.Header) (string, error) {
+	switch values := h["Last-Event-Id"]; len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		return values[0], nil
 	}
-	at, ok := placeOf(values[0])
-	if len(values) > 1 || !ok {
-		return nil, invalid(issue{"Last-Event-ID", "is no id of an event"})
-	}
-	return &at, nil
+	return "", badEventID()
 }
 
-// place returns the place behind which a client wants to continue, or nil: also if the event that it
-// names is of a former life of the run, which has then been purged.
-func (c *call) place(ctx context.Context, id string) (*place, error) {
-	at, err := lastEventID(c.request.Header)
-	if err != nil || at == nil {
-		return nil, err
-	}
-	_, history, err := c.history(ctx, id, at)
-	if err != nil {
-		return nil, err
-	}
-	for cp, err := range history {
-		if err != nil {
-			return nil, err
-		}
-		if cp.Number == at.checkpoint && sameTime(eventID(cp.Time, *at), c.request.Header.Get("Last-Event-ID")) {
-			return at, nil
-		}
-		if cp.Number >= at.checkpoint {
-			break
-		}
-	}
-	return nil, nil
-}
+func badEventID() *problem { return invalid(issue{"Last-Event-ID", "is no id of an event"}) }
 
 // followEvents answers the events of a run behind Last-Event-ID, and then those to come, until the run
-// has ended. If nothing is left of a run that has ended, the answer is 204.
+// has ended. If that event is not there any more, because the run has continued as new or was purged, the
+// whole history is behind it. If nothing is left of a run that has ended, the answer is 204.
 func (c *call) followEvents(ctx context.Context, id string, data bool) (answer, error) {
-	at, err := c.place(ctx, id)
+	after, err := lastEventID(c.request.Header)
 	if err != nil {
 		return answer{}, err
 	}
-	wf, history, err := c.history(ctx, id, at)
+	wf, err := c.record(ctx, id) // before its events: if it has ended, they are the last ones
 	if err != nil {
 		return answer{}, err
 	}
-	if wf.Status.Terminal() {
-		left := false
-		for cp, err := range history {
-			if err != nil {
-				return answer{}, err
-			}
-			if at == nil || (place{cp.Number, len(cp.Events) - 1}).after(*at) {
-				left = true
-				break
-			}
-		}
-		if !left {
-			return answer{status: http.StatusNoContent}, nil
-		}
+	first := func() (weft.Page[weft.Event], error) {
+		return c.engine.Events(ctx, id, weft.PageRequest{Cursor: after, Limit: 1, Ascending: true})
+	}
+	left, err := first()
+	if eventsGone(err) {
+		after = ""
+		left, err = first()
+	}
+	switch {
+	case errors.Is(err, engine.ErrInvalid):
+		return answer{}, badEventID()
+	case err != nil:
+		return answer{}, err
+	case wf.Status.Terminal() && len(left.Data) == 0:
+		return answer{status: http.StatusNoContent}, nil
 	}
 	if err := c.enterStream(); err != nil {
 		return answer{}, err
@@ -121,7 +99,7 @@ func (c *call) followEvents(ctx context.Context, id string, data bool) (answer, 
 				ctx, cancel = context.WithTimeout(ctx, most)
 				defer cancel()
 			}
-			_ = c.follow(ctx, s, id, at, data) // the client connects again
+			_ = c.follow(ctx, s, id, after, data) // the client connects again
 		},
 	}, nil
 }
@@ -165,7 +143,7 @@ func (s *eventWriter) write(text string) error {
 	return s.control.Flush()
 }
 
-func (s *eventWriter) event(b *eventBody) error {
+func (s *eventWriter) event(b *wire.Event) error {
 	data, err := json.Marshal(b) // without line breaks
 	if err != nil {
 		return err
@@ -173,79 +151,61 @@ func (s *eventWriter) event(b *eventBody) error {
 	return s.write(fmt.Sprintf("id: %s\ndata: %s\n\n", b.EventID, data))
 }
 
-// follow writes the events of a run behind a place until the run has ended or ctx ends.
-func (c *call) follow(ctx context.Context, s *eventWriter, id string, at *place, data bool) error {
+// follow writes the events of a run behind one of them until the run has ended or ctx ends.
+func (c *call) follow(ctx context.Context, s *eventWriter, id, after string, data bool) error {
 	if err := s.write(": \n\n"); err != nil {
 		return err
 	}
-	look, beat := time.NewTicker(streamPoll), time.NewTicker(streamBeat)
-	defer look.Stop()
+	ctx, cancel := context.WithCancel(ctx)
+	events := make(chan *weft.Event)
+	var (
+		followed  error // when events is closed
+		following sync.WaitGroup
+	)
+	following.Go(func() {
+		defer close(events)
+		followed = c.sendEvents(ctx, id, after, events)
+	})
+	defer following.Wait()
+	defer cancel()
+	beat := time.NewTicker(streamBeat)
 	defer beat.Stop()
-	generation := ""
 	for {
-		wf, err := c.writeEvents(ctx, s, id, &at, data)
-		if err == nil && generation == "" {
-			generation = wf.Generation
+		select {
+		case e, more := <-events:
+			if !more {
+				if followed != nil && !noSuchRun(followed) {
+					return followed
+				}
+				return s.write("event: end\ndata: {}\n\n")
+			}
+			b := eventOf(c.who, e, data)
+			if err := s.event(&b); err != nil {
+				return err
+			}
+		case <-beat.C:
+			if err := s.write(": \n\n"); err != nil {
+				return err
+			}
 		}
-		if noSuchRun(err) || err == nil && (wf.Status.Terminal() || wf.Generation != generation) {
-			return s.write("event: end\ndata: {}\n\n")
-		}
-		if err != nil {
-			return err
-		}
-		for changed := false; !changed; {
+	}
+}
+
+// sendEvents sends the events of a run behind one of them until the run has ended or ctx ends.
+func (c *call) sendEvents(ctx context.Context, id, after string, to chan<- *weft.Event) (err error) {
+	for again := true; again; again = eventsGone(err) {
+		err = nil
+		for e, failed := range c.engine.Follow(ctx, id, after) {
+			if err = failed; err != nil {
+				break
+			}
 			select {
+			case to <- &e:
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-beat.C:
-				// The run may also have been purged meanwhile, so its record is read too.
-				if changed, err = true, s.write(": \n\n"); err != nil {
-					return err
-				}
-			case <-look.C:
-				if changed, err = c.hasEvents(ctx, id, at); err != nil {
-					return err
-				}
 			}
 		}
+		after = "" // if events are gone, a client gets those that there are
 	}
-}
-
-// writeEvents writes the events behind a place that there are now, and advances the place. It returns
-// the record of the run as it was before they were read: if it says that the run has ended, the last
-// of them was the end.
-func (c *call) writeEvents(ctx context.Context, s *eventWriter, id string, at **place, data bool) (*journal.Workflow, error) {
-	wf, history, err := c.history(ctx, id, *at)
-	if err != nil {
-		return nil, err
-	}
-	for cp, err := range history {
-		if err != nil {
-			return nil, err
-		}
-		for i := range cp.Events {
-			p := place{cp.Number, i}
-			if *at != nil && !p.after(**at) {
-				continue
-			}
-			e := eventOf(c.who, &cp, i, data)
-			if err := s.event(&e); err != nil {
-				return nil, err
-			}
-			*at = &p
-		}
-	}
-	return wf, nil
-}
-
-// hasEvents reports whether a run has a checkpoint after that of a place.
-func (c *call) hasEvents(ctx context.Context, id string, at *place) (bool, error) {
-	from := uint64(0)
-	if at != nil {
-		from = at.checkpoint + 1
-	}
-	r := keys.Checkpoints(id, from)
-	r.Limit = 1
-	found, err := c.store.Scan(ctx, r)
-	return len(found) > 0, err
+	return err
 }

@@ -97,6 +97,9 @@ type (
 	// Page is a part of a list. See [weft.Page].
 	Page[T any] = weft.Page[T]
 
+	// Event is something that a run learnt, at its place in the history. See [weft.Event].
+	Event = weft.Event
+
 	// SignalInfo describes a signal that was accepted and is not consumed. See
 	// [weft.SignalInfo].
 	SignalInfo = weft.SignalInfo
@@ -334,6 +337,9 @@ type (
 
 	// NoValueError: a workflow has not published a value. See [weft.NoValueError].
 	NoValueError = weft.NoValueError
+
+	// EventsGoneError: events are not stored any more. See [weft.EventsGoneError].
+	EventsGoneError = weft.EventsGoneError
 
 	// RejectedError: a workflow has refused an update. See [weft.RejectedError].
 	RejectedError = weft.RejectedError

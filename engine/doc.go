@@ -100,7 +100,7 @@ package engine
 //   - internal/payload: codecs, digests, and the checks of sizes and names.
 //   - internal/waiting: the error of a call that could not finish. internal/trail: which
 //     entries the poll need not read again. internal/export: the format of exported
-//     histories.
+//     histories. internal/follow: who follows the events of a run.
 //   - internal/journal: the records of a workflow and the conditions of its commits.
 //     internal/acceptance: the records of signals. internal/reconcile: what follows an
 //     attempt of unknown outcome.
@@ -143,6 +143,8 @@ package engine
 //   - One that removes workflows older than their retention, while there are any (retention, duty),
 //     and up to 16 that read and archive them for it. One for each call of Config.Archive (admin,
 //     archive), which is abandoned like other user code.
+//   - One watches the history for each call of Follow (admin, events), if the store is a
+//     storage.Watcher. Follow waits for it.
 //   - One measures the scheduling delay of goroutines (limits, gate, probe), while attempts
 //     wait to start or more than a few are in progress.
 //   - Timers: the ends of attempts and of verifier calls, heartbeats, rates of activities,

@@ -8,6 +8,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/weft-go/weft/internal/admin"
+	"github.com/weft-go/weft/internal/follow"
 	"github.com/weft-go/weft/internal/intake"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/limits"
@@ -91,7 +92,8 @@ func New(c Config) (*Engine, error) {
 	if c.Ownership == OwnershipSingleOwner {
 		e.Store = newSerial(c.Storage)
 	}
-	e.Store = told(waiting.Store{Storage: e.Store, Closing: e.Closing}, e.Events.Committed)
+	hub := new(follow.Hub)
+	e.Store = told(waiting.Store{Storage: follow.Store{Storage: e.Store, Hub: hub}, Closing: e.Closing}, e.Events.Committed)
 	for _, codec := range c.Codecs {
 		e.Codecs.ByName[codec.Name()] = codec
 	}
@@ -104,7 +106,9 @@ func New(c Config) (*Engine, error) {
 	if err := worker.SettleMode(ctx, e.Store, c.Ownership); err != nil {
 		return nil, err
 	}
-	return assemble(e, c, limits.NewGate(c.MaxActivities, c.LeaseTTL, c.Logger)), nil
+	eng := assemble(e, c, limits.NewGate(c.MaxActivities, c.LeaseTTL, c.Logger))
+	eng.admin.Hub = hub
+	return eng, nil
 }
 
 // makeID returns a new ULID with the time now. A time outside the range of a ULID, such

@@ -61,6 +61,43 @@ func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Ch
 	return e.admin.History(ctx, id)
 }
 
+// Events returns a page of the events in the history of a workflow's present life, the newest first, or the
+// oldest first with r.Ascending. To read on, call Events again with the same Ascending, and with Page.Next as
+// the Cursor, while Page.HasMore is true. A Cursor is the ID of an event, and the page begins behind it. The page
+// also ends before its events are larger than 4 MiB. It takes about as long wherever it is in the history.
+//
+// What a reset goes back to before stays in the history, and so it is among the events. Errors:
+// ErrInvalid for a Limit or a Cursor that cannot be; an *EventsGoneError if the history does not have the
+// event of the Cursor, or not any more; ErrNotFound; ErrBusy if the workflow continues as new again and again
+// meanwhile; ErrClosed; storage.ErrCorrupt for a missing or damaged checkpoint; the store's.
+func (e *Engine) Events(ctx context.Context, id string, r PageRequest) (Page[Event], error) {
+	return e.admin.Events(ctx, id, r)
+}
+
+// Follow yields the events of a workflow behind the one whose ID is after, or from the first of its present
+// life if after is "". When it has yielded what there is, it waits for more. The sequence ends when the workflow
+// has ended and all of its events were yielded. It misses none and yields none twice, also if the caller goes on
+// with the ID of the last event that it got, in another process or after a restart.
+//
+// The sequence follows the workflow into its next life if it continues as new, and past a retry or a reset, if
+// that comes before the sequence has ended. What a reset goes back to before is not taken back, and is not
+// yielded again: the event of the reset follows. After a retry or a reset of a workflow that had ended, Follow
+// with the last ID yields what came since.
+//
+// An event of this engine is yielded at once. One of another process is yielded when the store says that there
+// is something, if it is a storage.Watcher, or within Config.PollInterval. A caller that takes its time delays
+// nobody else.
+//
+// An error ends the sequence. An *EventsGoneError means that events were lost to this caller, because a
+// workflow that continues as new removes the history of the life before. While this engine executes the
+// workflow, that happens only to a caller that is a thousand checkpoints or a MiB behind, and after a commit
+// whose outcome was unknown at first. ErrNotFound means that there is no such workflow, or that it was purged
+// before its last event was yielded. If ctx ends, the error is an *InterruptedError. Others: ErrInvalid for an
+// after that is no ID of an event, ErrClosed, storage.ErrCorrupt, the store's.
+func (e *Engine) Follow(ctx context.Context, id, after string) iter.Seq2[Event, error] {
+	return e.admin.Follow(ctx, id, after)
+}
+
 // Signals yields the signals of a workflow that are not consumed, also after the workflow
 // has ended. First come the accepted ones, in the order of acceptance, then those whose
 // acceptance is indeterminate. An error ends the sequence: ErrNotFound, ErrInvalid,

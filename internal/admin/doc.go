@@ -1,5 +1,5 @@
 // Package admin does what clients and operators ask for about workflows that exist (result,
-// payloads, cancel, terminate, resolve, resume, signals, purge, delete, protect, archive, inspect,
+// payloads, events, cancel, terminate, resolve, resume, signals, purge, delete, protect, archive, inspect,
 // export, replay_check, rehearse),
 // about engines (engines), deployments (deployment) and the store (restored).
 //

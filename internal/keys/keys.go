@@ -51,6 +51,9 @@ func Checkpoint(id string, n uint64) []byte {
 	return appendNumber(append(key("wf:", id), ":ckpt:"...), n, numberDigits)
 }
 
+// CheckpointsOf is what the keys of a workflow's checkpoints begin with.
+func CheckpointsOf(id string) []byte { return append(key("wf:", id), ":ckpt:"...) }
+
 // Checkpoints is the range of a workflow's checkpoints, starting at number from.
 func Checkpoints(id string, from uint64) storage.Range {
 	r := storage.Prefix(append(key("wf:", id), ":ckpt:"...))

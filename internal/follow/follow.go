@@ -1,0 +1,148 @@
+package follow
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+
+	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/storage"
+)
+
+// What a Hub keeps of one log at most, but for the entry that was appended last.
+const (
+	mostKept  = 1000    // entries
+	mostBytes = 1 << 20 // of their values
+)
+
+// A Hub knows who follows which log. The zero Hub is ready to use.
+type Hub struct {
+	followers atomic.Int64 // so that a commit costs nothing while there are none
+
+	mu   lock.Mutex
+	logs map[string]*log // by the prefix of their keys
+}
+
+// A log is followed by somebody.
+type log struct {
+	followers map[*Follower]bool
+	kept      []storage.Entry // what was appended last, in order
+	bytes     int             // of the values of kept
+}
+
+// A Follower follows one log.
+type Follower struct {
+	hub    *Hub
+	prefix string
+	some   chan struct{}
+}
+
+// Follow begins to follow the log whose keys are prefix and a number. Call Close at the end.
+func (h *Hub) Follow(prefix []byte) *Follower {
+	f := &Follower{hub: h, prefix: string(prefix), some: make(chan struct{}, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.logs == nil {
+		h.logs = map[string]*log{}
+	}
+	l := h.logs[f.prefix]
+	if l == nil {
+		l = &log{followers: map[*Follower]bool{}}
+		h.logs[f.prefix] = l
+	}
+	l.followers[f] = true
+	h.followers.Add(1)
+	return f
+}
+
+// Close ends f.
+func (f *Follower) Close() {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	l := f.hub.logs[f.prefix]
+	delete(l.followers, f)
+	if len(l.followers) == 0 {
+		delete(f.hub.logs, f.prefix)
+	}
+	f.hub.followers.Add(-1)
+}
+
+// Some receives after something may have been appended to the log.
+func (f *Follower) Some() <-chan struct{} { return f.some }
+
+// Nudge has Some receive.
+func (f *Follower) Nudge() {
+	select {
+	case f.some <- struct{}{}:
+	default:
+	}
+}
+
+// Kept returns the value of a key of the log, if it was appended lately by a Store of the Hub. It may have
+// been deleted since.
+func (f *Follower) Kept(key []byte) (value []byte, ok bool) {
+	f.hub.mu.Lock()
+	defer f.hub.mu.Unlock()
+	kept := f.hub.logs[f.prefix].kept
+	i := slices.IndexFunc(kept, func(e storage.Entry) bool { return bytes.Equal(e.Key, key) })
+	if i < 0 {
+		return nil, false
+	}
+	return kept[i].Value, true
+}
+
+// tell tells of a batch that was committed. If certain is false, nobody knows whether it was.
+func (h *Hub) tell(ops []storage.Op, certain bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range ops {
+		if o.Kind != storage.PutOp {
+			continue
+		}
+		l := h.logs[string(o.Key[:bytes.LastIndexByte(o.Key, ':')+1])]
+		if l == nil {
+			continue
+		}
+		if certain {
+			l.keep(storage.Entry{Key: bytes.Clone(o.Key), Value: bytes.Clone(o.Value)})
+		}
+		for f := range l.followers {
+			f.Nudge()
+		}
+	}
+}
+
+func (l *log) keep(e storage.Entry) {
+	l.kept = append(l.kept, e)
+	l.bytes += len(e.Value)
+	for len(l.kept) > mostKept || l.bytes > mostBytes && len(l.kept) > 1 {
+		l.bytes -= len(l.kept[0].Value)
+		l.kept[0] = storage.Entry{} // so that it is not held
+		l.kept = l.kept[1:]
+	}
+}
+
+// A Store tells a Hub of its commits.
+type Store struct {
+	storage.Storage
+	Hub *Hub
+}
+
+// Unwrap returns the store that s is on.
+func (s Store) Unwrap() storage.Storage { return s.Storage }
+
+// Commit is storage.Storage.Commit.
+func (s Store) Commit(ctx context.Context, b storage.Batch) error {
+	err := s.Storage.Commit(ctx, b)
+	if s.Hub.followers.Load() > 0 && !refused(err) {
+		s.Hub.tell(b.Ops, err == nil)
+	}
+	return err
+}
+
+// refused reports whether nothing of a batch was applied.
+func refused(err error) bool {
+	return errors.Is(err, storage.ErrConflict) || errors.Is(err, storage.ErrInvalidBatch) || errors.Is(err, errors.ErrUnsupported)
+}
