@@ -716,8 +716,8 @@ func TestUpdatesOfAReset(t *testing.T) {
 		})
 		call := func(c engine.Client, id string, n int, want string) {
 			t.Helper()
-			if got, err := double.Call(ctx, c, "o", n, by(id)); got != want || err != nil {
-				t.Errorf("update %s: %q, %v, want %q", id, got, err, want)
+			if got, err := double.Call(patient(t, time.Minute), c, "o", n, by(id)); got != want || err != nil {
+				t.Fatalf("update %s: %q, %v, want %q", id, got, err, want)
 			}
 		}
 		p := boot(t, s, wf, leases)
@@ -726,7 +726,7 @@ func TestUpdatesOfAReset(t *testing.T) {
 		for i := range 4 {
 			call(p, fmt.Sprint(i+1), i+1, fmt.Sprint(i+1))
 		}
-		if _, err := double.Call(ctx, p, "o", -1, by("no")); !errors.Is(err, engine.ErrRejected) {
+		if _, err := double.Call(patient(t, time.Minute), p, "o", -1, by("no")); !errors.Is(err, engine.ErrRejected) {
 			t.Errorf("refused update: %v", err)
 		}
 		send(t, yes, p, "o", "v", "v")
@@ -758,12 +758,12 @@ func TestUpdatesOfAReset(t *testing.T) {
 				t.Errorf("before %s: expire %q", c.before, got)
 			}
 			intact(t, s)
-			if _, err := double.Call(ctx, client, "o", 7, by("4")); !errors.Is(err, engine.ErrMismatch) {
+			if _, err := double.Call(patient(t, time.Minute), client, "o", 7, by("4")); !errors.Is(err, engine.ErrMismatch) {
 				t.Errorf("before %s: another input: %v, want ErrMismatch", c.before, err)
 			}
 			waits := make(chan string, 1)
 			go func() {
-				got, err := double.Call(ctx, client, "o", 4, by("4"))
+				got, err := double.Call(patient(t, time.Minute), client, "o", 4, by("4"))
 				waits <- fmt.Sprint(got, err)
 			}()
 			time.Sleep(time.Second)
@@ -780,7 +780,7 @@ func TestUpdatesOfAReset(t *testing.T) {
 			if got := strings.Join(order, " "); got != "1 2 3 4" {
 				t.Errorf("before %s: executed in the order %s", c.before, got)
 			}
-			if _, err := double.Call(ctx, p, "o", -1, by("no")); !errors.Is(err, engine.ErrRejected) {
+			if _, err := double.Call(patient(t, time.Minute), p, "o", -1, by("no")); !errors.Is(err, engine.ErrRejected) {
 				t.Errorf("before %s: refused update: %v", c.before, err)
 			}
 			if got := result(t, wf.Handle(p, "o")); got != "v" {
@@ -836,18 +836,18 @@ func TestUpdatesOfAResetAfterTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, before := range []string{"u1", "u1~1.1"} {
-			if _, err := slow.Call(ctx, p, "killed", 1, by("1")); before == "u1" && !errors.Is(err, engine.ErrTerminated) {
+			if _, err := slow.Call(patient(t, time.Hour), p, "killed", 1, by("1")); before == "u1" && !errors.Is(err, engine.ErrTerminated) {
 				t.Errorf("terminated: %v", err)
 			}
 			reset(t, p, "killed", before)
-			if got, err := slow.Call(ctx, p, "killed", 1, by("1")); got != 1 || err != nil {
+			if got, err := slow.Call(patient(t, time.Hour), p, "killed", 1, by("1")); got != 1 || err != nil {
 				t.Errorf("after the reset to %s: %d, %v", before, got, err)
 			}
 			whole(t, s)
 		}
 		h := start(t, wf, p, "old", "")
 		for n := range 2 {
-			if got, err := slow.Call(ctx, p, "old", n, by(fmt.Sprint(n))); got != n || err != nil {
+			if got, err := slow.Call(patient(t, time.Hour), p, "old", n, by(fmt.Sprint(n))); got != n || err != nil {
 				t.Fatalf("answered %d, %v", got, err)
 			}
 		}
@@ -863,7 +863,7 @@ func TestUpdatesOfAResetAfterTheEnd(t *testing.T) {
 			}
 			reset(t, p, "old", before)
 			for n := range 2 {
-				if got, err := slow.Call(ctx, p, "old", n, by(fmt.Sprint(n))); got != n || err != nil && !errors.Is(err, engine.ErrTerminal) {
+				if got, err := slow.Call(patient(t, time.Hour), p, "old", n, by(fmt.Sprint(n))); got != n || err != nil && !errors.Is(err, engine.ErrTerminal) {
 					t.Errorf("after the reset to %s: %d, %v", before, got, err)
 				}
 			}
