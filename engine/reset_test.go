@@ -683,6 +683,50 @@ func TestResetIsRefused(t *testing.T) {
 	})
 }
 
+// OPS-8: what an earlier life has left undone is no operation of the present one.
+func TestResetToAnOperationOfAnEarlierLife(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		slow := &activity.Activity[string, string]{Name: "slow", Run: func(ctx context.Context, s string) (string, error) {
+			select {
+			case <-ctx.Done():
+				return "", ctx.Err()
+			case <-time.After(time.Minute):
+				return s, nil
+			}
+		}}
+		wf := &engine.Workflow[string, string]{Name: "wf", Func: func(run *engine.Run, in string) (string, error) {
+			if in == "first" {
+				slow.Go(run, in) // 1
+				return "", errors.Join(run.Sleep(time.Second), engine.ContinueAsNew(run, "second"))
+			}
+			return in, run.Sleep(time.Second) // 3
+		}}
+		p := boot(t, s, wf, leases)
+		h := start(t, wf, p, "o", "first")
+		if got := result(t, h); got != "second" {
+			t.Fatalf("result %q", got)
+		}
+		givenUp := slices.ContainsFunc(historyOf(t, p.Engine, "o")[0].Events, func(e checkpoint.Event) bool {
+			return e.Kind == checkpoint.KindGivenUp && e.Operation == "1"
+		})
+		if !givenUp {
+			t.Fatalf("operation 1 was not given up: %v", kinds(historyOf(t, p.Engine, "o")))
+		}
+		for _, before := range []string{"1", "2"} {
+			if err := p.Reset(ctx, "o", before, audit); !errors.Is(err, engine.ErrNotFound) {
+				t.Errorf("reset to before %s, which is of the life before: %v, want ErrNotFound", before, err)
+			}
+		}
+		reset(t, p, "o", "3")
+		if got := result(t, h); got != "second" {
+			t.Errorf("result %q after a reset", got)
+		}
+		p.stop(t)
+	})
+}
+
 // OPS-2, OPS-3: updates that were accepted behind the point are pending again, in their order, and are answered anew,
 // under other ids. One that was accepted before the point and answered behind it is answered anew. Those
 // who ask for an answer wait for it.

@@ -142,6 +142,12 @@ func (s *simulation) plain(ctx context.Context, h *host, v int) (int, error) {
 	return v, nil
 }
 
+// effectKey names an effect. After a reset an operation begins again under another id, and so does a child: each has
+// the effect again.
+func effectKey(id, operation, key string) string {
+	return fmt.Sprint(key, " of ", operation, " of ", id)
+}
+
 // effect is the work of an activity with a key: it has its effect at most once where
 // it asks before it tries again.
 func (s *simulation) effect(ctx context.Context, h *host, v int, fenced, once bool) (int, error) {
@@ -157,7 +163,7 @@ func (s *simulation) effect(ctx context.Context, h *host, v int, fenced, once bo
 	}
 	s.laws.mu.Lock()
 	defer s.laws.mu.Unlock()
-	key := i.IdempotencyKey
+	key := effectKey(i.WorkflowID, i.Operation, i.IdempotencyKey)
 	if fenced {
 		if i.FencingToken < s.ledger.seen[key] {
 			s.meet("stale tokens refused")
@@ -189,7 +195,7 @@ func (s *simulation) verify(ctx context.Context, v int, fenced bool) (activity.V
 	}
 	s.laws.mu.Lock()
 	defer s.laws.mu.Unlock()
-	key := i.IdempotencyKey
+	key := effectKey(i.WorkflowID, i.Operation, i.IdempotencyKey)
 	s.ledger.asked[key]++
 	s.meet("verifiers asked")
 	if fenced {
@@ -300,6 +306,6 @@ func (s *simulation) definitions(h *host) (work *engine.Workflow[shift, []string
 // sleep is the k-th of a run.
 func (s *simulation) sleep(run *engine.Run, k, ms int) error {
 	d := time.Duration(5*ms)*time.Millisecond + 613*time.Microsecond
-	s.laws.sleeps(run.ID(), k, run.Now().Add(d))
+	s.laws.sleeps(run.ID(), k, run.Now(), d)
 	return run.Sleep(d)
 }

@@ -421,7 +421,8 @@ func (r *reading) on(ctx context.Context, s storage.Storage, wf *journal.Workflo
 			continue
 		}
 		for i, ev := range c.Events {
-			if p := (journal.Place{Checkpoint: c.Number, Event: i}); !wf.PassedOver(p) {
+			former := wf.Life > 0 && c.Number == wf.Base && ev.Kind == checkpoint.KindGivenUp // by the life before
+			if p := (journal.Place{Checkpoint: c.Number, Event: i}); !former && !wf.PassedOver(p) {
 				r.take(c, p, ev)
 			}
 		}
