@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -680,6 +681,43 @@ func TestResetIsRefused(t *testing.T) {
 		if _, err := outcome(h); err == nil {
 			t.Error("it has not failed again")
 		}
+	})
+}
+
+// AC4: if another engine resets a run, its owner executes it again when the attempts of the former
+// execution have returned.
+func TestResetByAnotherEngineWaitsForAttempts(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		var attempts, running atomic.Int64
+		slow := &activity.Activity[string, string]{Name: "slow", Run: func(_ context.Context, s string) (string, error) { // ignores cancellation
+			attempts.Add(1)
+			if running.Add(1) > 1 {
+				t.Error("two attempts of an operation run at the same time")
+			}
+			defer running.Add(-1)
+			time.Sleep(20 * time.Second)
+			return s, nil
+		}}
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			v := slow.Go(run, "slow") // 1
+			for range 2 {
+				if _, err := engine.Step(run, "step", func(context.Context) (int, error) { return 0, nil }); err != nil {
+					return "", err
+				}
+			}
+			return v.Get(run)
+		})
+		p := boot(t, s, wf, leases)
+		h := start(t, wf, p, "o", "")
+		time.Sleep(5 * time.Second)
+		reset(t, made(t, s), "o", "3")
+		if got := result(t, h); got != "slow" || attempts.Load() != 2 {
+			t.Errorf("result %q after %d attempts, want 2", got, attempts.Load())
+		}
+		whole(t, s)
+		p.stop(t)
 	})
 }
 

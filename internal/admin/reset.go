@@ -83,12 +83,10 @@ func (e *Admin) resetWorkflow(ctx context.Context, id, before string, by weft.Ac
 	}
 	e.Log.Info("weft: workflow is reset", "workflow", id, "operation", before, "by", by.Name, "why", by.Reason)
 	if driven != nil {
-		driven.Cancel(errReset)
+		driven.Cancel(run.ErrReset)
 	}
 	return nil
 }
-
-var errReset = errors.New("engine: run was reset")
 
 func checkOperation(id string) error {
 	if id == "" {
