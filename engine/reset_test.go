@@ -684,7 +684,7 @@ func TestResetIsRefused(t *testing.T) {
 	})
 }
 
-// AC4: if another engine resets a run, its owner executes it again when the attempts of the former
+// OPS-2: if another engine resets a run, its owner executes it again when the attempts of the former
 // execution have returned.
 func TestResetByAnotherEngineWaitsForAttempts(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
