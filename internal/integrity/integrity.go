@@ -7,7 +7,7 @@
 //   - Each workflow that was not purged has exactly the entries in lists (ix, ls, ll, lp, la) that
 //     follow from its record, and the lists have nothing else.
 //   - A workflow that has ended has an output, and one that has not has none, unless an
-//     operator resumed it after a failure.
+//     operator resumed or reset it after an end, in this life or an earlier one.
 //   - A workflow that has not ended has an owner if and only if there is a held entry with
 //     both. The entry by which a workflow without an owner is found exists.
 //   - A slot of a queue is occupied by the workflow that says so, and the line of a queue has
@@ -244,7 +244,7 @@ func (c *checked) workflow(e entry) {
 	switch has := c.has(keys.Output(wf.ID)); {
 	case wf.Status.Terminal() && !has:
 		c.wrong(e.Key, "it is %s, and has no output", wf.Status)
-	case !wf.Status.Terminal() && has && len(wf.Retries)+len(wf.Resets) == 0:
+	case !wf.Status.Terminal() && has && len(wf.Retries)+len(wf.Resets) == 0 && wf.Life == 0:
 		c.wrong(e.Key, "it is %s, and has an output", wf.Status)
 	}
 	if wf.Status.Terminal() {
