@@ -19,6 +19,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -64,6 +65,7 @@ type lawful struct {
 	places map[string]uint64 // of signals in the inbox, by name and ID
 	set    map[string]uint64 // the checkpoint with which a value was published, by name
 	fenced map[*opening]bool // hosts from which a reset has taken the run
+	closed map[string]bool   // hooks, by the name of their signals
 	former map[string]bool   // operations that were begun again under another id
 	resets []time.Time       // when it was reset
 }
@@ -98,7 +100,7 @@ func (l *laws) of(id string) *lawful {
 			outcomes: map[string]bool{}, intents: map[string]checkpoint.Event{}, leaves: map[string]uint64{},
 			accepted: map[string][]string{}, consumed: map[string]int{}, waiting: map[string]bool{},
 			running: map[string]bool{}, begun: map[string]bool{},
-			places: map[string]uint64{}, set: map[string]uint64{}, fenced: map[*opening]bool{}, former: map[string]bool{},
+			places: map[string]uint64{}, set: map[string]uint64{}, fenced: map[*opening]bool{}, former: map[string]bool{}, closed: map[string]bool{},
 		}
 	}
 	return l.runs[id]
@@ -173,6 +175,10 @@ func (l *laws) applied(o *opening, b storage.Batch, was map[string][]byte) {
 				continue
 			}
 			l.run(touch(parts[1]), op, len(parts), there, gone)
+		case "hook", "hres":
+			l.hook(op, parts, there, gone)
+		case "hk":
+			touch(parts[1]).closed[signal.HookPrefix+parts[2]] = gone
 		case "sigres", "inbox", "sig":
 			l.signal(touch(parts[1]), op, parts, there, gone)
 		}
@@ -295,9 +301,28 @@ func (l *laws) signal(t *touched, op storage.Op, parts []string, there, gone boo
 	}
 }
 
+// hook takes in a change of who has a token, and of the answer to a resume.
+func (l *laws) hook(op storage.Op, parts []string, there, gone bool) {
+	switch {
+	case parts[0] == "hres" && (there || gone):
+		l.wrong("a resume of %s is accepted again, or forgotten", parts[2])
+	case parts[0] == "hres" || gone:
+	case there:
+		a, err := journal.OpenHookAddress(storage.Entry{Key: op.Key, Value: op.Value})
+		if err != nil {
+			l.wrong("%v", err)
+		} else if run := l.of(a.WorkflowID); len(run.resets) == 0 {
+			l.wrong("a token of %s is taken, which another hook has", a.WorkflowID)
+		}
+	}
+}
+
 // waits judges that what was accepted waits in the store, or was received.
 func (l *laws) waits(run *lawful) {
 	for name, ids := range run.accepted {
+		if run.closed[name] {
+			continue // what waits in a hook goes with it
+		}
 		for i, id := range ids {
 			if stored, done := run.waiting[name+"/"+id], i < run.consumed[name]; stored == done {
 				l.wrong("SG2, SG4: signal %s/%s: it waits: %v, it was received: %v", name, id, stored, done)

@@ -340,7 +340,7 @@ func (s *simulation) employ() {
 			for again := range 1 + s.dice.IntN(2) {
 				s.client(fmt.Sprint(id, " word ", n, again), after+time.Duration(s.dice.IntN(800))*time.Millisecond, func(ctx context.Context, e *engine.Engine) error {
 					a, err := word.Send(ctx, e, id, fmt.Sprint("heard ", n), &signal.Options{ID: fmt.Sprint(n)})
-					if errors.Is(err, engine.ErrTerminal) && s.mayGoBack(id) {
+					if errors.Is(err, engine.ErrTerminal) && !s.hasEnded(id) {
 						return errLater
 					}
 					if err != nil {
@@ -356,6 +356,11 @@ func (s *simulation) employ() {
 					}
 					return nil
 				})
+			}
+		}
+		for _, c := range cs {
+			if c.Do == "hook" {
+				s.pay(id, c.V, after+time.Duration(s.dice.IntN(800))*time.Millisecond)
 			}
 		}
 		if s.dice.IntN(3) == 0 {
@@ -423,6 +428,48 @@ func (s *simulation) inquire(id string, v int, after time.Duration) {
 	}
 }
 
+// pay has two clients resume a hook of a run, with one ID. They get the same answer. A reset of the run closes the
+// hook with what it got, so they go on with other IDs until such a run has ended.
+func (s *simulation) pay(id string, v int, after time.Duration) {
+	answers := map[string]signal.Accepted{} // by ID
+	for again := range 2 {
+		tries := 0
+		s.client(fmt.Sprint(id, " pay ", v, again), after, func(ctx context.Context, e *engine.Engine) error {
+			signalID := fmt.Sprint("payment ", tries)
+			a, err := invoices.Resume(ctx, e, invoice(v), paidFor(v), &signal.Options{ID: signalID})
+			if err != nil {
+				if (errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrTerminal)) && s.hasEnded(id) {
+					return nil
+				}
+				return fmt.Errorf("%v", err) // it may be open later
+			}
+			s.meet("hooks resumed")
+			s.laws.mu.Lock()
+			defer s.laws.mu.Unlock()
+			if first, repeated := answers[signalID]; repeated && canonical(a) != first {
+				s.laws.wrong("WLD-H5: a resume of %s is answered %+v and then %+v", invoice(v), first, a)
+			}
+			answers[signalID] = canonical(a)
+			if run := s.laws.runs[id]; s.reset[id] && run.ended == "" {
+				tries++
+				return errLater
+			}
+			return nil
+		})
+	}
+}
+
+// hasEnded reports whether a run has come to its last end: no reset may follow.
+func (s *simulation) hasEnded(id string) bool {
+	s.mu.Lock()
+	resets := s.resets[id]
+	s.mu.Unlock()
+	s.laws.mu.Lock()
+	defer s.laws.mu.Unlock()
+	run := s.laws.runs[id]
+	return resets == 0 && run != nil && run.ended != ""
+}
+
 // goBack has an operator reset a run, or a child of it, to before one of its operations.
 func (s *simulation) goBack(id, name string, after time.Duration) {
 	s.client(name, after, func(ctx context.Context, e *engine.Engine) error {
@@ -451,13 +498,6 @@ func (s *simulation) goBack(id, name string, after time.Duration) {
 }
 
 var errLater = errors.New("later")
-
-// mayGoBack reports whether a run may still be reset: then its end is not the last.
-func (s *simulation) mayGoBack(id string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.resets[id] > 0
-}
 
 // A begunOperation is one that an operator sees in a history.
 type begunOperation struct{ id, child string }
