@@ -22,6 +22,7 @@ import (
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/sqlite"
+	"github.com/weft-go/weft/storage/storagetest"
 )
 
 var paid = &signal.Hook[string]{Name: "paid"}
@@ -1020,5 +1021,68 @@ func TestReplayOfHooks(t *testing.T) {
 			t.Error("a replay has written something")
 		}
 		p.stop(t)
+	})
+}
+
+// A beforehand store calls a function before each commit.
+type beforehand struct {
+	storage.Storage
+	before func(storage.Batch)
+}
+
+func (s *beforehand) Commit(ctx context.Context, b storage.Batch) error {
+	s.before(b)
+	return s.Storage.Commit(ctx, b)
+}
+
+func (s *beforehand) Unwrap() storage.Storage { return s.Storage }
+
+// An engine that shuts down when a run has asked to open a hook, or to dispose of one, leaves the run to the
+// next engine. The commit is refused because an operator has labelled the run, and not tried again.
+func TestHookWhenTheEngineShutsDown(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			h, err := paid.Open(run, &signal.HookOptions{Token: run.ID()})
+			if err == nil {
+				err = run.Sleep(time.Second)
+			}
+			if err == nil {
+				err = h.Dispose(run)
+			}
+			return "done", err
+		})
+		for _, kind := range []storage.OpKind{storage.PutOp, storage.DeleteOp} {
+			id := fmt.Sprint("run", kind)
+			operator := made(t, s)
+			var p *process
+			var once sync.Once
+			b := &beforehand{Storage: s}
+			b.before = func(b storage.Batch) {
+				if !slices.ContainsFunc(b.Ops, func(o storage.Op) bool {
+					return o.Kind == kind && bytes.HasPrefix(o.Key, []byte("hook:"))
+				}) {
+					return
+				}
+				once.Do(func() {
+					if err := operator.Label(ctx, id, map[string]string{"seen": "yes"}, audit); err != nil {
+						t.Error(err)
+					}
+					p.end()
+					time.Sleep(time.Millisecond)
+				})
+			}
+			p = bootOn(t, storagetest.NewFaulty(b, nil), wf, leases)
+			start(t, wf, p, id, "")
+			time.Sleep(10 * time.Second)
+			p.stop(t)
+			next := boot(t, s, wf, leases)
+			if got, err := outcome(wf.Handle(next, id)); got != "done" || err != nil {
+				t.Errorf("%v of a token refused: result %q, %v", kind, got, err)
+			}
+			whole(t, s)
+			next.stop(t)
+		}
 	})
 }

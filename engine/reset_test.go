@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -683,6 +684,87 @@ func TestResetIsRefused(t *testing.T) {
 	})
 }
 
+// OPS-2: if another engine resets a run, its owner executes it again when the attempts of the former
+// execution have returned.
+func TestResetByAnotherEngineWaitsForAttempts(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		var attempts, running atomic.Int64
+		slow := &activity.Activity[string, string]{Name: "slow", Run: func(_ context.Context, s string) (string, error) { // ignores cancellation
+			attempts.Add(1)
+			if running.Add(1) > 1 {
+				t.Error("two attempts of an operation run at the same time")
+			}
+			defer running.Add(-1)
+			time.Sleep(20 * time.Second)
+			return s, nil
+		}}
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			v := slow.Go(run, "slow") // 1
+			for range 2 {
+				if _, err := engine.Step(run, "step", func(context.Context) (int, error) { return 0, nil }); err != nil {
+					return "", err
+				}
+			}
+			return v.Get(run)
+		})
+		p := boot(t, s, wf, leases)
+		h := start(t, wf, p, "o", "")
+		time.Sleep(5 * time.Second)
+		reset(t, made(t, s), "o", "3")
+		if got := result(t, h); got != "slow" || attempts.Load() != 2 {
+			t.Errorf("result %q after %d attempts, want 2", got, attempts.Load())
+		}
+		whole(t, s)
+		p.stop(t)
+	})
+}
+
+// OPS-8: what an earlier life has left undone is no operation of the present one.
+func TestResetToAnOperationOfAnEarlierLife(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer func() { s.Close() }()
+		slow := &activity.Activity[string, string]{Name: "slow", Run: func(ctx context.Context, s string) (string, error) {
+			select {
+			case <-ctx.Done():
+				return "", ctx.Err()
+			case <-time.After(time.Minute):
+				return s, nil
+			}
+		}}
+		wf := &engine.Workflow[string, string]{Name: "wf", Func: func(run *engine.Run, in string) (string, error) {
+			if in == "first" {
+				slow.Go(run, in) // 1
+				return "", errors.Join(run.Sleep(time.Second), engine.ContinueAsNew(run, "second"))
+			}
+			return in, run.Sleep(time.Second) // 3
+		}}
+		p := boot(t, s, wf, leases)
+		h := start(t, wf, p, "o", "first")
+		if got := result(t, h); got != "second" {
+			t.Fatalf("result %q", got)
+		}
+		givenUp := slices.ContainsFunc(historyOf(t, p.Engine, "o")[0].Events, func(e checkpoint.Event) bool {
+			return e.Kind == checkpoint.KindGivenUp && e.Operation == "1"
+		})
+		if !givenUp {
+			t.Fatalf("operation 1 was not given up: %v", kinds(historyOf(t, p.Engine, "o")))
+		}
+		for _, before := range []string{"1", "2"} {
+			if err := p.Reset(ctx, "o", before, audit); !errors.Is(err, engine.ErrNotFound) {
+				t.Errorf("reset to before %s, which is of the life before: %v, want ErrNotFound", before, err)
+			}
+		}
+		reset(t, p, "o", "3")
+		if got := result(t, h); got != "second" {
+			t.Errorf("result %q after a reset", got)
+		}
+		p.stop(t)
+	})
+}
+
 // OPS-2, OPS-3: updates that were accepted behind the point are pending again, in their order, and are answered anew,
 // under other ids. One that was accepted before the point and answered behind it is answered anew. Those
 // who ask for an answer wait for it.
@@ -716,8 +798,8 @@ func TestUpdatesOfAReset(t *testing.T) {
 		})
 		call := func(c engine.Client, id string, n int, want string) {
 			t.Helper()
-			if got, err := double.Call(ctx, c, "o", n, by(id)); got != want || err != nil {
-				t.Errorf("update %s: %q, %v, want %q", id, got, err, want)
+			if got, err := double.Call(patient(t, time.Minute), c, "o", n, by(id)); got != want || err != nil {
+				t.Fatalf("update %s: %q, %v, want %q", id, got, err, want)
 			}
 		}
 		p := boot(t, s, wf, leases)
@@ -726,7 +808,7 @@ func TestUpdatesOfAReset(t *testing.T) {
 		for i := range 4 {
 			call(p, fmt.Sprint(i+1), i+1, fmt.Sprint(i+1))
 		}
-		if _, err := double.Call(ctx, p, "o", -1, by("no")); !errors.Is(err, engine.ErrRejected) {
+		if _, err := double.Call(patient(t, time.Minute), p, "o", -1, by("no")); !errors.Is(err, engine.ErrRejected) {
 			t.Errorf("refused update: %v", err)
 		}
 		send(t, yes, p, "o", "v", "v")
@@ -758,12 +840,12 @@ func TestUpdatesOfAReset(t *testing.T) {
 				t.Errorf("before %s: expire %q", c.before, got)
 			}
 			intact(t, s)
-			if _, err := double.Call(ctx, client, "o", 7, by("4")); !errors.Is(err, engine.ErrMismatch) {
+			if _, err := double.Call(patient(t, time.Minute), client, "o", 7, by("4")); !errors.Is(err, engine.ErrMismatch) {
 				t.Errorf("before %s: another input: %v, want ErrMismatch", c.before, err)
 			}
 			waits := make(chan string, 1)
 			go func() {
-				got, err := double.Call(ctx, client, "o", 4, by("4"))
+				got, err := double.Call(patient(t, time.Minute), client, "o", 4, by("4"))
 				waits <- fmt.Sprint(got, err)
 			}()
 			time.Sleep(time.Second)
@@ -780,7 +862,7 @@ func TestUpdatesOfAReset(t *testing.T) {
 			if got := strings.Join(order, " "); got != "1 2 3 4" {
 				t.Errorf("before %s: executed in the order %s", c.before, got)
 			}
-			if _, err := double.Call(ctx, p, "o", -1, by("no")); !errors.Is(err, engine.ErrRejected) {
+			if _, err := double.Call(patient(t, time.Minute), p, "o", -1, by("no")); !errors.Is(err, engine.ErrRejected) {
 				t.Errorf("before %s: refused update: %v", c.before, err)
 			}
 			if got := result(t, wf.Handle(p, "o")); got != "v" {
@@ -836,18 +918,18 @@ func TestUpdatesOfAResetAfterTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, before := range []string{"u1", "u1~1.1"} {
-			if _, err := slow.Call(ctx, p, "killed", 1, by("1")); before == "u1" && !errors.Is(err, engine.ErrTerminated) {
+			if _, err := slow.Call(patient(t, time.Hour), p, "killed", 1, by("1")); before == "u1" && !errors.Is(err, engine.ErrTerminated) {
 				t.Errorf("terminated: %v", err)
 			}
 			reset(t, p, "killed", before)
-			if got, err := slow.Call(ctx, p, "killed", 1, by("1")); got != 1 || err != nil {
+			if got, err := slow.Call(patient(t, time.Hour), p, "killed", 1, by("1")); got != 1 || err != nil {
 				t.Errorf("after the reset to %s: %d, %v", before, got, err)
 			}
 			whole(t, s)
 		}
 		h := start(t, wf, p, "old", "")
 		for n := range 2 {
-			if got, err := slow.Call(ctx, p, "old", n, by(fmt.Sprint(n))); got != n || err != nil {
+			if got, err := slow.Call(patient(t, time.Hour), p, "old", n, by(fmt.Sprint(n))); got != n || err != nil {
 				t.Fatalf("answered %d, %v", got, err)
 			}
 		}
@@ -863,7 +945,7 @@ func TestUpdatesOfAResetAfterTheEnd(t *testing.T) {
 			}
 			reset(t, p, "old", before)
 			for n := range 2 {
-				if got, err := slow.Call(ctx, p, "old", n, by(fmt.Sprint(n))); got != n || err != nil && !errors.Is(err, engine.ErrTerminal) {
+				if got, err := slow.Call(patient(t, time.Hour), p, "old", n, by(fmt.Sprint(n))); got != n || err != nil && !errors.Is(err, engine.ErrTerminal) {
 					t.Errorf("after the reset to %s: %d, %v", before, got, err)
 				}
 			}

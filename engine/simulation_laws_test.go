@@ -7,16 +7,19 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -52,10 +55,32 @@ type lawful struct {
 	consumed map[string]int
 	waiting  map[string]bool // payloads that are stored
 	place    uint64          // the last in the inbox
-	dues     []time.Time     // of timers, in their order
+	dues     []timer         // in their order
 	fired    int
 	running  map[string]bool // attempts under way, by host and operation
 	begun    map[string]bool // attempts, by claim
+
+	log    []stood           // the events that a replay delivers
+	began  int               // where the life begins in log
+	places map[string]uint64 // of signals in the inbox, by name and ID
+	set    map[string]uint64 // the checkpoint with which a value was published, by name
+	fenced map[*opening]bool // hosts from which a reset has taken the run
+	closed map[string]bool   // hooks, by the name of their signals
+	former map[string]bool   // operations that were begun again under another id
+	resets []time.Time       // when it was reset
+}
+
+// A timer fires d after a moment.
+type timer struct {
+	at time.Time
+	d  time.Duration
+}
+
+// A stood event stands: no reset has passed over it.
+type stood struct {
+	c     uint64 // its checkpoint
+	at    time.Time
+	event checkpoint.Event
 }
 
 func newLaws(s *memory.Store, ttl time.Duration) *laws {
@@ -75,6 +100,7 @@ func (l *laws) of(id string) *lawful {
 			outcomes: map[string]bool{}, intents: map[string]checkpoint.Event{}, leaves: map[string]uint64{},
 			accepted: map[string][]string{}, consumed: map[string]int{}, waiting: map[string]bool{},
 			running: map[string]bool{}, begun: map[string]bool{},
+			places: map[string]uint64{}, set: map[string]uint64{}, fenced: map[*opening]bool{}, former: map[string]bool{}, closed: map[string]bool{},
 		}
 	}
 	return l.runs[id]
@@ -110,6 +136,7 @@ type touched struct {
 	appended []checkpoint.Checkpoint
 	removed  []uint64 // checkpoints
 	input    bool     // it has another one
+	set      []string // values that are published
 	record   []byte   // anew
 }
 
@@ -141,17 +168,32 @@ func (l *laws) applied(o *opening, b storage.Batch, was map[string][]byte) {
 			l.lease(o, parts[1], op, there)
 		case "wf":
 			if len(parts) == 4 && parts[2] == "pub" {
-				l.met("values stored")
+				if t := touch(parts[1]); !gone {
+					t.set = append(t.set, l.published(storage.Entry{Key: op.Key, Value: op.Value}))
+					l.met("values stored")
+				}
 				continue
 			}
 			l.run(touch(parts[1]), op, len(parts), there, gone)
+		case "hook", "hres":
+			l.hook(op, parts, there, gone)
+		case "hk":
+			touch(parts[1]).closed[signal.HookPrefix+parts[2]] = gone
 		case "sigres", "inbox", "sig":
 			l.signal(touch(parts[1]), op, parts, there, gone)
 		}
 	}
 	for _, t := range all {
+		if by := resetBy(t); by != nil {
+			l.rewind(t, by)
+		}
 		for _, c := range t.appended {
 			l.append(t.lawful, &c)
+			for _, value := range t.set {
+				if _, again := t.lawful.set[value]; !again {
+					t.lawful.set[value] = c.Number
+				}
+			}
 		}
 		switch {
 		case t.record != nil:
@@ -184,6 +226,8 @@ func (l *laws) run(t *touched, op storage.Op, parts int, there, gone bool) {
 		t.record = op.Value
 	case there && bytes.Equal(op.Key, keys.Input(t.id)):
 		t.input = true
+	case there && bytes.Equal(op.Key, keys.Output(t.id)) && len(t.resets) > 0 && t.ended == "":
+		// it ends again
 	case there:
 		l.wrong("CK2: %q is written again", op.Key)
 	case parts == 4:
@@ -234,10 +278,18 @@ func (l *laws) signal(t *touched, op storage.Op, parts []string, there, gone boo
 		t.waiting[parts[2]+"/"+parts[3]] = !gone
 	case parts[0] == "inbox" && !gone:
 		seq, err := keys.Number(op.Key)
-		if err != nil || there || seq <= t.place {
+		w, err2 := acceptance.OpenPlace(storage.Entry{Key: op.Key, Value: op.Value})
+		signal := w.Name + "/" + w.ID
+		first, again := t.places[signal]
+		switch {
+		case err != nil || err2 != nil || there:
+			l.wrong("SG5: place %q is written again: %v", op.Key, errors.Join(err, err2))
+		case again && seq != first:
+			l.wrong("OPS-3: signal %s of %s goes back to place %d, and had %d", signal, t.id, seq, first)
+		case !again && seq <= t.place:
 			l.wrong("SG5: place %q follows %d", op.Key, t.place)
 		}
-		t.place = seq
+		t.places[signal], t.place = seq, max(t.place, seq)
 	case parts[0] == "sigres":
 		if there || gone {
 			l.wrong("SG1: the acceptance %q is changed", op.Key)
@@ -249,9 +301,28 @@ func (l *laws) signal(t *touched, op storage.Op, parts []string, there, gone boo
 	}
 }
 
+// hook takes in a change of who has a token, and of the answer to a resume.
+func (l *laws) hook(op storage.Op, parts []string, there, gone bool) {
+	switch {
+	case parts[0] == "hres" && (there || gone):
+		l.wrong("a resume of %s is accepted again, or forgotten", parts[2])
+	case parts[0] == "hres" || gone:
+	case there:
+		a, err := journal.OpenHookAddress(storage.Entry{Key: op.Key, Value: op.Value})
+		if err != nil {
+			l.wrong("%v", err)
+		} else if run := l.of(a.WorkflowID); len(run.resets) == 0 {
+			l.wrong("a token of %s is taken, which another hook has", a.WorkflowID)
+		}
+	}
+}
+
 // waits judges that what was accepted waits in the store, or was received.
 func (l *laws) waits(run *lawful) {
 	for name, ids := range run.accepted {
+		if run.closed[name] {
+			continue // what waits in a hook goes with it
+		}
 		for i, id := range ids {
 			if stored, done := run.waiting[name+"/"+id], i < run.consumed[name]; stored == done {
 				l.wrong("SG2, SG4: signal %s/%s: it waits: %v, it was received: %v", name, id, stored, done)
@@ -312,15 +383,115 @@ func (l *laws) append(run *lawful, c *checkpoint.Checkpoint) {
 	run.head = *c
 	for _, e := range c.Events {
 		l.event(run, c, e)
+		run.log = append(run.log, stood{c.Number, c.Time, e})
+	}
+	if _, continued := begun(*c); continued {
+		run.began = len(run.log)
+	}
+}
+
+// resetBy returns the reset that a batch makes of a run, or nil.
+func resetBy(t *touched) *journal.Reset {
+	if t.record == nil || len(t.appended) == 0 {
+		return nil
+	}
+	wf, err := journal.OpenWorkflow(t.id, t.record)
+	if err != nil {
+		return nil
+	}
+	return wf.ResetBy(t.appended[len(t.appended)-1].Number)
+}
+
+// rewind has a run go back to before an operation: what had its outcome by then has it, and nothing
+// else.
+func (l *laws) rewind(t *touched, by *journal.Reset) {
+	run := t.lawful
+	l.met("reset")
+	if run.ended != "" {
+		l.met("reset after the end")
+		if p := run.record.Parent; p != nil && slices.ContainsFunc(l.of(p.ID).log, func(s stood) bool {
+			return s.event.Kind == checkpoint.KindSettled && s.event.Operation == p.Operation
+		}) {
+			l.wrong("OPS-4: %s is reset, and its parent was told how it ended", t.id)
+		}
+	}
+	cut := run.began
+	for cut < len(run.log) && !partOf(run.log[cut].event.Operation, by.Before) {
+		cut++
+	}
+	standing, passed := run.log[:cut:cut], run.log[cut:]
+	n := len(run.record.Resets)
+	if again := n > 0 && run.record.Resets[n-1].Before == by.Before; len(passed) == 0 && by.Before != "" && !again { // it may not have begun since
+		l.wrong("OPS-8: %s is reset to before %q, which there is not", t.id, by.Before)
+	}
+	clear(run.outcomes)
+	clear(run.consumed)
+	clear(run.intents)
+	clear(run.leaves)
+	run.fired, run.log = 0, standing
+	for _, s := range standing {
+		run.takes(s.c, s.event)
+	}
+	run.ended = ""
+	for _, s := range passed {
+		if partOf(s.event.Operation, by.Before) { // others may have begun before the point
+			run.former[s.event.Operation] = true
+		}
+	}
+	for e, err := range storage.All(context.Background(), l.store, keys.PublishedBy(t.id)) {
+		if err != nil {
+			l.wrong("%v", err)
+			break
+		}
+		if value := l.published(e); run.set[value] > max(by.Point.Checkpoint, run.record.Base) {
+			l.wrong("OPS-7: %s is reset to checkpoint %d, and has the value %s of checkpoint %d", t.id, by.Point.Checkpoint, value, run.set[value])
+		}
+	}
+	run.resets = append(run.resets, t.appended[len(t.appended)-1].Time)
+	if o := l.owners[run.record.Owner]; o != nil {
+		run.fenced[o] = true
+	}
+}
+
+// published returns the name of a value and what it is.
+func (l *laws) published(e storage.Entry) string {
+	name, v, err := journal.OpenPublished(e)
+	if err != nil {
+		l.wrong("%v", err)
+		return ""
+	}
+	return fmt.Sprintf("%s=%s", name, v.Data)
+}
+
+// partOf reports whether an operation is the one with the given id, or in a branch of that id. Every
+// operation is part of "".
+func partOf(operation, id string) bool {
+	return operation != "" && (id == "" || operation == id || strings.HasPrefix(operation, id+"."))
+}
+
+// takes takes in an event that stands.
+func (run *lawful) takes(c uint64, e checkpoint.Event) {
+	switch e.Kind {
+	case checkpoint.KindDispatched:
+		run.intents[e.Operation], run.leaves[e.Operation] = e, c
+	case checkpoint.KindEnded:
+		run.ended = e.Name
+	case checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed:
+		run.outcomes[e.Operation] = true
+	}
+	switch e.Kind {
+	case checkpoint.KindReceived:
+		run.consumed[e.Name]++
+	case checkpoint.KindFired:
+		run.fired++
 	}
 }
 
 func (l *laws) event(run *lawful, c *checkpoint.Checkpoint, e checkpoint.Event) {
+	if run.former[e.Operation] && e.Kind != checkpoint.KindGivenUp { // its effect may have happened
+		l.wrong("OPS-2: checkpoint %d has a %s of operation %s, which was passed over", c.Number, e.Kind, e.Operation)
+	}
 	switch e.Kind {
-	case checkpoint.KindDispatched:
-		run.intents[e.Operation], run.leaves[e.Operation] = e, c.Number
-	case checkpoint.KindEnded:
-		run.ended = e.Name
 	case checkpoint.KindHeld:
 		l.wrong("a run is held: %s: %s", e.Name, e.Error)
 	case checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed:
@@ -330,7 +501,6 @@ func (l *laws) event(run *lawful, c *checkpoint.Checkpoint, e checkpoint.Event) 
 		if run.outcomes[e.Operation] {
 			l.wrong("AC2, TM3, SG4: operation %s has another outcome in checkpoint %d", e.Operation, c.Number)
 		}
-		run.outcomes[e.Operation] = true
 	}
 	switch e.Kind {
 	case checkpoint.KindReceived:
@@ -338,19 +508,42 @@ func (l *laws) event(run *lawful, c *checkpoint.Checkpoint, e checkpoint.Event) 
 		if n >= len(ids) || ids[n] != e.SignalID {
 			l.wrong("SG4, SG5: %s/%s is received as number %d of %q", e.Name, e.SignalID, n, ids)
 		}
-		run.consumed[e.Name]++
 	case checkpoint.KindSettled:
-		if intent, left := run.intents[e.Operation]; left && e.Error == "" && e.Category == "" && !l.vouched(intent.Key) {
+		if intent, left := run.intents[e.Operation]; left && e.Error == "" && e.Category == "" && !l.vouched(effectKey(run.record.ID, e.Operation, intent.Key)) {
 			l.wrong("AC: %s is recorded as done, and its effect has not happened", intent.Key)
 		}
+		l.told(run, e)
 	case checkpoint.KindFired:
 		if run.fired >= len(run.dues) {
 			l.wrong("TM3: a timer fires that nobody set")
-		} else if due := run.dues[run.fired]; c.Time.Before(due.Truncate(time.Microsecond)) {
+		} else if due := run.due(e.Operation); c.Time.Before(due.Truncate(time.Microsecond)) {
 			l.wrong("TM2: a timer fires at %v, %v before it is due", c.Time, due.Sub(c.Time))
 		}
-		run.fired++
 	}
+	run.takes(c.Number, e)
+}
+
+// told judges that the end of a child that a run is told of is the last one (OPS-4).
+func (l *laws) told(run *lawful, e checkpoint.Event) {
+	for _, s := range slices.Backward(run.log) {
+		if s.event.Kind != checkpoint.KindStarted || s.event.Operation != e.Operation {
+			continue
+		}
+		if got := l.of(s.event.Child).ended; got != e.Why {
+			l.wrong("OPS-4: %s is told that its child %s is %q, which is %q", run.record.ID, s.event.Child, e.Why, got)
+		}
+		return
+	}
+}
+
+// due is when the next timer may fire, which is that of the operation.
+func (run *lawful) due(operation string) time.Time {
+	t := run.dues[run.fired]
+	_, reset, again := strings.Cut(operation, "~")
+	if n, err := strconv.Atoi(reset); again && err == nil && 0 < n && n <= len(run.resets) {
+		return run.resets[n-1].Add(t.d) // one that begins behind the point counts from the reset on
+	}
+	return t.at
 }
 
 // rewritten judges a change of a workflow's record.
@@ -370,6 +563,12 @@ func (l *laws) rewritten(o *opening, t *touched, was []byte) {
 		l.wrong("CK4: the record of %s was written on one that is not there", id)
 	}
 	switch {
+	case len(after.Resets) > len(before.Resets):
+		n := len(before.Resets)
+		if !owned || len(after.Resets) != n+1 || after.Owner != "" || after.Generation != before.Generation || after.Claim != before.Claim || after.Status != checkpoint.StatusRunning {
+			l.wrong("OPS-2: %s is reset from %+v to %+v", id, before, after)
+		}
+		return
 	case before.Status.Terminal() && after.Status == before.Status && after.EndedAt == before.EndedAt && !owned && !maps.Equal(after.Labels, before.Labels):
 		// an operator has labelled it
 	case before.Status.Terminal():
@@ -450,12 +649,21 @@ func (l *laws) stale(o *opening, b storage.Batch) bool {
 			continue
 		}
 		run := l.of(parts[1])
-		if slices.ContainsFunc(b.Ops, isDismissal) {
-			return false // an operator ends it
+		if slices.ContainsFunc(b.Ops, func(op storage.Op) bool { return isDismissal(op) || resets(run, op) }) {
+			return false // of an operator
 		}
 		return run.record != nil && !claims(b, run.record) && run.record.Owner != "" && l.owners[run.record.Owner] != o
 	}
 	return false
+}
+
+// resets reports whether op is of a reset of the run.
+func resets(run *lawful, op storage.Op) bool {
+	if run.record == nil || op.Kind != storage.PutOp || !bytes.Equal(op.Key, keys.Workflow(run.record.ID)) {
+		return false
+	}
+	wf, err := journal.OpenWorkflow(run.record.ID, op.Value)
+	return err == nil && len(wf.Resets) > len(run.record.Resets)
 }
 
 func isDismissal(op storage.Op) bool {
@@ -470,16 +678,21 @@ func claims(b storage.Batch, wf *journal.Workflow) bool {
 	})
 }
 
-// sleeps notes when a timer is due: the k-th of a run, at the same time in each
-// replay.
-func (l *laws) sleeps(id string, k int, due time.Time) {
+// sleeps notes when a timer is due: the k-th of a run, at the same time in each replay. If the run was
+// reset, an execution that does not know this yet may set it too.
+func (l *laws) sleeps(id string, k int, now time.Time, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	set := timer{now.Add(d), d}
 	switch run := l.of(id); {
 	case k == len(run.dues):
-		run.dues = append(run.dues, due)
-	case k > len(run.dues) || !run.dues[k].Equal(due):
-		l.wrong("TM1: timer %d of %s is due at %v, in an earlier life at %v", k, id, due, run.dues[min(k, len(run.dues)-1)])
+		run.dues = append(run.dues, set)
+	case k < len(run.dues) && len(run.resets) > 0:
+		if set.at.Before(run.dues[k].at) {
+			run.dues[k] = set
+		}
+	case k > len(run.dues) || !run.dues[k].at.Equal(set.at):
+		l.wrong("TM1: timer %d of %s is due at %v, in an earlier life at %v", k, id, set.at, run.dues[min(k, len(run.dues)-1)].at)
 	}
 }
 
@@ -499,6 +712,8 @@ func (l *laws) begins(ctx context.Context, o *opening, keyed bool) (end func()) 
 	once := fmt.Sprintf("%s/%d/%d", i.Operation, i.Attempt, run.record.Claim)
 	intent := run.intents[i.Operation]
 	switch {
+	case l.owners[owner] != o && run.fenced[o]: // it does not know yet
+		return func() {}
 	case l.owners[owner] != o:
 		l.wrong("OW6: attempt of %s, which is %q's", what, owner)
 	case time.Now().After(l.trusted[owner]):

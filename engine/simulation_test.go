@@ -151,6 +151,7 @@ type simulation struct {
 	furthest time.Duration // that a clock was ahead
 	chores   map[string][]chore
 	asked    map[string]bool // runs that were asked to stop
+	reset    map[string]bool // runs that are reset
 	began    time.Time
 	trace    []string
 	sum      hash.Hash64 // of the trace
@@ -160,8 +161,9 @@ type simulation struct {
 
 	mu      sync.Mutex // guards what follows
 	parked  []*turn
-	hosts   []*host // also those that are dead
-	waiting int     // clients that are not content
+	hosts   []*host        // also those that are dead
+	waiting int            // clients that are not content
+	resets  map[string]int // that are to come, by run
 	met     map[string]int
 }
 
@@ -194,7 +196,7 @@ func (s *simulation) note(how, what string) {
 func simulate(t *testing.T, seed uint64) *simulation {
 	s := &simulation{
 		seed: seed, dice: rand.New(rand.NewPCG(seed, 1)), store: new(memory.Store), met: map[string]int{},
-		sum: fnv.New64a(), asked: map[string]bool{}, chores: map[string][]chore{},
+		sum: fnv.New64a(), asked: map[string]bool{}, reset: map[string]bool{}, resets: map[string]int{}, chores: map[string][]chore{},
 		ledger: ledger{done: map[string]bool{}, seen: map[string]uint64{}, asked: map[string]int{}},
 	}
 	s.laws = newLaws(s.store, simTTL)
@@ -338,6 +340,9 @@ func (s *simulation) employ() {
 			for again := range 1 + s.dice.IntN(2) {
 				s.client(fmt.Sprint(id, " word ", n, again), after+time.Duration(s.dice.IntN(800))*time.Millisecond, func(ctx context.Context, e *engine.Engine) error {
 					a, err := word.Send(ctx, e, id, fmt.Sprint("heard ", n), &signal.Options{ID: fmt.Sprint(n)})
+					if errors.Is(err, engine.ErrTerminal) && !s.hasEnded(id) {
+						return errLater
+					}
 					if err != nil {
 						return err
 					}
@@ -351,6 +356,17 @@ func (s *simulation) employ() {
 					}
 					return nil
 				})
+			}
+		}
+		for _, c := range cs {
+			if c.Do == "hook" {
+				s.pay(id, c.V, after+time.Duration(s.dice.IntN(800))*time.Millisecond)
+			}
+		}
+		if s.dice.IntN(3) == 0 {
+			s.reset[id], s.resets[id] = true, 1+s.dice.IntN(2)
+			for n := range s.resets[id] {
+				s.goBack(id, fmt.Sprint(id, " reset ", n), after+time.Duration(s.dice.IntN(2500))*time.Millisecond)
 			}
 		}
 		for n := range s.dice.IntN(3) {
@@ -399,9 +415,9 @@ func (s *simulation) inquire(id string, v int, after time.Duration) {
 				want = "refused"
 			}
 			switch {
-			case first == "":
+			case first == "", s.reset[id] && first == "cut off":
 				first = answer
-			case first != answer:
+			case first != answer && !(s.reset[id] && answer == "cut off"):
 				s.laws.wrong("UPD-1: update %d of %s: %s, and then %s", v, id, first, answer)
 			}
 			if answer != want && !(answer == "cut off" && s.asked[id]) {
@@ -410,6 +426,96 @@ func (s *simulation) inquire(id string, v int, after time.Duration) {
 			return nil
 		})
 	}
+}
+
+// pay has two clients resume a hook of a run, with one ID. They get the same answer. A reset of the run closes the
+// hook with what it got, so they go on with other IDs until such a run has ended.
+func (s *simulation) pay(id string, v int, after time.Duration) {
+	answers := map[string]signal.Accepted{} // by ID
+	for again := range 2 {
+		tries := 0
+		s.client(fmt.Sprint(id, " pay ", v, again), after, func(ctx context.Context, e *engine.Engine) error {
+			signalID := fmt.Sprint("payment ", tries)
+			a, err := invoices.Resume(ctx, e, invoice(v), paidFor(v), &signal.Options{ID: signalID})
+			if err != nil {
+				if (errors.Is(err, engine.ErrNotFound) || errors.Is(err, engine.ErrTerminal)) && s.hasEnded(id) {
+					return nil
+				}
+				return fmt.Errorf("%v", err) // it may be open later
+			}
+			s.meet("hooks resumed")
+			s.laws.mu.Lock()
+			defer s.laws.mu.Unlock()
+			if first, repeated := answers[signalID]; repeated && canonical(a) != first {
+				s.laws.wrong("WLD-H5: a resume of %s is answered %+v and then %+v", invoice(v), first, a)
+			}
+			answers[signalID] = canonical(a)
+			if run := s.laws.runs[id]; s.reset[id] && run.ended == "" {
+				tries++
+				return errLater
+			}
+			return nil
+		})
+	}
+}
+
+// hasEnded reports whether a run has come to its last end: no reset may follow.
+func (s *simulation) hasEnded(id string) bool {
+	s.mu.Lock()
+	resets := s.resets[id]
+	s.mu.Unlock()
+	s.laws.mu.Lock()
+	defer s.laws.mu.Unlock()
+	run := s.laws.runs[id]
+	return resets == 0 && run != nil && run.ended != ""
+}
+
+// goBack has an operator reset a run, or a child of it, to before one of its operations.
+func (s *simulation) goBack(id, name string, after time.Duration) {
+	s.client(name, after, func(ctx context.Context, e *engine.Engine) error {
+		at := s.hash(1000, name)
+		operations, err := s.begun(ctx, e, id)
+		if err != nil {
+			return err
+		}
+		of, before := id, operations[at%len(operations)]
+		if before.child != "" && at%2 == 0 {
+			of, before.id = before.child, ""
+		}
+		switch err = e.Reset(ctx, of, before.id, audit); {
+		case errors.Is(err, engine.ErrNotApplicable), errors.Is(err, engine.ErrNotFound): // it was passed over, or is of an earlier life
+			s.meet("resets refused")
+		case err != nil:
+			return err
+		case of != id:
+			s.meet("reset of a child")
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.resets[id]--
+		return nil
+	})
+}
+
+var errLater = errors.New("later")
+
+// A begunOperation is one that an operator sees in a history.
+type begunOperation struct{ id, child string }
+
+// begun returns the operations in the history of a run. The first of them stands for all.
+func (s *simulation) begun(ctx context.Context, e *engine.Engine, id string) (all []begunOperation, err error) {
+	all = []begunOperation{{}}
+	for c, err := range e.History(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		for _, ev := range c.Events {
+			if ev.Operation != "" && (ev.Child != "" || !slices.ContainsFunc(all, func(o begunOperation) bool { return o.id == ev.Operation })) {
+				all = append(all, begunOperation{ev.Operation, ev.Child})
+			}
+		}
+	}
+	return all, nil
 }
 
 // play is the whole of it: a storm, and a calm in which everything ends.

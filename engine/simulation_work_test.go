@@ -20,7 +20,7 @@ type chore struct {
 	Ms int // how long it takes or waits
 }
 
-var choreKinds = []string{"step", "plain", "fenced", "fenced", "settled", "mail", "both", "nap", "hear", "kid", "again"}
+var choreKinds = []string{"step", "plain", "fenced", "fenced", "settled", "mail", "both", "nap", "hear", "hook", "kid", "again"}
 
 // A shift is what a life of a simulated run begins with: what is to be done, and what the lives
 // before have done.
@@ -57,6 +57,8 @@ func promised(cs []chore) (all []string) {
 		case "hear":
 			all = append(all, fmt.Sprint("heard ", heard))
 			heard++
+		case "hook":
+			all = append(all, paidFor(c.V))
 		case "both":
 			all = append(all, fmt.Sprint(c.V), fmt.Sprint(c.V+1000))
 		default:
@@ -89,8 +91,26 @@ var (
 	errRefused   = errors.New("refused")
 	word         = &signal.Signal[string]{Name: "word"}
 	ask          = &engine.Update[int, int]{Name: "ask", Errors: []error{errRefused}}
+	invoices     = &signal.Hook[string]{Name: "paid"}
 	far          = &engine.Value[int]{Name: "far"}
 )
+
+// invoice is the token of the hook of a chore, and paidFor what it is resumed with.
+func invoice(v int) string { return fmt.Sprint("invoice/", v) }
+func paidFor(v int) string { return fmt.Sprint("paid ", v) }
+
+// awaitPayment opens the hook of a chore until it is resumed. Every other one stays open until the run ends.
+func awaitPayment(run *engine.Run, v int) (string, error) {
+	hook, err := invoices.Open(run, &signal.HookOptions{Token: invoice(v)})
+	if err != nil {
+		return "", err
+	}
+	got, err := hook.Receive(run)
+	if err == nil && v%2 == 0 {
+		err = hook.Dispose(run)
+	}
+	return got, err
+}
 
 // refuse refuses every third update.
 func refuse(v int) error {
@@ -142,6 +162,12 @@ func (s *simulation) plain(ctx context.Context, h *host, v int) (int, error) {
 	return v, nil
 }
 
+// effectKey names an effect. After a reset an operation begins again under another id, and so does a child: each has
+// the effect again.
+func effectKey(id, operation, key string) string {
+	return fmt.Sprint(key, " of ", operation, " of ", id)
+}
+
 // effect is the work of an activity with a key: it has its effect at most once where
 // it asks before it tries again.
 func (s *simulation) effect(ctx context.Context, h *host, v int, fenced, once bool) (int, error) {
@@ -157,7 +183,7 @@ func (s *simulation) effect(ctx context.Context, h *host, v int, fenced, once bo
 	}
 	s.laws.mu.Lock()
 	defer s.laws.mu.Unlock()
-	key := i.IdempotencyKey
+	key := effectKey(i.WorkflowID, i.Operation, i.IdempotencyKey)
 	if fenced {
 		if i.FencingToken < s.ledger.seen[key] {
 			s.meet("stale tokens refused")
@@ -189,7 +215,7 @@ func (s *simulation) verify(ctx context.Context, v int, fenced bool) (activity.V
 	}
 	s.laws.mu.Lock()
 	defer s.laws.mu.Unlock()
-	key := i.IdempotencyKey
+	key := effectKey(i.WorkflowID, i.Operation, i.IdempotencyKey)
 	s.ledger.asked[key]++
 	s.meet("verifiers asked")
 	if fenced {
@@ -272,6 +298,8 @@ func (s *simulation) definitions(h *host) (work *engine.Workflow[shift, []string
 				naps++
 			case "hear":
 				v, err = word.Receive(run)
+			case "hook":
+				v, err = awaitPayment(run, c.V)
 			case "kid":
 				v, err = kid.Do(run, c)
 			case "again":
@@ -300,6 +328,6 @@ func (s *simulation) definitions(h *host) (work *engine.Workflow[shift, []string
 // sleep is the k-th of a run.
 func (s *simulation) sleep(run *engine.Run, k, ms int) error {
 	d := time.Duration(5*ms)*time.Millisecond + 613*time.Microsecond
-	s.laws.sleeps(run.ID(), k, run.Now().Add(d))
+	s.laws.sleeps(run.ID(), k, run.Now(), d)
 	return run.Sleep(d)
 }

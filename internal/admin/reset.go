@@ -83,12 +83,10 @@ func (e *Admin) resetWorkflow(ctx context.Context, id, before string, by weft.Ac
 	}
 	e.Log.Info("weft: workflow is reset", "workflow", id, "operation", before, "by", by.Name, "why", by.Reason)
 	if driven != nil {
-		driven.Cancel(errReset)
+		driven.Cancel(run.ErrReset)
 	}
 	return nil
 }
-
-var errReset = errors.New("engine: run was reset")
 
 func checkOperation(id string) error {
 	if id == "" {
@@ -421,7 +419,8 @@ func (r *reading) on(ctx context.Context, s storage.Storage, wf *journal.Workflo
 			continue
 		}
 		for i, ev := range c.Events {
-			if p := (journal.Place{Checkpoint: c.Number, Event: i}); !wf.PassedOver(p) {
+			former := wf.Life > 0 && c.Number == wf.Base && ev.Kind == checkpoint.KindGivenUp // by the life before
+			if p := (journal.Place{Checkpoint: c.Number, Event: i}); !former && !wf.PassedOver(p) {
 				r.take(c, p, ev)
 			}
 		}

@@ -7,14 +7,14 @@
 //   - Each workflow that was not purged has exactly the entries in lists (ix, ls, ll, lp, la) that
 //     follow from its record, and the lists have nothing else.
 //   - A workflow that has ended has an output, and one that has not has none, unless an
-//     operator resumed it after a failure.
+//     operator resumed or reset it after an end, in this life or an earlier one.
 //   - A workflow that has not ended has an owner if and only if there is a held entry with
 //     both. The entry by which a workflow without an owner is found exists.
 //   - A slot of a queue is occupied by the workflow that says so, and the line of a queue has
 //     the workflows that wait to be admitted.
 //   - A parent's record of a child (kid) belongs to a workflow that exists. Unless the parent
-//     has ended or the record has the child's end, the child exists, has not ended, and names
-//     this parent.
+//     has ended, was reset to before it began the child, or the record has the child's end, the
+//     child exists, has not ended, and names this parent.
 //   - A run that keeps its children on its deployment has one. Each of its children is on a
 //     deployment, and keeps its own children there.
 //   - A record of an activity's effect (act) and the progress of an attempt (beat) belong to a
@@ -40,6 +40,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -62,6 +63,7 @@ const Overdue = 2 * time.Hour
 // time by which expired entries are judged; zero means that they are not.
 func Check(ctx context.Context, s storage.Storage, now time.Time) (problems []string) {
 	c := &checked{
+		history:   func(wf *journal.Workflow) iter.Seq2[checkpoint.Checkpoint, error] { return journal.History(ctx, s, wf) },
 		now:       now,
 		stored:    map[string]bool{},
 		workflows: map[string]*journal.Workflow{},
@@ -100,6 +102,7 @@ func Check(ctx context.Context, s storage.Storage, now time.Time) (problems []st
 
 // A checked store is what was read of it.
 type checked struct {
+	history   func(*journal.Workflow) iter.Seq2[checkpoint.Checkpoint, error]
 	now       time.Time
 	entries   []entry
 	stored    map[string]bool // keys
@@ -241,7 +244,7 @@ func (c *checked) workflow(e entry) {
 	switch has := c.has(keys.Output(wf.ID)); {
 	case wf.Status.Terminal() && !has:
 		c.wrong(e.Key, "it is %s, and has no output", wf.Status)
-	case !wf.Status.Terminal() && has && len(wf.Retries)+len(wf.Resets) == 0:
+	case !wf.Status.Terminal() && has && len(wf.Retries)+len(wf.Resets) == 0 && wf.Life == 0:
 		c.wrong(e.Key, "it is %s, and has an output", wf.Status)
 	}
 	if wf.Status.Terminal() {
@@ -331,6 +334,9 @@ func (c *checked) child(e entry) {
 		return
 	}
 	wf := c.workflows[kid.ID]
+	if (wf == nil || wf.Status.Terminal()) && !c.begins(parent, e.parts[2]) { // it had ended while its parent was ended
+		return
+	}
 	switch {
 	case wf == nil || wf.Tombstone():
 		c.wrong(e.Key, "there is no child %q, and its end is not recorded", kid.ID)
@@ -341,6 +347,26 @@ func (c *checked) child(e entry) {
 	case parent.KeepsChildren() && !wf.KeepsChildren():
 		c.wrong(e.Key, "child %q was not started on deployment %q of its parent, or another one", kid.ID, parent.Deployment)
 	}
+}
+
+// begins reports whether the history of a workflow begins a child by the operation, and no reset has
+// passed over that.
+func (c *checked) begins(wf *journal.Workflow, operation string) bool {
+	if len(wf.Resets) == 0 {
+		return true
+	}
+	for cp, err := range c.history(wf) {
+		if err != nil {
+			c.wrong(keys.Workflow(wf.ID), "%v", err)
+			return true
+		}
+		for i, ev := range cp.Events {
+			if ev.Kind == checkpoint.KindStarted && ev.Operation == operation && !wf.PassedOver(journal.Place{Checkpoint: cp.Number, Event: i}) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (c *checked) progress(e entry) {

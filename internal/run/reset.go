@@ -22,6 +22,9 @@ import (
 // own, "3~1" for operation 3 after the first reset. So nothing that belongs to what was passed over
 // is met: no record, no child, and no key or id that is derived from the operation's.
 
+// ErrReset is why an execution ends that a reset has taken the run from.
+var ErrReset = errors.New("engine: run was reset")
+
 // GoesOn reports whether an event of this kind may have had the function go on, or says what an
 // operation of it has come to. A reset goes back to directly behind such an event. Code that ran
 // before that event is fixed by it: a checkpoint that counts stands behind.

@@ -92,3 +92,15 @@ func (e *Worker) Lingers(wf *journal.Workflow) bool {
 	x := e.runs[wf.ID] // may be of another generation; its id is free soon
 	return e.lingering[wf.Generation] > 0 || x != nil && x.Lingers.Load()
 }
+
+// endOfReset ends the execution of wf if wf was reset and the execution does not know that. It reports whether
+// there was one.
+func (e *Worker) endOfReset(wf *journal.Workflow) bool {
+	x, n := e.Executing(wf.ID), len(wf.Resets)
+	if x == nil || n == 0 || wf.Resets[n-1].To <= x.Head.Load() {
+		return false
+	}
+	x.Lingers.Store(true)
+	x.Cancel(run.ErrReset)
+	return true
+}

@@ -143,7 +143,7 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 	case def == nil:
 		l.leaveToOther(p, wf, why)
 		return nil, nil
-	case l.Worker.Lingers(wf):
+	case l.Worker.Lingers(wf), l.Worker.endOfReset(wf):
 		return nil, nil // an ended execution still has attempts; it pokes the poll when they return
 	case wf.Owner == l.name && run.Held(wf):
 		return nil, nil

@@ -43,8 +43,8 @@ const plain = "plain"
 type use struct {
 	ability string
 	start   engine.StartRequest
-	waits   bool                                                           // it comes to need the ability in its code, and waits then
-	then    func(ctx context.Context, eng *engine.Engine, id string) error // after the start; nil: nothing
+	waits   bool                                                           // it is executed until it waits: it needs the ability by its code, or by then
+	then    func(ctx context.Context, eng *engine.Engine, id string) error // after that, by an engine that executes nothing; nil: nothing
 }
 
 // uses has a row for each ability. A release that adds one adds a row here.
@@ -68,6 +68,9 @@ func uses() []use {
 		{"versions", engine.StartRequest{ID: "versioned"}, true, nil},
 		{"lives", engine.StartRequest{ID: "continued"}, true, nil},
 		{"hooks", engine.StartRequest{ID: "hooked"}, true, nil},
+		{"resets", engine.StartRequest{ID: "reset"}, true, func(ctx context.Context, eng *engine.Engine, id string) error {
+			return eng.Reset(ctx, id, "", engine.Actor{Name: "kim", Reason: "a bug is mended"})
+		}},
 	}
 }
 
@@ -88,6 +91,7 @@ var (
 			if _, err := paid.Open(run, nil); err != nil {
 				return "", err
 			}
+		case "resets":
 		default:
 			return parcel.Do(run, article)
 		}
@@ -184,8 +188,8 @@ func on(ctx context.Context, at, before string) error {
 	return nil
 }
 
-// start starts all runs with an engine of this release. It executes those only that come to need an ability
-// in their code, until they wait. It returns the records of all.
+// start starts all runs with an engine of this release. It executes those only that are to wait. It returns the
+// records of all.
 func start(ctx context.Context, at string, uses []use) ([][]byte, error) {
 	begin := func(eng *engine.Engine, r engine.StartRequest, article string) error {
 		r.Workflow, r.Input = "order", article // by which an execution is known
@@ -221,11 +225,10 @@ func start(ctx context.Context, at string, uses []use) ([][]byte, error) {
 			return err
 		}
 		for _, u := range uses {
-			if u.waits {
-				continue
-			}
-			if err := begin(eng, u.start, u.ability); err != nil {
-				return err
+			if !u.waits {
+				if err := begin(eng, u.start, u.ability); err != nil {
+					return err
+				}
 			}
 			if u.then == nil {
 				continue
