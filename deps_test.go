@@ -19,8 +19,9 @@ const module = "github.com/weft-go/weft"
 // import. To add one is a decision, and this is where it is made. "..." stands
 // for everything below.
 var arrows = map[string][]string{
-	".":                     {"activity", "checkpoint", "internal/cron", "internal/jsontext"},
+	".":                     {"activity", "checkpoint", "signal", "internal/cron", "internal/jsontext"},
 	"internal/cron":         {"github.com/netresearch/go-cron"},
+	"internal/bulk":         {".", "storage", "checkpoint", "activity", "signal", "internal/acceptance", "internal/admin", "internal/backoff", "internal/digest", "internal/intake", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/lock", "internal/record", "internal/saturate", "internal/journal", "internal/settle"},
 	"internal/schedule":     {".", "storage", "checkpoint", "internal/admin", "internal/cron", "internal/digest", "internal/intake", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/lock", "internal/record", "internal/saturate", "internal/journal", "internal/settle"},
 	"future":                {},
 	"fence":                 {},
@@ -44,7 +45,7 @@ var arrows = map[string][]string{
 	"checkpoint":            {},
 	"signal":                {"future"},
 	"activity":              {"future", "internal/keys"},
-	"engine":                {".", "storage", "checkpoint", "signal", "activity", "future", "internal/admin", "internal/intake", "internal/schedule", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/limits", "internal/lock", "internal/retention", "github.com/oklog/ulid/v2", "internal/journal"},
+	"engine":                {".", "storage", "checkpoint", "signal", "activity", "future", "internal/admin", "internal/bulk", "internal/intake", "internal/schedule", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/limits", "internal/lock", "internal/retention", "github.com/oklog/ulid/v2", "internal/journal"},
 	"idempotency/idemhttp":  {"idempotency", "activity", "internal/canon", "internal/httpheader", "github.com/dunglas/httpsfv"},
 	"internal/httpheader":   {"github.com/dunglas/httpsfv"},
 	"idempotency/webhook":   {"idempotency", "github.com/standard-webhooks/standard-webhooks/libraries/go"},
@@ -72,7 +73,7 @@ var arrows = map[string][]string{
 	"internal/export":       {"storage", "checkpoint", "internal/journal"},
 	"internal/stage":        {"storage"},
 	"internal/sweep":        {"storage", "storage/storagetest", "checkpoint", "engine", "internal/integrity", "internal/keys", "internal/journal"},
-	"internal/integrity":    {"checkpoint", "storage", "internal/deployment", "internal/schedule", "internal/acceptance", "internal/journal", "internal/keys", "internal/reconcile", "internal/record"},
+	"internal/integrity":    {"checkpoint", "storage", "internal/bulk", "internal/deployment", "internal/schedule", "internal/acceptance", "internal/journal", "internal/keys", "internal/reconcile", "internal/record"},
 	"enginetest":            {"engine", "activity", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep", "internal/journal"},
 	"internal/programs":     {"engine", "activity", "future", "signal", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep"},
 	"internal/golden":       {"internal/record"},

@@ -52,6 +52,8 @@ type command struct {
 
 	Schedules schedules `cmd:"" help:"List the schedules of the store, trigger, pause, resume or delete one."`
 
+	Bulk bulks `cmd:"" help:"Do one operation to many workflows: start, list or stop a bulk."`
+
 	Start  start `cmd:"" help:"Start a workflow. Prints its id."`
 	Signal send  `cmd:"" help:"Send a signal to a workflow. Prints the id of the signal."`
 

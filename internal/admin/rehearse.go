@@ -25,7 +25,7 @@ func (e *Admin) Rehearse(ctx context.Context, f weft.Filter) iter.Seq2[weft.Rehe
 			yield(weft.Rehearsal{}, fmt.Errorf("%w: rehearse: Config.Workflows has none of the name %q", weft.ErrInvalid, f.Workflow))
 			return
 		}
-		reader := &Admin{e.rehearsal()}
+		reader := &Admin{Worker: e.rehearsal()}
 		for info, err := range reader.List(ctx, f) {
 			r := weft.Rehearsal{ID: info.ID, Workflow: info.Workflow, Err: err}
 			switch {
