@@ -361,6 +361,116 @@ func TestBulkGoesOnAfterACrash(t *testing.T) {
 	})
 }
 
+// OPS-10: a bulk resets runs that have answered updates and opened hooks, each once and whole, although its engine
+// dies right before or after a reset. What came behind the point is there again: an update is answered anew, and a hook
+// is open with what it has received. A run of which another one has the token stays as it is, and is listed.
+func TestBulkResetsUpdatesAndHooks(t *testing.T) {
+	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+		s := store.Open(t)
+		defer s.Close()
+		factor := 1
+		double := &engine.Update[int, string]{Name: "double"}
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			if err := double.Handle(run, nil, func(run *engine.Run, n int) (string, error) {
+				v, err := engine.Step(run, "times", func(context.Context) (int, error) { return n * factor, nil })
+				return fmt.Sprint(v), err
+			}); err != nil {
+				return "", err
+			}
+			h, err := paid.Open(run, &signal.HookOptions{Token: "t-" + run.ID()}) // 1
+			if err != nil {
+				return "", err
+			}
+			err1 := run.Sleep(time.Minute) // 2
+			v, err2 := h.Receive(run)      // 3
+			err3 := run.Sleep(time.Minute) // 4
+			if err := errors.Join(err1, err2, err3); err != nil {
+				return "", err
+			}
+			if factor == 1 {
+				return "", errBroke
+			}
+			w, _, err := h.ReceiveWithin(run, time.Minute) // 5
+			return v + w, err
+		})
+		other := waitsFor("other")
+		p := boot(t, s, wf, other, leases)
+		call := func(id, update string, n int, want string) {
+			t.Helper()
+			if got, err := double.Call(patient(t, time.Hour), p, id, n, by(update)); got != want || err != nil {
+				t.Errorf("update %s of %s: %q, %v, want %q", update, id, got, err, want)
+			}
+		}
+		ids := several(t, wf, p, "o", 4)
+		time.Sleep(time.Second)
+		first := map[string]signal.Accepted{}
+		for _, id := range ids {
+			call(id, "before", 1, "1")
+			first[id] = resume(t, p, "t-"+id, "paid", "first")
+		}
+		time.Sleep(61 * time.Second)
+		for _, id := range ids {
+			call(id, "behind", 2, "2")
+		}
+		for _, id := range ids {
+			if _, err := outcome(wf.Handle(p, id)); err == nil {
+				t.Fatalf("%s completed", id)
+			}
+		}
+		start(t, other, p, "holder", "t-o3")
+		tokenOf(t, p, "holder")
+		time.Sleep(time.Second)
+		p.stop(t)
+
+		client := made(t, s)
+		startBulk(t, client, "reset", engine.Bulk{
+			Do: engine.BulkReset, Before: "3", Filter: engine.Filter{Workflow: "wf", Status: checkpoint.StatusFailed}, Rate: activity.Rate{Count: 1, Per: time.Second},
+		})
+		client.Close()
+		factor = 10
+		for _, fault := range []storagetest.Fault{storagetest.CrashBefore, storagetest.CrashAfter} {
+			var died atomic.Bool
+			p = bootOn(t, storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+				reset := c.Method == "Commit" && slices.ContainsFunc(c.Batch.Ops, func(o storage.Op) bool {
+					return o.Kind == storage.DeleteOp && strings.HasPrefix(string(o.Key), "ls:wf:failed:")
+				})
+				if !reset {
+					return storagetest.None
+				}
+				died.Store(true)
+				return fault
+			}), wf, other, leases)
+			eventually(t, "the death of the engine", died.Load)
+			p.kill()
+		}
+		p = boot(t, s, wf, other, leases)
+		i := whenEnded(t, p.Engine, "reset")
+		if i.Done != 3 || i.Refused != 1 || i.Refusals[0].ID != "o3" || !strings.Contains(i.Refusals[0].Reason, "holder") {
+			t.Errorf("got %+v", i)
+		}
+		for _, id := range ids[:3] {
+			call(id, "before", 1, "1")
+			call(id, "behind", 2, "20")
+			if a := resume(t, p, "t-"+id, "paid", "first"); !a.Repeated || a.AcceptedAt != first[id].AcceptedAt {
+				t.Errorf("%s: what it had received was accepted again: %+v", id, a)
+			}
+			resume(t, p, "t-"+id, " again", "second")
+			equal(t, id, result(t, wf.Handle(p, id)), "paid again")
+			if n, err := acts(ctx, p.Engine, id); n != 1 || err != nil {
+				t.Errorf("%s was reset %d times, %v", id, n, err)
+			}
+		}
+		if n, err := acts(ctx, p.Engine, "o3"); n != 0 || err != nil {
+			t.Errorf("o3 was reset %d times, %v", n, err)
+		}
+		equal(t, "the one that was refused", stateOf(t, p, "o3"), "[failed]")
+		resume(t, p, "t-o3", "mine", "third")
+		equal(t, "holder", result(t, other.Handle(p, "holder")), "mine")
+		p.stop(t)
+		agreeing(t, s)
+	})
+}
+
 // OPS-10: after the death of an engine at any commit of a bulk, whatever it does, it is done to each workflow, and
 // each is counted once.
 func TestEachVerbAfterACrash(t *testing.T) {
