@@ -8,7 +8,7 @@ import (
 )
 
 // MaxBulkID is the maximum length of the id of a bulk operation in bytes.
-const MaxBulkID = 100
+const MaxBulkID = 200
 
 // MaxRefusals is how many of the workflows that a bulk operation has refused are listed.
 const MaxRefusals = 1000

@@ -16,7 +16,7 @@ import (
 // counted and listed, see Bulks, and the bulk goes on with the others. While the store fails, the bulk
 // waits. One bulk does one operation after the other, and several bulks go on side by side.
 //
-// The id has 1 to 100 bytes of UTF-8. Starting the same bulk again with the same id does nothing, also after
+// The id has 1 to 200 bytes of UTF-8. Starting the same bulk again with the same id does nothing, also after
 // the bulk has ended or was stopped. Ended ones are forgotten after Config.TombstoneRetention. An
 // engine finds what another process has started within ten PollIntervals, or within a minute if that is sooner.
 //
@@ -33,6 +33,12 @@ func (e *Engine) StartBulk(ctx context.Context, id string, b Bulk, by Actor) err
 // ErrNotFound, ErrInvalid, ErrClosed, the store's.
 func (e *Engine) StopBulk(ctx context.Context, id string, by Actor) error {
 	return e.bulks.Stop(ctx, id, by)
+}
+
+// Bulk returns the state of a bulk operation. Errors: ErrNotFound; storage.ErrCorrupt if its record is damaged;
+// storage.ErrFutureFormat if only a newer release understands it; ErrClosed; the store's.
+func (e *Engine) Bulk(ctx context.Context, id string) (BulkInfo, error) {
+	return e.bulks.Info(ctx, id)
 }
 
 // Bulks yields all bulk operations, also those that ended less than Config.TombstoneRetention ago, in the

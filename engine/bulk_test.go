@@ -37,7 +37,9 @@ func bulkOf(t testing.TB, e *engine.Engine, id string) engine.BulkInfo {
 	return engine.BulkInfo{}
 }
 
-func startBulk(t testing.TB, e *engine.Engine, id string, b engine.Bulk) {
+func startBulk(t testing.TB, e interface {
+	StartBulk(context.Context, string, engine.Bulk, engine.Actor) error
+}, id string, b engine.Bulk) {
 	t.Helper()
 	if err := e.StartBulk(ctx, id, b, audit); err != nil {
 		t.Fatal(err)
@@ -783,6 +785,126 @@ func TestStopBulk(t *testing.T) {
 	})
 }
 
+// OPS-10: a bulk begins, or is stopped, if and only if the host commits, and a transaction in which there was nothing to do
+// depends on that.
+func TestBulkInATransaction(t *testing.T) {
+	onAllTransactions(t, func(t *testing.T, s storage.Storage, begin func(testing.TB) hostTx, staged bool) {
+		asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		p := boot(t, s, asks, func(c *engine.Config) { c.PollInterval = 20 * time.Millisecond })
+		ids := several(t, asks, p, "o", 3)
+		until := func(what string, done func(engine.BulkInfo) bool) {
+			t.Helper()
+			for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+				if i, err := p.Bulk(ctx, what); err != nil || time.Now().After(end) {
+					t.Fatalf("bulk %s: %+v, %v", what, i, err)
+				} else if done(i) {
+					return
+				}
+			}
+		}
+		slow := engine.Bulk{Do: engine.BulkProtect, Filter: engine.Filter{IDPrefix: "o"}, Rate: activity.Rate{Count: 1, Per: time.Hour}}
+		tx := begin(t)
+		startBulk(t, p.In(tx), "slow", slow)
+		tx.rollback()
+		if _, err := p.Bulk(ctx, "slow"); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("after a rollback: %v, want ErrNotFound", err)
+		}
+		tx = begin(t)
+		startBulk(t, p.In(tx), "slow", slow)
+		startBulk(t, p.In(tx), "slow", slow) // it is the same
+		if err := p.In(tx).StartBulk(ctx, "slow", engine.Bulk{Do: engine.BulkCancel, Filter: slow.Filter}, audit); !errors.Is(err, engine.ErrMismatch) {
+			t.Errorf("another one: %v, want ErrMismatch", err)
+		}
+		if err := tx.commit(); err != nil {
+			t.Fatal(err)
+		}
+		until("slow", func(i engine.BulkInfo) bool { return i.Done == 1 })
+		tx = begin(t)
+		if err := p.In(tx).StopBulk(ctx, "slow", audit); err != nil {
+			t.Error(err)
+		}
+		tx.rollback()
+		if i := bulkOf(t, p.Engine, "slow"); i.Stopped != nil {
+			t.Errorf("stopped, although the host has rolled back: %+v", i)
+		}
+		if staged {
+			tx = begin(t)
+			startBulk(t, p.In(tx), "slow", slow)
+			if err := p.StopBulk(ctx, "slow", audit); err != nil {
+				t.Error(err)
+			}
+			if err := tx.commit(); !errors.Is(err, storage.ErrConflict) {
+				t.Errorf("the bulk has changed meanwhile: %v, want ErrConflict", err)
+			}
+		}
+		for range 2 {
+			tx = begin(t)
+			if err := p.In(tx).StopBulk(ctx, "slow", audit); err != nil {
+				t.Error(err)
+			}
+			if err := tx.commit(); err != nil {
+				t.Error(err)
+			}
+		}
+		if i := bulkOf(t, p.Engine, "slow"); i.Stopped == nil || *i.Stopped != audit {
+			t.Errorf("got %+v", i)
+		}
+		tx = begin(t)
+		startBulk(t, p.In(tx), "stop", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{IDPrefix: "o"}})
+		if err := tx.commit(); err != nil {
+			t.Fatal(err)
+		}
+		until("stop", func(i engine.BulkInfo) bool { return !i.EndedAt.IsZero() && i.Done == 3 })
+		for _, id := range ids {
+			if _, err := outcome(asks.Handle(p, id)); !errors.Is(err, engine.ErrCancelled) {
+				t.Errorf("%s: %v, want ErrCancelled", id, err)
+			}
+		}
+		p.stop(t)
+	})
+}
+
+// OPS-10: however many slow bulks a namespace has, those of others go on beside them.
+func TestBulksOfManyNamespaces(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		p := boot(t, s, asks, leases)
+		several(t, asks, p, "o", 5)
+		time.Sleep(time.Second)
+		b := engine.Bulk{Do: engine.BulkProtect, Filter: engine.Filter{IDPrefix: "o"}}
+		slow := b
+		slow.Rate = activity.Rate{Count: 1, Per: time.Hour}
+		for i := range 12 {
+			startBulk(t, p.Engine, fmt.Sprintf("@acme/prod/%02d", i), slow)
+		}
+		time.Sleep(time.Minute)
+		for _, id := range []string{"own", "@acme/test/1", "@other/prod/1"} {
+			startBulk(t, p.Engine, id, b)
+		}
+		time.Sleep(time.Minute)
+		var ended, waiting []string
+		for i, err := range p.Bulks(ctx) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !i.EndedAt.IsZero() {
+				ended = append(ended, i.ID)
+			} else if i.Engine == "" {
+				waiting = append(waiting, i.ID)
+			}
+		}
+		equal(t, "ended", ended, "[@acme/test/1 @other/prod/1 own]")
+		equal(t, "waiting", waiting, "[@acme/prod/10 @acme/prod/11]")
+		time.Sleep(12 * time.Hour)
+		for i, err := range p.Bulks(ctx) {
+			if err != nil || i.EndedAt.IsZero() || i.Done != 5 {
+				t.Errorf("it has not ended: %+v, %v", i, err)
+			}
+		}
+	})
+}
+
 // OPS-10: a bulk that cannot be is refused before anything is written, and so is another one with an id in use.
 func TestInvalidBulks(t *testing.T) {
 	virtual(t, func(t *testing.T) {
@@ -799,7 +921,7 @@ func TestInvalidBulks(t *testing.T) {
 			by engine.Actor
 		}{
 			"no id":              {"", engine.Bulk{Do: engine.BulkCancel, Filter: some}, audit},
-			"a long id":          {strings.Repeat("x", 101), engine.Bulk{Do: engine.BulkCancel, Filter: some}, audit},
+			"a long id":          {strings.Repeat("x", 201), engine.Bulk{Do: engine.BulkCancel, Filter: some}, audit},
 			"no actor":           {"b", engine.Bulk{Do: engine.BulkCancel, Filter: some}, engine.Actor{Name: "ann"}},
 			"a long reason":      {"b", engine.Bulk{Do: engine.BulkCancel, Filter: some}, engine.Actor{Name: "ann", Reason: strings.Repeat("x", 4090)}},
 			"no verb":            {"b", engine.Bulk{Filter: some}, audit},

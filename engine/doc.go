@@ -126,7 +126,7 @@ package engine
 //   - Up to 64 claim runs (worker, crew), while the poll waits for them, and up to 64 claim
 //     suspects.
 //   - Up to 64 serve schedules that are due (schedule, fire), while the poll waits for them.
-//   - One carries out each bulk of this engine, at most 10 (bulk, serve).
+//   - One carries out each bulk of this engine, at most 10 of the host and of each namespace (bulk, serve).
 //   - The driver of each run (worker, claim, Launch). It ends when the run has ended, is
 //     parked, is held or has another owner, and when its incarnation stops or loses its
 //     lease. When an attempt runs in the driver's goroutine and something else happens,

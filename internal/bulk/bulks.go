@@ -55,7 +55,11 @@ func (s *Bulks) start(ctx context.Context, r *Record) error {
 		there, err := s.load(ctx, r.ID)
 		switch {
 		case err == nil && there.same(r):
-			return nil
+			again, err := s.rest(ctx, there)
+			if again {
+				continue
+			}
+			return err
 		case err == nil:
 			return fmt.Errorf("%w: bulk %q: another bulk, which began at %s, has this id", weft.ErrMismatch, r.ID, there.began().UTC().Format(time.RFC3339))
 		case !errors.Is(err, weft.ErrNotFound):
@@ -65,7 +69,7 @@ func (s *Bulks) start(ctx context.Context, r *Record) error {
 		if again {
 			continue
 		}
-		if err == nil {
+		if err == nil && !s.Staged { // the host may roll back
 			s.Log.Info("weft: operator has started a bulk", "bulk", r.ID, "do", r.Do, "by", r.By, "why", r.Why)
 		}
 		return err
@@ -85,7 +89,14 @@ func (s *Bulks) Stop(ctx context.Context, id string, by weft.Actor) error {
 func (s *Bulks) stop(ctx context.Context, id string, by weft.Actor) error {
 	for range worker.MostTries {
 		r, err := s.load(ctx, id)
-		if err != nil || r.ended() {
+		if err != nil {
+			return err
+		}
+		if r.ended() {
+			again, err := s.rest(ctx, r)
+			if again {
+				continue
+			}
 			return err
 		}
 		next := *r
@@ -95,7 +106,7 @@ func (s *Bulks) stop(ctx context.Context, id string, by weft.Actor) error {
 		if again {
 			continue
 		}
-		if err == nil {
+		if err == nil && !s.Staged {
 			s.Log.Info("weft: operator has stopped a bulk", "bulk", id, "by", by.Name, "why", by.Reason)
 		}
 		return err
@@ -136,6 +147,19 @@ func (s *Bulks) commit(ctx context.Context, r, next *Record, also []storage.Op) 
 	}
 	*next = *written
 	return false, nil
+}
+
+// rest has a transaction of the host depend on r, if nothing is to be written as long as the record is this one. It
+// reports whether to decide again.
+func (s *Bulks) rest(ctx context.Context, r *Record) (again bool, _ error) {
+	if !s.Staged {
+		return false, nil
+	}
+	err := s.Store.Commit(ctx, storage.Batch{If: []storage.Condition{r.unchanged()}})
+	if errors.Is(err, storage.ErrConflict) {
+		return true, nil
+	}
+	return false, err
 }
 
 func checkID(id string) error { return payload.CheckName("bulk id", id, weft.MaxBulkID) }
@@ -218,6 +242,15 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 	return r, nil
 }
 
+// Info is Engine.Bulk.
+func (s *Bulks) Info(ctx context.Context, id string) (weft.BulkInfo, error) {
+	r, err := s.load(ctx, id)
+	if err != nil {
+		return weft.BulkInfo{}, err
+	}
+	return s.withRefusals(ctx, r)
+}
+
 // All is Engine.Bulks.
 func (s *Bulks) All(ctx context.Context) iter.Seq2[weft.BulkInfo, error] {
 	return func(yield func(weft.BulkInfo, error) bool) {
@@ -249,7 +282,12 @@ func (s *Bulks) infoOf(ctx context.Context, e storage.Entry) (weft.BulkInfo, err
 		id, _ := keys.Last(e.Key)
 		return weft.BulkInfo{ID: id}, err
 	}
-	i := r.info()
+	return s.withRefusals(ctx, r)
+}
+
+// withRefusals returns the state of r with what was refused.
+func (s *Bulks) withRefusals(ctx context.Context, r *Record) (weft.BulkInfo, error) {
+	i := r.Info()
 	for e, err := range storage.All(ctx, s.Store, keys.BulkRefusalsOf(r.ID)) {
 		if err != nil {
 			return weft.BulkInfo{}, err

@@ -305,8 +305,8 @@ func (r *Record) bulk() weft.Bulk {
 	return b
 }
 
-// info returns the state of r, without what was refused.
-func (r *Record) info() weft.BulkInfo {
+// Info returns the state of r, without what was refused.
+func (r *Record) Info() weft.BulkInfo {
 	i := weft.BulkInfo{
 		ID: r.ID, Bulk: r.bulk(), By: weft.Actor{Name: r.By, Reason: r.Why}, Began: r.began(), EndedAt: journal.Time(r.EndedAt),
 		Done: r.Done, Refused: r.Refused, Last: r.Last, Engine: r.Engine,

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/namespace"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
@@ -20,7 +21,7 @@ import (
 )
 
 const (
-	mostAtOnce = 10              // bulks that one engine carries out at the same time
+	mostAtOnce = 10              // bulks of the host, or of one namespace, that an engine carries out at the same time
 	mostPage   = 100             // workflows of a page
 	longPage   = 5 * time.Second // how long a page takes at most, unless one operation takes longer
 	pause      = time.Minute     // after the store has failed, and between looks when there is nothing to do
@@ -30,7 +31,7 @@ const (
 // Duty returns the duty to carry out bulk operations.
 func (s *Bulks) Duty() worker.Duty {
 	return worker.Duty{Name: "bulk operations", Begin: func(l *worker.Incarnation) func(context.Context) (time.Duration, error) {
-		v := &server{Bulks: s, incarnation: l, serving: map[string]bool{}, failed: map[string]time.Time{}}
+		v := &server{Bulks: s, incarnation: l, serving: map[string]bool{}, of: map[string]int{}, failed: map[string]time.Time{}}
 		return func(ctx context.Context) (time.Duration, error) {
 			return s.PollInterval, v.look(ctx)
 		}
@@ -50,6 +51,7 @@ type server struct {
 
 	mu      lock.Mutex           // guards the fields below
 	serving map[string]bool      // ids of bulks that this engine carries out
+	of      map[string]int       // how many of them each namespace has; "" is the host
 	failed  map[string]time.Time // when the store has failed for a bulk
 }
 
@@ -109,7 +111,7 @@ func (v *server) forget(ctx context.Context, r *Record) error {
 // consider begins to carry out r, unless another engine does, or there is a reason to wait.
 func (v *server) consider(ctx context.Context, r *Record) error {
 	v.mu.Lock()
-	waits := v.serving[r.ID] || len(v.serving) >= mostAtOnce || time.Since(v.failed[r.ID]) < pause
+	waits := v.serving[r.ID] || v.of[namespaceOf(r.ID)] >= mostAtOnce || time.Since(v.failed[r.ID]) < pause
 	v.mu.Unlock()
 	if waits {
 		return nil
@@ -145,11 +147,23 @@ func (v *server) note(id string, serves bool, err error) {
 	if err != nil {
 		v.failed[id] = time.Now()
 	}
+	of := namespaceOf(id)
 	if serves {
 		v.serving[id] = true
-	} else {
-		delete(v.serving, id)
+		v.of[of]++
+		return
 	}
+	delete(v.serving, id)
+	if v.of[of]--; v.of[of] == 0 {
+		delete(v.of, of)
+	}
+}
+
+// namespaceOf returns the namespace of the bulk with an id; "" is the host. No namespace keeps those of another one
+// from being carried out.
+func namespaceOf(id string) string {
+	name, _, _ := namespace.Split(id)
+	return name
 }
 
 // outcomes are those of a page, as far as it was dealt with.
