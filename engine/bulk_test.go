@@ -318,8 +318,7 @@ func TestBulkGoesOnAfterACrash(t *testing.T) {
 		client.Close()
 		resets := 0
 		for life := range 5 { // each dies right before or after a reset
-			var f *storagetest.Faulty
-			f = storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+			f := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
 				reset := c.Method == "Commit" && slices.ContainsFunc(c.Batch.Ops, func(o storage.Op) bool {
 					return o.Kind == storage.DeleteOp && strings.HasPrefix(string(o.Key), "ls:breaks:failed:")
 				})

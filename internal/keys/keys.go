@@ -540,7 +540,10 @@ func DueNext(at time.Time) storage.Range {
 func Bulk(id string) []byte { return key("bulk:", id) }
 
 // Bulks is the range of all bulk operations, in the order of their ids.
-func Bulks() storage.Range { return storage.Prefix([]byte("bulk:")) }
+func Bulks() storage.Range { return BulksOf("") }
+
+// BulksOf is the range of the bulk operations whose ids have a prefix.
+func BulksOf(prefix string) storage.Range { return storage.Prefix(key("bulk:", prefix)) }
 
 // BulkRefusals is the key of some of the workflows that a bulk operation has refused: bref:{id}:{n}.
 func BulkRefusals(id string, n int) []byte {
