@@ -35,6 +35,15 @@ func bulkOperations() []*operation {
 
 func errNoBulk() error { return notFound("Bulk") }
 
+// bulk returns the engine's id of the bulk that a request is about.
+func (c *call) bulk(bulkID string) (string, error) {
+	id, ok := c.who.engineID(bulkID)
+	if !ok {
+		return "", errNoBulk()
+	}
+	return id, nil
+}
+
 // bulkVerbs are what a bulk may do to each run, with the scope that this needs beside runs:operate; "": none. They are
 // what can be done to one run over HTTP.
 var bulkVerbs = map[engine.Verb]string{
@@ -54,7 +63,9 @@ const (
 
 func (p *startBulkParams) check() (issues []issue) {
 	bad := func(path, problem string) { issues = append(issues, issue{path, problem}) }
-	issues = checkBulkID(issues, p.BulkID)
+	if problem := runIDProblem(p.BulkID); problem != "" {
+		bad("/bulkId", problem)
+	}
 	do := engine.Verb(p.Do)
 	if _, known := bulkVerbs[do]; !known {
 		bad("/do", "must be cancel, signal, resume, reset or purge")
@@ -84,13 +95,6 @@ func (p *startBulkParams) check() (issues []issue) {
 		bad("/reason", "is required")
 	}
 	return checkReason(issues, &p.Reason)
-}
-
-func checkBulkID(issues []issue, id string) []issue {
-	if problem := runIDProblem(id); problem != "" {
-		issues = append(issues, issue{"/bulkId", problem})
-	}
-	return issues
 }
 
 // checkBulkFilter adds what is wrong with a filter. A namespace narrows every filter, so the engine would not notice that
@@ -156,7 +160,11 @@ func startBulk(ctx context.Context, c *call, p *startBulkParams) (answer, error)
 		return answer{}, missingScope(scope)
 	}
 	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
-		err := c.engine.In(tx).StartBulk(ctx, c.who.prefix()+p.BulkID, p.bulk(c.who), c.actor(&p.Reason, ""))
+		id, err := c.bulk(p.BulkID)
+		if err != nil {
+			return answer{}, err
+		}
+		err = c.engine.In(tx).StartBulk(ctx, id, p.bulk(c.who), c.actor(&p.Reason, ""))
 		if errors.Is(err, engine.ErrMismatch) {
 			return answer{}, newProblem(http.StatusConflict, "bulk_exists", "Another bulk has this id.").because(err)
 		}
@@ -172,11 +180,15 @@ type stopBulkParams struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
-func (p *stopBulkParams) check() []issue { return checkReason(checkBulkID(nil, p.BulkID), p.Reason) }
+func (p *stopBulkParams) check() []issue { return checkReason(nil, p.Reason) }
 
 func stopBulk(ctx context.Context, c *call, p *stopBulkParams) (answer, error) {
 	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
-		err := c.engine.In(tx).StopBulk(ctx, c.who.prefix()+p.BulkID, c.actor(p.Reason, "stop"))
+		id, err := c.bulk(p.BulkID)
+		if err != nil {
+			return answer{}, err
+		}
+		err = c.engine.In(tx).StopBulk(ctx, id, c.actor(p.Reason, "stop"))
 		if errors.Is(err, engine.ErrNotFound) {
 			return answer{}, errNoBulk()
 		}
@@ -191,10 +203,12 @@ type getBulkParams struct {
 	BulkID string `json:"bulkId" in:"path"`
 }
 
-func (p *getBulkParams) check() []issue { return checkBulkID(nil, p.BulkID) }
-
 func getBulk(ctx context.Context, c *call, p *getBulkParams) (answer, error) {
-	i, err := c.engine.Bulk(ctx, c.who.prefix()+p.BulkID)
+	id, err := c.bulk(p.BulkID)
+	if err != nil {
+		return answer{}, err
+	}
+	i, err := c.engine.Bulk(ctx, id)
 	if errors.Is(err, engine.ErrNotFound) {
 		return answer{}, errNoBulk()
 	}
