@@ -23,19 +23,21 @@ type bulkStart struct {
 	ID   string `arg:"" help:"The id of the bulk. Starting the same again with this id does nothing."`
 	Verb string `arg:"" enum:"cancel,terminate,signal,resume,reset,purge,delete,protect,unprotect" help:"What is done to each: cancel, terminate, signal, resume, reset, purge, delete, protect or unprotect."`
 	filter
+	doing
+	actor
+}
+
+// doing says what a bulk does, beside its verb.
+type doing struct {
 	Before  string `placeholder:"OPERATION" help:"With reset: the operation, such as 3, or start."`
 	Signal  string `placeholder:"NAME" help:"With signal: the name of the signal."`
 	Payload string `default:"null" placeholder:"JSON" help:"With signal: the payload: JSON, @FILE, or - for standard input (default null)."`
 	Rate    string `placeholder:"N/DURATION" help:"At most so many in this time, such as 10/1s. By default one after the other without a limit."`
-	actor
 }
 
-// bulk returns what the flags describe.
-func (x *bulkStart) bulk(e *env) (b weft.Bulk, err error) {
-	b.Do = weft.Verb(x.Verb)
-	if b.Filter, err = x.selects(time.Now()); err != nil {
-		return b, err
-	}
+// bulk returns the bulk that the flags describe.
+func (x *doing) bulk(e *env, verb string, f weft.Filter) (_ weft.Bulk, err error) {
+	b := weft.Bulk{Do: weft.Verb(verb), Filter: f}
 	switch {
 	case (x.Before != "") != (b.Do == weft.BulkReset):
 		return b, misuse("reset needs --before OPERATION, or --before start; no other verb has it")
@@ -63,7 +65,11 @@ func (x *bulkStart) bulk(e *env) (b weft.Bulk, err error) {
 }
 
 func (x *bulkStart) Run(e *env) error {
-	b, err := x.bulk(e)
+	f, err := x.selects(time.Now())
+	if err != nil {
+		return err
+	}
+	b, err := x.bulk(e, x.Verb, f)
 	if err != nil {
 		return err
 	}
@@ -97,6 +103,8 @@ type bulkJSON struct {
 	Last      string        `json:"last,omitempty"`
 	Engine    string        `json:"engine,omitempty"`
 	Error     string        `json:"error,omitempty"` // why it cannot be read
+
+	remote bool // of a control plane, which does not say what engine carries it out
 }
 
 type filterJSON struct {
@@ -149,7 +157,7 @@ func (j bulkJSON) state() string {
 		return "stopped"
 	case !j.EndedAt.IsZero():
 		return "ended"
-	case j.Engine == "":
+	case j.Engine == "" && !j.remote:
 		return "waiting"
 	}
 	return "running"
@@ -163,7 +171,7 @@ func (x *bulkList) Run(e *env) error {
 	return e.reading(func(c *client) error {
 		var t table
 		if !e.JSON && x.ID == "" {
-			t = newTable(e.out, "ID", "VERB", "STATE", "BEGAN", "ENDED", "DONE", "REFUSED", "BY", "REASON")
+			t = newTable(e.out, bulkColumns...)
 		}
 		unreadable, found := 0, x.ID == ""
 		for i, err := range c.Bulks(e) {
@@ -187,7 +195,7 @@ func (x *bulkList) Run(e *env) error {
 			case x.ID != "":
 				j.print(e)
 			default:
-				t.row(word(j.ID), or(word0(j.Verb)), j.state(), at(j.Began), at(j.EndedAt), fmt.Sprint(j.Done), fmt.Sprint(j.Refused), or(word0(j.By)), cut(text(j.Reason+j.Error), mostDetail))
+				t.row(j.row()...)
 			}
 		}
 		if !e.JSON && x.ID == "" {
@@ -201,6 +209,12 @@ func (x *bulkList) Run(e *env) error {
 		}
 		return nil
 	})
+}
+
+var bulkColumns = []string{"ID", "VERB", "STATE", "BEGAN", "ENDED", "DONE", "REFUSED", "BY", "REASON"}
+
+func (j bulkJSON) row() []string {
+	return []string{word(j.ID), or(word0(j.Verb)), j.state(), at(j.Began), at(j.EndedAt), fmt.Sprint(j.Done), fmt.Sprint(j.Refused), or(word0(j.By)), cut(text(j.Reason+j.Error), mostDetail)}
 }
 
 // print prints a bulk with what it has refused.
