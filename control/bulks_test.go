@@ -108,7 +108,7 @@ func TestBulksTouchOnlyTheirNamespace(t *testing.T) {
 	})
 }
 
-// Each operation that HTTP has for one run is one that a bulk can do, and what it could not do is listed with the reason.
+// OPS-10: each operation that HTTP has for one run is one that a bulk can do, and what it could not do is listed with the reason.
 func TestBulkVerbs(t *testing.T) {
 	s := open(t, nil)
 	do := func(id, body string) reply {
