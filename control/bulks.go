@@ -140,6 +140,8 @@ func (p *startBulkParams) bulk(k *principal) engine.Bulk {
 	}
 	if f.Parent != "" {
 		b.Filter.Parent = k.prefix() + f.Parent
+	} else if f.Status == "" || f.Attention {
+		b.Filter.IDPrefix = k.prefix() // else the engine would read the runs of all namespaces
 	}
 	k.restrict(&b.Filter)
 	if p.Before != nil {

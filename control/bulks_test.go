@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -57,8 +58,8 @@ func TestBulksTouchOnlyTheirNamespace(t *testing.T) {
 		for _, key := range all {
 			want[key] = "[completed running running]"
 		}
-		for _, key := range []string{acme, home} {
-			s.call(key, "POST", bulkPath("stop"), `{"do":"cancel","filter":{"workflow":"wait"},"reason":"they left"}`).is(t, 200, "")
+		for key, filter := range map[string]string{acme: `{"status":"running"}`, acmeTest: `{"workflow":"wait"}`, home: `{"before":"2100-01-01T00:00:00Z"}`} {
+			s.call(key, "POST", bulkPath("stop"), `{"do":"cancel","filter":`+filter+`,"reason":"they left"}`).is(t, 200, "")
 			r := s.endOfBulk(key, "stop")
 			if r.body["done"] != 2.0 || r.body["refused"] != 0.0 || r.text("do") != "cancel" || r.text("reason") != "they left" || r.text("bulkId") != "stop" || !strings.Contains("b c", r.text("last")) {
 				t.Errorf("got %s", r.raw)
@@ -85,7 +86,7 @@ func TestBulksTouchOnlyTheirNamespace(t *testing.T) {
 		}
 		for _, key := range []string{acmeTest, other, home} {
 			for _, id := range []string{"stop", "@acme/prod/stop", "@acme%2Fprod%2Fstop"} {
-				if id == "stop" && key == home {
+				if id == "stop" && key != other {
 					continue
 				}
 				if r := s.call(key, "GET", bulkPath(id), nil); r.status != 404 && r.status != 400 {
@@ -96,7 +97,7 @@ func TestBulksTouchOnlyTheirNamespace(t *testing.T) {
 				}
 			}
 		}
-		for key, want := range map[string]string{home: "[stop]", acme: "[stop]", acmeTest: "[]", other: "[kids]"} {
+		for key, want := range map[string]string{home: "[stop]", acme: "[stop]", acmeTest: "[stop]", other: "[kids]"} {
 			var ids []string
 			for _, b := range s.call(key, "GET", "/v1/bulks", nil).is(t, 200, "").data() {
 				ids = append(ids, b["bulkId"].(string))
@@ -106,6 +107,36 @@ func TestBulksTouchOnlyTheirNamespace(t *testing.T) {
 			}
 		}
 	})
+}
+
+// OPS-10: a run whose record is damaged is refused by a bulk of its own namespace, and none of another one.
+func TestBulksAndDamage(t *testing.T) {
+	s := open(t, nil)
+	all := []string{home, acme, other}
+	for _, key := range all {
+		for _, id := range []string{"a", "b"} {
+			s.start(key, "wait", id, nil)
+			s.awaitStatus(key, id, checkpoint.StatusRunning)
+		}
+	}
+	if err := s.store.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(keys.Workflow("@other/prod/a"), []byte("damaged"))}}); err != nil {
+		t.Fatal(err)
+	}
+	for i, filter := range []string{`{"workflow":"wait"}`, `{"workflow":"wait","status":"running"}`, `{"labels":{"a":"b"}}`, `{"attention":true}`, `{"before":"2100-01-01T00:00:00Z"}`} {
+		for _, key := range all {
+			id := fmt.Sprint("b", i)
+			s.call(key, "POST", bulkPath(id), `{"do":"reset","before":"77","filter":`+filter+`,"reason":"r"}`).is(t, 200, "")
+			r := s.endOfBulk(key, id)
+			refusals := fmt.Sprint(r.body["refusals"])
+			own := strings.Contains(refusals, "damaged") || strings.Contains(refusals, "record")
+			if strings.Contains(refusals, "@") || own && key != other {
+				t.Errorf("%s, %s: %s", key, filter, r.raw)
+			}
+			if want := 2.0; (i == 0 || i == 1 || i == 4) && r.body["refused"] != want {
+				t.Errorf("%s, %s: %v refused, want %v: %s", key, filter, r.body["refused"], want, r.raw)
+			}
+		}
+	}
 }
 
 // OPS-10: each operation that HTTP has for one run is one that a bulk can do, and what it could not do is listed with the reason.

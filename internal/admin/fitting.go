@@ -3,10 +3,12 @@ package admin
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/namespace"
 	"github.com/weft-go/weft/internal/record"
 )
 
@@ -82,8 +84,11 @@ func (e *Admin) fit(ctx context.Context, s selection, r *row) (*Fit, error) {
 		return nil, err
 	}
 	wf, err := r.in.open(ctx, r)
-	if record.Damaged(err) {
+	if record.Damaged(err) && s.mayHave(r.id) {
 		return &Fit{ID: r.id, Err: err}, nil
+	}
+	if record.Damaged(err) {
+		return nil, nil
 	}
 	if err != nil || wf == nil || !s.has(wf) {
 		return nil, err
@@ -139,6 +144,15 @@ func (s selection) has(wf *journal.Workflow) bool {
 	}
 	return (s.filter.After.IsZero() || !at.Before(s.filter.After)) &&
 		(s.filter.Before.IsZero() || at.Before(s.filter.Before))
+}
+
+// mayHave reports whether a workflow of which only the id is known may be in the selection: not one of a namespace that
+// the filter leaves out.
+func (s selection) mayHave(id string) bool {
+	f := s.filter
+	of, _, _ := namespace.Split(id)
+	wanted := f.Labels[namespace.Label]
+	return strings.HasPrefix(id, f.IDPrefix) && (wanted == "" || wanted == of) && (!f.NoNamespace || of == "")
 }
 
 // needed reports whether wf has needed an operator since a time, in microseconds, or longer.
