@@ -12,7 +12,7 @@ import (
 
 // Errors for callers to test with errors.Is.
 var (
-	// ErrNotFound: no workflow, or no schedule, has this id.
+	// ErrNotFound: no workflow, no schedule or no bulk has this id.
 	ErrNotFound = errors.New("engine: workflow not found")
 
 	// ErrExists: the id of a start is in use by another workflow, or by the same
@@ -42,7 +42,7 @@ var (
 	ErrBusy = errors.New("engine: busy")
 
 	// ErrMismatch: the ID of an update was used before, in the same workflow, for another update or
-	// with another input. Nothing was written.
+	// with another input, or another bulk has the id. Nothing was written.
 	ErrMismatch = errors.New("engine: id was used for something else")
 
 	// ErrRejected: the check of a workflow has refused an update. The error is a *RejectedError.

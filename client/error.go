@@ -36,7 +36,7 @@ const (
 //	SignalAcceptanceIndeterminate               a *signal.IndeterminateError, signal.ErrConflict
 //	update_rejected                             a *engine.RejectedError, engine.ErrRejected
 //	update_failed                               a *engine.UpdateError
-//	update_mismatch                             engine.ErrMismatch
+//	update_mismatch, bulk_exists                engine.ErrMismatch
 //	busy, of an update                          engine.ErrBusy
 //	no_value                                    a *engine.NoValueError, engine.ErrNotFound
 //	damaged                                     storage.ErrCorrupt
@@ -174,7 +174,7 @@ func (p *problem) cause(about subject, status int, e *Error) error {
 			WorkflowID: run, Update: about.update, UpdateID: about.updateID, Message: p.Details.Error.Message, Stack: p.Details.Error.Stack,
 			Sentinel: sentinelOfUpdate(p.Details.Error.Code), SentinelText: p.Details.Error.Code,
 		}
-	case wire.CodeUpdateMismatch:
+	case wire.CodeUpdateMismatch, wire.CodeBulkExists:
 		return weft.ErrMismatch
 	case wire.CodeBusy:
 		if about.update != "" {

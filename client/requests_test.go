@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
@@ -53,6 +55,31 @@ func TestRequests(t *testing.T) {
 		{`POST /v1/runs/resume + {"reason":"ann: why not","runId":"o"}`, `{}`, func(ctx context.Context, c *Client) error { return c.Resume(ctx, "o", by) }},
 		{`POST /v1/runs/o/reset + {"before":"3.1","reason":"ann: why not"}`, `{}`, func(ctx context.Context, c *Client) error { return c.Reset(ctx, "o", "3.1", by) }},
 		{`POST /v1/runs/o/reset + {"before":""}`, `{}`, func(ctx context.Context, c *Client) error { return c.Reset(ctx, "o", "", weft.Actor{}) }},
+		{`POST /v1/bulks/a%20b + {"before":"","do":"reset","filter":{"labels":{"x":"y"},"status":"failed","workflow":"w"},"rate":{"count":3,"perSeconds":2},"reason":"ann: why not"}`, `{}`, func(ctx context.Context, c *Client) error {
+			f := weft.Filter{Workflow: "w", Status: checkpoint.StatusFailed, Labels: map[string]string{"x": "y"}}
+			return c.StartBulk(ctx, "a b", weft.Bulk{Do: weft.BulkReset, Filter: f, Rate: activity.Rate{Count: 3, Per: 2 * time.Second}}, by)
+		}},
+		{`POST /v1/bulks/b + {"do":"signal","filter":{"after":"2026-01-02T03:04:05Z","attention":true,"parent":"p"},"reason":"ann: why not","signal":{"name":"s","payload":1}}`, `{}`, func(ctx context.Context, c *Client) error {
+			f := weft.Filter{Attention: true, Parent: "p", After: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+			return c.StartBulk(ctx, "b", weft.Bulk{Do: weft.BulkSignal, Filter: f, Signal: signal.Message{Name: "s", Payload: 1}}, by)
+		}},
+		{`POST /v1/bulks/b/stop + {"reason":"ann: why not"}`, `{}`, func(ctx context.Context, c *Client) error { return c.StopBulk(ctx, "b", by) }},
+		{`GET /v1/bulks?cursor=c&limit=3&sortOrder=asc`, `{}`, func(ctx context.Context, c *Client) error {
+			_, err := c.Bulks(ctx, weft.PageRequest{Limit: 3, Cursor: "c", Ascending: true})
+			return err
+		}},
+		{`GET /v1/bulks/b`, `{"bulkId":"b","do":"reset","before":"3","filter":{"workflow":"w"},"rate":{"count":3,"perSeconds":2},"by":"shop","reason":"r","createdAt":"2026-01-02T03:04:05Z","stopped":{"by":"ann","reason":"no"},"done":1,"refused":2,"last":"o","refusals":[{"runId":"o","reason":"gone"}]}`, func(ctx context.Context, c *Client) error {
+			got, err := c.Bulk(ctx, "b")
+			want := weft.BulkInfo{
+				ID: "b", Bulk: weft.Bulk{Do: weft.BulkReset, Before: "3", Filter: weft.Filter{Workflow: "w"}, Rate: activity.Rate{Count: 3, Per: 2 * time.Second}},
+				By: weft.Actor{Name: "shop", Reason: "r"}, Began: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Stopped: &weft.Actor{Name: "ann", Reason: "no"},
+				Done: 1, Refused: 2, Last: "o", Refusals: []weft.Refusal{{ID: "o", Reason: "gone"}},
+			}
+			if err == nil && !reflect.DeepEqual(got, want) {
+				err = fmt.Errorf("got %+v, want %+v", got, want)
+			}
+			return err
+		}},
 		{`POST /v1/runs/o/operations/3.undo/resolve + {"answer":"failed","error":"gone","reason":"ann: why not"}`, `{}`, func(ctx context.Context, c *Client) error {
 			return c.Resolve(ctx, "o", "3.undo", Answer{Outcome: Failed, Error: "gone"}, by)
 		}},
@@ -205,6 +232,7 @@ func TestWhatCannotBeSent(t *testing.T) {
 	start := func(r *weft.StartRequest) error { _, err := c.StartWorkflow(ctx, r); return err }
 	token := "t"
 	send := func(m signal.Message) error { _, err := c.SendSignal(ctx, m); return err }
+	bulk := func(b weft.Bulk) error { return c.StartBulk(ctx, "b", b, by) }
 	page := func(f weft.Filter) error { _, err := c.Page(ctx, f, weft.PageRequest{}); return err }
 	for name, x := range map[string]struct{ err, want error }{
 		"an input without JSON":   {start(&weft.StartRequest{Workflow: "w", Input: func() {}}), weft.ErrInvalid},
@@ -219,6 +247,11 @@ func TestWhatCannotBeSent(t *testing.T) {
 		"an update with a start":  {c.CallUpdate(ctx, &weft.UpdateRequest{Start: &weft.StartRequest{Workflow: "w", ID: "o"}, Update: "u"}, nil), errors.ErrUnsupported},
 		"an input that is none":   {c.CallUpdate(ctx, &weft.UpdateRequest{WorkflowID: "o", Update: "u", Input: func() {}}, nil), weft.ErrInvalid},
 		"no name of a value":      {c.ReadValue(ctx, "o", "", nil), weft.ErrInvalid},
+		"a bulk by prefix":        {bulk(weft.Bulk{Do: weft.BulkCancel, Filter: weft.Filter{IDPrefix: "o"}}), errors.ErrUnsupported},
+		"a bulk with a signal id": {bulk(weft.Bulk{Do: weft.BulkSignal, Signal: signal.Message{Name: "s", ID: &token}}), errors.ErrUnsupported},
+		"a bulk within half a s":  {bulk(weft.Bulk{Do: weft.BulkCancel, Rate: activity.Rate{Count: 1, Per: time.Second / 2}}), errors.ErrUnsupported},
+		"a bulk to a workflow":    {bulk(weft.Bulk{Do: weft.BulkSignal, Signal: signal.Message{Name: "s", WorkflowID: "o"}}), weft.ErrInvalid},
+		"no id of a bulk":         {c.StopBulk(ctx, "", by), weft.ErrInvalid},
 		"no child":                {page(weft.Filter{TopLevel: true}), errors.ErrUnsupported},
 		"by prefix":               {page(weft.Filter{IDPrefix: "o"}), errors.ErrUnsupported},
 	} {

@@ -137,6 +137,7 @@ func TestScopesOfOperations(t *testing.T) {
 		"deployments.active": "[deploy:read]", "runs.create": "[trigger:write]", "runs.resume": "[runs:write]",
 		"world.deployment_id": "[world:proxy]", "world.queue.publish": "[world:proxy]", "world.call": "[world:proxy]",
 		"runs.get": "[runs:read]", "runs.list": "[runs:read]", "runs.result": "[runs:read]", "runs.events": "[runs:read]", "runs.stream": "[runs:read]",
+		"bulks.start": "[runs:operate]", "bulks.stop": "[runs:operate]", "bulks.get": "[runs:read]", "bulks.list": "[runs:read]",
 		"runs.cancel": "[runs:write]", "runs.reset": "[runs:operate]", "runs.resolve": "[runs:operate]", "runs.purge": "[runs:operate]",
 		"signals.send": "[signals:write runs:write]", "signals.list": "[runs:read]", "signals.clear": "[runs:operate]", "hooks.resume": "[signals:write]",
 		"updates.call": "[signals:write runs:write]", "values.list": "[runs:read]", "values.get": "[runs:read]",

@@ -30,7 +30,7 @@ func runOf(k *principal, runID string, i *engine.Info) wire.Run {
 		}
 	}
 	if c := i.Cancel; c != nil {
-		b.Cancel = &wire.Cancellation{By: c.By, Reason: c.Reason, At: c.At.UTC(), Terminated: c.Terminated}
+		b.Cancel = &wire.Cancellation{By: c.By, Reason: k.visible(c.Reason), At: c.At.UTC(), Terminated: c.Terminated}
 	}
 	if parent, ok := k.runID(i.Parent); ok { // another namespace's is left out
 		b.Parent = parent

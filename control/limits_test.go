@@ -72,6 +72,9 @@ func TestSizesAtTheirEdges(t *testing.T) {
 		{"the reason of a reset", 1 << 10, 409, 400, `"path":"/reason"`, func(n int) *httptest.ResponseRecorder {
 			return do("POST", "/v1/runs/r/reset", `{"before":"","reason":"`+x(n)+`"}`)
 		}},
+		{"the reason of a bulk", 1 << 10, 200, 400, `"path":"/reason"`, func(n int) *httptest.ResponseRecorder {
+			return do("POST", "/v1/bulks/b", `{"do":"purge","filter":{"status":"failed"},"reason":"`+x(n)+`"}`)
+		}},
 		{"the reason of a purge", 1 << 10, 409, 400, `"path":"/reason"`, func(n int) *httptest.ResponseRecorder {
 			return do("DELETE", "/v1/runs/r?reason="+x(n), "")
 		}},

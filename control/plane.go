@@ -94,7 +94,7 @@ func New(c Config) (*Plane, error) {
 // operations is the table of all operations.
 func operations() []*operation {
 	return slices.Concat(diagnosticOperations(), rpcOperations(), keyOperations(), auditOperations(),
-		runOperations(), signalOperations(), updateOperations(), valueOperations(), hookOperations(), deploymentOperations(), webhookOperations(), laterOperations())
+		runOperations(), bulkOperations(), signalOperations(), updateOperations(), valueOperations(), hookOperations(), deploymentOperations(), webhookOperations(), laterOperations())
 }
 
 // enter counts a call under way. It returns false if the plane is closed.

@@ -226,6 +226,7 @@ func TestOfOthersIsAbsent(t *testing.T) {
 		{"GET", "/v1/runs/%s", ""}, {"GET", "/v1/runs/%s/result", ""}, {"GET", "/v1/runs/%s/events", ""}, {"GET", "/v1/runs/%s/signals", ""},
 		{"POST", "/v1/runs/%s/cancel", "{}"}, {"POST", "/v1/runs/%s/operations/1/resolve", `{"answer":"not-completed","reason":"r"}`},
 		{"POST", "/v1/runs/%s/reset", `{"before":""}`}, {"DELETE", "/v1/runs/%s", ""}, {"POST", "/v1/runs/%s/signals/s", "{}"}, {"DELETE", "/v1/runs/%s/signals/s/i", ""},
+		{"GET", "/v1/bulks/%s", ""}, {"POST", "/v1/bulks/%s/stop", "{}"},
 		{"POST", "/v1/runs/resume", `{"runId":"%s"}`}, {"POST", "/v1/keys/%s/rotate", "{}"}, {"DELETE", "/v1/keys/%s", ""},
 	} {
 		ask := func(key, id string) string {

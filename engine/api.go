@@ -35,6 +35,12 @@ type (
 	// Missed says what a schedule does with times that have passed. See [weft.Missed].
 	Missed = weft.Missed
 
+	// Bulk is one operation on every workflow that a filter selects. See [weft.Bulk].
+	Bulk = weft.Bulk
+
+	// Verb is what a bulk does to each workflow. See [weft.Verb].
+	Verb = weft.Verb
+
 	// Actor is who acts on a workflow, and why. See [weft.Actor].
 	Actor = weft.Actor
 )
@@ -53,6 +59,19 @@ const (
 	MissedLast = weft.MissedLast
 	MissedAll  = weft.MissedAll
 	MissedNone = weft.MissedNone
+)
+
+// What a bulk does to each workflow.
+const (
+	BulkCancel    = weft.BulkCancel
+	BulkTerminate = weft.BulkTerminate
+	BulkSignal    = weft.BulkSignal
+	BulkResume    = weft.BulkResume
+	BulkReset     = weft.BulkReset
+	BulkPurge     = weft.BulkPurge
+	BulkDelete    = weft.BulkDelete
+	BulkProtect   = weft.BulkProtect
+	BulkUnprotect = weft.BulkUnprotect
 )
 
 // What happens to a child when its parent ends.
@@ -115,6 +134,12 @@ type (
 
 	// Pause says who has paused a schedule. See [weft.Pause].
 	Pause = weft.Pause
+
+	// BulkInfo is the state of a bulk operation. See [weft.BulkInfo].
+	BulkInfo = weft.BulkInfo
+
+	// Refusal says why an operation could not be done to a workflow. See [weft.Refusal].
+	Refusal = weft.Refusal
 )
 
 // Kinds of Attention.
@@ -285,8 +310,13 @@ const (
 	MaxHeaders  = weft.MaxHeaders
 )
 
-// MaxScheduleID is the maximum length of the id of a schedule in bytes.
-const MaxScheduleID = weft.MaxScheduleID
+// Maximum lengths of the id of a schedule, and of a bulk operation, in bytes, and the maximum number of
+// workflows in BulkInfo.Refusals.
+const (
+	MaxScheduleID = weft.MaxScheduleID
+	MaxBulkID     = weft.MaxBulkID
+	MaxRefusals   = weft.MaxRefusals
+)
 
 // Errors for callers to test with errors.Is. Package weft says what each of them means.
 var (

@@ -94,6 +94,7 @@ package engine
 //   - internal/admin: what clients and operators ask for about workflows that exist. A new
 //     verb of operators goes here.
 //   - internal/schedule: schedules. Its duty starts their workflows; internal/cron computes the times.
+//   - internal/bulk: one operation on many workflows.
 //   - internal/retention: removes workflows that ended long enough ago.
 //   - internal/membership: the record of an engine, and the time that has certainly passed.
 //   - internal/limits: how many attempts may run, and how often they may start.
@@ -107,8 +108,8 @@ package engine
 //   - internal/keys: all keys of the store. internal/record: how a record is encoded.
 //   - checkpoint, signal, activity and future: what users see of these.
 //
-// Calls go down: from engine to schedule, retention, admin and intake, from schedule and
-// retention to the other two, from these to worker, from worker to run, and from all of them to
+// Calls go down: from engine to schedule, bulk, retention, admin and intake, from the first
+// three to the other two, from these to worker, from worker to run, and from all of them to
 // the rest. run calls its worker only through the interfaces Owner and
 // Peers (internal/run, host).
 //
@@ -125,6 +126,7 @@ package engine
 //   - Up to 64 claim runs (worker, crew), while the poll waits for them, and up to 64 claim
 //     suspects.
 //   - Up to 64 serve schedules that are due (schedule, fire), while the poll waits for them.
+//   - One carries out each bulk of this engine, at most 10 of the host and of each namespace (bulk, serve).
 //   - The driver of each run (worker, claim, Launch). It ends when the run has ended, is
 //     parked, is held or has another owner, and when its incarnation stops or loses its
 //     lease. When an attempt runs in the driver's goroutine and something else happens,

@@ -8,6 +8,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/weft-go/weft/internal/admin"
+	"github.com/weft-go/weft/internal/bulk"
 	"github.com/weft-go/weft/internal/follow"
 	"github.com/weft-go/weft/internal/intake"
 	"github.com/weft-go/weft/internal/journal"
@@ -30,6 +31,7 @@ type Engine struct {
 	config Config
 
 	schedules *schedule.Schedules
+	bulks     *bulk.Bulks
 }
 
 // assemble returns the engine for e.
@@ -42,8 +44,9 @@ func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
 		w.ArchiveLife = a.ArchiveLife
 	}
 	s := &schedule.Schedules{Intake: in, Admin: a}
-	w.Duties = []worker.Duty{retention.Duty(a), s.Duty()}
-	return &Engine{worker: w, intake: in, admin: a, schedules: s, config: c}
+	b := &bulk.Bulks{Intake: in, Admin: a}
+	w.Duties = []worker.Duty{retention.Duty(a), s.Duty(), b.Duty()}
+	return &Engine{worker: w, intake: in, admin: a, schedules: s, bulks: b, config: c}
 }
 
 // readClocks reads both clocks at once.

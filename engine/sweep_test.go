@@ -64,6 +64,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"old":      removing,
 	"schedule": scheduling,
 	"reset":    resetting,
+	"bulk":     bulking,
 	"hooks":    hooking,
 }
 

@@ -159,6 +159,24 @@ func (t *Tx) Reset(ctx context.Context, id, before string, by Actor) error {
 	return t.staging.Reset(ctx, id, before, by)
 }
 
+// StartBulk stages a bulk operation. See Engine.StartBulk. It selects the workflows that fit when it is staged.
+// After the commit, an engine finds it within ten PollIntervals, or within a minute if that is sooner.
+func (t *Tx) StartBulk(ctx context.Context, id string, b Bulk, by Actor) error {
+	if t.refused != nil {
+		return t.refused
+	}
+	return t.staging.StartBulk(ctx, id, b, by)
+}
+
+// StopBulk stages the end of a bulk operation. See Engine.StopBulk. An engine that counts what it has done all the
+// time may get ahead of the host's commit.
+func (t *Tx) StopBulk(ctx context.Context, id string, by Actor) error {
+	if t.refused != nil {
+		return t.refused
+	}
+	return t.staging.StopBulk(ctx, id, by)
+}
+
 // Describe returns the state of a workflow, as the transaction sees it.
 func (t *Tx) Describe(ctx context.Context, id string) (Info, error) {
 	if t.refused != nil {

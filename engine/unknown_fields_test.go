@@ -73,6 +73,8 @@ var recordKinds = map[string]fate{
 	"dep":             rewritten,
 	"sch":             rewritten,
 	"due":             noValue,
+	"bulk":            rewritten,
+	"bref":            written,
 	"meta store":      written,
 	"meta deployment": rewritten,
 	"meta floor":      rewritten,

@@ -52,6 +52,8 @@ type command struct {
 
 	Schedules schedules `cmd:"" help:"List the schedules of the store, trigger, pause, resume or delete one."`
 
+	Bulk bulks `cmd:"" help:"Do one operation to many workflows: start, list or stop a bulk."`
+
 	Start  start `cmd:"" help:"Start a workflow. Prints its id."`
 	Signal send  `cmd:"" help:"Send a signal to a workflow. Prints the id of the signal."`
 
@@ -69,6 +71,7 @@ type command struct {
 
 	Serve             serve             `cmd:"" help:"Serve a control plane for the store over HTTP, until it is told to stop."`
 	Runs              runs              `cmd:"" help:"Act on runs over a control plane."`
+	Bulks             remoteBulks       `cmd:"" help:"Do one operation to many runs over a control plane: start, list, get or stop a bulk."`
 	Signals           signals           `cmd:"" help:"Send signals to runs over a control plane, and look at them."`
 	Deployments       deployments       `cmd:"" help:"Record and activate deployments over a control plane."`
 	Keys              keys              `cmd:"" help:"Make, list, rotate and revoke keys of a control plane: over --url, or with --write in a --store."`

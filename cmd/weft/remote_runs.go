@@ -91,6 +91,11 @@ func tabled[T any](e *env, p paged, columns []string, read func(weft.PageRequest
 type runsList struct {
 	plane
 	paged
+	selecting
+}
+
+// selecting are the flags that select runs of a control plane.
+type selecting struct {
 	Workflow   string   `placeholder:"NAME" help:"Only runs of this workflow."`
 	Status     string   `enum:",pending,running,completed,failed,cancelled" default:"" placeholder:"STATUS" help:"Only runs with this status: pending, running, completed, failed or cancelled."`
 	Label      []string `sep:"none" placeholder:"NAME=VALUE" help:"Only runs with this label. Repeat it for several."`
@@ -99,12 +104,16 @@ type runsList struct {
 	Deployment string   `placeholder:"ID" help:"Only runs that are bound to this deployment."`
 }
 
+func (s *selecting) selects() (weft.Filter, error) {
+	labels, err := labelsOf(s.Label)
+	return weft.Filter{Workflow: s.Workflow, Status: checkpoint.Status(s.Status), Labels: labels, Attention: s.Attention, Parent: s.Parent, Deployment: s.Deployment}, err
+}
+
 func (l *runsList) Run(e *env) error {
-	labels, err := labelsOf(l.Label)
+	f, err := l.selects()
 	if err != nil {
 		return err
 	}
-	f := weft.Filter{Workflow: l.Workflow, Status: checkpoint.Status(l.Status), Labels: labels, Attention: l.Attention, Parent: l.Parent, Deployment: l.Deployment}
 	return e.remotely(l.plane, func(c *remote.Client) error {
 		t := newList(e)
 		return pages(e, l.paged, func(r weft.PageRequest) (weft.Page[weft.Info], error) { return c.Page(e, f, r) },

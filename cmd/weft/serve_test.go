@@ -243,6 +243,32 @@ func TestServe(t *testing.T) {
 		if got := x.done("runs", "result", "order-3"); !strings.Contains(got, `"approvedBy":"ann"`) {
 			t.Errorf("the result after a reset: %s", got)
 		}
+		if got := x.done("bulks", "start", "back", "reset", "--before", "start", "--workflow", "checkout", "--status", "completed", "--rate", "100/1s", "--reason", "TICKET-7"); got != "back: is started" {
+			t.Errorf("bulks start: %s", got)
+		}
+		for end := time.Now().Add(time.Minute); !strings.Contains(x.done("bulks", "get", "back"), ": ended, "); time.Sleep(100 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("it has not ended: %s", x.done("bulks", "get", "back"))
+			}
+		}
+		if got := x.done("bulks", "get", "back", "--json"); !strings.Contains(got, `"verb":"reset"`) || !strings.Contains(got, `"rate":"100/1s"`) || !strings.Contains(got, "TICKET-7") {
+			t.Errorf("bulks get: %s", got)
+		}
+		x.done("bulks", "start", "purge all", "purge", "--until", "0s", "--rate", "1/1h", "--reason", "a test")
+		if got := x.done("bulks", "stop", "purge all", "--reason", "it was not meant"); got != "'purge all': is stopped" {
+			t.Errorf("bulks stop: %s", got)
+		}
+		if got := x.done("bulks", "list"); !strings.Contains(got, "back") || !strings.Contains(got, "'purge all'  purge  stopped") {
+			t.Errorf("bulks list: %s", got)
+		}
+		x.fails(1, "not_found", "bulks", "get", "none")
+		x.fails(1, "bulk_exists", "bulks", "start", "back", "cancel", "--status", "failed", "--reason", "a test")
+		x.fails(2, "selects everything", "bulks", "start", "all", "cancel", "--reason", "a test")
+		x.fails(2, "reset needs --before", "bulks", "start", "all", "reset", "--status", "failed", "--reason", "a test")
+		if got := x.done("runs", "cancel", "order-3", "--reason", "the customer called"); got != "order-3: is asked to stop" {
+			t.Errorf("cancel after the bulk: %s", got)
+		}
+		x.fails(1, "cancelled", "runs", "result", "order-3")
 		if got := x.done("runs", "purge", "order-3", "--reason", "a test"); got != "order-3: is purged" {
 			t.Errorf("purge: %s", got)
 		}

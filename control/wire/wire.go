@@ -12,6 +12,7 @@ import (
 // Defines values for Code.
 const (
 	CodeActiveChanged                 Code = "active_changed"
+	CodeBulkExists                    Code = "bulk_exists"
 	CodeBusy                          Code = "busy"
 	CodeClosing                       Code = "closing"
 	CodeDamaged                       Code = "damaged"
@@ -56,6 +57,8 @@ const (
 func (e Code) Valid() bool {
 	switch e {
 	case CodeActiveChanged:
+		return true
+	case CodeBulkExists:
 		return true
 	case CodeBusy:
 		return true
@@ -314,6 +317,123 @@ type AuditRow struct {
 	Result    string `json:"result"`
 	UserAgent string `json:"userAgent,omitempty,omitzero"`
 }
+
+// Bulk defines model for Bulk.
+type Bulk struct {
+	// Before Of reset, the operation; an empty string is the start.
+	Before *string `json:"before,omitempty"`
+
+	// BulkID The id of a bulk. At most 128 bytes of UTF-8, no `@` in front, and not `.` or `..`.
+	BulkID BulkID `json:"bulkId"`
+
+	// By Who has started it.
+	By        string    `json:"by"`
+	CreatedAt time.Time `json:"createdAt"`
+
+	// Do What is done to each run: what bulks.start has, or another operation of the host.
+	Do string `json:"do"`
+
+	// Done To how many runs it was done. It may lag behind by seconds.
+	Done int64 `json:"done"`
+
+	// EndedAt When it had dealt with all runs or was stopped.
+	EndedAt time.Time `json:"endedAt,omitempty,omitzero"`
+
+	// Filter Which runs. One that selects all is refused: set `before` to do that. With a status, those are selected that have it when the bulk
+	// begins and still have it when it is their turn. Of a bulk that the host has started, what only the host can select by is left out.
+	Filter BulkFilter `json:"filter"`
+
+	// Last The id of the run that was dealt with last.
+	Last string `json:"last,omitempty,omitzero"`
+
+	// Rate How many operations begin within a time at most, at even intervals. Without one, each begins when the one before it has ended. One of the host that is not in whole seconds is left out.
+	Rate   *BulkRate `json:"rate,omitempty"`
+	Reason string    `json:"reason"`
+
+	// Refusals The first 1,000 runs to which it could not be done. Not in lists.
+	Refusals []BulkRefusal `json:"refusals,omitempty,omitzero"`
+
+	// Refused To how many it could not be done.
+	Refused int64 `json:"refused"`
+
+	// Signal Of signal, its name.
+	Signal  string    `json:"signal,omitempty,omitzero"`
+	Stopped *BulkStop `json:"stopped,omitempty"`
+}
+
+// BulkFilter Which runs. One that selects all is refused: set `before` to do that. With a status, those are selected that have it when the bulk
+// begins and still have it when it is their turn. Of a bulk that the host has started, what only the host can select by is left out.
+type BulkFilter struct {
+	// After Only runs of this time or later: of the status, if one is given with a workflow, labels or nothing else, and otherwise of the creation.
+	After time.Time `json:"after,omitempty,omitzero"`
+
+	// Attention Only runs that need an operator.
+	Attention bool `json:"attention,omitempty,omitzero"`
+
+	// Before Only runs before this time.
+	Before time.Time `json:"before,omitempty,omitzero"`
+
+	// Deployment Only runs that are bound to this deployment.
+	Deployment string `json:"deployment,omitempty,omitzero"`
+
+	// Labels Only runs with these labels.
+	Labels map[string]string `json:"labels,omitempty,omitzero"`
+
+	// Parent Only children of the run with this id.
+	Parent string `json:"parent,omitempty,omitzero"`
+
+	// Status The state of a run.
+	Status RunStatus `json:"status,omitempty,omitzero"`
+
+	// Workflow Only runs of the workflow with this name.
+	Workflow string `json:"workflow,omitempty,omitzero"`
+}
+
+// BulkID The id of a bulk. At most 128 bytes of UTF-8, no `@` in front, and not `.` or `..`.
+type BulkID = string
+
+// BulkPage defines model for BulkPage.
+type BulkPage struct {
+	// Cursor The place behind the last item, for the next request; null: nothing follows.
+	Cursor *string `json:"cursor"`
+	Data   []Bulk  `json:"data"`
+
+	// HasMore More may follow.
+	HasMore bool `json:"hasMore"`
+
+	// Tail The place behind the last item, also if nothing follows yet.
+	Tail string `json:"tail"`
+}
+
+// BulkRate How many operations begin within a time at most, at even intervals. Without one, each begins when the one before it has ended. One of the host that is not in whole seconds is left out.
+type BulkRate struct {
+	Count      int `json:"count"`
+	PerSeconds int `json:"perSeconds"`
+}
+
+// BulkRefusal defines model for BulkRefusal.
+type BulkRefusal struct {
+	Reason string `json:"reason"`
+	RunID  string `json:"runId"`
+}
+
+// BulkSignal Of signal, and needed there. What is sent to each run, once.
+type BulkSignal struct {
+	Name string `json:"name"`
+
+	// Payload Any JSON of at most 64 KiB; by default null.
+	Payload json.RawMessage `json:"payload,omitempty,omitzero"`
+}
+
+// BulkStop defines model for BulkStop.
+type BulkStop struct {
+	// By Who has stopped it.
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}
+
+// BulkVerb What is done to each run. Those that cannot need it are passed over, such as ended ones by cancel.
+type BulkVerb = string
 
 // CallUpdate defines model for CallUpdate.
 type CallUpdate struct {
@@ -992,6 +1112,34 @@ type SignalStart struct {
 	WorkflowName string          `json:"workflowName"`
 }
 
+// StartBulk defines model for StartBulk.
+type StartBulk struct {
+	// Before Of reset, and needed there: the operation to before which each run is reset. An empty string is the start.
+	Before *string `json:"before,omitempty"`
+
+	// Do What is done to each run. Those that cannot need it are passed over, such as ended ones by cancel.
+	Do BulkVerb `json:"do"`
+
+	// Filter Which runs. One that selects all is refused: set `before` to do that. With a status, those are selected that have it when the bulk
+	// begins and still have it when it is their turn. Of a bulk that the host has started, what only the host can select by is left out.
+	Filter BulkFilter `json:"filter"`
+
+	// Rate How many operations begin within a time at most, at even intervals. Without one, each begins when the one before it has ended. One of the host that is not in whole seconds is left out.
+	Rate *BulkRate `json:"rate,omitempty"`
+
+	// Reason Why, for the histories of the runs and the audit log.
+	Reason string `json:"reason"`
+
+	// Signal Of signal, and needed there. What is sent to each run, once.
+	Signal *BulkSignal `json:"signal,omitempty"`
+}
+
+// StopBulk defines model for StopBulk.
+type StopBulk struct {
+	// Reason Why, for those who look at the bulk.
+	Reason string `json:"reason,omitempty,omitzero"`
+}
+
 // StructuredError How a run or an operation failed.
 type StructuredError struct {
 	// Code Of a run in Go, the text of the declared error that it is.
@@ -1177,6 +1325,57 @@ type AuditListParams struct {
 
 	// SortOrder desc, the newest first, or asc.
 	SortOrder SortOrder `form:"sortOrder,omitempty" json:"sortOrder,omitempty,omitzero"`
+
+	// XWorkflowCorrelationID An id that the answer, the audit row and the logs have too. Without it, or with one that is not at most 128 visible ASCII characters, a UUID is made.
+	XWorkflowCorrelationID CorrelationID `json:"x-workflow-correlation-id,omitempty,omitzero"`
+
+	// XWorkflowRunID For the audit log, the run on whose behalf the request is made, if the operation is not about a run.
+	XWorkflowRunID WorkflowRunID `json:"x-workflow-run-id,omitempty,omitzero"`
+}
+
+// BulksListParams defines parameters for BulksList.
+type BulksListParams struct {
+	// Limit The most items of the page.
+	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The `cursor` or `tail` of the page before, of a request with the same filter and order.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+
+	// SortOrder desc, the newest first, or asc.
+	SortOrder SortOrder `form:"sortOrder,omitempty" json:"sortOrder,omitempty,omitzero"`
+
+	// XWorkflowCorrelationID An id that the answer, the audit row and the logs have too. Without it, or with one that is not at most 128 visible ASCII characters, a UUID is made.
+	XWorkflowCorrelationID CorrelationID `json:"x-workflow-correlation-id,omitempty,omitzero"`
+
+	// XWorkflowRunID For the audit log, the run on whose behalf the request is made, if the operation is not about a run.
+	XWorkflowRunID WorkflowRunID `json:"x-workflow-run-id,omitempty,omitzero"`
+}
+
+// BulksGetParams defines parameters for BulksGet.
+type BulksGetParams struct {
+	// XWorkflowCorrelationID An id that the answer, the audit row and the logs have too. Without it, or with one that is not at most 128 visible ASCII characters, a UUID is made.
+	XWorkflowCorrelationID CorrelationID `json:"x-workflow-correlation-id,omitempty,omitzero"`
+
+	// XWorkflowRunID For the audit log, the run on whose behalf the request is made, if the operation is not about a run.
+	XWorkflowRunID WorkflowRunID `json:"x-workflow-run-id,omitempty,omitzero"`
+}
+
+// BulksStartParams defines parameters for BulksStart.
+type BulksStartParams struct {
+	// IdempotencyKey Names the request. A repetition gets the first answer.
+	IdempotencyKey OptionalKey `json:"Idempotency-Key,omitempty,omitzero"`
+
+	// XWorkflowCorrelationID An id that the answer, the audit row and the logs have too. Without it, or with one that is not at most 128 visible ASCII characters, a UUID is made.
+	XWorkflowCorrelationID CorrelationID `json:"x-workflow-correlation-id,omitempty,omitzero"`
+
+	// XWorkflowRunID For the audit log, the run on whose behalf the request is made, if the operation is not about a run.
+	XWorkflowRunID WorkflowRunID `json:"x-workflow-run-id,omitempty,omitzero"`
+}
+
+// BulksStopParams defines parameters for BulksStop.
+type BulksStopParams struct {
+	// IdempotencyKey Names the request. A repetition gets the first answer.
+	IdempotencyKey OptionalKey `json:"Idempotency-Key,omitempty,omitzero"`
 
 	// XWorkflowCorrelationID An id that the answer, the audit row and the logs have too. Without it, or with one that is not at most 128 visible ASCII characters, a UUID is made.
 	XWorkflowCorrelationID CorrelationID `json:"x-workflow-correlation-id,omitempty,omitzero"`
@@ -1691,6 +1890,12 @@ type WorldCallParams struct {
 	// XWorkflowRunID For the audit log, the run on whose behalf the request is made, if the operation is not about a run.
 	XWorkflowRunID WorkflowRunID `json:"x-workflow-run-id,omitempty,omitzero"`
 }
+
+// BulksStartJSONRequestBody defines body for BulksStart for application/json ContentType.
+type BulksStartJSONRequestBody = StartBulk
+
+// BulksStopJSONRequestBody defines body for BulksStop for application/json ContentType.
+type BulksStopJSONRequestBody = StopBulk
 
 // DeploymentsCreateJSONRequestBody defines body for DeploymentsCreate for application/json ContentType.
 type DeploymentsCreateJSONRequestBody = CreateDeployment

@@ -18,7 +18,7 @@ func (e *Admin) Cancel(ctx context.Context, id string, by weft.Actor) error {
 }
 
 func (e *Admin) cancel(ctx context.Context, id string, by weft.Actor) error {
-	if err := e.RequestCancel(ctx, id, nil, by); err != nil {
+	if err := e.Change(ctx, id, e.Cancellation(id, nil, by)); err != nil {
 		return err
 	}
 	wf, err := e.Load(ctx, id)

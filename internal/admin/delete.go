@@ -34,6 +34,9 @@ func (e *Admin) deleteWorkflow(ctx context.Context, id string, by weft.Actor) er
 		case generation != "" && wf.Generation != generation:
 			return nil // it was removed by another call, and started again
 		}
+		if err := e.allowed(ctx, wf); err != nil {
+			return err
+		}
 		generation = wf.Generation
 		if !wf.Tombstone() && !wf.Status.Terminal() {
 			err := e.terminateWorkflow(ctx, id, by, func(wf *journal.Workflow) error {

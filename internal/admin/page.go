@@ -183,27 +183,37 @@ const mostLooks = 64
 
 // listedOf returns what f selects of each of rows. It reads several at once.
 func (e *Admin) listedOf(ctx context.Context, f weft.Filter, rows []*row, who *roster) ([]*listing, error) {
-	found, errs := make([]*listing, len(rows)), make([]error, len(rows))
+	found := make([]*listing, len(rows))
+	return found, together(len(rows), func(i int) (err error) {
+		found[i], err = e.listed(ctx, f, rows[i], who)
+		return err
+	})
+}
+
+// together calls look for 0 to n-1, several at once, until one fails. It returns the error of the first
+// that failed.
+func together(n int, look func(i int) error) error {
+	errs := make([]error, n)
 	var next atomic.Int64
 	var failed atomic.Bool
 	work := func() {
 		for !failed.Load() {
 			i := int(next.Add(1) - 1)
-			if i >= len(rows) {
+			if i >= n {
 				return
 			}
-			if found[i], errs[i] = e.listed(ctx, f, rows[i], who); errs[i] != nil {
+			if errs[i] = look(i); errs[i] != nil {
 				failed.Store(true)
 			}
 		}
 	}
 	var others sync.WaitGroup
-	for range min(mostLooks, len(rows)) - 1 {
+	for range min(mostLooks, n) - 1 {
 		others.Go(work)
 	}
 	work()
 	others.Wait()
-	return found, cmp.Or(errs...)
+	return cmp.Or(errs...)
 }
 
 // listed returns what f selects of a row: one workflow or none.

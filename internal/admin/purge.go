@@ -46,6 +46,9 @@ func (e *Admin) purge(ctx context.Context, id string, by weft.Actor, cause weft.
 	case !wf.Tombstone() && !wf.Status.Terminal():
 		return false, fmt.Errorf("%w: %s %q: it has not ended", weft.ErrNotApplicable, cause, id)
 	}
+	if err := e.allowed(ctx, wf); err != nil {
+		return false, err
+	}
 	if wf.Tombstone() {
 		return false, e.sweep(ctx, wf, cause)
 	}

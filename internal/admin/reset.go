@@ -32,7 +32,7 @@ func (e *Admin) Reset(ctx context.Context, id, before string, by weft.Actor) err
 const mostResets = 100
 
 func (e *Admin) resetWorkflow(ctx context.Context, id, before string, by weft.Actor) (err error) {
-	if err := errors.Join(CheckActor(by), payload.CheckID(id), checkOperation(before)); err != nil {
+	if err := errors.Join(CheckActor(by), payload.CheckID(id), CheckOperation(before)); err != nil {
 		return err
 	}
 	var tries []*journal.Write
@@ -88,7 +88,8 @@ func (e *Admin) resetWorkflow(ctx context.Context, id, before string, by weft.Ac
 	return nil
 }
 
-func checkOperation(id string) error {
+// CheckOperation refuses the id of an operation that none can have. "" is none.
+func CheckOperation(id string) error {
 	if id == "" {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/client"
 	"github.com/weft-go/weft/control"
 	"github.com/weft-go/weft/control/wire"
@@ -90,6 +91,28 @@ func TestGoClient(t *testing.T) {
 		must(c.Reset(ctx, "order-42", "", by))
 		if err := c.Reset(ctx, "order-42", "77", by); !errors.Is(err, engine.ErrNotFound) {
 			t.Errorf("a reset to an operation that there is not: %v", err)
+		}
+		must(c.Cancel(ctx, "order-42", by))
+		if _, err := order.Result(ctx); !errors.Is(err, engine.ErrCancelled) {
+			t.Errorf("the result is %v", err)
+		}
+		bulk := weft.Bulk{Do: weft.BulkReset, Filter: weft.Filter{Workflow: "checkout", Status: "cancelled"}, Rate: activity.Rate{Count: 100, Per: time.Second}}
+		must(c.StartBulk(ctx, "back to the start", bulk, by))
+		must(c.StartBulk(ctx, "back to the start", bulk, by))
+		if err := c.StartBulk(ctx, "back to the start", weft.Bulk{Do: weft.BulkCancel, Filter: bulk.Filter}, by); !errors.Is(err, engine.ErrMismatch) {
+			t.Errorf("another bulk with this id: %v", err)
+		}
+		eventually(t, "the bulk ends", func() bool {
+			i, err := c.Bulk(ctx, "back to the start")
+			must(err)
+			return !i.EndedAt.IsZero() && i.Done == 1 && i.Refused == 0
+		})
+		must(c.StopBulk(ctx, "back to the start", by))
+		if err := c.StopBulk(ctx, "none", by); !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("the stop of no bulk: %v", err)
+		}
+		if bulks, err := c.Bulks(ctx, page); err != nil || len(bulks.Data) != 1 || bulks.Data[0].Bulk.Do != weft.BulkReset {
+			t.Errorf("the bulks are %+v, %v", bulks, err)
 		}
 		must(c.Cancel(ctx, "order-42", by))
 		if _, err := order.Result(ctx); !errors.Is(err, engine.ErrCancelled) {

@@ -24,7 +24,7 @@ import (
 
 // sample is a request for an operation that is about nothing that exists.
 func sample(o *operation) request {
-	path := strings.NewReplacer("{runId}", "none", "{name}", "approved", "{op}", "1", "{signalId}", "evt_1", "{id}", "none",
+	path := strings.NewReplacer("{runId}", "none", "{name}", "approved", "{op}", "1", "{signalId}", "evt_1", "{id}", "none", "{bulkId}", "none",
 		"{provider}", "acme", "{area}", "events", "{action}", "get").Replace(o.path)
 	r := request{method: o.method, path: path, secret: admin}
 	if o.body != nil {

@@ -250,6 +250,52 @@ func TestRunsContinue(t *testing.T) {
 	})
 }
 
+func TestBulks(t *testing.T) {
+	onStores(t, func(t *testing.T, store storage.Storage) {
+		s := serve(t, store)
+		s.ended(s.start("refused", nil))
+		mine := s.start("checkout", nil)
+		path := "/v1/bulks/all%20failed"
+		body := members{"do": "reset", "before": "77", "filter": members{"workflow": "refused", "status": "failed"}, "rate": members{"count": 1000, "perSeconds": 1}, "reason": "the release of Tuesday"}
+		first := s.post(path, "k1", body, 200)
+		if again := s.post(path, "k1", body, 200); string(again.body) != string(first.body) || again.header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("the repetition was answered %v %s", again.header, again.body)
+		}
+		s.post(path, "", body, 200)
+		s.refusal(s.post(path, "k1", members{"do": "purge", "filter": members{"status": "failed"}, "reason": "r"}, 409), 409, "idempotency_conflict")
+		s.refusal(s.post(path, "", members{"do": "purge", "filter": members{"status": "failed"}, "reason": "r"}, 409), 409, "bulk_exists")
+		s.refusal(s.post(path, "", members{"do": "purge", "filter": members{}, "reason": "r"}, 400), 400, "invalid_request")
+		var got wire.Bulk
+		eventually(t, "the bulk ends", func() bool {
+			got = decode[wire.Bulk](t, s.get(path, 200))
+			return !got.EndedAt.IsZero()
+		})
+		if got.BulkID != "all failed" || got.Done != 0 || got.Refused != 1 || len(got.Refusals) != 1 || got.Refusals[0].Reason == "" || *got.Before != "77" || got.Rate.Count != 1000 {
+			t.Errorf("the bulk is %+v", got)
+		}
+		s.refusal(s.get("/v1/bulks/none", 404), 404, "not_found")
+		s.post("/v1/bulks/tell", "", members{"do": "signal", "signal": members{"name": "approved", "payload": members{"by": "ann"}}, "filter": members{"workflow": "checkout"}, "reason": "r"}, 200)
+		if ended := s.ended(mine); string(ended.Result) != `{"by":"ann"}` {
+			t.Errorf("the result is %s", ended.Result)
+		}
+		s.post("/v1/bulks/slow", "", members{"do": "purge", "filter": members{"before": time.Now().UTC()}, "rate": members{"count": 1, "perSeconds": 3600}, "reason": "r"}, 200)
+		s.post("/v1/bulks/slow/stop", "k2", members{"reason": "enough"}, 200)
+		s.refusal(s.post("/v1/bulks/slow/stop", "k2", members{"reason": "another"}, 409), 409, "idempotency_conflict")
+		s.post("/v1/bulks/slow/stop", "", nil, 200)
+		s.refusal(s.post("/v1/bulks/none/stop", "", nil, 404), 404, "not_found")
+		if slow := decode[wire.Bulk](t, s.get("/v1/bulks/slow", 200)); slow.Stopped == nil || slow.Stopped.Reason != "enough" {
+			t.Errorf("the bulk is %+v", slow)
+		}
+		list := decode[wire.BulkPage](t, s.get("/v1/bulks?limit=2&sortOrder=asc", 200))
+		rest := decode[wire.BulkPage](t, s.get("/v1/bulks?limit=2&sortOrder=asc&cursor="+list.Tail, 200))
+		if all := append(list.Data, rest.Data...); len(all) != 3 || all[0].BulkID != "all failed" || all[1].BulkID != "slow" || all[2].BulkID != "tell" || !list.HasMore || rest.HasMore {
+			t.Errorf("the bulks are %+v and %+v", list, rest)
+		}
+		r := request{method: "GET", path: path, secret: stranger}
+		s.refusal(s.must(r, 404), 404, "not_found")
+	})
+}
+
 func TestSignals(t *testing.T) {
 	onStores(t, func(t *testing.T, store storage.Storage) {
 		s := serve(t, store)

@@ -46,6 +46,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/bulk"
 	"github.com/weft-go/weft/internal/deployment"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
@@ -159,6 +160,8 @@ var families = map[string]struct {
 	"dep":    {[]int{2}, (*checked).deployment},
 	"sch":    {[]int{2}, (*checked).schedule},
 	"due":    {[]int{4}, nil},
+	"bulk":   {[]int{2}, (*checked).bulk},
+	"bref":   {[]int{3}, (*checked).refusals},
 	"meta":   {[]int{2}, nil},
 
 	// Of package idempotency, whose own tests check them.
@@ -180,6 +183,30 @@ func (c *checked) schedule(e entry) {
 		c.wrong(e.Key, "its entry %s is missing", r.Due)
 	case r.Due == nil && (len(r.Triggered) > 0 || r.Pause == nil && r.Continues()):
 		c.wrong(e.Key, "it has times to come, and nothing has an engine look at it")
+	}
+}
+
+func (c *checked) bulk(e entry) {
+	r, err := bulk.Open(e.Entry)
+	switch {
+	case err != nil:
+		c.wrong(e.Key, "%v", err)
+	case r.EndedAt != 0 && (len(r.Page) > 0 || r.Rest):
+		c.wrong(e.Key, "it has ended, and something is left to do")
+	case len(r.Page) > 0 && !r.Begun:
+		c.wrong(e.Key, "it has a page, and was not begun")
+	}
+}
+
+func (c *checked) refusals(e entry) {
+	list, err := bulk.OpenRefusals(e.Entry)
+	switch {
+	case err != nil:
+		c.wrong(e.Key, "%v", err)
+	case len(list) == 0:
+		c.wrong(e.Key, "it is empty")
+	case !c.has(keys.Bulk(e.parts[1])):
+		c.wrong(e.Key, "its bulk is missing")
 	}
 }
 

@@ -558,6 +558,23 @@ func DueNext(at time.Time) storage.Range {
 	return r
 }
 
+// Bulk is the key of a bulk operation: bulk:{id}.
+func Bulk(id string) []byte { return key("bulk:", id) }
+
+// Bulks is the range of all bulk operations, in the order of their ids.
+func Bulks() storage.Range { return BulksOf("") }
+
+// BulksOf is the range of the bulk operations whose ids have a prefix.
+func BulksOf(prefix string) storage.Range { return storage.Prefix(key("bulk:", prefix)) }
+
+// BulkRefusals is the key of some of the workflows that a bulk operation has refused: bref:{id}:{n}.
+func BulkRefusals(id string, n int) []byte {
+	return appendNumber(append(key("bref:", id), ':'), uint64(n), numberDigits)
+}
+
+// BulkRefusalsOf is the range of all that a bulk operation has refused, in order.
+func BulkRefusalsOf(id string) storage.Range { return storage.Prefix(append(key("bref:", id), ':')) }
+
 // Meta is the key of a record about the store as a whole: meta:{name}.
 func Meta(name string) []byte { return key("meta:", name) }
 

@@ -139,8 +139,13 @@ func (e *Worker) Hint(wf *journal.Workflow, p run.Message) {
 // RequestCancel requests the cancellation of a workflow. With a parent, it does so only if the
 // workflow is a child of that parent, and not another workflow that uses the id now.
 func (e *Worker) RequestCancel(ctx context.Context, id string, parent *journal.Parent, by weft.Actor) error {
+	return e.Change(ctx, id, e.Cancellation(id, parent, by))
+}
+
+// Cancellation is the change that RequestCancel applies.
+func (e *Worker) Cancellation(id string, parent *journal.Parent, by weft.Actor) Change {
 	mine := journal.Request{By: by.Name, Reason: by.Reason, At: journal.Micro(e.Now())}
-	return e.Change(ctx, id, Change{
+	return Change{
 		Name:   "cancel",
 		Anyway: true,
 		Landed: func(_ context.Context, wf *journal.Workflow) (bool, error) {
@@ -160,5 +165,5 @@ func (e *Worker) RequestCancel(ctx context.Context, id string, parent *journal.P
 			}
 			return e.Rewritten(wf, &next)
 		},
-	})
+	}
 }

@@ -156,6 +156,12 @@ func (l *Incarnation) vital(ctx context.Context, incarnation string) (membership
 	return l.judge(ctx, incarnation, raw, r)
 }
 
+// Gone reports whether an incarnation has ended or is declared dead. Only the poll calls it.
+func (l *Incarnation) Gone(ctx context.Context, incarnation string) (bool, error) {
+	v, err := l.vital(ctx, incarnation)
+	return err == nil && v != membership.Alive, err
+}
+
 // judge is vital for a record of another incarnation that was already read.
 func (l *Incarnation) judge(ctx context.Context, incarnation string, raw []byte, r *membership.Registration) (membership.Vitality, error) {
 	switch {

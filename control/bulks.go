@@ -1,0 +1,287 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/control/wire"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/bulk"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/signal"
+	"github.com/weft-go/weft/storage"
+)
+
+func bulkOperations() []*operation {
+	return []*operation{
+		{name: "bulks.list", method: "GET", path: "/v1/bulks", scopes: []string{scopeRunsRead}, do: act(listBulks)},
+		{name: "bulks.start", method: "POST", path: "/v1/bulks/{bulkId}", scopes: []string{scopeRunsOperate}, key: keyOptional, do: act(startBulk)},
+		{name: "bulks.get", method: "GET", path: "/v1/bulks/{bulkId}", scopes: []string{scopeRunsRead}, do: act(getBulk)},
+		{name: "bulks.stop", method: "POST", path: "/v1/bulks/{bulkId}/stop", scopes: []string{scopeRunsOperate}, key: keyOptional, do: act(stopBulk)},
+	}
+}
+
+// The engine's id of a bulk of a namespace begins like those of its runs. So do its filters select: only runs of
+// the namespace.
+
+func errNoBulk() error { return notFound("Bulk") }
+
+// bulk returns the engine's id of the bulk that a request is about.
+func (c *call) bulk(bulkID string) (string, error) {
+	id, ok := c.who.engineID(bulkID)
+	if !ok {
+		return "", errNoBulk()
+	}
+	return id, nil
+}
+
+// bulkVerbs are what a bulk may do to each run, with the scope that this needs beside runs:operate; "": none. They are
+// what can be done to one run over HTTP.
+var bulkVerbs = map[engine.Verb]string{
+	engine.BulkCancel: scopeRunsWrite, engine.BulkSignal: scopeSignalsWrite, engine.BulkResume: scopeRunsWrite, engine.BulkReset: "", engine.BulkPurge: "",
+}
+
+type startBulkParams struct {
+	BulkID string `json:"bulkId" in:"path"`
+	wire.StartBulk
+}
+
+// Limits of the rate of a bulk. One that is slower would take an engine's time for days.
+const (
+	maxRateCount = 1_000_000
+	maxRatePer   = 24 * 60 * 60 // seconds
+)
+
+func (p *startBulkParams) check() (issues []issue) {
+	bad := func(path, problem string) { issues = append(issues, issue{path, problem}) }
+	if problem := runIDProblem(p.BulkID); problem != "" {
+		bad("/bulkId", problem)
+	}
+	do := engine.Verb(p.Do)
+	if _, known := bulkVerbs[do]; !known {
+		bad("/do", "must be cancel, signal, resume, reset or purge")
+	}
+	switch {
+	case p.Before == nil && do == engine.BulkReset:
+		bad("/before", "is required for reset: nobody goes back to the start because a member is missing")
+	case p.Before != nil && do != engine.BulkReset:
+		bad("/before", "belongs to reset")
+	}
+	switch m := p.Signal; {
+	case m == nil && do == engine.BulkSignal:
+		bad("/signal", "is required for signal")
+	case m != nil && do != engine.BulkSignal:
+		bad("/signal", "belongs to signal")
+	case m != nil && payload.CheckName("signal name", m.Name, keys.MaxName) != nil:
+		bad("/signal/name", fmt.Sprintf("must have 1 to %d bytes of UTF-8", keys.MaxName))
+	}
+	if r := p.Rate; r != nil && (r.Count < 1 || r.Count > maxRateCount) {
+		bad("/rate/count", fmt.Sprintf("must be 1 to %d", maxRateCount))
+	}
+	if r := p.Rate; r != nil && (r.PerSeconds < 1 || r.PerSeconds > maxRatePer) {
+		bad("/rate/perSeconds", fmt.Sprintf("must be 1 to %d", maxRatePer))
+	}
+	issues = checkBulkFilter(issues, &p.Filter)
+	if strings.TrimSpace(p.Reason) == "" {
+		bad("/reason", "is required")
+	}
+	return checkReason(issues, &p.Reason)
+}
+
+// checkBulkFilter adds what is wrong with a filter. A namespace narrows every filter, so the engine would not notice that
+// the client's selects everything.
+func checkBulkFilter(issues []issue, f *wire.BulkFilter) []issue {
+	bad := func(path, problem string) { issues = append(issues, issue{"/filter" + path, problem}) }
+	own := *f
+	if len(own.Labels) == 0 {
+		own.Labels = nil
+	}
+	if reflect.DeepEqual(own, wire.BulkFilter{}) {
+		bad("", "selects everything: set its before if that is meant")
+	}
+	if f.Workflow != "" {
+		issues = checkWorkflowName(issues, "/filter/workflow", f.Workflow)
+	}
+	switch checkpoint.Status(f.Status) {
+	case "", checkpoint.StatusPending, checkpoint.StatusRunning, checkpoint.StatusCompleted, checkpoint.StatusFailed, checkpoint.StatusCancelled:
+	default:
+		bad("/status", "must be pending, running, completed, failed or cancelled")
+	}
+	if problem := labelsProblem(f.Labels); problem != "" {
+		bad("/labels", problem)
+	}
+	if f.Parent != "" && runIDProblem(f.Parent) != "" {
+		bad("/parent", "is no id of a run")
+	}
+	if f.Deployment != "" && payload.CheckName("deployment", f.Deployment, keys.MaxName) != nil {
+		bad("/deployment", "is no id of a deployment")
+	}
+	return issues
+}
+
+// bulk returns the bulk for the engine: of the runs of k.
+func (p *startBulkParams) bulk(k *principal) engine.Bulk {
+	f := &p.Filter
+	b := engine.Bulk{
+		Do: engine.Verb(p.Do),
+		Filter: engine.Filter{
+			Workflow: f.Workflow, Status: checkpoint.Status(f.Status), Labels: f.Labels, Attention: f.Attention, Deployment: f.Deployment,
+			After: f.After, Before: f.Before,
+		},
+	}
+	if f.Parent != "" {
+		b.Filter.Parent = k.prefix() + f.Parent
+	} else if f.Status == "" || f.Attention {
+		b.Filter.IDPrefix = k.prefix() // else the engine would read the runs of all namespaces
+	}
+	k.restrict(&b.Filter)
+	if p.Before != nil {
+		b.Before = *p.Before
+	}
+	if m := p.Signal; m != nil {
+		b.Signal = signal.Message{Name: m.Name, Payload: input(m.Payload)}
+	}
+	if r := p.Rate; r != nil {
+		b.Rate = activity.Rate{Count: r.Count, Per: time.Duration(r.PerSeconds) * time.Second}
+	}
+	return b
+}
+
+// startBulk starts a bulk. The key needs what it would need to do the same to each run.
+func startBulk(ctx context.Context, c *call, p *startBulkParams) (answer, error) {
+	if scope := bulkVerbs[engine.Verb(p.Do)]; scope != "" && !c.who.has(scope) {
+		return answer{}, missingScope(scope)
+	}
+	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
+		id, err := c.bulk(p.BulkID)
+		if err != nil {
+			return answer{}, err
+		}
+		err = c.engine.In(tx).StartBulk(ctx, id, p.bulk(c.who), c.actor(&p.Reason, ""))
+		if errors.Is(err, engine.ErrMismatch) {
+			return answer{}, newProblem(http.StatusConflict, "bulk_exists", "Another bulk has this id.").because(err)
+		}
+		if err != nil {
+			return answer{}, err
+		}
+		return answer{body: wire.Accepted{Accepted: true}}, nil
+	})
+}
+
+type stopBulkParams struct {
+	BulkID string  `json:"bulkId" in:"path"`
+	Reason *string `json:"reason,omitempty"`
+}
+
+func (p *stopBulkParams) check() []issue { return checkReason(nil, p.Reason) }
+
+func stopBulk(ctx context.Context, c *call, p *stopBulkParams) (answer, error) {
+	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
+		id, err := c.bulk(p.BulkID)
+		if err != nil {
+			return answer{}, err
+		}
+		err = c.engine.In(tx).StopBulk(ctx, id, c.actor(p.Reason, "stop"))
+		if errors.Is(err, engine.ErrNotFound) {
+			return answer{}, errNoBulk()
+		}
+		if err != nil {
+			return answer{}, err
+		}
+		return answer{body: wire.Accepted{Accepted: true}}, nil
+	})
+}
+
+type getBulkParams struct {
+	BulkID string `json:"bulkId" in:"path"`
+}
+
+func getBulk(ctx context.Context, c *call, p *getBulkParams) (answer, error) {
+	id, err := c.bulk(p.BulkID)
+	if err != nil {
+		return answer{}, err
+	}
+	i, err := c.engine.Bulk(ctx, id)
+	if errors.Is(err, engine.ErrNotFound) {
+		return answer{}, errNoBulk()
+	}
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{body: bulkOf(c.who, p.BulkID, &i)}, nil
+}
+
+// bulkOf returns a bulk as the client of a namespace knows it.
+func bulkOf(k *principal, bulkID string, i *engine.BulkInfo) wire.Bulk {
+	f := &i.Bulk.Filter
+	b := wire.Bulk{
+		BulkID: bulkID, Do: string(i.Bulk.Do), Signal: i.Bulk.Signal.Name, By: i.By.Name, Reason: i.By.Reason,
+		Filter: wire.BulkFilter{
+			Workflow: f.Workflow, Status: string(f.Status), Attention: f.Attention, Deployment: f.Deployment, After: f.After, Before: f.Before,
+		},
+		CreatedAt: i.Began.UTC(), EndedAt: i.EndedAt.UTC(), Done: i.Done, Refused: i.Refused,
+	}
+	for name, value := range f.Labels {
+		if strings.HasPrefix(name, reservedLabels) {
+			continue
+		}
+		if b.Filter.Labels == nil {
+			b.Filter.Labels = map[string]string{}
+		}
+		b.Filter.Labels[name] = value
+	}
+	b.Filter.Parent, _ = k.runID(f.Parent)
+	b.Last, _ = k.runID(i.Last)
+	if i.Bulk.Do == engine.BulkReset {
+		b.Before = &i.Bulk.Before
+	}
+	if r := i.Bulk.Rate; r.Count > 0 && r.Per%time.Second == 0 {
+		b.Rate = &wire.BulkRate{Count: r.Count, PerSeconds: int(r.Per / time.Second)}
+	}
+	if s := i.Stopped; s != nil {
+		b.Stopped = &wire.BulkStop{By: s.Name, Reason: s.Reason}
+	}
+	for _, x := range i.Refusals {
+		if runID, ok := k.runID(x.ID); ok {
+			b.Refusals = append(b.Refusals, wire.BulkRefusal{RunID: runID, Reason: k.visible(x.Reason)})
+		}
+	}
+	return b
+}
+
+type listBulksParams struct{ paging }
+
+func listBulks(ctx context.Context, c *call, p *listBulksParams) (answer, error) {
+	page := weft.Page[wire.Bulk]{Next: p.Cursor}
+	list := listing{keys.BulksOf(c.who.prefix()), p.paging}
+	err := list.walk(ctx, c.store, func(e storage.Entry) (bool, error) {
+		id, err := keys.Last(e.Key)
+		if err != nil {
+			return false, err
+		}
+		bulkID, ours := c.who.runID(id)
+		if !ours {
+			return false, nil
+		}
+		r, err := bulk.Open(e)
+		if err != nil {
+			return false, err
+		}
+		i := r.Info()
+		page.Data = append(page.Data, bulkOf(c.who, bulkID, &i))
+		return true, nil
+	}, func(next string, more bool) { page.Next, page.HasMore = next, more })
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{body: page}, nil
+}

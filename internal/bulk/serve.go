@@ -1,0 +1,342 @@
+package bulk
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/internal/admin"
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/namespace"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/saturate"
+	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/storage"
+)
+
+const (
+	mostAtOnce = 10              // bulks of the host, or of one namespace, that an engine carries out at the same time
+	mostPage   = 100             // workflows of a page
+	longPage   = 5 * time.Second // how long a page takes at most, unless one operation takes longer
+	pause      = time.Minute     // after the store has failed, and between looks when there is nothing to do
+	gone       = 100             // records that are removed in one commit
+)
+
+// Duty returns the duty to carry out bulk operations.
+func (s *Bulks) Duty() worker.Duty {
+	return worker.Duty{Name: "bulk operations", Begin: func(l *worker.Incarnation) func(context.Context) (time.Duration, error) {
+		v := &server{Bulks: s, incarnation: l, serving: map[string]bool{}, of: map[string]int{}, failed: map[string]time.Time{}}
+		return func(ctx context.Context) (time.Duration, error) {
+			return s.PollInterval, v.look(ctx)
+		}
+	}}
+}
+
+// A server is the duty of one incarnation. It carries out each bulk in a goroutine, because that takes time
+// and the poll must go on.
+//
+// While there is no bulk that has not ended, it asks the store only rarely. It asks at once if a bulk was
+// started through this engine.
+type server struct {
+	*Bulks
+	incarnation *worker.Incarnation
+	idle        bool      // no bulk goes on, as of the last look
+	last        time.Time // the last look
+
+	mu      lock.Mutex           // guards the fields below
+	serving map[string]bool      // ids of bulks that this engine carries out
+	of      map[string]int       // how many of them each namespace has; "" is the host
+	failed  map[string]time.Time // when the store has failed for a bulk
+}
+
+// look begins to carry out the bulks that no engine carries out, and removes those that ended long ago.
+func (v *server) look(ctx context.Context) error {
+	rarely := min(saturate.Times(run.Rarely, v.PollInterval), max(v.PollInterval, pause))
+	if news := v.news.Swap(false); !news && v.idle && time.Since(v.last) < rarely {
+		return nil
+	}
+	v.idle = false
+	goesOn := false
+	for e, err := range storage.All(ctx, v.Store, keys.Bulks()) {
+		if err != nil {
+			return err
+		}
+		r, err := Open(e)
+		switch {
+		case record.Damaged(err):
+			continue // whoever lists it says so
+		case err != nil:
+			return err
+		case r.ended() && v.Now().After(journal.Time(r.EndedAt).Add(v.TombstoneRetention)):
+			err = v.forget(ctx, r)
+		case !r.ended():
+			goesOn = true
+			err = v.consider(ctx, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	v.idle, v.last = !goesOn, time.Now()
+	return nil
+}
+
+// forget removes a bulk with all that belongs to it.
+func (v *server) forget(ctx context.Context, r *Record) error {
+	var b storage.Batch
+	for e, err := range storage.All(ctx, v.Store, keys.BulkRefusalsOf(r.ID)) {
+		if err != nil {
+			return err
+		}
+		if b.Ops = append(b.Ops, storage.Delete(e.Key)); len(b.Ops) == gone {
+			if err := v.Store.Commit(ctx, b); err != nil {
+				return err
+			}
+			b.Ops = nil
+		}
+	}
+	b.If, b.Ops = append(b.If, r.unchanged()), append(b.Ops, storage.Delete(keys.Bulk(r.ID)))
+	if err := v.Store.Commit(ctx, b); err != nil && !errors.Is(err, storage.ErrConflict) {
+		return err
+	}
+	return nil
+}
+
+// consider begins to carry out r, unless another engine does, or there is a reason to wait.
+func (v *server) consider(ctx context.Context, r *Record) error {
+	v.mu.Lock()
+	waits := v.serving[r.ID] || v.of[namespaceOf(r.ID)] >= mostAtOnce || time.Since(v.failed[r.ID]) < pause
+	v.mu.Unlock()
+	if waits {
+		return nil
+	}
+	if r.Engine != "" && r.Engine != v.incarnation.Name() {
+		if gone, err := v.incarnation.Gone(ctx, r.Engine); !gone || err != nil {
+			return err
+		}
+	}
+	v.note(r.ID, true, nil)
+	begun := v.incarnation.Go(func() {
+		err := v.serve(ctx, r)
+		if ctx.Err() != nil {
+			err = nil
+		}
+		if err != nil {
+			v.Log.Warn("weft: a bulk could not go on; trying again in a minute", "bulk", r.ID, "error", err)
+		}
+		v.note(r.ID, false, err)
+		v.incarnation.PokeNow()
+	})
+	if !begun {
+		v.note(r.ID, false, nil)
+	}
+	return nil
+}
+
+// note notes whether this engine carries out a bulk, and how that ended.
+func (v *server) note(id string, serves bool, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.failed, id)
+	if err != nil {
+		v.failed[id] = time.Now()
+	}
+	of := namespaceOf(id)
+	if serves {
+		v.serving[id] = true
+		v.of[of]++
+		return
+	}
+	delete(v.serving, id)
+	if v.of[of]--; v.of[of] == 0 {
+		delete(v.of, of)
+	}
+}
+
+// namespaceOf returns the namespace of the bulk with an id; "" is the host. No namespace keeps those of another one
+// from being carried out.
+func namespaceOf(id string) string {
+	name, _, _ := namespace.Split(id)
+	return name
+}
+
+// outcomes are those of a page, as far as it was dealt with.
+type outcomes struct {
+	done    int64
+	refused []Refusal
+	last    string
+}
+
+// errChanged means that the record of a bulk is not what this engine has written: the bulk was stopped, or
+// another engine carries it out.
+var errChanged = errors.New("engine: another has changed the bulk")
+
+// serve carries out r until it has ended or another engine does so.
+func (v *server) serve(ctx context.Context, r *Record) error {
+	p := &pace{interval: r.interval()}
+	if len(r.Page) > 0 { // nobody knows when an operation of this page was begun last
+		p.last = time.Now()
+	}
+	if r.Engine != v.incarnation.Name() {
+		next := *r
+		next.Engine = v.incarnation.Name()
+		if again, err := v.commit(ctx, r, &next, nil); again || err != nil {
+			return err
+		}
+		r = &next
+	}
+	for !r.ended() {
+		o, err := v.page(ctx, r, p)
+		if errors.Is(err, errChanged) {
+			return v.count(ctx, r, o)
+		}
+		if err != nil {
+			return err
+		}
+		next := *r
+		ops, err := next.note(o)
+		if err != nil {
+			return err
+		}
+		if err := v.turn(ctx, r, &next); err != nil {
+			return err
+		}
+		again, err := v.commit(ctx, r, &next, ops)
+		if err != nil {
+			return err
+		}
+		if again {
+			return v.count(ctx, r, o)
+		}
+		r = &next
+	}
+	v.Log.Info("weft: a bulk has ended", "bulk", r.ID, "do", r.Do, "done", r.Done, "refused", r.Refused)
+	return nil
+}
+
+// turn reads the page behind that of r into next, or ends next if there is none.
+func (v *server) turn(ctx context.Context, r, next *Record) error {
+	next.Page = nil
+	if r.Begun && !r.Rest {
+		next.end(v.Now())
+		return nil
+	}
+	applies := func(ctx context.Context, wf *journal.Workflow) (bool, error) { return v.applies(ctx, r, wf) }
+	fits, place, more, err := v.Admin.Fitting(ctx, r.Filter.filter(), r.began(), r.place(), r.size(), applies)
+	if err != nil {
+		return err
+	}
+	next.Begun, next.Behind, next.Scan, next.Rest = true, place.Behind, place.Scan, more
+	for _, f := range fits {
+		next.Page = append(next.Page, memberOf(f))
+	}
+	if len(fits) == 0 && !more {
+		next.end(v.Now())
+	}
+	return nil
+}
+
+func memberOf(f admin.Fit) Member {
+	m := Member{ID: f.ID, Generation: f.Generation, Life: f.Life}
+	if f.Err != nil {
+		m.Damage = reason(f.Err)
+	}
+	return m
+}
+
+// size returns how many workflows a page of r has at most.
+func (r *Record) size() int {
+	i := r.interval()
+	if i == 0 {
+		return mostPage
+	}
+	return int(min(mostPage, max(1, longPage/i)))
+}
+
+// page does the operation of r to the workflows of its page. After an error other than errChanged the page
+// is repeated.
+func (v *server) page(ctx context.Context, r *Record, p *pace) (o outcomes, _ error) {
+	for _, m := range r.Page {
+		if err := p.wait(ctx, func() error { return v.still(ctx, r) }); err != nil {
+			return o, err
+		}
+		err := v.operate(ctx, r, m)
+		switch {
+		case err == nil:
+			o.done++
+		case refuses(ctx, err):
+			o.refused = append(o.refused, Refusal{m.ID, reason(err)})
+		default:
+			return o, err
+		}
+		o.last = m.ID
+	}
+	return o, nil
+}
+
+// still returns errChanged unless the stored record is r.
+func (v *server) still(ctx context.Context, r *Record) error {
+	raw, err := v.Store.Get(ctx, keys.Bulk(r.ID))
+	if errors.Is(err, storage.ErrNotFound) || err == nil && !bytes.Equal(raw, r.raw) {
+		return errChanged
+	}
+	return err
+}
+
+// count adds to r, if it was stopped, what was done of its page until then.
+func (v *server) count(ctx context.Context, r *Record, o outcomes) error {
+	for range worker.MostTries {
+		there, err := Load(ctx, v.Store, r.ID)
+		if errors.Is(err, weft.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if o.last == "" || there.Stopped == nil || there.At != r.At || there.Engine != r.Engine {
+			return nil
+		}
+		next := *there
+		ops, err := next.note(o)
+		if err != nil {
+			return err
+		}
+		if again, err := v.commit(ctx, there, &next, ops); !again {
+			return err
+		}
+	}
+	return worker.Contradiction(keys.Bulk(r.ID))
+}
+
+// A pace has operations begin at even intervals at most.
+type pace struct {
+	interval time.Duration
+	last     time.Time // when one has begun last; zero: none has
+}
+
+// wait waits until the next operation may begin. It returns the error of still, which it calls before that and
+// once a minute.
+func (p *pace) wait(ctx context.Context, still func() error) error {
+	for {
+		rest := time.Duration(0)
+		if !p.last.IsZero() {
+			rest = time.Until(p.last.Add(p.interval))
+		}
+		if rest > 0 && !backoff.Sleep(ctx, min(rest, pause)) {
+			return context.Cause(ctx)
+		}
+		if err := still(); err != nil {
+			return err
+		}
+		if rest <= pause {
+			p.last = time.Now()
+			return nil
+		}
+	}
+}
