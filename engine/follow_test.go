@@ -465,9 +465,8 @@ type recording struct {
 	storage.Storage
 	id string
 
-	mu   sync.Mutex
-	keys map[string]bool
-	all  []engine.Event
+	mu  sync.Mutex
+	all []engine.Event
 }
 
 func (r *recording) Unwrap() storage.Storage { return r.Storage }
