@@ -299,6 +299,14 @@ func TestQuietStreams(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer "+home)
 		r.Header.Set("Accept", "text/event-stream")
 		out := &recorder{http.Header{}, make(chan string, 100)}
+		next := func() string {
+			select {
+			case c := <-out.chunks:
+				return c
+			case <-time.After(time.Minute):
+				return "nothing"
+			}
+		}
 		done := make(chan struct{})
 		begun := time.Now()
 		go func() {
@@ -306,7 +314,7 @@ func TestQuietStreams(t *testing.T) {
 			p.plane.ServeHTTP(out, r)
 		}()
 		for i := range 4 {
-			if c := <-out.chunks; c != ": \n\n" || time.Since(begun) != time.Duration(i)*15*time.Second {
+			if c := next(); c != ": \n\n" || time.Since(begun) != time.Duration(i)*15*time.Second {
 				t.Errorf("got %q after %v", c, time.Since(begun))
 			}
 		}

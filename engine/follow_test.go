@@ -96,6 +96,9 @@ func eventsOf(t testing.TB, e *engine.Engine, id string, limit int, ascending bo
 		if len(p.Data) > limit || p.HasMore && len(p.Data) < limit || len(p.Data) > 0 && p.Next != p.Data[len(p.Data)-1].ID || len(p.Data) == 0 && (p.Next != r.Cursor || r.Cursor != "") {
 			t.Fatalf("behind %q: a page of %d, at most %d, next is %q", r.Cursor, len(p.Data), limit, p.Next)
 		}
+		if r.Cursor != "" && (p.Next == r.Cursor || p.Next > r.Cursor != ascending) {
+			t.Fatalf("behind %q: next is %q", r.Cursor, p.Next)
+		}
 		all, r.Cursor = append(all, p.Data...), p.Next
 		if !p.HasMore {
 			return all
@@ -166,7 +169,7 @@ func TestAPageOfEvents(t *testing.T) {
 		}{{n: 100, more: true}, {PageRequest: engine.PageRequest{Limit: 1000}, n: len(flat(historyOf(t, p.Engine, "c")))}} {
 			page, err := p.Events(ctx, "c", c.PageRequest)
 			if err != nil || len(page.Data) != c.n || page.HasMore != c.more {
-				t.Errorf("%+v: %d events, more: %v, %v", c, len(page.Data), page.HasMore, err)
+				t.Fatalf("%+v: %d events, more: %v, %v", c, len(page.Data), page.HasMore, err)
 			}
 			raw, err := json.Marshal(page)
 			var got struct {
@@ -337,7 +340,7 @@ func TestFollow(t *testing.T) {
 		var following sync.WaitGroup
 		for i, e := range []*engine.Engine{p.Engine, other} {
 			following.Go(func() {
-				limited, stop := context.WithTimeout(ctx, time.Minute)
+				limited, stop := context.WithTimeout(ctx, 20*time.Second)
 				defer stop()
 				var err error
 				if all[i], err = followed(e.Follow(limited, "c", "")); err != nil {
@@ -462,9 +465,8 @@ type recording struct {
 	storage.Storage
 	id string
 
-	mu   sync.Mutex
-	keys map[string]bool
-	all  []engine.Event
+	mu  sync.Mutex
+	all []engine.Event
 }
 
 func (r *recording) Unwrap() storage.Storage { return r.Storage }
@@ -545,7 +547,9 @@ func TestFollowBehindALife(t *testing.T) {
 		time.Sleep(time.Second)
 		other := made(t, s, w)
 		defer other.Close()
-		next, stop := iter.Pull2(other.Follow(ctx, "a", ""))
+		limited, cancel := context.WithTimeout(ctx, time.Hour)
+		defer cancel()
+		next, stop := iter.Pull2(other.Follow(limited, "a", ""))
 		defer stop()
 		first, err, _ := next()
 		if err != nil {
@@ -694,7 +698,9 @@ func TestFollowWhatIsPurged(t *testing.T) {
 			p := boot(t, s, w)
 			h := start(t, w, p, id, 0)
 			give(t, p.Engine, id, 1)
-			next, stop := iter.Pull2(p.Follow(ctx, id, ""))
+			limited, cancel := context.WithTimeout(ctx, 20*time.Second)
+			defer cancel()
+			next, stop := iter.Pull2(p.Follow(limited, id, ""))
 			defer stop()
 			if _, err, _ := next(); err != nil {
 				t.Fatal(err)
@@ -703,7 +709,7 @@ func TestFollowWhatIsPurged(t *testing.T) {
 			purged := make(chan struct{})
 			done := make(chan error, 1)
 			go func() {
-				for e, err := range p.Follow(ctx, id, "") {
+				for e, err := range p.Follow(limited, id, "") {
 					if err != nil {
 						done <- err
 						return
@@ -963,7 +969,7 @@ func TestFollowAnotherProcess(t *testing.T) {
 	other := made(t, stores[1], w, func(c *engine.Config) { c.PollInterval = time.Hour })
 	defer other.Close()
 	start(t, w, p, "c", 0)
-	limited, stop := context.WithTimeout(ctx, time.Minute)
+	limited, stop := context.WithTimeout(ctx, 20*time.Second)
 	defer stop()
 	n := 0
 	for e, err := range other.Follow(limited, "c", "") {
