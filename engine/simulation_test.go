@@ -56,7 +56,7 @@ func TestSimulation(t *testing.T) {
 	if !torture.Raced() {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
-	first, n := uint64(0), 600
+	first, n := uint64(0), 500
 	switch seed := os.Getenv("WEFT_SEED"); {
 	case seed != "":
 		one, err := strconv.ParseUint(seed, 10, 64)
@@ -133,6 +133,7 @@ var simMeets = map[string]int{
 	"takeovers": 25, "leases lost": 40, "lost races": 3, "unknown outcomes": 150, "stale commits refused": 2,
 	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4, "labelled": 20, "on a deployment": 30, "continued": 20,
 	"updates answered": 90, "updates refused": 25, "updates cut": 2, "values stored": 35,
+	"reset": 45, "reset after the end": 25, "reset of a child": 1, "resets refused": 3, "hooks resumed": 150,
 }
 
 // A simulation is the play of one seed.
@@ -478,11 +479,11 @@ func (s *simulation) goBack(id, name string, after time.Duration) {
 		if err != nil {
 			return err
 		}
-		of, before := id, operations[at%len(operations)]
-		if before.child != "" && at%2 == 0 {
-			of, before.id = before.child, ""
+		of, before := id, operations[at%len(operations)].id
+		if i := slices.IndexFunc(operations, func(o begunOperation) bool { return o.child != "" }); i >= 0 && at%2 == 0 {
+			of, before = operations[i].child, "" // told or not
 		}
-		switch err = e.Reset(ctx, of, before.id, audit); {
+		switch err = e.Reset(ctx, of, before, audit); {
 		case errors.Is(err, engine.ErrNotApplicable), errors.Is(err, engine.ErrNotFound): // it was passed over, or is of an earlier life
 			s.meet("resets refused")
 		case err != nil:
