@@ -510,11 +510,23 @@ func TestFollowThroughLives(t *testing.T) {
 		rounds := torture.Rounds(2000, 200, 60)
 		h := start(t, w, p, "a", sum{})
 		var following sync.WaitGroup
+		begun := make(chan struct{})
 		for from := range 3 {
 			following.Go(func() {
 				limited, stop := context.WithTimeout(ctx, 5*time.Minute)
 				defer stop()
-				got, err := followed(p.Follow(limited, "a", ""))
+				got, err := followed(func(yield func(engine.Event, error) bool) {
+					begins := from == 0
+					for e, err := range p.Follow(limited, "a", "") {
+						if begins {
+							close(begun)
+							begins = false
+						}
+						if !yield(e, err) {
+							return
+						}
+					}
+				})
 				want := s.events()
 				if err != nil || from == 0 && len(got) != len(want) {
 					t.Errorf("%d events, want %d, %v", len(got), len(want), err)
@@ -523,6 +535,11 @@ func TestFollowThroughLives(t *testing.T) {
 					t.Errorf("not what was written: %s", diff)
 				}
 			})
+		}
+		select {
+		case <-begun: // else the first life may be gone before
+		case <-time.After(time.Minute):
+			t.Fatal("the first follower gets nothing")
 		}
 		for i := range rounds {
 			give(t, p.Engine, "a", i)
