@@ -87,7 +87,7 @@ func fickleSite(t *testing.T) (*fickle, func(method, path, body string, header .
 
 const start = `{"workflowName":"w","input":{"a":1}}`
 
-// HTTP-74, §3: a change is one batch: what it changes, the sealed answer and the audit row.
+// HTTP-58, HTTP-74, §3: a change is one batch: what it changes, the sealed answer and the audit row.
 func TestAChangeIsOneBatch(t *testing.T) {
 	virtualTime(t, func(t *testing.T) {
 		s, do := fickleSite(t)

@@ -279,7 +279,7 @@ func TestCommitsOfACreate(t *testing.T) {
 	}
 }
 
-// A create reads its key, and whether its run is there if the client has chosen its id: each read adds to the time of
+// HTTP-33: a create reads its key, and whether its run is there if the client has chosen its id: each read adds to the time of
 // every create. Its commit judges all else that it rests on. Creates change no row that another one needs, so that none
 // waits for another.
 func TestWhatACreateTouches(t *testing.T) {

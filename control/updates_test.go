@@ -163,7 +163,7 @@ func TestAnUpdateIsAudited(t *testing.T) {
 	}
 }
 
-// An update with a start starts the run if it is not there, and has it do the update: each once, however often it is
+// UPD-1: an update with a start starts the run if it is not there, and has it do the update: each once, however often it is
 // called, where runs start then. It needs both scopes.
 func TestAnUpdateThatStarts(t *testing.T) {
 	const caller = "a-key-that-calls-updates-0"
@@ -217,7 +217,7 @@ func TestAnUpdateThatStarts(t *testing.T) {
 	})
 }
 
-// The start of a run, its update and the audit row are one commit.
+// UPD-1: the start of a run, its update and the audit row are one commit.
 func TestAnUpdateThatStartsIsOneCommit(t *testing.T) {
 	var commits counter
 	s := idle(t, &counting{Storage: new(memory.Store), count: &commits})
