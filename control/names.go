@@ -41,8 +41,9 @@ func (n *names) known(ctx context.Context, e *engine.Engine, workflow string) (b
 			have[w] = true
 		}
 	}
-	n.set(have, !living, at)
-	return have[workflow] || !living || err != nil, nil
+	nobody := !living
+	n.set(have, nobody, at)
+	return have[workflow] || nobody || err != nil, nil
 }
 
 func (n *names) has(workflow string, now time.Time) bool {
