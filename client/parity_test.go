@@ -272,6 +272,17 @@ func script(t *testing.T, c engine.Client) (lines []string) {
 	_, err = (&engine.Update[int, int]{Name: "none"}).Call(short, c, "run-6", 1, &engine.UpdateOptions{ID: "click-5"})
 	cancel()
 	note("an update that is not handled", "", err)
+	updateWithStart := func(what, id, to, updateID string, in cart) {
+		v, err := move.CallWithStart(ctx, c, moving.Request(id, in), to, &engine.UpdateOptions{ID: updateID})
+		note(what, v, err)
+	}
+	updateWithStart("an update that starts", "run-7", "Park Lane 2", "click-1", cart{Cents: 1})
+	updateWithStart("the same update that starts", "run-7", "Park Lane 2", "click-1", cart{Cents: 1})
+	updateWithStart("an update that starts what is there", "run-7", "Main Street 1", "click-2", cart{Cents: 1})
+	updateWithStart("an update that starts another input", "run-7", "Main Street 1", "click-3", cart{Cents: 2})
+	updateWithStart("an update that starts, with another input of its own", "run-7", "Main Street 1", "click-1", cart{Cents: 1})
+	updateWithStart("an update that starts and is refused", "run-8", "nowhere", "click-1", cart{})
+	updateWithStart("an update that starts and fails", "run-9", "far", "click-1", cart{})
 	if _, err := shipped.Send(ctx, c, "run-6", "ann", nil); err != nil {
 		t.Fatal(err)
 	}

@@ -103,6 +103,10 @@ func TestRequests(t *testing.T) {
 			}
 			return err
 		}},
+		{`POST /v1/runs/o/updates/u?wait=30 {"input":2,"start":{"input":1,"workflowName":"w"},"updateId":"evt 1"}`, `{"result":1}`, func(ctx context.Context, c *Client) error {
+			_, err := (&engine.Update[int, int]{Name: "u"}).CallWithStart(ctx, c, &weft.StartRequest{Workflow: "w", ID: "o", Input: 1}, 2, &engine.UpdateOptions{ID: evt})
+			return err
+		}},
 		{`GET /v1/runs/o/values/a%20b`, `{"value":1}`, func(ctx context.Context, c *Client) error {
 			_, err := (&engine.Value[int]{Name: "a b"}).Read(ctx, c, "o")
 			return err
@@ -244,7 +248,7 @@ func TestWhatCannotBeSent(t *testing.T) {
 		"a token and a workflow":  {send(signal.Message{WorkflowID: "o", Token: &token, Name: "s"}), weft.ErrInvalid},
 		"a resume that expires":   {send(signal.Message{Token: &token, Name: "s", ExpiresAfter: time.Hour}), errors.ErrUnsupported},
 		"labels of another start": {send(signal.Message{Start: &weft.StartRequest{Workflow: "w", ID: "o", Options: weft.StartOptions{Labels: map[string]string{"a": "b"}}}, Name: "s"}), errors.ErrUnsupported},
-		"an update with a start":  {c.CallUpdate(ctx, &weft.UpdateRequest{Start: &weft.StartRequest{Workflow: "w", ID: "o"}, Update: "u"}, nil), errors.ErrUnsupported},
+		"queue of an update":      {c.CallUpdate(ctx, &weft.UpdateRequest{Start: &weft.StartRequest{Workflow: "w", ID: "o", Options: weft.StartOptions{Queue: "q"}}, Update: "u"}, nil), errors.ErrUnsupported},
 		"an input that is none":   {c.CallUpdate(ctx, &weft.UpdateRequest{WorkflowID: "o", Update: "u", Input: func() {}}, nil), weft.ErrInvalid},
 		"no name of a value":      {c.ReadValue(ctx, "o", "", nil), weft.ErrInvalid},
 		"a bulk by prefix":        {bulk(weft.Bulk{Do: weft.BulkCancel, Filter: weft.Filter{IDPrefix: "o"}}), errors.ErrUnsupported},

@@ -67,7 +67,7 @@ func (c *Client) SendSignal(ctx context.Context, m signal.Message) (signal.Accep
 	}, nil
 }
 
-// startOf returns the start that goes with a signal.
+// startOf returns the start that goes with a signal or an update.
 func startOf(s signal.Start) (*wire.SignalStart, error) {
 	if s == nil {
 		return nil, nil
@@ -77,7 +77,7 @@ func startOf(s signal.Start) (*wire.SignalStart, error) {
 		return nil, fmt.Errorf("%w: its Start is a %T, want a *weft.StartRequest", weft.ErrInvalid, s)
 	}
 	if r.Options.Queue != "" || r.Options.Deployment != "" || r.New || len(r.Options.Labels) > 0 || !r.Options.StartAt.IsZero() {
-		return nil, fmt.Errorf("a start of workflow %q that goes with a signal cannot have a queue, a deployment, labels or StartAt, or be New: start it first: %w", r.Workflow, errors.ErrUnsupported)
+		return nil, fmt.Errorf("a start of workflow %q that goes with a signal or an update cannot have a queue, a deployment, labels or StartAt, or be New: start it first: %w", r.Workflow, errors.ErrUnsupported)
 	}
 	input, err := encoded(fmt.Sprintf("start workflow %q", r.Workflow), "input", r.Input)
 	return &wire.SignalStart{WorkflowName: r.Workflow, Input: input}, err

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -19,16 +18,27 @@ import (
 // asks the control plane again and again, each time for up to half a minute, for as long as the context
 // lasts.
 //
-// A request with a Start cannot be sent this way: the error wraps errors.ErrUnsupported, and nothing is
-// sent. Other errors, beside those of every call: a *engine.RejectedError; a *engine.UpdateError, without
-// a Stack unless the key has ops:read; engine.ErrMismatch; a *engine.TerminalError; engine.ErrNotFound;
-// engine.ErrBusy; engine.ErrInvalid; a *engine.DecodeError if the answer was encoded by a codec that
-// Options.Codecs does not have.
+// A request whose Start has options cannot be sent this way: the error wraps errors.ErrUnsupported, and
+// nothing is sent. Other errors, beside those of every call: a *engine.RejectedError; a
+// *engine.UpdateError, without a Stack unless the key has ops:read; engine.ErrMismatch; a
+// *engine.TerminalError; engine.ErrNotFound; engine.ErrExists; engine.ErrBusy; engine.ErrInvalid; a
+// *engine.DecodeError if the answer was encoded by a codec that Options.Codecs does not have.
 func (c *Client) CallUpdate(ctx context.Context, r *weft.UpdateRequest, result any) error {
-	what := fmt.Sprintf("update %q of workflow %q", r.Update, r.WorkflowID)
+	run := r.WorkflowID
+	var start *wire.SignalStart
 	if r.Start != nil {
-		return fmt.Errorf("client: update %q: a start cannot go with an update: start the workflow first: %w", r.Update, errors.ErrUnsupported)
+		if run != "" {
+			return fmt.Errorf("client: update %q: %w: WorkflowID must be empty if there is a Start", r.Update, weft.ErrInvalid)
+		}
+		var err error
+		if start, err = startOf(r.Start); err != nil {
+			return fmt.Errorf("client: update %q: %w", r.Update, err)
+		}
+		if run = r.Start.ID; run == "" {
+			run = "wrun_" + rand.Text()
+		}
 	}
+	what := fmt.Sprintf("update %q of workflow %q", r.Update, run)
 	input, err := encoded(what, "input", r.Input)
 	if err != nil {
 		return err
@@ -44,9 +54,9 @@ func (c *Client) CallUpdate(ctx context.Context, r *weft.UpdateRequest, result a
 			wait = max(min(wait, time.Until(deadline)).Truncate(time.Second), time.Second)
 		}
 		q := &request{
-			what: what, method: http.MethodPost, path: path("runs", r.WorkflowID, "updates", r.Update), query: url.Values{"wait": {seconds(wait)}},
-			body: wire.CallUpdate{Input: input, UpdateID: &id}, writes: true, wait: wait,
-			about: subject{run: r.WorkflowID, update: r.Update, updateID: id},
+			what: what, method: http.MethodPost, path: path("runs", run, "updates", r.Update), query: url.Values{"wait": {seconds(wait)}},
+			body: wire.CallUpdate{Input: input, UpdateID: &id, Start: start}, writes: true, wait: wait,
+			about: subject{run: run, update: r.Update, updateID: id},
 		}
 		a, err := c.call(ctx, q, &answer)
 		if err != nil {
@@ -57,10 +67,11 @@ func (c *Client) CallUpdate(ctx context.Context, r *weft.UpdateRequest, result a
 				return nil
 			}
 			if err := c.decodePayload(ctx, answer.Result, result); err != nil {
-				return fmt.Errorf("client: result of update %q of %q: %w", r.Update, r.WorkflowID, err)
+				return fmt.Errorf("client: result of update %q of %q: %w", r.Update, run, err)
 			}
 			return nil
 		}
+		start = nil // the run has been there: it is not started once more if it is purged meanwhile
 		// A control plane that closes answers at once.
 		if time.Since(asked) < time.Second && !backoff.Wait(ctx, time.Second) || ctx.Err() != nil {
 			return c.interrupted(ctx, q, "the run to answer it", true, nil)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -38,6 +39,46 @@ func TestAnUpdateIsAskedForAgain(t *testing.T) {
 		}
 		if len(ids) != 6 || ids[0] == "" || ids[0] != ids[1] || ids[0] != ids[2] || ids[3] == ids[0] || ids[3] != ids[5] {
 			t.Errorf("the ids are %q", ids)
+		}
+	})
+}
+
+// An update with a start is asked for again without the start: the run has been there, and is not started once more. A
+// start without an id has one, which it keeps. What a control plane cannot be told is refused before anything is sent.
+func TestAnUpdateStartsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent []string
+		c := over(t, func(q *http.Request) (*http.Response, error) {
+			data, err := io.ReadAll(q.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			sent = append(sent, q.URL.Path+" "+string(data))
+			if len(sent) < 3 {
+				return answer(202, `{}`), nil
+			}
+			return answer(200, `{"result":7}`), nil
+		})
+		u, id := &engine.Update[int, int]{Name: "u"}, &engine.UpdateOptions{ID: "x"}
+		if n, err := u.CallWithStart(t.Context(), c, &weft.StartRequest{Workflow: "w", Input: 1}, 2, id); n != 7 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+		if len(sent) != 3 || !strings.Contains(sent[0], "/v1/runs/wrun_") {
+			t.Fatalf("sent were %q", sent)
+		}
+		path, _, _ := strings.Cut(sent[0], " ")
+		want := []string{path + ` {"input":2,"start":{"input":1,"workflowName":"w"},"updateId":"x"}`, path + ` {"input":2,"updateId":"x"}`, path + ` {"input":2,"updateId":"x"}`}
+		if !slices.Equal(sent, want) {
+			t.Errorf("sent were %q, want %q", sent, want)
+		}
+		if _, err := u.CallWithStart(t.Context(), c, &weft.StartRequest{Workflow: "w", Options: weft.StartOptions{Queue: "q"}}, 2, id); !errors.Is(err, errors.ErrUnsupported) {
+			t.Errorf("a start with a queue: %v", err)
+		}
+		if err := c.CallUpdate(t.Context(), &weft.UpdateRequest{Update: "u", WorkflowID: "o", Start: &weft.StartRequest{Workflow: "w"}}, nil); !errors.Is(err, weft.ErrInvalid) {
+			t.Errorf("a start and an id: %v", err)
+		}
+		if len(sent) != 3 {
+			t.Errorf("sent were %q", sent[3:])
 		}
 	})
 }

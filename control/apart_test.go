@@ -303,7 +303,7 @@ func TestAnUnknownOutcome(t *testing.T) {
 	}
 }
 
-// HTTP-51, HTTP-55, HTTP-56: an answer is kept for 24 h after it was sealed. Then the key is new: a
+// HTTP-51, HTTP-55, HTTP-56, HTTP-58: an answer is kept for 24 h after it was sealed. Then the key is new: a
 // runId that is in use is taken.
 func TestAKeyIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/idempotency"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/canon"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/stage"
 	"github.com/weft-go/weft/storage"
@@ -20,22 +21,28 @@ import (
 const commitPatience = 10 * time.Second
 
 // mutate makes one change: apply stages it on tx, with conditions on what it has decided by
-// (Engine.In(tx), tx.Commit), and the batch also has the audit row and, if the call has an idempotency
+// (Engine.In(tx), tx.Commit; tx is a *stage.Tx), and the batch also has the audit row and, if the call has an idempotency
 // key, the answer. Nothing of it is in the store unless all is.
 //
 // apply is called again from fresh reads if somebody else has changed what it read, for 10 s. So it
 // has no effects beside those on tx, and it sets call.note anew. An error of apply is returned
 // unchanged, and nothing is written.
 //
-// If the answer to this key was given before, apply is not called, and mutate returns that answer.
+// If the answer to this key was given before, mutate returns that answer. apply may have been called in vain: the
+// first attempt presumes that the key is a new one, which the commit finds out.
 func (c *call) mutate(ctx context.Context, apply func(ctx context.Context, tx storage.Tx) (answer, error)) (answer, error) {
 	// A client that goes away does not stop a change that has begun.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
 	defer cancel()
+	presume := c.idempotencyKey != ""
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		a, again, err := c.attempt(ctx, apply)
+		a, again, err := c.attempt(ctx, apply, presume)
 		if !again {
 			return a, err
+		}
+		if presume {
+			presume = false
+			continue
 		}
 		if !backoff.Wait(ctx, pause) {
 			return answer{}, busy(err)
@@ -44,13 +51,17 @@ func (c *call) mutate(ctx context.Context, apply func(ctx context.Context, tx st
 }
 
 // attempt makes one attempt of mutate. It is to be made again if somebody else has changed what was
-// read.
-func (c *call) attempt(ctx context.Context, apply func(ctx context.Context, tx storage.Tx) (answer, error)) (a answer, again bool, _ error) {
-	c.note = note{}
+// read, or if it presumed wrongly that the idempotency key is a new one: what would be refused then is not
+// committed, and says nothing.
+func (c *call) attempt(ctx context.Context, apply func(ctx context.Context, tx storage.Tx) (answer, error), presume bool) (a answer, again bool, _ error) {
+	c.note, c.presumes = note{}, presume
 	tx := stage.New(c.store)
+	if presume {
+		tx.Presume(c.claim(), nil)
+	}
 	a, err := c.staged(ctx, tx, apply)
 	switch {
-	case errors.Is(err, storage.ErrConflict) || errors.Is(err, stage.ErrStale) || errors.Is(err, idempotency.ErrInProgress):
+	case err != nil && presume, errors.Is(err, storage.ErrConflict) || errors.Is(err, stage.ErrStale) || errors.Is(err, idempotency.ErrInProgress):
 		return answer{}, true, err
 	case err != nil:
 		return answer{}, false, c.explain(err, false) // nothing was sent to the store
@@ -67,12 +78,21 @@ func (c *call) attempt(ctx context.Context, apply func(ctx context.Context, tx s
 		b, err = tx.Batch()
 	}
 	if err != nil {
-		return answer{}, false, c.explain(err, false)
+		return answer{}, presume, c.explain(err, false)
 	}
-	err = settle.Commit(ctx, c.store, b, nil, func(ctx context.Context) (bool, error) {
-		return holdsAll(ctx, c.store, []storage.Op{put})
-	})
+	landed := func(ctx context.Context) (bool, error) { return holdsAll(ctx, c.store, []storage.Op{put}) }
+	given := false // the key is no new one
+	settling, stop := context.WithCancel(ctx)
+	defer stop()
+	err = settle.Commit(settling, c.store, b, func(error) {
+		// A store that is full takes nothing, and has the answer nevertheless.
+		if given = presume && c.given(ctx, landed); given {
+			stop()
+		}
+	}, landed)
 	switch {
+	case given:
+		return answer{}, true, err
 	case err == nil:
 		c.audited = true
 		c.engine.Poke()
@@ -81,6 +101,29 @@ func (c *call) attempt(ctx context.Context, apply func(ctx context.Context, tx s
 		return answer{}, true, err
 	}
 	return answer{}, false, c.explain(err, true)
+}
+
+// claim is where the ledger has the idempotency key.
+func (c *call) claim() []byte {
+	k := c.ledgerKey()
+	return keys.Claim(k.Tenant, k.SourceType, k.SourceID, k.Hash())
+}
+
+func (c *call) ledgerKey() idempotency.Key {
+	return idempotency.Key{Tenant: c.who.tenant(), SourceType: c.op.method + " " + c.op.path, SourceID: c.idempotencyKey, Action: keyedAction}
+}
+
+// keyedAction is the Action of the keys of all operations: their SourceType tells them apart.
+const keyedAction = "request"
+
+// given reports whether the store has the idempotency key, and not from the attempt that has landed if landed
+// says so.
+func (c *call) given(ctx context.Context, landed func(context.Context) (bool, error)) bool {
+	if _, err := c.store.Get(ctx, c.claim()); err != nil {
+		return false
+	}
+	mine, err := landed(ctx)
+	return err == nil && !mine
 }
 
 // staged calls apply on tx: for a call with an idempotency key, inside the ledger.
@@ -94,7 +137,7 @@ func (c *call) staged(ctx context.Context, tx *stage.Tx, apply func(ctx context.
 	}
 	var failed error // of apply: the ledger wraps it
 	effect := &idempotency.Effect[json.RawMessage, sealed]{
-		Name: "request", OnAbandoned: idempotency.TakeOver, Wait: -1, Retention: c.config.IdempotencyTTL,
+		Name: keyedAction, OnAbandoned: idempotency.TakeOver, Wait: -1, Retention: c.config.IdempotencyTTL,
 		Run: func(ctx context.Context, _ json.RawMessage) (sealed, error) {
 			a, err := apply(ctx, tx)
 			if err == nil {
@@ -107,11 +150,7 @@ func (c *call) staged(ctx context.Context, tx *stage.Tx, apply func(ctx context.
 			return sealed{}, activity.NoEffect(err)
 		},
 	}
-	r, err := effect.Do(ctx, c.ledger.In(tx), idempotency.Key{
-		Tenant:     c.who.tenant(),
-		SourceType: c.op.method + " " + c.op.path,
-		SourceID:   c.idempotencyKey,
-	}, request)
+	r, err := effect.Do(ctx, c.ledger.In(tx), c.ledgerKey(), request)
 	switch {
 	case failed != nil:
 		return answer{}, failed

@@ -22,7 +22,7 @@ import (
 type fickle struct {
 	storage.Storage
 	answer  atomic.Pointer[func(b storage.Batch, commit func() error) error]
-	commits atomic.Int64
+	commits atomic.Int64             // that succeeded
 	keys    atomic.Pointer[[]string] // of the last such batch
 }
 
@@ -39,12 +39,17 @@ func (f *fickle) Commit(ctx context.Context, b storage.Batch) error {
 	if !audited {
 		return commit()
 	}
-	f.commits.Add(1)
 	f.keys.Store(&names)
+	err := error(nil)
 	if answer := f.answer.Load(); answer != nil {
-		return (*answer)(b, commit)
+		err = (*answer)(b, commit)
+	} else {
+		err = commit()
 	}
-	return commit()
+	if err == nil {
+		f.commits.Add(1)
+	}
+	return err
 }
 
 func (f *fickle) answers(answer func(b storage.Batch, commit func() error) error) {
@@ -82,7 +87,7 @@ func fickleSite(t *testing.T) (*fickle, func(method, path, body string, header .
 
 const start = `{"workflowName":"w","input":{"a":1}}`
 
-// HTTP-74, §3: a change is one batch: what it changes, the sealed answer and the audit row.
+// HTTP-58, HTTP-74, §3: a change is one batch: what it changes, the sealed answer and the audit row.
 func TestAChangeIsOneBatch(t *testing.T) {
 	virtualTime(t, func(t *testing.T) {
 		s, do := fickleSite(t)
@@ -116,6 +121,12 @@ func TestAChangeIsOneBatch(t *testing.T) {
 		}
 		if n := s.commits.Load(); n != 1 {
 			t.Errorf("a repetition was %d commits, want 0", n-1)
+		}
+		// It is answered by a store that takes nothing, too.
+		s.answers(func(storage.Batch, func() error) error { return errors.New("no space left") })
+		again = do("POST", "/v1/runs", start, "Idempotency-Key", "k")
+		if again.Code != 201 || again.Body.String() != w.Body.String() || again.Header().Get("Idempotent-Replayed") != "true" {
+			t.Errorf("of a full store: got %d %v %s, want %s", again.Code, again.Header(), again.Body, w.Body)
 		}
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/stage"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -103,9 +104,19 @@ func (c *call) target(ctx context.Context, tx storage.Tx, workflow string, named
 	if named != nil {
 		t.deploymentID = *named
 	} else {
+		last := c.lastPointer.Load()
+		if !c.presumes {
+			last = nil
+		}
+		if last != nil {
+			tx.(*stage.Tx).Presume(run.ActiveKey, *last)
+		}
 		active, err := readPointer(ctx, tx)
 		if err != nil {
 			return t, err
+		}
+		if last == nil && active.Raw != nil {
+			c.lastPointer.Store(&active.Raw)
 		}
 		if err := tx.Commit(ctx, pointed(active)); err != nil {
 			return t, err

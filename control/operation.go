@@ -79,7 +79,7 @@ type issue struct {
 func act[P any](run func(ctx context.Context, c *call, p *P) (answer, error)) action {
 	return action{
 		fields: fieldsOf[P](),
-		read:   readParams[P],
+		read:   readerOf[P](),
 		run: func(ctx context.Context, c *call) (answer, error) {
 			return run(ctx, c, c.params.(*P))
 		},
@@ -107,6 +107,7 @@ type call struct {
 	conn     *http.ResponseController // of request
 	note     note
 	audited  bool // the audit row is in the store
+	presumes bool // the attempt of mutate may rest on what was so before: its commit judges that
 }
 
 // A note is what an operation tells the audit row.

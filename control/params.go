@@ -77,21 +77,24 @@ func jsonTypeOf(t reflect.Type) string {
 // A checker is a struct of parameters that has rules of its own.
 type checker interface{ check() []issue }
 
-// readParams decodes raw, an object of all parameters by name, and checks it.
-func readParams[P any](raw []byte) (any, []issue) {
-	p := new(P)
-	if err := decodeStrictly(raw, p); err != nil {
-		return nil, []issue{{err.path, err.problem}}
-	}
-	if issues := missing(fieldsOf[P](), raw); len(issues) > 0 {
-		return nil, issues
-	}
-	if c, ok := any(p).(checker); ok {
-		if issues := c.check(); len(issues) > 0 {
+// readerOf returns what decodes raw, an object of all parameters by name, into a *P, and checks it.
+func readerOf[P any]() func(raw []byte) (any, []issue) {
+	fields := fieldsOf[P]()
+	return func(raw []byte) (any, []issue) {
+		p := new(P)
+		if err := decodeStrictly(raw, p); err != nil {
+			return nil, []issue{{err.path, err.problem}}
+		}
+		if issues := missing(fields, raw); len(issues) > 0 {
 			return nil, issues
 		}
+		if c, ok := any(p).(checker); ok {
+			if issues := c.check(); len(issues) > 0 {
+				return nil, issues
+			}
+		}
+		return p, nil
 	}
-	return p, nil
 }
 
 // missing returns the required parameters that raw, which is valid, does not have.

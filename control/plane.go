@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-go/weft/engine"
@@ -37,6 +38,8 @@ type Plane struct {
 	webhooks  waiters
 	bodies    waiters // of webhooks
 	names     names
+
+	lastPointer atomic.Pointer[[]byte] // the record of the active deployment as it was last read
 
 	closing chan struct{} // closed by Close
 

@@ -19,7 +19,7 @@ import (
 func rpcOperations() []*operation {
 	return []*operation{{
 		name: "rpc", method: http.MethodPost, path: "/v1/rpc", scopes: []string{}, restOnly: true, batch: true,
-		do: action{read: readParams[struct{}]},
+		do: action{read: readerOf[struct{}]()},
 	}}
 }
 

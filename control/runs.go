@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/stage"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -137,6 +138,9 @@ func createRun(ctx context.Context, c *call, p *createParams) (answer, error) {
 		id, err := c.at(runID)
 		if err != nil {
 			return answer{}, err
+		}
+		if p.RunID == nil {
+			tx.(*stage.Tx).Mint(keys.Workflow(id)) // nobody else has minted it
 		}
 		target, err := c.target(ctx, tx, p.WorkflowName, p.DeploymentID)
 		if err != nil {

@@ -36,11 +36,11 @@ type sendParams struct {
 	Name     string          `json:"name" in:"path"`
 	Payload  json.RawMessage `json:"payload,omitempty"`
 	SignalID *string         `json:"signalId,omitempty"` // SIG-1, SIG-2: optional; empty is not absent
-	Start    *signalStart    `json:"start,omitempty"`
+	Start    *absentStart    `json:"start,omitempty"`
 }
 
-// signalStart is the run to start if it does not exist.
-type signalStart struct {
+// An absentStart is the run to start if it does not exist.
+type absentStart struct {
 	WorkflowName string          `json:"workflowName"`
 	Input        json.RawMessage `json:"input,omitempty"`
 }
@@ -91,33 +91,37 @@ func sendSignal(ctx context.Context, c *call, p *sendParams) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		in := c.engine.In(tx)
-		if _, err := in.Describe(ctx, id); errors.Is(err, engine.ErrNotFound) {
-			target, err := c.target(ctx, tx, p.Start.WorkflowName, nil)
-			if err != nil {
-				return answer{}, err
-			}
-			r := &engine.StartRequest{Workflow: p.Start.WorkflowName, ID: id, Input: input(p.Start.Input)}
-			r.Options.Deployment, r.Options.Queue = target.deploymentID, target.queue
-			m.Start, m.WorkflowID = r, ""
-		} else if err != nil {
+		r, err := c.startIfAbsent(ctx, tx, id, p.Start)
+		if err != nil {
 			return answer{}, err
-		} else {
-			// The start is not looked at, so the run must still be there when this is committed.
-			wf, err := journal.Load(ctx, tx, id)
-			if errors.Is(err, storage.ErrNotFound) || err == nil && wf.Tombstone() {
-				return answer{}, storage.ErrConflict // purged since
-			}
-			if err != nil {
-				return answer{}, err
-			}
-			if err := tx.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}}); err != nil {
-				return answer{}, err
-			}
-			m.Start = &engine.StartRequest{Workflow: p.Start.WorkflowName, ID: id, Input: input(p.Start.Input)}
 		}
-		return c.sent(p, in.SendSignal)(ctx, m)
+		m.Start = r
+		return c.sent(p, c.engine.In(tx).SendSignal)(ctx, m)
 	})
+}
+
+// startIfAbsent returns the request that starts a run if it does not exist. The commit of tx depends on what was found:
+// on where a run starts, or on the run that is there.
+func (c *call) startIfAbsent(ctx context.Context, tx storage.Tx, id string, s *absentStart) (*engine.StartRequest, error) {
+	r := &engine.StartRequest{Workflow: s.WorkflowName, ID: id, Input: input(s.Input)}
+	_, err := c.engine.In(tx).Describe(ctx, id)
+	switch {
+	case errors.Is(err, engine.ErrNotFound):
+		target, err := c.target(ctx, tx, s.WorkflowName, nil)
+		r.Options.Deployment, r.Options.Queue = target.deploymentID, target.queue
+		return r, err
+	case err != nil:
+		return nil, err
+	}
+	// It must still be there when this is committed: nothing is known of where another one would start.
+	wf, err := journal.Load(ctx, tx, id)
+	switch {
+	case errors.Is(err, storage.ErrNotFound), err == nil && wf.Tombstone():
+		return nil, storage.ErrConflict // purged since
+	case err != nil:
+		return nil, err
+	}
+	return r, tx.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}})
 }
 
 // sent returns a function that sends a signal by send and answers what came of it.

@@ -101,7 +101,7 @@ func TestReadParams(t *testing.T) {
 		if members != "" {
 			raw += "," + members
 		}
-		_, issues := readParams[paramsLike]([]byte(raw + "}"))
+		_, issues := readerOf[paramsLike]()([]byte(raw + "}"))
 		switch {
 		case want == issue{}:
 			if len(issues) > 0 {
@@ -111,7 +111,7 @@ func TestReadParams(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", members, issues, want)
 		}
 	}
-	if _, issues := readParams[paramsLike]([]byte(`{"wait":1}`)); len(issues) != 2 || issues[0] != (issue{"/runId", "is required"}) || issues[1] != (issue{"/name", "is required"}) {
+	if _, issues := readerOf[paramsLike]()([]byte(`{"wait":1}`)); len(issues) != 2 || issues[0] != (issue{"/runId", "is required"}) || issues[1] != (issue{"/name", "is required"}) {
 		t.Errorf("without what is required: got %v", issues)
 	}
 }
@@ -224,7 +224,7 @@ func FuzzGather(f *testing.F) {
 		if err := checkJSON(raw, maxDepth); err != nil {
 			t.Fatalf("%q %q: gathered %q: %v", query, body, raw, err)
 		}
-		p, issues := readParams[paramsLike](raw)
+		p, issues := readerOf[paramsLike]()(raw)
 		if len(issues) > 0 {
 			return
 		}

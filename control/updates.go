@@ -14,6 +14,7 @@ import (
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/storage"
 )
 
 func updateOperations() []*operation {
@@ -35,6 +36,7 @@ type updateParams struct {
 	Wait     *int            `json:"wait,omitempty" in:"query"` // seconds
 	Input    json.RawMessage `json:"input,omitempty"`
 	UpdateID *string         `json:"updateId,omitempty"`
+	Start    *absentStart    `json:"start,omitempty"`
 }
 
 func (p *updateParams) check() (issues []issue) {
@@ -47,15 +49,21 @@ func (p *updateParams) check() (issues []issue) {
 	if p.Wait != nil && (*p.Wait < 1 || *p.Wait > int(mostWait/time.Second)) {
 		issues = append(issues, issue{"/wait", "must be 1 to 60"})
 	}
+	if p.Start != nil {
+		issues = checkWorkflowName(issues, "/start/workflowName", p.Start.WorkflowName)
+	}
 	return issues
 }
 
 // callUpdate calls an update and waits for the answer, as long as the client asks for. Without an answer
-// by then, the same request asks for it again.
+// by then, the same request asks for it again. With a start, it first starts the run if it does not exist.
 func callUpdate(ctx context.Context, c *call, p *updateParams) (answer, error) {
 	id, err := c.at(p.RunID)
 	if err != nil {
 		return answer{}, err
+	}
+	if p.Start != nil && !c.who.has(scopeTriggerWrite) {
+		return answer{}, missingScope(scopeTriggerWrite)
 	}
 	updateID := "upd_" + newULID(time.Now())
 	if p.UpdateID != nil {
@@ -71,14 +79,49 @@ func callUpdate(ctx context.Context, c *call, p *updateParams) (answer, error) {
 	if !ok {
 		return answer{}, retryLater("busy", "Too many calls of this key wait. Nothing was changed.")
 	}
-	err = c.engine.CallUpdate(waiting, &engine.UpdateRequest{WorkflowID: id, Update: p.Name, ID: &updateID, Input: input(p.Input)}, nil)
+	pending := answer{status: http.StatusAccepted, body: wire.UpdatePending{RunID: p.RunID, UpdateName: p.Name, UpdateID: updateID}}
+	r := &engine.UpdateRequest{WorkflowID: id, Update: p.Name, ID: &updateID, Input: input(p.Input)}
+	if p.Start != nil {
+		if _, err := c.admitWithStart(ctx, p, *r, pending); err != nil {
+			return answer{}, err
+		}
+	}
+	a, err := c.awaitUpdate(ctx, waiting, p, r, pending)
+	if err != nil {
+		c.audited = false // what was audited is that the run was started, and has the update
+	}
+	return a, err
+}
+
+// admitWithStart starts the run of an update if it does not exist, and leaves the update to it: that, and the audit
+// row, are one commit.
+func (c *call) admitWithStart(ctx context.Context, p *updateParams, r engine.UpdateRequest, pending answer) (answer, error) {
+	id := r.WorkflowID
+	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
+		c.note.runID = p.RunID
+		start, err := c.startIfAbsent(ctx, tx, id, p.Start)
+		if err != nil {
+			return answer{}, err
+		}
+		r.WorkflowID, r.Start = "", start
+		if err := c.engine.In(tx).AdmitUpdate(ctx, &r); err != nil {
+			return answer{}, c.updateProblem(p, *r.ID, runExistsOr(p.RunID, err))
+		}
+		return pending, nil
+	})
+}
+
+// awaitUpdate calls an update and returns its answer, or pending if there is none when waiting ends.
+func (c *call) awaitUpdate(ctx, waiting context.Context, p *updateParams, r *engine.UpdateRequest, pending answer) (answer, error) {
+	id, updateID := r.WorkflowID, *r.ID
+	err := c.engine.CallUpdate(waiting, r, nil)
 	interrupted, isInterrupted := errors.AsType[*weft.InterruptedError](err)
 	switch {
 	case isInterrupted && interrupted.Last == nil && waiting.Err() != nil:
 		if !c.stillValid(context.WithoutCancel(ctx), c.who) {
 			return answer{}, unknownKey()
 		}
-		return answer{status: http.StatusAccepted, body: wire.UpdatePending{RunID: p.RunID, UpdateName: p.Name, UpdateID: updateID}}, nil
+		return pending, nil
 	case err != nil:
 		return answer{}, c.updateProblem(p, updateID, err)
 	}

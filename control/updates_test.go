@@ -18,6 +18,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
 )
 
 var (
@@ -159,6 +160,76 @@ func TestAnUpdateIsAudited(t *testing.T) {
 		if got := records(t, s.store, "ctl:audit:"); got != n+1 {
 			t.Errorf("after %d updates there are %d rows, want %d", n, got, n+1)
 		}
+	}
+}
+
+// UPD-1: an update with a start starts the run if it is not there, and has it do the update: each once, however often it is
+// called, where runs start then. It needs both scopes.
+func TestAnUpdateThatStarts(t *testing.T) {
+	const caller = "a-key-that-calls-updates-0"
+	eachStore(t, func(t *testing.T, store storage.Storage) {
+		var done atomic.Int64
+		s := open(t, store, withMoves(&done), func(c *Config, e *engine.Config) {
+			e.Deployment = "v1"
+			c.Keys = append(c.Keys[:len(c.Keys):len(c.Keys)], Key{ID: "caller", Secret: caller, Scopes: []string{"signals:write"}})
+		})
+		const body = `{"input":1,"updateId":"a","start":{"workflowName":"moving","input":{"n":1}}}`
+		if r := s.update(caller, "m", body).is(t, 403, "missing_scope"); fmt.Sprint(r.body["required"]) != "[trigger:write]" {
+			t.Errorf("got %s", r.raw)
+		}
+		for _, start := range []string{`{}`, `null`, `{"workflowName":"moving","queue":"q"}`} {
+			s.update(home, "m", `{"start":`+start+`}`).is(t, 400, "invalid_request")
+		}
+		s.update(home, "m", `{"start":{"workflowName":"none"}}`).is(t, 400, "unknown_workflow")
+		s.call(home, "GET", at("m"), nil).is(t, 404, "not_found")
+
+		s.deploy("v1", "").is(t, 201, "")
+		s.activate("v1", "").is(t, 200, "")
+		first := s.update(home, "m", body).is(t, 200, "")
+		if want := `{"result":{"to":1,"n":1},"runId":"m","updateId":"a","updateName":"move"}`; string(first.raw) != want {
+			t.Errorf("answered %s, want %s", first.raw, want)
+		}
+		if r := s.call(home, "GET", at("m"), nil).is(t, 200, ""); r.text("deploymentId") != "v1" { // HTTP-33
+			t.Errorf("started was %s", r.raw)
+		}
+		rpc := s.rpc(home, "1", "updates.call", `{"runId":"m","name":"move","input":1,"updateId":"a","start":{"workflowName":"moving","input":{"n":1}}}`)
+		if rpc.result(t) != string(first.raw) {
+			t.Errorf("by JSON-RPC: %s, first %s", rpc.raw, first.raw)
+		}
+		s.update(home, "m", `{"input":2,"updateId":"b","start":{"workflowName":"moving","input":{"n":2}}}`).is(t, 409, "run_exists")
+		s.update(home, "m", `{"input":2,"updateId":"b","start":{"workflowName":"echo","input":{"n":1}}}`).is(t, 409, "run_exists")
+		s.update(home, "m", `{"input":2,"updateId":"a","start":{"workflowName":"moving","input":{"n":1}}}`).is(t, 409, "update_mismatch")
+		if again := s.update(home, "m", `{"input":2,"updateId":"b","start":{"workflowName":"moving","input":{"n":1}}}`).is(t, 200, ""); fmt.Sprint(again.body["result"]) != "map[n:2 to:2]" {
+			t.Errorf("another update: %s", again.raw)
+		}
+		s.update(home, "late", `{"input":"late","updateId":"a","start":{"workflowName":"moving"}}`).is(t, 409, "update_rejected")
+		if s.call(home, "GET", at("late"), nil).is(t, 200, "").text("status") != "running" || done.Load() != 2 {
+			t.Errorf("after a refusal, %d updates were executed, want 2", done.Load())
+		}
+		s.plane.auditor.flush(t.Context())
+		var rows []string
+		for _, row := range s.call(home, "GET", "/v1/audit?action=updates.call&runId=late", nil).is(t, 200, "").data() {
+			rows = append(rows, fmt.Sprint(row["result"]))
+		}
+		if fmt.Sprint(rows) != "[failure success]" { // the run was started, and has refused the update
+			t.Errorf("audited are %v", rows)
+		}
+	})
+}
+
+// UPD-1: the start of a run, its update and the audit row are one commit.
+func TestAnUpdateThatStartsIsOneCommit(t *testing.T) {
+	var commits counter
+	s := idle(t, &counting{Storage: new(memory.Store), count: &commits})
+	s.call(acme, "GET", at("w"), nil).is(t, 404, "not_found") // it takes permits
+	s.plane.auditor.flush(t.Context())
+	before := commits.load()
+	s.call(acme, "POST", at("w", "updates", "move")+"?wait=1", `{"start":{"workflowName":"wait"}}`).is(t, 202, "")
+	if n := commits.load() - before; n != 1 {
+		t.Errorf("it was %d commits, want 1", n)
+	}
+	if runs, updates, rows := records(t, s.store, "ix:"), records(t, s.store, "upd"), records(t, s.store, "ctl:audit:"); runs != 1 || updates != 1 || rows != 2 {
+		t.Errorf("there are %d runs, %d updates and %d audit rows, want 1, 1 and 2", runs, updates, rows)
 	}
 }
 

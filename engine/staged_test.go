@@ -145,6 +145,21 @@ func stagedVerbs() []verb {
 			return n == 0
 		}
 	}
+	admit := func(id string, start *engine.StartRequest) func(*engine.Tx) error {
+		return func(in *engine.Tx) error {
+			updateID := "x"
+			return in.AdmitUpdate(ctx, &engine.UpdateRequest{WorkflowID: id, Start: start, Update: "move", ID: &updateID, Input: 1})
+		}
+	}
+	updates := func(id string, n int) func(*engine.Engine, *engine.Tx) bool {
+		return func(e *engine.Engine, in *engine.Tx) bool {
+			if in != nil {
+				return true // a Tx does not say
+			}
+			page, err := e.Store().Scan(ctx, keys.UpdatesOf(id))
+			return err == nil && len(page) == n
+		}
+	}
 	startN := func(c engine.Client) error { _, err := wf.Start(ctx, c, "n", ""); return err }
 	sendX := func(c engine.Client) error {
 		_, err := yes.Send(ctx, c, "s", "ann", &signal.Options{ID: "x"})
@@ -161,6 +176,10 @@ func stagedVerbs() []verb {
 		{name: "start again", do: func(in *engine.Tx) error { return startN(in) }, seen: info("n", exists), disturb: label("n"), nothing: true},
 		{name: "signal", do: func(in *engine.Tx) error { return sendX(in) }, seen: waiting(1), disturb: label("s")},
 		{name: "signal again", do: func(in *engine.Tx) error { return sendX(in) }, seen: waiting(1), nothing: true},
+		{name: "admit update", do: admit("s", nil), seen: updates("s", 1), disturb: label("s")},
+		{name: "admit update again", do: admit("s", nil), seen: updates("s", 1), nothing: true},
+		{name: "admit update with start", do: admit("", &engine.StartRequest{Workflow: "staged", ID: "u", Input: ""}), seen: updates("u", 1)},
+		{name: "admit update with start again", do: admit("", &engine.StartRequest{Workflow: "staged", ID: "u", Input: ""}), seen: updates("u", 1), disturb: label("u"), nothing: true},
 		{name: "clear signal", do: func(in *engine.Tx) error { return in.ClearSignal(ctx, "s", "yes", "x", audit) }, seen: waiting(0), disturb: label("s")},
 		{name: "cancel", do: func(in *engine.Tx) error { return cancelC(in) }, seen: info("c", func(i engine.Info) bool { return i.Cancel != nil }), disturb: label("c")},
 		{name: "cancel again", do: func(in *engine.Tx) error { return cancelC(in) }, seen: info("c", func(i engine.Info) bool { return i.Cancel != nil }), disturb: label("c"), nothing: true},
@@ -306,6 +325,9 @@ func TestRefusedVerbsStageNothing(t *testing.T) {
 			"one that has ended":    {in.Terminate(ctx, "f", audit), engine.ErrTerminal},
 			"nobody":                {in.Activate(ctx, "blue", engine.Actor{}), engine.ErrInvalid},
 			"no label":              {in.Label(ctx, "s", nil, audit), engine.ErrInvalid},
+			"update of none":        {in.AdmitUpdate(ctx, &engine.UpdateRequest{WorkflowID: "none", Update: "move"}), engine.ErrNotFound},
+			"update of an ended":    {in.AdmitUpdate(ctx, &engine.UpdateRequest{WorkflowID: "f", Update: "move"}), engine.ErrTerminal},
+			"start of another":      {in.AdmitUpdate(ctx, &engine.UpdateRequest{Start: &engine.StartRequest{Workflow: "other", ID: "s"}, Update: "move"}), engine.ErrExists},
 		} {
 			if !errors.Is(c.err, c.want) {
 				t.Errorf("%s: got %v, want %v", what, c.err, c.want)

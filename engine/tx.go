@@ -198,9 +198,21 @@ func (t *Tx) ReadValue(ctx context.Context, id, name string, value any) error {
 	return t.staging.ReadValue(ctx, id, name, value)
 }
 
-// CallUpdate returns ErrNotApplicable: no workflow answers inside a transaction.
+// AdmitUpdate stages an update, and with a Start the start of its workflow if that does not exist. The
+// workflow executes the update after the commit: Engine.CallUpdate with the same ID and input returns the
+// answer. An update that was admitted before, or answered, is no error. Errors: ErrMismatch, a
+// *TerminalError, an *ExistsError, ErrNotFound, ErrBusy, ErrInvalid; storage.ErrConflict if the workflow has
+// changed meanwhile; those of the store.
+func (t *Tx) AdmitUpdate(ctx context.Context, r *UpdateRequest) error {
+	if t.refused != nil {
+		return t.refused
+	}
+	return t.staging.intake.AdmitUpdate(ctx, r)
+}
+
+// CallUpdate returns ErrNotApplicable: no workflow answers inside a transaction. See AdmitUpdate.
 func (t *Tx) CallUpdate(ctx context.Context, r *UpdateRequest, result any) error {
-	return fmt.Errorf("%w: update inside a transaction: call it after the commit", ErrNotApplicable)
+	return fmt.Errorf("%w: update inside a transaction: admit it there, and call it after the commit", ErrNotApplicable)
 }
 
 // AwaitValue returns ErrNotApplicable: no workflow goes on inside a transaction.

@@ -32,7 +32,7 @@ const demoDeployment = "demo-1"
 // read, or in the environment: others can see the command line.
 type serve struct {
 	Listen     string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where to listen (default ${default}). Other machines must come by https: see --tls-cert and --trusted-proxy."`
-	Demo       bool   `help:"Execute a demonstration workflow, checkout. Without a store it is sqlite:weft-demo.db; without keys, one is made."`
+	Demo       bool   `help:"Execute a demonstration workflow, checkout. Without a store it is sqlite:weft-demo.db; without keys, they are in weft-demo-keys.json."`
 	Keys       string `type:"path" env:"WEFT_KEYS_FILE" placeholder:"FILE" help:"A file of keys, which only you may be able to read: [{\"id\", \"secret\", \"scopes\"}]. With --demo it is made if there is none."`
 	Deployment string `placeholder:"ID" help:"The deployment to record and activate if none ever was: that of the workers on the store. With --demo it is ${demo}."`
 	Activate   bool   `default:"true" negatable:"" help:"Activate the deployment if none ever was (default true)."`
@@ -42,7 +42,10 @@ type serve struct {
 	TrustedProxy []string `placeholder:"PREFIX" help:"A proxy that adds https, such as 10.0.0.0/8, whose X-Forwarded headers count. Repeat it for several."`
 	Hops         int      `default:"1" placeholder:"N" help:"How many proxies a request passes (default 1)."`
 
-	RateLimit int    `default:"120" placeholder:"N" help:"How many requests a key may make in a minute (default 120)."`
+	RateLimit int `default:"120" placeholder:"N" help:"How many requests a key may make in a minute (default 120)."`
+
+	StopTimeout time.Duration `default:"15s" placeholder:"DURATION" help:"How long requests in progress may take after SIGTERM (default ${default})."`
+
 	Artifacts string `type:"path" placeholder:"DIR" help:"The folder for artifacts of deployments. Without it they are refused."`
 }
 
@@ -50,6 +53,9 @@ type serve struct {
 func (s *serve) Run(e *env) error {
 	if s.Demo && e.Store == "" {
 		e.Store = "sqlite:weft-demo.db"
+	}
+	if s.Demo && s.Keys == "" {
+		s.Keys = "weft-demo-keys.json" // the same key after a restart, as the runs are the same
 	}
 	at, err := s.check(e)
 	if err != nil {
@@ -120,6 +126,9 @@ func (s *serve) check(e *env) (place, error) {
 	if s.Hops < 1 {
 		return place{}, misuse("--hops %d is less than 1", s.Hops)
 	}
+	if s.StopTimeout < 0 {
+		return place{}, misuse("--stop-timeout %v is negative", s.StopTimeout)
+	}
 	if s.RateLimit < 1 {
 		return place{}, misuse("--rate-limit %d is less than 1", s.RateLimit)
 	}
@@ -166,12 +175,9 @@ func (s *serve) config() (control.Config, error) {
 	return c, nil
 }
 
-// keys returns the keys to seed. They are in a file, or, for a demonstration without one, made.
+// keys returns the keys to seed, which are in a file. That of a demonstration is made if it is not there.
 func (s *serve) keys() ([]fileKey, error) {
 	if s.Keys == "" {
-		if s.Demo {
-			return []fileKey{{ID: "demo", Secret: newSecret(), Scopes: []string{"admin"}}}, nil
-		}
 		return nil, nil
 	}
 	all, err := readKeys(s.Keys)
@@ -280,10 +286,7 @@ func (s *serve) tell(e *env, at place, listens net.Addr, keys []fileKey) {
 	if !s.Demo || len(keys) == 0 {
 		return
 	}
-	key := `export WEFT_KEY=` + keys[0].Secret
-	if s.Keys != "" {
-		key = `export WEFT_KEY=$(grep -o 'weft_sk_[A-Za-z0-9_-]*' ` + word(s.Keys) + ` | head -n 1)`
-	}
+	key := `export WEFT_KEY=$(grep -o 'weft_sk_[A-Za-z0-9_-]*' ` + word(s.Keys) + ` | head -n 1)`
 	fmt.Fprintf(e.out, demoText, address, key, needsApproval)
 }
 
@@ -350,7 +353,7 @@ func (s *serve) until(e *env, l net.Listener, p *control.Plane, eng *engine.Engi
 		}
 	}
 	begin(p.Close) // long polls and streams end, so that the server can
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), 15*time.Second)
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.StopTimeout)
 	defer cancel()
 	if err := server.Shutdown(patience); err != nil {
 		server.Close()

@@ -35,6 +35,7 @@ type planeShell struct {
 	process *exec.Cmd
 	url     string
 	keys    string // the file of keys
+	unnamed bool   // the command line does not name it
 	printed string // the first line
 	log     *bytes.Buffer
 	ended   chan struct{}
@@ -50,8 +51,12 @@ func (s shell) serveWith(env []string, args ...string) *planeShell {
 
 func (x *planeShell) begin(env []string, args ...string) {
 	x.t.Helper()
-	cmd := x.command(append([]string{"serve", "--listen", "127.0.0.1:0", "--keys", x.keys}, args...)...)
+	if !x.unnamed {
+		args = append([]string{"--keys", x.keys}, args...)
+	}
+	cmd := x.command(append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	cmd.Env = append(cmd.Env, env...)
+	cmd.Dir = filepath.Dir(x.keys)
 	cmd.Stderr = x.log
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -155,6 +160,32 @@ func (x *planeShell) secret() string {
 		x.t.Fatal(string(data), err)
 	}
 	return all[0].Secret
+}
+
+// A demonstration of which nothing is said but that it is one has the same key after a restart, and warns of nothing.
+func TestServeDemoIsStartedAgain(t *testing.T) {
+	s := shell{t: t, program: program(t), store: newKind(t, "sqlite").store}
+	x := &planeShell{shell: s, keys: filepath.Join(t.TempDir(), "weft-demo-keys.json"), unnamed: true, log: new(bytes.Buffer)}
+	secret := ""
+	for range 2 {
+		x.begin(nil, "--demo")
+		if info, err := os.Stat(x.keys); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the file of keys is %v, %v", info, err)
+		}
+		if secret == "" {
+			secret = x.secret()
+		}
+		if got := x.secret(); got != secret {
+			t.Error("the key is another one after a restart")
+		}
+		if got := x.done("deployments", "active"); got != "demo-1" {
+			t.Errorf("active is %s", got)
+		}
+		x.stop()
+	}
+	if x.log.Len() > 0 {
+		t.Errorf("it warns: %s", x.log)
+	}
 }
 
 // What a newcomer does: an order with an approval, over the verbs, on each store. HTTP-24: it goes on

@@ -130,3 +130,33 @@ func TestServeIsTerminated(t *testing.T) {
 		x.stop()
 	})
 }
+
+// SIGTERM: a request whose body does not come is waited for as long as --stop-timeout says. Then its connection ends,
+// and so does the process, well.
+func TestServeWaitsForNoSlowBody(t *testing.T) {
+	x := shell{t: t, program: program(t), store: newKind(t, "sqlite").store}.serveWith(nil, "--demo", "--stop-timeout", "1s")
+	create := x.talkTo("POST /v1/runs\r\nIdempotency-Key: k\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 1000\r\n")
+	create.expect(t, "100 Continue") // it is in the handler, which gives a body 30 s
+	create.expect(t, "")
+	began := time.Now()
+	if err := x.process.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for ended := false; !ended; {
+		if _, err := io.WriteString(create, " "); err != nil {
+			break
+		}
+		select {
+		case <-x.ended:
+			ended = true
+		case <-time.After(100 * time.Millisecond):
+			if time.Since(began) > 12*time.Second {
+				t.Fatal("a slow body is waited for")
+			}
+		}
+	}
+	x.ends()
+	if took := time.Since(began); took < time.Second || took > 12*time.Second {
+		t.Errorf("it took %v, want 1 s", took)
+	}
+}

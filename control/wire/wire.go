@@ -440,6 +440,9 @@ type CallUpdate struct {
 	// Input Any JSON; by default null.
 	Input json.RawMessage `json:"input,omitempty,omitzero"`
 
+	// Start The run to start if it does not exist.
+	Start *SignalStart `json:"start,omitempty"`
+
 	// UpdateID Names the update, for repetitions. By default one is made.
 	UpdateID *string `json:"updateId,omitempty"`
 }

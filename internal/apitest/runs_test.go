@@ -388,6 +388,14 @@ func TestUpdates(t *testing.T) {
 		s.refusal(s.post(path+"move", "", members{"input": 1, "updateId": "click-7"}, 409), 409, "update_mismatch")
 		s.refusal(s.post(path+"move", "", `{"updateId":""}`, 400), 400, "invalid_request")
 		s.refusal(s.post("/v1/runs/none/updates/move", "", nil, 404), 404, "not_found")
+		started := members{"input": members{"street": "Main Street 1"}, "updateId": "click-8", "start": members{"workflowName": "moving"}}
+		for range 2 {
+			if got := decode[wire.UpdateAnswer](t, s.post("/v1/runs/shipment-8/updates/move", "", started, 200)); got.RunID != "shipment-8" || string(got.Result) != `{"street":"Main Street 1"}` {
+				t.Errorf("answered %+v", got)
+			}
+		}
+		s.refusal(s.post("/v1/runs/"+run+"/updates/move", "", members{"start": members{"workflowName": "moving", "input": 1}}, 409), 409, "run_exists")
+		s.refusal(s.post("/v1/runs/none/updates/move", "", members{"start": members{"workflowName": "none"}}, 400), 400, "unknown_workflow")
 
 		values := "/v1/runs/" + run + "/values"
 		got := decode[wire.Value](t, s.get(values+"/moved?wait=10", 200))

@@ -30,41 +30,64 @@ func (e *Intake) CallUpdate(ctx context.Context, r *weft.UpdateRequest, result a
 }
 
 func (e *Intake) callUpdate(ctx context.Context, r *weft.UpdateRequest, result any) error {
-	id := r.WorkflowID
-	var s *startCall
-	if r.Start != nil {
-		if id != "" {
-			return fmt.Errorf("%w: update %s: WorkflowID must be empty if there is a Start", weft.ErrInvalid, r.Update)
-		}
-		var err error
-		if s, err = e.prepareCall(ctx, r.Start); err != nil {
-			return err
-		}
-		id = s.Workflow.ID
-	}
-	u, err := e.Updating(ctx, id, r)
+	u, s, err := e.prepareUpdate(ctx, r)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(e.Refused(), ctx.Err()); err != nil {
-		return err
-	}
-	changed, release := e.Observe(id)
+	changed, release := e.Observe(u.WorkflowID)
 	defer release()
 	c := &updateCall{UpdateCall: u, intake: e, changed: changed}
 	if s == nil {
 		if a, err := c.ask(ctx); a != nil || err != nil {
 			return c.end(ctx, a, err, result)
 		}
-	} else {
-		s.update, s.Signalled = u, true
-		s.Workflow.Update()
-		if _, err := s.start(ctx); err != nil {
-			return err
-		}
+	} else if _, err := s.start(ctx); err != nil {
+		return err
 	}
 	a, err := c.await(ctx)
 	return c.end(ctx, a, err, result)
+}
+
+// prepareUpdate checks and encodes a call of an update, and its start, if it has one, before anything is written.
+func (e *Intake) prepareUpdate(ctx context.Context, r *weft.UpdateRequest) (*run.UpdateCall, *startCall, error) {
+	id := r.WorkflowID
+	var s *startCall
+	if r.Start != nil {
+		if id != "" {
+			return nil, nil, fmt.Errorf("%w: update %s: WorkflowID must be empty if there is a Start", weft.ErrInvalid, r.Update)
+		}
+		var err error
+		if s, err = e.prepareCall(ctx, r.Start); err != nil {
+			return nil, nil, err
+		}
+		id = s.Workflow.ID
+	}
+	u, err := e.Updating(ctx, id, r)
+	if err == nil {
+		err = errors.Join(e.Refused(), ctx.Err())
+	}
+	if err == nil && s != nil {
+		s.update, s.Signalled = u, true
+		s.Workflow.Update()
+	}
+	return u, s, err
+}
+
+// AdmitUpdate is Tx.AdmitUpdate. storage.ErrConflict means that somebody else was faster.
+func (e *Intake) AdmitUpdate(ctx context.Context, r *weft.UpdateRequest) error {
+	u, s, err := e.prepareUpdate(ctx, r)
+	if err == nil && s != nil {
+		_, err = s.start(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	c := &updateCall{UpdateCall: u, intake: e}
+	_, known, err := c.look(ctx)
+	if err == nil && !known {
+		err = fmt.Errorf("engine: update %q of workflow %q: %w", r.Update, u.WorkflowID, storage.ErrConflict)
+	}
+	return err
 }
 
 // An updateCall is a call of an update in progress.

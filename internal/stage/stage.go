@@ -32,8 +32,11 @@ type Tx struct {
 	rows    map[string]*row
 	order   []*row                       // as they were first named, so that equal stagings have equal unions
 	seen    map[string]storage.Condition // what Get found last in the store
+	fresh   []byte                       // see Mint; nil: nothing is presumed
 	size    storage.Size
 	aborted error
+
+	presumed map[string]storage.Condition // what Get answers without the store
 }
 
 // A row is a key that staged batches name.
@@ -45,7 +48,7 @@ type row struct {
 
 // New returns a Tx on s with nothing staged.
 func New(s storage.Storage) *Tx {
-	return &Tx{store: s, rows: map[string]*row{}, seen: map[string]storage.Condition{}}
+	return &Tx{store: s, rows: map[string]*row{}, seen: map[string]storage.Condition{}, presumed: map[string]storage.Condition{}}
 }
 
 // ErrStale is wrapped, beside storage.ErrAborted, in the error of a Commit that found that a
@@ -101,6 +104,13 @@ func (t *Tx) Get(ctx context.Context, key []byte) ([]byte, error) {
 			return nil, storage.ErrNotFound
 		}
 		return clone(r.op.Value), nil
+	}
+	if c, ok := t.presumed[string(key)]; ok {
+		t.seen[string(key)] = c
+		if c.Kind == storage.IsAbsent {
+			return nil, storage.ErrNotFound
+		}
+		return clone(c.Value), nil
 	}
 	value, err := t.store.Get(ctx, key)
 	switch {
@@ -160,6 +170,21 @@ func (t *Tx) Commit(ctx context.Context, b storage.Batch) error { return t.add(c
 // as that a new id is absent.
 func (t *Tx) Add(ctx context.Context, b storage.Batch) error { return t.add(ctx, b, false) }
 
+// Mint has Commit treat conditions that a key below prefix is absent as Add does: the store alone judges
+// them. It is for the records of something that has a new random id.
+func (t *Tx) Mint(prefix []byte) { t.fresh = prefix }
+
+// Presume has Get answer that key has value, or with nil that it is absent, without asking the store. What is
+// decided by that must have a condition of it, which the union then has. So only what is committed is true:
+// if the union is refused, or the decision was to commit nothing, decide anew without presuming.
+func (t *Tx) Presume(key, value []byte) {
+	if value == nil {
+		t.presumed[string(key)] = storage.Absent(nil)
+		return
+	}
+	t.presumed[string(key)] = storage.Equal(nil, value)
+}
+
 func (t *Tx) add(ctx context.Context, b storage.Batch, read bool) error {
 	if t.aborted != nil {
 		return t.aborted
@@ -206,7 +231,7 @@ func (t *Tx) judge(ctx context.Context, conditions []storage.Condition, read boo
 			continue
 		}
 		earlier := r != nil && r.on != nil
-		if r == nil && !read {
+		if r == nil && (!read || c.Kind == storage.IsAbsent && t.fresh != nil && bytes.HasPrefix(c.Key, t.fresh)) {
 			carried = append(carried, c)
 			continue
 		}

@@ -331,6 +331,73 @@ func TestAddLeavesTheConditionsToTheStore(t *testing.T) {
 	})
 }
 
+// What is minted is read by nobody: the store judges when the union is committed. Other keys are read.
+func TestMintLeavesWhatIsNewToTheStore(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		put(t, s, "new/a", "1")
+		put(t, s, "old", "1")
+		create := func(key string) storage.Batch {
+			k := []byte(key)
+			return storage.Batch{If: []storage.Condition{storage.Absent(k)}, Ops: []storage.Op{storage.Put(k, nil)}}
+		}
+		for _, last := range []string{"new/b", "new/a"} {
+			tx := stage.New(&unread{s, t})
+			tx.Mint([]byte("new/"))
+			for _, key := range []string{"new/c", last} {
+				if err := tx.Commit(t.Context(), create(key)); err != nil {
+					t.Fatalf("%s: %v", key, err)
+				}
+			}
+			if err := tx.Commit(t.Context(), create(last)); !errors.Is(err, storage.ErrConflict) {
+				t.Errorf("what is staged is created again: got %v, want ErrConflict", err)
+			}
+			b, err := tx.Batch()
+			if err != nil || len(b.If) != 2 {
+				t.Fatalf("union: %v, %v, want both conditions", b, err)
+			}
+			if err := s.Commit(t.Context(), b); errors.Is(err, storage.ErrConflict) != (last == "new/a") {
+				t.Errorf("the union with %s: got %v", last, err)
+			}
+		}
+		tx := stage.New(s)
+		tx.Mint([]byte("new/"))
+		if err := tx.Commit(t.Context(), create("old")); !errors.Is(err, storage.ErrConflict) {
+			t.Errorf("another key: got %v, want ErrConflict", err)
+		}
+	})
+}
+
+// What is presumed is read by nobody, and the union has the conditions of what was decided by it.
+func TestPresumeIsJudgedByTheStore(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		put(t, s, "k", "2")
+		for _, presumed := range []string{"", "1", "2"} {
+			tx := stage.New(&unread{s, t})
+			condition := storage.Equal([]byte("k"), []byte(presumed))
+			if presumed == "" {
+				tx.Presume([]byte("k"), nil)
+				condition = storage.Absent([]byte("k"))
+			} else {
+				tx.Presume([]byte("k"), []byte(presumed))
+			}
+			value, err := tx.Get(t.Context(), []byte("k"))
+			if string(value) != presumed || errors.Is(err, storage.ErrNotFound) != (presumed == "") {
+				t.Errorf("presumed was %q, read %q, %v", presumed, value, err)
+			}
+			if err := tx.Commit(t.Context(), storage.Batch{If: []storage.Condition{condition}, Ops: []storage.Op{storage.Put([]byte("k"), []byte("2"))}}); err != nil {
+				t.Fatal(err)
+			}
+			b, err := tx.Batch()
+			if err != nil || len(b.If) != 1 {
+				t.Fatalf("union: %v, %v, want the condition", b, err)
+			}
+			if err := s.Commit(t.Context(), b); errors.Is(err, storage.ErrConflict) != (presumed != "2") {
+				t.Errorf("presumed was %q: got %v", presumed, err)
+			}
+		}
+	})
+}
+
 // An unread store fails the test when it is read.
 type unread struct {
 	storage.Storage
