@@ -1327,6 +1327,83 @@ func TestResetOfWhatWasStopped(t *testing.T) {
 	})
 }
 
+// OPS-2: an activity that was given up because its run was cancelled has no outcome. If the run is reset to
+// before that, the activity goes on as what is known of its last attempt says.
+func TestResetToBeforeACancellation(t *testing.T) {
+	for how, c := range map[string]struct {
+		fails    bool // the first attempt returns an error, or else it times out
+		verdict  activity.Verification[string]
+		calls    int64 // of the verifier, after the reset
+		attempts int64
+	}{
+		"failed":        {true, activity.NotCompleted[string](), 0, 2},
+		"timed out":     {false, activity.NotCompleted[string](), 1, 2},
+		"indeterminate": {false, activity.Indeterminate[string]("nobody knows"), 1, 1},
+	} {
+		t.Run(how, func(t *testing.T) {
+			onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				s := store.Open(t)
+				defer func() { s.Close() }()
+				var attempts, verified atomic.Int64
+				a := &activity.Activity[string, string]{
+					Name: "pay", Timeout: 10 * time.Second, Retry: activity.Retry{Backoff: time.Hour, MaxBackoff: time.Hour},
+					IdempotencyKey:  func(s string) string { return s },
+					OnIndeterminate: activity.AwaitOperator,
+					Run: func(ctx context.Context, s string) (string, error) {
+						switch {
+						case attempts.Add(1) > 1:
+							return "paid", nil
+						case c.fails:
+							return "", activity.NoEffect(errBroke)
+						}
+						<-ctx.Done()
+						return "", ctx.Err()
+					},
+					Verify: func(context.Context, string) (activity.Verification[string], error) {
+						verified.Add(1)
+						return c.verdict, nil
+					},
+				}
+				wf := flow("wf", func(run *engine.Run) (string, error) {
+					v := a.Go(run, "k") // 1
+					if _, err := engine.Step(run, "step", func(context.Context) (int, error) { return 0, nil }); err != nil {
+						return "", err
+					}
+					return v.Get(run)
+				})
+				p := boot(t, s, wf, rareLeases)
+				h := start(t, wf, p, "o", "")
+				time.Sleep(10 * time.Minute)
+				if err := p.Cancel(ctx, "o", audit); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {
+					t.Fatalf("cancelled: %v", err)
+				}
+				asked := verified.Load()
+				reset(t, p, "o", "2")
+				time.Sleep(10 * time.Minute)
+				if how == "indeterminate" {
+					if i := describe(t, p, "o"); len(i.Attention) != 1 {
+						t.Fatalf("nobody is asked: %+v", i)
+					}
+					if err := p.Resolve(ctx, "o", "1", activity.CompletedWithResult[any]("paid"), audit); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if got := result(t, h); got != "paid" || attempts.Load() != c.attempts {
+					t.Errorf("got %q after %d attempts, want %d", got, attempts.Load(), c.attempts)
+				}
+				if got := verified.Load() - asked; got < c.calls || c.calls == 0 && got > 0 {
+					t.Errorf("the verifier was called %d times after the reset, want %d", got, c.calls)
+				}
+				whole(t, s)
+				p.stop(t)
+			})
+		})
+	}
+}
+
 // A run of a queue gives its slot back and waits in the line again.
 func TestResetOfARunInAQueue(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {

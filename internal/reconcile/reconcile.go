@@ -408,6 +408,19 @@ func (r Record) Reopened(n int, at int64) Record {
 	return r
 }
 
+// Uncancelled is the record of an operation that a reset of its run has begun again, if it had been
+// cancelled: what is known of its last attempt stays, and decides what follows.
+func (r Record) Uncancelled() Record {
+	if !r.Settled || r.Status != StatusCancelled {
+		return r
+	}
+	r.Settled, r.Status = false, r.undecided()
+	if r.ended() && r.Error.NoEffect {
+		r.Status = StatusFailed
+	}
+	return r
+}
+
 // evidence says why the effect probably happened, or is empty.
 func (r *Record) evidence() string {
 	seen := cmp.Or(r.Seen, r.Withdrawn)

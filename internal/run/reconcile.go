@@ -230,7 +230,7 @@ func (x *Execution) rereadOf(o *operation) error {
 		return nil
 	}
 	if k.asked = 0; o.open {
-		r = Reopened(r, x.Hold.Workflow)
+		r = Reopened(r, x.Hold.Workflow).Uncancelled() // a reset passes over the end that it had by a cancellation
 	}
 	k.record = r
 	if k.since.IsZero() {
