@@ -415,9 +415,6 @@ func (r Record) Uncancelled() Record {
 		return r
 	}
 	r.Settled, r.Status = false, r.undecided()
-	if r.ended() && r.Error.NoEffect {
-		r.Status = StatusFailed
-	}
 	return r
 }
 
