@@ -577,7 +577,8 @@ func TestVerbs(t *testing.T) {
 		}
 		ask("purge", odd)
 		ask("resume", "bad")
-		s.fails(1, `no operation "77"`, append([]string{"reset", "bad", "77"}, say...)...)
+		s.fails(1, `no operation "77": see the ids with weft list, and the operations of a workflow with weft history`, append([]string{"reset", "bad", "77"}, say...)...)
+		s.fails(2, "the operation to go back to is empty", append([]string{"reset", "bad", ""}, say...)...)
 		if out := ask("reset", "bad", "start"); out != "bad: is reset\n" {
 			t.Errorf("reset: %q", out)
 		}
