@@ -511,7 +511,7 @@ func TestSingleOwner(t *testing.T) {
 	s.fails(1, "belongs to a single owner, and everything must go through its engine", "cancel", "one", "--reason", "x", "--write")
 }
 
-// What the verbs have written is what the next service finds.
+// OPS-8: what the verbs have written is what the next service finds. A reset to nothing, and to what there is not, is refused.
 func TestVerbs(t *testing.T) {
 	onKinds(t, func(t *testing.T, s shell, k kind) {
 		k.filled(t)
