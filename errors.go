@@ -12,7 +12,8 @@ import (
 
 // Errors for callers to test with errors.Is.
 var (
-	// ErrNotFound: no workflow, no schedule or no bulk has this id.
+	// ErrNotFound: no workflow, no schedule or no bulk has this id; or no open hook has the token, or the
+	// history of a workflow no such operation.
 	ErrNotFound = errors.New("engine: workflow not found")
 
 	// ErrExists: the id of a start is in use by another workflow, or by the same
@@ -89,7 +90,7 @@ type CheckpointOwnershipCapabilityError struct {
 }
 
 func (e *CheckpointOwnershipCapabilityError) Error() string {
-	return fmt.Sprintf("engine: checkpoint ownership %s needs %s, which %s does not have", e.Mode, e.Capability, e.Adapter)
+	return fmt.Sprintf("engine: checkpoint ownership %s needs %s, which %s does not have; one that is opened ReadOnly never has it", e.Mode, e.Capability, e.Adapter)
 }
 
 func (e *CheckpointOwnershipCapabilityError) Unwrap() error { return errors.ErrUnsupported }

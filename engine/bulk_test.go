@@ -943,7 +943,7 @@ func TestInvalidBulks(t *testing.T) {
 			"a negative rate":    {"b", engine.Bulk{Do: engine.BulkCancel, Filter: some, Rate: activity.Rate{Count: -1, Per: time.Second}}, audit},
 			"a time before 1970": {"b", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{After: time.Unix(-1, 0)}}, audit},
 		} {
-			if err := e.StartBulk(ctx, c.id, c.b, c.by); !errors.Is(err, engine.ErrInvalid) {
+			if err := e.StartBulk(ctx, c.id, c.b, c.by); !errors.Is(err, engine.ErrInvalid) || strings.Count(err.Error(), "engine: ") != 1 {
 				t.Errorf("%s: %v", what, err)
 			}
 		}

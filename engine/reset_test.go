@@ -885,7 +885,7 @@ func TestUpdatesOfAReset(t *testing.T) {
 			}
 			whole(t, s)
 		}
-		if err := p.Reset(ctx, "o", "u9", audit); !errors.Is(err, engine.ErrNotFound) {
+		if err := p.Reset(ctx, "o", "u9", audit); !errors.Is(err, engine.ErrNotFound) || err.Error() != `engine: reset "o": its history has no operation "u9"` {
 			t.Errorf("to before an update that there is not: %v", err)
 		}
 		p.stop(t)

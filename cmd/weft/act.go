@@ -228,12 +228,16 @@ type before struct {
 	Before string `arg:"" help:"The operation, such as 3 or 3.1, as the history shows it, or start."`
 }
 
-// operation returns the operation for the engine, to which the start is none.
-func (b before) operation() string {
-	if b.Before == "start" {
-		return ""
+// operation returns the operation for the engine, to which the start is none. An empty argument is
+// a mistake, such as a variable of a script that is not set.
+func (b before) operation() (string, error) {
+	switch b.Before {
+	case "":
+		return "", misuse("the operation to go back to is empty: name one that weft history shows, or start")
+	case "start":
+		return "", nil
 	}
-	return b.Before
+	return b.Before, nil
 }
 
 type resetRun struct {
@@ -242,7 +246,11 @@ type resetRun struct {
 }
 
 func (x *resetRun) Run(e *env) error {
-	return e.act(x.ID, "is reset", x.actor, func(c *client, by weft.Actor) error { return c.Reset(e, x.ID, x.operation(), by) })
+	op, err := x.operation()
+	if err != nil {
+		return err
+	}
+	return e.act(x.ID, "is reset", x.actor, func(c *client, by weft.Actor) error { return c.Reset(e, x.ID, op, by) })
 }
 
 type purge struct{ onWorkflow }

@@ -44,7 +44,9 @@ func (x *doing) bulk(e *env, verb string, f weft.Filter) (_ weft.Bulk, err error
 	case (x.Signal != "") != (b.Do == weft.BulkSignal):
 		return b, misuse("signal needs --signal NAME; no other verb has it")
 	case b.Do == weft.BulkReset:
-		b.Before = before{x.Before}.operation()
+		if b.Before, err = (before{x.Before}).operation(); err != nil {
+			return b, err
+		}
 	case b.Do == weft.BulkSignal:
 		var payload json.RawMessage
 		if payload, err = e.payload("payload", x.Payload); err != nil {

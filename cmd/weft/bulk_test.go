@@ -50,7 +50,7 @@ func TestBulk(t *testing.T) {
 			t.Errorf("list of one: %s", out)
 		}
 		s.fails(1, "there is none with this id", "bulk", "list", "none")
-		s.fails(1, "not found", append([]string{"bulk", "stop", "none"}, say...)...)
+		s.fails(1, "not found: see the ids with weft bulk list", append([]string{"bulk", "stop", "none"}, say...)...)
 		s.fails(2, "add --write", "bulk", "stop", "back", "--reason", "x")
 		s.fails(2, "selects everything", append([]string{"bulk", "start", "x", "cancel"}, say...)...)
 		s.fails(2, "reset needs --before", append([]string{"bulk", "start", "x", "reset", "--status", "failed"}, say...)...)

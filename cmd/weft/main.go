@@ -110,6 +110,7 @@ func misuse(format string, args ...any) error { return usageError{fmt.Errorf(for
 type env struct {
 	command
 	context.Context
+	group string // of the verb, such as bulk; weft: it is in none
 	verb  string
 	model *kong.Application
 	in    io.Reader
@@ -144,7 +145,7 @@ func run(ctx context.Context, args []string) int {
 	if err != nil {
 		return e.exit(misuse("%w: see %s --help", err, verbOf(err)))
 	}
-	e.verb, e.model = parsed.Selected().Name, parser.Model
+	e.group, e.verb, e.model = parsed.Selected().Parent.Name, parsed.Selected().Name, parser.Model
 	e.Context = ctx
 	if e.Timeout < 0 {
 		return e.exit(misuse("the timeout %v is negative", e.Timeout))
@@ -197,7 +198,7 @@ func (e *env) exit(err error) int {
 	if code, ok := errors.AsType[exitCode](err); ok {
 		return int(code)
 	}
-	fmt.Fprintf(e.notes, "weft: %s\n", explained(err))
+	fmt.Fprintf(e.notes, "weft: %s\n", explained(e.group, e.verb, err))
 	if _, ok := errors.AsType[usageError](err); ok || errors.Is(err, weft.ErrInvalid) {
 		return exitUsage
 	}

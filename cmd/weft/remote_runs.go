@@ -304,7 +304,11 @@ type runsReset struct {
 }
 
 func (x *runsReset) Run(e *env) error {
-	return x.do(e, "is reset", func(c *remote.Client, by weft.Actor) error { return c.Reset(e, x.ID, x.operation(), by) })
+	op, err := x.operation()
+	if err != nil {
+		return err
+	}
+	return x.do(e, "is reset", func(c *remote.Client, by weft.Actor) error { return c.Reset(e, x.ID, op, by) })
 }
 
 type runsPurge struct{ action }

@@ -129,8 +129,8 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// explained returns an error on one line, with what can be done about it.
-func explained(err error) string {
+// explained returns an error of a verb, in its group, on one line, with what can be done about it.
+func explained(group, verb string, err error) string {
 	s := strings.TrimPrefix(strings.TrimPrefix(text(joined(err.Error())), "engine: "), "client: ")
 	if answer, ok := errors.AsType[*remote.Error](err); ok {
 		return s + advised(answer)
@@ -140,7 +140,7 @@ func explained(err error) string {
 	case unfinished != nil && unfinished.Unknown:
 		return s + ": see with weft describe whether it happened before you repeat it"
 	case errors.Is(err, weft.ErrNotFound):
-		return s + ": see the ids with weft list"
+		return s + ": see " + looking(group, verb)
 	case errors.Is(err, weft.ErrExists):
 		return s + ": give another id, or the same workflow and input as before"
 	case errors.Is(err, storage.ErrFutureFormat):
@@ -149,6 +149,17 @@ func explained(err error) string {
 		return s + ": give more time with --timeout"
 	}
 	return s
+}
+
+// looking says where to look for what a verb has not found.
+func looking(group, verb string) string {
+	switch {
+	case group == "bulk", group == "schedules":
+		return "the ids with weft " + group + " list"
+	case verb == "reset":
+		return "the ids with weft list, and the operations of a workflow with weft history"
+	}
+	return "the ids with weft list"
 }
 
 // advised returns what can be done about an error of a control plane, after a colon.

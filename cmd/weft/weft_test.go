@@ -511,7 +511,7 @@ func TestSingleOwner(t *testing.T) {
 	s.fails(1, "belongs to a single owner, and everything must go through its engine", "cancel", "one", "--reason", "x", "--write")
 }
 
-// What the verbs have written is what the next service finds.
+// OPS-8: what the verbs have written is what the next service finds. A reset to nothing, and to what there is not, is refused.
 func TestVerbs(t *testing.T) {
 	onKinds(t, func(t *testing.T, s shell, k kind) {
 		k.filled(t)
@@ -577,7 +577,8 @@ func TestVerbs(t *testing.T) {
 		}
 		ask("purge", odd)
 		ask("resume", "bad")
-		s.fails(1, `no operation "77"`, append([]string{"reset", "bad", "77"}, say...)...)
+		s.fails(1, `no operation "77": see the ids with weft list, and the operations of a workflow with weft history`, append([]string{"reset", "bad", "77"}, say...)...)
+		s.fails(2, "the operation to go back to is empty", append([]string{"reset", "bad", ""}, say...)...)
 		if out := ask("reset", "bad", "start"); out != "bad: is reset\n" {
 			t.Errorf("reset: %q", out)
 		}

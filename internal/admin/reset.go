@@ -88,6 +88,14 @@ func (e *Admin) resetWorkflow(ctx context.Context, id, before string, by weft.Ac
 	return nil
 }
 
+// noOperation means that the history of a workflow has no operation with an id. It is weft.ErrNotFound.
+type noOperation struct{ workflow, id string }
+
+func (e *noOperation) Error() string {
+	return fmt.Sprintf("engine: reset %q: its history has no operation %q", e.workflow, e.id)
+}
+func (e *noOperation) Is(target error) bool { return target == weft.ErrNotFound }
+
 // CheckOperation refuses the id of an operation that none can have. "" is none.
 func CheckOperation(id string) error {
 	if id == "" {
@@ -122,7 +130,7 @@ func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *readi
 		return nil, err
 	}
 	if !read.found {
-		return nil, fmt.Errorf("%w: reset %q: its history has no operation %q", weft.ErrNotFound, wf.ID, read.before)
+		return nil, &noOperation{wf.ID, read.before}
 	}
 	if why := read.refusal(wf); why != "" {
 		return refused("%s", why)

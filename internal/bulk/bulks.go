@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -174,7 +175,8 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 		return nil, err
 	}
 	wrong := func(format string, args ...any) error {
-		return fmt.Errorf("%w: bulk %q: %w", weft.ErrInvalid, id, fmt.Errorf(format, args...))
+		why := strings.ReplaceAll(fmt.Sprintf(format, args...), weft.ErrInvalid.Error()+": ", "") // it is said once
+		return fmt.Errorf("%w: bulk %q: %s", weft.ErrInvalid, id, why)
 	}
 	switch b.Do {
 	case weft.BulkCancel, weft.BulkTerminate, weft.BulkSignal, weft.BulkResume, weft.BulkReset, weft.BulkPurge, weft.BulkDelete, weft.BulkProtect, weft.BulkUnprotect:
@@ -184,7 +186,7 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 		return nil, wrong("its Do is unknown: %q", string(b.Do))
 	}
 	if err := admin.CheckFilter(b.Filter); err != nil {
-		return nil, wrong("%w", err)
+		return nil, wrong("its Filter: %v", err)
 	}
 	switch m := b.Signal; {
 	case reflect.DeepEqual(b.Filter, weft.Filter{}):
@@ -212,11 +214,11 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 		By: by.Name, Why: by.Reason, At: journal.Micro(s.Now()),
 	}
 	if err := admin.CheckActor(r.actor()); err != nil {
-		return nil, wrong("its Reason leaves no room for the id of the bulk: %w", err)
+		return nil, wrong("its Reason leaves no room for the id of the bulk: %v", err)
 	}
 	if b.Do == weft.BulkReset {
 		if err := admin.CheckOperation(b.Before); err != nil {
-			return nil, wrong("%w", err)
+			return nil, wrong("%v", err)
 		}
 	}
 	if b.Do == weft.BulkSignal {

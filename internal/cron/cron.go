@@ -22,7 +22,7 @@ import (
 )
 
 // ErrZone means that the zone data of this machine does not have a zone.
-var ErrZone = errors.New("unknown time zone")
+var ErrZone = errors.New("its Zone cannot be loaded")
 
 // MaxExpressions is how many cron expressions a schedule may have.
 const MaxExpressions = 32
@@ -90,7 +90,7 @@ func (t Times) Calendar() (*Calendar, error) {
 	}
 	zone, err := time.LoadLocation(t.Zone)
 	if err != nil {
-		return nil, fmt.Errorf("%w %q: %w", ErrZone, t.Zone, err)
+		return nil, fmt.Errorf("%w: %w: if it is right, import time/tzdata", ErrZone, err)
 	}
 	c.zone = zone
 	return c, nil

@@ -55,7 +55,7 @@ func (e *Intake) resumeOnce(ctx context.Context, in *acceptance.Incoming) (signa
 	case err != nil:
 		return signal.Accepted{}, resuming(err)
 	case hook == nil:
-		return signal.Accepted{}, noHook()
+		return signal.Accepted{}, noHook{}
 	}
 	to := *in
 	to.WorkflowID, to.Name = hook.WorkflowID, signal.HookPrefix+hook.HookID
@@ -67,8 +67,11 @@ func (e *Intake) resumeOnce(ctx context.Context, in *acceptance.Incoming) (signa
 	return a, err
 }
 
-// noHook is the error of a token that no open hook has.
-func noHook() error { return fmt.Errorf("%w: no open hook has the token", weft.ErrNotFound) }
+// noHook means that no open hook has a token. It is weft.ErrNotFound.
+type noHook struct{}
+
+func (noHook) Error() string        { return "engine: no open hook has the token" }
+func (noHook) Is(target error) bool { return target == weft.ErrNotFound }
 
 // resuming says what failed.
 func resuming(err error) error {

@@ -205,7 +205,7 @@ func (c *updateCall) look(ctx context.Context) (_ *acceptance.Answer, known bool
 	case wf.Status.Terminal():
 		return nil, false, &weft.TerminalError{WorkflowID: wf.ID, Status: wf.Status}
 	case u != nil:
-		waitsFor(ctx, "the run to accept it")
+		waitsFor(ctx, "the run to accept it, which it does if its function handles such updates")
 		return nil, true, nil
 	}
 	known, err = c.admit(ctx, wf)
@@ -258,7 +258,7 @@ func (c *updateCall) admit(ctx context.Context, wf *journal.Workflow) (known boo
 	}
 	switch {
 	case err == nil:
-		waitsFor(ctx, "the run to accept it")
+		waitsFor(ctx, "the run to accept it, which it does if its function handles such updates")
 		return true, nil
 	case errors.Is(err, storage.ErrConflict):
 		return false, nil
