@@ -931,6 +931,8 @@ func TestInvalidBulks(t *testing.T) {
 			"no verb":            {"b", engine.Bulk{Filter: some}, audit},
 			"an unknown verb":    {"b", engine.Bulk{Do: "explode", Filter: some}, audit},
 			"everything":         {"b", engine.Bulk{Do: engine.BulkCancel}, audit},
+			"no label":           {"b", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{Labels: map[string]string{}}}, audit},
+			"no time":            {"b", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{Before: time.Time{}.In(time.FixedZone("", 3600))}}, audit},
 			"an unknown status":  {"b", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{Status: "lost"}}, audit},
 			"an operation":       {"b", engine.Bulk{Do: engine.BulkCancel, Filter: some, Before: "2"}, audit},
 			"a long operation":   {"b", engine.Bulk{Do: engine.BulkReset, Filter: some, Before: strings.Repeat("x", 300)}, audit},
@@ -965,6 +967,10 @@ func TestInvalidBulks(t *testing.T) {
 				t.Errorf("another bulk with the id: %v", err)
 			}
 		}
+		startBulk(t, e, "d", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{IDPrefix: "o Deployment:v1"}})
+		if err := e.StartBulk(ctx, "d", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{IDPrefix: "o", Deployment: "v1 Deployment:"}}, audit); !errors.Is(err, engine.ErrMismatch) {
+			t.Errorf("another filter with the same words: %v", err)
+		}
 		if i := bulkOf(t, e, "b"); i.Engine != "" || !i.EndedAt.IsZero() || fmt.Sprintf("%s", i.Bulk.Signal.Payload) != `"x"` {
 			t.Errorf("got %+v", i)
 		}
@@ -976,7 +982,7 @@ func TestInvalidBulks(t *testing.T) {
 				t.Errorf("%s: %v", i.ID, err)
 			}
 		}
-		equal(t, "listed", ids, "[a b]")
+		equal(t, "listed", ids, "[a b d]")
 		e.Close()
 		if err := e.StartBulk(ctx, "c", b, audit); !errors.Is(err, engine.ErrClosed) {
 			t.Errorf("of a closed engine: %v", err)

@@ -187,7 +187,7 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 		return nil, wrong("%w", err)
 	}
 	switch m := b.Signal; {
-	case reflect.DeepEqual(b.Filter, weft.Filter{}):
+	case filterOf(b.Filter).same(Filter{}):
 		return nil, wrong("its Filter selects everything: set its Before if that is meant")
 	case b.Before != "" && b.Do != weft.BulkReset:
 		return nil, wrong("it has Before %q, which is for BulkReset", b.Before)
