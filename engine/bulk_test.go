@@ -1099,3 +1099,36 @@ func isWorkflowError(err error) bool {
 	_, ok := errors.AsType[*engine.WorkflowError](err)
 	return ok
 }
+
+// OPS-10: a page that is repeated after a crash stops no workflow again that an operator has taken back meanwhile.
+func TestBulkStopsNothingTwice(t *testing.T) {
+	for _, do := range []engine.Verb{engine.BulkCancel, engine.BulkTerminate} {
+		t.Run(string(do), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := new(memory.Store)
+				asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+				p := boot(t, s, asks, leases)
+				ids := several(t, asks, p, "o", 3)
+				time.Sleep(time.Second)
+				startBulk(t, p.Engine, "stop", engine.Bulk{Do: do, Filter: engine.Filter{IDPrefix: "o"}, Rate: activity.Rate{Count: 1, Per: time.Second}})
+				eventually(t, "end of the first", func() bool { return stateOf(t, p, ids[0])[0] == "cancelled" })
+				p.kill()
+				e := made(t, s, asks, leases)
+				if n := bulkOf(t, e, "stop").Done; n != 0 {
+					t.Fatalf("%d are counted: the page is not repeated", n)
+				}
+				if err := e.Reset(ctx, ids[0], "", audit); err != nil {
+					t.Fatal(err)
+				}
+				e.Close()
+				p = boot(t, s, asks, leases)
+				if i := whenEnded(t, p.Engine, "stop"); i.Done != 3 || i.Refused != 0 {
+					t.Errorf("got %+v", i)
+				}
+				time.Sleep(10 * time.Second)
+				equal(t, "states", stateOf(t, p, ids...), "[running cancelled cancelled]")
+				p.stop(t)
+			})
+		})
+	}
+}
