@@ -1132,3 +1132,28 @@ func TestBulkStopsNothingTwice(t *testing.T) {
 		})
 	}
 }
+
+// OPS-10: Poke has an engine find a bulk that a transaction of the host has started, however rarely it looks.
+func TestPokeFindsABulk(t *testing.T) {
+	onAllTransactions(t, func(t *testing.T, s storage.Storage, begin func(testing.TB) hostTx, _ bool) {
+		asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		p := boot(t, s, asks, func(c *engine.Config) { c.PollInterval = time.Hour })
+		several(t, asks, p, "o", 3)
+		tx := begin(t)
+		startBulk(t, p.In(tx), "protect", engine.Bulk{Do: engine.BulkProtect, Filter: engine.Filter{IDPrefix: "o"}})
+		if err := tx.commit(); err != nil {
+			t.Fatal(err)
+		}
+		p.Poke()
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			i := bulkOf(t, p.Engine, "protect")
+			if !i.EndedAt.IsZero() {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("not begun after ten seconds: %+v", i)
+			}
+		}
+		p.stop(t)
+	})
+}
