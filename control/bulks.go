@@ -105,6 +105,11 @@ func checkBulkFilter(issues []issue, f *wire.BulkFilter) []issue {
 	if len(own.Labels) == 0 {
 		own.Labels = nil
 	}
+	for _, t := range []*time.Time{&own.After, &own.Before} {
+		if t.IsZero() {
+			*t = time.Time{} // without a time zone
+		}
+	}
 	if reflect.DeepEqual(own, wire.BulkFilter{}) {
 		bad("", "selects everything: set its before if that is meant")
 	}

@@ -276,7 +276,7 @@ func TestInvalidBulks(t *testing.T) {
 	s := idle(t, nil)
 	long := strings.Repeat("x", 1100)
 	for path, bodies := range map[string][]string{
-		"/filter":          {`{"do":"cancel","reason":"r"}`, `{"do":"cancel","filter":{},"reason":"r"}`, `{"do":"cancel","filter":{"labels":{}},"reason":"r"}`, `{"do":"cancel","filter":{"attention":false},"reason":"r"}`},
+		"/filter":          {`{"do":"cancel","reason":"r"}`, `{"do":"cancel","filter":{},"reason":"r"}`, `{"do":"cancel","filter":{"labels":{}},"reason":"r"}`, `{"do":"cancel","filter":{"attention":false},"reason":"r"}`, `{"do":"cancel","filter":{"before":"0001-01-01T01:00:00+01:00"},"reason":"r"}`},
 		"/filter/status":   {`{"do":"cancel","filter":{"status":"lost"},"reason":"r"}`},
 		"/filter/labels":   {`{"do":"cancel","filter":{"labels":{"weft.namespace":"other/prod"}},"reason":"r"}`},
 		"/filter/parent":   {`{"do":"cancel","filter":{"parent":"@other/prod/a"},"reason":"r"}`},

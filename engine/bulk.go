@@ -18,7 +18,8 @@ import (
 //
 // The id has 1 to 200 bytes of UTF-8. Starting the same bulk again with the same id does nothing, also after
 // the bulk has ended or was stopped. Ended ones are forgotten after Config.TombstoneRetention. An
-// engine finds what another process has started within ten PollIntervals, or within a minute if that is sooner.
+// engine finds what another process has started within ten PollIntervals, or within a minute if that is sooner,
+// and at once after Poke.
 //
 // The bulk is durable when StartBulk returns nil. Errors: ErrInvalid for a bulk that cannot be, such as one
 // with an empty Filter; ErrMismatch if another bulk has the id; ErrClosed; storage.ErrCorrupt if the record of the

@@ -931,6 +931,8 @@ func TestInvalidBulks(t *testing.T) {
 			"no verb":            {"b", engine.Bulk{Filter: some}, audit},
 			"an unknown verb":    {"b", engine.Bulk{Do: "explode", Filter: some}, audit},
 			"everything":         {"b", engine.Bulk{Do: engine.BulkCancel}, audit},
+			"no label":           {"b", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{Labels: map[string]string{}}}, audit},
+			"no time":            {"b", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{Before: time.Time{}.In(time.FixedZone("", 3600))}}, audit},
 			"an unknown status":  {"b", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{Status: "lost"}}, audit},
 			"an operation":       {"b", engine.Bulk{Do: engine.BulkCancel, Filter: some, Before: "2"}, audit},
 			"a long operation":   {"b", engine.Bulk{Do: engine.BulkReset, Filter: some, Before: strings.Repeat("x", 300)}, audit},
@@ -965,6 +967,10 @@ func TestInvalidBulks(t *testing.T) {
 				t.Errorf("another bulk with the id: %v", err)
 			}
 		}
+		startBulk(t, e, "d", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{IDPrefix: "o Deployment:v1"}})
+		if err := e.StartBulk(ctx, "d", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{IDPrefix: "o", Deployment: "v1 Deployment:"}}, audit); !errors.Is(err, engine.ErrMismatch) {
+			t.Errorf("another filter with the same words: %v", err)
+		}
 		if i := bulkOf(t, e, "b"); i.Engine != "" || !i.EndedAt.IsZero() || fmt.Sprintf("%s", i.Bulk.Signal.Payload) != `"x"` {
 			t.Errorf("got %+v", i)
 		}
@@ -976,7 +982,7 @@ func TestInvalidBulks(t *testing.T) {
 				t.Errorf("%s: %v", i.ID, err)
 			}
 		}
-		equal(t, "listed", ids, "[a b]")
+		equal(t, "listed", ids, "[a b d]")
 		e.Close()
 		if err := e.StartBulk(ctx, "c", b, audit); !errors.Is(err, engine.ErrClosed) {
 			t.Errorf("of a closed engine: %v", err)
@@ -1092,4 +1098,62 @@ func bulking(w *sweep.World) sweep.Scenario {
 func isWorkflowError(err error) bool {
 	_, ok := errors.AsType[*engine.WorkflowError](err)
 	return ok
+}
+
+// OPS-10: a page that is repeated after a crash stops no workflow again that an operator has taken back meanwhile.
+func TestBulkStopsNothingTwice(t *testing.T) {
+	for _, do := range []engine.Verb{engine.BulkCancel, engine.BulkTerminate} {
+		t.Run(string(do), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := new(memory.Store)
+				asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+				p := boot(t, s, asks, leases)
+				ids := several(t, asks, p, "o", 3)
+				time.Sleep(time.Second)
+				startBulk(t, p.Engine, "stop", engine.Bulk{Do: do, Filter: engine.Filter{IDPrefix: "o"}, Rate: activity.Rate{Count: 1, Per: time.Second}})
+				eventually(t, "end of the first", func() bool { return stateOf(t, p, ids[0])[0] == "cancelled" })
+				p.kill()
+				e := made(t, s, asks, leases)
+				if n := bulkOf(t, e, "stop").Done; n != 0 {
+					t.Fatalf("%d are counted: the page is not repeated", n)
+				}
+				if err := e.Reset(ctx, ids[0], "", audit); err != nil {
+					t.Fatal(err)
+				}
+				e.Close()
+				p = boot(t, s, asks, leases)
+				if i := whenEnded(t, p.Engine, "stop"); i.Done != 3 || i.Refused != 0 {
+					t.Errorf("got %+v", i)
+				}
+				time.Sleep(10 * time.Second)
+				equal(t, "states", stateOf(t, p, ids...), "[running cancelled cancelled]")
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// OPS-10: Poke has an engine find a bulk that a transaction of the host has started, however rarely it looks.
+func TestPokeFindsABulk(t *testing.T) {
+	onAllTransactions(t, func(t *testing.T, s storage.Storage, begin func(testing.TB) hostTx, _ bool) {
+		asks := flow("asks", func(run *engine.Run) (string, error) { return yes.Receive(run) })
+		p := boot(t, s, asks, func(c *engine.Config) { c.PollInterval = time.Hour })
+		several(t, asks, p, "o", 3)
+		tx := begin(t)
+		startBulk(t, p.In(tx), "protect", engine.Bulk{Do: engine.BulkProtect, Filter: engine.Filter{IDPrefix: "o"}})
+		if err := tx.commit(); err != nil {
+			t.Fatal(err)
+		}
+		p.Poke()
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			i := bulkOf(t, p.Engine, "protect")
+			if !i.EndedAt.IsZero() {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("not begun after ten seconds: %+v", i)
+			}
+		}
+		p.stop(t)
+	})
 }

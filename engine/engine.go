@@ -155,7 +155,7 @@ func (e *Engine) Run(ctx context.Context) error { return e.worker.Run(ctx) }
 
 // Poke has the engine look now for what others have written for it, such as what was staged in a
 // Tx that was committed just now. It returns at once, and does nothing while Run is not in progress.
-func (e *Engine) Poke() { e.worker.PokePoll() }
+func (e *Engine) Poke() { e.bulks.Tell() }
 
 // Store returns the Config.Storage of the engine.
 func (e *Engine) Store() storage.Storage { return e.config.Storage }

@@ -247,6 +247,7 @@ func TestEventsRefuse(t *testing.T) {
 			{engine.PageRequest{Cursor: "x"}, engine.ErrInvalid},
 			{engine.PageRequest{Cursor: strings.ToLower(first)}, engine.ErrInvalid},
 			{engine.PageRequest{Cursor: first + "0"}, engine.ErrInvalid},
+			{engine.PageRequest{Cursor: strings.Repeat("0", 26)}, engine.ErrInvalid}, // no checkpoint has the number 0
 		} {
 			for _, c.r.Ascending = range []bool{true, false} {
 				if _, err := p.Events(ctx, "a", c.r); !errors.Is(err, c.want) {

@@ -26,7 +26,7 @@ const eventBytes = 4 << 20
 // placeOf returns the place of the event with an id. The error is ErrInvalid if no event has such an id.
 func placeOf(id string) (journal.Place, error) {
 	p, ok := journal.EventPlace(id)
-	if !ok {
+	if !ok || p.Checkpoint == 0 { // no checkpoint has this number
 		return p, payload.Invalid("id of event", id, "is the id of no event")
 	}
 	return p, nil

@@ -30,11 +30,11 @@ type Bulks struct {
 	*intake.Intake
 	Admin *admin.Admin
 
-	news atomic.Bool // a bulk was written: the duty is to look
+	news atomic.Bool // a bulk may have been written: the duty is to look
 }
 
-// tell has the duty look at once, because a bulk was written.
-func (s *Bulks) tell() {
+// Tell has the duty look at once, because a bulk may have been written, and pokes the poll.
+func (s *Bulks) Tell() {
 	s.news.Store(true)
 	s.PokePoll()
 }
@@ -47,7 +47,7 @@ func (s *Bulks) Start(ctx context.Context, id string, b weft.Bulk, by weft.Actor
 		return err
 	}
 	err = call.Explain(s.start(call, r))
-	s.tell() // also after an error: the outcome may be unknown
+	s.Tell() // also after an error: the outcome may be unknown
 	return err
 }
 
@@ -189,7 +189,7 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 		return nil, wrong("its Filter: %v", err)
 	}
 	switch m := b.Signal; {
-	case reflect.DeepEqual(b.Filter, weft.Filter{}):
+	case filterOf(b.Filter).same(Filter{}):
 		return nil, wrong("its Filter selects everything: set its Before if that is meant")
 	case b.Before != "" && b.Do != weft.BulkReset:
 		return nil, wrong("it has Before %q, which is for BulkReset", b.Before)

@@ -64,22 +64,37 @@ func (s *Bulks) may(ctx context.Context, r *Record, m Member, wf *journal.Workfl
 		if wf.Status.Terminal() && wf.Cancel != nil { // it was asked to stop, and has ended
 			return errDone
 		}
+		return s.takenBack(ctx, r, wf)
 	case weft.BulkTerminate:
 		by, c := r.actor(), wf.Cancel
 		if wf.Status.Terminal() && c != nil && c.By == by.Name && c.Reason == by.Reason {
 			return errDone
 		}
+		return s.takenBack(ctx, r, wf)
 	case weft.BulkResume, weft.BulkReset:
 		if wf.Life != m.Life {
 			return fmt.Errorf("%w: %s %q: it has continued as new meanwhile", weft.ErrNotApplicable, r.Do, m.ID)
 		}
-		acted, err := s.acted(ctx, r, wf)
-		if err == nil && acted {
-			err = errDone
-		}
-		return err
+		return s.unlessActed(ctx, r, wf)
 	}
 	return nil
+}
+
+// takenBack returns errDone if r has stopped wf, and an operator has taken that back.
+func (s *Bulks) takenBack(ctx context.Context, r *Record, wf *journal.Workflow) error {
+	if len(wf.Resets) == 0 && len(wf.Retries) == 0 {
+		return nil
+	}
+	return s.unlessActed(ctx, r, wf)
+}
+
+// unlessActed returns errDone if the history of the present life of wf has an action of r.
+func (s *Bulks) unlessActed(ctx context.Context, r *Record, wf *journal.Workflow) error {
+	acted, err := s.acted(ctx, r, wf)
+	if err == nil && acted {
+		err = errDone
+	}
+	return err
 }
 
 // acted reports whether the history of the present life of wf has an action of r. No other ever has the
@@ -102,7 +117,7 @@ func (s *Bulks) acted(ctx context.Context, r *Record, wf *journal.Workflow) (boo
 			return false, err
 		}
 		for _, e := range c.Events {
-			if e.Kind == checkpoint.KindActed && e.By == by.Name && e.Why == by.Reason {
+			if (e.Kind == checkpoint.KindActed || e.Kind == checkpoint.KindAsked) && e.By == by.Name && e.Why == by.Reason {
 				return true, nil
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"strings"
 	"time"
 
@@ -231,7 +232,7 @@ func (r *Record) same(other *Record) bool {
 func (f Filter) same(other Filter) bool {
 	labels := maps.Equal(f.Labels, other.Labels)
 	f.Labels, other.Labels = nil, nil
-	return labels && fmt.Sprintf("%+v", f) == fmt.Sprintf("%+v", other)
+	return labels && reflect.DeepEqual(f, other)
 }
 
 func (s *Signal) same(other *Signal) bool {

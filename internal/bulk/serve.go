@@ -42,7 +42,7 @@ func (s *Bulks) Duty() worker.Duty {
 // and the poll must go on.
 //
 // While there is no bulk that has not ended, it asks the store only rarely. It asks at once if a bulk was
-// started through this engine.
+// started through this engine, or after Engine.Poke.
 type server struct {
 	*Bulks
 	incarnation *worker.Incarnation
