@@ -104,7 +104,7 @@ func (s *simulation) protect(id string, after time.Duration) {
 			if _, err := e.Describe(ctx, id); errors.Is(err, engine.ErrNotFound) {
 				s.laws.mu.Lock()
 				defer s.laws.mu.Unlock()
-				s.laws.wrong("RET-6: %s was protected, and is gone", id)
+				s.laws.wrong("RET-4: %s was protected, and is gone", id)
 			}
 			return errLater
 		}
@@ -127,18 +127,18 @@ func (l *laws) removed(o *opening, asked bool, b storage.Batch) map[string]bool 
 			continue
 		}
 		run := l.of(id)
-		switch early := run.head.Time.Add(simKept).Sub(time.Now().Add(o.furthestAhead())); {
+		switch early := run.endedAt().Add(simKept).Sub(time.Now().Add(o.furthestAhead())); {
 		case run.record == nil || run.gone:
 			l.wrong("%s is removed, which there is not", id)
 			continue
 		case run.ended == "":
 			l.wrong("RET-1: %s is removed and has not ended", id)
 		case run.record.Protected != nil:
-			l.wrong("RET-6: %s is removed and is protected", id)
+			l.wrong("RET-4: %s is removed and is protected", id)
 		case !asked && early > time.Microsecond:
 			l.wrong("RET-1: %s is removed %v before its time", id, early)
 		case !asked && len(run.accepted) > 0:
-			l.wrong("RET-3: %s is removed, and has accepted signals that are to be remembered", id)
+			l.wrong("RET-7: %s is removed, and has accepted signals that are to be remembered", id)
 		}
 		l.nothingLeft(id)
 		if asked {
@@ -168,9 +168,17 @@ func (l *laws) nothingLeft(id string) {
 		if err != nil || !slices.Contains(parts[1:], id) || parts[0] == "exp" || parts[0] == "wake" || string(e.Key) == string(keys.Workflow(id)) {
 			continue
 		}
-		l.wrong("RET-2: %s is removed, and %q is left", id, e.Key)
+		l.wrong("RET-5: %s is removed, and %q is left", id, e.Key)
 	}
 }
 
 // furthestAhead is how far o's wall clock was ahead at most.
 func (o *opening) furthestAhead() time.Duration { return time.Duration(o.ahead.Load()) }
+
+// endedAt is when a run ended by the clock of who ended it. Checkpoints do not follow a clock that goes back.
+func (run *lawful) endedAt() time.Time {
+	if run.record == nil {
+		return time.Time{}
+	}
+	return journal.Time(run.record.EndedAt)
+}
