@@ -134,7 +134,7 @@ var simMeets = map[string]int{
 	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4, "labelled": 20, "on a deployment": 30, "continued": 20,
 	"updates answered": 90, "updates refused": 25, "updates cut": 2, "values stored": 35,
 	"reset": 45, "reset after the end": 25, "reset of a child": 1, "resets refused": 3, "hooks resumed": 150,
-	"removed by retention": 5, "removed by an operator": 10, "protected": 10,
+	"removed by retention": 15, "removed by an operator": 25, "protected": 15,
 }
 
 // A simulation is the play of one seed.
