@@ -67,6 +67,8 @@ type lawful struct {
 	fenced map[*opening]bool // hosts from which a reset has taken the run
 	closed map[string]bool   // hooks, by the name of their signals
 	former map[string]bool   // operations that were begun again under another id
+	gone   bool              // it was removed
+	above  uint64            // the highest number of what was removed
 	resets []time.Time       // when it was reset
 }
 
@@ -96,14 +98,18 @@ func (l *laws) wrong(format string, args ...any) {
 
 func (l *laws) of(id string) *lawful {
 	if l.runs[id] == nil {
-		l.runs[id] = &lawful{
-			outcomes: map[string]bool{}, intents: map[string]checkpoint.Event{}, leaves: map[string]uint64{},
-			accepted: map[string][]string{}, consumed: map[string]int{}, waiting: map[string]bool{},
-			running: map[string]bool{}, begun: map[string]bool{},
-			places: map[string]uint64{}, set: map[string]uint64{}, fenced: map[*opening]bool{}, former: map[string]bool{}, closed: map[string]bool{},
-		}
+		l.runs[id] = newLawful()
 	}
 	return l.runs[id]
+}
+
+func newLawful() *lawful {
+	return &lawful{
+		outcomes: map[string]bool{}, intents: map[string]checkpoint.Event{}, leaves: map[string]uint64{},
+		accepted: map[string][]string{}, consumed: map[string]int{}, waiting: map[string]bool{},
+		running: map[string]bool{}, begun: map[string]bool{},
+		places: map[string]uint64{}, set: map[string]uint64{}, fenced: map[*opening]bool{}, former: map[string]bool{}, closed: map[string]bool{},
+	}
 }
 
 // sent notes when a lease leaves for the first time: from then on it is trusted.
@@ -140,10 +146,11 @@ type touched struct {
 	record   []byte   // anew
 }
 
-// applied judges a commit of o's that has been done.
-func (l *laws) applied(o *opening, b storage.Batch, was map[string][]byte) {
+// applied judges a commit of o's that has been done. It says whether a client has asked for it.
+func (l *laws) applied(o *opening, asked bool, b storage.Batch, was map[string][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	gone := l.removed(o, asked, b)
 	var all []*touched
 	touch := func(id string) *touched {
 		for _, t := range all {
@@ -159,6 +166,9 @@ func (l *laws) applied(o *opening, b storage.Batch, was map[string][]byte) {
 		parts, err := storage.SplitKey(op.Key)
 		if err != nil || op.Kind == storage.DeleteRangeOp {
 			l.wrong("a change of %q, which nobody asked for", op.Key)
+			continue
+		}
+		if len(parts) > 1 && gone[parts[1]] {
 			continue
 		}
 		_, there := was[string(op.Key)]
@@ -371,6 +381,9 @@ func (l *laws) lease(o *opening, incarnation string, op storage.Op, there bool) 
 // append judges the next checkpoint of a run.
 func (l *laws) append(run *lawful, c *checkpoint.Checkpoint) {
 	first := run.head.Number == 0
+	if first && c.Number <= run.above {
+		l.wrong("checkpoint %d is of an id that had number %d before it was removed", c.Number, run.above)
+	}
 	skipped := !first && len(run.head.Events) > 0 && run.head.Events[0].Kind == checkpoint.KindSkipped
 	switch {
 	case !first && !skipped && c.Number != run.head.Number+1, !first && c.Number <= run.head.Number:
@@ -555,7 +568,7 @@ func (l *laws) rewritten(o *opening, t *touched, was []byte) {
 		return
 	}
 	before := run.record
-	run.record = after
+	run.record, run.gone = after, false
 	owned := len(appended) > 0
 	if before == nil {
 		before = &journal.Workflow{Generation: after.Generation}
@@ -569,8 +582,8 @@ func (l *laws) rewritten(o *opening, t *touched, was []byte) {
 			l.wrong("OPS-2: %s is reset from %+v to %+v", id, before, after)
 		}
 		return
-	case before.Status.Terminal() && after.Status == before.Status && after.EndedAt == before.EndedAt && !owned && !maps.Equal(after.Labels, before.Labels):
-		// an operator has labelled it
+	case before.Status.Terminal() && after.Status == before.Status && after.EndedAt == before.EndedAt && !owned && (!maps.Equal(after.Labels, before.Labels) || (after.Protected == nil) != (before.Protected == nil)):
+		// an operator has labelled or protected it, or has taken that back
 	case before.Status.Terminal():
 		l.wrong("CK7: %s is written after its end", id)
 	case before.Generation != after.Generation:
@@ -706,6 +719,9 @@ func (l *laws) begins(ctx context.Context, o *opening, keyed bool) (end func()) 
 	here := fmt.Sprintf("%d/%s", o.n, i.Operation)
 	what := fmt.Sprintf("%s of %s on %s", i.Operation, i.WorkflowID, o.name)
 	if ctx.Err() != nil || !o.lives() { // it is told, or nobody is there
+		return func() {}
+	}
+	if run.gone || run.above > 0 && run.fenced[o] { // it may not know yet that the run was removed
 		return func() {}
 	}
 	owner := run.record.Owner

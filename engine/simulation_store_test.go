@@ -22,10 +22,11 @@ import (
 // waits until the simulation releases it.
 type opening struct {
 	*simulation
-	name string
-	n    int
-	skew atomic.Int64 // of its wall clock
-	ids  int          // that were made
+	name  string
+	n     int
+	skew  atomic.Int64 // of its wall clock
+	ids   int          // that were made
+	ahead atomic.Int64 // the highest skew
 
 	free   bool      // its calls do not wait
 	dead   bool      // nothing of it is heard any more
@@ -228,7 +229,7 @@ func (s *simulation) do(t *turn) reply {
 	before := s.laws.before(t.call.Batch)
 	r := t.apply(s.store)
 	if r.err == nil {
-		s.laws.applied(t.o, t.call.Batch, before)
+		s.laws.applied(t.o, t.ctx.Value(callerKey{}) != nil, t.call.Batch, before)
 		s.wake(t.call.Batch)
 	}
 	if errors.Is(r.err, storage.ErrConflict) && s.laws.stale(t.o, t.call.Batch) {
@@ -346,6 +347,12 @@ func (o *opening) lives() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.dead
+}
+
+// setSkew sets the wall clock of o's host.
+func (o *opening) setSkew(by time.Duration) {
+	o.skew.Store(int64(by))
+	o.ahead.Store(max(o.ahead.Load(), int64(by)))
 }
 
 // wall is the wall clock of o's host.

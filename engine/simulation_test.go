@@ -134,6 +134,7 @@ var simMeets = map[string]int{
 	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4, "labelled": 20, "on a deployment": 30, "continued": 20,
 	"updates answered": 90, "updates refused": 25, "updates cut": 2, "values stored": 35,
 	"reset": 45, "reset after the end": 25, "reset of a child": 1, "resets refused": 3, "hooks resumed": 150,
+	"removed by retention": 15, "removed by an operator": 25, "protected": 15,
 }
 
 // A simulation is the play of one seed.
@@ -218,6 +219,9 @@ const simDeployment = "sim"
 func (s *simulation) boot(t *testing.T, name string) *host {
 	h := &host{opening: &opening{simulation: s, name: name, n: len(s.hosts), free: true}, over: make(chan struct{})}
 	_, ws := s.definitions(h)
+	if s.retains() {
+		ws = append(ws, s.brief(h))
+	}
 	draw := s.dice.IntN
 	h.eng = made(t, h.opening, func(c *engine.Config) {
 		c.Workflows = ws
@@ -540,6 +544,9 @@ func (s *simulation) play(t *testing.T) (err error) {
 		s.boot(t, fmt.Sprint("host", i))
 	}
 	s.employ()
+	if s.retains() {
+		s.dispose()
+	}
 	s.stormy, s.odds = true, oneOfThese(s.dice, 5, 20, 100)
 	for end := time.Now().Add(time.Duration(500+s.dice.IntN(1500)) * time.Millisecond); time.Now().Before(end); {
 		synctest.Wait()
@@ -608,7 +615,7 @@ func (s *simulation) upset(t *testing.T) {
 		h.end()
 	case "clock jumps":
 		by := oneOfThese(s.dice, -time.Hour, -time.Second, -simTTL, simTTL, time.Second, time.Hour, 26*time.Hour)
-		h.skew.Store(int64(by))
+		h.setSkew(by)
 		s.furthest = max(s.furthest, by)
 	case "boots":
 		if len(hs) > 4 {
@@ -632,10 +639,10 @@ func (s *simulation) clear(t *testing.T) {
 	}
 	for _, h := range s.hosts {
 		h.paused = time.Time{}
-		h.skew.Store(int64(s.furthest))
+		h.setSkew(s.furthest)
 	}
 	if len(s.living()) == 0 {
-		s.boot(t, "last").skew.Store(int64(s.furthest))
+		s.boot(t, "last").setSkew(s.furthest)
 	}
 	s.note("calm", "")
 }
@@ -652,7 +659,7 @@ func (s *simulation) settled() bool {
 	s.laws.mu.Lock()
 	defer s.laws.mu.Unlock()
 	for _, run := range s.laws.runs {
-		if run.ended == "" {
+		if run.ended == "" && !run.gone {
 			return false
 		}
 	}
@@ -665,7 +672,7 @@ func (s *simulation) unended(t *testing.T) string {
 	defer reader.Close()
 	var said strings.Builder
 	for _, id := range slices.Sorted(maps.Keys(s.laws.runs)) {
-		if s.laws.runs[id].ended != "" {
+		if run := s.laws.runs[id]; run.ended != "" || run.gone {
 			continue
 		}
 		info, err := reader.Describe(context.Background(), id)
@@ -686,8 +693,10 @@ func (s *simulation) unended(t *testing.T) string {
 // ended judges what everything has come to.
 func (s *simulation) ended(t *testing.T) error {
 	var ids []string
-	for id := range s.laws.runs {
-		ids = append(ids, id)
+	for id, run := range s.laws.runs {
+		if !run.gone {
+			ids = append(ids, id)
+		}
 	}
 	slices.Sort(ids)
 	problems := sweep.Inspect(context.Background(), s.store, ids, []string{"held:"})

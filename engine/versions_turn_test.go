@@ -251,6 +251,10 @@ func TestVersionAfterEveryKill(t *testing.T) {
 		"the newest one": {{newest: 2, lasts: 5 * time.Hour}, {newest: 0, lasts: time.Hour}, {newest: 1, lasts: time.Hour}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			stride := stride
+			if name == "only new ones" && !torture.Raced() { // only very few of the calls matter
+				stride = 1
+			}
 			calls := checkDeploys(t, sweepStores["memory"], deploys...)
 			for n := 1; n <= calls && !t.Failed(); n += stride {
 				for _, fault := range []storagetest.Fault{storagetest.CrashBefore, storagetest.CrashAfter, storagetest.ErrorBefore, storagetest.ErrorAfter, storagetest.CancelMiddle} {

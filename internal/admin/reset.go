@@ -58,7 +58,7 @@ func (e *Admin) resetWorkflow(ctx context.Context, id, before string, by weft.Ac
 			if err := life.holds(wf, "reset"); err != nil {
 				return nil, err
 			}
-			if len(tries) > 1 && !e.Staged { // its owner commits all the time
+			if len(tries) > 1 && !wf.Status.Terminal() && !e.Staged { // its owner commits all the time
 				if wf, err = e.interrupt(ctx, wf); err != nil {
 					return nil, err
 				}
