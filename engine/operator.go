@@ -90,8 +90,8 @@ func (e *Engine) Events(ctx context.Context, id string, r PageRequest) (Page[Eve
 //
 // An error ends the sequence. An *EventsGoneError means that events were lost to this caller, because a
 // workflow that continues as new removes the history of the life before. While this engine executes the
-// workflow, that happens only to a caller that is a thousand checkpoints or a MiB behind, and after a commit
-// whose outcome was unknown at first. ErrNotFound means that there is no such workflow, or that it was purged
+// workflow, that happens only to a caller that is a thousand checkpoints or a MiB behind, after a commit
+// whose outcome was unknown at first, and if the last commit before was made elsewhere. ErrNotFound means that there is no such workflow, or that it was purged
 // before its last event was yielded. If ctx ends, the error is an *InterruptedError. Others: ErrInvalid for an
 // after that is no ID of an event, ErrClosed, storage.ErrCorrupt, the store's.
 func (e *Engine) Follow(ctx context.Context, id, after string) iter.Seq2[Event, error] {

@@ -283,7 +283,7 @@ func (r *Record) interval() time.Duration {
 	if r.Count == 0 {
 		return 0
 	}
-	return (duration(r.Per) + time.Duration(r.Count) - 1) / time.Duration(r.Count)
+	return saturate.Add(duration(r.Per), time.Duration(r.Count)-1) / time.Duration(r.Count)
 }
 
 // place returns how far the list was read; nil: not at all.

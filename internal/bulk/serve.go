@@ -89,23 +89,31 @@ func (v *server) look(ctx context.Context) error {
 
 // forget removes a bulk with all that belongs to it.
 func (v *server) forget(ctx context.Context, r *Record) error {
-	var b storage.Batch
+	b := storage.Batch{If: []storage.Condition{r.unchanged()}}
 	for e, err := range storage.All(ctx, v.Store, keys.BulkRefusalsOf(r.ID)) {
 		if err != nil {
 			return err
 		}
 		if b.Ops = append(b.Ops, storage.Delete(e.Key)); len(b.Ops) == gone {
-			if err := v.Store.Commit(ctx, b); err != nil {
+			if again, err := v.forgotten(ctx, b); again || err != nil {
 				return err
 			}
 			b.Ops = nil
 		}
 	}
-	b.If, b.Ops = append(b.If, r.unchanged()), append(b.Ops, storage.Delete(keys.Bulk(r.ID)))
-	if err := v.Store.Commit(ctx, b); err != nil && !errors.Is(err, storage.ErrConflict) {
-		return err
+	b.Ops = append(b.Ops, storage.Delete(keys.Bulk(r.ID)))
+	_, err := v.forgotten(ctx, b)
+	return err
+}
+
+// forgotten commits a part of forget. It reports whether another bulk has the id now, or another engine was
+// faster.
+func (v *server) forgotten(ctx context.Context, b storage.Batch) (changed bool, _ error) {
+	err := v.Store.Commit(ctx, b)
+	if errors.Is(err, storage.ErrConflict) {
+		return true, nil
 	}
-	return nil
+	return false, err
 }
 
 // consider begins to carry out r, unless another engine does, or there is a reason to wait.
