@@ -173,7 +173,7 @@ func TestIdleEngineAsksLittle(t *testing.T) {
 		defer mu.Unlock()
 		for call, most := range map[string]int{
 			"Scan eng": 101, "Scan todo": 101, "Commit ": 21, // renewals
-			"Scan held": 11, "Scan wake": 11, "Scan exp": 22, "Scan due": 11,
+			"Scan held": 11, "Scan wake": 11, "Scan exp": 22, "Scan due": 11, "Scan bulk": 11,
 			"Get ": 11, // of the stamp
 		} {
 			if asked[call] > most {

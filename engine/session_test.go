@@ -203,7 +203,7 @@ func TestWithoutAProofTheLeaseDecides(t *testing.T) {
 				}
 				a := boot(t, s, wf)
 				start(t, wf, a, "1", "")
-				time.Sleep(time.Minute)
+				time.Sleep(time.Minute + time.Millisecond) // behind the renewal of then
 				if change != nil {
 					a.kill()
 				} else {

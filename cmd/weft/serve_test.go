@@ -285,11 +285,11 @@ func TestServe(t *testing.T) {
 		if got := x.done("bulks", "get", "back", "--json"); !strings.Contains(got, `"verb":"reset"`) || !strings.Contains(got, `"rate":"100/1s"`) || !strings.Contains(got, "TICKET-7") {
 			t.Errorf("bulks get: %s", got)
 		}
-		x.done("bulks", "start", "purge all", "purge", "--until", "0s", "--rate", "1/1h", "--reason", "a test")
-		if got := x.done("bulks", "stop", "purge all", "--reason", "it was not meant"); got != "'purge all': is stopped" {
+		x.done("bulks", "start", "stop all", "cancel", "--until", "0s", "--rate", "1/1h", "--reason", "a test")
+		if got := x.done("bulks", "stop", "stop all", "--reason", "it was not meant"); got != "'stop all': is stopped" {
 			t.Errorf("bulks stop: %s", got)
 		}
-		if got := x.done("bulks", "list"); !strings.Contains(got, "back") || !strings.Contains(got, "'purge all'  purge  stopped") {
+		if got := x.done("bulks", "list"); !strings.Contains(got, "back") || !strings.Contains(got, "'stop all'  cancel  stopped") {
 			t.Errorf("bulks list: %s", got)
 		}
 		x.fails(1, "not_found", "bulks", "get", "none")
