@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/future"
 	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -796,7 +797,7 @@ func orphan(w *sweep.World) sweep.Scenario {
 	act := effect(w, "a")
 	kid := &engine.Workflow[int, string]{Name: "kid", Errors: []error{errBroke}, Func: func(run *engine.Run, i int) (string, error) {
 		s, err := act.Do(run, i)
-		if e := run.Sleep(time.Hour); e != nil || !mended.Load() {
+		if _, e := yes.Receive(run); e != nil || !mended.Load() { // until the parent has ended
 			return "", errors.Join(err, e, errBroke)
 		}
 		return s, err
@@ -814,6 +815,9 @@ func orphan(w *sweep.World) sweep.Scenario {
 				return "", err
 			}
 			if _, err := h.Result(ctx); err != nil {
+				return "", err
+			}
+			if _, err := yes.Send(ctx, eng, "kid", "", &signal.Options{ID: "over"}); err != nil && !errors.Is(err, engine.ErrTerminal) {
 				return "", err
 			}
 			var failed *engine.WorkflowError
