@@ -9,16 +9,15 @@ import (
 	"github.com/weft-go/weft/internal/record"
 )
 
-// namesFresh is how long it counts that a living engine had a workflow, or that none lived.
+// namesFresh is how long it counts that a living engine had a workflow.
 const namesFresh = time.Second
 
 // names remembers which workflows the living engines have, so that not every start reads the records
 // of all engines.
 type names struct {
-	mu     lock.Mutex
-	at     time.Time // when they were read
-	have   map[string]bool
-	nobody bool // no engine lived
+	mu   lock.Mutex
+	at   time.Time // when they were read
+	have map[string]bool
 }
 
 // known reports whether a living engine has a workflow, or none lives: then nobody can tell.
@@ -41,20 +40,19 @@ func (n *names) known(ctx context.Context, e *engine.Engine, workflow string) (b
 			have[w] = true
 		}
 	}
-	nobody := !living
-	n.set(have, nobody, at)
-	return have[workflow] || nobody || err != nil, nil
+	n.set(have, at)
+	return have[workflow] || !living || err != nil, nil
 }
 
 func (n *names) has(workflow string, now time.Time) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	age := now.Sub(n.at)
-	return (n.nobody || n.have[workflow]) && age >= 0 && age < namesFresh
+	return n.have[workflow] && age >= 0 && age < namesFresh
 }
 
-func (n *names) set(have map[string]bool, nobody bool, at time.Time) {
+func (n *names) set(have map[string]bool, at time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.have, n.nobody, n.at = have, nobody, at
+	n.have, n.at = have, at
 }

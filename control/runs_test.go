@@ -279,8 +279,8 @@ func TestCommitsOfACreate(t *testing.T) {
 	}
 }
 
-// HTTP-33: a create reads its key, and whether its run is there if the client has chosen its id: each read adds to the time of
-// every create. Its commit judges all else that it rests on. Creates change no row that another one needs, so that none
+// HTTP-33: a create reads its key, whether its run is there if the client has chosen its id, and, while none lives, which
+// engines there are: each read adds to the time of every create. Its commit judges all else that it rests on. Creates change no row that another one needs, so that none
 // waits for another.
 func TestWhatACreateTouches(t *testing.T) {
 	seen := &watched{Storage: new(memory.Store)}
@@ -288,8 +288,8 @@ func TestWhatACreateTouches(t *testing.T) {
 	create := func(runID string) {
 		s.call(home, "POST", "/v1/runs", `{"workflowName":"echo","input":1`+runID+`}`, "Idempotency-Key", fresh()).is(t, 201, "")
 	}
-	create("") // it takes permits, learns that no engine lives, and stores that no deployment is active
-	writes := []string{"write ctl", "write idem", "write idemexp", "write ix", "write ls", "write todo", "write wf", "write wf"}
+	create("") // it takes permits, and stores that no deployment is active
+	writes := []string{"scan eng", "scan held", "write ctl", "write idem", "write idemexp", "write ix", "write ls", "write todo", "write wf", "write wf"}
 	for runID, reads := range map[string][]string{"": {"read ctl"}, `,"runId":"mine"`: {"read ctl", "read wf", "read wf"}} {
 		create("") // the next one presumes what this one has read
 		seen.take()
