@@ -40,6 +40,7 @@ type laws struct {
 	left    map[string]time.Time // when a renewal was first sent, by its bytes
 	trusted map[string]time.Time // until when an incarnation may act
 	over    map[string]bool      // incarnations that stopped, or were found dead
+	served  *time.Time           // what came before is none of the schedule; nil: it was not put
 }
 
 // A lawful run is what is known of a workflow.
@@ -151,6 +152,7 @@ func (l *laws) applied(o *opening, asked bool, b storage.Batch, was map[string][
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	gone := l.removed(o, asked, b)
+	l.scheduled(b)
 	var all []*touched
 	touch := func(id string) *touched {
 		for _, t := range all {

@@ -222,6 +222,9 @@ func (s *simulation) boot(t *testing.T, name string) *host {
 	if s.retains() {
 		ws = append(ws, s.brief(h))
 	}
+	if s.schedules() {
+		ws = append(ws, s.tick(h))
+	}
 	draw := s.dice.IntN
 	h.eng = made(t, h.opening, func(c *engine.Config) {
 		c.Workflows = ws
@@ -547,6 +550,9 @@ func (s *simulation) play(t *testing.T) (err error) {
 	if s.retains() {
 		s.dispose()
 	}
+	if s.schedules() {
+		s.repeat()
+	}
 	s.stormy, s.odds = true, oneOfThese(s.dice, 5, 20, 100)
 	for end := time.Now().Add(time.Duration(500+s.dice.IntN(1500)) * time.Millisecond); time.Now().Before(end); {
 		synctest.Wait()
@@ -663,7 +669,7 @@ func (s *simulation) settled() bool {
 			return false
 		}
 	}
-	return true
+	return s.ticked()
 }
 
 // unended says of each run that has not ended what it waits for, and what may wake it.
@@ -703,6 +709,7 @@ func (s *simulation) ended(t *testing.T) error {
 	work, _ := s.definitions(nil)
 	reader := made(t, sharing{s.store})
 	defer reader.Close()
+	problems = append(problems, s.unscheduled(reader)...)
 	for id, cs := range s.chores {
 		got, err := work.Handle(reader, id).Result(context.Background())
 		switch run := s.laws.runs[id]; {
