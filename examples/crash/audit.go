@@ -210,7 +210,7 @@ func (l *ledger) print(w io.Writer, took time.Duration) {
 	row("steps", l.steps, "in their histories, each once")
 	row("acknowledged", started+updated+sent+results, "%d starts, %d updates, %d signals, %d results", started, updated, sent, results)
 	row("effects", effects, "and %d attempts that were refused and tried again", l.refusals)
-	row("seen more than once", len(l.repeated), "all of them in flight at a kill, unless listed below")
+	row("seen more than once", len(l.repeated), "all of them in flight at a kill, or at one of %d lost leases, unless listed below", l.deposed)
 	row("held", l.held, "taken for what kills the process, and driven again by an operator's verb")
 	row("violations", len(l.violations), "in %v", took.Round(time.Second/10))
 	t.Flush()

@@ -77,6 +77,7 @@ func host(ctx context.Context, p plan, say func(string, ...any)) error {
 		Storage:   store,
 		Workflows: []engine.Definition{order},
 		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Events:    engine.Events{Deposed: func(engine.DeposedEvent) { say("deposed") }},
 	}
 	if store.Capabilities().Shared { // no other process reports that a child was killed
 		config.LeaseTTL, config.PollInterval = 150*time.Millisecond, 50*time.Millisecond

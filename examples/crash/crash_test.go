@@ -67,6 +67,8 @@ func TestLedgerFindsWhatCannotBeRight(t *testing.T) {
 		{"repeated in flight", "effect order-1 charge 1 5; kill; effect order-1 charge 2 6", ""},
 		{"refused and tried again", "refused order-1 charge 1 5; effect order-1 charge 2 6; learnt order-1 charge charge.2.77", ""},
 		{"repeated after it was learnt", "effect order-1 charge 1 5; learnt order-1 charge charge.1.77; kill; effect order-1 charge 2 6", "after its outcome had been learnt"},
+		{"repeated after a lost lease", "effect order-1 charge 1 5; deposed; effect order-1 charge 2 6", ""},
+		{"repeated though it was learnt before the lease was lost", "effect order-1 charge 1 5; learnt order-1 charge charge.1.77; deposed; effect order-1 charge 2 6", "after its outcome had been learnt"},
 		{"repeated without a kill", "effect order-1 charge 1 5; effect order-1 charge 2 6", "in one life"},
 		{"repeated after a kill too many", "effect order-1 charge 1 5; kill; kill; effect order-1 charge 1 6", "attempt 1 after attempt 1"},
 		{"token of a former owner", "effect order-1 charge 1 5; kill; effect order-1 charge 2 5", "fencing token 5 after 5"},

@@ -15,6 +15,7 @@ type ledger struct {
 	hits       int  // kills that found an effect in flight
 	requests   int  // kills that found a start, an update or a signal in flight
 	openings   int  // kills before the child had done anything
+	deposed    int  // leases that a child lost, being too slow
 	others     int  // lives of another build
 	lines      int  // printed in this life
 	worked     bool // in this life: it has executed an order
@@ -48,7 +49,7 @@ type effect struct {
 	life     int // the last in which it started
 	attempt  int // the last
 	token    uint64
-	inFlight bool // at the kill that ended that life
+	inFlight bool // at the kill that ended that life, or when a lease was lost
 }
 
 func newLedger() *ledger {
@@ -75,10 +76,9 @@ func (l *ledger) begin() {
 	l.lines, l.worked = 0, false
 }
 
-// killed ends a life by a kill, and records what was in flight.
-func (l *ledger) killed() {
-	l.kills++
-	effects, requests := 0, 0
+// interrupted records what is in flight when the owner of it has ended: that may be repeated. It returns
+// how many effects that are.
+func (l *ledger) interrupted() (effects int) {
 	for _, e := range l.open {
 		for name, f := range e.effects {
 			if f.life == l.life && e.learnt[name] == "" {
@@ -86,6 +86,15 @@ func (l *ledger) killed() {
 				effects++
 			}
 		}
+	}
+	return effects
+}
+
+// killed ends a life by a kill, and records what was in flight.
+func (l *ledger) killed() {
+	l.kills++
+	effects, requests := l.interrupted(), 0
+	for _, e := range l.open {
 		if e.asked == l.life && (e.started == "" || e.sent == "") {
 			requests++
 		}
@@ -105,6 +114,11 @@ func (l *ledger) killed() {
 func (l *ledger) read(line string) {
 	l.lines++
 	word := strings.Fields(line)
+	if len(word) == 1 && word[0] == "deposed" { // the process was too slow for its lease, and goes on as another owner
+		l.deposed++
+		l.interrupted()
+		return
+	}
 	n := 0
 	if len(word) > 1 {
 		n, _ = strconv.Atoi(strings.TrimPrefix(word[1], "order-"))
@@ -202,7 +216,7 @@ func (l *ledger) repeat(e *entry, name string, f *effect) {
 	switch {
 	case e.learnt[name] != "":
 		l.violate("order-%d: %s was repeated after its outcome had been learnt", e.n, name)
-	case f.life == l.life:
+	case f.life == l.life && !f.inFlight:
 		l.violate("order-%d: %s was repeated in one life of the process", e.n, name)
 	case !f.inFlight:
 		l.violate("order-%d: %s was repeated and had not been in flight at a kill", e.n, name)
