@@ -63,10 +63,8 @@ func (c *call) awaitEnd(ctx context.Context, id string, wait time.Duration) erro
 		return nil
 	case ctx.Err() == nil:
 		return err
-	case !c.stillValid(context.WithoutCancel(ctx), c.who):
-		return unknownKey()
 	}
-	return nil
+	return c.revoked(ctx)
 }
 
 // outcome returns how a run ended, as a result, or its status if it has not.

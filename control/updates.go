@@ -118,10 +118,7 @@ func (c *call) awaitUpdate(ctx, waiting context.Context, p *updateParams, r *eng
 	interrupted, isInterrupted := errors.AsType[*weft.InterruptedError](err)
 	switch {
 	case isInterrupted && interrupted.Last == nil && waiting.Err() != nil:
-		if !c.stillValid(context.WithoutCancel(ctx), c.who) {
-			return answer{}, unknownKey()
-		}
-		return pending, nil
+		return pending, c.revoked(ctx)
 	case err != nil:
 		return answer{}, c.updateProblem(p, updateID, err)
 	}

@@ -121,10 +121,8 @@ func (c *call) awaitValue(ctx context.Context, id string, p *valueParams, wait t
 		return nil
 	case ctx.Err() == nil:
 		return err
-	case !c.stillValid(context.WithoutCancel(ctx), c.who):
-		return unknownKey()
 	}
-	return nil
+	return c.revoked(ctx)
 }
 
 type valuesParams struct {

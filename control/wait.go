@@ -58,6 +58,14 @@ func (c *call) asked(wait *int) time.Duration {
 	return 0
 }
 
+// revoked returns an error if the key of a call that has waited was revoked meanwhile.
+func (c *call) revoked(ctx context.Context) error {
+	if !c.stillValid(context.WithoutCancel(ctx), c.who) {
+		return unknownKey()
+	}
+	return nil
+}
+
 // waits returns a context for a long poll of at most d, and whether it may wait at all: not in a batch,
 // nor if its key has as many polls as it may. Call release when it waits no longer.
 func (c *call) waits(ctx context.Context, d time.Duration) (_ context.Context, release func(), ok bool) {
