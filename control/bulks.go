@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"strings"
 	"time"
 
@@ -101,16 +100,7 @@ func (p *startBulkParams) check() (issues []issue) {
 // the client's selects everything.
 func checkBulkFilter(issues []issue, f *wire.BulkFilter) []issue {
 	bad := func(path, problem string) { issues = append(issues, issue{"/filter" + path, problem}) }
-	own := *f
-	if len(own.Labels) == 0 {
-		own.Labels = nil
-	}
-	for _, t := range []*time.Time{&own.After, &own.Before} {
-		if t.IsZero() {
-			*t = time.Time{} // without a time zone
-		}
-	}
-	if reflect.DeepEqual(own, wire.BulkFilter{}) {
+	if bulk.SelectsEverything(filterOf(f)) {
 		bad("", "selects everything: set its before if that is meant")
 	}
 	if f.Workflow != "" {
@@ -133,16 +123,18 @@ func checkBulkFilter(issues []issue, f *wire.BulkFilter) []issue {
 	return issues
 }
 
+// filterOf returns a filter as the client gives it: its Parent is the id that the client knows.
+func filterOf(f *wire.BulkFilter) engine.Filter {
+	return engine.Filter{
+		Workflow: f.Workflow, Status: checkpoint.Status(f.Status), Labels: f.Labels, Attention: f.Attention, Parent: f.Parent,
+		Deployment: f.Deployment, After: f.After, Before: f.Before,
+	}
+}
+
 // bulk returns the bulk for the engine: of the runs of k.
 func (p *startBulkParams) bulk(k *principal) engine.Bulk {
 	f := &p.Filter
-	b := engine.Bulk{
-		Do: engine.Verb(p.Do),
-		Filter: engine.Filter{
-			Workflow: f.Workflow, Status: checkpoint.Status(f.Status), Labels: f.Labels, Attention: f.Attention, Deployment: f.Deployment,
-			After: f.After, Before: f.Before,
-		},
-	}
+	b := engine.Bulk{Do: engine.Verb(p.Do), Filter: filterOf(f)}
 	if f.Parent != "" {
 		b.Filter.Parent = k.prefix() + f.Parent
 	} else if f.Status == "" || f.Attention {

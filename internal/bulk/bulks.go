@@ -189,7 +189,7 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 		return nil, wrong("its Filter: %v", err)
 	}
 	switch m := b.Signal; {
-	case filterOf(b.Filter).same(Filter{}):
+	case SelectsEverything(b.Filter):
 		return nil, wrong("its Filter selects everything: set its Before if that is meant")
 	case b.Before != "" && b.Do != weft.BulkReset:
 		return nil, wrong("it has Before %q, which is for BulkReset", b.Before)

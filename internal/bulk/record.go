@@ -235,6 +235,9 @@ func (f Filter) same(other Filter) bool {
 	return labels && reflect.DeepEqual(f, other)
 }
 
+// SelectsEverything reports whether a filter leaves out nothing.
+func SelectsEverything(f weft.Filter) bool { return filterOf(f).same(Filter{}) }
+
 func (s *Signal) same(other *Signal) bool {
 	if s == nil || other == nil {
 		return s == other
