@@ -48,7 +48,7 @@ func published(id string) []byte { return append(key("wf:", id), ":pub:"...) }
 
 // Checkpoint is the key of checkpoint n: wf:{id}:ckpt:{n}.
 func Checkpoint(id string, n uint64) []byte {
-	return appendNumber(append(key("wf:", id), ":ckpt:"...), n, numberDigits)
+	return appendNumber(CheckpointsOf(id), n, numberDigits)
 }
 
 // CheckpointsOf is what the keys of a workflow's checkpoints begin with.
@@ -56,7 +56,7 @@ func CheckpointsOf(id string) []byte { return append(key("wf:", id), ":ckpt:"...
 
 // Checkpoints is the range of a workflow's checkpoints, starting at number from.
 func Checkpoints(id string, from uint64) storage.Range {
-	r := storage.Prefix(append(key("wf:", id), ":ckpt:"...))
+	r := storage.Prefix(CheckpointsOf(id))
 	r.Start = Checkpoint(id, from)
 	return r
 }
