@@ -88,7 +88,7 @@ var arrows = map[string][]string{
 	"control/wire":          {},
 	"client":                {".", "engine", "activity", "checkpoint", "signal", "storage", "control/wire", "internal/backoff"},
 	"cmd/weft":              {".", "engine", "activity", "checkpoint", "signal", "client", "control", "control/wire", "storage", "storage/bolt", "storage/postgres", "storage/sqlite", "github.com/alecthomas/kong"},
-	"examples/crash":        {"engine", "activity", "signal", "checkpoint", "storage", "storage/...", "internal/pgtest"},
+	"examples/crash":        {"engine", "activity", "signal", "checkpoint", "storage", "storage/...", "internal/childproc", "internal/pgtest"},
 	"examples/cluster":      {"engine", "activity", "signal", "checkpoint", "fence", "storage", "storage/...", "internal/pgtest", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "internal/journal"},
 	"examples/payment":      {"engine", "activity", "storage", "storage/...", "internal/childproc", "internal/pgtest"},
 	"examples/crashtest":    {"engine", "activity", "enginetest"},

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/childproc"
 	"github.com/weft-go/weft/signal"
 )
 
@@ -38,31 +37,14 @@ type task struct {
 // child is a process that hosts an engine. It ends when it is killed, when its parent
 // has ended, or when the plan is done.
 func child(in io.Reader, out io.Writer) int {
-	stdin := bufio.NewReader(in)
-	line, err := stdin.ReadBytes('\n')
-	if err != nil {
-		return 1
-	}
 	var p plan
-	if err := json.Unmarshal(line, &p); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	go func() {
-		_, _ = io.Copy(io.Discard, stdin)
-		os.Exit(1) // the parent has ended
-	}()
 	var turn sync.Mutex // one line at a time
 	say := func(format string, args ...any) {
 		turn.Lock()
 		defer turn.Unlock()
 		fmt.Fprintf(out, format+"\n", args...) // one write, which survives the process
 	}
-	if err := host(context.Background(), p, say); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	return childproc.Main(in, &p, func(ctx context.Context) error { return host(ctx, p, say) })
 }
 
 // host runs an engine and its clients.
