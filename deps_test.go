@@ -33,7 +33,7 @@ var arrows = map[string][]string{
 	"storage/storagetest":   {"storage", "github.com/google/go-cmp/cmp", "pgregory.net/rapid"},
 	"internal/group":        {"storage"},
 	"internal/known":        {"storage"},
-	"internal/pgtest":       {"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
+	"internal/pgtest":       {"internal/freeport", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"internal/keys":         {"storage"},
 	"idempotency":           {".", "storage", "activity", "internal/backoff", "internal/canon", "internal/keys", "internal/payload", "internal/reconcile", "internal/record", "internal/saturate", "internal/settle", "github.com/oklog/ulid/v2"},
 	"internal/canon":        {"github.com/go-json-experiment/json", "github.com/go-json-experiment/json/jsontext", "github.com/go-json-experiment/json/v1", "github.com/wI2L/jsondiff"},
@@ -81,7 +81,8 @@ var arrows = map[string][]string{
 	"internal/storebench":   {"storage"},
 	"internal/inturn":       {"storage"},
 	"internal/linear":       {"internal/torture", "storage", "storage/storagetest", "github.com/anishathalye/porcupine"},
-	"internal/etcdtest":     {},
+	"internal/etcdtest":     {"internal/freeport"},
+	"internal/freeport":     {},
 	"internal/exampletest":  {},
 	"internal/childproc":    {},
 	"internal/torture":      {"storage", "golang.org/x/sys/unix", "go.uber.org/goleak"},
@@ -99,7 +100,7 @@ var arrows = map[string][]string{
 	"examples/once":         {"activity", "storage", "storage/...", "idempotency", "internal/pgtest", "internal/keys", "internal/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"examples/http":         {"engine", "signal", "client", "control", "storage", "storage/..."},
 	"examples/subscription": {"engine", "activity", "signal", "storage", "storage/...", "internal/childproc", "internal/pgtest"},
-	"examples/restarts":     {".", "engine", "checkpoint", "signal", "client", "control/wire", "internal/pgtest"},
+	"examples/restarts":     {".", "engine", "checkpoint", "signal", "client", "control/wire", "internal/freeport", "internal/pgtest"},
 	"examples/...":          {"engine", "activity", "signal", "future", "checkpoint", "storage", "storage/..."},
 }
 

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -27,6 +26,8 @@ import (
 	sqliteplugin "go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
 	schema "go.temporal.io/server/schema/sqlite"
 	"go.temporal.io/server/temporal"
+
+	"github.com/weft-go/weft/internal/freeport"
 )
 
 const (
@@ -208,8 +209,8 @@ func temporalServices(dir string) (services map[string]config.Service, front int
 	for _, name := range []string{"frontend", "history", "matching", "worker"} {
 		var rpc config.RPC
 		rpc.BindOnLocalHost = true
-		if rpc.GRPCPort, err = freePort(); err == nil {
-			rpc.MembershipPort, err = freePort()
+		if rpc.GRPCPort, err = freeport.Find(); err == nil {
+			rpc.MembershipPort, err = freeport.Find()
 		}
 		if err != nil {
 			return nil, 0, err
@@ -221,13 +222,4 @@ func temporalServices(dir string) (services map[string]config.Service, front int
 		err = os.WriteFile(file, data, 0o600)
 	}
 	return services, services["frontend"].RPC.GRPCPort, err
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", temporalHost+":0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/client"
+	"github.com/weft-go/weft/internal/freeport"
 	"github.com/weft-go/weft/internal/pgtest"
 )
 
@@ -69,12 +69,9 @@ func newServer(ctx context.Context, o options) (s *server, err error) {
 	if err := os.WriteFile(s.keys(), []byte(keys), 0o600); err != nil {
 		return s, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free, which stays the same
-	if err != nil {
-		return s, err
-	}
-	s.address = l.Addr().String()
-	return s, l.Close()
+	port, err := freeport.Find() // which stays the same
+	s.address = freeport.Address(port)
+	return s, err
 }
 
 func (s *server) keys() string { return filepath.Join(s.dir, "keys.json") }

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -24,6 +23,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weft-go/weft/internal/freeport"
 )
 
 // Options configure a cluster. The zero value is a cluster of one member.
@@ -207,12 +208,8 @@ func build() (string, error) {
 }
 
 func free() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	port, err := freeport.Find()
+	return freeport.Address(port), err
 }
 
 // obey runs orders on one OS thread, because a member is killed when the thread that started it

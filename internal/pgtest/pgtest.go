@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -25,6 +24,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weft-go/weft/internal/freeport"
 )
 
 // A Server is a PostgreSQL cluster in a temporary directory.
@@ -180,7 +181,7 @@ func startServer(settings []string) (_ *Server, err error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
-	if s.port, err = freePort(); err != nil {
+	if s.port, err = freeport.Find(); err != nil {
 		return nil, err
 	}
 	return s, s.run()
@@ -276,7 +277,7 @@ func (s *Server) Restart(settings ...string) error {
 }
 
 // Addr returns the address at which the server listens.
-func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+func (s *Server) Addr() string { return freeport.Address(s.port) }
 
 // URL returns the address of a database.
 func (s *Server) URL(database string) string {
@@ -346,15 +347,6 @@ func unprivileged() (*syscall.SysProcAttr, int, error) {
 		return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, int(uid), nil
 	}
 	return nil, 0, errors.New("there is no user named postgres or nobody to run PostgreSQL as")
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // Data returns the data directory of the cluster.
@@ -430,7 +422,7 @@ func (s *Server) Copy(t testing.TB) (start func() *Server) {
 	check(os.Remove(filepath.Join(image.Data(), "postmaster.pid"))) // it names a process that is running
 	return func() *Server {
 		t.Helper()
-		image.port, err = freePort()
+		image.port, err = freeport.Find()
 		check(err)
 		check(image.run())
 		return image
