@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 )
 
 // A task is what one process measures.
@@ -17,6 +18,7 @@ type task struct {
 	Profile               string // beginning of the names of profiles; "": none
 	Dir, URL              string
 	Size                  Size
+	Patience              time.Duration
 	Share                 *share // nil: the workload
 }
 

@@ -15,7 +15,7 @@ import (
 
 // continued measures a workflow that continues as new: against one that does not, and whether it
 // takes more of anything the longer it goes on.
-var continued = &Workload{Name: "w11", Title: "W11: one workflow of many activities in sequence, which continues as new after every 500", Stores: []string{"sqlite", "bolt", "pebble", "postgres"}, Parts: only(lives)}
+var continued = &Workload{Name: "w11", Title: "W11: one workflow of many activities in sequence, which continues as new after every 500", Stores: []string{"sqlite", "bolt", "pebble", "postgres"}, Parts: only(lives), Patience: time.Hour}
 
 // lifeSteps is how many activities a life has.
 const lifeSteps = 500

@@ -199,8 +199,8 @@ func (p *plan) build(ctx context.Context, turns []turn) error {
 	return nil
 }
 
-// patience is how long a part of a workload may take. What takes longer is
-// given up, and missing in the table.
+// patience is how long a part of a workload may take that says nothing else. What takes
+// longer is given up, and missing in the table.
 const patience = 3 * time.Minute
 
 // measure measures one job, each part in a process of its own. That a job fails
@@ -212,7 +212,7 @@ func (p *plan) measure(ctx context.Context, round int, j job, add func(value)) e
 		return err
 	}
 	defer os.RemoveAll(dir)
-	t := task{Peer: j.peer.Name, Store: j.store.Name, Workload: j.workload.Name, Volatile: j.store.Volatile, Dir: dir, Size: p.size}
+	t := task{Peer: j.peer.Name, Store: j.store.Name, Workload: j.workload.Name, Volatile: j.store.Volatile, Dir: dir, Size: p.size, Patience: cmp.Or(j.workload.Patience, patience)}
 	if j.store.Name == "postgres" {
 		var drop func()
 		if t.URL, drop, err = p.server.database(ctx); err != nil {
@@ -250,7 +250,7 @@ func (p *plan) measure(ctx context.Context, round int, j job, add func(value)) e
 
 // process measures a task in a process of its own.
 func (p *plan) process(ctx context.Context, t task, tag string, add func(Sample)) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, t.Patience)
 	defer cancel()
 	self, err := os.Executable()
 	if err != nil {
@@ -265,7 +265,7 @@ func (p *plan) process(ctx context.Context, t task, tag string, add func(Sample)
 	c.Stdout, c.Stderr = &out, io.MultiWriter(os.Stderr, &complaints)
 	if err := c.Run(); err != nil {
 		if ctx.Err() != nil {
-			return fmt.Errorf("not done within %v", patience)
+			return fmt.Errorf("not done within %v", t.Patience)
 		}
 		return fmt.Errorf("%w: %s", err, lastLine(complaints.String()))
 	}

@@ -42,14 +42,23 @@ func schedules(ctx context.Context, c *Child) error {
 	defer inner.Close()
 	s := &readCounter{Storage: inner}
 	n := c.Listed / 10 // 10,000
-	quick := &engine.Workflow[string, string]{Name: "quick", Func: func(*engine.Run, string) (string, error) { return "", nil }}
+	var executed atomic.Int64
+	quick := &engine.Workflow[string, string]{Name: "quick", Func: func(*engine.Run, string) (string, error) {
+		executed.Add(1)
+		return "", nil
+	}}
 	by := engine.Actor{Name: "benchmarks", Reason: "to measure"}
 	e, err := engine.New(engine.Config{Storage: s, Workflows: []engine.Definition{quick}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
 	defer e.Close()
+	// completed waits until so many workflows have completed. It asks the store once they were executed,
+	// since counting them costs much.
 	completed := func(want int) error {
+		if err := until(ctx, func() bool { return executed.Load() >= int64(want) }); err != nil {
+			return err
+		}
 		for {
 			got, _, err := e.Count(ctx, engine.Filter{Workflow: "quick", Status: checkpoint.StatusCompleted}, want)
 			if err != nil || got >= want {
@@ -73,6 +82,11 @@ func schedules(ctx context.Context, c *Child) error {
 			c.report("idle reads/s, "+what, float64(s.reads.Load()-before)/c.Idle.Seconds())
 			return nil
 		})
+	}
+	// An engine looks more often for a while after another one has left. So another one leaves before
+	// either measurement.
+	if err := idle("first engine"); err != nil {
+		return err
 	}
 	if err := idle("no schedules"); err != nil {
 		return err
@@ -99,14 +113,15 @@ func schedules(ctx context.Context, c *Child) error {
 	}); err != nil {
 		return err
 	}
-	// Each has one time, which passes before an engine runs.
-	if err := put("due", func(s *engine.Schedule) {
-		s.Every = time.Second
-		s.Until = time.Now().Truncate(time.Second).Add(2 * time.Second)
-	}); err != nil {
+	// All times of each pass before an engine runs, and the last one of them is started.
+	last := time.Now().Truncate(time.Second).Add(2*time.Second + time.Duration(n)*2*time.Millisecond)
+	if err := put("due", func(s *engine.Schedule) { s.Every, s.Until = time.Second, last }); err != nil {
 		return err
 	}
-	time.Sleep(3 * time.Second)
+	if late := time.Since(last); late > -time.Second {
+		return fmt.Errorf("the schedules were put %v after their last time but one: some have none", late+time.Second)
+	}
+	time.Sleep(time.Until(last) + time.Second)
 	return whileRunning(ctx, e, func() error {
 		began := time.Now()
 		if err := completed(2 * n); err != nil {

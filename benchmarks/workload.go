@@ -18,6 +18,8 @@ type Workload struct {
 	Title  string
 	Stores []string // on which it means something; nil: all
 	Parts  []func(ctx context.Context, c *Child) error
+
+	Patience time.Duration // how long a part may take; 0: patience
 }
 
 // A Size says how much of a workload is done.
