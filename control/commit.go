@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -193,8 +194,14 @@ type sealed struct {
 // seal returns an answer as the ledger keeps it, and its JSON.
 func (c *call) seal(a answer) (s sealed, kept json.RawMessage, err error) {
 	s = sealed{Status: a.code(), Location: a.header.Get("Location"), RunID: c.note.runID}
-	if s.Body, err = a.json(); err != nil {
+	body, err := a.json()
+	if err != nil {
 		return s, nil, err
+	}
+	if body != nil {
+		var b bytes.Buffer
+		json.HTMLEscape(&b, body) // as the ledger does: the first answer has the bytes of its repetitions
+		s.Body = b.Bytes()
 	}
 	kept, err = json.Marshal(s)
 	if err == nil && len(kept) > c.mostSealed() {
