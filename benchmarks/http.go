@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,8 +21,9 @@ import (
 	"github.com/weft-go/weft/signal"
 )
 
-// overHTTP measures the control plane beside direct calls of the same engine, in turn. Nothing is executed: a start and a
-// signal are one commit each.
+// overHTTP measures the control plane beside direct calls of the same engine, in turn. The engine runs, so that the plane
+// finds one that has the workflow. It does not serve the queue in which the runs wait. So nothing is executed: a start and
+// a signal are one commit each.
 var overHTTP = &Workload{Name: "h1", Title: "H1: requests over 64 connections, beside 64 direct callers", Stores: []string{"sqlite", "bolt", "pebble", "postgres"}, Parts: only(plane)}
 
 const connections = 64
@@ -33,7 +35,10 @@ func plane(ctx context.Context, c *Child) (err error) {
 	}
 	defer s.Close()
 	none := slog.New(slog.DiscardHandler)
-	workflow := &engine.Workflow[json.RawMessage, string]{Name: "w", Func: func(*engine.Run, json.RawMessage) (string, error) { return "", nil }}
+	workflow := &engine.Workflow[json.RawMessage, string]{
+		Name: "w", Defaults: engine.StartOptions{Queue: "not served"},
+		Func: func(*engine.Run, json.RawMessage) (string, error) { return "", errors.New("the workflow was executed") },
+	}
 	e, err := engine.New(engine.Config{Storage: s, Workflows: []engine.Definition{workflow}, Logger: none})
 	if err != nil {
 		return err
@@ -85,61 +90,69 @@ func plane(ctx context.Context, c *Child) (err error) {
 		}
 	}
 
-	for _, m := range []struct {
-		name         string
-		direct, http func(i int) error
-	}{
-		{
-			"creates",
-			func(int) error {
-				_, err := e.StartWorkflow(ctx, &engine.StartRequest{Workflow: "w", ID: uuid.NewString(), Input: json.RawMessage(input)})
-				return err
-			},
-			func(int) error {
-				return do("POST", "/v1/runs", uuid.NewString(), `{"workflowName":"w","input":`+input+`}`, http.StatusCreated)
-			},
-		},
-		{
-			"signals",
-			func(i int) error {
-				id := uuid.NewString()
-				_, err := e.SendSignal(ctx, signal.Message{WorkflowID: target(i), Name: "paid", ID: &id, Payload: json.RawMessage(input)})
-				return err
-			},
-			func(i int) error {
-				return do("POST", "/v1/runs/"+target(i)+"/signals/paid", "", `{"signalId":"`+uuid.NewString()+`","payload":`+input+`}`, http.StatusOK)
-			},
-		},
-		{
-			"gets",
-			func(i int) error { _, err := e.Payloads(ctx, target(i)); return err },
-			func(i int) error { return do("GET", "/v1/runs/"+target(i), "", "", http.StatusOK) },
-		},
-	} {
-		if _, _, err := rateOf(ctx, c.Warm, m.http); err != nil {
+	return whileRunning(ctx, e, func() error {
+		if err := until(ctx, func() bool {
+			engines, err := e.Engines(ctx)
+			return err == nil && slices.ContainsFunc(engines, func(i engine.EngineInfo) bool { return i.Alive })
+		}); err != nil {
 			return err
 		}
-		var direct, over []float64
-		var took []time.Duration
-		for range 4 {
-			rate, _, err := rateOf(ctx, c.Load/4, m.direct)
-			if err != nil {
+		for _, m := range []struct {
+			name         string
+			direct, http func(i int) error
+		}{
+			{
+				"creates",
+				func(int) error {
+					_, err := e.StartWorkflow(ctx, &engine.StartRequest{Workflow: "w", ID: uuid.NewString(), Input: json.RawMessage(input)})
+					return err
+				},
+				func(int) error {
+					return do("POST", "/v1/runs", uuid.NewString(), `{"workflowName":"w","input":`+input+`}`, http.StatusCreated)
+				},
+			},
+			{
+				"signals",
+				func(i int) error {
+					id := uuid.NewString()
+					_, err := e.SendSignal(ctx, signal.Message{WorkflowID: target(i), Name: "paid", ID: &id, Payload: json.RawMessage(input)})
+					return err
+				},
+				func(i int) error {
+					return do("POST", "/v1/runs/"+target(i)+"/signals/paid", "", `{"signalId":"`+uuid.NewString()+`","payload":`+input+`}`, http.StatusOK)
+				},
+			},
+			{
+				"gets",
+				func(i int) error { _, err := e.Payloads(ctx, target(i)); return err },
+				func(i int) error { return do("GET", "/v1/runs/"+target(i), "", "", http.StatusOK) },
+			},
+		} {
+			if _, _, err := rateOf(ctx, c.Warm, m.http); err != nil {
 				return err
 			}
-			direct = append(direct, rate)
-			rate, times, err := rateOf(ctx, c.Load/4, m.http)
-			if err != nil {
-				return err
+			var direct, over []float64
+			var took []time.Duration
+			for range 4 {
+				rate, _, err := rateOf(ctx, c.Load/4, m.direct)
+				if err != nil {
+					return err
+				}
+				direct = append(direct, rate)
+				rate, times, err := rateOf(ctx, c.Load/4, m.http)
+				if err != nil {
+					return err
+				}
+				over, took = append(over, rate), append(took, times...)
 			}
-			over, took = append(over, rate), append(took, times...)
+			slices.Sort(took)
+			c.report(m.name+"/s, direct", median(direct))
+			c.report(m.name+"/s, over HTTP", median(over))
+			c.report(m.name+", over HTTP of direct", median(over)/median(direct))
+			c.report(m.name+" over HTTP, p99, ms", float64(took[len(took)*99/100].Microseconds())/1000)
 		}
-		slices.Sort(took)
-		c.report(m.name+"/s, direct", median(direct))
-		c.report(m.name+"/s, over HTTP", median(over))
-		c.report(m.name+", over HTTP of direct", median(over)/median(direct))
-		c.report(m.name+" over HTTP, p99, ms", float64(took[len(took)*99/100].Microseconds())/1000)
-	}
-	return nil
+		return nil
+	})
 }
 
 // rateOf calls f from 64 goroutines until the time is over, each with its number. It returns the calls a second,

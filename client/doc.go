@@ -8,7 +8,8 @@
 //	_, err = approved.Send(ctx, c, "order-42", by, &signal.Options{ID: "evt_1"})
 //	receipt, err := order.Result(ctx)
 //
-// The other methods are for tools: lists, events, deployments, keys, the audit trail.
+// The other methods are for tools: lists, events, deployments, keys, the audit trail. [Client.Follow] yields the events of
+// a run as they happen.
 //
 // # Retries
 //

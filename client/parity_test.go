@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -428,6 +430,102 @@ func TestLostAnswers(t *testing.T) {
 			t.Errorf("%d answers were lost", lossy.lost)
 		}
 	})
+}
+
+// Follow over a real control plane yields what the history has: each event once, in its order, until the end, however
+// often the connection is cut.
+func TestFollow(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		eng, _ := served(t, s, control.Config{})
+		const secret = "weft_sk_abcdefghijklmnopqrstuvwxyz"
+		p, err := control.New(control.Config{Engine: eng, Keys: []control.Key{{ID: "cut", Secret: secret, Scopes: []string{"admin"}}}, RateLimit: 1_000_000, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := httptest.NewServer(p)
+		defer func() { p.Close(); server.Close() }()
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		defer transport.CloseIdleConnections()
+		cutting := &cutter{RoundTripper: transport}
+		c, err := client.New(server.URL, secret, &client.Options{Transport: cutting})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := t.Context()
+		if _, err := moving.Start(ctx, eng, "run-1", cart{}); err != nil {
+			t.Fatal(err)
+		}
+		moves := 0
+		var got []string
+		for e, err := range c.Follow(ctx, "run-1", "") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, e.EventID)
+			switch { // each event that the workflow waits for comes while it is followed
+			case e.Kind != "parked" && e.Kind != "answered" && len(got) > 1:
+			case moves < 5:
+				moves++
+				if _, err := move.Call(ctx, eng, "run-1", fmt.Sprint("place ", moves), nil); err != nil {
+					t.Fatal(err)
+				}
+			case moves == 5:
+				moves++
+				if _, err := shipped.Send(ctx, eng, "run-1", "done", nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		var want []string
+		for r := (weft.PageRequest{Ascending: true}); ; {
+			page, err := eng.Events(ctx, "run-1", r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range page.Data {
+				want = append(want, e.ID)
+			}
+			if r.Cursor = page.Next; !page.HasMore {
+				break
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-history +followed)\n%s", diff)
+		}
+		if cutting.cuts.Load() < 3 {
+			t.Errorf("the connection was cut %d times", cutting.cuts.Load())
+		}
+	})
+}
+
+// A cutter is a transport that ends each answer after 1,000 bytes.
+type cutter struct {
+	http.RoundTripper
+	cuts atomic.Int32
+}
+
+func (x *cutter) RoundTrip(q *http.Request) (*http.Response, error) {
+	a, err := x.RoundTripper.RoundTrip(q)
+	if err == nil {
+		a.Body = &cutBody{ReadCloser: a.Body, of: x, left: 1000}
+	}
+	return a, err
+}
+
+type cutBody struct {
+	io.ReadCloser
+	of   *cutter
+	left int
+}
+
+func (b *cutBody) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		b.of.cuts.Add(1)
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
 }
 
 // A loser is a transport that loses the first answer to each request.

@@ -56,8 +56,8 @@ type reply struct {
 // call sends r until an attempt is answered for good, and decodes the answer into out, a pointer or
 // nil.
 func (c *Client) call(ctx context.Context, r *request, out any) (reply, error) {
-	if r.path == "" {
-		return reply{}, fmt.Errorf("%w: %s: an id or a name is empty, or is \".\" or \"..\"", weft.ErrInvalid, r.what)
+	if err := r.check(); err != nil {
+		return reply{}, err
 	}
 	body, contentType, err := r.encode()
 	if err != nil {
@@ -85,10 +85,24 @@ func (c *Client) call(ctx context.Context, r *request, out any) (reply, error) {
 			return reply{}, failed
 		}
 		pause := o.pause(failures, c.random)
-		if end, ok := ctx.Deadline(); ok && time.Until(end) < pause || !backoff.Sleep(ctx, pause) {
+		if !fits(ctx, pause) || !backoff.Sleep(ctx, pause) {
 			return reply{}, c.interrupted(ctx, r, "the next attempt, after "+failed.answer(), unknown, failed)
 		}
 	}
+}
+
+// check returns an error unless the request has a path.
+func (r *request) check() error {
+	if r.path == "" {
+		return fmt.Errorf("%w: %s: an id or a name is empty, or is \".\" or \"..\"", weft.ErrInvalid, r.what)
+	}
+	return nil
+}
+
+// fits reports whether a pause is over before the deadline of ctx.
+func fits(ctx context.Context, pause time.Duration) bool {
+	end, ok := ctx.Deadline()
+	return !ok || time.Until(end) >= pause
 }
 
 // try makes one attempt. If it has failed, try returns how, and the error of the call in case there is
@@ -98,17 +112,45 @@ func (c *Client) try(ctx context.Context, r *request, body []byte, contentType, 
 	defer cancel()
 	answered, err := c.send(ctx, r, body, contentType, key)
 	if err != nil {
-		return reply{}, outcome{err: err}, &Error{Code: CodeNoAnswer, Message: c.cause(err), Retry: "same-key", call: r.what, err: err}
+		return reply{}, outcome{err: err}, c.noAnswer(r, err)
 	}
 	if answered.status >= 200 && answered.status < 300 {
 		return answered, outcome{}, nil
 	}
-	failed := errorOf(r, answered, time.Now())
-	return reply{}, outcome{status: failed.Status, retry: failed.Retry, retryAfter: failed.RetryAfter, code: failed.Code}, failed
+	o, failed := outcomeOf(r, answered)
+	return reply{}, o, failed
+}
+
+// outcomeOf returns how an attempt has failed that was answered.
+func outcomeOf(r *request, a reply) (outcome, *Error) {
+	failed := errorOf(r, a, time.Now())
+	return outcome{status: failed.Status, retry: failed.Retry, retryAfter: failed.RetryAfter, code: failed.Code}, failed
+}
+
+// noAnswer is the error of an attempt that was not answered.
+func (c *Client) noAnswer(r *request, err error) *Error {
+	return &Error{Code: CodeNoAnswer, Message: c.cause(err), Retry: "same-key", call: r.what, err: err}
 }
 
 // send sends a request and reads the whole answer.
 func (c *Client) send(ctx context.Context, r *request, body []byte, contentType, key string) (reply, error) {
+	header := http.Header{"Accept": {"application/json, application/problem+json"}}
+	if contentType != "" {
+		header.Set("Content-Type", contentType)
+	}
+	if key != "" {
+		header.Set("Idempotency-Key", quoted(key))
+	}
+	a, err := c.open(ctx, r, body, header)
+	if err != nil {
+		return reply{}, err
+	}
+	defer a.Body.Close()
+	return readReply(a)
+}
+
+// open sends a request and returns the answer, whose Body the caller closes.
+func (c *Client) open(ctx context.Context, r *request, body []byte, header http.Header) (*http.Response, error) {
 	target := c.base + r.path
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
@@ -119,22 +161,16 @@ func (c *Client) send(ctx context.Context, r *request, body []byte, contentType,
 	}
 	q, err := http.NewRequestWithContext(ctx, r.method, target, reader)
 	if err != nil {
-		return reply{}, err
+		return nil, err
 	}
-	c.authorize(q.Header)
-	q.Header.Set("User-Agent", "weft-client")
-	q.Header.Set("Accept", "application/json, application/problem+json")
-	if contentType != "" {
-		q.Header.Set("Content-Type", contentType)
-	}
-	if key != "" {
-		q.Header.Set("Idempotency-Key", quoted(key))
-	}
-	a, err := c.http.Do(q)
-	if err != nil {
-		return reply{}, err
-	}
-	defer a.Body.Close()
+	q.Header = header
+	c.authorize(header)
+	header.Set("User-Agent", "weft-client")
+	return c.http.Do(q)
+}
+
+// readReply reads the whole answer.
+func readReply(a *http.Response) (reply, error) {
 	data, err := io.ReadAll(io.LimitReader(a.Body, mostBody+1))
 	if err != nil {
 		return reply{}, err

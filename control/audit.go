@@ -99,6 +99,9 @@ func (c *call) audit(ctx context.Context, status int, code string) {
 
 // short cuts a text, and takes out what would break a line of a log.
 func short(s string) string {
+	if len(s) <= maxAuditText && plain(s) {
+		return s
+	}
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '
@@ -113,6 +116,16 @@ func short(s string) string {
 		n--
 	}
 	return s[:n]
+}
+
+// plain reports whether s is ASCII without control characters.
+func plain(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
 }
 
 func newULID(at time.Time) string {

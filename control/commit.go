@@ -1,9 +1,11 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -135,19 +137,21 @@ func (c *call) staged(ctx context.Context, tx *stage.Tx, apply func(ctx context.
 	if err != nil {
 		return answer{}, err
 	}
-	var failed error // of apply: the ledger wraps it
-	effect := &idempotency.Effect[json.RawMessage, sealed]{
+	var (
+		s      sealed
+		failed error // of apply: the ledger wraps it
+	)
+	effect := &idempotency.Effect[json.RawMessage, json.RawMessage]{
 		Name: keyedAction, OnAbandoned: idempotency.TakeOver, Wait: -1, Retention: c.config.IdempotencyTTL,
-		Run: func(ctx context.Context, _ json.RawMessage) (sealed, error) {
+		Run: func(ctx context.Context, _ json.RawMessage) (kept json.RawMessage, err error) {
 			a, err := apply(ctx, tx)
 			if err == nil {
-				var s sealed
-				if s, err = c.seal(a); err == nil {
-					return s, nil
+				if s, kept, err = c.seal(a); err == nil {
+					return kept, nil
 				}
 			}
 			failed = err
-			return sealed{}, activity.NoEffect(err)
+			return nil, activity.NoEffect(err)
 		},
 	}
 	r, err := effect.Do(ctx, c.ledger.In(tx), c.ledgerKey(), request)
@@ -159,9 +163,12 @@ func (c *call) staged(ctx context.Context, tx *stage.Tx, apply func(ctx context.
 	}
 	c.note.deduped = r.Decision == idempotency.DecidedDuplicate
 	if c.note.deduped {
-		c.note.runID = r.Result.RunID
+		if err := json.Unmarshal(r.Result, &s); err != nil {
+			return answer{}, fmt.Errorf("%w: the answer that was kept: %w", storage.ErrCorrupt, err)
+		}
+		c.note.runID = s.RunID
 	}
-	return r.Result.answer(c.note.deduped), nil
+	return s.answer(c.note.deduped), nil
 }
 
 // fingerprint is what requests with one key must have in common: the operation, and its parameters as
@@ -184,18 +191,23 @@ type sealed struct {
 	RunID    string          `json:"runId,omitempty"`
 }
 
-func (c *call) seal(a answer) (sealed, error) {
-	s := sealed{Status: a.code(), Location: a.header.Get("Location"), RunID: c.note.runID}
+// seal returns an answer as the ledger keeps it, and its JSON.
+func (c *call) seal(a answer) (s sealed, kept json.RawMessage, err error) {
+	s = sealed{Status: a.code(), Location: a.header.Get("Location"), RunID: c.note.runID}
 	body, err := a.json()
-	s.Body = body
 	if err != nil {
-		return s, err
+		return s, nil, err
 	}
-	kept, err := json.Marshal(s)
+	if body != nil {
+		var b bytes.Buffer
+		json.HTMLEscape(&b, body) // as the ledger does: the first answer has the bytes of its repetitions
+		s.Body = b.Bytes()
+	}
+	kept, err = json.Marshal(s)
 	if err == nil && len(kept) > c.mostSealed() {
 		err = newProblem(http.StatusRequestEntityTooLarge, "too_large", "The answer is too large to be kept under an idempotency key. Nothing was changed.")
 	}
-	return s, err
+	return s, kept, err
 }
 
 // mostSealed is how large an answer may be that the ledger keeps, in bytes of JSON.

@@ -127,6 +127,9 @@ func (o *operation) gather(path map[string]string, query url.Values, body []byte
 		if jsontext.Value(body).Kind() != jsontext.KindBeginObject {
 			return nil, []issue{{"", "must be an object"}}
 		}
+		if len(path) == 0 && len(query) == 0 && !slices.ContainsFunc(o.do.fields, func(f field) bool { return f.in != "body" }) {
+			return body, nil // nothing to add, and read refuses what is unknown
+		}
 		if err := jsonv2.Unmarshal(body, &all); err != nil {
 			return nil, []issue{{"", syntaxProblem(err).Error()}}
 		}

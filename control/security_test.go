@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -114,6 +115,44 @@ func TestARefusedBodyIsNotWaitedFor(t *testing.T) {
 			c.Close()
 		}
 	})
+}
+
+// After a refusal the connection ends within a second, also if a part of the body was read: a client that stays
+// silent then holds nothing.
+func TestARefusedConnectionEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		sent   string
+		status int
+	}{
+		"a body that does not come":  {"Content-Length: 100\r\n\r\n{", 408},
+		"chunks that are too large":  {"Transfer-Encoding: chunked\r\n\r\n100001\r\n{" + strings.Repeat(" ", 1<<20) + "\r\n", 413},
+		"a length that is too large": {"Content-Length: 1048577\r\n\r\n{", 413},
+		"another encoding":           {"Content-Encoding: gzip\r\nContent-Length: 100\r\n\r\n{", 415},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				conn := piped(t, planeOn(t, new(memory.Store))).dial()
+				var writing sync.WaitGroup
+				defer writing.Wait()
+				defer conn.Close()
+				writing.Go(func() {
+					fmt.Fprintf(conn, "POST /v1/keys HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n%s", adminSecret, c.sent)
+				})
+				r := bufio.NewReader(conn)
+				a, err := http.ReadResponse(r, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if a.StatusCode != c.status {
+					t.Errorf("got %d, want %d", a.StatusCode, c.status)
+				}
+				conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+				if _, err := io.Copy(io.Discard, r); errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Error("the connection stays open after the refusal")
+				}
+			})
+		})
+	}
 }
 
 // Close ends an upload and a download whose client is slow.

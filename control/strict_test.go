@@ -155,6 +155,19 @@ func TestGather(t *testing.T) {
 			t.Errorf("%s %s: got %s, %q, want %s, %q", c.query, c.body, raw, got, c.raw, c.problem)
 		}
 	}
+	if _, issues := o.gather(nil, nil, []byte(`{"wait":3}`)); len(issues) != 1 || issues[0] != (issue{"/wait", "is unknown"}) {
+		t.Errorf("a parameter of the query in the body: got %v", issues)
+	}
+	// Nothing is added to a body that has all the parameters: decoding it refuses what is unknown.
+	o = &operation{do: act[createParams](nil)}
+	const body = `{ "workflowName":"w", "a":1 }`
+	raw, issues := o.gather(nil, nil, []byte(body))
+	if string(raw) != body || len(issues) > 0 {
+		t.Errorf("got %s, %v, want the body", raw, issues)
+	}
+	if _, issues := o.do.read(raw); len(issues) != 1 || issues[0] != (issue{"/a", "is unknown"}) {
+		t.Errorf("an unknown member: got %v", issues)
+	}
 }
 
 // What checkJSON accepts is JSON for encoding/json too, and what a decoder of the body makes of it does not

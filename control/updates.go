@@ -11,7 +11,6 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
@@ -113,8 +112,9 @@ func (c *call) admitWithStart(ctx context.Context, p *updateParams, r engine.Upd
 
 // awaitUpdate calls an update and returns its answer, or pending if there is none when waiting ends.
 func (c *call) awaitUpdate(ctx, waiting context.Context, p *updateParams, r *engine.UpdateRequest, pending answer) (answer, error) {
-	id, updateID := r.WorkflowID, *r.ID
-	err := c.engine.CallUpdate(waiting, r, nil)
+	updateID := *r.ID
+	var stored weft.Encoded
+	err := c.engine.CallUpdate(waiting, r, &stored)
 	interrupted, isInterrupted := errors.AsType[*weft.InterruptedError](err)
 	switch {
 	case isInterrupted && interrupted.Last == nil && waiting.Err() != nil:
@@ -122,20 +122,9 @@ func (c *call) awaitUpdate(ctx, waiting context.Context, p *updateParams, r *eng
 	case err != nil:
 		return answer{}, c.updateProblem(p, updateID, err)
 	}
-	wf, err := c.record(ctx, id)
-	if err != nil {
-		return answer{}, err
-	}
-	a, err := acceptance.ReadAnswer(ctx, c.store, id, wf.Generation, updateID)
-	if err != nil {
-		return answer{}, err
-	}
-	if a == nil {
-		return answer{}, errNoRun() // it was purged since
-	}
 	result := json.RawMessage("null")
-	if a.Data != nil {
-		result = jsonOf(a.Codec, a.Data)
+	if stored.Data != nil {
+		result = jsonOf(stored.Codec, stored.Data)
 	}
 	return answer{body: wire.UpdateAnswer{RunID: p.RunID, UpdateName: p.Name, UpdateID: updateID, Result: result}}, nil
 }

@@ -114,8 +114,8 @@ func (u *Update[In, Out]) call(ctx context.Context, c Client, r *UpdateRequest, 
 	return out, nil
 }
 
-// CallUpdate calls the update that r describes, and decodes the answer into result, a pointer or nil.
-// See Update.Call.
+// CallUpdate calls the update that r describes, and decodes the answer into result, a pointer or nil. A *weft.Encoded
+// gets the answer as it is stored, for a transport. See Update.Call.
 func (e *Engine) CallUpdate(ctx context.Context, r *UpdateRequest, result any) error {
 	return e.intake.CallUpdate(ctx, r, result)
 }

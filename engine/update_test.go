@@ -97,6 +97,13 @@ func TestUpdate(t *testing.T) {
 		add(t, other, "o", "1", 5, 5)
 		add(t, other, "o", "2", 7, 12)
 		add(t, p, "o", "2", 7, 12)
+		for i, c := range []engine.Client{p, other, p, other} { // a transport gets the answer as it is stored
+			var stored engine.Encoded
+			update := fmt.Sprint("stored ", i/2)
+			if err := c.CallUpdate(ctx, &engine.UpdateRequest{WorkflowID: "o", Update: increase.Name, ID: &update, Input: 0}, &stored); err != nil || stored.Codec != "json" || string(stored.Data) != "12" {
+				t.Errorf("update %s: %q, %v", update, stored, err)
+			}
+		}
 
 		var all sync.WaitGroup
 		for i := range 6 {
@@ -142,8 +149,8 @@ func TestUpdate(t *testing.T) {
 			t.Errorf("the sum is %s, want 126", got)
 		}
 		cs := historyOf(t, p.Engine, "o")
-		if a, b := count(cs, checkpoint.KindAccepted), count(cs, checkpoint.KindAnswered); a != 5 || b != 5 {
-			t.Errorf("%d acceptances and %d answers, want 5", a, b)
+		if a, b := count(cs, checkpoint.KindAccepted), count(cs, checkpoint.KindAnswered); a != 7 || b != 7 {
+			t.Errorf("%d acceptances and %d answers, want 7", a, b)
 		}
 		var exported bytes.Buffer
 		if err := p.Export(ctx, "o", &exported); err != nil {

@@ -15,33 +15,29 @@ type history struct {
 
 func (h *history) Run(e *env) error {
 	return e.reading(func(c *client) error {
-		_, err := e.printEvents(c, h.ID, 0)
-		return err
+		for p, err := range c.History(e, h.ID) {
+			if err != nil {
+				return err
+			}
+			for _, ev := range p.Events {
+				if err := e.printEvent("", p, ev); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	})
 }
 
-// printEvents prints the events of the checkpoints after a number, and returns the last number.
-func (e *env) printEvents(c *client, id string, after uint64) (uint64, error) {
-	for p, err := range c.History(e, id) {
-		if err != nil {
-			return after, err
-		}
-		if p.Number <= after {
-			continue
-		}
-		after = p.Number
-		for _, ev := range p.Events {
-			if e.JSON {
-				err = printJSON(e.out, eventOf(p, ev))
-			} else {
-				_, err = fmt.Fprintln(e.out, eventLine(p, ev))
-			}
-			if err != nil {
-				return after, err
-			}
-		}
+// printEvent prints an event of a checkpoint. Its id may be "".
+func (e *env) printEvent(id string, p checkpoint.Checkpoint, ev checkpoint.Event) error {
+	if e.JSON {
+		j := eventOf(p, ev)
+		j.ID = id
+		return printJSON(e.out, j)
 	}
-	return after, nil
+	_, err := fmt.Fprintln(e.out, eventLine(p, ev))
+	return err
 }
 
 // eventLine returns an event for a reader: time, number of the checkpoint, operation, and what

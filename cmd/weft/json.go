@@ -102,6 +102,7 @@ type payloadJSON struct {
 }
 
 type eventJSON struct {
+	ID         string    `json:"id,omitempty"`
 	Checkpoint uint64    `json:"checkpoint"`
 	Time       time.Time `json:"time,omitzero"`
 	Kind       string    `json:"kind"`

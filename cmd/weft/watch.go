@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -22,16 +23,14 @@ func (w *watch) Run(e *env) error {
 	return e.reading(func(c *client) error { return w.follow(e, c) })
 }
 
-// follow describes the workflow before it reads its history, so that the history is complete
-// if the workflow has ended.
+// follow describes the workflow before it reads the events, so that they are complete if the workflow has ended.
 func (w *watch) follow(e *env, c *client) error {
-	var printed uint64
+	var last string // the id of the event that was printed last
 	var waiting []string
 	for {
-		began := time.Now()
 		i, err := c.Describe(e, w.ID)
 		if err == nil {
-			printed, err = e.printEvents(c, w.ID, printed)
+			last, err = w.printNew(e, c, last)
 		}
 		if err != nil {
 			return err
@@ -48,12 +47,35 @@ func (w *watch) follow(e *env, c *client) error {
 		if i.Status.Terminal() {
 			return w.ended(e, c, i)
 		}
-		pause := time.NewTimer(max(w.Interval, 10*time.Since(began))) // a long history is read less often
+		pause := time.NewTimer(w.Interval)
 		select {
 		case <-pause.C:
 		case <-e.Done():
 			pause.Stop()
 			return fmt.Errorf("workflow %q is %s and goes on: %w", w.ID, i.Status, context.Cause(e))
+		}
+	}
+}
+
+// printNew prints the events behind the one whose id is last, and returns the id of the last one that it printed. If the
+// workflow has continued as new, it goes on with the present life.
+func (w *watch) printNew(e *env, c *client, last string) (string, error) {
+	for r := (weft.PageRequest{Limit: 1000, Cursor: last, Ascending: true}); ; {
+		page, err := c.Events(e, w.ID, r)
+		if _, gone := errors.AsType[*weft.EventsGoneError](err); gone && r.Cursor != "" {
+			r.Cursor = ""
+			continue
+		}
+		if err != nil {
+			return r.Cursor, err
+		}
+		for _, ev := range page.Data {
+			if err := e.printEvent(ev.ID, checkpoint.Checkpoint{Number: ev.Checkpoint, Time: ev.Time}, ev.Event); err != nil {
+				return r.Cursor, err
+			}
+		}
+		if r.Cursor = page.Next; !page.HasMore {
+			return r.Cursor, nil
 		}
 	}
 }

@@ -650,6 +650,16 @@ func TestWatch(t *testing.T) {
 		if err := cmd.Wait(); err != nil || !strings.HasSuffix(out.String(), "result: \"paid, approved by bob\"\n") {
 			t.Errorf("%v: %s%s", err, out.String(), notes.String())
 		}
+		// Each event once, as in the history.
+		var watched strings.Builder
+		for line := range strings.Lines(out.String()) {
+			if !strings.Contains(line, "  waits for ") && !strings.HasPrefix(line, "result: ") {
+				watched.WriteString(line)
+			}
+		}
+		if diff := cmp.Diff(s.done("history", "order-42"), watched.String()); diff != "" {
+			t.Errorf("(-history +watched)\n%s", diff)
+		}
 
 		cmd = s.command("watch", "late")
 		lines, err := cmd.StdoutPipe()

@@ -1,6 +1,8 @@
 package intake
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -300,7 +302,11 @@ func (c *updateCall) end(ctx context.Context, a *acceptance.Answer, err error, r
 			Sentinel: payload.SentinelOf(a.Sentinel, run.UpdateErrors), SentinelText: a.Sentinel,
 		}
 	}
-	if result == nil {
+	switch stored, is := result.(*weft.Encoded); {
+	case result == nil:
+		return nil
+	case is:
+		*stored = weft.Encoded{Codec: cmp.Or(a.Codec, weft.JSON.Name()), Data: bytes.Clone(a.Data)}
 		return nil
 	}
 	if err := c.intake.Codecs.Decode(ctx, payload.Payload{Codec: a.Codec, Data: a.Data}, result); err != nil {
