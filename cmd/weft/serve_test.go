@@ -296,14 +296,13 @@ func TestServe(t *testing.T) {
 		x.fails(1, "bulk_exists", "bulks", "start", "back", "cancel", "--status", "failed", "--reason", "a test")
 		x.fails(2, "selects everything", "bulks", "start", "all", "cancel", "--reason", "a test")
 		x.fails(2, "reset needs --before", "bulks", "start", "all", "reset", "--status", "failed", "--reason", "a test")
-		if got := x.done("runs", "cancel", "order-3", "--reason", "the customer called"); got != "order-3: is asked to stop" {
-			t.Errorf("cancel after the bulk: %s", got)
-		}
-		x.fails(1, "cancelled", "runs", "result", "order-3")
-		if got := x.done("runs", "purge", "order-3", "--reason", "a test"); got != "order-3: is purged" {
+		x.done("runs", "start", "checkout", "order-4", "--input", `{"cents":49000}`)
+		x.done("runs", "cancel", "order-4", "--reason", "the customer called")
+		x.fails(1, "cancelled", "runs", "result", "order-4")
+		if got := x.done("runs", "purge", "order-4", "--reason", "a test"); got != "order-4: is purged" {
 			t.Errorf("purge: %s", got)
 		}
-		x.fails(1, "not_found", "runs", "get", "order-3")
+		x.fails(1, "not_found", "runs", "get", "order-4")
 		if got := x.done("audit", "--action", "runs.cancel", "--result", "success"); !strings.Contains(got, "demo ") || !strings.Contains(got, "/v1/runs/order-3/cancel") {
 			t.Errorf("audit: %s", got)
 		}
