@@ -217,16 +217,14 @@ func (j *job) writing(name string) (*writing, error) {
 	return w, nil
 }
 
-// endedBy returns the error of a writer whose attempt's context has ended.
+// endedBy returns the error of a writer whose attempt's context has ended: why it is to stop, or ErrStale if the
+// attempt has returned, or the run does not belong to this engine any more.
 func (j *job) endedBy() error {
 	cause := context.Cause(j.ctx)
-	for _, ours := range []error{activity.ErrTimeout, activity.ErrStopped, weft.ErrCancelled} {
-		if errors.Is(cause, ours) {
+	for _, stops := range []error{activity.ErrTimeout, activity.ErrStopped, weft.ErrCancelled, weft.ErrTimeout} {
+		if errors.Is(cause, stops) {
 			return cause
 		}
-	}
-	if j.x.Ctx.Err() == nil && !errors.Is(cause, activity.ErrLeaseLost) && !errors.Is(cause, activity.ErrTerminated) {
-		return cause
 	}
 	return fmt.Errorf("%w: %w", stream.ErrStale, cause)
 }
