@@ -61,7 +61,7 @@ func (h *Hub) Follow(prefix []byte) *Follower {
 
 // Hear begins to follow keys. Nothing of what is written is kept. Call Close at the end.
 func (h *Hub) Hear(keys ...[]byte) *Follower {
-	f := &Follower{hub: h, keys: keys, some: make(chan struct{}, 1)}
+	f := &Follower{hub: h, keys: append([][]byte{}, keys...), some: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.keys == nil {
