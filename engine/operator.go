@@ -359,6 +359,7 @@ func (e *Engine) Terminate(ctx context.Context, id string, by Actor) error {
 //   - Updates that were accepted behind the point are pending again, and their answers are gone. Those
 //     that were accepted before the point and answered behind it are answered anew.
 //   - Hooks are open that were open at the point, and no others.
+//   - Streams keep their chunks. One that was closed behind the point is open.
 //   - A child that was begun before the point and ended later is told again; one that still runs is
 //     waited for. A child that was begun behind the point is asked to stop, unless it has
 //     a ChildOptions.ID: if the function starts a child of that id, type and input, it gets this one, and
