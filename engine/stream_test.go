@@ -168,9 +168,9 @@ func TestCloseAStream(t *testing.T) {
 			}
 			_, err := more.Do(run, "in")
 			if err == nil {
-				return "done", run.Sleep(30 * time.Minute)
+				return "done", run.Sleep(time.Minute)
 			}
-			return fmt.Sprint(err), run.Sleep(30 * time.Minute)
+			return fmt.Sprint(err), run.Sleep(time.Minute)
 		})
 		p := boot(t, s, wf)
 		h := start(t, wf, p, "o", "")
