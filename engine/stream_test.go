@@ -1098,7 +1098,7 @@ func TestReadersAreWoken(t *testing.T) {
 				if n != many {
 					t.Errorf("%s: %d chunks, want %d", name, n, many)
 				}
-				if i := describe(t, p, "o"); r.slow == 0 && time.Since(i.EndedAt) > time.Second {
+				if i := describe(t, p, "o"); r.slow == 0 && time.Since(i.EndedAt) > r.most {
 					t.Errorf("%s: the end was seen %v after it", name, time.Since(i.EndedAt))
 				}
 			})
@@ -1191,6 +1191,45 @@ func TestPurgeUnderAReader(t *testing.T) {
 			intact(t, s)
 			p.stop(t)
 		}
+	})
+}
+
+// A reader that waits while its run is purged, and another one begins with the same id, gets an error and no chunk of that
+// one.
+func TestReaderOfAPurgedRun(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := fresh(t)
+		ask := streaming("ask", func(ctx context.Context, w *stream.Writer[string]) error { return w.Write("a") })
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			_, err := ask.Do(run, "in")
+			if err == nil {
+				_, err = approved.Receive(run)
+			}
+			return "", err
+		})
+		p := boot(t, s, wf)
+		other := made(t, s, wf) // which is not told of what p writes
+		defer other.Close()
+		start(t, wf, p, "o", "")
+		told := make(chan error, 1)
+		go func() {
+			_, err := chunksIn(t, words.Read(ctx, other, "o", 1), 1)
+			told <- err
+		}()
+		time.Sleep(10*time.Second + 100*time.Millisecond)
+		if err := errors.Join(p.Terminate(ctx, "o", audit), p.Purge(ctx, "o", audit)); err != nil {
+			t.Fatal(err)
+		}
+		h := start(t, wf, p, "o", "")
+		time.Sleep(10 * time.Second)
+		if _, err := approved.Send(ctx, p, "o", "", nil); err != nil {
+			t.Fatal(err)
+		}
+		result(t, h)
+		if err := <-told; !errors.Is(err, engine.ErrNotFound) {
+			t.Errorf("the reader of the run before is told: %v", err)
+		}
+		p.stop(t)
 	})
 }
 
