@@ -650,7 +650,11 @@ func TestCloseOfABusyStream(t *testing.T) {
 		refused := 0
 		var mu sync.Mutex
 		f := storagetest.NewFaulty(fresh(t), nil)
-		c := &watched{Storage: f, on: func(b storage.Batch, err error) {
+		c := &watched{Storage: f, before: func(b storage.Batch) {
+			if chunks, _ := appends(b); chunks == 0 {
+				time.Sleep(time.Millisecond) // a checkpoint takes longer than an append
+			}
+		}, on: func(b storage.Batch, err error) {
 			if chunks, _ := appends(b); chunks == 0 && errors.Is(err, storage.ErrConflict) {
 				mu.Lock()
 				refused++
@@ -693,11 +697,15 @@ func TestCloseOfABusyStream(t *testing.T) {
 // watched tells of each commit.
 type watched struct {
 	storage.Storage
-	on func(storage.Batch, error)
+	before func(storage.Batch) // nil: nothing
+	on     func(storage.Batch, error)
 }
 
 func (c *watched) Unwrap() storage.Storage { return c.Storage }
 func (c *watched) Commit(ctx context.Context, b storage.Batch) error {
+	if c.before != nil {
+		c.before(b)
+	}
 	err := c.Storage.Commit(ctx, b)
 	c.on(b, err)
 	return err
