@@ -19,7 +19,7 @@ import (
 // With a context that is not an attempt's, and in a verifier, nothing is reported.
 func Heartbeat[T any](ctx context.Context, progress T) error {
 	var err error
-	if h := heartFrom(ctx); h != nil {
+	if h := HeartFrom(ctx); h != nil {
 		err = h.Beat(progress)
 	}
 	if ctx.Err() != nil {
@@ -33,19 +33,20 @@ func Heartbeat[T any](ctx context.Context, progress T) error {
 // false if nothing was reported, if the value is not a T, or if ctx ends before the
 // store answers. Progress is a hint where to continue, and no proof of what happened.
 func Progress[T any](ctx context.Context) (progress T, ok bool) {
-	h := heartFrom(ctx)
+	h := HeartFrom(ctx)
 	if h == nil || !h.Last(&progress) {
 		return *new(T), false
 	}
 	return progress, true
 }
 
-func heartFrom(ctx context.Context) Heart {
+// Internal to Weft: what packages engine and stream, and tests, need.
+
+// HeartFrom returns the engine's side of the attempt of ctx; nil: there is none.
+func HeartFrom(ctx context.Context) Heart {
 	h, _ := ctx.Value(heartKey{}).(Heart)
 	return h
 }
-
-// Internal to Weft: what package engine and tests need.
 
 // A Heart is the engine's side of Heartbeat and Progress.
 type Heart interface {

@@ -102,11 +102,12 @@ package engine
 //   - internal/waiting: the error of a call that could not finish. internal/trail: which
 //     entries the poll need not read again. internal/export: the format of exported
 //     histories. internal/follow: who follows the events of a run.
+//     internal/chunks: the records of streams, and who reads them.
 //   - internal/journal: the records of a workflow and the conditions of its commits.
 //     internal/acceptance: the records of signals. internal/reconcile: what follows an
 //     attempt of unknown outcome.
 //   - internal/keys: all keys of the store. internal/record: how a record is encoded.
-//   - checkpoint, signal, activity and future: what users see of these.
+//   - checkpoint, signal, stream, activity and future: what users see of these.
 //
 // Calls go down: from engine to schedule, bulk, retention, admin and intake, from the first
 // three to the other two, from these to worker, from worker to run, and from all of them to
@@ -136,6 +137,8 @@ package engine
 //   - One for each attempt (run, attempt), unless the driver executes it (run,
 //     inline_attempt), and one for each call of a verifier (run, reconcile). They are waited
 //     for before the run is released, for StopTimeout at most if the engine stops.
+//   - One for each stream that attempts of a run write to, while something is not stored (run, stream). It is
+//     waited for like the attempts.
 //   - One that waits for the attempts of a run when its driver ends (run, attempt).
 //   - Short ones for user code that might end its goroutine: decoders (run, handle, readable)
 //     and functions in a transaction (run, transact).
@@ -147,6 +150,8 @@ package engine
 //     archive), which is abandoned like other user code.
 //   - One watches the history for each call of Follow (admin, events), if the store is a
 //     storage.Watcher. Follow waits for it.
+//   - One for each stream that is read (chunks, tail), and one for each of its keys, if the store is a
+//     storage.Watcher. The last reader waits for them.
 //   - One measures the scheduling delay of goroutines (limits, gate, probe), while attempts
 //     wait to start or more than a few are in progress.
 //   - Timers: the ends of attempts and of verifier calls, heartbeats, rates of activities,

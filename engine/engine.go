@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-go/weft/internal/admin"
 	"github.com/weft-go/weft/internal/bulk"
+	"github.com/weft-go/weft/internal/chunks"
 	"github.com/weft-go/weft/internal/follow"
 	"github.com/weft-go/weft/internal/intake"
 	"github.com/weft-go/weft/internal/journal"
@@ -110,7 +111,7 @@ func New(c Config) (*Engine, error) {
 		return nil, err
 	}
 	eng := assemble(e, c, limits.NewGate(c.MaxActivities, c.LeaseTTL, c.Logger))
-	eng.admin.Hub = hub
+	eng.admin.Hub, eng.admin.Streams = hub, &chunks.Tails{Hub: hub, Store: e.Store}
 	return eng, nil
 }
 

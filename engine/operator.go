@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/stream"
 )
 
 // Page returns a page of the workflows that f selects, the newest first, or the oldest first with
@@ -96,6 +97,16 @@ func (e *Engine) Events(ctx context.Context, id string, r PageRequest) (Page[Eve
 // after that is no ID of an event, ErrClosed, storage.ErrCorrupt, the store's.
 func (e *Engine) Follow(ctx context.Context, id, after string) iter.Seq2[Event, error] {
 	return e.admin.Follow(ctx, id, after)
+}
+
+// ReadStream yields the chunks of a stream of a workflow. Package stream calls it; use stream.Stream.Read.
+func (e *Engine) ReadStream(ctx context.Context, id, name string, at int64) iter.Seq2[stream.Stored, error] {
+	return e.admin.ReadStream(ctx, id, name, at)
+}
+
+// DecodeChunk decodes what ReadStream yields into v, a pointer. Package stream calls it.
+func (e *Engine) DecodeChunk(ctx context.Context, c stream.Stored, v any) error {
+	return e.admin.DecodeChunk(ctx, c, v)
 }
 
 // Signals yields the signals of a workflow that are not consumed, also after the workflow
@@ -348,6 +359,7 @@ func (e *Engine) Terminate(ctx context.Context, id string, by Actor) error {
 //   - Updates that were accepted behind the point are pending again, and their answers are gone. Those
 //     that were accepted before the point and answered behind it are answered anew.
 //   - Hooks are open that were open at the point, and no others.
+//   - Streams keep their chunks. One that was closed behind the point is open.
 //   - A child that was begun before the point and ended later is told again; one that still runs is
 //     waited for. A child that was begun behind the point is asked to stop, unless it has
 //     a ChildOptions.ID: if the function starts a child of that id, type and input, it gets this one, and

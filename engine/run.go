@@ -186,6 +186,9 @@ func (r *Run) DisposeHook(name, id string) future.Operation {
 	return r.handle().DisposeHook(name, id)
 }
 
+// CloseStream begins to close a stream. Package stream calls it; workflow functions call Stream.Close.
+func (r *Run) CloseStream(name string) future.Operation { return r.handle().CloseStream(name) }
+
 // TransactStep is for the Transact functions of the adapters. It runs a step whose function
 // runs in the transaction that commits its checkpoint, so that the function's writes there
 // happen exactly once. result points to where f leaves its result.

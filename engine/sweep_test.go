@@ -66,6 +66,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"reset":    resetting,
 	"bulk":     bulking,
 	"hooks":    hooking,
+	"stream":   streamed,
 }
 
 func TestEveryStoreCallMayFail(t *testing.T) {

@@ -58,6 +58,8 @@ var recordKinds = map[string]fate{
 	"hook":            written,
 	"hk":              rewritten,
 	"hres":            written,
+	"stream":          rewritten,
+	"chunk":           written,
 	"held":            noValue,
 	"todo":            noValue,
 	"op":              noValue,

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/chunks"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
@@ -167,7 +168,7 @@ func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *readi
 		w.Batch.Ops = run.WakeUp(w.Batch.Ops, wf, now, e.NewID())
 	}
 	for _, putBack := range []func(context.Context, *journal.Workflow, *reading, *journal.Write, time.Time) error{
-		e.signalsAgain, e.updatesAgain, e.hooksAgain, e.childrenAgain, e.valuesGone,
+		e.signalsAgain, e.updatesAgain, e.hooksAgain, e.streamsAgain, e.childrenAgain, e.valuesGone,
 	} {
 		if err := putBack(ctx, wf, read, w, now); err != nil {
 			return nil, err
@@ -178,7 +179,7 @@ func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *readi
 		size += len(o.Key) + len(o.Value)
 	}
 	if n := len(w.Batch.If) + len(w.Batch.Ops); n > e.MaxOps || size > e.MaxBytes {
-		return refused("the signals, updates, hooks and children behind the point do not fit into one commit: it has %d entries of %d bytes, at most %d of %d; reset it to a later operation", n, size, e.MaxOps, e.MaxBytes)
+		return refused("the signals, updates, hooks, streams and children behind the point do not fit into one commit: it has %d entries of %d bytes, at most %d of %d; reset it to a later operation", n, size, e.MaxOps, e.MaxBytes)
 	}
 	return w, nil
 }
@@ -375,6 +376,22 @@ func (e *Admin) hooksAgain(ctx context.Context, wf *journal.Workflow, read *read
 	return nil
 }
 
+// streamsAgain adds to w that streams which were closed behind the point are open. Their chunks stay.
+func (e *Admin) streamsAgain(ctx context.Context, wf *journal.Workflow, read *reading, w *journal.Write, _ time.Time) error {
+	for _, operation := range slices.Sorted(maps.Keys(read.closed)) {
+		head, err := chunks.Of(wf.ID, read.closed[operation], wf.Generation).Read(ctx, e.Store)
+		if err != nil {
+			return err
+		}
+		_, conditions, ops, err := head.Reopen(operation)
+		if err != nil {
+			return err
+		}
+		w.Batch.If, w.Batch.Ops = append(w.Batch.If, conditions...), append(w.Batch.Ops, ops...)
+	}
+	return nil
+}
+
 // A reading is what a reset has read of the history. It goes on where it stopped if the run has
 // committed meanwhile.
 type reading struct {
@@ -403,6 +420,7 @@ type reading struct {
 	unanswered []*acceptance.TakenUpdate          // those of them that were answered behind it
 	pending    []*acceptance.TakenUpdate          // updates that were accepted behind it
 	hooks      map[string][]byte                  // the records that hooks had at the point, by ID; nil: there was none
+	closed     map[string]string                  // streams that were closed behind the point, by the operation
 }
 
 // A begunChild was begun before the point, and the run was not told of its end by then.
@@ -416,7 +434,7 @@ func (r *reading) on(ctx context.Context, s storage.Storage, wf *journal.Workflo
 	n := len(wf.Resets)
 	if r.last == 0 || n != r.resets || r.again { // a reset takes back what was read
 		*r = reading{before: r.before, resets: n, found: r.before == "", undone: map[string]bool{}, children: map[string]*begunChild{},
-			open: map[string]*acceptance.TakenUpdate{}, hooks: map[string][]byte{}}
+			open: map[string]*acceptance.TakenUpdate{}, hooks: map[string][]byte{}, closed: map[string]string{}}
 	}
 	since := *wf
 	since.Base = max(wf.Base, r.last)
@@ -476,6 +494,10 @@ func (r *reading) take(c checkpoint.Checkpoint, p journal.Place, ev checkpoint.E
 	case checkpoint.KindOpened, checkpoint.KindDisposed:
 		if _, known := r.hooks[ev.Key]; behind && !known && ev.Key != "" {
 			r.hooks[ev.Key] = ev.Was
+		}
+	case checkpoint.KindClosed:
+		if behind {
+			r.closed[ev.Operation] = ev.Name
 		}
 	case checkpoint.KindCompensating:
 		r.undoing, r.undoes = true, !behind

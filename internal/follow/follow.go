@@ -22,7 +22,8 @@ type Hub struct {
 	followers atomic.Int64 // so that a commit costs nothing while there are none
 
 	mu   lock.Mutex
-	logs map[string]*log // by the prefix of their keys
+	logs map[string]*log               // by the prefix of their keys
+	keys map[string]map[*Follower]bool // who is told of a write to one key
 }
 
 // A log is followed by somebody.
@@ -32,10 +33,11 @@ type log struct {
 	bytes     int             // of the values of kept
 }
 
-// A Follower follows one log.
+// A Follower follows one log, or some keys.
 type Follower struct {
 	hub    *Hub
 	prefix string
+	keys   [][]byte // instead of prefix
 	some   chan struct{}
 }
 
@@ -57,10 +59,38 @@ func (h *Hub) Follow(prefix []byte) *Follower {
 	return f
 }
 
+// Hear begins to follow keys. Nothing of what is written is kept. Call Close at the end.
+func (h *Hub) Hear(keys ...[]byte) *Follower {
+	f := &Follower{hub: h, keys: append([][]byte{}, keys...), some: make(chan struct{}, 1)}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.keys == nil {
+		h.keys = map[string]map[*Follower]bool{}
+	}
+	for _, k := range keys {
+		if h.keys[string(k)] == nil {
+			h.keys[string(k)] = map[*Follower]bool{}
+		}
+		h.keys[string(k)][f] = true
+	}
+	h.followers.Add(1)
+	return f
+}
+
 // Close ends f.
 func (f *Follower) Close() {
 	f.hub.mu.Lock()
 	defer f.hub.mu.Unlock()
+	if f.keys != nil {
+		for _, k := range f.keys {
+			delete(f.hub.keys[string(k)], f)
+			if len(f.hub.keys[string(k)]) == 0 {
+				delete(f.hub.keys, string(k))
+			}
+		}
+		f.hub.followers.Add(-1)
+		return
+	}
 	l := f.hub.logs[f.prefix]
 	delete(l.followers, f)
 	if len(l.followers) == 0 {
@@ -69,7 +99,7 @@ func (f *Follower) Close() {
 	f.hub.followers.Add(-1)
 }
 
-// Some receives after something may have been appended to the log.
+// Some receives after something may have been appended to the log, or written to the keys.
 func (f *Follower) Some() <-chan struct{} { return f.some }
 
 // Nudge has Some receive.
@@ -100,6 +130,9 @@ func (h *Hub) tell(ops []storage.Op, certain bool) {
 	for _, o := range ops {
 		if o.Kind != storage.PutOp {
 			continue
+		}
+		for f := range h.keys[string(o.Key)] {
+			f.Nudge()
 		}
 		l := h.logs[string(o.Key[:bytes.LastIndexByte(o.Key, ':')+1])]
 		if l == nil {

@@ -112,3 +112,31 @@ func TestFollowKeepsALittle(t *testing.T) {
 		f.Close()
 	}
 }
+
+// Who waits for keys is told of what is written to them, and of nothing else.
+func TestHear(t *testing.T) {
+	h := new(follow.Hub)
+	s := follow.Store{Storage: new(memory.Store), Hub: h}
+	write := func(k string) {
+		if err := s.Commit(context.Background(), storage.Batch{Ops: []storage.Op{storage.Put([]byte(k), nil)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, other := h.Hear([]byte("a:1"), []byte("b")), h.Hear([]byte("a:1"))
+	for k, want := range map[string][2]bool{"a:1": {true, true}, "b": {true, false}, "a:2": {false, false}, "a:11": {false, false}} {
+		write(k)
+		if got := [2]bool{some(f), some(other)}; got != want {
+			t.Errorf("%s is written: told %v, want %v", k, got, want)
+		}
+	}
+	f.Close()
+	write("a:1")
+	if some(f) || !some(other) {
+		t.Error("one is closed, and the other is to be told")
+	}
+	other.Close()
+	write("a:1")
+	if some(other) {
+		t.Error("told, and it is closed")
+	}
+}

@@ -27,6 +27,8 @@
 //     Nothing is left long after that.
 //   - A token belongs to a hook of a run that has not ended, and each hook (hk) of such a run has its
 //     token. A run with hooks says that it needs them.
+//   - The chunks of a stream are those that its head counts, and of the generation of a workflow that exists and
+//     says that it needs streams.
 //   - A run has no checkpoint and no record of an operation (act, beat, kid) of an earlier life,
 //     unless an entry (exp) says when these are removed.
 //   - The entry that says when to look at a schedule (due) exists if its record names one. One that
@@ -47,6 +49,7 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/bulk"
+	"github.com/weft-go/weft/internal/chunks"
 	"github.com/weft-go/weft/internal/deployment"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
@@ -70,6 +73,7 @@ func Check(ctx context.Context, s storage.Storage, now time.Time) (problems []st
 		workflows: map[string]*journal.Workflow{},
 		expiring:  map[string]bool{},
 		places:    map[string]int{},
+		chunks:    map[string]uint64{},
 	}
 	for e, err := range storage.All(ctx, s, storage.Range{}) {
 		if err != nil {
@@ -108,8 +112,9 @@ type checked struct {
 	entries   []entry
 	stored    map[string]bool // keys
 	workflows map[string]*journal.Workflow
-	expiring  map[string]bool // by kind and names
-	places    map[string]int  // in inboxes, by the key of the signal
+	expiring  map[string]bool   // by kind and names
+	places    map[string]int    // in inboxes, by the key of the signal
+	chunks    map[string]uint64 // of streams, by the key of the head
 	problems  []string
 }
 
@@ -153,6 +158,8 @@ var families = map[string]struct {
 	"hook":   {[]int{2}, (*checked).hookAddress},
 	"hk":     {[]int{3}, (*checked).hook},
 	"hres":   {[]int{3}, (*checked).resumed},
+	"stream": {[]int{3}, (*checked).stream},
+	"chunk":  {[]int{4}, (*checked).chunk},
 	"upd":    {[]int{3}, (*checked).update},
 	"upr":    {[]int{3}, (*checked).answer},
 	"exp":    {[]int{5, 6}, (*checked).expires},
@@ -529,6 +536,44 @@ func (c *checked) hook(e entry) {
 	case !wf.Status.Terminal() && !c.has(keys.HookAddress(h.TokenHash)):
 		c.wrong(e.Key, "the hook is open, and nothing has its token")
 	}
+}
+
+func (c *checked) stream(e entry) {
+	wf := c.belongs(e)
+	h, err := chunks.OpenHead(e.Entry)
+	switch {
+	case err != nil:
+		c.wrong(e.Key, "%v", err)
+	case wf == nil:
+	case h.Generation != wf.Generation:
+		c.wrong(e.Key, "it is of generation %s of the workflow, which has generation %s", h.Generation, wf.Generation)
+	case !wf.HasStreams():
+		c.wrong(e.Key, "the workflow does not say that it needs streams: %v", wf.Needs)
+	case c.chunks[string(e.Key)] != h.Count:
+		c.wrong(e.Key, "it counts %d chunks, and there are %d", h.Count, c.chunks[string(e.Key)])
+	}
+}
+
+func (c *checked) chunk(e entry) {
+	wf := c.belongs(e)
+	k, err := chunks.OpenChunk(e.Entry)
+	if err != nil {
+		c.wrong(e.Key, "%v", err)
+		return
+	}
+	if wf == nil {
+		return
+	}
+	head := keys.Stream(e.parts[1], e.parts[2])
+	switch n := c.chunks[string(head)]; {
+	case !c.has(head):
+		c.wrong(e.Key, "there is no such stream")
+	case k.Index != n:
+		c.wrong(e.Key, "it follows chunk %d", int64(n)-1)
+	case k.Generation != wf.Generation:
+		c.wrong(e.Key, "it is of generation %s of the workflow, which has generation %s", k.Generation, wf.Generation)
+	}
+	c.chunks[string(head)]++
 }
 
 func (c *checked) resumed(e entry) {

@@ -83,9 +83,12 @@ func TestGoldenRecords(t *testing.T) {
 
 	hooked := running
 	hooked.OpensHook()
+	streamed := running
+	streamed.Stream()
 
 	golden.Check(t, "testdata/v1", map[string]golden.Record{
 		"workflow-hooked":      wf(hooked),
+		"workflow-streamed":    wf(streamed),
 		"workflow-protected":   wf(protected),
 		"workflow-delayed":     wf(delayed),
 		"workflow-scheduled":   wf(ofSchedule),
@@ -240,6 +243,10 @@ func TestGoldenRecords(t *testing.T) {
 				{Kind: checkpoint.KindSettled, Operation: "2", Of: "hook", Name: "paid", Error: "token is taken", Child: "order-41"},
 				{Kind: checkpoint.KindDisposed, Operation: "3", Of: "disposal", Name: "paid"},
 			},
+		}),
+		"checkpoint-streams": ckpt(stored{
+			Generation: gen, Commit: bytes.Repeat([]byte{0xca}, 16), Time: 1767355200000012,
+			Events: []checkpoint.Event{{Kind: checkpoint.KindClosed, Operation: "3", Of: "closing", Name: "words"}},
 		}),
 		"checkpoint-ahead": ckpt(stored{
 			Generation: gen, Commit: bytes.Repeat([]byte{0xc5}, 16), Time: 1767355200000010, Events: []checkpoint.Event{{Kind: checkpoint.KindFired, Operation: "3", Of: "timer"}}, Ahead: 3600000000,

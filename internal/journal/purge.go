@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weft-go/weft/internal/chunks"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 )
@@ -39,7 +40,22 @@ func Remove(ctx context.Context, s storage.Storage, wf *Workflow, most int, now,
 		return nil, false, err
 	}
 	h := &Hold{Workflow: wf}
-	var gone []storage.Op
+	tooMany := func() (*Write, bool, error) {
+		if h, err = FindUnread(ctx, s, wf); err != nil {
+			return nil, false, err
+		}
+		if w, err = h.Bury(now, expires); err == nil {
+			err = w.unpublish(ctx, s, most)
+		}
+		return w, false, err
+	}
+	gone, fits, err := chunksOf(ctx, s, wf, most)
+	if err != nil {
+		return nil, false, err
+	}
+	if !fits {
+		return tooMany()
+	}
 	for _, r := range keys.ChildrenAmong(wf.ID, has) {
 		r.Limit = most + 1 - len(gone)
 		page, err := s.Scan(ctx, r)
@@ -57,13 +73,7 @@ func Remove(ctx context.Context, s storage.Storage, wf *Workflow, most int, now,
 			gone = append(gone, storage.Delete(e.Key))
 		}
 		if len(gone) > most {
-			if h, err = FindUnread(ctx, s, wf); err != nil {
-				return nil, false, err
-			}
-			if w, err = h.Bury(now, expires); err == nil {
-				err = w.unpublish(ctx, s, most)
-			}
-			return w, false, err
+			return tooMany()
 		}
 	}
 	w, err = h.Bury(now, expires)
@@ -77,12 +87,35 @@ func Remove(ctx context.Context, s storage.Storage, wf *Workflow, most int, now,
 // featuresOf returns what wf, which has ended, has had. Whatever accepts a signal writes the counter of
 // signals in the same commit.
 func featuresOf(ctx context.Context, s storage.Storage, wf *Workflow) (keys.Features, error) {
-	has := keys.Features{Signals: true, Updates: wf.Updated(), Hooks: wf.HasHooks()}
+	has := keys.Features{Signals: true, Updates: wf.Updated(), Hooks: wf.HasHooks(), Streams: wf.HasStreams()}
 	_, err := s.Get(ctx, keys.SignalCounter(wf.ID))
 	if errors.Is(err, storage.ErrNotFound) {
 		has.Signals, err = false, nil
 	}
 	return has, err
+}
+
+// chunksOf returns the deletions of the chunks of wf, which has ended. Their payloads are not read. fits is false
+// if there are more than most, or if it is not known how many there are, because a head is damaged.
+func chunksOf(ctx context.Context, s storage.Storage, wf *Workflow, most int) (gone []storage.Op, fits bool, _ error) {
+	if !wf.HasStreams() {
+		return nil, true, nil
+	}
+	for e, err := range storage.All(ctx, s, keys.StreamsOf(wf.ID)) {
+		if err != nil {
+			return nil, false, err
+		}
+		name, err := keys.Last(e.Key)
+		if err != nil {
+			return nil, false, err
+		}
+		h, err := chunks.OpenHead(e)
+		if err != nil || h.Count > uint64(most-len(gone)) {
+			return nil, false, nil
+		}
+		gone = append(gone, chunks.Of(wf.ID, name, wf.Generation).Delete(h.Count, most)...)
+	}
+	return gone, true, nil
 }
 
 // unpublish adds the deletion of values that the workflow has published to w, at most so many.
@@ -117,6 +150,9 @@ func Sweep(ctx context.Context, s storage.Storage, tomb *Workflow) error {
 	if most := s.Capabilities().MaxBatch; most.Ops > 0 {
 		limit = max(1, min(limit, most.Ops-1)) // and the condition
 	}
+	if err := sweepChunks(ctx, s, tomb, limit); err != nil {
+		return err
+	}
 	for _, r := range keys.Children(tomb.ID) {
 		r.Limit = limit
 		for {
@@ -140,4 +176,26 @@ func Sweep(ctx context.Context, s storage.Storage, tomb *Workflow) error {
 		}
 	}
 	return nil
+}
+
+// sweepChunks deletes the chunks of all streams of a tombstone's id, at most limit in a commit, from the last one
+// on. Of the chunks of a commit it reads one, since their payloads may be large.
+func sweepChunks(ctx context.Context, s storage.Storage, tomb *Workflow, limit int) error {
+	r := keys.AllChunksOf(tomb.ID)
+	r.Limit, r.Reverse = 1, true
+	for {
+		page, err := s.Scan(ctx, r)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		b := storage.Batch{If: []storage.Condition{tomb.Unchanged()}, Ops: []storage.Op{storage.Delete(page[0].Key)}}
+		parts, err := storage.SplitKey(page[0].Key)
+		n, numbered := keys.Number(page[0].Key)
+		if err == nil && numbered == nil && len(parts) == 4 {
+			b.Ops = append(b.Ops, chunks.Of(tomb.ID, parts[2], "").Delete(n, limit-1)...)
+		}
+		if err := s.Commit(ctx, b); err != nil {
+			return err
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/chunks"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -309,5 +310,90 @@ func TestRemoveReadsWhatThereMayBe(t *testing.T) {
 				t.Errorf("%d records are left", left)
 			}
 		})
+	}
+}
+
+// withStreams returns an ended workflow that has streams, with so many chunks each.
+func withStreams(t *testing.T, s *memory.Store, id string, counts ...int) *Workflow {
+	t.Helper()
+	h := started(t, s, id, "me")
+	wf, ops, err := h.Workflow.Streaming()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, more, err := wf.Streaming(); again != wf || len(more) > 0 || err != nil {
+		t.Errorf("a run that has streams: %v, %v, %v", again, more, err)
+	}
+	if err := s.Commit(ctx, storage.Batch{If: []storage.Condition{h.Workflow.Unchanged()}, Ops: ops}); err != nil {
+		t.Fatal(err)
+	}
+	for i, n := range counts {
+		head, err := chunks.Of(id, fmt.Sprint("stream ", i), wf.Generation).Read(ctx, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := head.Append(make([]chunks.Chunk, n))
+		if err == nil {
+			err = s.Commit(ctx, a.Batch)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ended(t, s, h.With(wf), noon).Workflow
+}
+
+// A purge deletes the streams of a workflow. It reads the payload of one chunk for each commit at most, a commit has a
+// bounded number of operations, and the purge may be interrupted at any of them. Streams of other workflows stay.
+func TestPurgeOfStreams(t *testing.T) {
+	for _, c := range []struct {
+		counts []int
+		whole  bool
+	}{{nil, true}, {[]int{3, 5}, true}, {[]int{150, 100}, false}, {[]int{3, 3*purgePage + 7, 1}, false}} {
+		for cut := range 12 {
+			s := new(memory.Store)
+			wf := withStreams(t, s, "a", c.counts...)
+			withStreams(t, s, "a:b", 3)
+			withStreams(t, s, "ab", 3)
+			commits, read := 0, 0
+			f := storagetest.NewFaulty(s, func(call storagetest.Call) storagetest.Fault {
+				switch call.Method {
+				case "Scan":
+					if strings.HasPrefix(string(call.Range.Start), "chunk:") {
+						read += call.Range.Limit
+					}
+				case "Commit":
+					if n := len(call.Batch.Ops) + len(call.Batch.If); n > purgePage+1 {
+						t.Errorf("%v: a commit of %d operations", c.counts, n)
+					}
+					if commits++; commits > cut {
+						return storagetest.CrashAfter
+					}
+				}
+				return storagetest.None
+			})
+			w, whole, err := Remove(ctx, f, wf, 200, noon, noon.Add(time.Hour))
+			if err != nil || whole != c.whole {
+				t.Fatalf("%v: whole %v, %v", c.counts, whole, err)
+			}
+			if err := f.Commit(ctx, w.Batch); err == nil {
+				err = Sweep(ctx, f, w.After)
+				if cut == 11 && err != nil || err != nil && !errors.Is(err, storagetest.ErrCrashed) {
+					t.Fatalf("%v: %v", c.counts, err)
+				}
+			}
+			if err := Sweep(ctx, s, w.After); err != nil {
+				t.Fatal(err)
+			}
+			left, err := s.Scan(ctx, storage.Prefix([]byte("chunk:a:")))
+			heads, err2 := s.Scan(ctx, storage.Prefix([]byte("stream:a:")))
+			others, err3 := s.Scan(ctx, storage.Prefix([]byte("chunk:a")))
+			if err := errors.Join(err, err2, err3); err != nil || len(left)+len(heads) > 0 || len(others) != 6 {
+				t.Errorf("%v, cut after %d commits: %d chunks and %d heads are left, others have %d, %v", c.counts, cut, len(left), len(heads), len(others), err)
+			}
+			if most := commits + 1; read > most {
+				t.Errorf("%v: %d payloads were read in %d commits", c.counts, read, commits)
+			}
+		}
 	}
 }

@@ -221,7 +221,7 @@ func (w *Workflow) Tombstone() bool { return w.Next > 0 }
 // abilities are those that a run may need and this release has. What every release can do is
 // not among them. A release that stores something which an earlier one would not understand
 // adds a name here.
-var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater, lives, updates, opensHooks, resets}
+var abilities = []string{keepsChildren, namespace.Need, versions, protects, startsLater, lives, updates, opensHooks, resets, streams}
 
 // need notes an ability that whoever drives, ends or removes the run must have.
 func (w *Workflow) need(ability string) {
@@ -249,6 +249,27 @@ func (w *Workflow) Updated() bool { return slices.Contains(w.Needs, updates) }
 
 // Update notes that the run has an update.
 func (w *Workflow) Update() { w.need(updates) }
+
+// streams is the ability to delete the streams of a run with it, and to reset a run that has closed one.
+const streams = "streams"
+
+// HasStreams reports whether the run has ever had a stream. If not, no chunks belong to it.
+func (w *Workflow) HasStreams() bool { return slices.Contains(w.Needs, streams) }
+
+// Stream notes that the run has a stream.
+func (w *Workflow) Stream() { w.need(streams) }
+
+// Streaming decides that the run has a stream, for a commit of somebody else than its driver. It has the
+// condition that the record is unchanged.
+func (w *Workflow) Streaming() (*Workflow, []storage.Op, error) {
+	if w.HasStreams() {
+		return w, nil, nil
+	}
+	next := *w
+	next.State++
+	next.Stream()
+	return Replace(w, &next)
+}
 
 // Chosen returns the run's choice of a change, or nil if there is none.
 func (w *Workflow) Chosen(change string) *Choice {

@@ -66,7 +66,7 @@ func IsCheckpoint(id string, k []byte) bool {
 	return bytes.HasPrefix(k, append(key("wf:", id), ":ckpt:"...))
 }
 
-// Number returns the number at the end of a checkpoint or inbox key.
+// Number returns the number at the end of a checkpoint, inbox or chunk key.
 func Number(k []byte) (uint64, error) {
 	i := strings.LastIndexByte(string(k), ':')
 	n, err := strconv.ParseUint(string(k[i+1:]), 10, 64)
@@ -169,14 +169,38 @@ func HooksOf(id string) storage.Range { return storage.Prefix(append(key("hk:", 
 // hres:{hash of the token}:{signal id}.
 func Resumed(hash, signalID string) []byte { return key("hres:", hash, signalID) }
 
+// Stream is the key of the head of a workflow's stream: stream:{id}:{name}.
+func Stream(id, name string) []byte { return key("stream:", id, name) }
+
+// StreamsOf is the range of the heads of a workflow's streams.
+func StreamsOf(id string) storage.Range { return storage.Prefix(append(key("stream:", id), ':')) }
+
+// ChunksOf is what the keys of the chunks of a workflow's stream begin with: chunk:{id}:{name}:
+func ChunksOf(id, name string) []byte { return append(key("chunk:", id, name), ':') }
+
+// AllChunksOf is the range of the chunks of all streams of a workflow. Each may be large.
+func AllChunksOf(id string) storage.Range { return storage.Prefix(append(key("chunk:", id), ':')) }
+
+// Chunk is the key of chunk n of the log whose keys begin with prefix, such as ChunksOf.
+func Chunk(prefix []byte, n uint64) []byte {
+	return appendNumber(append(make([]byte, 0, len(prefix)+numberDigits), prefix...), n, numberDigits)
+}
+
+// ChunksFrom is the range of the chunks of a log, starting at number n.
+func ChunksFrom(prefix []byte, n uint64) storage.Range {
+	r := storage.Prefix(prefix)
+	r.Start = Chunk(prefix, n)
+	return r
+}
+
 // Children returns the ranges of everything that belongs to a workflow, except for its
-// record: what a purge deletes.
+// record and its chunks, see AllChunksOf: what a purge deletes.
 func Children(id string) []storage.Range {
-	return ChildrenAmong(id, Features{Signals: true, Updates: true, Hooks: true})
+	return ChildrenAmong(id, Features{Signals: true, Updates: true, Hooks: true, Streams: true})
 }
 
 // Features are what only some workflows have records for.
-type Features struct{ Signals, Updates, Hooks bool }
+type Features struct{ Signals, Updates, Hooks, Streams bool }
 
 // ChildrenAmong is Children without the ranges that are empty because the workflow has never had
 // what they are for: a reader of many small workflows saves most of its reads.
@@ -191,6 +215,9 @@ func ChildrenAmong(id string, has Features) (rs []storage.Range) {
 	}
 	if has.Hooks {
 		families = append(families, "hk:")
+	}
+	if has.Streams {
+		families = append(families, "stream:")
 	}
 	for _, family := range families {
 		rs = append(rs, storage.Prefix(append(key(family, id), ':')))

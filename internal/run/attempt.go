@@ -42,18 +42,19 @@ type calling struct {
 
 // A job is an attempt that is about to run, or is running.
 type job struct {
-	x       *Execution
-	op      *operation
-	attempt attempt
-	answer  answer
-	ctx     context.Context
-	timeout time.Duration
-	settle  time.Duration     // how long after its timeout the attempt should have returned
-	permit  *limits.Permit    // nil: it needs none
-	wf      *journal.Workflow // the workflow record when the attempt begins
-	pulse   pulse
-	expiry  *time.Timer // nil: the attempt has no timeout
-	over    atomic.Bool // the attempt has returned
+	x        *Execution
+	op       *operation
+	attempt  attempt
+	answer   answer
+	ctx      context.Context
+	timeout  time.Duration
+	settle   time.Duration     // how long after its timeout the attempt should have returned
+	permit   *limits.Permit    // nil: it needs none
+	wf       *journal.Workflow // the workflow record when the attempt begins
+	pulse    pulse
+	writings writings
+	expiry   *time.Timer // nil: the attempt has no timeout
+	over     atomic.Bool // the attempt has returned
 }
 
 // attempt prepares the next attempt of o if o has a permit and a place is free. The driver
@@ -135,6 +136,7 @@ func (j *job) run() {
 	answer := &j.answer
 	answer.attempt = j.attempt.number
 	defer func() {
+		j.endWriting(answer)
 		if answer.failure != nil && !(answer.resultLost && j.op.keyed != nil) && context.Cause(j.ctx) == activity.ErrTimeout {
 			*answer = *j.timedOut()
 		}

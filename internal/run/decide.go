@@ -29,6 +29,7 @@ func (x *Execution) learn() error {
 		x.Probation.list(x)
 	}
 	for {
+		x.letGo() // what the round before has not closed
 		if err := x.read(); err != nil {
 			return err
 		}
@@ -170,6 +171,8 @@ func (x *Execution) setGoing() {
 			x.Ops.toStart = append(x.Ops.toStart, o)
 		case o.hook != nil:
 			x.hooks.asked = append(x.hooks.asked, o)
+		case o.closing != nil:
+			x.streams.asked = append(x.streams.asked, o)
 		}
 	}
 	clear(x.Ops.fresh)
@@ -239,6 +242,9 @@ func (x *Execution) look() error {
 	if err := x.lookForTokens(); err != nil {
 		return err
 	}
+	if err := x.lookForStreams(); err != nil {
+		return err
+	}
 	if err := x.lookForUpdates(); err != nil {
 		return err
 	}
@@ -253,6 +259,8 @@ type decision struct {
 	reconciled            []*sealed    // the records of pending operations
 	responsiveness        []*operation // attempts that became unresponsive, or returned after all
 	hooked                hooked       // what it does to hooks
+	closes                int          // how many were taken from streams.asked
+	closed                []string     // the streams that it closes
 	undone                *operation   // the compensation that failed and needs an operator, or nil
 }
 
@@ -273,6 +281,8 @@ func (x *Execution) taken(d *decision) {
 	t.toStart, t.endedChildren = t.toStart[d.births:], t.endedChildren[d.ends:]
 	t.responsiveness = t.responsiveness[len(d.responsiveness):]
 	x.hooks.changed(&d.hooked)
+	x.streams.asked = x.streams.asked[d.closes:]
+	x.letGo()
 	for _, s := range d.reconciled {
 		x.written(s)
 	}
@@ -397,6 +407,22 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 			add(e)
 		}
 		d.hooked.asked++
+	}
+	for _, o := range x.streams.asked[:min(len(x.streams.asked), closesAtOnce)] {
+		if o.open {
+			if full() {
+				break
+			}
+			e, fits, err := x.closeStream(o, d)
+			if err != nil {
+				return nil, err
+			}
+			if !fits {
+				break
+			}
+			add(e)
+		}
+		d.closes++
 	}
 	for _, o := range x.Ops.toStart {
 		if full() || d.births == mostBirths || slices.ContainsFunc(d.born, o.namesake) {

@@ -124,7 +124,7 @@ func (x *Execution) firstDifference(n *weft.NonDeterminismError) *weft.NonDeterm
 // started.
 func isOutcome(k checkpoint.Kind) bool {
 	switch k {
-	case checkpoint.KindStarted, checkpoint.KindDispatched, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed, checkpoint.KindOpened, checkpoint.KindDisposed:
+	case checkpoint.KindStarted, checkpoint.KindDispatched, checkpoint.KindAttempted, checkpoint.KindSettled, checkpoint.KindFired, checkpoint.KindReceived, checkpoint.KindMissed, checkpoint.KindOpened, checkpoint.KindDisposed, checkpoint.KindClosed:
 		return true
 	}
 	return false

@@ -90,6 +90,7 @@ type Execution struct {
 	stopping      bool                // start nothing new
 	orphanRecords []storage.Op        // deletions of records of children whose operation has its outcome
 	hooks         hooks               // of the run
+	streams       streams             // likewise
 	riders        riders              // what the function has asked for that is no operation
 	updates       updates             // that were asked for, and that it executes
 	undoing       undoing             // compensation, if the run ends without success
@@ -353,7 +354,7 @@ func (x *Execution) understands(c checkpoint.Checkpoint) error {
 			checkpoint.KindReceived, checkpoint.KindMissed, checkpoint.KindAsked, checkpoint.KindActed,
 			checkpoint.KindHeld, checkpoint.KindSurvived, checkpoint.KindGivenUp, checkpoint.KindParked, checkpoint.KindVersioned,
 			checkpoint.KindCameBack, checkpoint.KindEnded, checkpoint.KindCompensating, checkpoint.KindContinued,
-			checkpoint.KindAccepted, checkpoint.KindAnswered, checkpoint.KindOpened, checkpoint.KindDisposed:
+			checkpoint.KindAccepted, checkpoint.KindAnswered, checkpoint.KindOpened, checkpoint.KindDisposed, checkpoint.KindClosed:
 			if e.Of == "" || kinds[e.Of] {
 				continue
 			}

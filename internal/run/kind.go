@@ -30,6 +30,8 @@ var (
 	ofHook     = &kind{name: "hook", give: giveRecorded}
 	ofDisposal = &kind{name: "disposal", give: giveNothing} // of a hook
 
+	ofClosing = &kind{name: "closing", give: giveNothing} // of a stream
+
 	// A step that runs in the transaction of its checkpoint.
 	ofTransaction = &kind{name: "transaction", give: giveRecorded}
 
@@ -50,7 +52,7 @@ var (
 var kinds = map[string]bool{}
 
 func init() {
-	for _, k := range []*kind{ofActivity, ofStep, ofTimer, ofReceive, ofSend, ofBranch, ofChild, ofTransaction, ofDetached, ofCancellation, ofCompensation, ofHook, ofDisposal, ofUpdate} {
+	for _, k := range []*kind{ofActivity, ofStep, ofTimer, ofReceive, ofSend, ofBranch, ofChild, ofTransaction, ofDetached, ofCancellation, ofCompensation, ofHook, ofDisposal, ofClosing, ofUpdate} {
 		kinds[k.name] = true
 	}
 }

@@ -51,9 +51,10 @@ type operation struct {
 	calling
 	receiving
 	timing
-	child  *child    // set if it starts a workflow
-	hook   *hooking  // set if it opens a hook, or disposes of one
-	update *updating // set if it executes an update
+	child   *child    // set if it starts a workflow
+	hook    *hooking  // set if it opens a hook, or disposes of one
+	closing *closing  // set if it closes a stream
+	update  *updating // set if it executes an update
 }
 
 // An outcome is what an operation's Await returns.

@@ -105,7 +105,7 @@ func (x *Execution) transaction(store storage.Transactor, o *operation, a *answe
 	go func() {
 		err := error(failed) // stays if the function calls Goexit, which ends this goroutine
 		defer func() { done <- err }()
-		err = store.Transact(activity.NewContext(x.within, x.info(o), nil), func(ctx context.Context) (storage.Batch, error) {
+		err = store.Transact(activity.NewContext(x.within, x.info(o), silent{}), func(ctx context.Context) (storage.Batch, error) {
 			called = true
 			if behind = x.callWithin(ctx, o, a); a.failure != nil {
 				return storage.Batch{}, failed
@@ -134,6 +134,13 @@ func (x *Execution) transaction(store storage.Transactor, o *operation, a *answe
 	}
 	return err
 }
+
+// silent is the heart of a function in a transaction. It is not a stream.Attempt: the commit of a chunk might wait
+// for the transaction.
+type silent struct{}
+
+func (silent) Beat(any) error { return nil }
+func (silent) Last(any) bool  { return false }
 
 // callWithin is call for a function in a transaction. On a store where all other commits
 // wait for the transaction, the function has a time limit. When the limit is reached, or the

@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/engine"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/pgtest"
@@ -31,6 +32,7 @@ import (
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/postgres"
 	"github.com/weft-go/weft/storage/sqlite"
+	"github.com/weft-go/weft/stream"
 )
 
 // deployment is that of the engines of both releases.
@@ -68,6 +70,7 @@ func uses() []use {
 		{"versions", engine.StartRequest{ID: "versioned"}, true, nil},
 		{"lives", engine.StartRequest{ID: "continued"}, true, nil},
 		{"hooks", engine.StartRequest{ID: "hooked"}, true, nil},
+		{"streams", engine.StartRequest{ID: "streamed"}, true, nil},
 		{"resets", engine.StartRequest{ID: "reset"}, true, func(ctx context.Context, eng *engine.Engine, id string) error {
 			return eng.Reset(ctx, id, "", engine.Actor{Name: "kim", Reason: "a bug is mended"})
 		}},
@@ -77,6 +80,10 @@ func uses() []use {
 var (
 	proceed = &signal.Signal[bool]{Name: "proceed"}
 	paid    = &signal.Hook[bool]{Name: "paid"}
+	words   = &stream.Stream[string]{Name: "words"}
+	speak   = &activity.Activity[string, bool]{Name: "speak", Run: func(ctx context.Context, word string) (bool, error) {
+		return true, words.Writer(ctx).Write(word)
+	}}
 
 	// order is that of testdata/releases/execute, with code that needs abilities.
 	order = &engine.Workflow[string, string]{Name: "order", Versions: map[string]int{"wrapping": 1}, Func: func(run *engine.Run, article string) (string, error) {
@@ -89,6 +96,10 @@ var (
 			article = "lives"
 		case "hooks":
 			if _, err := paid.Open(run, nil); err != nil {
+				return "", err
+			}
+		case "streams":
+			if _, err := speak.Do(run, "a word"); err != nil {
 				return "", err
 			}
 		case "resets":

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/stream"
+)
+
+// streamed measures streams: chunks of 100 bytes by the hundred and one by one, which compare with grouped and with
+// single raw rows; and how long a chunk takes to be stored, and to reach a reader in the process.
+var streamed = &Workload{Name: "w13", Title: "W13: one stream, chunks of 100 bytes", Stores: []string{"sqlite", "bolt", "pebble", "postgres"}, Parts: only(streams)}
+
+const chunksEach = 100
+
+func streams(ctx context.Context, c *Child) error {
+	s, err := openStore(ctx, c.site)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	words := &stream.Stream[string]{Name: "words"}
+	read := make(chan int64, 1) // the place of a chunk that a reader has got
+	word := strings.Repeat("w", 98)
+	write := &activity.Activity[string, int]{Name: "write", Timeout: time.Hour, Run: func(ctx context.Context, _ string) (int, error) {
+		w := words.Writer(ctx)
+		total := int64(0)
+		some := func(n int) error {
+			for range n {
+				if err := w.Write(word); err != nil {
+					return err
+				}
+				total++
+			}
+			return w.Flush()
+		}
+		arrive := func() {
+			for at := range read {
+				if at == total-1 {
+					return
+				}
+			}
+		}
+		for _, size := range []int{chunksEach, 1} {
+			_, _, err := repeat(c.Warm, func() error { return some(size) })
+			if err != nil {
+				return 0, err
+			}
+			n, took, err := repeat(c.Load/2, func() error { return some(size) })
+			if err != nil {
+				return 0, err
+			}
+			c.report(fmt.Sprintf("chunks/s, %d at once", size), float64(n*size)/took.Seconds())
+		}
+		arrive()
+		var stored, arrived []time.Duration
+		for range c.Samples {
+			time.Sleep(lowLoad)
+			began := time.Now()
+			if err := some(1); err != nil {
+				return 0, err
+			}
+			stored = append(stored, time.Since(began))
+			arrive()
+			arrived = append(arrived, time.Since(began))
+		}
+		c.reportLatency("write to stored", stored)
+		c.reportLatency("write to reader", arrived)
+		return 1, nil
+	}}
+	wf := &engine.Workflow[string, int]{Name: "writes", Func: func(run *engine.Run, _ string) (int, error) { return write.Do(run, "") }}
+	e, err := engine.New(engine.Config{Storage: s, Workflows: []engine.Definition{wf}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	return whileRunning(ctx, e, func() error {
+		h, err := wf.Start(ctx, e, "streamed", "")
+		if err != nil {
+			return err
+		}
+		reading := make(chan error, 1)
+		go func() {
+			for chunk, err := range words.Read(ctx, e, h.ID(), 0) {
+				if err != nil {
+					reading <- err
+					return
+				}
+				select { // only the last one counts
+				case <-read:
+				default:
+				}
+				read <- chunk.Index
+			}
+			reading <- nil
+		}()
+		_, err = h.Result(ctx)
+		return errors.Join(err, <-reading)
+	})
+}

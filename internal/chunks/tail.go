@@ -1,0 +1,185 @@
+package chunks
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weft-go/weft/internal/follow"
+	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/storage"
+)
+
+// How long a tail waits before it looks by itself. The pause doubles while nothing comes.
+const (
+	leastPause = 250 * time.Millisecond
+	mostPause  = time.Second
+)
+
+// A State is what a look at a log has found.
+type State struct {
+	Generation string
+	Count      uint64
+	Over       bool // no more chunks were added after Count was read, unless somebody has opened the log again
+}
+
+// Tails are the tails of the logs that somebody in this process reads: one for each log.
+type Tails struct {
+	Hub   *follow.Hub
+	Store storage.Storage
+
+	mu   lock.Mutex
+	open map[string]*tail
+}
+
+// A Source is what a tail reads.
+type Source struct {
+	Name string   // different for each log
+	Keys [][]byte // that are written whenever the state changes
+	Look func(context.Context) (State, error)
+}
+
+// A tail looks at a log again and again, for all who read it.
+type tail struct {
+	Source
+	tails   *Tails
+	readers int // guarded by Tails.mu
+	stop    context.CancelFunc
+	ended   chan struct{}
+	bell    chan struct{}
+
+	mu      lock.Mutex // guards what follows
+	looks   int        // that have begun
+	fresh   bool       // somebody waits for the next look
+	of      int        // which look has found state and err
+	state   State
+	err     error
+	changed chan struct{} // closed when there is something new
+}
+
+// A Tail tells one reader what there is in a log. It has one user.
+type Tail struct {
+	*tail
+	since int // looks that had begun when the reader came
+}
+
+// Follow begins to follow a log. Call Close at the end.
+func (ts *Tails) Follow(s Source) *Tail {
+	ts.mu.Lock()
+	t := ts.open[s.Name]
+	if t == nil {
+		if ts.open == nil {
+			ts.open = map[string]*tail{}
+		}
+		t = &tail{Source: s, tails: ts, ended: make(chan struct{}), bell: make(chan struct{}, 1), changed: make(chan struct{})}
+		ts.open[s.Name] = t
+		ctx, stop := context.WithCancel(context.Background())
+		t.stop = stop
+		go t.run(ctx)
+	}
+	t.readers++
+	ts.mu.Unlock()
+	r := &Tail{tail: t}
+	r.Refresh()
+	return r
+}
+
+// Close ends r. The last reader waits for the tail to end.
+func (r *Tail) Close() {
+	r.tails.mu.Lock()
+	r.readers--
+	last := r.readers == 0
+	if last {
+		delete(r.tails.open, r.Name)
+	}
+	r.tails.mu.Unlock()
+	if last {
+		r.stop()
+		<-r.ended
+	}
+}
+
+// Refresh has Next use only what is read from now on.
+func (r *Tail) Refresh() {
+	r.mu.Lock()
+	r.since, r.fresh = r.looks, true
+	r.mu.Unlock()
+	r.nudge()
+}
+
+// Next waits until the log has more than past chunks, or is over, or could not be read. If now is true, it
+// waits until the log was read once since Follow or Refresh.
+func (r *Tail) Next(ctx context.Context, closing <-chan struct{}, past uint64, now bool) (State, error) {
+	for {
+		r.mu.Lock()
+		state, err, changed, known := r.state, r.err, r.changed, r.of > r.since
+		r.mu.Unlock()
+		if known && (now || err != nil || state.Count > past || state.Over) {
+			return state, err
+		}
+		select {
+		case <-changed:
+		case <-closing:
+			return state, storage.ErrClosed
+		case <-ctx.Done():
+			return state, ctx.Err()
+		}
+	}
+}
+
+func (t *tail) nudge() {
+	select {
+	case t.bell <- struct{}{}:
+	default:
+	}
+}
+
+// run looks until ctx ends.
+func (t *tail) run(ctx context.Context) {
+	defer close(t.ended)
+	written := t.tails.Hub.Hear(t.Keys...) // before the first look
+	defer written.Close()
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	if w, ok := storage.As[storage.Watcher](t.tails.Store); ok {
+		for _, k := range t.Keys {
+			watching.Go(func() { _ = w.Watch(ctx, k, t.nudge) })
+		}
+	}
+	for pause := leastPause; ; {
+		if t.look(ctx) {
+			pause = leastPause
+		}
+		again := time.NewTimer(pause)
+		pause = min(2*pause, mostPause)
+		select {
+		case <-written.Some():
+		case <-t.bell:
+		case <-again.C:
+		case <-ctx.Done():
+		}
+		again.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// look looks once, and reports whether the log has changed.
+func (t *tail) look(ctx context.Context) bool {
+	t.mu.Lock()
+	t.looks++
+	n, fresh := t.looks, t.fresh
+	t.fresh = false
+	t.mu.Unlock()
+	state, err := t.Look(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	changed := err == nil && state != t.state
+	if changed || err != nil || fresh {
+		close(t.changed)
+		t.changed = make(chan struct{})
+	}
+	t.state, t.err, t.of = state, err, n
+	return changed
+}

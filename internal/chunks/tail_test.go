@@ -1,0 +1,175 @@
+package chunks
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/internal/follow"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// A state that tests change.
+type present struct {
+	mu    sync.Mutex
+	state State
+	err   error
+	looks int
+	begun chan struct{} // receives when a look begins; nil: nobody waits
+	go_   chan struct{} // the look goes on
+}
+
+func (p *present) look(context.Context) (State, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.looks++
+	s, err := p.state, p.err
+	if p.begun != nil {
+		p.begun <- struct{}{}
+		<-p.go_
+	}
+	return s, err
+}
+
+func (p *present) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.looks
+}
+
+func (p *present) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.err = err
+}
+
+func (p *present) set(s State) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state = s
+}
+
+// A tail looks after 250 ms, then after twice as long, up to a second, as long as nothing comes; and at once when a key
+// is written in this process.
+func TestTailLooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hub := new(follow.Hub)
+		s := follow.Store{Storage: new(memory.Store), Hub: hub}
+		ts := &Tails{Hub: hub, Store: s}
+		p := new(present)
+		key := []byte("stream:o:words")
+		r := ts.Follow(Source{Name: "a", Keys: [][]byte{key}, Look: p.look})
+		synctest.Wait()
+		for _, c := range []struct {
+			after time.Duration
+			looks int
+		}{{0, 2}, {249 * time.Millisecond, 2}, {2 * time.Millisecond, 3}, {500 * time.Millisecond, 4}, {time.Second, 5}, {time.Second, 6}} {
+			time.Sleep(c.after)
+			synctest.Wait()
+			if p.count() > c.looks || p.count() < c.looks-1 {
+				t.Errorf("%d looks, want %d", p.count(), c.looks)
+			}
+		}
+		before := p.count()
+		if err := s.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Put(key, nil)}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if p.count() != before+1 {
+			t.Errorf("%d looks after a write, want %d", p.count(), before+1)
+		}
+		p.set(State{Count: 1})
+		if s, err := r.Next(ctx, nil, 0, false); err != nil || s.Count != 1 {
+			t.Errorf("%+v, %v", s, err)
+		}
+		before = p.count()
+		time.Sleep(251 * time.Millisecond)
+		synctest.Wait()
+		if p.count() != before+1 {
+			t.Errorf("%d looks within 250 ms of a change, want %d", p.count(), before+1)
+		}
+		r.Close()
+		if ts.open["a"] != nil {
+			t.Error("the tail is open")
+		}
+		before = p.count()
+		time.Sleep(time.Minute)
+		if p.count() != before {
+			t.Error("a tail without readers looks")
+		}
+	})
+}
+
+// A reader uses nothing that was read before it came: what was over then may be open again.
+func TestTailKnowsNothingOfBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ts := &Tails{Hub: new(follow.Hub), Store: new(memory.Store)}
+		p := &present{state: State{Count: 3, Over: true}}
+		source := Source{Name: "a", Look: p.look}
+		first := ts.Follow(source)
+		defer first.Close()
+		if s, err := first.Next(ctx, nil, 3, false); err != nil || !s.Over {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		p.set(State{Count: 3})
+		second := ts.Follow(source)
+		defer second.Close()
+		limited, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if s, err := second.Next(limited, nil, 3, false); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the second reader is told %+v, %v", s, err)
+		}
+		if s, err := second.Next(ctx, nil, 3, true); err != nil || s.Over || s.Count != 3 {
+			t.Errorf("now it is %+v, %v", s, err)
+		}
+		closing := make(chan struct{})
+		close(closing)
+		if _, err := second.Next(ctx, closing, 3, false); !errors.Is(err, storage.ErrClosed) {
+			t.Errorf("closing: %v", err)
+		}
+	})
+}
+
+// What a look had read before a reader came does not count, although the look ends afterwards.
+func TestTailLookInProgress(t *testing.T) {
+	ts := &Tails{Hub: new(follow.Hub), Store: new(memory.Store)}
+	p := &present{state: State{Count: 3, Over: true}, begun: make(chan struct{}), go_: make(chan struct{})}
+	source := Source{Name: "a", Look: p.look}
+	first := ts.Follow(source)
+	<-p.begun // it has read that the log is over
+	second := ts.Follow(source)
+	p.state.Over = false // while the look holds the mutex
+	p.go_ <- struct{}{}
+	<-p.begun
+	p.begun = nil
+	p.go_ <- struct{}{}
+	if s, err := second.Next(ctx, nil, 0, false); err != nil || s.Over {
+		t.Errorf("told %+v, %v", s, err)
+	}
+	first.Close()
+	second.Close()
+}
+
+// An error of a look ends the wait of those who are there, and nobody else's.
+func TestTailError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ts := &Tails{Hub: new(follow.Hub), Store: new(memory.Store)}
+		broke := errors.New("broke")
+		p := &present{err: broke}
+		first := ts.Follow(Source{Name: "a", Look: p.look})
+		defer first.Close()
+		if _, err := first.Next(ctx, nil, 0, false); err != broke {
+			t.Errorf("told %v", err)
+		}
+		p.fail(nil)
+		second := ts.Follow(Source{Name: "a", Look: p.look})
+		defer second.Close()
+		if s, err := second.Next(ctx, nil, 0, true); err != nil || s.Count != 0 {
+			t.Errorf("told %+v, %v", s, err)
+		}
+	})
+}
