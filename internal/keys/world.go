@@ -72,3 +72,60 @@ func QueueKeyPastNames(k []byte) (at time.Time, queue, name string, err error) {
 func queueTime(family, queue string, at time.Time, id string) []byte {
 	return storage.AppendKey(append(appendTime(append(key(family, queue), ':'), at), ':'), id)
 }
+
+// World is the key of the head of a run of the world: world:{run}.
+func World(run string) []byte { return key("world:", run) }
+
+// WorldEvent is the key of event n of a run: world:{run}:ev:{n}.
+func WorldEvent(run string, n uint64) []byte {
+	return appendNumber(append(key("world:", run), ":ev:"...), n, numberDigits)
+}
+
+// WorldEvents is the range of the events of a run.
+func WorldEvents(run string) storage.Range {
+	return storage.Prefix(append(key("world:", run), ":ev:"...))
+}
+
+// WorldEntity is the key of a step, hook or wait of a run, or of what is known of the id of a resume:
+// world:{run}:{st, hk, wt or rs}:{id}.
+func WorldEntity(run, kind, id string) []byte {
+	return storage.AppendKey(append(key("world:", run), ':'), kind, id)
+}
+
+// WorldEntities is the range of the WorldEntity keys of a run of one kind, in the order of their ids.
+func WorldEntities(run, kind string) storage.Range {
+	return storage.Prefix(WorldEntity(run, kind, ""))
+}
+
+// WorldAttributes is the key of the attributes of a run: world:{run}:at.
+func WorldAttributes(run string) []byte { return append(key("world:", run), ":at"...) }
+
+// WorldToken is the key that says which open hook has a token: wtok:{hash of the token}.
+func WorldToken(hash string) []byte { return key("wtok:", hash) }
+
+// WorldHookRun is the key of the run that has a hook: whk:{hook}.
+func WorldHookRun(hook string) []byte { return key("whk:", hook) }
+
+// WorldCorrelated is the key of event n of a run in the list of a correlation: wcor:{correlation}:{run}:{n}.
+func WorldCorrelated(correlation, run string, n uint64) []byte {
+	return appendNumber(append(key("wcor:", correlation, run), ':'), n, numberDigits)
+}
+
+// WorldCorrelations is the range of that list, or, if a run is named, of its part.
+func WorldCorrelations(correlation, run string) storage.Range {
+	if run == "" {
+		return storage.Prefix(append(key("wcor:", correlation), ':'))
+	}
+	return storage.Prefix(append(key("wcor:", correlation, run), ':'))
+}
+
+// WorldCorrelatedRun returns the run in a WorldCorrelated key.
+func WorldCorrelatedRun(k []byte) (run string, err error) { return nth(k, 2) }
+
+// WorldListed is the key of a run in a list: wix:{all, status or name}:{value}:{run}.
+func WorldListed(list, value, run string) []byte { return key("wix:", list, value, run) }
+
+// WorldList is the range of a list.
+func WorldList(list, value string) storage.Range {
+	return storage.Prefix(append(key("wix:", list, value), ':'))
+}
