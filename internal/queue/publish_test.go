@@ -67,6 +67,9 @@ func TestEachKeyHasItsWindow(t *testing.T) {
 		if again := publish(t, q, key, ""); again != id {
 			t.Fatalf("%s within its window: got %s, want %s", key, again, id)
 		}
+		if other := publish(t, q, key+"b", ""); other == id {
+			t.Fatalf("%s and another key have one message", key)
+		}
 		now = now.Add(12 * time.Minute)
 		minted[id] = true
 	}
@@ -91,7 +94,19 @@ func TestWithoutAKeyEachPublicationCounts(t *testing.T) {
 	}
 }
 
-// WLD-31: 64 publications with one key at once, from two processes, are one message.
+// WLD-41: who publishes waits for no consumer.
+func TestWhoPublishesDoesNotWait(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		q := open(t, new(memory.Store))
+		began := time.Now()
+		publish(t, q, "", "x")
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// WLD-29, WLD-31: 64 publications with one key at once, from two processes, are one message.
 func TestOneKeyAtOnceIsOneMessage(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s, two storage.Storage) {
 		both := []*queue.Queue{open(t, s), open(t, two)}

@@ -21,7 +21,7 @@ func virtual(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-// WLD-41: who publishes waits for nobody, and each message gets to one consumer.
+// Each message gets to one consumer.
 func TestEachMessageIsDeliveredOnce(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s, two storage.Storage) {
 		const messages = 60

@@ -310,15 +310,14 @@ func (d *decision) failure(e *event) error {
 	s := d.state
 	structured := &StructuredError{Message: unknownError}
 	given := s.data.get("error")
-	var text string
-	if decoder.Unmarshal(given, &text) == nil && !absentValue(given) {
-		structured.Message = text
-	} else if fields, err := openData(given); err == nil {
+	if fields, err := openData(given); err == nil {
 		if m, err := fields.text("message"); err == nil && m != "" {
 			structured.Message = m
 		}
 		structured.Stack, _ = fields.text("stack")
 		structured.Code, _ = fields.text("code")
+	} else {
+		structured.Message = textOf(given)
 	}
 	if stack, _ := s.data.text("stack"); stack != "" {
 		structured.Stack = stack

@@ -53,7 +53,8 @@ func TestErrorsOfRuns(t *testing.T) {
 		{map[string]any{"error": map[string]string{"message": "declined", "code": "E"}, "stack": "at send"}, map[string]string{"message": "declined", "stack": "at send", "code": "E"}},
 		{map[string]any{"error": "declined"}, map[string]string{"message": "declined"}},
 		{map[string]any{"error": map[string]string{}}, map[string]string{"message": "Unknown error"}},
-		{map[string]any{"error": 5}, map[string]string{"message": "Unknown error"}},
+		{map[string]any{"error": 5}, map[string]string{"message": "5"}},
+		{map[string]any{"error": []any{"a", true}}, map[string]string{"message": `["a", true]`}},
 	} {
 		s := new(memory.Store)
 		w, err := Open(s, nil)
@@ -117,7 +118,7 @@ func TestOtherErrorsAreInternal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = w.Run(t.Context(), "wrun_1", "")
+	_, err = w.Create(t.Context(), Request{RunID: "wrun_1", Type: RunStarted})
 	if e, ok := errors.AsType[*Error](err); ok || !errors.Is(err, storagetest.ErrInjected) {
 		t.Errorf("an error of the store is %+v (%v)", e, err)
 	}

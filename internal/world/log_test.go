@@ -1,6 +1,7 @@
 package world_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/weft-go/weft/internal/world"
+	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
 
@@ -52,7 +54,7 @@ func TestARun(t *testing.T) {
 	})
 }
 
-// WLD-15, WLD-19, WLD-54 to WLD-57: what the log refuses.
+// WLD-15, WLD-19, WLD-36, WLD-55 to WLD-57: what the log refuses.
 func TestTheLogRefuses(t *testing.T) {
 	c := open(t, new(memory.Store))
 	c.refused(400, "runId is required", "", world.RunStarted, "", nil)
@@ -130,7 +132,7 @@ func TestTheLogRefuses(t *testing.T) {
 	}
 }
 
-// A run that is created again with the same workflow, deployment and input is answered. Anything else is refused.
+// WLD-54: a run that is created again with the same workflow, deployment and input is answered. Anything else is refused.
 func TestARunIsCreatedOnce(t *testing.T) {
 	c := open(t, new(memory.Store))
 	first := c.must("wrun_1", world.RunCreated, "", order)
@@ -487,4 +489,35 @@ func TestACallThatIsSentAgain(t *testing.T) {
 			t.Errorf("%s sent again: got %+v, want %+v", call.e, again, first)
 		}
 	}
+}
+
+// A conflict names a hook that has the token. If that is disposed meanwhile, there is none.
+func TestAConflictIsOfAnOpenHook(t *testing.T) {
+	s := new(memory.Store)
+	look := open(t, s)
+	look.begin("wrun_1")
+	look.begin("wrun_2")
+	look.must("wrun_1", world.HookCreated, "hook_1", fields{"token": "t"})
+	disposed := false
+	c := open(t, beforeCommit{s, func() {
+		if !disposed {
+			disposed = true
+			look.must("wrun_1", world.HookDisposed, "hook_1", nil)
+		}
+	}})
+	if a := c.must("wrun_2", world.HookCreated, "hook_2", fields{"token": "t"}); a.Event.EventType != world.HookCreated {
+		t.Errorf("got %s, want hook_created", a.Event.EventType)
+	}
+	same(t, "the log", look.log("wrun_2"), "run_created run_started hook_created")
+}
+
+// A beforeCommit has something happen before each commit.
+type beforeCommit struct {
+	storage.Storage
+	happens func()
+}
+
+func (s beforeCommit) Commit(ctx context.Context, b storage.Batch) error {
+	s.happens()
+	return s.Storage.Commit(ctx, b)
 }

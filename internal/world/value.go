@@ -140,6 +140,18 @@ func (d data) text(name string) (s string, err error) {
 	return s, nil
 }
 
+// textOf returns a value as text: text as it is, and anything else in the notation of CBOR.
+func textOf(v Value) (s string) {
+	if decoder.Unmarshal(v, &s) == nil {
+		return s
+	}
+	s, err := cbor.Diagnose(v)
+	if err != nil {
+		return unknownError
+	}
+	return s
+}
+
 // flag returns a field that is true or false; false if it is not there.
 func (d data) flag(name string) (b bool, err error) {
 	v := d.get(name)
