@@ -54,6 +54,7 @@ var arrows = map[string][]string{
 	"internal/namespace":    {},
 	"internal/ids":          {"github.com/oklog/ulid/v2"},
 	"internal/queue":        {"storage", "internal/backoff", "internal/ids", "internal/keys", "internal/record", "internal/settle"},
+	"internal/worldhttp":    {"internal/queue", "internal/world", "github.com/fxamacker/cbor/v2"},
 	"internal/world":        {"storage", "internal/ids", "internal/keys", "internal/record", "internal/settle", "github.com/fxamacker/cbor/v2"},
 	"internal/deployment":   {"storage", "internal/journal", "internal/keys", "internal/record"},
 	"internal/admin":        {"internal/namespace", ".", "storage", "checkpoint", "activity", "signal", "internal/worker", "internal/run", "internal/deployment", "internal/membership", "internal/payload", "internal/waiting", "internal/export", "internal/follow", "internal/backoff", "internal/keys", "internal/record", "internal/saturate", "internal/acceptance", "internal/journal", "internal/reconcile", "internal/settle", "github.com/oklog/ulid/v2"},

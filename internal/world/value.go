@@ -164,29 +164,28 @@ func (d data) flag(name string) (b bool, err error) {
 	return b, nil
 }
 
-// time returns a field that is a time: a date of CBOR, text of RFC 3339, or milliseconds since 1970. It is zero if
-// the field is not there.
+// time returns a field that is a time; a zero one if it is not there.
 func (d data) time(name string) (time.Time, error) {
-	v := d.get(name)
-	if absentValue(v) {
-		return time.Time{}, nil
-	}
-	t, ok := timeOf(v)
+	t, ok := TimeOf(d.get(name))
 	if !ok {
 		return time.Time{}, invalid("eventData.%s is no time", name)
 	}
 	return t, nil
 }
 
-// timeOf decodes a time.
-func timeOf(v Value) (t time.Time, ok bool) {
+// TimeOf decodes a time: a date of CBOR, text of RFC 3339, or milliseconds since 1970. It is zero if there is no
+// value.
+func TimeOf(v Value) (t time.Time, ok bool) {
+	if absentValue(v) {
+		return t, true
+	}
 	var x any
 	if decoder.Unmarshal(v, &x) != nil {
 		return t, false
 	}
 	switch x := x.(type) {
 	case time.Time:
-		return x, true
+		return x.Round(time.Millisecond), true // seconds as a float are a little off
 	case string:
 		t, err := time.Parse(time.RFC3339Nano, x)
 		return t, err == nil
