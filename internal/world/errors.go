@@ -22,16 +22,20 @@ func (e *Error) Error() string { return "world: " + e.Message }
 
 // The codes of errors.
 const (
-	CodeInvalid        = "invalid"
-	CodeNotFound       = "not_found"
-	CodeConflict       = "conflict"
-	CodeRunTerminal    = "run_terminal"
-	CodeTokenTaken     = "token_taken"
-	CodeLimit          = "limit"
-	CodeNotSupported   = "run_not_supported"
-	CodePrecondition   = "precondition_failed"
-	CodeTooEarly       = "too_early"
-	CodeInternal       = "internal"
+	CodeInvalid      = "invalid"
+	CodeNotFound     = "not_found"
+	CodeConflict     = "conflict"
+	CodeRunTerminal  = "run_terminal"
+	CodeTokenTaken   = "token_taken"
+	CodeLimit        = "limit"
+	CodeNotSupported = "run_not_supported"
+	CodePrecondition = "precondition_failed"
+	CodeTooEarly     = "too_early"
+	CodeInternal     = "internal"
+)
+
+// What is answered to a call that failed for a reason of the server's.
+const (
 	internalErrorText  = "The world's store could not be read or written."
 	damagedRecordsText = "A record of the world is damaged, or was written by a newer release."
 )
