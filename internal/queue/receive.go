@@ -55,31 +55,27 @@ func (q *Queue) Receive(ctx context.Context, queue string, n int, wait time.Dura
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
+	var r received
 	select {
-	case r := <-w.got:
-		return r.deliveries, r.err
+	case r = <-w.got:
 	case <-ctx.Done():
 	case <-timer.C:
 		select { // it waits for one look at the queue in any case
-		case r := <-w.got:
-			return r.deliveries, r.err
+		case r = <-w.got:
 		case <-ctx.Done():
 		case <-w.looked:
 		}
 	}
 	l.leave(w)
 	select {
-	case r := <-w.got: // it came just now
-		if ctx.Err() == nil {
-			return r.deliveries, r.err
-		}
-		q.giveBack(queue, r.deliveries)
+	case r = <-w.got: // it came just now
 	default:
 	}
 	if ctx.Err() != nil {
+		q.giveBack(queue, r.deliveries)
 		return nil, context.Cause(ctx)
 	}
-	return nil, nil
+	return r.deliveries, r.err
 }
 
 // A waiter is a call of Receive.
@@ -191,6 +187,9 @@ func (l *line) serve() {
 			continue
 		}
 		taken, next, err := l.take(n)
+		if err != nil && l.q.life.Err() != nil {
+			err = ErrClosed // which is why the store failed
+		}
 		l.deal(taken, err)
 		if len(taken) > 0 || err != nil {
 			poll = firstPoll
