@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/queue"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -168,10 +169,11 @@ func TestRunSweeps(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			s := new(memory.Store)
 			q := open(t, s, func(c *queue.Config) { c.Window = window })
-			ctx, cancel := context.WithCancel(t.Context())
+			ctx, cancel := context.WithCancel(backoff.Even(t.Context())) // it sweeps at each full minute
 			defer cancel()
 			ended := make(chan error, 1)
 			go func() { ended <- q.Run(ctx) }()
+			time.Sleep(2 * time.Second)
 			publish(t, q, "k", "")
 			least := max(window, time.Minute)
 			time.Sleep(least - time.Second)
