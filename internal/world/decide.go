@@ -30,7 +30,6 @@ type state struct {
 
 	holder     *owner  // of the token that the request names
 	input      *event  // of a run_created of a run that is there: the event that has its input
-	outcome    *event  // of a run_cancelled of a run that has ended
 	resumed    *event  // of a hook_received: the event that was written with its resume id
 	correlated bool    // of an attr_set: the run has an event of the correlation
 	live       []*hook // of an event that ends the run: its open hooks
