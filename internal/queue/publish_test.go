@@ -1,0 +1,259 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/queue"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// WLD-29, WLD-31, WLD-32, WLD-36, WLD-38: within the window of a key there is one message, and another one behind
+// it, although nothing was swept and the first is still in flight.
+func TestAKeyIsPublishedOnceWithinItsWindow(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s, two storage.Storage) {
+		var passed atomic.Int64
+		began := time.Now()
+		tick := clock(func() time.Time { return began.Add(time.Duration(passed.Load())) })
+		q, other := open(t, s, tick), open(t, two, tick)
+		first := publish(t, q, "k", "1")
+		for _, later := range []time.Duration{0, time.Second, queue.DefaultWindow} {
+			passed.Store(int64(later))
+			if again := publish(t, other, "k", "2"); again != first {
+				t.Errorf("%v later: got %s, want %s", later, again, first)
+			}
+		}
+		held := one(t, q)
+		if held.ID != first || string(held.Body) != "1" {
+			t.Errorf("got %+v, want %s with the first body", held, first)
+		}
+		none(t, other)
+		passed.Store(int64(queue.DefaultWindow + time.Millisecond))
+		second := publish(t, other, "k", "3")
+		if beside := one(t, q); second == first || beside.ID != second {
+			t.Errorf("behind the window: published %s, delivered %+v beside %s", second, beside, first)
+		}
+		if n := count(t, s, "wkey:"); n != 1 {
+			t.Errorf("the store has %d records of the key, want 1", n)
+		}
+		if n := count(t, s, "wexp:"); n != 1 {
+			t.Errorf("the store has %d entries of the end of a window, want 1", n)
+		}
+	})
+}
+
+// WLD-30, WLD-35: the window is 5 s and settable, and that of each key is its own.
+func TestEachKeyHasItsWindow(t *testing.T) {
+	if queue.DefaultWindow != 5000*time.Millisecond {
+		t.Errorf("the window is %v", queue.DefaultWindow)
+	}
+	now := time.Now()
+	tick := func() time.Time { return now }
+	q := open(t, new(memory.Store), clock(tick), func(c *queue.Config) { c.Window = time.Hour })
+	minted := map[string]bool{}
+	for i := range 100 { // 100 steps over five days
+		key := fmt.Sprintf("step_%026d", i)
+		id := publish(t, q, key, "")
+		now = now.Add(time.Hour)
+		if again := publish(t, q, key, ""); again != id {
+			t.Fatalf("%s within its window: got %s, want %s", key, again, id)
+		}
+		if other := publish(t, q, key+"b", ""); other == id {
+			t.Fatalf("%s and another key have one message", key)
+		}
+		now = now.Add(12 * time.Minute)
+		minted[id] = true
+	}
+	if len(minted) != 100 {
+		t.Errorf("100 keys have %d messages", len(minted))
+	}
+}
+
+// WLD-33: without a key each publication counts. WLD-1, WLD-2: its id has the prefix of messages.
+func TestWithoutAKeyEachPublicationCounts(t *testing.T) {
+	q := open(t, new(memory.Store))
+	minted := map[string]bool{}
+	for range 10 {
+		id := publish(t, q, "", "same")
+		if !regexp.MustCompile(`^msg_[0-9A-HJKMNP-TV-Z]{26}$`).MatchString(id) {
+			t.Errorf("got the id %q", id)
+		}
+		minted[id] = true
+	}
+	if got := drain(t, q); len(minted) != 10 || len(got) != 10 {
+		t.Errorf("10 publications have %d ids and %d deliveries", len(minted), len(got))
+	}
+}
+
+// WLD-41: who publishes waits for no consumer.
+func TestWhoPublishesDoesNotWait(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		q := open(t, new(memory.Store))
+		began := time.Now()
+		publish(t, q, "", "x")
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// WLD-29, WLD-31: 64 publications with one key at once, from two processes, are one message.
+func TestOneKeyAtOnceIsOneMessage(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s, two storage.Storage) {
+		both := []*queue.Queue{open(t, s), open(t, two)}
+		got := make([]string, 64)
+		var all sync.WaitGroup
+		for i := range got {
+			all.Go(func() { got[i] = publish(t, both[i%2], "k", "x") })
+		}
+		all.Wait()
+		for _, id := range got {
+			if id != got[0] {
+				t.Fatalf("got %s and %s", got[0], id)
+			}
+		}
+		if d := drain(t, both[1]); len(d) != 1 || d[got[0]] != 1 {
+			t.Errorf("delivered %v, want %s once", d, got[0])
+		}
+	})
+}
+
+// A clock that is an hour off suppresses no publication of others.
+func TestAWrongClockSuppressesNothing(t *testing.T) {
+	for _, d := range []time.Duration{time.Hour, -time.Hour} {
+		s := new(memory.Store)
+		wrong, right := open(t, s, off(d)), open(t, s)
+		theirs := publish(t, wrong, "k", "wrong")
+		if mine := publish(t, right, "k", "right"); mine == theirs {
+			t.Errorf("a clock that is %v off suppressed a publication", d)
+		}
+		if n := count(t, s, "wmsg:"); n != 2 {
+			t.Errorf("%v: the store has %d messages, want 2", d, n)
+		}
+	}
+}
+
+// WLD-37: who has written 1,000 keys removes those whose window is over.
+func TestPublishersSweep(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		q := open(t, s)
+		for i := range 999 {
+			publish(t, q, fmt.Sprint(i), "")
+		}
+		time.Sleep(6 * time.Second)
+		if n := count(t, s, "wkey:"); n != 999 {
+			t.Fatalf("after 999 keys the store has %d", n)
+		}
+		publish(t, q, "last", "")
+		synctest.Wait()
+		if n, m := count(t, s, "wkey:"), count(t, s, "wexp:"); n != 1 || m != 1 {
+			t.Errorf("after 1,000 keys the store has %d, and %d entries; want those of the last one", n, m)
+		}
+	})
+}
+
+// WLD-39: Run removes keys that are older than a minute and than their window, and no others.
+func TestRunSweeps(t *testing.T) {
+	for _, window := range []time.Duration{5 * time.Second, time.Hour} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			q := open(t, s, func(c *queue.Config) { c.Window = window })
+			ctx, cancel := context.WithCancel(backoff.Even(t.Context())) // it sweeps at each full minute
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- q.Run(ctx) }()
+			time.Sleep(2 * time.Second)
+			publish(t, q, "k", "")
+			least := max(window, time.Minute)
+			time.Sleep(least - time.Second)
+			if n := count(t, s, "wkey:"); n != 1 {
+				t.Errorf("a window of %v: the key is gone before %v", window, least)
+			}
+			time.Sleep(3 * time.Minute)
+			if n, m := count(t, s, "wkey:"), count(t, s, "wexp:"); n != 0 || m != 0 {
+				t.Errorf("a window of %v: %d keys and %d entries are left behind %v", window, n, m, least)
+			}
+			if n := count(t, s, "wmsg:"); n != 1 {
+				t.Error("the message went with its key")
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
+}
+
+// Run reports queues that nobody empties.
+func TestRunReportsQueuesThatNobodyEmpties(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		overdue := make(chan string, 100)
+		q := open(t, new(memory.Store), func(c *queue.Config) {
+			c.Overdue = func(name string, since time.Time) { overdue <- fmt.Sprint(name, " ", time.Since(since) >= time.Minute) }
+		})
+		for _, m := range []queue.Message{{Queue: "a:b", Name: "n"}, {Queue: "b", Name: "n", Delay: time.Hour}, {Queue: "c", Name: "n"}, {Queue: "c", Name: "n"}} {
+			if _, err := q.Publish(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		q.Run(ctx)
+		close(overdue)
+		got := map[string]bool{}
+		for o := range overdue {
+			got[o] = true
+		}
+		if len(got) != 2 || !got["a:b true"] || !got["c true"] {
+			t.Errorf("got %v, want a:b and c, each when it is overdue", got)
+		}
+	})
+}
+
+// What is not acceptable is refused before anything is written.
+func TestPublishRefuses(t *testing.T) {
+	s := new(memory.Store)
+	q := open(t, s)
+	long := strings.Repeat("x", 2000)
+	for name, m := range map[string]queue.Message{
+		"no queue":      {Name: "n"},
+		"long queue":    {Queue: long, Name: "n"},
+		"no name":       {Queue: "blue"},
+		"long name":     {Queue: "blue", Name: long},
+		"long key":      {Queue: "blue", Name: "n", Key: long},
+		"long headers":  {Queue: "blue", Name: "n", Headers: map[string]string{"a": strings.Repeat("x", 1<<20)}},
+		"negative wait": {Queue: "blue", Name: "n", Delay: -1},
+	} {
+		if _, err := q.Publish(t.Context(), m); !errors.Is(err, queue.ErrInvalid) {
+			t.Errorf("%s: got %v, want ErrInvalid", name, err)
+		}
+	}
+	if _, err := q.Receive(t.Context(), "", 1, 0); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("receive of no queue: %v", err)
+	}
+	if _, err := q.Receive(t.Context(), "blue", 0, 0); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("receive of nothing: %v", err)
+	}
+	for _, st := range []queue.Settlement{{}, {ID: "m", Receipt: "r", As: "drop"}, {ID: "m", Receipt: "r", As: queue.Extend, After: -1}, {ID: "m", As: queue.Acknowledge}} {
+		if err := q.Settle(t.Context(), "blue", st)[0]; !errors.Is(err, queue.ErrInvalid) {
+			t.Errorf("settle %+v: %v, want ErrInvalid", st, err)
+		}
+	}
+	if _, err := queue.New(queue.Config{Storage: s, Window: -1}); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("a negative window: %v", err)
+	}
+	if all := left(t, s); len(all) != 0 {
+		t.Errorf("the store has %v", all)
+	}
+}

@@ -1,0 +1,296 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weft-go/weft/internal/queue"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+)
+
+// virtual runs a test in virtual time.
+func virtual(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
+
+// Each message gets to one consumer.
+func TestEachMessageIsDeliveredOnce(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s, two storage.Storage) {
+		const messages = 60
+		both := []*queue.Queue{open(t, s), open(t, two)}
+		sent := map[string]bool{}
+		for i := range messages {
+			sent[publish(t, both[0], "", fmt.Sprint(i))] = true
+		}
+		var mu sync.Mutex
+		got := map[string]int{}
+		var left atomic.Int64
+		left.Store(messages)
+		var all sync.WaitGroup
+		for i := range 6 {
+			all.Go(func() {
+				q := both[i%2]
+				for left.Load() > 0 {
+					some, err := q.Receive(t.Context(), "blue", 10, 0)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					var settled []queue.Settlement
+					for _, d := range some {
+						mu.Lock()
+						got[d.ID]++
+						mu.Unlock()
+						left.Add(-1)
+						settled = append(settled, queue.Settlement{ID: d.ID, Receipt: d.Receipt, As: queue.Acknowledge})
+						if d.Attempt != 1 || d.Name != "flow" {
+							t.Errorf("got %+v", d)
+						}
+					}
+					if err := errors.Join(q.Settle(t.Context(), "blue", settled...)...); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		for id, n := range got {
+			if n != 1 || !sent[id] {
+				t.Errorf("%s was delivered %d times", id, n)
+			}
+		}
+		if len(got) != messages {
+			t.Errorf("%d messages were delivered, want %d", len(got), messages)
+		}
+		if n := count(t, s, "w"); n != 0 {
+			t.Errorf("%d records are left", n)
+		}
+	})
+}
+
+// A consumer that waits gets what is published meanwhile, in this process or in another one.
+func TestAConsumerWaits(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s, two storage.Storage) {
+		q, other := open(t, s), open(t, two)
+		for _, from := range []*queue.Queue{q, other} {
+			got := make(chan queue.Delivery, 1)
+			go func() { got <- one(t, q) }()
+			id := publish(t, from, "", "x")
+			d := <-got
+			if d.ID != id {
+				t.Errorf("got %+v, want %s", d, id)
+			}
+			if err := settle(q, d, queue.Acknowledge); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// A message whose consumer was killed is delivered again, with the same id, and before twice the Visibility. It
+// delays no other message.
+func TestTheMessagesOfAKilledConsumer(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		killed, q := open(t, s), open(t, s)
+		ids := map[string]bool{}
+		for range 100 {
+			ids[publish(t, killed, "", "x")] = true
+		}
+		if n := len(receive(t, killed, 100)); n != 100 {
+			t.Fatalf("took %d", n)
+		}
+		began := time.Now()
+		another := publish(t, q, "", "y")
+		if d := one(t, q); d.ID != another || time.Since(began) > time.Second {
+			t.Errorf("got %s after %v, want %s at once", d.ID, time.Since(began), another)
+		} else if err := settle(q, d, queue.Acknowledge); err != nil {
+			t.Error(err)
+		}
+		for n := 0; n < 100; {
+			for _, d := range receive(t, q, 30) {
+				if !ids[d.ID] || d.Attempt != 2 {
+					t.Errorf("got %+v, want one of the 100 for the second time", d)
+				}
+				delete(ids, d.ID)
+				n++
+			}
+		}
+		if took := time.Since(began); took <= queue.DefaultVisibility || took > 2*queue.DefaultVisibility {
+			t.Errorf("it took %v, want between %v and twice that", took, queue.DefaultVisibility)
+		}
+	})
+}
+
+// A consumer that is slow, and says so, keeps its message, also from a process whose clock is an hour ahead.
+func TestASlowConsumerKeepsItsMessage(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
+		virtual(t, func(t *testing.T) {
+			s := new(memory.Store)
+			q, other := open(t, s), open(t, s, off(ahead))
+			publish(t, q, "", "x")
+			d := one(t, q)
+			ctx, cancel := context.WithCancel(t.Context())
+			theirs := make(chan []queue.Delivery, 1)
+			go func() {
+				got, _ := other.Receive(ctx, "blue", 1, time.Hour)
+				theirs <- got
+			}()
+			for range 30 { // five minutes
+				time.Sleep(queue.DefaultVisibility / 3)
+				if err := settle(q, d, queue.Extend); err != nil {
+					t.Fatalf("clock %v off: %v", ahead, err)
+				}
+			}
+			cancel()
+			if got := <-theirs; len(got) != 0 {
+				t.Errorf("clock %v off: another consumer got %+v", ahead, got)
+			}
+			if err := settle(q, d, queue.Acknowledge); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Who acknowledges a message that another consumer has by now is told so. One that is gone is answered.
+func TestALateAcknowledgementIsLost(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s, two storage.Storage) {
+		late, q := open(t, s, visible(40*time.Millisecond)), open(t, two, visible(40*time.Millisecond))
+		publish(t, late, "", "x")
+		d := one(t, late)
+		again := one(t, q)
+		if again.ID != d.ID || again.Attempt != 2 || again.Receipt == d.Receipt {
+			t.Fatalf("got %+v, then %+v", d, again)
+		}
+		for _, as := range []queue.Outcome{queue.Acknowledge, queue.Extend, queue.Retry} {
+			if err := settle(late, d, as); !errors.Is(err, queue.ErrLost) {
+				t.Errorf("%s too late: %v, want ErrLost", as, err)
+			}
+		}
+		for range 2 {
+			if err := settle(q, again, queue.Acknowledge); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := settle(late, d, queue.Acknowledge); err != nil {
+			t.Errorf("of a message that is gone: %v", err)
+		}
+		if n := count(t, s, "w"); n != 0 {
+			t.Errorf("%d records are left", n)
+		}
+	})
+}
+
+// A retry is never early, and one that is uncounted does not count.
+func TestARetryIsNotEarly(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		q := open(t, new(memory.Store))
+		publish(t, q, "", "x")
+		for i, want := range []int{1, 2, 2, 3} {
+			began := time.Now()
+			d := one(t, q)
+			if d.Attempt != want {
+				t.Errorf("delivery %d has attempt %d, want %d", i, d.Attempt, want)
+			}
+			if took := time.Since(began); i > 0 && (took < 7*time.Second || took > 8*time.Second) {
+				t.Errorf("delivery %d came after %v, want 7 s", i, took)
+			}
+			if err := q.Settle(t.Context(), "blue", queue.Settlement{ID: d.ID, Receipt: d.Receipt, As: queue.Retry, After: 7 * time.Second, Uncounted: i == 1})[0]; err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// A message waits for its delay.
+func TestADelayIsWaitedFor(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		q := open(t, new(memory.Store))
+		began := time.Now()
+		if _, err := q.Publish(t.Context(), queue.Message{Queue: "blue", Name: "flow", Headers: map[string]string{"a": "b"}, Delay: 90 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		none(t, q)
+		got, err := q.Receive(t.Context(), "blue", 1, time.Hour)
+		if took := time.Since(began); err != nil || len(got) != 1 || got[0].Headers["a"] != "b" || took < 90*time.Second || took > 91*time.Second {
+			t.Errorf("got %+v, %v after %v", got, err, took)
+		}
+	})
+}
+
+// A consumer that is gone takes nothing, and what it has been given at that moment is given back.
+func TestAConsumerThatIsGoneTakesNothing(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		q := open(t, s)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			got, err := q.Receive(ctx, "blue", 1, time.Hour)
+			if len(got) > 0 {
+				t.Errorf("got %+v", got)
+			}
+			ended <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		publish(t, q, "", "x")
+		synctest.Wait()
+		if n := count(t, s, "wdue:"); n != 1 {
+			t.Errorf("%d messages wait, want 1", n)
+		}
+		if d := one(t, q); d.Attempt != 1 {
+			t.Errorf("got %+v, want attempt 1", d)
+		}
+		q.Close()
+		if _, err := q.Receive(t.Context(), "blue", 1, 0); !errors.Is(err, queue.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	})
+}
+
+// A consumer that goes while its message is being taken gives it back, uncounted.
+func TestAConsumerThatGoesMeanwhileGivesBack(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		ctx, cancel := context.WithCancel(t.Context())
+		q := open(t, onCommit{s, func(b storage.Batch) {
+			for _, o := range b.Ops {
+				if string(o.Key[:6]) == "wheld:" {
+					cancel()
+				}
+			}
+		}})
+		publish(t, q, "", "x")
+		if got, err := q.Receive(ctx, "blue", 1, time.Hour); len(got) > 0 || !errors.Is(err, context.Canceled) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		began := time.Now()
+		if d := one(t, open(t, s)); d.Attempt != 1 || time.Since(began) > time.Second {
+			t.Errorf("got %+v after %v, want attempt 1 at once", d, time.Since(began))
+		}
+	})
+}
+
+// An onCommit has something happen before each commit that puts something.
+type onCommit struct {
+	storage.Storage
+	happens func(storage.Batch)
+}
+
+func (s onCommit) Commit(ctx context.Context, b storage.Batch) error {
+	s.happens(b)
+	return s.Storage.Commit(ctx, b)
+}

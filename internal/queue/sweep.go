@@ -1,0 +1,150 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+const (
+	sweepEvery  = time.Minute
+	sweepLeast  = time.Minute // how long Run keeps a key at least
+	sweepAfter  = 1000        // keys that a process writes before it sweeps
+	sweepAtMost = 250         // keys that are removed in one batch
+)
+
+// Run removes keys whose window is over, and reports queues that nobody empties, each minute until ctx is
+// done. It returns nil then, and ErrClosed after Close. What fails is tried again in a minute.
+func (q *Queue) Run(ctx context.Context) error {
+	for {
+		if q.life.Err() != nil {
+			return ErrClosed
+		}
+		_, _ = q.sweep(ctx, sweepLeast)
+		q.reportOverdue(ctx)
+		if !backoff.Wait(ctx, sweepEvery) {
+			return nil
+		}
+	}
+}
+
+// sweep removes the keys that are older than least and whose window is over. It returns how many it
+// removed.
+func (q *Queue) sweep(ctx context.Context, least time.Duration) (removed int, err error) {
+	if !q.sweeping.CompareAndSwap(false, true) {
+		return 0, nil
+	}
+	defer q.sweeping.Store(false)
+	now := q.now()
+	most := sweepAtMost
+	if ops := q.Storage.Capabilities().MaxBatch.Ops; ops > 0 {
+		most = max(1, min(most, ops/3)) // a condition and two operations each
+	}
+	var past []storage.Batch
+	flush := func() error {
+		n, err := q.removeAll(ctx, past)
+		removed, past = removed+n, past[:0]
+		return err
+	}
+	for e, err := range storage.All(ctx, q.Storage, keys.QueueKeysPast(now)) {
+		if err != nil {
+			return removed, err
+		}
+		b, err := q.forgetting(ctx, e.Key, now, least)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return removed, err
+		case err != nil:
+			q.Damaged(string(e.Key), err)
+		case len(b.Ops) > 0:
+			past = append(past, b)
+		}
+		if len(past) == most {
+			if err := flush(); err != nil {
+				return removed, err
+			}
+		}
+	}
+	return removed, flush()
+}
+
+// forgetting returns the batch that removes what a QueueKeyPast key is about; an empty one if it is to stay.
+// The record of the key decides, not its entry.
+func (q *Queue) forgetting(ctx context.Context, past []byte, now time.Time, least time.Duration) (b storage.Batch, err error) {
+	_, queue, key, err := keys.QueueKeyPastNames(past)
+	if err != nil {
+		return b, err
+	}
+	u, err := readUsed(ctx, q.Storage, queue, key)
+	if err != nil {
+		return b, err
+	}
+	if u == nil || string(keys.QueueKeyPast(time.UnixMicro(u.Until), queue, key)) != string(past) {
+		b.Ops = append(b.Ops, storage.Delete(past)) // of no record
+		return b, nil
+	}
+	if u.suppresses(now, max(q.Window, least)) {
+		return b, nil
+	}
+	at := keys.QueueKey(queue, key)
+	b.If = append(b.If, storage.Equal(at, u.raw))
+	b.Ops = append(b.Ops, storage.Delete(at), storage.Delete(past))
+	return b, nil
+}
+
+// removeAll commits batches as one, or one by one if that is refused: somebody has published with one of the
+// keys since. An unknown outcome needs no answer: the next sweep looks again.
+func (q *Queue) removeAll(ctx context.Context, past []storage.Batch) (n int, err error) {
+	var all storage.Batch
+	for _, b := range past {
+		all.If, all.Ops = append(all.If, b.If...), append(all.Ops, b.Ops...)
+	}
+	if len(past) == 0 {
+		return 0, nil
+	}
+	err = q.Storage.Commit(ctx, all)
+	if err == nil {
+		return len(past), nil
+	}
+	if !errors.Is(err, storage.ErrConflict) {
+		return 0, err
+	}
+	for _, b := range past {
+		switch err := q.Storage.Commit(ctx, b); {
+		case err == nil:
+			n++
+		case !errors.Is(err, storage.ErrConflict):
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// reportOverdue calls Overdue with each queue whose first message should have been taken a minute ago. It
+// skips from queue to queue, and reads one entry of each.
+func (q *Queue) reportOverdue(ctx context.Context) {
+	if q.Overdue == nil {
+		return
+	}
+	r := keys.QueuesDue()
+	r.Limit = 1
+	for {
+		page, err := q.Storage.Scan(ctx, r)
+		if err != nil || len(page) == 0 {
+			return
+		}
+		name, at, _, err := keys.QueueTime(page[0].Key)
+		if err != nil {
+			q.Damaged(string(page[0].Key), err)
+			return
+		}
+		if q.now().Sub(at) >= time.Minute {
+			q.Overdue(name, at)
+		}
+		r.Start = keys.QueueDueOf(name).End
+	}
+}

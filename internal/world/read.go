@@ -1,0 +1,511 @@
+package world
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/weft-go/weft/internal/ids"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// Resolve says how much of an entity or an event is answered.
+type Resolve string
+
+// What may be resolved.
+const (
+	ResolveAll  Resolve = "all"  // everything: the default
+	ResolveMeta Resolve = "meta" // without payloads
+	ResolveNone Resolve = "none" // with an empty input and no output, and of an event no data at all
+)
+
+func (r Resolve) check() error {
+	switch r {
+	case "", ResolveAll, ResolveMeta, ResolveNone:
+		return nil
+	}
+	return invalid("resolveData is all, meta or none, got %q", string(r))
+}
+
+// An Order is that of a list.
+type Order string
+
+// The orders.
+const (
+	Descending Order = "desc" // the default
+	Ascending  Order = "asc"
+)
+
+const (
+	defaultLimit = 100
+	maxLimit     = 1000
+)
+
+// A Page says which part of a list is wanted.
+type Page struct {
+	Limit  int    // the most items, 1 to 1,000; 0 means 100
+	Cursor string // Listed.Tail of the page before; "" begins
+	Order  Order
+}
+
+func (p Page) check() (Page, error) {
+	if p.Limit == 0 {
+		p.Limit = defaultLimit
+	}
+	if p.Order == "" {
+		p.Order = Descending
+	}
+	if p.Limit < 1 || p.Limit > maxLimit || p.Order != Ascending && p.Order != Descending {
+		return p, invalid("A list takes a limit of 1 to %d and sortOrder asc or desc, got %d and %q", maxLimit, p.Limit, string(p.Order))
+	}
+	return p, nil
+}
+
+// A Listed is a page of a list.
+type Listed[T any] struct {
+	Data    []T     `json:"data"`
+	Cursor  *string `json:"cursor"` // Tail if more follows, else nil
+	HasMore bool    `json:"hasMore"`
+	Tail    string  `json:"tail"` // the place behind the last item; of an empty page the request's cursor
+}
+
+func listed[T any](data []T, more bool, tail string) *Listed[T] {
+	l := &Listed[T]{Data: data, HasMore: more, Tail: tail}
+	if data == nil {
+		l.Data = []T{}
+	}
+	if more {
+		l.Cursor = &l.Tail
+	}
+	return l
+}
+
+// mustHead returns the head of a run, or a 404.
+func (w *World) mustHead(ctx context.Context, run string) (*head, error) {
+	h, err := w.headOf(ctx, run)
+	if err == nil && h == nil {
+		err = notFound("Run", run)
+	}
+	return h, err
+}
+
+// Run returns a run.
+func (w *World) Run(ctx context.Context, run string, r Resolve) (*Run, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	h, err := w.mustHead(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	return view{w: w, resolve: r}.run(ctx, h)
+}
+
+// A RunFilter selects runs. Empty fields select all.
+type RunFilter struct {
+	WorkflowName string
+	Status       Status
+}
+
+// Runs returns a page of runs, in the order of their ids.
+func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*Listed[*Run], error) {
+	p, err := p.check()
+	if err == nil {
+		err = r.check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	list := keys.WorldList("all", "")
+	switch {
+	case f.WorkflowName != "":
+		list = keys.WorldList("name", f.WorkflowName)
+	case f.Status != "":
+		list = keys.WorldList("status", string(f.Status))
+	}
+	both := f.WorkflowName != "" && f.Status != ""
+	var found []*head
+	more := true
+	for more && len(found) < p.Limit {
+		entries, err := w.scan(ctx, list, append(bytes.Clone(list.Start), storage.AppendKey(nil, p.Cursor)...), p)
+		if err != nil {
+			return nil, err
+		}
+		more = len(entries) > p.Limit
+		heads, err := gather(entries[:min(len(entries), p.Limit)], func(e storage.Entry) (*head, error) {
+			id, err := keys.Last(e.Key)
+			if err != nil {
+				return nil, err
+			}
+			return w.mustHead(ctx, id)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i, h := range heads {
+			p.Cursor = h.run
+			if f.Status == "" || h.Status == f.Status { // of a list by status, it may have changed since
+				found = append(found, h)
+			}
+			if len(found) == p.Limit {
+				more = more || i+1 < len(heads)
+				break
+			}
+		}
+		if !both {
+			break
+		}
+	}
+	runs, err := gather(found, func(h *head) (*Run, error) { return view{w: w, resolve: r}.run(ctx, h) })
+	if err != nil {
+		return nil, err
+	}
+	return listed(runs, more, p.Cursor), nil
+}
+
+// scan returns one more than the entries of a page of a list. place is the key of the cursor, if there is one.
+func (w *World) scan(ctx context.Context, list storage.Range, place []byte, p Page) ([]storage.Entry, error) {
+	list.Limit, list.Reverse = p.Limit+1, p.Order == Descending
+	if p.Cursor != "" {
+		switch {
+		case bytes.Compare(place, list.Start) < 0 || bytes.Compare(place, list.End) >= 0:
+			return nil, invalid("cursor %.100q is none of this list", p.Cursor)
+		case list.Reverse:
+			list.End = place
+		default:
+			list.Start = append(place, 0)
+		}
+	}
+	return w.store.Scan(ctx, list)
+}
+
+// Step returns a step of a run.
+func (w *World) Step(ctx context.Context, run, id string, r Resolve) (*Step, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	h, err := w.mustHead(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := w.get(ctx, keys.WorldEntity(run, kindStep, id))
+	if err == nil && raw == nil {
+		err = notFound("Step", id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, err := openStep(run, id, raw)
+	if err != nil {
+		return nil, err
+	}
+	return view{w: w, resolve: r}.step(ctx, h, s)
+}
+
+// Steps returns a page of the steps of a run, in the order of their ids.
+func (w *World) Steps(ctx context.Context, run string, p Page, r Resolve) (*Listed[*Step], error) {
+	return entities(ctx, w, run, kindStep, p, r, func(v view, h *head, id string, raw []byte) (*Step, error) {
+		s, err := openStep(run, id, raw)
+		if err != nil {
+			return nil, err
+		}
+		return v.step(ctx, h, s)
+	})
+}
+
+// entities returns a page of the steps or hooks of a run.
+func entities[T any](ctx context.Context, w *World, run, kind string, p Page, r Resolve, open func(v view, h *head, id string, raw []byte) (T, error)) (*Listed[T], error) {
+	p, err := p.check()
+	if err == nil {
+		err = r.check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	h, err := w.mustHead(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := w.scan(ctx, keys.WorldEntities(run, kind), keys.WorldEntity(run, kind, p.Cursor), p)
+	if err != nil {
+		return nil, err
+	}
+	more := len(entries) > p.Limit
+	entries = entries[:min(len(entries), p.Limit)]
+	tail := p.Cursor
+	all, err := gather(entries, func(e storage.Entry) (out T, err error) {
+		id, err := keys.Last(e.Key)
+		if err != nil {
+			return out, err
+		}
+		return open(view{w: w, resolve: r}, h, id, e.Value)
+	})
+	if err == nil && len(entries) > 0 {
+		tail, err = keys.Last(entries[len(entries)-1].Key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return listed(all, more, tail), nil
+}
+
+// Hook returns an open hook by its id.
+func (w *World) Hook(ctx context.Context, id string, r Resolve) (*Hook, error) {
+	at := keys.WorldHookRun(id)
+	raw, err := w.get(ctx, at)
+	if err == nil && raw == nil {
+		err = notFound("Hook", id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o, err := openOwner(at, raw)
+	if err != nil {
+		return nil, err
+	}
+	return w.openHook(ctx, o, r, notFound("Hook", id))
+}
+
+// HookByToken returns the open hook that has a token.
+func (w *World) HookByToken(ctx context.Context, token string, r Resolve) (*Hook, error) {
+	missing := notFound("Hook with token", token)
+	o, err := w.holderOf(ctx, token)
+	if err == nil && o == nil {
+		err = missing
+	}
+	if err != nil {
+		return nil, err
+	}
+	return w.openHook(ctx, o, r, missing)
+}
+
+// openHook returns a hook that is open; missing if it is not.
+func (w *World) openHook(ctx context.Context, o *owner, r Resolve, missing *Error) (*Hook, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	h, err := w.mustHead(ctx, o.Run)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := w.get(ctx, keys.WorldEntity(o.Run, kindHook, o.Hook))
+	if err == nil && raw == nil {
+		err = missing
+	}
+	if err != nil {
+		return nil, err
+	}
+	k, err := openHook(o.Run, o.Hook, raw)
+	if err != nil {
+		return nil, err
+	}
+	if k.Disposed > 0 {
+		return nil, missing
+	}
+	return view{w: w, resolve: r}.hook(ctx, h, k)
+}
+
+// Hooks returns a page of the open hooks of a run, in the order of their ids.
+func (w *World) Hooks(ctx context.Context, run string, p Page, r Resolve) (*Listed[*Hook], error) {
+	return entities(ctx, w, run, kindLive, p, r, func(v view, h *head, id string, _ []byte) (*Hook, error) {
+		raw, err := w.get(ctx, keys.WorldEntity(run, kindHook, id))
+		if err == nil && raw == nil {
+			err = fmt.Errorf("%w: run %q has no record of its open hook %q", storage.ErrCorrupt, run, id)
+		}
+		if err != nil {
+			return nil, err
+		}
+		k, err := openHook(run, id, raw)
+		if err != nil {
+			return nil, err
+		}
+		return v.hook(ctx, h, k)
+	})
+}
+
+// placeOf returns the number of the event with an id.
+func placeOf(id string) (uint64, error) {
+	if text, ok := strings.CutPrefix(id, string(ids.Event)); ok && len(text) == 26 && strings.Trim(text, "0123456789") == "" {
+		if n, err := strconv.ParseUint(text, 10, 64); err == nil && n <= math.MaxUint32 {
+			return n, nil // a ULID of digits alone has a time far off, so its number is larger
+		}
+	}
+	n, err := ids.Number(ids.Event, id)
+	if err != nil {
+		return 0, invalid("%.100q is no id of an event", id)
+	}
+	return n, nil
+}
+
+// Event returns an event of a run.
+func (w *World) Event(ctx context.Context, run, id string, r Resolve) (*Event, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	h, err := w.mustHead(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	n, err := placeOf(id)
+	if err != nil || n == 0 || n > h.Seq {
+		return nil, notFound("Event", id)
+	}
+	e, err := w.eventAt(ctx, h, n)
+	if err != nil {
+		return nil, err
+	}
+	if e.id() != id {
+		return nil, notFound("Event", id)
+	}
+	return view{w: w, resolve: r}.event(e)
+}
+
+// Events returns a page of the log of a run.
+func (w *World) Events(ctx context.Context, run string, p Page, r Resolve) (*Listed[Event], error) {
+	p, err := p.check()
+	if err == nil {
+		err = r.check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	h, err := w.mustHead(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	var after uint64
+	if p.Cursor != "" {
+		if after, err = placeOf(p.Cursor); err != nil {
+			return nil, err
+		}
+	}
+	return w.eventsAfter(ctx, h, after, p, view{w: w, resolve: r})
+}
+
+// eventsAfter returns a page of the log of a run that begins behind an event; in descending order, before it. 0 is
+// none.
+func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, v view) (*Listed[Event], error) {
+	list := keys.WorldEvents(h.run)
+	list.Limit, list.Reverse = p.Limit+1, p.Order == Descending
+	switch {
+	case after > 0 && list.Reverse:
+		list.End = keys.WorldEvent(h.run, after)
+	case after > 0:
+		list.Start = append(keys.WorldEvent(h.run, after), 0)
+	}
+	entries, err := w.store.Scan(ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	more := len(entries) > p.Limit
+	tail := p.Cursor
+	var data []Event
+	for _, entry := range entries[:min(len(entries), p.Limit)] {
+		n, err := keys.Number(entry.Key)
+		if err != nil {
+			return nil, err
+		}
+		e, err := openEvent(h, n, entry.Value)
+		if err != nil {
+			return nil, err
+		}
+		out, err := v.event(e)
+		if err != nil {
+			return nil, err
+		}
+		data, tail = append(data, *out), out.EventID
+	}
+	return listed(data, more, tail), nil
+}
+
+// Correlated returns a page of the events of a correlation: of one run, or, if run is empty, of all, in the order of
+// the ids of runs. A cursor of all runs names the run, too: {run}/{event}.
+func (w *World) Correlated(ctx context.Context, correlation, run string, p Page, r Resolve) (*Listed[*Event], error) {
+	p, err := p.check()
+	if err == nil {
+		err = r.check()
+	}
+	if err == nil && correlation == "" {
+		err = invalid("correlationId is required")
+	}
+	if err != nil {
+		return nil, err
+	}
+	var place []byte
+	if p.Cursor != "" {
+		in, id := run, p.Cursor
+		if run == "" {
+			in, id, _ = strings.Cut(p.Cursor, "/")
+		}
+		n, err := placeOf(id)
+		if err != nil {
+			return nil, invalid("cursor %.100q is none of this list", p.Cursor)
+		}
+		place = keys.WorldCorrelated(correlation, in, n)
+	}
+	entries, err := w.scan(ctx, keys.WorldCorrelations(correlation, run), place, p)
+	if err != nil {
+		return nil, err
+	}
+	more := len(entries) > p.Limit
+	all, err := gather(entries[:min(len(entries), p.Limit)], func(entry storage.Entry) (*Event, error) {
+		in, err := keys.WorldCorrelatedRun(entry.Key)
+		if err != nil {
+			return nil, err
+		}
+		n, err := keys.Number(entry.Key)
+		if err != nil {
+			return nil, err
+		}
+		h, err := w.mustHead(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		e, err := w.eventAt(ctx, h, n)
+		if err != nil {
+			return nil, err
+		}
+		return view{w: w, resolve: r}.event(e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	tail := p.Cursor
+	if len(all) > 0 {
+		last := all[len(all)-1]
+		if tail = last.EventID; run == "" {
+			tail = last.RunID + "/" + last.EventID
+		}
+	}
+	return listed(all, more, tail), nil
+}
+
+// atOnce is how many reads are made at once.
+const atOnce = 16
+
+// gather calls f for each of some, several at once, and returns the results in order.
+func gather[A, B any](some []A, f func(A) (B, error)) ([]B, error) {
+	all := make([]B, len(some))
+	errs := make([]error, len(some))
+	var calls sync.WaitGroup
+	free := make(chan struct{}, atOnce)
+	for i, a := range some {
+		free <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-free }()
+			all[i], errs[i] = f(a)
+		})
+	}
+	calls.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}

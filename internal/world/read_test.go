@@ -1,0 +1,325 @@
+package world_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-go/weft/internal/world"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+)
+
+// lists returns a function for each list, which returns the ids of a page.
+func (c *client) lists() map[string]func(p world.Page) ([]string, *string, bool, string, error) {
+	return map[string]func(p world.Page) ([]string, *string, bool, string, error){
+		"events": func(p world.Page) ([]string, *string, bool, string, error) {
+			l, err := c.Events(c.ctx, "wrun_1", p, "")
+			return parts(l, err, func(e world.Event) string { return e.EventID })
+		},
+		"steps": func(p world.Page) ([]string, *string, bool, string, error) {
+			l, err := c.Steps(c.ctx, "wrun_1", p, "")
+			return parts(l, err, func(s *world.Step) string { return s.StepID })
+		},
+		"hooks": func(p world.Page) ([]string, *string, bool, string, error) {
+			l, err := c.Hooks(c.ctx, "wrun_1", p, "")
+			return parts(l, err, func(h *world.Hook) string { return h.HookID })
+		},
+		"runs": func(p world.Page) ([]string, *string, bool, string, error) {
+			l, err := c.Runs(c.ctx, world.RunFilter{}, p, "")
+			return parts(l, err, func(r *world.Run) string { return r.RunID })
+		},
+		"runs by name": func(p world.Page) ([]string, *string, bool, string, error) {
+			l, err := c.Runs(c.ctx, world.RunFilter{WorkflowName: "order"}, p, "")
+			return parts(l, err, func(r *world.Run) string { return r.RunID })
+		},
+		"runs by status": func(p world.Page) ([]string, *string, bool, string, error) {
+			l, err := c.Runs(c.ctx, world.RunFilter{Status: world.Running}, p, "")
+			return parts(l, err, func(r *world.Run) string { return r.RunID })
+		},
+		"runs by name and status": func(p world.Page) ([]string, *string, bool, string, error) {
+			l, err := c.Runs(c.ctx, world.RunFilter{WorkflowName: "order", Status: world.Running}, p, "")
+			return parts(l, err, func(r *world.Run) string { return r.RunID })
+		},
+		"events of a correlation": func(p world.Page) ([]string, *string, bool, string, error) {
+			l, err := c.Correlated(c.ctx, "step_000", "wrun_1", p, "")
+			return parts(l, err, func(e *world.Event) string { return e.EventID })
+		},
+		"events of a correlation of all runs": func(p world.Page) ([]string, *string, bool, string, error) {
+			l, err := c.Correlated(c.ctx, "step_000", "", p, "")
+			return parts(l, err, func(e *world.Event) string { return e.RunID + "/" + e.EventID })
+		},
+	}
+}
+
+func parts[T any](l *world.Listed[T], err error, id func(T) string) (ids []string, cursor *string, more bool, tail string, _ error) {
+	if err != nil {
+		return nil, nil, false, "", err
+	}
+	for _, item := range l.Data {
+		ids = append(ids, id(item))
+	}
+	return ids, l.Cursor, l.HasMore, l.Tail, nil
+}
+
+// fill makes lists of 11 items or more: of runs, steps, hooks, events.
+func (c *client) fill() {
+	c.begin("wrun_1")
+	for i := range 11 {
+		c.must("wrun_1", world.StepCreated, fmt.Sprintf("step_%03d", i), fields{"stepName": "pay", "input": 1})
+		c.must("wrun_1", world.HookCreated, fmt.Sprintf("hook_%03d", i), fields{"token": fmt.Sprint(i)})
+		c.begin(fmt.Sprintf("wrun_2%03d", i))
+		c.must("wrun_1", world.StepStarted, "step_000", nil)
+	}
+	c.must("wrun_2003", world.StepCreated, "step_000", fields{"stepName": "pay", "input": 1})
+	c.must("wrun_2003", world.RunCompleted, "", fields{"output": 1})
+	c.must("wrun_other", world.RunCreated, "", fields{"workflowName": "other", "deploymentId": "blue", "input": 1})
+}
+
+// WLD-20 to WLD-28: the pages of each list, in both orders.
+func TestPages(t *testing.T) {
+	onAllStores(t, func(t *testing.T, _, c *client) {
+		c.fill()
+		for name, list := range c.lists() {
+			whole, cursor, more, _, err := list(world.Page{Limit: 1000, Order: world.Ascending})
+			if err != nil || more || cursor != nil || len(whole) < 11 || !slices.IsSorted(whole) {
+				t.Errorf("%s: %v, %v, %v: not all in order", name, whole, more, err)
+				continue
+			}
+			down, _, _, _, _ := list(world.Page{Limit: 1000})
+			slices.Reverse(down)
+			if !slices.Equal(down, whole) {
+				t.Errorf("%s: not descending by default: %v", name, down)
+			}
+			for _, order := range []world.Order{world.Ascending, world.Descending} {
+				var got []string
+				p := world.Page{Limit: 4, Order: order}
+				for pages := 0; ; pages++ {
+					ids, cursor, more, tail, err := list(p)
+					if err != nil || len(ids) > 4 || more != (cursor != nil) || more && (*cursor != tail || len(ids) != 4) || len(ids) > 0 && tail != ids[len(ids)-1] || pages > 30 {
+						t.Fatalf("%s, %s: page %d has %v, cursor %v, %v, tail %s, %v", name, order, pages, ids, cursor, more, tail, err)
+					}
+					got = append(got, ids...)
+					if !more {
+						// behind the last item, with the tail as cursor
+						ids, cursor, more, after, err := list(world.Page{Limit: 4, Order: order, Cursor: tail})
+						if err != nil || len(ids) > 0 || cursor != nil || more || after != tail {
+							t.Errorf("%s, %s: behind the end: %v, %v, %v, tail %s, %v", name, order, ids, cursor, more, after, err)
+						}
+						break
+					}
+					p.Cursor = *cursor
+				}
+				if order == world.Descending {
+					slices.Reverse(got)
+				}
+				if !slices.Equal(got, whole) {
+					t.Errorf("%s, %s: pages have %v, want %v", name, order, got, whole)
+				}
+			}
+			if whole, _, more, _, _ := list(world.Page{Limit: len(whole)}); more || len(whole) < 11 {
+				t.Errorf("%s: a page that has all says that there is more", name)
+			}
+		}
+	})
+}
+
+// WLD-20, WLD-21, WLD-27: a list takes a limit of 1 to 1,000, by default 100, and is one scan of one more entry.
+func TestListsAreOneScan(t *testing.T) {
+	var scans []storage.Range
+	s := storagetest.NewFaulty(new(memory.Store), func(call storagetest.Call) storagetest.Fault {
+		if call.Method == "Scan" {
+			scans = append(scans, call.Range)
+		}
+		return storagetest.None
+	})
+	c := open(t, s)
+	c.fill()
+	for name, list := range c.lists() {
+		for limit, want := range map[int]int{0: 101, 1: 2, 10: 11, 1000: 1001} {
+			scans = nil
+			if _, _, _, _, err := list(world.Page{Limit: limit}); err != nil || len(scans) == 0 || scans[0].Limit != want || len(scans) > 1 && name != "runs by name and status" {
+				t.Errorf("%s with the limit %d: scans %v, %v, want one of %d", name, limit, scans, err, want)
+			}
+		}
+		for _, p := range []world.Page{{Limit: -1}, {Limit: 1001}, {Order: "up"}} {
+			_, _, _, _, err := list(p)
+			refused(t, err, 400, "limit")
+		}
+	}
+	for _, name := range []string{"events", "events of a correlation", "events of a correlation of all runs"} {
+		_, _, _, _, err := c.lists()[name](world.Page{Cursor: "evnt_x"})
+		refused(t, err, 400, "evnt_x")
+	}
+	_, err := c.Correlated(c.ctx, "", "wrun_1", world.Page{}, "")
+	refused(t, err, 400, "correlationId")
+}
+
+// WLD-15: what is unknown is a 404 that names it.
+func TestWhatIsUnknownIsNotFound(t *testing.T) {
+	c := open(t, new(memory.Store))
+	c.begin("wrun_1")
+	for want, err := range map[string]error{
+		"Run not found: wrun_0":                            second(c.Run(c.ctx, "wrun_0", "")),
+		"Run not found: wrun_s":                            second(c.Step(c.ctx, "wrun_s", "step_0", "")),
+		"Run not found: wrun_e":                            second(c.Events(c.ctx, "wrun_e", world.Page{}, "")),
+		"Run not found: wrun_h":                            second(c.Hooks(c.ctx, "wrun_h", world.Page{}, "")),
+		"Step not found: step_0":                           second(c.Step(c.ctx, "wrun_1", "step_0", "")),
+		"Hook not found: hook_0":                           second(c.Hook(c.ctx, "hook_0", "")),
+		"Hook with token not found: t":                     second(c.HookByToken(c.ctx, "t", "")),
+		"Event not found: evnt_0":                          second(c.Event(c.ctx, "wrun_1", "evnt_0", "")),
+		"Event not found: evnt_01M8ADJQ4J0000000020000000": second(c.Event(c.ctx, "wrun_1", "evnt_01M8ADJQ4J0000000020000000", "")),
+	} {
+		refused(t, err, 404, want)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// WLD-47 to WLD-50: what is left out of a run, a step, a hook and an event, in get and in list.
+func TestResolveData(t *testing.T) {
+	c := open(t, new(memory.Store))
+	c.begin("wrun_1")
+	c.must("wrun_1", world.StepStarted, "step_1", fields{"stepName": "pay", "input": []byte("a")})
+	c.must("wrun_1", world.StepCompleted, "step_1", fields{"stepName": "pay", "result": []byte("b")})
+	c.must("wrun_1", world.HookCreated, "hook_1", fields{"token": "t", "metadata": []byte("m")})
+	c.must("wrun_2", world.RunStarted, "", order)
+	c.must("wrun_2", world.RunCompleted, "", fields{"output": []byte("out")})
+	for resolve, want := range map[world.Resolve][4]string{
+		"":                {"4161/4162", "416d", "42696e/436f7574", "a265746f6b656e6174686d65746164617461416d"},
+		world.ResolveAll:  {"4161/4162", "416d", "42696e/436f7574", "a265746f6b656e6174686d65746164617461416d"},
+		world.ResolveMeta: {"/", "", "/", "a165746f6b656e6174"},
+		world.ResolveNone: {"80/", "", "80/", ""},
+	} {
+		s, err := c.Step(c.ctx, "wrun_1", "step_1", resolve)
+		steps, err2 := c.Steps(c.ctx, "wrun_1", world.Page{}, resolve)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		same(t, "step", fmt.Sprintf("%x/%x", []byte(s.Input), []byte(s.Output)), want[0])
+		same(t, "steps", *steps.Data[0], *s)
+		h, err := c.Hook(c.ctx, "hook_1", resolve)
+		byToken, err2 := c.HookByToken(c.ctx, "t", resolve)
+		hooks, err3 := c.Hooks(c.ctx, "wrun_1", world.Page{}, resolve)
+		if err := errors.Join(err, err2, err3); err != nil {
+			t.Fatal(err)
+		}
+		same(t, "hook", fmt.Sprintf("%x", []byte(h.Metadata)), want[1])
+		same(t, "hook by token", *byToken, *h)
+		same(t, "hooks", *hooks.Data[0], *h)
+		r, err := c.Run(c.ctx, "wrun_2", resolve)
+		runs, err2 := c.Runs(c.ctx, world.RunFilter{Status: world.Completed}, world.Page{}, resolve)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		same(t, "run", fmt.Sprintf("%x/%x", []byte(r.Input), []byte(r.Output)), want[2])
+		same(t, "runs", fmt.Sprintf("%x/%x", []byte(runs.Data[0].Input), []byte(runs.Data[0].Output)), want[2])
+		l, err := c.Events(c.ctx, "wrun_1", world.Page{Limit: 1}, resolve)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := c.Event(c.ctx, "wrun_1", l.Data[0].EventID, resolve)
+		correlated, err2 := c.Correlated(c.ctx, "hook_1", "", world.Page{}, resolve)
+		if err := errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		same(t, "event", fmt.Sprintf("%x", []byte(e.EventData)), want[3])
+		same(t, "events", l.Data[0], *e)
+		same(t, "events of a correlation", *correlated.Data[0], *e)
+		a := c.must("wrun_1", world.HookCreated, "hook_1", fields{"token": "t", "metadata": []byte("m")}, func(r *world.Request) { r.Resolve = resolve })
+		same(t, "the event in an answer", *a.Event, *e)
+		_, err = c.Run(c.ctx, "wrun_2", resolve+"x")
+		refused(t, err, 400, "resolveData")
+	}
+}
+
+// WLD-42, WLD-43, WLD-45, WLD-46: what was returned may be changed. Nothing that is stored changes.
+func TestWhatIsReturnedIsACopy(t *testing.T) {
+	c := open(t, new(memory.Store))
+	c.fill()
+	c.must("wrun_1", world.AttrSet, "", fields{"changes": []map[string]any{{"key": "a", "value": "1"}}, "writer": map[string]string{"type": "workflow"}})
+	in := value(t, fields{"stepName": "pay", "input": []byte("input")})
+	mine := bytes.Clone(in)
+	a, err := c.Create(c.ctx, world.Request{RunID: "wrun_1", Type: world.StepCreated, Correlation: "step_c", Spec: 5, Data: mine})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() string {
+		run := c.run("wrun_1")
+		runs, err := c.Runs(c.ctx, world.RunFilter{}, world.Page{}, "")
+		steps, err2 := c.Steps(c.ctx, "wrun_1", world.Page{}, "")
+		hooks, err3 := c.Hooks(c.ctx, "wrun_1", world.Page{}, "")
+		events, err4 := c.Events(c.ctx, "wrun_1", world.Page{Limit: 200}, "")
+		if err := errors.Join(err, err2, err3, err4); err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "%+v", *run)
+		for _, r := range runs.Data {
+			fmt.Fprintf(&b, "%+v", *r)
+			clear(r.Input)
+			r.Status, r.Attributes["a"] = "spoilt", "spoilt"
+		}
+		for _, s := range steps.Data {
+			fmt.Fprintf(&b, "%s %s %x", s.StepID, s.Status, []byte(s.Input))
+			clear(s.Input)
+		}
+		for _, h := range hooks.Data {
+			fmt.Fprintf(&b, "%+v", *h)
+			h.Token = "spoilt"
+		}
+		for _, e := range events.Data {
+			fmt.Fprintf(&b, "%+v", e)
+			clear(e.EventData)
+		}
+		clear(run.Input)
+		run.Attributes["a"] = "spoilt"
+		return b.String()
+	}
+	first := read()
+	clear(mine)
+	clear(a.Event.EventData)
+	clear(a.Step.Input)
+	if again := read(); again != first {
+		t.Errorf("what was returned was changed, and then is stored: %s, want %s", again, first)
+	}
+	s := c.step("wrun_1", "step_c")
+	same(t, "the input", fmt.Sprintf("%x", []byte(s.Input)), "45696e707574")
+}
+
+// WLD-44, WLD-62, WLD-63, WLD-66: a payload is returned byte for byte, whatever CBOR it is.
+func TestPayloadsStayAsTheyCame(t *testing.T) {
+	c := open(t, new(memory.Store))
+	c.begin("wrun_1")
+	nested := bytes.Repeat([]byte{0x81}, 200)
+	for i, payload := range [][]byte{
+		{0xf7},                 // undefined
+		{0xf6},                 // null
+		{0xf4}, {0x00}, {0x60}, // false, 0, ""
+		{0xc1, 0xfb, 0x41, 0xda, 0x55, 0xb2, 0x80, 0x1f, 0x7c, 0xee}, // a date
+		{0xd9, 0x01, 0x02, 0x82, 0x01, 0x02},                         // a set
+		{0xd9, 0x01, 0x03, 0xb9, 0x00, 0x01, 0x01, 0x61, 0x61},       // a map whose keys are numbers, with a size that is too long
+		{0xb9, 0x00, 0x02, 0x61, 0x62, 0x01, 0x61, 0x61, 0x02},       // an object whose keys are in no order
+		{0xbf, 0x61, 0x61, 0x9f, 0x01, 0xff, 0xff},                   // of no stated size
+		{0x43, 0x00, 0xff, 0x00},                                     // bytes
+		{0xd8, 0x40, 0x42, 0x00, 0x01},                               // an array of bytes
+		append(nested, 0x00),
+	} {
+		id := fmt.Sprint("step_", i)
+		raw := append([]byte{0xb9, 0x00, 0x02, 0x68}, "stepNamecpay"...)
+		raw = append(append(append(raw, 0x65), "input"...), payload...)
+		a, err := c.Create(c.ctx, world.Request{RunID: "wrun_1", Type: world.StepCreated, Correlation: id, Spec: 5, Data: raw})
+		if err != nil {
+			t.Fatalf("%x: %v", payload, err)
+		}
+		s := c.step("wrun_1", id)
+		e, err := c.Event(c.ctx, "wrun_1", a.Event.EventID, "")
+		if err != nil || !bytes.Equal(s.Input, payload) || !bytes.Equal(a.Step.Input, payload) || !bytes.Equal(e.EventData, raw) {
+			t.Errorf("%x: got %x and %x, %v", payload, []byte(s.Input), []byte(e.EventData), err)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package world
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft/internal/ids"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/storage"
+)
+
+// The defaults of Options.
+const (
+	DefaultMaxEvents = 25_000
+	DefaultMaxHooks  = 1000
+)
+
+const (
+	maxWorkflow  = 512 // bytes of the name of a workflow or a step
+	maxRequestID = 200
+	opsOfAHook   = 6 // operations that the end of a run has for each of its open hooks, and conditions
+	opsOfAnEnd   = 16
+)
+
+// Options are settings of a World. nil means the defaults.
+type Options struct {
+	MaxEvents int // of a run, but for those that end it; zero means DefaultMaxEvents
+
+	// MaxHooks is how many hooks of a run may be open. Zero means DefaultMaxHooks. The end of a run disposes
+	// them in one batch, so a store with small batches has a lower limit.
+	MaxHooks int
+
+	Now func() time.Time // the wall clock; nil means time.Now
+}
+
+// A World is the runs in a store. Its methods are safe for concurrent use. It holds nothing in memory, and need
+// not be closed.
+type World struct {
+	store  storage.Storage
+	ids    *ids.Source
+	now    func() time.Time
+	limits limits
+}
+
+// Open returns the world in a store. A store without conditional batches is refused with a
+// *storage.CapabilityError.
+func Open(s storage.Storage, o *Options) (*World, error) {
+	if err := storage.Require(s, "a world", "conditionalBatch"); err != nil {
+		return nil, err
+	}
+	if o == nil {
+		o = &Options{}
+	}
+	if o.MaxEvents < 0 || o.MaxHooks < 0 {
+		return nil, fmt.Errorf("world: open: MaxEvents is %d, MaxHooks %d: neither may be negative", o.MaxEvents, o.MaxHooks)
+	}
+	w := &World{store: s, ids: new(ids.Source), now: o.Now, limits: limits{events: o.MaxEvents, hooks: o.MaxHooks}}
+	if w.now == nil {
+		w.now = time.Now
+	}
+	if w.limits.events == 0 {
+		w.limits.events = DefaultMaxEvents
+	}
+	if w.limits.hooks == 0 {
+		w.limits.hooks = DefaultMaxHooks
+	}
+	if ops := s.Capabilities().MaxBatch.Ops; ops > 0 {
+		w.limits.hooks = max(1, min(w.limits.hooks, (ops-opsOfAnEnd)/opsOfAHook))
+	}
+	return w, nil
+}
+
+// In returns the world inside tx, a transaction of the host on the same store: what it creates is there if and only
+// if the host commits.
+func (w *World) In(tx storage.Tx) *World {
+	in := *w
+	in.store = tx
+	return &in
+}
+
+// get returns a record's bytes, or nil if there is none.
+func (w *World) get(ctx context.Context, key []byte) ([]byte, error) {
+	raw, err := w.store.Get(ctx, key)
+	if err != nil {
+		return nil, absent(err)
+	}
+	return raw, nil
+}
+
+// headOf returns the head of a run, or nil.
+func (w *World) headOf(ctx context.Context, run string) (*head, error) {
+	raw, err := w.get(ctx, keys.World(run))
+	if raw == nil {
+		return nil, err
+	}
+	return openHead(run, raw)
+}
+
+// eventAt returns event n of a run. That it is missing is damage: events are dense.
+func (w *World) eventAt(ctx context.Context, h *head, n uint64) (*event, error) {
+	raw, err := w.get(ctx, keys.WorldEvent(h.run, n))
+	if err == nil && raw == nil {
+		err = fmt.Errorf("%w: run %q has no event %d, and its head says that it has %d", storage.ErrCorrupt, h.run, n, h.Seq)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return openEvent(h, n, raw)
+}
