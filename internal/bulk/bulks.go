@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -175,8 +174,7 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 		return nil, err
 	}
 	wrong := func(format string, args ...any) error {
-		why := strings.ReplaceAll(fmt.Sprintf(format, args...), weft.ErrInvalid.Error()+": ", "") // it is said once
-		return fmt.Errorf("%w: bulk %q: %s", weft.ErrInvalid, id, why)
+		return fmt.Errorf("%w: bulk %q: %s", weft.ErrInvalid, id, fmt.Sprintf(format, args...))
 	}
 	switch b.Do {
 	case weft.BulkCancel, weft.BulkTerminate, weft.BulkSignal, weft.BulkResume, weft.BulkReset, weft.BulkPurge, weft.BulkDelete, weft.BulkProtect, weft.BulkUnprotect:
@@ -186,7 +184,7 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 		return nil, wrong("its Do is unknown: %q", string(b.Do))
 	}
 	if err := admin.CheckFilter(b.Filter); err != nil {
-		return nil, wrong("its Filter: %v", err)
+		return nil, wrong("its Filter: %s", payload.Why(err))
 	}
 	switch m := b.Signal; {
 	case SelectsEverything(b.Filter):
@@ -214,11 +212,11 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 		By: by.Name, Why: by.Reason, At: journal.Micro(s.Now()),
 	}
 	if err := admin.CheckActor(r.actor()); err != nil {
-		return nil, wrong("its Reason leaves no room for the id of the bulk: %v", err)
+		return nil, wrong("its Reason leaves no room for the id of the bulk: %s", payload.Why(err))
 	}
 	if b.Do == weft.BulkReset {
 		if err := admin.CheckOperation(b.Before); err != nil {
-			return nil, wrong("%v", err)
+			return nil, wrong("its Before: %s", payload.Why(err))
 		}
 	}
 	if b.Do == weft.BulkSignal {
