@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -62,7 +63,7 @@ func (v *server) look(ctx context.Context) error {
 		return nil
 	}
 	v.idle = false
-	goesOn := false
+	goOn := map[string]bool{}
 	for e, err := range storage.All(ctx, v.Store, keys.Bulks()) {
 		if err != nil {
 			return err
@@ -76,14 +77,17 @@ func (v *server) look(ctx context.Context) error {
 		case r.ended() && v.Now().After(journal.Time(r.EndedAt).Add(v.TombstoneRetention)):
 			err = v.forget(ctx, r)
 		case !r.ended():
-			goesOn = true
+			goOn[r.ID] = true
 			err = v.consider(ctx, r)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	v.idle, v.last = !goesOn, time.Now()
+	v.idle, v.last = len(goOn) == 0, time.Now()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	maps.DeleteFunc(v.failed, func(id string, _ time.Time) bool { return !goOn[id] }) // another engine has ended it
 	return nil
 }
 
