@@ -151,8 +151,11 @@ func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *readi
 		By:     journal.Verb{Name: run.ResetTo(read.operation), By: by.Name, Why: by.Reason},
 		Todo:   run.EntryOf(wf, now, e.NewID()),
 	}
-	if read.asked || !wf.Status.Terminal() && !read.askedBehind {
+	switch {
+	case read.asked || !wf.Status.Terminal() && !read.askedBehind:
 		to.Cancel = wf.Cancel // it was delivered before the point, or is still to be delivered
+	case !read.askedBehind && !terminated:
+		to.Untold = wf.Cancel
 	}
 	w, err := hold.Reset(to, now)
 	if err != nil {

@@ -255,7 +255,7 @@ func (v *server) turn(ctx context.Context, r, next *Record) error {
 }
 
 func memberOf(f admin.Fit) Member {
-	m := Member{ID: f.ID, Generation: f.Generation, Life: f.Life}
+	m := Member{ID: f.ID, Generation: f.Generation, Life: f.Life, TakenUp: f.TakenUp}
 	if f.Err != nil {
 		m.Damage = reason(f.Err)
 	}
