@@ -29,7 +29,15 @@ type Bulks struct {
 	*intake.Intake
 	Admin *admin.Admin
 
+	MostPage int           // workflows of a page
+	Pause    time.Duration // of a bulk, after the store has failed
+
 	news atomic.Bool // a bulk may have been written: the duty is to look
+}
+
+// New returns the bulk operations of the store of in and a.
+func New(in *intake.Intake, a *admin.Admin) *Bulks {
+	return &Bulks{Intake: in, Admin: a, MostPage: 100, Pause: pause}
 }
 
 // Tell has the duty look at once, because a bulk may have been written, and pokes the poll.
