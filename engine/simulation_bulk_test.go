@@ -24,13 +24,12 @@ import (
 
 // Pages of bulks have few workflows, so that most bulks have several. After an error of the store a bulk waits for
 // less than a minute: most errors would otherwise end all that it does in a storm.
-const (
-	simPage  = 2
-	simPause = 151*time.Millisecond + 3301*time.Nanosecond
-)
+const simPause = 151*time.Millisecond + 3301*time.Nanosecond
 
-// bulks says whether bulks are played. A quarter of the seeds do that.
-func (s *simulation) bulks() bool { return s.seed/16%4 == 1 }
+func (s *simulation) mostPage() int { return 2 + s.hash(3, "page") }
+
+// bulks says whether bulks are played, which takes three times as long. An eighth of the seeds do that.
+func (s *simulation) bulks() bool { return s.seed/16%8 == 1 }
 
 var called = &signal.Signal[string]{Name: "call"}
 
@@ -97,7 +96,7 @@ func (s *simulation) actOnMany() {
 		wf := s.many(nil).With(engine.StartOptions{Labels: map[string]string{"of": "many"}})
 		for again := range 1 + s.dice.IntN(2) {
 			s.coming[id]++
-			s.client(fmt.Sprint(id, " start ", again), soon(0, 300)+time.Duration(again)*soon(0, 2000), func(ctx context.Context, e *engine.Engine) error {
+			s.client(fmt.Sprint(id, " start ", again), soon(0, 300)+time.Duration(again)*soon(0, 1200), func(ctx context.Context, e *engine.Engine) error {
 				if _, err := wf.Start(ctx, e, id, shift{Chores: cs}); err != nil {
 					return err
 				}
@@ -107,7 +106,7 @@ func (s *simulation) actOnMany() {
 		}
 		for n := range s.dice.IntN(3) {
 			s.coming[id]++
-			s.takeBack(id, fmt.Sprint(id, " take back ", n), soon(300, 2500))
+			s.takeBack(id, fmt.Sprint(id, " take back ", n), soon(300, 1800))
 		}
 		s.keep(id, soon(300, 1500))
 	}
@@ -248,7 +247,6 @@ type lawfulBulk struct {
 	acted  map[member]bool     // on which it has acted
 	after  map[*opening]member // on which an engine has acted after the stop
 	fits   map[string]bool     // generations that have fitted all the time since the beginning
-	listed map[int]bool        // the lists of refusals
 }
 
 // A member is a workflow of a bulk's.
@@ -446,8 +444,12 @@ func (l *laws) actedOn(o *opening, before, after *journal.Workflow, appended []c
 	}
 }
 
-// acts reports whether a change of a workflow is by the bulk.
+// acts reports whether a change of a workflow is by the bulk. A workflow that is to be deleted is terminated first, again
+// if an operator has reset it before it is gone.
 func (b *lawfulBulk) acts(before, after *journal.Workflow, appended []checkpoint.Checkpoint) bool {
+	if b.removes() {
+		return false
+	}
 	ours := func(why string) bool { return strings.Contains(why, fmt.Sprintf("(bulk %q of ", b.record.ID)) }
 	verbs := 0
 	for _, v := range after.Verbs {

@@ -136,6 +136,7 @@ var simMeets = map[string]int{
 	"updates answered": 90, "updates refused": 25, "updates cut": 2, "values stored": 35,
 	"reset": 45, "reset after the end": 25, "reset of a child": 1, "resets refused": 3, "hooks resumed": 150,
 	"removed by retention": 15, "removed by an operator": 25, "protected": 15,
+	"bulks ended": 10, "bulks stopped": 2, "pages of bulks": 10, "resumed": 5, "removed by a bulk": 1, "acts of bulks: reset": 2, "acts of bulks: terminate": 1,
 }
 
 // A simulation is the play of one seed.
@@ -252,7 +253,7 @@ func (s *simulation) boot(t *testing.T, name string) *host {
 	engine.SetNow(h.eng, h.wall)
 	engine.SetIDs(h.eng, h.newID)
 	engine.SetBase(h.eng, backoff.Even(context.Background()))
-	engine.SetBulks(h.eng, simPage, simPause)
+	engine.SetBulks(h.eng, s.mostPage(), simPause)
 	ctx, cancel := context.WithCancel(backoff.Even(context.Background()))
 	s.mu.Lock()
 	h.end, h.free = cancel, false
