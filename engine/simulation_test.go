@@ -48,7 +48,7 @@ const (
 // engines die, stop, stand still and are replaced, clocks jump, wake-ups are lost, and
 // calls fail before, after and long before they are done. After every commit the laws
 // hold (OW, CK, AC, SG, TM); when the faults stop, everything comes to its right end
-// (LV1).
+// (LV1). Bulks act once on what they select, and count what they did (OPS-10).
 //
 // Interleavings 4, 5, 15, 19, 20 and 34 are among what the seeds meet.
 func TestSimulation(t *testing.T) {
