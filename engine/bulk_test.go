@@ -1133,6 +1133,91 @@ func TestBulkStopsNothingTwice(t *testing.T) {
 	}
 }
 
+// OPS-10: a page that is repeated after a crash stops no workflow again that has continued as new since an operator took
+// the stop back. What became of such a workflow is not known, so it is listed.
+func TestBulkStopsNoLaterLifeTwice(t *testing.T) {
+	for _, do := range []engine.Verb{engine.BulkCancel, engine.BulkTerminate} {
+		t.Run(string(do), func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				s := new(memory.Store)
+				asks := flow("asks", func(run *engine.Run) (string, error) {
+					v, err := yes.Receive(run)
+					if err == nil && v == "again" {
+						err = engine.ContinueAsNew(run, "")
+					}
+					return v, err
+				})
+				p := boot(t, s, asks, leases)
+				ids := several(t, asks, p, "o", 2)
+				time.Sleep(time.Second)
+				startBulk(t, p.Engine, "stop", engine.Bulk{Do: do, Filter: engine.Filter{IDPrefix: "o"}, Rate: activity.Rate{Count: 1, Per: 2 * time.Second}})
+				eventually(t, "end of the first", func() bool { return stateOf(t, p, ids[0])[0] == "cancelled" })
+				p.kill()
+				e := made(t, s, asks, leases)
+				if n := bulkOf(t, e, "stop").Done; n != 0 {
+					t.Fatalf("%d are counted: the page is not repeated", n)
+				}
+				if err := e.Reset(ctx, ids[0], "", audit); err != nil {
+					t.Fatal(err)
+				}
+				send(t, yes, &process{Engine: e}, ids[0], "again", "")
+				e.Close()
+				p = boot(t, s, asks, leases)
+				eventually(t, "the next life", func() bool { return describe(t, p, ids[0]).Life == 1 })
+				if n := bulkOf(t, p.Engine, "stop"); !n.EndedAt.IsZero() {
+					t.Fatalf("it has ended before: %+v", n)
+				}
+				if i := whenEnded(t, p.Engine, "stop"); i.Done != 1 || i.Refused != 1 || i.Refusals[0].ID != ids[0] {
+					t.Errorf("got %+v", i)
+				}
+				time.Sleep(10 * time.Second)
+				equal(t, "states", stateOf(t, p, ids...), "[running cancelled]")
+				p.stop(t)
+			})
+		})
+	}
+}
+
+// OPS-10: a workflow that was asked to stop by a bulk, and has ended before it was told, is not asked again when an
+// operator has reset it.
+func TestBulkAsksNobodyTwiceWhoWasNotTold(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		var again atomic.Bool
+		asks := flow("asks", func(run *engine.Run) (string, error) {
+			if run.ID() == "o0" && !again.Load() {
+				time.Sleep(3 * time.Second) // it waits for nothing, so it is told nothing
+				return "", nil
+			}
+			return yes.Receive(run)
+		})
+		p := boot(t, s, asks, leases)
+		ids := several(t, asks, p, "o", 5)
+		startBulk(t, p.Engine, "stop", engine.Bulk{Do: engine.BulkCancel, Filter: engine.Filter{IDPrefix: "o"}, Rate: activity.Rate{Count: 1, Per: time.Second}})
+		eventually(t, "end of the first", func() bool { return stateOf(t, p, ids[0])[0] == "completed" })
+		if c := describe(t, p, ids[0]).Cancel; c == nil {
+			t.Fatal("the first was not asked to stop")
+		}
+		p.kill()
+		again.Store(true)
+		e := made(t, s, asks, leases)
+		if n := bulkOf(t, e, "stop").Done; n != 0 {
+			t.Fatalf("%d are counted: the page is not repeated", n)
+		}
+		if err := e.Reset(ctx, ids[0], "", audit); err != nil {
+			t.Fatal(err)
+		}
+		e.Close()
+		p = boot(t, s, asks, leases)
+		if i := whenEnded(t, p.Engine, "stop"); i.Done != 5 || i.Refused != 0 {
+			t.Errorf("got %+v", i)
+		}
+		time.Sleep(10 * time.Second)
+		equal(t, "states", stateOf(t, p, ids...), "[running cancelled cancelled cancelled cancelled]")
+		p.stop(t)
+	})
+}
+
 // OPS-10: Poke has an engine find a bulk that a transaction of the host has started, however rarely it looks.
 func TestPokeFindsABulk(t *testing.T) {
 	onAllTransactions(t, func(t *testing.T, s storage.Storage, begin func(testing.TB) hostTx, _ bool) {

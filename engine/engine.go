@@ -45,7 +45,7 @@ func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
 		w.ArchiveLife = a.ArchiveLife
 	}
 	s := &schedule.Schedules{Intake: in, Admin: a}
-	b := &bulk.Bulks{Intake: in, Admin: a}
+	b := bulk.New(in, a)
 	w.Duties = []worker.Duty{retention.Duty(a), s.Duty(), b.Duty()}
 	return &Engine{worker: w, intake: in, admin: a, schedules: s, bulks: b, config: c}
 }

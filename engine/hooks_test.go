@@ -26,6 +26,12 @@ func SetIDs(e *Engine, newID func() string) { e.worker.NewID = newID }
 // is used.
 func SetBase(e *Engine, ctx context.Context) { e.worker.Base = ctx }
 
+// SetBulks has the pages of bulks that e carries out be small, and e wait for a short time after an error of the store. It
+// must be called before e is used.
+func SetBulks(e *Engine, page int, pause time.Duration) {
+	e.bulks.MostPage, e.bulks.Pause = page, pause
+}
+
 // TurnIsLate has e renew its lease as when a goroutine has waited long for its turn.
 func TurnIsLate(e *Engine) { e.worker.HurryUp() }
 

@@ -40,7 +40,8 @@ type laws struct {
 	left    map[string]time.Time // when a renewal was first sent, by its bytes
 	trusted map[string]time.Time // until when an incarnation may act
 	over    map[string]bool      // incarnations that stopped, or were found dead
-	served  *time.Time           // what came before is none of the schedule; nil: it was not put
+	bulks   map[string]*lawfulBulk
+	served  *time.Time // what came before is none of the schedule; nil: it was not put
 }
 
 // A lawful run is what is known of a workflow.
@@ -71,6 +72,8 @@ type lawful struct {
 	gone   bool              // it was removed
 	above  uint64            // the highest number of what was removed
 	resets []time.Time       // when it was reset
+
+	revived bool // it has gone on after an end
 }
 
 // A timer fires d after a moment.
@@ -89,7 +92,7 @@ type stood struct {
 func newLaws(s *memory.Store, ttl time.Duration) *laws {
 	return &laws{
 		store: s, ttl: ttl, runs: map[string]*lawful{}, owners: map[string]*opening{},
-		left: map[string]time.Time{}, trusted: map[string]time.Time{}, over: map[string]bool{},
+		left: map[string]time.Time{}, trusted: map[string]time.Time{}, over: map[string]bool{}, bulks: map[string]*lawfulBulk{},
 	}
 }
 
@@ -153,6 +156,7 @@ func (l *laws) applied(o *opening, asked bool, b storage.Batch, was map[string][
 	defer l.mu.Unlock()
 	gone := l.removed(o, asked, b)
 	l.scheduled(b)
+	l.bulked(b)
 	var all []*touched
 	touch := func(id string) *touched {
 		for _, t := range all {
@@ -192,12 +196,16 @@ func (l *laws) applied(o *opening, asked bool, b storage.Batch, was map[string][
 		case "hk":
 			touch(parts[1]).closed[signal.HookPrefix+parts[2]] = gone
 		case "sigres", "inbox", "sig":
-			l.signal(touch(parts[1]), op, parts, there, gone)
+			l.signal(o, touch(parts[1]), op, parts, there, gone)
 		}
 	}
 	for _, t := range all {
 		if by := resetBy(t); by != nil {
 			l.rewind(t, by)
+		}
+		if retried(t) {
+			l.met("resumed")
+			t.lawful.ended, t.lawful.revived = "", true
 		}
 		for _, c := range t.appended {
 			l.append(t.lawful, &c)
@@ -238,7 +246,7 @@ func (l *laws) run(t *touched, op storage.Op, parts int, there, gone bool) {
 		t.record = op.Value
 	case there && bytes.Equal(op.Key, keys.Input(t.id)):
 		t.input = true
-	case there && bytes.Equal(op.Key, keys.Output(t.id)) && len(t.resets) > 0 && t.ended == "":
+	case there && bytes.Equal(op.Key, keys.Output(t.id)) && t.revived && t.ended == "":
 		// it ends again
 	case there:
 		l.wrong("CK2: %q is written again", op.Key)
@@ -284,7 +292,7 @@ func (l *laws) lives(t *touched) {
 }
 
 // signal takes in a change of a key of a signal's.
-func (l *laws) signal(t *touched, op storage.Op, parts []string, there, gone bool) {
+func (l *laws) signal(o *opening, t *touched, op storage.Op, parts []string, there, gone bool) {
 	switch {
 	case parts[0] == "sig":
 		t.waiting[parts[2]+"/"+parts[3]] = !gone
@@ -310,6 +318,7 @@ func (l *laws) signal(t *touched, op storage.Op, parts []string, there, gone boo
 			l.wrong("SG3: %q is accepted after the end", op.Key)
 		}
 		t.accepted[parts[2]] = append(t.accepted[parts[2]], parts[3])
+		l.signalled(o, parts[2], t.id, t.lawful.record)
 	}
 }
 
@@ -447,7 +456,7 @@ func (l *laws) rewind(t *touched, by *journal.Reset) {
 	for _, s := range standing {
 		run.takes(s.c, s.event)
 	}
-	run.ended = ""
+	run.ended, run.revived = "", run.revived || run.ended != ""
 	for _, s := range passed {
 		if partOf(s.event.Operation, by.Before) { // others may have begun before the point
 			run.former[s.event.Operation] = true
@@ -577,7 +586,13 @@ func (l *laws) rewritten(o *opening, t *touched, was []byte) {
 	} else if string(was) != string(before.Raw()) {
 		l.wrong("CK4: the record of %s was written on one that is not there", id)
 	}
+	l.actedOn(o, before, after, appended)
 	switch {
+	case len(after.Retries) > len(before.Retries):
+		if !owned || before.Status != checkpoint.StatusFailed || after.Status != checkpoint.StatusRunning || after.Owner != "" || after.Generation != before.Generation || after.Claim != before.Claim {
+			l.wrong("%s is resumed from %+v to %+v", id, before, after)
+		}
+		return
 	case len(after.Resets) > len(before.Resets):
 		n := len(before.Resets)
 		if !owned || len(after.Resets) != n+1 || after.Owner != "" || after.Generation != before.Generation || after.Claim != before.Claim || after.Status != checkpoint.StatusRunning {

@@ -127,6 +127,9 @@ func (l *laws) removed(o *opening, asked bool, b storage.Batch) map[string]bool 
 			continue
 		}
 		run := l.of(id)
+		if run.record != nil && l.disposed(o, run.record, !asked) {
+			asked = true
+		}
 		switch early := run.endedAt().Add(simKept).Sub(time.Now().Add(o.furthestAhead())); {
 		case run.record == nil || run.gone:
 			l.wrong("%s is removed, which there is not", id)
@@ -157,7 +160,7 @@ func (l *laws) removed(o *opening, asked bool, b storage.Batch) map[string]bool 
 }
 
 // nothingLeft judges that nothing of a run is in the store but its tombstone, and what says when that expires.
-// Its owner reads and deletes what was to wake it.
+// Its owner, or who polls, reads and deletes what was to wake it.
 func (l *laws) nothingLeft(id string) {
 	for e, err := range storage.All(context.Background(), l.store, storage.Range{}) {
 		if err != nil {
@@ -167,6 +170,9 @@ func (l *laws) nothingLeft(id string) {
 		parts, err := storage.SplitKey(e.Key)
 		if err != nil || !slices.Contains(parts[1:], id) || parts[0] == "exp" || parts[0] == "wake" || string(e.Key) == string(keys.Workflow(id)) {
 			continue
+		}
+		if parts[0] == "todo" && string(e.Key) != string(l.of(id).record.Todo) {
+			continue // a hint
 		}
 		l.wrong("RET-5: %s is removed, and %q is left", id, e.Key)
 	}

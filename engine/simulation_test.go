@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,7 +48,7 @@ const (
 // engines die, stop, stand still and are replaced, clocks jump, wake-ups are lost, and
 // calls fail before, after and long before they are done. After every commit the laws
 // hold (OW, CK, AC, SG, TM); when the faults stop, everything comes to its right end
-// (LV1).
+// (LV1). Bulks act once on what they select, and count what they did (OPS-10).
 //
 // Interleavings 4, 5, 15, 19, 20 and 34 are among what the seeds meet.
 func TestSimulation(t *testing.T) {
@@ -135,6 +136,7 @@ var simMeets = map[string]int{
 	"updates answered": 90, "updates refused": 25, "updates cut": 2, "values stored": 35,
 	"reset": 45, "reset after the end": 25, "reset of a child": 1, "resets refused": 3, "hooks resumed": 150,
 	"removed by retention": 15, "removed by an operator": 25, "protected": 15,
+	"bulks ended": 10, "bulks stopped": 2, "pages of bulks": 10, "resumed": 5, "removed by a bulk": 1, "acts of bulks: reset": 2, "acts of bulks: terminate": 1,
 }
 
 // A simulation is the play of one seed.
@@ -152,8 +154,10 @@ type simulation struct {
 	late     []*turn       // commits that were answered, and may still land
 	furthest time.Duration // that a clock was ahead
 	chores   map[string][]chore
-	asked    map[string]bool // runs that were asked to stop
-	reset    map[string]bool // runs that are reset
+	asked    map[string]bool    // runs that were asked to stop
+	reset    map[string]bool    // runs that are reset
+	flock    map[string][]chore // of runs that bulks act on
+	mended   atomic.Bool        // nothing breaks any more
 	began    time.Time
 	trace    []string
 	sum      hash.Hash64 // of the trace
@@ -166,6 +170,8 @@ type simulation struct {
 	hosts   []*host        // also those that are dead
 	waiting int            // clients that are not content
 	resets  map[string]int // that are to come, by run
+	coming  map[string]int // what clients are to do to a run that bulks act on
+	going   int            // bulks that have not ended
 	met     map[string]int
 }
 
@@ -198,7 +204,7 @@ func (s *simulation) note(how, what string) {
 func simulate(t *testing.T, seed uint64) *simulation {
 	s := &simulation{
 		seed: seed, dice: rand.New(rand.NewPCG(seed, 1)), store: new(memory.Store), met: map[string]int{},
-		sum: fnv.New64a(), asked: map[string]bool{}, reset: map[string]bool{}, resets: map[string]int{}, chores: map[string][]chore{},
+		sum: fnv.New64a(), asked: map[string]bool{}, reset: map[string]bool{}, resets: map[string]int{}, chores: map[string][]chore{}, flock: map[string][]chore{}, coming: map[string]int{},
 		ledger: ledger{done: map[string]bool{}, seen: map[string]uint64{}, asked: map[string]int{}},
 	}
 	s.laws = newLaws(s.store, simTTL)
@@ -225,6 +231,9 @@ func (s *simulation) boot(t *testing.T, name string) *host {
 	if s.schedules() {
 		ws = append(ws, s.tick(h))
 	}
+	if s.bulks() {
+		ws = append(ws, s.many(h))
+	}
 	draw := s.dice.IntN
 	h.eng = made(t, h.opening, func(c *engine.Config) {
 		c.Workflows = ws
@@ -244,6 +253,7 @@ func (s *simulation) boot(t *testing.T, name string) *host {
 	engine.SetNow(h.eng, h.wall)
 	engine.SetIDs(h.eng, h.newID)
 	engine.SetBase(h.eng, backoff.Even(context.Background()))
+	engine.SetBulks(h.eng, s.mostPage(), simPause)
 	ctx, cancel := context.WithCancel(backoff.Even(context.Background()))
 	s.mu.Lock()
 	h.end, h.free = cancel, false
@@ -553,6 +563,9 @@ func (s *simulation) play(t *testing.T) (err error) {
 	if s.schedules() {
 		s.repeat()
 	}
+	if s.bulks() {
+		s.actOnMany()
+	}
 	s.stormy, s.odds = true, oneOfThese(s.dice, 5, 20, 100)
 	for end := time.Now().Add(time.Duration(500+s.dice.IntN(1500)) * time.Millisecond); time.Now().Before(end); {
 		synctest.Wait()
@@ -709,7 +722,7 @@ func (s *simulation) ended(t *testing.T) error {
 	work, _ := s.definitions(nil)
 	reader := made(t, sharing{s.store})
 	defer reader.Close()
-	problems = append(problems, s.unscheduled(reader)...)
+	problems = append(append(problems, s.unscheduled(reader)...), s.unlike(reader)...)
 	for id, cs := range s.chores {
 		got, err := work.Handle(reader, id).Result(context.Background())
 		switch run := s.laws.runs[id]; {

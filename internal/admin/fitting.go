@@ -20,6 +20,7 @@ type Fit struct {
 	ID         string
 	Generation string
 	Life       int
+	TakenUp    int64 // when an operator has reset or resumed it last, in microseconds; 0: never
 	Err        error // its record is damaged; nothing else but the ID is known
 }
 
@@ -96,7 +97,7 @@ func (e *Admin) fit(ctx context.Context, s selection, r *row) (*Fit, error) {
 	if ok, err := s.also(ctx, wf); !ok || err != nil {
 		return nil, err
 	}
-	return &Fit{ID: wf.ID, Generation: wf.Generation, Life: wf.Life}, nil
+	return &Fit{ID: wf.ID, Generation: wf.Generation, Life: wf.Life, TakenUp: max(wf.Resumed, wf.TakenUp())}, nil
 }
 
 // A selection is what has fitted a filter since a time.

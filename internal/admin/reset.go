@@ -19,7 +19,6 @@ import (
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
-	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -153,8 +152,11 @@ func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *readi
 		By:     journal.Verb{Name: run.ResetTo(read.operation), By: by.Name, Why: by.Reason},
 		Todo:   run.EntryOf(wf, now, e.NewID()),
 	}
-	if read.asked || !wf.Status.Terminal() && !read.askedBehind {
+	switch {
+	case read.asked || !wf.Status.Terminal() && !read.askedBehind:
 		to.Cancel = wf.Cancel // it was delivered before the point, or is still to be delivered
+	case !read.askedBehind && !terminated:
+		to.Untold = wf.Cancel
 	}
 	w, err := hold.Reset(to, now)
 	if err != nil {
@@ -346,22 +348,9 @@ func (e *Admin) hooksAgain(ctx context.Context, wf *journal.Workflow, read *read
 		}
 	}
 	for _, h := range closed {
-		holder, err := journal.ReadHookAddress(ctx, e.Store, h.TokenHash)
-		if err != nil {
+		if err := e.occupy(ctx, "reset", wf, h, free, w); err != nil {
 			return err
 		}
-		absent, put, err := h.Occupy(wf)
-		if err != nil {
-			return err
-		}
-		if holder != nil {
-			if id, ok := free[h.TokenHash]; !ok || !holder.Of(wf) || holder.HookID != id {
-				return fmt.Errorf("engine: reset %q: its hook %s: %w", wf.ID, h.Name, &signal.TokenError{WorkflowID: holder.WorkflowID})
-			}
-			delete(free, h.TokenHash)
-			absent = holder.Unchanged()
-		}
-		w.Batch.If, w.Batch.Ops = append(w.Batch.If, absent), append(w.Batch.Ops, put)
 	}
 	for _, hash := range slices.Sorted(maps.Keys(free)) {
 		holder, err := journal.ReadHookAddress(ctx, e.Store, hash)

@@ -122,19 +122,34 @@ func (e *Admin) reopen(ctx context.Context, wf *journal.Workflow, w *journal.Wri
 		return 0, err
 	}
 	for _, h := range hooks {
-		switch holder, err := journal.ReadHookAddress(ctx, e.Store, h.TokenHash); {
-		case err != nil:
-			return 0, err
-		case holder != nil:
-			return 0, fmt.Errorf("engine: resume %q: its hook %s: %w", wf.ID, h.Name, &signal.TokenError{WorkflowID: holder.WorkflowID})
-		}
-		free, put, err := h.Occupy(wf)
-		if err != nil {
+		if err := e.occupy(ctx, "resume", wf, h, nil, w); err != nil {
 			return 0, err
 		}
-		w.Batch.If, w.Batch.Ops = append(w.Batch.If, free), append(w.Batch.Ops, put)
 	}
 	return len(hooks), nil
+}
+
+// occupy adds to w that the hook h of wf has its token again. The token is one that no hook has, or one of those that
+// w frees: free has the ids of their hooks, by the hash of the token, and loses this one. Otherwise the error wraps a
+// *signal.TokenError.
+func (e *Admin) occupy(ctx context.Context, verb string, wf *journal.Workflow, h *journal.Hook, free map[string]string, w *journal.Write) error {
+	holder, err := journal.ReadHookAddress(ctx, e.Store, h.TokenHash)
+	if err != nil {
+		return err
+	}
+	unchanged, put, err := h.Occupy(wf)
+	if err != nil {
+		return err
+	}
+	if holder != nil {
+		if id, ok := free[h.TokenHash]; !ok || !holder.Of(wf) || holder.HookID != id {
+			return fmt.Errorf("engine: %s %q: its hook %s: %w", verb, wf.ID, h.Name, &signal.TokenError{WorkflowID: holder.WorkflowID})
+		}
+		delete(free, h.TokenHash)
+		unchanged = holder.Unchanged()
+	}
+	w.Batch.If, w.Batch.Ops = append(w.Batch.If, unchanged), append(w.Batch.Ops, put)
+	return nil
 }
 
 // told reports whether wf is a child whose parent has been told how it ended, or will be.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -30,7 +29,15 @@ type Bulks struct {
 	*intake.Intake
 	Admin *admin.Admin
 
+	MostPage int           // workflows of a page
+	Pause    time.Duration // of a bulk, after the store has failed
+
 	news atomic.Bool // a bulk may have been written: the duty is to look
+}
+
+// New returns the bulk operations of the store of in and a.
+func New(in *intake.Intake, a *admin.Admin) *Bulks {
+	return &Bulks{Intake: in, Admin: a, MostPage: 100, Pause: pause}
 }
 
 // Tell has the duty look at once, because a bulk may have been written, and pokes the poll.
@@ -175,8 +182,7 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 		return nil, err
 	}
 	wrong := func(format string, args ...any) error {
-		why := strings.ReplaceAll(fmt.Sprintf(format, args...), weft.ErrInvalid.Error()+": ", "") // it is said once
-		return fmt.Errorf("%w: bulk %q: %s", weft.ErrInvalid, id, why)
+		return fmt.Errorf("%w: bulk %q: %s", weft.ErrInvalid, id, fmt.Sprintf(format, args...))
 	}
 	switch b.Do {
 	case weft.BulkCancel, weft.BulkTerminate, weft.BulkSignal, weft.BulkResume, weft.BulkReset, weft.BulkPurge, weft.BulkDelete, weft.BulkProtect, weft.BulkUnprotect:
@@ -186,7 +192,7 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 		return nil, wrong("its Do is unknown: %q", string(b.Do))
 	}
 	if err := admin.CheckFilter(b.Filter); err != nil {
-		return nil, wrong("its Filter: %v", err)
+		return nil, wrong("its Filter: %s", payload.Why(err))
 	}
 	switch m := b.Signal; {
 	case SelectsEverything(b.Filter):
@@ -214,11 +220,11 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 		By: by.Name, Why: by.Reason, At: journal.Micro(s.Now()),
 	}
 	if err := admin.CheckActor(r.actor()); err != nil {
-		return nil, wrong("its Reason leaves no room for the id of the bulk: %v", err)
+		return nil, wrong("its Reason leaves no room for the id of the bulk: %s", payload.Why(err))
 	}
 	if b.Do == weft.BulkReset {
 		if err := admin.CheckOperation(b.Before); err != nil {
-			return nil, wrong("%v", err)
+			return nil, wrong("its Before: %s", payload.Why(err))
 		}
 	}
 	if b.Do == weft.BulkSignal {

@@ -48,5 +48,9 @@ func TestGoldenRecordsOfBulks(t *testing.T) {
 			Digest: bytes.Repeat([]byte{0xd1}, 32), Canonical: bytes.Repeat([]byte{0xd2}, 32), Memory: 60000000,
 		},
 	})
+	records["taken-up"] = of(bulk.Record{
+		Do: weft.BulkCancel, Filter: bulk.Filter{IDPrefix: "o"}, By: "ann", Why: "bug", At: noon, Token: token, Begun: true, Engine: "host-01J",
+		Page: []bulk.Member{{ID: "order-8", Generation: "01JGZ3Q8X0000000000000000A", Life: 2, TakenUp: noon - 3}},
+	})
 	golden.Check(t, "testdata/v1", records)
 }

@@ -64,13 +64,13 @@ func (s *Bulks) may(ctx context.Context, r *Record, m Member, wf *journal.Workfl
 		if wf.Status.Terminal() && wf.Cancel != nil { // it was asked to stop, and has ended
 			return errDone
 		}
-		return s.takenBack(ctx, r, wf)
+		return s.takenBack(ctx, r, m, wf)
 	case weft.BulkTerminate:
 		by, c := r.actor(), wf.Cancel
 		if wf.Status.Terminal() && c != nil && c.By == by.Name && c.Reason == by.Reason {
 			return errDone
 		}
-		return s.takenBack(ctx, r, wf)
+		return s.takenBack(ctx, r, m, wf)
 	case weft.BulkResume, weft.BulkReset:
 		if wf.Life != m.Life {
 			return fmt.Errorf("%w: %s %q: it has continued as new meanwhile", weft.ErrNotApplicable, r.Do, m.ID)
@@ -80,8 +80,12 @@ func (s *Bulks) may(ctx context.Context, r *Record, m Member, wf *journal.Workfl
 	return nil
 }
 
-// takenBack returns errDone if r has stopped wf, and an operator has taken that back.
-func (s *Bulks) takenBack(ctx context.Context, r *Record, wf *journal.Workflow) error {
+// takenBack returns errDone if r has stopped wf, and an operator has taken that back. If an operator has reset or
+// resumed an earlier life of wf since the page was read, the history does not tell any more whether r had stopped it.
+func (s *Bulks) takenBack(ctx context.Context, r *Record, m Member, wf *journal.Workflow) error {
+	if wf.Life != m.Life && wf.Resumed > m.TakenUp {
+		return fmt.Errorf("%w: %s %q: an operator has reset or resumed it meanwhile, and it has continued as new", weft.ErrNotApplicable, r.Do, m.ID)
+	}
 	if len(wf.Resets) == 0 && len(wf.Retries) == 0 {
 		return nil
 	}

@@ -106,6 +106,7 @@ type Member struct {
 	Generation string `cbor:"2,keyasint,omitempty"`
 	Life       int    `cbor:"3,keyasint,omitempty"`
 	Damage     string `cbor:"4,keyasint,omitempty"` // why its record could not be read
+	TakenUp    int64  `cbor:"5,keyasint,omitempty"` // when an operator had reset or resumed it last
 }
 
 // A Stop says who has stopped a bulk, and why.

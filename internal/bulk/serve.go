@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/weft-go/weft"
@@ -22,7 +23,6 @@ import (
 
 const (
 	mostAtOnce = 10              // bulks of the host, or of one namespace, that an engine carries out at the same time
-	mostPage   = 100             // workflows of a page
 	longPage   = 5 * time.Second // how long a page takes at most, unless one operation takes longer
 	pause      = time.Minute     // after the store has failed, and between looks when there is nothing to do
 	gone       = 100             // records that are removed in one commit
@@ -62,7 +62,7 @@ func (v *server) look(ctx context.Context) error {
 		return nil
 	}
 	v.idle = false
-	goesOn := false
+	goOn := map[string]bool{}
 	for e, err := range storage.All(ctx, v.Store, keys.Bulks()) {
 		if err != nil {
 			return err
@@ -76,14 +76,17 @@ func (v *server) look(ctx context.Context) error {
 		case r.ended() && v.Now().After(journal.Time(r.EndedAt).Add(v.TombstoneRetention)):
 			err = v.forget(ctx, r)
 		case !r.ended():
-			goesOn = true
+			goOn[r.ID] = true
 			err = v.consider(ctx, r)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	v.idle, v.last = !goesOn, time.Now()
+	v.idle, v.last = len(goOn) == 0, time.Now()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	maps.DeleteFunc(v.failed, func(id string, _ time.Time) bool { return !goOn[id] }) // another engine has ended it
 	return nil
 }
 
@@ -119,7 +122,7 @@ func (v *server) forgotten(ctx context.Context, b storage.Batch) (changed bool, 
 // consider begins to carry out r, unless another engine does, or there is a reason to wait.
 func (v *server) consider(ctx context.Context, r *Record) error {
 	v.mu.Lock()
-	waits := v.serving[r.ID] || v.of[namespaceOf(r.ID)] >= mostAtOnce || time.Since(v.failed[r.ID]) < pause
+	waits := v.serving[r.ID] || v.of[namespaceOf(r.ID)] >= mostAtOnce || time.Since(v.failed[r.ID]) < v.Pause
 	v.mu.Unlock()
 	if waits {
 		return nil
@@ -236,7 +239,7 @@ func (v *server) turn(ctx context.Context, r, next *Record) error {
 		return nil
 	}
 	applies := func(ctx context.Context, wf *journal.Workflow) (bool, error) { return v.applies(ctx, r, wf) }
-	fits, place, more, err := v.Admin.Fitting(ctx, r.Filter.filter(), r.began(), r.place(), r.size(), applies)
+	fits, place, more, err := v.Admin.Fitting(ctx, r.Filter.filter(), r.began(), r.place(), r.size(v.MostPage), applies)
 	if err != nil {
 		return err
 	}
@@ -251,20 +254,20 @@ func (v *server) turn(ctx context.Context, r, next *Record) error {
 }
 
 func memberOf(f admin.Fit) Member {
-	m := Member{ID: f.ID, Generation: f.Generation, Life: f.Life}
+	m := Member{ID: f.ID, Generation: f.Generation, Life: f.Life, TakenUp: f.TakenUp}
 	if f.Err != nil {
 		m.Damage = reason(f.Err)
 	}
 	return m
 }
 
-// size returns how many workflows a page of r has at most.
-func (r *Record) size() int {
+// size returns how many workflows a page of r has, at most n.
+func (r *Record) size(n int) int {
 	i := r.interval()
 	if i == 0 {
-		return mostPage
+		return n
 	}
-	return int(min(mostPage, max(1, longPage/i)))
+	return min(n, int(max(1, longPage/i)))
 }
 
 // page does the operation of r to the workflows of its page. After an error other than errChanged the page

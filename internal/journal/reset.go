@@ -48,6 +48,7 @@ type Rewind struct {
 	Before string
 	Point  Place
 	Cancel *Request // that stays; nil is none
+	Untold *Request // that does not stay, and that the run was never told of; nil is none
 	By     Verb
 	Todo   []byte // the key by which the run is found, or its place in the line of its queue
 }
@@ -61,6 +62,9 @@ func (h *Hold) Reset(to Rewind, now time.Time) (*Write, error) {
 	var events []checkpoint.Event
 	for _, v := range append(wf.Verbs[:len(wf.Verbs):len(wf.Verbs)], to.By) {
 		events = append(events, checkpoint.Event{Kind: checkpoint.KindActed, Name: v.Name, By: v.By, Why: v.Why})
+	}
+	if r := to.Untold; r != nil { // no replay delivers it, but the history has it
+		events = append(events, checkpoint.Event{Kind: checkpoint.KindAsked, By: r.By, Why: r.Reason})
 	}
 	if err := w.append(h, events, 0, Reading{Wall: now}); err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
 package payload
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -107,7 +107,7 @@ func CheckFilter(workflow, parent, idPrefix string, labels map[string]string) er
 		if strings.HasPrefix(name, ReservedLabels) { // its value is an id
 			most = keys.MaxID
 		}
-		if err := errors.Join(CheckName("label", name, MaxLabelName), CheckName(fmt.Sprintf("value of label %q:", name), labels[name], most)); err != nil {
+		if err := cmp.Or(CheckName("label", name, MaxLabelName), CheckName(fmt.Sprintf("value of label %q:", name), labels[name], most)); err != nil {
 			return err
 		}
 	}

@@ -23,13 +23,18 @@ func (e *Worker) MayArrive(id string) {
 	if l.lateSignals == nil {
 		l.lateSignals = map[string]arrival{}
 	}
-	now := time.Now()
-	l.lateSignals[id] = arrival{now, now}
+	l.lateSignals[id] = arrival{since: time.Now()}
 }
 
 // An arrival has the time since which a signal may arrive late, and the time at which the
-// run was last told to look for it.
+// run was last told to look for it; zero: not yet.
 type arrival struct{ since, told time.Time }
+
+// due reports whether the run is to be told now. The first interval is not zero: a run that has just ended has the
+// engine poll at once when it is told.
+func (a arrival) due() bool {
+	return a.told.IsZero() || time.Since(a.told) >= max(time.Millisecond, a.told.Sub(a.since))
+}
 
 // hear makes the runs to which a signal may arrive late look at their inbox: at once, and
 // then at intervals that double, so that a run may be parked in between. A run that this
@@ -42,7 +47,7 @@ func (l *Incarnation) hear(context.Context) error {
 	for _, id := range slices.Sorted(maps.Keys(expecting)) {
 		was := expecting[id]
 		is, x := was, l.Worker.Executing(id)
-		if x != nil && time.Since(is.told) >= is.told.Sub(is.since) {
+		if x != nil && is.due() {
 			x.Post(run.Written{Inbox: true, Updates: true})
 			is.told = time.Now()
 		}
