@@ -730,6 +730,39 @@ func TestFailedAttemptStoresItsChunks(t *testing.T) {
 	})
 }
 
+// An attempt whose chunks could not be stored fails, and the next one writes.
+func TestAStoreThatRefusesChunks(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		ask := streaming("ask", func(ctx context.Context, w *stream.Writer[string]) error {
+			return w.Write(fmt.Sprint(activity.InfoFrom(ctx).Attempt))
+		})
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			_, err := ask.Do(run, "in")
+			return "", err
+		})
+		p := boot(t, &refusingOnce{Storage: fresh(t)}, wf)
+		result(t, start(t, wf, p, "o", ""))
+		if got := chunksOf(t, words, p, "o", 0); !slices.Equal(got, []string{"2"}) {
+			t.Errorf("read %q, want the chunk of the second attempt", got)
+		}
+		p.stop(t)
+	})
+}
+
+// refusingOnce refuses the first chunks.
+type refusingOnce struct {
+	storage.Storage
+	refused atomic.Bool
+}
+
+func (s *refusingOnce) Unwrap() storage.Storage { return s.Storage }
+func (s *refusingOnce) Commit(ctx context.Context, b storage.Batch) error {
+	if n, _ := appends(b); n > 0 && s.refused.CompareAndSwap(false, true) {
+		return storage.ErrInvalidBatch
+	}
+	return s.Storage.Commit(ctx, b)
+}
+
 // ignore takes an error that is expected.
 func ignore(err error) error {
 	if err == nil {

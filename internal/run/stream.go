@@ -411,12 +411,16 @@ func (a *appender) tell() {
 	a.changed = make(chan struct{})
 }
 
-// stored notes what became of a batch. After an error nothing more can be appended.
+// stored notes what became of a batch. After an error the attempts that have written it, or what is pending, can write
+// no more, since a reader would miss something in between. A later attempt can, unless the stream is closed, or the run
+// has another owner.
 func (a *appender) stored(batch []written, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err != nil {
-		a.err = err
+		if errors.Is(err, stream.ErrClosed) || errors.Is(err, stream.ErrStale) {
+			a.err = err
+		}
 		batch, a.pending = append(batch, a.pending...), nil
 	}
 	for _, c := range batch {
@@ -496,10 +500,10 @@ func (a *appender) append(batch []written) error {
 			}
 			return nil
 		}
+		a.head = nil
 		if !errors.Is(err, storage.ErrConflict) {
 			return err
 		}
-		a.head = nil
 		if err := a.owned(batch); err != nil {
 			return err
 		}
