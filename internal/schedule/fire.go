@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	atOnce  = 64    // schedules that are served at the same time
+	atOnce  = 200   // schedules that are served at the same time; stores commit more together then
 	mostDue = 2_000 // schedules that are served in one look
 	hints   = 100   // hints that are removed in one commit
 )
