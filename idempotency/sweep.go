@@ -2,13 +2,13 @@ package idempotency
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -44,10 +44,10 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 	if !compared && !l.clock.comparedLately() {
 		return 0, nil // the next sweep knows more
 	}
-	var due []*change
+	var due []storage.Batch
 	size := storage.Size{}
 	flush := func() error {
-		n, err := l.remove(ctx, due)
+		n, err := settle.Together(ctx, l.store, due)
 		removed, due, size = removed+n, due[:0], storage.Size{}
 		return err
 	}
@@ -59,7 +59,7 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 				return err
 			}
 		}
-		due, size = append(due, c), storage.Size{Ops: size.Ops + s.Ops, Bytes: size.Bytes + s.Bytes}
+		due, size = append(due, c.Batch), storage.Size{Ops: size.Ops + s.Ops, Bytes: size.Bytes + s.Bytes}
 		return nil
 	}
 	var expiring [][]byte
@@ -147,33 +147,6 @@ func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*change, erro
 		return nil, err // its version still decides about what is under way
 	}
 	return c, src.become(c, sequence{})
-}
-
-// remove commits changes, all at once, or one by one if that is refused.
-func (l *Ledger) remove(ctx context.Context, due []*change) (n int, err error) {
-	var all storage.Batch
-	for _, c := range due {
-		all.If, all.Ops = append(all.If, c.If...), append(all.Ops, c.Ops...)
-	}
-	if len(due) == 0 {
-		return 0, nil
-	}
-	err = l.store.Commit(ctx, all)
-	if err == nil {
-		return len(due), nil
-	}
-	if !errors.Is(err, storage.ErrConflict) {
-		return 0, err
-	}
-	for _, c := range due {
-		switch err := l.store.Commit(ctx, c.Batch); {
-		case err == nil:
-			n++
-		case !errors.Is(err, storage.ErrConflict):
-			return n, err
-		}
-	}
-	return n, nil
 }
 
 // observeAll judges all leases, so that those of dead holders are removed even if nobody asks for their

@@ -2,11 +2,11 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -45,8 +45,8 @@ func (q *Queue) sweep(ctx context.Context, least time.Duration) (removed int, er
 		most = max(1, min(most, ops/3)) // a condition and two operations each
 	}
 	var past []storage.Batch
-	flush := func() error {
-		n, err := q.removeAll(ctx, past)
+	flush := func() error { // if it is refused, somebody has published with one of the keys since
+		n, err := settle.Together(ctx, q.Storage, past)
 		removed, past = removed+n, past[:0]
 		return err
 	}
@@ -94,34 +94,6 @@ func (q *Queue) forgetting(ctx context.Context, past []byte, now time.Time, leas
 	b.If = append(b.If, storage.Equal(at, u.raw))
 	b.Ops = append(b.Ops, storage.Delete(at), storage.Delete(past))
 	return b, nil
-}
-
-// removeAll commits batches as one, or one by one if that is refused: somebody has published with one of the
-// keys since. An unknown outcome needs no answer: the next sweep looks again.
-func (q *Queue) removeAll(ctx context.Context, past []storage.Batch) (n int, err error) {
-	var all storage.Batch
-	for _, b := range past {
-		all.If, all.Ops = append(all.If, b.If...), append(all.Ops, b.Ops...)
-	}
-	if len(past) == 0 {
-		return 0, nil
-	}
-	err = q.Storage.Commit(ctx, all)
-	if err == nil {
-		return len(past), nil
-	}
-	if !errors.Is(err, storage.ErrConflict) {
-		return 0, err
-	}
-	for _, b := range past {
-		switch err := q.Storage.Commit(ctx, b); {
-		case err == nil:
-			n++
-		case !errors.Is(err, storage.ErrConflict):
-			return n, err
-		}
-	}
-	return n, nil
 }
 
 // reportOverdue calls Overdue with each queue whose first message should have been taken a minute ago. It

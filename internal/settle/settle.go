@@ -43,6 +43,35 @@ func Commit(ctx context.Context, s storage.Storage, b storage.Batch, unknown fun
 	}
 }
 
+// Together commits batches that do not depend on each other, as one batch, or one by one if that is refused. It
+// returns how many were certainly applied. A batch that is refused is passed over; any other error ends it, and an
+// unknown outcome is not settled, so it is for what is looked at again later.
+func Together(ctx context.Context, s storage.Storage, batches []storage.Batch) (n int, err error) {
+	if len(batches) == 0 {
+		return 0, nil
+	}
+	var all storage.Batch
+	for _, b := range batches {
+		all.If, all.Ops = append(all.If, b.If...), append(all.Ops, b.Ops...)
+	}
+	err = s.Commit(ctx, all)
+	if err == nil {
+		return len(batches), nil
+	}
+	if !errors.Is(err, storage.ErrConflict) {
+		return 0, err
+	}
+	for _, b := range batches {
+		switch err := s.Commit(ctx, b); {
+		case err == nil:
+			n++
+		case !errors.Is(err, storage.ErrConflict):
+			return n, err
+		}
+	}
+	return n, nil
+}
+
 // Hopeless reports whether retrying is useless: the store is closed or damaged, its files were
 // moved, or it cannot accept the batch.
 func Hopeless(err error) bool {
