@@ -248,17 +248,19 @@ func (w *World) liveHooks(ctx context.Context, run string) (all []*hook, err err
 		}
 		open = append(open, id)
 	}
-	return gather(open, func(id string) (*hook, error) {
-		at := keys.WorldEntity(run, kindHook, id)
-		raw, err := w.get(ctx, at)
-		if err == nil && raw == nil {
-			err = fmt.Errorf("%w: run %q has no record of its open hook %q", storage.ErrCorrupt, run, id)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return openHook(run, id, raw)
-	})
+	return gather(open, func(id string) (*hook, error) { return w.liveHook(ctx, run, id) })
+}
+
+// liveHook returns a hook that a run has in its list of open ones.
+func (w *World) liveHook(ctx context.Context, run, id string) (*hook, error) {
+	raw, err := w.get(ctx, keys.WorldEntity(run, kindHook, id))
+	if err == nil && raw == nil {
+		err = fmt.Errorf("%w: run %q has no record of its open hook %q", storage.ErrCorrupt, run, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return openHook(run, id, raw)
 }
 
 // earlier returns the answer to an earlier call with the same name, or nil.

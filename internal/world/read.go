@@ -3,7 +3,6 @@ package world
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -53,7 +52,8 @@ type Page struct {
 	Order  Order
 }
 
-func (p Page) check() (Page, error) {
+// check returns the page with its defaults, if a list can be answered with it and with r.
+func (p Page) check(r Resolve) (Page, error) {
 	if p.Limit == 0 {
 		p.Limit = defaultLimit
 	}
@@ -63,7 +63,7 @@ func (p Page) check() (Page, error) {
 	if p.Limit < 1 || p.Limit > maxLimit || p.Order != Ascending && p.Order != Descending {
 		return p, invalid("A list takes a limit of 1 to %d and sortOrder asc or desc, got %d and %q", maxLimit, p.Limit, string(p.Order))
 	}
-	return p, nil
+	return p, r.check()
 }
 
 // A Listed is a page of a list.
@@ -114,10 +114,7 @@ type RunFilter struct {
 
 // Runs returns a page of runs, in the order of their ids.
 func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*Listed[*Run], error) {
-	p, err := p.check()
-	if err == nil {
-		err = r.check()
-	}
+	p, err := p.check(r)
 	if err != nil {
 		return nil, err
 	}
@@ -220,10 +217,7 @@ func (w *World) Steps(ctx context.Context, run string, p Page, r Resolve) (*List
 
 // entities returns a page of the steps or hooks of a run.
 func entities[T any](ctx context.Context, w *World, run, kind string, p Page, r Resolve, open func(v view, h *head, id string, raw []byte) (T, error)) (*Listed[T], error) {
-	p, err := p.check()
-	if err == nil {
-		err = r.check()
-	}
+	p, err := p.check(r)
 	if err != nil {
 		return nil, err
 	}
@@ -313,14 +307,7 @@ func (w *World) openHook(ctx context.Context, o *owner, r Resolve, missing *Erro
 // Hooks returns a page of the open hooks of a run, in the order of their ids.
 func (w *World) Hooks(ctx context.Context, run string, p Page, r Resolve) (*Listed[*Hook], error) {
 	return entities(ctx, w, run, kindLive, p, r, func(v view, h *head, id string, _ []byte) (*Hook, error) {
-		raw, err := w.get(ctx, keys.WorldEntity(run, kindHook, id))
-		if err == nil && raw == nil {
-			err = fmt.Errorf("%w: run %q has no record of its open hook %q", storage.ErrCorrupt, run, id)
-		}
-		if err != nil {
-			return nil, err
-		}
-		k, err := openHook(run, id, raw)
+		k, err := w.liveHook(ctx, run, id)
 		if err != nil {
 			return nil, err
 		}
@@ -367,10 +354,7 @@ func (w *World) Event(ctx context.Context, run, id string, r Resolve) (*Event, e
 
 // Events returns a page of the log of a run.
 func (w *World) Events(ctx context.Context, run string, p Page, r Resolve) (*Listed[Event], error) {
-	p, err := p.check()
-	if err == nil {
-		err = r.check()
-	}
+	p, err := p.check(r)
 	if err != nil {
 		return nil, err
 	}
@@ -426,10 +410,7 @@ func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, 
 // Correlated returns a page of the events of a correlation: of one run, or, if run is empty, of all, in the order of
 // the ids of runs. A cursor of all runs names the run, too: {run}/{event}.
 func (w *World) Correlated(ctx context.Context, correlation, run string, p Page, r Resolve) (*Listed[*Event], error) {
-	p, err := p.check()
-	if err == nil {
-		err = r.check()
-	}
+	p, err := p.check(r)
 	if err == nil && correlation == "" {
 		err = invalid("correlationId is required")
 	}
