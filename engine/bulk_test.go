@@ -1100,6 +1100,20 @@ func isWorkflowError(err error) bool {
 	return ok
 }
 
+// resetMidPage has an operator reset a workflow on which the bulk "stop" has acted, after a crash in the middle of its
+// page. It returns the operator's engine, which executes nothing.
+func resetMidPage(t testing.TB, s storage.Storage, wf engine.Definition, id string) *engine.Engine {
+	t.Helper()
+	e := made(t, s, wf, leases)
+	if n := bulkOf(t, e, "stop").Done; n != 0 {
+		t.Fatalf("%d are counted: the page is not repeated", n)
+	}
+	if err := e.Reset(ctx, id, "", audit); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
 // OPS-10: a page that is repeated after a crash stops no workflow again that an operator has taken back meanwhile.
 func TestBulkStopsNothingTwice(t *testing.T) {
 	for _, do := range []engine.Verb{engine.BulkCancel, engine.BulkTerminate} {
@@ -1113,13 +1127,7 @@ func TestBulkStopsNothingTwice(t *testing.T) {
 				startBulk(t, p.Engine, "stop", engine.Bulk{Do: do, Filter: engine.Filter{IDPrefix: "o"}, Rate: activity.Rate{Count: 1, Per: time.Second}})
 				eventually(t, "end of the first", func() bool { return stateOf(t, p, ids[0])[0] == "cancelled" })
 				p.kill()
-				e := made(t, s, asks, leases)
-				if n := bulkOf(t, e, "stop").Done; n != 0 {
-					t.Fatalf("%d are counted: the page is not repeated", n)
-				}
-				if err := e.Reset(ctx, ids[0], "", audit); err != nil {
-					t.Fatal(err)
-				}
+				e := resetMidPage(t, s, asks, ids[0])
 				e.Close()
 				p = boot(t, s, asks, leases)
 				if i := whenEnded(t, p.Engine, "stop"); i.Done != 3 || i.Refused != 0 {
@@ -1153,13 +1161,7 @@ func TestBulkStopsNoLaterLifeTwice(t *testing.T) {
 				startBulk(t, p.Engine, "stop", engine.Bulk{Do: do, Filter: engine.Filter{IDPrefix: "o"}, Rate: activity.Rate{Count: 1, Per: 2 * time.Second}})
 				eventually(t, "end of the first", func() bool { return stateOf(t, p, ids[0])[0] == "cancelled" })
 				p.kill()
-				e := made(t, s, asks, leases)
-				if n := bulkOf(t, e, "stop").Done; n != 0 {
-					t.Fatalf("%d are counted: the page is not repeated", n)
-				}
-				if err := e.Reset(ctx, ids[0], "", audit); err != nil {
-					t.Fatal(err)
-				}
+				e := resetMidPage(t, s, asks, ids[0])
 				send(t, yes, &process{Engine: e}, ids[0], "again", "")
 				e.Close()
 				p = boot(t, s, asks, leases)
@@ -1200,13 +1202,7 @@ func TestBulkAsksNobodyTwiceWhoWasNotTold(t *testing.T) {
 		}
 		p.kill()
 		again.Store(true)
-		e := made(t, s, asks, leases)
-		if n := bulkOf(t, e, "stop").Done; n != 0 {
-			t.Fatalf("%d are counted: the page is not repeated", n)
-		}
-		if err := e.Reset(ctx, ids[0], "", audit); err != nil {
-			t.Fatal(err)
-		}
+		e := resetMidPage(t, s, asks, ids[0])
 		e.Close()
 		p = boot(t, s, asks, leases)
 		if i := whenEnded(t, p.Engine, "stop"); i.Done != 5 || i.Refused != 0 {

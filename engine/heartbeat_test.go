@@ -279,19 +279,7 @@ func TestProgressIsFenced(t *testing.T) {
 			if err != nil || before.Attempt != 1 {
 				t.Fatalf("progress after 12 s: %+v, %v", before, err)
 			}
-			record, err := journal.Load(ctx, s, "o")
-			if err != nil {
-				t.Fatal(err)
-			}
-			changed := *record
-			c.change(&changed)
-			_, ops, err := journal.Replace(record, &changed)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Commit(ctx, storage.Batch{Ops: ops}); err != nil {
-				t.Fatal(err)
-			}
+			record, changed := rewrite(t, s, "o", c.change)
 			lost := activity.ErrLeaseLost
 			if changed.Status.Terminal() || changed.Generation != record.Generation { // it has ended, or was removed
 				lost = activity.ErrTerminated

@@ -21,6 +21,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -161,6 +162,25 @@ func (p *process) run() {
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// rewrite replaces the record of a workflow with what change makes of it, and returns both.
+func rewrite(t testing.TB, s storage.Storage, id string, change func(*journal.Workflow)) (was, is *journal.Workflow) {
+	t.Helper()
+	was, err := journal.Load(ctx, s, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := *was
+	change(&next)
+	is, ops, err := journal.Replace(was, &next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commit(ctx, storage.Batch{Ops: ops}); err != nil {
+		t.Fatal(err)
+	}
+	return was, is
 }
 
 // puzzling is an activity that fails, and of which a person is asked what became of it

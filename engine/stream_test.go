@@ -232,19 +232,7 @@ func TestStreamIsFenced(t *testing.T) {
 			p := boot(t, s, wf)
 			start(t, wf, p, "o", "")
 			time.Sleep(10 * time.Second)
-			record, err := journal.Load(ctx, s, "o")
-			if err != nil {
-				t.Fatal(err)
-			}
-			changed := *record
-			c.change(&changed)
-			_, ops, err := journal.Replace(record, &changed)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Commit(ctx, storage.Batch{Ops: ops}); err != nil {
-				t.Fatal(err)
-			}
+			record, changed := rewrite(t, s, "o", c.change)
 			was := <-told
 			lost := activity.ErrLeaseLost
 			if changed.Status.Terminal() || changed.Generation != record.Generation {
