@@ -28,6 +28,8 @@ import (
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
 // TestPrograms vets every Go example in the Markdown files, each of which is a
 // whole file, and the one in engine/doc.go. It runs the program on the front page, which is
 // that in doc.go, twice: it answers the same. Files of the programs that TestSessions runs have

@@ -480,9 +480,9 @@ func TestHookRaces(t *testing.T) {
 		_, fast := s.(*memory.Store)
 		for name, race := range hookRaces {
 			t.Run(name, func(t *testing.T) {
-				rounds := torture.Rounds(1000, 100, 20)
+				rounds := torture.Rounds(1000, 100, 10)
 				if fast {
-					rounds = torture.Rounds(1000, 1000, 300)
+					rounds = torture.Rounds(1000, 1000, 200)
 				}
 				quick := func(c *engine.Config) {
 					c.PollInterval, c.LeaseTTL, c.ParkAfter = 20*time.Millisecond, time.Minute, time.Millisecond

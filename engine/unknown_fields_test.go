@@ -244,7 +244,7 @@ func TestWhatALaterReleaseWroteIsKept(t *testing.T) {
 	case os.Getenv("WEFT_TORTURE") != "":
 		stride = 1
 	case torture.Raced():
-		stride = 17
+		stride = 41
 	}
 	for name, scenario := range played {
 		t.Run(name, func(t *testing.T) {

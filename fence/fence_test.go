@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -13,6 +14,8 @@ import (
 	"github.com/weft-go/weft/internal/pgtest"
 	_ "github.com/weft-go/weft/storage/sqlite" // has the driver
 )
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
 // A target is a database as both kinds of guard use it.
 type target struct {

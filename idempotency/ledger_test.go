@@ -20,7 +20,7 @@ import (
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Tests{M: m}) }
 
 // onAllStores runs a test on every adapter. open opens the store once more: it is closed with the test.
 func onAllStores(t *testing.T, f func(t *testing.T, s storage.Storage)) {

@@ -381,6 +381,7 @@ func TestReadingWritesNothing(t *testing.T) {
 			}
 			database := strings.TrimPrefix(u.Path, "/")
 			server.Exec(t, database, `CREATE ROLE looks_`+database+` LOGIN`, `GRANT USAGE ON SCHEMA weft TO looks_`+database, `GRANT SELECT ON weft.store TO looks_`+database)
+			t.Cleanup(func() { server.Exec(t, database, `DROP OWNED BY looks_`+database, `DROP ROLE looks_`+database) })
 			u.User = url.User("looks_" + database)
 			s.store = u.String()
 			for _, r := range reads {

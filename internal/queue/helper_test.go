@@ -18,14 +18,7 @@ import (
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(goleakMain{m})
-}
-
-// A goleakMain stops the PostgreSQL server before goroutines are counted.
-type goleakMain struct{ m *testing.M }
-
-func (g goleakMain) Run() int { return pgtest.Main(g.m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Tests{M: m}) }
 
 // onAllStores runs a test on a new store of each kind, with two openings of it: those of two processes. Where
 // only one process may have the store open, they are the same.
