@@ -66,6 +66,7 @@ torture:
 	WEFT_SWEEP=. $(MAKE) etcd
 	storage/etcd/testdata/root/run run ./examples/crash -kills 1000 -store etcd
 	storage/etcd/testdata/root/run run ./examples/cluster -kills 1000 -pauses 1000 -engines 3 -store etcd
+	cd internal/apitest && go test $(race) -timeout 1h -count=1 ./...
 	cd idempotency/consumer/natstest && WEFT_TORTURE=1 go test $(race) -timeout 10m -count=1 ./...
 
 # Faults made by hand, each of which some test must find.
