@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -102,16 +103,20 @@ func live(ctx context.Context, c *Child, s storage.Storage, e *engine.Engine, wa
 			return 0, 0, when, err
 		}
 		when = time.Now()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
+		heap = math.Inf(1) // with as little as can be of what the engine allocates while it is measured
+		for range 5 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			heap = min(heap, float64(m.HeapAlloc))
+		}
 		for _, err := range storage.All(ctx, s, storage.Range{Limit: 10_000}) {
 			if err != nil {
 				return 0, 0, when, err
 			}
 			rows++
 		}
-		return float64(m.HeapAlloc), rows, when, nil
+		return heap, rows, when, nil
 	}
 	heap, rows, first, err := at(c.Lived / 10)
 	if err != nil {
