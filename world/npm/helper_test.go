@@ -1,0 +1,131 @@
+package npm_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weft-go/weft/internal/ids"
+	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/internal/queue"
+	"github.com/weft-go/weft/internal/world"
+	"github.com/weft-go/weft/internal/worldhttp"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/bolt"
+	"github.com/weft-go/weft/storage/postgres"
+	"github.com/weft-go/weft/storage/sqlite"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+// needNPM skips a test if the npm packages are not installed. In CI it fails.
+func needNPM(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("starts Node")
+	}
+	if _, err := os.Stat(filepath.Join("node_modules", ".package-lock.json")); err == nil {
+		return
+	}
+	const missing = "the npm packages are not installed: npm ci --ignore-scripts in world/npm"
+	if os.Getenv("CI") != "" {
+		t.Fatal(missing)
+	}
+	t.Skip(missing)
+}
+
+// onAdapters runs a test on a new store of each adapter.
+func onAdapters(t *testing.T, f func(t *testing.T, s storage.Storage)) {
+	t.Run("sqlite", func(t *testing.T) {
+		s, err := sqlite.Open(filepath.Join(t.TempDir(), "store"), nil)
+		f(t, opened(t, s, err))
+	})
+	t.Run("bolt", func(t *testing.T) {
+		s, err := bolt.Open(filepath.Join(t.TempDir(), "store"), nil)
+		f(t, opened(t, s, err))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		s, err := postgres.Open(t.Context(), pgtest.URL(t), nil)
+		f(t, opened(t, s, err))
+	})
+}
+
+func opened[S storage.Storage](t *testing.T, s S, err error) storage.Storage {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// A server serves a world.
+type server struct {
+	URL    string
+	active atomic.Value // the deployment that is active
+	queue  *queue.Queue
+}
+
+// serve serves the world in s until the test ends.
+func serve(t *testing.T, s storage.Storage, visibility time.Duration) *server {
+	t.Helper()
+	w, err := world.Open(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := queue.New(queue.Config{Storage: s, IDs: new(ids.Source), Visibility: visibility})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &server{queue: q}
+	v.active.Store("blue")
+	h := worldhttp.New(worldhttp.Config{World: w, Queue: q, Deployment: func(context.Context) (string, error) { return v.active.Load().(string), nil }})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: h}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	t.Cleanup(func() {
+		srv.Close()
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+		q.Close()
+	})
+	v.URL = "http://" + l.Addr().String()
+	return v
+}
+
+// vitest runs the tests in a file and returns how many have passed. A test that has not fails t.
+func vitest(t *testing.T, file string, env ...string) (passed int) {
+	t.Helper()
+	report := filepath.Join(t.TempDir(), "report.json")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	c := exec.CommandContext(ctx, filepath.Join("node_modules", ".bin", "vitest"), "run", "--reporter=default", "--reporter=json", "--outputFile.json="+report, file)
+	c.Env = append(os.Environ(), env...)
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	c.WaitDelay = time.Second
+	err := c.Run()
+	raw, readErr := os.ReadFile(report)
+	if err != nil || readErr != nil {
+		t.Errorf("vitest %s: %v, %v\n%s", file, err, readErr, out.Bytes())
+	}
+	var got struct{ NumPassedTests int }
+	if json.Unmarshal(raw, &got) != nil {
+		t.Errorf("vitest %s: the report cannot be read: %s", file, raw)
+	}
+	return got.NumPassedTests
+}
