@@ -1,0 +1,7 @@
+// What createWorld returns is a world of each version of the interface.
+import type { World as World4 } from 'world-4';
+import type { World as World5 } from 'world-5';
+import type { World as World37 } from 'world-5-37';
+import { createWorld } from '../index.js';
+
+export const worlds: [World4, World5, World37] = [createWorld(), createWorld(), createWorld()];
