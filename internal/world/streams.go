@@ -25,7 +25,8 @@ const (
 	mostAppenders = 1000             // that are kept while nobody writes
 	opsOfAnAppend = 4                // operations and conditions beside the chunks
 	closedBy      = "close"          // what a head says of who has closed it: the calls of clients are not told apart
-	readAtOnce    = 128              // chunks
+	readFirst     = 4                // chunks that are read at once at the beginning
+	readAtOnce    = 128              // the most
 	manyBytes     = 1 << 20          // after which fewer chunks are read at once
 	pageBytes     = 8 << 20          // after which a page of chunks ends
 	quietTime     = 30 * time.Second // see Streams.quiet
@@ -549,7 +550,7 @@ type reading struct {
 }
 
 func (s *Streams) from(log chunks.Log, next uint64) *reading {
-	return &reading{s: s, log: log, next: next, limit: 16}
+	return &reading{s: s, log: log, next: next, limit: readFirst}
 }
 
 // read returns the next chunks, at least one. There are end chunks or more.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -42,6 +43,11 @@ var (
 )
 
 func serve(t *testing.T) http.Handler {
+	h, _ := serveStreams(t)
+	return h
+}
+
+func serveStreams(t *testing.T) (http.Handler, *world.Streams) {
 	s := new(memory.Store)
 	w, err := world.Open(s, nil)
 	if err != nil {
@@ -57,7 +63,7 @@ func serve(t *testing.T) http.Handler {
 		t.Fatal(err)
 	}
 	t.Cleanup(streams.Close)
-	return worldhttp.New(worldhttp.Config{World: w, Streams: streams, Queue: q, Deployment: func(context.Context) (string, error) { return "blue", nil }})
+	return worldhttp.New(worldhttp.Config{World: w, Streams: streams, Queue: q, Deployment: func(context.Context) (string, error) { return "blue", nil }}), streams
 }
 
 // call makes a call and returns its status and answer.
@@ -638,4 +644,48 @@ func TestJSON(t *testing.T) {
 	}
 	cborClient.begin("wrun_c", cbor.RawMessage{0x84, 0xf7, 0xfb, 0x7f, 0xf8, 0, 0, 0, 0, 0, 0, 0xa1, 0x61, 'a', 0xf7, 0xd9, 0x01, 0x02, 0x81, 0x01})
 	jsonClient.same("what JSON does not have", jsonClient.ok("runs/get", object{"id": "wrun_c"})["input"], []any{nil, nil, object{}, []any{1}})
+}
+
+// A stream is answered as it is written: the head of the answer before there is a chunk, and each chunk at once. A client that
+// goes ends its reader. A stream that is cut has no end.
+func TestAStreamIsAnsweredAsItIsWritten(t *testing.T) {
+	h, streams := serveStreams(t)
+	c := &client{t: t, h: h, spec: 5}
+	c.begin("wrun_1", 1)
+	read := func(ctx context.Context, server *httptest.Server) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/world/streams/read", strings.NewReader(`{"runId":"wrun_1","name":"words"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := server.Client().Do(r)
+		if err != nil || answer.StatusCode != 200 {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		return answer
+	}
+	ctx, gone := context.WithCancel(t.Context())
+	one, two := httptest.NewServer(h), httptest.NewServer(h)
+	defer two.Close()
+	goes, stays := read(ctx, one), read(t.Context(), two)
+	defer stays.Body.Close()
+	gone()
+	goes.Body.Close()
+	one.Close() // waits for its readers
+	items := cbor.NewDecoder(stays.Body)
+	for i := range 3 {
+		c.ok("streams/write", object{"runId": "wrun_1", "name": "words", "chunks": []any{fmt.Sprint(i)}})
+		var item [2]any
+		if err := items.Decode(&item); err != nil || fmt.Sprintf("%v %s", item[0], item[1]) != fmt.Sprint(i, " ", i) {
+			t.Fatalf("got %v, %v", item, err)
+		}
+	}
+	streams.Close() // the server stops
+	var item [2]any
+	if err := items.Decode(&item); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a stream that was cut ends with %v, %v", item, err)
+	}
+	c.same("code", c.not(503, "shutting down", "streams/write", object{"runId": "wrun_1", "name": "words", "chunks": []any{"x"}})["code"], "closed")
+	c.same("code of a reader", c.not(503, "shutting down", "streams/read", object{"runId": "wrun_1", "name": "words"})["code"], "closed")
 }
