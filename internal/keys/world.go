@@ -129,3 +129,22 @@ func WorldListed(list, value, run string) []byte { return key("wix:", list, valu
 func WorldList(list, value string) storage.Range {
 	return storage.Prefix(append(key("wix:", list, value), ':'))
 }
+
+// WorldStream is the key of the head of a stream of a run: wstream:{run}:{name}.
+func WorldStream(run, name string) []byte { return key("wstream:", run, name) }
+
+// WorldStreamsOf is the range of the heads of the streams of a run, in the order of their names.
+func WorldStreamsOf(run string) storage.Range {
+	return storage.Prefix(append(key("wstream:", run), ':'))
+}
+
+// WorldChunksOf is what the keys of the chunks of a stream begin with: wchunk:{run}:{name}:
+func WorldChunksOf(run, name string) []byte { return append(key("wchunk:", run, name), ':') }
+
+// WorldStreamNamed is the key of a run in the list of those that have a stream of a name: wsname:{name}:{run}.
+func WorldStreamNamed(name, run string) []byte { return key("wsname:", name, run) }
+
+// WorldStreamsNamed is the range of that list.
+func WorldStreamsNamed(name string) storage.Range {
+	return storage.Prefix(append(key("wsname:", name), ':'))
+}

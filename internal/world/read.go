@@ -167,6 +167,10 @@ func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*List
 
 // scan returns one more than the entries of a page of a list. place is the key of the cursor, if there is one.
 func (w *World) scan(ctx context.Context, list storage.Range, place []byte, p Page) ([]storage.Entry, error) {
+	return scan(ctx, w.store, list, place, p)
+}
+
+func scan(ctx context.Context, s storage.Storage, list storage.Range, place []byte, p Page) ([]storage.Entry, error) {
 	list.Limit, list.Reverse = p.Limit+1, p.Order == Descending
 	if p.Cursor != "" {
 		switch {
@@ -178,7 +182,7 @@ func (w *World) scan(ctx context.Context, list storage.Range, place []byte, p Pa
 			list.Start = append(place, 0)
 		}
 	}
-	return w.store.Scan(ctx, list)
+	return s.Scan(ctx, list)
 }
 
 // Step returns a step of a run.
