@@ -86,9 +86,13 @@ func serve(t *testing.T, s storage.Storage, visibility time.Duration) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	streams, err := world.OpenStreams(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	v := &server{queue: q}
 	v.active.Store("blue")
-	h := worldhttp.New(worldhttp.Config{World: w, Queue: q, Deployment: func(context.Context) (string, error) { return v.active.Load().(string), nil }})
+	h := worldhttp.New(worldhttp.Config{World: w, Streams: streams, Queue: q, Deployment: func(context.Context) (string, error) { return v.active.Load().(string), nil }})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +106,7 @@ func serve(t *testing.T, s storage.Storage, visibility time.Duration) *server {
 			t.Error(err)
 		}
 		q.Close()
+		streams.Close()
 	})
 	v.URL = "http://" + l.Addr().String()
 	return v
