@@ -93,11 +93,14 @@ func serve(t *testing.T, s storage.Storage, visibility time.Duration) *server {
 	v := &server{queue: q}
 	v.active.Store("blue")
 	h := worldhttp.New(worldhttp.Config{World: w, Streams: streams, Queue: q, Deployment: func(context.Context) (string, error) { return v.active.Load().(string), nil }})
+	m := http.NewServeMux()
+	m.Handle("/", h)
+	m.HandleFunc("POST /test/activate/{deployment}", func(_ http.ResponseWriter, r *http.Request) { v.active.Store(r.PathValue("deployment")) })
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{Handler: h}
+	srv := &http.Server{Handler: m}
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	t.Cleanup(func() {

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Agent, request } from 'undici';
 import { decode, encode } from './codec.js';
@@ -53,6 +54,7 @@ export class Client {
     // Calls that wait for something are as long as they need.
     this.agent = new Agent({ keepAliveTimeout: 10_000, headersTimeout: 120_000, bodyTimeout: 0, connections: 128 });
     this.closed = new AbortController();
+    setMaxListeners(0, this.closed.signal); // each call is one
   }
 
   /**

@@ -40,8 +40,8 @@ export function createQueueHandler(prefix, handler) {
   return async (req) => {
     const queueName = req.headers.get('x-vqs-queue-name');
     const messageId = req.headers.get('x-vqs-message-id');
-    const attempt = Number(req.headers.get('x-vqs-message-attempt') ?? NaN);
-    if (!queueName || !messageId || !Number.isInteger(attempt)) {
+    const attempt = Number(req.headers.get('x-vqs-message-attempt'));
+    if (!queueName || !messageId || !(attempt >= 1)) {
       return Response.json({ error: 'The headers x-vqs-queue-name, x-vqs-message-id and x-vqs-message-attempt are required' }, { status: 400 });
     }
     if (!queueName.startsWith(prefix)) {
