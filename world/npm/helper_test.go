@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"net"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +25,13 @@ import (
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
-func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+func TestMain(m *testing.M) {
+	if text := os.Getenv(serverEnv); text != "" {
+		fmt.Fprintln(os.Stderr, serveAlways(text))
+		os.Exit(1)
+	}
+	os.Exit(pgtest.Main(m))
+}
 
 // needNPM skips a test if the npm packages are not installed. In CI it fails.
 func needNPM(t *testing.T) {
@@ -70,48 +76,49 @@ func opened[S storage.Storage](t *testing.T, s S, err error) storage.Storage {
 
 // A server serves a world.
 type server struct {
-	URL    string
-	active atomic.Value // the deployment that is active
-	queue  *queue.Queue
+	URL     string
+	handler http.Handler
+	active  atomic.Value // the deployment that is active
+	close   func()
 }
 
-// serve serves the world in s until the test ends.
-func serve(t *testing.T, s storage.Storage, visibility time.Duration) *server {
-	t.Helper()
+// newServer returns a server of the world in s, whose messages are held for visibility.
+func newServer(s storage.Storage, visibility time.Duration) (*server, error) {
 	w, err := world.Open(s, nil)
 	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := queue.New(queue.Config{Storage: s, IDs: new(ids.Source), Visibility: visibility})
-	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	streams, err := world.OpenStreams(s, nil)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	v := &server{queue: q}
+	q, err := queue.New(queue.Config{Storage: s, IDs: new(ids.Source), Visibility: visibility})
+	if err != nil {
+		return nil, err
+	}
+	v := &server{close: func() { q.Close(); streams.Close() }}
 	v.active.Store("blue")
-	h := worldhttp.New(worldhttp.Config{World: w, Streams: streams, Queue: q, Deployment: func(context.Context) (string, error) { return v.active.Load().(string), nil }})
 	m := http.NewServeMux()
-	m.Handle("/", h)
+	m.Handle("/", worldhttp.New(worldhttp.Config{World: w, Streams: streams, Queue: q, Deployment: func(context.Context) (string, error) { return v.active.Load().(string), nil }}))
 	m.HandleFunc("POST /test/activate/{deployment}", func(_ http.ResponseWriter, r *http.Request) { v.active.Store(r.PathValue("deployment")) })
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	v.handler = m
+	return v, nil
+}
+
+// serve serves the world in s until the test ends. Messages are held for visibility; 0 is the default.
+func serve(t *testing.T, s storage.Storage, visibility time.Duration) *server {
+	t.Helper()
+	v, err := newServer(s, visibility)
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &http.Server{Handler: m}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(l) }()
+	srv := httptest.NewServer(v.handler)
 	t.Cleanup(func() {
+		srv.CloseClientConnections() // of those who wait for messages
 		srv.Close()
-		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-			t.Error(err)
-		}
-		q.Close()
-		streams.Close()
+		v.close()
 	})
-	v.URL = "http://" + l.Addr().String()
+	v.URL = srv.URL
 	return v
 }
 
