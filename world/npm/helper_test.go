@@ -49,12 +49,27 @@ func needNPM(t *testing.T) {
 	t.Skip(missing)
 }
 
-// onAdapters runs a test on a new store of each adapter.
-func onAdapters(t *testing.T, f func(t *testing.T, s storage.Storage)) {
+func torturing() bool { return os.Getenv("WEFT_TORTURE") != "" }
+
+func onSQLite(t *testing.T, f func(t *testing.T, s storage.Storage)) {
 	t.Run("sqlite", func(t *testing.T) {
 		s, err := sqlite.Open(filepath.Join(t.TempDir(), "store"), nil)
 		f(t, opened(t, s, err))
 	})
+}
+
+// onSome runs a test on SQLite, and with WEFT_TORTURE on each adapter.
+func onSome(t *testing.T, f func(t *testing.T, s storage.Storage)) {
+	if torturing() {
+		onAdapters(t, f)
+	} else {
+		onSQLite(t, f)
+	}
+}
+
+// onAdapters runs a test on a new store of each adapter.
+func onAdapters(t *testing.T, f func(t *testing.T, s storage.Storage)) {
+	onSQLite(t, f)
 	t.Run("bolt", func(t *testing.T) {
 		s, err := bolt.Open(filepath.Join(t.TempDir(), "store"), nil)
 		f(t, opened(t, s, err))

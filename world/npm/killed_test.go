@@ -229,7 +229,7 @@ func (p plan) start(t *testing.T) (kill func()) {
 func TestServerIsKilled(t *testing.T) {
 	needNPM(t)
 	kills, kinds := 4, []string{"sqlite"}
-	if os.Getenv("WEFT_TORTURE") != "" {
+	if torturing() {
 		kills, kinds = 50, []string{"sqlite", "bolt", "postgres"}
 	}
 	for _, kind := range kinds {
@@ -247,14 +247,13 @@ func TestServerIsKilled(t *testing.T) {
 	}
 }
 
-func serverIsKilled(t *testing.T, p plan, kills int) {
-	kill := p.start(t)
-	t.Cleanup(func() { kill() })
-	app := ""
-	_, lines := node(t, "node_modules/@workflow/world-testing/dist/src/server.mjs", "WORKFLOW_TARGET_WORLD=./index.js", "WEFT_WORLD_URL=http://"+p.Address, "PORT=0")
+// suiteApp starts the app of the runtime's suite, and returns its URL.
+func suiteApp(t *testing.T, world string) (url string) {
+	t.Helper()
+	_, lines := node(t, "node_modules/@workflow/world-testing/dist/src/server.mjs", "WORKFLOW_TARGET_WORLD=./index.js", "WEFT_WORLD_URL="+world, "PORT=0")
 	for line := range lines {
 		if m := regexp.MustCompile(`listening on .*:(\d+)$`).FindStringSubmatch(line); m != nil {
-			app = "http://localhost:" + m[1]
+			url = "http://localhost:" + m[1]
 		}
 		if strings.Contains(line, "background tasks started") {
 			break
@@ -264,6 +263,13 @@ func serverIsKilled(t *testing.T, p plan, kills int) {
 		for range lines { // nobody reads the rest
 		}
 	}()
+	return url
+}
+
+func serverIsKilled(t *testing.T, p plan, kills int) {
+	kill := p.start(t)
+	t.Cleanup(func() { kill() })
+	app := suiteApp(t, "http://"+p.Address)
 	workflows := []object{
 		{"file": "workflows/addition.ts", "workflow": "addition", "args": []int{1, 2}},
 		{"file": "workflows/inline-execution.ts", "workflow": "sequentialStepsWorkflow", "args": []int{10}},

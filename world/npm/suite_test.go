@@ -1,7 +1,6 @@
 package npm_test
 
 import (
-	"os"
 	"testing"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 
 // rounds is how often the runtime's suite runs on each adapter.
 func rounds() int {
-	if os.Getenv("WEFT_TORTURE") != "" {
+	if torturing() {
 		return 3
 	}
 	return 1
