@@ -1,4 +1,4 @@
-.PHONY: quick locks test test-a-n test-o-z test-others etcd torture mutants bench measure
+.PHONY: quick locks test test-a-n test-o-z test-others npm etcd torture mutants bench measure
 
 # The whole gate of a change, but for what .ci/run adds. The tests of engine take the longest, one
 # after the other, and many of all tests wait: for a disk, for other processes, until a lease has run
@@ -15,8 +15,13 @@ test-a-n:
 test-o-z:
 	go test -race -timeout 1h -skip '^Test[A-N]' ./engine
 
+# The tests of world/npm start Node, and have time limits: they run apart.
 test-others:
-	go test -race -timeout 1h -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $$(go list ./... | grep -v '/engine$$')
+	go test -race -timeout 1h -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $$(go list ./... | grep -vE '/(engine|world/npm)$$')
+
+# TypeScript workflows on a Weft server. It needs what npm ci --ignore-scripts installs in world/npm.
+npm:
+	CI=1 go test -race -count=1 -timeout 30m ./world/npm
 
 # What engine's tests do on every store, and crashes and errors at some calls, on etcd. The whole of
 # those takes ten minutes: WEFT_SWEEP=. make etcd
