@@ -51,8 +51,11 @@ export class Client {
   constructor(options) {
     this.options = options;
     this.base = new URL(options.url.replace(/\/*$/, '/v1/world/'));
-    // Calls that wait for something are as long as they need.
-    this.agent = new Agent({ keepAliveTimeout: 10_000, headersTimeout: 120_000, bodyTimeout: 0, connections: 128 });
+    this.agent = new Agent({ keepAliveTimeout: 10_000, headersTimeout: 60_000, bodyTimeout: 60_000, connections: 128 });
+    // Calls that wait for something take no connection from the others.
+    this.waiting = new Agent({ keepAliveTimeout: 10_000, headersTimeout: 60_000, bodyTimeout: 0 });
+    // That of a stream may have nothing to tell for as long as it is open.
+    this.reading = new Agent({ keepAliveTimeout: 10_000, headersTimeout: 0, bodyTimeout: 0 });
     this.closed = new AbortController();
     setMaxListeners(0, this.closed.signal); // each call is one
   }
@@ -106,7 +109,7 @@ export class Client {
         ...(token && { authorization: `Bearer ${token}` }),
       },
       body: payload,
-      dispatcher: this.agent,
+      dispatcher: path === 'streams/read' ? this.reading : path === 'queue/receive' ? this.waiting : this.agent,
       signal: signal ?? this.closed.signal,
     });
     if (answer.statusCode === 200) return answer;
@@ -127,6 +130,6 @@ export class Client {
   /** Ends all calls. */
   async close() {
     this.closed.abort();
-    await this.agent.destroy();
+    await Promise.all([this.agent.destroy(), this.waiting.destroy(), this.reading.destroy()]);
   }
 }

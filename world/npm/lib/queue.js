@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { fromJSON } from './codec.js';
+import { fromJSON, toJSON } from './codec.js';
 
 /**
  * Publishes a message to the queue of a deployment: the one that the options name, else the one that own says,
@@ -14,6 +14,9 @@ export function createPublish(client, own) {
    * @param {import('@workflow/world').QueueOptions} [opts]
    */
   return async (queueName, message, opts = {}) => {
+    // What cannot be posted later is refused now.
+    toJSON(message);
+    new Headers(opts.headers);
     const body = {
       queueName,
       message,

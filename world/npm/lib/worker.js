@@ -47,6 +47,7 @@ export function createWorker(client, options) {
   /** @param {string} deployment whose code this process has */
   async function start(deployment) {
     if (deploymentId || stopping.signal.aborted) return;
+    endpoint(options.appUrl, ''); // it throws if it is not known where the app is
     deploymentId = deployment;
     keeper = keep(client, deployment, options.silenceMs ?? defaultSilenceMs);
     receiving = receive(keeper);
@@ -95,6 +96,7 @@ export function createWorker(client, options) {
    * @returns {Promise<Outcome>}
    */
   async function post(delivery) {
+    const body = toJSON(delivery.message);
     let answer, text;
     try {
       answer = await request(endpoint(options.appUrl, delivery.queueName), {
@@ -106,7 +108,7 @@ export function createWorker(client, options) {
           'x-vqs-message-id': delivery.messageId,
           'x-vqs-message-attempt': String(delivery.attempt),
         },
-        body: toJSON(delivery.message),
+        body,
         dispatcher: app,
       });
       text = await answer.body.text();
@@ -125,8 +127,8 @@ export function createWorker(client, options) {
   /** Takes no more messages, and waits a little for those that are being handled. */
   async function stop() {
     stopping.abort();
-    await receiving;
-    await Promise.race([Promise.all(handling), sleep(drainMs, undefined, { ref: false })]);
+    const handled = receiving.then(() => Promise.all(handling));
+    await Promise.race([handled, sleep(drainMs, undefined, { ref: false })]);
     await keeper?.stop();
     await app.destroy();
   }
@@ -140,7 +142,11 @@ export function createWorker(client, options) {
  * @param {string} queueName
  */
 export function endpoint(appUrl, queueName) {
-  const base = appUrl ?? process.env.WEFT_APP_URL ?? `http://localhost:${process.env.PORT}`;
+  const { WEFT_APP_URL, PORT } = process.env;
+  if (!appUrl && !WEFT_APP_URL && !PORT) {
+    throw new Error('@weft-go/world: where messages are posted to is not known: set WEFT_APP_URL or PORT');
+  }
+  const base = appUrl || WEFT_APP_URL || `http://localhost:${PORT}`;
   const kind = /^__(?:[a-z][a-z0-9]*_)?wkf_step_/.test(queueName) ? 'step' : 'flow';
   return `${base.replace(/\/*$/, '')}/.well-known/workflow/v1/${kind}`;
 }

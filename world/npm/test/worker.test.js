@@ -240,6 +240,28 @@ describe('a world', () => {
     expect(err.code).toBe('TRANSPORT');
   });
 
+  test('refuses a message that could not be posted', async () => {
+    const world = open();
+    await expect(world.queue(queue, { runId: 1n })).rejects.toThrow(TypeError);
+    await expect(world.queue(queue, { runId: '1' }, { headers: { 'no header': '1' } })).rejects.toThrow(TypeError);
+  });
+
+  test('does not start before it knows where the app is', async () => {
+    vi.stubEnv('PORT', undefined);
+    await expect(open().start()).rejects.toThrow('WEFT_APP_URL');
+    vi.unstubAllEnvs();
+  });
+
+  test('has more readers of streams than connections for other calls', async () => {
+    const world = open();
+    const { run } = await world.events.create(null, { eventType: 'run_created', eventData: { workflowName: 'w', deploymentId: 'blue', input: 1 } });
+    const readers = [];
+    for (let i = 0; i < 150; i++) readers.push(text(await world.streams.get(run.runId, 'words')));
+    await world.streams.write(run.runId, 'words', 'hello');
+    await world.streams.close(run.runId, 'words');
+    expect(new Set(await Promise.all(readers))).toEqual(new Set(['hello']));
+  });
+
   test('lists runs of several statuses, page by page', async () => {
     const world = makeWorld(7, classes, { url });
     opened.push(world);
