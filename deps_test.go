@@ -57,6 +57,7 @@ var arrows = map[string][]string{
 	"internal/ids":          {"github.com/oklog/ulid/v2"},
 	"internal/queue":        {"storage", "internal/backoff", "internal/ids", "internal/keys", "internal/record", "internal/settle"},
 	"world/npm":             {"github.com/fxamacker/cbor/v2"}, // tests alone: of a package on npm
+	"world":                 {"storage", "internal/backoff", "internal/queue", "internal/world", "internal/worldhttp", "github.com/fxamacker/cbor/v2"},
 	"internal/worldhttp":    {"storage", "internal/queue", "internal/world", "github.com/fxamacker/cbor/v2"},
 	"internal/world":        {"storage", "internal/backoff", "internal/chunks", "internal/follow", "internal/ids", "internal/keys", "internal/lock", "internal/record", "internal/settle", "github.com/fxamacker/cbor/v2"},
 	"internal/deployment":   {"storage", "internal/journal", "internal/keys", "internal/record"},
@@ -105,6 +106,7 @@ var arrows = map[string][]string{
 	"examples/ingest":       {"storage", "storage/...", "idempotency"},
 	"examples/refunds":      {"engine", "activity", "storage", "storage/...", "idempotency", "idempotency/idemhttp", "internal/pgtest", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"examples/once":         {"activity", "storage", "storage/...", "idempotency", "internal/pgtest", "internal/keys", "internal/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
+	"examples/world":        {"storage", "storage/...", "world", "internal/pgtest"},
 	"examples/http":         {"engine", "signal", "client", "control", "storage", "storage/..."},
 	"examples/subscription": {"engine", "activity", "signal", "storage", "storage/...", "internal/childproc", "internal/pgtest"},
 	"examples/restarts":     {".", "engine", "checkpoint", "signal", "client", "control/wire", "internal/freeport", "internal/pgtest"},

@@ -148,3 +148,24 @@ func WorldStreamNamed(name, run string) []byte { return key("wsname:", name, run
 func WorldStreamsNamed(name string) storage.Range {
 	return storage.Prefix(append(key("wsname:", name), ':'))
 }
+
+// What a WorldExpiry is about.
+const (
+	WorldRunEnded    = "run"    // when a run has ended
+	WorldRunRemoved  = "tomb"   // when a run was removed, of which the head is kept
+	WorldStreamEarly = "stream" // when a stream was begun whose run was not there
+)
+
+// WorldExpiry is the key that says since when a run may have to be removed: wexp:{kind}:{time}:{run}.
+func WorldExpiry(kind string, at time.Time, run string) []byte {
+	return storage.AppendKey(append(appendTime([]byte("wexp:"+kind+":"), at), ':'), run)
+}
+
+// WorldExpiries is the range of the WorldExpiry keys of a kind, of a time and earlier ones.
+func WorldExpiries(kind string, until time.Time) storage.Range {
+	start := []byte("wexp:" + kind + ":")
+	return storage.Range{Start: start, End: append(appendTime(append([]byte{}, start...), until), ';')}
+}
+
+// WorldChildren is the range of everything under the head of a run.
+func WorldChildren(run string) storage.Range { return storage.Prefix(append(key("world:", run), ':')) }

@@ -163,7 +163,7 @@ func (w *World) state(ctx context.Context, r *Request, fields data) (*state, err
 		return nil, err
 	}
 	s.now = max(w.now().UnixMilli(), 1)
-	if s.head == nil {
+	if s.head == nil || s.head.Removed > 0 {
 		return s, nil
 	}
 	entity := func(kind, id string, open func(raw []byte) error) {

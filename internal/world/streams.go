@@ -196,7 +196,8 @@ type appender struct {
 	pending []*writing // guarded by Streams.mu
 	busy    bool       // likewise: the goroutine lives
 
-	head *chunks.Head // of the goroutine alone: as read or written last; nil: not known
+	head  *chunks.Head // of the goroutine alone: as read or written last; nil: not known
+	early bool         // likewise: the run was not there then
 }
 
 // do makes a call.
@@ -290,8 +291,7 @@ func (a *appender) commit(group *[]*writing) error {
 			return storage.ErrClosed
 		}
 		if a.head == nil {
-			var err error
-			if a.head, err = a.log.Read(ctx, a.s.store); err != nil {
+			if err := a.read(ctx); err != nil {
 				return err
 			}
 		}
@@ -316,6 +316,20 @@ func (a *appender) commit(group *[]*writing) error {
 			return nil
 		}
 	}
+}
+
+// read reads the head of the stream, and looks for its run.
+func (a *appender) read(ctx context.Context) error {
+	run, err := a.s.run(ctx, a.run)
+	switch {
+	case err != nil:
+		return err
+	case run != nil && run.Removed > 0:
+		return notFound("Run", a.run)
+	}
+	a.early = run == nil
+	a.head, err = a.log.Read(ctx, a.s.store)
+	return err
 }
 
 // search answers the calls of group that have written already: those that are made again, and those that were
@@ -410,10 +424,16 @@ func (a *appender) close(ctx context.Context, w *writing) error {
 	return nil
 }
 
-// announce adds to the batch that begins a stream its entry in the list of its name.
+// announce adds to the batch that begins a stream its entry in the list of its name, and, if its run is not there,
+// one that has it removed if the run does not come.
 func (a *appender) announce(b *storage.Batch) error {
 	if a.head.Stored() {
 		return nil
+	}
+	if a.early {
+		if err := put(b, keys.WorldExpiry(keys.WorldStreamEarly, a.s.now(), a.run), &mark{}, nil); err != nil {
+			return err
+		}
 	}
 	return put(b, keys.WorldStreamNamed(a.name, a.run), &mark{}, nil)
 }
@@ -447,11 +467,20 @@ func (s *Streams) headOf(ctx context.Context, run, name string) (*chunks.Head, e
 
 // known returns a 404 for a run that is not there.
 func (s *Streams) known(ctx context.Context, run string) error {
-	_, err := s.store.Get(ctx, keys.World(run))
-	if errors.Is(err, storage.ErrNotFound) {
+	h, err := s.run(ctx, run)
+	if err == nil && (h == nil || h.Removed > 0) {
 		return notFound("Run", run)
 	}
 	return err
+}
+
+// run returns the head of a run, or nil.
+func (s *Streams) run(ctx context.Context, run string) (*head, error) {
+	raw, err := s.store.Get(ctx, keys.World(run))
+	if err != nil {
+		return nil, absent(err)
+	}
+	return openHead(run, raw)
 }
 
 // List returns a page of the names of the streams of a run, in their order.
@@ -658,15 +687,11 @@ func (s *Streams) source(run, name string) chunks.Source {
 			if state.Over {
 				return state, nil
 			}
-			raw, err := s.store.Get(ctx, keys.World(run))
-			if err != nil {
-				return state, absent(err)
-			}
-			w, err := openHead(run, raw)
+			w, err := s.run(ctx, run)
 			switch {
 			case err != nil:
 				return state, err
-			case !w.Status.Ended():
+			case w == nil || !w.Status.Ended():
 			case ended.IsZero() || h.Count != count:
 				ended, count = time.Now(), h.Count
 			default:

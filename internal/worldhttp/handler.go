@@ -91,7 +91,7 @@ func serve(f func(*call) (any, error)) http.HandlerFunc {
 func respond(rw http.ResponseWriter, r *http.Request, answer any, err error) {
 	status := http.StatusOK
 	if err != nil {
-		e := refusal(err)
+		e := Refusal(err)
 		status = e.Status
 		if e.RetryAfter > 0 {
 			rw.Header().Set("Retry-After", strconv.FormatFloat(math.Ceil(e.RetryAfter.Seconds()), 'f', 0, 64))
@@ -127,8 +127,8 @@ type problem struct {
 	RetryAfter float64 `json:"retryAfter,omitempty"` // seconds
 }
 
-// refusal returns what answers a call that failed with err.
-func refusal(err error) *world.Error {
+// Refusal returns what answers a call that failed with err.
+func Refusal(err error) *world.Error {
 	switch {
 	case errors.Is(err, queue.ErrInvalid):
 		return &world.Error{Status: 400, Code: world.CodeInvalid, Message: err.Error()}
@@ -483,7 +483,7 @@ func (s *server) settle(c *call) (any, error) {
 			return nil, err
 		}
 		if err != nil {
-			e := refusal(err)
+			e := Refusal(err)
 			results[i] = &problem{Code: e.Code, Message: e.Message}
 		}
 	}
@@ -496,13 +496,16 @@ func (s *server) deployment(c *call) (any, error) {
 }
 
 // of returns the deployment that a call names, or the active one.
-func (s *server) of(c *call, id string) (string, error) {
+func (s *server) of(c *call, id string) (string, error) { return ActiveOr(c, id, s.Deployment) }
+
+// ActiveOr returns id or, if that is empty, the active deployment. There may be none.
+func ActiveOr(ctx context.Context, id string, active func(context.Context) (string, error)) (string, error) {
 	if id != "" {
 		return id, nil
 	}
-	id, err := s.Deployment(c)
+	id, err := active(ctx)
 	if err == nil && id == "" {
-		err = &world.Error{Status: 409, Code: "no_active_deployment", Message: "No deployment is active: activate one, or name one in the call"}
+		err = &world.Error{Status: 409, Code: "no_active_deployment", Message: "No active deployment. Activate a deployment before triggering runs."}
 	}
 	return id, err
 }

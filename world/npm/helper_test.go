@@ -14,15 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/pgtest"
-	"github.com/weft-go/weft/internal/queue"
-	"github.com/weft-go/weft/internal/world"
-	"github.com/weft-go/weft/internal/worldhttp"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
 	"github.com/weft-go/weft/storage/postgres"
 	"github.com/weft-go/weft/storage/sqlite"
+	"github.com/weft-go/weft/world"
 )
 
 func TestMain(m *testing.M) {
@@ -99,22 +96,18 @@ type server struct {
 
 // newServer returns a server of the world in s, whose messages are held for visibility.
 func newServer(s storage.Storage, visibility time.Duration) (*server, error) {
-	w, err := world.Open(s, nil)
-	if err != nil {
-		return nil, err
-	}
-	streams, err := world.OpenStreams(s, nil)
-	if err != nil {
-		return nil, err
-	}
-	q, err := queue.New(queue.Config{Storage: s, IDs: new(ids.Source), Visibility: visibility})
-	if err != nil {
-		return nil, err
-	}
-	v := &server{close: func() { q.Close(); streams.Close() }}
+	v := &server{}
 	v.active.Store("blue")
+	w, err := world.Open(s, &world.Options{
+		Deployment: func(context.Context) (string, error) { return v.active.Load().(string), nil },
+		Visibility: visibility,
+	})
+	if err != nil {
+		return nil, err
+	}
+	v.close = w.Close
 	m := http.NewServeMux()
-	m.Handle("/", worldhttp.New(worldhttp.Config{World: w, Streams: streams, Queue: q, Deployment: func(context.Context) (string, error) { return v.active.Load().(string), nil }}))
+	m.Handle("/", w.Handler())
 	m.HandleFunc("POST /test/activate/{deployment}", func(_ http.ResponseWriter, r *http.Request) { v.active.Store(r.PathValue("deployment")) })
 	v.handler = m
 	return v, nil

@@ -30,7 +30,7 @@ function problemOf(body, status) {
 
 /**
  * @typedef {object} ClientOptions
- * @property {string} url of the server, such as http://localhost:8080
+ * @property {string} url of the server, such as http://localhost:4650
  * @property {string} [token] of the control plane
  * @property {number} spec the version of the interface
  * @property {import('./errors.js').Classes} classes

@@ -44,7 +44,7 @@ export function makeWorld(specVersion, classes, options) {
   }
   const url = options.url ?? process.env.WEFT_WORLD_URL;
   if (!url || !URL.canParse(url) || !/^https?:/.test(url)) {
-    throw new Error(`@weft-go/world: WEFT_WORLD_URL is the URL of a Weft server, such as http://localhost:8080, got ${JSON.stringify(url)}`);
+    throw new Error(`@weft-go/world: WEFT_WORLD_URL is the URL of a Weft server, such as http://localhost:4650, got ${JSON.stringify(url)}`);
   }
   const client = new Client({
     url,
