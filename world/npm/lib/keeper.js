@@ -25,6 +25,7 @@ parentPort?.on('message', ({ kind, messageId, receipt, everyMs: every }) => {
   clearInterval(timer);
   timer = setInterval(extend, everyMs);
 });
+parentPort?.postMessage('ready');
 
 async function extend() {
   if (performance.now() - lastSign > silenceMs) held.clear(); // the main thread hangs: others may have its messages

@@ -50,6 +50,7 @@ export function createWorker(client, options) {
     endpoint(options.appUrl, ''); // it throws if it is not known where the app is
     deploymentId = deployment;
     keeper = keep(client, deployment, options.silenceMs ?? defaultSilenceMs);
+    await keeper.ready;
     receiving = receive(keeper);
   }
 
@@ -178,9 +179,11 @@ function keep(client, deploymentId, silenceMs) {
   });
   thread.unref();
   thread.on('error', (err) => console.error(`[weft] long steps may be executed twice, since the thread that keeps their messages has ended: ${err}`));
+  const ready = new Promise((resolve) => thread.once('message', resolve).once('exit', resolve));
   const sign = setInterval(() => thread.postMessage({ kind: 'sign' }), Math.min(signMs, silenceMs / 4));
   sign.unref();
   return {
+    ready,
     /**
      * @param {Delivery & { until: Date }} delivery
      * @param {number} now by the server's clock, without the fraction of a second

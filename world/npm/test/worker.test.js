@@ -84,7 +84,7 @@ describe('a message', () => {
     expect(JSON.parse(flow.body)).toEqual({ runId: '1', requestedAt: date.toJSON(), runInput: { input: { __type: 'Uint8Array', data: 'AP8=' } } });
     expect(flow.headers).toMatchObject({ 'content-type': 'application/json', 'x-vqs-queue-name': queue, 'x-vqs-message-id': messageId, 'x-vqs-message-attempt': '1', 'x-mine': 'yes' });
     await world.close();
-    await sleep(3000); // longer than it would have been held
+    await sleep(3500); // longer than it would have been held
     expect(await waiting(deploymentId)).toEqual([]);
   });
 
@@ -125,7 +125,7 @@ describe('a message', () => {
     expect(got[0].at - sent).toBeGreaterThanOrEqual(1000);
   });
 
-  // The server's messages are held for 1.5 s. What another process gets meanwhile is returned.
+  // The server's messages are held for 2 s. What another process gets meanwhile is returned.
   const computing = async (ms, options) => {
     let other;
     const { got, world, deploymentId } = await working(() => {
