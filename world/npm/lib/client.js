@@ -40,7 +40,6 @@ function problemOf(body, status) {
 /**
  * @typedef {object} CallOptions
  * @property {boolean} [named] the call has a name, so that the server recognizes it when it comes again
- * @property {AbortSignal} [signal]
  * @property {Partial<import('./errors.js').Subject>} [about]
  * @property {number} [retryMs]
  */
@@ -67,15 +66,16 @@ export class Client {
    * @param {CallOptions} [options]
    * @returns {Promise<any>}
    */
-  async call(path, body, { named, signal, about, retryMs = this.options.retryMs ?? 20_000 } = {}) {
+  async call(path, body, { named, about, retryMs = this.options.retryMs ?? 20_000 } = {}) {
     const until = performance.now() + retryMs;
-    const stop = signal ? AbortSignal.any([signal, this.closed.signal]) : this.closed.signal;
+    const stop = this.closed.signal;
+    const payload = body === undefined ? undefined : encode(body); // once: what cannot be encoded is no failure of the server
     /** @type {Record<string, string>} */
     const headers = named ? { 'weft-request': randomUUID() } : {};
     for (let attempt = 0; ; attempt++) {
       let failure;
       try {
-        const answer = await this.open(path, body, { headers, signal: stop, about });
+        const answer = await this.open(path, payload, { headers, signal: stop, about });
         return decode(new Uint8Array(await answer.body.arrayBuffer())); // what is cut counts as no answer
       } catch (err) {
         if (stop.aborted) throw err;
@@ -92,13 +92,12 @@ export class Client {
   /**
    * Makes a call once, and returns the answer, whose body may still be coming. It throws if the call is refused.
    * @param {string} path
-   * @param {unknown} body
-   * @param {{ headers?: Record<string, string>, signal?: AbortSignal, about?: CallOptions['about'] }} [options]
+   * @param {Uint8Array | undefined} payload CBOR; nothing: it is a GET
+   * @param {{ headers?: Record<string, string>, signal: AbortSignal, about?: CallOptions['about'] }} options
    */
-  async open(path, body, { headers, signal, about } = {}) {
+  async open(path, payload, { headers, signal, about }) {
     const { token, spec, classes } = this.options;
     const url = new URL(path, this.base);
-    const payload = body === undefined ? null : encode(body);
     const answer = await request(url, {
       method: payload ? 'POST' : 'GET',
       headers: {
@@ -110,7 +109,7 @@ export class Client {
       },
       body: payload,
       dispatcher: path === 'streams/read' ? this.reading : path === 'queue/receive' ? this.waiting : this.agent,
-      signal: signal ?? this.closed.signal,
+      signal,
     });
     if (answer.statusCode === 200) return answer;
     const problem = problemOf(new Uint8Array(await answer.body.arrayBuffer()), answer.statusCode);

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { decode, plain } from './codec.js';
+import { decode, encode, plain } from './codec.js';
 import { passing } from './client.js';
 
 /** How long a reader waits for a server that is away. */
@@ -105,11 +105,10 @@ export function createStreams(client) {
  */
 async function* follow(client, from, stop) {
   let { startIndex } = from;
-  const signal = AbortSignal.any([stop, client.closed.signal]);
   for (let lost = 0, attempt = 0; ; attempt++) {
     let failure;
     try {
-      const answer = await client.open('streams/read', { ...from, startIndex }, { signal, about: from });
+      const answer = await client.open('streams/read', encode({ ...from, startIndex }), { signal: stop, about: from });
       for await (const [index, data] of sequence(answer.body)) {
         lost = attempt = 0;
         if (data === null) return;
@@ -118,14 +117,14 @@ async function* follow(client, from, stop) {
       }
       failure = new Error('the answer was cut');
     } catch (err) {
-      if (signal.aborted) return;
+      if (stop.aborted) return;
       failure = client.failure('streams/read', err);
-      if (!passing(failure)) throw failure;
+      if (!passing(failure) || client.closed.signal.aborted) throw failure; // and no end of the stream
     }
     lost ||= performance.now();
     if (performance.now() - lost > patienceMs) throw client.failure('streams/read', failure);
-    await sleep(Math.min(2000, 50 * 2 ** attempt), undefined, { signal }).catch(() => {});
-    if (signal.aborted) return;
+    await sleep(Math.min(2000, 50 * 2 ** attempt), undefined, { signal: stop }).catch(() => {});
+    if (stop.aborted) return;
   }
 }
 

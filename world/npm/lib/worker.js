@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { Agent, request } from 'undici';
-import { decode, toJSON } from './codec.js';
+import { decode, encode, toJSON } from './codec.js';
 
 const defaultConcurrency = 50;
 const defaultSilenceMs = 600_000;
@@ -62,7 +62,7 @@ export function createWorker(client, options) {
         continue;
       }
       try {
-        const body = { deploymentId, max: most - handling.size, waitSeconds };
+        const body = encode({ deploymentId, max: most - handling.size, waitSeconds });
         const answer = await client.open('queue/receive', body, { signal: stopping.signal });
         const { messages } = decode(new Uint8Array(await answer.body.arrayBuffer()));
         for (const delivery of messages) {

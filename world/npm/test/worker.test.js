@@ -246,6 +246,11 @@ describe('a world', () => {
     await expect(world.queue(queue, { runId: '1' }, { headers: { 'no header': '1' } })).rejects.toThrow(TypeError);
   });
 
+  test('refuses at once what cannot be encoded', async () => {
+    const eventData = { workflowName: 'w', deploymentId: 'blue', input: Symbol('none') };
+    await expect(open().events.create(null, { eventType: 'run_created', eventData })).rejects.not.toMatchObject({ code: 'TRANSPORT' });
+  });
+
   test('does not start before it knows where the app is', async () => {
     vi.stubEnv('PORT', undefined);
     await expect(open().start()).rejects.toThrow('WEFT_APP_URL');
@@ -260,6 +265,17 @@ describe('a world', () => {
     await world.streams.write(run.runId, 'words', 'hello');
     await world.streams.close(run.runId, 'words');
     expect(new Set(await Promise.all(readers))).toEqual(new Set(['hello']));
+  });
+
+  test('that is closed has no end of a stream', async () => {
+    const world = createWorld();
+    const { run } = await world.events.create(null, { eventType: 'run_created', eventData: { workflowName: 'w', deploymentId: 'blue', input: 1 } });
+    await world.streams.write(run.runId, 'words', 'hello');
+    const reader = (await world.streams.get(run.runId, 'words')).getReader();
+    await reader.read();
+    const next = reader.read();
+    await world.close();
+    await expect(next).rejects.toMatchObject({ code: 'TRANSPORT' });
   });
 
   test('lists runs of several statuses, page by page', async () => {
