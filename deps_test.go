@@ -81,7 +81,7 @@ var arrows = map[string][]string{
 	"internal/export":       {"storage", "checkpoint", "internal/journal"},
 	"internal/stage":        {"storage"},
 	"internal/sweep":        {"storage", "storage/storagetest", "checkpoint", "engine", "internal/integrity", "internal/keys", "internal/journal"},
-	"internal/integrity":    {"checkpoint", "storage", "internal/bulk", "internal/deployment", "internal/schedule", "internal/acceptance", "internal/journal", "internal/keys", "internal/reconcile", "internal/record", "internal/chunks"},
+	"internal/integrity":    {"internal/world", "checkpoint", "storage", "internal/bulk", "internal/deployment", "internal/schedule", "internal/acceptance", "internal/journal", "internal/keys", "internal/reconcile", "internal/record", "internal/chunks"},
 	"enginetest":            {"engine", "activity", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep", "internal/journal"},
 	"internal/programs":     {"engine", "activity", "future", "signal", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep"},
 	"internal/golden":       {"internal/record"},
