@@ -29,7 +29,8 @@ const (
 // Options are settings of a World. Zero fields mean the defaults.
 type Options struct {
 	// Deployment returns the id of the active deployment: it gets messages that name none. "" means that none is
-	// active, and so does a nil Deployment. Then each message has to name its deployment.
+	// active, and so do weft.ErrNoActiveDeployment and a nil Deployment. Then each message has to name its deployment. With an
+	// engine on the store it may be Engine.ActiveDeployment.
 	Deployment func(context.Context) (string, error)
 
 	// Retention is how long a run is kept after its end, with its events and streams. [World.Run] removes it then.

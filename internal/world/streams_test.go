@@ -131,6 +131,7 @@ func TestTwoProcessesWriteAndReadAStream(t *testing.T) {
 		if w := write(t, processes[1], "late"); !w.Closed || w.Index != uint64(2*each) {
 			t.Errorf("written after the close: %+v", w)
 		}
+		sound(t, one.store)
 	})
 }
 
@@ -200,6 +201,7 @@ func streamWith(t *testing.T, call int, fault storagetest.Fault) (reached bool) 
 		})
 	}
 	again(func(ctx context.Context, _ bool) error { return mine.CloseStream(ctx, "wrun_1", "words") })
+	sound(t, inner)
 	got := slices.DeleteFunc(words(t, streams(t, inner), 0), func(c string) bool { return strings.HasPrefix(c, "other") })
 	same(t, fmt.Sprintf("call %d, fault %d", call, fault), got, want)
 	return calls.Load() >= int64(call)

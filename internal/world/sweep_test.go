@@ -147,6 +147,7 @@ func TestEachCallOfASweepMayFail(t *testing.T) {
 			now += 2 * day.Milliseconds()
 			_, _ = sweeper.Sweep(t.Context())
 			first := calls >= call
+			sound(t, inner)
 			now += 2 * day.Milliseconds()
 			_, _ = sweeper.Sweep(t.Context())
 			met := calls >= call

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
+	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/queue"
 	"github.com/weft-go/weft/internal/world"
 	"github.com/weft-go/weft/storage"
@@ -134,7 +135,7 @@ func Refusal(err error) *world.Error {
 		return &world.Error{Status: 400, Code: world.CodeInvalid, Message: err.Error()}
 	case errors.Is(err, queue.ErrLost):
 		return &world.Error{Status: 409, Code: "lost", Message: err.Error()}
-	case errors.Is(err, queue.ErrClosed), errors.Is(err, storage.ErrClosed):
+	case errors.Is(err, queue.ErrClosed), errors.Is(err, storage.ErrClosed), errors.Is(err, context.Canceled): // else nobody reads it
 		return &world.Error{Status: 503, Code: "closed", Message: "The server is shutting down."}
 	}
 	return world.Answer(err)
@@ -164,7 +165,7 @@ func read(rw http.ResponseWriter, r *http.Request) (*call, error) {
 		return nil, invalid("The body could not be read: %v", err)
 	}
 	if isJSON(r) {
-		if c.body, err = fromJSON(c.body); err != nil {
+		if c.body, err = FromJSON(c.body); err != nil {
 			return nil, invalid("The body is no JSON: %v", err)
 		}
 	}
@@ -504,7 +505,7 @@ func ActiveOr(ctx context.Context, id string, active func(context.Context) (stri
 		return id, nil
 	}
 	id, err := active(ctx)
-	if err == nil && id == "" {
+	if errors.Is(err, weft.ErrNoActiveDeployment) || err == nil && id == "" {
 		err = &world.Error{Status: 409, Code: "no_active_deployment", Message: "No active deployment. Activate a deployment before triggering runs."}
 	}
 	return id, err

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Waiting returns the number of batches in the queue.
@@ -43,3 +45,6 @@ func (s *Store) Reading() int {
 }
 
 const RoundTrips = roundTrips
+
+// Pool returns the settings of the store's pool.
+func (s *Store) Pool() *pgxpool.Config { return s.pool.Config() }

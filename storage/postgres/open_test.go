@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -175,4 +176,13 @@ func TestNewUsesHostsPool(t *testing.T) {
 	}
 	must(t, s.Close())
 	must(t, pool.Ping(t.Context()))
+}
+
+// WLD-73, WLD-74: idle connections are closed after 20 s, and a connection is made within 10 s or not at all.
+func TestConnectionsEnd(t *testing.T) {
+	s := open(t, pgtest.URL(t), nil)
+	c := s.Pool()
+	if c.MaxConnIdleTime != 20*time.Second || c.HealthCheckPeriod > 20*time.Second || c.ConnConfig.ConnectTimeout != 10*time.Second {
+		t.Errorf("connections end after %v, looked at each %v, and are made within %v", c.MaxConnIdleTime, c.HealthCheckPeriod, c.ConnConfig.ConnectTimeout)
+	}
 }
