@@ -20,12 +20,15 @@ func TestSuite(t *testing.T) {
 	needNPM(t)
 	onAdapters(t, func(t *testing.T, s storage.Storage) {
 		srv := serve(t, s, 0)
-		for range rounds() {
+		for n := range rounds() {
 			began := time.Now()
-			if got := vitest(t, "test/suite.test.js", "WEFT_WORLD_URL="+srv.URL); got != 12 {
+			got := vitest(t, "test/suite.test.js", "WEFT_WORLD_URL="+srv.URL)
+			took := time.Since(began)
+			t.Logf("round %d: %d of 12 have passed in %v", n+1, got, took)
+			if got != 12 {
 				t.Errorf("%d tests have passed, want 12", got)
 			}
-			if took := time.Since(began); took > 150*time.Second {
+			if took > 150*time.Second {
 				t.Errorf("the suite took %v, want at most 150 s", took)
 			}
 		}

@@ -1,6 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { fromJSON, toJSON } from './codec.js';
 
+/** The longest delay that the server takes. A message that comes too early is put off again by the runtime. */
+export const longestDelay = 365 * 24 * 3600;
+
 /**
  * Publishes a message to the queue of a deployment: the one that the options name, else the one that own says,
  * else the active one.
@@ -25,7 +28,7 @@ export function createPublish(client, own) {
         // With a key, a call that is made again publishes once.
         idempotencyKey: opts.idempotencyKey ?? randomUUID(),
         headers: opts.headers,
-        delaySeconds: opts.delaySeconds,
+        delaySeconds: opts.delaySeconds && Math.min(opts.delaySeconds, longestDelay),
       },
     };
     const { messageId } = await client.call('queue/publish', body, { named: true });

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { Agent, request } from 'undici';
 import { decode, encode, toJSON } from './codec.js';
+import { longestDelay } from './queue.js';
 
 const defaultConcurrency = 50;
 const defaultSilenceMs = 600_000;
@@ -160,7 +161,7 @@ export function endpoint(appUrl, queueName) {
 function timeoutOf(text) {
   try {
     const { timeoutSeconds } = JSON.parse(text);
-    return Number.isFinite(timeoutSeconds) && timeoutSeconds >= 0 ? timeoutSeconds : undefined;
+    return Number.isFinite(timeoutSeconds) && timeoutSeconds >= 0 ? Math.min(timeoutSeconds, longestDelay) : undefined;
   } catch {
     return undefined; // it is no JSON, or no object
   }

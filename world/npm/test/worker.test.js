@@ -125,6 +125,17 @@ describe('a message', () => {
     expect(got[0].at - sent).toBeGreaterThanOrEqual(1000);
   });
 
+  test('may wait for longer than the server takes', async () => {
+    const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
+    const { got, world, deploymentId } = await working(() => [200, '{"timeoutSeconds":1e10}']);
+    await world.queue(queue, { runId: '1' });
+    await world.queue(queue, { runId: '2' }, { delaySeconds: 1e10 });
+    await until(() => got.length === 1, 'it has not come');
+    await world.close();
+    expect(errors).not.toHaveBeenCalled();
+    expect(await waiting(deploymentId)).toEqual([]);
+  });
+
   // The server's messages are held for 2 s. What another process gets meanwhile is returned.
   const computing = async (ms, options) => {
     let other;
