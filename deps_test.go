@@ -59,7 +59,7 @@ var arrows = map[string][]string{
 	"world/npm":             {"github.com/fxamacker/cbor/v2"}, // tests alone: of a package on npm
 	"world":                 {"storage", "internal/backoff", "internal/queue", "internal/world", "internal/worldhttp", "github.com/fxamacker/cbor/v2"},
 	"internal/worldhttp":    {".", "storage", "internal/queue", "internal/world", "github.com/fxamacker/cbor/v2"},
-	"internal/world":        {"storage", "internal/backoff", "internal/chunks", "internal/follow", "internal/ids", "internal/keys", "internal/lock", "internal/record", "internal/settle", "github.com/fxamacker/cbor/v2"},
+	"internal/world":        {"storage", "internal/backoff", "internal/chunks", "internal/stage", "internal/follow", "internal/ids", "internal/keys", "internal/lock", "internal/record", "internal/settle", "github.com/fxamacker/cbor/v2"},
 	"internal/deployment":   {"storage", "internal/journal", "internal/keys", "internal/record"},
 	"internal/admin":        {"internal/namespace", ".", "storage", "checkpoint", "activity", "signal", "internal/worker", "internal/run", "internal/deployment", "internal/membership", "internal/payload", "internal/waiting", "internal/export", "internal/follow", "internal/backoff", "internal/keys", "internal/record", "internal/saturate", "internal/acceptance", "internal/journal", "internal/reconcile", "internal/settle", "github.com/oklog/ulid/v2", "internal/chunks", "stream"},
 	"internal/retention":    {".", "storage", "checkpoint", "internal/admin", "internal/backoff", "internal/worker", "internal/run", "internal/acceptance", "internal/journal", "internal/keys", "internal/lock", "internal/record", "internal/saturate"},

@@ -100,7 +100,7 @@ func TestPublish(t *testing.T) {
 	})
 }
 
-// Whatever becomes of a call to the store, a keyed publication that is made again until it is answered is one message.
+// HTTP-65, HTTP-69: whatever becomes of a call to the store, a keyed publication that is made again until it is answered is one message.
 func TestAPublicationIsMadeAgain(t *testing.T) {
 	faults := 0
 	for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter} {

@@ -269,7 +269,8 @@ func (a *appender) next() (group []*writing) {
 			continue
 		}
 		count, size = count+len(w.chunks), size+w.bytes
-		if len(group) > 0 && (w.closes || group[0].closes || count > ops || size > min(bytes, chunks.AppendBytes)) {
+		again := slices.ContainsFunc(group, func(other *writing) bool { return w.call != "" && w.call == other.call })
+		if len(group) > 0 && (w.closes || group[0].closes || again || count > ops || size > min(bytes, chunks.AppendBytes)) {
 			return group
 		}
 		group, a.pending = append(group, w), a.pending[1:]

@@ -207,7 +207,7 @@ func streamWith(t *testing.T, call int, fault storagetest.Fault) (reached bool) 
 	return calls.Load() >= int64(call)
 }
 
-// A write that is made again is answered again: also behind 255 others, after the close, and if the first one comes after the
+// WLD-70: a write that is made again is answered again: also behind 255 others, after the close, and if the first one comes after the
 // second.
 func TestAWriteIsMadeAgain(t *testing.T) {
 	store := new(memory.Store)
@@ -235,7 +235,43 @@ func TestAWriteIsMadeAgain(t *testing.T) {
 	same(t, "chunks", len(words(t, s, 0)), 3+254*2+1)
 }
 
-// A stream may be written before its run is there, and after its end: a step writes its last chunks when its end was
+// A call that comes again while the first one still waits is made once.
+func TestAWriteComesAgainBeforeItIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memory.Store)
+		open(t, store).begin("wrun_1")
+		hold, commits := make(chan struct{}), 0
+		s := streams(t, storagetest.NewFaulty(store, func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Commit" {
+				if commits++; commits == 1 {
+					<-hold
+				}
+			}
+			return storagetest.None
+		}))
+		var writing sync.WaitGroup
+		writing.Go(func() { write(t, s, "0") })
+		synctest.Wait()
+		var got [2]*world.Written
+		for i, retry := range []bool{false, true} {
+			writing.Go(func() {
+				var err error
+				got[i], err = s.Write(t.Context(), world.Write{RunID: "wrun_1", Name: "words", Chunks: texts("1"), RequestID: "a", Retry: retry})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(hold)
+		writing.Wait()
+		closeWords(t, s)
+		same(t, "chunks", words(t, s, 0), "[0 1]")
+		same(t, "answers", fmt.Sprint(*got[0], *got[1]), "{1 false} {1 false}")
+	})
+}
+
+// WLD-71: a stream may be written before its run is there, and after its end: a step writes its last chunks when its end was
 // recorded. Then a reader ends when nothing has come for a while.
 func TestAStreamAndTheEndOfItsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -269,7 +305,7 @@ func TestAStreamAndTheEndOfItsRun(t *testing.T) {
 	})
 }
 
-// A chunk and a close wake a reader in the process at once, and one in another process within a second. Readers without
+// WLD-67, WLD-68, WLD-71: a chunk and a close wake a reader in the process at once, and one in another process within a second. Readers without
 // anything to read cost what one does.
 func TestReadersOfAStreamAreWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -41,13 +41,15 @@ type Options struct {
 	Now func() time.Time // the wall clock; nil means time.Now
 }
 
-// A World is the runs in a store. Its methods are safe for concurrent use. It holds nothing in memory, and need
-// not be closed.
+// A World is the runs in a store. Its methods are safe for concurrent use. It need not be
+// closed.
 type World struct {
 	store  storage.Storage
 	ids    *ids.Source
 	now    func() time.Time
 	limits limits
+
+	lines *lines // nil: in a transaction
 
 	retention time.Duration
 	damaged   func(key string, err error)
@@ -65,7 +67,7 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 	if o.MaxEvents < 0 || o.MaxHooks < 0 || o.Retention < 0 {
 		return nil, fmt.Errorf("world: open: MaxEvents is %d, MaxHooks %d, Retention %v: none may be negative", o.MaxEvents, o.MaxHooks, o.Retention)
 	}
-	w := &World{store: s, ids: new(ids.Source), now: o.Now, limits: limits{events: o.MaxEvents, hooks: o.MaxHooks}, retention: o.Retention, damaged: o.Damaged}
+	w := &World{store: s, ids: new(ids.Source), now: o.Now, limits: limits{events: o.MaxEvents, hooks: o.MaxHooks}, retention: o.Retention, damaged: o.Damaged, lines: &lines{byRun: map[string]*line{}}}
 	if w.damaged == nil {
 		w.damaged = func(string, error) {}
 	}
@@ -88,7 +90,7 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 // if the host commits.
 func (w *World) In(tx storage.Tx) *World {
 	in := *w
-	in.store = tx
+	in.store, in.lines = tx, nil
 	return &in
 }
 

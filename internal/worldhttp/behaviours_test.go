@@ -612,6 +612,42 @@ func TestCalls(t *testing.T) {
 	c.refused(409, "exists", "wrun_1", "step_created", "step_1", object{"stepName": "pay", "input": 1})
 }
 
+// Each write of an answer has a time limit: a client that reads nothing must not keep the server from stopping.
+func TestAnswersHaveATimeLimit(t *testing.T) {
+	c := &client{t: t, h: serve(t), spec: 5}
+	c.written("a", "b")
+	for path, most := range map[string]int{"runs/get": 1, "streams/read": 3} { // its head, its chunks, its end
+		r := httptest.NewRequest("POST", "/v1/world/"+path, strings.NewReader(`{"id":"wrun_1","runId":"wrun_1","name":"words"}`))
+		r.Header.Set("Content-Type", "application/json")
+		rw := &limited{ResponseRecorder: httptest.NewRecorder()}
+		c.h.ServeHTTP(rw, r)
+		if rw.Code != 200 || rw.set != most || rw.unlimited > 0 {
+			t.Errorf("%s: %d: %d limits, and %d writes without one", path, rw.Code, rw.set, rw.unlimited)
+		}
+	}
+}
+
+// A limited is a connection that knows which writes have a time limit of their own.
+type limited struct {
+	*httptest.ResponseRecorder
+	set, unlimited int
+	has            bool
+}
+
+func (l *limited) SetWriteDeadline(at time.Time) error {
+	l.has = time.Until(at) <= time.Minute
+	l.set++
+	return nil
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	if !l.has {
+		l.unlimited++
+	}
+	l.has = false
+	return l.ResponseRecorder.Write(b)
+}
+
 // A zeros is a reader of zeros.
 type zeros struct{}
 

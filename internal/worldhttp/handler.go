@@ -23,6 +23,9 @@ import (
 // maxBody is the most bytes that a call may have.
 const maxBody = 32 << 20
 
+// writePatience is within what time a client must take an answer, or some chunks of a stream.
+const writePatience = time.Minute
+
 // A Config is what a handler serves.
 type Config struct {
 	World   *world.World
@@ -111,8 +114,15 @@ func respond(rw http.ResponseWriter, r *http.Request, answer any, err error) {
 		return
 	}
 	rw.Header().Set("Content-Type", kind)
+	hurry(rw)
 	rw.WriteHeader(status)
 	_, _ = rw.Write(body) // who is gone calls again
+}
+
+// hurry has what is written next fail if the client does not take it. Otherwise a client that reads nothing would keep the
+// server from stopping.
+func hurry(rw http.ResponseWriter) {
+	_ = http.NewResponseController(rw).SetWriteDeadline(time.Now().Add(writePatience)) // some have no deadlines
 }
 
 // isJSON reports whether a call is JSON. Else it is CBOR.

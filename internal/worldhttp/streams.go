@@ -76,6 +76,7 @@ func (s *server) info(c *call) (any, error) {
 func (s *server) readStream(rw http.ResponseWriter, r *http.Request) {
 	begun := false
 	count, err := s.follow(rw, r, func(cs []world.Chunk) error {
+		hurry(rw)
 		if !begun {
 			begun = true
 			rw.Header().Set("Content-Type", "application/cbor-seq")
@@ -101,6 +102,7 @@ func (s *server) readStream(rw http.ResponseWriter, r *http.Request) {
 	case err != nil && !begun:
 		respond(rw, r, nil, err)
 	case err == nil:
+		hurry(rw)
 		_, _ = rw.Write(must(encoder.Marshal([]any{count, nil})))
 	}
 }
