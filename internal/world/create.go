@@ -121,7 +121,7 @@ func (w *World) create(ctx context.Context, r *Request, fields data) (*Answered,
 		if err != nil {
 			return nil, w.failed(r, err)
 		}
-		if s.head != nil && r.Retry && r.RequestID != "" {
+		if s.head != nil && s.head.Removed == 0 && r.Retry && r.RequestID != "" {
 			earlier, err := w.earlier(ctx, s)
 			if earlier != nil || err != nil {
 				return earlier, w.failed(r, err)

@@ -110,7 +110,10 @@ func TestRetention(t *testing.T) {
 			}
 		}
 		c.refused(409, "was removed", "wrun_1", world.RunCreated, "", order)
-		same(t, "code", c.refused(409, "was removed", "wrun_1", world.RunStarted, "", order).Code, world.CodeRunTerminal)
+		for _, retry := range []bool{false, true} {
+			e := c.refused(409, "was removed", "wrun_1", world.RunStarted, "", order, func(r *world.Request) { r.RequestID, r.Retry = "r", retry })
+			same(t, "code", e.Code, world.CodeRunTerminal)
+		}
 		runs, err := c.Runs(c.ctx, world.RunFilter{}, world.Page{}, world.ResolveAll)
 		if err != nil || len(runs.Data) != 1 {
 			t.Errorf("%d runs are listed, %v", len(runs.Data), err)
