@@ -1,4 +1,4 @@
-.PHONY: quick locks test test-a-n test-o-z test-others etcd torture mutants bench measure
+.PHONY: quick locks test test-a-n test-o-z test-others npm etcd torture mutants bench measure
 
 # SQLite's code was compiled from C to Go. The race detector would make it four times as slow, to watch what
 # no test of ours can break.
@@ -19,8 +19,13 @@ test-a-n:
 test-o-z:
 	go test $(race) -timeout 1h -skip '^Test[A-N]' ./engine
 
+# The tests of world/npm start Node, and have time limits: they run apart.
 test-others:
-	go test $(race) -timeout 1h -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $$(go list ./... | grep -v '/engine$$')
+	go test $(race) -timeout 1h -p $$((2 * $$(getconf _NPROCESSORS_ONLN))) $$(go list ./... | grep -vE '/(engine|world/npm)$$')
+
+# TypeScript workflows on a Weft server. It needs what npm ci --ignore-scripts installs in world/npm.
+npm:
+	CI=1 go test $(race) -count=1 -timeout 2h ./world/npm
 
 # What engine's tests do on every store, and crashes and errors at some calls, on etcd. The whole of
 # those takes ten minutes: WEFT_SWEEP=. make etcd
@@ -40,7 +45,8 @@ locks:
 # The same tests with more rounds. The simulations are there again without the race detector, with which no
 # seed is played twice.
 torture:
-	WEFT_TORTURE=1 WEFT_RESTARTS=200 WEFT_KILLS=1000 WEFT_DAMAGES=10000 go test $(race) -timeout 2h -count=1 ./...
+	WEFT_TORTURE=1 WEFT_RESTARTS=200 WEFT_KILLS=1000 WEFT_DAMAGES=10000 go test $(race) -timeout 2h -count=1 $$(go list ./... | grep -v '/world/npm$$')
+	WEFT_TORTURE=1 $(MAKE) npm
 	WEFT_TORTURE=1 go test -timeout 2h -count=1 -run 'TestSimulation$$' ./engine ./idempotency
 	go run ./examples/crash -kills 1000 -store sqlite
 	go run ./examples/crash -kills 1000 -store bolt

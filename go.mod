@@ -2,6 +2,9 @@ module github.com/weft-go/weft
 
 go 1.26.0
 
+// Packages of npm have folders of Go, too.
+ignore node_modules
+
 require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/anishathalye/porcupine v1.3.1

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/world"
 )
 
 // Config configures a Plane. Engine is required. Zero values select the defaults.
@@ -51,6 +52,10 @@ type Config struct {
 
 	// Webhooks are the handlers of POST /v1/webhooks/{provider}, by provider.
 	Webhooks map[string]http.Handler
+
+	// World, on the engine's store, answers the calls of TypeScript runtimes below /v1/world/ and /v1/queue/. The host
+	// closes it after the plane. Without it these calls are refused. A runtime makes many calls: see RateLimit.
+	World *world.World
 
 	// Guard, if not nil, is checked by New. See GuardFromEnv.
 	Guard *Guard

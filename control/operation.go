@@ -19,11 +19,11 @@ type operation struct {
 	path     string   // "/v1/runs/{runId}/cancel", as in the document
 	scopes   []string // one of them is enough; nil: no key is needed
 	key      keyRule
-	home     bool // only for keys of the home namespace
-	restOnly bool // JSON-RPC does not have it
-	unread   bool // the pipeline does not read the body: run reads call.request
-	hosted   bool // a handler of the host answers it: what became of it is known afterwards
-	upload   bool // its body may also be multipart/form-data, which the pipeline does not read
+	home     bool   // only for keys of the home namespace
+	restOnly bool   // JSON-RPC does not have it
+	unread   bool   // the pipeline does not read the body: run reads call.request
+	hosted   string // if not "", a handler answers it, and what became of it is known afterwards: the code of a refusal
+	upload   bool   // its body may also be multipart/form-data, which the pipeline does not read
 	do       action
 
 	batch     bool // the operation rpc: it has no parameters of its own

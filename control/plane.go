@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -38,6 +39,7 @@ type Plane struct {
 	webhooks  waiters
 	bodies    waiters // of webhooks
 	names     names
+	world     http.Handler // of Config.World; nil: there is none
 
 	lastPointer atomic.Pointer[[]byte] // the record of the active deployment as it was last read
 
@@ -74,6 +76,9 @@ func New(c Config) (*Plane, error) {
 		hits:    &hitCounter{store: s, log: c.Logger},
 		probe:   prober{asking: make(chan struct{}, 1)},
 	}
+	if c.World != nil {
+		p.world = c.World.Handler()
+	}
 	p.rates = &rates{plane: p, limit: c.RateLimit}
 	p.holds.valid = p.stillValid
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -97,7 +102,7 @@ func New(c Config) (*Plane, error) {
 // operations is the table of all operations.
 func operations() []*operation {
 	return slices.Concat(diagnosticOperations(), rpcOperations(), keyOperations(), auditOperations(),
-		runOperations(), bulkOperations(), signalOperations(), updateOperations(), valueOperations(), hookOperations(), deploymentOperations(), webhookOperations(), laterOperations())
+		runOperations(), bulkOperations(), signalOperations(), updateOperations(), valueOperations(), hookOperations(), deploymentOperations(), webhookOperations(), worldOperations(), laterOperations())
 }
 
 // enter counts a call under way. It returns false if the plane is closed.

@@ -276,7 +276,7 @@ func keyRequiredProblem() *problem {
 
 // finish answers, and tells the audit and Config.Observe.
 func (x *exchange) finish(c *call, a answer, bad *problem) {
-	if bad == nil && c.op.hosted {
+	if bad == nil && c.op.hosted != "" {
 		x.host(c, a)
 		return
 	}
@@ -304,7 +304,7 @@ func (x *exchange) host(c *call, a answer) {
 		}
 		var bad *problem
 		if status >= 400 {
-			bad = newProblem(status, "webhook_refused", "The handler has refused the webhook")
+			bad = newProblem(status, c.op.hosted, "The handler has refused the request")
 		}
 		c.account(x.r.Context(), answer{status: status}, bad, time.Since(x.began))
 	}()

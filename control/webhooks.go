@@ -23,7 +23,7 @@ type webhookParams struct {
 
 func webhookOperations() []*operation {
 	return []*operation{
-		{name: "webhooks.receive", method: "POST", path: "/v1/webhooks/{provider}", restOnly: true, unread: true, hosted: true, do: act(receiveWebhook)},
+		{name: "webhooks.receive", method: "POST", path: "/v1/webhooks/{provider}", restOnly: true, unread: true, hosted: "webhook_refused", do: act(receiveWebhook)},
 	}
 }
 

@@ -1225,6 +1225,15 @@ type WebhookProblem struct {
 	Type   string `json:"type"`
 }
 
+// WorldProblem defines model for WorldProblem.
+type WorldProblem struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+
+	// RetryAfter Seconds.
+	RetryAfter float32 `json:"retryAfter,omitempty,omitzero"`
+}
+
 // CorrelationID defines model for CorrelationID.
 type CorrelationID = string
 
@@ -1296,6 +1305,12 @@ type Unauthorized = Problem
 
 // UnsupportedMediaType defines model for UnsupportedMediaType.
 type UnsupportedMediaType = Problem
+
+// WorldRefusalApplicationJSON defines model for WorldRefusal.
+type WorldRefusalApplicationJSON = WorldProblem
+
+// WorldRefusalApplicationProblemPlusJSON An error, as RFC 9457 has it.
+type WorldRefusalApplicationProblemPlusJSON = Problem
 
 // WriteUnavailable defines model for WriteUnavailable.
 type WriteUnavailable = Problem

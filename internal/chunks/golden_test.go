@@ -20,5 +20,9 @@ func TestGoldenRecords(t *testing.T) {
 			Key: keys.Chunk(keys.ChunksOf("order-42", "words"), 6), Version: 1, Empty: func() any { return new(Chunk) },
 			Value: &Chunk{Generation: gen, ID: "chnk_01JGZ3Q8X0000000000000000B", At: 1767355200000000, Operation: "2", Attempt: 3, Codec: "cbor", Data: []byte("word")},
 		},
+		"chunk-call": {
+			Key: keys.Chunk(keys.WorldChunksOf("wrun_1", "words"), 6), Version: 1, Empty: func() any { return new(Chunk) },
+			Value: &Chunk{ID: "chnk_01JGZ3Q8X0000000000000000B", At: 1767355200000000, Data: []byte("word"), Call: "req_1", Part: 2},
+		},
 	})
 }

@@ -57,11 +57,13 @@ type Chunk struct {
 	Attempt    int    `cbor:"5,keyasint,omitempty"`
 	Codec      string `cbor:"6,keyasint,omitempty"` // "" is JSON
 	Data       []byte `cbor:"7,keyasint,omitempty"`
+	Call       string `cbor:"8,keyasint,omitempty"` // names the call that wrote it, and others in the same commit
+	Part       int    `cbor:"9,keyasint,omitempty"` // how many chunks of the call come before it
 }
 
 // Size is about how many bytes c adds to a batch.
 func (l Log) Size(c *Chunk) int {
-	return len(l.Prefix) + len(c.Data) + len(c.Operation) + len(c.ID) + len(c.Generation) + 64
+	return len(l.Prefix) + len(c.Data) + len(c.Operation) + len(c.ID) + len(c.Generation) + len(c.Call) + 64
 }
 
 // Read reads the head of l. A log that does not exist, or is of another generation, is empty and open.
@@ -102,6 +104,9 @@ func OpenChunk(e storage.Entry) (*Chunk, error) {
 	_, err = record.Open(e.Key, e.Value, Version, c)
 	return c, err
 }
+
+// Stored reports whether the log has a head in the store.
+func (h *Head) Stored() bool { return h.raw != nil }
 
 // Unchanged returns the condition that the stored head is still the one that was read or written.
 func (h *Head) Unchanged() storage.Condition {

@@ -35,6 +35,7 @@
 //     is not paused has one unless it has no more times.
 //   - The record of a deployment (dep) is under an id that a deployment may have, and its digest
 //     and its artifact's are SHA-256.
+//   - The runs and streams of a world are as world.Check says.
 package integrity
 
 import (
@@ -56,6 +57,7 @@ import (
 	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/schedule"
+	"github.com/weft-go/weft/internal/world"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -102,7 +104,7 @@ func Check(ctx context.Context, s storage.Storage, now time.Time) (problems []st
 	for _, e := range c.entries { // in the order of keys: places before signals
 		c.check(e)
 	}
-	return c.problems
+	return append(c.problems, world.Check(ctx, s)...)
 }
 
 // A checked store is what was read of it.
@@ -176,6 +178,23 @@ var families = map[string]struct {
 	"idemexp": {[]int{6}, nil},
 	"idemver": {[]int{4}, nil},
 	"idemown": {[]int{2}, nil},
+
+	// Of package world: world.Check checks them.
+	"world":   {[]int{2, 3, 4}, nil},
+	"wtok":    {[]int{2}, nil},
+	"whk":     {[]int{2}, nil},
+	"wcor":    {[]int{4}, nil},
+	"wix":     {[]int{4}, nil},
+	"wstream": {[]int{3}, nil},
+	"wchunk":  {[]int{4}, nil},
+	"wsname":  {[]int{3}, nil},
+	"wexp":    {[]int{4, 5}, nil},
+
+	// Of its queues, whose own tests check them.
+	"wmsg":  {[]int{3}, nil},
+	"wdue":  {[]int{4}, nil},
+	"wheld": {[]int{4}, nil},
+	"wkey":  {[]int{3}, nil},
 
 	// Of package control, likewise.
 	"ctl": {[]int{2, 3, 4}, nil},

@@ -129,3 +129,43 @@ func WorldListed(list, value, run string) []byte { return key("wix:", list, valu
 func WorldList(list, value string) storage.Range {
 	return storage.Prefix(append(key("wix:", list, value), ':'))
 }
+
+// WorldStream is the key of the head of a stream of a run: wstream:{run}:{name}.
+func WorldStream(run, name string) []byte { return key("wstream:", run, name) }
+
+// WorldStreamsOf is the range of the heads of the streams of a run, in the order of their names.
+func WorldStreamsOf(run string) storage.Range {
+	return storage.Prefix(append(key("wstream:", run), ':'))
+}
+
+// WorldChunksOf is what the keys of the chunks of a stream begin with: wchunk:{run}:{name}:
+func WorldChunksOf(run, name string) []byte { return append(key("wchunk:", run, name), ':') }
+
+// WorldStreamNamed is the key of a run in the list of those that have a stream of a name: wsname:{name}:{run}.
+func WorldStreamNamed(name, run string) []byte { return key("wsname:", name, run) }
+
+// WorldStreamsNamed is the range of that list.
+func WorldStreamsNamed(name string) storage.Range {
+	return storage.Prefix(append(key("wsname:", name), ':'))
+}
+
+// What a WorldExpiry is about.
+const (
+	WorldRunEnded    = "run"    // when a run has ended
+	WorldRunRemoved  = "tomb"   // when a run was removed, of which the head is kept
+	WorldStreamEarly = "stream" // when a stream was begun whose run was not there
+)
+
+// WorldExpiry is the key that says since when a run may have to be removed: wexp:{kind}:{time}:{run}.
+func WorldExpiry(kind string, at time.Time, run string) []byte {
+	return storage.AppendKey(append(appendTime([]byte("wexp:"+kind+":"), at), ':'), run)
+}
+
+// WorldExpiries is the range of the WorldExpiry keys of a kind, of a time and earlier ones.
+func WorldExpiries(kind string, until time.Time) storage.Range {
+	start := []byte("wexp:" + kind + ":")
+	return storage.Range{Start: start, End: append(appendTime(append([]byte{}, start...), until), ';')}
+}
+
+// WorldChildren is the range of everything under the head of a run.
+func WorldChildren(run string) storage.Range { return storage.Prefix(append(key("world:", run), ':')) }

@@ -108,24 +108,32 @@ func (w *World) Create(ctx context.Context, r Request) (*Answered, error) {
 		r.RunID = w.ids.New(ids.Run, w.now())
 	}
 	r.Data = slices.Clone(r.Data)
+	if w.lines == nil { // in a transaction
+		return w.create(ctx, &r, fields)
+	}
+	return w.inLine(ctx, &r, fields)
+}
+
+// create creates the event of a request that is acceptable.
+func (w *World) create(ctx context.Context, r *Request, fields data) (*Answered, error) {
 	for {
-		s, err := w.state(ctx, &r, fields)
+		s, err := w.state(ctx, r, fields)
 		if err != nil {
-			return nil, w.failed(&r, err)
+			return nil, w.failed(r, err)
 		}
-		if s.head != nil && r.Retry && r.RequestID != "" {
+		if s.head != nil && s.head.Removed == 0 && r.Retry && r.RequestID != "" {
 			earlier, err := w.earlier(ctx, s)
 			if earlier != nil || err != nil {
-				return earlier, w.failed(&r, err)
+				return earlier, w.failed(r, err)
 			}
 		}
 		d, err := s.decide()
 		if err != nil {
-			return nil, w.failed(&r, err)
+			return nil, w.failed(r, err)
 		}
 		if d.answered {
 			a, err := w.answer(ctx, d)
-			return a, w.failed(&r, err)
+			return a, w.failed(r, err)
 		}
 		if err := d.batch.Check(w.store.Capabilities().MaxBatch); err != nil {
 			return nil, &Error{Status: 413, Code: CodeInvalid, Message: fmt.Sprintf("%s of run %s is too large for the store", r.Type, r.RunID)}
@@ -139,10 +147,10 @@ func (w *World) Create(ctx context.Context, r Request) (*Answered, error) {
 		case errors.Is(err, storage.ErrConflict):
 			continue // the run has changed, or a token has
 		case err != nil:
-			return nil, w.failed(&r, err)
+			return nil, w.failed(r, err)
 		}
 		a, err := w.answer(ctx, d)
-		return a, w.failed(&r, err)
+		return a, w.failed(r, err)
 	}
 }
 
@@ -163,7 +171,7 @@ func (w *World) state(ctx context.Context, r *Request, fields data) (*state, err
 		return nil, err
 	}
 	s.now = max(w.now().UnixMilli(), 1)
-	if s.head == nil {
+	if s.head == nil || s.head.Removed > 0 {
 		return s, nil
 	}
 	entity := func(kind, id string, open func(raw []byte) error) {

@@ -92,6 +92,12 @@ func (d *decision) admit() error {
 		return notFound("Run", s.RunID)
 	}
 	switch {
+	case h.Removed > 0 && s.Type == RunCreated:
+		return conflict(CodeConflict, "Run %s has ended, and was removed", s.RunID)
+	case h.Removed > 0 && s.Type == RunStarted: // a runtime drops the message that has it start the run
+		return conflict(CodeRunTerminal, "Run %s has ended, and was removed", s.RunID)
+	case h.Removed > 0:
+		return notFound("Run", s.RunID)
 	case s.ClientSpec > 0 && h.Spec > s.ClientSpec:
 		return conflict(CodeNotSupported, "Run %s needs spec version %d, the client has %d", s.RunID, h.Spec, s.ClientSpec)
 	case h.Spec <= 1 && s.Type != RunCreated && s.Type != RunCancelled && s.Type != HookReceived && s.Type != WaitCompleted:
@@ -295,6 +301,7 @@ func (d *decision) runEnded() error {
 	}
 	e := d.append(s.Type, "", s.Data, false)
 	h.Status, h.Ended, h.Outcome = to, e.Created, e.n
+	d.put(keys.WorldExpiry(keys.WorldRunEnded, at(h.Ended), s.RunID), &mark{}, nil)
 	if s.Type == RunFailed {
 		return d.failure(e)
 	}
@@ -327,6 +334,9 @@ func (d *decision) failure(e *event) error {
 	e.Error = encodeError(structured)
 	return nil
 }
+
+// mostLeft is the longest time, in milliseconds, that a client is told to wait: a year.
+const mostLeft = 366 * 24 * 3600 * 1000
 
 // structuredSpec is the highest spec of runs whose errors are StructuredErrors.
 const structuredSpec = 3
@@ -382,7 +392,7 @@ func (d *decision) stepStarted() error {
 	case d.head.Status.Ended():
 		return d.onEnded()
 	case s.step.RetryAfter > s.now:
-		left := time.Duration(s.step.RetryAfter-s.now) * time.Millisecond
+		left := time.Duration(min(s.step.RetryAfter-s.now, mostLeft)) * time.Millisecond
 		return &Error{Status: 425, Code: CodeTooEarly, Message: "Step " + s.Correlation + " is to be retried in " + left.String(), RetryAfter: left}
 	}
 	after := *d.step

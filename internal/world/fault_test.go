@@ -101,6 +101,7 @@ func playWith(t *testing.T, call int, fault storagetest.Fault) (reached bool) {
 		if tries == 1 && e.t != world.RunCompleted {
 			continue // nothing to see
 		}
+		sound(t, inner)
 		if got := look.log("wrun_1"); !answered || got != want {
 			t.Fatalf("call %d, fault %d: %s was answered: %v; the log is %s, want %s", call, fault, e.t, answered, got, want)
 		}

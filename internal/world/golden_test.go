@@ -28,6 +28,7 @@ func TestGoldenRecords(t *testing.T) {
 		"head-completed": headOf(head{Status: Completed, Spec: 5, Started: ms + 1, Ended: ms + 5, Seq: 9, SeqInBand: 9, Outcome: 9}),
 		"head-failed":    headOf(head{Status: Failed, Spec: 3, Started: ms + 1, Ended: ms + 5, Seq: 9, SeqInBand: 9, Outcome: 9}),
 		"head-cancelled": headOf(head{Status: Cancelled, Spec: 1, Ended: ms + 5, Seq: 2, SeqInBand: 2, Outcome: 2}),
+		"head-removed":   headOf(head{Status: Completed, Spec: 5, Started: ms + 1, Ended: ms + 5, Seq: 9, SeqInBand: 9, Outcome: 9, Removed: ms + 9000}),
 		"event-resume":   eventOf(event{Type: HookReceived, Correlation: "hook_1", Spec: 5, Data: []byte{0xa1, 0x67, 'p', 'a', 'y', 'l', 'o', 'a', 'd', 0x01}, Occurred: ms - 1, Request: "req_1", Resume: "res_1"}),
 		"event-failure":  eventOf(event{Type: StepFailed, Correlation: "step_1", Spec: 3, Error: `{"message":"declined"}`}),
 		"step":           stepOf(step{Status: Pending}),

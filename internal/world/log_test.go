@@ -521,3 +521,14 @@ func (s beforeCommit) Commit(ctx context.Context, b storage.Batch) error {
 	s.happens()
 	return s.Storage.Commit(ctx, b)
 }
+
+// A step that is to be retried in centuries is to wait for a year, and no negative time.
+func TestAStepWaitsForCenturies(t *testing.T) {
+	c := open(t, new(memory.Store))
+	c.begin("wrun_1")
+	c.must("wrun_1", world.StepStarted, "step_1", fields{"stepName": "pay", "input": 1})
+	c.must("wrun_1", world.StepRetrying, "step_1", fields{"error": 1, "retryAfter": time.Date(2999, 1, 1, 0, 0, 0, 0, time.UTC)})
+	if e := c.refused(425, "to be retried", "wrun_1", world.StepStarted, "step_1", nil); e != nil && e.RetryAfter != 366*24*time.Hour {
+		t.Errorf("retry after %v, want a year", e.RetryAfter)
+	}
+}

@@ -3,7 +3,9 @@ package world
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -88,10 +90,25 @@ func listed[T any](data []T, more bool, tail string) *Listed[T] {
 // mustHead returns the head of a run, or a 404.
 func (w *World) mustHead(ctx context.Context, run string) (*head, error) {
 	h, err := w.headOf(ctx, run)
-	if err == nil && h == nil {
+	if err == nil && (h == nil || h.Removed > 0) {
 		err = notFound("Run", run)
 	}
 	return h, err
+}
+
+// unlessRemoved is mustHead, but returns nil for a run that is not there: it was removed since it was listed.
+func (w *World) unlessRemoved(ctx context.Context, run string) (*head, error) {
+	h, err := w.mustHead(ctx, run)
+	if missing(err) {
+		return nil, nil
+	}
+	return h, err
+}
+
+// missing reports whether err is a 404.
+func missing(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Status == 404
 }
 
 // Run returns a run.
@@ -139,14 +156,18 @@ func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*List
 			if err != nil {
 				return nil, err
 			}
-			return w.mustHead(ctx, id)
+			h, err := w.unlessRemoved(ctx, id)
+			if h == nil && err == nil {
+				h = &head{run: id, Removed: 1}
+			}
+			return h, err
 		})
 		if err != nil {
 			return nil, err
 		}
 		for i, h := range heads {
 			p.Cursor = h.run
-			if f.Status == "" || h.Status == f.Status { // of a list by status, it may have changed since
+			if h.Removed == 0 && (f.Status == "" || h.Status == f.Status) { // it may have changed since it was listed
 				found = append(found, h)
 			}
 			if len(found) == p.Limit {
@@ -167,6 +188,10 @@ func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*List
 
 // scan returns one more than the entries of a page of a list. place is the key of the cursor, if there is one.
 func (w *World) scan(ctx context.Context, list storage.Range, place []byte, p Page) ([]storage.Entry, error) {
+	return scan(ctx, w.store, list, place, p)
+}
+
+func scan(ctx context.Context, s storage.Storage, list storage.Range, place []byte, p Page) ([]storage.Entry, error) {
 	list.Limit, list.Reverse = p.Limit+1, p.Order == Descending
 	if p.Cursor != "" {
 		switch {
@@ -178,7 +203,7 @@ func (w *World) scan(ctx context.Context, list storage.Range, place []byte, p Pa
 			list.Start = append(place, 0)
 		}
 	}
-	return w.store.Scan(ctx, list)
+	return s.Scan(ctx, list)
 }
 
 // Step returns a step of a run.
@@ -443,11 +468,14 @@ func (w *World) Correlated(ctx context.Context, correlation, run string, p Page,
 		if err != nil {
 			return nil, err
 		}
-		h, err := w.mustHead(ctx, in)
-		if err != nil {
+		h, err := w.unlessRemoved(ctx, in)
+		if h == nil {
 			return nil, err
 		}
 		e, err := w.eventAt(ctx, h, n)
+		if missing(err) {
+			return nil, nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -456,6 +484,7 @@ func (w *World) Correlated(ctx context.Context, correlation, run string, p Page,
 	if err != nil {
 		return nil, err
 	}
+	all = slices.DeleteFunc(all, func(e *Event) bool { return e == nil })
 	tail := p.Cursor
 	if len(all) > 0 {
 		last := all[len(all)-1]

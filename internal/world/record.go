@@ -81,6 +81,7 @@ type head struct {
 	Hooks      int    `cbor:"13,keyasint,omitempty"` // that are open
 	Input      uint64 `cbor:"14,keyasint"`           // number of the event that has it
 	Outcome    uint64 `cbor:"15,keyasint,omitempty"` // likewise
+	Removed    int64  `cbor:"16,keyasint,omitempty"` // then nothing else is left of the run, or will be
 
 	unknown record.Unknown
 	run     string

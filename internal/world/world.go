@@ -31,16 +31,28 @@ type Options struct {
 	// them in one batch, so a store with small batches has a lower limit.
 	MaxHooks int
 
+	// Retention is how long runs are kept after their end. Sweep removes them then, with their streams. Zero means for ever.
+	Retention time.Duration
+
+	// Damaged is called with the key of a record that Sweep cannot read, and why. It passes over its run. nil means
+	// that nobody wants to know.
+	Damaged func(key string, err error)
+
 	Now func() time.Time // the wall clock; nil means time.Now
 }
 
-// A World is the runs in a store. Its methods are safe for concurrent use. It holds nothing in memory, and need
-// not be closed.
+// A World is the runs in a store. Its methods are safe for concurrent use. It need not be
+// closed.
 type World struct {
 	store  storage.Storage
 	ids    *ids.Source
 	now    func() time.Time
 	limits limits
+
+	lines *lines // nil: in a transaction
+
+	retention time.Duration
+	damaged   func(key string, err error)
 }
 
 // Open returns the world in a store. A store without conditional batches is refused with a
@@ -52,10 +64,13 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 	if o == nil {
 		o = &Options{}
 	}
-	if o.MaxEvents < 0 || o.MaxHooks < 0 {
-		return nil, fmt.Errorf("world: open: MaxEvents is %d, MaxHooks %d: neither may be negative", o.MaxEvents, o.MaxHooks)
+	if o.MaxEvents < 0 || o.MaxHooks < 0 || o.Retention < 0 {
+		return nil, fmt.Errorf("world: open: MaxEvents is %d, MaxHooks %d, Retention %v: none may be negative", o.MaxEvents, o.MaxHooks, o.Retention)
 	}
-	w := &World{store: s, ids: new(ids.Source), now: o.Now, limits: limits{events: o.MaxEvents, hooks: o.MaxHooks}}
+	w := &World{store: s, ids: new(ids.Source), now: o.Now, limits: limits{events: o.MaxEvents, hooks: o.MaxHooks}, retention: o.Retention, damaged: o.Damaged, lines: &lines{byRun: map[string]*line{}}}
+	if w.damaged == nil {
+		w.damaged = func(string, error) {}
+	}
 	if w.now == nil {
 		w.now = time.Now
 	}
@@ -75,7 +90,7 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 // if the host commits.
 func (w *World) In(tx storage.Tx) *World {
 	in := *w
-	in.store = tx
+	in.store, in.lines = tx, nil
 	return &in
 }
 
@@ -101,7 +116,9 @@ func (w *World) headOf(ctx context.Context, run string) (*head, error) {
 func (w *World) eventAt(ctx context.Context, h *head, n uint64) (*event, error) {
 	raw, err := w.get(ctx, keys.WorldEvent(h.run, n))
 	if err == nil && raw == nil {
-		err = fmt.Errorf("%w: run %q has no event %d, and its head says that it has %d", storage.ErrCorrupt, h.run, n, h.Seq)
+		if _, err = w.mustHead(ctx, h.run); err == nil { // else it was removed since h was read
+			err = fmt.Errorf("%w: run %q has no event %d, and its head says that it has %d", storage.ErrCorrupt, h.run, n, h.Seq)
+		}
 	}
 	if err != nil {
 		return nil, err

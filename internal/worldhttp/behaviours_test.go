@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -42,6 +43,11 @@ var (
 )
 
 func serve(t *testing.T) http.Handler {
+	h, _ := serveStreams(t)
+	return h
+}
+
+func serveStreams(t *testing.T) (http.Handler, *world.Streams) {
 	s := new(memory.Store)
 	w, err := world.Open(s, nil)
 	if err != nil {
@@ -52,7 +58,12 @@ func serve(t *testing.T) http.Handler {
 		t.Fatal(err)
 	}
 	t.Cleanup(q.Close)
-	return worldhttp.New(worldhttp.Config{World: w, Queue: q, Deployment: func(context.Context) (string, error) { return "blue", nil }})
+	streams, err := world.OpenStreams(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(streams.Close)
+	return worldhttp.New(worldhttp.Config{World: w, Streams: streams, Queue: q, Deployment: func(context.Context) (string, error) { return "blue", nil }}), streams
 }
 
 // call makes a call and returns its status and answer.
@@ -108,6 +119,56 @@ func (c *client) not(status int, text string, path string, in any) object {
 		c.t.Errorf("%s: got %d: %v, want %d with %q", path, got, out, status, text)
 	}
 	return out
+}
+
+// stream reads a stream to its end, from an index on, and returns its chunks.
+func (c *client) stream(in object) (all []string) {
+	c.t.Helper()
+	body, err := json.Marshal(in)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r := httptest.NewRequest("POST", "/v1/world/streams/read", bytes.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	rw := httptest.NewRecorder()
+	c.h.ServeHTTP(rw, r)
+	if got := rw.Header().Get("Content-Type"); got != "application/cbor-seq" || rw.Code != 200 {
+		c.t.Fatalf("a stream is answered as %s with %d: %s", got, rw.Code, rw.Body)
+	}
+	rest := rw.Body.Bytes()
+	for first, next := true, uint64(0); len(rest) > 0; first = false {
+		var item [2]any
+		if rest, err = decoder.UnmarshalFirst(rest, &item); err != nil {
+			c.t.Fatal(err)
+		}
+		index, _ := item[0].(uint64)
+		if !first && index != next {
+			c.t.Errorf("item %d follows %d", index, next-1)
+		}
+		next = index + 1
+		data, isBytes := item[1].([]byte)
+		switch {
+		case isBytes:
+			all = append(all, string(data))
+		case item[1] == nil && len(rest) == 0:
+			return all
+		default:
+			c.t.Fatalf("item %d is %v", index, item[1])
+		}
+	}
+	c.t.Error("the stream has no end")
+	return all
+}
+
+// written begins a run, writes chunks to a stream of it, each by a call of its own, closes it, and returns what is read.
+func (c *client) written(all ...any) []string {
+	c.t.Helper()
+	c.begin("wrun_1", 1)
+	for _, chunk := range all {
+		c.ok("streams/write", object{"runId": "wrun_1", "name": "words", "chunks": []any{chunk}})
+	}
+	c.ok("streams/close", object{"runId": "wrun_1", "name": "words"})
+	return c.stream(object{"runId": "wrun_1", "name": "words"})
 }
 
 func event(run any, kind, correlation string, data any, spec int) object {
@@ -370,6 +431,87 @@ var behaviours = map[string]func(c *client){
 		e := c.ok("events/list-by-correlation", object{"correlationId": "hook_1", "pagination": object{"limit": 1}})["data"].([]any)[0].(object)
 		c.same("eventData", e["eventData"], object{"payload": v})
 	},
+	"streams: text": func(c *client) { c.same("the stream", c.written("é", "", "b"), []string{"é", "", "b"}) },
+	"streams: bytes": func(c *client) {
+		c.same("the stream", c.written(c.bytes("\xff\x80"), c.bytes("")), []string{"\xff\x80", ""})
+	},
+	"streams: NUL": func(c *client) {
+		c.same("the stream", c.written("a\x00b", c.bytes("\x00")), []string{"a\x00b", "\x00"})
+	},
+	"streams: order": func(c *client) {
+		c.begin("wrun_1", 1)
+		var want []string
+		for i := range 20 {
+			var calls []any
+			for j := range 20 {
+				calls = append(calls, fmt.Sprint(i, ".", j))
+				want = append(want, fmt.Sprint(i, ".", j))
+			}
+			c.same("a write", c.ok("streams/write", object{"runId": "wrun_1", "name": "words", "chunks": calls}), object{"index": 20 * i})
+		}
+		c.ok("streams/close", object{"runId": "wrun_1", "name": "words"})
+		c.ok("streams/close", object{"runId": "wrun_1", "name": "words"})
+		c.same("a write after the end", c.ok("streams/write", object{"runId": "wrun_1", "name": "words", "chunks": []any{"x"}}), object{"index": 400, "closed": true})
+		c.same("the stream", c.stream(object{"runId": "wrun_1", "name": "words"}), want)
+		c.same("the stream by name", c.stream(object{"name": "words"}), want)
+		c.same("its end", c.stream(object{"runId": "wrun_1", "name": "words", "startIndex": 397}), want[397:])
+		c.same("its last", c.stream(object{"runId": "wrun_1", "name": "words", "startIndex": -2}), want[398:])
+		c.same("nothing", c.stream(object{"runId": "wrun_1", "name": "words", "startIndex": 400}), []string(nil))
+		c.not(400, "whole number", "streams/read", object{"runId": "wrun_1", "name": "words", "startIndex": 1.5})
+	},
+	"streams: names apart": func(c *client) {
+		c.begin("wrun_1", 1)
+		c.begin("wrun_2", 1)
+		for i, at := range [][2]string{{"wrun_1", "a"}, {"wrun_1", "b"}, {"wrun_2", "a"}} {
+			c.ok("streams/write", object{"runId": at[0], "name": at[1], "chunks": []any{fmt.Sprint(i)}})
+			c.ok("streams/close", object{"runId": at[0], "name": at[1]})
+		}
+		for i, at := range [][2]string{{"wrun_1", "a"}, {"wrun_1", "b"}, {"wrun_2", "a"}} {
+			c.same("a stream", c.stream(object{"runId": at[0], "name": at[1]}), []string{fmt.Sprint(i)})
+		}
+		c.same("the newest run's", c.stream(object{"name": "a"}), []string{"2"})
+		c.not(404, "Run not found: wrun_3", "streams/read", object{"runId": "wrun_3", "name": "a"})
+		c.not(400, "name", "streams/read", object{"runId": "wrun_1"})
+		c.not(400, "runId", "streams/write", object{"name": "a", "chunks": []any{"x"}})
+		c.not(400, "neither text nor bytes", "streams/write", object{"runId": "wrun_1", "name": "a", "chunks": []any{1}})
+		c.not(400, "1 to 1000 chunks", "streams/write", object{"runId": "wrun_1", "name": "a"})
+	},
+	"streams: of a run": func(c *client) {
+		c.begin("wrun_1", 1)
+		c.same("no streams", c.ok("streams/list", object{"runId": "wrun_1"})["data"], []any{})
+		c.same("no stream", c.ok("streams/info", object{"runId": "wrun_1", "name": "b"}), object{"tailIndex": -1, "done": false})
+		for _, name := range []string{"b", "a", "c:d"} {
+			c.ok("streams/write", object{"runId": "wrun_1", "name": name, "chunks": []any{"1", "2", "3"}})
+		}
+		c.ok("streams/close", object{"runId": "wrun_1", "name": "b"})
+		list := c.ok("streams/list", object{"runId": "wrun_1", "pagination": object{"sortOrder": "asc"}})
+		c.same("streams", fmt.Sprint(list["data"], list["hasMore"], list["tail"]), "[a b c:d] falsec:d")
+		two := c.ok("streams/list", object{"runId": "wrun_1", "pagination": object{"sortOrder": "asc", "limit": 2}})
+		c.same("two streams", fmt.Sprint(two["data"], two["hasMore"], two["cursor"]), "[a b] trueb")
+		c.same("an open stream", c.ok("streams/info", object{"runId": "wrun_1", "name": "a"}), object{"tailIndex": 2, "done": false})
+		c.same("a closed stream", c.ok("streams/info", object{"runId": "wrun_1", "name": "b"}), object{"tailIndex": 2, "done": true})
+		for _, path := range []string{"streams/list", "streams/info", "streams/chunks"} {
+			c.not(404, "Run not found: wrun_9", path, object{"runId": "wrun_9", "name": "a"})
+		}
+	},
+	"streams: pages": func(c *client) {
+		c.written("0", "1", c.bytes("2"), "3", "")
+		var got []string
+		var cursor any
+		for more := true; more; {
+			a := c.ok("streams/chunks", object{"runId": "wrun_1", "name": "words", "pagination": object{"limit": 2, "cursor": cursor}})
+			for _, chunk := range a["data"].([]any) {
+				c.same("an index", chunk.(object)["index"], len(got))
+				got = append(got, c.plain(chunk.(object)["data"]))
+			}
+			c.same("done", a["done"], true)
+			more, cursor = a["hasMore"].(bool), a["cursor"]
+		}
+		c.same("chunks", strings.Join(got, ","), "30,31,32,33,")
+		c.same("a cursor", cursor, nil)
+		c.not(400, "limit", "streams/chunks", object{"runId": "wrun_1", "name": "words", "pagination": object{"limit": 1001}})
+		c.not(400, "cursor", "streams/chunks", object{"runId": "wrun_1", "name": "words", "pagination": object{"cursor": "x"}})
+	},
 	"queue: the deployment": func(c *client) {
 		rw := httptest.NewRecorder()
 		c.h.ServeHTTP(rw, httptest.NewRequest("GET", "/v1/world/deployment-id", nil))
@@ -470,6 +612,42 @@ func TestCalls(t *testing.T) {
 	c.refused(409, "exists", "wrun_1", "step_created", "step_1", object{"stepName": "pay", "input": 1})
 }
 
+// Each write of an answer has a time limit: a client that reads nothing must not keep the server from stopping.
+func TestAnswersHaveATimeLimit(t *testing.T) {
+	c := &client{t: t, h: serve(t), spec: 5}
+	c.written("a", "b")
+	for path, most := range map[string]int{"runs/get": 1, "streams/read": 3} { // its head, its chunks, its end
+		r := httptest.NewRequest("POST", "/v1/world/"+path, strings.NewReader(`{"id":"wrun_1","runId":"wrun_1","name":"words"}`))
+		r.Header.Set("Content-Type", "application/json")
+		rw := &limited{ResponseRecorder: httptest.NewRecorder()}
+		c.h.ServeHTTP(rw, r)
+		if rw.Code != 200 || rw.set != most || rw.unlimited > 0 {
+			t.Errorf("%s: %d: %d limits, and %d writes without one", path, rw.Code, rw.set, rw.unlimited)
+		}
+	}
+}
+
+// A limited is a connection that knows which writes have a time limit of their own.
+type limited struct {
+	*httptest.ResponseRecorder
+	set, unlimited int
+	has            bool
+}
+
+func (l *limited) SetWriteDeadline(at time.Time) error {
+	l.has = time.Until(at) <= time.Minute
+	l.set++
+	return nil
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	if !l.has {
+		l.unlimited++
+	}
+	l.has = false
+	return l.ResponseRecorder.Write(b)
+}
+
 // A zeros is a reader of zeros.
 type zeros struct{}
 
@@ -502,4 +680,48 @@ func TestJSON(t *testing.T) {
 	}
 	cborClient.begin("wrun_c", cbor.RawMessage{0x84, 0xf7, 0xfb, 0x7f, 0xf8, 0, 0, 0, 0, 0, 0, 0xa1, 0x61, 'a', 0xf7, 0xd9, 0x01, 0x02, 0x81, 0x01})
 	jsonClient.same("what JSON does not have", jsonClient.ok("runs/get", object{"id": "wrun_c"})["input"], []any{nil, nil, object{}, []any{1}})
+}
+
+// A stream is answered as it is written: the head of the answer before there is a chunk, and each chunk at once. A client that
+// goes ends its reader. A stream that is cut has no end.
+func TestAStreamIsAnsweredAsItIsWritten(t *testing.T) {
+	h, streams := serveStreams(t)
+	c := &client{t: t, h: h, spec: 5}
+	c.begin("wrun_1", 1)
+	read := func(ctx context.Context, server *httptest.Server) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/world/streams/read", strings.NewReader(`{"runId":"wrun_1","name":"words"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := server.Client().Do(r)
+		if err != nil || answer.StatusCode != 200 {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+		return answer
+	}
+	ctx, gone := context.WithCancel(t.Context())
+	one, two := httptest.NewServer(h), httptest.NewServer(h)
+	defer two.Close()
+	goes, stays := read(ctx, one), read(t.Context(), two)
+	defer stays.Body.Close()
+	gone()
+	goes.Body.Close()
+	one.Close() // waits for its readers
+	items := cbor.NewDecoder(stays.Body)
+	for i := range 3 {
+		c.ok("streams/write", object{"runId": "wrun_1", "name": "words", "chunks": []any{fmt.Sprint(i)}})
+		var item [2]any
+		if err := items.Decode(&item); err != nil || fmt.Sprintf("%v %s", item[0], item[1]) != fmt.Sprint(i, " ", i) {
+			t.Fatalf("got %v, %v", item, err)
+		}
+	}
+	streams.Close() // the server stops
+	var item [2]any
+	if err := items.Decode(&item); !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a stream that was cut ends with %v, %v", item, err)
+	}
+	c.same("code", c.not(503, "shutting down", "streams/write", object{"runId": "wrun_1", "name": "words", "chunks": []any{"x"}})["code"], "closed")
+	c.same("code of a reader", c.not(503, "shutting down", "streams/read", object{"runId": "wrun_1", "name": "words"})["code"], "closed")
 }

@@ -14,17 +14,23 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
+	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/queue"
 	"github.com/weft-go/weft/internal/world"
+	"github.com/weft-go/weft/storage"
 )
 
 // maxBody is the most bytes that a call may have.
 const maxBody = 32 << 20
 
+// writePatience is within what time a client must take an answer, or some chunks of a stream.
+const writePatience = time.Minute
+
 // A Config is what a handler serves.
 type Config struct {
-	World *world.World
-	Queue *queue.Queue
+	World   *world.World
+	Streams *world.Streams
+	Queue   *queue.Queue
 
 	// Deployment returns the active deployment: whose queue is meant if a call names none.
 	Deployment func(context.Context) (string, error)
@@ -46,12 +52,18 @@ func New(c Config) http.Handler {
 		"hooks/get":                  s.hook,
 		"hooks/by-token":             s.hookByToken,
 		"hooks/list":                 s.hooks,
+		"streams/write":              s.write,
+		"streams/close":              s.closeStream,
+		"streams/list":               s.streams,
+		"streams/chunks":             s.chunks,
+		"streams/info":               s.info,
 		"queue/publish":              s.publish,
 		"queue/receive":              s.receive,
 		"queue/settle":               s.settle,
 	} {
 		m.HandleFunc("POST /v1/world/"+path, serve(f))
 	}
+	m.HandleFunc("POST /v1/world/streams/read", s.readStream)
 	m.HandleFunc("GET /v1/world/deployment-id", serve(s.deployment))
 	return m
 }
@@ -70,37 +82,53 @@ type call struct {
 // serve answers a call with what f returns.
 func serve(f func(*call) (any, error)) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
-		kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // what cannot be read is CBOR
-		asJSON := strings.Contains(r.Header.Get("Accept"), "application/json") ||
-			kind == "application/json" && !strings.Contains(r.Header.Get("Accept"), "application/cbor")
-		c, err := read(rw, r, kind == "application/json")
+		c, err := read(rw, r)
 		var answer any
 		if err == nil {
 			answer, err = f(c)
 		}
-		status := http.StatusOK
-		if err != nil {
-			e := refusal(err)
-			status = e.Status
-			if e.RetryAfter > 0 {
-				rw.Header().Set("Retry-After", strconv.FormatFloat(math.Ceil(e.RetryAfter.Seconds()), 'f', 0, 64))
-			}
-			answer = problem{Code: e.Code, Message: e.Message, RetryAfter: e.RetryAfter.Seconds()}
-		}
-		body, err := encoder.Marshal(answer)
-		kind = "application/cbor"
-		if err == nil && asJSON {
-			kind = "application/json"
-			body, err = toJSON(body)
-		}
-		if err != nil {
-			http.Error(rw, "The answer could not be encoded.", http.StatusInternalServerError)
-			return
-		}
-		rw.Header().Set("Content-Type", kind)
-		rw.WriteHeader(status)
-		_, _ = rw.Write(body) // who is gone calls again
+		respond(rw, r, answer, err)
 	}
+}
+
+// respond answers a call with answer, or with why it is refused.
+func respond(rw http.ResponseWriter, r *http.Request, answer any, err error) {
+	status := http.StatusOK
+	if err != nil {
+		e := Refusal(err)
+		status = e.Status
+		if e.RetryAfter > 0 {
+			rw.Header().Set("Retry-After", strconv.FormatFloat(math.Ceil(e.RetryAfter.Seconds()), 'f', 0, 64))
+		}
+		answer = problem{Code: e.Code, Message: e.Message, RetryAfter: e.RetryAfter.Seconds()}
+	}
+	body, err := encoder.Marshal(answer)
+	kind := "application/cbor"
+	accept := r.Header.Get("Accept")
+	if err == nil && (strings.Contains(accept, "application/json") || isJSON(r) && !strings.Contains(accept, "application/cbor")) {
+		kind = "application/json"
+		body, err = toJSON(body)
+	}
+	if err != nil {
+		http.Error(rw, "The answer could not be encoded.", http.StatusInternalServerError)
+		return
+	}
+	rw.Header().Set("Content-Type", kind)
+	hurry(rw)
+	rw.WriteHeader(status)
+	_, _ = rw.Write(body) // who is gone calls again
+}
+
+// hurry has what is written next fail if the client does not take it. Otherwise a client that reads nothing would keep the
+// server from stopping.
+func hurry(rw http.ResponseWriter) {
+	_ = http.NewResponseController(rw).SetWriteDeadline(time.Now().Add(writePatience)) // some have no deadlines
+}
+
+// isJSON reports whether a call is JSON. Else it is CBOR.
+func isJSON(r *http.Request) bool {
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")) // what cannot be read is CBOR
+	return kind == "application/json"
 }
 
 // A problem is the answer to a call that is refused.
@@ -110,14 +138,14 @@ type problem struct {
 	RetryAfter float64 `json:"retryAfter,omitempty"` // seconds
 }
 
-// refusal returns what answers a call that failed with err.
-func refusal(err error) *world.Error {
+// Refusal returns what answers a call that failed with err.
+func Refusal(err error) *world.Error {
 	switch {
 	case errors.Is(err, queue.ErrInvalid):
 		return &world.Error{Status: 400, Code: world.CodeInvalid, Message: err.Error()}
 	case errors.Is(err, queue.ErrLost):
 		return &world.Error{Status: 409, Code: "lost", Message: err.Error()}
-	case errors.Is(err, queue.ErrClosed):
+	case errors.Is(err, queue.ErrClosed), errors.Is(err, storage.ErrClosed), errors.Is(err, context.Canceled): // else nobody reads it
 		return &world.Error{Status: 503, Code: "closed", Message: "The server is shutting down."}
 	}
 	return world.Answer(err)
@@ -128,7 +156,7 @@ func invalid(format string, args ...any) *world.Error {
 }
 
 // read reads a call.
-func read(rw http.ResponseWriter, r *http.Request, isJSON bool) (*call, error) {
+func read(rw http.ResponseWriter, r *http.Request) (*call, error) {
 	c := &call{Context: r.Context(), request: r.Header.Get("Weft-Request"), retry: r.Header.Get("Weft-Retry") != ""}
 	if spec := r.Header.Get("Weft-Spec"); spec != "" {
 		var err error
@@ -146,8 +174,8 @@ func read(rw http.ResponseWriter, r *http.Request, isJSON bool) (*call, error) {
 		}
 		return nil, invalid("The body could not be read: %v", err)
 	}
-	if isJSON {
-		if c.body, err = fromJSON(c.body); err != nil {
+	if isJSON(r) {
+		if c.body, err = FromJSON(c.body); err != nil {
 			return nil, invalid("The body is no JSON: %v", err)
 		}
 	}
@@ -232,6 +260,7 @@ func count(name string, f *float64) (*uint64, error) {
 type readCall struct {
 	ID            string        `json:"id"`
 	RunID         string        `json:"runId"`
+	Name          string        `json:"name"` // of a stream
 	Token         string        `json:"token"`
 	CorrelationID string        `json:"correlationId"`
 	WorkflowName  string        `json:"workflowName"`
@@ -465,7 +494,7 @@ func (s *server) settle(c *call) (any, error) {
 			return nil, err
 		}
 		if err != nil {
-			e := refusal(err)
+			e := Refusal(err)
 			results[i] = &problem{Code: e.Code, Message: e.Message}
 		}
 	}
@@ -478,13 +507,16 @@ func (s *server) deployment(c *call) (any, error) {
 }
 
 // of returns the deployment that a call names, or the active one.
-func (s *server) of(c *call, id string) (string, error) {
+func (s *server) of(c *call, id string) (string, error) { return ActiveOr(c, id, s.Deployment) }
+
+// ActiveOr returns id or, if that is empty, the active deployment. There may be none.
+func ActiveOr(ctx context.Context, id string, active func(context.Context) (string, error)) (string, error) {
 	if id != "" {
 		return id, nil
 	}
-	id, err := s.Deployment(c)
-	if err == nil && id == "" {
-		err = &world.Error{Status: 409, Code: "no_active_deployment", Message: "No deployment is active: activate one, or name one in the call"}
+	id, err := active(ctx)
+	if errors.Is(err, weft.ErrNoActiveDeployment) || err == nil && id == "" {
+		err = &world.Error{Status: 409, Code: "no_active_deployment", Message: "No active deployment. Activate a deployment before triggering runs."}
 	}
 	return id, err
 }

@@ -40,8 +40,8 @@ const (
 	maxDepth      = 1000
 )
 
-// fromJSON returns JSON as CBOR, with the keys of objects in their order.
-func fromJSON(text []byte) ([]byte, error) {
+// FromJSON returns JSON as CBOR, with the keys of objects in their order.
+func FromJSON(text []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	var b []byte

@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Waiting returns the number of batches in the queue.
@@ -33,6 +35,7 @@ func (s *Store) Setting(name string) (value string, err error) {
 const (
 	IdleTimeout = idleTimeout
 	Committers  = committers
+	Lanes       = maxLanes
 )
 
 // Reading returns the number of reads that wait to share a round trip.
@@ -43,3 +46,6 @@ func (s *Store) Reading() int {
 }
 
 const RoundTrips = roundTrips
+
+// Pool returns the settings of the store's pool.
+func (s *Store) Pool() *pgxpool.Config { return s.pool.Config() }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -175,4 +176,17 @@ func TestNewUsesHostsPool(t *testing.T) {
 	}
 	must(t, s.Close())
 	must(t, pool.Ping(t.Context()))
+}
+
+// WLD-72, WLD-73, WLD-74: the pool has so many connections that with the store's own there are at most 20. Idle ones are closed after 20 s,
+// and a connection is made within 10 s or not at all.
+func TestConnections(t *testing.T) {
+	s := open(t, pgtest.URL(t), nil)
+	c := s.Pool()
+	if most := int(c.MaxConns) + postgres.Committers + postgres.Lanes + 3; most != 20 {
+		t.Errorf("a store has %d connections at most, want 20", most)
+	}
+	if c.MaxConnIdleTime != 20*time.Second || c.HealthCheckPeriod > 20*time.Second || c.ConnConfig.ConnectTimeout != 10*time.Second {
+		t.Errorf("connections end after %v, looked at each %v, and are made within %v", c.MaxConnIdleTime, c.HealthCheckPeriod, c.ConnConfig.ConnectTimeout)
+	}
 }

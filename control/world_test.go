@@ -1,0 +1,188 @@
+package control_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/weft-go/weft/control"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/storagetest"
+	"github.com/weft-go/weft/world"
+)
+
+// withWorld gives a plane a world on its store.
+func withWorld(t testing.TB) func(*control.Config) {
+	return func(c *control.Config) {
+		w, err := world.Open(c.Engine.Store(), &world.Options{Deployment: c.Engine.ActiveDeployment, Logger: c.Logger})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Close)
+		c.World = w
+	}
+}
+
+func (x *site) publish(body string) *reply {
+	x.t.Helper()
+	return x.do("POST", "/v1/queue/publish", adminSecret, body)
+}
+
+// received takes the messages of a deployment, and returns their ids and bodies.
+func (x *site) received(deployment string) (ids, bodies []string) {
+	x.t.Helper()
+	var a struct {
+		Messages []struct {
+			MessageID string
+			QueueName string
+			Message   json.RawMessage
+		}
+	}
+	r := x.do("POST", "/v1/world/queue/receive", adminSecret, fmt.Sprintf(`{"deploymentId":%q,"max":100}`, deployment)).is(200)
+	if err := json.Unmarshal(r.body, &a); err != nil {
+		x.t.Fatal(err)
+	}
+	for _, m := range a.Messages {
+		ids, bodies = append(ids, m.MessageID), append(bodies, m.QueueName+string(m.Message))
+	}
+	return ids, bodies
+}
+
+// HTTP-21, HTTP-27, HTTP-64 to HTTP-69: a message goes to the deployment that it names, or to the active one. Only its
+// idempotencyKey makes two calls the same.
+func TestPublish(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		x := planeOn(t, s, withWorld(t))
+		const message = `"queueName":"__wkf_workflow_order","message":{"runId":"wrun_1","n":[1,null]}`
+		x.publish(`{`+message+`}`).fails(409, "no_active_deployment")
+		x.do("POST", "/v1/world/queue/publish", adminSecret, `{`+message+`}`).is(409)
+		for _, id := range []string{"blue", "green"} {
+			x.do("POST", "/v1/deployments", adminSecret, fmt.Sprintf(`{"manifest":{"deploymentId":%q}}`, id)).is(201)
+		}
+		x.do("POST", "/v1/deployments/blue/activate", adminSecret, nil).is(200)
+		id := func(r *reply) string { return fmt.Sprint(r.is(200).object()["messageId"]) }
+		first := id(x.publish(`{` + message + `,"opts":{"idempotencyKey":"k"}}`))
+		var same sync.WaitGroup
+		for range 10 {
+			same.Go(func() {
+				if again := id(x.publish(`{"opts":{"idempotencyKey":"k"},` + message + `}`)); again != first {
+					t.Errorf("with the same key: %s, and first %s", again, first)
+				}
+			})
+		}
+		same.Wait()
+		x.publish(`{"queueName":"q","message":1,"opts":{"idempotencyKey":"k"}}`).fails(409, "idempotency_conflict")
+		ids := []string{first, id(x.publish(`{` + message + `,"opts":{"idempotencyKey":"k2"}}`)), id(x.publish(`{` + message + `}`)), id(x.publish(`{` + message + `}`))}
+		green := id(x.publish(`{"queueName":"q","message":null,"opts":{"deploymentId":"green"}}`))
+		got, bodies := x.received("blue")
+		if len(got) != 4 {
+			t.Errorf("blue has %v, want %v", got, ids)
+		}
+		for i, b := range bodies {
+			if b != `__wkf_workflow_order{"runId":"wrun_1","n":[1,null]}` {
+				t.Errorf("message %d is %s", i, b)
+			}
+		}
+		if got, bodies := x.received("green"); len(got) != 1 || got[0] != green || bodies[0] != "qnull" {
+			t.Errorf("green has %v %v", got, bodies)
+		}
+		x.publish(`{"message":1}`).fails(400, "invalid_request")
+		x.publish(`{"queueName":"q"}`).fails(400, "invalid_request")
+		x.publish(`{"queueName":"q","message":1,"opts":{"idempotencyKey":""}}`).fails(400, "invalid_request")
+		x.publish(`{"queueName":"`+strings.Repeat("q", 2000)+`","message":1}`).fails(400, "invalid_request")
+		x.do("POST", "/v1/queue/publish", otherSecret, `{`+message+`}`).is(403)
+	})
+}
+
+// HTTP-65, HTTP-69: whatever becomes of a call to the store, a keyed publication that is made again until it is answered is one message.
+func TestAPublicationIsMadeAgain(t *testing.T) {
+	faults := 0
+	for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter} {
+		for call := 1; ; call++ {
+			inner := new(memory.Store)
+			calls, armed := 0, false
+			s := storagetest.NewFaulty(inner, func(storagetest.Call) storagetest.Fault {
+				if armed {
+					calls++
+				}
+				if armed && calls == call {
+					return fault
+				}
+				return storagetest.None
+			})
+			x := planeOn(t, s, withWorld(t))
+			armed = true
+			var r *reply
+			for range 5 {
+				if r = x.publish(`{"queueName":"q","message":1,"opts":{"deploymentId":"blue","idempotencyKey":"k"}}`); r.status == 200 {
+					break
+				}
+			}
+			armed = false
+			r.is(200)
+			if ids, _ := x.received("blue"); len(ids) != 1 || ids[0] != r.object()["messageId"] {
+				t.Fatalf("call %d, fault %d: %v, answered %s", call, fault, ids, r.body)
+			}
+			if calls < call {
+				break
+			}
+			faults++
+		}
+	}
+	if faults < 6 {
+		t.Errorf("%d faults were met, want 6 or more", faults)
+	}
+}
+
+// HTTP-70 to HTTP-73: a run that is created twice is one run. The world answers its calls itself, and Close ends those that
+// wait.
+func TestWorldCalls(t *testing.T) {
+	x := serve(t, new(memory.Store), withWorld(t))
+	create := func(run, input string) string {
+		return fmt.Sprintf(`{"runId":%s,"data":{"eventType":"run_created","specVersion":3,"eventData":{"workflowName":"order","deploymentId":"blue","input":%s}}}`, run, input)
+	}
+	eventOf := func(r *reply) string {
+		return fmt.Sprint(r.is(200).object()["event"].(map[string]any)["eventId"])
+	}
+	first := eventOf(x.do("POST", "/v1/world/events/create", adminSecret, create(`"wrun_1"`, "1")))
+	if again := eventOf(x.do("POST", "/v1/world/events/create", adminSecret, create(`"wrun_1"`, "1"))); again != first {
+		t.Errorf("created again: event %s, and first %s", again, first)
+	}
+	r := x.do("POST", "/v1/world/events/create", adminSecret, create(`"wrun_1"`, "2")).is(409)
+	if r.object()["code"] != "conflict" || r.header.Get("Content-Type") != "application/json" {
+		t.Errorf("another run of the same id: %s", r.body)
+	}
+	x.do("POST", "/v1/world/events/create", adminSecret, create("null", "1")).is(200)
+	x.do("POST", "/v1/world/events/create", adminSecret, create("null", "1")).is(200)
+	if n := len(x.do("POST", "/v1/world/runs/list", adminSecret, `{}`).is(200).object()["data"].([]any)); n != 3 {
+		t.Errorf("%d runs, want 3: one of them was created twice, and two have no id of their own", n)
+	}
+	x.do("POST", "/v1/world/runs/get", otherSecret, `{"id":"wrun_1"}`).is(403)
+	x.do("POST", "/v1/world/runs/get", readerSecret, `{"id":"wrun_1"}`).is(403)
+	x.do("POST", "/v1/world/runs/get", adminSecret, strings.Repeat(" ", 2<<20)).is(413)
+	x.do("POST", "/v1/world/runs/none", adminSecret, `{}`).is(404)
+
+	q, err := http.NewRequestWithContext(context.Background(), "POST", x.url+"/v1/world/streams/read", strings.NewReader(`{"runId":"wrun_1","name":"words"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Authorization", "Bearer "+adminSecret)
+	q.Header.Set("Content-Type", "application/json")
+	a, err := x.client.Do(q) // the head of the answer comes before there is a chunk
+	if err != nil || a.StatusCode != 200 {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	defer a.Body.Close()
+	if err := x.plane.Close(); err != nil {
+		t.Error(err)
+	}
+	if rest, _ := io.ReadAll(a.Body); len(rest) > 0 {
+		t.Errorf("a reader at the end got %x", rest)
+	}
+}

@@ -1,0 +1,313 @@
+import * as classes from '@workflow/errors';
+import { SPEC_VERSION_CURRENT } from '@workflow/world';
+import { spawn } from 'node:child_process';
+import { createServer } from 'node:http';
+import { createServer as createTCPServer } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { createWorld } from '../index.js';
+import { makeWorld } from '../lib/world.js';
+
+const url = process.env.WEFT_WORLD_URL;
+const queue = '__wkf_workflow_order';
+const opened = [];
+afterEach(async () => {
+  for (const one of opened.splice(0).reverse()) await one.close();
+  vi.restoreAllMocks();
+});
+
+const open = (options) => {
+  const world = createWorld(options);
+  opened.push(world);
+  return world;
+};
+
+let deployments = 0;
+const deployment = () => `dpl-${process.pid}-${++deployments}`;
+
+/** Starts an app, whose endpoint answers with what answer returns, and returns what it was sent. */
+async function app(answer = () => undefined) {
+  const got = [];
+  const server = createServer(async (req, res) => {
+    let body = '';
+    for await (const piece of req) body += piece;
+    const one = {
+      path: req.url,
+      headers: req.headers,
+      body,
+      at: Date.now(),
+      id: req.headers['x-vqs-message-id'],
+      attempt: Number(req.headers['x-vqs-message-attempt']),
+    };
+    got.push(one);
+    const [status, answered] = (await answer(one, got.length, res)) ?? [200, '{"ok":true}'];
+    if (status) res.writeHead(status, { 'content-type': 'application/json' }).end(answered);
+  });
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  opened.push({ close: () => (server.closeAllConnections(), server.close()) });
+  return { got, url: `http://127.0.0.1:${server.address().port}` };
+}
+
+const until = async (done, what) => {
+  for (const end = Date.now() + 30_000; !done(); await sleep(5)) if (Date.now() > end) expect.fail(`${what} for 30 s`);
+};
+
+/** Starts an app and a worker for it. */
+async function working(answer, options) {
+  const { got, url: appUrl } = await app(answer);
+  const deploymentId = deployment();
+  const world = open({ deploymentId, appUrl, ...options });
+  await world.start();
+  return { got, world, deploymentId };
+}
+
+/** Takes what waits in the queue of a deployment. */
+const waiting = async (deploymentId) => {
+  const answer = await fetch(`${url}/v1/world/queue/receive`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ deploymentId, max: 100, waitSeconds: 0 }),
+  });
+  return (await answer.json()).messages;
+};
+
+describe('a message', () => {
+  test('is posted as JSON, with its headers, and acknowledged', async () => {
+    const { got, world, deploymentId } = await working();
+    const date = new Date();
+    const { messageId } = await world.queue(queue, { runId: '1', requestedAt: date, runInput: { input: new Uint8Array([0, 255]) } }, { headers: { 'x-mine': 'yes' } });
+    await world.queue('__my_wkf_step_pay', { stepId: 's' });
+    await until(() => got.length === 2, 'two messages have not come');
+    const [flow, step] = got.sort((a, b) => a.path.localeCompare(b.path));
+    expect([flow.path, step.path]).toEqual(['/.well-known/workflow/v1/flow', '/.well-known/workflow/v1/step']);
+    expect(JSON.parse(flow.body)).toEqual({ runId: '1', requestedAt: date.toJSON(), runInput: { input: { __type: 'Uint8Array', data: 'AP8=' } } });
+    expect(flow.headers).toMatchObject({ 'content-type': 'application/json', 'x-vqs-queue-name': queue, 'x-vqs-message-id': messageId, 'x-vqs-message-attempt': '1', 'x-mine': 'yes' });
+    await world.close();
+    await sleep(3500); // longer than it would have been held
+    expect(await waiting(deploymentId)).toEqual([]);
+  });
+
+  test('comes again when its handler says so, never early, as the same attempt', async () => {
+    const { got, world } = await working((one, n) => (n === 1 ? [200, '{"timeoutSeconds":1.2}'] : undefined));
+    await world.queue(queue, { runId: '1' });
+    await until(() => got.length === 2, 'it has not come again');
+    expect(got[1].at - got[0].at).toBeGreaterThanOrEqual(1200);
+    expect([got[1].id, got[1].attempt]).toEqual([got[0].id, 1]);
+  });
+
+  test('that fails comes again later each time, as another attempt', async () => {
+    vi.spyOn(console, 'error').mockImplementation(() => {});
+    const { got, world } = await working((one, n) => (n < 3 ? [500, 'no'] : undefined));
+    await world.queue(queue, { runId: '1' });
+    await until(() => got.length === 3, 'it has not come again');
+    expect(got.map(({ attempt }) => attempt)).toEqual([1, 2, 3]);
+    expect(new Set(got.map(({ id }) => id)).size).toBe(1);
+    expect(got[1].at - got[0].at).toBeGreaterThanOrEqual(1000);
+    expect(got[2].at - got[1].at).toBeGreaterThanOrEqual(2000);
+    expect(console.error.mock.calls.flat().join()).toContain('HTTP 500: no');
+  });
+
+  test('that the app does not answer comes again after a second, as the same attempt', async () => {
+    vi.spyOn(console, 'error').mockImplementation(() => {});
+    const { got, world } = await working((one, n, res) => (n === 1 ? (res.destroy(), [0]) : undefined));
+    await world.queue(queue, { runId: '1' });
+    await until(() => got.length === 2, 'it has not come again');
+    expect(got[1].at - got[0].at).toBeGreaterThanOrEqual(1000);
+    expect(got.map(({ attempt }) => attempt)).toEqual([1, 1]);
+  });
+
+  test('waits for its delay', async () => {
+    const { got, world } = await working();
+    const sent = Date.now();
+    await world.queue(queue, { runId: '1' }, { delaySeconds: 1 });
+    await until(() => got.length === 1, 'it has not come');
+    expect(got[0].at - sent).toBeGreaterThanOrEqual(1000);
+  });
+
+  test('may wait for longer than the server takes', async () => {
+    const errors = vi.spyOn(console, 'error').mockImplementation(() => {});
+    const { got, world, deploymentId } = await working(() => [200, '{"timeoutSeconds":1e10}']);
+    await world.queue(queue, { runId: '1' });
+    await world.queue(queue, { runId: '2' }, { delaySeconds: 1e10 });
+    await until(() => got.length === 1, 'it has not come');
+    await world.close();
+    expect(errors).not.toHaveBeenCalled();
+    expect(await waiting(deploymentId)).toEqual([]);
+  });
+
+  // The server's messages are held for 2 s. What another process gets meanwhile is returned.
+  const computing = async (ms, options) => {
+    let other;
+    const { got, world, deploymentId } = await working(() => {
+      const consumer = spawn(process.execPath, ['test/consumer.js', url, deploymentId, String(ms / 1000 - 0.5)], { stdio: ['ignore', 'pipe', 'inherit'] });
+      other = text(consumer.stdout);
+      for (const end = Date.now() + ms; Date.now() < end; );
+    }, options);
+    await world.queue(queue, { runId: '1' });
+    await until(() => got.length === 1, 'it has not come');
+    return JSON.parse(await other);
+  };
+  test('is kept while the main thread computes', async () => expect(await computing(5000, { concurrency: 1 })).toEqual([]));
+  test('is given up when the main thread shows no sign', async () => expect(await computing(6000, { concurrency: 1, silenceMs: 500 })).toEqual([2]));
+});
+
+describe('a worker', () => {
+  test('takes 50 messages at the same time, and no more', async () => {
+    let release;
+    const gate = new Promise((resolve) => (release = resolve));
+    const [{ got, url: appUrl }, deploymentId] = [await app(() => gate), deployment()];
+    const world = open({ deploymentId, appUrl });
+    await Promise.all(Array.from({ length: 60 }, () => world.queue(queue, { runId: '1' })));
+    await world.start();
+    await until(() => got.length === 50, '50 messages have not come');
+    expect((await waiting(deploymentId)).length).toBe(10); // for other workers
+    expect(new Set(got.map(({ id }) => id)).size).toBe(50);
+    release();
+  });
+
+  test('that was started before an activation gets nothing of the new deployment', async () => {
+    const [before, after] = [deployment(), deployment()];
+    const activate = (name) => fetch(`${url}/test/activate/${name}`, { method: 'POST' });
+    await activate(before);
+    const [one, two] = [await app(), await app()];
+    const old = open({ appUrl: one.url });
+    await old.start();
+    expect(await old.getDeploymentId()).toBe(before);
+    await activate(after);
+    const outside = open();
+    await outside.queue(queue, { runId: 'new' });
+    await old.queue(queue, { runId: 'old' }); // what its code goes on with
+    await until(() => one.got.length === 1, 'the old worker has not got its message');
+    await sleep(300);
+    const young = open({ appUrl: two.url });
+    await young.start();
+    await until(() => two.got.length === 1, 'the new worker has not got its message');
+    expect([one.got, two.got].map((got) => got.map(({ body }) => JSON.parse(body).runId))).toEqual([['old'], ['new']]);
+    expect([await old.getDeploymentId(), await old.resolveLatestDeploymentId()]).toEqual([before, after]);
+    await activate('blue');
+  });
+
+  test('that is gone while it waits takes nothing', async () => {
+    const { world, deploymentId } = await working();
+    const other = open({ deploymentId });
+    for (let i = 0; i < 5; i++) {
+      const receiving = new AbortController();
+      const call = fetch(`${url}/v1/world/queue/receive`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ deploymentId, max: 1, waitSeconds: 20 }),
+        signal: receiving.signal,
+      }).catch(() => {});
+      await sleep(50);
+      receiving.abort();
+      await call;
+    }
+    await world.close();
+    await other.queue(queue, { runId: '1' });
+    expect((await waiting(deploymentId)).map(({ attempt }) => attempt)).toEqual([1]);
+  });
+});
+
+describe('a handler', () => {
+  const { createQueueHandler } = makeWorld(SPEC_VERSION_CURRENT, classes, { url });
+  const headers = { 'x-vqs-queue-name': queue, 'x-vqs-message-id': 'msg_1', 'x-vqs-message-attempt': '3' };
+  const post = (handler, more, body = '{"b":{"__type":"Uint8Array","data":"AP8="}}') =>
+    createQueueHandler('__wkf_workflow_', handler)(new Request('http://app/', { method: 'POST', body, headers: { ...headers, ...more } }));
+
+  test('gets its message', async () => {
+    const handler = vi.fn(async () => {});
+    const answer = await post(handler);
+    expect([answer.status, await answer.json()]).toEqual([200, { ok: true }]);
+    expect(handler).toHaveBeenCalledWith({ b: new Uint8Array([0, 255]) }, { attempt: 3, queueName: queue, messageId: 'msg_1' });
+  });
+  test('may want it again', async () => expect(await (await post(async () => ({ timeoutSeconds: 5 }))).json()).toEqual({ timeoutSeconds: 5 }));
+  test('may fail', async () => expect((await post(async () => Promise.reject(new Error('no')))).status).toBe(500));
+  test('gets nothing of another queue, nor what is no message', async () => {
+    const handler = vi.fn();
+    expect((await post(handler, { 'x-vqs-queue-name': '__wkf_step_pay' })).status).toBe(400);
+    expect((await post(handler, { 'x-vqs-message-attempt': '' })).status).toBe(400);
+    expect((await post(handler, {}, 'no')).status).toBe(400);
+    expect(handler).not.toHaveBeenCalled();
+  });
+});
+
+describe('a world', () => {
+  test('needs a URL, and a version of the interface that it knows', () => {
+    vi.stubEnv('WEFT_WORLD_URL', undefined);
+    expect(() => createWorld()).toThrow('WEFT_WORLD_URL');
+    expect(() => createWorld({ url: 'ftp://host' })).toThrow('WEFT_WORLD_URL');
+    vi.unstubAllEnvs();
+    for (const version of [1, 8, 2.5, undefined]) expect(() => makeWorld(version, classes, { url })).toThrow('interface version');
+  });
+
+  test('says that there was no answer', async () => {
+    const closed = createTCPServer();
+    await new Promise((resolve) => closed.listen(0, '127.0.0.1', resolve));
+    const { port } = closed.address();
+    closed.close();
+    const err = await open({ url: `http://127.0.0.1:${port}`, retryMs: 200 }).runs.get('wrun_1').catch((err) => err);
+    expect(classes.WorkflowWorldError.is(err)).toBe(true);
+    expect(err.code).toBe('TRANSPORT');
+  });
+
+  test('refuses a message that could not be posted', async () => {
+    const world = open();
+    await expect(world.queue(queue, { runId: 1n })).rejects.toThrow(TypeError);
+    await expect(world.queue(queue, { runId: '1' }, { headers: { 'no header': '1' } })).rejects.toThrow(TypeError);
+  });
+
+  test('refuses at once what cannot be encoded', async () => {
+    const eventData = { workflowName: 'w', deploymentId: 'blue', input: Symbol('none') };
+    await expect(open().events.create(null, { eventType: 'run_created', eventData })).rejects.not.toMatchObject({ code: 'TRANSPORT' });
+  });
+
+  test('does not start before it knows where the app is', async () => {
+    vi.stubEnv('PORT', undefined);
+    await expect(open().start()).rejects.toThrow('WEFT_APP_URL');
+    vi.unstubAllEnvs();
+  });
+
+  test('has more readers of streams than connections for other calls', async () => {
+    const world = open();
+    const { run } = await world.events.create(null, { eventType: 'run_created', eventData: { workflowName: 'w', deploymentId: 'blue', input: 1 } });
+    const readers = [];
+    for (let i = 0; i < 150; i++) readers.push(text(await world.streams.get(run.runId, 'words')));
+    await world.streams.write(run.runId, 'words', 'hello');
+    await world.streams.close(run.runId, 'words');
+    expect(new Set(await Promise.all(readers))).toEqual(new Set(['hello']));
+  });
+
+  test('that is closed has no end of a stream', async () => {
+    const world = createWorld();
+    const { run } = await world.events.create(null, { eventType: 'run_created', eventData: { workflowName: 'w', deploymentId: 'blue', input: 1 } });
+    await world.streams.write(run.runId, 'words', 'hello');
+    const reader = (await world.streams.get(run.runId, 'words')).getReader();
+    await reader.read();
+    const failed = expect(reader.read()).rejects.toMatchObject({ code: 'TRANSPORT' });
+    await world.close();
+    await failed;
+  });
+
+  test('lists runs of several statuses, page by page', async () => {
+    const world = makeWorld(7, classes, { url });
+    opened.push(world);
+    const workflowName = `several-${process.pid}`;
+    const all = [];
+    for (let i = 0; i < 9; i++) {
+      const { run } = await world.events.create(null, { eventType: 'run_created', eventData: { workflowName, deploymentId: 'blue', input: i } });
+      if (i % 3 > 0) await world.events.create(run.runId, { eventType: i % 3 === 1 ? 'run_started' : 'run_cancelled' });
+      if (i % 3 !== 1) all.push(run.runId);
+    }
+    const got = [];
+    for (let cursor, hasMore = true; hasMore; ) {
+      const page = await world.runs.list({ workflowName, status: ['pending', 'cancelled'], pagination: { limit: 2, sortOrder: 'asc', cursor } });
+      expect(page.data.length).toBeLessThanOrEqual(2);
+      got.push(...page.data.map(({ runId }) => runId));
+      ({ cursor, hasMore } = page);
+    }
+    expect(got).toEqual(all.sort());
+    expect((await world.runs.list({ workflowName, status: [] })).data).toEqual([]);
+    expect((await world.runs.list({ workflowName, status: ['running'] })).data.length).toBe(3);
+  });
+});
