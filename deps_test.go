@@ -23,6 +23,7 @@ var arrows = map[string][]string{
 	"internal/cron":         {"github.com/netresearch/go-cron"},
 	"internal/bulk":         {".", "storage", "checkpoint", "activity", "signal", "internal/acceptance", "internal/admin", "internal/backoff", "internal/digest", "internal/intake", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/lock", "internal/namespace", "internal/record", "internal/saturate", "internal/journal", "internal/settle"},
 	"internal/schedule":     {".", "storage", "checkpoint", "internal/admin", "internal/cron", "internal/digest", "internal/intake", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/lock", "internal/record", "internal/saturate", "internal/journal", "internal/settle"},
+	"codec/cbor":            {".", "internal/payload", "github.com/fxamacker/cbor/v2"},
 	"future":                {},
 	"fence":                 {},
 	"storage":               {},
@@ -116,7 +117,8 @@ var testModules = []string{
 	"pgregory.net/rapid",
 	"github.com/anishathalye/porcupine",
 	"go.uber.org/goleak",
-	"github.com/jackc/pgx/v5", // for transactions of the host
+	"github.com/fxamacker/cbor/v2", // to look at what is stored
+	"github.com/jackc/pgx/v5",      // for transactions of the host
 }
 
 // TestArrows reads the imports of every package. Tests of a package may import
