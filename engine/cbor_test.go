@@ -303,7 +303,7 @@ func TestFromJSONToCBORAndBack(t *testing.T) {
 	})
 }
 
-// What comes as JSON, such as over HTTP, is stored in CBOR too: its type is not known yet, so it is stored as embedded JSON,
+// WLD-65: what comes as JSON, such as over HTTP, is stored in CBOR too: its type is not known yet, so it is stored as embedded JSON,
 // and decoded as the type of its receiver. A repetition, also from a client with types, is the same start.
 func TestRawJSONInCBOR(t *testing.T) {
 	virtual(t, func(t *testing.T) {

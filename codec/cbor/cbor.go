@@ -61,7 +61,6 @@ var (
 func encMode(text cbor.TextMarshalerMode) cbor.EncMode {
 	o := cbor.CoreDetEncOptions() // the same bytes for the same value
 	o.Time, o.TimeTag = cbor.TimeRFC3339Nano, cbor.EncTagRequired
-	o.ByteArray = cbor.ByteArrayToByteSlice
 	o.OmitEmpty = cbor.OmitEmptyGoValue // as JSON does
 	o.BinaryMarshaler = cbor.BinaryMarshalerNone
 	o.TextMarshaler = text
