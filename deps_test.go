@@ -105,6 +105,7 @@ var arrows = map[string][]string{
 	"examples/ingest":       {"storage", "storage/...", "idempotency"},
 	"examples/refunds":      {"engine", "activity", "storage", "storage/...", "idempotency", "idempotency/idemhttp", "internal/pgtest", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"examples/once":         {"activity", "storage", "storage/...", "idempotency", "internal/pgtest", "internal/keys", "internal/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
+	"examples/chat":         {"engine", "activity", "stream", "storage/sqlite"},
 	"examples/http":         {"engine", "signal", "client", "control", "storage", "storage/..."},
 	"examples/subscription": {"engine", "activity", "signal", "storage", "storage/...", "internal/childproc", "internal/pgtest"},
 	"examples/restarts":     {".", "engine", "checkpoint", "signal", "client", "control/wire", "internal/freeport", "internal/pgtest"},

@@ -279,6 +279,7 @@ func TestFromJSONToCBORAndBack(t *testing.T) {
 		if kinds[""] == 0 || kinds["cbor"] == 0 || len(kinds) != 2 {
 			t.Errorf("payloads by codec: %v", kinds)
 		}
+		say(p) // it is waiting
 		eventually(t, "the run is held", func() bool {
 			i := describe(t, p, "o")
 			return i.Status == checkpoint.StatusRunning && heldFor(i, engine.ReasonUndecodable) && strings.Contains(i.Attention[0].Detail, "cbor")
@@ -286,7 +287,6 @@ func TestFromJSONToCBORAndBack(t *testing.T) {
 		p.stop(t)
 
 		p = boot(t, s, wf, codec(engine.JSON, cbor.Codec)) // and with the codec, it goes on
-		say(p)
 		got, err := soon(wf.Handle(p, h.ID()))
 		if err != nil || len(got) != 9 {
 			t.Fatalf("got %d cargo, %v", len(got), err)
