@@ -237,7 +237,7 @@ func TestRawJSON(t *testing.T) {
 
 // WLD-62: what could not be decoded is not encoded, nor what contains itself, which would end the process.
 func TestEncodeRefuses(t *testing.T) {
-	defer debug.SetMaxStack(debug.SetMaxStack(64 << 20)) // what has no end ends soon
+	defer debug.SetMaxStack(debug.SetMaxStack(32 << 20)) // what has no end ends soon
 	type node struct{ Next *node }
 	circle := &node{}
 	circle.Next = circle
