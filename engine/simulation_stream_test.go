@@ -65,8 +65,17 @@ func (s *simulation) talk(h *host) *engine.Workflow[shift, []string] {
 			case "nap":
 				err = s.sleep(run, naps, c.Ms)
 				naps++
-			case "close":
-				err = talked.Close(run)
+			case "hush": // while somebody speaks
+				a := say.Go(run, c.V)
+				err = s.sleep(run, naps, c.Ms)
+				naps++
+				if err == nil {
+					err = talked.Close(run)
+				}
+				if err == nil {
+					v = make([]int, 1)
+					v[0], err = a.Get(run)
+				}
 			case "again":
 				err = engine.ContinueAsNew(run, shift{begun.Chores[i+1:], all, naps})
 			}
@@ -90,9 +99,12 @@ func (s *simulation) saying(h *host) *activity.Activity[int, int] {
 			name, mine := s.laws.speaks(ctx, h.opening)
 			i := activity.InfoFrom(ctx)
 			w := talked.Writer(ctx)
-			n := 1 + s.hash(4, "words", name)
+			n := 2 + s.hash(6, "words", name)
+			heeds := s.hash(2, "heeds", name) == 0
 			for k := range n {
-				if err := nap(ctx, s.takes(ctx, 10*v+k)/time.Duration(n)); err != nil {
+				if d := s.takes(ctx, 10*v+k) / 2; !heeds {
+					time.Sleep(d)
+				} else if err := nap(ctx, d); err != nil {
 					return 0, err
 				}
 				switch err := w.Write(fmt.Sprint(name, " ", k)); {
@@ -137,10 +149,13 @@ func (l *laws) speaks(ctx context.Context, o *opening) (string, *speech) {
 // converse has clients start runs that write to streams, and read these.
 func (s *simulation) converse() {
 	soon := func(most int) time.Duration { return time.Duration(s.dice.IntN(most)) * time.Millisecond }
-	for i := range 1 + s.dice.IntN(2) {
+	for i := range 1 + s.dice.IntN(3) {
 		id := fmt.Sprint("talk", i)
 		v := 60_000 + 1000*i
-		cs := drawChores(s.dice, &v, 5, []string{"say", "say", "both", "nap", "close", "again"})
+		cs := drawChores(s.dice, &v, 4, []string{"say", "say", "both", "nap", "again"})
+		if s.dice.IntN(2) == 0 {
+			cs = append(cs, chore{"hush", v + 1, 1 + s.dice.IntN(20)}, chore{"say", v + 2, 0})
+		}
 		s.spoke[id] = cs
 		talk := s.talk(nil)
 		s.client(id+" start", soon(300), func(ctx context.Context, e *engine.Engine) error {
@@ -339,7 +354,7 @@ func (s *simulation) unspoken(reader *engine.Engine) (problems []string) {
 		var want []string
 		for _, c := range cs {
 			switch c.Do {
-			case "say":
+			case "say", "hush":
 				want = append(want, fmt.Sprint(c.V))
 			case "both":
 				want = append(want, fmt.Sprint(c.V), fmt.Sprint(c.V+500))
