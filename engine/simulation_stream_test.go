@@ -20,6 +20,9 @@ import (
 // streams says whether streams are played. An eighth of the seeds do that.
 func (s *simulation) streams() bool { return s.seed/32%8 == 1 }
 
+// simLook is how long those who read streams wait for news.
+const simLook = 239*time.Millisecond + 5113*time.Nanosecond
+
 var talked = &stream.Stream[string]{Name: "said"}
 
 // A speech is what one attempt writes to the stream of its run.

@@ -261,6 +261,7 @@ func (s *simulation) boot(t *testing.T, name string) *host {
 	engine.SetIDs(h.eng, h.newID)
 	engine.SetBase(h.eng, backoff.Even(context.Background()))
 	engine.SetBulks(h.eng, s.mostPage(), simPause)
+	engine.SetStreams(h.eng, simLook)
 	ctx, cancel := context.WithCancel(backoff.Even(context.Background()))
 	s.mu.Lock()
 	h.end, h.free = cancel, false
