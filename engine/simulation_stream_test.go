@@ -246,7 +246,7 @@ func (l *laws) streamed(t *touched, op storage.Op, parts []string, was map[strin
 	}
 }
 
-// spoke judges what a batch of o's does to the stream of a run: words are added by attempts of the owner under its claim,
+// spokeBefore judges what a batch of o's does to the stream of a run: words are added by attempts of the owner under its claim,
 // each once and in the order of their writer, and not after a close or the end. Only the workflow closes a stream, once, and only a reset
 // opens it again. It is called before the run's new record and checkpoints are taken in.
 func (l *laws) spokeBefore(o *opening, t *touched) {
