@@ -18,6 +18,9 @@ import (
 // gets a copy that was encoded and decoded. What the codec does not preserve of such an
 // input is missing in the copy.
 //
+// A codec may have a method CheckType(reflect.Type) error. engine.New calls it with the types of inputs and
+// results, and refuses a workflow of which a part would not be stored.
+//
 // ctx is that of the call for StartWorkflow, SendSignal and Result, also those of a Workflow
 // and a Handle. In a run it does not end: a codec that calls a key service needs a timeout of
 // its own.

@@ -23,6 +23,7 @@ var arrows = map[string][]string{
 	"internal/cron":         {"github.com/netresearch/go-cron"},
 	"internal/bulk":         {".", "storage", "checkpoint", "activity", "signal", "internal/acceptance", "internal/admin", "internal/backoff", "internal/digest", "internal/intake", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/lock", "internal/namespace", "internal/record", "internal/saturate", "internal/journal", "internal/settle"},
 	"internal/schedule":     {".", "storage", "checkpoint", "internal/admin", "internal/cron", "internal/digest", "internal/intake", "internal/worker", "internal/run", "internal/payload", "internal/waiting", "internal/keys", "internal/lock", "internal/record", "internal/saturate", "internal/journal", "internal/settle"},
+	"codec/cbor":            {".", "internal/payload", "github.com/fxamacker/cbor/v2"},
 	"future":                {},
 	"fence":                 {},
 	"storage":               {},
@@ -83,7 +84,7 @@ var arrows = map[string][]string{
 	"internal/stage":        {"storage"},
 	"internal/sweep":        {"storage", "storage/storagetest", "checkpoint", "engine", "internal/integrity", "internal/keys", "internal/journal"},
 	"internal/integrity":    {"internal/world", "checkpoint", "storage", "internal/bulk", "internal/deployment", "internal/schedule", "internal/acceptance", "internal/journal", "internal/keys", "internal/reconcile", "internal/record", "internal/chunks"},
-	"enginetest":            {"engine", "activity", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep", "internal/journal"},
+	"enginetest":            {"engine", "activity", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep", "internal/journal", "internal/chunks", "internal/keys"},
 	"internal/programs":     {"engine", "activity", "future", "signal", "checkpoint", "storage", "storage/memory", "storage/storagetest", "internal/sweep"},
 	"internal/golden":       {"internal/record"},
 	"internal/storebench":   {"storage"},
@@ -107,6 +108,7 @@ var arrows = map[string][]string{
 	"examples/refunds":      {"engine", "activity", "storage", "storage/...", "idempotency", "idempotency/idemhttp", "internal/pgtest", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"examples/once":         {"activity", "storage", "storage/...", "idempotency", "internal/pgtest", "internal/keys", "internal/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool"},
 	"examples/world":        {"storage", "storage/...", "world", "internal/pgtest"},
+	"examples/chat":         {"engine", "activity", "stream", "storage/sqlite"},
 	"examples/http":         {"engine", "signal", "client", "control", "storage", "storage/..."},
 	"examples/subscription": {"engine", "activity", "signal", "storage", "storage/...", "internal/childproc", "internal/pgtest"},
 	"examples/restarts":     {".", "engine", "checkpoint", "signal", "client", "control/wire", "internal/freeport", "internal/pgtest"},
@@ -119,7 +121,8 @@ var testModules = []string{
 	"pgregory.net/rapid",
 	"github.com/anishathalye/porcupine",
 	"go.uber.org/goleak",
-	"github.com/jackc/pgx/v5", // for transactions of the host
+	"github.com/fxamacker/cbor/v2", // to look at what is stored
+	"github.com/jackc/pgx/v5",      // for transactions of the host
 }
 
 // TestArrows reads the imports of every package. Tests of a package may import

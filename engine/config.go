@@ -253,13 +253,11 @@ func (c Config) checkWorkflows(wrong func(field, format string, args ...any)) {
 		if d.Run == nil {
 			wrong(field+".Func", "is nil")
 		}
-		if c.Codec == JSON {
-			if err := payload.Lossless(d.In); err != nil {
-				wrong(field, "%q: its input cannot be stored as it is: %v", d.Name, err)
-			}
-			if err := payload.Lossless(d.Out); err != nil {
-				wrong(field, "%q: its result cannot be stored as it is: %v", d.Name, err)
-			}
+		if err := payload.CheckType(c.Codec, d.In); err != nil {
+			wrong(field, "%q: its input cannot be stored as it is: %v", d.Name, err)
+		}
+		if err := payload.CheckType(c.Codec, d.Out); err != nil {
+			wrong(field, "%q: its result cannot be stored as it is: %v", d.Name, err)
 		}
 		if d.Pinned && c.Deployment == "" {
 			wrong(field+".Pinned", "needs a Config.Deployment")

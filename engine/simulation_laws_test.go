@@ -41,7 +41,8 @@ type laws struct {
 	trusted map[string]time.Time // until when an incarnation may act
 	over    map[string]bool      // incarnations that stopped, or were found dead
 	bulks   map[string]*lawfulBulk
-	served  *time.Time // what came before is none of the schedule; nil: it was not put
+	spoken  map[string]*spoken // streams, by run
+	served  *time.Time         // what came before is none of the schedule; nil: it was not put
 }
 
 // A lawful run is what is known of a workflow.
@@ -92,7 +93,7 @@ type stood struct {
 func newLaws(s *memory.Store, ttl time.Duration) *laws {
 	return &laws{
 		store: s, ttl: ttl, runs: map[string]*lawful{}, owners: map[string]*opening{},
-		left: map[string]time.Time{}, trusted: map[string]time.Time{}, over: map[string]bool{}, bulks: map[string]*lawfulBulk{},
+		left: map[string]time.Time{}, trusted: map[string]time.Time{}, over: map[string]bool{}, bulks: map[string]*lawfulBulk{}, spoken: map[string]*spoken{},
 	}
 }
 
@@ -148,6 +149,7 @@ type touched struct {
 	input    bool     // it has another one
 	set      []string // values that are published
 	record   []byte   // anew
+	headed   *headed  // its stream
 }
 
 // applied judges a commit of o's that has been done. It says whether a client has asked for it.
@@ -195,11 +197,14 @@ func (l *laws) applied(o *opening, asked bool, b storage.Batch, was map[string][
 			l.hook(op, parts, there, gone)
 		case "hk":
 			touch(parts[1]).closed[signal.HookPrefix+parts[2]] = gone
+		case "stream", "chunk":
+			l.streamed(touch(parts[1]), op, parts, was, gone)
 		case "sigres", "inbox", "sig":
 			l.signal(o, touch(parts[1]), op, parts, there, gone)
 		}
 	}
 	for _, t := range all {
+		l.spokeBefore(o, t)
 		if by := resetBy(t); by != nil {
 			l.rewind(t, by)
 		}
@@ -223,6 +228,7 @@ func (l *laws) applied(o *opening, asked bool, b storage.Batch, was map[string][
 		}
 		l.lives(t)
 		l.waits(t.lawful)
+		l.spokeAfter(t)
 	}
 	if slices.ContainsFunc(b.Ops, func(op storage.Op) bool { return engineOf(op.Key) == "" }) {
 		for _, problem := range integrity.Check(context.Background(), l.store, time.Time{}) {

@@ -22,6 +22,7 @@ func (s *simulation) retains() bool { return s.seed/2%2 == 1 }
 
 // brief is a workflow whose runs are removed: by retention and by operators.
 func (s *simulation) brief(h *host) *engine.Workflow[[]chore, int] {
+	say := s.saying(h)
 	return &engine.Workflow[[]chore, int]{
 		Name: "brief", Retention: engine.Retention{Completed: simKept, Failed: simKept, Cancelled: simKept},
 		Func: func(run *engine.Run, cs []chore) (n int, err error) {
@@ -31,6 +32,8 @@ func (s *simulation) brief(h *host) *engine.Workflow[[]chore, int] {
 					_, err = engine.Step(run, "step", func(ctx context.Context) (int, error) { return s.plain(ctx, h, c.V) })
 				case "value":
 					err = far.Set(run, c.V)
+				case "say":
+					_, err = say.Do(run, c.V)
 				case "hook":
 					_, err = invoices.Open(run, &signal.HookOptions{Token: fmt.Sprint(run.ID(), "/", c.V)})
 				}
@@ -46,11 +49,14 @@ func (s *simulation) brief(h *host) *engine.Workflow[[]chore, int] {
 // dispose has clients start brief runs, and remove and protect them. A start that is repeated after a removal starts
 // the run again.
 func (s *simulation) dispose() {
-	brief := s.brief(nil)
+	brief, kinds := s.brief(nil), []string{"step", "value", "hook"}
+	if s.streams() {
+		kinds = append(kinds, "say")
+	}
 	for i := range 1 + s.dice.IntN(3) {
 		id := fmt.Sprint("brief", i)
 		v := 50_000 + 1000*i
-		cs := append(drawChores(s.dice, &v, 3, []string{"step", "value", "hook"}), chore{Do: "step", V: v + 1})
+		cs := append(drawChores(s.dice, &v, 3, kinds), chore{Do: "step", V: v + 1})
 		soon := func(most int) time.Duration { return time.Duration(s.dice.IntN(most)) * time.Millisecond }
 		for again := range 1 + s.dice.IntN(2) {
 			s.client(fmt.Sprint(id, " start ", again), soon(300)+time.Duration(again)*soon(2000), func(ctx context.Context, e *engine.Engine) error {
@@ -155,6 +161,7 @@ func (l *laws) removed(o *opening, asked bool, b storage.Batch) map[string]bool 
 			next.fenced[owner] = true
 		}
 		l.runs[id], gone[id] = next, true
+		delete(l.spoken, id)
 	}
 	return gone
 }

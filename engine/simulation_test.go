@@ -48,7 +48,9 @@ const (
 // engines die, stop, stand still and are replaced, clocks jump, wake-ups are lost, and
 // calls fail before, after and long before they are done. After every commit the laws
 // hold (OW, CK, AC, SG, TM); when the faults stop, everything comes to its right end
-// (LV1). Bulks act once on what they select, and count what they did (OPS-10).
+// (LV1). Bulks act once on what they select, and count what they did (OPS-10). Streams
+// have each word once, in the order of its writer, and none of a former owner; readers get each
+// once (WLD-70).
 //
 // Interleavings 4, 5, 15, 19, 20 and 34 are among what the seeds meet.
 func TestSimulation(t *testing.T) {
@@ -136,6 +138,7 @@ var simMeets = map[string]int{
 	"updates answered": 90, "updates refused": 25, "updates cut": 2, "values stored": 35,
 	"reset": 45, "reset after the end": 25, "reset of a child": 1, "resets refused": 3, "hooks resumed": 150,
 	"removed by retention": 15, "removed by an operator": 25, "protected": 15,
+	"words stored": 65, "words read": 80, "words after a close refused": 5, "closed": 5, "opened again": 1,
 	"bulks ended": 10, "bulks stopped": 2, "pages of bulks": 10, "resumed": 5, "removed by a bulk": 1, "acts of bulks: reset": 2, "acts of bulks: terminate": 1,
 }
 
@@ -157,6 +160,7 @@ type simulation struct {
 	asked    map[string]bool    // runs that were asked to stop
 	reset    map[string]bool    // runs that are reset
 	flock    map[string][]chore // of runs that bulks act on
+	spoke    map[string][]chore // of runs that write to streams
 	mended   atomic.Bool        // nothing breaks any more
 	began    time.Time
 	trace    []string
@@ -204,7 +208,7 @@ func (s *simulation) note(how, what string) {
 func simulate(t *testing.T, seed uint64) *simulation {
 	s := &simulation{
 		seed: seed, dice: rand.New(rand.NewPCG(seed, 1)), store: new(memory.Store), met: map[string]int{},
-		sum: fnv.New64a(), asked: map[string]bool{}, reset: map[string]bool{}, resets: map[string]int{}, chores: map[string][]chore{}, flock: map[string][]chore{}, coming: map[string]int{},
+		sum: fnv.New64a(), asked: map[string]bool{}, reset: map[string]bool{}, resets: map[string]int{}, chores: map[string][]chore{}, flock: map[string][]chore{}, spoke: map[string][]chore{}, coming: map[string]int{},
 		ledger: ledger{done: map[string]bool{}, seen: map[string]uint64{}, asked: map[string]int{}},
 	}
 	s.laws = newLaws(s.store, simTTL)
@@ -234,6 +238,9 @@ func (s *simulation) boot(t *testing.T, name string) *host {
 	if s.bulks() {
 		ws = append(ws, s.many(h))
 	}
+	if s.streams() {
+		ws = append(ws, s.talk(h))
+	}
 	draw := s.dice.IntN
 	h.eng = made(t, h.opening, func(c *engine.Config) {
 		c.Workflows = ws
@@ -254,6 +261,7 @@ func (s *simulation) boot(t *testing.T, name string) *host {
 	engine.SetIDs(h.eng, h.newID)
 	engine.SetBase(h.eng, backoff.Even(context.Background()))
 	engine.SetBulks(h.eng, s.mostPage(), simPause)
+	engine.SetStreams(h.eng, simLook)
 	ctx, cancel := context.WithCancel(backoff.Even(context.Background()))
 	s.mu.Lock()
 	h.end, h.free = cancel, false
@@ -462,13 +470,14 @@ func (s *simulation) pay(id string, v int, after time.Duration) {
 				return fmt.Errorf("%v", err) // it may be open later
 			}
 			s.meet("hooks resumed")
+			ended := s.hasEnded(id)
 			s.laws.mu.Lock()
 			defer s.laws.mu.Unlock()
 			if first, repeated := answers[signalID]; repeated && canonical(a) != first {
 				s.laws.wrong("WLD-H5: a resume of %s is answered %+v and then %+v", invoice(v), first, a)
 			}
 			answers[signalID] = canonical(a)
-			if run := s.laws.runs[id]; s.reset[id] && run.ended == "" {
+			if s.reset[id] && !ended {
 				tries++
 				return errLater
 			}
@@ -565,6 +574,9 @@ func (s *simulation) play(t *testing.T) (err error) {
 	}
 	if s.bulks() {
 		s.actOnMany()
+	}
+	if s.streams() {
+		s.converse()
 	}
 	s.stormy, s.odds = true, oneOfThese(s.dice, 5, 20, 100)
 	for end := time.Now().Add(time.Duration(500+s.dice.IntN(1500)) * time.Millisecond); time.Now().Before(end); {
@@ -722,7 +734,7 @@ func (s *simulation) ended(t *testing.T) error {
 	work, _ := s.definitions(nil)
 	reader := made(t, sharing{s.store})
 	defer reader.Close()
-	problems = append(append(problems, s.unscheduled(reader)...), s.unlike(reader)...)
+	problems = append(append(append(problems, s.unscheduled(reader)...), s.unlike(reader)...), s.unspoken(reader)...)
 	for id, cs := range s.chores {
 		got, err := work.Handle(reader, id).Result(context.Background())
 		switch run := s.laws.runs[id]; {

@@ -682,6 +682,105 @@ func TestCloseOfABusyStream(t *testing.T) {
 	})
 }
 
+// While a stream is being closed, nothing is appended to it: what is written meanwhile waits for the close, and is refused. So the
+// checkpoint that closes it is not refused, however long it takes.
+func TestCloseHoldsAppendsBack(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		var closing atomic.Bool
+		var meanwhile, appended, refused atomic.Int64
+		closes := func(b storage.Batch) bool {
+			n, _ := appends(b)
+			return n == 0 && touches(b, "stream:")
+		}
+		c := &watched{Storage: fresh(t), before: func(b storage.Batch) {
+			if closes(b) {
+				closing.Store(true)
+				time.Sleep(time.Second)
+			}
+		}, on: func(b storage.Batch, err error) {
+			switch n, _ := appends(b); {
+			case n > 0 && closing.Load():
+				appended.Add(1)
+			case closes(b) && err != nil:
+				refused.Add(1)
+			}
+		}}
+		ask := streaming("ask", func(ctx context.Context, w *stream.Writer[string]) error {
+			for {
+				if err := w.Write("w"); err != nil {
+					return activity.Permanent(err)
+				}
+				if closing.Load() {
+					meanwhile.Add(1)
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+		})
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			a := ask.Go(run, "in")
+			if err := errors.Join(run.Sleep(time.Second), words.Close(run)); err != nil {
+				return "", err
+			}
+			if _, err := a.Get(run); err == nil || !strings.Contains(err.Error(), stream.ErrClosed.Error()) {
+				return "", fmt.Errorf("the writer got %v", err)
+			}
+			return "", nil
+		})
+		p := boot(t, c, wf)
+		result(t, start(t, wf, p, "o", ""))
+		if meanwhile.Load() < 10 || appended.Load() > 0 || refused.Load() > 0 {
+			t.Errorf("during a close, %d chunks were written and %d commits added some; %d closes were refused", meanwhile.Load(), appended.Load(), refused.Load())
+		}
+		p.stop(t)
+	})
+}
+
+// On a store whose batches are small, so are those of streams: no commit is larger than the store takes, and none of many
+// chunks fails.
+func TestStreamsInSmallBatches(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		max    storage.Size
+		chunk  int // bytes
+		chunks int
+	}{
+		{"few operations", storage.Size{Ops: 100, Bytes: 8 << 20}, 10, 300},
+		{"few bytes", storage.Size{Ops: 10_000, Bytes: 1 << 20}, 100 << 10, 40},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				var commits, most atomic.Int64
+				h := &hooked{Storage: fresh(t), max: c.max, beforeCommit: func(b storage.Batch) {
+					if n, _ := appends(b); n > 0 {
+						commits.Add(1)
+						most.Store(max(most.Load(), int64(n)))
+					}
+				}}
+				ask := streaming("ask", func(ctx context.Context, w *stream.Writer[string]) error {
+					for range c.chunks {
+						if err := w.Write(strings.Repeat("w", c.chunk)); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				ask.Retry.MaxAttempts = 1
+				wf := flow("wf", func(run *engine.Run) (string, error) {
+					_, err := ask.Do(run, "in")
+					return "", err
+				})
+				p := boot(t, h, wf)
+				result(t, start(t, wf, p, "o", ""))
+				if got := len(chunksOf(t, words, p, "o", 0)); got != c.chunks || most.Load() < 4 {
+					t.Errorf("%d chunks, want %d; a commit had at most %d", got, c.chunks, most.Load())
+				}
+				t.Logf("%d commits, of at most %d chunks", commits.Load(), most.Load())
+				p.stop(t)
+			})
+		})
+	}
+}
+
 // watched tells of each commit.
 type watched struct {
 	storage.Storage

@@ -52,6 +52,10 @@ func (p *played) differs(again *played) (fs []finding) {
 			p.ends[id] = end{status: one.status, result: unstable}
 		}
 	}
+	p.varying = map[writer]bool{}
+	for w, written := range p.chunks {
+		p.varying[w] = !slices.Equal(written, again.chunks[w])
+	}
 	return fs
 }
 
@@ -69,7 +73,11 @@ func (p *played) beside(calm *played) []finding {
 			fs = append(fs, p.effect(name, one[name], two[name]))
 		}
 	}
-	return append(fs, p.ended(calm, len(fs) > 0)...)
+	fs = append(fs, p.ended(calm, len(fs) > 0)...)
+	if len(fs) == 0 { // other problems would explain these
+		fs = p.streams(calm)
+	}
+	return fs
 }
 
 // effect is the finding that an effect happened too often or not often enough.

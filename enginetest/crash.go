@@ -48,7 +48,8 @@ type Scenario struct {
 //
 // The test fails if some play does not end like the one without failures: if an effect
 // happened more often (unless it is in MayRepeat) or less often, if a workflow ended
-// otherwise or not at all or is held, if Drive does not succeed or Check reports an
+// otherwise or not at all or is held, if an operation has not written to a stream what it
+// writes without failures, if Drive does not succeed or Check reports an
 // error. The report says where, once for each kind of problem. A play without failures that
 // makes more than 5,000 commits is ended, and the test fails. Results that differ
 // between two plays without failures, such as those with a time or a random number in

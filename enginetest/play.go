@@ -45,6 +45,8 @@ type played struct {
 	keyed    map[string]bool // activities with an idempotency key
 	ends     map[string]end  // by workflow id; at the end by its name, see names
 	attempts map[doing]int   // of what failed: the last attempt
+	chunks   map[writer][]string
+	varying  map[writer]bool // not the same each time, and not compared
 	may      map[string]bool
 	most     int             // the maximum number of commits
 	endless  context.Context // ends when there have been more
@@ -148,6 +150,7 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike s
 		Closing: func(ctx context.Context, s storage.Storage) {
 			p.effects, p.keyed, p.deaths = world.Effects(), world.keyed, world.deaths
 			p.countAttempts(ctx, s)
+			p.readStreams(ctx, s)
 			p.rename()
 			if sc.Check != nil {
 				p.check(t, sc.Check, world)
@@ -312,7 +315,14 @@ func (p *played) rename() {
 		e := &p.effects[i]
 		e.Name, e.WorkflowID = n.replace(e.Name), n.of(e.WorkflowID)
 	}
-	p.ends, p.attempts = ends, attempts
+	chunks := map[writer][]string{}
+	for w, written := range p.chunks {
+		for i := range written {
+			written[i] = n.replace(written[i])
+		}
+		chunks[writer{n.of(w.run), w.stream, w.operation}] = written
+	}
+	p.ends, p.attempts, p.chunks = ends, attempts, chunks
 }
 
 // outcome is the result of a workflow, or why there is none.

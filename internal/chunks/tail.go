@@ -1,6 +1,7 @@
 package chunks
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -10,11 +11,9 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// How long a tail waits before it looks by itself. The pause doubles while nothing comes.
-const (
-	leastPause = 250 * time.Millisecond
-	mostPause  = time.Second
-)
+// leastPause is how long a tail waits before it looks by itself. The pause doubles while nothing comes, up to four times
+// as much.
+const leastPause = 250 * time.Millisecond
 
 // A State is what a look at a log has found.
 type State struct {
@@ -27,6 +26,7 @@ type State struct {
 type Tails struct {
 	Hub   *follow.Hub
 	Store storage.Storage
+	Pause time.Duration // instead of leastPause; for tests
 
 	mu   lock.Mutex
 	open map[string]*tail
@@ -146,12 +146,13 @@ func (t *tail) run(ctx context.Context) {
 			watching.Go(func() { _ = w.Watch(ctx, k, t.nudge) })
 		}
 	}
-	for pause := leastPause; ; {
+	least := cmp.Or(t.tails.Pause, leastPause)
+	for pause := least; ; {
 		if t.look(ctx) {
-			pause = leastPause
+			pause = least
 		}
 		again := time.NewTimer(pause)
-		pause = min(2*pause, mostPause)
+		pause = min(2*pause, 4*least)
 		select {
 		case <-written.Some():
 		case <-t.bell:

@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+
+	"github.com/weft-go/weft"
 )
 
 // lossless caches the results of Lossless.
@@ -95,6 +97,19 @@ func encodesItself(t reflect.Type) bool {
 	return false
 }
 
+// CheckType returns an error if c leaves out a part of values of type t: JSON, and a codec that says so.
+func CheckType(c weft.Codec, t reflect.Type) error {
+	switch c := c.(type) {
+	case interface{ CheckType(reflect.Type) error }:
+		return c.CheckType(t)
+	default:
+		if c == weft.JSON {
+			return Lossless(t)
+		}
+		return nil
+	}
+}
+
 // returning has the types of which a value was decoded as it was encoded.
 var returning sync.Map // bool, by returns
 
@@ -113,10 +128,8 @@ func (c *Codecs) Returns(ctx context.Context, v any, p Payload) error {
 	if _, known := returning.Load(key); known {
 		return nil
 	}
-	if p.Codec == "" {
-		if err := Lossless(key.of); err != nil {
-			return err
-		}
+	if err := CheckType(c.Own, key.of); err != nil {
+		return err
 	}
 	again := reflect.New(key.of)
 	if err := c.Decode(ctx, p, again.Interface()); err != nil {

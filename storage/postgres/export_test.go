@@ -24,6 +24,9 @@ func (s *Store) InLanes() int {
 	return n
 }
 
+// Channel returns the name of the channel of the store's notifications.
+func (s *Store) Channel() string { return s.notes.channel }
+
 // Setting returns a setting of one of the store's own sessions.
 func (s *Store) Setting(name string) (value string, err error) {
 	c := <-s.urgent

@@ -3,10 +3,15 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/postgres"
@@ -87,6 +92,38 @@ func TestWatchEnds(t *testing.T) {
 		s.Close()
 		if err := s.Watch(t.Context(), nil, func() {}); !errors.Is(err, storage.ErrClosed) {
 			t.Errorf("after Close: got %v, want ErrClosed", err)
+		}
+	}
+}
+
+// WLD-69: a notification has the beginnings of keys, which are ids. Values are never in it: who is told reads them.
+func TestNotificationsHaveIDsOnly(t *testing.T) {
+	ctx := t.Context()
+	url := pgtest.URL(t)
+	s := open(t, url, nil)
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(ctx, `LISTEN `+s.Channel()); err != nil {
+		t.Fatal(err)
+	}
+	const id, data = "chat-7", "a word that nobody else may see"
+	for n := range 3 {
+		head, chunk := keys.Stream(id, "words"), keys.Chunk(keys.ChunksOf(id, "words"), uint64(n))
+		b := storage.Batch{Ops: []storage.Op{storage.Put(chunk, []byte(data)), storage.Put(head, fmt.Append(nil, data, n))}}
+		if err := s.Commit(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		told, err := conn.WaitForNotification(ctx)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, heads, _ := strings.Cut(told.Payload, "\n"); heads != "chunk:"+id+":\nstream:"+id+":" {
+			t.Errorf("notification %d is %q", n, told.Payload)
 		}
 	}
 }
