@@ -163,6 +163,12 @@ func (t *tail) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		for _, told := range []<-chan struct{}{written.Some(), t.bell} { // one look is enough for both
+			select {
+			case <-told:
+			default:
+			}
+		}
 	}
 }
 
