@@ -534,7 +534,10 @@ func TestStreamsOverLives(t *testing.T) {
 		defer s.Close()
 		early := &stream.Stream[string]{Name: "early"}
 		late := make(chan error, 1)
-		ask := streaming("ask", func(ctx context.Context, w *stream.Writer[string]) error { return w.Write("w") })
+		ask := streaming("ask", func(ctx context.Context, w *stream.Writer[string]) error {
+			time.Sleep(time.Second) // so that what a reset leaves can be seen before the run goes on
+			return w.Write("w")
+		})
 		lingers := streaming("lingers", func(ctx context.Context, w *stream.Writer[string]) error {
 			err := w.Write("l")
 			time.Sleep(5 * time.Second)
@@ -749,11 +752,14 @@ func TestStreamsInSmallBatches(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
-				var commits, most atomic.Int64
+				var commits, most, largest atomic.Int64
 				h := &hooked{Storage: fresh(t), max: c.max, beforeCommit: func(b storage.Batch) {
-					if n, _ := appends(b); n > 0 {
-						commits.Add(1)
+					if n, bytes := appends(b); n > 0 {
+						if commits.Add(1) == 1 {
+							time.Sleep(time.Second) // until the activity has written as much as may be unsaved
+						}
 						most.Store(max(most.Load(), int64(n)))
+						largest.Store(max(largest.Load(), int64(bytes)))
 					}
 				}}
 				ask := streaming("ask", func(ctx context.Context, w *stream.Writer[string]) error {
@@ -771,10 +777,13 @@ func TestStreamsInSmallBatches(t *testing.T) {
 				})
 				p := boot(t, h, wf)
 				result(t, start(t, wf, p, "o", ""))
-				if got := len(chunksOf(t, words, p, "o", 0)); got != c.chunks || most.Load() < 4 {
+				if got := len(chunksOf(t, words, p, "o", 0)); got != c.chunks || most.Load() < 5 {
 					t.Errorf("%d chunks, want %d; a commit had at most %d", got, c.chunks, most.Load())
 				}
-				t.Logf("%d commits, of at most %d chunks", commits.Load(), most.Load())
+				if half := int64(c.max.Bytes / 2); largest.Load() > half {
+					t.Errorf("a commit had chunks of %d bytes, want %d at most: it has more than these", largest.Load(), half)
+				}
+				t.Logf("%d commits, of at most %d chunks and %d bytes", commits.Load(), most.Load(), largest.Load())
 				p.stop(t)
 			})
 		})
