@@ -95,13 +95,11 @@ type server struct {
 }
 
 // newServer returns a server of the world in s, whose messages are held for visibility.
-func newServer(s storage.Storage, visibility time.Duration) (*server, error) {
+func newServer(s storage.Storage, o world.Options) (*server, error) {
 	v := &server{}
 	v.active.Store("blue")
-	w, err := world.Open(s, &world.Options{
-		Deployment: func(context.Context) (string, error) { return v.active.Load().(string), nil },
-		Visibility: visibility,
-	})
+	o.Deployment = func(context.Context) (string, error) { return v.active.Load().(string), nil }
+	w, err := world.Open(s, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -113,10 +111,10 @@ func newServer(s storage.Storage, visibility time.Duration) (*server, error) {
 	return v, nil
 }
 
-// serve serves the world in s until the test ends. Messages are held for visibility; 0 is the default.
-func serve(t *testing.T, s storage.Storage, visibility time.Duration) *server {
+// serve serves the world in s until the test ends.
+func serve(t *testing.T, s storage.Storage, o world.Options) *server {
 	t.Helper()
-	v, err := newServer(s, visibility)
+	v, err := newServer(s, o)
 	if err != nil {
 		t.Fatal(err)
 	}

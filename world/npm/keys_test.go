@@ -13,6 +13,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/world"
 )
 
 // A published message, as it comes to the server.
@@ -29,7 +30,7 @@ type published struct {
 func TestKeysOfSteps(t *testing.T) {
 	needNPM(t)
 	onSQLite(t, func(t *testing.T, s storage.Storage) {
-		v := serve(t, s, 0)
+		v := serve(t, s, world.Options{})
 		var mu sync.Mutex
 		var all []published
 		recorder := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

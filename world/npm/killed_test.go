@@ -24,6 +24,7 @@ import (
 	"github.com/weft-go/weft/storage/bolt"
 	"github.com/weft-go/weft/storage/postgres"
 	"github.com/weft-go/weft/storage/sqlite"
+	"github.com/weft-go/weft/world"
 )
 
 // node starts a program of Node, which is killed when the test ends. Its lines come by the channel.
@@ -96,7 +97,7 @@ func TestWorkerIsKilled(t *testing.T) {
 	needNPM(t)
 	const visibility = 3 * time.Second
 	s, err := sqlite.Open(filepath.Join(t.TempDir(), "store"), nil)
-	srv := serve(t, opened(t, s, err), visibility)
+	srv := serve(t, opened(t, s, err), world.Options{Visibility: visibility})
 	type message struct {
 		ID      string
 		Attempt int
@@ -180,7 +181,7 @@ func serveAlways(text string) error {
 	if err != nil {
 		return err
 	}
-	v, err := newServer(s, 2*time.Second)
+	v, err := newServer(s, world.Options{Visibility: 2 * time.Second})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/world"
 )
 
 // rounds is how often the runtime's suite runs on each adapter.
@@ -19,7 +20,7 @@ func rounds() int {
 func TestSuite(t *testing.T) {
 	needNPM(t)
 	onAdapters(t, func(t *testing.T, s storage.Storage) {
-		srv := serve(t, s, 0)
+		srv := serve(t, s, world.Options{})
 		for n := range rounds() {
 			began := time.Now()
 			got := vitest(t, "test/suite.test.js", "WEFT_WORLD_URL="+srv.URL)
