@@ -89,7 +89,11 @@ func listed[T any](data []T, more bool, tail string) *Listed[T] {
 
 // mustHead returns the head of a run, or a 404.
 func (w *World) mustHead(ctx context.Context, run string) (*head, error) {
-	h, err := w.headOf(ctx, run)
+	return mustHead(ctx, w.store, run)
+}
+
+func mustHead(ctx context.Context, s storage.Storage, run string) (*head, error) {
+	h, err := headOf(ctx, s, run)
 	if err == nil && (h == nil || h.Removed > 0) {
 		err = notFound("Run", run)
 	}

@@ -321,7 +321,7 @@ func (a *appender) commit(group *[]*writing) error {
 
 // read reads the head of the stream, and looks for its run.
 func (a *appender) read(ctx context.Context) error {
-	run, err := a.s.run(ctx, a.run)
+	run, err := headOf(ctx, a.s.store, a.run)
 	switch {
 	case err != nil:
 		return err
@@ -468,20 +468,8 @@ func (s *Streams) headOf(ctx context.Context, run, name string) (*chunks.Head, e
 
 // known returns a 404 for a run that is not there.
 func (s *Streams) known(ctx context.Context, run string) error {
-	h, err := s.run(ctx, run)
-	if err == nil && (h == nil || h.Removed > 0) {
-		return notFound("Run", run)
-	}
+	_, err := mustHead(ctx, s.store, run)
 	return err
-}
-
-// run returns the head of a run, or nil.
-func (s *Streams) run(ctx context.Context, run string) (*head, error) {
-	raw, err := s.store.Get(ctx, keys.World(run))
-	if err != nil {
-		return nil, absent(err)
-	}
-	return openHead(run, raw)
 }
 
 // List returns a page of the names of the streams of a run, in their order.
@@ -688,7 +676,7 @@ func (s *Streams) source(run, name string) chunks.Source {
 			if state.Over {
 				return state, nil
 			}
-			w, err := s.run(ctx, run)
+			w, err := headOf(ctx, s.store, run)
 			switch {
 			case err != nil:
 				return state, err

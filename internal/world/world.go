@@ -105,9 +105,13 @@ func (w *World) get(ctx context.Context, key []byte) ([]byte, error) {
 
 // headOf returns the head of a run, or nil.
 func (w *World) headOf(ctx context.Context, run string) (*head, error) {
-	raw, err := w.get(ctx, keys.World(run))
-	if raw == nil {
-		return nil, err
+	return headOf(ctx, w.store, run)
+}
+
+func headOf(ctx context.Context, s storage.Storage, run string) (*head, error) {
+	raw, err := s.Get(ctx, keys.World(run))
+	if err != nil {
+		return nil, absent(err)
 	}
 	return openHead(run, raw)
 }
