@@ -37,7 +37,7 @@ var weftPeer = &Peer{
 		{Name: "etcd", Mode: "3 members"},
 		{Name: "memory", Mode: "not durable", Volatile: true},
 	},
-	Workloads: slices.Concat(workloads, []*Workload{stepsUUID, killed, pair, listed, retained, scheduled, continued, updated, streamed, overHTTP}, ledgerWorkloads),
+	Workloads: slices.Concat(workloads, []*Workload{stepsUUID, killed, pair, listed, retained, scheduled, continued, updated, streamed, queued, worlds, overHTTP}, ledgerWorkloads),
 	Open:      openWeft,
 }
 

@@ -282,20 +282,20 @@ type resumeParams struct {
 	Payload json.RawMessage `json:"payload,omitempty"`
 }
 
-// maxResumePayload is the largest payload of runs.resume in bytes (HTTP-62).
+// maxResumePayload is the largest payload of runs.resume in bytes, as JSON in ASCII (HTTP-62).
 const maxResumePayload = 64 << 10
 
 func (p *resumeParams) check() (issues []issue) {
 	if p.RunID == "" {
 		issues = append(issues, issue{"/runId", "is required"})
 	}
-	if len(p.Payload) > maxResumePayload {
+	if p.Payload != nil && len(inASCII(p.Payload)) > maxResumePayload {
 		issues = append(issues, issue{"/payload", fmt.Sprintf("has more than %d bytes", maxResumePayload)})
 	}
 	return checkReason(issues, p.Reason)
 }
 
-// resumeRun retries a run that failed or is held, and has the engine look at any other.
+// resumeRun retries a run that failed or is held, and has the engine look at any other. A run of the world gets a message.
 func resumeRun(ctx context.Context, c *call, p *resumeParams) (answer, error) {
 	return c.mutate(ctx, func(ctx context.Context, tx storage.Tx) (answer, error) {
 		id, err := c.at(p.RunID)
@@ -304,6 +304,9 @@ func resumeRun(ctx context.Context, c *call, p *resumeParams) (answer, error) {
 		}
 		in := c.engine.In(tx)
 		now, err := in.Describe(ctx, id)
+		if errors.Is(err, engine.ErrNotFound) && c.who.home && c.config.World != nil {
+			return c.resumeInWorld(ctx, tx, p)
+		}
 		if err != nil {
 			return answer{}, err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -100,8 +101,22 @@ func TestPublish(t *testing.T) {
 	})
 }
 
-// HTTP-65, HTTP-69: whatever becomes of a call to the store, a keyed publication that is made again until it is answered is one message.
+// HTTP-65, HTTP-69: whatever becomes of a call to the store, a keyed publication that is made again until it is answered is one
+// message. So is a resumption.
 func TestAPublicationIsMadeAgain(t *testing.T) {
+	t.Run("publish", func(t *testing.T) {
+		madeAgain(t, func(x *site) *reply {
+			return x.publish(`{"queueName":"q","message":1,"opts":{"deploymentId":"blue","idempotencyKey":"k"}}`)
+		})
+	})
+	t.Run("resume", func(t *testing.T) {
+		madeAgain(t, func(x *site) *reply {
+			return x.do("POST", "/v1/runs/resume", adminSecret, `{"runId":"wrun_1"}`, "Idempotency-Key", "k")
+		})
+	})
+}
+
+func madeAgain(t *testing.T, publish func(x *site) *reply) {
 	faults := 0
 	for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter} {
 		for call := 1; ; call++ {
@@ -117,16 +132,17 @@ func TestAPublicationIsMadeAgain(t *testing.T) {
 				return storagetest.None
 			})
 			x := planeOn(t, s, withWorld(t))
+			x.inWorld("run_created", `{"workflowName":"order","deploymentId":"blue","input":1}`)
 			armed = true
 			var r *reply
 			for range 5 {
-				if r = x.publish(`{"queueName":"q","message":1,"opts":{"deploymentId":"blue","idempotencyKey":"k"}}`); r.status == 200 {
+				if r = publish(x); r.status == 200 {
 					break
 				}
 			}
 			armed = false
 			r.is(200)
-			if ids, _ := x.received("blue"); len(ids) != 1 || ids[0] != r.object()["messageId"] {
+			if ids, _ := x.received("blue"); len(ids) != 1 || r.object()["messageId"] != nil && ids[0] != r.object()["messageId"] {
 				t.Fatalf("call %d, fault %d: %v, answered %s", call, fault, ids, r.body)
 			}
 			if calls < call {
@@ -138,6 +154,76 @@ func TestAPublicationIsMadeAgain(t *testing.T) {
 	if faults < 6 {
 		t.Errorf("%d faults were met, want 6 or more", faults)
 	}
+}
+
+// resumed takes the messages of deployment blue, and returns their queues, bodies and headers.
+func (x *site) resumed() (messages []string) {
+	x.t.Helper()
+	var a struct {
+		Messages []struct {
+			QueueName string
+			Message   json.RawMessage
+			Headers   map[string]string
+		}
+	}
+	r := x.do("POST", "/v1/world/queue/receive", adminSecret, `{"deploymentId":"blue","max":100}`).is(200)
+	if err := json.Unmarshal(r.body, &a); err != nil {
+		x.t.Fatal(err)
+	}
+	for _, m := range a.Messages {
+		messages = append(messages, fmt.Sprint(m.QueueName, string(m.Message), m.Headers))
+	}
+	return messages
+}
+
+func (x *site) inWorld(event, data string) {
+	x.t.Helper()
+	x.do("POST", "/v1/world/events/create", adminSecret, fmt.Sprintf(`{"runId":"wrun_1","data":{"eventType":%q,"specVersion":3,"eventData":%s}}`, event, data)).is(200)
+}
+
+// HTTP-61 to HTTP-63: a run of the world that is resumed gets a message with the reason and the payload.
+func TestResumeOfARunOfTheWorld(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		x := planeOn(t, s, withWorld(t))
+		resume := func(secret, rest string, header ...string) *reply {
+			return x.do("POST", "/v1/runs/resume", secret, `{"runId":"wrun_1"`+rest+`}`, header...)
+		}
+		resume(adminSecret, "").fails(404, "not_found")
+		x.inWorld("run_created", `{"workflowName":"order","deploymentId":"blue","input":1}`)
+		resume(readerSecret, "").is(403)
+		resume(otherSecret, "").fails(404, "not_found")
+		for _, c := range []struct{ asked, headers string }{
+			{``, `map[]`},
+			{`,"reason":"ops-7","payload":null`, `map[x-workflow-resume-payload:null x-workflow-resume-reason:ops-7]`},
+			{`,"reason":"é 100%\n"`, `map[x-workflow-resume-reason:%C3%A9%20100%25%0A]`},
+			{`,"payload": {"a": ["é 1%", "😀", "\u00e9\n"]}`, `map[x-workflow-resume-payload:{"a":["\u00e9 1%","\ud83d\ude00","\u00e9\n"]}]`},
+		} {
+			resume(adminSecret, c.asked).is(200)
+			if got, want := x.resumed(), []string{`__wkf_workflow_order{"runId":"wrun_1"}` + c.headers}; !slices.Equal(got, want) {
+				t.Errorf("resumed with %q: %q, want %q", c.asked, got, want)
+			}
+		}
+		for range 2 {
+			resume(adminSecret, `,"reason":"r"`, "Idempotency-Key", "k").is(200)
+		}
+		if got := x.resumed(); len(got) != 1 {
+			t.Errorf("resumed twice with one key: %q, want one message", got)
+		}
+		long := func(n int) string { return `,"reason":"` + strings.Repeat("é", 512) + `","payload":"` + strings.Repeat("é", n) + `"` }
+		resume(adminSecret, long(64<<10/6)).is(200)
+		resume(adminSecret, long(64<<10/6+1)).fails(400, "invalid_request")
+		if got := x.resumed(); len(got) != 1 {
+			t.Errorf("%d messages with the longest payload, want 1", len(got))
+		}
+		x.inWorld("run_started", `{}`)
+		x.inWorld("run_failed", `{"error":"no"}`)
+		resume(adminSecret, "").fails(409, "run_terminal")
+		if got := x.resumed(); len(got) != 0 {
+			t.Errorf("a run that has ended got %q", got)
+		}
+	})
+	x := serve(t, new(memory.Store)) // and without a world
+	x.do("POST", "/v1/runs/resume", adminSecret, `{"runId":"wrun_1"}`).fails(404, "not_found")
 }
 
 // HTTP-70 to HTTP-73: a run that is created twice is one run. The world answers its calls itself, and Close ends those that

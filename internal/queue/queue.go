@@ -25,7 +25,7 @@ const (
 // The most that a message may have, in bytes.
 const (
 	maxName    = 1000
-	maxHeaders = 16 << 10
+	maxHeaders = 128 << 10 // a payload of 64 KiB that resumes a run, and more
 )
 
 // Errors to test with errors.Is.
