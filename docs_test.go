@@ -39,15 +39,15 @@ func TestPrograms(t *testing.T) {
 	if len(front) != 1 {
 		t.Fatalf("README.md has %d programs, want 1", len(front))
 	}
-	vet(t, "engine/doc.go", docProgram(t, "engine/doc.go"))
 	if got := docProgram(t, "doc.go"); got != front[0] {
 		t.Errorf("the program in doc.go is not that in README.md:\n%s", got)
 	}
-	built := filepath.Join(t.TempDir(), "program")
-	if out, err := exec.Command("go", "build", "-o", built, vet(t, "README.md", front[0])).CombinedOutput(); err != nil {
+	dir := t.TempDir()
+	source, built := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
+	write(t, "README.md", source, front[0])
+	if out, err := exec.Command("go", "build", "-o", built, source).CombinedOutput(); err != nil {
 		t.Fatalf("build the program in README.md: %v\n%s", err, out)
 	}
-	dir := t.TempDir()
 	for range 2 {
 		run := exec.Command(built)
 		run.Dir = dir
@@ -56,33 +56,49 @@ func TestPrograms(t *testing.T) {
 			t.Errorf("the program in README.md printed %q, want %q; %v", got, want, err)
 		}
 	}
+
+	all := map[string][]string{"engine/doc.go": {docProgram(t, "engine/doc.go")}}
 	for _, file := range markdown(t) {
-		if file != "README.md" {
-			for _, p := range programs(t, file) {
-				vet(t, file, p)
-			}
-		}
+		all[file] = programs(t, file)
 	}
+	vet(t, all)
 }
 
-// vet checks an example, in a file outside the module's tree, and returns its
-// path.
-func vet(t *testing.T, from, program string) string {
+// vet checks examples by the files that they are from: each is a package of its own, in a module that uses this one or
+// otelweft.
+func vet(t *testing.T, all map[string][]string) {
 	t.Helper()
-	name := "main.go"
-	if !strings.HasPrefix(program, "package main\n") {
-		name = "main_test.go"
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), name)
-	write(t, from, file, program)
-	cmd := exec.Command("go", "vet", file)
-	if strings.Contains(program, module+"/otelweft") {
-		cmd.Dir = "otelweft" // a module of its own
+	ours, traced := t.TempDir(), t.TempDir()
+	moduleLike(t, ours, here)
+	moduleLike(t, traced, filepath.Join(here, "otelweft"))
+	n := 0
+	for from, programs := range all {
+		for i, program := range programs {
+			n++
+			dir, name := ours, "main.go"
+			if !strings.HasPrefix(program, "package main\n") {
+				name = "main_test.go"
+			}
+			if strings.Contains(program, module+"/otelweft") {
+				dir = traced
+			}
+			at := fmt.Sprintf("example-%d-of-%s", i+1, strings.NewReplacer("/", "-", ".", "-").Replace(from))
+			write(t, from, filepath.Join(dir, at, name), program)
+		}
 	}
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("an example in %s: go vet: %v\n%s\n%s", from, err, out, program)
+	for _, dir := range []string{ours, traced} {
+		if out, err := command(dir, "go", "vet", "./...").CombinedOutput(); err != nil {
+			t.Errorf("examples: go vet: %v\n%s", err, out)
+		}
 	}
-	return file
+	t.Logf("%d examples", n)
+	if n < 30 {
+		t.Errorf("found %d examples, want 30 or more", n)
+	}
 }
 
 // write writes a file of an example, and checks the format of one in Go.
@@ -324,24 +340,31 @@ func shop(t *testing.T) (dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mod, err := os.ReadFile("go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum, err := os.ReadFile("go.sum")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const weft = "github.com/weft-go/weft"
-	text := strings.Replace(string(mod), "module "+weft, "module shop", 1) +
-		"\nrequire " + weft + " v0.0.0\n\nreplace " + weft + " => " + here + "\n"
 	dir = t.TempDir()
+	moduleLike(t, dir, here)
+	return dir
+}
+
+// moduleLike makes a folder a module that is called shop, and uses the module in a folder of this tree and
+// all that this one uses.
+func moduleLike(t *testing.T, dir, used string) {
+	t.Helper()
+	mod, err := os.ReadFile(filepath.Join(used, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := os.ReadFile(filepath.Join(used, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.TrimPrefix(strings.SplitN(string(mod), "\n", 2)[0], "module ")
+	text := strings.Replace(string(mod), "module "+name, "module shop", 1) + "\nrequire " + name + " v0.0.0\n\nreplace " + name + " => " + used + "\n"
+	text = strings.Replace(text, "=> ../\n", "=> "+filepath.Dir(used)+"\n", 1)
 	for name, data := range map[string]string{"go.mod": text, "go.sum": string(sum)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return dir
 }
 
 // varying is what is not compared: durations, and lines of this module's code.

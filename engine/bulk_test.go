@@ -993,7 +993,7 @@ func TestInvalidBulks(t *testing.T) {
 // OPS-10: whatever call to the store fails, or at whichever the process is killed, each workflow of a bulk is
 // reset once, and signalled once, and all are counted.
 func TestBulkWhateverFails(t *testing.T) {
-	t.Logf("%d plays", sweep.Every(t, sweepStores["memory"], torture.Rounds(1, 3, 41), bulking))
+	t.Logf("%d plays", sweep.Every(t, sweepStores["memory"], torture.Rounds(1, 5, 97), bulking))
 }
 
 // bulking: workflows that have failed are reset by a bulk, and sent what they wait for by another. A third cannot

@@ -139,7 +139,7 @@ func (c *correspondence) post(r *rand.Rand, client int, to signal.Sender) (answe
 // that receives, are those of an office without faults.
 func TestHistoriesOfSends(t *testing.T) {
 	torture.Slow(t)
-	histories := torture.Rounds(5000, 300, 60)
+	histories := torture.Rounds(5000, 200, 40)
 	seed := uint64(time.Now().UnixNano())
 	if n, err := strconv.ParseUint(os.Getenv("WEFT_SEED"), 10, 64); err == nil {
 		seed = n

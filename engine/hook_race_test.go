@@ -482,10 +482,10 @@ func TestHookRaces(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				// At least so many rounds, and more until all has been met. On slow stores there may be too
 				// few rounds for that.
-				rounds := torture.Rounds(1000, 100, 10)
+				rounds := torture.Rounds(1000, 100, 5)
 				most := rounds
 				if fast {
-					rounds, most = torture.Rounds(1000, 1000, 200), 20_000
+					rounds, most = torture.Rounds(1000, 500, 100), 20_000
 				}
 				quick := func(c *engine.Config) {
 					c.PollInterval, c.LeaseTTL, c.ParkAfter = 20*time.Millisecond, time.Minute, time.Millisecond

@@ -134,12 +134,12 @@ func TestParentOfManyIsParkedWhileAChildEnds(t *testing.T) {
 func TestEveryCallOfAParentOfManyMayFail(t *testing.T) {
 	for name, s := range allStores(t) {
 		t.Run(name, func(t *testing.T) {
-			stride := torture.Rounds(1, 23, 193)
+			stride := torture.Rounds(1, 23, 397)
 			switch name {
 			case "memory":
-				stride = torture.Rounds(1, 1, 23)
+				stride = torture.Rounds(1, 3, 47)
 			case "postgres":
-				stride = torture.Rounds(1, 131, 263)
+				stride = torture.Rounds(1, 131, 601)
 			}
 			small := sweep.Store{Open: func(t testing.TB) storage.Storage { return narrow(s.Open(t)) }}
 			if s.Reopen != nil {

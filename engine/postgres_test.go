@@ -27,7 +27,7 @@ type repeated struct {
 }
 
 // What an engine does on a store in memory it does on PostgreSQL. Tests that take
-// their time there are for WEFT_TORTURE; of the others it is every second one, and every twelfth
+// their time there are for WEFT_TORTURE; of the others it is every fourth one, and one of 24
 // with the race detector: where they begin is drawn. Not among them are those that tell what only a store with one opener does,
 // which knows at once that an engine is dead, and those that sleep for days, and so poll
 // a real server a hundred thousand times.
@@ -36,7 +36,7 @@ func TestOnPostgres(t *testing.T) {
 	if os.Getenv("WEFT_TORTURE") != "" {
 		tests = slices.Concat(tests, slowOnPostgres)
 	}
-	tests = every(torture.Rounds(1, 2, 12), tests)
+	tests = every(torture.Rounds(1, 4, 24), tests)
 	defer func(was func(testing.TB) storage.Storage) { fresh, repeating = was, false }(fresh)
 	repeating = true
 	url, stores := pgtest.URL(t), 0

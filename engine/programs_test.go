@@ -50,9 +50,9 @@ func TestRandomProgramsOnPostgres(t *testing.T) {
 }
 
 func playPrograms(t *testing.T, adapter string, store sweep.Store) {
-	n := torture.Rounds(2000, 200, 10)
+	n := torture.Rounds(2000, 100, 10)
 	if adapter == "memory" {
-		n = torture.Rounds(20_000, 600, 60)
+		n = torture.Rounds(20_000, 300, 60)
 	}
 	if testing.Short() {
 		n = min(n, 60)

@@ -1444,7 +1444,7 @@ func TestResetOfARunInAQueue(t *testing.T) {
 // OPS-2, OPS-3: whatever call to the store fails, or at whichever the process is killed, a workflow is reset
 // once, and ends.
 func TestResetWhateverFails(t *testing.T) {
-	t.Logf("%d plays", sweep.Every(t, sweepStores["memory"], torture.Rounds(1, 3, 41), resetting))
+	t.Logf("%d plays", sweep.Every(t, sweepStores["memory"], torture.Rounds(1, 5, 97), resetting))
 }
 
 // acts returns how often operators have acted on a workflow.

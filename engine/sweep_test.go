@@ -72,9 +72,9 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 func TestEveryStoreCallMayFail(t *testing.T) {
 	torture.Slow(t)
 	for adapter, store := range sweepStores {
-		stride := torture.Rounds(1, 5, 149)
+		stride := torture.Rounds(1, 5, 401)
 		if adapter == "memory" {
-			stride = torture.Rounds(1, 3, 41)
+			stride = torture.Rounds(1, 5, 97)
 		}
 		for name, scenario := range scenarios {
 			t.Run(adapter+"/"+name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestEveryTransactionMayFail(t *testing.T) {
 // succeeded when their leases have run out.
 func TestEveryPostgresCallMayFail(t *testing.T) {
 	store := onPostgres(t)
-	stride := torture.Rounds(2, 11, 397)
+	stride := torture.Rounds(2, 11, 997)
 	for name, scenario := range scenarios {
 		if name == "unbidden" {
 			continue // its engines have the same handle

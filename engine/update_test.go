@@ -1015,7 +1015,7 @@ func TestUpdateWithStart(t *testing.T) {
 // UPD-8: whatever call to the store fails, and whenever the process dies, what was accepted is answered
 // once, and what was not is accepted when the client calls again.
 func TestUpdatesWhateverCallFails(t *testing.T) {
-	t.Logf("%d plays", sweep.Every(t, sweepStores["memory"], torture.Rounds(1, 1, 41), updating))
+	t.Logf("%d plays", sweep.Every(t, sweepStores["memory"], torture.Rounds(1, 5, 97), updating))
 }
 
 // The record of a workflow says that it has an update, from the first commit with one on.

@@ -231,7 +231,7 @@ func TestPowerLoss(t *testing.T) {
 		seed = n
 	}
 	t.Logf("WEFT_SEED=%d", seed)
-	images, each := torture.Rounds(20_000, 1000, 500), 500
+	images, each := torture.Rounds(20_000, 500, 500), 500
 	at := image{disk: newMemory()}
 	tables := 0
 	for round := range images / each {
@@ -342,7 +342,7 @@ func playPowerLoss(t *testing.T, r *rand.Rand, start image, n int, tables *int) 
 // Nothing that was acknowledged is lost, and what is read was acknowledged or tried. After an I/O
 // error the store refuses everything; after a full disk it continues.
 func TestEveryCallToTheDiskMayFail(t *testing.T) {
-	stride := torture.Rounds(1, 5, 41)
+	stride := torture.Rounds(1, 17, 41)
 	for name, how := range map[string]struct {
 		err  error
 		once bool
