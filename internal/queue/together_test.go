@@ -122,6 +122,23 @@ func TestEachSettlementHasItsAnswer(t *testing.T) {
 	})
 }
 
+// Messages that are received together may be far from each other.
+func TestMessagesFarApartAreReceivedTogether(t *testing.T) {
+	q := open(t, new(memory.Store))
+	for range 60 {
+		publish(t, q, "", "x")
+	}
+	got := receive(t, q, 60)
+	for i := 0; i < len(got); i += 10 {
+		if err := settle(q, got[i], queue.Retry); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := receive(t, q, 60); len(got) != 6 {
+		t.Errorf("%d messages were received, want 6", len(got))
+	}
+}
+
 // If another process settles one of several deliveries just before, the others are settled nevertheless.
 func TestARefusalIsOfOneSettlement(t *testing.T) {
 	inner := new(memory.Store)
