@@ -51,8 +51,8 @@ func (q *Queue) Settle(ctx context.Context, queue string, all ...Settlement) []e
 	return errs
 }
 
-// together settles deliveries in one commit, and reports which. It leaves out what is not simple. If doubtful is true, it may
-// have settled others, too.
+// together settles deliveries in one commit, and reports which. It leaves out those whose message is gone, or held by another
+// delivery, and what is too much for one commit. If doubtful is true, it may have settled others, too.
 func (q *Queue) together(ctx context.Context, queue string, all []Settlement) (settled []bool, doubtful bool) {
 	settled = make([]bool, len(all))
 	if len(all) < 2 {
@@ -68,10 +68,13 @@ func (q *Queue) together(ctx context.Context, queue string, all []Settlement) (s
 	}
 	var union storage.Batch
 	var in []int
-	size, again := 0, false
+	size, most, again := 0, mostTaken, false
+	if ops := q.Storage.Capabilities().MaxBatch.Ops; ops > 0 {
+		most = min(most, ops/4) // a condition and three operations each
+	}
 	known := map[string]bool{}
 	for i, s := range all {
-		if size += len(raws[i]); raws[i] == nil || size > takeBytes || known[s.ID] || s.check(queue) != nil {
+		if size += len(raws[i]); raws[i] == nil || size > takeBytes || len(in) >= most || known[s.ID] || s.check(queue) != nil {
 			continue
 		}
 		known[s.ID] = true

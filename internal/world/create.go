@@ -151,6 +151,9 @@ func (w *World) create(ctx context.Context, r *Request, fields data) (*Answered,
 			return a, w.failed(r, err)
 		}
 		if err := d.batch.Check(w.store.Capabilities().MaxBatch); err != nil {
+			if s.presumed {
+				continue
+			}
 			return nil, &Error{Status: 413, Code: CodeInvalid, Message: fmt.Sprintf("%s of run %s is too large for the store", r.Type, r.RunID)}
 		}
 		e := d.events[0] // it has random bits

@@ -194,6 +194,15 @@ func TestNothingIsRefusedByAKeptHead(t *testing.T) {
 	}
 }
 
+// An event that is too large for the store is refused for another reason if there is one, which only a look at the run shows.
+func TestWhatIsTooLargeIsNotRefusedByAKeptHead(t *testing.T) {
+	inner := &small{Storage: new(memory.Store), max: storage.Size{Bytes: 4096}}
+	one, two := open(t, inner), open(t, inner)
+	one.begin("wrun_1")
+	two.must("wrun_1", world.RunCancelled, "", nil)
+	one.refused(409, "terminal", "wrun_1", world.StepCreated, "step_1", fields{"stepName": "pay", "input": make([]byte, 8192)})
+}
+
 // Two processes that take turns read the head of the run: it has changed since they wrote it, and a commit would be refused.
 func TestHeadsOfOthersAreRead(t *testing.T) {
 	inner := new(memory.Store)
