@@ -282,7 +282,13 @@ func (l *line) take(n int) (taken []Delivery, next time.Duration, err error) {
 			return nil, next, err
 		}
 		if len(taken) > 0 {
-			err = settle.Commit(q.life, q.Storage, b, nil, func(ctx context.Context) (bool, error) { return l.holds(ctx, taken) })
+			doubtful := false // the batch may have been applied
+			err = settle.Commit(q.life, q.Storage, b, func(error) { doubtful = true }, func(ctx context.Context) (bool, error) {
+				if !doubtful {
+					return false, nil
+				}
+				return l.holds(ctx, taken)
+			})
 		}
 		if err == nil && len(taken) > 0 {
 			for _, m := range found[:len(taken)] {
@@ -350,41 +356,34 @@ func (l *line) due(now time.Time, limit int) (due [][]byte, next time.Duration, 
 // read returns the messages of entries, all at once. It leaves out those that have changed since the entries were
 // read, and what is damaged.
 func (l *line) read(entries [][]byte) (found []*message, err error) {
-	all := make([]*message, len(entries))
-	errs := make([]error, len(entries))
-	one := func(i int) {
-		_, _, id, err := keys.QueueTime(entries[i])
-		if err != nil {
-			l.q.Damaged(string(entries[i]), err)
-			return
+	ids := make([]string, len(entries))
+	for i, e := range entries {
+		if _, _, ids[i], err = keys.QueueTime(e); err != nil {
+			l.q.Damaged(string(e), err)
 		}
-		raw, err := l.q.Storage.Get(l.q.life, keys.QueueMessage(l.name, id))
-		if err != nil {
-			errs[i] = absent(err)
-			return
+	}
+	raws, err := l.q.stored(l.q.life, l.name, ids)
+	if err != nil {
+		return nil, err
+	}
+	for i, raw := range raws {
+		var m *message
+		if raw != nil {
+			m, err = openMessage(l.name, ids[i], raw)
 		}
-		m, err := openMessage(l.name, id, raw)
 		switch {
+		case m == nil:
 		case record.Damaged(err):
-			l.q.Damaged(string(keys.QueueMessage(l.name, id)), err)
+			l.q.Damaged(string(m.key()), err)
 		case err != nil:
-			errs[i] = err
+			return nil, err
 		case string(m.entry()) == string(entries[i]):
-			all[i] = m
+			found = append(found, m)
+			continue
 		}
+		delete(l.sightings, string(entries[i]))
 	}
-	var reads sync.WaitGroup
-	for i := range entries[1:] {
-		reads.Go(func() { one(i + 1) })
-	}
-	one(0)
-	reads.Wait()
-	for i, m := range all {
-		if m == nil {
-			delete(l.sightings, string(entries[i]))
-		}
-	}
-	return slices.DeleteFunc(all, func(m *message) bool { return m == nil }), errors.Join(errs...)
+	return found, nil
 }
 
 // taking returns the batch by which receipt takes messages, and their deliveries. It takes the first ones, as

@@ -40,19 +40,83 @@ const (
 // not acceptable. After any other error its outcome is unknown.
 func (q *Queue) Settle(ctx context.Context, queue string, all ...Settlement) []error {
 	errs := make([]error, len(all))
+	settled, doubtful := q.together(ctx, queue, all)
 	var calls sync.WaitGroup
 	for i, s := range all {
-		calls.Go(func() { errs[i] = q.settle(ctx, queue, s) })
+		if !settled[i] {
+			calls.Go(func() { errs[i] = q.settle(ctx, queue, s, doubtful) })
+		}
 	}
 	calls.Wait()
 	return errs
 }
 
-func (q *Queue) settle(ctx context.Context, queue string, s Settlement) error {
+// together settles deliveries in one commit, and reports which. It leaves out those whose message is gone, or held by another
+// delivery, and what is too much for one commit. If doubtful is true, it may have settled others, too.
+func (q *Queue) together(ctx context.Context, queue string, all []Settlement) (settled []bool, doubtful bool) {
+	settled = make([]bool, len(all))
+	if len(all) < 2 {
+		return settled, false
+	}
+	ids := make([]string, len(all))
+	for i, s := range all {
+		ids[i] = s.ID
+	}
+	raws, err := q.stored(ctx, queue, ids)
+	if err != nil {
+		return settled, false
+	}
+	var union storage.Batch
+	var in []int
+	size, most, again := 0, mostTaken, false
+	if ops := q.Storage.Capabilities().MaxBatch.Ops; ops > 0 {
+		most = min(most, ops/4) // a condition and three operations each
+	}
+	known := map[string]bool{}
+	for i, s := range all {
+		if size += len(raws[i]); raws[i] == nil || size > takeBytes || len(in) >= most || known[s.ID] || s.check(queue) != nil {
+			continue
+		}
+		known[s.ID] = true
+		m, err := openMessage(queue, s.ID, raws[i])
+		if err != nil || m.Receipt != s.Receipt {
+			continue
+		}
+		b, _, err := settling(m, s, q.now(), q.Visibility)
+		if err != nil {
+			continue
+		}
+		union.If, union.Ops = append(union.If, b.If...), append(union.Ops, b.Ops...)
+		in = append(in, i)
+		again = again || s.As == Retry
+	}
+	if len(in) == 0 {
+		return settled, false
+	}
+	if err := q.Storage.Commit(ctx, union); err != nil {
+		return settled, !errors.Is(err, storage.ErrConflict) && !errors.Is(err, storage.ErrInvalidBatch)
+	}
+	for _, i := range in {
+		settled[i] = true
+	}
+	if again {
+		q.nudge(queue)
+	}
+	return settled, false
+}
+
+func (s *Settlement) check(queue string) error {
 	if s.ID == "" || s.Receipt == "" || s.After < 0 || s.As != Acknowledge && s.As != Extend && s.As != Retry {
 		return fmt.Errorf("%w: settle message %q of %q as %q after %v", ErrInvalid, s.ID, queue, s.As, s.After)
 	}
-	doubtful := false // an earlier batch of this call may have been applied
+	return nil
+}
+
+// settle settles one delivery. doubtful says that an earlier batch of the call may have been applied.
+func (q *Queue) settle(ctx context.Context, queue string, s Settlement, doubtful bool) error {
+	if err := s.check(queue); err != nil {
+		return err
+	}
 	for {
 		raw, err := q.Storage.Get(ctx, keys.QueueMessage(queue, s.ID))
 		if errors.Is(err, storage.ErrNotFound) {

@@ -96,6 +96,12 @@ func (t EventType) correlated() bool {
 	return false
 }
 
+// creates reports whether a request is to create a step, a hook or a wait. decide has it, and the token of a hook, absent
+// as conditions.
+func (r *Request) creates(fields data) bool {
+	return r.Type == StepCreated || r.Type == StepStarted && fields.has("input") || r.Type == HookCreated || r.Type == WaitCreated
+}
+
 // Create appends an event to the log of a run, and changes what it is about, in one commit. An *Error refuses it, and
 // then nothing was written. After any other error it may have been written or not: call again with the same
 // RequestID and Retry.
@@ -115,9 +121,15 @@ func (w *World) Create(ctx context.Context, r Request) (*Answered, error) {
 }
 
 // create creates the event of a request that is acceptable.
+//
+// At first it presumes some of what it would have to read. A decision to write has all of that among the conditions of its
+// commit. Any other decision counts only if it was made on what was read since the request came.
 func (w *World) create(ctx context.Context, r *Request, fields data) (*Answered, error) {
-	for {
-		s, err := w.state(ctx, r, fields)
+	for presume := w.presumes && !r.Retry; ; presume = false {
+		s, err := w.state(ctx, r, fields, presume)
+		if s.presumed && err != nil {
+			continue
+		}
 		if err != nil {
 			return nil, w.failed(r, err)
 		}
@@ -128,6 +140,9 @@ func (w *World) create(ctx context.Context, r *Request, fields data) (*Answered,
 			}
 		}
 		d, err := s.decide()
+		if s.presumed && (err != nil || d.answered) {
+			continue
+		}
 		if err != nil {
 			return nil, w.failed(r, err)
 		}
@@ -136,13 +151,14 @@ func (w *World) create(ctx context.Context, r *Request, fields data) (*Answered,
 			return a, w.failed(r, err)
 		}
 		if err := d.batch.Check(w.store.Capabilities().MaxBatch); err != nil {
+			if s.presumed {
+				continue
+			}
 			return nil, &Error{Status: 413, Code: CodeInvalid, Message: fmt.Sprintf("%s of run %s is too large for the store", r.Type, r.RunID)}
 		}
-		err = settle.Commit(ctx, w.store, d.batch, nil, func(ctx context.Context) (bool, error) {
-			e := d.events[0] // it has random bits
-			raw, err := w.get(ctx, keys.WorldEvent(r.RunID, e.n))
-			return string(raw) == string(e.raw), err
-		})
+		e := d.events[0] // it has random bits
+		err = w.commit(ctx, d.batch, storage.Put(keys.WorldEvent(r.RunID, e.n), e.raw))
+		w.heads.keep(r.RunID, s.head, &d.head, err)
 		switch {
 		case errors.Is(err, storage.ErrConflict):
 			continue // the run has changed, or a token has
@@ -154,6 +170,18 @@ func (w *World) create(ctx context.Context, r *Request, fields data) (*Answered,
 	}
 }
 
+// commit commits a batch until the outcome is certain. What event puts is in no other batch.
+func (w *World) commit(ctx context.Context, b storage.Batch, event storage.Op) error {
+	doubtful := false // it may have been applied
+	return settle.Commit(ctx, w.store, b, func(error) { doubtful = true }, func(ctx context.Context) (bool, error) {
+		if !doubtful {
+			return false, nil
+		}
+		raw, err := w.get(ctx, event.Key)
+		return string(raw) == string(event.Value), err
+	})
+}
+
 // failed says what an error that is not an Error is about.
 func (w *World) failed(r *Request, err error) error {
 	if _, ok := errors.AsType[*Error](err); ok || err == nil {
@@ -163,12 +191,19 @@ func (w *World) failed(r *Request, err error) error {
 }
 
 // state reads what a request is decided on. What belongs to the run is read after its head: if it changes in
-// between, so does the head, and the commit is refused.
-func (w *World) state(ctx context.Context, r *Request, fields data) (*state, error) {
+// between, so does the head, and the commit is refused. If presume is true, the head is that which this process wrote
+// last, and what the request creates is absent, without a look.
+func (w *World) state(ctx context.Context, r *Request, fields data, presume bool) (*state, error) {
 	s := &state{Request: r, data: fields, low: random(), limits: w.limits}
 	var err error
-	if s.head, err = w.headOf(ctx, r.RunID); err != nil {
-		return nil, err
+	if presume {
+		s.head = w.heads.last(r.RunID)
+		s.presumed = s.head != nil || r.Type == RunCreated
+	}
+	if !s.presumed {
+		if s.head, err = w.headOf(ctx, r.RunID); err != nil {
+			return s, err
+		}
 	}
 	s.now = max(w.now().UnixMilli(), 1)
 	if s.head == nil || s.head.Removed > 0 {
@@ -182,6 +217,10 @@ func (w *World) state(ctx context.Context, r *Request, fields data) (*state, err
 		if raw, err = w.get(ctx, keys.WorldEntity(r.RunID, kind, id)); raw != nil {
 			err = open(raw)
 		}
+	}
+	if presume && r.creates(fields) {
+		s.presumed = true
+		return s, nil
 	}
 	switch r.Type {
 	case RunCreated:

@@ -23,6 +23,8 @@ type state struct {
 
 	head *head // nil: there is no such run
 
+	presumed bool // not all of this was read since the request came: only a commit counts
+
 	// What has the request's correlation as its id. nil: there is none, or the request needs none.
 	step *step
 	hook *hook
@@ -179,7 +181,10 @@ func (d *decision) finish() {
 		}
 	}
 	at := keys.World(s.RunID)
-	d.put(at, &d.head, d.head.unknown)
+	var err error
+	d.head.raw, err = record.Seal(at, version, &d.head, d.head.unknown)
+	d.errs = append(d.errs, err)
+	d.batch.Ops = append(d.batch.Ops, storage.Put(at, d.head.raw))
 	if s.head == nil {
 		d.batch.If = append(d.batch.If, storage.Absent(at))
 		d.put(keys.WorldListed("all", "", s.RunID), &mark{}, nil)
@@ -196,6 +201,13 @@ func (d *decision) finish() {
 
 func (d *decision) put(key []byte, v any, unknown record.Unknown) {
 	d.errs = append(d.errs, put(&d.batch, key, v, unknown))
+}
+
+// create adds that an entity of the run is stored that was absent.
+func (d *decision) create(kind, id string, v any) {
+	at := keys.WorldEntity(d.state.RunID, kind, id)
+	d.batch.If = append(d.batch.If, storage.Absent(at))
+	d.put(at, v, nil)
 }
 
 func (d *decision) delete(key []byte) { d.batch.Ops = append(d.batch.Ops, storage.Delete(key)) }
@@ -374,6 +386,10 @@ func (d *decision) stepCreates(t EventType) error {
 }
 
 func (d *decision) putStep() {
+	if d.state.step == nil {
+		d.create(kindStep, d.step.id, d.step)
+		return
+	}
 	d.put(keys.WorldEntity(d.state.RunID, kindStep, d.step.id), d.step, d.step.unknown)
 }
 
@@ -491,7 +507,7 @@ func (d *decision) hookCreated() error {
 	d.batch.If = append(d.batch.If, storage.Absent(at))
 	d.put(at, mine, nil)
 	d.put(keys.WorldHookRun(s.Correlation), mine, nil)
-	d.put(keys.WorldEntity(s.RunID, kindHook, s.Correlation), d.hook, nil)
+	d.create(kindHook, s.Correlation, d.hook)
 	d.put(keys.WorldEntity(s.RunID, kindLive, s.Correlation), &mark{}, nil)
 	return nil
 }
@@ -553,6 +569,7 @@ func (d *decision) waits() error {
 		}
 		e := d.append(WaitCreated, s.Correlation, s.Data, false)
 		d.wait = &wait{id: s.Correlation, Status: Waiting, Created: e.Created, Updated: e.Created, Resume: millis(resume)}
+		d.create(kindWait, s.Correlation, d.wait)
 	} else {
 		switch {
 		case s.wait == nil && d.legacy():
@@ -570,8 +587,8 @@ func (d *decision) waits() error {
 		after := *s.wait
 		after.Status, after.Ended, after.Updated = Completed, e.Created, e.Created
 		d.wait = &after
+		d.put(keys.WorldEntity(s.RunID, kindWait, s.Correlation), d.wait, d.wait.unknown)
 	}
-	d.put(keys.WorldEntity(s.RunID, kindWait, s.Correlation), d.wait, d.wait.unknown)
 	return nil
 }
 

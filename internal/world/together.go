@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
-	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/stage"
 	"github.com/weft-go/weft/storage"
 )
@@ -115,6 +115,7 @@ func (ls *lines) take(l *line) []*creation {
 // together makes calls about one run. Each is decided on what those before it did, and all are committed at once. What is
 // answered, and what is refused, is told after that.
 func (w *World) together(group []*creation) {
+	presume := true
 	for try := 0; len(group) > 0; try++ {
 		if len(group) == 1 {
 			c := group[0]
@@ -122,7 +123,8 @@ func (w *World) together(group []*creation) {
 			close(c.done)
 			return
 		}
-		made, err := w.stageAndCommit(group)
+		made, err := w.stageAndCommit(group, presume)
+		presume = err == nil
 		switch {
 		case err != nil && errors.Is(err, errAnew): // another process has changed the run
 			backoff.Wait(context.Background(), time.Duration(min(try, 20))*time.Millisecond)
@@ -145,12 +147,19 @@ func (w *World) together(group []*creation) {
 var errAnew = errors.New("world: decide anew")
 
 // stageAndCommit makes the first calls of group, as many as fit into one batch, and at least one. It sets their answers, which hold
-// if the error is nil.
-func (w *World) stageAndCommit(group []*creation) (made int, err error) {
+// if the error is nil. If presume is true, it presumes what create does. The conditions of what is committed are then those of
+// the refusals, too, and if nothing is committed, all are decided anew.
+func (w *World) stageAndCommit(group []*creation, presume bool) (made int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(group[0].ctx), togetherPatience)
 	defer cancel()
+	run := group[0].r.RunID
 	tx := stage.New(w.store)
-	in := w.In(&serial{Tx: tx})
+	in := w.In(&serial{Tx: tx, presume: presume})
+	if in.presumes = presume; presume {
+		if h := w.heads.last(run); h != nil {
+			tx.Presume(keys.World(run), h.raw)
+		}
+	}
 	for _, c := range group {
 		if c.answer, c.err = nil, c.ctx.Err(); c.err == nil { // else nobody waits for it
 			c.answer, c.err = in.create(ctx, c.r, c.fields)
@@ -160,7 +169,7 @@ func (w *World) stageAndCommit(group []*creation) (made int, err error) {
 			c.answer, c.err = w.create(c.ctx, c.r, c.fields) // it does not fit into any batch, and is told so
 			return 1, nil
 		case large:
-			return made, w.commitStaged(ctx, tx)
+			return made, w.commitStaged(ctx, run, tx, presume)
 		case errors.Is(c.err, stage.ErrStale):
 			return 0, errAnew
 		case errors.Is(c.err, storage.ErrAborted): // the store could not be read, and nothing is committed
@@ -168,23 +177,27 @@ func (w *World) stageAndCommit(group []*creation) (made int, err error) {
 		}
 		made++
 	}
-	return made, w.commitStaged(ctx, tx)
+	return made, w.commitStaged(ctx, run, tx, presume)
 }
 
 // commitStaged commits what was staged. Its first event tells whether an unknown outcome was a commit.
-func (w *World) commitStaged(ctx context.Context, tx *stage.Tx) error {
+func (w *World) commitStaged(ctx context.Context, run string, tx *stage.Tx, presumed bool) error {
 	b, err := tx.Batch()
-	if err != nil || len(b.Ops) == 0 {
+	if err != nil {
 		return err
+	}
+	if len(b.Ops) == 0 {
+		if presumed {
+			return errAnew
+		}
+		return nil
 	}
 	i := slices.IndexFunc(b.Ops, func(o storage.Op) bool {
 		parts, err := storage.SplitKey(o.Key)
 		return err == nil && len(parts) == 4 && parts[0] == "world" && parts[2] == "ev"
 	})
-	err = settle.Commit(ctx, w.store, b, nil, func(ctx context.Context) (bool, error) {
-		raw, err := w.get(ctx, b.Ops[i].Key)
-		return string(raw) == string(b.Ops[i].Value), err
-	})
+	err = w.commit(ctx, b, b.Ops[i])
+	w.heads.keepStaged(run, b, err)
 	if errors.Is(err, storage.ErrConflict) {
 		return errAnew
 	}
@@ -194,7 +207,15 @@ func (w *World) commitStaged(ctx context.Context, tx *stage.Tx) error {
 // A serial is a stage.Tx that several goroutines may read.
 type serial struct {
 	*stage.Tx
-	mu sync.Mutex
+	presume bool // conditions hold, unless what is staged says otherwise
+	mu      sync.Mutex
+}
+
+func (s *serial) Commit(ctx context.Context, b storage.Batch) error {
+	if s.presume {
+		return s.Tx.Add(ctx, b)
+	}
+	return s.Tx.Commit(ctx, b)
 }
 
 func (s *serial) Get(ctx context.Context, key []byte) ([]byte, error) {

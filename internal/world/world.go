@@ -50,6 +50,9 @@ type World struct {
 	limits limits
 
 	lines *lines // nil: in a transaction
+	heads *heads // likewise
+
+	presumes bool // a request may be decided on what was not read, if the commit requires it
 
 	retention time.Duration
 	damaged   func(key string, err error)
@@ -67,7 +70,7 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 	if o.MaxEvents < 0 || o.MaxHooks < 0 || o.Retention < 0 {
 		return nil, fmt.Errorf("world: open: MaxEvents is %d, MaxHooks %d, Retention %v: none may be negative", o.MaxEvents, o.MaxHooks, o.Retention)
 	}
-	w := &World{store: s, ids: new(ids.Source), now: o.Now, limits: limits{events: o.MaxEvents, hooks: o.MaxHooks}, retention: o.Retention, damaged: o.Damaged, lines: &lines{byRun: map[string]*line{}}}
+	w := &World{store: s, ids: new(ids.Source), now: o.Now, limits: limits{events: o.MaxEvents, hooks: o.MaxHooks}, retention: o.Retention, damaged: o.Damaged, lines: &lines{byRun: map[string]*line{}}, heads: new(heads), presumes: true}
 	if w.damaged == nil {
 		w.damaged = func(string, error) {}
 	}
@@ -90,7 +93,7 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 // if the host commits.
 func (w *World) In(tx storage.Tx) *World {
 	in := *w
-	in.store, in.lines = tx, nil
+	in.store, in.lines, in.heads, in.presumes = tx, nil, nil, false
 	return &in
 }
 
