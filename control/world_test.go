@@ -209,7 +209,9 @@ func TestResumeOfARunOfTheWorld(t *testing.T) {
 		if got := x.resumed(); len(got) != 1 {
 			t.Errorf("resumed twice with one key: %q, want one message", got)
 		}
-		long := func(n int) string { return `,"reason":"` + strings.Repeat("é", 512) + `","payload":"` + strings.Repeat("é", n) + `"` }
+		long := func(n int) string {
+			return `,"reason":"` + strings.Repeat("é", 512) + `","payload":"` + strings.Repeat("é", n) + `"`
+		}
 		resume(adminSecret, long(64<<10/6)).is(200)
 		resume(adminSecret, long(64<<10/6+1)).fails(400, "invalid_request")
 		if got := x.resumed(); len(got) != 1 {
