@@ -50,7 +50,8 @@ const (
 // hold (OW, CK, AC, SG, TM); when the faults stop, everything comes to its right end
 // (LV1). Bulks act once on what they select, and count what they did (OPS-10). Streams
 // have each word once, in the order of its writer, and none of a former owner; readers get each
-// once (WLD-70).
+// once (WLD-70). Engines whose builds of a workflow differ leave alone what newer ones have chosen (VER-6), and
+// no engine begins a delayed run before its time (STA-1).
 //
 // Interleavings 4, 5, 15, 19, 20 and 34 are among what the seeds meet.
 func TestSimulation(t *testing.T) {
