@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft/activity"
@@ -192,7 +193,11 @@ func (c Config) check() error {
 		"SignalIDRetention": c.SignalIDRetention, "TombstoneRetention": c.TombstoneRetention,
 		"Retention.Completed": c.Retention.Completed, "Retention.Failed": c.Retention.Failed, "Retention.Cancelled": c.Retention.Cancelled,
 	} {
-		if d < 0 {
+		switch {
+		case d >= 0:
+		case strings.HasPrefix(name, "Retention."):
+			wrong(name, "is negative: %v; 0 is for ever", d)
+		default:
 			wrong(name, "is negative: %v", d)
 		}
 	}

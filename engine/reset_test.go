@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weft-go/weft/activity"
@@ -1243,6 +1244,59 @@ func TestResetBesideAReset(t *testing.T) {
 			t.Errorf("operations %v", ids)
 		}
 		whole(t, s)
+	})
+}
+
+// OPS-3: a reset takes back what the run records while the reset is being decided: a signal that it receives then is
+// there again, and a hook that it opens then is closed.
+func TestResetBesideItsOwner(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			all := ""
+			for range 2 {
+				v, err := yes.Receive(run)
+				if err != nil {
+					return "", err
+				}
+				all += v
+				if _, err := invoices.Open(run, &signal.HookOptions{Token: v}); err != nil {
+					return "", err
+				}
+			}
+			_, err := word.Receive(run)
+			return all, err
+		})
+		for nth := 1; ; nth++ { // call to the store, behind which the run goes on
+			s := sharing{new(memory.Store)}
+			p := boot(t, s, wf, leases)
+			start(t, wf, p, "o", "")
+			send(t, yes, p, "o", "a", "a")
+			synctest.Wait()
+			calls, met := 0, false
+			e := made(t, storagetest.NewFaulty(s, func(storagetest.Call) storagetest.Fault {
+				if calls++; calls == nth {
+					send(t, yes, p, "o", "b", "b")
+					synctest.Wait()
+					met = true
+				}
+				return storagetest.None
+			}))
+			reset(t, e, "o", "1")
+			e.Close()
+			if !met {
+				if nth < 10 {
+					t.Errorf("a reset makes %d calls", nth-1)
+				}
+				p.stop(t)
+				return
+			}
+			send(t, word, p, "o", "", "end")
+			if got, err := outcome(wf.Handle(p, "o")); got != "ab" || err != nil {
+				t.Errorf("the run went on before call %d: it returned %q, %v", nth, got, err)
+			}
+			whole(t, s)
+			p.stop(t)
+		}
 	})
 }
 

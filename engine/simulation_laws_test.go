@@ -27,8 +27,9 @@ import (
 // The laws are what must hold after every commit, whoever made it and whatever its
 // sender was told. They know what is in the store, and what has happened outside.
 type laws struct {
-	store *memory.Store
-	ttl   time.Duration
+	store  *memory.Store
+	ttl    time.Duration
+	builds bool // hosts have different ones
 
 	vouched func(key string) bool // that an effect has happened
 	met     func(what string)
@@ -75,6 +76,7 @@ type lawful struct {
 	resets []time.Time       // when it was reset
 
 	revived bool // it has gone on after an end
+	older   bool // a build without the change has executed it
 }
 
 // A timer fires d after a moment.
@@ -226,6 +228,7 @@ func (l *laws) applied(o *opening, asked bool, b storage.Batch, was map[string][
 		case len(t.appended) > 0:
 			l.byOwner(o, t.lawful)
 		}
+		l.drives(o, t)
 		l.lives(t)
 		l.waits(t.lawful)
 		l.spokeAfter(t)
@@ -593,6 +596,7 @@ func (l *laws) rewritten(o *opening, t *touched, was []byte) {
 		l.wrong("CK4: the record of %s was written on one that is not there", id)
 	}
 	l.actedOn(o, before, after, appended)
+	l.begun(o, before, after)
 	switch {
 	case len(after.Retries) > len(before.Retries):
 		if !owned || before.Status != checkpoint.StatusFailed || after.Status != checkpoint.StatusRunning || after.Owner != "" || after.Generation != before.Generation || after.Claim != before.Claim {
@@ -621,9 +625,20 @@ func (l *laws) rewritten(o *opening, t *touched, was []byte) {
 	case after.Owner != before.Owner && after.Owner != "":
 		l.wrong("OW6: %s goes to %s without a claim", id, after.Owner)
 	}
-	if owned && l.owners[before.Owner] != o && !terminates(appended) {
+	if owned && l.owners[before.Owner] != o && !terminates(appended) && !before.Delayed() { // a delayed run is cancelled at once
 		l.wrong("CK4: %s commits to %s, which is %q's", o.name, id, before.Owner)
 	}
+}
+
+// begun judges that a delayed run does not begin before its time, by the clock of who begins it (STA-1).
+func (l *laws) begun(o *opening, before, after *journal.Workflow) {
+	if !before.Delayed() || after.StartedAt == 0 || after.Status.Terminal() {
+		return
+	}
+	if early := journal.Time(before.StartAt).Sub(time.Now().Add(o.furthestAhead())); early > time.Microsecond {
+		l.wrong("STA-1: %s begins %s, %v before its time", o.name, after.ID, early)
+	}
+	l.met("delayed starts")
 }
 
 // terminates reports whether an operator ends the run, who is not its owner.
@@ -715,7 +730,8 @@ func claims(b storage.Batch, wf *journal.Workflow) bool {
 }
 
 // sleeps notes when a timer is due: the k-th of a run, at the same time in each replay. If the run was
-// reset, an execution that does not know this yet may set it too.
+// reset, an execution that does not know this yet may set it too. If builds differ, a newer one may have more to do
+// before it.
 func (l *laws) sleeps(id string, k int, now time.Time, d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -723,7 +739,7 @@ func (l *laws) sleeps(id string, k int, now time.Time, d time.Duration) {
 	switch run := l.of(id); {
 	case k == len(run.dues):
 		run.dues = append(run.dues, set)
-	case k < len(run.dues) && len(run.resets) > 0:
+	case k < len(run.dues) && (len(run.resets) > 0 || l.builds):
 		if set.at.Before(run.dues[k].at) {
 			run.dues[k] = set
 		}

@@ -24,6 +24,7 @@ type opening struct {
 	*simulation
 	name  string
 	n     int
+	build int          // newest version of the change in its workflow
 	skew  atomic.Int64 // of its wall clock
 	ids   int          // that were made
 	ahead atomic.Int64 // the highest skew

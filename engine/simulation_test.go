@@ -50,7 +50,8 @@ const (
 // hold (OW, CK, AC, SG, TM); when the faults stop, everything comes to its right end
 // (LV1). Bulks act once on what they select, and count what they did (OPS-10). Streams
 // have each word once, in the order of its writer, and none of a former owner; readers get each
-// once (WLD-70).
+// once (WLD-70). Engines whose builds of a workflow differ leave alone what newer ones have chosen (VER-6), and
+// no engine begins a delayed run before its time (STA-1).
 //
 // Interleavings 4, 5, 15, 19, 20 and 34 are among what the seeds meet.
 func TestSimulation(t *testing.T) {
@@ -137,6 +138,7 @@ var simMeets = map[string]int{
 	"verifiers asked": 50, "effects repeated": 10, "stale tokens refused": 1, "completed": 80, "cancelled": 8, "terminated": 4, "labelled": 20, "on a deployment": 30, "continued": 20,
 	"updates answered": 90, "updates refused": 25, "updates cut": 2, "values stored": 35,
 	"reset": 45, "reset after the end": 25, "reset of a child": 1, "resets refused": 3, "hooks resumed": 150,
+	"delayed starts": 10, "changed by a newer build": 1,
 	"removed by retention": 15, "removed by an operator": 25, "protected": 15,
 	"words stored": 65, "words read": 80, "words after a close refused": 5, "closed": 5, "opened again": 1,
 	"bulks ended": 10, "bulks stopped": 2, "pages of bulks": 10, "resumed": 5, "removed by a bulk": 1, "acts of bulks: reset": 2, "acts of bulks: terminate": 1,
@@ -151,20 +153,21 @@ type simulation struct {
 	ledger ledger // guarded by laws.mu
 
 	// The scheduler's.
-	dice     *rand.Rand
-	stormy   bool
-	odds     int           // one call in so many goes wrong in a storm
-	late     []*turn       // commits that were answered, and may still land
-	furthest time.Duration // that a clock was ahead
-	chores   map[string][]chore
-	asked    map[string]bool    // runs that were asked to stop
-	reset    map[string]bool    // runs that are reset
-	flock    map[string][]chore // of runs that bulks act on
-	spoke    map[string][]chore // of runs that write to streams
-	mended   atomic.Bool        // nothing breaks any more
-	began    time.Time
-	trace    []string
-	sum      hash.Hash64 // of the trace
+	dice      *rand.Rand
+	stormy    bool
+	odds      int           // one call in so many goes wrong in a storm
+	late      []*turn       // commits that were answered, and may still land
+	furthest  time.Duration // that a clock was ahead
+	chores    map[string][]chore
+	asked     map[string]bool    // runs that were asked to stop
+	reset     map[string]bool    // runs that are reset
+	flock     map[string][]chore // of runs that bulks act on
+	spoke     map[string][]chore // of runs that write to streams
+	mended    atomic.Bool        // nothing breaks any more
+	rolledOut bool               // each process that begins has the last build
+	began     time.Time
+	trace     []string
+	sum       hash.Hash64 // of the trace
 
 	ctx     context.Context // of the clients
 	clients sync.WaitGroup
@@ -212,6 +215,7 @@ func simulate(t *testing.T, seed uint64) *simulation {
 		ledger: ledger{done: map[string]bool{}, seen: map[string]uint64{}, asked: map[string]int{}},
 	}
 	s.laws = newLaws(s.store, simTTL)
+	s.laws.builds = s.builds()
 	s.laws.vouched = func(key string) bool { return s.ledger.done[key] }
 	s.laws.met = s.meet
 	virtual(t, func(t *testing.T) {
@@ -227,7 +231,7 @@ const simDeployment = "sim"
 
 // boot begins a process.
 func (s *simulation) boot(t *testing.T, name string) *host {
-	h := &host{opening: &opening{simulation: s, name: name, n: len(s.hosts), free: true}, over: make(chan struct{})}
+	h := &host{opening: &opening{simulation: s, name: name, n: len(s.hosts), build: s.draws(len(s.hosts)), free: true}, over: make(chan struct{})}
 	_, ws := s.definitions(h)
 	if s.retains() {
 		ws = append(ws, s.brief(h))
@@ -345,6 +349,9 @@ func (s *simulation) employ() {
 			placed := s.hash(2, id, "deployment") == 0
 			if placed { // its children stay there, as integrity.Check says
 				o.Deployment = simDeployment
+			}
+			if s.hash(4, id, "delay") == 0 {
+				o.StartAt = s.began.Add(after + time.Duration(1+s.hash(1_500_000, id, "until"))*time.Microsecond)
 			}
 			_, err := work.With(o).Start(ctx, e, id, shift{Chores: cs})
 			if err == nil && placed {
@@ -672,7 +679,8 @@ func (s *simulation) clear(t *testing.T) {
 		h.paused = time.Time{}
 		h.setSkew(s.furthest)
 	}
-	if len(s.living()) == 0 {
+	s.rolledOut = true
+	if !slices.ContainsFunc(s.living(), func(h *host) bool { return h.build == lastBuild }) {
 		s.boot(t, "last").setSkew(s.furthest)
 	}
 	s.note("calm", "")

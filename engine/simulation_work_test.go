@@ -254,7 +254,8 @@ func (s *simulation) definitions(h *host) (work *engine.Workflow[shift, []string
 		}
 		return fenced.Do(run, c.V)
 	}}
-	work = &engine.Workflow[shift, []string]{Name: "work", Versions: map[string]int{"spelling": 1}, Func: func(run *engine.Run, begun shift) (all []string, err error) {
+	newest := s.newest(h)
+	work = &engine.Workflow[shift, []string]{Name: "work", Func: func(run *engine.Run, begun shift) (all []string, err error) {
 		all, naps := begun.All, begun.Naps
 		if err := ask.Handle(run, refuse, func(run *engine.Run, v int) (int, error) {
 			own := activity.Options{Timeout: timeout + time.Duration(1+v%10)*1013*time.Microsecond} // no two attempts of a run end at the same time
@@ -269,8 +270,12 @@ func (s *simulation) definitions(h *host) (work *engine.Workflow[shift, []string
 					return nil, err
 				}
 			}
+			if c.V%5 == 0 || s.builds() {
+				if err := s.spell(run, h, newest, c.V); err != nil {
+					return nil, err
+				}
+			}
 			if c.V%5 == 0 {
-				run.Version("spelling")
 				if err := far.Set(run, len(all)); err != nil {
 					return nil, err
 				}
@@ -322,6 +327,9 @@ func (s *simulation) definitions(h *host) (work *engine.Workflow[shift, []string
 		}
 		return all, nil
 	}}
+	if newest > 0 {
+		work.Versions = map[string]int{"spelling": newest}
+	}
 	return work, []engine.Definition{work, kid}
 }
 

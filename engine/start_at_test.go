@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -18,16 +19,27 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 )
 
-// STA-1: nothing of a delayed workflow is executed before its time, also not by a signal or a hint. Then
+// STA-1: nothing of a delayed workflow is executed before its time, also not by a signal, an update or a hint. Then
 // it begins, and has received what was sent.
 func TestDelayedStart(t *testing.T) {
 	onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 		s := store.Open(t)
 		defer s.Close()
 		word := &signal.Signal[string]{Name: "word"}
+		move := &engine.Update[string, string]{Name: "move"}
 		w := &engine.Workflow[string, string]{Name: "w", Func: func(run *engine.Run, _ string) (string, error) {
+			began, moved := run.Now(), ""
+			if err := move.Handle(run, func(string) error { return nil }, func(_ *engine.Run, to string) (string, error) {
+				moved = to
+				return to, nil
+			}); err != nil {
+				return "", err
+			}
 			got, err := word.Receive(run)
-			return got + " " + run.Now().UTC().Format(time.RFC3339), err
+			for err == nil && moved == "" {
+				err = run.Sleep(time.Second)
+			}
+			return got + " " + moved + " " + began.UTC().Format(time.RFC3339), err
 		}}
 		p := boot(t, s, w, rareLeases)
 		begins := time.Now().Add(time.Hour).Truncate(time.Second)
@@ -43,6 +55,11 @@ func TestDelayedStart(t *testing.T) {
 			if _, err := word.Send(ctx, p, "later", "hello", nil); err != nil {
 				t.Fatal(err)
 			}
+			short, cancel := context.WithTimeout(ctx, time.Minute)
+			if _, err := move.Call(short, p, "later", "home", &engine.UpdateOptions{ID: "click"}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("an update before its start: %v", err)
+			}
+			cancel()
 			put(t, s, keys.TodoNow(0, time.Now(), "later", "hint"), nil) // as a release before writes it
 			time.Sleep(10 * time.Minute)
 			equal(t, "after a signal", describe(t, p, "later").Status, checkpoint.StatusPending)
@@ -51,11 +68,11 @@ func TestDelayedStart(t *testing.T) {
 		p.stop(t)
 		p = boot(t, s, w, rareLeases)
 		h = w.Handle(p, h.ID())
-		equal(t, "result", result(t, h), "hello "+begins.UTC().Format(time.RFC3339))
+		equal(t, "result", result(t, h), "hello home "+begins.UTC().Format(time.RFC3339))
 		if late := describe(t, p, "later").StartedAt.Sub(begins); late < 0 || late > 10*time.Second {
 			t.Errorf("it began %v late", late)
 		}
-		if wf := loaded(t, s, "later"); len(wf.Needs) > 0 || wf.StartAt != 0 {
+		if wf := loaded(t, s, "later"); slices.Contains(wf.Needs, "delay") || wf.StartAt != 0 {
 			t.Errorf("after its begin it needs %q", wf.Needs)
 		}
 	})
@@ -146,4 +163,38 @@ func TestDelayedStarts(t *testing.T) {
 			t.Errorf("in 300 years: got %v, want ErrInvalid", err)
 		}
 	})
+}
+
+// delaying has workflows begin at a time, one of them in a queue. Signals come before.
+func delaying(*sweep.World) sweep.Scenario {
+	begins := midnight.Add(6 * time.Hour)
+	wf := &engine.Workflow[string, string]{Name: "delaying", Func: func(run *engine.Run, _ string) (string, error) {
+		if now := run.Now(); now.Before(begins) {
+			return "", fmt.Errorf("it began at %v", now)
+		}
+		return approved.Receive(run)
+	}}
+	return sweep.Scenario{
+		Workflows: []engine.Definition{wf},
+		Queues:    []engine.Queue{{Name: "q", Concurrency: 1}},
+		IDs:       []string{"delayed", "delayed in line"},
+		Drive: func(ctx context.Context, eng *engine.Engine) (all string, err error) {
+			for id, queue := range map[string]string{"delayed": "", "delayed in line": "q"} {
+				if _, err := wf.With(engine.StartOptions{StartAt: begins, Queue: queue}).Start(ctx, eng, id, ""); err != nil {
+					return "", err
+				}
+				if _, err := approved.Send(ctx, eng, id, "yes", &signal.Options{ID: "click"}); err != nil && !errors.Is(err, engine.ErrTerminal) {
+					return "", err
+				}
+			}
+			for _, id := range []string{"delayed", "delayed in line"} {
+				got, err := wf.Handle(eng, id).Result(ctx)
+				if err != nil {
+					return "", err
+				}
+				all += got + "; "
+			}
+			return all, nil
+		},
+	}
 }

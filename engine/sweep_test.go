@@ -63,6 +63,7 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 	"updates":  updating,
 	"old":      removing,
 	"schedule": scheduling,
+	"delay":    delaying,
 	"reset":    resetting,
 	"bulk":     bulking,
 	"hooks":    hooking,

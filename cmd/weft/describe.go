@@ -444,13 +444,13 @@ func advice(id string, a weft.Attention) string {
 	case weft.ReasonUndecodable:
 		return "deploy code that can decode it; or remove the signal that cannot be decoded: weft clear-signal; or end the workflow: weft terminate"
 	case weft.ReasonUnregistered:
-		return "start an engine that has the workflow"
+		return "start an engine whose code has what is missing"
 	case weft.ReasonNewerRelease:
 		return "start an engine of the newer release"
 	case weft.ReasonBadInput:
 		return "deploy code that calls the activity with an input that can be encoded and decoded; it then continues by itself"
 	case weft.ReasonBadDefinition:
-		return "fix the definition of the activity and deploy"
+		return "fix the definition and deploy; it then continues by itself"
 	case weft.ReasonDamaged:
 		return "restore the store from a backup, or leave the workflow as it is"
 	case weft.ReasonStuck, weft.ReasonUnresponsive:

@@ -151,6 +151,8 @@ func detailOf(j scheduleJSON) string {
 		return fmt.Sprintf("paused by %s: %s", j.Paused.By, j.Paused.Reason)
 	case len(j.Triggered) > 0:
 		return fmt.Sprintf("%d triggered workflows wait", len(j.Triggered))
+	case len(j.Next) == 0:
+		return "has no more times"
 	}
 	return ""
 }

@@ -44,7 +44,7 @@ func (e *Admin) purge(ctx context.Context, id string, by weft.Actor, cause weft.
 	case err != nil:
 		return false, err
 	case !wf.Tombstone() && !wf.Status.Terminal():
-		return false, fmt.Errorf("%w: %s %q: it has not ended", weft.ErrNotApplicable, cause, id)
+		return false, fmt.Errorf("%w: %s %q: it has not ended: Cancel or Terminate it first, or Delete it", weft.ErrNotApplicable, cause, id)
 	}
 	if err := e.allowed(ctx, wf); err != nil {
 		return false, err

@@ -126,6 +126,12 @@ func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *readi
 		}
 		also = conditions
 	}
+	// The end of the history is found before the history is read. What the owner commits between
+	// these two is then read, or refuses the reset's commit.
+	hold, err := journal.Find(ctx, e.Store, wf)
+	if err != nil {
+		return nil, err
+	}
 	if err := read.on(ctx, e.Store, wf); err != nil {
 		return nil, err
 	}
@@ -134,10 +140,6 @@ func (e *Admin) resetting(ctx context.Context, wf *journal.Workflow, read *readi
 	}
 	if why := read.refusal(wf); why != "" {
 		return refused("%s", why)
-	}
-	hold, err := journal.Find(ctx, e.Store, wf)
-	if err != nil {
-		return nil, err
 	}
 	terminated := wf.Cancel != nil && wf.Cancel.Terminated
 	if terminated && !e.Staged { // its children are asked to stop, and not those that it will start

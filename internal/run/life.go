@@ -34,7 +34,7 @@ func (r *Handle) ContinueAsNew(in any) error {
 	case r.b.of != nil:
 		return fmt.Errorf("%w: ContinueAsNew in operation %s of workflow %q: only the workflow function itself can continue as new, and not a branch", weft.ErrNotApplicable, r.b.id, x.ID)
 	case is != want && (want.Kind() != reflect.Interface || is != nil && !is.Implements(want)):
-		return fmt.Errorf("%w: ContinueAsNew of workflow %q with a %T: the input of workflow %s is a %v", weft.ErrNotApplicable, x.ID, in, x.Definition.Name, want)
+		return fmt.Errorf("%w: ContinueAsNew of workflow %q with an input of type %T: workflow %s takes %v", weft.ErrNotApplicable, x.ID, in, x.Definition.Name, want)
 	}
 	p, err := x.host.encode(in)
 	if err == nil {
