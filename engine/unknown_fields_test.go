@@ -239,12 +239,12 @@ func TestWhatALaterReleaseWroteIsKept(t *testing.T) {
 	met, kept := map[string]bool{}, map[string]bool{}
 	played := maps.Clone(scenarios)
 	played["progress"], played["activation"] = telling, activating
-	stride := 23
+	stride := 11
 	switch {
 	case os.Getenv("WEFT_TORTURE") != "":
 		stride = 1
 	case torture.Raced():
-		stride = 97
+		stride = 41
 	}
 	for name, scenario := range played {
 		t.Run(name, func(t *testing.T) {
