@@ -697,14 +697,17 @@ func TestAStreamIsAnsweredAsItIsWritten(t *testing.T) {
 		r.Header.Set("Content-Type", "application/json")
 		answer, err := server.Client().Do(r)
 		if err != nil || answer.StatusCode != 200 {
-			t.Fatalf("%+v, %v", answer, err)
+			t.Fatalf("a reader got no head of an answer: %+v, %v", answer, err)
 		}
 		return answer
 	}
-	ctx, gone := context.WithCancel(t.Context())
+	inTime, end := context.WithTimeout(t.Context(), 20*time.Second)
+	defer end()
+	ctx, gone := context.WithCancel(inTime)
+	defer gone()
 	one, two := httptest.NewServer(h), httptest.NewServer(h)
 	defer two.Close()
-	goes, stays := read(ctx, one), read(t.Context(), two)
+	goes, stays := read(ctx, one), read(inTime, two)
 	defer stays.Body.Close()
 	gone()
 	goes.Body.Close()
