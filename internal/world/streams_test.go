@@ -491,7 +491,9 @@ func TestStreamsAreClosed(t *testing.T) {
 	})
 	<-begun
 	s.Close()
-	reading.Wait()
+	if reading.Wait(); ctx.Err() != nil {
+		t.Error("Close did not end the readers")
+	}
 	if _, err := s.Write(t.Context(), world.Write{RunID: "wrun_1", Name: "words", Chunks: texts("x")}); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("a writer got %v", err)
 	}
