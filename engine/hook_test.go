@@ -390,9 +390,11 @@ func endsHooks(t *testing.T, many int, end string, f func(p *process) error, cal
 	taken := func() int { return len(entries(t, s, "hook:")) }
 	eventually(t, "all are open", func() bool { return taken() == many })
 	ending.Store(true)
+	wait, stop := context.WithTimeout(ctx, 10*time.Second) // who is dead answers nothing
+	defer stop()
 	err := f(p)
 	if err == nil {
-		_, err = outcome(h)
+		_, err = h.Result(wait)
 	}
 	dead := calls.Load() >= int64(call)
 	if n := taken(); n != 0 && (n != many || !dead) {
