@@ -145,25 +145,11 @@ func TestTwoProcessesWriteAndReadAStream(t *testing.T) {
 // Whatever becomes of a call to the store, a process's death included, each write of a client that is sent again until it is
 // answered is in the stream once, in order.
 func TestEachCallOfAStreamMayFail(t *testing.T) {
-	faults := 0
-	for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter, storagetest.CrashBefore, storagetest.CrashAfter} {
-		for call := 1; ; call++ {
-			reached := false
-			synctest.Test(t, func(t *testing.T) { reached = streamWith(t, call, fault) })
-			if !reached || t.Failed() {
-				break
-			}
-			faults++
-		}
-	}
-	if faults < 30 {
-		t.Errorf("%d faults were met, want 30 or more", faults)
-	}
+	everyCall(t, 30, []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter, storagetest.CrashBefore, storagetest.CrashAfter}, streamWith)
 }
 
 // streamWith writes a stream with a fault in a call to the store. It reports whether there was such a call.
-func streamWith(t *testing.T, call int, fault storagetest.Fault) (reached bool) {
-	inner := new(memory.Store)
+func streamWith(t *testing.T, inner storage.Storage, call int, fault storagetest.Fault) (reached bool) {
 	c := open(t, inner)
 	c.begin("wrun_1")
 	other := streams(t, inner)
