@@ -335,14 +335,17 @@ func TestHooksEndWithTheirRun(t *testing.T) {
 func TestEndOfManyHooksMayCrash(t *testing.T) {
 	many, stride := torture.Rounds(250, 250, 50), torture.Rounds(1, 5, 11)
 	plays := 0
-	for end, f := range map[string]func(p *process) error{
-		"completed": func(p *process) error { _, err := approved.Send(ctx, p, "o", "", &signal.Options{ID: "x"}); return err },
-		"failed": func(p *process) error {
+	for end, f := range map[string]func(ctx context.Context, p *process) error{
+		"completed": func(ctx context.Context, p *process) error {
+			_, err := approved.Send(ctx, p, "o", "", &signal.Options{ID: "x"})
+			return err
+		},
+		"failed": func(ctx context.Context, p *process) error {
 			_, err := approved.Send(ctx, p, "o", "fail", &signal.Options{ID: "x"})
 			return err
 		},
-		"cancelled":  func(p *process) error { return p.Cancel(ctx, "o", audit) },
-		"terminated": func(p *process) error { return p.Terminate(ctx, "o", audit) },
+		"cancelled":  func(ctx context.Context, p *process) error { return p.Cancel(ctx, "o", audit) },
+		"terminated": func(ctx context.Context, p *process) error { return p.Terminate(ctx, "o", audit) },
 	} {
 		for _, fault := range []storagetest.Fault{storagetest.CrashBefore, storagetest.CrashAfter} {
 			for call := 1 + plays%stride; ; call += stride {
@@ -362,7 +365,7 @@ func TestEndOfManyHooksMayCrash(t *testing.T) {
 }
 
 // endsHooks ends a run with many hooks while its process dies at a call to the store. It reports whether there was such a call.
-func endsHooks(t *testing.T, many int, end string, f func(p *process) error, call int, fault storagetest.Fault) (reached bool) {
+func endsHooks(t *testing.T, many int, end string, f func(ctx context.Context, p *process) error, call int, fault storagetest.Fault) (reached bool) {
 	s := fresh(t)
 	wf := flow("wf", func(run *engine.Run) (string, error) {
 		for i := range many {
@@ -392,7 +395,7 @@ func endsHooks(t *testing.T, many int, end string, f func(p *process) error, cal
 	ending.Store(true)
 	wait, stop := context.WithTimeout(ctx, 10*time.Second) // who is dead answers nothing
 	defer stop()
-	err := f(p)
+	err := f(wait, p)
 	if err == nil {
 		_, err = h.Result(wait)
 	}
@@ -407,7 +410,7 @@ func endsHooks(t *testing.T, many int, end string, f func(p *process) error, cal
 		}
 	}}, wf)
 	before := taken()
-	if err := f(p); err != nil && !errors.Is(err, engine.ErrTerminal) {
+	if err := f(ctx, p); err != nil && !errors.Is(err, engine.ErrTerminal) {
 		t.Errorf("%s, call %d, fault %d: again: %v", end, call, fault, err)
 	}
 	_, _ = outcome(wf.Handle(p, "o"))

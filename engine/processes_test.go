@@ -161,7 +161,7 @@ func TestFollowersInThreeProcesses(t *testing.T) {
 	})
 }
 
-// LST-3: while five writers start 1,000 workflows, no list has one twice, and each has once what was there.
+// While five writers start 1,000 workflows, no list has one twice, and each has once what was there.
 func TestListsWhileOthersWrite(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {
 		const writers, there = 5, 60
