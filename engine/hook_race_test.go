@@ -62,6 +62,10 @@ var racer = &engine.Workflow[raced, string]{Name: "racer", Func: func(run *engin
 		receive(1)
 	case in.Then == "receive twice":
 		receive(2)
+	case in.Then == "go on":
+		if _, err = goOn.Receive(run); err == nil {
+			receive(1)
+		}
 	case in.Then == "dispose":
 		if _, err = goOn.Receive(run); err == nil {
 			err = h.Dispose(run)
@@ -237,6 +241,28 @@ var hookRaces = map[string]struct {
 	}},
 	"termination":  {[]string{"accepted", "no open hook"}, func(r *hookRace) { r.againstEnd(func() error { return r.p.Terminate(ctx, r.id, audit) }) }},
 	"cancellation": {[]string{"accepted", "no open hook"}, func(r *hookRace) { r.againstEnd(func() error { return r.p.Cancel(ctx, r.id, audit) }) }},
+	"claim": {[]string{"claimed by one engine", "claimed by both"}, func(r *hookRace) {
+		h := r.begin(r.id, "go on")
+		time.Sleep(2 * time.Millisecond) // it may be parked by now
+		var err error
+		both(func() { _, err = r.resume(r.q, "v", "x") }, func() { _, err := goOn.Send(ctx, r.p, r.id, "", nil); r.must(err) })
+		r.must(err)
+		if got := r.ends(h); got != "v" {
+			r.t.Errorf("%s: received %q", r.id, got)
+		}
+		owners := map[string]bool{}
+		for c, err := range r.p.History(ctx, r.id) {
+			r.must(err)
+			for _, e := range c.Events {
+				if e.Kind == checkpoint.KindClaimed {
+					owners[e.By] = true
+				}
+			}
+		}
+		if r.found = "claimed by one engine"; len(owners) > 1 {
+			r.found = "claimed by both"
+		}
+	}},
 	"continue-as-new": {[]string{"accepted"}, func(r *hookRace) {
 		h := r.begin(r.id, "continue")
 		var err error

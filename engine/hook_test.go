@@ -15,13 +15,14 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/sweep"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
-	"github.com/weft-go/weft/storage/sqlite"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
@@ -327,6 +328,100 @@ func TestHooksEndWithTheirRun(t *testing.T) {
 			s.Close()
 		}
 	})
+}
+
+// The process that ends a run with 250 hooks dies before or after any of its calls to the store: all tokens are free or none is.
+// They are when the next process has ended the run, and 250 hooks may have them.
+func TestEndOfManyHooksMayCrash(t *testing.T) {
+	many, stride := torture.Rounds(250, 250, 50), torture.Rounds(1, 1, 3)
+	plays := 0
+	for end, f := range map[string]func(ctx context.Context, p *process) error{
+		"completed": func(ctx context.Context, p *process) error {
+			_, err := approved.Send(ctx, p, "o", "", &signal.Options{ID: "x"})
+			return err
+		},
+		"failed": func(ctx context.Context, p *process) error {
+			_, err := approved.Send(ctx, p, "o", "fail", &signal.Options{ID: "x"})
+			return err
+		},
+		"cancelled":  func(ctx context.Context, p *process) error { return p.Cancel(ctx, "o", audit) },
+		"terminated": func(ctx context.Context, p *process) error { return p.Terminate(ctx, "o", audit) },
+	} {
+		for _, fault := range []storagetest.Fault{storagetest.CrashBefore, storagetest.CrashAfter} {
+			for call := 1 + plays%stride; ; call += stride {
+				reached := false
+				virtual(t, func(t *testing.T) { reached = endsHooks(t, many, end, f, call, fault) })
+				if !reached || t.Failed() {
+					break
+				}
+				plays++
+			}
+		}
+	}
+	t.Logf("%d crashes", plays)
+	if plays < 16 {
+		t.Errorf("%d crashes were met, want 16 or more", plays)
+	}
+}
+
+// endsHooks ends a run with many hooks while its process dies at a call to the store. It reports whether there was such a call.
+func endsHooks(t *testing.T, many int, end string, f func(ctx context.Context, p *process) error, call int, fault storagetest.Fault) (reached bool) {
+	s := fresh(t)
+	wf := flow("wf", func(run *engine.Run) (string, error) {
+		for i := range many {
+			if _, err := paid.Open(run, &signal.HookOptions{Token: fmt.Sprint("token ", i)}); err != nil {
+				return "", err
+			}
+		}
+		set(run, "open", many)
+		v, err := approved.Receive(run)
+		if v == "fail" {
+			err = errBroke
+		}
+		return v, err
+	})
+	var calls, ends atomic.Int64
+	var ending atomic.Bool
+	dies := storagetest.NewFaulty(s, func(c storagetest.Call) storagetest.Fault {
+		if ending.Load() && calls.Add(1) == int64(call) {
+			return fault
+		}
+		return storagetest.None
+	})
+	p := bootOn(t, dies, wf)
+	h := start(t, wf, p, "o", "")
+	taken := func() int { return len(entries(t, s, "hook:")) }
+	eventually(t, "all are open", func() bool { return taken() == many })
+	ending.Store(true)
+	wait, stop := context.WithTimeout(ctx, 10*time.Second) // who is dead answers nothing
+	defer stop()
+	err := f(wait, p)
+	if err == nil {
+		_, err = h.Result(wait)
+	}
+	dead := calls.Load() >= int64(call)
+	if n := taken(); n != 0 && (n != many || !dead) {
+		t.Errorf("%s, call %d, fault %d: %d tokens are taken (%v)", end, call, fault, n, err)
+	}
+	p.kill()
+	p = boot(t, &witnessed{s, func(b storage.Batch) {
+		if touches(b, "hook:") {
+			ends.Add(1)
+		}
+	}}, wf)
+	before := taken()
+	if err := f(ctx, p); err != nil && !errors.Is(err, engine.ErrTerminal) {
+		t.Errorf("%s, call %d, fault %d: again: %v", end, call, fault, err)
+	}
+	_, _ = outcome(wf.Handle(p, "o"))
+	if n := taken(); n != 0 || before > 0 && ends.Load() != 1 {
+		t.Errorf("%s, call %d, fault %d: %d tokens are taken after the end, which took %d commits", end, call, fault, n, ends.Load())
+	}
+	start(t, wf, p, "next", "")
+	eventually(t, "all are open again", func() bool { return taken() == many })
+	intact(t, s)
+	p.stop(t)
+	return dead
 }
 
 // The record of a hook is damaged: the run is held when it ends, and an operator can end it. That
@@ -642,66 +737,75 @@ func TestHooksThatAreRefused(t *testing.T) {
 	})
 }
 
-// Of many resumes with one ID, over two engines, one is received, and all get its answer. Those
+// Of many resumes with one ID, over two processes, one is received, and all get its answer. Those
 // with different IDs are all received, in the order of their acceptance.
 func TestManyResumes(t *testing.T) {
 	const many = 64
-	s, err := sqlite.Open(t.TempDir()+"/db", &sqlite.Options{Shared: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	wf := flow("wf", func(run *engine.Run) (string, error) {
-		h, err := paid.Open(run, &signal.HookOptions{Token: "token"})
-		var all []string
-		for len(all) <= many && err == nil {
-			var v string
-			if v, err = h.Receive(run); err == nil {
-				all = append(all, v)
+	onProcesses(t, 2, func(t *testing.T, ss []storage.Storage) {
+		one, two := ss[0], ss[1]
+		wf := flow("wf", func(run *engine.Run) (string, error) {
+			h, err := paid.Open(run, &signal.HookOptions{Token: "token"})
+			var all []string
+			if err == nil {
+				_, err = approved.Receive(run)
+			}
+			for len(all) <= many && err == nil {
+				var v string
+				if v, err = h.Receive(run); err == nil {
+					all = append(all, v)
+				}
+			}
+			return strings.Join(all, ","), err
+		})
+		p, q := boot(t, one, wf), boot(t, two, wf, func(c *engine.Config) { c.Name = "other" })
+		h := start(t, wf, p, "o", "")
+		eventually(t, "it is open", func() bool { return len(entries(t, one, "hook:")) == 1 })
+		resumeAll := func(id func(i int) string) (as []signal.Accepted) {
+			as = make([]signal.Accepted, many)
+			var wg sync.WaitGroup
+			for i := range many {
+				wg.Go(func() {
+					a, err := paid.Resume(ctx, []*process{p, q}[i%2], "token", id(i), &signal.Options{ID: id(i)})
+					if err != nil {
+						t.Error(err)
+					}
+					as[i] = a
+				})
+			}
+			wg.Wait()
+			return as
+		}
+		as := resumeAll(func(int) string { return "one" })
+		fresh := 0
+		for _, a := range as {
+			if canonical(a) != canonical(as[0]) {
+				t.Errorf("answered %+v and %+v", a, as[0])
+			}
+			if !a.Repeated {
+				fresh++
 			}
 		}
-		return strings.Join(all, ","), err
+		if fresh > 1 {
+			t.Errorf("%d are not repeated", fresh)
+		}
+		resumeAll(func(i int) string { return fmt.Sprint(i) })
+		inbox, _, err := acceptance.Inbox(ctx, one, "o", 0, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for _, w := range inbox {
+			want = append(want, w.ID)
+		}
+		send(t, approved, p, "o", "go on", "")
+		got := strings.Split(result(t, h), ",")
+		if len(got) != many+1 || !slices.Equal(got, want) {
+			t.Errorf("received %q, accepted in the order %q", got, want)
+		}
+		intact(t, one)
+		p.stop(t)
+		q.stop(t)
 	})
-	p, q := boot(t, s, wf), boot(t, s, wf, func(c *engine.Config) { c.Name = "other" })
-	h := start(t, wf, p, "o", "")
-	eventually(t, "it is open", func() bool { return len(entries(t, s, "hook:")) == 1 })
-	resumeAll := func(id func(i int) string) (as []signal.Accepted) {
-		as = make([]signal.Accepted, many)
-		var wg sync.WaitGroup
-		for i := range many {
-			wg.Go(func() {
-				a, err := paid.Resume(ctx, []*process{p, q}[i%2], "token", id(i), &signal.Options{ID: id(i)})
-				if err != nil {
-					t.Error(err)
-				}
-				as[i] = a
-			})
-		}
-		wg.Wait()
-		return as
-	}
-	as := resumeAll(func(int) string { return "one" })
-	fresh := 0
-	for _, a := range as {
-		if canonical(a) != canonical(as[0]) {
-			t.Errorf("answered %+v and %+v", a, as[0])
-		}
-		if !a.Repeated {
-			fresh++
-		}
-	}
-	if fresh > 1 {
-		t.Errorf("%d are not repeated", fresh)
-	}
-	resumeAll(func(i int) string { return fmt.Sprint(i) })
-	got := strings.Split(result(t, h), ",")
-	slices.Sort(got)
-	if len(got) != many+1 || len(slices.Compact(got)) != many+1 {
-		t.Errorf("received %q", got)
-	}
-	intact(t, s)
-	p.stop(t)
-	q.stop(t)
 }
 
 // A resume in a transaction of the host is staged, and so is what it rests on.

@@ -190,7 +190,7 @@ func (s *simulation) ready() (ready []*turn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.parked { // withdraw has sorted them
-		if !t.o.paused.After(time.Now()) {
+		if held := s.seized != nil && s.seized.t == t; !held && !t.o.paused.After(time.Now()) {
 			ready = append(ready, t)
 		}
 	}

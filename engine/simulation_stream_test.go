@@ -208,6 +208,79 @@ func (s *simulation) hearken(id, name string, after time.Duration) {
 	})
 }
 
+// A seizure is an append of words that is on its way until its run has another owner, or until a time.
+type seizure struct {
+	t     *turn
+	run   string
+	claim uint64 // under which the words were written
+	until time.Time
+}
+
+// seize holds up t, now and then, if it appends words. Either its host stands still, so that another one takes the run over, or
+// an operator resets the run meanwhile. It says whether it does.
+func (s *simulation) seize(t *turn) bool {
+	if !s.streams() || s.seized != nil || t.reply != nil || t.call.Method != "Commit" || len(s.living()) < 2 {
+		return false
+	}
+	run := ""
+	for _, op := range t.call.Batch.Ops {
+		if parts, err := storage.SplitKey(op.Key); err == nil && parts[0] == "chunk" {
+			run = parts[1]
+		}
+	}
+	if s.spoke[run] == nil || s.dice.IntN(2) > 0 {
+		return false
+	}
+	owner, claim := s.ownerOf(run)
+	if owner != t.o {
+		return false
+	}
+	s.seized = &seizure{t, run, claim, time.Now().Add(3 * simTTL)}
+	if s.dice.IntN(2) == 0 {
+		t.o.paused = s.seized.until
+		s.note("pauses", t.where)
+		return true
+	}
+	s.mu.Lock()
+	s.reset[run], s.resets[run] = true, s.resets[run]+1
+	s.mu.Unlock()
+	s.goBack(run, fmt.Sprint(run, " reset after ", time.Since(s.began)), 0)
+	s.note("delays", t.where)
+	return true
+}
+
+// seizes lets what is held up go on in time.
+func (s *simulation) seizes() {
+	z := s.seized
+	if z == nil {
+		return
+	}
+	s.mu.Lock()
+	waits := slices.Contains(s.parked, z.t)
+	s.mu.Unlock()
+	owner, claim := s.ownerOf(z.run)
+	switch {
+	case !waits || time.Now().After(z.until):
+		s.seized = nil
+	case owner != z.t.o || claim != z.claim:
+		s.seized = nil
+		s.meet("words held up until a takeover")
+		z.t.o.paused = time.Time{}
+		s.release(z.t)
+	}
+}
+
+// ownerOf returns who owns a run, and under which claim.
+func (s *simulation) ownerOf(run string) (*opening, uint64) {
+	s.laws.mu.Lock()
+	defer s.laws.mu.Unlock()
+	r := s.laws.of(run).record
+	if r == nil {
+		return nil, 0
+	}
+	return s.laws.owners[r.Owner], r.Claim
+}
+
 // A headed stream is one that a batch changes.
 type headed struct {
 	was, is *chunks.Head

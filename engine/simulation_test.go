@@ -141,6 +141,7 @@ var simMeets = map[string]int{
 	"delayed starts": 10, "changed by a newer build": 1,
 	"removed by retention": 15, "removed by an operator": 25, "protected": 15,
 	"words stored": 65, "words read": 80, "words after a close refused": 5, "closed": 5, "opened again": 1,
+	"words held up until a takeover": 4, "words of another owner refused": 1,
 	"bulks ended": 10, "bulks stopped": 2, "pages of bulks": 10, "resumed": 5, "removed by a bulk": 1, "acts of bulks: reset": 2, "acts of bulks: terminate": 1,
 }
 
@@ -163,6 +164,7 @@ type simulation struct {
 	reset     map[string]bool    // runs that are reset
 	flock     map[string][]chore // of runs that bulks act on
 	spoke     map[string][]chore // of runs that write to streams
+	seized    *seizure           // nil: none
 	mended    atomic.Bool        // nothing breaks any more
 	rolledOut bool               // each process that begins has the last build
 	began     time.Time
@@ -589,6 +591,7 @@ func (s *simulation) play(t *testing.T) (err error) {
 	for end := time.Now().Add(time.Duration(500+s.dice.IntN(1500)) * time.Millisecond); time.Now().Before(end); {
 		synctest.Wait()
 		s.upset(t)
+		s.seizes()
 		s.turn()
 		if err := s.laws.kept(); err != nil {
 			return err
@@ -621,7 +624,9 @@ func (s *simulation) turn() {
 	case s.stormy && len(s.late) > 0 && s.dice.IntN(20) == 0:
 		s.land(s.dice.IntN(len(s.late)))
 	case s.stormy:
-		s.release(ready[s.dice.IntN(len(ready))])
+		if t := ready[s.dice.IntN(len(ready))]; !s.seize(t) {
+			s.release(t)
+		}
 	default:
 		s.release(ready[0])
 	}
@@ -668,7 +673,7 @@ func (s *simulation) upset(t *testing.T) {
 // clear ends the storm. All clocks are then as the furthest was, or, in every other seed,
 // right: what one of them had put far into the future takes no longer for that.
 func (s *simulation) clear(t *testing.T) {
-	s.stormy = false
+	s.stormy, s.seized = false, nil
 	if s.seed%2 == 0 {
 		s.furthest = 0
 	}

@@ -3,18 +3,23 @@ package queue_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/weft-go/weft/internal/queue"
+	"github.com/weft-go/weft/internal/torture"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/bolt"
 	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/sqlite"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // A process is an incarnation of a process on a store that fails or crashes at one call.
 type process struct {
 	t     *testing.T
-	inner *memory.Store
+	inner storage.Storage
 	call  int // the one that has the fault
 	fault storagetest.Fault
 
@@ -64,25 +69,45 @@ func (p *process) do(f func(q *queue.Queue) error) {
 // WLD-31, WLD-36: whatever becomes of a call to the store, a message is published once, is delivered, and is gone when it is
 // acknowledged. Only a crash delivers it more often or later.
 func TestEachCallToTheStoreMayFail(t *testing.T) {
-	faults := 0
-	for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter, storagetest.CancelMiddle, storagetest.CrashBefore, storagetest.CrashAfter} {
-		for call := 1; ; call++ {
-			reached := false
-			virtual(t, func(t *testing.T) { reached = playWith(t, call, fault) })
-			if !reached || t.Failed() {
-				break
+	path := func(t *testing.T) string { return filepath.Join(t.TempDir(), "store") }
+	for name, open := range map[string]func(t *testing.T) (storage.Storage, error){
+		"memory": func(*testing.T) (storage.Storage, error) { return new(memory.Store), nil },
+		"sqlite": func(t *testing.T) (storage.Storage, error) { return sqlite.Open(path(t), nil) },
+		"bolt":   func(t *testing.T) (storage.Storage, error) { return bolt.Open(path(t), nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			stride := 1
+			if name != "memory" {
+				stride = torture.Rounds(1, 5, 11)
 			}
-			faults++
-		}
-	}
-	if faults < 50 {
-		t.Errorf("%d faults were met, want 50 or more", faults)
+			faults := 0
+			for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter, storagetest.CancelMiddle, storagetest.CrashBefore, storagetest.CrashAfter} {
+				for call := 1 + faults%stride; ; call += stride {
+					reached := false
+					virtual(t, func(t *testing.T) {
+						s, err := open(t)
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer s.Close()
+						reached = playWith(t, s, call, fault)
+					})
+					if !reached || t.Failed() {
+						break
+					}
+					faults++
+				}
+			}
+			if t.Logf("%d faults", faults); faults < 50/stride {
+				t.Errorf("%d faults were met, want %d or more", faults, 50/stride)
+			}
+		})
 	}
 }
 
 // playWith plays a message's life with a fault in a call. It reports whether there was such a call.
-func playWith(t *testing.T, call int, fault storagetest.Fault) (reached bool) {
-	p := &process{t: t, inner: new(memory.Store), call: call, fault: fault}
+func playWith(t *testing.T, inner storage.Storage, call int, fault storagetest.Fault) (reached bool) {
+	p := &process{t: t, inner: inner, call: call, fault: fault}
 	p.start()
 	var id string
 	p.do(func(q *queue.Queue) (err error) {

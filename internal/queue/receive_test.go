@@ -116,6 +116,9 @@ func TestTheMessagesOfAKilledConsumer(t *testing.T) {
 			t.Error(err)
 		}
 		for n := 0; n < 100; {
+			if time.Since(began) > 10*queue.DefaultVisibility {
+				t.Fatalf("%d of 100 messages were delivered again in %v", n, time.Since(began))
+			}
 			for _, d := range receive(t, q, 30) {
 				if !ids[d.ID] || d.Attempt != 2 {
 					t.Errorf("got %+v, want one of the 100 for the second time", d)

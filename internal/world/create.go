@@ -80,6 +80,11 @@ func (r *Request) check() (data, error) {
 	case r.Correlation == "" && r.Type.correlated():
 		return nil, invalid("%s needs a correlationId", r.Type)
 	}
+	if r.SinceCursor != "" {
+		if _, err := placeOf(r.SinceCursor); err != nil {
+			return nil, err
+		}
+	}
 	d, err := openData(r.Data)
 	if err != nil {
 		return nil, invalid("eventData: %v", err)

@@ -4,36 +4,65 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/internal/world"
+	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/bolt"
 	"github.com/weft-go/weft/storage/memory"
+	"github.com/weft-go/weft/storage/sqlite"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
 // Whatever becomes of a call to the store, a process's death included, each call of the client that is sent again until
 // it is answered is in the log once. The tokens of hooks are free after the end, and not before.
 func TestEachCallToTheStoreMayFail(t *testing.T) {
-	faults := 0
-	for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter, storagetest.CancelMiddle, storagetest.CrashBefore, storagetest.CrashAfter} {
-		for call := 1; ; call++ {
-			reached := false
-			synctest.Test(t, func(t *testing.T) { reached = playWith(t, call, fault) })
-			if !reached || t.Failed() {
-				break
+	everyCall(t, 150, []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter, storagetest.CancelMiddle, storagetest.CrashBefore, storagetest.CrashAfter}, playWith)
+}
+
+// everyCall plays each fault in each call to the store: in memory, and in some calls to stores of files.
+func everyCall(t *testing.T, least int, faults []storagetest.Fault, play func(t *testing.T, inner storage.Storage, call int, fault storagetest.Fault) (reached bool)) {
+	path := func(t *testing.T) string { return filepath.Join(t.TempDir(), "store") }
+	for name, open := range map[string]func(t *testing.T) (storage.Storage, error){
+		"memory": func(*testing.T) (storage.Storage, error) { return new(memory.Store), nil },
+		"sqlite": func(t *testing.T) (storage.Storage, error) { return sqlite.Open(path(t), nil) },
+		"bolt":   func(t *testing.T) (storage.Storage, error) { return bolt.Open(path(t), nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			stride := 1
+			if name != "memory" {
+				stride = torture.Rounds(1, 13, 37)
 			}
-			faults++
-		}
-	}
-	if faults < 150 {
-		t.Errorf("%d faults were met, want 150 or more", faults)
+			met := 0
+			for _, fault := range faults {
+				for call := 1 + met%stride; ; call += stride {
+					reached := false
+					synctest.Test(t, func(t *testing.T) {
+						s, err := open(t)
+						if err != nil {
+							t.Fatal(err)
+						}
+						defer s.Close()
+						reached = play(t, s, call, fault)
+					})
+					if !reached || t.Failed() {
+						break
+					}
+					met++
+				}
+			}
+			if t.Logf("%d faults", met); met < least/stride/2 || stride == 1 && met < least {
+				t.Errorf("%d faults were met, want %d or more", met, least/stride/2)
+			}
+		})
 	}
 }
 
 // playWith plays a run with a fault in a call to the store. It reports whether there was such a call.
-func playWith(t *testing.T, call int, fault storagetest.Fault) (reached bool) {
-	inner := new(memory.Store)
+func playWith(t *testing.T, inner storage.Storage, call int, fault storagetest.Fault) (reached bool) {
 	look := open(t, inner)
 	calls := 0
 	var c *client

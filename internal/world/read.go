@@ -450,7 +450,8 @@ func (w *World) Correlated(ctx context.Context, correlation, run string, p Page,
 	if p.Cursor != "" {
 		in, id := run, p.Cursor
 		if run == "" {
-			in, id, _ = strings.Cut(p.Cursor, "/")
+			i := strings.LastIndexByte(p.Cursor, '/') // the id of a run may have one, too
+			in, id = p.Cursor[:max(i, 0)], p.Cursor[i+1:]
 		}
 		n, err := placeOf(id)
 		if err != nil {
@@ -488,14 +489,22 @@ func (w *World) Correlated(ctx context.Context, correlation, run string, p Page,
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(e *Event) bool { return e == nil })
 	tail := p.Cursor
-	if len(all) > 0 {
-		last := all[len(all)-1]
-		if tail = last.EventID; run == "" {
-			tail = last.RunID + "/" + last.EventID
+	if len(all) > 0 { // the last event may have been removed
+		last := entries[len(all)-1]
+		n, err1 := keys.Number(last.Key)
+		in, err2 := keys.WorldCorrelatedRun(last.Key)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, err
+		}
+		if tail = positionID(n); all[len(all)-1] != nil {
+			tail = all[len(all)-1].EventID
+		}
+		if run == "" {
+			tail = in + "/" + tail
 		}
 	}
+	all = slices.DeleteFunc(all, func(e *Event) bool { return e == nil })
 	return listed(all, more, tail), nil
 }
 

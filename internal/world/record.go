@@ -113,10 +113,13 @@ const positionSpec = 6
 // id returns the id of the event.
 func (e *event) id() string {
 	if e.pos {
-		return fmt.Sprintf("%s%026d", ids.Event, e.n)
+		return positionID(e.n)
 	}
 	return ids.Numbered(ids.Event, time.UnixMilli(e.Created), e.n, e.Low)
 }
+
+// positionID returns the id that says nothing but the number of an event.
+func positionID(n uint64) string { return fmt.Sprintf("%s%026d", ids.Event, n) }
 
 // A step is the record world:{run}:st:{id}.
 type step struct {

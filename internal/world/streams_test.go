@@ -54,11 +54,18 @@ func closeWords(t testing.TB, s *world.Streams) {
 	}
 }
 
-// words reads the stream words of wrun_1 to its end, from a chunk on.
+// words reads the stream words of wrun_1 to its end, from a chunk on. That must not take longer than 30 s.
 func words(t testing.TB, s *world.Streams, at int64) (all []string) {
 	t.Helper()
+	return wordsWithin(t, s, at, 30*time.Second)
+}
+
+func wordsWithin(t testing.TB, s *world.Streams, at int64, most time.Duration) (all []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), most, fmt.Errorf("it did not end within %v", most))
+	defer cancel()
 	next := int64(-1)
-	count, err := s.Read(t.Context(), "wrun_1", "words", at, func(cs []world.Chunk) error {
+	count, err := s.Read(ctx, "wrun_1", "words", at, func(cs []world.Chunk) error {
 		for _, c := range cs {
 			if next >= 0 && int64(c.Index) != next {
 				t.Errorf("chunk %d follows %d", c.Index, next-1)
@@ -69,7 +76,7 @@ func words(t testing.TB, s *world.Streams, at int64) (all []string) {
 		return nil
 	})
 	if err != nil || next >= 0 && int64(count) != next {
-		t.Errorf("a stream was read to %d, and has %d chunks: %v", next, count, err)
+		t.Errorf("a stream was read to %d, and has %d chunks: %v, %v", next, count, err, context.Cause(ctx))
 	}
 	return all
 }
@@ -88,7 +95,7 @@ func TestTwoProcessesWriteAndReadAStream(t *testing.T) {
 		var closed atomic.Int64
 		join := func(n int) {
 			readers.Go(func() {
-				got := words(t, processes[n%2], 0)
+				got := wordsWithin(t, processes[n%2], 0, 5*time.Minute)
 				if late := time.Now().UnixNano() - closed.Load(); closed.Load() > 0 && time.Duration(late) > 3*time.Second {
 					t.Errorf("reader %d ended %v after the close", n, time.Duration(late))
 				}
@@ -138,25 +145,11 @@ func TestTwoProcessesWriteAndReadAStream(t *testing.T) {
 // Whatever becomes of a call to the store, a process's death included, each write of a client that is sent again until it is
 // answered is in the stream once, in order.
 func TestEachCallOfAStreamMayFail(t *testing.T) {
-	faults := 0
-	for _, fault := range []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter, storagetest.CrashBefore, storagetest.CrashAfter} {
-		for call := 1; ; call++ {
-			reached := false
-			synctest.Test(t, func(t *testing.T) { reached = streamWith(t, call, fault) })
-			if !reached || t.Failed() {
-				break
-			}
-			faults++
-		}
-	}
-	if faults < 30 {
-		t.Errorf("%d faults were met, want 30 or more", faults)
-	}
+	everyCall(t, 30, []storagetest.Fault{storagetest.ErrorBefore, storagetest.ErrorAfter, storagetest.CrashBefore, storagetest.CrashAfter}, streamWith)
 }
 
 // streamWith writes a stream with a fault in a call to the store. It reports whether there was such a call.
-func streamWith(t *testing.T, call int, fault storagetest.Fault) (reached bool) {
-	inner := new(memory.Store)
+func streamWith(t *testing.T, inner storage.Storage, call int, fault storagetest.Fault) (reached bool) {
 	c := open(t, inner)
 	c.begin("wrun_1")
 	other := streams(t, inner)
@@ -285,7 +278,7 @@ func TestAStreamAndTheEndOfItsRun(t *testing.T) {
 		var ended time.Duration
 		var reading sync.WaitGroup
 		reading.Go(func() {
-			got = words(t, s, 0)
+			got = wordsWithin(t, s, 0, 3*time.Hour)
 			ended = time.Since(begun)
 		})
 		time.Sleep(time.Hour)
@@ -360,34 +353,34 @@ func TestReadersOfAStreamAreWoken(t *testing.T) {
 
 // Calls that write to a stream at once share commits, and none is too large.
 func TestWritesShareCommits(t *testing.T) {
-	store := new(memory.Store)
-	open(t, store).begin("wrun_1")
-	var commits, most atomic.Int64
-	hold := make(chan struct{})
-	s := streams(t, storagetest.NewFaulty(store, func(c storagetest.Call) storagetest.Fault {
-		if c.Method == "Commit" {
-			commits.Add(1)
-			most.Store(max(most.Load(), int64(c.Batch.Size().Bytes)))
-			<-hold
+	synctest.Test(t, func(t *testing.T) {
+		store := new(memory.Store)
+		open(t, store).begin("wrun_1")
+		var commits, most atomic.Int64
+		hold := make(chan struct{})
+		s := streams(t, storagetest.NewFaulty(store, func(c storagetest.Call) storagetest.Fault {
+			if c.Method == "Commit" {
+				commits.Add(1)
+				most.Store(max(most.Load(), int64(c.Batch.Size().Bytes)))
+				<-hold
+			}
+			return storagetest.None
+		}))
+		const calls = 400
+		var writing sync.WaitGroup
+		large := strings.Repeat("x", 20<<10)
+		for range calls {
+			writing.Go(func() { write(t, s, large) })
 		}
-		return storagetest.None
-	}))
-	const calls = 400
-	var writing sync.WaitGroup
-	large := strings.Repeat("x", 20<<10)
-	for range calls {
-		writing.Go(func() { write(t, s, large) })
-	}
-	for commits.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	close(hold)
-	writing.Wait()
-	closeWords(t, s)
-	same(t, "chunks", len(words(t, s, 0)), calls)
-	if n := commits.Load(); n > calls/4 || most.Load() > 1<<20+1<<12 {
-		t.Errorf("%d calls with 20 KiB each have made %d commits, the largest of %d bytes", calls, n, most.Load())
-	}
+		synctest.Wait()
+		close(hold)
+		writing.Wait()
+		closeWords(t, s)
+		same(t, "chunks", len(words(t, s, 0)), calls)
+		if n := commits.Load(); n > calls/40 || most.Load() > 1<<20+1<<12 {
+			t.Errorf("%d calls with 20 KiB each have made %d commits, the largest of %d bytes", calls, n, most.Load())
+		}
+	})
 }
 
 // What a store cannot take in one batch is refused, and nothing is written.
@@ -469,20 +462,24 @@ func TestStreamsAreClosed(t *testing.T) {
 	s := streams(t, store)
 	begun := make(chan struct{})
 	var reading sync.WaitGroup
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
 	reading.Go(func() {
-		_, err := s.Read(t.Context(), "wrun_1", "words", 0, func([]world.Chunk) error { close(begun); return nil })
+		_, err := s.Read(ctx, "wrun_1", "words", 0, func([]world.Chunk) error { close(begun); return nil })
 		if !errors.Is(err, storage.ErrClosed) {
 			t.Errorf("a reader got %v", err)
 		}
 	})
 	reading.Go(func() {
-		if _, err := s.Read(t.Context(), "", "other", 0, func([]world.Chunk) error { return nil }); !errors.Is(err, storage.ErrClosed) {
+		if _, err := s.Read(ctx, "", "other", 0, func([]world.Chunk) error { return nil }); !errors.Is(err, storage.ErrClosed) {
 			t.Errorf("a reader by name got %v", err)
 		}
 	})
 	<-begun
 	s.Close()
-	reading.Wait()
+	if reading.Wait(); ctx.Err() != nil {
+		t.Error("Close did not end the readers")
+	}
 	if _, err := s.Write(t.Context(), world.Write{RunID: "wrun_1", Name: "words", Chunks: texts("x")}); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("a writer got %v", err)
 	}

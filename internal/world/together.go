@@ -131,7 +131,7 @@ func (w *World) together(group []*creation) {
 			continue
 		case err != nil:
 			for _, c := range group[:made] {
-				if c.err == nil {
+				if _, refused := errors.AsType[*Error](c.err); refused || c.err == nil { // also a refusal rests on what is not there
 					c.answer, c.err = nil, w.failed(c.r, err)
 				}
 			}

@@ -682,6 +682,42 @@ func TestJSON(t *testing.T) {
 	jsonClient.same("what JSON does not have", jsonClient.ok("runs/get", object{"id": "wrun_c"})["input"], []any{nil, nil, object{}, []any{1}})
 }
 
+// A value that a client in CBOR may store can be read in JSON: else one call would make lists unreadable.
+func TestWhatIsStoredCanBeReadInJSON(t *testing.T) {
+	deep := func(n int) cbor.RawMessage {
+		return append(bytes.Repeat([]byte{0x81}, n), 0x01)
+	}
+	for what, v := range map[string]cbor.RawMessage{
+		"text that is no UTF-8": {0x61, 0xff}, "a key that is no UTF-8": {0xa1, 0x61, 0xff, 0x01}, "no finite number": {0xf9, 0x7e, 0x00},
+		"a key that is a list": {0xa1, 0x81, 0x01, 0x01}, "a key that is a map": {0xa1, 0xa1, 0x01, 0x01, 0x01}, "a key that is null": {0xa1, 0xf6, 0x01},
+		"a key that is a tag": {0xa1, 0xc1, 0x01, 0x01}, "a date that is none": {0xc0, 0x61, 'x'}, "a date of bytes": {0xc1, 0x41, 0x01}, "a date far off": {0xc1, 0xfb, 0x7f, 0xef, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+		"a number of text": {0xc2, 0x61, 'x'}, "one key twice": {0xa2, 0x61, 'a', 0x01, 0x61, 'a', 0x02}, "text in parts": {0x7f, 0x61, 'a', 0x61, 0xff, 0xff}, "a simple value": {0xf8, 0xff},
+		"100 levels": deep(100), "994 levels": deep(994), "996 levels": deep(996), "5000 levels": deep(5000),
+	} {
+		h := serve(t)
+		inJSON := &client{t: t, h: h, spec: 5, json: true}
+		inJSON.begin("wrun_1", 1)
+		body, err := encoder.Marshal(object{"runId": "wrun_1", "data": object{"eventType": "step_created", "correlationId": "step_1", "specVersion": 5, "eventData": object{"stepName": "pay", "input": []byte("here")}}, "params": object{"resolveData": "none"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest("POST", "/v1/world/events/create", bytes.NewReader(bytes.Replace(body, []byte("\x44here"), v, 1)))
+		rw := httptest.NewRecorder()
+		if h.ServeHTTP(rw, r); rw.Code != 200 && rw.Code != 400 {
+			t.Errorf("%s: %d", what, rw.Code)
+		}
+		for _, path := range []string{"events/list", "steps/list"} {
+			body, _ := json.Marshal(object{"runId": "wrun_1"})
+			r := httptest.NewRequest("POST", "/v1/world/"+path, bytes.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			read := httptest.NewRecorder()
+			if h.ServeHTTP(read, r); read.Code != 200 || !json.Valid(read.Body.Bytes()) {
+				t.Errorf("%s was answered with %d: then %s is answered with %d: %.100s", what, rw.Code, path, read.Code, read.Body)
+			}
+		}
+	}
+}
+
 // A stream is answered as it is written: the head of the answer before there is a chunk, and each chunk at once. A client that
 // goes ends its reader. A stream that is cut has no end.
 func TestAStreamIsAnsweredAsItIsWritten(t *testing.T) {
@@ -697,14 +733,17 @@ func TestAStreamIsAnsweredAsItIsWritten(t *testing.T) {
 		r.Header.Set("Content-Type", "application/json")
 		answer, err := server.Client().Do(r)
 		if err != nil || answer.StatusCode != 200 {
-			t.Fatalf("%+v, %v", answer, err)
+			t.Fatalf("a reader got no head of an answer: %+v, %v", answer, err)
 		}
 		return answer
 	}
-	ctx, gone := context.WithCancel(t.Context())
+	inTime, end := context.WithTimeout(t.Context(), 20*time.Second)
+	defer end()
+	ctx, gone := context.WithCancel(inTime)
+	defer gone()
 	one, two := httptest.NewServer(h), httptest.NewServer(h)
 	defer two.Close()
-	goes, stays := read(ctx, one), read(t.Context(), two)
+	goes, stays := read(ctx, one), read(inTime, two)
 	defer stays.Body.Close()
 	gone()
 	goes.Body.Close()

@@ -17,6 +17,7 @@ import (
 
 var (
 	decoder = must(cbor.DecOptions{MaxNestedLevels: 1000, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24}.DecMode())
+	lenient = must(cbor.DecOptions{MaxNestedLevels: 1000, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24, UTF8: cbor.UTF8DecodeInvalid}.DecMode()) // for what is stored
 	encoder = must(cbor.EncOptions{Time: cbor.TimeRFC3339Nano, TimeTag: cbor.EncTagRequired}.EncMode())
 )
 
@@ -141,7 +142,8 @@ func toJSON(raw []byte) ([]byte, error) {
 // undefined reports whether a value is JavaScript's undefined: JSON leaves it out of objects.
 func undefined(raw []byte) bool { return raw[0] == 0xf7 }
 
-// writeJSON writes the first value of raw, and returns what follows it.
+// writeJSON writes the first value of raw, and returns what follows it. It writes any value: a date that is none as what it has, and
+// text with U+FFFD for what is no UTF-8. A client may store what no client in JSON would, and lists have to stay readable.
 func writeJSON(b *bytes.Buffer, raw []byte) (rest []byte, err error) {
 	major, info := raw[0]>>5, raw[0]&31
 	var n uint64
@@ -186,7 +188,7 @@ func writeJSON(b *bytes.Buffer, raw []byte) (rest []byte, err error) {
 		first := true
 		for i := uint64(0); more(i, inner); i++ {
 			var key any
-			if inner, err = decoder.UnmarshalFirst(inner, &key); err != nil {
+			if inner, err = lenient.UnmarshalFirst(inner, &key); err != nil {
 				return nil, err
 			}
 			if undefined(inner) {
@@ -210,13 +212,13 @@ func writeJSON(b *bytes.Buffer, raw []byte) (rest []byte, err error) {
 			var t time.Time
 			if rest, err = decoder.UnmarshalFirst(raw, &t); err == nil {
 				writeText(b, t.UTC().Round(time.Millisecond).Format("2006-01-02T15:04:05.000Z07:00"))
+				return rest, nil
 			}
-			return rest, err
 		}
 		return writeJSON(b, inner)
 	}
 	var v any
-	if rest, err = decoder.UnmarshalFirst(raw, &v); err != nil {
+	if rest, err = lenient.UnmarshalFirst(raw, &v); err != nil {
 		return nil, err
 	}
 	switch v := v.(type) {
