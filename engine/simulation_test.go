@@ -75,7 +75,9 @@ func TestSimulation(t *testing.T) {
 		return
 	case os.Getenv("WEFT_TORTURE") != "":
 		first, n = rand.Uint64()>>1, 50_000
-	case testing.Short(), torture.Raced(): // others than without
+	case torture.Raced(): // others than without
+		first, n = 10_000, 100
+	case testing.Short():
 		first, n = 10_000, 200
 	}
 	met := map[string]int{}
@@ -93,8 +95,12 @@ func TestSimulation(t *testing.T) {
 	}
 	t.Logf("%d seeds: %v", n, met)
 	for what, perHundred := range simMeets {
-		if met[what]*100 < n*perHundred {
-			t.Errorf("%s: %d in %d seeds, want %d at least: too few to mean anything", what, met[what], n, n*perHundred/100)
+		least := max(n*perHundred/100, 1)
+		if torture.Raced() { // what its few seeds meet differs from run to run
+			least = max(least/2, 1)
+		}
+		if met[what] < least {
+			t.Errorf("%s: %d in %d seeds, want %d at least: too few to mean anything", what, met[what], n, least)
 		}
 	}
 }
