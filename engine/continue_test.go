@@ -124,7 +124,7 @@ func TestSignalsThroughKills(t *testing.T) {
 		const senders = 4
 		each, between := 12, 7 // signals of each sender, and acknowledgements between two kills
 		if os.Getenv("WEFT_TORTURE") != "" {
-			each, between = 1000, 4
+			each, between = 501, 2
 		}
 		count := senders * each
 		s := fresh(t)

@@ -87,17 +87,18 @@ func (fs families) read(ctx context.Context, s storage.Storage) (map[string]stri
 	return records, nil
 }
 
-// plant puts a record into each family, or deletes these. An engine of this release would not understand some of
-// them, so they are there only while the release before has its turn.
+// plant puts a record into each family, or deletes these. Those of components are what has expired. An engine of
+// this release would not understand some of them, so they are there only while the release before has its turn.
 func (fs families) plant(ctx context.Context, s storage.Storage, there bool) error {
 	var b storage.Batch
 	for _, f := range fs {
 		key := []byte(f + "planted")
-		switch {
-		case f[0] == ':': // in the middle of keys
-		case there:
+		if f[0] == ':' {
+			key = []byte("exp:0000000000000000" + f + "planted:planted") // whatever a clock says
+		}
+		if there {
 			b.Ops = append(b.Ops, storage.Put(key, []byte("only the next release reads this")))
-		default:
+		} else {
 			b.Ops = append(b.Ops, storage.Delete(key))
 		}
 	}
