@@ -185,7 +185,7 @@ func (t *turns) then(ctx context.Context) error {
 		}
 	}
 	time.Sleep(rand.N(span)) // and is killed while it does whatever it likes
-	if t.due == 0 { // a time of the schedule passes at least once
+	if t.due == 0 {          // a time of the schedule passes at least once
 		time.Sleep(time.Until(began.Truncate(time.Second).Add(time.Second)))
 	}
 	old.die()
