@@ -84,8 +84,7 @@ func more(run *engine.Run, t shop.Task) error {
 // today is an engine of this release, and the clients of one turn.
 type today struct {
 	plan
-	eng      *engine.Engine
-	schedule engine.Schedule // that misses no time
+	eng *engine.Engine
 }
 
 // turn is the main function of an engine of this release. It ends when it is killed or, in the last turn, when all
