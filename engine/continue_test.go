@@ -116,46 +116,97 @@ func inLife(t testing.TB, c engine.Client, id string, life int) engine.Info {
 	return i
 }
 
-// CAN-1, CAN-2: kills between any two lives lose no signal, and signals at full rate do not hold a
-// run up. One that is sent in each life has its first answer in the last (CAN-3).
+// CAN-1, CAN-2: several senders at once, at full rate, and kills between any two lives: no signal is lost or received
+// twice, those of each sender come in their order, and signals do not hold the run up. One that is sent in each life
+// has its first answer in the last (CAN-3).
 func TestSignalsThroughKills(t *testing.T) {
 	virtual(t, func(t *testing.T) {
+		const senders = 4
+		each, between := 12, 7 // signals of each sender, and acknowledgements between two kills
+		if os.Getenv("WEFT_TORTURE") != "" {
+			each, between = 501, 2
+		}
+		count := senders * each
 		s := fresh(t)
 		w := adder(2)
-		count := 40
-		if os.Getenv("WEFT_TORTURE") != "" {
-			count = 2000
-		}
 		p := boot(t, s, w)
 		h := start(t, w, p, "a", sum{})
-		first, err := added.Send(ctx, p, "a", 0, &signal.Options{ID: "0"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := 1; i < count; i++ {
-			if i%7 == 0 {
-				p.kill()
-				s = snapshot(t, s)
-				p = boot(t, s, w)
-				h = w.Handle(p, "a")
-			}
-			again, err := added.Send(ctx, p, "a", 0, &signal.Options{ID: "0"})
-			if err != nil || !again.Repeated || canonical(again) != canonical(first) {
-				t.Fatalf("sent again: %+v, %v, want %+v", again, err, first)
-			}
-			if _, err := added.Send(ctx, p, "a", i, &signal.Options{ID: fmt.Sprint(i)}); err != nil {
+		zero := func(p *process) signal.Accepted {
+			t.Helper()
+			a, err := added.Send(ctx, p, "a", 0, &signal.Options{ID: "0"})
+			if err != nil {
 				t.Fatal(err)
 			}
+			return a
+		}
+		first := zero(p)
+
+		var current atomic.Pointer[process]
+		current.Store(p)
+		acknowledged, again := make(chan struct{}), new(atomic.Int64)
+		for sender := range senders {
+			go func() {
+				for n := sender; n < count; n += senders {
+					for {
+						p := current.Load()
+						if p == nil {
+							time.Sleep(time.Millisecond)
+							continue
+						}
+						_, err := added.Send(ctx, p, "a", n, &signal.Options{ID: fmt.Sprint(n)})
+						if err == nil && current.Load() == p {
+							break
+						}
+						again.Add(1) // it was killed meanwhile: what it says does not count
+						if current.Load() == p {
+							t.Errorf("sender %d: %v", sender, err)
+							break
+						}
+					}
+					acknowledged <- struct{}{}
+				}
+			}()
+		}
+		kills := 0
+		for i := range count {
+			<-acknowledged
+			if i%between != between-1 {
+				continue
+			}
+			kills++
+			current.Store(nil) // from here on nothing is acknowledged
+			p.kill()
+			s = snapshot(t, s)
+			p = boot(t, s, w)
+			h = w.Handle(p, "a")
+			if a := zero(p); !a.Repeated || canonical(a) != canonical(first) {
+				t.Fatalf("sent again: %+v, want %+v", a, first)
+			}
+			current.Store(p)
 		}
 		if _, err := added.Send(ctx, p, "a", -1, nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := result(t, h); !slices.Equal(got.Seen, numbers(count)) || got.Lives != count/2+1 {
-			t.Errorf("%+v", got)
+		got := result(t, h)
+		for sender := range senders {
+			var of []int
+			for _, n := range got.Seen {
+				if n%senders == sender {
+					of = append(of, n)
+				}
+			}
+			if !slices.IsSorted(of) {
+				t.Errorf("of sender %d: %v", sender, of)
+			}
+		}
+		slices.Sort(got.Seen)
+		if !slices.Equal(got.Seen, numbers(count)) || got.Lives != count/2+1 {
+			t.Errorf("%d lives, %v", got.Lives, got.Seen)
 		}
 		for _, problem := range integrity.Check(ctx, s, time.Time{}) {
 			t.Error(problem)
 		}
+		t.Logf("%d signals in %d lives, %d kills, %d sent again because of one", count, got.Lives, kills, again.Load())
 	})
 }
 

@@ -119,6 +119,43 @@ func TestCancelledBeforeItsStart(t *testing.T) {
 	})
 }
 
+// STA-1: a release that does not know delays records that a delayed workflow is to stop, and leaves an entry to look
+// at it. So this release cancels the workflow, before its time.
+func TestDelayedStartThatAnOlderReleaseCancels(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := new(memory.Store)
+		var c tally
+		w := flow("w", func(*engine.Run) (string, error) { c.add("called"); return "", nil })
+		p := boot(t, s, w, rareLeases, func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "q"}} })
+		for id, queue := range map[string]string{"a": "", "b": "q"} {
+			h := start(t, w.With(engine.StartOptions{StartAt: time.Now().Add(time.Hour), Queue: queue}), p, id, "")
+			wf := loaded(t, s, id)
+			next := *wf
+			next.State++
+			next.Cancel = &journal.Request{By: "ann", Reason: "sold out", At: journal.Micro(time.Now())}
+			_, ops, err := journal.Replace(wf, &next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ops = append(ops, storage.Put(keys.TodoNow(0, time.Now(), id, "by-another"), nil))
+			if err := s.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: ops}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute) // several polls
+			if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {
+				t.Errorf("%s: got %v", id, err)
+			}
+			i := describe(t, p, id)
+			if i.Status != checkpoint.StatusCancelled || i.Cancel.Reason != "sold out" {
+				t.Errorf("%s: %+v", id, i)
+			}
+		}
+		time.Sleep(2 * time.Hour)
+		equal(t, "calls", c.of("called"), 0)
+		equal(t, "entries", append(entries(t, s, "todo:"), entries(t, s, "op:")...), "[]")
+	})
+}
+
 // STA-1: a delayed workflow with a queue joins the line when its time has come, and behind those that
 // wait there already. An engine that does not serve the queue moves it.
 func TestDelayedStartInAQueue(t *testing.T) {

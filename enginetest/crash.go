@@ -14,6 +14,12 @@ type Scenario struct {
 	// Workflows are what the engine runs.
 	Workflows []engine.Definition
 
+	// Deployed, if it is not nil, is what the engine runs instead of Workflows from DeployAfter on, in virtual
+	// time since the beginning of a play: a new release of your program. The process stops then, and the next
+	// one begins. Drive is called again, as after a crash.
+	Deployed    []engine.Definition
+	DeployAfter time.Duration
+
 	// Queues are those that the engine serves; nil are those that Workflows name in
 	// their Defaults, without limits.
 	Queues []engine.Queue

@@ -73,6 +73,56 @@ func TestCrashOftenOfAShortScenario(t *testing.T) {
 	}
 }
 
+// A new release is deployed in the middle of each play. One whose code does not go on with the runs of the release
+// before is found.
+func TestDeployed(t *testing.T) {
+	monthly := func(world *Recorder, charge string, more bool) []engine.Definition {
+		return []engine.Definition{&engine.Workflow[string, string]{Name: "monthly", Func: func(run *engine.Run, _ string) (string, error) {
+			for range 4 {
+				if more {
+					if err := run.Sleep(time.Hour); err != nil {
+						return "", err
+					}
+				}
+				if err := run.Sleep(30 * 24 * time.Hour); err != nil {
+					return "", err
+				}
+				if _, err := engine.Step(run, "charge", func(ctx context.Context) (string, error) {
+					world.Effect(ctx, charge)
+					return charge, nil
+				}); err != nil {
+					return "", err
+				}
+			}
+			return "", nil
+		}}}
+	}
+	deployed := func(more bool) *report {
+		return often(t, 20, func(world *Recorder) Scenario {
+			first := monthly(world, "charged", false)
+			return Scenario{
+				Workflows: first, Deployed: monthly(world, "charged by the new release", more), DeployAfter: 45 * 24 * time.Hour,
+				Timeout:   200 * 24 * time.Hour,
+				MayRepeat: []string{"charged", "charged by the new release"},
+				Drive: func(ctx context.Context, eng *engine.Engine) error {
+					_, err := eng.StartWorkflow(ctx, &engine.StartRequest{Workflow: "monthly", ID: "order-42", Input: ""})
+					if err == nil {
+						err = eng.Result(ctx, "order-42", "", nil)
+					}
+					return err
+				},
+				Check: func(t testing.TB, world *Recorder) {
+					if before, after := world.Count("charged"), world.Count("charged by the new release"); before < 1 || after < 3 {
+						t.Errorf("the first release has charged %d times, and the second one %d times", before, after)
+					}
+				},
+			}
+		})
+	}
+	found(t, deployed(false))
+	found(t, deployed(true), "the second one 0 times", "Drive has no success")
+}
+
 // A scenario may take longer than the usual limit of 1,200 days.
 func TestTimeoutOfAScenario(t *testing.T) {
 	years := func(limit time.Duration) *report {

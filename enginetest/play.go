@@ -163,6 +163,9 @@ func (p *played) stage(t testing.TB, scenario func(*Recorder) Scenario, strike s
 	if failures > 0 {
 		s.Tries, s.Lives = 3, 5+failures
 	}
+	if sc.Deployed != nil {
+		s.Deploy = &sweep.Deploy{After: sc.DeployAfter, Workflows: sc.Deployed}
+	}
 	if s.Store.Open == nil {
 		s.Store.Open = func(testing.TB) storage.Storage { return new(memory.Store) }
 	}

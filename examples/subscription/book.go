@@ -23,15 +23,24 @@ func newBook() *book { return &book{charges: map[string]Charge{}, used: map[stri
 func (b *book) charge(c Charge) (ok, again bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, again = b.charges[c.Reference]; again {
-		return true, true
+	ok, again = b.answer(c)
+	if ok && !again {
+		b.used[c.Card]++
+		b.charges[c.Reference] = c
 	}
-	if b.used[c.Card] == cardLasts {
-		return false, false
-	}
-	b.used[c.Card]++
-	b.charges[c.Reference] = c
-	return true, false
+	return ok, again
+}
+
+// judge returns what charge would, and charges nothing.
+func (b *book) judge(c Charge) (ok, again bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.answer(c)
+}
+
+func (b *book) answer(c Charge) (ok, again bool) {
+	_, again = b.charges[c.Reference]
+	return again || b.used[c.Card] < cardLasts, again
 }
 
 // check compares what a customer has seen at the end with the book: each month is charged once, at the

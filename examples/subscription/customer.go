@@ -39,7 +39,7 @@ func (c customer) act(ctx context.Context, eng *engine.Engine, subscription *eng
 		return o, err
 	}
 	_, err = change.Call(ctx, eng, c.id, Change{family, c.family}, &engine.UpdateOptions{ID: "family"})
-	if err != nil && !errors.Is(err, ErrTooLate) {
+	if err != nil && !errors.Is(err, ErrTooLate) && !errors.Is(err, engine.ErrTerminal) { // asked again after the end
 		return o, err
 	}
 	o.Accepted = err == nil

@@ -26,6 +26,10 @@ type Stage struct {
 	// zero means Poll.
 	Config engine.Config
 
+	// Deploy, if it is not nil, is what engines execute from a time on, after the beginning of the first
+	// incarnation: that incarnation stops which runs then.
+	Deploy *Deploy
+
 	// Decide decides on the fault of each of the engines' calls to their store.
 	Decide func(storagetest.Call) storagetest.Fault
 
@@ -56,6 +60,23 @@ type Stage struct {
 	Patience time.Duration // time limit of an incarnation
 
 	Problems []string
+
+	began time.Time // the first incarnation
+}
+
+// A Deploy is a new release of the program that hosts the engines.
+type Deploy struct {
+	After     time.Duration
+	Workflows []engine.Definition
+}
+
+// deploys returns the time until the new release is deployed, if it is not yet.
+func (s *Stage) deploys() (left time.Duration, ahead bool) {
+	if s.Deploy == nil {
+		return 0, false
+	}
+	left = s.Deploy.After - time.Since(s.began)
+	return left, left > 0
 }
 
 // A Store is the store to use. Reopen represents a restart of the process; nil means that a new
@@ -77,6 +98,10 @@ func Play(t *testing.T, set func(t testing.TB) *Stage) (err error) {
 		s := set(t)
 		inner := s.Store.Open(t)
 		defer func() { inner.Close() }()
+		s.began = time.Now()
+		if s.Deploy != nil {
+			s.Lives++
+		}
 		for life := 1; life <= s.Lives; life++ {
 			if life > 1 && s.Store.Reopen != nil {
 				inner = s.Store.Reopen(t, inner)
@@ -116,6 +141,9 @@ func (s *Stage) live(t *testing.T, inner storage.Storage) (done bool, err error)
 		s.Before(t.Context(), inner)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), s.Patience)
+	if left, ahead := s.deploys(); ahead {
+		defer time.AfterFunc(left, cancel).Stop()
+	}
 	content, watched := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(watched)
@@ -216,6 +244,9 @@ func (t *transactor) gone() bool {
 
 func (s *Stage) config(f storage.Storage) engine.Config {
 	c := s.Config
+	if _, ahead := s.deploys(); s.Deploy != nil && !ahead {
+		c.Workflows = s.Deploy.Workflows
+	}
 	c.Storage = f
 	c.Name = "sweep"
 	c.PollInterval = cmp.Or(c.PollInterval, Poll)

@@ -181,10 +181,12 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 
 // delayed reports whether wf, which is delayed, may begin now. If it has a queue, it joins the line
 // instead, whether this engine serves the queue or not. An entry other than its own does not have
-// it begin early.
+// it begin early. If it was asked to stop by a release that does not know delays, it is cancelled.
 func (l *Incarnation) delayed(ctx context.Context, wf *journal.Workflow, entry []byte) (begins bool, _ error) {
 	now := l.Worker.Now()
 	switch {
+	case wf.Cancel != nil:
+		return false, l.Worker.cancelDelayed(ctx, wf.ID)
 	case !wf.MayStart(now) && string(entry) != string(wf.Todo):
 		return false, l.drop(ctx, entry)
 	case !wf.MayStart(now):

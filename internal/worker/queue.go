@@ -107,6 +107,27 @@ func (e *Worker) turnAway(ctx context.Context, wf, next *journal.Workflow) (*Cha
 	return change, err
 }
 
+// cancelDelayed cancels a workflow that is delayed and was asked to stop.
+func (e *Worker) cancelDelayed(ctx context.Context, id string) error {
+	err := e.Change(ctx, id, Change{
+		Name: "cancel",
+		Landed: func(_ context.Context, wf *journal.Workflow) (bool, error) {
+			return wf.Status.Terminal(), nil
+		},
+		Decide: func(ctx context.Context, wf *journal.Workflow) (*Changing, error) {
+			if !wf.Delayed() || wf.Cancel == nil || wf.Status != checkpoint.StatusPending {
+				return nil, nil
+			}
+			next := *wf
+			return e.turnAway(ctx, wf, &next)
+		},
+	})
+	if errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrFutureFormat) {
+		return nil // purged, or of a newer release by now
+	}
+	return err
+}
+
 // A door admits runs of a queue during one look at its line.
 type door struct {
 	queue weft.Queue

@@ -1,9 +1,13 @@
 // Execute is an engine of the release that it is built with, which is the one before. It executes the workflow
-// order, whose child is parcel, and prints the input of each execution that begins. It obeys lines of its
-// standard input, and prints a line when each is done. It ends with its input.
+// order, whose child is parcel, and those of package shop, and prints the input of each execution that begins. It
+// obeys lines of its standard input, and prints a line when each is done. It ends with its input.
 //
 //	result ID       waits for the result of a workflow
 //	terminate ID    terminates a workflow
+//	approve ID      sends a delivery the signal that most kinds wait for
+//	deliver ID      sends a delivery the signal that the kind waits waits for, and waits for its end
+//	cancel ID       asks a workflow to stop
+//	touch KEY       deletes a record, as no engine may
 //
 // It must build with the release before, so it uses nothing that is new.
 package main
@@ -16,12 +20,11 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
-	"github.com/weft-go/weft/storage/postgres"
-	"github.com/weft-go/weft/storage/sqlite"
+	"github.com/weft-go/weft/testdata/releases/shop"
 )
 
 var (
@@ -36,7 +39,7 @@ var (
 )
 
 func main() {
-	at := flag.String("store", "", "sqlite:FILE or postgres://URL")
+	at := flag.String("store", "", "sqlite:FILE, bolt:FILE or postgres://URL")
 	deployment := flag.String("deployment", "", "of the engine")
 	flag.Parse()
 	if err := execute(context.Background(), *at, *deployment); err != nil {
@@ -46,15 +49,16 @@ func main() {
 }
 
 func execute(ctx context.Context, at, deployment string) error {
-	store, err := open(ctx, at)
+	store, err := shop.Open(ctx, at)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	eng, err := engine.New(engine.Config{
-		Storage: store, Workflows: []engine.Definition{order, parcel}, Deployment: deployment, PollInterval: 20 * time.Millisecond,
+	delivery := shop.Delivery(func(*engine.Run, shop.Task) error { return nil })
+	eng, err := engine.New(shop.Quick(engine.Config{
+		Storage: store, Workflows: append([]engine.Definition{order, parcel}, delivery...), Deployment: deployment,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -70,15 +74,22 @@ func execute(ctx context.Context, at, deployment string) error {
 			fmt.Println(verb, id, result, err)
 		case "terminate":
 			fmt.Println(verb, id, eng.Terminate(ctx, id, engine.Actor{Name: "releases", Reason: "a test"}))
+		case "approve":
+			_, err := shop.Approved.Send(ctx, eng, id, true, &signal.Options{ID: "approval"})
+			fmt.Println(verb, id, err)
+		case "deliver":
+			_, err := shop.Released.Send(ctx, eng, id, true, &signal.Options{ID: "release"})
+			if err == nil {
+				var sent string
+				err = eng.Result(ctx, id, shop.Name, &sent)
+			}
+			fmt.Println(verb, id, err)
+		case "cancel":
+			fmt.Println(verb, id, eng.Cancel(ctx, id, engine.Actor{Name: "releases", Reason: "a test"}))
+		case "touch":
+			fmt.Println(verb, store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete([]byte(id))}}))
 		}
 	}
 	stop()
 	return <-ended
-}
-
-func open(ctx context.Context, at string) (storage.Storage, error) {
-	if file, ok := strings.CutPrefix(at, "sqlite:"); ok {
-		return sqlite.Open(file, nil)
-	}
-	return postgres.Open(ctx, at, nil)
 }

@@ -1,11 +1,16 @@
 // Needs shows that a release before leaves alone what it would misunderstand.
 //
-//	needs -before FILE
+//	needs -before FILE -keys-before DIR -keys DIR -rounds N
 //
 // The file is testdata/releases/execute, built with the release before. On a store, needs starts a run for each
 // ability that the release before does not have, and one that needs nothing new. An engine of the release before
 // executes that one only: it neither executes nor changes the others, and refuses to terminate them. Then an
 // engine of this release finishes all of them.
+//
+// Then both releases alternate on a store, with a kill at the end of each turn: schedules fire, updates and bulk
+// operations are in progress, delayed workflows wait for their times. After each turn of the release before, the
+// records of all families of keys that it does not have are as they were before, byte for byte. These families are
+// those that package keys has in its one folder and not in the other.
 package main
 
 import (
@@ -22,6 +27,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weft-go/weft/activity"
@@ -30,9 +36,8 @@ import (
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
-	"github.com/weft-go/weft/storage/postgres"
-	"github.com/weft-go/weft/storage/sqlite"
 	"github.com/weft-go/weft/stream"
+	"github.com/weft-go/weft/testdata/releases/shop"
 )
 
 // deployment is that of the engines of both releases.
@@ -117,15 +122,25 @@ var (
 )
 
 func main() {
+	if os.Getenv(todayEnv) != "" {
+		os.Exit(turn(os.Stdin))
+	}
 	before := flag.String("before", "", "testdata/releases/execute of the release before")
+	keysBefore := flag.String("keys-before", "", "internal/keys of the release before")
+	keysNow := flag.String("keys", "internal/keys", "internal/keys of this release")
+	rounds := flag.Int("rounds", 12, "turns of each release")
 	flag.Parse()
-	if err := run(context.Background(), *before); err != nil {
+	fs, err := added(*keysBefore, *keysNow)
+	if err == nil {
+		err = run(context.Background(), *before, fs, *rounds)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "needs:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, before string) error {
+func run(ctx context.Context, before string, fs families, rounds int) error {
 	dir, err := os.MkdirTemp("", "weft-needs-")
 	if err != nil {
 		return err
@@ -136,14 +151,27 @@ func run(ctx context.Context, before string) error {
 		return err
 	}
 	defer stop()
-	for _, at := range []string{"sqlite:" + filepath.Join(dir, "weft.db"), server.URL("postgres")} {
+	stores := []string{"sqlite:" + filepath.Join(dir, "weft.db"), "bolt:" + filepath.Join(dir, "weft.bolt"), server.URL("postgres")}
+	for _, at := range stores {
 		kind, _, _ := strings.Cut(at, ":")
 		if err := on(ctx, at, before); err != nil {
 			return fmt.Errorf("%s: %w", kind, err)
 		}
 		fmt.Printf("%s: the release before left %d runs alone, and this one finished them\n", kind, len(uses()))
 	}
-	return nil
+	// At once, because most of it is a minute's wait.
+	errs := make([]error, len(stores))
+	var all sync.WaitGroup
+	for i, at := range stores {
+		all.Go(func() {
+			kind, _, _ := strings.Cut(at, ":")
+			if err := alternate(ctx, at, before, fs, rounds); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", kind, err)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // on does all of it on one store.
@@ -327,13 +355,8 @@ func records(ctx context.Context, at string, uses []use) (all [][]byte, err erro
 }
 
 // with opens the store while f is called.
-func with(ctx context.Context, at string, f func(storage.Storage) error) (err error) {
-	var s storage.Storage
-	if file, ok := strings.CutPrefix(at, "sqlite:"); ok {
-		s, err = sqlite.Open(file, nil)
-	} else {
-		s, err = postgres.Open(ctx, at, nil)
-	}
+func with(ctx context.Context, at string, f func(storage.Storage) error) error {
+	s, err := shop.Open(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -405,3 +428,11 @@ func (x *executor) stop() error {
 }
 
 func (x *executor) kill() { _ = x.cmd.Process.Kill() }
+
+// die kills the process, and waits until it has died.
+func (x *executor) die() {
+	x.kill()
+	for range x.answers {
+	}
+	_ = x.cmd.Wait()
+}
