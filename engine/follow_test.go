@@ -389,12 +389,14 @@ func TestFollowWaits(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
-		go func() {
+		var given sync.WaitGroup
+		given.Go(func() {
 			time.Sleep(59 * time.Minute)
 			give(t, p.Engine, "c", 2)
-		}()
+		})
 		began := time.Now()
 		e, err, ok := next()
+		given.Wait()
 		if err != nil || !ok || e.Kind != checkpoint.KindReceived || time.Since(began) != 59*time.Minute || !e.Time.Equal(time.Now().Truncate(time.Microsecond)) {
 			t.Errorf("got %+v of %v after %v, %v", e.Kind, e.Time, time.Since(began), err)
 		}

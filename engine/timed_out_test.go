@@ -23,7 +23,7 @@ func expiring(attempts int, verify func(n int) activity.Verification[string]) (*
 		}
 		return fmt.Sprint("run ", n), nil
 	}, verify)
-	a.Timeout = 10 * time.Millisecond
+	a.Timeout = 100 * time.Millisecond // what does not wait takes less, on a slow machine too
 	a.Retry = activity.Retry{MaxAttempts: 2, Backoff: time.Millisecond}
 	if verify != nil {
 		a.Settle = 10 * time.Millisecond
@@ -160,14 +160,14 @@ func TestAnOperatorDecidesWhatTimedOut(t *testing.T) {
 						}
 						retry(t, p, id)
 					}
-					waitAttention(t, p, id, "timed out after 10ms")
+					waitAttention(t, p, id, "timed out after 100ms")
 					if r := record(); r.Status != reconcile.StatusTimedOut || r.Settled && how == "park" {
 						t.Errorf("the record is %s, settled %v, and an operator is asked", r.Status, r.Settled)
 					}
 					p.stop(t)
 					p = boot(t, s, wf)
 					defer func() { p.stop(t) }()
-					waitAttention(t, p, id, "timed out after 10ms")
+					waitAttention(t, p, id, "timed out after 100ms")
 					if err := p.Resolve(ctx, id, "1", c.answer, audit); err != nil {
 						t.Fatal(err)
 					}

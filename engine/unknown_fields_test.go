@@ -273,6 +273,19 @@ func TestWhatALaterReleaseWroteIsKept(t *testing.T) {
 			}
 		})
 	})
+	t.Run("attention", func(t *testing.T) { // while an operator is asked
+		virtual(t, func(t *testing.T) {
+			s := &laterStore{Storage: new(memory.Store), t: t, met: met, kept: kept}
+			a, _ := expiring(1, nil)
+			a.OnIndeterminate = activity.AwaitOperator
+			wf := flow("wf", func(run *engine.Run) (string, error) { return a.Do(run, "42") })
+			p := boot(t, s, wf)
+			start(t, wf, p, "o", "")
+			time.Sleep(time.Minute)
+			p.stop(t)
+			s.turn(ctx)
+		})
+	})
 	t.Run("lists", func(t *testing.T) { // a release that kept none of them has left its mark
 		virtual(t, func(t *testing.T) {
 			s := &laterStore{Storage: new(memory.Store), t: t, met: met, kept: kept}
