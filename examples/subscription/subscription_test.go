@@ -126,7 +126,7 @@ func (p plot) scenario(world *enginetest.Recorder) enginetest.Scenario {
 // that the engine does not look for work most of the time.
 func TestCrashEverywhere(t *testing.T) {
 	torture.Slow(t)
-	p := plot{month: time.Hour, customers: map[string]int{"ann": torture.Rounds(26, 26, 3)}}
+	p := plot{month: time.Hour, customers: map[string]int{"ann": torture.Rounds(26, 26, 5)}}
 	enginetest.CrashEverywhere(t, p.scenario)
 }
 
