@@ -89,39 +89,49 @@ func loaded(t *testing.T, s storage.Storage, id string) *journal.Workflow {
 
 // STA-1: a delayed workflow that is cancelled is cancelled at once, and its function never called.
 func TestCancelledBeforeItsStart(t *testing.T) {
-	virtual(t, func(t *testing.T) {
-		s := new(memory.Store)
-		var c tally
-		w := flow("w", func(*engine.Run) (string, error) { c.add("called"); return "", nil })
-		p := boot(t, s, w, rareLeases, func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "q"}} })
-		for id, queue := range map[string]string{"a": "", "b": "q"} {
-			h := start(t, w.With(engine.StartOptions{StartAt: time.Now().Add(time.Hour), Queue: queue}), p, id, "")
-			if err := h.Cancel(ctx, audit); err != nil {
-				t.Fatal(err)
-			}
-			equal(t, id, describe(t, p, id).Status, checkpoint.StatusCancelled)
-			history := historyOf(t, p.Engine, id)
-			if len(history) == 0 {
-				t.Fatalf("%s: it is not cancelled at once", id)
-			}
-			end := history[0].Events
-			if text := end[len(end)-1].Error; !strings.Contains(text, "before its start at 2000-01-01T01:00:00Z") {
-				t.Errorf("%s: its history ends with %q", id, text)
-			}
-			if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {
-				t.Errorf("%s: got %v", id, err)
-			}
-			equal(t, "needs", loaded(t, s, id).Needs, "[]")
+	cancelDelayed(t, func(t *testing.T, _ storage.Storage, p *process, h *engine.Handle[string]) {
+		if err := h.Cancel(ctx, audit); err != nil {
+			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Hour)
-		equal(t, "calls", c.of("called"), 0)
-		equal(t, "entries", append(entries(t, s, "todo:"), entries(t, s, "op:")...), "[]")
+		equal(t, h.ID(), describe(t, p, h.ID()).Status, checkpoint.StatusCancelled)
+		history := historyOf(t, p.Engine, h.ID())
+		if len(history) == 0 {
+			t.Fatalf("%s: it is not cancelled at once", h.ID())
+		}
+		end := history[0].Events
+		if text := end[len(end)-1].Error; !strings.Contains(text, "before its start at 2000-01-01T01:00:00Z") {
+			t.Errorf("%s: its history ends with %q", h.ID(), text)
+		}
 	})
 }
 
 // STA-1: a release that does not know delays records that a delayed workflow is to stop, and leaves an entry to look
 // at it. So this release cancels the workflow, before its time.
 func TestDelayedStartThatAnOlderReleaseCancels(t *testing.T) {
+	cancelDelayed(t, func(t *testing.T, s storage.Storage, p *process, h *engine.Handle[string]) {
+		wf := loaded(t, s, h.ID())
+		next := *wf
+		next.State++
+		next.Cancel = &journal.Request{By: "ann", Reason: "sold out", At: journal.Micro(time.Now())}
+		_, ops, err := journal.Replace(wf, &next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops = append(ops, storage.Put(keys.TodoNow(0, time.Now(), h.ID(), "by-another"), nil))
+		if err := s.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: ops}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // several polls
+		i := describe(t, p, h.ID())
+		if i.Status != checkpoint.StatusCancelled || i.Cancel.Reason != "sold out" {
+			t.Errorf("%s: %+v", h.ID(), i)
+		}
+	})
+}
+
+// cancelDelayed has cancel cancel two delayed workflows, one of them with a queue. They end then, their function is never
+// called, and nothing is left to do for them.
+func cancelDelayed(t *testing.T, cancel func(t *testing.T, s storage.Storage, p *process, h *engine.Handle[string])) {
 	virtual(t, func(t *testing.T) {
 		s := new(memory.Store)
 		var c tally
@@ -129,26 +139,11 @@ func TestDelayedStartThatAnOlderReleaseCancels(t *testing.T) {
 		p := boot(t, s, w, rareLeases, func(c *engine.Config) { c.Queues = []engine.Queue{{Name: "q"}} })
 		for id, queue := range map[string]string{"a": "", "b": "q"} {
 			h := start(t, w.With(engine.StartOptions{StartAt: time.Now().Add(time.Hour), Queue: queue}), p, id, "")
-			wf := loaded(t, s, id)
-			next := *wf
-			next.State++
-			next.Cancel = &journal.Request{By: "ann", Reason: "sold out", At: journal.Micro(time.Now())}
-			_, ops, err := journal.Replace(wf, &next)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ops = append(ops, storage.Put(keys.TodoNow(0, time.Now(), id, "by-another"), nil))
-			if err := s.Commit(ctx, storage.Batch{If: []storage.Condition{wf.Unchanged()}, Ops: ops}); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Minute) // several polls
+			cancel(t, s, p, h)
 			if _, err := outcome(h); !errors.Is(err, engine.ErrCancelled) {
 				t.Errorf("%s: got %v", id, err)
 			}
-			i := describe(t, p, id)
-			if i.Status != checkpoint.StatusCancelled || i.Cancel.Reason != "sold out" {
-				t.Errorf("%s: %+v", id, i)
-			}
+			equal(t, "needs", loaded(t, s, id).Needs, "[]")
 		}
 		time.Sleep(2 * time.Hour)
 		equal(t, "calls", c.of("called"), 0)
