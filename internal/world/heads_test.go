@@ -9,8 +9,9 @@ import (
 func TestHeadsAreLimited(t *testing.T) {
 	hs := new(heads)
 	running := &head{Status: Running}
+	var run string
 	for i := range mostHeads + 10 {
-		run := fmt.Sprint("wrun_", i)
+		run = fmt.Sprint("wrun_", i)
 		if hs.keep(run, nil, running, nil); hs.last(run) == nil {
 			t.Fatalf("the head of %s is not kept", run)
 		}
@@ -18,7 +19,7 @@ func TestHeadsAreLimited(t *testing.T) {
 	if n := len(hs.byRun); n != mostHeads {
 		t.Errorf("%d heads are kept, want %d", n, mostHeads)
 	}
-	hs.keep("wrun_12", running, &head{Status: Completed}, nil)
+	hs.keep(run, running, &head{Status: Completed}, nil)
 	if n := len(hs.byRun); n != mostHeads-1 {
 		t.Errorf("%d heads are kept after the end of a run, want %d", n, mostHeads-1)
 	}
