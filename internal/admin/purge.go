@@ -52,7 +52,11 @@ func (e *Admin) purge(ctx context.Context, id string, by weft.Actor, cause weft.
 	if wf.Tombstone() {
 		return false, e.sweep(ctx, wf, cause)
 	}
-	r, err := e.Removing(ctx, wf, cause)
+	var r *Removal
+	has, err := journal.FeaturesOf(ctx, e.Store, wf)
+	if err == nil {
+		r, err = e.Removing(ctx, wf, has, cause)
+	}
 	if err == nil {
 		err = e.Remove(ctx, r)
 	}
@@ -83,12 +87,12 @@ type Removal struct {
 // are more, further commits follow.
 const mostAtOnce = 200
 
-// Removing decides to remove wf, which has ended. Its children are asked to stop first, if it was
-// terminated and they have not been asked, because what is known of them is removed too. Then it
-// is archived, unless it is to be deleted. An error wraps ErrProtected, or storage.ErrFutureFormat
-// if only a newer release may remove wf, or is an *ArchiveError. An error that run.Outdated
-// explains means that wf has changed.
-func (e *Admin) Removing(ctx context.Context, wf *journal.Workflow, cause weft.Removal) (*Removal, error) {
+// Removing decides to remove wf, which has ended; has is what journal.FeaturesOf has returned. Its
+// children are asked to stop first, if it was terminated and they have not been asked, because what
+// is known of them is removed too. Then it is archived, unless it is to be deleted. An error wraps
+// ErrProtected, or storage.ErrFutureFormat if only a newer release may remove wf, or is an
+// *ArchiveError. An error that run.Outdated explains means that wf has changed.
+func (e *Admin) Removing(ctx context.Context, wf *journal.Workflow, has keys.Features, cause weft.Removal) (*Removal, error) {
 	if err := errors.Join(wf.Understood(), removable(wf, cause)); err != nil {
 		return nil, err
 	}
@@ -102,7 +106,7 @@ func (e *Admin) Removing(ctx context.Context, wf *journal.Workflow, cause weft.R
 	}
 	most := min(mostAtOnce, max(e.MaxOps/2, 1))
 	now := e.Now()
-	w, whole, err := journal.Remove(ctx, e.Store, wf, most, now, now.Add(e.TombstoneRetention))
+	w, whole, err := journal.Remove(ctx, e.Store, wf, has, most, now, now.Add(e.TombstoneRetention))
 	if err != nil {
 		return nil, err
 	}

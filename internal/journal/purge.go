@@ -33,12 +33,9 @@ func (h *Hold) Bury(now, expires time.Time) (*Write, error) {
 // deletion of these records in one batch. Otherwise it is Bury with the deletion of the values that
 // the workflow has published, which are read without its record; whole is false, and Sweep deletes the
 // other records after the write. What is stored beside a write of Remove, such as the progress of a
-// late attempt, is deleted by the next start of the id, or when the tombstone expires.
-func Remove(ctx context.Context, s storage.Storage, wf *Workflow, most int, now, expires time.Time) (w *Write, whole bool, _ error) {
-	has, err := featuresOf(ctx, s, wf)
-	if err != nil {
-		return nil, false, err
-	}
+// late attempt, is deleted by the next start of the id, or when the tombstone expires. has is what
+// FeaturesOf has returned.
+func Remove(ctx context.Context, s storage.Storage, wf *Workflow, has keys.Features, most int, now, expires time.Time) (w *Write, whole bool, err error) {
 	h := &Hold{Workflow: wf}
 	tooMany := func() (*Write, bool, error) {
 		if h, err = FindUnread(ctx, s, wf); err != nil {
@@ -84,9 +81,9 @@ func Remove(ctx context.Context, s storage.Storage, wf *Workflow, most int, now,
 	return w, true, nil
 }
 
-// featuresOf returns what wf, which has ended, has had. Whatever accepts a signal writes the counter of
+// FeaturesOf returns what wf, which has ended, has had. Whatever accepts a signal writes the counter of
 // signals in the same commit.
-func featuresOf(ctx context.Context, s storage.Storage, wf *Workflow) (keys.Features, error) {
+func FeaturesOf(ctx context.Context, s storage.Storage, wf *Workflow) (keys.Features, error) {
 	has := keys.Features{Signals: true, Updates: wf.Updated(), Hooks: wf.HasHooks(), Streams: wf.HasStreams()}
 	_, err := s.Get(ctx, keys.SignalCounter(wf.ID))
 	if errors.Is(err, storage.ErrNotFound) {

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -252,7 +253,7 @@ func TestRemove(t *testing.T) {
 		n, other := children(t, s, "a"), children(t, s, "a:b")
 		for _, most := range []int{n - 1, n} {
 			wantWhole := most == n
-			w, whole, err := Remove(ctx, s, load(t, s, "a"), most, noon, noon.Add(time.Hour))
+			w, whole, err := removed(ctx, s, load(t, s, "a"), most, noon, noon.Add(time.Hour))
 			if err != nil || whole != wantWhole {
 				t.Fatalf("%d records, at most %d: whole %t, %v", n, most, whole, err)
 			}
@@ -299,7 +300,7 @@ func TestRemoveReadsWhatThereMayBe(t *testing.T) {
 			if err := s.Commit(ctx, b); err != nil {
 				t.Fatal(err)
 			}
-			w, whole, err := Remove(ctx, s, load(t, s, "a"), 100, noon, noon.Add(time.Hour))
+			w, whole, err := removed(ctx, s, load(t, s, "a"), 100, noon, noon.Add(time.Hour))
 			if err != nil || !whole {
 				t.Fatalf("whole %t, %v", whole, err)
 			}
@@ -372,7 +373,7 @@ func TestPurgeOfStreams(t *testing.T) {
 				}
 				return storagetest.None
 			})
-			w, whole, err := Remove(ctx, f, wf, 200, noon, noon.Add(time.Hour))
+			w, whole, err := removed(ctx, f, wf, 200, noon, noon.Add(time.Hour))
 			if err != nil || whole != c.whole {
 				t.Fatalf("%v: whole %v, %v", c.counts, whole, err)
 			}
@@ -396,4 +397,13 @@ func TestPurgeOfStreams(t *testing.T) {
 			}
 		}
 	}
+}
+
+// removed is Remove of what FeaturesOf says.
+func removed(ctx context.Context, s storage.Storage, wf *Workflow, most int, now, expires time.Time) (*Write, bool, error) {
+	has, err := FeaturesOf(ctx, s, wf)
+	if err != nil {
+		return nil, false, err
+	}
+	return Remove(ctx, s, wf, has, most, now, expires)
 }

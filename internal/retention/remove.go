@@ -122,8 +122,12 @@ func (k *keeper) decide(ctx context.Context, l *list, entry storage.Entry, now t
 	case !old(wf, entry.Key, l.kept, now):
 		return nil, nil
 	}
-	remembers, err := acceptance.Remembers(ctx, k.Store, id, now)
-	if !remembers && err == nil && wf.Updated() {
+	has, err := journal.FeaturesOf(ctx, k.Store, wf)
+	remembers := false
+	if err == nil && has.Signals {
+		remembers, err = acceptance.Remembers(ctx, k.Store, id, now)
+	}
+	if !remembers && err == nil && has.Updates {
 		remembers, err = acceptance.RemembersAnswers(ctx, k.Store, id, journal.Time(wf.EndedAt), now, k.SignalIDRetention)
 	}
 	switch {
@@ -132,7 +136,7 @@ func (k *keeper) decide(ctx context.Context, l *list, entry storage.Entry, now t
 	case err != nil:
 		return nil, err
 	}
-	r, err := k.Removing(ctx, wf, weft.RemovedByRetention)
+	r, err := k.Removing(ctx, wf, has, weft.RemovedByRetention)
 	if err == nil {
 		return r, nil
 	}
