@@ -41,7 +41,7 @@ func monthly(b *bank, keyed bool) func(world *Recorder) Scenario {
 // A process that dies again and again does not charge twice, if the key of a charge is that of the
 // operation.
 func TestCrashOften(t *testing.T) {
-	const failures = 300
+	const failures = 120
 	var b bank
 	r := often(t, failures, monthly(&b, true))
 	found(t, r)
@@ -126,7 +126,7 @@ func TestDeployed(t *testing.T) {
 // A scenario may take longer than the usual limit of 1,200 days.
 func TestTimeoutOfAScenario(t *testing.T) {
 	years := func(limit time.Duration) *report {
-		return often(t, 20, func(world *Recorder) Scenario {
+		return often(t, 1, func(world *Recorder) Scenario {
 			w := simple(func(run *engine.Run) (string, error) { return "", run.Sleep(4 * 365 * 24 * time.Hour) })
 			s := ordering(w)
 			start := s.Drive
