@@ -73,16 +73,25 @@ var scenarios = map[string]func(*sweep.World) sweep.Scenario{
 func TestEveryStoreCallMayFail(t *testing.T) {
 	torture.Slow(t)
 	for adapter, store := range sweepStores {
-		stride := torture.Rounds(1, 5, 401)
+		stride := torture.Rounds(1, 101, 401)
 		if adapter == "memory" {
 			stride = torture.Rounds(1, 5, 97)
 		}
 		for name, scenario := range scenarios {
+			if adapter != "memory" && leftToThePlainBuild(name) {
+				continue
+			}
 			t.Run(adapter+"/"+name, func(t *testing.T) {
 				t.Logf("%d plays", sweep.Every(t, store, stride, scenario))
 			})
 		}
 	}
+}
+
+// leftToThePlainBuild reports whether a scenario is played on disks and servers only without the race detector,
+// which makes it several times slower. The concurrency of the stores has tests of its own.
+func leftToThePlainBuild(scenario string) bool {
+	return torture.Raced() && scenario != "steps" && scenario != "signals"
 }
 
 // sweepStores are closed and opened again where a restart of the process would.
@@ -121,10 +130,10 @@ func TestEveryTransactionMayFail(t *testing.T) {
 // succeeded when their leases have run out.
 func TestEveryPostgresCallMayFail(t *testing.T) {
 	store := onPostgres(t)
-	stride := torture.Rounds(2, 11, 997)
+	stride := torture.Rounds(2, 701, 997)
 	for name, scenario := range scenarios {
-		if name == "unbidden" {
-			continue // its engines have the same handle
+		if name == "unbidden" || leftToThePlainBuild(name) {
+			continue // the engines of the first have the same handle
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Logf("%d plays", sweep.Every(t, store, stride, scenario))
