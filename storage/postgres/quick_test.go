@@ -340,7 +340,7 @@ func TestQuickLost(t *testing.T) {
 		})
 		want := map[action]string{cutBefore: "[a=1 b=2 c=3 e=]", loseReply: "[a=9 c=3 e= n=1]"}[do]
 		if err == nil || errors.Is(err, storage.ErrConflict) || c.quick.Load()+c.slow.Load() != 1 {
-			t.Errorf("%v: got error %v after %d tries, want an unknown outcome after one", do, err, c.quick.Load()+c.slow.Load())
+			t.Fatalf("%v: got error %v after %d tries, want an unknown outcome after one", do, err, c.quick.Load()+c.slow.Load())
 		}
 		eventually(t, func() bool { return all(t, check) == want }) // the server may still be at it
 	}
