@@ -4,6 +4,7 @@
 // Many processes may have the store open at once. Within one process, concurrent
 // commits share a transaction: a group of any size takes two round trips, one that
 // locks and reads the rows that its batches name and one that writes and commits.
+// A small batch that is alone takes one round trip if its conditions hold.
 // Concurrent reads of single keys and of short pages share round trips too, unless
 // the pool belongs to the host.
 //

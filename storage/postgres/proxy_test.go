@@ -41,7 +41,7 @@ func (m message) binds(statement string) bool {
 
 // commits reports whether the server commits after the message.
 func (m message) commits() bool {
-	return m.binds("weft_commit") || m.binds("weft_insertIf") || m.binds("weft_swap")
+	return m.binds("weft_commit") || m.binds("weft_insertIf") || m.binds("weft_replaceIf") || m.binds("weft_swap")
 }
 
 type action int

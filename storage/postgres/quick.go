@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"slices"
 
@@ -15,62 +14,77 @@ import (
 // compares each row with all of them.
 const quickMost = 16
 
-// isQuick reports whether quick can apply t, as it can for most steps of a workflow: all
-// operations are puts, of keys that are expected to be absent.
+// isQuick reports whether quick can apply t: each of its operations only inserts, only replaces
+// or only deletes, if the conditions hold. A key that must be absent and is deleted is put and
+// then deleted, which one statement cannot do.
 func (t *ticket) isQuick() bool {
 	if n := len(t.batch.Ops); n == 0 || n > quickMost || len(t.batch.If) > quickMost {
 		return false
 	}
-	for _, o := range t.batch.Ops {
-		if o.Kind != storage.PutOp {
-			return false
-		}
-		if i := slices.IndexFunc(t.batch.If, func(c storage.Condition) bool { return string(c.Key) == string(o.Key) }); i >= 0 &&
-			t.batch.If[i].Kind != storage.IsAbsent {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(t.batch.Ops, func(o storage.Op) bool {
+		return o.Kind == storage.DeleteRangeOp || o.Kind == storage.DeleteOp && slices.ContainsFunc(t.batch.If, func(c storage.Condition) bool {
+			return c.Kind == storage.IsAbsent && bytes.Equal(c.Key, o.Key)
+		})
+	})
 }
 
 // quick tries to apply a single batch in one statement, and so in one round trip, assuming
-// that its conditions hold. It reports whether they did. If not, nothing was written and
-// nothing is known.
+// that its conditions hold. Without a condition, it assumes that a key to put does not exist
+// and that a key to delete does. It reports whether all this was so. If not, nothing was
+// written and nothing is known.
 //
-// The statement locks the rows to compare, skipping those locked by others, and compares
-// them. It inserts only if all of them exist and are equal. The insert is what proves that
-// a key is absent. The statement also looks for these keys first, only to save the server
-// an error in its log.
+// The statement locks the rows that must exist, skipping those locked by others, and compares
+// their newest versions, which may be newer than its snapshot. It writes only if all of them
+// exist and are equal; nobody else can change them until it has committed. It does not wait
+// for these locks, so their order does not matter. An insert may wait for another transaction
+// that inserts or deletes the same key, so inserts are in key order. The insert is what proves
+// that a key is absent: if it is not, the statement fails as a whole. The statement also looks
+// for these keys first, only to save the server an error in its log.
 func (c *session) quick(p *pgconn.Pipeline, t *ticket) (bool, error) {
 	r := &c.rows
-	r.build([]*ticket{t}, nil) // sorts the keys, so inserts are in key order
-	b := &t.batch
-	var compared, put []int32
-	for i := range r.list {
-		if r.list[i].share {
-			compared = append(compared, int32(i))
-		} else {
-			put = append(put, int32(i))
-		}
+	r.build([]*ticket{t}, nil) // sorts the keys
+	r.assume(&t.batch)
+	compared := r.pick(func(x *row) bool { return x.share })
+	held := r.pick(func(x *row) bool { return !x.share && x.before })
+	inserted := r.pick(func(x *row) bool { return !x.share && !x.before })
+	args := append(r.keys(compared), r.expected(compared))
+	if len(held) > 0 {
+		args = append(args, r.keys(held)[0], r.expected(held))
 	}
-	at := r.at[len(b.If):]
-	for i := range b.Ops {
-		x := &r.list[at[i]]
-		x.content, x.changed = b.Ops[i].Value, true
+	r.apply(t.batch.Ops, r.at[len(t.batch.If):])
+	args = append(args, r.keys(inserted)[0], r.contents(inserted))
+	one, affected := call{prepared: insertIf, args: args}, int64(len(inserted))
+	if len(held) > 0 {
+		replaced := r.pick(func(x *row) bool { return !x.share && x.before && x.now })
+		deleted := r.pick(func(x *row) bool { return !x.share && x.before && !x.now })
+		args = append(args, r.keys(replaced)[0], r.contents(replaced), r.keys(deleted)[0])
+		one, affected = call{prepared: replaceIf, args: args}, 1
 	}
-	args := append(r.keys(compared), r.expected(t, compared))
-	args = append(args, r.keys(put)[0], r.contents(put), binary.BigEndian.AppendUint64(nil, uint64(len(compared))))
-	c.calls = append(c.calls[:0], call{prepared: insertIf, args: args})
-	_, err := c.do(p, c.calls)
+	c.calls = append(c.calls[:0], one)
+	failed, err := c.do(p, c.calls)
 	switch e, ok := errors.AsType[*pgconn.PgError](err); {
-	case err == nil && c.calls[0].affected == int64(len(put)):
+	case err == nil && c.calls[0].affected == affected:
 		t.err, t.skipped = nil, false
 		c.note()
 		return true, nil
-	case err == nil, ok && e.SeverityUnlocalized == "ERROR":
+	case err == nil, ok && e.SeverityUnlocalized == "ERROR" && failed == 0:
 		return false, nil
 	}
-	return false, &unknownError{err}
+	return false, outcome(err, failed > 0) // the statement commits by itself, so an error after it may hide a commit
+}
+
+// assume records which rows exist if the conditions of b hold, and the values that these
+// require.
+func (r *rows) assume(b *storage.Batch) {
+	for i, c := range b.If {
+		x := &r.list[r.at[i]]
+		x.before, x.content = c.Kind != storage.IsAbsent, c.Value
+	}
+	for i, o := range b.Ops {
+		if o.Kind == storage.DeleteOp {
+			r.list[r.at[len(b.If)+i]].before = true
+		}
+	}
 }
 
 // isSwap reports whether swap can apply t, as it can for the renewal of a lease: t replaces
@@ -109,13 +123,8 @@ func notNull(v []byte) []byte {
 	return v
 }
 
-// expected returns the values that t requires of rows; NULL means any.
-func (r *rows) expected(t *ticket, sent []int32) []byte {
-	for i, c := range t.batch.If {
-		if x := &r.list[r.at[i]]; x.share {
-			x.content = c.Value
-		}
-	}
+// expected returns the values that are required of rows; NULL means any.
+func (r *rows) expected(sent []int32) []byte {
 	start := len(r.wire)
 	r.wire = beginArray(r.wire, len(sent))
 	for _, i := range sent {

@@ -35,8 +35,9 @@ const (
 	change
 	remove
 
-	insertIf // see session.quick
-	swap     // see session.swap
+	insertIf  // see session.quick
+	replaceIf // the same for batches that also replace or delete rows
+	swap      // see session.swap
 
 	prepared
 )
@@ -48,7 +49,7 @@ var names = [prepared]string{
 	updateOrSkip: "weft_updateOrSkip", updateOnlyOrSkip: "weft_updateOnlyOrSkip",
 	shareOrWait: "weft_shareOrWait", updateOrWait: "weft_updateOrWait",
 	there: "weft_there", insert: "weft_insert", change: "weft_change", remove: "weft_remove",
-	insertIf: "weft_insertIf", swap: "weft_swap",
+	insertIf: "weft_insertIf", replaceIf: "weft_replaceIf", swap: "weft_swap",
 }
 
 // No statement joins the table with its arguments: while the table is small, the planner
@@ -77,8 +78,25 @@ func newStatements(o Options) statements {
 			insertIf: `WITH l AS MATERIALIZED (
 				SELECT coalesce(v = ($2::bytea[])[array_position($1::bytea[], k)], true) AS equal FROM ` + named + ` FOR SHARE SKIP LOCKED)
 				INSERT INTO ` + t + ` (k, v) SELECT u.k, u.v FROM unnest($3::bytea[], $4::bytea[]) AS u (k, v)
-				WHERE (SELECT count(*) FROM l WHERE equal) = $5::int8
+				WHERE (SELECT count(*) FROM l WHERE equal) = cardinality($1::bytea[])
 				AND NOT EXISTS (SELECT FROM ` + t + ` WHERE k = ANY($3::bytea[]))`,
+			// It returns one row if it writes, else none. All of its parts run with one
+			// snapshot and in any order, so each that writes depends on holds.
+			replaceIf: `WITH compared AS MATERIALIZED (
+				SELECT coalesce(v = ($2::bytea[])[array_position($1::bytea[], k)], true) AS equal FROM ` + named + ` FOR SHARE SKIP LOCKED),
+				held AS MATERIALIZED (
+				SELECT coalesce(v = ($4::bytea[])[array_position($3::bytea[], k)], true) AS equal FROM ` + t + ` WHERE k = ANY($3::bytea[]) FOR UPDATE SKIP LOCKED),
+				holds AS MATERIALIZED (
+				SELECT WHERE (SELECT count(*) FROM compared WHERE equal) = cardinality($1::bytea[])
+				AND (SELECT count(*) FROM held WHERE equal) = cardinality($3::bytea[])
+				AND NOT EXISTS (SELECT FROM ` + t + ` WHERE k = ANY($5::bytea[]))),
+				inserted AS (
+				INSERT INTO ` + t + ` (k, v) SELECT u.k, u.v FROM unnest($5::bytea[], $6::bytea[]) AS u (k, v) WHERE EXISTS (SELECT FROM holds)),
+				replaced AS (
+				UPDATE ` + t + ` SET v = ($8::bytea[])[array_position($7::bytea[], k)] WHERE k = ANY($7::bytea[]) AND EXISTS (SELECT FROM holds)),
+				deleted AS (
+				DELETE FROM ` + t + ` WHERE k = ANY($9::bytea[]) AND EXISTS (SELECT FROM holds))
+				SELECT FROM holds`,
 			swap: `UPDATE ` + t + ` SET v = $3 WHERE k = $1 AND v = $2`,
 		},
 		get:   `SELECT v FROM ` + t + ` WHERE k = $1`,
