@@ -53,6 +53,10 @@ func main() {
 	flag.StringVar(&s.deployment, "deployment", "local", "the active deployment, whose queue gets messages that name none")
 	flag.DurationVar(&s.retention, "retention", 0, "how long runs are kept after their end; 0 means for ever")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "world: %q is no flag: the store is given as -store %s\n", flag.Arg(0), flag.Arg(0))
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := s.serve(ctx, os.Stdout); err != nil {
@@ -64,9 +68,12 @@ func main() {
 // serve serves a world until ctx is done. It says on out where.
 func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	if s.token == "" {
-		return errors.New("WEFT_WORLD_TOKEN is empty: set it to a secret that the clients know, too")
+		return errors.New("the variable WEFT_WORLD_TOKEN is empty: set it to a secret that the clients know, too, such as WEFT_WORLD_TOKEN=secret")
 	}
 	store, err := s.open(ctx)
+	if errors.Is(err, storage.ErrInUse) && strings.HasPrefix(s.store, "sqlite:") {
+		return fmt.Errorf("%w; here: -shared for each server", err)
+	}
 	if err != nil {
 		return err
 	}
