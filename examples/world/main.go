@@ -2,9 +2,8 @@
 //
 //	WEFT_WORLD_TOKEN=secret go run ./examples/world -store sqlite:w.db
 //
-// A runtime that runs on it has the package @weft-go/world, and these variables in its environment:
-//
-//	WORKFLOW_TARGET_WORLD=@weft-go/world WEFT_WORLD_URL=http://127.0.0.1:4650 WEFT_WORLD_TOKEN=secret npm start
+// The README of world/npm says how an app is connected to it: by the package @weft-go/world, a call at its start, and
+// variables in its environment. docs/guides/world.md has more of the server.
 //
 // The store is memory:, sqlite:FILE, bolt:FILE or postgres://URL. Several servers may share a PostgreSQL database, or with
 // -shared a SQLite file. On SIGINT or SIGTERM the server answers what it is asked, and stops.
