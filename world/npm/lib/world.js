@@ -8,7 +8,7 @@ import { createWorker } from './worker.js';
 const oldest = 2;
 const newest = 7;
 
-/** For how long the start of a worker waits for the server. Then it goes on without whom it lets wait. */
+/** How long start waits for the server. Then it returns, and goes on in the background. */
 const patienceMs = 2_000;
 
 /** From this version on event ids are positions, and a list of events without a limit is whole. */
