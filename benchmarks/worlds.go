@@ -194,7 +194,7 @@ func (r *worldRun) step() (world.Request, error) {
 
 func (r *worldRun) hook() (world.Request, error) {
 	n := r.n.Add(1)
-	return event(r.id, world.HookCreated, fmt.Sprintf("hook_%08d", n), fields{"token": fmt.Sprint(r.id, "-", n)})
+	return event(r.id, world.HookCreated, fmt.Sprintf("hook_%s_%08d", r.id, n), fields{"token": fmt.Sprint(r.id, "-", n)})
 }
 
 func events(ctx context.Context, c *Child) error {

@@ -2,9 +2,8 @@
 //
 //	WEFT_WORLD_TOKEN=secret go run ./examples/world -store sqlite:w.db
 //
-// A runtime that runs on it has the package @weft-go/world, and these variables in its environment:
-//
-//	WORKFLOW_TARGET_WORLD=@weft-go/world WEFT_WORLD_URL=http://127.0.0.1:4650 WEFT_WORLD_TOKEN=secret npm start
+// The README of world/npm says how an app is connected to it: by the package @weft-go/world, a call at its start, and
+// variables in its environment. docs/guides/world.md has more of the server.
 //
 // The store is memory:, sqlite:FILE, bolt:FILE or postgres://URL. Several servers may share a PostgreSQL database, or with
 // -shared a SQLite file. On SIGINT or SIGTERM the server answers what it is asked, and stops.
@@ -53,6 +52,10 @@ func main() {
 	flag.StringVar(&s.deployment, "deployment", "local", "the active deployment, whose queue gets messages that name none")
 	flag.DurationVar(&s.retention, "retention", 0, "how long runs are kept after their end; 0 means for ever")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "world: %q is no flag: the store is given as -store %s\n", flag.Arg(0), flag.Arg(0))
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := s.serve(ctx, os.Stdout); err != nil {
@@ -64,9 +67,12 @@ func main() {
 // serve serves a world until ctx is done. It says on out where.
 func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	if s.token == "" {
-		return errors.New("WEFT_WORLD_TOKEN is empty: set it to a secret that the clients know, too")
+		return errors.New("the variable WEFT_WORLD_TOKEN is empty: set it to a secret that the clients know, too, such as WEFT_WORLD_TOKEN=secret")
 	}
 	store, err := s.open(ctx)
+	if errors.Is(err, storage.ErrInUse) && strings.HasPrefix(s.store, "sqlite:") {
+		return fmt.Errorf("%w; here: -shared for each server", err)
+	}
 	if err != nil {
 		return err
 	}

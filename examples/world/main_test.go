@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weft-go/weft/internal/pgtest"
+	"github.com/weft-go/weft/storage"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(goleakMain{m}) }
@@ -130,6 +132,12 @@ func TestServer(t *testing.T) {
 	if err := (settings{store: "memory:"}).serve(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "WEFT_WORLD_TOKEN") {
 		t.Errorf("without a token: %v", err)
 	}
+	sqlite := "sqlite:" + filepath.Join(dir, "taken.db")
+	_, stop := started(t, sqlite)
+	if err := (settings{store: sqlite, token: "t"}).serve(t.Context(), io.Discard); !errors.Is(err, storage.ErrInUse) || !strings.Contains(err.Error(), "-shared") {
+		t.Errorf("a second server on one file: %v", err)
+	}
+	stop()
 	if err := (settings{store: "other:", token: "t"}).serve(t.Context(), io.Discard); err == nil || !strings.Contains(err.Error(), "the store is") {
 		t.Errorf("with an unknown store: %v", err)
 	}

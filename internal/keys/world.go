@@ -103,8 +103,11 @@ func WorldAttributes(run string) []byte { return append(key("world:", run), ":at
 // WorldToken is the key that says which open hook has a token: wtok:{hash of the token}.
 func WorldToken(hash string) []byte { return key("wtok:", hash) }
 
-// WorldHookRun is the key of the run that has a hook: whk:{hook}.
+// WorldHookRun is the key that says which run has an open hook: whk:{hook}.
 func WorldHookRun(hook string) []byte { return key("whk:", hook) }
+
+// WorldHookRuns is the range of the WorldHookRun keys, in the order of the ids of hooks.
+func WorldHookRuns() storage.Range { return storage.Prefix([]byte("whk:")) }
 
 // WorldCorrelated is the key of event n of a run in the list of a correlation: wcor:{correlation}:{run}:{n}.
 func WorldCorrelated(correlation, run string, n uint64) []byte {

@@ -282,13 +282,7 @@ func (l *line) take(n int) (taken []Delivery, next time.Duration, err error) {
 			return nil, next, err
 		}
 		if len(taken) > 0 {
-			doubtful := false // the batch may have been applied
-			err = settle.Commit(q.life, q.Storage, b, func(error) { doubtful = true }, func(ctx context.Context) (bool, error) {
-				if !doubtful {
-					return false, nil
-				}
-				return l.holds(ctx, taken)
-			})
+			err = settle.New(q.life, q.Storage, b, func(ctx context.Context) (bool, error) { return l.holds(ctx, taken) })
 		}
 		if err == nil && len(taken) > 0 {
 			for _, m := range found[:len(taken)] {

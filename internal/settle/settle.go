@@ -15,6 +15,10 @@ import (
 // same batch again. It returns nil if b was applied, an error that wraps storage.ErrConflict if
 // it certainly was not, and any other error if the outcome is still unknown. mine reports
 // whether the effect of a refused batch is in the store.
+//
+// mine is called after each refusal, also if no outcome was unknown before, because some callers need that. Who removes
+// something has succeeded if another process has removed it, such as a schedule. And journal.Commit takes its verdict from
+// what mine has read. Who needs nothing of the kind uses New.
 func Commit(ctx context.Context, s storage.Storage, b storage.Batch, unknown func(error), mine func(context.Context) (bool, error)) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
 		err := s.Commit(ctx, b)
@@ -41,6 +45,18 @@ func Commit(ctx context.Context, s storage.Storage, b storage.Batch, unknown fun
 			return fmt.Errorf("weft: commit: outcome unknown: %w (%w)", err, context.Cause(ctx))
 		}
 	}
+}
+
+// New is Commit for a batch that was never committed before, and that nobody else commits. If it is refused while no outcome
+// was unknown, it certainly was not applied, so mine is not called.
+func New(ctx context.Context, s storage.Storage, b storage.Batch, mine func(context.Context) (bool, error)) error {
+	doubtful := false // it may have been applied
+	return Commit(ctx, s, b, func(error) { doubtful = true }, func(ctx context.Context) (bool, error) {
+		if !doubtful {
+			return false, nil
+		}
+		return mine(ctx)
+	})
 }
 
 // Together commits batches that do not depend on each other, as one batch, or one by one if that is refused. It

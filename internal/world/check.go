@@ -17,7 +17,7 @@ import (
 //   - The events of a run are those that its head counts. An event with a correlation is in the list of that, and the list has
 //     nothing else.
 //   - A run is in the lists that follow from its head, and these have nothing else.
-//   - An open hook of a run that has not ended has its token, and a token belongs to such a hook.
+//   - An open hook of a run that has not ended has its token and its id, and a token and an id belong to such a hook.
 //   - A run that has ended, or was removed, and a stream without a run, have an entry that says since when.
 //   - The chunks of a stream are those that its head counts, and the list of its name has its run.
 func Check(ctx context.Context, s storage.Storage) (problems []string) {
@@ -62,13 +62,9 @@ func Check(ctx context.Context, s storage.Storage) (problems []string) {
 			} else if len(p) == 2 {
 				c.head(h, e)
 			}
-		case "wtok":
+		case "wtok", "whk":
 			if o, err := openOwner(e.Key, e.Value); err != nil || !c.has(keys.WorldEntity(o.Run, kindLive, o.Hook)) {
-				c.wrong(e.Key, "no open hook has this token: %v", err)
-			}
-		case "whk":
-			if o, err := openOwner(e.Key, e.Value); err != nil || !c.has(keys.WorldEntity(o.Run, kindHook, p[1])) {
-				c.wrong(e.Key, "there is no such hook: %v", err)
+				c.wrong(e.Key, "no open hook has this token or id: %v", err)
 			}
 		case "wcor":
 			if n, err := keys.Number(e.Key); err != nil || !c.has(keys.WorldEvent(p[2], n)) {
@@ -161,7 +157,7 @@ func (c *checker) open(run, id string, e storage.Entry) {
 		c.wrong(e.Key, "there is no such hook that is open: %v", err)
 		return
 	}
-	c.needs(e, keys.WorldToken(keys.TokenHash(k.Token)))
+	c.needs(e, keys.WorldToken(keys.TokenHash(k.Token)), keys.WorldHookRun(id))
 }
 
 func (c *checker) chunk(p []string, e storage.Entry) {

@@ -38,7 +38,7 @@ func TestCheck(t *testing.T) {
 	}
 	for prefix, want := range map[string]string{
 		"world:wrun_1:ev:00000000000000000002": "it follows event 1", "world:wrun_1:hk:hook_wrun_1": "there is no such hook",
-		"world:wrun_1:live:hook_wrun_1": "no open hook has this token", "wtok:": "is missing", "wcor:": "is missing", "wix:all:": "is missing", "wix:name:": "is missing", "wix:status:": "is missing",
+		"world:wrun_1:live:hook_wrun_1": "no open hook has this token", "wtok:": "is missing", "whk:": "is missing", "wcor:": "is missing", "wix:all:": "is missing", "wix:name:": "is missing", "wix:status:": "is missing",
 		"wexp:run:": "is missing", "wexp:stream:": "nothing has it removed", "wsname:a:wrun_1": "is missing", "wstream:wrun_1:b": "there is no such stream",
 		"wchunk:wrun_1:a:00000000000000000001": "it follows chunk 0", "wchunk:wrun_1:a:00000000000000000005": "it counts 6 chunks, and there are 5",
 	} {

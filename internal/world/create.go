@@ -177,11 +177,7 @@ func (w *World) create(ctx context.Context, r *Request, fields data) (*Answered,
 
 // commit commits a batch until the outcome is certain. What event puts is in no other batch.
 func (w *World) commit(ctx context.Context, b storage.Batch, event storage.Op) error {
-	doubtful := false // it may have been applied
-	return settle.Commit(ctx, w.store, b, func(error) { doubtful = true }, func(ctx context.Context) (bool, error) {
-		if !doubtful {
-			return false, nil
-		}
+	return settle.New(ctx, w.store, b, func(ctx context.Context) (bool, error) {
 		raw, err := w.get(ctx, event.Key)
 		return string(raw) == string(event.Value), err
 	})
@@ -237,7 +233,9 @@ func (w *World) state(ctx context.Context, r *Request, fields data, presume bool
 	case HookCreated, HookReceived, HookDisposed:
 		entity(kindHook, r.Correlation, func(raw []byte) (err error) { s.hook, err = openHook(r.RunID, r.Correlation, raw); return err })
 		if token, bad := fields.text("token"); r.Type == HookCreated && bad == nil && err == nil {
-			s.holder, err = w.holderOf(ctx, token)
+			if s.holder, err = w.holderOf(ctx, token); err == nil && s.hook == nil {
+				s.namesake, err = w.ownerAt(ctx, keys.WorldHookRun(r.Correlation))
+			}
 		}
 		if r.ResumeID != "" {
 			var first resumed
@@ -268,12 +266,16 @@ func (w *World) state(ctx context.Context, r *Request, fields data, presume bool
 
 // holderOf returns which open hook has a token, or nil.
 func (w *World) holderOf(ctx context.Context, token string) (*owner, error) {
-	at := keys.WorldToken(keys.TokenHash(token))
-	raw, err := w.get(ctx, at)
+	return w.ownerAt(ctx, keys.WorldToken(keys.TokenHash(token)))
+}
+
+// ownerAt returns the record of an open hook under a key, or nil.
+func (w *World) ownerAt(ctx context.Context, key []byte) (*owner, error) {
+	raw, err := w.get(ctx, key)
 	if raw == nil {
 		return nil, err
 	}
-	return openOwner(at, raw)
+	return openOwner(key, raw)
 }
 
 func (w *World) attributesOf(ctx context.Context, run string) (*attributes, error) {

@@ -31,6 +31,7 @@ type state struct {
 	wait *wait
 
 	holder     *owner  // of the token that the request names
+	namesake   *owner  // of a hook_created: the open hook of another run with the same id
 	input      *event  // of a run_created of a run that is there: the event that has its input
 	resumed    *event  // of a hook_received: the event that was written with its resume id
 	correlated bool    // of an attr_set: the run has an event of the correlation
@@ -479,6 +480,9 @@ func (d *decision) hookCreated() error {
 		}
 		return d.already(s.hook.Event)
 	}
+	if s.namesake != nil {
+		return conflict(CodeConflict, "Hook %s exists already, in run %s", s.Correlation, s.namesake.Run)
+	}
 	at := keys.WorldToken(keys.TokenHash(token))
 	if s.holder != nil {
 		if s.OnConflict == "error" {
@@ -504,9 +508,10 @@ func (d *decision) hookCreated() error {
 	d.hook = &hook{id: s.Correlation, Token: token, Created: e.Created, Event: e.n, Webhook: webhook, System: system}
 	d.head.Hooks++
 	mine := &owner{Run: s.RunID, Hook: s.Correlation}
-	d.batch.If = append(d.batch.If, storage.Absent(at))
+	byID := keys.WorldHookRun(s.Correlation)
+	d.batch.If = append(d.batch.If, storage.Absent(at), storage.Absent(byID))
 	d.put(at, mine, nil)
-	d.put(keys.WorldHookRun(s.Correlation), mine, nil)
+	d.put(byID, mine, nil)
 	d.create(kindHook, s.Correlation, d.hook)
 	d.put(keys.WorldEntity(s.RunID, kindLive, s.Correlation), &mark{}, nil)
 	return nil
@@ -540,7 +545,7 @@ func (d *decision) hookDisposed() error {
 	return nil
 }
 
-// dispose disposes an open hook: its token is free, and the hook stays as it was.
+// dispose disposes an open hook: its token and its id are free, and the hook stays as it was.
 func (d *decision) dispose(k *hook, v Value) *event {
 	run := d.state.RunID
 	e := d.append(HookDisposed, k.id, v, false)
@@ -551,6 +556,7 @@ func (d *decision) dispose(k *hook, v Value) *event {
 	d.put(keys.WorldEntity(run, kindHook, k.id), &after, after.unknown)
 	d.delete(keys.WorldEntity(run, kindLive, k.id))
 	d.delete(keys.WorldToken(keys.TokenHash(k.Token)))
+	d.delete(keys.WorldHookRun(k.id))
 	return e
 }
 

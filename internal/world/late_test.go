@@ -42,7 +42,7 @@ func TestWhatComesTwiceOrTooLate(t *testing.T) {
 	onAllStores(t, func(t *testing.T, one, two *client) {
 		one.begin("wrun_2") // the other run
 		one.must("wrun_2", world.StepStarted, "step_1", fields{"stepName": "pay", "input": 1})
-		one.must("wrun_2", world.HookCreated, "hook_1", fields{"token": "theirs"})
+		one.must("wrun_2", world.HookCreated, "hook_2", fields{"token": "theirs"})
 		one.begin("wrun_1")
 		one.must("wrun_1", world.StepStarted, "step_o", fields{"stepName": "pay", "input": 1})
 		one.must("wrun_1", world.HookCreated, "hook_o", fields{"token": "other"})
@@ -71,6 +71,7 @@ func TestWhatComesTwiceOrTooLate(t *testing.T) {
 			{"it is disposed", world.HookDisposed, "hook_1", nil, 0, 1},
 			{"it is disposed again", world.HookDisposed, "hook_1", nil, 404, 0},
 			{"it receives too late", world.HookReceived, "hook_1", fields{"payload": 1}, 404, 0},
+			{"a hook is created that another run has", world.HookCreated, "hook_2", fields{"token": "new"}, 409, 0},
 			{"it is created after that", world.HookCreated, "hook_1", fields{"token": "mine"}, 409, 0},
 			{"the run is started again", world.RunStarted, "", nil, 0, 0},
 			{"a wait is completed", world.WaitCreated, "wait_1", fields{"resumeAt": 1}, 0, 1},

@@ -261,6 +261,88 @@ func TestATokenIsTaken(t *testing.T) {
 	})
 }
 
+// An id is that of one open hook. Another run that creates a hook with it is refused, until the first is disposed or its run
+// has ended. Then it is the other run's, and a repetition of the disposal does not take it away.
+func TestAnIDIsOfOneOpenHook(t *testing.T) {
+	onAllStores(t, func(t *testing.T, one, two *client) {
+		for _, run := range []string{"wrun_1", "wrun_2", "wrun_3"} {
+			one.begin(run)
+		}
+		holder := func(want string) {
+			t.Helper()
+			h, err := two.Hook(two.ctx, "hook_1", "")
+			if err != nil || h.RunID != want || h.Token != "t "+want {
+				t.Errorf("the hook is %+v, %v, want that of %s", h, err, want)
+			}
+		}
+		create := func(run string) fields { return fields{"token": "t " + run} }
+		one.must("wrun_1", world.HookCreated, "hook_1", create("wrun_1"))
+		for _, c := range []*client{one, two} {
+			e := c.refused(409, "Hook hook_1 exists already, in run wrun_1", "wrun_2", world.HookCreated, "hook_1", create("wrun_2"))
+			same(t, "the code", e.Code, world.CodeConflict)
+		}
+		_, err := two.HookByToken(two.ctx, "t wrun_2", "")
+		refused(t, err, 404, "t wrun_2")
+		holder("wrun_1")
+		one.must("wrun_1", world.HookDisposed, "hook_1", nil)
+		two.must("wrun_2", world.HookCreated, "hook_1", create("wrun_2"))
+		one.refused(404, "hook_1", "wrun_1", world.HookDisposed, "hook_1", nil)
+		one.must("wrun_1", world.RunCompleted, "", fields{"output": 1})
+		holder("wrun_2")
+		one.must("wrun_2", world.RunFailed, "", fields{"error": "no"})
+		two.must("wrun_3", world.HookCreated, "hook_1", create("wrun_3"))
+		holder("wrun_3")
+
+		// Eight runs at once: one gets an id.
+		var wins, refusals atomic.Int64
+		var all sync.WaitGroup
+		for i := range 8 {
+			c := []*client{one, two}[i%2]
+			run := fmt.Sprint("wrun_r", i)
+			c.begin(run)
+			all.Go(func() {
+				_, err := c.create(run, world.HookCreated, "hook_race", create(run))
+				if e, ok := errors.AsType[*world.Error](err); ok && e.Status == 409 {
+					refusals.Add(1)
+				} else if err == nil {
+					wins.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if wins.Load() != 1 || refusals.Load() != 7 {
+			t.Errorf("%d have the id, %d were refused", wins.Load(), refusals.Load())
+		}
+		for _, problem := range world.Check(t.Context(), one.store) {
+			t.Error(problem)
+		}
+	})
+}
+
+// A list without a run has the open hooks of all runs, and no others.
+func TestHooksOfAllRuns(t *testing.T) {
+	onAllStores(t, func(t *testing.T, one, two *client) {
+		for i := range 6 {
+			run := fmt.Sprint("wrun_", i%3)
+			if i < 3 {
+				one.begin(run)
+			}
+			one.must(run, world.HookCreated, fmt.Sprint("hook_", i), fields{"token": fmt.Sprint("t", i), "metadata": i})
+		}
+		one.must("wrun_0", world.RunCompleted, "", fields{"output": 1}) // hooks 0 and 3
+		one.must("wrun_1", world.HookDisposed, "hook_1", nil)
+		l, err := two.Hooks(two.ctx, "", world.Page{Order: world.Ascending}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, h := range l.Data {
+			got = append(got, h.HookID+" of "+h.RunID+" "+h.Token+" "+fmt.Sprint(h.Metadata))
+		}
+		same(t, "the open hooks", got, []string{"hook_2 of wrun_2 t2 [2]", "hook_4 of wrun_1 t4 [4]", "hook_5 of wrun_2 t5 [5]"})
+	})
+}
+
 // WLD-58 to WLD-61: each end of a run disposes its hooks, each with one event, and frees their tokens, in one commit.
 func TestHooksEndWithTheirRun(t *testing.T) {
 	for _, end := range []world.EventType{world.RunCompleted, world.RunFailed, world.RunCancelled} {
@@ -289,6 +371,9 @@ func TestHooksEndWithTheirRun(t *testing.T) {
 		}
 		if n := c.count("wtok:"); n != 1 {
 			t.Errorf("%s: %d tokens are taken, want that of the other run", end, n)
+		}
+		if n := c.count("whk:"); n != 1 {
+			t.Errorf("%s: %d ids of hooks are taken, want that of the other run", end, n)
 		}
 		list, err := c.Hooks(c.ctx, "wrun_1", world.Page{}, "")
 		if err != nil || len(list.Data) != 0 {

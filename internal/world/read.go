@@ -279,19 +279,15 @@ func entities[T any](ctx context.Context, w *World, run, kind string, p Page, r 
 
 // Hook returns an open hook by its id.
 func (w *World) Hook(ctx context.Context, id string, r Resolve) (*Hook, error) {
-	at := keys.WorldHookRun(id)
-	raw, err := w.get(ctx, at)
-	if err == nil && raw == nil {
-		err = notFound("Hook", id)
+	missing := notFound("Hook", id)
+	o, err := w.ownerAt(ctx, keys.WorldHookRun(id))
+	if err == nil && o == nil {
+		err = missing
 	}
 	if err != nil {
 		return nil, err
 	}
-	o, err := openOwner(at, raw)
-	if err != nil {
-		return nil, err
-	}
-	return w.openHook(ctx, o, r, notFound("Hook", id))
+	return w.openHook(ctx, o, r, missing)
 }
 
 // HookByToken returns the open hook that has a token.
@@ -333,8 +329,11 @@ func (w *World) openHook(ctx context.Context, o *owner, r Resolve, missing *Erro
 	return view{w: w, resolve: r}.hook(ctx, h, k)
 }
 
-// Hooks returns a page of the open hooks of a run, in the order of their ids.
+// Hooks returns a page of the open hooks of a run, or, if run is empty, of all runs, in the order of their ids.
 func (w *World) Hooks(ctx context.Context, run string, p Page, r Resolve) (*Listed[*Hook], error) {
+	if run == "" {
+		return w.allHooks(ctx, p, r)
+	}
 	return entities(ctx, w, run, kindLive, p, r, func(v view, h *head, id string, _ []byte) (*Hook, error) {
 		k, err := w.liveHook(ctx, run, id)
 		if err != nil {
@@ -342,6 +341,40 @@ func (w *World) Hooks(ctx context.Context, run string, p Page, r Resolve) (*List
 		}
 		return v.hook(ctx, h, k)
 	})
+}
+
+// allHooks returns a page of the open hooks of all runs.
+func (w *World) allHooks(ctx context.Context, p Page, r Resolve) (*Listed[*Hook], error) {
+	p, err := p.check(r)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := w.scan(ctx, keys.WorldHookRuns(), keys.WorldHookRun(p.Cursor), p)
+	if err != nil {
+		return nil, err
+	}
+	more := len(entries) > p.Limit
+	entries = entries[:min(len(entries), p.Limit)]
+	all, err := gather(entries, func(e storage.Entry) (*Hook, error) {
+		o, err := openOwner(e.Key, e.Value)
+		if err != nil {
+			return nil, err
+		}
+		k, err := w.openHook(ctx, o, r, notFound("Hook", o.Hook))
+		if missing(err) {
+			return nil, nil // it was disposed since it was listed
+		}
+		return k, err
+	})
+	tail := p.Cursor
+	if err == nil && len(entries) > 0 {
+		tail, err = keys.Last(entries[len(entries)-1].Key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(k *Hook) bool { return k == nil })
+	return listed(all, more, tail), nil
 }
 
 // placeOf returns the number of the event with an id.

@@ -29,6 +29,10 @@ func (c *client) lists() map[string]func(p world.Page) ([]string, *string, bool,
 			l, err := c.Hooks(c.ctx, "wrun_1", p, "")
 			return parts(l, err, func(h *world.Hook) string { return h.HookID })
 		},
+		"hooks of all runs": func(p world.Page) ([]string, *string, bool, string, error) {
+			l, err := c.Hooks(c.ctx, "", p, "")
+			return parts(l, err, func(h *world.Hook) string { return h.HookID })
+		},
 		"runs": func(p world.Page) ([]string, *string, bool, string, error) {
 			l, err := c.Runs(c.ctx, world.RunFilter{}, p, "")
 			return parts(l, err, func(r *world.Run) string { return r.RunID })

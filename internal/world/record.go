@@ -164,7 +164,7 @@ type wait struct {
 	id      string
 }
 
-// An owner is the record wtok:{hash} or whk:{hook}: which hook of which run it is.
+// An owner is the record wtok:{hash} or whk:{hook}: which open hook of which run it is.
 type owner struct {
 	Run  string `cbor:"1,keyasint"`
 	Hook string `cbor:"2,keyasint"`

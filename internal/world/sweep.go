@@ -189,8 +189,7 @@ func (r *remover) child(run string, e storage.Entry) error {
 	if err != nil {
 		return err
 	}
-	switch parts[2] {
-	case "ev":
+	if parts[2] == "ev" {
 		n, err := keys.Number(e.Key)
 		if err != nil {
 			return err
@@ -201,19 +200,6 @@ func (r *remover) child(run string, e storage.Entry) error {
 		}
 		if event.Correlation != "" {
 			return r.delete(e.Key, keys.WorldCorrelated(event.Correlation, run, n))
-		}
-	case kindHook:
-		at := keys.WorldHookRun(parts[3])
-		raw, err := r.w.get(r.ctx, at)
-		if err != nil {
-			return err
-		}
-		o, err := openOwner(at, raw)
-		if raw != nil && err != nil {
-			return err
-		}
-		if raw != nil && o.Run == run { // else another run has a hook with this id
-			return r.deleteIf(storage.Equal(at, raw), e.Key, at)
 		}
 	}
 	return r.delete(e.Key)

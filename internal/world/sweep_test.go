@@ -199,8 +199,10 @@ func TestWhatASweepLeavesAndFinds(t *testing.T) {
 	for _, run := range []string{"wrun_1", "wrun_2"} {
 		c.begin(run)
 		c.must(run, world.HookCreated, "hook_1", fields{"token": run})
+		if run == "wrun_1" {
+			c.must(run, world.RunCompleted, "", fields{"output": 1})
+		}
 	}
-	c.must("wrun_1", world.RunCompleted, "", fields{"output": 1})
 	for _, run := range []string{"wrun_early", "wrun_never"} {
 		if _, err := s.Write(c.ctx, world.Write{RunID: run, Name: "words", Chunks: texts("x")}); err != nil {
 			t.Fatal(err)

@@ -379,9 +379,6 @@ func (s *server) hooks(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if in.RunID == "" {
-		return nil, invalid("runId is required")
-	}
 	l, err := s.World.Hooks(c, in.RunID, p, in.ResolveData)
 	return page(c, l, err)
 }

@@ -25,6 +25,8 @@
 export function refusal(classes, status, problem, about, url) {
   const { code, message, retryAfter } = problem;
   switch (status) {
+    case 401:
+      return new classes.WorkflowWorldError(`The Weft server at ${new URL(url).origin} refuses the token, which is that of WEFT_WORLD_TOKEN: ${message}`, { status, code, url });
     case 404:
       if (message.startsWith('Run ') && about.runId) return new classes.WorkflowRunNotFoundError(about.runId);
       if (message.startsWith('Hook ')) return new classes.HookNotFoundError(about.token ?? about.hookId ?? '');
@@ -77,7 +79,7 @@ function known(error, status, code) {
  */
 export function unanswered(classes, what, cause, url) {
   const why = cause instanceof Error ? cause.message || String(/** @type {any} */ (cause).code) : String(cause);
-  return new classes.WorkflowWorldError(`The Weft server has not answered ${what}: ${why}`, {
+  return new classes.WorkflowWorldError(`The Weft server at ${new URL(url).origin} has not answered ${what}: ${why}`, {
     code: 'TRANSPORT',
     url,
     cause,

@@ -45,10 +45,12 @@ export function createWorker(client, options) {
   /** @type {Promise<void>} */
   let receiving = Promise.resolve();
 
+  /** Throws if it is not known where the app is. */
+  const check = () => void endpoint(options.appUrl, '');
+
   /** @param {string} deployment whose code this process has */
   async function start(deployment) {
     if (deploymentId || stopping.signal.aborted) return;
-    endpoint(options.appUrl, ''); // it throws if it is not known where the app is
     deploymentId = deployment;
     keeper = keep(client, deployment, options.silenceMs ?? defaultSilenceMs);
     await keeper.ready;
@@ -76,10 +78,11 @@ export function createWorker(client, options) {
             });
           handling.add(done);
         }
+        if (failures > 0) console.error('[weft] messages are received again');
         failures = 0;
       } catch (err) {
         if (stopping.signal.aborted) return;
-        if (failures++ === 0) console.error(`[weft] no messages are received: ${err}`);
+        if (failures++ === 0) console.error(`[weft] no messages are received, which is tried again: ${client.failure('queue/receive', err).message}`);
         await sleep(Math.min(5_000, 100 * 2 ** failures), undefined, { signal: stopping.signal }).catch(() => {});
       }
     }
@@ -135,7 +138,7 @@ export function createWorker(client, options) {
     await app.destroy();
   }
 
-  return { start, stop, deploymentId: () => deploymentId };
+  return { check, start, stop, deploymentId: () => deploymentId };
 }
 
 /**
@@ -146,7 +149,7 @@ export function createWorker(client, options) {
 export function endpoint(appUrl, queueName) {
   const { WEFT_APP_URL, PORT } = process.env;
   if (!appUrl && !WEFT_APP_URL && !PORT) {
-    throw new Error('@weft-go/world: where messages are posted to is not known: set WEFT_APP_URL or PORT');
+    throw new Error('@weft-go/world: it is not known where to post messages: set PORT to the port of this app, or WEFT_APP_URL to its URL');
   }
   const base = appUrl || WEFT_APP_URL || `http://localhost:${PORT}`;
   const kind = /^__(?:[a-z][a-z0-9]*_)?wkf_step_/.test(queueName) ? 'step' : 'flow';

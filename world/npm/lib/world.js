@@ -1,4 +1,5 @@
-import { Client } from './client.js';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Client, passing } from './client.js';
 import { createPublish, createQueueHandler } from './queue.js';
 import { createStreams } from './streams.js';
 import { createWorker } from './worker.js';
@@ -6,6 +7,9 @@ import { createWorker } from './worker.js';
 /** The versions of the interface that the server knows. */
 const oldest = 2;
 const newest = 7;
+
+/** How long start waits for the server. Then it returns, and goes on in the background. */
+const patienceMs = 2_000;
 
 /** From this version on event ids are positions, and a list of events without a limit is whole. */
 const positions = 6;
@@ -57,8 +61,28 @@ export function makeWorld(specVersion, classes, options) {
   const worker = createWorker(client, { ...options, url, deploymentId });
   const own = () => deploymentId || worker.deploymentId();
 
-  /** @returns {Promise<string>} the active deployment */
-  const active = async () => (await client.call('deployment-id')).deploymentId;
+  /**
+   * @param {number} [retryMs]
+   * @returns {Promise<string>} the active deployment
+   */
+  const active = async (retryMs) => (await client.call('deployment-id', undefined, { retryMs })).deploymentId;
+
+  /** Starts the worker as soon as the server is there. */
+  async function startLater() {
+    try {
+      for (;;) {
+        await sleep(1000, undefined, { signal: client.closed.signal });
+        const deployment = await active().catch((err) => {
+          if (!passing(err)) throw err;
+        });
+        if (deployment === undefined) continue;
+        await worker.start(deployment);
+        return console.error('[weft] the server is there, and the worker has started');
+      }
+    } catch (err) {
+      if (!client.closed.signal.aborted) console.error(`[weft] the worker has not started, so no messages are handled: ${err}`);
+    }
+  }
 
   const streams = createStreams(client);
 
@@ -277,10 +301,19 @@ export function makeWorld(specVersion, classes, options) {
     queue: createPublish(client, own),
     createQueueHandler,
     getDeploymentId: async () => own() || active(),
-    resolveLatestDeploymentId: active,
+    resolveLatestDeploymentId: () => active(),
 
-    /** Begins to handle messages. */
-    start: async () => worker.start(await world.getDeploymentId()),
+    /** Begins to handle messages: now, or as soon as the server is there. */
+    async start() {
+      worker.check();
+      try {
+        await worker.start(own() || (await active(Math.min(patienceMs, options.retryMs ?? patienceMs))));
+      } catch (err) {
+        if (!passing(/** @type {any} */ (err))) throw err;
+        console.error(`[weft] the worker starts as soon as the server is there: ${/** @type {Error} */ (err).message}`);
+        void startLater();
+      }
+    },
 
     /** Waits for the messages that are being handled, and ends all calls. */
     async close() {

@@ -168,6 +168,8 @@ for (const [version, [interfacePackage, errorsPackage]] of Object.entries(versio
       const tokens = [id(), id(), id()];
       for (const token of tokens) await create(runId, 'hook_created', id(), { token });
       expect((await world.hooks.list({ runId })).data.map((hook) => hook.token).sort()).toEqual(tokens.sort());
+      const all = (await world.hooks.list({ pagination: { limit: 1000 } })).data.filter((hook) => tokens.includes(hook.token));
+      expect(all.map((hook) => hook.runId)).toEqual([runId, runId, runId]);
       await create(runId, 'run_completed', undefined, { output: 1 });
       for (const token of tokens) await refused(world.hooks.getByToken(token), undefined, '', classes.HookNotFoundError);
       const { data } = await world.events.list({ runId });

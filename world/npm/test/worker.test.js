@@ -2,7 +2,7 @@ import * as classes from '@workflow/errors';
 import { SPEC_VERSION_CURRENT } from '@workflow/world';
 import { spawn } from 'node:child_process';
 import { createServer } from 'node:http';
-import { createServer as createTCPServer } from 'node:net';
+import { connect, createServer as createTCPServer } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, test, vi } from 'vitest';
@@ -260,6 +260,43 @@ describe('a world', () => {
   test('refuses at once what cannot be encoded', async () => {
     const eventData = { workflowName: 'w', deploymentId: 'blue', input: Symbol('none') };
     await expect(open().events.create(null, { eventType: 'run_created', eventData })).rejects.not.toMatchObject({ code: 'TRANSPORT' });
+  });
+
+  test('names the variable whose token the server refuses', async () => {
+    const server = createServer((_, res) => res.writeHead(401).end('The token is missing or wrong.'));
+    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+    opened.push({ close: () => (server.closeAllConnections(), server.close()) });
+    const refused = `http://127.0.0.1:${server.address().port}`;
+    const world = open({ url: refused, appUrl: 'http://127.0.0.1:1', token: 'wrong' });
+    for (const call of [() => world.start(), () => world.runs.get('wrun_1')]) {
+      const err = await call().catch((err) => err);
+      expect([err.status, err.message]).toEqual([401, expect.stringContaining(refused)]);
+      expect(err.message).toContain('WEFT_WORLD_TOKEN');
+    }
+  });
+
+  test('starts when the server comes later', async () => {
+    const logged = vi.spyOn(console, 'error').mockImplementation(() => {});
+    const said = () => logged.mock.calls.flat().join(' ');
+    const place = createTCPServer();
+    await new Promise((resolve) => place.listen(0, '127.0.0.1', resolve));
+    const { port } = place.address();
+    await new Promise((resolve) => place.close(resolve));
+    const { got, url: appUrl } = await app();
+    const world = open({ url: `http://127.0.0.1:${port}`, appUrl, retryMs: 100 });
+    await world.start(); // it returns, so that the app begins to listen
+    expect(said()).toContain('the worker starts as soon as');
+    const proxy = createTCPServer((from) => {
+      const to = connect(Number(new URL(url).port), '127.0.0.1');
+      from.on('error', () => to.destroy()).pipe(to);
+      to.on('error', () => from.destroy()).pipe(from);
+      opened.push({ close: () => (from.destroy(), to.destroy()) });
+    });
+    await new Promise((resolve) => proxy.listen(port, '127.0.0.1', resolve));
+    opened.push({ close: () => proxy.close() });
+    await until(() => said().includes('the worker has started'), 'the worker has not started');
+    await world.queue(queue, { runId: 'wrun_late' });
+    await until(() => got.some((one) => one.body.includes('wrun_late')), 'the message has not come');
   });
 
   test('does not start before it knows where the app is', async () => {
