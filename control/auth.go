@@ -86,7 +86,7 @@ func (p *Plane) authenticate(ctx context.Context, h http.Header, from netip.Addr
 			}
 		}
 	}
-	k, err := readKey(ctx, p.store, hash)
+	k, err := p.keyReads.read(ctx, hash)
 	if err != nil {
 		return nil, p.explain(err, false)
 	}
@@ -102,7 +102,7 @@ func (p *Plane) authenticate(ctx context.Context, h http.Header, from netip.Addr
 // stillValid reports whether the secret that a principal came with is still accepted. If the store
 // cannot say, it is.
 func (p *Plane) stillValid(ctx context.Context, who *principal) bool {
-	k, err := readKey(ctx, p.store, who.hash)
+	k, err := p.keyReads.read(ctx, who.hash)
 	return err != nil || k != nil && k.valid(time.Now())
 }
 

@@ -29,6 +29,7 @@ type Plane struct {
 
 	router    *router
 	strangers strangers
+	keyReads  keyReads
 	rates     *rates
 	auditor   *auditor
 	hits      *hitCounter
@@ -71,10 +72,11 @@ func New(c Config) (*Plane, error) {
 	}
 	p := &Plane{
 		config: c, engine: c.Engine, store: s, log: c.Logger, closing: make(chan struct{}),
-		router:  newRouter(operations()),
-		auditor: newAuditor(s, c.Home, c.Logger),
-		hits:    &hitCounter{store: s, log: c.Logger},
-		probe:   prober{asking: make(chan struct{}, 1)},
+		router:   newRouter(operations()),
+		auditor:  newAuditor(s, c.Home, c.Logger),
+		hits:     &hitCounter{store: s, log: c.Logger},
+		probe:    prober{asking: make(chan struct{}, 1)},
+		keyReads: keyReads{store: s},
 	}
 	if c.World != nil {
 		p.world = c.World.Handler()
