@@ -78,15 +78,15 @@ type eventCursor struct {
 	Checkpoint uint64 `cbor:"1,keyasint"`
 	Position   int    `cbor:"2,keyasint"`
 
-	// ID is that of the event. The place alone may be that of another event by now, if the run was purged and another
-	// one has its id. "": the cursor is of a release that wrote none.
+	// ID is that of the event. The place alone may be that of another event by now, in a store that was restored from a
+	// backup. "": the cursor is of a release that wrote none.
 	ID string `cbor:"3,keyasint,omitempty"`
 }
 
 // eventPage returns a page of the events of a run. If the event of the cursor is not there any more, because the
 // run has continued as new or was purged, the whole history is behind it.
 func (c *call) eventPage(ctx context.Context, id string, p *paging, data bool) (weft.Page[wire.Event], error) {
-	page, r := weft.Page[wire.Event]{Next: p.Cursor}, weft.PageRequest{Limit: p.limit(), Ascending: p.ascending()}
+	page, r := weft.Page[wire.Event]{Next: p.Cursor}, weft.PageRequest{Limit: p.limit(), Ascending: p.ascending(), NoData: !data}
 	list := fmt.Sprintf("events:%s:%v", id, r.Ascending)
 	gone := false
 	if p.Cursor != "" {

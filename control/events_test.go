@@ -177,8 +177,8 @@ func TestFollowAnotherLife(t *testing.T) {
 	}
 }
 
-// So it is with pages: a cursor of the run before selects nothing of this one, and a cursor of a release that wrote no
-// ID is a place.
+// So it is with pages: if the event of a cursor is not there any more, nothing of the history counts as passed over. A cursor
+// of a release that wrote no ID is a place.
 func TestPagesOfAnotherLife(t *testing.T) {
 	s := open(t, nil)
 	s.start(acme, "wait", "w", nil)
@@ -199,8 +199,8 @@ func TestPagesOfAnotherLife(t *testing.T) {
 		want  int
 	}{
 		{"this run", "asc", id, len(all) - 1},
-		{"the run before", "asc", alike, len(all)},
-		{"the run before", "desc", alike, 0},
+		{"another history", "asc", alike, len(all)},
+		{"another history", "desc", alike, 0},
 		{"an earlier release", "asc", "", len(all) - 1},
 	} {
 		cursor, err := sealCursor(fmt.Sprintf("events:%s:%v", "@acme/prod/w", c.order == "asc"), &eventCursor{place.Checkpoint, place.Event, c.id})
