@@ -9,6 +9,7 @@ type PageRequest struct {
 	Limit     int    // the most items of the page, 1 to 1,000; 0 means 100
 	Cursor    string // Page.Next of the page before, for the same filter and order; "" begins
 	Ascending bool   // the oldest first; otherwise the newest
+	NoData    bool   // events come without their Result and Codec; other lists have no payloads
 }
 
 // A Page is a part of a list.

@@ -54,9 +54,13 @@ func (c *Client) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, e
 }
 
 // Events returns a page of the events of a workflow, the newest first, or the oldest first with
-// r.Ascending. Their payloads are as the control plane shows them.
+// r.Ascending. Their payloads are as the control plane shows them, or left out with r.NoData.
 func (c *Client) Events(ctx context.Context, id string, r weft.PageRequest) (weft.Page[wire.Event], error) {
-	return pageOf[wire.Event](ctx, c, fmt.Sprintf("events of workflow %q", id), path("runs", id, "events"), nil, r, subject{run: id})
+	q := url.Values{}
+	if r.NoData {
+		q.Set("resolveData", "none")
+	}
+	return pageOf[wire.Event](ctx, c, fmt.Sprintf("events of workflow %q", id), path("runs", id, "events"), q, r, subject{run: id})
 }
 
 // filterQuery returns the query of a list of workflows.

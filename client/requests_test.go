@@ -137,6 +137,10 @@ func TestRequests(t *testing.T) {
 			_, err := c.Events(ctx, "o", weft.PageRequest{})
 			return err
 		}},
+		{`GET /v1/runs/o/events?limit=3&resolveData=none`, `{}`, func(ctx context.Context, c *Client) error {
+			_, err := c.Events(ctx, "o", weft.PageRequest{Limit: 3, NoData: true})
+			return err
+		}},
 		{`POST /v1/deployments + {"manifest":{"deploymentId":"v1"}}`, `{}`, func(ctx context.Context, c *Client) error {
 			_, err := c.CreateDeployment(ctx, manifest, nil)
 			return err

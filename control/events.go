@@ -77,12 +77,16 @@ func runEvents(ctx context.Context, c *call, p *eventParams) (answer, error) {
 type eventCursor struct {
 	Checkpoint uint64 `cbor:"1,keyasint"`
 	Position   int    `cbor:"2,keyasint"`
+
+	// ID is that of the event. The place alone may be that of another event by now, in a store that was restored from a
+	// backup. "": the cursor is of a release that wrote none.
+	ID string `cbor:"3,keyasint,omitempty"`
 }
 
 // eventPage returns a page of the events of a run. If the event of the cursor is not there any more, because the
 // run has continued as new or was purged, the whole history is behind it.
 func (c *call) eventPage(ctx context.Context, id string, p *paging, data bool) (weft.Page[wire.Event], error) {
-	page, r := weft.Page[wire.Event]{Next: p.Cursor}, weft.PageRequest{Limit: p.limit(), Ascending: p.ascending()}
+	page, r := weft.Page[wire.Event]{Next: p.Cursor}, weft.PageRequest{Limit: p.limit(), Ascending: p.ascending(), NoData: !data}
 	list := fmt.Sprintf("events:%s:%v", id, r.Ascending)
 	gone := false
 	if p.Cursor != "" {
@@ -90,10 +94,12 @@ func (c *call) eventPage(ctx context.Context, id string, p *paging, data bool) (
 		if !openCursor(list, p.Cursor, &at) {
 			return page, badCursor()
 		}
-		var err error
-		r.Cursor, err = c.eventAt(ctx, id, at)
-		if gone = errors.Is(err, storage.ErrNotFound); err != nil && !gone {
-			return page, err
+		if r.Cursor = at.ID; at.ID == "" {
+			var err error
+			r.Cursor, err = c.eventAt(ctx, id, at)
+			if gone = errors.Is(err, storage.ErrNotFound); err != nil && !gone {
+				return page, err
+			}
 		}
 	}
 	found, err := c.engine.Events(ctx, id, r)
@@ -109,8 +115,9 @@ func (c *call) eventPage(ctx context.Context, id string, p *paging, data bool) (
 	}
 	n := fit(page.Data)
 	page.Data, page.HasMore = page.Data[:n], found.HasMore || n < len(found.Data)
-	last, _ := journal.EventPlace(page.Data[len(page.Data)-1].EventID)
-	page.Next, err = sealCursor(list, &eventCursor{last.Checkpoint, last.Event})
+	last := page.Data[len(page.Data)-1].EventID
+	place, _ := journal.EventPlace(last)
+	page.Next, err = sealCursor(list, &eventCursor{place.Checkpoint, place.Event, last})
 	return page, err
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -172,6 +173,43 @@ func TestFollowAnotherLife(t *testing.T) {
 					t.Fatalf("behind %s, event %d is %v, want %v", id, i, got, want["eventId"])
 				}
 			}
+		}
+	}
+}
+
+// So it is with pages: if the event of a cursor is not there any more, nothing of the history counts as passed over. A cursor
+// of a release that wrote no ID is a place.
+func TestPagesOfAnotherLife(t *testing.T) {
+	s := open(t, nil)
+	s.start(acme, "wait", "w", nil)
+	s.awaitStatus(acme, "w", checkpoint.StatusRunning)
+	s.call(acme, "POST", at("w", "signals", "go"), `{"payload":1}`).is(t, 200, "")
+	s.awaitStatus(acme, "w", checkpoint.StatusCompleted)
+	all := s.call(acme, "GET", at("w", "events")+"?sortOrder=asc", nil).data()
+	id := fmt.Sprint(all[0]["eventId"])
+	place, ok := journal.EventPlace(id)
+	if !ok {
+		t.Fatalf("no place in %s", id)
+	}
+	alike := strings.Repeat("0", 10) + id[10:] // of the same number, at another time: a ULID begins with its time
+	for _, c := range []struct {
+		of    string
+		order string
+		id    string
+		want  int
+	}{
+		{"this run", "asc", id, len(all) - 1},
+		{"another history", "asc", alike, len(all)},
+		{"another history", "desc", alike, 0},
+		{"an earlier release", "asc", "", len(all) - 1},
+	} {
+		cursor, err := sealCursor(fmt.Sprintf("events:%s:%v", "@acme/prod/w", c.order == "asc"), &eventCursor{place.Checkpoint, place.Event, c.id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := s.call(acme, "GET", at("w", "events")+"?sortOrder="+c.order+"&cursor="+cursor, nil).is(t, 200, "").data()
+		if len(got) != c.want {
+			t.Errorf("behind a cursor of %s, %s: %d of %d events, want %d", c.of, c.order, len(got), len(all), c.want)
 		}
 	}
 }

@@ -52,6 +52,7 @@ func TestGoldenRecords(t *testing.T) {
 		"cursor-signals":     r([]byte("signals:r:true"), &signalPlace{Seq: 3, Rest: true, Name: "approved", ID: "evt_1"}, func() any { return new(signalPlace) }),
 		"cursor-values":      r([]byte("values:r"), &valuePlace{Name: "progress"}, func() any { return new(valuePlace) }),
 		"cursor-events":      r([]byte("events:r:true"), &eventCursor{Checkpoint: 7, Position: 1}, func() any { return new(eventCursor) }),
+		"cursor-events-id":   r([]byte("events:r:true"), &eventCursor{Checkpoint: 7, Position: 1, ID: id}, func() any { return new(eventCursor) }),
 
 		"hits": r(keys.ControlHits(), &hitsRecord{Total: 3, Last: 1767355202000000}, func() any { return new(hitsRecord) }),
 	})

@@ -53,7 +53,8 @@ type field struct {
 	name     string
 	in       string // "path", "query" or "body"
 	kind     fieldKind
-	required bool // a text, number or bool whose json tag has no omitempty
+	required bool  // a text, number or bool whose json tag has no omitempty
+	index    []int // of the field in the struct
 }
 
 // fieldKind says how the text of a path or query is read.

@@ -23,7 +23,7 @@ func fieldsOf[P any]() (fields []field) {
 		if in == "" {
 			in = "body"
 		}
-		fields = append(fields, field{name: name, in: in, kind: kindOf(f.Type), required: in != "query" && !strings.Contains(options, "omitempty")})
+		fields = append(fields, field{name: name, in: in, kind: kindOf(f.Type), required: in != "query" && !strings.Contains(options, "omitempty"), index: f.Index})
 	}
 	return fields
 }
@@ -85,7 +85,7 @@ func readerOf[P any]() func(raw []byte) (any, []issue) {
 		if err := decodeStrictly(raw, p); err != nil {
 			return nil, []issue{{err.path, err.problem}}
 		}
-		if issues := missing(fields, raw); len(issues) > 0 {
+		if issues := missing(fields, raw, reflect.ValueOf(p).Elem()); len(issues) > 0 {
 			return nil, issues
 		}
 		if c, ok := any(p).(checker); ok {
@@ -97,12 +97,12 @@ func readerOf[P any]() func(raw []byte) (any, []issue) {
 	}
 }
 
-// missing returns the required parameters that raw, which is valid, does not have.
-func missing(fields []field, raw []byte) (issues []issue) {
+// missing returns the required parameters that raw, which is valid, does not have. It was decoded into params.
+func missing(fields []field, raw []byte, params reflect.Value) (issues []issue) {
 	var all map[string]jsontext.Value
 	for _, f := range fields {
-		if !f.required {
-			continue
+		if !f.required || !params.FieldByIndex(f.index).IsZero() {
+			continue // only what was decoded to nothing may be missing
 		}
 		if all == nil {
 			all = map[string]jsontext.Value{}

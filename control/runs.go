@@ -280,6 +280,8 @@ type resumeParams struct {
 	RunID   string          `json:"runId"`
 	Reason  *string         `json:"reason,omitempty"`
 	Payload json.RawMessage `json:"payload,omitempty"`
+
+	ascii string // Payload as a runtime gets it; set by check
 }
 
 // maxResumePayload is the largest payload of runs.resume in bytes, as JSON in ASCII (HTTP-62).
@@ -289,8 +291,10 @@ func (p *resumeParams) check() (issues []issue) {
 	if p.RunID == "" {
 		issues = append(issues, issue{"/runId", "is required"})
 	}
-	if p.Payload != nil && len(inASCII(p.Payload)) > maxResumePayload {
-		issues = append(issues, issue{"/payload", fmt.Sprintf("has more than %d bytes", maxResumePayload)})
+	if p.Payload != nil {
+		if p.ascii = inASCII(p.Payload); len(p.ascii) > maxResumePayload {
+			issues = append(issues, issue{"/payload", fmt.Sprintf("has more than %d bytes", maxResumePayload)})
+		}
 	}
 	return checkReason(issues, p.Reason)
 }

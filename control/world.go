@@ -105,7 +105,7 @@ func (c *call) resumeInWorld(ctx context.Context, tx storage.Tx, p *resumeParams
 		headers[resumeReason] = percentEncoded(*p.Reason)
 	}
 	if p.Payload != nil {
-		headers[resumePayload] = inASCII(p.Payload)
+		headers[resumePayload] = p.ascii
 	}
 	_, err := c.config.World.In(tx).Resume(ctx, p.RunID, headers)
 	if e, ok := errors.AsType[*world.Error](err); ok {

@@ -310,19 +310,31 @@ func TestPagesOfLargeEvents(t *testing.T) {
 		p := boot(t, fresh(t), w)
 		result(t, start(t, w, p, "l", ""))
 		for _, ascending := range []bool{true, false} {
-			got, pages := 0, 0
+			var got []string
+			pages := 0
 			for r := (engine.PageRequest{Ascending: ascending}); ; pages++ {
 				page, err := p.Events(ctx, "l", r)
 				if err != nil || len(page.Data) == 0 || len(page.Data) > 7 {
 					t.Fatalf("a page of %d, %v", len(page.Data), err)
 				}
-				got += len(page.Data)
+				got = append(got, ids(page.Data)...)
 				if r.Cursor = page.Next; !page.HasMore {
 					break
 				}
 			}
-			if want := len(flat(historyOf(t, p.Engine, "l"))); got != want || pages < 2 {
-				t.Errorf("%d events in %d pages, want %d", got, pages, want)
+			want := len(flat(historyOf(t, p.Engine, "l")))
+			if len(got) != want || pages < 2 {
+				t.Errorf("%d events in %d pages, want %d", len(got), pages, want)
+			}
+			// Without payloads they are in one page, with the same ids.
+			page, err := p.Events(ctx, "l", engine.PageRequest{Ascending: ascending, NoData: true})
+			if err != nil || page.HasMore || !slices.Equal(ids(page.Data), got) {
+				t.Errorf("without data: %d events, %v, want %d", len(page.Data), err, want)
+			}
+			for _, e := range page.Data {
+				if e.Result != nil || e.Codec != "" {
+					t.Errorf("%s, without data, has a result of %d bytes and the codec %q", e.Kind, len(e.Result), e.Codec)
+				}
 			}
 		}
 	})

@@ -65,7 +65,8 @@ func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Ch
 // Events returns a page of the events in the history of a workflow's present life, the newest first, or the
 // oldest first with r.Ascending. To read on, call Events again with the same Ascending, and with Page.Next as
 // the Cursor, while Page.HasMore is true. A Cursor is the ID of an event, and the page begins behind it. The page
-// also ends before its events are larger than 4 MiB. It takes about as long wherever it is in the history.
+// also ends before its events are larger than 4 MiB. It takes about as long wherever it is in the history. With
+// r.NoData, events come without their Result and Codec, which does not change the cursors.
 //
 // What a reset goes back to before stays in the history, and so it is among the events. Errors:
 // ErrInvalid for a Limit or a Cursor that cannot be; an *EventsGoneError if the history does not have the

@@ -83,7 +83,7 @@ func (e *Admin) eventPage(ctx context.Context, id string, r weft.PageRequest) (p
 	if err != nil {
 		return p, err
 	}
-	page := &eventPage{Page: weft.Page[weft.Event]{Next: r.Cursor}, limit: cmp.Or(r.Limit, usualPage)}
+	page := &eventPage{Page: weft.Page[weft.Event]{Next: r.Cursor}, limit: cmp.Or(r.Limit, usualPage), noData: r.NoData}
 	if r.Ascending {
 		err = e.eventsUp(ctx, wf, from, page)
 	} else {
@@ -96,16 +96,21 @@ func (e *Admin) eventPage(ctx context.Context, id string, r weft.PageRequest) (p
 type eventPage struct {
 	weft.Page[weft.Event]
 	limit, size int
+	noData      bool
 }
 
 // add adds an event, if there is room. Otherwise it returns false, and the page has more.
 func (p *eventPage) add(c *journal.Entry, i int) bool {
-	p.size += sizeOf(&c.Events[i])
+	e := eventOf(c, i)
+	if p.noData {
+		e.Result, e.Codec = nil, ""
+	}
+	p.size += sizeOf(&e.Event)
 	if p.HasMore = len(p.Data) == p.limit || p.size > eventBytes && len(p.Data) > 0; p.HasMore {
 		return false
 	}
-	p.Data = append(p.Data, eventOf(c, i))
-	p.Next = p.Data[len(p.Data)-1].ID
+	p.Data = append(p.Data, e)
+	p.Next = e.ID
 	return true
 }
 

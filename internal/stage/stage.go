@@ -48,7 +48,7 @@ type row struct {
 
 // New returns a Tx on s with nothing staged.
 func New(s storage.Storage) *Tx {
-	return &Tx{store: s, rows: map[string]*row{}, seen: map[string]storage.Condition{}, presumed: map[string]storage.Condition{}}
+	return &Tx{store: s, rows: make(map[string]*row, 16), seen: map[string]storage.Condition{}, presumed: map[string]storage.Condition{}}
 }
 
 // ErrStale is wrapped, beside storage.ErrAborted, in the error of a Commit that found that a
