@@ -23,6 +23,7 @@ import (
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/sweep"
 	"github.com/weft-go/weft/internal/torture"
+	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -283,6 +284,32 @@ func TestWhatALaterReleaseWroteIsKept(t *testing.T) {
 			start(t, wf, p, "o", "")
 			time.Sleep(time.Minute)
 			p.stop(t)
+			s.turn(ctx)
+		})
+	})
+	t.Run("hooks", func(t *testing.T) { // while one is open
+		virtual(t, func(t *testing.T) {
+			s := &laterStore{Storage: new(memory.Store), t: t, met: met, kept: kept}
+			wf := flow("wf", func(run *engine.Run) (string, error) {
+				h, err := paid.Open(run, &signal.HookOptions{Token: "invoice"})
+				if err != nil {
+					return "", err
+				}
+				return h.Receive(run)
+			})
+			p := boot(t, s, wf)
+			start(t, wf, p, "o", "")
+			time.Sleep(time.Minute)
+			p.stop(t)
+			s.turn(ctx)
+			q := boot(t, s, wf)
+			if _, err := paid.Resume(ctx, q, "invoice", "yes", nil); err != nil {
+				t.Fatal(err)
+			}
+			if got := result(t, wf.Handle(q, "o")); got != "yes" {
+				t.Errorf("got %q", got)
+			}
+			q.stop(t)
 			s.turn(ctx)
 		})
 	})
