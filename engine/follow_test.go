@@ -630,6 +630,14 @@ func TestFollowWhatHasNotBegun(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			s := fresh(t)
 			w := adder(1)
+			if add := w.Func; here {
+				w.Func = func(run *engine.Run, s sum) (sum, error) { // the follower sees each life begin
+					if err := run.Sleep(time.Second); err != nil {
+						return s, err
+					}
+					return add(run, s)
+				}
+			}
 			p := made(t, s, w, func(c *engine.Config) { c.PollInterval = time.Hour })
 			defer p.Close()
 			e := p
