@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -89,9 +90,9 @@ func TestEveryStoreCallMayFail(t *testing.T) {
 }
 
 // leftToThePlainBuild reports whether a scenario is played on disks and servers only without the race detector,
-// which makes it several times slower. The concurrency of the stores has tests of its own.
+// which makes it several times slower. The concurrency of the stores has tests of its own. WEFT_TORTURE plays all.
 func leftToThePlainBuild(scenario string) bool {
-	return torture.Raced() && scenario != "steps" && scenario != "signals"
+	return torture.Raced() && os.Getenv("WEFT_TORTURE") == "" && scenario != "steps" && scenario != "signals"
 }
 
 // sweepStores are closed and opened again where a restart of the process would.
