@@ -23,8 +23,10 @@ func (w *Workflow) Rows() [][]byte {
 	}
 	status, since := string(w.Status), Time(w.Since())
 	rows := [][]byte{keys.Index(w.Generation), keys.Listed(w.Type, status, since, w.Generation)}
-	for _, label := range slices.Sorted(maps.Keys(w.Labels)) {
-		rows = append(rows, keys.Labelled(label, w.Labels[label], status, since, w.Generation))
+	if len(w.Labels) > 0 {
+		for _, label := range slices.Sorted(maps.Keys(w.Labels)) {
+			rows = append(rows, keys.Labelled(label, w.Labels[label], status, since, w.Generation))
+		}
 	}
 	if w.Parent != nil {
 		rows = append(rows, keys.ListedChild(w.Parent.ID, w.Generation))

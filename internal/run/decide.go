@@ -72,8 +72,8 @@ func (x *Execution) learn() error {
 			return err
 		}
 		now := x.time()
-		d, err := x.decide(now)
-		if err != nil {
+		d := &x.decision
+		if err := x.decide(d, now); err != nil {
 			return err
 		}
 		if testHookDecided != nil {
@@ -264,6 +264,17 @@ type decision struct {
 	undone                *operation   // the compensation that failed and needs an operator, or nil
 }
 
+// reset empties d and keeps its space for events, if there is little.
+func (d *decision) reset() {
+	const keep = 16
+	events := d.Events
+	clear(events)
+	if cap(events) > keep {
+		events = nil
+	}
+	*d = decision{Change: journal.Change{Events: events[:0]}}
+}
+
 // Spare is more than the conditions and operations that every checkpoint has, with all that
 // can change in lists, and those of one child's start, together.
 const Spare = 84
@@ -289,13 +300,13 @@ func (x *Execution) taken(d *decision) {
 	t.tidy()
 }
 
-// decide computes the next checkpoint from what was read. It changes nothing, so the caller
-// may discard the decision.
+// decide computes the next checkpoint from what was read, and stores it in d. It changes nothing
+// else, so the caller may discard the decision.
 //
 // A checkpoint consumes at most one signal, as its first event. If another event were
 // delivered before it, the receiver might go on without the signal, which would be lost.
-func (x *Execution) decide(now time.Time) (*decision, error) {
-	d := &decision{}
+func (x *Execution) decide(d *decision, now time.Time) error {
+	d.reset()
 	c := &d.Change
 	size := 0
 	full := func() bool {
@@ -312,7 +323,7 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 	}
 	for _, o := range x.Ops.ready {
 		if full() {
-			return d, nil
+			return nil
 		}
 		if d.answers++; !o.done {
 			add(o.answered(now))
@@ -320,14 +331,14 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 	}
 	for _, o := range x.updates.open {
 		if full() {
-			return d, nil
+			return nil
 		}
 		if o.update.answer == nil {
 			continue
 		}
 		e, ops, err := o.answers(now)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		add(e)
 		c.Ops = append(c.Ops, ops...)
@@ -335,7 +346,7 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 	}
 	for _, o := range x.Ops.endedChildren {
 		if full() {
-			return d, nil
+			return nil
 		}
 		if d.ends++; o.open {
 			add(o.grownUp(c))
@@ -347,7 +358,7 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 		}
 		if s, e := x.recorded(o, now); s != nil {
 			if err := s.seal(c); err != nil {
-				return nil, err
+				return err
 			}
 			add(e)
 			size += len(e.Result)
@@ -370,11 +381,11 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 		add(checkpoint.Event{Kind: checkpoint.KindActed, Name: v.Name, By: v.By, Why: v.Why})
 	}
 	if x.blocked != nil {
-		return d, nil // only the outcomes of what is in progress: no timer may fire before what cannot be decoded
+		return nil // only the outcomes of what is in progress: no timer may fire before what cannot be decoded
 	}
 	for _, o := range x.Ops.timed {
 		if full() {
-			return d, nil
+			return nil
 		}
 		if !o.open || o.call != nil || o.found != nil || o.due.IsZero() || o.due.After(now) {
 			continue
@@ -387,10 +398,10 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 	}
 	if request := x.Hold.Workflow.Cancel; request != nil && !x.asked {
 		add(checkpoint.Event{Kind: checkpoint.KindAsked, By: request.By, Why: request.Reason})
-		return d, nil // nothing begins before the request is delivered
+		return nil // nothing begins before the request is delivered
 	}
 	if x.stopping {
-		return d, nil
+		return nil
 	}
 	for _, o := range x.hooks.asked[:min(len(x.hooks.asked), hooksAtOnce)] {
 		if o.open {
@@ -399,7 +410,7 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 			}
 			e, fits, err := x.hook(o, d)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if !fits {
 				break
@@ -415,7 +426,7 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 			}
 			e, fits, err := x.closeStream(o, d)
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if !fits {
 				break
@@ -433,12 +444,12 @@ func (x *Execution) decide(now time.Time) (*decision, error) {
 		}
 		b, err := o.born(c)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		d.born = append(d.born, b)
 		size += len(o.child.starting.input.Data)
 	}
-	return d, nil
+	return nil
 }
 
 // receiver returns the operation whose found signal was accepted first, or nil.

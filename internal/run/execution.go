@@ -35,7 +35,7 @@ type Execution struct {
 	Definition *Definition
 	ID         string
 
-	store  RetryReads
+	store  storage.Storage // the host's, with RetryReads
 	unsure func(error)     // reports a commit whose outcome is unknown
 	Ctx    context.Context // ends when the run must be released, no later than Owner.Context
 	Cancel context.CancelCauseFunc
@@ -75,6 +75,7 @@ type Execution struct {
 	root          scope              // scope of the function's Run
 	Ops           table
 	Inbox         inbox
+	decision      decision            // the last one, whose space the next one uses
 	makesRoom     bool                // an event needs what the branches do now
 	delivery      *Delivery           // a signal to accept and receive in one commit
 	recordStale   bool                // the workflow record may have changed

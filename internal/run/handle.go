@@ -86,11 +86,11 @@ func (r *Handle) Step(name string, f func(ctx context.Context) (any, error)) fut
 	})
 }
 
-// enter checks that the caller may use r for a call. If the run is being released, or the driver
+// enter checks that the caller may use r for a call, which is described by words. If the run is being released, or the driver
 // no longer waits for the function, enter ends the goroutine.
-func (r *Handle) enter(call string) error {
+func (r *Handle) enter(call ...string) error {
 	if !r.b.active.Load() {
-		return r.foreign(call)
+		return r.foreign(strings.TrimSpace(strings.Join(call, " ")))
 	}
 	if r.x.gone() || r.x.unwinding {
 		runtime.Goexit()
@@ -106,13 +106,13 @@ func (r *Handle) foreign(call string) error {
 // startOperation makes an operation. If it cannot be started, the operation has its error as its
 // outcome already, or is a refusal.
 func (r *Handle) startOperation(k *kind, name string, call *activity.Call) future.Operation {
-	if err := r.enter(describe(k.name, name)); err != nil {
+	if err := r.enter(k.name, name); err != nil {
 		return refusal{err}
 	}
 	o := r.x.Ops.newOperation(r.b, r.scope, k, name)
 	o.call = call
 	if k != ofTimer {
-		if err := payload.CheckName("name of "+k.name, name, keys.MaxName); err != nil {
+		if err := payload.CheckName(k.naming, name, keys.MaxName); err != nil {
 			o.settle(outcome{err: err})
 		}
 	}
@@ -134,7 +134,7 @@ func (r *Handle) RunActivity(c activity.Call) future.Operation {
 		err = r.x.host.know(c.Definition)
 	}
 	if err != nil {
-		if e := r.enter(describe(ofActivity.name, c.Policy.Name)); e != nil {
+		if e := r.enter(ofActivity.name, c.Policy.Name); e != nil {
 			return refusal{e}
 		}
 		r.hold(weft.ReasonBadDefinition, err)
@@ -166,10 +166,11 @@ func (r *Handle) Await(op future.Operation, result any) error {
 	if !ok || o.x != r.x {
 		return fmt.Errorf("%w: workflow %q waits for a future that is not its own", weft.ErrForeignRun, r.x.ID)
 	}
-	if err := r.enter("wait for " + describe(o.kind.name, o.name)); err != nil {
+	if err := r.enter("wait for", o.kind.name, o.name); err != nil {
 		return err
 	}
-	if _, err := r.b.wait(r.scope, o); err != nil {
+	r.b.awaited[0] = o
+	if _, err := r.b.wait(r.scope, r.b.awaited[:]...); err != nil {
 		return err
 	}
 	if o.outcome.err != nil {

@@ -12,6 +12,7 @@ func (k *kind) branches() bool { return k == ofBranch || k == ofUpdate }
 // A kind says what the operations of one kind have in common.
 type kind struct {
 	name    string // recorded, and compared on replay
+	naming  string // "name of " and name, for errors
 	passive bool   // one gets an outcome only while a branch waits for it
 
 	// give stores the result of o, which has no error, in result: a pointer or nil.
@@ -54,6 +55,7 @@ var kinds = map[string]bool{}
 func init() {
 	for _, k := range []*kind{ofActivity, ofStep, ofTimer, ofReceive, ofSend, ofBranch, ofChild, ofTransaction, ofDetached, ofCancellation, ofCompensation, ofHook, ofDisposal, ofClosing, ofUpdate} {
 		kinds[k.name] = true
+		k.naming = "name of " + k.name
 	}
 }
 

@@ -31,7 +31,8 @@ type operation struct {
 	scope    *scope
 
 	waiters    []*branch
-	settled    uint64 // position of its outcome among those of the run
+	waiter     [1]*branch // space for waiters
+	settled    uint64     // position of its outcome among those of the run
 	outcome    outcome
 	prev, next *operation // in the table
 

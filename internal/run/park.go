@@ -107,7 +107,7 @@ func (x *Execution) park() error {
 		return err
 	}
 	kids, known := x.Ops.kidsUnchanged()
-	if d, err := x.decide(x.time()); err != nil || len(d.Events) > 0 {
+	if err := x.decide(&x.decision, x.time()); err != nil || len(x.decision.Events) > 0 {
 		return err
 	}
 	if x.hasUpdate() {

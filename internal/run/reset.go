@@ -280,6 +280,9 @@ func (x *Execution) stopStrays() error {
 
 // stop asks those of the strays to stop that are chosen, except those that are to outlive the run.
 func (x *Execution) stop(chosen func(*stray) bool) error {
+	if len(x.strays) == 0 {
+		return nil
+	}
 	for _, operation := range slices.Sorted(maps.Keys(x.strays)) {
 		s := x.strays[operation]
 		if s.asked || weft.ParentEnd(s.child.OnEnd) == weft.ParentEndAbandon || !chosen(s) {

@@ -92,16 +92,24 @@ func counts(events []checkpoint.Event) bool {
 	})
 }
 
+// ride returns c with all that is not stored.
+func (r *riders) ride(x *Execution, c journal.Change) journal.Change {
+	for _, r := range r.all() {
+		if r.waits() {
+			r.ride(x, &c)
+		}
+	}
+	return c
+}
+
 // appending decides the next checkpoint of the run, with what rides in it.
 func (x *Execution) appending(c journal.Change) (*journal.Write, error) {
 	if counts(c.Events) {
 		if err := x.atPlace(c.Events); err != nil {
 			return nil, err
 		}
-		for _, r := range x.riders.all() {
-			if r.waits() {
-				r.ride(x, &c)
-			}
+		if slices.ContainsFunc(x.riders.all(), rider.waits) {
+			c = x.riders.ride(x, c)
 		}
 	}
 	return x.Hold.AppendAt(c, x.host.Read())

@@ -48,8 +48,9 @@ type branch struct {
 	resume  chan struct{}
 	active  atomic.Bool // it has the turn
 
-	waiting []*operation // it waits for one of these
-	within  *scope       // or for the end of this scope
+	waiting []*operation  // it waits for one of these
+	awaited [1]*operation // space for waiting, in an Await
+	within  *scope        // or for the end of this scope
 
 	atLimit bool // it is in a Map with as many branches as may be
 	needed  bool // the history needs one more
@@ -235,6 +236,9 @@ func (b *branch) watch(within *scope, ops []*operation) {
 	b.within, b.waiting = within, ops
 	within.busier(1)
 	for _, o := range ops {
+		if o.waiters == nil {
+			o.waiters = o.waiter[:0]
+		}
 		o.waiters = append(o.waiters, b)
 		o.want()
 	}

@@ -3,7 +3,10 @@ package run
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
+
+	"github.com/weft-go/weft/checkpoint"
 )
 
 // SignalsInMemory returns how many signals are in memory. It is for tests, which call it while
@@ -37,11 +40,12 @@ func PanicAtDefects() { testHookDefect = func(err error) { panic(err) } }
 // and changes nothing. It must be called before any run is executed.
 func DecideTwice() {
 	testHookDecided = func(x *Execution, now time.Time, d *decision) {
-		again, err := x.decide(now)
-		if err != nil {
+		again := new(decision)
+		if err := x.decide(again, now); err != nil {
 			panic(fmt.Sprintf("decided again: %v", err))
 		}
-		if !reflect.DeepEqual(again.Events, d.Events) || !reflect.DeepEqual(again.Workflow, d.Workflow) ||
+		same := func(a, b checkpoint.Event) bool { return reflect.DeepEqual(a, b) }
+		if !slices.EqualFunc(again.Events, d.Events, same) || !reflect.DeepEqual(again.Workflow, d.Workflow) ||
 			len(again.If) != len(d.If) || len(again.Ops) != len(d.Ops) ||
 			again.answers != d.answers || again.births != d.births || again.ends != d.ends {
 			panic(fmt.Sprintf("decided %+v, and then %+v", d, again))
