@@ -80,6 +80,32 @@ func TestCreationsReadNothing(t *testing.T) {
 	})
 }
 
+// The end of a run reads its open hooks in two pages, however many there are: their ids, and their records, also if hooks
+// that were disposed are between them. Without open hooks it reads nothing of them. Two more reads are for the answer.
+func TestEndReadsHooksTogether(t *testing.T) {
+	for n, want := range map[int]int64{0: 2, 1: 4, 250: 4} {
+		c, s := counted(t)
+		c.begin("wrun_1")
+		for i := range 2 * n {
+			c.must("wrun_1", world.HookCreated, fmt.Sprintf("hook_%03d", i), fields{"token": fmt.Sprint("t", i)})
+		}
+		for i := range n {
+			c.must("wrun_1", world.HookDisposed, fmt.Sprintf("hook_%03d", 2*i), nil)
+		}
+		s.reads.Store(0)
+		s.commits.Store(0)
+		c.must("wrun_1", world.RunCompleted, "", fields{"output": 1})
+		same(t, fmt.Sprint(n, " open hooks: reads, commits"), fmt.Sprint(s.reads.Load(), s.commits.Load()), fmt.Sprint(want, 1))
+		same(t, "tokens that are taken", c.count("wtok:"), 0)
+		sound(t, s.Storage)
+	}
+}
+
+func counted(t *testing.T) (*client, *watched) {
+	s := &watched{Storage: new(memory.Store)}
+	return open(t, s), s
+}
+
 // Whatever another process did since this one wrote to a run, a call is answered and refused by what is in the store. So
 // it is when calls share a commit.
 func TestNothingIsRefusedByAKeptHead(t *testing.T) {
