@@ -313,22 +313,11 @@ func followThree(t *testing.T, ss []storage.Storage) {
 	events, chunks := make([][]string, 3), make([][]string, 3)
 	for i, c := range cs {
 		following.Go(func() {
-			p := world.Page{Limit: 7, Order: world.Ascending}
-			for deadline := time.Now().Add(2 * time.Minute); ; {
-				l, err := c.Events(c.ctx, "wrun_1", p, world.ResolveNone)
-				if err != nil || time.Now().After(deadline) {
-					t.Errorf("follower %d has %d events, and the run does not end: %v", i, len(events[i]), err)
-					return
-				}
-				for _, e := range l.Data {
-					events[i] = append(events[i], e.EventID)
-					if e.EventType == world.RunCompleted {
-						return
-					}
-				}
-				if p.Cursor = l.Tail; len(l.Data) == 0 {
-					time.Sleep(5 * time.Millisecond)
-				}
+			ctx, cancel := context.WithTimeout(c.ctx, 2*time.Minute)
+			defer cancel()
+			var err error
+			if events[i], err = eventsToTheEnd(ctx, c.World); err != nil {
+				t.Errorf("follower %d has %d events: %v", i, len(events[i]), err)
 			}
 		})
 		following.Go(func() { chunks[i] = wordsWithin(t, streamed[i], 0, 2*time.Minute) })

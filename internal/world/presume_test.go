@@ -19,7 +19,17 @@ import (
 type watched struct {
 	storage.Storage
 	reads, commits, refused atomic.Int64
+	rows, written           atomic.Int64       // in what was scanned, and operations and conditions of commits
 	before, after           func(commit int64) // nil: nothing
+}
+
+// cost returns what f has the store do.
+func (w *watched) cost(f func()) string {
+	for _, n := range []*atomic.Int64{&w.reads, &w.rows, &w.commits, &w.written} {
+		n.Store(0)
+	}
+	f()
+	return fmt.Sprintf("%d reads of %d rows, %d commits of %d", w.reads.Load(), w.rows.Load(), w.commits.Load(), w.written.Load())
 }
 
 func (w *watched) Get(ctx context.Context, key []byte) ([]byte, error) {
@@ -29,11 +39,14 @@ func (w *watched) Get(ctx context.Context, key []byte) ([]byte, error) {
 
 func (w *watched) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
 	w.reads.Add(1)
-	return w.Storage.Scan(ctx, r)
+	page, err := w.Storage.Scan(ctx, r)
+	w.rows.Add(int64(len(page)))
+	return page, err
 }
 
 func (w *watched) Commit(ctx context.Context, b storage.Batch) error {
 	n := w.commits.Add(1)
+	w.written.Add(int64(len(b.If) + len(b.Ops)))
 	if w.before != nil {
 		w.before(n)
 	}
