@@ -19,7 +19,7 @@ type task struct {
 	Dir, URL              string
 	Size                  Size
 	Patience              time.Duration
-	Share                 *share // nil: the workload
+	Share                 json.RawMessage `json:",omitempty"` // what this process does beside the one that measures; nil: it measures
 }
 
 // A Sample is a value that was measured.
@@ -74,7 +74,7 @@ func (t task) measure(ctx context.Context, report func(metric string, value floa
 		report:   report,
 	}
 	if t.Share != nil {
-		return c.work(ctx, *t.Share)
+		return workload.Beside(ctx, c)
 	}
 	return workload.Parts[t.Part](ctx, c)
 }

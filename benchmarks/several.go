@@ -27,6 +27,7 @@ var (
 		Title:  "W8: two processes on one store, against one",
 		Stores: []string{"postgres"},
 		Parts:  only(oneAndTwo),
+		Beside: work,
 	}
 )
 
@@ -67,7 +68,7 @@ func driveAgain(ctx context.Context, c *Child) error {
 	return nil
 }
 
-// A share is what each of several processes does: so many workflows at once, in an
+// A share is what each of several processes does in W8: so many workflows at once, in an
 // engine with room for no more of them.
 type share struct {
 	Shape
@@ -120,12 +121,12 @@ func (c *Child) crew(ctx context.Context, n, turn int, s share) (rate float64, e
 	}()
 	for i := range hands {
 		s.Prefix = fmt.Sprintf("%v-%d-%d", s.Busy, turn, i)
-		if hands[i], err = hire(ctx, c.task, s); err != nil {
+		if hands[i], err = c.hire(ctx, s); err != nil {
 			return 0, err
 		}
 	}
-	for _, h := range hands { // each is ready
-		if _, err := h.out.ReadBytes('\n'); err != nil {
+	for _, h := range hands {
+		if err := h.ready(); err != nil {
 			return 0, err
 		}
 	}
@@ -146,19 +147,24 @@ func (c *Child) crew(ctx context.Context, n, turn int, s share) (rate float64, e
 	return rate, errors.Join(errs...)
 }
 
-// A hand is a process that does a share.
+// A hand is another process, which does the Beside of the workload.
 type hand struct {
 	command *exec.Cmd
 	in      io.WriteCloser
 	out     *bufio.Reader
 }
 
-func hire(ctx context.Context, t task, s share) (*hand, error) {
+// hire starts a process that does a share, which is encoded as JSON.
+func (c *Child) hire(ctx context.Context, share any) (*hand, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	t.Share, t.Profile = &s, ""
+	t := c.task
+	t.Profile = ""
+	if t.Share, err = json.Marshal(share); err != nil {
+		return nil, err
+	}
 	argument, err := json.Marshal(t)
 	if err != nil {
 		return nil, err
@@ -176,6 +182,22 @@ func hire(ctx context.Context, t task, s share) (*hand, error) {
 	return h, h.command.Start()
 }
 
+// ready waits until the process says that it is ready.
+func (h *hand) ready() error {
+	_, err := h.out.ReadBytes('\n')
+	return err
+}
+
+// untilDismissed returns a context that ends when the process that hired this one wants it to end.
+func untilDismissed(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	return ctx
+}
+
 // dismiss has the process end, and waits for that.
 func (h *hand) dismiss() error {
 	h.in.Close()
@@ -184,7 +206,11 @@ func (h *hand) dismiss() error {
 
 // work does a share, in a process of its own: it says when it is ready, begins when it
 // is told to, and stays until its input ends.
-func (c *Child) work(ctx context.Context, s share) error {
+func work(ctx context.Context, c *Child) error {
+	var s share
+	if err := json.Unmarshal(c.task.Share, &s); err != nil {
+		return err
+	}
 	c.site.Room = s.At
 	sys, err := c.open(ctx)
 	if err != nil {

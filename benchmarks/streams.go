@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -14,10 +16,16 @@ import (
 )
 
 // streamed measures streams: chunks of 100 bytes by the hundred and one by one, which compare with grouped and with
-// single raw rows; and how long a chunk takes to be stored, and to reach a reader in the process.
-var streamed = &Workload{Name: "w13", Title: "W13: one stream, chunks of 100 bytes", Stores: []string{"sqlite", "bolt", "pebble", "postgres"}, Parts: only(streams)}
+// single raw rows; and how long a chunk takes to be stored, and to reach a reader in the process and, where several processes
+// may have the store open, one in another.
+var streamed = &Workload{Name: "w13", Title: "W13: one stream, chunks of 100 bytes", Stores: []string{"sqlite", "bolt", "pebble", "postgres"}, Parts: only(streams), Beside: readBeside}
 
-const chunksEach = 100
+const (
+	chunksEach = 100
+	streamedID = "streamed"
+)
+
+var words = &stream.Stream[string]{Name: "words"}
 
 func streams(ctx context.Context, c *Child) error {
 	s, err := openStore(ctx, c.site)
@@ -25,7 +33,6 @@ func streams(ctx context.Context, c *Child) error {
 		return err
 	}
 	defer s.Close()
-	words := &stream.Stream[string]{Name: "words"}
 	read := make(chan int64, 1) // the place of a chunk that a reader has got
 	word := strings.Repeat("w", 98)
 	write := &activity.Activity[string, int]{Name: "write", Timeout: time.Hour, Run: func(ctx context.Context, _ string) (int, error) {
@@ -72,7 +79,15 @@ func streams(ctx context.Context, c *Child) error {
 		}
 		c.reportLatency("write to stored", stored)
 		c.reportLatency("write to reader", arrived)
-		return 1, nil
+		if c.site.Store != "postgres" {
+			return 1, nil
+		}
+		arrived, err := c.sampleBeside(ctx, func() (index int64, err error) {
+			index = total
+			return index, some(1)
+		})
+		c.reportLatency("write to reader in another process", arrived)
+		return 1, err
 	}}
 	wf := &engine.Workflow[string, int]{Name: "writes", Func: func(run *engine.Run, _ string) (int, error) { return write.Do(run, "") }}
 	e, err := engine.New(engine.Config{Storage: s, Workflows: []engine.Definition{wf}, Logger: slog.New(slog.DiscardHandler)})
@@ -81,7 +96,7 @@ func streams(ctx context.Context, c *Child) error {
 	}
 	defer e.Close()
 	return whileRunning(ctx, e, func() error {
-		h, err := wf.Start(ctx, e, "streamed", "")
+		h, err := wf.Start(ctx, e, streamedID, "")
 		if err != nil {
 			return err
 		}
@@ -103,4 +118,66 @@ func streams(ctx context.Context, c *Child) error {
 		_, err = h.Result(ctx)
 		return errors.Join(err, <-reading)
 	})
+}
+
+// An arrival is when a reader in another process got a chunk.
+type arrival struct {
+	Index int64
+	At    time.Time
+}
+
+// sampleBeside returns how long chunks take to a reader in another process. write writes one, and returns its place.
+func (c *Child) sampleBeside(ctx context.Context, write func() (index int64, err error)) (took []time.Duration, err error) {
+	h, err := c.hire(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, h.dismiss()) }()
+	arrivals := json.NewDecoder(h.out)
+	var a arrival
+	if err := arrivals.Decode(&a); err != nil { // of the last chunk before
+		return nil, err
+	}
+	for range c.Samples {
+		time.Sleep(lowLoad)
+		began := time.Now()
+		index, err := write()
+		for err == nil && a.Index < index {
+			err = arrivals.Decode(&a)
+		}
+		if err != nil {
+			return took, err
+		}
+		took = append(took, a.At.Sub(began))
+	}
+	return took, nil
+}
+
+// readBeside reads the stream from its last chunk on, and says when each came.
+func readBeside(ctx context.Context, c *Child) error {
+	s, err := openStore(ctx, c.site)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	wf := &engine.Workflow[string, int]{Name: "writes", Func: func(*engine.Run, string) (int, error) { return 0, nil }}
+	e, err := engine.New(engine.Config{Storage: s, Workflows: []engine.Definition{wf}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	ctx = untilDismissed(ctx)
+	out := json.NewEncoder(os.Stdout)
+	for chunk, err := range words.Read(ctx, e, streamedID, -1) {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			err = out.Encode(arrival{chunk.Index, time.Now()})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -19,6 +19,9 @@ type Workload struct {
 	Stores []string // on which it means something; nil: all
 	Parts  []func(ctx context.Context, c *Child) error
 
+	// Beside is what another process does that a part hires. nil: none does.
+	Beside func(ctx context.Context, c *Child) error
+
 	Patience time.Duration // how long a part may take; 0: patience
 }
 

@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,11 +27,13 @@ import (
 // W14 and W15 are what a runtime of TypeScript workflows asks of a world: messages in its queue, and
 // events of its runs. They compare with single raw rows and with a hundred in a transaction.
 var (
-	queued = &Workload{Name: "w14", Title: "W14: a queue of the world, messages of 100 bytes", Stores: []string{"sqlite", "bolt", "pebble", "postgres"}, Parts: only(messages)}
+	queued = &Workload{Name: "w14", Title: "W14: a queue of the world, messages of 100 bytes", Stores: []string{"sqlite", "bolt", "pebble", "postgres"}, Parts: only(messages), Beside: receiveBeside}
 	worlds = &Workload{Name: "w15", Title: "W15: events of runs of the world", Stores: []string{"sqlite", "bolt", "pebble", "postgres"}, Parts: only(events)}
 )
 
 const batch = 100 // of deliveries
+
+var message = bytes.Repeat([]byte("m"), 100)
 
 func messages(ctx context.Context, c *Child) error {
 	s, err := openStore(ctx, c.site)
@@ -36,9 +41,8 @@ func messages(ctx context.Context, c *Child) error {
 		return err
 	}
 	defer s.Close()
-	body := bytes.Repeat([]byte("m"), 100)
 	publish := func(q *queue.Queue, to string) error {
-		_, err := q.Publish(ctx, queue.Message{Queue: to, Name: "q", Body: body})
+		_, err := q.Publish(ctx, queue.Message{Queue: to, Name: "q", Body: message})
 		return err
 	}
 	q, err := queueOn(s)
@@ -62,13 +66,26 @@ func messages(ctx context.Context, c *Child) error {
 	}
 	c.report("messages/s, published 200 at once", float64(n)/took.Seconds())
 
-	for _, receivers := range []int{1, 8} {
-		rate, err := through(ctx, c, s, receivers, func(q *queue.Queue) error { return publish(q, fmt.Sprint("for-", receivers)) })
+	for _, n := range []int{1, 8} {
+		rate, err := through(ctx, c, q, fmt.Sprint("for-", n), slices.Repeat([]receiver{receiverOn(s)}, n))
 		if err != nil {
 			return err
 		}
-		c.report(fmt.Sprintf("messages/s, published to acknowledged, %d receiving", receivers), rate)
+		c.report(fmt.Sprintf("messages/s, published to acknowledged, %d receiving", n), rate)
 	}
+	if c.site.Store != "postgres" {
+		return nil
+	}
+	var rates []float64
+	for _, n := range []int{1, 8} {
+		rate, err := throughProcesses(ctx, c, q, n)
+		if err != nil {
+			return err
+		}
+		c.report(fmt.Sprintf("messages/s, published to acknowledged, receiving processes: %d", n), rate)
+		rates = append(rates, rate)
+	}
+	c.report("published to acknowledged, eight processes to one", rates[1]/rates[0])
 	return nil
 }
 
@@ -76,56 +93,129 @@ func queueOn(s storage.Storage) (*queue.Queue, error) {
 	return queue.New(queue.Config{Storage: s, IDs: new(ids.Source)})
 }
 
-// through returns how many messages a second are published, received by the hundred and acknowledged. Each receiver
-// has a view of the queues of its own, as a process has.
-func through(ctx context.Context, c *Child, s storage.Storage, receivers int, publish func(q *queue.Queue) error) (rate float64, err error) {
-	q, err := queueOn(s)
-	if err != nil {
-		return 0, err
-	}
-	defer q.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var acknowledged, ahead atomic.Int64
-	errs := make(chan error, receivers)
-	var wg sync.WaitGroup
-	for range receivers {
-		mine, err := queueOn(s)
+// A receiver receives messages of a queue by the hundred and acknowledges them, until ctx is done. It calls got with how many
+// those were.
+type receiver func(ctx context.Context, name string, got func(n int)) error
+
+// receiverOn returns a receiver with a view of the queues of its own, as a process has it.
+func receiverOn(s storage.Storage) receiver {
+	return func(ctx context.Context, name string, got func(n int)) error {
+		q, err := queueOn(s)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		defer mine.Close()
+		defer q.Close()
+		for ctx.Err() == nil {
+			n, err := acknowledge(ctx, q, name)
+			got(n)
+			if err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// through returns how many messages a second are published, received and acknowledged.
+func through(ctx context.Context, c *Child, q *queue.Queue, name string, receivers []receiver) (rate float64, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ahead := make(chan struct{}, 20*batch) // what is not acknowledged: it is not measured how a queue grows
+	awake := make(chan struct{})           // closed when somebody has received the first message
+	wake := sync.OnceFunc(func() { close(awake) })
+	var wg sync.WaitGroup
+	for _, r := range receivers {
 		wg.Go(func() {
-			for ctx.Err() == nil {
-				n, err := acknowledge(ctx, mine, fmt.Sprint("for-", receivers))
-				acknowledged.Add(int64(n))
-				ahead.Add(-int64(n))
-				if err != nil && ctx.Err() == nil {
-					errs <- err
-					cancel()
-					return
+			err := r(ctx, name, func(n int) {
+				for range n {
+					<-ahead
 				}
+				if n > 0 {
+					wake()
+				}
+			})
+			if err != nil {
+				cancel(err)
 			}
 		})
 	}
-	// Publishers stay a little ahead: it is not measured how a queue grows.
-	began := time.Now()
-	_, _, err = crowded(ctx, c.Load, crowd, func(int) error {
-		for ahead.Load() > 20*batch && ctx.Err() == nil {
-			time.Sleep(time.Millisecond)
+	publish := func(int) error {
+		select {
+		case ahead <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		}
-		ahead.Add(1)
-		return publish(q)
-	})
-	rate = float64(acknowledged.Load()) / time.Since(began).Seconds()
-	cancel()
-	wg.Wait()
-	select {
-	case failed := <-errs:
-		return 0, failed
-	default:
-		return rate, err
+		_, err := q.Publish(ctx, queue.Message{Queue: name, Name: "q", Body: message})
+		return err
 	}
+	if err = publish(0); err == nil {
+		select {
+		case <-awake:
+		case <-ctx.Done():
+		}
+		began, n := time.Now(), 0
+		if n, _, err = crowded(ctx, c.Load, crowd, publish); err == nil {
+			err = until(ctx, func() bool { return len(ahead) == 0 })
+		}
+		rate = float64(n) / time.Since(began).Seconds()
+	}
+	cancel(nil)
+	wg.Wait()
+	if cause := context.Cause(ctx); cause != context.Canceled {
+		err = cause
+	}
+	return rate, err
+}
+
+// throughProcesses is through with receivers in n other processes.
+func throughProcesses(ctx context.Context, c *Child, q *queue.Queue, n int) (rate float64, err error) {
+	name := fmt.Sprint("processes-", n)
+	var receivers []receiver
+	for range n {
+		h, err := c.hire(ctx, name)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = h.dismiss() }()
+		receivers = append(receivers, h.receive)
+		if err := h.ready(); err != nil {
+			return 0, err
+		}
+	}
+	return through(ctx, c, q, name, receivers)
+}
+
+// receive passes on what another process has received.
+func (h *hand) receive(ctx context.Context, _ string, got func(n int)) error {
+	defer context.AfterFunc(ctx, func() { h.in.Close() })()
+	for lines := json.NewDecoder(h.out); ; {
+		var n int
+		if err := lines.Decode(&n); err != nil {
+			if ctx.Err() != nil && errors.Is(err, io.EOF) {
+				return nil
+			}
+			return fmt.Errorf("a receiving process: %w", err)
+		}
+		got(n)
+	}
+}
+
+// receiveBeside receives messages of the queue that its share names.
+func receiveBeside(ctx context.Context, c *Child) error {
+	var name string
+	if err := json.Unmarshal(c.task.Share, &name); err != nil {
+		return err
+	}
+	s, err := openStore(ctx, c.site)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	out := json.NewEncoder(os.Stdout)
+	fmt.Println("ready")
+	return receiverOn(s)(untilDismissed(ctx), name, func(n int) {
+		_ = out.Encode(n) // without that, nobody counts it
+	})
 }
 
 // acknowledge takes some messages of a queue, and acknowledges them.

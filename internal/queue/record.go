@@ -1,14 +1,11 @@
 package queue
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
@@ -50,9 +47,6 @@ func openMessage(queue, id string, raw []byte) (*message, error) {
 	return m, err
 }
 
-// few is how many messages are read one by one: more are read as a page.
-const few = 4
-
 // stored returns messages as they are stored, and nil for those that are not there. Messages that were published one after
 // the other are beside each other, so one page has most of them, or all.
 func (q *Queue) stored(ctx context.Context, queue string, ids []string) ([][]byte, error) {
@@ -60,39 +54,7 @@ func (q *Queue) stored(ctx context.Context, queue string, ids []string) ([][]byt
 	for i, id := range ids {
 		at[i] = keys.QueueMessage(queue, id)
 	}
-	raws := make([][]byte, len(ids))
-	var read []byte // the last key up to which all were read
-	if len(ids) > few {
-		first, last := slices.MinFunc(at, bytes.Compare), slices.MaxFunc(at, bytes.Compare)
-		r := storage.Range{Start: first, End: append(slices.Clone(last), 0), Limit: 2 * len(ids)}
-		page, err := q.Storage.Scan(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		if read = last; len(page) == r.Limit {
-			read = page[len(page)-1].Key
-		}
-		found := make(map[string][]byte, len(page))
-		for _, e := range page {
-			found[string(e.Key)] = e.Value
-		}
-		for i, k := range at {
-			raws[i] = found[string(k)]
-		}
-	}
-	errs := make([]error, len(ids))
-	var reads sync.WaitGroup
-	for i, k := range at {
-		if bytes.Compare(k, read) <= 0 {
-			continue
-		}
-		reads.Go(func() {
-			raw, err := q.Storage.Get(ctx, k)
-			raws[i], errs[i] = raw, absent(err)
-		})
-	}
-	reads.Wait()
-	return raws, errors.Join(errs...)
+	return reads.Get(ctx, q.Storage, at)
 }
 
 // become adds to b the change of m to after, or its removal if that is nil.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-go/weft/internal/ids"
 	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/reads"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
@@ -227,7 +228,9 @@ func (w *World) state(ctx context.Context, r *Request, fields data, presume bool
 	case RunCreated:
 		s.input, err = w.eventAt(ctx, s.head, s.head.Input)
 	case RunCompleted, RunFailed, RunCancelled:
-		s.live, err = w.liveHooks(ctx, r.RunID)
+		if s.head.Hooks > 0 {
+			s.live, err = w.liveHooks(ctx, r.RunID)
+		}
 	case StepCreated, StepStarted, StepCompleted, StepFailed, StepRetrying:
 		entity(kindStep, r.Correlation, func(raw []byte) (err error) { s.step, err = openStep(r.RunID, r.Correlation, raw); return err })
 	case HookCreated, HookReceived, HookDisposed:
@@ -290,8 +293,9 @@ func (w *World) attributesOf(ctx context.Context, run string) (*attributes, erro
 }
 
 // liveHooks returns the open hooks of a run.
-func (w *World) liveHooks(ctx context.Context, run string) (all []*hook, err error) {
+func (w *World) liveHooks(ctx context.Context, run string) ([]*hook, error) {
 	var open []string
+	var at [][]byte
 	for e, err := range storage.All(ctx, w.store, keys.WorldEntities(run, kindLive)) {
 		if err != nil {
 			return nil, err
@@ -300,19 +304,33 @@ func (w *World) liveHooks(ctx context.Context, run string) (all []*hook, err err
 		if err != nil {
 			return nil, err
 		}
-		open = append(open, id)
+		open, at = append(open, id), append(at, keys.WorldEntity(run, kindHook, id))
 	}
-	return gather(open, func(id string) (*hook, error) { return w.liveHook(ctx, run, id) })
+	raws, err := reads.Get(ctx, w.store, at)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*hook, len(open))
+	for i, id := range open {
+		if all[i], err = openLive(run, id, raws[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // liveHook returns a hook that a run has in its list of open ones.
 func (w *World) liveHook(ctx context.Context, run, id string) (*hook, error) {
 	raw, err := w.get(ctx, keys.WorldEntity(run, kindHook, id))
-	if err == nil && raw == nil {
-		err = fmt.Errorf("%w: run %q has no record of its open hook %q", storage.ErrCorrupt, run, id)
-	}
 	if err != nil {
 		return nil, err
+	}
+	return openLive(run, id, raw)
+}
+
+func openLive(run, id string, raw []byte) (*hook, error) {
+	if raw == nil {
+		return nil, fmt.Errorf("%w: run %q has no record of its open hook %q", storage.ErrCorrupt, run, id)
 	}
 	return openHook(run, id, raw)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,7 +22,16 @@ import (
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(pgtest.Tests{M: m}) }
+func TestMain(m *testing.M) {
+	if url := os.Getenv(followsEnv); url != "" {
+		if err := followAsAProcess(url); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(pgtest.Tests{M: m})
+}
 
 // onAllStores runs a test on a new store of each kind, with two openings of it: those of two processes. Where
 // only one process may have the store open, they are the same.

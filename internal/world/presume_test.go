@@ -19,7 +19,17 @@ import (
 type watched struct {
 	storage.Storage
 	reads, commits, refused atomic.Int64
+	rows, written           atomic.Int64       // in what was scanned, and operations and conditions of commits
 	before, after           func(commit int64) // nil: nothing
+}
+
+// cost returns what f has the store do.
+func (w *watched) cost(f func()) string {
+	for _, n := range []*atomic.Int64{&w.reads, &w.rows, &w.commits, &w.written} {
+		n.Store(0)
+	}
+	f()
+	return fmt.Sprintf("%d reads of %d rows, %d commits of %d", w.reads.Load(), w.rows.Load(), w.commits.Load(), w.written.Load())
 }
 
 func (w *watched) Get(ctx context.Context, key []byte) ([]byte, error) {
@@ -29,11 +39,14 @@ func (w *watched) Get(ctx context.Context, key []byte) ([]byte, error) {
 
 func (w *watched) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
 	w.reads.Add(1)
-	return w.Storage.Scan(ctx, r)
+	page, err := w.Storage.Scan(ctx, r)
+	w.rows.Add(int64(len(page)))
+	return page, err
 }
 
 func (w *watched) Commit(ctx context.Context, b storage.Batch) error {
 	n := w.commits.Add(1)
+	w.written.Add(int64(len(b.If) + len(b.Ops)))
 	if w.before != nil {
 		w.before(n)
 	}
@@ -78,6 +91,32 @@ func TestCreationsReadNothing(t *testing.T) {
 		same(t, "reads", s.reads.Load(), 0)
 		sound(t, s.Storage)
 	})
+}
+
+// The end of a run reads its open hooks in two pages, however many there are: their ids, and their records, also if hooks
+// that were disposed are between them. Without open hooks it reads nothing of them. Two more reads are for the answer.
+func TestEndReadsHooksTogether(t *testing.T) {
+	for n, want := range map[int]int64{0: 2, 1: 4, 250: 4} {
+		c, s := counted(t)
+		c.begin("wrun_1")
+		for i := range 2 * n {
+			c.must("wrun_1", world.HookCreated, fmt.Sprintf("hook_%03d", i), fields{"token": fmt.Sprint("t", i)})
+		}
+		for i := range n {
+			c.must("wrun_1", world.HookDisposed, fmt.Sprintf("hook_%03d", 2*i), nil)
+		}
+		s.reads.Store(0)
+		s.commits.Store(0)
+		c.must("wrun_1", world.RunCompleted, "", fields{"output": 1})
+		same(t, fmt.Sprint(n, " open hooks: reads, commits"), fmt.Sprint(s.reads.Load(), s.commits.Load()), fmt.Sprint(want, 1))
+		same(t, "tokens that are taken", c.count("wtok:"), 0)
+		sound(t, s.Storage)
+	}
+}
+
+func counted(t *testing.T) (*client, *watched) {
+	s := &watched{Storage: new(memory.Store)}
+	return open(t, s), s
 }
 
 // Whatever another process did since this one wrote to a run, a call is answered and refused by what is in the store. So

@@ -163,6 +163,58 @@ func TestListsAreOneScan(t *testing.T) {
 	refused(t, err, 400, "correlationId")
 }
 
+// In a log of 10,000 events, the first and the last events cost the store the same when they are created, and each page costs
+// the same wherever it is, in both orders.
+func TestALongLogCostsTheSameEverywhere(t *testing.T) {
+	const all, step, size = 10_000, 20, 50
+	c, s := counted(t)
+	c.begin("wrun_1")
+	n := 2 // events
+	create := func() {
+		c.must("wrun_1", world.StepCreated, fmt.Sprintf("step_%05d", n), fields{"stepName": "pay", "input": "in"})
+		n++
+	}
+	createSome := func() {
+		for range step {
+			create()
+		}
+	}
+	first := s.cost(createSome)
+	same(t, "the first events", first, fmt.Sprintf("0 reads of 0 rows, %d commits of %d", step, 6*step)) // four rows, and two conditions
+	for n < all-step {
+		create()
+	}
+	same(t, "the last events", s.cost(createSome), first)
+
+	ids := make([]string, 0, all)
+	for p := (world.Page{Limit: 1000, Order: world.Ascending}); ; {
+		l, err := c.Events(c.ctx, "wrun_1", p, world.ResolveNone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range l.Data {
+			ids = append(ids, e.EventID)
+		}
+		if p.Cursor = l.Tail; !l.HasMore {
+			break
+		}
+	}
+	if len(ids) != all {
+		t.Fatalf("the log has %d events, want %d", len(ids), all)
+	}
+	for _, order := range []world.Order{world.Ascending, world.Descending} {
+		for behind, cursor := range map[string]string{"": "", "the middle": ids[all/2], "all but a page": ids[all-size-2], "the first page": ids[size+1]} {
+			got := s.cost(func() {
+				l, err := c.Events(c.ctx, "wrun_1", world.Page{Limit: size, Cursor: cursor, Order: order}, world.ResolveAll)
+				if err != nil || len(l.Data) != size {
+					t.Errorf("%s behind %q: %v, %v", order, behind, l, err)
+				}
+			})
+			same(t, fmt.Sprintf("a page %s behind %q", order, behind), got, fmt.Sprintf("2 reads of %d rows, 0 commits of 0", size+1))
+		}
+	}
+}
+
 // WLD-15: what is unknown is a 404 that names it.
 func TestWhatIsUnknownIsNotFound(t *testing.T) {
 	c := open(t, new(memory.Store))

@@ -351,6 +351,38 @@ func TestReadersOfAStreamAreWoken(t *testing.T) {
 	})
 }
 
+// A thousand readers of a stream to which nobody writes read the store as often as one does.
+func TestIdleReadersOfAStreamCostWhatOneDoes(t *testing.T) {
+	calls := func(readers int) (n int64) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &watched{Storage: new(memory.Store)}
+			open(t, s).begin("wrun_1")
+			all := streams(t, s)
+			write(t, all, "a")
+			ctx, cancel := context.WithCancel(t.Context())
+			var reading sync.WaitGroup
+			for range readers {
+				reading.Go(func() {
+					if _, err := all.Read(ctx, "wrun_1", "words", 0, func([]world.Chunk) error { return nil }); err == nil {
+						t.Error("the stream ended")
+					}
+				})
+			}
+			time.Sleep(time.Minute)
+			before := s.reads.Load()
+			time.Sleep(time.Minute)
+			n = s.reads.Load() - before
+			cancel()
+			reading.Wait()
+		})
+		return n
+	}
+	one, many := calls(1), calls(1000)
+	if one < 60 || one > 250 || many > one+2 {
+		t.Errorf("%d reads in a minute for one reader, %d for a thousand", one, many)
+	}
+}
+
 // Calls that write to a stream at once share commits, and none is too large.
 func TestWritesShareCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
