@@ -43,9 +43,9 @@ type Watcher interface {
 	Watch(ctx context.Context, prefix []byte, wake func()) error
 }
 
-// An Exclusive store allows one opener at a time. Engines of an earlier opening are
-// certainly dead, so their runs can be taken over without the leases that a Shared
-// store needs.
+// An Exclusive store can be opened once at a time. Each store that is not Shared
+// implements it. Engines of an earlier opening are certainly dead, so their runs can
+// be taken over without the leases that a Shared store needs.
 type Exclusive interface {
 	Storage
 
@@ -65,15 +65,16 @@ type Prover interface {
 	Storage
 
 	// OpenSession opens a session that ends with this process at the latest, also if the process
-	// is killed. It ends earlier if it is closed, or if its connection is lost. Silence alone,
-	// as from a process that is stopped, does not end it before silence has passed. name tells
-	// operators of the store whose session it is. The session is nil if none would prove
-	// anything here. Close of the store does not close it.
+	// is killed. It ends earlier if it is closed, or if its connection is lost. If the process
+	// is only silent, because it is stopped or cannot be reached, the session lasts for at least
+	// the given silence. name tells operators of the store whose session it is. Close of the
+	// store does not close the session. OpenSession returns nil if a session of this store
+	// would prove nothing.
 	OpenSession(ctx context.Context, name string, silence time.Duration) (Session, error)
 
-	// SessionsEnded reports for each proof whether its session has certainly ended. It is false
-	// for a session that lasts, and whenever this is not known: for a proof of another kind, or
-	// if the store has restarted since.
+	// SessionsEnded reports for each proof whether its session has certainly ended. The answer
+	// is false for a session that lasts, and if the store does not know: for a proof of another
+	// kind, or if the store has restarted since.
 	SessionsEnded(ctx context.Context, proofs []string) ([]bool, error)
 }
 
@@ -82,8 +83,8 @@ type Session interface {
 	// Proof identifies the session to SessionsEnded, in any process.
 	Proof() string
 
-	// Lost returns a channel that is closed when the session may have ended although it was not
-	// closed. Until Close, it may also last.
+	// Lost returns a channel that is closed when the store can no longer tell that the session
+	// lasts. From then on it may have ended, or may last until Close.
 	Lost() <-chan struct{}
 
 	// Close ends the session. It may be called more than once.

@@ -27,11 +27,13 @@ type Capabilities struct {
 	Durable bool
 
 	// Shared: several processes may have the store open at the same time. A
-	// store that is not Shared refuses a second opener with an error that says
-	// who has it open.
+	// store that is not Shared refuses a second opening with ErrInUse, also in
+	// the same process, and implements Exclusive.
 	Shared bool
 
-	// MaxBatch is the largest batch that Commit accepts. Zero means no limit.
+	// MaxBatch is the largest batch that Commit accepts. Conditions count as
+	// operations. Zero means no limit. An engine works with 84 operations and
+	// 1 MiB.
 	MaxBatch Size
 }
 
