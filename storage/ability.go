@@ -92,8 +92,8 @@ type Session interface {
 }
 
 // A Tx is a store inside a transaction of the host. What is committed to it takes
-// effect if and only if the host commits. An adapter's WithTx returns one. It belongs
-// to the goroutine that owns the transaction.
+// effect if and only if the host commits. An adapter's WithTx returns one. Use it only
+// in the goroutine that owns the transaction.
 //
 // Commit evaluates conditions under locks: if it returns nil, the batch is applied
 // when the transaction commits. After ErrConflict the transaction is still usable. Any
@@ -110,9 +110,10 @@ type Tx interface {
 type Transactor interface {
 	Storage
 
-	// Transact begins a transaction and calls f with a context that carries it
-	// under a key of the adapter. It evaluates the conditions of the batch that
-	// f returns, applies the batch and commits. It tries the commit once.
+	// Transact begins a transaction and calls f with a context that carries the
+	// transaction; the adapter says how f gets it from there. Then Transact
+	// evaluates the conditions of the batch that f returned, applies the batch
+	// and commits. It tries the commit once.
 	//
 	// If f fails, Transact rolls back and returns f's error unchanged. If the
 	// transaction was lost meanwhile, it returns an error that wraps
@@ -127,8 +128,9 @@ type TransactLimiter interface {
 
 	// TransactLimit returns how long a function in Transact may run. The caller
 	// of Transact must enforce it: when the time is up, f must return, so that
-	// Transact rolls back, even if the user's code is still running. If leases
-	// are in use, the limit may have to be shorter. Zero means no limit.
+	// Transact rolls back, even if the user's code is still running. A caller
+	// with a lease may need a shorter limit, because nobody can renew the lease
+	// meanwhile. Zero means no limit.
 	TransactLimit() time.Duration
 }
 

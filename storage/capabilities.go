@@ -21,9 +21,11 @@ type Capabilities struct {
 	// ReadAfterWrite: after a Commit returned nil, every read by anyone sees it.
 	ReadAfterWrite bool
 
+	// ScanConsistency: whether a page of Scan may show part of a batch.
 	ScanConsistency ScanConsistency
 
-	// Durable: a batch whose Commit returned nil survives a power loss.
+	// Durable: a batch whose Commit returned nil survives a power loss, and so
+	// does every batch that a read or a conflict has shown.
 	Durable bool
 
 	// Shared: several processes may have the store open at the same time. A

@@ -99,7 +99,7 @@ var (
 	// the store open, check what is at the path, and open the store again.
 	ErrMoved = errors.New("storage: a file of the store was deleted, renamed or replaced while it was open; stop, and open the store again")
 
-	// ErrInUse is returned when a store is opened that admits one process at a time, and is
+	// ErrInUse is returned when a store is opened that can be open once at a time, and is
 	// open already. Adapters wrap it in the error of Open.
 	ErrInUse = errors.New("storage: the store is open in another process, or in this one already")
 
