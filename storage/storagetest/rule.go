@@ -69,7 +69,7 @@ var rules = []rule{
 	{"InvalidConditionsAreRefused", "a batch with an invalid condition returns ErrInvalidBatch and writes nothing", []string{conditionalBatch}, invalidConditionsAreRefused},
 	{"LargestBatchIsTaken", "a batch of MaxBatch is accepted", nil, largestBatchIsTaken},
 	{"TooLargeIsRefused", "a batch larger than MaxBatch returns ErrInvalidBatch and writes nothing", nil, tooLargeIsRefused},
-	{"GroupIsCounted", "Commit sets Batch.Group to 1 or more, or leaves it as it is; it does the latter if the batch is refused as invalid, withdrawn or too late", nil, groupIsCounted},
+	{"GroupIsCounted", "Commit sets Batch.Group to 1 or more, or leaves it as it is, and leaves it with every error but ErrConflict", nil, groupIsCounted},
 	{"ManyConditions", "a batch may have hundreds of conditions", []string{conditionalBatch}, manyConditions},
 
 	// Ownership of bytes.
@@ -109,6 +109,6 @@ var rules = []rule{
 	{"ReopenKeeps", "acknowledged batches are present when the store is opened again", nil, reopenKeeps},
 	{"OpeningIsUnique", "each opening of a store that is not Shared has a unique Opening", nil, openingIsUnique},
 	{"SecondOpeningIsRefused", "a store that is not Shared refuses a second opening with ErrInUse, and works on", nil, secondOpeningIsRefused},
-	{"OpeningsShare", "each opening of a Shared store sees and judges what the others write, and outlives them", nil, openingsShare},
+	{"OpeningsShare", "each opening of a Shared store sees and judges what the others write, and outlives them", []string{readAfterWrite}, openingsShare},
 	{"SessionIsProven", "a session of a storage.Prover has not ended before its Close, also if its store is closed, and has ended soon after it", nil, sessionIsProven},
 }
