@@ -43,9 +43,9 @@ type Watcher interface {
 	Watch(ctx context.Context, prefix []byte, wake func()) error
 }
 
-// An Exclusive store allows one opener at a time. Engines of an earlier opening are
-// certainly dead, so their runs can be taken over without the leases that a Shared
-// store needs.
+// An Exclusive store can be opened once at a time. Each store that is not Shared
+// implements it. Engines of an earlier opening are certainly dead, so their runs can
+// be taken over without the leases that a Shared store needs.
 type Exclusive interface {
 	Storage
 
@@ -65,15 +65,16 @@ type Prover interface {
 	Storage
 
 	// OpenSession opens a session that ends with this process at the latest, also if the process
-	// is killed. It ends earlier if it is closed, or if its connection is lost. Silence alone,
-	// as from a process that is stopped, does not end it before silence has passed. name tells
-	// operators of the store whose session it is. The session is nil if none would prove
-	// anything here. Close of the store does not close it.
+	// is killed. It ends earlier if it is closed, or if its connection is lost. If the process
+	// is only silent, because it is stopped or cannot be reached, the session lasts for at least
+	// the given silence. name tells operators of the store whose session it is. Close of the
+	// store does not close the session. OpenSession returns nil if a session of this store
+	// would prove nothing.
 	OpenSession(ctx context.Context, name string, silence time.Duration) (Session, error)
 
-	// SessionsEnded reports for each proof whether its session has certainly ended. It is false
-	// for a session that lasts, and whenever this is not known: for a proof of another kind, or
-	// if the store has restarted since.
+	// SessionsEnded reports for each proof whether its session has certainly ended. The answer
+	// is false for a session that lasts, and if the store does not know: for a proof of another
+	// kind, or if the store has restarted since.
 	SessionsEnded(ctx context.Context, proofs []string) ([]bool, error)
 }
 
@@ -82,8 +83,8 @@ type Session interface {
 	// Proof identifies the session to SessionsEnded, in any process.
 	Proof() string
 
-	// Lost returns a channel that is closed when the session may have ended although it was not
-	// closed. Until Close, it may also last.
+	// Lost returns a channel that is closed when the store can no longer tell that the session
+	// lasts. From then on it may have ended, or may last until Close.
 	Lost() <-chan struct{}
 
 	// Close ends the session. It may be called more than once.
@@ -91,8 +92,8 @@ type Session interface {
 }
 
 // A Tx is a store inside a transaction of the host. What is committed to it takes
-// effect if and only if the host commits. An adapter's WithTx returns one. It belongs
-// to the goroutine that owns the transaction.
+// effect if and only if the host commits. An adapter's WithTx returns one. Use it only
+// in the goroutine that owns the transaction.
 //
 // Commit evaluates conditions under locks: if it returns nil, the batch is applied
 // when the transaction commits. After ErrConflict the transaction is still usable. Any
@@ -109,9 +110,10 @@ type Tx interface {
 type Transactor interface {
 	Storage
 
-	// Transact begins a transaction and calls f with a context that carries it
-	// under a key of the adapter. It evaluates the conditions of the batch that
-	// f returns, applies the batch and commits. It tries the commit once.
+	// Transact begins a transaction and calls f with a context that carries the
+	// transaction; the adapter says how f gets it from there. Then Transact
+	// evaluates the conditions of the batch that f returned, applies the batch
+	// and commits. It tries the commit once.
 	//
 	// If f fails, Transact rolls back and returns f's error unchanged. If the
 	// transaction was lost meanwhile, it returns an error that wraps
@@ -126,8 +128,9 @@ type TransactLimiter interface {
 
 	// TransactLimit returns how long a function in Transact may run. The caller
 	// of Transact must enforce it: when the time is up, f must return, so that
-	// Transact rolls back, even if the user's code is still running. If leases
-	// are in use, the limit may have to be shorter. Zero means no limit.
+	// Transact rolls back, even if the user's code is still running. A caller
+	// with a lease may need a shorter limit, because nobody can renew the lease
+	// meanwhile. Zero means no limit.
 	TransactLimit() time.Duration
 }
 

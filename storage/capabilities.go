@@ -21,17 +21,21 @@ type Capabilities struct {
 	// ReadAfterWrite: after a Commit returned nil, every read by anyone sees it.
 	ReadAfterWrite bool
 
+	// ScanConsistency: whether a page of Scan may show part of a batch.
 	ScanConsistency ScanConsistency
 
-	// Durable: a batch whose Commit returned nil survives a power loss.
+	// Durable: a batch whose Commit returned nil survives a power loss, and so
+	// does every batch that a read or a conflict has shown.
 	Durable bool
 
 	// Shared: several processes may have the store open at the same time. A
-	// store that is not Shared refuses a second opener with an error that says
-	// who has it open.
+	// store that is not Shared refuses a second opening with ErrInUse, also in
+	// the same process, and implements Exclusive.
 	Shared bool
 
-	// MaxBatch is the largest batch that Commit accepts. Zero means no limit.
+	// MaxBatch is the largest batch that Commit accepts. Conditions count as
+	// operations. Zero means no limit. An engine works with 84 operations and
+	// 1 MiB.
 	MaxBatch Size
 }
 

@@ -9,7 +9,7 @@ import (
 //
 // All bytes but A-Z a-z 0-9 . _ ~ - are escaped as %XX, so a ':' in a key is always
 // a separator. Components may be any byte strings; SplitKey returns them unchanged.
-// Among lists of the same length no two have the same key.
+// Two different lists of the same length never have the same key.
 func AppendKey(dst []byte, components ...string) []byte {
 	for i, c := range components {
 		if i > 0 {

@@ -2,10 +2,11 @@
 // map from byte keys to byte values, read by key and by range and written in
 // conditional batches.
 //
-// An adapter implements the five methods of [Storage], declares in [Capabilities]
-// what it supports, and is tested with package storagetest. All guarantees of Weft
-// rest on [Storage.Commit] and its three outcomes: applied, certainly not applied,
-// unknown.
+// An adapter implements the five methods of [Storage], and [Exclusive] if one process
+// at a time can have the store open. It declares in [Capabilities] what it supports,
+// and is tested with package storagetest. The other interfaces are optional. All
+// guarantees of Weft rest on [Storage.Commit] and its three outcomes: applied,
+// certainly not applied, unknown.
 package storage
 
 import (
@@ -25,12 +26,14 @@ import (
 // nothing.
 type Storage interface {
 	// Get returns the value of key, or ErrNotFound if the key does not exist.
-	// An empty value is returned as an empty value, not as ErrNotFound.
+	// An empty value is returned as an empty value, not as ErrNotFound. A key
+	// that no batch may have, because it is empty or too long, does not exist.
 	Get(ctx context.Context, key []byte) ([]byte, error)
 
 	// Scan returns one page: the first entries of a range, at most r.Limit, in
 	// key order (in reverse if r.Reverse). A page with fewer than r.Limit
-	// entries is the last one. If Capabilities declare Snapshot, a page is one
+	// entries is the last one, so a store must not return a shorter page for
+	// any other reason. If Capabilities declare Snapshot, a page is one
 	// consistent view; two pages never are. Scan leaves no transaction open, so
 	// the caller may write between pages.
 	Scan(ctx context.Context, r Range) ([]Entry, error)
@@ -47,9 +50,10 @@ type Storage interface {
 	//     *WithdrawnError nothing was written. The first two are permanent: the
 	//     same batch will be refused again.
 	//
-	// If the context ends while the batch is still queued, the batch is
-	// withdrawn. Otherwise Commit waits for the outcome, up to the adapter's
-	// own deadline. It does not read the caller's bytes after it returned.
+	// If the context ends while the batch is still queued, Commit withdraws the
+	// batch and returns a *WithdrawnError. Once the batch is being written,
+	// Commit waits for the outcome, up to the adapter's own deadline. It does
+	// not read the caller's bytes after it has returned.
 	Commit(ctx context.Context, b Batch) error
 
 	// Capabilities returns what this store supports. It never changes.
@@ -95,7 +99,7 @@ var (
 	// the store open, check what is at the path, and open the store again.
 	ErrMoved = errors.New("storage: a file of the store was deleted, renamed or replaced while it was open; stop, and open the store again")
 
-	// ErrInUse is returned when a store is opened that admits one process at a time, and is
+	// ErrInUse is returned when a store is opened that can be open once at a time, and is
 	// open already. Adapters wrap it in the error of Open.
 	ErrInUse = errors.New("storage: the store is open in another process, or in this one already")
 
@@ -125,14 +129,15 @@ func (e *WithdrawnError) Unwrap() error { return e.Ended }
 type Entry struct{ Key, Value []byte }
 
 // A Range is the half-open interval of keys [Start, End). A nil Start begins at the
-// first key; a nil End ends after the last.
+// first key; a nil End ends after the last. An End that is empty but not nil is before
+// every key. A range whose Start is not before its End is empty.
 type Range struct {
 	Start, End []byte
-	Limit      int // maximum number of entries in a page; 0 means DefaultLimit
+	Limit      int // maximum number of entries in a page; 0 or less means DefaultLimit
 	Reverse    bool
 }
 
-// DefaultLimit is the page size if Range.Limit is zero.
+// DefaultLimit is the page size if Range.Limit is zero or negative.
 const DefaultLimit = 1000
 
 // Prefix returns the range of all keys that begin with p.
@@ -155,7 +160,8 @@ const MaxKey = 2300
 // A Batch is applied atomically if all of its conditions hold.
 //
 // Conditions are evaluated against the state before the batch. Operations are
-// applied in order.
+// applied in order. Both may be missing: a batch without conditions never conflicts,
+// and an empty batch is applied.
 type Batch struct {
 	If  []Condition
 	Ops []Op
@@ -163,10 +169,10 @@ type Batch struct {
 	// Urgent batches never wait to be grouped with others: for lease renewals.
 	Urgent bool
 
-	// Group, if not nil, is where Commit puts how many batches shared a transaction, this one
-	// included. They were committed, or refused because of their conditions. Commit leaves it as it is
-	// if it returns any other error, or if the adapter does not group, and does not write it after it
-	// has returned.
+	// Group, if not nil, is where Commit puts the number of batches that were in the same
+	// transaction, this one included. Commit may do so if it returns nil or ErrConflict. With
+	// any other error, and if the adapter does not group batches, Commit leaves *Group as it
+	// is. It never writes *Group after it has returned.
 	Group *int
 }
 
@@ -239,7 +245,8 @@ func (b Batch) Size() Size {
 }
 
 // Check returns an error that wraps ErrInvalidBatch if b is invalid, and nil
-// otherwise. Adapters call it before a batch joins a group. A batch is invalid if
+// otherwise. Adapters call it before they evaluate conditions, so that an invalid
+// batch is never a conflict. A batch is invalid if
 //
 //   - a key is empty or longer than MaxKey,
 //   - a condition or an operation has no valid kind,

@@ -14,8 +14,8 @@ import (
 )
 
 // TestEngine runs tests of the engine and of the ledger on this store: those with a subtest for
-// bbolt. With WEFT_TORTURE it runs every scenario whose every fifth call to the store fails, and
-// otherwise some.
+// bbolt. With WEFT_TORTURE it also plays every scenario with a fault at each call to the store, and
+// otherwise some scenarios with a fault at every 101st call.
 //
 // They are in another module, which does not know pebble. So the go command is given a workspace of
 // both modules, and an overlay in which the package storage/bolt opens stores of pebble: whatever

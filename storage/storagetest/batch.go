@@ -1,7 +1,10 @@
 package storagetest
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-go/weft/storage"
@@ -177,6 +180,35 @@ func tooLargeIsRefused(t *trial) {
 		t.refused(batch(put("a", "1"), storage.Put([]byte("k"), make([]byte, n))), storage.ErrInvalidBatch)
 	}
 	t.holds()
+}
+
+func groupIsCounted(t *trial) {
+	const untouched = -1
+	count := func(ctx context.Context, b storage.Batch, want ...error) {
+		t.Helper()
+		group := untouched
+		b.Group = &group
+		err := t.store.Commit(ctx, b)
+		switch {
+		case !slices.ContainsFunc(want, func(w error) bool { return errors.Is(err, w) }):
+			t.Errorf("Commit(%s): got %v, want %v", words(b), err, want)
+		case group == untouched:
+		case err != nil && !errors.Is(err, storage.ErrConflict):
+			t.Errorf("Group after Commit(%s) returned %v: got %d, want it as it was", words(b), err, group)
+		case group < 1:
+			t.Errorf("Group after Commit(%s) returned %v: got %d, want 1 or more, or the %d from before", words(b), err, group, untouched)
+		}
+	}
+	count(t.Context(), batch(put("a", "1")), nil)
+	count(t.Context(), storage.Batch{Ops: []storage.Op{put("a", "1")}, Urgent: true}, nil)
+	count(t.Context(), batch(storage.DeleteRange(between("b", "c"))), nil)
+	count(t.Context(), then(when(equal("a", "2")), put("a", "3")), storage.ErrConflict, errors.ErrUnsupported)
+	count(t.Context(), batch(put("", "1")), storage.ErrInvalidBatch)
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	count(done, batch(put("a", "4")), context.Canceled)
+	t.store.Close()
+	count(t.Context(), batch(put("a", "5")), storage.ErrClosed)
 }
 
 func manyConditions(t *trial) {

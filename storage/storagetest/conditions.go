@@ -17,14 +17,15 @@ func equalHolds(t *trial) {
 }
 
 func equalFails(t *trial) {
-	t.put("a=1", "empty=")
+	t.put("a=1", "empty=", "text=Value", "\xff=\xff")
 	for _, c := range []storage.Condition{
+		equal("text", "value"), equal("text", "Value "), equal("\xff", "\xfe"), equal("\xff", "\ufffd"), // for who compares text
 		equal("a", "2"), equal("a", "1\x00"), equal("a", ""), equal("a", "11"), equal("empty", "\x00"),
 		equal("missing", ""), storage.Equal([]byte("missing"), nil), equal("missing", "1"),
 	} {
 		t.conflict(then(when(c), put("b", "1")))
 	}
-	t.holds("a=1", "empty=")
+	t.holds("a=1", "empty=", "text=Value", "\xff=\xff")
 }
 
 func absentHolds(t *trial) {

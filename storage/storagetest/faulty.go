@@ -22,7 +22,7 @@ var (
 
 // A Call is a call of one of a Faulty's methods.
 type Call struct {
-	N      int           // 1 for the first call, in the order of the decisions
+	N      int           // counts the calls from 1, in the order in which decide is asked
 	Method string        // "Get", "Scan" or "Commit"
 	Key    []byte        // of Get
 	Range  storage.Range // of Scan

@@ -206,6 +206,12 @@ var flaws = []flaw{
 			r.Limit = 1 << 20
 		}
 	}),
+	spoilRange("takes a negative Limit for none", []string{"NoLimitIsDefault"}, func(r *storage.Range) {
+		if r.Limit < 0 {
+			r.Limit = 1 << 20
+		}
+	}),
+	spoilRange("cuts long pages", []string{"LongPageIsWhole"}, func(r *storage.Range) { r.Limit = min(r.Limit, storage.DefaultLimit) }),
 	spoilRange("cuts pages short", []string{"LimitBoundsPage", "PagesCoverRange"}, func(r *storage.Range) { r.Limit = min(r.Limit, 10) }),
 	spoilRange("ignores Reverse", []string{"ReverseBeginsAtEnd"}, func(r *storage.Range) { r.Reverse = false }),
 	{"reads backwards from the Start", []string{"ReverseBeginsAtEnd"}, func(s *flawed) {
@@ -254,6 +260,17 @@ var flaws = []flaw{
 			}
 		}
 	}),
+	{"compares values as text", []string{"EqualFails"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			b.If = slices.Clone(b.If)
+			for i, c := range b.If {
+				if v, err := s.Storage.Get(ctx, c.Key); c.Kind == storage.IsEqual && err == nil && strings.EqualFold(string(v), string(c.Value)) {
+					b.If[i].Value = v
+				}
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
 	{"remembers that a key was deleted", []string{"AbsentHolds"}, func(s *flawed) {
 		var deleted sync.Map
 		s.commit = func(ctx context.Context, b storage.Batch) error {
@@ -431,6 +448,22 @@ var flaws = []flaw{
 			return s.Storage.Commit(ctx, b)
 		}
 	}, nil},
+	{"counts nobody in a group", []string{"GroupIsCounted"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			if b.Group != nil {
+				*b.Group = 0
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
+	{"counts what joins no group", []string{"GroupIsCounted"}, func(s *flawed) {
+		s.commit = func(ctx context.Context, b storage.Batch) error {
+			if b.Group != nil {
+				*b.Group = 1
+			}
+			return s.Storage.Commit(ctx, b)
+		}
+	}, nil},
 	{"takes less than it claims", []string{"LargestBatchIsTaken"}, func(s *flawed) {
 		s.caps = func(c *storage.Capabilities) { c.MaxBatch.Ops *= 2 }
 	}, nil},
@@ -586,6 +619,45 @@ var flaws = []flaw{
 	{"forgets when closed", []string{"ReopenKeeps", "CloseAnswersCommits"}, nil, func() Adapter {
 		return Adapter{Open: openMemory, Reopen: func(testing.TB, storage.Storage) storage.Storage { return new(memory.Store) }}
 	}},
+	{"forgets that it deleted last", []string{"ReopenKeeps"}, nil, func() Adapter {
+		return Adapter{
+			Open: func(testing.TB) storage.Storage { return forgetLastDeletes(NewFaulty(new(memory.Store), nil)) },
+			Reopen: func(_ testing.TB, s storage.Storage) storage.Storage {
+				return forgetLastDeletes(again(s.(*flawed).Storage))
+			},
+		}
+	}},
+	reopened("can be opened twice", "SecondOpeningIsRefused", func(_ testing.TB, s storage.Storage) storage.Storage { return again(s) }),
+	{"loses its lock to whom it refuses", []string{"SecondOpeningIsRefused"}, nil, func() Adapter {
+		refused := false
+		return Adapter{Open: persistent.Open, Reopen: func(t testing.TB, s storage.Storage) storage.Storage {
+			if !refused {
+				refused = true
+				t.Fatal(storage.ErrInUse)
+			}
+			return again(s)
+		}}
+	}},
+	reopened("does not say that it is in use", "SecondOpeningIsRefused", func(t testing.TB, s storage.Storage) storage.Storage {
+		if !isClosed(s) {
+			t.Error("resource temporarily unavailable")
+			return nil
+		}
+		return again(s)
+	}),
+	{"is closed by whom it refuses", []string{"SecondOpeningIsRefused"}, nil, func() Adapter {
+		return Adapter{Open: persistent.Open, Reopen: func(t testing.TB, s storage.Storage) storage.Storage {
+			s.Close()
+			t.Fatal(storage.ErrInUse)
+			return nil
+		}}
+	}},
+	{"claims Shared and keeps a copy", []string{"OpeningsShare"}, nil, func() Adapter {
+		return Adapter{Open: shared.Open, Reopen: func(testing.TB, storage.Storage) storage.Storage { return claimShared(new(memory.Store)) }}
+	}},
+	{"claims Shared and closes all openings", []string{"OpeningsShare"}, nil, func() Adapter {
+		return Adapter{Open: shared.Open, Reopen: func(_ testing.TB, s storage.Storage) storage.Storage { return s }}
+	}},
 	{"has the same Opening when opened again", []string{"OpeningIsUnique"}, nil, func() Adapter {
 		return Adapter{Open: persistent.Open, Reopen: func(_ testing.TB, s storage.Storage) storage.Storage {
 			old := s.(*Faulty)
@@ -609,6 +681,40 @@ var flaws = []flaw{
 			},
 		}
 	}},
+}
+
+// reopened returns a flaw in how a persistent store is opened again.
+func reopened(what, breaks string, reopen func(testing.TB, storage.Storage) storage.Storage) flaw {
+	return flaw{what, []string{breaks}, nil, func() Adapter { return Adapter{Open: persistent.Open, Reopen: reopen} }}
+}
+
+// forgetLastDeletes makes s write deletions no earlier than with the next batch that puts something.
+func forgetLastDeletes(s storage.Storage) *flawed {
+	f := &flawed{Storage: s}
+	var undo []storage.Op
+	f.commit = func(ctx context.Context, b storage.Batch) error {
+		before, _ := s.Scan(ctx, storage.Range{})
+		err := s.Commit(ctx, b)
+		if slices.ContainsFunc(b.Ops, func(o storage.Op) bool { return o.Kind == storage.PutOp }) {
+			undo = nil
+		} else {
+			for _, e := range before {
+				undo = append(undo, storage.Put(e.Key, e.Value))
+			}
+		}
+		return err
+	}
+	f.close = func() error {
+		seen := map[string]bool{}
+		undo = slices.DeleteFunc(undo, func(o storage.Op) bool {
+			again := seen[string(o.Key)]
+			seen[string(o.Key)] = true
+			return again
+		})
+		s.Commit(context.Background(), storage.Batch{Ops: undo})
+		return s.Close()
+	}
+	return f
 }
 
 // A proving store is a Prover. spoil changes what it says of a session.

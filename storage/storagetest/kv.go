@@ -71,7 +71,7 @@ func emptyValueIsThere(t *trial) {
 // text, as signed bytes, or up to a terminator.
 var awkward = []string{
 	"\x00", "\x00\x00", "\x00\xff", "\x01", "\n", " ", "%", "'", "A", "Z", "\\", "_", "a", "a\x00", "a\x00b",
-	"a\x01", "aa", "ab", "b", "z", "\x7f", "\x80", "\xc3\xa4", "\xe2\x82\xac", "\xfe", "\xff", "\xff\x00", "\xff\xff",
+	"a\x01", "a ", "aa", "ab", "b", "z", "\x7f", "\x80", "\xc3\xa4", "\xe2\x82\xac", "\xfe", "\xff", "\xff\x00", "\xff\xff",
 }
 
 func keysAndValuesAreBytes(t *trial) {

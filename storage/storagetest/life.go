@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"github.com/weft-go/weft/storage"
@@ -159,9 +160,19 @@ func reopenKeeps(t *trial) {
 			t.Errorf("Capabilities of the store opened again: got %+v, want %+v", got, t.caps)
 		}
 	}
-	t.do(put("a", "2"))
-	t.reopen()
-	t.got("a", "2")
+	// The last batch before Close is kept, also if all that it does is to delete.
+	for _, last := range []struct {
+		op   storage.Op
+		left []string
+	}{
+		{put("a", "2"), []string{"\x00\xff=\xff\x00", "a=2", "changed=2", "empty=", "large=" + value, "n=3"}},
+		{del("a"), []string{"\x00\xff=\xff\x00", "changed=2", "empty=", "large=" + value, "n=3"}},
+		{storage.DeleteRange(between("b", "m")), []string{"\x00\xff=\xff\x00", "n=3"}},
+	} {
+		t.do(last.op)
+		t.reopen()
+		t.holds(last.left...)
+	}
 }
 
 func openingIsUnique(t *trial) {
@@ -189,4 +200,105 @@ func openingIsUnique(t *trial) {
 	if id := opening(t.store); id == first {
 		t.Errorf("Opening of the store opened again: got %q, which it had before, want a new one", id)
 	}
+}
+
+func secondOpeningIsRefused(t *trial) {
+	if t.caps.Shared {
+		t.Skip("the store is Shared")
+	}
+	if t.adapter.Reopen == nil {
+		t.Skip("not persistent: the Adapter has no Reopen")
+	}
+	t.put("a=1")
+	for range 2 { // what refuses the first opener may let the next one in
+		second, told := t.tryReopen()
+		switch {
+		case second != nil:
+			second.Close()
+			t.Fatalf("Reopen of a store that is open: got a second store, want storage.ErrInUse from what opens it")
+		case !strings.Contains(told, storage.ErrInUse.Error()):
+			t.Errorf("Reopen of a store that is open: got %q, want an error that wraps storage.ErrInUse, and Reopen to fail its test with it", told)
+		}
+		t.do(put("b", "2"))
+		t.holds("a=1", "b=2")
+	}
+	t.reopen()
+	t.holds("a=1", "b=2")
+}
+
+// tryReopen calls Reopen while the store is open. It returns no store, and what Reopen said, if
+// Reopen failed the test that it was given.
+func (t *trial) tryReopen() (storage.Storage, string) {
+	attempt := &attempt{TB: t.TB}
+	var second storage.Storage
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		second = t.adapter.Reopen(attempt, t.store)
+	}()
+	<-done
+	if attempt.failed.Load() && second != nil {
+		second.Close()
+		second = nil
+	}
+	return second, attempt.said()
+}
+
+// An attempt is a test that may fail without failing the one around it.
+type attempt struct {
+	testing.TB
+	failed atomic.Bool
+	mu     sync.Mutex // guards told
+	told   []string
+}
+
+func (a *attempt) said() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return strings.Join(a.told, "\n")
+}
+
+func (a *attempt) Log(args ...any) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told = append(a.told, strings.TrimSuffix(fmt.Sprintln(args...), "\n"))
+}
+
+func (a *attempt) Helper()                           {}
+func (a *attempt) Logf(format string, args ...any)   { a.Log(fmt.Sprintf(format, args...)) }
+func (a *attempt) Fail()                             { a.failed.Store(true) }
+func (a *attempt) FailNow()                          { a.Fail(); runtime.Goexit() }
+func (a *attempt) Failed() bool                      { return a.failed.Load() }
+func (a *attempt) Error(args ...any)                 { a.Log(args...); a.Fail() }
+func (a *attempt) Errorf(format string, args ...any) { a.Logf(format, args...); a.Fail() }
+func (a *attempt) Fatal(args ...any)                 { a.Log(args...); a.FailNow() }
+func (a *attempt) Fatalf(format string, args ...any) { a.Logf(format, args...); a.FailNow() }
+
+func openingsShare(t *trial) {
+	if !t.caps.Shared {
+		t.Skip("the store is not Shared")
+	}
+	if t.adapter.Reopen == nil {
+		t.Skip("not persistent: the Adapter has no Reopen")
+	}
+	t.put("a=1")
+	second := t.adapter.Reopen(t.TB, t.store)
+	t.Cleanup(func() { second.Close() })
+	first, other := t, *t
+	other.store = second
+	for i, s := range []*trial{&other, first, &other} {
+		s.got("a", fmt.Sprint(i+1))
+		if t.caps.ConditionalBatch {
+			s.conflict(then(when(equal("a", fmt.Sprint(i))), put("a", "lost")))
+			s.commit(then(when(equal("a", fmt.Sprint(i+1))), put("a", fmt.Sprint(i+2))))
+		} else {
+			s.put(fmt.Sprintf("a=%d", i+2))
+		}
+	}
+	first.holds("a=4")
+	if err := second.Close(); err != nil {
+		t.Errorf("Close of one of two openings: got %v, want nil", err)
+	}
+	first.put("b=1")
+	first.holds("a=4", "b=1")
 }

@@ -38,7 +38,8 @@ var rules = []rule{
 	{"BackwardRangeIsEmpty", "a range whose Start is not before its End is empty", nil, backwardRangeIsEmpty},
 	{"PrefixIsExact", "the range of a prefix contains exactly the keys that begin with it, also with 0xff bytes", nil, prefixIsExact},
 	{"LimitBoundsPage", "a page has the first Limit entries of its range, or all if there are fewer", nil, limitBoundsPage},
-	{"NoLimitIsDefault", "a page without Limit has DefaultLimit entries", nil, noLimitIsDefault},
+	{"NoLimitIsDefault", "a page whose Limit is 0 or negative has DefaultLimit entries", nil, noLimitIsDefault},
+	{"LongPageIsWhole", "a page has Limit entries of a range that has as many, also if Limit is larger than DefaultLimit", nil, longPageIsWhole},
 	{"ReverseBeginsAtEnd", "a reverse page begins with the last key of its range", nil, reverseBeginsAtEnd},
 	{"PagesCoverRange", "all pages together contain each entry of the range once", nil, pagesCoverRange},
 	{"LoopMayWrite", "Scan leaves no transaction open: a caller may write between pages", nil, loopMayWrite},
@@ -68,6 +69,7 @@ var rules = []rule{
 	{"InvalidConditionsAreRefused", "a batch with an invalid condition returns ErrInvalidBatch and writes nothing", []string{conditionalBatch}, invalidConditionsAreRefused},
 	{"LargestBatchIsTaken", "a batch of MaxBatch is accepted", nil, largestBatchIsTaken},
 	{"TooLargeIsRefused", "a batch larger than MaxBatch returns ErrInvalidBatch and writes nothing", nil, tooLargeIsRefused},
+	{"GroupIsCounted", "Commit sets Batch.Group to 1 or more, or leaves it as it is, and leaves it with every error but ErrConflict", nil, groupIsCounted},
 	{"ManyConditions", "a batch may have hundreds of conditions", []string{conditionalBatch}, manyConditions},
 
 	// Ownership of bytes.
@@ -106,5 +108,7 @@ var rules = []rule{
 	{"CloseStopsGoroutines", "Close stops the goroutines that the store started", nil, closeStopsGoroutines},
 	{"ReopenKeeps", "acknowledged batches are present when the store is opened again", nil, reopenKeeps},
 	{"OpeningIsUnique", "each opening of a store that is not Shared has a unique Opening", nil, openingIsUnique},
+	{"SecondOpeningIsRefused", "a store that is not Shared refuses a second opening with ErrInUse, and works on", nil, secondOpeningIsRefused},
+	{"OpeningsShare", "each opening of a Shared store sees and judges what the others write, and outlives them", []string{readAfterWrite}, openingsShare},
 	{"SessionIsProven", "a session of a storage.Prover has not ended before its Close, also if its store is closed, and has ended soon after it", nil, sessionIsProven},
 }

@@ -107,9 +107,23 @@ func noLimitIsDefault(t *trial) {
 	all := numbered("k", storage.DefaultLimit+5)
 	t.put(all...)
 	t.page(storage.Range{}, all[:storage.DefaultLimit]...)
+	t.page(storage.Range{Limit: -1}, all[:storage.DefaultLimit]...)
 	t.page(storage.Range{Start: []byte("k0005")}, all[5:]...)
 	slices.Reverse(all)
 	t.page(storage.Range{Reverse: true}, all[:storage.DefaultLimit]...)
+}
+
+// A store that reads in pages of its own must not end the caller's page with one of them: a short
+// page means that the range has no more entries.
+func longPageIsWhole(t *trial) {
+	all := numbered("k", 2*storage.DefaultLimit+5)
+	t.put(all...)
+	back := slices.Clone(all)
+	slices.Reverse(back)
+	for _, limit := range []int{storage.DefaultLimit + 1, len(all) - 1, len(all), 1 << 20} {
+		t.page(storage.Range{Limit: limit}, all[:min(limit, len(all))]...)
+		t.page(storage.Range{Limit: limit, Reverse: true}, back[:min(limit, len(all))]...)
+	}
 }
 
 func reverseBeginsAtEnd(t *trial) {

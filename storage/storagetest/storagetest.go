@@ -20,8 +20,11 @@ type Adapter struct {
 	// store. Open registers any other cleanup with t.Cleanup.
 	Open func(t testing.TB) storage.Storage
 
-	// Reopen opens the data of s, which is closed, again. Nil means that no
-	// data outlives Close; a store that claims Durable must have Reopen.
+	// Reopen opens the data of s again, or fails the test with the error of the
+	// opening. Usually s is closed. Run also calls Reopen while s is open: a
+	// store that is not Shared must refuse that with storage.ErrInUse, and the
+	// t that Reopen gets then may fail. Nil means that no data outlives Close;
+	// a store that claims Durable must have Reopen.
 	Reopen func(t testing.TB, s storage.Storage) storage.Storage
 
 	// Want is the published capabilities of the adapter, which its stores must
@@ -29,7 +32,8 @@ type Adapter struct {
 	Want *storage.Capabilities
 }
 
-// Run tests a against all rules.
+// Run tests a against all rules. Run it with the race detector, too: some faults
+// are found by nothing else.
 //
 // For a store that does not claim ConditionalBatch, each rule that requires it is
 // replaced by the rule that conditions are refused and nothing is written. A rule

@@ -1,6 +1,8 @@
 package storagetest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -22,15 +24,39 @@ func openMemory(testing.TB) storage.Storage { return new(memory.Store) }
 // that is never closed.
 var persistent = Adapter{
 	Open: func(testing.TB) storage.Storage { return NewFaulty(new(memory.Store), nil) },
-	Reopen: func(_ testing.TB, s storage.Storage) storage.Storage {
-		return NewFaulty(s.(storage.Wrapper).Unwrap(), nil)
+	Reopen: func(t testing.TB, s storage.Storage) storage.Storage {
+		if !isClosed(s) {
+			t.Fatal(storage.ErrInUse)
+		}
+		return again(s)
 	},
+}
+
+// shared stores are persistent ones that may be opened several times.
+var shared = Adapter{
+	Open: func(testing.TB) storage.Storage { return claimShared(NewFaulty(new(memory.Store), nil)) },
+	Reopen: func(_ testing.TB, s storage.Storage) storage.Storage {
+		return claimShared(again(s.(storage.Wrapper).Unwrap()))
+	},
+}
+
+func isClosed(s storage.Storage) bool {
+	_, err := s.Get(context.Background(), []byte("a"))
+	return errors.Is(err, storage.ErrClosed)
+}
+
+// again opens the data of s, a persistent store, again.
+func again(s storage.Storage) storage.Storage { return NewFaulty(s.(*Faulty).inner, nil) }
+
+func claimShared(s storage.Storage) storage.Storage {
+	return &flawed{Storage: s, caps: func(c *storage.Capabilities) { c.Shared = true }}
 }
 
 func TestStoresThatKeepTheRules(t *testing.T) {
 	for name, a := range map[string]Adapter{
 		"memory":     {Open: openMemory},
 		"persistent": persistent,
+		"shared":     shared,
 		"without conditions": {
 			Open: func(testing.TB) storage.Storage { return NoConditions(new(memory.Store)) },
 			Want: &storage.Capabilities{

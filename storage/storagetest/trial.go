@@ -99,7 +99,11 @@ func (t *trial) missing(key string) {
 // page expects one Scan to return these entries.
 func (t *trial) page(r storage.Range, want ...string) {
 	t.Helper()
-	t.same(fmt.Sprintf("Scan(%s)", rangeWords(r)), t.scan(r), want)
+	what := rangeWords(r)
+	if r.Limit == 0 {
+		what += ", no Limit"
+	}
+	t.same(fmt.Sprintf("Scan(%s)", what), t.scan(r), want)
 }
 
 // holds expects the store to contain exactly these entries, given in key order.

@@ -57,8 +57,8 @@ func rangeWords(r storage.Range) string {
 		end = "before " + short(string(r.End))
 	}
 	s := start + " to " + end
-	if r.Limit > 0 {
-		s += fmt.Sprintf(", at most %d", r.Limit)
+	if r.Limit != 0 {
+		s += fmt.Sprintf(", Limit %d", r.Limit)
 	}
 	if r.Reverse {
 		s += ", reversed"
