@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"regexp"
 	"strings"
 	"sync"
@@ -15,79 +14,9 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
-
-// What a key may not see is absent: on every route that names a run, the answer is that for a run that
-// is not there, but for the id of the request. Nothing of the run changes.
-func TestOtherNamespacesAreAbsent(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
-		s := idle(t, store)
-		for _, who := range []string{home, acmeTest, other} {
-			s.start(who, "wait", "secret", "input")
-			s.call(who, "POST", at("secret", "signals", "go"), `{"signalId":"s","payload":1}`).is(t, 200, "")
-		}
-		correlation := regexp.MustCompile(`"correlationId":"[^"]*"`)
-		answer := func(runID string, o *operation) string {
-			path, body := o.path, any(nil)
-			for name, value := range map[string]string{"runId": runID, "name": "go", "signalId": "s", "op": "1"} {
-				path = strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(value))
-			}
-			switch o.name {
-			case "runs.resume":
-				body = map[string]any{"runId": runID}
-			case "runs.reset":
-				body = `{"before":"1"}`
-			case "runs.resolve":
-				body = `{"answer":"failed","reason":"r"}`
-			}
-			var more []string
-			if o.key != keyUnused {
-				more = []string{"Idempotency-Key", fresh()}
-			}
-			r := s.call(acme, o.method, path, body, more...)
-			return fmt.Sprint(r.status, correlation.ReplaceAllString(string(r.raw), ""))
-		}
-		before := records(t, store, "")
-		routes := 0
-		for _, o := range operations() {
-			if !strings.Contains(o.path, "{runId}") && o.name != "runs.resume" || o.name == "runs.stream" {
-				continue
-			}
-			routes++
-			want := answer("nobody", o)
-			if !strings.HasPrefix(want, "404{") {
-				t.Errorf("%s: %s", o.name, want)
-			}
-			for _, id := range []string{"secret", "@other/prod/secret", "@acme/test/secret", "@acme/prod/secret", "@default/default/secret", "../test/secret", "secret\r\nx: y"} {
-				if got := answer(id, o); got != want {
-					t.Errorf("%s of %q: %s, want %s", o.name, id, got, want)
-				}
-			}
-		}
-		if routes < 10 {
-			t.Errorf("only %d routes name a run", routes)
-		}
-		s.plane.auditor.flush(t.Context())
-		if after := records(t, store, "") - records(t, store, "ctl:"); after > before {
-			t.Errorf("%d records were written", after-before)
-		}
-		for _, who := range []string{home, acmeTest, other} {
-			if r := s.call(who, "GET", at("secret"), nil).is(t, 200, ""); r.text("status") != "pending" || r.body["cancel"] != nil {
-				t.Errorf("got %s", r.raw)
-			}
-		}
-		if r := s.call(acme, "GET", "/v1/runs", nil).is(t, 200, ""); len(r.data()) != 0 {
-			t.Errorf("listed %s", r.raw)
-		}
-		// A child of a stranger is left out, and so is the stranger as a parent.
-		if r := s.call(acme, "GET", "/v1/runs?parent=secret", nil).is(t, 200, ""); len(r.data()) != 0 {
-			t.Errorf("listed %s", r.raw)
-		}
-	})
-}
 
 // An id in an input does not reach a stranger's run: the run that names it fails, and the stranger's
 // stays as it is.

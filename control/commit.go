@@ -133,10 +133,6 @@ func (c *call) staged(ctx context.Context, tx *stage.Tx, apply func(ctx context.
 	if c.idempotencyKey == "" {
 		return apply(ctx, tx)
 	}
-	request, err := c.fingerprint()
-	if err != nil {
-		return answer{}, err
-	}
 	var (
 		s      sealed
 		failed error // of apply: the ledger wraps it
@@ -154,10 +150,13 @@ func (c *call) staged(ctx context.Context, tx *stage.Tx, apply func(ctx context.
 			return nil, activity.NoEffect(err)
 		},
 	}
-	r, err := effect.Do(ctx, c.ledger.In(tx), c.ledgerKey(), request)
+	r, err := effect.Do(ctx, c.ledger.In(tx), c.ledgerKey(), c.fingerprint())
+	malformed, ok := errors.AsType[*canon.Error](err)
 	switch {
 	case failed != nil:
 		return answer{}, failed
+	case ok: // a number that is too large: the checks of JSON accept it
+		return answer{}, invalid(issue{"", malformed.Error()})
 	case err != nil:
 		return answer{}, err
 	}
@@ -171,16 +170,13 @@ func (c *call) staged(ctx context.Context, tx *stage.Tx, apply func(ctx context.
 	return s.answer(c.note.deduped), nil
 }
 
-// fingerprint is what requests with one key must have in common: the operation, and its parameters as
-// they were sent.
-func (c *call) fingerprint() (json.RawMessage, error) {
-	canonical, err := canon.JSON(c.raw)
-	if err != nil {
-		return nil, invalid(issue{"", err.Error()})
-	}
-	f := append([]byte(`{"operation":`), quoted(c.op.name)...)
-	f = append(append(f, `,"params":`...), canonical...)
-	return append(f, '}'), nil
+// fingerprint is what requests with one key must have in common: the operation, and its parameters as they were sent. The
+// ledger compares canonical forms.
+func (c *call) fingerprint() json.RawMessage {
+	r := make([]byte, 0, len(`{"operation":"","params":}`)+len(c.op.name)+len(c.raw))
+	r = append(append(r, `{"operation":"`...), c.op.name...)
+	r = append(append(r, `","params":`...), c.raw...)
+	return append(r, '}')
 }
 
 // A sealed is an answer as the ledger keeps it.

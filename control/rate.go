@@ -215,7 +215,6 @@ func (a allowance) header(h http.Header) {
 	if a.limit == 0 {
 		return
 	}
-	h.Set("X-RateLimit-Limit", strconv.Itoa(a.limit))
-	h.Set("X-RateLimit-Remaining", strconv.Itoa(a.remaining))
-	h.Set("X-RateLimit-Reset", strconv.FormatInt(a.reset.Unix(), 10))
+	setHeaders(h, "X-Ratelimit-Limit", strconv.Itoa(a.limit), "X-Ratelimit-Remaining", strconv.Itoa(a.remaining),
+		"X-Ratelimit-Reset", strconv.FormatInt(a.reset.Unix(), 10))
 }

@@ -255,49 +255,6 @@ func TestSecretsAreNowhere(t *testing.T) {
 	}
 }
 
-// §8: what belongs to another namespace is answered as what does not exist, on every route: with the same status
-// and the same bytes, but for the id of the request.
-func TestOfOthersIsAbsent(t *testing.T) {
-	x := serve(t, new(memory.Store))
-	x.do("POST", "/v1/runs", adminSecret, `{"workflowName":"w","runId":"r1"}`, "Idempotency-Key", "k").is(201)
-	x.do("POST", "/v1/runs", otherSecret, `{"workflowName":"w","runId":"r2"}`, "Idempotency-Key", "k").is(201)
-	for _, c := range []struct{ method, path, body string }{
-		{"GET", "/v1/runs/%s", ""}, {"GET", "/v1/runs/%s/result", ""}, {"GET", "/v1/runs/%s/events", ""}, {"GET", "/v1/runs/%s/signals", ""},
-		{"POST", "/v1/runs/%s/cancel", "{}"}, {"POST", "/v1/runs/%s/operations/1/resolve", `{"answer":"not-completed","reason":"r"}`},
-		{"POST", "/v1/runs/%s/reset", `{"before":""}`}, {"DELETE", "/v1/runs/%s", ""}, {"POST", "/v1/runs/%s/signals/s", "{}"}, {"DELETE", "/v1/runs/%s/signals/s/i", ""},
-		{"GET", "/v1/bulks/%s", ""}, {"POST", "/v1/bulks/%s/stop", "{}"},
-		{"POST", "/v1/runs/resume", `{"runId":"%s"}`}, {"POST", "/v1/keys/%s/rotate", "{}"}, {"DELETE", "/v1/keys/%s", ""},
-	} {
-		ask := func(key, id string) string {
-			path, body := c.path, any(c.body)
-			if strings.Contains(path, "%s") {
-				path = fmt.Sprintf(path, id)
-			} else {
-				body = fmt.Sprintf(c.body, id)
-			}
-			if body == "" {
-				body = nil
-			}
-			r := x.do(c.method, path, key, body, "X-Workflow-Correlation-Id", "c")
-			return fmt.Sprintf("%d %s", r.status, strings.ReplaceAll(string(r.body), id, "ID"))
-		}
-		for key, ids := range map[string][]string{adminSecret: {"r2", "other", "acme%2Fprod%2Fr2", "%40acme%2Fprod%2Fr2"}, otherSecret: {"r1", "reader", "%40acme%2Fprod%2Fr2", "%40default%2Fdefault%2Fr1"}} {
-			unknown := ask(key, "nobody")
-			if !strings.HasPrefix(unknown, "404 ") {
-				t.Errorf("%s %s of nobody: got %s, want 404", c.method, c.path, unknown)
-			}
-			for _, id := range ids {
-				if strings.Contains(c.path, "/keys/") && strings.Contains(id, "%") {
-					continue
-				}
-				if got := ask(key, id); got != unknown {
-					t.Errorf("%s %s of %s: got %s, want %s", c.method, c.path, id, got, unknown)
-				}
-			}
-		}
-	}
-}
-
 // §8: what waits ends within 10 s of the revocation of its key, and is told so.
 func TestRevokedWhileItWaits(t *testing.T) {
 	virtual(t, func(t *testing.T) {

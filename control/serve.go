@@ -56,11 +56,17 @@ func (p *Plane) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 		Plane: p, w: w, r: r, conn: http.NewResponseController(w), began: time.Now(),
 		from: p.config.Proxies.peerOf(r), correlationID: correlation(r.Header),
 	}
-	h := w.Header()
-	h.Set(correlationHeader, x.correlationID)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "no-store")
+	setHeaders(w.Header(), correlationHeader, x.correlationID, "X-Content-Type-Options", "nosniff", "Cache-Control", "no-store")
 	return x
+}
+
+// setHeaders sets header fields to values, which follow their names in canonical form, with one allocation.
+func setHeaders(h http.Header, fields ...string) {
+	values := make([]string, len(fields)/2)
+	for i := range values {
+		values[i] = fields[2*i+1]
+		h[fields[2*i]] = values[i : i+1 : i+1]
+	}
 }
 
 // ServeHTTP serves one request. The order of its checks is: path, https, token, scope, rate, media type,
@@ -419,7 +425,7 @@ func (x *exchange) send(a answer) {
 		if h.Get("Content-Type") == "" {
 			h.Set("Content-Type", "application/json")
 		}
-		h.Set("Content-Length", strconv.Itoa(len(body)))
+		setHeaders(h, "Content-Length", strconv.Itoa(len(body)))
 	}
 	x.w.WriteHeader(a.code())
 	x.w.Write(body) // a client that has left is not told

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"sync"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -14,6 +15,12 @@ import (
 
 // maxDepth is how many objects and arrays of a document may be within one another.
 const maxDepth = 100
+
+// decoders are reused, unless a large document made them large.
+var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(bytes.NewBuffer(nil)) }}
+
+// maxReused is the size of a document in bytes above which its decoder is not reused.
+const maxReused = 64 << 10
 
 // A jsonError says what is wrong with a document, and where.
 type jsonError struct {
@@ -34,7 +41,11 @@ func checkJSON(data []byte, depth int) *jsonError {
 	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) {
 		return &jsonError{problem: "begins with a byte order mark"}
 	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(data))
+	d := decoders.Get().(*jsontext.Decoder)
+	d.Reset(bytes.NewBuffer(data))
+	if len(data) <= maxReused {
+		defer func() { d.Reset(bytes.NewBuffer(nil)); decoders.Put(d) }() // it keeps nothing of data
+	}
 	for first := true; first || d.StackDepth() > 0; first = false {
 		if _, err := d.ReadToken(); err != nil {
 			return syntaxProblem(err)

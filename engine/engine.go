@@ -46,7 +46,9 @@ func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
 	}
 	s := &schedule.Schedules{Intake: in, Admin: a}
 	b := bulk.New(in, a)
-	w.Duties = []worker.Duty{retention.Duty(a), s.Duty(), b.Duty()}
+	if !e.Staged { // it is never run
+		w.Duties = []worker.Duty{retention.Duty(a), s.Duty(), b.Duty()}
+	}
 	return &Engine{worker: w, intake: in, admin: a, schedules: s, bulks: b, config: c}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -313,14 +314,7 @@ Kill this process at any moment and start it again: the orders go on.
 func (s *serve) until(e *env, l net.Listener, p *control.Plane, eng *engine.Engine) error {
 	ctx, stop := context.WithCancel(e.Context)
 	defer stop()
-	server := &http.Server{
-		Handler:           p.Watch(p),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12},
-		ErrorLog:          slog.NewLogLogger(slog.NewTextHandler(e.notes, nil), slog.LevelWarn),
-	}
+	server := newServer(p.Watch(p), e.notes)
 	ended := make(chan error)
 	running := 0
 	begin := func(f func() error) {
@@ -363,6 +357,18 @@ func (s *serve) until(e *env, l net.Listener, p *control.Plane, eng *engine.Engi
 		note(<-ended)
 	}
 	return errors.Join(errs...)
+}
+
+// newServer returns a server with limits for clients that are slow, or send too much.
+func newServer(h http.Handler, notes io.Writer) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12},
+		ErrorLog:          slog.NewLogLogger(slog.NewTextHandler(notes, nil), slog.LevelWarn),
+	}
 }
 
 // isLoopback reports whether only this machine can reach a host.

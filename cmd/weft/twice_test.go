@@ -40,8 +40,8 @@ func (x *planeShell) ask(secret, method, path, idempotencyKey, body string) (sta
 	return a.StatusCode, string(data), a.Header
 }
 
-// Two processes serve one store at the same time, as they do during a release. 64 equal starts over both make one
-// run, and have equal answers. A key that one of them has revoked is refused by the next request to the other.
+// Two processes serve one store at the same time, as they do during a release. 64 equal starts at once, 32 at each, make
+// one run, and have equal answers. A key that one of them has revoked is refused by the next request to the other.
 // Both together let as many requests of a key pass as one alone. HTTP-7, HTTP-49, HTTP-86
 func TestTwoServers(t *testing.T) {
 	for _, name := range []string{"sqlite", "postgres"} {
@@ -59,34 +59,35 @@ func TestTwoServers(t *testing.T) {
 				servers[i] = &planeShell{shell: s, keys: keys, log: new(bytes.Buffer)}
 				servers[i].begin(nil, "--deployment", "shop-1", "--rate-limit", fmt.Sprint(limit))
 			}
-			// each calls f n times, at once for both servers.
-			each := func(n int, f func(i int, x *planeShell)) {
+			// each has so many clients call f n times, at once, one half of them at each server.
+			each := func(clients, n int, f func(x *planeShell)) {
 				var all sync.WaitGroup
 				defer all.Wait()
-				work := make(chan int)
-				for range 16 {
+				begin := make(chan struct{})
+				for i := range clients {
 					all.Go(func() {
-						for i := range work {
-							f(i, servers[i%2])
+						<-begin
+						for range n / clients {
+							f(servers[i%2])
 						}
 					})
 				}
-				for i := range n {
-					work <- i
-				}
-				close(work)
+				close(begin)
 			}
 			var mu sync.Mutex
 
-			answers := map[string]int{}
-			each(64, func(_ int, x *planeShell) {
-				status, text, _ := x.ask(first, "POST", "/v1/runs", "order-42", `{"workflowName":"checkout","input":{"cents":4900}}`)
+			answers, replayed := map[string]int{}, 0
+			each(64, 64, func(x *planeShell) {
+				status, text, header := x.ask(first, "POST", "/v1/runs", "order-42", `{"workflowName":"checkout","input":{"cents":4900}}`)
 				mu.Lock()
 				defer mu.Unlock()
 				answers[fmt.Sprint(status, " ", text)]++
+				if header.Get("Idempotent-Replayed") == "true" {
+					replayed++
+				}
 			})
-			if len(answers) != 1 || !strings.HasPrefix(fmt.Sprint(answers), "map[201 ") {
-				t.Errorf("the answers to 64 equal starts are %v", answers)
+			if len(answers) != 1 || !strings.HasPrefix(fmt.Sprint(answers), "map[201 ") || replayed != 63 {
+				t.Errorf("the answers to 64 equal starts are %v, and %d say that they were given before, want 63", answers, replayed)
 			}
 			for _, x := range servers {
 				if got := x.done("runs", "list", "--json"); strings.Count(got, "\n") != 0 || !strings.Contains(got, `"deployment":"shop-1"`) {
@@ -95,7 +96,7 @@ func TestTwoServers(t *testing.T) {
 			}
 
 			passed, refused := map[string]int{}, map[string]int{} // by the end of the window
-			each(limit+40, func(_ int, x *planeShell) {
+			each(16, limit+48, func(x *planeShell) {
 				status, text, header := x.ask(second, "GET", "/v1/runs", "", "")
 				mu.Lock()
 				defer mu.Unlock()

@@ -49,6 +49,9 @@ func CheckLabels(labels map[string]string) error {
 	if n := len(labels); n > MaxLabels {
 		return fmt.Errorf("%w: %d labels, at most %d", weft.ErrInvalid, n, MaxLabels)
 	}
+	if len(labels) == 0 {
+		return nil
+	}
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if err := CheckLabel(name, labels[name]); err != nil {

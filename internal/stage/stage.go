@@ -31,6 +31,7 @@ type Tx struct {
 	store   storage.Storage
 	rows    map[string]*row
 	order   []*row                       // as they were first named, so that equal stagings have equal unions
+	slab    []row                        // where rows are allocated, several at once
 	seen    map[string]storage.Condition // what Get found last in the store
 	fresh   []byte                       // see Mint; nil: nothing is presumed
 	size    storage.Size
@@ -44,6 +45,9 @@ type row struct {
 	key []byte
 	op  *storage.Op        // its last change; nil: none
 	on  *storage.Condition // what the store must have; nil: anything
+
+	change    storage.Op        // what op points to
+	condition storage.Condition // what on points to
 }
 
 // New returns a Tx on s with nothing staged.
@@ -83,6 +87,7 @@ func (t *Tx) Close() error { return nil }
 // storage.ErrAborted.
 func (t *Tx) Batch() (storage.Batch, error) {
 	var b storage.Batch
+	b.If, b.Ops = slices.Grow(b.If, len(t.order)), slices.Grow(b.Ops, len(t.order))
 	for _, r := range t.order {
 		if r.on != nil {
 			b.If = append(b.If, *r.on)
@@ -209,12 +214,14 @@ func (t *Tx) add(ctx context.Context, b storage.Batch, read bool) error {
 	}
 	t.size = size
 	for _, c := range carried {
-		c.Key, c.Value = bytes.Clone(c.Key), clone(c.Value)
-		t.row(c.Key).on = &c
+		r := t.row(c.Key)
+		c.Key, c.Value = r.key, clone(c.Value)
+		r.condition, r.on = c, &r.condition
 	}
 	for _, o := range b.Ops {
-		o.Key, o.Value = bytes.Clone(o.Key), clone(o.Value)
-		t.row(o.Key).op = &o
+		r := t.row(o.Key)
+		o.Key, o.Value = r.key, clone(o.Value)
+		r.change, r.op = o, &r.change
 	}
 	return nil
 }
@@ -295,11 +302,15 @@ func (t *Tx) grown(conditions []storage.Condition, ops []storage.Op) storage.Siz
 	return size
 }
 
-// row returns the row of key, which it may keep.
+// row returns the row of key.
 func (t *Tx) row(key []byte) *row {
 	r := t.rows[string(key)]
 	if r == nil {
-		r = &row{key: key}
+		if len(t.slab) == cap(t.slab) {
+			t.slab = make([]row, 0, 12)
+		}
+		t.slab = append(t.slab, row{key: bytes.Clone(key)})
+		r = &t.slab[len(t.slab)-1]
 		t.rows[string(key)] = r
 		t.order = append(t.order, r)
 	}

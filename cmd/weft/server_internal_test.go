@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A oneConn is a listener that accepts one connection.
+type oneConn struct {
+	conn   chan net.Conn
+	closed chan struct{}
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conn:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *oneConn) Close() error   { close(l.closed); return nil }
+func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
+
+// A client that sends its head slowly has 10 s, and one that sends nothing, too: then the connection ends.
+func TestSlowHeads(t *testing.T) {
+	for what, head := range map[string]string{"nothing": "", "a part": "GET /v1/health HTTP/1.1\r\nHost: x\r\n", "a byte a second": "GET /v1/health HTTP/1.1\r\nHost: x\r\nX: "} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := newServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was served") }), io.Discard)
+				l := &oneConn{make(chan net.Conn, 1), make(chan struct{})}
+				ours, theirs := net.Pipe()
+				defer ours.Close()
+				l.conn <- theirs
+				ended := make(chan struct{})
+				go func() { defer close(ended); server.Serve(l) }()
+				go func() {
+					io.WriteString(ours, head)
+					for what == "a byte a second" {
+						time.Sleep(time.Second)
+						if _, err := io.WriteString(ours, "x"); err != nil {
+							return
+						}
+					}
+				}()
+				began := time.Now()
+				ours.SetReadDeadline(began.Add(time.Minute))
+				if _, err := io.Copy(io.Discard, ours); errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) > 11*time.Second {
+					t.Errorf("the connection ended after %v, %v, want 10 s", time.Since(began), err)
+				}
+				server.Close()
+				<-ended
+				synctest.Wait()
+			})
+		})
+	}
+}
