@@ -82,7 +82,7 @@ func parseAddress(address string, plain bool) (string, error) {
 	u, err := url.Parse(address)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return "", fmt.Errorf("%w: the address of a control plane is https://HOST or https://HOST/PATH", weft.ErrInvalid)
+		return "", fmt.Errorf("%w: the address of a control plane is https://HOST or https://HOST/PATH, or http:// on this machine; the one that was given has no such beginning", weft.ErrInvalid)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
 		return "", fmt.Errorf("%w: the address of a control plane has no user, query or fragment: the key is an argument of its own", weft.ErrInvalid)
 	case u.Scheme == "http" && !plain && !loopback(u.Hostname()):

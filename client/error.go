@@ -106,6 +106,20 @@ type details struct {
 	SignalID   string `json:"signalId"`
 
 	Error wire.StructuredError `json:"error"`
+
+	Issues []wire.Issue `json:"issues"`
+}
+
+// listed returns message with the problems of a request behind it.
+func (d *details) listed(message string) string {
+	for i, issue := range d.Issues {
+		separator := "; "
+		if i == 0 {
+			message, separator = strings.TrimSuffix(message, "."), ": "
+		}
+		message += separator + strings.TrimSpace(issue.Path+" "+issue.Problem)
+	}
+	return message
 }
 
 // errorOf returns the error of an answer that is not successful. What is no problem of a control
@@ -125,6 +139,7 @@ func errorOf(r *request, a reply, now time.Time) *Error {
 	if e.Message == "" {
 		e.Message = p.Detail
 	}
+	e.Message = p.Details.listed(e.Message)
 	if p.CorrelationID != "" && e.CorrelationID == "" {
 		e.CorrelationID = p.CorrelationID
 	}

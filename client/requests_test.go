@@ -350,6 +350,19 @@ func TestErrorsAreThoseOfTheEngine(t *testing.T) {
 	}
 }
 
+// The message of a request that is not valid has each problem of it.
+func TestAnErrorSaysWhatIsNotValid(t *testing.T) {
+	c := over(t, func(*http.Request) (*http.Response, error) {
+		return answer(400, `{"code":"invalid_request","message":"The request is not valid.","details":{"issues":[
+			{"path":"/scopes","problem":"has an unknown one"},{"path":"","problem":"is not an object"}]}}`), nil
+	})
+	_, err := c.SendSignal(t.Context(), signal.Message{WorkflowID: "o", Name: "s"})
+	e, ok := errors.AsType[*Error](err)
+	if want := "The request is not valid: /scopes has an unknown one; is not an object"; !ok || e.Message != want || !strings.Contains(e.Error(), want) {
+		t.Errorf("got %v, want it to say %q", err, want)
+	}
+}
+
 // OP-22: the id is taken by the same start. The client returns that run, as Start does. For another
 // run it does not.
 func TestStartingWhatIsThere(t *testing.T) {

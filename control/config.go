@@ -189,6 +189,12 @@ type Namespace struct {
 
 // A Key is what a client proves its identity with. Project and Environment are those of
 // Config.Home if both are empty.
+//
+// If a key of Config.Keys is in the store with another secret, New replaces the secret. The former one
+// is accepted for one more hour, so that the services and clients that still have it can be changed
+// one after the other. A key that is not in Config.Keys any more stays valid. To end a key at once, revoke
+// it (DELETE /v1/keys/{id}, or weft keys revoke). A secret that was revoked or replaced stays out, also if
+// Config.Keys has it again.
 type Key struct {
 	ID          string // 1 to 100 of A-Z a-z 0-9 _ - . ; unique within its namespace
 	Project     string

@@ -261,6 +261,9 @@ func (p *Plane) seedKey(ctx context.Context, k Key) error {
 		switch {
 		case err == nil:
 			if what != seedNew {
+				if what == seedSecret {
+					log = log.With("formerSecretAcceptedFor", seedGrace)
+				}
 				log.Warn("a key of Config.Keys has replaced what was stored", "scopes", want.Scopes)
 			}
 			return nil

@@ -47,6 +47,9 @@ func TestSeeding(t *testing.T) {
 		x = serve(t, s, withKeys(shop))
 		x.do("GET", "/v1/runs", newSecret, nil).is(200)
 		x.do("GET", "/v1/runs", old, nil).is(200) // for an hour: another process may not know the new one yet
+		if !strings.Contains(x.log.String(), "formerSecretAcceptedFor=1h0m0s") {
+			t.Errorf("it was not logged for how long the former secret is accepted: %s", x.log)
+		}
 
 		shop.Secret = old // a process that was not told of the new one
 		x = serve(t, s, withKeys(shop))
