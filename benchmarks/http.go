@@ -149,6 +149,9 @@ type wire struct {
 }
 
 func (c *wire) do(method, path, key, body string, want int) error {
+	if err := c.conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return err
+	}
 	fmt.Fprintf(c.to, "%s %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n", method, path, c.secret)
 	if key != "" {
 		fmt.Fprintf(c.to, "Idempotency-Key: %s\r\n", key)

@@ -160,7 +160,10 @@ func TestNumbersThatAreTooLarge(t *testing.T) {
 	s := idle(t, nil)
 	before := written(t, s.store)
 	for _, n := range []string{"1e10000", "-1e10000", "1e-10000", "1e999999999999"} {
-		s.call(home, "POST", "/v1/runs", `{"workflowName":"echo","input":[`+n+`]}`, "Idempotency-Key", fresh()).is(t, 400, "invalid_request")
+		r := s.call(home, "POST", "/v1/runs", `{"workflowName":"echo","input":[`+n+`]}`, "Idempotency-Key", fresh())
+		if r.is(t, 400, "invalid_request"); !strings.Contains(string(r.raw), `{"path":"/input/0",`) {
+			t.Errorf("%s: the answer does not say where it is: %s", n, r.raw)
+		}
 		s.call(home, "POST", "/v1/deployments", `{"manifest":{"deploymentId":"d","n":`+n+`}}`, "Idempotency-Key", fresh()).is(t, 400, "invalid_manifest")
 		if r := s.rpc(home, "1", "runs.create", `{"workflowName":"echo","input":`+n+`,"idempotencyKey":"k"}`); !strings.Contains(string(r.raw), `"code":-32602`) {
 			t.Errorf("%s: %s", n, r.raw)
@@ -168,6 +171,27 @@ func TestNumbersThatAreTooLarge(t *testing.T) {
 	}
 	if !maps.Equal(before, written(t, s.store)) {
 		t.Error("something was written")
+	}
+}
+
+// The parameters of a request may be as deep by JSON-RPC, also in a batch, as by REST.
+func TestDepthIsTheSameByEveryTransport(t *testing.T) {
+	s := idle(t, nil)
+	for depth, ok := range map[int]bool{maxDepth - 1: true, maxDepth: false} { // the object around the input is one more
+		input := strings.Repeat("[", depth) + strings.Repeat("]", depth)
+		status, code := 400, `"code":-32700`
+		if ok {
+			status, code = 201, `"result"`
+		}
+		if r := s.call(home, "POST", "/v1/runs", `{"workflowName":"echo","input":`+input+`}`, "Idempotency-Key", fresh()); r.status != status {
+			t.Errorf("%d levels: got %d %s, want %d", depth, r.status, r.raw, status)
+		}
+		one := `{"jsonrpc":"2.0","id":1,"method":"runs.create","params":{"workflowName":"echo","idempotencyKey":"` + fresh() + `","input":` + input + `}}`
+		for _, body := range []string{one, " \n[" + one + "]"} {
+			if r := s.call(home, "POST", "/v1/rpc", body); !strings.Contains(string(r.raw), code) {
+				t.Errorf("%d levels: got %s, want %s", depth, r.raw, code)
+			}
+		}
 	}
 }
 

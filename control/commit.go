@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/weft-go/weft/activity"
@@ -156,7 +157,7 @@ func (c *call) staged(ctx context.Context, tx *stage.Tx, apply func(ctx context.
 	case failed != nil:
 		return answer{}, failed
 	case ok: // a number that is too large: the checks of JSON accept it
-		return answer{}, invalid(issue{"", malformed.Error()})
+		return answer{}, invalid(issue{strings.TrimPrefix(malformed.Path, "/params"), "is not JSON that can be compared: " + malformed.Problem})
 	case err != nil:
 		return answer{}, err
 	}

@@ -218,8 +218,8 @@ func TestSmuggling(t *testing.T) {
 			t.Errorf("%q: got %d, want a refusal", head, a.StatusCode)
 		}
 		if strings.Contains(head, "Content-Length") {
-			// With both, RFC 9112 has the connection end; nothing behind it is a request of its own.
-			if b, err := http.ReadResponse(r, nil); err == nil && b.StatusCode == 200 && !strings.Contains(head, "Transfer-Encoding") {
+			// RFC 9112, section 6.1, has the connection end; nothing behind it is a request of its own.
+			if b, err := http.ReadResponse(r, nil); err == nil && b.StatusCode == 200 {
 				t.Errorf("%q: what is behind it was served", head)
 			}
 		}

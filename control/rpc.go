@@ -120,7 +120,11 @@ func (x *exchange) refuseRequest(id string, code int, message string) json.RawMe
 }
 
 func (x *exchange) rpcAll(ctx context.Context, c *call, body []byte) answer {
-	if err := checkJSON(body, maxDepth+3); err != nil { // an array, a request and its params are around
+	depth := maxDepth + 1 // the parameters are in a request
+	if first := bytes.TrimLeft(body, " \t\r\n"); len(first) > 0 && first[0] == '[' {
+		depth++
+	}
+	if err := checkJSON(body, depth); err != nil {
 		return answer{body: x.refuseRequest("", rpcParseError, "Parse error: the body "+err.Error())}
 	}
 	requests, err := jrpc2.ParseRequests(body)

@@ -57,6 +57,11 @@ func (p *Plane) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 		from: p.config.Proxies.peerOf(r), correlationID: correlation(r.Header),
 	}
 	setHeaders(w.Header(), correlationHeader, x.correlationID, "X-Content-Type-Options", "nosniff", "Cache-Control", "no-store")
+	if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
+		// It may have had a Content-Length, too, which net/http does not show. A proxy that went by that takes what
+		// follows for another request: RFC 9112, section 6.1, has the connection end.
+		setHeaders(w.Header(), "Connection", "close")
+	}
 	return x
 }
 

@@ -44,7 +44,7 @@ func checkJSON(data []byte, depth int) *jsonError {
 	d := decoders.Get().(*jsontext.Decoder)
 	d.Reset(bytes.NewBuffer(data))
 	if len(data) <= maxReused {
-		defer func() { d.Reset(bytes.NewBuffer(nil)); decoders.Put(d) }() // it keeps nothing of data
+		defer func() { d.Reset(bytes.NewBuffer(nil)); decoders.Put(d) }() // it keeps no value of data
 	}
 	for first := true; first || d.StackDepth() > 0; first = false {
 		if _, err := d.ReadToken(); err != nil {

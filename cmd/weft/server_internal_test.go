@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,7 +42,8 @@ func TestSlowHeads(t *testing.T) {
 				l.conn <- theirs
 				ended := make(chan struct{})
 				go func() { defer close(ended); server.Serve(l) }()
-				go func() {
+				var writer sync.WaitGroup
+				writer.Go(func() {
 					io.WriteString(ours, head)
 					for what == "a byte a second" {
 						time.Sleep(time.Second)
@@ -49,15 +51,16 @@ func TestSlowHeads(t *testing.T) {
 							return
 						}
 					}
-				}()
+				})
 				began := time.Now()
 				ours.SetReadDeadline(began.Add(time.Minute))
 				if _, err := io.Copy(io.Discard, ours); errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) > 11*time.Second {
 					t.Errorf("the connection ended after %v, %v, want 10 s", time.Since(began), err)
 				}
+				ours.Close() // ends the writer, which may sleep
+				writer.Wait()
 				server.Close()
 				<-ended
-				synctest.Wait()
 			})
 		})
 	}
