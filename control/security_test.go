@@ -209,6 +209,36 @@ func TestASlowReader(t *testing.T) {
 	})
 }
 
+// §8: a client that does not read its events any more has 10 s from the next one that comes.
+func TestASlowReaderOfEvents(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := piped(t, planeOn(t, new(memory.Store)))
+		const run = `{"workflowName":"w","runId":"r"}`
+		first := p.dial()
+		defer first.Close()
+		go fmt.Fprintf(first, "POST /v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nIdempotency-Key: k\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", adminSecret, len(run), run)
+		if a, err := http.ReadResponse(bufio.NewReader(first), nil); err != nil || a.StatusCode != 201 {
+			t.Fatalf("got %+v, %v", a, err)
+		}
+		c := p.dial()
+		defer c.Close()
+		go fmt.Fprintf(c, "GET /v1/runs/r/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nAccept: text/event-stream\r\n\r\n", adminSecret)
+		r := bufio.NewReader(c)
+		a, err := http.ReadResponse(r, nil)
+		if err != nil || a.StatusCode != 200 {
+			t.Fatalf("got %+v, %v", a, err)
+		}
+		if text, err := bufio.NewReader(a.Body).ReadString('\n'); text != ": \n" || err != nil {
+			t.Fatalf("got %q, %v", text, err)
+		}
+		time.Sleep(26 * time.Second) // a comment comes every 15 s
+		c.SetReadDeadline(time.Now().Add(time.Minute))
+		if n, err := io.Copy(io.Discard, c); n > 64 || err != nil {
+			t.Errorf("11 s after the next comment: read %d bytes, %v, want the end of the connection", n, err)
+		}
+	})
+}
+
 // HTTP-6: a record counts only if it is of this very secret.
 func TestTheHashIsCompared(t *testing.T) {
 	s := new(memory.Store)
