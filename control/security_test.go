@@ -239,6 +239,31 @@ func TestASlowReaderOfEvents(t *testing.T) {
 	})
 }
 
+// §8: a client that does not read an artifact any more has 10 s.
+func TestASlowReaderOfArtifacts(t *testing.T) {
+	dir, err := control.Dir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, artifacts := new(memory.Store), func(c *control.Config) { c.Artifacts = dir }
+	head := "--b\r\nContent-Disposition: form-data; name=\"manifest\"\r\n\r\n{\"deploymentId\":\"d1\"}\r\n--b\r\nContent-Disposition: form-data; name=\"artifact\"\r\n\r\n"
+	serve(t, s, artifacts).do("POST", "/v1/deployments", adminSecret, head+strings.Repeat("x", 1<<20)+"\r\n--b--\r\n", "Content-Type", "multipart/form-data; boundary=b").is(201)
+	virtual(t, func(t *testing.T) {
+		p := piped(t, planeOn(t, s, artifacts))
+		c := p.dial()
+		defer c.Close()
+		go fmt.Fprintf(c, "GET /v1/deployments/d1/artifact HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", adminSecret)
+		if _, err := io.ReadFull(c, make([]byte, 1000)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second)
+		c.SetReadDeadline(time.Now().Add(time.Minute))
+		if n, err := io.Copy(io.Discard, c); n > 256<<10 || err != nil {
+			t.Errorf("after 11 s: read %d bytes, %v, want the end of the connection", n, err)
+		}
+	})
+}
+
 // HTTP-6: a record counts only if it is of this very secret.
 func TestTheHashIsCompared(t *testing.T) {
 	s := new(memory.Store)
