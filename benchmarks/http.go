@@ -140,7 +140,7 @@ func plane(ctx context.Context, c *Child) (err error) {
 }
 
 // A wire is a client with one connection. It does nothing that the server does not need: the server is measured, and shares the
-// processors with its clients. http.Transport would take as much as the server does to read and answer.
+// processors with its clients. With http.Transport, fewer requests were answered.
 type wire struct {
 	conn   net.Conn
 	from   *bufio.Reader

@@ -79,7 +79,7 @@ func streams(ctx context.Context, c *Child) error {
 		}
 		c.reportLatency("write to stored", stored)
 		c.reportLatency("write to reader", arrived)
-		if c.site.Store != "postgres" {
+		if !s.Capabilities().Shared {
 			return 1, nil
 		}
 		arrived, err := c.sampleBeside(ctx, func() (index int64, err error) {

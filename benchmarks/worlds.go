@@ -73,7 +73,7 @@ func messages(ctx context.Context, c *Child) error {
 		}
 		c.report(fmt.Sprintf("messages/s, published to acknowledged, %d receiving", n), rate)
 	}
-	if c.site.Store != "postgres" {
+	if !s.Capabilities().Shared {
 		return nil
 	}
 	var rates []float64

@@ -155,6 +155,14 @@ func TestARefusedConnectionEnds(t *testing.T) {
 	}
 }
 
+// upload makes a deployment with an artifact of so many bytes.
+func (x *site) upload(id string, size int) {
+	x.t.Helper()
+	const part = "--b\r\nContent-Disposition: form-data; name=%q\r\n\r\n%s\r\n"
+	body := fmt.Sprintf(part, "manifest", `{"deploymentId":"`+id+`"}`) + fmt.Sprintf(part, "artifact", strings.Repeat("x", size)) + "--b--\r\n"
+	x.do("POST", "/v1/deployments", adminSecret, body, "Content-Type", "multipart/form-data; boundary=b").is(201)
+}
+
 // Close ends an upload and a download whose client is slow.
 func TestCloseEndsArtifacts(t *testing.T) {
 	dir, err := control.Dir(t.TempDir())
@@ -162,8 +170,7 @@ func TestCloseEndsArtifacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := serve(t, new(memory.Store), func(c *control.Config) { c.Artifacts = dir })
-	head := "--b\r\nContent-Disposition: form-data; name=\"manifest\"\r\n\r\n{\"deploymentId\":\"d1\"}\r\n--b\r\nContent-Disposition: form-data; name=\"artifact\"\r\n\r\n"
-	x.do("POST", "/v1/deployments", adminSecret, head+strings.Repeat("x", 32<<20)+"\r\n--b--\r\n", "Content-Type", "multipart/form-data; boundary=b").is(201)
+	x.upload("d1", 32<<20)
 	dial := func(request string, args ...any) net.Conn {
 		c, err := net.Dial("tcp", strings.TrimPrefix(x.url, "http://"))
 		if err != nil {
@@ -246,8 +253,7 @@ func TestASlowReaderOfArtifacts(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, artifacts := new(memory.Store), func(c *control.Config) { c.Artifacts = dir }
-	head := "--b\r\nContent-Disposition: form-data; name=\"manifest\"\r\n\r\n{\"deploymentId\":\"d1\"}\r\n--b\r\nContent-Disposition: form-data; name=\"artifact\"\r\n\r\n"
-	serve(t, s, artifacts).do("POST", "/v1/deployments", adminSecret, head+strings.Repeat("x", 1<<20)+"\r\n--b--\r\n", "Content-Type", "multipart/form-data; boundary=b").is(201)
+	serve(t, s, artifacts).upload("d1", 1<<20)
 	virtual(t, func(t *testing.T) {
 		p := piped(t, planeOn(t, s, artifacts))
 		c := p.dial()

@@ -60,7 +60,7 @@ func (p *Plane) newExchange(w http.ResponseWriter, r *http.Request) *exchange {
 	if r.ProtoMajor == 1 && len(r.TransferEncoding) > 0 {
 		// It may have had a Content-Length, too, which net/http does not show. A proxy that went by that takes what
 		// follows for another request: RFC 9112, section 6.1, has the connection end.
-		setHeaders(w.Header(), "Connection", "close")
+		w.Header().Set("Connection", "close")
 	}
 	return x
 }
@@ -430,7 +430,7 @@ func (x *exchange) send(a answer) {
 		if h.Get("Content-Type") == "" {
 			h.Set("Content-Type", "application/json")
 		}
-		setHeaders(h, "Content-Length", strconv.Itoa(len(body)))
+		h.Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	x.w.WriteHeader(a.code())
 	x.w.Write(body) // a client that has left is not told

@@ -23,7 +23,7 @@ func (w *Workflow) Rows() [][]byte {
 	}
 	status, since := string(w.Status), Time(w.Since())
 	rows := [][]byte{keys.Index(w.Generation), keys.Listed(w.Type, status, since, w.Generation)}
-	if len(w.Labels) > 0 {
+	if len(w.Labels) > 0 { // to sort nothing would allocate
 		for _, label := range slices.Sorted(maps.Keys(w.Labels)) {
 			rows = append(rows, keys.Labelled(label, w.Labels[label], status, since, w.Generation))
 		}

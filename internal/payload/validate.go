@@ -49,7 +49,7 @@ func CheckLabels(labels map[string]string) error {
 	if n := len(labels); n > MaxLabels {
 		return fmt.Errorf("%w: %d labels, at most %d", weft.ErrInvalid, n, MaxLabels)
 	}
-	if len(labels) == 0 {
+	if len(labels) == 0 { // to sort nothing would allocate
 		return nil
 	}
 	total := 0

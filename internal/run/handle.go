@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,11 +87,13 @@ func (r *Handle) Step(name string, f func(ctx context.Context) (any, error)) fut
 	})
 }
 
-// enter checks that the caller may use r for a call, which is described by words. If the run is being released, or the driver
-// no longer waits for the function, enter ends the goroutine.
+// enter checks that the caller may use r for a call. Words describe the call for an error; those that are empty are left out.
+// They are joined only then, because enter is called several times for each step. If the run is being released, or the
+// driver no longer waits for the function, enter ends the goroutine.
 func (r *Handle) enter(call ...string) error {
 	if !r.b.active.Load() {
-		return r.foreign(strings.TrimSpace(strings.Join(call, " ")))
+		call = slices.DeleteFunc(call, func(word string) bool { return word == "" })
+		return r.foreign(strings.Join(call, " "))
 	}
 	if r.x.gone() || r.x.unwinding {
 		runtime.Goexit()

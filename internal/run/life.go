@@ -79,12 +79,7 @@ func (x *Execution) continueAsNew() (done bool, err error) {
 	if x.Probation == nil || x.Probation.shown() {
 		wf.Deaths, wf.Alone = 0, 0
 	}
-	with := journal.Change{Workflow: &wf}
-	for _, r := range []rider{&x.riders.labels, &x.riders.values} { // the next life has no choices
-		if r.waits() {
-			r.ride(x, &with)
-		}
-	}
+	with := x.with(journal.Change{Workflow: &wf}, &x.riders.labels, &x.riders.values) // the next life has no choices
 	if err := x.noteBeyond(); err != nil {
 		return false, err
 	}

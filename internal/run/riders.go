@@ -92,9 +92,9 @@ func counts(events []checkpoint.Event) bool {
 	})
 }
 
-// ride returns c with all that is not stored.
-func (r *riders) ride(x *Execution, c journal.Change) journal.Change {
-	for _, r := range r.all() {
+// with returns c with what of some riders is not stored.
+func (x *Execution) with(c journal.Change, some ...rider) journal.Change {
+	for _, r := range some {
 		if r.waits() {
 			r.ride(x, &c)
 		}
@@ -108,8 +108,8 @@ func (x *Execution) appending(c journal.Change) (*journal.Write, error) {
 		if err := x.atPlace(c.Events); err != nil {
 			return nil, err
 		}
-		if slices.ContainsFunc(x.riders.all(), rider.waits) {
-			c = x.riders.ride(x, c)
+		if slices.ContainsFunc(x.riders.all(), rider.waits) { // hardly ever: with has c allocated
+			c = x.with(c, x.riders.all()...)
 		}
 	}
 	return x.Hold.AppendAt(c, x.host.Read())
