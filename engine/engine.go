@@ -29,6 +29,7 @@ type Engine struct {
 	worker *worker.Worker
 	intake *intake.Intake
 	admin  *admin.Admin
+	reader *admin.Reader
 	config Config
 
 	schedules *schedule.Schedules
@@ -40,16 +41,17 @@ func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
 	w := worker.New(run.NewHost(e, gate))
 	in := &intake.Intake{Worker: w}
 	w.Peers = in
-	a := &admin.Admin{Worker: w}
+	r := &admin.Reader{Worker: w}
 	if e.Archive != nil {
-		w.ArchiveLife = a.ArchiveLife
+		w.ArchiveLife = r.ArchiveLife
 	}
+	a := &admin.Admin{Worker: w, Reader: r}
 	s := &schedule.Schedules{Intake: in, Admin: a}
-	b := bulk.New(in, a)
+	b := bulk.New(in, a, r)
 	if !e.Staged { // it is never run
 		w.Duties = []worker.Duty{retention.Duty(a), s.Duty(), b.Duty()}
 	}
-	return &Engine{worker: w, intake: in, admin: a, schedules: s, bulks: b, config: c}
+	return &Engine{worker: w, intake: in, admin: a, reader: r, schedules: s, bulks: b, config: c}
 }
 
 // readClocks reads both clocks at once.
@@ -113,7 +115,7 @@ func New(c Config) (*Engine, error) {
 		return nil, err
 	}
 	eng := assemble(e, c, limits.NewGate(c.MaxActivities, c.LeaseTTL, c.Logger))
-	eng.admin.Hub, eng.admin.Streams = hub, &chunks.Tails{Hub: hub, Store: e.Store}
+	eng.reader.Hub, eng.reader.Streams = hub, &chunks.Tails{Hub: hub, Store: e.Store}
 	return eng, nil
 }
 

@@ -33,7 +33,7 @@ var (
 )
 
 // archive hands wf, which has ended, to Config.Archive, if there is one.
-func (e *Admin) archive(ctx context.Context, wf *journal.Workflow) error {
+func (e *Reader) archive(ctx context.Context, wf *journal.Workflow) error {
 	if e.Archive == nil {
 		return nil
 	}
@@ -46,7 +46,7 @@ func (e *Admin) archive(ctx context.Context, wf *journal.Workflow) error {
 
 // ArchiveLife hands the present life of wf, a run that is about to continue as new, to Config.Archive.
 // head is its last checkpoint. refused is why that has not taken it; err is why it could not be read.
-func (e *Admin) ArchiveLife(ctx context.Context, wf *journal.Workflow, head uint64) (refused, err error) {
+func (e *Reader) ArchiveLife(ctx context.Context, wf *journal.Workflow, head uint64) (refused, err error) {
 	err = e.handOver(ctx, run.InfoOf(wf), wf, head)
 	if refused, ok := errors.AsType[*ArchiveError](err); ok {
 		return refused, nil
@@ -56,7 +56,7 @@ func (e *Admin) ArchiveLife(ctx context.Context, wf *journal.Workflow, head uint
 
 // handOver calls Config.Archive with the history of wf up to the checkpoint head. The function reads
 // what this goroutine exports, in a goroutine of its own, because it may end that or never return.
-func (e *Admin) handOver(ctx context.Context, info weft.Info, wf *journal.Workflow, head uint64) error {
+func (e *Reader) handOver(ctx context.Context, info weft.Info, wf *journal.Workflow, head uint64) error {
 	in, err := journal.ReadInput(ctx, e.Store, wf)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (e *Admin) handOver(ctx context.Context, info weft.Info, wf *journal.Workfl
 }
 
 // answer waits for what Config.Archive returns, for at most StopTimeout after the end of ctx.
-func (e *Admin) answer(ctx context.Context, taken <-chan error) error {
+func (e *Reader) answer(ctx context.Context, taken <-chan error) error {
 	select {
 	case err := <-taken:
 		return err

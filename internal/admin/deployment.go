@@ -54,18 +54,6 @@ func (e *Admin) Rollback(ctx context.Context, by weft.Actor) error {
 	}))
 }
 
-// ActiveDeployment is Engine.ActiveDeployment.
-func (e *Admin) ActiveDeployment(ctx context.Context) (string, error) {
-	if err := e.Refused(); err != nil {
-		return "", err
-	}
-	a, err := e.Active(ctx)
-	if err == nil && a.Deployment == "" {
-		err = weft.ErrNoActiveDeployment
-	}
-	return a.Deployment, err
-}
-
 // point writes the record that decide returns as the active deployment. If decide returns
 // nil, it changes nothing.
 func (e *Admin) point(ctx context.Context, verb string, by weft.Actor, decide func(now *run.ActiveRecord, err error) (*run.ActiveRecord, error)) error {

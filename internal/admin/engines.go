@@ -19,7 +19,7 @@ import (
 )
 
 // Engines is Engine.Engines.
-func (e *Admin) Engines(ctx context.Context) ([]weft.EngineInfo, error) {
+func (e *Reader) Engines(ctx context.Context) ([]weft.EngineInfo, error) {
 	if err := e.Refused(); err != nil {
 		return nil, err
 	}
@@ -59,7 +59,19 @@ func (e *Admin) Engines(ctx context.Context) ([]weft.EngineInfo, error) {
 	return all, errors.Join(damaged...)
 }
 
-func (e *Admin) engineInfo(entry storage.Entry) (weft.EngineInfo, error) {
+// ActiveDeployment is Engine.ActiveDeployment.
+func (e *Reader) ActiveDeployment(ctx context.Context) (string, error) {
+	if err := e.Refused(); err != nil {
+		return "", err
+	}
+	a, err := e.Active(ctx)
+	if err == nil && a.Deployment == "" {
+		err = weft.ErrNoActiveDeployment
+	}
+	return a.Deployment, err
+}
+
+func (e *Reader) engineInfo(entry storage.Entry) (weft.EngineInfo, error) {
 	incarnation, err := keys.Last(entry.Key)
 	if err != nil {
 		return weft.EngineInfo{}, err
@@ -93,7 +105,7 @@ func (e *Admin) engineInfo(entry storage.Entry) (weft.EngineInfo, error) {
 
 // A roster has the incarnations that were alive when it was first read. Several goroutines may use it.
 type roster struct {
-	eng *Admin
+	eng *Reader
 
 	turn  chan struct{} // a lock that may be held while the store is read, in virtual time too
 	read  bool
@@ -103,7 +115,7 @@ type roster struct {
 	patience time.Duration // how long the drivers of busy runs are still waited for, all together
 }
 
-func (e *Admin) newRoster(patience time.Duration) *roster {
+func (e *Reader) newRoster(patience time.Duration) *roster {
 	return &roster{eng: e, turn: make(chan struct{}, 1), patience: patience}
 }
 

@@ -53,7 +53,7 @@ func ends(ended bool, e checkpoint.Event) bool {
 }
 
 // Events is Engine.Events.
-func (e *Admin) Events(ctx context.Context, id string, r weft.PageRequest) (weft.Page[weft.Event], error) {
+func (e *Reader) Events(ctx context.Context, id string, r weft.PageRequest) (weft.Page[weft.Event], error) {
 	call := waiting.New(ctx, "events of workflow", id)
 	waiting.For(call, "the store to read")
 	var p weft.Page[weft.Event]
@@ -67,7 +67,7 @@ func (e *Admin) Events(ctx context.Context, id string, r weft.PageRequest) (weft
 	return p, nil
 }
 
-func (e *Admin) eventPage(ctx context.Context, id string, r weft.PageRequest) (p weft.Page[weft.Event], _ error) {
+func (e *Reader) eventPage(ctx context.Context, id string, r weft.PageRequest) (p weft.Page[weft.Event], _ error) {
 	if r.Limit < 0 || r.Limit > mostPage {
 		return p, fmt.Errorf("%w: a page of %d events: Limit is 1 to %d, or 0 for %d", weft.ErrInvalid, r.Limit, mostPage, usualPage)
 	}
@@ -115,7 +115,7 @@ func (p *eventPage) add(c *journal.Entry, i int) bool {
 }
 
 // eventsUp adds the events behind a place, or from the first of the present life on.
-func (e *Admin) eventsUp(ctx context.Context, wf *journal.Workflow, from journal.Place, p *eventPage) error {
+func (e *Reader) eventsUp(ctx context.Context, wf *journal.Workflow, from journal.Place, p *eventPage) error {
 	cursor, next, first, ended := p.Next, wf.Base, 0, false
 	if cursor != "" {
 		next, first = from.Checkpoint, from.Event+1
@@ -149,7 +149,7 @@ func (e *Admin) eventsUp(ctx context.Context, wf *journal.Workflow, from journal
 
 // eventsDown adds the events before a place, or from the last one on, down to the first of the present
 // life.
-func (e *Admin) eventsDown(ctx context.Context, wf *journal.Workflow, from journal.Place, p *eventPage) error {
+func (e *Reader) eventsDown(ctx context.Context, wf *journal.Workflow, from journal.Place, p *eventPage) error {
 	cursor, found := p.Next, uint64(0)
 	for c, err := range journal.LogBack(ctx, e.Store, wf, from.Checkpoint, p.limit+2) {
 		last := len(c.Events) - 1
@@ -187,7 +187,7 @@ func missing(wf *journal.Workflow, n uint64) error {
 // changed returns the error to return for cause, which was met while the history of wf was read: ErrBusy
 // if wf has changed since it was read, so that a cause in the history may be due to that, and ErrNotFound if it
 // was purged.
-func (e *Admin) changed(ctx context.Context, wf *journal.Workflow, cause error) error {
+func (e *Reader) changed(ctx context.Context, wf *journal.Workflow, cause error) error {
 	_, gone := errors.AsType[*weft.EventsGoneError](cause)
 	if !gone && !errors.Is(cause, storage.ErrCorrupt) {
 		return cause
@@ -205,10 +205,10 @@ func (e *Admin) changed(ctx context.Context, wf *journal.Workflow, cause error) 
 }
 
 // Follow is Engine.Follow.
-func (e *Admin) Follow(ctx context.Context, id, after string) iter.Seq2[weft.Event, error] {
+func (e *Reader) Follow(ctx context.Context, id, after string) iter.Seq2[weft.Event, error] {
 	return func(yield func(weft.Event, error) bool) {
 		call := waiting.New(ctx, "events of workflow", id)
-		f := &follower{Admin: e, id: id, yield: yield, last: after}
+		f := &follower{Reader: e, id: id, yield: yield, last: after}
 		if err := f.follow(call); err != nil {
 			yield(weft.Event{}, call.Explain(err))
 		}
@@ -217,7 +217,7 @@ func (e *Admin) Follow(ctx context.Context, id, after string) iter.Seq2[weft.Eve
 
 // A follower follows the events of one workflow.
 type follower struct {
-	*Admin
+	*Reader
 	id    string
 	yield func(weft.Event, error) bool
 	log   *follow.Follower

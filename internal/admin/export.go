@@ -12,7 +12,7 @@ import (
 )
 
 // Export is Engine.Export.
-func (e *Admin) Export(ctx context.Context, id string, w io.Writer) error {
+func (e *Reader) Export(ctx context.Context, id string, w io.Writer) error {
 	out := &counting{Writer: w}
 	return readLife(func() (begun bool, err error) {
 		err = e.exportLife(ctx, id, out)
@@ -32,7 +32,7 @@ func (c *counting) Write(p []byte) (int, error) {
 }
 
 // exportLife writes the history of the present life of a workflow.
-func (e *Admin) exportLife(ctx context.Context, id string, w io.Writer) error {
+func (e *Reader) exportLife(ctx context.Context, id string, w io.Writer) error {
 	s, err := e.snapshot(ctx, id)
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (e *Admin) exportLife(ctx context.Context, id string, w io.Writer) error {
 }
 
 // export writes s.
-func (e *Admin) export(ctx context.Context, s *snapshot, w io.Writer) error {
+func (e *Reader) export(ctx context.Context, s *snapshot, w io.Writer) error {
 	return export.Write(w, s.preamble(), e.historyOf(ctx, s))
 }
 
@@ -54,7 +54,7 @@ type snapshot struct {
 
 // snapshot reads the state of a workflow that may be in progress. The record has all choices,
 // retries and resets up to the head.
-func (e *Admin) snapshot(ctx context.Context, id string) (*snapshot, error) {
+func (e *Reader) snapshot(ctx context.Context, id string) (*snapshot, error) {
 	for {
 		wf, in, err := e.begun(ctx, id)
 		if err != nil {
@@ -75,7 +75,7 @@ func (e *Admin) snapshot(ctx context.Context, id string) (*snapshot, error) {
 }
 
 // historyOf yields the checkpoints of s.
-func (e *Admin) historyOf(ctx context.Context, s *snapshot) iter.Seq2[checkpoint.Checkpoint, error] {
+func (e *Reader) historyOf(ctx context.Context, s *snapshot) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		for c, err := range e.HistoryOf(ctx, s.wf) {
 			if err == nil && c.Number > s.head || !yield(c, err) {
@@ -114,7 +114,7 @@ func (s *snapshot) preamble() export.Preamble {
 }
 
 // begun reads a workflow's record and the input that belongs to it.
-func (e *Admin) begun(ctx context.Context, id string) (*journal.Workflow, *journal.Input, error) {
+func (e *Reader) begun(ctx context.Context, id string) (*journal.Workflow, *journal.Input, error) {
 	for {
 		wf, err := e.Load(ctx, id)
 		if err != nil {

@@ -36,7 +36,7 @@ type Place struct {
 // The order is one in which no workflow moves: by creation, or by id, or, if f has a Status, by the time at which
 // workflows came into it. One that comes into it later is behind the end. So a workflow that fits
 // all the time is returned once.
-func (e *Admin) Fitting(ctx context.Context, f weft.Filter, since time.Time, at *Place, n int, also func(ctx context.Context, wf *journal.Workflow) (bool, error)) (fits []Fit, next *Place, more bool, _ error) {
+func (e *Reader) Fitting(ctx context.Context, f weft.Filter, since time.Time, at *Place, n int, also func(ctx context.Context, wf *journal.Workflow) (bool, error)) (fits []Fit, next *Place, more bool, _ error) {
 	if at == nil {
 		listed, err := e.ListsComplete(ctx)
 		if err != nil {
@@ -80,7 +80,7 @@ func (e *Admin) Fitting(ctx context.Context, f weft.Filter, since time.Time, at 
 }
 
 // fit returns the workflow of a row, if it is in the selection.
-func (e *Admin) fit(ctx context.Context, s selection, r *row) (*Fit, error) {
+func (e *Reader) fit(ctx context.Context, s selection, r *row) (*Fit, error) {
 	if err := errors.Join(e.Refused(), ctx.Err()); err != nil {
 		return nil, err
 	}

@@ -20,14 +20,14 @@ import (
 )
 
 // Describe is Engine.Describe.
-func (e *Admin) Describe(ctx context.Context, id string) (weft.Info, error) {
+func (e *Reader) Describe(ctx context.Context, id string) (weft.Info, error) {
 	call := waiting.New(ctx, "description of workflow", id)
 	waiting.For(call, "the store to read")
 	info, err := e.describe(call, id)
 	return info, call.Explain(err)
 }
 
-func (e *Admin) describe(ctx context.Context, id string) (weft.Info, error) {
+func (e *Reader) describe(ctx context.Context, id string) (weft.Info, error) {
 	wf, err := e.Load(ctx, id)
 	if err != nil {
 		return weft.Info{}, err
@@ -36,7 +36,7 @@ func (e *Admin) describe(ctx context.Context, id string) (weft.Info, error) {
 }
 
 // stateOf returns the state of wf, also what its record does not say.
-func (e *Admin) stateOf(ctx context.Context, wf *journal.Workflow) (weft.Info, error) {
+func (e *Reader) stateOf(ctx context.Context, wf *journal.Workflow) (weft.Info, error) {
 	who := e.newRoster(mostPatience)
 	info, err := e.infoOf(ctx, wf, who)
 	if err != nil {
@@ -60,7 +60,7 @@ const (
 
 // complete adds to info what the record of wf does not say: what a run in memory waits for, that
 // it waits for an engine, and why it has no result.
-func (e *Admin) complete(ctx context.Context, info *weft.Info, wf *journal.Workflow, who *roster) error {
+func (e *Reader) complete(ctx context.Context, info *weft.Info, wf *journal.Workflow, who *roster) error {
 	if wf.Status.Terminal() {
 		return e.explain(ctx, info, wf)
 	}
@@ -79,7 +79,7 @@ func (e *Admin) complete(ctx context.Context, info *weft.Info, wf *journal.Workf
 }
 
 // explain sets info.Failure to the text of the error that Result returns.
-func (e *Admin) explain(ctx context.Context, info *weft.Info, wf *journal.Workflow) error {
+func (e *Reader) explain(ctx context.Context, info *weft.Info, wf *journal.Workflow) error {
 	if wf.Status == checkpoint.StatusCompleted {
 		return nil
 	}
@@ -100,7 +100,7 @@ const mostSignals = 1000
 
 // unreceived describes the signals of wf for which no operation waits. What a run asks for is
 // known only if it is parked, or if this engine executes it.
-func (e *Admin) unreceived(ctx context.Context, wf *journal.Workflow, waiting []string) (words []string, err error) {
+func (e *Reader) unreceived(ctx context.Context, wf *journal.Workflow, waiting []string) (words []string, err error) {
 	parked := wf.Owner == "" && len(wf.Facing) > 0
 	if !parked && (e.Executing(wf.ID) == nil || waiting == nil) {
 		return nil, nil // it is unknown what it asks for
@@ -127,7 +127,7 @@ func (e *Admin) unreceived(ctx context.Context, wf *journal.Workflow, waiting []
 }
 
 // infoOf returns what the record of wf says, and whether no engine can execute it.
-func (e *Admin) infoOf(ctx context.Context, wf *journal.Workflow, who *roster) (weft.Info, error) {
+func (e *Reader) infoOf(ctx context.Context, wf *journal.Workflow, who *roster) (weft.Info, error) {
 	info := run.InfoOf(wf)
 	if need := wf.Unmet(); need != "" {
 		info.Attention = append(info.Attention, weft.Attention{Reason: weft.ReasonNewerRelease, Name: need, Detail: wf.Understood().Error(), Since: info.CreatedAt})
@@ -147,7 +147,7 @@ func (e *Admin) infoOf(ctx context.Context, wf *journal.Workflow, who *roster) (
 // is pinned to a deployment, or will be, it looks for an engine of the deployment. For any
 // other run, e knows its own workflows. If it has none, it looks at those of the engines that
 // are alive.
-func (e *Admin) leftAlone(ctx context.Context, wf *journal.Workflow, who *roster) (string, error) {
+func (e *Reader) leftAlone(ctx context.Context, wf *journal.Workflow, who *roster) (string, error) {
 	switch {
 	case wf.Deployment != "":
 		return who.missing(ctx, wf.Deployment, wf)
@@ -161,7 +161,7 @@ func (e *Admin) leftAlone(ctx context.Context, wf *journal.Workflow, who *roster
 }
 
 // History is Engine.History.
-func (e *Admin) History(ctx context.Context, id string) iter.Seq2[checkpoint.Checkpoint, error] {
+func (e *Reader) History(ctx context.Context, id string) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		err := readLife(func() (begun bool, err error) {
 			wf, err := e.Load(ctx, id)

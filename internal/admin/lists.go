@@ -48,7 +48,7 @@ type row struct {
 
 // listsOf returns the lists that are read for f, one after the other: the narrowest that there
 // is. What it has beyond f is passed over.
-func (e *Admin) listsOf(ctx context.Context, f weft.Filter, c cursor, ascending bool) ([]*list, error) {
+func (e *Reader) listsOf(ctx context.Context, f weft.Filter, c cursor, ascending bool) ([]*list, error) {
 	byCreation := func(r storage.Range) *list {
 		s := span{r.Start, sinceCreation(r, f.After, f.Before)}
 		return &list{spans: []span{s}, reverse: !ascending, open: e.openListed}
@@ -109,7 +109,7 @@ func (e *Admin) listsOf(ctx context.Context, f weft.Filter, c cursor, ascending 
 }
 
 // types returns the types of all workflows in lists.
-func (e *Admin) types(ctx context.Context) (types []string, _ error) {
+func (e *Reader) types(ctx context.Context) (types []string, _ error) {
 	for r := keys.Lists(); ; {
 		r.Limit = 1
 		page, err := e.Store.Scan(ctx, r)
@@ -127,7 +127,7 @@ func (e *Admin) types(ctx context.Context) (types []string, _ error) {
 
 // openListed returns the workflow of an entry of a list, or nil if it is outdated: the workflow was
 // changed since the entry was read, or a release that did not know the list has changed it.
-func (e *Admin) openListed(ctx context.Context, r *row) (*journal.Workflow, error) {
+func (e *Reader) openListed(ctx context.Context, r *row) (*journal.Workflow, error) {
 	var err error
 	if r.id, err = journal.OpenRow(r.Entry); err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func pastWorkflow(key []byte) []byte {
 
 // openWaiting returns the workflow for which an entry waits to be claimed or admitted, unless its
 // record has an Attention.
-func (e *Admin) openWaiting(ctx context.Context, r *row) (*journal.Workflow, error) {
+func (e *Reader) openWaiting(ctx context.Context, r *row) (*journal.Workflow, error) {
 	wf, err := e.openAbout(ctx, r)
 	if err != nil || wf == nil || !bytes.Equal(wf.Todo, r.Key) {
 		return nil, err
@@ -179,7 +179,7 @@ func (e *Admin) openWaiting(ctx context.Context, r *row) (*journal.Workflow, err
 
 // openHeld returns the workflow of an entry that says who owns it, unless its record has an
 // Attention.
-func (e *Admin) openHeld(ctx context.Context, r *row) (*journal.Workflow, error) {
+func (e *Reader) openHeld(ctx context.Context, r *row) (*journal.Workflow, error) {
 	wf, err := e.openAbout(ctx, r)
 	if err != nil || wf == nil {
 		return nil, err
@@ -190,7 +190,7 @@ func (e *Admin) openHeld(ctx context.Context, r *row) (*journal.Workflow, error)
 	return wf, nil
 }
 
-func (e *Admin) openAbout(ctx context.Context, r *row) (*journal.Workflow, error) {
+func (e *Reader) openAbout(ctx context.Context, r *row) (*journal.Workflow, error) {
 	var err error
 	if r.id, err = keys.ID(r.Key); err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ const mostOutdated = 100
 
 // unlist removes entries of lists that are outdated, unless the workflow's record changes
 // meanwhile. What is not removed now is passed over again.
-func (e *Admin) unlist(ctx context.Context, rows []*row) {
+func (e *Reader) unlist(ctx context.Context, rows []*row) {
 	for _, r := range rows[:min(len(rows), mostOutdated)] {
 		if _, err := e.Store.Get(ctx, r.Key); err != nil {
 			continue // its workflow was only changed meanwhile
@@ -237,7 +237,7 @@ type walk struct {
 }
 
 // walk returns a walk from a place on that reads about so many rows at once.
-func (e *Admin) walk(lists []*list, from cursor, chunk int) *walk {
+func (e *Reader) walk(lists []*list, from cursor, chunk int) *walk {
 	return &walk{store: e.Store, lists: lists, at: from, chunk: chunk}
 }
 

@@ -30,7 +30,7 @@ const (
 )
 
 // Page is Engine.Page.
-func (e *Admin) Page(ctx context.Context, f weft.Filter, r weft.PageRequest) (weft.Page[weft.Info], error) {
+func (e *Reader) Page(ctx context.Context, f weft.Filter, r weft.PageRequest) (weft.Page[weft.Info], error) {
 	found, p, err := e.page(ctx, f, r, e.newRoster(mostTogether))
 	if err != nil {
 		return weft.Page[weft.Info]{}, err
@@ -45,7 +45,7 @@ func (e *Admin) Page(ctx context.Context, f weft.Filter, r weft.PageRequest) (we
 }
 
 // List is Engine.List.
-func (e *Admin) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, error] {
+func (e *Reader) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, error] {
 	return func(yield func(weft.Info, error) bool) {
 		who := e.newRoster(mostTogether)
 		for r := (weft.PageRequest{}); ; {
@@ -72,7 +72,7 @@ func (e *Admin) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, er
 }
 
 // Count is Engine.Count.
-func (e *Admin) Count(ctx context.Context, f weft.Filter, most int) (n int, all bool, err error) {
+func (e *Reader) Count(ctx context.Context, f weft.Filter, most int) (n int, all bool, err error) {
 	if most < 1 {
 		return 0, false, fmt.Errorf("%w: Count: most is %d, at least 1", weft.ErrInvalid, most)
 	}
@@ -129,7 +129,7 @@ type listing struct {
 }
 
 // page reads one page. A workflow whose record is damaged is one of what it found.
-func (e *Admin) page(ctx context.Context, f weft.Filter, r weft.PageRequest, who *roster) (found []listing, p weft.Page[weft.Info], _ error) {
+func (e *Reader) page(ctx context.Context, f weft.Filter, r weft.PageRequest, who *roster) (found []listing, p weft.Page[weft.Info], _ error) {
 	if err := errors.Join(e.Refused(), checkFilter(f)); err != nil {
 		return nil, p, err
 	}
@@ -182,7 +182,7 @@ func (e *Admin) page(ctx context.Context, f weft.Filter, r weft.PageRequest, who
 const mostLooks = 64
 
 // listedOf returns what f selects of each of rows. It reads several at once.
-func (e *Admin) listedOf(ctx context.Context, f weft.Filter, rows []*row, who *roster) ([]*listing, error) {
+func (e *Reader) listedOf(ctx context.Context, f weft.Filter, rows []*row, who *roster) ([]*listing, error) {
 	found := make([]*listing, len(rows))
 	return found, together(len(rows), func(i int) (err error) {
 		found[i], err = e.listed(ctx, f, rows[i], who)
@@ -217,7 +217,7 @@ func together(n int, look func(i int) error) error {
 }
 
 // listed returns what f selects of a row: one workflow or none.
-func (e *Admin) listed(ctx context.Context, f weft.Filter, row *row, who *roster) (*listing, error) {
+func (e *Reader) listed(ctx context.Context, f weft.Filter, row *row, who *roster) (*listing, error) {
 	if err := e.Refused(); err != nil {
 		return nil, err
 	}
@@ -321,7 +321,7 @@ type cursor struct {
 }
 
 // begin returns the place at which the page r begins.
-func (e *Admin) begin(ctx context.Context, f weft.Filter, r weft.PageRequest) (c cursor, err error) {
+func (e *Reader) begin(ctx context.Context, f weft.Filter, r weft.PageRequest) (c cursor, err error) {
 	if r.Cursor != "" {
 		raw, err := base64.RawURLEncoding.DecodeString(r.Cursor)
 		if err == nil {

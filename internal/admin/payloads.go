@@ -11,14 +11,14 @@ import (
 )
 
 // Payloads is Engine.Payloads.
-func (e *Admin) Payloads(ctx context.Context, id string) (weft.Payloads, error) {
+func (e *Reader) Payloads(ctx context.Context, id string) (weft.Payloads, error) {
 	call := waiting.New(ctx, "payloads of workflow", id)
 	waiting.For(call, "the store to read")
 	p, err := e.payloads(call, id)
 	return p, call.Explain(err)
 }
 
-func (e *Admin) payloads(ctx context.Context, id string) (weft.Payloads, error) {
+func (e *Reader) payloads(ctx context.Context, id string) (weft.Payloads, error) {
 	for {
 		wf, err := e.Load(ctx, id)
 		if err != nil {
@@ -37,7 +37,7 @@ func (e *Admin) payloads(ctx context.Context, id string) (weft.Payloads, error) 
 
 // payloadsOf reads what belongs to wf. All of it is of one generation, and the outcome is that of
 // wf's status.
-func (e *Admin) payloadsOf(ctx context.Context, wf *journal.Workflow) (weft.Payloads, error) {
+func (e *Reader) payloadsOf(ctx context.Context, wf *journal.Workflow) (weft.Payloads, error) {
 	info, err := e.stateOf(ctx, wf)
 	if err != nil {
 		return weft.Payloads{}, err

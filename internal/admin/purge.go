@@ -100,7 +100,7 @@ func (e *Admin) Removing(ctx context.Context, wf *journal.Workflow, has keys.Fea
 		return nil, err
 	}
 	if cause != weft.RemovedByDelete {
-		if err := e.archive(ctx, wf); err != nil {
+		if err := e.Reader.archive(ctx, wf); err != nil {
 			return nil, err
 		}
 	}

@@ -19,13 +19,13 @@ import (
 )
 
 // Rehearse is Engine.Rehearse.
-func (e *Admin) Rehearse(ctx context.Context, f weft.Filter) iter.Seq2[weft.Rehearsal, error] {
+func (e *Reader) Rehearse(ctx context.Context, f weft.Filter) iter.Seq2[weft.Rehearsal, error] {
 	return func(yield func(weft.Rehearsal, error) bool) {
 		if f.Workflow != "" && e.Workflows[f.Workflow] == nil {
 			yield(weft.Rehearsal{}, fmt.Errorf("%w: rehearse: Config.Workflows has none of the name %q", weft.ErrInvalid, f.Workflow))
 			return
 		}
-		reader := &Admin{Worker: e.rehearsal()}
+		reader := &Reader{Worker: e.rehearsal()}
 		for info, err := range reader.List(ctx, f) {
 			r := weft.Rehearsal{ID: info.ID, Workflow: info.Workflow, Err: err}
 			switch {
@@ -54,7 +54,7 @@ func (e *Admin) Rehearse(ctx context.Context, f weft.Filter) iter.Seq2[weft.Rehe
 }
 
 // rehearses reports whether this engine would execute a workflow that f selects.
-func (e *Admin) rehearses(f weft.Filter, i *weft.Info) bool {
+func (e *Reader) rehearses(f weft.Filter, i *weft.Info) bool {
 	return e.Workflows[i.Workflow] != nil &&
 		(i.Deployment == "" || i.Deployment == e.Deployment) &&
 		(!i.Status.Terminal() || f.Status != "")
@@ -65,7 +65,7 @@ const mostTurn = time.Minute
 
 // rehearse returns why the code of this engine would not go on with a workflow, or nil. err is an
 // error of the store or of ctx, and says nothing about the workflow.
-func (e *Admin) rehearse(ctx context.Context, id string) (why, err error) {
+func (e *Reader) rehearse(ctx context.Context, id string) (why, err error) {
 	s, history, err := e.readHistory(ctx, id)
 	switch {
 	case record.Damaged(err), errors.Is(err, weft.ErrBusy):
@@ -86,7 +86,7 @@ func (e *Admin) rehearse(ctx context.Context, id string) (why, err error) {
 }
 
 // readHistory reads a workflow and its history. See readLife.
-func (e *Admin) readHistory(ctx context.Context, id string) (s *snapshot, history []checkpoint.Checkpoint, _ error) {
+func (e *Reader) readHistory(ctx context.Context, id string) (s *snapshot, history []checkpoint.Checkpoint, _ error) {
 	err := readLife(func() (begun bool, err error) {
 		history = nil
 		if s, err = e.snapshot(ctx, id); err != nil {
@@ -104,7 +104,7 @@ func (e *Admin) readHistory(ctx context.Context, id string) (s *snapshot, histor
 }
 
 // ExportSample is Engine.ExportSample.
-func (e *Admin) ExportSample(ctx context.Context, f weft.Filter, each int, create func(weft.Info) (io.WriteCloser, error)) error {
+func (e *Reader) ExportSample(ctx context.Context, f weft.Filter, each int, create func(weft.Info) (io.WriteCloser, error)) error {
 	switch {
 	case each < 1:
 		return fmt.Errorf("%w: export of a sample: %d of each shape, at least 1", weft.ErrInvalid, each)

@@ -18,7 +18,7 @@ import (
 )
 
 // Replay is Engine.Replay.
-func (e *Admin) Replay(ctx context.Context, history io.Reader) error {
+func (e *Reader) Replay(ctx context.Context, history io.Reader) error {
 	p, checkpoints, err := export.Read(history)
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func replay(ctx context.Context, w *worker.Worker, p export.Preamble, checkpoint
 
 // rehearsal returns a worker with the configuration of e that logs nothing, reports no
 // events and writes nothing.
-func (e *Admin) rehearsal() *worker.Worker {
+func (e *Reader) rehearsal() *worker.Worker {
 	r := e.Env
 	r.Events = weft.Events{}
 	r.Store = unwritable{e.Store}

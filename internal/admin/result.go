@@ -14,13 +14,13 @@ import (
 )
 
 // Result is Engine.Result.
-func (e *Admin) Result(ctx context.Context, id, workflow string, result any) error {
+func (e *Reader) Result(ctx context.Context, id, workflow string, result any) error {
 	call := waiting.New(ctx, "result of workflow", id)
 	waiting.For(call, "the store to read")
 	return call.Explain(e.awaitResult(call, id, workflow, result))
 }
 
-func (e *Admin) awaitResult(ctx context.Context, id, workflow string, result any) error {
+func (e *Reader) awaitResult(ctx context.Context, id, workflow string, result any) error {
 	if err := payload.CheckID(id); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (e *Admin) awaitResult(ctx context.Context, id, workflow string, result any
 
 // hear waits for the end of a run, or until it is time to check the store. Then it returns
 // nil.
-func (e *Admin) hear(ctx context.Context, ended <-chan *run.Ending, id string) (*run.Ending, error) {
+func (e *Reader) hear(ctx context.Context, ended <-chan *run.Ending, id string) (*run.Ending, error) {
 	var look <-chan time.Time
 	if !e.Tells(id) {
 		t := time.NewTimer(e.PollInterval)
@@ -84,7 +84,7 @@ func (e *Admin) hear(ctx context.Context, ended <-chan *run.Ending, id string) (
 }
 
 // result returns an output to a caller: it decodes the result, or returns the error.
-func (e *Admin) result(ctx context.Context, end *run.Ending, id string, result any) error {
+func (e *Reader) result(ctx context.Context, end *run.Ending, id string, result any) error {
 	if end.Status != checkpoint.StatusCompleted {
 		return e.failure(end, id)
 	}
@@ -98,7 +98,7 @@ func (e *Admin) result(ctx context.Context, end *run.Ending, id string, result a
 }
 
 // failure returns why a workflow has no result: it failed or was cancelled.
-func (e *Admin) failure(end *run.Ending, id string) error {
+func (e *Reader) failure(end *run.Ending, id string) error {
 	if end.Status == checkpoint.StatusCancelled {
 		how := ""
 		if end.Cancel != nil && end.Cancel.Terminated {
@@ -110,7 +110,7 @@ func (e *Admin) failure(end *run.Ending, id string) error {
 }
 
 // failed returns the error of a workflow that has failed.
-func (e *Admin) failed(end *run.Ending, id string) *weft.WorkflowError {
+func (e *Reader) failed(end *run.Ending, id string) *weft.WorkflowError {
 	failed := &weft.WorkflowError{WorkflowID: id, Workflow: end.Workflow, Message: end.Error, Stack: end.Stack, SentinelText: end.Sentinel}
 	if d := e.Workflows[end.Workflow]; d != nil {
 		failed.Sentinel = payload.SentinelOf(end.Sentinel, d.Errors)

@@ -25,10 +25,10 @@ const (
 )
 
 // ReadStream is Engine.ReadStream.
-func (e *Admin) ReadStream(ctx context.Context, id, name string, at int64) iter.Seq2[stream.Stored, error] {
+func (e *Reader) ReadStream(ctx context.Context, id, name string, at int64) iter.Seq2[stream.Stored, error] {
 	return func(yield func(stream.Stored, error) bool) {
 		call := waiting.New(ctx, "stream of workflow", id)
-		r := &streamReader{Admin: e, id: id, name: name, at: at, yield: yield}
+		r := &streamReader{Reader: e, id: id, name: name, at: at, yield: yield}
 		if err := r.read(call); err != nil {
 			yield(stream.Stored{}, call.Explain(err))
 		}
@@ -36,7 +36,7 @@ func (e *Admin) ReadStream(ctx context.Context, id, name string, at int64) iter.
 }
 
 // DecodeChunk is Engine.DecodeChunk.
-func (e *Admin) DecodeChunk(ctx context.Context, c stream.Stored, v any) error {
+func (e *Reader) DecodeChunk(ctx context.Context, c stream.Stored, v any) error {
 	if err := e.Codecs.Decode(ctx, payload.Payload{Codec: c.Codec, Data: c.Data}, v); err != nil {
 		return fmt.Errorf("engine: chunk %d of a stream: %w", c.Index, err)
 	}
@@ -45,7 +45,7 @@ func (e *Admin) DecodeChunk(ctx context.Context, c stream.Stored, v any) error {
 
 // A streamReader reads a stream of one workflow.
 type streamReader struct {
-	*Admin
+	*Reader
 	id, name string
 	at       int64
 	yield    func(stream.Stored, error) bool
@@ -169,7 +169,7 @@ func (r *streamReader) gone(ctx context.Context, was chunks.State, cause error) 
 
 // source returns what the tail of the stream reads.
 func (r *streamReader) source() chunks.Source {
-	e, id, name := r.Admin, r.id, r.name
+	e, id, name := r.Reader, r.id, r.name
 	key := keys.Stream(id, name)
 	return chunks.Source{
 		Name: string(key),

@@ -16,13 +16,13 @@ import (
 )
 
 // ReadValue is Engine.ReadValue.
-func (e *Admin) ReadValue(ctx context.Context, id, name string, value any) error {
+func (e *Reader) ReadValue(ctx context.Context, id, name string, value any) error {
 	call := waiting.New(ctx, "value "+waiting.Quoted(name)+" of workflow", id)
 	waiting.For(call, "the store to read")
 	return call.Explain(e.readValue(call, id, name, value))
 }
 
-func (e *Admin) readValue(ctx context.Context, id, name string, value any) error {
+func (e *Reader) readValue(ctx context.Context, id, name string, value any) error {
 	if err := checkValue(id, name); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func checkValue(id, name string) error {
 }
 
 // published reads a value; nil means that there is none.
-func (e *Admin) published(ctx context.Context, id, name string) (*journal.Published, error) {
+func (e *Reader) published(ctx context.Context, id, name string) (*journal.Published, error) {
 	key := keys.Published(id, name)
 	raw, err := e.Store.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -60,7 +60,7 @@ func (e *Admin) published(ctx context.Context, id, name string) (*journal.Publis
 	return p, err
 }
 
-func (e *Admin) decodeValue(ctx context.Context, id, name string, p *journal.Published, value any) error {
+func (e *Reader) decodeValue(ctx context.Context, id, name string, p *journal.Published, value any) error {
 	if err := e.Codecs.Decode(ctx, payload.Payload{Codec: p.Codec, Data: p.Data}, value); err != nil {
 		return fmt.Errorf("engine: value %q of %q: %w", name, id, err)
 	}
@@ -68,13 +68,13 @@ func (e *Admin) decodeValue(ctx context.Context, id, name string, p *journal.Pub
 }
 
 // AwaitValue is Engine.AwaitValue.
-func (e *Admin) AwaitValue(ctx context.Context, id, name string, enough func(decode func(value any) error) (bool, error)) error {
+func (e *Reader) AwaitValue(ctx context.Context, id, name string, enough func(decode func(value any) error) (bool, error)) error {
 	call := waiting.New(ctx, "value "+waiting.Quoted(name)+" of workflow", id)
 	waiting.For(call, "the store to read")
 	return call.Explain(e.awaitValue(call, id, name, enough))
 }
 
-func (e *Admin) awaitValue(ctx context.Context, id, name string, enough func(decode func(value any) error) (bool, error)) error {
+func (e *Reader) awaitValue(ctx context.Context, id, name string, enough func(decode func(value any) error) (bool, error)) error {
 	if err := checkValue(id, name); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (e *Admin) awaitValue(ctx context.Context, id, name string, enough func(dec
 }
 
 // observe waits for a notification, or until it is time to read the store again.
-func (e *Admin) observe(ctx context.Context, changed <-chan struct{}) error {
+func (e *Reader) observe(ctx context.Context, changed <-chan struct{}) error {
 	look := time.NewTimer(e.PollInterval)
 	defer look.Stop()
 	select {
@@ -122,7 +122,7 @@ func (e *Admin) observe(ctx context.Context, changed <-chan struct{}) error {
 }
 
 // Values is Engine.Values.
-func (e *Admin) Values(ctx context.Context, id string) iter.Seq2[weft.ValueInfo, error] {
+func (e *Reader) Values(ctx context.Context, id string) iter.Seq2[weft.ValueInfo, error] {
 	return func(yield func(weft.ValueInfo, error) bool) {
 		wf, err := e.Load(ctx, id)
 		if err != nil {

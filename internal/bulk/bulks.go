@@ -27,7 +27,8 @@ import (
 // Bulks has the bulk operations of a store.
 type Bulks struct {
 	*intake.Intake
-	Admin *admin.Admin
+	Admin  *admin.Admin
+	Reader *admin.Reader
 
 	MostPage int           // workflows of a page
 	Pause    time.Duration // of a bulk, after the store has failed
@@ -35,9 +36,9 @@ type Bulks struct {
 	news atomic.Bool // a bulk may have been written: the duty is to look
 }
 
-// New returns the bulk operations of the store of in and a.
-func New(in *intake.Intake, a *admin.Admin) *Bulks {
-	return &Bulks{Intake: in, Admin: a, MostPage: 100, Pause: pause}
+// New returns the bulk operations of the store of in, a and r.
+func New(in *intake.Intake, a *admin.Admin, r *admin.Reader) *Bulks {
+	return &Bulks{Intake: in, Admin: a, Reader: r, MostPage: 100, Pause: pause}
 }
 
 // Tell has the duty look at once, because a bulk may have been written, and pokes the poll.

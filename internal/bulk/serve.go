@@ -239,7 +239,7 @@ func (v *server) turn(ctx context.Context, r, next *Record) error {
 		return nil
 	}
 	applies := func(ctx context.Context, wf *journal.Workflow) (bool, error) { return v.applies(ctx, r, wf) }
-	fits, place, more, err := v.Admin.Fitting(ctx, r.Filter.filter(), r.began(), r.place(), r.size(v.MostPage), applies)
+	fits, place, more, err := v.Reader.Fitting(ctx, r.Filter.filter(), r.began(), r.place(), r.size(v.MostPage), applies)
 	if err != nil {
 		return err
 	}
