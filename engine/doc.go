@@ -91,8 +91,9 @@ package engine
 //   - internal/worker: finds runs, claims them, and executes them under a lease. A new
 //     periodic duty goes here.
 //   - internal/intake: starts, and signals from outside and from runs.
-//   - internal/admin: what clients and operators ask for about workflows that exist. A new
-//     verb of operators goes here.
+//   - internal/inspect: what clients and operators see of workflows and engines.
+//   - internal/admin: what they change of workflows that exist. A new verb of operators goes
+//     here.
 //   - internal/schedule: schedules. Its duty starts their workflows; internal/cron computes the times.
 //   - internal/bulk: one operation on many workflows.
 //   - internal/retention: removes workflows that ended long enough ago.
@@ -109,9 +110,9 @@ package engine
 //   - internal/keys: all keys of the store. internal/record: how a record is encoded.
 //   - checkpoint, signal, stream, activity and future: what users see of these.
 //
-// Calls go down: from engine to schedule, bulk, retention, admin and intake, from the first
-// three to the other two, from these to worker, from worker to run, and from all of them to
-// the rest. run calls its worker only through the interfaces Owner and
+// Calls go down: from engine to schedule, bulk, retention, admin, inspect and intake, from the
+// first three to the other three, from admin to inspect, from these to worker, from worker to run,
+// and from all of them to the rest. run calls its worker only through the interfaces Owner and
 // Peers (internal/run, host).
 //
 // # Goroutines
@@ -146,9 +147,9 @@ package engine
 //     (worker, lists).
 //   - One for each terminated workflow whose children are to be asked to stop (worker, dismiss).
 //   - One that removes workflows older than their retention, while there are any (retention, duty),
-//     and up to 16 that read and archive them for it. One for each call of Config.Archive (admin,
+//     and up to 16 that read and archive them for it. One for each call of Config.Archive (inspect,
 //     archive), which is abandoned like other user code.
-//   - One watches the history for each call of Follow (admin, events), if the store is a
+//   - One watches the history for each call of Follow (inspect, events), if the store is a
 //     storage.Watcher. Follow waits for it.
 //   - One for each stream that is read (chunks, tail), and one for each of its keys, if the store is a
 //     storage.Watcher. The last reader waits for them.

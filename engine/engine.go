@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/internal/bulk"
 	"github.com/weft-go/weft/internal/chunks"
 	"github.com/weft-go/weft/internal/follow"
+	"github.com/weft-go/weft/internal/inspect"
 	"github.com/weft-go/weft/internal/intake"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/limits"
@@ -29,7 +30,7 @@ type Engine struct {
 	worker *worker.Worker
 	intake *intake.Intake
 	admin  *admin.Admin
-	reader *admin.Reader
+	reader *inspect.Reader
 	config Config
 
 	schedules *schedule.Schedules
@@ -41,7 +42,7 @@ func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
 	w := worker.New(run.NewHost(e, gate))
 	in := &intake.Intake{Worker: w}
 	w.Peers = in
-	r := &admin.Reader{Worker: w}
+	r := &inspect.Reader{Worker: w}
 	if e.Archive != nil {
 		w.ArchiveLife = r.ArchiveLife
 	}

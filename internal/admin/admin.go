@@ -3,14 +3,15 @@ package admin
 import (
 	"context"
 
+	"github.com/weft-go/weft/internal/inspect"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/worker"
 )
 
-// An Admin does what clients and operators ask for about workflows that exist.
+// An Admin changes workflows and deployments for clients and operators.
 type Admin struct {
 	*worker.Worker
-	Reader *Reader // hands what is purged to Config.Archive
+	Reader *inspect.Reader // hands what is purged to Config.Archive
 
 	may func(ctx context.Context, wf *journal.Workflow) error // see Only; nil: everything may be done
 }

@@ -91,7 +91,7 @@ const mostAtOnce = 200
 // children are asked to stop first, if it was terminated and they have not been asked, because what
 // is known of them is removed too. Then it is archived, unless it is to be deleted. An error wraps
 // ErrProtected, or storage.ErrFutureFormat if only a newer release may remove wf, or is an
-// *ArchiveError. An error that run.Outdated explains means that wf has changed.
+// *inspect.ArchiveError. An error that run.Outdated explains means that wf has changed.
 func (e *Admin) Removing(ctx context.Context, wf *journal.Workflow, has keys.Features, cause weft.Removal) (*Removal, error) {
 	if err := errors.Join(wf.Understood(), removable(wf, cause)); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (e *Admin) Removing(ctx context.Context, wf *journal.Workflow, has keys.Fea
 		return nil, err
 	}
 	if cause != weft.RemovedByDelete {
-		if err := e.Reader.archive(ctx, wf); err != nil {
+		if err := e.Reader.ArchiveEnded(ctx, wf); err != nil {
 			return nil, err
 		}
 	}

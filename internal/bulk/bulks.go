@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/admin"
+	"github.com/weft-go/weft/internal/inspect"
 	"github.com/weft-go/weft/internal/intake"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
@@ -28,7 +29,7 @@ import (
 type Bulks struct {
 	*intake.Intake
 	Admin  *admin.Admin
-	Reader *admin.Reader
+	Reader *inspect.Reader
 
 	MostPage int           // workflows of a page
 	Pause    time.Duration // of a bulk, after the store has failed
@@ -37,7 +38,7 @@ type Bulks struct {
 }
 
 // New returns the bulk operations of the store of in, a and r.
-func New(in *intake.Intake, a *admin.Admin, r *admin.Reader) *Bulks {
+func New(in *intake.Intake, a *admin.Admin, r *inspect.Reader) *Bulks {
 	return &Bulks{Intake: in, Admin: a, Reader: r, MostPage: 100, Pause: pause}
 }
 
@@ -192,7 +193,7 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 	default:
 		return nil, wrong("its Do is unknown: %q", string(b.Do))
 	}
-	if err := admin.CheckFilter(b.Filter); err != nil {
+	if err := inspect.CheckFilter(b.Filter); err != nil {
 		return nil, wrong("its Filter: %s", payload.Why(err))
 	}
 	switch m := b.Signal; {

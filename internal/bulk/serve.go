@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/internal/admin"
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/inspect"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
@@ -253,7 +253,7 @@ func (v *server) turn(ctx context.Context, r, next *Record) error {
 	return nil
 }
 
-func memberOf(f admin.Fit) Member {
+func memberOf(f inspect.Fit) Member {
 	m := Member{ID: f.ID, Generation: f.Generation, Life: f.Life, TakenUp: f.TakenUp}
 	if f.Err != nil {
 		m.Damage = reason(f.Err)

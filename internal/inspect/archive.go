@@ -1,4 +1,4 @@
-package admin
+package inspect
 
 import (
 	"context"
@@ -33,7 +33,7 @@ var (
 )
 
 // archive hands wf, which has ended, to Config.Archive, if there is one.
-func (e *Reader) archive(ctx context.Context, wf *journal.Workflow) error {
+func (e *Reader) ArchiveEnded(ctx context.Context, wf *journal.Workflow) error {
 	if e.Archive == nil {
 		return nil
 	}
