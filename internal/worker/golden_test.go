@@ -19,7 +19,6 @@ func TestGoldenRecordsOfAStore(t *testing.T) {
 		"stamp-single": r(keys.Meta("store"), &stamp{Format: format, Shards: 1, Ownership: weft.OwnershipSingleOwner.String()}, func() any { return new(stamp) }),
 		"lists":        r(keys.Meta("lists"), &listsRecord{Done: true}, func() any { return new(listsRecord) }),
 		"lists-pass":   r(keys.Meta("lists"), &listsRecord{Begun: 1767355200000000, Place: "01JGZ3Q8X0000000000000000A"}, func() any { return new(listsRecord) }),
-		"rate":         r(keys.Rate("print"), &admissions{Times: []int64{1767355200000000, 1767355200000007}}, func() any { return new(admissions) }),
 		"floor":        r(FloorKey, &FloorRecord{Floor: 1767355201 << 20, By: "ann", Why: "restore of Tuesday", At: 1767355200000000}, func() any { return new(FloorRecord) }),
 	})
 }
