@@ -97,6 +97,7 @@ package engine
 //   - internal/schedule: schedules. Its duty starts their workflows; internal/cron computes the times.
 //   - internal/bulk: one operation on many workflows.
 //   - internal/retention: removes workflows that ended long enough ago.
+//   - internal/admission: how many runs of a queue execute, and how often one begins.
 //   - internal/membership: the record of an engine, and the time that has certainly passed.
 //   - internal/limits: how many attempts may run, and how often they may start.
 //   - internal/payload: codecs, digests, and the checks of sizes and names.

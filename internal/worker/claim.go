@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/admission"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
@@ -21,12 +22,12 @@ import (
 // A prospect is a run that may be claimed.
 type prospect struct {
 	id     string
-	entry  []byte  // the key by which it was found: held, todo or in a line
-	owner  string  // "" if it has none
-	why    string  // how the owner shut down; "" if it did not do so cleanly
-	ticket *ticket // if the run waits in the line of its queue
-	called bool    // it is a suspect, released from quarantine
-	alone  bool    // it is the only one in its group
+	entry  []byte            // the key by which it was found: held, todo or in a line
+	owner  string            // "" if it has none
+	why    string            // how the owner shut down; "" if it did not do so cleanly
+	ticket *admission.Ticket // if the run waits in the line of its queue
+	called bool              // it is a suspect, released from quarantine
+	alone  bool              // it is the only one in its group
 }
 
 // consider claims p and executes it, if this engine should do so now. It logs errors.
@@ -68,7 +69,7 @@ func (l *Incarnation) claim(ctx context.Context, p prospect) (*run.Execution, er
 		if verdict != journal.Done {
 			l.lostRace(p.id)
 			if p.ticket != nil { // another engine may have taken the slot
-				p.ticket.claimRefused(verdict)
+				p.ticket.ClaimRefused(verdict)
 				return nil, nil
 			}
 			continue
@@ -84,7 +85,7 @@ func (l *Incarnation) claim(ctx context.Context, p prospect) (*run.Execution, er
 // decide decides the claim of p by owner.
 func (p *prospect) decide(h *journal.Hold, owner string, floor uint64, now time.Time) (*journal.Write, error) {
 	if p.ticket != nil {
-		return p.ticket.admit(h, owner, floor, now)
+		return p.ticket.Admit(h, owner, floor, now)
 	}
 	return h.Claim(owner, p.why, floor, now)
 }

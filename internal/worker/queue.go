@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/admission"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
@@ -39,11 +40,11 @@ func (d *queueLines) look(ctx context.Context) (next time.Duration, _ error) {
 // in memory allow. It returns the time until the next look is useful.
 func (d *queueLines) serve(ctx context.Context, q weft.Queue) (opens time.Duration, _ error) {
 	l := d.incarnation
-	door := newDoor(q, l.Worker.Store, l.Worker.Now)
+	door := admission.New(q, l.Worker.Store, l.Worker.Now)
 	crew := newCrew(l)
 	defer func() {
 		crew.wait()
-		opens = door.opens
+		opens = door.Opens()
 	}()
 	line := keys.LineOf(q.Name)
 	line.Limit = atOnce // often only the first few entries are needed
@@ -62,7 +63,7 @@ func (d *queueLines) serve(ctx context.Context, q weft.Queue) (opens time.Durati
 		if err != nil {
 			return 0, err
 		}
-		t, err := door.next(ctx, crew.wait)
+		t, err := door.Next(ctx, crew.wait)
 		if err != nil {
 			return 0, err
 		}

@@ -1,4 +1,4 @@
-package worker
+package admission
 
 import (
 	"math/rand/v2"
