@@ -12,7 +12,6 @@ import (
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
-	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -26,12 +25,12 @@ func (e *Admin) purgeWorkflow(ctx context.Context, id string, by weft.Actor, cau
 	if err := errors.Join(CheckActor(by), payload.CheckID(id), e.Refused()); err != nil {
 		return err
 	}
-	for range worker.MostTries {
+	for range settle.MostTries {
 		if again, err := e.purge(ctx, id, by, cause); !again {
 			return err
 		}
 	}
-	return worker.Contradiction(keys.Workflow(id))
+	return settle.Contradiction(keys.Workflow(id))
 }
 
 // purge purges the workflow, or reports that another write came first and to try again.

@@ -33,7 +33,7 @@ func (e *Admin) Restored(ctx context.Context, above uint64, by weft.Actor) error
 	if !backoff.Sleep(ctx, now.Truncate(time.Second).Add(time.Second).Sub(now)) {
 		return context.Cause(ctx)
 	}
-	for range worker.MostTries {
+	for range settle.MostTries {
 		if err := errors.Join(e.Refused(), ctx.Err()); err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func (e *Admin) Restored(ctx context.Context, above uint64, by weft.Actor) error
 			return nil
 		}
 	}
-	return worker.Contradiction(worker.FloorKey)
+	return settle.Contradiction(worker.FloorKey)
 }
 
 // raiseFloor writes the floor, unless the stored one is as high already. It reports whether

@@ -20,7 +20,6 @@ import (
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
-	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
@@ -61,7 +60,7 @@ func (s *Bulks) Start(ctx context.Context, id string, b weft.Bulk, by weft.Actor
 }
 
 func (s *Bulks) start(ctx context.Context, r *Record) error {
-	for range worker.MostTries {
+	for range settle.MostTries {
 		there, err := s.load(ctx, r.ID)
 		switch {
 		case err == nil && there.same(r):
@@ -84,7 +83,7 @@ func (s *Bulks) start(ctx context.Context, r *Record) error {
 		}
 		return err
 	}
-	return worker.Contradiction(keys.Bulk(r.ID))
+	return settle.Contradiction(keys.Bulk(r.ID))
 }
 
 // Stop is Engine.StopBulk.
@@ -97,7 +96,7 @@ func (s *Bulks) Stop(ctx context.Context, id string, by weft.Actor) error {
 }
 
 func (s *Bulks) stop(ctx context.Context, id string, by weft.Actor) error {
-	for range worker.MostTries {
+	for range settle.MostTries {
 		r, err := s.load(ctx, id)
 		if err != nil {
 			return err
@@ -121,7 +120,7 @@ func (s *Bulks) stop(ctx context.Context, id string, by weft.Actor) error {
 		}
 		return err
 	}
-	return worker.Contradiction(keys.Bulk(id))
+	return settle.Contradiction(keys.Bulk(id))
 }
 
 func (s *Bulks) load(ctx context.Context, id string) (*Record, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
@@ -302,7 +303,7 @@ func (v *server) still(ctx context.Context, r *Record) error {
 
 // count adds to r, if it was stopped, what was done of its page until then.
 func (v *server) count(ctx context.Context, r *Record, o outcomes) error {
-	for range worker.MostTries {
+	for range settle.MostTries {
 		there, err := Load(ctx, v.Store, r.ID)
 		if errors.Is(err, weft.ErrNotFound) {
 			return nil
@@ -322,7 +323,7 @@ func (v *server) count(ctx context.Context, r *Record, o outcomes) error {
 			return err
 		}
 	}
-	return worker.Contradiction(keys.Bulk(r.ID))
+	return settle.Contradiction(keys.Bulk(r.ID))
 }
 
 // A pace has operations begin at even intervals at most.

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -203,7 +204,7 @@ func (l *Incarnation) list(ctx context.Context, entries []storage.Entry) error {
 	for _, entry := range entries {
 		id, err := journal.OpenRow(entry)
 		for again, tries := true, 0; err == nil && again; tries++ {
-			if tries == MostTries {
+			if tries == settle.MostTries {
 				return fmt.Errorf("list workflow %q: it changes all the time", id)
 			}
 			again, err = l.listOne(ctx, id)

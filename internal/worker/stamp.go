@@ -10,6 +10,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -28,7 +29,7 @@ const format = 1
 // error for a store that was used with another ownership mode or by a newer release.
 func SettleMode(ctx context.Context, s storage.Storage, mode weft.Ownership) error {
 	key := keys.Meta("store")
-	for range MostTries {
+	for range settle.MostTries {
 		raw, err := s.Get(ctx, key)
 		if err == nil {
 			return checkStamp(key, raw, mode)
@@ -52,16 +53,7 @@ func SettleMode(ctx context.Context, s storage.Storage, mode weft.Ownership) err
 			return fmt.Errorf("engine: stamp the store: %w", err)
 		}
 	}
-	return Contradiction(key)
-}
-
-// MostTries is the maximum number of tries if commits conflict and the reads after them show
-// no reason. Either others change the record each time, or the store is damaged.
-const MostTries = 100
-
-// Contradiction returns the error after MostTries.
-func Contradiction(key []byte) error {
-	return fmt.Errorf("engine: %w: commits and reads of record %q contradict each other", storage.ErrCorrupt, key)
+	return settle.Contradiction(key)
 }
 
 // An outgrownError stops an engine, because a newer release has upgraded the store.
