@@ -8,7 +8,6 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
-	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -44,19 +43,4 @@ func LoadFloor(ctx context.Context, s storage.Storage) (*FloorRecord, error) {
 		return &FloorRecord{Raw: raw}, fmt.Errorf("engine: read the floor of claims: %w", err)
 	}
 	return f, nil
-}
-
-// readFloor raises the floor of l to that of the store. It is called after l is registered and
-// before it claims anything.
-func (l *Incarnation) readFloor(ctx context.Context) error {
-	ctx, cancel := merged(ctx, l.ctx)
-	defer cancel()
-	f, err := LoadFloor(ctx, run.RetryReads{Storage: l.Worker.Store})
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.floor = max(l.floor, f.Floor)
-	return nil
 }

@@ -116,6 +116,21 @@ func (l *Incarnation) register(ctx context.Context) error {
 	})
 }
 
+// readFloor raises the floor of l to that of the store. It is called after l is registered and
+// before it claims anything.
+func (l *Incarnation) readFloor(ctx context.Context) error {
+	ctx, cancel := merged(ctx, l.ctx)
+	defer cancel()
+	f, err := LoadFloor(ctx, run.RetryReads{Storage: l.Worker.Store})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.floor = max(l.floor, f.Floor)
+	return nil
+}
+
 // deregister marks the record as stopped, so that others take over its runs
 // immediately. If that fails, others find out by the next opening of the store, or when the
 // lease expires.

@@ -15,49 +15,6 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// A listsRecord is the record meta:lists: whether each workflow has its entries in lists.
-// Releases before it wrote only those of the list of all workflows. A pass over that list adds
-// the others.
-type listsRecord struct {
-	// Done: a pass has come to its end, or the store began with this record.
-	Done bool `cbor:"1,keyasint,omitempty"`
-
-	// Begun is when the last pass began, and Place the generation that it has come to; "" means
-	// that it has ended.
-	Begun int64  `cbor:"2,keyasint,omitempty"`
-	Place string `cbor:"3,keyasint,omitempty"`
-
-	raw     []byte
-	unknown record.Unknown
-}
-
-func readLists(ctx context.Context, s storage.Storage) (*listsRecord, error) {
-	r, key := new(listsRecord), keys.Meta("lists")
-	raw, err := s.Get(ctx, key)
-	if errors.Is(err, storage.ErrNotFound) {
-		return r, nil
-	}
-	if err == nil {
-		r.unknown, err = record.Open(key, raw, journal.Version, r)
-	}
-	if errors.Is(err, storage.ErrCorrupt) { // nothing is known: the next pass writes it anew
-		r, err = new(listsRecord), nil
-	}
-	r.raw = raw
-	return r, err
-}
-
-// put returns the operation that stores r, and the condition that it is still as it was read.
-func (r *listsRecord) put() (storage.Condition, storage.Op, error) {
-	key := keys.Meta("lists")
-	raw, err := record.Seal(key, journal.Version, r, r.unknown)
-	unchanged := storage.Absent(key)
-	if r.raw != nil {
-		unchanged = storage.Equal(key, r.raw)
-	}
-	return unchanged, storage.Put(key, raw), err
-}
-
 // listsComplete remembers that ListsComplete returned true: it stays so.
 type listsComplete struct{ known atomic.Bool }
 
@@ -153,7 +110,7 @@ const listedAtOnce = 200
 // completeLists makes a pass over all workflows, or goes on with the one that r has begun, and adds
 // the entries that are missing. Several engines may do so at once: then one goes on from where
 // another has come to.
-func (l *Incarnation) completeLists(ctx context.Context, r *listsRecord) error {
+func (l *Incarnation) completeLists(ctx context.Context, r *ListsRecord) error {
 	store := l.Worker.Store
 	if r.Place == "" {
 		r.Begun = journal.Micro(l.Worker.Now())
@@ -190,7 +147,7 @@ func (l *Incarnation) completeLists(ctx context.Context, r *listsRecord) error {
 		case err != nil:
 			return err
 		default:
-			r.raw = put.Value
+			r.Raw = put.Value
 		}
 		if r.Place == "" && r.Done {
 			l.Worker.Log.Info("weft: lists of workflows are complete")

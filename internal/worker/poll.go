@@ -96,7 +96,7 @@ func fatal(err error) string {
 	if errors.Is(err, storage.ErrMoved) {
 		return "a file of the store was deleted, renamed or replaced"
 	}
-	if _, ok := errors.AsType[*outgrownError](err); ok {
+	if _, ok := errors.AsType[*OutgrownError](err); ok {
 		return "a newer release has upgraded the store"
 	}
 	return ""

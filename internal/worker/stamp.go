@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/journal"
@@ -41,7 +40,7 @@ func SettleMode(ctx context.Context, s storage.Storage, mode weft.Ownership) err
 		if err != nil {
 			return err
 		}
-		_, lists, err := (&listsRecord{Done: true}).put()
+		_, lists, err := (&ListsRecord{Done: true}).put()
 		if err != nil {
 			return err
 		}
@@ -56,25 +55,10 @@ func SettleMode(ctx context.Context, s storage.Storage, mode weft.Ownership) err
 	return settle.Contradiction(key)
 }
 
-// An outgrownError stops an engine, because a newer release has upgraded the store.
-type outgrownError struct{ error }
+// An OutgrownError stops an engine, because a newer release has upgraded the store.
+type OutgrownError struct{ error }
 
-func (e *outgrownError) Unwrap() error { return e.error }
-
-// stampCheck is the duty to stop the engine if a newer release has upgraded the store.
-type stampCheck struct {
-	incarnation *Incarnation
-	last        time.Time
-}
-
-// look calls outgrown once per PollInterval, and less often while the engine is idle.
-func (s *stampCheck) look(ctx context.Context) error {
-	if s.incarnation.takeover.idle || time.Since(s.last) < s.incarnation.Worker.PollInterval {
-		return nil
-	}
-	s.last = time.Now()
-	return s.incarnation.Worker.outgrown(ctx)
-}
+func (e *OutgrownError) Unwrap() error { return e.error }
 
 func checkStamp(key, raw []byte, mode weft.Ownership) error {
 	var s stamp
@@ -95,16 +79,16 @@ func checkStamp(key, raw []byte, mode weft.Ownership) error {
 	return fmt.Errorf("engine: %w: ownership mode %q", storage.ErrFutureFormat, s.Ownership)
 }
 
-// outgrown returns an outgrownError if this release does not know the store's stamp.
-func (e *Worker) outgrown(ctx context.Context) error {
+// Outgrown returns an OutgrownError if this release does not know the stamp of a store.
+func Outgrown(ctx context.Context, s storage.Storage, mode weft.Ownership) error {
 	key := keys.Meta("store")
-	raw, err := e.Store.Get(ctx, key)
+	raw, err := s.Get(ctx, key)
 	if err != nil {
 		return fmt.Errorf("engine: read the store's stamp: %w", err)
 	}
-	err = checkStamp(key, raw, e.Ownership)
+	err = checkStamp(key, raw, mode)
 	if errors.Is(err, storage.ErrFutureFormat) {
-		return &outgrownError{err}
+		return &OutgrownError{err}
 	}
 	return err
 }

@@ -72,7 +72,7 @@ func (e *Worker) live(ctx context.Context) error {
 	}
 	e.Gate.Open(l.hurryUp)
 	defer e.endIncarnation(l)
-	newer := (*outgrownError)(nil)
+	newer := (*OutgrownError)(nil)
 	if err := e.outgrown(ctx); errors.As(err, &newer) {
 		return err // the store was upgraded since New or the previous incarnation
 	}
