@@ -108,6 +108,7 @@ package engine
 //   - internal/journal: the records of a workflow and the conditions of its commits.
 //     internal/acceptance: the records of signals. internal/reconcile: what follows an
 //     attempt of unknown outcome.
+//   - internal/meta: the records about the store as a whole.
 //   - internal/keys: all keys of the store. internal/record: how a record is encoded.
 //   - checkpoint, signal, stream, activity and future: what users see of these.
 //

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/internal/intake"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/limits"
+	"github.com/weft-go/weft/internal/meta"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/retention"
 	"github.com/weft-go/weft/internal/run"
@@ -112,7 +113,7 @@ func New(c Config) (*Engine, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := worker.SettleMode(ctx, e.Store, c.Ownership); err != nil {
+	if err := meta.SettleMode(ctx, e.Store, c.Ownership); err != nil {
 		return nil, err
 	}
 	eng := assemble(e, c, limits.NewGate(c.MaxActivities, c.LeaseTTL, c.Logger))

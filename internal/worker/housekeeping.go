@@ -8,6 +8,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/meta"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -65,7 +66,7 @@ func (l *Incarnation) forgetEngines(ctx context.Context) error {
 			continue
 		}
 		if !r.Lists {
-			lists, err := readLists(ctx, l.Worker.Store)
+			lists, err := meta.ReadLists(ctx, l.Worker.Store)
 			if err != nil {
 				return err
 			}

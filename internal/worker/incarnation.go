@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/meta"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/trail"
@@ -121,7 +122,7 @@ func (l *Incarnation) register(ctx context.Context) error {
 func (l *Incarnation) readFloor(ctx context.Context) error {
 	ctx, cancel := merged(ctx, l.ctx)
 	defer cancel()
-	f, err := LoadFloor(ctx, run.RetryReads{Storage: l.Worker.Store})
+	f, err := meta.LoadFloor(ctx, run.RetryReads{Storage: l.Worker.Store})
 	if err != nil {
 		return err
 	}

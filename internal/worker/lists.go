@@ -10,6 +10,7 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/meta"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
@@ -24,7 +25,7 @@ func (e *Worker) ListsComplete(ctx context.Context) (bool, error) {
 	if e.listed.known.Load() {
 		return true, nil
 	}
-	r, err := readLists(ctx, e.Store)
+	r, err := meta.ReadLists(ctx, e.Store)
 	if r.Done && err == nil {
 		e.listed.known.Store(true)
 	}
@@ -49,7 +50,7 @@ func (d *listing) look(ctx context.Context) error {
 		return nil
 	}
 	l := d.incarnation
-	r, err := readLists(ctx, l.Worker.Store)
+	r, err := meta.ReadLists(ctx, l.Worker.Store)
 	if err != nil {
 		return fmt.Errorf("read the state of the lists: %w", err)
 	}
@@ -110,7 +111,7 @@ const listedAtOnce = 200
 // completeLists makes a pass over all workflows, or goes on with the one that r has begun, and adds
 // the entries that are missing. Several engines may do so at once: then one goes on from where
 // another has come to.
-func (l *Incarnation) completeLists(ctx context.Context, r *ListsRecord) error {
+func (l *Incarnation) completeLists(ctx context.Context, r *meta.ListsRecord) error {
 	store := l.Worker.Store
 	if r.Place == "" {
 		r.Begun = journal.Micro(l.Worker.Now())
@@ -134,14 +135,14 @@ func (l *Incarnation) completeLists(ctx context.Context, r *ListsRecord) error {
 			}
 		}
 		r.Done = r.Done || r.Place == ""
-		unchanged, put, err := r.put()
+		unchanged, put, err := r.Put()
 		if err != nil {
 			return err
 		}
 		err = store.Commit(ctx, storage.Batch{If: []storage.Condition{unchanged}, Ops: []storage.Op{put}})
 		switch {
 		case errors.Is(err, storage.ErrConflict):
-			if r, err = readLists(ctx, store); err != nil {
+			if r, err = meta.ReadLists(ctx, store); err != nil {
 				return err
 			}
 		case err != nil:

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"github.com/weft-go/weft/internal/meta"
 	"time"
 )
 
@@ -21,4 +22,4 @@ func (s *stampCheck) look(ctx context.Context) error {
 }
 
 // outgrown returns an error if a newer release has upgraded the store.
-func (e *Worker) outgrown(ctx context.Context) error { return Outgrown(ctx, e.Store, e.Ownership) }
+func (e *Worker) outgrown(ctx context.Context) error { return meta.Outgrown(ctx, e.Store, e.Ownership) }

@@ -8,6 +8,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/meta"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
@@ -96,7 +97,7 @@ func fatal(err error) string {
 	if errors.Is(err, storage.ErrMoved) {
 		return "a file of the store was deleted, renamed or replaced"
 	}
-	if _, ok := errors.AsType[*OutgrownError](err); ok {
+	if _, ok := errors.AsType[*meta.OutgrownError](err); ok {
 		return "a newer release has upgraded the store"
 	}
 	return ""

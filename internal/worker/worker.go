@@ -9,6 +9,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/meta"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/storage"
 )
@@ -72,7 +73,7 @@ func (e *Worker) live(ctx context.Context) error {
 	}
 	e.Gate.Open(l.hurryUp)
 	defer e.endIncarnation(l)
-	newer := (*OutgrownError)(nil)
+	newer := (*meta.OutgrownError)(nil)
 	if err := e.outgrown(ctx); errors.As(err, &newer) {
 		return err // the store was upgraded since New or the previous incarnation
 	}

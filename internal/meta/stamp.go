@@ -1,4 +1,4 @@
-package worker
+package meta
 
 import (
 	"context"
@@ -40,7 +40,7 @@ func SettleMode(ctx context.Context, s storage.Storage, mode weft.Ownership) err
 		if err != nil {
 			return err
 		}
-		_, lists, err := (&ListsRecord{Done: true}).put()
+		_, lists, err := (&ListsRecord{Done: true}).Put()
 		if err != nil {
 			return err
 		}

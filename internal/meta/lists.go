@@ -1,4 +1,4 @@
-package worker
+package meta
 
 import (
 	"context"
@@ -26,7 +26,8 @@ type ListsRecord struct {
 	unknown record.Unknown
 }
 
-func readLists(ctx context.Context, s storage.Storage) (*ListsRecord, error) {
+// ReadLists reads the record. If it is damaged, nothing is known: the next pass writes it anew.
+func ReadLists(ctx context.Context, s storage.Storage) (*ListsRecord, error) {
 	r, key := new(ListsRecord), keys.Meta("lists")
 	raw, err := s.Get(ctx, key)
 	if errors.Is(err, storage.ErrNotFound) {
@@ -35,15 +36,15 @@ func readLists(ctx context.Context, s storage.Storage) (*ListsRecord, error) {
 	if err == nil {
 		r.unknown, err = record.Open(key, raw, journal.Version, r)
 	}
-	if errors.Is(err, storage.ErrCorrupt) { // nothing is known: the next pass writes it anew
+	if errors.Is(err, storage.ErrCorrupt) {
 		r, err = new(ListsRecord), nil
 	}
 	r.Raw = raw
 	return r, err
 }
 
-// put returns the operation that stores r, and the condition that it is still as it was read.
-func (r *ListsRecord) put() (storage.Condition, storage.Op, error) {
+// Put returns the operation that stores r, and the condition that it is still as it was read.
+func (r *ListsRecord) Put() (storage.Condition, storage.Op, error) {
 	key := keys.Meta("lists")
 	raw, err := record.Seal(key, journal.Version, r, r.unknown)
 	unchanged := storage.Absent(key)
