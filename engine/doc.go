@@ -89,7 +89,8 @@ package engine
 //     events tells of commits.
 //   - internal/run: one run in memory. A new kind of operation goes here.
 //   - internal/worker: finds runs, claims them, and executes them under a lease. A new
-//     periodic duty goes here.
+//     periodic duty for runs goes here.
+//   - internal/upkeep: keeps the store in order. A new periodic duty for the store goes here.
 //   - internal/intake: starts, and signals from outside and from runs.
 //   - internal/inspect: what clients and operators see of workflows and engines.
 //   - internal/admin: what they change of workflows that exist. A new verb of operators goes
@@ -112,9 +113,9 @@ package engine
 //   - internal/keys: all keys of the store. internal/record: how a record is encoded.
 //   - checkpoint, signal, stream, activity and future: what users see of these.
 //
-// Calls go down: from engine to schedule, bulk, retention, admin, inspect and intake, from the
-// first three to the other three, from admin to inspect, from these to worker, from worker to run,
-// and from all of them to the rest. run calls its worker only through the interfaces Owner and
+// Calls go down: from engine to schedule, bulk, retention, upkeep, admin, inspect and intake, from
+// the first three to the last three, from admin to inspect, from these to worker, from worker to
+// run, and from all of them to the rest. run calls its worker only through the interfaces Owner and
 // Peers (internal/run, host).
 //
 // # Goroutines
@@ -146,8 +147,8 @@ package engine
 //   - Short ones for user code that might end its goroutine: decoders (run, handle, readable)
 //     and functions in a transaction (run, transact).
 //   - One that completes the lists of workflows after an earlier release has used the store
-//     (worker, lists).
-//   - One for each terminated workflow whose children are to be asked to stop (worker, dismiss).
+//     (upkeep, lists).
+//   - One for each terminated workflow whose children are to be asked to stop (upkeep, dismiss).
 //   - One that removes workflows older than their retention, while there are any (retention, duty),
 //     and up to 16 that read and archive them for it. One for each call of Config.Archive (inspect,
 //     archive), which is abandoned like other user code.

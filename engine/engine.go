@@ -20,6 +20,7 @@ import (
 	"github.com/weft-go/weft/internal/retention"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/schedule"
+	"github.com/weft-go/weft/internal/upkeep"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
@@ -51,6 +52,7 @@ func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
 	s := &schedule.Schedules{Intake: in, Admin: a}
 	b := bulk.New(in, a, r)
 	if !e.Staged { // it is never run
+		w.Upkeep = upkeep.Duties()
 		w.Duties = []worker.Duty{retention.Duty(a), s.Duty(), b.Duty()}
 	}
 	return &Engine{worker: w, intake: in, admin: a, reader: r, schedules: s, bulks: b, config: c}

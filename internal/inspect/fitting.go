@@ -38,7 +38,7 @@ type Place struct {
 // all the time is returned once.
 func (e *Reader) Fitting(ctx context.Context, f weft.Filter, since time.Time, at *Place, n int, also func(ctx context.Context, wf *journal.Workflow) (bool, error)) (fits []Fit, next *Place, more bool, _ error) {
 	if at == nil {
-		listed, err := e.ListsComplete(ctx)
+		listed, err := e.listsComplete(ctx)
 		if err != nil {
 			return nil, nil, false, err
 		}

@@ -79,7 +79,7 @@ func (e *Reader) Count(ctx context.Context, f weft.Filter, most int) (n int, all
 	if err := errors.Join(e.Refused(), checkFilter(f)); err != nil {
 		return 0, false, err
 	}
-	listed, err := e.ListsComplete(ctx)
+	listed, err := e.listsComplete(ctx)
 	if err != nil {
 		return 0, false, err
 	}
@@ -332,7 +332,7 @@ func (e *Reader) begin(ctx context.Context, f weft.Filter, r weft.PageRequest) (
 		}
 		return c, nil
 	}
-	listed, err := e.ListsComplete(ctx)
+	listed, err := e.listsComplete(ctx)
 	c.Scan = !listed
 	if r.Ascending && byStatus(f) {
 		c.Until = journal.Micro(e.Now()) + 1 // what came into its status just now is there

@@ -48,14 +48,10 @@ type Incarnation struct {
 	sightings    map[string]sighting // leases of others; used by the poll only
 
 	// The poll's duties and their state.
-	active       activeDeployment
-	takeover     takeover
-	unclaimed    unclaimed
-	lines        queueLines
-	expiry       expiry
-	stamped      stampCheck
-	housekeeping housekeeping
-	listing      listing
+	active    activeDeployment
+	takeover  takeover
+	unclaimed unclaimed
+	lines     queueLines
 
 	mu          lock.Mutex         // guards the fields below
 	open        bool               // accepts new work: registered, and not stopping
@@ -64,7 +60,6 @@ type Incarnation struct {
 	seen        map[string]bool    // what was reported
 	left        map[string]bool    // entries of runs that other engines execute
 	unsettled   map[string]doubt   // runs to look at
-	dismissing  map[string]bool    // generations whose children are being asked to stop
 	lateSignals map[string]arrival // runs to which a signal may come late
 }
 
@@ -86,17 +81,12 @@ func NewIncarnation(e *Worker) *Incarnation {
 		seen:       map[string]bool{},
 		left:       map[string]bool{},
 		starting:   map[string]int{},
-		dismissing: map[string]bool{},
 	}
 	l.mu.SetRank(lock.Inner)
 	l.active = activeDeployment{incarnation: l}
 	l.takeover = takeover{incarnation: l, leavings: map[string]trail.Leaving{}}
 	l.unclaimed = unclaimed{incarnation: l}
 	l.lines = queueLines{incarnation: l, trails: map[string]*trail.Trail{}}
-	l.expiry = expiry{incarnation: l}
-	l.stamped = stampCheck{incarnation: l}
-	l.housekeeping = housekeeping{incarnation: l}
-	l.listing.incarnation = l
 	l.ctx, l.Cancel = context.WithCancelCause(e.Base)
 	return l
 }
@@ -256,15 +246,6 @@ func (l *Incarnation) Go(f func()) bool {
 	return true
 }
 
-// Certain returns a time that has certainly passed: see membership.Witness. It returns false while
-// none is known.
-func (l *Incarnation) Certain() (time.Time, bool) {
-	if !l.witness.Begun() {
-		return time.Time{}, false
-	}
-	return l.witness.Now(l.Worker.Read()), true
-}
-
 // BeginStart records that a start of id is in progress. The caller calls over when the
 // execution is launched, or when there will be none.
 func (l *Incarnation) BeginStart(id string) (over func()) {
@@ -287,9 +268,9 @@ func (l *Incarnation) startInProgress(id string) bool {
 	return l.starting[id] > 0
 }
 
-// once reports whether it is called with what for the first time, so that it is logged
+// Once reports whether it is called with what for the first time, so that it is logged
 // once.
-func (l *Incarnation) once(what string) bool {
+func (l *Incarnation) Once(what string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.seen[what] {
@@ -316,8 +297,8 @@ func (l *Incarnation) leavesAlone(entry []byte) bool {
 	return l.left[string(entry)]
 }
 
-// lookAgain has the poll look at all skipped entries again. The poll calls it.
-func (l *Incarnation) lookAgain() {
+// LookAgain has the poll look at all skipped entries again. The poll calls it.
+func (l *Incarnation) LookAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.left)

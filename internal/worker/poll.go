@@ -41,18 +41,22 @@ func (l *Incarnation) duties() []duty {
 		{"unclaimed runs", l.unclaimed.look},
 		{"queues", l.lines.look},
 		{"wakes", l.always(l.wake)},
-		{"expiry", l.always(l.expiry.look)},
-		{"stamp of the store", l.always(l.stamped.look)},
-		{"housekeeping", l.always(l.housekeeping.look)},
-		{"lists", l.always(l.listing.look)},
+	}
+	own = append(own, l.begun(l.Worker.Upkeep)...)
+	own = append(own, []duty{
 		{"functions that block", l.always(l.findStuck)},
 		{"clock", l.always(l.noteJump)},
 		{"purges to be logged", l.always(l.Worker.logPurges)},
+	}...)
+	return append(own, l.begun(l.Worker.Duties)...)
+}
+
+// begun begins duties of other packages.
+func (l *Incarnation) begun(of []Duty) (all []duty) {
+	for _, d := range of {
+		all = append(all, duty{d.Name, d.Begin(l)})
 	}
-	for _, d := range l.Worker.Duties {
-		own = append(own, duty{d.Name, d.Begin(l)})
-	}
-	return own
+	return all
 }
 
 // always returns the look of a duty that runs at least once per PollInterval.

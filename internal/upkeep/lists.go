@@ -1,4 +1,4 @@
-package worker
+package upkeep
 
 import (
 	"context"
@@ -13,29 +13,14 @@ import (
 	"github.com/weft-go/weft/internal/meta"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
+	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
-
-// listsComplete remembers that ListsComplete returned true: it stays so.
-type listsComplete struct{ known atomic.Bool }
-
-// ListsComplete reports whether each workflow has its entries in lists. Otherwise an engine that
-// runs is adding them, or will.
-func (e *Worker) ListsComplete(ctx context.Context) (bool, error) {
-	if e.listed.known.Load() {
-		return true, nil
-	}
-	r, err := meta.ReadLists(ctx, e.Store)
-	if r.Done && err == nil {
-		e.listed.known.Store(true)
-	}
-	return r.Done, err
-}
 
 // listing is the duty to complete the lists of workflows that an earlier release has written. It
 // looks once an hour.
 type listing struct {
-	incarnation *Incarnation
+	incarnation *worker.Incarnation
 	last        time.Time   // of the last look; zero before it
 	busy        atomic.Bool // a goroutine adds entries
 	failed      atomic.Bool // the last one that did so did not come to the end
@@ -56,31 +41,33 @@ func (d *listing) look(ctx context.Context) error {
 	}
 	again := !r.Done || r.Place != ""
 	if !again {
-		if again, err = l.withoutLists(ctx, r.Begun); err != nil {
+		if again, err = withoutLists(ctx, l.Worker.Store, r.Begun); err != nil {
 			return err
 		}
 	}
 	d.last = time.Now()
-	if !again || !l.join() {
+	if !again {
 		return nil
 	}
 	d.busy.Store(true)
-	go func() {
-		defer l.Running.Done()
+	begun := l.Go(func() {
 		defer d.busy.Store(false)
-		err := l.completeLists(l.ctx, r)
+		err := completeLists(l.Context(), l.Worker, r)
 		d.failed.Store(err != nil)
-		if err != nil && l.ctx.Err() == nil {
+		if err != nil && l.Context().Err() == nil {
 			l.Worker.Log.Warn("weft: lists of workflows are not complete yet; trying again in a minute", "error", err)
 		}
-	}()
+	})
+	if !begun {
+		d.busy.Store(false)
+	}
 	return nil
 }
 
 // withoutLists reports whether an engine that writes no such entries has used the store since a
 // time.
-func (l *Incarnation) withoutLists(ctx context.Context, since int64) (bool, error) {
-	for entry, err := range storage.All(ctx, l.Worker.Store, keys.Engines()) {
+func withoutLists(ctx context.Context, s storage.Storage, since int64) (bool, error) {
+	for entry, err := range storage.All(ctx, s, keys.Engines()) {
 		if err != nil {
 			return false, err
 		}
@@ -111,10 +98,10 @@ const listedAtOnce = 200
 // completeLists makes a pass over all workflows, or goes on with the one that r has begun, and adds
 // the entries that are missing. Several engines may do so at once: then one goes on from where
 // another has come to.
-func (l *Incarnation) completeLists(ctx context.Context, r *meta.ListsRecord) error {
-	store := l.Worker.Store
+func completeLists(ctx context.Context, w *worker.Worker, r *meta.ListsRecord) error {
+	store := w.Store
 	if r.Place == "" {
-		r.Begun = journal.Micro(l.Worker.Now())
+		r.Begun = journal.Micro(w.Now())
 	}
 	for {
 		all := keys.IndexAll()
@@ -126,7 +113,7 @@ func (l *Incarnation) completeLists(ctx context.Context, r *meta.ListsRecord) er
 		if err != nil {
 			return err
 		}
-		if err := l.list(ctx, page); err != nil {
+		if err := list(ctx, store, page); err != nil {
 			return err
 		}
 		if r.Place = ""; len(page) == listedAtOnce {
@@ -151,21 +138,21 @@ func (l *Incarnation) completeLists(ctx context.Context, r *meta.ListsRecord) er
 			r.Raw = put.Value
 		}
 		if r.Place == "" && r.Done {
-			l.Worker.Log.Info("weft: lists of workflows are complete")
+			w.Log.Info("weft: lists of workflows are complete")
 			return nil
 		}
 	}
 }
 
 // list adds what is missing in lists of the workflows of some entries of the list of all.
-func (l *Incarnation) list(ctx context.Context, entries []storage.Entry) error {
+func list(ctx context.Context, store storage.Storage, entries []storage.Entry) error {
 	for _, entry := range entries {
 		id, err := journal.OpenRow(entry)
 		for again, tries := true, 0; err == nil && again; tries++ {
 			if tries == settle.MostTries {
 				return fmt.Errorf("list workflow %q: it changes all the time", id)
 			}
-			again, err = l.listOne(ctx, id)
+			again, err = listOne(ctx, store, id)
 		}
 		if err != nil && !record.Damaged(err) {
 			return err
@@ -176,8 +163,7 @@ func (l *Incarnation) list(ctx context.Context, entries []storage.Entry) error {
 
 // listOne adds what is missing in lists of one workflow. It reports whether to try again because
 // the workflow was changed meanwhile.
-func (l *Incarnation) listOne(ctx context.Context, id string) (again bool, _ error) {
-	store := l.Worker.Store
+func listOne(ctx context.Context, store storage.Storage, id string) (again bool, _ error) {
 	wf, err := journal.Load(ctx, store, id)
 	if errors.Is(err, storage.ErrNotFound) {
 		return false, nil

@@ -1,4 +1,4 @@
-package worker
+package upkeep
 
 import (
 	"context"
@@ -9,10 +9,11 @@ import (
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
+	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -25,22 +26,23 @@ const (
 // the answers to updates. It also asks the children of terminated workflows to stop, if that was interrupted, and
 // removes what earlier lives of runs have left.
 type expiry struct {
-	incarnation *Incarnation
+	incarnation *worker.Incarnation
 	next        time.Time // when the next entry expires
 	last        time.Time // time of the last complete look
 	swept       time.Time // everything that expires before this was removed
 	place       []byte    // the entry at which the next look continues; nil: at the beginning
+
+	mu         lock.Mutex      // guards the field below
+	dismissing map[string]bool // generations whose children are being asked to stop
 }
 
 // look removes what has expired. Until the next known expiry it looks only rarely.
 func (x *expiry) look(ctx context.Context) error {
 	l := x.incarnation
-	if !l.witness.Begun() {
-		if err := l.testify(ctx); err != nil {
-			return err
-		}
+	now, err := l.Passed(ctx)
+	if err != nil {
+		return err
 	}
-	now := l.witness.Now(l.Worker.Read())
 	if now.Before(x.next) && time.Since(x.last) < saturate.Times(run.Rarely, l.Worker.PollInterval) {
 		return nil
 	}
@@ -49,7 +51,7 @@ func (x *expiry) look(ctx context.Context) error {
 		return err
 	}
 	x.swept = now
-	next, ok, err := l.firstTime(ctx, keys.ExpiresNext(now), keys.Expires)
+	next, ok, err := l.FirstTime(ctx, keys.ExpiresNext(now), keys.Expires)
 	if err != nil {
 		return err
 	}
@@ -57,37 +59,6 @@ func (x *expiry) look(ctx context.Context) error {
 		next = now.Add(aDay)
 	}
 	x.next, x.last = next, time.Now()
-	return nil
-}
-
-// testify initializes the witness with the times in the records of engines.
-func (l *Incarnation) testify(ctx context.Context) error {
-	var known, slowest time.Time
-	for entry, err := range storage.All(ctx, l.Worker.Store, keys.Engines()) {
-		if err != nil {
-			return err
-		}
-		var r membership.Registration
-		if _, err := record.Open(entry.Key, entry.Value, journal.Version, &r); err != nil {
-			continue // damaged, or of a newer release
-		}
-		incarnation, err := keys.Last(entry.Key)
-		if err != nil || incarnation == l.name {
-			continue
-		}
-		if r.Proven != 0 {
-			known = membership.Later(known, journal.Time(r.Proven))
-		} else { // an earlier release wrote it
-			known = membership.Later(known, r.Latest())
-		}
-		if v, met := l.fleet.others[incarnation]; met && v == membership.Alive {
-			continue // refreshFleet passes it to the witness
-		}
-		if last := r.Last(); slowest.IsZero() || last.Before(slowest) {
-			slowest = last
-		}
-	}
-	l.witness.Reset(known, slowest, l.Worker.Read())
 	return nil
 }
 
@@ -130,7 +101,7 @@ func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
 			}
 			err = x.expireTombstone(ctx, entry.Key, names[0], names[len(names)-1])
 		case "kids":
-			l.dismiss(names[0], names[len(names)-1])
+			x.dismiss(names[0], names[len(names)-1])
 		case "life":
 			err = x.removeFormerLives(ctx, entry.Key, names[0], names[len(names)-1])
 		case "upd":
@@ -188,7 +159,7 @@ func (x *expiry) expireSignal(ctx context.Context, entry []byte, now time.Time, 
 	}
 	b, err := forget(ctx, x.incarnation.Worker.Store, entry, now)
 	if record.Damaged(err) {
-		if x.incarnation.once("expired " + string(entry)) {
+		if x.incarnation.Once("expired " + string(entry)) {
 			x.incarnation.Worker.Log.Error("weft: an accepted signal cannot be read; it is not removed", "error", err)
 		}
 		return nil, nil
@@ -202,7 +173,7 @@ func (x *expiry) expireAnswer(ctx context.Context, entry []byte, now time.Time, 
 	w := x.incarnation.Worker
 	b, err := acceptance.ForgetAnswer(ctx, w.Store, entry, now, late, w.SignalIDRetention)
 	if record.Damaged(err) {
-		if x.incarnation.once("expired " + string(entry)) {
+		if x.incarnation.Once("expired " + string(entry)) {
 			w.Log.Error("weft: the answer to an update cannot be read; it is not removed", "error", err)
 		}
 		return nil, nil

@@ -1,4 +1,4 @@
-package worker
+package upkeep
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/membership"
 	"github.com/weft-go/weft/internal/meta"
+	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -16,12 +17,10 @@ import (
 // at the entries that this engine skips, and for parked runs with a wrong due time. It is
 // done once an hour.
 type housekeeping struct {
-	incarnation *Incarnation
+	incarnation *worker.Incarnation
 	last        time.Time // zero before the first look
 }
 
-// Once in anHour the records of engines that own nothing and ended at least aDay ago are
-// removed.
 const (
 	anHour = time.Hour
 	aDay   = 24 * time.Hour
@@ -32,19 +31,21 @@ func (h *housekeeping) look(ctx context.Context) error {
 		if time.Since(h.last) <= anHour {
 			return nil
 		}
-		h.incarnation.lookAgain() // also frees the memory for entries that are gone
+		h.incarnation.LookAgain() // also frees the memory for entries that are gone
 	}
 	// Also at the first look: an engine that is gone may have parked runs between two jumps
 	// of its clock, and its record shows none.
-	h.incarnation.unclaimed.searchAstray()
+	h.incarnation.SearchAstray()
 	h.last = time.Now()
-	if err := h.incarnation.forgetEngines(ctx); err != nil {
+	if err := h.forgetEngines(ctx); err != nil {
 		return fmt.Errorf("remove the records of dead engines: %w", err)
 	}
 	return nil
 }
 
-func (l *Incarnation) forgetEngines(ctx context.Context) error {
+// forgetEngines removes the records of engines that own nothing and ended at least aDay ago.
+func (h *housekeeping) forgetEngines(ctx context.Context) error {
+	l := h.incarnation
 	for entry, err := range storage.All(ctx, l.Worker.Store, keys.Engines()) {
 		if err != nil {
 			return err
@@ -57,12 +58,13 @@ func (l *Incarnation) forgetEngines(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		v, err := l.vital(ctx, incarnation)
-		if err != nil || v == membership.Alive {
+		gone, err := l.Gone(ctx, incarnation)
+		if err != nil || !gone {
 			continue
 		}
-		l.ledAstray(incarnation, r)
-		if ended := max(r.Since, r.Stopped); !l.witness.Begun() || l.witness.Now(l.Worker.Read()).Sub(journal.Time(ended)) < aDay {
+		l.LedAstray(incarnation, r)
+		now, known := l.Certain()
+		if ended := max(r.Since, r.Stopped); !known || now.Sub(journal.Time(ended)) < aDay {
 			continue
 		}
 		if !r.Lists {
@@ -83,7 +85,7 @@ func (l *Incarnation) forgetEngines(ctx context.Context) error {
 		if len(page) > 0 {
 			continue
 		}
-		if err := l.drop(ctx, entry.Key); err != nil {
+		if err := l.Drop(ctx, entry.Key); err != nil {
 			return err
 		}
 	}

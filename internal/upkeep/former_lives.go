@@ -1,4 +1,4 @@
-package worker
+package upkeep
 
 import (
 	"context"
