@@ -321,14 +321,14 @@ func (a *appender) commit(group *[]*writing) error {
 
 // read reads the head of the stream, and looks for its run.
 func (a *appender) read(ctx context.Context) error {
-	run, err := headOf(ctx, a.s.store, a.run)
+	run, err := StandingOf(ctx, a.s.store, a.run)
 	switch {
 	case err != nil:
 		return err
-	case run != nil && run.Removed > 0:
+	case run == StandingRemoved:
 		return notFound("Run", a.run)
 	}
-	a.early = run == nil
+	a.early = run == StandingAbsent
 	a.head, err = a.log.Read(ctx, a.s.store)
 	return err
 }
@@ -432,11 +432,11 @@ func (a *appender) announce(b *storage.Batch) error {
 		return nil
 	}
 	if a.early {
-		if err := put(b, keys.WorldExpiry(keys.WorldStreamEarly, a.s.now(), a.run), &mark{}, nil); err != nil {
+		if err := PutMark(b, keys.WorldExpiry(keys.WorldStreamEarly, a.s.now(), a.run)); err != nil {
 			return err
 		}
 	}
-	return put(b, keys.WorldStreamNamed(a.name, a.run), &mark{}, nil)
+	return PutMark(b, keys.WorldStreamNamed(a.name, a.run))
 }
 
 // A StreamInfo tells how far a stream is.
@@ -468,7 +468,10 @@ func (s *Streams) headOf(ctx context.Context, run, name string) (*chunks.Head, e
 
 // known returns a 404 for a run that is not there.
 func (s *Streams) known(ctx context.Context, run string) error {
-	_, err := mustHead(ctx, s.store, run)
+	standing, err := StandingOf(ctx, s.store, run)
+	if err == nil && (standing == StandingAbsent || standing == StandingRemoved) {
+		err = notFound("Run", run)
+	}
 	return err
 }
 
@@ -676,11 +679,11 @@ func (s *Streams) source(run, name string) chunks.Source {
 			if state.Over {
 				return state, nil
 			}
-			w, err := headOf(ctx, s.store, run)
+			standing, err := StandingOf(ctx, s.store, run)
 			switch {
 			case err != nil:
 				return state, err
-			case w == nil || !w.Status.Ended():
+			case standing != StandingEnded && standing != StandingRemoved:
 			case ended.IsZero() || h.Count != count:
 				ended, count = time.Now(), h.Count
 			default:
