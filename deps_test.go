@@ -59,9 +59,10 @@ var arrows = map[string][]string{
 	"internal/ids":          {"github.com/oklog/ulid/v2"},
 	"internal/queue":        {"storage", "internal/backoff", "internal/ids", "internal/keys", "internal/reads", "internal/record", "internal/settle"},
 	"world/npm":             {"github.com/fxamacker/cbor/v2"}, // tests alone: of a package on npm
-	"world":                 {"storage", "internal/backoff", "internal/queue", "internal/world", "internal/worldhttp", "github.com/fxamacker/cbor/v2"},
-	"internal/worldhttp":    {".", "storage", "internal/queue", "internal/world", "github.com/fxamacker/cbor/v2"},
-	"internal/world":        {"storage", "internal/backoff", "internal/chunks", "internal/stage", "internal/follow", "internal/ids", "internal/keys", "internal/lock", "internal/reads", "internal/record", "internal/settle", "github.com/fxamacker/cbor/v2"},
+	"world":                 {"storage", "internal/backoff", "internal/queue", "internal/world", "internal/worldstream", "internal/worldhttp", "github.com/fxamacker/cbor/v2"},
+	"internal/worldhttp":    {".", "storage", "internal/queue", "internal/world", "internal/worldstream", "github.com/fxamacker/cbor/v2"},
+	"internal/world":        {"storage", "internal/backoff", "internal/chunks", "internal/stage", "internal/ids", "internal/keys", "internal/lock", "internal/reads", "internal/record", "internal/settle", "github.com/fxamacker/cbor/v2"},
+	"internal/worldstream":  {"storage", "internal/backoff", "internal/chunks", "internal/follow", "internal/ids", "internal/keys", "internal/lock", "internal/settle", "internal/world"},
 	"internal/deployment":   {"storage", "internal/journal", "internal/keys", "internal/record"},
 	"internal/inspect":      {".", "storage", "checkpoint", "stream", "internal/worker", "internal/run", "internal/membership", "internal/payload", "internal/waiting", "internal/export", "internal/follow", "internal/keys", "internal/record", "internal/saturate", "internal/acceptance", "internal/journal", "internal/meta", "internal/namespace", "internal/chunks", "github.com/oklog/ulid/v2"},
 	"internal/admin":        {".", "storage", "checkpoint", "activity", "signal", "internal/inspect", "internal/worker", "internal/run", "internal/deployment", "internal/payload", "internal/waiting", "internal/backoff", "internal/keys", "internal/record", "internal/acceptance", "internal/journal", "internal/meta", "internal/reconcile", "internal/settle", "internal/chunks"},

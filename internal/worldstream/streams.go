@@ -1,4 +1,4 @@
-package world
+package worldstream
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/settle"
+	"github.com/weft-go/weft/internal/world"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -53,9 +54,9 @@ type Streams struct {
 	open   map[string]*appender // by the key of the head
 }
 
-// OpenStreams returns the streams in a store. A store without conditional batches is refused with a
+// Open returns the streams in a store. A store without conditional batches is refused with a
 // *storage.CapabilityError.
-func OpenStreams(s storage.Storage, o *Options) (*Streams, error) {
+func Open(s storage.Storage, o *world.Options) (*Streams, error) {
 	if err := storage.Require(s, "a stream of a world", "conditionalBatch"); err != nil {
 		return nil, err
 	}
@@ -104,11 +105,11 @@ type Written struct {
 func checkStream(run, name string) error {
 	switch {
 	case run == "":
-		return invalid("runId is required")
+		return world.Invalid("runId is required")
 	case len(run) > keys.MaxID:
-		return invalid("An id has at most %d bytes", keys.MaxID)
+		return world.Invalid("An id has at most %d bytes", keys.MaxID)
 	case name == "" || len(name) > maxStream:
-		return invalid("The name of a stream has 1 to %d bytes, got %d", maxStream, len(name))
+		return world.Invalid("The name of a stream has 1 to %d bytes, got %d", maxStream, len(name))
 	}
 	return nil
 }
@@ -122,11 +123,11 @@ func (s *Streams) Write(ctx context.Context, w Write) (*Written, error) {
 	if err := checkStream(w.RunID, w.Name); err != nil {
 		return nil, err
 	}
-	if len(w.RequestID) > maxRequestID {
-		return nil, invalid("The id of a request has at most %d bytes", maxRequestID)
+	if len(w.RequestID) > world.MaxRequestID {
+		return nil, world.Invalid("The id of a request has at most %d bytes", world.MaxRequestID)
 	}
 	if len(w.Chunks) == 0 || len(w.Chunks) > chunks.AppendChunks {
-		return nil, invalid("A call writes 1 to %d chunks, got %d", chunks.AppendChunks, len(w.Chunks))
+		return nil, world.Invalid("A call writes 1 to %d chunks, got %d", chunks.AppendChunks, len(w.Chunks))
 	}
 	c := &writing{call: w.RequestID, retry: w.Retry && w.RequestID != "", ctx: ctx}
 	log := logOf(w.RunID, w.Name)
@@ -137,7 +138,7 @@ func (s *Streams) Write(ctx context.Context, w Write) (*Written, error) {
 	}
 	ops, bytes := s.room(w.RunID, w.Name)
 	if len(c.chunks) > ops || c.bytes > bytes {
-		return nil, &Error{Status: 413, Code: CodeInvalid, Message: fmt.Sprintf("%d chunks of %d bytes are too many for one call: the store takes %d of %d bytes", len(c.chunks), c.bytes, ops, bytes)}
+		return nil, &world.Error{Status: 413, Code: world.CodeInvalid, Message: fmt.Sprintf("%d chunks of %d bytes are too many for one call: the store takes %d of %d bytes", len(c.chunks), c.bytes, ops, bytes)}
 	}
 	return s.do(ctx, w.RunID, w.Name, c)
 }
@@ -228,7 +229,7 @@ func (s *Streams) do(ctx context.Context, run, name string, w *writing) (*Writte
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		if _, ok := errors.AsType[*Error](err); !ok {
+		if _, ok := errors.AsType[*world.Error](err); !ok {
 			err = fmt.Errorf("world: write to stream %q of run %q: %w", name, run, err)
 		}
 		return nil, err
@@ -321,14 +322,14 @@ func (a *appender) commit(group *[]*writing) error {
 
 // read reads the head of the stream, and looks for its run.
 func (a *appender) read(ctx context.Context) error {
-	run, err := StandingOf(ctx, a.s.store, a.run)
+	run, err := world.StandingOf(ctx, a.s.store, a.run)
 	switch {
 	case err != nil:
 		return err
-	case run == StandingRemoved:
-		return notFound("Run", a.run)
+	case run == world.StandingRemoved:
+		return world.NotFound("Run", a.run)
 	}
-	a.early = run == StandingAbsent
+	a.early = run == world.StandingAbsent
 	a.head, err = a.log.Read(ctx, a.s.store)
 	return err
 }
@@ -345,7 +346,7 @@ func (a *appender) search(ctx context.Context, group *[]*writing) error {
 		case w.judged:
 			low = min(low, w.searched)
 		case w.retry:
-			low, most = 0, searched
+			low, most = 0, world.Searched
 		default:
 			w.judged, w.searched = true, a.head.Count
 			continue
@@ -432,11 +433,11 @@ func (a *appender) announce(b *storage.Batch) error {
 		return nil
 	}
 	if a.early {
-		if err := PutMark(b, keys.WorldExpiry(keys.WorldStreamEarly, a.s.now(), a.run)); err != nil {
+		if err := world.PutMark(b, keys.WorldExpiry(keys.WorldStreamEarly, a.s.now(), a.run)); err != nil {
 			return err
 		}
 	}
-	return PutMark(b, keys.WorldStreamNamed(a.name, a.run))
+	return world.PutMark(b, keys.WorldStreamNamed(a.name, a.run))
 }
 
 // A StreamInfo tells how far a stream is.
@@ -468,23 +469,23 @@ func (s *Streams) headOf(ctx context.Context, run, name string) (*chunks.Head, e
 
 // known returns a 404 for a run that is not there.
 func (s *Streams) known(ctx context.Context, run string) error {
-	standing, err := StandingOf(ctx, s.store, run)
-	if err == nil && (standing == StandingAbsent || standing == StandingRemoved) {
-		err = notFound("Run", run)
+	standing, err := world.StandingOf(ctx, s.store, run)
+	if err == nil && (standing == world.StandingAbsent || standing == world.StandingRemoved) {
+		err = world.NotFound("Run", run)
 	}
 	return err
 }
 
 // List returns a page of the names of the streams of a run, in their order.
-func (s *Streams) List(ctx context.Context, run string, p Page) (*Listed[string], error) {
-	p, err := p.check(ResolveAll)
+func (s *Streams) List(ctx context.Context, run string, p world.Page) (*world.Listed[string], error) {
+	p, err := p.Check(world.ResolveAll)
 	if err == nil && run == "" {
-		err = invalid("runId is required")
+		err = world.Invalid("runId is required")
 	}
 	if err != nil {
 		return nil, err
 	}
-	entries, err := scan(ctx, s.store, keys.WorldStreamsOf(run), keys.WorldStream(run, p.Cursor), p)
+	entries, err := world.Scan(ctx, s.store, keys.WorldStreamsOf(run), keys.WorldStream(run, p.Cursor), p)
 	if err == nil && len(entries) == 0 {
 		err = s.known(ctx, run)
 	}
@@ -500,7 +501,7 @@ func (s *Streams) List(ctx context.Context, run string, p Page) (*Listed[string]
 		}
 		names = append(names, tail)
 	}
-	return listed(names, more, tail), nil
+	return world.ListedOf(names, more, tail), nil
 }
 
 // A Chunk is a chunk of a stream, as its client gets it.
@@ -520,18 +521,18 @@ type ChunkPage struct {
 
 // Chunks returns a page of the chunks of a stream that are there, in their order. A page may have fewer chunks than
 // its limit, and more follow.
-func (s *Streams) Chunks(ctx context.Context, run, name string, p Page) (*ChunkPage, error) {
+func (s *Streams) Chunks(ctx context.Context, run, name string, p world.Page) (*ChunkPage, error) {
 	if p.Order == "" {
-		p.Order = Ascending
+		p.Order = world.Ascending
 	}
-	p, err := p.check(ResolveAll)
-	if err == nil && p.Order != Ascending {
-		err = invalid("Chunks are listed in ascending order")
+	p, err := p.Check(world.ResolveAll)
+	if err == nil && p.Order != world.Ascending {
+		err = world.Invalid("Chunks are listed in ascending order")
 	}
 	var next uint64
 	if err == nil && p.Cursor != "" {
 		if next, err = strconv.ParseUint(p.Cursor, 10, 63); err != nil {
-			err = invalid("cursor %.100q is none of this list", p.Cursor)
+			err = world.Invalid("cursor %.100q is none of this list", p.Cursor)
 		}
 		next++
 	}
@@ -657,7 +658,7 @@ func (s *Streams) gone(ctx context.Context, run, name string, err error) error {
 		return err
 	}
 	if h, e := s.headOf(ctx, run, name); e != nil || h.Count == 0 {
-		return notFound("Run", run)
+		return world.NotFound("Run", run)
 	}
 	return err
 }
@@ -679,11 +680,11 @@ func (s *Streams) source(run, name string) chunks.Source {
 			if state.Over {
 				return state, nil
 			}
-			standing, err := StandingOf(ctx, s.store, run)
+			standing, err := world.StandingOf(ctx, s.store, run)
 			switch {
 			case err != nil:
 				return state, err
-			case standing != StandingEnded && standing != StandingRemoved:
+			case standing != world.StandingEnded && standing != world.StandingRemoved:
 			case ended.IsZero() || h.Count != count:
 				ended, count = time.Now(), h.Count
 			default:
