@@ -1,4 +1,6 @@
-package postgres
+// Package observed has transactions that know why they broke, so that the store can tell a lost connection from a
+// mistake of the function that used it.
+package observed
 
 import (
 	"context"
@@ -12,14 +14,14 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// An observedTx is a transaction that records why its connection was closed. There are two
+// A Tx is a transaction of the host that records why its connection was closed. There are two
 // possible reasons. Either the connection was lost, and the function that uses it is not
 // to blame. Or pgx closed it because the function abandoned a statement: its context ended
 // while the server was executing it. Then the function is to blame.
 //
 // It does not observe calls on the underlying pgx.Conn. For these, the error that the
 // function returns must tell.
-type observedTx struct {
+type Tx struct {
 	pgx.Tx
 	seen  *observation
 	inner bool // a savepoint of the function
@@ -34,10 +36,11 @@ type observation struct {
 	ended  bool  // the function ended the transaction; the connection may be in use by others
 }
 
-func observe(tx pgx.Tx) *observedTx { return &observedTx{Tx: tx, seen: new(observation)} }
+// New returns tx, observed.
+func New(tx pgx.Tx) *Tx { return &Tx{Tx: tx, seen: new(observation)} }
 
 // note records the error of a call with ctx.
-func (w *observedTx) note(ctx context.Context, err error) {
+func (w *Tx) note(ctx context.Context, err error) {
 	if err == nil {
 		return
 	}
@@ -47,17 +50,17 @@ func (w *observedTx) note(ctx context.Context, err error) {
 }
 
 // look checks whether the connection is closed, and records the cause.
-func (w *observedTx) look(cause error, gaveUp bool) {
+func (w *Tx) look(cause error, gaveUp bool) {
 	if w.seen.closed || w.seen.ended || !w.Conn().IsClosed() {
 		return
 	}
 	w.seen.closed, w.seen.cause, w.seen.gaveUp = true, cause, gaveUp
 }
 
-// returned returns the outcome of the function, which returned err. If the function
+// Returned returns the outcome of the function, which returned err. If the function
 // swallowed an error that ended or broke its transaction, it returns that as an error,
 // because COMMIT would write nothing.
-func (w *observedTx) returned(err error) error {
+func (w *Tx) Returned(err error) error {
 	w.seen.mu.Lock()
 	defer w.seen.mu.Unlock()
 	w.look(err, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled))
@@ -76,9 +79,9 @@ func (w *observedTx) returned(err error) error {
 	return nil
 }
 
-// lost returns an error that wraps ErrTransactionLost if the connection is closed and the
+// Lost returns an error that wraps ErrTransactionLost if the connection is closed and the
 // function did not cause that, and nil otherwise.
-func (w *observedTx) lost() error {
+func (w *Tx) Lost() error {
 	w.seen.mu.Lock()
 	defer w.seen.mu.Unlock()
 	w.look(nil, false)
@@ -91,20 +94,20 @@ func (w *observedTx) lost() error {
 	return fmt.Errorf("%w: %w", storage.ErrTransactionLost, w.seen.cause)
 }
 
-func (w *observedTx) Begin(ctx context.Context) (pgx.Tx, error) {
+func (w *Tx) Begin(ctx context.Context) (pgx.Tx, error) {
 	tx, err := w.Tx.Begin(ctx)
 	w.note(ctx, err)
 	if err != nil {
 		return nil, err
 	}
-	return &observedTx{Tx: tx, seen: w.seen, inner: true}, nil
+	return &Tx{Tx: tx, seen: w.seen, inner: true}, nil
 }
 
-func (w *observedTx) Commit(ctx context.Context) error { return w.end(ctx, w.Tx.Commit) }
+func (w *Tx) Commit(ctx context.Context) error { return w.end(ctx, w.Tx.Commit) }
 
-func (w *observedTx) Rollback(ctx context.Context) error { return w.end(ctx, w.Tx.Rollback) }
+func (w *Tx) Rollback(ctx context.Context) error { return w.end(ctx, w.Tx.Rollback) }
 
-func (w *observedTx) end(ctx context.Context, f func(context.Context) error) error {
+func (w *Tx) end(ctx context.Context, f func(context.Context) error) error {
 	if w.inner {
 		err := f(ctx)
 		w.note(ctx, err)
@@ -121,25 +124,25 @@ func (w *observedTx) end(ctx context.Context, f func(context.Context) error) err
 	return err
 }
 
-func (w *observedTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+func (w *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
 	n, err := w.Tx.CopyFrom(ctx, table, columns, rows)
 	w.note(ctx, err)
 	return n, err
 }
 
-func (w *observedTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+func (w *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	d, err := w.Tx.Prepare(ctx, name, sql)
 	w.note(ctx, err)
 	return d, err
 }
 
-func (w *observedTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+func (w *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	tag, err := w.Tx.Exec(ctx, sql, args...)
 	w.note(ctx, err)
 	return tag, err
 }
 
-func (w *observedTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+func (w *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	rows, err := w.Tx.Query(ctx, sql, args...)
 	w.note(ctx, err)
 	if rows == nil {
@@ -148,18 +151,18 @@ func (w *observedTx) Query(ctx context.Context, sql string, args ...any) (pgx.Ro
 	return &observedRows{rows, w, ctx}, err
 }
 
-func (w *observedTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+func (w *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	return &observedRow{w.Tx.QueryRow(ctx, sql, args...), w, ctx}
 }
 
-func (w *observedTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+func (w *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return &observedBatch{w.Tx.SendBatch(ctx, b), w, ctx}
 }
 
 // observedRows record the error when the rows end: before that, it is nil.
 type observedRows struct {
 	pgx.Rows
-	w   *observedTx
+	w   *Tx
 	ctx context.Context
 }
 
@@ -178,7 +181,7 @@ func (r *observedRows) Next() bool {
 
 type observedRow struct {
 	pgx.Row
-	w   *observedTx
+	w   *Tx
 	ctx context.Context
 }
 
@@ -191,7 +194,7 @@ func (r *observedRow) Scan(to ...any) error {
 // After the results of a batch its Close is called, which returns the error too.
 type observedBatch struct {
 	pgx.BatchResults
-	w   *observedTx
+	w   *Tx
 	ctx context.Context
 }
 
