@@ -135,10 +135,13 @@ func (r *roster) ask(ctx context.Context, x *run.Execution) []string {
 
 // empty reports whether no engine is alive.
 func (r *roster) empty(ctx context.Context) (bool, error) {
+	if r.eng.IsRunning() {
+		return false, nil
+	}
 	if err := r.look(ctx); err != nil {
 		return false, err
 	}
-	return len(r.alive) == 0 && !r.blind && !r.eng.IsRunning(), nil
+	return len(r.alive) == 0 && !r.blind, nil
 }
 
 // look reads the incarnations, once. Afterwards alive and blind do not change.
