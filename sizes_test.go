@@ -14,9 +14,9 @@ const mostLines = 3500
 // large are the packages that may have more. internal/run is one concern, in files that each have a kind
 // of operation. The others are still to be cut: nothing is added to their numbers.
 var large = map[string]int{
-	"internal/run": 12_000,
+	"internal/run": 11_387,
 	"control":      8_464,
-	"idempotency":  4_269,
+	"idempotency":  4_175,
 }
 
 // TestSizes fails if a package of the library has outgrown what a reader can hold: then it has more than one

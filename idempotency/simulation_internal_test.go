@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/idempotency/internal/clock"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
@@ -322,7 +323,7 @@ func simulate(t *testing.T, seed uint64) *simulation {
 		s.laws = newLaws(new(memory.Store))
 		s.laws.forgets = true
 		s.laws.due = func(e *entry, sealed time.Duration) string {
-			if age := time.Since(s.began) - sealed; age < simRetention-2*mostDrift {
+			if age := time.Since(s.began) - sealed; age < simRetention-2*clock.MostDrift {
 				return fmt.Sprintf("it is forgotten %v after its seal", age)
 			}
 			return ""
