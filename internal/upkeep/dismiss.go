@@ -1,7 +1,8 @@
 package upkeep
 
-// dismiss asks the children of a terminated workflow to stop, in a goroutine, unless one does that already: there
-// may be thousands of children, and the poll must go on. It logs an error, and a later look tries again.
+// dismiss asks the children of a terminated workflow to stop, in a goroutine, unless one does that
+// already: there may be thousands of children, and the poll must go on. It logs an error, and a later
+// look tries again.
 func (x *expiry) dismiss(id, generation string) {
 	x.mu.Lock()
 	busy := x.dismissing[generation]
