@@ -69,7 +69,9 @@ func TestSimulation(t *testing.T) {
 		return
 	case os.Getenv("WEFT_TORTURE") != "":
 		first, n = rand.Uint64()>>1, 20_000
-	case testing.Short(), torture.Raced(): // others than without
+	case torture.Raced(): // others than without
+		first, n = 10_000, 100
+	case testing.Short():
 		first, n = 10_000, 200
 	}
 	met, replays := map[string]int{}, 0
