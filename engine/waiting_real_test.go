@@ -317,7 +317,7 @@ func TestCallOfUnknownOutcomeOutlastsAnOutage(t *testing.T) {
 	})
 }
 
-// An unread store is one that answers no reads for a while.
+// An unread store answers no reads until the context of one has ended.
 type unread struct {
 	storage.Storage
 	answers atomic.Bool
@@ -328,6 +328,7 @@ func (s *unread) Unwrap() storage.Storage { return s.Storage }
 func (s *unread) Get(ctx context.Context, key []byte) ([]byte, error) {
 	if !s.answers.Load() {
 		<-ctx.Done()
+		s.answers.Store(true) // before anybody else is the leader
 		return nil, ctx.Err()
 	}
 	return s.Storage.Get(ctx, key)
@@ -353,21 +354,20 @@ func TestContextOfALeaderIsNotThatOfTheOthers(t *testing.T) {
 		e := made(t, f, wf)
 		start(t, wf, e, "o", "")
 		armed = true
-		errs := make(chan error)
-		for _, limit := range []time.Duration{2 * time.Second, time.Minute} {
+		errs := []chan error{make(chan error, 1), make(chan error, 1)} // both end at almost the same time
+		for n, limit := range []time.Duration{2 * time.Second, time.Minute} {
 			go func() {
 				ctx, cancel := context.WithTimeout(ctx, limit)
 				defer cancel()
 				_, err := approved.Send(ctx, e, "o", "v", nil)
-				s.answers.Store(true)
-				errs <- err
+				errs[n] <- err
 			}()
 			time.Sleep(time.Second / 4)
 		}
-		if i, ok := errors.AsType[*engine.InterruptedError](<-errs); !ok || !i.Unknown || !errors.Is(i, storagetest.ErrInjected) {
+		if i, ok := errors.AsType[*engine.InterruptedError](<-errs[0]); !ok || !i.Unknown || !errors.Is(i, storagetest.ErrInjected) {
 			t.Errorf("the first: %v, want an InterruptedError of unknown outcome, and its cause", i)
 		}
-		if err := <-errs; err != nil {
+		if err := <-errs[1]; err != nil {
 			t.Errorf("the second: %v", err)
 		}
 	})
