@@ -289,6 +289,7 @@ func TestDoubledHeaders(t *testing.T) {
 		"Transfer-Encoding":          {"POST /v1/runs/r/cancel", "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "0\r\n\r\n", 501},
 		"Idempotency-Key":            {"POST /v1/runs/r/cancel", "Content-Length: 0\r\nIdempotency-Key: a\r\nIdempotency-Key: b", "", 400},
 		"Last-Event-ID":              {"GET /v1/runs/r/events", "Accept: text/event-stream\r\nLast-Event-ID: a\r\nLast-Event-ID: a", "", 400},
+		"Last-Event-ID of a stream":  {"GET /v1/runs/r/streams/s", "Accept: text/event-stream\r\nLast-Event-ID: 1\r\nLast-Event-ID: 1", "", 400},
 		"X-Workflow-Run-Id":          {"GET /v1/keys", "X-Workflow-Run-Id: forged\r\nX-Workflow-Run-Id: forged", "", 200},
 		"X-Workflow-Correlation-Id":  {"GET /v1/keys", "X-Workflow-Correlation-Id: forged\r\nX-Workflow-Correlation-Id: forged", "", 200},
 	} {

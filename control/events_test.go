@@ -23,12 +23,18 @@ import (
 // A received is one server-sent event, or a comment.
 type received struct{ id, event, data string }
 
-// follow opens a stream of events, which ends with the test.
+// follow follows the events of a run until the end of the test.
 func (s *site) follow(key, runID, last string) (*http.Response, <-chan received) {
+	s.t.Helper()
+	return s.receive(key, at(runID, "events"), last)
+}
+
+// receive opens a stream of server-sent events, which ends with the test.
+func (s *site) receive(key, path, last string) (*http.Response, <-chan received) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s.t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, "GET", s.url+at(runID, "events"), nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", s.url+path, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -48,7 +54,8 @@ func (s *site) follow(key, runID, last string) (*http.Response, <-chan received)
 		defer close(events)
 		defer resp.Body.Close()
 		var e received
-		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Buffer(nil, 16<<20); lines.Scan(); {
 			name, value, _ := strings.Cut(lines.Text(), ": ")
 			switch name {
 			case "id":
@@ -309,7 +316,7 @@ func TestHiddenDeadlines(t *testing.T) {
 		if w := p.post("/v1/runs", "k", `{"workflowName":"wait","runId":"w"}`); w.Code != 201 {
 			t.Fatal(w.Body)
 		}
-		for _, c := range []struct{ path, accept string }{{"/v1/runs/w/result?wait=60", "*/*"}, {"/v1/runs/w/events", "text/event-stream"}} {
+		for _, c := range []struct{ path, accept string }{{"/v1/runs/w/result?wait=60", "*/*"}, {"/v1/runs/w/events", "text/event-stream"}, {"/v1/runs/w/streams/words", "text/event-stream"}} {
 			r := httptest.NewRequest("GET", c.path, nil)
 			r.Header.Set("Authorization", "Bearer "+home)
 			r.Header.Set("Accept", c.accept)

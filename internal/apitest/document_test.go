@@ -35,7 +35,6 @@ type operation struct {
 	public           bool // no key is needed
 	home             bool
 	rpc              bool
-	later            bool              // this release answers 501
 	body             map[string]string // media type: the place of its schema in the document
 	query            map[string]bool   // the parameters that there are
 	responses        map[int]response
@@ -45,6 +44,7 @@ type operation struct {
 type response struct {
 	headers map[string]header
 	content map[string]string // media type: the place of its schema in the document
+	event   string            // the place of the schema of a server-sent event
 }
 
 type header struct {
@@ -97,7 +97,6 @@ func (d *document) operation(method, path string, o map[string]any) *operation {
 	op.lane, _ = o["x-weft-lane"].(string)
 	op.key, _ = o["x-weft-key"].(string)
 	op.home, _ = o["x-weft-home"].(bool)
-	op.later, _ = o["x-weft-later"].(bool)
 	if security, ok := o["security"].([]any); ok {
 		op.public = len(security) == 0
 	}
@@ -125,13 +124,16 @@ func (d *document) operation(method, path string, o map[string]any) *operation {
 			continue // redocly's rules refuse it
 		}
 		place, found := d.follow(place+"/responses/"+status, r.(map[string]any))
-		res := response{map[string]header{}, map[string]string{}}
+		res := response{headers: map[string]header{}, content: map[string]string{}}
 		for name, h := range object(found, "headers") {
 			_, h := d.follow("", h.(map[string]any))
 			res.headers[name] = header{h["required"] == true, object(h, "schema")["type"] == "integer"}
 		}
 		for media := range object(found, "content") {
 			res.content[media] = place + "/content/" + escape(media) + "/schema"
+			if media == eventStream {
+				res.event = place + "/content/" + escape(media) + "/x-weft-event"
+			}
 		}
 		op.responses[n] = res
 	}
@@ -202,9 +204,6 @@ func (d *document) check(op *operation, status int, h http.Header, body []byte) 
 			bad("status %d is not documented", status)
 			return problems
 		}
-		if op.later && status < 300 {
-			bad("status %d of an operation that is marked x-weft-later", status)
-		}
 	case status == http.StatusNotFound || status == http.StatusMethodNotAllowed:
 		res.headers = map[string]header{"x-workflow-correlation-id": {required: true}, "Allow": {required: status == http.StatusMethodNotAllowed}}
 		res.content = map[string]string{"application/problem+json": "/components/schemas/Problem"}
@@ -233,11 +232,47 @@ func (d *document) check(op *operation, status int, h http.Header, body []byte) 
 		bad("the media type %q is not documented", media)
 		return problems
 	}
+	if media == eventStream {
+		return append(problems, d.checkEvents(res.event, string(body))...)
+	}
 	if !strings.HasSuffix(media, "json") {
 		return problems
 	}
 	if err := d.validate(place, body); err != nil {
 		bad("%v", err)
+	}
+	return problems
+}
+
+// eventStream is the media type of server-sent events.
+const eventStream = "text/event-stream"
+
+// checkEvents says what is wrong with server-sent events whose data has the schema at a place. The last one may have been
+// cut.
+func (d *document) checkEvents(place, body string) (problems []string) {
+	all := strings.Split(body, "\n\n")
+	for _, event := range all[:len(all)-1] {
+		kind, data := "", ""
+		for line := range strings.SplitSeq(event, "\n") {
+			switch name, value, _ := strings.Cut(line, ": "); name {
+			case "event":
+				kind = value
+			case "data":
+				data = value
+			case "id", "":
+			default:
+				problems = append(problems, fmt.Sprintf("the line %q of an event", line))
+			}
+		}
+		switch {
+		case kind == "end" && data == "{}", kind == "" && data == "": // a comment, or an id
+		case kind != "":
+			problems = append(problems, fmt.Sprintf("the event %q with %q", kind, data))
+		default:
+			if err := d.validate(place, []byte(data)); err != nil {
+				problems = append(problems, err.Error())
+			}
+		}
 	}
 	return problems
 }
@@ -376,7 +411,8 @@ func TestChecker(t *testing.T) {
 		"no operation":               {nil, 200, good, body},
 		"405 without Allow":          {nil, 405, with("Content-Type", "application/problem+json"), problem("method_not_allowed")},
 		"429 without Retry-After":    {op, 429, with("Content-Type", "application/problem+json"), problem("rate_limited")},
-		"an operation that is later": {d.byID("runs.stream"), 200, good, body},
+		"a bad event":                {d.byID("runs.stream"), 200, with("Content-Type", "text/event-stream"), []byte("id: 0\ndata: {\"index\":0}\n\n")},
+		"an event of another kind":   {d.byID("runs.events"), 200, with("Content-Type", "text/event-stream"), []byte("event: more\ndata: {}\n\n")},
 	} {
 		if problems := d.check(c.op, c.status, c.h, c.body); problems == nil {
 			t.Errorf("%s is not found", name)
