@@ -93,6 +93,7 @@ var arrows = map[string][]string{
 	"internal/linear":       {"internal/torture", "storage", "storage/storagetest", "github.com/anishathalye/porcupine"},
 	"internal/etcdtest":     {"internal/freeport"},
 	"internal/freeport":     {},
+	"internal/answers":      {}, // for tests
 	"internal/exampletest":  {},
 	"internal/childproc":    {},
 	"internal/torture":      {"storage", "golang.org/x/sys/unix", "go.uber.org/goleak"},

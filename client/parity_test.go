@@ -22,6 +22,7 @@ import (
 	"github.com/weft-go/weft/client"
 	"github.com/weft-go/weft/control"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/signal"
@@ -145,7 +146,7 @@ func served(t *testing.T, s storage.Storage, plane control.Config) (*engine.Engi
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(p)
+	server := httptest.NewServer(answers.Handler(p))
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
@@ -486,7 +487,7 @@ func cutOff(t *testing.T, eng *engine.Engine, after int) (*client.Client, *atomi
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(p)
+	server := httptest.NewServer(answers.Handler(p))
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	t.Cleanup(func() {
 		p.Close()
@@ -627,7 +628,7 @@ func (l *loser) RoundTrip(q *http.Request) (*http.Response, error) {
 	if in.Body == nil {
 		in.Body = http.NoBody
 	}
-	l.handler.ServeHTTP(w, in)
+	answers.Handler(l.handler).ServeHTTP(w, in)
 	id := q.Method + q.URL.String()
 	if l.seen[id]++; l.seen[id] == 1 {
 		l.lost++

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -285,7 +286,7 @@ func TestAPollEndsWithItsKey(t *testing.T) {
 			r := httptest.NewRequest("GET", "/v1/runs/w/result?wait=60", nil)
 			r.Header.Set("Authorization", "Bearer "+home)
 			out := &patient{ResponseRecorder: httptest.NewRecorder()}
-			p.plane.ServeHTTP(out, r)
+			answers.Handler(p.plane).ServeHTTP(out, r)
 			got <- out.ResponseRecorder
 		}()
 		synctest.Wait()
@@ -321,7 +322,7 @@ func TestHiddenDeadlines(t *testing.T) {
 			r.Header.Set("Authorization", "Bearer "+home)
 			r.Header.Set("Accept", c.accept)
 			begun := time.Now()
-			p.plane.ServeHTTP(httptest.NewRecorder(), r)
+			answers.Handler(p.plane).ServeHTTP(httptest.NewRecorder(), r)
 			if took := time.Since(begun); took != 5*time.Second {
 				t.Errorf("%s took %v, want 5 s", c.path, took)
 			}
@@ -356,7 +357,7 @@ func TestQuietStreams(t *testing.T) {
 		begun := time.Now()
 		go func() {
 			defer close(done)
-			p.plane.ServeHTTP(out, r)
+			answers.Handler(p.plane).ServeHTTP(out, r)
 		}()
 		for i := range 4 {
 			if c := next(); c != ": \n\n" || time.Since(begun) != time.Duration(i)*15*time.Second {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -202,7 +203,7 @@ func (s *site) send(t *testing.T, key string, o *operation, params, name string,
 		r.Header.Set("Idempotency-Key", name)
 	}
 	w := httptest.NewRecorder()
-	s.plane.ServeHTTP(w, r)
+	answers.Handler(s.plane).ServeHTTP(w, r)
 	return w
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
@@ -433,7 +434,7 @@ func TestAStreamThatIsPurged(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.plane.ServeHTTP(out, r)
+		answers.Handler(s.plane).ServeHTTP(out, r)
 	}()
 	<-out.chunks
 	s.call(acme, "DELETE", at("r"), nil).is(t, 204, "")
@@ -499,7 +500,7 @@ func TestQuietStreamsOfChunks(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				p.plane.ServeHTTP(out, r)
+				answers.Handler(p.plane).ServeHTTP(out, r)
 			}()
 			time.Sleep(46 * time.Second)
 			synctest.Wait()
@@ -543,7 +544,7 @@ func TestASlowReaderOfChunks(t *testing.T) {
 		r.Header.Set("Accept", "text/event-stream")
 		out := &stalled{header: http.Header{}, after: 1}
 		began := time.Now()
-		p.plane.ServeHTTP(out, r)
+		answers.Handler(p.plane).ServeHTTP(out, r)
 		if took := time.Since(began); took != 10*time.Second {
 			t.Errorf("it took %v, want 10 s", took)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/control"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/storage/sqlite"
 	"github.com/weft-go/weft/stream"
 )
@@ -56,7 +57,7 @@ func TestStreamIsPrinted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(p)
+	server := httptest.NewServer(answers.Handler(p))
 	defer func() { http.DefaultClient.CloseIdleConnections(); p.Close(); server.Close() }()
 	t.Setenv("WEFT_KEY", secret)
 	if _, err := chat.Start(ctx, eng, "chat-7", 0); err != nil {

@@ -12,10 +12,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/pb33f/libopenapi"
 	validator "github.com/pb33f/libopenapi-validator"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/weft-go/weft/internal/answers"
 )
 
 // A document is what a test needs of control/openapi.json.
@@ -176,7 +179,11 @@ func (d *document) find(method, path string) (found *operation) {
 
 func matches(template, path string) bool {
 	want, got := strings.Split(template, "/"), strings.Split(path, "/")
-	return slices.EqualFunc(want, got, func(w, g string) bool { return w == g || strings.HasPrefix(w, "{") && g != "" })
+	return slices.EqualFunc(want, got, func(w, g string) bool {
+		name, err := url.PathUnescape(g)
+		clean := err == nil && name != "" && name != "." && name != ".." && utf8.ValidString(name) && !strings.Contains(name, "\x00")
+		return w == g || strings.HasPrefix(w, "{") && clean
+	})
 }
 
 func (d *document) byID(id string) *operation {
@@ -277,16 +284,31 @@ func (d *document) checkEvents(place, body string) (problems []string) {
 	return problems
 }
 
+// compare says what is wrong with an answer, and with a request that was accepted. The operation is nil if there is none.
+func (d *document) compare(a *answers.Answer) (op *operation, problems []string) {
+	u, err := url.ParseRequestURI(a.URL)
+	if err != nil {
+		return nil, []string{err.Error()}
+	}
+	op = d.find(a.Method, u.EscapedPath())
+	if op != nil && a.Status < 300 {
+		for _, problem := range d.checkRequest(op, u.Query(), a.Type, a.Sent) {
+			problems = append(problems, "it was accepted: "+problem)
+		}
+	}
+	return op, append(problems, d.check(op, a.Status, a.Header, a.Body)...)
+}
+
 // checkRequest says what the document does not allow of a request.
-func (d *document) checkRequest(op *operation, r *http.Request, body []byte) (problems []string) {
+func (d *document) checkRequest(op *operation, query url.Values, contentType string, body []byte) (problems []string) {
 	if op.id != "webhooks.receive" { // its query is the provider's
-		for name := range r.URL.Query() {
+		for name := range query {
 			if !op.query[name] {
 				problems = append(problems, fmt.Sprintf("the parameter %s is not documented", name))
 			}
 		}
 	}
-	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	media, _, _ := strings.Cut(contentType, ";")
 	switch place, ok := op.body[media]; {
 	case len(body) == 0:
 	case !ok:
@@ -422,12 +444,11 @@ func TestChecker(t *testing.T) {
 		t.Errorf("a good problem: %q", problems)
 	}
 	for body, good := range map[string]bool{`{"reason":"r"}`: true, ``: true, `{"why":"r"}`: false, `{"reason":1}`: false} {
-		r := &http.Request{Header: http.Header{"Content-Type": {"application/json; charset=utf-8"}}, URL: &url.URL{}}
-		if problems := d.checkRequest(op, r, []byte(body)); (problems == nil) != good {
+		const json = "application/json; charset=utf-8"
+		if problems := d.checkRequest(op, nil, json, []byte(body)); (problems == nil) != good {
 			t.Errorf("the body %s: %q", body, problems)
 		}
-		r.URL.RawQuery = "more=1"
-		if d.checkRequest(op, r, []byte(body)) == nil {
+		if d.checkRequest(op, url.Values{"more": {"1"}}, json, []byte(body)) == nil {
 			t.Error("an unknown parameter is not found")
 		}
 	}
