@@ -6,10 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,49 +14,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/storage"
 )
-
-// testdata/attacks.txt says of each attack which tests play it, and what the answer is. Those tests exist.
-func TestAttacksArePlayed(t *testing.T) {
-	table, err := os.ReadFile("testdata/attacks.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sources := map[string]string{} // of the tests of a package
-	rows := 0
-	for n, line := range strings.Split(strings.TrimSuffix(string(table), "\n"), "\n") {
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		rows++
-		columns := strings.Split(line, " | ")
-		if len(columns) != 3 || slices.Contains(columns, "") {
-			t.Errorf("attacks.txt:%d: want an attack, tests and an answer: %q", n+1, line)
-			continue
-		}
-		for _, test := range strings.Split(columns[1], ", ") {
-			pkg, name, _ := strings.Cut(test, ".")
-			if _, read := sources[pkg]; !read {
-				files, err := filepath.Glob(filepath.Join("..", pkg, "*_test.go"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, f := range files {
-					text, err := os.ReadFile(f)
-					if err != nil {
-						t.Fatal(err)
-					}
-					sources[pkg] += string(text)
-				}
-			}
-			if name == "" || !strings.Contains(sources[pkg], "\nfunc "+name+"(") {
-				t.Errorf("attacks.txt:%d: there is no test %s", n+1, test)
-			}
-		}
-	}
-	if rows < 20 {
-		t.Errorf("attacks.txt has %d attacks", rows)
-	}
-}
 
 // placeholder is a parameter of a path.
 var placeholder = regexp.MustCompile(`\{[a-zA-Z]+\}`)
