@@ -117,7 +117,7 @@ func (e *Engine) SendSignal(ctx context.Context, m signal.Message) (signal.Accep
 // Result waits for the end of a workflow and decodes its result into result, a
 // pointer or nil. An empty workflow name stands for any. See Handle.Result.
 func (e *Engine) Result(ctx context.Context, id, workflow string, result any) error {
-	return e.admin.Result(ctx, id, workflow, result)
+	return e.reader.Result(ctx, id, workflow, result)
 }
 
 // Cancel requests the cancellation of a workflow. A nil error means that the request is
@@ -140,11 +140,11 @@ func (e *Engine) Cancel(ctx context.Context, id string, by Actor) error {
 // them, and the state to which they belong. It does not wait for the end of the workflow. Errors:
 // ErrNotFound, ErrInvalid, ErrClosed, storage.ErrCorrupt if one of them is damaged, the store's.
 func (e *Engine) Payloads(ctx context.Context, id string) (Payloads, error) {
-	return e.admin.Payloads(ctx, id)
+	return e.reader.Payloads(ctx, id)
 }
 
 // Describe returns the state of a workflow. Errors: ErrNotFound, ErrInvalid,
 // ErrClosed, the store's.
 func (e *Engine) Describe(ctx context.Context, id string) (Info, error) {
-	return e.admin.Describe(ctx, id)
+	return e.reader.Describe(ctx, id)
 }

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,6 +32,24 @@ func onStoresInVirtualTime(t *testing.T, f func(t *testing.T, store sweep.Store)
 		store := onPostgres(t)
 		virtual(t, func(t *testing.T) { f(t, store) })
 	})
+}
+
+// onSomeStoresInVirtualTime is for a test that calls it for each row of a table. With the race detector it plays f on
+// the store in memory and on one of the others, which is drawn; without it, and with WEFT_TORTURE, on each store.
+func onSomeStoresInVirtualTime(t *testing.T, f func(t *testing.T, store sweep.Store)) {
+	others := []string{"sqlite", "bolt", "postgres"}
+	if torture.Raced() && os.Getenv("WEFT_TORTURE") == "" {
+		others = []string{others[rand.IntN(len(others))]}
+	}
+	for _, name := range append(others, "memory") {
+		t.Run(name, func(t *testing.T) {
+			store, ok := sweepStores[name]
+			if !ok {
+				store = onPostgres(t)
+			}
+			virtual(t, func(t *testing.T) { f(t, store) })
+		})
+	}
 }
 
 // bootAt starts a process whose wall clock is clock.
@@ -563,12 +583,13 @@ func TestEnginesWhoseClocksDiffer(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		s := sharing{new(memory.Store)}
 		wf := receiving(9)
+		rarely := func(c *engine.Config) { c.PollInterval, c.LeaseTTL = time.Minute, 3*time.Minute }
 		clocks := [3]wall{}
 		clocks[1].jump(-27 * time.Hour)
 		clocks[2].jump(30 * time.Hour)
 		var ps []*process
 		for i := range clocks {
-			ps = append(ps, bootAt(t, s, &clocks[i], wf, rareLeases))
+			ps = append(ps, bootAt(t, s, &clocks[i], wf, rarely))
 		}
 		start(t, wf, ps[0], "o", "")
 		time.Sleep(time.Minute)

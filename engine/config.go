@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/internal/admission"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/run"
-	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -338,16 +338,16 @@ func (c Config) checkQueues(wrong func(field, format string, args ...any)) {
 		if first := slices.IndexFunc(c.Queues, func(other Queue) bool { return other.Name == q.Name }); first < i {
 			wrong(field+".Name", "%q is also the name of Queues[%d]", q.Name, first)
 		}
-		if q.Concurrency < 0 || q.Concurrency > worker.MostSlots {
-			wrong(field+".Concurrency", "must be 0 to %d: %d", worker.MostSlots, q.Concurrency)
+		if q.Concurrency < 0 || q.Concurrency > admission.MostSlots {
+			wrong(field+".Concurrency", "must be 0 to %d: %d", admission.MostSlots, q.Concurrency)
 		}
 		switch r := q.Rate; {
 		case r.Count < 0 || r.Per < 0:
 			wrong(field+".Rate", "is negative")
 		case (r.Count == 0) != (r.Per == 0):
 			wrong(field+".Rate", "needs a Count and a Per")
-		case r.Count > worker.MostRate:
-			wrong(field+".Rate", "has a Count of %d, at most %d", r.Count, worker.MostRate)
+		case r.Count > admission.MostRate:
+			wrong(field+".Rate", "has a Count of %d, at most %d", r.Count, admission.MostRate)
 		}
 	}
 }

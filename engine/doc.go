@@ -89,13 +89,16 @@ package engine
 //     events tells of commits.
 //   - internal/run: one run in memory. A new kind of operation goes here.
 //   - internal/worker: finds runs, claims them, and executes them under a lease. A new
-//     periodic duty goes here.
+//     periodic duty for runs goes here.
+//   - internal/upkeep: keeps the store in order. A new periodic duty for the store goes here.
 //   - internal/intake: starts, and signals from outside and from runs.
-//   - internal/admin: what clients and operators ask for about workflows that exist. A new
-//     verb of operators goes here.
+//   - internal/inspect: what clients and operators see of workflows and engines.
+//   - internal/admin: what they change of workflows that exist. A new verb of operators goes
+//     here.
 //   - internal/schedule: schedules. Its duty starts their workflows; internal/cron computes the times.
 //   - internal/bulk: one operation on many workflows.
 //   - internal/retention: removes workflows that ended long enough ago.
+//   - internal/admission: how many runs of a queue execute, and how often one begins.
 //   - internal/membership: the record of an engine, and the time that has certainly passed.
 //   - internal/limits: how many attempts may run, and how often they may start.
 //   - internal/payload: codecs, digests, and the checks of sizes and names.
@@ -106,12 +109,13 @@ package engine
 //   - internal/journal: the records of a workflow and the conditions of its commits.
 //     internal/acceptance: the records of signals. internal/reconcile: what follows an
 //     attempt of unknown outcome.
+//   - internal/meta: the records about the store as a whole.
 //   - internal/keys: all keys of the store. internal/record: how a record is encoded.
 //   - checkpoint, signal, stream, activity and future: what users see of these.
 //
-// Calls go down: from engine to schedule, bulk, retention, admin and intake, from the first
-// three to the other two, from these to worker, from worker to run, and from all of them to
-// the rest. run calls its worker only through the interfaces Owner and
+// Calls go down: from engine to schedule, bulk, retention, upkeep, admin, inspect and intake, from
+// the first three to the last three, from admin to inspect, from these to worker, from worker to
+// run, and from all of them to the rest. run calls its worker only through the interfaces Owner and
 // Peers (internal/run, host).
 //
 // # Goroutines
@@ -143,12 +147,12 @@ package engine
 //   - Short ones for user code that might end its goroutine: decoders (run, handle, readable)
 //     and functions in a transaction (run, transact).
 //   - One that completes the lists of workflows after an earlier release has used the store
-//     (worker, lists).
-//   - One for each terminated workflow whose children are to be asked to stop (worker, dismiss).
+//     (upkeep, lists).
+//   - One for each terminated workflow whose children are to be asked to stop (upkeep, dismiss).
 //   - One that removes workflows older than their retention, while there are any (retention, duty),
-//     and up to 16 that read and archive them for it. One for each call of Config.Archive (admin,
+//     and up to 16 that read and archive them for it. One for each call of Config.Archive (inspect,
 //     archive), which is abandoned like other user code.
-//   - One watches the history for each call of Follow (admin, events), if the store is a
+//   - One watches the history for each call of Follow (inspect, events), if the store is a
 //     storage.Watcher. Follow waits for it.
 //   - One for each stream that is read (chunks, tail), and one for each of its keys, if the store is a
 //     storage.Watcher. The last reader waits for them.

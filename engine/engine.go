@@ -11,13 +11,16 @@ import (
 	"github.com/weft-go/weft/internal/bulk"
 	"github.com/weft-go/weft/internal/chunks"
 	"github.com/weft-go/weft/internal/follow"
+	"github.com/weft-go/weft/internal/inspect"
 	"github.com/weft-go/weft/internal/intake"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/limits"
+	"github.com/weft-go/weft/internal/meta"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/retention"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/schedule"
+	"github.com/weft-go/weft/internal/upkeep"
 	"github.com/weft-go/weft/internal/waiting"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
@@ -29,6 +32,7 @@ type Engine struct {
 	worker *worker.Worker
 	intake *intake.Intake
 	admin  *admin.Admin
+	reader *inspect.Reader
 	config Config
 
 	schedules *schedule.Schedules
@@ -40,16 +44,18 @@ func assemble(e run.Env, c Config, gate *limits.Gate) *Engine {
 	w := worker.New(run.NewHost(e, gate))
 	in := &intake.Intake{Worker: w}
 	w.Peers = in
-	a := &admin.Admin{Worker: w}
+	r := &inspect.Reader{Worker: w}
 	if e.Archive != nil {
-		w.ArchiveLife = a.ArchiveLife
+		w.ArchiveLife = r.ArchiveLife
 	}
+	a := &admin.Admin{Worker: w, Reader: r}
 	s := &schedule.Schedules{Intake: in, Admin: a}
-	b := bulk.New(in, a)
+	b := bulk.New(in, a, r)
 	if !e.Staged { // it is never run
+		w.Upkeep = upkeep.Duties()
 		w.Duties = []worker.Duty{retention.Duty(a), s.Duty(), b.Duty()}
 	}
-	return &Engine{worker: w, intake: in, admin: a, schedules: s, bulks: b, config: c}
+	return &Engine{worker: w, intake: in, admin: a, reader: r, schedules: s, bulks: b, config: c}
 }
 
 // readClocks reads both clocks at once.
@@ -109,11 +115,11 @@ func New(c Config) (*Engine, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	if err := worker.SettleMode(ctx, e.Store, c.Ownership); err != nil {
+	if err := meta.SettleMode(ctx, e.Store, c.Ownership); err != nil {
 		return nil, err
 	}
 	eng := assemble(e, c, limits.NewGate(c.MaxActivities, c.LeaseTTL, c.Logger))
-	eng.admin.Hub, eng.admin.Streams = hub, &chunks.Tails{Hub: hub, Store: e.Store}
+	eng.reader.Hub, eng.reader.Streams = hub, &chunks.Tails{Hub: hub, Store: e.Store}
 	return eng, nil
 }
 

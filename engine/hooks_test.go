@@ -33,7 +33,7 @@ func SetBulks(e *Engine, page int, pause time.Duration) {
 }
 
 // SetStreams has e look for chunks of streams by itself after that pause. It must be called before e is used.
-func SetStreams(e *Engine, pause time.Duration) { e.admin.Streams.Pause = pause }
+func SetStreams(e *Engine, pause time.Duration) { e.reader.Streams.Pause = pause }
 
 // TurnIsLate has e renew its lease as when a goroutine has waited long for its turn.
 func TurnIsLate(e *Engine) { e.worker.HurryUp() }

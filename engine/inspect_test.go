@@ -6,12 +6,14 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -67,6 +69,49 @@ func TestDescribeTellsOfRetries(t *testing.T) {
 		p.stop(t)
 		check("without an engine", &process{Engine: made(t, s, wf)}, "an engine: none runs")
 	})
+}
+
+// An engine that runs knows that one runs. It does not read the records of engines to describe a run that nobody has in memory.
+func TestDescribeOnARunningEngineReadsNoEngines(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		s := &scanCounter{Storage: new(memory.Store), prefix: string(keys.Engines().Start)}
+		wf := flow("wf", func(*engine.Run) (string, error) { return "", errors.New("it is in a queue that no engine serves") })
+		wf.Defaults.Queue = "not served"
+		p := boot(t, s, wf)
+		start(t, wf, p, "w", "")
+		before := s.scans.Load()
+		if i := describe(t, p, "w"); slices.Contains(i.Waiting, "an engine: none runs") {
+			t.Errorf("it waits for %q", i.Waiting)
+		}
+		if _, err := p.Payloads(ctx, "w"); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.scans.Load() - before; n != 0 {
+			t.Errorf("the records of engines were read %d times", n)
+		}
+		p.stop(t)
+		idle := &process{Engine: made(t, s, wf)}
+		before = s.scans.Load()
+		if i := describe(t, idle, "w"); !slices.Contains(i.Waiting, "an engine: none runs") || s.scans.Load() == before {
+			t.Errorf("without an engine: it waits for %q after %d reads", i.Waiting, s.scans.Load()-before)
+		}
+	})
+}
+
+// A scanCounter counts the scans of keys with a prefix.
+type scanCounter struct {
+	storage.Storage
+	prefix string
+	scans  atomic.Int64
+}
+
+func (s *scanCounter) Unwrap() storage.Storage { return s.Storage }
+
+func (s *scanCounter) Scan(ctx context.Context, r storage.Range) ([]storage.Entry, error) {
+	if strings.HasPrefix(string(r.Start), s.prefix) {
+		s.scans.Add(1)
+	}
+	return s.Storage.Scan(ctx, r)
 }
 
 // A call that a person must decide, and one that its verifier is to tell of, say so.

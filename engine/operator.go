@@ -32,7 +32,7 @@ import (
 // Info.Damaged. Errors: ErrInvalid for an f, a Limit or a Cursor that cannot be, and for a Cursor of
 // another filter or order; ErrClosed; the store's. docs/guides/finding-workflows.md has examples.
 func (e *Engine) Page(ctx context.Context, f Filter, r PageRequest) (Page[Info], error) {
-	return e.admin.Page(ctx, f, r)
+	return e.reader.Page(ctx, f, r)
 }
 
 // Count returns how many workflows f selects, and whether these are all: it stops at most. It takes
@@ -45,21 +45,21 @@ func (e *Engine) Page(ctx context.Context, f Filter, r PageRequest) (Page[Info],
 // meanwhile may count twice, or not at all. Errors: ErrInvalid, also if most is less than 1;
 // ErrClosed; the store's.
 func (e *Engine) Count(ctx context.Context, f Filter, most int) (n int, all bool, err error) {
-	return e.admin.Count(ctx, f, most)
+	return e.reader.Count(ctx, f, most)
 }
 
 // List yields all workflows that f selects, the newest first. It reads one Page after the other, in
 // the same order. A workflow whose record is damaged, or was written by a newer release, is yielded as its id and
 // that error, and the others follow. Any other error ends the sequence.
 func (e *Engine) List(ctx context.Context, f Filter) iter.Seq2[Info, error] {
-	return e.admin.List(ctx, f)
+	return e.reader.List(ctx, f)
 }
 
 // History yields a workflow's checkpoints, from the first. An error ends the
 // sequence: one that wraps storage.ErrCorrupt for a missing or damaged checkpoint,
 // ErrNotFound, also if the workflow is purged meanwhile, or one of the store.
 func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Checkpoint, error] {
-	return e.admin.History(ctx, id)
+	return e.reader.History(ctx, id)
 }
 
 // Events returns a page of the events in the history of a workflow's present life, the newest first, or the
@@ -73,7 +73,7 @@ func (e *Engine) History(ctx context.Context, id string) iter.Seq2[checkpoint.Ch
 // event of the Cursor, or not any more; ErrNotFound; ErrBusy if the workflow continues as new again and again
 // meanwhile; ErrClosed; storage.ErrCorrupt for a missing or damaged checkpoint; the store's.
 func (e *Engine) Events(ctx context.Context, id string, r PageRequest) (Page[Event], error) {
-	return e.admin.Events(ctx, id, r)
+	return e.reader.Events(ctx, id, r)
 }
 
 // Follow yields the events of a workflow behind the one whose ID is after, or from the first of its present
@@ -97,17 +97,17 @@ func (e *Engine) Events(ctx context.Context, id string, r PageRequest) (Page[Eve
 // before its last event was yielded. If ctx ends, the error is an *InterruptedError. Others: ErrInvalid for an
 // after that is no ID of an event, ErrClosed, storage.ErrCorrupt, the store's.
 func (e *Engine) Follow(ctx context.Context, id, after string) iter.Seq2[Event, error] {
-	return e.admin.Follow(ctx, id, after)
+	return e.reader.Follow(ctx, id, after)
 }
 
 // ReadStream yields the chunks of a stream of a workflow. Package stream calls it; use stream.Stream.Read.
 func (e *Engine) ReadStream(ctx context.Context, id, name string, at int64) iter.Seq2[stream.Stored, error] {
-	return e.admin.ReadStream(ctx, id, name, at)
+	return e.reader.ReadStream(ctx, id, name, at)
 }
 
 // DecodeChunk decodes what ReadStream yields into v, a pointer. Package stream calls it.
 func (e *Engine) DecodeChunk(ctx context.Context, c stream.Stored, v any) error {
-	return e.admin.DecodeChunk(ctx, c, v)
+	return e.reader.DecodeChunk(ctx, c, v)
 }
 
 // Signals yields the signals of a workflow that are not consumed, also after the workflow
@@ -115,20 +115,20 @@ func (e *Engine) DecodeChunk(ctx context.Context, c stream.Stored, v any) error 
 // acceptance is indeterminate. An error ends the sequence: ErrNotFound, ErrInvalid,
 // ErrClosed, the store's.
 func (e *Engine) Signals(ctx context.Context, id string) iter.Seq2[SignalInfo, error] {
-	return e.admin.Signals(ctx, id)
+	return e.reader.Signals(ctx, id)
 }
 
 // Engines returns the incarnations that use the store, and those that did so lately or
 // still own runs, the oldest first. If the records of some are damaged, it returns the
 // others together with an error that names these.
 func (e *Engine) Engines(ctx context.Context) ([]EngineInfo, error) {
-	return e.admin.Engines(ctx)
+	return e.reader.Engines(ctx)
 }
 
 // ActiveDeployment returns the deployment on which new runs of Pinned workflows start.
 // Errors: ErrNoActiveDeployment, ErrClosed, the store's.
 func (e *Engine) ActiveDeployment(ctx context.Context) (string, error) {
-	return e.admin.ActiveDeployment(ctx)
+	return e.reader.ActiveDeployment(ctx)
 }
 
 // Resolve sets the outcome of an activity with an idempotency key, if an operator knows
@@ -264,7 +264,7 @@ func (e *Engine) Unprotect(ctx context.Context, id string, by Actor) error {
 // Errors: ErrNotFound, also if the workflow is purged meanwhile, ErrInvalid,
 // ErrClosed, the store's, w's. After an error, w has only a part of the history.
 func (e *Engine) Export(ctx context.Context, id string, w io.Writer) error {
-	return e.admin.Export(ctx, id, w)
+	return e.reader.Export(ctx, id, w)
 }
 
 // Replay checks whether the function of a workflow of this engine agrees with a
@@ -281,7 +281,7 @@ func (e *Engine) Export(ctx context.Context, id string, w io.Writer) error {
 // result that cannot be decoded, storage.ErrCorrupt and storage.ErrFutureFormat for a
 // file that is not such a history.
 func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
-	return e.admin.Replay(ctx, history)
+	return e.reader.Replay(ctx, history)
 }
 
 // Rehearse replays the workflows that f selects against the code of this engine, and yields for each
@@ -306,7 +306,7 @@ func (e *Engine) Replay(ctx context.Context, history io.Reader) error {
 // An error ends the sequence: ErrInvalid for an f that cannot be, or for a Filter.Workflow that the
 // engine does not have; ErrClosed; ctx's; the store's.
 func (e *Engine) Rehearse(ctx context.Context, f Filter) iter.Seq2[Rehearsal, error] {
-	return e.admin.Rehearse(ctx, f)
+	return e.reader.Rehearse(ctx, f)
 }
 
 // ExportSample exports workflows that f selects, the newest first, so that a test replays them:
@@ -319,7 +319,7 @@ func (e *Engine) Rehearse(ctx context.Context, f Filter) iter.Seq2[Rehearsal, er
 // Close returns; those of List and Export. Workflows that are purged meanwhile,
 // or that continue as new each time that they are read, are left out.
 func (e *Engine) ExportSample(ctx context.Context, f Filter, each int, create func(Info) (io.WriteCloser, error)) error {
-	return e.admin.ExportSample(ctx, f, each, create)
+	return e.reader.ExportSample(ctx, f, each, create)
 }
 
 // Terminate ends a workflow at once, whatever it is doing: also if it is held, waits, undoes

@@ -90,7 +90,7 @@ func tour(effects *tally, kind string) *engine.Workflow[int, string] {
 func toured(t *testing.T, effects *tally) (whole, begun []byte) {
 	virtual(t, func(t *testing.T) {
 		wf := tour(effects, "")
-		p := boot(t, new(memory.Store), wf)
+		p := boot(t, new(memory.Store), wf, rareLeases)
 		h := start(t, wf, p, "o", 7)
 		word := &signal.Signal[string]{Name: "word"}
 		if _, err := word.Send(ctx, p, "o", "hi", &signal.Options{ID: "click"}); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/torture"
 )
 
 // A handle of another workflow's name is told so, also while the run goes on.
@@ -35,7 +36,7 @@ func TestResultAtTheMomentOfTheEnd(t *testing.T) {
 	var all sync.WaitGroup
 	for w := range 8 {
 		all.Go(func() {
-			for i := range 1000 {
+			for i := range torture.Rounds(1000, 1000, 200) {
 				h, err := wf.Start(ctx, p, fmt.Sprintf("o-%d-%d", w, i), "")
 				if err != nil {
 					t.Error(err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -20,7 +21,7 @@ import (
 // drives the run and beside it, while commits fail, the run parks and the engine is
 // killed: each signal is received once, and those of a name in their order.
 func TestSignalsInAStorm(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(torture.Rounds(20, 20, 8)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { virtual(t, func(t *testing.T) { signalStorm(t, seed) }) })
 	}
 }

@@ -184,7 +184,7 @@ func TestTerminate(t *testing.T) {
 	for state, begin := range terminables {
 		for _, by := range []string{"its engine", "another engine"} {
 			t.Run(state+" by "+by, func(t *testing.T) {
-				onStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
+				onSomeStoresInVirtualTime(t, func(t *testing.T, store sweep.Store) {
 					c := &terminable{t: t, store: store, s: store.Open(t)}
 					defer func() { c.s.Close() }()
 					begin(c)

@@ -72,18 +72,18 @@ func (v *Value[T]) check(c Client) {
 // ReadValue decodes the value of a name that a workflow has published last into value, a pointer. See
 // Value.Read.
 func (e *Engine) ReadValue(ctx context.Context, id, name string, value any) error {
-	return e.admin.ReadValue(ctx, id, name, value)
+	return e.reader.ReadValue(ctx, id, name, value)
 }
 
 // AwaitValue calls enough with each value of a name that it finds, until enough returns true or an
 // error. The argument of enough decodes the value into a pointer. See Value.Await.
 func (e *Engine) AwaitValue(ctx context.Context, id, name string, enough func(decode func(value any) error) (bool, error)) error {
-	return e.admin.AwaitValue(ctx, id, name, enough)
+	return e.reader.AwaitValue(ctx, id, name, enough)
 }
 
 // Values yields the values that a workflow has published, in the order of their names, without
 // decoding them. An error ends the sequence: ErrNotFound, ErrInvalid, ErrClosed, storage.ErrCorrupt,
 // the store's.
 func (e *Engine) Values(ctx context.Context, id string) iter.Seq2[ValueInfo, error] {
-	return e.admin.Values(ctx, id)
+	return e.reader.Values(ctx, id)
 }

@@ -239,7 +239,7 @@ func (l *Ledger) observe(ctx context.Context, id string, key, raw []byte) (time.
 	if !ok || last.raw != string(raw) {
 		compared := damaged
 		if !damaged {
-			compared = l.clock.compare(micro(r.Clock), l.now(), ok, min(time.Since(last.since), saturate.Times(r.TTL, time.Microsecond)))
+			compared = l.clock.Compare(micro(r.Clock), l.now(), ok, min(time.Since(last.since), saturate.Times(r.TTL, time.Microsecond)))
 		}
 		l.sightings[id] = sighting{string(raw), time.Now(), compared}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/weft-go/weft"
+	"github.com/weft-go/weft/idempotency/internal/clock"
 	"github.com/weft-go/weft/internal/canon"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
@@ -134,7 +135,7 @@ type core struct {
 	codecs  payload.Codecs
 	opening string    // of an exclusive store; "": it is shared
 	begun   time.Time // when the ledger was opened
-	clock   clock
+	clock   clock.Clock
 	now     func() time.Time // reads the wall clock
 
 	life       context.Context // ends when the ledger is closed

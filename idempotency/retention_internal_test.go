@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/idempotency/internal/clock"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -426,7 +427,7 @@ func TestClockThatIsWrongFromTheStart(t *testing.T) {
 				time.Sleep(30 * time.Minute)
 				wrong := opens(t, s, logs[1], nil)
 				wrong.now = func() time.Time { return time.Now().Add(off) }
-				wrong.clock = clock{} // as if it had been so from the start
+				wrong.clock = clock.Clock{} // as if it had been so from the start
 				wrong.time()
 				if _, err := ended(nil).Do(t.Context(), wrong, keyNumber(3), 1); err != nil {
 					t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/idempotency/internal/clock"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
@@ -68,7 +69,9 @@ func TestSimulation(t *testing.T) {
 		return
 	case os.Getenv("WEFT_TORTURE") != "":
 		first, n = rand.Uint64()>>1, 20_000
-	case testing.Short(), torture.Raced(): // others than without
+	case torture.Raced(): // others than without
+		first, n = 10_000, 100
+	case testing.Short():
 		first, n = 10_000, 200
 	}
 	met, replays := map[string]int{}, 0
@@ -322,7 +325,7 @@ func simulate(t *testing.T, seed uint64) *simulation {
 		s.laws = newLaws(new(memory.Store))
 		s.laws.forgets = true
 		s.laws.due = func(e *entry, sealed time.Duration) string {
-			if age := time.Since(s.began) - sealed; age < simRetention-2*mostDrift {
+			if age := time.Since(s.began) - sealed; age < simRetention-2*clock.MostDrift {
 				return fmt.Sprintf("it is forgotten %v after its seal", age)
 			}
 			return ""

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/internal/queue"
 	log "github.com/weft-go/weft/internal/world"
 	"github.com/weft-go/weft/internal/worldhttp"
+	"github.com/weft-go/weft/internal/worldstream"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -58,7 +59,7 @@ type Options struct {
 // A World is one process's view of the world in a store. Its methods are safe for concurrent use.
 type World struct {
 	log        *log.World
-	streams    *log.Streams
+	streams    *worldstream.Streams
 	queue      *queue.Queue
 	deployment func(context.Context) (string, error)
 	logger     *slog.Logger
@@ -95,7 +96,7 @@ func Open(s storage.Storage, o *Options) (*World, error) {
 	if err != nil {
 		return nil, fmt.Errorf("world: open: %w", err)
 	}
-	if w.streams, err = log.OpenStreams(s, settings); err != nil {
+	if w.streams, err = worldstream.Open(s, settings); err != nil {
 		w.queue.Close()
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func torment(t *testing.T, o options) {
 // WEFT_SEED repeats the choice of processes.
 func TestCluster(t *testing.T) {
 	torture.Slow(t)
-	for store, least := range map[string]int{"postgres": 20, "sqlite": 10} {
+	for store, least := range map[string]int{"postgres": 8, "sqlite": 4} {
 		t.Run(store, func(t *testing.T) {
 			torment(t, testOptions(t, store, least))
 		})

@@ -38,7 +38,7 @@ func testOptions(t *testing.T, store string) options {
 // callers are told the same of it. WEFT_KILLS kills per store; WEFT_SEED repeats most of it.
 func TestKills(t *testing.T) {
 	torture.Slow(t)
-	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), "10"))
+	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), "4"))
 	if err != nil {
 		t.Fatal("WEFT_KILLS:", err)
 	}

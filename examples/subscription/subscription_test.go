@@ -133,7 +133,7 @@ func TestCrashEverywhere(t *testing.T) {
 // The service is killed again and again, and its second release is deployed in the middle. WEFT_KILLS kills.
 func TestTwoReleases(t *testing.T) {
 	torture.Slow(t)
-	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), "16"))
+	kills, err := strconv.Atoi(cmp.Or(os.Getenv("WEFT_KILLS"), "6"))
 	if err != nil {
 		t.Fatal("WEFT_KILLS:", err)
 	}

@@ -3,17 +3,15 @@ package admin
 import (
 	"context"
 
-	"github.com/weft-go/weft/internal/chunks"
-	"github.com/weft-go/weft/internal/follow"
+	"github.com/weft-go/weft/internal/inspect"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/worker"
 )
 
-// An Admin does what clients and operators ask for about workflows that exist.
+// An Admin changes workflows and deployments for clients and operators.
 type Admin struct {
 	*worker.Worker
-	Hub     *follow.Hub   // who follows the events of a run; nil in a transaction of the host
-	Streams *chunks.Tails // what is read of streams; likewise
+	Reader *inspect.Reader // hands what is purged to Config.Archive
 
 	may func(ctx context.Context, wf *journal.Workflow) error // see Only; nil: everything may be done
 }
@@ -21,7 +19,7 @@ type Admin struct {
 // Only returns an Admin whose verbs are done only if may returns nil for the workflow's record. The
 // commit has the condition that this record is unchanged. Otherwise a verb returns the error of may.
 func (e *Admin) Only(may func(ctx context.Context, wf *journal.Workflow) error) *Admin {
-	return &Admin{Worker: e.Worker, Hub: e.Hub, Streams: e.Streams, may: may}
+	return &Admin{Worker: e.Worker, Reader: e.Reader, may: may}
 }
 
 // allowed returns the error of may for wf.

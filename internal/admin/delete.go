@@ -8,8 +8,8 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
-	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -24,7 +24,7 @@ func (e *Admin) deleteWorkflow(ctx context.Context, id string, by weft.Actor) er
 		return err
 	}
 	generation := ""
-	for range worker.MostTries {
+	for range settle.MostTries {
 		wf, err := journal.Load(ctx, e.Store, id)
 		switch {
 		case errors.Is(err, storage.ErrNotFound):
@@ -55,5 +55,5 @@ func (e *Admin) deleteWorkflow(ctx context.Context, id string, by weft.Actor) er
 		}
 		// It was resumed after it had failed, or was removed and started again.
 	}
-	return worker.Contradiction(keys.Workflow(id))
+	return settle.Contradiction(keys.Workflow(id))
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
-	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -54,22 +53,10 @@ func (e *Admin) Rollback(ctx context.Context, by weft.Actor) error {
 	}))
 }
 
-// ActiveDeployment is Engine.ActiveDeployment.
-func (e *Admin) ActiveDeployment(ctx context.Context) (string, error) {
-	if err := e.Refused(); err != nil {
-		return "", err
-	}
-	a, err := e.Active(ctx)
-	if err == nil && a.Deployment == "" {
-		err = weft.ErrNoActiveDeployment
-	}
-	return a.Deployment, err
-}
-
 // point writes the record that decide returns as the active deployment. If decide returns
 // nil, it changes nothing.
 func (e *Admin) point(ctx context.Context, verb string, by weft.Actor, decide func(now *run.ActiveRecord, err error) (*run.ActiveRecord, error)) error {
-	for range worker.MostTries {
+	for range settle.MostTries {
 		if err := errors.Join(e.Refused(), ctx.Err()); err != nil {
 			return err
 		}
@@ -98,7 +85,7 @@ func (e *Admin) point(ctx context.Context, verb string, by weft.Actor, decide fu
 			return nil
 		}
 	}
-	return worker.Contradiction(run.ActiveKey)
+	return settle.Contradiction(run.ActiveKey)
 }
 
 var errPointed = errors.New("another deployment was activated meanwhile; it is unknown whether this one was active before")

@@ -1,7 +1,6 @@
-// Package admin does what clients and operators ask for about workflows that exist (result,
-// payloads, events, cancel, terminate, resolve, resume, signals, purge, delete, protect, archive, inspect,
-// export, replay_check, rehearse),
-// about engines (engines), deployments (deployment) and the store (restored).
+// Package admin changes what exists, on behalf of clients and operators: workflows (cancel,
+// terminate, reset, resolve, resume, label, signals, protect, purge, delete), the active deployment
+// (deployment) and the store (restored). What only reads is in package inspect.
 //
 // A new verb that changes a running workflow uses the loop in package worker, Change, and the
 // functions in audit, which record who acts and why. The verb decides a new record of the

@@ -12,7 +12,6 @@ import (
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
-	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -26,12 +25,12 @@ func (e *Admin) purgeWorkflow(ctx context.Context, id string, by weft.Actor, cau
 	if err := errors.Join(CheckActor(by), payload.CheckID(id), e.Refused()); err != nil {
 		return err
 	}
-	for range worker.MostTries {
+	for range settle.MostTries {
 		if again, err := e.purge(ctx, id, by, cause); !again {
 			return err
 		}
 	}
-	return worker.Contradiction(keys.Workflow(id))
+	return settle.Contradiction(keys.Workflow(id))
 }
 
 // purge purges the workflow, or reports that another write came first and to try again.
@@ -91,7 +90,7 @@ const mostAtOnce = 200
 // children are asked to stop first, if it was terminated and they have not been asked, because what
 // is known of them is removed too. Then it is archived, unless it is to be deleted. An error wraps
 // ErrProtected, or storage.ErrFutureFormat if only a newer release may remove wf, or is an
-// *ArchiveError. An error that run.Outdated explains means that wf has changed.
+// *inspect.ArchiveError. An error that run.Outdated explains means that wf has changed.
 func (e *Admin) Removing(ctx context.Context, wf *journal.Workflow, has keys.Features, cause weft.Removal) (*Removal, error) {
 	if err := errors.Join(wf.Understood(), removable(wf, cause)); err != nil {
 		return nil, err
@@ -100,7 +99,7 @@ func (e *Admin) Removing(ctx context.Context, wf *journal.Workflow, has keys.Fea
 		return nil, err
 	}
 	if cause != weft.RemovedByDelete {
-		if err := e.archive(ctx, wf); err != nil {
+		if err := e.Reader.ArchiveEnded(ctx, wf); err != nil {
 			return nil, err
 		}
 	}

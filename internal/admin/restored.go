@@ -11,10 +11,10 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/meta"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
-	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -33,7 +33,7 @@ func (e *Admin) Restored(ctx context.Context, above uint64, by weft.Actor) error
 	if !backoff.Sleep(ctx, now.Truncate(time.Second).Add(time.Second).Sub(now)) {
 		return context.Cause(ctx)
 	}
-	for range worker.MostTries {
+	for range settle.MostTries {
 		if err := errors.Join(e.Refused(), ctx.Err()); err != nil {
 			return err
 		}
@@ -45,32 +45,32 @@ func (e *Admin) Restored(ctx context.Context, above uint64, by weft.Actor) error
 			return nil
 		}
 	}
-	return worker.Contradiction(worker.FloorKey)
+	return settle.Contradiction(meta.FloorKey)
 }
 
 // raiseFloor writes the floor, unless the stored one is as high already. It reports whether
 // to try again because the record changed meanwhile. It replaces a damaged record, because
 // nothing else can repair it.
 func (e *Admin) raiseFloor(ctx context.Context, floor uint64, by weft.Actor) (again bool, err error) {
-	now, err := worker.LoadFloor(ctx, e.Store)
+	now, err := meta.LoadFloor(ctx, e.Store)
 	switch {
 	case err != nil && (!errors.Is(err, storage.ErrCorrupt) || now.Raw == nil):
 		return false, err
 	case now.Floor >= floor:
 		return false, nil
 	}
-	next := &worker.FloorRecord{Floor: floor, By: by.Name, Why: by.Reason, At: journal.Micro(e.Now()), UnknownFields: now.UnknownFields}
-	raw, err := record.Seal(worker.FloorKey, journal.Version, next, next.UnknownFields)
+	next := &meta.FloorRecord{Floor: floor, By: by.Name, Why: by.Reason, At: journal.Micro(e.Now()), UnknownFields: now.UnknownFields}
+	raw, err := record.Seal(meta.FloorKey, journal.Version, next, next.UnknownFields)
 	if err != nil {
 		return false, err
 	}
-	unchanged := storage.Absent(worker.FloorKey)
+	unchanged := storage.Absent(meta.FloorKey)
 	if now.Raw != nil {
-		unchanged = storage.Equal(worker.FloorKey, now.Raw)
+		unchanged = storage.Equal(meta.FloorKey, now.Raw)
 	}
-	b := storage.Batch{If: []storage.Condition{unchanged}, Ops: []storage.Op{storage.Put(worker.FloorKey, raw)}}
+	b := storage.Batch{If: []storage.Condition{unchanged}, Ops: []storage.Op{storage.Put(meta.FloorKey, raw)}}
 	err = settle.Commit(ctx, e.Store, b, nil, func(ctx context.Context) (bool, error) {
-		there, err := e.Store.Get(ctx, worker.FloorKey)
+		there, err := e.Store.Get(ctx, meta.FloorKey)
 		if errors.Is(err, storage.ErrNotFound) {
 			return false, nil
 		}

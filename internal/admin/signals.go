@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 
 	"github.com/weft-go/weft"
@@ -16,38 +15,6 @@ import (
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
-
-// Signals is Engine.Signals.
-func (e *Admin) Signals(ctx context.Context, id string) iter.Seq2[weft.SignalInfo, error] {
-	return func(yield func(weft.SignalInfo, error) bool) {
-		wf, err := e.Load(ctx, id)
-		if err != nil {
-			yield(weft.SignalInfo{}, err)
-			return
-		}
-		for seq, last := uint64(0), false; !last; {
-			page, end, err := acceptance.Inbox(ctx, e.Store, id, seq, storage.DefaultLimit)
-			if err != nil {
-				yield(weft.SignalInfo{}, err)
-				return
-			}
-			for _, w := range page {
-				if seq = w.Seq + 1; !yield(weft.SignalInfo{Name: w.Name, ID: w.ID, AcceptedAt: w.AcceptedAt, Bytes: w.Bytes}, nil) {
-					return
-				}
-			}
-			last = end
-		}
-		for w, err := range acceptance.Unaccounted(ctx, e.Store, id) {
-			if err == nil {
-				err = e.SameGeneration(ctx, wf) // a purge deletes one record after the other
-			}
-			if !yield(weft.SignalInfo{Name: w.Name, ID: w.ID, Bytes: w.Bytes, Indeterminate: err == nil}, err) || err != nil {
-				return
-			}
-		}
-	}
-}
 
 // ClearSignal is Engine.ClearSignal.
 func (e *Admin) ClearSignal(ctx context.Context, id, name, signalID string, by weft.Actor) error {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/admin"
+	"github.com/weft-go/weft/internal/inspect"
 	"github.com/weft-go/weft/internal/intake"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
@@ -19,7 +20,6 @@ import (
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
-	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
@@ -27,7 +27,8 @@ import (
 // Bulks has the bulk operations of a store.
 type Bulks struct {
 	*intake.Intake
-	Admin *admin.Admin
+	Admin  *admin.Admin
+	Reader *inspect.Reader
 
 	MostPage int           // workflows of a page
 	Pause    time.Duration // of a bulk, after the store has failed
@@ -35,9 +36,9 @@ type Bulks struct {
 	news atomic.Bool // a bulk may have been written: the duty is to look
 }
 
-// New returns the bulk operations of the store of in and a.
-func New(in *intake.Intake, a *admin.Admin) *Bulks {
-	return &Bulks{Intake: in, Admin: a, MostPage: 100, Pause: pause}
+// New returns the bulk operations of the store of in, a and r.
+func New(in *intake.Intake, a *admin.Admin, r *inspect.Reader) *Bulks {
+	return &Bulks{Intake: in, Admin: a, Reader: r, MostPage: 100, Pause: pause}
 }
 
 // Tell has the duty look at once, because a bulk may have been written, and pokes the poll.
@@ -59,7 +60,7 @@ func (s *Bulks) Start(ctx context.Context, id string, b weft.Bulk, by weft.Actor
 }
 
 func (s *Bulks) start(ctx context.Context, r *Record) error {
-	for range worker.MostTries {
+	for range settle.MostTries {
 		there, err := s.load(ctx, r.ID)
 		switch {
 		case err == nil && there.same(r):
@@ -82,7 +83,7 @@ func (s *Bulks) start(ctx context.Context, r *Record) error {
 		}
 		return err
 	}
-	return worker.Contradiction(keys.Bulk(r.ID))
+	return settle.Contradiction(keys.Bulk(r.ID))
 }
 
 // Stop is Engine.StopBulk.
@@ -95,7 +96,7 @@ func (s *Bulks) Stop(ctx context.Context, id string, by weft.Actor) error {
 }
 
 func (s *Bulks) stop(ctx context.Context, id string, by weft.Actor) error {
-	for range worker.MostTries {
+	for range settle.MostTries {
 		r, err := s.load(ctx, id)
 		if err != nil {
 			return err
@@ -119,7 +120,7 @@ func (s *Bulks) stop(ctx context.Context, id string, by weft.Actor) error {
 		}
 		return err
 	}
-	return worker.Contradiction(keys.Bulk(id))
+	return settle.Contradiction(keys.Bulk(id))
 }
 
 func (s *Bulks) load(ctx context.Context, id string) (*Record, error) {
@@ -191,7 +192,7 @@ func (s *Bulks) recordOf(ctx context.Context, id string, b weft.Bulk, by weft.Ac
 	default:
 		return nil, wrong("its Do is unknown: %q", string(b.Do))
 	}
-	if err := admin.CheckFilter(b.Filter); err != nil {
+	if err := inspect.CheckFilter(b.Filter); err != nil {
 		return nil, wrong("its Filter: %s", payload.Why(err))
 	}
 	switch m := b.Signal; {

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/internal/acceptance"
-	"github.com/weft-go/weft/internal/admin"
 	"github.com/weft-go/weft/internal/digest"
+	"github.com/weft-go/weft/internal/inspect"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
@@ -291,11 +291,11 @@ func (r *Record) interval() time.Duration {
 }
 
 // place returns how far the list was read; nil: not at all.
-func (r *Record) place() *admin.Place {
+func (r *Record) place() *inspect.Place {
 	if !r.Begun {
 		return nil
 	}
-	return &admin.Place{Behind: r.Behind, Scan: r.Scan}
+	return &inspect.Place{Behind: r.Behind, Scan: r.Scan}
 }
 
 // bulk returns r as it was started.

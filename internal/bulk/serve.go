@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/internal/admin"
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/internal/inspect"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
@@ -239,7 +240,7 @@ func (v *server) turn(ctx context.Context, r, next *Record) error {
 		return nil
 	}
 	applies := func(ctx context.Context, wf *journal.Workflow) (bool, error) { return v.applies(ctx, r, wf) }
-	fits, place, more, err := v.Admin.Fitting(ctx, r.Filter.filter(), r.began(), r.place(), r.size(v.MostPage), applies)
+	fits, place, more, err := v.Reader.Fitting(ctx, r.Filter.filter(), r.began(), r.place(), r.size(v.MostPage), applies)
 	if err != nil {
 		return err
 	}
@@ -253,7 +254,7 @@ func (v *server) turn(ctx context.Context, r, next *Record) error {
 	return nil
 }
 
-func memberOf(f admin.Fit) Member {
+func memberOf(f inspect.Fit) Member {
 	m := Member{ID: f.ID, Generation: f.Generation, Life: f.Life, TakenUp: f.TakenUp}
 	if f.Err != nil {
 		m.Damage = reason(f.Err)
@@ -302,7 +303,7 @@ func (v *server) still(ctx context.Context, r *Record) error {
 
 // count adds to r, if it was stopped, what was done of its page until then.
 func (v *server) count(ctx context.Context, r *Record, o outcomes) error {
-	for range worker.MostTries {
+	for range settle.MostTries {
 		there, err := Load(ctx, v.Store, r.ID)
 		if errors.Is(err, weft.ErrNotFound) {
 			return nil
@@ -322,7 +323,7 @@ func (v *server) count(ctx context.Context, r *Record, o outcomes) error {
 			return err
 		}
 	}
-	return worker.Contradiction(keys.Bulk(r.ID))
+	return settle.Contradiction(keys.Bulk(r.ID))
 }
 
 // A pace has operations begin at even intervals at most.

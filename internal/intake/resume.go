@@ -10,7 +10,7 @@ import (
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/signal"
 )
 
@@ -30,13 +30,13 @@ func (e *Intake) resume(ctx context.Context, m signal.Message) (signal.Accepted,
 	if err != nil {
 		return signal.Accepted{}, err
 	}
-	for range worker.MostTries {
+	for range settle.MostTries {
 		a, err := e.resumeOnce(ctx, in)
 		if !errors.Is(err, errMoved) && !errors.Is(err, weft.ErrTerminal) {
 			return a, err
 		}
 	}
-	return signal.Accepted{}, worker.Contradiction(keys.HookAddress(in.Resume.TokenHash))
+	return signal.Accepted{}, settle.Contradiction(keys.HookAddress(in.Resume.TokenHash))
 }
 
 // resumeOnce answers a resume that was accepted before, or sends it to the hook that has the token

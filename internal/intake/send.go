@@ -92,7 +92,7 @@ func (e *Intake) sendWithStart(ctx context.Context, m signal.Message) (a signal.
 		return signal.Accepted{}, err
 	}
 	s.Signalled = true
-	for range worker.MostTries {
+	for range settle.MostTries {
 		_, err := s.start(ctx)
 		if err != nil || s.accepted.Accepted {
 			return s.accepted, err
@@ -102,7 +102,7 @@ func (e *Intake) sendWithStart(ctx context.Context, m signal.Message) (a signal.
 			return a, err
 		}
 	}
-	return signal.Accepted{}, worker.Contradiction(keys.Workflow(s.Workflow.ID))
+	return signal.Accepted{}, settle.Contradiction(keys.Workflow(s.Workflow.ID))
 }
 
 // sends has the sends in progress, in a line for each workflow. The first send of a line
@@ -466,7 +466,7 @@ func (e *Intake) accept(ctx context.Context, to run.Address, batch []*sending) (
 		case err == nil:
 			e.sends.settle(s, signal.Accepted{}, s.in.Conflict())
 		case errors.Is(err, storage.ErrConflict) && s.contradicted(to):
-			e.sends.settle(s, signal.Accepted{}, worker.Contradiction(keys.Accepted(s.in.WorkflowID, s.in.Name, s.in.ID)))
+			e.sends.settle(s, signal.Accepted{}, settle.Contradiction(keys.Accepted(s.in.WorkflowID, s.in.Name, s.in.ID)))
 		case settle.Hopeless(err):
 			e.sends.settle(s, signal.Accepted{}, undecided(s.in, err))
 		default:

@@ -12,7 +12,6 @@ import (
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
-	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 )
@@ -87,7 +86,7 @@ func (s *startCall) start(ctx context.Context) (weft.Info, error) {
 	ctx, s.giveUp = context.WithCancelCause(ctx)
 	defer s.giveUp(nil)
 	s.Announce(ctx)
-	for range worker.MostTries {
+	for range settle.MostTries {
 		s.Owner = nil
 		if l != nil {
 			s.Owner = l
@@ -97,7 +96,7 @@ func (s *startCall) start(ctx context.Context) (weft.Info, error) {
 			return info, err
 		}
 	}
-	return weft.Info{}, worker.Contradiction(keys.Workflow(s.Workflow.ID))
+	return weft.Info{}, settle.Contradiction(keys.Workflow(s.Workflow.ID))
 }
 
 // try writes the start on the assumption that the id is free, or has the tombstone s.Replaces. It

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/acceptance"
 	"github.com/weft-go/weft/internal/admin"
+	"github.com/weft-go/weft/internal/inspect"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/record"
@@ -145,7 +146,7 @@ func (k *keeper) decide(ctx context.Context, l *list, entry storage.Entry, now t
 	if err == nil {
 		return r, nil
 	}
-	if refused, ok := errors.AsType[*admin.ArchiveError](err); ok {
+	if refused, ok := errors.AsType[*inspect.ArchiveError](err); ok {
 		unarchived.add(refused)
 		return nil, nil
 	}
@@ -154,7 +155,7 @@ func (k *keeper) decide(ctx context.Context, l *list, entry storage.Entry, now t
 	}
 	err = run.Outdated(ctx, k.Store, wf, err)
 	if record.Damaged(err) {
-		unarchived.add(&admin.ArchiveError{ID: id, Cause: err})
+		unarchived.add(&inspect.ArchiveError{ID: id, Cause: err})
 		return nil, nil
 	}
 	return nil, err
@@ -171,10 +172,10 @@ func old(wf *journal.Workflow, entry []byte, kept time.Duration, now time.Time) 
 type refusals struct {
 	mu    lock.Mutex
 	n     int
-	first *admin.ArchiveError
+	first *inspect.ArchiveError
 }
 
-func (r *refusals) add(err *admin.ArchiveError) {
+func (r *refusals) add(err *inspect.ArchiveError) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.n++; r.first == nil {

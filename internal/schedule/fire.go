@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
@@ -174,7 +175,7 @@ func (l *round) end(ctx context.Context) error {
 // unneeded hint. No record names one, so it may be removed without a condition.
 func (s *Schedules) serve(ctx context.Context, id string, entry []byte) (unneeded bool, _ error) {
 	hint := bytes.Equal(entry, keys.ScheduleHint(id))
-	for range worker.MostTries {
+	for range settle.MostTries {
 		r, err := Load(ctx, s.Store, id)
 		switch {
 		case errors.Is(err, weft.ErrNotFound):
@@ -206,7 +207,7 @@ func (s *Schedules) serve(ctx context.Context, id string, entry []byte) (unneede
 	if err != nil {
 		return false, err
 	}
-	return false, s.troubled(ctx, r, entry, worker.Contradiction(keys.Schedule(id)))
+	return false, s.troubled(ctx, r, entry, settle.Contradiction(keys.Schedule(id)))
 }
 
 // drop removes an entry that r does not name.

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/record"
-	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -42,7 +42,7 @@ func (s *Schedules) put(ctx context.Context, put *Record) error {
 	if err != nil {
 		return err
 	}
-	for range worker.MostTries {
+	for range settle.MostTries {
 		r, err := s.load(ctx, put.ID)
 		isNew := errors.Is(err, weft.ErrNotFound)
 		if err != nil && !isNew {
@@ -69,7 +69,7 @@ func (s *Schedules) put(ctx context.Context, put *Record) error {
 		}
 		return err
 	}
-	return worker.Contradiction(keys.Schedule(put.ID))
+	return settle.Contradiction(keys.Schedule(put.ID))
 }
 
 // with returns r as put describes it, with what has become of r so far.

@@ -19,7 +19,6 @@ import (
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/waiting"
-	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -53,7 +52,7 @@ func (s *Schedules) change(ctx context.Context, id string, by weft.Actor, v verb
 	if err != nil {
 		return err
 	}
-	for range worker.MostTries {
+	for range settle.MostTries {
 		r, err := s.load(ctx, id)
 		if err != nil {
 			return explain(err)
@@ -72,7 +71,7 @@ func (s *Schedules) change(ctx context.Context, id string, by weft.Actor, v verb
 		}
 		return explain(err)
 	}
-	return worker.Contradiction(keys.Schedule(id))
+	return settle.Contradiction(keys.Schedule(id))
 }
 
 func (s *Schedules) load(ctx context.Context, id string) (*Record, error) {
@@ -169,7 +168,7 @@ func (s *Schedules) Delete(ctx context.Context, id string, by weft.Actor) error 
 }
 
 func (s *Schedules) delete(ctx context.Context, id string, by weft.Actor) error {
-	for range worker.MostTries {
+	for range settle.MostTries {
 		r, err := s.load(ctx, id)
 		if damaged(err) {
 			if r, err = s.unread(ctx, id); r == nil && err == nil {
@@ -194,7 +193,7 @@ func (s *Schedules) delete(ctx context.Context, id string, by weft.Actor) error 
 			return fmt.Errorf("engine: delete schedule %q: %w", id, err)
 		}
 	}
-	return worker.Contradiction(keys.Schedule(id))
+	return settle.Contradiction(keys.Schedule(id))
 }
 
 // unread returns a schedule without decoding its record, which is damaged. It returns nil if there is

@@ -11,7 +11,6 @@ import (
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/settle"
-	"github.com/weft-go/weft/internal/worker"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -34,7 +33,7 @@ func (s *Schedules) Trigger(ctx context.Context, id string, by weft.Actor) (weft
 
 func (s *Schedules) trigger(ctx context.Context, id string, by weft.Actor) (weft.Info, error) {
 	o := &occasion{id: id + "@" + s.NewID()}
-	for range worker.MostTries {
+	for range settle.MostTries {
 		r, err := s.load(ctx, id)
 		if err != nil {
 			return weft.Info{}, err
@@ -63,7 +62,7 @@ func (s *Schedules) trigger(ctx context.Context, id string, by weft.Actor) (weft
 			return info, err
 		}
 	}
-	return weft.Info{}, worker.Contradiction(keys.Schedule(id))
+	return weft.Info{}, settle.Contradiction(keys.Schedule(id))
 }
 
 // startNow starts the workflow of f.

@@ -1,4 +1,4 @@
-// Package settle commits a batch until its outcome is certain.
+// Package settle commits a batch until its outcome is certain, and limits how often a decision is repeated.
 package settle
 
 import (
@@ -97,4 +97,13 @@ func Hopeless(err error) bool {
 		}
 	}
 	return false
+}
+
+// MostTries is the maximum number of tries if commits conflict and the reads after them show
+// no reason. Either others change the record each time, or the store is damaged.
+const MostTries = 100
+
+// Contradiction returns the error after MostTries.
+func Contradiction(key []byte) error {
+	return fmt.Errorf("engine: %w: commits and reads of record %q contradict each other", storage.ErrCorrupt, key)
 }

@@ -27,7 +27,7 @@ func (d *activeDeployment) look(ctx context.Context) error {
 		return nil
 	}
 	d.seen = a.Raw
-	l.lookAgain()
+	l.LookAgain()
 	return err // reports a damaged record once
 }
 

@@ -57,7 +57,7 @@ func (e *Worker) Change(ctx context.Context, id string, c Change) error {
 			}
 		}
 		if refused != nil && string(refused.Raw()) == string(wf.Raw()) {
-			return Contradiction(keys.Workflow(id))
+			return settle.Contradiction(keys.Workflow(id))
 		}
 		if err := wf.Understood(); err != nil && !c.Anyway {
 			return fmt.Errorf("engine: %s %q: %w", c.Name, id, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/checkpoint"
+	"github.com/weft-go/weft/internal/admission"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
@@ -21,12 +22,12 @@ import (
 // A prospect is a run that may be claimed.
 type prospect struct {
 	id     string
-	entry  []byte  // the key by which it was found: held, todo or in a line
-	owner  string  // "" if it has none
-	why    string  // how the owner shut down; "" if it did not do so cleanly
-	ticket *ticket // if the run waits in the line of its queue
-	called bool    // it is a suspect, released from quarantine
-	alone  bool    // it is the only one in its group
+	entry  []byte            // the key by which it was found: held, todo or in a line
+	owner  string            // "" if it has none
+	why    string            // how the owner shut down; "" if it did not do so cleanly
+	ticket *admission.Ticket // if the run waits in the line of its queue
+	called bool              // it is a suspect, released from quarantine
+	alone  bool              // it is the only one in its group
 }
 
 // consider claims p and executes it, if this engine should do so now. It logs errors.
@@ -68,7 +69,7 @@ func (l *Incarnation) claim(ctx context.Context, p prospect) (*run.Execution, er
 		if verdict != journal.Done {
 			l.lostRace(p.id)
 			if p.ticket != nil { // another engine may have taken the slot
-				p.ticket.claimRefused(verdict)
+				p.ticket.ClaimRefused(verdict)
 				return nil, nil
 			}
 			continue
@@ -84,7 +85,7 @@ func (l *Incarnation) claim(ctx context.Context, p prospect) (*run.Execution, er
 // decide decides the claim of p by owner.
 func (p *prospect) decide(h *journal.Hold, owner string, floor uint64, now time.Time) (*journal.Write, error) {
 	if p.ticket != nil {
-		return p.ticket.admit(h, owner, floor, now)
+		return p.ticket.Admit(h, owner, floor, now)
 	}
 	return h.Claim(owner, p.why, floor, now)
 }
@@ -115,7 +116,7 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 	missing := errors.Is(err, storage.ErrNotFound)
 	switch {
 	case record.Damaged(err):
-		if l.once("damaged " + p.id) {
+		if l.Once("damaged " + p.id) {
 			l.Worker.Log.Error("weft: the record of a workflow is damaged; it is not executed", "workflow", p.id, "error", err)
 		}
 		return nil, nil
@@ -128,7 +129,7 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 		return nil, nil
 	}
 	if missing || wf.Tombstone() || wf.Status.Terminal() || wf.Owner != p.owner || wf.Waits != (p.ticket != nil) {
-		return nil, l.drop(ctx, p.entry)
+		return nil, l.Drop(ctx, p.entry)
 	}
 	if wf.Delayed() {
 		if begins, err := l.delayed(ctx, wf, p.entry); !begins {
@@ -148,7 +149,7 @@ func (l *Incarnation) look(ctx context.Context, p prospect) (*Claimable, error) 
 	case wf.Owner == l.name && run.Held(wf):
 		return nil, nil
 	case run.HeldFor(wf, weft.ReasonNoProgress):
-		if l.once("held " + p.id) {
+		if l.Once("held " + p.id) {
 			l.Worker.Log.Warn("weft: a run that killed its process is held until an operator resumes it", "workflow", p.id, "type", wf.Type)
 		}
 		return nil, nil
@@ -188,7 +189,7 @@ func (l *Incarnation) delayed(ctx context.Context, wf *journal.Workflow, entry [
 	case wf.Cancel != nil:
 		return false, l.Worker.cancelDelayed(ctx, wf.ID)
 	case !wf.MayStart(now) && string(entry) != string(wf.Todo):
-		return false, l.drop(ctx, entry)
+		return false, l.Drop(ctx, entry)
 	case !wf.MayStart(now):
 		return false, nil
 	case wf.Queue == "":
@@ -211,7 +212,7 @@ func (l *Incarnation) delayed(ctx context.Context, wf *journal.Workflow, entry [
 // type of workflow.
 func (l *Incarnation) leaveToOther(p prospect, wf *journal.Workflow, why string) {
 	l.leaveAlone(p.entry)
-	if l.once(why + wf.Type) {
+	if l.Once(why + wf.Type) {
 		l.Worker.Log.Warn("weft: workflows are not executed by this engine", "workflow", p.id, "type", wf.Type, "reason", why)
 	}
 }
@@ -248,8 +249,8 @@ func (l *Incarnation) damaged(ctx context.Context, wf *journal.Workflow, cause e
 	return err
 }
 
-// drop deletes an entry that is no longer needed.
-func (l *Incarnation) drop(ctx context.Context, entry []byte) error {
+// Drop deletes an entry that is no longer needed.
+func (l *Incarnation) Drop(ctx context.Context, entry []byte) error {
 	return l.Worker.Store.Commit(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry)}})
 }
 

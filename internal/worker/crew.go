@@ -50,7 +50,7 @@ func (c *crew) claim(ctx context.Context, p prospect) (bool, error) {
 		defer func() { <-c.few }()
 		defer c.inHand.Delete(p.id)
 		defer coming()
-		defer p.ticket.giveBack()
+		defer p.ticket.GiveBack()
 		c.incarnation.consider(ctx, p)
 	})
 	return true, nil

@@ -53,29 +53,3 @@ func (e *Worker) dismissChild(ctx context.Context, parent, generation string, en
 	}
 	return err
 }
-
-// dismiss calls Dismiss in a goroutine, unless one does that already: there may be thousands of
-// children, and the poll must go on. It logs an error, and a later look tries again.
-func (l *Incarnation) dismiss(id, generation string) {
-	if !l.join() {
-		return
-	}
-	l.mu.Lock()
-	busy := l.dismissing[generation]
-	l.dismissing[generation] = true
-	l.mu.Unlock()
-	if busy {
-		l.Running.Done()
-		return
-	}
-	go func() {
-		defer l.Running.Done()
-		err := l.Worker.Dismiss(l.ctx, id, generation)
-		l.mu.Lock()
-		delete(l.dismissing, generation)
-		l.mu.Unlock()
-		if err != nil && l.ctx.Err() == nil {
-			l.Worker.Log.Warn("weft: children of a terminated workflow were not asked to stop; trying again", "workflow", id, "error", err)
-		}
-	}()
-}

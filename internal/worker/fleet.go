@@ -75,7 +75,7 @@ func (l *Incarnation) refreshFleet(ctx context.Context) (next time.Duration, _ e
 		if v == membership.Alive {
 			told[incarnation] = membership.Testimony{Raw: string(o.raw), Wall: journal.Time(r.Clock), Proven: journal.Time(r.Proven), At: time.Now()}
 		} else {
-			l.ledAstray(incarnation, r)
+			l.LedAstray(incarnation, r)
 		}
 		if v == membership.Alive && l.isPeer(r) {
 			members = append(members, incarnation)

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/lock"
 	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/meta"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/settle"
 	"github.com/weft-go/weft/internal/trail"
@@ -47,14 +48,10 @@ type Incarnation struct {
 	sightings    map[string]sighting // leases of others; used by the poll only
 
 	// The poll's duties and their state.
-	active       activeDeployment
-	takeover     takeover
-	unclaimed    unclaimed
-	lines        queueLines
-	expiry       expiry
-	stamped      stampCheck
-	housekeeping housekeeping
-	listing      listing
+	active    activeDeployment
+	takeover  takeover
+	unclaimed unclaimed
+	lines     queueLines
 
 	mu          lock.Mutex         // guards the fields below
 	open        bool               // accepts new work: registered, and not stopping
@@ -63,7 +60,6 @@ type Incarnation struct {
 	seen        map[string]bool    // what was reported
 	left        map[string]bool    // entries of runs that other engines execute
 	unsettled   map[string]doubt   // runs to look at
-	dismissing  map[string]bool    // generations whose children are being asked to stop
 	lateSignals map[string]arrival // runs to which a signal may come late
 }
 
@@ -85,17 +81,12 @@ func NewIncarnation(e *Worker) *Incarnation {
 		seen:       map[string]bool{},
 		left:       map[string]bool{},
 		starting:   map[string]int{},
-		dismissing: map[string]bool{},
 	}
 	l.mu.SetRank(lock.Inner)
 	l.active = activeDeployment{incarnation: l}
 	l.takeover = takeover{incarnation: l, leavings: map[string]trail.Leaving{}}
 	l.unclaimed = unclaimed{incarnation: l}
 	l.lines = queueLines{incarnation: l, trails: map[string]*trail.Trail{}}
-	l.expiry = expiry{incarnation: l}
-	l.stamped = stampCheck{incarnation: l}
-	l.housekeeping = housekeeping{incarnation: l}
-	l.listing.incarnation = l
 	l.ctx, l.Cancel = context.WithCancelCause(e.Base)
 	return l
 }
@@ -114,6 +105,21 @@ func (l *Incarnation) register(ctx context.Context) error {
 		_, err := l.Worker.Store.Get(ctx, put.Key) // the name is unique, so the record is this one's
 		return err == nil, err
 	})
+}
+
+// readFloor raises the floor of l to that of the store. It is called after l is registered and
+// before it claims anything.
+func (l *Incarnation) readFloor(ctx context.Context) error {
+	ctx, cancel := merged(ctx, l.ctx)
+	defer cancel()
+	f, err := meta.LoadFloor(ctx, run.RetryReads{Storage: l.Worker.Store})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.floor = max(l.floor, f.Floor)
+	return nil
 }
 
 // deregister marks the record as stopped, so that others take over its runs
@@ -240,15 +246,6 @@ func (l *Incarnation) Go(f func()) bool {
 	return true
 }
 
-// Certain returns a time that has certainly passed: see membership.Witness. It returns false while
-// none is known.
-func (l *Incarnation) Certain() (time.Time, bool) {
-	if !l.witness.Begun() {
-		return time.Time{}, false
-	}
-	return l.witness.Now(l.Worker.Read()), true
-}
-
 // BeginStart records that a start of id is in progress. The caller calls over when the
 // execution is launched, or when there will be none.
 func (l *Incarnation) BeginStart(id string) (over func()) {
@@ -271,9 +268,9 @@ func (l *Incarnation) startInProgress(id string) bool {
 	return l.starting[id] > 0
 }
 
-// once reports whether it is called with what for the first time, so that it is logged
+// Once reports whether it is called with what for the first time, so that it is logged
 // once.
-func (l *Incarnation) once(what string) bool {
+func (l *Incarnation) Once(what string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.seen[what] {
@@ -300,8 +297,8 @@ func (l *Incarnation) leavesAlone(entry []byte) bool {
 	return l.left[string(entry)]
 }
 
-// lookAgain has the poll look at all skipped entries again. The poll calls it.
-func (l *Incarnation) lookAgain() {
+// LookAgain has the poll look at all skipped entries again. The poll calls it.
+func (l *Incarnation) LookAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.left)

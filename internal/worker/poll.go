@@ -8,6 +8,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/meta"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/internal/saturate"
 	"github.com/weft-go/weft/storage"
@@ -40,18 +41,22 @@ func (l *Incarnation) duties() []duty {
 		{"unclaimed runs", l.unclaimed.look},
 		{"queues", l.lines.look},
 		{"wakes", l.always(l.wake)},
-		{"expiry", l.always(l.expiry.look)},
-		{"stamp of the store", l.always(l.stamped.look)},
-		{"housekeeping", l.always(l.housekeeping.look)},
-		{"lists", l.always(l.listing.look)},
+	}
+	own = append(own, l.begun(l.Worker.Upkeep)...)
+	own = append(own, []duty{
 		{"functions that block", l.always(l.findStuck)},
 		{"clock", l.always(l.noteJump)},
 		{"purges to be logged", l.always(l.Worker.logPurges)},
+	}...)
+	return append(own, l.begun(l.Worker.Duties)...)
+}
+
+// begun begins duties of other packages.
+func (l *Incarnation) begun(of []Duty) (all []duty) {
+	for _, d := range of {
+		all = append(all, duty{d.Name, d.Begin(l)})
 	}
-	for _, d := range l.Worker.Duties {
-		own = append(own, duty{d.Name, d.Begin(l)})
-	}
-	return own
+	return all
 }
 
 // always returns the look of a duty that runs at least once per PollInterval.
@@ -96,7 +101,7 @@ func fatal(err error) string {
 	if errors.Is(err, storage.ErrMoved) {
 		return "a file of the store was deleted, renamed or replaced"
 	}
-	if _, ok := errors.AsType[*outgrownError](err); ok {
+	if _, ok := errors.AsType[*meta.OutgrownError](err); ok {
 		return "a newer release has upgraded the store"
 	}
 	return ""

@@ -85,7 +85,7 @@ func (l *Incarnation) holdSession(ctx context.Context) (end func()) {
 func (l *Incarnation) openSession(ctx context.Context, p storage.Prover) (s storage.Session, again bool) {
 	s, err := p.OpenSession(ctx, l.name, saturate.Times(2, l.Worker.LeaseTTL))
 	if err != nil {
-		if ctx.Err() == nil && l.once("session") {
+		if ctx.Err() == nil && l.Once("session") {
 			l.Worker.Log.Warn("weft: engine has no session; others notice its death by its lease", "incarnation", l.name, "error", err)
 		}
 		return nil, true

@@ -40,7 +40,7 @@ func (l *Incarnation) findStuck(ctx context.Context) error {
 			l.reportStuck(ctx, x, busy)
 		case busy >= lost:
 			l.cutOffTerminated(ctx, x)
-		case l.once(fmt.Sprint("tardy ", x.ID, since)):
+		case l.Once(fmt.Sprint("tardy ", x.ID, since)):
 			l.Worker.Log.Warn("weft: workflow function has not called the engine for long", "workflow", x.ID, "type", x.Definition.Name, "for", busy.Round(time.Millisecond), "stack", x.Stack())
 		}
 	}

@@ -46,6 +46,9 @@ func (t *takeover) look(ctx context.Context) (time.Duration, error) {
 	return next, err
 }
 
+// Idle reports whether the current poll skips what is needed only if this or a dead incarnation may own runs.
+func (l *Incarnation) Idle() bool { return l.takeover.idle }
+
 // inherit takes over the runs of dead incarnations. It reports whether this incarnation or
 // one that is not alive owns runs. It finds the incarnations in the held entries, with one
 // read for each, and so does not depend on their records.
@@ -69,7 +72,7 @@ func (t *takeover) inherit(ctx context.Context) (found bool, next time.Duration,
 		v, err := l.vital(ctx, last)
 		if record.Damaged(err) {
 			found = true
-			if l.once("engine " + last) {
+			if l.Once("engine " + last) {
 				l.Worker.Log.Error("weft: the record of an engine is damaged; its runs are not taken over", "incarnation", last, "error", err)
 			}
 			continue

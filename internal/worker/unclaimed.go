@@ -39,7 +39,7 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 		}
 		return due, err
 	}
-	due, ok, err := l.firstTime(ctx, keys.TodoOf(0), overdue)
+	due, ok, err := l.FirstTime(ctx, keys.TodoOf(0), overdue)
 	if err != nil || !ok {
 		return next, err
 	}
@@ -84,7 +84,7 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 	}
 	others := keys.TodoOf(0)
 	others.Start = written.End
-	due, ok, err = l.firstTime(ctx, others, overdue)
+	due, ok, err = l.FirstTime(ctx, others, overdue)
 	if err != nil || !ok || due.After(now) { // the common case
 		if ok && err == nil {
 			next = min(next, due.Sub(now))
@@ -97,7 +97,7 @@ func (u *unclaimed) look(ctx context.Context) (next time.Duration, _ error) {
 	if err := follow(&u.todo, timed); err != nil {
 		return next, err
 	}
-	if due, ok, err = l.firstTime(ctx, keys.TodoNext(0, now), overdue); ok {
+	if due, ok, err = l.FirstTime(ctx, keys.TodoNext(0, now), overdue); ok {
 		next = min(next, max(due.Sub(now), 0))
 	}
 	return next, err
@@ -145,26 +145,26 @@ func (u *unclaimed) pickUpAstray(ctx context.Context) error {
 // astrayAtOnce is how many entries pickUpAstray reads in one look.
 const astrayAtOnce = 20_000
 
-// searchAstray has the next look search for parked runs with a wrong due time, from the first
-// entry on.
-func (u *unclaimed) searchAstray() { u.astray, u.astrayFrom = true, nil }
+// SearchAstray has the next look search for parked runs with a wrong due time, from the first
+// entry on. The poll calls it.
+func (l *Incarnation) SearchAstray() { l.unclaimed.astray, l.unclaimed.astrayFrom = true, nil }
 
 // goneAstray has the poll look for parked runs with a wrong due time.
 func (l *Incarnation) goneAstray() {
-	l.unclaimed.searchAstray()
+	l.SearchAstray()
 	l.PokeNow()
 }
 
-// ledAstray calls goneAstray if the clock of an incarnation that is gone was ahead of this
+// LedAstray calls goneAstray if the clock of an incarnation that is gone was ahead of this
 // engine's by at least mostAhead, once per incarnation.
-func (l *Incarnation) ledAstray(incarnation string, r *membership.Registration) {
-	if r.Latest().Sub(l.Worker.Now()) >= membership.MostAhead && l.once("ahead "+incarnation) {
+func (l *Incarnation) LedAstray(incarnation string, r *membership.Registration) {
+	if r.Latest().Sub(l.Worker.Now()) >= membership.MostAhead && l.Once("ahead "+incarnation) {
 		l.goneAstray()
 	}
 }
 
-// firstTime returns the time in the first key of r, or false if r is empty.
-func (l *Incarnation) firstTime(ctx context.Context, r storage.Range, timeIn func(key []byte) (time.Time, error)) (at time.Time, ok bool, err error) {
+// FirstTime returns the time in the first key of r, or false if r is empty.
+func (l *Incarnation) FirstTime(ctx context.Context, r storage.Range, timeIn func(key []byte) (time.Time, error)) (at time.Time, ok bool, err error) {
 	r.Limit = 1
 	page, err := l.Worker.Store.Scan(ctx, r)
 	if err != nil || len(page) == 0 {

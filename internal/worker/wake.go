@@ -37,7 +37,7 @@ func (l *Incarnation) wake(ctx context.Context) error {
 		} else if owner == l.name {
 			l.Doubt(id)
 		}
-		if err := l.drop(ctx, entry.Key); err != nil {
+		if err := l.Drop(ctx, entry.Key); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/meta"
 	"github.com/weft-go/weft/internal/run"
 	"github.com/weft-go/weft/storage"
 )
@@ -18,9 +19,9 @@ import (
 type Worker struct {
 	*run.Host
 
-	// Duties are those of packages above this one. They come last in each poll. The engine sets
-	// them before Run.
-	Duties []Duty
+	// Upkeep and Duties are tasks of packages above this one. Those of Upkeep come in the middle of each
+	// poll, the others last. The engine sets them before Run.
+	Upkeep, Duties []Duty
 
 	mu          lock.Mutex                // guards what follows, and the closing of Closing
 	incarnation *Incarnation              // of the Run in progress; nil: none
@@ -38,7 +39,6 @@ type Worker struct {
 	observers map[string]map[chan struct{}]bool
 
 	purges purges
-	listed listsComplete
 }
 
 // New returns a worker that executes nothing until Run is called.
@@ -72,8 +72,8 @@ func (e *Worker) live(ctx context.Context) error {
 	}
 	e.Gate.Open(l.hurryUp)
 	defer e.endIncarnation(l)
-	newer := (*outgrownError)(nil)
-	if err := e.outgrown(ctx); errors.As(err, &newer) {
+	newer := (*meta.OutgrownError)(nil)
+	if err := e.Outgrown(ctx); errors.As(err, &newer) {
 		return err // the store was upgraded since New or the previous incarnation
 	}
 	defer l.holdSession(ctx)()
@@ -255,4 +255,9 @@ func (e *Worker) IsRunning() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.incarnation != nil
+}
+
+// Outgrown returns an error if a newer release has upgraded the store.
+func (e *Worker) Outgrown(ctx context.Context) error {
+	return meta.Outgrown(ctx, e.Store, e.Ownership)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-go/weft/internal/integrity"
 	"github.com/weft-go/weft/internal/world"
+	"github.com/weft-go/weft/internal/worldstream"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -27,7 +28,7 @@ func TestCheck(t *testing.T) {
 		c.full("wrun_1", streams(t, s), 2)
 		c.full("wrun_2", streams(t, s), 1)
 		c.must("wrun_2", world.RunCompleted, "", fields{"output": 1})
-		if _, err := streams(t, s).Write(c.ctx, world.Write{RunID: "wrun_3", Name: "early", Chunks: texts("x")}); err != nil {
+		if _, err := streams(t, s).Write(c.ctx, worldstream.Write{RunID: "wrun_3", Name: "early", Chunks: texts("x")}); err != nil {
 			t.Fatal(err)
 		}
 		return s

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
-// searched is how many events are searched for an earlier answer to a call.
-const searched = 256
+// Searched is how many events are searched for an earlier answer to a call.
+const Searched = 256
 
 // A Request asks for an event of a run.
 type Request struct {
@@ -71,15 +71,15 @@ type Answered struct {
 func (r *Request) check() (data, error) {
 	switch {
 	case r.RunID == "" && r.Type != RunCreated:
-		return nil, invalid("runId is required")
+		return nil, Invalid("runId is required")
 	case len(r.RunID) > keys.MaxID, len(r.Correlation) > keys.MaxID, len(r.ResumeID) > keys.MaxID:
-		return nil, invalid("An id has at most %d bytes", keys.MaxID)
-	case len(r.RequestID) > maxRequestID:
-		return nil, invalid("The id of a request has at most %d bytes", maxRequestID)
+		return nil, Invalid("An id has at most %d bytes", keys.MaxID)
+	case len(r.RequestID) > MaxRequestID:
+		return nil, Invalid("The id of a request has at most %d bytes", MaxRequestID)
 	case r.Spec < 0 || r.Spec > 1000:
-		return nil, invalid("specVersion is %d", r.Spec)
+		return nil, Invalid("specVersion is %d", r.Spec)
 	case r.Correlation == "" && r.Type.correlated():
-		return nil, invalid("%s needs a correlationId", r.Type)
+		return nil, Invalid("%s needs a correlationId", r.Type)
 	}
 	if r.SinceCursor != "" {
 		if _, err := placeOf(r.SinceCursor); err != nil {
@@ -88,7 +88,7 @@ func (r *Request) check() (data, error) {
 	}
 	d, err := openData(r.Data)
 	if err != nil {
-		return nil, invalid("eventData: %v", err)
+		return nil, Invalid("eventData: %v", err)
 	}
 	return d, r.Resolve.check()
 }
@@ -342,7 +342,7 @@ func (w *World) earlier(ctx context.Context, s *state) (*Answered, error) {
 	if s.Correlation != "" {
 		list = keys.WorldCorrelations(s.Correlation, s.RunID)
 	}
-	list.Reverse, list.Limit = true, searched
+	list.Reverse, list.Limit = true, Searched
 	page, err := w.store.Scan(ctx, list)
 	if err != nil {
 		return nil, err

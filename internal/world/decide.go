@@ -92,7 +92,7 @@ func (d *decision) admit() error {
 		if s.Type == RunCreated || s.Type == RunStarted && s.data.has("workflowName") {
 			return nil
 		}
-		return notFound("Run", s.RunID)
+		return NotFound("Run", s.RunID)
 	}
 	switch {
 	case h.Removed > 0 && s.Type == RunCreated:
@@ -100,7 +100,7 @@ func (d *decision) admit() error {
 	case h.Removed > 0 && s.Type == RunStarted: // a runtime drops the message that has it start the run
 		return conflict(CodeRunTerminal, "Run %s has ended, and was removed", s.RunID)
 	case h.Removed > 0:
-		return notFound("Run", s.RunID)
+		return NotFound("Run", s.RunID)
 	case s.ClientSpec > 0 && h.Spec > s.ClientSpec:
 		return conflict(CodeNotSupported, "Run %s needs spec version %d, the client has %d", s.RunID, h.Spec, s.ClientSpec)
 	case h.Spec <= 1 && s.Type != RunCreated && s.Type != RunCancelled && s.Type != HookReceived && s.Type != WaitCompleted:
@@ -143,7 +143,7 @@ func (d *decision) event() error {
 	case AttrSet:
 		return d.attrSet()
 	}
-	return invalid("eventType %q is none that can be created", s.Type)
+	return Invalid("eventType %q is none that can be created", s.Type)
 }
 
 // append appends an event. An event from outside is one that the run could not have foreseen.
@@ -245,7 +245,7 @@ func (d *decision) begin(t EventType, v Value) error {
 		return err
 	}
 	if h.Name == "" || len(h.Name) > maxWorkflow || h.Deployment == "" || len(h.Deployment) > keys.MaxID {
-		return invalid("%s: workflowName has 1 to %d bytes, deploymentId 1 to %d", t, maxWorkflow, keys.MaxID)
+		return Invalid("%s: workflowName has 1 to %d bytes, deploymentId 1 to %d", t, maxWorkflow, keys.MaxID)
 	}
 	h.run, h.Status, h.Spec, h.Created = s.RunID, Pending, max(s.Spec, 1), s.now
 	if s.ClientSpec > 0 && h.Spec > s.ClientSpec {
@@ -255,7 +255,7 @@ func (d *decision) begin(t EventType, v Value) error {
 	if given := s.data.get("attributes"); !absentValue(given) {
 		var all map[string]string
 		if decoder.Unmarshal(given, &all) != nil {
-			return invalid("eventData.attributes is no map of texts")
+			return Invalid("eventData.attributes is no map of texts")
 		}
 		var changes []attributeChange
 		for k, v := range all {
@@ -376,7 +376,7 @@ func (d *decision) stepCreates(t EventType) error {
 		return err
 	}
 	if name == "" || len(name) > maxWorkflow {
-		return invalid("%s: stepName has 1 to %d bytes", t, maxWorkflow)
+		return Invalid("%s: stepName has 1 to %d bytes", t, maxWorkflow)
 	}
 	e := d.append(StepCreated, s.Correlation, s.Data, false)
 	d.step = &step{id: s.Correlation, Name: name, Status: Pending, Created: e.Created, Updated: e.Created, Input: e.n}
@@ -403,7 +403,7 @@ func (d *decision) stepStarted() error {
 		}
 		d.stepCreated = true
 	case s.step == nil:
-		return notFound("Step", s.Correlation)
+		return NotFound("Step", s.Correlation)
 	case s.step.Status.Ended():
 		return conflict(CodeConflict, "Step %s is in the terminal state %s: %s", s.Correlation, s.step.Status, transition(s.step.Status, Running))
 	case d.head.Status.Ended():
@@ -433,7 +433,7 @@ func (d *decision) stepEnded() error {
 	to := map[EventType]Status{StepCompleted: Completed, StepFailed: Failed, StepRetrying: Pending}[s.Type]
 	switch {
 	case s.step == nil:
-		return notFound("Step", s.Correlation)
+		return NotFound("Step", s.Correlation)
 	case s.step.Status.Ended():
 		return conflict(CodeConflict, "Step %s is in the terminal state %s: %s", s.Correlation, s.step.Status, transition(s.step.Status, to))
 	case d.head.Status.Ended() && s.step.Status != Running:
@@ -472,7 +472,7 @@ func (d *decision) hookCreated() error {
 		return err
 	}
 	if token == "" || len(token) > keys.MaxToken {
-		return invalid("hook_created: token has 1 to %d bytes", keys.MaxToken)
+		return Invalid("hook_created: token has 1 to %d bytes", keys.MaxToken)
 	}
 	if s.hook != nil {
 		if s.hook.Disposed > 0 || s.hook.Token != token {
@@ -527,7 +527,7 @@ func (d *decision) hookReceived() error {
 		return d.already(s.resumed.n)
 	}
 	if !d.legacy() && (s.hook == nil || s.hook.Disposed > 0) {
-		return notFound("Hook", s.Correlation)
+		return NotFound("Hook", s.Correlation)
 	}
 	e := d.append(HookReceived, s.Correlation, s.Data, true)
 	if e.Resume = s.ResumeID; e.Resume != "" {
@@ -539,7 +539,7 @@ func (d *decision) hookReceived() error {
 func (d *decision) hookDisposed() error {
 	s := d.state
 	if s.hook == nil || s.hook.Disposed > 0 {
-		return notFound("Hook", s.Correlation)
+		return NotFound("Hook", s.Correlation)
 	}
 	d.dispose(s.hook, s.Data)
 	return nil
@@ -582,7 +582,7 @@ func (d *decision) waits() error {
 			d.append(WaitCompleted, s.Correlation, s.Data, false)
 			return nil
 		case s.wait == nil:
-			return notFound("Wait", s.Correlation)
+			return NotFound("Wait", s.Correlation)
 		case s.wait.Status == Completed:
 			return conflict(CodeConflict, "Wait %s is completed already", s.Correlation)
 		}
@@ -618,15 +618,15 @@ func (d *decision) attrSet() error {
 	}
 	var changes []attributeChange
 	if err := decoder.Unmarshal(s.data.get("changes"), &changes); err != nil || len(changes) == 0 {
-		return invalid("attr_set: eventData.changes is no list of {key, value}, or is empty")
+		return Invalid("attr_set: eventData.changes is no list of {key, value}, or is empty")
 	}
 	writer, err := openData(s.data.get("writer"))
 	if err != nil {
-		return invalid("attr_set: eventData.writer: %v", err)
+		return Invalid("attr_set: eventData.writer: %v", err)
 	}
 	by, err := writer.text("type")
 	if err != nil || by != "workflow" && by != "step" {
-		return invalid("attr_set: eventData.writer.type is workflow or step, got %q", by)
+		return Invalid("attr_set: eventData.writer.type is workflow or step, got %q", by)
 	}
 	if by == "workflow" && s.correlated {
 		return conflict(CodeConflict, "Attributes were set by %s already", s.Correlation)
@@ -650,13 +650,13 @@ func (d *decision) setAttributes(changes []attributeChange) error {
 	for i, c := range changes {
 		switch {
 		case c.Key == "" || utf8.RuneCountInString(c.Key) > maxAttributeKey:
-			return invalid("An attribute's key has 1 to %d characters", maxAttributeKey)
+			return Invalid("An attribute's key has 1 to %d characters", maxAttributeKey)
 		case strings.HasPrefix(c.Key, "$") && !reserved:
-			return invalid("Attribute %q: keys that begin with $ are reserved", c.Key)
+			return Invalid("Attribute %q: keys that begin with $ are reserved", c.Key)
 		case c.Value != nil && len(*c.Value) > maxAttributeValue:
-			return invalid("Attribute %q: a value has at most %d bytes", c.Key, maxAttributeValue)
+			return Invalid("Attribute %q: a value has at most %d bytes", c.Key, maxAttributeValue)
 		case i > 0 && c.Key == changes[i-1].Key:
-			return invalid("Attribute %q is set twice", c.Key)
+			return Invalid("Attribute %q is set twice", c.Key)
 		case c.Value == nil:
 			delete(after.All, c.Key)
 		default:
@@ -664,7 +664,7 @@ func (d *decision) setAttributes(changes []attributeChange) error {
 		}
 	}
 	if len(after.All) > maxAttributes {
-		return invalid("A run has at most %d attributes, it would have %d", maxAttributes, len(after.All))
+		return Invalid("A run has at most %d attributes, it would have %d", maxAttributes, len(after.All))
 	}
 	d.put(keys.WorldAttributes(s.RunID), after, after.unknown)
 	d.attributes = after

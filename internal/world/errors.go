@@ -40,11 +40,11 @@ const (
 	damagedRecordsText = "A record of the world is damaged, or was written by a newer release."
 )
 
-func invalid(format string, args ...any) *Error {
+func Invalid(format string, args ...any) *Error {
 	return &Error{Status: 400, Code: CodeInvalid, Message: fmt.Sprintf(format, args...)}
 }
 
-func notFound(what, id string) *Error {
+func NotFound(what, id string) *Error {
 	return &Error{Status: 404, Code: CodeNotFound, Message: fmt.Sprintf("%s not found: %s", what, id)}
 }
 

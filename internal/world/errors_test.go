@@ -133,7 +133,7 @@ func TestOtherErrorsAreInternal(t *testing.T) {
 	if a := Answer(err); !errors.Is(err, storage.ErrCorrupt) || a.Status != 500 || strings.Contains(a.Message, "wrun_1") || a.Message == internalErrorText {
 		t.Errorf("damage is %v, answered as %+v", err, a)
 	}
-	if a := Answer(fmt.Errorf("wrapped: %w", notFound("Run", "wrun_1"))); a.Status != 404 || a.Code != CodeNotFound {
+	if a := Answer(fmt.Errorf("wrapped: %w", NotFound("Run", "wrun_1"))); a.Status != 404 || a.Code != CodeNotFound {
 		t.Errorf("an Error is answered as %+v", a)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/internal/world"
+	"github.com/weft-go/weft/internal/worldstream"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/postgres"
@@ -304,7 +305,7 @@ func TestFollowersInThreeProcesses(t *testing.T) {
 func followThree(t *testing.T, ss []storage.Storage) {
 	each := torture.Rounds(500, 100, 30)
 	var cs []*client
-	var streamed []*world.Streams
+	var streamed []*worldstream.Streams
 	for _, s := range ss {
 		cs, streamed = append(cs, open(t, s)), append(streamed, streams(t, s))
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/internal/world"
+	"github.com/weft-go/weft/internal/worldstream"
 	"github.com/weft-go/weft/storage/postgres"
 )
 
@@ -65,7 +66,7 @@ func followAsAProcess(url string) error {
 	if err != nil {
 		return err
 	}
-	streams, err := world.OpenStreams(s, nil)
+	streams, err := worldstream.Open(s, nil)
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func followAsAProcess(url string) error {
 	fmt.Println("ready")
 	following.Go(func() { got.Events, errs[0] = eventsToTheEnd(ctx, w) })
 	following.Go(func() {
-		_, errs[1] = streams.Read(ctx, "wrun_1", "words", 0, func(cs []world.Chunk) error {
+		_, errs[1] = streams.Read(ctx, "wrun_1", "words", 0, func(cs []worldstream.Chunk) error {
 			for _, c := range cs {
 				got.Chunks = append(got.Chunks, fmt.Sprintf("%d %s", c.Index, c.Data))
 			}

@@ -30,7 +30,7 @@ func (r Resolve) check() error {
 	case "", ResolveAll, ResolveMeta, ResolveNone:
 		return nil
 	}
-	return invalid("resolveData is all, meta or none, got %q", string(r))
+	return Invalid("resolveData is all, meta or none, got %q", string(r))
 }
 
 // An Order is that of a list.
@@ -54,8 +54,8 @@ type Page struct {
 	Order  Order
 }
 
-// check returns the page with its defaults, if a list can be answered with it and with r.
-func (p Page) check(r Resolve) (Page, error) {
+// Check returns the page with its defaults, if a list can be answered with it and with r.
+func (p Page) Check(r Resolve) (Page, error) {
 	if p.Limit == 0 {
 		p.Limit = defaultLimit
 	}
@@ -63,7 +63,7 @@ func (p Page) check(r Resolve) (Page, error) {
 		p.Order = Descending
 	}
 	if p.Limit < 1 || p.Limit > maxLimit || p.Order != Ascending && p.Order != Descending {
-		return p, invalid("A list takes a limit of 1 to %d and sortOrder asc or desc, got %d and %q", maxLimit, p.Limit, string(p.Order))
+		return p, Invalid("A list takes a limit of 1 to %d and sortOrder asc or desc, got %d and %q", maxLimit, p.Limit, string(p.Order))
 	}
 	return p, r.check()
 }
@@ -76,7 +76,8 @@ type Listed[T any] struct {
 	Tail    string  `json:"tail"` // the place behind the last item; of an empty page the request's cursor
 }
 
-func listed[T any](data []T, more bool, tail string) *Listed[T] {
+// ListedOf returns a page of a list; tail is the place behind its last item.
+func ListedOf[T any](data []T, more bool, tail string) *Listed[T] {
 	l := &Listed[T]{Data: data, HasMore: more, Tail: tail}
 	if data == nil {
 		l.Data = []T{}
@@ -95,7 +96,7 @@ func (w *World) mustHead(ctx context.Context, run string) (*head, error) {
 func mustHead(ctx context.Context, s storage.Storage, run string) (*head, error) {
 	h, err := headOf(ctx, s, run)
 	if err == nil && (h == nil || h.Removed > 0) {
-		err = notFound("Run", run)
+		err = NotFound("Run", run)
 	}
 	return h, err
 }
@@ -135,7 +136,7 @@ type RunFilter struct {
 
 // Runs returns a page of runs, in the order of their ids.
 func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*Listed[*Run], error) {
-	p, err := p.check(r)
+	p, err := p.Check(r)
 	if err != nil {
 		return nil, err
 	}
@@ -187,20 +188,20 @@ func (w *World) Runs(ctx context.Context, f RunFilter, p Page, r Resolve) (*List
 	if err != nil {
 		return nil, err
 	}
-	return listed(runs, more, p.Cursor), nil
+	return ListedOf(runs, more, p.Cursor), nil
 }
 
-// scan returns one more than the entries of a page of a list. place is the key of the cursor, if there is one.
+// Scan returns one more than the entries of a page of a list. place is the key of the cursor, if there is one.
 func (w *World) scan(ctx context.Context, list storage.Range, place []byte, p Page) ([]storage.Entry, error) {
-	return scan(ctx, w.store, list, place, p)
+	return Scan(ctx, w.store, list, place, p)
 }
 
-func scan(ctx context.Context, s storage.Storage, list storage.Range, place []byte, p Page) ([]storage.Entry, error) {
+func Scan(ctx context.Context, s storage.Storage, list storage.Range, place []byte, p Page) ([]storage.Entry, error) {
 	list.Limit, list.Reverse = p.Limit+1, p.Order == Descending
 	if p.Cursor != "" {
 		switch {
 		case bytes.Compare(place, list.Start) < 0 || bytes.Compare(place, list.End) >= 0:
-			return nil, invalid("cursor %.100q is none of this list", p.Cursor)
+			return nil, Invalid("cursor %.100q is none of this list", p.Cursor)
 		case list.Reverse:
 			list.End = place
 		default:
@@ -221,7 +222,7 @@ func (w *World) Step(ctx context.Context, run, id string, r Resolve) (*Step, err
 	}
 	raw, err := w.get(ctx, keys.WorldEntity(run, kindStep, id))
 	if err == nil && raw == nil {
-		err = notFound("Step", id)
+		err = NotFound("Step", id)
 	}
 	if err != nil {
 		return nil, err
@@ -246,7 +247,7 @@ func (w *World) Steps(ctx context.Context, run string, p Page, r Resolve) (*List
 
 // entities returns a page of the steps or hooks of a run.
 func entities[T any](ctx context.Context, w *World, run, kind string, p Page, r Resolve, open func(v view, h *head, id string, raw []byte) (T, error)) (*Listed[T], error) {
-	p, err := p.check(r)
+	p, err := p.Check(r)
 	if err != nil {
 		return nil, err
 	}
@@ -274,12 +275,12 @@ func entities[T any](ctx context.Context, w *World, run, kind string, p Page, r 
 	if err != nil {
 		return nil, err
 	}
-	return listed(all, more, tail), nil
+	return ListedOf(all, more, tail), nil
 }
 
 // Hook returns an open hook by its id.
 func (w *World) Hook(ctx context.Context, id string, r Resolve) (*Hook, error) {
-	missing := notFound("Hook", id)
+	missing := NotFound("Hook", id)
 	o, err := w.ownerAt(ctx, keys.WorldHookRun(id))
 	if err == nil && o == nil {
 		err = missing
@@ -292,7 +293,7 @@ func (w *World) Hook(ctx context.Context, id string, r Resolve) (*Hook, error) {
 
 // HookByToken returns the open hook that has a token.
 func (w *World) HookByToken(ctx context.Context, token string, r Resolve) (*Hook, error) {
-	missing := notFound("Hook with token", token)
+	missing := NotFound("Hook with token", token)
 	o, err := w.holderOf(ctx, token)
 	if err == nil && o == nil {
 		err = missing
@@ -345,7 +346,7 @@ func (w *World) Hooks(ctx context.Context, run string, p Page, r Resolve) (*List
 
 // allHooks returns a page of the open hooks of all runs.
 func (w *World) allHooks(ctx context.Context, p Page, r Resolve) (*Listed[*Hook], error) {
-	p, err := p.check(r)
+	p, err := p.Check(r)
 	if err != nil {
 		return nil, err
 	}
@@ -360,7 +361,7 @@ func (w *World) allHooks(ctx context.Context, p Page, r Resolve) (*Listed[*Hook]
 		if err != nil {
 			return nil, err
 		}
-		k, err := w.openHook(ctx, o, r, notFound("Hook", o.Hook))
+		k, err := w.openHook(ctx, o, r, NotFound("Hook", o.Hook))
 		if missing(err) {
 			return nil, nil // it was disposed since it was listed
 		}
@@ -374,7 +375,7 @@ func (w *World) allHooks(ctx context.Context, p Page, r Resolve) (*Listed[*Hook]
 		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(k *Hook) bool { return k == nil })
-	return listed(all, more, tail), nil
+	return ListedOf(all, more, tail), nil
 }
 
 // placeOf returns the number of the event with an id.
@@ -386,7 +387,7 @@ func placeOf(id string) (uint64, error) {
 	}
 	n, err := ids.Number(ids.Event, id)
 	if err != nil {
-		return 0, invalid("%.100q is no id of an event", id)
+		return 0, Invalid("%.100q is no id of an event", id)
 	}
 	return n, nil
 }
@@ -402,21 +403,21 @@ func (w *World) Event(ctx context.Context, run, id string, r Resolve) (*Event, e
 	}
 	n, err := placeOf(id)
 	if err != nil || n == 0 || n > h.Seq {
-		return nil, notFound("Event", id)
+		return nil, NotFound("Event", id)
 	}
 	e, err := w.eventAt(ctx, h, n)
 	if err != nil {
 		return nil, err
 	}
 	if e.id() != id {
-		return nil, notFound("Event", id)
+		return nil, NotFound("Event", id)
 	}
 	return view{w: w, resolve: r}.event(e)
 }
 
 // Events returns a page of the log of a run.
 func (w *World) Events(ctx context.Context, run string, p Page, r Resolve) (*Listed[Event], error) {
-	p, err := p.check(r)
+	p, err := p.Check(r)
 	if err != nil {
 		return nil, err
 	}
@@ -466,15 +467,15 @@ func (w *World) eventsAfter(ctx context.Context, h *head, after uint64, p Page, 
 		}
 		data, tail = append(data, *out), out.EventID
 	}
-	return listed(data, more, tail), nil
+	return ListedOf(data, more, tail), nil
 }
 
 // Correlated returns a page of the events of a correlation: of one run, or, if run is empty, of all, in the order of
 // the ids of runs. A cursor of all runs names the run, too: {run}/{event}.
 func (w *World) Correlated(ctx context.Context, correlation, run string, p Page, r Resolve) (*Listed[*Event], error) {
-	p, err := p.check(r)
+	p, err := p.Check(r)
 	if err == nil && correlation == "" {
-		err = invalid("correlationId is required")
+		err = Invalid("correlationId is required")
 	}
 	if err != nil {
 		return nil, err
@@ -488,7 +489,7 @@ func (w *World) Correlated(ctx context.Context, correlation, run string, p Page,
 		}
 		n, err := placeOf(id)
 		if err != nil {
-			return nil, invalid("cursor %.100q is none of this list", p.Cursor)
+			return nil, Invalid("cursor %.100q is none of this list", p.Cursor)
 		}
 		place = keys.WorldCorrelated(correlation, in, n)
 	}
@@ -538,7 +539,7 @@ func (w *World) Correlated(ctx context.Context, correlation, run string, p Page,
 		}
 	}
 	all = slices.DeleteFunc(all, func(e *Event) bool { return e == nil })
-	return listed(all, more, tail), nil
+	return ListedOf(all, more, tail), nil
 }
 
 // atOnce is how many reads are made at once.

@@ -187,6 +187,9 @@ type attributes struct {
 // A mark is the record of an entry whose key says everything.
 type mark struct{}
 
+// PutMark adds to b an entry that has nothing but its key.
+func PutMark(b *storage.Batch, key []byte) error { return put(b, key, &mark{}, nil) }
+
 func openHead(run string, raw []byte) (*head, error) {
 	h := &head{run: run, raw: raw}
 	var err error

@@ -15,14 +15,15 @@ import (
 
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/internal/world"
+	"github.com/weft-go/weft/internal/worldstream"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
 
-func streams(t testing.TB, s storage.Storage) *world.Streams {
+func streams(t testing.TB, s storage.Storage) *worldstream.Streams {
 	t.Helper()
-	all, err := world.OpenStreams(s, nil)
+	all, err := worldstream.Open(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,16 +39,16 @@ func texts(cs ...string) (all [][]byte) {
 }
 
 // write writes to the stream words of wrun_1.
-func write(t testing.TB, s *world.Streams, cs ...string) *world.Written {
+func write(t testing.TB, s *worldstream.Streams, cs ...string) *worldstream.Written {
 	t.Helper()
-	w, err := s.Write(t.Context(), world.Write{RunID: "wrun_1", Name: "words", Chunks: texts(cs...)})
+	w, err := s.Write(t.Context(), worldstream.Write{RunID: "wrun_1", Name: "words", Chunks: texts(cs...)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
-func closeWords(t testing.TB, s *world.Streams) {
+func closeWords(t testing.TB, s *worldstream.Streams) {
 	t.Helper()
 	if err := s.CloseStream(t.Context(), "wrun_1", "words"); err != nil {
 		t.Fatal(err)
@@ -55,17 +56,17 @@ func closeWords(t testing.TB, s *world.Streams) {
 }
 
 // words reads the stream words of wrun_1 to its end, from a chunk on. That must not take longer than 30 s.
-func words(t testing.TB, s *world.Streams, at int64) (all []string) {
+func words(t testing.TB, s *worldstream.Streams, at int64) (all []string) {
 	t.Helper()
 	return wordsWithin(t, s, at, 30*time.Second)
 }
 
-func wordsWithin(t testing.TB, s *world.Streams, at int64, most time.Duration) (all []string) {
+func wordsWithin(t testing.TB, s *worldstream.Streams, at int64, most time.Duration) (all []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), most, fmt.Errorf("it did not end within %v", most))
 	defer cancel()
 	next := int64(-1)
-	count, err := s.Read(ctx, "wrun_1", "words", at, func(cs []world.Chunk) error {
+	count, err := s.Read(ctx, "wrun_1", "words", at, func(cs []worldstream.Chunk) error {
 		for _, c := range cs {
 			if next >= 0 && int64(c.Index) != next {
 				t.Errorf("chunk %d follows %d", c.Index, next-1)
@@ -89,7 +90,7 @@ func TestTwoProcessesWriteAndReadAStream(t *testing.T) {
 		one.begin("wrun_1")
 		const writers, most = 4, 25 // in each process; chunks in a call
 		each := torture.Rounds(5000, 1000, 200)
-		processes := []*world.Streams{streams(t, one.store), streams(t, two.store)}
+		processes := []*worldstream.Streams{streams(t, one.store), streams(t, two.store)}
 		var written atomic.Int64
 		var readers, writing sync.WaitGroup
 		var closed atomic.Int64
@@ -154,7 +155,7 @@ func streamWith(t *testing.T, inner storage.Storage, call int, fault storagetest
 	c.begin("wrun_1")
 	other := streams(t, inner)
 	var calls atomic.Int64
-	var mine *world.Streams
+	var mine *worldstream.Streams
 	start := func() {
 		mine = streams(t, storagetest.NewFaulty(inner, func(storagetest.Call) storagetest.Fault {
 			if calls.Add(1) == int64(call) {
@@ -189,7 +190,7 @@ func streamWith(t *testing.T, inner storage.Storage, call int, fault storagetest
 		}
 		want = append(want, cs...)
 		again(func(ctx context.Context, retry bool) error {
-			_, err := mine.Write(ctx, world.Write{RunID: "wrun_1", Name: "words", Chunks: texts(cs...), RequestID: fmt.Sprint("req_", i), Retry: retry})
+			_, err := mine.Write(ctx, worldstream.Write{RunID: "wrun_1", Name: "words", Chunks: texts(cs...), RequestID: fmt.Sprint("req_", i), Retry: retry})
 			return err
 		})
 	}
@@ -206,9 +207,9 @@ func TestAWriteIsMadeAgain(t *testing.T) {
 	store := new(memory.Store)
 	open(t, store).begin("wrun_1")
 	s, other := streams(t, store), streams(t, store)
-	do := func(s *world.Streams, call string, retry bool, cs ...string) *world.Written {
+	do := func(s *worldstream.Streams, call string, retry bool, cs ...string) *worldstream.Written {
 		t.Helper()
-		w, err := s.Write(t.Context(), world.Write{RunID: "wrun_1", Name: "words", Chunks: texts(cs...), RequestID: call, Retry: retry})
+		w, err := s.Write(t.Context(), worldstream.Write{RunID: "wrun_1", Name: "words", Chunks: texts(cs...), RequestID: call, Retry: retry})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +225,7 @@ func TestAWriteIsMadeAgain(t *testing.T) {
 	// s has the head as it was after its write, so its commit is refused: then it finds what other has written.
 	same(t, "the last write, delayed", do(s, "c", false, "c1").Index, 3+254*2)
 	closeWords(t, s)
-	same(t, "the last write after the close", do(other, "c", true, "c1"), &world.Written{Index: 3 + 254*2})
+	same(t, "the last write after the close", do(other, "c", true, "c1"), &worldstream.Written{Index: 3 + 254*2})
 	same(t, "chunks", len(words(t, s, 0)), 3+254*2+1)
 }
 
@@ -245,11 +246,11 @@ func TestAWriteComesAgainBeforeItIsMade(t *testing.T) {
 		var writing sync.WaitGroup
 		writing.Go(func() { write(t, s, "0") })
 		synctest.Wait()
-		var got [2]*world.Written
+		var got [2]*worldstream.Written
 		for i, retry := range []bool{false, true} {
 			writing.Go(func() {
 				var err error
-				got[i], err = s.Write(t.Context(), world.Write{RunID: "wrun_1", Name: "words", Chunks: texts("1"), RequestID: "a", Retry: retry})
+				got[i], err = s.Write(t.Context(), worldstream.Write{RunID: "wrun_1", Name: "words", Chunks: texts("1"), RequestID: "a", Retry: retry})
 				if err != nil {
 					t.Error(err)
 				}
@@ -313,9 +314,9 @@ func TestReadersOfAStreamAreWoken(t *testing.T) {
 		var reading sync.WaitGroup
 		const readers = 1000
 		var beside, elsewhere atomic.Int64 // the longest, in nanoseconds
-		read := func(s *world.Streams, longest *atomic.Int64) {
+		read := func(s *worldstream.Streams, longest *atomic.Int64) {
 			reading.Go(func() {
-				count, err := s.Read(t.Context(), "wrun_1", "words", 0, func(cs []world.Chunk) error {
+				count, err := s.Read(t.Context(), "wrun_1", "words", 0, func(cs []worldstream.Chunk) error {
 					for _, c := range cs {
 						at, err := time.Parse(time.RFC3339Nano, string(c.Data))
 						if err != nil {
@@ -363,7 +364,7 @@ func TestIdleReadersOfAStreamCostWhatOneDoes(t *testing.T) {
 			var reading sync.WaitGroup
 			for range readers {
 				reading.Go(func() {
-					if _, err := all.Read(ctx, "wrun_1", "words", 0, func([]world.Chunk) error { return nil }); err == nil {
+					if _, err := all.Read(ctx, "wrun_1", "words", 0, func([]worldstream.Chunk) error { return nil }); err == nil {
 						t.Error("the stream ended")
 					}
 				})
@@ -422,7 +423,7 @@ func TestAWriteIsTooLarge(t *testing.T) {
 	s := streams(t, store)
 	refusal := func(status int, cs ...string) {
 		t.Helper()
-		_, err := s.Write(t.Context(), world.Write{RunID: "wrun_1", Name: "words", Chunks: texts(cs...)})
+		_, err := s.Write(t.Context(), worldstream.Write{RunID: "wrun_1", Name: "words", Chunks: texts(cs...)})
 		refused(t, err, status, "chunks")
 	}
 	refusal(413, make([]string, 17)...)
@@ -497,13 +498,13 @@ func TestStreamsAreClosed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	reading.Go(func() {
-		_, err := s.Read(ctx, "wrun_1", "words", 0, func([]world.Chunk) error { close(begun); return nil })
+		_, err := s.Read(ctx, "wrun_1", "words", 0, func([]worldstream.Chunk) error { close(begun); return nil })
 		if !errors.Is(err, storage.ErrClosed) {
 			t.Errorf("a reader got %v", err)
 		}
 	})
 	reading.Go(func() {
-		if _, err := s.Read(ctx, "", "other", 0, func([]world.Chunk) error { return nil }); !errors.Is(err, storage.ErrClosed) {
+		if _, err := s.Read(ctx, "", "other", 0, func([]worldstream.Chunk) error { return nil }); !errors.Is(err, storage.ErrClosed) {
 			t.Errorf("a reader by name got %v", err)
 		}
 	})
@@ -512,7 +513,7 @@ func TestStreamsAreClosed(t *testing.T) {
 	if reading.Wait(); ctx.Err() != nil {
 		t.Error("Close did not end the readers")
 	}
-	if _, err := s.Write(t.Context(), world.Write{RunID: "wrun_1", Name: "words", Chunks: texts("x")}); !errors.Is(err, storage.ErrClosed) {
+	if _, err := s.Write(t.Context(), worldstream.Write{RunID: "wrun_1", Name: "words", Chunks: texts("x")}); !errors.Is(err, storage.ErrClosed) {
 		t.Errorf("a writer got %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/internal/world"
+	"github.com/weft-go/weft/internal/worldstream"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
@@ -26,7 +27,7 @@ func left(t *testing.T, s storage.Storage) (all []string) {
 }
 
 // full begins a run with all that a run may have, and n steps.
-func (c *client) full(run string, s *world.Streams, n int) {
+func (c *client) full(run string, s *worldstream.Streams, n int) {
 	c.t.Helper()
 	c.begin(run)
 	for i := range n {
@@ -41,7 +42,7 @@ func (c *client) full(run string, s *world.Streams, n int) {
 	c.must(run, world.AttrSet, "", fields{"changes": []map[string]any{{"key": "a", "value": "1"}}, "writer": map[string]string{"type": "step"}})
 	for _, name := range []string{"a", "b"} {
 		for range n {
-			if _, err := s.Write(c.ctx, world.Write{RunID: run, Name: name, Chunks: texts("1", "2", "3")}); err != nil {
+			if _, err := s.Write(c.ctx, worldstream.Write{RunID: run, Name: name, Chunks: texts("1", "2", "3")}); err != nil {
 				c.t.Fatal(err)
 			}
 		}
@@ -88,15 +89,15 @@ func TestRetention(t *testing.T) {
 			"events": func() error { _, err := c.Events(c.ctx, "wrun_1", world.Page{}, world.ResolveAll); return err },
 			"stream": func() error { _, err := s.Info(c.ctx, "wrun_1", "a"); return err },
 			"reader": func() error {
-				_, err := s.Read(c.ctx, "wrun_1", "a", 0, func([]world.Chunk) error { return nil })
+				_, err := s.Read(c.ctx, "wrun_1", "a", 0, func([]worldstream.Chunk) error { return nil })
 				return err
 			},
 			"writer": func() error {
-				_, err := s.Write(c.ctx, world.Write{RunID: "wrun_1", Name: "a", Chunks: texts("late")})
+				_, err := s.Write(c.ctx, worldstream.Write{RunID: "wrun_1", Name: "a", Chunks: texts("late")})
 				return err
 			},
 			"writer of another stream": func() error {
-				_, err := streams(t, store).Write(c.ctx, world.Write{RunID: "wrun_1", Name: "c", Chunks: texts("late")})
+				_, err := streams(t, store).Write(c.ctx, worldstream.Write{RunID: "wrun_1", Name: "c", Chunks: texts("late")})
 				return err
 			},
 			"step": func() error {
@@ -181,8 +182,8 @@ func TestWhatASweepLeavesAndFinds(t *testing.T) {
 	now := time.Now().UnixMilli()
 	store := new(memory.Store)
 	c := open(t, store, clock(&now), func(o *world.Options) { o.Retention = day })
-	at := func() *world.Streams {
-		s, err := world.OpenStreams(store, &world.Options{Now: func() time.Time { return time.UnixMilli(now) }})
+	at := func() *worldstream.Streams {
+		s, err := worldstream.Open(store, &world.Options{Now: func() time.Time { return time.UnixMilli(now) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +205,7 @@ func TestWhatASweepLeavesAndFinds(t *testing.T) {
 		}
 	}
 	for _, run := range []string{"wrun_early", "wrun_never"} {
-		if _, err := s.Write(c.ctx, world.Write{RunID: run, Name: "words", Chunks: texts("x")}); err != nil {
+		if _, err := s.Write(c.ctx, worldstream.Write{RunID: run, Name: "words", Chunks: texts("x")}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -220,7 +221,7 @@ func TestWhatASweepLeavesAndFinds(t *testing.T) {
 	})
 	gone, end := context.WithCancel(c.ctx)
 	go func() { defer end(); <-caught.Crashed() }()
-	_, _ = streams(t, caught).Write(gone, world.Write{RunID: "wrun_1", Name: "words", Chunks: texts("late")})
+	_, _ = streams(t, caught).Write(gone, worldstream.Write{RunID: "wrun_1", Name: "words", Chunks: texts("late")})
 	now += 2 * day.Milliseconds()
 	sweep()
 	if _, err := c.Hook(c.ctx, "hook_1", world.ResolveAll); err != nil {

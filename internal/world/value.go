@@ -135,7 +135,7 @@ func (d data) text(name string) (s string, err error) {
 		return "", nil
 	}
 	if err := decoder.Unmarshal(v, &s); err != nil {
-		return "", invalid("eventData.%s is no text", name)
+		return "", Invalid("eventData.%s is no text", name)
 	}
 	return s, nil
 }
@@ -159,7 +159,7 @@ func (d data) flag(name string) (b bool, err error) {
 		return false, nil
 	}
 	if err := decoder.Unmarshal(v, &b); err != nil {
-		return false, invalid("eventData.%s is neither true nor false", name)
+		return false, Invalid("eventData.%s is neither true nor false", name)
 	}
 	return b, nil
 }
@@ -168,7 +168,7 @@ func (d data) flag(name string) (b bool, err error) {
 func (d data) time(name string) (time.Time, error) {
 	t, ok := TimeOf(d.get(name))
 	if !ok {
-		return time.Time{}, invalid("eventData.%s is no time", name)
+		return time.Time{}, Invalid("eventData.%s is no time", name)
 	}
 	return t, nil
 }

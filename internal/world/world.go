@@ -18,7 +18,7 @@ const (
 
 const (
 	maxWorkflow  = 512 // bytes of the name of a workflow or a step
-	maxRequestID = 200
+	MaxRequestID = 200
 	opsOfAHook   = 6 // operations that the end of a run has for each of its open hooks, and conditions
 	opsOfAnEnd   = 16
 )

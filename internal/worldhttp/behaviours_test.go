@@ -22,6 +22,7 @@ import (
 	"github.com/weft-go/weft/internal/queue"
 	"github.com/weft-go/weft/internal/world"
 	"github.com/weft-go/weft/internal/worldhttp"
+	"github.com/weft-go/weft/internal/worldstream"
 	"github.com/weft-go/weft/storage/memory"
 )
 
@@ -47,7 +48,7 @@ func serve(t *testing.T) http.Handler {
 	return h
 }
 
-func serveStreams(t *testing.T) (http.Handler, *world.Streams) {
+func serveStreams(t *testing.T) (http.Handler, *worldstream.Streams) {
 	s := new(memory.Store)
 	w, err := world.Open(s, nil)
 	if err != nil {
@@ -58,7 +59,7 @@ func serveStreams(t *testing.T) (http.Handler, *world.Streams) {
 		t.Fatal(err)
 	}
 	t.Cleanup(q.Close)
-	streams, err := world.OpenStreams(s, nil)
+	streams, err := worldstream.Open(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/internal/queue"
 	"github.com/weft-go/weft/internal/world"
+	"github.com/weft-go/weft/internal/worldstream"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -29,7 +30,7 @@ const writePatience = time.Minute
 // A Config is what a handler serves.
 type Config struct {
 	World   *world.World
-	Streams *world.Streams
+	Streams *worldstream.Streams
 	Queue   *queue.Queue
 
 	// Deployment returns the active deployment: whose queue is meant if a call names none.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
-	"github.com/weft-go/weft/internal/world"
+	"github.com/weft-go/weft/internal/worldstream"
 )
 
 type streamCall struct {
@@ -20,7 +20,7 @@ func (s *server) write(c *call) (any, error) {
 	if err := c.into(&in); err != nil {
 		return nil, err
 	}
-	w := world.Write{RunID: in.RunID, Name: in.Name, RequestID: c.request, Retry: c.retry}
+	w := worldstream.Write{RunID: in.RunID, Name: in.Name, RequestID: c.request, Retry: c.retry}
 	for i, raw := range in.Chunks {
 		var v any
 		if err := decoder.Unmarshal(raw, &v); err != nil {
@@ -75,7 +75,7 @@ func (s *server) info(c *call) (any, error) {
 // answer that ends without that was cut, and the client goes on at the next index.
 func (s *server) readStream(rw http.ResponseWriter, r *http.Request) {
 	begun := false
-	count, err := s.follow(rw, r, func(cs []world.Chunk) error {
+	count, err := s.follow(rw, r, func(cs []worldstream.Chunk) error {
 		hurry(rw)
 		if !begun {
 			begun = true
@@ -108,7 +108,7 @@ func (s *server) readStream(rw http.ResponseWriter, r *http.Request) {
 }
 
 // follow gives the chunks of the stream that a call reads.
-func (s *server) follow(rw http.ResponseWriter, r *http.Request, give func([]world.Chunk) error) (count uint64, err error) {
+func (s *server) follow(rw http.ResponseWriter, r *http.Request, give func([]worldstream.Chunk) error) (count uint64, err error) {
 	c, err := read(rw, r)
 	if err != nil {
 		return 0, err

@@ -28,8 +28,8 @@ func TestEngine(t *testing.T) {
 	if os.Getenv("WEFT_TORTURE") != "" {
 		scenarios, tests = "", slices.Concat(some, others)
 	}
-	at.run(t, "test", "-count=1", "-timeout=10m", "-v", "-run=^("+strings.Join(tests, "|")+")$/^bolt", "./engine", "./idempotency")
-	at.run(t, "test", "-count=1", "-timeout=10m", "-v", "-run=^TestEveryStoreCallMayFail$/^bolt/"+scenarios, "./engine")
+	at.run(t, "test", "-count=1", "-timeout=2h", "-v", "-run=^("+strings.Join(tests, "|")+")$/^bolt", "./engine", "./idempotency")
+	at.run(t, "test", "-count=1", "-timeout=2h", "-v", "-run=^TestEveryStoreCallMayFail$/^bolt/"+scenarios, "./engine")
 }
 
 // All tests of the engine with a subtest for bbolt are in one of these lists, except those that need

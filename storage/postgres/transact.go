@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weft-go/weft/storage"
+	"github.com/weft-go/weft/storage/postgres/internal/observed"
 )
 
 // Transact runs f as a step of a workflow. What f writes with tx is committed in one
@@ -26,13 +27,13 @@ import (
 func Transact[T any](run Runner, name string, f func(ctx context.Context, tx pgx.Tx) (T, error)) (T, error) {
 	var result T
 	err := run.TransactStep(name, &result, func(ctx context.Context) error {
-		tx, ok := ctx.Value(txKey{}).(*observedTx)
+		tx, ok := ctx.Value(txKey{}).(*observed.Tx)
 		if !ok {
 			return errors.New("postgres: the engine's store is not a PostgreSQL store: use the Transact of the package that opened it")
 		}
 		v, err := f(ctx, tx)
 		result = v
-		return tx.returned(err)
+		return tx.Returned(err)
 	})
 	return result, err
 }
@@ -80,9 +81,9 @@ func (s *Store) transact(ctx context.Context, f func(ctx context.Context) (stora
 		defer cancel()
 		_ = tx.Rollback(ctx) // does nothing after a commit
 	}()
-	w := observe(tx)
+	w := observed.New(tx)
 	b, err := f(context.WithValue(ctx, txKey{}, w))
-	if lost := w.lost(); lost != nil {
+	if lost := w.Lost(); lost != nil {
 		return wrap("transact", lost)
 	}
 	if err != nil {

@@ -1,0 +1,213 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft/internal/acceptance"
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/lock"
+	"github.com/weft-go/weft/internal/record"
+	"github.com/weft-go/weft/internal/run"
+	"github.com/weft-go/weft/internal/saturate"
+	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/storage"
+)
+
+const (
+	mostExpired   = 2000 // maximum number of entries in one look
+	expiredAtOnce = 100  // maximum number of signals removed in one commit
+)
+
+// expiry is the duty to remove what has expired: tombstones, the accepted responses of signals, and
+// the answers to updates. It also asks the children of terminated workflows to stop, if that was interrupted, and
+// removes what earlier lives of runs have left.
+type expiry struct {
+	incarnation *worker.Incarnation
+	next        time.Time // when the next entry expires
+	last        time.Time // time of the last complete look
+	swept       time.Time // everything that expires before this was removed
+	place       []byte    // the entry at which the next look continues; nil: at the beginning
+
+	mu         lock.Mutex      // guards the field below
+	dismissing map[string]bool // generations whose children are being asked to stop
+}
+
+// look removes what has expired. Until the next known expiry it looks only rarely.
+func (x *expiry) look(ctx context.Context) error {
+	l := x.incarnation
+	now, err := l.Passed(ctx)
+	if err != nil {
+		return err
+	}
+	if now.Before(x.next) && time.Since(x.last) < saturate.Times(run.Rarely, l.Worker.PollInterval) {
+		return nil
+	}
+	all, err := x.until(ctx, now)
+	if err != nil || !all {
+		return err
+	}
+	x.swept = now
+	next, ok, err := l.FirstTime(ctx, keys.ExpiresNext(now), keys.Expires)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		next = now.Add(aDay)
+	}
+	x.next, x.last = next, time.Now()
+	return nil
+}
+
+// until removes what has expired, and reports whether that was all. If not, the next look goes on where
+// this one stopped, also past entries that have to stay. An entry that expires
+// before x.swept was written since then by a clock that is behind. It is kept for a full
+// retention from now on.
+func (x *expiry) until(ctx context.Context, now time.Time) (all bool, _ error) {
+	l := x.incarnation
+	looked := 0
+	var signals []storage.Batch
+	expired := keys.ExpiredAt(now)
+	if x.place != nil {
+		expired.Start = x.place
+	}
+	x.place = nil // after an error, from the beginning
+	for entry, err := range storage.All(ctx, l.Worker.Store, expired) {
+		if err != nil {
+			return false, err
+		}
+		if looked == mostExpired {
+			x.place = entry.Key
+			l.PokeNow() // continue after the other duties
+			return false, x.commitExpired(ctx, signals)
+		}
+		looked++
+		kind, names, err := keys.Expiring(entry.Key)
+		if err != nil {
+			return false, err
+		}
+		at, err := keys.Expires(entry.Key)
+		if err != nil {
+			return false, err
+		}
+		switch late := at.Before(x.swept); kind {
+		case "tomb":
+			if late {
+				err = x.putOff(ctx, entry.Key, keys.ExpiringTombstone(now.Add(l.Worker.TombstoneRetention), names[0], names[len(names)-1]))
+				break
+			}
+			err = x.expireTombstone(ctx, entry.Key, names[0], names[len(names)-1])
+		case "kids":
+			x.dismiss(names[0], names[len(names)-1])
+		case "life":
+			err = x.removeFormerLives(ctx, entry.Key, names[0], names[len(names)-1])
+		case "upd":
+			var b *storage.Batch
+			if b, err = x.expireAnswer(ctx, entry.Key, now, late); b != nil {
+				signals = append(signals, *b)
+			}
+		case "sig", "hres":
+			var b *storage.Batch
+			if b, err = x.expireSignal(ctx, entry.Key, now, late); b != nil {
+				signals = append(signals, *b)
+			}
+		}
+		if err == nil && len(signals) == expiredAtOnce {
+			err = x.commitExpired(ctx, signals)
+			signals = nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, x.commitExpired(ctx, signals)
+}
+
+// putOff replaces entry by again, which expires later.
+func (x *expiry) putOff(ctx context.Context, entry, again []byte) error {
+	return x.removeExpired(ctx, storage.Batch{Ops: []storage.Op{storage.Delete(entry), storage.Put(again, nil)}})
+}
+
+func (x *expiry) expireTombstone(ctx context.Context, entry []byte, id, generation string) error {
+	b := storage.Batch{Ops: []storage.Op{storage.Delete(entry)}}
+	wf, err := journal.Load(ctx, x.incarnation.Worker.Store, id)
+	switch {
+	case errors.Is(err, storage.ErrNotFound):
+	case err != nil:
+		return err
+	case wf.Unmet() != "":
+		return nil // an engine of the newer release removes it
+	case wf.Tombstone() && wf.Generation == generation:
+		if err := journal.Sweep(ctx, x.incarnation.Worker.Store, wf); err != nil {
+			return err
+		}
+		b.If = []storage.Condition{wf.Unchanged()}
+		b.Ops = append(b.Ops, storage.Delete(keys.Workflow(id)))
+	}
+	return x.removeExpired(ctx, b)
+}
+
+// expireSignal returns the batch that removes an accepted response, or keeps it longer if
+// late is set or its signal still waits. It returns nil if the record is damaged.
+func (x *expiry) expireSignal(ctx context.Context, entry []byte, now time.Time, late bool) (*storage.Batch, error) {
+	forget := acceptance.Forget
+	if late {
+		forget = acceptance.Remember
+	}
+	b, err := forget(ctx, x.incarnation.Worker.Store, entry, now)
+	if record.Damaged(err) {
+		if x.incarnation.Once("expired " + string(entry)) {
+			x.incarnation.Worker.Log.Error("weft: an accepted signal cannot be read; it is not removed", "error", err)
+		}
+		return nil, nil
+	}
+	return &b, err
+}
+
+// expireAnswer returns the batch that removes the answer to an update, or keeps it longer if late is
+// set. It returns nil if the record is damaged.
+func (x *expiry) expireAnswer(ctx context.Context, entry []byte, now time.Time, late bool) (*storage.Batch, error) {
+	w := x.incarnation.Worker
+	b, err := acceptance.ForgetAnswer(ctx, w.Store, entry, now, late, w.SignalIDRetention)
+	if record.Damaged(err) {
+		if x.incarnation.Once("expired " + string(entry)) {
+			w.Log.Error("weft: the answer to an update cannot be read; it is not removed", "error", err)
+		}
+		return nil, nil
+	}
+	return &b, err
+}
+
+// commitExpired commits removals together. If they do not form a valid batch, or there is
+// a conflict, it commits each one alone.
+func (x *expiry) commitExpired(ctx context.Context, removals []storage.Batch) error {
+	var all storage.Batch
+	for _, b := range removals {
+		all.If, all.Ops = append(all.If, b.If...), append(all.Ops, b.Ops...)
+	}
+	if len(removals) == 0 {
+		return nil
+	}
+	err := x.incarnation.Worker.Store.Commit(ctx, all)
+	if !errors.Is(err, storage.ErrConflict) && !errors.Is(err, storage.ErrInvalidBatch) {
+		return err
+	}
+	for _, b := range removals {
+		if err := x.removeExpired(ctx, b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeExpired commits a removal. It ignores a conflict, because the next look decides
+// again.
+func (x *expiry) removeExpired(ctx context.Context, b storage.Batch) error {
+	if err := x.incarnation.Worker.Store.Commit(ctx, b); err != nil && !errors.Is(err, storage.ErrConflict) {
+		return fmt.Errorf("engine: remove expired records: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package upkeep
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weft-go/weft/internal/journal"
+	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/internal/membership"
+	"github.com/weft-go/weft/internal/meta"
+	"github.com/weft-go/weft/internal/worker"
+	"github.com/weft-go/weft/storage"
+)
+
+// housekeeping is the duty to remove the records of engines that have ended, to look again
+// at the entries that this engine skips, and for parked runs with a wrong due time. It is
+// done once an hour.
+type housekeeping struct {
+	incarnation *worker.Incarnation
+	last        time.Time // zero before the first look
+}
+
+const (
+	anHour = time.Hour
+	aDay   = 24 * time.Hour
+)
+
+func (h *housekeeping) look(ctx context.Context) error {
+	if !h.last.IsZero() {
+		if time.Since(h.last) <= anHour {
+			return nil
+		}
+		h.incarnation.LookAgain() // also frees the memory for entries that are gone
+	}
+	// Also at the first look: an engine that is gone may have parked runs between two jumps
+	// of its clock, and its record shows none.
+	h.incarnation.SearchAstray()
+	h.last = time.Now()
+	if err := h.forgetEngines(ctx); err != nil {
+		return fmt.Errorf("remove the records of dead engines: %w", err)
+	}
+	return nil
+}
+
+// forgetEngines removes the records of engines that own nothing and ended at least aDay ago.
+func (h *housekeeping) forgetEngines(ctx context.Context) error {
+	l := h.incarnation
+	for entry, err := range storage.All(ctx, l.Worker.Store, keys.Engines()) {
+		if err != nil {
+			return err
+		}
+		incarnation, err := keys.Last(entry.Key)
+		if err != nil {
+			return err
+		}
+		r, err := membership.OpenRegistration(entry.Key, entry.Value)
+		if err != nil {
+			return err
+		}
+		gone, err := l.Gone(ctx, incarnation)
+		if err != nil || !gone {
+			continue
+		}
+		l.LedAstray(incarnation, r)
+		now, known := l.Certain()
+		if ended := max(r.Since, r.Stopped); !known || now.Sub(journal.Time(ended)) < aDay {
+			continue
+		}
+		if !r.Lists {
+			lists, err := meta.ReadLists(ctx, l.Worker.Store)
+			if err != nil {
+				return err
+			}
+			if !lists.Done || lists.Place != "" || mayLack(r, lists.Begun) {
+				continue // it is why another pass is made
+			}
+		}
+		held := keys.HeldBy(incarnation)
+		held.Limit = 1
+		page, err := l.Worker.Store.Scan(ctx, held)
+		if err != nil {
+			return err
+		}
+		if len(page) > 0 {
+			continue
+		}
+		if err := l.Drop(ctx, entry.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
