@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -51,23 +52,13 @@ func TestRequirements(t *testing.T) {
 			}
 			continue
 		}
-		proofs, faults := strings.Split(columns[1], ", "), strings.Split(columns[2], ", ")
-		for _, proof := range proofs {
-			switch source, exists := tests[proof]; {
-			case !exists:
-				wrong("there is no test %s", proof)
-			case !names(source, name):
-				wrong("%s does not name %s", proof, name)
-			case regexp.MustCompile(`\bSkip(f|Now)?\(`).MatchString(source):
-				wrong("%s may be skipped", proof)
-			}
+		proofs := strings.Split(columns[1], ", ")
+		for _, problem := range unproved(tests, proofs, strings.Split(columns[2], ", ")) {
+			wrong("%s", problem)
 		}
-		for _, fault := range faults {
-			finders, err := findersOf(fault)
-			if err != nil {
-				wrong("%v", err)
-			} else if !slices.ContainsFunc(proofs, func(proof string) bool { return slices.Contains(finders, proof) }) {
-				wrong("fault %s is found by %v, and by none of the row's tests", fault, finders)
+		for _, proof := range proofs {
+			if source, exists := tests[proof]; exists && !names(source, name) {
+				wrong("%s does not name %s", proof, name)
 			}
 		}
 	}
@@ -83,6 +74,63 @@ func TestRequirements(t *testing.T) {
 	}
 	if len(rows) != whole {
 		t.Errorf("testdata/requirements.txt has %d requirements, want %d", len(rows), whole)
+	}
+}
+
+// unproved says what is wrong with a row whose tests find its faults: a test that does not exist or may be skipped, and a
+// fault that does not exist or that none of the tests finds.
+func unproved(tests map[string]string, proofs, faults []string) (problems []string) {
+	for _, proof := range proofs {
+		switch source, exists := tests[proof]; {
+		case !exists:
+			problems = append(problems, "there is no test "+proof)
+		case regexp.MustCompile(`\bSkip(f|Now)?\(`).MatchString(source):
+			problems = append(problems, proof+" may be skipped")
+		}
+	}
+	for _, fault := range faults {
+		finders, err := findersOf(fault)
+		if err != nil {
+			problems = append(problems, err.Error())
+		} else if !slices.ContainsFunc(proofs, func(proof string) bool { return slices.Contains(finders, proof) }) {
+			problems = append(problems, fmt.Sprintf("fault %s is found by %v, and by none of the row's tests", fault, finders))
+		}
+	}
+	return problems
+}
+
+// TestAttacks checks the table of attacks on the control plane, control/testdata/attacks.txt. An attack is played by tests that
+// find a fault which would let it succeed.
+func TestAttacks(t *testing.T) {
+	table, err := os.ReadFile("control/testdata/attacks.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := testsByPackage(t)
+	others, err := filepath.Glob("internal/apitest/*_test.go") // of a module of its own
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range others {
+		testsOf(t, file, tests)
+	}
+	rows := 0
+	for n, line := range strings.Split(strings.TrimSuffix(string(table), "\n"), "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		rows++
+		columns := strings.Split(line, " | ")
+		if len(columns) != 4 || slices.Contains(columns, "") {
+			t.Errorf("attacks.txt:%d: want an attack, tests, faults and an answer: %q", n+1, line)
+			continue
+		}
+		for _, problem := range unproved(tests, strings.Split(columns[1], ", "), strings.Split(columns[2], ", ")) {
+			t.Errorf("attacks.txt:%d: %s", n+1, problem)
+		}
+	}
+	if rows < 20 {
+		t.Errorf("attacks.txt has %d attacks", rows)
 	}
 }
 
@@ -111,25 +159,29 @@ func names(source, requirement string) bool {
 func testsByPackage(t *testing.T) map[string]string {
 	found := map[string]string{}
 	for file := range goFiles(t) {
-		if !strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), file, text, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range f.Decls {
-			if d, ok := d.(*ast.FuncDecl); ok && (strings.HasPrefix(d.Name.Name, "Test") || strings.HasPrefix(d.Name.Name, "Fuzz")) {
-				source := text[d.Pos()-f.FileStart : d.End()-f.FileStart]
-				found[testName(path.Dir(file), d.Name.Name)] = d.Doc.Text() + string(source)
-			}
+		if strings.HasSuffix(file, "_test.go") {
+			testsOf(t, file, found)
 		}
 	}
 	return found
+}
+
+// testsOf adds the tests of a file to found.
+func testsOf(t *testing.T, file string, found map[string]string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := parser.ParseFile(token.NewFileSet(), file, text, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range f.Decls {
+		if d, ok := d.(*ast.FuncDecl); ok && (strings.HasPrefix(d.Name.Name, "Test") || strings.HasPrefix(d.Name.Name, "Fuzz")) {
+			source := text[d.Pos()-f.FileStart : d.End()-f.FileStart]
+			found[testName(path.Dir(file), d.Name.Name)] = d.Doc.Text() + string(source)
+		}
+	}
 }
 
 func testName(dir, test string) string {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/stream"
 )
 
 // A Client calls one control plane with one key. It is safe for concurrent use. It keeps no
@@ -24,7 +25,10 @@ type Client struct {
 	random    func(below time.Duration) time.Duration
 }
 
-var _ engine.Client = (*Client)(nil)
+var (
+	_ engine.Client = (*Client)(nil)
+	_ stream.Source = (*Client)(nil)
+)
 
 // Options are for New. The zero value is right for most programs.
 type Options struct {

@@ -10,12 +10,15 @@ import (
 	"iter"
 	"mime"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/internal/backoff"
+	"github.com/weft-go/weft/stream"
 )
 
 // eventStream is the media type of server-sent events.
@@ -38,26 +41,73 @@ const mostSilence = 45 * time.Second
 // that is no id of an event; an *engine.InterruptedError if the context ends.
 func (c *Client) Follow(ctx context.Context, id, after string) iter.Seq2[wire.Event, error] {
 	return func(yield func(wire.Event, error) bool) {
-		f := &follower{Client: c, last: after, yield: yield, request: &request{
+		f := &follower{Client: c, last: after, item: "event", request: &request{
 			what: fmt.Sprintf("events of workflow %q", id), method: http.MethodGet, path: path("runs", id, "events"), about: subject{run: id},
 		}}
-		if err := f.follow(ctx); err != nil {
+		if err := following(ctx, f, func(e *wire.Event) bool { return yield(*e, nil) }); err != nil {
 			yield(wire.Event{}, err)
 		}
 	}
 }
 
-// A follower follows the events of one workflow.
+// ReadStream yields the chunks of a stream of a workflow, as the control plane shows them. Package stream calls it; use
+// stream.Stream.Read. If the connection breaks, ReadStream connects again, as Follow does, and goes on behind the last
+// chunk.
+//
+// Errors, beside those of every call: engine.ErrNotFound; engine.ErrInvalid for a name that no stream can have;
+// storage.ErrCorrupt for a damaged chunk; an *engine.InterruptedError if the context ends.
+func (c *Client) ReadStream(ctx context.Context, id, name string, at int64) iter.Seq2[stream.Stored, error] {
+	return func(yield func(stream.Stored, error) bool) {
+		f := &follower{Client: c, item: "chunk", request: &request{
+			what: fmt.Sprintf("stream %q of workflow %q", name, id), method: http.MethodGet, path: path("runs", id, "streams", name), about: subject{run: id},
+		}}
+		switch {
+		case at > 0:
+			f.last = strconv.FormatInt(at-1, 10)
+		case at < 0: // the first answer says where that is
+			f.request.query = url.Values{"at": {strconv.FormatInt(at, 10)}}
+		}
+		if err := following(ctx, f, func(b *wire.Chunk) bool {
+			return yield(stream.Stored{ID: b.ChunkID, Index: b.Index, Time: b.CreatedAt, Operation: b.Operation, Attempt: b.Attempt, Data: b.Data}, nil)
+		}); err != nil {
+			yield(stream.Stored{}, err)
+		}
+	}
+}
+
+// DecodeChunk decodes what ReadStream yields into v, a pointer. Package stream calls it.
+func (c *Client) DecodeChunk(ctx context.Context, s stream.Stored, v any) error {
+	if err := c.decodePayload(ctx, s.Data, v); err != nil {
+		return fmt.Errorf("client: chunk %d of a stream: %w", s.Index, err)
+	}
+	return nil
+}
+
+// following gives what f follows until nothing more comes, or give returns false.
+func following[T any](ctx context.Context, f *follower, give func(*T) bool) error {
+	f.give = func(data []byte) error {
+		var item T
+		if err := f.decode(f.request, reply{status: http.StatusOK, body: data}, &item); err != nil {
+			return err
+		}
+		f.over = !give(&item)
+		return nil
+	}
+	return f.follow(ctx)
+}
+
+// A follower follows server-sent events.
 type follower struct {
 	*Client
 	request *request
-	yield   func(wire.Event, error) bool
+	item    string // what an event is, for errors
+	give    func(data []byte) error
 
 	last string // the id of the event that was given last, or of the one behind which the caller continues
-	over bool   // the workflow has ended, or the caller wants no more
+	over bool   // nothing more comes, or the caller wants no more
 }
 
-// follow gives events until the workflow has ended, or the caller wants no more.
+// follow gives events until nothing more comes, or the caller wants no more.
 func (f *follower) follow(ctx context.Context) error {
 	if err := f.request.check(); err != nil {
 		return err
@@ -73,7 +123,7 @@ func (f *follower) follow(ctx context.Context) error {
 		case f.over:
 			return nil
 		case ctx.Err() != nil:
-			return f.interrupted(ctx, f.request, "the next event", false, nil)
+			return f.interrupted(ctx, f.request, "the next "+f.item, false, nil)
 		case answered && err != nil:
 			return err
 		case answered:
@@ -90,7 +140,7 @@ func (f *follower) follow(ctx context.Context) error {
 			}
 		}
 		if pause > 0 && !backoff.Sleep(ctx, pause) {
-			return f.interrupted(ctx, f.request, "the next event", false, nil)
+			return f.interrupted(ctx, f.request, "the next "+f.item, false, nil)
 		}
 	}
 }
@@ -137,7 +187,7 @@ func (f *follower) connect(ctx context.Context) (answered bool, o outcome, _ err
 func (f *follower) read(stream io.Reader, heard func()) error {
 	lines := bufio.NewScanner(stream)
 	lines.Buffer(nil, mostBody)
-	var kind string
+	var kind, id string
 	var data []byte
 	for lines.Scan() {
 		heard()
@@ -145,10 +195,12 @@ func (f *follower) read(stream io.Reader, heard func()) error {
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch {
 		case len(lines.Bytes()) == 0:
-			if err := f.dispatch(kind, data); err != nil || f.over {
+			if err := f.dispatch(kind, id, data); err != nil || f.over {
 				return err
 			}
-			kind, data = "", nil
+			kind, id, data = "", "", nil
+		case string(name) == "id":
+			id = string(value)
 		case string(name) == "event":
 			kind = string(value)
 		case string(name) == "data":
@@ -161,20 +213,21 @@ func (f *follower) read(stream io.Reader, heard func()) error {
 	return nil
 }
 
-// dispatch gives one event of a stream. An event of a kind that this release does not know is passed over.
-func (f *follower) dispatch(kind string, data []byte) error {
+// dispatch gives one event of a stream. An event of a kind that this release does not know is passed over. One without data
+// only says where the client is.
+func (f *follower) dispatch(kind, id string, data []byte) error {
 	switch {
 	case kind == "end":
 		f.over = true
 		return nil
-	case kind != "" && kind != "message", len(data) == 0:
+	case kind != "" && kind != "message":
 		return nil
 	}
-	var e wire.Event
-	if err := f.decode(f.request, reply{status: http.StatusOK, body: data}, &e); err != nil {
-		return err
+	if id != "" {
+		f.last = id
 	}
-	f.last = e.EventID
-	f.over = !f.yield(e, nil)
-	return nil
+	if len(data) == 0 {
+		return nil
+	}
+	return f.give(data)
 }

@@ -148,3 +148,54 @@ func TestFollowEnds(t *testing.T) {
 		}
 	})
 }
+
+// ReadStream goes on behind the last chunk. Counted from the end, it goes on where the first answer has said that it
+// begins, also if no chunk has come.
+func TestReadStreamGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		chunk := func(n int) string {
+			return fmt.Sprintf("id: %d\ndata: {\"index\":%d,\"chunkId\":\"c\",\"data\":\"word\"}\n\n", n, n)
+		}
+		for _, x := range []struct {
+			at      int64
+			answers []string
+			asked   []string // the query, and Last-Event-ID
+			want    []int64
+		}{
+			{0, []string{": \n\n", chunk(0) + "id: 1\ndata: {", chunk(1), "event: end\ndata: {}\n\n"}, []string{" ", " ", " 0", " 1"}, []int64{0, 1}},
+			{7, []string{": \n\n", chunk(7) + "event: end\ndata: {}\n\n"}, []string{" 6", " 6"}, []int64{7}},
+			{-2, []string{": \n\nid: 3\n\n", chunk(4), chunk(5) + "event: end\ndata: {}\n\n"}, []string{"at=-2 ", "at=-2 3", "at=-2 4"}, []int64{4, 5}},
+			{-1, []string{": \n\nid: -1\n\n", "event: end\ndata: {}\n\n"}, []string{"at=-1 ", "at=-1 -1"}, nil},
+		} {
+			var asked []string
+			c := over(t, func(q *http.Request) (*http.Response, error) {
+				if q.URL.EscapedPath() != "/weft/v1/runs/o/streams/a%2Fb" || len(asked) == len(x.answers) {
+					return nil, errors.New("another request")
+				}
+				asked = append(asked, q.URL.RawQuery+" "+q.Header.Get("Last-Event-ID"))
+				return streamed(q.Context(), x.answers[len(asked)-1], io.EOF), nil
+			})
+			c.random = func(time.Duration) time.Duration { return 0 }
+			var got []int64
+			for b, err := range c.ReadStream(t.Context(), "o", "a/b", x.at) {
+				var word string
+				if err == nil {
+					err = c.DecodeChunk(t.Context(), b, &word)
+				}
+				if err != nil || word != "word" {
+					t.Fatalf("from %d: %q, %v", x.at, word, err)
+				}
+				got = append(got, b.Index)
+			}
+			if !slices.Equal(got, x.want) || !slices.Equal(asked, x.asked) {
+				t.Errorf("from %d: got %d of %d, asked %q of %q", x.at, got, x.want, asked, x.asked)
+			}
+		}
+		c := over(t, func(*http.Request) (*http.Response, error) { return answer(404, `{"code":"not_found"}`), nil })
+		for _, err := range c.ReadStream(t.Context(), "o", "s", 0) {
+			if !errors.Is(err, weft.ErrNotFound) {
+				t.Errorf("got %v", err)
+			}
+		}
+	})
+}

@@ -22,6 +22,7 @@ import (
 	"github.com/weft-go/weft/client"
 	"github.com/weft-go/weft/control"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/signal"
@@ -30,6 +31,7 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/postgres"
 	"github.com/weft-go/weft/storage/sqlite"
+	"github.com/weft-go/weft/stream"
 )
 
 type cart struct {
@@ -75,6 +77,23 @@ var (
 		_, err = shipped.Receive(run)
 		return moves, err
 	}}
+	words = &stream.Stream[string]{Name: "words/é"}
+	// telling writes words, and waits until it is shipped if it is to be approved.
+	telling = &engine.Workflow[cart, string]{Name: "telling", Func: func(run *engine.Run, c cart) (string, error) {
+		for n := range 4 {
+			if _, err := engine.Step(run, "tell", func(ctx context.Context) (int, error) {
+				return 0, words.Writer(ctx).Write(fmt.Sprint("word ", n))
+			}); err != nil {
+				return "", err
+			}
+			if c.Approval {
+				if _, err := shipped.Receive(run); err != nil {
+					return "", err
+				}
+			}
+		}
+		return "told", nil
+	}}
 	parcel = &engine.Workflow[cart, string]{Name: "parcel", Func: func(*engine.Run, cart) (string, error) { return "", nil }}
 )
 
@@ -106,7 +125,7 @@ func onAllStores(t *testing.T, f func(t *testing.T, s storage.Storage)) {
 func served(t *testing.T, s storage.Storage, plane control.Config) (*engine.Engine, *client.Client) {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	eng, err := engine.New(engine.Config{Storage: s, Deployment: "shop-1", Workflows: []engine.Definition{checkout, parcel, moving}, PollInterval: 20 * time.Millisecond, Logger: log})
+	eng, err := engine.New(engine.Config{Storage: s, Deployment: "shop-1", Workflows: []engine.Definition{checkout, parcel, moving, telling}, PollInterval: 20 * time.Millisecond, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +146,7 @@ func served(t *testing.T, s storage.Storage, plane control.Config) (*engine.Engi
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(p)
+	server := httptest.NewServer(answers.Handler(p))
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
@@ -301,6 +320,34 @@ func script(t *testing.T, c engine.Client) (lines []string) {
 	_, err = (&engine.Value[int]{Name: "none"}).Await(bounded, c, "run-6", func(int) bool { return true })
 	note("no value after the end", "", err)
 
+	told, err := telling.Start(ctx, c, "run-10", cart{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tells := func(what, id, name string, at int64) {
+		var all []string
+		var failed error
+		for b, err := range (&stream.Stream[string]{Name: name}).Read(ctx, c.(stream.Source), id, at) {
+			if failed = err; err == nil {
+				all = append(all, fmt.Sprint(b.Index, " ", b.Data, " of ", b.Operation, ", attempt ", b.Attempt))
+			}
+		}
+		note(what, strings.Join(all, "; "), failed)
+	}
+	tells("a stream", "run-10", words.Name, 0)
+	result("the result after the stream", told)
+	tells("the rest of a stream", "run-10", words.Name, 2)
+	tells("the last of a stream", "run-10", words.Name, -1)
+	tells("behind the end of a stream", "run-10", words.Name, 4)
+	tells("a stream that was not written to", "run-10", "none", 0)
+	tells("a stream of no name", "run-10", "", 0)
+	tells("a stream of a long name", "run-10", strings.Repeat("n", 101), 0)
+	tells("a stream of what does not exist", "run-gone", words.Name, 0)
+	for _, err := range (&stream.Stream[int]{Name: words.Name}).Read(ctx, c.(stream.Source), "run-10", 3) {
+		_, is := errors.AsType[*weft.DecodeError](err)
+		note("a stream of another type", is, nil)
+	}
+
 	_, err = checkout.Handle(c, "run-gone").Describe(ctx)
 	note("what does not exist", "", err)
 	note("cancel what does not exist", "", checkout.Handle(c, "run-gone").Cancel(ctx, by))
@@ -432,25 +479,63 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
+// cutOff returns a client of a control plane of eng whose connections are cut after so many bytes, and how many were.
+func cutOff(t *testing.T, eng *engine.Engine, after int) (*client.Client, *atomic.Int32) {
+	t.Helper()
+	const secret = "weft_sk_abcdefghijklmnopqrstuvwxyz"
+	p, err := control.New(control.Config{Engine: eng, Keys: []control.Key{{ID: "cut", Secret: secret, Scopes: []string{"admin"}}}, RateLimit: 1_000_000, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(answers.Handler(p))
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	t.Cleanup(func() {
+		p.Close()
+		server.Close()
+		transport.CloseIdleConnections()
+	})
+	cutting := &cutter{RoundTripper: transport, after: after}
+	c, err := client.New(server.URL, secret, &client.Options{Transport: cutting})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, &cutting.cuts
+}
+
+// A stream that is read over a real control plane has each chunk once, in order, until its end, however often the
+// connection is cut.
+func TestReadStream(t *testing.T) {
+	onAllStores(t, func(t *testing.T, s storage.Storage) {
+		eng, _ := served(t, s, control.Config{})
+		c, cuts := cutOff(t, eng, 250)
+		if _, err := telling.Start(t.Context(), eng, "run-1", cart{Approval: true}); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for b, err := range words.Read(t.Context(), c, "run-1", 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprint(b.Index, " ", b.Data))
+			if _, err := shipped.Send(t.Context(), eng, "run-1", "next", nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff([]string{"0 word 0", "1 word 1", "2 word 2", "3 word 3"}, got); diff != "" {
+			t.Errorf("(-written +read)\n%s", diff)
+		}
+		if n := cuts.Load(); n < 3 {
+			t.Errorf("the connection was cut %d times", n)
+		}
+	})
+}
+
 // Follow over a real control plane yields what the history has: each event once, in its order, until the end, however
 // often the connection is cut.
 func TestFollow(t *testing.T) {
 	onAllStores(t, func(t *testing.T, s storage.Storage) {
 		eng, _ := served(t, s, control.Config{})
-		const secret = "weft_sk_abcdefghijklmnopqrstuvwxyz"
-		p, err := control.New(control.Config{Engine: eng, Keys: []control.Key{{ID: "cut", Secret: secret, Scopes: []string{"admin"}}}, RateLimit: 1_000_000, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := httptest.NewServer(p)
-		defer func() { p.Close(); server.Close() }()
-		transport := http.DefaultTransport.(*http.Transport).Clone()
-		defer transport.CloseIdleConnections()
-		cutting := &cutter{RoundTripper: transport}
-		c, err := client.New(server.URL, secret, &client.Options{Transport: cutting})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, cuts := cutOff(t, eng, 1000)
 		ctx := t.Context()
 		if _, err := moving.Start(ctx, eng, "run-1", cart{}); err != nil {
 			t.Fatal(err)
@@ -492,8 +577,8 @@ func TestFollow(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-history +followed)\n%s", diff)
 		}
-		if cutting.cuts.Load() < 3 {
-			t.Errorf("the connection was cut %d times", cutting.cuts.Load())
+		if n := cuts.Load(); n < 3 {
+			t.Errorf("the connection was cut %d times", n)
 		}
 	})
 }
@@ -501,13 +586,14 @@ func TestFollow(t *testing.T) {
 // A cutter is a transport that ends each answer after 1,000 bytes.
 type cutter struct {
 	http.RoundTripper
-	cuts atomic.Int32
+	after int // bytes of an answer
+	cuts  atomic.Int32
 }
 
 func (x *cutter) RoundTrip(q *http.Request) (*http.Response, error) {
 	a, err := x.RoundTripper.RoundTrip(q)
 	if err == nil {
-		a.Body = &cutBody{ReadCloser: a.Body, of: x, left: 1000}
+		a.Body = &cutBody{ReadCloser: a.Body, of: x, left: x.after}
 	}
 	return a, err
 }
@@ -542,7 +628,7 @@ func (l *loser) RoundTrip(q *http.Request) (*http.Response, error) {
 	if in.Body == nil {
 		in.Body = http.NoBody
 	}
-	l.handler.ServeHTTP(w, in)
+	answers.Handler(l.handler).ServeHTTP(w, in)
 	id := q.Method + q.URL.String()
 	if l.seen[id]++; l.seen[id] == 1 {
 		l.lost++

@@ -6,10 +6,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,49 +14,6 @@ import (
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/storage"
 )
-
-// testdata/attacks.txt says of each attack which tests play it, and what the answer is. Those tests exist.
-func TestAttacksArePlayed(t *testing.T) {
-	table, err := os.ReadFile("testdata/attacks.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sources := map[string]string{} // of the tests of a package
-	rows := 0
-	for n, line := range strings.Split(strings.TrimSuffix(string(table), "\n"), "\n") {
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		rows++
-		columns := strings.Split(line, " | ")
-		if len(columns) != 3 || slices.Contains(columns, "") {
-			t.Errorf("attacks.txt:%d: want an attack, tests and an answer: %q", n+1, line)
-			continue
-		}
-		for _, test := range strings.Split(columns[1], ", ") {
-			pkg, name, _ := strings.Cut(test, ".")
-			if _, read := sources[pkg]; !read {
-				files, err := filepath.Glob(filepath.Join("..", pkg, "*_test.go"))
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, f := range files {
-					text, err := os.ReadFile(f)
-					if err != nil {
-						t.Fatal(err)
-					}
-					sources[pkg] += string(text)
-				}
-			}
-			if name == "" || !strings.Contains(sources[pkg], "\nfunc "+name+"(") {
-				t.Errorf("attacks.txt:%d: there is no test %s", n+1, test)
-			}
-		}
-	}
-	if rows < 20 {
-		t.Errorf("attacks.txt has %d attacks", rows)
-	}
-}
 
 // placeholder is a parameter of a path.
 var placeholder = regexp.MustCompile(`\{[a-zA-Z]+\}`)
@@ -289,6 +243,7 @@ func TestDoubledHeaders(t *testing.T) {
 		"Transfer-Encoding":          {"POST /v1/runs/r/cancel", "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "0\r\n\r\n", 501},
 		"Idempotency-Key":            {"POST /v1/runs/r/cancel", "Content-Length: 0\r\nIdempotency-Key: a\r\nIdempotency-Key: b", "", 400},
 		"Last-Event-ID":              {"GET /v1/runs/r/events", "Accept: text/event-stream\r\nLast-Event-ID: a\r\nLast-Event-ID: a", "", 400},
+		"Last-Event-ID of a stream":  {"GET /v1/runs/r/streams/s", "Accept: text/event-stream\r\nLast-Event-ID: 1\r\nLast-Event-ID: 1", "", 400},
 		"X-Workflow-Run-Id":          {"GET /v1/keys", "X-Workflow-Run-Id: forged\r\nX-Workflow-Run-Id: forged", "", 200},
 		"X-Workflow-Correlation-Id":  {"GET /v1/keys", "X-Workflow-Correlation-Id: forged\r\nX-Workflow-Correlation-Id: forged", "", 200},
 	} {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -166,7 +167,7 @@ func TestRefusalsOfManyAddresses(t *testing.T) {
 		for i := range 1500 {
 			q := httptest.NewRequest("GET", "/v1/keys", nil)
 			q.RemoteAddr = c.address(i)
-			x.plane.ServeHTTP(httptest.NewRecorder(), q)
+			answers.Handler(x.plane).ServeHTTP(httptest.NewRecorder(), q)
 		}
 		x.plane.Close()
 		n := 0

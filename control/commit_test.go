@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -80,7 +81,7 @@ func fickleSite(t *testing.T) (*fickle, func(method, path, body string, header .
 			r.Header.Set(header[i], header[i+1])
 		}
 		w := httptest.NewRecorder()
-		p.ServeHTTP(w, r)
+		answers.Handler(p).ServeHTTP(w, r)
 		return w
 	}
 }
@@ -245,7 +246,7 @@ func TestAClientThatLeavesStopsNothing(t *testing.T) {
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Idempotency-Key", "k")
 		w := httptest.NewRecorder()
-		p.ServeHTTP(w, r)
+		answers.Handler(p).ServeHTTP(w, r)
 		if w.Code != http.StatusCreated || calls != 2 {
 			t.Errorf("got %d %s after %d commits", w.Code, w.Body, calls)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/internal/deployment"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -49,7 +50,7 @@ func (p *process) post(path, key, body string) *httptest.ResponseRecorder {
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Idempotency-Key", key)
 	w := httptest.NewRecorder()
-	p.plane.ServeHTTP(w, r)
+	answers.Handler(p.plane).ServeHTTP(w, r)
 	return w
 }
 

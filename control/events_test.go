@@ -15,6 +15,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/internal/journal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -23,12 +24,18 @@ import (
 // A received is one server-sent event, or a comment.
 type received struct{ id, event, data string }
 
-// follow opens a stream of events, which ends with the test.
+// follow follows the events of a run until the end of the test.
 func (s *site) follow(key, runID, last string) (*http.Response, <-chan received) {
+	s.t.Helper()
+	return s.receive(key, at(runID, "events"), last)
+}
+
+// receive opens a stream of server-sent events, which ends with the test.
+func (s *site) receive(key, path, last string) (*http.Response, <-chan received) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s.t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, "GET", s.url+at(runID, "events"), nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", s.url+path, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -48,7 +55,8 @@ func (s *site) follow(key, runID, last string) (*http.Response, <-chan received)
 		defer close(events)
 		defer resp.Body.Close()
 		var e received
-		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		lines := bufio.NewScanner(resp.Body)
+		for lines.Buffer(nil, 16<<20); lines.Scan(); {
 			name, value, _ := strings.Cut(lines.Text(), ": ")
 			switch name {
 			case "id":
@@ -278,7 +286,7 @@ func TestAPollEndsWithItsKey(t *testing.T) {
 			r := httptest.NewRequest("GET", "/v1/runs/w/result?wait=60", nil)
 			r.Header.Set("Authorization", "Bearer "+home)
 			out := &patient{ResponseRecorder: httptest.NewRecorder()}
-			p.plane.ServeHTTP(out, r)
+			answers.Handler(p.plane).ServeHTTP(out, r)
 			got <- out.ResponseRecorder
 		}()
 		synctest.Wait()
@@ -309,12 +317,12 @@ func TestHiddenDeadlines(t *testing.T) {
 		if w := p.post("/v1/runs", "k", `{"workflowName":"wait","runId":"w"}`); w.Code != 201 {
 			t.Fatal(w.Body)
 		}
-		for _, c := range []struct{ path, accept string }{{"/v1/runs/w/result?wait=60", "*/*"}, {"/v1/runs/w/events", "text/event-stream"}} {
+		for _, c := range []struct{ path, accept string }{{"/v1/runs/w/result?wait=60", "*/*"}, {"/v1/runs/w/events", "text/event-stream"}, {"/v1/runs/w/streams/words", "text/event-stream"}} {
 			r := httptest.NewRequest("GET", c.path, nil)
 			r.Header.Set("Authorization", "Bearer "+home)
 			r.Header.Set("Accept", c.accept)
 			begun := time.Now()
-			p.plane.ServeHTTP(httptest.NewRecorder(), r)
+			answers.Handler(p.plane).ServeHTTP(httptest.NewRecorder(), r)
 			if took := time.Since(begun); took != 5*time.Second {
 				t.Errorf("%s took %v, want 5 s", c.path, took)
 			}
@@ -349,7 +357,7 @@ func TestQuietStreams(t *testing.T) {
 		begun := time.Now()
 		go func() {
 			defer close(done)
-			p.plane.ServeHTTP(out, r)
+			answers.Handler(p.plane).ServeHTTP(out, r)
 		}()
 		for i := range 4 {
 			if c := next(); c != ": \n\n" || time.Since(begun) != time.Duration(i)*15*time.Second {

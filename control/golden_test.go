@@ -51,6 +51,7 @@ func TestGoldenRecords(t *testing.T) {
 		"cursor-deployments": r([]byte("deployments:false"), &deploymentPlace{CreatedAt: 1767355200000000, ID: "shop-7"}, func() any { return new(deploymentPlace) }),
 		"cursor-signals":     r([]byte("signals:r:true"), &signalPlace{Seq: 3, Rest: true, Name: "approved", ID: "evt_1"}, func() any { return new(signalPlace) }),
 		"cursor-values":      r([]byte("values:r"), &valuePlace{Name: "progress"}, func() any { return new(valuePlace) }),
+		"cursor-chunks":      r([]byte("chunks:stream:r:words"), &chunkPlace{Index: 7}, func() any { return new(chunkPlace) }),
 		"cursor-events":      r([]byte("events:r:true"), &eventCursor{Checkpoint: 7, Position: 1}, func() any { return new(eventCursor) }),
 		"cursor-events-id":   r([]byte("events:r:true"), &eventCursor{Checkpoint: 7, Position: 1, ID: id}, func() any { return new(eventCursor) }),
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weft-go/weft/control"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
@@ -130,7 +131,7 @@ func planeOn(t testing.TB, s storage.Storage, change ...func(*control.Config)) *
 func serve(t testing.TB, s storage.Storage, change ...func(*control.Config)) *site {
 	t.Helper()
 	x := planeOn(t, s, change...)
-	srv := httptest.NewServer(x.plane)
+	srv := httptest.NewServer(answers.Handler(x.plane))
 	x.url, x.client = srv.URL, srv.Client()
 	t.Cleanup(srv.Close)
 	return x
@@ -192,7 +193,7 @@ func (x *site) send(q *http.Request) *reply {
 			q.Body = http.NoBody
 		}
 		w := httptest.NewRecorder()
-		x.plane.ServeHTTP(w, q)
+		answers.Handler(x.plane).ServeHTTP(w, q)
 		return &reply{x.t, what, w.Code, w.Result().Header, w.Body.Bytes()}
 	}
 	a, err := x.client.Do(q)

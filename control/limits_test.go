@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/storagetest"
 )
@@ -36,7 +37,7 @@ func TestSizesAtTheirEdges(t *testing.T) {
 			r.Header.Set(header[i], header[i+1])
 		}
 		w := httptest.NewRecorder()
-		s.plane.ServeHTTP(w, r)
+		answers.Handler(s.plane).ServeHTTP(w, r)
 		return w
 	}
 	x := func(n int) string { return strings.Repeat("x", n) }
@@ -129,7 +130,7 @@ func TestPlacesOfWebhooks(t *testing.T) {
 	t.Cleanup(end) // otherwise a failure would wait for the handlers
 	post := func(provider string) int {
 		w := httptest.NewRecorder()
-		s.plane.ServeHTTP(w, httptest.NewRequest("POST", "/v1/webhooks/"+provider, strings.NewReader("x")))
+		answers.Handler(s.plane).ServeHTTP(w, httptest.NewRequest("POST", "/v1/webhooks/"+provider, strings.NewReader("x")))
 		return w.Code
 	}
 	done := make(chan int, 100)
@@ -190,7 +191,7 @@ func TestSlowWebhooksHoldNoPlace(t *testing.T) {
 		r := httptest.NewRequest("POST", "/v1/webhooks/acme", body)
 		r.RemoteAddr = from
 		w := httptest.NewRecorder()
-		s.plane.ServeHTTP(w, r)
+		answers.Handler(s.plane).ServeHTTP(w, r)
 		return w.Code
 	}
 	const here, there = "192.0.2.1:1", "198.51.100.1:1"
@@ -245,7 +246,7 @@ func TestWebhooksAreAuditedTogether(t *testing.T) {
 		before := commits.Load()
 		for range 20 {
 			w := httptest.NewRecorder()
-			if p.ServeHTTP(w, httptest.NewRequest("POST", "/v1/webhooks/acme", strings.NewReader("x"))); w.Code != 200 {
+			if answers.Handler(p).ServeHTTP(w, httptest.NewRequest("POST", "/v1/webhooks/acme", strings.NewReader("x"))); w.Code != 200 {
 				t.Errorf("answered %d", w.Code)
 			}
 		}

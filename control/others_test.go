@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -44,7 +46,7 @@ var asks = map[string][]ask{
 	"runs.get":     {{`{"runId":"ID"}`, 404}, {`{"runId":"ID","resolveData":"none"}`, 404}},
 	"runs.result":  {{`{"runId":"ID"}`, 404}, {`{"runId":"ID","wait":60}`, 404}},
 	"runs.events":  {{`{"runId":"ID"}`, 404}, {`{"runId":"ours","cursor":"CURSOR"}`, 400}},
-	"runs.stream":  {{`{"runId":"ID","name":"s"}`, 501}}, // there are no streams yet
+	"runs.stream":  {{`{"runId":"ID","name":"words"}`, 404}, {`{"runId":"ID","name":"words","at":-1}`, 404}, {`{"runId":"ours","name":"words","cursor":"CURSOR"}`, 400}},
 	"runs.cancel":  {{`{"runId":"ID"}`, 404}},
 	"runs.resume":  {{`{"runId":"ID"}`, 404}, {`{"runId":"ID","payload":1}`, 404}},
 	"runs.reset":   {{`{"runId":"ID","before":""}`, 404}},
@@ -92,12 +94,17 @@ var asks = map[string][]ask{
 // naming are the parameters by which something of another namespace can be named.
 var naming = []string{"runId", "bulkId", "id", "keyId", "parent", "token", "cursor", "project", "environment", "signalId"}
 
-// owner is a workflow that opens a hook and publishes a value.
+// owner is a workflow that opens a hook, publishes a value and writes to a stream.
 var owner = &engine.Workflow[string, json.RawMessage]{Name: "owner", Func: func(run *engine.Run, token string) (json.RawMessage, error) {
 	if _, err := (&signal.Hook[json.RawMessage]{Name: "paid"}).Open(run, &signal.HookOptions{Token: token}); err != nil {
 		return nil, err
 	}
 	if err := moves.Set(run, json.RawMessage(`"their-value"`)); err != nil {
+		return nil, err
+	}
+	if _, err := engine.Step(run, "talk", func(ctx context.Context) (int, error) {
+		return 0, words.Writer(ctx).Write(json.RawMessage(`"their-chunk"`))
+	}); err != nil {
 		return nil, err
 	}
 	return proceed.Receive(run)
@@ -115,6 +122,7 @@ func (s *site) own(key string) {
 		s.call(key, "POST", "/v1/keys", map[string]any{"keyId": name, "scopes": []string{"runs:read"}}).is(s.t, 201, "")
 	}
 	s.await("a value", func() bool { return s.call(key, "GET", at("theirs", "values", "moves"), nil).status == 200 })
+	s.await("a chunk", func() bool { return len(s.call(key, "GET", at("theirs", "streams", "words"), nil).data()) > 0 })
 	s.call(key, "POST", at("theirs", "signals", "other"), map[string]any{"signalId": "theirs", "payload": "their-payload"}).is(s.t, 200, "")
 }
 
@@ -195,7 +203,7 @@ func (s *site) send(t *testing.T, key string, o *operation, params, name string,
 		r.Header.Set("Idempotency-Key", name)
 	}
 	w := httptest.NewRecorder()
-	s.plane.ServeHTTP(w, r)
+	answers.Handler(s.plane).ServeHTTP(w, r)
 	return w
 }
 
@@ -364,6 +372,9 @@ func (x *asker) cursorOf(o *operation) string {
 	params := `{"limit":1}`
 	if f := o.field("runId"); f != nil && f.in == "path" {
 		params = `{"limit":1,"runId":"theirs"}`
+	}
+	if f := o.field("name"); f != nil && f.in == "path" {
+		params = `{"limit":1,"runId":"theirs","name":"words"}`
 	}
 	var page struct{ Cursor, Tail string }
 	w := x.send(x.t, other, o, params, "", false)

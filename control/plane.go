@@ -102,7 +102,7 @@ func New(c Config) (*Plane, error) {
 // operations is the table of all operations.
 func operations() []*operation {
 	return slices.Concat(diagnosticOperations(), rpcOperations(), keyOperations(), auditOperations(),
-		runOperations(), bulkOperations(), signalOperations(), updateOperations(), valueOperations(), hookOperations(), deploymentOperations(), webhookOperations(), worldOperations(), laterOperations())
+		runOperations(), bulkOperations(), signalOperations(), updateOperations(), valueOperations(), hookOperations(), deploymentOperations(), webhookOperations(), worldOperations())
 }
 
 // enter counts a call under way. It returns false if the plane is closed.

@@ -75,3 +75,8 @@ func invalid(issues ...issue) *problem {
 func notFound(what string) *problem {
 	return newProblem(http.StatusNotFound, "not_found", what+" not found")
 }
+
+// notConfigured is the problem of what this service is not set up for.
+func notConfigured(message string) *problem {
+	return newProblem(http.StatusNotImplemented, "not_configured", message)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -170,6 +171,33 @@ func TestUnknownTokens(t *testing.T) {
 			if c := row["metadata"].(map[string]any)["count"]; !strings.Contains("10 2", fmt.Sprint(c)) {
 				t.Errorf("got %v", row)
 			}
+		}
+	})
+}
+
+// A client that invents X-Forwarded-For gets no new allowance of unknown tokens: the address of its connection counts, and of
+// what it sends through a trusted proxy the element that the proxy has written. Clients behind the proxy each have their own.
+func TestForgedProxiesGetNoNewAllowance(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		send := func(x *site, forwarded string) int {
+			return x.do("GET", "/v1/runs", "unknown", nil, "X-Forwarded-For", forwarded).status
+		}
+		direct := planeOn(t, new(memory.Store))
+		for i := range 12 {
+			if got := send(direct, fmt.Sprint("203.0.113.", i)); i < 10 && got != 401 || i >= 10 && got != 429 {
+				t.Errorf("request %d, without a proxy: got %d", i, got)
+			}
+		}
+		proxied := planeOn(t, new(memory.Store), func(c *control.Config) {
+			c.Proxies = control.Proxies{Trusted: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, Hops: 1}
+		})
+		for i := range 12 { // what stands before the element of the proxy is the client's word
+			if got := send(proxied, fmt.Sprintf("203.0.113.%d, 198.51.100.7", i)); i < 10 && got != 401 || i >= 10 && got != 429 {
+				t.Errorf("request %d by the proxy: got %d", i, got)
+			}
+		}
+		if got := send(proxied, "198.51.100.8"); got != 401 {
+			t.Errorf("another client of the proxy: got %d, want 401", got)
 		}
 	})
 }

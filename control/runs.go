@@ -30,6 +30,7 @@ func runOperations() []*operation {
 		{name: "runs.purge", method: "DELETE", path: "/v1/runs/{runId}", scopes: []string{scopeRunsOperate}, do: act(purgeRun)},
 		{name: "runs.result", method: "GET", path: "/v1/runs/{runId}/result", scopes: []string{scopeRunsRead}, do: act(runResult)},
 		{name: "runs.events", method: "GET", path: "/v1/runs/{runId}/events", scopes: []string{scopeRunsRead}, do: act(runEvents)},
+		{name: "runs.stream", method: "GET", path: "/v1/runs/{runId}/streams/{name}", scopes: []string{scopeRunsRead}, do: act(readStream)},
 		{name: "runs.cancel", method: "POST", path: "/v1/runs/{runId}/cancel", scopes: []string{scopeRunsWrite}, key: keyOptional, do: act(cancelRun)},
 		{name: "runs.reset", method: "POST", path: "/v1/runs/{runId}/reset", scopes: []string{scopeRunsOperate}, key: keyOptional, do: act(resetRun)},
 		{name: "runs.resolve", method: "POST", path: "/v1/runs/{runId}/operations/{op}/resolve", scopes: []string{scopeRunsOperate}, key: keyOptional, do: act(resolveOperation)},

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/control"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -53,7 +54,7 @@ func (p *pipes) dial() net.Conn {
 // piped serves a plane without a network, by a server with short limits of its own.
 func piped(t *testing.T, x *site) *pipes {
 	p := newPipes()
-	srv := &http.Server{Handler: x.plane, WriteTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second}
+	srv := &http.Server{Handler: answers.Handler(x.plane), WriteTimeout: 5 * time.Second, ReadTimeout: 5 * time.Second}
 	done := make(chan struct{})
 	go func() { defer close(done); srv.Serve(p) }()
 	t.Cleanup(func() { srv.Close(); <-done; synctest.Wait() })

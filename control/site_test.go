@@ -19,6 +19,7 @@ import (
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/signal"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -120,7 +121,7 @@ func idle(t testing.TB, s storage.Storage, change ...func(*Config, *engine.Confi
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(p)
+	server := httptest.NewServer(answers.Handler(p))
 	t.Cleanup(func() {
 		p.Close()
 		server.Close()

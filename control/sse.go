@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weft-go/weft"
-	"github.com/weft-go/weft/control/wire"
 	"github.com/weft-go/weft/engine"
 )
 
@@ -84,6 +83,21 @@ func (c *call) followEvents(ctx context.Context, id string, data bool) (answer, 
 	case wf.Status.Terminal() && len(left.Data) == 0:
 		return answer{status: http.StatusNoContent}, nil
 	}
+	return c.events("", func(ctx context.Context, give func(string, any) error) error {
+		return c.eventsBehind(ctx, id, after, func(e *weft.Event) error {
+			b := eventOf(c.who, e, data)
+			return give(b.EventID, &b)
+		})
+	})
+}
+
+// A feed calls give with the id and the JSON of one event after the other. It ends when none is to come, when ctx
+// ends, or with an error of give.
+type feed func(ctx context.Context, give func(id string, body any) error) error
+
+// events answers a feed as server-sent events, or with a problem if there are too many such answers. opening is written
+// before the first event.
+func (c *call) events(opening string, from feed) (answer, error) {
 	if err := c.enterStream(); err != nil {
 		return answer{}, err
 	}
@@ -99,7 +113,7 @@ func (c *call) followEvents(ctx context.Context, id string, data bool) (answer, 
 				ctx, cancel = context.WithTimeout(ctx, most)
 				defer cancel()
 			}
-			_ = c.follow(ctx, s, id, after, data) // the client connects again
+			_ = s.follow(ctx, opening, from) // the client connects again
 		},
 	}, nil
 }
@@ -143,28 +157,41 @@ func (s *eventWriter) write(text string) error {
 	return s.control.Flush()
 }
 
-func (s *eventWriter) event(b *wire.Event) error {
-	data, err := json.Marshal(b) // without line breaks
+func (s *eventWriter) event(e sentEvent) error {
+	data, err := json.Marshal(e.body) // without line breaks
 	if err != nil {
 		return err
 	}
-	return s.write(fmt.Sprintf("id: %s\ndata: %s\n\n", b.EventID, data))
+	return s.write(fmt.Sprintf("id: %s\ndata: %s\n\n", e.id, data))
 }
 
-// follow writes the events of a run behind one of them until the run has ended or ctx ends.
-func (c *call) follow(ctx context.Context, s *eventWriter, id, after string, data bool) error {
-	if err := s.write(": \n\n"); err != nil {
+// A sentEvent is a server-sent event.
+type sentEvent struct {
+	id   string
+	body any
+}
+
+// follow writes the events of a feed until it ends, and then that it has ended.
+func (s *eventWriter) follow(ctx context.Context, opening string, from feed) error {
+	if err := s.write(": \n\n" + opening); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	events := make(chan *weft.Event)
+	events := make(chan sentEvent)
 	var (
 		followed  error // when events is closed
 		following sync.WaitGroup
 	)
 	following.Go(func() {
 		defer close(events)
-		followed = c.sendEvents(ctx, id, after, events)
+		followed = from(ctx, func(id string, body any) error {
+			select {
+			case events <- sentEvent{id, body}:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
 	})
 	defer following.Wait()
 	defer cancel()
@@ -174,13 +201,12 @@ func (c *call) follow(ctx context.Context, s *eventWriter, id, after string, dat
 		select {
 		case e, more := <-events:
 			if !more {
-				if followed != nil && !noSuchRun(followed) {
+				if followed != nil {
 					return followed
 				}
 				return s.write("event: end\ndata: {}\n\n")
 			}
-			b := eventOf(c.who, e, data)
-			if err := s.event(&b); err != nil {
+			if err := s.event(e); err != nil {
 				return err
 			}
 		case <-beat.C:
@@ -191,21 +217,23 @@ func (c *call) follow(ctx context.Context, s *eventWriter, id, after string, dat
 	}
 }
 
-// sendEvents sends the events of a run behind one of them until the run has ended or ctx ends.
-func (c *call) sendEvents(ctx context.Context, id, after string, to chan<- *weft.Event) (err error) {
+// eventsBehind calls give with the events of a run behind one of them until the run has ended, or was purged, or ctx
+// ends.
+func (c *call) eventsBehind(ctx context.Context, id, after string, give func(*weft.Event) error) (err error) {
 	for again := true; again; again = eventsGone(err) {
 		err = nil
 		for e, failed := range c.engine.Follow(ctx, id, after) {
 			if err = failed; err != nil {
 				break
 			}
-			select {
-			case to <- &e:
-			case <-ctx.Done():
-				return ctx.Err()
+			if err := give(&e); err != nil {
+				return err
 			}
 		}
 		after = "" // if events are gone, a client gets those that there are
+	}
+	if noSuchRun(err) {
+		return nil
 	}
 	return err
 }

@@ -156,7 +156,7 @@ type Runner interface {
 	CloseStream(name string) future.Operation
 }
 
-// A Source is an *engine.Engine.
+// A Source is an *engine.Engine or a *client.Client.
 type Source interface {
 	ReadStream(ctx context.Context, runID, stream string, at int64) iter.Seq2[Stored, error]
 	DecodeChunk(ctx context.Context, c Stored, v any) error

@@ -159,6 +159,17 @@ type valueJSON struct {
 	Codec string          `json:"codec,omitempty"`
 }
 
+type chunkJSON struct {
+	Index     int64           `json:"index"`
+	ID        string          `json:"id"`
+	Time      time.Time       `json:"time"`
+	Operation string          `json:"operation"`
+	Attempt   int             `json:"attempt"`
+	Value     json.RawMessage `json:"value,omitempty"`
+	Data      []byte          `json:"data,omitempty"` // of another codec than JSON
+	Codec     string          `json:"codec,omitempty"`
+}
+
 type countJSON struct {
 	Count int  `json:"count"`
 	All   bool `json:"all"` // false: there may be more

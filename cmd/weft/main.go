@@ -40,15 +40,16 @@ type command struct {
 	JSON    bool          `name:"json" help:"Print JSON: an object, or for a sequence one object per line."`
 	Timeout time.Duration `placeholder:"DURATION" help:"Give up after this time, such as 10s. By default verbs that write have 30s, and the others no limit."`
 
-	List     list     `cmd:"" help:"List workflows, a page at a time, newest first."`
-	Count    count    `cmd:"" help:"Count workflows."`
-	Describe describe `cmd:"" help:"Show the state of a workflow, its operations, signals and children."`
-	Values   values   `cmd:"" help:"Show the values that a workflow has published, such as how far it is."`
-	History  history  `cmd:"" help:"Show the events of a workflow, oldest first."`
-	Watch    watch    `cmd:"" help:"Print the events of a workflow as they happen, until it ends. Fails unless it completes."`
-	Export   export   `cmd:"" help:"Write the history of a workflow as a file for enginetest.Replay, which checks the workflow's code against it."`
-	Engines  engines  `cmd:"" help:"List the engines that use the store, or did so lately."`
-	Queues   queues   `cmd:"" help:"List the queues that are served or in use. Reads all workflows."`
+	List     list       `cmd:"" help:"List workflows, a page at a time, newest first."`
+	Count    count      `cmd:"" help:"Count workflows."`
+	Describe describe   `cmd:"" help:"Show the state of a workflow, its operations, signals and children."`
+	Values   values     `cmd:"" help:"Show the values that a workflow has published, such as how far it is."`
+	History  history    `cmd:"" help:"Show the events of a workflow, oldest first."`
+	Watch    watch      `cmd:"" help:"Print the events of a workflow as they happen, until it ends. Fails unless it completes."`
+	Stream   readStream `cmd:"" help:"Print the chunks of a stream of a workflow as they come, until the stream is closed or the workflow ends."`
+	Export   export     `cmd:"" help:"Write the history of a workflow as a file for enginetest.Replay, which checks the workflow's code against it."`
+	Engines  engines    `cmd:"" help:"List the engines that use the store, or did so lately."`
+	Queues   queues     `cmd:"" help:"List the queues that are served or in use. Reads all workflows."`
 
 	Schedules schedules `cmd:"" help:"List the schedules of the store, trigger, pause, resume or delete one."`
 

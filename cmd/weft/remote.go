@@ -21,8 +21,8 @@ type plane struct {
 	PlainHTTP bool   `name:"plain-http" help:"Send the key to another machine by http. Everybody on the way can read it."`
 }
 
-// client returns a client of the control plane.
-func (p plane) client() (*remote.Client, error) {
+// client returns a client of the control plane, which notes what it repeats.
+func (p plane) client(e *env) (*remote.Client, error) {
 	if p.URL == "" {
 		return nil, misuse("no control plane is named: give --url, or set WEFT_URL")
 	}
@@ -30,12 +30,46 @@ func (p plane) client() (*remote.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return remote.New(p.URL, secret, &remote.Options{PlainHTTP: p.PlainHTTP})
+	return remote.New(p.URL, secret, &remote.Options{PlainHTTP: p.PlainHTTP, Transport: &retelling{next: http.DefaultTransport, note: e.note}})
+}
+
+// patience is how long the command repeats a request in silence.
+const patience = 700 * time.Millisecond
+
+// retelling is a transport that notes once that a request is repeated, and why. It serves one call after the other.
+type retelling struct {
+	next http.RoundTripper
+	note func(format string, args ...any)
+
+	failed time.Time // when the first attempt of a request failed; zero: none has
+	why    string
+	noted  bool
+}
+
+func (r *retelling) RoundTrip(q *http.Request) (*http.Response, error) {
+	if !r.failed.IsZero() && !r.noted && time.Since(r.failed) >= patience {
+		r.noted = true
+		r.note("%s %s; trying again for a while", q.URL.Host, r.why)
+	}
+	a, err := r.next.RoundTrip(q)
+	switch {
+	case err != nil:
+		r.why = "does not answer: " + err.Error()
+	case a.StatusCode == http.StatusTooManyRequests || a.StatusCode >= 500:
+		r.why = "answers " + a.Status
+	default:
+		r.failed = time.Time{}
+		return a, nil
+	}
+	if r.failed.IsZero() {
+		r.failed = time.Now()
+	}
+	return a, err
 }
 
 // remotely calls f with a client of the control plane.
 func (e *env) remotely(p plane, f func(c *remote.Client) error) error {
-	c, err := p.client()
+	c, err := p.client(e)
 	if err != nil {
 		return err
 	}

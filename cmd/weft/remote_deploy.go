@@ -149,13 +149,20 @@ type keys struct {
 // anyPlane is the control plane, or the store if it is to be written or no URL is given.
 type anyPlane struct{ plane }
 
-// with calls f with a client of the control plane, or of one on the store. The environment may name both:
-// --write, which no verb over a control plane needs, says that the store is meant.
+// with calls f with a client of the control plane, or of one on the store.
 func (p anyPlane) with(e *env, f func(c *remote.Client) error) error {
-	if e.Write || p.URL == "" && e.Store != "" {
+	if p.meansStore(e.Store, e.Write, os.Getenv) {
 		return e.onStore(f)
 	}
 	return e.remotely(p.plane, f)
+}
+
+// meansStore reports whether the store is meant, and not the control plane. The environment may name both. --write,
+// which no verb over a control plane needs, says that the store is meant, and so does --store beside a control plane that only
+// the environment names.
+func (p anyPlane) meansStore(store string, write bool, environment func(string) string) bool {
+	flag := store != "" && store != environment("WEFT_STORE")
+	return write || store != "" && p.URL == "" || flag && p.URL == environment("WEFT_URL")
 }
 
 // namespaced says which namespace a key has.

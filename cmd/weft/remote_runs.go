@@ -21,6 +21,7 @@ type runs struct {
 	Start   runsStart   `cmd:"" help:"Start a run. Prints its id."`
 	Result  runsResult  `cmd:"" help:"Wait until a run has ended, and print its result. Fails unless it completes."`
 	Events  runsEvents  `cmd:"" help:"Show the events of a run, oldest first."`
+	Stream  runsStream  `cmd:"" help:"Print the chunks of a stream of a run as they come, until the stream is closed or the run ends."`
 	Values  runsValues  `cmd:"" help:"Show the values that a run has published, such as how far it is."`
 	Update  runsUpdate  `cmd:"" help:"Ask a run to do something, and print its answer. Fails if the run refuses it."`
 	Cancel  runsCancel  `cmd:"" help:"Ask a run to stop."`

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	remote "github.com/weft-go/weft/client"
+	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -34,6 +35,7 @@ type planeShell struct {
 	shell
 	process *exec.Cmd
 	url     string
+	calls   string // the address that verbs call: the url, or of a proxy that keeps the answers
 	keys    string // the file of keys
 	unnamed bool   // the command line does not name it
 	printed string // the first line
@@ -92,12 +94,13 @@ func (x *planeShell) begin(env []string, args ...string) {
 		x.t.Fatalf("weft serve has printed %q", x.printed)
 	}
 	x.url = address[1]
+	x.calls = answers.Proxy(x.t, x.url)
 }
 
 // command runs a verb with WEFT_URL set.
 func (x *planeShell) command(args ...string) *exec.Cmd {
 	cmd := x.shell.command(args...)
-	cmd.Env = append(cmd.Env, "WEFT_URL="+x.url)
+	cmd.Env = append(cmd.Env, "WEFT_URL="+x.calls)
 	return cmd
 }
 

@@ -473,6 +473,41 @@ type Change struct {
 	Path string `json:"path"`
 }
 
+// Chunk One value of a stream.
+type Chunk struct {
+	// Attempt Of the operation.
+	Attempt int `json:"attempt"`
+
+	// ChunkID Another one for each chunk.
+	ChunkID   string    `json:"chunkId"`
+	CreatedAt time.Time `json:"createdAt"`
+
+	// Data The value. If it is not JSON, `{codec, base64}`.
+	Data json.RawMessage `json:"data"`
+
+	// Index Its place in the stream, from 0.
+	Index int64 `json:"index"`
+
+	// Operation The place in the workflow of the operation that has written it.
+	Operation string `json:"operation"`
+}
+
+// ChunkPage defines model for ChunkPage.
+type ChunkPage struct {
+	// Closed Nothing is added to the stream any more: it is closed, or the run has ended.
+	Closed bool `json:"closed"`
+
+	// Cursor The place behind the last item, for the next request; null: nothing follows yet.
+	Cursor *string `json:"cursor"`
+	Data   []Chunk `json:"data"`
+
+	// HasMore More may follow.
+	HasMore bool `json:"hasMore"`
+
+	// Tail The place behind the last item, also if nothing follows yet.
+	Tail string `json:"tail"`
+}
+
 // Code What went wrong, for programs.
 type Code string
 
@@ -1818,6 +1853,16 @@ type SignalsClearParams struct {
 
 // RunsStreamParams defines parameters for RunsStream.
 type RunsStreamParams struct {
+	// At The index of the first chunk. A negative one counts from the end: -1 is the last chunk. `cursor` and `Last-Event-ID`
+	// take its place.
+	At int64 `form:"at,omitempty" json:"at,omitempty,omitzero"`
+
+	// Limit The most items of the page.
+	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor The `cursor` or `tail` of the page before, of a request with the same filter and order.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+
 	// LastEventID For server-sent events, the id of the last event that was received.
 	LastEventID LastEventID `json:"Last-Event-ID,omitempty,omitzero"`
 

@@ -12,10 +12,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/pb33f/libopenapi"
 	validator "github.com/pb33f/libopenapi-validator"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/weft-go/weft/internal/answers"
 )
 
 // A document is what a test needs of control/openapi.json.
@@ -35,7 +38,6 @@ type operation struct {
 	public           bool // no key is needed
 	home             bool
 	rpc              bool
-	later            bool              // this release answers 501
 	body             map[string]string // media type: the place of its schema in the document
 	query            map[string]bool   // the parameters that there are
 	responses        map[int]response
@@ -45,6 +47,7 @@ type operation struct {
 type response struct {
 	headers map[string]header
 	content map[string]string // media type: the place of its schema in the document
+	event   string            // the place of the schema of a server-sent event
 }
 
 type header struct {
@@ -97,7 +100,6 @@ func (d *document) operation(method, path string, o map[string]any) *operation {
 	op.lane, _ = o["x-weft-lane"].(string)
 	op.key, _ = o["x-weft-key"].(string)
 	op.home, _ = o["x-weft-home"].(bool)
-	op.later, _ = o["x-weft-later"].(bool)
 	if security, ok := o["security"].([]any); ok {
 		op.public = len(security) == 0
 	}
@@ -125,13 +127,16 @@ func (d *document) operation(method, path string, o map[string]any) *operation {
 			continue // redocly's rules refuse it
 		}
 		place, found := d.follow(place+"/responses/"+status, r.(map[string]any))
-		res := response{map[string]header{}, map[string]string{}}
+		res := response{headers: map[string]header{}, content: map[string]string{}}
 		for name, h := range object(found, "headers") {
 			_, h := d.follow("", h.(map[string]any))
 			res.headers[name] = header{h["required"] == true, object(h, "schema")["type"] == "integer"}
 		}
 		for media := range object(found, "content") {
 			res.content[media] = place + "/content/" + escape(media) + "/schema"
+			if media == eventStream {
+				res.event = place + "/content/" + escape(media) + "/x-weft-event"
+			}
 		}
 		op.responses[n] = res
 	}
@@ -174,7 +179,11 @@ func (d *document) find(method, path string) (found *operation) {
 
 func matches(template, path string) bool {
 	want, got := strings.Split(template, "/"), strings.Split(path, "/")
-	return slices.EqualFunc(want, got, func(w, g string) bool { return w == g || strings.HasPrefix(w, "{") && g != "" })
+	return slices.EqualFunc(want, got, func(w, g string) bool {
+		name, err := url.PathUnescape(g)
+		clean := err == nil && name != "" && name != "." && name != ".." && utf8.ValidString(name) && !strings.Contains(name, "\x00")
+		return w == g || strings.HasPrefix(w, "{") && clean
+	})
 }
 
 func (d *document) byID(id string) *operation {
@@ -201,9 +210,6 @@ func (d *document) check(op *operation, status int, h http.Header, body []byte) 
 		if res, ok = op.responses[status]; !ok {
 			bad("status %d is not documented", status)
 			return problems
-		}
-		if op.later && status < 300 {
-			bad("status %d of an operation that is marked x-weft-later", status)
 		}
 	case status == http.StatusNotFound || status == http.StatusMethodNotAllowed:
 		res.headers = map[string]header{"x-workflow-correlation-id": {required: true}, "Allow": {required: status == http.StatusMethodNotAllowed}}
@@ -233,6 +239,9 @@ func (d *document) check(op *operation, status int, h http.Header, body []byte) 
 		bad("the media type %q is not documented", media)
 		return problems
 	}
+	if media == eventStream {
+		return append(problems, d.checkEvents(res.event, string(body))...)
+	}
 	if !strings.HasSuffix(media, "json") {
 		return problems
 	}
@@ -242,16 +251,64 @@ func (d *document) check(op *operation, status int, h http.Header, body []byte) 
 	return problems
 }
 
+// eventStream is the media type of server-sent events.
+const eventStream = "text/event-stream"
+
+// checkEvents says what is wrong with server-sent events whose data has the schema at a place. The last one may have been
+// cut.
+func (d *document) checkEvents(place, body string) (problems []string) {
+	all := strings.Split(body, "\n\n")
+	for _, event := range all[:len(all)-1] {
+		kind, data := "", ""
+		for line := range strings.SplitSeq(event, "\n") {
+			switch name, value, _ := strings.Cut(line, ": "); name {
+			case "event":
+				kind = value
+			case "data":
+				data = value
+			case "id", "":
+			default:
+				problems = append(problems, fmt.Sprintf("the line %q of an event", line))
+			}
+		}
+		switch {
+		case kind == "end" && data == "{}", kind == "" && data == "": // a comment, or an id
+		case kind != "":
+			problems = append(problems, fmt.Sprintf("the event %q with %q", kind, data))
+		default:
+			if err := d.validate(place, []byte(data)); err != nil {
+				problems = append(problems, err.Error())
+			}
+		}
+	}
+	return problems
+}
+
+// compare says what is wrong with an answer, and with a request that was accepted. The operation is nil if there is none.
+func (d *document) compare(a *answers.Answer) (op *operation, problems []string) {
+	u, err := url.ParseRequestURI(a.URL)
+	if err != nil {
+		return nil, []string{err.Error()}
+	}
+	op = d.find(a.Method, u.EscapedPath())
+	if op != nil && a.Status < 300 {
+		for _, problem := range d.checkRequest(op, u.Query(), a.Type, a.Sent) {
+			problems = append(problems, "it was accepted: "+problem)
+		}
+	}
+	return op, append(problems, d.check(op, a.Status, a.Header, a.Body)...)
+}
+
 // checkRequest says what the document does not allow of a request.
-func (d *document) checkRequest(op *operation, r *http.Request, body []byte) (problems []string) {
+func (d *document) checkRequest(op *operation, query url.Values, contentType string, body []byte) (problems []string) {
 	if op.id != "webhooks.receive" { // its query is the provider's
-		for name := range r.URL.Query() {
+		for name := range query {
 			if !op.query[name] {
 				problems = append(problems, fmt.Sprintf("the parameter %s is not documented", name))
 			}
 		}
 	}
-	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	media, _, _ := strings.Cut(contentType, ";")
 	switch place, ok := op.body[media]; {
 	case len(body) == 0:
 	case !ok:
@@ -361,22 +418,23 @@ func TestChecker(t *testing.T) {
 		h      http.Header
 		body   []byte
 	}{
-		"another status":             {op, 206, good, body},
-		"another media type":         {op, 202, with("Content-Type", "text/plain"), body},
-		"no correlation id":          {op, 202, without("X-Workflow-Correlation-Id"), body},
-		"no number":                  {op, 202, with("X-Ratelimit-Limit", "many"), body},
-		"nosniff":                    {op, 202, without("X-Content-Type-Options"), body},
-		"no-store":                   {op, 202, without("Cache-Control"), body},
-		"an unknown member":          {op, 202, good, []byte(`{"accepted":true,"status":"running","more":1}`)},
-		"a missing member":           {op, 202, good, []byte(`{"accepted":true}`)},
-		"another value":              {op, 202, good, []byte(`{"accepted":false,"status":"running"}`)},
-		"no JSON":                    {op, 202, good, []byte(`{`)},
-		"a code of another":          {op, 409, with("Content-Type", "application/problem+json"), problem("run_exists")},
-		"a body of 204":              {d.byID("runs.purge"), 204, good, body},
-		"no operation":               {nil, 200, good, body},
-		"405 without Allow":          {nil, 405, with("Content-Type", "application/problem+json"), problem("method_not_allowed")},
-		"429 without Retry-After":    {op, 429, with("Content-Type", "application/problem+json"), problem("rate_limited")},
-		"an operation that is later": {d.byID("runs.stream"), 200, good, body},
+		"another status":           {op, 206, good, body},
+		"another media type":       {op, 202, with("Content-Type", "text/plain"), body},
+		"no correlation id":        {op, 202, without("X-Workflow-Correlation-Id"), body},
+		"no number":                {op, 202, with("X-Ratelimit-Limit", "many"), body},
+		"nosniff":                  {op, 202, without("X-Content-Type-Options"), body},
+		"no-store":                 {op, 202, without("Cache-Control"), body},
+		"an unknown member":        {op, 202, good, []byte(`{"accepted":true,"status":"running","more":1}`)},
+		"a missing member":         {op, 202, good, []byte(`{"accepted":true}`)},
+		"another value":            {op, 202, good, []byte(`{"accepted":false,"status":"running"}`)},
+		"no JSON":                  {op, 202, good, []byte(`{`)},
+		"a code of another":        {op, 409, with("Content-Type", "application/problem+json"), problem("run_exists")},
+		"a body of 204":            {d.byID("runs.purge"), 204, good, body},
+		"no operation":             {nil, 200, good, body},
+		"405 without Allow":        {nil, 405, with("Content-Type", "application/problem+json"), problem("method_not_allowed")},
+		"429 without Retry-After":  {op, 429, with("Content-Type", "application/problem+json"), problem("rate_limited")},
+		"a bad event":              {d.byID("runs.stream"), 200, with("Content-Type", "text/event-stream"), []byte("id: 0\ndata: {\"index\":0}\n\n")},
+		"an event of another kind": {d.byID("runs.events"), 200, with("Content-Type", "text/event-stream"), []byte("event: more\ndata: {}\n\n")},
 	} {
 		if problems := d.check(c.op, c.status, c.h, c.body); problems == nil {
 			t.Errorf("%s is not found", name)
@@ -386,12 +444,11 @@ func TestChecker(t *testing.T) {
 		t.Errorf("a good problem: %q", problems)
 	}
 	for body, good := range map[string]bool{`{"reason":"r"}`: true, ``: true, `{"why":"r"}`: false, `{"reason":1}`: false} {
-		r := &http.Request{Header: http.Header{"Content-Type": {"application/json; charset=utf-8"}}, URL: &url.URL{}}
-		if problems := d.checkRequest(op, r, []byte(body)); (problems == nil) != good {
+		const json = "application/json; charset=utf-8"
+		if problems := d.checkRequest(op, nil, json, []byte(body)); (problems == nil) != good {
 			t.Errorf("the body %s: %q", body, problems)
 		}
-		r.URL.RawQuery = "more=1"
-		if d.checkRequest(op, r, []byte(body)) == nil {
+		if d.checkRequest(op, url.Values{"more": {"1"}}, json, []byte(body)) == nil {
 			t.Error("an unknown parameter is not found")
 		}
 	}

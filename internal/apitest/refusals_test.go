@@ -229,18 +229,6 @@ func TestEveryOperationNoticesDamage(t *testing.T) {
 	})
 }
 
-// Operations of a later release are 501, after the checks that all operations have.
-func TestLaterOperations(t *testing.T) {
-	s := serve(t, new(memory.Store))
-	for _, o := range loadDocument(t).operations {
-		if !o.later {
-			continue
-		}
-		r := sample(o)
-		s.refusal(s.send(r), http.StatusNotImplemented, "not_configured")
-	}
-}
-
 // After Close, everything but the health of the process is 503.
 func TestEveryOperationEnds(t *testing.T) {
 	s := serve(t, new(memory.Store))

@@ -66,7 +66,7 @@ func TestRPC(t *testing.T) {
 		"400":                       {`{"jsonrpc":"2.0","id":1,"method":"runs.create","params":{"workflowName":"echo"}}`, 200, `"code":-32602`},
 		"404":                       {`{"jsonrpc":"2.0","id":1,"method":"runs.get","params":{"runId":"x"}}`, 200, `"code":-32020`},
 		"409":                       {`{"jsonrpc":"2.0","id":1,"method":"deployments.active"}`, 200, `"code":-32021`},
-		"501":                       {`{"jsonrpc":"2.0","id":1,"method":"runs.stream","params":{"runId":"x","name":"y"}}`, 200, `"code":-32025`},
+		"501":                       {`{"jsonrpc":"2.0","id":1,"method":"world.queue.publish","params":{"queueName":"q","message":{}}}`, 200, `"code":-32025`},
 		"a batch of notifications":  {`[{"jsonrpc":"2.0","method":"runs.list"},{"jsonrpc":"2.0","method":"runs.destroy"}]`, 204, ``},
 		"health":                    {`{"jsonrpc":"2.0","id":1,"method":"health.get"}`, 200, `"healthy":true`},
 		"an answer without content": {`{"jsonrpc":"2.0","id":1,"method":"keys.revoke","params":{"id":"spare"}}`, 200, `"result":null`},

@@ -168,6 +168,37 @@ func TestRunsEvents(t *testing.T) {
 	})
 }
 
+func TestRunsStream(t *testing.T) {
+	onStores(t, func(t *testing.T, store storage.Storage) {
+		s := serve(t, store)
+		run := s.start("spoken", []any{"a", 2, nil})
+		s.ended(run)
+		path := "/v1/runs/" + run + "/streams/words"
+		page := decode[wire.ChunkPage](t, s.get(path, 200))
+		if len(page.Data) != 3 || page.HasMore || !page.Closed || string(page.Data[2].Data) != "null" {
+			t.Fatalf("the chunks are %+v", page)
+		}
+		first := decode[wire.ChunkPage](t, s.get(path+"?limit=1", 200))
+		rest := decode[wire.ChunkPage](t, s.get(path+"?cursor="+*first.Cursor, 200))
+		if len(first.Data) != 1 || !first.HasMore || len(rest.Data) != 2 || rest.Data[0].ChunkID != page.Data[1].ChunkID {
+			t.Errorf("the pages are %+v and %+v", first, rest)
+		}
+		if none := decode[wire.ChunkPage](t, s.get("/v1/runs/"+run+"/streams/none?at=-1", 200)); len(none.Data) != 0 || !none.Closed {
+			t.Errorf("the chunks of another stream are %+v", none)
+		}
+		follow := request{method: "GET", path: path, secret: admin, header: map[string]string{"Accept": "text/event-stream"}}
+		a := s.must(follow, 200)
+		if text := string(a.body); strings.Count(text, "\ndata: ") != 4 || !strings.HasSuffix(text, "event: end\ndata: {}\n\n") {
+			t.Errorf("streamed was %s", text)
+		}
+		follow.header["Last-Event-ID"] = "2"
+		s.must(follow, 204)
+		follow.header["Last-Event-ID"] = "no index"
+		s.refusal(s.must(follow, 400), 400, "invalid_request")
+		s.refusal(s.must(request{method: "GET", path: path, secret: stranger}, 404), 404, "not_found")
+	})
+}
+
 func TestRunsEnd(t *testing.T) {
 	onStores(t, func(t *testing.T, store storage.Storage) {
 		s := serve(t, store)

@@ -24,6 +24,7 @@ import (
 	"github.com/weft-go/weft/storage/memory"
 	"github.com/weft-go/weft/storage/postgres"
 	"github.com/weft-go/weft/storage/sqlite"
+	"github.com/weft-go/weft/stream"
 )
 
 // A server is a plane, with an engine that runs, on a real TCP port of this machine. Every answer is
@@ -150,6 +151,19 @@ var (
 	echo = &engine.Workflow[json.RawMessage, json.RawMessage]{Name: "echo", Func: func(_ *engine.Run, in json.RawMessage) (json.RawMessage, error) {
 		return in, nil
 	}}
+	// spoken writes its input to the stream words, a part after the other.
+	spoken = &engine.Workflow[[]json.RawMessage, int]{Name: "spoken", Func: func(run *engine.Run, parts []json.RawMessage) (int, error) {
+		return engine.Step(run, "speak", func(ctx context.Context) (int, error) {
+			w := words.Writer(ctx)
+			for _, p := range parts {
+				if err := w.Write(p); err != nil {
+					return 0, err
+				}
+			}
+			return len(parts), nil
+		})
+	}}
+	words = &stream.Stream[json.RawMessage]{Name: "words"}
 	// refused fails.
 	refused = &engine.Workflow[json.RawMessage, string]{Name: "refused", Errors: []error{errCard}, Func: func(*engine.Run, json.RawMessage) (string, error) {
 		return "", errCard
@@ -204,7 +218,7 @@ var (
 		return approved.Receive(run)
 	}}
 
-	workflows = []engine.Definition{checkout, invoice, moving, collect, echo, refused, doubtful}
+	workflows = []engine.Definition{checkout, invoice, moving, collect, echo, spoken, refused, doubtful}
 )
 
 // A request is one of HTTP.

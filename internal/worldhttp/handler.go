@@ -66,6 +66,9 @@ func New(c Config) http.Handler {
 	}
 	m.HandleFunc("POST /v1/world/streams/read", s.readStream)
 	m.HandleFunc("GET /v1/world/deployment-id", serve(s.deployment))
+	m.HandleFunc("POST /v1/world/", func(rw http.ResponseWriter, r *http.Request) {
+		respond(rw, r, nil, &world.Error{Status: http.StatusNotFound, Code: world.CodeNotFound, Message: "There is no such call."})
+	})
 	return m
 }
 

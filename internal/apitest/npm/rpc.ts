@@ -48,12 +48,12 @@ const array = await failure("runs.get", [runId]);
 const unknown = await failure("runs.destroy");
 const conflict = await failure("runs.create", { ...start, workflowName: "echo" });
 const terminal = await failure("runs.cancel", { runId });
-const later = await failure("runs.stream", { runId: "x", name: "y" });
+const notConfigured = await failure("world.queue.publish", { queueName: "q", message: {} });
 
 console.log(JSON.stringify({
   created: created.runId, same: JSON.stringify(created) === JSON.stringify(again),
   batch: batch.map((r) => [r.id, r.error?.code ?? 0]), result: result.result, accepted: sent.signalId,
-  codes: [notFound, invalid, array, unknown, conflict, terminal, later].map((f) => f.code),
-  statuses: [notFound, invalid, conflict, terminal, later].map((f) => f.data?.httpStatus),
+  codes: [notFound, invalid, array, unknown, conflict, terminal, notConfigured].map((f) => f.code),
+  statuses: [notFound, invalid, conflict, terminal, notConfigured].map((f) => f.data?.httpStatus),
   http: [...new Set(statuses)].sort(),
 }));
