@@ -27,11 +27,12 @@ test-others:
 npm:
 	CI=1 go test $(race) -count=1 -timeout 2h ./world/npm
 
-# What engine's tests do on every store, and crashes and errors at some calls, on etcd. The whole of
-# those takes ten minutes: WEFT_SWEEP=. make etcd
+# What tests of the engine and of the control plane do on every store, and crashes and errors at some calls, on
+# etcd. The whole of those takes ten minutes: WEFT_SWEEP=. make etcd
 WEFT_SWEEP ?= ^(steps|signals)$$
 etcd:
 	storage/etcd/testdata/root/run test -count=1 -timeout 30m -run '^(TestInfoHasTheFailureOfResult|TestPageOfTheLongestNames|TestReading.*|TestRetryOfWhatIsPurgedMeanwhile|TestSignalClearedWhileItIsReceived|TestResolve.*|TestTerminateWhatNeverRests|TestWhatTimedOutIsRecordedAsThat|TestAnOperatorDecidesWhatTimedOut|TestReplayOfWhatCannotBeDecodedIsHeld|TestCompensateWhoseResultCannotBeDecoded|TestLateReturnLeavesTheQuestion)$$/^etcd$$|^TestEveryStoreCallMayFail$$/^etcd$$/$(WEFT_SWEEP)' ./engine
+	storage/etcd/testdata/root/run test -count=1 -timeout 10m -run '^Test64StartsAtOnceAreOne$$/^etcd$$' ./control
 
 # The inner loop: no servers and no kills.
 quick:

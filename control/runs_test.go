@@ -25,21 +25,23 @@ import (
 	"github.com/weft-go/weft/storage/sqlite"
 )
 
+var stores = map[string]func(t *testing.T) (storage.Storage, error){
+	"memory": func(*testing.T) (storage.Storage, error) { return new(memory.Store), nil },
+	"sqlite": func(t *testing.T) (storage.Storage, error) {
+		return sqlite.Open(filepath.Join(t.TempDir(), "store"), nil)
+	},
+	"bolt": func(t *testing.T) (storage.Storage, error) {
+		return bolt.Open(filepath.Join(t.TempDir(), "store"), nil)
+	},
+	"postgres": func(t *testing.T) (storage.Storage, error) {
+		return postgres.Open(context.Background(), pgtest.URL(t), nil)
+	},
+}
+
 // eachStore runs f on a new store of each kind.
 func eachStore(t *testing.T, f func(t *testing.T, s storage.Storage)) {
 	t.Helper()
-	for name, open := range map[string]func(t *testing.T) (storage.Storage, error){
-		"memory": func(*testing.T) (storage.Storage, error) { return new(memory.Store), nil },
-		"sqlite": func(t *testing.T) (storage.Storage, error) {
-			return sqlite.Open(filepath.Join(t.TempDir(), "store"), nil)
-		},
-		"bolt": func(t *testing.T) (storage.Storage, error) {
-			return bolt.Open(filepath.Join(t.TempDir(), "store"), nil)
-		},
-		"postgres": func(t *testing.T) (storage.Storage, error) {
-			return postgres.Open(context.Background(), pgtest.URL(t), nil)
-		},
-	} {
+	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			s, err := open(t)
 			if err != nil {

@@ -86,15 +86,19 @@ func (c *client) state(i weft.EngineInfo) string {
 // Describe is that of the engine, and says nothing about engines that it cannot see.
 func (c *client) Describe(ctx context.Context, id string) (weft.Info, error) {
 	i, err := c.Engine.Describe(ctx, id)
-	return honest(i, func() bool { return c.isBlind(ctx) }), err
+	return honest(i, func() unseen { return c.unseen(ctx) }), err
 }
 
 // List is that of the engine, and says nothing about engines that it cannot see.
 func (c *client) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, error] {
 	return func(yield func(weft.Info, error) bool) {
-		blind := sync.OnceValue(func() bool { return c.isBlind(ctx) })
+		others := sync.OnceValue(func() unseen { return c.unseen(ctx) })
 		for i, err := range c.Engine.List(ctx, f) {
-			if !yield(honest(i, blind), err) {
+			i = honest(i, others)
+			if err == nil && f.Attention && len(i.Attention) == 0 {
+				continue
+			}
+			if !yield(i, err) {
 				return
 			}
 		}
@@ -104,9 +108,12 @@ func (c *client) List(ctx context.Context, f weft.Filter) iter.Seq2[weft.Info, e
 // Page is that of the engine, and says nothing about engines that it cannot see.
 func (c *client) Page(ctx context.Context, f weft.Filter, r weft.PageRequest) (weft.Page[weft.Info], error) {
 	p, err := c.Engine.Page(ctx, f, r)
-	blind := sync.OnceValue(func() bool { return c.isBlind(ctx) })
+	others := sync.OnceValue(func() unseen { return c.unseen(ctx) })
 	for n, i := range p.Data {
-		p.Data[n] = honest(i, blind)
+		p.Data[n] = honest(i, others)
+	}
+	if f.Attention {
+		p.Data = slices.DeleteFunc(p.Data, func(i weft.Info) bool { return len(i.Attention) == 0 })
 	}
 	return p, err
 }
@@ -116,20 +123,37 @@ const (
 	someEngine = "an engine, or is executed: a service may have the store open"
 )
 
-// isBlind reports whether an engine may be alive that c cannot see.
-func (c *client) isBlind(ctx context.Context) bool {
-	all, err := c.Engines(ctx)
-	return err != nil || slices.ContainsFunc(all, func(e weft.EngineInfo) bool { return c.state(e) == "unknown" })
+// unseen are engines that may be alive, although the command cannot see it.
+type unseen struct {
+	engines []weft.EngineInfo
+	unknown bool // which there are
 }
 
-// honest replaces "none runs" in i if an engine may be alive that the command cannot see.
-func honest(i weft.Info, blind func() bool) weft.Info {
-	at := slices.Index(i.Waiting, noEngine)
-	if at < 0 || !blind() {
-		return i
+func (c *client) unseen(ctx context.Context) unseen {
+	all, err := c.Engines(ctx)
+	return unseen{slices.DeleteFunc(all, func(e weft.EngineInfo) bool { return c.state(e) != "unknown" }), err != nil}
+}
+
+func (u unseen) none() bool { return len(u.engines) == 0 && !u.unknown }
+
+// mayExecute reports whether one of them may execute i.
+func (u unseen) mayExecute(i weft.Info) bool {
+	return u.unknown || slices.ContainsFunc(u.engines, func(e weft.EngineInfo) bool {
+		return slices.Contains(e.Workflows, i.Workflow) && (i.Deployment == "" || i.Deployment == e.Deployment)
+	})
+}
+
+// honest does not say that none runs, or that none has the workflow, if an engine may be alive that the command
+// cannot see.
+func honest(i weft.Info, others func() unseen) weft.Info {
+	alone := func(a weft.Attention) bool { return a.Reason == weft.ReasonUnregistered }
+	if slices.ContainsFunc(i.Attention, alone) && others().mayExecute(i) {
+		i.Attention = slices.DeleteFunc(slices.Clone(i.Attention), alone)
 	}
-	i.Waiting = slices.Clone(i.Waiting)
-	i.Waiting[at] = someEngine
+	if at := slices.Index(i.Waiting, noEngine); at >= 0 && !others().none() {
+		i.Waiting = slices.Clone(i.Waiting)
+		i.Waiting[at] = someEngine
+	}
 	return i
 }
 

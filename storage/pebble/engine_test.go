@@ -13,7 +13,7 @@ import (
 	"github.com/weft-go/weft/internal/torture"
 )
 
-// TestEngine runs tests of the engine and of the ledger on this store: those with a subtest for
+// TestEngine runs tests of the engine, of the ledger and of the control plane on this store: those with a subtest for
 // bbolt. With WEFT_TORTURE it also plays every scenario with a fault at each call to the store, and
 // otherwise some scenarios with a fault at every 101st call.
 //
@@ -28,7 +28,7 @@ func TestEngine(t *testing.T) {
 	if os.Getenv("WEFT_TORTURE") != "" {
 		scenarios, tests = "", slices.Concat(some, others)
 	}
-	at.run(t, "test", "-count=1", "-timeout=2h", "-v", "-run=^("+strings.Join(tests, "|")+")$/^bolt", "./engine", "./idempotency")
+	at.run(t, "test", "-count=1", "-timeout=2h", "-v", "-run=^("+strings.Join(tests, "|")+")$/^bolt", "./engine", "./idempotency", "./control")
 	at.run(t, "test", "-count=1", "-timeout=2h", "-v", "-run=^TestEveryStoreCallMayFail$/^bolt/"+scenarios, "./engine")
 }
 
@@ -37,7 +37,7 @@ func TestEngine(t *testing.T) {
 // TestErrorsOfAFullDisk. The tests of this package do what these do.
 var (
 	some = []string{
-		"TestAnOperatorDecidesWhatTimedOut", "TestCancelMeetsTheEnd", "TestEachWindowAndEachAnswer",
+		"Test64StartsAtOnceAreOne", "TestAnOperatorDecidesWhatTimedOut", "TestCancelMeetsTheEnd", "TestEachWindowAndEachAnswer",
 		"TestEqualSendsAtOnce", "TestFaultsOnRealStores", "TestKeyAndContentAreOfOneMoment", "TestPageOfTheLongestNames",
 		"TestProgressInFiles", "TestReadingRacesWithPurge", "TestReadingWhatIsPurgedMeanwhile", "TestResolve.*",
 		"TestRestoredStoresRepeatNoToken", "TestRetryOfWhatIsPurgedMeanwhile", "TestRollingDeployOnFiles", "TestSenderDies",
