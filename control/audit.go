@@ -185,6 +185,7 @@ type auditor struct {
 	work sync.WaitGroup  // the goroutine
 	life context.Context // of writes; it ends auditPatience after close at the latest
 	end  context.CancelFunc
+	turn chan struct{} // has an element during a flush
 
 	mu      lock.Mutex
 	rows    []*auditRow // to be written
@@ -197,7 +198,7 @@ type auditor struct {
 }
 
 func newAuditor(s storage.Storage, home Namespace, log *slog.Logger) *auditor {
-	a := &auditor{store: s, home: home, log: log, folds: map[foldKey]*fold{}, wake: make(chan struct{}, 1), closing: make(chan struct{})}
+	a := &auditor{store: s, home: home, log: log, folds: map[foldKey]*fold{}, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), closing: make(chan struct{})}
 	a.life, a.end = context.WithCancel(context.Background())
 	return a
 }
@@ -290,8 +291,10 @@ func (a *auditor) next() (wait time.Duration, done bool) {
 	return max(wait, auditDelay), false
 }
 
-// flush writes what there is.
+// flush writes what there is. When it returns, the rows that an earlier flush had taken are written, too.
 func (a *auditor) flush(ctx context.Context) {
+	a.turn <- struct{}{}
+	defer func() { <-a.turn }()
 	a.mu.Lock()
 	now := time.Now()
 	for k, f := range a.folds {
