@@ -28,7 +28,7 @@ type Answer struct {
 	Method string
 	URL    string
 	Type   string // the media type of the request
-	Sent   []byte // what was read of its body
+	Sent   []byte // what was read of its body, see keep
 	Status int
 	Header http.Header // as it was sent
 	Body   []byte
@@ -41,7 +41,7 @@ func Tap(next http.Handler, got func(r *http.Request, a *Answer)) http.Handler {
 		c := &capture{ResponseWriter: w}
 		var sent bytes.Buffer
 		if r.Body != nil {
-			r.Body = &tee{r.Body, &sent}
+			r.Body = &tee{r.Body, r.Header.Get("Content-Type"), &sent}
 		}
 		a := &Answer{Method: r.Method, URL: r.URL.String(), Type: r.Header.Get("Content-Type")}
 		next.ServeHTTP(c, r)
@@ -193,15 +193,28 @@ func Read(folder string, each func(file string, a *Answer)) error {
 	return nil
 }
 
+// beginning is how much is kept of a body that is not JSON. To keep a large file takes time, for which the client would wait.
+const beginning = 64 << 10
+
+// keep adds a part of a body of a media type to what is kept of it.
+func keep(b *bytes.Buffer, media string, part []byte) {
+	media, _, _ = strings.Cut(media, ";")
+	if !strings.HasSuffix(media, "json") && media != "text/event-stream" {
+		part = part[:min(len(part), max(beginning-b.Len(), 0))]
+	}
+	b.Write(part)
+}
+
 // A tee is a body that keeps what is read.
 type tee struct {
 	io.ReadCloser
-	read *bytes.Buffer
+	media string
+	read  *bytes.Buffer
 }
 
 func (t *tee) Read(p []byte) (int, error) {
 	n, err := t.ReadCloser.Read(p)
-	t.read.Write(p[:n])
+	keep(t.read, t.media, p[:n])
 	return n, err
 }
 
@@ -224,7 +237,7 @@ func (c *capture) Write(b []byte) (int, error) {
 	if c.status == 0 {
 		c.WriteHeader(http.StatusOK)
 	}
-	c.body.Write(b)
+	keep(&c.body, c.header.Get("Content-Type"), b)
 	return c.ResponseWriter.Write(b)
 }
 
