@@ -15,7 +15,7 @@ const mostLines = 3500
 // of operation. The others are still to be cut.
 var large = map[string]int{
 	"internal/run": 11_387,
-	"control":      8_644,
+	"control":      8_647,
 	"idempotency":  4_175,
 }
 
