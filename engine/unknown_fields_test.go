@@ -332,6 +332,9 @@ func TestWhatALaterReleaseWroteIsKept(t *testing.T) {
 			q.stop(t)
 		})
 	})
+	if stride > 11 {
+		return // so few crashes leave some kinds only by chance: the gate asks for all of them without the race detector
+	}
 	for kind, what := range recordKinds {
 		if what != noValue && !met[kind] {
 			t.Errorf("no scenario has left a record of kind %q: add one here that does", kind)
