@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weft-go/weft/control"
 	"github.com/weft-go/weft/internal/answers"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -17,7 +18,7 @@ import (
 
 // HTTP-74 to HTTP-83, HTTP-105: what the audit says of a call, on each store and after a restart.
 func TestAuditRows(t *testing.T) {
-	onAllStores(t, func(t *testing.T, s storage.Storage) {
+	control.EachStore(t, func(t *testing.T, s storage.Storage) {
 		x := serve(t, s)
 		x.do("POST", "/v1/keys", otherSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}, "X-Workflow-Correlation-Id", "c1", "User-Agent", "curl/8").is(201)
 		x.do("POST", "/v1/keys", otherSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}).fails(409, "key_exists")

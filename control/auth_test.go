@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/weft-go/weft/control"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
 )
@@ -45,7 +46,7 @@ func TestTokens(t *testing.T) {
 
 // HTTP-5: no secret is stored or logged.
 func TestSecretsAreNotStored(t *testing.T) {
-	onAllStores(t, func(t *testing.T, s storage.Storage) {
+	control.EachStore(t, func(t *testing.T, s storage.Storage) {
 		x := serve(t, s)
 		made := x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "new", "scopes": []string{"runs:read"}}).is(http.StatusCreated).object()["secret"].(string)
 		rotated := x.do("POST", "/v1/keys/new/rotate", adminSecret, nil).is(http.StatusOK).object()["secret"].(string)

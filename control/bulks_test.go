@@ -36,7 +36,7 @@ func (s *site) endOfBulk(key, bulkID string) reply {
 // OPS-10: a bulk over HTTP does to the runs of its namespace that fit what the operation on one run does, and to no other's,
 // whatever their ids and labels are. Nobody sees a bulk of another namespace, and none is in its way.
 func TestBulksTouchOnlyTheirNamespace(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		s := open(t, store)
 		all := []string{home, acme, acmeTest, other}
 		for _, key := range all {
@@ -201,7 +201,7 @@ func TestBulkVerbs(t *testing.T) {
 // A bulk has an id: the same again changes nothing, another one is refused. An idempotency key has its first answer. The
 // audit log has who did it, in the same commit, and a stop is one.
 func TestBulksAreStartedOnce(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		s := idle(t, store)
 		const body = `{"do":"cancel","filter":{"workflow":"wait","labels":{"a":"b"},"after":"2026-01-02T03:04:05Z"},"rate":{"count":1,"perSeconds":60},"reason":"the first"}`
 		first := s.call(acme, "POST", bulkPath("b"), body, "Idempotency-Key", "k").is(t, 200, "")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -52,6 +53,15 @@ func (p *process) post(path, key, body string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	answers.Handler(p.plane).ServeHTTP(w, r)
 	return w
+}
+
+// following returns the request of a key for the server-sent events at a path.
+func following(t *testing.T, key, path string) *http.Request {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), "GET", path, nil)
+	r.Header.Set("Authorization", "Bearer "+key)
+	r.Header.Set("Accept", "text/event-stream")
+	return r
 }
 
 // everyFault calls f once for each fault at each call to a store that comes after f has armed it, in

@@ -80,7 +80,7 @@ func TestRequireDeployment(t *testing.T) {
 // deployment is created, activated, replaced by another one and activated again. New runs begin on
 // the active one.
 func TestDeploymentsAreActivated(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		s := idle(t, store)
 		r := s.deploy("v1", `,"workflows":[{"name":"echo"},{"name":"wait","queue":"slow"}],"n":1.0`).is(t, 201, "")
 		if r.text("status") != "created" || r.text("createdBy") != "root" || r.body["activatedAt"] != nil || r.header.Get("Location") != "/v1/deployments/v1" {
@@ -331,7 +331,7 @@ func (s *before) Commit(ctx context.Context, b storage.Batch) error {
 // 64 activations at once: at each read at most one deployment is active, and in the end the one of
 // the pointer.
 func TestActivationsAtOnce(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		s := idle(t, store)
 		ids := []string{"a", "b", "c", "d"}
 		for _, id := range ids {

@@ -104,7 +104,7 @@ func kindOfEvent(t *testing.T, e received) string {
 // SSE: the history, then what happens, then the end. Last-Event-ID continues behind an event; at the
 // end there is nothing left, and 204 stops an EventSource.
 func TestFollowEvents(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		s := open(t, store)
 		s.start(acme, "wait", "w", nil)
 		s.awaitStatus(acme, "w", checkpoint.StatusRunning)
@@ -338,12 +338,7 @@ func TestQuietStreams(t *testing.T) {
 		if w := p.post("/v1/runs", "k", `{"workflowName":"wait","runId":"w"}`); w.Code != 201 {
 			t.Fatal(w.Body)
 		}
-		r, err := http.NewRequestWithContext(t.Context(), "GET", "/v1/runs/w/events", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Authorization", "Bearer "+home)
-		r.Header.Set("Accept", "text/event-stream")
+		r := following(t, home, "/v1/runs/w/events")
 		out := &recorder{http.Header{}, make(chan string, 100)}
 		next := func() string {
 			select {

@@ -123,7 +123,7 @@ func TestWatch(t *testing.T) {
 // HTTP-98, HTTP-99, HTTP-101 to HTTP-103, HTTP-105: what diagnostics.ownership says, on each store and after
 // a restart.
 func TestOwnership(t *testing.T) {
-	onAllStores(t, func(t *testing.T, s storage.Storage) {
+	control.EachStore(t, func(t *testing.T, s storage.Storage) {
 		remote := func(strict bool) func(*control.Config) {
 			return func(c *control.Config) {
 				c.Guard = &control.Guard{Mode: "remote", Strict: strict, TargetWorld: "workflow-studio/world-remote"}

@@ -59,7 +59,7 @@ func (s *site) resumeHook(key, token, payload, id string) reply {
 // A hook is resumed by its token, with or without its namespace, by REST and by JSON-RPC. The same
 // resumeId gets the first answer, also after the end.
 func TestResumeHook(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		s := open(t, store, withHooks)
 		for key, full := range map[string]string{home: "invoice/7", acme: "@acme/prod/invoice/7"} {
 			s.openHook(key, "o", "invoice/7", "")

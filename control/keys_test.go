@@ -20,7 +20,7 @@ func withKeys(keys ...control.Key) func(*control.Config) {
 
 // HTTP-8, HTTP-9, HTTP-105: New writes Config.Keys, and nothing if they are there as they should be.
 func TestSeeding(t *testing.T) {
-	onAllStores(t, func(t *testing.T, s storage.Storage) {
+	control.EachStore(t, func(t *testing.T, s storage.Storage) {
 		shop := control.Key{ID: "shop", Secret: "the-first-secret-of-the-shop", Scopes: []string{"runs:read", "trigger:write"}}
 		serve(t, s, withKeys(shop)).do("GET", "/v1/runs", shop.Secret, nil).is(200)
 
@@ -96,7 +96,7 @@ func TestARevokedSeedStaysOut(t *testing.T) {
 
 // HTTP-7: after a revocation and after the expiry the next request to any process is refused.
 func TestKeysEnd(t *testing.T) {
-	onAllStores(t, func(t *testing.T, s storage.Storage) {
+	control.EachStore(t, func(t *testing.T, s storage.Storage) {
 		x, y := serve(t, s), serve(t, s)
 		made := x.do("POST", "/v1/keys", adminSecret, map[string]any{"keyId": "shop", "scopes": []string{"runs:read"}}).is(201).object()
 		secret := made["secret"].(string)
@@ -150,7 +150,7 @@ func TestTimesOfKeys(t *testing.T) {
 
 // HTTP-4, HTTP-10: what is known of a key. Its id is its namespace's: no answer tells of others.
 func TestKeysOfNamespaces(t *testing.T) {
-	onAllStores(t, func(t *testing.T, s storage.Storage) {
+	control.EachStore(t, func(t *testing.T, s storage.Storage) {
 		x := serve(t, s)
 		x.do("POST", "/v1/keys", otherSecret, map[string]any{"keyId": "root", "scopes": []string{"runs:read"}}).is(201) // home has one too
 		x.do("POST", "/v1/keys", otherSecret, map[string]any{"keyId": "root", "scopes": []string{"runs:read"}}).fails(409, "key_exists")

@@ -212,7 +212,7 @@ func (s *site) send(t *testing.T, key string, o *operation, params, name string,
 // is asked for nothing of others, and nothing of theirs changes. A new operation, and a new parameter by which it names
 // something, needs an ask.
 func TestOtherNamespacesAreAbsent(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		with := func(_ *Config, c *engine.Config) { c.Workflows = append(c.Workflows, owner) }
 		t.Run("owners", func(t *testing.T) { // their engine has stopped when others ask
 			s := open(t, store, with)

@@ -60,7 +60,7 @@ func TestRateLimit(t *testing.T) {
 // HTTP-86, HTTP-105: all processes on a store together let as many pass as one: exactly the limit, however
 // many come at once.
 func TestRateLimitOfProcesses(t *testing.T) {
-	onAllStores(t, func(t *testing.T, s storage.Storage) {
+	control.EachStore(t, func(t *testing.T, s storage.Storage) {
 		const limit = 120
 		sites := []*site{serve(t, s, limited(limit)), serve(t, s, limited(limit))}
 		var mu sync.Mutex

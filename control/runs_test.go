@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,41 +16,9 @@ import (
 
 	"github.com/weft-go/weft/checkpoint"
 	"github.com/weft-go/weft/engine"
-	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/storage"
-	"github.com/weft-go/weft/storage/bolt"
 	"github.com/weft-go/weft/storage/memory"
-	"github.com/weft-go/weft/storage/postgres"
-	"github.com/weft-go/weft/storage/sqlite"
 )
-
-var stores = map[string]func(t *testing.T) (storage.Storage, error){
-	"memory": func(*testing.T) (storage.Storage, error) { return new(memory.Store), nil },
-	"sqlite": func(t *testing.T) (storage.Storage, error) {
-		return sqlite.Open(filepath.Join(t.TempDir(), "store"), nil)
-	},
-	"bolt": func(t *testing.T) (storage.Storage, error) {
-		return bolt.Open(filepath.Join(t.TempDir(), "store"), nil)
-	},
-	"postgres": func(t *testing.T) (storage.Storage, error) {
-		return postgres.Open(context.Background(), pgtest.URL(t), nil)
-	},
-}
-
-// eachStore runs f on a new store of each kind.
-func eachStore(t *testing.T, f func(t *testing.T, s storage.Storage)) {
-	t.Helper()
-	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
-			s, err := open(t)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { s.Close() }) // after those of f
-			f(t, s)
-		})
-	}
-}
 
 // HTTP-40: a start without an idempotency key is refused.
 func TestAStartNeedsAnIdempotencyKey(t *testing.T) {
@@ -135,7 +102,7 @@ func TestFieldsOfAStart(t *testing.T) {
 // HTTP-41, HTTP-46, HTTP-48, HTTP-58: an equal request with the same key gets the first answer,
 // byte for byte, also when the run has ended.
 func TestAnEqualStartIsARepetition(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		s := open(t, store)
 		key := fresh()
 		first := s.call(home, "POST", "/v1/runs", `{"workflowName":"echo","input":{"a":1,"b":[1,2]},"labels":{"x":"y"}}`, "Idempotency-Key", key).is(t, 201, "")
@@ -183,7 +150,7 @@ func TestAnotherStartIsAConflict(t *testing.T) {
 // HTTP-49, HTTP-50, HTTP-57: of 64 equal requests at once to two planes, all get the same answer, and
 // there is one run. Only answers that are complete are in the ledger.
 func Test64StartsAtOnceAreOne(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		planes := []*site{open(t, store), idle(t, store)}
 		const n = 64
 		replies, errs := make([]reply, n), make([]error, n)

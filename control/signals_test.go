@@ -82,7 +82,7 @@ func TestBadSignalIDs(t *testing.T) {
 // SIG-3, SIG-35, SIG-36, SIG-52: a signal that is sent again has the first answer, also by another
 // transport, and after the run has ended. JSON-RPC has it in an envelope with the id of the request.
 func TestARepeatedSignal(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		s := open(t, store)
 		s.start(acme, "wait", "w", nil)
 		send := func() reply {

@@ -171,7 +171,7 @@ func are(t *testing.T, r reply, from int, want ...string) {
 // A stream is followed by server-sent events: the chunks that there are, and then those that come. Last-Event-ID goes on
 // behind a chunk. When the workflow closes the stream, the end comes, and then 204, although the run goes on.
 func TestFollowStream(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		s := talking(t, store, acme)
 		path := at("r", "streams", "words")
 		resp, early := s.receive(acme, path, "") // there is no such stream yet
@@ -230,7 +230,7 @@ func TestFollowStream(t *testing.T) {
 
 // The end of the run ends its streams: those that it has not closed, and those that it has never written to.
 func TestStreamsEndWithTheRun(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		s := talking(t, store, acme)
 		s.say(acme, line{Chunks: raws("1")})
 		_, written := s.receive(acme, at("r", "streams", "words"), "")
@@ -257,7 +257,7 @@ func TestStreamsEndWithTheRun(t *testing.T) {
 // Chunks are in pages, from the first one on, from an index on, or counted from the end. The tail of the last page leads
 // to what is written afterwards.
 func TestPagesOfChunks(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		s := talking(t, store, acme)
 		var all []string
 		for i := range 7 {
@@ -379,7 +379,7 @@ func TestLargeChunks(t *testing.T) {
 
 // A damaged chunk is not passed over: what is before it is answered, and then 500, also to an EventSource, which stops.
 func TestADamagedChunk(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		s := talking(t, store, acme)
 		s.say(acme, line{Chunks: raws("0", "1", "2", "3"), Close: true})
 		prefix := keys.ChunksOf("@acme/prod/r", "words")
@@ -424,12 +424,7 @@ func TestAStreamThatIsPurged(t *testing.T) {
 	s.end(acme)
 	path := at("r", "streams", "words")
 	cursor := s.call(acme, "GET", path+"?limit=1", nil).text("tail")
-	r, err := http.NewRequestWithContext(t.Context(), "GET", path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+acme)
-	r.Header.Set("Accept", "text/event-stream")
+	r := following(t, acme, path)
 	out := &recorder{http.Header{}, make(chan string)}
 	done := make(chan struct{})
 	go func() {
@@ -490,12 +485,7 @@ func TestQuietStreamsOfChunks(t *testing.T) {
 			if w := p.post("/v1/runs", "k", `{"workflowName":"wait","runId":"w"}`); w.Code != 201 {
 				t.Fatal(w.Body)
 			}
-			r, err := http.NewRequestWithContext(t.Context(), "GET", "/v1/runs/w/streams/words", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Header.Set("Authorization", "Bearer "+home)
-			r.Header.Set("Accept", "text/event-stream")
+			r := following(t, home, "/v1/runs/w/streams/words")
 			out := &recorder{http.Header{}, make(chan string, 100)}
 			done := make(chan struct{})
 			go func() {
@@ -536,12 +526,7 @@ func TestASlowReaderOfChunks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := boot(t, store)
 		defer p.close()
-		r, err := http.NewRequestWithContext(t.Context(), "GET", "/v1/runs/r/streams/words", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Authorization", "Bearer "+home)
-		r.Header.Set("Accept", "text/event-stream")
+		r := following(t, home, "/v1/runs/r/streams/words")
 		out := &stalled{header: http.Header{}, after: 1}
 		began := time.Now()
 		answers.Handler(p.plane).ServeHTTP(out, r)

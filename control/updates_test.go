@@ -66,7 +66,7 @@ func (s *site) update(key, runID string, body any) reply {
 // An update is answered once: the same updateId gets the same answer by each transport, in process, at the same
 // time and after the end, in each namespace for itself.
 func TestCallUpdate(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		var done atomic.Int64
 		s := open(t, store, withMoves(&done))
 		for i, key := range []string{home, acme} {
@@ -167,7 +167,7 @@ func TestAnUpdateIsAudited(t *testing.T) {
 // called, where runs start then. It needs both scopes.
 func TestAnUpdateThatStarts(t *testing.T) {
 	const caller = "a-key-that-calls-updates-0"
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		var done atomic.Int64
 		s := open(t, store, withMoves(&done), func(c *Config, e *engine.Config) {
 			e.Deployment = "v1"
@@ -351,7 +351,7 @@ func TestARevokedKeyCallsNoUpdate(t *testing.T) {
 // Values are read and listed, without touching the run; a reader waits for another version of one, and no longer
 // than until the end.
 func TestValues(t *testing.T) {
-	eachStore(t, func(t *testing.T, store storage.Storage) {
+	EachStore(t, func(t *testing.T, store storage.Storage) {
 		var done atomic.Int64
 		s := open(t, store, withMoves(&done))
 		for _, key := range []string{home, acme} {

@@ -58,7 +58,7 @@ func (x *site) received(deployment string) (ids, bodies []string) {
 // HTTP-21, HTTP-27, HTTP-64 to HTTP-69: a message goes to the deployment that it names, or to the active one. Only its
 // idempotencyKey makes two calls the same.
 func TestPublish(t *testing.T) {
-	onAllStores(t, func(t *testing.T, s storage.Storage) {
+	control.EachStore(t, func(t *testing.T, s storage.Storage) {
 		x := planeOn(t, s, withWorld(t))
 		const message = `"queueName":"__wkf_workflow_order","message":{"runId":"wrun_1","n":[1,null]}`
 		x.publish(`{`+message+`}`).fails(409, "no_active_deployment")
@@ -183,7 +183,7 @@ func (x *site) inWorld(event, data string) {
 
 // HTTP-61 to HTTP-63: a run of the world that is resumed gets a message with the reason and the payload.
 func TestResumeOfARunOfTheWorld(t *testing.T) {
-	onAllStores(t, func(t *testing.T, s storage.Storage) {
+	control.EachStore(t, func(t *testing.T, s storage.Storage) {
 		x := planeOn(t, s, withWorld(t))
 		resume := func(secret, rest string, header ...string) *reply {
 			return x.do("POST", "/v1/runs/resume", secret, `{"runId":"wrun_1"`+rest+`}`, header...)

@@ -11,7 +11,7 @@ import (
 )
 
 func init() {
-	stores["etcd"] = func(t *testing.T) (storage.Storage, error) {
+	Stores["etcd"] = func(t *testing.T) (storage.Storage, error) {
 		c, stop, err := etcdtest.Launch(etcdtest.Options{Members: 3})
 		if err != nil {
 			return nil, err
