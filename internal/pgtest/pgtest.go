@@ -423,9 +423,19 @@ func (s *Server) still(f func()) (err error) {
 		stopped = append(stopped, pid)
 		return ended(syscall.Kill(pid, syscall.SIGSTOP))
 	}
+	// Those that are known before the first one stops, without a pause between them: to look for
+	// them takes as long as a commit where other programs want the processors, too.
 	first := s.cmd.Process.Pid
-	if err := stop(first); err != nil {
+	known, _, err := family(first)
+	if err != nil {
 		return err
+	}
+	for _, pid := range append([]int{first}, known...) {
+		if !slices.Contains(stopped, pid) {
+			if err := stop(pid); err != nil {
+				return err
+			}
+		}
 	}
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		all, moving, err := family(first)
