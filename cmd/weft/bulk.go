@@ -205,9 +205,9 @@ func (x *bulkList) Run(e *env) error {
 		}
 		switch {
 		case !found:
-			return fmt.Errorf("bulk %s: there is none with this id", word(x.ID))
+			return fmt.Errorf("bulk %s: there is none with this id, or it ended long ago: see the ids with weft bulk list", word(x.ID))
 		case unreadable > 0:
-			return fmt.Errorf("bulks that could not be read: %d", unreadable)
+			return fmt.Errorf("bulks that could not be read: %d; their lines say why", unreadable)
 		}
 		return nil
 	})

@@ -49,7 +49,7 @@ func TestBulk(t *testing.T) {
 		if out := s.done("bulk", "list", "stop all"); !strings.HasPrefix(out, "'stop all' cancel: stopped, 0 done, 0 refused\n") || !strings.Contains(out, "by ann: told so") {
 			t.Errorf("list of one: %s", out)
 		}
-		s.fails(1, "there is none with this id", "bulk", "list", "none")
+		s.fails(1, "see the ids with weft bulk list", "bulk", "list", "none")
 		s.fails(1, "not found: see the ids with weft bulk list", append([]string{"bulk", "stop", "none"}, say...)...)
 		s.fails(2, "add --write", "bulk", "stop", "back", "--reason", "x")
 		s.fails(2, "selects everything", append([]string{"bulk", "start", "x", "cancel"}, say...)...)

@@ -115,7 +115,7 @@ func (x *schedulesList) Run(e *env) error {
 			t.end()
 		}
 		if n := len(unreadable); n > 0 {
-			return fmt.Errorf("schedules that could not be read: %d", n)
+			return fmt.Errorf("schedules that could not be read: %d; their lines say why", n)
 		}
 		return nil
 	})
@@ -213,7 +213,7 @@ func (c *client) schedule(e *env, id string) (weft.ScheduleInfo, error) {
 	return weft.ScheduleInfo{}, fmt.Errorf("schedule %s: %w", word(id), errNoSchedule)
 }
 
-var errNoSchedule = errors.New("there is none with this id")
+var errNoSchedule = errors.New("there is none with this id: see the ids with weft schedules list")
 
 // onSchedule is what an operator's verb needs to know that is about a schedule.
 type onSchedule struct {

@@ -63,7 +63,7 @@ func TestSchedules(t *testing.T) {
 		s.noted("it is started after the end of workflow", second...)
 		ask("resume", "nightly report")
 		ask("delete", "nightly report")
-		s.fails(1, "there is none with this id", "schedules", "show", "nightly report")
+		s.fails(1, "see the ids with weft schedules list", "schedules", "show", "nightly report")
 		s.fails(1, "not found: see the ids with weft schedules list", append([]string{"schedules", "pause", "nightly report"}, say...)...)
 		s.fails(2, "add --write", "schedules", "delete", "other", "--reason", "x")
 	})

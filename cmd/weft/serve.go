@@ -343,7 +343,7 @@ func (s *serve) until(e *env, l net.Listener, p *control.Plane, eng *engine.Engi
 		running--
 		note(err)
 		if err == nil {
-			errs = append(errs, errors.New("serve: a part of it has ended by itself"))
+			errs = append(errs, errors.New("serve: a part of it has ended by itself; its log says why. Start it again"))
 		}
 	}
 	begin(p.Close) // long polls and streams end, so that the server can
