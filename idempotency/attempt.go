@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/idempotency/internal/lease"
 	"github.com/weft-go/weft/internal/backoff"
-	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/internal/saturate"
@@ -31,9 +31,9 @@ type attempt struct {
 	evicted *entry  // what slot became
 	former  *source // in whose slot the key is, if its order is another one now
 
-	holder   *holder   // nil in a transaction
-	claim    *entry    // as it was committed
-	deadline time.Time // of Run; zero: it was not called
+	holder   *lease.Holder // nil in a transaction
+	claim    *entry        // as it was committed
+	deadline time.Time     // of Run; zero: it was not called
 }
 
 // Limits of the time for which a caller waits for the store.
@@ -64,7 +64,7 @@ func (a *attempt) take(ctx context.Context) (o outcome, done, claimed bool) {
 	if err := a.reserved(ctx); err != nil {
 		return outcome{err: err}, true, false
 	}
-	h, err := a.hold(bounded)
+	h, err := a.holders.Own(bounded)
 	if err != nil {
 		return outcome{err: err}, true, false
 	}
@@ -78,14 +78,14 @@ func (a *attempt) take(ctx context.Context) (o outcome, done, claimed bool) {
 	}
 	switch err := a.commit(bounded, c); {
 	case errors.Is(err, storage.ErrConflict):
-		a.checkHolder(bounded)
+		a.holders.Confirm(bounded, h)
 		return o, false, false
 	case err != nil:
 		a.owe(func() { a.takeBack(c) })
 		return outcome{err: fmt.Errorf("idempotency: claim %s: %w", a.hash, err)}, true, false
 	}
 	a.claim = c.after
-	if err := ctx.Err(); err != nil || h.isLost() {
+	if err := ctx.Err(); err != nil || h.IsLost() {
 		a.giveUp(ctx)
 		return outcome{err: context.Cause(ctx)}, err != nil, false
 	}
@@ -153,9 +153,9 @@ func (a *attempt) claiming(ctx context.Context) (*change, error) {
 	}
 	e.Owner = make([]byte, 16)
 	rand.Read(e.Owner)
-	e.Holder, e.Opening, e.Keep = "", a.opening, a.retention.Microseconds()
+	e.Holder, e.Opening, e.Keep = "", a.holders.Opening, a.retention.Microseconds()
 	if a.holder != nil {
-		e.Holder = a.holder.id
+		e.Holder = a.holder.ID
 	}
 	e.Epoch = max(e.Epoch+1, uint64(max(a.time().UnixMicro(), 0))) // above that of a forgotten entry, too
 	e.OrderSource, e.OrderVersion = "", ""
@@ -168,7 +168,7 @@ func (a *attempt) claiming(ctx context.Context) (*change, error) {
 		return nil, err
 	}
 	if a.holder != nil {
-		c.If = append(c.If, storage.Present(keys.Holder(a.holder.id)))
+		c.If = append(c.If, a.holder.Condition())
 	}
 	if a.former != nil {
 		if err := a.former.become(c, a.former.vacated()); err != nil {
@@ -255,13 +255,6 @@ func (a *attempt) landed(ctx context.Context, c *change) (bool, error) {
 	return true, nil
 }
 
-// checkHolder loses the holder if its lease was removed: it was found dead.
-func (a *attempt) checkHolder(ctx context.Context) {
-	if _, err := a.store.Get(ctx, keys.Holder(a.holder.id)); errors.Is(err, storage.ErrNotFound) {
-		a.holder.lose()
-	}
-}
-
 // takeBack releases a claim of unknown outcome, whose caller has left.
 func (a *attempt) takeBack(c *change) {
 	if a.commit(a.life, c) == nil {
@@ -298,7 +291,7 @@ func (a *attempt) verifyOrRun(ctx context.Context) (o outcome, done bool) {
 		if o, ended := a.verifyFirst(ctx); ended {
 			return o, true
 		}
-		if err := ctx.Err(); err != nil || a.holder.isLost() {
+		if err := ctx.Err(); err != nil || a.holder.IsLost() {
 			a.record(ctx, a.claim.released(a.time()))
 			return outcome{err: context.Cause(ctx)}, err != nil
 		}
@@ -336,7 +329,7 @@ func (a *attempt) call(ctx context.Context) (r returned) {
 	defer cancel()
 	if a.holder != nil {
 		var stop func()
-		ctx, stop = a.holder.whileHeld(ctx)
+		ctx, stop = a.holder.WhileHeld(ctx)
 		defer stop()
 	}
 	slow := time.AfterFunc(saturate.Times(2, a.timeout), func() {

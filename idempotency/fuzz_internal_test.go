@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -83,17 +82,6 @@ func FuzzEntry(f *testing.F) {
 			if len(c.If) == 0 || !bytes.Equal(c.If[0].Value, whole) {
 				t.Error("the change does not hold to the bytes that were judged")
 			}
-		}
-	})
-}
-
-// FuzzLease: the same of the lease of a holder.
-func FuzzLease(f *testing.F) {
-	f.Add([]byte("\xa2\x02aN\x04\x01"))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		key := []byte("idemown:h")
-		if _, err := openLease(key, sealedBody(key, body)); err != nil && !record.Damaged(err) {
-			t.Errorf("got %v, want an error about the record", err)
 		}
 	})
 }

@@ -25,9 +25,6 @@ func TestGoldenRecords(t *testing.T) {
 	ended := func(e *entry, s State) {
 		e.State, e.Updated, e.Expires = s, 1767355201000000, 1767355201000000+e.Keep
 	}
-	held := func(l lease) golden.Record {
-		return golden.Record{Key: keys.Holder("01JGZ3Q8X0000000000000000B"), Version: version, Value: &l, Empty: func() any { return new(lease) }}
-	}
 	order := func(s sequence) golden.Record {
 		return golden.Record{Key: keys.Order(k.Tenant, k.SourceType, "account:7"), Version: version, Value: &s, Empty: func() any { return new(sequence) }}
 	}
@@ -57,8 +54,6 @@ func TestGoldenRecords(t *testing.T) {
 			e.State, e.Failure, e.Doubt, e.Attempt = StateIndeterminate, "timed out", true, 2
 		}),
 		"entry-ordered":       at(func(e *entry) { e.OrderSource, e.OrderVersion = "account:7", "12" }),
-		"lease":               held(lease{Nonce: "NONCE", TTL: 30000000, Clock: 1767355200000000}),
-		"lease-alone":         held(lease{Opening: "OPENING", Nonce: "NONCE", Clock: 1767355200000000}),
 		"sequence":            order(sequence{Version: "12", SourceID: k.SourceID, Hash: k.Hash(), Epoch: 1853212}),
 		"sequence-slot":       order(sequence{Version: "12", SourceID: k.SourceID, Hash: k.Hash(), Epoch: 1853212, SlotSourceID: "req2", SlotHash: strings.Repeat("a", 64)}),
 		"sequence-slot-epoch": order(sequence{SlotSourceID: "req2", SlotHash: strings.Repeat("a", 64), SlotEpoch: 1853213}),

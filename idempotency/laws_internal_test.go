@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/idempotency/internal/lease"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
@@ -246,7 +247,7 @@ func inconsistencies(s storage.Storage) (wrong []string, leases int) {
 			sources = append(sources, stored)
 		case "idemown":
 			leases++
-			if _, err := openLease(stored.Key, stored.Value); err != nil {
+			if _, err := lease.Open(stored.Key, stored.Value); err != nil {
 				bad("%v", err)
 			}
 		default:

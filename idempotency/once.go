@@ -231,6 +231,19 @@ func (l *Ledger) situation(ctx context.Context, j *job) (s situation, src *sourc
 	return s, src, left, nil
 }
 
+// vitality says whether the holder of e lives. settle is how long what it sent may take effect
+// after its death. left is what remains of that.
+func (l *Ledger) vitality(ctx context.Context, e *entry, settle time.Duration) (v vitality, left time.Duration, err error) {
+	since, err := l.holders.Death(ctx, e.Holder, e.Opening, l.tx)
+	switch {
+	case err != nil || since.IsZero():
+		return living, 0, err
+	case time.Since(since) < settle:
+		return waning, settle - time.Since(since), nil
+	}
+	return settled, 0, nil
+}
+
 // answer returns the outcome of a call that neither acts nor waits.
 func (l *Ledger) answer(ctx context.Context, j *job, s situation, next step) outcome {
 	e := s.entry

@@ -90,7 +90,7 @@ func opens(t *testing.T, s storage.Storage, log io.Writer, wrong func() time.Dur
 	}
 	t.Cleanup(func() { l.Close() })
 	if wrong != nil {
-		l.now = func() time.Time { return time.Now().Add(wrong()) }
+		l.clock.Wall = func() time.Time { return time.Now().Add(wrong()) }
 	}
 	return l
 }
@@ -426,8 +426,8 @@ func TestClockThatIsWrongFromTheStart(t *testing.T) {
 				}
 				time.Sleep(30 * time.Minute)
 				wrong := opens(t, s, logs[1], nil)
-				wrong.now = func() time.Time { return time.Now().Add(off) }
-				wrong.clock = clock.Clock{} // as if it had been so from the start
+				wrong.clock.Wall = func() time.Time { return time.Now().Add(off) }
+				*wrong.clock = clock.Clock{Wall: wrong.clock.Wall} // as if it had been so from the start
 				wrong.time()
 				if _, err := ended(nil).Do(t.Context(), wrong, keyNumber(3), 1); err != nil {
 					t.Fatal(err)
@@ -452,7 +452,7 @@ func TestClocksThatDifferALittle(t *testing.T) {
 		s := newWatched()
 		for i, off := range []time.Duration{0, 50 * time.Second} {
 			l := opens(t, s, nil, nil)
-			l.now = func() time.Time { return time.Now().Add(off) }
+			l.clock.Wall = func() time.Time { return time.Now().Add(off) }
 			if _, err := ended(nil).Do(t.Context(), l, keyNumber(i), 1); err != nil {
 				t.Fatal(err)
 			}

@@ -332,7 +332,7 @@ func simulate(t *testing.T, seed uint64) *simulation {
 		}
 		s.laws.buried = func(id string) {
 			for _, h := range s.hosts {
-				if holder := h.l.holder.Load(); !h.dead && holder != nil && holder.id == id && !holder.isLost() {
+				if holder := h.l.holders.Current(); !h.dead && holder != nil && holder.ID == id && !holder.IsLost() {
 					s.wrong("a holder is found dead, and trusts its lease: %d", h.n)
 				}
 			}
@@ -368,19 +368,7 @@ func evenLedger(t *testing.T, c Config, now func() time.Time) *Ledger {
 		t.Fatal(err)
 	}
 	l.Close()
-	made := &core{
-		config: l.config, store: l.store, codecs: l.codecs, opening: l.opening, begun: time.Now(), now: now,
-		registering: make(chan struct{}, 1),
-		latches:     map[string]*latch{},
-		sightings:   map[string]sighting{},
-		dead:        map[string]time.Time{},
-		asked:       map[string]*asking{},
-	}
-	made.time()
-	made.life, made.end = context.WithCancel(backoff.Even(context.Background()))
-	l = &Ledger{core: made, on: c.Storage}
-	made.background.Go(l.sweeps)
-	return l
+	return start(backoff.Even(context.Background()), l.config, l.codecs, now)
 }
 
 func (s *simulation) living() (hs []*simHost) {
@@ -420,9 +408,9 @@ func (s *simulation) run(j *simJob) func(ctx context.Context, in simInput) (stri
 	return func(ctx context.Context, in simInput) (string, error) {
 		a, info := AttemptFrom(ctx), activity.InfoFrom(ctx)
 		h, _ := ctx.Value(hostKey{}).(*simHost)
-		if holder := h.l.holder.Load(); ctx.Err() != nil || holder.isLost() {
+		if holder := h.l.holders.Current(); ctx.Err() != nil || holder.IsLost() {
 			s.wrong("%s: Run begins, although its caller has left or its lease is lost: %v", j.name, context.Cause(ctx))
-		} else if e := s.stored(j); e == nil || e.State != StateInProgress || e.Epoch != info.FencingToken || e.Holder != holder.id {
+		} else if e := s.stored(j); e == nil || e.State != StateInProgress || e.Epoch != info.FencingToken || e.Holder != holder.ID {
 			s.wrong("FEN-11: %s: Run begins, and its claim is not what is stored: %+v", j.name, e)
 		}
 		s.mu.Lock()

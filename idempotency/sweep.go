@@ -31,7 +31,7 @@ func (l *Ledger) sweeps() {
 // removed.
 func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 	l.dropAsked()
-	compared, err := l.observeAll(ctx)
+	compared, err := l.holders.ObserveAll(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -148,47 +148,6 @@ func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*change, erro
 	return c, src.become(c, sequence{})
 }
 
-// observeAll judges all leases, so that those of dead holders are removed even if nobody asks for their
-// keys. It says whether the clocks of all others that may live were compared with ours.
-func (l *Ledger) observeAll(ctx context.Context) (compared bool, err error) {
-	there := map[string]bool{}
-	for e, err := range storage.All(ctx, l.store, keys.Holders()) {
-		if err != nil {
-			return false, err
-		}
-		id, err := keys.Last(e.Key)
-		if err == nil {
-			if h := l.holder.Load(); h != nil && h.id == id && !h.isLost() {
-				continue
-			}
-			there[id] = true
-			_, err = l.observe(ctx, id, e.Key, e.Value)
-		}
-		if err != nil {
-			l.config.Logger.Error("idempotency: a holder's lease cannot be judged", "key", string(e.Key), "error", err)
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	compared = true
-	for id, s := range l.sightings {
-		if !there[id] {
-			delete(l.sightings, id)
-		}
-		compared = compared && (s.compared || !there[id])
-	}
-	for id, since := range l.dead {
-		if time.Since(since) > rememberDead {
-			delete(l.dead, id)
-		}
-	}
-	return compared, nil
-}
-
-// rememberDead is how long a ledger remembers when it found a holder dead. If its claims are asked for
-// later, it finds that again.
-const rememberDead = 24 * time.Hour
-
 // dropAsked forgets keys about whose doubt nobody has asked for long.
 func (l *Ledger) dropAsked() {
 	l.mu.Lock()
@@ -201,4 +160,4 @@ func (l *Ledger) dropAsked() {
 }
 
 // time returns the time by the wall clock, as far as it is to be believed.
-func (l *core) time() time.Time { return l.clock.Read(l.now()) }
+func (l *core) time() time.Time { return l.clock.Now() }
