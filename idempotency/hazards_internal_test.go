@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -75,9 +76,9 @@ func (b *bench) token(ctx context.Context) {
 	b.tokens = append(b.tokens, activity.InfoFrom(ctx).FencingToken)
 }
 
-func (b *bench) entry(in request) *entry {
+func (b *bench) entry(in request) *entry.Entry {
 	b.t.Helper()
-	at := in.key().stored(in.key().Hash())
+	at := entry.Key(in.key()).Place(in.key().Hash())
 	raw, err := b.Get(context.Background(), at)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil
@@ -85,7 +86,7 @@ func (b *bench) entry(in request) *entry {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	e, err := decodeEntry(at, raw)
+	e, err := decode(at, raw)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -159,7 +160,7 @@ func TestRunDoesNotBeginAfterItsCallerLeft(t *testing.T) {
 		if _, err := e.Do(ctx, l, first.key(), first); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		if got := b.entry(first); b.runs.Load() != 0 || got.State != StateReleased {
+		if got := b.entry(first); b.runs.Load() != 0 || got.State != entry.Released {
 			t.Errorf("%d runs; stored is %+v", b.runs.Load(), got)
 		}
 		if r := b.must(e.Do(t.Context(), l, first.key(), first)); r.Result != "done" || b.runs.Load() != 1 {
@@ -368,12 +369,12 @@ func TestClaimThatCannotBeTakenBack(t *testing.T) {
 // Section 3: a damaged record is an error, and nothing runs: so is one of a state that there is not, and one whose
 // end has no time.
 func TestRecordThatCannotBe(t *testing.T) {
-	for name, change := range map[string]func(e *entry){
-		"no state":               func(e *entry) { e.State, e.Expires = "", 0 },
-		"unknown state":          func(e *entry) { e.State, e.Expires = "paused", 0 },
-		"sealed for ever":        func(e *entry) { e.Expires = 0 },
-		"in progress and due":    func(e *entry) { e.State = StateInProgress },
-		"indeterminate, and due": func(e *entry) { e.State = StateIndeterminate },
+	for name, change := range map[string]func(e *entry.Entry){
+		"no state":               func(e *entry.Entry) { e.State, e.Expires = "", 0 },
+		"unknown state":          func(e *entry.Entry) { e.State, e.Expires = "paused", 0 },
+		"sealed for ever":        func(e *entry.Entry) { e.Expires = 0 },
+		"in progress and due":    func(e *entry.Entry) { e.State = entry.InProgress },
+		"indeterminate, and due": func(e *entry.Entry) { e.State = entry.Indeterminate },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := new(memory.Store)
@@ -387,8 +388,8 @@ func TestRecordThatCannotBe(t *testing.T) {
 			b.must(e.Do(t.Context(), l, first.key(), first))
 			stored := b.entry(first)
 			change(stored)
-			at := first.key().stored(first.key().Hash())
-			raw, err := record.Seal(at, version, stored, nil)
+			at := entry.Key(first.key()).Place(first.key().Hash())
+			raw, err := record.Seal(at, 1, stored, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -518,10 +519,10 @@ func TestDoubtOfAnEventThatEvicts(t *testing.T) {
 		if _, err := e.Do(t.Context(), l, newer.key(), newer); !errors.Is(err, ErrIndeterminate) {
 			t.Errorf("got %v", err)
 		}
-		if got := b.entry(newer); got.State != StateIndeterminate || !got.Doubt {
+		if got := b.entry(newer); got.State != entry.Indeterminate || !got.Doubt {
 			t.Errorf("stored is %+v", got)
 		}
-		if got := b.entry(older); got.State != StateReleased {
+		if got := b.entry(older); got.State != entry.Released {
 			t.Errorf("evicted is %+v", got)
 		}
 		b.done()

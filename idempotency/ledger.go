@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/idempotency/internal/clock"
+	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/idempotency/internal/lease"
 	"github.com/weft-go/weft/internal/canon"
 	"github.com/weft-go/weft/internal/payload"
@@ -309,15 +310,15 @@ func newID(now time.Time) string {
 }
 
 // get returns the entry of a key, or nil.
-func (l *Ledger) get(ctx context.Context, k Key, hash string) (*entry, error) {
-	raw, err := l.on.Get(ctx, k.stored(hash))
+func (l *Ledger) get(ctx context.Context, k Key, hash string) (*entry.Entry, error) {
+	raw, err := l.on.Get(ctx, entry.Key(k).Place(hash))
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("idempotency: read %s: %w", hash, err)
 	}
-	e, err := open(k, hash, raw)
+	e, err := entry.Open(entry.Key(k), hash, raw)
 	if err != nil {
 		return nil, fmt.Errorf("idempotency: read %s: %w", hash, err)
 	}
@@ -325,7 +326,7 @@ func (l *Ledger) get(ctx context.Context, k Key, hash string) (*entry, error) {
 }
 
 // find returns the entry that is stored at a place and has this hash, or nil.
-func (l *Ledger) find(ctx context.Context, at []byte, hash string) (*entry, error) {
+func (l *Ledger) find(ctx context.Context, at []byte, hash string) (*entry.Entry, error) {
 	raw, err := l.on.Get(ctx, at)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, nil
@@ -333,5 +334,5 @@ func (l *Ledger) find(ctx context.Context, at []byte, hash string) (*entry, erro
 	if err != nil {
 		return nil, err
 	}
-	return openAt(at, hash, raw)
+	return entry.OpenAt(at, hash, raw)
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/settle"
@@ -51,7 +52,7 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 		return err
 	}
 	most := l.store.Capabilities().MaxBatch
-	add := func(c *change) error {
+	add := func(c *entry.Change) error {
 		s := c.Size()
 		if len(due) >= sweepAtMost || len(due) > 0 && (size.Bytes+s.Bytes > sweepBytes || most.Ops > 0 && size.Ops+s.Ops > most.Ops) {
 			if err := flush(); err != nil {
@@ -96,7 +97,7 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 
 // A forgetting is the change that forgets a key, or nil, or why that is not known.
 type forgetting struct {
-	change *change
+	change *entry.Change
 	err    error
 }
 
@@ -121,7 +122,7 @@ func (l *Ledger) forgettingAll(ctx context.Context, expiring [][]byte) []forgett
 
 // forgetting returns the change that forgets what an ExpiringClaim key names; nil if it is to stay. The
 // entry itself says whether it is due.
-func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*change, error) {
+func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*entry.Change, error) {
 	at, tenant, sourceType, sourceID, hash, err := keys.ExpiringClaimNames(expiring)
 	if err != nil {
 		return nil, err
@@ -131,9 +132,9 @@ func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*change, erro
 		return nil, err
 	}
 	if e == nil || e.Expires != at.UnixMicro() {
-		return &change{Batch: storage.Batch{Ops: []storage.Op{storage.Delete(expiring)}}}, nil // of an entry that is no more
+		return &entry.Change{Batch: storage.Batch{Ops: []storage.Op{storage.Delete(expiring)}}}, nil // of an entry that is no more
 	}
-	c, err := changing(e.key(), hash, e, nil)
+	c, err := entry.Changing(e.Key, hash, e, nil)
 	if err != nil || e.OrderSource == "" {
 		return c, err
 	}
@@ -145,7 +146,7 @@ func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*change, erro
 	if slot, err := l.inSlot(ctx, tenant, sourceType, src); err != nil || slot != nil {
 		return nil, err // its version still decides about what is under way
 	}
-	return c, src.become(c, sequence{})
+	return c, src.Become(c, entry.Sequence{})
 }
 
 // dropAsked forgets keys about whose doubt nobody has asked for long.

@@ -1,15 +1,14 @@
-package idempotency
+package entry
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/internal/golden"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -18,7 +17,7 @@ import (
 func FuzzEntry(f *testing.F) {
 	k := Key{"shop:1", "refund-request", "req%1", "", "", "refund"}
 	hash := k.Hash()
-	at := k.stored(hash)
+	at := k.Place(hash)
 	files, err := filepath.Glob("testdata/v1/entry*")
 	if err != nil || len(files) == 0 {
 		f.Fatal("no golden entries", err)
@@ -33,12 +32,12 @@ func FuzzEntry(f *testing.F) {
 	f.Add([]byte("Wf"))
 	f.Add([]byte("Wf\x01\x00\x00\x00\x00\xa0"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if e, err := open(k, hash, data); err == nil && e.key() != k {
-			t.Errorf("got the entry of %+v", e.key())
+		if e, err := Open(k, hash, data); err == nil && e.Key != k {
+			t.Errorf("got the entry of %+v", e.Key)
 		}
-		whole := sealedBody(at, data[min(len(data), 7):])
-		e, err := open(k, hash, whole)
-		found, err2 := openAt(at, hash, whole)
+		whole := golden.Envelope(at, version, data[min(len(data), 7):])
+		e, err := Open(k, hash, whole)
+		found, err2 := OpenAt(at, hash, whole)
 		if (err == nil) != (err2 == nil) {
 			t.Errorf("open says %v, openAt says %v", err, err2)
 		}
@@ -48,34 +47,33 @@ func FuzzEntry(f *testing.F) {
 			}
 			return
 		}
-		if e.key() != k || found.key() != k {
-			t.Fatalf("got the entry of %+v", e.key())
+		if e.Key != k || found.Key != k {
+			t.Fatalf("got the entry of %+v", e.Key)
 		}
 		switch e.State {
-		case StateInProgress, StateReleased, StateSealed, StateFailed, StateIndeterminate:
+		case InProgress, Released, Sealed, Failed, Indeterminate:
 		default:
 			t.Errorf("got an entry whose state is %q: nothing could be decided on it", e.State)
 		}
-		for _, s := range []situation{{entry: e}, {entry: e, same: true}, {entry: e, same: true, policy: TakeOver, holder: settled}} {
-			if got := decide(s); got < stepClaim || got > stepEvict {
+		for _, s := range []Situation{{Entry: e}, {Entry: e, Same: true}, {Entry: e, Same: true, TakeOver: true, Holder: Settled}} {
+			if got := Decide(s); got < StepClaim || got > StepEvict {
 				t.Errorf("%v: step %d", s, got)
 			}
 		}
-		_ = e.info(hash)
 		now := time.Unix(1, 0)
-		follow := []*entry{e.next(now)}
-		if e.State == StateInProgress || e.State == StateIndeterminate {
-			follow = append(follow, e.released(now), e.sealed(now, "id", result{}), e.failed(now, "no", ""), e.indeterminate(now, "why"))
+		follow := []*Entry{e.next(now)}
+		if e.State == InProgress || e.State == Indeterminate {
+			follow = append(follow, e.Released(now), e.Sealed(now, "id", Result{}), e.Failed(now, "no", ""), e.Indeterminate(now, "why"))
 		}
 		for _, next := range follow {
-			c, err := changing(k, hash, e, next)
+			c, err := Changing(k, hash, e, next)
 			if err != nil {
 				t.Fatalf("what was opened cannot be sealed: %v", err)
 			}
-			if bytes.Equal(next.raw, e.raw) {
+			if bytes.Equal(next.Raw, e.Raw) {
 				t.Error("two writes are of equal bytes")
 			}
-			again, err := open(k, hash, next.raw)
+			again, err := Open(k, hash, next.Raw)
 			if err != nil || again.State != next.State || again.Updated <= e.Updated && e.Updated < 1<<62 {
 				t.Errorf("got %+v, %v", again, err)
 			}
@@ -84,12 +82,4 @@ func FuzzEntry(f *testing.F) {
 			}
 		}
 	})
-}
-
-// sealedBody returns body in an envelope with a right checksum.
-func sealedBody(key, body []byte) []byte {
-	table := crc32.MakeTable(crc32.Castagnoli)
-	whole := append([]byte{'W', 'f', version, 0, 0, 0, 0}, body...)
-	binary.BigEndian.PutUint32(whole[3:], crc32.Update(crc32.Update(crc32.Update(0, table, key), table, []byte{version}), table, body))
-	return whole
 }
