@@ -11,6 +11,7 @@ import (
 	"github.com/weft-go/weft/storage"
 )
 
+// readSource reads the sequence of a source. If nothing is stored, the source has only its key.
 func readSource(ctx context.Context, s storage.Storage, tenant, sourceType, name string) (*entry.Source, error) {
 	key := keys.Order(tenant, sourceType, name)
 	raw, err := s.Get(ctx, key)

@@ -1,6 +1,6 @@
-// Package entry has the records of a ledger: an [Entry] for each key, and a [Sequence] for the events of one source. It
-// says how they follow one another, and decides what a call for a key does next. It reads and writes nothing: a [Change]
-// is what is to be committed.
+// Package entry has the records of a ledger: an [Entry] for each key, and a [Sequence] for each source of events
+// that have an order. Methods return what an entry and a sequence become, a [Change] is the batch that stores it,
+// and [Decide] says what a call for a key does next. Nothing here reads or writes a store.
 package entry
 
 import (
@@ -124,8 +124,8 @@ func (e *Entry) next(now time.Time) *Entry {
 	return &n
 }
 
-// Claimed returns the entry of a claim in the place of before, which is nil if there is none: as far as the claim depends on
-// what is stored. step says why the key is claimed, and fingerprint for which request.
+// Claimed returns the entry of a claim in the place of before, which is nil if there is none. step says why the key is
+// claimed, and fingerprint for which request. The caller sets the request, the owner and the order.
 func Claimed(k Key, before *Entry, step Step, fingerprint string, now time.Time) *Entry {
 	e := &Entry{Key: k, FirstSeen: now.UnixMicro(), Updated: now.UnixMicro()}
 	if b := before; b != nil {

@@ -98,7 +98,7 @@ func (src *Source) Without(next *Entry, hash string) (to Sequence, changed bool)
 	return to, false
 }
 
-// Advance has c also replace src by to, which c then remembers.
+// Advance is Become. c also remembers to, for Left.
 func (src *Source) Advance(c *Change, to Sequence) error {
 	if err := src.Become(c, to); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (src *Source) Advance(c *Change, to Sequence) error {
 	return nil
 }
 
-// Left returns src as c leaves it, if c has advanced it.
+// Left returns src as it is once c is committed: src itself, unless c advances it.
 func (src *Source) Left(c *Change) *Source {
 	if c.Sequence == nil {
 		return src
