@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/idempotency/internal/entry"
+	"github.com/weft-go/weft/idempotency/internal/lease"
 	"github.com/weft-go/weft/internal/backoff"
-	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/reconcile"
 	"github.com/weft-go/weft/internal/saturate"
@@ -23,17 +24,17 @@ import (
 type attempt struct {
 	*Ledger
 	*job
-	before *entry  // what the claim replaces; nil: nothing
-	source *source // of an event with an order; as the attempt has left it
-	slot   *entry  // of stepEvict
-	step   step
+	before *entry.Entry  // what the claim replaces; nil: nothing
+	source *entry.Source // of an event with an order; as the attempt has left it
+	slot   *entry.Entry  // of entry.StepEvict
+	step   entry.Step
 
-	evicted *entry  // what slot became
-	former  *source // in whose slot the key is, if its order is another one now
+	evicted *entry.Entry  // what slot became
+	former  *entry.Source // in whose slot the key is, if its order is another one now
 
-	holder   *holder   // nil in a transaction
-	claim    *entry    // as it was committed
-	deadline time.Time // of Run; zero: it was not called
+	holder   *lease.Holder // nil in a transaction
+	claim    *entry.Entry  // as it was committed
+	deadline time.Time     // of Run; zero: it was not called
 }
 
 // Limits of the time for which a caller waits for the store.
@@ -64,7 +65,7 @@ func (a *attempt) take(ctx context.Context) (o outcome, done, claimed bool) {
 	if err := a.reserved(ctx); err != nil {
 		return outcome{err: err}, true, false
 	}
-	h, err := a.hold(bounded)
+	h, err := a.holders.Own(bounded)
 	if err != nil {
 		return outcome{err: err}, true, false
 	}
@@ -78,14 +79,14 @@ func (a *attempt) take(ctx context.Context) (o outcome, done, claimed bool) {
 	}
 	switch err := a.commit(bounded, c); {
 	case errors.Is(err, storage.ErrConflict):
-		a.checkHolder(bounded)
+		a.holders.Confirm(bounded, h)
 		return o, false, false
 	case err != nil:
 		a.owe(func() { a.takeBack(c) })
 		return outcome{err: fmt.Errorf("idempotency: claim %s: %w", a.hash, err)}, true, false
 	}
-	a.claim = c.after
-	if err := ctx.Err(); err != nil || h.isLost() {
+	a.claim = c.After
+	if err := ctx.Err(); err != nil || h.IsLost() {
 		a.giveUp(ctx)
 		return outcome{err: context.Cause(ctx)}, err != nil, false
 	}
@@ -94,7 +95,7 @@ func (a *attempt) take(ctx context.Context) (o outcome, done, claimed bool) {
 
 // reserved chooses the effect's id, unless an attempt before has.
 func (a *attempt) reserved(ctx context.Context) (err error) {
-	a.claim = a.nextClaim()
+	a.claim = entry.Claimed(entry.Key(a.key), a.before, a.step, a.fingerprint, a.time())
 	if a.claim.EffectID != "" {
 		return nil
 	}
@@ -123,39 +124,17 @@ func (a *attempt) reserved(ctx context.Context) (err error) {
 	return checkText("Reservation.EffectID", r.EffectID, maxID)
 }
 
-// nextClaim returns the entry of the claim, as far as it depends on what is stored.
-func (a *attempt) nextClaim() *entry {
-	now := a.time()
-	fresh := &entry{
-		Tenant: a.key.Tenant, SourceType: a.key.SourceType, SourceID: a.key.SourceID,
-		Revision: a.key.Revision, IndexHash: a.key.IndexHash, Action: a.key.Action,
-		FirstSeen: now.UnixMicro(), Updated: now.UnixMicro(),
-	}
-	e := fresh
-	if b := a.before; b != nil {
-		e = b.next(now)
-		e.SealedAt, e.Expires, e.Failure, e.Sentinel, e.By, e.Why = 0, 0, "", "", "", ""
-		if b.Fingerprint != a.fingerprint && b.State == StateReleased {
-			e.FirstSeen, e.EffectID, e.Data = e.Updated, "", nil // and Attempt counts on
-		}
-	}
-	e.State = StateInProgress
-	e.Attempt++
-	e.Doubt = a.before != nil && a.before.State != StateReleased && (e.Doubt || a.step == stepTakeOver || a.step == stepEvict)
-	return e
-}
-
 // claiming returns the change that claims the key.
-func (a *attempt) claiming(ctx context.Context) (*change, error) {
+func (a *attempt) claiming(ctx context.Context) (*entry.Change, error) {
 	e := a.claim
 	if err := a.setRequest(ctx, a.job, e); err != nil {
 		return nil, err
 	}
 	e.Owner = make([]byte, 16)
 	rand.Read(e.Owner)
-	e.Holder, e.Opening, e.Keep = "", a.opening, a.retention.Microseconds()
+	e.Holder, e.Opening, e.Keep = "", a.holders.Opening, a.retention.Microseconds()
 	if a.holder != nil {
-		e.Holder = a.holder.id
+		e.Holder = a.holder.ID
 	}
 	e.Epoch = max(e.Epoch+1, uint64(max(a.time().UnixMicro(), 0))) // above that of a forgotten entry, too
 	e.OrderSource, e.OrderVersion = "", ""
@@ -163,39 +142,29 @@ func (a *attempt) claiming(ctx context.Context) (*change, error) {
 		e.OrderSource, e.OrderVersion = a.order.source, a.order.version
 		e.Epoch = max(e.Epoch, a.source.Epoch+1)
 	}
-	c, err := changing(a.key, a.hash, a.before, e)
+	c, err := entry.Changing(entry.Key(a.key), a.hash, a.before, e)
 	if err != nil {
 		return nil, err
 	}
 	if a.holder != nil {
-		c.If = append(c.If, storage.Present(keys.Holder(a.holder.id)))
+		c.If = append(c.If, a.holder.Condition())
 	}
 	if a.former != nil {
-		if err := a.former.become(c, a.former.vacated()); err != nil {
+		if err := a.former.Become(c, a.former.Vacated()); err != nil {
 			return nil, err
 		}
 	}
 	if a.order == nil {
 		return c, nil
 	}
-	if a.step == stepEvict {
-		a.evicted = a.slot.released(a.time())
+	if a.step == entry.StepEvict {
+		a.evicted = a.slot.Released(a.time())
 		a.evicted.Owner = nil // so that its end is refused
-		if err := a.also(c, a.slot, a.evicted); err != nil {
+		if err := c.Also(a.slot, a.evicted); err != nil {
 			return nil, err
 		}
 	}
-	return c, a.advance(c, a.source.taken(e, a.hash))
-}
-
-// also has c also replace another entry of the source.
-func (a *attempt) also(c *change, before, after *entry) error {
-	k := before.key()
-	other, err := changing(k, k.Hash(), before, after)
-	if err == nil {
-		c.If, c.Ops = append(c.If, other.If...), append(c.Ops, other.Ops...)
-	}
-	return err
+	return c, a.source.Advance(c, a.source.Taken(e, a.hash))
 }
 
 // readFormer reads the order of the source in whose slot the key is, if the definition gives another
@@ -212,69 +181,39 @@ func (a *attempt) readFormer(ctx context.Context) error {
 	return err
 }
 
-// advance has c also write the source of the attempt.
-func (a *attempt) advance(c *change, to sequence) error {
-	if err := a.source.become(c, to); err != nil {
-		return err
-	}
-	c.sequence = &to
-	return nil
-}
-
 // commit commits a change of the attempt until the outcome is certain. Then source is what is stored.
-func (a *attempt) commit(ctx context.Context, c *change) error {
+func (a *attempt) commit(ctx context.Context, c *entry.Change) error {
 	err := settle.Commit(ctx, a.on, c.Batch, nil, func(ctx context.Context) (bool, error) { return a.landed(ctx, c) })
 	if err == nil {
-		a.applied(c)
+		a.source = a.source.Left(c)
 	}
 	return err
 }
 
-func (a *attempt) applied(c *change) {
-	if c.sequence == nil {
-		return
-	}
-	src := &source{sequence: *c.sequence, key: a.source.key}
-	for _, op := range c.Ops {
-		if op.Kind == storage.PutOp && bytes.Equal(op.Key, src.key) {
-			src.raw = op.Value
-		}
-	}
-	src.UnknownFields = a.source.UnknownFields
-	a.source = src
-}
-
 // landed says whether a refused change of the attempt was applied before: an entry with its owner
 // is of this attempt. Then it is what the change has left.
-func (a *attempt) landed(ctx context.Context, c *change) (bool, error) {
+func (a *attempt) landed(ctx context.Context, c *entry.Change) (bool, error) {
 	e, err := a.get(ctx, a.key, a.hash)
-	if err != nil || e == nil || !bytes.Equal(e.Owner, c.after.Owner) || e.State != c.after.State {
+	if err != nil || e == nil || !bytes.Equal(e.Owner, c.After.Owner) || e.State != c.After.State {
 		return false, err
 	}
-	c.after = e
+	c.After = e
 	return true, nil
 }
 
-// checkHolder loses the holder if its lease was removed: it was found dead.
-func (a *attempt) checkHolder(ctx context.Context) {
-	if _, err := a.store.Get(ctx, keys.Holder(a.holder.id)); errors.Is(err, storage.ErrNotFound) {
-		a.holder.lose()
-	}
-}
-
 // takeBack releases a claim of unknown outcome, whose caller has left.
-func (a *attempt) takeBack(c *change) {
+func (a *attempt) takeBack(c *entry.Change) {
 	if a.commit(a.life, c) == nil {
-		a.claim = c.after
+		a.claim = c.After
 		a.giveUp(a.life)
 	}
 }
 
 // giveUp gives up a claim under which nothing was run.
 func (a *attempt) giveUp(ctx context.Context) {
-	next := a.claim.released(a.time())
-	if a.before != nil && a.before.State != StateReleased {
-		next = a.claim.indeterminate(a.time(), a.before.why())
+	next := a.claim.Released(a.time())
+	if a.before != nil && a.before.State != entry.Released {
+		next = a.claim.Indeterminate(a.time(), a.before.WhyUnknown())
 	}
 	a.record(ctx, next)
 }
@@ -294,12 +233,12 @@ func (a *attempt) act(ctx context.Context) (o outcome, done bool) {
 }
 
 func (a *attempt) verifyOrRun(ctx context.Context) (o outcome, done bool) {
-	if a.step == stepVerify {
+	if a.step == entry.StepVerify {
 		if o, ended := a.verifyFirst(ctx); ended {
 			return o, true
 		}
-		if err := ctx.Err(); err != nil || a.holder.isLost() {
-			a.record(ctx, a.claim.released(a.time()))
+		if err := ctx.Err(); err != nil || a.holder.IsLost() {
+			a.record(ctx, a.claim.Released(a.time()))
 			return outcome{err: context.Cause(ctx)}, err != nil
 		}
 	}
@@ -336,7 +275,7 @@ func (a *attempt) call(ctx context.Context) (r returned) {
 	defer cancel()
 	if a.holder != nil {
 		var stop func()
-		ctx, stop = a.holder.whileHeld(ctx)
+		ctx, stop = a.holder.WhileHeld(ctx)
 		defer stop()
 	}
 	slow := time.AfterFunc(saturate.Times(2, a.timeout), func() {
@@ -358,7 +297,7 @@ func (a *attempt) call(ctx context.Context) (r returned) {
 }
 
 // within returns the context of a call of Run or Verify for an attempt.
-func (a *attempt) within(ctx context.Context, e *entry, phase activity.Phase, timeout time.Duration) (context.Context, context.CancelFunc) {
+func (a *attempt) within(ctx context.Context, e *entry.Entry, phase activity.Phase, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, activity.ErrTimeout)
 	deadline, _ := ctx.Deadline()
 	c := &call{Context: ctx, ledger: a.core, job: a.job, entry: e}
@@ -379,7 +318,7 @@ func (a *attempt) finish(ctx context.Context, r returned) outcome {
 		return a.leaveOpen(ctx, "the last attempt had no effect, and it is unknown whether an earlier one had: "+text(err), err)
 	case none && activity.IsPermanent(err):
 		f := payload.FailureOf(err, "", a.errors)
-		next := a.claim.failed(a.time(), f.Message, f.Sentinel)
+		next := a.claim.Failed(a.time(), f.Message, f.Sentinel)
 		return a.recorded(ctx, next, outcome{decision: DecidedFailed, err: &FailedError{
 			EffectID: next.EffectID, Message: f.Message, Sentinel: payload.SentinelOf(f.Sentinel, a.errors)}})
 	case none:
@@ -423,7 +362,7 @@ func (a *attempt) mayBeLate() time.Duration {
 func (a *attempt) verifyFirst(ctx context.Context) (outcome, bool) {
 	v := a.ask(ctx, a.before.Attempt, a.claim.Epoch)
 	if v.State == activity.StateNotCompleted {
-		if a.before.State == StateInProgress || a.fences || a.trusted() {
+		if a.before.State == entry.InProgress || a.fences || a.trusted() {
 			a.claim.Doubt = false
 			return outcome{}, false
 		}
@@ -439,7 +378,7 @@ func (a *attempt) verified(ctx context.Context, v activity.Verdict, why string, 
 	case activity.StateCompletedWithResult:
 		return a.seal(ctx, v.Result, DecidedNew)
 	case activity.StateCompletedResultUnavailable:
-		next := a.claim.sealed(a.time(), "", result{unavailable: "the verifier says that it is lost"})
+		next := a.claim.Sealed(a.time(), "", entry.Result{Unavailable: "the verifier says that it is lost"})
 		return a.recorded(ctx, next, outcome{decision: DecidedNew, sealed: true})
 	}
 	return a.leaveOpen(ctx, why, err)
@@ -474,7 +413,7 @@ func (a *attempt) seal(ctx context.Context, out any, d Decision) outcome {
 	if a.final != nil {
 		id = a.finalID(out)
 	}
-	return a.recorded(ctx, a.claim.sealed(a.time(), id, r), outcome{decision: d, sealed: true})
+	return a.recorded(ctx, a.claim.Sealed(a.time(), id, r), outcome{decision: d, sealed: true})
 }
 
 // finalID returns the final id. If the definition gives none that can be stored, the reserved one is
@@ -496,13 +435,13 @@ func (a *attempt) finalID(out any) (id string) {
 
 // free releases the key: nothing happened. The caller gets Run's own error.
 func (a *attempt) free(ctx context.Context, err error) outcome {
-	return a.recorded(ctx, a.claim.released(a.time()), outcome{decision: DecidedReleased, err: err})
+	return a.recorded(ctx, a.claim.Released(a.time()), outcome{decision: DecidedReleased, err: err})
 }
 
 // leaveOpen records that nobody knows what happened.
 func (a *attempt) leaveOpen(ctx context.Context, why string, err error) outcome {
 	a.noteAsked()
-	next := a.claim.indeterminate(a.time(), payload.Recordable(why))
+	next := a.claim.Indeterminate(a.time(), payload.Recordable(why))
 	return a.recorded(ctx, next, outcome{decision: DecidedIndeterminate, err: &IndeterminateError{
 		EffectID: next.EffectID, Attempt: next.Attempt, Reason: next.Failure, Err: err}})
 }
@@ -511,12 +450,12 @@ func (a *attempt) leaveOpen(ctx context.Context, why string, err error) outcome 
 func text(err error) string { return payload.FailureOf(err, "", nil).Message }
 
 // recorded records how the attempt ended, and returns o, or why it could not be recorded.
-func (a *attempt) recorded(ctx context.Context, next *entry, o outcome) outcome {
+func (a *attempt) recorded(ctx context.Context, next *entry.Entry, o outcome) outcome {
 	landed, err := a.record(ctx, next)
 	switch {
 	case err == nil:
 		o.entry = landed
-		if next.State != StateIndeterminate {
+		if next.State != entry.Indeterminate {
 			a.forgetAsked()
 		}
 		return o
@@ -531,7 +470,7 @@ func (a *attempt) recorded(ctx context.Context, next *entry, o outcome) outcome 
 func (a *attempt) lost(ctx context.Context, orphan string) outcome {
 	o := outcome{decision: DecidedFenceLost, err: &FenceLostError{EffectID: orphan}}
 	ctx = context.WithoutCancel(ctx)
-	if e, err := a.get(ctx, a.key, a.hash); err == nil && e != nil && e.State == StateSealed && a.same(ctx, a.job, e) {
+	if e, err := a.get(ctx, a.key, a.hash); err == nil && e != nil && e.State == entry.Sealed && a.same(ctx, a.job, e) {
 		o.entry = e
 	}
 	return o
@@ -540,26 +479,26 @@ func (a *attempt) lost(ctx context.Context, orphan string) outcome {
 // record commits the end of the attempt, whatever becomes of ctx. If the store does not take it, the
 // ledger tries on in the background, until it is closed; the caller waits a while, and gets the store's
 // error then. ErrFenceLost means that the claim is no longer this attempt's.
-func (a *attempt) record(ctx context.Context, next *entry) (*entry, error) {
+func (a *attempt) record(ctx context.Context, next *entry.Entry) (*entry.Entry, error) {
 	c, err := a.ending(next)
 	if err != nil {
 		return nil, err
 	}
 	err = a.on.Commit(context.WithoutCancel(ctx), c.Batch)
 	if err == nil {
-		a.applied(c)
+		a.source = a.source.Left(c)
 		return next, nil
 	}
 	if a.tx || settle.Hopeless(err) {
 		return nil, err
 	}
 	type ended struct {
-		*entry
+		*entry.Entry
 		error
 	}
 	over := make(chan ended, 1)
 	kept := int64(len(next.Result))
-	if a.owing.Add(kept) > owed && next.State == StateSealed {
+	if a.owing.Add(kept) > owed && next.State == entry.Sealed {
 		a.owing.Add(-kept)
 		kept = 0
 		next.Result, next.Unavailable = nil, "the store did not take it in time: "+text(err)
@@ -573,7 +512,7 @@ func (a *attempt) record(ctx context.Context, next *entry) (*entry, error) {
 	defer patience.Stop()
 	select {
 	case e := <-over:
-		return e.entry, e.error
+		return e.Entry, e.error
 	case <-ctx.Done():
 	case <-patience.C:
 	}
@@ -581,16 +520,16 @@ func (a *attempt) record(ctx context.Context, next *entry) (*entry, error) {
 }
 
 // ending returns the change that ends the attempt.
-func (a *attempt) ending(next *entry) (*change, error) {
-	c, err := changing(a.key, a.hash, a.claim, next)
+func (a *attempt) ending(next *entry.Entry) (*entry.Change, error) {
+	c, err := entry.Changing(entry.Key(a.key), a.hash, a.claim, next)
 	if err == nil && a.order != nil {
-		err = a.advance(c, a.source.after(next, a.hash))
+		err = a.source.Advance(c, a.source.After(next, a.hash))
 	}
 	return c, err
 }
 
 // persist commits the end of the attempt until it is certain.
-func (a *attempt) persist(next *entry) (*entry, error) {
+func (a *attempt) persist(next *entry.Entry) (*entry.Entry, error) {
 	for {
 		c, err := a.ending(next)
 		if err != nil {
@@ -598,7 +537,7 @@ func (a *attempt) persist(next *entry) (*entry, error) {
 		}
 		err = a.commit(a.life, c)
 		if err == nil {
-			return c.after, nil
+			return c.After, nil
 		}
 		if !errors.Is(err, storage.ErrConflict) {
 			a.config.Logger.Error("idempotency: an outcome was not recorded; the claim lapses", "idempotency_key", a.hash, "effect_id", next.EffectID, "error", err)
@@ -615,7 +554,7 @@ func (a *attempt) persist(next *entry) (*entry, error) {
 func (a *attempt) renewSource() error {
 	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
 		e, err := a.get(a.life, a.key, a.hash)
-		if err == nil && (e == nil || !bytes.Equal(e.raw, a.claim.raw) || a.order == nil) {
+		if err == nil && (e == nil || !bytes.Equal(e.Raw, a.claim.Raw) || a.order == nil) {
 			return ErrFenceLost
 		}
 		if err == nil {

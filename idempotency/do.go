@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/canon"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/saturate"
@@ -54,7 +55,7 @@ func (e *Effect[In, Out]) Lookup(ctx context.Context, l *Ledger, k Key) (Receipt
 	if err != nil {
 		return Receipt[Out]{}, err
 	}
-	if found == nil || found.State != StateSealed {
+	if found == nil || found.State != entry.Sealed {
 		return Receipt[Out]{}, fmt.Errorf("%w: %s", ErrNotSealed, j.hash)
 	}
 	return receipt[Out](ctx, l, j, outcome{entry: found, decision: DecidedDuplicate})
@@ -81,8 +82,8 @@ func receipt[Out any](ctx context.Context, l *Ledger, j *job, o outcome) (Receip
 		return r, o.err
 	}
 	r.EffectID, r.Attempt = e.EffectID, e.Attempt
-	r.FirstSeen, r.SealedAt = micro(e.FirstSeen), micro(e.SealedAt)
-	if e.State != StateSealed || o.decision == DecidedConflict { // then the result is of another request
+	r.FirstSeen, r.SealedAt = entry.Time(e.FirstSeen), entry.Time(e.SealedAt)
+	if e.State != entry.Sealed || o.decision == DecidedConflict { // then the result is of another request
 		return r, o.err
 	}
 	if e.Unavailable != "" {
@@ -217,7 +218,7 @@ func identify(j *job, request any) (err error) {
 // same says whether e was made for the request of j. A field that was added to the type of the
 // request since then makes no other request, so the stored one is also compared as today's code
 // would have it, if that loses nothing of it.
-func (l *Ledger) same(ctx context.Context, j *job, e *entry) bool {
+func (l *Ledger) same(ctx context.Context, j *job, e *entry.Entry) bool {
 	if e.Fingerprint == j.fingerprint {
 		return true
 	}
@@ -246,7 +247,7 @@ func rereading(j *job, stored []byte) (again []byte, err error) {
 }
 
 // request returns the canonical request of e, or nil.
-func (l *Ledger) request(ctx context.Context, e *entry) []byte {
+func (l *Ledger) request(ctx context.Context, e *entry.Entry) []byte {
 	if e.RequestWith == "" {
 		return e.Request
 	}
@@ -262,7 +263,7 @@ func (l *Ledger) request(ctx context.Context, e *entry) []byte {
 }
 
 // setRequest sets the request of e to that of j.
-func (l *Ledger) setRequest(ctx context.Context, j *job, e *entry) error {
+func (l *Ledger) setRequest(ctx context.Context, j *job, e *entry.Entry) error {
 	e.Fingerprint, e.Request, e.RequestWith = j.fingerprint, nil, ""
 	if len(j.canonical) > maxRequest {
 		return nil
@@ -290,15 +291,15 @@ func (l *Ledger) encode(ctx context.Context, v any) (p payload.Payload, err erro
 }
 
 // result encodes what Run returned. It happened, so what cannot be stored is no error.
-func (l *Ledger) result(ctx context.Context, out any) result {
+func (l *Ledger) result(ctx context.Context, out any) entry.Result {
 	p, err := l.encode(ctx, out)
 	switch {
 	case err != nil:
-		return result{unavailable: payload.Recordable(err.Error())}
+		return entry.Result{Unavailable: payload.Recordable(err.Error())}
 	case len(p.Data) > l.config.MaxResult:
-		return result{unavailable: fmt.Sprintf("the result has %d bytes, at most %d are stored", len(p.Data), l.config.MaxResult)}
+		return entry.Result{Unavailable: fmt.Sprintf("the result has %d bytes, at most %d are stored", len(p.Data), l.config.MaxResult)}
 	}
-	return result{data: p.Data, codec: p.Codec}
+	return entry.Result{Data: p.Data, Codec: p.Codec}
 }
 
 // abated returns how long after a holder's death its effect may still happen.

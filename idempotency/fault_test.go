@@ -2,11 +2,8 @@ package idempotency_test
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"github.com/weft-go/weft/storage/memory"
-	"hash/crc32"
 	"log/slog"
 	"math"
 	"runtime"
@@ -16,6 +13,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weft-go/weft/internal/golden"
+	"github.com/weft-go/weft/storage/memory"
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/idempotency"
@@ -261,19 +261,11 @@ func later(t *testing.T, s storage.Storage) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		newer := reseal(e.Key, 99, e.Value[7:])
+		newer := golden.Envelope(e.Key, 99, e.Value[7:])
 		if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(e.Key, newer)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-}
-
-// reseal gives a record another version, with a checksum that is right.
-func reseal(key []byte, version byte, body []byte) []byte {
-	sum := crc32.Update(0, crc32.MakeTable(crc32.Castagnoli), key)
-	sum = crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), []byte{version})
-	sum = crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), body)
-	return append(binary.BigEndian.AppendUint32([]byte{'W', 'f', version}, sum), body...)
 }
 
 // Section 3, "all but a live claim": Forget removes no claim of which it cannot tell that its holder is dead.

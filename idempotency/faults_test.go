@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
@@ -328,7 +329,7 @@ func (w *world) run(ctx context.Context, in request) (string, error) {
 	if a.Hash != in.key().Hash() || a.Key != in.key() || info.IdempotencyKey != a.Hash {
 		w.wrong("Run was told of another key: %+v, %+v", a, info)
 	}
-	if stored == nil || stored.State != StateInProgress || stored.Epoch != info.FencingToken {
+	if stored == nil || stored.State != entry.InProgress || stored.Epoch != info.FencingToken {
 		w.wrong("FEN-11: Run was called, and its claim is not stored: %+v", stored)
 	}
 	if info.FencingToken <= w.tokens[a.Hash] && !w.forgets {
@@ -379,8 +380,8 @@ func (w *world) verify(ctx context.Context, in request) (activity.Verification[s
 }
 
 // entry returns what is stored for a request.
-func (w *world) entry(in request) *entry {
-	at := in.key().stored(in.key().Hash())
+func (w *world) entry(in request) *entry.Entry {
+	at := entry.Key(in.key()).Place(in.key().Hash())
 	raw, err := w.laws.Get(context.Background(), at)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil
@@ -389,7 +390,7 @@ func (w *world) entry(in request) *entry {
 		w.wrong("%v", err)
 		return nil
 	}
-	e, err := decodeEntry(at, raw)
+	e, err := decode(at, raw)
 	if err != nil {
 		w.wrong("%v", err)
 	}
@@ -409,7 +410,7 @@ func (w *world) judge(in request, r Receipt[string], err error) string {
 	switch {
 	case err == nil, errors.Is(err, ErrResultUnavailable):
 		e := w.entry(in)
-		if e == nil || e.State != StateSealed || e.EffectID != r.EffectID || !micro(e.SealedAt).Equal(r.SealedAt) {
+		if e == nil || e.State != entry.Sealed || e.EffectID != r.EffectID || !entry.Time(e.SealedAt).Equal(r.SealedAt) {
 			w.wrong("FEN-44: an answer without a seal: %+v, stored is %+v", r, e)
 		}
 		if r.Decision != DecidedNew && r.Decision != DecidedDuplicate {
@@ -427,7 +428,7 @@ func (w *world) judge(in request, r Receipt[string], err error) string {
 		}
 		return "sealed"
 	case errors.Is(err, ErrFailed):
-		if e := w.entry(in); e == nil || e.State != StateFailed {
+		if e := w.entry(in); e == nil || e.State != entry.Failed {
 			w.wrong("a failure that is not stored: %v, stored is %+v", err, e)
 		}
 		if errors.Is(err, errBoom) != (w.resolve == nil) {
@@ -488,7 +489,7 @@ func (w *world) ask(p *process, all []request) map[request]string {
 // operate resolves those of all that are held: the operator knows the truth.
 func (w *world) operate(p *process, all []request) {
 	for _, in := range all {
-		if e := w.entry(in); e == nil || e.State != StateInProgress && e.State != StateIndeterminate {
+		if e := w.entry(in); e == nil || e.State != entry.InProgress && e.State != entry.Indeterminate {
 			continue
 		}
 		a := w.resolve

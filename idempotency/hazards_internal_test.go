@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
-	"github.com/weft-go/weft/internal/keys"
+	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -76,9 +76,9 @@ func (b *bench) token(ctx context.Context) {
 	b.tokens = append(b.tokens, activity.InfoFrom(ctx).FencingToken)
 }
 
-func (b *bench) entry(in request) *entry {
+func (b *bench) entry(in request) *entry.Entry {
 	b.t.Helper()
-	at := in.key().stored(in.key().Hash())
+	at := entry.Key(in.key()).Place(in.key().Hash())
 	raw, err := b.Get(context.Background(), at)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil
@@ -86,7 +86,7 @@ func (b *bench) entry(in request) *entry {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	e, err := decodeEntry(at, raw)
+	e, err := decode(at, raw)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestRunDoesNotBeginAfterItsCallerLeft(t *testing.T) {
 		if _, err := e.Do(ctx, l, first.key(), first); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		if got := b.entry(first); b.runs.Load() != 0 || got.State != StateReleased {
+		if got := b.entry(first); b.runs.Load() != 0 || got.State != entry.Released {
 			t.Errorf("%d runs; stored is %+v", b.runs.Load(), got)
 		}
 		if r := b.must(e.Do(t.Context(), l, first.key(), first)); r.Result != "done" || b.runs.Load() != 1 {
@@ -369,12 +369,12 @@ func TestClaimThatCannotBeTakenBack(t *testing.T) {
 // Section 3: a damaged record is an error, and nothing runs: so is one of a state that there is not, and one whose
 // end has no time.
 func TestRecordThatCannotBe(t *testing.T) {
-	for name, change := range map[string]func(e *entry){
-		"no state":               func(e *entry) { e.State, e.Expires = "", 0 },
-		"unknown state":          func(e *entry) { e.State, e.Expires = "paused", 0 },
-		"sealed for ever":        func(e *entry) { e.Expires = 0 },
-		"in progress and due":    func(e *entry) { e.State = StateInProgress },
-		"indeterminate, and due": func(e *entry) { e.State = StateIndeterminate },
+	for name, change := range map[string]func(e *entry.Entry){
+		"no state":               func(e *entry.Entry) { e.State, e.Expires = "", 0 },
+		"unknown state":          func(e *entry.Entry) { e.State, e.Expires = "paused", 0 },
+		"sealed for ever":        func(e *entry.Entry) { e.Expires = 0 },
+		"in progress and due":    func(e *entry.Entry) { e.State = entry.InProgress },
+		"indeterminate, and due": func(e *entry.Entry) { e.State = entry.Indeterminate },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := new(memory.Store)
@@ -388,8 +388,8 @@ func TestRecordThatCannotBe(t *testing.T) {
 			b.must(e.Do(t.Context(), l, first.key(), first))
 			stored := b.entry(first)
 			change(stored)
-			at := first.key().stored(first.key().Hash())
-			raw, err := record.Seal(at, version, stored, nil)
+			at := entry.Key(first.key()).Place(first.key().Hash())
+			raw, err := record.Seal(at, 1, stored, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -475,82 +475,6 @@ func TestSealAfterItsOrderWasWritten(t *testing.T) {
 	})
 }
 
-// Section 8: no growth: a ledger does not remember holders that are gone.
-func TestHoldersThatAreGoneAreNotRemembered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		l := b.ledger(b, faultLease, nil)
-		e := b.effect(Hold, giving("done"))
-		for i := range 10 {
-			other := evenLedger(t, Config{Storage: b, Lease: faultLease, Logger: slog.New(slog.DiscardHandler)}, time.Now)
-			in := request{ID: "r" + string(rune('0'+i))}
-			b.must(e.Do(t.Context(), other, in.key(), in))
-			time.Sleep(2 * time.Minute) // l sweeps, and sees the lease
-			other.Close()
-		}
-		lapse(b, e, first)
-		time.Sleep(5 * time.Minute)
-		l.mu.Lock()
-		if len(l.sightings) > 0 || len(l.dead) != 1 {
-			t.Errorf("remembers %d leases and %d dead holders", len(l.sightings), len(l.dead))
-		}
-		l.mu.Unlock()
-		time.Sleep(25 * time.Hour)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if len(l.dead) > 0 {
-			t.Errorf("remembers %d dead holders after a day", len(l.dead))
-		}
-	})
-}
-
-// Section 3: on an exclusive store, two callers who find the same holder dead at once both go on.
-func TestDeadHolderIsBuriedTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		l := b.ledger(alone{b.laws}, faultLease, nil)
-		for name, opening := range map[string]string{"closed": l.opening, "before": "another"} {
-			h := &holder{id: name}
-			key := keys.Holder(h.id)
-			raw, err := record.Seal(key, version, &lease{Opening: opening, Nonce: "n"}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for range 2 { // the second finds it removed after it was read
-				if since, err := l.observe(t.Context(), h.id, key, raw); err != nil || since.IsZero() {
-					t.Errorf("%s: %v, %v", name, since, err)
-				}
-			}
-		}
-	})
-}
-
-// Section 3: on an exclusive store, another ledger of the process does not take a holder for dead that is just being
-// registered.
-func TestHolderIsPresentBeforeItIsStored(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		registered := 0
-		f := storagetest.NewFaulty(alone{b.laws}, func(c storagetest.Call) storagetest.Fault {
-			if c.Method == "Commit" && c.Batch.Ops[0].Kind == storage.PutOp {
-				if id, ok := strings.CutPrefix(string(c.Batch.Ops[0].Key), "idemown:"); ok {
-					registered++
-					if _, ok := present.Load(id); !ok {
-						t.Error("it is stored before it is present")
-					}
-				}
-			}
-			return storagetest.None
-		})
-		e := b.effect(Hold, giving("done"))
-		b.must(e.Do(t.Context(), b.ledger(f, faultLease, nil), first.key(), first))
-		if registered == 0 {
-			t.Error("no holder was registered")
-		}
-		b.done()
-	})
-}
-
 // FEN-38: a key whose definition names another source than when it was claimed, or none, leaves the slot of that.
 func TestSourceThatChanges(t *testing.T) {
 	for name, change := range map[string]func(e *Effect[request, string]){
@@ -595,10 +519,10 @@ func TestDoubtOfAnEventThatEvicts(t *testing.T) {
 		if _, err := e.Do(t.Context(), l, newer.key(), newer); !errors.Is(err, ErrIndeterminate) {
 			t.Errorf("got %v", err)
 		}
-		if got := b.entry(newer); got.State != StateIndeterminate || !got.Doubt {
+		if got := b.entry(newer); got.State != entry.Indeterminate || !got.Doubt {
 			t.Errorf("stored is %+v", got)
 		}
-		if got := b.entry(older); got.State != StateReleased {
+		if got := b.entry(older); got.State != entry.Released {
 			t.Errorf("evicted is %+v", got)
 		}
 		b.done()
@@ -650,55 +574,5 @@ func TestExpiryBefore1970(t *testing.T) {
 		if left := stateOf(b); left != "" {
 			t.Errorf("left are\n%s", left)
 		}
-	})
-}
-
-// A slowStore applies renewals and answers them late, and then takes none any more.
-type slowStore struct {
-	*laws
-	late time.Duration
-	cut  bool
-}
-
-func (s *slowStore) Commit(ctx context.Context, b storage.Batch) error {
-	if len(b.If) == 0 || b.If[0].Kind != storage.IsEqual || !strings.HasPrefix(string(b.If[0].Key), "idemown:") {
-		return s.laws.Commit(ctx, b)
-	}
-	if s.cut {
-		return storagetest.ErrInjected
-	}
-	s.cut = true
-	err := s.laws.Commit(ctx, b)
-	time.Sleep(s.late)
-	return err
-}
-
-// FEN-11, section 3: a holder trusts its lease for a Lease from when the last renewal that was stored left, however late
-// the answer came. So whoever finds it dead finds it after it knows that itself.
-func TestLeaseIsTrustedFromWhenItLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		l := b.ledger(&slowStore{laws: b.laws, late: 2 * time.Second}, faultLease, nil)
-		e := b.effect(Hold, giving("done"))
-		b.must(e.Do(t.Context(), l, first.key(), first))
-		h := l.holder.Load()
-		other := b.ledger(b, faultLease, nil)
-		for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-			dead, err := other.death(t.Context(), h.id, "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !dead.IsZero() {
-				break
-			}
-			if time.Since(begun) > time.Minute {
-				t.Fatal("it is never found dead")
-			}
-		}
-		synctest.Wait() // for the timers of this very moment
-		if !h.isLost() {
-			t.Errorf("it is found dead at %v, and trusts its lease", time.Since(b.begun))
-		}
-		b.done()
 	})
 }

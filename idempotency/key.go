@@ -1,12 +1,11 @@
 package idempotency
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/weft-go/weft/idempotency/internal/entry"
 )
 
 // A Key names one effect. Two calls with equal keys ask for the same effect, and it is sealed
@@ -34,20 +33,7 @@ const (
 // Hash returns the name of the effect for external systems and for logs: 64 hexadecimal digits
 // of SHA-256 over the six fields, each preceded by its length. It depends on nothing else, so it
 // is the same in every process and after any restart.
-func (k Key) Hash() string {
-	b := make([]byte, 0, 256)
-	b = append(b, "weft-idem-1"...)
-	for _, s := range k.fields() {
-		b = binary.BigEndian.AppendUint32(b, uint32(len(s)))
-		b = append(b, s...)
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:])
-}
-
-func (k Key) fields() [6]string {
-	return [...]string{k.Tenant, k.SourceType, k.SourceID, k.Revision, k.IndexHash, k.Action}
-}
+func (k Key) Hash() string { return entry.Key(k).Hash() }
 
 // Check returns an error that wraps ErrInvalid if k is no key. Do completes an empty Action first.
 func (k Key) Check() error {

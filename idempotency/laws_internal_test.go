@@ -12,8 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/idempotency/internal/entry"
+	"github.com/weft-go/weft/idempotency/internal/lease"
 	"github.com/weft-go/weft/internal/keys"
-	"github.com/weft-go/weft/internal/record"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -25,7 +26,7 @@ type laws struct {
 
 	mu        sync.Mutex // guards the fields below; held while a batch is committed
 	forgets   bool       // an operator forgets keys, or the sweep does
-	due       func(e *entry, sealed time.Duration) string
+	due       func(e *entry.Entry, sealed time.Duration) string
 	buried    func(holder string) // whose lease was removed
 	wrongs    []string
 	seals     map[string]int           // by key of the store
@@ -70,7 +71,7 @@ func (l *laws) Commit(ctx context.Context, b storage.Batch) error {
 		}
 	}
 	for at, after := range l.entries(b) { // also after an error: it may have been applied
-		if was := before[at]; (was == nil) != (after == nil) || was != nil && !bytes.Equal(was.raw, after.raw) {
+		if was := before[at]; (was == nil) != (after == nil) || was != nil && !bytes.Equal(was.Raw, after.Raw) {
 			l.judge(at, was, after, b)
 		}
 	}
@@ -78,8 +79,8 @@ func (l *laws) Commit(ctx context.Context, b storage.Batch) error {
 }
 
 // entries returns the entries that b writes, by their keys, as they are stored now.
-func (l *laws) entries(b storage.Batch) map[string]*entry {
-	found := map[string]*entry{}
+func (l *laws) entries(b storage.Batch) map[string]*entry.Entry {
+	found := map[string]*entry.Entry{}
 	for _, op := range b.Ops {
 		if !bytes.HasPrefix(op.Key, []byte("idem:")) {
 			continue
@@ -92,7 +93,7 @@ func (l *laws) entries(b storage.Batch) map[string]*entry {
 			}
 			continue
 		}
-		e, err := decodeEntry(op.Key, raw)
+		e, err := decode(op.Key, raw)
 		if err != nil {
 			l.wrong("%v", err)
 			continue
@@ -102,23 +103,32 @@ func (l *laws) entries(b storage.Batch) map[string]*entry {
 	return found
 }
 
+// decode reads the entry that is stored under a key.
+func decode(at, raw []byte) (*entry.Entry, error) {
+	_, _, _, hash, err := keys.ClaimNames(at)
+	if err != nil {
+		return nil, err
+	}
+	return entry.OpenAt(at, hash, raw)
+}
+
 func (l *laws) wrong(format string, args ...any) {
 	l.wrongs = append(l.wrongs, fmt.Sprintf(format, args...))
 }
 
 // changes are what may become of an entry.
-var changes = map[State][]State{
-	"":                 {StateInProgress},
-	StateReleased:      {StateInProgress, ""},
-	StateInProgress:    {StateInProgress, StateSealed, StateFailed, StateReleased, StateIndeterminate, ""},
-	StateIndeterminate: {StateInProgress, StateSealed, StateFailed, StateReleased, ""},
-	StateSealed:        {""},
-	StateFailed:        {""},
+var changes = map[entry.State][]entry.State{
+	"":                  {entry.InProgress},
+	entry.Released:      {entry.InProgress, ""},
+	entry.InProgress:    {entry.InProgress, entry.Sealed, entry.Failed, entry.Released, entry.Indeterminate, ""},
+	entry.Indeterminate: {entry.InProgress, entry.Sealed, entry.Failed, entry.Released, ""},
+	entry.Sealed:        {""},
+	entry.Failed:        {""},
 }
 
 // judge judges one change of an entry. Either may be nil.
-func (l *laws) judge(at string, was, is *entry, b storage.Batch) {
-	from, to := State(""), State("")
+func (l *laws) judge(at string, was, is *entry.Entry, b storage.Batch) {
+	from, to := entry.State(""), entry.State("")
 	if was != nil {
 		from = was.State
 	}
@@ -137,7 +147,7 @@ func (l *laws) judge(at string, was, is *entry, b storage.Batch) {
 		if was == nil {
 			return string(c.Key) == at && c.Kind == storage.IsAbsent
 		}
-		return string(c.Key) == at && c.Kind == storage.IsEqual && bytes.Equal(c.Value, was.raw)
+		return string(c.Key) == at && c.Kind == storage.IsEqual && bytes.Equal(c.Value, was.Raw)
 	}) {
 		wrong("the batch does not hold to what was judged")
 	}
@@ -145,7 +155,7 @@ func (l *laws) judge(at string, was, is *entry, b storage.Batch) {
 		if !l.forgets {
 			wrong("it is forgotten")
 		}
-		if l.due != nil && from == StateSealed {
+		if l.due != nil && from == entry.Sealed {
 			if why := l.due(was, l.sealed[at]); why != "" {
 				wrong("%s", why)
 			}
@@ -156,14 +166,14 @@ func (l *laws) judge(at string, was, is *entry, b storage.Batch) {
 	if was != nil && is.Updated <= was.Updated {
 		wrong("its time of change does not rise: %d, %d", was.Updated, is.Updated)
 	}
-	if to == StateSealed {
+	if to == entry.Sealed {
 		l.seals[at]++
 		l.sealed[at] = now
 		if is.SealedAt == 0 || is.EffectID == "" {
 			wrong("the seal lacks its time or its effect: %+v", is)
 		}
 	}
-	if to != StateInProgress {
+	if to != entry.InProgress {
 		if was != nil && (is.Epoch != was.Epoch || is.FirstSeen != was.FirstSeen) {
 			wrong("an end changes the claim: %+v, %+v", was, is)
 		}
@@ -186,7 +196,7 @@ func (l *laws) judge(at string, was, is *entry, b storage.Batch) {
 	if is.Fingerprint == was.Fingerprint && (is.EffectID != was.EffectID || is.FirstSeen != was.FirstSeen || !bytes.Equal(is.Data, was.Data) || is.Attempt != was.Attempt+1) {
 		wrong("the reservation, the first time or the number of attempts is not kept: %+v, %+v", was, is)
 	}
-	if is.Fingerprint != was.Fingerprint && from != StateReleased {
+	if is.Fingerprint != was.Fingerprint && from != entry.Released {
 		wrong("FEN-16: another request takes the key")
 	}
 }
@@ -207,7 +217,7 @@ func (l *laws) kept() error {
 // forgotten.
 func inconsistencies(s storage.Storage) (wrong []string, leases int) {
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
-	entries, expiring, slots := map[string]*entry{}, map[string]string{}, map[string]string{}
+	entries, expiring, slots := map[string]*entry.Entry{}, map[string]string{}, map[string]string{}
 	var sources []storage.Entry
 	for stored, err := range storage.All(context.Background(), s, storage.Prefix([]byte("idem"))) {
 		if err != nil {
@@ -222,7 +232,7 @@ func inconsistencies(s storage.Storage) (wrong []string, leases int) {
 				bad("%v", err)
 				continue
 			}
-			e, err := openAt(stored.Key, hash, stored.Value)
+			e, err := entry.OpenAt(stored.Key, hash, stored.Value)
 			if err != nil {
 				bad("%v", err)
 				continue
@@ -246,7 +256,7 @@ func inconsistencies(s storage.Storage) (wrong []string, leases int) {
 			sources = append(sources, stored)
 		case "idemown":
 			leases++
-			if _, err := openLease(stored.Key, stored.Value); err != nil {
+			if _, err := lease.Open(stored.Key, stored.Value); err != nil {
 				bad("%v", err)
 			}
 		default:
@@ -254,14 +264,14 @@ func inconsistencies(s storage.Storage) (wrong []string, leases int) {
 		}
 	}
 	for at, e := range entries {
-		ended := e.State == StateSealed || e.State == StateFailed || e.State == StateReleased
+		ended := e.State == entry.Sealed || e.State == entry.Failed || e.State == entry.Released
 		if _, ok := expiring[at]; ok != ended {
 			bad("%s is %s and has an idemexp: %v", at, e.State, ok)
 		}
 	}
 	for _, stored := range sources {
-		var src sequence
-		if _, err := record.Open(stored.Key, stored.Value, version, &src); err != nil {
+		src, err := entry.OpenSource(stored.Key, stored.Value)
+		if err != nil {
 			bad("%v", err)
 			continue
 		}
@@ -276,7 +286,7 @@ func inconsistencies(s storage.Storage) (wrong []string, leases int) {
 		if src.SlotHash != "" {
 			at := string(keys.Claim(parts[1], parts[2], src.SlotSourceID, src.SlotHash))
 			e := entries[at]
-			if e == nil || e.State != StateInProgress && e.State != StateIndeterminate || e.OrderSource != parts[3] {
+			if e == nil || e.State != entry.InProgress && e.State != entry.Indeterminate || e.OrderSource != parts[3] {
 				bad("the slot of %s names what is not under way: %+v", stored.Key, e)
 			} else if src.SlotEpoch != e.Epoch {
 				bad("the slot of %s was taken with the token %d, and the claim has %d", stored.Key, src.SlotEpoch, e.Epoch)
@@ -285,13 +295,13 @@ func inconsistencies(s storage.Storage) (wrong []string, leases int) {
 		}
 		if src.Version != "" {
 			e := entries[string(keys.Claim(parts[1], parts[2], src.SourceID, src.Hash))]
-			if e != nil && (e.State != StateSealed || e.OrderVersion != src.Version || e.Epoch != src.Epoch || e.OrderSource != parts[3]) {
+			if e != nil && (e.State != entry.Sealed || e.OrderVersion != src.Version || e.Epoch != src.Epoch || e.OrderSource != parts[3]) {
 				bad("the newest of %s is not that which it names: %+v, %+v", stored.Key, src, e)
 			}
 		}
 	}
 	for at, e := range entries {
-		if (e.State == StateInProgress || e.State == StateIndeterminate) && e.OrderSource != "" && slots[at] == "" {
+		if (e.State == entry.InProgress || e.State == entry.Indeterminate) && e.OrderSource != "" && slots[at] == "" {
 			bad("%s is %s and in no slot", at, e.State)
 		}
 	}

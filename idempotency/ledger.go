@@ -14,6 +14,8 @@ import (
 
 	"github.com/weft-go/weft"
 	"github.com/weft-go/weft/idempotency/internal/clock"
+	"github.com/weft-go/weft/idempotency/internal/entry"
+	"github.com/weft-go/weft/idempotency/internal/lease"
 	"github.com/weft-go/weft/internal/canon"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
@@ -133,27 +135,21 @@ type core struct {
 	config  Config
 	store   storage.Storage
 	codecs  payload.Codecs
-	opening string    // of an exclusive store; "": it is shared
-	begun   time.Time // when the ledger was opened
-	clock   clock.Clock
-	now     func() time.Time // reads the wall clock
+	clock   *clock.Clock
+	holders *lease.Holders
 
 	life       context.Context // ends when the ledger is closed
 	end        context.CancelFunc
 	background sync.WaitGroup
 
-	registering chan struct{} // has one element while a holder is registered
-	holder      atomic.Pointer[holder]
-	owing       atomic.Int64 // bytes of results that the store has not taken yet
-	debts       atomic.Int64 // how many in the background have something to write
+	owing atomic.Int64 // bytes of results that the store has not taken yet
+	debts atomic.Int64 // how many in the background have something to write
 
-	mu        sync.Mutex // guards the fields below
-	closed    bool
-	calls     sync.WaitGroup // Add only while closed is false
-	latches   map[string]*latch
-	sightings map[string]sighting
-	dead      map[string]time.Time // holders that were found dead, and when
-	asked     map[string]*asking
+	mu      sync.Mutex // guards the fields below
+	closed  bool
+	calls   sync.WaitGroup // Add only while closed is false
+	latches map[string]*latch
+	asked   map[string]*asking
 }
 
 // New returns a Ledger. Close it when nothing uses it any more. The error joins *ConfigErrors and
@@ -212,22 +208,30 @@ func New(c Config) (*Ledger, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	return start(context.Background(), c, codecs, time.Now), nil
+}
+
+// start returns a Ledger that has begun to sweep. ctx is for what runs in the background; wall reads the wall clock.
+func start(ctx context.Context, c Config, codecs payload.Codecs, wall func() time.Time) *Ledger {
 	core := &core{
-		config: c, store: c.Storage, codecs: codecs, begun: time.Now(), now: time.Now,
-		registering: make(chan struct{}, 1),
-		latches:     map[string]*latch{},
-		sightings:   map[string]sighting{},
-		dead:        map[string]time.Time{},
-		asked:       map[string]*asking{},
+		config: c, store: c.Storage, codecs: codecs, clock: &clock.Clock{Wall: wall},
+		latches: map[string]*latch{},
+		asked:   map[string]*asking{},
+	}
+	core.life, core.end = context.WithCancel(ctx)
+	holders := lease.Config{
+		Store: c.Storage, TTL: c.Lease, Clock: core.clock, Logger: c.Logger,
+		NewID: func() string { return newID(core.time()) },
+		Life:  core.life, Go: core.background.Go,
 	}
 	if x, ok := storage.As[storage.Exclusive](c.Storage); ok {
-		core.opening = x.Opening()
+		holders.Opening = x.Opening()
 	}
+	core.holders = lease.New(holders)
 	core.time() // so that a jump is noticed from now on
-	core.life, core.end = context.WithCancel(context.Background())
 	l := &Ledger{core: core, on: c.Storage}
 	core.background.Go(l.sweeps)
-	return l, nil
+	return l
 }
 
 // Close waits for the calls in progress, and ends what runs in the background. Later calls return
@@ -244,7 +248,7 @@ func (l *Ledger) Close() error {
 	if !was {
 		ctx, cancel := context.WithTimeout(context.Background(), retirePatience)
 		defer cancel()
-		l.retire(ctx)
+		l.holders.Retire(ctx)
 	}
 	return nil
 }
@@ -306,15 +310,15 @@ func newID(now time.Time) string {
 }
 
 // get returns the entry of a key, or nil.
-func (l *Ledger) get(ctx context.Context, k Key, hash string) (*entry, error) {
-	raw, err := l.on.Get(ctx, k.stored(hash))
+func (l *Ledger) get(ctx context.Context, k Key, hash string) (*entry.Entry, error) {
+	raw, err := l.on.Get(ctx, entry.Key(k).Place(hash))
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("idempotency: read %s: %w", hash, err)
 	}
-	e, err := open(k, hash, raw)
+	e, err := entry.Open(entry.Key(k), hash, raw)
 	if err != nil {
 		return nil, fmt.Errorf("idempotency: read %s: %w", hash, err)
 	}
@@ -322,7 +326,7 @@ func (l *Ledger) get(ctx context.Context, k Key, hash string) (*entry, error) {
 }
 
 // find returns the entry that is stored at a place and has this hash, or nil.
-func (l *Ledger) find(ctx context.Context, at []byte, hash string) (*entry, error) {
+func (l *Ledger) find(ctx context.Context, at []byte, hash string) (*entry.Entry, error) {
 	raw, err := l.on.Get(ctx, at)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, nil
@@ -330,5 +334,5 @@ func (l *Ledger) find(ctx context.Context, at []byte, hash string) (*entry, erro
 	if err != nil {
 		return nil, err
 	}
-	return openAt(at, hash, raw)
+	return entry.OpenAt(at, hash, raw)
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/canon"
 	"github.com/weft-go/weft/internal/keys"
@@ -16,7 +17,7 @@ import (
 
 // An outcome is what became of a call.
 type outcome struct {
-	entry    *entry // as far as it is known; nil: nothing is
+	entry    *entry.Entry // as far as it is known; nil: nothing is
 	decision Decision
 	err      error
 	effectID string // if there is no entry: of the event that stands in the way
@@ -49,8 +50,8 @@ type call struct {
 	context.Context
 	ledger *core
 	job    *job
-	entry  *entry      // of the attempt in question; nil: Reserve is called
-	over   atomic.Bool // it has returned
+	entry  *entry.Entry // of the attempt in question; nil: Reserve is called
+	over   atomic.Bool  // it has returned
 }
 
 type callKey struct{}
@@ -88,7 +89,7 @@ func (l *Ledger) within(ctx context.Context, hash string) bool {
 type latch struct {
 	fingerprint string
 	done        chan struct{} // made by the first of the others; guarded by core.mu
-	entry       *entry        // set before done is closed; nil: the others decide for themselves
+	entry       *entry.Entry  // set before done is closed; nil: the others decide for themselves
 }
 
 // latch returns the latch of a key, and whether the caller leads.
@@ -107,7 +108,7 @@ func (l *Ledger) latch(j *job) (lt *latch, leads bool) {
 }
 
 func (l *Ledger) unlatch(j *job, lt *latch, o outcome) {
-	if o.entry != nil && (o.entry.State == StateSealed || o.entry.State == StateFailed) && o.decision != DecidedConflict {
+	if o.entry != nil && (o.entry.State == entry.Sealed || o.entry.State == entry.Failed) && o.decision != DecidedConflict {
 		lt.entry = o.entry
 	}
 	l.mu.Lock()
@@ -142,27 +143,27 @@ func (l *Ledger) once(ctx context.Context, j *job) outcome {
 			return l.look(ctx, j)
 		}
 		if lt.entry != nil && lt.fingerprint == j.fingerprint {
-			return l.answer(ctx, j, situation{entry: lt.entry, same: true}, alreadyEnded(lt.entry))
+			return l.answer(ctx, j, entry.Situation{Entry: lt.entry, Same: true}, alreadyEnded(lt.entry))
 		}
 	}
 }
 
-func alreadyEnded(e *entry) step {
-	if e.State == StateFailed {
-		return stepFailed
+func alreadyEnded(e *entry.Entry) entry.Step {
+	if e.State == entry.Failed {
+		return entry.StepFailed
 	}
-	return stepDuplicate
+	return entry.StepDuplicate
 }
 
 // look answers without claiming anything.
 func (l *Ledger) look(ctx context.Context, j *job) outcome {
-	s, _, _, err := l.situation(ctx, j)
+	s, _, err := l.situation(ctx, j)
 	if err != nil {
 		return outcome{err: err}
 	}
-	switch next := decide(s); next {
-	case stepClaim, stepTakeOver, stepVerify, stepEvict, stepWait:
-		return busy(s.entry, nil, l.goesOn(s.entry))
+	switch next := entry.Decide(s); next {
+	case entry.StepClaim, entry.StepTakeOver, entry.StepVerify, entry.StepEvict, entry.StepWait:
+		return busy(s.Entry, nil, l.goesOn(s.Entry))
 	default:
 		return l.answer(ctx, j, s, next)
 	}
@@ -178,23 +179,23 @@ const (
 func (l *Ledger) lead(ctx context.Context, until time.Time, j *job, lt *latch) (o outcome) {
 	defer func() { l.unlatch(j, lt, o) }()
 	for pause := firstPause; ; {
-		s, src, left, err := l.situation(ctx, j)
+		s, left, err := l.situation(ctx, j)
 		if err != nil {
 			return outcome{err: err}
 		}
-		switch next := decide(s); next {
-		case stepClaim, stepTakeOver, stepVerify, stepEvict:
-			a := &attempt{Ledger: l, job: j, before: s.entry, source: src, slot: s.order.slot, step: next}
+		switch next := entry.Decide(s); next {
+		case entry.StepClaim, entry.StepTakeOver, entry.StepVerify, entry.StepEvict:
+			a := &attempt{Ledger: l, job: j, before: s.Entry, source: s.Source, slot: s.Order.Slot, step: next}
 			o, done := a.make(ctx)
 			if done {
 				return o
 			}
-		case stepWait:
+		case entry.StepWait:
 			wait, cancel := context.WithDeadline(ctx, until)
 			waited := backoff.Wait(wait, pause)
 			cancel()
 			if !waited {
-				return busy(s.entry, context.Cause(ctx), max(left, l.goesOn(s.entry)))
+				return busy(s.Entry, context.Cause(ctx), max(left, l.goesOn(s.Entry)))
 			}
 			pause = min(2*pause, lastPause)
 		default:
@@ -205,73 +206,77 @@ func (l *Ledger) lead(ctx context.Context, until time.Time, j *job, lt *latch) (
 
 // situation reads everything that the decision depends on. left is how long the effect of a dead
 // holder may still happen.
-func (l *Ledger) situation(ctx context.Context, j *job) (s situation, src *source, left time.Duration, err error) {
-	s = situation{policy: j.policy, ordered: j.order != nil}
-	if s.entry, err = l.get(ctx, j.key, j.hash); err != nil {
-		return s, nil, 0, err
+func (l *Ledger) situation(ctx context.Context, j *job) (s entry.Situation, left time.Duration, err error) {
+	s = entry.Situation{TakeOver: j.policy == TakeOver, Verify: j.policy == VerifyOrHold, Ordered: j.order != nil}
+	if s.Entry, err = l.get(ctx, j.key, j.hash); err != nil {
+		return s, 0, err
 	}
-	s.asked = l.askedLately(j.hash, s.entry)
-	if e := s.entry; e != nil {
-		s.same = l.same(ctx, j, e)
-		if e.State == StateInProgress {
-			if s.holder, left, err = l.vitality(ctx, e, j.abated()); err != nil {
-				return s, nil, 0, fmt.Errorf("idempotency: judge the holder of %s: %w", j.hash, err)
+	s.Asked = l.askedLately(j.hash, s.Entry)
+	if e := s.Entry; e != nil {
+		s.Same = l.same(ctx, j, e)
+		if e.State == entry.InProgress {
+			if s.Holder, left, err = l.vitality(ctx, e, j.abated()); err != nil {
+				return s, 0, fmt.Errorf("idempotency: judge the holder of %s: %w", j.hash, err)
 			}
 		}
 	}
 	if j.order != nil {
-		if src, err = readSource(ctx, l.on, j.key.Tenant, j.key.SourceType, j.order.source); err != nil {
-			return s, nil, 0, fmt.Errorf("idempotency: read the order of %q: %w", j.order.source, err)
+		if s.Source, err = readSource(ctx, l.on, j.key.Tenant, j.key.SourceType, j.order.source); err != nil {
+			return s, 0, fmt.Errorf("idempotency: read the order of %q: %w", j.order.source, err)
 		}
-		s.source = src
-		if s.order, err = l.precedence(ctx, j, src); err != nil {
-			return s, nil, 0, fmt.Errorf("idempotency: read the order of %q: %w", j.order.source, err)
+		if s.Order, err = l.precedence(ctx, j, s.Source); err != nil {
+			return s, 0, fmt.Errorf("idempotency: read the order of %q: %w", j.order.source, err)
 		}
 	}
-	return s, src, left, nil
+	return s, left, nil
+}
+
+// vitality says whether the holder of e lives. settle is how long what it sent may take effect
+// after its death. left is what remains of that.
+func (l *Ledger) vitality(ctx context.Context, e *entry.Entry, settle time.Duration) (v entry.Vitality, left time.Duration, err error) {
+	since, err := l.holders.Death(ctx, e.Holder, e.Opening, l.tx)
+	switch {
+	case err != nil || since.IsZero():
+		return entry.Living, 0, err
+	case time.Since(since) < settle:
+		return entry.Waning, settle - time.Since(since), nil
+	}
+	return entry.Settled, 0, nil
 }
 
 // answer returns the outcome of a call that neither acts nor waits.
-func (l *Ledger) answer(ctx context.Context, j *job, s situation, next step) outcome {
-	e := s.entry
+func (l *Ledger) answer(ctx context.Context, j *job, s entry.Situation, next entry.Step) outcome {
+	e := s.Entry
 	switch next {
-	case stepDuplicate:
+	case entry.StepDuplicate:
 		return outcome{entry: e, decision: DecidedDuplicate}
-	case stepFailed:
+	case entry.StepFailed:
 		return outcome{entry: e, decision: DecidedFailed, err: &FailedError{
 			EffectID: e.EffectID, Message: e.Failure, Sentinel: payload.SentinelOf(e.Sentinel, j.errors)}}
-	case stepStale:
-		return outcome{decision: DecidedStale, effectID: l.newest(ctx, j, s), err: &StaleError{Version: j.order.version, Sealed: s.source.Version}}
-	case stepConflict:
-		if e == nil || e.State == StateReleased { // another event has this version
+	case entry.StepStale:
+		return outcome{decision: DecidedStale, effectID: l.newest(ctx, j, s), err: &StaleError{Version: j.order.version, Sealed: s.Source.Version}}
+	case entry.StepConflict:
+		if e == nil || e.State == entry.Released { // another event has this version
 			id := l.newest(ctx, j, s)
 			return outcome{decision: DecidedConflict, effectID: id, err: &ConflictError{EffectID: id}}
 		}
 		return l.conflict(ctx, j, e)
-	case stepHold:
-		if e == nil || e.State == StateReleased {
-			return indeterminate(s.order.slot, "another event of the same source is in doubt: "+s.order.slot.why(), nil)
+	case entry.StepHold:
+		if e == nil || e.State == entry.Released {
+			return indeterminate(s.Order.Slot, "another event of the same source is in doubt: "+s.Order.Slot.WhyUnknown(), nil)
 		}
-		return indeterminate(e, e.why(), nil)
+		return indeterminate(e, e.WhyUnknown(), nil)
 	}
 	panic(fmt.Sprintf("idempotency: no answer for step %d", next))
 }
 
-// why says why nobody knows what became of e.
-func (e *entry) why() string {
-	if e.State == StateInProgress {
-		return "its holder died, or lost its lease, before the outcome was recorded"
-	}
-	return e.Failure
-}
-
-func indeterminate(e *entry, reason string, cause error) outcome {
+func indeterminate(e *entry.Entry, reason string, cause error) outcome {
 	return outcome{entry: e, decision: DecidedIndeterminate, err: &IndeterminateError{EffectID: e.EffectID, Attempt: e.Attempt, Reason: reason, Err: cause}}
 }
 
 // newest returns the effect's id of the newest event of the source of j, if it is known.
-func (l *Ledger) newest(ctx context.Context, j *job, s situation) string {
-	e, err := l.find(ctx, keys.Claim(j.key.Tenant, j.key.SourceType, s.source.SourceID, s.source.Hash), s.source.Hash)
+func (l *Ledger) newest(ctx context.Context, j *job, s entry.Situation) string {
+	e, err := l.find(ctx, keys.Claim(j.key.Tenant, j.key.SourceType, s.Source.SourceID, s.Source.Hash), s.Source.Hash)
 	if err != nil || e == nil {
 		return ""
 	}
@@ -279,7 +284,7 @@ func (l *Ledger) newest(ctx context.Context, j *job, s situation) string {
 }
 
 // conflict says where the request of j differs from that of e.
-func (l *Ledger) conflict(ctx context.Context, j *job, e *entry) outcome {
+func (l *Ledger) conflict(ctx context.Context, j *job, e *entry.Entry) outcome {
 	c := &ConflictError{EffectID: e.EffectID}
 	if first := l.request(ctx, e); first != nil {
 		d := canon.Compare(first, j.canonical, j.diffValues)
@@ -289,7 +294,7 @@ func (l *Ledger) conflict(ctx context.Context, j *job, e *entry) outcome {
 }
 
 // busy is the outcome of a call that found somebody at it.
-func busy(e *entry, cause error, after time.Duration) outcome {
+func busy(e *entry.Entry, cause error, after time.Duration) outcome {
 	err := &InProgressError{RetryAfter: after, Err: cause}
 	if e != nil {
 		err.EffectID = e.EffectID
@@ -298,9 +303,9 @@ func busy(e *entry, cause error, after time.Duration) outcome {
 }
 
 // goesOn returns when to ask again for a claim: after as long as it has gone on, 1 s to 30 s.
-func (l *Ledger) goesOn(e *entry) time.Duration {
+func (l *Ledger) goesOn(e *entry.Entry) time.Duration {
 	if e == nil {
 		return time.Second
 	}
-	return min(max(l.time().Sub(micro(e.Updated)), time.Second), 30*time.Second)
+	return min(max(l.time().Sub(entry.Time(e.Updated)), time.Second), 30*time.Second)
 }

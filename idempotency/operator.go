@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/internal/record"
@@ -79,19 +80,30 @@ func (l *Ledger) inspect(ctx context.Context, stored storage.Entry) (Info, error
 	if err != nil {
 		return Info{Err: err}, nil
 	}
-	e, err := openAt(stored.Key, hash, stored.Value)
+	e, err := entry.OpenAt(stored.Key, hash, stored.Value)
 	if err != nil {
 		return Info{Key: Key{Tenant: tenant, SourceType: sourceType, SourceID: sourceID}, Hash: hash, Err: err}, nil
 	}
-	info := e.info(hash)
-	if e.State == StateInProgress {
+	info := infoOf(e, hash)
+	if e.State == entry.InProgress {
 		v, _, err := l.vitality(ctx, e, 0)
 		if err != nil && !record.Damaged(err) {
 			return info, err
 		}
-		info.Lapsed, info.Err = v != living, err
+		info.Lapsed, info.Err = v != entry.Living, err
 	}
 	return info, nil
+}
+
+// infoOf returns what is told of e.
+func infoOf(e *entry.Entry, hash string) Info {
+	return Info{
+		Key: Key(e.Key), Hash: hash, State: State(e.State),
+		EffectID: e.EffectID, Attempt: e.Attempt, Epoch: e.Epoch,
+		FirstSeen: entry.Time(e.FirstSeen), Updated: entry.Time(e.Updated), SealedAt: entry.Time(e.SealedAt), Expires: entry.Time(e.Expires),
+		Failure: e.Failure, Unavailable: e.Unavailable,
+		By: Actor{Name: e.By, Reason: e.Why},
+	}
 }
 
 // Resolve sets the outcome of a key that has lapsed or is indeterminate, as an operator has found it
@@ -113,34 +125,34 @@ func (l *Ledger) Resolve(ctx context.Context, k Key, attempt int, a activity.Ans
 		return fmt.Errorf("%w: the answer is nil", ErrInvalid)
 	}
 	v := a.Verdict()
-	var r result
+	var r entry.Result
 	switch v.State {
 	case activity.StateNotCompleted, activity.StateFailed:
 	case activity.StateCompletedResultUnavailable:
-		r.unavailable = "the operator says that it is lost"
+		r.Unavailable = "the operator says that it is lost"
 	case activity.StateCompletedWithResult:
-		if r = l.result(ctx, v.Result); r.unavailable != "" {
-			return fmt.Errorf("%w: the result: %s", ErrInvalid, r.unavailable)
+		if r = l.result(ctx, v.Result); r.Unavailable != "" {
+			return fmt.Errorf("%w: the result: %s", ErrInvalid, r.Unavailable)
 		}
 	default:
 		return fmt.Errorf("%w: the answer %v cannot be an outcome", ErrInvalid, v.State)
 	}
-	return l.operate(ctx, k, func(e *entry) (*entry, error) {
-		if e.State != StateInProgress && e.State != StateIndeterminate {
+	return l.operate(ctx, k, func(e *entry.Entry) (*entry.Entry, error) {
+		if e.State != entry.InProgress && e.State != entry.Indeterminate {
 			return nil, fmt.Errorf("%w: the key is %s", ErrNotApplicable, e.State)
 		}
 		if attempt != 0 && attempt != e.Attempt {
 			return nil, fmt.Errorf("%w: the answer is about attempt %d, and the last one is %d", ErrNotApplicable, attempt, e.Attempt)
 		}
 		now := l.time()
-		var next *entry
+		var next *entry.Entry
 		switch v.State {
 		case activity.StateNotCompleted:
-			next = e.released(now)
+			next = e.Released(now)
 		case activity.StateFailed:
-			next = e.failed(now, payload.Recordable(v.Reason), "")
+			next = e.Failed(now, payload.Recordable(v.Reason), "")
 		default:
-			next = e.sealed(now, "", r)
+			next = e.Sealed(now, "", r)
 		}
 		next.Owner = nil // the attempt's own end is refused from now on
 		next.By, next.Why = by.Name, by.Reason
@@ -156,7 +168,7 @@ func (l *Ledger) Forget(ctx context.Context, k Key, by Actor) error {
 	if err := errors.Join(k.Check(), checkActor(by)); err != nil {
 		return err
 	}
-	err := l.operate(ctx, k, func(*entry) (*entry, error) { return nil, nil })
+	err := l.operate(ctx, k, func(*entry.Entry) (*entry.Entry, error) { return nil, nil })
 	if errors.Is(err, errUnreadable) {
 		err = l.forgetDamaged(ctx, k)
 	}
@@ -169,7 +181,7 @@ func (l *Ledger) Forget(ctx context.Context, k Key, by Actor) error {
 var errUnreadable = errors.New("the record of the key cannot be read")
 
 // operate replaces the entry of a key by what change returns, unless its holder lives.
-func (l *Ledger) operate(ctx context.Context, k Key, change func(*entry) (*entry, error)) error {
+func (l *Ledger) operate(ctx context.Context, k Key, change func(*entry.Entry) (*entry.Entry, error)) error {
 	if err := l.enter(ctx); err != nil {
 		return err
 	}
@@ -186,12 +198,12 @@ func (l *Ledger) operate(ctx context.Context, k Key, change func(*entry) (*entry
 		if e == nil {
 			return fmt.Errorf("%w: %s", ErrNotFound, hash)
 		}
-		if e.State == StateInProgress {
+		if e.State == entry.InProgress {
 			v, _, err := l.vitality(ctx, e, 0)
 			if err != nil {
 				return err
 			}
-			if v == living {
+			if v == entry.Living {
 				return &InProgressError{EffectID: e.EffectID, RetryAfter: l.goesOn(e)}
 			}
 		}
@@ -207,8 +219,8 @@ func (l *Ledger) operate(ctx context.Context, k Key, change func(*entry) (*entry
 }
 
 // replace commits next in the place of e, and what follows for the order of its source.
-func (l *Ledger) replace(ctx context.Context, k Key, hash string, e, next *entry) error {
-	c, err := changing(k, hash, e, next)
+func (l *Ledger) replace(ctx context.Context, k Key, hash string, e, next *entry.Entry) error {
+	c, err := entry.Changing(entry.Key(k), hash, e, next)
 	if err != nil {
 		return err
 	}
@@ -216,22 +228,22 @@ func (l *Ledger) replace(ctx context.Context, k Key, hash string, e, next *entry
 		src, err := readSource(ctx, l.on, k.Tenant, k.SourceType, e.OrderSource)
 		switch {
 		case errors.Is(err, storage.ErrCorrupt) && next == nil: // it is forgotten, too
-			src.sequence = sequence{SlotHash: hash}
+			src.Sequence = entry.Sequence{SlotHash: hash}
 		case err != nil:
 			return err
 		}
-		if to, changed := src.without(next, hash); changed {
-			if err := src.become(c, to); err != nil {
+		if to, changed := src.Without(next, hash); changed {
+			if err := src.Become(c, to); err != nil {
 				return err
 			}
 		}
 	}
 	return settle.Commit(ctx, l.on, c.Batch, nil, func(ctx context.Context) (bool, error) {
-		raw, err := l.on.Get(ctx, c.key)
+		raw, err := l.on.Get(ctx, c.Key)
 		if errors.Is(err, storage.ErrNotFound) {
 			return next == nil, nil
 		}
-		return err == nil && next != nil && bytes.Equal(raw, next.raw), err
+		return err == nil && next != nil && bytes.Equal(raw, next.Raw), err
 	})
 }
 
@@ -244,12 +256,12 @@ func (l *Ledger) forgetDamaged(ctx context.Context, k Key) error {
 	defer l.leave()
 	hash := k.Hash()
 	for {
-		at := k.stored(hash)
+		at := entry.Key(k).Place(hash)
 		raw, err := l.on.Get(ctx, at)
 		if err != nil {
 			return err
 		}
-		c := &change{Batch: storage.Batch{If: []storage.Condition{storage.Equal(at, raw)}, Ops: []storage.Op{storage.Delete(at)}}}
+		c := &entry.Change{Batch: storage.Batch{If: []storage.Condition{storage.Equal(at, raw)}, Ops: []storage.Op{storage.Delete(at)}}}
 		if err := l.leaveOrders(ctx, c, k, hash); err != nil {
 			return err
 		}
@@ -270,20 +282,20 @@ func (l *Ledger) forgetDamaged(ctx context.Context, k Key) error {
 }
 
 // leaveOrders has c also remove a key from the orders that name it.
-func (l *Ledger) leaveOrders(ctx context.Context, c *change, k Key, hash string) error {
+func (l *Ledger) leaveOrders(ctx context.Context, c *entry.Change, k Key, hash string) error {
 	for e, err := range storage.All(ctx, l.on, keys.Orders(k.Tenant, k.SourceType)) {
 		if err != nil {
 			return err
 		}
-		src, err := openSource(e.Key, e.Value)
+		src, err := entry.OpenSource(e.Key, e.Value)
 		if record.Damaged(err) {
 			continue // Forget of a key that names it removes it
 		}
 		if err != nil {
 			return err
 		}
-		if to, changed := src.without(nil, hash); changed {
-			if err := src.become(c, to); err != nil {
+		if to, changed := src.Without(nil, hash); changed {
+			if err := src.Become(c, to); err != nil {
 				return err
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/idempotency"
+	"github.com/weft-go/weft/internal/golden"
 	"github.com/weft-go/weft/storage"
 )
 
@@ -157,10 +158,10 @@ func damages(e, other storage.Entry) map[string][]byte {
 		"a bit is wrong":                       flipped,
 		"cut":                                  e.Value[:len(e.Value)/2],
 		"empty":                                {},
-		"of a newer release":                   reseal(e.Key, 2, e.Value[7:]),
+		"of a newer release":                   golden.Envelope(e.Key, 2, e.Value[7:]),
 		"of another key":                       other.Value,
-		"another key's, sealed for this place": reseal(e.Key, 1, other.Value[7:]),
-		"no record":                            reseal(e.Key, 1, []byte{0xa0}),
+		"another key's, sealed for this place": golden.Envelope(e.Key, 1, other.Value[7:]),
+		"no record":                            golden.Envelope(e.Key, 1, []byte{0xa0}),
 	}
 }
 

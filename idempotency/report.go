@@ -3,6 +3,8 @@ package idempotency
 import (
 	"context"
 	"log/slog"
+
+	"github.com/weft-go/weft/idempotency/internal/entry"
 )
 
 // report logs a decision and tells Config.Observe of it. Calls that were refused or failed before
@@ -13,9 +15,9 @@ func (l *Ledger) report(ctx context.Context, j *job, o outcome) {
 	}
 	r := Report{Key: j.key, Hash: j.hash, Decision: o.decision, EffectID: o.effectID, DiffBytes: o.diff}
 	if e := o.entry; e != nil {
-		r.EffectID, r.Attempt, r.FirstSeen = e.EffectID, e.Attempt, micro(e.FirstSeen)
+		r.EffectID, r.Attempt, r.FirstSeen = e.EffectID, e.Attempt, entry.Time(e.FirstSeen)
 		if o.sealed {
-			r.ToSeal = micro(e.SealedAt).Sub(r.FirstSeen)
+			r.ToSeal = entry.Time(e.SealedAt).Sub(r.FirstSeen)
 		}
 	}
 	if level := o.decision.level(); l.config.Logger.Enabled(ctx, level) {

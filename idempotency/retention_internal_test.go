@@ -16,6 +16,8 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/idempotency/internal/clock"
+	"github.com/weft-go/weft/idempotency/internal/entry"
+	"github.com/weft-go/weft/internal/golden"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/memory"
@@ -90,7 +92,7 @@ func opens(t *testing.T, s storage.Storage, log io.Writer, wrong func() time.Dur
 	}
 	t.Cleanup(func() { l.Close() })
 	if wrong != nil {
-		l.now = func() time.Time { return time.Now().Add(wrong()) }
+		l.clock.Wall = func() time.Time { return time.Now().Add(wrong()) }
 	}
 	return l
 }
@@ -319,7 +321,7 @@ func TestSweepGoesOn(t *testing.T) {
 			ended(nil).Do(t.Context(), l, keyNumber(i), 1)
 		}
 		k := keyNumber(2)
-		if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(k.stored(k.Hash()), []byte("damaged"))}}); err != nil {
+		if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(entry.Key(k).Place(k.Hash()), []byte("damaged"))}}); err != nil {
 			t.Fatal(err)
 		}
 		var fails atomic.Bool
@@ -426,8 +428,8 @@ func TestClockThatIsWrongFromTheStart(t *testing.T) {
 				}
 				time.Sleep(30 * time.Minute)
 				wrong := opens(t, s, logs[1], nil)
-				wrong.now = func() time.Time { return time.Now().Add(off) }
-				wrong.clock = clock.Clock{} // as if it had been so from the start
+				wrong.clock.Wall = func() time.Time { return time.Now().Add(off) }
+				*wrong.clock = clock.Clock{Wall: wrong.clock.Wall} // as if it had been so from the start
 				wrong.time()
 				if _, err := ended(nil).Do(t.Context(), wrong, keyNumber(3), 1); err != nil {
 					t.Fatal(err)
@@ -452,7 +454,7 @@ func TestClocksThatDifferALittle(t *testing.T) {
 		s := newWatched()
 		for i, off := range []time.Duration{0, 50 * time.Second} {
 			l := opens(t, s, nil, nil)
-			l.now = func() time.Time { return time.Now().Add(off) }
+			l.clock.Wall = func() time.Time { return time.Now().Add(off) }
 			if _, err := ended(nil).Do(t.Context(), l, keyNumber(i), 1); err != nil {
 				t.Fatal(err)
 			}
@@ -544,13 +546,13 @@ func TestOlderFingerprint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		old := was.next(time.Now())
-		old.Expires = was.Expires
+		old := *was
+		old.Updated++
 		old.Fingerprint = "c14n0:md5:0123"
 		if !again {
 			old.Request = nil // it was too large
 		}
-		c, err := changing(k, k.Hash(), was, old)
+		c, err := entry.Changing(entry.Key(k), k.Hash(), was, &old)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -572,7 +574,7 @@ func TestUnknownFieldsOfARecordSurvive(t *testing.T) {
 	l := opens(t, s, nil, nil)
 	k := keyNumber(1)
 	ended(activity.NoEffect(errNo)).Do(t.Context(), l, k, 1)
-	raw, err := s.Get(t.Context(), k.stored(k.Hash()))
+	raw, err := s.Get(t.Context(), entry.Key(k).Place(k.Hash()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -582,15 +584,15 @@ func TestUnknownFieldsOfARecordSurvive(t *testing.T) {
 	}
 	body[0]++
 	body = append(body, 0x18, 0x63, 0x61, 'x')
-	at := k.stored(k.Hash())
-	if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(at, sealedBody(at, body))}}); err != nil {
+	at := entry.Key(k).Place(k.Hash())
+	if err := s.Commit(t.Context(), storage.Batch{Ops: []storage.Op{storage.Put(at, golden.Envelope(at, 1, body))}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ended(nil).Do(t.Context(), l, k, 1); err != nil {
 		t.Fatal(err)
 	}
 	e, err := l.get(t.Context(), k, k.Hash())
-	if err != nil || e.State != StateSealed || len(e.UnknownFields) != 1 {
+	if err != nil || e.State != entry.Sealed || len(e.UnknownFields) != 1 {
 		t.Errorf("%+v, %v", e, err)
 	}
 }

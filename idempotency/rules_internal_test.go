@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/storage/memory"
 )
 
@@ -36,4 +37,16 @@ func TestClockThatJumpsBeforeTheFirstCall(t *testing.T) {
 			t.Errorf("%+v, %v after %d runs, want a duplicate", r, err, runs)
 		}
 	})
+}
+
+// The states that users see are those of the records.
+func TestStatesAreThoseOfTheRecords(t *testing.T) {
+	for public, stored := range map[State]entry.State{
+		StateInProgress: entry.InProgress, StateReleased: entry.Released, StateSealed: entry.Sealed,
+		StateFailed: entry.Failed, StateIndeterminate: entry.Indeterminate,
+	} {
+		if string(public) != string(stored) {
+			t.Errorf("%q is stored as %q", public, stored)
+		}
+	}
 }

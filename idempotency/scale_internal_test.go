@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/pgtest"
 	"github.com/weft-go/weft/storage"
 	"github.com/weft-go/weft/storage/bolt"
@@ -25,12 +26,11 @@ func expired(t testing.TB, s storage.Storage, entries int) {
 	b := storage.Batch{}
 	for n := range entries {
 		k := Key{Tenant: "shop", SourceType: "refund-request", SourceID: fmt.Sprint("req-", n), Action: "refund"}
-		e := &entry{
-			Tenant: k.Tenant, SourceType: k.SourceType, SourceID: k.SourceID, Action: k.Action,
-			FirstSeen: sealed.UnixMicro(), Keep: DefaultRetention.Microseconds(), Attempt: 1,
+		e := &entry.Entry{
+			Key: entry.Key(k), FirstSeen: sealed.UnixMicro(), Keep: DefaultRetention.Microseconds(), Attempt: 1,
 			Request: make([]byte, 256), EffectID: "eff_" + newID(sealed), Owner: make([]byte, 16),
 		}
-		c, err := changing(k, k.Hash(), nil, e.sealed(sealed.Add(time.Duration(n)*time.Microsecond), "", result{data: make([]byte, 512)}))
+		c, err := entry.Changing(entry.Key(k), k.Hash(), nil, e.Sealed(sealed.Add(time.Duration(n)*time.Microsecond), "", entry.Result{Data: make([]byte, 512)}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/weft-go/weft/activity"
 	"github.com/weft-go/weft/idempotency/internal/clock"
+	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/torture"
 	"github.com/weft-go/weft/storage"
@@ -324,7 +325,7 @@ func simulate(t *testing.T, seed uint64) *simulation {
 	synctest.Test(t, func(t *testing.T) {
 		s.laws = newLaws(new(memory.Store))
 		s.laws.forgets = true
-		s.laws.due = func(e *entry, sealed time.Duration) string {
+		s.laws.due = func(e *entry.Entry, sealed time.Duration) string {
 			if age := time.Since(s.began) - sealed; age < simRetention-2*clock.MostDrift {
 				return fmt.Sprintf("it is forgotten %v after its seal", age)
 			}
@@ -332,7 +333,7 @@ func simulate(t *testing.T, seed uint64) *simulation {
 		}
 		s.laws.buried = func(id string) {
 			for _, h := range s.hosts {
-				if holder := h.l.holder.Load(); !h.dead && holder != nil && holder.id == id && !holder.isLost() {
+				if holder := h.l.holders.Current(); !h.dead && holder != nil && holder.ID == id && !holder.IsLost() {
 					s.wrong("a holder is found dead, and trusts its lease: %d", h.n)
 				}
 			}
@@ -368,19 +369,7 @@ func evenLedger(t *testing.T, c Config, now func() time.Time) *Ledger {
 		t.Fatal(err)
 	}
 	l.Close()
-	made := &core{
-		config: l.config, store: l.store, codecs: l.codecs, opening: l.opening, begun: time.Now(), now: now,
-		registering: make(chan struct{}, 1),
-		latches:     map[string]*latch{},
-		sightings:   map[string]sighting{},
-		dead:        map[string]time.Time{},
-		asked:       map[string]*asking{},
-	}
-	made.time()
-	made.life, made.end = context.WithCancel(backoff.Even(context.Background()))
-	l = &Ledger{core: made, on: c.Storage}
-	made.background.Go(l.sweeps)
-	return l
+	return start(backoff.Even(context.Background()), l.config, l.codecs, now)
 }
 
 func (s *simulation) living() (hs []*simHost) {
@@ -420,9 +409,9 @@ func (s *simulation) run(j *simJob) func(ctx context.Context, in simInput) (stri
 	return func(ctx context.Context, in simInput) (string, error) {
 		a, info := AttemptFrom(ctx), activity.InfoFrom(ctx)
 		h, _ := ctx.Value(hostKey{}).(*simHost)
-		if holder := h.l.holder.Load(); ctx.Err() != nil || holder.isLost() {
+		if holder := h.l.holders.Current(); ctx.Err() != nil || holder.IsLost() {
 			s.wrong("%s: Run begins, although its caller has left or its lease is lost: %v", j.name, context.Cause(ctx))
-		} else if e := s.stored(j); e == nil || e.State != StateInProgress || e.Epoch != info.FencingToken || e.Holder != holder.id {
+		} else if e := s.stored(j); e == nil || e.State != entry.InProgress || e.Epoch != info.FencingToken || e.Holder != holder.ID {
 			s.wrong("FEN-11: %s: Run begins, and its claim is not what is stored: %+v", j.name, e)
 		}
 		s.mu.Lock()
@@ -615,13 +604,13 @@ func (s *simulation) client(name string, j *simJob, in simInput) {
 }
 
 // stored returns what is stored for a key, or nil.
-func (s *simulation) stored(j *simJob) *entry {
-	at := j.key.stored(j.key.Hash())
+func (s *simulation) stored(j *simJob) *entry.Entry {
+	at := entry.Key(j.key).Place(j.key.Hash())
 	raw, err := s.laws.Get(context.Background(), at)
 	if err != nil {
 		return nil
 	}
-	e, err := decodeEntry(at, raw)
+	e, err := decode(at, raw)
 	if err != nil {
 		s.wrong("%v", err)
 	}
@@ -633,12 +622,12 @@ func (s *simulation) judge(j *simJob, in simInput, r Receipt[string], err error)
 	var kind string
 	stored := s.stored(j)
 	if stored == nil {
-		stored = new(entry)
+		stored = new(entry.Entry)
 	}
 	switch {
 	case err == nil:
 		kind = "sealed"
-		if stored.State != StateSealed || stored.EffectID != r.EffectID {
+		if stored.State != entry.Sealed || stored.EffectID != r.EffectID {
 			s.wrong("FEN-44: %s: an answer without a seal: %+v, stored is %+v", j.name, r, stored)
 		}
 		s.meet("answer " + string(r.Decision))
@@ -654,7 +643,7 @@ func (s *simulation) judge(j *simJob, in simInput, r Receipt[string], err error)
 		return true
 	case errors.Is(err, ErrFailed):
 		kind = "failed"
-		if stored.State != StateFailed {
+		if stored.State != entry.Failed {
 			s.wrong("%s: a failure that is not stored: %+v", j.name, stored)
 		}
 	case errors.Is(err, ErrConflict):
@@ -681,7 +670,7 @@ func (s *simulation) judge(j *simJob, in simInput, r Receipt[string], err error)
 	}
 	s.meet(kind)
 	// A conflict is not the last word as long as the key may be released.
-	return kind != "conflict" || stored.State == StateSealed || stored.State == StateFailed
+	return kind != "conflict" || stored.State == entry.Sealed || stored.State == entry.Failed
 }
 
 // operator lists what lapsed or is indeterminate, examines it when no request of it is on its way and no Run is, and
@@ -942,9 +931,9 @@ func (s *simulation) dump() string {
 	for e, err := range storage.All(context.Background(), s.laws.Storage, storage.Range{}) {
 		fmt.Fprintf(&b, "%s", e.Key)
 		if bytes.HasPrefix(e.Key, []byte("idem:")) {
-			d, err := decodeEntry(e.Key, e.Value)
+			d, err := decode(e.Key, e.Value)
 			if err == nil {
-				d.raw, d.Request = nil, nil
+				d.Raw, d.Request = nil, nil
 			}
 			fmt.Fprintf(&b, " %+v", d)
 		}
@@ -962,7 +951,7 @@ func (s *simulation) aftermath(t *testing.T) error {
 		return errors.New(strings.Join(wrong, "\n"))
 	}
 	for _, j := range s.jobs {
-		at := j.key.stored(j.key.Hash())
+		at := entry.Key(j.key).Place(j.key.Hash())
 		if n := s.laws.seals[string(at)]; n > 1 && s.laws.forgotten[string(at)] == 0 {
 			return fmt.Errorf("%s: %d seals", j.name, n)
 		}
@@ -1007,8 +996,8 @@ func (s *simulation) aftermath(t *testing.T) error {
 // held is how many records may stay for ever: those of keys in doubt, and of their order.
 func (s *simulation) held() (n int) {
 	for e := range storage.All(context.Background(), s.laws.Storage, storage.Prefix([]byte("idem:"))) {
-		d, err := decodeEntry(e.Key, e.Value)
-		if err == nil && (d.State == StateInProgress || d.State == StateIndeterminate) {
+		d, err := decode(e.Key, e.Value)
+		if err == nil && (d.State == entry.InProgress || d.State == entry.Indeterminate) {
 			n += 4 // itself, its order, and the newest of that with its time
 		}
 	}

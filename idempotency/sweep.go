@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/backoff"
 	"github.com/weft-go/weft/internal/keys"
 	"github.com/weft-go/weft/internal/settle"
@@ -31,7 +32,7 @@ func (l *Ledger) sweeps() {
 // removed.
 func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 	l.dropAsked()
-	compared, err := l.observeAll(ctx)
+	compared, err := l.holders.ObserveAll(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -51,7 +52,7 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 		return err
 	}
 	most := l.store.Capabilities().MaxBatch
-	add := func(c *change) error {
+	add := func(c *entry.Change) error {
 		s := c.Size()
 		if len(due) >= sweepAtMost || len(due) > 0 && (size.Bytes+s.Bytes > sweepBytes || most.Ops > 0 && size.Ops+s.Ops > most.Ops) {
 			if err := flush(); err != nil {
@@ -96,7 +97,7 @@ func (l *Ledger) sweep(ctx context.Context) (removed int, err error) {
 
 // A forgetting is the change that forgets a key, or nil, or why that is not known.
 type forgetting struct {
-	change *change
+	change *entry.Change
 	err    error
 }
 
@@ -121,7 +122,7 @@ func (l *Ledger) forgettingAll(ctx context.Context, expiring [][]byte) []forgett
 
 // forgetting returns the change that forgets what an ExpiringClaim key names; nil if it is to stay. The
 // entry itself says whether it is due.
-func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*change, error) {
+func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*entry.Change, error) {
 	at, tenant, sourceType, sourceID, hash, err := keys.ExpiringClaimNames(expiring)
 	if err != nil {
 		return nil, err
@@ -131,9 +132,9 @@ func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*change, erro
 		return nil, err
 	}
 	if e == nil || e.Expires != at.UnixMicro() {
-		return &change{Batch: storage.Batch{Ops: []storage.Op{storage.Delete(expiring)}}}, nil // of an entry that is no more
+		return &entry.Change{Batch: storage.Batch{Ops: []storage.Op{storage.Delete(expiring)}}}, nil // of an entry that is no more
 	}
-	c, err := changing(e.key(), hash, e, nil)
+	c, err := entry.Changing(e.Key, hash, e, nil)
 	if err != nil || e.OrderSource == "" {
 		return c, err
 	}
@@ -145,49 +146,8 @@ func (l *Ledger) forgetting(ctx context.Context, expiring []byte) (*change, erro
 	if slot, err := l.inSlot(ctx, tenant, sourceType, src); err != nil || slot != nil {
 		return nil, err // its version still decides about what is under way
 	}
-	return c, src.become(c, sequence{})
+	return c, src.Become(c, entry.Sequence{})
 }
-
-// observeAll judges all leases, so that those of dead holders are removed even if nobody asks for their
-// keys. It says whether the clocks of all others that may live were compared with ours.
-func (l *Ledger) observeAll(ctx context.Context) (compared bool, err error) {
-	there := map[string]bool{}
-	for e, err := range storage.All(ctx, l.store, keys.Holders()) {
-		if err != nil {
-			return false, err
-		}
-		id, err := keys.Last(e.Key)
-		if err == nil {
-			if h := l.holder.Load(); h != nil && h.id == id && !h.isLost() {
-				continue
-			}
-			there[id] = true
-			_, err = l.observe(ctx, id, e.Key, e.Value)
-		}
-		if err != nil {
-			l.config.Logger.Error("idempotency: a holder's lease cannot be judged", "key", string(e.Key), "error", err)
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	compared = true
-	for id, s := range l.sightings {
-		if !there[id] {
-			delete(l.sightings, id)
-		}
-		compared = compared && (s.compared || !there[id])
-	}
-	for id, since := range l.dead {
-		if time.Since(since) > rememberDead {
-			delete(l.dead, id)
-		}
-	}
-	return compared, nil
-}
-
-// rememberDead is how long a ledger remembers when it found a holder dead. If its claims are asked for
-// later, it finds that again.
-const rememberDead = 24 * time.Hour
 
 // dropAsked forgets keys about whose doubt nobody has asked for long.
 func (l *Ledger) dropAsked() {
@@ -201,4 +161,4 @@ func (l *Ledger) dropAsked() {
 }
 
 // time returns the time by the wall clock, as far as it is to be believed.
-func (l *core) time() time.Time { return l.clock.Read(l.now()) }
+func (l *core) time() time.Time { return l.clock.Now() }

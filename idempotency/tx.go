@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weft-go/weft/activity"
+	"github.com/weft-go/weft/idempotency/internal/entry"
 	"github.com/weft-go/weft/internal/payload"
 	"github.com/weft-go/weft/storage"
 )
@@ -51,20 +52,20 @@ const refusals = 100
 // staged makes one call in a transaction.
 func (l *Ledger) staged(ctx context.Context, j *job) outcome {
 	for range refusals {
-		s, src, left, err := l.situation(ctx, j)
+		s, left, err := l.situation(ctx, j)
 		if err != nil {
 			return outcome{err: err}
 		}
-		switch next := decide(s); next {
-		case stepClaim, stepTakeOver, stepEvict:
-			a := &attempt{Ledger: l, job: j, before: s.entry, source: src, slot: s.order.slot, step: next}
+		switch next := entry.Decide(s); next {
+		case entry.StepClaim, entry.StepTakeOver, entry.StepEvict:
+			a := &attempt{Ledger: l, job: j, before: s.Entry, source: s.Source, slot: s.Order.Slot, step: next}
 			if o, done := a.stage(ctx); done {
 				return o
 			}
-		case stepVerify:
-			return indeterminate(s.entry, s.entry.why()+"; the verifier is not asked in a transaction", nil)
-		case stepWait:
-			return busy(s.entry, nil, max(left, l.goesOn(s.entry)))
+		case entry.StepVerify:
+			return indeterminate(s.Entry, s.Entry.WhyUnknown()+"; the verifier is not asked in a transaction", nil)
+		case entry.StepWait:
+			return busy(s.Entry, nil, max(left, l.goesOn(s.Entry)))
 		default:
 			return l.answer(ctx, j, s, next)
 		}
@@ -91,8 +92,8 @@ func (a *attempt) stage(ctx context.Context) (o outcome, done bool) {
 	case err != nil:
 		return outcome{err: fmt.Errorf("idempotency: claim %s in a transaction: %w", a.hash, err)}, true
 	}
-	a.claim = c.after
-	a.applied(c)
+	a.claim = c.After
+	a.source = a.source.Left(c)
 	ran, cancel := a.within(ctx, a.claim, activity.PhaseRun, a.timeout)
 	defer cancel()
 	out, err := a.run(ran)
@@ -103,13 +104,13 @@ func (a *attempt) stage(ctx context.Context) (o outcome, done bool) {
 }
 
 // unstage takes the claim back out of the transaction.
-func (a *attempt) unstage(ctx context.Context, source *source) error {
-	c, err := changing(a.key, a.hash, a.claim, a.before)
+func (a *attempt) unstage(ctx context.Context, source *entry.Source) error {
+	c, err := entry.Changing(entry.Key(a.key), a.hash, a.claim, a.before)
 	if err == nil && a.order != nil {
-		err = a.advance(c, source.sequence)
+		err = a.source.Advance(c, source.Sequence)
 	}
 	if err == nil && a.evicted != nil {
-		err = a.also(c, a.evicted, a.slot)
+		err = c.Also(a.evicted, a.slot)
 	}
 	if err == nil {
 		err = a.on.Commit(context.WithoutCancel(ctx), c.Batch)

@@ -1,6 +1,10 @@
 package idempotency
 
-import "time"
+import (
+	"time"
+
+	"github.com/weft-go/weft/idempotency/internal/entry"
+)
 
 // An asking says when the verifier of a key is asked again about an attempt.
 type asking struct {
@@ -18,12 +22,12 @@ const (
 	lastAsk  = time.Minute
 )
 
-func (q *asking) about(e *entry) bool {
+func (q *asking) about(e *entry.Entry) bool {
 	return q != nil && e != nil && q.firstSeen == e.FirstSeen && q.attempt == e.Attempt
 }
 
 // askedLately says whether the verifier is not to be asked yet about the last attempt of e.
-func (l *Ledger) askedLately(hash string, e *entry) bool {
+func (l *Ledger) askedLately(hash string, e *entry.Entry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.asked[hash]

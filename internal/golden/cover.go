@@ -68,7 +68,10 @@ func (c *coverage) walk(v reflect.Value) {
 		t := v.Type()
 		c.types[t.Name()] = t
 		for i := range t.NumField() {
-			if number(t.Field(i).Tag) == "" {
+			if f := t.Field(i); number(f.Tag) == "" {
+				if f.Anonymous && f.Tag.Get("cbor") == "" { // its fields are stored as those of v
+					c.walk(v.Field(i))
+				}
 				continue
 			}
 			if !v.Field(i).IsZero() {

@@ -5,11 +5,14 @@ package golden
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"flag"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,4 +80,10 @@ func (r Record) check(t *testing.T, file string) {
 	if again, err := record.Seal(r.Key, r.Version, v, unknown); err != nil || !bytes.Equal(again, theirs) {
 		t.Errorf("%q is, opened and sealed again,\n%x (%v), was\n%x", r.Key, again, err, theirs)
 	}
+}
+
+// Envelope returns body as a record of a version that is stored under key, with a right checksum, whatever body is.
+func Envelope(key []byte, version byte, body []byte) []byte {
+	sum := crc32.Checksum(slices.Concat(key, []byte{version}, body), crc32.MakeTable(crc32.Castagnoli))
+	return slices.Concat(binary.BigEndian.AppendUint32([]byte{'W', 'f', version}, sum), body)
 }

@@ -13,6 +13,8 @@ import (
 // and wrong from its start, finds nothing to compare with: so a Retention is twice the time for which it
 // matters.
 type Clock struct {
+	Wall func() time.Time // reads the wall clock; not changed while the Clock is in use
+
 	mu        sync.Mutex // guards the fields below
 	believed  reading
 	candidate reading   // what is to be believed in an hour; zero: nothing
@@ -34,8 +36,9 @@ const (
 	distrusted = time.Hour   // after clocks were found to differ
 )
 
-// Read returns the time. wall is what the wall clock shows.
-func (c *Clock) Read(wall time.Time) time.Time {
+// Now returns the time.
+func (c *Clock) Now() time.Time {
+	wall := c.Wall()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := reading{wall.Round(0), time.Now()}
@@ -83,7 +86,8 @@ func (c *Clock) Doubt() string {
 // Compare notes whether the wall clock of another holder differs from ours. If renewed, its lease was
 // written at most ago; otherwise at an unknown time, so that only clocks that agree say something. It returns
 // whether they could be compared.
-func (c *Clock) Compare(theirs, ours time.Time, renewed bool, ago time.Duration) bool {
+func (c *Clock) Compare(theirs time.Time, renewed bool, ago time.Duration) bool {
+	ours := c.Wall()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := ours.Sub(theirs)
