@@ -33,7 +33,7 @@ type Situation struct {
 
 	// What follows if nobody knows what became of the effect. Without either, it is left to a person.
 	TakeOver bool // run again: a repetition does no harm
-	Verify   bool // ask the verifier; not with TakeOver
+	Verify   bool // ask the verifier, which there is; not with TakeOver
 
 	Asked   bool // the verifier was asked a moment ago
 	Ordered bool

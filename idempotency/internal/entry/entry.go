@@ -32,7 +32,7 @@ type Entry struct {
 
 	State       State  `cbor:"7,keyasint"`
 	Fingerprint string `cbor:"8,keyasint"`
-	Request     []byte `cbor:"9,keyasint,omitempty"`  // what Fingerprint is of, canonical; none if it is larger than maxRequest
+	Request     []byte `cbor:"9,keyasint,omitempty"`  // what Fingerprint is of, canonical; none if it is too large to be kept
 	RequestWith string `cbor:"10,keyasint,omitempty"` // codec of Request; "": none, it is plain
 
 	FirstSeen int64 `cbor:"11,keyasint"` // times are in microseconds since 1970

@@ -55,7 +55,7 @@ func FuzzEntry(f *testing.F) {
 		default:
 			t.Errorf("got an entry whose state is %q: nothing could be decided on it", e.State)
 		}
-		for _, s := range []Situation{{Entry: e}, {Entry: e, Same: true}, {Entry: e, Same: true, TakeOver: true, Holder: Settled}} {
+		for _, s := range []Situation{{Entry: e}, {Entry: e, Same: true}, {Entry: e, Same: true, Verify: true, Holder: Settled}, {Entry: e, Same: true, TakeOver: true, Holder: Settled}} {
 			if got := Decide(s); got < StepClaim || got > StepEvict {
 				t.Errorf("%v: step %d", s, got)
 			}

@@ -132,7 +132,8 @@ func (hs *Holders) renew(h *Holder, sent time.Time) {
 }
 
 // Retire removes the lease of the present holder, which has no claims any more. If that fails,
-// others find out as if it had died.
+// others find out as if it had died. It is called when Config.Life has ended, and all goroutines that Config.Go
+// started have.
 func (hs *Holders) Retire(ctx context.Context) {
 	h := hs.Current()
 	if h == nil {

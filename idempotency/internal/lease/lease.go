@@ -55,7 +55,7 @@ type Config struct {
 }
 
 // Holders are those of the claims in a store: the one of this ledger, and what it knows of the others. Its
-// methods are safe for concurrent use.
+// methods are safe for concurrent use, but for Retire.
 type Holders struct {
 	Config
 	begun time.Time // when the ledger was opened
