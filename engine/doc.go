@@ -64,7 +64,8 @@ package engine
 //     (internal/intake, send) and requests (internal/worker, change) look for what they
 //     wrote, and decide again if it is not there.
 //  5. A run that only waits, and for long enough, is parked: it is removed from memory
-//     (internal/run, park, idle). See [Config.ParkAfter]. A due time, a signal, the end of a
+//     (internal/run, park, idle; internal/worker, claim, CarryOn). See [Config.ParkAfter]. When the engine
+//     stops, or has no room for other runs, no run waits that long. A due time, a signal, the end of a
 //     child or a cancellation request brings it back.
 //  6. The last checkpoint has the result. If an owner dies, other engines detect that because
 //     its lease is not renewed, because its session has ended (internal/worker, session), or
@@ -73,7 +74,10 @@ package engine
 //  7. An incarnation that loses its lease ends the contexts of its attempts with
 //     activity.ErrLeaseLost (internal/worker, lease, depose), commits nothing more for its
 //     runs, waits for the attempts for at most Config.StopTimeout (internal/run, attempt,
-//     AwaitAttempts), and Run continues as a new incarnation (internal/worker, worker, live).
+//     AwaitAttempts), and Run continues as a new incarnation (internal/worker, worker, live). A run
+//     alone is lost when its commit is refused because it has another owner (item 4). The next owner
+//     replays the history, and counts an attempt without an outcome as lost (internal/run, execution,
+//     deliverEvent): it is repeated, or reconciled first if it has an idempotency key.
 //
 // # Where to look
 //
@@ -113,6 +117,10 @@ package engine
 //   - internal/keys: all keys of the store. internal/record: how a record is encoded.
 //   - checkpoint, signal, stream, activity and future: what users see of these.
 //
+// Package control serves an engine over HTTP, world serves TypeScript workflows, and package idempotency works
+// without an engine. Their documentation has such a part, too, or that of the package below internal that does the work.
+// A signal that comes over HTTP goes from control to [Engine.SendSignal] (internal/intake, send).
+//
 // Calls go down: from engine to schedule, bulk, retention, upkeep, admin, inspect and intake, from
 // the first three to the last three, from admin to inspect, from these to worker, from worker to
 // run, and from all of them to the rest. run calls its worker only through the interfaces Owner and
@@ -124,8 +132,9 @@ package engine
 //     when all goroutines of the incarnation have ended. The exception is user code that
 //     ignores the end of its context for Config.StopTimeout: it is abandoned and logged.
 //   - One renews the lease (worker, lease), on a store that several processes share. Run
-//     starts it, and ends it last. A timer ends the incarnation if the lease is not renewed
-//     in time. One holds the session (worker, session), if the store is a storage.Prover.
+//     starts it, and ends it when all others of the incarnation have ended. A timer ends the incarnation if the
+//     lease is not renewed in time. One holds the session (worker, session), if the store is a storage.Prover;
+//     live ends it after the lease.
 //   - One executes suspects (worker, suspect), and one waits for writes to each list that the
 //     store can watch (worker, listen). Run starts them, and they end with its context.
 //   - Up to 64 claim runs (worker, crew), while the poll waits for them, and up to 64 claim
@@ -144,8 +153,9 @@ package engine
 //   - One for each stream that attempts of a run write to, while something is not stored (run, stream). It is
 //     waited for like the attempts.
 //   - One that waits for the attempts of a run when its driver ends (run, attempt).
-//   - Short ones for user code that might end its goroutine: decoders (run, handle, readable)
-//     and functions in a transaction (run, transact).
+//   - Short ones for user code that might end its goroutine: decoders (run, handle, readable),
+//     functions in a transaction (run, transact), and checks of updates (run, update, check).
+//   - Up to 63 that read the workflows of a page (inspect, page), while the call waits for them.
 //   - One that completes the lists of workflows after an earlier release has used the store
 //     (upkeep, lists).
 //   - One for each terminated workflow whose children are to be asked to stop (upkeep, dismiss).

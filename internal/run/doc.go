@@ -35,9 +35,14 @@
 //   - events calls the host's callbacks, and its propagator, which carries the context of a start.
 //   - rehearse compares a function with a history, without a store. load reads records.
 //
-// A new kind of operation is a file with its state and its start, and an entry in kind, which
-// says how its outcome is given to the function. decide (setGoing) begins it, and records its
-// event, perhaps of a new kind in package checkpoint, which deliverEvent delivers. identity
-// has what else a replay compares of it. If something outside reports its outcome, it needs a
-// message, and if a parked run must be woken for it, a case in park.
+// A new kind of operation is a file with its state and its start. It needs further:
+//
+//   - operation: a field for its state; kind: an entry that says how its outcome is given to the function, and a place in the list;
+//     identity: what a replay compares of it beside its name.
+//   - decide: setGoing begins it, or decide finds out that what it waits for has happened. Either adds its event.
+//   - If the event is of a new kind (package checkpoint): execution, where understands knows it and deliverEvent delivers it;
+//     difference, where isOutcome knows it; and an ability in internal/journal, so that an earlier release leaves the run alone.
+//   - message, if something outside reports its outcome; park, if a run that waits for it stays in memory, or must be woken for it.
+//   - internal/admin, reset, if it leaves records that a reset takes back.
+//   - A method of engine.Run, or of the package for which it is.
 package run
